@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn cut_bytes_are_refused() {
+    fn rejects_truncated_rows() {
         let whole =
             PackedRows::pack(&[row("model.a", LeafKind::Bool), row("model.b", LeafKind::Tensor)]);
         for end in 0..whole.bytes.len() {

@@ -197,14 +197,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sentences_have_a_capital_and_a_full_stop() {
+    fn sentences_get_a_capital_and_a_full_stop() {
         assert_eq!(sentence("the file is empty"), "The file is empty.");
         assert_eq!(sentence("Done."), "Done.");
         assert_eq!(title("the checkpoint was not finished"), "The checkpoint was not finished");
     }
 
     #[test]
-    fn an_error_says_where_and_what_to_do() {
+    fn errors_name_the_place_and_the_next_step() {
         let text = error(
             &Error::damaged("the header ends too early")
                 .at(12_345)
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_page_says_names_no_options() {
+    fn page_texts_do_not_name_command_options() {
         for (text, expected) in [
             (
                 "Leave it out with --exclude, or rename it.",
@@ -245,14 +245,14 @@ mod tests {
     }
 
     #[test]
-    fn a_config_alone_says_what_it_is() {
+    fn config_without_weights_is_recognised() {
         let found = config_alone("model/config.json").unwrap();
         assert!(found.title.contains("config of a model") && found.next[0].0.contains("weights"));
         assert!(config_alone("model.safetensors").is_none());
     }
 
     #[test]
-    fn a_pointer_explains_itself() {
+    fn lfs_pointer_is_explained() {
         let head =
             b"version https://git-lfs.github.com/spec/v1\noid sha256:61c9\nsize 4938993736\n";
         let files = FileSet::single("dir/model.mdl", Memory::from(head.to_vec()));

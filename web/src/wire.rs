@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_and_bytes_come_back() {
+    fn numbers_and_bytes_round_trip() {
         let numbers = [0, 1, 0x7f, 0x80, 1 << 53, (1 << 53) + 1, u64::MAX];
         let mut out = Vec::new();
         numbers.iter().for_each(|number| put(&mut out, *number));
@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn cut_numbers_and_bytes_are_told() {
+    fn rejects_truncated_input() {
         let mut bytes = Vec::new();
         put(&mut bytes, u64::MAX);
         for end in 0..bytes.len() {

@@ -215,8 +215,8 @@ fn about(text: &str, parsed: &Result<Address, String>) -> Html {
         Err(_) if text.is_empty() => html! {
             <p>{ "URL of a checkpoint or of its shard index. The server must support range requests. Hugging Face links work." }</p>
         },
-        Err(why) => {
-            html! { <p class="why" role="alert">{ severity(Severity::Warning) }<span>{ why }</span></p> }
+        Err(reason) => {
+            html! { <p class="why" role="alert">{ severity(Severity::Warning) }<span>{ reason }</span></p> }
         }
         Ok(address) => html! {
             <>
@@ -248,7 +248,7 @@ pub fn fetched(actor: &Actor, fetched: &FetchStats, most: u64) -> Html {
     } else {
         format!(" (through {})", fetched.via)
     };
-    let how = if fetched.whole {
+    let how = if fetched.without_ranges {
         "as a whole (no range support)".to_owned()
     } else {
         format!("in {}", fmt::plural(fetched.requests, "request"))

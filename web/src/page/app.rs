@@ -18,7 +18,7 @@ use crate::page::error::{OpenFailure, error_screen};
 use crate::page::family::use_families;
 use crate::page::findings::FindingsSheet;
 use crate::page::history::use_history;
-use crate::page::hooks::{Same, use_small};
+use crate::page::hooks::{ByAddress, use_small};
 use crate::page::keys::use_keys;
 use crate::page::links::{use_links, use_open_name};
 use crate::page::loading::loading_screen;
@@ -374,7 +374,7 @@ fn finish(message: &FromWorker, handle: JsValue) -> Option<web_sys::File> {
     }
     let blobs: js_sys::Array = handle.dyn_into().ok()?;
     for (blob, name) in blobs.iter().zip(&done.names) {
-        if let (Ok(blob), true) = (blob.dyn_into(), done.how != WriteMethod::Saved) {
+        if let (Ok(blob), true) = (blob.dyn_into(), done.method != WriteMethod::Saved) {
             drop::save(&blob, name);
         }
     }
@@ -389,7 +389,7 @@ fn finish(message: &FromWorker, handle: JsValue) -> Option<web_sys::File> {
 #[hook]
 fn use_requests(model: &UseReducerHandle<PageModel>, actor: &Actor) {
     let row = model.work.as_ref().and_then(crate::state::work::OpenWork::row);
-    let opened = model.work.as_ref().map(|work| Same(work.rows.clone()));
+    let opened = model.work.as_ref().map(|work| ByAddress(work.rows.clone()));
     let sender = actor.clone();
     use_effect_with((opened.clone(), row), move |(_, row)| {
         if let Some(row) = *row {

@@ -213,19 +213,19 @@ impl Bridge {
     }
 
     fn spawn(&self) {
-        let hearer = self.clone();
+        let bridge = self.clone();
         let on_message = Closure::<dyn FnMut(MessageEvent)>::new(move |event: MessageEvent| {
             let data = event.data();
             let posted = match message::<JobMessage<FromWorker>>(&data) {
                 Ok(posted) => posted,
                 Err(error) => {
-                    let session = hearer.inner.borrow().session;
-                    return hearer.report_crash(session, &error);
+                    let session = bridge.inner.borrow().session;
+                    return bridge.report_crash(session, &error);
                 }
             };
-            let is_of_interest = hearer.inner.borrow_mut().accepts(&posted);
+            let is_of_interest = bridge.inner.borrow_mut().accepts(&posted);
             if is_of_interest {
-                hearer.forward(posted, get(&data, HANDLE));
+                bridge.forward(posted, get(&data, HANDLE));
             }
         });
         let bridge = self.clone();
@@ -359,11 +359,11 @@ mod tests {
     }
 
     #[test]
-    fn only_answers_of_jobs_that_are_under_way_in_this_session_are_heard() {
+    fn drops_replies_of_ended_jobs_and_old_sessions() {
         let mut inner = inner();
         let mut accepts = |session, job, message| {
-            let heard = inner.accepts(&JobMessage { session, job, message });
-            (heard, inner.jobs.len())
+            let accepted = inner.accepts(&JobMessage { session, job, message });
+            (accepted, inner.jobs.len())
         };
         let measured = || FromWorker::Stopped { error: None };
         assert_eq!(accepts(3, 8, measured()), (true, 2));

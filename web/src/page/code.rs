@@ -36,7 +36,7 @@ pub fn CodeSection(props: &CodeSectionProps) -> Html {
                     } else {
                         <span class="lab">{ library }</span>
                     }
-                    <Copy text={code.clone()} what="code" />
+                    <Copy text={code.clone()} label="code" />
                 </span>
             </div>
             <pre class="whole m code" tabindex="0">{ code }</pre>

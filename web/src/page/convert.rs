@@ -46,7 +46,7 @@ pub fn ConvertSheet(props: &ConvertProps) -> Html {
         ConversionPhase::Done { .. } => "Written",
         ConversionPhase::Failed(_) => "Not written",
     };
-    let aside = html! {
+    let note = html! {
         <>
             <span class="m dim cut">{ visible(&props.work.opened.name) }</span>
             <span class="dim only-l">{ "\u{2192}" }</span>
@@ -59,7 +59,7 @@ pub fn ConvertSheet(props: &ConvertProps) -> Html {
         ConversionPhase::Done { done, file } => done_body(&actor, convert, done, file.as_ref()),
         ConversionPhase::Failed(error) => failed_body(&actor, convert, error, props.raise.clone()),
     };
-    html! { <SheetFrame {title} {aside}>{ body }</SheetFrame> }
+    html! { <SheetFrame {title} {note}>{ body }</SheetFrame> }
 }
 
 fn form(actor: &Actor, props: &ConvertProps) -> Html {

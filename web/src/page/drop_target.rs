@@ -70,7 +70,7 @@ pub fn use_drops(model: &UseReducerHandle<PageModel>, actor: &Actor) {
                 spawn_local(async move {
                     let files = match files.await {
                         Ok(files) => files,
-                        Err(name) => return nothing(&actor, name),
+                        Err(name) => return empty_drop(&actor, name),
                     };
                     if over_compare && !model.joins(&files) {
                         compare::begin(&actor, files, None);
@@ -85,7 +85,7 @@ pub fn use_drops(model: &UseReducerHandle<PageModel>, actor: &Actor) {
 }
 
 /// Shows an error: the drop contains no files.
-fn nothing(actor: &Actor, name: String) {
+fn empty_drop(actor: &Actor, name: String) {
     actor.act(Action::Over(None));
     actor.act(Action::Fail(ErrorText {
         kind: ErrorKind::Io,
@@ -117,8 +117,8 @@ pub fn take(model: &PageModel, actor: &Actor, dropped: Vec<DroppedFile>) {
                 file.name.path = path.to_owned();
             }
             // A file of the same path replaces the old one, since it may have changed.
-            match all.iter_mut().find(|known| known.name.path == file.name.path) {
-                Some(known) => *known = file,
+            match all.iter_mut().find(|existing| existing.name.path == file.name.path) {
+                Some(existing) => *existing = file,
                 None => all.push(file),
             }
         }

@@ -50,7 +50,7 @@ pub fn kind_word(kind: ErrorKind) -> &'static str {
 
 /// Renders an error within a sheet: its title, text, place and next steps, optionally with the
 /// commands.
-pub fn what(error: &ErrorText, class: &'static str, commands: bool) -> Html {
+pub fn error_body(error: &ErrorText, class: &'static str, commands: bool) -> Html {
     html! {
         <>
             { kind(error) }
@@ -58,7 +58,7 @@ pub fn what(error: &ErrorText, class: &'static str, commands: bool) -> Html {
             { about(error) }
             { for error.next.iter().map(|(text, command)| html! {
                 <p>{ prose(text) }
-                    if commands && !command.is_empty() { <span class="cmd"><code>{ command }</code><Copy text={command.clone()} what="command" /></span> }</p>
+                    if commands && !command.is_empty() { <span class="cmd"><code>{ command }</code><Copy text={command.clone()} label="command" /></span> }</p>
             }) }
         </>
     }
@@ -123,7 +123,7 @@ pub fn error_screen(actor: &Actor, failed: &OpenFailure<'_>) -> Html {
                         <div class="hint">
                             <span>{ prose(text) }</span>
                             if !command.is_empty() {
-                                <span class="cmd"><code>{ command }</code><Copy text={command.clone()} what="command" /></span>
+                                <span class="cmd"><code>{ command }</code><Copy text={command.clone()} label="command" /></span>
                             }
                         </div>
                     }) }
@@ -135,7 +135,7 @@ pub fn error_screen(actor: &Actor, failed: &OpenFailure<'_>) -> Html {
                         <button class="btn" id="open-copy" onclick={choose}>{ "Open\u{2026}" }</button></div>
                     <div class="hint"><span>{ "Think this is a mistake?" }</span>
                         <span class="copyline">{ "Copy a report" }
-                            <Copy text={report(error, &failed.name, failed.size)} what="report" /></span></div>
+                            <Copy text={report(error, &failed.name, failed.size)} label="report" /></span></div>
                 </div>
                 if let Some((rail, files, at)) = &failed.rail {
                     <div class="error-rail"><RailPane rail={rail.clone()} files={files.clone()} at={*at} /></div>

@@ -84,7 +84,7 @@ pub(super) fn SaveAs(props: &SaveAsProps) -> Html {
 }
 
 /// Renders the progress of saving, or its error.
-pub(super) fn how_far(actor: &Actor, export: &ExportState) -> Html {
+pub(super) fn export_progress(actor: &Actor, export: &ExportState) -> Html {
     match export {
         ExportState::No => html! {},
         ExportState::Now(done, total) => {

@@ -4,7 +4,7 @@ use statelens_checkpoint::order;
 use statelens_inspect::visible;
 use yew::prelude::*;
 
-use crate::page::error::what;
+use crate::page::error::error_body;
 use crate::page::marks::{self, cap, chip, classes, prose, severity, severity_word, when};
 use crate::page::model::actor::Actor;
 use crate::page::model::{Action, Sheet};
@@ -53,7 +53,7 @@ pub fn FindingsSheet(props: &FindingsProps) -> Html {
     };
     let failed = match &props.scan {
         ScanState::Failed(error) => {
-            html! { <article class="find warn scan-error"><div></div><div>{ what(error, "", false) }</div></article> }
+            html! { <article class="find warn scan-error"><div></div><div>{ error_body(error, "", false) }</div></article> }
         }
         _ => html! {},
     };
@@ -74,7 +74,7 @@ pub fn FindingsSheet(props: &FindingsProps) -> Html {
         Callback::from(move |_: MouseEvent| actor.act(Action::Show(Some(Sheet::Verify))))
     };
     html! {
-        <SheetFrame title="Findings" class="findings" aside={html! { <span class="m dim">{ visible(&props.work.opened.name) }</span> }}>
+        <SheetFrame title="Findings" class="findings" note={html! { <span class="m dim">{ visible(&props.work.opened.name) }</span> }}>
             <div class="sheetbody">
                 { failed }
                 if findings.is_empty() && noticed.is_empty() {
@@ -93,7 +93,7 @@ pub fn FindingsSheet(props: &FindingsProps) -> Html {
                     { for noticed.iter().filter(|noticed| noticed.severity == Severity::Note && only.is_none_or(|grade| grade == noticed.severity))
                         .map(|noticed| weights::article(&actor, &props.work, noticed)) }
                 }
-                if let Some(scanned) = good { { weights::nothing(scanned) } }
+                if let Some(scanned) = good { { weights::no_findings(scanned) } }
                 { for opened.offers.iter().filter(|offer| offer.finding.is_none()).map(|offer| repair::article(&actor, &props.work, offer)) }
             </div>
             <footer><span class="grow dim">{ read }</span>

@@ -73,8 +73,8 @@ impl HistoryEntry {
         match (model.screen, &model.run, &model.compare) {
             (Screen::Start, ..) => Self::Start,
             (Screen::Run, Some(view), _) => Self::Run(view.clone()),
-            (Screen::Compare, _, Some(second)) => {
-                Self::Compare(Box::new(open()), second.files.clone(), second.main)
+            (Screen::Compare, _, Some(compared)) => {
+                Self::Compare(Box::new(open()), compared.files.clone(), compared.main)
             }
             _ => open(),
         }

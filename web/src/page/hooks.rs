@@ -10,15 +10,15 @@ use yew::prelude::*;
 /// A shared value that compares by address. It holds the `Rc`, so that the address can't be reused
 /// by another value.
 #[derive(Debug)]
-pub struct Same<T>(pub Rc<T>);
+pub struct ByAddress<T>(pub Rc<T>);
 
-impl<T> PartialEq for Same<T> {
+impl<T> PartialEq for ByAddress<T> {
     fn eq(&self, other: &Self) -> bool {
         Rc::ptr_eq(&self.0, &other.0)
     }
 }
 
-impl<T> Clone for Same<T> {
+impl<T> Clone for ByAddress<T> {
     fn clone(&self) -> Self {
         Self(self.0.clone())
     }

@@ -49,7 +49,7 @@ const KEYS: [(&str, &str, &str); 37] = [
 const SPINES: &str = "M24 42V602M44 42V602M64 82V542M64 562V582M24 622V682M44 622V642M64 622V642M44 662V682M64 662V682";
 
 /// Index of the row under the lens.
-const LOOKED_AT: usize = 16;
+const SELECTED: usize = 16;
 /// Centre (x, y) of the lens, and the distance of its rows.
 const LENS: (f64, f64, f64) = (448.0, 362.0, 41.0);
 
@@ -117,11 +117,11 @@ pub fn illustration(over: Option<usize>) -> Html {
                 if let Some(over) = over {
                     <text class="waits" x={x.to_string()} y="368" text-anchor="middle">{ waiting(over) }</text>
                 } else {
-                    { for (0..KEYS.len()).filter(|at| at.abs_diff(LOOKED_AT) <= 5).map(|at| {
+                    { for (0..KEYS.len()).filter(|at| at.abs_diff(SELECTED) <= 5).map(|at| {
                         let (key, kind, text) = KEYS[at];
-                        let y = 370.0 + (at as f64 - LOOKED_AT as f64) * step;
+                        let y = 370.0 + (at as f64 - SELECTED as f64) * step;
                         html! {
-                            <g class={if at == LOOKED_AT { "near at" } else { "near" }}>
+                            <g class={if at == SELECTED { "near at" } else { "near" }}>
                                 <text x="290" y={y.to_string()}>{ key.trim_start_matches("model.model.") }</text>
                                 <rect x="482" y={(y - 12.0).to_string()} width="6" height="14" fill="var(--line)" />
                                 <rect x="482" y={(y - 8.5).to_string()} width="6" height="10.5" fill={hue(kind)} />

@@ -7,7 +7,7 @@ use statelens_tensor::ElementPlaces;
 use yew::prelude::*;
 
 use crate::page::code::CodeSection;
-use crate::page::export::{SaveAs, how_far};
+use crate::page::export::{SaveAs, export_progress};
 use crate::page::hooks::use_size;
 use crate::page::marks::holdings;
 use crate::page::marks::{Copy, breakable, copy, cut_text, dtype, value_kind, when, wrapped_key};
@@ -52,13 +52,13 @@ pub fn Inspector(props: &InspectorProps) -> Html {
     } else if let Some(fold) = work.fold() {
         fold_facts(fold)
     } else {
-        whole(props, &actor)
+        checkpoint_facts(props, &actor)
     };
     html! { <aside class="insp" aria-label="Inspector" tabindex="0" ref={node}>{ body }</aside> }
 }
 
 /// Renders facts of the whole checkpoint, shown when nothing is selected.
-fn whole(props: &InspectorProps, actor: &Actor) -> Html {
+fn checkpoint_facts(props: &InspectorProps, actor: &Actor) -> Html {
     let work = &props.work;
     let opened = &work.opened;
     let facts = [
@@ -105,7 +105,7 @@ fn fold_facts(fold: &Fold) -> Html {
         <>
             <section>
                 <div class="hd"><span class="lab">{ format!("{} identical layers", fold.times) }</span>
-                    <Copy text={fold.name.clone()} what="key" /></div>
+                    <Copy text={fold.name.clone()} label="key" /></div>
                 { wrapped_key(&fold.name) }
             </section>
             <section><dl class="kv">
@@ -131,8 +131,8 @@ fn leaf(props: &InspectorProps, actor: &Actor, id: u32, width: f64) -> Html {
             <section>
                 <div class="hd">
                     if let Some(layer) = work.layer() { { stepper(actor, &layer) } }
-                    else { <span class="lab">{ what(row) }</span> }
-                    <span class="tools"><Copy text={row.key.clone()} what="key" /></span>
+                    else { <span class="lab">{ kind_text(row) }</span> }
+                    <span class="tools"><Copy text={row.key.clone()} label="key" /></span>
                 </div>
                 { wrapped_key(&row.key) }
                 if let Some(path) = inspected.map(|inspected| &inspected.path).filter(|path| !path.is_empty()) {
@@ -161,7 +161,7 @@ fn leaf(props: &InspectorProps, actor: &Actor, id: u32, width: f64) -> Html {
             </dl></section>
             if let Some(text) = inspected.and_then(|inspected| inspected.text.clone()) {
                 <section>
-                    <div class="hd"><h3>{ "Value" }</h3><span class="tools"><Copy text={text.clone()} what="value" /></span></div>
+                    <div class="hd"><h3>{ "Value" }</h3><span class="tools"><Copy text={text.clone()} label="value" /></span></div>
                     <pre class="whole" tabindex="0">{ text }</pre>
                 </section>
             }
@@ -207,7 +207,7 @@ fn code_of(
     sliced.map_or(&inspected.code, |values| &values.code).clone()
 }
 
-fn what(row: &Row) -> &'static str {
+fn kind_text(row: &Row) -> &'static str {
     if row.kind.has_shape() { "tensor" } else { "value" }
 }
 
@@ -267,7 +267,7 @@ fn save_as(actor: &Actor, values_panel: &ValuesPanel, work: &OpenWork, row: &Row
             } else {
                 <SaveAs key={id} row={id} tensor={row.key.clone()} slice={slice.to_owned()} label="save the slice as" dtype={row.dtype.clone()} />
             }
-            { how_far(actor, &values_panel.export) }
+            { export_progress(actor, &values_panel.export) }
         </>
     }
 }
@@ -292,7 +292,7 @@ fn value_section(
     values_panel: &ValuesPanel,
     width: f64,
 ) -> Html {
-    let here = values_panel.at.filter(|(row, _)| *row == id).map(|(_, number)| number);
+    let selected = values_panel.at.filter(|(row, _)| *row == id).map(|(_, number)| number);
     let slice = values_panel.slice_of(id);
     let places = slice.parse().and_then(|slice| ElementPlaces::new(&slice, &row.shape));
     let values = values.filter(|values| values.slice == slice);
@@ -332,7 +332,7 @@ fn value_section(
             { save_as(actor, values_panel, work, row, id) }
             if row.params > 1 { <GoTo key={id} row={id} shape={row.shape.clone()} /> }
             if !slice.is_empty() { { slice_line(actor, slice, &places) } }
-            { grid(row, &places, start, texts, here, width) }
+            { grid(row, &places, start, texts, selected, width) }
             if count > u64::from(VALUES) {
                 <div class="pager">
                     <span class="step">
@@ -356,7 +356,7 @@ fn grid(
     places: &ElementPlaces,
     start: u64,
     texts: &[String],
-    here: Option<u64>,
+    selected: Option<u64>,
     width: f64,
 ) -> Html {
     let cells: Vec<String> = texts.iter().map(|text| fmt::cell(text)).collect();
@@ -375,7 +375,7 @@ fn grid(
                 <tr>
                     <th scope="row">{ index(start + (line * per_line) as u64) }</th>
                     { for chunk.iter().enumerate().map(|(at, cell)| {
-                        let on = here == Some(start + (line * per_line + at) as u64);
+                        let on = selected == Some(start + (line * per_line + at) as u64);
                         html! { <td class={when(on, "here")} aria-current={on.then_some("location")} title={texts[line * per_line + at].clone()}>{ cell }</td> }
                     }) }
                     { for (chunk.len()..per_line.min(cells.len())).map(|_| html! { <td></td> }) }

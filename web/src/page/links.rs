@@ -102,11 +102,11 @@ impl PageModel {
                     self.tab = Tab::Tensor;
                     let shown = &work.rows[row as usize];
                     let found = LinkGoal::of(link, &shown.shape);
-                    if let Err(why) = &found {
+                    if let Err(reason) = &found {
                         let (slice, key) = (visible(&link.slice), visible(&shown.key));
                         self.notice = Some(
                             format!(
-                                "The link selects {slice} of {key}; the slice is ignored. {why}"
+                                "The link selects {slice} of {key}; the slice is ignored. {reason}"
                             )
                             .into(),
                         );
@@ -139,8 +139,8 @@ impl PageModel {
         }
         let expanded = link.view == EXPANDED;
         let row = self.work.as_ref().and_then(OpenWork::row);
-        let looked_at = self.matrix.as_ref().map(|matrix| matrix.selection.row);
-        if looked_at != row.filter(|_| expanded) {
+        let shown_row = self.matrix.as_ref().map(|matrix| matrix.selection.row);
+        if shown_row != row.filter(|_| expanded) {
             self.expand(expanded);
         }
         if let (Some(matrix), Some(goal)) = (&mut self.matrix, goal) {

@@ -287,7 +287,7 @@ pub struct CopyProps {
     /// The text to copy.
     pub text: AttrValue,
     /// The kind of the text, for the label, such as "key".
-    pub what: AttrValue,
+    pub label: AttrValue,
 }
 
 /// Renders a sentence, with text between backquotes as code.
@@ -317,7 +317,7 @@ pub fn Copy(props: &CopyProps) -> Html {
             gloo_timers::callback::Timeout::new(1200, move || done.set(false)).forget();
         })
     };
-    let label = format!("Copy {}", props.what);
+    let label = format!("Copy {}", props.label);
     html! {
         <button class="ico" {onclick} aria-label={label.clone()} title={label}>
             if *done {
@@ -364,7 +364,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_segments_that_changed_are_found() {
+    fn finds_changed_segments() {
         let changed = |text: &str, other: &str| {
             let (start, end) = changed_part(text, other);
             text[start..end].to_owned()

@@ -546,7 +546,7 @@ impl PageModel {
             scanned.clone_from(&view.folder);
             Rc::make_mut(view).values.now = None;
         }
-        let what: Vec<String> = jobs
+        let jobs_text: Vec<String> = jobs
             .iter()
             .filter_map(|kind| match kind {
                 JobKind::Write => {
@@ -559,7 +559,7 @@ impl PageModel {
                 _ => None,
             })
             .collect();
-        if what.is_empty() {
+        if jobs_text.is_empty() {
             self.notice = None;
             return;
         }
@@ -567,14 +567,14 @@ impl PageModel {
             true => "another file was opened",
             false => "the file was closed",
         };
-        let were = if what.len() == 1 { "was" } else { "were" };
-        let what =
-            text::sentence(&format!("{} {were} stopped because {reason}", what.join(" and ")));
+        let were = if jobs_text.len() == 1 { "was" } else { "were" };
+        let jobs_text =
+            text::sentence(&format!("{} {were} stopped because {reason}", jobs_text.join(" and ")));
         let left = match jobs.contains(&JobKind::Write) {
             true => " The partial output is removed.",
             false => "",
         };
-        self.notice = Some(format!("{what}{left}").into());
+        self.notice = Some(format!("{jobs_text}{left}").into());
     }
 
     pub(super) fn start_convert(&mut self) {

@@ -79,13 +79,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_makes_a_name_that_any_disk_takes() {
+    fn file_names_from_keys_are_portable() {
         assert_eq!(key_name("model.h.0/w:1", "npy"), "model.h.0_w_1.npy");
         assert_eq!(key_name("..", "npy"), "tensor.npy");
     }
 
     #[test]
-    fn states_stand_before_the_name() {
+    fn states_precede_the_file_name() {
         let states = ["model".to_owned(), "optimizer".to_owned()];
         assert_eq!(converted_name("a_1.mdl", "mdl", &states[..1]), "model_a_1.mdl");
         assert_eq!(converted_name("a_1.mdl", "pt", &states), "model_optimizer_a_1.pt");

@@ -12,20 +12,20 @@ use crate::page::hooks::use_window_event;
 /// dismisses it. The page never reloads by itself, since that would close the open checkpoint.
 #[component]
 pub fn NewVersion() -> Html {
-    let there = use_state(|| false);
-    let later = {
-        let there = there.clone();
-        Callback::from(move |_: MouseEvent| there.set(false))
+    let available = use_state(|| false);
+    let dismiss = {
+        let available = available.clone();
+        Callback::from(move |_: MouseEvent| available.set(false))
     };
     let found = {
-        let there = there.clone();
-        Callback::from(move |_: Event| there.set(true))
+        let available = available.clone();
+        Callback::from(move |_: Event| available.set(true))
     };
     use_window_event("newversion", found);
     // The version may have been found before this component listened.
-    let now = there.clone();
+    let now = available.clone();
     use_effect_with((), move |()| now.set(take_over().is_some()));
-    if !*there {
+    if !*available {
         return html! {};
     }
     let reload = Callback::from(|_: MouseEvent| {
@@ -37,7 +37,7 @@ pub fn NewVersion() -> Html {
         <aside class="news" role="status">
             <span>{ "A newer version of Statelens is ready. Reloading closes the open checkpoint." }</span>
             <button class="btn" onclick={reload}>{ "Reload" }</button>
-            <button class="btn quiet" onclick={later}>{ "Later" }</button>
+            <button class="btn quiet" onclick={dismiss}>{ "Later" }</button>
         </aside>
     }
 }

@@ -26,11 +26,11 @@ pub fn begin(actor: &Actor, files: Vec<DroppedFile>, main: Option<u32>) {
 pub fn begin_pair(
     actor: &Actor,
     first: (Vec<DroppedFile>, Option<u32>),
-    second: (Vec<DroppedFile>, Option<u32>),
+    compared: (Vec<DroppedFile>, Option<u32>),
 ) {
     actor.replace_open(move |actor| {
-        let (first, second) = (first.clone(), second.clone());
+        let (first, compared) = (first.clone(), compared.clone());
         actor.open_now(first.0, first.1);
-        begin(actor, second.0, second.1);
+        begin(actor, compared.0, compared.1);
     });
 }

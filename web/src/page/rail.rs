@@ -7,7 +7,7 @@ use statelens_inspect::visible;
 use yew::prelude::*;
 
 use crate::page::drop::DroppedFile;
-use crate::page::hooks::Same;
+use crate::page::hooks::ByAddress;
 use crate::page::marks::{classes, good, severity, when};
 use crate::page::model::actor::Actor;
 use crate::page::model::{Action, PageModel};
@@ -133,7 +133,7 @@ fn line(
 #[hook]
 pub fn use_rail(model: &PageModel, actor: &Actor) {
     let actor = actor.clone();
-    let open = model.work.as_ref().map(|work| Same(work.rows.clone()));
+    let open = model.work.as_ref().map(|work| ByAddress(work.rows.clone()));
     let (files, rail) = (model.files.clone(), model.rail.clone());
     use_effect_with((open, model.screen), move |(open, _)| {
         let Some(rail) = rail.filter(|_| open.is_some()) else { return };

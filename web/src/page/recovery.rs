@@ -18,8 +18,8 @@ impl PageModel {
         let now = js_sys::Date::now();
         let soon = now - std::mem::replace(&mut self.stopped_at, now) < REPEAT_WITHIN;
         let is_open = matches!(self.screen, Screen::Work | Screen::Compare);
-        let again = is_open && !soon && !(self.files.is_empty() && self.address.is_none());
-        let Some(work) = self.work.as_ref().filter(|_| again) else { return false };
+        let recoverable = is_open && !soon && !(self.files.is_empty() && self.address.is_none());
+        let Some(work) = self.work.as_ref().filter(|_| recoverable) else { return false };
         let wrote = match self.convert.as_ref().is_some_and(|convert| convert.is_running()) {
             true => " The last output is incomplete.",
             false => "",

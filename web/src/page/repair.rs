@@ -83,8 +83,8 @@ pub fn tasks(actor: &Actor, work: &OpenWork, convert: &Conversion) -> Html {
 pub fn fields(actor: &Actor, work: &OpenWork, convert: &Conversion, rewrite: &Rewrite) -> Html {
     let own = match rewrite {
         Rewrite::Upgrade { to } => {
-            let known = VERSIONS.iter().filter(|(id, _)| *id != work.opened.version);
-            let list: Vec<Choice> = known.map(|(id, name)| choice(id, name)).collect();
+            let other_versions = VERSIONS.iter().filter(|(id, _)| *id != work.opened.version);
+            let list: Vec<Choice> = other_versions.map(|(id, name)| choice(id, name)).collect();
             version(actor, &list, to)
         }
         Rewrite::Fix { upgrade } => {

@@ -7,7 +7,7 @@ use yew::prelude::*;
 
 use crate::page::conversion::{Conversion, ConversionPhase};
 use crate::page::drop::DroppedFile;
-use crate::page::error::{higher, what};
+use crate::page::error::{error_body, higher};
 use crate::page::marks::{Copy, cap, good, key, prose, severity};
 use crate::page::model::Action;
 use crate::page::model::actor::Actor;
@@ -48,12 +48,12 @@ pub(super) fn recent(now: &JobProgress, past: &[(u64, f64)]) -> (u64, f64) {
 /// Returns the progress in bytes of the output's tape. `done` counts logical bytes, of which
 /// compression makes fewer, so it is scaled.
 fn on_tape(plan: &PlanSummary, now: &JobProgress) -> u64 {
-    let whole: u64 = plan.runs.iter().map(|run| run.1).sum();
-    (now.done as f64 / now.total.max(1) as f64 * whole as f64) as u64
+    let tape_bytes: u64 = plan.runs.iter().map(|run| run.1).sum();
+    (now.done as f64 / now.total.max(1) as f64 * tape_bytes as f64) as u64
 }
 
 /// Renders progress, rate and remaining time.
-pub fn figures(what: &'static str, now: &JobProgress, past: &[(u64, f64)]) -> Html {
+pub fn figures(error_body: &'static str, now: &JobProgress, past: &[(u64, f64)]) -> Html {
     let percent = fmt::percent(now.done, now.total.max(1));
     let (bytes, millis) = recent(now, past);
     let rate = if now.millis < 250.0 { "\u{2026}".to_owned() } else { fmt::rate(bytes, millis) };
@@ -65,7 +65,7 @@ pub fn figures(what: &'static str, now: &JobProgress, past: &[(u64, f64)]) -> Ht
     };
     html! {
         <div class="runhead">
-            { figure(what, format!("{} of {}", fmt::bytes(now.done), fmt::bytes(now.total))) }
+            { figure(error_body, format!("{} of {}", fmt::bytes(now.done), fmt::bytes(now.total))) }
             { figure("rate", rate) }
             { figure("left", left) }
             <span class="grow"></span>
@@ -169,7 +169,7 @@ pub fn done_body(
     done: &ConversionResult,
     file: Option<&File>,
 ) -> Html {
-    let again = {
+    let convert_again = {
         let actor = actor.clone();
         Callback::from(move |_: MouseEvent| {
             actor.convert(|convert| {
@@ -183,7 +183,7 @@ pub fn done_body(
         let (actor, file) = (actor.clone(), file.clone());
         Callback::from(move |_: MouseEvent| actor.open(vec![DroppedFile::new(file.clone())], None))
     });
-    let how = match done.how {
+    let method = match done.method {
         WriteMethod::Composed => {
             "Saved by the browser from your file; see its download list for progress."
         }
@@ -201,17 +201,17 @@ pub fn done_body(
                 <div class="runhead">
                     { figure("written", format!("{} bytes", fmt::exact(done.bytes))) }
                     { figure("in", fmt::seconds(done.millis)) }
-                    if done.how != WriteMethod::Composed { { figure("rate", fmt::rate(done.bytes, done.millis)) } }
+                    if done.method != WriteMethod::Composed { { figure("rate", fmt::rate(done.bytes, done.millis)) } }
                 </div>
                 if let Some(plan) = plan_of(convert) { <TapeView parts={output_parts(plan)} /> }
                 <p class="verdict"><span class="w-good">{ good() }{ format!(" {} complete. ", match done.names.as_slice() {
                     [name] => format!("{name} is"),
                     names => format!("{} files are", names.len()),
-                }) }</span><span class="mid-ink">{ how }</span></p>
+                }) }</span><span class="mid-ink">{ method }</span></p>
                 { read_back(done.read_back.as_ref()) }
                 if let Some(plan) = plan_of(convert) {
                     <div class="block"><div class="lab">{ "The same on the command line" }</div>
-                        <div class="cmd"><code>{ &plan.command }</code><Copy text={plan.command.clone()} what="command" /></div></div>
+                        <div class="cmd"><code>{ &plan.command }</code><Copy text={plan.command.clone()} label="command" /></div></div>
                     if !plan.losses.is_empty() {
                         <div class="block"><div class="lab">{ "Lost, as acknowledged" }</div>
                             <dl class="gone">{ for plan.losses.iter().map(|loss| html! { <><dt>{ prose(&loss.title) }</dt><dd>{ prose(&loss.reason) }</dd></> }) }</dl></div>
@@ -229,7 +229,7 @@ pub fn done_body(
             </div>
             <footer>
                 <span class="grow dim">{ "The source was not changed." }</span>
-                <button class="btn" onclick={again}>{ "Convert again" }</button>
+                <button class="btn" onclick={convert_again}>{ "Convert again" }</button>
                 if let Some(onclick) = open { <button class="btn pri" id="open-result" {onclick}>{ "Open the result" }</button> }
             </footer>
         </>
@@ -274,7 +274,7 @@ pub fn failed_body(
     html! {
         <>
             <div class="runbody" role="alert">
-                { what(error, "failed", true) }
+                { error_body(error, "failed", true) }
                 { higher(raise) }
             </div>
             <footer>

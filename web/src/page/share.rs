@@ -105,9 +105,9 @@ pub fn ShareSheet(props: &ShareProps) -> Html {
     }
     let copied = use_state(|| false);
     let work = &props.work;
-    let aside = html! { <span class="m dim cut">{ visible(&work.opened.name) }</span> };
+    let note = html! { <span class="m dim cut">{ visible(&work.opened.name) }</span> };
     let Some(shared) = &props.shared else {
-        return html! { <SheetFrame title="Share a summary" class="sharing" {aside}><div class="two"></div><footer></footer></SheetFrame> };
+        return html! { <SheetFrame title="Share a summary" class="sharing" {note}><div class="two"></div><footer></footer></SheetFrame> };
     };
     let set = |change: fn(&mut ShareOptions)| {
         let (options, copied) = (options.clone(), copied.clone());
@@ -122,7 +122,7 @@ pub fn ShareSheet(props: &ShareProps) -> Html {
     let tick = |change| plain.then(|| set(change).reform(|_: Event| ()));
     let address = shared.link.as_ref().ok().map(|link| address(link));
     // The URL for this browser includes the secret of a local server, which shared links omit.
-    let here = shared.link.as_ref().ok().map(|link| format!("{}{link}", base()));
+    let url = shared.link.as_ref().ok().map(|link| format!("{}{link}", base()));
     let copy_all = {
         let (shared, copied) = (shared.clone(), copied.clone());
         Callback::from(move |_: MouseEvent| copied.set(copy_link(Some(&shared))))
@@ -130,7 +130,7 @@ pub fn ShareSheet(props: &ShareProps) -> Html {
     // While the shown link was made for other options, it can't be shared.
     let late = shared.options != *options;
     html! {
-        <SheetFrame title="Share a summary" class="sharing" {aside}>
+        <SheetFrame title="Share a summary" class="sharing" {note}>
             <div class="two">
                 <div class="formside">
                     <div class="fs"><span class="lab">{ "Link" }</span><div>{ link_part(shared, address.as_deref()) }</div></div>
@@ -165,22 +165,22 @@ pub fn ShareSheet(props: &ShareProps) -> Html {
                     </div></div>
                     { statistics(&actor, props) }
                     <div class="fs"><span class="lab">{ "Fingerprint" }</span><div>
-                        <span class="m print">{ &shared.structure }</span><Copy text={shared.structure.clone()} what="fingerprint" />
+                        <span class="m print">{ &shared.structure }</span><Copy text={shared.structure.clone()} label="fingerprint" />
                         if let Some(content) = &shared.content {
-                            <p class="content">{ "content " }<span class="m print">{ content }</span><Copy text={content.clone()} what="fingerprint of the content" /></p>
+                            <p class="content">{ "content " }<span class="m print">{ content }</span><Copy text={content.clone()} label="fingerprint of the content" /></p>
                         }
                         <p class="dim">{ "Covers all keys, dtypes and shapes: two checkpoints with the same 16-character code have the same structure, whatever their format." }</p>
                     </div></div>
                 </div>
                 <aside aria-label="What the other person sees">
                     <div class="lab">{ "What the other person sees" }</div>
-                    <div class={classes(&["seen", when(late, "late")])}>{ seen(work, shared) }</div>
+                    <div class={classes(&["seen", when(late, "late")])}>{ recipient_view(work, shared) }</div>
                 </aside>
             </div>
             <footer>
                 <span class="grow dim">{ "Made on this computer. Nothing was uploaded." }</span>
-                if let Some(here) = here.filter(|_| !late) {
-                    <a class="btn" href={here} target="_blank" rel="noopener">{ "Open as the other person" }</a>
+                if let Some(url) = url.filter(|_| !late) {
+                    <a class="btn" href={url} target="_blank" rel="noopener">{ "Open as the other person" }</a>
                 }
                 <button class="btn pri" onclick={copy_all} disabled={late || shared.link.is_err()}>
                     if *copied { <span role="status">{ "Copied" }</span> } else { { "Copy link " }{ cap("\u{23ce}") } }
@@ -213,7 +213,7 @@ fn statistics(actor: &Actor, props: &ShareProps) -> Html {
             }
         }
         stage => {
-            let sure = {
+            let confirm = {
                 let actor = actor.clone();
                 Callback::from(move |_: Event| {
                     actor.verify(|verification| {
@@ -224,7 +224,7 @@ fn statistics(actor: &Actor, props: &ShareProps) -> Html {
             html! {
                 <>
                     if let VerificationStage::Failed(error) = stage { <p class="w-warn">{ &error.title }{ " " }{ &error.place }</p> }
-                    if let Some(unfolds) = work.opened.unfolds { { far_more(unfolds, props.verification.unpack_confirmed, sure) } }
+                    if let Some(unfolds) = work.opened.unfolds { { far_more(unfolds, props.verification.unpack_confirmed, confirm) } }
                     <ReadAll id="read-all" class="btn" work={work.clone()} verification={props.verification.clone()} rate={props.rate} cap={props.cap} />
                     if shared.is_some_and(|shared| shared.measured) { <p>{ "The statistics from the scan are included already." }</p> }
                     <p class="dim">{ "Adds minimum, maximum, mean and deviation of each tensor to the files, optionally to the link, and a fingerprint of the content." }
@@ -242,7 +242,7 @@ fn link_part(shared: &SharedSummary, address: Option<&str>) -> Html {
     html! {
         <>
             if let Some(address) = address {
-                <div class="cmd"><code class="cut">{ address.to_owned() }</code><Copy text={address.to_owned()} what="link" /></div>
+                <div class="cmd"><code class="cut">{ address.to_owned() }</code><Copy text={address.to_owned()} label="link" /></div>
             }
             <div class="long"><span class="big">{ fmt::exact(shared.length) }</span><span class="dim">{ "characters" }</span></div>
             <div class={classes(&["gauge", when(address.is_none(), "over")])} aria-hidden="true">
@@ -251,8 +251,8 @@ fn link_part(shared: &SharedSummary, address: Option<&str>) -> Html {
                     <span class={classes(&[when(tick == MAX_LINK, "end")])} style={format!("left:{:.2}%", tick as f64 / MAX_LINK as f64 * 100.0)}>{ fmt::exact(tick) }</span>
                 }) }
             </div>
-            if let Err(why) = &shared.link {
-                <p class="w-warn">{ why }{ " Share a file below instead." }</p>
+            if let Err(reason) = &shared.link {
+                <p class="w-warn">{ reason }{ " Share a file below instead." }</p>
             } else {
                 <p class="dim">{ fits(shared.length) }{ " Everything in it is after the " }<code>{ "#" }</code>
                     { ", which browsers don\u{2019}t send to a server. Anyone who has the link can read the items listed here." }</p>
@@ -267,12 +267,12 @@ fn link_part(shared: &SharedSummary, address: Option<&str>) -> Html {
 
 fn part(name: &'static str, length: u64, on: bool, onchange: Option<Callback<Event>>) -> Html {
     let fixed = onchange.is_none();
-    let there = length > 0 && on;
+    let included = length > 0 && on;
     html! {
         <label>
             <input type="checkbox" class="cb" checked={on} disabled={fixed} {onchange} />
             <span class="t">{ name }</span>
-            <span class="num">{ if there { fmt::exact(length) } else if on { "none".into() } else { "not included".to_owned() } }</span>
+            <span class="num">{ if included { fmt::exact(length) } else if on { "none".into() } else { "not included".to_owned() } }</span>
         </label>
     }
 }
@@ -299,7 +299,7 @@ fn about(keys: LinkKeys) -> &'static str {
 }
 
 /// Renders the content of the link as its recipient sees it.
-fn seen(work: &OpenWork, shared: &SharedSummary) -> Html {
+fn recipient_view(work: &OpenWork, shared: &SharedSummary) -> Html {
     let opened = &work.opened;
     html! {
         <>

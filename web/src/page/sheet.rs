@@ -15,7 +15,7 @@ pub struct SheetProps {
     pub title: AttrValue,
     /// Content next to the title.
     #[prop_or_default]
-    pub aside: Html,
+    pub note: Html,
     /// Additional CSS classes.
     #[prop_or_default]
     pub class: Classes,
@@ -41,7 +41,7 @@ pub fn SheetFrame(props: &SheetProps) -> Html {
                 aria-label={props.title.clone()} tabindex="-1">
                 <header>
                     <h2>{ props.title.clone() }</h2>
-                    { props.aside.clone() }
+                    { props.note.clone() }
                     <button class="ico" aria-label="Close" title="Close (Esc)" onclick={close}>{ cross() }</button>
                 </header>
                 { props.children.clone() }

@@ -79,7 +79,7 @@ fn Served(props: &ServedProps) -> Html {
     let Some(actor) = actor else { return html! {} };
     match &*listing {
         None => html! { <div class="lab exhead">{ "Reading the folder\u{2026}" }</div> },
-        Some(Err(why)) => html! { <p class="priv" role="alert">{ why }</p> },
+        Some(Err(reason)) => html! { <p class="priv" role="alert">{ reason }</p> },
         Some(Ok(listing)) if listing.checkpoints.is_empty() => html! {
             <div class="lab exhead">{ format!("{} contains no checkpoint that Statelens can read", listing.folder) }</div>
         },
@@ -105,7 +105,7 @@ fn Served(props: &ServedProps) -> Html {
 fn RecentOrExamples() -> Html {
     let actor = use_context::<Actor>();
     let recent = use_state(Vec::<Recent>::new);
-    let look = {
+    let load = {
         let recent = recent.clone();
         move || {
             let recent = recent.clone();
@@ -121,8 +121,8 @@ fn RecentOrExamples() -> Html {
             });
         }
     };
-    let changed = look.clone();
-    use_effect_with((), move |()| look());
+    let changed = load.clone();
+    use_effect_with((), move |()| load());
     use_window_event("recentfiles", Callback::from(move |_: Event| changed()));
     let Some(actor) = actor else { return html! {} };
     let list = match recent.as_slice() {

@@ -33,8 +33,8 @@ pub fn keep_open(name: &str) {
 /// Returns the chosen columns of values as a bit set; the first column is always included.
 #[must_use]
 pub fn shown_columns() -> u16 {
-    let known = storage().and_then(|storage| storage.get_item(COLUMNS).ok().flatten());
-    known.and_then(|known| known.parse::<u16>().ok()).map_or(DEFAULT_COLUMNS, |shown| shown | 1)
+    let stored = storage().and_then(|storage| storage.get_item(COLUMNS).ok().flatten());
+    stored.and_then(|stored| stored.parse::<u16>().ok()).map_or(DEFAULT_COLUMNS, |shown| shown | 1)
 }
 
 /// Stores the chosen columns. Does nothing if the browser has no storage.
@@ -50,8 +50,8 @@ const RATE: &str = "bytes in a millisecond";
 /// Returns the speed of the last full read in bytes per millisecond.
 #[must_use]
 pub fn kept_rate() -> Option<f64> {
-    let known = storage()?.get_item(RATE).ok()??;
-    known.parse::<f64>().ok().filter(|rate| rate.is_finite() && *rate > 0.0)
+    let stored = storage()?.get_item(RATE).ok()??;
+    stored.parse::<f64>().ok().filter(|rate| rate.is_finite() && *rate > 0.0)
 }
 
 /// Stores the speed of a full read in bytes per millisecond.
@@ -64,8 +64,8 @@ pub fn keep_rate(rate: f64) {
 /// Returns the stored width of a pane in pixels.
 #[must_use]
 pub fn kept_width(pane: &str) -> Option<f64> {
-    let known = storage()?.get_item(&format!("width of {pane}")).ok()??;
-    known.parse::<f64>().ok().filter(|width| width.is_finite())
+    let stored = storage()?.get_item(&format!("width of {pane}")).ok()??;
+    stored.parse::<f64>().ok().filter(|width| width.is_finite())
 }
 
 /// Stores the width of a pane in pixels; `None` removes it.

@@ -5,7 +5,7 @@ use statelens_inspect::visible;
 use yew::prelude::*;
 
 use crate::page::columns::Grip;
-use crate::page::hooks::{Same, use_small};
+use crate::page::hooks::{ByAddress, use_small};
 use crate::page::marks::holdings;
 use crate::page::marks::{classes, dtype, key, value_kind, when};
 use crate::page::model::actor::Actor;
@@ -43,7 +43,7 @@ pub fn TablePane(props: &TableProps) -> Html {
     let small = use_small();
     let work = &props.work;
     let table = work.table.clone();
-    let lines = use_memo((Same(table), small), |(table, small)| lines(&table.0, *small));
+    let lines = use_memo((ByAddress(table), small), |(table, small)| lines(&table.0, *small));
     let viewport = use_viewport(&node, &lines);
     let cursor = work.cursor();
     {
@@ -84,7 +84,7 @@ pub fn TablePane(props: &TableProps) -> Html {
                         line((&actor, &resting), work, at, cursor == Some(at), lines.top(at))
                     }) }
                 </div>
-                if work.table.items.is_empty() { { nothing(&actor, work) } }
+                if work.table.items.is_empty() { { empty_table(&actor, work) } }
             </div>
         </div>
     }
@@ -164,8 +164,8 @@ fn line(
             )
         }
     };
-    let odd = work.view.weights.any().then(|| first_odd(work, item)).flatten();
-    let look = {
+    let not_finite = work.view.weights.any().then(|| first_not_finite(work, item)).flatten();
+    let select = {
         let (actor, resting) = (actor.clone(), resting.clone());
         let some = work.picked.count() > 0;
         Callback::from(move |event: MouseEvent| {
@@ -180,7 +180,7 @@ fn line(
                 event.prevent_default();
                 return actor.work(move |work| work.pick(at, reach));
             }
-            match odd {
+            match not_finite {
                 // Selects the leaf that the mark is about, and not the first layer of the fold.
                 Some(row) => actor.work(move |work| work.select_row(row)),
                 None => actor.work(move |work| work.select_line(at)),
@@ -200,7 +200,7 @@ fn line(
         }
         _ => None,
     };
-    let bad = odd.is_some();
+    let bad = not_finite.is_some();
     let last_kid = class == "kid"
         && !matches!(table.items.get(at + 1), Some(TableLine::Pattern(..) | TableLine::Member(..)));
     let picked = work.picked.has(table, item);
@@ -208,18 +208,18 @@ fn line(
     html! {
         <div key={at} id={format!("line-{at}")} class={classes(&["row", class, when(last_kid, "last"), when(selected, "sel"), when(picked, "picked"), when(bad, "bad")])}
             role="row" aria-rowindex={(at + 1).to_string()} aria-selected={chosen.to_string()}
-            style={format!("top:{top}px")} onclick={look} ondblclick={toggle}>
+            style={format!("top:{top}px")} onclick={select} ondblclick={toggle}>
             { cells }
         </div>
     }
 }
 
 /// Returns the first leaf of a line that has NaN or infinite values.
-fn first_odd(work: &OpenWork, item: TableLine) -> Option<u32> {
-    let is_odd = |row: &u32| {
+fn first_not_finite(work: &OpenWork, item: TableLine) -> Option<u32> {
+    let is_outlier = |row: &u32| {
         work.view.weights.get(*row).is_some_and(|values| values.nan + values.infinite > 0)
     };
-    work.table.all_rows_of(item).find(is_odd)
+    work.table.all_rows_of(item).find(is_outlier)
 }
 
 fn state_row(work: &OpenWork, state: usize, place: Option<(usize, f64)>) -> Html {
@@ -429,7 +429,7 @@ fn bytes_cell(bytes: Option<u64>, largest: u64) -> Html {
     }
 }
 
-fn nothing(actor: &Actor, work: &OpenWork) -> Html {
+fn empty_table(actor: &Actor, work: &OpenWork) -> Html {
     if work.rows.is_empty() {
         return html! { <div role="row"><p class="empty" role="gridcell">{ "This state is empty: it holds no keys." }</p></div> };
     }

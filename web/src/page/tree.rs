@@ -89,7 +89,7 @@ const MARGIN: f64 = 8.0;
 fn line(actor: &Actor, work: &OpenWork, index: usize, selected: bool, top: f64) -> Html {
     let (tree, trie) = (&work.tree, &work.trie);
     let branch = &tree.lines[index];
-    let look = {
+    let select = {
         let actor = actor.clone();
         Callback::from(move |_: MouseEvent| actor.work(move |work| work.select_branch(index)))
     };
@@ -117,7 +117,7 @@ fn line(actor: &Actor, work: &OpenWork, index: usize, selected: bool, top: f64) 
         <li key={index} id={format!("branch-{index}")} {class} role="treeitem" aria-level={(branch.level + 1).to_string()}
             aria-posinset={place.to_string()} aria-setsize={siblings.to_string()}
             aria-selected={selected.to_string()} aria-expanded={branch.open.map(|open| open.to_string())}
-            style={format!("top:{top}px;--l:{};--w:{share:.2}%", branch.level)} onclick={look} title={visible(&tree.path(trie, index))}>
+            style={format!("top:{top}px;--l:{};--w:{share:.2}%", branch.level)} onclick={select} title={visible(&tree.path(trie, index))}>
             <span class="n">
                 <span class="twist" aria-hidden="true" onclick={branch.open.map(|_| toggle)}></span>
                 <span class="t">{ if name.is_empty() { "(itself)".to_owned() } else { visible(&name) } }</span>

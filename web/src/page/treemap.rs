@@ -7,7 +7,7 @@ use statelens_inspect::visible;
 use yew::prelude::*;
 
 use crate::page::drop::save_text;
-use crate::page::hooks::{Same, use_size};
+use crate::page::hooks::{ByAddress, use_size};
 use crate::page::marks::{cap, classes, one_of, when};
 use crate::page::model::actor::Actor;
 use crate::page::model::{Action, PageModel, Screen, Tab};
@@ -32,7 +32,7 @@ impl Actor {
     /// Zooms out by one level, or goes back to the table.
     pub fn leave_treemap(&self, view: &TreemapView) {
         let mut view = view.clone();
-        let out = view.way.pop().is_some();
+        let out = view.path.pop().is_some();
         self.act(Action::Treemap(out.then_some(view)));
     }
 }
@@ -65,12 +65,12 @@ pub fn TreemapPane(props: &TreemapProps) -> Html {
     let (work, view) = (&props.work, &props.view);
     let node = use_node_ref();
     let (wide, high) = use_size(&node);
-    let by_dtype = use_memo((view.by_dtype, Same(work.rows.clone())), {
+    let by_dtype = use_memo((view.by_dtype, ByAddress(work.rows.clone())), {
         let (rows, trie) = (work.rows.clone(), work.trie.clone());
         move |(by_dtype, _)| by_dtype.then(|| ByDtype::new(&rows, &trie))
     });
     let size = (wide.floor() as u32, high.floor() as u32);
-    let map = use_memo((view.clone(), Same(work.rows.clone()), size), {
+    let map = use_memo((view.clone(), ByAddress(work.rows.clone()), size), {
         let (rows, trie) = (work.rows.clone(), work.trie.clone());
         move |(view, _, (wide, high))| {
             let size = (f64::from(*wide), f64::from(*high));
@@ -104,7 +104,7 @@ pub fn TreemapPane(props: &TreemapProps) -> Html {
             let Some(cell) = map.cells.get(at).filter(|cell| cell.deep) else { return };
             let Some(branch) = cell.branch else { return };
             let mut view = view.clone();
-            view.way.push((branch, cell.path.clone()));
+            view.path.push((branch, cell.path.clone()));
             actor.act(Action::Treemap(Some(view)));
         })
     };
@@ -187,8 +187,8 @@ fn head(actor: &Actor, work: &OpenWork, view: &TreemapView, map: &Rc<Treemap>) -
         let actor = actor.clone();
         Callback::from(move |_: MouseEvent| actor.act(Action::Treemap(view.clone())))
     };
-    let by = |by_dtype| show(Some(TreemapView { by_dtype, way: Vec::new() }));
-    let name = match view.way.last() {
+    let by = |by_dtype| show(Some(TreemapView { by_dtype, path: Vec::new() }));
+    let name = match view.path.last() {
         Some((_, path)) => format!("{} {path}", work.opened.name),
         None => work.opened.name.clone(),
     };
@@ -199,9 +199,9 @@ fn head(actor: &Actor, work: &OpenWork, view: &TreemapView, map: &Rc<Treemap>) -
             save_text(&text, &key_name(&format!("{name} bytes"), kind));
         })
     };
-    let way = view.way.iter().enumerate().map(|(at, (_, path))| {
-        let view = TreemapView { way: view.way[..=at].to_vec(), ..view.clone() };
-        let last = at + 1 == view.way.len();
+    let path = view.path.iter().enumerate().map(|(at, (_, path))| {
+        let view = TreemapView { path: view.path[..=at].to_vec(), ..view.clone() };
+        let last = at + 1 == view.path.len();
         html! { <><span class="dim" aria-hidden="true">{ "\u{203a}" }</span>
             <button class="textlink m" aria-current={last.then_some("true")} onclick={show(Some(view))}>{ visible(path) }</button></> }
     });
@@ -213,7 +213,7 @@ fn head(actor: &Actor, work: &OpenWork, view: &TreemapView, map: &Rc<Treemap>) -
             </span>
             <nav class="mapway" aria-label="Current box">
                 <button class="textlink" onclick={by(view.by_dtype)}>{ "all" }</button>
-                { for way }
+                { for path }
                 <span class="dim only-l">{ "click a box to zoom in, Esc to go back" }</span>
                 <span class="num">{ fmt::bytes(map.sums.bytes) }</span>
             </nav>

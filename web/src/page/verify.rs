@@ -7,7 +7,7 @@ use web_sys::{File, HtmlInputElement};
 use yew::prelude::*;
 
 use crate::page::drop::{DroppedFile, save_text};
-use crate::page::error::{higher, what};
+use crate::page::error::{error_body, higher};
 use crate::page::marks::{Copy, cap, check, good, key, prose, severity};
 use crate::page::model::actor::{Actor, click};
 use crate::page::model::verification::{Verification, VerificationStage};
@@ -112,7 +112,7 @@ pub struct VerifyProps {
 #[component]
 pub fn VerifySheet(props: &VerifyProps) -> Html {
     let Some(actor) = use_context::<Actor>() else { return html! {} };
-    let aside = html! { <span class="m dim cut">{ visible(&props.work.opened.name) }</span> };
+    let note = html! { <span class="m dim cut">{ visible(&props.work.opened.name) }</span> };
     let chosen = use_node_ref();
     let body = match &props.verification.stage {
         VerificationStage::Form => form(&actor, props, &chosen),
@@ -120,7 +120,7 @@ pub fn VerifySheet(props: &VerifyProps) -> Html {
         VerificationStage::Done(done) => result(&actor, &props.work, done),
         VerificationStage::Failed(error) => failed(&actor, error, props.raise.clone()),
     };
-    html! { <SheetFrame title="Verify" class="findings" {aside}>{ body }</SheetFrame> }
+    html! { <SheetFrame title="Verify" class="findings" {note}>{ body }</SheetFrame> }
 }
 
 fn form(actor: &Actor, props: &VerifyProps, chosen: &NodeRef) -> Html {
@@ -274,7 +274,7 @@ fn result(actor: &Actor, work: &OpenWork, done: &Rc<VerifyReport>) -> Html {
                     </div>
                 }
                 <div class="block"><div class="lab">{ "The same on the command line" }</div>
-                    <div class="cmd"><code>{ &done.command }</code><Copy text={done.command.clone()} what="command" /></div></div>
+                    <div class="cmd"><code>{ &done.command }</code><Copy text={done.command.clone()} label="command" /></div></div>
             </div>
             <footer>
                 <span class="grow dim">{ "Nothing was changed." }</span>
@@ -314,7 +314,7 @@ fn failed(actor: &Actor, error: &ErrorText, raise: Option<Callback<MouseEvent>>)
     html! {
         <>
             <div class="runbody" role="alert">
-                { what(error, "failed", false) }
+                { error_body(error, "failed", false) }
                 { higher(raise) }
             </div>
             <footer><span class="grow dim">{ "Reading stopped early. The rest was not checked." }</span>{ verify_again(actor) }</footer>

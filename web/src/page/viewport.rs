@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_found_where_they_lie() {
+    fn finds_lines_by_position() {
         let even = Lines::Even { count: 1000, each: 24.0 };
         let tops = Lines::of_heights((0..1000).map(|_| 24.0));
         for lines in [&even, &tops] {
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_screenful_is_in_sight_however_many_there_are() {
+    fn viewport_holds_one_screen_of_any_number_of_lines() {
         let lines = Lines::Even { count: 1_000_000, each: 24.0 };
         assert_eq!(visible_lines(&lines, 0.0, 0.0), (0, 19));
         assert_eq!(visible_lines(&lines, 2_400_000.0, 720.0), (99_990, 100_041));

@@ -461,7 +461,7 @@ fn effort(opened: &crate::protocol::opened::OpenedCheckpoint) -> String {
     }
     let time = fmt::seconds(opened.millis);
     let read = opened.read.saturating_sub(opened.searched.1);
-    let looked = match opened.searched {
+    let searched = match opened.searched {
         (0, _) => String::new(),
         (files, bytes) => {
             format!(" \u{b7} examined {} ({})", fmt::plural(files, "file"), fmt::bytes(bytes))
@@ -469,10 +469,10 @@ fn effort(opened: &crate::protocol::opened::OpenedCheckpoint) -> String {
     };
     // Blocks may be read twice, so the count is capped at the size of the file.
     if read >= opened.size {
-        format!("opened in {time} \u{b7} read all of {}{looked}", fmt::bytes(opened.size))
+        format!("opened in {time} \u{b7} read all of {}{searched}", fmt::bytes(opened.size))
     } else {
         format!(
-            "opened in {time} \u{b7} read {} of {}{looked}",
+            "opened in {time} \u{b7} read {} of {}{searched}",
             fmt::bytes(read),
             fmt::bytes(opened.size)
         )

@@ -150,7 +150,7 @@ pub struct Difference {
     pub a: u32,
     /// The row of the second; [`NO_ROW`] for a key that only the first has.
     pub b: u32,
-    pub what: DifferenceKind,
+    pub kind: DifferenceKind,
     /// Which part of a sparse or quantised tensor; empty for the whole.
     pub part: String,
     /// The value in the first, or why it can't be read.

@@ -70,7 +70,7 @@ pub struct PlanSummary {
     /// False if compression decides the size, so that it is an upper bound.
     pub exact: bool,
     /// Bytes that the writer generates: headers, pickles, indexes.
-    pub made: u64,
+    pub generated: u64,
     /// Bytes that are spans of the source, copied unchanged.
     pub copied: u64,
     /// Bytes that are decoded, gathered or cast on the way.
@@ -153,7 +153,7 @@ pub struct ConversionResult {
     /// Their total length in bytes.
     pub bytes: u64,
     pub millis: f64,
-    pub how: WriteMethod,
+    pub method: WriteMethod,
     /// What casts did, one line per pair of dtypes.
     pub casts: Vec<String>,
     /// The problem with the file, if it does not read back as planned. Only for a file that can't

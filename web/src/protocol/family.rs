@@ -115,7 +115,7 @@ pub struct KeyRow {
     /// The keys in the output, folded into one text; empty if they are left out.
     pub new: String,
     /// The operations applied.
-    pub how: String,
+    pub operations: String,
     /// The number of keys, differing only in numbers, that this row represents.
     pub times: u64,
     /// No rule covers these keys.

@@ -188,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_map_comes_back_as_it_was() {
+    fn block_map_round_trips() {
         let matrix = Matrix::of(&[2, 3, 5], &[1]).unwrap();
         let mut all = Overview::new(&DType::U8, matrix, 2, 2).unwrap();
         all.feed(&(0..15).collect::<Vec<u8>>());

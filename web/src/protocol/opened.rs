@@ -88,7 +88,7 @@ pub struct FetchStats {
     /// The server that it redirected to; may be empty.
     pub via: String,
     /// True if the server sent a file only as a whole.
-    pub whole: bool,
+    pub without_ranges: bool,
     pub bytes: u64,
     pub requests: u64,
 }

@@ -69,7 +69,7 @@ pub struct TensorValues {
     /// Values more than six deviations from the mean.
     pub beyond: u64,
     /// True if all values are whole numbers.
-    pub whole: bool,
+    pub is_integer: bool,
     /// Histogram with bins of equal width.
     pub linear: Bins,
     /// Histogram by magnitude, on both sides of zero.

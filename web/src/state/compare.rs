@@ -159,7 +159,7 @@ impl Pairs {
             let number = self.found.len() as u32;
             self.found.push(difference.clone());
             if let Some(pair) = self.pairs.get_mut(at) {
-                let mark = Mark::of(difference.what);
+                let mark = Mark::of(difference.kind);
                 // Parts of one tensor may differ while others are equal or not read yet.
                 pair.mark = if pair.first == NO_ROW { mark } else { pair.mark.min(mark) };
                 pair.first = pair.first.min(number);
@@ -412,7 +412,7 @@ mod tests {
         });
         let empty = String::new();
         let [part, left, right] = [empty.clone(), empty.clone(), empty.clone()];
-        Difference { a, b, what: kind, part, left, right, parameter: empty, numbers }
+        Difference { a, b, kind, part, left, right, parameter: empty, numbers }
     }
 
     /// Layers 0 to 2 that change, one renamed row, one removed, one added.
@@ -441,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_get_their_marks_as_values_are_read() {
+    fn marks_update_as_values_arrive() {
         let mut pairs = pairs();
         let all = CompareView::default();
         assert_eq!(
@@ -474,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_nan_on_one_side_is_folded_with_nothing_else() {
+    fn one_sided_nans_have_their_own_fold() {
         let mut pairs = pairs();
         let found = [
             difference(0, 1, DifferenceKind::Elements),
@@ -491,7 +491,7 @@ mod tests {
     }
 
     #[test]
-    fn layers_fold_by_number_and_shape_wherever_they_stand() {
+    fn folds_layers_by_number_and_shape() {
         let shape = |at: u64| [2, if at == 3 { 5 } else { 2 }];
         let order = [0, 1, 10, 11, 2, 3, 4, 5, 6, 7, 8, 9];
         let rows: Vec<Row> =

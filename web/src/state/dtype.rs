@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn short_words() {
+    fn shortens_dtype_names() {
         for (dtype, expected) in [
             ("float32", "f32"),
             ("bfloat16", "bf16"),
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn gauges_double() {
+    fn gauges_grow_with_width() {
         for (dtype, expected) in [
             ("bool", "b8"),
             ("float4_e2m1fn_x2", "b8"),
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn families() {
+    fn groups_dtypes_into_families() {
         assert_eq!(family("uint16"), DTypeFamily::Int);
         assert_eq!(family("complex32"), DTypeFamily::F64);
         assert_eq!(family("float8_e4m3fn"), DTypeFamily::Fp8);

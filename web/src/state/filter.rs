@@ -245,7 +245,7 @@ fn measure(name: &str) -> Option<RowMeasure> {
 fn joined(words: Vec<&str>) -> Vec<String> {
     let mut all: Vec<String> = Vec::new();
     for word in words {
-        let goes_on = all.last().is_some_and(|before| {
+        let continues = all.last().is_some_and(|before| {
             let before = before.trim_start_matches('-');
             let rest =
                 ["bytes", "size", "params"].iter().find_map(|name| before.strip_prefix(name));
@@ -269,7 +269,7 @@ fn joined(words: Vec<&str>) -> Vec<String> {
                 }
             })
         });
-        match all.last_mut().filter(|_| goes_on) {
+        match all.last_mut().filter(|_| continues) {
             Some(before) => before.push_str(word),
             None => all.push(word.to_owned()),
         }
@@ -522,7 +522,7 @@ mod tests {
     }
 
     #[test]
-    fn regular_expressions() {
+    fn matches_regular_expressions() {
         assert_eq!(hits("/blocks\\.[01]\\.ln/ dtype:bf16").len(), 2);
         assert_eq!(hits("/^global step|^global_step$/"), ["global_step"]);
         assert!(Filter::parse("/(/").is_err());
@@ -530,7 +530,7 @@ mod tests {
     }
 
     #[test]
-    fn dtypes_kinds_states() {
+    fn matches_dtypes_kinds_and_states() {
         assert_eq!(hits("dtype:bf16"), hits("dtype:torch.bfloat16"));
         assert_eq!(hits("dtype:bf16").len(), 8);
         assert_eq!(hits("kind:tensor").len() + hits("kind:value").len(), gpt(2).len());
@@ -540,7 +540,7 @@ mod tests {
     }
 
     #[test]
-    fn shapes_and_sizes() {
+    fn matches_shapes_and_sizes() {
         assert_eq!(hits("shape:[256,*]").len(), 2 + 2);
         assert_eq!(hits("shape:[256, 64] dtype:bf16").len(), 2);
         assert_eq!(hits("shape:[]").len(), 8);
@@ -555,7 +555,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_asked_once_they_were_read() {
+    fn value_terms_reject_unread_rows() {
         let values =
             RowValues { count: 10, nan: 1, zeros: 6, std: Some(1e-7), ..RowValues::default() };
         let row = tensor("a.weight", "float32", &[10]);
@@ -592,7 +592,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_have_been_meant_is_told() {
+    fn suggests_similar_terms() {
         let meant =
             |text: &str| Unknown::of(text).map(|it| (text[it.start..it.end].to_owned(), it.meant));
         assert_eq!(meant("fc dtpye:bf16"), Some(("dtpye".into(), Some("dtype"))));
@@ -605,7 +605,7 @@ mod tests {
     }
 
     #[test]
-    fn quantities() {
+    fn parses_quantities_with_units() {
         for (text, expected) in [
             ("100MB", 100_000_000),
             ("1.5k", 1500),
@@ -620,7 +620,7 @@ mod tests {
     }
 
     #[test]
-    fn case_and_other_scripts() {
+    fn ignores_case_in_other_scripts() {
         let filter = Filter::parse("übung").expect("a filter");
         assert!(filter.matches(&value("Übung.1", "")));
         assert!(!filter.matches(&tensor("ubung", "float32", &[1])));

@@ -77,7 +77,7 @@ mod tests {
     use crate::state::sample::tensor;
 
     #[test]
-    fn columns_are_as_wide_as_what_they_hold() {
+    fn columns_fit_their_contents() {
         let mut rows =
             vec![tensor("a.weight", "bfloat16", &[32000, 4096]), tensor("b", "float32", &[8])];
         let widths = ColumnWidths::of(&rows);
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shape_is_measured_as_it_is_written() {
+    fn measures_formatted_shapes() {
         for shape in [&[][..], &[0], &[1, 10], &[32000, 4096], &[u64::MAX, 1, 1]] {
             assert_eq!(shape_characters(shape), fmt::shape(shape).chars().count(), "{shape:?}");
         }

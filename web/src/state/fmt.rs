@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn counts() {
+    fn formats_counts() {
         for (number, expected) in
             [(291, "291"), (4096, "4.10 k"), (131_072_000, "131.07 M"), (6_738_415_616, "6.74 B")]
         {
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn durations_and_rates() {
+    fn formats_durations_and_rates() {
         assert_eq!(seconds(213.0), "0.21 s");
         assert_eq!(seconds(34_600.0), "34.6 s");
         assert_eq!(seconds(250_000.0), "4 min 10 s");
@@ -248,14 +248,14 @@ mod tests {
     }
 
     #[test]
-    fn percent_is_whole_only_when_done() {
+    fn percent_is_100_only_when_done() {
         assert_eq!(percent(999_999, 1_000_000), 99);
         assert_eq!(percent(1_000_000, 1_000_000), 100);
         assert_eq!(percent(0, 0), 100);
     }
 
     #[test]
-    fn keys_keep_their_end() {
+    fn key_parts_keep_the_end() {
         for (key, head, tail) in [
             ("global_step", "", "global_step"),
             ("a.b", "a.", "b"),

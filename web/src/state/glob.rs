@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn globs_are_what_their_expression_says() {
+    fn globs_match_like_regular_expressions() {
         let expression = |glob: &str| {
             let mut out = String::from("(?s)(?:^|[./])");
             for c in glob.trim_matches('.').chars() {

@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn links_are_readable_and_come_back() {
+    fn links_are_readable_and_round_trip() {
         let link = PageLink {
             file: "my model.safetensors".into(),
             key: "model.layers.3.mlp/weight:0".into(),
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_link_is_none() {
+    fn rejects_other_fragments() {
         for text in ["", "key=a", "#", "#s=abc", "#top", "#key=a&what=b"] {
             assert_eq!(PageLink::parse(text), None, "{text}");
         }
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn another_slice_is_another_view_and_another_value_is_not() {
+    fn slices_but_not_values_are_separate_views() {
         let link = |slice: &str, view: &str| PageLink {
             key: "w".into(),
             slice: slice.into(),

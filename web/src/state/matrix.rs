@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn the_lens_stays_inside_and_follows() {
+    fn lens_follows_the_selection_within_the_matrix() {
         let mut select_value = matrix(&[1000, 300]).unwrap();
         assert_eq!((select_value.window(), select_value.lens), ((64, 64), (0, 0)));
         select_value.go(500 * 300 + 150);
@@ -424,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn a_smaller_matrix_keeps_the_lens_inside() {
+    fn lens_is_clamped_to_a_smaller_matrix() {
         let mut select_value = matrix(&[2, 300, 10, 20]).unwrap();
         select_value.change_view(|view| view.draw(1, 3));
         assert_eq!(
@@ -442,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_vector_is_folded() {
+    fn folds_a_long_vector() {
         let mut select_value = matrix(&[10_000]).unwrap();
         assert_eq!((select_value.selection.fold, select_value.size), (Some(256), (40, 256)));
         select_value.go(9_999);

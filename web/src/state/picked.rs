@@ -111,7 +111,7 @@ mod tests {
     use crate::state::sample::{gpt, work};
 
     #[test]
-    fn lines_are_picked_one_by_one_and_from_one_to_another() {
+    fn picks_single_lines_and_ranges() {
         let work = work(gpt(4));
         let table = &work.table;
         let fold = table.items.iter().position(|item| matches!(item, TableLine::Fold(_))).unwrap();

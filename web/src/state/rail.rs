@@ -172,12 +172,12 @@ mod tests {
     }
 
     #[test]
-    fn one_checkpoint_needs_no_list() {
+    fn single_checkpoint_has_no_list() {
         assert_eq!(rail(&["a.pt"]), None);
     }
 
     #[test]
-    fn names_are_told_apart_and_ordered_by_step() {
+    fn names_are_distinct_and_sorted_by_step() {
         let rail = rail(&["run/checkpoint-1000/model.pt", "run/checkpoint-200/model.pt"]).unwrap();
         let found: Vec<_> = rail.entries.iter().map(|one| (&*one.name, one.step)).collect();
         assert_eq!(
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_are_read_as_trainers_write_them() {
+    fn parses_steps_in_paths() {
         for (path, expected) in [
             ("run/checkpoint_100.pt", Some(100)),
             ("run/checkpoint-500/pytorch_model.bin", Some(500)),
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn two_are_compared_by_themselves_and_others_once_they_are_ticked() {
+    fn compares_the_only_two_or_the_ticked_two() {
         let mut two = rail(&["a.pt", "b.pt"]).unwrap();
         assert_eq!(two.pair(), Some((0, 1)));
         two.tick(1);

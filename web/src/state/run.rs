@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_folder_is_found_among_what_was_dropped() {
+    fn finds_run_folder_in_a_drop() {
         let found =
             |names: &[&str]| find(&files(names)).map(|folder| (folder.name, folder.members));
         let some = |name: &str, members: &[usize]| Some((name.to_owned(), members.to_vec()));
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn folders_that_are_checkpoints_are_rows_of_their_run() {
+    fn checkpoint_folders_are_rows_of_their_run() {
         let files = files(&[
             "out/checkpoint-500/model.safetensors",
             "out/checkpoint-500/optimizer.pt",
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_are_the_newest_first_and_the_index_decides() {
+    fn sorts_newest_first_and_follows_the_index() {
         let files = files(&[
             "r/notes.txt",
             "r/checkpoint_5.mdl",
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_sound_one_is_picked_and_what_would_be_loaded_where_none_is() {
+    fn picks_the_newest_sound_checkpoint() {
         let files = files(&["checkpoint_1.mdl", "checkpoint_2.mdl", "checkpoint_3.mdl"]);
         let folder = find(&files).unwrap();
         let sorted = sort(&files, &folder, None);
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn an_axis_has_a_few_round_steps() {
+    fn axis_has_few_round_steps() {
         assert_eq!(ticks(0), [0]);
         assert_eq!(ticks(5_500), [0, 1000, 2000, 3000, 4000, 5000]);
         assert_eq!(ticks(8), [0, 1, 2, 3, 4, 5, 6, 7, 8]);

@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_rows_pass_as_one_by_one() {
+    fn search_matches_filter() {
         let mut rows = gpt(40);
         rows.extend(["Übung.W", "a\nb", "", "IO.x"].map(|key| value(key, "1")));
         for text in [
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn expressions_take_several_pieces_and_words_take_one() {
+    fn only_regular_expressions_need_several_batches() {
         let rows = gpt(4_000);
         let (found_so, pieces) = found(&rows, "/[.]fc[.]/");
         assert!(pieces > 5, "{pieces}");

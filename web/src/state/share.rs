@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_page_on_this_computer_is_not_reachable() {
+    fn local_pages_are_not_reachable() {
         for base in
             ["http://127.0.0.1:8080/", "http://localhost/x/", "file:///x/", "http://[::1]:1/"]
         {
@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn folders_and_the_secret_of_a_local_server_are_not_given_away() {
+    fn removes_folders_and_tokens() {
         let token = "0123456789abcdef0123456789abcdef";
         for (base, expected) in [
             (format!("http://127.0.0.1:8080/{token}/"), "http://127.0.0.1:8080/"),

@@ -546,7 +546,7 @@ mod tests {
     }
 
     #[test]
-    fn a_state_sums_up_all_leaves_below_it() {
+    fn state_sums_cover_all_leaves() {
         let rows = gpt(4);
         // Folds of layers and of items, leaves outside folds, and the same with a filter.
         let some: Vec<u32> = all(&rows).into_iter().filter(|id| id % 3 != 1).collect();
@@ -564,7 +564,7 @@ mod tests {
     }
 
     #[test]
-    fn the_seed_is_five_rows() {
+    fn seed_has_five_rows() {
         let rows: Vec<Row> =
             ["a.b", "a.c", "d.0", "d.1", "d.2"].map(|key| value(key, "0.1")).into();
         assert_eq!(lines(&rows, &folded()), ["# a", "a.b", "a.c", "# d", "d.0", "d.1", "d.2"]);
@@ -601,7 +601,7 @@ mod tests {
     }
 
     #[test]
-    fn layers_fold_once_wherever_they_stand() {
+    fn folds_layers_once_in_any_order() {
         use crate::state::sample::lexicographic;
         let mut rows = lexicographic(32);
         let patterns = ["  attn.q.weight", "  mlp.up.weight", "  norm.weight"];
@@ -617,7 +617,7 @@ mod tests {
     }
 
     #[test]
-    fn toggled_folds_are_the_other_way() {
+    fn toggling_inverts_folds() {
         let rows = gpt(4);
         let mut view = folded();
         view.toggled.insert("model.model.blocks.0\u{2013}3".into());
@@ -628,7 +628,7 @@ mod tests {
     }
 
     #[test]
-    fn every_leaf_has_a_place() {
+    fn every_leaf_has_a_line() {
         let rows = gpt(4);
         let mut shut = folded();
         shut.toggled.insert("model.model.blocks.0\u{2013}3".into());
@@ -652,7 +652,7 @@ mod tests {
     }
 
     #[test]
-    fn sorting() {
+    fn sorts_by_each_column() {
         let rows = gpt(12);
         let view = TableView { sort: Some((Column::Bytes, true)), ..folded() };
         let table = table(&rows, &view);
@@ -667,7 +667,7 @@ mod tests {
     }
 
     #[test]
-    fn what_passes_a_filter_is_sorted_as_all_rows_are() {
+    fn filtered_rows_keep_the_sort_order() {
         let rows: Vec<Row> = (0..200)
             .map(|at| tensor(&format!("w_{}.{}", at % 13, at * 7 % 50), "float32", &[at % 5 + 1]))
             .collect();
@@ -684,7 +684,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_sorted_by_with_what_was_not_read_last() {
+    fn unread_rows_sort_last() {
         use crate::protocol::weights::RowValues;
         let rows = gpt(3);
         let mut view = folded();

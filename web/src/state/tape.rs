@@ -373,7 +373,7 @@ mod tests {
     use crate::state::sample::{gpt, tensor, value};
 
     #[test]
-    fn the_tape_is_as_long_as_the_state() {
+    fn tape_length_is_the_size_of_the_state() {
         let rows = gpt(32);
         let parts = parts(&rows, '.');
         assert_eq!(
@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn thin_runs_are_mixed_and_never_dropped() {
+    fn thin_runs_are_merged() {
         let mut rows = vec![tensor("m.big", "float32", &[1_000_000])];
         for at in 0..10 {
             rows.push(tensor(
@@ -416,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn states_thinner_than_a_pixel_share_one() {
+    fn states_below_a_pixel_share_one() {
         let rows: Vec<Row> = (0..100_000u64)
             .map(|at| {
                 let dtype = if at < 50_000 { "float32" } else { "bfloat16" };
@@ -451,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn the_axis_reads_in_round_numbers() {
+    fn axis_labels_are_round() {
         let labels = |total: u64, width: f64| -> Vec<String> {
             axis(total, width).into_iter().filter_map(|mark| mark.label).collect()
         };
@@ -465,7 +465,7 @@ mod tests {
     }
 
     #[test]
-    fn a_byte_leads_to_its_row() {
+    fn finds_the_row_of_a_byte() {
         let mut tied = tensor("m.tied", "float32", &[10]);
         tied.link = Some("m.a".into());
         let rows = vec![
@@ -483,7 +483,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_has_no_tape() {
+    fn empty_state_has_an_empty_tape() {
         assert_eq!(lay_out(&parts(&[value("a", "1")], '.'), &[], 1000.0), Tape::default());
     }
 }

@@ -88,7 +88,7 @@ mod tests {
     use crate::state::sample::gpt;
 
     #[test]
-    fn examples_fit_the_checkpoint_and_are_understood() {
+    fn examples_match_the_checkpoint() {
         let rows = gpt(2);
         let work = OpenWork::new(OpenedCheckpoint::default(), rows.clone());
         let examples = examples(&work);

@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn modules_not_leaves() {
+    fn tree_lists_modules_not_leaves() {
         let rows = gpt(32);
         let (trie, tree) = made(&rows, &[]);
         assert_eq!(
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_below_a_fold_hold_what_all_its_members_hold() {
+    fn lines_below_a_fold_sum_all_members() {
         let rows = gpt(32);
         let (_, tree) = made(&rows, &[]);
         let bytes: Vec<u64> = tree.lines[3..6].iter().map(|line| line.sums.bytes).collect();
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_was_toggled_is_the_other_way() {
+    fn toggling_inverts_lines() {
         let rows = gpt(32);
         let (_, plain) = made(&rows, &[]);
         let (trie, toggled) = made(&rows, &[plain.identity(3), plain.identity(9)]);
@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_found_in_its_fold() {
+    fn finds_a_key_in_its_fold() {
         let rows = gpt(32);
         let (trie, tree) = made(&rows, &[]);
         let at = |key: &str| rows.iter().position(|row| row.key == key).expect("a row") as u32;
@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn layers_are_one_line_wherever_they_stand() {
+    fn layers_are_one_line_in_any_order() {
         let rows = lexicographic(32);
         let (trie, tree) = made(&rows, &[]);
         assert_eq!(

@@ -11,7 +11,7 @@ pub struct TreemapView {
     /// Grouped by dtype rather than by tree.
     pub by_dtype: bool,
     /// The branches that the user zoomed into, with their labels.
-    pub way: Vec<(TreemapBranch, String)>,
+    pub path: Vec<(TreemapBranch, String)>,
 }
 
 /// The keys of each dtype as a tree of their own, in the order of their first key in the file.
@@ -52,7 +52,7 @@ pub fn lay_out(
     by_dtype: Option<&ByDtype>,
     size: (f64, f64),
 ) -> Treemap {
-    let branch = view.way.last().map(|(branch, _)| *branch);
+    let branch = view.path.last().map(|(branch, _)| *branch);
     let groups: Vec<TrieGroup<'_>> = match by_dtype {
         Some(all) => all.groups.iter().map(|(name, trie)| TrieGroup { name, trie }).collect(),
         None => vec![TrieGroup { name: "", trie: whole }],

@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slice_is_two_dimensions_and_an_index_of_the_others() {
+    fn slice_draws_two_dimensions() {
         let shape = [2, 3, 10, 20];
         let mut all = MatrixView::new(&shape);
         assert_eq!(all.drawn().to_string(), "0, 0, :, :");
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_asked_for_may_have_more_than_is_drawn() {
+    fn requested_slice_may_keep_more_dimensions() {
         let mut more = view("0:2, ::-1, :, -4:", &[2, 3, 10, 20]);
         assert_eq!(more.requested().to_string(), ":, 2::-1, :, 16:20");
         assert_eq!(more.drawn().to_string(), "0, 2, :, 16:20");
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn vectors_are_folded() {
+    fn long_vectors_are_folded() {
         let long = view(":, 1", &[3_000, 4]);
         let fold = long.selection(7).fold;
         assert_eq!((fold, long.size(fold)), (Some(128), (24, 128)));

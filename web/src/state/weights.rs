@@ -9,13 +9,13 @@ use crate::protocol::weights::RowValues;
 
 /// The statistics known so far; clones share them.
 #[derive(Debug, Clone, Default)]
-pub struct Weights(Rc<KnownWeights>);
+pub struct Weights(Rc<WeightsByRow>);
 
 #[derive(Debug, Clone, Default)]
-struct KnownWeights {
+struct WeightsByRow {
     rows: Vec<Option<RowValues>>,
     /// Rows that stand out among their siblings.
-    odd: HashSet<u32>,
+    outliers: HashSet<u32>,
     any: bool,
 }
 
@@ -71,8 +71,8 @@ impl Weights {
 
     /// Returns whether a row stands out among its siblings.
     #[must_use]
-    pub fn is_odd(&self, row: u32) -> bool {
-        self.0.odd.contains(&row)
+    pub fn is_outlier(&self, row: u32) -> bool {
+        self.0.outliers.contains(&row)
     }
 
     /// Stores statistics.
@@ -89,8 +89,8 @@ impl Weights {
     }
 
     /// Stores which rows stand out.
-    pub fn mark(&mut self, odd: impl Iterator<Item = u32>) {
-        Rc::make_mut(&mut self.0).odd = odd.collect();
+    pub fn mark(&mut self, outliers: impl Iterator<Item = u32>) {
+        Rc::make_mut(&mut self.0).outliers = outliers.collect();
     }
 
     /// Returns the totals of several rows.
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn folds_show_sums_and_extremes_of_what_was_read() {
+    fn totals_cover_the_rows_read() {
         let mut weights = Weights::default();
         assert!(!weights.any());
         weights.take(vec![row(2, 0.3, 0), row(0, 0.1, 2), row(1, 0.2, 0)]);
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_are_never_rounded_to_nothing_or_all() {
+    fn percentages_never_round_to_0_or_100() {
         let texts = [(0, 10), (1, 100_000), (5, 100), (999_999, 1_000_000), (10, 10)];
         let texts = texts.map(|(part, whole)| percent(part, whole));
         assert_eq!(texts, ["0 %", "<0.1 %", "5.0 %", ">99.9 %", "100 %"]);

@@ -517,7 +517,7 @@ mod tests {
     }
 
     #[test]
-    fn moving_steps_over_states_and_through_folds() {
+    fn step_skips_states_and_enters_folds() {
         let mut work = work(4);
         work.step(1);
         assert_eq!(key(&work), "model.model.wte.weight");
@@ -539,7 +539,7 @@ mod tests {
     }
 
     #[test]
-    fn folds_shut_around_what_is_looked_at() {
+    fn closing_a_fold_keeps_the_selection() {
         let mut work = work(4);
         work.select_row(2);
         work.unfold(false);
@@ -553,7 +553,7 @@ mod tests {
     }
 
     #[test]
-    fn filters_hide_and_looking_elsewhere_clears_them() {
+    fn selecting_a_hidden_row_clears_the_filter() {
         let mut work = work(4);
         work.set_filter("fc kind:tensor");
         assert_eq!(work.table.leaves, 8);
@@ -570,7 +570,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chosen_line_of_the_tree_stays_chosen_until_something_else_is_looked_at() {
+    fn tree_line_stays_chosen_until_the_selection_changes() {
         // Enough layers that they are open by default.
         let mut work = work(32);
         for line in [0, 1, 3, 0, work.tree.lines.len() - 1] {
@@ -592,7 +592,7 @@ mod tests {
     }
 
     #[test]
-    fn sorting_goes_round() {
+    fn repeated_sorting_returns_to_file_order() {
         let mut work = work(4);
         let sorts: Vec<_> = (0..3)
             .map(|_| {
@@ -604,7 +604,7 @@ mod tests {
     }
 
     #[test]
-    fn an_expression_is_asked_of_many_rows_a_piece_at_a_time() {
+    fn regular_expressions_are_matched_in_batches() {
         let mut work = work(2800);
         assert!(work.rows.len() > 20_000);
         work.toggle_folding();

@@ -64,7 +64,7 @@ impl BlobSource {
         self.0
             .file
             .slice_with_f64_and_f64(offset as f64, (offset + len) as f64)
-            .map_err(|_| gone(&self.0.file.name()))
+            .map_err(|_| changed_file_error(&self.0.file.name()))
     }
 }
 
@@ -85,8 +85,9 @@ impl ReadAt for BlobSource {
             let blob = self.slice(at, piece.len() as u64)?;
             self.0.read_counter.bytes.fetch_add(piece.len() as u64, Relaxed);
             self.0.read_counter.calls.fetch_add(1, Relaxed);
-            let bytes =
-                reader.read_as_array_buffer(&blob).map_err(|_| gone(&self.0.file.name()))?;
+            let bytes = reader
+                .read_as_array_buffer(&blob)
+                .map_err(|_| changed_file_error(&self.0.file.name()))?;
             let bytes = Uint8Array::new(&bytes);
             if bytes.length() as usize != piece.len() {
                 return Err(Error::io("the file is shorter than it was when it was opened").at(at));
@@ -100,7 +101,7 @@ impl ReadAt for BlobSource {
 
 /// Returns the error for a file that was changed, moved or removed after it was chosen.
 #[must_use]
-pub fn gone(name: &str) -> Error {
+pub fn changed_file_error(name: &str) -> Error {
     Error::io("the file was changed, moved or removed since it was opened")
         .in_file(name)
         .advice("Open it again.")

@@ -121,7 +121,7 @@ pub(super) fn handle_request(
         }
         CompareRequest::TensorDiff(None) => session.borrow().jobs.stop(JobKind::TensorDiff),
         CompareRequest::TensorDiff(Some((a, b, requested))) => {
-            tensor_diff::look(session, job, (a, b), requested)
+            tensor_diff::compare_tensors(session, job, (a, b), requested)
         }
         CompareRequest::Renames(None) => session.borrow().jobs.stop(JobKind::Renames),
         CompareRequest::Renames(Some(options)) => tensor_diff::renames(session, job, *options),
@@ -225,7 +225,7 @@ impl CompareUpdates {
             Some(right) => right as u32,
             None => matches.get(leaf).copied().flatten().map_or(NO_ROW, |right| right as u32),
         };
-        let (what, left, right) = sides(&found.kind);
+        let (kind, left, right) = sides(&found.kind);
         let numbers = match &found.kind {
             DifferenceKind::Elements(numbers, first) => {
                 Some(Box::new(describe_numbers(numbers, first, String::new())))
@@ -239,7 +239,7 @@ impl CompareUpdates {
         protocol::Difference {
             a: self.row(leaf),
             b,
-            what,
+            kind,
             part: found.part.clone(),
             left,
             right,

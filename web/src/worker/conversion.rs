@@ -24,11 +24,11 @@ const DEBOUNCE: u32 = 1_000;
 pub(super) fn plan(session: &SharedSession, job: &Job, request: u32, options: Box<ConvertOptions>) {
     let Some(open) = session.borrow().open.clone() else { return };
     let wanted = match options.rewrite {
-        None => session.borrow().wants_config(&open, &options.family),
+        None => session.borrow().config_to_fetch(&open, &options.family),
         Some(_) => None,
     };
     if let (Some(name), Some(server)) = (wanted, open.sources.server().cloned()) {
-        if !session.borrow_mut().awaits_config(job, (request, options)) {
+        if !session.borrow_mut().defer_plan(job, (request, options)) {
             return;
         }
         let (weak, job) = (Rc::downgrade(session), job.clone());
@@ -67,21 +67,21 @@ pub(super) fn plan(session: &SharedSession, job: &Job, request: u32, options: Bo
     let (weak, own) = (Rc::downgrade(session), job.clone());
     let values = session.borrow().found.clone();
     let make = move || {
-        let mut made = match (ready, &found) {
+        let mut output = match (ready, &found) {
             (Some(ready), Some(found)) => {
                 ready.and_then(|ready| family::plan(&open, &options, ready, found, &own))
             }
             _ => family::plain(&open, &options, found.as_deref(), &own),
         };
-        if let Ok((made, planned)) = &mut made {
-            planned.notes.extend(casts::ranges(&open.checkpoint, made, &values.borrow()));
+        if let Ok((output, planned)) = &mut output {
+            planned.notes.extend(casts::ranges(&open.checkpoint, output, &values.borrow()));
         }
-        let (made, plan) = match made {
-            Ok((made, planned)) => (Some((request, made)), Ok(planned)),
+        let (output, plan) = match output {
+            Ok((output, planned)) => (Some((request, output)), Ok(planned)),
             Err(error) => (None, Err(text::error(&error))),
         };
         if let Some(session) = weak.upgrade() {
-            session.borrow_mut().plan = made;
+            session.borrow_mut().plan = output;
             own.post(&FromWorker::Planned { request, plan });
         }
     };
@@ -109,8 +109,8 @@ pub(super) fn run(
     data: &JsValue,
 ) {
     let session = session.borrow();
-    let plan = session.plan.clone().filter(|(made, _)| *made == request);
-    let Some(((_, made), open)) = plan.zip(session.open.clone()) else {
+    let plan = session.plan.clone().filter(|(output, _)| *output == request);
+    let Some(((_, output), open)) = plan.zip(session.open.clone()) else {
         let error = Error::refused("a newer plan has replaced this one");
         return job.post(&FromWorker::Stopped { error: Some(text::error(&error)) });
     };
@@ -118,7 +118,7 @@ pub(super) fn run(
     // The user agreed to the number of bytes with the plan.
     job.agrees_to_all();
     job.clone().spawn(async move {
-        let planning::PlannedOutput { plan, more, texts } = made;
+        let planning::PlannedOutput { plan, more, texts } = output;
         let run = |plan| {
             let handle = handle.clone();
             let post_progress: running::PostProgress =

@@ -51,7 +51,7 @@ pub fn inspect(open: &OpenCheckpoint, row: u32) -> Option<RowDetails> {
         parameter: open.parameter(leaf).map(|of| (of.key.clone(), of.basis.clone())),
         code: code(checkpoint, leaf, None),
         facts,
-        text: whole(checkpoint, leaf),
+        text: full_text(checkpoint, leaf),
         attributes,
         has_values,
         ..RowDetails::default()
@@ -131,7 +131,7 @@ fn share(stored: u64, logical: u64) -> String {
 }
 
 /// Returns the whole value if the row truncates it.
-fn whole(checkpoint: &Checkpoint, leaf: &Leaf) -> Option<String> {
+fn full_text(checkpoint: &Checkpoint, leaf: &Leaf) -> Option<String> {
     let shown = value_text(checkpoint, &Leaf { alias_of: None, ..leaf.clone() });
     if !shown.contains('\u{2026}') {
         return None;

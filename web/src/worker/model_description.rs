@@ -51,7 +51,7 @@ pub(super) fn handle_request(session: &SharedSession, job: Job, fetch: bool) {
     });
     let model = Model::of(&open.checkpoint, &open.leaves, config.as_ref());
     let mut description = describe(&model);
-    let requested = session.borrow().knows_config();
+    let requested = session.borrow().requested_config();
     description.fetch =
         (server.is_some() && !requested && model.is_recognised()).then(|| name.to_owned());
     job.post(&FromWorker::ModelDescription(Box::new(description)));

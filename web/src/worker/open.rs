@@ -48,7 +48,7 @@ pub fn open(
         job.post(&FromWorker::Checkpoints(found_among(&set, &order)));
     }
     // Bytes read so far were spent on finding the checkpoints among the files.
-    let looked = sources.read_counter().so_far().0;
+    let search_bytes = sources.read_counter().so_far().0;
     let mut failed: Option<(FileId, ErrorText)> = None;
     // If a file was requested, no other is opened in its place.
     let tries = if requested.is_some() { 1 } else { TRIES };
@@ -73,7 +73,7 @@ pub fn open(
                 opened.0.size = size;
                 let strangers = set.count().saturating_sub(found.members.len().max(1));
                 if strangers > 0 {
-                    opened.0.searched = (set.count() as u64, looked);
+                    opened.0.searched = (set.count() as u64, search_bytes);
                 }
                 let effort = sources.read_counter().so_far();
                 return Ok(finished((checkpoint, limits), sources, opened, effort, began));
@@ -311,7 +311,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_asked_for_comes_first_and_then_the_checkpoints() {
+    fn requested_file_is_tried_first() {
         let pickle = b"\x80\x02}.".to_vec();
         let mut set = FileSet::default();
         for (name, bytes) in [

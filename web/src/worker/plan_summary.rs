@@ -28,10 +28,10 @@ pub(super) fn describe(
     job: &Job,
 ) -> Result<PlanSummary> {
     let size = plan.size()?;
-    let mut made = 0u64;
+    let mut generated = 0u64;
     let mut copied = 0u64;
     let mut computed = 0u64;
-    let mut how = WriteCounts::default();
+    let mut counts = WriteCounts::default();
     let mut runs: Vec<(String, u64)> = Vec::new();
     let mut run = |name: &str, bytes: u64| match runs.last_mut() {
         _ if bytes == 0 => {}
@@ -41,14 +41,14 @@ pub(super) fn describe(
     for found in shares(plan) {
         let (share, bytes, tensor) = found?;
         let sum = match share {
-            Share::Made => &mut made,
+            Share::Made => &mut generated,
             Share::Copied => &mut copied,
             Share::Gathered | Share::Cast | Share::Compressed => &mut computed,
         };
         *sum = sum.saturating_add(bytes);
         match tensor {
-            Some(_) if share == Share::Copied => how.unchanged += 1,
-            Some(tensor) => how.add(tensor),
+            Some(_) if share == Share::Copied => counts.unchanged += 1,
+            Some(tensor) => counts.add(tensor),
             None => {}
         }
         run(tensor.map_or("", |tensor| tensor.dtype.name()), bytes);
@@ -57,12 +57,12 @@ pub(super) fn describe(
     let tensors = leaves.iter().filter(|leaf| plan.source.tensor_of(leaf.id).is_some()).count();
     let compress =
         options.compress.as_deref().map(|name| format!(", then {name}")).unwrap_or_default();
-    let weights = format!("{}{compress}", how.text());
+    let weights = format!("{}{compress}", counts.text());
     Ok(PlanSummary {
         names: plan.files.iter().map(|file| file.name.clone()).collect(),
         size: size.bytes().min(LARGEST),
         exact: matches!(size, Size::Exact(_)),
-        made: made.min(LARGEST),
+        generated: generated.min(LARGEST),
         copied: copied.min(LARGEST),
         computed: computed.min(LARGEST),
         weights,
@@ -92,7 +92,7 @@ impl PlanSummary {
         self.names.extend(more.names);
         self.size = self.size.saturating_add(more.size).min(LARGEST);
         self.exact &= more.exact;
-        self.made = self.made.saturating_add(more.made).min(LARGEST);
+        self.generated = self.generated.saturating_add(more.generated).min(LARGEST);
         self.copied = self.copied.saturating_add(more.copied).min(LARGEST);
         self.computed = self.computed.saturating_add(more.computed).min(LARGEST);
         self.tensors += more.tensors;
@@ -239,17 +239,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_becomes_of_tensors_is_counted_once() {
+    fn counts_each_tensor_once() {
         let way = |count, stored: &[(&str, u64)]| StorageCounts {
             count,
             stored: stored.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect(),
         };
         let cast = [("bf16".to_owned(), way(114, &[("LZ4", 85)]))].into();
-        let ways = WriteCounts { unchanged: 1, rewritten: StorageCounts::default(), cast };
-        assert_eq!(ways.text(), "114 cast to bf16 (85 of them LZ4), 1 unchanged");
+        let counts = WriteCounts { unchanged: 1, rewritten: StorageCounts::default(), cast };
+        assert_eq!(counts.text(), "114 cast to bf16 (85 of them LZ4), 1 unchanged");
         let rewritten = way(3, &[("deflated", 3)]);
-        let ways = WriteCounts { rewritten, ..WriteCounts::default() };
-        assert_eq!(ways.text(), "3 rewritten (deflated)");
+        let counts = WriteCounts { rewritten, ..WriteCounts::default() };
+        assert_eq!(counts.text(), "3 rewritten (deflated)");
         assert_eq!(
             WriteCounts { unchanged: 2, ..WriteCounts::default() }.text(),
             "all 2 copied unchanged"

@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn layers_are_one_row_in_whichever_order_they_come() {
+    fn layers_fold_into_one_row_in_any_order() {
         let mut changes = vec![change("wte.weight".into(), Some("model.wte.weight".into()))];
         for layer in [0, 1, 10, 11, 2, 3, 4, 5, 6, 7, 8, 9] {
             for name in ["fc", "ln"] {
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_that_are_not_every_combination_are_not_folded() {
+    fn incomplete_combinations_are_not_folded() {
         let keys = ["a.0.b.0", "a.0.b.1", "a.1.b.0"];
         let changes = keys.map(|key| change(key.into(), None)).to_vec();
         assert_eq!(preview(changes).rows.len(), 3);

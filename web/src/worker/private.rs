@@ -77,8 +77,8 @@ async fn live_locks() -> Option<Vec<String>> {
     let locks = get(&scope().navigator(), "locks");
     let query: Function = get(&locks, "query").dyn_into().ok()?;
     let promise: Promise = query.call0(&locks).ok()?.dyn_into().ok()?;
-    let held: Array = get(&JsFuture::from(promise).await.ok()?, "held").dyn_into().ok()?;
-    Some(held.iter().filter_map(|lock| get(&lock, "name").as_string()).collect())
+    let locks_held: Array = get(&JsFuture::from(promise).await.ok()?, "held").dyn_into().ok()?;
+    Some(locks_held.iter().filter_map(|lock| get(&lock, "name").as_string()).collect())
 }
 
 /// Returns when a file was last written to; the current time if that is unknown.
@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_tabs_left_that_are_gone_is_removed() {
+    fn removes_only_files_of_closed_tabs() {
         let tab = |name: &str| format!("{LOCK}{name}");
         let (own, other) = (tab("1"), tab("2"));
         let live_locks = [own.clone(), other.clone()];

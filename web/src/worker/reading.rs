@@ -270,8 +270,9 @@ impl FileStream {
         let buffer = self.buffer.take().unwrap_or_else(|| ArrayBuffer::new(BUFFER));
         let view = Uint8Array::new(&buffer);
         let promise = self.reader.read_with_array_buffer_view(&view);
-        let result = JsFuture::from(promise).await.map_err(|_| blob::gone(""))?;
-        let view: Uint8Array = get(&result, "value").dyn_into().map_err(|_| blob::gone(""))?;
+        let result = JsFuture::from(promise).await.map_err(|_| blob::changed_file_error(""))?;
+        let view: Uint8Array =
+            get(&result, "value").dyn_into().map_err(|_| blob::changed_file_error(""))?;
         self.buffer = Some(view.buffer());
         if view.length() == 0 {
             return Err(

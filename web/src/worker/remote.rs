@@ -33,7 +33,7 @@ pub struct RemoteServer {
     url: String,
     host: String,
     via: RefCell<String>,
-    whole: Cell<bool>,
+    without_ranges: Cell<bool>,
     /// Whether the user agreed to redirects to other servers.
     follow: bool,
     /// The number of requests last reported to the page.
@@ -68,7 +68,7 @@ impl RemoteServer {
             url: address.to_string(),
             host: address.host().to_owned(),
             via: RefCell::default(),
-            whole: Cell::new(false),
+            without_ranges: Cell::new(false),
             follow,
             last_report: Cell::new(0),
         }
@@ -92,7 +92,7 @@ impl RemoteServer {
             job.post(&FromWorker::Fetched(FetchStats {
                 host: self.host.clone(),
                 via: self.via.borrow().clone(),
-                whole: self.whole.get(),
+                without_ranges: self.without_ranges.get(),
                 bytes: meter.fetched(),
                 requests,
             }));
@@ -136,8 +136,8 @@ pub(super) async fn first_request(
                 }
                 (verdict, head, bytes, Some(response))
             }
-            Err(why) => {
-                (Verdict::Again(None, silent(host, &why)), Head::default(), Vec::new(), None)
+            Err(reason) => {
+                (Verdict::Again(None, silent(host, &reason)), Head::default(), Vec::new(), None)
             }
         };
         tried += 1;
@@ -160,7 +160,7 @@ pub(super) async fn first_request(
                     Some(response) => body(response).await,
                     None => Err(String::new()),
                 };
-                let bytes = bytes.map_err(|why| unreachable(host, &why))?;
+                let bytes = bytes.map_err(|reason| unreachable(host, &reason))?;
                 meter.count(bytes.len() as u64);
                 if bytes.len() as u64 != len {
                     return Err(Error::io(format!(
@@ -168,7 +168,7 @@ pub(super) async fn first_request(
                         bytes.len()
                     )));
                 }
-                server.whole.set(true);
+                server.without_ranges.set(true);
                 return Ok(Ok((Arc::new(Memory::from(bytes)), None)));
             }
             Begin::Empty => return Ok(Ok((Arc::new(Memory::from(Vec::new())), None))),
@@ -216,8 +216,8 @@ pub async fn part(
         Some((head, Uint8Array::new(&JsFuture::from(promise).await.ok()?)))
     };
     let got = got.await;
-    let came = got.as_ref().map_or(0, |(_, bytes)| bytes.length().into());
-    file.meter().count_for(&charged, came);
+    let received = got.as_ref().map_or(0, |(_, bytes)| bytes.length().into());
+    file.meter().count_for(&charged, received);
     let (head, bytes) = got?;
     file.is_good(&head, offset, bytes.length().into(), len).then_some(bytes)
 }
@@ -280,9 +280,9 @@ async fn length(url: &str, redirect: RequestRedirect) -> Option<u64> {
 
 /// Returns the error for a server whose response the browser hides. Distinguishing the two cases
 /// would take a request that follows every redirect, which is not made.
-fn silent(host: &str, why: &str) -> Error {
+fn silent(host: &str, reason: &str) -> Error {
     Error::io(format!(
-        "{host} could not be reached, or does not let other sites read its files (CORS): {why}"
+        "{host} could not be reached, or does not let other sites read its files (CORS): {reason}"
     ))
     .advice("If the URL opens in a browser, download the file and open it from disk, or pass the URL to the command: `statelens info URL`.")
 }

@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn state_files_of_one_folder_are_read_and_named_with_it() {
+    fn dataloader_state_files_are_named_with_their_folder() {
         let global = format!("run/iter/{GLOBAL}");
         let worker = "run/iter/data_iter_state_file_worker_0_step_100.txt";
         let files =
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn a_seed_is_a_number() {
+    fn rejects_seeds_that_are_not_numbers() {
         assert_eq!(loader(false, " -3 ").unwrap(), Loader::Map { seed: -3 });
         assert_eq!(loader(true, "").unwrap(), Loader::Iterable);
         assert!(loader(false, "x").unwrap_err().to_string().contains("`x`"));

@@ -39,7 +39,7 @@ pub async fn run(
     let local = sources.server().is_none();
     let compose = composable(&plan) && to == protocol::conversion::SaveTo::Download && local;
     let names: Vec<String> = plan.files.iter().map(|file| file.name.clone()).collect();
-    let mut sinks = Sinks { to, compose, handle, begun: Vec::new() };
+    let mut sinks = Sinks { to, compose, handle, sinks: Vec::new() };
     let keys = KeysByProgress::new(&plan);
     let planned = plan.source.clone();
     let expected = ReadBack::of(&plan);
@@ -60,21 +60,21 @@ pub async fn run(
         texts: Vec::new(),
         bytes: 0,
         millis: 0.0,
-        how: protocol::conversion::WriteMethod::Composed,
+        method: protocol::conversion::WriteMethod::Composed,
         casts: casts::lines(writing.run.report()),
         read_back: None,
     };
-    let kept: Vec<String> = sinks.begun.iter().filter_map(OutputSink::private_name).collect();
+    let kept: Vec<String> = sinks.sinks.iter().filter_map(OutputSink::private_name).collect();
     let mut ended = ran;
-    for sink in sinks.begun {
+    for sink in sinks.sinks {
         // If one file can't be finished, none is kept.
         if ended.is_err() {
             sink.discard().await;
             continue;
         }
-        ended = sink.finish(sources).await.map(|(blob, how)| {
+        ended = sink.finish(sources).await.map(|(blob, method)| {
             done.bytes += blob.size() as u64;
-            done.how = how;
+            done.method = method;
             blobs.push(&blob);
         });
     }
@@ -82,7 +82,7 @@ pub async fn run(
         done.millis = now() - began;
         // The limits are those that the source was opened with.
         ended = check::read_back(&expected, &blobs, limits);
-        if let (Err(error), protocol::conversion::WriteMethod::Saved) = (&ended, done.how) {
+        if let (Err(error), protocol::conversion::WriteMethod::Saved) = (&ended, done.method) {
             // The browser has already saved the file where the user chose, so the error can only be
             // reported.
             done.read_back = Some(text::error(error));
@@ -107,18 +107,18 @@ struct Sinks {
     to: protocol::conversion::SaveTo,
     compose: bool,
     handle: JsValue,
-    begun: Vec<OutputSink>,
+    sinks: Vec<OutputSink>,
 }
 
 impl Sinks {
     async fn begin(&mut self) -> Result<()> {
-        if let Some(last) = self.begun.last_mut() {
+        if let Some(last) = self.sinks.last_mut() {
             last.flush(true).await?;
         }
-        self.begun.push(match self.to {
+        self.sinks.push(match self.to {
             protocol::conversion::SaveTo::Download if self.compose => OutputSink::composed(),
             protocol::conversion::SaveTo::Download => OutputSink::private().await?,
-            protocol::conversion::SaveTo::Handle if !self.begun.is_empty() => {
+            protocol::conversion::SaveTo::Handle if !self.sinks.is_empty() => {
                 return Err(Error::refused("several files have the same name"));
             }
             protocol::conversion::SaveTo::Handle => OutputSink::chosen(self.handle.clone()).await?,
@@ -127,7 +127,7 @@ impl Sinks {
     }
 
     fn current(&mut self) -> Result<&mut OutputSink> {
-        self.begun
+        self.sinks
             .last_mut()
             .ok_or_else(|| Error::io("bytes arrived before their file was created"))
     }
@@ -143,7 +143,7 @@ impl WritingRun<'_> {
     async fn all(&mut self, sinks: &mut Sinks) -> Result<()> {
         let Self { run, driver, updates } = self;
         loop {
-            if let Some(sink) = sinks.begun.last_mut() {
+            if let Some(sink) = sinks.sinks.last_mut() {
                 let each = async |reading: &mut ReadingRun<'_, OutputSink>, post_progress: bool| {
                     reading.into.flush(false).await?;
                     updates.post_progress(reading.run, post_progress);

@@ -101,10 +101,10 @@ impl Session {
         {
             return Ok(found.clone());
         }
-        let mut wanted = family::library::needed(open, request);
-        wanted.retain(|path| !family::library::has(path) && !self.failed.contains(path));
-        if !wanted.is_empty() {
-            return Err(wanted);
+        let mut paths = family::library::needed(open, request);
+        paths.retain(|path| !family::library::has(path) && !self.failed.contains(path));
+        if !paths.is_empty() {
+            return Err(paths);
         }
         let found = Rc::new(family::recognise_model(open, request, &self.failed));
         // Files that could not be fetched are tried again the next time.
@@ -114,7 +114,7 @@ impl Session {
     }
 
     /// Returns the name of the config next to a remote model, if it should be fetched first.
-    pub(super) fn wants_config(
+    pub(super) fn config_to_fetch(
         &self,
         open: &OpenCheckpoint,
         request: &FamilyRequest,
@@ -129,7 +129,7 @@ impl Session {
 
     /// Keeps a plan request until the config next to a remote model is fetched; it replaces an
     /// earlier one. Returns whether the config must be fetched: false if that was begun before.
-    pub(super) fn awaits_config(&mut self, job: &Job, plan: PlanRequest) -> bool {
+    pub(super) fn defer_plan(&mut self, job: &Job, plan: PlanRequest) -> bool {
         let waiting = RemoteConfig::Awaited(job.clone(), plan);
         matches!(std::mem::replace(&mut self.config, waiting), RemoteConfig::Unknown)
     }
@@ -145,7 +145,7 @@ impl Session {
     }
 
     /// Returns whether the config next to a remote model was requested.
-    pub(super) fn knows_config(&self) -> bool {
+    pub(super) fn requested_config(&self) -> bool {
         !matches!(self.config, RemoteConfig::Unknown)
     }
 

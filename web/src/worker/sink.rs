@@ -261,7 +261,7 @@ fn compose(composition: Composition, sources: &Sources) -> Result<Blob> {
     let parts = composition.into_parts().into_iter().map(|part| match part {
         Composed::Bytes(bytes) => Ok(Uint8Array::from(bytes.as_slice()).into()),
         Composed::Span(span) => {
-            let file = sources.disk(span.file).ok_or_else(|| blob::gone(""))?;
+            let file = sources.disk(span.file).ok_or_else(|| blob::changed_file_error(""))?;
             Ok(file.slice(span.offset, span.len)?.into())
         }
     });
@@ -294,7 +294,7 @@ fn full(error: &JsValue) -> Error {
             Error::io("the browser does not allow the page to write there")
                 .advice("Choose another place, or allow it.")
         }
-        "NotReadableError" | "NotFoundError" => blob::gone(""),
+        "NotReadableError" | "NotFoundError" => blob::changed_file_error(""),
         _ => {
             let message = crate::messages::get(error, "message").as_string().unwrap_or(name);
             Error::io(format!("the browser could not write: {message}"))

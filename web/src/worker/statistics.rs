@@ -46,7 +46,7 @@ mod tests {
     use statelens_inspect::Statistician;
 
     #[test]
-    fn what_there_is_none_of_is_not_told() {
+    fn missing_statistics_are_omitted() {
         let values = [1.0f32, -2.0, 0.0, f32::NAN];
         let mut measure = Statistician::new(&DType::F32).expect("floats have some");
         values.iter().for_each(|value| measure.feed(&value.to_le_bytes()));
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn integers_are_told_as_integers() {
+    fn integers_are_formatted_exactly() {
         let mut measure = Statistician::new(&DType::I64).expect("integers have some");
         [-3i64, 0, 12_000].iter().for_each(|value| measure.feed(&value.to_le_bytes()));
         let texts: Vec<String> =

@@ -30,14 +30,19 @@ const BINS: usize = 48;
 /// Pairs up to this many bytes are read without asking; longer ones on request.
 const MAX_UNASKED: u64 = 1_000_000_000;
 
-fn both(session: &SharedSession) -> Option<(OpenCheckpoint, OpenCheckpoint)> {
+fn checkpoints(session: &SharedSession) -> Option<(OpenCheckpoint, OpenCheckpoint)> {
     let session = session.borrow();
     session.open.clone().zip(session.compared.open.clone())
 }
 
 /// Compares a row of each checkpoint.
-pub(super) fn look(session: &SharedSession, job: Job, pair: (u32, u32), on_request: bool) {
-    let Some((left, right)) = both(session) else { return };
+pub(super) fn compare_tensors(
+    session: &SharedSession,
+    job: Job,
+    pair: (u32, u32),
+    on_request: bool,
+) {
+    let Some((left, right)) = checkpoints(session) else { return };
     job.clone().spawn(async move {
         let reply = match close(&left, &right, pair, on_request, &job).await {
             Ok(reply) => Some(reply),
@@ -108,7 +113,7 @@ fn describe(of: &Close) -> TensorDiff {
 
 /// Searches the second checkpoint for renamed tensors.
 pub(super) fn renames(session: &SharedSession, job: Job, options: CompareOptions) {
-    let Some((left, right)) = both(session) else { return };
+    let Some((left, right)) = checkpoints(session) else { return };
     job.clone().spawn(async move {
         let reply = match find(&left, &right, &options, &job).await {
             Ok(found) => Some(RenameSearch::Found(Box::new(found))),

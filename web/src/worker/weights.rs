@@ -234,8 +234,8 @@ struct ScanUpdates<'a> {
 }
 
 impl ScanUpdates<'_> {
-    fn take(&mut self, found: &SharedMeasurements, came: Vec<(TensorId, TensorOutcome)>) {
-        for (id, outcome) in came {
+    fn take(&mut self, found: &SharedMeasurements, outcomes: Vec<(TensorId, TensorOutcome)>) {
+        for (id, outcome) in outcomes {
             let mut found = found.borrow_mut();
             match outcome {
                 TensorOutcome::Read(summary) => {
@@ -259,8 +259,8 @@ impl ScanUpdates<'_> {
                 TensorOutcome::Lines(lines) => {
                     found.lines.insert(id, *lines);
                 }
-                TensorOutcome::Without(why) | TensorOutcome::Unread(why) => {
-                    found.unread.insert(id, why);
+                TensorOutcome::Without(reason) | TensorOutcome::Unread(reason) => {
+                    found.unread.insert(id, reason);
                 }
             }
         }
@@ -301,8 +301,8 @@ async fn read(
             let (bytes, _) = survey.progress();
             Ok(TensorValues { bytes, millis: now() - began, ..values(row, &measured) })
         }
-        Some((_, TensorOutcome::Without(why) | TensorOutcome::Unread(why))) => {
-            Err(Error::damaged(why))
+        Some((_, TensorOutcome::Without(reason) | TensorOutcome::Unread(reason))) => {
+            Err(Error::damaged(reason))
         }
         _ => Err(Error::refused("it was not read")),
     }
@@ -314,8 +314,8 @@ async fn rate(open: &OpenCheckpoint, row: u32, job: &Job) -> Result<f64> {
     let mut survey = Survey::new(open.checkpoint.clone(), [id]);
     let mut driver = Driver::new(&[&open.sources], job);
     let began = now();
-    let enough = |survey: &Survey| survey.progress().0 >= SAMPLE;
-    let each = async |survey: &mut Survey, _| match enough(survey) {
+    let sample_done = |survey: &Survey| survey.progress().0 >= SAMPLE;
+    let each = async |survey: &mut Survey, _| match sample_done(survey) {
         true => Err(Error::cancelled()),
         false => Ok(()),
     };
@@ -323,8 +323,8 @@ async fn rate(open: &OpenCheckpoint, row: u32, job: &Job) -> Result<f64> {
     let rate = survey.progress().0 as f64 / (now() - began).max(0.1);
     driver.close().await;
     match survey.take().pop() {
-        Some((_, TensorOutcome::Unread(why))) => Err(Error::damaged(why)),
-        _ if enough(&survey) => Ok(rate),
+        Some((_, TensorOutcome::Unread(reason))) => Err(Error::damaged(reason)),
+        _ if sample_done(&survey) => Ok(rate),
         _ => ended.map(|()| rate),
     }
 }
@@ -372,7 +372,7 @@ pub(super) fn values(row: u32, measured: &Measured) -> TensorValues {
         quantiles: of.quantiles,
         exact: of.exact,
         beyond: of.beyond_6_std,
-        whole: of.whole.is_some(),
+        is_integer: of.whole.is_some(),
         linear: bins(&measured.linear),
         log: bins(&measured.log),
         bytes: 0,

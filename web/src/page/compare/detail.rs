@@ -29,10 +29,10 @@ pub(super) struct DetailProps {
 pub(super) fn Detail(props: &DetailProps) -> Html {
     let Some(actor) = use_context::<Actor>() else { return html! {} };
     let compare = &props.compare;
-    let looked = compare.pairs.as_ref().zip(compare.pair());
+    let selected = compare.pairs.as_ref().zip(compare.pair());
     html! {
         <aside class="insp" aria-label="Details">
-            if let Some((pairs, pair)) = looked { { of_pair(&actor, compare, pairs, &pair) } }
+            if let Some((pairs, pair)) = selected { { of_pair(&actor, compare, pairs, &pair) } }
             else if compare.listed.is_none() { <section><p class="dim">{ "Select a key to see its differences." }</p></section> }
             { load_check(&actor, compare) }
         </aside>
@@ -48,7 +48,7 @@ fn of_pair(actor: &Actor, compare: &Rc<ComparisonState>, pairs: &Pairs, pair: &R
             <section>
                 <div class="hd">
                     if compare.members() > 1 { { stepper(actor, compare) } } else { { mark(pair.mark) } }
-                    <span class="tools"><Copy text={row.key.clone()} what="key" /></span>
+                    <span class="tools"><Copy text={row.key.clone()} label="key" /></span>
                 </div>
                 if let Some(old) = old { <div class="old">{ wrapped_key(&old.key) }</div><div class="lab">{ "is in B" }</div> }
                 { wrapped_key(&row.key) }
@@ -122,7 +122,7 @@ fn sides(a: Option<&Row>, b: Option<&Row>) -> Html {
 }
 
 fn difference(found: &Difference, row: &Row) -> Html {
-    let title = match found.what {
+    let title = match found.kind {
         DifferenceKind::OnlyLeft | DifferenceKind::OnlyRight => "Only on one side",
         DifferenceKind::Type => "Different kinds",
         DifferenceKind::Shape => "Different shapes",
@@ -137,7 +137,7 @@ fn difference(found: &Difference, row: &Row) -> Html {
         part => format!(" of its {part}"),
     };
     // The two sides already show the difference, except for parts of a tensor and long values.
-    let shown = match found.what {
+    let shown = match found.kind {
         DifferenceKind::Value => !row.value.is_empty(),
         DifferenceKind::Unreadable | DifferenceKind::Elements | DifferenceKind::Nan => false,
         DifferenceKind::DType => found.numbers.is_none(),

@@ -55,7 +55,7 @@ pub(super) fn load_check(actor: &Actor, compare: &ComparisonState) -> Html {
             }
             if let Some((option, keys)) = &checked.rename {
                 <p class="dim">{ format!("{} would match after", fmt::plural(*keys, "key")) }</p>
-                <div class="cmd"><code>{ format!("statelens convert A OUT {option}") }</code><Copy text={option.clone()} what="option" /></div>
+                <div class="cmd"><code>{ format!("statelens convert A OUT {option}") }</code><Copy text={option.clone()} label="option" /></div>
             }
         </section>
     }

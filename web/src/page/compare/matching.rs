@@ -73,7 +73,7 @@ pub(super) fn Matching(props: &MatchingProps) -> Html {
             </div>
             if !props.command.is_empty() {
                 <div class="block"><div class="lab">{ "The same on the command line" }</div>
-                    <div class="cmd"><code>{ &props.command }</code><Copy text={props.command.clone()} what="command" /></div></div>
+                    <div class="cmd"><code>{ &props.command }</code><Copy text={props.command.clone()} label="command" /></div></div>
             }
         </div>
     }

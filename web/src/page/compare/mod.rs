@@ -21,7 +21,7 @@ pub use names::{SideName, distinct_names};
 pub use screen::CompareScreen;
 
 use crate::page::drop::DroppedFile;
-use crate::page::hooks::Same;
+use crate::page::hooks::ByAddress;
 use crate::page::marks::copy;
 use crate::page::model::actor::Actor;
 use crate::page::model::comparison::ComparisonState;
@@ -83,11 +83,10 @@ impl Actor {
 /// Requests the comparison, and the check whether it would load, whenever their options change.
 #[hook]
 pub fn use_compare(model: &PageModel, actor: &Actor) {
-    let requested = model
-        .compare
-        .as_ref()
-        .filter(|compare| compare.request > 0)
-        .map(|compare| (Same(compare.rows.clone()), compare.options.clone(), compare.request));
+    let requested =
+        model.compare.as_ref().filter(|compare| compare.request > 0).map(|compare| {
+            (ByAddress(compare.rows.clone()), compare.options.clone(), compare.request)
+        });
     let sender = actor.clone();
     use_effect_with(requested, move |requested| {
         if let Some((_, options, request)) = requested {
@@ -100,7 +99,7 @@ pub fn use_compare(model: &PageModel, actor: &Actor) {
         .compare
         .as_ref()
         .filter(|compare| compare.opened.is_some() || compare.listed.is_some())
-        .map(|compare| (Same(compare.rows.clone()), compare.strict, compare.release.clone()));
+        .map(|compare| (ByAddress(compare.rows.clone()), compare.strict, compare.release.clone()));
     let sender = actor.clone();
     use_effect_with(requested, move |requested| {
         if let Some((_, strict, release)) = requested.clone() {

@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sides_of_one_name_are_told_apart_by_their_folders() {
+    fn equal_names_are_distinguished_by_folder() {
         let side = |path: &str| SideName {
             name: path.rsplit('/').next().unwrap_or_default().to_owned(),
             path: path.to_owned(),

@@ -26,7 +26,7 @@ pub(super) fn renames(actor: &Actor, compare: &ComparisonState) -> Html {
     if renaming.is_none() && !applied && !(alone(Mark::Added) && alone(Mark::Removed)) {
         return html! {};
     }
-    let look = {
+    let search = {
         let (actor, options) = (actor.clone(), compare.options.clone());
         Callback::from(move |_: MouseEvent| {
             let options = Box::new((*options).clone());
@@ -40,7 +40,7 @@ pub(super) fn renames(actor: &Actor, compare: &ComparisonState) -> Html {
         }
         None => html! {
             <p class="dim">{ "Some tensors exist on one side only. " }
-                <button class="textlink" id="find-renames" onclick={look}>{ "Search for renames" }</button></p>
+                <button class="textlink" id="find-renames" onclick={search}>{ "Search for renames" }</button></p>
         },
         Some(RenameSearch::Now(done, total)) => {
             let stop = {
@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rule_is_of_the_whole_key() {
+    fn rename_rule_matches_the_whole_key() {
         assert_eq!(rule("a.0-b", "c$d"), "^a\\.0\\-b$=>c$$d");
         assert_eq!(rule("a <b>", "c"), "^a <b>$=>c");
     }

@@ -11,7 +11,7 @@ use super::renames::renames;
 use super::summary::summary;
 use super::table::{DifferenceTable, FilterBar};
 use crate::page::bars::{back, tabs};
-use crate::page::error::what;
+use crate::page::error::error_body;
 use crate::page::marks::{cap, classes, logo, severity};
 use crate::page::model::actor::Actor;
 use crate::page::model::comparison::{ComparisonStage, ComparisonState};
@@ -55,7 +55,7 @@ pub fn CompareScreen(props: &CompareProps) -> Html {
             { summary(&actor, compare) }
             <div class="strip">
                 if compare.matching { <Matching options={compare.options.clone()} rename={compare.rename.clone()} command={compare.command.clone()} /> }
-                else if compare.apart {
+                else if compare.different_keys {
                     <div class="parted" role="note">{ suggestion(&actor, compare.rename.as_ref()) }</div>
                 }
                 { renames(&actor, compare) }
@@ -163,7 +163,7 @@ fn failed(actor: &Actor, error: &Rc<ErrorText>, compare: &ComparisonState) -> Ht
     };
     html! {
         <div class="failed" role="alert">
-            { what(error, "failed", true) }
+            { error_body(error, "failed", true) }
             <p class="do">
                 if compare.opened.is_none() { <button class="btn" onclick={choose}>{ "Choose another file" }</button> }
                 else if !compare.matching { <button class="btn" onclick={options}>{ "Change the matching" }</button> }
@@ -179,7 +179,7 @@ fn status(actor: &Actor, compare: &ComparisonState, privacy: Html) -> Html {
     };
     let unread = compare.pairs.as_ref().map_or(0, |pairs| {
         let found = pairs.found.iter();
-        found.filter(|one| one.what == crate::protocol::compare::DifferenceKind::Unreadable).count()
+        found.filter(|one| one.kind == crate::protocol::compare::DifferenceKind::Unreadable).count()
             as u64
     });
     html! {

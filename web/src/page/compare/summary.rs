@@ -65,7 +65,7 @@ fn end(actor: &Actor, compare: &ComparisonState) -> Html {
         let actor = actor.clone();
         Callback::from(move |_: MouseEvent| actor.request(&ToWorker::Compare(CompareRequest::Stop)))
     };
-    let again = {
+    let read_values = {
         let actor = actor.clone();
         Callback::from(move |_: MouseEvent| actor.compare(ComparisonState::restart))
     };
@@ -85,7 +85,7 @@ fn end(actor: &Actor, compare: &ComparisonState) -> Html {
         }
         ComparisonStage::Done { millis, close, nans } => {
             let mut text = format!("values compared in {}", fmt::seconds(*millis));
-            text += &format!(" \u{b7} {}", how(&compare.options));
+            text += &format!(" \u{b7} {}", options_text(&compare.options));
             if *close > 0 {
                 text += &format!(
                     " \u{b7} {} equal only within the tolerance",
@@ -101,13 +101,13 @@ fn end(actor: &Actor, compare: &ComparisonState) -> Html {
             <>
                 if let Some(error) = error { <span class="w-warn cut" title={error.text.clone()}>{ &error.title }</span> }
                 else { <span class="lab">{ "stopped before all values were read" }</span> }
-                <button class="btn" onclick={again}>{ "Read the values" }</button>
+                <button class="btn" onclick={read_values}>{ "Read the values" }</button>
             </>
         },
     }
 }
 
-fn how(options: &CompareOptions) -> String {
+fn options_text(options: &CompareOptions) -> String {
     match options.tolerance {
         None => "tolerance 0".to_owned(),
         Some((relative, absolute)) => format!("rtol {relative:e}, atol {absolute:e}"),

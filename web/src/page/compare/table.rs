@@ -134,7 +134,7 @@ pub(super) fn DifferenceTable(props: &TableProps) -> Html {
         <div class="gridbox" style={widths(compare)} role="grid" aria-label="Differences" tabindex="0" aria-rowcount={count.to_string()}
             aria-activedescendant={(count > 0).then(|| format!("line-{}", compare.at))}>
             { head(&actor, compare) }
-            <Rows {count} height={each} at={compare.at} scroll={compare.scroll} {row}>{ nothing(&actor, compare) }</Rows>
+            <Rows {count} height={each} at={compare.at} scroll={compare.scroll} {row}>{ empty_table(&actor, compare) }</Rows>
         </div>
     }
 }
@@ -144,7 +144,7 @@ pub(super) fn DifferenceTable(props: &TableProps) -> Html {
 fn widths(compare: &ComparisonState) -> String {
     let Some(pairs) = &compare.pairs else { return String::new() };
     let mut style = ColumnWidths::of(&pairs.a).style(true);
-    if pairs.found.iter().any(|one| one.what == DifferenceKind::DType) {
+    if pairs.found.iter().any(|one| one.kind == DifferenceKind::DType) {
         style += "--ckinds:72px;";
     }
     if compare.lines.iter().any(|line| line.spread.iter().any(|count| *count > 0)) {
@@ -282,13 +282,13 @@ const HEIGHT: f64 = 15.0;
 
 /// Renders how much a line changed: a number and a small chart of the differences, or a few words.
 fn changed(pairs: &Pairs, line: &CompareLine) -> Html {
-    let what = what(pairs, line);
+    let difference_text = difference_text(pairs, line);
     // If a cast explains the difference, that is more useful than its size.
-    let is_cast = line.mark == Mark::Kind && what != "differ";
+    let is_cast = line.mark == Mark::Kind && difference_text != "differ";
     let most = line.spread.iter().copied().max().filter(|most| *most > 0 && !is_cast);
     // With NaNs on one side only there is no change to measure; the words say so instead.
     let (Some(most), Some(change)) = (most, line.change) else {
-        return html! { <div class="c cv" role="gridcell" title={what.clone()}><span class="tag v">{ what }</span></div> };
+        return html! { <div class="c cv" role="gridcell" title={difference_text.clone()}><span class="tag v">{ difference_text }</span></div> };
     };
     let bars = line.spread.iter().enumerate().map(|(at, &count)| {
         // An empty bin is drawn as a baseline, and the smallest count is higher than that.
@@ -297,13 +297,13 @@ fn changed(pairs: &Pairs, line: &CompareLine) -> Html {
     });
     let wide = line.spread.len() * (BAR + 1) - 1;
     let label = format!(
-        "{what}. B \u{2212} A from \u{2212}3 to 3 times its root mean square, where they differ: {}",
+        "{difference_text}. B \u{2212} A from \u{2212}3 to 3 times its root mean square, where they differ: {}",
         sides(&line.spread)
     );
     html! {
         <div class="c cv" role="gridcell" title={label.clone()}>
             <span class="tag v num only-l">{ number(change) }</span>
-            <span class="tag v only-s">{ &what }</span>
+            <span class="tag v only-s">{ &difference_text }</span>
             <svg class="deltas" width={wide.to_string()} height={HEIGHT.to_string()} role="img" aria-label={label}>
                 <path class="bars" d={bars.collect::<String>()} />
                 <path class="zero" d={format!("M{:.1} 0v{HEIGHT}", wide as f64 / 2.0)} />
@@ -324,7 +324,7 @@ fn sides(counts: &[u64]) -> String {
 }
 
 /// Describes what differs, in a few words.
-fn what(pairs: &Pairs, line: &CompareLine) -> String {
+fn difference_text(pairs: &Pairs, line: &CompareLine) -> String {
     match line.mark {
         Mark::Added => return "only in B".to_owned(),
         Mark::Removed => return "only in A".to_owned(),
@@ -339,7 +339,7 @@ fn what(pairs: &Pairs, line: &CompareLine) -> String {
             differing = differing.saturating_add(numbers.differing);
             elements = elements.saturating_add(numbers.elements);
         }
-        text.get_or_insert_with(|| match one.what {
+        text.get_or_insert_with(|| match one.kind {
             DifferenceKind::Unreadable => one.left.clone(),
             DifferenceKind::Shape => String::new(),
             // The dtypes are in a column of their own; this describes how the values compare.
@@ -374,7 +374,7 @@ pub(super) fn share(differing: u64, elements: u64) -> String {
 }
 
 /// Renders the empty table: nothing matches the filter, or nothing differs.
-fn nothing(actor: &Actor, compare: &ComparisonState) -> Html {
+fn empty_table(actor: &Actor, compare: &ComparisonState) -> Html {
     let clear = {
         let actor = actor.clone();
         Callback::from(move |_: MouseEvent| {

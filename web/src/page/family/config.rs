@@ -14,7 +14,7 @@ use crate::state::fmt::plural;
 
 /// Renders which config is used, with the means to choose another one.
 pub(super) fn chosen(actor: &Actor, convert: &Conversion, reply: &FamilyReply) -> Html {
-    let given = convert.options.family.config.is_some();
+    let chosen_by_user = convert.options.family.config.is_some();
     let onclick = {
         let actor = actor.clone();
         Callback::from(move |_: MouseEvent| set(&actor, |request| request.config = None))
@@ -29,9 +29,9 @@ pub(super) fn chosen(actor: &Actor, convert: &Conversion, reply: &FamilyReply) -
                 <span class="mid-ink">{ "No config.json next to the checkpoint." }</span>
             } else {
                 <span class="m">{ &reply.recognised.config }</span>
-                <span class="dim">{ if given { "chosen by you" } else { "next to the checkpoint" } }</span>
+                <span class="dim">{ if chosen_by_user { "chosen by you" } else { "next to the checkpoint" } }</span>
             }
-            if given { <button class="textlink" id="config-remove" {onclick}>{ "Remove" }</button> }
+            if chosen_by_user { <button class="textlink" id="config-remove" {onclick}>{ "Remove" }</button> }
             <Choose id="config-choose" class="btn small" label={if reply.recognised.config.is_empty() { "Choose\u{2026}" } else { "Choose another\u{2026}" }}
                 accept=".json,.yaml,.yml" onfile={choose} />
             <span class="dim">{ "or drop it on this sheet" }</span>
@@ -43,7 +43,7 @@ pub(super) fn chosen(actor: &Actor, convert: &Conversion, reply: &FamilyReply) -
 }
 
 /// Renders the config before and after, side by side.
-pub(super) fn both(configs: &ConfigLines) -> Html {
+pub(super) fn side_by_side(configs: &ConfigLines) -> Html {
     let changed = configs.after.iter().filter(|(_, changed)| *changed).count() as u64;
     let text: String = configs.after.iter().map(|(line, _)| format!("{line}\n")).collect();
     let name = configs.new.clone();

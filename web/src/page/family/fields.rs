@@ -20,7 +20,7 @@ pub fn fields(actor: &Actor, convert: &Conversion) -> Html {
             { config::chosen(actor, convert, reply) }
             { written(actor, convert) }
             { rules::keys(actor, convert, reply) }
-            if let Some(configs) = shown.and_then(|shown| shown.config.as_ref()) { { config::both(configs) } }
+            if let Some(configs) = shown.and_then(|shown| shown.config.as_ref()) { { config::side_by_side(configs) } }
             { notes(reply) }
         </>
     }

@@ -29,11 +29,11 @@ pub fn takes(model: &PageModel, actor: &Actor, dropped: &[DroppedFile]) -> bool 
     }
     actor.act(Action::Over(None));
     for file in dropped {
-        let put = if is_recipe(&file.name.path) { recipe } else { config };
+        let apply = if is_recipe(&file.name.path) { recipe } else { config };
         let (actor, file) = (actor.clone(), file.file.clone());
         spawn_local(async move {
             if let Some(text) = read(&file).await {
-                put(&actor, text);
+                apply(&actor, text);
             }
         });
     }

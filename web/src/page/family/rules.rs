@@ -86,12 +86,12 @@ fn counts(actor: &Actor, convert: &Conversion, reply: &FamilyReply) -> Html {
     }
     let onchange = {
         let actor = actor.clone();
-        let put = |convert: &mut Conversion| {
+        let apply = |convert: &mut Conversion| {
             convert.options.family.drop_unmatched = !convert.options.family.drop_unmatched;
         };
-        Callback::from(move |_: Event| change(&actor, put))
+        Callback::from(move |_: Event| change(&actor, apply))
     };
-    let done = shown.rows.iter().filter(|row| row.how != "copy" && !row.new.is_empty());
+    let done = shown.rows.iter().filter(|row| row.operations != "copy" && !row.new.is_empty());
     let done: u64 = done.map(|row| row.times).sum();
     let request = &convert.options.family;
     html! {

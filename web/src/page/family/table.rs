@@ -59,7 +59,7 @@ pub fn FamilyTable(props: &TableProps) -> Html {
 
 /// A line of the table.
 #[derive(Debug, Clone, PartialEq)]
-enum Shown {
+enum FamilyLine {
     /// The common prefix of the keys below, before and after.
     Head(String, String),
     /// A row of keys, and the lengths of the prefixes (old, new) that the head above already shows.
@@ -67,7 +67,7 @@ enum Shown {
 }
 
 /// Groups rows that share their prefix up to the layer number below a head with that prefix.
-fn grouped(rows: &[KeyRow]) -> Vec<Shown> {
+fn grouped(rows: &[KeyRow]) -> Vec<FamilyLine> {
     let mut groups: Vec<((&str, &str), Vec<&KeyRow>)> = Vec::new();
     for row in rows {
         let begin = match (row.unmatched, begin(&row.old), begin(&row.new)) {
@@ -83,10 +83,10 @@ fn grouped(rows: &[KeyRow]) -> Vec<Shown> {
     for ((old, new), group) in groups {
         let shared = group.len() > 1;
         if shared {
-            out.push(Shown::Head(old.to_owned(), new.to_owned()));
+            out.push(FamilyLine::Head(old.to_owned(), new.to_owned()));
         }
         let (old, new) = if shared { (old.len(), new.len()) } else { (0, 0) };
-        out.extend(group.into_iter().map(|row| Shown::Keys(row.clone(), old, new)));
+        out.extend(group.into_iter().map(|row| FamilyLine::Keys(row.clone(), old, new)));
     }
     out
 }
@@ -107,16 +107,16 @@ fn begin(key: &str) -> &str {
     ""
 }
 
-fn line(at: usize, shown: &Shown) -> Html {
+fn line(at: usize, shown: &FamilyLine) -> Html {
     let rowindex = (at + 2).to_string();
     match shown {
-        Shown::Head(old, new) => html! {
+        FamilyLine::Head(old, new) => html! {
             <tr class="kh" aria-rowindex={rowindex}>
                 <td title={old.clone()}>{ key(old) }</td><td class="ar">{ "\u{2192}" }</td>
                 <td title={new.clone()}>{ key(new) }</td><td></td><td></td>
             </tr>
         },
-        Shown::Keys(row, old, new) => keys(rowindex, row, *old, *new),
+        FamilyLine::Keys(row, old, new) => keys(rowindex, row, *old, *new),
     }
 }
 
@@ -135,19 +135,19 @@ fn keys(rowindex: String, row: &KeyRow, cut_old: usize, cut_new: usize) -> Html 
         (false, true) => html! { <span class="dim">{ "\u{2013}" }</span> },
         (false, false) => key(row.new.get(cut_new..).unwrap_or(&row.new)),
     };
-    let how = if row.unmatched { "none" } else { &row.how };
+    let operations = if row.unmatched { "none" } else { &row.operations };
     let class = classes(&[
         when(row.unmatched, "none"),
         when(cut_old > 0, "kd"),
         when(row.new.is_empty() && !row.unmatched, "out"),
-        when(row.how != "copy" && !row.unmatched && !row.new.is_empty(), "does"),
+        when(row.operations != "copy" && !row.unmatched && !row.new.is_empty(), "does"),
     ]);
     html! {
         <tr {class} aria-rowindex={rowindex}>
             <td title={row.old.clone()}>{ old }</td>
             <td class="ar">{ if row.new.is_empty() { "" } else { "\u{2192}" } }</td>
             <td title={if row.unmatched { row.nearest.clone() } else { row.new.clone() }}>{ new }</td>
-            <td class="how" title={how.to_owned()}>{ how.to_owned() }</td>
+            <td class="how" title={operations.to_owned()}>{ operations.to_owned() }</td>
             <td class="num dim">{ exact(row.times) }</td>
         </tr>
     }
@@ -161,7 +161,7 @@ mod tests {
         KeyRow {
             old: old.into(),
             new: new.into(),
-            how: "copy".into(),
+            operations: "copy".into(),
             times: 2,
             unmatched: false,
             nearest: String::new(),
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_of_layers_stand_below_what_they_begin_with() {
+    fn groups_keys_of_layers_under_their_prefix() {
         let rows = [
             row("embed.w", "wte.w"),
             row("model.layers.0–1.q.w", "h.0–1.q.w"),
@@ -179,12 +179,12 @@ mod tests {
         ];
         let shown = grouped(&rows);
         assert_eq!(shown.len(), 6);
-        assert_eq!(shown[1], Shown::Head("model.layers.0–1.".into(), "h.0–1.".into()));
+        assert_eq!(shown[1], FamilyLine::Head("model.layers.0–1.".into(), "h.0–1.".into()));
         assert!(
-            matches!(&shown[2], Shown::Keys(row, 19, 8) if row.new == "h.0–1.q.w"),
+            matches!(&shown[2], FamilyLine::Keys(row, 19, 8) if row.new == "h.0–1.q.w"),
             "{shown:?}"
         );
-        assert!(matches!(&shown[4], Shown::Keys(_, 0, 0)));
+        assert!(matches!(&shown[4], FamilyLine::Keys(_, 0, 0)));
         assert_eq!(begin("model.norm.weight"), "");
     }
 }

@@ -224,12 +224,12 @@ fn list(
 /// Returns the callback for a list: stores the chosen id, `None` for the first choice.
 fn picked(
     actor: &Actor,
-    put: fn(&mut crate::protocol::family::FamilyRequest, Option<String>),
+    apply: fn(&mut crate::protocol::family::FamilyRequest, Option<String>),
 ) -> Callback<Event> {
     let actor = actor.clone();
     Callback::from(move |event: Event| {
         let value = marks::chosen(&event).filter(|value| !value.is_empty());
-        set(&actor, move |request| put(request, value));
+        set(&actor, move |request| apply(request, value));
     })
 }
 
@@ -247,9 +247,9 @@ fn check(
 
 /// Renders the links for choosing a config or a recipe.
 fn openers(actor: &Actor) -> Html {
-    let open = |kind: &'static str, accept: &'static str, put: fn(&Actor, NamedText)| {
+    let open = |kind: &'static str, accept: &'static str, apply: fn(&Actor, NamedText)| {
         let actor = actor.clone();
-        let onfile = Callback::from(move |text| put(&actor, text));
+        let onfile = Callback::from(move |text| apply(&actor, text));
         html! { <Choose label={kind} {accept} {onfile} /> }
     };
     html! {
@@ -268,7 +268,7 @@ pub fn names_stay(actor: &Actor, convert: &Conversion) -> Html {
     if convert.options.family.target.is_some() || recognised.model.is_empty() {
         return html! {};
     }
-    let (whose, reader, wanted) = match (&*recognised.source, &*convert.options.to) {
+    let (source_name, reader, wanted) = match (&*recognised.source, &*convert.options.to) {
         ("hf", "cerebras") => ("Hugging Face", "the Model Zoo", "cs-"),
         (source, "safetensors" | "torch") if source.starts_with("cs-") => {
             ("Cerebras", "Transformers", "hf")
@@ -283,7 +283,7 @@ pub fn names_stay(actor: &Actor, convert: &Conversion) -> Html {
     let onclick = Callback::from(move |_: MouseEvent| choose(&actor, Some(id.clone())));
     html! {
         <div class="stay" id="names-stay">
-            <p>{ severity(Severity::Note) }<span>{ format!("Keys keep their {whose} names; {reader} expects different ones.") }</span></p>
+            <p>{ severity(Severity::Note) }<span>{ format!("Keys keep their {source_name} names; {reader} expects different ones.") }</span></p>
             <button class="btn" {onclick}>{ format!("Convert to {} instead", target.name) }</button>
         </div>
     }

@@ -55,7 +55,7 @@ pub(super) fn Bar(props: &BarProps) -> Html {
                         Goal::Slice(view) => matrix.show(view),
                     });
                 }
-                Err(why) => wrong.set(Some(why)),
+                Err(error) => wrong.set(Some(error)),
             }
         })
     };
@@ -66,7 +66,7 @@ pub(super) fn Bar(props: &BarProps) -> Html {
             <label class="inp goto"><span class="lab">{ "go to" }</span>
                 <input id="go-to" type="text" {onkeydown} placeholder={fmt::shape(&last)} aria-label="Go to the value at an index, or to a slice"
                     title={HINT} aria-invalid={wrong.is_some().to_string()} autocomplete="off" spellcheck="false" /><kbd>{ "G" }</kbd></label>
-            if let Some(why) = &*wrong { <span class="w-warn" role="alert">{ prose(why) }</span> }
+            if let Some(error) = &*wrong { <span class="w-warn" role="alert">{ prose(error) }</span> }
             { dims(&actor, matrix) }
             if !matrix.view.is_usual() {
                 <button class="btn quiet small" id="look-whole" onclick={on(|it| it.show(MatrixView::new(&it.view.shape)))}>{ "whole tensor" }</button>

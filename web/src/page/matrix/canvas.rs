@@ -45,11 +45,11 @@ fn draw(node: &NodeRef, cells: &ColouredCells) {
             None => [0; 4],
         })
         .collect();
-    put(&canvas, &dots, cells.width);
+    put_pixels(&canvas, &dots, cells.width);
 }
 
 /// Draws RGBA pixels into a canvas.
-pub(super) fn put(canvas: &HtmlCanvasElement, dots: &[u8], width: usize) {
+pub(super) fn put_pixels(canvas: &HtmlCanvasElement, dots: &[u8], width: usize) {
     let context = canvas.get_context("2d").ok().flatten();
     let context = context.and_then(|it| it.dyn_into::<CanvasRenderingContext2d>().ok());
     let image = ImageData::new_with_u8_clamped_array(Clamped(dots), width as u32);

@@ -139,7 +139,7 @@ pub(super) fn Grid(props: &GridProps) -> Html {
     let range = |of: &dyn Fn(u64) -> u64, at: u64, size: u64| {
         format!("{}\u{2013}{}", of(at), of((at + size).saturating_sub(1)))
     };
-    let heard = format!(
+    let description = format!(
         "{}s {}, {}s {}, colours to \u{b1}{}; values are in the table",
         label("row"),
         range(&row_of, lens.0, window.0),
@@ -153,7 +153,7 @@ pub(super) fn Grid(props: &GridProps) -> Html {
             <section class="lensed" aria-label="Under the lens">
                 <div class="hd"><h3>{ "Under the lens" }</h3>
                     <span class="lab">{ format!("{} \u{d7} {}, {} px each", window.0, window.1, matrix.zoom) }</span></div>
-                <div class="map" id="lens" ref={canvas} role="img" aria-label={heard} style={size} {onpointermove} {onpointerdown} {onpointerleave} onwheel={onwheel.clone()}>
+                <div class="map" id="lens" ref={canvas} role="img" aria-label={description} style={size} {onpointermove} {onpointerdown} {onpointerleave} onwheel={onwheel.clone()}>
                     <Canvas cells={drawn} />
                     <i class="frame" style={selection}></i>
                 </div>
@@ -251,7 +251,7 @@ pub(super) fn facts(matrix: &MatrixState) -> Vec<(&'static str, String)> {
     let count = finite.len().max(1) as f64;
     let mean = finite.iter().sum::<f64>() / count;
     let std = (finite.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / count).sqrt();
-    let odd = cells.0.texts.iter().filter(|text| !text.is_empty()).count() - finite.len();
+    let not_finite = cells.0.texts.iter().filter(|text| !text.is_empty()).count() - finite.len();
     let mut facts = vec![
         ("min", number(finite.iter().copied().fold(f64::INFINITY, f64::min))),
         ("max", number(finite.iter().copied().fold(f64::NEG_INFINITY, f64::max))),
@@ -261,6 +261,6 @@ pub(super) fn facts(matrix: &MatrixState) -> Vec<(&'static str, String)> {
     if finite.is_empty() {
         facts.clear();
     }
-    facts.push(("not finite", fmt::exact(odd as u64)));
+    facts.push(("not finite", fmt::exact(not_finite as u64)));
     facts
 }

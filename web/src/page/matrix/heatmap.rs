@@ -295,7 +295,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn few_cells_are_squares() {
+    fn small_matrices_have_square_cells() {
         let room = (376.0, 1000.0);
         assert_eq!(cell_of((8, 3), room), Some(28.0));
         assert_eq!(cell_of((24, 40), room), Some(15.0));

@@ -158,7 +158,7 @@ fn drawn(actor: &Actor, matrix: &MatrixState, found: &NormRanking, dark: bool) -
             let cells = ColouredCells { width: wide as usize, colours: values.iter().map(colour).collect() };
             let index = statelens_inspect::index(leading, at);
             let name = fmt::shape(&index);
-            let here = index == matrix.view.leading();
+            let selected = index == matrix.view.leading();
             let actor = actor.clone();
             let onclick = Callback::from(move |_: MouseEvent| {
                 let index = index.clone();
@@ -166,7 +166,7 @@ fn drawn(actor: &Actor, matrix: &MatrixState, found: &NormRanking, dark: bool) -
             });
             let label = format!("{name}: norm {}, largest magnitude {}", number(norm), number(largest));
             html! {
-                <li key={at}><button {onclick} title={label.clone()} aria-label={label} aria-current={here.then_some("true")}>
+                <li key={at}><button {onclick} title={label.clone()} aria-label={label} aria-current={selected.then_some("true")}>
                     <span class="tile" style={style.clone()}><Canvas {cells} /></span>
                     <span class="m">{ name }</span><span class="m dim">{ number(norm) }</span></button></li>
             }

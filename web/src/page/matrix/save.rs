@@ -4,7 +4,7 @@ use statelens_inspect::picture::{BlockMap, ColourScaling, Picture, Show, raster,
 use wasm_bindgen::prelude::*;
 use web_sys::{Blob, HtmlCanvasElement};
 
-use super::canvas::put;
+use super::canvas::put_pixels;
 use crate::page::drop::{save, save_text};
 use crate::page::naming::key_name;
 
@@ -56,7 +56,7 @@ fn save_png(picture: &Picture<'_>, name: String) {
     canvas.set_height(drawn.height);
     let dots =
         drawn.rgb.as_chunks().0.iter().flat_map(|[red, green, blue]| [*red, *green, *blue, 255]);
-    put(&canvas, &dots.collect::<Vec<u8>>(), drawn.width as usize);
+    put_pixels(&canvas, &dots.collect::<Vec<u8>>(), drawn.width as usize);
     let done = Closure::once_into_js(move |blob: Option<Blob>| {
         if let Some(blob) = blob {
             save(&blob, &name);

@@ -67,7 +67,7 @@ pub fn MatrixScreen(props: &MatrixScreenProps) -> Html {
                 <button class="btn quiet" id="look-back" onclick={back}>{ format!("\u{2039} {} ", props.work.opened.name) }<span class="only-l">{ cap("Esc") }</span></button>
                 <span class="vr only-l"></span>
                 <h1 class="lookkey">{ wrapped_key(&row.key) }</h1>
-                <Copy text={row.key.clone()} what="key" />
+                <Copy text={row.key.clone()} label="key" />
                 <span class="grow"></span>
                 { dtype(&row.dtype) }
                 <span class="m">{ fmt::shape(&row.shape) }</span>
@@ -77,7 +77,7 @@ pub fn MatrixScreen(props: &MatrixScreenProps) -> Html {
             <div class="exp">
                 <div class="main">
                     <div class="hd"><h2>{ if matrix.selection.slice.is_empty() { "Whole tensor".to_owned() } else { format!("[{}]", matrix.selection.slice) } }</h2>
-                        <span class="lab">{ what(matrix, map.as_ref()) }</span>
+                        <span class="lab">{ description(matrix, map.as_ref()) }</span>
                         { progress(&actor, matrix) }
                         <span class="grow"></span>
                         if let Some(colours) = &*colours { { legend(colours) } }</div>
@@ -117,7 +117,7 @@ fn axes(matrix: &MatrixState) -> (AttrValue, AttrValue) {
     if matrix.transposed { (columns, rows) } else { (rows, columns) }
 }
 
-fn what(
+fn description(
     matrix: &MatrixState,
     map: &Option<ByIdentity<statelens_inspect::picture::BlockMap>>,
 ) -> String {
@@ -125,12 +125,12 @@ fn what(
     let of = match map.0.block {
         (1, 1) => "each cell is a value".to_owned(),
         (high, wide) => {
-            let what = match matrix.show {
+            let description = match matrix.show {
                 statelens_inspect::picture::Show::Value => "value of largest magnitude",
                 statelens_inspect::picture::Show::Magnitude => "largest |x|",
                 statelens_inspect::picture::Show::Mean => "mean |x|",
             };
-            format!("each cell is the {what} of a {high} \u{d7} {wide} block")
+            format!("each cell is the {description} of a {high} \u{d7} {wide} block")
         }
     };
     let act = if has_touch() { "tap or drag" } else { "click, drag, or use the arrow keys" };

@@ -10,7 +10,7 @@ use super::grid::facts;
 use super::ranked;
 use super::save::Saved;
 use super::spectrum;
-use crate::page::export::{SaveAs, how_far};
+use crate::page::export::{SaveAs, export_progress};
 use crate::page::model::actor::Actor;
 use crate::page::weights::HistogramView;
 use crate::protocol::inspected::RowDetails;
@@ -71,7 +71,7 @@ pub(super) fn Side(props: &SideProps) -> Html {
             }
             <section><div class="hd"><h3>{ "Save the values" }</h3></div>
                 { saves(props) }
-                { how_far(&actor, &props.export) }</section>
+                { export_progress(&actor, &props.export) }</section>
             if let Some(map) = &props.map {
                 { outstanding(&actor, matrix, &map.0, false) }
                 { outstanding(&actor, matrix, &map.0, true) }
@@ -179,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_far_from_typical_stands_out() {
+    fn finds_rows_far_above_the_median() {
         let line = |abs_max: f64| MatrixLine { abs_max, ..MatrixLine::default() };
         let mut lines = vec![line(1.0); 20];
         (lines[3], lines[7]) = (line(2.0), line(30.0));

@@ -29,8 +29,8 @@ impl Actor {
 
 /// Renders the section with the singular values.
 pub(super) fn section(actor: &Actor, matrix: &MatrixState, title: &AttrValue) -> Html {
-    let known = &matrix.singular;
-    if known.offers.is_empty() {
+    let singular = &matrix.singular;
+    if singular.offers.is_empty() {
         return html! {};
     }
     let request = |all: Option<bool>| {
@@ -39,17 +39,17 @@ pub(super) fn section(actor: &Actor, matrix: &MatrixState, title: &AttrValue) ->
     };
     html! {
         <section id="singular" class="singular"><div class="hd"><h3>{ "Singular values" }</h3>
-            if let Some(part) = known.part {
+            if let Some(part) = singular.part {
                 <span class="going"><span class="m dim">{ format!("{:.0} %", (part * 100.0).min(99.0)) }</span>
                     <button class="textlink" id="singular-stop" onclick={request(None)}>{ "Stop" }</button></span>
             }</div>
-            if let Some(part) = known.part {
+            if let Some(part) = singular.part {
                 <div class="prog thin" role="progressbar" aria-label="Finding singular values" aria-valuemin="0" aria-valuemax="100"
                     aria-valuenow={format!("{:.0}", part * 100.0)}><i style={format!("--w:{:.1}%", part * 100.0)}></i></div>
             }
-            if let Some(error) = &known.failed { <p class="w-warn" role="alert">{ &error.title }</p><p class="dim">{ &error.text }</p> }
-            if let Some(found) = &known.found { { shown(found, title) } }
-            if known.part.is_none() { { for known.offers.iter().map(|offer| html! {
+            if let Some(error) = &singular.failed { <p class="w-warn" role="alert">{ &error.title }</p><p class="dim">{ &error.text }</p> }
+            if let Some(found) = &singular.found { { shown(found, title) } }
+            if singular.part.is_none() { { for singular.offers.iter().map(|offer| html! {
                 <p><button class="btn" onclick={request(Some(offer.all))} id={if offer.all { "singular-all" } else { "singular-largest" }}>{ label(offer) }</button>
                     <span class="lab">{ offer.text.clone() }</span></p>
             }) } }

@@ -66,7 +66,7 @@ pub struct ComparisonState {
     /// A rename rule that would make more keys match, and how many.
     pub rename: Option<(String, u64)>,
     /// Whether to suggest that rule unprompted, because hardly any key is on both sides without it.
-    pub apart: bool,
+    pub different_keys: bool,
     /// The command line that does the same comparison.
     pub command: String,
     pub reading: ComparisonStage,
@@ -120,7 +120,7 @@ impl ComparisonState {
             request: 0,
             pairs: None,
             rename: None,
-            apart: false,
+            different_keys: false,
             command: String::new(),
             reading: ComparisonStage::Structure,
             checked: None,
@@ -245,7 +245,7 @@ impl ComparisonState {
         self.rename = structure.rename;
         let common = structure.pairs.iter().filter(|pair| **pair != NO_ROW).count() as u64;
         let fewer = first.len().min(self.rows.len()) as u64;
-        self.apart =
+        self.different_keys =
             self.rename.as_ref().is_some_and(|(_, keys)| parts_sides(*keys, common, fewer));
         self.command = structure.command;
         self.reading = ComparisonStage::Values { done: 0, total: structure.bytes, millis: 0.0 };
@@ -279,15 +279,15 @@ impl ComparisonState {
 
     /// Rebuilds the lines. Keeps the selected pair selected if it is still listed.
     fn arrange(&mut self) {
-        let looked = self.pair_at();
+        let selected = self.pair_at();
         let (lines, error) = match &self.pairs {
             Some(pairs) => lines(pairs, &self.view),
             None => (Vec::new(), None),
         };
-        if let Some(looked) = looked {
+        if let Some(selected) = selected {
             let mut places = lines.iter().enumerate().filter(|(_, line)| !line.rest);
             let place = places.find_map(|(at, line)| {
-                Some((at, line.pairs.iter().position(|pair| *pair == looked)?))
+                Some((at, line.pairs.iter().position(|pair| *pair == selected)?))
             });
             if let Some(place) = place {
                 (self.at, self.member) = place;

@@ -184,8 +184,8 @@ impl RunView {
         });
         let kept = match parsed {
             Ok(kept) => kept,
-            Err(why) => {
-                self.values.stored = Some(StoredValues::Unused(why));
+            Err(reason) => {
+                self.values.stored = Some(StoredValues::Unused(reason));
                 return;
             }
         };

@@ -28,12 +28,12 @@ pub(super) fn RunDetails(props: &RunDetailsProps) -> Html {
     let Some(actor) = use_context::<Actor>() else { return html! {} };
     let view = &props.view;
     html! {
-        <details class="insp" aria-label="Details">
+        <aside class="insp" aria-label="Details">
             { selected_file(&actor, view) }
             { autoload(view) }
             { index(view) }
             { prune(&actor, view) }
-        </details>
+        </aside>
     }
 }
 
@@ -69,7 +69,7 @@ fn selected_file(actor: &Actor, view: &Rc<RunView>) -> Html {
     ];
     html! {
         <section>
-            <div class="hd"><span class="wrapkey">{ &entry.name }</span><span class="tools"><Copy text={entry.name.clone()} what="name" /></span></div>
+            <div class="hd"><span class="wrapkey">{ &entry.name }</span><span class="tools"><Copy text={entry.name.clone()} label="name" /></span></div>
             <dl class="kv">{ for facts.into_iter().filter(|(_, value)| !value.is_empty()).map(|(label, value)| html! { <><dt>{ label }</dt><dd>{ value }</dd></> }) }</dl>
             { for notes(view, row.entry).into_iter().map(|note| html! { <p class="warnline">{ severity(Severity::Warning) }<span>{ note }</span></p> }) }
             if view.can_open() { <p><button class="btn" id="open-it" onclick={open}>{ "Open it" }<span class="only-l">{ " " }{ cap("\u{23ce}") }</span></button></p> }
@@ -79,7 +79,7 @@ fn selected_file(actor: &Actor, view: &Rc<RunView>) -> Html {
 
 fn autoload(view: &RunView) -> Html {
     let run = &view.sorted.run;
-    let why = match (&run.latest, run.indexed) {
+    let reason = match (&run.latest, run.indexed) {
         (Some(_), true) => {
             "Among the checkpoints that are both in the index and in the folder: the highest step, then the newest timestamp in the name. A name without a timestamp counts as the oldest; the file\u{2019}s own date is never used."
         }
@@ -99,7 +99,7 @@ fn autoload(view: &RunView) -> Html {
     html! {
         <section id="autoload">
             <div class="hd"><h3>{ title }</h3></div>
-            <p class="small mid-ink">{ why }</p>
+            <p class="small mid-ink">{ reason }</p>
             if let Some(latest) = &run.latest { <div class="wrapkey" id="latest">{ latest }</div> }
             { command(view) }
         </section>
@@ -115,7 +115,7 @@ fn command(view: &RunView) -> Html {
     html! {
         <>
             if pick.loaded.is_some() { <p class="warnline">{ severity(Severity::Warning) }<span>{ "It is not sound. This command prints the newest sound one:" }</span></p> }
-            <div class="cmd"><code>{ &command }</code><Copy text={command.clone()} what="command" /></div>
+            <div class="cmd"><code>{ &command }</code><Copy text={command.clone()} label="command" /></div>
         </>
     }
 }
@@ -161,8 +161,8 @@ fn index(view: &RunView) -> Html {
 }
 
 fn prune(actor: &Actor, view: &RunView) -> Html {
-    let gone = view.prunable();
-    let freed = gone.iter().map(|entry| entry.bytes).fold(0, u64::saturating_add);
+    let pruned = view.prunable();
+    let freed = pruned.iter().map(|entry| entry.bytes).fold(0, u64::saturating_add);
     let all = view.sorted.run.entries.iter().map(|entry| entry.bytes).fold(0, u64::saturating_add);
     if view.sorted.run.checkpoints().count() < 2 {
         return html! {};
@@ -189,14 +189,14 @@ fn prune(actor: &Actor, view: &RunView) -> Html {
     html! {
         <section id="prune">
             <div class="hd"><h3>{ "Prune plan" }</h3><span class="lab">{ "nothing is deleted here" }</span></div>
-            <div class="big">{ fmt::bytes(freed) }<span class="unit dim">{ format!(" in {} would be deleted", fmt::plural(gone.len() as u64, "file")) }</span></div>
+            <div class="big">{ fmt::bytes(freed) }<span class="unit dim">{ format!(" in {} would be deleted", fmt::plural(pruned.len() as u64, "file")) }</span></div>
             <div class="share2" style={format!("--w:{:.2}%", (1.0 - share) * 100.0)}><i></i></div>
             <div class="ends"><span>{ format!("keeps {}", fmt::bytes(all - freed)) }</span><span>{ format!("{} %", fmt::percent(freed, all.max(1))) }</span></div>
             <div class="rules">
                 { number("keep the newest", view.keep, "", |view, keep| view.keep = keep) }
                 { number("and every", view.every, "steps", |view, every| view.every = every) }
             </div>
-            <div class="cmd"><code>{ &command }</code><Copy text={command.clone()} what="command" /></div>
+            <div class="cmd"><code>{ &command }</code><Copy text={command.clone()} label="command" /></div>
             <p class="small dim">{ "The command shows the same plan, and carries it out with " }<code>{ "--apply" }</code>{ ". The checkpoint that autoload picks, the newest sound one and subsets always stay. Checkpoints that are not sound don\u{2019}t count as kept." }</p>
         </section>
     }

@@ -105,7 +105,7 @@ impl Actor {
 pub fn use_run(model: &PageModel, actor: &Actor) {
     let shown = model.run.clone().filter(|_| model.screen == Screen::Run);
     let actor = actor.clone();
-    let key = shown.as_ref().map(|view| crate::page::hooks::Same(view.files.clone()));
+    let key = shown.as_ref().map(|view| crate::page::hooks::ByAddress(view.files.clone()));
     use_effect_with(key, move |_| {
         let Some(view) = shown else { return };
         let requested = view.unchecked();
@@ -115,8 +115,8 @@ pub fn use_run(model: &PageModel, actor: &Actor) {
         let handles: js_sys::Array =
             view.files.iter().map(|dropped| JsValue::from(dropped.file.clone())).collect();
         let files = view.files.iter().map(|dropped| dropped.name.clone()).collect();
-        let look = ToWorker::CheckRun { files, requested };
-        actor.bridge.post_with(&look, &handles, &JsValue::UNDEFINED);
+        let check = ToWorker::CheckRun { files, requested };
+        actor.bridge.post_with(&check, &handles, &JsValue::UNDEFINED);
     });
 }
 

@@ -52,10 +52,10 @@ pub fn RunScreen(props: &RunProps) -> Html {
     let view = &props.view;
     let each = if use_small() { 48.0 } else { 24.0 };
     let count = view.sorted.rows.len();
-    let gone: Vec<String> = view.prunable().iter().map(|entry| entry.name.clone()).collect();
+    let pruned: Vec<String> = view.prunable().iter().map(|entry| entry.name.clone()).collect();
     let row = {
         let (actor, view) = (actor.clone(), view.clone());
-        Callback::from(move |at: usize| line(&actor, &view, &gone, at, each))
+        Callback::from(move |at: usize| line(&actor, &view, &pruned, at, each))
     };
     let pane = if props.tab == Tab::Tensor { "v-insp" } else { "v-keys" };
     html! {
@@ -151,7 +151,7 @@ fn main_button(actor: &Actor, view: &Rc<RunView>) -> Html {
         let (actor, view) = (actor.clone(), view.clone());
         Callback::from(move |_: MouseEvent| super::open_row(&view, &actor, row))
     };
-    let look = |row: usize| {
+    let show = |row: usize| {
         let actor = actor.clone();
         Callback::from(move |_: MouseEvent| {
             actor.run_folder(move |view| {
@@ -171,7 +171,7 @@ fn main_button(actor: &Actor, view: &Rc<RunView>) -> Html {
         Some(row) => {
             let how = if view.is_damaged(row) { "is damaged" } else { "lacks a state" };
             html! {
-                <span class="loaded">{ severity(Severity::Warning) }<button class="textlink" id="show-loaded" onclick={look(row)}
+                <span class="loaded">{ severity(Severity::Warning) }<button class="textlink" id="show-loaded" onclick={show(row)}
                     title={name(row).map(|name| format!("Show the defects of {name}"))}>{ format!("Step {} {how}, and {LOADED}", view.label_of(row)) }</button></span>
             }
         }
@@ -190,7 +190,7 @@ fn main_button(actor: &Actor, view: &Rc<RunView>) -> Html {
     }
 }
 
-fn line(actor: &Actor, view: &Rc<RunView>, gone: &[String], at: usize, each: f64) -> Html {
+fn line(actor: &Actor, view: &Rc<RunView>, pruned: &[String], at: usize, each: f64) -> Html {
     let Some(row) = view.sorted.rows.get(at) else { return html! {} };
     let Some(entry) = view.sorted.run.entries.get(row.entry) else { return html! {} };
     let selected = at == view.at;
@@ -225,7 +225,7 @@ fn line(actor: &Actor, view: &Rc<RunView>, gone: &[String], at: usize, each: f64
         _ => String::new(),
     };
     let plan = match &entry.kind {
-        RunFile::Checkpoint(_) if gone.contains(&entry.name) => html! { <b>{ "prune" }</b> },
+        RunFile::Checkpoint(_) if pruned.contains(&entry.name) => html! { <b>{ "prune" }</b> },
         RunFile::Checkpoint(_) if latest => {
             html! { <>{ "keep" }<span class="dim">{ " \u{b7} autoload" }</span></> }
         }

@@ -146,13 +146,13 @@ fn mark(actor: &Actor, view: &RunView, entry: &FileEntry, at: usize, x: f64, y: 
     let number = view.sorted.rows.get(at).map_or(usize::MAX, |row| row.entry);
     let broken = !view.problem(number).is_empty()
         || matches!(entry.kind, RunFile::Temporary | RunFile::NoDate);
-    let goes = view.prunable().iter().any(|gone| gone.name == entry.name);
+    let is_pruned = view.prunable().iter().any(|pruned| pruned.name == entry.name);
     let (height, color) = match entry.kind {
         RunFile::Checkpoint(_) | RunFile::NoDate => (26.0, "var(--d-f32)"),
         RunFile::Subset { .. } => (16.0, "var(--d-bf16)"),
         _ => (16.0, "var(--ink-3)"),
     };
-    let (fill, stroke, dash) = match (broken, latest, goes) {
+    let (fill, stroke, dash) = match (broken, latest, is_pruned) {
         (true, ..) => ("var(--panel)", "var(--warn)", "3 2"),
         (_, true, _) => ("var(--accent)", "var(--accent)", "none"),
         (_, _, true) => ("var(--panel)", color, "2 2"),

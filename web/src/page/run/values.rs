@@ -43,8 +43,8 @@ fn stored(view: &RunView) -> Html {
     let kept = html! { <code>{ KEPT }</code> };
     match &view.values.stored {
         None => html! {},
-        Some(StoredValues::Unused(why)) => html! {
-            <p class="warnline" id="kept">{ severity(Severity::Warning) }<span>{ kept }{ format!(" is not used: {why}.") }</span></p>
+        Some(StoredValues::Unused(reason)) => html! {
+            <p class="warnline" id="kept">{ severity(Severity::Warning) }<span>{ kept }{ format!(" is not used: {reason}.") }</span></p>
         },
         Some(StoredValues::Used(0, 0)) => html! {},
         Some(StoredValues::Used(known, changed)) => {

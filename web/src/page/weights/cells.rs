@@ -35,8 +35,11 @@ pub fn columns(work: &OpenWork) -> Vec<(Option<Column>, &'static str, &'static s
     match work.view.weights.any() {
         false => plain.collect(),
         true => {
-            let gone = [Some(Column::Params), Some(Column::Value)];
-            plain.filter(|(column, ..)| !gone.contains(column)).chain(shown(work)).collect()
+            let plain_columns = [Some(Column::Params), Some(Column::Value)];
+            plain
+                .filter(|(column, ..)| !plain_columns.contains(column))
+                .chain(shown(work))
+                .collect()
         }
     }
 }
@@ -87,7 +90,7 @@ pub fn folded(
     let deviations: Vec<Option<f64>> =
         pattern.rows.iter().map(|&row| weights.get(row).and_then(|values| values.std)).collect();
     let marked = |row: &u32| {
-        weights.is_odd(*row) || weights.get(*row).is_some_and(|it| it.nan + it.infinite > 0)
+        weights.is_outlier(*row) || weights.get(*row).is_some_and(|it| it.nan + it.infinite > 0)
     };
     let marks: Vec<usize> =
         (0..).zip(&pattern.rows).filter(|(_, row)| marked(row)).map(|(at, _)| at).collect();

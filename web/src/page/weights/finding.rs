@@ -57,7 +57,7 @@ pub fn article(actor: &Actor, work: &OpenWork, noticed: &ValueFinding) -> Html {
 }
 
 /// Renders the message that nothing was found, with the list of checks.
-pub fn nothing(scanned: &ScanReport) -> Html {
+pub fn no_findings(scanned: &ScanReport) -> Html {
     let whole =
         if scanned.unread_bytes > 0 { "in the values read so far" } else { "in the values" };
     html! {
@@ -69,14 +69,14 @@ pub fn nothing(scanned: &ScanReport) -> Html {
 /// Renders the keys; keys that differ only in numbers are folded into one.
 fn keys(actor: &Actor, work: &OpenWork, rows: &[u32]) -> Html {
     let mut folded: Vec<(String, u32, u64)> = Vec::new();
-    let mut known: HashMap<String, usize> = HashMap::new();
+    let mut existing: HashMap<String, usize> = HashMap::new();
     for &row in rows {
         let Some(key) = work.rows.get(row as usize).map(|row| &row.key) else { continue };
         let (name, _) = pattern(key, work.view.dot);
-        match known.get(&name) {
+        match existing.get(&name) {
             Some(&at) => folded[at].2 += 1,
             None => {
-                known.insert(name.clone(), folded.len());
+                existing.insert(name.clone(), folded.len());
                 folded.push((name, row, 1));
             }
         }

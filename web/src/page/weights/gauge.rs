@@ -137,9 +137,9 @@ fn gauge(actor: &Actor, now: &JobProgress, past: &[(u64, f64)], stopping: bool) 
 
 /// Formats progress as `41.2 of 67.4 GB`, both in the unit of the total.
 pub(super) fn of_total(done: u64, total: u64) -> String {
-    let whole = fmt::bytes(total);
-    let Some((number, unit)) = whole.split_once(' ') else { return whole };
-    let Ok(value) = number.parse::<f64>() else { return whole };
+    let total_text = fmt::bytes(total);
+    let Some((number, unit)) = total_text.split_once(' ') else { return total_text };
+    let Ok(value) = number.parse::<f64>() else { return total_text };
     let places = number.split_once('.').map_or(0, |(_, places)| places.len());
     let part = if total == 0 { 0.0 } else { done as f64 / total as f64 * value };
     format!("{part:.places$} of {number} {unit}")
@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_part_is_told_in_the_unit_of_the_whole() {
+    fn progress_uses_the_unit_of_the_total() {
         assert_eq!(of_total(41_200_000_000, 67_380_000_000), "41.20 of 67.38 GB");
         assert_eq!(of_total(0, 500), "0 of 500 B");
         assert_eq!(of_total(500, 500), "500 of 500 B");

@@ -45,7 +45,7 @@ pub fn GoTo(props: &GoToProps) -> Html {
                         }
                     }
                 }
-                Err(why) => wrong.set(Some(why)),
+                Err(error) => wrong.set(Some(error)),
             }
         })
     };
@@ -54,7 +54,7 @@ pub fn GoTo(props: &GoToProps) -> Html {
             <label class="inp"><span class="lab">{ "go to" }</span>
                 <input id="go-to" type="text" {onkeydown} placeholder={fmt::shape(&last)} aria-label="Go to the value at an index, or to a slice"
                     title={HINT} aria-invalid={wrong.is_some().to_string()} autocomplete="off" spellcheck="false" /><kbd>{ "G" }</kbd></label>
-            if let Some(why) = &*wrong { <span class="w-warn" role="alert">{ prose(why) }</span> }
+            if let Some(error) = &*wrong { <span class="w-warn" role="alert">{ prose(error) }</span> }
         </div>
     }
 }
@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn indices_are_read_as_they_are_shown() {
+    fn parses_indices_in_displayed_form() {
         for text in ["[120, 576]", "120,576", "120 576", " [120,576 ", "-80, -424"] {
             assert_eq!(number(text, &[200, 1000]), Ok(120_576), "{text}");
         }
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_an_index_is_a_slice() {
+    fn other_input_parses_as_slice() {
         let slice = |typed: &str, shape: &[u64]| match Goal::typed(typed, shape) {
             Ok(Goal::Slice(view)) => view.requested().to_string(),
             other => format!("{other:?}"),
@@ -152,8 +152,8 @@ mod tests {
             ("1, 2, 3", "An index has 2 numbers here."),
             ("", "An index has 2 numbers here."),
         ] {
-            let why = Goal::typed(typed, &[8, 16]).unwrap_err();
-            assert!(why.contains(texts), "{typed}: {why}");
+            let error = Goal::typed(typed, &[8, 16]).unwrap_err();
+            assert!(error.contains(texts), "{typed}: {error}");
         }
     }
 }

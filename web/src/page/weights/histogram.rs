@@ -265,7 +265,7 @@ mod tests {
     use crate::protocol::weights::RowValues;
 
     #[test]
-    fn a_screen_reader_hears_a_sentence() {
+    fn screen_readers_get_a_sentence() {
         let values = TensorValues {
             short: RowValues { min: Some(-0.2168), max: Some(0.2451), ..RowValues::default() },
             quantiles: Some([-0.05, -0.0126, 0.0, 0.0126, 0.05]),
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn values_have_their_place_on_the_axis() {
+    fn values_map_to_axis_positions() {
         let bins = Bins { edges: vec![-100.0, -1.0, 1.0, 100.0], counts: vec![1, 1, 1] };
         let axis = HistogramAxis { bins: &bins, log: true, from: 0.0, to: 300.0 };
         assert_eq!(axis.of(0.0), Some(150.0));

@@ -21,7 +21,7 @@ use crate::state::values_panel::{ScanState, TensorReading, ValuesPanel};
 use crate::state::work::OpenWork;
 
 pub use cells::columns;
-pub use finding::{article, nothing};
+pub use finding::{article, no_findings};
 pub use gauge::{scan_button, status};
 pub use goto::{GoTo, Goal, HINT, number as number_of};
 pub use histogram::HistogramView;
@@ -83,37 +83,40 @@ pub fn use_values_panel(model: &UseReducerHandle<PageModel>, actor: &Actor) {
     let work = model.work.as_ref();
     let row = work.and_then(OpenWork::row);
     let inspected = model.inspected.as_ref().filter(|inspected| Some(inspected.row) == row);
-    let known =
+    let has_values =
         row.is_some_and(|row| work.is_some_and(|work| work.view.weights.get(row).is_some()));
     let unread = inspected.and_then(|inspected| inspected.unread);
     let remote = inspected.is_some_and(|inspected| inspected.remote);
     let scanning = model.values_panel.is_scanning();
     {
         let (actor, model) = (actor.clone(), model.clone());
-        use_effect_with((row, unread, known, scanning), move |(row, unread, known, scanning)| {
-            let one = model.values_panel.one.as_ref();
-            if one.is_some_and(|one| Some(one.row) != *row) {
-                actor.stop_reading();
-            }
-            let (Some(row), Some(unread)) = (*row, *unread) else { return };
-            if *known {
-                // A scan has read it meanwhile.
-                actor.request(&ToWorker::Inspect { row });
-            } else if unread <= MAX_UNASKED && !remote && !scanning {
-                if one.is_none_or(|one| one.row != row) {
-                    actor.read_values(row);
+        use_effect_with(
+            (row, unread, has_values, scanning),
+            move |(row, unread, has_values, scanning)| {
+                let one = model.values_panel.one.as_ref();
+                if one.is_some_and(|one| Some(one.row) != *row) {
+                    actor.stop_reading();
                 }
-            } else if model.values_panel.rate.is_none() && !remote && !scanning {
-                actor.request(&ToWorker::Weights(WeightsRequest::Rate(row)));
-            }
-        });
+                let (Some(row), Some(unread)) = (*row, *unread) else { return };
+                if *has_values {
+                    // A scan has read it meanwhile.
+                    actor.request(&ToWorker::Inspect { row });
+                } else if unread <= MAX_UNASKED && !remote && !scanning {
+                    if one.is_none_or(|one| one.row != row) {
+                        actor.read_values(row);
+                    }
+                } else if model.values_panel.rate.is_none() && !remote && !scanning {
+                    actor.request(&ToWorker::Weights(WeightsRequest::Rate(row)));
+                }
+            },
+        );
     }
     let shown = model.values.as_ref().map(|values| (values.row, values.start));
     use_effect_with((model.values_panel.at, shown), |_| {
         let document = web_sys::window().and_then(|window| window.document());
-        let here = document.and_then(|it| it.query_selector(".vals .here").ok().flatten());
-        if let Some(here) = here {
-            here.scroll_into_view_with_bool(false);
+        let selected = document.and_then(|it| it.query_selector(".vals .here").ok().flatten());
+        if let Some(selected) = selected {
+            selected.scroll_into_view_with_bool(false);
         }
     });
 }

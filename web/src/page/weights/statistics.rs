@@ -102,7 +102,7 @@ fn numbers(actor: &Actor, props: &StatisticsProps, values: &Rc<TensorValues>) ->
     let median = values.quantiles.map(|quantiles| quantiles[2]);
     let float = |label: &'static str, value: Option<f64>| {
         let shown = value.map(|value| {
-            shown(value, values.whole && !matches!(label, "mean" | "\u{3c3}" | "|x| mean"))
+            shown(value, values.is_integer && !matches!(label, "mean" | "\u{3c3}" | "|x| mean"))
         });
         (
             label,
@@ -154,8 +154,8 @@ fn numbers(actor: &Actor, props: &StatisticsProps, values: &Rc<TensorValues>) ->
 }
 
 /// Formats a number; integers below 2^53 are shown exactly.
-fn shown(value: f64, whole: bool) -> String {
-    if whole && value.abs() < 9_007_199_254_740_992.0 {
+fn shown(value: f64, integer: bool) -> String {
+    if integer && value.abs() < 9_007_199_254_740_992.0 {
         let digits = fmt::exact(value.abs() as u64);
         if value < 0.0 { format!("\u{2212}{digits}") } else { digits }
     } else {
@@ -168,7 +168,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn integers_are_told_as_integers() {
+    fn integers_are_formatted_exactly() {
         assert_eq!(shown(-12_000.0, true), "\u{2212}12,000");
         assert_eq!(shown(-0.33333, false), "\u{2212}0.3333");
         assert_eq!(shown(1e300, true), "1e300");

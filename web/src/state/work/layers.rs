@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn layers_are_stepped_through_by_number_wherever_they_stand() {
+    fn steps_through_layers_by_number() {
         let mut rows = lexicographic(32);
         let odd = rows.iter_mut().find(|row| row.key == "model.layers.3.mlp.up.weight");
         odd.expect("a row").shape = vec![2, 2];
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn experts_are_stepped_through_within_their_layers() {
+    fn steps_through_experts_within_a_layer() {
         let mut keys: Vec<String> = (0..3)
             .flat_map(|layer| (0..12).map(move |expert| format!("h.{layer}.experts.{expert}.up")))
             .collect();
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn layers_begin_where_their_first_row_does() {
+    fn layer_starts_at_its_first_row() {
         let work = of(gpt(4));
         assert_eq!(work.layers.len(), 4 + 14);
         assert_eq!(work.layers[0], 1000 * 64 * 2);

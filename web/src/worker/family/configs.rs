@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_that_say_something_else_are_marked() {
+    fn marks_changed_config_lines() {
         let json = "{\n  \"hidden_size\": 16,\n  \"hidden_act\": \"silu\",\n  \"n\": 4\n}\n";
         let yaml = "model:\n    hidden_act: silu\n    hidden_size: 16\n    m: 4\n";
         let changed = |own, other| -> Vec<String> {

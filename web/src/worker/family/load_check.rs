@@ -13,7 +13,7 @@ const MAX_NAMED: usize = 4;
 
 /// Checks a converted model against its config.
 pub(super) fn check(
-    made: &Checkpoint,
+    output: &Checkpoint,
     format: ModelFormat,
     config: Option<&Value>,
     unmatched: u64,
@@ -24,12 +24,12 @@ pub(super) fn check(
             ..LoadCheck::default()
         });
     };
-    let found = loads::check(made, format, config)?;
+    let found = loads::check(output, format, config)?;
     let mut result = LoadCheck { keys: (found.found, found.expected), ..LoadCheck::default() };
-    let told_of = found.layers.is_some() || found.shapes > 0;
+    let checked_any = found.layers.is_some() || found.shapes > 0;
     // Keys without a rule were dropped, so loading can't be confirmed.
     result.would = match found.would() {
-        true => (told_of && unmatched == 0).then_some(true),
+        true => (checked_any && unmatched == 0).then_some(true),
         false => Some(false),
     };
     if unmatched > 0 {

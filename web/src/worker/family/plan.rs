@@ -38,15 +38,15 @@ pub(in crate::worker) fn plain(
     let folds =
         |found: &&ConversionInputs| options.family.fold && !found.recognised.adapter.is_empty();
     let Some(found) = inputs.filter(folds) else { return planning::plan(open, options, job) };
-    found.apart.clone().map_or(Ok(()), Err)?;
+    found.load_error.clone().map_or(Ok(()), Err)?;
     let (checkpoint, limits) = (found.checkpoint.clone(), open.limits.clone());
     let folded = OpenCheckpoint::new(checkpoint, open.leaves.clone(), open.sources.clone(), limits);
-    let (mut made, mut planned) = planning::plan(&folded, options, job)?;
+    let (mut output, mut planned) = planning::plan(&folded, options, job)?;
     // The folded model is loaded from a folder, with its config.
     let is_its = |config: &NamedText| config.name.rsplit('/').next() == Some(CONFIG);
     let config = found.config.clone().filter(is_its);
     let config = config.filter(|_| options.to == "safetensors");
-    made.texts.extend(config.map(|config| (CONFIG.to_owned(), config.text)));
+    output.texts.extend(config.map(|config| (CONFIG.to_owned(), config.text)));
     let (name, family) = (options.name.clone(), options.family.clone());
     let only = ConvertOptions { to: "safetensors".to_owned(), name, family, ..Default::default() };
     let fold = fold_command(open, found);
@@ -54,7 +54,7 @@ pub(in crate::worker) fn plain(
         true => fold,
         false => format!("{fold} && {}", planned.command),
     };
-    Ok((made, planned))
+    Ok((output, planned))
 }
 
 /// Returns the command that folds the adapter.
@@ -66,7 +66,7 @@ fn fold_command(open: &OpenCheckpoint, inputs: &ConversionInputs) -> String {
 /// A converted model, ready to be planned.
 pub(in crate::worker) struct Ready {
     to: ModelFormat,
-    made: Checkpoint,
+    output: Checkpoint,
     optimizer: Option<Checkpoint>,
     config: Option<NamedText>,
     casts: Vec<CastRule>,
@@ -131,7 +131,7 @@ fn converted(
     shown: &mut ConversionOutcome,
 ) -> Result<Ready> {
     let request = &options.family;
-    found.apart.clone().map_or(Ok(()), Err)?;
+    found.load_error.clone().map_or(Ok(()), Err)?;
     let recipe = found.recipe.as_ref().map_err(Clone::clone)?;
     let leg = found.leg(target)?;
     let model = match (&request.model, &request.recipe) {
@@ -170,13 +170,13 @@ fn converted(
         let keys = random.join(", ");
         shown.notes.push(format!("Not in the checkpoint, initialised with random numbers: {keys}"));
     }
-    let (made, optimizer) = only(done, converted.as_ref(), shown)?;
-    shown.keys = (before(&found.checkpoint, leg), made.leaves().len() as u64);
+    let (output, optimizer) = only(done, converted.as_ref(), shown)?;
+    shown.keys = (before(&found.checkpoint, leg), output.leaves().len() as u64);
     shown.notes.extend(left_out(&found.checkpoint, leg, optimizer.is_some()));
     // The config of a model split by rank describes its own layout, so there is nothing to check
     // the result against.
     let checked = Some(&params).filter(|params| !params.is_null() && !found.ranked);
-    shown.loads = Some(load_check::check(&made, leg.to, checked, shown.unmatched)?);
+    shown.loads = Some(load_check::check(&output, leg.to, checked, shown.unmatched)?);
     if shown.unmatched > 0 && !request.drop_unmatched {
         let what = plural(shown.unmatched, "key");
         let of_lora = shown.rows.iter().any(|row| row.unmatched && row.old.ends_with(".lora_A"));
@@ -188,7 +188,7 @@ fn converted(
             }));
     }
     let keys = shown.keys.1;
-    Ok(Ready { to: leg.to, made, optimizer, config, casts: casts?, keys })
+    Ok(Ready { to: leg.to, output, optimizer, config, casts: casts?, keys })
 }
 
 /// Returns the resulting checkpoint, and the optimizer if it is a separate file; an error if there
@@ -202,7 +202,7 @@ fn only(
     let of_trainer = |(name, _): &(Option<String>, _)| name.as_deref() == Some(OPTIMIZER_FILE);
     let optimizer = done.parts.iter().position(of_trainer).map(|at| done.parts.remove(at).1);
     match <[_; 1]>::try_from(done.parts) {
-        Ok([(None, made)]) if !several => Ok((made, optimizer)),
+        Ok([(None, output)]) if !several => Ok((output, optimizer)),
         _ => {
             shown.config = None;
             Err(Error::unsupported("Hugging Face stores this model as a folder for each part")
@@ -219,19 +219,20 @@ pub(in crate::worker) fn plan(
     found: &ConversionInputs,
     job: &Job,
 ) -> Result<(PlannedOutput, PlanSummary)> {
-    let Ready { to, made, optimizer, config, casts, .. } = ready;
-    let all: Vec<&Checkpoint> = std::iter::once(&made).chain(&optimizer).collect();
+    let Ready { to, output, optimizer, config, casts, .. } = ready;
+    let all: Vec<&Checkpoint> = std::iter::once(&output).chain(&optimizer).collect();
     let mut edits = CastRule::for_each(casts, &all)?.into_iter();
-    let mut edited = |made: Checkpoint| match edits.next() {
-        Some(casts) if !casts.is_empty() => Edit { casts, ..Edit::default() }.apply(&made),
-        _ => Ok(made),
+    let mut edited = |output: Checkpoint| match edits.next() {
+        Some(casts) if !casts.is_empty() => Edit { casts, ..Edit::default() }.apply(&output),
+        _ => Ok(output),
     };
     let shards = match to.is_cerebras() {
         true => Shards::One,
         false => Shards::Numbered(shard_size(options.shard_size.as_deref().unwrap_or(SHARD))?),
     };
     let target = statelens_formats::writing(&options.to)?.target(&Versions::default())?;
-    let plan = plan_edited(Arc::new(edited(made)?), &[], &target.sharded(shards)?, &options.name)?;
+    let plan =
+        plan_edited(Arc::new(edited(output)?), &[], &target.sharded(shards)?, &options.name)?;
     let mut planned = plan_summary::describe(open, &plan, options, job)?;
     let mut more = Vec::new();
     if let Some(optimizer) = optimizer {
@@ -295,9 +296,9 @@ fn command(
     let mut words = vec!["convert-model".into(), open.source_name()];
     let mut add = |flag: &str, value: &str| words.extend([flag.to_owned(), value.to_owned()]);
     add("--to", &to.to_string());
-    let known = Families::known()
-        .is_ok_and(|known| known.models().any(|own| request.model.as_deref() == Some(own)));
-    if let Some(model) = request.model.as_deref().filter(|_| known) {
+    let families = Families::known()
+        .is_ok_and(|families| families.models().any(|own| request.model.as_deref() == Some(own)));
+    if let Some(model) = request.model.as_deref().filter(|_| families) {
         add("--model", model);
     }
     if let Some(source) = &request.source {

@@ -26,7 +26,7 @@ pub(in crate::worker) struct ConversionInputs {
     /// The checkpoint to convert.
     pub(super) checkpoint: Arc<Checkpoint>,
     /// Why the requested files can't be joined into one checkpoint.
-    pub(super) apart: Option<Error>,
+    pub(super) load_error: Option<Error>,
     /// Whether it was split into a file per rank.
     pub(super) ranked: bool,
     /// The text of the config.
@@ -47,7 +47,7 @@ pub(in crate::worker) fn recognise_model(
     failed: &[String],
 ) -> ConversionInputs {
     let ranked = library::ranked(&open.checkpoint.files);
-    let (model, apart) = match SourceModel::of(open, request) {
+    let (model, load_error) = match SourceModel::of(open, request) {
         Ok(model) => (model, None),
         Err(error) => {
             (SourceModel { checkpoint: open.checkpoint.clone(), of_trainer: false }, Some(error))
@@ -138,7 +138,7 @@ pub(in crate::worker) fn recognise_model(
         && request.recipe.is_none()
         && !recognise::by_keys(checkpoint, !cerebras, true).is_empty();
     let unknown = not_fetched(failed)
-        .or(apart.clone().filter(|_| !request.fold))
+        .or(load_error.clone().filter(|_| !request.fold))
         .or(wrong)
         .or_else(|| source.as_ref().err().cloned());
     let of_ranks =
@@ -151,7 +151,7 @@ pub(in crate::worker) fn recognise_model(
     ConversionInputs {
         recognised,
         checkpoint,
-        apart,
+        load_error,
         ranked,
         config,
         value,

@@ -23,7 +23,7 @@ fn unmatched(one: &Unmatched) -> KeyRow {
     KeyRow {
         old: one.key.clone(),
         new: String::new(),
-        how: "no rule".to_owned(),
+        operations: "no rule".to_owned(),
         times: 1,
         unmatched: true,
         nearest: one.nearest.clone().unwrap_or_default(),
@@ -35,14 +35,14 @@ fn row(one: &KeyMapping) -> KeyRow {
         let joined = fold::joined(keys.iter().map(String::as_str), '.');
         joined.filter(|_| keys.len() > 2).unwrap_or_else(|| keys.join(" + "))
     };
-    let how = match one.to.is_empty() {
+    let operations = match one.to.is_empty() {
         true => "left out".to_owned(),
-        false => one.how.join(", "),
+        false => one.operations.join(", "),
     };
     KeyRow {
         old: side(&one.from),
         new: side(&one.to),
-        how,
+        operations,
         times: 1,
         unmatched: false,
         nearest: String::new(),
@@ -53,12 +53,12 @@ fn row(one: &KeyMapping) -> KeyRow {
 struct KeyMapping {
     from: Vec<String>,
     to: Vec<String>,
-    how: Vec<String>,
+    operations: Vec<String>,
 }
 
 /// Composes the moves of several steps into single ones.
 fn composed(moves: &[Move], ends: &[usize]) -> Vec<KeyMapping> {
-    let mut ways: Vec<KeyMapping> = Vec::new();
+    let mut mappings: Vec<KeyMapping> = Vec::new();
     let mut begin = 0;
     for (step, &end) in ends.iter().enumerate() {
         let own = moves.get(begin..end).unwrap_or_default();
@@ -68,48 +68,52 @@ fn composed(moves: &[Move], ends: &[usize]) -> Vec<KeyMapping> {
             continue;
         }
         let mut before: HashMap<String, usize> = HashMap::new();
-        for (at, way) in ways.iter().enumerate() {
-            before.extend(way.to.iter().map(|key| (key.clone(), at)));
+        for (at, mapping) in mappings.iter().enumerate() {
+            before.extend(mapping.to.iter().map(|key| (key.clone(), at)));
         }
-        let mut next: Vec<KeyMapping> =
-            ways.iter().filter(|way| way.to.is_empty()).map(KeyMapping::again).collect();
+        let mut next: Vec<KeyMapping> = mappings
+            .iter()
+            .filter(|mapping| mapping.to.is_empty())
+            .map(KeyMapping::again)
+            .collect();
         for one in own {
             let known: Vec<&KeyMapping> = {
                 let mut seen = HashSet::new();
                 let all = one.from.iter().filter_map(|key| before.get(key));
-                all.filter(|at| seen.insert(**at)).filter_map(|at| ways.get(*at)).collect()
+                all.filter(|at| seen.insert(**at)).filter_map(|at| mappings.get(*at)).collect()
             };
             let from = match step == 0 || known.is_empty() {
                 true => one.from.clone(),
-                false => known.iter().flat_map(|way| way.from.clone()).collect(),
+                false => known.iter().flat_map(|mapping| mapping.from.clone()).collect(),
             };
-            let mut how: Vec<String> = known.iter().flat_map(|way| way.how.clone()).collect();
-            let own = how_of(one);
-            if own != COPY || how.is_empty() {
-                how.retain(|before| before != COPY);
-                how.push(own);
+            let mut operations: Vec<String> =
+                known.iter().flat_map(|mapping| mapping.operations.clone()).collect();
+            let own = operation_of(one);
+            if own != COPY || operations.is_empty() {
+                operations.retain(|before| before != COPY);
+                operations.push(own);
             }
-            how.dedup();
-            next.push(KeyMapping { from, to: one.to.clone(), how });
+            operations.dedup();
+            next.push(KeyMapping { from, to: one.to.clone(), operations });
         }
-        ways = next;
+        mappings = next;
     }
-    ways
+    mappings
 }
 
 impl KeyMapping {
     fn again(&self) -> Self {
-        Self { from: self.from.clone(), to: self.to.clone(), how: self.how.clone() }
+        Self { from: self.from.clone(), to: self.to.clone(), operations: self.operations.clone() }
     }
 }
 
 const COPY: &str = "copy";
 
 /// Describes what a rule does to its keys, in a few words.
-fn how_of(one: &Move) -> String {
+fn operation_of(one: &Move) -> String {
     let Some((_, operations)) = one.rule.split_once(" : ") else {
         return match (one.from.is_empty(), one.rule.starts_with("twice ")) {
-            (true, _) => format!("created{}", made_of(&one.rule)),
+            (true, _) => format!("created{}", source_function(&one.rule)),
             (_, true) => "copy once more".to_owned(),
             _ if one.to.len() > 1 && one.from.len() == 1 => {
                 format!("copy to {} keys", one.to.len())
@@ -146,7 +150,7 @@ fn how_of(one: &Move) -> String {
 }
 
 /// Returns the function that makes a created key.
-fn made_of(rule: &str) -> String {
+fn source_function(rule: &str) -> String {
     let maker = rule.split_once('=').map(|(_, maker)| maker.trim());
     let name = maker.and_then(|maker| maker.split(['(', ' ']).next()).unwrap_or_default();
     if name.is_empty() { String::new() } else { format!(": {name}") }
@@ -183,7 +187,7 @@ fn folded(rows: Vec<KeyRow>) -> Vec<KeyRow> {
     let mut known = HashMap::new();
     for row in rows {
         let shape = |key: &str| fold::pattern(key, '.').0;
-        let alike = (shape(&row.old), shape(&row.new), row.how.clone(), row.nearest.clone());
+        let alike = (shape(&row.old), shape(&row.new), row.operations.clone(), row.nearest.clone());
         let at = *known.entry(alike).or_insert(groups.len());
         match groups.get_mut(at) {
             Some(group) => group.push(row),
@@ -232,16 +236,16 @@ mod tests {
 
     fn folded_rows(moves: Vec<Move>, ends: Vec<usize>) -> Vec<(String, String, String, u64)> {
         let done = ModelConversion { parts: Vec::new(), unmatched: Vec::new(), moves, ends };
-        let tuple = |row: KeyRow| (row.old, row.new, row.how, row.times);
+        let tuple = |row: KeyRow| (row.old, row.new, row.operations, row.times);
         rows(&done).into_iter().map(tuple).collect()
     }
 
-    fn line(old: &str, new: &str, how: &str, times: u64) -> (String, String, String, u64) {
-        (old.into(), new.into(), how.into(), times)
+    fn line(old: &str, new: &str, operations: &str, times: u64) -> (String, String, String, u64) {
+        (old.into(), new.into(), operations.into(), times)
     }
 
     #[test]
-    fn layers_are_one_row_with_what_is_done() {
+    fn layers_fold_into_one_row_per_operation() {
         let mut moves = vec![moved(&["wte.w"], &["embed.w"], "wte.w <-> embed.w")];
         for layer in ["0", "1", "2"] {
             let old = format!("h.{layer}.attn.w");
@@ -267,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_are_told_as_one() {
+    fn composes_steps_into_one_row() {
         let moves = vec![
             moved(&["a", "b"], &["ab"], "x <-> y : concat(0)"),
             moved(&["c"], &["d"], "c <-> d"),
