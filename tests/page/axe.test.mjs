@@ -38,7 +38,7 @@ async function look(page, what, found) {
     await page.emulateMedia({ colorScheme });
     // Where colours change slowly that begins with the next frame, and is waited for.
     await page.evaluate(() => new Promise((frame) => requestAnimationFrame(() => requestAnimationFrame(frame))));
-    found.push(...(await accessibility(page, what, BROKEN)).map((told) => `${colorScheme}: ${told}`));
+    found.push(...(await accessibility(page, what, BROKEN)).map((violation) => `${colorScheme}: ${violation}`));
   }
 }
 

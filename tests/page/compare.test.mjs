@@ -49,7 +49,7 @@ function changed() {
 }
 
 /** Drops on the right half of the window: beside what is open. */
-async function beside(page, files) {
+async function compareWith(page, files) {
   const width = page.viewportSize().width;
   const given = files.map(({ name, bytes }) => ({ name, base64: Buffer.from(bytes).toString("base64") }));
   await page.evaluate(
@@ -104,7 +104,7 @@ for (const [title, first, second, options, choose] of [
     await withPage(browser, async (page) => {
       await drop(page, "body", [dropped(first)]);
       await page.waitForSelector("#work .row");
-      await beside(page, [dropped(second)]);
+      await compareWith(page, [dropped(second)]);
       await page.waitForSelector("#save-report:not([disabled])");
       await choose?.(page);
       assert.equal(await report(page), expected);
@@ -120,13 +120,13 @@ for (const [title, first, second, options, choose] of [
   });
 }
 
-test("values that differ are told in the table as in the report, and the numbers in detail (core)", async () => {
+test("the table and the details show the differences of the report (core)", async () => {
   const path = changed();
   const expected = run("diff", fixture(GPT), path, "--json");
   await withPage(browser, async (page) => {
     await drop(page, "body", [dropped(GPT)]);
     await page.waitForSelector("#work .row");
-    await beside(page, [made("changed.safetensors")]);
+    await compareWith(page, [made("changed.safetensors")]);
     assert.equal(await report(page), expected);
     const found = JSON.parse(expected).differences.filter((one) => one.what === "elements");
     assert.ok(found.length >= 4, `${found.length} tensors differ`);
@@ -144,7 +144,7 @@ test("values that differ are told in the table as in the report, and the numbers
   });
 });
 
-test("how differences are spread is drawn in each row, of a fold in one, by what the command counts", async () => {
+test("rows draw the histogram of differences that the command counts, folds the sum", async () => {
   // Layers 0 to 2 change evenly, layer 3 only upwards, and of `few` too few values to draw them.
   const rows = (of) => Array.from({ length: 64 }, (_, row) => Array.from({ length: 64 }, (_, column) => of(64 * row + column)));
   const model = (change) => {
@@ -177,7 +177,7 @@ test("how differences are spread is drawn in each row, of a fold in one, by what
   await withPage(browser, async (page) => {
     await drop(page, "body", [made("before.safetensors")]);
     await page.waitForSelector("#work .row");
-    await beside(page, [made("after.safetensors")]);
+    await compareWith(page, [made("after.safetensors")]);
     await page.waitForSelector("#save-report:not([disabled])");
     const sum = counted["h.0.w"].counts.map((_, at) => [0, 1, 2, 3].reduce((sum, layer) => sum + counted[`h.${layer}.w`].counts[at], 0));
     await agrees(page, "h.0\u20133.w", sum);
@@ -191,13 +191,13 @@ test("how differences are spread is drawn in each row, of a fold in one, by what
   });
 });
 
-test("a rename that is suggested makes the keys match, as the command's does", async () => {
+test("a suggested rename makes the keys match, as the command's does", async () => {
   const path = join(folder, "renamed.safetensors");
   run("convert", fixture(GPT), path, "--states", "model", "--rename", "^model\\.model\\.=>net.", "--lossy");
   await withPage(browser, async (page) => {
     await drop(page, "body", [dropped(GPT)]);
     await page.waitForSelector("#work .row");
-    await beside(page, [made("renamed.safetensors")]);
+    await compareWith(page, [made("renamed.safetensors")]);
     await page.waitForSelector("#save-report:not([disabled])");
     const before = await count(page, "added");
     assert.ok(before > 0);
@@ -233,7 +233,7 @@ for (const [first, second] of [
     await withPage(browser, async (page) => {
       await drop(page, "body", [dropped(first)]);
       await page.waitForSelector("#work .row");
-      await beside(page, [dropped(second)]);
+      await compareWith(page, [dropped(second)]);
       await page.waitForSelector("#save-report:not([disabled])");
       assert.equal(await page.locator(".parted").count(), 0, "no prefix parts these two");
       for (const options of [[], ["--no-strict"]]) {
@@ -244,10 +244,10 @@ for (const [first, second] of [
         }
         const answer = json.loads ? "Yes." : "No.";
         await page.waitForFunction((answer) => document.querySelector("#loads")?.textContent.includes(answer), answer);
-        const said = await page.textContent("#loads");
-        assert.ok(said.includes(`${json.matching.toLocaleString("en")} key`), said);
+        const verdict = await page.textContent("#loads");
+        assert.ok(verdict.includes(`${json.matching.toLocaleString("en")} key`), verdict);
         for (const [list, word] of [[json.missing, "missing"], [json.unexpected, "unexpected"], [json.shapes, "shape mismatch"]]) {
-          assert.equal(said.includes(`${list.length.toLocaleString("en")} ${word}`), list.length > 0, said);
+          assert.equal(verdict.includes(`${list.length.toLocaleString("en")} ${word}`), list.length > 0, verdict);
         }
       }
       // Missing and unexpected keys count again; then a release after the other.
@@ -258,14 +258,14 @@ for (const [first, second] of [
       for (const release of ["2.10", "2.9", "2.4"]) {
         assert.ok(releases.includes(release));
         const json = JSON.parse(run("check", fixture(first), "--against", fixture(second), "--json", "--release", release));
-        const told = run("check", fixture(first), "--against", fixture(second), "--release", release);
-        const expected = [...told.matchAll(/^(?:release|format) +(.*)$/gm)].map(([, text]) => text.replaceAll("`", "").toLowerCase());
-        assert.ok(expected.length > 0, told);
+        const output = run("check", fixture(first), "--against", fixture(second), "--release", release);
+        const expected = [...output.matchAll(/^(?:release|format) +(.*)$/gm)].map(([, text]) => text.replaceAll("`", "").toLowerCase());
+        assert.ok(expected.length > 0, output);
         await menu.selectOption(release);
         await page.waitForFunction(
           ([texts, answer]) => {
-            const said = document.querySelector("#loads").textContent.toLowerCase();
-            return said.includes(answer) && texts.every((text) => said.includes(text));
+            const verdict = document.querySelector("#loads").textContent.toLowerCase();
+            return verdict.includes(answer) && texts.every((text) => verdict.includes(text));
           },
           [expected, json.loads ? " yes. " : " no. "],
         );
@@ -278,7 +278,7 @@ for (const [first, second] of [
   });
 }
 
-test("a manifest or a list of keys says whether it would load, as the command does", async () => {
+test("a manifest or a list of keys is checked as the command checks it", async () => {
   const manifest = run("manifest", fixture("cerebras/v2.10.0/seed.mdl"), "--json");
   const lines = run("manifest", fixture(GPT));
   for (const [name, text] of [["seed.json", manifest], ["gpt.txt", lines], ["keys.txt", "model.lm_head.weight float32 [97, 32]\nnew.weight\n"]]) {
@@ -288,20 +288,20 @@ test("a manifest or a list of keys says whether it would load, as the command do
     await withPage(browser, async (page) => {
       await drop(page, "body", [dropped(GPT)]);
       await page.waitForSelector("#work .row");
-      await beside(page, [{ name, bytes: Buffer.from(text) }]);
+      await compareWith(page, [{ name, bytes: Buffer.from(text) }]);
       await page.waitForSelector("#loads");
-      const said = await page.textContent("#loads");
-      assert.ok(said.includes(json.loads ? "Yes." : "No."), said);
-      assert.ok(said.includes(`${json.matching.toLocaleString("en")} key`), said);
+      const verdict = await page.textContent("#loads");
+      assert.ok(verdict.includes(json.loads ? "Yes." : "No."), verdict);
+      assert.ok(verdict.includes(`${json.matching.toLocaleString("en")} key`), verdict);
       for (const [list, word] of [[json.missing, "missing"], [json.unexpected, "unexpected"]]) {
-        assert.equal(said.includes(`${list.length.toLocaleString("en")} ${word}`), list.length > 0, said);
+        assert.equal(verdict.includes(`${list.length.toLocaleString("en")} ${word}`), list.length > 0, verdict);
       }
       assert.match(await page.textContent("#compare"), /B is not a checkpoint but a list of expected keys/);
     });
   }
 });
 
-test("values are read with progress, stopped when asked, and read again", async () => {
+test("comparing values shows progress, stops on request and restarts", async () => {
   // A gigabyte on either side, which takes the disk no room.
   const size = 1 << 30;
   const head = Buffer.from(JSON.stringify({ w: { dtype: "F32", shape: [size / 4], data_offsets: [0, size] } }));
@@ -316,11 +316,11 @@ test("values are read with progress, stopped when asked, and read again", async 
   await withPage(browser, async (page) => {
     await page.setInputFiles("#choose-files", paths[0]);
     await page.waitForSelector("#work .row");
-    const asked = page.waitForEvent("filechooser");
+    const chooserOpens = page.waitForEvent("filechooser");
     await page.evaluate(() => {});
     await page.title();
     await page.click("#compare-with");
-    await (await asked).setFiles(paths[1]);
+    await (await chooserOpens).setFiles(paths[1]);
     // The structure is there before the values.
     await page.waitForSelector('#compare .row:has-text("not read yet")');
     await page.waitForSelector("#verdict .prog");
@@ -335,16 +335,16 @@ test("values are read with progress, stopped when asked, and read again", async 
   });
 });
 
-test("reached by key, swapped, left; a second that is not a checkpoint says why", async () => {
+test("opens by key, swaps sides, closes; a file that is not a checkpoint says why", async () => {
   await withPage(browser, async (page) => {
     await drop(page, "body", [dropped(GPT)]);
     await page.waitForSelector("#work .row");
-    const asked = page.waitForEvent("filechooser");
+    const chooserOpens = page.waitForEvent("filechooser");
     await page.evaluate(() => {});
     // Until the browser has answered something, it may not know yet that the dialog is ours.
     await page.title();
     await page.keyboard.press("d");
-    const chooser = await asked;
+    const chooser = await chooserOpens;
     await chooser.setFiles(fixture("cerebras/v2.10.0/seed.mdl"));
     const names = () => page.$$eval("#compare .ab .name", (names) => names.map((name) => name.textContent));
     await page.waitForSelector("#save-report:not([disabled])");
@@ -363,7 +363,7 @@ test("reached by key, swapped, left; a second that is not a checkpoint says why"
     await page.waitForSelector('#compare .empty:has-text("No key matches")');
     await page.keyboard.press("Escape");
     await page.waitForSelector("#compare .row");
-    await beside(page, [{ name: "notes.txt", bytes: "nothing at all\n" }]);
+    await compareWith(page, [{ name: "notes.txt", bytes: "nothing at all\n" }]);
     await page.waitForSelector('#compare [role="alert"]');
     await page.keyboard.press("Escape");
     await page.waitForSelector("#work .row");

@@ -95,7 +95,7 @@ for (const [name, target, choices, options] of [
   ["torch/zip_training_ckpt.pt", "cerebras", ["Cerebras", "LZ4"], ["--compress", "lz4"]],
   ["cerebras/v2.10.0/gpt_small.mdl", "torch", ["PyTorch", "bf16"], ["--cast", "bfloat16"]],
 ]) {
-  test(`without private files ${name} to ${choices.join(", ")} is written all the same, and opens`, async () => {
+  test(`without private files ${name} to ${choices.join(", ")} is written too, and opens`, async () => {
     const work = async (page) => {
       await withoutPrivateFiles(page);
       await plan(page, name, ...choices);
@@ -111,7 +111,7 @@ for (const [name, target, choices, options] of [
   });
 }
 
-test("without private files no more is written than the browser is to hold, and it says so", async () => {
+test("without private files the output is limited to the browser's memory, with an error", async () => {
   const path = join(folder, "too_large.pt");
   sparseCheckpoint(path, 4, 150_000_000);
   const work = async (page) => {
@@ -127,7 +127,7 @@ test("without private files no more is written than the browser is to hold, and 
   await withPage(browser, work, { serviceWorkers: "block" });
 });
 
-test("a selection is what the command selects, and the result opens (core)", async () => {
+test("selects the keys that the command selects, and the result opens (core)", async () => {
   await withPage(browser, async (page) => {
     await withoutDialog(page);
     const name = "cerebras/v2.10.0/gpt_small.mdl";
@@ -241,7 +241,7 @@ test("cancel stops a conversion and removes what it wrote", async () => {
   });
 });
 
-test("what casting falsifies is written only when that is asked for, and then as the command does", async () => {
+test("lossy casts are written only on request, as the command writes them", async () => {
   const source = join(folder, "large_numbers.safetensors");
   writeFileSync(source, floats({ w: [1, 1e30, -2] }));
   const output = join(folder, "falsified.pt");
@@ -267,7 +267,7 @@ test("what casting falsifies is written only when that is asked for, and then as
   });
 });
 
-test("how far the numbers go that are cast is told where their values were read", async () => {
+test("casts show the range of values that were read", async () => {
   const source = join(folder, "known_numbers.safetensors");
   writeFileSync(source, floats({ b: [0.5, -1], w: [1, 70000, -2] }));
   const notes = async (page) => {
@@ -289,7 +289,7 @@ test("how far the numbers go that are cast is told where their values were read"
   });
 });
 
-test("what is not whole is written only when that is asked for, and then as the command does", async () => {
+test("incomplete checkpoints are written only on request, as the command writes them", async () => {
   await withPage(browser, async (page) => {
     await withoutDialog(page);
     const name = "cerebras/errors/no_success.mdl";
@@ -307,17 +307,17 @@ test("what is not whole is written only when that is asked for, and then as the 
   });
 });
 
-test("leaving the optimizer out says that training can't resume", async () => {
+test("leaving out the optimizer warns that training can't resume", async () => {
   await withPage(browser, async (page) => {
     await plan(page, "cerebras/v2.10.0/gpt_small.mdl", "PyTorch");
-    const told = page.locator("[role=dialog]", { hasText: /raining can[\u2019']t resume/ });
-    assert.equal(await told.count(), 0);
+    const dialog = page.locator("[role=dialog]", { hasText: /raining can[\u2019']t resume/ });
+    assert.equal(await dialog.count(), 0);
     await page.uncheck('.states label:has-text("optimizer") input');
-    await told.waitFor();
+    await dialog.waitFor();
   });
 });
 
-test("what is tied is written apart when that is asked for, as the command does", async () => {
+test("tied tensors are untied on request, as the command unties them", async () => {
   const name = "torch/zip_tied.pt";
   const expected = byCommand(name, "safetensors", "--untie", "--lossy");
   assert.notDeepEqual(expected, byCommand(name, "safetensors", "--lossy"), "there is something to untie");

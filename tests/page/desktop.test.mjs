@@ -46,7 +46,7 @@ test("a pasted file opens, pasted text does not", async () => {
   });
 });
 
-test("files that are opened with the installed page open", async () => {
+test("files opened with the installed page open", async () => {
   await withPage(browser, async (page) => {
     await page.addInitScript(() => {
       const value = { setConsumer: (consumer) => (globalThis.launched = consumer) };
@@ -78,7 +78,7 @@ test("the manifest names the extensions of the formats, and no others", () => {
   assert.equal(new Set(handled).size, handled.length);
 });
 
-test("files are remembered only when that is asked for, and forgotten when it is not", async () => {
+test("files are remembered only on request, and forgotten otherwise", async () => {
   await withPage(browser, async (page) => {
     const pick = (names) =>
       page.evaluate((names) => {

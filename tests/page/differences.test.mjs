@@ -70,7 +70,7 @@ function files() {
   return paths;
 }
 
-test("a pair is looked at more closely when it is chosen, with the numbers of the command (core)", async () => {
+test("a selected pair shows its tensor diff, with the numbers of the command (core)", async () => {
   const { stdout } = spawnSync(command, ["diff", ...files(), "--closer", "h.2.w", "--json", "--bins", "48"], { encoding: "utf8" });
   const expected = JSON.parse(stdout).tensors[0];
   await withPage(browser, async (page) => {
@@ -102,7 +102,7 @@ test("a pair is looked at more closely when it is chosen, with the numbers of th
   });
 });
 
-test("what is NaN on one side is a class of its own, and shown where it is", async () => {
+test("NaN on one side is a mark of its own, and located", async () => {
   await withPage(
     browser,
     async (page) => {
@@ -121,7 +121,7 @@ test("what is NaN on one side is a class of its own, and shown where it is", asy
   );
 });
 
-test("norms and changes by layer are lines, and the table is sorted by change", async () => {
+test("norms and changes by layer are drawn, and the table sorts by change", async () => {
   const { stdout } = spawnSync(command, ["diff", ...files(), "--by-layer", "--json"], { encoding: "utf8" });
   const [role] = JSON.parse(stdout).roles;
   await withPage(browser, async (page) => {
@@ -158,7 +158,7 @@ test("renamed tensors are found, compared by their new keys, and saved as the co
   });
 });
 
-test("the values of a run folder are read on demand, and drawn over the steps", async () => {
+test("the values of a run folder are read on request, and plotted over the steps", async () => {
   const run = join(folder, "run");
   mkdirSync(run);
   // Files are named as those of a trainer; what they are, their bytes say.

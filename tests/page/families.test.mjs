@@ -72,12 +72,12 @@ async function written(page, count, button = "#write") {
 const rows = (page) =>
   page.$$eval("#family-table tbody tr:not(.gap, .kh)", (rows) => rows.map((row) => [row.cells[0].title, row.cells[2].title, row.cells[3].title]));
 
-test("a Llama in shards becomes one of Cerebras's, as the command writes it, and loads (core)", async () => {
+test("a sharded Llama converts to Cerebras as the command writes it, and loads (core)", async () => {
   await withPage(browser, async (page) => {
     await sheet(page, filesOf(fixture(SHARDS)));
-    const looks = await page.textContent("#family .looks");
-    assert.match(looks, /Looks like LLaMA · Hugging Face/);
-    assert.match(looks, /confirmed by keys and config\.json/);
+    const recognised = await page.textContent("#family .looks");
+    assert.match(recognised, /Looks like LLaMA · Hugging Face/);
+    assert.match(recognised, /confirmed by keys and config\.json/);
     await target(page, "Cerebras 2.9");
     await page.waitForSelector("#loads .w-good");
     assert.match(await page.textContent("#loads .answer"), /Yes: (\d+) of \1 keys/);
@@ -123,7 +123,7 @@ for (const [kind, flags] of [
   });
 }
 
-test("an optimizer's moments go with their parameters there and back, as the command carries them", async () => {
+test("optimizer moments are converted with their parameters in both directions, as by the command", async () => {
   const trained = fixture("trainer/gpt2");
   const there = join(folder, "trained");
   run("convert-model", trained, "--to", "cs-2.9", "-o", there, "--with-optimizer");
@@ -149,7 +149,7 @@ test("an optimizer's moments go with their parameters there and back, as the com
   await withPage(browser, (page) => convert(page, filesOf(there), "Hugging Face", filesOf(join(folder, "untrained", `${model}_to_hf`))));
 });
 
-test("an optimizer that can't be written leaves no weights behind in the browser", async () => {
+test("if the optimizer can't be written, no weights stay in the browser", async () => {
   const there = join(folder, "to fail");
   run("convert-model", fixture("trainer/gpt2"), "--to", "cs-2.9", "-o", there, "--with-optimizer");
   await withPage(browser, async (page) => {
@@ -216,7 +216,7 @@ const GPT_OSS = [
   ...["attn.norm.scale", "attn.qkv.bias", "attn.sinks", "attn.out.bias", "mlp.gate.bias", "mlp.mlp1_weight.blocks"].map((key) => `block.0.${key}`),
 ];
 
-test("gpt-oss in OpenAI's files is recognised and becomes Hugging Face's and back, as the command writes it", async () => {
+test("gpt-oss in OpenAI's files is recognised and converts to Hugging Face and back, as by the command", async () => {
   const there = join(folder, "gpt-oss");
   mkdirSync(there);
   const config = JSON.stringify({ num_attention_heads: 2, num_key_value_heads: 1 });
@@ -252,7 +252,7 @@ test("gpt-oss in OpenAI's files is recognised and becomes Hugging Face's and bac
   });
 });
 
-test("what a page can't write says which command does", async () => {
+test("conversions that the page can't write name the command", async () => {
   await withPage(browser, async (page) => {
     await sheet(page, filesOf(fixture(SHARDS)));
     await page.selectOption("#family-model", "llama-meta");
@@ -264,7 +264,7 @@ test("what a page can't write says which command does", async () => {
 /** The model and the adapter that PEFT has trained on it, as they would lie in one folder. */
 const adapted = () => ["model", "adapter"].map((part) => filesOf(fixture(`peft/llama_bf16/${part}`)));
 
-test("an adapter is folded into its model, beside it or dropped on it, as the command folds it", async () => {
+test("an adapter next to its model or dropped on it is folded, as by the command", async () => {
   const output = join(folder, "folded");
   run("fold-lora", fixture("peft/llama_bf16/model"), "--adapter", fixture("peft/llama_bf16/adapter"), "-o", output);
   const of = (name) => readFileSync(join(output, "model_folded", name));
@@ -302,7 +302,7 @@ test("an adapter that does not fit says what is wrong and what to do", async () 
   const without = adapter.filter(({ name }) => name !== "adapter_config.json");
   const config = JSON.parse(readFileSync(fixture("peft/llama_bf16/adapter/adapter_config.json"), "utf8"));
   const wrong = [...without, { name: "adapter_config.json", bytes: JSON.stringify({ ...config, r: 8 }) }];
-  for (const [files, said] of [
+  for (const [files, message] of [
     [[...model, ...without], /no adapter_config\.json beside the adapter.*open it with the model/],
     [[...model, ...wrong], /lora_A has 4 rows.*says rank 8.*saved with these weights/],
     [[...filesOf(fixture("trainer/gpt2"), (name) => name !== "optimizer.pt"), ...adapter], /the model has no such key.*trained on/],
@@ -311,7 +311,7 @@ test("an adapter that does not fit says what is wrong and what to do", async () 
       await sheet(page, files);
       await page.check("#family-fold");
       await page.waitForSelector("#convert .refused h3, .refused h3");
-      assert.match((await page.$$eval(".refused", (all) => all.map((one) => one.textContent).join(" "))).replace(/\s+/g, " "), said);
+      assert.match((await page.$$eval(".refused", (all) => all.map((one) => one.textContent).join(" "))).replace(/\s+/g, " "), message);
       assert.equal(await page.isDisabled("#write"), true);
     });
   }
@@ -332,7 +332,7 @@ function gpt2(there) {
   return there;
 }
 
-test("casts are told as what they lose before writing, and written as the command writes them", async () => {
+test("casts list their losses before writing, and are written as by the command", async () => {
   const there = gpt2(join(folder, "cast"));
   const name = "model_to_cs-2.9.mdl";
   const byCommand = (...casts) => {
@@ -381,7 +381,7 @@ test("casts are told as what they lose before writing, and written as the comman
   });
 });
 
-test("an edited rule changes the table and what is written; a wrong one is told by line and rule", async () => {
+test("an edited rule changes the table and the output; an invalid one is reported by line and rule", async () => {
   await withPage(browser, async (page) => {
     await sheet(page, filesOf(fixture(SHARDS)));
     await target(page, "Cerebras 2.9");
@@ -410,7 +410,7 @@ test("an edited rule changes the table and what is written; a wrong one is told 
   });
 });
 
-test("of very many keys the table changes with the rules before the file is planned", async () => {
+test("with very many keys the table updates with the rules before the plan does", async () => {
   await withPage(browser, async (page) => {
     const keys = Array.from({ length: 25_000 }, (_, at) => `h.${at}.kernel`);
     await sheet(page, [{ name: "own.safetensors", bytes: safetensors(keys) }]);
@@ -433,7 +433,7 @@ test("of very many keys the table changes with the rules before the file is plan
   });
 });
 
-test("keys that no rule covers come first, with the nearest rule, and are left out if that is asked for", async () => {
+test("unmatched keys come first, with the nearest rule, and are left out on request", async () => {
   await withPage(browser, async (page) => {
     await sheet(page, filesOf(fixture(SHARDS)));
     await target(page, "Cerebras 2.9");
@@ -452,7 +452,7 @@ test("keys that no rule covers come first, with the nearest rule, and are left o
   });
 });
 
-test("a config that asks for more says that it would not load", async () => {
+test("a config with more layers reports that the model would not load", async () => {
   await withPage(browser, async (page) => {
     await sheet(page, filesOf(fixture(SHARDS)));
     const config = JSON.parse(readFileSync(fixture(`${SHARDS}/config.json`), "utf8"));
@@ -464,7 +464,7 @@ test("a config that asks for more says that it would not load", async () => {
   });
 });
 
-test("what no family knows is told, and a recipe of one's own can be dropped", async () => {
+test("unknown models are reported, and a custom recipe can be dropped", async () => {
   await withPage(browser, async (page) => {
     await sheet(page, [{ name: "own.safetensors", bytes: safetensors(["first.kernel", "second.kernel"]) }]);
     assert.match(await page.textContent("#family"), /No known model family matches/);
@@ -477,14 +477,14 @@ test("what no family knows is told, and a recipe of one's own can be dropped", a
   });
 });
 
-test("only the files of families that may be meant are fetched, and not before", async () => {
-  const asked = [];
+test("only files of matching families are fetched, when needed", async () => {
+  const requested = [];
   const watched = async (page) => {
-    page.on("request", (request) => asked.push(new URL(request.url()).pathname));
+    page.on("request", (request) => requested.push(new URL(request.url()).pathname));
     await withoutDialog(page);
     await drop(page, "body", filesOf(fixture(SHARDS)));
     await page.waitForSelector("#work .row");
-    const families = () => asked.filter((path) => /\/(families|configs)\//.test(path)).map((path) => path.split("/").pop());
+    const families = () => requested.filter((path) => /\/(families|configs)\//.test(path)).map((path) => path.split("/").pop());
     assert.deepEqual(families(), []);
     await page.keyboard.press("c");
     await page.waitForSelector("#family .looks b");
@@ -499,7 +499,7 @@ test("only the files of families that may be meant are fetched, and not before",
   await withPage(browser, watched, { serviceWorkers: "block" });
 });
 
-test("a family that can't be fetched is told, and fetched the next time", async () => {
+test("a family that can't be fetched is reported, and fetched the next time", async () => {
   const offline = async (page) => {
     await withoutDialog(page);
     let blocked = true;
@@ -517,7 +517,7 @@ test("a family that can't be fetched is told, and fetched the next time", async 
   await assert.rejects(withPage(browser, offline, { serviceWorkers: "block" }), /404/);
 });
 
-test("plain conversion says that the names stay, and offers the family", async () => {
+test("plain conversion says that keys keep their names, and offers the family", async () => {
   await withPage(browser, async (page) => {
     await sheet(page, filesOf(fixture(SHARDS)));
     await page.click('[role="radio"]:has-text("Cerebras")');
@@ -529,7 +529,7 @@ test("plain conversion says that the names stay, and offers the family", async (
   });
 });
 
-test("the row Config has a control, and a config of another model is named as such (core)", async () => {
+test("the config can be chosen, and one of another model is reported (core)", async () => {
   await withPage(browser, async (page) => {
     const files = filesOf(fixture(SHARDS));
     const config = JSON.parse(readFileSync(fixture(`${SHARDS}/config.json`), "utf8"));
@@ -555,7 +555,7 @@ test("the row Config has a control, and a config of another model is named as su
   });
 });
 
-test("a model of Hugging Face's in a training state is recognised as in a file of its own (core)", async () => {
+test("a Hugging Face model in a training state is recognised like one in its own file (core)", async () => {
   await withPage(browser, async (page) => {
     const config = { name: "config.json", bytes: readFileSync(fixture(`${SHARDS}/config.json`)) };
     await sheet(page, [{ name: "training_state.pt", bytes: readFileSync(fixture("trainer/plain/training_state.pt")) }, config]);

@@ -51,7 +51,7 @@ async function visit(work, address = pathToFileURL(page).href) {
   assert.deepEqual(problems, []);
 }
 
-test("families of models are in it", async () => {
+test("contains the model families", async () => {
   const folder = fixture("recipes/llama/inv_freq_bin_2shards.hf-to-cs2.9/in");
   await visit(async (tab) => {
     await drop(tab, "body", readdirSync(folder).map((name) => ({ name, bytes: readFileSync(join(folder, name)) })));
@@ -62,7 +62,7 @@ test("families of models are in it", async () => {
   });
 });
 
-test("it opens from disk, and opens what is dropped (core)", async () => {
+test("opens from disk, and opens dropped files (core)", async () => {
   console.log(`# ${statSync(single).size} bytes`);
   await visit(async (tab) => {
     assert.match(tab.url(), /^file:/);
@@ -76,7 +76,7 @@ test("it opens from disk, and opens what is dropped (core)", async () => {
   });
 });
 
-test("the examples are in it", async () => {
+test("contains the examples", async () => {
   await visit(async (tab) => {
     for (const name of ["gpt_small.mdl", "zip_training_ckpt.pt", "builtins_eval.pt"]) {
       await tab.click(`.ex:has-text("${name}")`);
@@ -88,7 +88,7 @@ test("the examples are in it", async () => {
   });
 });
 
-test("it converts", async () => {
+test("converts", async () => {
   await visit(async (tab) => {
     await drop(tab, "body", [dropped("cerebras/v2.10.0/seed.mdl")]);
     await tab.waitForSelector("#work .row");
@@ -102,14 +102,14 @@ test("it converts", async () => {
   });
 });
 
-test("it remembers files only if asked to, as the page of a host does", async () => {
+test("remembers files only on request, as a hosted page does", async () => {
   await visit(async (tab) => {
     assert.equal(await tab.locator(".keep input").isChecked(), false);
     assert.equal(await tab.evaluate(() => navigator.serviceWorker?.controller ?? null), null);
   });
 });
 
-test("its policy lets nothing run but its own scripts", async () => {
+test("its policy allows only its own scripts", async () => {
   const text = readFileSync(single, "utf8");
   assert.ok(!/<(link|script|img)[^>]+(href|src)="(?!data:)/.test(text.slice(0, text.indexOf("<style>"))), "nothing is named that lies elsewhere");
   const context = await browser.newContext();
@@ -117,21 +117,21 @@ test("its policy lets nothing run but its own scripts", async () => {
   await tab.goto(pathToFileURL(page).href);
   await tab.waitForSelector("#start");
   const refused = await tab.evaluate(async () => {
-    const seen = [];
-    document.addEventListener("securitypolicyviolation", (event) => seen.push(event.effectiveDirective));
+    const requested = [];
+    document.addEventListener("securitypolicyviolation", (event) => requested.push(event.effectiveDirective));
     document.head.append(Object.assign(document.createElement("script"), { textContent: "globalThis.ran = true" }));
     document.head.append(Object.assign(document.createElement("style"), { textContent: "body { display: none }" }));
     await fetch("file:///etc/passwd").catch(() => {});
     await new Promise((resolve) => setTimeout(resolve, 100));
-    return { seen: [...new Set(seen)].sort(), ran: globalThis.ran, shown: getComputedStyle(document.body).display };
+    return { requested: [...new Set(requested)].sort(), ran: globalThis.ran, shown: getComputedStyle(document.body).display };
   });
   assert.equal(refused.ran, undefined);
   assert.notEqual(refused.shown, "none");
-  assert.deepEqual(refused.seen, ["connect-src", "script-src-elem", "style-src-elem"]);
+  assert.deepEqual(refused.requested, ["connect-src", "script-src-elem", "style-src-elem"]);
   await context.close();
 });
 
-test("it opens a checkpoint at an address that lets it, after asking", async () => {
+test("opens a remote checkpoint that allows it, after confirmation", async () => {
   const bytes = readFileSync(fixture("cerebras/v2.10.0/seed.mdl"));
   const server = createServer((request, response) => {
     response.setHeader("Access-Control-Allow-Origin", "*");

@@ -54,7 +54,7 @@ function sharded(count) {
   return files;
 }
 
-test("of a dropped folder all files come, in however many batches the browser tells them, and from folders in it", async () => {
+test("a dropped folder yields all files of its subfolders, in any number of batches", async () => {
   // A reader of a folder gives a hundred entries at once.
   const files = sharded(230);
   for (let at = 0; at < 40; at++) files[`notes/deep/${at}/a.txt`] = "x";
@@ -72,7 +72,7 @@ test("of a dropped folder all files come, in however many batches the browser te
   });
 });
 
-test("a dropped run folder is a run, under its own name (core)", async () => {
+test("a dropped run folder opens as a run under its own name (core)", async () => {
   const run = join(top, "model_dir");
   mkdirSync(join(run, "cerebras_logs", "empty"), { recursive: true });
   for (const step of [500, 1000]) copyFileSync(fixture("cerebras/v2.10.0/gpt_small.mdl"), join(run, `checkpoint_${step}.mdl`));
@@ -88,7 +88,7 @@ test("a dropped run folder is a run, under its own name (core)", async () => {
   });
 });
 
-test("folders and files are dropped together, whatever they are called", async () => {
+test("folders and files of any name can be dropped together", async () => {
   const name = "ключи und Gewichte ✓ #1 100% ?";
   const folder = folderOf(name, { [`${name}/eins/model.safetensors`]: floats({ "ein.weight": [1, 2] }) });
   const empty = join(top, "empty");
@@ -103,7 +103,7 @@ test("folders and files are dropped together, whatever they are called", async (
   });
 });
 
-test("an empty folder is told of, and one with nothing to open as any other file", async () => {
+test("an empty folder is reported, and so is one without checkpoints", async () => {
   const empty = join(top, "nothing");
   mkdirSync(join(empty, "in", "it"), { recursive: true });
   const other = folderOf("other", { "a.txt": "x", "b/c.txt": "y" });
@@ -133,7 +133,7 @@ test("the page in one file reads a dropped folder, too", async () => {
   }
 });
 
-test("a link that leads to its own folder does not keep the page reading", async () => {
+test("a symbolic link to its own folder does not loop", async () => {
   const folder = folderOf("round", { "model.safetensors": floats({ w: [1, 2] }) });
   symlinkSync(folder, join(folder, "again"), "dir");
   await withPage(browser, async (page) => {

@@ -24,7 +24,7 @@ const open = async (page) => {
   await page.waitForSelector("#work .row");
 };
 
-test("a model sorted by its keys folds once, in table and tree, and all its layers are stepped through", async () => {
+test("a model sorted by key folds once in table and tree, and steps through all layers", async () => {
   await withPage(browser, async (page) => {
     await open(page);
     const folds = await page.$$eval(".row.fold", (rows) => rows.map((row) => row.querySelector(".ck").textContent));
@@ -37,8 +37,8 @@ test("a model sorted by its keys folds once, in table and tree, and all its laye
 
     await page.click('.row:has([title="model.layers.0–31.mlp.up.weight"])');
     for (let layer = 0; layer < 32; layer++) {
-      const told = `layer ${layer} of 0–31`;
-      await page.waitForFunction((told) => document.querySelector(".insp .step")?.textContent.includes(told), told);
+      const label = `layer ${layer} of 0–31`;
+      await page.waitForFunction((label) => document.querySelector(".insp .step")?.textContent.includes(label), label);
       assert.equal(await page.textContent(".insp .wrapkey"), `model.layers.${layer}.mlp.up.weight`);
       await page.keyboard.press(".");
     }
@@ -47,7 +47,7 @@ test("a model sorted by its keys folds once, in table and tree, and all its laye
   });
 });
 
-test("its summary as a page folds once, too", async () => {
+test("its HTML summary folds once, too", async () => {
   const folder = mkdtempSync(join(tmpdir(), "folding-"));
   const context = await browser.newContext({ offline: true });
   try {

@@ -11,7 +11,7 @@ before(async () => {
 });
 after(() => browser.close());
 
-test("what nobody sees in a key is shown, and no script disturbs its row", async () => {
+test("invisible characters of a key are shown, and no script disturbs its row", async () => {
   const keys = ["a\u202eb.weight", "\u05e9\u05dc\u05d5\u05dd.weight", "e\u0301.weight", "zero\u200bwidth"];
   const odd = floats(Object.fromEntries(keys.map((key) => [key, [[1, 2, 3], [4, 5, 6]]])));
   await withPage(browser, async (page) => {

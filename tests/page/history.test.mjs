@@ -36,7 +36,7 @@ async function ask(page, address) {
   await page.waitForSelector("#work .row");
 }
 
-test("an address that is typed and entered is opened, and nothing is thrown on the way", async () => {
+test("a typed address opens without an exception", async () => {
   // `withPage` fails on errors that nobody caught.
   await withPage(browser, async (page) => {
     await ask(page, example);
@@ -44,7 +44,7 @@ test("an address that is typed and entered is opened, and nothing is thrown on t
   });
 });
 
-test("Back goes through what was open and never leaves the page, Forward comes back (core)", async () => {
+test("Back and Forward step through opened checkpoints and stay on the page (core)", async () => {
   await withPage(browser, async (page) => {
     await open(page, "torch/zip_training_ckpt.pt");
     await open(page, "cerebras/v2.10.0/seed.mdl");
@@ -60,7 +60,7 @@ test("Back goes through what was open and never leaves the page, Forward comes b
   });
 });
 
-test("what is being opened when Back is pressed does not appear later", async () => {
+test("Back cancels opening", async () => {
   const many = join(folder, "many.pkl");
   writeFileSync(many, manyKeys(60_000));
   await withPage(browser, async (page) => {
@@ -95,7 +95,7 @@ test("an address is in the URL while it is open, and only then", async () => {
   });
 });
 
-test("Back leaves a comparison for the checkpoint, which is not opened anew, and a sheet for what is below", async () => {
+test("Back closes a comparison without reopening the checkpoint, and closes sheets", async () => {
   await withPage(browser, async (page) => {
     await open(page, "cerebras/v2.10.0/seed.mdl");
     await page.keyboard.press("j");
@@ -114,7 +114,7 @@ test("Back leaves a comparison for the checkpoint, which is not opened anew, and
   });
 });
 
-test("Escape and Back ask before what is being written is lost", async () => {
+test("Escape and Back ask before a running write is lost", async () => {
   const large = join(folder, "large.safetensors");
   denseCheckpoint(large, 12, 1);
   // It is to be written for as long as this takes: 12 tensors of 8 MB, 60 ms for each MB.

@@ -29,7 +29,7 @@ async function lookAt(page, name, key) {
   await page.locator(".insp .wrapkey", { hasText: key }).waitFor();
 }
 
-test("an optimizer's number is told by its parameter, and leads to it", async () => {
+test("an optimizer entry names its parameter and links to it", async () => {
   await withPage(browser, async (page) => {
     await lookAt(page, TRAINER, "optimizer.state.4.exp_avg");
     await page.locator(".top .facts", { hasText: "32.19 k params" }).waitFor();
@@ -47,15 +47,15 @@ test("the Python that reads a tensor is what the command prints (core)", async (
     const entries = JSON.parse(execFileSync(command, ["ls", "--json", fixture(name)])).entries;
     const { key } = entries.find(({ dtype }) => dtype);
     await lookAt(page, name, key);
-    const said = (library) =>
+    const codeOf = (library) =>
       execFileSync(command, ["show", fixture(name), key, `--code=${library}`])
         .toString()
         .replace(fixture(name), "order.safetensors")
         .trim();
     await page.waitForSelector("#code");
-    assert.equal(await page.textContent("#code pre"), said("safetensors"));
+    assert.equal(await page.textContent("#code pre"), codeOf("safetensors"));
     await page.click('#code button:has-text("numpy.memmap")');
-    assert.equal(await page.textContent("#code pre"), said("numpy.memmap"));
+    assert.equal(await page.textContent("#code pre"), codeOf("numpy.memmap"));
   });
 });
 

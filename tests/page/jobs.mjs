@@ -71,13 +71,13 @@ export const jobs = {
       await page.keyboard.press("Escape");
       return report;
     },
-    is_going: async (page) => /verifying/.test(await page.textContent("#verify")),
+    isRunning: async (page) => /verifying/.test(await page.textContent("#verify")),
     expected: ({ a }) => run("verify", a, "--json"),
   },
   write: {
     /** Lays out what is written, so that it can begin at once. */
     async prepare(page) {
-      await laid(page);
+      await planned(page);
       await page.keyboard.press("Escape");
     },
     async begin(page) {
@@ -92,7 +92,7 @@ export const jobs = {
     async end(page) {
       return readFileSync(await (await page.written).path());
     },
-    is_going: async (page) => /writing \d+ %/.test(await page.textContent(".status")),
+    isRunning: async (page) => /writing \d+ %/.test(await page.textContent(".status")),
     expected: ({ a }) => {
       const output = join(folder, "expected.pt");
       execFileSync(command, ["convert", a, output, "--to", "torch", "--lossy", "--force"], { stdio: "pipe" });
@@ -111,7 +111,7 @@ export const jobs = {
       // The columns of values, of the rows that are in view.
       return Buffer.from((await page.locator("#work .row").allTextContents()).join("\n"));
     },
-    is_going: (page) => page.isVisible("#scanning"),
+    isRunning: (page) => page.isVisible("#scanning"),
     async expected({ a }) {
       let rows;
       await tab(async (page) => {
@@ -138,13 +138,13 @@ export const jobs = {
       await page.waitForSelector("#work");
       return report;
     },
-    is_going: async () => true,
+    isRunning: async () => true,
     expected: ({ a, b }) => run("diff", a, b, "--json"),
   },
 };
 
 /** Opens the convert sheet and waits for the plan of a PyTorch file. */
-export async function laid(page) {
+export async function planned(page) {
   await page.keyboard.press("c");
   await page.click('[role="radio"]:has-text("PyTorch")');
   await page.waitForSelector(".plan:not(.late)");
@@ -152,6 +152,6 @@ export async function laid(page) {
   await page.waitForSelector("#write:not([disabled])");
 }
 
-export function same(name, got, wanted) {
-  assert.ok(got.equals(wanted), `${name}: ${got.length} bytes, expected ${wanted.length}, which are others`);
+export function same(name, got, expected) {
+  assert.ok(got.equals(expected), `${name}: ${got.length} bytes, expected ${expected.length}, which are others`);
 }

@@ -82,7 +82,7 @@ test("the tree, by keys and by clicks", async () => {
   });
 });
 
-test("keys that come faster than the tree is drawn are all heeded", async () => {
+test("key presses faster than the tree renders are all handled", async () => {
   await withPage(browser, async (page) => {
     await gpt(page);
     const press = (...keys) =>

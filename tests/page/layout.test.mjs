@@ -9,7 +9,7 @@ import { after, before, test } from "node:test";
 import { choosing, drop, launch, withPage, withSlowPage } from "./harness.mjs";
 import { floats, safetensors } from "./make.mjs";
 import { rest, screens, shownFiles } from "./screens.mjs";
-import * as ways from "./ways.mjs";
+import * as checks from "./accessibility.mjs";
 
 let browser;
 let folder;
@@ -62,7 +62,7 @@ for (const viewport of [
   { width: 1440, height: 900 },
   { width: 390, height: 844 },
 ]) {
-  test(`at ${viewport.width} header, main and footer stay in their places while a file is dragged over the page (core)`, async () => {
+  test(`at ${viewport.width} header, main and footer do not move while a file is dragged over the page (core)`, async () => {
     await withPage(
       browser,
       async (page) => {
@@ -101,7 +101,7 @@ for (const width of [360, 390, 720, 768, 820, 1024, 1440, 2560]) {
           await rest(page);
           const wide = await page.evaluate(() => document.documentElement.scrollWidth);
           if (wide > width) found.push(`${screen}: the page is ${wide} wide`);
-          for (const told of [...(await page.evaluate(ways.beyond)), ...(await page.evaluate(ways.unreachable))]) found.push(`${screen}: ${told}`);
+          for (const problem of [...(await page.evaluate(checks.outside)), ...(await page.evaluate(checks.unreachable))]) found.push(`${screen}: ${problem}`);
         });
         assert.deepEqual(found, []);
       },
@@ -114,7 +114,7 @@ for (const width of [360, 390, 720, 768, 820, 1024, 1440, 2560]) {
 const cutKeys = (page, rows) =>
   page.$$eval(`${rows} .ck .key > *`, (parts) => parts.filter((part) => part.scrollWidth > part.clientWidth + 1).map((part) => part.parentElement.textContent));
 
-test("keys are shown whole while other columns are empty, and a column without values is not there (core)", async () => {
+test("keys are not truncated while other columns are empty; empty columns are hidden (core)", async () => {
   const names = ["self_attn.q_proj.weight", "self_attn.k_proj.weight", "post_attention_layernorm.weight", "mlp.gate_proj.weight"];
   const tensors = Object.fromEntries([0, 1, 2].flatMap((layer) => names.map((name) => [`model.layers.${layer}.${name}`, [[1, 2]]])));
   const path = join(folder, "keys.safetensors");
@@ -133,7 +133,7 @@ test("keys are shown whole while other columns are empty, and a column without v
   );
 });
 
-test("the panes beside the table are resized by their edges, which is kept", async () => {
+test("panes are resized by their edges, and keep their widths", async () => {
   await withPage(
     browser,
     async (page) => {
@@ -177,7 +177,7 @@ test("a click anywhere in the head of a column sorts by it (core)", async () => 
   );
 });
 
-test("rows stay where they are when some are picked, and when values turn out to be NaN (core)", async () => {
+test("rows do not move when some are picked, or when values are NaN (core)", async () => {
   const path = join(folder, "nan.safetensors");
   writeFileSync(path, floats({ a: [1, 2], b: [NaN, 2], c: [3, 4], d: [5, 6] }));
   await withPage(
@@ -199,7 +199,7 @@ test("rows stay where they are when some are picked, and when values turn out to
   );
 });
 
-test("a rename shows whole what it changes", async () => {
+test("a rename shows the changed segments in full", async () => {
   await withPage(
     browser,
     async (page) => {

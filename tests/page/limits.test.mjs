@@ -14,7 +14,7 @@ before(async () => {
 });
 after(() => browser.close());
 
-test("what is over a limit is opened with higher ones when that is asked for (core)", async () => {
+test("files over a limit open with higher limits on request (core)", async () => {
   // Lists in lists, 1,500 deep, with a number in the innermost.
   const deep = Buffer.concat([Buffer.from([0x80, 2]), Buffer.alloc(1500, "]"), Buffer.from("K\x07"), Buffer.alloc(1500, "a"), Buffer.from(".")]);
   await withPage(browser, async (page) => {
@@ -29,7 +29,7 @@ test("what is over a limit is opened with higher ones when that is asked for (co
   });
 });
 
-test("far more than the file holds is read and written only after a question", async () => {
+test("data that unpacks to far more is read and written only after confirmation", async () => {
   await withPage(browser, async (page) => {
     await drop(page, "body", [dropped("attacks2/h5_fill_2000x1GB.h5")]);
     await page.waitForSelector("#work .row");
@@ -58,7 +58,7 @@ test("far more than the file holds is read and written only after a question", a
   });
 });
 
-test("far more than the file holds is not compared unasked", async () => {
+test("data that unpacks to far more is not compared without confirmation", async () => {
   const name = "attacks2/torch_expand_8GB.pt";
   await withPage(browser, async (page) => {
     await drop(page, "body", [dropped(name)]);
@@ -71,7 +71,7 @@ test("far more than the file holds is not compared unasked", async () => {
   });
 });
 
-test("a tensor that would be gone through too often to put it in order is, if that is asked for", async () => {
+test("a tensor that takes too many passes to reorder is written on request", async () => {
   const folder = mkdtempSync(join(tmpdir(), "statelens-limits-"));
   try {
     // 4 GiB, by columns. It takes no room on most disks.

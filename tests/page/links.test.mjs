@@ -27,7 +27,7 @@ async function come(page, behind) {
   await page.waitForSelector("#start");
 }
 
-test("the address follows what is looked at, and back shuts the picture (core)", async () => {
+test("the URL follows the selection, and Back closes the heatmap (core)", async () => {
   await withPage(browser, async (page) => {
     await give(page);
     await work(page);
@@ -57,7 +57,7 @@ test("the address follows what is looked at, and back shuts the picture (core)",
   });
 });
 
-test("a link says which file it wants, and leads to the value in it", async () => {
+test("a link names its file, and selects the value in it", async () => {
   await withPage(browser, async (page) => {
     await come(page, "#file=small%20model.safetensors&key=model.layers.7.mlp.weight&slice=[12:14,5:9]&view=expanded");
     assert.match(await page.textContent("#wanted"), /points to model\.layers\.7\.mlp\.weight in small model\.safetensors/);
@@ -82,7 +82,7 @@ const typed = async (page, text) => {
   await page.press("#go-to", "Enter");
 };
 
-test("a typed slice is part of the address: back and forward go over it, and whoever comes by it sees the slice", async () => {
+test("a typed slice is part of the URL: Back, Forward and links restore it", async () => {
   const link = (part, more = "") => `#file=${name}&key=${KEY}${part && `&slice=${part}`}${more}&filter=${KEY}`;
   await withPage(browser, async (page) => {
     await give(page);
@@ -122,7 +122,7 @@ test("a typed slice is part of the address: back and forward go over it, and who
   });
 });
 
-test("a picture of a slice has its address, too; an index that is dragged is no step", async () => {
+test("the heatmap of a slice has a URL; dragging an index adds no history entry", async () => {
   const cube = { name: "cube.safetensors", bytes: stored({ w: ["F32", [3, 4, 5, 6], Buffer.from(Float32Array.from({ length: 360 }, (_, at) => at).buffer)] }) };
   await withPage(browser, async (page) => {
     await come(page, "#file=cube.safetensors&key=w&slice=[0,:,3,:]&at=[0,2,3,4]&view=expanded");
@@ -143,13 +143,13 @@ test("a picture of a slice has its address, too; an index that is dragged is no 
   });
 });
 
-test("a slice of a link that the tensor does not have is told and ignored", async () => {
+test("a link with an invalid slice is reported, and the slice ignored", async () => {
   await withPage(browser, async (page) => {
     await give(page);
     await work(page);
     const go = (part) => page.evaluate((to) => (location.hash = to), `#file=small%20model.safetensors&key=${KEY}&slice=${part}`);
     const notice = page.locator("#notice");
-    for (const [part, told] of [
+    for (const [part, message] of [
       ["[99,:]", /\[99,:\] of model\.layers\.7\.mlp\.weight; the slice is ignored\. .*index 99 is outside of 40/],
       ["[40:,:]", /has no values/],
       ["[a:]", /not a whole number/],
@@ -165,8 +165,8 @@ test("a slice of a link that the tensor does not have is told and ignored", asyn
       await go("[0:2,:]");
       await becomes(() => slice(page), "[0:2, :]");
       await go(part);
-      if (told) {
-        await notice.filter({ hasText: told }).waitFor();
+      if (message) {
+        await notice.filter({ hasText: message }).waitFor();
         await becomes(() => page.locator("#slice").count(), 0);
       } else {
         await becomes(() => slice(page), "[0:1:9223372036854775807, :]");
@@ -179,7 +179,7 @@ test("a slice of a link that the tensor does not have is told and ignored", asyn
   });
 });
 
-test("a page that is loaded anew says what was open in it", async () => {
+test("a reloaded page names the file that was open", async () => {
   await withPage(browser, async (page) => {
     await give(page);
     await work(page);
@@ -203,7 +203,7 @@ test("a page that is loaded anew says what was open in it", async () => {
   });
 });
 
-test("at an address the link opens by itself", async () => {
+test("a link to a remote checkpoint opens it", async () => {
   await withPage(browser, async (page) => {
     await page.goto("about:blank");
     await page.goto(`${site}?url=examples/gpt_small.mdl#filter=kind:tensor&view=findings`);
@@ -217,7 +217,7 @@ for (const [how, stop] of [
   ["beside a message", () => void Promise.reject(new Error("a trap"))],
   ["in a message", () => void setTimeout(() => { throw new Error("a trap"); })],
 ]) {
-  test(`a reader that stops ${how} is started again, and all is where it was`, async () => {
+  test(`a worker that crashes ${how} is restarted, with the same selection`, async () => {
     await withPage(browser, async (page) => {
       await give(page);
       await work(page);

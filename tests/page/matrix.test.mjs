@@ -1,4 +1,4 @@
-// Looking closer and taking out: singular values, rows by norm, kernels, several keys together, files of a tensor.
+// Values of a matrix: singular values, rows ranked by norm, kernels, several picked keys, exported tensors.
 
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
@@ -63,7 +63,7 @@ async function saved(page, click) {
 
 const json = (...arguments_) => JSON.parse(execFileSync(command, [...arguments_, "--json"], { encoding: "utf8" }));
 
-test("singular values are those of the command, with rank and a line", async () => {
+test("singular values match the command, with rank and chart", async () => {
   await withPage(browser, async (page) => {
     await expand(page, "embed.weight");
     assert.match(await page.textContent("#singular-all"), /Find all 40 · about \d+ s/);
@@ -84,7 +84,7 @@ test("singular values are those of the command, with rank and a line", async () 
   });
 });
 
-test("rows are ranked by norm, and kernels are tiles (core)", async () => {
+test("rows are ranked by norm, and kernels shown as tiles (core)", async () => {
   await withPage(browser, async (page) => {
     await expand(page, "embed.weight");
     await page.click("#rank-rows");
@@ -114,7 +114,7 @@ test("rows are ranked by norm, and kernels are tiles (core)", async () => {
   });
 });
 
-test("the wheel scrolls the values, profiles are by magnitude or norm", async () => {
+test("the wheel scrolls the values; profiles show magnitude or norm", async () => {
   await withPage(browser, async (page) => {
     await expand(page, "embed.weight");
     await page.waitForFunction(() => /^\[0, 0\] \S/.test(document.querySelector("#told").textContent));
@@ -157,7 +157,7 @@ test("several keys are picked, counted, converted and compared", async () => {
   });
 });
 
-test("a finger that rests on a row picks it, and taps pick more", async () => {
+test("a long press picks a row, and taps pick more", async () => {
   await withPage(
     browser,
     async (page) => {

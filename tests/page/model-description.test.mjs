@@ -22,7 +22,7 @@ async function open(page, ...files) {
 }
 
 /** What a list says: by label, the value and what tells it. */
-const told = (page, list) =>
+const listed = (page, list) =>
   page.$$eval(`${list} dt`, (terms) =>
     Object.fromEntries(
       terms.map((term) => {
@@ -33,32 +33,32 @@ const told = (page, list) =>
     ),
   );
 
-test("what is read, what is inferred and what is unknown are told apart", () =>
+test("read, inferred and unknown facts are distinguished", () =>
   withPage(browser, async (page) => {
-    const said = JSON.parse(readFileSync(config, "utf8"));
+    const original = JSON.parse(readFileSync(config, "utf8"));
     await open(page, model);
-    let facts = await told(page, ".foot dl");
-    assert.deepEqual(facts.layers, [String(said.n_layer), "inferred"]);
+    let facts = await listed(page, ".foot dl");
+    assert.deepEqual(facts.layers, [String(original.n_layer), "inferred"]);
     assert.deepEqual(facts.heads, ["unknown", "unknown"]);
     assert.match(facts["looks like"][0], /^GPT-2-like/);
 
     await open(page, model, config);
     await page.waitForFunction(() => document.querySelector(".foot .lab")?.textContent.includes("config.json"));
-    facts = await told(page, ".foot dl");
-    assert.deepEqual(facts.layers, [String(said.n_layer), "from config"]);
-    assert.equal(facts.heads[0], String(said.n_head));
+    facts = await listed(page, ".foot dl");
+    assert.deepEqual(facts.layers, [String(original.n_layer), "from config"]);
+    assert.equal(facts.heads[0], String(original.n_head));
     assert.equal(facts.heads[1], "from config");
     await page.click(".foot .textlink");
-    const all = await told(page, ".insp .understood dl");
-    assert.equal(all["hidden size"][0], said.n_embd.toLocaleString("en"));
+    const all = await listed(page, ".insp .understood dl");
+    assert.equal(all["hidden size"][0], original.n_embd.toLocaleString("en"));
     assert.match(await page.innerText(".insp .parts"), /attention[\s\S]*MLP/);
     assert.deepEqual(await accessibility(page, "understanding"), []);
   }));
 
 test("a config that contradicts the tensors is a warning with both numbers, and moves no row (core)", () =>
   withPage(browser, async (page) => {
-    const said = JSON.parse(readFileSync(config, "utf8"));
-    const other = { name: "config.json", mimeType: "", buffer: Buffer.from(JSON.stringify({ ...said, n_layer: 40, n_embd: 512 })) };
+    const original = JSON.parse(readFileSync(config, "utf8"));
+    const other = { name: "config.json", mimeType: "", buffer: Buffer.from(JSON.stringify({ ...original, n_layer: 40, n_embd: 512 })) };
     await page.setInputFiles("#choose-files", [{ name: "pytorch_model.bin", mimeType: "", buffer: readFileSync(model) }, other]);
     await page.waitForSelector("#work .row");
     const top = (await page.locator("#work .scroller .row").first().boundingBox()).y;
@@ -69,18 +69,18 @@ test("a config that contradicts the tensors is a warning with both numbers, and 
     await page.waitForSelector(".find.warn");
     const text = await page.textContent(".find.warn");
     assert.match(text, /config\.json does not fit this checkpoint/i);
-    assert.match(text, new RegExp(`layers: 40 in config\\.json: n_layer, but the file says ${said.n_layer}\\b`));
-    assert.match(text, new RegExp(`hidden size: 512 in config\\.json: n_embd, but the file says ${said.n_embd}\\b`));
+    assert.match(text, new RegExp(`layers: 40 in config\\.json: n_layer, but the file says ${original.n_layer}\\b`));
+    assert.match(text, new RegExp(`hidden size: 512 in config\\.json: n_embd, but the file says ${original.n_embd}\\b`));
   }));
 
-test("whoever types right after opening is not kept waiting by what the model is", () =>
+test("describing the model does not delay typing after opening", () =>
   withPage(browser, async (page) => {
-    const asked = () => page.evaluate(() => window.asked);
+    const requested = () => page.evaluate(() => window.requested);
     await page.evaluate(() => {
-      window.asked = 0;
+      window.requested = 0;
       const post = Worker.prototype.postMessage;
       Worker.prototype.postMessage = function (message, ...rest) {
-        window.asked += JSON.stringify(message, (_, value) => (typeof value === "bigint" ? 0 : value)).includes("DescribeModel");
+        window.requested += JSON.stringify(message, (_, value) => (typeof value === "bigint" ? 0 : value)).includes("DescribeModel");
         return post.call(this, message, ...rest);
       };
       // A letter as soon as there are rows, and others soon after.
@@ -92,7 +92,7 @@ test("whoever types right after opening is not kept waiting by what the model is
           setTimeout(() => {
             input.value = "weight".slice(0, letter);
             input.dispatchEvent(new InputEvent("input", { bubbles: true }));
-            window.whileTyping = window.asked;
+            window.whileTyping = window.requested;
           }, 60 * letter);
         }
       });
@@ -101,13 +101,13 @@ test("whoever types right after opening is not kept waiting by what the model is
     await open(page, model);
     assert.equal(await page.inputValue("#filter"), "weight");
     assert.equal(await page.evaluate(() => window.whileTyping), 0);
-    assert.equal(await asked(), 1);
+    assert.equal(await requested(), 1);
     await page.fill("#filter", "");
     await page.waitForTimeout(600);
-    assert.equal(await asked(), 1);
+    assert.equal(await requested(), 1);
   }));
 
-test("boxes are as large as bytes, and the keyboard goes through them (core)", () =>
+test("treemap boxes are sized by bytes, and arrow keys move between them (core)", () =>
   withPage(browser, async (page) => {
     await open(page, model);
     await page.keyboard.press("t");

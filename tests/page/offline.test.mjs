@@ -24,10 +24,10 @@ const types = { ".html": "text/html", ".js": "text/javascript", ".css": "text/cs
 async function host(path, { plain = false } = {}) {
   const folder = mkdtempSync(join(tmpdir(), "statelens-site-"));
   cpSync(join(root, "dist"), folder, { recursive: true });
-  const asked = [];
+  const requested = [];
   const server = createServer((request, response) => {
     const address = decodeURIComponent(request.url.split("?")[0]);
-    asked.push(address);
+    requested.push(address);
     const name = address === path ? "index.html" : normalize(address.slice(path.length));
     const kind = plain && extname(name) === ".wasm" ? "application/octet-stream" : types[extname(name)];
     try {
@@ -43,7 +43,7 @@ async function host(path, { plain = false } = {}) {
   const { port } = server.address();
   return {
     folder,
-    asked,
+    requested,
     address: `http://127.0.0.1:${port}${path}`,
     async off() {
       server.closeAllConnections();
@@ -150,7 +150,7 @@ test("after the first visit it works with the network off (core)", async () => {
   }
 });
 
-test("families of models are there with the network off", async () => {
+test("model families are available with the network off", async () => {
   const there = await host("/sub/");
   const folder = fixture("recipes/llama/inv_freq_bin_2shards.hf-to-cs2.9/in");
   try {
@@ -172,7 +172,7 @@ test("families of models are there with the network off", async () => {
   }
 });
 
-test("every file of the site is kept, and nothing else", async () => {
+test("exactly the files of the site are cached", async () => {
   const there = await host("/sub/");
   try {
     await visit(there.address, async (page) => {
@@ -185,15 +185,15 @@ test("every file of the site is kept, and nothing else", async () => {
       const script = readFileSync(join(there.folder, "sw.js"), "utf8");
       const listed = [...script.matchAll(/^ {2}"([^"]+)": "sha256-/gm)].map((line) => line[1]);
       assert.ok(listed.includes("index.html") && listed.includes("examples/gpt_small.mdl") && listed.some((name) => name.endsWith(".wasm")));
-      const wanted = listed.map((name) => there.address + (name === "index.html" ? "" : name));
-      assert.deepEqual(names.sort(), wanted.sort());
+      const expectedFiles = listed.map((name) => there.address + (name === "index.html" ? "" : name));
+      assert.deepEqual(names.sort(), expectedFiles.sort());
     });
   } finally {
     await there.end();
   }
 });
 
-test("a newer version is announced, and taken only when its user says so", async () => {
+test("a newer version is announced, and installed only on request", async () => {
   const there = await host("/sub/");
   const title = (page) => page.getAttribute("meta[name=description]", "content");
   try {
@@ -234,7 +234,7 @@ test("a newer version is announced, and taken only when its user says so", async
   }
 });
 
-test("a version that comes in parts is not taken", async () => {
+test("a partly deployed version is not installed", async () => {
   const there = await host("/sub/");
   try {
     const context = await browser.newContext();

@@ -39,7 +39,7 @@ test("the seed state dict is five rows", async () => {
   });
 });
 
-test("a training state folds, and a layer of it shows its values (core)", async () => {
+test("a training state folds, and a layer shows its values (core)", async () => {
   await withPage(browser, async (page) => {
     await open(page, dropped("cerebras/v2.10.0/gpt_small.mdl"));
     await page.click('.row:has([title="model.model.blocks.0–1.qkv.weight"])');
@@ -66,7 +66,7 @@ test("bundled examples open with one click (core)", async () => {
   });
 });
 
-test("a hostile pickle is shown and never run (core)", async () => {
+test("a hostile pickle is reported and never run (core)", async () => {
   await withPage(browser, async (page) => {
     await open(page, dropped("attacks/builtins_eval.pt"));
     assert.match(await page.textContent(".status"), /1 danger/);
@@ -89,7 +89,7 @@ test("a Git LFS pointer says what it is and what to do", async () => {
   });
 });
 
-test("damaged and unknown files are told in sentences (core)", async () => {
+test("damaged and unknown files are reported in sentences (core)", async () => {
   await withPage(browser, async (page) => {
     const whole = dropped("cerebras/v2.10.0/gpt_small.mdl").bytes;
     for (const [bytes, word] of [
@@ -106,7 +106,7 @@ test("damaged and unknown files are told in sentences (core)", async () => {
   });
 });
 
-test("of several files, those that are not checkpoints do not keep the others from opening", async () => {
+test("files that are not checkpoints do not prevent others from opening", async () => {
   await withPage(browser, async (page) => {
     const files = [
       { name: "README.md", bytes: "# A model" },
@@ -119,7 +119,7 @@ test("of several files, those that are not checkpoints do not keep the others fr
   });
 });
 
-test("a file that others link to joins them, and each can be looked at", async () => {
+test("a file that others link to opens with them, and each can be selected", async () => {
   await withPage(browser, async (page) => {
     const [link, target] = ["link_external.mdl", "link_target.mdl"].map((name) =>
       dropped(`cerebras/v2.10.0-special/${name}`));
@@ -140,7 +140,7 @@ test("a file that others link to joins them, and each can be looked at", async (
   });
 });
 
-test("20,000 keys open at once, scroll, and only rows in sight exist", async () => {
+test("20,000 keys open at once and scroll; only visible rows exist", async () => {
   await withPage(browser, async (page) => {
     const bytes = manyKeys(20_000);
     const transfer = await page.evaluateHandle(([base64]) => {

@@ -38,7 +38,7 @@ const PAIRS = [
 describe("every pair", { concurrency: 2 }, () => {
   for (const pair of PAIRS) {
     for (const last of pair) {
-      test(`${pair.join(" and ")} at once, of which ${last} ends last, give what each gives alone`, async () => {
+      test(`${pair.join(" and ")} run concurrently with ${last} ending last give the same results as alone`, async () => {
         const files = small();
         // A comparison has a screen of its own, which has to be left before others are looked at; and it works longer.
         const compares = pair.includes("compare");
@@ -50,7 +50,7 @@ describe("every pair", { concurrency: 2 }, () => {
           for (const job of pair) await jobs[job].begin(page, files);
           const first = await jobs[ends[0]].end(page);
           // Before it is compared: what it gives alone may take longer to make than the other job takes.
-          if (ends[1] === last) assert.ok(await jobs[last].is_going(page), `${last} ended before ${ends[0]}`);
+          if (ends[1] === last) assert.ok(await jobs[last].isRunning(page), `${last} ended before ${ends[0]}`);
           same(ends[0], first, await aloneOf(ends[0], files));
           same(ends[1], await jobs[ends[1]].end(page), await aloneOf(ends[1], files));
         });
@@ -61,7 +61,7 @@ describe("every pair", { concurrency: 2 }, () => {
   const SAID = { scan: /scanning the values of c\.safetensors/i, verify: /reading all of c\.safetensors/i, write: /writing c\.pt/i, compare: /comparing c\.safetensors/i };
 
   for (const pair of PAIRS) {
-    test(`another file that is dropped while ${pair.join(" and ")} go on stops both and gets what is its own`, async () => {
+    test(`dropping another file during ${pair.join(" and ")} stops both and gives its own results`, async () => {
       const files = small();
       // Not the one that it is compared with: a dialog that gives the same file again tells of no change.
       const others = { a: files.c, b: files.a };
@@ -87,7 +87,7 @@ describe("every pair", { concurrency: 2 }, () => {
   }
 
   for (const pair of PAIRS.filter((pair) => pair.includes("write"))) {
-    test(`${pair.join(" and ")} go on when the file that is dropped is not to be opened`, async () => {
+    test(`${pair.join(" and ")} continue if a dropped file is not opened`, async () => {
       const files = small();
       await slowTab({ streams: [SLOWER] }, async (page) => {
         await open(page, files.a);

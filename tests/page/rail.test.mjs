@@ -30,7 +30,7 @@ const three = [
 
 const states = (page) => page.$$eval("#rail li", (lines) => lines.map((line) => [line.querySelector(".n").textContent, line.dataset.state, line.classList.contains("at")]));
 
-test("several files are a list: which is open, which is damaged, and a click or a key leads to each (core)", async () => {
+test("several files are listed: which is open, which is damaged; a click or key opens each (core)", async () => {
   await withPage(browser, async (page) => {
     await drop(page, "body", three);
     await page.waitForSelector("#work #rail");
@@ -57,7 +57,7 @@ test("several files are a list: which is open, which is damaged, and a click or 
   });
 });
 
-test("two that are ticked are compared, and a button leads back (core)", async () => {
+test("two ticked checkpoints are compared, and a button leads back (core)", async () => {
   await withPage(browser, async (page) => {
     await drop(page, "body", three);
     await page.waitForSelector("#work #rail");
@@ -80,7 +80,7 @@ test("two dropped files offer to compare them", async () => {
   });
 });
 
-test("checkpoints of a trainer's folders are told apart by their folder, in the list and in the header", async () => {
+test("checkpoints with equal names are distinguished by folder in list and header", async () => {
   const run = join(folder, "out");
   for (const step of [100, 20]) {
     mkdirSync(join(run, `part-${step}`), { recursive: true });
@@ -96,7 +96,7 @@ test("checkpoints of a trainer's folders are told apart by their folder, in the 
   });
 });
 
-test("a button leads from a step back to its run, and the logo to the first screen", async () => {
+test("a button leads from a step back to its run, and the logo to the start screen", async () => {
   const run = join(folder, "run");
   mkdirSync(run);
   for (const step of [500, 1000]) copyFileSync(fixture("cerebras/v2.10.0/gpt_small.mdl"), join(run, `checkpoint_${step}.mdl`));
@@ -115,7 +115,7 @@ test("a button leads from a step back to its run, and the logo to the first scre
   });
 });
 
-test("a set of shards says its folder and how many there are", async () => {
+test("a set of shards shows its folder and number", async () => {
   await withPage(browser, async (page) => {
     await page.setInputFiles("#choose-folder", fixture("hf_sharded_safetensors"));
     await page.waitForSelector("#work .row");

@@ -73,9 +73,9 @@ function part(request, response, bytes, etag) {
 /** Opens the page at `?url=`; afterwards, every request went to the site or to one of `hosts`. */
 async function at(url, hosts, work, { quiet = true } = {}) {
   const context = await browser.newContext({ acceptDownloads: true });
-  const asked = [];
+  const requested = [];
   const errors = [];
-  context.on("request", (request) => asked.push(request.url()));
+  context.on("request", (request) => requested.push(request.url()));
   context.on("weberror", (event) => errors.push(String(event.error())));
   context.on("console", (message) => {
     if (message.type() === "error") errors.push(message.text());
@@ -84,11 +84,11 @@ async function at(url, hosts, work, { quiet = true } = {}) {
     const page = await context.newPage();
     await page.addInitScript(() => delete window.showSaveFilePicker);
     await page.goto(`${site}?url=${encodeURIComponent(url)}`);
-    await work(page, asked);
+    await work(page, requested);
   } finally {
     await context.close();
   }
-  const strangers = asked.filter((url) => !url.startsWith(site) && !url.startsWith("blob:") && !url.startsWith("data:"));
+  const strangers = requested.filter((url) => !url.startsWith(site) && !url.startsWith("blob:") && !url.startsWith("data:"));
   for (const url of strangers) assert.ok(hosts.includes(new URL(url).host), url);
   // The browser itself prints an error for each failed request.
   if (quiet) assert.deepEqual(errors, [], "errors in the page");
@@ -103,18 +103,18 @@ async function agree(page, host) {
 
 const failure = (page) => page.waitForSelector("#error", { timeout: 90000 }).then(() => page.textContent("#error main"));
 
-test("a checkpoint is opened by ranges, after the question that names its server (core)", async () => {
+test("a checkpoint opens by range requests, after confirmation of its server (core)", async () => {
   const server = await serve({ "/m/a%20b.mdl": example });
-  await at(server.at("/m/a%20b.mdl"), [server.host], async (page, asked) => {
+  await at(server.at("/m/a%20b.mdl"), [server.host], async (page, requested) => {
     await page.waitForSelector("#address");
     await page.waitForTimeout(300);
     assert.equal(server.requests.length, 0, "asked before the user agreed");
-    assert.ok(asked.every((url) => url.startsWith(site)));
+    assert.ok(requested.every((url) => url.startsWith(site)));
     await agree(page, server.host);
     await page.waitForSelector("#work .row");
     assert.equal(await page.textContent(".top .name"), "a b.mdl");
-    const said = await page.textContent("#fetched");
-    assert.match(said, new RegExp(`fetched from ${server.host} in \\d+ requests?`));
+    const shownText = await page.textContent("#fetched");
+    assert.match(shownText, new RegExp(`fetched from ${server.host} in \\d+ requests?`));
     assert.doesNotMatch(await page.textContent(".status"), /nothing leaves/);
     // Asked about is not asked: a second address changes nothing before it is agreed to.
     await page.keyboard.press("u");
@@ -141,7 +141,7 @@ test("a checkpoint is opened by ranges, after the question that names its server
   await server.close();
 });
 
-test("only what is needed is fetched of a large file", async () => {
+test("only the needed parts of a large file are fetched", async () => {
   // A file of 64 MB whose structure is 100 bytes.
   const header = Buffer.from(JSON.stringify({ weight: { dtype: "F32", shape: [4096, 4096], data_offsets: [0, 1 << 26] } }));
   const length = Buffer.alloc(8);
@@ -163,7 +163,7 @@ test("only what is needed is fetched of a large file", async () => {
   await server.close();
 });
 
-test("what is written from a remote checkpoint is what the command writes from the file", async () => {
+test("a remote checkpoint converts to the command's output for the file", async () => {
   const server = await serve({ "/gpt_small.mdl": example });
   const output = join(folder, "out.safetensors");
   execFileSync(command, ["convert", `${root}tests/fixtures/cerebras/v2.10.0/gpt_small.mdl`, output, "--lossy"], { stdio: "pipe" });
@@ -184,7 +184,7 @@ test("what is written from a remote checkpoint is what the command writes from t
   await server.close();
 });
 
-test("a remote checkpoint is verified, with as much as may be fetched", async () => {
+test("a remote checkpoint is verified within the fetch limit", async () => {
   const broken = readFileSync(fixture("torch/zip_module_state_dict.pt"));
   const lies = JSON.parse(execFileSync(command, ["show", fixture("torch/zip_module_state_dict.pt"), "emb.weight", "--json"], { encoding: "utf8" }));
   broken[Number(/bytes (\d+)/.exec(lies.entries[0].stored_in)[1])] ^= 1;
@@ -200,9 +200,9 @@ test("a remote checkpoint is verified, with as much as may be fetched", async ()
     await page.keyboard.press("v");
     await page.click("#verify-begin");
     await page.waitForSelector("#verify-done");
-    const said = await page.textContent("#verify-done");
-    assert.match(said, /It is not sound: 1 problem/);
-    assert.match(said, /stored there: `?emb\.weight/);
+    const shownText = await page.textContent("#verify-done");
+    assert.match(shownText, /It is not sound: 1 problem/);
+    assert.match(shownText, /stored there: `?emb\.weight/);
   });
   await at(server.at("/large.safetensors"), [server.host], async (page) => {
     await agree(page, server.host);
@@ -222,7 +222,7 @@ test("a remote checkpoint is verified, with as much as may be fetched", async ()
 });
 
 /** How many bytes were asked for. */
-const asked = (requests) =>
+const requested = (requests) =>
   requests.reduce((sum, { headers }) => {
     const [, first, last] = /^bytes=(\d+)-(\d+)$/.exec(headers.range) ?? [];
     return sum + (first === undefined ? 0 : Number(last) - Number(first) + 1);
@@ -238,19 +238,19 @@ function megabytes(count) {
   return Buffer.concat([length, header, Buffer.alloc(count << 20, 1)]);
 }
 
-test("while a server is asked, also before the first answer, the page does not say that nothing leaves it", async () => {
+test("the page does not claim to be offline during requests", async () => {
   let let_go;
-  const held = new Promise((resolve) => (let_go = resolve));
+  const pending = new Promise((resolve) => (let_go = resolve));
   const server = await serve({ "/slow.mdl": example }, (request, response, bytes) => {
-    held.then(() => part(request, response, bytes, '"1"'));
+    pending.then(() => part(request, response, bytes, '"1"'));
     return true;
   });
   await at(server.at("/slow.mdl"), [server.host], async (page) => {
     await agree(page, server.host);
     await page.waitForSelector("#loading");
-    const said = await page.textContent(".status");
-    assert.doesNotMatch(said, /nothing leaves/);
-    assert.match(said, new RegExp(`fetching from ${server.host}`));
+    const shownText = await page.textContent(".status");
+    assert.doesNotMatch(shownText, /nothing leaves/);
+    assert.match(shownText, new RegExp(`fetching from ${server.host}`));
     let_go();
     await page.waitForSelector("#work .row");
     // A file of the disk is opened instead: now it is so.
@@ -261,7 +261,7 @@ test("while a server is asked, also before the first answer, the page does not s
   await server.close();
 });
 
-test("what one action may fetch is its own: a click gives a long one no more, and what may fetch all lifts it for no other", async () => {
+test("fetch limits are per action and unaffected by other actions", async () => {
   const server = await serve({ "/large.safetensors": megabytes(100) }, (request, response, bytes) => {
     // Slow enough that something else can be done meanwhile.
     setTimeout(() => part(request, response, bytes, '"1"'), 60);
@@ -270,7 +270,7 @@ test("what one action may fetch is its own: a click gives a long one no more, an
   await at(server.at("/large.safetensors"), [server.host], async (page) => {
     await agree(page, server.host);
     await page.waitForSelector("#work .row");
-    const opening = asked(server.requests);
+    const opening = requested(server.requests);
     const verify = async () => {
       await page.click("#verify");
       const again = page.getByRole("button", { name: "Verify again" });
@@ -284,9 +284,9 @@ test("what one action may fetch is its own: a click gives a long one no more, an
     const ended = async () => {
       await page.waitForFunction(() => !/verifying/.test(document.querySelector("#verify").textContent), null, { timeout: 120000 });
       await page.click("#verify");
-      const said = await page.textContent(".sheet");
+      const shownText = await page.textContent(".sheet");
       await page.keyboard.press("Escape");
-      return said;
+      return shownText;
     };
     await verify();
     for (let at = 0; at < 12; at++) {
@@ -294,7 +294,7 @@ test("what one action may fetch is its own: a click gives a long one no more, an
       await page.waitForTimeout(80);
     }
     assert.match(await ended(), /more than the 64 MB that one action may fetch/);
-    const fetched = asked(server.requests) - opening;
+    const fetched = requested(server.requests) - opening;
     assert.ok(fetched < 66e6, `${fetched} bytes were asked for`);
     // One that may fetch all it needs.
     await page.keyboard.press("c");
@@ -313,7 +313,7 @@ test("what one action may fetch is its own: a click gives a long one no more, an
   await server.close();
 });
 
-test("a URL is typed or pasted at once: the dialog has the focus, and a paste anywhere opens it (core)", async () => {
+test("a URL can be typed in the focused dialog, or pasted anywhere (core)", async () => {
   const server = await serve({ "/a.mdl": example });
   const context = await browser.newContext();
   try {
@@ -348,27 +348,27 @@ test("a URL is typed or pasted at once: the dialog has the focus, and a paste an
   await server.close();
 });
 
-test("a scan of a remote file says what it needs and offers to raise the limit before it fetches anything", async () => {
+test("a remote scan states its size and offers to raise the limit before fetching", async () => {
   const server = await serve({ "/large.safetensors": megabytes(80) });
   await at(server.at("/large.safetensors"), [server.host], async (page) => {
     await agree(page, server.host);
     await page.waitForSelector("#work .row");
     await page.waitForTimeout(500);
-    const before = asked(server.requests);
+    const before = requested(server.requests);
     await page.click("#scan");
     await page.waitForSelector("#limit");
     assert.match(await page.textContent("#limit .ask"), /^Scanning needs 83\.89 MB; the limit is 64(\.00)? MB\.$/);
     await page.waitForTimeout(300);
-    assert.equal(asked(server.requests), before);
+    assert.equal(requested(server.requests), before);
     await page.click("#raise-and-scan");
     await page.waitForSelector("#scanned", { timeout: 120000 });
-    assert.ok(asked(server.requests) - before >= 80 << 20);
+    assert.ok(requested(server.requests) - before >= 80 << 20);
     assert.equal(await page.locator("#fetch-limit option:checked").textContent(), "1 GB");
   });
   await server.close();
 });
 
-test("the files of a set are found by its index", async () => {
+test("the files of a set are found through its index", async () => {
   for (const [set, index] of [
     ["hf_sharded_safetensors", "model.safetensors.index.json"],
     ["tf/saver_v2_sharded", null],
@@ -381,10 +381,10 @@ test("the files of a set are found by its index", async () => {
     await at(server.at(`/x/${main}?key=1`), [server.host], async (page) => {
       await agree(page, server.host);
       await page.waitForSelector("#work .row");
-      const asked = new Set(server.requests.map(({ url }) => url));
+      const requested = new Set(server.requests.map(({ url }) => url));
       const shards = names.filter((name) => /-of-\d+/.test(name));
       assert.ok(shards.length > 1);
-      for (const name of shards) assert.ok(asked.has(`/x/${name}?key=1`), name);
+      for (const name of shards) assert.ok(requested.has(`/x/${name}?key=1`), name);
       assert.doesNotMatch(await page.textContent("#work"), /missing/);
     }, { quiet: false });
     await server.close();
@@ -402,18 +402,18 @@ async function leading(path = "/gpt_small.mdl") {
   return { target, server, close: () => Promise.all([server.close(), target.close()]) };
 }
 
-test("the config beside a remote model is fetched once it is to be converted as a family", async () => {
+test("the config next to a remote model is fetched for a family conversion", async () => {
   const of = (name) => readFileSync(fixture(`recipes/llama/alias_llamaV2.hf-to-cs2.9/in/${name}`));
   const server = await serve({ "/m/model.safetensors": of("model-00001-of-00001.safetensors"), "/m/config.json": of("config.json") });
   const local = mkdtempSync(join(folder, "beside-"));
   writeFileSync(join(local, "model.safetensors"), of("model-00001-of-00001.safetensors"));
   writeFileSync(join(local, "config.json"), of("config.json"));
   execFileSync(command, ["convert-model", join(local, "model.safetensors"), "--to", "cs-2.9"]);
-  const asked = () => server.requests.filter(({ url }) => url.endsWith("config.json")).length;
+  const requested = () => server.requests.filter(({ url }) => url.endsWith("config.json")).length;
   await at(server.at("/m/model.safetensors"), [server.host], async (page) => {
     await agree(page, server.host);
     await page.waitForSelector("#work .row");
-    assert.equal(asked(), 0, "nobody has asked for it yet");
+    assert.equal(requested(), 0, "nobody has asked for it yet");
     await page.keyboard.press("c");
     await page.waitForSelector('#family .looks:has-text("keys and config.json")');
     await page.click('.famtargets [role="radio"]:has-text("Cerebras 2.9")');
@@ -430,12 +430,12 @@ test("the config beside a remote model is fetched once it is to be converted as 
       assert.ok(bytes.equals(readFileSync(join(local, download.suggestedFilename()))), download.suggestedFilename());
     }
     assert.equal(downloads.length, 2);
-    assert.equal(asked(), 1);
+    assert.equal(requested(), 1);
   });
   await server.close();
 });
 
-test("the config is asked for once, whatever is chosen while it is on its way", async () => {
+test("the config is requested once, whatever options change meanwhile", async () => {
   const of = (name) => readFileSync(fixture(`recipes/llama/alias_llamaV2.hf-to-cs2.9/in/${name}`));
   const config = of("config.json");
   const files = { "/m/model.safetensors": of("model-00001-of-00001.safetensors") };
@@ -463,7 +463,7 @@ test("the config is asked for once, whatever is chosen while it is on its way", 
   await server.close();
 });
 
-test("another server that an address leads to is asked when the user says so, once, and shown", async () => {
+test("a redirect to another server is followed once after confirmation, and shown", async () => {
   const { target, server, close } = await leading();
   await at(server.at("/gpt_small.mdl"), [server.host, target.host], async (page) => {
     await agree(page, server.host);
@@ -480,7 +480,7 @@ test("another server that an address leads to is asked when the user says so, on
   await close();
 });
 
-test("the page's own site leads nowhere without a question, and not later either", async () => {
+test("redirects from the page's own site need confirmation, too", async () => {
   // The page from a server that redirects one of its own files.
   const { target, server, close } = await leading("/led.mdl");
   let led = 0;
@@ -508,7 +508,7 @@ test("the page's own site leads nowhere without a question, and not later either
   await close();
 });
 
-test("what one action may fetch can be raised where it was reached", async () => {
+test("the fetch limit can be raised where it was reached", async () => {
   // A structure of 70 MB: most of it is blank.
   const header = JSON.stringify({ weight: { dtype: "U8", shape: [4], data_offsets: [0, 4] } }).padEnd(70e6, " ");
   const length = Buffer.alloc(8);
@@ -541,14 +541,14 @@ function weights(count, each) {
 
 /** Delays each answer, and counts how many are under way at once. */
 function delayed(millis) {
-  const seen = { now: 0, most: 0 };
+  const load = { now: 0, most: 0 };
   const answer = (request, response, bytes) => {
-    seen.most = Math.max(seen.most, ++seen.now);
-    response.on("close", () => seen.now--);
+    load.most = Math.max(load.most, ++load.now);
+    response.on("close", () => load.now--);
     setTimeout(() => part(request, response, bytes, '"1"'), millis);
     return true;
   };
-  return { seen, answer };
+  return { load, answer };
 }
 
 async function startConverting(page) {
@@ -560,24 +560,24 @@ async function startConverting(page) {
   await page.click("#write:not([disabled])");
 }
 
-test("a conversion asks for parts before it needs them, for a few at a time", async () => {
-  const { seen, answer } = delayed(50);
+test("a conversion requests a few parts ahead", async () => {
+  const { load, answer } = delayed(50);
   const file = weights(24, 4 << 20);
   const server = await serve({ "/a.safetensors": file }, answer);
   await at(server.at("/a.safetensors"), [server.host], async (page) => {
     await agree(page, server.host);
     await page.waitForSelector("#work .row");
-    seen.most = 0;
+    load.most = 0;
     const before = server.requests.length;
     const began = Date.now();
     const download = page.waitForEvent("download", { timeout: 60000 });
     await startConverting(page);
     const written = readFileSync(await (await download).path());
     const took = Date.now() - began;
-    const asked = server.requests.slice(before);
-    console.log(`100 MB with 50 ms before each answer: ${took} ms, ${asked.length} requests, up to ${seen.most} at once`);
-    assert.ok(seen.most >= 3 && seen.most <= 8, `${seen.most} requests at once`);
-    assert.ok(asked.length < 60, `${asked.length} requests`);
+    const requested = server.requests.slice(before);
+    console.log(`100 MB with 50 ms before each answer: ${took} ms, ${requested.length} requests, up to ${load.most} at once`);
+    assert.ok(load.most >= 3 && load.most <= 8, `${load.most} requests at once`);
+    assert.ok(requested.length < 60, `${requested.length} requests`);
     const expected = join(folder, "ahead.npz");
     const local = join(folder, "ahead.safetensors");
     writeFileSync(local, file);
@@ -587,8 +587,8 @@ test("a conversion asks for parts before it needs them, for a few at a time", as
   await server.close();
 });
 
-test("a conversion that waits for its server can be cancelled, and asks for nothing more", async () => {
-  const { seen, answer } = delayed(50);
+test("a conversion waiting for its server can be cancelled, and makes no more requests", async () => {
+  const { load, answer } = delayed(50);
   let slow = false;
   const server = await serve({ "/a.safetensors": weights(24, 4 << 20) }, (request, response, bytes) => {
     // From a certain point on it does not answer at all.
@@ -602,17 +602,17 @@ test("a conversion that waits for its server can be cancelled, and asks for noth
     await startConverting(page);
     await page.getByRole("button", { name: /^Cancel/ }).waitFor();
     await page.waitForTimeout(800);
-    const asked = server.requests.length;
+    const requested = server.requests.length;
     await page.click("#cancel");
     await page.waitForSelector("#write", { timeout: 5000 });
     await page.waitForTimeout(300);
-    assert.equal(server.requests.length, asked);
+    assert.equal(server.requests.length, requested);
   }, { quiet: false });
-  assert.equal(seen.now, 0);
+  assert.equal(load.now, 0);
   await server.close();
 });
 
-test("all values of a remote checkpoint are read when it was said how much that fetches", async () => {
+test("all values of a remote checkpoint are read after its size is confirmed", async () => {
   const server = await serve({ "/gpt_small.mdl": example });
   const stats = execFileSync(command, ["summary", `${root}tests/fixtures/cerebras/v2.10.0/gpt_small.mdl`, "--to", "json", "--stats"], { encoding: "utf8", maxBuffer: 1 << 26 });
   await at(server.at("/gpt_small.mdl"), [server.host], async (page) => {
@@ -628,7 +628,7 @@ test("all values of a remote checkpoint are read when it was said how much that 
   await server.close();
 });
 
-test("a server without ranges gives a small file as a whole, and no large one", async () => {
+test("a server without ranges serves small files only", async () => {
   let sent = 0;
   const server = await serve({ "/small.mdl": example }, (request, response, bytes) => {
     if (bytes) return void response.writeHead(200, { "Content-Length": bytes.length }).end(bytes), true;
@@ -655,7 +655,7 @@ test("a server without ranges gives a small file as a whole, and no large one", 
   await server.close();
 });
 
-test("servers that do not answer as they should are told about", async () => {
+test("servers with invalid responses are reported", async () => {
   const nothing = (request, response) => (response.removeHeader("Access-Control-Allow-Origin"), false);
   const status = (code) => (request, response) => (response.writeHead(code).end(), true);
   const later = (change) => (request, response, bytes, number) => number > 1 && change(request, response, bytes);
@@ -681,7 +681,7 @@ test("servers that do not answer as they should are told about", async () => {
   }
 });
 
-test("a server that fails once is asked again", async () => {
+test("a failed request is retried", async () => {
   const server = await serve({ "/a.mdl": example }, (request, response, bytes, number) => {
     if (number % 2 === 0) return false;
     response.writeHead(503).end();
@@ -694,7 +694,7 @@ test("a server that fails once is asked again", async () => {
   await server.close();
 });
 
-test("the page's own site is asked at once, and links that are none are told about", async () => {
+test("the page's own site needs no confirmation; invalid URLs are reported", async () => {
   await at("examples/gpt_small.mdl", [], async (page) => {
     await page.waitForSelector("#work .row");
     assert.match(await page.textContent("#fetched"), /fetched from/);

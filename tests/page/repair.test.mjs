@@ -109,9 +109,9 @@ test("a checkpoint of format 0.5 is written for older releases, from the convert
 
 test("a spec is repaired as the command does, with and without the upgrade (core)", async () => {
   const name = "cerebras/compat/synthetic_1.7.mdl";
-  const said = execFileSync(command, ["fix-checkpoint-spec", fixture(name), "--fixed_checkpoint_path", join(folder, "said.mdl")], { encoding: "utf8" });
-  const repairs = [...said.matchAll(/^repaired {2}(.*)$/gm)].map((match) => match[1]).map((text) => text.replace("was missing", "is missing").replace(" was ", " is ").replace(" became ", " becomes "));
-  assert.ok(repairs.length > 3, said);
+  const stdout = execFileSync(command, ["fix-checkpoint-spec", fixture(name), "--fixed_checkpoint_path", join(folder, "said.mdl")], { encoding: "utf8" });
+  const repairs = [...stdout.matchAll(/^repaired {2}(.*)$/gm)].map((match) => match[1]).map((text) => text.replace("was missing", "is missing").replace(" was ", " is ").replace(" became ", " becomes "));
+  assert.ok(repairs.length > 3, stdout);
   await openedOne(name, async (page) => {
     const text = await findings(page);
     assert.ok(text.includes(`The spec needs ${repairs.length} repairs`), text);
@@ -138,7 +138,7 @@ test("a spec is repaired as the command does, with and without the upgrade (core
   });
 });
 
-test("a weight that is missing under each of its names is named", async () => {
+test("a tied weight missing under all its keys is named", async () => {
   // The dataset of a weight that the spec names twice gets a name that the spec does not have.
   const bytes = readFileSync(fixture("cerebras/compat/synthetic_1.7.mdl"));
   const [from, to] = ["model.lm_head.weight", "model.lm_heax.weight"].map((text) => Buffer.from(text));
@@ -161,7 +161,7 @@ const source = "cerebras/v2.10.0/gpt_small.mdl";
 const withState = (...more) =>
   byCommand((output) => ["convert-dataloader-state", "-c", fixture(source), "-w", fixture("cerebras/compat/dl_state"), "-o", output, ...more]);
 
-test("the state of a dataloader, dropped with its checkpoint, is put in as the command does", async () => {
+test("a dataloader's state dropped with its checkpoint is added as by the command", async () => {
   await opened((page) => drop(page, "body", [dropped(source), ...states().map(dropped)]), async (page) => {
     assert.match(await page.title(), /gpt_small\.mdl/);
     const text = await findings(page);
@@ -196,7 +196,7 @@ test("a folder with a checkpoint and the folder of its state files opens as one"
   });
 });
 
-test("state files that don't fit are named, and can be dropped anew", async () => {
+test("mismatched state files are named, and can be dropped again", async () => {
   await openedOne(source, async (page) => {
     const files = states().map(dropped);
     const worker = files.findIndex(({ name }) => name.includes("worker_1_step_100"));
@@ -218,7 +218,7 @@ test("state files that don't fit are named, and can be dropped anew", async () =
   });
 });
 
-test("a subset of the states keeps what starts with __ and is named as trainers do", async () => {
+test("a subset of the states keeps `__` keys and is named as trainers name it", async () => {
   await openedOne(source, async (page) => {
     await page.keyboard.press("c");
     await page.click('[role="radio"]:has-text("Cerebras .mdl")');

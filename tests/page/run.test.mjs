@@ -109,13 +109,13 @@ for (const [name, index] of [
       const plan = JSON.parse(execFileSync(command, ["prune", folder, "--keep", "2", "--every", "1000", "--json"], { encoding: "utf8" }));
       await page.fill("#prune label:nth-of-type(1) input", "2");
       await page.fill("#prune label:nth-of-type(2) input", "1000");
-      const gone = await page.$$eval("#run .row", (rows) => rows.filter((row) => row.querySelector(".cq").textContent === "prune").map((row) => row.querySelector(".ck").title));
-      assert.deepEqual(gone.sort(), plan.files.sort());
+      const pruned = await page.$$eval("#run .row", (rows) => rows.filter((row) => row.querySelector(".cq").textContent === "prune").map((row) => row.querySelector(".ck").title));
+      assert.deepEqual(pruned.sort(), plan.files.sort());
     });
   });
 }
 
-test("one is opened, and two are compared, by keys; Escape leads back (core)", async () => {
+test("keys open a checkpoint and compare two; Escape leads back (core)", async () => {
   const folder = runFolder("by_keys");
   await withPage(browser, async (page) => {
     await choose(page, folder);
@@ -148,7 +148,7 @@ test("one is opened, and two are compared, by keys; Escape leads back (core)", a
 
 const mainButton = (page) => page.textContent("#open-step .cut");
 
-test("the main button opens the newest sound checkpoint; the damaged one that the trainer would load is told beside it", async () => {
+test("the main button opens the newest sound checkpoint, next to a note on the damaged one that the trainer would load", async () => {
   const folder = runFolder("damaged_newest");
   await withPage(browser, async (page) => {
     await choose(page, folder);
@@ -159,8 +159,8 @@ test("the main button opens the newest sound checkpoint; the damaged one that th
     const plan = JSON.parse(execFileSync(command, ["prune", folder, "--keep", "1", "--json"], { encoding: "utf8" }));
     assert.deepEqual(plan.unsound.map((one) => one.name).sort(), ["checkpoint_2000.mdl", "checkpoint_2500.mdl", "checkpoint_3000.mdl"]);
     await page.fill("#prune label:nth-of-type(1) input", "1");
-    const gone = await page.$$eval("#run .row", (rows) => rows.filter((row) => row.querySelector(".cq").textContent === "prune").map((row) => row.querySelector(".ck").title));
-    assert.deepEqual(gone.sort(), plan.files.sort());
+    const pruned = await page.$$eval("#run .row", (rows) => rows.filter((row) => row.querySelector(".cq").textContent === "prune").map((row) => row.querySelector(".ck").title));
+    assert.deepEqual(pruned.sort(), plan.files.sort());
     const sound = execFileSync(command, ["latest", folder, "--sound"], { encoding: "utf8", stdio: "pipe" });
     assert.match(sound, /checkpoint_1500\.mdl\n$/);
     assert.match(await page.textContent("#autoload code"), /^statelens latest \S+ --sound$/);
@@ -169,10 +169,10 @@ test("the main button opens the newest sound checkpoint; the damaged one that th
       await page.setViewportSize({ width, height });
       const fits = () =>
         page.evaluate(() => {
-          const [main, beside] = ["#open-step", "#show-loaded"].map((id) => document.querySelector(id).getBoundingClientRect());
+          const [main, loaded] = ["#open-step", "#show-loaded"].map((id) => document.querySelector(id).getBoundingClientRect());
           const text = document.querySelector("#open-step .cut");
-          const apart = main.left >= beside.right || main.top >= beside.bottom;
-          return apart && text.scrollWidth <= text.clientWidth && Math.max(main.right, beside.right) <= innerWidth && main.height < 60;
+          const apart = main.left >= loaded.right || main.top >= loaded.bottom;
+          return apart && text.scrollWidth <= text.clientWidth && Math.max(main.right, loaded.right) <= innerWidth && main.height < 60;
         });
       await becomes(fits, true);
     }
@@ -188,7 +188,7 @@ test("the main button opens the newest sound checkpoint; the damaged one that th
   });
 });
 
-test("Enter opens the newest sound checkpoint as long as no other is chosen", async () => {
+test("Enter opens the newest sound checkpoint unless another is selected", async () => {
   const folder = runFolder("by_enter");
   await withPage(browser, async (page) => {
     await choose(page, folder);
@@ -198,7 +198,7 @@ test("Enter opens the newest sound checkpoint as long as no other is chosen", as
   });
 });
 
-test("where the newest is sound there is one button, and where none is, it opens what the trainer would load", async () => {
+test("one button if the newest is sound; if none is, it opens the one that the trainer would load", async () => {
   const folder = smallRun("sound");
   await withPage(browser, async (page) => {
     await choose(page, folder);
@@ -216,7 +216,7 @@ test("where the newest is sound there is one button, and where none is, it opens
   });
 });
 
-test("a damaged index is told, and nothing is said to be loaded", async () => {
+test("a damaged index is reported, and no checkpoint is marked as loaded", async () => {
   const folder = runFolder("damaged_index", "a: {b: c}\n");
   await withPage(browser, async (page) => {
     await choose(page, folder);
@@ -226,7 +226,7 @@ test("a damaged index is told, and nothing is said to be loaded", async () => {
   });
 });
 
-test("one checkpoint alone is opened, not listed; a run of two that were dropped is", async () => {
+test("a single checkpoint opens, two are listed as a run", async () => {
   await withPage(browser, async (page) => {
     const one = (name) => ({ ...dropped("cerebras/v2.10.0/seed.mdl"), name });
     await drop(page, "body", [one("checkpoint_1.mdl")]);
@@ -237,7 +237,7 @@ test("one checkpoint alone is opened, not listed; a run of two that were dropped
   });
 });
 
-test("to list a run, the weights are not read", async () => {
+test("listing a run does not read weights", async () => {
   const folder = join(top, "large");
   mkdirSync(folder);
   // A checkpoint of 64 MB: its structure is a few thousand bytes.
@@ -290,7 +290,7 @@ async function savedValues(page) {
   return readFileSync(await download.path(), "utf8");
 }
 
-test("values of a run are saved, and taken from that file as long as the checkpoints are what they were", async () => {
+test("values of a run are saved, and loaded from that file for unchanged checkpoints", async () => {
   const folder = smallRun("kept");
   const kept = join(folder, KEPT);
   const norms = (text) => JSON.parse(text).values.map(({ by, checkpoints }) => [by, checkpoints.map(({ groups }) => groups[0].norm)]);

@@ -66,7 +66,7 @@ function raw(path, { host = `127.0.0.1:${served.port}`, headers = [], method = "
   });
 }
 
-test("the files of the folder are there, whole and in part", async () => {
+test("serves the files of the folder, in full and by range", async () => {
   const whole = await raw(`/${served.token}/files/seed.mdl`);
   assert.equal(whole.status, 200);
   assert.match(whole.head, /cache-control: no-store/i);
@@ -85,7 +85,7 @@ test("the files of the folder are there, whole and in part", async () => {
   );
 });
 
-test("no path leads out of the folder", async () => {
+test("no path escapes the folder", async () => {
   const before = await raw(`/${served.token}/files/seed.mdl`);
   assert.equal(before.status, 200, "the probe works at all");
   for (const path of [
@@ -117,7 +117,7 @@ test("no path leads out of the folder", async () => {
   }
 });
 
-test("without the token nothing is answered", async () => {
+test("requests without the token are refused", async () => {
   const wrong = served.token.replace(/^./, (digit) => (digit === "0" ? "1" : "0"));
   for (const path of ["/", "/index.html", "/files/seed.mdl", `/${wrong}/`, `/${wrong}/files/seed.mdl`, `/${served.token}`,
     `/?token=${served.token}`, `/${served.token.slice(1)}/`, `/${served.token.toUpperCase()}X/`]) {
@@ -153,7 +153,7 @@ test("another host, another origin and another method are refused", async () => 
   assert.equal((await raw(page, { method: "OPTIONS" })).status, 405);
 });
 
-test("a page of another origin gets nothing, although it knows the token", async () => {
+test("a page of another origin is refused even with the token", async () => {
   const other = createServer((_, response) => response.setHeader("Content-Type", "text/html").end("<p>other"));
   await new Promise((resolve) => other.listen(0, "127.0.0.1", resolve));
   const context = await browser.newContext();
@@ -230,7 +230,7 @@ test("the page lists the folder's checkpoints, and opens them by ranges (core)",
   });
 });
 
-test("of a large file only what is needed is read", async () => {
+test("only the needed parts of a large file are read", async () => {
   // Half a gigabyte, of which the system stores nothing.
   const { ftruncateSync, openSync, writeSync, closeSync } = await import("node:fs");
   const header = JSON.stringify({ big: { dtype: "F32", shape: [125, 1000, 1000], data_offsets: [0, 500_000_000] } });
@@ -274,7 +274,7 @@ test("`statelens open` starts the page with the file, whatever its name", async 
   }
 });
 
-test("without a folder it is the page alone", async () => {
+test("without a folder it serves only the page", async () => {
   const alone = await serve("serve");
   try {
     const answer = await fetch(`${alone.address}files/seed.mdl`);

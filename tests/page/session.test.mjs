@@ -6,7 +6,7 @@ import { mkdirSync, readFileSync, truncateSync, writeFileSync } from "node:fs";
 import { basename, join } from "node:path";
 import { test } from "node:test";
 import { root, site } from "./harness.mjs";
-import { LONG, browser, folder, isWritten, jobs, laid, open, run, same, saved, slowTab, tab } from "./jobs.mjs";
+import { LONG, browser, folder, isWritten, jobs, planned, open, run, same, saved, slowTab, tab } from "./jobs.mjs";
 import { denseCheckpoint } from "./make.mjs";
 
 /**
@@ -36,7 +36,7 @@ const questions = {
     return (await page.locator(".insp .path, .insp table.vals").allTextContents()).join();
   },
   plan: async (page) => {
-    await laid(page);
+    await planned(page);
     const text = await page.textContent(".plan");
     await page.keyboard.press("Escape");
     return text;
@@ -56,7 +56,7 @@ function expected(job) {
   return (alone[job] ??= jobs[job].expected(given));
 }
 
-test("a conversion that goes on when values were read writes its own file, whatever is dropped", async () => {
+test("a conversion that outlasts a scan writes its own file, whatever is dropped", async () => {
   const { a, b } = files();
   const wanted = await expected("write");
   // Values first, and writing slowly.
@@ -72,12 +72,12 @@ test("a conversion that goes on when values were read writes its own file, whate
     await page.keyboard.press("s");
     await page.getByText("The files hold the statistics").waitFor({ timeout: LONG });
     await page.keyboard.press("Escape");
-    assert.ok(await jobs.write.is_going(page), "it was written before the values were read");
+    assert.ok(await jobs.write.isRunning(page), "it was written before the values were read");
     await page.setInputFiles("#choose-files", b);
     // It is asked, and nothing is lost without the user's word.
-    const asked = page.waitForSelector("#stop").then(() => "asked");
+    const requested = page.waitForSelector("#stop").then(() => "asked");
     const replaced = page.locator("#work .top .name", { hasText: basename(b) }).waitFor({ timeout: LONG }).then(() => "opened");
-    if ((await Promise.race([asked, replaced])) === "opened") {
+    if ((await Promise.race([requested, replaced])) === "opened") {
       const written = await jobs.write.end(page).catch(() => assert.fail("it ended without a word"));
       same("written under the name of the first", written, wanted);
       assert.fail("the other was opened without a question");
@@ -89,7 +89,7 @@ test("a conversion that goes on when values were read writes its own file, whate
 });
 
 for (const job of ["scan", "verify", "write"]) {
-  test(`what is asked during ${job} is answered as ever, and changes nothing about it`, async () => {
+  test(`requests during ${job} are answered, and do not affect it`, async () => {
     const given = files();
     await slowed(async (page) => {
       await open(page, given.a);
@@ -108,7 +108,7 @@ for (const job of ["scan", "verify", "write"]) {
   });
 }
 
-test("what is stopped stops, and what goes on beside it is whole", async () => {
+test("stopping one job does not affect another", async () => {
   const given = files();
   await slowed(async (page) => {
     await open(page, given.a);
@@ -132,7 +132,7 @@ for (const [job, words] of [
   ["verify", /Reading all of a\.safetensors was stopped because another file was opened/],
   ["write", /Writing a\.pt was stopped because another file was opened\. The partial output is removed/],
 ]) {
-  test(`opening another file stops ${job}, and says so; of the other nothing is missing`, async () => {
+  test(`opening another file stops ${job} with a notice, and opens completely`, async () => {
     const { a, b } = files();
     await slowed(async (page) => {
       const downloads = [];
@@ -176,7 +176,7 @@ async function compressed(page, file) {
   await page.waitForSelector("#write:not([disabled])");
 }
 
-test("a second tab leaves what the first one has finished, and a later one clears it away", async () => {
+test("a second tab keeps the first one's finished files, and a later tab removes them", async () => {
   const file = `${root}tests/fixtures/torch/zip_training_ckpt.pt`;
   const context = await browser.newContext({ acceptDownloads: true });
   await context.addInitScript(() => delete window.showSaveFilePicker);
@@ -212,7 +212,7 @@ test("a second tab leaves what the first one has finished, and a later one clear
   await context.close();
 });
 
-test("what is stopped while it is written leaves nothing in the private file system", async () => {
+test("a stopped write leaves nothing in the private file system", async () => {
   const { a } = files();
   await slowed(async (page) => {
     await compressed(page, a);
@@ -232,12 +232,12 @@ test("what is stopped while it is written leaves nothing in the private file sys
   });
 });
 
-test("leaving the page while a file is written asks, and only then", async () => {
+test("leaving the page asks only while a file is written", async () => {
   const { a } = files();
   await slowed(async (page) => {
-    const asked = [];
+    const requested = [];
     page.on("dialog", async (dialog) => {
-      asked.push(dialog.type());
+      requested.push(dialog.type());
       await dialog.dismiss();
     });
     await open(page, a);
@@ -245,17 +245,17 @@ test("leaving the page while a file is written asks, and only then", async () =>
     await jobs.write.begin(page);
     await page.close({ runBeforeUnload: true });
     await page.waitForTimeout(500);
-    assert.deepEqual(asked, ["beforeunload"]);
+    assert.deepEqual(requested, ["beforeunload"]);
     same("write", await jobs.write.end(page), await expected("write"));
     await page.waitForFunction(() => !/writing/.test(document.querySelector(".status").textContent));
     await page.close({ runBeforeUnload: true });
     await page.waitForEvent("close", { timeout: 5000 }).catch(() => {});
     assert.ok(page.isClosed());
-    assert.equal(asked.length, 1);
+    assert.equal(requested.length, 1);
   });
 });
 
-test("a folder of 3,000 files is looked at by little of each", async () => {
+test("a folder of 3,000 files is searched by reading little of each", async () => {
   const many = join(folder, "many");
   mkdirSync(many);
   // Of 300 kB each, of which a disk keeps the first: what follows are zeros.
@@ -269,13 +269,13 @@ test("a folder of 3,000 files is looked at by little of each", async () => {
     const began = Date.now();
     await page.setInputFiles("#choose-folder", many);
     await page.locator("#work .top .name", { hasText: "model.pt" }).waitFor({ timeout: LONG });
-    const said = await page.textContent(".status");
-    console.log(`# 3,001 files: ${Date.now() - began} ms, ${said}`);
-    const [, number, unit] = /looked at 3,001 files \(([\d.]+) (kB|MB|GB)\)/.exec(said) ?? [];
+    const status = await page.textContent(".status");
+    console.log(`# 3,001 files: ${Date.now() - began} ms, ${status}`);
+    const [, number, unit] = /looked at 3,001 files \(([\d.]+) (kB|MB|GB)\)/.exec(status) ?? [];
     const bytes = Number(number) * { kB: 1e3, MB: 1e6, GB: 1e9 }[unit];
     // 20 kB of the beginning and of the end, where some formats have their magic number.
-    assert.ok(bytes < 3001 * 41_000, `${said}: more than 41 kB of each`);
+    assert.ok(bytes < 3001 * 41_000, `${status}: more than 41 kB of each`);
     // What was only looked at is no part of it.
-    assert.match(said, /read all of \d+(\.\d+)? kB/);
+    assert.match(status, /read all of \d+(\.\d+)? kB/);
   });
 });

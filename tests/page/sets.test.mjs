@@ -81,7 +81,7 @@ function byCommand(source, name, ...options) {
   return Object.fromEntries(readdirSync(output).map((file) => [file, readFileSync(join(output, file))]));
 }
 
-test("a folder that holds a TensorFlow checkpoint becomes safetensors", async () => {
+test("a folder with a TensorFlow checkpoint converts to safetensors", async () => {
   await withPage(browser, async (page) => {
     await page.addInitScript(() => delete window.showSaveFilePicker);
     await page.reload();
@@ -95,7 +95,7 @@ test("a folder that holds a TensorFlow checkpoint becomes safetensors", async ()
   });
 });
 
-test("a checkpoint becomes all files of a TensorFlow bundle (core)", async () => {
+test("a checkpoint converts to all files of a TensorFlow bundle (core)", async () => {
   await withPage(browser, async (page) => {
     await page.addInitScript(() => delete window.showSaveFilePicker);
     await page.reload();
@@ -110,7 +110,7 @@ test("a checkpoint becomes all files of a TensorFlow bundle (core)", async () =>
   });
 });
 
-test("an object graph, a state file and files by names are what the command writes", async () => {
+test("object graph, state file and files by name match the command's output", async () => {
   const source = "cerebras/v2.10.0/gpt_small.mdl";
   await withPage(browser, async (page) => {
     await page.addInitScript(() => delete window.showSaveFilePicker);
@@ -145,7 +145,7 @@ test("an object graph, a state file and files by names are what the command writ
   });
 });
 
-test("names of TensorFlow's variables are a tree of what lies between slashes", async () => {
+test("names of TensorFlow variables form a tree split at slashes", async () => {
   await withPage(browser, async (page) => {
     await page.setInputFiles("#choose-folder", fixture("tf/saver_v2_basic"));
     await page.waitForSelector("#work .row");
@@ -154,19 +154,19 @@ test("names of TensorFlow's variables are a tree of what lies between slashes", 
   });
 });
 
-test("a folder that holds no checkpoint says what it is, as the command does", async () => {
+test("a folder without a checkpoint is described as by the command", async () => {
   const clone = mkdtempSync(join(folder, "clone-"));
   const pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:61c9\nsize 4938993736\n";
   writeFileSync(join(clone, "config.json"), "{}");
   writeFileSync(join(clone, "model.safetensors"), pointer);
   for (const source of [fixture("orbax/steps"), clone]) {
     const { stderr } = spawnSync(command, ["info", source], { encoding: "utf8" });
-    const said = /: this is (.*?)\. /.exec(stderr)[1];
+    const reason = /: this is (.*?)\. /.exec(stderr)[1];
     await withPage(browser, async (page) => {
       await page.setInputFiles("#choose-folder", source);
       await page.waitForSelector("#error");
       const text = await page.textContent("#error");
-      assert.ok(text.includes(said), `${text}\n${said}`);
+      assert.ok(text.includes(reason), `${text}\n${reason}`);
       if (source === clone) assert.match(text, /model\.safetensors.*git lfs pull --include model\.safetensors/s);
       // The same files without their folder.
       await page.click("#error .home");
@@ -174,12 +174,12 @@ test("a folder that holds no checkpoint says what it is, as the command does", a
       const names = readdirSync(source, { recursive: true, withFileTypes: true }).filter((entry) => entry.isFile());
       await drop(page, "body", names.map(({ parentPath, name }) => ({ name, bytes: readFileSync(join(parentPath, name)) })));
       await page.waitForSelector("#error");
-      assert.ok((await page.textContent("#error")).includes(said));
+      assert.ok((await page.textContent("#error")).includes(reason));
     });
   }
 });
 
-test("a shard that is a Git LFS pointer is named, and the real one takes its place", async () => {
+test("a shard that is a Git LFS pointer is named, and can be replaced by the real one", async () => {
   const set = mkdtempSync(join(folder, "set-"));
   const name = "model-00002-of-00003.safetensors";
   cpSync(fixture("hf_sharded_safetensors"), set, { recursive: true });

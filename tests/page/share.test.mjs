@@ -28,7 +28,7 @@ async function share(page, file) {
   return page.locator(".sheet.sharing .cmd code").first();
 }
 
-test("the page's link is the command's, whatever goes into it (core)", async () => {
+test("the page's link equals the command's for all options (core)", async () => {
   await withPage(browser, async (page) => {
     const shown = await share(page, evil);
     const is = async (...more) => {
@@ -48,15 +48,15 @@ test("the page's link is the command's, whatever goes into it (core)", async () 
   });
 });
 
-test("what is in the link is shown and then copied", async () => {
+test("the link's content is shown and copied", async () => {
   await withPage(
     browser,
     async (page) => {
       await share(page, small);
-      const seen = page.locator(".seen");
-      await seen.getByText("\u00d72").first().waitFor();
-      assert.match(await seen.textContent(), /gpt_small\.mdl/);
-      assert.match(await seen.textContent(), /blocks\.0\u20131\./);
+      const preview = page.locator(".seen");
+      await preview.getByText("\u00d72").first().waitFor();
+      assert.match(await preview.textContent(), /gpt_small\.mdl/);
+      assert.match(await preview.textContent(), /blocks\.0\u20131\./);
       await page.keyboard.press("Enter");
       const copied = await page.evaluate(() => navigator.clipboard.readText());
       assert.equal(copied, linkTo(small));
@@ -64,7 +64,7 @@ test("what is in the link is shown and then copied", async () => {
       await page.getByText(print).waitFor();
       await page.getByRole("radio", { name: "coded" }).click();
       await page.waitForFunction(() => !document.querySelector(".seen").textContent.includes("blocks"));
-      assert.ok(!(await seen.textContent()).includes("weight"));
+      assert.ok(!(await preview.textContent()).includes("weight"));
     },
     { permissions: ["clipboard-read", "clipboard-write"] },
   );
@@ -84,7 +84,7 @@ test("files are those of the command, byte for byte", async () => {
   });
 });
 
-test("values that were read put statistics and the fingerprint of the content into the files", async () => {
+test("files contain statistics and content fingerprint if values were read", async () => {
   await withPage(browser, async (page) => {
     await share(page, small);
     await page.locator("#read-all").click();
@@ -109,13 +109,13 @@ test("values that were read put statistics and the fingerprint of the content in
     await page.waitForSelector("#work");
     await page.keyboard.press("j");
     const { keys } = JSON.parse(run(small, "--to", "json", "--stats"));
-    const told = await page.locator("#statistics").textContent();
-    const std = Number(/std([\d.]+)zeros/.exec(told)[1]);
-    assert.ok(Math.abs(std / keys[0].statistics.std - 1) < 0.004, `${told} has ${keys[0].statistics.std}`);
+    const contents = await page.locator("#statistics").textContent();
+    const std = Number(/std([\d.]+)zeros/.exec(contents)[1]);
+    assert.ok(Math.abs(std / keys[0].statistics.std - 1) < 0.004, `${contents} has ${keys[0].statistics.std}`);
   });
 });
 
-test("numbers that are none are told in the files and by the link, as the command tells them", async () => {
+test("NaN and Inf are reported in files and links as by the command", async () => {
   const file = fixture("stats/values.safetensors");
   await withPage(browser, async (page) => {
     await share(page, file);
@@ -126,9 +126,9 @@ test("numbers that are none are told in the files and by the link, as the comman
         page.waitForEvent("download"),
         page.getByRole("button", { name: new RegExp(`^${name}`) }).click(),
       ]);
-      const told = readFileSync(await download.path(), "utf8");
-      assert.equal(told, run(file, "--to", kind, "--stats"), name);
-      if (kind === "json") assert.match(JSON.stringify(JSON.parse(told).findings), /NaN/);
+      const contents = readFileSync(await download.path(), "utf8");
+      assert.equal(contents, run(file, "--to", kind, "--stats"), name);
+      if (kind === "json") assert.match(JSON.stringify(JSON.parse(contents).findings), /NaN/);
     }
     await page.getByLabel("statistics, rounded").check();
     const link = linkTo(file, "--stats");
@@ -140,7 +140,7 @@ test("numbers that are none are told in the files and by the link, as the comman
   });
 });
 
-test("what a scan has found is in the files and the link without reading it again", async () => {
+test("files and link contain scan results without reading again", async () => {
   const file = fixture("stats/values.safetensors");
   await withPage(browser, async (page) => {
     await page.setInputFiles("#choose-files", file);
@@ -157,12 +157,12 @@ test("what a scan has found is in the files and the link without reading it agai
     await page.keyboard.press("Escape");
     await page.click("#scan");
     await page.waitForSelector("#scanned");
-    const told = await json();
+    const contents = await json();
     const expected = JSON.parse(run(file, "--to", "json", "--stats"));
-    assert.deepEqual(told.keys, expected.keys);
-    assert.deepEqual(told.findings, expected.findings);
+    assert.deepEqual(contents.keys, expected.keys);
+    assert.deepEqual(contents.findings, expected.findings);
     // Nobody has read all bytes as they are stored.
-    assert.equal(told.fingerprints.content ?? null, null);
+    assert.equal(contents.fingerprints.content ?? null, null);
     await page.getByText("The statistics from the scan are included already.").waitFor();
     await page.getByLabel("statistics, rounded").check();
   });
@@ -200,17 +200,17 @@ test("reading values can be stopped, and the file stays open", async () => {
   }
 });
 
-test("the inspector tells the statistics of a tensor", async () => {
+test("the inspector shows the statistics of a tensor", async () => {
   await withPage(browser, async (page) => {
     await page.setInputFiles("#choose-files", small);
     await page.waitForSelector("#work");
     await page.keyboard.press("j");
-    const told = await page.locator("#statistics").textContent();
+    const contents = await page.locator("#statistics").textContent();
     const { keys } = JSON.parse(run(small, "--to", "json", "--stats"));
     const { min, max, mean, std } = keys[0].statistics;
     for (const value of [min, max, mean, std]) {
       const digits = String(Number(Math.abs(value).toPrecision(4)));
-      assert.ok(told.includes(digits), `${told} has ${digits}`);
+      assert.ok(contents.includes(digits), `${contents} has ${digits}`);
     }
   });
 });
@@ -250,7 +250,7 @@ test("findings travel with a link, and another link takes its place", async () =
   });
 });
 
-test("a file takes the place of the link in the address, too, and back leads to links", async () => {
+test("a file replaces the link in the URL, and Back restores it", async () => {
   await withPage(browser, async (page) => {
     const [first, second] = [linkTo(small), linkTo(evil)];
     const hash = () => page.evaluate(() => location.hash);
@@ -276,7 +276,7 @@ test("a file takes the place of the link in the address, too, and back leads to 
   });
 });
 
-test("damaged, huge and foreign links are refused with a sentence", async () => {
+test("damaged, huge and foreign links are refused with an error", async () => {
   await withPage(browser, async (page) => {
     const link = linkTo(small);
     const refused = async (address, sentence) => {
@@ -296,15 +296,15 @@ test("damaged, huge and foreign links are refused with a sentence", async () => 
   });
 });
 
-test("the HTML page opens from disk, filters, sorts and folds, and asks for nothing (core)", async () => {
+test("the HTML page opens from disk, filters, sorts and folds, without requests (core)", async () => {
   const context = await browser.newContext({ offline: true });
   const errors = [];
   context.on("console", (message) => errors.push(message.text()));
   context.on("weberror", (event) => errors.push(String(event.error())));
   try {
     const page = await context.newPage();
-    const asked = [];
-    page.on("request", (request) => asked.push(request.url()));
+    const requested = [];
+    page.on("request", (request) => requested.push(request.url()));
     await page.setContent("<p>");
     const html = run(small, "--to", "html", "--stats");
     // As a file would: the policy is in the page itself.
@@ -327,7 +327,7 @@ test("the HTML page opens from disk, filters, sorts and folds, and asks for noth
     assert.match(await rows.first().textContent(), /fc1\.weight|fc2\.weight|exp_avg/);
     await page.getByRole("button", { name: "global_step" }).click();
     assert.equal(await rows.count(), 1);
-    assert.equal(asked.filter((url) => !url.startsWith("data:") && !url.startsWith("about:")).length, 0);
+    assert.equal(requested.filter((url) => !url.startsWith("data:") && !url.startsWith("about:")).length, 0);
     assert.deepEqual(errors, []);
   } finally {
     await context.close();

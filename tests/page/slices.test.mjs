@@ -66,8 +66,8 @@ function exported(file, key, extension, ...more) {
 /** The values that are shown in the inspector, and the command's. */
 const values = (page) => page.$$eval(".vals td", (cells) => cells.map((cell) => cell.title).filter(Boolean));
 const shown = (file, key) => {
-  const told = execFileSync(command, ["show", "--json", file, key], { encoding: "utf8" });
-  return /"values":\[(.*)\]/.exec(told)[1].split(",");
+  const selectedText = execFileSync(command, ["show", "--json", file, key], { encoding: "utf8" });
+  return /"values":\[(.*)\]/.exec(selectedText)[1].split(",");
 };
 
 const KINDS = ["npy", "npz", "safetensors", "csv", "raw"];
@@ -99,7 +99,7 @@ for (const [key, slice, shape] of [
     }));
 }
 
-test("the Python that is shown reads the slice, as each library takes it, and is the command's", () =>
+test("the shown Python code reads the slice in each library, and is the command's", () =>
   withPage(browser, async (page) => {
     const code = () => page.locator("#code pre").textContent();
     for (const [file, key, libraries] of [
@@ -127,10 +127,10 @@ test("the Python that is shown reads the slice, as each library takes it, and is
     }
   }));
 
-test("what is not a slice is told, and an index goes to a value", () =>
+test("invalid slices are reported, and an index selects a value", () =>
   withPage(browser, async (page) => {
     await look(page, "embed.weight");
-    for (const [typed, told] of [
+    for (const [typed, selectedText] of [
       ["[99]", /index 99 is outside of 48/],
       [":, :, :", /more parts than the tensor has dimensions/],
       ["50:", /has no values/],
@@ -138,14 +138,14 @@ test("what is not a slice is told, and an index goes to a value", () =>
       ["1, 2, 3", /2 numbers/],
     ]) {
       await type(page, typed);
-      await page.locator(".goto + [role=alert], .goto [role=alert]").filter({ hasText: told }).waitFor();
+      await page.locator(".goto + [role=alert], .goto [role=alert]").filter({ hasText: selectedText }).waitFor();
     }
     await type(page, "3, 5");
     await page.waitForSelector(".vals .here");
     assert.equal(await page.locator("#slice").count(), 0);
   }));
 
-test("numbers that NumPy lacks are float32 there, and what they are elsewhere", () =>
+test("dtypes that NumPy lacks are saved as float32 there, and unchanged elsewhere", () =>
   withPage(browser, async (page) => {
     await look(page, "half.weight");
     await type(page, "3:5, ::-2");
@@ -157,7 +157,7 @@ test("numbers that NumPy lacks are float32 there, and what they are elsewhere", 
     }
   }));
 
-test("slices of chunks and of quantised blocks are those of the command (core)", () =>
+test("slices of chunked and quantised tensors match the command (core)", () =>
   withPage(browser, async (page) => {
     for (const [name, key] of [
       ["cerebras/v2.10.0/gpt_small.mdl", "model.model.wpe.weight"],
@@ -175,9 +175,9 @@ test("slices of chunks and of quantised blocks are those of the command (core)",
     }
   }));
 
-const told = (page) => page.textContent("#told");
+const selectedText = (page) => page.textContent("#told");
 
-test("any two dimensions are drawn, at an index of the others", () =>
+test("any two dimensions can be drawn, at an index of the others", () =>
   withPage(browser, async (page) => {
     await look(page, "conv.weight");
     await page.keyboard.press("e");
@@ -206,7 +206,7 @@ test("any two dimensions are drawn, at an index of the others", () =>
     assert.equal(await page.locator("#kernels").count(), 0, "these are no kernels");
   }));
 
-test("a slice is drawn, and saved as it was asked for", () =>
+test("a slice is drawn, and saved as requested", () =>
   withPage(browser, async (page) => {
     await look(page, "conv.weight");
     await type(page, "1:, :, ::2, -3:");
@@ -218,7 +218,7 @@ test("a slice is drawn, and saved as it was asked for", () =>
     await page.locator('[aria-label="Index of dimension 0, of 3"]').fill("2");
     await page.keyboard.press("Tab");
     await page.waitForFunction(() => document.querySelector(".exp .main h2").textContent.startsWith("[2, 0, "));
-    await becomes(async () => (await told(page)).startsWith("[2, 0, 0, 3] "), true);
+    await becomes(async () => (await selectedText(page)).startsWith("[2, 0, 0, 3] "), true);
     const save = async (name, kind) => {
       const group = page.getByRole("group", { name });
       return (await saved(page, () => group.getByRole("button", { name: `.${kind}`, exact: true }).click()))[1];
@@ -235,11 +235,11 @@ test("a slice is drawn, and saved as it was asked for", () =>
     await page.keyboard.press("g");
     await page.fill("#go-to", "2, 3, 4, 5");
     await page.keyboard.press("Enter");
-    await becomes(async () => (await told(page)).startsWith("[2, 3, 4, 5] "), true);
+    await becomes(async () => (await selectedText(page)).startsWith("[2, 3, 4, 5] "), true);
     assert.equal(await page.textContent(".exp .main h2"), "[2, :, 4, :]");
   }));
 
-test("a slice that is saved while a file is written changes nothing of how far that is", () =>
+test("saving a slice does not affect the progress of a running write", () =>
   withSlowPage(browser, { streams: [40] }, async (page) => {
     await page.addInitScript(() => delete window.showSaveFilePicker);
     await page.reload();

@@ -17,7 +17,7 @@ test("the page starts and draws its first screen (core)", async () => {
   });
 });
 
-test("it is fetched once, and compiled while it downloads", async () => {
+test("the program is fetched once, and compiled while it downloads", async () => {
   await withPage(browser, async (page) => {
     const wasm = await page.evaluate(() => performance.getEntriesByType("resource").map((entry) => entry.name).filter((name) => name.endsWith(".wasm")));
     assert.equal(new Set(wasm).size, 1, `${wasm}`);
@@ -45,7 +45,7 @@ function withoutSimd() {
   WebAssembly.validate = () => false;
 }
 
-test("a browser without SIMD is told so, and what to do", async () => {
+test("a browser without SIMD gets a message with advice", async () => {
   const context = await browser.newContext();
   try {
     const page = await context.newPage();
@@ -61,7 +61,7 @@ test("a browser without SIMD is told so, and what to do", async () => {
   }
 });
 
-test("the content security policy refuses to send anything elsewhere (core)", async () => {
+test("the content security policy blocks requests to other sites (core)", async () => {
   await withPage(browser, async (page) => {
     const violation = await page.evaluate(
       () =>
@@ -78,7 +78,7 @@ test("the content security policy refuses to send anything elsewhere (core)", as
   );
 });
 
-test("a request beyond the site is seen, whoever makes it", async () => {
+test("requests to other sites are detected, from page and worker", async () => {
   // Without the policy, which would stop the request before it is made.
   const work = withPage(
     browser,

@@ -27,7 +27,7 @@ async function scan(page) {
   await page.waitForSelector("#scanned");
 }
 
-test("the filter shows what can be asked for, with how many keys that leaves (core)", async () => {
+test("the filter menu lists terms with their number of matches (core)", async () => {
   await withPage(browser, async (page) => {
     await open(page);
     await page.keyboard.press("/");
@@ -50,7 +50,7 @@ test("the filter shows what can be asked for, with how many keys that leaves (co
   });
 });
 
-test("a term that there is not is underlined, and what may have been meant is offered", async () => {
+test("an unknown term is underlined, and a similar one suggested", async () => {
   await withPage(browser, async (page) => {
     await open(page);
     await page.fill("#filter", "mlp dtpye:f32");
@@ -65,7 +65,7 @@ test("a term that there is not is underlined, and what may have been meant is of
   });
 });
 
-test("columns of values can be chosen, and are so the next time", async () => {
+test("columns of values can be chosen, and the choice is stored", async () => {
   await withPage(browser, async (page) => {
     await open(page);
     await scan(page);
@@ -91,7 +91,7 @@ test("columns of values can be chosen, and are so the next time", async () => {
   });
 });
 
-test("the line over the layers is read by arrow keys, and Enter goes there", async () => {
+test("arrow keys move through the sparkline of layers, and Enter selects one", async () => {
   await withPage(browser, async (page) => {
     await open(page);
     await scan(page);

@@ -89,7 +89,7 @@ function cells(page, key) {
   }, key);
 }
 
-test("a NaN in a file of 20 GB is found in four clicks and stood in front of", { timeout: 400_000 }, async () => {
+test("a NaN in a file of 20 GB is found and selected in four clicks", { timeout: 400_000 }, async () => {
   // Nearly nothing of it is on the disk.
   const shapes = { "head.weight": [1000, 500] };
   for (let at = 0; at < 40; at++) shapes[`layers.${at}.weight`] = [10_000, 12_500];
@@ -121,7 +121,7 @@ test("a NaN in a file of 20 GB is found in four clicks and stood in front of", {
   });
 });
 
-test("columns of values are exact, are sorted, and hold sums and extremes of folds (core)", async () => {
+test("columns of values are exact and sortable, with totals and extremes of folds (core)", async () => {
   const path = model("columns.safetensors", 12, (put) => {
     put("model.layers.5.attn.weight", 17, [NaN, Infinity]);
     put("model.layers.7.attn.weight", 3, [4]);
@@ -152,7 +152,7 @@ test("columns of values are exact, are sorted, and hold sums and extremes of fol
   });
 });
 
-test("filters ask about values", async () => {
+test("filters can test values", async () => {
   const path = model("filters.safetensors", 10, (put) => {
     put("model.layers.5.attn.weight", 17, [NaN]);
     put("model.layers.7.attn.weight", 3, [400]);
@@ -178,7 +178,7 @@ test("filters ask about values", async () => {
   });
 });
 
-test("what is found in the values has its numbers, its place and what was looked for (core)", async () => {
+test("findings about values show numbers, location and checks (core)", async () => {
   const odd = model("odd.safetensors", 16, (put) => {
     put("model.layers.9.attn.weight", 0, spread(0.3, 256));
     put("model.layers.3.attn.weight", 0, spread(0.02 * 1.05 ** 2, 256));
@@ -188,14 +188,14 @@ test("what is found in the values has its numbers, its place and what was looked
     await open(page, odd);
     await scan(page);
     await page.keyboard.press("f");
-    const told = await page.textContent(".sheet");
-    assert.match(told, /model\.layers\.9\.attn\.weight is not like its siblings/i);
-    assert.match(told, /σ 0\.175 where 0\.018\d* is expected \(9\.67×\), \|x\| mean 9\.67×.*4 of 4 measures agree/);
+    const contents = await page.textContent(".sheet");
+    assert.match(contents, /model\.layers\.9\.attn\.weight is not like its siblings/i);
+    assert.match(contents, /σ 0\.175 where 0\.018\d* is expected \(9\.67×\), \|x\| mean 9\.67×.*4 of 4 measures agree/);
     assert.match(await page.locator("svg.depth").first().getAttribute("aria-label"), /σ over 15 layers: layer 9 has 0\.175 where/);
-    assert.match(told, /model\.layers\.12\.attn\.weight is all zeros/i);
-    assert.match(told, /model\.layers\.2\.attn\.weight and model\.layers\.3\.attn\.weight are equal bit for bit/i);
-    assert.match(told, /16 tensors are all zeros/);
-    assert.match(told, /The structure and all values were read/);
+    assert.match(contents, /model\.layers\.12\.attn\.weight is all zeros/i);
+    assert.match(contents, /model\.layers\.2\.attn\.weight and model\.layers\.3\.attn\.weight are equal bit for bit/i);
+    assert.match(contents, /16 tensors are all zeros/);
+    assert.match(contents, /The structure and all values were read/);
     await page.locator('article:has-text("not like its siblings") button:has-text("Show the key")').click();
     await page.waitForFunction(() => document.querySelector(".insp .wrapkey")?.textContent.includes("layers.9.attn.weight"));
     // The line marks the layer that stands out.
@@ -210,7 +210,7 @@ test("what is found in the values has its numbers, its place and what was looked
   });
 });
 
-test("what is stopped keeps what was read, and goes on from there", async () => {
+test("a stopped scan keeps its results, and resumes", async () => {
   const shapes = {};
   for (let at = 0; at < 40; at++) shapes[`part_${String.fromCharCode(97 + (at % 26))}${at}.weight`] = [100_000, 500];
   const path = make("stopped.safetensors", shapes, () => {});
@@ -234,7 +234,7 @@ test("what is stopped keeps what was read, and goes on from there", async () => 
   });
 });
 
-test("statistics of a tensor are read while it is looked at, a very large one on demand", async () => {
+test("statistics of the selected tensor are read, of a very large one on request", async () => {
   const path = make("inspect.safetensors", { "small.weight": [10, 10], "middle.weight": [10_000, 10_000], "large.weight": [20_000, 15_000] }, (put) => {
     put("small.weight", 0, spread(1, 100));
     put("middle.weight", 3, [-8, 2]);
@@ -283,7 +283,7 @@ test("statistics of a tensor are read while it is looked at, a very large one on
   });
 });
 
-test("a small screen has the values in the second line of a row", async () => {
+test("a small screen shows values in the second line of a row", async () => {
   const path = model("narrow.safetensors", 10, (put) => put("model.layers.5.attn.weight", 17, [NaN]));
   await withPage(
     browser,
@@ -299,7 +299,7 @@ test("a small screen has the values in the second line of a row", async () => {
   );
 });
 
-test("a value is gone to by its index", async () => {
+test("an index selects a value", async () => {
   const path = make("goto.safetensors", { "a.weight": [200, 1000] }, (put) => put("a.weight", 120_576, [42]));
   await withPage(browser, async (page) => {
     await open(page, path);

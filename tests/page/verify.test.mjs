@@ -24,7 +24,7 @@ after(async () => {
 });
 
 /** What the command says, in JSON and in words; and whether the answer was yes. */
-function told(...args) {
+function runCommand(...args) {
   const run = (...more) => spawnSync(command, ["verify", ...args, ...more], { encoding: "utf8", maxBuffer: 1 << 26 });
   const { status, stdout } = run("--json");
   return { sound: status === 0, json: stdout, text: run().stdout };
@@ -56,7 +56,7 @@ async function open(page, file) {
 async function verify(page, ...args) {
   await page.click("#verify-begin");
   await page.waitForSelector("#verify-done");
-  const expected = told(...args);
+  const expected = runCommand(...args);
   const shown = (await page.textContent("#verify-done")).replaceAll("`", "");
   for (const line of expected.text.trim().split("\n")) {
     for (const part of line.split(/ {2,}/)) {
@@ -69,7 +69,7 @@ async function verify(page, ...args) {
   return { ...expected, shown };
 }
 
-test("of a healthy file nothing is wrong", async () => {
+test("a sound file has no errors", async () => {
   await withPage(browser, async (page) => {
     for (const file of [zip, chunks, fixture("cerebras/v2.10.0/gpt_small.mdl"), fixture("tf/tf2_checkpoint/ckpt-1.index")]) {
       const files = file.endsWith(".index") ? [file, file.replace("index", "data-00000-of-00001")] : [file];
@@ -83,7 +83,7 @@ test("of a healthy file nothing is wrong", async () => {
   });
 });
 
-test("a byte that flips in a zip member, or in a chunk, names the key (core)", async () => {
+test("a flipped byte in a zip member or chunk is reported by key (core)", async () => {
   await withPage(browser, async (page) => {
     const lies = place(zip, "emb.weight").stored_in;
     const member = broken(zip, "member.pt", Number(/bytes (\d+)/.exec(lies)[1]) + 3);
@@ -94,7 +94,7 @@ test("a byte that flips in a zip member, or in a chunk, names the key (core)", a
     assert.match(first.shown, /stored there: `?emb\.weight/);
     await page.keyboard.press("Escape");
 
-    const key = JSON.parse(told(chunks).json).checksums["Fletcher-32 (chunks)"] > 0;
+    const key = JSON.parse(runCommand(chunks).json).checksums["Fletcher-32 (chunks)"] > 0;
     assert.ok(key);
     const bytes = readFileSync(chunks);
     // The last chunk ends the file.
@@ -112,7 +112,7 @@ test("a byte that flips in a zip member, or in a chunk, names the key (core)", a
   });
 });
 
-test("numbers that are none are counted, and are not a fault", async () => {
+test("NaN and Inf are counted, and are not an error", async () => {
   await withPage(browser, async (page) => {
     const data = Buffer.alloc(16);
     [1, NaN, Infinity, NaN].forEach((value, at) => data.writeFloatLE(value, at * 4));
@@ -136,7 +136,7 @@ test("numbers that are none are counted, and are not a fault", async () => {
   });
 });
 
-test("a manifest, chosen or dropped, tells whether it is still the same", async () => {
+test("a chosen or dropped manifest reports whether the checkpoint is unchanged", async () => {
   await withPage(browser, async (page) => {
     const manifest = join(folder, "model.manifest");
     spawnSync(command, ["manifest", zip, "-o", manifest]);
@@ -163,7 +163,7 @@ test("a manifest, chosen or dropped, tells whether it is still the same", async 
   });
 });
 
-test("it can be watched from afar, and stopped", async () => {
+test("verification shows progress in the status bar, and can be stopped", async () => {
   const path = join(folder, "large.pt");
   sparseCheckpoint(path, 8, 250_000_000);
   await withPage(browser, async (page) => {

@@ -1,4 +1,4 @@
-// What a screen has to hold in other ways to see and to hear it. Each of these runs in the page and lists what does not hold.
+// Accessibility checks of a screen. Each runs in the page and returns a list of violations.
 
 /** What is drawn by a background alone, of all that is on the screen; told apart in colours that are not forced. */
 export function painted() {
@@ -93,7 +93,7 @@ export function focused() {
 }
 
 /** Whether the document scrolls to the side, and what goes beyond the window where nothing scrolls to it. */
-export function beyond() {
+export function outside() {
   const found = [];
   const { scrollWidth, clientWidth } = document.documentElement;
   if (Math.max(scrollWidth, document.body.scrollWidth) > clientWidth) found.push(`the document is ${Math.max(scrollWidth, document.body.scrollWidth)} px wide in ${clientWidth}`);
@@ -110,7 +110,7 @@ export function beyond() {
 }
 
 /** What is looked into, and has hardly any room. */
-export function squeezed() {
+export function tooSmall() {
   const found = [];
   for (const room of document.querySelectorAll("[role=grid] .scroller, .map, .tree .lines, .insp, .sheetbody, [role=dialog] .body")) {
     if (!room.checkVisibility({ visibilityProperty: true }) || room.closest(".wheremap, [aria-hidden=true]") || room.matches("#lens")) continue;
@@ -121,7 +121,7 @@ export function squeezed() {
 }
 
 /** Rows whose names and numbers are too far from each other to be read as one line. */
-export function strewn() {
+export function stretched() {
   return [...document.querySelectorAll("[role=grid] .row")].filter((row) => row.getBoundingClientRect().width > 2000).slice(0, 1).map((row) => `a row of ${Math.round(row.getBoundingClientRect().width)} px`);
 }
 

@@ -1,4 +1,4 @@
-// The expanded inspector: the whole of a matrix as blocks, a lens on it, exact values.
+// The heatmap of a matrix: blocks, lens, exact values.
 
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
@@ -101,14 +101,14 @@ const grid = (page) =>
 /** What the command says of the same values. */
 function shown(path, key, { columns, rows }, leading = "") {
   const slice = `${leading}${rows[0][0]}:${rows.at(-1)[0] + 1}, ${columns[0]}:${columns.at(-1) + 1}`;
-  const told = execFileSync(command, ["show", "--json", path, `${key}[${slice}]`], { encoding: "utf8" });
+  const output = execFileSync(command, ["show", "--json", path, `${key}[${slice}]`], { encoding: "utf8" });
   // As it is written: a number that is parsed has lost its `.0`.
-  return /"values":\[(.*)\]/.exec(told)[1].split(",").map((text) => text.replaceAll('"', "").toLowerCase());
+  return /"values":\[(.*)\]/.exec(output)[1].split(",").map((text) => text.replaceAll('"', "").toLowerCase());
 }
 
 const at = (page) => page.textContent("#told");
 
-test("an outlier in a large matrix is the darkest block, and is reached by a click and by its index", async () => {
+test("the heatmap shows an outlier as the darkest block; a click or its index selects it", async () => {
   await withPage(browser, async (page) => {
     await expand(page, sparse, "big.weight");
     // It is drawn before all of it was read, and that can be stopped.
@@ -141,7 +141,7 @@ test("an outlier in a large matrix is the darkest block, and is reached by a cli
   }, { viewport: { width: 1440, height: 900 } });
 });
 
-test("what is stopped shows what was read", async () => {
+test("a stopped heatmap shows what was read", async () => {
   await withPage(browser, async (page) => {
     await expand(page, sparse, "big.weight");
     await page.click("#look-stop");
@@ -177,7 +177,7 @@ test("values of bfloat16 are exact, and keys move the lens (core)", async () => 
   });
 });
 
-test("of more dimensions a slice is chosen, and a vector is folded", async () => {
+test("tensors of more dimensions show a slice, long vectors are folded", async () => {
   await withPage(browser, async (page) => {
     await expand(page, small, "kernel.weight");
     await page.waitForFunction(() => /^\[0, 0, 0, 0\] −100/.test(document.querySelector("#told").textContent));
@@ -205,7 +205,7 @@ test("of more dimensions a slice is chosen, and a vector is folded", async () =>
   });
 });
 
-test("the picture is saved, and its numbers", async () => {
+test("the heatmap is saved as a picture and as numbers", async () => {
   await withPage(browser, async (page) => {
     await expand(page, small, "half.weight");
     await read(page);

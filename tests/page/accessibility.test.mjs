@@ -1,5 +1,5 @@
-// Every main screen in other ways to see and hear it: forced colours, twice as large, on a telephone and on a wall, by ear,
-// without motion, and with keys that run from right to left.
+// Accessibility of every main screen: forced colours, 200 % zoom, narrow and wide windows, text alternatives, reduced motion,
+// right-to-left keys.
 
 import assert from "node:assert/strict";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
@@ -9,14 +9,14 @@ import { after, before, test } from "node:test";
 import { choosing, launch, withPage } from "./harness.mjs";
 import { floats } from "./make.mjs";
 import { rest, screens, shownFiles } from "./screens.mjs";
-import * as ways from "./ways.mjs";
+import * as checks from "./accessibility.mjs";
 
 let browser;
 let folder;
 let files;
 before(async () => {
   browser = await launch();
-  folder = mkdtempSync(join(tmpdir(), "statelens-ways-"));
+  folder = mkdtempSync(join(tmpdir(), "statelens-accessibility-"));
   files = shownFiles(folder);
 });
 after(async () => {
@@ -25,7 +25,7 @@ after(async () => {
 });
 
 /** Looks at all screens, and fails with what was found on any. */
-async function all(options, look) {
+async function all(options, collect) {
   await withPage(
     browser,
     async (page) => {
@@ -36,7 +36,7 @@ async function all(options, look) {
         if (process.env.STATELENS_PICTURES) {
           await page.screenshot({ path: join(process.env.STATELENS_PICTURES, `${screen}-${options.name}.png`) });
         }
-        for (const told of await look(page, screen)) found.push(`${screen}: ${told}`);
+        for (const problem of await collect(page, screen)) found.push(`${screen}: ${problem}`);
       });
       assert.deepEqual(found, []);
     },
@@ -53,7 +53,7 @@ async function stops(page) {
   });
   for (let keys = 0, again = 0; keys < 160 && again < 3; keys++) {
     await page.keyboard.press("Tab");
-    const stop = await page.evaluate(ways.focused);
+    const stop = await page.evaluate(checks.focused);
     again += Number(!stop || stop.before);
     if (!stop || stop.before) continue;
     if (!stop.seen) found.push(`the focus is not seen on ${stop.name}`);
@@ -64,12 +64,12 @@ async function stops(page) {
 }
 
 for (const colorScheme of ["light", "dark"]) {
-  test(`with forced colours, ${colorScheme}, what matters is not said by a ground alone, and the focus is seen`, async () => {
+  test(`with forced colours, ${colorScheme}, nothing is conveyed by background alone, and the focus is visible`, async () => {
     await all({ name: `forced-${colorScheme}`, colorScheme, viewport: { width: 1440, height: 900 } }, async (page, screen) => {
       await page.emulateMedia({ forcedColors: "none", reducedMotion: "reduce" });
-      await page.evaluate(ways.painted);
+      await page.evaluate(checks.painted);
       await page.emulateMedia({ forcedColors: "active" });
-      const found = [...(await page.evaluate(ways.unpainted)), ...(await page.evaluate(ways.alike))];
+      const found = [...(await page.evaluate(checks.unpainted)), ...(await page.evaluate(checks.alike))];
       if (process.env.STATELENS_PICTURES) await page.screenshot({ path: join(process.env.STATELENS_PICTURES, `${screen}-forced-${colorScheme}.png`) });
       if (colorScheme === "light") found.push(...(await stops(page)));
       await page.emulateMedia({ forcedColors: "none" });
@@ -78,11 +78,11 @@ for (const colorScheme of ["light", "dark"]) {
   });
 }
 
-test("twice as large nothing is cut off, lies under something or is out of reach", async () => {
+test("at 200 % zoom nothing is cut off, covered or unreachable", async () => {
   await all({ name: "zoomed", viewport: { width: 720, height: 450 } }, async (page) => [
-    ...(await page.evaluate(ways.beyond)),
-    ...(await page.evaluate(ways.unreachable)),
-    ...(await page.evaluate(ways.squeezed)),
+    ...(await page.evaluate(checks.outside)),
+    ...(await page.evaluate(checks.unreachable)),
+    ...(await page.evaluate(checks.tooSmall)),
   ]);
 });
 
@@ -90,26 +90,26 @@ for (const [width, height] of [
   [360, 740],
   [3840, 2160],
 ]) {
-  test(`at ${width} pixels no text lies over another, and nothing is beyond the window`, async () => {
+  test(`at ${width} pixels no texts overlap, and nothing is outside the window`, async () => {
     await all({ name: String(width), viewport: { width, height } }, async (page) => [
-      ...(await page.evaluate(ways.beyond)),
-      ...(await page.evaluate(ways.overlapping)),
-      ...(await page.evaluate(ways.squeezed)),
-      ...(await page.evaluate(ways.strewn)),
+      ...(await page.evaluate(checks.outside)),
+      ...(await page.evaluate(checks.overlapping)),
+      ...(await page.evaluate(checks.tooSmall)),
+      ...(await page.evaluate(checks.stretched)),
     ]);
   });
 }
 
-test("pictures say their numbers", async () => {
-  await all({ name: "heard", viewport: { width: 1440, height: 900 } }, (page) => page.evaluate(ways.silent));
+test("pictures have text alternatives", async () => {
+  await all({ name: "heard", viewport: { width: 1440, height: 900 } }, (page) => page.evaluate(checks.silent));
 });
 
-test("nothing moves where no motion is wished", async () => {
+test("nothing moves with reduced motion", async () => {
   await withPage(browser, async (page) => {
     // Else this would find nothing anywhere.
-    assert.notDeepEqual(await page.evaluate(ways.moving), []);
+    assert.notDeepEqual(await page.evaluate(checks.moving), []);
   });
-  await all({ name: "still", reducedMotion: "reduce" }, (page) => page.evaluate(ways.moving));
+  await all({ name: "still", reducedMotion: "reduce" }, (page) => page.evaluate(checks.moving));
 });
 
 /** Keys from right to left, with marks upon marks, and with signs that turn text around. */
@@ -125,7 +125,7 @@ for (const [width, height] of [
   [1440, 900],
   [390, 844],
 ]) {
-  test(`keys from right to left and with many marks stay in their places at ${width}`, async () => {
+  test(`right-to-left keys and combining marks stay within their cells at ${width}`, async () => {
     const path = join(folder, "right.safetensors");
     writeFileSync(path, floats(Object.fromEntries(KEYS.map((key, at) => [key, [at + 1, NaN, 2]]))));
     const other = join(folder, "left.safetensors");
@@ -134,11 +134,11 @@ for (const [width, height] of [
       browser,
       async (page) => {
         const found = [];
-        const look = async (screen) => {
+        const collect = async (screen) => {
           await rest(page);
           if (process.env.STATELENS_PICTURES) await page.screenshot({ path: join(process.env.STATELENS_PICTURES, `right-${screen}-${width}.png`) });
-          for (const told of await page.evaluate(ways.unisolated, KEYS)) found.push(`${screen}: ${told}`);
-          for (const told of await page.evaluate(ways.beyond)) found.push(`${screen}: ${told}`);
+          for (const problem of await page.evaluate(checks.unisolated, KEYS)) found.push(`${screen}: ${problem}`);
+          for (const problem of await page.evaluate(checks.outside)) found.push(`${screen}: ${problem}`);
         };
         const even = async (rows) => {
           const boxes = await page.$$eval(rows, (rows) =>
@@ -161,32 +161,32 @@ for (const [width, height] of [
           keys.map((key) => [...key.children].map((part) => part.getBoundingClientRect().left)).filter((lefts) => lefts.some((left, at) => at && left < lefts[at - 1])),
         );
         assert.deepEqual(order, []);
-        await look("workspace");
+        await collect("workspace");
         for (let at = 0; at < KEYS.length; at++) {
           await page.keyboard.press("j");
           await page.waitForSelector("#statistics .two", { state: "attached" });
-          await look(`inspector ${at}`);
+          await collect(`inspector ${at}`);
         }
         await page.evaluate(() => document.querySelector("#scan").click());
         await page.waitForSelector("#scanned", { state: "attached" });
         await page.keyboard.press("f");
         await page.waitForSelector('[role="dialog"]');
-        await look("findings");
+        await collect("findings");
         await page.keyboard.press("Escape");
         await page.keyboard.press("t");
         await page.waitForSelector(".map .box");
-        await look("treemap");
+        await collect("treemap");
         await page.keyboard.press("t");
         await page.keyboard.press("c");
         await page.waitForSelector("#write:not([disabled])");
-        await look("convert");
+        await collect("convert");
         await page.keyboard.press("Escape");
         await page.waitForSelector('[role="dialog"]', { state: "detached" });
         const chooser = await choosing(page, () => page.keyboard.press("d"));
         await chooser.setFiles(other);
         await page.waitForSelector("#save-report:not([disabled])");
         await even("#compare .row");
-        await look("compare");
+        await collect("compare");
         assert.deepEqual(found, []);
       },
       { viewport: { width, height } },

@@ -54,11 +54,11 @@ const inTree = (page) => page.evaluate(() => document.activeElement.getAttribute
 /** Types into the filter, and waits until it says that so many keys fit. */
 async function hits(page, text, expected) {
   await page.fill("#filter", text);
-  const told = () => page.evaluate(() => document.querySelector(".hits")?.textContent.match(/^([\d\s,.]+) keys?$/)?.[1]);
-  await becomes(async () => Number((await told())?.replace(/\D/g, "")), expected);
+  const hitCount = () => page.evaluate(() => document.querySelector(".hits")?.textContent.match(/^([\d\s,.]+) keys?$/)?.[1]);
+  await becomes(async () => Number((await hitCount())?.replace(/\D/g, "")), expected);
 }
 
-test("the first keys are shown while the others are still read", { timeout: 300_000 }, async () => {
+test("the first keys are shown while the rest is being read", { timeout: 300_000 }, async () => {
   const keys = Array.from({ length: COUNT }, (_, at) => `first_${at}_weight`);
   await withPage(browser, async (page) => {
     await page.evaluate(() => {
@@ -80,7 +80,7 @@ test("the first keys are shown while the others are still read", { timeout: 300_
   });
 });
 
-test("flat keys: the tree is moved through by keys, and the filter counts", { timeout: 300_000 }, async () => {
+test("flat keys: arrow keys move through the tree, and the filter counts", { timeout: 300_000 }, async () => {
   const keys = Array.from({ length: COUNT }, (_, at) => `tensor_${at}_weight`);
   await withPage(browser, async (page) => {
     await open(page, keys);
@@ -127,7 +127,7 @@ test("flat keys: the tree is moved through by keys, and the filter counts", { ti
   });
 });
 
-test("layers: lines stay as they were opened, wherever it is scrolled", { timeout: 300_000 }, async () => {
+test("layers: lines stay open while scrolling", { timeout: 300_000 }, async () => {
   // No two layers have the same names: nothing folds, so that the tree has a line for each part.
   const part = (at) => `${at & 4 ? "even" : "odd"}_${Math.floor(at / 4)}`;
   const keys = Array.from({ length: COUNT }, (_, at) => `model.layers.${Math.floor(at / 4)}.${part(at)}.${"abcd"[at % 4]}.weight`);
@@ -163,7 +163,7 @@ test("layers: lines stay as they were opened, wherever it is scrolled", { timeou
 });
 
 for (const kind of ["pt", "npz", "mdl"]) {
-  test(`of ${COUNT} keys of .${kind}, too, only what is in sight is in the document`, { timeout: 300_000 }, async () => {
+  test(`only visible rows of ${COUNT} keys of .${kind} are in the document`, { timeout: 300_000 }, async () => {
     const keys = Array.from({ length: COUNT }, (_, at) => `${kind}_${at}_weight`);
     const source = join(folder, `${kind}-source.safetensors`);
     writeFileSync(source, safetensors(keys));

@@ -1,4 +1,4 @@
-// What a new user stumbled over: names, words, keys, files that are not whole.
+// Usability: names, terms, keyboard, files that are incomplete.
 
 import assert from "node:assert/strict";
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
@@ -11,7 +11,7 @@ let browser;
 let folder;
 before(async () => {
   browser = await launch();
-  folder = mkdtempSync(join(tmpdir(), "statelens-words-"));
+  folder = mkdtempSync(join(tmpdir(), "statelens-usability-"));
 });
 after(async () => {
   await browser.close();
@@ -39,7 +39,7 @@ const show = async (page, name, bytes) => {
   await opened(page, name);
 };
 
-test("of half a safetensors file what is whole is shown, and that it is not whole is said", async () => {
+test("a truncated safetensors file shows its complete tensors and a finding", async () => {
   const whole = safetensors({ a: ["F32", [2], floats(2)], b: ["F32", [200], floats(200)] });
   await withPage(browser, async (page) => {
     await show(page, "half.safetensors", whole.subarray(0, whole.length - 400));
@@ -77,7 +77,7 @@ test("a very long key leaves room for the rest of the inspector", async () => {
   });
 });
 
-test("both sides of a comparison can be told apart", async () => {
+test("the sides of a comparison have distinct names", async () => {
   const bytes = safetensors({ a: ["F32", [2], floats(2)] });
   for (const name of ["one", "two"]) {
     mkdirSync(join(folder, name), { recursive: true });
@@ -130,7 +130,7 @@ test("blocks of GGUF are shown as tensors by their own names", async () => {
   });
 });
 
-test("a filter that is none says so, and sizes may be written with a space", async () => {
+test("an invalid filter is reported, and sizes may contain a space", async () => {
   await withPage(browser, async (page) => {
     await show(page, "some.safetensors", safetensors({ small: ["F32", [2], floats(2)], large: ["F32", [4000], floats(4000)] }));
     await page.fill("#filter", "foo:bar");
@@ -148,7 +148,7 @@ test("a filter that is none says so, and sizes may be written with a space", asy
   });
 });
 
-test("groups of radio buttons, and the tape, go by the arrow keys", async () => {
+test("arrow keys move in radio groups and on the tape", async () => {
   await withPage(browser, async (page) => {
     await page.setInputFiles("#choose-files", fixture("cerebras/v2.10.0/gpt_small.mdl"));
     await page.waitForSelector("#work .row");
@@ -169,7 +169,7 @@ test("groups of radio buttons, and the tape, go by the arrow keys", async () => 
   });
 });
 
-test("columns can be made wider, and a key keeps the number of its layer", async () => {
+test("columns can be widened, and a key keeps its layer number", async () => {
   const tensors = {};
   for (const layer of [0, 17]) tensors[`a_rather_long_prefix_of_a_model.with_some.more_names.layers.${layer}.self_attention.projection_of_queries.weight`] = ["F32", [layer + 2], floats(layer + 2)];
   await withPage(browser, async (page) => {
@@ -180,12 +180,12 @@ test("columns can be made wider, and a key keeps the number of its layer", async
     await grip.focus();
     await page.keyboard.press("ArrowLeft");
     assert.ok((await width()) > before);
-    const seen = await page.$$eval(".row .key .n", (numbers) => numbers.map((node) => [node.textContent, node.scrollWidth <= node.clientWidth + 1]));
-    assert.ok(seen.some(([text]) => text.startsWith("17.")), JSON.stringify(seen));
+    const widths = await page.$$eval(".row .key .n", (numbers) => numbers.map((node) => [node.textContent, node.scrollWidth <= node.clientWidth + 1]));
+    assert.ok(widths.some(([text]) => text.startsWith("17.")), JSON.stringify(widths));
   });
 });
 
-test("the convert sheet speaks the words of the page", async () => {
+test("the convert sheet uses the page's terms", async () => {
   await withPage(browser, async (page) => {
     await page.setInputFiles("#choose-files", fixture("cerebras/v2.10.0/gpt_small.mdl"));
     await page.waitForSelector("#work .row");
@@ -197,8 +197,8 @@ test("the convert sheet speaks the words of the page", async () => {
     for (const target of await page.$$('[aria-labelledby="l-target"] [role="radio"]')) {
       await target.click();
       await page.waitForSelector(".plan:not(.late), .refused");
-      const said = await page.$$eval("aside .refused, aside .loss, aside .checks", (parts) => parts.map((part) => part.textContent).join(" "));
-      assert.doesNotMatch(said, /--[a-z]/);
+      const texts = await page.$$eval("aside .refused, aside .loss, aside .checks", (parts) => parts.map((part) => part.textContent).join(" "));
+      assert.doesNotMatch(texts, /--[a-z]/);
     }
   });
 });
@@ -220,14 +220,14 @@ test("a small screen has Open, sorting and filters", async () => {
   );
 });
 
-test("the program that is preloaded is the one that is used", async () => {
+test("the preloaded program is the one used", async () => {
   const context = await browser.newContext();
   const page = await context.newPage();
-  const said = [];
-  page.on("console", (message) => said.push(message.text()));
+  const texts = [];
+  page.on("console", (message) => texts.push(message.text()));
   await page.goto(process.env.STATELENS_URL);
   await page.waitForSelector("#start");
   await page.waitForTimeout(500);
-  assert.deepEqual(said.filter((text) => /preload|integrity/.test(text)), []);
+  assert.deepEqual(texts.filter((text) => /preload|integrity/.test(text)), []);
   await context.close();
 });
