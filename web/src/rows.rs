@@ -7,7 +7,7 @@
 use serde::{Deserialize, Serialize};
 use statelens_inspect::fold::Foldable;
 
-use crate::wire::{put, put_bytes, take, take_bytes};
+use crate::wire::{read_bytes, read_number, write_bytes, write_number};
 
 /// What a leaf is. The names are those of the manifest that the command writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -159,22 +159,22 @@ impl PackedRows {
         for row in rows {
             let shared = common_prefix(before, &row.key);
             out.count += 1;
-            put(&mut out.bytes, shared as u64);
-            put_bytes(&mut out.bytes, &row.key.as_bytes()[shared..]);
+            write_number(&mut out.bytes, shared as u64);
+            write_bytes(&mut out.bytes, &row.key.as_bytes()[shared..]);
             out.bytes.push(row.kind as u8);
-            put_bytes(&mut out.bytes, row.dtype.as_bytes());
-            put(&mut out.bytes, row.shape.len() as u64);
+            write_bytes(&mut out.bytes, row.dtype.as_bytes());
+            write_number(&mut out.bytes, row.shape.len() as u64);
             for &dim in &row.shape {
-                put(&mut out.bytes, dim);
+                write_number(&mut out.bytes, dim);
             }
-            put(&mut out.bytes, row.params);
-            put(&mut out.bytes, row.bytes);
-            put_bytes(&mut out.bytes, row.value.as_bytes());
+            write_number(&mut out.bytes, row.params);
+            write_number(&mut out.bytes, row.bytes);
+            write_bytes(&mut out.bytes, row.value.as_bytes());
             match &row.link {
                 None => out.bytes.push(0),
                 Some(target) => {
                     out.bytes.push(1);
-                    put_bytes(&mut out.bytes, target.as_bytes());
+                    write_bytes(&mut out.bytes, target.as_bytes());
                 }
             }
             before = &row.key;
@@ -201,28 +201,28 @@ impl PackedRows {
         // Each row takes several bytes, so the capacity is bounded by the length of the input.
         let mut rows: Vec<Row> = Vec::with_capacity((count as usize).min(rest.len()));
         for _ in 0..count {
-            let shared = usize::try_from(take(&mut rest)?).ok()?;
+            let shared = usize::try_from(read_number(&mut rest)?).ok()?;
             let before = match rows.last() {
                 Some(row) => row.key.get(..shared)?,
                 None => "",
             };
-            let own = take_str(&mut rest)?;
+            let own = read_str(&mut rest)?;
             let mut key = String::with_capacity(before.len() + own.len());
             key.push_str(before);
             key.push_str(own);
-            let kind = *KINDS.get(usize::from(take_byte(&mut rest)?))?;
-            let dtype = take_str(&mut rest)?.to_owned();
-            let rank = take(&mut rest)?;
+            let kind = *KINDS.get(usize::from(read_byte(&mut rest)?))?;
+            let dtype = read_str(&mut rest)?.to_owned();
+            let rank = read_number(&mut rest)?;
             let mut shape = Vec::with_capacity(usize::try_from(rank).ok()?.min(rest.len()));
             for _ in 0..rank {
-                shape.push(take(&mut rest)?);
+                shape.push(read_number(&mut rest)?);
             }
-            let params = take(&mut rest)?;
-            let bytes = take(&mut rest)?;
-            let value = take_str(&mut rest)?.to_owned();
-            let link = match take_byte(&mut rest)? {
+            let params = read_number(&mut rest)?;
+            let bytes = read_number(&mut rest)?;
+            let value = read_str(&mut rest)?.to_owned();
+            let link = match read_byte(&mut rest)? {
                 0 => None,
-                _ => Some(take_str(&mut rest)?.to_owned()),
+                _ => Some(read_str(&mut rest)?.to_owned()),
             };
             rows.push(Row { key, kind, dtype, shape, params, bytes, value, link });
         }
@@ -239,14 +239,14 @@ fn common_prefix(a: &str, b: &str) -> usize {
     len
 }
 
-fn take_byte(rest: &mut &[u8]) -> Option<u8> {
+fn read_byte(rest: &mut &[u8]) -> Option<u8> {
     let (&byte, tail) = rest.split_first()?;
     *rest = tail;
     Some(byte)
 }
 
-fn take_str<'a>(rest: &mut &'a [u8]) -> Option<&'a str> {
-    str::from_utf8(take_bytes(rest)?).ok()
+fn read_str<'a>(rest: &mut &'a [u8]) -> Option<&'a str> {
+    str::from_utf8(read_bytes(rest)?).ok()
 }
 
 #[cfg(test)]

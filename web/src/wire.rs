@@ -4,7 +4,7 @@
 //! A number is LEB128; a text is its length followed by its bytes.
 
 /// Appends a number as LEB128.
-pub fn put(out: &mut Vec<u8>, mut number: u64) {
+pub fn write_number(out: &mut Vec<u8>, mut number: u64) {
     while number >= 0x80 {
         out.push((number & 0x7f) as u8 | 0x80);
         number >>= 7;
@@ -13,13 +13,13 @@ pub fn put(out: &mut Vec<u8>, mut number: u64) {
 }
 
 /// Appends bytes, preceded by their length.
-pub fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
-    put(out, bytes.len() as u64);
+pub fn write_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+    write_number(out, bytes.len() as u64);
     out.extend_from_slice(bytes);
 }
 
-/// Removes a number that [`put`] wrote from the start of `rest`.
-pub fn take(rest: &mut &[u8]) -> Option<u64> {
+/// Removes a number that [`write_number`] wrote from the start of `rest`.
+pub fn read_number(rest: &mut &[u8]) -> Option<u64> {
     let mut number = 0u64;
     for shift in (0..64).step_by(7) {
         let (&byte, tail) = rest.split_first()?;
@@ -32,9 +32,9 @@ pub fn take(rest: &mut &[u8]) -> Option<u64> {
     None
 }
 
-/// Removes bytes that [`put_bytes`] wrote from the start of `rest`.
-pub fn take_bytes<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
-    let length = usize::try_from(take(rest)?).ok()?;
+/// Removes bytes that [`write_bytes`] wrote from the start of `rest`.
+pub fn read_bytes<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
+    let length = usize::try_from(read_number(rest)?).ok()?;
     let (bytes, tail) = rest.split_at_checked(length)?;
     *rest = tail;
     Some(bytes)
@@ -48,28 +48,28 @@ mod tests {
     fn numbers_and_bytes_round_trip() {
         let numbers = [0, 1, 0x7f, 0x80, 1 << 53, (1 << 53) + 1, u64::MAX];
         let mut out = Vec::new();
-        numbers.iter().for_each(|number| put(&mut out, *number));
-        put_bytes(&mut out, b"\0\xff");
+        numbers.iter().for_each(|number| write_number(&mut out, *number));
+        write_bytes(&mut out, b"\0\xff");
         let mut rest = out.as_slice();
         for number in numbers {
-            assert_eq!(take(&mut rest), Some(number));
+            assert_eq!(read_number(&mut rest), Some(number));
         }
-        assert_eq!(take_bytes(&mut rest), Some(&b"\0\xff"[..]));
+        assert_eq!(read_bytes(&mut rest), Some(&b"\0\xff"[..]));
         assert_eq!(rest, b"");
     }
 
     #[test]
     fn rejects_truncated_input() {
         let mut bytes = Vec::new();
-        put(&mut bytes, u64::MAX);
+        write_number(&mut bytes, u64::MAX);
         for end in 0..bytes.len() {
-            assert_eq!(take(&mut &bytes[..end]), None);
+            assert_eq!(read_number(&mut &bytes[..end]), None);
         }
-        assert_eq!(take_bytes(&mut bytes.as_slice()), None);
-        assert_eq!(take(&mut [0xff; 11].as_slice()), None);
+        assert_eq!(read_bytes(&mut bytes.as_slice()), None);
+        assert_eq!(read_number(&mut [0xff; 11].as_slice()), None);
         let mut text = Vec::new();
-        put_bytes(&mut text, b"abc");
-        assert_eq!(take_bytes(&mut &text[..3]), None);
-        assert_eq!(take_bytes(&mut text.as_slice()), Some(b"abc".as_slice()));
+        write_bytes(&mut text, b"abc");
+        assert_eq!(read_bytes(&mut &text[..3]), None);
+        assert_eq!(read_bytes(&mut text.as_slice()), Some(b"abc".as_slice()));
     }
 }

@@ -51,7 +51,7 @@ impl Actor {
     pub fn open_address_now(&self, url: &str, agreed: FetchConsent) {
         let open = ToWorker::OpenAddress { url: url.to_owned(), agreed };
         let action = Action::OpenAddress(url.to_owned().into(), agreed);
-        self.begin(&open, &JsValue::UNDEFINED, action);
+        self.begin_session(&open, &JsValue::UNDEFINED, action);
     }
 }
 
@@ -179,7 +179,7 @@ pub fn AddressSheet(props: &AddressProps) -> Html {
                             <input type="url" data-focus="true" value={(*text).clone()} {oninput} {onkeydown} aria-label="URL of a checkpoint"
                                 placeholder="https://huggingface.co/…/model.safetensors" autocomplete="off" autocapitalize="off" spellcheck="false" />
                         </label>
-                        { about(&text, &parsed) }
+                        { fetch_hint(&text, &parsed) }
                     </div>
                     <footer>
                         <span class="grow"></span>
@@ -210,7 +210,7 @@ fn parse_address(text: &str) -> Result<Address, String> {
 }
 
 /// Explains what opening the address fetches, or why it can't be opened.
-fn about(text: &str, parsed: &Result<Address, String>) -> Html {
+fn fetch_hint(text: &str, parsed: &Result<Address, String>) -> Html {
     match parsed {
         Err(_) if text.is_empty() => html! {
             <p>{ "URL of a checkpoint or of its shard index. The server must support range requests. Hugging Face links work." }</p>

@@ -13,7 +13,7 @@ use crate::page::compare::{self, ChooseComparedDialog, CompareScreen};
 use crate::page::conversion::ConversionPhase;
 use crate::page::convert::ConvertSheet;
 use crate::page::drop::{self, DroppedFile};
-use crate::page::drop_target::{dropover, take, use_drops};
+use crate::page::drop_target::{dropover, handle_files, use_drops};
 use crate::page::error::{OpenFailure, error_screen};
 use crate::page::family::use_families;
 use crate::page::findings::FindingsSheet;
@@ -95,7 +95,7 @@ pub fn App() -> Html {
     use_link_of_page(&actor);
     use_desktop_files({
         let (model, actor) = (model.clone(), actor.clone());
-        Callback::from(move |files| take(&model, &actor, files))
+        Callback::from(move |files| handle_files(&model, &actor, files))
     });
 
     let chosen = {
@@ -107,9 +107,9 @@ pub fn App() -> Html {
             {
                 let files = drop::from_list(&list);
                 if actor.choosing_compared.take() && compare::can_compare(&model) {
-                    compare::begin(&actor, files, None);
+                    compare::compare_with(&actor, files, None);
                 } else {
-                    take(&model, &actor, files);
+                    handle_files(&model, &actor, files);
                 }
             }
         })

@@ -73,9 +73,9 @@ pub fn use_drops(model: &UseReducerHandle<PageModel>, actor: &Actor) {
                         Err(name) => return empty_drop(&actor, name),
                     };
                     if over_compare && !model.joins(&files) {
-                        compare::begin(&actor, files, None);
+                        compare::compare_with(&actor, files, None);
                     } else {
-                        take(&model, &actor, files);
+                        handle_files(&model, &actor, files);
                     }
                 });
             }
@@ -106,8 +106,10 @@ fn on_right(event: &Event) -> bool {
 
 /// Handles dropped or chosen files. Files that belong to the open checkpoint are added to it,
 /// anything else replaces it. The verify and convert sheets take theirs first.
-pub fn take(model: &PageModel, actor: &Actor, dropped: Vec<DroppedFile>) {
-    if verify::takes(model, actor, &dropped) || family::takes(model, actor, &dropped) {
+pub fn handle_files(model: &PageModel, actor: &Actor, dropped: Vec<DroppedFile>) {
+    if verify::accept_manifest(model, actor, &dropped)
+        || family::accept_files(model, actor, &dropped)
+    {
         return;
     }
     if model.joins(&dropped) {
@@ -123,7 +125,7 @@ pub fn take(model: &PageModel, actor: &Actor, dropped: Vec<DroppedFile>) {
             }
         }
         actor.open(all, model.requested);
-    } else if let Err(dropped) = run::begin(actor, dropped) {
+    } else if let Err(dropped) = run::open_run_folder(actor, dropped) {
         actor.open(dropped, None);
     }
 }

@@ -131,7 +131,7 @@ impl HistoryEntry {
             Self::Compare(first, files, main) => match first.as_ref() {
                 Self::Files(first, requested) => {
                     actor.open_now(first.as_ref().clone(), *requested);
-                    compare::begin(actor, files.as_ref().clone(), *main);
+                    compare::compare_with(actor, files.as_ref().clone(), *main);
                 }
                 first => first.show(actor, model),
             },

@@ -355,7 +355,7 @@ impl Reducible for PageModel {
                 next.requested = main;
                 (next.compare, next.crashed) = (None, false);
                 next.pending_link = next.pending_link.filter(|link| !link.file.is_empty());
-                next.begin();
+                next.begin_loading();
             }
             Action::Times(times) => next.times = times,
             Action::PromptAddress(address) => {
@@ -370,7 +370,7 @@ impl Reducible for PageModel {
                 (next.requested, next.crashed) = (None, false);
                 (next.compare, next.run) = (None, None);
                 next.pending_link = next.pending_link.filter(|link| link.file.is_empty());
-                next.begin();
+                next.begin_loading();
             }
             Action::Allow(cap) => next.agreed.cap = cap,
             Action::Interrupt(jobs, opened) => next.interrupt(&jobs, opened),
@@ -500,7 +500,7 @@ impl Reducible for PageModel {
 
 impl PageModel {
     /// Switches to the loading screen and drops all state of the previous checkpoint.
-    fn begin(&mut self) {
+    fn begin_loading(&mut self) {
         self.reset();
         self.loading = Loading::default();
         self.screen = Screen::Loading;

@@ -9,7 +9,7 @@ use crate::protocol::ToWorker;
 use crate::protocol::compare::CompareRequest;
 
 /// Compares the open checkpoint with the one in `files`.
-pub fn begin(actor: &Actor, files: Vec<DroppedFile>, main: Option<u32>) {
+pub fn compare_with(actor: &Actor, files: Vec<DroppedFile>, main: Option<u32>) {
     if files.is_empty() {
         actor.act(Action::Over(None));
         return;
@@ -31,6 +31,6 @@ pub fn begin_pair(
     actor.replace_open(move |actor| {
         let (first, compared) = (first.clone(), compared.clone());
         actor.open_now(first.0, first.1);
-        begin(actor, compared.0, compared.1);
+        compare_with(actor, compared.0, compared.1);
     });
 }

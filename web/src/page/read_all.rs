@@ -45,8 +45,8 @@ pub fn ReadAll(props: &ReadAllProps) -> Html {
     let rate = kept_rate().or(props.rate.map(|rate| rate * 0.5)).filter(|rate| *rate > 0.0);
     let time = rate.filter(|_| props.cap.is_none()).map(|rate| bytes as f64 / rate);
     let time =
-        time.map(|millis| format!(" \u{b7} about {}", fmt::left(millis))).unwrap_or_default();
-    let onclick = begin(&actor, &props.verification);
+        time.map(|millis| format!(" \u{b7} about {}", fmt::time_left(millis))).unwrap_or_default();
+    let onclick = on_start(&actor, &props.verification);
     html! {
         <>
             if let Some(cap) = over { <RaiseLimit needed={bytes} {cap} /> }
@@ -57,7 +57,7 @@ pub fn ReadAll(props: &ReadAllProps) -> Html {
 }
 
 /// Returns a callback that reads everything and verifies it against the chosen manifest.
-fn begin(actor: &Actor, verification: &Verification) -> Callback<MouseEvent> {
+fn on_start(actor: &Actor, verification: &Verification) -> Callback<MouseEvent> {
     let (actor, manifest) = (actor.clone(), verification.manifest.clone());
     let finite = verification.finite;
     Callback::from(move |_: MouseEvent| {

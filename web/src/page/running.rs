@@ -61,7 +61,7 @@ pub fn figures(error_body: &'static str, now: &JobProgress, past: &[(u64, f64)])
     let left = if now.millis < 2000.0 || bytes == 0 {
         "\u{2026}".to_owned()
     } else {
-        fmt::left((now.total - now.done.min(now.total)) as f64 * millis / bytes as f64)
+        fmt::time_left((now.total - now.done.min(now.total)) as f64 * millis / bytes as f64)
     };
     html! {
         <div class="runhead">

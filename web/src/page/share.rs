@@ -39,7 +39,7 @@ pub fn use_link_of_page(actor: &Actor) {
             if let Some(fragment) = hash.filter(|hash| hash.starts_with(MARK)) {
                 actor.replace_open(move |actor| {
                     let open = ToWorker::OpenLink { fragment: fragment.clone() };
-                    actor.begin(&open, &JsValue::UNDEFINED, Action::Open(Vec::new(), None));
+                    actor.begin_session(&open, &JsValue::UNDEFINED, Action::Open(Vec::new(), None));
                 });
             }
         }
@@ -152,7 +152,7 @@ pub fn ShareSheet(props: &ShareProps) -> Html {
                             { choice(&options, LinkKeys::Coded, "coded", set(|options| options.keys = LinkKeys::Coded)) }
                             { choice(&options, LinkKeys::Hidden, "hidden", set(|options| options.keys = LinkKeys::Hidden)) }
                         </span>
-                        <p class="dim">{ about(options.keys) }</p>
+                        <p class="dim">{ keys_hint(options.keys) }</p>
                     </div></div>
                     <div class="fs"><span class="lab">{ "Or a file" }</span><div>
                         <div class="files">{ for KINDS.iter().zip(shared.sizes).map(|((kind, name), size)| {
@@ -288,7 +288,7 @@ fn choice(
     one_of("radio", on, name, onclick)
 }
 
-fn about(keys: LinkKeys) -> &'static str {
+fn keys_hint(keys: LinkKeys) -> &'static str {
     match keys {
         LinkKeys::Plain => "Anyone who has the link can read every name.",
         LinkKeys::Coded => {

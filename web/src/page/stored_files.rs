@@ -16,7 +16,7 @@ pub fn remembers() -> bool {
 }
 
 /// Shows that dialog. Chosen files arrive through [`use_desktop_files`].
-pub fn choose() {
+pub fn show_file_dialog() {
     call("choose", &JsValue::UNDEFINED);
 }
 

@@ -40,7 +40,7 @@ pub fn stop(actor: &Actor) {
 
 /// Takes a single file that is dropped on the sheet as the manifest. Returns false for anything
 /// else.
-pub fn takes(model: &PageModel, actor: &Actor, dropped: &[DroppedFile]) -> bool {
+pub fn accept_manifest(model: &PageModel, actor: &Actor, dropped: &[DroppedFile]) -> bool {
     match dropped {
         [one] if model.sheet == Some(Sheet::Verify) => {
             actor.act(Action::Over(None));
@@ -269,7 +269,7 @@ fn result(actor: &Actor, work: &OpenWork, done: &Rc<VerifyReport>) -> Html {
                 </dl>
                 if !done.lines.is_empty() {
                     <div class="block"><div class="lab">{ "Found" }</div>
-                        <dl class="gone found">{ for done.lines.iter().map(|line| found(actor, work, line)) }</dl>
+                        <dl class="gone found">{ for done.lines.iter().map(|line| report_line(actor, work, line)) }</dl>
                         { for done.more.iter().map(|more| html! { <p class="dim">{ more }{ ": the report lists them." }</p> }) }
                     </div>
                 }
@@ -286,7 +286,7 @@ fn result(actor: &Actor, work: &OpenWork, done: &Rc<VerifyReport>) -> Html {
 }
 
 /// Renders a line of the result, with a link if its name is the key of a row.
-fn found(
+fn report_line(
     actor: &Actor,
     work: &OpenWork,
     (grade, word, name, text): &(Severity, String, String, String),

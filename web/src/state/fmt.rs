@@ -106,7 +106,7 @@ pub fn seconds(millis: f64) -> String {
 
 /// Formats the time left, to the second up to 90 s, then to 10 s.
 #[must_use]
-pub fn left(millis: f64) -> String {
+pub fn time_left(millis: f64) -> String {
     let seconds = (millis / 1000.0).ceil();
     whole_seconds(if seconds > 90.0 { (seconds / 10.0).round() * 10.0 } else { seconds })
 }
@@ -241,8 +241,8 @@ mod tests {
         assert_eq!(seconds(213.0), "0.21 s");
         assert_eq!(seconds(34_600.0), "34.6 s");
         assert_eq!(seconds(250_000.0), "4 min 10 s");
-        assert_eq!(left(17_200.0), "18 s");
-        assert_eq!(left(124_000.0), "2 min");
+        assert_eq!(time_left(17_200.0), "18 s");
+        assert_eq!(time_left(124_000.0), "2 min");
         assert_eq!(rate(392_000_000, 1000.0), "392 MB/s");
         assert_eq!(rate(1_450_000_000, 1000.0), "1.45 GB/s");
     }

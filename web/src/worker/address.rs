@@ -29,12 +29,12 @@ pub(super) struct RemoteCheckpoint {
 pub(super) async fn open(url: &str, agreed: FetchConsent, job: &Job) -> Result<RemoteCheckpoint> {
     let address = Address::parse(url)?;
     let server = Rc::new(RemoteServer::of(&address, agreed.follow));
-    let found = found(address, &server, agreed, job).await;
+    let found = open_set(address, &server, agreed, job).await;
     server.report_fetched(job);
     found
 }
 
-async fn found(
+async fn open_set(
     address: Address,
     server: &Rc<RemoteServer>,
     agreed: FetchConsent,

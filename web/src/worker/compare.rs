@@ -86,7 +86,7 @@ pub(super) fn handle_request(
             };
             let Some((left, right)) = sides else { return };
             session.borrow_mut().compared.report = None;
-            match begin(request, &left, &right, &options) {
+            match prepare(request, &left, &right, &options) {
                 Ok((comparison, updates, structure)) => {
                     post_reply(&job, CompareReply::Structure { request, structure: Ok(structure) });
                     let session = Rc::downgrade(session);
@@ -143,7 +143,7 @@ struct CompareUpdates {
 }
 
 /// Compares structure, and prepares comparing elements.
-fn begin(
+fn prepare(
     request: u32,
     left: &OpenCheckpoint,
     right: &OpenCheckpoint,
@@ -180,7 +180,7 @@ fn begin(
     }
     let structure = protocol::StructureDifference {
         pairs,
-        found: updates.found(&comparison),
+        found: updates.new_differences(&comparison),
         waiting: comparison.waiting().map(|leaf| updates.row(leaf)).collect(),
         bytes: comparison.progress().1,
         rename,
@@ -210,7 +210,7 @@ impl CompareUpdates {
     }
 
     /// Takes the differences that were not sent yet.
-    fn found(&mut self, of: &Comparison) -> Vec<protocol::Difference> {
+    fn new_differences(&mut self, of: &Comparison) -> Vec<protocol::Difference> {
         let differences = &of.so_far().differences;
         let new = differences.get(self.reply.0..).unwrap_or_default();
         let found = new.iter().map(|one| self.difference(of, one)).collect();
@@ -262,7 +262,7 @@ impl CompareUpdates {
         let measured = new.collect();
         self.reply.2 = all.len();
         let millis = now() - self.began;
-        let found = self.found(of);
+        let found = self.new_differences(of);
         CompareProgress { request: self.request, done, total, millis, settled, found, measured }
     }
 }

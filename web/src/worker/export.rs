@@ -31,7 +31,7 @@ pub(super) fn handle_request(session: &SharedSession, job: Job, request: Option<
     let Some(request) = request else { return session.borrow().jobs.stop(JobKind::Export) };
     let Some(open) = session.borrow().open.clone() else { return };
     job.clone().spawn(async move {
-        match take(&open, &request, &job).await {
+        match export(&open, &request, &job).await {
             Ok(files) => {
                 let reply = FromWorker::Matrix(MatrixReply::Exported(request.name));
                 job.post_with(&reply, &files);
@@ -46,7 +46,7 @@ pub(super) fn handle_request(session: &SharedSession, job: Job, request: Option<
     });
 }
 
-async fn take(open: &OpenCheckpoint, request: &ExportRequest, job: &Job) -> Result<Array> {
+async fn export(open: &OpenCheckpoint, request: &ExportRequest, job: &Job) -> Result<Array> {
     let mut tensor: Tensor = numbers_of(open, request.row)?.into_owned();
     if !request.slice.is_empty() {
         tensor = slice_of(open, &tensor, &request.slice.parse()?)?;

@@ -143,7 +143,7 @@ fn handle_request(session: &SharedSession, job: &Job, message: ToWorker, data: &
             job.clone().spawn(async move {
                 let opened = open::open_address(&url, agreed, &job).await;
                 if let Some(session) = weak.upgrade() {
-                    take(&session, &job, opened);
+                    store_opened(&session, &job, opened);
                 }
             });
         }
@@ -151,7 +151,7 @@ fn handle_request(session: &SharedSession, job: &Job, message: ToWorker, data: &
         ToWorker::Open { files, main, times } => {
             let limits = Limits::times(times);
             let opened = open::open(&files, files_of(data), main, &limits, job);
-            take(session, job, opened);
+            store_opened(session, job, opened);
         }
         ToWorker::Inspect { row } => {
             let session = session.borrow();
@@ -223,7 +223,7 @@ fn handle_request(session: &SharedSession, job: &Job, message: ToWorker, data: &
 }
 
 /// Stores an opened checkpoint and posts the reply.
-fn take(
+fn store_opened(
     session: &SharedSession,
     job: &Job,
     opened: Result<(OpenCheckpoint, OpenedCheckpoint), Box<crate::protocol::error::ErrorText>>,

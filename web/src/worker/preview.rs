@@ -49,12 +49,12 @@ fn folded(changes: Vec<KeyChange>) -> Vec<KeyChange> {
             None => groups.push(vec![change]),
         }
     }
-    groups.into_iter().flat_map(|group| one(&group).map_or(group, |one| vec![one])).collect()
+    groups.into_iter().flat_map(|group| merged_row(&group).map_or(group, |one| vec![one])).collect()
 }
 
 /// Returns one row for a group, if its numbers are every combination of the numbers at each
 /// position: only then does `layers.0–31.experts.0–7` identify the keys exactly.
-fn one(group: &[KeyChange]) -> Option<KeyChange> {
+fn merged_row(group: &[KeyChange]) -> Option<KeyChange> {
     let first = group.first().filter(|_| group.len() > 1)?;
     let mut places: Vec<HashSet<u64>> = Vec::new();
     for change in group {

@@ -94,7 +94,7 @@ pub fn plan(
             let state = state?;
             let loader = loader(*iterable, seed)?;
             let (plan, replaces) = with_dataloader(source, &state, &loader, to, name)?;
-            changes.push(found(&state));
+            changes.push(data_state_text(&state));
             changes.push(match &loader {
                 Loader::Map { seed } => format!(
                     "`dataloader.samples_streamed` is {}, `dataloader.seed` {seed}",
@@ -231,13 +231,13 @@ fn data(
         ..finding(
             Severity::Note,
             "Dataloader state in the files of release 1.9".into(),
-            format!("{}.{there}", text::title(&found(&state))),
+            format!("{}.{there}", text::title(&data_state_text(&state))),
         )
     });
 }
 
 /// Describes the dataloader's state in a line.
-fn found(state: &DataState) -> String {
+fn data_state_text(state: &DataState) -> String {
     format!(
         "{} at step {}, {} streamed in total",
         plural(state.workers.len() as u64, "worker"),

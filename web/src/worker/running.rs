@@ -157,10 +157,10 @@ impl WritingRun<'_> {
                     sinks.begin().await?;
                     run.begun();
                 }
-                Step::Copy(span) if sinks.current()?.takes(span) => run.copied(span.len),
+                Step::Copy(span) if sinks.current()?.add_slice(span) => run.copied(span.len),
                 Step::Copy(span) => {
                     let piece = driver.piece(0, run.files(), span).await?;
-                    sinks.current()?.put(&piece);
+                    sinks.current()?.write(&piece);
                     run.copied(piece.len() as u64);
                 }
                 Step::Head(head) => {

@@ -98,7 +98,7 @@ impl MadeSummary {
         let lines = all.iter().take(MAX_LINES).map(|line| SharedLine {
             key: line.entry.key.clone(),
             times: line.times,
-            what: what(&line.entry),
+            what: entry_kind(&line.entry),
             std: line.std.map_or_else(String::new, |(least, most)| {
                 let [least, most] = [least, most].map(|std| cell(&float_repr(std)));
                 if least == most { least } else { format!("{least}\u{2013}{most}") }
@@ -180,7 +180,7 @@ pub fn open(fragment: &str) -> Result<(MadeSummary, OpenedCheckpoint), Box<Error
     Ok((MadeSummary::new(outline), opened))
 }
 
-fn what(entry: &LeafSummary) -> String {
+fn entry_kind(entry: &LeafSummary) -> String {
     if entry.is_tensor() {
         format!("{} {}", crate::state::dtype::short(&entry.dtype), shape_text(&entry.shape))
     } else if entry.value.is_empty() {

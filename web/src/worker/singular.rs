@@ -112,7 +112,7 @@ async fn find(
         let found = machine.found().filter(|found| found.passes != passes);
         if let Some(found) = found {
             passes = found.passes;
-            post_reply(job, selection, SingularReply::Found(Box::new(shown(found, &title))));
+            post_reply(job, selection, SingularReply::Found(Box::new(report(found, &title))));
         }
         if time {
             let (done, total) = machine.progress();
@@ -129,7 +129,7 @@ fn title(open: &OpenCheckpoint, selection: &MatrixSelection) -> String {
     if slice.is_empty() { key } else { format!("{key}[{slice}]") }
 }
 
-fn shown(of: &Spectrum, title: &str) -> SingularReport {
+fn report(of: &Spectrum, title: &str) -> SingularReport {
     let facts = spectrum_facts(of).into_iter();
     let line = spectrum_chart(of, title);
     SingularReport {

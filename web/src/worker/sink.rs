@@ -105,7 +105,7 @@ impl OutputSink {
 
     /// Adds a span of the source as a slice, if that costs less than copying its bytes. Returns
     /// whether it did.
-    pub fn takes(&mut self, span: Span) -> bool {
+    pub fn add_slice(&mut self, span: Span) -> bool {
         let Self::Composed { composition, copied } = self else { return false };
         if span.len < MIN_SLICE && *copied < MAX_COPIED {
             *copied += span.len;
@@ -116,7 +116,7 @@ impl OutputSink {
     }
 
     /// Adds bytes. They may stay in the buffer until [`OutputSink::flush`].
-    pub fn put(&mut self, bytes: &[u8]) {
+    pub fn write(&mut self, bytes: &[u8]) {
         match self {
             Self::Composed { composition, .. } => composition.bytes(bytes),
             Self::Private { buffer, .. }
@@ -315,7 +315,7 @@ fn no_private_files() -> Error {
 
 impl Receive for OutputSink {
     fn receive(&mut self, bytes: &[u8]) -> Result<()> {
-        self.put(bytes);
+        self.write(bytes);
         Ok(())
     }
 }

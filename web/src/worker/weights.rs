@@ -212,13 +212,13 @@ async fn feed(
 ) -> Result<()> {
     let (sources, job) = (&updates.open.sources, updates.job);
     let ended = drive(survey, &[sources], job, |survey, time| {
-        updates.take(found, survey.take());
+        updates.record(found, survey.take());
         if time {
             updates.post_reply(survey.progress());
         }
     })
     .await;
-    updates.take(found, survey.take());
+    updates.record(found, survey.take());
     ended
 }
 
@@ -234,7 +234,7 @@ struct ScanUpdates<'a> {
 }
 
 impl ScanUpdates<'_> {
-    fn take(&mut self, found: &SharedMeasurements, outcomes: Vec<(TensorId, TensorOutcome)>) {
+    fn record(&mut self, found: &SharedMeasurements, outcomes: Vec<(TensorId, TensorOutcome)>) {
         for (id, outcome) in outcomes {
             let mut found = found.borrow_mut();
             match outcome {

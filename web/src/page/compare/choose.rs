@@ -43,7 +43,7 @@ pub fn ChooseComparedDialog(props: &ChooseComparedProps) -> Html {
         let file = props.files.get(at as usize)?;
         let (actor, files) = (actor.clone(), props.files.clone());
         let onclick = Callback::from(move |_: MouseEvent| {
-            super::begin(&actor, files.as_ref().clone(), Some(at));
+            super::compare_with(&actor, files.as_ref().clone(), Some(at));
         });
         Some(html! {
             <button class="ex" {onclick}><span class="m">{ &file.name.path }</span><span></span>

@@ -26,7 +26,7 @@ use crate::page::marks::copy;
 use crate::page::model::actor::Actor;
 use crate::page::model::comparison::ComparisonState;
 use crate::page::model::{Action, PageModel, Screen, Sheet, Tab};
-pub use crate::page::pair::{begin, begin_pair};
+pub use crate::page::pair::{begin_pair, compare_with};
 use crate::protocol::ToWorker;
 use crate::protocol::compare::CompareRequest;
 use crate::protocol::job::JobKind;

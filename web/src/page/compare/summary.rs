@@ -73,8 +73,9 @@ fn end(actor: &Actor, compare: &ComparisonState) -> Html {
         ComparisonStage::Structure => html! {},
         ComparisonStage::Values { done, total, millis } => {
             // Within the first two seconds an estimate is too unstable to show.
-            let left = (*millis > 2000.0 && *done > 0)
-                .then(|| fmt::left((*total - *done.min(total)) as f64 * millis / *done as f64));
+            let left = (*millis > 2000.0 && *done > 0).then(|| {
+                fmt::time_left((*total - *done.min(total)) as f64 * millis / *done as f64)
+            });
             html! {
                 <>
                     <span class="lab only-l">{ format!("values: {} of {}", fmt::bytes(*done), fmt::bytes(*total)) }

@@ -194,13 +194,13 @@ fn line(actor: &Actor, compare: &ComparisonState, pairs: &Pairs, at: usize, each
         <div key={at} id={format!("line-{at}")} class={classes(&["row", when(selected, "sel")])} role="row"
             aria-rowindex={(at + 1).to_string()} aria-selected={selected.to_string()} style={format!("top:{}px", at as f64 * each)} {onclick}>
             <div class="c ch1" role="gridcell">{ mark(line.mark) }</div>
-            { if line.rest { rest(line) } else { cells(pairs, line) } }
+            { if line.rest { equal_rows(line) } else { cells(pairs, line) } }
         </div>
     }
 }
 
 /// Renders the equal rows as one line.
-fn rest(line: &CompareLine) -> Html {
+fn equal_rows(line: &CompareLine) -> Html {
     html! {
         <>
             <div class="c ck" role="gridcell"><span class="key"><span class="z">{ fmt::plural(line.pairs.len() as u64, "key") }</span></span></div>

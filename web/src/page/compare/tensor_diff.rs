@@ -119,12 +119,12 @@ pub(super) fn TensorDiffSection(props: &TensorDiffProps) -> Html {
                     <>
                         <div class="prog thin" role="progressbar" aria-label="Reading both" aria-valuemin="0" aria-valuemax="100"
                             aria-valuenow={percent.to_string()}><i style={format!("--w:{percent}%")}></i></div>
-                        if let Some(values) = pairs { { found(values, props) } }
+                        if let Some(values) = pairs { { diff_section(values, props) } }
                     </>
                 },
             )
         }
-        Some(TensorDiffState::Read(values)) => (html! {}, found(values, props)),
+        Some(TensorDiffState::Read(values)) => (html! {}, diff_section(values, props)),
     };
     html! {
         <section id="closer">
@@ -134,7 +134,7 @@ pub(super) fn TensorDiffSection(props: &TensorDiffProps) -> Html {
     }
 }
 
-fn found(values: &TensorDiff, props: &TensorDiffProps) -> Html {
+fn diff_section(values: &TensorDiff, props: &TensorDiffProps) -> Html {
     let (compare, pair) = (&props.compare, &props.pair);
     let row = compare.pairs.as_ref().and_then(|pairs| pairs.row(pair));
     let Some(row) = row else { return html! {} };

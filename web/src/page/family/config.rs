@@ -13,7 +13,7 @@ use crate::protocol::finding::Severity;
 use crate::state::fmt::plural;
 
 /// Renders which config is used, with the means to choose another one.
-pub(super) fn chosen(actor: &Actor, convert: &Conversion, reply: &FamilyReply) -> Html {
+pub(super) fn config_choice(actor: &Actor, convert: &Conversion, reply: &FamilyReply) -> Html {
     let chosen_by_user = convert.options.family.config.is_some();
     let onclick = {
         let actor = actor.clone();

@@ -17,7 +17,7 @@ pub fn fields(actor: &Actor, convert: &Conversion) -> Html {
     let shown = reply.shown.as_ref();
     html! {
         <>
-            { config::chosen(actor, convert, reply) }
+            { config::config_choice(actor, convert, reply) }
             { written(actor, convert) }
             { rules::keys(actor, convert, reply) }
             if let Some(configs) = shown.and_then(|shown| shown.config.as_ref()) { { config::side_by_side(configs) } }

@@ -18,7 +18,7 @@ const MAX_FILE_SIZE: u64 = 16 << 20;
 
 /// Takes the dropped files if the convert sheet is open and all of them are configs or recipes.
 /// Returns whether it did.
-pub fn takes(model: &PageModel, actor: &Actor, dropped: &[DroppedFile]) -> bool {
+pub fn accept_files(model: &PageModel, actor: &Actor, dropped: &[DroppedFile]) -> bool {
     let form = model.convert.as_ref().is_some_and(|convert| convert.phase == ConversionPhase::Form);
     let all = dropped.iter().all(|file| {
         (is_config(&file.name.path) || is_recipe(&file.name.path))

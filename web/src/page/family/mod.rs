@@ -12,6 +12,6 @@ mod verdict;
 
 pub use config::missing_config;
 pub use fields::fields;
-pub use files::{takes, use_families};
+pub use files::{accept_files, use_families};
 pub use target::{names_stay, recognition, targets};
 pub use verdict::verdict;

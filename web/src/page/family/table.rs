@@ -70,7 +70,7 @@ enum FamilyLine {
 fn grouped(rows: &[KeyRow]) -> Vec<FamilyLine> {
     let mut groups: Vec<((&str, &str), Vec<&KeyRow>)> = Vec::new();
     for row in rows {
-        let begin = match (row.unmatched, begin(&row.old), begin(&row.new)) {
+        let begin = match (row.unmatched, prefix(&row.old), prefix(&row.new)) {
             (false, old, new) if !old.is_empty() && !new.is_empty() => (old, new),
             _ => ("", ""),
         };
@@ -93,7 +93,7 @@ fn grouped(rows: &[KeyRow]) -> Vec<FamilyLine> {
 
 /// Returns the prefix of a key up to and including its layer number; empty for a list of several
 /// keys.
-fn begin(key: &str) -> &str {
+fn prefix(key: &str) -> &str {
     let mut at = 0;
     for part in key.split_inclusive('.') {
         at += part.len();
@@ -185,6 +185,6 @@ mod tests {
             "{shown:?}"
         );
         assert!(matches!(&shown[4], FamilyLine::Keys(_, 0, 0)));
-        assert_eq!(begin("model.norm.weight"), "");
+        assert_eq!(prefix("model.norm.weight"), "");
     }
 }

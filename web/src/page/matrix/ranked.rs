@@ -35,7 +35,7 @@ pub(super) fn has_kernels(matrix: &MatrixState) -> bool {
         && matrix.size.0.saturating_mul(matrix.size.1) <= KERNEL
 }
 
-fn going(actor: &Actor, matrix: &MatrixState) -> Html {
+fn progress(actor: &Actor, matrix: &MatrixState) -> Html {
     let Some((done, total)) = matrix.ranking else { return html! {} };
     let actor = actor.clone();
     let stop = Callback::from(move |_: MouseEvent| {
@@ -46,7 +46,7 @@ fn going(actor: &Actor, matrix: &MatrixState) -> Html {
     html! { <span class="going" role="status"><span class="m dim">{ format!("{percent} %") }</span><button class="textlink" onclick={stop}>{ "Stop" }</button></span> }
 }
 
-fn failed(matrix: &MatrixState) -> Html {
+fn error(matrix: &MatrixState) -> Html {
     match &matrix.rank_failed {
         Some(error) => {
             html! { <p class="w-warn" role="alert">{ format!("{} {}", error.title, error.text) }</p> }
@@ -66,8 +66,8 @@ pub(super) fn rows(actor: &Actor, matrix: &MatrixState, bytes: u64) -> Html {
     };
     let found = matrix.ranked.as_ref().filter(|ranked| !ranked.0.kernels);
     html! {
-        <section id="ranked"><div class="hd"><h3>{ "Rows by norm" }</h3>{ going(actor, matrix) }</div>
-            { failed(matrix) }
+        <section id="ranked"><div class="hd"><h3>{ "Rows by norm" }</h3>{ progress(actor, matrix) }</div>
+            { error(matrix) }
             if let Some(found) = found {
                 { table(actor, matrix, &found.0) }
             } else if matrix.ranking.is_none() {
@@ -119,12 +119,12 @@ pub(super) fn tiles(actor: &Actor, matrix: &MatrixState, dark: bool) -> Html {
         <section class="kernels" id="kernels" aria-label="Kernels">
             <div class="hd"><h3>{ "Kernels" }</h3>
                 <span class="lab">{ format!("{} of {} \u{d7} {}", fmt::exact(all), matrix.size.0, matrix.size.1) }</span>
-                { going(actor, matrix) }<span class="grow"></span>
+                { progress(actor, matrix) }<span class="grow"></span>
                 if found.is_some() {
                     <span class="seg small" role="radiogroup" aria-label="Order">
                         { one_of("radio", !in_order, "largest norm first", request(0, false)) }{ one_of("radio", in_order, "in order", request(0, true)) }</span>
                 }</div>
-            { failed(matrix) }
+            { error(matrix) }
             if let Some(found) = found {
                 <ul class="tiles">{ for drawn(actor, matrix, found, dark) }</ul>
                 <div class="pager"><span class="step">

@@ -48,7 +48,7 @@ pub(super) fn section(actor: &Actor, matrix: &MatrixState, title: &AttrValue) ->
                     aria-valuenow={format!("{:.0}", part * 100.0)}><i style={format!("--w:{:.1}%", part * 100.0)}></i></div>
             }
             if let Some(error) = &singular.failed { <p class="w-warn" role="alert">{ &error.title }</p><p class="dim">{ &error.text }</p> }
-            if let Some(found) = &singular.found { { shown(found, title) } }
+            if let Some(found) = &singular.found { { result(found, title) } }
             if singular.part.is_none() { { for singular.offers.iter().map(|offer| html! {
                 <p><button class="btn" onclick={request(Some(offer.all))} id={if offer.all { "singular-all" } else { "singular-largest" }}>{ label(offer) }</button>
                     <span class="lab">{ offer.text.clone() }</span></p>
@@ -58,14 +58,14 @@ pub(super) fn section(actor: &Actor, matrix: &MatrixState, title: &AttrValue) ->
 }
 
 fn label(offer: &SingularOffer) -> String {
-    let time = fmt::left(offer.seconds * 1000.0);
+    let time = fmt::time_left(offer.seconds * 1000.0);
     match offer.all {
         true => format!("Find all {} \u{b7} about {time}", fmt::exact(offer.count)),
         false => format!("Find the {} largest \u{b7} about {time}", offer.count),
     }
 }
 
-fn shown(found: &ByIdentity<SingularReport>, title: &AttrValue) -> Html {
+fn result(found: &ByIdentity<SingularReport>, title: &AttrValue) -> Html {
     let save = |kind: &'static str| {
         let (found, title) = (found.clone(), title.clone());
         Callback::from(move |_: MouseEvent| {

@@ -112,7 +112,7 @@ impl Actor {
     pub fn choose_files(&self) {
         self.choosing_compared.set(false);
         if stored_files::remembers() {
-            stored_files::choose();
+            stored_files::show_file_dialog();
         } else {
             click(&self.files);
         }
@@ -151,12 +151,12 @@ impl Actor {
         let names = files.iter().map(|dropped| dropped.name.clone()).collect();
         let open = ToWorker::Open { files: names, main, times };
         self.act(Action::Times(times));
-        self.begin(&open, &handles, Action::Open(files, main));
+        self.begin_session(&open, &handles, Action::Open(files, main));
     }
 
     /// Posts a message that opens something, and shows the loading screen if that takes over 150
     /// ms.
-    pub fn begin(&self, message: &ToWorker, files: &JsValue, action: Action) {
+    pub fn begin_session(&self, message: &ToWorker, files: &JsValue, action: Action) {
         self.act(Action::Interrupt(self.bridge.long_jobs(), true));
         self.bridge.post_with(message, files, &JsValue::UNDEFINED);
         self.act(action);

@@ -167,7 +167,7 @@ impl ComparisonState {
             CompareReply::OpenFailed(error) => self.error = Some(Rc::new(error)),
             CompareReply::Structure { request, structure } if request == self.request => {
                 match structure {
-                    Ok(structure) => self.begin(structure, first),
+                    Ok(structure) => self.set_structure(structure, first),
                     Err(error) => {
                         self.error = Some(Rc::new(error));
                         self.pairs = None;
@@ -238,7 +238,7 @@ impl ComparisonState {
         }
     }
 
-    fn begin(&mut self, structure: StructureDifference, first: &Rc<Vec<Row>>) {
+    fn set_structure(&mut self, structure: StructureDifference, first: &Rc<Vec<Row>>) {
         self.error = None;
         (self.layers, self.tensor_diff) = (Rc::default(), None);
         self.pairs = Some(Rc::new(Pairs::new(first.clone(), self.rows.clone(), &structure)));

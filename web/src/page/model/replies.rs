@@ -31,7 +31,7 @@ impl PageModel {
                     self.rail = Rail::new(found, &names).map(Rc::new);
                 }
             }
-            FromWorker::Found(rows) => self.found(&rows),
+            FromWorker::Found(rows) => self.show_preview(&rows),
             FromWorker::Fetched(fetched) => {
                 self.fetched = Some(fetched).filter(|_| self.files.is_empty());
             }
@@ -140,7 +140,7 @@ impl PageModel {
     }
 
     /// Shows the first keys of the checkpoint that is being opened.
-    fn found(&mut self, rows: &PackedRows) {
+    fn show_preview(&mut self, rows: &PackedRows) {
         if self.screen == Screen::Loading && self.loading.first.is_none() {
             let first = rows.unpack().map(|rows| OpenWork::new(OpenedCheckpoint::default(), rows));
             // Folding would be misleading: the repetitions are not known yet.

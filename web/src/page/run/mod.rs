@@ -28,7 +28,7 @@ use crate::state::run::{find, place_of, sort};
 
 /// Shows the run folder found among dropped files. Returns the files in `Err` if there is no run
 /// folder.
-pub fn begin(actor: &Actor, files: Vec<DroppedFile>) -> Result<(), Vec<DroppedFile>> {
+pub fn open_run_folder(actor: &Actor, files: Vec<DroppedFile>) -> Result<(), Vec<DroppedFile>> {
     let names: Vec<FileName> = files.iter().map(|dropped| dropped.name.clone()).collect();
     let Some(folder) = find(&names) else { return Err(files) };
     let actor = actor.clone();

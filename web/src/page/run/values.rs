@@ -91,7 +91,7 @@ pub(super) fn ValuesSection(props: &ValuesProps) -> Html {
             let stop = Callback::from(move |_: MouseEvent| read(&view, &actor, Vec::new()));
             let percent = fmt::percent(done, total.max(1));
             let left = (millis > 2000.0 && done > 0)
-                .then(|| fmt::left((total - done.min(total)) as f64 * millis / done as f64));
+                .then(|| fmt::time_left((total - done.min(total)) as f64 * millis / done as f64));
             html! {
                 <p class="reading"><span class="prog thin" role="progressbar" aria-label="Reading values" aria-valuemin="0" aria-valuemax="100"
                     aria-valuenow={percent.to_string()}><i style={format!("--w:{percent}%")}></i></span>
@@ -103,7 +103,8 @@ pub(super) fn ValuesSection(props: &ValuesProps) -> Html {
         None if unread.is_empty() => html! {},
         None => {
             let about = view.values.rate.filter(|rate| *rate > 0.0);
-            let about = about.map(|rate| format!(", about {}", fmt::left(bytes as f64 / rate)));
+            let about =
+                about.map(|rate| format!(", about {}", fmt::time_left(bytes as f64 / rate)));
             let text = format!(
                 "Read values of {}, {}{}",
                 fmt::plural(unread.len() as u64, "checkpoint"),

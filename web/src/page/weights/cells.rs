@@ -38,14 +38,16 @@ pub fn columns(work: &OpenWork) -> Vec<(Option<Column>, &'static str, &'static s
             let plain_columns = [Some(Column::Params), Some(Column::Value)];
             plain
                 .filter(|(column, ..)| !plain_columns.contains(column))
-                .chain(shown(work))
+                .chain(shown_columns(work))
                 .collect()
         }
     }
 }
 
 /// Returns the columns of values that are shown.
-fn shown(work: &OpenWork) -> impl Iterator<Item = (Option<Column>, &'static str, &'static str)> {
+fn shown_columns(
+    work: &OpenWork,
+) -> impl Iterator<Item = (Option<Column>, &'static str, &'static str)> {
     let bits = work.view.shown;
     // The sparkline over layers needs folded rows.
     let folded = !work.table.folds.is_empty();
@@ -61,7 +63,11 @@ pub fn widths(work: &OpenWork) -> String {
         format!("var(--{}) ", class.split(' ').next().unwrap_or_default())
     };
     let folded = !work.table.folds.is_empty();
-    format!("{}--wcols:{}", work.widths.style(folded), shown(work).map(width).collect::<String>())
+    format!(
+        "{}--wcols:{}",
+        work.widths.style(folded),
+        shown_columns(work).map(width).collect::<String>()
+    )
 }
 
 /// Renders the cells of a tensor.
@@ -146,7 +152,7 @@ fn of_sum(work: &OpenWork, totals: &RowTotals, line: Html) -> Html {
         };
         html! { <div class={classes(&["c", class])} role="gridcell">{ content }</div> }
     };
-    shown(work).map(|(.., class)| cell(class)).collect()
+    shown_columns(work).map(|(.., class)| cell(class)).collect()
 }
 
 fn not_finite(totals: &RowTotals) -> String {

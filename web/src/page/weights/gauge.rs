@@ -13,7 +13,7 @@ use crate::state::values_panel::{ScanState, ValuesPanel};
 use crate::state::work::OpenWork;
 
 /// Starts a scan. Asks for a higher limit first if the scan would fetch more than one action may.
-fn begin(actor: &Actor, work: &OpenWork, cap: Option<u64>) {
+fn start_scan(actor: &Actor, work: &OpenWork, cap: Option<u64>) {
     if cap.is_some_and(|cap| work.sums.bytes > cap) {
         actor.act(Action::Show(Some(Sheet::Limit)));
     } else {
@@ -34,7 +34,7 @@ pub fn scan_button(
     }
     let begin = {
         let (actor, work) = (actor.clone(), work.clone());
-        Callback::from(move |_: MouseEvent| begin(&actor, &work, cap))
+        Callback::from(move |_: MouseEvent| start_scan(&actor, &work, cap))
     };
     let show = {
         let actor = actor.clone();
@@ -95,7 +95,7 @@ pub fn status(
     let (actor, work) = (actor.clone(), work.clone());
     let onclick = Callback::from(move |_: MouseEvent| match stops {
         true => actor.stop_scan(),
-        false => begin(&actor, &work, cap),
+        false => start_scan(&actor, &work, cap),
     });
     html! { <button class="textrow only-s scan-small" {onclick}><b>{ text }</b></button> }
 }
@@ -123,7 +123,7 @@ fn gauge(actor: &Actor, now: &JobProgress, past: &[(u64, f64)], stopping: bool) 
     // Within the first two seconds an estimate is too unstable to show.
     if now.millis >= 2000.0 && bytes > 0 {
         let left = now.total.saturating_sub(now.done) as f64 * millis / bytes as f64;
-        parts.push(format!("{} left", fmt::left(left)));
+        parts.push(format!("{} left", fmt::time_left(left)));
     }
     html! {
         <span class="scan now" id="scanning">

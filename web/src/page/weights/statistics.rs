@@ -91,7 +91,7 @@ fn not_read(actor: &Actor, props: &StatisticsProps, bytes: u64) -> Html {
     let onclick = Callback::from(move |_: MouseEvent| actor.read_values(row));
     let verb = if props.inspected.remote { "Fetch and read" } else { "Read" };
     let about = props.values_panel.rate.filter(|rate| *rate > 0.0 && !props.inspected.remote);
-    let about = about.map(|rate| format!(" \u{b7} about {}", fmt::left(bytes as f64 / rate)));
+    let about = about.map(|rate| format!(" \u{b7} about {}", fmt::time_left(bytes as f64 / rate)));
     html! {
         <p><button class="btn" id="read-values" {onclick}>{ format!("{verb} {}{}", fmt::bytes(bytes), about.unwrap_or_default()) }</button></p>
     }
@@ -102,7 +102,10 @@ fn numbers(actor: &Actor, props: &StatisticsProps, values: &Rc<TensorValues>) ->
     let median = values.quantiles.map(|quantiles| quantiles[2]);
     let float = |label: &'static str, value: Option<f64>| {
         let shown = value.map(|value| {
-            shown(value, values.is_integer && !matches!(label, "mean" | "\u{3c3}" | "|x| mean"))
+            number_text(
+                value,
+                values.is_integer && !matches!(label, "mean" | "\u{3c3}" | "|x| mean"),
+            )
         });
         (
             label,
@@ -154,7 +157,7 @@ fn numbers(actor: &Actor, props: &StatisticsProps, values: &Rc<TensorValues>) ->
 }
 
 /// Formats a number; integers below 2^53 are shown exactly.
-fn shown(value: f64, integer: bool) -> String {
+fn number_text(value: f64, integer: bool) -> String {
     if integer && value.abs() < 9_007_199_254_740_992.0 {
         let digits = fmt::exact(value.abs() as u64);
         if value < 0.0 { format!("\u{2212}{digits}") } else { digits }
@@ -169,9 +172,9 @@ mod tests {
 
     #[test]
     fn integers_are_formatted_exactly() {
-        assert_eq!(shown(-12_000.0, true), "\u{2212}12,000");
-        assert_eq!(shown(-0.33333, false), "\u{2212}0.3333");
-        assert_eq!(shown(1e300, true), "1e300");
-        assert_eq!(shown(-0.000_026_75, false), "\u{2212}2.675e\u{2212}5");
+        assert_eq!(number_text(-12_000.0, true), "\u{2212}12,000");
+        assert_eq!(number_text(-0.33333, false), "\u{2212}0.3333");
+        assert_eq!(number_text(1e300, true), "1e300");
+        assert_eq!(number_text(-0.000_026_75, false), "\u{2212}2.675e\u{2212}5");
     }
 }

@@ -29,7 +29,7 @@ pub(in crate::worker) fn needed(open: &OpenCheckpoint, request: &FamilyRequest) 
     let catalog = catalog();
     let mut names: Vec<String> = request.model.iter().cloned().collect();
     if let Some(rules) = &request.recipe {
-        names.extend(named(&rules.text));
+        names.extend(recipe_families(&rules.text));
     }
     if names.is_empty()
         && request.recipe.is_none()
@@ -78,7 +78,7 @@ pub(in crate::worker) fn take(path: &str, text: &str) {
 }
 
 /// Returns the family of a recipe, and those that it is derived from.
-fn named(rules: &str) -> impl Iterator<Item = String> {
+fn recipe_families(rules: &str) -> impl Iterator<Item = String> {
     rules.lines().filter_map(|line| {
         let mut words = line.split_whitespace();
         let about = matches!(words.next()?, "family" | "use" | "like");

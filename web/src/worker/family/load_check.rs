@@ -38,11 +38,13 @@ pub(super) fn check(
     }
     let (missing, unexpected) = (&found.missing, &found.unexpected);
     if missing.1 > 0 {
-        result.bad.push(format!("{}: {}", plural(missing.1, "missing key"), named(missing)));
+        result.bad.push(format!("{}: {}", plural(missing.1, "missing key"), listed_keys(missing)));
     }
     if unexpected.1 > 0 {
         let what = plural(unexpected.1, "key");
-        result.bad.push(format!("{what} that the config does not expect: {}", named(unexpected)));
+        result
+            .bad
+            .push(format!("{what} that the config does not expect: {}", listed_keys(unexpected)));
     }
     for one in found.misfits.iter().take(MAX_NAMED) {
         let (is, expected) = (shape(&one.shape), shape(&one.expected));
@@ -77,7 +79,7 @@ pub(super) fn check(
     Ok(result)
 }
 
-fn named((keys, count): &(Vec<String>, u64)) -> String {
+fn listed_keys((keys, count): &(Vec<String>, u64)) -> String {
     let shown: Vec<String> = keys.iter().take(MAX_NAMED).map(|key| format!("`{key}`")).collect();
     let more = count.saturating_sub(shown.len() as u64);
     match more {

@@ -194,12 +194,12 @@ fn folded(rows: Vec<KeyRow>) -> Vec<KeyRow> {
             None => groups.push(vec![row]),
         }
     }
-    groups.into_iter().flat_map(|group| one(&group).map_or(group, |one| vec![one])).collect()
+    groups.into_iter().flat_map(|group| merged_row(&group).map_or(group, |one| vec![one])).collect()
 }
 
 /// Returns one row for a group, if its numbers are every combination of the numbers at each
 /// position.
-fn one(group: &[KeyRow]) -> Option<KeyRow> {
+fn merged_row(group: &[KeyRow]) -> Option<KeyRow> {
     let first = group.first().filter(|_| group.len() > 1)?;
     let key = |row: &KeyRow| if first.old.is_empty() { row.new.clone() } else { row.old.clone() };
     let mut places: Vec<HashSet<u64>> = Vec::new();
