@@ -303,7 +303,7 @@ test("an adapter that does not fit says what is wrong and what to do", async () 
   const config = JSON.parse(readFileSync(fixture("peft/llama_bf16/adapter/adapter_config.json"), "utf8"));
   const wrong = [...without, { name: "adapter_config.json", bytes: JSON.stringify({ ...config, r: 8 }) }];
   for (const [files, message] of [
-    [[...model, ...without], /no adapter_config\.json beside the adapter.*open it with the model/],
+    [[...model, ...without], /no adapter_config\.json.*Open it with the model/],
     [[...model, ...wrong], /lora_A has 4 rows.*says rank 8.*saved with these weights/],
     [[...filesOf(fixture("trainer/gpt2"), (name) => name !== "optimizer.pt"), ...adapter], /the model has no such key.*trained on/],
   ]) {
