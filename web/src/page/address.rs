@@ -6,7 +6,7 @@ use web_sys::{ClipboardEvent, Element, Event};
 use yew::prelude::*;
 
 use crate::page::hooks::{use_focus_trap, use_window_event};
-use crate::page::marks::{cross, good, severity, typed};
+use crate::page::marks::{close_icon, severity, tick_icon, typed};
 use crate::page::model::actor::Actor;
 use crate::page::model::{Action, PageModel, Sheet};
 use crate::page::start_list::served;
@@ -172,7 +172,7 @@ pub fn AddressSheet(props: &AddressProps) -> Html {
                 <div ref={node} class="dlg address" id="address" role="dialog" aria-modal="true" aria-label="Open URL" tabindex="-1">
                     <header>
                         <h2>{ "Open URL" }</h2>
-                        <button class="ico" aria-label="Close" title="Close (Esc)" onclick={close.clone()}>{ cross() }</button>
+                        <button class="ico" aria-label="Close" title="Close (Esc)" onclick={close.clone()}>{ close_icon() }</button>
                     </header>
                     <div class="ask">
                         <label class="inp">
@@ -255,7 +255,7 @@ pub fn fetched(actor: &Actor, fetched: &FetchStats, most: u64) -> Html {
     };
     html! {
         <>
-            <span id="fetched" class="opt">{ good() }
+            <span id="fetched" class="opt">{ tick_icon() }
                 { format!("{} fetched from {}{via} {how}", fmt::bytes(fetched.bytes), fetched.host) }</span>
             <label class="opt limit">{ "fetch limit per action:" }
                 <select id="fetch-limit" {onchange} aria-label="Fetch limit per action">
@@ -327,7 +327,7 @@ pub fn LimitDialog(props: &LimitProps) -> Html {
             <div class="center">
                 <div ref={node} class="dlg address" id="limit" role="dialog" aria-modal="true" aria-label="Fetch limit" tabindex="-1">
                     <header><h2>{ "Fetch limit" }</h2>
-                        <button class="ico" aria-label="Close" title="Close (Esc)" onclick={close.clone()}>{ cross() }</button></header>
+                        <button class="ico" aria-label="Close" title="Close (Esc)" onclick={close.clone()}>{ close_icon() }</button></header>
                     <div class="ask"><p>{ props.text("Scanning") }</p></div>
                     <footer>
                         <span class="grow"></span>

@@ -13,7 +13,7 @@ use crate::page::compare::{self, ChooseComparedDialog, CompareScreen};
 use crate::page::conversion::ConversionPhase;
 use crate::page::convert::ConvertSheet;
 use crate::page::drop::{self, DroppedFile};
-use crate::page::drop_target::{dropover, handle_files, use_drops};
+use crate::page::drop_target::{drop_overlay, handle_files, use_drops};
 use crate::page::error::{OpenFailure, error_screen};
 use crate::page::family::use_families;
 use crate::page::findings::FindingsSheet;
@@ -83,8 +83,8 @@ pub fn App() -> Html {
     rail::use_rail(&model, &actor);
     use_title(&model);
     use_open_name(&model);
-    stop_dialog::use_closing(&model, &actor);
-    stop_dialog::use_staying(&model);
+    stop_dialog::use_close_unshown(&model, &actor);
+    stop_dialog::use_unload_guard(&model);
     use_drops(&model, &actor);
     use_keys(&model, &actor);
     use_history(&model, &actor);
@@ -135,7 +135,7 @@ pub fn App() -> Html {
             // renders nothing when the following node appears and disappears.
             <div aria-hidden="true">
                 if model.dragged.is_some() && !matches!(model.screen, Screen::Start) {
-                    { dropover(&model) }
+                    { drop_overlay(&model) }
                 }
             </div>
         </ContextProvider<Actor>>

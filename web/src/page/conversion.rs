@@ -86,7 +86,7 @@ impl Conversion {
 
     /// Selects keys, given with their dtypes, to be written to a file of their own. With a target,
     /// the file of a single key is named after it.
-    pub fn take_keys(&mut self, keys: &[(String, String)], to: Option<String>) {
+    pub fn select_keys(&mut self, keys: &[(String, String)], to: Option<String>) {
         let alone = to.is_some();
         if let Some(to) = to {
             // NumPy has these float types only through another library.
@@ -110,7 +110,7 @@ impl Conversion {
     }
 
     /// Returns the number of losses that the user has not acknowledged yet.
-    pub fn open_losses(&self) -> usize {
+    pub fn unacknowledged_losses(&self) -> usize {
         match &self.plan {
             Some(Ok(plan)) => {
                 plan.losses.iter().filter(|loss| !self.acknowledged.contains(&loss.title)).count()

@@ -10,7 +10,7 @@ use crate::page::conversion::{Conversion, ConversionPhase};
 use crate::page::edits;
 use crate::page::family;
 use crate::page::files;
-use crate::page::marks::{classes, copy, good, one_of, prose, severity, when};
+use crate::page::marks::{classes, copy, one_of, prose, severity, tick_icon, when};
 use crate::page::model::actor::Actor;
 use crate::page::repair;
 use crate::page::running::{done_body, failed_body, running_body};
@@ -96,7 +96,7 @@ fn form(actor: &Actor, props: &ConvertProps) -> Html {
                 </div>
                 <aside aria-label="Plan" aria-live="polite" tabindex={convert.options.family.target.as_ref().map(|_| "0")}>{ plan_side(actor, work, convert) }</aside>
             </div>
-            { foot(actor, convert) }
+            { footer(actor, convert) }
         </>
     }
 }
@@ -134,7 +134,7 @@ fn targets(actor: &Actor, work: &OpenWork, convert: &Conversion, chosen: &Target
             { family::targets(actor, convert) }
             </div>
             <p class="dim">{ if plain { &chosen.about } else { FAMILY } }</p>
-            { family::names_stay(actor, convert) }
+            { family::unchanged_names_note(actor, convert) }
         </div></div>
     }
 }
@@ -178,7 +178,7 @@ fn plan_side(actor: &Actor, work: &OpenWork, convert: &Conversion) -> Html {
     match &convert.plan {
         None => html! { <div class="lab">{ "Planning\u{2026}" }</div> },
         Some(Err(error)) => {
-            html! { <>{ refused(error) }{ family::missing_config(actor, convert) }{ family::verdict(convert) }</> }
+            html! { <>{ plan_error(error) }{ family::missing_config(actor, convert) }{ family::verdict(convert) }</> }
         }
         Some(Ok(plan)) => {
             html! { <>{ planned(actor, work, convert, plan) }{ family::verdict(convert) }</> }
@@ -186,7 +186,7 @@ fn plan_side(actor: &Actor, work: &OpenWork, convert: &Conversion) -> Html {
     }
 }
 
-fn refused(error: &Rc<ErrorText>) -> Html {
+fn plan_error(error: &Rc<ErrorText>) -> Html {
     html! {
         <div class="refused" role="alert">
             <div class="kindline">{ severity(Severity::Warning) }<span class="w-warn">{ "Can\u{2019}t convert yet" }</span></div>
@@ -227,13 +227,13 @@ fn planned(actor: &Actor, work: &OpenWork, convert: &Conversion, plan: &PlanSumm
             <ul class="checks">
                 { for plan.notes.iter().map(|note| html! { <li>{ severity(Severity::Note) }<span>{ prose(note) }</span></li> }) }
                 if plan.losses.is_empty() {
-                    <li>{ good() }<span>{ if plan.narrows || leaves_out(convert, plan) { "nothing else is lost" } else { "nothing is lost" } }</span></li>
+                    <li>{ tick_icon() }<span>{ if plan.narrows || leaves_out(convert, plan) { "nothing else is lost" } else { "nothing is lost" } }</span></li>
                 }
                 <li>{ severity(Severity::Note) }<span>{ format!("Needs {} of disk space (the browser can\u{2019}t check)", fmt::bytes(plan.size)) }</span></li>
             </ul>
             if !plan.losses.is_empty() {
                 <div class="losshead"><h3>{ "Losses" }</h3>
-                    <span class="lab">{ format!("{} of {} acknowledged", plan.losses.len() - convert.open_losses(), plan.losses.len()) }</span></div>
+                    <span class="lab">{ format!("{} of {} acknowledged", plan.losses.len() - convert.unacknowledged_losses(), plan.losses.len()) }</span></div>
                 { for plan.losses.iter().map(|loss| loss_line(actor, convert, loss)) }
             }
         </div>
@@ -265,7 +265,7 @@ fn loss_line(actor: &Actor, convert: &Conversion, loss: &Loss) -> Html {
     }
 }
 
-fn foot(actor: &Actor, convert: &Conversion) -> Html {
+fn footer(actor: &Actor, convert: &Conversion) -> Html {
     let plan = match &convert.plan {
         Some(Ok(plan)) => Some(plan.clone()),
         _ => None,
@@ -273,7 +273,7 @@ fn foot(actor: &Actor, convert: &Conversion) -> Html {
     let command = plan.as_ref().map(|plan| plan.command.clone()).unwrap_or_default();
     let copied = command.clone();
     let oncopy = Callback::from(move |_: MouseEvent| copy(&copied));
-    let open = convert.open_losses();
+    let open = convert.unacknowledged_losses();
     let run = {
         let (actor, plan, request) = (actor.clone(), plan.clone(), convert.request);
         Callback::from(move |_: MouseEvent| {

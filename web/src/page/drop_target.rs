@@ -131,7 +131,7 @@ pub fn handle_files(model: &PageModel, actor: &Actor, dropped: Vec<DroppedFile>)
 }
 
 /// Returns the hint shown while items are dragged over the page.
-pub fn over_text(dragged: Option<usize>) -> String {
+pub fn drag_hint(dragged: Option<usize>) -> String {
     match dragged {
         Some(0) | None => "Release to open.".into(),
         Some(1) => "Release to open 1 item.".into(),
@@ -140,7 +140,7 @@ pub fn over_text(dragged: Option<usize>) -> String {
 }
 
 /// Renders what a drop would do. If a checkpoint is open, dropping on the right half compares.
-pub fn dropover(model: &PageModel) -> Html {
+pub fn drop_overlay(model: &PageModel) -> Html {
     let converting = model.sheet == Some(Sheet::Convert);
     let halves = model.work.as_ref().filter(|_| compare::can_compare(model) && !converting);
     let Some(work) = halves else {
@@ -149,14 +149,14 @@ pub fn dropover(model: &PageModel) -> Html {
                 "Release to use it as the config or recipe, or to open it.".to_owned()
             }
             Some(Sheet::Verify) => "Release to use it as the manifest.".to_owned(),
-            _ => over_text(model.dragged),
+            _ => drag_hint(model.dragged),
         };
         return html! { <div class="dropover"><b>{ text }</b></div> };
     };
     let half = |over_compare: bool| classes(&[when(over_compare == model.over_compare, "on")]);
     html! {
         <div class="dropover halves">
-            <div class={half(false)}><b>{ over_text(model.dragged) }</b><span>{ "It replaces the open checkpoint." }</span></div>
+            <div class={half(false)}><b>{ drag_hint(model.dragged) }</b><span>{ "It replaces the open checkpoint." }</span></div>
             <div class={half(true)}><b>{ "Release to compare." }</b><span>{ format!("Beside {}.", work.opened.name) }</span></div>
         </div>
     }

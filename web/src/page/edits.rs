@@ -5,8 +5,8 @@ use yew::prelude::*;
 
 use crate::page::controls::{change, choices};
 use crate::page::conversion::Conversion;
-use crate::page::marks::holdings;
-use crate::page::marks::{changed_key, classes, good, key, typed, when};
+use crate::page::marks::contents_text;
+use crate::page::marks::{changed_key, classes, key, tick_icon, typed, when};
 use crate::page::model::actor::Actor;
 use crate::protocol::conversion::{KeyChange, Preview};
 use crate::protocol::opened::TargetFormat;
@@ -51,7 +51,7 @@ pub fn states(actor: &Actor, work: &OpenWork, convert: &Conversion) -> Html {
                     });
                 });
                 let holds = match sums.tensors {
-                    0 => holdings(sums),
+                    0 => contents_text(sums),
                     tensors => format!("{} \u{b7} {}", fmt::plural(tensors, "tensor"), fmt::bytes(sums.bytes)),
                 };
                 let title = stays(name).then_some("always kept; leave it out with \u{201c}Exclude\u{201d}");
@@ -183,10 +183,10 @@ fn table(preview: &Preview) -> Html {
                 </table>
             </div>
             <p class="counts mid-ink">
-                if preview.renamed > 0 { <span>{ good() }{ format!(" {} renamed", of(preview.renamed)) }</span> }
-                if preview.cast > 0 { <span>{ good() }{ format!(" {} cast", of(preview.cast)) }</span> }
+                if preview.renamed > 0 { <span>{ tick_icon() }{ format!(" {} renamed", of(preview.renamed)) }</span> }
+                if preview.cast > 0 { <span>{ tick_icon() }{ format!(" {} cast", of(preview.cast)) }</span> }
                 if preview.left_out > 0 { <span>{ format!("{} left out", of(preview.left_out)) }</span> }
-                if preview.renamed > 0 { <span>{ good() }{ " no two keys collide" }</span> }
+                if preview.renamed > 0 { <span>{ tick_icon() }{ " no two keys collide" }</span> }
                 if more > 0 { <span class="dim">{ format!("the first {} are shown", fmt::exact(shown)) }</span> }
             </p>
         </div>

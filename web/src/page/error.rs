@@ -130,7 +130,7 @@ pub fn error_screen(actor: &Actor, failed: &OpenFailure<'_>) -> Html {
                     if let Some(address) = failed.address {
                         { address::retry_button(&retry_button, address, failed.agreed, error.kind) }
                     }
-                    { higher(failed.raise.clone()) }
+                    { raise_limits_offer(failed.raise.clone()) }
                     <div class="hint"><span>{ "Try another copy" }</span>
                         <button class="btn" id="open-copy" onclick={choose}>{ "Open\u{2026}" }</button></div>
                     <div class="hint"><span>{ "Think this is a mistake?" }</span>
@@ -148,7 +148,7 @@ pub fn error_screen(actor: &Actor, failed: &OpenFailure<'_>) -> Html {
 }
 
 /// Renders the offer to open the file with ten times the limits.
-pub fn higher(raise: Option<Callback<MouseEvent>>) -> Html {
+pub fn raise_limits_offer(raise: Option<Callback<MouseEvent>>) -> Html {
     raise.map_or_else(Html::default, |onclick| {
         html! {
             <div class="hint"><span>{ "If you trust the file, open it with limits ten times as high. This may take several GB of memory and a few minutes; Esc stops it" }</span>

@@ -5,7 +5,7 @@ use wasm_bindgen::JsCast;
 use crate::page::conversion::Conversion;
 use crate::page::model::actor::Actor;
 use crate::page::model::verification::VerificationStage;
-use crate::page::model::{Action, PageModel, Pending, Screen, Sheet, StopReason};
+use crate::page::model::{Action, PageModel, PendingAction, Screen, Sheet, StopReason};
 use crate::page::{compare, run, verify};
 use crate::protocol::ToWorker;
 
@@ -21,7 +21,7 @@ pub fn escape(model: &PageModel, actor: &Actor, target: Option<&web_sys::Element
         if model.sheet == Some(Sheet::Convert) && running {
             // Asks first: one key press should not discard minutes of work.
             let stop = |actor: &Actor| actor.request(&ToWorker::Cancel);
-            actor.act(Action::Confirm(Some(Pending::new(StopReason::Stop, stop))));
+            actor.act(Action::Confirm(Some(PendingAction::new(StopReason::Stop, stop))));
         } else if model.sheet == Some(Sheet::Verify)
             && matches!(model.verification.stage, VerificationStage::Now(..))
         {

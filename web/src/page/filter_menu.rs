@@ -4,7 +4,7 @@
 use yew::prelude::*;
 
 use crate::page::model::actor::Actor;
-use crate::state::filter::Unknown;
+use crate::state::filter::UnknownTerm;
 use crate::state::fmt;
 use crate::state::terms::{Example, examples};
 use crate::state::work::OpenWork;
@@ -51,8 +51,8 @@ pub fn FilterMenu(props: &MenuProps) -> Html {
 
 /// Renders the underline of an unknown term, behind the typed text.
 pub fn underlined(text: &str) -> Html {
-    match Unknown::of(text) {
-        Some(Unknown { start, end, .. }) => html! {
+    match UnknownTerm::of(text) {
+        Some(UnknownTerm { start, end, .. }) => html! {
             <span class="mirror" aria-hidden="true">{ text[..start].to_owned() }<u>{ text[start..end].to_owned() }</u></span>
         },
         None => html! {},
@@ -60,16 +60,16 @@ pub fn underlined(text: &str) -> Html {
 }
 
 /// Renders a suggestion for an unknown term.
-pub fn meant(actor: &Actor, text: &str) -> Option<Html> {
-    let unknown = Unknown::of(text)?;
-    let meant = unknown.meant?;
-    let mended = format!("{}{meant}{}", &text[..unknown.start], &text[unknown.end..]);
+pub fn suggestion(actor: &Actor, text: &str) -> Option<Html> {
+    let unknown = UnknownTerm::of(text)?;
+    let suggestion = unknown.suggestion?;
+    let mended = format!("{}{suggestion}{}", &text[..unknown.start], &text[unknown.end..]);
     let actor = actor.clone();
     let onclick = Callback::from(move |_: MouseEvent| {
         let mended = mended.clone();
         actor.work(move |work| work.set_filter(&mended));
     });
     Some(html! {
-        <span class="hits" role="status">{ "did you mean " }<button class="textlink m" id="meant" {onclick}>{ meant }</button>{ "?" }</span>
+        <span class="hits" role="status">{ "did you mean " }<button class="textlink m" id="meant" {onclick}>{ suggestion }</button>{ "?" }</span>
     })
 }

@@ -40,7 +40,7 @@ pub fn FindingsSheet(props: &FindingsProps) -> Html {
         let noticed = noticed.iter().filter(|noticed| noticed.severity == grade).count();
         findings.iter().filter(|(_, finding)| finding.severity == grade).count() + noticed
     };
-    let good = match &props.scan {
+    let clean_scan = match &props.scan {
         ScanState::Done(scanned) if noticed.is_empty() => Some(scanned),
         _ => None,
     };
@@ -78,7 +78,7 @@ pub fn FindingsSheet(props: &FindingsProps) -> Html {
             <div class="sheetbody">
                 { failed }
                 if findings.is_empty() && noticed.is_empty() {
-                    <div class="allgood">{ marks::good() }<div><h3>{ "No findings" }</h3>
+                    <div class="allgood">{ marks::tick_icon() }<div><h3>{ "No findings" }</h3>
                         <p class="mid-ink">{ "The structure is intact, and loading would run no code." }</p></div></div>
                 } else {
                     <div class="summary"><span class="chips" role="group" aria-label="Show">
@@ -93,7 +93,7 @@ pub fn FindingsSheet(props: &FindingsProps) -> Html {
                     { for noticed.iter().filter(|noticed| noticed.severity == Severity::Note && only.is_none_or(|grade| grade == noticed.severity))
                         .map(|noticed| weights::article(&actor, &props.work, noticed)) }
                 }
-                if let Some(scanned) = good { { weights::no_findings(scanned) } }
+                if let Some(scanned) = clean_scan { { weights::no_findings(scanned) } }
                 { for opened.offers.iter().filter(|offer| offer.finding.is_none()).map(|offer| repair::article(&actor, &props.work, offer)) }
             </div>
             <footer><span class="grow dim">{ read }</span>
@@ -153,7 +153,7 @@ fn article(actor: &Actor, work: &OpenWork, at: u32, finding: &Finding) -> Html {
             </div>
             if acts {
                 <div class="do">
-                    if !finding.call.is_empty() { <span class="never">{ marks::good() }{ "never run" }</span> }
+                    if !finding.call.is_empty() { <span class="never">{ marks::tick_icon() }{ "never run" }</span> }
                     if !finding.advice.is_empty() { <p>{ prose(&finding.advice) }</p> }
                     { for offers.iter().map(|offer| repair::action(actor, work, offer)) }
                     if let Some(onclick) = show { <p><button class="btn" {onclick}>{ "Show the key" }</button></p> }

@@ -16,7 +16,7 @@ use crate::page::drop::DroppedFile;
 use crate::page::hooks::use_window_event;
 use crate::page::model::actor::Actor;
 use crate::page::model::folder::RunView;
-use crate::page::model::{Action, PageModel, Pending, Screen, StopReason};
+use crate::page::model::{Action, PageModel, PendingAction, Screen, StopReason};
 use crate::protocol::job::JobKind;
 use crate::protocol::opened::FetchConsent;
 use crate::state::link::PageLink;
@@ -323,7 +323,7 @@ fn navigated(
             trail.borrow_mut().confirmed = true;
             go(steps(from, to));
         };
-        return actor.act(Action::Confirm(Some(Pending::new(StopReason::Leave, then))));
+        return actor.act(Action::Confirm(Some(PendingAction::new(StopReason::Leave, then))));
     }
     let (place, link) = {
         let mut trail = trail.borrow_mut();

@@ -3,7 +3,7 @@
 
 use yew::prelude::*;
 
-use crate::page::drop_target::over_text;
+use crate::page::drop_target::drag_hint;
 
 /// Keys of the bundled training state, each with its dtype or kind and its shape or value.
 const KEYS: [(&str, &str, &str); 37] = [
@@ -148,5 +148,5 @@ fn waiting(over: usize) -> String {
 
 /// Returns the heading of the start screen.
 pub fn heading(over: Option<usize>) -> String {
-    if over.is_some() { over_text(over) } else { "Drop a checkpoint anywhere on this page.".into() }
+    if over.is_some() { drag_hint(over) } else { "Drop a checkpoint anywhere on this page.".into() }
 }

@@ -9,7 +9,7 @@ use yew::prelude::*;
 use crate::page::code::CodeSection;
 use crate::page::export::{SaveAs, export_progress};
 use crate::page::hooks::use_size;
-use crate::page::marks::holdings;
+use crate::page::marks::contents_text;
 use crate::page::marks::{Copy, breakable, copy, cut_text, dtype, value_kind, when, wrapped_key};
 use crate::page::matrix;
 use crate::page::model::actor::{Actor, VALUES};
@@ -111,7 +111,7 @@ fn fold_facts(fold: &Fold) -> Html {
             <section><dl class="kv">
                 <dt>{ "members" }</dt><dd>{ format!("{} {}", fold.container, fold.label) }</dd>
                 <dt>{ "keys in each" }</dt><dd>{ fmt::exact(fold.patterns.len() as u64) }</dd>
-                <dt>{ "in all" }</dt><dd>{ holdings(&fold.sums) }</dd>
+                <dt>{ "in all" }</dt><dd>{ contents_text(&fold.sums) }</dd>
                 if fold.sums.tensors > 0 {
                     <dt>{ "params" }</dt><dd>{ fmt::exact(fold.sums.params) }</dd>
                     <dt>{ "bytes" }</dt><dd>{ fmt::exact(fold.sums.bytes) }</dd>

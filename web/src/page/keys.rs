@@ -98,9 +98,9 @@ fn press(model: &PageModel, actor: &Actor, event: &KeyboardEvent) -> bool {
         "v" if compare::can_compare(model) => actor.act(Action::Show(Some(Sheet::Verify))),
         "ArrowDown" | "ArrowUp" if event.shift_key() && is_table(target.as_ref()) => {
             let by = if key == "ArrowDown" { 1 } else { -1 };
-            actor.work(move |work| work.pick_on(by));
+            actor.work(move |work| work.extend_pick(by));
         }
-        " " if is_table(target.as_ref()) && tag != "BUTTON" => actor.work(OpenWork::pick_here),
+        " " if is_table(target.as_ref()) && tag != "BUTTON" => actor.work(OpenWork::pick_selected),
         _ => return press_in_table(model, actor, &key, &tag, target.as_ref()),
     }
     true

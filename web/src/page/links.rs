@@ -12,8 +12,8 @@ use crate::page::hooks::use_window_event;
 use crate::page::marks::key;
 use crate::page::model::actor::Actor;
 use crate::page::model::{Action, PageModel, Screen, Sheet, Tab};
-use crate::page::stored::{keep_open, was_open};
-use crate::page::weights::{Goal, number_of};
+use crate::page::stored::{store_open_name, was_open};
+use crate::page::weights::{GoToTarget, number_of};
 use crate::state::link::{EXPANDED, PageLink};
 use crate::state::view::{MatrixView, text};
 use crate::state::work::OpenWork;
@@ -171,9 +171,9 @@ impl LinkGoal {
         if link.slice.is_empty() {
             return Ok(Self::default());
         }
-        match Goal::typed(&link.slice, shape)? {
-            Goal::Value(number) => Ok(Self { view: None, number: Some(number) }),
-            Goal::Slice(view) => {
+        match GoToTarget::typed(&link.slice, shape)? {
+            GoToTarget::Value(number) => Ok(Self { view: None, number: Some(number) }),
+            GoToTarget::Slice(view) => {
                 let at = Some(&link.at).filter(|at| !at.is_empty());
                 let number = at.map(|at| number_of(at, shape)).transpose()?;
                 Ok(Self { view: Some(view), number })
@@ -198,7 +198,7 @@ pub fn use_open_name(model: &UseReducerHandle<PageModel>) {
     let is_file = model.address.is_none() && !model.files.is_empty();
     let work = model.work.as_ref().filter(|_| is_file);
     let name = work.map(|work| work.opened.name.clone());
-    use_effect_with(name, |name| name.iter().for_each(|name| keep_open(name)));
+    use_effect_with(name, |name| name.iter().for_each(|name| store_open_name(name)));
 }
 
 /// Follows the link in the URL's fragment when the page loads and when the user changes it.

@@ -3,7 +3,7 @@
 use yew::prelude::*;
 
 use crate::page::marks::{cap, logo};
-use crate::page::model::Loading;
+use crate::page::model::LoadingState;
 use crate::page::model::actor::Actor;
 use crate::page::table::TablePane;
 use crate::state::fmt;
@@ -11,14 +11,14 @@ use crate::state::fmt;
 /// Renders the loading screen for a file with a name and a size in bytes.
 pub fn loading_screen(
     actor: &Actor,
-    loading: &Loading,
+    loading: &LoadingState,
     name: String,
     size: u64,
     privacy: Html,
 ) -> Html {
     let actor = actor.clone();
     let cancel = Callback::from(move |_: MouseEvent| actor.stop_opening());
-    let Loading { doing, keys, read, calls, first, .. } = loading;
+    let LoadingState { doing, keys, read, calls, first, .. } = loading;
     html! {
         <main class="app loading" id="loading">
             <header class="top">

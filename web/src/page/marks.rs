@@ -77,7 +77,7 @@ pub fn chip(
 }
 
 /// Renders a tick.
-pub fn good() -> Html {
+pub fn tick_icon() -> Html {
     html! {
         <svg class="fi good" viewBox="0 0 12 12" aria-hidden="true">
             <path d="m1.5 6.5 3 3 6-7" fill="none" stroke="currentColor" stroke-width="2" />
@@ -134,7 +134,7 @@ pub fn severity_count(severity: Severity, count: u64) -> String {
 }
 
 /// Renders a cross, for closing.
-pub fn cross() -> Html {
+pub fn close_icon() -> Html {
     html! {
         <svg width="12" height="12" viewBox="0 0 12 12" stroke="currentColor" stroke-width="1.3" aria-hidden="true">
             <path d="m1 1 10 10M11 1 1 11" />
@@ -321,7 +321,7 @@ pub fn Copy(props: &CopyProps) -> Html {
     html! {
         <button class="ico" {onclick} aria-label={label.clone()} title={label}>
             if *done {
-                { good() }
+                { tick_icon() }
                 <span class="vh" role="status">{ "Copied" }</span>
             } else {
                 <svg width="12" height="12" viewBox="0 0 12 12" fill="none" stroke="currentColor" aria-hidden="true">
@@ -349,7 +349,7 @@ pub fn cap(text: &str) -> Html {
 }
 
 /// Describes the contents of a state: `291 tensors, 304 values`.
-pub fn holdings(sums: &Sums) -> String {
+pub fn contents_text(sums: &Sums) -> String {
     match (sums.tensors, sums.values) {
         (0, values) => fmt::plural(values, "value"),
         (tensors, 0) => fmt::plural(tensors, "tensor"),

@@ -79,7 +79,7 @@ pub enum Tab {
 
 /// Progress of opening a checkpoint.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Loading {
+pub struct LoadingState {
     /// The current step, in words.
     pub doing: String,
     /// Number of keys found so far.
@@ -107,13 +107,13 @@ pub enum StopReason {
 
 /// An action deferred until the user confirms it, since it would stop the running write.
 #[derive(Clone)]
-pub struct Pending {
+pub struct PendingAction {
     /// The reason to show in the question.
     pub reason: StopReason,
     then: Rc<dyn Fn(&Actor)>,
 }
 
-impl Pending {
+impl PendingAction {
     /// Defers `then`, with the reason to show in the question.
     pub fn new(reason: StopReason, then: impl Fn(&Actor) + 'static) -> Self {
         Self { reason, then: Rc::new(then) }
@@ -125,13 +125,13 @@ impl Pending {
     }
 }
 
-impl PartialEq for Pending {
+impl PartialEq for PendingAction {
     fn eq(&self, other: &Self) -> bool {
         Rc::ptr_eq(&self.then, &other.then)
     }
 }
 
-impl std::fmt::Debug for Pending {
+impl std::fmt::Debug for PendingAction {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Pending")
     }
@@ -158,13 +158,13 @@ pub struct PageModel {
     /// The file, by its index in `files`, that the user chose to open.
     pub requested: Option<u32>,
     /// Progress of opening.
-    pub loading: Loading,
+    pub loading: LoadingState,
     /// The open checkpoint.
     pub work: Option<OpenWork>,
     /// The worker's session in which the checkpoint is open.
     pub session: u32,
     /// An action that waits for confirmation because a file is being written.
-    pub pending: Option<Pending>,
+    pub pending: Option<PendingAction>,
     /// The notice to show until the user dismisses it, such as which jobs were stopped and why.
     pub notice: Option<AttrValue>,
     /// The error to show on the error screen.
@@ -240,7 +240,7 @@ pub enum Action {
     /// Shows a notice until it is dismissed.
     Notify(AttrValue),
     /// Asks for confirmation before the running write is stopped; `None` withdraws the question.
-    Confirm(Option<Pending>),
+    Confirm(Option<PendingAction>),
     /// Shows an error that did not come from the worker.
     Fail(ErrorText),
     /// Shows or hides a sheet.
@@ -304,7 +304,7 @@ impl Default for PageModel {
             times: 1,
             fetched: None,
             requested: None,
-            loading: Loading::default(),
+            loading: LoadingState::default(),
             work: None,
             session: 0,
             pending: None,
@@ -502,7 +502,7 @@ impl PageModel {
     /// Switches to the loading screen and drops all state of the previous checkpoint.
     fn begin_loading(&mut self) {
         self.reset();
-        self.loading = Loading::default();
+        self.loading = LoadingState::default();
         self.screen = Screen::Loading;
     }
 
@@ -605,6 +605,6 @@ impl PageModel {
         self.start_convert();
         let Some(convert) = &mut self.convert else { return };
         convert.request = before + 1;
-        convert.take_keys(&keys, to);
+        convert.select_keys(&keys, to);
     }
 }

@@ -36,7 +36,7 @@ pub fn use_model_description(model: &UseReducerHandle<PageModel>, actor: &Actor)
 }
 
 /// Renders the short description.
-pub fn foot(actor: &Actor, description: &ModelDescription) -> Html {
+pub fn footer(actor: &Actor, description: &ModelDescription) -> Html {
     let all = {
         let actor = actor.clone();
         Callback::from(move |_: MouseEvent| {

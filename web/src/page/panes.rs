@@ -5,7 +5,7 @@ use web_sys::{Element, HtmlElement};
 use yew::prelude::*;
 
 use crate::page::edge::Edge;
-use crate::page::stored::{keep_width, kept_width};
+use crate::page::stored::{store_width, stored_width};
 
 /// A pane beside the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,13 +40,13 @@ pub struct PaneEdgeProps {
 pub fn PaneEdge(props: &PaneEdgeProps) -> Html {
     let pane = props.pane;
     use_effect_with((), move |()| {
-        if let Some(width) = kept_width(pane.name()) {
+        if let Some(width) = stored_width(pane.name()) {
             set(pane, Some(width.clamp(LIMITS.0, LIMITS.1)));
         }
     });
     let onresize = Callback::from(move |(_, width): (Element, Option<f64>)| {
         set(pane, width);
-        keep_width(pane.name(), width);
+        store_width(pane.name(), width);
     });
     let (class, label, resized) = match pane {
         Pane::Tree => ("splitter of-tree", "Width of the tree", ".tree"),

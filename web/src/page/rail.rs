@@ -8,7 +8,7 @@ use yew::prelude::*;
 
 use crate::page::drop::DroppedFile;
 use crate::page::hooks::ByAddress;
-use crate::page::marks::{classes, good, severity, when};
+use crate::page::marks::{classes, severity, tick_icon, when};
 use crate::page::model::actor::Actor;
 use crate::page::model::{Action, PageModel};
 use crate::page::pair;
@@ -104,7 +104,7 @@ fn line(
     };
     let (mark, word) = match &entry.problem {
         None => (html! { <svg class="fi" aria-hidden="true"></svg> }, "not checked yet".to_owned()),
-        Some(problem) if problem.is_empty() => (good(), "sound".to_owned()),
+        Some(problem) if problem.is_empty() => (tick_icon(), "sound".to_owned()),
         Some(problem) => (severity(Severity::Warning), format!("damaged: {problem}")),
     };
     let name = visible(&entry.name);

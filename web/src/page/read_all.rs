@@ -9,7 +9,7 @@ use yew::prelude::*;
 use crate::page::address::RaiseLimit;
 use crate::page::model::actor::Actor;
 use crate::page::model::verification::{Verification, VerificationStage};
-use crate::page::stored::kept_rate;
+use crate::page::stored::stored_rate;
 use crate::protocol::ToWorker;
 use crate::protocol::conversion::JobProgress;
 use crate::state::fmt;
@@ -42,7 +42,7 @@ pub fn ReadAll(props: &ReadAllProps) -> Html {
     let over = props.cap.filter(|cap| bytes > *cap);
     let unsure = props.work.opened.unfolds.is_some() && !props.verification.unpack_confirmed;
     // Halved because hashing is slower than statistics alone.
-    let rate = kept_rate().or(props.rate.map(|rate| rate * 0.5)).filter(|rate| *rate > 0.0);
+    let rate = stored_rate().or(props.rate.map(|rate| rate * 0.5)).filter(|rate| *rate > 0.0);
     let time = rate.filter(|_| props.cap.is_none()).map(|rate| bytes as f64 / rate);
     let time =
         time.map(|millis| format!(" \u{b7} about {}", fmt::time_left(millis))).unwrap_or_default();

@@ -2,7 +2,7 @@
 
 use yew::prelude::*;
 
-use crate::page::viewport::{Lines, reveal, use_viewport};
+use crate::page::viewport::{LineLayout, reveal, use_viewport};
 
 /// Properties of the list.
 #[derive(Properties, PartialEq)]
@@ -26,7 +26,7 @@ pub struct RowsProps {
 #[component]
 pub fn Rows(props: &RowsProps) -> Html {
     let node = use_node_ref();
-    let lines = Lines::Even { count: props.count, each: props.height };
+    let lines = LineLayout::Even { count: props.count, each: props.height };
     let viewport = use_viewport(&node, &lines);
     let total = lines.total();
     {

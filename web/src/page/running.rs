@@ -7,8 +7,8 @@ use yew::prelude::*;
 
 use crate::page::conversion::{Conversion, ConversionPhase};
 use crate::page::drop::DroppedFile;
-use crate::page::error::{error_body, higher};
-use crate::page::marks::{Copy, cap, good, key, prose, severity};
+use crate::page::error::{error_body, raise_limits_offer};
+use crate::page::marks::{Copy, cap, key, prose, severity, tick_icon};
 use crate::page::model::Action;
 use crate::page::model::actor::Actor;
 use crate::page::tape::TapeView;
@@ -204,7 +204,7 @@ pub fn done_body(
                     if done.method != WriteMethod::Composed { { figure("rate", fmt::rate(done.bytes, done.millis)) } }
                 </div>
                 if let Some(plan) = plan_of(convert) { <TapeView parts={output_parts(plan)} /> }
-                <p class="verdict"><span class="w-good">{ good() }{ format!(" {} complete. ", match done.names.as_slice() {
+                <p class="verdict"><span class="w-good">{ tick_icon() }{ format!(" {} complete. ", match done.names.as_slice() {
                     [name] => format!("{name} is"),
                     names => format!("{} files are", names.len()),
                 }) }</span><span class="mid-ink">{ method }</span></p>
@@ -244,7 +244,7 @@ fn read_back(problem: Option<&ErrorText>) -> Html {
                 <span class="mid-ink">{ prose(&error.title) }{ " " }{ prose(&error.text) }</span></p>
         },
         None => html! {
-            <p class="verdict" id="read-back"><span class="w-good">{ good() }{ " Checked. " }</span>
+            <p class="verdict" id="read-back"><span class="w-good">{ tick_icon() }{ " Checked. " }</span>
                 <span class="mid-ink">{ "Keys, dtypes, shapes, values and ties are as planned. The values of tensors were not compared." }</span></p>
         },
     }
@@ -275,7 +275,7 @@ pub fn failed_body(
         <>
             <div class="runbody" role="alert">
                 { error_body(error, "failed", true) }
-                { higher(raise) }
+                { raise_limits_offer(raise) }
             </div>
             <footer>
                 <span class="grow dim">{ "No partial output is left, and the source was not changed." }</span>

@@ -15,7 +15,7 @@ use crate::page::model::verification::{Verification, VerificationStage};
 use crate::page::read_all::ReadAll;
 use crate::page::sheet::SheetFrame;
 use crate::page::tape::TapeView;
-use crate::page::verify::{self, far_more};
+use crate::page::verify::{self, unpack_confirmation};
 use crate::protocol::ToWorker;
 use crate::protocol::share::{LinkKeys, ShareOptions, SharedSummary};
 use crate::state::fmt;
@@ -224,7 +224,7 @@ fn statistics(actor: &Actor, props: &ShareProps) -> Html {
             html! {
                 <>
                     if let VerificationStage::Failed(error) = stage { <p class="w-warn">{ &error.title }{ " " }{ &error.place }</p> }
-                    if let Some(unfolds) = work.opened.unfolds { { far_more(unfolds, props.verification.unpack_confirmed, confirm) } }
+                    if let Some(unfolds) = work.opened.unfolds { { unpack_confirmation(unfolds, props.verification.unpack_confirmed, confirm) } }
                     <ReadAll id="read-all" class="btn" work={work.clone()} verification={props.verification.clone()} rate={props.rate} cap={props.cap} />
                     if shared.is_some_and(|shared| shared.measured) { <p>{ "The statistics from the scan are included already." }</p> }
                     <p class="dim">{ "Adds minimum, maximum, mean and deviation of each tensor to the files, optionally to the link, and a fingerprint of the content." }

@@ -4,7 +4,7 @@
 use yew::prelude::*;
 
 use crate::page::hooks::use_focus_trap;
-use crate::page::marks::cross;
+use crate::page::marks::close_icon;
 use crate::page::model::Action;
 use crate::page::model::actor::Actor;
 
@@ -42,7 +42,7 @@ pub fn SheetFrame(props: &SheetProps) -> Html {
                 <header>
                     <h2>{ props.title.clone() }</h2>
                     { props.note.clone() }
-                    <button class="ico" aria-label="Close" title="Close (Esc)" onclick={close}>{ cross() }</button>
+                    <button class="ico" aria-label="Close" title="Close (Esc)" onclick={close}>{ close_icon() }</button>
                 </header>
                 { props.children.clone() }
             </div>

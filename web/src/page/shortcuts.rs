@@ -3,7 +3,7 @@
 use yew::prelude::*;
 
 use crate::page::hooks::use_focus_trap;
-use crate::page::marks::{cap, cross};
+use crate::page::marks::{cap, close_icon};
 use crate::page::model::Action;
 use crate::page::model::actor::Actor;
 
@@ -98,7 +98,7 @@ pub fn ShortcutsSheet() -> Html {
                     <header>
                         <h2>{ "Shortcuts" }</h2>
                         <span class="dim only-l">{ "the whole page works without a mouse" }</span>
-                        <button class="ico" aria-label="Close" title="Close (Esc)" onclick={close}>{ cross() }</button>
+                        <button class="ico" aria-label="Close" title="Close (Esc)" onclick={close}>{ close_icon() }</button>
                     </header>
                     <div class="keys">
                         { for GROUPS.iter().map(|groups| html! {

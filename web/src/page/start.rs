@@ -4,7 +4,7 @@ use yew::prelude::*;
 
 use crate::page::illustration::{heading, illustration};
 use crate::page::links;
-use crate::page::marks::{cap, classes, good, logo, when};
+use crate::page::marks::{cap, classes, logo, tick_icon, when};
 use crate::page::model::actor::Actor;
 use crate::page::model::{Action, Sheet};
 use crate::page::start_list::start_list;
@@ -67,7 +67,7 @@ pub fn start_screen(actor: &Actor, dragged: Option<usize>, link: Option<&PageLin
                         <button class="btn lg quiet" id="open-address" onclick={on(|actor| actor.act(Action::PromptAddress(AttrValue::default())))}>{ "Open URL " }{ cap("U") }</button>
                     </div>
                     { start_list() }
-                    <p class="priv">{ good() }<span>{ "Your files never leave this computer. The page works offline." }</span></p>
+                    <p class="priv">{ tick_icon() }<span>{ "Your files never leave this computer. The page works offline." }</span></p>
                 </div>
             </div>
             <footer><div class="fmts">

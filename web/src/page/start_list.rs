@@ -23,12 +23,12 @@ const EXAMPLES: [(&str, &str, &str); 3] = [
 ];
 
 /// The folder that the command serves.
-struct Listing {
+struct ServedFolder {
     folder: String,
-    checkpoints: Vec<Listed>,
+    checkpoints: Vec<ServedCheckpoint>,
 }
 
-struct Listed {
+struct ServedCheckpoint {
     /// Path of the file to open, relative to the folder.
     main: String,
     /// Number of its files, and their total size in bytes.
@@ -38,7 +38,7 @@ struct Listed {
 
 /// A recently opened file, as `web/files.js` lists it.
 #[derive(Clone)]
-struct Recent {
+struct RecentFile {
     id: JsValue,
     name: String,
     about: String,
@@ -68,7 +68,7 @@ struct ServedProps {
 #[component]
 fn Served(props: &ServedProps) -> Html {
     let actor = use_context::<Actor>();
-    let listing = use_state(|| None::<Result<Listing, String>>);
+    let listing = use_state(|| None::<Result<ServedFolder, String>>);
     {
         let listing = listing.clone();
         use_effect_with(props.base.clone(), move |base| {
@@ -104,7 +104,7 @@ fn Served(props: &ServedProps) -> Html {
 #[component]
 fn RecentOrExamples() -> Html {
     let actor = use_context::<Actor>();
-    let recent = use_state(Vec::<Recent>::new);
+    let recent = use_state(Vec::<RecentFile>::new);
     let load = {
         let recent = recent.clone();
         move || {
@@ -112,7 +112,7 @@ fn RecentOrExamples() -> Html {
             spawn_local(async move {
                 let list = settled("list", &JsValue::UNDEFINED).await.unwrap_or_default();
                 let list: Array = list.dyn_into().unwrap_or_default();
-                let entry = |entry: JsValue| Recent {
+                let entry = |entry: JsValue| RecentFile {
                     id: get(&entry, "id"),
                     name: text(&entry, "name"),
                     about: text(&entry, "about"),
@@ -173,7 +173,7 @@ fn row(name: &str, about: &str, size: &str, onclick: Callback<MouseEvent>) -> Ht
     }
 }
 
-fn open_recent(actor: &Actor, entry: &Recent) {
+fn open_recent(actor: &Actor, entry: &RecentFile) {
     let (actor, entry) = (actor.clone(), entry.clone());
     spawn_local(async move {
         match settled("open", &entry.id).await {
@@ -200,7 +200,7 @@ fn address(base: &str, path: &str) -> String {
     format!("{base}{}", names.join("/"))
 }
 
-async fn listed(base: &str) -> Result<Listing, String> {
+async fn listed(base: &str) -> Result<ServedFolder, String> {
     let failed = |_| "statelens, which serves this page, no longer responds.".to_owned();
     let window = web_sys::window().ok_or_else(String::new)?;
     let answer = JsFuture::from(window.fetch_with_str(base)).await.map_err(failed)?;
@@ -214,14 +214,14 @@ async fn listed(base: &str) -> Result<Listing, String> {
         let files = list(&found, "files");
         let bytes =
             files.iter().map(|file| get(&file, "bytes").as_f64().unwrap_or_default() as u64);
-        Listed {
+        ServedCheckpoint {
             main: text(&found, "main"),
             files: files.length(),
             bytes: bytes.fold(0, u64::saturating_add),
         }
     };
     let checkpoints = list(&json, "checkpoints").iter().map(listed).collect();
-    Ok(Listing { folder: text(&json, "folder"), checkpoints })
+    Ok(ServedFolder { folder: text(&json, "folder"), checkpoints })
 }
 
 /// Returns an array property of a JS object; empty if it does not have one.

@@ -10,9 +10,9 @@ use yew::prelude::*;
 use crate::messages::set;
 use crate::page::conversion::Conversion;
 use crate::page::hooks::use_focus_trap;
-use crate::page::marks::{good, severity};
+use crate::page::marks::{severity, tick_icon};
 use crate::page::model::actor::Actor;
-use crate::page::model::{Action, PageModel, Pending, Screen, StopReason};
+use crate::page::model::{Action, PageModel, PendingAction, Screen, StopReason};
 use crate::protocol::ToWorker;
 use crate::protocol::finding::Severity;
 
@@ -28,7 +28,7 @@ pub fn dialog(model: &PageModel, actor: &Actor) -> Html {
 #[derive(Properties, PartialEq)]
 struct StopProps {
     actor: Actor,
-    pending: Pending,
+    pending: PendingAction,
     /// Name of the file that is being written.
     name: AttrValue,
     /// Whether it is still being written; false once it is complete.
@@ -115,7 +115,7 @@ pub fn privacy(host: Option<&str>) -> Html {
             <span class="opt" id="privacy">{ severity(Severity::Note) }{ format!("fetching from {host}") }</span>
         },
         None => {
-            html! { <span class="opt" id="privacy">{ good() }{ "nothing leaves this page" }</span> }
+            html! { <span class="opt" id="privacy">{ tick_icon() }{ "nothing leaves this page" }</span> }
         }
     }
 }
@@ -127,7 +127,7 @@ pub fn host(address: &str) -> String {
 
 /// Lets the worker close a checkpoint that is no longer shown, which stops its jobs.
 #[hook]
-pub fn use_closing(model: &PageModel, actor: &Actor) {
+pub fn use_close_unshown(model: &PageModel, actor: &Actor) {
     let left = matches!(model.screen, Screen::Start | Screen::Run) && model.work.is_none();
     let actor = actor.clone();
     use_effect_with((left, model.session), move |(left, session)| {
@@ -139,7 +139,7 @@ pub fn use_closing(model: &PageModel, actor: &Actor) {
 
 /// Makes the browser ask for confirmation before the page is left while a file is being written.
 #[hook]
-pub fn use_staying(model: &PageModel) {
+pub fn use_unload_guard(model: &PageModel) {
     let writes = model.convert.as_ref().is_some_and(Conversion::is_running);
     use_effect_with(writes, |writes| {
         let request = Closure::<dyn FnMut(Event)>::new(|event: Event| {

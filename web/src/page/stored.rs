@@ -22,7 +22,7 @@ pub fn was_open(name: &str) -> bool {
 }
 
 /// Stores the name of the open file for the lifetime of the tab.
-pub fn keep_open(name: &str) {
+pub fn store_open_name(name: &str) {
     // Reads the previous name before it is overwritten.
     WAS_OPEN.with(|_| ());
     if let Some(tab) = tab() {
@@ -38,7 +38,7 @@ pub fn shown_columns() -> u16 {
 }
 
 /// Stores the chosen columns. Does nothing if the browser has no storage.
-pub fn keep_columns(shown: u16) {
+pub fn store_columns(shown: u16) {
     if let Some(storage) = storage() {
         let _ = storage.set_item(COLUMNS, &shown.to_string());
     }
@@ -49,13 +49,13 @@ const RATE: &str = "bytes in a millisecond";
 
 /// Returns the speed of the last full read in bytes per millisecond.
 #[must_use]
-pub fn kept_rate() -> Option<f64> {
+pub fn stored_rate() -> Option<f64> {
     let stored = storage()?.get_item(RATE).ok()??;
     stored.parse::<f64>().ok().filter(|rate| rate.is_finite() && *rate > 0.0)
 }
 
 /// Stores the speed of a full read in bytes per millisecond.
-pub fn keep_rate(rate: f64) {
+pub fn store_rate(rate: f64) {
     if let Some(storage) = storage() {
         let _ = storage.set_item(RATE, &rate.to_string());
     }
@@ -63,13 +63,13 @@ pub fn keep_rate(rate: f64) {
 
 /// Returns the stored width of a pane in pixels.
 #[must_use]
-pub fn kept_width(pane: &str) -> Option<f64> {
+pub fn stored_width(pane: &str) -> Option<f64> {
     let stored = storage()?.get_item(&format!("width of {pane}")).ok()??;
     stored.parse::<f64>().ok().filter(|width| width.is_finite())
 }
 
 /// Stores the width of a pane in pixels; `None` removes it.
-pub fn keep_width(pane: &str, width: Option<f64>) {
+pub fn store_width(pane: &str, width: Option<f64>) {
     let Some(storage) = storage() else { return };
     let name = format!("width of {pane}");
     let _ = match width {

@@ -6,12 +6,12 @@ use yew::prelude::*;
 
 use crate::page::columns::Grip;
 use crate::page::hooks::{ByAddress, use_small};
-use crate::page::marks::holdings;
+use crate::page::marks::contents_text;
 use crate::page::marks::{classes, dtype, key, value_kind, when};
 use crate::page::model::actor::Actor;
 use crate::page::model::{Action, Tab};
 use crate::page::touch::{LongPress, is_tap};
-use crate::page::viewport::{Lines, reveal, use_viewport};
+use crate::page::viewport::{LineLayout, reveal, use_viewport};
 use crate::page::weights::cells as weights;
 use crate::rows::{LeafKind, Row};
 use crate::state::filter::Filter;
@@ -27,12 +27,12 @@ pub struct TableProps {
     pub work: OpenWork,
 }
 
-fn lines(table: &Table, small: bool) -> Lines {
+fn lines(table: &Table, small: bool) -> LineLayout {
     if !small {
-        return Lines::Even { count: table.items.len(), each: 24.0 };
+        return LineLayout::Even { count: table.items.len(), each: 24.0 };
     }
     let height = |line: &TableLine| if matches!(line, TableLine::State(_)) { 30.0 } else { 48.0 };
-    Lines::of_heights(table.items.iter().map(height))
+    LineLayout::of_heights(table.items.iter().map(height))
 }
 
 /// The table of keys.
@@ -173,12 +173,12 @@ fn line(
                 return;
             }
             if some && is_tap(&event) {
-                return actor.work(move |work| work.pick_alone(at));
+                return actor.work(move |work| work.toggle_pick(at));
             }
-            let (add, reach) = (event.ctrl_key() || event.meta_key(), event.shift_key());
-            if add || reach {
+            let (add, extend) = (event.ctrl_key() || event.meta_key(), event.shift_key());
+            if add || extend {
                 event.prevent_default();
-                return actor.work(move |work| work.pick(at, reach));
+                return actor.work(move |work| work.pick(at, extend));
             }
             match not_finite {
                 // Selects the leaf that the mark is about, and not the first layer of the fold.
@@ -227,7 +227,7 @@ fn state_row(work: &OpenWork, state: usize, place: Option<(usize, f64)>) -> Html
     let so_far = if work.view.so_far { " so far" } else { "" };
     let cells = html! {
         <>
-            <div class="c ck" role="gridcell"><span class="key"><span class="z">{ visible(name) }</span><span class="x">{ holdings(sums) }{ so_far }</span></span></div>
+            <div class="c ck" role="gridcell"><span class="key"><span class="z">{ visible(name) }</span><span class="x">{ contents_text(sums) }{ so_far }</span></span></div>
             <div class="c cd"></div><div class="c cs"></div>
             <div class="c cp num" role="gridcell">{ if sums.params > 0 { fmt::count(sums.params) } else { String::new() } }</div>
             <div class="c cb num" role="gridcell">{ if sums.bytes > 0 { fmt::bytes(sums.bytes) } else { String::new() } }</div>

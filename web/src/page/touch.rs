@@ -51,7 +51,7 @@ impl LongPress {
             let (resting, actor) = (state.clone(), actor.clone());
             let timer = Timeout::new(LONG_PRESS, move || {
                 resting.picked.set(true);
-                actor.work(move |work| work.pick_alone(line));
+                actor.work(move |work| work.toggle_pick(line));
             });
             state.timer.replace(Some(timer));
         });

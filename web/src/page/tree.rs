@@ -9,7 +9,7 @@ use crate::page::hooks::use_small;
 use crate::page::marks::{classes, when};
 use crate::page::model::actor::Actor;
 use crate::page::model_description;
-use crate::page::viewport::{Lines, is_visible, reveal, use_viewport};
+use crate::page::viewport::{LineLayout, is_visible, reveal, use_viewport};
 use crate::protocol::model_description::ModelDescription;
 use crate::state::fmt;
 use crate::state::work::OpenWork;
@@ -34,7 +34,7 @@ pub fn TreePane(props: &TreeProps) -> Html {
     let work = &props.work;
     let at = work.branch();
     let each = if use_small() { 44.0 } else { 24.0 };
-    let lines = Lines::Even { count: work.tree.lines.len(), each };
+    let lines = LineLayout::Even { count: work.tree.lines.len(), each };
     let viewport = use_viewport(&node, &lines);
     let total = lines.total();
     let last = use_mut_ref(|| (None, 0.0));
@@ -78,7 +78,7 @@ pub fn TreePane(props: &TreeProps) -> Html {
                     { for (viewport.first..viewport.end).map(|index| line(&actor, work, index, at == Some(index), index as f64 * each)) }
                 </ul>
             </div>
-            if let Some(description) = &props.description { { model_description::foot(&actor, description) } }
+            if let Some(description) = &props.description { { model_description::footer(&actor, description) } }
         </nav>
     }
 }

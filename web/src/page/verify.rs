@@ -7,8 +7,8 @@ use web_sys::{File, HtmlInputElement};
 use yew::prelude::*;
 
 use crate::page::drop::{DroppedFile, save_text};
-use crate::page::error::{error_body, higher};
-use crate::page::marks::{Copy, cap, check, good, key, prose, severity};
+use crate::page::error::{error_body, raise_limits_offer};
+use crate::page::marks::{Copy, cap, check, key, prose, severity, tick_icon};
 use crate::page::model::actor::{Actor, click};
 use crate::page::model::verification::{Verification, VerificationStage};
 use crate::page::model::{Action, PageModel, Sheet};
@@ -87,7 +87,7 @@ pub fn status(actor: &Actor, stage: &VerificationStage) -> Html {
 /// Renders the icon of the result.
 fn mark(done: &VerifyReport) -> Html {
     match (done.sound, done.grade) {
-        (true, Severity::Note) => good(),
+        (true, Severity::Note) => tick_icon(),
         (true, grade) => severity(grade),
         (false, _) => severity(Severity::Danger),
     }
@@ -182,7 +182,7 @@ fn form(actor: &Actor, props: &VerifyProps, chosen: &NodeRef) -> Html {
                     <p class="dim">{ "Unchecked, they are reported as a warning only." }</p>
                 </div></div>
                 if let Some(unfolds) = unfolds {
-                    <div class="fs"><span class="lab">{ "Unfolds" }</span><div>{ far_more(unfolds, props.verification.unpack_confirmed, unpack_confirmed) }</div></div>
+                    <div class="fs"><span class="lab">{ "Unfolds" }</span><div>{ unpack_confirmation(unfolds, props.verification.unpack_confirmed, unpack_confirmed) }</div></div>
                 }
             </div>
             <footer>
@@ -194,7 +194,7 @@ fn form(actor: &Actor, props: &VerifyProps, chosen: &NodeRef) -> Html {
 }
 
 /// Renders the check box for agreeing to unpack far more bytes than the files hold.
-pub fn far_more(
+pub fn unpack_confirmation(
     (bytes, stored): (u64, u64),
     unpack_confirmed: bool,
     onchange: Callback<Event>,
@@ -255,7 +255,7 @@ fn result(actor: &Actor, work: &OpenWork, done: &Rc<VerifyReport>) -> Html {
             <div class="runbody" id="verify-done">
                 <h3 class="failed" role="status">
                     if done.sound && done.grade == Severity::Warning { <span class="w-warn">{ mark(done) }{ " " }{ title(&done.verdict) }</span> }
-                    else if done.sound { <span class="w-good">{ good() }{ " " }{ title(&done.verdict) }</span> }
+                    else if done.sound { <span class="w-good">{ tick_icon() }{ " " }{ title(&done.verdict) }</span> }
                     else { <span class="w-danger">{ severity(Severity::Danger) }{ " " }{ title(&done.verdict) }</span> }
                 </h3>
                 if done.sound && done.grade == Severity::Note { <p class="mid-ink">{ "Everything was read." }</p> }
@@ -315,7 +315,7 @@ fn failed(actor: &Actor, error: &ErrorText, raise: Option<Callback<MouseEvent>>)
         <>
             <div class="runbody" role="alert">
                 { error_body(error, "failed", false) }
-                { higher(raise) }
+                { raise_limits_offer(raise) }
             </div>
             <footer><span class="grow dim">{ "Reading stopped early. The rest was not checked." }</span>{ verify_again(actor) }</footer>
         </>

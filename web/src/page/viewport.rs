@@ -14,7 +14,7 @@ const MIN_HEIGHT: f64 = 200.0;
 
 /// Positions of lines.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Lines {
+pub enum LineLayout {
     /// Lines of equal height.
     Even {
         /// Number of lines.
@@ -26,7 +26,7 @@ pub enum Lines {
     Tops(Rc<Vec<f64>>),
 }
 
-impl Lines {
+impl LineLayout {
     /// Creates lines of different heights.
     pub fn of_heights(heights: impl Iterator<Item = f64>) -> Self {
         let mut tops = Vec::with_capacity(heights.size_hint().0 + 1);
@@ -87,7 +87,7 @@ pub struct Viewport {
 
 /// Tracks which lines of a scrolling element are visible.
 #[hook]
-pub fn use_viewport(node: &NodeRef, lines: &Lines) -> Viewport {
+pub fn use_viewport(node: &NodeRef, lines: &LineLayout) -> Viewport {
     let (_, height) = use_size(node);
     let top = use_state_eq(|| 0.0);
     let onscroll = {
@@ -102,7 +102,7 @@ pub fn use_viewport(node: &NodeRef, lines: &Lines) -> Viewport {
     Viewport { top: *top, height, first, end, onscroll }
 }
 
-fn visible_lines(lines: &Lines, top: f64, height: f64) -> (usize, usize) {
+fn visible_lines(lines: &LineLayout, top: f64, height: f64) -> (usize, usize) {
     if lines.count() == 0 {
         return (0, 0);
     }
@@ -113,13 +113,13 @@ fn visible_lines(lines: &Lines, top: f64, height: f64) -> (usize, usize) {
 }
 
 /// Returns whether a line is fully visible if the element has this height.
-pub fn is_visible(element: &Element, lines: &Lines, at: usize, height: f64) -> bool {
+pub fn is_visible(element: &Element, lines: &LineLayout, at: usize, height: f64) -> bool {
     let from = f64::from(element.scroll_top());
     lines.top(at) >= from && lines.top(at + 1) <= from + height
 }
 
 /// Scrolls the least that makes a line visible, with the given pixels free above and below it.
-pub fn reveal(element: &Element, lines: &Lines, at: usize, above: f64, below: f64) {
+pub fn reveal(element: &Element, lines: &LineLayout, at: usize, above: f64, below: f64) {
     let (top, bottom) = (lines.top(at), lines.top(at + 1));
     let from = f64::from(element.scroll_top());
     let height = f64::from(element.client_height());
@@ -136,13 +136,13 @@ mod tests {
 
     #[test]
     fn finds_lines_by_position() {
-        let even = Lines::Even { count: 1000, each: 24.0 };
-        let tops = Lines::of_heights((0..1000).map(|_| 24.0));
+        let even = LineLayout::Even { count: 1000, each: 24.0 };
+        let tops = LineLayout::of_heights((0..1000).map(|_| 24.0));
         for lines in [&even, &tops] {
             assert_eq!((lines.count(), lines.total()), (1000, 24_000.0));
             assert_eq!([0.0, 23.9, 24.0, 1e9].map(|y| lines.at(y)), [0, 0, 1, 999]);
         }
-        let mixed = Lines::of_heights([30.0, 48.0, 48.0].into_iter());
+        let mixed = LineLayout::of_heights([30.0, 48.0, 48.0].into_iter());
         assert_eq!(
             (mixed.top(1), mixed.total(), mixed.at(77.0), mixed.at(78.0)),
             (30.0, 126.0, 1, 2)
@@ -151,13 +151,13 @@ mod tests {
 
     #[test]
     fn viewport_holds_one_screen_of_any_number_of_lines() {
-        let lines = Lines::Even { count: 1_000_000, each: 24.0 };
+        let lines = LineLayout::Even { count: 1_000_000, each: 24.0 };
         assert_eq!(visible_lines(&lines, 0.0, 0.0), (0, 19));
         assert_eq!(visible_lines(&lines, 2_400_000.0, 720.0), (99_990, 100_041));
         assert_eq!(visible_lines(&lines, 24_000_000.0, 720.0).1, 1_000_000);
         // Scrolled far down before most of the lines were removed.
-        let few = Lines::Even { count: 3, each: 24.0 };
+        let few = LineLayout::Even { count: 3, each: 24.0 };
         assert_eq!(visible_lines(&few, 2_400_000.0, 720.0), (0, 3));
-        assert_eq!(visible_lines(&Lines::Even { count: 0, each: 24.0 }, 10.0, 720.0), (0, 0));
+        assert_eq!(visible_lines(&LineLayout::Even { count: 0, each: 24.0 }, 10.0, 720.0), (0, 0));
     }
 }

@@ -10,11 +10,11 @@ use yew::prelude::*;
 use crate::page::address;
 use crate::page::bars::{back, menu, tabs};
 use crate::page::drop::DroppedFile;
-use crate::page::filter_menu::{FilterMenu, meant, underlined};
+use crate::page::filter_menu::{FilterMenu, suggestion, underlined};
 use crate::page::focus::enter_table;
 use crate::page::inspector::Inspector;
 use crate::page::marks::{
-    FOLD, cap, chip, chosen, classes, good, logo, prose, severity, severity_count, typed, when,
+    FOLD, cap, chip, chosen, classes, logo, prose, severity, severity_count, tick_icon, typed, when,
 };
 use crate::page::model::actor::Actor;
 use crate::page::model::verification::VerificationStage;
@@ -344,8 +344,8 @@ fn FilterBar(props: &FilterProps) -> Html {
                     aria-invalid={work.filter_error.is_some().to_string()} />
                 if work.filter_error.is_some() {
                     <span class="hits w-warn">{ "not understood" }</span>
-                } else if let Some(meant) = meant(&actor, &work.filter) {
-                    { meant }
+                } else if let Some(suggestion) = suggestion(&actor, &work.filter) {
+                    { suggestion }
                 } else if let Some(tested) = work.searching() {
                     <span class="hits dim">{ format!("{} % searched", tested * 100 / work.rows.len().max(1)) }</span>
                 } else if !work.filter.is_empty() {
@@ -433,7 +433,7 @@ fn status(actor: &Actor, work: &OpenWork, props: &WorkspaceProps) -> Html {
                         if grade == Severity::Note { { severity_count(grade, count(grade)) } }
                         else { <b>{ severity_count(grade, count(grade)) }</b> }</span>
                 }) }
-                if Severity::ALL.into_iter().all(|grade| count(grade) == 0) { <span>{ good() }{ "no findings" }</span> }
+                if Severity::ALL.into_iter().all(|grade| count(grade) == 0) { <span>{ tick_icon() }{ "no findings" }</span> }
             </button>
             if !opened.summary { { verify::status(actor, &props.verifying) } }
             { weights::status(actor, work, &props.values_panel, fetch_cap(props)) }

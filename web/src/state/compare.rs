@@ -134,12 +134,12 @@ impl Pairs {
             }
         }
         let mut pairs = Self { a, b, pairs, found: Vec::new(), added };
-        pairs.learn(&[], &structure.found);
+        pairs.add_results(&[], &structure.found);
         pairs
     }
 
     /// Adds results: rows of the first that were compared, and differences.
-    pub fn learn(&mut self, settled: &[u32], found: &[Difference]) {
+    pub fn add_results(&mut self, settled: &[u32], found: &[Difference]) {
         for row in settled {
             let renamed = self.renamed(*row as usize);
             if let Some(pair) =
@@ -448,8 +448,8 @@ mod tests {
             words(&pairs, &all),
             ["added new x1", "removed gone x1", "renamed now x1", "not read h.0\u{2013}2.w x3"]
         );
-        pairs.learn(&[0], &[]);
-        pairs.learn(
+        pairs.add_results(&[0], &[]);
+        pairs.add_results(
             &[1, 2],
             &[
                 difference(1, 2, DifferenceKind::Elements),
@@ -481,7 +481,7 @@ mod tests {
             difference(1, 2, DifferenceKind::Nan),
             difference(2, 3, DifferenceKind::Elements),
         ];
-        pairs.learn(&[0, 1, 2], &found);
+        pairs.add_results(&[0, 1, 2], &found);
         let texts = words(&pairs, &CompareView::default());
         assert!(texts.contains(&"NaN h.1.w x1".to_owned()), "{texts:?}");
         assert!(texts.contains(&"changed h.0,2.w x2".to_owned()), "{texts:?}");
@@ -514,7 +514,7 @@ mod tests {
     #[test]
     fn a_view_filters_folds_and_sorts() {
         let mut pairs = pairs();
-        pairs.learn(
+        pairs.add_results(
             &[0, 1, 2],
             &[
                 difference(1, 2, DifferenceKind::Elements),

@@ -80,7 +80,7 @@ impl Filter {
     /// is not one is searched for, since keys may contain colons.
     #[must_use]
     pub fn hint(text: &str) -> Option<String> {
-        let unknown = Unknown::of(text)?;
+        let unknown = UnknownTerm::of(text)?;
         let name = &text[unknown.start..unknown.end];
         Some(format!(
             "\u{2018}{name}\u{2019} is not a filter, so keys were searched for it. Filters are {}.",
@@ -170,16 +170,16 @@ impl Term {
 
 /// A word that looks like a term but is not one.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Unknown {
+pub struct UnknownTerm {
     /// The offset of its name in the text.
     pub start: usize,
     /// The end of the name.
     pub end: usize,
     /// The name that may have been meant.
-    pub meant: Option<&'static str>,
+    pub suggestion: Option<&'static str>,
 }
 
-impl Unknown {
+impl UnknownTerm {
     /// Finds the first one in a text.
     #[must_use]
     pub fn of(text: &str) -> Option<Self> {
@@ -202,8 +202,8 @@ impl Unknown {
             let near = |known: &'static str| Some((distance(known, &typed, 2)?, known));
             // Short names such as `std` and `abs` are within two edits of many words.
             let near = names().filter_map(near).filter(|(far, _)| far * 2 < typed.len());
-            let meant = near.min_by_key(|(far, _)| *far).map(|(_, known)| known);
-            Some(Self { start, end: start + name.len(), meant })
+            let suggestion = near.min_by_key(|(far, _)| *far).map(|(_, known)| known);
+            Some(Self { start, end: start + name.len(), suggestion })
         })
     }
 }
@@ -593,14 +593,15 @@ mod tests {
 
     #[test]
     fn suggests_similar_terms() {
-        let meant =
-            |text: &str| Unknown::of(text).map(|it| (text[it.start..it.end].to_owned(), it.meant));
-        assert_eq!(meant("fc dtpye:bf16"), Some(("dtpye".into(), Some("dtype"))));
-        assert_eq!(meant("-absmx>100"), Some(("absmx".into(), Some("absmax"))));
-        assert_eq!(meant("zero>50%"), Some(("zero".into(), Some("zeros"))));
-        assert_eq!(meant("weather:fine"), Some(("weather".into(), None)));
+        let suggestion = |text: &str| {
+            UnknownTerm::of(text).map(|it| (text[it.start..it.end].to_owned(), it.suggestion))
+        };
+        assert_eq!(suggestion("fc dtpye:bf16"), Some(("dtpye".into(), Some("dtype"))));
+        assert_eq!(suggestion("-absmx>100"), Some(("absmx".into(), Some("absmax"))));
+        assert_eq!(suggestion("zero>50%"), Some(("zero".into(), Some("zeros"))));
+        assert_eq!(suggestion("weather:fine"), Some(("weather".into(), None)));
         for known in ["dtype:bf16", "is:tensor", "size>1k", "nan>0", "a.b:c", "/x:y/", "fc"] {
-            assert_eq!(meant(known), None, "{known}");
+            assert_eq!(suggestion(known), None, "{known}");
         }
     }
 

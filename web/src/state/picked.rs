@@ -85,7 +85,7 @@ impl PickedRows {
     }
 
     /// Picks exactly the lines from the last one picked, or else `from`, to this one.
-    pub fn reach(&mut self, table: &Table, from: usize, line: usize) {
+    pub fn extend(&mut self, table: &Table, from: usize, line: usize) {
         let anchor = *self.anchor.get_or_insert(from);
         let lines = anchor.min(line)..=anchor.max(line);
         let items = table.items.get(lines).unwrap_or_default();
@@ -129,9 +129,9 @@ mod tests {
         picked.toggle(table, fold + 1);
         assert!(!picked.has(table, table.items[fold]));
         picked.toggle(table, fold - 1);
-        picked.reach(table, 0, fold);
+        picked.extend(table, 0, fold);
         assert_eq!(picked.count(), 1 + all, "from the line that was touched last");
-        picked.reach(table, 0, fold - 1);
+        picked.extend(table, 0, fold - 1);
         assert_eq!(picked.count(), 1, "and back");
         picked.toggle(table, fold + 1);
         let filter = Filter::parse(&picked.filter(&work.rows)).unwrap();

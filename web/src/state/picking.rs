@@ -3,12 +3,12 @@
 use crate::state::work::OpenWork;
 
 impl OpenWork {
-    /// Picks or unpicks a line in addition to the others; with `reach`, picks all lines from the
+    /// Picks or unpicks a line in addition to the others; with `extend`, picks all lines from the
     /// last one to this one.
-    pub fn pick(&mut self, line: usize, reach: bool) {
+    pub fn pick(&mut self, line: usize, extend: bool) {
         let from = self.cursor().unwrap_or(line);
-        match reach {
-            true => self.picked.reach(&self.table, from, line),
+        match extend {
+            true => self.picked.extend(&self.table, from, line),
             false => {
                 // The selected line becomes the first of several.
                 if self.picked.count() == 0 && from != line {
@@ -21,23 +21,23 @@ impl OpenWork {
     }
 
     /// Picks or unpicks a line; the selection stays.
-    pub fn pick_alone(&mut self, line: usize) {
+    pub fn toggle_pick(&mut self, line: usize) {
         self.picked.toggle(&self.table, line);
     }
 
     /// Picks or unpicks the selected line.
-    pub fn pick_here(&mut self) {
+    pub fn pick_selected(&mut self) {
         if let Some(line) = self.cursor() {
             self.picked.toggle(&self.table, line);
         }
     }
 
     /// Moves the selection by lines, and picks the lines in between.
-    pub fn pick_on(&mut self, by: isize) {
+    pub fn extend_pick(&mut self, by: isize) {
         let from = self.cursor();
         self.step(by);
         if let (Some(from), Some(line)) = (from, self.cursor()) {
-            self.picked.reach(&self.table, from, line);
+            self.picked.extend(&self.table, from, line);
         }
     }
 }

@@ -85,7 +85,7 @@ pub struct RunRow {
 
 /// A run and its rows: the newest step first, entries without a step last.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Sorted {
+pub struct SortedRun {
     /// The run as the core describes it.
     pub run: RunContents,
     pub rows: Vec<RunRow>,
@@ -101,7 +101,7 @@ pub fn sort(
     files: &[FileName],
     folder: &RunFolder,
     index: Option<Result<String, String>>,
-) -> Sorted {
+) -> SortedRun {
     let parsed = index.map(|text| {
         text.and_then(|text| parse_index(&text).map_err(|error| error.what().to_owned()))
     });
@@ -133,7 +133,7 @@ pub fn sort(
         (std::cmp::Reverse(step), !whole, if whole { usize::MAX - row.entry } else { row.entry })
     };
     order::by(&mut rows, |one, two| place(one).cmp(&place(two)));
-    Sorted { run, rows, listed, error }
+    SortedRun { run, rows, listed, error }
 }
 
 /// The checkpoint that the main button of a run folder opens.
@@ -148,7 +148,7 @@ pub struct RunPick {
     pub loaded: Option<usize>,
 }
 
-impl Sorted {
+impl SortedRun {
     /// Returns the checkpoint that the main button opens; `None` if no checkpoint is sound and none
     /// would be loaded. `unsound` comes from [`RunContents::unsound`].
     #[must_use]

@@ -138,12 +138,12 @@ const NO_LINE: u32 = u32::MAX;
 /// All rows sorted by a column. Rows that pass a filter are picked from it at each keystroke,
 /// instead of being sorted again.
 #[derive(Debug)]
-pub struct Sorted {
+pub struct SortedRows {
     by: (Column, bool),
     order: Vec<u32>,
 }
 
-impl Sorted {
+impl SortedRows {
     /// Sorts all rows by a column, and whether descending.
     #[must_use]
     pub fn new(rows: &[Row], by: (Column, bool), weights: &Weights) -> Self {
@@ -182,7 +182,7 @@ impl Table {
         whole: &Trie,
         chosen: &[u32],
         view: &TableView,
-        sorted: Option<&Sorted>,
+        sorted: Option<&SortedRows>,
     ) -> Self {
         let mut table = Self { leaves: chosen.len(), ..Self::default() };
         if view.fold {
@@ -675,7 +675,7 @@ mod tests {
         let trie = Trie::new(&rows, '.');
         for by in [(Column::Key, false), (Column::Bytes, true), (Column::Shape, true)] {
             let view = TableView { sort: Some(by), ..TableView::default() };
-            let sorted = Sorted::new(&rows, by, &view.weights);
+            let sorted = SortedRows::new(&rows, by, &view.weights);
             let with = Table::new(&rows, &trie, &chosen, &view, Some(&sorted));
             let without = Table::new(&rows, &trie, &chosen, &view, None);
             assert_eq!(with.items, without.items, "{by:?}");

@@ -22,7 +22,7 @@ pub struct Stretch {
 
 /// A tick of the axis.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Mark {
+pub struct AxisTick {
     /// Position in CSS pixels.
     pub x: f64,
     /// The length of the tick: 6, 4 or 2.5.
@@ -33,7 +33,7 @@ pub struct Mark {
 
 /// A state's name over the tape.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Label {
+pub struct TapeLabel {
     /// Left edge in CSS pixels.
     pub x: f64,
     pub name: String,
@@ -43,7 +43,7 @@ pub struct Label {
     pub size: Option<String>,
 }
 
-impl Label {
+impl TapeLabel {
     /// Returns the position of the dtype's mark.
     #[must_use]
     pub fn mark_x(&self) -> f64 {
@@ -70,9 +70,9 @@ pub struct Tape {
     /// Positions where layers begin.
     pub layers: Vec<f64>,
     /// The ticks of the axis.
-    pub marks: Vec<Mark>,
+    pub marks: Vec<AxisTick>,
     /// The names of states.
-    pub labels: Vec<Label>,
+    pub labels: Vec<TapeLabel>,
     pub total: u64,
 }
 
@@ -248,7 +248,7 @@ fn layer_ticks(layers: &[u64], scale: f64, width: f64) -> Vec<f64> {
 }
 
 /// Returns ticks at round numbers, with at most one label per 150 px; the end is always labelled.
-fn axis(total: u64, width: f64) -> Vec<Mark> {
+fn axis(total: u64, width: f64) -> Vec<AxisTick> {
     let units = [
         ("B", 1.0),
         ("kB", 1e3),
@@ -296,15 +296,15 @@ fn axis(total: u64, width: f64) -> Vec<Mark> {
                 continue;
             }
         };
-        marks.push(Mark { x, height, label });
+        marks.push(AxisTick { x, height, label });
         at += 1;
     }
-    marks.push(Mark { x: width, height: 6.0, label: Some(end_label) });
+    marks.push(AxisTick { x: width, height: 6.0, label: Some(end_label) });
     marks
 }
 
 /// Places names over the tape: each gets the room up to the next one, the larger states first.
-fn labels(parts: &[StateShare], scale: f64, width: f64) -> Vec<Label> {
+fn labels(parts: &[StateShare], scale: f64, width: f64) -> Vec<TapeLabel> {
     let mut at = 0.0;
     let mut wanted: Vec<(u64, f64, &StateShare)> = Vec::with_capacity(parts.len());
     for part in parts {
@@ -316,7 +316,7 @@ fn labels(parts: &[StateShare], scale: f64, width: f64) -> Vec<Label> {
     }
     order::by_key(&mut wanted, |(bytes, ..)| std::cmp::Reverse(*bytes));
     // Ordered from left to right.
-    let mut placed: Vec<Label> = Vec::new();
+    let mut placed: Vec<TapeLabel> = Vec::new();
     for (bytes, x, part) in wanted {
         // A name near the right edge is moved left until it fits.
         let moved = |length: f64| x.min(width - length).max(0.0);
@@ -333,15 +333,15 @@ fn labels(parts: &[StateShare], scale: f64, width: f64) -> Vec<Label> {
             continue;
         }
         let name = visible(&part.name);
-        let label = Label { x, name, dtype: part.lead(), size: Some(fmt::bytes(bytes)) };
+        let label = TapeLabel { x, name, dtype: part.lead(), size: Some(fmt::bytes(bytes)) };
         let shorter = [
             label.clone(),
-            Label { size: None, ..label.clone() },
-            Label { size: None, dtype: None, ..label },
+            TapeLabel { size: None, ..label.clone() },
+            TapeLabel { size: None, dtype: None, ..label },
         ];
         let fits = shorter.into_iter().find_map(|label| {
             let x = moved(label.width());
-            free(x, label.width()).then_some(Label { x, ..label })
+            free(x, label.width()).then_some(TapeLabel { x, ..label })
         });
         if let Some(label) = fits {
             placed.insert(placed.partition_point(|other| other.x < label.x), label);

@@ -20,7 +20,7 @@ use crate::state::filter::Filter;
 use crate::state::fit::ColumnWidths;
 use crate::state::picked::PickedRows;
 use crate::state::search::{Search, SearchText};
-use crate::state::table::{Column, Fold, Sorted, Table, TableLine, TableView};
+use crate::state::table::{Column, Fold, SortedRows, Table, TableLine, TableView};
 use crate::state::tape::{self, StateShare};
 use crate::state::tree::{self, Tree};
 
@@ -95,7 +95,7 @@ pub struct OpenWork {
     keys: Rc<SearchText>,
     chosen: Rc<Vec<u32>>,
     /// All rows by the column that the table is sorted by.
-    sorted: Option<Rc<Sorted>>,
+    sorted: Option<Rc<SortedRows>>,
     /// A running search. The table shows the first matching rows, and stays unchanged until there
     /// are enough of them.
     search: Option<Search>,
@@ -465,8 +465,10 @@ impl OpenWork {
 
     fn rearrange(&mut self) {
         if self.sorted.as_ref().map(|sorted| sorted.by()) != self.view.sort {
-            self.sorted =
-                self.view.sort.map(|by| Rc::new(Sorted::new(&self.rows, by, &self.view.weights)));
+            self.sorted = self
+                .view
+                .sort
+                .map(|by| Rc::new(SortedRows::new(&self.rows, by, &self.view.weights)));
         }
         let sorted = self.sorted.as_deref();
         let table = Table::new(&self.rows, &self.trie, &self.chosen, &self.view, sorted);

@@ -71,7 +71,7 @@ async fn open_set(
             server.report_fetched(job);
         }
         if files.count() == before {
-            let sources = Sources::of_server(server.clone(), parts);
+            let sources = Sources::from_server(server.clone(), parts);
             return Ok(RemoteCheckpoint { files, sources, checkpoint: opened? });
         }
     }

@@ -41,7 +41,7 @@ pub(super) fn ranges(
 ) -> Vec<String> {
     let read = measurements.measured.keys().filter_map(|id| Some((*id, open.tensor(*id).ok()?)));
     let origins = Origins::of(read);
-    let mut pairs: HashMap<(&DType, &DType), Ranges> = HashMap::new();
+    let mut pairs: HashMap<(&DType, &DType), CastRanges> = HashMap::new();
     let sources = std::iter::once(&output.plan).chain(&output.more).map(|plan| &plan.source);
     for (id, tensor) in sources.flat_map(|source| (0..).map(TensorId).zip(source.tensors())) {
         let (from, to) = (&tensor.stored, &tensor.dtype);
@@ -97,7 +97,7 @@ pub(super) fn ranges(
 
 /// Ranges of the tensors of one pair of dtypes.
 #[derive(Default)]
-struct Ranges {
+struct CastRanges {
     seen: HashSet<TensorId>,
     tensors: u64,
     known: u64,

@@ -142,7 +142,7 @@ impl Job {
     }
 
     /// Sets the requests to abort when the job stops, and aborts those set before.
-    pub(super) fn aborts(&self, requests: Option<AbortController>) {
+    pub(super) fn set_abort(&self, requests: Option<AbortController>) {
         if let Some(before) = self.0.requests.replace(requests) {
             before.abort();
         }

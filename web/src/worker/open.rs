@@ -40,7 +40,7 @@ pub fn open(
     job: &Job,
 ) -> Result<(OpenCheckpoint, OpenedCheckpoint), Box<ErrorText>> {
     let began = now();
-    let sources = Rc::new(Sources::of_disk(files));
+    let sources = Rc::new(Sources::from_disk(files));
     let set = sources.set(names);
     let mut open_progress = OpenProgress::new(job, Some(sources.read_counter()));
     let order = candidates(&set, requested);

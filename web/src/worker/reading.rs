@@ -313,7 +313,7 @@ impl Drop for RemoteStream {
 impl RemoteStream {
     fn new(file: Arc<XhrFile>, span: Span, job: &Job) -> Self {
         let abort = AbortController::new().ok();
-        job.aborts(abort.clone());
+        job.set_abort(abort.clone());
         let buffered = ReadAhead { start: span.offset, ..ReadAhead::default() };
         // The whole span is going to be needed.
         let window = span.len.clamp(MIN_REQUEST, WINDOW);

@@ -19,7 +19,7 @@ use crate::worker::{files_of, now};
 
 /// Opens the requested files one after the other, until something else is opened.
 pub(super) fn check_files(job: Job, files: Vec<FileName>, requested: Vec<u32>, data: &JsValue) {
-    let sources = Rc::new(Sources::of_disk(files_of(data)));
+    let sources = Rc::new(Sources::from_disk(files_of(data)));
     job.clone().spawn(async move {
         for file in requested {
             // Lets the worker receive messages.
@@ -42,7 +42,7 @@ fn check_file(files: &[FileName], sources: &Sources, file: u32) -> OpenCheck {
 
 /// Reads all values of the requested files, one after the other.
 pub(super) fn values(job: Job, files: Vec<FileName>, requested: Vec<u32>, data: &JsValue) {
-    let sources = Rc::new(Sources::of_disk(files_of(data)));
+    let sources = Rc::new(Sources::from_disk(files_of(data)));
     job.clone().spawn(async move {
         let began = now();
         let size = |file: u32| files.get(file as usize).map_or(0, |file| file.size);

@@ -39,7 +39,7 @@ pub async fn run(
     let local = sources.server().is_none();
     let compose = composable(&plan) && to == protocol::conversion::SaveTo::Download && local;
     let names: Vec<String> = plan.files.iter().map(|file| file.name.clone()).collect();
-    let mut sinks = Sinks { to, compose, handle, sinks: Vec::new() };
+    let mut sinks = OutputFiles { to, compose, handle, sinks: Vec::new() };
     let keys = KeysByProgress::new(&plan);
     let planned = plan.source.clone();
     let expected = ReadBack::of(&plan);
@@ -103,14 +103,14 @@ pub async fn run(
 }
 
 /// The files begun so far; the last one is being written.
-struct Sinks {
+struct OutputFiles {
     to: protocol::conversion::SaveTo,
     compose: bool,
     handle: JsValue,
     sinks: Vec<OutputSink>,
 }
 
-impl Sinks {
+impl OutputFiles {
     async fn begin(&mut self) -> Result<()> {
         if let Some(last) = self.sinks.last_mut() {
             last.flush(true).await?;
@@ -140,7 +140,7 @@ struct WritingRun<'a> {
 }
 
 impl WritingRun<'_> {
-    async fn all(&mut self, sinks: &mut Sinks) -> Result<()> {
+    async fn all(&mut self, sinks: &mut OutputFiles) -> Result<()> {
         let Self { run, driver, updates } = self;
         loop {
             if let Some(sink) = sinks.sinks.last_mut() {

@@ -31,7 +31,7 @@ pub enum SourceFile {
 impl Sources {
     /// Wraps files on disk.
     #[must_use]
-    pub fn of_disk(files: Vec<File>) -> Self {
+    pub fn from_disk(files: Vec<File>) -> Self {
         let read_counter = Arc::<ReadCounter>::default();
         let disk = |file| SourceFile::Disk(BlobSource::new(file, &read_counter));
         Self {
@@ -43,7 +43,7 @@ impl Sources {
 
     /// Wraps files of a server.
     #[must_use]
-    pub fn of_server(server: Rc<RemoteServer>, files: Vec<Option<Arc<remote::XhrFile>>>) -> Self {
+    pub fn from_server(server: Rc<RemoteServer>, files: Vec<Option<Arc<remote::XhrFile>>>) -> Self {
         let source_file = |file: Option<_>| file.map_or(SourceFile::Whole, SourceFile::Parts);
         let files = files.into_iter().map(source_file).collect();
         Self { files, read_counter: Arc::default(), server: Some(server) }

@@ -6,7 +6,7 @@ use yew::prelude::*;
 
 use crate::page::drop::DroppedFile;
 use crate::page::hooks::use_focus_trap;
-use crate::page::marks::cross;
+use crate::page::marks::close_icon;
 use crate::page::model::Action;
 use crate::page::model::actor::Actor;
 use crate::state::fmt;
@@ -57,7 +57,7 @@ pub fn ChooseComparedDialog(props: &ChooseComparedProps) -> Html {
                 <div ref={node} class="dlg beside" role="dialog" aria-modal="true" aria-label="Compare with" tabindex="-1">
                     <header>
                         <h2>{ "Compare with" }</h2>
-                        <button class="ico" aria-label="Close" title="Close (Esc)" onclick={close}>{ cross() }</button>
+                        <button class="ico" aria-label="Close" title="Close (Esc)" onclick={close}>{ close_icon() }</button>
                     </header>
                     <div class="list">{ for props.work.opened.others.iter().filter_map(|at| other(*at)) }</div>
                     <footer>

@@ -4,7 +4,7 @@ use statelens_inspect::visible;
 use yew::prelude::*;
 
 use crate::page::bars::menu;
-use crate::page::marks::{Copy, chip, chosen, good, key, prose, severity};
+use crate::page::marks::{Copy, chip, chosen, key, prose, severity, tick_icon};
 use crate::page::model::actor::Actor;
 use crate::page::model::comparison::ComparisonState;
 use crate::protocol::compare::StateDictCheck;
@@ -40,7 +40,7 @@ pub(super) fn load_check(actor: &Actor, compare: &ComparisonState) -> Html {
                 if !checked.releases.is_empty() { { menu("release", &checked.releases, compare.release.clone(), release) } }
                 { chip(on, Some("Missing and unexpected keys are errors"), strict, html! { "strict" }) }</span></div>
             <p>
-                if checked.loads { <span class="w-good">{ good() }{ " Yes. " }</span> }
+                if checked.loads { <span class="w-good">{ tick_icon() }{ " Yes. " }</span> }
                 else { <span class="w-warn">{ severity(Severity::Warning) }{ " No. " }</span> }
                 <span class="mid-ink">{ summary(checked) }</span>
             </p>

@@ -3,7 +3,7 @@
 
 use yew::prelude::*;
 
-use crate::page::marks::{cap, classes, good, severity, when};
+use crate::page::marks::{cap, classes, severity, tick_icon, when};
 use crate::page::model::actor::Actor;
 use crate::page::model::comparison::{ComparisonStage, ComparisonState};
 use crate::protocol::ToWorker;
@@ -50,7 +50,9 @@ fn verdict(compare: &ComparisonState) -> Html {
         (ComparisonStage::Structure, _) => "Comparing keys\u{2026}",
         (_, true) => "They differ.",
         (ComparisonStage::Values { .. }, false) => "The structure is the same.",
-        (ComparisonStage::Done { .. }, false) => return html! { <>{ good() }{ " They match." }</> },
+        (ComparisonStage::Done { .. }, false) => {
+            return html! { <>{ tick_icon() }{ " They match." }</> };
+        }
         (ComparisonStage::Stopped(_), false) => "No difference so far.",
     };
     html! { { text } }

@@ -13,5 +13,5 @@ mod verdict;
 pub use config::missing_config;
 pub use fields::fields;
 pub use files::{accept_files, use_families};
-pub use target::{names_stay, recognition, targets};
+pub use target::{recognition, targets, unchanged_names_note};
 pub use verdict::verdict;

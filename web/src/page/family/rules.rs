@@ -9,7 +9,7 @@ use crate::page::conversion::Conversion;
 use crate::page::drop::save_text;
 use crate::page::family::request::set;
 use crate::page::family::table::FamilyTable;
-use crate::page::marks::{check, good, prose, severity};
+use crate::page::marks::{check, prose, severity, tick_icon};
 use crate::page::model::actor::Actor;
 use crate::protocol::error::ErrorText;
 use crate::protocol::family::{FamilyReply, NamedText};
@@ -99,7 +99,7 @@ fn counts(actor: &Actor, convert: &Conversion, reply: &FamilyReply) -> Html {
             <p class="counts mid-ink">
                 <span>{ format!("{} become {}", plural(shown.keys.0, "key"), exact(shown.keys.1)) }</span>
                 if done > 0 { <span>{ format!("{} rearranged", exact(done)) }</span> }
-                if shown.unmatched == 0 { <span>{ good() }{ " every key has a rule" }</span> }
+                if shown.unmatched == 0 { <span>{ tick_icon() }{ " every key has a rule" }</span> }
             </p>
             if shown.unmatched > 0 {
                 { check("drop-unmatched", request.drop_unmatched,

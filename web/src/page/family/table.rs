@@ -6,7 +6,7 @@ use yew::prelude::*;
 
 use crate::page::hooks::use_small;
 use crate::page::marks::{classes, key, when};
-use crate::page::viewport::{Lines, use_viewport};
+use crate::page::viewport::{LineLayout, use_viewport};
 use crate::protocol::family::{FamilyReply, KeyRow};
 use crate::state::fmt::exact;
 
@@ -29,7 +29,7 @@ pub fn FamilyTable(props: &TableProps) -> Html {
         reply.shown.as_ref().map_or(Vec::new(), |shown| grouped(&shown.rows))
     });
     let each = if use_small() { ROW.1 } else { ROW.0 };
-    let lines = Lines::Even { count: rows.len(), each };
+    let lines = LineLayout::Even { count: rows.len(), each };
     let viewport = use_viewport(&node, &lines);
     let (first, end) = (viewport.first.min(rows.len()), viewport.end.min(rows.len()));
     let gap = |height: f64| {

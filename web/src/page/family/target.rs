@@ -7,7 +7,7 @@ use crate::page::conversion::Conversion;
 use crate::page::error::kind_word;
 use crate::page::family::files::Choose;
 use crate::page::family::request::set;
-use crate::page::marks::{self, classes, good, one_of, prose, severity, when};
+use crate::page::marks::{self, classes, one_of, prose, severity, tick_icon, when};
 use crate::page::model::actor::Actor;
 use crate::protocol::error::{ErrorKind, ErrorText};
 use crate::protocol::family::{NamedText, RecognisedModel};
@@ -141,7 +141,7 @@ fn recognised_text(recognised: &RecognisedModel) -> Html {
         <p class="looks">
             { "Looks like " }<b>{ &recognised.title }</b>{ from }
             if !recognised.by.is_empty() {
-                <span class="mid-ink">{ " \u{b7} " }if recognised.certain { { good() }{ " " } }{ basis(recognised) }</span>
+                <span class="mid-ink">{ " \u{b7} " }if recognised.certain { { tick_icon() }{ " " } }{ basis(recognised) }</span>
             }
         </p>
     }
@@ -261,7 +261,7 @@ fn openers(actor: &Actor) -> Html {
 
 /// Renders a note that the keys keep their names although the chosen format suggests otherwise,
 /// with the target that would rename them.
-pub fn names_stay(actor: &Actor, convert: &Conversion) -> Html {
+pub fn unchanged_names_note(actor: &Actor, convert: &Conversion) -> Html {
     let Some(recognised) = convert.family.as_ref().map(|reply| &reply.recognised) else {
         return html! {};
     };

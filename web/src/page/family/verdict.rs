@@ -3,7 +3,7 @@
 use yew::prelude::*;
 
 use crate::page::conversion::Conversion;
-use crate::page::marks::{good, prose, severity};
+use crate::page::marks::{prose, severity, tick_icon};
 use crate::protocol::finding::Severity;
 use crate::state::fmt::exact;
 
@@ -13,7 +13,7 @@ pub fn verdict(convert: &Conversion) -> Html {
     let Some(loads) = shown.and_then(|shown| shown.loads.as_ref()) else { return html! {} };
     let keys = || format!("{} of {} keys", exact(loads.keys.0), exact(loads.keys.1));
     let (mark, answer) = match loads.would {
-        Some(true) => (good(), format!("Yes: {}", keys())),
+        Some(true) => (tick_icon(), format!("Yes: {}", keys())),
         Some(false) => (severity(Severity::Danger), format!("No: {}", keys())),
         None => (severity(Severity::Note), "Not known".to_owned()),
     };
@@ -28,7 +28,7 @@ pub fn verdict(convert: &Conversion) -> Html {
             <p class="answer"><b {class}>{ mark }{ " " }{ answer }</b></p>
             <ul class="checks">
                 { for loads.bad.iter().map(|line| html! { <li>{ severity(Severity::Danger) }<span>{ prose(line) }</span></li> }) }
-                { for loads.good.iter().map(|line| html! { <li>{ good() }<span>{ prose(line) }</span></li> }) }
+                { for loads.good.iter().map(|line| html! { <li>{ tick_icon() }<span>{ prose(line) }</span></li> }) }
                 if !loads.open.is_empty() {
                     <li>{ severity(Severity::Note) }<span>{ "Not checked: " }{ prose(&loads.open.join("; ")) }{ "." }</span></li>
                 }

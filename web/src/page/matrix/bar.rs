@@ -7,7 +7,7 @@ use yew::prelude::*;
 use crate::page::marks::{cap, chip, chosen, prose};
 use crate::page::matrix::dims::dims;
 use crate::page::model::actor::Actor;
-use crate::page::weights::{Goal, HINT};
+use crate::page::weights::{GoToTarget, HINT};
 use crate::state::fmt;
 use crate::state::matrix::{MatrixState, Profile};
 use crate::state::view::MatrixView;
@@ -45,14 +45,14 @@ pub(super) fn Bar(props: &BarProps) -> Html {
             if event.key() != "Enter" {
                 return wrong.set(None);
             }
-            match Goal::typed(&input.value(), &shape) {
+            match GoToTarget::typed(&input.value(), &shape) {
                 Ok(goal) => {
                     wrong.set(None);
                     // Leaving the input lets the arrow keys move the selection from there.
                     let _ = input.blur();
                     actor.matrix(move |matrix| match goal {
-                        Goal::Value(number) => matrix.go(number),
-                        Goal::Slice(view) => matrix.show(view),
+                        GoToTarget::Value(number) => matrix.go(number),
+                        GoToTarget::Slice(view) => matrix.show(view),
                     });
                 }
                 Err(error) => wrong.set(Some(error)),

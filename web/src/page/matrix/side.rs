@@ -73,8 +73,8 @@ pub(super) fn Side(props: &SideProps) -> Html {
                 { saves(props) }
                 { export_progress(&actor, &props.export) }</section>
             if let Some(map) = &props.map {
-                { outstanding(&actor, matrix, &map.0, false) }
-                { outstanding(&actor, matrix, &map.0, true) }
+                { outlier_table(&actor, matrix, &map.0, false) }
+                { outlier_table(&actor, matrix, &map.0, true) }
                 { ranked::rows(&actor, matrix, slice_bytes(matrix, props.bytes)) }
                 { spectrum::section(&actor, matrix, &props.title) }
                 <section><div class="hd"><h3>{ "Save the picture" }</h3></div>
@@ -118,12 +118,12 @@ fn formatted(value: Option<f64>) -> String {
 }
 
 /// Renders the rows or columns whose profile is far above the median.
-fn outstanding(actor: &Actor, matrix: &MatrixState, map: &BlockMap, rows: bool) -> Html {
+fn outlier_table(actor: &Actor, matrix: &MatrixState, map: &BlockMap, rows: bool) -> Html {
     let (lines, block, of) = match rows {
         true => (&map.rows, map.block.0, map.matrix.0),
         false => (&map.columns, map.block.1, map.matrix.1),
     };
-    let found = far(lines, matrix.profile);
+    let found = outliers(lines, matrix.profile);
     if found.is_empty() {
         return html! {};
     }
@@ -158,7 +158,7 @@ fn outstanding(actor: &Actor, matrix: &MatrixState, map: &BlockMap, rows: bool) 
 
 /// Returns the lines far above the median, the farthest first: index, value, multiple of the
 /// median.
-fn far(lines: &[MatrixLine], profile: Profile) -> Vec<(usize, f64, f64)> {
+fn outliers(lines: &[MatrixLine], profile: Profile) -> Vec<(usize, f64, f64)> {
     let mut sorted: Vec<f64> = lines.iter().map(|line| profile.of(line)).collect();
     sorted.sort_by(f64::total_cmp);
     let typical = sorted.get(sorted.len() / 2).copied().unwrap_or(0.0);
@@ -184,10 +184,10 @@ mod tests {
         let mut lines = vec![line(1.0); 20];
         (lines[3], lines[7]) = (line(2.0), line(30.0));
         let most = Profile::MaxAbs;
-        assert_eq!(far(&lines, most), [(7, 30.0, 30.0), (3, 2.0, 2.0)]);
-        assert!(far(&vec![line(0.0); 20], most).is_empty());
-        assert!(far(&lines[..4], most).is_empty());
+        assert_eq!(outliers(&lines, most), [(7, 30.0, 30.0), (3, 2.0, 2.0)]);
+        assert!(outliers(&vec![line(0.0); 20], most).is_empty());
+        assert!(outliers(&lines[..4], most).is_empty());
         lines[9].norm = 8.0;
-        assert!(far(&lines, Profile::Norm).is_empty(), "the others have none");
+        assert!(outliers(&lines, Profile::Norm).is_empty(), "the others have none");
     }
 }

@@ -10,7 +10,7 @@ use yew::prelude::*;
 
 use crate::page::bridge::Bridge;
 use crate::page::drop::{self, DroppedFile};
-use crate::page::model::{Action, PageModel, Pending, StopReason, Tab};
+use crate::page::model::{Action, PageModel, PendingAction, StopReason, Tab};
 use crate::page::stored_files;
 use crate::protocol::ToWorker;
 use crate::protocol::conversion::{PlanSummary, SaveTo};
@@ -61,7 +61,7 @@ impl Actor {
 
     fn confirm_if_writing(&self, reason: StopReason, then: impl Fn(&Self) + 'static) {
         if self.bridge.is_running(JobKind::Write) {
-            self.act(Action::Confirm(Some(Pending::new(reason, then))));
+            self.act(Action::Confirm(Some(PendingAction::new(reason, then))));
         } else {
             then(self);
         }
@@ -194,7 +194,7 @@ impl Actor {
     pub fn run(&self, request: u32, plan: &PlanSummary, falsify: bool) {
         let actor = self.clone();
         let name = match plan.names.as_slice() {
-            [name] if !plan.zero_copy && can_pick() => name.clone(),
+            [name] if !plan.zero_copy && has_save_dialog() => name.clone(),
             _ => {
                 actor.act(Action::Run);
                 actor.request(&ToWorker::Run { request, sink: SaveTo::Download, falsify });
@@ -203,7 +203,7 @@ impl Actor {
         };
         spawn_local(async move {
             // Without a handle the user cancelled the dialog.
-            if let Some(handle) = pick(&name).await {
+            if let Some(handle) = show_save_dialog(&name).await {
                 let run = ToWorker::Run { request, sink: SaveTo::Handle, falsify };
                 // If this fails, another checkpoint was opened while the dialog was shown.
                 if actor.request_with(&run, &JsValue::UNDEFINED, &handle) {
@@ -223,12 +223,12 @@ pub(in crate::page) fn click(input: &NodeRef) {
 }
 
 /// Returns whether the browser has a save dialog whose file can be written as a stream.
-fn can_pick() -> bool {
+fn has_save_dialog() -> bool {
     web_sys::window()
         .is_some_and(|window| crate::messages::get(&window, "showSaveFilePicker").is_function())
 }
 
-async fn pick(name: &str) -> Option<JsValue> {
+async fn show_save_dialog(name: &str) -> Option<JsValue> {
     let window = web_sys::window()?;
     let show: js_sys::Function =
         crate::messages::get(&window, "showSaveFilePicker").dyn_into().ok()?;

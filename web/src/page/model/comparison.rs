@@ -171,7 +171,7 @@ impl ComparisonState {
                     Err(error) => {
                         self.error = Some(Rc::new(error));
                         self.pairs = None;
-                        self.arrange();
+                        self.rebuild_lines();
                     }
                 }
             }
@@ -193,9 +193,9 @@ impl ComparisonState {
                 }
                 if !(progress.settled.is_empty() && progress.found.is_empty()) {
                     let mut more = (**pairs).clone();
-                    more.learn(&progress.settled, &progress.found);
+                    more.add_results(&progress.settled, &progress.found);
                     *pairs = Rc::new(more);
-                    self.arrange();
+                    self.rebuild_lines();
                 }
                 let (done, total, millis) = (progress.done, progress.total, progress.millis);
                 self.reading = ComparisonStage::Values { done, total, millis };
@@ -250,7 +250,7 @@ impl ComparisonState {
         self.command = structure.command;
         self.reading = ComparisonStage::Values { done: 0, total: structure.bytes, millis: 0.0 };
         (self.at, self.member) = (0, 0);
-        self.arrange();
+        self.rebuild_lines();
     }
 
     /// Changes the options, and restarts the comparison if they differ.
@@ -274,11 +274,11 @@ impl ComparisonState {
         change(&mut self.view);
         (self.at, self.member) = (0, 0);
         self.scroll += 1;
-        self.arrange();
+        self.rebuild_lines();
     }
 
     /// Rebuilds the lines. Keeps the selected pair selected if it is still listed.
-    fn arrange(&mut self) {
+    fn rebuild_lines(&mut self) {
         let selected = self.pair_at();
         let (lines, error) = match &self.pairs {
             Some(pairs) => lines(pairs, &self.view),

@@ -10,7 +10,7 @@ use statelens_inspect::runs::{
 
 use crate::page::drop::DroppedFile;
 use crate::protocol::run::{OpenCheck, RunGroup, RunValues};
-use crate::state::run::{RunPick, RunRow, Sorted, step};
+use crate::state::run::{RunPick, RunRow, SortedRun, step};
 
 /// A run folder.
 #[derive(Debug, Clone)]
@@ -20,7 +20,7 @@ pub struct RunView {
     /// All files of the drop.
     pub files: Rc<Vec<DroppedFile>>,
     /// The run and its table rows.
-    pub sorted: Rc<Sorted>,
+    pub sorted: Rc<SortedRun>,
     /// The result of opening each entry; `None` until it is known.
     pub checks: Rc<Vec<Option<OpenCheck>>>,
     /// Per entry, why a pruning must not count the checkpoint as kept; see
@@ -84,7 +84,7 @@ impl RunView {
     /// Creates the view, with the checkpoint selected that training would load. The selection moves
     /// once it is known which checkpoints are sound.
     #[must_use]
-    pub fn new(folder: String, files: Vec<DroppedFile>, sorted: Sorted) -> Self {
+    pub fn new(folder: String, files: Vec<DroppedFile>, sorted: SortedRun) -> Self {
         let checks = vec![None; sorted.run.entries.len()];
         let unsound = sorted.run.unsound(&[]);
         let at = sorted.loaded().unwrap_or(0);
@@ -178,7 +178,7 @@ impl RunView {
 
     /// Loads kept values from the text of their file, for the checkpoints that have not changed
     /// since it was written.
-    pub fn take_kept(&mut self, text: Result<String, String>) {
+    pub fn load_values(&mut self, text: Result<String, String>) {
         let parsed = text.and_then(|text| {
             KeptValues::parse(text.as_bytes()).map_err(|error| error.what().to_owned())
         });
@@ -206,7 +206,7 @@ impl RunView {
 
     /// Returns the JSON of the file of kept values: those loaded and those read.
     #[must_use]
-    pub fn kept_json(&self) -> String {
+    pub fn values_json(&self) -> String {
         let mut kept = self.values.kept.as_ref().clone();
         for by in GROUPINGS {
             self.steps(by).into_iter().for_each(|step| kept.keep(by, step));

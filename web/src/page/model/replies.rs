@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use web_sys::File;
 
-use super::{Loading, PageModel, Screen, Tab};
+use super::{LoadingState, PageModel, Screen, Tab};
 use crate::page::conversion::ConversionPhase;
 use crate::page::stored::shown_columns;
 use crate::protocol::FromWorker;
@@ -22,7 +22,7 @@ impl PageModel {
             FromWorker::Shared(shared) => self.shared = Some(Rc::new(*shared)),
             FromWorker::Opening { doing, keys, read, calls } => {
                 let before = std::mem::take(&mut self.loading);
-                self.loading = Loading { doing, keys, read, calls, ..before };
+                self.loading = LoadingState { doing, keys, read, calls, ..before };
             }
             FromWorker::Checkpoints(found) => {
                 let names: Vec<FileName> =
@@ -165,7 +165,7 @@ impl PageModel {
         work.view.shown = shown_columns();
         self.work = Some(work);
         self.session = session;
-        self.loading = Loading::default();
+        self.loading = LoadingState::default();
         self.inspected = None;
         self.values = None;
         self.tab = Tab::Keys;

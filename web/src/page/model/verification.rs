@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use web_sys::File;
 
-use crate::page::stored::keep_rate;
+use crate::page::stored::store_rate;
 use crate::protocol::conversion::JobProgress;
 use crate::protocol::error::ErrorText;
 use crate::protocol::verify::{VerifyReply, VerifyReport};
@@ -50,7 +50,7 @@ impl Verification {
             VerifyReply::Ended(Ok(verified)) => {
                 // A shorter run is not a reliable estimate of the speed.
                 if verified.millis > 300.0 {
-                    keep_rate(verified.bytes as f64 / verified.millis);
+                    store_rate(verified.bytes as f64 / verified.millis);
                 }
                 VerificationStage::Done(Rc::new(*verified))
             }

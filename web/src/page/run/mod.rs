@@ -41,7 +41,7 @@ pub fn open_run_folder(actor: &Actor, files: Vec<DroppedFile>) -> Result<(), Vec
         let sorted = sort(&names, &folder, index);
         let mut view = RunView::new(folder.name, files, sorted);
         if let Some(kept) = kept {
-            view.take_kept(kept);
+            view.load_values(kept);
         }
         actor.replace_open(move |actor| {
             actor.act(Action::Interrupt(actor.bridge.long_jobs(), true));

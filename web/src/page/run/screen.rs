@@ -13,7 +13,7 @@ use super::words::{kind_word, notes};
 use crate::page::bars::tabs;
 use crate::page::drop;
 use crate::page::hooks::use_small;
-use crate::page::marks::{cap, classes, good, logo, severity, when};
+use crate::page::marks::{cap, classes, logo, severity, tick_icon, when};
 use crate::page::model::actor::Actor;
 use crate::page::model::folder::RunView;
 use crate::page::model::{Action, Sheet, Tab};
@@ -273,7 +273,7 @@ fn status(actor: &Actor, view: &RunView) -> Html {
     html! {
         <footer class="status">
             if warnings > 0 { <span>{ severity(Severity::Warning) }<b>{ fmt::plural(warnings, "warning") }</b></span> }
-            else { <span>{ good() }{ "no warnings" }</span> }
+            else { <span>{ tick_icon() }{ "no warnings" }</span> }
             <span class="dim opt" role="status">{ format!("{}, ", fmt::plural(view.sorted.rows.len() as u64, "file")) }
                 { if open > 0 { format!("structure of {} of {} read", fmt::exact(all - open), fmt::exact(all)) } else { format!("structure of {} read", fmt::exact(all)) } }</span>
             if view.marked.is_some() { <span>{ "Choose another step and press " }{ cap("D") }</span> }

@@ -125,7 +125,7 @@ pub(super) fn ValuesSection(props: &ValuesProps) -> Html {
     }
     let save = {
         let view = view.clone();
-        Callback::from(move |_: MouseEvent| drop::save_text(&view.kept_json(), KEPT))
+        Callback::from(move |_: MouseEvent| drop::save_text(&view.values_json(), KEPT))
     };
     let first = first_lines(&steps, LINES);
     let (shown, left_out) = match chosen.iter().any(|name| names.contains(name)) {

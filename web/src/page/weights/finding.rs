@@ -6,7 +6,7 @@ use statelens_inspect::fold::pattern;
 use statelens_inspect::visible;
 use yew::prelude::*;
 
-use crate::page::marks::{classes, good, prose, severity};
+use crate::page::marks::{classes, prose, severity, tick_icon};
 use crate::page::model::Action;
 use crate::page::model::actor::Actor;
 use crate::protocol::finding::Severity;
@@ -61,7 +61,7 @@ pub fn no_findings(scanned: &ScanReport) -> Html {
     let whole =
         if scanned.unread_bytes > 0 { "in the values read so far" } else { "in the values" };
     html! {
-        <div class="allgood" id="values-good">{ good() }<div><h3>{ format!("Nothing found {whole}") }</h3>
+        <div class="allgood" id="values-good">{ tick_icon() }<div><h3>{ format!("Nothing found {whole}") }</h3>
             <p class="mid-ink">{ format!("Looked for {}.", scanned.checks.join(", ")) }</p></div></div>
     }
 }

@@ -2,7 +2,7 @@
 
 use yew::prelude::*;
 
-use crate::page::marks::{good, severity};
+use crate::page::marks::{severity, tick_icon};
 use crate::page::model::actor::Actor;
 use crate::page::model::{Action, Sheet};
 use crate::page::running::recent;
@@ -104,7 +104,7 @@ pub fn status(
 fn mark(work: &OpenWork) -> Html {
     let noticed = work.noticed.iter().flat_map(|noticed| noticed.iter());
     match noticed.map(|noticed| noticed.severity).min() {
-        Some(Severity::Note) | None => good(),
+        Some(Severity::Note) | None => tick_icon(),
         Some(grade) => severity(grade),
     }
 }

@@ -32,12 +32,12 @@ pub fn GoTo(props: &GoToProps) -> Html {
             if event.key() != "Enter" {
                 return wrong.set(None);
             }
-            match Goal::typed(&input.value(), &shape) {
+            match GoToTarget::typed(&input.value(), &shape) {
                 Ok(goal) => {
                     wrong.set(None);
                     match goal {
-                        Goal::Value(number) => actor.go_to(row, number),
-                        Goal::Slice(view) => {
+                        GoToTarget::Value(number) => actor.go_to(row, number),
+                        GoToTarget::Slice(view) => {
                             let slice = text(&view.requested(), &shape);
                             actor.values_panel(move |it| {
                                 (it.slice, it.at) = (Some((row, slice)), None);
@@ -64,14 +64,14 @@ pub const HINT: &str = "An index, or a slice as in Python: [0:2, -4:], [0, :, 3,
 
 /// The place in a tensor to go to.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Goal {
+pub enum GoToTarget {
     /// A value, by its index in C order.
     Value(u64),
     /// A slice.
     Slice(MatrixView),
 }
 
-impl Goal {
+impl GoToTarget {
     /// Parses the input: an index with as many numbers as the tensor has dimensions, or a slice.
     /// The error is a sentence to show.
     pub fn typed(typed: &str, shape: &[u64]) -> Result<Self, String> {
@@ -134,16 +134,16 @@ mod tests {
 
     #[test]
     fn other_input_parses_as_slice() {
-        let slice = |typed: &str, shape: &[u64]| match Goal::typed(typed, shape) {
-            Ok(Goal::Slice(view)) => view.requested().to_string(),
+        let slice = |typed: &str, shape: &[u64]| match GoToTarget::typed(typed, shape) {
+            Ok(GoToTarget::Slice(view)) => view.requested().to_string(),
             other => format!("{other:?}"),
         };
         assert_eq!(slice("[0:2, -4:]", &[8, 16]), "0:2, 12:16");
         assert_eq!(slice("0, :, 3, :", &[2, 3, 4, 5]), "0, :, 3, :");
         assert_eq!(slice("[3]", &[8, 16]), "3, :");
         assert_eq!(slice("..., \u{2212}1", &[8, 16]), ":, 15");
-        assert_eq!(Goal::typed("3 5", &[8, 16]), Ok(Goal::Value(53)));
-        assert_eq!(Goal::typed("[3, 5]", &[8, 16]), Ok(Goal::Value(53)));
+        assert_eq!(GoToTarget::typed("3 5", &[8, 16]), Ok(GoToTarget::Value(53)));
+        assert_eq!(GoToTarget::typed("[3, 5]", &[8, 16]), Ok(GoToTarget::Value(53)));
         for (typed, texts) in [
             ("9", "index 9 is outside of 8"),
             (":, :, :", "more parts than the tensor has dimensions"),
@@ -152,7 +152,7 @@ mod tests {
             ("1, 2, 3", "An index has 2 numbers here."),
             ("", "An index has 2 numbers here."),
         ] {
-            let error = Goal::typed(typed, &[8, 16]).unwrap_err();
+            let error = GoToTarget::typed(typed, &[8, 16]).unwrap_err();
             assert!(error.contains(texts), "{typed}: {error}");
         }
     }

@@ -23,7 +23,7 @@ use crate::state::work::OpenWork;
 pub use cells::columns;
 pub use finding::{article, no_findings};
 pub use gauge::{scan_button, status};
-pub use goto::{GoTo, Goal, HINT, number as number_of};
+pub use goto::{GoTo, GoToTarget, HINT, number as number_of};
 pub use histogram::HistogramView;
 pub use picker::picker;
 pub use statistics::{StatisticsProps, StatisticsSection};

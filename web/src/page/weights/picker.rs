@@ -6,7 +6,7 @@ use yew::prelude::*;
 
 use super::cells::VALUES;
 use crate::page::model::actor::Actor;
-use crate::page::stored::keep_columns;
+use crate::page::stored::store_columns;
 use crate::state::work::OpenWork;
 
 /// Renders the menu, if there are columns of values.
@@ -20,7 +20,7 @@ pub fn picker(actor: &Actor, work: &OpenWork) -> Html {
         let onchange = Callback::from(move |event: Event| {
             let Some(input) = event.target_dyn_into::<HtmlInputElement>() else { return };
             let next = if input.checked() { shown | bit } else { shown & !bit };
-            keep_columns(next);
+            store_columns(next);
             actor.work(move |work| work.view.shown = next);
         });
         html! { <label><input type="checkbox" class="cb" checked={shown & bit != 0} {onchange} />{ name }</label> }

@@ -64,7 +64,7 @@ fn fold_command(open: &OpenCheckpoint, inputs: &ConversionInputs) -> String {
 }
 
 /// A converted model, ready to be planned.
-pub(in crate::worker) struct Ready {
+pub(in crate::worker) struct ReadyConversion {
     to: ModelFormat,
     output: Checkpoint,
     optimizer: Option<Checkpoint>,
@@ -73,7 +73,7 @@ pub(in crate::worker) struct Ready {
     keys: u64,
 }
 
-impl Ready {
+impl ReadyConversion {
     /// Returns the number of keys.
     pub(in crate::worker) fn keys(&self) -> u64 {
         self.keys
@@ -85,7 +85,7 @@ pub(in crate::worker) fn table(
     options: &ConvertOptions,
     target: &str,
     inputs: &ConversionInputs,
-) -> (Result<Ready>, ConversionOutcome) {
+) -> (Result<ReadyConversion>, ConversionOutcome) {
     let mut shown =
         ConversionOutcome { recipe: inputs.rules.clone(), ..ConversionOutcome::default() };
     let ready = converted(options, target, inputs, &mut shown).map_err(|error| {
@@ -129,7 +129,7 @@ fn converted(
     target: &str,
     found: &ConversionInputs,
     shown: &mut ConversionOutcome,
-) -> Result<Ready> {
+) -> Result<ReadyConversion> {
     let request = &options.family;
     found.load_error.clone().map_or(Ok(()), Err)?;
     let recipe = found.recipe.as_ref().map_err(Clone::clone)?;
@@ -188,7 +188,7 @@ fn converted(
             }));
     }
     let keys = shown.keys.1;
-    Ok(Ready { to: leg.to, output, optimizer, config, casts: casts?, keys })
+    Ok(ReadyConversion { to: leg.to, output, optimizer, config, casts: casts?, keys })
 }
 
 /// Returns the resulting checkpoint, and the optimizer if it is a separate file; an error if there
@@ -215,11 +215,11 @@ fn only(
 pub(in crate::worker) fn plan(
     open: &OpenCheckpoint,
     options: &ConvertOptions,
-    ready: Ready,
+    ready: ReadyConversion,
     found: &ConversionInputs,
     job: &Job,
 ) -> Result<(PlannedOutput, PlanSummary)> {
-    let Ready { to, output, optimizer, config, casts, .. } = ready;
+    let ReadyConversion { to, output, optimizer, config, casts, .. } = ready;
     let all: Vec<&Checkpoint> = std::iter::once(&output).chain(&optimizer).collect();
     let mut edits = CastRule::for_each(casts, &all)?.into_iter();
     let mut edited = |output: Checkpoint| match edits.next() {
