@@ -99,7 +99,7 @@ _NOT_LOADED = {
         "torch_crafted/root_deep.pt",
         "torch_crafted/prefixed.pt",
     ],
-    "not whole": ["torch_crafted/truncated.pt", "torch_crafted/zero_bytes.pt"],
+    "incomplete": ["torch_crafted/truncated.pt", "torch_crafted/zero_bytes.pt"],
 }
 NOT_LOADED = {name: reason for reason, names in _NOT_LOADED.items() for name in names}
 

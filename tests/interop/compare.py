@@ -185,7 +185,7 @@ BECOMES = {
     # These change nothing that is described.
     "attributes set on a dict (a state dict's `_metadata`) are left out": (None, None),
     "tensors that share memory are written one by one": (None, None),
-    "deques lose their greatest length": (None, None),
+    "deques lose their maximum length": (None, None),
     "containers that were one object become equal copies": (None, None),
 }
 # What becomes of one and the same kind of value depends on the format or on what is in it: each must
@@ -203,7 +203,7 @@ UNSEEN = {
     "values that were one object are loaded as two",
     "attributes set on a dict (a state dict's `_metadata`) are left out",
     "tensors that share memory are written one by one",
-    "deques lose their greatest length",
+    "deques lose their maximum length",
 }
 # A cast that was asked for: what is expected was cast, too.
 CAST = re.compile(r"\w+ becomes \w+: ")

@@ -155,7 +155,7 @@ def outside(options):
     head = json.dumps(entries).encode()
     source.write_bytes(len(head).to_bytes(8, "little") + head + np.arange(len(entries), dtype="<f4").tobytes())
     output.unlink(missing_ok=True)
-    if "names that would lead out" not in refused(options, "convert", source, output):
+    if "names that lead outside the folder" not in refused(options, "convert", source, output):
         return ["names that lead out of the folder are written without a question"]
     run(options, "convert", "--lossy", source, output)
     archive = np.load(output, allow_pickle=False)

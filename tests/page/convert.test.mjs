@@ -154,8 +154,8 @@ test("keys are renamed, nested and cast by key, as the table and the command say
     const name = "cerebras/v2.10.0/gpt_small.mdl";
     await plan(page, name, "PyTorch");
     const field = (label) => page.locator(`.field:has(.lab:text-is("${label}")) textarea, .field:has(.lab:text-is("${label}")) input`);
-    await field("Include").fill("model.*\nglobal step, which is not there");
-    await page.waitForSelector('.refused:has-text("global step, which is not there")');
+    await field("Include").fill("model.*\nglobal step, which does not exist");
+    await page.waitForSelector('.refused:has-text("global step, which does not exist")');
     await field("Include").fill("model.*");
     await field("Remove prefix").fill("model.");
     await field("Rename").fill("\\.layers\\.(\\d+)\\.=>.h.$1.\nbias$=>b");
@@ -259,7 +259,7 @@ test("lossy casts are written only on request, as the command writes them", asyn
     page.on("download", (download) => downloads.push(download));
     await page.click("#write:not([disabled])");
     await page.waitForSelector("#falsify");
-    assert.match(await page.textContent(".sheet"), /Casting falsifies numbers/);
+    assert.match(await page.textContent(".sheet"), /Casting loses numbers/);
     assert.equal(downloads.length, 0);
     const [download] = await Promise.all([page.waitForEvent("download"), page.click("#falsify")]);
     await page.waitForSelector("#convert-done");

@@ -92,7 +92,7 @@ test("rows are ranked by norm, and kernels shown as tiles (core)", async () => {
     const ranked = json("rows", path, "embed.weight", "--top", "8");
     const rows = await page.evaluate(() => [...document.querySelectorAll("#ranked tbody button")].map((node) => Number(node.textContent)));
     assert.deepEqual(rows, [...ranked.largest, ...ranked.smallest].map((row) => row.index[0]));
-    assert.match(await page.textContent("#ranked dl"), new RegExp(`all zero${ranked.zero}equal to one before${ranked.copied}$`));
+    assert.match(await page.textContent("#ranked dl"), new RegExp(`all zero${ranked.zero}equal to an earlier one${ranked.copied}$`));
     await page.click("#ranked tbody button");
     await page.waitForFunction((row) => document.querySelector("#told").textContent.startsWith(`[${row}, 20]`), rows[0]);
     await page.keyboard.press("Escape");

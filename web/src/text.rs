@@ -1,6 +1,6 @@
 //! Converts the core's errors and findings into the page's texts.
 
-use statelens_checkpoint::{Error, ErrorKind, Finding, Grade};
+use statelens_checkpoint::{Error, ErrorKind, Finding, Grade, capitalised};
 
 use crate::protocol;
 use crate::protocol::error::ErrorText;
@@ -14,7 +14,7 @@ const OPTIONS: [(&str, &str); 28] = [
     ("--src-fmt cs-2.4", "2.4 under \u{201c}From\u{201d}"),
     ("--recipe FILE", "\u{201c}Edit rules\u{201d}"),
     ("--model", "\u{201c}Model\u{201d}"),
-    ("Name it by --config.", "Choose its config.json in the row \u{201c}Config\u{201d}."),
+    ("Name it with --config.", "Choose its config.json in the row \u{201c}Config\u{201d}."),
     ("--config", "\u{201c}Config\u{201d}"),
     ("--unwrap", "\u{201c}Unwrap\u{201d}"),
     ("--format-version 0.4", "\u{201c}Version\u{201d} 0.4"),
@@ -52,19 +52,17 @@ pub fn of_page(text: &str) -> String {
     text
 }
 
-/// Returns a text as a sentence: with a capital and a full stop.
+/// Returns a text as a sentence: with a capital, unless it begins with a name, and a full stop.
 #[must_use]
 pub fn sentence(text: &str) -> String {
-    let mut chars = text.trim().chars();
-    let Some(first) = chars.next() else { return String::new() };
-    let mut out: String = first.to_uppercase().chain(chars).collect();
-    if !out.ends_with(['.', '!', '?']) {
+    let mut out = capitalised(text.trim());
+    if !out.is_empty() && !out.ends_with(['.', '!', '?']) {
         out.push('.');
     }
     out
 }
 
-/// Returns a text as a title: with a capital and without a full stop.
+/// Returns a text as a title: as [`sentence`], but without a full stop.
 #[must_use]
 pub fn title(text: &str) -> String {
     let out = sentence(text);
@@ -231,11 +229,11 @@ mod tests {
                 "Write several files with \u{201c}Shards\u{201d}.",
             ),
             (
-                "Format 0.4 holds them as they are: --format-version 0.4.",
+                "Format 0.4 holds them unchanged: --format-version 0.4.",
                 "Format 0.4 holds them as they are: \u{201c}Version\u{201d} 0.4.",
             ),
             (
-                "A value without a name is given one with --prefix NAME.",
+                "Give a value without a name one with --prefix NAME.",
                 "A value without a name is given one with \u{201c}Add prefix\u{201d}.",
             ),
             ("a\u{2013}b and a - b stay", "a\u{2013}b and a - b stay"),

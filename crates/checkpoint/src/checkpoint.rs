@@ -77,7 +77,7 @@ impl Checkpoint {
     pub fn tensor(&self, id: TensorId) -> Result<&Tensor> {
         self.tensors
             .get(id.0 as usize)
-            .ok_or_else(|| Error::damaged("a value names a tensor that is not there"))
+            .ok_or_else(|| Error::damaged("a value refers to a tensor that does not exist"))
     }
 
     /// Returns the tensor of a tensor or array value, following links.
@@ -396,7 +396,7 @@ impl Builder {
                 target = *next;
                 steps += 1;
                 if steps > self.values.len() {
-                    return Err(Error::damaged("links between values lead in a circle"));
+                    return Err(Error::damaged("links between values form a cycle"));
                 }
             }
             self.values[index] = Value::Link(target);

@@ -110,7 +110,7 @@ impl Error {
 
     /// Creates an error for an operation that the user cancelled.
     pub fn cancelled() -> Self {
-        Self::new(ErrorKind::Cancelled, "stopped before it was done; nothing was kept")
+        Self::new(ErrorKind::Cancelled, "stopped before it was finished; nothing was kept")
     }
 
     /// Sets the error's own code, unless an inner call already did: lower case, words joined by

@@ -64,4 +64,4 @@ pub use value::{
     Array, Dict, DictClass, DictKey, Form, Global, List, ListClass, Opaque, Set, Sparse, Tuple,
     TupleClass, Value,
 };
-pub use words::{counted, grouped, listed, size_text};
+pub use words::{capitalised, counted, grouped, listed, size_text};

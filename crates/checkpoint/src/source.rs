@@ -263,13 +263,13 @@ impl FileSet {
     }
 
     fn file(&self, id: FileId) -> Result<&File> {
-        let missing = || Error::io("a tensor lies in a file that was not given");
+        let missing = || Error::io("a tensor is in a file that was not given");
         self.files.get(id.0 as usize).ok_or_else(missing)
     }
 
     fn past_end(&self, id: FileId, offset: u64, len: u64) -> Error {
         Error::damaged(format!(
-            "{len} bytes are said to be there, and the file ends at byte {}",
+            "{len} bytes should be there, but the file ends at byte {}",
             self.len(id)
         ))
         .at(offset)

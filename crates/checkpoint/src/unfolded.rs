@@ -37,7 +37,8 @@ impl Unfolded {
         let Some((bytes, of)) = self.over(limits) else { return Ok(()) };
         let stored = self.stored_bytes;
         Err(Error::limit(format!(
-            "{what} would go through {bytes} bytes of {of}, which the file has in {stored}: more than {} times its size",
+            "{what} would process {bytes} bytes of {of}, which the file stores in {stored}: more \
+             than {} times its size",
             limits.unfold
         )))
     }

@@ -36,6 +36,19 @@ pub fn listed<Name: AsRef<str>>(names: &[Name], most: usize) -> String {
     }
 }
 
+/// Capitalises the first letter, unless the first word is a name: it contains a dot, a slash, an
+/// underscore or a digit, as `config.json` does.
+#[must_use]
+pub fn capitalised(text: &str) -> String {
+    let word = text.split_whitespace().next().unwrap_or_default();
+    let word = word.trim_end_matches(['.', ',', ':', ';', '!', '?']);
+    if word.contains(|c: char| matches!(c, '.' | '/' | '\\' | '_') || c.is_ascii_digit()) {
+        return text.to_owned();
+    }
+    let mut chars = text.chars();
+    chars.next().map_or_else(String::new, |first| first.to_uppercase().chain(chars).collect())
+}
+
 /// Formats bytes in decimal units: `1.23 MB`; small numbers exactly.
 #[must_use]
 pub fn size_text(bytes: u64) -> String {
@@ -59,6 +72,16 @@ pub fn size_text(bytes: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_are_not_capitalised() {
+        assert_eq!(capitalised("the file is empty"), "The file is empty");
+        assert_eq!(capitalised("done."), "Done.");
+        assert_eq!(capitalised("config.json does not fit"), "config.json does not fit");
+        assert_eq!(capitalised("a/b.pt: damaged"), "a/b.pt: damaged");
+        assert_eq!(capitalised("bfloat16 has no place"), "bfloat16 has no place");
+        assert_eq!(capitalised(""), "");
+    }
 
     #[test]
     fn things_are_counted_in_the_singular_and_the_plural() {

@@ -22,7 +22,7 @@ pub(crate) fn on_disk() -> Arc<dyn Scratch> {
 fn disk(most: u64) -> Arc<Disk> {
     Arc::new(
         Disk::new(most).advising(|needed| {
-            format!("Allow more with --scratch {needed}; TMPDIR says where it is.")
+            format!("Allow more with --scratch {needed}; TMPDIR sets its folder.")
         }),
     )
 }

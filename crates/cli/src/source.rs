@@ -48,7 +48,7 @@ fn standard_input(with: &[PathBuf]) -> Result<OpenedFiles> {
     let mut input = std::io::stdin().lock();
     if std::io::stdin().is_terminal() {
         return Err(Error::refused("standard input is a terminal")
-            .advice("Send a file to it: `statelens info - < FILE`."));
+            .advice("Pipe a file into it: `statelens info - < FILE`."));
     }
     complain("reading standard input into a temporary file");
     let mut file = scratch::unnamed()?;

@@ -28,10 +28,10 @@ pub(crate) fn of_casts(source: &Checkpoint) -> Vec<Loss> {
     let loss = |(from, to, narrowing, keys): (&DType, &DType, Narrowing, Vec<String>)| Loss {
         keys,
         what: format!("{from} becomes {to}: {}", narrowing.text()),
-        why: "How many do is counted as they are written. Where a number does not fit, or more \
-              than 1 % of a tensor's numbers become 0, the file is not kept unless that is agreed \
-              to."
-        .into(),
+        why:
+            "They are counted while the file is written. If a number does not fit, or more than 1 \
+              % of a tensor's numbers become 0, the file is discarded unless you accept that."
+                .into(),
         harmless: true,
     };
     pairs.into_iter().map(loss).collect()

@@ -182,7 +182,7 @@ impl Merging {
                 && !inside.contains(&ValueId(id))
             {
                 return Err(Error::refused(format!(
-                    "`{key}` can't be replaced, for something else is the same object as a part of it"
+                    "`{key}` can't be replaced, because another entry shares a part of it"
                 ))
                 .advice("Leave it out of the later checkpoint with `statelens convert` first."));
             }

@@ -47,7 +47,10 @@ pub(crate) fn without_missing(source: &Checkpoint) -> Result<Option<(Checkpoint,
     let loss = Loss {
         keys,
         what: "tensors without data are left out".into(),
-        why: format!("Of the first: {why}. If their bytes are in other files, open those as well."),
+        why: format!(
+            "The first of them: {why}. If their bytes are in other files, open those as \
+                      well."
+        ),
         harmless: false,
     };
     builder.rebuild(source).map(|rest| Some((rest, loss)))

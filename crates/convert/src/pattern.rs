@@ -37,7 +37,7 @@ impl Pattern {
             })?),
             None => match choices(text) {
                 Some(expression) => Matcher::Choices(Regex::new(&expression).map_err(|error| {
-                    Error::refused(format!("{text} can't be understood as a pattern: {error}"))
+                    Error::refused(format!("{text} is not a valid pattern: {error}"))
                         .advice("Classes are written [0-9] and [!0-9], alternatives {a,b}.")
                 })?),
                 None => Matcher::Glob(text.chars().collect()),

@@ -104,7 +104,7 @@ impl Run {
         };
         if plan.files.iter().any(headless) {
             return Err(Error::unsupported(
-                "a plan whose head is made last does not say how long it will be",
+                "a plan whose head is written last does not give its length",
             ));
         }
         let mut total = 0u64;
@@ -548,14 +548,14 @@ fn put(
 fn check_promise(promised: Option<u64>, bytes: &[u8]) -> Result<()> {
     match promised {
         Some(promised) if promised != bytes.len() as u64 => Err(Error::unsupported(format!(
-            "a part of the new file came out as {} bytes where {promised} were planned",
+            "a part of the new file has {} bytes where {promised} were planned",
             bytes.len()
         ))
-        .advice("This is an error of the writer: please report it.")),
+        .advice("This is a bug in the writer: please report it.")),
         _ => Ok(()),
     }
 }
 
 fn too_many() -> Error {
-    Error::damaged("a tensor has more bytes than its shape and dtype say")
+    Error::damaged("a tensor has more bytes than its shape and dtype need")
 }

@@ -32,7 +32,7 @@ pub fn shards_by_name(rules: &[String], source: &Checkpoint) -> Result<Shards> {
     let mut parsed = Vec::new();
     for text in rules {
         let (pattern, name) = text.rsplit_once('=').ok_or_else(|| {
-            Error::refused(format!("`{text}` does not say a file name"))
+            Error::refused(format!("`{text}` does not name a file"))
                 .expected("PATTERN=NAME, e.g. '*.embed*=embeddings'")
         })?;
         parsed.push((Pattern::parse(pattern)?, name, false));
@@ -48,13 +48,10 @@ pub fn shards_by_name(rules: &[String], source: &Checkpoint) -> Result<Shards> {
         }
     }
     match parsed.iter().find(|(_, _, used)| !used) {
-        Some((pattern, ..)) => Err(Error::refused(format!(
-            "no key is left for {}",
-            pattern.as_str()
-        ))
-        .advice(
-            "List the keys with `statelens ls`; of several patterns the first that matches counts.",
-        )),
+        Some((pattern, ..)) => {
+            Err(Error::refused(format!("no key is left for {}", pattern.as_str()))
+                .advice("List the keys with `statelens ls`; the first pattern that matches wins."))
+        }
         None => Ok(Shards::Named(Arc::new(names))),
     }
 }

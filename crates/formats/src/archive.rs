@@ -78,7 +78,7 @@ impl Method {
             Self::Stored | Self::Packed(_) => "readable",
             Self::Encrypted => "encrypted",
             Self::TwoLengths => "stored with two different lengths",
-            Self::Unusual => "compressed in a way that only few programs know",
+            Self::Unusual => "compressed with a method that few programs support",
         }
     }
 }
@@ -100,7 +100,7 @@ impl Archive {
     ) -> Result<Self> {
         let Span { file, offset: base, len } = span;
         if base.checked_add(len).is_none_or(|end| end > source.len()) {
-            return Err(Error::damaged("an archive is said to go on past the end of the file")
+            return Err(Error::damaged("an archive runs past the end of the file")
                 .at(base)
                 .advice("The file may be cut short: compare its size with the original."));
         }
@@ -292,7 +292,7 @@ impl Archive {
         }
         self.source.read_at(record.header, &mut header)?;
         if !header.starts_with(ZIP) {
-            return Err(broken("does not lie where the directory says"));
+            return Err(broken("is not where the directory says"));
         }
         if header[6] & 1 != 0 {
             return Err(broken("is encrypted, as its own header says"));
@@ -311,7 +311,7 @@ impl Archive {
         let start = record.header + LOCAL_HEADER + length(26) + length(28);
         match start.checked_add(record.stored) {
             Some(end) if end <= record.bound => Ok(start),
-            _ => Err(broken("is said to be longer than the room there is")),
+            _ => Err(broken("is longer than the space it has")),
         }
     }
 }
@@ -396,11 +396,11 @@ fn bound(records: &mut [Record], end: u64) -> Result<()> {
             .and_then(|start| start.checked_add(record.stored));
         if least.is_none_or(|least| least > next) {
             return Err(Error::damaged(format!(
-                "the record {:?} runs into what follows it",
+                "the record {:?} overlaps what follows it",
                 record.name()
             ))
             .at(record.header)
-            .advice("The archive is damaged or made to deceive."));
+            .advice("The archive is damaged, or crafted to deceive."));
         }
     }
     Ok(())
@@ -414,14 +414,16 @@ fn unpack(packing: Packing, stored: &[u8], record: &Record) -> Result<Vec<u8>> {
 }
 
 fn unreadable(record: &Record, what: &str) -> Error {
-    Error::unsupported(format!("the record {:?} is {what}", record.name()))
-        .advice("The library that wrote the file does not do that: unpack the archive and pack it again uncompressed.")
+    Error::unsupported(format!("the record {:?} is {what}", record.name())).advice(
+        "The library never writes such files: unpack the archive, and pack it again \
+                 uncompressed.",
+    )
 }
 
 fn damaged(_: zip::result::ZipError) -> Error {
     Error::damaged("the directory at the end of the zip archive is missing or damaged").advice(
-        "The file may be cut short, or a program changed its line ends or its encoding. Compare its \
-         size with the original, and copy or download it again.",
+        "The file may be cut short, or a program changed its line endings or its encoding. Compare \
+         its size with the original, and copy or download it again.",
     )
 }
 

@@ -65,11 +65,11 @@ pub(crate) fn expand(
     let mut losses = Vec::new();
     if !decoded.is_empty() {
         let why =
-            "The target has no quantised blocks. The values are the same; they take more room.";
-        losses.push(loss(decoded, "quantised blocks become the float32 they stand for", why, true));
+            "The target has no quantised blocks. The values are the same; they take more space.";
+        losses.push(loss(decoded, "quantised blocks are dequantised to float32", why, true));
     }
     if !widened.is_empty() {
-        let what = "numbers of less than eight bits, or of floats that torch lacks, become int8 or float16";
+        let what = "numbers below eight bits, and floats that torch lacks, become int8 or float16";
         let why = "The target has no such dtype. The values are the same.";
         losses.push(loss(widened, what, why, true));
     }

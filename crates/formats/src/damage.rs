@@ -15,7 +15,7 @@ pub(crate) const MARK: &str = "statelens.incomplete";
 const LONGEST: usize = 2000;
 
 /// The title of the finding for a mark.
-const CARRIED: &str = "This was made from a checkpoint that was not whole";
+const CARRIED: &str = "This was made from an incomplete checkpoint";
 
 /// Returns the losses for everything that is missing, damaged or unfinished in the source.
 pub(crate) fn lost(source: &Checkpoint) -> Vec<Loss> {
@@ -68,7 +68,7 @@ fn left_out(source: &Checkpoint) -> impl Iterator<Item = Loss> {
 }
 
 fn why(finding: &Finding) -> String {
-    format!("{} The copy would look whole.", finding.detail).trim_start().to_owned()
+    format!("{} The copy would look complete.", finding.detail).trim_start().to_owned()
 }
 
 /// Returns the findings about damage to the source that are not covered elsewhere.

@@ -24,11 +24,11 @@ const fn foreign(what: &'static str, advice: &'static str) -> Foreign {
 }
 
 const TORCH7: Foreign = foreign(
-    "a file of Torch7 (Lua)",
+    "a Torch7 (Lua) file",
     "Read it in Python with `torchfile`, or with `torch.utils.serialization.load_lua` of PyTorch 0.4, and save it with `torch.save`.",
 );
 const GGML: Foreign = foreign(
-    "a GGML or GGJT file, what llama.cpp wrote before GGUF",
+    "a GGML or GGJT file, which llama.cpp wrote before GGUF",
     "Convert it with `convert_llama_ggml_to_gguf.py` of llama.cpp, or fetch the model as GGUF.",
 );
 const GRAPH: Foreign = foreign(
@@ -48,11 +48,11 @@ const MATLAB: Foreign = foreign(
     "Save it again with `save(..., '-v7.3')`, which is HDF5, or read it with `scipy.io.loadmat` and save it with `numpy.savez`.",
 );
 const MXNET: Foreign = foreign(
-    "a file of parameters of MXNet",
+    "an MXNet file of parameters",
     "Read it with `mxnet.nd.load`, and save the arrays with `numpy.savez`.",
 );
 const DARKNET: Foreign = foreign(
-    "a file of weights of Darknet (YOLO)",
+    "a Darknet (YOLO) file of weights",
     "It holds numbers without names; their order is in the `.cfg` file. Convert both with a tool for that model.",
 );
 const TENSORRT: Foreign = foreign(
@@ -71,10 +71,10 @@ const ZARR: Foreign = foreign(
     "a part of a Zarr store",
     "Read the folder with `zarr.open`, and save the arrays with `numpy.savez`.",
 );
-const RAR: Foreign = foreign("a RAR archive", "Unpack it, with `unrar x`, and open its content.");
+const RAR: Foreign = foreign("a RAR archive", "Unpack it with `unrar x` and open its content.");
 const BASE64: Foreign = foreign(
     "a file in Base64, as mail and JSON carry files",
-    "Decode it, with `base64 -d FILE > OUT`, and open the result.",
+    "Decode it with `base64 -d FILE > OUT` and open the result.",
 );
 const FASTTEXT: Foreign = foreign(
     "a fastText model",

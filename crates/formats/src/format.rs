@@ -317,7 +317,7 @@ impl Writing {
         let ids: Vec<&str> =
             choices.iter().map(|choice| choice.id).filter(|id| !id.is_empty()).collect();
         Err(match ids.as_slice() {
-            [] => error.advice(format!("Leave `{flag}` out, or take another format.")),
+            [] => error.advice(format!("Leave `{flag}` out, or choose another format.")),
             ids => error.expected(ids.join(" or ")),
         })
     }

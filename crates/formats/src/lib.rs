@@ -113,13 +113,13 @@ fn unfolds(checkpoint: &Checkpoint, limits: &Limits) -> Option<Finding> {
     }
     let times = limits.unfold;
     Some(
-        Finding::new(Grade::Warning, format!("It unfolds to more than {times} times its size"))
+        Finding::new(Grade::Warning, format!("It expands to more than {times} times its size"))
             .detail(format!(
                 "{} bytes of tensors and {} bytes of keys and texts come from {} bytes: constants, \
-                 views of the same memory, or texts that are named again and again.",
+                 views of the same memory, or repeated texts.",
                 unfolded.tensor_bytes, unfolded.text_bytes, unfolded.stored_bytes
             ))
-            .advice("What reads or writes all of it asks before it does so."),
+            .advice("Operations that read or write all of it ask first."),
     )
 }
 

@@ -1,7 +1,9 @@
 //! Recognises files that are found where checkpoints are expected but are not checkpoints, and
 //! explains what they are and what to do about them.
 
-use statelens_checkpoint::{Checkpoint, Error, FileId, FileSet, Finding, Grade, Loss, grouped};
+use statelens_checkpoint::{
+    Checkpoint, Error, FileId, FileSet, Finding, Grade, Loss, capitalised, grouped,
+};
 
 use crate::{Probe, foreign, paths};
 
@@ -90,13 +92,13 @@ pub(crate) fn explain(probe: &Probe<'_>) -> Error {
             "this is an ONNX model, a graph of computations, not a checkpoint",
         )
         .advice(
-            "Statelens reads state dicts. The weights of the graph can be had with `onnx.load` and \
-             `onnx.numpy_helper.to_array`, and saved with `numpy.savez`.",
+            "Statelens reads state dicts. Read the weights of the graph with `onnx.load` and \
+             `onnx.numpy_helper.to_array`, and save them with `numpy.savez`.",
         ),
         Stray::Zeros => Error::damaged("the file starts with nothing but zeros")
             .advice("The download was interrupted or the disk lost it: fetch it again."),
         Stray::Compressed => Error::unsupported("this is a compressed file").advice(
-            "Unpack it, with `gunzip`, `unzstd` or the tool for its extension, and open its content.",
+            "Unpack it with `gunzip`, `unzstd` or the tool for its extension, and open its content.",
         ),
         Stray::Foreign => match foreign::find(probe) {
             Some(foreign) => foreign.error(),
@@ -107,8 +109,7 @@ pub(crate) fn explain(probe: &Probe<'_>) -> Error {
         )
         .expected(format!("one of: {}", names()))
         .advice(
-            "If it was downloaded, compare its size with the original: only a part of it may \
-                 be there.",
+            "If it was downloaded, compare its size with the original: it may be incomplete.",
         ),
     };
     error.in_file(probe.name())
@@ -152,7 +153,7 @@ pub(crate) fn is_pointer(files: &FileSet, id: FileId) -> bool {
 }
 
 /// The prefix of the titles of [`impostors`] findings.
-pub(crate) const IMPOSTOR: &str = "Not the file that it should be";
+pub(crate) const IMPOSTOR: &str = "Not the expected file";
 
 /// Returns findings for files that the checkpoint misses, where a different file has that name.
 pub(crate) fn impostors(checkpoint: &Checkpoint) -> Vec<Finding> {
@@ -168,7 +169,7 @@ pub(crate) fn impostors(checkpoint: &Checkpoint) -> Vec<Finding> {
         }
         found.push(
             Finding::new(Grade::Damage, format!("{IMPOSTOR}: {name}"))
-                .detail(format!("{}.", capital(error.what())))
+                .detail(format!("{}.", capitalised(error.what())))
                 .advice(error.next_step().unwrap_or_default()),
         );
     }
@@ -189,12 +190,6 @@ pub(crate) fn unlisted(source: &Checkpoint) -> Option<Loss> {
 
 /// The maximum number of files with a finding of their own.
 const MOST_TOLD: usize = 5;
-
-/// Capitalises the first letter.
-fn capital(text: &str) -> String {
-    let mut chars = text.chars();
-    chars.next().map_or_else(String::new, |first| first.to_uppercase().chain(chars).collect())
-}
 
 fn kind(probe: &Probe<'_>) -> Stray {
     let head = probe.head();
@@ -325,7 +320,7 @@ mod tests {
             let error = crate::open(files, &Limits::default(), &mut Unwatched).unwrap_err();
             assert!(error.to_string().contains(word), "{name}: {error}");
             assert!(error.next_step().is_some(), "{name}: {error}");
-            let guesses = error.to_string().contains("only a part of it may be there");
+            let guesses = error.to_string().contains("it may be incomplete");
             assert_eq!(guesses, name == "model.xyz", "{name}: {error}");
         }
     }

@@ -31,11 +31,11 @@ pub(crate) fn finding(key: &str, template: &str) -> Option<Finding> {
     Some(
         finding
             .detail(
-                "Programs that fill in a chat template outside a sandbox would be led to Python's own \
-                 functions by that. No template of a model needs it.",
+                "Outside a sandbox, this gives the template access to Python's own functions. No \
+                 template of a model needs it.",
             )
             .place(key)
-            .advice("Do not chat with this file before you have read the template, or replace it."),
+            .advice("Read the template, or replace it, before you chat with this file."),
     )
 }
 
@@ -321,11 +321,10 @@ fn literal(text: &str, spelled: bool) -> Option<(Grade, String)> {
         return Some((Grade::Danger, format!("{text:?}")));
     }
     if spelled {
-        let what = format!("letters that are written as numbers, {text:?}");
+        let what = format!("letters that are written as escapes, {text:?}");
         return Some((Grade::UnknownCode, what));
     }
-    is_fragment(text)
-        .then(|| (Grade::UnknownCode, format!("{text:?}, a piece of a name of Python's")))
+    is_fragment(text).then(|| (Grade::UnknownCode, format!("{text:?}, a part of a Python name")))
 }
 
 /// Whether a text is a name such as `__class__`.

@@ -37,7 +37,10 @@ pub fn untyped(checkpoint: &Checkpoint) -> Option<Finding> {
     };
     Some(
         Finding::new(Grade::Note, format!("{TITLE}{}", counted(ones + twos, "array")))
-            .detail("NumPy stores the floats of ml_dtypes (JAX, Keras) as bytes, and does not say which type they were.")
+            .detail(
+                "NumPy stores the floats of ml_dtypes (JAX, Keras) as bytes, without their \
+                     type.",
+            )
             .place(first.map(|leaf| leaf.flat.to_lossy().into_owned()).unwrap_or_default())
             .advice(format!("They may be {likely}.")),
     )

@@ -342,7 +342,7 @@ fn check_float(bits: u32, parts: [u8; 4], offset: u16, precision: u16) -> Result
         .all(|part| !part.is_empty() && part.end <= all && !part.contains(&sign));
     match sound && apart && sign < all && bits >> 4 & 3 != 3 {
         true => Ok(()),
-        false => Err(Error::damaged("a float with parts outside of its bits, or over each other")),
+        false => Err(Error::damaged("a float whose parts overlap or exceed its bits")),
     }
 }
 
@@ -353,7 +353,7 @@ fn padding(number: u32, encoding: u32) -> Result<Padding> {
         (1, 0 | 1) => Ok(Padding::NullPad),
         (2, 0 | 1) => Ok(Padding::Space),
         _ => Err(Error::damaged(format!(
-            "text of padding {number} and encoding {encoding}, which HDF5 has no meaning for"
+            "text of padding {number} and encoding {encoding}, which HDF5 does not define"
         ))
         .expected("padding 0 to 2, encoding 0 or 1")),
     }
@@ -424,7 +424,7 @@ fn read_compound(
             datatype = Datatype { size, class: Class::Array { base: datatype.into(), dims } };
         }
         if offset.checked_add(datatype.size).is_none_or(|end| end > size) {
-            return Err(Error::damaged(format!("the field {name} lies outside its record")));
+            return Err(Error::damaged(format!("the field {name} is outside its record")));
         }
         members.push(Member { name, offset, datatype });
     }
@@ -432,7 +432,7 @@ fn read_compound(
         members.iter().map(|one| (one.offset, one.offset + one.datatype.size)).collect();
     taken.sort_unstable();
     if taken.windows(2).any(|pair| pair[0].1 > pair[1].0) || taken.is_empty() {
-        return Err(Error::damaged("a record without fields, or with fields over each other"));
+        return Err(Error::damaged("a record without fields, or with fields that overlap"));
     }
     Ok(Class::Compound(members))
 }

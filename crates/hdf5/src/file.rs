@@ -168,7 +168,7 @@ impl Hdf5File {
         let source = match (base_address, start.checked_add(base_address)) {
             (0, _) => whole,
             (_, Some(base)) => Source::new(inner, base),
-            (_, None) => return Err(name(Error::damaged("a container that begins nowhere"))),
+            (_, None) => return Err(name(Error::damaged("a container without a start"))),
         };
         let widths = Widths { offset: offset_size, length: length_size };
         let extension = extension(&source, widths, &superblock, limits).map_err(name)?;

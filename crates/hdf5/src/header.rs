@@ -120,8 +120,9 @@ fn read(
             // high.
             if first > said || first == 0 && said > 0 {
                 let what = format!("an object header with {first} messages in its first block");
-                return Err(at(Error::damaged(what)
-                    .expected(format!("the {said} that it says it has, or fewer"))));
+                return Err(at(
+                    Error::damaged(what).expected(format!("the {said} that it counts, or fewer"))
+                ));
             }
         }
         _ => {
@@ -133,7 +134,7 @@ fn read(
     let mut seen = HashSet::new();
     while let Some((start, len)) = walk.blocks.pop_front() {
         if !seen.insert(start) {
-            return Err(at(Error::damaged("the blocks of an object header lead in a circle")));
+            return Err(at(Error::damaged("the blocks of an object header form a cycle")));
         }
         if seen.len() > blocks {
             break;
@@ -289,7 +290,7 @@ impl MessageWalk<'_> {
                 let next = continuation::parse(&mut cursor, offset, length, body.len());
                 let next = next.map_err(from_reader)?;
                 if next.length == 0 {
-                    return Err(Error::damaged("an object header goes on in a block of 0 bytes"));
+                    return Err(Error::damaged("an object header continues in a block of 0 bytes"));
                 }
                 self.blocks.push_back((next.offset, next.length));
             }
@@ -330,7 +331,7 @@ fn check_time(kind: u16, body: &[u8]) -> Result<()> {
     };
     match sound {
         true => Ok(()),
-        false => Err(Error::damaged("the time of an object's last change is not written as one")),
+        false => Err(Error::damaged("the time of an object's last change is invalid")),
     }
 }
 
@@ -347,7 +348,7 @@ fn check_flags(kind: u16, flags: u8) -> Result<()> {
     }
     match kind > LAST_KIND && has(FAIL_IF_UNKNOWN) {
         true => Err(Error::damaged(format!("a header message of the unknown kind {kind:#x}"))
-            .expected("one that may be ignored by who does not know it")),
+            .expected("one that may be ignored if it is unknown")),
         false => Ok(()),
     }
 }

@@ -45,7 +45,7 @@ impl HeapNames {
         let tail = usize::try_from(offset).ok().and_then(|offset| self.0.get(offset..));
         match tail {
             Some(tail) if tail.contains(&0) => Ok(text(tail)),
-            _ => Err(Error::damaged("a name lies outside the heap of its group")),
+            _ => Err(Error::damaged("a name is outside the heap of its group")),
         }
     }
 }
@@ -169,7 +169,7 @@ impl GlobalHeap {
 }
 
 fn unlisted() -> Error {
-    Error::damaged("a global heap collection is not full of the objects that it lists")
+    Error::damaged("the objects of a global heap collection do not fill it")
 }
 
 fn outside() -> Error {
@@ -181,7 +181,9 @@ impl Collection {
         let width = usize::from(widths.length);
         let head = source.bytes(address, 8 + width as u64)?;
         let [b'G', b'C', b'O', b'L', 1, _, _, _, size @ ..] = &*head else {
-            return Err(Error::damaged("there is no global heap where a value says so"));
+            return Err(Error::damaged(
+                "there is no global heap at the address that a value gives",
+            ));
         };
         let size = little(size);
         source.room(address, size)?;
@@ -432,7 +434,7 @@ impl<'a> DenseHeap<'a> {
 
     /// Finds the direct block that holds an offset of the heap.
     fn find(&mut self, offset: u64) -> Result<DirectBlock> {
-        let bad = || Error::damaged("an offset lies outside its fractal heap");
+        let bad = || Error::damaged("an offset is outside its fractal heap");
         let heap = &self.heap;
         let (width, first, largest) =
             (u64::from(heap.table_width), heap.starting_block_size, heap.max_direct_block_size);

@@ -70,11 +70,7 @@ impl Source {
     pub(crate) fn spend(&self, bytes: u64) -> Result<()> {
         let spent = self.spent.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes);
         let most = self.inner.len().saturating_mul(4).saturating_add(SLACK);
-        Limits::check(
-            "bytes of structure, those that are named again and again included",
-            spent,
-            most,
-        )
+        Limits::check("bytes of structure, including repeated references", spent, most)
     }
 
     /// Records that a structure of the container extends up to an address.
@@ -89,7 +85,7 @@ impl Source {
 
     fn past_end(&self, address: u64, len: u64) -> Error {
         Error::damaged(format!(
-            "{len} bytes of structure are said to be there, and the file ends at byte {}",
+            "{len} bytes of structure should be there, but the file ends at byte {}",
             self.inner.len()
         ))
         .at(self.base.saturating_add(address))

@@ -185,7 +185,7 @@ fn chunks_behind_the_recorded_end_are_refused_as_libhdf5_does() {
         assert!(tables(ending_at(bytes.clone(), furthest)).iter().all(Result::is_ok), "{name}");
         let refused = tables(ending_at(bytes, furthest - 1));
         let error = refused.into_iter().find_map(Result::err).expect(name);
-        assert!(error.to_string().contains("behind the end"), "{name}: {error}");
+        assert!(error.to_string().contains("past the end"), "{name}: {error}");
         shown += 1;
     }
     assert_eq!(shown, 5);

@@ -248,7 +248,7 @@ fn place(files: &FileSet, tensor: &Tensor, layout: &Layout, shape: &[u64]) -> St
             format!("computed from {}", place(files, &computed.of, &computed.of.layout, shape))
         }
         Layout::Fill(element) => {
-            format!("nowhere: every element is {}", element_text(&tensor.stored, element))
+            format!("not stored: every element is {}", element_text(&tensor.stored, element))
         }
         Layout::Inline(_) => "the file's structure".into(),
         Layout::Missing(why) => format!("missing: {}", visible(&why.to_lossy())),

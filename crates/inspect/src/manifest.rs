@@ -401,7 +401,7 @@ fn dense(json: &mut Json, tensor: &Tensor, facts: &Facts) {
     match (facts.hash.as_deref(), missing(tensor)) {
         (Some(hash), _) => json.name("sha256").str(hash),
         (None, Some(why)) => json.name("missing").text(why),
-        (None, None) => json.name("missing").str("a few bytes that are repeated beyond measure"),
+        (None, None) => json.name("missing").str("a few bytes that are repeated too often"),
     }
 }
 

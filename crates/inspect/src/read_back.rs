@@ -332,8 +332,7 @@ fn is_index(name: &str) -> bool {
 }
 
 fn broken(what: String) -> Error {
-    Error::damaged(what)
-        .advice("Nothing was kept. This is an error of the writer: please report it.")
+    Error::damaged(what).advice("Nothing was kept. This is a bug in the writer: please report it.")
 }
 
 #[cfg(test)]

@@ -41,7 +41,7 @@ pub fn spectrum_facts(of: &Spectrum) -> Vec<(&'static str, String)> {
         facts.push(("largest", number_text(*most)));
     }
     if let Some(last) = of.values.last().filter(|_| told > 1) {
-        let name = if of.whole { "smallest" } else { "smallest told" };
+        let name = if of.whole { "smallest" } else { "smallest found" };
         facts.push((name, number_text(*last)));
     }
     let rank = of.rank();
@@ -49,7 +49,7 @@ pub fn spectrum_facts(of: &Spectrum) -> Vec<(&'static str, String)> {
     if let Some(condition) = of.condition() {
         let text = match condition.number.is_finite() {
             true => or_more(condition, number_text),
-            false => "infinite, but for rounding".into(),
+            false => "infinite, up to rounding".into(),
         };
         facts.push(("condition", text));
     }
@@ -165,14 +165,15 @@ mod tests {
         };
         assert_eq!(
             text(&of(&[4.0, 2.0, 1.0, 0.0], true)),
-            "largest: 4; smallest: 0; rank: 3 of 4; condition: infinite, but for rounding; stable rank: \
-             1.312; effective rank: 2.6; 90 % of squares: in 2; 99 % of squares: in 3; error: at most 1e-09"
+            "largest: 4; smallest: 0; rank: 3 of 4; condition: infinite, up to rounding; stable \
+             rank: 1.312; effective rank: 2.6; 90 % of squares: in 2; 99 % of squares: in 3; \
+             error: at most 1e-09"
         );
         assert_eq!(
             text(&of(&[4.0, 2.0], false)),
-            "largest: 4; smallest told: 2; rank: at least 2 of 4; condition: at least 2; stable rank: \
-             2.5; 90 % of squares: not in 2; 99 % of squares: not in 2; not in these: 50 % of squares; \
-             error: at most 1e-09"
+            "largest: 4; smallest found: 2; rank: at least 2 of 4; condition: at least 2; stable \
+             rank: 2.5; 90 % of squares: not in 2; 99 % of squares: not in 2; not in these: 50 % \
+             of squares; error: at most 1e-09"
         );
     }
 

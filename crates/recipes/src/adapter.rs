@@ -36,11 +36,11 @@ pub struct FoldedAdapter {
 pub fn fold(joined: &Checkpoint, config: &Value) -> Result<FoldedAdapter> {
     let config = AdapterConfig::of(config)?;
     let Node::Dict(root) = joined.value(joined.root()) else {
-        return Err(Error::refused("there is no model beside the adapter"));
+        return Err(Error::refused("there is no model next to the adapter"));
     };
     let mut parts = root.entries.iter().map(|(_, id)| State::of(joined, *id));
     let (Some(model), Some(adapter)) = (parts.next(), parts.next()) else {
-        return Err(Error::refused("there is no model beside the adapter"));
+        return Err(Error::refused("there is no model next to the adapter"));
     };
     let (model, adapter) = (model?, Adapter::of(&adapter?)?);
     let names = ModulePrefix::of(&model, &adapter)?;
@@ -53,7 +53,7 @@ pub fn fold(joined: &Checkpoint, config: &Value) -> Result<FoldedAdapter> {
                     "`{key}` has shape {:?} in the model and {:?} in the adapter",
                     own.shape, whole.shape
                 ))
-                .advice("Resize the model as it was when the adapter was trained."));
+                .advice("Resize the model to the size it had when the adapter was trained."));
             }
             None if !config.is_saved(name) => return Err(missing(&key, &config)),
             _ => changed.insert(key, whole.clone()),
@@ -153,7 +153,7 @@ impl Adapter {
         for (key, item) in state.iter() {
             let StateValue::Tensor(tensor, _) = item else { continue };
             let Some(name) = key.strip_prefix("base_model.model.") else {
-                return Err(Error::refused(format!("`{key}` is not of an adapter of PEFT"))
+                return Err(Error::refused(format!("`{key}` is not a key of a PEFT adapter"))
                     .expected("keys that begin with base_model.model."));
             };
             let half = PARTS.iter().find_map(|(first, second, is_embedding)| {
@@ -166,7 +166,7 @@ impl Adapter {
                     let partner = format!("base_model.model.{module}{other}");
                     let Some(second) = state.tensor(&partner) else {
                         return Err(Error::refused(format!(
-                            "the adapter has `{key}` and not `{partner}`"
+                            "the adapter has `{key}`, but not `{partner}`"
                         )));
                     };
                     if is_first {
@@ -304,7 +304,7 @@ impl<'a> AdapterConfig<'a> {
         if let Some(begins) =
             begins.filter(|how| !matches!(*how, "gaussian" | "eva" | "orthogonal"))
         {
-            return Err(bad(format!("folding an adapter that began as {begins}"))
+            return Err(bad(format!("folding an adapter that was initialised with {begins}"))
                 .advice("Fold it with PEFT: merge_and_unload()."));
         }
         let crosswise = is_on("fan_in_fan_out");
@@ -335,11 +335,11 @@ impl<'a> AdapterConfig<'a> {
                 "lora_A has {rank} rows, and {CONFIG} says rank {}",
                 said.unwrap_or_default()
             ))
-            .advice("Give the adapter_config.json that was saved with these weights."));
+            .advice("Use the adapter_config.json that was saved with these weights."));
         }
         let alpha = number("lora_alpha", &self.alphas).ok_or_else(|| {
             Error::refused(format!("{CONFIG} has no lora_alpha"))
-                .advice("Give the adapter_config.json that was saved with these weights.")
+                .advice("Use the adapter_config.json that was saved with these weights.")
         })?;
         let rank = rank as f64;
         let rooted = self.map.get("use_rslora").is_some_and(Value::is_true);

@@ -64,7 +64,7 @@ impl Catalog {
         let mut catalog = Self::default();
         for (at, line) in text.lines().enumerate() {
             catalog.line(line).ok_or_else(|| {
-                Error::damaged(format!("line {} of the catalog says nothing: {line}", at + 1))
+                Error::damaged(format!("line {} of the catalog is invalid: {line}", at + 1))
             })?;
         }
         Ok(catalog)

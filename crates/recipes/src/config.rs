@@ -67,8 +67,9 @@ const MAX_DEPTH: usize = 100;
 /// Parses a config.
 pub fn parse(text: &str, language: Language) -> Result<Value> {
     if text.len() > MAX_BYTES {
-        return Err(Error::limit(format!("the config has {} bytes", text.len()))
-            .expected("16 MiB at most, of text that people write"));
+        return Err(
+            Error::limit(format!("the config has {} bytes", text.len())).expected("at most 16 MiB")
+        );
     }
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     match language {

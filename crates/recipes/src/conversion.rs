@@ -127,7 +127,7 @@ pub fn route(recipe: &Recipe, from: ModelFormat, to: ModelFormat) -> Result<Vec<
         at = leg.from;
     }
     match way.is_empty() {
-        true => Err(Error::refused(format!("{from} is the format that it has"))),
+        true => Err(Error::refused(format!("the checkpoint already has the format {from}"))),
         false => {
             way.reverse();
             Ok(way)
@@ -163,8 +163,10 @@ pub fn convert(
             let keys = state.len();
             *state = std::mem::take(state).renamed(|key| unwrapped(&key));
             if state.len() < keys {
-                return Err(Error::refused("two keys are the same without their wrapping")
-                    .advice("Convert without --unwrap."));
+                return Err(Error::refused(
+                    "two keys are the same without the prefixes of wrappers",
+                )
+                .advice("Convert without --unwrap."));
             }
         }
     }
@@ -175,10 +177,8 @@ pub fn convert(
             || ranked(recipe, last, last.to).is_some()
             || !components(recipe, last).is_empty())
     {
-        return Err(Error::refused(
-            "the optimizer of a model in several parts can't be carried over",
-        )
-        .advice("Convert without --with-optimizer."));
+        return Err(Error::refused("the optimizer of a model in several parts can't be converted")
+            .advice("Convert without --with-optimizer."));
     }
     let mut done = ModelConversion::default();
     let mut only_model = false;
@@ -258,7 +258,8 @@ fn states(source: &Checkpoint, recipe: &Recipe, first: Leg) -> Result<States> {
         .map(|name| {
             let part = engine::dict(source, source.root(), &name).ok_or_else(|| {
                 Error::refused(format!("the folder {name} is missing")).advice(
-                    "A model of several parts is converted from a folder with a folder for each.",
+                    "A model of several parts is converted from a folder that has a folder for \
+                     each part.",
                 )
             })?;
             Ok((Some(name), State::of(source, part)?))
@@ -328,7 +329,7 @@ pub(crate) fn model_of(source: &Checkpoint, format: ModelFormat) -> Result<Value
     if format.is_cerebras() {
         return engine::dict(source, root, "model").ok_or_else(|| {
             Error::refused("the checkpoint has no `model` state")
-                .advice("Is it Hugging Face's? Then say `--src-fmt hf`.")
+                .advice("If it is a Hugging Face checkpoint, use `--src-fmt hf`.")
         });
     }
     let tensors = |id: ValueId| match source.value(source.resolve(id)) {
@@ -414,7 +415,7 @@ fn on_base(
         Scalar::Text(name) => name,
         other => {
             return Err(Error::refused(format!(
-                "the config does not say which model it is on: {other}"
+                "the config does not name its base model: {other}"
             ))
             .expected(format!("a name as `{base}`")));
         }
@@ -547,8 +548,8 @@ fn refused_for(all: &[Unmatched], list: &str) -> Error {
     let wrapped = all.iter().any(|one| unwrapped(&one.key) != one.key);
     let what = counted(all.len() as u64, "key");
     Error::refused(format!("no rule covers {what}{list}")).advice(match (of_lora, wrapped) {
-        (true, _) => "Fold what LoRA has learnt into the weights: --fold-lora.",
-        (_, true) => "These are keys of a wrapped model: say --unwrap.",
+        (true, _) => "Fold LoRA into the weights with --fold-lora.",
+        (_, true) => "These are keys of a wrapped model: use --unwrap.",
         _ => "Leave them out with --drop-unmatched-keys, or write rules for them: --recipe FILE.",
     })
 }
@@ -594,6 +595,6 @@ mod tests {
         assert_eq!(route_of("gpt2", "cs-1.8", "cs-2.4"), "cs-2.0 cs-2.1 cs-2.2 cs-2.3 cs-2.4");
         assert_eq!(route_of("gpt2", "hf", "cs-1.8"), "cs-2.1 cs-2.0 cs-1.8");
         assert!(route_of("gemma2", "cs-2.2", "cs-2.3").contains("no way"));
-        assert!(route_of("gpt2", "cs-2.1", "cs-2.1").contains("is the format"));
+        assert!(route_of("gpt2", "cs-2.1", "cs-2.1").contains("already has the format"));
     }
 }

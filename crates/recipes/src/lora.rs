@@ -63,7 +63,7 @@ pub fn fold(source: &Checkpoint, config: &Value) -> Result<FoldedLora> {
     }
     if weights.is_empty() {
         return Err(Error::refused("there is no LoRA in this checkpoint")
-            .expected("keys that end in .lora_A and .lora_B beside a .weight"));
+            .expected("keys that end in .lora_A and .lora_B next to a .weight"));
     }
     let mut assembly = Assembly::of(source);
     let model = assembly.state(&folded)?;
@@ -105,7 +105,10 @@ pub(crate) fn added(
             "a product of {:?} and {:?} does not fit a {} weight of {:?}",
             left.shape, right.shape, weight.dtype, weight.shape
         ))
-        .advice("Open the model that the adapter was trained on, not quantised."));
+        .advice(
+            "Open the model that the adapter was trained on, in a version that is not \
+                 quantised.",
+        ));
     }
     let product = Some(Product { left, right, scale, rounding });
     let computed = Computed { of: weight.clone(), steps: Vec::new(), product };
@@ -129,8 +132,8 @@ struct LoraGroup {
 
 fn groups(config: &Value) -> Result<Vec<LoraGroup>> {
     let missing = || {
-        Error::refused("the config has no model.lora_params, which say how LoRA is scaled")
-            .advice("Give the config that the model was trained with.")
+        Error::refused("the config has no model.lora_params, which give the scale of LoRA")
+            .advice("Use the config that the model was trained with.")
     };
     let section = model_section(config).as_map().ok_or_else(missing)?;
     let all: Vec<&Value> = match section.get("lora_params") {
@@ -168,7 +171,7 @@ fn alpha(groups: &[LoraGroup], module: &str, rank: u64) -> Result<f64> {
     match ranked.iter().find(about) {
         Some(group) => Ok(group.alpha),
         None => Err(Error::refused(format!(
-            "no group of model.lora_params has rank {rank} and is about this module"
+            "no group of model.lora_params has rank {rank} and matches this module"
         ))),
     }
 }
@@ -193,7 +196,7 @@ fn check_partner(state: &State, key: &str) -> Result<()> {
     for name in ["weight", "lora_A", "lora_B"] {
         let other = format!("{module}.{name}");
         if state.tensor(&other).is_none() {
-            return Err(Error::refused(format!("`{key}` is there and `{other}` isn't")));
+            return Err(Error::refused(format!("`{key}` exists, but `{other}` doesn't")));
         }
     }
     Ok(())

@@ -84,7 +84,7 @@ impl Optimizer {
                 let name = name.unwrap_or_default();
                 if model.tensor(&name).is_none() {
                     return Err(Error::refused(format!(
-                        "the optimizer has a parameter `{name}`, and the model hasn't"
+                        "the optimizer has a parameter `{name}`, but the model doesn't"
                     )));
                 }
                 parameters.insert(name, (key, group));
@@ -92,17 +92,20 @@ impl Optimizer {
         } else {
             if groups.len() > 1 {
                 return Err(Error::refused(format!(
-                    "the optimizer has {} groups of parameters by number, without param_names: \
-                     nothing says which parameter is which",
+                    "the optimizer has {} groups of parameters by number, without param_names: the \
+                     parameters can't be identified",
                     groups.len()
                 )));
             }
             if is_sorted(source, model) {
                 return Err(Error::refused(
                     "the optimizer numbers its parameters, and safetensors files have them in the \
-                     order of their names: nothing says which is which",
+                     order of their names: the parameters can't be identified",
                 )
-                .advice("Its param_names would say it, or the weights as torch.save wrote them."));
+                .advice(
+                    "Its param_names would identify them, or the weights as torch.save wrote \
+                         them.",
+                ));
             }
             let names = in_order(model, left_out, numbered.len())?;
             let all = names.into_iter().zip(numbered);
@@ -188,7 +191,7 @@ impl Optimizer {
                     Some((_, tensor)) if tensor.numel() != Some(1) => {
                         return Err(Error::refused(format!(
                             "`{kind}` of `{name}` has the shape {:?}, the parameter {:?}: it can't \
-                             go where the parameter goes",
+                             be converted with the parameter",
                             tensor.shape, parameter.shape
                         )));
                     }
@@ -371,7 +374,8 @@ fn in_order(model: &State, left_out: &[String], count: usize) -> Result<Vec<Stri
     match some.len() == count {
         true => Ok(some),
         false => Err(Error::refused(format!(
-            "the optimizer numbers {count} parameters, the model has {}: nothing says which is which",
+            "the optimizer numbers {count} parameters, the model has {}: the parameters can't be \
+             identified",
             every.len()
         ))),
     }

@@ -41,11 +41,14 @@ impl Clues<'_> {
                 })
                 .or((asked.is_none() && target.is_hf()).then_some(ModelFormat::CURRENT))
                 .ok_or_else(|| {
-                    Error::refused("nothing says which release the checkpoint is of")
-                        .advice("Name it, as in --src-fmt cs-2.4.")
+                    Error::refused("the release of the checkpoint could not be recognised")
+                        .advice("Specify it, as in --src-fmt cs-2.4.")
                 }),
-            Some("cs-auto") => Err(Error::refused("it has no `model` state as Cerebras's have")
-                .advice("Is it Hugging Face's? Then say --src-fmt hf.")),
+            Some("cs-auto") => Err(Error::refused(
+                "it has no `model` state, which Cerebras \
+                                                   checkpoints have",
+            )
+            .advice("If it is a Hugging Face checkpoint, use --src-fmt hf.")),
             Some(text) => text.parse(),
             None => Ok(match self.of_trainer {
                 true => ModelFormat::HuggingFace,
@@ -121,9 +124,9 @@ impl Clues<'_> {
                     && first.is_empty()
                     && !recognise::by_keys(self.checkpoint, format.is_hf(), true).is_empty();
                 let error =
-                    Error::refused("nothing says which model this is").advice(match wrapped {
-                        true => "Its keys are those of a wrapped model: say --unwrap.",
-                        false => "Name it by --model, and its config by --config.",
+                    Error::refused("the model could not be recognised").advice(match wrapped {
+                        true => "Its keys are those of a wrapped model: use --unwrap.",
+                        false => "Specify it with --model, and its config with --config.",
                     });
                 Err(match first.is_empty() {
                     true => error,
@@ -138,17 +141,17 @@ impl Clues<'_> {
     fn layout(&self, format: ModelFormat, target: ModelFormat) -> Result<String> {
         let config = self.config.unwrap_or(&Value::Null);
         let found = recognise::between(self.checkpoint, config, format, target);
-        let advice = "Name one by --model, or yours by --recipe.";
+        let advice = "Choose one with --model, or use your own with --recipe.";
         match &found[..] {
             [] => Err(Error::refused(format!(
-                "no recipe between {format} and {target} names its keys"
+                "no recipe between {format} and {target} matches its keys"
             ))
             .advice(
-                "`statelens list-converters` lists all formats. Name a model by --model, or a recipe of \
-                 yours by --recipe.",
+                "`statelens list-converters` lists all formats. Specify a model with --model, or \
+                 your own recipe with --recipe.",
             )),
             [first, second, ..] if first.known == second.known => {
-                Err(Error::refused("nothing says which recipe it is for")
+                Err(Error::refused("several recipes match")
                     .expected(format!("one of {}, {}", first.family, second.family))
                     .advice(advice))
             }
@@ -215,8 +218,8 @@ pub fn stages(
     let known = Families::known()?;
     if known.models().any(|own| own == model) {
         let config = config.ok_or_else(|| {
-            Error::refused("the model's config is needed, and the folder has no config")
-                .advice("Name it by --config.")
+            Error::refused("the model's config is needed, but the folder has no config")
+                .advice("Name it with --config.")
         })?;
         let converted = known.convert(model, leg.from, leg.to, config)?;
         let stages = converted.steps.iter().map(|step| LegConfigs {

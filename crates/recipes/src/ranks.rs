@@ -22,7 +22,7 @@ pub fn of(recipe: &Recipe) -> impl Iterator<Item = (&RuleBlock, &Ranks)> {
 /// Reads the tensors of all ranks from a checkpoint whose root has one dict per rank, in order.
 pub(crate) fn read(source: &Checkpoint) -> Result<(State, u64)> {
     let Value::Dict(root) = source.value(source.resolve(source.root())) else {
-        return Err(Error::refused("there is no file for each rank"));
+        return Err(Error::refused("the checkpoint does not have a file per rank"));
     };
     let mut state = State::default();
     let mut open: Vec<(String, ValueId, usize)> = Vec::new();
@@ -94,7 +94,7 @@ pub(crate) fn write(
         rank.is_some_and(|rank| rank < count)
     };
     match state.keys().find(|key| !all(key)) {
-        Some(key) => Err(Error::refused(format!("`{key}` says no rank in front"))),
+        Some(key) => Err(Error::refused(format!("`{key}` does not begin with a rank"))),
         None => Ok(files),
     }
 }
@@ -113,7 +113,7 @@ enum DictBranch {
 impl DictTree {
     fn put(&mut self, path: &str, id: ValueId) -> Result<()> {
         Limits::check("dicts in dicts", path.matches('/').count() as u64, MOST_DEPTH as u64)?;
-        let clash = || Error::refused(format!("`{path}` is a tensor and a dict at once"));
+        let clash = || Error::refused(format!("`{path}` is both a tensor and a dict"));
         let mut at = self;
         let mut rest = path;
         while let Some((key, after)) = rest.split_once('/') {

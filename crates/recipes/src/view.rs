@@ -218,8 +218,8 @@ impl View {
                     .all(|dim| dim == axis || view.shape()[dim] == first.shape()[dim]);
             if !same || view.dtype() != first.dtype() {
                 return Err(Error::unsupported(format!(
-                    "tensors of shapes {:?} ({}) and {:?} ({}) can't be put together along \
-                     dimension {axis}",
+                    "tensors of shapes {:?} ({}) and {:?} ({}) can't be joined along dimension \
+                     {axis}",
                     first.shape(),
                     first.dtype(),
                     view.shape(),

@@ -39,7 +39,7 @@ impl Address {
         }
         let is_host = |c: char| c.is_ascii_alphanumeric() || "-._:[]".contains(c);
         if host.is_empty() || !host.chars().all(is_host) {
-            return bad("the address names no host");
+            return bad("the address has no host");
         }
         let mut address = Self {
             scheme,

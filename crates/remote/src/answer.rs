@@ -97,7 +97,7 @@ pub fn begin(address: &Address, head: &Head, got: u64, wanted: u64, most: u64) -
     match (head.status, head.total) {
         (206, Some(len)) if short => Verdict::Again(None, ended(host, got, len.min(wanted), 0)),
         (206, _) if head.start.is_some_and(|start| start != 0) => Verdict::Stop(
-            Error::io(format!("{host} sent another range than the requested one")),
+            Error::io(format!("{host} sent a different range than the requested one")),
         ),
         (206, Some(len)) => Verdict::Good(Begin::Ranges(Identity {
             len,
@@ -127,9 +127,12 @@ pub fn begin(address: &Address, head: &Head, got: u64, wanted: u64, most: u64) -
 
 /// Returns the error for a response that ended too early.
 fn ended(host: &str, got: u64, wanted: u64, offset: u64) -> Error {
-    Error::io(format!("{host} sent {got} of {wanted} bytes and ended"))
+    Error::io(format!("{host} sent {got} of {wanted} bytes and closed the connection"))
         .at(offset)
-        .advice("Try again later: the connection may be bad, or the file on the server cut short.")
+        .advice(
+            "Try again later: the connection may be bad, or the file on the server may be cut \
+                 short.",
+        )
 }
 
 /// Judges a response to a request for the bytes from `offset`, after a good first response. `got`
@@ -162,7 +165,7 @@ pub(crate) fn part(
     if head.start.is_some_and(|start| start != offset) {
         return Verdict::Again(
             None,
-            Error::io(format!("{host} sent another range than the requested one")),
+            Error::io(format!("{host} sent a different range than the requested one")),
         );
     }
     if got != wanted {
@@ -191,7 +194,7 @@ impl Identity {
 
 /// Returns the error for a file that was replaced while it was being read.
 fn changed(address: &Address) -> Error {
-    Error::io(format!("the file at {} was changed since it was opened", address.host()))
+    Error::io(format!("the file at {} has changed since it was opened", address.host()))
         .advice("Open it again.")
 }
 
@@ -202,12 +205,13 @@ fn refused<T>(address: &Address, head: &Head) -> Verdict<T> {
     let error = |what: String, advice: &str| Error::io(what).advice(advice);
     match status {
         401 => Verdict::Stop(error(
-            format!("{host} gives this file only to those who log in (401)"),
+            format!("{host} requires a login for this file (401)"),
             "Statelens sends no passwords: download the file with your login and open it from the disk.",
         )),
         403 => Verdict::Stop(error(
-            format!("{host} does not give out this file (403)"),
-            "The link may have expired, or the file may be for some people only: get a new link, or download the file with your login.",
+            format!("{host} denies access to this file (403)"),
+            "The link may have expired, or the file may be private: get a new link, or download \
+             the file with your login.",
         )),
         404 | 410 => Verdict::Stop(error(
             format!("{host} has no such file ({status})"),
@@ -216,19 +220,19 @@ fn refused<T>(address: &Address, head: &Head) -> Verdict<T> {
         429 => Verdict::Again(
             head.retry_after,
             error(
-                format!("{host} says that it was asked too often (429)"),
+                format!("{host} received too many requests (429)"),
                 "Wait a while, then try again.",
             ),
         ),
         408 | 425 | 500..=599 => Verdict::Again(
             head.retry_after,
-            error(format!("{host} failed to answer ({status})"), "Try again later."),
+            error(format!("{host} had an error ({status})"), "Try again later."),
         ),
         300..=399 => Verdict::Stop(error(
             format!(
-                "{host} sends requests for this file elsewhere without end, or to no address ({status})"
+                "{host} redirects requests for this file endlessly, or to no address ({status})"
             ),
-            "Open the address in a browser, and copy the one that it leads to.",
+            "Open the address in a browser, and copy the one that you end up at.",
         )),
         _ => Verdict::Stop(error(
             format!("{host} answered {status} instead of a part of the file"),

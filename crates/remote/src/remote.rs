@@ -223,7 +223,7 @@ pub fn open<F: Fetch + 'static>(
 
 /// Returns the error for a server that sends parts without the length of the whole.
 pub fn length_unknown(host: &str) -> Error {
-    Error::unsupported(format!("{host} does not say how long the file is"))
+    Error::unsupported(format!("{host} does not report the length of the file"))
         .advice("Download the file and open it from the disk.")
 }
 
@@ -231,5 +231,5 @@ pub fn length_unknown(host: &str) -> Error {
 pub fn unreachable(host: &str, why: &str) -> Error {
     let why = if why.is_empty() { String::new() } else { format!(": {why}") };
     Error::io(format!("{host} could not be reached{why}"))
-        .advice("Look whether the address is right and the network is there.")
+        .advice("Check the address and your network connection.")
 }

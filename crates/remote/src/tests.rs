@@ -161,10 +161,10 @@ fn what_no_further_request_mends_is_told_at_once() {
         ("changed", |head| head.total = Some(LEN + 1)),
         ("changed", |head| head.status = 416),
         ("changed", |head| (head.status, head.etag) = (200, Some("\"2\"".into()))),
-        ("log in", |head| head.status = 401),
+        ("requires a login", |head| head.status = 401),
         ("403", |head| head.status = 403),
         ("no such file", |head| head.status = 404),
-        ("too often", |head| (head.status, head.retry_after) = (429, Some(3600))),
+        ("too many requests", |head| (head.status, head.retry_after) = (429, Some(3600))),
         ("elsewhere", |head| head.status = 302),
         ("answered 418", |head| head.status = 418),
     ] {

@@ -105,7 +105,7 @@ fn bind(port: u16) -> io::Result<TcpListener> {
             }
         }
     }
-    let text = format!("the ports {port} to {last} are all taken; name another one with --port");
+    let text = format!("the ports {port} to {last} are all taken; choose another one with --port");
     Err(io::Error::new(ErrorKind::AddrInUse, text))
 }
 
@@ -120,7 +120,7 @@ fn talk(stream: &TcpStream, site: &dyn Site) -> io::Result<()> {
         "GET" => false,
         "HEAD" => true,
         _ => {
-            let answer = Response::text(405, "only GET and HEAD are answered here");
+            let answer = Response::text(405, "only GET and HEAD are supported");
             return answer.header("Allow", "GET, HEAD".into()).send(stream, false, None);
         }
     };

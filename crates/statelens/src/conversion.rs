@@ -225,9 +225,9 @@ impl Conversion<'_> {
             plan.files.iter().map(|file| path.with_file_name(&file.name)).collect();
         let losses = plan.losses.clone();
         let judge = |report: &RunReport| match report.is_false() && !self.lossy {
-            true => Err(Error::refused("casting falsifies numbers, so nothing was kept")
+            true => Err(Error::refused("casting loses numbers, so nothing was kept")
                 .coded("lossy")
-                .advice("Take a dtype with a larger range, or agree with `Conversion::lossy`.")),
+                .advice("Use a dtype with a larger range, or agree with `Conversion::lossy`.")),
             false => Ok(()),
         };
         let writing = FileOptions {

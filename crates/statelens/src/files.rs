@@ -283,8 +283,8 @@ impl FileSource {
             return Err(Error::unsupported("not a regular file (pipe or device)")
                 .in_file(path.display().to_string())
                 .advice(
-                    "Statelens needs to seek: save it to disk first, or give it as standard \
-                     input, which is `-`.",
+                    "Statelens needs to seek: save it to disk first, or pass it as standard input \
+                     (`-`).",
                 ));
         }
         Ok(Self { path: path.to_owned(), len: metadata.len(), file: RwLock::default() })
@@ -409,7 +409,7 @@ pub fn open_error(error: &std::io::Error, path: &Path) -> Error {
     let name = path.display().to_string();
     match error.kind() {
         ErrorKind::NotFound => Error::io("the file does not exist").in_file(name),
-        ErrorKind::PermissionDenied => Error::io("you may not read this file")
+        ErrorKind::PermissionDenied => Error::io("you don't have permission to read this file")
             .in_file(name)
             .advice("Ask its owner, or change its permissions."),
         _ => Error::io(format!("it can't be opened: {error}")).in_file(name),

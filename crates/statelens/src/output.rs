@@ -39,7 +39,7 @@ pub fn check_target(target: &Path, replace: bool, sources: &[Arc<FileSource>]) -
         Ok(metadata) => metadata,
         // A dangling link: the file would appear somewhere else.
         Err(_) if fs::symlink_metadata(target).is_ok() => {
-            return Err(Error::refused("this is a link to a file that is not there")
+            return Err(Error::refused("this link points to a file that does not exist")
                 .in_file(name())
                 .advice("Remove the link, or name the file itself."));
         }
@@ -56,7 +56,7 @@ pub fn check_target(target: &Path, replace: bool, sources: &[Arc<FileSource>]) -
     if let Some(source) =
         sources.iter().find(|source| source.is_open() && same_file(target, source.path()))
     {
-        return Err(Error::refused("this is a file that the checkpoint is read from")
+        return Err(Error::refused("the checkpoint is being read from this file")
             .in_file(source.path().display().to_string())
             .advice("Write to another name."));
     }
@@ -76,7 +76,9 @@ impl Output {
             _ => PathBuf::from("."),
         };
         if target.file_name().is_none() {
-            return Err(Error::refused("this names no file").in_file(target.display().to_string()));
+            return Err(
+                Error::refused("this path has no file name").in_file(target.display().to_string())
+            );
         }
         leftovers::remove(&folder);
         check_room(&folder, bytes)?;
@@ -98,7 +100,7 @@ impl Output {
                 Err(error) => return Err(create_error(&error, &folder, &target)),
             }
         }
-        Err(Error::io("no free temporary name was found beside it")
+        Err(Error::io("no free temporary name was found next to it")
             .in_file(target.display().to_string()))
     }
 
@@ -147,7 +149,7 @@ fn reserve(_file: &fs::File, _bytes: u64) -> io::Result<()> {
 fn check_room(folder: &Path, bytes: u64) -> Result<()> {
     match free_bytes(folder) {
         Some(free) if free < bytes => Err(Error::io(format!(
-            "the file may take {}, and its disk has {} left",
+            "the file may need {}, and its disk has {} left",
             size_text(bytes),
             size_text(free)
         ))
@@ -170,10 +172,10 @@ fn free_bytes(_folder: &Path) -> Option<u64> {
 }
 
 fn exists(target: &Path) -> Error {
-    Error::refused("this file exists")
+    Error::refused("this file already exists")
         .in_file(target.display().to_string())
         .coded("exists")
-        .advice("Name another one, or allow that it is replaced.")
+        .advice("Name another one, or allow replacing it.")
 }
 
 fn create_error(error: &io::Error, folder: &Path, target: &Path) -> Error {
@@ -182,11 +184,12 @@ fn create_error(error: &io::Error, folder: &Path, target: &Path) -> Error {
         io::ErrorKind::NotFound => {
             Error::io(format!("there is no folder `{}`", folder.display())).in_file(name)
         }
-        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
-            Error::io(format!("you may not write in the folder `{}`", folder.display()))
-                .in_file(name)
-                .advice("Name a file in another folder.")
-        }
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => Error::io(format!(
+            "you don't have permission to write in the folder `{}`",
+            folder.display()
+        ))
+        .in_file(name)
+        .advice("Name a file in another folder."),
         _ => Error::io(format!("it can't be created: {error}")).in_file(name),
     }
 }

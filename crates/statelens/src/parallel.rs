@@ -148,8 +148,10 @@ pub(crate) fn thread() -> Result<Builder> {
 /// Returns the error for a thread that the system refuses to start.
 #[expect(clippy::needless_pass_by_value, reason = "it is given to map_err")]
 pub(crate) fn no_thread(error: std::io::Error) -> Error {
-    Error::limit(format!("no thread can be started for it: {error}"))
-        .advice("Each wants memory for its stack, and counts among the processes of its user.")
+    Error::limit(format!("no thread can be started for it: {error}")).advice(
+        "Each thread needs memory for its stack, and counts towards the user's limit of \
+                 processes.",
+    )
 }
 
 /// The progress of all workers, and whether they must stop.

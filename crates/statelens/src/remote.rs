@@ -93,7 +93,7 @@ impl RemoteOpener {
             return Ok(());
         }
         Err(Error::limit(format!(
-            "this would fetch about {}, and a command may fetch {}",
+            "this would fetch about {}, and the limit of a command is {}",
             size_text(bytes),
             size_text(cap)
         ))
@@ -261,6 +261,6 @@ impl Location {
 
 #[cfg(any(not(feature = "http"), not(feature = "object-store")))]
 fn not_built(feature: &str) -> Error {
-    Error::unsupported("this program was built without reading such addresses")
+    Error::unsupported("this program was built without support for such addresses")
         .advice(format!("Build it with `--features {feature}`, or fetch the file first."))
 }

@@ -21,7 +21,7 @@ pub const MOST: u64 = 8_000_000_000;
 pub fn unnamed() -> Result<fs::File> {
     let folder = folder();
     tempfile::tempfile_in(&folder).map_err(|error| {
-        failed(&format!("a temporary file can't be made in {}", folder.display()), &error)
+        failed(&format!("a temporary file can't be created in {}", folder.display()), &error)
     })
 }
 
@@ -36,7 +36,7 @@ pub struct Disk {
 impl Disk {
     /// Allows `most` bytes in use at a time.
     pub fn new(most: u64) -> Self {
-        let advice = |needed: &str| format!("Allow {needed} of it; TMPDIR says where it is.");
+        let advice = |needed: &str| format!("Allow {needed} of it; TMPDIR sets its folder.");
         Self { free: Arc::new(AtomicU64::new(most)), advice }
     }
 
@@ -61,8 +61,7 @@ impl Scratch for Disk {
         let take = |free: u64| free.checked_sub(len);
         self.free.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).map_err(|free| {
             Error::limit(format!(
-                "putting a tensor in order takes {} bytes of scratch space on disk, and {} are \
-                 allowed",
+                "reordering a tensor takes {} bytes of scratch space on disk, and {} are allowed",
                 grouped(len),
                 grouped(free)
             ))
@@ -72,7 +71,7 @@ impl Scratch for Disk {
         let folder = folder();
         let made = tempfile::tempfile_in(&folder).map_err(|error| {
             self.free.fetch_add(len, Ordering::Relaxed);
-            failed(&format!("scratch space can't be made in {}", folder.display()), &error)
+            failed(&format!("scratch space can't be created in {}", folder.display()), &error)
         })?;
         let file = Arc::new(made);
         let source = FileSource::unnamed(file.clone(), len);

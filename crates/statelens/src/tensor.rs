@@ -77,7 +77,7 @@ impl<'a> Tensor<'a> {
         .map_err(|error| error.context(format!("`{}`", self.key)))?;
         if report.changed > 0 {
             return Err(Error::refused(format!(
-                "{} of the {} values of `{}` are {} and not exactly {}",
+                "{} of the {} values of `{}`, which has dtype {}, are not exact in {}",
                 report.changed,
                 report.elements,
                 self.key,
@@ -85,7 +85,7 @@ impl<'a> Tensor<'a> {
                 T::DTYPE
             ))
             .coded("inexact")
-            .advice("Read them as their own dtype, or as a wider one."));
+            .advice("Read them as their own dtype or a wider one."));
         }
         Ok(values)
     }

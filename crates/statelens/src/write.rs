@@ -90,7 +90,7 @@ pub fn write_files(
         fs::remove_file(shard).map_err(|error| {
             Error::io(format!("this shard of the replaced checkpoint can't be removed: {error}"))
                 .in_file(shard.display().to_string())
-                .advice("The new checkpoint is complete; nothing names this file any more.")
+                .advice("The new checkpoint is complete and does not use this file.")
                 .caused_by(error)
         })?;
     }

@@ -21,7 +21,7 @@ fn what_has_no_bytes_is_not_told_of_where_others_are_damaged() {
     fs::write(&pack, &bytes).unwrap();
     let verdict = open(&pack).unwrap().verify().unwrap();
     let told: Vec<_> = verdict.problems.iter().map(|one| (&*one.key, &*one.text)).collect();
-    assert_eq!(told, [("scalar", "its bytes are not those that were written")]);
+    assert_eq!(told, [("scalar", "its bytes have changed since they were written")]);
 }
 
 #[test]

@@ -103,7 +103,7 @@ impl Slice {
         let rest = self.axes.iter().filter(|axis| **axis == Axis::Rest).count();
         let named = self.axes.len() - rest;
         if rest > 1 {
-            return Err(bad("... stands in it twice".into()));
+            return Err(bad("it has ... twice".into()));
         }
         if named > shape.len() {
             return Err(bad("it has more parts than the tensor has dimensions".into()));

@@ -66,8 +66,8 @@ impl Context<'_> {
         let gigabytes = |bytes: u64| format!("{:.1} GB", bytes as f64 / 1e9);
         let (wanted, work) = (gigabytes(wanted), gigabytes(work));
         Err(Error::limit(format!(
-            "the elements of a tensor lie crosswise in the file: to put its {wanted} in order, the same \
-             bytes have to be gone through {times} times here, {work} in all"
+            "the file stores the elements of a tensor in another order: to reorder its {wanted}, \
+             the same bytes would be read {times} times here, {work} in all"
         ))
         .advice("The command `statelens` reads them once, with scratch space on disk."))
     }
@@ -337,7 +337,7 @@ pub(crate) fn check_span(files: &FileSet, span: &Span) -> Result<()> {
         return Ok(());
     }
     Err(Error::damaged(format!(
-        "a tensor's {} bytes are said to be there, and the file ends at byte {len}",
+        "a tensor's {} bytes should be there, but the file ends at byte {len}",
         span.len
     ))
     .at(span.offset)

@@ -89,7 +89,7 @@ impl Unpack {
         loop {
             let Progressed { read, written, ended } =
                 self.decoder.run(bytes, &mut self.piece).map_err(|error| {
-                    self.damaged(format!("the compressed bytes make no sense: {error}"))
+                    self.damaged(format!("the compressed bytes are invalid: {error}"))
                 })?;
             bytes = bytes.get(read..).unwrap_or_default();
             self.pass_on(written, out)?;
@@ -116,7 +116,7 @@ impl Unpack {
         let Decoder::Lzma(stored) = &mut self.decoder else { return Ok(()) };
         let stored = std::mem::take(stored);
         let senseless = |unpack: &Self, error: std::io::Error| {
-            unpack.damaged(format!("the compressed bytes make no sense: {error}"))
+            unpack.damaged(format!("the compressed bytes are invalid: {error}"))
         };
         let mut reader = lzma(&stored, self.len)?.map_err(|error| senseless(self, error))?;
         while self.at < self.len && self.at < self.wanted.end {

@@ -176,4 +176,4 @@ pub enum WriteMethod {
 
 /// How the title of the error begins that reports that casts did more than round. The page
 /// recognises it and asks whether to keep the result.
-pub const FALSIFIED: &str = "Casting falsifies numbers";
+pub const FALSIFIED: &str = "Casting loses numbers";

@@ -54,7 +54,7 @@ async fn rank(open: &OpenCheckpoint, request: &RankedRequest, job: &Job) -> Resu
         }
     };
     let rows = Rows::new(&tensor.dtype, width).ok_or_else(|| {
-        Error::unsupported(format!("the numbers of {} are not known", tensor.dtype))
+        Error::unsupported(format!("values of {} can't be decoded", tensor.dtype))
     })?;
     let mut pour = Pour::new(&open.checkpoint.files, &tensor, range, BUDGET, rows)?;
     drive(&mut pour, &[&open.sources], job, |pour, time| {

@@ -164,7 +164,7 @@ pub(super) async fn first_request(
                 meter.count(bytes.len() as u64);
                 if bytes.len() as u64 != len {
                     return Err(Error::io(format!(
-                        "{host} sent {} of {len} bytes and ended",
+                        "{host} sent {} of {len} bytes and closed the connection",
                         bytes.len()
                     )));
                 }

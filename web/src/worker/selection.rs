@@ -15,7 +15,7 @@ pub(super) fn numbers_of(open: &OpenCheckpoint, row: u32) -> Result<Cow<'_, Tens
     let tensor = leaf.and_then(|leaf| open.checkpoint.tensor_of(leaf.target));
     let (_, tensor) = tensor.ok_or_else(|| Error::refused("this is not a tensor"))?;
     statelens_tensor::numbers(tensor)
-        .ok_or_else(|| Error::unsupported(format!("the numbers of {} are not known", tensor.dtype)))
+        .ok_or_else(|| Error::unsupported(format!("values of {} can't be decoded", tensor.dtype)))
 }
 
 /// Maximum size in bytes of a slice of quantised blocks, which is unpacked here.

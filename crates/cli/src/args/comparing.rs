@@ -140,6 +140,6 @@ pub(crate) enum DiffOrder {
 fn tolerance(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(value) if value >= 0.0 && value.is_finite() => Ok(value),
-        _ => Err("it has to be a number that is not negative".into()),
+        _ => Err("expected a number that is not negative".into()),
     }
 }

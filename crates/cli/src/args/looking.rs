@@ -74,6 +74,6 @@ pub(crate) struct Show {
 fn count(text: &str) -> Result<u64, String> {
     match text {
         "all" => Ok(u64::MAX),
-        number => number.parse().map_err(|_| "it has to be a number, or all".to_owned()),
+        number => number.parse().map_err(|_| "expected a number, or all".to_owned()),
     }
 }

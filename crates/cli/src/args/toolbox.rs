@@ -59,7 +59,7 @@ gzip's Adler-32 of HDF5 chunks, XXH64 of zstd chunks, CRC-32C of TensorFlow's bl
 the sums of tar headers, those of all structures of HDF5 since 1.8), at what runs past the end of a
 file or overlaps another tensor, and counts what is NaN or infinite, which is a
 warning and no fault unless --finite is given. Safetensors, GGUF and plain HDF5 have no checksums of
-values, so that changed values can't be seen: hold them against a manifest.
+values, so that changed values can't be detected: hold them against a manifest.
 
 Examples:
   statelens verify checkpoint_1000.mdl

@@ -409,20 +409,20 @@ impl std::str::FromStr for Test {
             Some((name.trim(), *comparison, number.trim()))
         });
         let Some((name, comparison, number)) = found else {
-            return Err("it has to be a comparison, as in nan>0 or std<1e-6".into());
+            return Err("expected a comparison such as nan>0 or std<1e-6".into());
         };
         let field = StatisticsField::from_str(name, true)
             .ok()
             .filter(|field| *field != StatisticsField::Key);
         let Some(field) = field else {
-            return Err(format!("there is no number `{name}`; --help lists them"));
+            return Err(format!("unknown statistic `{name}`; --help lists them"));
         };
         let (number, percent) = match number.strip_suffix('%') {
             Some(number) => (number.trim(), true),
             None => (number, false),
         };
         if percent && !field.counts() {
-            return Err(format!("`{name}` is not a count, so it has no part of all values"));
+            return Err(format!("`{name}` is not a count, so it can't be a percentage"));
         }
         let number = number.parse().map_err(|_| format!("`{number}` is not a number"))?;
         Ok(Self { field, comparison, number, percent })

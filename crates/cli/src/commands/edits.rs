@@ -194,7 +194,7 @@ pub(super) fn cast_text(
     }
     if worst.iter().any(is_flushed) {
         printer.line(&format!(
-            "became 0     more than 1 % of the numbers that were not 0, in {}",
+            "became 0     more than 1 % of the nonzero numbers, in {}",
             visible(&keys_text(&keys(is_flushed)))
         ))?;
     }
@@ -212,13 +212,13 @@ pub(super) fn refuse_false(source: &Checkpoint, report: &RunReport) -> Result<()
     }
     let (told, more) = report.falsified(source, TOLD);
     for line in told {
-        complain(&format!("would be falsified: {line}"));
+        complain(&format!("values would be lost: {line}"));
     }
     if let Some(more) = more {
         complain(&format!("and {more}"));
     }
-    Err(Error::refused("casting falsifies numbers, so nothing was kept").advice(
-        "Take a dtype with a larger range (bfloat16 has that of float32), cast only what fits \
-         with --cast PATTERN=DTYPE, or go on with --lossy.",
+    Err(Error::refused("casting loses numbers, so nothing was kept").advice(
+        "Use a dtype with a larger range (bfloat16 has that of float32), cast only what fits with \
+         --cast PATTERN=DTYPE, or continue with --lossy.",
     ))
 }

@@ -43,7 +43,7 @@ fn files(args: &Merge) -> Result<(Vec<PathBuf>, PathBuf)> {
     match output {
         Some(output) if files.len() >= 2 => Ok((files, output)),
         _ => Err(Error::refused("merging takes two or more checkpoints")
-            .expected("two or more to read, and then the one to write")),
+            .expected("two or more inputs, then the output")),
     }
 }
 
@@ -53,9 +53,9 @@ fn merged(files: &[PathBuf], args: &Merge) -> Result<(Checkpoint, Vec<Arc<FileSo
     let mut sources = Vec::new();
     for file in files {
         if remote::address(file).is_some() {
-            return Err(Error::unsupported("merging reads files of this machine only")
+            return Err(Error::unsupported("merge reads local files only")
                 .in_file(file.display().to_string())
-                .advice("Fetch it first."));
+                .advice("Download it first."));
         }
         let opened = source::open(file, &args.common.with)?;
         let mut bar = Bar::new("opening", Unit::Keys);
@@ -82,11 +82,11 @@ fn merged(files: &[PathBuf], args: &Merge) -> Result<(Checkpoint, Vec<Arc<FileSo
             complain(&format!("`{}` is in {} and in {}", one.key, one.first, one.last));
         }
         return Err(Error::refused(text).advice(
-            "Rename or leave them out with `statelens convert` first, or take the last of each \
+            "Rename or leave them out with `statelens convert` first, or keep the last of each \
              with --lossy.",
         ));
     }
-    complain(&format!("{text}; the last of each is taken"));
+    complain(&format!("{text}; the last of each is kept"));
     Ok((checkpoint, sources))
 }
 

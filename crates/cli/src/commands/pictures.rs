@@ -14,7 +14,7 @@ pub(crate) fn is_svg(target: &Path) -> Result<bool> {
     match end.as_deref() {
         Some("svg") => Ok(true),
         Some("png") => Ok(false),
-        _ => Err(Error::refused("its extension does not say what to write")
+        _ => Err(Error::refused("its extension is not supported")
             .in_file(target.display().to_string())
             .expected(".png or .svg")),
     }

@@ -110,7 +110,7 @@ fn find<'a>(
     let sliced = |leaf: &'a Leaf| {
         let tensor = checkpoint.tensor_of(leaf.target).map(|(_, tensor)| tensor);
         let numbers = tensor.and_then(statelens_tensor::numbers).ok_or_else(|| {
-            Error::refused(format!("`{key}` has no numbers that a slice could be taken of"))
+            Error::refused(format!("`{key}` has no numbers, so it can't be sliced"))
         })?;
         Ok((leaf, Some(ShownSlice::parse(inner, &numbers.shape)?)))
     };
@@ -126,9 +126,9 @@ fn named<'a>(leaves: &'a [Leaf], key: &str, args: &Show) -> Result<Vec<&'a Leaf>
     let short: Vec<&Leaf> =
         leaves.iter().filter(|leaf| known_key(&leaf.flat.to_lossy()) == key).collect();
     if short.len() > 1 {
-        return Err(Error::refused(format!("{} keys are `{key}` for short", short.len()))
+        return Err(Error::refused(format!("{} keys have the short form `{key}`", short.len()))
             .in_file(args.input.file.display().to_string())
-            .advice("`statelens ls` lists the whole keys."));
+            .advice("`statelens ls` lists the full keys."));
     }
     Ok(short)
 }

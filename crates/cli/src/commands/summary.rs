@@ -62,16 +62,16 @@ fn kind(args: &SummaryArgs) -> Result<To> {
         "html" | "htm" => Ok(To::Html),
         "json" => Ok(To::Json),
         "txt" => Ok(To::Txt),
-        _ => Err(Error::refused("its extension does not say what to write")
+        _ => Err(Error::refused("its extension is not supported")
             .in_file(output.display().to_string())
-            .advice("Name one with --to: md, html, json or txt.")),
+            .advice("Choose one with --to: md, html, json or txt.")),
     }
 }
 
 fn address(base: &str, outline: &Outline, args: &SummaryArgs) -> Result<String> {
     if base.contains('#') {
-        return Err(Error::refused(format!("`{base}` has a # already, and a link has one"))
-            .advice("Name the address of the page without it."));
+        return Err(Error::refused(format!("`{base}` already has a #, which the link needs"))
+            .advice("Give the address of the page without it."));
     }
     let keys = match args.keys {
         LinkKeys::Plain => KeysAs::Plain,

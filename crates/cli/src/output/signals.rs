@@ -29,7 +29,7 @@ pub(crate) fn stop_signal() -> Result<Arc<AtomicBool>> {
         let number = usize::try_from(signal).unwrap_or_default();
         signal_hook::flag::register_usize(signal, CAUGHT.clone(), number)
             .and_then(|_| signal_hook::flag::register(signal, stop.clone()))
-            .map_err(|error| Error::io(format!("signals can't be watched: {error}")))?;
+            .map_err(|error| Error::io(format!("signals can't be handled: {error}")))?;
     }
     Ok(stop)
 }

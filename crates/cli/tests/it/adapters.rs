@@ -72,7 +72,7 @@ fn what_does_not_fit_is_told_and_nothing_is_written() {
     );
     fs::remove_file(&config).unwrap();
     let said = run(["fold-lora", &text(&all)]).failed();
-    assert!(said.contains("no adapter_config.json beside the adapter"), "{said}");
+    assert!(said.contains("no adapter_config.json next to the adapter"), "{said}");
     // The adapter of another model.
     let other = fixture("trainer/gpt2");
     let adapter = fixture("peft/llama_bf16/adapter");
@@ -117,7 +117,7 @@ fn an_adapter_is_folded_on_the_way_to_another_format() {
     assert_eq!(sorted(&out), sorted(&apart));
     let model = text(&fixture("peft/llama_bf16/model"));
     let said = run([&["convert-model", &model, "--fold-lora"], &to[..]].concat()).failed();
-    assert!(said.contains("no adapter beside it"), "{said}");
+    assert!(said.contains("no adapter next to it"), "{said}");
 }
 
 #[test]

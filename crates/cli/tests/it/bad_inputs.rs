@@ -163,7 +163,7 @@ fn folders_that_are_none_are_told_by_name() {
     let path = text(folder.path());
     assert!(run(["runs", &path]).ok().contains("0 checkpoints"));
     assert_eq!(run(["latest", &path]).code, Some(1));
-    assert!(run(["prune", &path, "--keep", "1", "--apply"]).ok().contains("nothing is to go"));
+    assert!(run(["prune", &path, "--keep", "1", "--apply"]).ok().contains("nothing to remove"));
     assert_eq!(folder.names(), ["notes.txt"]);
     // The error for a bad index names the file.
     folder.with("checkpoint_1.mdl", b"x");
@@ -222,7 +222,10 @@ fn a_target_that_can_not_be_is_told() {
         ];
         // A file system that refuses new files, even for root.
         if Path::new("/sys/kernel").is_dir() {
-            cases.push(("/sys/kernel/out.mdl".into(), "you may not write in the folder"));
+            cases.push((
+                "/sys/kernel/out.mdl".into(),
+                "you don't have permission to write in the folder",
+            ));
         }
         for (target, said) in cases {
             let args = one.args(&one.sound(), &target);

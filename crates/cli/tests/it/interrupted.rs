@@ -73,7 +73,7 @@ fn pruning_that_is_stopped_midway_loses_no_checkpoint() {
         Some(130) => {
             assert!(output.stdout.is_empty(), "{output:?}");
             let told: String = error.chars().filter(char::is_ascii).collect();
-            let count = told.split("stopped when ").nth(1).unwrap().split(' ').next().unwrap();
+            let count = told.split("stopped after ").nth(1).unwrap().split(' ').next().unwrap();
             assert_eq!(count.replace(',', ""), moved.len().to_string(), "{error}");
             assert!(stayed.len() > 3, "{error}");
         }

@@ -124,7 +124,7 @@ fn limits_can_be_raised() {
     // The limits also apply to commands that only examine a file.
     let scan = run(["scan", file]);
     assert_eq!(scan.code, Some(1), "{}", scan.err);
-    assert!(scan.out.contains("too large to examine whole"), "{}", scan.out);
+    assert!(scan.out.contains("too large to examine completely"), "{}", scan.out);
     assert!(!scan.out.contains(".."), "{}", scan.out);
     assert_eq!(run(["scan", "--limit", "20", file]).ok(), "nothing to report\n");
     let folder = Folder::new();

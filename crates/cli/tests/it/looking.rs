@@ -93,7 +93,7 @@ fn rows_are_ranked_by_norm() {
     let kernels = run(["rows", &path, "k", "--kernels", "--json"]).json();
     assert_eq!((index(&kernels["largest"]), &kernels["count"]), (vec![1, 0, 2], &json!(3)));
     let text = run(["rows", &path, "w"]).ok();
-    assert!(text.contains("2 all zero, 1 equal to one before"), "{text}");
+    assert!(text.contains("2 all zero, 1 equal to an earlier one"), "{text}");
     assert!(run(["rows", &path, "w[0]"]).failed().contains("has no rows"));
 }
 

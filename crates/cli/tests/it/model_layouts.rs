@@ -180,7 +180,7 @@ fn what_is_a_layout_already_is_told_by_its_keys() {
     // Another model may have such a key, too.
     folder.with("config.json", br#"{"model_type": "llama", "num_experts": 2}"#);
     let error = run(["convert-model", &text(&source), "--to", "hf", "--dry-run"]).failed();
-    assert!(error.contains("nothing says which model this is"), "{error}");
+    assert!(error.contains("the model could not be recognised"), "{error}");
 }
 
 #[test]

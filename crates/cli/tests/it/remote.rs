@@ -264,23 +264,23 @@ fn what_goes_wrong_is_told() {
     }
     type Twist = fn(&Request, usize, Response) -> Response;
     let cases: [(&str, Twist); 11] = [
-        ("log in (401)", |_, _, _| (401, String::new(), Vec::new())),
-        ("does not give out this file (403)", |_, _, _| (403, String::new(), Vec::new())),
+        ("login for this file (401)", |_, _, _| (401, String::new(), Vec::new())),
+        ("denies access to this file (403)", |_, _, _| (403, String::new(), Vec::new())),
         ("no such file (404)", |_, _, _| (404, String::new(), Vec::new())),
         ("no such file (410)", |_, _, _| (410, String::new(), Vec::new())),
-        ("too often (429)", |_, _, _| (429, "Retry-After: 3600\r\n".into(), Vec::new())),
-        ("failed to answer (500)", |_, _, _| (500, String::new(), Vec::new())),
-        ("was changed", |asked, number, answer| {
+        ("too many requests (429)", |_, _, _| (429, "Retry-After: 3600\r\n".into(), Vec::new())),
+        ("had an error (500)", |_, _, _| (500, String::new(), Vec::new())),
+        ("has changed", |asked, number, answer| {
             later(number, answer, |_| part(asked, &example(), "\"2\""))
         }),
-        ("was changed", |asked, number, answer| {
+        ("has changed", |asked, number, answer| {
             later(number, answer, |_| part(asked, &example()[1..], "\"1\""))
         }),
-        ("was changed", |asked, number, answer| {
+        ("has changed", |asked, number, answer| {
             let whole = Request { range: None, ..asked.clone() };
             later(number, answer, |_| part(&whole, &example(), "\"2\""))
         }),
-        ("bytes and ended", |_, number, answer| {
+        ("bytes and closed the connection", |_, number, answer| {
             later(number, answer, |(status, head, body)| {
                 let head = format!("{head}Content-Length: {}\r\n", body.len());
                 (status, head, body[..body.len() / 2].to_vec())

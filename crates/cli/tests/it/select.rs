@@ -214,7 +214,7 @@ fn checkpoints_are_merged_unless_they_collide() {
     assert_eq!(keys(&[&out]).len(), 6, "nothing was written");
     let ran = run(["merge", &model, &clash, "-o", &out, "--force", "--lossy"]);
     assert_eq!(ran.code, Some(0), "{}", ran.err);
-    assert!(ran.err.contains("the last of each is taken"), "{}", ran.err);
+    assert!(ran.err.contains("the last of each is kept"), "{}", ran.err);
     assert_eq!((keys(&[&out]).len(), values("x")), (4, vec![7].into()));
     // Nested dicts are merged, and the formats may differ.
     let trainer = text(&fixture(TRAINER));

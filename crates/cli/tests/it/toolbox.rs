@@ -372,7 +372,7 @@ fn pruning_shows_first_and_touches_old_checkpoints_only() {
     assert_eq!(json["files"], serde_json::json!(["checkpoint_5.mdl"]));
     assert_eq!(json["applied"], false);
     let said = run(["prune", &path, "--keep", "2"]).ok();
-    assert!(said.contains("would go  checkpoint_5.mdl") && said.contains("--apply"), "{said}");
+    assert!(said.contains("would remove  checkpoint_5.mdl") && said.contains("--apply"), "{said}");
     assert_eq!(folder.names(), before);
     let seed = fs::read(folder.file("checkpoint_5.mdl")).unwrap();
     run(["prune", &path, "--keep", "2", "--apply"]).ok();
@@ -530,7 +530,7 @@ fn bad_inputs_are_told_and_nothing_is_lost() {
         vec!["upgrade", &text(&fixture("cerebras/compat/synthetic_1.7.mdl")), "-o", &out],
     ] {
         let error = run(&args).failed();
-        assert!(error.contains("not whole"), "{args:?}: {error}");
+        assert!(error.contains("incomplete"), "{args:?}: {error}");
     }
     // An existing target is kept.
     folder.with("out.mdl", b"precious");
@@ -545,5 +545,5 @@ fn bad_inputs_are_told_and_nothing_is_lost() {
     let error = run(["fix-checkpoint-spec", &text(&fixture("cerebras/v2.10.0/seed.mdl"))]).failed();
     assert!(error.contains("0.5"), "{error}");
     let error = run(["fix-checkpoint-spec", &text(&fixture("cerebras/v2.10.0/seed.pt"))]).failed();
-    assert!(error.contains("no Cerebras checkpoint"), "{error}");
+    assert!(error.contains("not a Cerebras checkpoint"), "{error}");
 }

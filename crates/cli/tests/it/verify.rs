@@ -256,7 +256,7 @@ fn where_nothing_has_a_checksum_nothing_is_said_to_be_sound() {
     {
         let said = run(["verify", fixture(name).to_str().unwrap()]).ok();
         assert!(
-            said.contains("no checksums in this format: changed values can't be seen"),
+            said.contains("no checksums in this format: changed values can't be detected"),
             "{name}: {said}"
         );
         assert!(
@@ -269,7 +269,7 @@ fn where_nothing_has_a_checksum_nothing_is_said_to_be_sound() {
     let path = text(&folder.with("plain.msgpack", b"\x81\xa4step\x07"));
     let said = run(["verify", &path]).ok();
     assert!(
-        said.contains("changed values can't be seen") && !said.contains("no damage found"),
+        said.contains("changed values can't be detected") && !said.contains("no damage found"),
         "{said}"
     );
 }
@@ -287,7 +287,10 @@ fn numbers_that_are_none_are_counted_and_a_fault_if_asked() {
     let said = run(["verify", &path]).ok();
     assert!(said.contains("2 NaN, 1 infinite of 4 elements, first at [0, 1]"), "{said}");
     assert!(said.starts_with("not finite  a  "), "{said}");
-    assert!(said.contains("no checksums in this format: changed values can't be seen"), "{said}");
+    assert!(
+        said.contains("no checksums in this format: changed values can't be detected"),
+        "{said}"
+    );
     assert!(said.ends_with("structure sound; 2 NaN, 1 infinite in 1 tensor\n"), "{said}");
     let report = run(["verify", &path, "--json"]).json();
     assert_eq!((&report["sound"], &report["grade"]), (&true.into(), &"warning".into()));

@@ -167,7 +167,7 @@ fn what_goes_wrong_is_told_and_leaves_nothing() {
 
         let store = Store::twisted(kind, |_, _| Some((403, String::new(), Vec::new())));
         let error = run(&store, &["ls", &store.at("bucket/a.mdl")]).failed();
-        assert!(error.contains("does not let you") && error.contains("credentials"), "{error}");
+        assert!(error.contains("denies you access") && error.contains("credentials"), "{error}");
 
         // A store that ignores ranges.
         let whole = example();
@@ -185,7 +185,7 @@ fn what_goes_wrong_is_told_and_leaves_nothing() {
         });
         store.put("bucket/a.mdl", example());
         let error = run(&store, &["ls", &store.at("bucket/a.mdl")]).failed();
-        assert!(error.contains("was changed since it was opened"), "{error}");
+        assert!(error.contains("has changed since it was opened"), "{error}");
 
         // The store refuses a part: no object appears, and no parts remain.
         let store = Store::twisted(kind, |asked, _| {

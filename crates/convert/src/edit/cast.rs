@@ -79,7 +79,7 @@ pub fn dtype_named(name: &str) -> Result<DType> {
     };
     DType::from_torch_name(&long).ok_or_else(|| {
         Error::refused(format!("there is no dtype `{name}`"))
-            .expected("one by torch's name, e.g. float32, bfloat16, float16, float8_e4m3fn")
+            .expected("a name of torch's, e.g. float32, bfloat16, float16, float8_e4m3fn")
     })
 }
 
@@ -96,13 +96,13 @@ pub(super) fn cast(
 ) -> Result<Checkpoint> {
     if let Some(cast) = casts.iter().find(|cast| !castable(&cast.dtype)) {
         return Err(Error::refused(format!("tensors can't be cast to {}", cast.dtype))
-            .advice("Take float32, float16, bfloat16, float64 or one of the float8 types."));
+            .advice("Use float32, float16, bfloat16, float64 or one of the float8 types."));
     }
     let mut plain = casts.iter().filter(|cast| cast.pattern.is_none());
     let for_all = plain.next();
     if plain.any(|cast| for_all.is_some_and(|first| first.dtype != cast.dtype)) {
-        return Err(Error::refused("all tensors can't be cast to two dtypes")
-            .advice("Say which keys each is for: PATTERN=DTYPE."));
+        return Err(Error::refused("tensors can't be cast to two dtypes at once")
+            .advice("Give a pattern of keys for each: PATTERN=DTYPE."));
     }
     // The target dtype of each tensor and sparse tensor.
     let mut tensors: HashMap<TensorId, &DType> = HashMap::new();
@@ -132,7 +132,7 @@ pub(super) fn cast(
                 "no floating-point tensor has a key that matches {}",
                 pattern.as_str()
             ))
-            .advice("Casts see the keys as they are after renaming; integers are never cast."));
+            .advice("Patterns of casts match keys after renaming; integers are never cast."));
         }
     }
     if let Some(CastRule { dtype, .. }) = for_all {

@@ -101,8 +101,8 @@ pub(super) fn no_match(pattern: &Pattern) -> Error {
         return error.advice("List the keys with `statelens ls`.");
     }
     error.advice(format!(
-        "A pattern has to match the whole key: `{text}.*` takes what is below it, `*{text}*` what \
-         has it anywhere."
+        "A pattern must match the whole key: `{text}.*` matches the keys below it, `*{text}*` all \
+         keys that contain it."
     ))
 }
 

@@ -39,7 +39,7 @@ fn columns(text: &str) -> Result<Vec<(String, String)>> {
             match parts.as_slice() {
                 [old, new] => Ok(((*old).to_owned(), (*new).to_owned())),
                 parts => Err(Error::refused(format!(
-                    "line {} does not have two columns, but {}",
+                    "line {} should have two columns and has {}",
                     number + 1,
                     parts.len()
                 ))

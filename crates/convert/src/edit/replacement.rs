@@ -33,8 +33,8 @@ pub(super) fn braced(pattern: &Regex, replacement: &str) -> Result<String> {
                 "the expression has no group `{name}` for the replacement `{replacement}`"
             ))
             .advice(
-                "Put what it stands for in parentheses: (\\d+) is $1. ${1} is the same where a \
-                 digit follows, and $$ is a dollar sign.",
+                "Put that part of the expression in parentheses: (\\d+) is $1. ${1} is the same \
+                 where a digit follows, and $$ is a dollar sign.",
             ));
         }
         out.push_str("${");

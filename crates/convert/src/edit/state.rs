@@ -27,9 +27,9 @@ pub(crate) fn state_only(source: &Checkpoint) -> Result<Option<(Checkpoint, Loss
     filter::forget(source, &mut state);
     let loss = Loss {
         keys,
-        what: "what a module holds beside its state dict is left out".into(),
-        why: "Its `state_dict()` does not return classes, attributes and buffers that are not \
-              persistent. A key that is selected is written."
+        what: "contents of modules outside the state dict are left out".into(),
+        why: "`state_dict()` does not return classes, attributes and buffers that are not \
+              persistent. To write one, select its key."
             .into(),
         harmless: false,
     };
@@ -64,7 +64,7 @@ pub(crate) fn refuse_outside(edit: &Edit, source: &Checkpoint, edited: &Checkpoi
 
 fn only_outside(what: &str) -> Error {
     Error::refused(format!(
-        "{what} matches only what a module holds beside its state dict, which is not written"
+        "{what} matches only contents of modules outside the state dict, which are not written"
     ))
-    .advice("Select the key as well, and it is written.")
+    .advice("To write it, select its key as well.")
 }

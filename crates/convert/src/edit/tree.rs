@@ -156,7 +156,7 @@ fn both(one: &NewKey, other: &NewKey) -> Error {
         false => String::new(),
     };
     Error::refused(format!(
-        "`{}`{} would be a value and also hold `{}`{}",
+        "`{}`{} would be a value and also contain `{}`{}",
         leaf.text,
         was(leaf),
         below.text,

@@ -22,7 +22,7 @@ pub(super) fn check(source: &dyn ReadAt, archive: Span, start: u64) -> Result<()
     let Some(size) = size(source, archive)? else { return Ok(()) };
     if start.checked_add(size).is_none_or(|end| end > archive.len) {
         return Err(Error::damaged(format!(
-            "the archive's directory is said to be {size} bytes long, which is more than there are"
+            "the archive's directory claims {size} bytes, which is more than there are"
         ))
         .at(archive.offset.saturating_add(start))
         .advice("The file may be cut short: compare its size with the original."));

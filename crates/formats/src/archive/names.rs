@@ -50,12 +50,12 @@ pub(crate) fn finding<'a>(records: impl Iterator<Item = &'a Record>) -> Option<F
     let first = out.next()?;
     let count = 1 + out.count();
     let title = match count {
-        1 => "The name of a member would lead out of the folder".to_owned(),
-        count => format!("The names of {count} members would lead out of the folder"),
+        1 => "The name of a member leads outside the folder".to_owned(),
+        count => format!("The names of {count} members lead outside the folder"),
     };
     Some(
         Finding::new(Grade::Warning, title)
-            .detail("Who unpacks the archive with a careless program writes files elsewhere.")
+            .detail("A careless program that unpacks the archive writes files elsewhere.")
             .advice("Reading it here is safe. Don't unpack it.")
             .place(first),
     )

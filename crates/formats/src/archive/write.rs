@@ -52,7 +52,7 @@ pub(crate) fn layout(records: Vec<NewRecord>, comment: &str) -> Result<Vec<Segme
     for NewRecord { name, body } in records {
         if names::leads_out(&name) {
             return Err(Error::refused(format!(
-                "a member of the archive would be named {name:?}, which leads out of its folder"
+                "a member of the archive would be named {name:?}, which leads outside its folder"
             ))
             .advice("Rename it with --rename, or leave it out with --exclude."));
         }

@@ -122,9 +122,7 @@ impl DataState {
             }
         };
         let Some(Value::Dict(root)) = builder.value_mut(checkpoint.root()) else {
-            return Err(Error::refused(
-                "the checkpoint is not a dict that a state could be added to",
-            ));
+            return Err(Error::refused("the checkpoint is not a dict, so no state can be added"));
         };
         let is_it = |key: &DictKey| matches!(key, DictKey::Str(key) if *key == *"dataloader");
         let replaced = match root.entries.iter_mut().find(|(key, _)| is_it(key)) {
@@ -148,7 +146,7 @@ fn worker_and_step(name: &str) -> Result<Option<(u64, u64)>> {
     let numbers = middle.split_once("_step_").map(|(worker, step)| (worker.parse(), step.parse()));
     match numbers {
         Some((Ok(worker), Ok(step))) => Ok(Some((worker, step))),
-        _ => Err(Error::damaged("the name of the file has no numbers of worker and step")
+        _ => Err(Error::damaged("the file name does not contain the numbers of worker and step")
             .in_file(name)
             .expected(format!("{WORKER}0_step_100.txt"))),
     }

@@ -80,7 +80,7 @@ pub fn fix(source: &Checkpoint) -> Result<Fixed> {
     check_format(source)?;
     if !is_legacy(source) {
         return Err(Error::refused(format!(
-            "this is of format {}, whose spec needs no repair",
+            "this has format {}, whose spec needs no repair",
             source.format.version
         ))
         .advice("Only checkpoints of format 0.4 and older, of releases up to 2.4, may need it."));
@@ -150,7 +150,7 @@ fn links(source: &Checkpoint, leaves: &[Leaf]) -> Result<Vec<(String, ValueId, S
         };
         let Some(target) = there.get(&other) else {
             return Err(Error::refused(format!(
-                "the weight {key} is missing from the file, and so is {other}, which it would be the same as"
+                "the weight {key} is missing from the file, and so is {other}, which is tied to it"
             ))
             .advice("The checkpoint may be incomplete: use an earlier one."));
         };
@@ -194,7 +194,7 @@ fn epochs(source: &Checkpoint, leaves: &[Leaf]) -> Result<(Vec<Epoch>, bool)> {
             Some(id) if id > 0 && !milestones.is_empty() => match milestones.get(id - 1) {
                 Some((_, begun)) => Ok(step.saturating_sub(*begun).max(0)),
                 None => Err(Error::refused(format!(
-                    "{key} is of a scheduler that begins at a milestone which is not there"
+                    "{key} belongs to a scheduler that begins at a missing milestone"
                 ))),
             },
             _ => Ok(step),
@@ -209,8 +209,8 @@ pub fn check_format(source: &Checkpoint) -> Result<()> {
     if source.format.id == "cerebras-h5" {
         return Ok(());
     }
-    let what = format!("this is {}, no Cerebras checkpoint", source.format.name);
-    Err(Error::refused(what).advice("Use `statelens convert` to make one of it."))
+    let what = format!("this is {}, not a Cerebras checkpoint", source.format.name);
+    Err(Error::refused(what).advice("Convert it with `statelens convert`."))
 }
 
 #[cfg(test)]

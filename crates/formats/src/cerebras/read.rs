@@ -92,8 +92,11 @@ impl CerebrasFile {
     fn spec(&self) -> Result<Text> {
         let spec = self.about("__spec__")?.and_then(|values| values.text().cloned());
         spec.filter(|spec| !spec.is_empty()).ok_or_else(|| {
-            Error::damaged("the file does not say what its state dict looks like: `__spec__` is missing or no text")
-                .advice("It may not have been written by `cstorch.save`.")
+            Error::damaged(
+                "the file does not describe its state dict: `__spec__` is missing or \
+                            not text",
+            )
+            .advice("It may not have been written by `cstorch.save`.")
         })
     }
 
@@ -235,13 +238,18 @@ impl<'a> CerebrasReading<'a> {
                 .detail("It was read as 0.5, as the library does."),
             ),
             None if current => self.findings.push(
-                Finding::new(Grade::Warning, "The file does not say which version of the format it is")
-                    .detail("It was read as 0.5, which is how it is written. The Cerebras library refuses to load it without `__version__`."),
+                Finding::new(Grade::Warning, "The file does not give its format version").detail(
+                    "It was read as 0.5, which its content follows. The Cerebras library \
+                             refuses to load it without `__version__`.",
+                ),
             ),
             Some(version) if (version < 0.5) == current => self.findings.push(
                 Finding::new(
                     Grade::Warning,
-                    format!("The format version {} is not how the file is written", float_repr(version)),
+                    format!(
+                        "The format version {} does not match the content of the file",
+                        float_repr(version)
+                    ),
                 )
                 .detail("It was read by its content. The Cerebras library fails to load it."),
             ),
@@ -349,7 +357,10 @@ impl<'a> CerebrasReading<'a> {
         if self.empty <= MOST_FINDINGS as u64 {
             self.findings.push(
                 Finding::new(Grade::Damage, format!("{key} was saved without its values"))
-                    .detail("The file has its shape and dtype only: the memory that it was in was never filled. Zeros stand for it here.")
+                    .detail(
+                        "The file has its shape and dtype only, because its memory was never \
+                             filled. It is shown as zeros.",
+                    )
                     .place(key.to_string()),
             );
         }
@@ -467,11 +478,15 @@ impl<'a> CerebrasReading<'a> {
         leaves: &mut dyn LeafReader,
     ) -> Result<ValueId> {
         if let Some(other) = first.get(flat) {
-            let title = format!("Two values go by the one name {flat}");
+            let title = format!("Two values share the name {flat}");
             if self.told.len() < MOST_FINDINGS && self.told.insert(title.clone()) {
                 self.findings.push(
                     Finding::new(Grade::Warning, title)
-                        .detail("The format joins keys with dots, so that these two came out the same and the later replaced the earlier when the file was written. The first is lost; both keys show the later value.")
+                        .detail(
+                            "The format joins keys with dots. These two became the same, and \
+                                 the later one replaced the earlier one when the file was written. \
+                                 The first is lost; both keys show the later value.",
+                        )
                         .place(flat.to_string()),
                 );
             }
@@ -499,7 +514,7 @@ impl<'a> CerebrasReading<'a> {
         if self.told.insert(title.clone()) {
             self.findings.push(
                 Finding::new(Grade::Damage, title)
-                    .detail("Of a defaultdict with more than two entries the library writes the first two only."),
+                    .detail("The library writes only the first two entries of a defaultdict."),
             );
         }
         self.builder.push(unread("lost when the file was written"))
@@ -578,7 +593,7 @@ fn join(flat: &Text, step: &Text) -> Text {
 fn unread(why: &str) -> Value {
     Value::Opaque(Box::new(Opaque::reference(
         Global::new("cerebras", "unreadable"),
-        Some(format!("not to be had: {why}").into()),
+        Some(format!("not available: {why}").into()),
     )))
 }
 

@@ -30,9 +30,9 @@ pub fn upgrade(
         check_version(source)?;
         check_whole(source, false).map_err(|error| {
             error.advice(
-                "If weights are missing that stand there under another name, as in checkpoints of \
+                "If the missing weights are in the file under another name, as in checkpoints of \
                  release 1.7, use `statelens fix-checkpoint-spec --upgrade`. `statelens upgrade \
-                 --lossy` writes what is there.",
+                 --lossy` writes the rest.",
             )
         })?;
     }
@@ -108,7 +108,9 @@ pub fn check_whole(checkpoint: &Checkpoint, but_missing: bool) -> Result<()> {
     let found = findings.find(|found| found.grade == Grade::Damage && !passed(&found.title));
     match found {
         None => Ok(()),
-        Some(found) => Err(Error::refused(format!("the checkpoint is not whole: {}", found.title))),
+        Some(found) => {
+            Err(Error::refused(format!("the checkpoint is incomplete: {}", found.title)))
+        }
     }
 }
 

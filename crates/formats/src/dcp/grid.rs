@@ -34,7 +34,7 @@ pub(super) fn assemble(shape: &[u64], mut chunks: Vec<Chunk>) -> Result<Layout, 
             });
         if !fits {
             return Err(format!(
-                "its chunk of shape {:?} at {:?} does not lie inside its shape {shape:?}",
+                "its chunk of shape {:?} at {:?} is not inside its shape {shape:?}",
                 chunk.shape, chunk.at
             ));
         }
@@ -58,7 +58,7 @@ fn split(at: &[u64], shape: &[u64], chunks: Vec<Chunk>, levels: usize) -> Result
         let whole = chunks.pop().filter(|chunk| chunk.at == *at && chunk.shape == *shape);
         return whole.map(|chunk| chunk.layout).ok_or_else(gap);
     }
-    let levels = levels.checked_sub(1).ok_or("its chunks are cut in too irregular a way")?;
+    let levels = levels.checked_sub(1).ok_or("its chunks are cut too irregularly")?;
     for axis in 0..shape.len() {
         order::by_key(&mut chunks, |chunk| chunk.at[axis]);
         let slabs = slabs(&chunks, axis);

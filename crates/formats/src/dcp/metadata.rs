@@ -134,7 +134,7 @@ impl<'a> Metadata<'a> {
         let steps: Option<Vec<PathStep>> = steps.iter().map(step).collect();
         steps
             .filter(|steps| !steps.is_empty())
-            .ok_or_else(|| unclear(&format!("has no sound path for {name:?}")))
+            .ok_or_else(|| unclear(&format!("has no valid path for {name:?}")))
     }
 
     /// Returns `None` if the description of the tensor is invalid.

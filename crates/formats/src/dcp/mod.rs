@@ -31,7 +31,7 @@ pub(crate) static FORMAT: Format = Format {
     ids: &["torch-dcp"],
     name: "PyTorch distributed checkpoint",
     extensions: &["distcp"],
-    reads: "folders of `.metadata` and `__*.distcp`; chunked tensors are put together",
+    reads: "folders of `.metadata` and `__*.distcp`; chunked tensors are assembled",
     writes: None,
     notes: "",
     score: detect::score,

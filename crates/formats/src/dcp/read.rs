@@ -218,7 +218,7 @@ impl<'a> DcpReading<'a> {
     fn problem(&mut self, name: &Text, reason: MissingReason) -> Text {
         match reason {
             MissingReason::Absent(file) => {
-                let text = format!("it lies in {file}, which was not given");
+                let text = format!("it is in {file}, which was not given");
                 self.files.note_missed(&file);
                 *self.absent.entry(file).or_default() += 1;
                 text.into()
@@ -270,7 +270,10 @@ impl<'a> DcpReading<'a> {
             };
             findings.push(
                 Finding::new(Grade::Damage, title)
-                    .detail(format!("{things} tensors and values, or chunks of them, lie there."))
+                    .detail(format!(
+                        "{things} tensors and values, or chunks of them, were stored \
+                                     there."
+                    ))
                     .advice("Open the whole folder of the checkpoint.")
                     .missing(names),
             );

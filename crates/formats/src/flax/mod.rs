@@ -25,7 +25,7 @@ use crate::Format;
 
 pub(crate) static FORMAT: Format = Format {
     extensions: &["msgpack", "flax"],
-    reads: "state dicts with all dtypes of JAX, arrays in pieces put together",
+    reads: "state dicts with all dtypes of JAX; chunked arrays are assembled",
     score: detect::score,
     open: read::read,
     ..Format::named(&["flax"], "Flax msgpack")

@@ -70,7 +70,7 @@ impl<'a> Cursor<'a> {
 
     fn cut(&mut self, len: u64) -> Error {
         self.starved = true;
-        Error::damaged(format!("{len} more bytes should follow, and {} do", self.left()))
+        Error::damaged(format!("{len} more bytes should follow, but {} do", self.left()))
             .at(self.at)
             .advice("The file may be cut short: compare its size with the original.")
     }

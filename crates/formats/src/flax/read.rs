@@ -250,7 +250,7 @@ impl FlaxReader<'_> {
         let error = || Error::unsupported(format!("an array of the dtype {name:?} can't be read"));
         let size = whole.filter(|size| (1..=LONGEST_ELEMENT).contains(size)).ok_or_else(error)?;
         if self.foreign.insert(name.to_owned()) && self.findings.len() < MOST_FINDINGS {
-            let title = format!("The dtype {name} is not known here");
+            let title = format!("The dtype {name} is not supported");
             self.findings.push(
                 Finding::new(Grade::Warning, title)
                     .detail("Elements of it are shown as bytes, in the file's order."),

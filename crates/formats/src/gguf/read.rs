@@ -142,7 +142,7 @@ impl GgufReader<'_> {
                     _ => None,
                 }
                 .ok_or_else(|| {
-                    Error::damaged("general.alignment makes no sense")
+                    Error::damaged("general.alignment is invalid")
                         .at(start)
                         .expected("a power of two")
                 })?;
@@ -226,7 +226,7 @@ impl GgufReader<'_> {
     fn numbers(&mut self, dtype: DType, count: u64) -> Result<ValueId> {
         let offset = self.cursor.at;
         let len = dtype.bytes_of(count).ok_or_else(|| {
-            Error::damaged("an array of the metadata is larger than can be").at(offset)
+            Error::damaged("an array of the metadata is larger than 64 bits can count").at(offset)
         })?;
         self.cursor.skip(len)?;
         let layout = Layout::Span(Span { file: self.file, offset, len });
@@ -279,7 +279,7 @@ impl GgufReader<'_> {
         let described = self.all_described(count, progress)?;
         // The tensor data begins at the next multiple of the alignment.
         let start = self.cursor.at.checked_next_multiple_of(self.alignment);
-        let start = start.ok_or_else(|| Error::damaged("an alignment that can't be"))?;
+        let start = start.ok_or_else(|| Error::damaged("an invalid alignment"))?;
         let mut names = HashSet::new();
         let mut entries = Vec::with_capacity(described.len() + 1);
         let mut cut = 0u64;
@@ -303,7 +303,7 @@ impl GgufReader<'_> {
         if cut > 0 {
             self.findings.push(
                 Finding::new(Grade::Damage, "The file is cut short")
-                    .detail(format!("The bytes of {cut} tensors are not all there."))
+                    .detail(format!("The bytes of {cut} tensors are incomplete."))
                     .advice("Copy or download it again."),
             );
         }
@@ -433,8 +433,11 @@ impl GgufReader<'_> {
             .at(at));
         }
         let len = tensor.nbytes().ok_or_else(|| {
-            Error::damaged(format!("a tensor of shape {:?} is larger than can be", tensor.shape))
-                .at(at)
+            Error::damaged(format!(
+                "a tensor of shape {:?} is larger than 64 bits can count",
+                tensor.shape
+            ))
+            .at(at)
         })?;
         let first = start.checked_add(offset);
         let end = first.and_then(|first| first.checked_add(len));

@@ -83,14 +83,11 @@ fn cut_short(file: &Hdf5File, found: &Groups) -> Option<Finding> {
             "Its superblock says where it should end. The part past its present end can't be read.",
         ),
         EndMismatch::Behind(bytes) => (
-            format!(
-                "{} bytes of the file's own lie behind the end that it records",
-                grouped(bytes)
-            ),
+            format!("{} bytes of the file are past the end that it records", grouped(bytes)),
             "Its superblock is damaged, or the program that wrote the file was killed. libhdf5 refuses to read past that end.",
         ),
         EndMismatch::Elsewhere => (
-            "The file records a beginning and an end that are not its own".to_owned(),
+            "The file records a wrong beginning and end".to_owned(),
             "Its superblock is damaged. libhdf5 refuses such a file.",
         ),
     };
@@ -101,7 +98,10 @@ fn cut_short(file: &Hdf5File, found: &Groups) -> Option<Finding> {
 /// Returns the finding for a group with two links of the same name.
 pub(crate) fn named_twice(group: &str, name: &Text) -> Finding {
     Finding::new(Grade::Damage, format!("The group /{group} has two links named `{name}`"))
-        .detail("libhdf5 finds one of them by its name. Which one was meant is not known, and a copy under one name holds one of them.")
+        .detail(
+            "libhdf5 finds one of them by its name. It is not known which one was meant. A \
+                 copy holds only one of them.",
+        )
         .advice("Find out who wrote the file; do not convert it as it is.")
         .place(match group {
             "" => format!("/{name}"),
@@ -283,7 +283,7 @@ impl Hdf5Reader<'_> {
                     Followed::Object(address) => return Ok(Ok((group.0, address))),
                     Followed::External(external) => external,
                     Followed::Missing => {
-                        return Ok(Err(format!("a link to {path}, which is not there")));
+                        return Ok(Err(format!("a link to {path}, which does not exist")));
                     }
                     Followed::Circular => return Ok(Err(circular(path))),
                 }
@@ -303,7 +303,7 @@ impl Hdf5Reader<'_> {
             there = match container.tree().follow(container.tree().groups.root, path) {
                 Followed::Object(address) => return Ok(Ok((at, address))),
                 Followed::External(external) => external,
-                Followed::Missing => return Ok(Err(format!("{text}, which is not there"))),
+                Followed::Missing => return Ok(Err(format!("{text}, which does not exist"))),
                 Followed::Circular => return Ok(Err(circular(path))),
             };
         }
@@ -359,7 +359,7 @@ impl Hdf5Reader<'_> {
                 return Ok(());
             }
             None => {
-                self.set(id, opaque("Dataset", "an object that is not there".into()));
+                self.set(id, opaque("Dataset", "an object that does not exist".into()));
                 return Ok(());
             }
         };
@@ -481,7 +481,7 @@ fn text_or_bytes(text: &Text) -> Value {
 }
 
 fn circular(path: &Text) -> String {
-    format!("a link to {path}, which leads in a circle")
+    format!("a link to {path}, which is part of a cycle")
 }
 
 /// Returns the attributes of an object except the known ones, and the storage of a dataset, for

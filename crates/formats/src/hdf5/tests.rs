@@ -43,7 +43,7 @@ fn links_are_what_they_are() {
     assert_eq!(
         lines("links_e.h5"),
         [
-            "dangling: a link to /nope, which is not there",
+            "dangling: a link to /nope, which does not exist",
             "ext: a link to /g/x in the file sb3.h5, which is not in this folder",
             "g.loop: dict = g",
             "g.rel: float32 [4] = hard",

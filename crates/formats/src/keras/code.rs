@@ -76,8 +76,8 @@ fn object(document: &Document, id: Id) -> Option<Finding> {
         let name = name.map(|text| text.to_lossy().into_owned()).unwrap_or_default();
         return (is_keras(&module) && !module.is_empty() && !has_functions(&module)).then(|| {
             let title = format!("The model's configuration names the function `{module}.{name}`");
-            let detail = "It is not among the activations, losses and the like that models are made \
-                          of, and would be called when the model is built or used.";
+            let detail = "It is not one of the usual activations and losses, and would be called \
+                          when the model is built or used.";
             Finding::new(Grade::UnknownCode, title).detail(detail).advice(ADVICE)
         });
     }
@@ -96,14 +96,16 @@ fn object(document: &Document, id: Id) -> Option<Finding> {
     if own {
         let name = if registered.contains('>') { registered } else { class };
         return Some(
-            Finding::new(Grade::Warning, format!("The model needs the class `{name}` of its own program"))
-                .detail("Keras takes it from what the program that loads the model has registered; it is not in this file."),
+            Finding::new(Grade::Warning, format!("The model needs the custom class `{name}`"))
+                .detail(
+                    "Keras finds it among the classes that the loading program has registered; \
+                         it is not in this file.",
+                ),
         );
     }
     (!module.is_empty() && !is_harmless(&module, &class)).then(|| {
         let title = format!("The model's configuration names the class `{module}.{class}`");
-        let detail = "It is in a package of Keras, and not among the classes that are known to run \
-                      nothing but themselves.";
+        let detail = "It is in a package of Keras, but it is not known to be harmless.";
         Finding::new(Grade::UnknownCode, title).detail(detail).advice(ADVICE)
     })
 }
@@ -125,18 +127,20 @@ fn lambda(document: &Document, class: &str, config: Option<Id>) -> Finding {
     }
     Finding::new(Grade::Danger, "The model holds Python code in a Lambda layer")
         .detail(
-            "It is compiled code, which building or calling the model would run with all that Python \
-             may do. Keras asks for `safe_mode=False` before it does so in .keras files, and does not \
-             ask in HDF5 files.",
+            "It is compiled Python code. Building or calling the model would run it without \
+             restrictions. Keras requires `safe_mode=False` for this in .keras files, but not in \
+             HDF5 files.",
         )
-        .advice("Do not load this model with Keras. Its weights can be inspected and converted safely.")
+        .advice(
+            "Do not load this model with Keras. Its weights can be inspected and converted safely.",
+        )
 }
 
-const ADVICE: &str = "Do not load the model before you know what that is. Its weights can be looked \
-                      at and converted safely.";
+const ADVICE: &str = "Do not load the model unless you know what that is. Its weights can be \
+                      inspected and converted safely.";
 
-const LAYER: &str = "Building the model from its configuration makes this layer, whatever the \
-                     weights are. Newer releases of Keras ask for `safe_mode=False` before they do so.";
+const LAYER: &str = "Building the model from its configuration creates this layer, whatever the \
+                     weights are. Newer releases of Keras require `safe_mode=False` for this.";
 
 /// Layers that run code contained in or referenced by their configuration.
 const RUNS: [(&str, Grade, &str); 7] = [

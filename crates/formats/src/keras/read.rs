@@ -53,7 +53,7 @@ fn read_model(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> R
                 other.name()
             )),
             None if archive.find("metadata.json").is_some() => {
-                error.advice("It may hold the configuration only; look for its weights beside it.")
+                error.advice("It may hold the configuration only; look for its weights next to it.")
             }
             None => Error::unsupported(format!(
                 "this zip archive is not a Keras model: it has no {WEIGHTS}"
@@ -158,7 +158,7 @@ fn read_shards(
     limits: &Limits,
     progress: &mut dyn Progress,
 ) -> Result<Checkpoint> {
-    let id = files.find(index).ok_or_else(|| Error::io("the index is not there"))?;
+    let id = files.find(index).ok_or_else(|| Error::io("the index is missing"))?;
     let len = files.len(id);
     Limits::check("bytes of the index", len, limits.structure)?;
     let text = files.read_vec(id, 0, len)?;
@@ -180,7 +180,7 @@ fn read_shards(
         }
     }
     let Some(root) = growing.root else {
-        return Err(Error::unsupported("none of the shards of this set is there")
+        return Err(Error::unsupported("none of the shards of this set was found")
             .in_file(index)
             .advice(format!("Open it together with {}.", missing.join(", "))));
     };
@@ -190,8 +190,8 @@ fn read_shards(
                 Grade::Damage,
                 format!("{} of {} shards are missing", missing.len(), shards.len()),
             )
-            .detail(format!("Not there: {}.", missing.join(", ")))
-            .advice("Put them beside the others, or add them to what you open.")
+            .detail(format!("Missing: {}.", missing.join(", ")))
+            .advice("Put them next to the others, or open all of them together.")
             .missing(missing)
             .unlisted(true),
         );
@@ -229,7 +229,9 @@ fn finish(growing: Growing, mut format: FormatInfo, files: FileSet) -> Result<Ch
     let model = find("model_config").and_then(|text| Config::parse(text.as_bytes()).ok()?.model());
     format.facts.extend(model.map(|model| ("Model".to_owned(), model)));
     if find("training_config").is_some() {
-        format.facts.push(("Training".into(), "how it was compiled is shown with the root".into()));
+        format
+            .facts
+            .push(("Training".into(), "its training configuration is shown with the root".into()));
     }
     if !attributes.is_empty() {
         builder.set_raw_attributes(root, attributes);

@@ -36,7 +36,7 @@ pub(super) enum ElementType {
 /// (fewer if the array is shorter).
 pub(super) fn lengths(prefix: &[u8]) -> Result<(u64, u64)> {
     let cut = || {
-        Error::damaged("a numpy array ends before it says what it holds")
+        Error::damaged("a numpy array ends within its description")
             .advice("The file may be cut short: compare its size with the original.")
     };
     let (start, len) = match prefix.get(6).ok_or_else(cut)? {
@@ -81,16 +81,16 @@ impl Header {
         let element = element(descr).ok_or_else(|| {
             let descr = match descr {
                 Literal::Str(code) => format!("'{code}'"),
-                _ => "a record with a field of one".to_owned(),
+                _ => "a record with a field of such a type".to_owned(),
             };
             let descr = shorten(&descr);
-            Error::unsupported(format!("a numpy array of a type that is not known: {descr}"))
+            Error::unsupported(format!("a numpy array of an unknown type: {descr}"))
         })?;
         let fortran = match field("fortran_order")? {
             Literal::Bool(fortran) => *fortran,
-            _ => return Err(wrong("does not say in which order the elements are")),
+            _ => return Err(wrong("does not give the order of the elements")),
         };
-        let shape = shape(field("shape")?).ok_or_else(|| wrong("has no shape that can be"))?;
+        let shape = shape(field("shape")?).ok_or_else(|| wrong("has no valid shape"))?;
         Ok(Self { version, element, fortran, shape })
     }
 }

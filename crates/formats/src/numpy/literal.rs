@@ -59,7 +59,7 @@ pub(super) fn parse(text: &str) -> Result<Literal> {
                 let container = open.pop().filter(|container| container.closer == next);
                 let container = container
                     .ok_or_else(|| parser.wrong("has a closing bracket without an opening one"))?;
-                close(container).ok_or_else(|| parser.wrong("has a dict that makes no sense"))?
+                close(container).ok_or_else(|| parser.wrong("has an invalid dict"))?
             }
             _ => parser.atom()?,
         };
@@ -67,7 +67,7 @@ pub(super) fn parse(text: &str) -> Result<Literal> {
         let Some(container) = open.last_mut() else {
             return match parser.rest.is_empty() {
                 true => Ok(done),
-                false => Err(parser.wrong("goes on behind its end")),
+                false => Err(parser.wrong("continues past its end")),
             };
         };
         if !container.comma {
@@ -79,7 +79,7 @@ pub(super) fn parse(text: &str) -> Result<Literal> {
             container.colons += 1;
             container.comma = true;
             if container.items.len() != 2 * container.colons - 1 {
-                return Err(parser.wrong("has a dict that makes no sense"));
+                return Err(parser.wrong("has an invalid dict"));
             }
         }
     }
@@ -193,8 +193,7 @@ impl Parser<'_> {
             if self.accept(quote) {
                 return Ok(Literal::Str(text));
             }
-            let (c, len) =
-                escape(self.rest).ok_or_else(|| self.wrong("has an escape that makes no sense"))?;
+            let (c, len) = escape(self.rest).ok_or_else(|| self.wrong("has an invalid escape"))?;
             text.push(c);
             self.advance(len);
         }

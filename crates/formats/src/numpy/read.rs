@@ -143,7 +143,10 @@ const MOST_TWICE: usize = 100;
 /// Returns the finding for two members with the same name in numpy.
 fn twice(name: &str) -> Finding {
     Finding::new(Grade::Damage, format!("Two members of the archive are named `{name}` to numpy"))
-        .detail("`numpy.load` takes the ending `.npy` off and gives one of them under that name; the other one is hidden. Both are shown here.")
+        .detail(
+            "`numpy.load` removes the ending `.npy` and returns one of them under that name; \
+                 the other one is hidden. Both are shown here.",
+        )
         .advice("Find out who wrote the file; do not convert it as it is.")
         .place(name)
 }
@@ -310,7 +313,10 @@ impl NumpyReader<'_> {
         fortran: bool,
     ) -> Result<Layout> {
         let too_large = || {
-            Error::damaged(format!("an array of shape {:?} is larger than can be", tensor.shape))
+            Error::damaged(format!(
+                "an array of shape {:?} is larger than 64 bits can count",
+                tensor.shape
+            ))
         };
         let wanted = tensor.nbytes().ok_or_else(too_large)?;
         let there = source.len() - skip;
@@ -326,7 +332,7 @@ impl NumpyReader<'_> {
         if there > wanted {
             self.findings.push(
                 Finding::new(Grade::Note, format!("{} bytes follow the array", there - wanted))
-                    .detail("numpy leaves them alone; they are not shown.")
+                    .detail("numpy ignores them; they are not shown.")
                     .place(self.member.clone()),
             );
         }

@@ -81,7 +81,7 @@ fn alone(mut records: Vec<NewRecord>) -> Result<Vec<Segment>> {
         return Err(Error::refused(format!(
             "a .npy file holds one array, and the checkpoint has {count}"
         ))
-        .advice("Take one with --select, or write a .npz archive."));
+        .advice("Choose one with --select, or write a .npz archive."));
     };
     Ok(match body {
         Body::Made(bytes) => vec![Segment::Bytes(bytes.into())],
@@ -146,7 +146,7 @@ impl NumpyWriter<'_> {
             }
             None => {
                 let (descr, exact) = header::descr(&tensor.dtype).ok_or_else(|| {
-                    Error::unsupported(format!("numpy has nothing like {}", tensor.dtype))
+                    Error::unsupported(format!("numpy has no equivalent of {}", tensor.dtype))
                         .advice("Entries can be left out with --exclude.")
                 })?;
                 if !exact {

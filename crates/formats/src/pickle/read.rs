@@ -27,7 +27,7 @@ pub(crate) fn read(
                     rest => format!("{rest} bytes follow the pickle"),
                 },
             )
-            .detail("Python's `pickle.load` leaves them alone; they are not shown.")
+            .detail("Python's `pickle.load` ignores them; they are not shown.")
             .place(format!("byte {}", pickle.end())),
         );
     }

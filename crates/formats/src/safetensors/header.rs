@@ -57,7 +57,10 @@ impl Header {
             Some(rest) => {
                 findings.push(
                     Finding::new(Grade::Warning, "The header closes before `__metadata__`")
-                        .detail("Old releases of safetensors wrote files without tensors so. The reference library refuses the file.")
+                        .detail(
+                            "Old releases of safetensors wrote files without tensors like \
+                                 this. The reference library refuses the file.",
+                        )
                         .advice(REPAIR)
                         .refused(),
                 );
@@ -132,8 +135,10 @@ impl Header {
                 format!(" and {} more", others.len())
             };
             self.findings.push(
-                Finding::new(Grade::Damage, format!("The header names {name}{more} twice"))
-                    .detail("The last of them counts, as in the reference library; what the first says is hidden."),
+                Finding::new(Grade::Damage, format!("The header names {name}{more} twice")).detail(
+                    "The last one counts, as in the reference library; the others are \
+                             hidden.",
+                ),
             );
         }
         Ok(())
@@ -223,7 +228,8 @@ impl Header {
         let of = format!("{missing} of {}", self.tensors.len());
         Finding::new(Grade::Damage, format!("The file is cut short: {bytes} missing"))
             .detail(format!(
-                "The values of {of} tensors are not all there. The tensors before the end of the file are complete and can be used. The reference library refuses the file."
+                "The values of {of} tensors are incomplete. The tensors before the end of the file \
+                 are complete and can be used. The reference library refuses the file."
             ))
             .advice("Copy or download it again.")
     }
@@ -296,13 +302,13 @@ fn text(files: &FileSet, file: FileId, limits: &Limits) -> Result<Vec<u8>> {
     files.read(file, 0, &mut length)?;
     let length = u64::from_le_bytes(length);
     if length > MOST_HEADER {
-        return Err(Error::damaged(format!("the header is said to be {length} bytes long"))
+        return Err(Error::damaged(format!("the header claims {length} bytes"))
             .at(0)
             .expected(format!("at most {MOST_HEADER}")));
     }
     if length > len - 8 {
         return Err(Error::damaged(format!(
-            "the header is said to be {length} bytes long, and the file has {} after it",
+            "the header claims {length} bytes, and the file has {} after it",
             len - 8
         ))
         .at(0)

@@ -20,7 +20,7 @@ pub(super) fn decode(text: &Text) -> Result<Vec<(Text, Value)>> {
     match json.field(json.root(), "version") {
         Some(JsonNode::Int(version)) if version.to_i64() == Some(VERSION) => {}
         _ => {
-            return Err(Error::unsupported("they are of a version that is not known").expected("1"));
+            return Err(Error::unsupported("their version is unknown").expected("1"));
         }
     }
     let Some(JsonNode::Object(entries)) = json.field(json.root(), "values") else {

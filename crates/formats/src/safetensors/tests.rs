@@ -100,10 +100,7 @@ fn broken_files_say_which_rule_they_break() {
     for (name, words) in [
         ("x_deep_json", "an array where an object belongs"),
         ("x_empty_file", "empty"),
-        (
-            "x_header_100MB_plus",
-            "said to be 100000001 bytes long (at byte 0); expected at most 100000000",
-        ),
+        ("x_header_100MB_plus", "claims 100000001 bytes (at byte 0); expected at most 100000000"),
         ("x_header_too_big", "expected at most 100000000"),
         ("x_overlap", "the data of `b` overlaps that of the tensor before it by "),
         ("x_invalid_utf8", "not UTF-8 (at byte 11)"),

@@ -166,7 +166,7 @@ fn header(metadata: &[(Text, Text)], tensors: &[&WrittenTensor]) -> Result<Vec<u
 
 fn quote(text: &Text, out: &mut String) -> Result<()> {
     let text = text.as_str().ok_or_else(|| {
-        Error::refused(format!("the name {text} holds half a character, which no UTF-8 file can"))
+        Error::refused(format!("the name {text} holds half a character, which UTF-8 can't encode"))
             .advice("Leave it out with --exclude.")
     })?;
     json::quote_utf8(text, out);

@@ -225,7 +225,7 @@ fn what_stops() -> Vec<(&'static str, &'static str, Vec<u8>)> {
             [b"L".to_vec(), b"1".repeat(5_000), b"\n".to_vec()].concat(),
         ),
         (pickles, "all that looks like a pickle", b"\x80\x02(".repeat(1 << 15)),
-        (pickles, "A pickle is too large to examine whole", {
+        (pickles, "A pickle is too large to examine completely", {
             let line = [b"V", &[b'a'; 900][..], b"\n0"].concat();
             [b"(".to_vec(), line.repeat(100)].concat()
         }),
@@ -240,7 +240,7 @@ fn what_stops() -> Vec<(&'static str, &'static str, Vec<u8>)> {
         (torch, "tensors of an archive", tar("tensors", b"N.")),
         (search, "the rest of the archives", zip(&[member("a", b"1"); 6])),
         (search, "does not unpack", b"7z\xbc\xaf\x27\x1c\0\0and so on".to_vec()),
-        (search, "packed in too many others", (0..6).fold(b"N.".to_vec(), |bytes, _| gzip(&bytes))),
+        (search, "packed in too many layers", (0..6).fold(b"N.".to_vec(), |bytes, _| gzip(&bytes))),
         (search, "the metadata of a GGUF file", zip(&[member("a.gguf", b"GGUF\x03\0\0\0\x01")])),
         (search, "an archive", {
             let hidden = zip(&[ZipMember { deflated: true, ..member("data.pkl", b"N.") }]);

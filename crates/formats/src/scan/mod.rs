@@ -170,10 +170,10 @@ fn dcp_metadata(name: &str) -> String {
 
 /// Returns the finding for a rank file whose metadata is not in the set.
 fn alone() -> Finding {
-    Finding::new(Grade::UnknownCode, "Statelens could not look into all of this file")
+    Finding::new(Grade::UnknownCode, "Statelens could not examine all of this file")
         .detail(
-            "It is a part of a distributed checkpoint, and only `.metadata` says where in it the \
-             pickles begin that torch loads.",
+            "It is a part of a distributed checkpoint, and only `.metadata` records where the \
+             pickles that torch loads begin.",
         )
         .advice("Scan the folder, or `.metadata` together with its `.distcp` files.")
 }
@@ -187,7 +187,7 @@ fn unknown(search: &mut Search<'_>, label: &str, probe: &Probe<'_>) {
         false => "Not a checkpoint: nothing that would run was found in its bytes",
     };
     let finding = Finding::new(Grade::Note, title)
-        .detail(format!("What Statelens says of it: {}.", what.what()))
+        .detail(format!("The error was: {}.", what.what()))
         .advice(what.next_step().unwrap_or_default());
     search.tell_opened(label, vec![finding]);
 }

@@ -21,7 +21,9 @@ mod window;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
-use statelens_checkpoint::{Error, Finding, Grade, Limits, Memory, Progress, ReadAt, Result};
+use statelens_checkpoint::{
+    Error, Finding, Grade, Limits, Memory, Progress, ReadAt, Result, capitalised,
+};
 use statelens_pickle::{ScanOptions, is_stream};
 
 use super::findings::{FindingSet, Region};
@@ -394,7 +396,7 @@ impl<'a> Search<'a> {
             return Ok(());
         }
         if blob.unpacked >= DEEPEST {
-            self.unseen(&blob, &whose, "It is packed in too many others.");
+            self.unseen(&blob, &whose, "It is packed in too many layers.");
             return Ok(());
         }
         let weight = packing.weight();
@@ -410,7 +412,7 @@ impl<'a> Search<'a> {
         if let Some(why) = broken
             && told
         {
-            let title = format!("{} can't be unpacked to its end", capital(&whose));
+            let title = format!("{} can't be unpacked to its end", capitalised(&whose));
             self.findings.add(
                 Finding::new(Grade::Damage, title)
                     .detail(format!(
@@ -465,7 +467,7 @@ impl<'a> Search<'a> {
                 self.unseen(
                     blob,
                     "an archive",
-                    "It is in something that is too long to be unpacked whole.",
+                    "It is in data that is too long to be unpacked completely.",
                 );
             }
             if let Err(error) = done {
@@ -535,7 +537,7 @@ impl<'a> Search<'a> {
         self.file = file.to_owned();
         let place = self.in_file(String::new());
         let mut finding = Finding::new(Grade::Damage, "It can't be opened")
-            .detail(format!("{}. Its bytes were searched all the same.", capital(error.what())))
+            .detail(format!("{}. Its bytes were searched anyway.", capitalised(error.what())))
             .place(place);
         if let Some(advice) = error.next_step() {
             finding = finding.advice(advice);
@@ -594,11 +596,6 @@ fn promises_pickle(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     [".pkl", ".pickle", ".joblib", "/.metadata"].iter().any(|end| name.ends_with(end))
         || name == ".metadata"
-}
-
-fn capital(text: &str) -> String {
-    let mut chars = text.chars();
-    chars.next().map_or_else(String::new, |first| first.to_uppercase().chain(chars).collect())
 }
 
 /// Forwards cancellation, but no numbers.

@@ -64,7 +64,7 @@ impl Join {
         let Value::Dict(Dict { class, entries }) = part.value(part.root()) else {
             let kind = part.value(part.root()).kind();
             return Err(Error::unsupported(format!(
-                "this shard holds no dict of tensors, but something of the kind `{kind}`"
+                "this shard does not hold a dict of tensors, but a `{kind}`"
             ))
             .in_file(name)
             .advice("Open the shard by itself, under a name without its number."));

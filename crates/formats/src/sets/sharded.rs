@@ -101,7 +101,7 @@ impl Sharded {
                 "this is an index; the weights are in {}, which were not given",
                 listed(&missing, 5)
             ))
-            .advice("Put the files beside the index, or open them all together."));
+            .advice("Put the files next to the index, or open them all together."));
         }
         let there = self.shards.iter().filter_map(|(_, id)| *id);
         let size = there.fold(0u64, |sum, id| sum.saturating_add(files.len(id)));
@@ -125,7 +125,7 @@ impl Sharded {
             facts.extend(index.facts.iter().cloned());
         }
         join.finish(facts, files.clone())?
-            .ok_or_else(|| Error::damaged("none of the shards is there"))
+            .ok_or_else(|| Error::damaged("none of the shards was found"))
     }
 
     /// Returns findings about missing shards, shards that the index does not name, and a stale
@@ -133,7 +133,10 @@ impl Sharded {
     pub(crate) fn findings(&self) -> Vec<Finding> {
         let stale = self.stale.as_ref().map(|index| {
             Finding::new(Grade::Warning, format!("The index {index} names other files"))
-                .detail("None of them is there. The numbered shards beside it are complete and were opened without it. The libraries go by the index and refuse the folder.")
+                .detail(
+                    "None of them exists. The numbered shards next to it are complete and were \
+                         opened without it. Libraries follow the index and refuse the folder.",
+                )
                 .advice("Delete the index, or fetch the one of these shards.")
                 .refused()
         });
@@ -143,7 +146,8 @@ impl Sharded {
                 more => format!("The index does not name {} shards: {}", more.len(), listed(more, 5)),
             };
             Finding::new(Grade::Damage, title)
-                .detail("It is numbered like the others. Its tensors are not in the checkpoint, and libraries that go by the index do not load them.")
+                .detail("It is numbered like the others. Its tensors are not in the checkpoint, \
+                         and libraries that follow the index do not load them.")
                 .advice("Fetch the index again, or delete it: the shards are then opened by their numbers.")
         });
         self.missing_shards().into_iter().chain(stale).chain(unnamed).collect()
@@ -165,7 +169,7 @@ impl Sharded {
         let title = format!("{count} of {all} shards are missing: {}", listed(&missing, 5));
         let finding = Finding::new(Grade::Damage, title)
             .detail(detail)
-            .advice("Put the files beside the others, or open them all together.");
+            .advice("Put the files next to the others, or open them all together.");
         Some(finding.missing(missing).unlisted(self.index.is_none()))
     }
 

@@ -2,7 +2,7 @@
 
 use statelens_checkpoint::{
     Array, Builder, ByteOrder, Checkpoint, DType, Dict, DictKey, FileSet, Finding, FormatInfo,
-    Global, Grade, Layout, Limits, Opaque, Result, Tensor, Text, Value, ValueId, room,
+    Global, Grade, Layout, Limits, Opaque, Result, Tensor, Text, Value, ValueId, capitalised, room,
 };
 
 use super::graph::KeyObject;
@@ -132,9 +132,9 @@ impl BundleLeaves {
         };
         self.problem(
             Grade::Warning,
-            "Values of TensorFlow's own kinds are only named",
+            "Values of TensorFlow's own types are only listed",
             key,
-            format!("It holds elements of the kind {name}, which only TensorFlow can restore."),
+            format!("It holds elements of type {name}, which only TensorFlow can restore."),
         );
         let repr = format!("<tensorflow {name} of shape {shape:?}>");
         let value = self.builder.push(Value::Opaque(Box::new(Opaque::reference(
@@ -210,9 +210,6 @@ impl BundleLeaves {
 
 /// Turns a reason into a sentence.
 fn sentence(reason: &str) -> String {
-    let mut chars = reason.chars();
-    let first: String =
-        chars.next().map(|first| first.to_uppercase().collect()).unwrap_or_default();
     let stop = if reason.ends_with(['.', '!', '?']) { "" } else { "." };
-    format!("{first}{}{stop}", chars.as_str())
+    format!("{}{stop}", capitalised(reason))
 }

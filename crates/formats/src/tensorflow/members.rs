@@ -84,7 +84,7 @@ pub(super) fn find(files: &FileSet) -> Result<BundleTables> {
             "this is part of a TensorFlow checkpoint, whose index is not here",
         )
         .in_file(name)
-        .advice(format!("Give {index} as well: it has the offsets of the tensors."))),
+        .advice(format!("Open {index} as well: it has the offsets of the tensors."))),
     }
 }
 
@@ -155,11 +155,11 @@ fn from_state(files: &FileSet, main: FileId) -> Result<BundleTables> {
         .find_map(|path| table(path).map(|id| (path.clone(), id)));
     let Some((path, id)) = found else {
         return Err(Error::unsupported(format!(
-            "this says that the latest TensorFlow checkpoint is {:?}, which is not here",
+            "this names the latest TensorFlow checkpoint, {:?}, which is not here",
             state.latest
         ))
         .in_file(files.name(main))
-        .advice("Give its .index file and its data files as well."));
+        .advice("Open its .index file and its data files as well."));
     };
     let mut tables = tables(files, id);
     if path != state.latest {

@@ -121,7 +121,7 @@ impl Bundle<'_> {
                 Grade::Warning,
                 "Tensors have no checksum, and TensorFlow refuses to restore them",
                 key,
-                "it is not said what the checksum of its bytes should be",
+                "the checksum of its bytes is not stored",
             );
         }
         if dtype::plain(entry.dtype) == dtype::STRING {
@@ -141,7 +141,7 @@ impl Bundle<'_> {
         let len = numel(&entry.shape).and_then(|numel| numel.checked_mul(itemsize));
         if len != Some(entry.size) {
             return Err(format!(
-                "the index gives it {} bytes, which is not what shape {:?} takes",
+                "the index gives it {} bytes, which does not match shape {:?}",
                 entry.size, entry.shape
             ));
         }
@@ -166,9 +166,9 @@ impl Bundle<'_> {
             entry.slices.iter().map(|slice| self.parts.remove(&slices::key(key, slice))).collect();
         let placed = |(slice, part): (&slices::SliceExtents, Option<BundleEntry>)| {
             let extents = slices::within(slice, &entry.shape)
-                .ok_or_else(|| format!("a slice of it lies outside of shape {:?}", entry.shape))?;
+                .ok_or_else(|| format!("a slice of it is outside of shape {:?}", entry.shape))?;
             let part =
-                part.ok_or_else(|| format!("the slice {extents:?} (start, length) is not there"))?;
+                part.ok_or_else(|| format!("the slice {extents:?} (start, length) is missing"))?;
             if part.dtype != entry.dtype
                 || !part.shape.iter().eq(extents.iter().map(|(_, len)| len))
             {
@@ -253,7 +253,7 @@ impl<'a> Data<'a> {
     pub(super) fn span(&mut self, entry: &BundleEntry) -> Result<Span, String> {
         let BundleEntry { shard, offset, size, .. } = *entry;
         if shard >= self.shards {
-            return Err(format!("it is said to be in data file {shard} of {}", self.shards));
+            return Err(format!("the index puts it in data file {shard} of {}", self.shards));
         }
         let name = self.name(shard);
         let find = || crate::stray::data_file(self.files, &name);
@@ -283,8 +283,8 @@ impl<'a> Data<'a> {
         let shown: Vec<&str> = missing.iter().take(5).map(String::as_str).collect();
         Some(
             Finding::new(Grade::Damage, title)
-                .detail(format!("Not here: {}.", shown.join(", ")))
-                .advice("Put them beside the index, or give them as well.")
+                .detail(format!("Missing: {}.", shown.join(", ")))
+                .advice("Put them next to the index, or open them as well.")
                 .missing(missing),
         )
     }

@@ -176,7 +176,7 @@ pub(super) fn place<'a>(
     // Checked before anything is allocated according to the shape.
     let found: usize = parts.iter().map(|(_, strings)| strings.len()).sum();
     if numel(shape) != Some(found as u64) || shape.len() > RANK {
-        return Err(format!("its slices hold {found} strings, which is not what its shape takes"));
+        return Err(format!("its slices hold {found} strings, which does not match its shape"));
     }
     let mut placed = vec![None; found];
     for (extents, strings) in parts {

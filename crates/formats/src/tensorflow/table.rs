@@ -217,7 +217,7 @@ impl<'a> SortedTable<'a> {
             .filter(|stored| offset.checked_add(*stored).is_some_and(|end| end <= files.len(file)));
         let stored = stored.ok_or_else(|| {
             Error::damaged(format!(
-                "a block of the table is said to have {size} bytes, and the file ends at byte {}",
+                "a block of the table should have {size} bytes, but the file ends at byte {}",
                 files.len(file)
             ))
             .at(offset)
@@ -251,7 +251,7 @@ impl<'a> SortedTable<'a> {
             1 => self.snappy(&bytes).map_err(|error| error.at(offset).in_file(files.name(file)))?,
             other => {
                 return Err(Error::unsupported(format!(
-                    "a block of the table is compressed in a way that has the number {other}"
+                    "a block of the table is compressed with method {other}"
                 ))
                 .at(offset)
                 .in_file(files.name(file))
@@ -270,7 +270,7 @@ impl<'a> SortedTable<'a> {
         // snappy: a copy of at most 64 bytes takes at least 2.
         if len as u64 > bytes.len() as u64 * 32 {
             return Err(Error::damaged(format!(
-                "{} compressed bytes are said to hold {len}, which can't be",
+                "{} compressed bytes claim to hold {len}, which is impossible",
                 bytes.len()
             )));
         }
@@ -291,7 +291,7 @@ impl TableBlock<'_> {
         let Range { start, end } = range;
         if start > end || end > self.len {
             return Err(Error::damaged(format!(
-                "bytes {start} to {end} of a block of {} are named",
+                "bytes {start} to {end} of a block of {} are referenced",
                 self.len
             ))
             .at(self.offset));
@@ -355,7 +355,7 @@ impl TableBlock<'_> {
     /// number.
     fn entries_end(&self) -> Result<u64> {
         let bad = || {
-            Error::damaged("a block of the table is too short for what it says of itself")
+            Error::damaged("a block of the table is shorter than it claims")
                 .at(self.offset)
                 .in_file(self.files.name(self.file))
         };

@@ -111,7 +111,7 @@ fn leaf(
     values: &mut HashMap<(Vec<u8>, SliceExtents), SliceValues>,
 ) -> Result<()> {
     let missing = || "a slice of it is not in the file".to_owned();
-    let outside = || format!("a slice of it lies outside of shape {:?}", meta.shape);
+    let outside = || format!("a slice of it is outside of shape {:?}", meta.shape);
     if dtype::plain(meta.dtype) == dtype::STRING {
         let mut part = |slice: &SliceExtents| match values.remove(&(name.to_vec(), slice.clone())) {
             Some(SliceValues::Strings(strings)) => {
@@ -147,7 +147,7 @@ fn leaf(
         };
         match needed == Some(len) {
             true => Ok((extents, layout)),
-            false => Err(format!("{len} bytes of it are there, which is not what its shape takes")),
+            false => Err(format!("it has {len} bytes, which does not match its shape")),
         }
     };
     let parts: Result<Vec<_>, String> = meta.slices.iter().map(&mut part).collect();
@@ -167,11 +167,11 @@ fn missing_tables(files: &FileSet, ids: &[statelens_checkpoint::FileId]) -> Opti
         .filter(|name| ids.iter().all(|id| files.name(*id) != name))
         .collect();
     let count = shards - ids.len() as u64;
-    let title = format!("{count} of {shards} files of this checkpoint are not here");
+    let title = format!("{count} of {shards} files of this checkpoint are missing");
     Some(
         Finding::new(statelens_checkpoint::Grade::Damage, title)
             .detail("Variables in them are not shown, or have no data.")
-            .advice("Put them beside this file, or give them as well.")
+            .advice("Put them next to this file, or open them as well.")
             .missing(missing)
             .unlisted(true),
     )
@@ -300,7 +300,7 @@ fn read_values(
     budget: &mut Budget,
 ) -> Result<SliceValues> {
     let Some((wanted, coding)) = coding(number) else {
-        let reason = "the V1 Saver has no such values".to_owned();
+        let reason = "the V1 Saver does not write such values".to_owned();
         return Ok(SliceValues::Numbers(Err(reason)));
     };
     let mut runs = Vec::new();

@@ -34,7 +34,7 @@ pub(crate) static FORMAT: Format = Format {
         label: "PyTorch .pt",
         extensions: &["pt", "pth", "bin"],
         about: "A zip of a pickle and raw tensors. Loads with torch.load(weights_only=True): nothing in it can run.",
-        what: "zip, as `torch.load(weights_only=True)` takes it; one file, or shards with an index",
+        what: "zip that `torch.load(weights_only=True)` accepts; one file, or shards with an index",
         versions: &[],
         compressions: &[],
         shards: true,

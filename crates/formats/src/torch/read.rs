@@ -151,8 +151,10 @@ fn byte_order(archive: &Archive, limits: &Limits) -> Result<ByteOrder> {
     match archive.text("byteorder", limits).as_deref() {
         Some("big") => Ok(ByteOrder::Big),
         Some("little") | None => Ok(ByteOrder::Little),
-        Some(other) => Err(Error::damaged(format!("the record byteorder says {other:?}"))
-            .expected("little or big")),
+        Some(other) => {
+            Err(Error::damaged(format!("the record byteorder is {other:?}"))
+                .expected("little or big"))
+        }
     }
 }
 
@@ -185,11 +187,8 @@ impl Facts {
         match version.parse::<u64>() {
             Ok(1..=10) => {}
             Ok(version) => findings.push(
-                Finding::new(
-                    Grade::Warning,
-                    format!("The file says that it is version {version} of its format"),
-                )
-                .detail("torch of release 2 refuses versions above 10."),
+                Finding::new(Grade::Warning, format!("The file claims format version {version}"))
+                    .detail("torch of release 2 refuses versions above 10."),
             ),
             Err(_) => findings.push(
                 Finding::new(Grade::Warning, "The file has no version record")

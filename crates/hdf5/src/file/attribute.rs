@@ -281,7 +281,10 @@ impl Hdf5File {
         match sparse && unsealed {
             false => Ok(datatype),
             true => Err(Error::damaged("numbers that leave more than half of their bits unused")
-                .advice("libhdf5 since 1.14.4 takes that for damage. `h5repack --low=2` of an older one writes the same with checksums.")),
+                .advice(
+                    "libhdf5 1.14.4 and later treat this as damage. `h5repack --low=2` of an \
+                         older release writes the same content with checksums.",
+                )),
         }
     }
 
@@ -305,7 +308,7 @@ impl Hdf5File {
             return Err(Error::damaged(format!("a dimension of {dim}, which may grow to {most}")));
         }
         if dataspace_type != DataspaceType::Simple && !dims.is_empty() {
-            return Err(Error::damaged("one value, or none, that has dimensions"));
+            return Err(Error::damaged("a scalar or null dataspace with dimensions"));
         }
         Ok(match dataspace_type {
             DataspaceType::Null => (None, None),

@@ -78,7 +78,7 @@ impl Chunks for DatasetChunks {
             let chunk = self.chunk(entry).map_err(in_file)?;
             if !seen.insert(chunk.at.clone()) {
                 return Err(in_file(Error::damaged(format!(
-                    "two chunks are said to be at {:?}",
+                    "two chunks are recorded at {:?}",
                     chunk.at
                 ))));
             }
@@ -169,7 +169,7 @@ impl DatasetChunks {
                     || header.total_records != entries.len() as u64
                     || !ordered
                 {
-                    let what = "the tree of a dataset's chunks does not hold what it says";
+                    let what = "the tree of a dataset's chunks contradicts its header";
                     return Err(Error::damaged(what).at(self.base.saturating_add(self.address)));
                 }
                 return Ok(entries);
@@ -212,7 +212,7 @@ impl DatasetChunks {
         if let Some(end) = self.end
             && address.checked_add(len).is_none_or(|behind| behind > end)
         {
-            return Err(Error::damaged("a chunk lies behind the end that the file records")
+            return Err(Error::damaged("a chunk is past the end that the file records")
                 .at(self.base.saturating_add(address))
                 .expected(format!("one before byte {}", self.base.saturating_add(end)))
                 .advice("The file is damaged: copy or download it again."));

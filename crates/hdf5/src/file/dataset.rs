@@ -295,7 +295,7 @@ impl Hdf5File {
     pub fn tensor(&self, dataset: &Dataset, files: &FileSet) -> Result<Tensor> {
         let Some((element, shape)) = dataset.element() else {
             return Err(Error::unsupported(format!(
-                "elements that are {} are not a tensor",
+                "elements of type {} don't form a tensor",
                 dataset.datatype.describe()
             )));
         };

@@ -36,7 +36,7 @@ impl DenseAttributes {
         let mut records = room::vec(ids.len() as u64)?;
         for (hash, id) in ids {
             let id = id.try_into().map_err(|_| {
-                Error::damaged("an index of attributes with numbers of another length")
+                Error::damaged("an index of attributes with ids of another length")
                     .at(place.by_name)
             })?;
             records.push(DenseRecord { hash, id, is_read: false });

@@ -116,7 +116,7 @@ impl Hdf5File {
         while let Some(PendingNode { address, level, low, high }) = nodes.pop() {
             let at = |error: Error| error.at(self.source.base().saturating_add(address));
             if !seen.insert(address) {
-                return Err(at(Error::damaged("the tree of a group's names leads in a circle")));
+                return Err(at(Error::damaged("the tree of a group's names has a cycle")));
             }
             Limits::check("nodes of a group", seen.len() as u64, self.limits.members)?;
             if level == Some(0) {
@@ -141,7 +141,7 @@ impl Hdf5File {
             self.source.room(address, 8 + 2 * wide + room * wide + (room + 1) * key)?;
             if used > self.group_tree_width {
                 return Err(at(Error::damaged(format!(
-                    "a node of a group's names with {used} of them, and room for {}",
+                    "a node with {used} names of a group, and room for {}",
                     self.group_tree_width
                 ))));
             }
@@ -177,7 +177,7 @@ impl Hdf5File {
         }
         if !rising {
             let what =
-                "the names of a group are out of order, so that libhdf5 does not find all of them";
+                "the names of a group are out of order, so libhdf5 does not find all of them";
             troubles.push(
                 Error::damaged(what).at(self.source.base().saturating_add(table.btree_address)),
             );
@@ -194,7 +194,7 @@ impl Hdf5File {
         self.source.room(address, 8 + self.group_leaf_width * entry)?;
         if used > self.group_leaf_width {
             return Err(Error::damaged(format!(
-                "a list of a group's names with {used} of them, and room for {}",
+                "a list with {used} names of a group, and room for {}",
                 self.group_leaf_width
             )));
         }
@@ -253,7 +253,8 @@ impl Hdf5File {
             _ => error.context(format_args!("{count} names of the group are lost")),
         }));
         if unfound > 0 {
-            let what = "the index of a group's names is of other names, so that libhdf5 does not find all of them";
+            let what = "the index of a group's names lists other names, so libhdf5 does not find \
+                        all of them";
             troubles.push(Error::damaged(what).at(place.by_name));
         }
         Ok(())
@@ -346,7 +347,7 @@ impl Hdf5File {
         let records = records.map_err(from_reader).map_err(at)?;
         match header.btree_type == kind && header.total_records == records.len() as u64 {
             true => Ok(records),
-            false => Err(at(Error::damaged("an index of names does not hold what it says"))),
+            false => Err(at(Error::damaged("an index of names contradicts its header"))),
         }
     }
 }

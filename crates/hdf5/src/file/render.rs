@@ -118,13 +118,13 @@ fn size_of(datatype: &Datatype) -> Result<usize> {
     usize::try_from(datatype.size)
         .ok()
         .filter(|size| *size > 0)
-        .ok_or_else(|| Error::damaged("a datatype of no size, or a larger one than memory"))
+        .ok_or_else(|| Error::damaged("a datatype of size 0, or larger than memory"))
 }
 
 fn field<'a>(member: &Member, bytes: &'a [u8]) -> Result<&'a [u8]> {
     let start = usize::try_from(member.offset).unwrap_or(usize::MAX);
     let end = start.saturating_add(size_of(&member.datatype)?);
-    bytes.get(start..end).ok_or_else(|| Error::damaged("a field lies outside its record"))
+    bytes.get(start..end).ok_or_else(|| Error::damaged("a field is outside its record"))
 }
 
 /// Returns whether a record is a complex number of h5py: floats `r` and `i`.

@@ -27,13 +27,13 @@ pub(super) fn check(whole: &Source, superblock: &Superblock) -> Result<()> {
     let head = whole.bytes(start, 24)?;
     for (at, what) in [(9, "free space"), (10, "the root group"), (12, "shared messages")] {
         if head[at] != 0 {
-            let what = format!("the superblock says that {what} is of version {}", head[at]);
+            let what = format!("the superblock says that {what} has version {}", head[at]);
             return wrong(what, at as u64);
         }
     }
     let wide = [superblock.group_leaf_node_k, superblock.group_internal_node_k];
     if wide.contains(&0) {
-        return wrong("the superblock says that nodes of trees hold nothing".into(), 16);
+        return wrong("the superblock says that nodes of trees hold 0 entries".into(), 16);
     }
     if superblock.consistency_flags & !KNOWN_FLAGS != 0 {
         let what = format!("the superblock has the flags {:#x}", superblock.consistency_flags);
@@ -60,8 +60,8 @@ fn driver(whole: &Source, superblock: &Superblock) -> Result<()> {
         [0, _, _, _, _, _, _, _, b'N', b'C', b'S', b'A', ref name @ ..]
             if name == b"fami" || name == b"mult" =>
         {
-            Err(Error::unsupported("this is one of several files that one container is cut into")
-                .advice("`h5repart` makes one file of a family; h5py opens it with its driver."))
+            Err(Error::unsupported("this is one of several files that a container is split into")
+                .advice("`h5repart` joins a family into one file; h5py opens it with its driver."))
         }
         [0, ..] => Ok(()),
         _ => Err(Error::damaged("the driver information block has no signature").at(address)),

@@ -39,7 +39,7 @@ pub(super) fn decode(
     let (block, mut rest) = rest.split_first_chunk::<4>().ok_or_else(short)?;
     let total = usize::try_from(u64::from_be_bytes(*total)).ok().filter(|total| *total <= limit);
     let total = total.ok_or_else(|| {
-        Error::damaged("a bitshuffle chunk says it holds more than its dataset's chunks have")
+        Error::damaged("a bitshuffle chunk claims to hold more than its dataset's chunks")
     })?;
     let block = block_len(u32::from_be_bytes(*block) as usize / size, size);
     let mut out = Vec::with_capacity(total);

@@ -19,7 +19,7 @@ pub(super) fn decode_zstd(input: &[u8], limit: usize) -> Result<Vec<u8>> {
     match (frame.get_checksum_from_data(), frame.get_calculated_checksum()) {
         (Some(stored), Some(made)) if stored != made => {
             Err(Error::damaged(format!("a zstd chunk has the checksum {made:08x}"))
-                .expected(format!("{stored:08x}, as it says itself")))
+                .expected(format!("{stored:08x}, as stored in it")))
         }
         _ => Ok(out),
     }

@@ -12,12 +12,12 @@ pub fn decode(input: &[u8], limit: usize) -> Result<Vec<u8>> {
     let (block, mut rest) = rest.split_first_chunk::<4>().ok_or_else(short)?;
     let size = usize::try_from(u64::from_be_bytes(*size)).ok().filter(|size| *size <= limit);
     let size = size.ok_or_else(|| {
-        Error::damaged("an lz4 chunk says it holds more than its dataset's chunks have")
+        Error::damaged("an lz4 chunk claims to hold more than its dataset's chunks")
             .expected(format!("{limit} bytes or less"))
     })?;
     let block = u32::from_be_bytes(*block) as usize;
     if block == 0 && size > 0 {
-        return Err(Error::damaged("an lz4 chunk with blocks of no bytes"));
+        return Err(Error::damaged("an lz4 chunk with blocks of 0 bytes"));
     }
     let mut out = vec![0; size];
     for plain in out.chunks_mut(block.max(1)) {

@@ -150,7 +150,7 @@ fn parameters(filter: &FilterDescription) -> Result<()> {
 
 fn unknown(filter: &FilterDescription) -> Error {
     Error::unsupported(format!(
-        "the data is stored with filter {} ({}), which can't be undone here",
+        "the data is stored with filter {} ({}), which Statelens can't decode",
         filter.id,
         name(filter)
     ))
@@ -190,7 +190,7 @@ pub fn decode(
     if out.len() != len {
         let got = out.len();
         out.clear();
-        return Err(Error::damaged(format!("a chunk has {got} bytes once its filters are undone"))
+        return Err(Error::damaged(format!("a decoded chunk has {got} bytes"))
             .expected(format!("{len} bytes")));
     }
     Ok(())

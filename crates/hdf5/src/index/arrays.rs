@@ -200,7 +200,7 @@ impl<'a> Fields<'a> {
         match self.take(6)? == [a, b, c, d, 0, kind] {
             true => Ok(()),
             false => {
-                Err(Error::damaged("the index of a dataset's chunks is another one").at(address))
+                Err(Error::damaged("the index of a dataset's chunks has another type").at(address))
             }
         }
     }
@@ -244,5 +244,5 @@ fn total(parts: &[u64]) -> Result<u64> {
 }
 
 fn past() -> Error {
-    Error::damaged("a chunk index is said to be larger than fits 64 bits")
+    Error::damaged("a chunk index is larger than 64 bits can count")
 }

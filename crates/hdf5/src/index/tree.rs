@@ -54,7 +54,7 @@ impl ChunkTree<'_> {
             let address = waiting.address;
             let at = |error: Error| error.at(self.source.base().saturating_add(address));
             if !seen.insert(address) {
-                return Err(at(Error::damaged("the tree of a dataset's chunks leads in a circle")));
+                return Err(at(Error::damaged("the tree of a dataset's chunks has a cycle")));
             }
             let node = self.node(address, waiting.level).map_err(at)?;
             let keys = self.keys(&node, &waiting).map_err(at)?;
@@ -95,7 +95,7 @@ impl ChunkTree<'_> {
         let used = u64::from(u16::from_le_bytes([head[6], head[7]]));
         if used > self.width {
             return Err(Error::damaged(format!(
-                "a node of a dataset's chunks with {used} of them, and room for {}",
+                "a node with {used} chunks of a dataset, and room for {}",
                 self.width
             )));
         }
@@ -145,7 +145,7 @@ impl ChunkTree<'_> {
             return Ok(keys);
         }
         Err(Error::damaged(
-            "the keys of a dataset's chunks are out of order, so that libhdf5 does not find all of them",
+            "the keys of a dataset's chunks are out of order, so libhdf5 does not find all of them",
         ))
     }
 }

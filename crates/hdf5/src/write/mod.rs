@@ -167,7 +167,7 @@ impl FilePlan {
         }
         match self.groups[at].get(name) {
             Some(PlannedLink::Group(_)) => Err(Error::refused(format!(
-                "`{path}` is a group, for the names of other datasets begin with it"
+                "`{path}` is a group, because other datasets are below it"
             ))),
             Some(PlannedLink::Dataset(_)) => {
                 Err(Error::refused(format!("there already is a dataset at `{path}`")))
@@ -452,7 +452,7 @@ fn outcome<'a>(outcomes: &Outcomes<'a>, index: usize) -> Result<&'a WrittenSegme
     outcomes
         .here()
         .get(index)
-        .ok_or_else(|| Error::io("the structure of the file was asked for before its data"))
+        .ok_or_else(|| Error::io("the structure of the file was requested before its data"))
 }
 
 fn too_large() -> Error {

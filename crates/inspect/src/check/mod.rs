@@ -178,7 +178,7 @@ fn below(items: Vec<Expected>, state: &str) -> Vec<Expected> {
 impl CheckReport {
     /// Returns remarks on damage, release and format, as pairs of label and text.
     pub fn remarks(&self) -> Vec<(&'static str, String)> {
-        let damage = self.damage.iter().map(|damage| ("not whole", damage.clone()));
+        let damage = self.damage.iter().map(|damage| ("incomplete", damage.clone()));
         let release = self.release.as_ref().map(|release| ("release", release.text()));
         let upgrade = |why: &String| ("format", format!("{why}: see `statelens upgrade`"));
         damage.chain(release).chain(self.format.as_ref().map(upgrade)).collect()
@@ -209,7 +209,7 @@ impl CheckReport {
             (true, ..) => "it would load",
             (_, true, _) => "nothing would be loaded",
             (_, _, true) => "it would not load",
-            (.., false) => "it would not load whole",
+            (.., false) => "it would load only in part",
         }
     }
 

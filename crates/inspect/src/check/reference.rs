@@ -89,7 +89,7 @@ pub fn parse_list(text: &str) -> Result<Vec<Expected>> {
         })?);
     }
     match list.is_empty() {
-        true => Err(Error::refused("there is no key in it")),
+        true => Err(Error::refused("it has no keys")),
         false => Ok(list),
     }
 }

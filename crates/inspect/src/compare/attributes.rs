@@ -31,7 +31,7 @@ pub(super) fn attributes(left: &Checkpoint, right: &Checkpoint, report: &mut Com
             let (one, two) = (one.get(name), two.get(name));
             if one != two {
                 let text = |value: Option<&&Text>| {
-                    value.map_or_else(|| "not there".into(), |value| value.to_string())
+                    value.map_or_else(|| "missing".into(), |value| value.to_string())
                 };
                 let what = DifferenceKind::Value { left: text(one), right: text(two) };
                 report.differ(behind, key, &format!("@{name}"), what);

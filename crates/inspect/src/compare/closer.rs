@@ -261,7 +261,7 @@ fn wanted(checkpoint: &Checkpoint, leaf: &Leaf) -> Result<Tensor> {
     }
     let numbers = statelens_tensor::numbers(tensor).filter(|it| has_statistics(&it.dtype));
     let numbers = numbers.ok_or_else(|| {
-        Error::unsupported(format!("the numbers of {} are not known", tensor.dtype))
+        Error::unsupported(format!("values of {} can't be decoded", tensor.dtype))
     })?;
     let mut numbers = numbers.into_owned();
     if numbers.dtype.is_complex() {

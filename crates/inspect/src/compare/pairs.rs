@@ -173,7 +173,7 @@ impl Matching<'_> {
     fn tensor(&mut self, order: usize, key: &Text, part: &str, l: ValueId, r: ValueId) {
         let found = (self.left.tensor_of(l), self.right.tensor_of(r));
         let (Some((left_id, left)), Some((right_id, right))) = found else {
-            let what = DifferenceKind::Unreadable("a tensor is not there".into());
+            let what = DifferenceKind::Unreadable("a tensor is missing".into());
             return self.report.differ(order, key, part, what);
         };
         if left.shape != right.shape {

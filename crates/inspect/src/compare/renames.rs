@@ -46,7 +46,7 @@ impl Basis {
     pub fn word(self) -> &'static str {
         match self {
             Self::Bytes => "same bytes",
-            Self::BytesOfSeveral => "same bytes as others, too; by order",
+            Self::BytesOfSeveral => "same bytes as others, too; matched by order",
             Self::Order => "same shape, in order: a guess",
         }
     }

@@ -33,8 +33,8 @@ pub(super) fn structure(left: &Checkpoint, right: &Checkpoint, report: &mut Comp
     let mut all: Vec<&Text> = all.into_iter().collect();
     all.sort_unstable_by_key(|key| key.as_bytes());
     let text = |tie: Option<&Text>| match tie {
-        Some(key) => format!("the same as `{}`", key.to_lossy()),
-        None => "by itself".to_owned(),
+        Some(key) => format!("tied to `{}`", key.to_lossy()),
+        None => "not tied".to_owned(),
     };
     for key in all {
         let (left, right) = (left_ties.get(key), right_ties.get(key));

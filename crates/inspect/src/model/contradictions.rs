@@ -28,7 +28,10 @@ impl Model {
         vec![
             Finding::new(Grade::Warning, format!("{} does not fit this checkpoint", self.config))
                 .detail(format!("{}.", told.join("; ")))
-                .advice("It may be the config of another model. Put the right one beside the file, or name it with --config.")
+                .advice(
+                    "It may be the config of another model. Put the right one next to the \
+                         file, or name it with --config.",
+                ),
         ]
     }
 }

@@ -201,7 +201,7 @@ impl FactInputs<'_> {
             "vocabulary",
             &keys,
             told.clone(),
-            "no embedding of tokens is known",
+            "no token embedding was recognised",
         );
         // Padding is not a contradiction.
         if let (Some(read), Some((rows, _))) = (number_of(&fact), told)
@@ -376,13 +376,13 @@ fn active(parts: &[PartSum]) -> Fact {
     let label = "active per token";
     match parts::active(parts) {
         Some(active) => {
-            let basis = "all but the experts that a token is not sent to".to_owned();
+            let basis = "all but the experts that a token is not routed to".to_owned();
             fact("active_parameters", label, FactValue::Number(active), FactSource::Inferred(basis))
         }
         None => unknown(
             "active_parameters",
             label,
-            "how many experts a token is sent to is not in the file",
+            "the file does not say how many experts a token is routed to",
         ),
     }
 }

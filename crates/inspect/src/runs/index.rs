@@ -19,7 +19,7 @@ pub fn parse_index(text: &str) -> Result<Vec<String>> {
             Some(path) => paths.push(path),
             None => {
                 return Err(Error::damaged(format!("line {number} is not understood: {line}"))
-                    .expected("a list of paths, one on a line after `- `")
+                    .expected("a list of paths, one per line after `- `")
                     .in_file(INDEX));
             }
         }

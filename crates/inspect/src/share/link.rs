@@ -98,7 +98,7 @@ pub fn link(outline: &Outline, options: &LinkOptions) -> Result<String> {
     let advice = "Share the summary as a file: HTML opens everywhere.";
     if bytes.len() >= MOST_BYTES {
         return Err(Error::limit(format!(
-            "the link would unfold to {} bytes, and fewer than {MOST_BYTES} are opened",
+            "the link would expand to {} bytes; it must be less than {MOST_BYTES}",
             bytes.len()
         ))
         .advice(advice));
@@ -106,7 +106,7 @@ pub fn link(outline: &Outline, options: &LinkOptions) -> Result<String> {
     let fragment = format!("{MARK}{}", text(&bytes));
     if fragment.len() > MOST_CHARACTERS {
         return Err(Error::limit(format!(
-            "the link would take {} characters, and {MOST_CHARACTERS} are the most that are opened",
+            "the link would have {} characters; the limit is {MOST_CHARACTERS}",
             fragment.len()
         ))
         .advice(advice));
@@ -116,11 +116,11 @@ pub fn link(outline: &Outline, options: &LinkOptions) -> Result<String> {
 
 /// Opens the outline in the part of an address after the `#`.
 pub fn open_link(fragment: &str) -> Result<Outline> {
-    let again = "Ask for the link again, or for the summary as a file.";
+    let again = "Request the link again, or the summary as a file.";
     let fragment = fragment.strip_prefix('#').unwrap_or(fragment);
     if fragment.len() > MOST_CHARACTERS {
         return Err(Error::limit(format!(
-            "this link holds {} characters, and {MOST_CHARACTERS} are the most that are opened",
+            "this link has {} characters; the limit is {MOST_CHARACTERS}",
             fragment.len()
         ))
         .advice(again));

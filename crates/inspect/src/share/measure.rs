@@ -101,7 +101,10 @@ fn not_finite(entries: &[LeafSummary]) -> Option<Finding> {
     let more = if odd.len() > names.len() { " and others" } else { "" };
     Some(
         Finding::new(Grade::Warning, title)
-            .detail("Training or inference with values that are not finite produces more of them. Statelens can't know whether they were saved like this.")
+            .detail(
+                "Training or inference with values that are not finite produces more of them. \
+                     They may have been saved like this.",
+            )
             .place(format!("{}{more}", names.join(", "))),
     )
 }

@@ -229,7 +229,7 @@ impl Verifying {
                 continue;
             }
             if !repetition.allows(tensor) {
-                let why = "a few bytes that are repeated beyond measure".to_owned();
+                let why = "a few bytes that are repeated too often".to_owned();
                 report.unread.push((key, why));
                 continue;
             }
@@ -348,7 +348,7 @@ impl Verifying {
         let mut lies = lies.map(|id| self.key(id)).filter(|key| *key != check.what);
         let keys: Vec<String> = lies.by_ref().take(MOST_TOLD).collect();
         let more = if lies.next().is_some() { " and more" } else { "" };
-        let mut text = "its bytes are not those that were written".to_owned();
+        let mut text = "its bytes have changed since they were written".to_owned();
         if !keys.is_empty() {
             text += &format!("; stored there: `{}`{more}", keys.join("`, `"));
         }

@@ -275,15 +275,15 @@ impl VerificationReport {
         let sums = self.checksums.iter().filter(|(_, count)| *count > 0);
         let sums: Vec<String> =
             sums.map(|(kind, count)| format!("{} {kind}", grouped(*count))).collect();
-        let unseen = "changed values can't be seen";
+        let unseen = "changed values can't be detected";
         let mut checksums = match sums.is_empty() {
             true if self.is_covered() => "the values here need none".to_owned(),
-            true if self.summed => format!("none of values in this file: {unseen}"),
+            true if self.summed => format!("no checksums of values in this file: {unseen}"),
             true => format!("no checksums in this format: {unseen}"),
             false => sums.join(", "),
         };
         if self.unchecked > 0 && !sums.is_empty() {
-            checksums += &format!("; none covers {}, where {unseen}", tensors(self.unchecked));
+            checksums += &format!("; {} not covered, where {unseen}", tensors(self.unchecked));
         }
         if self.without > 0 {
             checksums += &format!("; {} are left blank", grouped(self.without));

@@ -185,7 +185,7 @@ fn of_one_value(tensors: &[Read<'_>], groups: &SiblingGroups, dot: char) -> Vec<
             );
             if members.len() > some.len() {
                 text += &format!(
-                    " {} like it, in other layers, {} not.",
+                    " {} like it in other layers {} not.",
                     count_of(members.len() - some.len(), "tensor"),
                     if members.len() - some.len() == 1 { "is" } else { "are" }
                 );
@@ -199,7 +199,7 @@ fn of_one_value(tensors: &[Read<'_>], groups: &SiblingGroups, dot: char) -> Vec<
     order::natural(&mut constants);
     if !zeros.is_empty() {
         let title = format!("{} all zeros", are(zeros.len()));
-        let text = "Biases and the second half of adapters begin so.".to_owned();
+        let text = "Biases and the second half of adapters start like this.".to_owned();
         all.push(noticed(Grade::Note, title, text, zeros));
     }
     if !constants.is_empty() {
@@ -208,7 +208,7 @@ fn of_one_value(tensors: &[Read<'_>], groups: &SiblingGroups, dot: char) -> Vec<
             are(constants.len()),
             if constants.len() == 1 { "" } else { " each" }
         );
-        let text = "The weights of norms begin as ones.".to_owned();
+        let text = "The weights of norms start as ones.".to_owned();
         all.push(noticed(Grade::Note, title, text, constants));
     }
     all
@@ -263,7 +263,8 @@ fn standing_out(tensors: &[Read<'_>], dot: char) -> Vec<Noticed> {
             let told: Vec<String> = (0..MEASURES.len()).map(times).collect();
             let title = format!("`{}` is not like its siblings", tensors[at].key);
             let text = format!(
-                "Layer {layer} of {} `{name}`, by the trend of its neighbours: {}. {says} of {} measures agree.",
+                "Layer {layer} of {} `{name}`, relative to the trend of its neighbours: {}. {says} \
+                 of {} measures agree.",
                 grouped(members.len() as u64),
                 told.join(", "),
                 MEASURES.len()
@@ -320,7 +321,7 @@ fn copies(tensors: &[Read<'_>], group: &[usize]) -> Option<Noticed> {
         ),
     };
     let text = format!(
-        "{} each, of shape {}, compared by SHA-256. The file has them {} times.",
+        "{} each, of shape {}, compared by SHA-256. The file holds them {} times.",
         values(tensors[first].statistics.count),
         shape_text(tensors[first].shape),
         group.len()
@@ -341,7 +342,7 @@ fn of_moments(tensors: &[Read<'_>], dot: char) -> Vec<Noticed> {
         if squares && tensor.statistics.min.is_some_and(|min| min < 0.0) {
             let title = format!("`{}` has negative values", tensor.key);
             let text = format!(
-                "A mean of squares is never negative; the least is {}.",
+                "A mean of squares is never negative; the smallest is {}.",
                 number_text(tensor.statistics.min.unwrap_or(0.0))
             );
             all.push(noticed(Grade::Warning, title, text, vec![at]));
@@ -378,8 +379,8 @@ fn of_moments(tensors: &[Read<'_>], dot: char) -> Vec<Noticed> {
             ),
         };
         let text = match other.len() {
-            0 => "The optimizer has not made a step yet, or its state was not saved.".to_owned(),
-            _ => "Their parameters have had no gradient.".to_owned(),
+            0 => "The optimizer has not taken a step yet, or its state was not saved.".to_owned(),
+            _ => "Their parameters received no gradient.".to_owned(),
         };
         all.push(noticed(Grade::Note, title, text, zero));
     }
@@ -458,7 +459,8 @@ fn loss_scale(scalars: &[(String, f64)], dot: char) -> Vec<Noticed> {
         }
         let title = format!("The loss scale `{key}` is at its floor");
         let text = format!(
-            "It is {}, and the least is {}: it was lowered step after step because gradients were not finite.",
+            "It is {}, and the minimum is {}: it was lowered step after step because gradients \
+             were not finite.",
             number_text(*scale),
             number_text(floor)
         );

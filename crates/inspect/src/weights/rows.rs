@@ -86,20 +86,18 @@ fn dead(
     let (grade, advice) = if moment.is_some() {
         let of = tensor.parameter.map_or("its parameter".to_owned(), |key| format!("`{key}`"));
         text += &format!(
-            " No gradient has reached these rows of {of}; of an embedding, the tokens were never seen."
+            " No gradient has reached these rows of {of}; in an embedding, these tokens were never \
+             seen."
         );
         (Grade::Note, "")
     } else if is_embedding(tensor.key) {
-        (Grade::Note, "Tokens that were never trained look like this, and rows that only pad.")
+        (Grade::Note, "Tokens that were never trained look like this, and so do rows of padding.")
     } else {
         let grade = match some.len() == siblings && siblings > 1 {
             true => Grade::Note,
             false => Grade::Warning,
         };
-        (
-            grade,
-            "What these rows compute is only their bias. Rows that were pruned look like this, too.",
-        )
+        (grade, "These rows output only their bias. Pruned rows look like this, too.")
     };
     let element = lines.zero.first().map(|&row| start(tensor, first, row));
     Some(Noticed { element, advice: advice.into(), ..noticed(grade, title, text, some) })
@@ -112,7 +110,7 @@ fn copied(tensor: &Read<'_>, at: usize) -> Option<Noticed> {
     let title = match lines.copied_rows {
         1 => format!("Row {first} of `{}` is equal, bit for bit, to row {like}", tensor.key),
         rows => format!(
-            "{} of {} of `{}` are equal, bit for bit, to one before",
+            "{} of {} of `{}` are equal, bit for bit, to an earlier one",
             grouped(rows),
             counted(tensor.shape[0], "row"),
             tensor.key
@@ -123,7 +121,7 @@ fn copied(tensor: &Read<'_>, at: usize) -> Option<Noticed> {
     if lines.copied_rows > 1 {
         let which =
             if lines.copied.iter().all(|(_, other)| *other == like) { "Each" } else { "The first" };
-        text = format!("{}. {which} is as row {like} is.", numbered(&numbers, lines.copied_rows));
+        text = format!("{}. {which} equals row {like}.", numbered(&numbers, lines.copied_rows));
     }
     let advice = match is_embedding(tensor.key) {
         true => "Tokens that were added and never trained look like this.",

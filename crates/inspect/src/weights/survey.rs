@@ -331,13 +331,13 @@ impl Receive for Into {
 /// Returns why a tensor is not read; `None` if it is.
 fn why_not(tensor: &Tensor, wants: Wants, repetition: &mut Repetition) -> Option<TensorOutcome> {
     if wanted(tensor, wants).is_none() {
-        let why = format!("the numbers of {} are not known", tensor.dtype);
+        let why = format!("values of {} can't be decoded", tensor.dtype);
         return Some(TensorOutcome::Without(why));
     }
     if let Some(why) = missing(tensor) {
         return Some(TensorOutcome::Unread(why.to_lossy().into_owned()));
     }
-    let repeated = || TensorOutcome::Without("a few bytes that are repeated beyond measure".into());
+    let repeated = || TensorOutcome::Without("a few bytes that are repeated too often".into());
     (!repetition.allows(tensor)).then(repeated)
 }
 

@@ -351,7 +351,8 @@ fn rows_of_zeros_copies_and_short_ones_are_told() {
             (
                 note,
                 "2 of 20 rows of `optimizer.state.0.exp_avg_sq` are all zeros",
-                "Rows 2,19. No gradient has reached these rows of `embed.weight`; of an embedding, the tokens were never seen."
+                "Rows 2,19. No gradient has reached these rows of `embed.weight`; in an embedding, \
+                 these tokens were never seen."
             ),
         ]
     );

@@ -191,7 +191,7 @@ impl Lowering<'_> {
         let numel = shape.iter().try_fold(1u64, |product, dim| product.checked_mul(*dim))?;
         let len = numel.checked_mul(element.dtype.itemsize())?;
         let layout = if let Node::Buffer(_) = self.pickle.node(data) {
-            let reason = "the array's bytes were passed beside the pickle";
+            let reason = "the array's bytes were passed outside the pickle";
             self.state.problems.add(Grade::Damage, "An array has no data", reason);
             Layout::Missing(reason.into())
         } else {
@@ -199,7 +199,7 @@ impl Lowering<'_> {
             if data.len() as u64 != len {
                 self.state.problems.add(
                     Grade::Damage,
-                    "An array has not as many bytes as its shape says",
+                    "An array does not have as many bytes as its shape needs",
                     format!(
                         "{shape:?} of {} needs {len} bytes, {} are there",
                         element.dtype,

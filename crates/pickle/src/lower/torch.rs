@@ -103,7 +103,7 @@ impl Lowering<'_> {
         let Some(name) = self.pickle.storage_name(id) else {
             self.state.problems.add(
                 Grade::Warning,
-                "A persistent id names nothing that is known",
+                "A persistent id is unknown",
                 "The loader would look it up in a table of its own",
             );
             return Ok(LoweredNode::Same(id));
@@ -170,7 +170,7 @@ impl Lowering<'_> {
                 if logical > 64 << 20 && logical / 1000 > view.storage_len {
                     self.state.problems.add(
                         Grade::Warning,
-                        "A tensor repeats a few bytes a great many times",
+                        "A tensor repeats a few bytes very many times",
                         format!(
                             "Shape {:?} would take {logical} bytes; {} are stored",
                             tensor.shape, view.storage_len
@@ -333,7 +333,7 @@ impl Lowering<'_> {
     fn storage(&mut self, id: NodeId) -> Result<(StorageName, Storage), Option<Reason>> {
         if let Node::Persistent(name) = self.pickle.node(id) {
             let name = self.pickle.storage_name(*name);
-            let name = name.ok_or_else(|| Some("Its storage has no sound name".into()))?;
+            let name = name.ok_or_else(|| Some("Its storage has no valid name".into()))?;
             let storage = self.storages.storage(&name.key, name.len().map_err(Some)?);
             return Ok((name, storage));
         }
@@ -390,7 +390,7 @@ impl Lowering<'_> {
         if storage.len != claimed && name.offset == 0 && !missing {
             self.state.problems.add(
                 Grade::Damage,
-                "A storage has not the length that the pickle says",
+                "A storage does not have the length that the pickle gives",
                 format!("Storage {} should have {claimed} bytes and has {}", name.key, storage.len),
             );
         }

@@ -139,25 +139,25 @@ pub(super) const ROWS: &[Row] = rows! {
         "plain types";
     ["builtins"], ["list"],
         "call(list?) items any; bare",
-        "holds what is in the list";
+        "holds the items of the list";
     ["builtins"], ["tuple"],
         "call(list|(any*)?); bare",
-        "holds what is in the list";
+        "holds the items of the list";
     ["builtins"], ["dict"],
         "call(dict?) entries any; bare",
-        "holds what is in the dict";
+        "holds the entries of the dict";
     ["builtins"], ["complex"],
         "call(float, float); bare",
         "a number";
     ["builtins"], ["set", "frozenset"],
         "call([any]); bare",
-        "hold what is in the list";
+        "hold the items of the list";
     ["builtins"], ["bytes", "bytearray"],
         "call(); call(bytes); call(str, codec); bare",
-        "the bytes that are written out, or a text in a codec that Python has without importing it";
+        "the bytes in the file, or a text in a codec that Python has without importing it";
     ["builtins"], ["str"],
         "bare",
-        "a plain type; a call could make up the text of a name";
+        "a plain type; a call could build the text of a name";
     ["builtins"], ["object"],
         "new(); bare",
         "an object without attributes";
@@ -192,14 +192,14 @@ pub(super) const ROWS: &[Row] = rows! {
         "ZeroDivisionError",
     ],
         "call(any*); call(any*) state attributes; bare",
-        "an exception that is made and not raised is data";
+        "an exception that is created and not raised is data";
     ["collections"], ["OrderedDict"],
         "call() entries any; call() state {_metadata: any} entries any; \
          call(list); bare",
         "a dict, with the versions that torch keeps of a state dict";
     ["collections"], ["defaultdict"],
         "call(factory?) entries any; bare",
-        "a dict; what it makes for missing keys is a plain type";
+        "a dict; missing keys get a plain type";
     ["collections"], ["Counter"],
         "call(dict?) entries any; bare",
         "a dict";
@@ -218,14 +218,14 @@ pub(super) const ROWS: &[Row] = rows! {
     ["copyreg"], ["_reconstructor"],
         "call(any, <builtins.object>, none); call(any, <builtins.dict>, dict); call(any, \
          <builtins.list>, list)",
-        "how protocols 0 and 1 make objects: the class is judged as if made by `new()`, \
-         with the state that is set";
+        "how protocols 0 and 1 create objects: the class is judged as if created by `new()`, with \
+         the state that is set";
     ["copyreg"], ["__newobj__"],
         "call(any, any*)",
-        "the class is judged as if made by `new` with the other arguments";
+        "the class is judged as if created by `new` with the other arguments";
     ["copyreg"], ["__newobj_ex__"],
         "call(any, (any*), dict)",
-        "the class is judged as if made by `new`; keyword arguments are allowed for no class";
+        "the class is judged as if created by `new`; keyword arguments are never allowed";
     ["datetime"], ["datetime"],
         "call(bytes, datetime.timezone()?); bare",
         "ten bytes, which Python checks";
@@ -260,10 +260,10 @@ pub(super) const ROWS: &[Row] = rows! {
         "a member of an enumeration";
     ["argparse"], ["Namespace"],
         "new(); new() state attributes; bare",
-        "attributes, but none that NumPy or Python gives a meaning";
+        "attributes, except those with a meaning to NumPy or Python";
     ["types"], ["SimpleNamespace"],
         "call(); call() state attributes; bare",
-        "attributes, but none that NumPy or Python gives a meaning";
+        "attributes, except those with a meaning to NumPy or Python";
 
     // NumPy.
     ["numpy"], [
@@ -289,12 +289,12 @@ pub(super) const ROWS: &[Row] = rows! {
         "the type of elements; a copy of it (`false, true`) may be described more closely", NATIVE;
     ["numpy._core._internal", "numpy.core._internal"], ["_convert_to_stringdtype_kwargs"],
         "call(bool, any?)",
-        "the type of texts of any length; the second argument stands for missing texts";
+        "the type of texts of any length; the second argument marks missing texts";
     MULTIARRAY, ["_reconstruct"],
         "call(array-class, (zero), 'b'); call(array-class, (zero), 'b') state (int, sizes, \
          dtype, bool, bytes|[any])",
-        "an empty array and what is in it: NumPy checks the number of bytes, and takes \
-         objects from a list only";
+        "an empty array and its content: NumPy checks the number of bytes, and takes objects from \
+         a list only";
     MULTIARRAY, ["scalar"],
         "call(dtype, bytes?)",
         "one element; from an array, NumPy takes its bytes for pointers", NATIVE;
@@ -306,7 +306,7 @@ pub(super) const ROWS: &[Row] = rows! {
          'b'); call(<numpy.ma.MaskedArray>|<numpy.ma.core.MaskedArray>, <numpy.ndarray>, \
          (zero), 'b') state (int, sizes, dtype, bool, bytes|[any], bytes, \
          none|int|float|str|bytes|array|scalar)",
-        "an array with a mask, and what is in both";
+        "an array with a mask, and the content of both";
     ["numpy.random._pickle"], ["__bit_generator_ctor"],
         "call(generator-name|generator-class); call(generator-name|generator-class) state \
          generator-state|(generator-state, \
@@ -337,7 +337,7 @@ pub(super) const ROWS: &[Row] = rows! {
         "call(<numpy.random.bit_generator.SeedSequence>, int, none); \
          call(<numpy.random.bit_generator.SeedSequence>, int, none) state \
          (int|none|list|(int*), int, array, int, (int*))",
-        "what a generator was seeded with";
+        "the seed of a generator";
     ["ml_dtypes"], [
         "bfloat16", "float8_e3m4", "float8_e4m3", "float8_e4m3b11fnuz", "float8_e4m3fn",
         "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu", "float6_e2m3fn",
@@ -345,7 +345,7 @@ pub(super) const ROWS: &[Row] = rows! {
         "bcomplex32", "complex32", "int1", "int2", "int4", "uint1", "uint2", "uint4",
     ],
         "inner",
-        "types of elements, for `numpy.dtype` only: called with a text, some crash";
+        "types of elements, for `numpy.dtype` only: some crash if called with a text";
 
     // torch: names that its own weights-only loader accepts, and constants.
     ["torch", "torch.cuda"], STORAGES,
@@ -470,7 +470,7 @@ pub(super) const ROWS: &[Row] = rows! {
          none|torch.distributed.tensor._dtensor_spec.TensorMeta()\
          |torch.distributed._tensor.placement_types.TensorMeta(), \
          shard_order: (any*), use_strided_shard_as_shard_order: bool, _hash: int|none}",
-        "which part it is";
+        "the part of the tensor";
     ["torch.distributed.tensor._dtensor_spec", "torch.distributed._tensor.placement_types"], [
         "TensorMeta",
     ],
@@ -483,7 +483,7 @@ pub(super) const ROWS: &[Row] = rows! {
         "Shard", "Replicate", "Partial", "_StridedShard",
     ],
         "new(); new() state {dim: int, split_factor: int, reduce_op: str}",
-        "which part it is, in numbers";
+        "the part of the tensor, in numbers";
     ["torch.distributed.device_mesh"], ["DeviceMesh"],
         "new() state attributes",
         "which devices; its constructor would connect";
@@ -573,7 +573,7 @@ pub(super) const ROWS: &[Row] = rows! {
     ["joblib.numpy_pickle"], ["NumpyArrayWrapper"],
         "new() state {subclass: array-class, shape: sizes, order: 'C'|'F', dtype: dtype, \
          allow_mmap: bool, numpy_array_alignment_bytes: nat|none}",
-        "stands for an array whose bytes follow";
+        "describes an array whose bytes follow";
 
     // dill, as Cerebras uses it for values.
     ["dill._dill", "dill.dill"], ["_load_type"],

@@ -109,7 +109,8 @@ words! {
     Storage "storage" "a storage of the file (a persistent id), or one that comes with its bytes (`torch.storage._load_from_bytes`)";
     Hooks "hooks" "an empty `OrderedDict`, or `None`";
     Element "element" "a type of elements: a text such as `f4`, `numpy.record`, or a class of ml_dtypes";
-    DTypeState "dtype-state" "a description as NumPy writes it: the size fits the type, fields lie inside the record, and exactly those elements are objects that are said to be";
+    DTypeState "dtype-state" "a description as NumPy writes it: the size fits the type, fields lie \
+                              inside the record, and exactly the declared elements are objects";
     Codec "codec" "`latin1`, `utf-8` or `ascii`, by their usual spellings";
     Constant "constant" "the text `Ellipsis`, `NotImplemented`, `None`, or `range(…)` of numbers";
     BuiltinName "builtin-name" "the text of a name in this table, of the module `builtins`";

@@ -15,11 +15,10 @@ const CODECS: [&str; 8] =
 /// Plain Python types whose call returns an empty value.
 const PLAIN: [&str; 8] = ["int", "float", "bool", "list", "tuple", "dict", "set", "str"];
 
-const UNUSUAL: &str =
-    "Libraries write it with other arguments, or make its objects in another way.";
+const UNUSUAL: &str = "Libraries write it with other arguments, or create its objects differently.";
 const CHANGED: &str = "Libraries don't set such state or items on what it returns.";
-const NAMELESS: &str = "It calls or makes something that has no name.";
-const UNLISTED: &str = "It returns a name that is not among those that are known to be harmless.";
+const NAMELESS: &str = "It calls or creates something that has no name.";
+const UNLISTED: &str = "It returns a name that is not known to be harmless.";
 
 const OUTSIDE: &str =
     "The tensor reaches outside of its storage: torch would read other memory, or refuse it.";

@@ -119,7 +119,7 @@ impl Pickle {
             (
                 Grade::Danger,
                 format!("Loading would build the name `{name}`"),
-                "Only what hides has reason to make up a name while it is loaded.",
+                "Only code that hides has a reason to build a name during loading.",
             )
         } else {
             match (verdict(global), uses.misuse(global)) {
@@ -145,8 +145,8 @@ impl Pickle {
                 (Verdict::Unknown, None) => (
                     Grade::UnknownCode,
                     format!("The pickle names `{name}`"),
-                    "It is not among the names that are known to be harmless; what it does depends \
-                     on code that is not in this file.",
+                    "It is not known to be harmless; its effect depends on code that is not in \
+                     this file.",
                 ),
             }
         };
@@ -227,7 +227,7 @@ impl Pickle {
         };
         let title = match what {
             Some(global) => {
-                format!("Loading would call what `{}` gives", shorten(&global.to_string()))
+                format!("Loading would call the result of `{}`", shorten(&global.to_string()))
             }
             None => "Loading would call something that has no name".to_owned(),
         };
@@ -261,11 +261,11 @@ impl Oddity {
             ),
             Self::FrameCrossed => (
                 "A frame of the pickle ends within an opcode",
-                "Loaders disagree about what follows: some leave out the bytes before that end.",
+                "Loaders disagree about the rest: some skip the bytes before that end.",
             ),
             Self::FrameBehindStop => (
-                "A frame of the pickle ends behind the pickle",
-                "A loader that reads another pickle begins it at the end of the frame, and not where \
+                "A frame of the pickle ends past the pickle",
+                "A loader that reads another pickle starts it at the end of the frame, not where \
                  this pickle ends.",
             ),
         }
@@ -383,12 +383,12 @@ fn bounded(mut findings: Vec<Finding>) -> Vec<Finding> {
 fn advice(grade: Grade) -> &'static str {
     match grade {
         Grade::Danger => {
-            "Do not load this file with Python. Nothing was called here; its tensors can be looked \
-             at and converted safely."
+            "Do not load this file with Python. Nothing was called here; its tensors can be \
+             inspected and converted safely."
         }
         _ => {
             "Load this file with Python only if you know where it comes from. Nothing was called \
-             here; its tensors can be looked at and converted safely."
+             here; its tensors can be inspected and converted safely."
         }
     }
 }

@@ -116,7 +116,7 @@ pub(super) fn compute(left: &Value, operator: Operator, right: &Value) -> Result
     let right = right.as_f64().ok_or_else(|| no_number("a value of the config", right))?;
     let divides = matches!(operator, Operator::Over | Operator::FloorOver);
     if divides && right == 0.0 {
-        return Err(Error::refused("a number in the config is 0").expected("one to divide by"));
+        return Err(Error::refused("a number in the config is 0").expected("a number other than 0"));
     }
     Ok(Value::Float(match operator {
         Operator::Times => left * right,

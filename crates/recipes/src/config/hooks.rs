@@ -124,7 +124,7 @@ fn problem_type(work: &mut ConfigWork<'_>) -> Result<()> {
         work.old.set("problem_type", "regression");
         return Ok(());
     }
-    Err(Error::refused("the config doesn't say what kind of problem the classifier solves")
+    Err(Error::refused("the config doesn't name the problem that the classifier solves")
         .advice("Add problem_type: single_label_classification or multi_label_classification."))
 }
 

@@ -178,7 +178,7 @@ impl Parser<'_> {
             let end = rest.find(['"', '\\']).ok_or_else(|| self.error("a string does not end"))?;
             if let Some(control) = rest[..end].find(|c: char| c < ' ') {
                 self.at += control;
-                return Err(self.error("a line break or control character stands in a string"));
+                return Err(self.error("a string contains a line break or control character"));
             }
             text.push_str(&rest[..end]);
             self.at += end + 1;
@@ -210,9 +210,9 @@ impl Parser<'_> {
                     }
                 }
                 char::from_u32(code)
-                    .ok_or_else(|| self.error("half of a character stands alone"))?
+                    .ok_or_else(|| self.error("a string contains half a character"))?
             }
-            _ => return Err(self.error("this escape is not known")),
+            _ => return Err(self.error("this escape is unknown")),
         })
     }
 

@@ -61,7 +61,7 @@ impl Families {
         let known = if model == ALL { None } else { Some(self.model(model)?) };
         if source == target {
             return Err(Error::refused(format!("source and target are both {source}"))
-                .advice("Name two formats; there is nothing to convert between one and itself."));
+                .advice("Name two different formats."));
         }
         if let Some(step) = direct(known, source, target) {
             return Ok(vec![step]);

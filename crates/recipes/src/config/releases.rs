@@ -80,7 +80,7 @@ fn after_2_0(runconfig: &mut Map, notes: &mut Vec<String>) -> Result<()> {
     for key in list("removed")? {
         if runconfig.remove(key).is_some() && key.ends_with("_servers") {
             notes.push(format!(
-                "runconfig.{key} was removed: since 2.0 the best value is found by itself"
+                "runconfig.{key} was removed: since 2.0 the best value is found automatically"
             ));
         }
     }

@@ -14,7 +14,7 @@ pub(super) fn model_section(root: &Map) -> Result<Map> {
         None => root.get("model"),
         Some(Value::List(_)) => {
             return Err(Error::refused("the config has several trainers")
-                .advice("Convert each of them by itself, as a file of its own."));
+                .advice("Convert each of them separately, in its own file."));
         }
         Some(trainer) => {
             let init = trainer.as_map().and_then(|trainer| trainer.get("init"));

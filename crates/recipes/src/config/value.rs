@@ -211,7 +211,7 @@ impl Value {
         if self.nodes().saturating_mul(times) <= MAX_NODES {
             return Ok(());
         }
-        Err(Error::limit("the converted config comes to more than 500,000 values"))
+        Err(Error::limit("the converted config expands to more than 500,000 values"))
     }
 
     /// Returns the number of values in it, including itself; long texts count as several.

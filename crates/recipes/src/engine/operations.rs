@@ -289,7 +289,7 @@ fn missing(name: &str) -> Error {
 }
 
 fn no_group() -> Error {
-    Error::refused("the rule's operations are not about as many groups of keys as it has")
+    Error::refused("the rule's operations need another number of groups of keys than it has")
 }
 
 fn check_count(len: Option<&u64>, count: u64) -> Result<()> {

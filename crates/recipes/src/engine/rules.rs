@@ -266,7 +266,7 @@ impl<'a> RuleApplication<'a> {
         }
         let computes = |one: &Operation| matches!(one, Operation::Add(_) | Operation::Pad { .. });
         if self.moments && rule.operations.iter().any(computes) {
-            return Err(not_for_moments(key, "is computed with"));
+            return Err(not_for_moments(key, "is part of a computation"));
         }
         let plain = rule.operations.is_empty();
         match value {
@@ -583,21 +583,21 @@ fn alike(key: &str, pattern: &str) -> usize {
 }
 
 fn not_for_moments(key: &str, what: &str) -> Error {
-    Error::refused(format!("`{key}` {what}, so its moments can't be carried over"))
+    Error::refused(format!("`{key}` {what}, so its moments can't be converted"))
         .advice("Convert without --with-optimizer.")
 }
 
 /// Returns the error for a missing member of a group.
 fn missing(key: &str) -> Error {
-    Error::refused(format!("`{key}` belongs to it, and isn't in the checkpoint"))
+    Error::refused(format!("`{key}` belongs to it, but isn't in the checkpoint"))
 }
 
 fn not_a_tensor(value: &StateValue) -> Error {
     match value {
-        StateValue::None => Error::refused("there is None under this key, not a tensor").advice(
+        StateValue::None => Error::refused("the value of this key is None, not a tensor").advice(
             "A tied weight saved as None: fill it in with `statelens upgrade`, or leave the key out.",
         ),
-        _ => Error::refused("there is something under this key that is not a tensor"),
+        _ => Error::refused("the value of this key is not a tensor"),
     }
 }
 

@@ -166,7 +166,7 @@ fn is_scaled_head(key: &str) -> bool {
 }
 
 fn not_a_number(key: &str) -> Error {
-    Error::refused(format!("the muP model's config does not say {key} as a number above 0"))
+    Error::refused(format!("the muP model's config has no {key} above 0"))
 }
 
 #[cfg(test)]

@@ -48,7 +48,7 @@ impl RuleBlock {
 
     fn maker(&self, text: &str, _each: Option<&HoleRange>) -> Said<Maker> {
         let found = calls(text)?;
-        let [call] = &found[..] else { return Err(format!("`{text}` does not make one tensor")) };
+        let [call] = &found[..] else { return Err(format!("`{text}` does not create one tensor")) };
         let all = |text: &str| -> Said<Vec<Expression>> {
             arguments(text, ',').into_iter().map(|one| self.checked(one)).collect()
         };
@@ -84,7 +84,7 @@ impl RuleBlock {
             }
             other => {
                 return Err(format!(
-                    "`{other}` makes no tensor: expected positions, triangle, number, \
+                    "`{other}` does not create a tensor: expected positions, triangle, number, \
                      frequencies, slopes, zeros, normal, uniform or first"
                 ));
             }

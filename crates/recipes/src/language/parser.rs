@@ -54,7 +54,7 @@ fn parse(
         })?;
     }
     if parser.recipe.family.is_empty() {
-        return Err(Error::refused(format!("{file} does not say which family it is about"))
+        return Err(Error::refused(format!("{file} does not name its family"))
             .expected("a line such as `family my-model`"));
     }
     Ok(parser.recipe)
@@ -467,7 +467,7 @@ mod tests {
             ("a b <-> c", "not a key"),
             ("a = b", "expected a rule"),
             ("a <-> b : rope(H)", "`H` is not set"),
-            ("end cs a = ones(1)", "makes no tensor"),
+            ("end cs a = ones(1)", "does not create a tensor"),
             ("end up a = zeros(1)", "not a side"),
             ("use nothing", "no recipe with the name"),
             ("between hf and cs-9.9", "no release"),

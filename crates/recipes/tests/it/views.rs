@@ -174,7 +174,7 @@ fn grouped(
 fn the_others_of_a_group_whose_first_is_missing_are_not_left_out_silently() {
     let recipe = "family mine\nbetween hf and other\nqkv <-> [q,k,v] : split(1; q 1, k 1, v 1)\n";
     let error = grouped(recipe, &["k", "v"], true).unwrap_err();
-    assert!(error.contains("`k`: `q` belongs to it, and isn't in the checkpoint"), "{error}");
+    assert!(error.contains("`k`: `q` belongs to it, but isn't in the checkpoint"), "{error}");
     assert_eq!(grouped(recipe, &["q", "k", "v"], true).unwrap().parts[0].1.leaves().len(), 1);
 }
 

@@ -29,7 +29,7 @@ impl Folders {
                 // Another process created it meanwhile.
                 Err(_) if one.is_dir() => {}
                 Err(error) => {
-                    return Err(Error::io(format!("this folder can't be made: {error}"))
+                    return Err(Error::io(format!("this folder can't be created: {error}"))
                         .in_file(one.display().to_string()));
                 }
             }

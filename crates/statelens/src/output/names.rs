@@ -242,7 +242,7 @@ fn aside(temporary: &Path, digit: &str) -> PathBuf {
 }
 
 fn not_named(target: &Path, error: &io::Error) -> Error {
-    Error::io(format!("the finished file can't be given its name: {error}"))
+    Error::io(format!("the finished file can't be renamed into place: {error}"))
         .in_file(target.display().to_string())
         .advice("Nothing was replaced.")
 }
@@ -255,7 +255,7 @@ fn folder_of(target: &Path) -> PathBuf {
 }
 
 fn not_on_disk(path: &Path, error: &io::Error) -> Error {
-    Error::io(format!("it can't be written to the disk for good: {error}"))
+    Error::io(format!("it can't be flushed to the disk: {error}"))
         .in_file(path.display().to_string())
         .advice("Nothing was replaced.")
 }
@@ -280,7 +280,7 @@ mod tests {
         fs::create_dir(&third).unwrap();
         fs::write(third.join("in it"), b"").unwrap();
         let error = keep_all(outputs, Sync::IfReplacing).unwrap_err();
-        assert!(error.to_string().contains("given its name"), "{error}");
+        assert!(error.to_string().contains("renamed into place"), "{error}");
         assert_eq!(fs::read(&first).unwrap(), b"old");
         assert!(!second.exists());
         let count = fs::read_dir(&folder).unwrap().count();

@@ -87,7 +87,10 @@ fn whole(url: &str, len: u64) -> Result<Vec<u8>> {
     let read = response.body_mut().as_reader().take(len).read_to_end(&mut bytes);
     if read.is_err() || bytes.len() as u64 != len {
         let host = host(url);
-        return Err(Error::io(format!("{host} sent {} of {len} bytes and ended", bytes.len())));
+        return Err(Error::io(format!(
+            "{host} sent {} of {len} bytes and closed the connection",
+            bytes.len()
+        )));
     }
     Ok(bytes)
 }

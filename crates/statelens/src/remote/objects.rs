@@ -203,12 +203,12 @@ fn told(error: &object_store::Error, address: &str) -> Error {
         E::NotFound { .. } => {
             Error::io("the object does not exist").advice("Check the bucket and the key.")
         }
-        E::PermissionDenied { .. } | E::Unauthenticated { .. } => Error::io(
-            "the store does not let you do that",
-        )
-        .advice("Look at the credentials in the environment, and at what they are allowed to do."),
+        E::PermissionDenied { .. } | E::Unauthenticated { .. } => {
+            Error::io("the store denies you access")
+                .advice("Check the credentials in the environment, and their permissions.")
+        }
         E::Precondition { .. } | E::NotModified { .. } => {
-            Error::io("the object was changed since it was opened").advice("Open it again.")
+            Error::io("the object has changed since it was opened").advice("Open it again.")
         }
         E::AlreadyExists { .. } => exists(),
         other => failed(&words(other), address),
@@ -243,8 +243,10 @@ fn failed(words: &str, address: &str) -> Error {
         return Error::io("there are no credentials for this store in the environment")
             .advice(named);
     }
-    Error::io(words.to_owned())
-        .advice("Look at the address, and at the variables of the environment that name the endpoint and the credentials.")
+    Error::io(words.to_owned()).advice(
+        "Check the address, and the environment variables for the endpoint and the \
+                 credentials.",
+    )
 }
 
 /// Returns the message of an error with those of its causes, the innermost of which is the store's.
@@ -271,7 +273,7 @@ fn words(error: &object_store::Error) -> String {
 }
 
 fn exists() -> Error {
-    Error::refused("this object exists")
+    Error::refused("this object already exists")
         .coded("exists")
-        .advice("Name another one, or allow that it is replaced.")
+        .advice("Name another one, or allow replacing it.")
 }

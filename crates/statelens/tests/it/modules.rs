@@ -201,7 +201,7 @@ fn edits_reach_what_is_in_modules() {
     target().select("*stride").write(to("stride.safetensors")).unwrap();
     assert_eq!(keys(&to("stride.safetensors")), ["model.model.2.stride"]);
     let refused = target().rename("stride", "step").plan("x.safetensors").unwrap_err();
-    assert!(refused.to_string().contains("beside its state dict"), "{refused}");
+    assert!(refused.to_string().contains("outside the state dict"), "{refused}");
 }
 
 #[test]

@@ -112,7 +112,7 @@ impl Singular {
             let (row, column) = (self.row + (at / width) as u64, at % width);
             let what = if rows[at].is_nan() { "NaN" } else { "infinity" };
             return Err(Error::refused(format!("there is {what} at row {row}, column {column}"))
-                .expected("finite values: without them there are no singular values"));
+                .expected("finite values only"));
         }
         self.row += (rows.len() / width) as u64;
         let most = rows.iter().fold(self.most, |most, value| most.max(value.abs()));
@@ -225,7 +225,7 @@ impl Machine for Singular {
         match self.pour.need() {
             Need::Step => self.pour.step(),
             _ if self.row == self.plan.rows => self.end_pass(),
-            _ => Err(Error::damaged("a tensor that ends before its shape does")),
+            _ => Err(Error::damaged("a tensor with fewer values than its shape")),
         }
     }
 

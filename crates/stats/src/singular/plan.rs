@@ -54,7 +54,7 @@ impl SingularPlan {
     pub fn new(dtype: &DType, matrix: Matrix, which: Which, memory: u64) -> Result<Self> {
         let kind = ElementKind::of(dtype).filter(|kind| !matches!(kind, ElementKind::Complex(_)));
         let kind = kind.ok_or_else(|| {
-            Error::unsupported(format!("singular values of {} are not found", dtype.name()))
+            Error::unsupported(format!("singular values of {} can't be computed", dtype.name()))
         })?;
         let columns = matrix.columns.saturating_mul(kind.values());
         let rows = matrix.rows();

@@ -296,7 +296,7 @@ pub(crate) fn shape(concat: &checkpoint::Concat) -> Result<Vec<u64>> {
     let sum = along.map(|len| len.unwrap_or(0)).try_fold(0u64, |sum, len| sum.checked_add(len));
     match (shape.get_mut(concat.axis), sum) {
         (Some(len), Some(sum)) => *len = sum,
-        _ => return Err(Error::damaged("the parts of a storage have no shape together")),
+        _ => return Err(Error::damaged("the parts of a storage don't have a common shape")),
     }
     Ok(shape)
 }

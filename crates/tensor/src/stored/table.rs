@@ -79,7 +79,7 @@ fn sorted(table: Vec<Chunk>, shape: &[u64], chunk: &[u64]) -> Result<Vec<(u64, C
             && at.iter().zip(chunk).all(|(at, chunk)| at % chunk == 0);
         if !sound {
             return Err(Error::damaged(format!(
-                "a chunk is said to start at {at:?} of a tensor of shape {shape:?} in chunks of \
+                "a chunk is recorded at {at:?} of a tensor of shape {shape:?} in chunks of \
                  {chunk:?}"
             ))
             .at(entry.span.offset));

@@ -336,7 +336,7 @@ impl ConversionInputs {
     /// Returns the source and target format.
     pub(super) fn leg(&self, target: &str) -> Result<Leg> {
         let from = self.source.ok_or_else(|| {
-            Error::refused("nothing says which release the checkpoint is of")
+            Error::refused("the release of the checkpoint could not be recognised")
                 .advice("Choose it under \u{201c}From\u{201d}.")
         })?;
         Ok(Leg { from, to: target.parse()? })

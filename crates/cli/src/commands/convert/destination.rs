@@ -44,8 +44,8 @@ impl Destination {
         };
         if output == Path::new("-") {
             let writing = asked.ok_or_else(|| {
-                Error::refused("standard output has no name that says which format to write")
-                    .advice(format!("Say it with {}.", options()))
+                Error::refused("the format for standard output is not given")
+                    .advice(format!("Choose it with {}.", options()))
             })?;
             if std::io::stdout().is_terminal() {
                 return Err(Error::refused("standard output is a terminal")
@@ -61,9 +61,9 @@ impl Destination {
             return Ok((Self::File(output), writing));
         }
         let writing = asked.ok_or_else(|| {
-            Error::refused("a folder does not say which format to write")
+            Error::refused("the format for this folder is not given")
                 .in_file(output.display().to_string())
-                .advice(format!("Say it with {}, or name the file to write in it.", options()))
+                .advice(format!("Choose it with {}, or name a file in the folder.", options()))
         })?;
         let name = named(writing);
         Ok((Self::File(output.join(name)), writing))
@@ -122,13 +122,13 @@ impl Destination {
     pub(crate) fn check(&self, plan: &Plan) -> Result<()> {
         let what = match self {
             Self::File(_) => return Ok(()),
-            Self::Output => "standard output holds",
-            Self::InPlace(_) => "in place there is room for",
+            Self::Output => "standard output takes",
+            Self::InPlace(_) => "--in-place replaces",
         };
         match plan.files.len() {
             0 | 1 => Ok(()),
-            files => Err(Error::refused(format!("this writes {files} files, and {what} one"))
-                .advice("Name a file to write, or take a format of one file.")),
+            files => Err(Error::refused(format!("this writes {files} files, but {what} only one"))
+                .advice("Name an output file, or choose a format that needs one file only.")),
         }
     }
 }
@@ -165,11 +165,11 @@ fn by_extension(output: &Path) -> Result<&'static Writing> {
     let error = |what: &str| Error::refused(what).in_file(output.display().to_string());
     if name.to_ascii_lowercase().ends_with(".ckpt") {
         return Err(error("`.ckpt` may be a PyTorch or a TensorFlow checkpoint")
-            .advice("Say which with --to torch or --to tensorflow."));
+            .advice("Choose one with --to torch or --to tensorflow."));
     }
     statelens_formats::writing_for_name(&name).ok_or_else(|| {
-        error("the name does not say which format to write")
-            .advice(format!("Say it, or end the name so: {}.", options()))
+        error("the extension is not that of a format")
+            .advice(format!("Choose the format by its extension or with --to: {}.", options()))
     })
 }
 

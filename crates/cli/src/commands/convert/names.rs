@@ -32,6 +32,7 @@ pub(super) fn stay(input: &Path, checkpoint: &Checkpoint, edit: &Edit, to: &str)
     }
     let input = input.display();
     complain(&format!(
-        "the names stay {whose}, and {reader} has others: `statelens convert-model {input} --to {target}` writes those"
+        "the keys stay {whose}, and {reader} uses others: `statelens convert-model {input} --to \
+         {target}` writes those"
     ));
 }

@@ -16,7 +16,7 @@ pub(crate) fn refuse_losses(losses: &[Loss]) -> Error {
         complain(&format!("would be lost: {}", loss_text(loss)));
     }
     Error::refused("something would be lost, so nothing was written")
-        .advice(format!("Go on with --lossy, or leave these keys out{}.", excluding(losses)))
+        .advice(format!("Continue with --lossy, or leave these keys out{}.", excluding(losses)))
 }
 
 fn loss_text(loss: &Loss) -> String {

@@ -38,7 +38,10 @@ fn to(
     sink.finish()?;
     read_back.check(vec![source::written(&file)?], limits(), progress)?;
     let failed = |error: io::Error| match error.kind() {
-        io::ErrorKind::BrokenPipe => Error::io("standard output was closed before its end"),
+        io::ErrorKind::BrokenPipe => Error::io(
+            "standard output was closed before everything was \
+                                                written",
+        ),
         _ => Error::io(format!("writing to standard output failed: {error}")),
     };
     let mut file = &*file;

@@ -50,10 +50,11 @@ pub(super) fn folded(
 ) -> Result<(FoldedAdapter, Vec<Arc<FileSource>>)> {
     let config = adapter.with_file_name(CONFIG);
     if !config.is_file() {
-        return Err(Error::refused(format!("there is no {CONFIG} beside the adapter"))
+        return Err(Error::refused(format!("there is no {CONFIG} next to the adapter"))
             .in_file(adapter.display().to_string())
             .advice(
-                "It says how the adapter is scaled: put the one that was saved with it there.",
+                "It holds the scale of the adapter. Put the one that was saved with the adapter \
+                 there.",
             ));
     }
     let config = files::read_config(&config, &[])?;

@@ -69,7 +69,8 @@ pub(super) fn beside(checkpoint: &Path) -> Option<PathBuf> {
 /// Returns the file name without its extensions (those that consist of letters).
 pub(super) fn stem(path: &Path) -> Result<String> {
     let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
-    let name = name
-        .ok_or_else(|| Error::refused("this names no file").in_file(path.display().to_string()))?;
+    let name = name.ok_or_else(|| {
+        Error::refused("this path has no file name").in_file(path.display().to_string())
+    })?;
     Ok(proposal::stem(&name).to_owned())
 }

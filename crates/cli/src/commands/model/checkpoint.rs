@@ -132,7 +132,7 @@ fn data_state(config: Option<&Value>) -> Result<Option<(DataState, Loader)>> {
         Some("GptHDF5DataProcessor") => Loader::Iterable,
         _ => {
             return Err(Error::refused(
-                "the config names a state of the dataloader, and no dataloader that has one",
+                "the config names a dataloader state, but no dataloader that has one",
             )
             .expected("train_input.data_processor GptHDF5MapDataProcessor or GptHDF5DataProcessor")
             .advice(

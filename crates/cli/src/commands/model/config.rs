@@ -39,7 +39,7 @@ pub(crate) fn run(args: &ConvertConfig) -> CommandResult {
     } else {
         if asked.recognised {
             printer
-                .line(&format!("the config is one of {}, format {}", asked.model, asked.source))?;
+                .line(&format!("this is a config of {}, format {}", asked.model, asked.source))?;
         }
         for (path, _) in &files {
             printer.line(&format!("wrote {}", visible(&path.display().to_string())))?;
@@ -68,14 +68,18 @@ impl ConfigConversion {
             return Ok(Self { model: model.clone(), source, target, recognised: false });
         }
         let unknown = |why: &str| {
-            Error::refused(format!("{why} what the config is of"))
-                .in_file(args.config.display().to_string())
-                .advice(
-                    "Name it by --model and --src-fmt; `statelens list-converters` has the names.",
-                )
+            Error::refused(format!(
+                "the model and format of this config could not be \
+                                    recognised{why}"
+            ))
+            .in_file(args.config.display().to_string())
+            .advice(
+                "Specify them with --model and --src-fmt; `statelens list-converters` has the \
+                     names.",
+            )
         };
         if args.config.is_dir() {
-            return Err(unknown("a folder of parts doesn't say"));
+            return Err(unknown(": it is a folder of parts"));
         }
         let guesses = families.recognise(&read(&args.config, named)?);
         let fits = guesses.into_iter().find(|guess| {
@@ -89,7 +93,7 @@ impl ConfigConversion {
                 let hf =
                     Language::of_name(&args.config.display().to_string()) == Some(Language::Json);
                 if !hf {
-                    return Err(unknown("nothing says"));
+                    return Err(unknown(""));
                 }
                 return Ok(Self {
                     model: model.clone(),
@@ -98,7 +102,7 @@ impl ConfigConversion {
                     recognised: true,
                 });
             }
-            (None, None) => return Err(unknown("nothing says")),
+            (None, None) => return Err(unknown("")),
         };
         Ok(Self { model: guess.model, source: guess.format, target, recognised: true })
     }
@@ -178,7 +182,7 @@ fn name(config: &Path, requested: &ConfigConversion) -> Result<String> {
     let stem = if config.is_dir() { config.file_name() } else { config.file_stem() };
     let stem = stem.map(|stem| stem.to_string_lossy().into_owned());
     let stem = stem.ok_or_else(|| {
-        Error::refused("this names no file").in_file(config.display().to_string())
+        Error::refused("this path has no file name").in_file(config.display().to_string())
     })?;
     let name = format!("{stem}_to_{}", requested.target);
     if !config.is_dir() {
@@ -192,9 +196,9 @@ fn write(files: &[TextFile], args: &ConvertConfig) -> Result<()> {
     let sources = fs::canonicalize(&args.config).ok();
     for (path, _) in files {
         if sources.is_some() && fs::canonicalize(path).ok() == sources {
-            return Err(Error::refused("this is the config that is read")
+            return Err(Error::refused("this is the config being read")
                 .in_file(path.display().to_string())
-                .advice("Name another folder by --output-dir."));
+                .advice("Name another folder with --output-dir."));
         }
         check_target(path, args.force, &[])?;
     }

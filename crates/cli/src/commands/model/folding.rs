@@ -24,9 +24,9 @@ pub(super) struct FoldedModel {
 pub(super) fn fold(path: &Path, read: &Checkpoint, config: Option<&Value>) -> Result<FoldedModel> {
     if recognise::is_cerebras(read) {
         let config = config.ok_or_else(|| {
-            Error::refused("LoRA's scale is in the config, and the folder has no config")
+            Error::refused("LoRA's scale is in the config, but the folder has no config")
                 .in_file(path.display().to_string())
-                .advice("Name it by --config.")
+                .advice("Name it with --config.")
         })?;
         let folded = lora::fold(read, config)?;
         folded.notes.iter().for_each(|note| complain(note));
@@ -34,7 +34,7 @@ pub(super) fn fold(path: &Path, read: &Checkpoint, config: Option<&Value>) -> Re
         return Ok(FoldedModel { checkpoint: folded.checkpoint, sources: None, config });
     }
     let adapter = adapter::beside(path).ok_or_else(|| {
-        Error::refused("there is no adapter beside it")
+        Error::refused("there is no adapter next to it")
             .in_file(path.display().to_string())
             .advice("Fold one from elsewhere first: `statelens fold-lora MODEL --adapter ADAPTER`.")
     })?;

@@ -21,9 +21,9 @@ pub(crate) fn run(args: &FoldLora) -> CommandResult {
     }
     let config_path = args.config.clone().or_else(|| beside(&args.checkpoint));
     let config_path = config_path.ok_or_else(|| {
-        Error::refused("LoRA's scale is in the config, and the folder has no config")
+        Error::refused("LoRA's scale is in the config, but the folder has no config")
             .in_file(args.checkpoint.display().to_string())
-            .advice("Name it by --config.")
+            .advice("Name it with --config.")
     })?;
     let config = files::read_config(&config_path, &[])?;
     let (checkpoint, sources) = commands::open(&args.checkpoint, &args.common.with)?;
@@ -66,8 +66,9 @@ pub(crate) fn run(args: &FoldLora) -> CommandResult {
 /// Returns `NAME_folded.EXTENSION` in `folder`, by default that of the input.
 fn folded_name(path: &Path, folder: Option<&Path>, extension: &str) -> Result<PathBuf> {
     let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned());
-    let stem = stem
-        .ok_or_else(|| Error::refused("this names no file").in_file(path.display().to_string()))?;
+    let stem = stem.ok_or_else(|| {
+        Error::refused("this path has no file name").in_file(path.display().to_string())
+    })?;
     let name = format!("{stem}_folded.{extension}");
     Ok(match folder {
         Some(folder) => folder.join(name),

@@ -36,7 +36,7 @@ pub(super) fn walk(folder: &Path, each: &mut EachFile<'_>) -> Result<(), Failure
         let (files, missing): (Vec<PathBuf>, Vec<PathBuf>) =
             others.into_iter().partition(|path| fs::metadata(path).is_ok());
         for path in missing {
-            let error = Error::io("this is a link to a file that is not there");
+            let error = Error::io("this link points to a file that does not exist");
             each(&path, Err(error.in_file(path.display().to_string())))?;
         }
         let files: Vec<PathBuf> = files.into_iter().filter(|path| path.is_file()).collect();

@@ -32,7 +32,7 @@ pub(crate) fn open(args: &OpenArgs) -> CommandResult {
         _ => Path::new("."),
     };
     let name = site::name_of(file.strip_prefix(folder).unwrap_or(&file)).ok_or_else(|| {
-        Error::unsupported("its name is not valid text, so it can't have an address")
+        Error::unsupported("its name is not valid Unicode, so it can't be in an address")
             .in_file(file.display().to_string())
             .advice("Rename it.")
     })?;
@@ -88,6 +88,6 @@ fn folder_at(path: &Path) -> Result<ServedFolder> {
 fn token() -> Result<String> {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes)
-        .map_err(|error| Error::io(format!("the system gives no random numbers: {error}")))?;
+        .map_err(|error| Error::io(format!("the system provides no random numbers: {error}")))?;
     Ok(format!("{:032x}", u128::from_be_bytes(bytes)))
 }

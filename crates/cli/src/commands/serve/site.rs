@@ -63,7 +63,7 @@ impl Site for Served {
                 Some(path) => self.below(path),
                 None => Response::text(
                     403,
-                    "the token is missing from this address: take the one that statelens printed",
+                    "the token is missing from this address: use the address that statelens printed",
                 ),
             },
         };
@@ -77,19 +77,19 @@ impl Site for Served {
 /// Returns why a request is refused, whatever its path.
 fn refusal(request: &Request) -> Option<&'static str> {
     let Some(host) = request.header("host").filter(|host| is_local(host)) else {
-        return Some("this server is 127.0.0.1 and goes by no other name");
+        return Some("this server answers to the name 127.0.0.1 only");
     };
     if request.has("origin")
         && request.header("origin").and_then(|origin| origin.strip_prefix("http://")) != Some(host)
     {
-        return Some("requests from other origins are not answered");
+        return Some("requests from other origins are refused");
     }
     // Browsers send this header with requests without an `Origin`, too. Navigation by a link on
     // another page is harmless, because that page can't read the response.
     let other = request.has("sec-fetch-site")
         && !matches!(request.header("sec-fetch-site"), Some("same-origin" | "none"));
     if other && request.header("sec-fetch-mode") != Some("navigate") {
-        return Some("requests from other sites are not answered");
+        return Some("requests from other sites are refused");
     }
     None
 }

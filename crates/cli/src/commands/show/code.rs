@@ -38,9 +38,9 @@ pub(super) fn of(
     let libraries: Vec<&str> = found.iter().map(|snippet| snippet.library).collect();
     let error = match library {
         Some(library) if !found.is_empty() => {
-            Error::refused(format!("there is no code with `{library}` that reads `{key}`"))
+            Error::refused(format!("no code with `{library}` reads `{key}`"))
         }
-        _ => Error::refused(format!("no library is known here that reads `{key}` alone")),
+        _ => Error::refused(format!("no known library reads `{key}` alone")),
     };
     Err(match libraries.as_slice() {
         [] => error.advice("`statelens export` saves it as .npy or .safetensors."),

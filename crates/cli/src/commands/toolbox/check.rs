@@ -96,9 +96,7 @@ fn show(report: &CheckReport, no_strict: bool, printer: &mut Printer) -> Result<
     }
     table.print_body(printer)?;
     if report.prefixed {
-        printer.line(
-            "prefix      not all keys start with `model.`, so the trainer puts it before them",
-        )?;
+        printer.line("prefix      not all keys start with `model.`, so the trainer adds it")?;
     }
     if let Some((prefix, keys)) = &report.rename {
         printer.line(&format!(

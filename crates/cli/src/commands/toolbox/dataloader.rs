@@ -44,7 +44,7 @@ pub(crate) fn run(args: &ConvertDataloaderState) -> CommandResult {
         printer.line(json.as_str())?;
     } else {
         if replaced {
-            printer.line("replaced  the state `dataloader` that was there")?;
+            printer.line("replaced  the existing state `dataloader`")?;
         }
         printer.line(&format!(
             "wrote     {}: step {}, {}, {} streamed, {} bytes",

@@ -41,9 +41,9 @@ pub(crate) fn run(args: &FixCheckpointSpec) -> CommandResult {
 
 /// Asks on standard error whether to replace the checkpoint; no answer means no.
 fn agreed(file: &Path) -> Result<bool> {
-    let failed = |error: io::Error| Error::io(format!("asking failed: {error}"));
+    let failed = |error: io::Error| Error::io(format!("the question could not be asked: {error}"));
     let question =
-        format!("Replace {} by the repaired one? [y/N] ", visible(&file.display().to_string()));
+        format!("Replace {} with the repaired one? [y/N] ", visible(&file.display().to_string()));
     let mut err = io::stderr().lock();
     err.write_all(question.as_bytes()).and_then(|()| err.flush()).map_err(failed)?;
     let mut answer = String::new();

@@ -44,7 +44,7 @@ fn folder_error(error: &std::io::Error, folder: &std::path::Path) -> Error {
     let error = match error.kind() {
         ErrorKind::NotFound => Error::io("the folder does not exist"),
         ErrorKind::NotADirectory => Error::refused("this is a file, not a folder"),
-        ErrorKind::PermissionDenied => Error::io("you may not read this folder"),
+        ErrorKind::PermissionDenied => Error::io("you don't have permission to read this folder"),
         _ => Error::io(format!("it can't be read: {error}")),
     };
     error.in_file(folder.display().to_string())

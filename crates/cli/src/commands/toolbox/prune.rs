@@ -27,7 +27,7 @@ pub(crate) fn run(args: &Prune) -> CommandResult {
         bar = bar.stopped_by(stop.clone());
     }
     let looked = look_at(folder, &run, &mut bar, FileEntry::is_checkpoint).map_err(|_| {
-        Error::io("stopped while the checkpoints were opened; nothing was touched")
+        Error::io("stopped while checkpoints were being opened; nothing was changed")
             .in_file(folder.display().to_string())
     })?;
     drop(bar);
@@ -74,7 +74,7 @@ pub(crate) fn run(args: &Prune) -> CommandResult {
             }
             if sound < keep && !unsound.is_empty() {
                 printer.line(&format!(
-                    "{} of {} to keep: nothing goes before there are more sound checkpoints",
+                    "{} of {} to keep: nothing is removed until there are more sound checkpoints",
                     grouped(sound as u64),
                     grouped(keep as u64)
                 ))?;
@@ -89,7 +89,7 @@ pub(crate) fn run(args: &Prune) -> CommandResult {
 /// Syncs the checkpoints that stay to the disk before the others are removed irrevocably.
 fn settle<'a>(folder: &Path, stay: impl Iterator<Item = &'a FileEntry>) -> Result<()> {
     let failed = |path: &Path, error: std::io::Error| {
-        Error::io(format!("it can't be written to the disk for good: {error}"))
+        Error::io(format!("it can't be flushed to the disk: {error}"))
             .in_file(path.display().to_string())
             .advice("Nothing was deleted.")
     };
@@ -105,16 +105,16 @@ fn settle<'a>(folder: &Path, stay: impl Iterator<Item = &'a FileEntry>) -> Resul
 fn stopped(args: &Prune, done: usize, all: usize) -> Error {
     let (done, all) = (grouped(done as u64), grouped(all as u64));
     let word = if args.delete { "deleted" } else { "moved to the trash" };
-    Error::io(format!("stopped when {done} of {all} files were {word}"))
+    Error::io(format!("stopped after {done} of {all} files were {word}"))
         .in_file(args.folder.folder.display().to_string())
-        .advice("The others are where they were; the same command goes on.")
+        .advice("The others are unchanged. Run the same command again to continue.")
 }
 
 fn remove(folder: &Path, entry: &FileEntry, path: &Path, delete: bool) -> Result<()> {
     let failed = |what: &str, error: std::io::Error| {
         Error::io(format!("it can't be {what}: {error}"))
             .in_file(path.display().to_string())
-            .advice("Those before it are done; nothing else was touched.")
+            .advice("The files before it are done; nothing else was changed.")
     };
     if delete {
         // Links in a folder are removed, not followed.
@@ -149,7 +149,7 @@ fn show(
     printer: &mut Printer,
 ) -> Result<(), Failure> {
     let word = match (args.apply, args.delete) {
-        (false, _) => "would go",
+        (false, _) => "would remove",
         (true, false) => "moved",
         (true, true) => "deleted",
     };
@@ -158,15 +158,15 @@ fn show(
     }
     let trash = args.folder.folder.join(TRASH);
     let end = match (args.apply, args.delete, gone.is_empty()) {
-        (_, _, true) => "nothing is to go".to_owned(),
-        (false, ..) => format!("{} would be freed; do it with --apply", size_text(freed)),
+        (_, _, true) => "nothing to remove".to_owned(),
+        (false, ..) => format!("{} would be freed; remove them with --apply", size_text(freed)),
         (true, true, _) => format!("{} freed", size_text(freed)),
         (true, false, _) => {
             format!("{} moved to {}", size_text(freed), visible(&trash.display().to_string()))
         }
     };
     printer.line(&format!(
-        "{} of {} checkpoints stay; {end}",
+        "{} of {} checkpoints remain; {end}",
         grouped(stay),
         grouped(stay + gone.len() as u64)
     ))

@@ -254,7 +254,7 @@ fn show(
     table.print(printer)?;
     for path in &run.only_index {
         printer.line(&format!(
-            "in the index, and not in the folder: {}",
+            "in the index, but not in the folder: {}",
             statelens_inspect::visible(path)
         ))?;
     }

@@ -24,10 +24,8 @@ pub(crate) fn run(args: &Upgrade) -> CommandResult {
         match args.input.common.json {
             true => printer.line(&json(&before, &args.to, None))?,
             false => {
-                let text = format!(
-                    "{} is of format {before} already: nothing was written",
-                    visible(&name)
-                );
+                let text =
+                    format!("{} already has format {before}: nothing was written", visible(&name));
                 printer.line(&text)?;
             }
         }

@@ -34,7 +34,7 @@ pub(crate) fn run(args: &Verify) -> CommandResult {
         return Ok(answer);
     }
     if manifest.is_some() {
-        return Err(Error::refused("a manifest is that of one checkpoint")
+        return Err(Error::refused("a manifest describes one checkpoint")
             .advice("Verify them one by one.")
             .into());
     }

@@ -88,8 +88,11 @@ pub(crate) fn run(args: &Export) -> CommandResult {
         }
         _ => {
             return Err(named(
-                Error::refused(format!("{} tensors for one file of this kind", taken.len()))
-                    .expected(".npz or .safetensors"),
+                Error::refused(format!(
+                    "{} tensors don't fit into one file of this kind",
+                    taken.len()
+                ))
+                .expected(".npz or .safetensors"),
             )
             .into());
         }
@@ -166,7 +169,7 @@ impl ExportFormat {
             Some("png") => Self::Png,
             Some("svg") => Self::Svg,
             _ => {
-                return Err(Error::refused("its extension does not say what to write")
+                return Err(Error::refused("its extension is not supported")
                     .in_file(output.display().to_string())
                     .expected(".npy, .npz, .safetensors, .csv, .raw, .png or .svg"));
             }
@@ -209,7 +212,7 @@ pub(super) fn wanted(
     let Some(tensor) = statelens_tensor::numbers(tensor).map(Cow::into_owned) else {
         let dtype = &tensor.dtype;
         return Err(
-            Error::unsupported(format!("`{key}`: the numbers of {dtype} are not known")).into()
+            Error::unsupported(format!("`{key}`: values of {dtype} can't be decoded")).into()
         );
     };
     let Some(slice) = slice else { return Ok(tensor) };

@@ -48,10 +48,10 @@ fn map(args: &Export, is_svg: bool, checkpoint: &Checkpoint, tensor: &Tensor) ->
     if shape.len() > 2 {
         let rest = vec!["0"; shape.len() - 2].join(", ");
         return Err(Error::refused(format!(
-            "a picture is of a matrix, and this has {} dimensions",
+            "a picture needs a matrix, and this has {} dimensions",
             shape.len()
         ))
-        .advice(format!("Choose one behind the key: [{rest}, :, :].")));
+        .advice(format!("Choose one with a slice after the key: [{rest}, :, :].")));
     }
     let matrix = Matrix::of(shape, &[])
         .ok_or_else(|| Error::refused("a tensor without values has no picture"))?;
@@ -60,10 +60,10 @@ fn map(args: &Export, is_svg: bool, checkpoint: &Checkpoint, tensor: &Tensor) ->
     let blocks = u64::from(across) * u64::from(down);
     if blocks > MOST_TILES {
         return Err(Error::refused(format!("a picture of {across} x {down} blocks"))
-            .expected(format!("at most {MOST_TILES}; less --width or --height")));
+            .expected(format!("at most {MOST_TILES}: lower --width or --height")));
     }
     let mut overview = Overview::new(&tensor.dtype, matrix, across, down).ok_or_else(|| {
-        Error::unsupported(format!("the numbers of {} are not known", tensor.dtype))
+        Error::unsupported(format!("values of {} can't be decoded", tensor.dtype))
     })?;
     let mut bar = Bar::new("reading", Unit::Bytes).stopped_by(stop_signal()?);
     drain(&checkpoint.files, tensor, BUFFER, &mut bar, &mut |bytes| {

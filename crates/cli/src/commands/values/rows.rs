@@ -93,7 +93,7 @@ pub(crate) fn run(args: &RowsArgs) -> CommandResult {
         printer.line(&format!("{}  {dtype} {shape}: {count}", visible(&title)))?;
         if !args.columns {
             printer.line(&format!(
-                "  {} all zero, {} equal to one before",
+                "  {} all zero, {} equal to an earlier one",
                 grouped(found.zero_rows),
                 grouped(found.copied_rows)
             ))?;

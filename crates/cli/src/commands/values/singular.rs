@@ -31,9 +31,9 @@ pub(crate) fn run(args: &SingularArgs) -> CommandResult {
     if shape.len() != 2 {
         let rest = vec!["0, "; shape.len().saturating_sub(2)].concat();
         let error = Error::refused(format!("`{title}` has the shape {}", shape_text(shape)))
-            .expected("a matrix: only these have singular values");
+            .expected("a matrix: only matrices have singular values");
         return Err(named(match shape.len() {
-            3.. => error.advice(format!("Choose one behind the key: [{rest}:, :].")),
+            3.. => error.advice(format!("Choose one with a slice after the key: [{rest}:, :].")),
             _ => error,
         })
         .into());

@@ -27,7 +27,7 @@ pub(super) fn read(
         let value = match keys.get(&key) {
             Some(target) if *target != id => Value::Link(*target),
             _ => {
-                let error = Error::damaged(format!("it is a link to {key}, which is not there"));
+                let error = Error::damaged(format!("it is a link to {key}, which does not exist"));
                 reading.unreadable(&key, &error)?;
                 unread(error.what())
             }
@@ -107,11 +107,9 @@ impl LeafReader for Current {
     ) -> Result<ValueId> {
         let main = self.main.clone();
         let name = metadata_name(flat);
-        let values = self.attribute(&name)?.ok_or_else(|| {
-            Error::damaged(
-                "the file says nothing about it: the attribute of its metadata is missing",
-            )
-        })?;
+        let values = self
+            .attribute(&name)?
+            .ok_or_else(|| Error::damaged("its metadata attribute is missing"))?;
         let text = values.text().ok_or_else(|| Error::damaged("its metadata is not text"))?;
         let document = Document::parse_sharing(text.as_bytes(), &mut self.texts)
             .map_err(|error| error.context("its metadata"))?;
@@ -269,7 +267,7 @@ impl Current {
             }
             _ => {
                 return Err(Error::unsupported(format!(
-                    "values of the kind {class} are not known"
+                    "values of class {class} are not supported"
                 )));
             }
         };

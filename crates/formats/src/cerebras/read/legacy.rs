@@ -78,11 +78,19 @@ pub(super) fn read(
         let count = legacy.missing.len();
         let shown: Vec<_> = legacy.missing.iter().take(10).map(Text::to_string).collect();
         reading.findings.push(
-            Finding::new(Grade::Damage, match count {
-                1 => "1 value is missing from the file".to_owned(),
-                _ => format!("{count} values are missing from the file"),
-            })
-                .detail(format!("The spec lists them, and they are not there: {}{}. The Cerebras library warns and takes them for None.", shown.join(", "), if count > 10 { ", …" } else { "" })),
+            Finding::new(
+                Grade::Damage,
+                match count {
+                    1 => "1 value is missing from the file".to_owned(),
+                    _ => format!("{count} values are missing from the file"),
+                },
+            )
+            .detail(format!(
+                "The spec lists them, but the file does not have them: {}{}. The \
+                                 Cerebras library warns and loads them as None.",
+                shown.join(", "),
+                if count > 10 { ", …" } else { "" }
+            )),
         );
     }
     Ok(top)
@@ -180,7 +188,7 @@ impl Legacy {
             }
             _ => {
                 return Err(Error::unsupported(format!(
-                    "values of the kind {class} are not known"
+                    "values of class {class} are not supported"
                 )));
             }
         };
@@ -251,7 +259,7 @@ fn untyped(
         scalar(reading, main, object, key)?
     } else if reading.dataset(object, key)?.shape.is_none() {
         return Err(Error::damaged(
-            "its dataset is empty and does not say what it is: saving it failed half-way",
+            "its dataset is empty and has no type: saving it failed halfway",
         ));
     } else {
         tensor(reading, main, object, key)?
@@ -268,10 +276,10 @@ fn dangling(
     let address = QuotedNames::of(main)?.find(main, key);
     let object = address.and_then(|address| main.object(address).ok());
     let object = &object
-        .ok_or_else(|| Error::damaged(format!("it is a link to {key}, which is not there")))?;
+        .ok_or_else(|| Error::damaged(format!("it is a link to {key}, which does not exist")))?;
     match main.text(object, "__H5_TYPE__")?.as_ref().map(Text::to_lossy).as_deref() {
         Some("DeferredH5Tensor" | "StoredTensorH5Type") => {
-            Err(Error::damaged(format!("it is a link to {key}, which is itself one")))
+            Err(Error::damaged(format!("it is a link to {key}, which is itself a link")))
         }
         _ => tensor(reading, main, object, key),
     }
@@ -300,7 +308,7 @@ fn scalar(
         AttributeValues::Bool(values) if values.len() == 1 => Value::Bool(values[0]),
         AttributeValues::Int(values) if values.len() == 1 => Value::Int(values[0].clone()),
         AttributeValues::Float(values) if values.len() == 1 => Value::Float(values[0]),
-        _ => return Err(Error::damaged(format!("{key} is said to be one number and is not"))),
+        _ => return Err(Error::damaged(format!("{key} should be one number and is not"))),
     })
 }
 

@@ -180,7 +180,7 @@ impl Building {
 }
 
 fn bad(what: &str) -> Error {
-    Error::damaged(format!("the tree of the state dict can't be understood: {what}"))
+    Error::damaged(format!("the tree of the state dict is invalid: {what}"))
 }
 
 /// Returns the names of the children of a defaultdict. Its context is the factory and the list of

@@ -123,7 +123,7 @@ impl ObjectWriter<'_> {
                 return Err("an object with tensors in it, which would have to be pickled".into());
             }
             // Links are resolved and never lead to another link.
-            Value::Link(_) => return Err("a link that leads nowhere".into()),
+            Value::Link(_) => return Err("a broken link".into()),
         }
         Ok(())
     }

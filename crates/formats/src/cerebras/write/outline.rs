@@ -57,8 +57,8 @@ pub(super) fn outline(
             let leaf = outline.leaves.len();
             if leaf as u64 == most_leaves {
                 return Err(Error::unsupported(format!(
-                    "more than {most_leaves} leaves: the format keeps an attribute for each on \
-                     one object, which has room for no more"
+                    "more than {most_leaves} leaves: the format keeps an attribute for each on one \
+                     object, which has no room for more"
                 ))
                 .advice(EXCLUDE));
             }
@@ -246,7 +246,7 @@ fn keys(
         _ => false,
     });
     if twice {
-        report.refuse(&at(), "a dict with a key that is another one's text", EXCLUDE);
+        report.refuse(&at(), "a dict in which two keys have the same text", EXCLUDE);
     }
     written
 }

@@ -23,9 +23,9 @@ pub(super) struct LossKind {
 
 /// Advice for refusals.
 pub(super) const CAST: &str =
-    "Real floating-point tensors can be given another dtype, for example with --cast float32.";
-const NAME: &str = "A value without a name is given one with --prefix NAME.";
-pub(super) const OLDER: &str = "Format 0.4 holds them as they are: --format-version 0.4.";
+    "Real floating-point tensors can be cast to another dtype, for example with --cast float32.";
+const NAME: &str = "Give a value without a name one with --prefix NAME.";
+pub(super) const OLDER: &str = "Format 0.4 holds them unchanged: --format-version 0.4.";
 pub(super) const EXCLUDE: &str = "Entries can be left out with --exclude.";
 
 /// The number of refusals that are listed; the rest are counted.
@@ -53,7 +53,7 @@ pub(super) const DEFAULT: LossKind = lost(
 pub(super) const DEFAULT_04: LossKind =
     lost("defaultdicts become plain dicts", "Release 2.0 of the Cerebras library can't load them.");
 pub(super) const MAXLEN: LossKind = lost(
-    "deques lose their greatest length",
+    "deques lose their maximum length",
     "The Cerebras library can't save a deque that has one.",
 );
 pub(super) const DEQUE_04: LossKind =
@@ -64,12 +64,11 @@ pub(super) const SET_04: LossKind = lost(
 );
 pub(super) const KEY: LossKind = lost(
     "keys of other types become strings",
-    "The structure holds keys that are strings, numbers, bools and None, which the loader finds \
-     again by their text.",
+    "The structure holds only keys that are strings, numbers, bools and None.",
 );
 pub(super) const COPIES: LossKind = harmless(
     "containers that were one object become equal copies",
-    "The library flattens each place by itself; the tensors in them stay tied.",
+    "The library flattens each copy separately; the tensors in them stay tied.",
 );
 pub(super) const ATTRIBUTES: LossKind = harmless(
     "attributes set on a dict (a state dict's `_metadata`) are left out",
@@ -101,7 +100,7 @@ pub(super) const BFLOAT16: LossKind = harmless(
 );
 pub(super) const SCALAR: LossKind = harmless(
     "numpy scalars become arrays without dimensions",
-    "Their bytes are not at hand when the file is planned.",
+    "Their bytes are not available when the file is planned.",
 );
 pub(super) const SCALAR_04: LossKind =
     harmless("numpy scalars become arrays without dimensions", "Format 0.4 stores both alike.");

@@ -438,7 +438,7 @@ fn containers_that_the_format_does_not_know_are_losses() {
         losses,
         [
             ("p".into(), "named tuples become plain tuples"),
-            ("q".into(), "deques lose their greatest length"),
+            ("q".into(), "deques lose their maximum length"),
             ("l".into(), "defaultdicts become plain dicts"),
         ]
     );

@@ -239,7 +239,7 @@ impl V04Writer<'_> {
 
     fn object(&mut self, key: &Text, name: &str, id: ValueId) -> Option<DatasetId> {
         if self.style == Style::Untyped {
-            return self.refuse(key, "an object, which format 0.1 has no room for", EXCLUDE);
+            return self.refuse(key, "an object, which format 0.1 can't hold", EXCLUDE);
         }
         match objects::pickle(self.source, id) {
             Ok(bytes) => {

@@ -22,10 +22,10 @@ const fn harmless(what: &'static str, why: &'static str) -> LossKind {
     LossKind { what, why, harmless: true }
 }
 
-const FLAT: &str = "A NumPy archive is one level of named arrays.";
+const FLAT: &str = "A NumPy archive is a flat set of named arrays.";
 const LACKS: &str = "NumPy has no such dtype; the bits are the same.";
 
-pub(super) const NESTING: LossKind = harmless("nested entries are named by their whole path", FLAT);
+pub(super) const NESTING: LossKind = harmless("nested entries are named by their full path", FLAT);
 pub(super) const TIED: LossKind = harmless("tied tensors are written once for each name", FLAT);
 pub(super) const SCALAR: LossKind =
     harmless("plain values become arrays without dimensions, of the same value", FLAT);
@@ -42,7 +42,7 @@ pub(super) const NUL: LossKind =
 pub(super) const BF16: LossKind = lost("bfloat16 becomes uint16", LACKS);
 pub(super) const F8: LossKind = lost("floats of eight and four bits become uint8", LACKS);
 pub(super) const HALVES: LossKind =
-    lost("complex numbers of 32 bits get a dimension more: real, imaginary", LACKS);
+    lost("complex numbers of 32 bits get one more dimension: real, imaginary", LACKS);
 pub(super) const BITS: LossKind = lost("bits and quantised numbers become plain integers", LACKS);
 pub(super) const QUANTIZER: LossKind = lost(
     "scales and zero points of quantised tensors are left out",
@@ -52,11 +52,11 @@ pub(super) const SUBCLASS: LossKind = lost("tensors of other classes become plai
 pub(super) const SPARSE: LossKind =
     lost("sparse tensors become an array for each of their parts", "NumPy has no sparse arrays.");
 pub(super) const OUTSIDE: LossKind = lost(
-    "names that would lead out of the folder have parts of them written as %2E and the like",
+    "in names that lead outside the folder, parts are escaped, as %2E for a dot",
     "Unpacking the archive would write outside its folder.",
 );
 pub(super) const UNNAMED: LossKind =
-    harmless("a value without a name is called `arr_0`", "NumPy's own archives call it so.");
+    harmless("a value without a name is called `arr_0`", "NumPy's own archives name it like this.");
 pub(super) const UNKNOWN: LossKind =
     lost("elements of dtypes that NumPy lacks become bytes", LACKS);
 pub(super) const RECORD: LossKind = lost(

@@ -36,7 +36,7 @@ const fn harmless(what: &'static str, why: &'static str) -> LossReason {
     LossReason { what, why, harmless: true }
 }
 
-const TENSORS_ONLY: &str = "The format holds tensors and nothing of what they are in Python.";
+const TENSORS_ONLY: &str = "The format holds tensors without their Python classes.";
 const ARRAY: LossReason = harmless("numpy arrays become tensors of the same values", TENSORS_ONLY);
 const SCALAR: LossReason =
     harmless("numpy scalars become tensors without dimensions, of the same value", TENSORS_ONLY);
@@ -49,7 +49,7 @@ const ATTRIBUTES: LossReason = harmless(
     "The format has no place for them; `save_file` leaves them out, too.",
 );
 const SHARED: LossReason =
-    harmless("views that share memory are written each by itself", "The format has no views.");
+    harmless("views that share memory are written separately", "The format has no views.");
 const PLAIN: LossReason = harmless(
     "plain values go into the file's metadata",
     "The format holds tensors only; Statelens and Python's json module read them from there.",
@@ -212,9 +212,8 @@ impl Sorter<'_> {
         let mut names: HashMap<&Text, Is> = HashMap::new();
         for (name, is) in tensors.chain(values) {
             if *name == METADATA {
-                return Err(Error::refused(format!("a key is named `{METADATA}`")).advice(
-                    "The format keeps that name to itself: leave the key out or rename it.",
-                ));
+                return Err(Error::refused(format!("a key is named `{METADATA}`"))
+                    .advice("The format reserves that name: leave the key out or rename it."));
             }
             if names.insert(name, is).is_some_and(|other| other != is) {
                 let paths: Vec<String> = leaves
@@ -248,7 +247,7 @@ impl Sorter<'_> {
             "{} tensors have no data to write, {shown} among them: {why}",
             names.len()
         ))
-        .advice("Give the files they lie in as well, or leave the tensors out with --exclude."))
+        .advice("Open the files that hold them as well, or leave the tensors out with --exclude."))
     }
 
     /// Returns the tensors, each under the alphabetically first of its names.
@@ -314,7 +313,7 @@ fn tied(tensors: &[WrittenTensor]) -> Option<Loss> {
             0 => String::new(),
             more => format!(" and {more} more"),
         };
-        format!("`{}` keeps the bytes of {}{more}", tensor.name, names.join(", "))
+        format!("`{}` holds the bytes of {}{more}", tensor.name, names.join(", "))
     };
     let kept: Vec<String> = tied.iter().take(NAMED).map(named).collect();
     let more = match tied.len().saturating_sub(NAMED) {
@@ -326,7 +325,7 @@ fn tied(tensors: &[WrittenTensor]) -> Option<Loss> {
         what: "tied tensors are written once, under the first of their names".into(),
         why: format!(
             "{}{more}. `safetensors.torch.save_model` does the same, and `load_model` finds the \
-             other names; `load_file` does not. Untied (--untie), each name has its own copy.",
+             other names; `load_file` does not. With --untie, each name gets its own copy.",
             kept.join("; ")
         ),
         harmless: true,

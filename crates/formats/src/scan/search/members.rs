@@ -33,8 +33,11 @@ pub(super) fn look(search: &mut Search<'_>, blob: &Blob, directory: Directory) -
         search.tell(
             blob,
             vec![
-                Finding::new(Grade::Warning, "Something lies before the archive")
-                    .detail("torch refuses a file that does not begin with the archive; others take it.")
+                Finding::new(Grade::Warning, "There are bytes before the archive")
+                    .detail(
+                        "torch refuses a file that does not begin with the archive; other \
+                             programs accept it.",
+                    )
                     .place(format!("byte {}", blob.base + first)),
             ],
         );
@@ -77,7 +80,7 @@ fn member(search: &mut Search<'_>, blob: &Blob, entry: &ZipEntry) -> Result<()> 
         search.tell(
             blob,
             vec![
-                Finding::new(Grade::Damage, "A member of the archive goes on past the end")
+                Finding::new(Grade::Damage, "A member of the archive runs past the end")
                     .detail(format!("Its name is {name:?}. The file may be cut short."))
                     .place(format!("byte {}", blob.base + local.start)),
             ],
@@ -163,13 +166,15 @@ fn oddities(search: &mut Search<'_>, blob: &Blob, entries: &[ZipEntry]) {
         match by_lower.insert(name.to_lowercase(), name) {
             Some(other) if other == name => findings.push(
                 Finding::new(Grade::Damage, "Two members of the archive have the same name")
-                    .detail(format!("Both are {name:?}; readers disagree about which of them counts."))
+                    .detail(format!(
+                        "Both are {name:?}; readers disagree about which of them counts."
+                    ))
                     .advice("Do not trust the file."),
             ),
             Some(other) => findings.push(
                 Finding::new(Grade::Warning, "Names in the archive differ in capitals only")
                     .detail(format!(
-                        "{other:?} and {name:?}: torch takes either for the other. Both were examined."
+                        "{other:?} and {name:?}: torch confuses them. Both were examined."
                     )),
             ),
             None => {}
@@ -199,11 +204,11 @@ fn code(names: &[String]) -> Option<Finding> {
         return Some(
             Finding::new(
                 Grade::UnknownCode,
-                "The archive brings Python code that loading would run",
+                "The archive contains Python code that loading would run",
             )
             .detail(format!(
-                "It is one of `torch.package`: {first:?}{} would be run as a module when something \
-                     of it is loaded.",
+                "It was made by `torch.package`: {first:?}{} would be run as a module when \
+                 something in it is loaded.",
                 others(python.len())
             ))
             .advice("Read the code before you load it."),
@@ -214,9 +219,9 @@ fn code(names: &[String]) -> Option<Finding> {
     (count > 0 && names.iter().any(|name| name.ends_with("constants.pkl"))).then(|| {
         Finding::new(Grade::Note, "The archive holds the code of a TorchScript model").detail(
             format!(
-                "{} in the folder `code`. torch compiles it for its own interpreter, \
-                 which calls torch's operators and what the program that loads it has registered, \
-                 and no other Python. It runs when the model is called.",
+                "{} in the folder `code`. torch compiles it for its own interpreter, which calls \
+                 torch's operators and those that the loading program has registered, but no other \
+                 Python. It runs when the model is called.",
                 counted(count as u64, "file")
             ),
         )

@@ -231,9 +231,9 @@ impl Search<'_> {
         self.found = true;
         self.tell(blob, findings);
         let finding = match limit {
-            true => Finding::new(Grade::UnknownCode, "A pickle is too large to examine whole")
+            true => Finding::new(Grade::UnknownCode, "A pickle is too large to examine completely")
                 .detail(format!("{} The part before that was examined.", broken.error))
-                .advice("Do not load it before you know where it comes from."),
+                .advice("Do not load it unless you know where it comes from."),
             false => Finding::new(Grade::Damage, "The pickle breaks off")
                 .detail(format!("{} The part before that would be run.", broken.error)),
         };

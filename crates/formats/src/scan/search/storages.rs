@@ -89,7 +89,7 @@ pub(super) fn compare(search: &mut Search<'_>, blob: &Blob, at: u64, pickle: &Pi
         count => format!(" There are {} more.", count - 1),
     };
     let finding = Finding::new(Grade::Damage, "A storage is longer than its bytes in the file")
-        .detail(format!("{first}{others} torch would read other memory behind them."))
+        .detail(format!("{first}{others} torch would read other memory past their end."))
         .advice("Do not load the file.");
     search.tell(blob, vec![finding]);
 }

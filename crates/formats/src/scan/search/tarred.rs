@@ -26,7 +26,7 @@ impl Search<'_> {
             found = self.tar_member(blob, member);
         }
         if let Some(doubt) = walk.doubt {
-            let why = format!("It has {doubt}, which programs read in different ways.");
+            let why = format!("It has {doubt}, which programs read differently.");
             self.unseen(blob, "a tar archive", &why);
         }
         found

@@ -13,7 +13,7 @@ const LONGEST: u64 = 32 << 20;
 /// The maximum number of findings of one kind per text.
 const MOST: usize = 50;
 
-const ADVICE: &str = "Do not load the model before you know what that is.";
+const ADVICE: &str = "Do not load the model unless you know what that is.";
 
 /// Examines a run of bytes that begins with `head`.
 pub(super) fn look(search: &mut Search<'_>, blob: &Blob, head: &[u8]) -> Result<()> {
@@ -101,16 +101,16 @@ fn entry(document: &Document, key: &str, value: Id) -> Option<Finding> {
     match (key, document.node(value)) {
         ("auto_map" | "custom_pipelines", JsonNode::Object(entries)) if !entries.is_empty() => {
             let detail = "transformers loads these classes from Python files of the repository if \
-                          it is told to trust them.";
-            Some(unknown("The model brings Python code along", detail))
+                          `trust_remote_code` is set.";
+            Some(unknown("The model comes with Python code", detail))
         }
         ("trust_remote_code", JsonNode::Bool(true)) => {
-            let detail = "It is the switch by which libraries run Python files of a repository.";
+            let detail = "With this option, libraries run Python files of the repository.";
             Some(unknown("The configuration has `trust_remote_code` set", detail))
         }
         ("_class_name", JsonNode::Array(_)) => {
             let detail = "diffusers loads the pipeline from a Python file of the repository.";
-            Some(unknown("The pipeline brings Python code along", detail))
+            Some(unknown("The pipeline comes with Python code", detail))
         }
         ("_target_", _) => text(value).and_then(|target| target_of(&target)),
         ("chat_template", JsonNode::Object(entries)) => entries
@@ -132,7 +132,7 @@ fn module(document: &Document, id: Id) -> Option<Finding> {
     let known = class.starts_with("sentence_transformers.");
     (is_module && document.field(id, "idx").is_some() && !known).then(|| {
         let title = format!("The configuration names the class `{class}`");
-        unknown(&title, "sentence-transformers imports it and makes an object of it.")
+        unknown(&title, "sentence-transformers imports it and creates an object of it.")
     })
 }
 
@@ -155,9 +155,8 @@ fn of_yaml(text: &str) -> Vec<Finding> {
         let tags = ["!!python/", "!python/", "tag:yaml.org,2002:python/", "%TAG"];
         tags.iter().any(|tag| line.contains(tag)) || line.contains('!') && line.contains("%7")
     }) {
-        let detail =
-            "A loader of YAML that is not the safe one makes the objects that such tags name.";
-        found.push(unknown("The configuration has tags that make Python objects", detail));
+        let detail = "YAML loaders other than the safe one create the objects that such tags name.";
+        found.push(unknown("The configuration has tags that create Python objects", detail));
     }
     if text.contains("chat_template") {
         found.extend(template::finding("chat_template", text));
@@ -172,9 +171,9 @@ fn of_yaml(text: &str) -> Vec<Finding> {
             found.extend(target_of(value));
         }
         if entry.contains("\\x5f") || entry.contains("\\u005f") || entry.contains("\\U0000005") {
-            let detail = "A key may be one that is called, `_target_`.";
+            let detail = "One of them may be the key `_target_`, which is called.";
             found
-                .push(unknown("The configuration has letters that are written as numbers", detail));
+                .push(unknown("The configuration has letters that are written as escapes", detail));
         }
     }
     found.truncate(MOST);
@@ -186,8 +185,8 @@ fn unknown(title: &str, detail: &str) -> Finding {
 }
 
 fn native() -> Finding {
-    let detail = "Loading the model also loads this library, whose machine code runs with all rights of \
-                  the program. Archives of AOTInductor (`.pt2`) are made of them.";
+    let detail = "Loading the model also loads this library, whose machine code runs with all \
+                  rights of the program. Archives of AOTInductor (`.pt2`) contain such libraries.";
     unknown("The archive holds a compiled library", detail)
 }
 

@@ -52,7 +52,7 @@ pub(super) fn name(items: Vec<LeafTensor>) -> Result<Vec<NamedTensor>> {
         let steps = steps(&item.key);
         if steps.first().is_some_and(|step| step == graph::KEY) {
             return Err(Error::refused("the checkpoint has an object graph of its own")
-                .advice("Leave --object-graph away to keep that one."));
+                .advice("Remove --object-graph to keep that one."));
         }
         let mut at = 0u64;
         let mut path = Vec::new();

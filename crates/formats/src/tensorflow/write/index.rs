@@ -57,8 +57,7 @@ impl BundleIndex {
         put_bytes(&mut header, 3, &[0x08, 0x01]);
         table.add(b"", &header);
         for row in &self.rows {
-            let unknown =
-                || Error::io("where a tensor was written, and its checksum, is not known");
+            let unknown = || Error::io("the offset of a tensor, and its checksum, are not known");
             let outcome = outcome(&row.segment).ok_or_else(unknown)?;
             let crc = match &row.segment.checksum {
                 ChecksumSource::Written => crc::mask(outcome.checksum.ok_or_else(unknown)?),

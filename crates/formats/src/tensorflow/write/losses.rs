@@ -41,7 +41,7 @@ pub(super) struct LossKind {
     harmless: bool,
 }
 
-const TENSORS: &str = "A TensorFlow checkpoint holds tensors and nothing else.";
+const TENSORS: &str = "A TensorFlow checkpoint holds nothing but tensors.";
 
 const fn lost(what: &'static str, why: &'static str) -> LossKind {
     LossKind { what, why, harmless: false }
@@ -57,7 +57,7 @@ pub(super) const MUTABLE: LossKind = harmless("bytearrays become byte strings", 
 pub(super) const UNICODE: LossKind =
     harmless("arrays of strings become UTF-8", "Strings are bytes to TensorFlow.");
 pub(super) const TIED: LossKind = harmless(
-    "tied tensors are stored once and restored each by itself",
+    "tied tensors are stored once and restored separately",
     "TensorFlow does not tie variables through a checkpoint.",
 );
 pub(super) const SPARSE: LossKind = lost("sparse tensors become their parts", TENSORS);
@@ -73,7 +73,7 @@ pub(super) const RECORDS: LossKind =
     lost("elements become their bytes", "TensorFlow has no such dtype.");
 pub(super) const SCALE: LossKind = lost(
     "quantised tensors lose the scale and zero point",
-    "TensorFlow keeps them in tensors of their own, if at all.",
+    "TensorFlow keeps them in separate tensors, if at all.",
 );
 pub(super) const NONE: LossKind = lost("None is left out", TENSORS);
 pub(super) const EMPTY: LossKind = lost("empty dicts, lists and sets are left out", TENSORS);
@@ -88,7 +88,7 @@ pub(super) fn named() -> Loss {
     Loss {
         keys: vec![String::new()],
         what: "a value without a name is called `value`".into(),
-        why: "Names are all that TensorFlow knows tensors by.".into(),
+        why: "TensorFlow identifies tensors by name only.".into(),
         harmless: true,
     }
 }
@@ -98,7 +98,7 @@ pub(super) fn counter_added() -> Loss {
     Loss {
         keys: vec![COUNTER.into()],
         what: "a counter of saves is added, at 1".into(),
-        why: "`tf.train.Checkpoint` has one, and wants it restored.".into(),
+        why: "`tf.train.Checkpoint` has one, and expects it when it restores.".into(),
         harmless: true,
     }
 }

@@ -26,7 +26,7 @@ fn flat(key: &Key) -> Result<Vec<u8>> {
     let why = if name.first().is_none_or(|first| *first == 0) {
         "is empty or begins with a zero byte, which no name in TensorFlow may"
     } else if !bytes && std::str::from_utf8(&name).is_err() {
-        "has half a character, and no Python could list the names with it among them"
+        "has half a character, and Python could not list the names of the file"
     } else {
         return Ok(name);
     };

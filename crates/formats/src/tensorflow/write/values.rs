@@ -58,7 +58,9 @@ pub(super) fn items(source: &Arc<Checkpoint>) -> Result<(Vec<LeafTensor>, Vec<Lo
             items.missing.len(),
             shown.join(", ")
         ))
-        .advice("Give the files they lie in as well, or leave the tensors out with --exclude."));
+        .advice(
+            "Open the files that hold them as well, or leave the tensors out with --exclude.",
+        ));
     }
     Ok((items.items, items.losses.finish()))
 }

@@ -237,7 +237,7 @@ impl ExportReading<'_> {
         storages: &mut HashMap<Text, Storage>,
     ) -> Result<Option<ValueId>> {
         let Some(path) = payload.text("path_name") else {
-            self.unread.add(name, "the archive does not say in which record it is".into());
+            self.unread.add(name, "the archive does not name its record".into());
             return Ok(None);
         };
         let lossy = path.to_lossy();

@@ -31,7 +31,7 @@ pub(super) fn open(
     findings.extend(names::finding(archive.records().iter()));
     if archive.is_led_by_something() {
         findings.push(refused(
-            "Something stands before the archive",
+            "There are bytes before the archive",
             "torch.load refuses a file that does not begin with the archive.",
         ));
     }

@@ -154,7 +154,7 @@ fn headers(
         let len = number(&header[124..136]).ok_or_else(|| broken("has no length"))?;
         let data = at + BLOCK;
         let end = data.checked_add(len).filter(|end| *end <= source.len());
-        let end = end.ok_or_else(|| broken("goes on past the end of the file"))?;
+        let end = end.ok_or_else(|| broken("runs past the end of the file"))?;
         Limits::check("members of the archive", count, limits.members)?;
         count += 1;
         each(at, &header, len);
@@ -266,11 +266,11 @@ impl TarStorages {
                 _ => (None, None),
             };
             let (Some(key), Some(dtype)) = (key, dtype) else {
-                return Err(reader.unclear("does not say what a storage is"));
+                return Err(reader.unclear("does not describe a storage"));
             };
             let numel = u64::try_from(reader.long()?).ok();
             let len = numel.and_then(|numel| numel.checked_mul(dtype.itemsize()));
-            let len = len.ok_or_else(|| reader.unclear("has a storage without a sound length"))?;
+            let len = len.ok_or_else(|| reader.unclear("has a storage without a valid length"))?;
             let offset = reader.skip(len)?;
             let layout = Layout::Span(Span { file: tar.file, offset, len });
             let storage = Storage { number: number as u32, layout, len };
@@ -290,7 +290,7 @@ impl TarStorages {
                 _ => None,
             };
             let Some((key, part)) = part else {
-                return Err(reader.unclear("has a view that does not lie in its storage"));
+                return Err(reader.unclear("has a view that is not inside its storage"));
             };
             self.storages.insert(key, part);
         }

@@ -41,11 +41,11 @@ pub(super) const FROZEN: LossKind = lost("frozensets become sets", CLASS);
 pub(super) const DICT: LossKind = lost("dicts of other classes become plain dicts", CLASS);
 pub(super) const OBJECT: LossKind =
     lost("objects become the text that Python prints for them", CLASS);
-pub(super) const MODULE: LossKind = lost("objects become dicts of what they hold", CLASS);
+pub(super) const MODULE: LossKind = lost("objects become dicts of their attributes", CLASS);
 pub(super) const SUBCLASS: LossKind = lost("tensors of other classes become plain tensors", CLASS);
 pub(super) const UNSCALED: LossKind = lost(
     "quantised numbers without a scale become plain integers",
-    "Torch builds no tensor of them.",
+    "Torch can't build a tensor of them.",
 );
 pub(super) const KEY: LossKind = lost("keys of other types become strings", CLASS);
 pub(super) const BIG_INT: LossKind = lost(

@@ -40,7 +40,7 @@ pub(super) fn cut(source: &Checkpoint, shards: &Shards, name: &str) -> Result<Op
         return Ok(None);
     }
     if !matches!(source.value(source.root()), Value::Dict(_)) {
-        return Err(Error::refused("only a dict of tensors can be cut into several files")
+        return Err(Error::refused("only a dict of tensors can be split into several files")
             .advice("Write one file."));
     }
     refuse_twins(&units)?;
@@ -99,7 +99,7 @@ fn units(source: &Checkpoint, leaves: &[Leaf]) -> Result<Vec<Unit>> {
         let target = source.value(leaf.target);
         if leaf.alias_of.is_some() && target.is_container() && !target.children().is_empty() {
             return Err(Error::refused(format!(
-                "{} is the same dict or list as another one, and files that are apart can't share it",
+                "{} is the same dict or list as another one, and separate files can't share it",
                 leaf.flat
             ))
             .advice("Write one file, or leave it out with --exclude."));
@@ -156,7 +156,7 @@ fn refuse_twins(units: &[Unit]) -> Result<()> {
     match units.iter().find(|unit| !seen.insert(&unit.key)) {
         None => Ok(()),
         Some(unit) => Err(Error::refused(format!(
-            "two values have the name {} once names are written without nesting",
+            "two values would have the name {} without nesting",
             unit.key
         ))
         .advice("Rename one of them with --rename, or write one file.")),
@@ -182,9 +182,10 @@ fn losses(source: &Checkpoint, leaves: &[Leaf]) -> Vec<Loss> {
     vec![Loss {
         keys,
         what: "nested values are written under their full names, with dots".into(),
-        why: "Several files can't hold one nested dict between them; the index and its readers \
-              know full names only."
-            .into(),
+        why:
+            "Several files can't share one nested dict; the index and its readers know full names \
+              only."
+                .into(),
         harmless: only_dicts && !attributes,
     }]
 }

@@ -125,5 +125,5 @@ fn refuse_missing(source: &Checkpoint, missing: &[(ValueId, Text)]) -> Error {
         missing.len(),
         shown.join(", ")
     ))
-    .advice("Give the files they lie in as well, or leave the tensors out with --exclude.")
+    .advice("Open the files that hold them as well, or leave the tensors out with --exclude.")
 }

@@ -86,7 +86,7 @@ impl YamlBuilder {
             Event::SequenceEnd | Event::MappingEnd => self.end(),
             Event::Alias(anchor) => {
                 let value = self.anchored.get(&anchor).ok_or_else(|| {
-                    Error::damaged("an alias stands inside of what it names")
+                    Error::damaged("an alias is inside the value that it names")
                         .expected("a config without cycles")
                 })?;
                 let (value, nodes) = (value.clone(), value.nodes());
@@ -104,8 +104,8 @@ impl YamlBuilder {
     fn count(&mut self, nodes: usize) -> Result<()> {
         self.nodes += nodes;
         if self.nodes > MAX_NODES {
-            return Err(Error::limit("the config comes to more than 500,000 values")
-                .advice("Its aliases (*name) stand for more than a config can mean."));
+            return Err(Error::limit("the config expands to more than 500,000 values")
+                .advice("Its aliases (*name) expand to more than any config needs."));
         }
         Ok(())
     }
@@ -230,7 +230,7 @@ fn core(tag: &Tag) -> Option<&str> {
 
 fn foreign(tag: &Tag) -> Error {
     let name = Value::from(format!("{}{}", tag.handle, tag.suffix)).quoted();
-    Error::refused(format!("the tag {name} asks for something that is not plain data"))
+    Error::refused(format!("the tag {name} requests something that is not plain data"))
         .advice("Remove the tag; a config never runs code.")
 }
 
@@ -276,7 +276,7 @@ mod tests {
             ("a: !!python/object/apply:os.system [ls]", "plain data"),
             ("? [1]\n: 2", "can't be a key"),
             ("a: *b", "line 1"),
-            ("&a [*a]", "inside of what it names"),
+            ("&a [*a]", "inside the value that it names"),
             ("a: 1\n<<: 3", "line 2, column 5: <<"),
         ] {
             let error = parse(text).unwrap_err().to_string();

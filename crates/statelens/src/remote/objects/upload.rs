@@ -146,7 +146,7 @@ impl Drop for Written {
             let (removed, address) = (location.remove(), location.address());
             if let Err(error) = removed {
                 warn(&format!(
-                    "{address}: this object is not to be used and could not be removed: {error}"
+                    "{address}: this object could not be removed, do not use it: {error}"
                 ));
             }
             if replaces {
@@ -174,7 +174,7 @@ impl Sink for ObjectSink {
     fn patch_head(&mut self, head: &[u8]) -> Result<()> {
         let upload = self.upload()?;
         let kept = upload.kept.get_mut(..head.len()).ok_or_else(|| {
-            Error::io("a plan makes a longer head than it said").advice("Please report it.")
+            Error::io("the head of a file is longer than planned").advice("Please report it.")
         })?;
         kept.copy_from_slice(head);
         Ok(())

@@ -34,7 +34,7 @@ pub(super) fn run(
     if let Some(target) = target {
         pictures::is_svg(target)?;
         if args.closer.len() > 1 {
-            return Err(Error::refused("a picture is of one --closer").into());
+            return Err(Error::refused("a picture needs exactly one --closer").into());
         }
         check_target(target, args.looking.force, sources)?;
     }
