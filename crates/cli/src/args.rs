@@ -34,22 +34,23 @@ pub(crate) use values::{
 
 const EXAMPLES: &str = "\
 Examples:
-  statelens info checkpoint_1000.mdl         what it is, how large, what was noticed
+  statelens info checkpoint_1000.mdl         format, size, findings
   statelens ls model.pt 'model.*.weight'     every key that matches, with shape and bytes
-  statelens show model.pt model.norm.weight  one value: type, place, first values
+  statelens show model.pt model.norm.weight  type, location, first values
   statelens convert checkpoint.mdl model.pt  Cerebras to PyTorch, in bounded memory
-  statelens diff checkpoint.mdl model.pt     what differs between two, in any formats
+  statelens diff checkpoint.mdl model.pt     differences between two, in any formats
   statelens scan downloaded.bin              what a pickle would call, without calling it
 
-Exit status: 0 fine; 1 the answer is no (scan found something, files
-differ, it would not load); 2 it could not be done.";
+Exit status: 0 success; 1 the answer is no (scan found something,
+files differ, a check failed); 2 an error.";
 
 /// Opens, explains and converts model checkpoints
 ///
 /// Reads Cerebras HDF5 (.mdl), PyTorch (.pt, .pth, .bin, .ckpt), safetensors, PyTorch distributed
 /// checkpoint, TensorFlow, NumPy array (.npy), NumPy archive (.npz), Keras, GGUF, Flax msgpack,
-/// Python pickle (.pkl) and any other HDF5; `statelens formats` says which of them it writes. Formats are recognised by content. Weights are read only where that is
-/// asked for, and nothing in a checkpoint is ever run.
+/// Python pickle (.pkl) and any other HDF5; `statelens formats` says which of them it writes.
+/// Formats are recognised by content. Weights are read only on request, and nothing in a checkpoint
+/// is ever run.
 #[derive(Debug, Parser)]
 #[command(name = "statelens", version, after_help = EXAMPLES)]
 pub(crate) struct Cli {
@@ -72,18 +73,18 @@ pub(crate) fn command(has_page: bool) -> clap::Command {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// What a checkpoint is: format, sizes, counts by dtype and by state, findings
+    /// Describes a checkpoint: format, sizes, counts by dtype and by state, findings
     #[command(after_help = "\
 Examples:
   statelens info checkpoint_1000.mdl
   statelens info *.safetensors               one table of all
-  statelens info --model model_dir           what the model is, and what tells it
+  statelens info --model model_dir           the model, and how it was recognised
   statelens info --json model.pt | jq .bytes
 
---model tells all that names, shapes and a config say of the model: family, layers, sizes, parameters by
-part, quantised layouts, memory; each with what tells it. `read` stands in the config or the file,
-`inferred` follows from names or shapes. A config.json, params.yaml or params.json beside FILE is read;
---config names another.")]
+--model reports what names, shapes and a config reveal about the model: family, layers, sizes,
+parameters by component, quantised layouts, memory, each with its source. `read` means that the
+config or the file says it, `inferred` that it follows from names or shapes. A config.json,
+params.yaml or params.json next to FILE is read; --config names another.")]
     Info(Info),
 
     /// Lists the flattened state: key, kind, dtype, shape, bytes, value
@@ -115,12 +116,12 @@ Examples:
 
     /// Prints every leaf with a hash of its values, to compare checkpoints across formats
     #[command(after_help = "\
-Hashes are SHA-256 of the logical values (C order, little-endian), so that they are equal
-whatever format, chunks or views hold them.
+Hashes are SHA-256 of the logical values (C order, little-endian). They do not depend on the
+format, on chunks or on views.
 
 Examples:
   statelens manifest --json model.pt > model.json
-  statelens manifest model.pt -o model.manifest   to `statelens verify` it later
+  statelens manifest model.pt -o model.manifest   save now, check later with `statelens verify`
   diff <(statelens manifest a.mdl) <(statelens manifest b.pt)")]
     Manifest(Manifest),
 
@@ -130,9 +131,9 @@ Examples:
 
     /// Merges several checkpoints into one
     #[command(after_help = "\
-Dicts are merged, key by key. A key that two of them have is refused by its name, unless it is the
-same plain value in both (tensors are not compared); with --lossy the last one is taken. Formats may differ; OUT's is that of --to, or of its
-extension.
+Dicts are merged key by key. A key that two of them have is an error, unless it is the same plain
+value in both (tensors are not compared); with --lossy the last one is kept. Formats may differ;
+--to or the extension of OUT selects that of OUT.
 
 Examples:
   statelens merge model.safetensors adapter.safetensors merged.safetensors
@@ -165,7 +166,7 @@ Examples:
   statelens h5-to-tensorflow model.h5 model_dir/model.ckpt-1000 --state-file")]
     H5ToTensorflow(Convert),
 
-    /// Writes what is in a checkpoint as a file or a link to share, without its weights
+    /// Writes a summary of a checkpoint as a file or a link to share, without its weights
     #[command(after_help = "\
 Without --stats and --content, no weights are read. The same checkpoint gives the same bytes.
 
@@ -187,9 +188,10 @@ Examples:
 
     /// Serves the page to a browser on this machine, with the checkpoints of a folder
     #[command(after_help = "\
-The page is in this program and is served on 127.0.0.1 only. Its address holds a token, without
-which nothing is answered; files of DIR are read where they lie, by ranges, and nothing outside DIR
-is. Ctrl-C stops it. From another machine: ssh -L 8650:127.0.0.1:8650 HOST statelens serve --no-browser DIR
+The page is part of this program. It is served on 127.0.0.1 only, and requires the token in the
+address that it prints. Files of DIR are read in place, by ranges; nothing outside DIR is served.
+Ctrl-C stops it. From another machine:
+ssh -L 8650:127.0.0.1:8650 HOST statelens serve --no-browser DIR
 
 Examples:
   statelens serve
@@ -199,24 +201,24 @@ Examples:
 
     /// Opens a checkpoint in the page
     #[command(after_help = "\
-The same as `statelens serve` with the folder of FILE, at FILE.
+Serves the folder of FILE, as `statelens serve` does, and opens FILE.
 
 Examples:
   statelens open checkpoint_1000.mdl
   statelens open model_dir/model.safetensors.index.json")]
     Open(OpenArgs),
 
-    /// Reports what files would run when they are loaded; exit status 1 unless nothing was found
+    /// Reports what files would run when they are loaded; exit status 1 if something is found
     #[command(after_help = "\
-Nothing is run. Every pickle in a file is looked at, wherever it is: in archives and compressed files,
-in front of, behind and between other data, in attributes of HDF5 files, in arrays of objects; so are
-Lambda layers of Keras, chat templates of GGUF files, and the code that archives bring along. Findings are
-graded note, warning, damage, unknown code and danger. In folders every file is looked at, checkpoint
-or not.
+Nothing is run. Every pickle in a file is examined, wherever it is: in archives and compressed
+files, before, after and between other data, in attributes of HDF5 files, in arrays of objects. So
+are Lambda layers of Keras, chat templates of GGUF files, and code in archives. Findings are
+graded note, warning, damage, unknown code and danger. In folders every file is examined,
+checkpoint or not.
 
-Exit status: 0 if everything was looked at and nothing is worse than a warning; 1 if code is unknown or
-dangerous, if a pickle breaks off, or if something could not be looked into; 2 if a file could not be
-read.
+Exit status: 0 if everything was examined and nothing is worse than a warning; 1 if code is
+unknown or dangerous, if a pickle breaks off, or if something could not be examined; 2 if a file
+could not be read.
 
 Examples:
   statelens scan downloaded.bin && python train.py
@@ -225,7 +227,7 @@ Examples:
   statelens scan model.pkl --allow sklearn.linear_model._base.LinearRegression")]
     Scan(Scan),
 
-    /// Lists the formats: what of each is read and written
+    /// Lists the formats that are read and written
     #[command(after_help = "\
 Examples:
   statelens formats
@@ -263,7 +265,7 @@ pub(crate) struct Input {
 /// The checkpoints to open.
 #[derive(Debug, Args)]
 pub(crate) struct Inputs {
-    /// Checkpoints; of several there is one table. `-` is standard input
+    /// Checkpoints; several are shown in one table. `-` is standard input
     #[arg(value_name = "FILE", required = true)]
     pub(crate) files: Vec<PathBuf>,
 
@@ -273,11 +275,11 @@ pub(crate) struct Inputs {
 
 #[derive(Debug, Args)]
 pub(crate) struct Info {
-    /// Tells what the model is, as far as names, shapes and its config say
+    /// Describes the model, as far as names, shapes and its config allow
     #[arg(long)]
     pub(crate) model: bool,
 
-    /// The config of the model; else the one beside FILE
+    /// The config of the model; by default the one next to FILE
     #[arg(long, value_name = "CONFIG")]
     pub(crate) config: Option<PathBuf>,
 
@@ -287,12 +289,12 @@ pub(crate) struct Info {
 
 #[derive(Debug, Args)]
 pub(crate) struct Scan {
-    /// Files, and folders with all that is in them
+    /// Files, and folders with everything in them
     #[arg(value_name = "FILE", required = true)]
     pub(crate) paths: Vec<PathBuf>,
 
     /// A class or function that you trust, e.g. --allow mymodel.Config, and that is not reported;
-    /// may be repeated. What is known to be dangerous is reported all the same
+    /// may be repeated. Names that are known to be dangerous are reported anyway
     #[arg(long, value_name = "NAME")]
     pub(crate) allow: Vec<String>,
 
@@ -306,7 +308,7 @@ pub(crate) struct Common {
     #[arg(long)]
     pub(crate) json: bool,
 
-    /// Another file that the checkpoint refers to; files beside it are found without this
+    /// Another file that the checkpoint refers to; files next to it are found automatically
     #[arg(long, value_name = "FILE")]
     pub(crate) with: Vec<PathBuf>,
 
@@ -350,7 +352,7 @@ pub(crate) struct Manifest {
     #[command(flatten)]
     pub(crate) input: Input,
 
-    /// Writes it to a file, which appears when it is complete; in JSON if that ends in .json
+    /// Writes to a file, which appears when it is complete; as JSON if its name ends in .json
     #[arg(short, long, value_name = "OUT")]
     pub(crate) output: Option<PathBuf>,
 

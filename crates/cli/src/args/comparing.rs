@@ -34,7 +34,7 @@ pub(crate) struct Diff {
     #[arg(long, value_name = "ORDER", default_value = "key")]
     pub(crate) sort: DiffOrder,
 
-    /// Prints nothing: the exit status is the answer
+    /// Prints nothing, and only sets the exit status
     #[arg(short, long, conflicts_with = "json")]
     pub(crate) quiet: bool,
 
@@ -79,17 +79,19 @@ pub(crate) struct Diff {
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     pub(crate) prefix: String,
 
-    /// Prints norms, deviations and relative changes of the tensors of one role, layer by layer, too
+    /// Also prints norms, deviations and relative changes of the tensors of one role, layer by
+    /// layer
     #[arg(long, conflicts_with = "quiet")]
     pub(crate) by_layer: bool,
 
-    /// Looks for tensors that have another key on the other side, by equal bytes, then by shape and order,
-    /// and prints old and new keys as `convert --rename-map` takes them; exit status 1 if there are none
+    /// Finds tensors that have another key on the other side, by equal bytes, then by shape and
+    /// order, and prints old and new keys as `convert --rename-map` takes them; exit status 1 if
+    /// there are none
     #[arg(long, conflicts_with_all = ["quiet", "by_layer", "closer", "sort"])]
     pub(crate) renames: bool,
 
-    /// Looks at this tensor only, and more closely: how the values of both sides are spread, and those of
-    /// RIGHT less LEFT; may be repeated
+    /// Compares only this tensor, in detail: histograms of both sides and of RIGHT minus LEFT; may
+    /// be repeated
     #[arg(long, value_name = "KEY", conflicts_with_all = ["quiet", "by_layer", "sort"])]
     pub(crate) closer: Vec<String>,
 
@@ -103,7 +105,7 @@ pub(crate) struct Diff {
 /// Options for the output of `diff --closer`.
 #[derive(Debug, Args)]
 pub(crate) struct Closer {
-    /// With --closer: how the bins of the histograms lie
+    /// With --closer: how the bins of the histograms are spaced
     #[arg(long, value_name = "SCALE", default_value = "linear", requires = "closer")]
     pub(crate) scale: ScaleArg,
 
@@ -130,9 +132,9 @@ pub(crate) enum EqualityTest {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum DiffOrder {
-    /// That of the keys in the files
+    /// By the order of the keys in the files
     Key,
-    /// What changed most first: what can't be measured, then by the relative change
+    /// Largest changes first: those that can't be measured, then by relative change
     Change,
 }
 

@@ -15,7 +15,7 @@ pub(crate) struct Convert {
     pub(crate) input: PathBuf,
 
     /// The file to write, or a folder to put it in; `-` is standard output; with --states it may be
-    /// left out, and is STATES_IN beside IN
+    /// left out, and is then STATES_IN next to IN
     #[arg(value_name = "OUT", required_unless_present_any = ["states", "output_option", "in_place"])]
     pub(crate) output: Option<PathBuf>,
 
@@ -54,7 +54,7 @@ pub(crate) struct Convert {
 
 #[derive(Debug, Args)]
 pub(crate) struct Merge {
-    /// The checkpoints to read, and last the file to write unless -o names it
+    /// The checkpoints to read, then the file to write unless -o names it
     #[arg(value_name = "FILE", required = true, num_args = 2..)]
     pub(crate) files: Vec<PathBuf>,
 
@@ -72,7 +72,7 @@ pub(crate) struct Merge {
 /// Options for the output.
 #[derive(Debug, Args)]
 pub(crate) struct Writes {
-    /// The format to write; else that of OUT's extension
+    /// The format to write; by default that of OUT's extension
     #[arg(long, value_name = "FORMAT", value_parser = formats())]
     pub(crate) to: Option<String>,
 
@@ -98,14 +98,12 @@ pub(crate) struct Writes {
     #[arg(long, value_name = "SIZE", conflicts_with = "shard")]
     pub(crate) shard_size: Option<String>,
 
-    /// Puts tensors whose new keys match into the file NAME beside OUT, with an index; may be
-    /// repeated, the first match wins; what none matches goes into OUT (safetensors, PyTorch,
-    /// TensorFlow)
+    /// Puts tensors whose new keys match into the file NAME next to OUT, with an index; may be
+    /// repeated, the first match wins; the rest goes into OUT (safetensors, PyTorch, TensorFlow)
     #[arg(long, value_name = "PATTERN=NAME")]
     pub(crate) shard: Vec<String>,
 
-    /// Continues even if something is lost; without this the losses are listed and nothing is
-    /// written
+    /// Continues even if something is lost; otherwise the losses are listed and nothing is written
     #[arg(long)]
     pub(crate) lossy: bool,
 
@@ -139,7 +137,7 @@ impl Writes {
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Edits, applied in this order")]
 pub(crate) struct Edits {
-    /// Writes a copy of its own for each name of tied tensors
+    /// Writes a separate copy for each name of tied tensors
     #[arg(long)]
     pub(crate) untie: bool,
 
@@ -173,7 +171,7 @@ pub(crate) struct Edits {
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     pub(crate) prefix: String,
 
-    /// Splits names at their dots: each becomes a dict in a dict
+    /// Splits names at their dots into nested dicts
     #[arg(long)]
     pub(crate) nest: bool,
 
@@ -195,11 +193,11 @@ pub(super) fn about() -> String {
         .collect();
     format!(
         "\
-The format is that of --to, or of OUT's extension:
+--to or the extension of OUT selects the format:
 {}
-.ckpt may be PyTorch or TensorFlow: say which with --to. Folders that OUT is in are made. OUT is
-written under a temporary name beside it and renamed when it is complete: stopped or failed, nothing
-is left behind and an old OUT is untouched.
+.ckpt may be PyTorch or TensorFlow: choose one with --to. Missing folders are created. OUT is
+written under a temporary name next to it and renamed when it is complete: after an interrupt or a
+failure, nothing is left behind and an old OUT is unchanged.
 
 Examples:
   statelens convert checkpoint_1000.mdl model.pt

@@ -8,16 +8,16 @@ use super::{Common, Durable};
 
 #[derive(Debug, Args)]
 pub(crate) struct ConvertModel {
-    /// The checkpoint: a file, an index of shards, or a folder; for a model of several parts a folder
-    /// with a folder for each
+    /// The checkpoint: a file, an index of shards, or a folder; for a model of several parts, a
+    /// folder that has a folder for each
     #[arg(value_name = "CKPT")]
     pub(crate) checkpoint: PathBuf,
 
-    /// The model, as `statelens list-converters` names it; without this, it is recognised
+    /// The model, as `statelens list-converters` names it; by default it is recognised
     #[arg(long, value_name = "MODEL")]
     pub(crate) model: Option<String>,
 
-    /// The format of CKPT; cs-auto is the release that it names; without this, the format is
+    /// The format of CKPT; cs-auto is the release that it names; by default the format is
     /// recognised
     #[arg(long, value_name = "FORMAT")]
     pub(crate) src_fmt: Option<String>,
@@ -26,16 +26,16 @@ pub(crate) struct ConvertModel {
     #[arg(long, value_name = "FORMAT", alias = "to")]
     pub(crate) tgt_fmt: String,
 
-    /// The config that belongs to CKPT, or a folder with one for each part; without this, the one
-    /// beside CKPT
+    /// The config that belongs to CKPT, or a folder with one for each part; by default the one next
+    /// to CKPT
     #[arg(long, value_name = "CONFIG")]
     pub(crate) config: Option<PathBuf>,
 
-    /// The folder to write to, made if need be; without this, that of CKPT
+    /// The folder to write to, created if needed; by default that of CKPT
     #[arg(short = 'o', long, value_name = "DIR")]
     pub(crate) output_dir: Option<PathBuf>,
 
-    /// Cuts Hugging Face's files at this size
+    /// Splits Hugging Face's files at this size
     #[arg(long, value_name = "SIZE", default_value = "10GB")]
     pub(crate) hf_shard_size: String,
 
@@ -43,7 +43,7 @@ pub(crate) struct ConvertModel {
     #[arg(long)]
     pub(crate) export_safetensors: bool,
 
-    /// Leaves out keys that no rule covers; without this they are listed and nothing is written
+    /// Leaves out keys that no rule covers; otherwise they are listed and nothing is written
     #[arg(long)]
     pub(crate) drop_unmatched_keys: bool,
 
@@ -53,7 +53,7 @@ pub(crate) struct ConvertModel {
     pub(crate) unwrap: bool,
 
     /// Converts the optimizer's moments, too: the state `optimizer` of the checkpoint, or
-    /// optimizer.pt beside Hugging Face's files. Rules that compute with a parameter are refused
+    /// optimizer.pt next to Hugging Face's files. Rules that compute with a parameter are refused
     #[arg(long)]
     pub(crate) with_optimizer: bool,
 
@@ -76,7 +76,7 @@ pub(crate) struct ConvertModel {
     #[arg(long, value_name = "[PATTERN=]DTYPE")]
     pub(crate) cast: Vec<String>,
 
-    /// Shows which keys become which and what casts may lose, and writes nothing
+    /// Shows the old and new keys and what casts may lose, and writes nothing
     #[arg(long)]
     pub(crate) dry_run: bool,
 
@@ -85,8 +85,7 @@ pub(crate) struct ConvertModel {
     #[arg(long, requires = "dry_run")]
     pub(crate) scan: bool,
 
-    /// Continues even if something is lost; without this the losses are listed and nothing is
-    /// written
+    /// Continues even if something is lost; otherwise the losses are listed and nothing is written
     #[arg(long)]
     pub(crate) lossy: bool,
 

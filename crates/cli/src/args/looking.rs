@@ -56,15 +56,15 @@ pub(crate) struct Show {
     #[command(flatten)]
     pub(crate) input: Input,
 
-    /// Flattened keys, as `ls` prints them, with a slice if you like: 'model.w[0:2, :4]'
+    /// Flattened keys, as `ls` prints them, with an optional slice: 'model.w[0:2, :4]'
     #[arg(value_name = "KEY", required = true)]
     pub(crate) keys: Vec<String>,
 
-    /// How many of a tensor's values to show, or all [default: 16, of a slice 1,000]
+    /// How many of a tensor's values to show, or all [default: 16, for a slice 1,000]
     #[arg(long, value_name = "COUNT|all", value_parser = count)]
     pub(crate) values: Option<u64>,
 
-    /// Prints the Python that reads it, instead: with the usual library for this format, or with
+    /// Prints Python code that reads it instead: with the usual library for this format, or with
     /// =LIBRARY, e.g. --code=numpy
     #[arg(long, value_name = "LIBRARY", num_args = 0..=1, require_equals = true)]
     pub(crate) code: Option<Option<String>>,

@@ -12,18 +12,18 @@ pub(crate) enum ModelCommand {
     /// Converts a model's checkpoint and config between Hugging Face and Cerebras's releases
     #[command(name = "convert-model", alias = "convert_model")]
     #[command(after_help = "\
-Does what `cszoo checkpoint convert` of Cerebras's Model Zoo does, and goes through several releases
-where there is no single step. Tensors are renamed, transposed, cut and joined as they are copied, in
-bounded memory, as docs/recipes.md describes. Every key is accounted for: one that no rule covers is
-told with the nearest rule, and nothing is written.
+Does what `cszoo checkpoint convert` of Cerebras's Model Zoo does, and converts by way of other
+releases where there is no single step. Tensors are renamed, transposed, split and joined while
+they are copied, in bounded memory, as docs/recipes.md describes. Every key is accounted for: if
+no rule covers one, it is listed with the nearest rule, and nothing is written.
 
 hf: a folder NAME_to_hf with shards, their index and config.json. Releases: NAME_to_FORMAT.mdl and
-CONFIG_to_FORMAT.yaml. Without --model, --src-fmt and --config they are recognised: from the keys, from
-what the checkpoint says of itself, and from the config beside it.
+CONFIG_to_FORMAT.yaml. Without --model, --src-fmt and --config they are recognised from the keys,
+from the metadata of the checkpoint, and from the config next to it.
 
---cast is that of `statelens convert`: its patterns are of the new keys, and a file in which numbers
-overflow or more than 1 % of a tensor's become 0 is not kept without --lossy. A torch_dtype in the new
-config.json follows if all weights are cast to one dtype.
+--cast works as in `statelens convert`; its patterns match the new keys. A file in which numbers
+overflow, or more than 1 % of a tensor's numbers become 0, is discarded unless --lossy is given.
+If all weights are cast to one dtype, torch_dtype in the new config.json follows.
 
 Examples:
   statelens convert-model model_dir --to cs-2.9 -o out
@@ -52,15 +52,15 @@ Examples:
     /// Converts a model's config between Hugging Face and Cerebras's releases
     #[command(alias = "convert_config")]
     #[command(after_help = "\
-Does what `convert_checkpoint.py convert-config` of Cerebras's Model Zoo does, and goes through
-several releases where there is no single step. A config of Hugging Face is JSON, one of Cerebras
-is YAML, with its keys sorted; comments are lost. Of LLaVA, DPR and DRAGON, Hugging Face's side is a
-folder with a config.json in a folder for each part. What a config says that the other side can't
-do is refused, by key.
+Does what `convert_checkpoint.py convert-config` of Cerebras's Model Zoo does, and converts by way
+of other releases where there is no single step. Configs of Hugging Face are JSON, those of
+Cerebras are YAML with sorted keys; comments are lost. For LLaVA, DPR and DRAGON, the side of
+Hugging Face is a folder that has a folder with a config.json for each part. Settings that the
+other side does not support are refused, by key.
 
 A format is hf, or a release: cs-1.6 to cs-1.9 and cs-2.0 to cs-2.10, cs-current for the newest,
 cs-2.1-dpo and later for DPO. Without --model and --src-fmt they are recognised from the config,
-where it says what it is.
+if it identifies them.
 
 Exit status: 0 if the config was written, 1 if it can't be converted, 2 if a file could not be read
 or written.
@@ -74,8 +74,8 @@ Examples:
     /// Lists the models whose checkpoints and configs can be converted, and between which formats
     #[command(alias = "list_converters")]
     #[command(after_help = "\
-Each line works in both directions. Formats that no line has both of are reached in several steps,
-release by release.
+Each line works in both directions. Between formats of different lines the conversion takes
+several steps, release by release.
 
 Examples:
   statelens list-converters
@@ -102,7 +102,7 @@ pub(crate) struct ConvertConfig {
     #[arg(long, value_name = "FORMAT", alias = "to")]
     pub(crate) tgt_fmt: String,
 
-    /// The folder to write to, made if need be; without this, that of CONFIG
+    /// The folder to write to, created if needed; by default that of CONFIG
     #[arg(short = 'o', long, value_name = "DIR")]
     pub(crate) output_dir: Option<PathBuf>,
 
@@ -144,20 +144,20 @@ pub(crate) struct FoldLora {
     #[arg(value_name = "CKPT")]
     pub(crate) checkpoint: PathBuf,
 
-    /// The adapter: adapter_model.safetensors with adapter_config.json beside it, or their folder;
-    /// else the one in the folder of CKPT
+    /// The adapter: adapter_model.safetensors with adapter_config.json next to it, or their folder;
+    /// by default the one in the folder of CKPT
     #[arg(long, value_name = "ADAPTER", conflicts_with = "config")]
     pub(crate) adapter: Option<PathBuf>,
 
-    /// The config that the model was trained with; without this, the one beside CKPT
+    /// The config that the model was trained with; by default the one next to CKPT
     #[arg(long, short = 'p', value_name = "CONFIG")]
     pub(crate) config: Option<PathBuf>,
 
-    /// The folder to write to, made if need be; without this, that of CKPT
+    /// The folder to write to, created if needed; by default that of CKPT
     #[arg(short = 'o', long, value_name = "DIR")]
     pub(crate) output_dir: Option<PathBuf>,
 
-    /// Cuts the files of a model with an adapter at this size
+    /// Splits the files of a model with an adapter at this size
     #[arg(long, value_name = "SIZE", default_value = "10GB")]
     pub(crate) hf_shard_size: String,
 

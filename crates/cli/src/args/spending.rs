@@ -9,12 +9,12 @@ use super::{Command, ModelCommand, Toolbox, ValuesCommand};
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Limits")]
 pub(crate) struct Spending {
-    /// The most to fetch from web servers, e.g. 20GB; without this, 1 GB
+    /// The most to fetch from web servers, e.g. 20GB; 1 GB by default
     #[arg(long, value_name = "SIZE", value_parser = statelens_convert::shard_size, hide_short_help = true)]
     pub(crate) max_fetch: Option<u64>,
 
     /// Reads arrays that are stored without a dtype (void8, void16) as one, e.g. '*=bfloat16' or
-    /// 'params*=float8_e4m3fn'; for those that NumPy saved of ml_dtypes
+    /// 'params*=float8_e4m3fn'; for arrays of ml_dtypes that NumPy saved
     #[arg(long, value_name = "[GLOB=]DTYPE", value_parser = statelens_convert::read_as_rule, help_heading = "Reading", hide_short_help = true)]
     pub(crate) read_as: Vec<statelens_convert::CastRule>,
 
@@ -23,8 +23,8 @@ pub(crate) struct Spending {
     #[arg(long, value_name = "TIMES|none", value_parser = crate::limits::parse, hide_short_help = true)]
     pub(crate) limit: Option<Limits>,
 
-    /// The most disk space for reordering tensors whose elements are stored crosswise (transposed
-    /// ones that are compressed, chunks of columns), e.g. 20GB; without this, 8 GB
+    /// The most disk space for reordering tensors whose elements are stored in another order
+    /// (compressed and transposed, chunks of columns), e.g. 20GB; 8 GB by default
     #[arg(long, value_name = "SIZE", value_parser = statelens_convert::shard_size, hide_short_help = true)]
     pub(crate) scratch: Option<u64>,
 }

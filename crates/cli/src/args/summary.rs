@@ -13,7 +13,7 @@ pub(crate) struct SummaryArgs {
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
 
-    /// What to write; else that of OUT's extension, else txt
+    /// The format to write; by default that of OUT's extension, or txt
     #[arg(long, value_name = "FORMAT")]
     pub(crate) to: Option<To>,
 
@@ -26,7 +26,7 @@ pub(crate) struct SummaryArgs {
     #[arg(long, conflicts_with = "stats")]
     pub(crate) content: bool,
 
-    /// The file to write; else standard output
+    /// The file to write; by default standard output
     #[arg(short, long, value_name = "OUT")]
     pub(crate) output: Option<PathBuf>,
 
@@ -37,7 +37,7 @@ pub(crate) struct SummaryArgs {
     #[command(flatten)]
     pub(crate) durable: Durable,
 
-    /// Prints a link to a page of Statelens at BASE that holds the structure behind its #
+    /// Prints a link to a page of Statelens at BASE that holds the structure after its #
     #[arg(long, value_name = "BASE", conflicts_with_all = ["to", "content", "output"])]
     pub(crate) link: Option<String>,
 
@@ -53,7 +53,7 @@ pub(crate) struct SummaryArgs {
     #[arg(long, requires = "link")]
     pub(crate) no_findings: bool,
 
-    /// Another file that the checkpoint refers to; files beside it are found without this
+    /// Another file that the checkpoint refers to; files next to it are found automatically
     #[arg(long, value_name = "FILE")]
     pub(crate) with: Vec<PathBuf>,
 
@@ -81,6 +81,6 @@ pub(crate) enum LinkKeys {
     Plain,
     /// Each part of a name as four letters, in order of appearance
     Coded,
-    /// Not at all: the position stands for the key
+    /// Not at all: keys are replaced by their positions
     Hidden,
 }

@@ -20,14 +20,14 @@ Examples:
 
     /// Compares two checkpoints of any formats; exit status 1 if they differ
     #[command(after_help = "\
-Every leaf is compared by its key: kind, shape, dtype, then values. With --op equal numbers have
-to be equal, with --op allclose |left - right| <= atol + rtol * |right|. 0.0 and -0.0 are equal; a
-NaN equals a NaN in the same place unless --nan-differs is given. A NaN on one side only is told as
-such; errors and cosine are undefined then. The relative error is that to RIGHT. Other dtypes are a
-difference, and the values are compared all the same: as they are, and with the finer side rounded
-to the coarser dtype (\"equal at bfloat16 precision\"). With --structure the classes of
-containers (dict or OrderedDict, list or tuple) and which weights are tied are compared as well,
-which not every format can hold.
+Every leaf is compared by its key: kind, shape, dtype, then values. With --op equal, numbers must
+be equal; with --op allclose, |left - right| <= atol + rtol * |right|. 0.0 and -0.0 are equal; a
+NaN equals a NaN in the same place unless --nan-differs is given. NaN on one side only is reported
+separately; errors and cosine are then undefined. Relative errors are relative to RIGHT. Different
+dtypes are a difference, but the values are still compared: unchanged, and with the finer side
+rounded to the coarser dtype (\"equal at bfloat16 precision\"). With --structure, classes of
+containers (dict or OrderedDict, list or tuple) and ties of weights are compared as well; not
+every format can hold them.
 
 Examples:
   statelens diff checkpoint.mdl converted.pt
@@ -43,8 +43,8 @@ Examples:
     #[command(after_help = "\
 REFERENCE is a checkpoint, a manifest (`statelens manifest --json`, `statelens ls --json`), or a
 list with `key dtype shape` on each line. No weight is read. As with torch's load_state_dict,
-missing and unexpected keys are errors unless --no-strict is given, other shapes always are, and
-other dtypes are converted. Of the checkpoint of a trainer the state `model` is checked.
+missing and unexpected keys are errors unless --no-strict is given, different shapes always are,
+and different dtypes are converted. In the checkpoint of a trainer, the state `model` is checked.
 
 Examples:
   statelens check checkpoint_1000.mdl --against expected.mdl
@@ -54,12 +54,12 @@ Examples:
 
     /// Reads everything once and checks whether it is sound; exit status 1 if not
     #[command(after_help = "\
-Looks at every checksum that the format has (CRC-32 of the members of a zip file, Fletcher-32 and
+Checks every checksum that the format has (CRC-32 of the members of a zip file, Fletcher-32 and
 gzip's Adler-32 of HDF5 chunks, XXH64 of zstd chunks, CRC-32C of TensorFlow's blocks and tensors,
-the sums of tar headers, those of all structures of HDF5 since 1.8), at what runs past the end of a
-file or overlaps another tensor, and counts what is NaN or infinite, which is a
-warning and no fault unless --finite is given. Safetensors, GGUF and plain HDF5 have no checksums of
-values, so that changed values can't be detected: hold them against a manifest.
+those of tar headers and of all structures of HDF5 since 1.8), and that no tensor runs past the
+end of its file or overlaps another one. NaN and infinite values are counted; they are a warning,
+or a fault if --finite is given. Safetensors, GGUF and plain HDF5 have no checksums of values, so
+changed values can't be detected: compare them with a manifest.
 
 Examples:
   statelens verify checkpoint_1000.mdl
@@ -68,11 +68,10 @@ Examples:
   statelens verify downloaded/model.pt --manifest model.manifest")]
     Verify(Verify),
 
-    /// Writes a Cerebras checkpoint of another format version: what old releases wrote, for new
-    /// ones, or the other way round
+    /// Writes a Cerebras checkpoint in another format version, for newer or older releases
     #[command(after_help = "\
-Format 0.5 is for releases 2.5 and later, 0.4 for 2.0 to 2.4 (later ones read it, too). OUT is
-NAME_0.5.mdl or NAME_0.4.mdl beside FILE unless it is named.
+Format 0.5 is for releases 2.5 and later, 0.4 for 2.0 to 2.4 (later ones read it, too). By
+default, OUT is NAME_0.5.mdl or NAME_0.4.mdl next to FILE.
 
 Examples:
   statelens upgrade checkpoint_1.7.mdl
@@ -82,10 +81,10 @@ Examples:
     /// Repairs a Cerebras checkpoint of release 1.7 or older so that later ones load it
     #[command(alias = "fix_checkpoint_spec")]
     #[command(after_help = "\
-Does what fix_checkpoint_spec.py of release 2.0.2 does: a class that is gone is taken out of the
-spec, weights of two names are put back under both, the last epochs of learning-rate schedulers
-are set. The file is written to NAME_fixed.mdl unless another path is named. As with the original
-it has no format version, which releases 2.5 and later ask for: --upgrade writes format 0.5.
+Does what fix_checkpoint_spec.py of release 2.0.2 does: a class that no longer exists is removed
+from the spec, weights with two names are restored under both, and the last epochs of
+learning-rate schedulers are set. By default the file is NAME_fixed.mdl. As with the original
+tool, it has no format version, which releases 2.5 and later require: --upgrade writes format 0.5.
 
 Examples:
   statelens fix-checkpoint-spec checkpoint_1.7.mdl
@@ -93,7 +92,7 @@ Examples:
   statelens fix-checkpoint-spec checkpoint_1.7.mdl --fix_inplace")]
     FixCheckpointSpec(FixCheckpointSpec),
 
-    /// Puts the dataloader state that release 1.9 kept in files into the checkpoint
+    /// Adds the dataloader state, which release 1.9 kept in separate files, to the checkpoint
     #[command(after_help = "\
 Does what data_iter_state_conversion.py of release 2.0.2 does.
 
@@ -102,17 +101,17 @@ Examples:
   statelens convert-dataloader-state -c old.mdl -w iter_state -o new.mdl -d iterable")]
     ConvertDataloaderState(ConvertDataloaderState),
 
-    /// Lists the checkpoints of a run folder as the trainer orders them, and what else is in it
+    /// Lists the checkpoints of a run folder as the trainer orders them, and its other files
     #[command(after_help = "\
 Examples:
   statelens runs model_dir
   statelens runs model_dir --name 'ckpt_{step}.mdl' --json")]
     Runs(Runs),
 
-    /// Prints the path of the checkpoint that the trainer would load by itself; exit status 1 if
-    /// there is none
+    /// Prints the path of the checkpoint that the trainer would load automatically; exit status 1
+    /// if there is none
     #[command(after_help = "\
-It is opened, and a warning goes to standard error if it is not sound.
+The checkpoint is opened, and a warning goes to standard error if it is not sound.
 
 Examples:
   statelens latest model_dir
@@ -122,11 +121,11 @@ Examples:
 
     /// Removes old checkpoints of a run folder; shows what it would do unless --apply is given
     #[command(after_help = "\
-Only files whose names are those of checkpoints are ever touched: no subsets, no trainer states,
+Only files that are named like checkpoints are ever removed: no subsets, no trainer states,
 nothing else. A checkpoint counts as kept only if it is sound: it can be opened, nothing in it is
-missing, damaged or unfinished, and it has every state that the others have. Those that do not
-count are named. The checkpoint that the trainer would load stays in any case. With --apply files are
-moved to the folder statelens-trash in DIR; with --delete besides, they are deleted for good.
+missing, damaged or unfinished, and it has every state that the others have. The others are
+listed. The checkpoint that the trainer would load is always kept. With --apply, files are moved
+to the folder statelens-trash in DIR; with --delete as well, they are deleted permanently.
 
 Examples:
   statelens prune model_dir --keep 3
@@ -139,7 +138,7 @@ pub(crate) struct Check {
     #[command(flatten)]
     pub(crate) input: Input,
 
-    /// What it should load into: a checkpoint, a manifest, or a list of keys
+    /// The keys that it should have: a checkpoint, a manifest, or a list of keys
     #[arg(long, value_name = "REFERENCE")]
     pub(crate) against: PathBuf,
 
@@ -170,7 +169,7 @@ pub(crate) struct Verify {
     #[command(flatten)]
     pub(crate) inputs: Inputs,
 
-    /// What it should be: what `statelens manifest` wrote, with or without --json
+    /// The expected content: a file that `statelens manifest` wrote, with or without --json
     #[arg(long, value_name = "MANIFEST")]
     pub(crate) manifest: Option<PathBuf>,
 
@@ -184,7 +183,7 @@ pub(crate) struct Upgrade {
     #[command(flatten)]
     pub(crate) input: Input,
 
-    /// The file to write; without it NAME_VERSION.mdl beside FILE
+    /// The file to write; by default NAME_VERSION.mdl next to FILE
     #[arg(value_name = "OUT", conflicts_with = "output")]
     pub(crate) out: Option<PathBuf>,
 
@@ -263,7 +262,7 @@ pub(crate) struct ConvertDataloaderState {
     #[arg(value_name = "KIND", default_value = "map")]
     pub(crate) dataloader: Dataloader,
 
-    /// The seed of the order of samples, of a map
+    /// The seed of the order of samples, for a map
     #[arg(short, long = "shuffle_seed", visible_alias = "shuffle-seed", default_value_t = 0)]
     #[arg(value_name = "SEED", allow_negative_numbers = true)]
     pub(crate) seed: i64,
@@ -312,17 +311,17 @@ pub(crate) struct Runs {
     #[command(flatten)]
     pub(crate) folder: RunFolderArgs,
 
-    /// Goes by names and sizes only; without this, each checkpoint is opened to see whether it is
-    /// whole
+    /// Uses names and sizes only; by default, each checkpoint is opened to check whether it is
+    /// complete
     #[arg(long)]
     pub(crate) quick: bool,
 
-    /// Reads all values of each checkpoint, and prints norms, deviations and how many are NaN or infinite
-    /// over the steps
+    /// Reads all values of each checkpoint, and prints norms, deviations and counts of NaN and
+    /// infinite values over the steps
     #[arg(long, conflicts_with = "quick")]
     pub(crate) values: bool,
 
-    /// With --values: what tensors are taken together
+    /// With --values: how tensors are grouped
     #[arg(long, value_name = "GROUP", default_value = "state", requires = "values")]
     pub(crate) by: TimelineBy,
 
@@ -330,8 +329,9 @@ pub(crate) struct Runs {
     #[arg(long, value_name = "PATTERN", requires = "values")]
     pub(crate) group: Vec<String>,
 
-    /// With --values: keeps what was read in this file, or in statelens-values.json in FOLDER, and later
-    /// reads only what it does not have or what was changed since. The one in FOLDER is also used without this
+    /// With --values: saves the statistics in this file, or in statelens-values.json in FOLDER, and
+    /// later reads only checkpoints that are new or have changed. The file in FOLDER is also used
+    /// without this option
     #[arg(long, value_name = "FILE", num_args = 0..=1, requires = "values")]
     pub(crate) keep: Option<Option<PathBuf>>,
 
@@ -355,7 +355,7 @@ pub(crate) enum TimelineBy {
     State,
     /// Those whose keys differ in the number of their layer only
     Role,
-    /// Each by itself
+    /// Each separately
     Tensor,
 }
 
@@ -374,8 +374,8 @@ pub(crate) struct Latest {
     #[command(flatten)]
     pub(crate) folder: RunFolderArgs,
 
-    /// Prints the newest sound checkpoint instead: whole, finished, and with every state that the
-    /// others have
+    /// Prints the newest sound checkpoint instead: complete, finished, and with every state that
+    /// the others have
     #[arg(long)]
     pub(crate) sound: bool,
 }
@@ -397,7 +397,7 @@ pub(crate) struct Prune {
     #[arg(long)]
     pub(crate) apply: bool,
 
-    /// Deletes for good instead of moving to the trash folder
+    /// Deletes permanently instead of moving to the trash folder
     #[arg(long, requires = "apply")]
     pub(crate) delete: bool,
 

@@ -11,18 +11,19 @@ use super::{Durable, Input};
 pub(crate) enum ValuesCommand {
     /// Reads all values and summarises them: NaN, extremes, mean, deviation, histogram
     #[command(after_help = "\
-What is to be looked at stands first: NaN, infinities, tensors that are all zero or all one number, then
-the largest magnitudes. Mean, deviation, norms and quantiles are those of the finite values. Complex
-numbers are taken by their modulus; quantised blocks by the numbers that they stand for. Quantiles
-and histograms are exact for numbers of up to 16 bits and for up to 65,536 values, else within
-1/256; all else is exact. In --where stands one of nan, inf, pos_inf, neg_inf, zeros, subnormal, count, min,
-max, mean, std, l1, l2, abs_mean, abs_max, kurtosis, beyond_6_std, a comparison, and a number, of counts
-also a part of all values: 'zeros>50%'.
+Suspicious tensors come first: NaN, infinities, tensors that are all zero or all one number, then
+the largest magnitudes. Mean, deviation, norms and quantiles are those of the finite values.
+Complex numbers count by their modulus, quantised blocks by their dequantised numbers. Quantiles
+and histograms are exact for numbers of up to 16 bits and for up to 65,536 values, otherwise
+within 1/256; everything else is exact. --where takes a statistic, a comparison and a number. The
+statistics are nan, inf, pos_inf, neg_inf, zeros, subnormal, count, min, max, mean, std, l1, l2,
+abs_mean, abs_max, kurtosis, beyond_6_std. For counts, the number can be a percentage of all
+values: 'zeros>50%'.
 
-Below the table stand findings: NaN, layers that are not like their siblings once the trend over depth
-is taken out, tensors that are equal bit for bit, dead rows, embedding rows that were never trained,
-optimizer moments that don't fit, a loss scale at its floor. What may be equal, may have dead rows or is an
-embedding is read once more for that.
+Findings follow the table: NaN, layers that are not like their siblings once the trend over depth
+is removed, tensors that are equal bit for bit, dead rows, embedding rows that were never trained,
+optimizer moments that don't fit, a loss scale at its floor. Candidates for equal tensors and dead
+rows, and embeddings, are read a second time.
 
 Exit status: 0; 1 if --fail-on finds something; 2 if a tensor could not be read.
 
@@ -37,8 +38,8 @@ Examples:
 
     /// Draws the histogram of a tensor's values
     #[command(after_help = "\
-With --scale log bins are even by magnitude, to both sides of zero, and what is less than a billionth
-of the largest is in one bin around it.
+With --scale log, bins are log-spaced on both sides of zero; numbers below a billionth of the
+largest share one bin around it.
 
 Examples:
   statelens hist model.safetensors model.norm.weight
@@ -48,14 +49,14 @@ Examples:
     /// Saves tensors, or slices of them, to a file: .npy, .npz, .safetensors, .csv, .raw; or a picture of
     /// one: .png, .svg
     #[command(after_help = "\
-What is written is said by the extension of OUT. Numpy has no bfloat16 and no floats of 8 bits: --as
+The extension of OUT selects the format. NumPy has no bfloat16 and no floats of 8 bits: --as
 float32 holds all their numbers. A .raw file holds the numbers alone, little-endian, the last
-dimension fastest; a .csv file a line for each row of the last dimension. Quantised blocks become
-float32.
+dimension fastest; a .csv file has a line for each row of the last dimension. Quantised blocks
+become float32.
 
-A picture is of a matrix of any size, read once: it is cut into blocks, and each has the colour of
-its value of largest magnitude, orange for positive and blue for negative, magenta where there is
-NaN or an infinity. It has axes, a legend and a description in words.
+A picture shows a matrix of any size, read once. It is divided into blocks. Each has the colour of
+its value of largest magnitude: orange for positive, blue for negative, magenta if there is NaN or
+an infinity. It has axes, a legend and a description in words.
 
 Examples:
   statelens export model.safetensors model.norm.weight norm.npy
@@ -68,14 +69,16 @@ Examples:
 
     /// Finds the singular values of a matrix, its rank and its condition
     #[command(after_help = "\
-All singular values of a matrix whose smaller side is at most 1,024 are found, in one pass, as exactly as
-LAPACK finds them; --all does that up to 4,096. Of a larger matrix the 32 largest are found (--top: up
-to 64) by multiplying a few vectors by it in up to 8 passes, always the same ones, and each is told with
-how far off it may be. --dry-run tells what it takes and reads nothing. A tensor of more than two
-dimensions needs a slice behind its key. Values that are NaN or infinite are refused with their place.
+If the smaller side of the matrix is at most 1,024, all singular values are computed in one pass,
+as exactly as LAPACK computes them; --all does that up to 4,096. For a larger matrix the 32
+largest are computed (--top: up to 64) by multiplying a few fixed vectors by it in up to 8 passes,
+each with an error bound. --dry-run estimates the cost without reading. A tensor of more than two
+dimensions needs a slice after its key. Values that are NaN or infinite are refused, with their
+place.
 
-Rank counts what is above the largest times the larger side times 2^-52, as numpy does; stable rank is
-the sum of all squares over the largest square; effective rank is the exponential of the entropy.
+Rank counts the singular values above the largest times the larger side times 2^-52, as numpy
+does; stable rank is the sum of all squares over the largest square; effective rank is the
+exponential of the entropy.
 
 Examples:
   statelens singular model.safetensors model.head.weight
@@ -86,9 +89,9 @@ Examples:
     /// Ranks the rows of a matrix by their norm, as those of an embedding: the largest, the smallest, those
     /// that are zero or equal to another
     #[command(after_help = "\
-Of a tensor of more than two dimensions the rows are those of the last one, in order: an index stands
-for a row. A convolution kernel is a row with --kernels: its last two dimensions together. Rows that are all
-zero were never trained, or pruned; rows that are equal to one before them, bit for bit, are counted.
+In a tensor of more than two dimensions, each index into all but the last one is a row. With
+--kernels a row is a convolution kernel: the last two dimensions together. Rows that are all zero
+were never trained, or pruned; rows that are equal to an earlier one, bit for bit, are counted.
 The indices of a slice begin at 0.
 
 Examples:
@@ -103,7 +106,7 @@ pub(crate) struct RowsArgs {
     #[command(flatten)]
     pub(crate) input: Input,
 
-    /// The flattened key, as `ls` prints it, with a slice if you like: 'model.w[:1000]'
+    /// The flattened key, as `ls` prints it, with an optional slice: 'model.w[:1000]'
     #[arg(value_name = "KEY")]
     pub(crate) key: String,
 
@@ -115,7 +118,7 @@ pub(crate) struct RowsArgs {
     #[arg(long)]
     pub(crate) kernels: bool,
 
-    /// How many of the largest and of the smallest are told
+    /// How many of the largest and of the smallest to show
     #[arg(long, value_name = "COUNT", default_value_t = 10)]
     pub(crate) top: usize,
 }
@@ -125,7 +128,7 @@ pub(crate) struct SingularArgs {
     #[command(flatten)]
     pub(crate) input: Input,
 
-    /// The flattened key, as `ls` prints it, with a slice if you like: 'model.w[0, :, :]'
+    /// The flattened key, as `ls` prints it, with an optional slice: 'model.w[0, :, :]'
     #[arg(value_name = "KEY")]
     pub(crate) key: String,
 
@@ -133,11 +136,11 @@ pub(crate) struct SingularArgs {
     #[arg(long, conflicts_with = "top")]
     pub(crate) all: bool,
 
-    /// Only so many of the largest
+    /// How many of the largest to compute
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=64))]
     pub(crate) top: Option<u32>,
 
-    /// Tells what it takes, and reads nothing
+    /// Estimates the cost, and reads nothing
     #[arg(long)]
     pub(crate) dry_run: bool,
 }
@@ -164,8 +167,8 @@ pub(crate) struct StatsArgs {
     #[arg(long = "where", value_name = "TEST")]
     pub(crate) tests: Vec<Test>,
 
-    /// Also tells what the rows and columns of each matrix are like: norms and |x| max, rows that are
-    /// all zeros or copies; in the JSON of each one
+    /// Also reports on the rows and columns of each matrix: norms and |x| max, rows that are all
+    /// zeros or copies; the JSON has each one
     #[arg(long)]
     pub(crate) rows: bool,
 
@@ -209,7 +212,7 @@ pub(crate) struct Export {
     #[command(flatten)]
     pub(crate) input: Input,
 
-    /// The flattened key, as `ls` prints it, with a slice if you like: 'model.w[0:2, :4]'; several go
+    /// The flattened key, as `ls` prints it, with an optional slice: 'model.w[0:2, :4]'; several go
     /// into one .npz or .safetensors
     #[arg(value_name = "KEY", required = true, num_args = 1..)]
     pub(crate) keys: Vec<String>,
@@ -222,16 +225,16 @@ pub(crate) struct Export {
     #[arg(long = "as", visible_alias = "cast", value_name = "DTYPE")]
     pub(crate) dtype: Option<String>,
 
-    /// For a picture: the greatest width of the map in dots, without axes; a block takes at least
+    /// For a picture: the maximum width of the map in pixels, without axes; a block takes at least
     /// one, in SVG four
     #[arg(long, value_name = "DOTS", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..=16_384))]
     pub(crate) width: u32,
 
-    /// For a picture: the greatest height of the map
+    /// For a picture: the maximum height of the map
     #[arg(long, value_name = "DOTS", default_value_t = 640, value_parser = clap::value_parser!(u32).range(1..=16_384))]
     pub(crate) height: u32,
 
-    /// For a picture: how numbers become colours
+    /// For a picture: how numbers map to colours
     #[arg(long, value_name = "SCALE", default_value = "linear")]
     pub(crate) scale: ScaleArg,
 
@@ -246,9 +249,9 @@ pub(crate) struct Export {
 /// The spacing of bins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ScaleArg {
-    /// All of one width
+    /// Of equal width
     Linear,
-    /// Even by magnitude, to both sides of zero
+    /// Log-spaced on both sides of zero
     Log,
 }
 
