@@ -47,7 +47,7 @@ impl Storages for NoStorages {
         let next = self.numbers.len() as u32;
         Storage {
             number: *self.numbers.entry(key.to_owned()).or_insert(next),
-            layout: Layout::Missing("a pickle by itself holds no storages".into()),
+            layout: Layout::Missing("a bare pickle holds no storages".into()),
             len,
         }
     }

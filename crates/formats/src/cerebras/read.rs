@@ -274,7 +274,7 @@ impl<'a> CerebrasReading<'a> {
             self.findings.push(
                 Finding::new(
                     Grade::Damage,
-                    format!("{} tensors lie past the end of the file", self.cut),
+                    format!("{} tensors are past the end of the file", self.cut),
                 )
                 .advice("The file is cut short: copy or download it again."),
             );

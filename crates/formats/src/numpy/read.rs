@@ -270,7 +270,7 @@ impl NumpyReader<'_> {
         let skip = start + len;
         if skip > source.len() {
             return Err(Error::damaged(format!(
-                "the description of a numpy array has {len} bytes, and {} are there",
+                "the description of a numpy array should have {len} bytes and has {}",
                 source.len().saturating_sub(start)
             ))
             .advice("The file may be cut short: compare its size with the original."));

@@ -132,7 +132,8 @@ pub(crate) static FORMAT: Format = Format {
         name: "safetensors",
         label: "safetensors",
         extensions: &["safetensors"],
-        about: "A header of names and the tensors behind it. Read by Hugging Face libraries; plain values go into its metadata.",
+        about: "A header of names, then the tensors. Read by Hugging Face libraries; plain values \
+                go into its metadata.",
         what: "one file, or shards with an index",
         versions: &[],
         compressions: &[],

@@ -65,7 +65,7 @@ pub(super) fn unchecked() -> Finding {
 }
 
 fn outside() -> Finding {
-    Finding::new(Grade::Damage, "The indices of a sparse or nested tensor lie outside of its shape")
+    Finding::new(Grade::Damage, "The indices of a sparse or nested tensor are outside of its shape")
         .detail(RISK)
         .advice(ADVICE)
 }

@@ -77,7 +77,7 @@ pub(super) fn find(files: &FileSet) -> Result<BundleTables> {
             )
             .in_file(name)
             .advice(format!(
-                "Open the folder, or {index} beside it with its data files: the weights are there."
+                "Open the folder, or {index} next to it with its data files: the weights are there."
             )))
         }
         None => Err(Error::unsupported(

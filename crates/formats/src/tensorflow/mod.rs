@@ -53,7 +53,8 @@ pub(crate) static FORMAT: Format = Format {
         name: "TensorFlow checkpoint",
         label: "TensorFlow .index",
         extensions: &["index", "ckpt"],
-        about: "An index and the raw tensors beside it. Restored by tf.compat.v1.train.Saver and tf.train.Checkpoint.",
+        about: "An index, and files of raw tensors. Restored by tf.compat.v1.train.Saver and \
+                tf.train.Checkpoint.",
         what: "V2: bundles by name or with an object graph, in one or more data files",
         versions: &[],
         compressions: &[],

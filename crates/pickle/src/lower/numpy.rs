@@ -201,7 +201,7 @@ impl Lowering<'_> {
                     Grade::Damage,
                     "An array does not have as many bytes as its shape needs",
                     format!(
-                        "{shape:?} of {} needs {len} bytes, {} are there",
+                        "{shape:?} of {} needs {len} bytes and has {}",
                         element.dtype,
                         data.len()
                     ),

@@ -172,7 +172,7 @@ pub(super) const ROWS: &[Row] = rows! {
         "constants";
     ["builtins"], ["type"],
         "gives(none|<builtins.Ellipsis>|<builtins.NotImplemented>)",
-        "the type of a constant; called otherwise, it looks up or makes classes";
+        "the type of a constant; called otherwise, it looks up or creates classes";
     ["builtins"], [
         "ArithmeticError", "AssertionError", "AttributeError", "BaseException",
         "BlockingIOError", "BrokenPipeError", "BufferError", "BytesWarning",
@@ -311,7 +311,7 @@ pub(super) const ROWS: &[Row] = rows! {
         "call(generator-name|generator-class); call(generator-name|generator-class) state \
          generator-state|(generator-state, \
          none|numpy.random.bit_generator.__pyx_unpickle_SeedSequence())",
-        "a generator of random numbers; its position must lie in its numbers";
+        "a generator of random numbers; its position must be inside its numbers";
     ["numpy.random._pickle"], ["__generator_ctor", "__randomstate_ctor"],
         "call(numpy.random._pickle.__bit_generator_ctor()|generator-name, \
          <numpy.random._pickle.__bit_generator_ctor>?); \
@@ -404,7 +404,8 @@ pub(super) const ROWS: &[Row] = rows! {
         "a storage inside a plain pickle: a stream of torch, which is examined", NESTED;
     ["torch._utils"], ["_rebuild_tensor"],
         "call(storage, nat, sizes, sizes)",
-        "a view of a storage, which must lie inside it (and a storage must not be longer than its bytes)";
+        "a view of a storage, which must be inside it (and a storage must not be longer than its \
+         bytes)";
     ["torch._utils"], ["_rebuild_tensor_v2"],
         "call(storage, nat, sizes, sizes, bool, hooks, math-bits?)",
         "the same";
@@ -418,10 +419,10 @@ pub(super) const ROWS: &[Row] = rows! {
         "the same, with scales";
     ["torch._utils"], ["_rebuild_sparse_tensor"],
         "call(layout, (tensor, tensor, size, bool|none?)|(tensor, tensor, tensor, size))",
-        "indices and values; the indices must lie in the shape";
+        "indices and values; the indices must be inside the shape";
     ["torch._utils"], ["_rebuild_nested_tensor"],
         "call(tensor, tensor, tensor, tensor)",
-        "tensors of several shapes; they must lie in their buffer";
+        "tensors of several shapes; they must be inside their buffer";
     ["torch._utils"], ["_rebuild_meta_tensor_no_storage"],
         "call(any, sizes, sizes, bool)",
         "a shape without data";
@@ -450,7 +451,7 @@ pub(super) const ROWS: &[Row] = rows! {
         "lists in TorchScript: each returns its argument";
     ["torch.jit._pickle"], ["build_tensor_from_id"],
         "gives(int)",
-        "a tensor that is kept beside the pickle";
+        "a tensor that is kept outside the pickle";
     ["torch.jit._pickle"], ["restore_type_tag"],
         "gives(any, str)",
         "returns its first argument";

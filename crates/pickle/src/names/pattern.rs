@@ -100,7 +100,7 @@ words! {
     Zero "zero" "0";
     Float "float" "a float or an integer";
     Str "str" "a text";
-    Bytes "bytes" "bytes, also as protocols 0 to 2 write them, or a buffer beside the pickle";
+    Bytes "bytes" "bytes, also as protocols 0 to 2 write them, or a buffer outside the pickle";
     List "list" "a list of any values";
     Dict "dict" "a dict of any values";
     Attributes "attributes" "a dict whose keys are texts that do not begin with two underscores";
@@ -109,7 +109,7 @@ words! {
     Storage "storage" "a storage of the file (a persistent id), or one that comes with its bytes (`torch.storage._load_from_bytes`)";
     Hooks "hooks" "an empty `OrderedDict`, or `None`";
     Element "element" "a type of elements: a text such as `f4`, `numpy.record`, or a class of ml_dtypes";
-    DTypeState "dtype-state" "a description as NumPy writes it: the size fits the type, fields lie \
+    DTypeState "dtype-state" "a description as NumPy writes it: the size fits the type, fields are \
                               inside the record, and exactly the declared elements are objects";
     Codec "codec" "`latin1`, `utf-8` or `ascii`, by their usual spellings";
     Constant "constant" "the text `Ellipsis`, `NotImplemented`, `None`, or `range(…)` of numbers";

@@ -329,7 +329,7 @@ fn why(error: statelens_checkpoint::Error) -> Why {
 
 fn unknown(class: &Global) -> Why {
     if &*class.module == "?" {
-        return "an object of a class that its pickle makes by running code".into();
+        return "an object of a class that its pickle creates by running code".into();
     }
     format!("an object of the class {class}, which runs code when it is loaded").into()
 }

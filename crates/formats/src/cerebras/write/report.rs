@@ -47,7 +47,7 @@ pub(super) const SIZE: LossKind = harmless("torch.Size becomes a plain tuple", F
 pub(super) const DICT: LossKind = lost("dicts of other classes become plain dicts", FLATTENING);
 pub(super) const DEFAULT: LossKind = lost(
     "defaultdicts become plain dicts",
-    "The Cerebras library loads a defaultdict only if it has at most two entries and makes \
+    "The Cerebras library loads a defaultdict only if it has at most two entries and creates \
      missing ones with a class of Python's own.",
 );
 pub(super) const DEFAULT_04: LossKind =
@@ -76,12 +76,12 @@ pub(super) const ATTRIBUTES: LossKind = harmless(
 );
 pub(super) const PARAMETER: LossKind = harmless(
     "parameters become tensors",
-    "The Cerebras library stores plain tensors; a module makes parameters of them when it loads \
+    "The Cerebras library stores plain tensors; a module turns them into parameters when it loads \
      its state dict.",
 );
 pub(super) const GRADIENT: LossKind = harmless(
     "tensors no longer require a gradient",
-    "The Cerebras library stores plain tensors; a module makes parameters of them when it loads \
+    "The Cerebras library stores plain tensors; a module turns them into parameters when it loads \
      its state dict.",
 );
 pub(super) const SUBCLASS: LossKind =

@@ -113,7 +113,7 @@ fn factor_to_rope(site: &mut Site<'_>, needs_type: bool) -> Result<()> {
         Some(name) => name.clone(),
         None if needs_type => {
             return Err(Error::refused(format!("{} is {}", site.key, site.value.quoted()))
-                .expected("pos_scaling_type beside it, such as linear"));
+                .expected("pos_scaling_type next to it, such as linear"));
         }
         None => Value::from("linear"),
     };
