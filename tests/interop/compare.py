@@ -177,7 +177,7 @@ BECOMES = {
     "parameters become tensors": (_class("torch.nn.parameter.Parameter"), _drop("class", "requires_grad")),
     "tensors no longer require a gradient": (lambda path, node: "requires_grad" in node, _drop("requires_grad")),
     "objects become the text that Python prints for them": (_is_object, _text),
-    "objects become dicts or lists of what they hold": (_is_object, lambda path, node: ANYTHING),
+    "objects become dicts of their attributes": (_is_object, lambda path, node: ANYTHING),
     "values that were one object are loaded as two": (
         lambda path, node: "tie" in node,
         lambda path, node: {**node, "tie": path},
@@ -194,7 +194,7 @@ AS_LISTED = {
     "dicts of other classes become plain dicts",
     "numpy scalars become arrays without dimensions",
     "objects become the text that Python prints for them",
-    "objects become dicts or lists of what they hold",
+    "objects become dicts of their attributes",
 }
 # What is said of values whose rows do not show that it concerns them.
 UNSEEN = {

@@ -230,11 +230,11 @@ mod tests {
             ),
             (
                 "Format 0.4 holds them unchanged: --format-version 0.4.",
-                "Format 0.4 holds them as they are: \u{201c}Version\u{201d} 0.4.",
+                "Format 0.4 holds them unchanged: \u{201c}Version\u{201d} 0.4.",
             ),
             (
                 "Give a value without a name one with --prefix NAME.",
-                "A value without a name is given one with \u{201c}Add prefix\u{201d}.",
+                "Give a value without a name one with \u{201c}Add prefix\u{201d}.",
             ),
             ("a\u{2013}b and a - b stay", "a\u{2013}b and a - b stay"),
         ] {

@@ -97,7 +97,7 @@ fn what_unfolds_beyond_measure_is_told_and_wants_a_word() {
     for file in [fixture("attacks2/torch_expand_8GB.pt"), views_file] {
         let file = file.to_str().unwrap();
         let info = run(["info", file]).ok();
-        assert!(info.contains("unfolds to more than 1000 times its size"), "{info}");
+        assert!(info.contains("expands to more than 1000 times its size"), "{info}");
         for command in ["verify", "manifest"] {
             let said = run([command, file]).failed();
             assert!(said.contains("--limit"), "{said}");
@@ -153,7 +153,7 @@ fn a_text_that_is_named_again_and_again_is_written_once() {
     texts(Path::new(&file), 400_000);
     let len = fs::metadata(&file).unwrap().len();
     let info = run(["info", &file]).ok();
-    assert!(info.contains("unfolds"), "{info}");
+    assert!(info.contains("expands"), "{info}");
     assert!(run(["manifest", &file]).failed().contains("--limit"));
     run(["convert", &file, &torch]).ok();
     assert!(fs::metadata(&torch).unwrap().len() < 3 * len);
