@@ -209,7 +209,7 @@ impl CheckReport {
             (true, ..) => "it would load",
             (_, true, _) => "nothing would be loaded",
             (_, _, true) => "it would not load",
-            (.., false) => "it would load only in part",
+            (.., false) => "it would not load completely",
         }
     }
 
