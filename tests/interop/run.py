@@ -74,7 +74,7 @@ class Written:
         self.exists = error is None and not refused
 
 
-DAMAGED = ["missing from the source, or damaged in it", "missing from the file", "values would be lost"]
+DAMAGED = ["missing from the source, or damaged in it", "missing from the file", "casting loses numbers"]
 
 
 def convert(options, case):

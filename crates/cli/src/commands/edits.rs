@@ -212,7 +212,7 @@ pub(super) fn refuse_false(source: &Checkpoint, report: &RunReport) -> Result<()
     }
     let (told, more) = report.falsified(source, TOLD);
     for line in told {
-        complain(&format!("values would be lost: {line}"));
+        complain(&format!("casting loses numbers: {line}"));
     }
     if let Some(more) = more {
         complain(&format!("and {more}"));

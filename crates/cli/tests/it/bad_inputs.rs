@@ -118,7 +118,7 @@ fn inputs_that_are_none_are_told_by_name() {
     let missing = text(&folder.file("missing.mdl"));
     let before = folder.names();
     let cases = [
-        (missing.as_str(), ["no such file", "missing.mdl"]),
+        (missing.as_str(), ["the file does not exist", "missing.mdl"]),
         (&text(&empty), ["", "empty-folder"]),
         (&notes, ["", "notes.txt"]),
         ("/dev/null", ["not a regular file", "/dev/null"]),

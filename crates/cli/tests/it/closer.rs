@@ -262,7 +262,7 @@ fn the_values_of_a_run_are_kept_beside_it_and_used() {
     assert_eq!(norms(&ran), [5.0, 3.0]);
     assert!(ran.err.contains("not a file of kept values: it is not used"), "{}", ran.err);
     let ran = values(&["--keep"]);
-    assert!(ran.err.contains("replacing it"), "{}", ran.err);
+    assert!(ran.err.contains("it is replaced"), "{}", ran.err);
     assert_eq!(norms(&values(&[])), [5.0, 3.0]);
     assert!(values(&[]).err.contains("the values of 2 checkpoints are from"));
 }

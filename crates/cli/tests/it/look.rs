@@ -161,7 +161,7 @@ fn what_is_no_checkpoint_is_told_in_one_sentence() {
     let error = run(["info", &folder.path().to_string_lossy()]).failed();
     assert!(error.contains("pointer.pt: this is a Git LFS pointer"), "{error}");
     let error = run(["info", &folder.file("missing.pt").to_string_lossy()]).failed();
-    assert!(error.contains("no such file"), "{error}");
+    assert!(error.contains("does not exist"), "{error}");
 }
 
 #[cfg(unix)]

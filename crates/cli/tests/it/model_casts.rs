@@ -48,7 +48,7 @@ fn what_overflows_is_not_kept_unless_that_is_agreed_to() {
     let with = |more: &[&str]| run(asked.iter().chain(&cast).chain(more).copied());
     let refused = with(&[]);
     assert_eq!(refused.code, Some(2), "{}", refused.out);
-    let told = format!("values would be lost: `{KEY}`: 1 of 4 numbers does not fit float16");
+    let told = format!("casting loses numbers: `{KEY}`: 1 of 4 numbers does not fit float16");
     assert!(refused.err.contains(&told), "{}", refused.err);
     assert!(refused.err.contains("--lossy"), "{}", refused.err);
     assert!(!out.exists(), "{refused}", refused = refused.err);

@@ -106,7 +106,7 @@ fn plain_conversion_says_that_names_stay_and_which_command_writes_the_others() {
         ran.err
     };
     let said = told(&[&input, &plain]);
-    assert!(said.contains("names stay Hugging Face's"), "{said}");
+    assert!(said.contains("keys stay Hugging Face's"), "{said}");
     assert!(said.contains(&format!("`statelens convert-model {input} --to cs-current`")), "{said}");
     assert_eq!(told(&[&input, &text(&folder.file("renamed.mdl")), "--rename", "model=>m"]), "");
     assert_eq!(told(&[&input, &text(&folder.file("same.pt"))]), "");
@@ -114,7 +114,7 @@ fn plain_conversion_says_that_names_stay_and_which_command_writes_the_others() {
     run(["convert-model", &input, "--to", "cs-2.9", "-o", &text(&out)]).ok();
     let said =
         told(&[&text(&out.join("model_to_cs-2.9.mdl")), &text(&folder.file("a.safetensors"))]);
-    assert!(said.contains("names stay Cerebras's") && said.contains("--to hf"), "{said}");
+    assert!(said.contains("keys stay Cerebras's") && said.contains("--to hf"), "{said}");
     let other = folder.with(
         "own.safetensors",
         &crate::common::safetensors(&[

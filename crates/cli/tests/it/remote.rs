@@ -237,7 +237,7 @@ fn a_redirection_is_followed_once() {
     let server =
         TestServer::start(|asked, _| (302, format!("Location: {}\r\n", asked.path), Vec::new()));
     let error = run(["ls", &server.at("/loop.pt")]).failed();
-    assert!(error.contains("elsewhere"), "{error}");
+    assert!(error.contains("redirects requests"), "{error}");
 }
 
 #[test]

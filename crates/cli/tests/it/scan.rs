@@ -208,11 +208,11 @@ fn several_files_and_folders_have_one_summary_and_json_lines() {
     assert_eq!(worst("evil.png"), "danger");
     assert_eq!(worst("zip_tied.pt"), serde_json::Value::Null);
     let unread = lines.iter().find(|line| line["error"].is_string()).unwrap();
-    assert!(unread["error"].as_str().unwrap().contains("no such file"), "{unread}");
+    assert!(unread["error"].as_str().unwrap().contains("does not exist"), "{unread}");
 
     let ran = run(["scan", &good, "/nowhere/at/all.pt"]);
     assert_eq!(ran.code, Some(2), "{}{}", ran.out, ran.err);
-    assert!(ran.err.contains("no such file"), "{}", ran.err);
+    assert!(ran.err.contains("does not exist"), "{}", ran.err);
     // The report of a single file is one object.
     let ran = run(["scan", "--json", &good]);
     assert_eq!(ran.json(), serde_json::json!({"statelens": 1, "worst": null, "findings": []}));

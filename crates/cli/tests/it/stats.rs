@@ -453,7 +453,7 @@ fn a_dry_run_tells_what_a_cast_would_lose() {
     // Fails as the conversion itself would.
     assert_eq!(ran.code, Some(2), "{}{}", ran.out, ran.err);
     assert!(ran.out.contains("6 numbers, 3 of them rounded"), "{}", ran.out);
-    assert!(ran.err.contains("values would be lost: `w`"), "{}", ran.err);
+    assert!(ran.err.contains("casting loses numbers: `w`"), "{}", ran.err);
     let json = run([&args[..], &["--json", "--lossy"]].concat()).json();
     let cast = &json["cast"];
     let counts =

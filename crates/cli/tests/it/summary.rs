@@ -209,7 +209,7 @@ fn twenty_thousand_keys_are_a_page_of_less_than_400_kb_and_no_link() {
     let page = run(["summary", file.to_str().unwrap(), "--to", "html"]).ok();
     assert!(page.len() < 400_000, "{} bytes", page.len());
     let link = run(["summary", file.to_str().unwrap(), "--link", "x"]).failed();
-    assert!(link.contains("16000 are the most") && link.contains(".html"), "{link}");
+    assert!(link.contains("the limit is 16000") && link.contains(".html"), "{link}");
 }
 
 #[test]

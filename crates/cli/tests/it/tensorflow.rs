@@ -30,7 +30,7 @@ fn a_prefix_stands_for_its_files() {
     }
     assert_eq!(hashes(&prefix("tf/saver_v1_sharded", "old")).len(), 7);
     let error = run(["ls", &text(&prefix("tf/saver_v2_sharded", "s"))]).failed();
-    assert!(error.contains("no such file"), "{error}");
+    assert!(error.contains("does not exist"), "{error}");
 }
 
 #[test]

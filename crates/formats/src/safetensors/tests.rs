@@ -109,7 +109,7 @@ fn broken_files_say_which_rule_they_break() {
         ("x_null_pad", "something after the end"),
         ("x_shape_mismatch", "its data_offsets leave it"),
         ("x_shape_overflow", "does not fit 64 bits"),
-        ("x_unknown_dtype", "the dtype F99"),
+        ("x_unknown_dtype", "has no dtype F99"),
         ("x_zero_header", "nothing but zeros"),
     ] {
         let error = open(&format!("safetensors/{name}.safetensors")).unwrap_err().to_string();
