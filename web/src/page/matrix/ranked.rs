@@ -96,7 +96,7 @@ fn table(actor: &Actor, matrix: &MatrixState, found: &NormRanking) -> Html {
             <table class="outstanding">{ part("largest", &found.largest) }{ part("smallest", &found.smallest) }</table>
             <dl class="kv"><dt>{ "median norm" }</dt><dd>{ number(found.median) }</dd>
                 <dt>{ "all zero" }</dt><dd>{ fmt::exact(found.zero) }</dd>
-                <dt>{ "equal to one before" }</dt><dd>{ fmt::exact(found.copied) }</dd></dl>
+                <dt>{ "equal to an earlier one" }</dt><dd>{ fmt::exact(found.copied) }</dd></dl>
         </>
     }
 }
@@ -131,7 +131,7 @@ pub(super) fn tiles(actor: &Actor, matrix: &MatrixState, dark: bool) -> Html {
                     <button aria-label="Earlier kernels" disabled={found.from == 0} onclick={request(found.from.saturating_sub(48), in_order)}>{ "\u{2039}" }</button>
                     <span>{ format!("{}\u{2013}{}", fmt::exact(found.from + 1), fmt::exact(found.from + found.largest.len() as u64)) }</span>
                     <button aria-label="Later kernels" disabled={found.from + found.largest.len() as u64 >= found.count} onclick={request(found.from + 48, in_order)}>{ "\u{203a}" }</button>
-                    </span><span class="lab">{ format!("of {} \u{b7} {} all zero \u{b7} {} equal to one before", fmt::exact(found.count), fmt::exact(found.zero), fmt::exact(found.copied)) }</span></div>
+                    </span><span class="lab">{ format!("of {} \u{b7} {} all zero \u{b7} {} equal to an earlier one", fmt::exact(found.count), fmt::exact(found.zero), fmt::exact(found.copied)) }</span></div>
             } else if matrix.ranking.is_none() {
                 <p><button class="btn" id="show-kernels" onclick={request(0, false)}>{ "Show kernels as tiles" }</button></p>
             }

@@ -57,7 +57,7 @@ fn folded(open: &OpenCheckpoint, adapter: FileId) -> Result<Checkpoint> {
         None => CONFIG.to_owned(),
     };
     let config = files.find(&sibling).ok_or_else(|| {
-        Error::refused(format!("there is no {CONFIG} beside the adapter"))
+        Error::refused(format!("there is no {CONFIG} next to the adapter"))
             .in_file(name)
             .advice("It has the scale of the adapter. Open it with the model and the adapter.")
     })?;
