@@ -35,11 +35,36 @@ pub(super) struct Uses<'a> {
     /// Unusual values that are not attributed to a name: title and explanation of each.
     pub(super) oddities: BTreeSet<(&'static str, &'static str)>,
     misuses: HashMap<&'a Global, Misuse>,
+    last_called: Option<NodeId>,
     pickle: &'a Pickle,
     /// Names, and results of calls, that may only be used where a pattern names them.
-    inner: HashMap<NodeId, &'static Allowed>,
+    inner: InnerNodes,
     /// The tuples that contain them in such a place.
     placed: HashMap<NodeId, HashSet<NodeId>>,
+}
+
+/// Nodes with the usages that are allowed for their names. Nearly all nodes are not in it, and a bit
+/// for each answers that faster than a map.
+#[derive(Default)]
+struct InnerNodes {
+    marks: Vec<u64>,
+    allowed: HashMap<NodeId, &'static Allowed>,
+}
+
+impl InnerNodes {
+    fn insert(&mut self, id: NodeId, allowed: &'static Allowed) {
+        let (word, bit) = (id.0 as usize / 64, id.0 % 64);
+        if self.marks.len() <= word {
+            self.marks.resize(word + 1, 0);
+        }
+        self.marks[word] |= 1 << bit;
+        self.allowed.insert(id, allowed);
+    }
+
+    fn get(&self, id: NodeId) -> Option<&'static Allowed> {
+        let mark = self.marks.get(id.0 as usize / 64)? >> (id.0 % 64);
+        if mark & 1 == 1 { self.allowed.get(&id).copied() } else { None }
+    }
 }
 
 impl<'a> Uses<'a> {
@@ -51,8 +76,9 @@ impl<'a> Uses<'a> {
             computed: None,
             oddities: BTreeSet::new(),
             misuses: HashMap::new(),
+            last_called: None,
             pickle,
-            inner: HashMap::new(),
+            inner: InnerNodes::default(),
             placed: HashMap::new(),
         };
         uses.find_inner();
@@ -90,12 +116,14 @@ impl<'a> Uses<'a> {
             match node {
                 Node::Global(global) => {
                     let found = known.entry(global).or_insert_with(|| restricted(global));
-                    self.inner.extend(found.map(|allowed| (id, allowed)));
+                    found.into_iter().for_each(|allowed| self.inner.insert(id, allowed));
                 }
                 Node::Object(call) => {
                     if let Some(global) = pickle.spelled_global(&pickle.made(*call)) {
-                        self.inner.extend(restricted(&global).map(|allowed| (id, allowed)));
-                    } else if let Some(allowed) = self.inner.get(&call.callable)
+                        restricted(&global)
+                            .into_iter()
+                            .for_each(|allowed| self.inner.insert(id, allowed));
+                    } else if let Some(allowed) = self.inner.get(call.callable)
                         && is_inside(allowed)
                     {
                         self.inner.insert(id, allowed);
@@ -113,7 +141,10 @@ impl<'a> Uses<'a> {
                 self.changed.entry(&**global).or_insert(id);
                 return;
             }
+            // Most calls in a row are calls of one function.
+            Node::Global(_) if self.last_called == Some(object.callable) => {}
             Node::Global(global) => {
+                self.last_called = Some(object.callable);
                 self.first.entry(&**global).or_insert(id);
             }
             _ if pickle.global(object.callable).is_some() => {}
@@ -128,7 +159,7 @@ impl<'a> Uses<'a> {
         }
         let done = matcher.check(object);
         for (tuple, name) in matcher.named.drain(..) {
-            if self.inner.contains_key(&name) {
+            if self.inner.get(name).is_some() {
                 self.placed.entry(tuple).or_default().insert(name);
             }
         }
@@ -166,12 +197,13 @@ impl<'a> Uses<'a> {
     /// Finds names that are used as values but may only be called.
     fn find_values(&mut self) {
         let pickle = self.pickle;
-        if self.inner.is_empty() {
+        if self.inner.allowed.is_empty() {
             return;
         }
         for (id, node) in pickle.nodes() {
             pickle.each_held(node, &mut |part| {
-                if !self.placed.get(&id).is_some_and(|placed| placed.contains(&part)) {
+                let placed = || self.placed.get(&id).is_some_and(|placed| placed.contains(&part));
+                if self.inner.get(part).is_some() && !placed() {
                     self.used_as_value(part);
                 }
             });
@@ -186,7 +218,7 @@ impl<'a> Uses<'a> {
     }
 
     fn used_as_value(&mut self, part: NodeId) {
-        if let Some(allowed) = self.inner.get(&part) {
+        if let Some(allowed) = self.inner.get(part) {
             let (grade, reason) = match allowed.danger {
                 Some(danger) => (Grade::Danger, danger),
                 None => (Grade::UnknownCode, HANDED),

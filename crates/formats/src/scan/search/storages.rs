@@ -68,9 +68,11 @@ pub(super) fn compare(search: &mut Search<'_>, blob: &Blob, at: u64, pickle: &Pi
     let folders = records.stored.get(&(blob.space, blob.base + at)).or_else(unpacked);
     let Some(folders) = folders else { return };
     let (mut first, mut count) = (None, 0u64);
+    let mut name = Vec::new();
     for (key, len) in pickle.storage_lengths() {
         for Folder { directory, name: folder } in folders {
-            let name = [folder, &b"/"[..], key.as_bytes()].concat();
+            name.clear();
+            [folder, &b"/"[..], key.as_bytes()].iter().for_each(|part| name.extend(*part));
             let there = records.directories.get(*directory).and_then(|lengths| lengths.get(&name));
             // `torch.jit.save` keeps the shapes of example inputs, and no values.
             let shapes_only = folder.ends_with(TRACED_INPUTS) && there == Some(&0);

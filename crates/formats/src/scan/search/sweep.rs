@@ -179,48 +179,82 @@ fn stacked(bytes: &[u8]) -> Option<usize> {
         return None;
     }
     let start = (0..bytes.len())
-        .filter(|at| TEXTS.contains(&bytes[*at]))
+        .filter(|at| TEXTS[usize::from(bytes[*at])])
         .find(|at| text(bytes, *at).and_then(|end| text(bytes, end)) == Some(bytes.len()));
     start.map(|start| bytes.len() - start)
 }
 
 /// The opcodes of strings.
-const TEXTS: [u8; 7] = [
-    op::SHORT_BINUNICODE,
-    op::BINUNICODE,
-    op::BINUNICODE8,
-    op::UNICODE,
-    op::STRING,
-    op::BINSTRING,
-    op::SHORT_BINSTRING,
-];
+const TEXTS: [bool; 256] = {
+    let mut texts = [false; 256];
+    let opcodes = [
+        op::SHORT_BINUNICODE,
+        op::BINUNICODE,
+        op::BINUNICODE8,
+        op::UNICODE,
+        op::STRING,
+        op::BINSTRING,
+        op::SHORT_BINSTRING,
+    ];
+    let mut at = 0;
+    while at < opcodes.len() {
+        texts[opcodes[at] as usize] = true;
+        at += 1;
+    }
+    texts
+};
 
 /// Whether bytes end with a name or with an opcode that stores it in the memo. This excludes most
 /// places quickly.
 fn may_end_name(bytes: &[u8]) -> bool {
     match bytes {
         [.., op::BINPUT, _] | [.., op::LONG_BINPUT, _, _, _, _] => true,
-        [.., last] => is_name(*last) || matches!(last, b'\n' | &op::MEMOIZE),
-        [] => false,
+        [.., b'\n' | op::MEMOIZE] => true,
+        _ => ends_with_counted_name(bytes),
     }
+}
+
+/// Whether bytes end with a name after an opcode with its length.
+fn ends_with_counted_name(bytes: &[u8]) -> bool {
+    let run = bytes.iter().rev().take_while(|byte| is_name_or_escape(**byte)).count();
+    (1..=run).any(|len| match bytes[..bytes.len() - len] {
+        [.., op::SHORT_BINUNICODE | op::SHORT_BINSTRING, stated] => usize::from(stated) == len,
+        [.., op::BINUNICODE | op::BINSTRING, a, b, c, d]
+            if u32::from_le_bytes([a, b, c, d]) as usize == len =>
+        {
+            true
+        }
+        [.., op::BINUNICODE8, low, high, 0, 0, 0, 0, 0, 0] => {
+            usize::from(u16::from_le_bytes([low, high])) == len
+        }
+        _ => false,
+    })
+}
+
+fn is_name_or_escape(byte: u8) -> bool {
+    is_name(byte) || byte == b'\\'
 }
 
 /// Returns the end of a string at `at` that is a name, including the opcode that stores it in the
 /// memo.
 fn text(bytes: &[u8], at: usize) -> Option<usize> {
     let rest = bytes.get(at + 1..)?;
+    // Of a name in a line, only the name is read, which is shorter than the line in most other data.
+    let run = |from: usize| {
+        let name = rest.get(from..)?;
+        Some(name.iter().take_while(|byte| is_name_or_escape(**byte)).count() as u64)
+    };
     let (start, len): (usize, u64) = match *bytes.get(at)? {
         op::SHORT_BINUNICODE | op::SHORT_BINSTRING => (1, u64::from(*rest.first()?)),
         op::BINUNICODE | op::BINSTRING => (4, u64::from(u32::from_le_bytes(*rest.first_chunk()?))),
         op::BINUNICODE8 => (8, u64::from_le_bytes(*rest.first_chunk()?)),
-        op::UNICODE => (0, line_len(rest)? as u64),
-        op::STRING => (1, line_len(rest)?.checked_sub(2)? as u64),
+        op::UNICODE => (0, run(0)?),
+        op::STRING => (1, run(1)?),
         _ => return None,
     };
     let len = usize::try_from(len).ok().filter(|len| *len > 0)?;
     let name = rest.get(start..start.checked_add(len)?)?;
-    // A name in a line may also have escapes and quotes.
-    if !name.iter().all(|byte| is_name(*byte) || *byte == b'\\') {
+    if !name.iter().all(|byte| is_name_or_escape(*byte)) {
         return None;
     }
     let end = at + 1 + start + len;
@@ -229,6 +263,9 @@ fn text(bytes: &[u8], at: usize) -> Option<usize> {
         op::STRING => end + 2,
         _ => end,
     };
+    if matches!(bytes[at], op::UNICODE | op::STRING) && bytes.get(end - 1) != Some(&b'\n') {
+        return None;
+    }
     Some(match bytes.get(end) {
         Some(&op::MEMOIZE) => end + 1,
         Some(&op::BINPUT) => end + 2,
