@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::collections::HashSet;
+use std::fmt;
 use std::rc::Rc;
 
 use statelens_checkpoint::{Error, Finding, Grade, Result};
@@ -29,14 +30,9 @@ impl FindingSet {
         self.0.borrow_mut().add(finding);
     }
 
-    /// Opens a region that a loader would read; see [`Region`]. The finding calls it `what`.
-    pub(super) fn region(&self, what: &str, place: String) -> Region {
-        let unread =
-            Finding::new(Grade::UnknownCode, format!("Statelens could not examine {what}"))
-                .detail("It breaks the rules of its format.")
-                .advice("Unpack it and scan its content, or do not load the file.")
-                .place(place);
-        Region { set: Rc::clone(&self.0), unread: Some(unread) }
+    /// Opens a region that a loader would read, see [`Region`]. `what` names it in the finding.
+    pub(super) fn region<'r>(&self, what: &'r str, place: RegionPlace<'r>) -> Region<'r> {
+        Region { set: Rc::clone(&self.0), unread: Some(Unread { what, place, why: None }) }
     }
 
     /// Whether there is a finding above a note.
@@ -78,21 +74,47 @@ impl Inner {
 /// (a limit, an error, an early return), this adds a finding that it was not examined, and the scan
 /// ends with exit status 1.
 #[must_use = "a region that is dropped is a finding"]
-pub(super) struct Region {
+pub(super) struct Region<'r> {
     set: Rc<RefCell<Inner>>,
-    /// The finding to add, until the region is closed.
-    unread: Option<Finding>,
+    /// The parts of the finding, until the region is closed. Most regions are closed, so nothing is
+    /// formatted before that is known.
+    unread: Option<Unread<'r>>,
 }
 
-impl Region {
-    /// Closes the region: it was fully examined, or no loader reads it.
+struct Unread<'r> {
+    what: &'r str,
+    place: RegionPlace<'r>,
+    why: Option<String>,
+}
+
+/// The location of a region: a file (empty if there is only one), a member in it (empty for the file
+/// itself), and an offset.
+pub(super) struct RegionPlace<'r> {
+    pub(super) file: Rc<str>,
+    pub(super) member: &'r str,
+    pub(super) offset: u64,
+}
+
+impl fmt::Display for RegionPlace<'_> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for name in [&self.file, self.member].into_iter().filter(|name| !name.is_empty()) {
+            write!(out, "{name}: ")?;
+        }
+        write!(out, "byte {}", self.offset)
+    }
+}
+
+impl Region<'_> {
+    /// Closes the region: it was examined to its end, or no loader reads it.
     pub(super) fn done(mut self) {
         self.unread = None;
     }
 
-    /// Leaves the region unread, for the reason `why`.
+    /// Leaves the region unread for the given reason.
     pub(super) fn unread(mut self, why: &str) {
-        self.unread = self.unread.take().map(|finding| finding.detail(why));
+        if let Some(unread) = &mut self.unread {
+            unread.why = Some(why.to_owned());
+        }
     }
 
     /// Leaves the region unread because of an error. Returns errors that end the scan.
@@ -103,11 +125,16 @@ impl Region {
     }
 }
 
-impl Drop for Region {
+impl Drop for Region<'_> {
     fn drop(&mut self) {
-        if let Some(finding) = self.unread.take() {
-            self.set.borrow_mut().add(finding);
-        }
+        let Some(Unread { what, place, why }) = self.unread.take() else { return };
+        let title = format!("Statelens could not examine {what}");
+        let why = why.unwrap_or_else(|| "It breaks the rules of its format.".to_owned());
+        let finding = Finding::new(Grade::UnknownCode, title)
+            .detail(why)
+            .advice("Unpack it and scan its content, or do not load the file.")
+            .place(place.to_string());
+        self.set.borrow_mut().add(finding);
     }
 }
 
@@ -117,13 +144,14 @@ mod tests {
 
     #[test]
     fn a_region_that_is_not_closed_is_a_finding() {
+        let place = |offset| RegionPlace { file: "".into(), member: "", offset };
         let set = FindingSet::default();
-        set.region("a", String::new()).done();
+        set.region("a", place(0)).done();
         assert!(!set.is_suspicious());
-        drop(set.region("b", "byte 3".to_owned()));
-        set.region("c", String::new()).unread("It is too long.");
-        assert!(set.region("d", String::new()).failed(&Error::limit("too many")).is_ok());
-        assert!(set.region("e", String::new()).failed(&Error::io("gone")).is_err());
+        drop(set.region("b", place(3)));
+        set.region("c", place(0)).unread("It is too long.");
+        assert!(set.region("d", place(0)).failed(&Error::limit("too many")).is_ok());
+        assert!(set.region("e", place(0)).failed(&Error::io("gone")).is_err());
         let findings = set.finish();
         let titles: Vec<&str> =
             findings.iter().map(|finding| finding.title.rsplit(' ').next().unwrap()).collect();

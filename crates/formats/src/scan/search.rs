@@ -19,6 +19,7 @@ mod torch;
 mod window;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::rc::Rc;
 use std::sync::Arc;
 
 use statelens_checkpoint::{
@@ -26,7 +27,7 @@ use statelens_checkpoint::{
 };
 use statelens_pickle::{ScanOptions, is_stream};
 
-use super::findings::{FindingSet, Region};
+use super::findings::{FindingSet, Region, RegionPlace};
 use super::packed::{self, Packing, Unpacked};
 use super::section::{Section, some};
 use super::tar;
@@ -126,7 +127,7 @@ pub(super) struct Search<'a> {
     /// Whether any pickle, archive or similar was found.
     pub(super) found: bool,
     /// Prefix of places, if there are several files.
-    file: String,
+    file: Rc<str>,
     name: String,
     /// Whether the name of the file is that of a pickle.
     promised: bool,
@@ -155,7 +156,7 @@ impl<'a> Search<'a> {
             indexed: 0,
             findings: FindingSet::default(),
             found: false,
-            file: String::new(),
+            file: Rc::from(""),
             name: String::new(),
             promised: false,
             unset_memo: false,
@@ -175,7 +176,7 @@ impl<'a> Search<'a> {
         slices: Vec<(u64, u64)>,
     ) -> Result<()> {
         let len = source.len();
-        self.file = file.to_owned();
+        self.file = file.into();
         self.records = storages::Records::default();
         self.unpack = UNPACKED.saturating_add(len.saturating_mul(UNPACKED_PER_BYTE));
         self.work = (64 << 20) + len.saturating_mul(16);
@@ -504,8 +505,10 @@ impl<'a> Search<'a> {
     }
 
     /// Opens a region that a loader would read, at an offset in a blob. See [`Region`].
-    pub(super) fn region(&self, blob: &Blob, at: u64, what: &str) -> Region {
-        self.findings.region(what, self.place(blob, at))
+    pub(super) fn region<'r>(&self, blob: &'r Blob, at: u64, what: &'r str) -> Region<'r> {
+        let place =
+            RegionPlace { file: Rc::clone(&self.file), member: &blob.name, offset: blob.base + at };
+        self.findings.region(what, place)
     }
 
     /// Adds the finding that something was not examined, with the reason; once for each kind of
@@ -527,14 +530,14 @@ impl<'a> Search<'a> {
     fn in_file(&self, place: String) -> String {
         match (self.file.is_empty(), place.is_empty()) {
             (true, _) => place,
-            (_, true) => self.file.clone(),
+            (_, true) => self.file.to_string(),
             _ => format!("{}: {place}", self.file),
         }
     }
 
     /// Adds the finding for a file that can't be opened.
     pub(super) fn tell_error(&mut self, file: &str, error: &Error) {
-        self.file = file.to_owned();
+        self.file = file.into();
         let place = self.in_file(String::new());
         let mut finding = Finding::new(Grade::Damage, "It can't be opened")
             .detail(format!("{}. Its bytes were searched anyway.", capitalised(error.what())))
@@ -547,7 +550,7 @@ impl<'a> Search<'a> {
 
     /// Adds the findings of opening another file.
     pub(super) fn tell_opened(&mut self, file: &str, findings: Vec<Finding>) {
-        self.file = file.to_owned();
+        self.file = file.into();
         for finding in findings {
             if !self.options.covers(&finding) {
                 let place = self.in_file(finding.place.clone());

@@ -152,7 +152,7 @@ impl Search<'_> {
         &mut self,
         blob: &Blob,
         at: u64,
-        region: Region,
+        region: Region<'_>,
     ) -> Result<Option<(Pickle, u64)>> {
         self.found = true;
         let Some((pickle, end)) = joblib::run(self, blob, at)? else {
