@@ -162,4 +162,28 @@ mod tests {
         assert!(findings[2].detail.contains("too many"));
         assert!(findings.iter().all(|finding| finding.grade == Grade::UnknownCode));
     }
+
+    #[test]
+    fn findings_that_are_not_listed_keep_their_grade() {
+        let set = FindingSet::default();
+        for number in 0..MOST + 2 {
+            set.add(Finding::new(Grade::Note, format!("{number}")));
+        }
+        set.add(Finding::new(Grade::Danger, "a"));
+        set.add(Finding::new(Grade::Warning, "b"));
+        let findings = set.finish();
+        assert_eq!(findings.len(), MOST + 1);
+        assert_eq!(findings[MOST].title, "4 more findings are not listed");
+        assert_eq!(findings[MOST].grade, Grade::Danger);
+    }
+
+    #[test]
+    fn the_same_finding_of_another_grade_is_a_finding() {
+        let set = FindingSet::default();
+        for grade in [Grade::Note, Grade::Danger, Grade::Note] {
+            set.add(Finding::new(grade, "a"));
+        }
+        let grades: Vec<Grade> = set.finish().iter().map(|finding| finding.grade).collect();
+        assert_eq!(grades, [Grade::Note, Grade::Danger]);
+    }
 }

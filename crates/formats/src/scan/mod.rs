@@ -7,6 +7,8 @@
 mod fails_closed;
 mod findings;
 mod indices;
+#[cfg(test)]
+mod led_to;
 mod packed;
 mod search;
 mod section;

@@ -108,10 +108,8 @@ impl Packing {
         window: u64,
         used: Rc<Cell<u64>>,
     ) -> Result<Box<dyn Read>, String> {
-        let whole = |part: Section| part.stream(used.clone());
-        let from = |part: Section, at: u64| {
-            Section::new(Arc::new(part), at, u64::MAX).stream(used.clone())
-        };
+        let whole = |part: Section| part.stream(0, used.clone());
+        let from = |part: Section, at: u64| part.stream(at, used.clone());
         Ok(match self {
             Self::Deflate => Box::new(DeflateDecoder::new(whole(part))),
             Self::Gzip => Box::new(MultiGzDecoder::new(whole(part))),

@@ -23,9 +23,11 @@ impl Section {
         Self { source, start, len }
     }
 
-    /// Returns a stream of the part. `read` is set to the number of bytes read.
-    pub(super) fn stream(self, read: Rc<Cell<u64>>) -> SectionStream {
-        SectionStream { part: self, at: 0, buffer: Vec::new(), used: 0, piece: FIRST, read }
+    /// Returns a stream of the part from `at` on. `read` is set to the offset in the part up to
+    /// which it was read.
+    pub(super) fn stream(self, at: u64, read: Rc<Cell<u64>>) -> SectionStream {
+        let at = at.min(self.len);
+        SectionStream { part: self, at, buffer: Vec::new(), used: 0, piece: FIRST, read }
     }
 }
 

@@ -15,9 +15,9 @@ use statelens_checkpoint::{
 use crate::ScanOptions;
 
 /// Calls `os.system`, in protocol 0, without any marker of a pickle.
-const BARE: &[u8] = b"cos\nsystem\n(S'true'\ntR.";
+pub(super) const BARE: &[u8] = b"cos\nsystem\n(S'true'\ntR.";
 /// The same call in protocols 2 and 4.
-const MARKED: &[u8] = b"\x80\x02cos\nsystem\n(X\x04\x00\x00\x00truetR.";
+pub(super) const MARKED: &[u8] = b"\x80\x02cos\nsystem\n(X\x04\x00\x00\x00truetR.";
 const STACKED: &[u8] = b"\x80\x04\x8c\x02os\x94\x8c\x06system\x94\x93\x8c\x04true\x85R.";
 
 fn scan_with(name: &str, bytes: Vec<u8>, limits: &Limits) -> Vec<Finding> {
@@ -115,13 +115,13 @@ pub(super) fn gzip(bytes: &[u8]) -> Vec<u8> {
     encoder.finish().unwrap()
 }
 
-fn zlib(bytes: &[u8]) -> Vec<u8> {
+pub(super) fn zlib(bytes: &[u8]) -> Vec<u8> {
     let mut encoder = ZlibEncoder::new(Vec::new(), Compression::fast());
     encoder.write_all(bytes).unwrap();
     encoder.finish().unwrap()
 }
 
-fn bzip2(bytes: &[u8]) -> Vec<u8> {
+pub(super) fn bzip2(bytes: &[u8]) -> Vec<u8> {
     let mut encoder = bzip2::write::BzEncoder::new(Vec::new(), bzip2::Compression::fast());
     encoder.write_all(bytes).unwrap();
     encoder.finish().unwrap()
@@ -143,7 +143,7 @@ pub(super) fn hex(text: &str) -> Vec<u8> {
 }
 
 /// Returns an archive with [`BARE`] as its only member, compressed with this method.
-fn zip_by(method: u8, packed: &[u8]) -> Vec<u8> {
+pub(super) fn zip_by(method: u8, packed: &[u8]) -> Vec<u8> {
     let mut zip = zip(&[member("archive/data.pkl", packed)]);
     for (magic, at, crc) in [(b"PK\x03\x04", 8, 14), (b"PK\x01\x02", 10, 16)] {
         let header = zip.windows(4).position(|bytes| bytes == magic).unwrap();
@@ -154,18 +154,18 @@ fn zip_by(method: u8, packed: &[u8]) -> Vec<u8> {
     zip
 }
 
-fn join(parts: &[&[u8]]) -> Vec<u8> {
+pub(super) fn join(parts: &[&[u8]]) -> Vec<u8> {
     parts.concat()
 }
 
 /// Returns an array file of this dtype with these bytes.
-fn npy(descr: &str, bytes: &[u8]) -> Vec<u8> {
+pub(super) fn npy(descr: &str, bytes: &[u8]) -> Vec<u8> {
     let header = format!("{{'descr': {descr}, 'fortran_order': False, 'shape': (1,), }}\n");
     join(&[b"\x93NUMPY\x01\0", &(header.len() as u16).to_le_bytes(), header.as_bytes(), bytes])
 }
 
 /// Returns bytes as in weights, in which nothing recognisable begins.
-fn noise(len: usize) -> Vec<u8> {
+pub(super) fn noise(len: usize) -> Vec<u8> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let mut next = || {
         state ^= state << 13;
@@ -176,7 +176,7 @@ fn noise(len: usize) -> Vec<u8> {
     (0..len).map(|_| next()).collect()
 }
 
-const PLAIN: &[u8] = b"\x80\x02}q\x00.";
+pub(super) const PLAIN: &[u8] = b"\x80\x02}q\x00.";
 
 #[test]
 fn a_pickle_is_found_whatever_it_hides_in() {

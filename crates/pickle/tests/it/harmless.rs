@@ -42,6 +42,14 @@ fn array(shape: &str, dtype: &str, data: &str) -> String {
 const TENSOR: &str = "ctorch._utils\n_rebuild_tensor_v2\n((«storage»ctorch\nFloatStorage\n«0»«cpu»\
                       I3\ntQI0\n(I3\nt(I1\nt\u{89}ccollections\nOrderedDict\n)RtR";
 
+/// A tensor of this size and type in a storage of 12 bytes.
+fn untyped(size: &str, dtype: &str) -> String {
+    format!(
+        "ctorch._utils\n_rebuild_tensor_v3\n((«storage»ctorch.storage\nUntypedStorage\n«0»«cpu»I12\n\
+         tQI0\n({size}t(I1\nt\u{89}ccollections\nOrderedDict\n)Rctorch\n{dtype}\ntR"
+    )
+}
+
 #[test]
 fn usages_that_no_library_writes_are_findings() {
     let plain = "(I3\n«|»NNNI-1\nI-1\nI0\ntb";
@@ -228,6 +236,89 @@ fn usages_that_no_library_writes_are_findings() {
         ("a nested tensor of numbers", "ctorch._utils\n_rebuild_nested_tensor\n(I1\nI1\nI1\nI1\ntR".into()),
         ("a size of objects", "ctorch\nSize\n((]ttR".into()),
         ("a device by an object", "ctorch\ndevice\n(]tR".into()),
+        // Each kind of argument.
+        ("a number in place of a flag", "cnumpy\ndtype\n(«f4»I5\n\u{88}tR".into()),
+        ("a text in place of a number", "c__builtin__\nrange\n(«a»I1\nI1\ntR".into()),
+        ("a text in place of a float", "c__builtin__\ncomplex\n(«a»F1\ntR".into()),
+        ("a text in place of a list", "c__builtin__\nlist\n(«a»tR".into()),
+        ("a list in place of a dict", "ccollections\nCounter\n(]tR".into()),
+        ("a number in place of a name", "cdill._dill\n_load_type\n(I5\ntR".into()),
+        ("hooks from a list", TENSOR.replace("OrderedDict\n)R", "OrderedDict\n(]tR")),
+        (
+            "a list of numbers in place of texts",
+            "ctorch.distributed.checkpoint.filesystem\n_StorageInfo\n)\u{81}}«transform_descriptors»]I5\nasb"
+                .into(),
+        ),
+        (
+            "a key that is not listed",
+            "ctorch.distributed.checkpoint.filesystem\n_StorageInfo\n)\u{81}}«other»I5\nsb".into(),
+        ),
+        (
+            "a function that torch calls, with other arguments",
+            "ctorch._tensor\n_rebuild_from_type_v2\n(ctorch._utils\n_rebuild_tensor_v2\nctorch\nTensor\n\
+             (I5\nI0\n(I3\nt(I1\nt\u{89}NtNtR"
+                .into(),
+        ),
+        ("a function without a name", "ccopy_reg\n__newobj__\n(ctypes\nSimpleNamespace\n)RtR".into()),
+        ("a call of what another gives", "ctypes\nSimpleNamespace\n)R)R".into()),
+        (
+            "two functions that call their arguments",
+            "cdill._dill\n_create_array\n(ccopy_reg\n__newobj__\n(cargparse\nNamespace\nt}NtR".into(),
+        ),
+        (
+            "a function of torch by its name",
+            "cdill._dill\n_get_attr\n(cdill._dill\n_import_module\n(«torch._utils»tR«_rebuild_tensor_v2»tR"
+                .into(),
+        ),
+        // Each part of the id of a storage.
+        ("another word", "(«stored»ctorch\nFloatStorage\n«0»«cpu»I3\ntQ".into()),
+        ("a key that is a list", "(«storage»ctorch\nFloatStorage\n]«cpu»I3\ntQ".into()),
+        ("a location that is a number", "(«storage»ctorch\nFloatStorage\n«0»I0\nI3\ntQ".into()),
+        ("a negative length", "(«storage»ctorch\nFloatStorage\n«0»«cpu»I-1\ntQ".into()),
+        ("a view that is a number", "(«storage»ctorch\nFloatStorage\n«0»«cpu»I3\nI1\ntQ".into()),
+        ("a view of two", "(«storage»ctorch\nFloatStorage\n«0»«cpu»I3\n(«1»I1\nttQ".into()),
+        // Each part of the description of a dtype.
+        ("not a copy", format!("cnumpy\ndtype\n(«f8»\u{88}\u{88}tR{plain}")),
+        ("not a copy either", format!("cnumpy\ndtype\n(«f8»\u{89}\u{89}tR{plain}")),
+        ("another order", format!("{}(I3\n«x»NNNI-1\nI-1\nI0\ntb", dtype("f8"))),
+        ("version 4 without its metadata", format!("{}(I4\n«|»NNNI-1\nI-1\nI0\ntb", dtype("f8"))),
+        ("other metadata", format!("{}(I4\n«<»NNNI-1\nI-1\nI0\n«x»tb", dtype("M8[ns]"))),
+        ("a size of numbers", format!("{}(I3\n«<»NNNI1000\nI-1\nI0\ntb", dtype("f8"))),
+        ("a long text", dtype(&format!("M8[{}]", "n".repeat(120)))),
+        (
+            "fields of a number",
+            format!("{}(I3\n«|»N(«a»t}}«a»({}I0\ntsI8\nI1\nI0\ntb", dtype("f8"), dtype("f8")),
+        ),
+        (
+            "a record of another size",
+            format!("{}(I3\n«|»N(«a»t}}«a»({}I0\ntsI1000\nI1\nI0\ntb", dtype("V8"), dtype("f8")),
+        ),
+        ("a record of a negative size", format!("{}(I3\n«|»N)}}I-8\nI1\nI0\ntb", dtype("V"))),
+        (
+            "a field that is no dtype",
+            format!("{}(I3\n«|»N(«a»t}}«a»(cpathlib\nPath\n(«f8»tRI0\ntsI8\nI1\nI0\ntb", dtype("V8")),
+        ),
+        (
+            "an array of another size",
+            format!("{}(I3\n«|»({}(I2\nttNNI8\nI1\nI0\ntb", dtype("V8"), dtype("f8")),
+        ),
+        (
+            "an array of negative dimensions",
+            format!("{}(I3\n«|»({}(I-1\nI-1\nttNNI8\nI1\nI0\ntb", dtype("V8"), dtype("f8")),
+        ),
+        (
+            "an array of objects that are not declared",
+            format!("{}(I3\n«|»({}(I1\nttNNI8\nI1\nI0\ntb", dtype("V8"), dtype("O8")),
+        ),
+        ("a field of arrays of objects that are not declared", {
+            let array = format!("{}(I3\n«|»({}(I1\nttNNI8\nI1\nI63\ntb", dtype("V8"), dtype("O8"));
+            format!("{}(I3\n«|»N(«a»t}}«a»({array}I0\ntsI8\nI1\nI0\ntb", dtype("V8"))
+        }),
+        // Each part of a view.
+        ("more sizes than strides", TENSOR.replace("(I3\nt(I1\nt", "(I3\nI1\nt(I1\nt")),
+        ("2^63 bytes", TENSOR.replace("(I3\nt(I1\nt", "(I2305843009213693952\nt(I0\nt")),
+        ("a view of untyped bytes", untyped("I13\n", "uint8")),
+        ("a view of bytes as larger numbers", untyped("I3\n", "float64")),
         // Functions as values.
         ("a function in a list", "]ctorch._utils\n_rebuild_tensor_v2\na".into()),
         ("a function in an attribute", "cargparse\nNamespace\n)\u{81}}«f»ccopy_reg\n__newobj__\nsb".into()),
@@ -264,11 +355,36 @@ fn usages_that_libraries_write_are_no_findings() {
             array("I1\n", "h\x05", "«AAAAAAAA»")
         ),
         format!("ctorch.nn.parameter\nParameter\n({TENSOR}\u{88}tR"),
+        untyped("I12\n", "uint8"),
+        untyped("I3\n", "float32"),
         "ccollections\ndefaultdict\n(c__builtin__\nlist\ntR«a»]s".into(),
     ] {
         let bytes = pickle(&parts);
         assert_eq!(worst(&bytes), Grade::Note, "{parts}");
     }
+}
+
+/// Values that are used many times are compared each time, within a budget.
+#[test]
+fn a_usage_that_takes_too_long_to_check_is_a_finding() {
+    let numbers = |count| format!("ctorch\nSize\n(({}ttR", "K\x01".repeat(count));
+    assert_eq!(worst(&pickle(&numbers(10))), Grade::Note);
+    assert_eq!(worst(&pickle(&numbers(10_000))), Grade::UnknownCode);
+    let attributes =
+        |count| format!("«a»q\x000cargparse\nNamespace\n)\u{81}}}({}ub", "h\0K\x01".repeat(count));
+    assert_eq!(worst(&pickle(&attributes(10))), Grade::Note);
+    assert_eq!(worst(&pickle(&attributes(10_000))), Grade::UnknownCode);
+    // One description of 2,000 fields, for many dtypes.
+    let (mut names, mut fields) = (String::new(), String::new());
+    for field in 0..2_000 {
+        names += &format!("«{field}»");
+        fields += &format!("«{field}»h\x01");
+    }
+    let state =
+        format!("({}I0\ntq\x010(I3\n«|»N({names}t}}({fields}uI8\nI1\nI0\ntq\x020", dtype("f8"));
+    let described = |count| format!("{state}{}N", format!("{}h\x02b0", dtype("V8")).repeat(count));
+    assert_eq!(worst(&pickle(&described(1))), Grade::Note);
+    assert_eq!(worst(&pickle(&described(200))), Grade::Danger);
 }
 
 /// Files that the scan did not report before usages were checked.

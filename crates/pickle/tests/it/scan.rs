@@ -1,7 +1,7 @@
 //! Scans of pickles that try to evade detection.
 
-use statelens_checkpoint::{Finding, Grade, Limits};
-use statelens_pickle::{ScanOptions, read_stream, scan_pickles};
+use statelens_checkpoint::{ErrorKind, Finding, Grade, Limits};
+use statelens_pickle::{ScanOptions, read, read_joined, read_stream, scan_pickles};
 
 fn scan(bytes: &[u8]) -> Vec<Finding> {
     scan_pickles(bytes, 0, &Limits::default(), &ScanOptions::default()).0
@@ -96,6 +96,10 @@ fn harmless_names_are_harmless_in_the_usual_way_only() {
         ("cexceptions\nValueError\n)R", Note),
         // An extension.
         ("\u{82}\u{5}", UnknownCode),
+        // The worst of several usages counts.
+        ("cuuid\nSafeUUID\n(«x»tR0cuuid\nSafeUUID\n(I0\ntR}«x»I1\nsb", Danger),
+        // Its code comes with the file.
+        ("c__torch__\nHolder\n)R", UnknownCode),
         // Named but not called.
         ("cmymodel\nThing\n", UnknownCode),
         ("cmymodel\nThing\n0N", UnknownCode),
@@ -185,6 +189,14 @@ fn streams_are_looked_at_as_a_whole() {
     let hidden: [&[u8]; 5] = [magic, b"M\xe9\x03.", evil, b"}.", b"]."];
     assert_eq!(worst(&inside(&hidden.concat())), Grade::Danger);
     assert_eq!(worst(&inside(b"PK\x03\x04")), Grade::Danger);
+    // A stream in a stream in a stream is not read.
+    let around = |bytes: &[u8]| inside(&[magic, &b"M\xe9\x03.}."[..], bytes, b"]."].concat());
+    let (two, three) = (around(&inside(&plain)), around(&around(&inside(&plain))));
+    assert_eq!((worst(&two), worst(&three)), (Grade::Note, Grade::Danger));
+    // The second of two streams, and indices, which only opening the file checks.
+    let streams = [&inside(&plain)[..inside(&plain).len() - 1], b"0", &inside(&hidden.concat())];
+    assert_eq!(worst(&streams.concat()), Grade::Danger);
+    assert_eq!(worst(&around(b"ctorch._utils\n_rebuild_sparse_tensor\n)R.")), Grade::Danger);
     // The function used as a value, next to a valid call.
     let both =
         [&inside(&plain)[..inside(&plain).len() - 1], b"0ctorch.storage\n_load_from_bytes\n\x85."];
@@ -210,4 +222,85 @@ fn what_the_user_allows_is_no_finding() {
     assert_eq!(scan(b"cos\nsystem\n)R.")[0].grade, Grade::Danger);
     // Setting state on the class itself is different.
     assert_eq!(scan(b"cmine\nThing\n}b.")[0].grade, Grade::Danger);
+}
+
+/// Constructs that CPython accepts and no pickler writes, with and without a name for what they are.
+#[test]
+fn what_only_hands_write_is_told() {
+    let frame = |len: u64| [&b"\x95"[..], &len.to_le_bytes()].concat();
+    let bytearray = [&b"\x96\x01"[..], &[0; 7], b"a"].concat();
+    for (what, bytes) in [
+        ("replaces items of a list", b"]K\x01aK\0K\x02s.".to_vec()),
+        ("replaces items of a list", b"]K\x01a(K\0K\x02u.".to_vec()),
+        ("changes a bytearray", [&bytearray[..], b"K\x01a."].concat()),
+        ("changes a bytearray", [&bytearray[..], b"(K\x01e."].concat()),
+        ("changes a bytearray", [&bytearray[..], b"K\0K\x01s."].concat()),
+        ("changes an object of the program", b"P1\nK\x01a.".to_vec()),
+        ("changes an object of the program", b"P1\nK\0K\x01s.".to_vec()),
+        ("changes an object of the program", b"\x82\x01K\x01a.".to_vec()),
+        ("changes an object of the program", b"\x97K\0K\x01s.".to_vec()),
+        ("sets state on a value", b"]N}b.".to_vec()),
+        ("ends within an opcode", [&frame(1)[..], b"K\x01."].concat()),
+        ("ends within an opcode", [&frame(10)[..], &frame(2), b"NN."].concat()),
+        ("ends behind the pickle", [&frame(3)[..], b"N.N."].concat()),
+        ("would build the name", b"P1\nP2\n\x93.".to_vec()),
+        ("uses extension 1", b"\x82\x01.".to_vec()),
+    ] {
+        let findings = scan(&bytes);
+        let told = findings.iter().find(|finding| finding.title.contains(what));
+        assert!(told.is_some_and(|told| told.grade >= Grade::UnknownCode), "{what}: {findings:?}");
+    }
+    let lies = scan(&[&frame(99)[..], b"N."].concat());
+    assert!(lies[0].title.contains("claims more bytes") && lies[0].grade == Grade::Warning);
+}
+
+/// Opcodes that do nothing, or fail in one unpickler only.
+#[test]
+fn opcodes_that_do_nothing_are_read_as_by_cpython() {
+    for bytes in [&b"N(e."[..], b"N(u.", b"N(\x90.", b"N(0.", b"N(NN1.", b"\x97\x98."] {
+        assert!(read(bytes, 0, &Limits::default()).is_ok(), "{bytes:?}");
+    }
+    for bytes in [&b"}(K\x01u."[..], b"(K\x01d.", b"}(K\x01K\x02K\x03u."] {
+        assert!(read(bytes, 0, &Limits::default()).is_err(), "{bytes:?}");
+    }
+    // The unpickler in Python sets the pairs before the key without a value.
+    let pairs = scan(b"cmine\nThing\n)R(K\x01K\x02K\x03u.");
+    assert_eq!(pairs[0].grade, Grade::UnknownCode);
+}
+
+/// Each limit ends a pickle with its own error, which says that CPython goes on.
+#[test]
+fn every_limit_of_the_machine_is_an_error_of_its_own() {
+    let mut limits = Limits::default();
+    (limits.values, limits.string) = (1_000, 1_000);
+    let row = [&b"("[..], &b"N".repeat(900), b"e"].concat();
+    let call =
+        |count| [&b"ccollections\nOrderedDict\nq\00"[..], &b"h\0)R0".repeat(count), b"N."].concat();
+    for (what, bytes) in [
+        ("objects in a pickle", b"]0".repeat(2_000)),
+        ("objects in a pickle", call(300)),
+        ("values on a pickle's stack", b"N".repeat(2_000)),
+        ("values on a pickle's stack", b"(".repeat(2_000)),
+        ("memo entries of a pickle", [&b"N"[..], &b"\x94".repeat(2_000)].concat()),
+        ("items in all containers", [&b"]"[..], &row.repeat(6)].concat()),
+        ("bytes of one string", [&b"B\xd0\x07\0\0"[..], &[0; 2_000], b"."].concat()),
+        ("digits of one integer", [&b"L"[..], &b"1".repeat(5_000), b"L\n."].concat()),
+    ] {
+        let error = read(&bytes, 0, &limits).unwrap_err().error;
+        assert_eq!(error.kind(), ErrorKind::Limit, "{what}: {error}");
+        assert!(error.to_string().contains(what), "{what}: {error}");
+    }
+    assert!(read(&call(200), 0, &limits).is_ok());
+    // The names of Python 2 are those below protocol 3, of each pickle.
+    let (joined, _) = read_joined(b"\x80\x04N.c__builtin__\nset\n(]tR.", 0, &limits);
+    assert_eq!(joined.scan(&ScanOptions::default()), []);
+}
+
+#[test]
+fn pickles_beyond_the_number_that_is_scanned_are_told() {
+    assert_eq!(worst(&b"N.".repeat(100_000)), Grade::Note);
+    assert_eq!(worst(&b"N.".repeat(100_001)), Grade::UnknownCode);
+    // What follows is reported if it names something.
+    assert_eq!(worst(b"N.cos\nsystem\n("), Grade::Danger);
+    assert_eq!(worst(b"N.(("), Grade::Note);
 }
