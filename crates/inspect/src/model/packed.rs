@@ -305,7 +305,7 @@ impl<'a> Module<'a> {
         Some(PackedTensor {
             name: format!("bitsandbytes {}{nested}", kind.map_or("4-bit", |(_, kind)| kind)),
             bits: Some(4),
-            block: format!("runs of {block}"),
+            block: format!("{block} in a run"),
             values,
             // The real shape is in the quantisation state, which is not read.
             shape: Some(vec![numbers]),
