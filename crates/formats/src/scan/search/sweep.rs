@@ -32,7 +32,8 @@ impl Search<'_> {
             let skip = (at - from) as usize;
             let stop = bytes.len().min(skip + PIECE as usize);
             for place in skip..stop {
-                if STARTS[usize::from(bytes[place])] {
+                let second = bytes.get(place + 1).copied().unwrap_or_default();
+                if may_begin(bytes[place], second) {
                     self.start(blob, from, &bytes, place)?;
                 }
             }
@@ -105,16 +106,42 @@ impl Search<'_> {
     }
 }
 
-/// The possible first bytes of anything the sweep looks for.
-const STARTS: [bool; 256] = {
-    let mut starts = [false; 256];
-    let bytes = [0x80, b'c', b'i', 0x93, b'P', b'u', 0x89, 0x1f, 0xfd, b'B', 0x28, 0x78, 0x5d];
-    let mut at = 0;
-    while at < bytes.len() {
-        starts[bytes[at] as usize] = true;
-        at += 1;
+/// Whether anything the sweep looks for may begin with these two bytes. Nothing shorter than two
+/// bytes does harm.
+fn may_begin(first: u8, second: u8) -> bool {
+    let pair = usize::from(u16::from_be_bytes([first, second]));
+    BEGINNINGS[pair / 64] >> (pair % 64) & 1 == 1
+}
+
+/// A bit for each two bytes that may begin something.
+static BEGINNINGS: [u64; 1024] = {
+    let mut bits = [0; 1024];
+    let mut pair = 0;
+    while pair < 1 << 16 {
+        let (first, second) = ((pair >> 8) as u8, (pair & 0xff) as u8);
+        let begins = match first {
+            op::PROTO => matches!(second, 2..=5),
+            op::GLOBAL | op::INST => is_name(second),
+            // `STACK_GLOBAL`, or an array of numpy.
+            op::STACK_GLOBAL => true,
+            b'P' => second == b'K',
+            b'u' => second == b's',
+            0x89 => second == b'H',
+            // gzip, xz, bzip2, zstd, zlib and LZMA.
+            0x1f => second == 0x8b,
+            0xfd => second == b'7',
+            b'B' => second == b'Z',
+            0x28 => second == 0xb5,
+            0x78 => matches!(second, 0x01 | 0x5e | 0x9c | 0xda),
+            0x5d => second == 0,
+            _ => false,
+        };
+        if begins {
+            bits[pair / 64] |= 1 << (pair % 64);
+        }
+        pair += 1;
     }
-    starts
+    bits
 };
 
 /// Whether there is more evidence for a compression than its magic number of two or three bytes,
@@ -167,7 +194,7 @@ fn line(bytes: &[u8]) -> Option<usize> {
     (len > 0 && bytes[len] == b'\n').then_some(len)
 }
 
-fn is_name(byte: u8) -> bool {
+const fn is_name(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'.'
 }
 
