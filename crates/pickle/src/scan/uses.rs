@@ -1,7 +1,7 @@
 //! The usages of names in a pickle: which are called, changed, or used as values, and which of
 //! these usages the table of harmless names does not allow.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 
 use statelens_checkpoint::{Form, Global, Grade};
 
@@ -39,8 +39,8 @@ pub(super) struct Uses<'a> {
     pickle: &'a Pickle,
     /// Names, and results of calls, that may only be used where a pattern names them.
     inner: InnerNodes,
-    /// The tuples that contain them in such a place.
-    placed: HashMap<NodeId, HashSet<NodeId>>,
+    /// Pairs of a tuple and one of these that it contains in such a place; sorted before use.
+    placed: Vec<(NodeId, NodeId)>,
 }
 
 /// Nodes with the usages that are allowed for their names. Nearly all nodes are not in it, and a bit
@@ -79,7 +79,7 @@ impl<'a> Uses<'a> {
             last_called: None,
             pickle,
             inner: InnerNodes::default(),
-            placed: HashMap::new(),
+            placed: Vec::new(),
         };
         uses.find_inner();
         let mut matcher = Matcher::new(pickle);
@@ -160,7 +160,7 @@ impl<'a> Uses<'a> {
         let done = matcher.check(object);
         for (tuple, name) in matcher.named.drain(..) {
             if self.inner.get(name).is_some() {
-                self.placed.entry(tuple).or_default().insert(name);
+                self.placed.push((tuple, name));
             }
         }
         if let Err((grade, reason)) = done {
@@ -200,9 +200,10 @@ impl<'a> Uses<'a> {
         if self.inner.allowed.is_empty() {
             return;
         }
+        self.placed.sort_unstable();
         for (id, node) in pickle.nodes() {
             pickle.each_held(node, &mut |part| {
-                let placed = || self.placed.get(&id).is_some_and(|placed| placed.contains(&part));
+                let placed = || self.placed.binary_search(&(id, part)).is_ok();
                 if self.inner.get(part).is_some() && !placed() {
                     self.used_as_value(part);
                 }
