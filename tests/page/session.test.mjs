@@ -271,7 +271,7 @@ test("a folder of 3,000 files is searched by reading little of each", async () =
     await page.locator("#work .top .name", { hasText: "model.pt" }).waitFor({ timeout: LONG });
     const status = await page.textContent(".status");
     console.log(`# 3,001 files: ${Date.now() - began} ms, ${status}`);
-    const [, number, unit] = /looked at 3,001 files \(([\d.]+) (kB|MB|GB)\)/.exec(status) ?? [];
+    const [, number, unit] = /examined 3,001 files \(([\d.]+) (kB|MB|GB)\)/.exec(status) ?? [];
     const bytes = Number(number) * { kB: 1e3, MB: 1e6, GB: 1e9 }[unit];
     // 20 kB of the beginning and of the end, where some formats have their magic number.
     assert.ok(bytes < 3001 * 41_000, `${status}: more than 41 kB of each`);

@@ -186,7 +186,7 @@ test("any two dimensions can be drawn, at an index of the others", () =>
     assert.deepEqual(await size(), [5, 6]);
     await page.selectOption("#look-dim-rows", "1");
     await becomes(size, [4, 6]);
-    await page.locator('[aria-label="Index of dimension 2, dragged"]').fill("3");
+    await page.locator('[aria-label="Slider of dimension 2"]').fill("3");
     await page.waitForFunction(() => /\[0, :, 3, :\]/.test(document.querySelector(".exp .main h2").textContent));
     const values = () => page.$$eval(".grid tbody td", (cells) => cells.map((cell) => cell.title));
     const wanted = shown(path, "conv.weight[0, :, 3, :]");
