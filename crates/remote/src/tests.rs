@@ -109,7 +109,7 @@ fn what_fails_is_tried_again_and_then_told() {
         ("503", (|head, _| head.status = 503) as fn(&mut Head, &mut usize)),
         ("429", |head, _| head.status = 429),
         ("of 65536 bytes", |_, got| *got -= 1),
-        ("another range", |head, _| head.start = Some(5)),
+        ("a different range", |head, _| head.start = Some(5)),
         ("the whole file", |head, _| (head.status, head.length) = (200, Some(LEN))),
     ] {
         // Two bad responses are recovered from.
@@ -128,7 +128,7 @@ fn what_fails_is_tried_again_and_then_told() {
         });
         let error = read(&*source.unwrap(), 500_000, 10).unwrap_err();
         assert!(error.to_string().contains(word), "{error}");
-        assert!(error.next_step().is_some() || word == "another range" || word == "the whole file");
+        assert!(error.next_step().is_some() || word == "a different range" || word == "the whole file");
         assert_eq!(asked.lock().unwrap().len(), 1 + TRIES as usize, "{word}");
     }
     let (source, asked, _) = serve(u64::MAX, |_, _, _, _| Err(Error::io("no route")));
@@ -165,7 +165,7 @@ fn what_no_further_request_mends_is_told_at_once() {
         ("403", |head| head.status = 403),
         ("no such file", |head| head.status = 404),
         ("too many requests", |head| (head.status, head.retry_after) = (429, Some(3600))),
-        ("elsewhere", |head| head.status = 302),
+        ("redirects requests", |head| head.status = 302),
         ("answered 418", |head| head.status = 418),
     ] {
         let (source, asked, _) = serve(u64::MAX, move |number, _, head, _| {

@@ -95,7 +95,7 @@ mod tests {
         }
         for (bad, why) in [
             ("", "empty"),
-            ("a", "line 1 does not have two columns"),
+            ("a", "line 1 should have two columns"),
             ("a b\na c", "twice"),
             (r#"{"a": "b", "a": "c"}"#, "twice"),
             (r#"{"a": 1}"#, "can't be read"),

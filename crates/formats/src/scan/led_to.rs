@@ -302,7 +302,7 @@ fn every_directory_of_an_archive_is_read() {
     let (start, end_of_hidden) = places(&hidden);
     // Python moves all offsets by the length of what lies before the archive.
     assert!(is_hidden_found(join(&[&[b'x'; 40], &hidden])));
-    let before = (Grade::Warning, "Something lies before the archive".to_owned());
+    let before = (Grade::Warning, "There are bytes before the archive".to_owned());
     assert!(titles("x.bin", join(&[&[b'x'; 40], &plain])).contains(&before));
     assert_eq!(worst("x.bin", join(&[&[b'x'; 40], &plain])), Some(Grade::Warning));
     // Something lies between the directory and the end record.
@@ -383,9 +383,9 @@ fn oddities_of_an_archive_are_told() {
     let package = zip_of(&["p/.data/extern_modules", "p/x.py"]);
     for (grade, title, bytes) in [
         (Grade::Damage, "A member of the archive is not where it should be", changed("a", 43, 9)),
-        (Grade::Damage, "A member of the archive goes on past the end", changed("a", 21, 9)),
+        (Grade::Damage, "A member of the archive runs past the end", changed("a", 21, 9)),
         (Grade::Damage, "The checksum of a.pkl is wrong", changed("a.pkl", 16, 9)),
-        (Grade::UnknownCode, "The archive brings Python code that loading would run", package),
+        (Grade::UnknownCode, "The archive contains Python code that loading would run", package),
         (Grade::Warning, "The archive holds more than one checkpoint", {
             zip_of(&["a/data.pkl", "b/data.pkl"])
         }),

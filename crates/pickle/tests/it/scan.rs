@@ -242,7 +242,7 @@ fn what_only_hands_write_is_told() {
         ("sets state on a value", b"]N}b.".to_vec()),
         ("ends within an opcode", [&frame(1)[..], b"K\x01."].concat()),
         ("ends within an opcode", [&frame(10)[..], &frame(2), b"NN."].concat()),
-        ("ends behind the pickle", [&frame(3)[..], b"N.N."].concat()),
+        ("ends past the pickle", [&frame(3)[..], b"N.N."].concat()),
         ("would build the name", b"P1\nP2\n\x93.".to_vec()),
         ("uses extension 1", b"\x82\x01.".to_vec()),
     ] {
