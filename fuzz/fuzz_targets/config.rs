@@ -11,7 +11,8 @@ fuzz_target!(|bytes: &[u8]| {
     for language in [Language::Yaml, Language::Json] {
         let Ok(value) = parse(text, language) else { continue };
         let written = value.to_yaml();
-        let again = parse(&written, Language::Yaml).expect("a file that was just written can be read");
+        let again =
+            parse(&written, Language::Yaml).expect("a file that was just written can be read");
         assert_eq!(again.to_yaml(), written);
         let families = Families::known().expect("the tables that come along are sound");
         for guess in families.recognise(&value) {

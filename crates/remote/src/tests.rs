@@ -128,7 +128,9 @@ fn what_fails_is_tried_again_and_then_told() {
         });
         let error = read(&*source.unwrap(), 500_000, 10).unwrap_err();
         assert!(error.to_string().contains(word), "{error}");
-        assert!(error.next_step().is_some() || word == "a different range" || word == "the whole file");
+        assert!(
+            error.next_step().is_some() || word == "a different range" || word == "the whole file"
+        );
         assert_eq!(asked.lock().unwrap().len(), 1 + TRIES as usize, "{word}");
     }
     let (source, asked, _) = serve(u64::MAX, |_, _, _, _| Err(Error::io("no route")));

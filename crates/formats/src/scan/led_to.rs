@@ -28,7 +28,7 @@ fn worst(name: &str, bytes: Vec<u8>) -> Option<Grade> {
 }
 
 /// Returns the cases that do not end with exit status 1.
-fn missed<'a>(cases: Vec<(&'a str, Vec<u8>)>) -> Vec<&'a str> {
+fn missed(cases: Vec<(&str, Vec<u8>)>) -> Vec<&str> {
     let missed = cases
         .into_iter()
         .filter(|(_, bytes)| worst("x.bin", bytes.clone()) <= Some(Grade::Warning));

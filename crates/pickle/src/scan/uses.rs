@@ -116,13 +116,15 @@ impl<'a> Uses<'a> {
             match node {
                 Node::Global(global) => {
                     let found = known.entry(global).or_insert_with(|| restricted(global));
-                    found.into_iter().for_each(|allowed| self.inner.insert(id, allowed));
+                    if let Some(allowed) = *found {
+                        self.inner.insert(id, allowed);
+                    }
                 }
                 Node::Object(call) => {
                     if let Some(global) = pickle.spelled_global(&pickle.made(*call)) {
-                        restricted(&global)
-                            .into_iter()
-                            .for_each(|allowed| self.inner.insert(id, allowed));
+                        if let Some(allowed) = restricted(&global) {
+                            self.inner.insert(id, allowed);
+                        }
                     } else if let Some(allowed) = self.inner.get(call.callable)
                         && is_inside(allowed)
                     {

@@ -274,8 +274,9 @@ fn every_limit_of_the_machine_is_an_error_of_its_own() {
     let mut limits = Limits::default();
     (limits.values, limits.string) = (1_000, 1_000);
     let row = [&b"("[..], &b"N".repeat(900), b"e"].concat();
-    let call =
-        |count| [&b"ccollections\nOrderedDict\nq\00"[..], &b"h\0)R0".repeat(count), b"N."].concat();
+    let call = |count| {
+        [&b"ccollections\nOrderedDict\nq\x000"[..], &b"h\0)R0".repeat(count), b"N."].concat()
+    };
     for (what, bytes) in [
         ("objects in a pickle", b"]0".repeat(2_000)),
         ("objects in a pickle", call(300)),
