@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn limits_are_a_number_of_times_or_none() {
+    fn parses_limits() {
         assert_eq!(parse("none"), Ok(Limits::none()));
         assert_eq!(parse("2"), Ok(Limits::times(2)));
         assert!(parse("0").is_err() && parse("-1").is_err() && parse("").is_err());

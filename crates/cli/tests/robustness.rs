@@ -35,7 +35,7 @@ const MAX_TIME: Duration = Duration::from_secs(2);
 const CANARY: &str = "statelens-canary-PWNED";
 
 #[test]
-fn attacks_and_broken_files() {
+fn attacks_and_broken_files_stay_within_memory() {
     let _alone = alone();
     let mut opened = 0;
     for path in files("attacks").iter().chain(&files("cerebras/errors")) {
@@ -52,14 +52,14 @@ fn attacks_and_broken_files() {
 }
 
 #[test]
-fn the_canary_is_found() {
+fn canary_name_matches_the_attacks() {
     // The check above looks in the working directory, where a call would leave the file.
     let index = fs::read_to_string(fixtures().join("attacks/index.json")).unwrap();
     assert!(index.contains(&format!("\"canary\": \"{CANARY}\"")));
 }
 
 #[test]
-fn fixtures_cut_short_or_with_flipped_bytes() {
+fn truncated_and_corrupted_fixtures_stay_within_memory() {
     let _alone = alone();
     ALLOCATOR.reset_peak_usage();
     let folders = [

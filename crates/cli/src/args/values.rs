@@ -437,7 +437,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tests_are_comparisons() {
+    fn parses_statistic_conditions() {
         let of =
             Statistics { count: 8, nan: 2, zeros: 4, std: Some(1e-7), ..Statistics::default() };
         let is = |text: &str| text.parse::<Test>().unwrap().is(&of);

@@ -23,7 +23,7 @@ fn together(folder: &Folder) -> std::path::PathBuf {
 }
 
 #[test]
-fn an_adapter_is_folded_as_peft_folds_it() {
+fn merges_adapters_as_peft_does() {
     let folder = Folder::new();
     let case = fixture("peft/llama_bf16");
     let out = text(&folder.file("out"));
@@ -51,7 +51,7 @@ fn an_adapter_is_folded_as_peft_folds_it() {
 }
 
 #[test]
-fn what_does_not_fit_is_told_and_nothing_is_written() {
+fn reports_mismatched_adapters_and_writes_nothing() {
     let folder = Folder::new();
     let all = together(&folder);
     let config = all.join("adapter_config.json");
@@ -99,7 +99,7 @@ fn hashes(path: &Path) -> Vec<String> {
 }
 
 #[test]
-fn an_adapter_is_folded_on_the_way_to_another_format() {
+fn merges_adapters_while_converting() {
     let folder = Folder::new();
     let (all, out) = (text(&together(&folder)), folder.file("out"));
     let to = ["--to", "cs-2.9", "-o", &text(&out)];
@@ -121,7 +121,7 @@ fn an_adapter_is_folded_on_the_way_to_another_format() {
 }
 
 #[test]
-fn lora_of_cerebras_is_folded_on_the_way_to_hugging_face() {
+fn merges_cerebras_lora_when_converting_to_hugging_face() {
     let folder = Folder::new();
     let case = fixture("recipes/lora/list_groups");
     let config = folder.with("params.yaml", &fs::read(case.join("in/params.yaml")).unwrap());

@@ -80,7 +80,7 @@ const VERDICTS: &[(&str, i32, i32)] = &[
 ];
 
 #[test]
-fn every_attack_has_its_verdict() {
+fn attacks_get_the_expected_verdicts() {
     let listed: BTreeSet<String> = VERDICTS.iter().map(|(name, ..)| (*name).to_owned()).collect();
     let there: BTreeSet<String> = fs::read_dir(fixture("attacks2"))
         .unwrap()
@@ -103,14 +103,14 @@ fn every_attack_has_its_verdict() {
 
 /// h5py refuses its object header, so part of the file is missing.
 #[test]
-fn hdf5_that_can_not_be_read_is_not_sound() {
+fn unreadable_hdf5_is_not_sound() {
     let path = fixture("attacks3/hdf5_unreadable/header_version.h5");
     let ran = run([OsStr::new("verify"), path.as_os_str()]);
     assert_eq!(ran.code, Some(1), "{}", ran.out);
 }
 
 #[test]
-fn of_two_entries_with_one_name_nothing_is_written_unasked() {
+fn refuses_to_convert_duplicate_names() {
     let folder = Folder::new();
     // {"a": 1, "a": 2} as msgpack.
     let twice = folder.with("twice.msgpack", b"\x82\xa1a\x01\xa1a\x02");

@@ -109,7 +109,7 @@ impl WritingCommand {
 }
 
 #[test]
-fn inputs_that_are_none_are_told_by_name() {
+fn names_inputs_that_are_not_checkpoints() {
     let folder = Folder::new();
     let empty = folder.file("empty-folder");
     fs::create_dir(&empty).unwrap();
@@ -146,7 +146,7 @@ fn inputs_that_are_none_are_told_by_name() {
 }
 
 #[test]
-fn folders_that_are_none_are_told_by_name() {
+fn names_invalid_folders() {
     let folder = Folder::new();
     let file = text(&folder.with("notes.txt", b"mine"));
     let missing = text(&folder.file("missing"));
@@ -176,7 +176,7 @@ fn folders_that_are_none_are_told_by_name() {
 }
 
 #[test]
-fn a_target_that_exists_stays_as_it_is() {
+fn existing_targets_are_not_overwritten() {
     for one in &WRITING {
         let folder = Folder::new();
         let target = one.written(&folder);
@@ -208,7 +208,7 @@ fn a_target_that_exists_stays_as_it_is() {
 }
 
 #[test]
-fn a_target_that_can_not_be_is_told() {
+fn reports_targets_that_cannot_be_created() {
     for one in &WRITING {
         let folder = Folder::new();
         folder.with("file", b"mine");
@@ -243,7 +243,7 @@ fn a_target_that_can_not_be_is_told() {
 }
 
 #[test]
-fn the_input_is_never_its_own_target() {
+fn refuses_to_write_onto_the_input() {
     for one in &WRITING {
         let folder = Folder::new();
         let input = folder.file("out.mdl");
@@ -276,7 +276,7 @@ fn limited(args: &[String]) -> Ran {
 }
 
 #[test]
-fn a_full_disk_leaves_nothing() {
+fn full_disk_leaves_no_files() {
     for one in &WRITING {
         let folder = Folder::new();
         let args = one.args(&one.sound(), &folder.file("out.mdl"));
@@ -299,7 +299,7 @@ fn a_full_disk_leaves_nothing() {
 }
 
 #[test]
-fn output_that_can_not_be_printed_is_told() {
+fn reports_failed_printing() {
     if !Path::new("/dev/full").exists() {
         crate::common::skipped("there is no /dev/full");
         return;
@@ -380,7 +380,7 @@ fn large(folder: &Folder) -> (String, String) {
 }
 
 #[test]
-fn stopped_midway_nothing_is_lost_and_nothing_left() {
+fn interrupted_commands_leave_no_partial_files() {
     if !Path::new("/proc/self/status").exists() {
         crate::common::skipped("without /proc there is no telling when the command has begun");
         return;

@@ -35,7 +35,7 @@ const A: [f32; 6] = [1.0, 2.0, 3.0, -4.0, 0.0, 6.0];
 const B: [f32; 6] = [1.0, 2.5, 2.0, -4.0, -8.0, f32::NAN];
 
 #[test]
-fn a_pair_is_looked_at_more_closely() {
+fn tensor_diff_matches_numpy() {
     let folder = Folder::new();
     floats(&folder.file("a.safetensors"), &[("w", &[2, 3], &A), ("same", &[1], &[1.0])]);
     floats(&folder.file("b.safetensors"), &[("w", &[2, 3], &B), ("same", &[1], &[1.0])]);
@@ -72,7 +72,7 @@ fn a_pair_is_looked_at_more_closely() {
 }
 
 #[test]
-fn where_they_differ_is_saved_as_a_picture() {
+fn saves_a_picture_of_the_differences() {
     let folder = Folder::new();
     floats(&folder.file("a.safetensors"), &[("w", &[2, 3], &A)]);
     floats(&folder.file("b.safetensors"), &[("w", &[2, 3], &B)]);
@@ -92,7 +92,7 @@ fn where_they_differ_is_saved_as_a_picture() {
 }
 
 #[test]
-fn norms_and_changes_are_told_by_layer() {
+fn lists_norms_and_changes_by_layer() {
     let folder = Folder::new();
     let (three, four) = ([3.0, 4.0], [3.0, 0.0]);
     floats(
@@ -117,7 +117,7 @@ fn norms_and_changes_are_told_by_layer() {
 }
 
 #[test]
-fn renamed_tensors_are_found_and_the_list_converts() {
+fn rename_list_can_be_used_by_convert() {
     let folder = Folder::new();
     let (a, b) = (folder.file("a.safetensors"), folder.file("b.safetensors"));
     floats(&a, &[("old.w", &[2], &[1.0, 2.0]), ("old.g", &[1], &[3.0]), ("both", &[1], &[0.0])]);
@@ -144,7 +144,7 @@ fn renamed_tensors_are_found_and_the_list_converts() {
 }
 
 #[test]
-fn the_values_of_a_run_are_read_once() {
+fn run_statistics_are_read_once() {
     let folder = Folder::new();
     for (step, values) in [(10, [3.0f32, 4.0]), (20, [6.0, 8.0]), (30, [f32::NAN, 1.0])] {
         let path = folder.file(&format!("checkpoint_{step}.safetensors"));
@@ -196,7 +196,7 @@ fn the_values_of_a_run_are_read_once() {
 }
 
 #[test]
-fn the_picture_of_a_run_leaves_out_a_loss_scale_unless_it_is_asked_for() {
+fn run_picture_omits_the_loss_scale_by_default() {
     let folder = Folder::new();
     for step in [10, 20] {
         let path = folder.file(&format!("checkpoint_{step}.safetensors"));
@@ -215,7 +215,7 @@ fn the_picture_of_a_run_leaves_out_a_loss_scale_unless_it_is_asked_for() {
 }
 
 #[test]
-fn the_values_of_a_run_are_kept_beside_it_and_used() {
+fn run_statistics_are_cached_in_the_folder() {
     let folder = Folder::new();
     for (step, values) in [(10, [3.0f32, 4.0]), (20, [6.0, 8.0])] {
         let path = folder.file(&format!("checkpoint_{step}.safetensors"));

@@ -23,7 +23,7 @@ fn entries(path: &Path) -> Vec<serde_json::Value> {
 }
 
 #[test]
-fn there_and_back_is_the_same() {
+fn round_trip_keeps_every_value() {
     let folder = Folder::new();
     let source = fixture("cerebras/v2.10.0/gpt_small.mdl");
     let torch = folder.file("a.pt");
@@ -51,7 +51,7 @@ fn there_and_back_is_the_same() {
 }
 
 #[test]
-fn an_existing_target_is_kept_without_force() {
+fn keeps_an_existing_target_without_force() {
     let folder = Folder::new();
     let source = fixture("cerebras/v2.10.0/seed.mdl");
     let target = folder.with("a.pt", b"precious");
@@ -64,7 +64,7 @@ fn an_existing_target_is_kept_without_force() {
 }
 
 #[test]
-fn the_source_is_never_the_target() {
+fn refuses_the_source_as_target() {
     let folder = Folder::new();
     let source = folder.file("a.mdl");
     std::fs::copy(fixture("cerebras/v2.10.0/seed.mdl"), &source).unwrap();
@@ -82,7 +82,7 @@ fn the_source_is_never_the_target() {
 }
 
 #[test]
-fn a_dry_run_tells_the_size_and_writes_nothing() {
+fn dry_run_reports_the_size_and_writes_nothing() {
     let folder = Folder::new();
     let source = fixture("cerebras/v2.10.0/gpt_small.mdl");
     let target = folder.file("a.pt");
@@ -97,7 +97,7 @@ fn a_dry_run_tells_the_size_and_writes_nothing() {
 }
 
 #[test]
-fn selection_and_cast_change_what_is_written() {
+fn writes_only_selected_keys_in_the_cast_dtype() {
     let folder = Folder::new();
     let source = fixture("cerebras/v2.10.0/gpt_small.mdl");
     let target = folder.file("a.pt");
@@ -118,7 +118,7 @@ fn selection_and_cast_change_what_is_written() {
 }
 
 #[test]
-fn losses_are_listed_and_need_to_be_agreed_to() {
+fn losses_are_listed_and_require_lossy() {
     let folder = Folder::new();
     let source = fixture("torch/zip_python_objects.pt");
     let target = folder.file("a.pt");
@@ -136,7 +136,7 @@ fn losses_are_listed_and_need_to_be_agreed_to() {
 }
 
 #[test]
-fn the_format_must_be_known_and_options_must_fit_it() {
+fn refuses_unknown_formats_and_options_of_other_formats() {
     let folder = Folder::new();
     let source = fixture("cerebras/v2.10.0/seed.mdl");
     let error = convert(&source, &folder.file("a.xyz"), &[]).failed();
@@ -151,7 +151,7 @@ fn the_format_must_be_known_and_options_must_fit_it() {
 }
 
 #[test]
-fn a_target_that_can_not_be_written_is_told() {
+fn reports_a_target_that_cannot_be_written() {
     let folder = Folder::new();
     let source = fixture("cerebras/v2.10.0/seed.mdl");
     folder.with("file", b"mine");
@@ -162,7 +162,7 @@ fn a_target_that_can_not_be_written_is_told() {
 
 #[cfg(unix)]
 #[test]
-fn a_read_only_folder_is_told() {
+fn reports_a_read_only_folder() {
     use std::os::unix::fs::PermissionsExt;
     let folder = Folder::new();
     let locked = folder.file("locked");
@@ -178,7 +178,7 @@ fn a_read_only_folder_is_told() {
 
 #[cfg(unix)]
 #[test]
-fn a_disk_that_fills_up_leaves_nothing_behind() {
+fn full_disk_keeps_the_old_target() {
     let folder = Folder::new();
     let target = folder.with("a.pt", b"precious");
     // The shell ignores the signal that the limit would send, so writing fails as on a full disk.
@@ -211,7 +211,7 @@ fn large(folder: &Folder) -> std::path::PathBuf {
 
 #[cfg(unix)]
 #[test]
-fn ctrl_c_leaves_nothing_and_the_old_file() {
+fn ctrl_c_keeps_the_old_target() {
     let folder = Folder::new();
     let target = folder.with("a.pt", b"precious");
     let mut child = heeding()
@@ -240,7 +240,7 @@ fn ctrl_c_leaves_nothing_and_the_old_file() {
 }
 
 #[test]
-fn keys_are_renamed_and_the_preview_says_so() {
+fn preview_shows_the_renamed_keys() {
     let folder = Folder::new();
     let source = fixture("cerebras/v2.10.0/gpt_small.mdl");
     let target = folder.file("a.pt");
@@ -300,7 +300,7 @@ fn keys_are_renamed_and_the_preview_says_so() {
 }
 
 #[test]
-fn ties_stay_ties_under_new_keys() {
+fn tied_tensors_stay_tied_after_renaming() {
     let folder = Folder::new();
     let source = fixture("cerebras/v2.10.0/tied.mdl");
     let target = folder.file("a.pt");
@@ -318,7 +318,7 @@ fn ties_stay_ties_under_new_keys() {
 }
 
 #[test]
-fn edits_that_can_not_be_are_told() {
+fn reports_impossible_edits() {
     let folder = Folder::new();
     let source = fixture("cerebras/v2.10.0/gpt_small.mdl");
     let error = |more: &[&str]| convert(&source, &folder.file("a.pt"), more).failed();
@@ -331,7 +331,7 @@ fn edits_that_can_not_be_are_told() {
 }
 
 #[test]
-fn a_subset_of_states_is_named_as_the_trainer_does() {
+fn subset_of_states_is_named_as_the_trainer_does() {
     let folder = Folder::new();
     let source = folder.file("checkpoint_5.mdl");
     std::fs::copy(fixture("cerebras/v2.10.0/gpt_small.mdl"), &source).unwrap();

@@ -12,7 +12,7 @@ fn diff(left: &Path, right: &Path, more: &[&str]) -> Ran {
 }
 
 #[test]
-fn states_are_listed_with_their_sizes() {
+fn lists_states_with_their_sizes() {
     let file = fixture("cerebras/v2.10.0/gpt_small.mdl").to_string_lossy().into_owned();
     let table = run(["states", &file]).ok();
     assert!(table.lines().nth(1).unwrap().starts_with("model "), "{table}");
@@ -38,7 +38,7 @@ fn states_are_listed_with_their_sizes() {
 }
 
 #[test]
-fn one_state_in_two_formats_matches() {
+fn same_state_in_two_formats_matches() {
     let (mdl, pt) =
         (fixture("cerebras/v2.10.0/gpt_small.mdl"), fixture("cerebras/v2.10.0/gpt_small.pt"));
     for more in [&[][..], &["--op", "allclose"], &["--select", "model.*"]] {
@@ -49,7 +49,7 @@ fn one_state_in_two_formats_matches() {
 }
 
 #[test]
-fn differences_are_listed_and_make_the_answer_no() {
+fn differences_are_listed_with_exit_status_1() {
     let before = fixture("cerebras/compat/synthetic_1.7.mdl");
     let after = fixture("cerebras/compat/synthetic_1.7_fixed.mdl");
     let ran = diff(&before, &after, &[]);
@@ -65,7 +65,7 @@ fn differences_are_listed_and_make_the_answer_no() {
 }
 
 #[test]
-fn rounding_is_within_a_tolerance_and_told_without() {
+fn tolerance_accepts_rounding() {
     let folder = Folder::new();
     let source = fixture("cerebras/v2.10.0/gpt_small.mdl");
     let rounded = folder.file("bf16.pt");
@@ -92,7 +92,7 @@ fn rounding_is_within_a_tolerance_and_told_without() {
 }
 
 #[test]
-fn what_can_not_be_compared_is_told() {
+fn reports_inputs_that_cannot_be_compared() {
     let folder = Folder::new();
     let source = fixture("cerebras/v2.10.0/seed.mdl");
     let error = diff(&source, Path::new("no such file"), &[]).failed();
@@ -109,7 +109,7 @@ fn what_can_not_be_compared_is_told() {
 }
 
 #[test]
-fn classes_and_ties_are_compared_if_asked() {
+fn structure_option_compares_classes_and_ties() {
     let folder = Folder::new();
     // Both hold the same state, including tied weights.
     for name in ["gpt_small", "tied"] {
@@ -143,7 +143,7 @@ fn classes_and_ties_are_compared_if_asked() {
 }
 
 #[test]
-fn a_nan_on_one_side_is_told_as_such() {
+fn reports_nan_on_one_side_only() {
     let folder = Folder::new();
     let file = |name: &str, values: [f32; 2]| {
         let header = br#"{"w":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}"#;
@@ -165,7 +165,7 @@ fn a_nan_on_one_side_is_told_as_such() {
 }
 
 #[test]
-fn what_differs_of_an_optimizer_is_told_by_its_parameter() {
+fn optimizer_differences_name_the_parameter() {
     let folder = Folder::new();
     let (mdl, without) = (fixture("cerebras/v2.10.0/gpt_small.mdl"), folder.file("without.mdl"));
     let [from, to] = [&mdl, &without].map(|path| path.to_string_lossy().into_owned());

@@ -68,7 +68,7 @@ fn replacing(out: &str) -> Vec<String> {
 }
 
 #[test]
-fn what_replaces_a_file_is_on_the_disk_before_that_goes() {
+fn new_file_is_synced_before_the_old_one_is_replaced() {
     let folder = Folder::new();
     let source = fixture("torch/zip_module_state_dict.pt");
     fs::copy(source, folder.file("a.pt")).unwrap();
@@ -89,7 +89,7 @@ fn what_replaces_a_file_is_on_the_disk_before_that_goes() {
 }
 
 #[test]
-fn shards_of_a_replaced_set_go_when_the_new_ones_are_on_the_disk() {
+fn old_shards_are_deleted_after_the_new_ones_are_synced() {
     let folder = Folder::new();
     fs::copy(fixture("torch/zip_module_state_dict.pt"), folder.file("a.pt")).unwrap();
     let convert = |size: &str| {
@@ -106,7 +106,7 @@ fn shards_of_a_replaced_set_go_when_the_new_ones_are_on_the_disk() {
 }
 
 #[test]
-fn what_is_kept_is_on_the_disk_before_others_are_deleted() {
+fn prune_syncs_kept_checkpoints_before_deleting_others() {
     let folder = Folder::new();
     for step in [1, 2, 3] {
         let name = format!("checkpoint_{step}.mdl");
@@ -126,7 +126,7 @@ fn what_is_kept_is_on_the_disk_before_others_are_deleted() {
 }
 
 #[test]
-fn a_replaced_file_keeps_its_owner() {
+fn replaced_file_keeps_its_owner() {
     let folder = Folder::new();
     fs::copy(fixture("torch/zip_module_state_dict.pt"), folder.file("a.pt")).unwrap();
     let out = folder.file("b.safetensors");

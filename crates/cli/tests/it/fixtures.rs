@@ -585,7 +585,7 @@ fn from_hex(hex: &str) -> Vec<u8> {
 }
 
 #[test]
-fn the_helpers_of_this_test_tell_right_from_wrong() {
+fn comparison_helpers_detect_differences() {
     let lone = parse(r#"{"a":"x\ud800y","b":"\ud83d\ude00","c":"\\ud800"}"#);
     assert_eq!(lone["a"], r"x\ud800y");
     assert_eq!((&lone["b"], &lone["c"]), (&json!("😀"), &json!(r"\ud800")));

@@ -26,7 +26,7 @@ fn names(value: &Value, into: &mut Vec<String>) {
 }
 
 #[test]
-fn every_command_prints_an_object_of_one_schema() {
+fn every_json_field_is_documented() {
     let folder = Folder::new();
     let file = folder.file("checkpoint_1.mdl");
     fs::copy(fixture("cerebras/v2.10.0/gpt_small.mdl"), &file).unwrap();
@@ -80,7 +80,7 @@ fn every_command_prints_an_object_of_one_schema() {
 }
 
 #[test]
-fn scan_prints_a_line_for_each_file() {
+fn scan_prints_one_json_line_per_file() {
     let lines = run([
         "scan",
         "--json",
@@ -96,7 +96,7 @@ fn scan_prints_a_line_for_each_file() {
 }
 
 #[test]
-fn values_have_their_types() {
+fn json_values_have_native_types() {
     let listed = run(["ls", "--json", &text(&fixture("torch/zip_nested_python.pt"))]).json();
     let entries = listed["entries"].as_array().unwrap();
     let mut kinds = std::collections::BTreeSet::new();
@@ -136,7 +136,7 @@ fn values_have_their_types() {
 }
 
 #[test]
-fn a_list_is_a_reference_for_check() {
+fn check_accepts_the_output_of_ls() {
     let folder = Folder::new();
     let file = text(&fixture("cerebras/v2.10.0/gpt_small.mdl"));
     let listed = run(["ls", "--json", &file]).ok();

@@ -68,7 +68,7 @@ fn many(path: &Path, count: usize) {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn small_files_that_name_much_take_little_time_and_memory() {
+fn expanding_files_stay_within_time_and_memory() {
     let folder = Folder::new();
     let generated = folder.path().join("views.pt");
     views(&generated, 100_000);
@@ -90,7 +90,7 @@ fn small_files_that_name_much_take_little_time_and_memory() {
 }
 
 #[test]
-fn what_unfolds_beyond_measure_is_told_and_wants_a_word() {
+fn large_expansion_is_reported_and_requires_limit() {
     let folder = Folder::new();
     let views_file = folder.path().join("views.pt");
     views(&views_file, 20_000);
@@ -146,7 +146,7 @@ fn limits_can_be_raised() {
 }
 
 #[test]
-fn a_text_that_is_named_again_and_again_is_written_once() {
+fn repeated_text_is_written_once() {
     let folder = Folder::new();
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     let (file, torch) = (path("texts.pt"), path("out.pt"));
@@ -171,7 +171,7 @@ fn a_text_that_is_named_again_and_again_is_written_once() {
 const COUNT: usize = 300_000;
 
 #[test]
-fn hundreds_of_thousands_of_keys_that_were_written_open_again() {
+fn output_with_very_many_keys_opens_again() {
     let folder = Folder::new();
     let path = |name: &str| -> PathBuf { folder.path().join(name) };
     let (source, target) = (path("many.safetensors"), path("many.pt"));
@@ -182,7 +182,7 @@ fn hundreds_of_thousands_of_keys_that_were_written_open_again() {
 }
 
 #[test]
-fn characters_that_nobody_sees_reach_neither_terminal_nor_json() {
+fn invisible_characters_are_escaped_in_text_and_json() {
     let folder = Folder::new();
     let file = folder.path().join("hidden.safetensors");
     let key = "a\u{61c}\u{2028}\u{2029}\u{feff}\u{ad}\u{2060}\u{e0041}\u{202e}b";
@@ -215,7 +215,7 @@ fn characters_that_nobody_sees_reach_neither_terminal_nor_json() {
 }
 
 #[test]
-fn one_broken_chunk_index_does_not_hide_the_other_keys() {
+fn broken_chunk_index_does_not_hide_other_keys() {
     let whole = fixture("cerebras/v2.10.0/dtypes.mdl");
     let expected = run(["manifest".as_ref(), whole.as_os_str()]).ok();
     let mut bytes = fs::read(&whole).unwrap();

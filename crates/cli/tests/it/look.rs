@@ -14,7 +14,7 @@ fn path(name: &str) -> String {
 }
 
 #[test]
-fn help_names_every_command_and_has_examples() {
+fn help_lists_every_command_with_examples() {
     let help = run(["--help"]).ok();
     for command in [
         "info",
@@ -40,7 +40,7 @@ fn help_names_every_command_and_has_examples() {
 }
 
 #[test]
-fn a_wrong_command_line_is_status_2() {
+fn wrong_command_line_exits_with_status_2() {
     for args in [&["frobnicate"][..], &["info"], &["ls", "--frobnicate", "x"], &[]] {
         let ran = run(args);
         assert_eq!(ran.code, Some(2), "{args:?}");
@@ -49,7 +49,7 @@ fn a_wrong_command_line_is_status_2() {
 }
 
 #[test]
-fn completions_and_man_page_come_from_the_definitions() {
+fn completions_and_man_page_match_the_definitions() {
     for shell in ["bash", "zsh", "fish", "powershell", "elvish"] {
         let script = run(["completions", shell]).ok();
         assert!(script.contains("format-version"), "{shell}");
@@ -62,7 +62,7 @@ fn completions_and_man_page_come_from_the_definitions() {
 }
 
 #[test]
-fn ls_shows_the_seed_as_the_library_flattens_it() {
+fn ls_flattens_keys_as_the_library_does() {
     let listed = run(["ls", "--json", &path(SEED)]).json();
     let keys: Vec<_> =
         listed["entries"].as_array().unwrap().iter().map(|leaf| &leaf["key"]).collect();
@@ -79,7 +79,7 @@ fn ls_shows_the_seed_as_the_library_flattens_it() {
 }
 
 #[test]
-fn info_counts() {
+fn info_counts_bytes_by_dtype_and_state() {
     let file = path("cerebras/v2.10.0/gpt_small.mdl");
     let info = run(["info", "--json", &file]).json();
     assert_eq!(info["statelens"], 1);
@@ -97,7 +97,7 @@ fn info_counts() {
 }
 
 #[test]
-fn show_gives_facts_values_and_near_keys() {
+fn show_prints_values_and_suggests_similar_keys() {
     let file = path("cerebras/v2.10.0/dtypes.mdl");
     let listed = run(["ls", "--json", &file]).json();
     let leaves = listed["entries"].as_array().unwrap();
@@ -116,7 +116,7 @@ fn show_gives_facts_values_and_near_keys() {
 }
 
 #[test]
-fn manifest_is_json_line_by_line() {
+fn manifest_has_one_entry_per_line() {
     let manifest = run(["manifest", "--json", &path(SEED)]).json();
     assert_eq!(manifest["statelens"], 1);
     for name in ["name", "version", "producer"] {
@@ -131,7 +131,7 @@ fn manifest_is_json_line_by_line() {
 }
 
 #[test]
-fn scan_says_no_to_what_is_dangerous() {
+fn scan_exits_with_status_1_on_danger() {
     let ran = run(["scan", &path("attacks/os_system_reduce.pkl")]);
     assert_eq!(ran.code, Some(1), "{}{}", ran.out, ran.err);
     assert!(ran.out.contains("danger") && ran.out.contains("system"), "{}", ran.out);
@@ -144,7 +144,7 @@ fn scan_says_no_to_what_is_dangerous() {
 }
 
 #[test]
-fn what_is_no_checkpoint_is_told_in_one_sentence() {
+fn describes_non_checkpoints_in_one_sentence() {
     let folder = Folder::new();
     let pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n";
     for (name, bytes, word) in [
@@ -166,7 +166,7 @@ fn what_is_no_checkpoint_is_told_in_one_sentence() {
 
 #[cfg(unix)]
 #[test]
-fn a_pipe_is_refused_and_not_waited_for() {
+fn refuses_a_named_pipe_without_blocking() {
     let folder = Folder::new();
     let pipe = folder.file("pipe");
     let made = std::process::Command::new("mkfifo").arg(&pipe).status().unwrap();
@@ -176,7 +176,7 @@ fn a_pipe_is_refused_and_not_waited_for() {
 }
 
 #[test]
-fn a_closed_pipe_is_quiet() {
+fn closed_pipe_prints_no_error() {
     let mut child = statelens()
         .args(["ls", "--json", &path("torch/zip_many_20k.pt")])
         .stdout(Stdio::piped())
@@ -193,7 +193,7 @@ fn a_closed_pipe_is_quiet() {
 }
 
 #[test]
-fn links_to_other_files_are_followed_beside_and_with() {
+fn external_links_are_followed_in_the_folder_and_with_option() {
     let folder = Folder::new();
     let special = "cerebras/v2.10.0-special";
     let copy = |name: &str, to: &std::path::Path| {
@@ -215,7 +215,7 @@ fn links_to_other_files_are_followed_beside_and_with() {
 
 /// The README's table matches the code.
 #[test]
-fn formats_are_what_the_readme_says() {
+fn readme_table_matches_the_formats() {
     let printed = run(["formats", "--markdown"]).ok();
     let readme = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../README.md");
     let readme = std::fs::read_to_string(readme).unwrap();
@@ -236,7 +236,7 @@ fn formats_are_what_the_readme_says() {
 }
 
 #[test]
-fn a_link_shows_its_value_and_what_it_is_a_link_to() {
+fn link_shows_its_value_and_target() {
     let file = path("cerebras/v2.10.0/tied.mdl");
     let listed = run(["ls", "--json", &file]).json();
     let link = listed["entries"]
@@ -267,7 +267,7 @@ fn a_link_shows_its_value_and_what_it_is_a_link_to() {
 }
 
 #[test]
-fn a_variable_of_tensorflow_has_one_name_everywhere() {
+fn tensorflow_variables_accept_their_short_name() {
     let file = path("tf/tf2_checkpoint/ckpt-1.index");
     let listed = run(["ls", "--json", &file]).json();
     let mut entries = listed["entries"].as_array().unwrap().iter();
@@ -301,7 +301,7 @@ fn a_variable_of_tensorflow_has_one_name_everywhere() {
 }
 
 #[test]
-fn show_tells_which_parameter_an_optimizers_number_is() {
+fn show_names_the_parameter_of_an_optimizer_entry() {
     let file = path("cerebras/v2.10.0/gpt_small.mdl");
     let shown = |key: &str| run(["show", "--json", &file, key]).json()["entries"][0].clone();
     // cstorch numbers parameters in the model's order, and does not count a tied head.
@@ -316,7 +316,7 @@ fn show_tells_which_parameter_an_optimizers_number_is() {
 }
 
 #[test]
-fn show_prints_the_python_that_reads_a_tensor() {
+fn show_prints_python_code_that_reads_a_tensor() {
     let file = path("torch/zip_training_ckpt.pt");
     let listed = run(["ls", "--json", &file, "--tensors"]).json();
     let key = listed["entries"][0]["key"].as_str().unwrap().to_owned();

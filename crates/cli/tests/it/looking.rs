@@ -25,7 +25,7 @@ fn numbers(value: &Value) -> Vec<f64> {
 }
 
 #[test]
-fn singular_values_are_told_with_rank_and_condition() {
+fn reports_singular_values_rank_and_condition() {
     let folder = Folder::new();
     // Diagonal, so that the singular values are known: 8, 4, 2 and 0.
     let mut values = vec![0.0f32; 20];
@@ -60,7 +60,7 @@ fn singular_values_are_told_with_rank_and_condition() {
 }
 
 #[test]
-fn nan_has_no_singular_values_and_is_told_with_its_place() {
+fn singular_reports_the_position_of_a_nan() {
     let folder = Folder::new();
     let mut values = vec![1.0f32; 12];
     values[7] = f32::NAN;
@@ -70,7 +70,7 @@ fn nan_has_no_singular_values_and_is_told_with_its_place() {
 }
 
 #[test]
-fn rows_are_ranked_by_norm() {
+fn ranks_rows_by_norm() {
     let folder = Folder::new();
     let rows = [[3.0f32, 4.0], [0.0, 0.0], [1.0, 0.0], [6.0, 8.0], [1.0, 0.0], [0.0, 0.0]];
     let path = floats(&folder, &[("w", &[6, 2], rows.concat()), ("k", &[3, 2, 2], rows.concat())]);
@@ -98,7 +98,7 @@ fn rows_are_ranked_by_norm() {
 }
 
 #[test]
-fn several_tensors_go_into_one_file() {
+fn exports_several_tensors_into_one_file() {
     let folder = Folder::new();
     let one: Vec<f32> = (0..6).map(|at| at as f32).collect();
     let path = floats(&folder, &[("a.w", &[2, 3], one), ("b", &[2], vec![7.0, 8.0])]);

@@ -45,7 +45,7 @@ fn losses(plan: &Value) -> Vec<(String, bool)> {
 }
 
 #[test]
-fn a_source_that_is_not_whole_is_a_loss_for_every_format() {
+fn incomplete_source_is_a_loss_in_every_format() {
     let folder = Folder::new();
     for source in ["no_success", "success_false"] {
         let source = fixture(&format!("cerebras/errors/{source}.mdl"));
@@ -87,7 +87,7 @@ fn a_source_that_is_not_whole_is_a_loss_for_every_format() {
 }
 
 #[test]
-fn what_is_damaged_can_be_left_out() {
+fn damaged_keys_can_be_excluded() {
     let folder = Folder::new();
     let source = fixture("cerebras/errors/dset_missing.mdl");
     let target = folder.file("a.pt");
@@ -102,7 +102,7 @@ fn what_is_damaged_can_be_left_out() {
 }
 
 #[test]
-fn check_says_that_the_source_is_not_whole() {
+fn check_reports_an_incomplete_source() {
     let source = text(&fixture("cerebras/errors/no_success.mdl"));
     let ran = run(["check", &source, "--against", &source]);
     assert_eq!(ran.code, Some(1), "{}{}", ran.out, ran.err);
@@ -115,7 +115,7 @@ fn check_says_that_the_source_is_not_whole() {
 }
 
 #[test]
-fn check_does_not_say_that_nothing_would_load() {
+fn check_fails_if_nothing_would_be_loaded() {
     let folder = Folder::new();
     let one = tensors(&folder, "one.safetensors", &[("a", "F32", "[1]", singles(&[1.0]))]);
     let other = tensors(&folder, "other.safetensors", &[("b", "F32", "[1]", singles(&[1.0]))]);
@@ -128,7 +128,7 @@ fn check_does_not_say_that_nothing_would_load() {
 }
 
 #[test]
-fn upgrade_refuses_a_version_that_nobody_knows() {
+fn upgrade_refuses_unknown_versions() {
     let folder = Folder::new();
     for name in ["version_99", "version_0_6"] {
         let source = text(&fixture(&format!("cerebras/errors/{name}.mdl")));
@@ -144,7 +144,7 @@ fn upgrade_refuses_a_version_that_nobody_knows() {
 }
 
 #[test]
-fn a_cast_that_overflows_is_not_kept() {
+fn refuses_casts_that_overflow() {
     let folder = Folder::new();
     let source = tensors(
         &folder,
@@ -192,7 +192,7 @@ fn a_cast_that_overflows_is_not_kept() {
 }
 
 #[test]
-fn the_worst_keys_come_first() {
+fn lists_the_worst_casts_first() {
     let folder = Folder::new();
     let source = tensors(
         &folder,
@@ -222,7 +222,7 @@ fn the_worst_keys_come_first() {
 }
 
 #[test]
-fn one_number_in_a_hundred_may_become_zero() {
+fn casts_may_flush_one_percent_to_zero() {
     let folder = Folder::new();
     // Numbers that were zero before don't count.
     let with = |flushed: usize| {
@@ -241,7 +241,7 @@ fn one_number_in_a_hundred_may_become_zero() {
 }
 
 #[test]
-fn second_moments_do_not_become_zeros_unasked() {
+fn refuses_to_flush_second_moments_to_zero() {
     let folder = Folder::new();
     let moments: Vec<f32> = (1..=4096).map(|at| at as f32 * 1e-12).collect();
     let source = tensors(
@@ -271,7 +271,7 @@ fn second_moments_do_not_become_zeros_unasked() {
 }
 
 #[test]
-fn a_wider_dtype_loses_nothing() {
+fn casting_to_a_wider_dtype_loses_nothing() {
     let folder = Folder::new();
     let source = tensors(&folder, "a.safetensors", &[("w", "F16", "[1]", vec![0, 0x3c])]);
     let plan =
@@ -280,7 +280,7 @@ fn a_wider_dtype_loses_nothing() {
 }
 
 #[test]
-fn an_optimizer_that_is_left_out_is_told() {
+fn reports_an_omitted_optimizer() {
     let folder = Folder::new();
     let source = fixture("cerebras/v2.10.0/gpt_small.mdl");
     let resumes = "training can't resume from this";
@@ -309,7 +309,7 @@ fn an_optimizer_that_is_left_out_is_told() {
 }
 
 #[test]
-fn tied_tensors_are_told_and_can_be_untied() {
+fn tied_tensors_are_reported_and_can_be_untied() {
     let folder = Folder::new();
     let source = fixture("cerebras/v2.10.0/tied.mdl");
     let target = folder.file("a.safetensors");
@@ -360,7 +360,7 @@ fn names_of(path: &Path) -> Vec<String> {
 }
 
 #[test]
-fn a_constant_that_was_saved_without_a_value_is_damage() {
+fn constant_without_a_value_is_damage() {
     let folder = Folder::new();
     let source = fixture("cerebras/v2.10.0-special/full_tensors.mdl");
     let info = run(["info", "--json", &text(&source)]).json();
@@ -375,7 +375,7 @@ fn a_constant_that_was_saved_without_a_value_is_damage() {
 }
 
 #[test]
-fn sets_are_equal_whatever_their_order() {
+fn sets_compare_equal_in_any_order() {
     let folder = Folder::new();
     let set = |items: &[u8]| {
         // {"s": {items}}, by the opcodes of protocol 4.

@@ -17,7 +17,7 @@ fn sparse(path: &Path, start: &[u8]) {
 }
 
 #[test]
-fn a_text_as_long_as_its_file_is_refused() {
+fn refuses_a_string_as_long_as_its_file() {
     let folder = Folder::new();
     // BINUNICODE8.
     let text = folder.file("text.pkl");

@@ -39,7 +39,7 @@ fn bytes(folder: &Folder, checkpoint: &Path, pattern: &str) -> Vec<u8> {
 }
 
 #[test]
-fn what_overflows_is_not_kept_unless_that_is_agreed_to() {
+fn overflowing_casts_require_lossy() {
     let folder = Folder::new();
     let (source, out) = (gpt2(&folder), folder.file("out"));
     let out_text = text(&out);
@@ -66,7 +66,7 @@ fn what_overflows_is_not_kept_unless_that_is_agreed_to() {
 }
 
 #[test]
-fn a_dry_run_tells_what_casts_would_lose() {
+fn dry_run_reports_losses_of_casts() {
     let folder = Folder::new();
     let (source, out) = (gpt2(&folder), text(&folder.file("out")));
     let asked = ["convert-model", &source, "--to", "cs-2.9", "-o", &out, "--dry-run"];
@@ -90,7 +90,7 @@ fn a_dry_run_tells_what_casts_would_lose() {
 }
 
 #[test]
-fn a_pattern_is_of_the_new_keys() {
+fn cast_patterns_match_the_new_keys() {
     let folder = Folder::new();
     let (source, out) = (gpt2(&folder), text(&folder.file("out")));
     let cast = ["--cast", "transformer.h.*=float16"];
@@ -102,7 +102,7 @@ fn a_pattern_is_of_the_new_keys() {
 }
 
 #[test]
-fn a_second_file_that_is_refused_leaves_no_first_one() {
+fn refused_second_file_leaves_no_first_file() {
     let folder = Folder::new();
     let (there, back) = (folder.file("there"), folder.file("back"));
     let source = text(&fixture("trainer/gpt2"));
@@ -125,7 +125,7 @@ fn a_second_file_that_is_refused_leaves_no_first_one() {
 }
 
 #[test]
-fn the_config_says_the_dtype_where_all_weights_have_it() {
+fn config_states_the_dtype_if_all_weights_share_it() {
     let folder = Folder::new();
     let (source, there) = (fixture("recipes/santacoder/mqa.hf-to-cs2.9/in"), folder.file("there"));
     let asked = ["convert-model", &text(&source), "--model", "santacoder", "--to", "cs-2.9"];

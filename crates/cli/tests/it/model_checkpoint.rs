@@ -33,7 +33,7 @@ fn names(folder: &Path) -> Vec<String> {
 }
 
 #[test]
-fn a_model_is_recognised_and_goes_there_and_back() {
+fn recognised_models_survive_a_round_trip() {
     for family in ["llama", "gpt2", "bert", "t5", "mixtral", "falcon", "gpt-neox", "roberta"] {
         let folder = Folder::new();
         let (input, out) = (from_hf(family), text(&folder.file("out")));
@@ -73,7 +73,7 @@ fn a_model_is_recognised_and_goes_there_and_back() {
 }
 
 #[test]
-fn nothing_is_written_where_a_key_has_no_rule() {
+fn refuses_keys_without_a_rule() {
     let folder = Folder::new();
     let case = fixture("recipes").join("gpt2/extra_key.hf-to-cs2.9/in");
     let out = folder.file("out");
@@ -96,7 +96,7 @@ fn nothing_is_written_where_a_key_has_no_rule() {
 }
 
 #[test]
-fn plain_conversion_says_that_names_stay_and_which_command_writes_the_others() {
+fn convert_suggests_convert_model_for_renaming() {
     let folder = Folder::new();
     let input = text(&from_hf("llama"));
     let plain = text(&folder.file("plain.mdl"));
@@ -128,7 +128,7 @@ fn plain_conversion_says_that_names_stay_and_which_command_writes_the_others() {
 }
 
 #[test]
-fn a_dry_run_lists_which_keys_become_which() {
+fn dry_run_lists_old_and_new_keys() {
     let folder = Folder::new();
     let (input, out) = (from_hf("gpt2"), text(&folder.file("out")));
     let asked = ["convert-model", &text(&input), "--to", "cs-1.9", "-o", &out, "--dry-run"];
@@ -143,7 +143,7 @@ fn a_dry_run_lists_which_keys_become_which() {
 }
 
 #[test]
-fn a_recipe_of_the_user_is_taken_or_its_fault_told() {
+fn user_recipe_is_applied_or_its_error_reported() {
     let folder = Folder::new();
     let recipe = "family mine\nbetween hf and cs-2.9\n\
                   {any}.c_attn.{wb} <-> {any}.joined.{wb} : transpose\n{any} <-> {any}\n";
@@ -160,7 +160,7 @@ fn a_recipe_of_the_user_is_taken_or_its_fault_told() {
 }
 
 #[test]
-fn a_wrapped_model_is_recognised_and_unwrapped() {
+fn recognises_and_unwraps_wrapped_models() {
     let folder = Folder::new();
     let keys = ["wte.weight", "wpe.weight", "ln_f.weight", "h.0.ln_1._fsdp_wrapped_module.bias"];
     let named: Vec<String> =
@@ -183,7 +183,7 @@ fn a_wrapped_model_is_recognised_and_unwrapped() {
 }
 
 #[test]
-fn the_state_of_the_dataloader_that_1_9_kept_in_files_goes_along() {
+fn converts_dataloader_state_files_of_1_9() {
     let folder = Folder::new();
     let (input, out) = (from_hf("gpt2"), folder.file("out"));
     run(["convert-model", &text(&input), "--to", "cs-1.9", "-o", &text(&out)]).ok();

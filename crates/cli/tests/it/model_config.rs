@@ -15,7 +15,7 @@ fn text(path: impl Into<PathBuf>) -> String {
 }
 
 #[test]
-fn configs_get_the_name_and_the_text_of_the_original() {
+fn configs_match_the_name_and_text_of_the_original() {
     let folder = Folder::new();
     let out = text(folder.file("out"));
     for (name, input, model, from, to, output) in [
@@ -64,7 +64,7 @@ fn configs_get_the_name_and_the_text_of_the_original() {
 }
 
 #[test]
-fn the_config_says_what_it_is() {
+fn recognises_the_model_from_its_config() {
     let folder = Folder::new();
     let input = text(case("llama/config_only.hf-to-cs2.9").join("in/config.json"));
     let out = text(folder.file("new"));
@@ -81,7 +81,7 @@ fn the_config_says_what_it_is() {
 }
 
 #[test]
-fn a_config_that_can_not_be_converted_is_the_answer_no() {
+fn unconvertible_config_exits_with_status_1() {
     let folder = Folder::new();
     let input = text(case("bert/typevocab3.hf-to-cs2.9").join("in/config.json"));
     let out = text(folder.file("out"));
@@ -121,7 +121,7 @@ fn a_config_that_can_not_be_converted_is_the_answer_no() {
 }
 
 #[test]
-fn parts_are_folders() {
+fn writes_parts_into_folders() {
     let folder = Folder::new();
     let input = text(case("llava/layer3_tune.hf-to-cs2.9").join("in"));
     let out = text(folder.file("out"));
@@ -167,7 +167,7 @@ fn parts_are_folders() {
 }
 
 #[test]
-fn files_that_exist_stay() {
+fn existing_files_are_not_overwritten() {
     let folder = Folder::new();
     let input = text(case("gpt2/config_only.cs2.9-to-hf").join("in/params.yaml"));
     let out = text(folder.file("out"));
@@ -202,7 +202,7 @@ fn files_that_exist_stay() {
 }
 
 #[test]
-fn converters_are_listed() {
+fn lists_converters() {
     let all = run(["list-converters"]).ok();
     assert!(all.contains("llama") && all.contains("cs-2.1 to cs-2.10"), "{all}");
     let one = run(["list-converters", "T5", "--hide-notes"]).ok();

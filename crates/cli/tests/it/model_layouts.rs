@@ -64,7 +64,7 @@ const CONFIG: &[u8] =
     br#"{"model_type": "llama", "num_attention_heads": 2, "num_key_value_heads": 2, "vocab_size": 8}"#;
 
 #[test]
-fn llama_goes_to_the_files_of_meta_s_ranks_and_back() {
+fn llama_round_trips_through_meta_rank_files() {
     let folder = Folder::new();
     let source = folder.with("model.safetensors", &model(LLAMA));
     folder.with("config.json", CONFIG);
@@ -131,7 +131,7 @@ const OPENAI: &[(&str, &[u64])] = &[
 ];
 
 #[test]
-fn gpt_oss_goes_from_openai_s_files_to_hugging_face_and_back() {
+fn gpt_oss_round_trips_from_openai_to_hugging_face() {
     let folder = Folder::new();
     let source = folder.with("model.safetensors", &model(OPENAI));
     // OpenAI's config has no model_type: the model is recognised by its keys.
@@ -170,7 +170,7 @@ fn gpt_oss_goes_from_openai_s_files_to_hugging_face_and_back() {
 }
 
 #[test]
-fn what_is_a_layout_already_is_told_by_its_keys() {
+fn recognises_the_layout_from_the_keys() {
     let folder = Folder::new();
     let tensors = [("model.layers.0.mlp.experts.gate_up_proj", &[2, 12, 8][..])];
     let source = folder.with("model.safetensors", &model(&tensors));
@@ -184,7 +184,7 @@ fn what_is_a_layout_already_is_told_by_its_keys() {
 }
 
 #[test]
-fn experts_are_stacked_and_taken_apart() {
+fn stacks_and_unstacks_experts() {
     let folder = Folder::new();
     let mut tensors: Vec<(String, Vec<u64>)> =
         vec![("model.layers.0.block_sparse_moe.gate.weight".to_owned(), vec![2, 4])];
@@ -215,7 +215,7 @@ fn experts_are_stacked_and_taken_apart() {
 
 /// The recipe and the command in `docs/recipes.md`.
 #[test]
-fn the_example_of_the_docs_is_followed() {
+fn documented_recipe_example_works() {
     let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/recipes.md");
     let docs = fs::read_to_string(docs).unwrap();
     let mut blocks = docs.split("```\n").skip(1).step_by(2);
@@ -267,7 +267,7 @@ fn the_example_of_the_docs_is_followed() {
 }
 
 #[test]
-fn layouts_are_listed_beside_the_models() {
+fn lists_layouts_with_the_models() {
     let listed = run(["list-converters", "llama-meta"]).ok();
     assert!(listed.contains("hf") && listed.contains("meta"), "{listed}");
     let all = run(["list-converters", "--json"]).json();

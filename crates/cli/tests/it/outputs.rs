@@ -16,7 +16,7 @@ fn mode(path: &Path) -> u32 {
 }
 
 #[test]
-fn a_replaced_file_keeps_its_permissions() {
+fn replaced_file_keeps_its_permissions() {
     let folder = Folder::new();
     let source = text(&fixture("cerebras/v2.10.0/gpt_small.mdl"));
     let out = folder.with("private.pt", b"mine");
@@ -33,7 +33,7 @@ fn a_replaced_file_keeps_its_permissions() {
 }
 
 #[test]
-fn shards_of_a_replaced_set_go_with_its_index() {
+fn replacing_a_set_removes_its_old_shards() {
     let folder = Folder::new();
     // In the same folder: other files in a checkpoint's folder are not read with it.
     let source = text(&folder.file("gpt.pt"));
@@ -67,7 +67,7 @@ fn shards_of_a_replaced_set_go_with_its_index() {
 }
 
 #[test]
-fn what_killed_runs_left_behind_is_removed() {
+fn removes_leftovers_of_killed_runs() {
     let folder = Folder::new();
     let old = folder.with(".statelens-4000000-0.part", b"left");
     let file = fs::OpenOptions::new().write(true).open(&old).unwrap();
@@ -80,7 +80,7 @@ fn what_killed_runs_left_behind_is_removed() {
 }
 
 #[test]
-fn the_answer_survives_a_closed_pipe() {
+fn closed_pipe_keeps_the_exit_status() {
     let unfinished = text(&fixture("cerebras/errors/no_success.mdl"));
     let one = text(&fixture("cerebras/v2.10.0/gpt_small.mdl"));
     let other = text(&fixture("cerebras/v2.10.0/gpt_small_bf16.mdl"));

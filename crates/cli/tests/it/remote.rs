@@ -126,7 +126,7 @@ fn text(path: &std::path::Path) -> String {
 }
 
 #[test]
-fn a_remote_checkpoint_is_the_one_of_the_disk() {
+fn remote_checkpoint_equals_the_local_one() {
     let folder = Folder::new();
     let file = text(&folder.with("a b.mdl", &example()));
     let server = TestServer::of(vec![("/m/a%20b.mdl", example())], |_, _, answer| answer);
@@ -145,7 +145,7 @@ fn a_remote_checkpoint_is_the_one_of_the_disk() {
 }
 
 #[test]
-fn only_the_structure_is_fetched_and_no_more_than_is_allowed() {
+fn fetches_only_the_structure_within_max_fetch() {
     let header = br#"{"weight":{"dtype":"F32","shape":[8192,8192],"data_offsets":[0,268435456]}}"#;
     let mut file = (header.len() as u64).to_le_bytes().to_vec();
     file.extend(header);
@@ -174,7 +174,7 @@ fn only_the_structure_is_fetched_and_no_more_than_is_allowed() {
 }
 
 #[test]
-fn the_files_of_a_set_are_found_by_its_index() {
+fn finds_remote_shards_through_the_index() {
     let folder = fixture("hf_sharded_safetensors");
     let names = [
         ("/m/model.safetensors.index.json", "model.safetensors.index.json"),
@@ -217,7 +217,7 @@ fn the_files_of_a_set_are_found_by_its_index() {
 }
 
 #[test]
-fn a_file_can_not_choose_where_requests_go() {
+fn index_cannot_redirect_requests() {
     let index = br#"{"weight_map":{"a":"../secret.safetensors","b":"http://127.0.0.1:1/x","c":"/etc/passwd"}}"#;
     let server = TestServer::of(vec![("/m/x.index.json", index.to_vec())], |_, _, answer| answer);
     run(["ls", &server.at("/m/x.index.json")]).failed();
@@ -227,7 +227,7 @@ fn a_file_can_not_choose_where_requests_go() {
 }
 
 #[test]
-fn a_redirection_is_followed_once() {
+fn resolves_redirects_once() {
     let target = TestServer::of(vec![("/blob", example())], |_, _, answer| answer);
     let to = target.at("/blob");
     let server = TestServer::start(move |_, _| (302, format!("Location: {to}\r\n"), Vec::new()));
@@ -241,7 +241,7 @@ fn a_redirection_is_followed_once() {
 }
 
 #[test]
-fn a_server_without_ranges_gives_small_files_as_a_whole() {
+fn fetches_small_files_whole_without_range_support() {
     let server = TestServer::of(vec![("/a.mdl", example())], |asked, _, _| {
         part(&Request { range: None, ..asked.clone() }, &example(), "\"1\"")
     });
@@ -254,7 +254,7 @@ fn a_server_without_ranges_gives_small_files_as_a_whole() {
 }
 
 #[test]
-fn what_goes_wrong_is_told() {
+fn reports_server_errors() {
     fn later(
         number: usize,
         answer: Response,
@@ -303,7 +303,7 @@ fn what_goes_wrong_is_told() {
 }
 
 #[test]
-fn what_fails_once_is_tried_again() {
+fn retries_failed_requests() {
     let server =
         TestServer::of(vec![("/a.mdl", example())], |_, number, answer| match number % 3 {
             0 => (503, String::new(), Vec::new()),
@@ -320,7 +320,7 @@ fn what_fails_once_is_tried_again() {
 }
 
 #[test]
-fn addresses_that_are_no_files_are_told() {
+fn reports_urls_that_are_not_files() {
     for (url, expected) in [
         ("https://huggingface.co/gpt2", "page of a repository"),
         ("https://example.org/", "folder"),

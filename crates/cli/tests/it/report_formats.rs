@@ -43,7 +43,7 @@ fn not_sound(path: &str) -> String {
 }
 
 #[test]
-fn text_that_is_not_utf8_keeps_its_bytes() {
+fn non_utf8_text_keeps_its_bytes() {
     let (a, b) = (report("h5_not_utf8/latin1_a.h5"), report("h5_not_utf8/latin1_b.h5"));
     // h5py: f["fixed"][()] == b"caf\xe9"
     assert!(run(["show", &a, "fixed"]).ok().contains(r"b'caf\xe9'"));
@@ -76,7 +76,7 @@ fn text_that_is_not_utf8_keeps_its_bytes() {
 }
 
 #[test]
-fn records_and_numbers_of_odd_sizes_are_written() {
+fn writes_records_and_unusual_number_sizes() {
     let folder = Folder::new();
     let mut converted = 0;
     let sources =
@@ -99,7 +99,7 @@ fn records_and_numbers_of_odd_sizes_are_written() {
 }
 
 #[test]
-fn sound_filters_are_undone() {
+fn decodes_hdf5_filters() {
     for file in ["h5_filters/lzf.h5", "h5_filters/orders_latest.h5"] {
         let ran = verify(&report(file));
         assert_eq!(ran.code, Some(0), "{file}: {}{}", ran.out, ran.err);
@@ -117,7 +117,7 @@ fn sound_filters_are_undone() {
 }
 
 #[test]
-fn members_in_bzip2_and_lzma_are_read() {
+fn reads_bzip2_and_lzma_members() {
     let plain = report("npz_odd/plain.npz");
     for file in ["npz_odd/bzip2.npz", "npz_odd/lzma.npz"] {
         run(["diff", &plain, &report(file)]).ok();
@@ -132,7 +132,7 @@ fn members_in_bzip2_and_lzma_are_read() {
 }
 
 #[test]
-fn what_torch_refuses_is_not_sound() {
+fn files_refused_by_torch_are_not_sound() {
     for (file, said) in [
         ("pt_packed/rezip_mac.pt", "not in the folder"),
         ("pt_packed/note.pt", "not in the folder"),
@@ -151,14 +151,14 @@ fn what_torch_refuses_is_not_sound() {
 }
 
 #[test]
-fn a_file_that_is_open_for_writing_is_not_sound() {
+fn file_open_for_writing_is_not_sound() {
     let said = not_sound(&report("h5_open_for_write/killed_plain.h5"));
     assert!(said.contains("open for writing"), "{said}");
     assert!(run(["info", &report("h5_open_for_write/killed_plain.h5")]).out.contains("h5clear"));
 }
 
 #[test]
-fn what_llama_cpp_refuses_is_not_sound() {
+fn files_refused_by_llama_cpp_are_not_sound() {
     for (file, said) in [
         ("misaligned", "not where it should be"),
         ("long_name", "too long"),
@@ -187,7 +187,7 @@ fn what_llama_cpp_refuses_is_not_sound() {
 }
 
 #[test]
-fn safetensors_that_the_library_refuses_open_and_are_repaired() {
+fn opens_and_repairs_safetensors_refused_by_the_library() {
     let folder = Folder::new();
     let good = report("st_trailing_bytes/good.safetensors");
     for file in [
@@ -223,7 +223,7 @@ fn safetensors_that_the_library_refuses_open_and_are_repaired() {
 }
 
 #[test]
-fn an_index_and_its_shards_are_compared() {
+fn compares_the_index_with_its_shards() {
     // The index names the first of two shards.
     let subset = report("sharded/index_subset");
     let said = not_sound(&subset);
@@ -239,12 +239,12 @@ fn an_index_and_its_shards_are_compared() {
 }
 
 #[test]
-fn a_deflated_keras_model_is_read() {
+fn reads_a_deflated_keras_model() {
     run(["diff", &report("keras_rezip/stored.keras"), &report("keras_rezip/deflated.keras")]).ok();
 }
 
 #[test]
-fn links_of_hdf5_lead_to_other_files_of_the_folder() {
+fn hdf5_external_links_open_files_in_the_folder() {
     let listed = run(["ls", &report("h5_links/dest.h5")]).ok();
     for line in listed.lines() {
         let key = line.split_whitespace().next().unwrap();
@@ -273,7 +273,7 @@ fn links_of_hdf5_lead_to_other_files_of_the_folder() {
 }
 
 #[test]
-fn attributes_of_groups_are_shown_and_compared() {
+fn group_attributes_are_shown_and_compared() {
     let (a, b) = (report("h5_attributes/att_a.h5"), report("h5_attributes/att_b.h5"));
     for (key, shown) in [("", "@version"), ("g", "@x"), ("w", "@scale")] {
         let said = run(["show", &a, key]).ok();
@@ -313,7 +313,7 @@ fn attributes_of_groups_are_shown_and_compared() {
 }
 
 #[test]
-fn names_of_fields_and_enums_are_shown() {
+fn shows_names_of_fields_and_enums() {
     let table = report("h5_mixed_records/table.h5");
     let listed = run(["ls", &report("h5_attributes/kinds.h5")]).ok();
     assert!(listed.contains("enum of uint8 (A = 0, B = 1)"), "{listed}");
@@ -335,7 +335,7 @@ fn names_of_fields_and_enums_are_shown() {
 }
 
 #[test]
-fn arrays_without_a_dtype_are_read_as_one() {
+fn read_as_sets_the_dtype_of_untyped_arrays() {
     let source = report("npy_mldtypes/jax_bf16.npz");
     let info = run(["info", &source]).ok();
     assert!(
@@ -366,7 +366,7 @@ fn arrays_without_a_dtype_are_read_as_one() {
 }
 
 #[test]
-fn folders_of_other_trainers_are_runs() {
+fn recognises_run_folders_of_other_trainers() {
     let folder = Folder::new();
     for (name, latest, count) in [
         ("hf_trainer", "checkpoint-1000", 2),
@@ -409,7 +409,7 @@ fn folders_of_other_trainers_are_runs() {
 }
 
 #[test]
-fn a_config_of_another_model_is_a_warning_with_both_numbers() {
+fn warns_if_the_config_does_not_fit_the_model() {
     let folder = Folder::new();
     let model = fixture("trainer/gpt2/pytorch_model.bin");
     let copy = folder.file("pytorch_model.bin");
@@ -433,7 +433,7 @@ fn a_config_of_another_model_is_a_warning_with_both_numbers() {
 }
 
 #[test]
-fn values_of_matlab_are_what_matlab_has() {
+fn reads_matlab_values() {
     let listed = run(["ls", &report("h5_matlab/net.mat")]).ok();
     for (key, words) in [
         ("name", "'conv1'"),
@@ -451,7 +451,7 @@ fn values_of_matlab_are_what_matlab_has() {
 }
 
 #[test]
-fn links_and_raw_data_in_folders_below_are_followed_and_no_others() {
+fn follows_links_into_subfolders_only() {
     // h5py: f["linked"][...] == arange(5.), f["raw"][...] == arange(6)
     let outer = report("h5_links/outer.h5");
     assert!(run(["show", &outer, "linked"]).ok().contains("0.0 1.0 2.0 3.0 4.0"));

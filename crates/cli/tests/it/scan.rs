@@ -54,7 +54,7 @@ const ATTACKS: &[(&str, i32, &str)] = &[
 ];
 
 #[test]
-fn hostile_files_are_told_whatever_they_hide_in() {
+fn scan_finds_attacks_in_every_container() {
     let mut wrong = Vec::new();
     for (name, code, word) in ATTACKS {
         let ran = run(["scan", &path(&format!("attacks2/{name}"))]);
@@ -70,7 +70,7 @@ fn hostile_files_are_told_whatever_they_hide_in() {
 
 /// Python objects in HDF5, and a layer with code.
 #[test]
-fn hdf5_files_are_looked_into() {
+fn scan_finds_code_in_hdf5() {
     for (name, word) in [
         ("attribute_text.h5", "os.system"),
         ("attribute_bytes.h5", "os.system"),
@@ -139,7 +139,7 @@ const CLASS: &str = "a class of the program that wrote it";
 const MODULE: &str = "a module that was pickled whole";
 
 #[test]
-fn real_files_are_fine_or_it_is_known_why_not() {
+fn real_files_have_only_known_findings() {
     let all = path("README.md").replace("README.md", "");
     let mut folders: Vec<String> = std::fs::read_dir(&all)
         .unwrap()
@@ -178,7 +178,7 @@ fn real_files_are_fine_or_it_is_known_why_not() {
 }
 
 #[test]
-fn several_files_and_folders_have_one_summary_and_json_lines() {
+fn scan_of_several_paths_prints_a_summary_or_json_lines() {
     let bad = path("attacks2/zip_ok.pt");
     let good = path("torch/zip_tied.pt");
     let folder = Folder::new();
@@ -219,7 +219,7 @@ fn several_files_and_folders_have_one_summary_and_json_lines() {
 }
 
 #[test]
-fn a_pickle_that_breaks_off_is_told_in_json_too() {
+fn truncated_pickle_is_reported_in_json() {
     let bytes = std::fs::read(fixture("attacks2/zip_ok.pt")).unwrap();
     let folder = Folder::new();
     // `data.pkl` lies behind its local header; the cut is before the end of the archive.
@@ -234,7 +234,7 @@ fn a_pickle_that_breaks_off_is_told_in_json_too() {
 }
 
 #[test]
-fn the_verdict_survives_a_closed_pipe() {
+fn closed_pipe_keeps_the_verdict() {
     let file = path("attacks2/zip_ok.pt");
     for args in [vec!["scan", &file], vec!["scan", &file, &file], vec!["scan", "--json", &file]] {
         let mut child =
@@ -245,7 +245,7 @@ fn the_verdict_survives_a_closed_pipe() {
 }
 
 #[test]
-fn what_the_user_knows_is_allowed_and_what_is_dangerous_is_not() {
+fn allow_accepts_unknown_names_but_not_dangerous_ones() {
     let folder = Folder::new();
     let known = folder.with("known.pkl", b"\x80\x02cmymodel\nConfig\n)R.");
     let evil = folder.with("evil.pkl", b"\x80\x02cos\nsystem\n(X\x04\0\0\0truetR.");

@@ -30,7 +30,7 @@ fn matrix(path: &Path, elements: &[(u64, u64, f32)]) {
 }
 
 #[test]
-fn a_transposed_matrix_is_put_in_order_on_disk_as_far_as_that_is_allowed() {
+fn transposed_matrix_uses_scratch_space_within_its_limit() {
     let folder = Folder::new();
     let (source, target) = (folder.file("m.npy"), folder.file("m.safetensors"));
     let elements = [(0, 1, 1.0), (4199, 0, 2.0), (2077, 3011, 3.0), (4199, 4199, 4.0)];

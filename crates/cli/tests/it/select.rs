@@ -30,7 +30,7 @@ fn small(folder: &Folder) -> PathBuf {
 }
 
 #[test]
-fn lists_are_sorted_and_filtered() {
+fn ls_sorts_and_filters() {
     let folder = Folder::new();
     let file = text(&small(&folder));
     assert_eq!(keys(&[&file, "--sort", "bytes"]), ["h.2.w", "x", "h.10.w", "h.2.b"]);
@@ -47,14 +47,14 @@ fn lists_are_sorted_and_filtered() {
 }
 
 #[test]
-fn a_tree_has_layers_once() {
+fn tree_shows_repeated_layers_once() {
     let tree = run(["ls", "--tree", &text(&fixture(TRAINER)), "optimizer.state.*"]).ok();
     assert!(tree.starts_with("optimizer\n  state\n"), "{tree}");
     assert!(tree.contains('\u{d7}') && tree.lines().count() < 84, "{tree}");
 }
 
 #[test]
-fn slices_are_those_of_numpy() {
+fn slices_match_numpy() {
     let folder = Folder::new();
     let values: Vec<u8> = (0..24u16).flat_map(|value| (value * 100).to_le_bytes()).collect();
     let file = folder.with(
@@ -95,7 +95,7 @@ fn slices_are_those_of_numpy() {
 }
 
 #[test]
-fn a_quiet_diff_tells_by_its_status() {
+fn quiet_diff_prints_nothing() {
     let folder = Folder::new();
     let one = text(&small(&folder));
     let ran = run(["diff", "-q", &one, &one]);
@@ -105,7 +105,7 @@ fn a_quiet_diff_tells_by_its_status() {
 }
 
 #[test]
-fn outputs_go_where_they_are_wanted() {
+fn convert_creates_folders_and_accepts_a_folder_as_target() {
     let folder = Folder::new();
     let source = text(&small(&folder));
     let deep = folder.file("a/b/c.pt");
@@ -125,7 +125,7 @@ fn outputs_go_where_they_are_wanted() {
 }
 
 #[test]
-fn a_file_is_replaced_in_place_when_the_new_one_is_complete() {
+fn in_place_replaces_the_file_after_success() {
     let folder = Folder::new();
     let file = folder.file("g.mdl");
     run(["convert", &text(&fixture(TRAINER)), &text(&file), "--format-version", "0.4"]).ok();
@@ -146,7 +146,7 @@ fn a_file_is_replaced_in_place_when_the_new_one_is_complete() {
 }
 
 #[test]
-fn names_come_from_a_list() {
+fn rename_map_reads_names_from_a_file() {
     let folder = Folder::new();
     let source = text(&small(&folder));
     let out = text(&folder.file("out.safetensors"));
@@ -166,7 +166,7 @@ fn names_come_from_a_list() {
 }
 
 #[test]
-fn many_files_make_one_table() {
+fn several_files_are_shown_as_one_table() {
     let folder = Folder::new();
     let one = text(&small(&folder));
     let other = text(&fixture(TRAINER));
@@ -194,7 +194,7 @@ fn many_files_make_one_table() {
 }
 
 #[test]
-fn checkpoints_are_merged_unless_they_collide() {
+fn merge_refuses_colliding_keys() {
     let folder = Folder::new();
     let model = text(&small(&folder));
     let bytes = safetensors(&[("lora.a", "U8", &[2], &[4, 5]), ("lora.b", "U8", &[1], &[6])]);

@@ -4,7 +4,7 @@
 use crate::common::{run, skipped};
 
 #[test]
-fn without_the_page_it_says_how_to_get_it() {
+fn serve_without_the_page_explains_how_to_build_it() {
     if option_env!("STATELENS_SITE").is_some() {
         skipped("this build has the page in it");
         return;
@@ -17,7 +17,7 @@ fn without_the_page_it_says_how_to_get_it() {
 }
 
 #[test]
-fn what_is_not_there_is_not_served() {
+fn serve_refuses_missing_paths() {
     let text = run(["serve", "--no-browser", "/no/such/folder"]).failed();
     assert!(text.contains("/no/such/folder") && text.contains("can't be served"), "{text}");
     let text = run(["open", "--no-browser", "/no/such/file.mdl"]).failed();

@@ -25,7 +25,7 @@ fn text(path: &std::path::Path) -> String {
 }
 
 #[test]
-fn a_folder_an_index_and_a_shard_name_the_same_checkpoint() {
+fn folder_index_and_shard_open_the_same_checkpoint() {
     let folder = Folder::new();
     set(&folder, &[]);
     fs::write(folder.file("config.json"), "{}").unwrap();
@@ -47,7 +47,7 @@ fn a_folder_an_index_and_a_shard_name_the_same_checkpoint() {
 }
 
 #[test]
-fn a_folder_without_a_checkpoint_says_what_it_is() {
+fn describes_folders_without_a_checkpoint() {
     for folder in ["orbax/steps", "orbax/steps/10", "orbax/steps/0/default"] {
         let error = run(["ls", &text(&fixture(folder))]).failed();
         assert!(error.contains("Orbax") && error.contains("orbax.checkpoint"), "{error}");
@@ -63,7 +63,7 @@ fn a_folder_without_a_checkpoint_says_what_it_is() {
 }
 
 #[test]
-fn a_missing_shard_is_named() {
+fn names_a_missing_shard() {
     let folder = Folder::new();
     set(&folder, &[SHARDS[1]]);
     let info = run(["info", "--json", &text(folder.path())]).json();
@@ -81,7 +81,7 @@ fn a_missing_shard_is_named() {
 }
 
 #[test]
-fn a_part_of_a_set_is_not_written_as_if_it_were_the_whole() {
+fn incomplete_set_requires_lossy() {
     let folder = Folder::new();
     // Without the index, the contents of the missing shards are unknown.
     set(&folder, &[SHARDS[1], "model.safetensors.index.json"]);
@@ -102,7 +102,7 @@ fn a_part_of_a_set_is_not_written_as_if_it_were_the_whole() {
 }
 
 #[test]
-fn shards_are_written_by_size_and_by_name() {
+fn writes_shards_by_size_and_name() {
     let folder = Folder::new();
     let source = text(&fixture("hf_sharded_safetensors"));
     let by_size = text(&folder.file("model.safetensors"));

@@ -25,7 +25,7 @@ fn floats(path: &std::path::Path, tensors: &[(&str, &[usize], Vec<f32>)]) {
 }
 
 #[test]
-fn every_tensor_has_what_numpy_says_of_it() {
+fn statistics_match_numpy() {
     let found = run(["stats", "--json", &values()]).json();
     let expected = fs::read(fixture("stats/values.expected.json")).unwrap();
     let expected: Value = serde_json::from_slice(&expected).unwrap();
@@ -74,7 +74,7 @@ fn every_tensor_has_what_numpy_says_of_it() {
 }
 
 #[test]
-fn the_worst_stands_first_and_sorting_and_tests_choose() {
+fn stats_sorts_and_filters_with_worst_first() {
     let table = run(["stats", &values()]).ok();
     let first = table.lines().nth(1).unwrap();
     assert!(
@@ -102,7 +102,7 @@ fn the_worst_stands_first_and_sorting_and_tests_choose() {
 }
 
 #[test]
-fn scripts_can_ask_whether_anything_is_wrong() {
+fn fail_on_sets_the_exit_status() {
     let fails = |args: &[&str]| run([&["stats", &values()], args].concat()).code;
     assert_eq!(fails(&["F32.normal", "--fail-on", "nan,inf,zero"]), Some(0));
     assert_eq!(fails(&["F32.allinf", "--fail-on", "nan"]), Some(0));
@@ -115,7 +115,7 @@ fn scripts_can_ask_whether_anything_is_wrong() {
 }
 
 #[test]
-fn rows_are_told_on_demand_and_findings_stand_below() {
+fn shows_row_statistics_on_request_and_findings_last() {
     let folder = Folder::new();
     let path = folder.file("model.safetensors");
     // Sixty-four rows of 3, 4, 0, 0 times a number. The last four are zero, and row 50 equals row
@@ -177,7 +177,7 @@ fn rows_are_told_on_demand_and_findings_stand_below() {
 }
 
 #[test]
-fn layers_are_taken_together() {
+fn groups_statistics_by_layer() {
     let folder = Folder::new();
     let path = folder.file("model.safetensors");
     let tensors = [
@@ -219,7 +219,7 @@ fn layers_are_taken_together() {
 }
 
 #[test]
-fn large_tensors_are_read_in_parts_by_all_workers() {
+fn large_tensors_are_split_among_workers() {
     let folder = Folder::new();
     let path = folder.file("large.safetensors");
     // Large enough to be read in several parts.
@@ -240,7 +240,7 @@ fn large_tensors_are_read_in_parts_by_all_workers() {
 }
 
 #[test]
-fn other_formats_and_quantised_blocks_have_statistics() {
+fn computes_statistics_of_quantised_and_torch_tensors() {
     let gguf = run(["stats", "--json", fixture("gguf/quants.gguf").to_str().unwrap()]);
     let gguf: Value = serde_json::from_str(&gguf.out).unwrap();
     let tensors = gguf["tensors"].as_array().unwrap();
@@ -253,7 +253,7 @@ fn other_formats_and_quantised_blocks_have_statistics() {
 }
 
 #[test]
-fn a_histogram_is_drawn() {
+fn draws_a_histogram() {
     let text = run(["hist", &values(), "F32.normal", "--bins", "4"]).ok();
     assert_eq!(text.lines().count(), 5, "{text}");
     assert!(text.ends_with("std 0.01949\n") || text.contains("900 values"), "{text}");
@@ -270,7 +270,7 @@ fn a_histogram_is_drawn() {
 }
 
 #[test]
-fn a_damaged_tensor_is_told_and_the_others_are_read() {
+fn damaged_tensor_does_not_hide_the_others() {
     let folder = Folder::new();
     let path = folder.file("cut.safetensors");
     floats(&path, &[("a", &[4], vec![1.0; 4]), ("b", &[4], vec![2.0; 4])]);
@@ -288,7 +288,7 @@ fn a_damaged_tensor_is_told_and_the_others_are_read() {
 
 #[test]
 #[cfg(target_os = "linux")]
-fn it_can_be_stopped() {
+fn stats_can_be_interrupted() {
     let folder = Folder::new();
     let path = folder.file("sparse.safetensors");
     let head = br#"{"w":{"dtype":"F32","shape":[4000000000],"data_offsets":[0,16000000000]}}"#;
@@ -325,7 +325,7 @@ fn npy(path: &std::path::Path) -> (String, Vec<u8>) {
 }
 
 #[test]
-fn tensors_and_slices_are_taken_out() {
+fn exports_tensors_and_slices() {
     let folder = Folder::new();
     let path = folder.file("model.safetensors");
     let values: Vec<f32> = (0..12).map(|at| at as f32).collect();
@@ -380,7 +380,7 @@ fn png(path: &std::path::Path) -> (usize, Vec<u8>) {
 }
 
 #[test]
-fn pictures_show_what_is_largest_in_each_block() {
+fn pictures_show_the_maximum_of_each_block() {
     let folder = Folder::new();
     let path = folder.file("model.safetensors");
     // With numpy: a = ((np.arange(70 * 90) * 7919) % 1009 - 504).astype("f4").reshape(70, 90);
@@ -427,7 +427,7 @@ fn pictures_show_what_is_largest_in_each_block() {
 }
 
 #[test]
-fn what_numpy_lacks_is_offered_as_float32() {
+fn suggests_float32_for_dtypes_that_numpy_lacks() {
     let folder = Folder::new();
     let out = folder.file("out.npy");
     let out = out.to_str().unwrap();
@@ -442,7 +442,7 @@ fn what_numpy_lacks_is_offered_as_float32() {
 }
 
 #[test]
-fn a_dry_run_tells_what_a_cast_would_lose() {
+fn dry_run_with_scan_counts_losses_of_casts() {
     let folder = Folder::new();
     let (path, out) = (folder.file("model.safetensors"), folder.file("out.safetensors"));
     let values = vec![1.0, 1e9, 1e-12, 0.1, 0.0, -2.0];

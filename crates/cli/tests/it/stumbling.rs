@@ -33,7 +33,7 @@ fn warned(ran: Ran) -> (String, String) {
 }
 
 #[test]
-fn states_without_a_name_are_named_as_their_format() {
+fn default_output_name_has_states_and_extension() {
     let folder = Folder::new();
     let source = text(&trainer(&folder));
     run(["convert", &source, "--to", "safetensors", "--states", "model"]).ok();
@@ -43,7 +43,7 @@ fn states_without_a_name_are_named_as_their_format() {
 }
 
 #[test]
-fn a_prefix_is_stripped_from_the_model_of_a_trainer() {
+fn strips_a_prefix_from_a_trainer_checkpoint() {
     let folder = Folder::new();
     let source = trainer(&folder);
     let out = folder.file("m.pt");
@@ -63,7 +63,7 @@ fn a_prefix_is_stripped_from_the_model_of_a_trainer() {
 }
 
 #[test]
-fn diff_edits_in_the_order_of_convert() {
+fn diff_applies_edits_in_the_order_of_convert() {
     let folder = Folder::new();
     let source = text(&trainer(&folder));
     let out = text(&folder.file("m.pt"));
@@ -77,7 +77,7 @@ fn diff_edits_in_the_order_of_convert() {
 }
 
 #[test]
-fn writing_commands_that_advise_force_have_it() {
+fn commands_that_suggest_force_accept_it() {
     let folder = Folder::new();
     let old = folder.file("old.mdl");
     fs::copy(fixture("cerebras/compat/synthetic_1.7.mdl"), &old).unwrap();
@@ -99,7 +99,7 @@ fn writing_commands_that_advise_force_have_it() {
 }
 
 #[test]
-fn a_tolerance_asks_for_allclose() {
+fn tolerance_implies_allclose() {
     let folder = Folder::new();
     let one = folder.with("a.safetensors", &safetensors(&[("w", "F32", &[2], &f32s(&[1.0, 2.0]))]));
     let near = f32s(&[1.001, 2.0]);
@@ -117,7 +117,7 @@ fn f32s(values: &[f32]) -> Vec<u8> {
 }
 
 #[test]
-fn a_group_may_be_followed_by_an_underscore() {
+fn rename_group_may_precede_an_underscore() {
     let folder = Folder::new();
     let source = folder.with("a.safetensors", &safetensors(&[("h.12.w", "U8", &[1], &[1])]));
     let out = folder.file("b.safetensors");
@@ -134,7 +134,7 @@ fn a_group_may_be_followed_by_an_underscore() {
 }
 
 #[test]
-fn edits_that_match_nothing_are_told() {
+fn warns_about_edits_without_matches() {
     let folder = Folder::new();
     let source = text(&trainer(&folder));
     let out = text(&folder.file("a.pt"));
@@ -149,7 +149,7 @@ fn edits_that_match_nothing_are_told() {
 }
 
 #[test]
-fn as_many_values_are_shown_as_were_asked_for() {
+fn shows_the_requested_number_of_values() {
     let folder = Folder::new();
     let many: Vec<u8> = vec![7; 150_000];
     let file = folder.with("a.safetensors", &safetensors(&[("w", "U8", &[150_000], &many)]));
@@ -163,7 +163,7 @@ fn as_many_values_are_shown_as_were_asked_for() {
 }
 
 #[test]
-fn ckpt_may_be_two_formats() {
+fn ckpt_extension_is_ambiguous() {
     let folder = Folder::new();
     let source = text(&trainer(&folder));
     let out = text(&folder.file("a.ckpt"));
@@ -174,7 +174,7 @@ fn ckpt_may_be_two_formats() {
 }
 
 #[test]
-fn a_dash_is_standard_input_and_output() {
+fn dash_means_standard_input_and_output() {
     use std::process::Stdio;
     let folder = Folder::new();
     let source = trainer(&folder);
@@ -201,7 +201,7 @@ fn a_dash_is_standard_input_and_output() {
 }
 
 #[test]
-fn patterns_know_classes_and_braces() {
+fn patterns_support_classes_and_braces() {
     let folder = Folder::new();
     let names = ["h.0.w", "h.1.w", "h.2.w", "h.10.w", "x.w", "a[0].w"];
     let tensors: Vec<_> = names.iter().map(|name| (*name, "U8", &[1u64][..], &[1u8][..])).collect();
@@ -218,7 +218,7 @@ fn patterns_know_classes_and_braces() {
 }
 
 #[test]
-fn a_headline_counts_the_model_by_itself() {
+fn info_counts_model_parameters_separately() {
     let file = text(&fixture(TRAINER));
     let json = run(["info", "--json", &file]).json();
     assert_eq!(json["model_params"], 32_192);
@@ -229,7 +229,7 @@ fn a_headline_counts_the_model_by_itself() {
 }
 
 #[test]
-fn danger_has_a_colour_where_that_is_wanted() {
+fn danger_is_coloured_unless_disabled() {
     let file = text(&fixture("attacks/os_system_reduce.pkl"));
     let ran = |name: &str, value: &str| {
         let mut command = statelens();
@@ -245,7 +245,7 @@ fn danger_has_a_colour_where_that_is_wanted() {
 }
 
 #[test]
-fn help_is_a_command_and_options_stand_where_they_act() {
+fn help_lists_options_only_where_they_apply() {
     assert!(run(["help"]).ok().contains("convert"));
     assert!(run(["help", "convert"]).ok().contains("--lossy"));
     for command in ["man", "completions", "formats", "runs", "latest", "prune", "serve", "open"] {
@@ -279,7 +279,7 @@ fn help_names_every_extension_and_format() {
 }
 
 #[test]
-fn the_man_page_is_one_page() {
+fn man_prints_a_single_page() {
     let page = run(["man"]).ok();
     assert!(!page.contains("EXTRA"), "{page}");
     assert!(
@@ -294,7 +294,7 @@ fn the_man_page_is_one_page() {
 }
 
 #[test]
-fn strings_of_a_saved_model_are_told_with_what_to_type() {
+fn suggests_excluding_strings_of_a_saved_model() {
     let folder = Folder::new();
     let model = text(&fixture("tf/saved_model"));
     let out = text(&folder.file("a.safetensors"));
@@ -305,7 +305,7 @@ fn strings_of_a_saved_model_are_told_with_what_to_type() {
 }
 
 #[test]
-fn kinds_that_differ_everywhere_are_a_hint() {
+fn diff_suggests_ignore_type() {
     let folder = Folder::new();
     let keras = text(&fixture("keras/k3_seq.weights.h5"));
     let torch = text(&folder.file("k.pt"));
@@ -317,7 +317,7 @@ fn kinds_that_differ_everywhere_are_a_hint() {
 }
 
 #[test]
-fn counts_are_in_the_singular_where_they_are_one() {
+fn counts_of_one_use_the_singular() {
     let folder = Folder::new();
     let file = folder.with("a.safetensors", &safetensors(&[("w", "U8", &[1], &[1])]));
     let file = text(&file);
@@ -345,7 +345,7 @@ fn counts_are_in_the_singular_where_they_are_one() {
 }
 
 #[test]
-fn unknown_code_has_room_in_its_column() {
+fn unknown_code_fits_its_column() {
     let folder = Folder::new();
     let file = folder.with("a.pkl", b"cmymodel\nConfig\n(tR.");
     let ran = run(["scan", &text(&file)]);
@@ -356,7 +356,7 @@ fn unknown_code_has_room_in_its_column() {
 }
 
 #[test]
-fn a_format_is_known_by_the_extension_of_its_names() {
+fn to_accepts_a_file_extension() {
     let folder = Folder::new();
     let file = folder.with("a.safetensors", &safetensors(&[("w", "U8", &[1], &[1])]));
     let written = |to: &str| {
@@ -373,7 +373,7 @@ fn a_format_is_known_by_the_extension_of_its_names() {
 }
 
 #[test]
-fn upgrade_takes_the_file_to_write_as_convert_does() {
+fn upgrade_accepts_the_output_path_as_argument() {
     let folder = Folder::new();
     let (old, out) = (trainer(&folder), folder.file("new.mdl"));
     run(["upgrade", &text(&old), &text(&out), "--to", "0.4"]).ok();
@@ -381,7 +381,7 @@ fn upgrade_takes_the_file_to_write_as_convert_does() {
 }
 
 #[test]
-fn a_comparison_can_tell_what_changed_most_first() {
+fn diff_sorts_by_largest_change() {
     let folder = Folder::new();
     let floats = |values: [f32; 2]| values.map(f32::to_le_bytes).concat();
     let write = |name: &str, a: [f32; 2], b: [f32; 2], c: [f32; 2]| {
@@ -410,7 +410,7 @@ fn a_comparison_can_tell_what_changed_most_first() {
 }
 
 #[test]
-fn a_comparison_of_keys_that_differ_by_a_prefix_says_what_to_type() {
+fn diff_suggests_strip_prefix() {
     let folder = Folder::new();
     let one = |name, keys: &[&str]| {
         let tensors: Vec<_> = keys.iter().map(|key| (*key, "U8", &[1][..], &[1][..])).collect();
@@ -431,7 +431,7 @@ fn a_comparison_of_keys_that_differ_by_a_prefix_says_what_to_type() {
 }
 
 #[test]
-fn a_comparison_of_others_tells_no_prefix() {
+fn diff_suggests_no_prefix_for_unrelated_keys() {
     let folder = Folder::new();
     let one = |name: &str, keys: [&str; 3]| {
         let tensors = keys.map(|key| (key, "U8", &[1][..], &[1][..]));
@@ -445,7 +445,7 @@ fn a_comparison_of_others_tells_no_prefix() {
 }
 
 #[test]
-fn a_zip_with_a_config_is_not_called_a_keras_model() {
+fn zip_with_a_config_is_not_a_keras_model() {
     let folder = Folder::new();
     let zip = stored_zip(&[("config.json", b"{\"hidden_size\": 64}")]);
     let file = folder.with("c.zip", &zip);

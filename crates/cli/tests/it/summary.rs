@@ -25,7 +25,7 @@ fn sha256_of_sorted<'a>(lines: impl Iterator<Item = &'a str>) -> String {
 }
 
 #[test]
-fn every_kind_tells_the_same_each_time_and_no_folder() {
+fn summaries_are_reproducible_and_contain_no_folder() {
     let folder = Folder::new();
     let bytes = std::fs::read(fixture(SMALL)).unwrap();
     let copy = folder.with("gpt_small.mdl", &bytes);
@@ -73,7 +73,7 @@ fn lexicographic(folder: &Folder, layers: u64, odd: u64) -> std::path::PathBuf {
 }
 
 #[test]
-fn layers_are_told_once_in_whichever_order_they_are_written() {
+fn repeated_layers_are_folded_in_any_order() {
     let folder = Folder::new();
     let file = lexicographic(&folder, 32, 99);
     let told = |kind: &str| run(["summary", file.to_str().unwrap(), "--to", kind]).ok();
@@ -111,7 +111,7 @@ fn layers_are_told_once_in_whichever_order_they_are_written() {
 }
 
 #[test]
-fn json_is_as_its_document_says() {
+fn json_matches_its_documentation() {
     let told = summary(&["--to", "json", "--stats"], SMALL);
     let json: serde_json::Value = serde_json::from_str(&told).unwrap();
     let info = run(["info", "--json", fixture(SMALL).to_str().unwrap()]).json();
@@ -140,7 +140,7 @@ fn json_is_as_its_document_says() {
 }
 
 #[test]
-fn fingerprints_can_be_had_from_the_manifest_and_outlive_a_conversion() {
+fn fingerprints_match_the_manifest_and_survive_conversion() {
     let folder = Folder::new();
     let converted = folder.file("converted.pt");
     let source = fixture(SMALL);
@@ -163,7 +163,7 @@ fn fingerprints_can_be_had_from_the_manifest_and_outlive_a_conversion() {
 }
 
 #[test]
-fn a_link_holds_what_is_asked_for() {
+fn link_contains_values_only_on_request() {
     let link = |args: &[&str]| {
         let told = summary(&[&["--link", "https://example.org/x/"], args].concat(), SMALL);
         told.trim_end().strip_prefix("https://example.org/x/").unwrap().to_owned()
@@ -188,7 +188,7 @@ fn a_link_holds_what_is_asked_for() {
 }
 
 #[test]
-fn twenty_thousand_keys_are_a_page_of_less_than_400_kb_and_no_link() {
+fn many_keys_fit_a_400_kb_page_but_not_a_link() {
     // Names that do not fold: each layer has its own.
     let mut header = String::from("{");
     for at in 0..20_000u64 {
@@ -213,7 +213,7 @@ fn twenty_thousand_keys_are_a_page_of_less_than_400_kb_and_no_link() {
 }
 
 #[test]
-fn states_are_counted_as_info_counts_them() {
+fn summary_counts_states_as_info_does() {
     for path in [SMALL, "tf/saver_v2_sharded/sh.index", "tf/tf2_slots/slots.index"] {
         let told = summary(&["--to", "json"], path);
         let json: serde_json::Value = serde_json::from_str(&told).unwrap();

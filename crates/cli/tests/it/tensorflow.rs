@@ -22,7 +22,7 @@ fn hashes(path: &Path) -> Vec<(String, String)> {
 }
 
 #[test]
-fn a_prefix_stands_for_its_files() {
+fn prefix_opens_all_files_of_the_checkpoint() {
     let whole = hashes(&prefix("tf/saver_v2_sharded", "sh"));
     assert_eq!(whole.len(), 6);
     for member in ["sh.index", "sh.data-00002-of-00003", "checkpoint"] {
@@ -34,7 +34,7 @@ fn a_prefix_stands_for_its_files() {
 }
 
 #[test]
-fn to_h5_and_back_is_the_same() {
+fn round_trip_through_h5_keeps_every_value() {
     let folder = Folder::new();
     let source = prefix("tf/saver_v2_partitioned", "part");
     let h5 = folder.file("part.h5");
@@ -58,7 +58,7 @@ fn to_h5_and_back_is_the_same() {
 }
 
 #[test]
-fn options_of_tensorflow_are_for_tensorflow() {
+fn tensorflow_options_require_tensorflow_output() {
     let folder = Folder::new();
     let source = text(&fixture("torch/zip_training_ckpt.pt"));
     let out = text(&folder.file("m.index"));
@@ -79,7 +79,7 @@ fn options_of_tensorflow_are_for_tensorflow() {
 }
 
 #[test]
-fn variables_of_an_object_graph_have_the_names_that_users_know() {
+fn object_graph_variables_have_short_names() {
     let file = text(&prefix("tf/tf2_checkpoint", "ckpt-1"));
     let listed = run(["ls", &file, "mod/*"]).ok();
     let whole = "mod/w/.ATTRIBUTES/VARIABLE_VALUE";

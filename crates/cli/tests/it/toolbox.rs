@@ -24,7 +24,7 @@ fn version(path: &Path) -> serde_json::Value {
 }
 
 #[test]
-fn a_repaired_checkpoint_is_that_of_the_original_script() {
+fn repair_matches_the_original_script() {
     let folder = Folder::new();
     let (old, new) = (fixture("cerebras/compat/synthetic_1.7.mdl"), folder.file("new.mdl"));
     let original = fixture("cerebras/compat/synthetic_1.7_fixed.mdl");
@@ -46,7 +46,7 @@ fn a_repaired_checkpoint_is_that_of_the_original_script() {
 }
 
 #[test]
-fn repairing_can_upgrade_at_once_and_names_its_output() {
+fn repair_can_upgrade_and_reports_its_output() {
     let folder = Folder::new();
     let old = folder.file("checkpoint_1.7.mdl");
     fs::copy(fixture("cerebras/compat/synthetic_1.7.mdl"), &old).unwrap();
@@ -73,7 +73,7 @@ fn answered(file: &Path, answer: &str) -> Ran {
 }
 
 #[test]
-fn in_place_asks_first() {
+fn in_place_repair_asks_for_confirmation() {
     let folder = Folder::new();
     let file = folder.file("a.mdl");
     let old = fixture("cerebras/compat/synthetic_1.7.mdl");
@@ -100,7 +100,7 @@ fn in_place_asks_first() {
 }
 
 #[test]
-fn old_formats_are_upgraded_and_new_ones_downgraded() {
+fn upgrades_old_and_downgrades_new_versions() {
     let folder = Folder::new();
     for name in
         ["compat/synthetic_1.7_fixed.mdl", "errors/v03_from_201.mdl", "v2.4.0/gpt_small.mdl"]
@@ -129,7 +129,7 @@ fn old_formats_are_upgraded_and_new_ones_downgraded() {
 }
 
 #[test]
-fn the_dataloader_state_is_that_of_the_original_script() {
+fn dataloader_state_matches_the_original_script() {
     let folder = Folder::new();
     let source = text(&fixture("cerebras/v2.10.0/gpt_small.mdl"));
     let states = text(&fixture("cerebras/compat/dl_state"));
@@ -180,7 +180,7 @@ fn the_dataloader_state_is_that_of_the_original_script() {
 }
 
 #[test]
-fn a_wrong_state_folder_names_the_file() {
+fn wrong_state_folder_names_the_bad_file() {
     let folder = Folder::new();
     let source = text(&fixture("cerebras/v2.10.0/seed.mdl"));
     let out = text(&folder.file("out.mdl"));
@@ -210,7 +210,7 @@ fn check(file: &Path, against: &Path, more: &[&str]) -> (Option<i32>, serde_json
 }
 
 #[test]
-fn checking_says_whether_it_would_load() {
+fn check_reports_whether_loading_succeeds() {
     let folder = Folder::new();
     let source = fixture("cerebras/v2.10.0/gpt_small.mdl");
     let (old, pt) =
@@ -270,7 +270,7 @@ fn checking_says_whether_it_would_load() {
 }
 
 #[test]
-fn checking_holds_the_release_against_the_metadata() {
+fn check_compares_the_release_with_the_metadata() {
     let source = fixture("cerebras/v2.10.0/gpt_small.mdl");
     assert_eq!(check(&source, &source, &["--release", "2.10"]).0, Some(0));
     let (code, answer) = check(&source, &source, &["--release", "2.9.1"]);
@@ -313,7 +313,7 @@ fn run_folder() -> Folder {
 }
 
 #[test]
-fn a_run_folder_is_sorted_as_the_trainer_does() {
+fn run_folder_is_sorted_as_the_trainer_does() {
     let folder = run_folder();
     let path = text(folder.path());
     let json = run(["runs", &path, "--json"]).json();
@@ -344,7 +344,7 @@ fn a_run_folder_is_sorted_as_the_trainer_does() {
 }
 
 #[test]
-fn names_of_ones_own_are_found_and_nothing_is_an_answer() {
+fn name_option_finds_custom_names() {
     let folder = Folder::new();
     fs::copy(fixture("cerebras/v2.10.0/seed.mdl"), folder.file("ckpt-7.mdl")).unwrap();
     let path = text(folder.path());
@@ -364,7 +364,7 @@ fn names_of_ones_own_are_found_and_nothing_is_an_answer() {
 }
 
 #[test]
-fn pruning_shows_first_and_touches_old_checkpoints_only() {
+fn prune_requires_apply_and_removes_old_checkpoints_only() {
     let folder = run_folder();
     let path = text(folder.path());
     let before = folder.names();
@@ -419,7 +419,7 @@ fn run_with_newest(newest: &[u8]) -> Folder {
 }
 
 #[test]
-fn pruning_never_counts_a_damaged_checkpoint_as_kept() {
+fn prune_does_not_count_damaged_checkpoints_as_kept() {
     let whole = fs::read(fixture("cerebras/v2.10.0/gpt_small.mdl")).unwrap();
     let unfinished = fs::read(fixture("cerebras/errors/no_success.mdl")).unwrap();
     let made = Folder::new();
@@ -468,7 +468,7 @@ fn pruning_never_counts_a_damaged_checkpoint_as_kept() {
 
 #[cfg(unix)]
 #[test]
-fn a_disk_that_fills_up_loses_nothing() {
+fn full_disk_keeps_the_original() {
     let folder = Folder::new();
     let file = folder.file("a.mdl");
     fs::copy(fixture("cerebras/compat/synthetic_1.7.mdl"), &file).unwrap();
@@ -499,7 +499,7 @@ fn a_disk_that_fills_up_loses_nothing() {
 }
 
 #[test]
-fn bad_inputs_are_told_and_nothing_is_lost() {
+fn bad_inputs_are_reported_without_changes() {
     let folder = Folder::new();
     let notes = folder.with("notes.txt", b"no checkpoint");
     let out = text(&folder.file("out.mdl"));

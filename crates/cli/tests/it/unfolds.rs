@@ -33,7 +33,7 @@ fn ones(path: &Path, numel: u32) -> String {
 }
 
 #[test]
-fn every_command_wants_a_word() {
+fn commands_refuse_large_expansion_without_limit() {
     let folder = Folder::new();
     // 8 GB.
     let file = ones(&folder.path().join("ones.pt"), 2_000_000_000);
@@ -68,7 +68,7 @@ fn every_command_wants_a_word() {
 }
 
 #[test]
-fn with_a_word_it_is_done() {
+fn limit_none_allows_large_expansion() {
     let folder = Folder::new();
     // A little over a gigabyte, below which no permission is required.
     let file = ones(&folder.path().join("ones.pt"), 270_000_000);
@@ -79,7 +79,7 @@ fn with_a_word_it_is_done() {
 }
 
 #[test]
-fn every_command_goes_on_with_it() {
+fn every_command_accepts_a_raised_limit() {
     let folder = Folder::new();
     // A text of 4 kB with so many references that they total 72 MB, which exceeds the limit but is
     // processed quickly.

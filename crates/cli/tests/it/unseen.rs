@@ -38,7 +38,7 @@ fn unseen(args: &[&str], ran: &Ran) -> Option<String> {
 }
 
 #[test]
-fn keys_and_names_of_files_are_printed_without_them() {
+fn keys_and_file_names_are_escaped() {
     let folder = Folder::new();
     let at = |name: &str| folder.path().join(name);
     let one = weights(&at(&format!("{UNSEEN}.safetensors")), &[UNSEEN, "same"], [1.0, f32::NAN]);
@@ -97,7 +97,7 @@ fn keys_and_names_of_files_are_printed_without_them() {
 }
 
 #[test]
-fn what_is_found_in_a_pickle_is_told_without_them() {
+fn pickle_findings_are_escaped() {
     let folder = Folder::new();
     let name = UNSEEN.replace('\u{1b}', "");
     // `GLOBAL os system` with an argument, and one with a hidden name.
@@ -139,7 +139,7 @@ fn what_is_found_in_a_pickle_is_told_without_them() {
 }
 
 #[test]
-fn run_folders_are_listed_without_them() {
+fn run_folder_names_are_escaped() {
     let folder = Folder::new();
     let source = fixture("cerebras/v2.10.0/seed.mdl");
     let names = [format!("checkpoint_1{UNSEEN}.mdl"), "checkpoint_2.mdl".into(), UNSEEN.into()];

@@ -53,7 +53,7 @@ fn no_flip_goes_unnoticed(path: &str, others: &[&str]) {
 }
 
 #[test]
-fn no_bit_of_a_zip_file_flips_unnoticed() {
+fn detects_every_bit_flip_in_a_zip_file() {
     no_flip_goes_unnoticed("torch/zip_module_state_dict.pt", &[]);
     no_flip_goes_unnoticed("torch/zip_views.pt", &[]);
     no_flip_goes_unnoticed("numpy/plain.npz", &[]);
@@ -62,7 +62,7 @@ fn no_bit_of_a_zip_file_flips_unnoticed() {
 }
 
 #[test]
-fn no_bit_of_a_tensorflow_checkpoint_flips_unnoticed() {
+fn detects_every_bit_flip_in_a_tensorflow_checkpoint() {
     for prefix in ["tf/tf2_checkpoint/ckpt-1", "tf/saver_v2_dtypes/all"] {
         let (index, data) = (format!("{prefix}.index"), format!("{prefix}.data-00000-of-00001"));
         no_flip_goes_unnoticed(&index, &[&data]);
@@ -71,7 +71,7 @@ fn no_bit_of_a_tensorflow_checkpoint_flips_unnoticed() {
 }
 
 #[test]
-fn no_bit_of_a_distributed_checkpoint_flips_unnoticed() {
+fn detects_every_bit_flip_in_a_distributed_checkpoint() {
     let files: Vec<String> = (0..4).map(|rank| format!("dcp_ranks/__{rank}_0.distcp")).collect();
     for file in &files {
         let mut others: Vec<&str> =
@@ -82,7 +82,7 @@ fn no_bit_of_a_distributed_checkpoint_flips_unnoticed() {
 }
 
 #[test]
-fn no_bit_of_an_hdf5_file_with_checksums_flips_unnoticed() {
+fn detects_every_bit_flip_in_hdf5_with_checksums() {
     no_flip_goes_unnoticed("hdf5/filter_fletcher32_l.h5", &[]);
     no_flip_goes_unnoticed("hdf5/filter_fletcher_deflate_l.h5", &[]);
     no_flip_goes_unnoticed("hdf5/filter_zstd_checksum_l.h5", &[]);
@@ -91,7 +91,7 @@ fn no_bit_of_an_hdf5_file_with_checksums_flips_unnoticed() {
 }
 
 #[test]
-fn a_block_of_hdf5_whose_checksum_is_wrong_or_that_libhdf5_refuses_is_not_sound() {
+fn hdf5_blocks_with_wrong_checksums_are_not_sound() {
     for (file, expected) in [
         ("h5sum_dense_links_FHDB.h5", "22 names of the group are lost"),
         (
@@ -113,7 +113,7 @@ fn a_block_of_hdf5_whose_checksum_is_wrong_or_that_libhdf5_refuses_is_not_sound(
 }
 
 #[test]
-fn filters_with_parameters_that_libhdf5_refuses_are_not_sound() {
+fn invalid_filter_parameters_are_not_sound() {
     let folder = Folder::new();
     let whole = fs::read(fixture("hdf5/filter_deflate_e.h5")).unwrap();
     // The filter message: its number, name, flags and one parameter, the level.
@@ -127,7 +127,7 @@ fn filters_with_parameters_that_libhdf5_refuses_are_not_sound() {
 }
 
 #[test]
-fn entries_of_one_name_are_damage() {
+fn duplicate_names_are_damage() {
     let folder = Folder::new();
     // {"a": 1, "a": 2} as msgpack.
     let twice = folder.with("dup.msgpack", b"\x82\xa1a\x01\xa1a\x02");
@@ -150,7 +150,7 @@ fn entries_of_one_name_are_damage() {
 }
 
 #[test]
-fn the_checksums_of_zstd_frames_and_tar_headers_are_looked_at() {
+fn verifies_checksums_of_zstd_frames_and_tar_headers() {
     let folder = Folder::new();
     let checksums = |file: &str| run(["verify", file, "--json"]).json()["checksums"].clone();
     let zstd = fs::read(fixture("hdf5/filter_zstd_checksum_l.h5")).unwrap();
@@ -184,7 +184,7 @@ fn the_checksums_of_zstd_frames_and_tar_headers_are_looked_at() {
 }
 
 #[test]
-fn a_manifest_tells_later_whether_it_is_still_the_same() {
+fn verify_detects_changes_since_the_manifest() {
     let folder = Folder::new();
     let file = folder.file("model.pt");
     fs::copy(fixture("torch/zip_module_state_dict.pt"), &file).unwrap();
@@ -214,7 +214,7 @@ fn a_manifest_tells_later_whether_it_is_still_the_same() {
 }
 
 #[test]
-fn what_is_wrong_is_named_with_its_place_and_what_was_expected() {
+fn verify_reports_position_and_expected_checksum() {
     let folder = Folder::new();
     let mut bytes = fs::read(fixture("torch/zip_module_state_dict.pt")).unwrap();
     let sound = text(&folder.with("sound.pt", &bytes));
@@ -250,7 +250,7 @@ fn what_is_wrong_is_named_with_its_place_and_what_was_expected() {
 }
 
 #[test]
-fn where_nothing_has_a_checksum_nothing_is_said_to_be_sound() {
+fn formats_without_checksums_claim_only_structure() {
     for name in
         ["pickle/numpy_proto2.pkl", "flax/flax_model.msgpack", "numpy/f4.npy", "gguf/quants.gguf"]
     {
@@ -275,7 +275,7 @@ fn where_nothing_has_a_checksum_nothing_is_said_to_be_sound() {
 }
 
 #[test]
-fn numbers_that_are_none_are_counted_and_a_fault_if_asked() {
+fn counts_non_finite_values_and_fails_on_request() {
     let folder = Folder::new();
     let header = br#"{"a":{"dtype":"F32","shape":[2,2],"data_offsets":[0,16]}}"#;
     let mut file = (header.len() as u64).to_le_bytes().to_vec();
@@ -310,7 +310,7 @@ fn numbers_that_are_none_are_counted_and_a_fault_if_asked() {
 }
 
 #[test]
-fn a_summary_with_statistics_tells_of_numbers_that_are_none() {
+fn summary_with_statistics_reports_nan() {
     let folder = Folder::new();
     let header = br#"{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}"#;
     let mut file = (header.len() as u64).to_le_bytes().to_vec();

@@ -52,7 +52,7 @@ fn large(megabytes: usize) -> Vec<u8> {
 }
 
 #[test]
-fn an_object_is_the_file_of_the_disk() {
+fn object_equals_the_local_file() {
     let folder = Folder::new();
     let file = folder.with("a b.mdl", &example());
     let file = file.to_str().unwrap();
@@ -72,7 +72,7 @@ fn an_object_is_the_file_of_the_disk() {
 }
 
 #[test]
-fn the_files_of_a_set_are_found_by_its_index() {
+fn finds_shards_in_a_bucket_through_the_index() {
     let folder = fixture("hf_sharded_safetensors");
     let index = folder.join("model.safetensors.index.json");
     for kind in KINDS {
@@ -89,7 +89,7 @@ fn the_files_of_a_set_are_found_by_its_index() {
 }
 
 #[test]
-fn what_is_written_into_a_bucket_is_what_is_written_to_the_disk() {
+fn output_in_a_bucket_equals_output_on_disk() {
     let folder = Folder::new();
     let source = large(11);
     let file = folder.with("source.safetensors", &source);
@@ -123,7 +123,7 @@ fn what_is_written_into_a_bucket_is_what_is_written_to_the_disk() {
 }
 
 #[test]
-fn a_set_of_files_is_written_as_one_of_objects() {
+fn writes_shards_as_objects() {
     let index = fixture("hf_sharded_safetensors/model.safetensors.index.json");
     let expected = Ran::from(command(&[]).arg("manifest").arg(&index).output().unwrap()).ok();
     for kind in KINDS {
@@ -138,7 +138,7 @@ fn a_set_of_files_is_written_as_one_of_objects() {
 }
 
 #[test]
-fn an_object_is_replaced_only_if_that_is_asked_for() {
+fn replacing_an_object_requires_force() {
     let folder = Folder::new();
     let file = folder.with("a.mdl", &example());
     for kind in KINDS {
@@ -154,7 +154,7 @@ fn an_object_is_replaced_only_if_that_is_asked_for() {
 }
 
 #[test]
-fn what_goes_wrong_is_told_and_leaves_nothing() {
+fn store_errors_are_reported_and_leave_no_objects() {
     let folder = Folder::new();
     let file = folder.with("large.safetensors", &large(40));
     let file = file.to_str().unwrap();
@@ -201,7 +201,7 @@ fn what_goes_wrong_is_told_and_leaves_nothing() {
 
 /// With a store that corrupts objects, the output is read back and then removed.
 #[test]
-fn what_does_not_read_back_is_removed() {
+fn removes_objects_that_fail_verification() {
     let folder = Folder::new();
     let file = folder.with("a.mdl", &example());
     // Azure deletes with a batch of requests in one, which the test store doesn't support.
@@ -225,7 +225,7 @@ fn what_does_not_read_back_is_removed() {
 }
 
 #[test]
-fn without_credentials_it_says_which_are_missing() {
+fn names_missing_credentials() {
     let folder = Folder::new();
     let store = Store::start(Protocol::S3);
     for (kind, words) in [
@@ -250,7 +250,7 @@ fn without_credentials_it_says_which_are_missing() {
 }
 
 #[test]
-fn what_is_interrupted_leaves_nothing() {
+fn interruption_aborts_the_upload() {
     let folder = Folder::new();
     let file = folder.with("large.safetensors", &large(100));
     // Azure has no request for it: it discards unlisted blocks after a week.
@@ -289,7 +289,7 @@ fn peak(pid: u32) -> Option<u64> {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn a_checkpoint_goes_from_bucket_to_bucket_in_bounded_memory() {
+fn copies_between_buckets_in_bounded_memory() {
     let source = large(250);
     for kind in KINDS {
         let store = Store::start(kind);

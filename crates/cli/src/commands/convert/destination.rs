@@ -186,7 +186,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_name_says_the_format() {
+    fn extension_selects_the_format() {
         let id = |name: &str| by_extension(Path::new(name)).map(|writing| writing.id);
         assert_eq!(id("a/b.MDL").unwrap(), "cerebras");
         assert_eq!(id("b.x.pth").unwrap(), "torch");
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_made_from_the_source() {
+    fn output_name_derives_from_the_source() {
         let name = |input: &str, states: &[&str], to: &str| {
             let states: Vec<String> = states.iter().map(|state| (*state).to_owned()).collect();
             named(Path::new(input), &states, statelens_formats::writing(to).unwrap())

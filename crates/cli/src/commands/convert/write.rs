@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_does_not_read_back_is_not_printed() {
+    fn stdout_stays_empty_if_verification_fails() {
         let fixtures = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fixtures");
         let source = format!("{fixtures}/torch/zip_module_state_dict.pt");
         let checkpoint = statelens::open(source).unwrap();

@@ -181,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_this_machine_by_its_own_name() {
+    fn accepts_only_local_host_headers() {
         for (host, local) in [
             ("127.0.0.1:8650", true),
             ("localhost:1", true),
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn the_token_has_to_be_whole() {
+    fn requires_the_complete_token() {
         assert_eq!(after("/abcd/files/x", "abcd"), Some("files/x"));
         assert_eq!(after("/abcd/", "abcd"), Some(""));
         for path in ["/abcd", "/", "/abc/", "/abcde/", "/abce/x", "//abcd/", "/x/abcd/", ""] {
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn names_become_addresses_in_a_query() {
+    fn encodes_names_for_a_query() {
         assert_eq!(encoded("a/b-1.mdl"), "a/b-1.mdl");
         assert_eq!(encoded("a b&c%.mdl"), "a%2520b%2526c%2525.mdl");
     }

@@ -375,7 +375,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn layers_are_keys_up_to_their_number() {
+    fn layer_is_the_key_up_to_its_number() {
         for (key, wanted) in [
             ("model.layers.3.mlp.weight", "model.layers.3"),
             ("model.norm.weight", "model.norm"),
@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_are_never_rounded_to_none_or_all() {
+    fn percentages_never_round_to_0_or_100() {
         assert_eq!(part(0, 5), "–");
         assert_eq!(part(1, 1_000_000), "0.01 %");
         assert_eq!(part(999_999, 1_000_000), "99.9 %");
