@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_usual_check_values_come_out() {
+    fn checksums_match_the_standard_check_values() {
         for (algorithm, expected) in
             [(Algorithm::Crc32, 0xcbf4_3926), (Algorithm::MaskedCrc32c, mask(0xe306_9283))]
         {

@@ -351,7 +351,7 @@ mod tests {
     use std::collections::HashSet;
 
     #[test]
-    fn names_are_told_apart() {
+    fn ids_and_extensions_are_unique() {
         let mut ids = HashSet::new();
         let mut extensions = HashSet::new();
         for writing in writings() {
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_a_format_has_can_be_asked_of_it() {
+    fn refuses_options_that_a_format_lacks() {
         for writing in writings() {
             assert!(writing.target(&RequestedOptions::default()).is_ok(), "{}", writing.id);
             for choice in writing.versions {

@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn spaces_between_parts_do_not_count() {
+    fn whitespace_is_ignored() {
         let text =
             br#"{ "key" : "a", "value" : [ "1 \\\" 2" , { "x" : null } ], "alias_of": "b" }"#;
         let entry = read_entry(text).unwrap();
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_are_read_and_the_rest_passed_over() {
+    fn reads_entries_and_skips_other_members() {
         let text = br#"{"statelens":1,"format":{"name":"x"},"entries":[
             {"key":"a.b","kind":"tensor","dtype":"float32","shape":[2,3],"nbytes":24,"sha256":"00"},
             {"key":"n","kind":"int","value":"3"}]}"#;

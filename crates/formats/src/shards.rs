@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_filled_up_to_the_size() {
+    fn fills_shards_up_to_the_size() {
         let assign = |most, sizes: &[u64]| {
             Shards::BySize(most).assign("m.safetensors", &tensors(sizes)).unwrap()
         };
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_taken_as_they_are_said() {
+    fn assigns_shards_by_name() {
         let by = |names: &[(&str, &str)]| {
             let names = names.iter().map(|(key, file)| ((*key).into(), (*file).to_owned()));
             Shards::Named(Arc::new(names.collect())).assign("m.pt", &tensors(&[1, 2, 3]))
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn one_file_is_numbered_where_that_is_asked_for() {
+    fn numbers_a_single_file_on_request() {
         let tensors = tensors(&[4]);
         let assignment = Shards::Numbered(100).assign("m.bin", &tensors).unwrap();
         assert_eq!(assignment.files, ["m-00001-of-00001.bin"]);
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn the_index_names_each_tensor() {
+    fn index_names_each_tensor() {
         let tensors = tensors(&[5, 6]);
         let assignment = Shards::BySize(6).assign("m.bin", &tensors).unwrap();
         let index = assignment.index("m.bin", &tensors).unwrap();

@@ -271,7 +271,7 @@ mod tests {
 
     /// Files that are not checkpoints: name, first bytes, and a word that the message must contain.
     #[test]
-    fn what_is_no_checkpoint_is_told_and_what_to_do() {
+    fn describes_files_that_are_not_checkpoints() {
         let onnx = b"\x08\x08\x12\x07pytorch\x1a\x052.6.0\x3a\x9c\x01\x0a\x10";
         let cases: [(&str, &[u8], &str); 32] = [
             ("model.pt.gz", b"\x1f\x8b\x08\x00", "compressed"),
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn of_many_files_the_one_that_tells_why_there_is_no_checkpoint() {
+    fn finds_the_file_that_explains_a_failure() {
         let cases: [(NamedFiles<'_>, Option<&str>); 6] = [
             (
                 &[("m/config.json", b"{}"), ("m/model.safetensors", LFS)],
@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pointer_in_the_place_of_a_file_is_told_with_the_name() {
+    fn names_the_git_lfs_pointer_in_a_set() {
         let fixtures = statelens_fixtures::root();
         let sets = [
             (
@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn an_index_of_tensorflow_is_told_apart_from_one_that_is_cut_short() {
+    fn distinguishes_damaged_tensorflow_indexes() {
         let data = ("m.data-00000-of-00001", &b"0123"[..]);
         for (index, main, word) in [
             (&b"\0\x01\x02nothing"[..], "m.index", "cut short"),
@@ -421,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn a_set_of_nothing_but_pointers_is_an_error_that_names_one() {
+    fn set_of_only_pointers_is_an_error() {
         let index = br#"{"weight_map": {"a": "m-1.safetensors", "b": "m-2.safetensors"}}"#;
         let (one, two) = ("d/m-1.safetensors", "d/m-2.safetensors");
         let files = files(&[("d/m.safetensors.index.json", index), (one, LFS), (two, LFS)]);

@@ -516,7 +516,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn templates_of_models_are_fine() {
+    fn accepts_chat_templates_of_models() {
         for template in [
             "{{ bos_token }}{% for message in messages %}{% if (message['role'] == 'user') != (loop.index0 % 2 == 0) %}{{ raise_exception('Conversation roles must alternate user/assistant') }}{% endif %}{{ '[INST] ' + message['content'] + ' [/INST]' }}{% endfor %}",
             "{%- set ns = namespace(is_first=false, is_tool=false, system_prompt='') -%}{%- for message in messages %}{%- if message['role'] == 'system' %}{% set ns.system_prompt = message['content'] %}{%- endif %}{%- endfor %}{{ns.system_prompt}}",
@@ -530,7 +530,7 @@ mod tests {
     }
 
     #[test]
-    fn ways_out_of_a_template_are_told() {
+    fn finds_sandbox_escapes_in_templates() {
         for template in [
             "{% for x in ().__class__.__base__.__subclasses__() %}{% endfor %}",
             "{{ cycler.__init__.__globals__.os.popen('id').read() }}",

@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn views_differ_in_where_they_begin_their_shape_and_their_strides() {
+    fn fingerprint_depends_on_offset_shape_and_strides() {
         let mut views = vec![view(0, vec![2, 3], vec![3, 1]), view(0, vec![3, 2], vec![3, 1])];
         views.extend((1..1000).map(|offset| view(offset, vec![2, 3], vec![3, 1])));
         views.extend((4..1000).map(|stride| view(0, vec![2, 3], vec![stride, 1])));

@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_name_leads_out_of_the_folder() {
+    fn escapes_names_that_lead_outside_the_folder() {
         for (name, safe) in [
             ("model.weight", "model.weight"),
             ("a/b/c", "a/b/c"),

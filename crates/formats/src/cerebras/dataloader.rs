@@ -179,13 +179,13 @@ mod tests {
     ];
 
     #[test]
-    fn workers_of_the_step_are_read_in_order() {
+    fn reads_worker_states_in_order() {
         let state = DataState::read(&files(&TWO)).unwrap();
         assert_eq!(state, DataState { step: 100, workers: vec![(0, 5), (1, 7)] });
     }
 
     #[test]
-    fn what_is_wrong_names_its_file() {
+    fn errors_name_the_file() {
         let with = |name: &'static str, text: &'static str| {
             let mut list: Vec<(&str, &str)> =
                 TWO.into_iter().filter(|(known, _)| *known != name).collect();

@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_weight_needs_its_other_name() {
+    fn missing_weight_is_restored_from_its_alias() {
         let source = checkpoint("0.1", vec![("m.ln_f.bias", Value::None), ("m.other", int(1))]);
         let error = fix(&source).unwrap_err().to_string();
         assert!(error.contains("m.transformer_decoder.norm.bias"), "{error}");
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn epochs_follow_the_step_and_the_milestones_by_number() {
+    fn last_epoch_follows_the_global_step() {
         let mut entries = vec![("global_step", int(100)), ("lr_scheduler.last_epoch", int(99))];
         let milestones = ["lr_scheduler._milestones.10", "lr_scheduler._milestones.2"];
         entries.extend([(milestones[0], int(300)), (milestones[1], int(40))]);
@@ -290,14 +290,14 @@ mod tests {
     }
 
     #[test]
-    fn without_a_step_epochs_stay() {
+    fn epochs_stay_without_a_global_step() {
         let source = checkpoint("0.1", vec![("lr_scheduler.last_epoch", int(3))]);
         let fixed = fix(&source).unwrap();
         assert!(fixed.repairs.is_empty() && fixed.no_global_step);
     }
 
     #[test]
-    fn the_new_format_is_refused() {
+    fn refuses_the_new_format() {
         let error = fix(&checkpoint("0.5", vec![("a", int(1))])).unwrap_err().to_string();
         assert!(error.contains("0.5"), "{error}");
     }

@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_made_beside_the_file() {
+    fn appends_a_suffix_to_the_file_name() {
         for (path, expected) in [
             ("a/checkpoint_1.7.mdl", "a/checkpoint_1.7_fixed.mdl"),
             ("plain", "plain_fixed"),
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn only_two_versions_are_written() {
+    fn writes_only_versions_0_4_and_0_5() {
         assert!(version("0.5").is_ok() && version("0.4").is_ok());
         assert!(version("0.3").unwrap_err().to_string().contains("0.5 or 0.4"));
     }

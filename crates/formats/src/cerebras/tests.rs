@@ -198,7 +198,7 @@ fn numbers(json: &Json) -> Vec<u64> {
 }
 
 #[test]
-fn every_value_is_as_the_library_read_it() {
+fn values_match_the_library() {
     let mut wrong: BTreeMap<String, Vec<String>> = BTreeMap::new();
     let (mut compared, mut opened) = (0, 0);
     for (name, json) in expected() {
@@ -308,7 +308,7 @@ fn expected_structure(json: &Json) -> Json {
 }
 
 #[test]
-fn nesting_and_the_types_of_keys_are_kept() {
+fn keeps_nesting_and_key_types() {
     for (name, json) in expected() {
         let Some(want) = json.get("structure") else { continue };
         let checkpoint = open(&format!("{name}.mdl"));
@@ -318,7 +318,7 @@ fn nesting_and_the_types_of_keys_are_kept() {
 }
 
 #[test]
-fn the_least_that_the_library_accepts_opens() {
+fn opens_minimal_files() {
     let mut seen = 0;
     for entry in std::fs::read_dir(folder().join("minimal")).unwrap() {
         let name = format!("minimal/{}", entry.unwrap().file_name().to_str().unwrap());
@@ -340,7 +340,7 @@ fn worst(checkpoint: &Checkpoint) -> Option<Grade> {
 }
 
 #[test]
-fn a_partial_file_opens_with_a_warning_that_cannot_be_missed() {
+fn unfinished_file_opens_with_damage() {
     for name in ["errors/no_success.mdl", "errors/success_false.mdl"] {
         let checkpoint = open(name);
         assert_eq!(worst(&checkpoint), Some(Grade::Damage), "{name}");
@@ -349,7 +349,7 @@ fn a_partial_file_opens_with_a_warning_that_cannot_be_missed() {
 }
 
 #[test]
-fn what_the_library_refuses_opens_as_far_as_it_goes() {
+fn opens_what_is_readable_of_refused_files() {
     for (name, grade) in [
         ("no_version", Some(Grade::Warning)),
         ("version_0_4_on_new", Some(Grade::Warning)),
@@ -377,7 +377,7 @@ fn what_the_library_refuses_opens_as_far_as_it_goes() {
 }
 
 #[test]
-fn releases_before_1_9_open() {
+fn opens_releases_before_1_9() {
     let checkpoint = open("compat/synthetic_1.7.mdl");
     let leaves = checkpoint.leaves();
     assert_eq!(checkpoint.format.version, "0.1");
@@ -388,7 +388,7 @@ fn releases_before_1_9_open() {
 }
 
 #[test]
-fn links_of_release_2_4() {
+fn reads_links_of_release_2_4() {
     for (name, alias) in [
         ("hardlink_alias", Some(("model.wte.weight", "model.lm_head.weight"))),
         ("link_to_self", Some(("model.lm_head.weight", "model.wte.weight"))),
@@ -418,7 +418,7 @@ fn links_of_release_2_4() {
 }
 
 #[test]
-fn links_lead_to_files_of_other_kinds() {
+fn follows_links_to_other_formats() {
     for (name, expected) in [
         // A state dict loaded from a safetensors file is saved as links to that file.
         ("link_safetensors", vec!["model.b: tensor", "model.w: tensor", "step: int"]),
@@ -439,7 +439,7 @@ fn links_lead_to_files_of_other_kinds() {
 }
 
 #[test]
-fn a_file_that_was_not_given_is_named() {
+fn names_missing_linked_files() {
     for (folder_name, file, missing) in [
         ("v2.10.0-special", "link_external.mdl", "link_target.mdl"),
         ("v2.10.0-special", "link_safetensors.mdl", "link_safetensors.safetensors"),
@@ -501,7 +501,7 @@ fn every_file() -> Vec<String> {
 }
 
 #[test]
-fn files_that_are_cut_or_flipped_are_survived() {
+fn damaged_copies_never_panic() {
     for name in every_file() {
         let whole = std::fs::read(folder().join(&name)).unwrap();
         for (number, copy) in damaged_copies(&whole, statelens_fixtures::times(16, 400)).enumerate()

@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_grid_in_any_order_becomes_rows_of_columns() {
+    fn assembles_a_grid_in_any_order() {
         let chunks = vec![
             chunk(&[2, 0], &[1, 3], 3),
             chunk(&[0, 3], &[2, 1], 2),
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_of_different_heights_are_cut_the_other_way() {
+    fn assembles_columns_of_different_heights() {
         let chunks = vec![
             chunk(&[0, 0], &[1, 1], 1),
             chunk(&[1, 0], &[2, 1], 2),
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn chunks_that_do_not_fill_the_tensor_once_are_told() {
+    fn reports_gaps_and_overlaps_of_chunks() {
         for (chunks, word) in [
             (vec![], "gap"),
             (vec![chunk(&[0, 0], &[2, 1], 0)], "gap"),

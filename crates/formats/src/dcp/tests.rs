@@ -36,7 +36,7 @@ fn open(files: FileSet) -> Result<Checkpoint> {
 const FOLDERS: [&str; 2] = ["dcp_single", "dcp_ranks"];
 
 #[test]
-fn folders_hold_what_torch_read_whichever_file_is_opened() {
+fn values_match_torch_for_every_opened_file() {
     for name in FOLDERS {
         let files = folder(name, "", |_| true);
         assert!(files.count() > 1);
@@ -53,7 +53,7 @@ fn folders_hold_what_torch_read_whichever_file_is_opened() {
 
 /// The fixture has all kinds of partitions: rows, columns, a grid.
 #[test]
-fn chunks_are_parts_of_parts() {
+fn chunks_become_nested_layouts() {
     let checkpoint = open(folder("dcp_ranks", "", |_| true)).unwrap();
     let leaves = checkpoint.leaves();
     let layout = |key: &str| {
@@ -73,7 +73,7 @@ fn chunks_are_parts_of_parts() {
 }
 
 #[test]
-fn a_missing_file_is_named_and_the_rest_is_there() {
+fn missing_file_is_named_and_the_rest_opens() {
     let files = folder("dcp_ranks", "x/", |name| name != "__2_0.distcp");
     let checkpoint = open(files).unwrap();
     let [finding] = &checkpoint.findings[..] else { panic!("{:?}", checkpoint.findings) };
@@ -97,7 +97,7 @@ fn a_missing_file_is_named_and_the_rest_is_there() {
 
 /// Opening reads the archives of small values, never those of tensors.
 #[test]
-fn opening_reads_no_chunk() {
+fn opening_reads_no_tensor_data() {
     let mut files = FileSet::default();
     let mut counters = Vec::new();
     for (_, file) in folder("dcp_ranks", "", |_| true).iter() {
@@ -141,7 +141,7 @@ impl ReadAt for ReadCounter {
 }
 
 #[test]
-fn what_torch_writes_is_not_dangerous_to_load() {
+fn files_written_by_torch_have_no_findings() {
     for name in FOLDERS {
         let files = folder(name, "", |_| true);
         let findings =
@@ -185,7 +185,7 @@ fn damaged_copies_never_panic() {
 
 /// Uses each hostile pickle as the metadata, and each hostile archive as a file of a rank.
 #[test]
-fn attacks_give_an_inert_tree_or_an_error() {
+fn attacks_yield_inert_values_or_an_error() {
     let whole = folder("dcp_single", "", |_| true);
     let real = |name: &str| {
         let id = whole.find(name).unwrap();

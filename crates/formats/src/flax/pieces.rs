@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn any_cut_gives_the_same_array() {
+    fn pieces_of_any_size_join_to_the_same_array() {
         let bytes: Vec<u8> = (0..120).collect();
         let files = FileSet::single("x", Memory::from(bytes.clone()));
         let file = files.main().unwrap();

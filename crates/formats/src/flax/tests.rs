@@ -21,7 +21,7 @@ fn open(bytes: Vec<u8>) -> Result<Checkpoint, Error> {
 }
 
 #[test]
-fn every_kind_of_value_is_read() {
+fn reads_every_kind_of_value() {
     let checkpoint = open(bytes()).unwrap();
     assert_eq!(checkpoint.format.id, "flax");
     let leaves = checkpoint.leaves();
@@ -51,7 +51,7 @@ fn every_kind_of_value_is_read() {
 /// The library wrote the elements of each dtype twice: unchanged, and converted to a dtype that
 /// numpy has.
 #[test]
-fn elements_that_numpy_lacks_are_the_numbers_that_the_library_makes_of_them() {
+fn dtypes_beyond_numpy_match_the_library() {
     let checkpoint = open(fixture("flax_dtypes.msgpack")).unwrap();
     assert_eq!(checkpoint.findings, []);
     let leaves = checkpoint.leaves();
@@ -82,7 +82,7 @@ fn elements_that_numpy_lacks_are_the_numbers_that_the_library_makes_of_them() {
 }
 
 #[test]
-fn a_dtype_that_nobody_knows_is_kept_as_bytes_and_told() {
+fn unknown_dtype_is_kept_as_bytes_with_a_finding() {
     let mut file = vec![0x81, 0xa1, b'a', 0xc7, 17, 1, 0x93, 0x91, 2, 0xa7];
     file.extend(b"float99\xc4\x06xyzabc");
     file[4] = (file.len() - 6) as u8;
@@ -100,7 +100,7 @@ fn a_dtype_that_nobody_knows_is_kept_as_bytes_and_told() {
 }
 
 #[test]
-fn an_array_by_itself_is_a_checkpoint() {
+fn single_array_is_a_checkpoint() {
     let mut file = vec![0xc7, 13, 1, 0x93, 0x91, 1, 0xa5];
     file.extend(b"int16\xc4\x02\x07\0");
     file[1] = (file.len() - 3) as u8;
@@ -110,7 +110,7 @@ fn an_array_by_itself_is_a_checkpoint() {
 }
 
 #[test]
-fn what_makes_no_sense_is_stepped_over() {
+fn invalid_entries_are_skipped_with_damage() {
     // {"a": an array of 3 bytes for 4, "b": an unknown extension, "c": None}
     let mut file = vec![0x83, 0xa1, b'a', 0xc7, 16, 1, 0x93, 0x91, 1, 0xa7];
     file.extend(b"float32\xc4\x03xyz");
@@ -124,7 +124,7 @@ fn what_makes_no_sense_is_stepped_over() {
 }
 
 #[test]
-fn bombs_and_cut_files_are_errors() {
+fn refuses_bombs_and_truncated_files() {
     let whole = bytes();
     // After the first array.
     let first = whole.windows(4).position(|bytes| bytes == b"bias").unwrap() - 1;

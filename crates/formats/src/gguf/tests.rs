@@ -43,7 +43,7 @@ fn floats(checkpoint: &Checkpoint, tensor: &Tensor) -> Vec<f32> {
 }
 
 #[test]
-fn metadata_are_plain_values() {
+fn metadata_becomes_plain_values() {
     let checkpoint = open("types_v3.gguf");
     let int = |value: i64| Value::Int(value.into());
     for (key, value) in [
@@ -78,7 +78,7 @@ fn metadata_are_plain_values() {
 }
 
 #[test]
-fn byte_order_and_narrow_counts() {
+fn reads_big_endian_files_and_version_1() {
     let big = open("bigendian.gguf");
     assert_eq!(floats(&big, tensor(&big, "a")), [0.0, 1.0, 2.0, 3.0, 4.0]);
     let old = open("v1_crafted.gguf");
@@ -90,7 +90,7 @@ fn byte_order_and_narrow_counts() {
 /// All block types encode the same numbers with different rounding, so the decoded values must be
 /// close.
 #[test]
-fn decoded_blocks_are_near_the_numbers_they_stand_for() {
+fn decoded_blocks_are_close_to_the_original() {
     let checkpoint = open("quants.gguf");
     let exact = floats(&checkpoint, tensor(&checkpoint, "q.F32"));
     let largest = exact.iter().fold(0f32, |most, value| most.max(value.abs()));
@@ -107,7 +107,7 @@ fn decoded_blocks_are_near_the_numbers_they_stand_for() {
 
 /// The decoded values must match `gguf.dequantize` of the package gguf 0.19 bit for bit.
 #[test]
-fn decoded_blocks_are_what_the_library_decodes() {
+fn decoded_blocks_match_the_library() {
     let checkpoint = open("quants.gguf");
     for (name, hash) in [
         ("Q4_0", "6e857a7358ba0fd47f8f8ccd178b2435b039c59774d7433fce2e85b210b43da5"),
@@ -124,7 +124,7 @@ fn decoded_blocks_are_what_the_library_decodes() {
 }
 
 #[test]
-fn bombs_and_cut_files_are_errors() {
+fn refuses_bombs_and_truncated_files() {
     for name in ["x_kvcount_bomb", "x_strlen_bomb", "x_tensorcount_bomb", "x_truncated"] {
         let error = open_bytes(bytes(&format!("{name}.gguf"))).unwrap_err();
         assert!(matches!(error.kind(), ErrorKind::Damaged | ErrorKind::Limit), "{name}: {error}");
@@ -147,7 +147,7 @@ fn damaged_copies_never_panic() {
 }
 
 #[test]
-fn a_shape_that_cannot_be_is_refused_though_it_has_no_elements() {
+fn refuses_impossible_shapes_without_elements() {
     let folder = statelens_fixtures::path("attacks2");
     let file = std::fs::read(folder.join("gguf_zero_dim_overflow.gguf")).unwrap();
     let error = open_bytes(file).unwrap_err();

@@ -39,7 +39,7 @@ fn lines(name: &str) -> Vec<String> {
 }
 
 #[test]
-fn links_are_what_they_are() {
+fn lists_links_with_their_targets() {
     assert_eq!(
         lines("links_e.h5"),
         [
@@ -56,7 +56,7 @@ fn links_are_what_they_are() {
 }
 
 #[test]
-fn every_file_opens() {
+fn opens_every_fixture() {
     let mut opened = 0;
     for entry in std::fs::read_dir(folder()).unwrap() {
         let name = entry.unwrap().file_name().into_string().unwrap();
@@ -69,13 +69,13 @@ fn every_file_opens() {
 }
 
 #[test]
-fn what_cannot_be_read_does_not_hide_the_rest() {
+fn unreadable_objects_do_not_hide_the_rest() {
     let lines = lines("vds.h5");
     assert_eq!(lines.len(), 3, "{lines:?}");
 }
 
 #[test]
-fn containers_are_found_behind_user_blocks() {
+fn finds_containers_behind_user_blocks() {
     for power in 9..15 {
         // h5py leaves the user block empty.
         let mut file = vec![0; 1 << power];
@@ -109,7 +109,7 @@ fn is_damaged(data: Vec<u8>) -> bool {
 /// The oldest layout has no checksums. The copies that libhdf5 2.0 refuses are listed with the
 /// reasons.
 #[test]
-fn what_libhdf5_refuses_of_the_oldest_layout_is_damage() {
+fn bit_flips_refused_by_libhdf5_are_damage() {
     let folder = folder().join("../hdf5_flips");
     let whole = std::fs::read(folder.join("oldest.h5")).unwrap();
     assert!(!is_damaged(whole.clone()));
@@ -129,7 +129,7 @@ fn what_libhdf5_refuses_of_the_oldest_layout_is_damage() {
 /// h5py 3 (HDF5 1.14) can't fully read any of these copies. Chunks past the end of the file are not
 /// considered.
 #[test]
-fn a_changed_beginning_or_end_is_told() {
+fn detects_changes_of_superblock_and_length() {
     for name in ["contiguous.h5", "bigheader.h5"] {
         let whole = bytes(name);
         assert!(!is_damaged(whole.clone()), "{name}");

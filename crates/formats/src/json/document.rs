@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn small_values_that_come_again_are_kept_once() {
+    fn repeated_small_values_are_stored_once() {
         let leaf = r#"{"type": null, "context": null, "children_spec": []}"#;
         let text = format!("[{}]", [leaf; 1000].join(", "));
         let document = parse(&text);
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn what_python_writes_beyond_json() {
+    fn reads_python_extensions_of_json() {
         let document = parse(
             r#"{"a": [NaN, Infinity, -Infinity, -0.0, 5e-324, 123456789012345678901234567890, null, true],
                 "s": "\u00e9\ud83d\ude00\ud800x\u0000", "e": {}, "l": []}"#,
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn python_prints_lists_with_quotes() {
+    fn prints_lists_as_python_does() {
         let document = parse(r#"["a", "it's", [1, null, true], {"k": 1.5}, []]"#);
         assert_eq!(
             document.python(document.root()).to_string(),
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn broken_texts_are_refused_wherever_they_break() {
+    fn refuses_json_truncated_anywhere() {
         let whole = r#"{"a": [1, "x\u00e9", {"b": null}], "c": -1.5e3}"#;
         for cut in 0..whole.len() {
             assert!(Document::parse(&whole.as_bytes()[..cut]).is_err(), "{}", &whole[..cut]);
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn depth_costs_nothing() {
+    fn parses_deep_nesting_without_recursion() {
         let deep = "[".repeat(200_000) + &"]".repeat(200_000);
         let document = parse(&deep);
         assert_eq!(document.python(document.root()).to_string().len(), 400_000);

@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_encoding_is_recognized_with_and_without_its_mark() {
+    fn detects_encodings_with_and_without_bom() {
         let text = "{\"a\": \"ä😀\"}";
         let utf16: Vec<u16> = text.encode_utf16().collect();
         let cases: Vec<Vec<u8>> = vec![

@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn the_strict_accept_what_the_rfc_does() {
+    fn strict_parser_follows_the_rfc() {
         for good in [
             r#" {"a": [1, -0.5e+3, true, null, "\ud83d\ude00\u00e9"], "a": {}} "#,
             "[[[[[]]]]]",
@@ -422,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn naturals_are_whole_and_fit() {
+    fn natural_numbers_must_fit_u64() {
         let natural = |text: &str| Parser::strict(text.as_bytes(), 1).natural().ok();
         assert_eq!(natural(" 18446744073709551615"), Some(u64::MAX));
         for bad in ["18446744073709551616", "-1", "-0", "1.0", "1e2", "\"1\"", "null", ""] {

@@ -138,7 +138,7 @@ mod tests {
 
     /// The output of `json.dumps(value, indent=4)` of CPython 3.11.
     #[test]
-    fn it_is_what_python_writes() {
+    fn output_matches_python_json() {
         let text =
             Text::from_surrogatepass(b"a\"\\/\n\x00\x7f\xc3\xa9\xf0\x9f\x98\x80\xed\xa0\x80")
                 .unwrap();

@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn code_and_foreign_names_are_told_and_layers_of_keras_are_not() {
+    fn finds_code_and_foreign_classes_but_not_keras_layers() {
         for (text, expected) in [
             (
                 r#"{"module":"keras.layers","class_name":"Dense","config":{"activation":"relu"}}"#,

@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn classes_are_named_as_keras_names_their_groups() {
+    fn snake_case_matches_keras() {
         for (class, name) in [
             ("Dense", "dense"),
             ("LSTM", "lstm"),
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn layers_of_one_class_are_numbered() {
+    fn numbers_layers_of_one_class() {
         let text = br#"{"class_name":"Sequential","config":{"name":"m","layers":[
             {"class_name":"Dense"},{"class_name":"Sequential","config":{"layers":[{"class_name":"Dense"}]}},
             {"class_name":"Dense"}]}}"#;

@@ -192,7 +192,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_in_names_count_as_numbers() {
+    fn sorts_numbers_in_names_numerically() {
         let mut names = ["dense_10", "10", "dense", "2", "dense_2", "a1b", "a01b", "", "9"];
         names.sort_by(|one, other| natural(one.as_bytes(), other.as_bytes()));
         let sorted = ["", "2", "9", "10", "a1b", "a01b", "dense", "dense_2", "dense_10"];

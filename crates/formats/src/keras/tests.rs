@@ -29,7 +29,7 @@ fn keys(checkpoint: &Checkpoint) -> Vec<String> {
 }
 
 #[test]
-fn layers_come_in_the_order_of_the_model() {
+fn layers_follow_the_order_of_the_model() {
     let weights = open("k2_weights.h5");
     assert_eq!((weights.format.id, &*weights.format.producer), ("keras-h5", "Keras 2.21.0"));
     let expected = [
@@ -51,7 +51,7 @@ fn layers_come_in_the_order_of_the_model() {
 }
 
 #[test]
-fn lists_of_names_in_pieces_are_one_list() {
+fn joins_chunked_name_lists() {
     let checkpoint = open("k2_chunked_attrs.weights.h5x");
     let keys = keys(&checkpoint);
     assert_eq!(keys.len(), 1200);
@@ -60,7 +60,7 @@ fn lists_of_names_in_pieces_are_one_list() {
 }
 
 #[test]
-fn variables_are_counted() {
+fn numbers_variables_in_order() {
     let checkpoint = open("k3_seq.weights.h5");
     assert_eq!(checkpoint.format.id, "keras-weights");
     let keys = keys(&checkpoint);
@@ -70,7 +70,7 @@ fn variables_are_counted() {
 }
 
 #[test]
-fn archives_of_models_open_in_place() {
+fn opens_keras_archives() {
     for (name, producer) in
         [("k3_seq_compiled.keras", "Keras 3.15.1"), ("k2_v3.keras", "Keras 2.21.0")]
     {
@@ -94,7 +94,7 @@ fn archives_of_models_open_in_place() {
 }
 
 #[test]
-fn opaque_bytes_are_what_the_attribute_says() {
+fn dtype_attribute_gives_opaque_bytes_their_dtype() {
     for name in ["k3_bfloat16.weights.h5", "k3_bfloat16.keras"] {
         let checkpoint = open(name);
         for leaf in checkpoint.leaves() {
@@ -111,7 +111,7 @@ const SHARDS: [&str; 4] = [
 ];
 
 #[test]
-fn shards_are_one_checkpoint_whichever_is_named() {
+fn any_shard_opens_the_whole_checkpoint() {
     let all = keys(&open_set(&SHARDS).unwrap());
     assert_eq!(all.len(), 20);
     assert_eq!(all[0], "layers.lstm.cell.vars.0");
@@ -128,7 +128,7 @@ fn shards_are_one_checkpoint_whichever_is_named() {
 }
 
 #[test]
-fn shards_hold_what_h5py_read_from_them() {
+fn shard_values_match_h5py() {
     let checkpoint = open_set(&SHARDS).unwrap();
     let json: serde_json::Value =
         serde_json::from_slice(&bytes("k3_sharded.weights.json.expected.json")).unwrap();
@@ -148,7 +148,7 @@ fn shards_hold_what_h5py_read_from_them() {
 }
 
 #[test]
-fn other_hdf5_files_are_not_of_keras() {
+fn other_hdf5_files_are_not_keras() {
     let folder = statelens_fixtures::root();
     for (name, id) in [("hdf5/links_e.h5", "hdf5"), ("cerebras/v2.10.0/numpy.mdl", "cerebras-h5")] {
         let bytes = std::fs::read(folder.join(name)).unwrap();

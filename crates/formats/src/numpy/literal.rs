@@ -226,7 +226,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn literals_are_read_as_python_reads_them() {
+    fn parses_python_literals() {
         let header =
             "{'descr': [('a', '<i4'), (u\"b\\xe9'\", \">f8\", (2L,))], 'shape': (), 'x': (3)}  \n";
         let text = |text: &str| Literal::Str(text.into());
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_literal_is_an_error() {
+    fn refuses_invalid_literals() {
         let deep = "[".repeat(100_000);
         let wrong = [
             "",

@@ -62,7 +62,7 @@ fn deflated(members: &[(&str, &[u8])]) -> Vec<u8> {
 }
 
 #[test]
-fn elements_are_pointed_to() {
+fn arrays_are_spans_of_the_file() {
     let plain = open("numpy/plain.npz");
     assert_eq!(plain.format.id, "npz");
     assert!(matches!(tensor(&plain, "f4").layout, Layout::Span(_)));
@@ -75,7 +75,7 @@ fn elements_are_pointed_to() {
 }
 
 #[test]
-fn members_that_are_no_arrays_are_bytes() {
+fn members_that_are_not_arrays_are_bytes() {
     let checkpoint = open("numpy/mixed_members.npz");
     let leaves = checkpoint.leaves();
     assert_eq!(leaves[1].flat, "readme.txt");
@@ -85,7 +85,7 @@ fn members_that_are_no_arrays_are_bytes() {
 }
 
 #[test]
-fn members_are_found_by_what_they_are() {
+fn recognises_arrays_by_content() {
     let array = bytes("numpy/f4.npy");
     let mut padded = array.clone();
     padded.extend_from_slice(b"more");
@@ -118,7 +118,7 @@ fn members_are_found_by_what_they_are() {
 }
 
 #[test]
-fn attacks_are_errors_or_inert() {
+fn attacks_are_refused_or_inert() {
     for (name, word) in [
         ("npy_deep_header", "nests deeper"),
         ("npy_eval_header", "not a text, number"),
@@ -139,7 +139,7 @@ fn attacks_are_errors_or_inert() {
 }
 
 #[test]
-fn cut_arrays_say_so() {
+fn truncated_arrays_are_damaged() {
     let whole = bytes("numpy/F3d.npy");
     for len in 6..whole.len() {
         let error = open_bytes("a.npy", whole[..len].to_vec()).unwrap_err();
@@ -148,7 +148,7 @@ fn cut_arrays_say_so() {
 }
 
 #[test]
-fn an_empty_archive_is_an_empty_checkpoint() {
+fn empty_archive_is_an_empty_checkpoint() {
     let checkpoint = open_bytes("nothing.npz", deflated(&[])).unwrap();
     assert_eq!(checkpoint.format.id, "npz");
     let (back, _) = written(checkpoint);
@@ -218,7 +218,7 @@ fn arrays(checkpoint: &Checkpoint) -> Vec<(String, String, Vec<u64>, Vec<u8>)> {
 }
 
 #[test]
-fn what_is_written_is_read_back() {
+fn written_arrays_are_read_back() {
     for name in ["plain.npz", "slash_keys.npz", "compressed.npz"] {
         let name = format!("numpy/{name}");
         let (back, losses) = written(open(&name));
@@ -242,7 +242,7 @@ fn what_is_written_is_read_back() {
 }
 
 #[test]
-fn records_keep_their_fields_and_gaps() {
+fn records_keep_fields_and_padding() {
     let field = |name: &str, offset, code| {
         let dtype = DType::from_numpy_code(code).unwrap();
         (Field { name: name.into(), offset, dtype, shape: vec![] }, ByteOrder::Little)
@@ -269,7 +269,7 @@ fn records_keep_their_fields_and_gaps() {
 }
 
 #[test]
-fn one_array_is_written_as_numpy_writes_it() {
+fn npy_output_matches_numpy() {
     let target = crate::writing("npy").unwrap().target(&Default::default()).unwrap();
     for name in ["f4", "be_f8", "fortran", "struct", "U", "ver2"] {
         let source = open(&format!("numpy/{name}.npy"));
@@ -286,7 +286,7 @@ fn one_array_is_written_as_numpy_writes_it() {
 }
 
 #[test]
-fn what_numpy_lacks_is_told() {
+fn reports_losses_for_numpy() {
     let (back, losses) = written(open("torch/zip_training_ckpt.pt"));
     assert!(losses.iter().any(|loss| loss.starts_with("plain values become arrays")), "{losses:?}");
     assert!(back.leaves().len() > 10);
@@ -326,7 +326,7 @@ fn named(keys: &[&str]) -> Result<Plan> {
 }
 
 #[test]
-fn no_member_is_named_out_of_the_folder() {
+fn refuses_members_outside_the_folder() {
     let keys = ["../../etc/cron/x", "/abs", "C:\\x", "a\0b", "a/./b", "plain", "a/b", "50%"];
     let plan = named(&keys).unwrap();
     let lost: Vec<_> = plan.losses.iter().filter(|loss| !loss.harmless).collect();
@@ -355,7 +355,7 @@ fn no_member_is_named_out_of_the_folder() {
 }
 
 #[test]
-fn members_that_lead_out_of_the_folder_are_told() {
+fn warns_about_members_outside_the_folder() {
     let array = bytes("numpy/f4.npy");
     for name in ["../../x.npy", "/etc/x.npy", "a/../../x.npy", "C:x.npy", "a\\..\\x.npy"] {
         let found = open_bytes("x.npz", deflated(&[("fine.npy", &array), (name, &array)])).unwrap();

@@ -5,7 +5,7 @@ use statelens_checkpoint::Value;
 use crate::torch::tests::{differences, expected_in, open};
 
 #[test]
-fn pickles_hold_what_python_read() {
+fn values_match_python() {
     for name in expected_in("pickle") {
         // This one has no expectation; see the next test.
         let except: &[&str] = if name == "pickle/p5_oob_inline.pkl" { &["w"] } else { &[] };
@@ -14,7 +14,7 @@ fn pickles_hold_what_python_read() {
 }
 
 #[test]
-fn a_buffer_in_band_is_a_bytearray() {
+fn in_band_buffer_is_a_bytearray() {
     let checkpoint = open("pickle/p5_oob_inline.pkl").unwrap();
     let leaves = checkpoint.leaves();
     assert_eq!(leaves.len(), 1);

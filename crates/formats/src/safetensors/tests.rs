@@ -56,7 +56,7 @@ fn differences(checkpoint: &Checkpoint, expected: &Json) -> Vec<String> {
 }
 
 #[test]
-fn every_fixture_has_the_verdict_and_content_of_the_reference_library() {
+fn verdicts_and_values_match_the_reference_library() {
     let mut failures = Vec::new();
     let (mut accepted, mut refused, mut repairable, mut damaged, mut compared) = (0, 0, 0, 0, 0);
     for name in expected_in("safetensors") {
@@ -96,7 +96,7 @@ fn every_fixture_has_the_verdict_and_content_of_the_reference_library() {
 
 /// Each rule of the reference library has its own message.
 #[test]
-fn broken_files_say_which_rule_they_break() {
+fn errors_name_the_violated_rule() {
     for (name, words) in [
         ("x_deep_json", "an array where an object belongs"),
         ("x_empty_file", "empty"),
@@ -118,7 +118,7 @@ fn broken_files_say_which_rule_they_break() {
 }
 
 #[test]
-fn rules_that_no_fixture_breaks() {
+fn checks_rules_without_fixtures() {
     let refused = [
         ("{\"a\":{\"dtype\":\"F4\",\"shape\":[3],\"data_offsets\":[0,2]}}", 2, "not whole bytes"),
         ("{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0]}}", 1, "not two numbers"),
@@ -163,7 +163,7 @@ fn rules_that_no_fixture_breaks() {
 }
 
 #[test]
-fn of_a_file_that_is_cut_short_what_is_whole_is_opened() {
+fn opens_complete_tensors_of_a_truncated_file() {
     let header = "{\"a\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]},\
         \"b\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[2,10]},\
         \"c\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[10,10]}}";
@@ -179,7 +179,7 @@ fn of_a_file_that_is_cut_short_what_is_whole_is_opened() {
 }
 
 #[test]
-fn values_of_less_than_a_byte_are_counted_as_torch_does() {
+fn sub_byte_dtypes_are_counted_as_in_torch() {
     let checkpoint = open("safetensors/f4.safetensors").unwrap();
     let tensor = &checkpoint.tensors()[0];
     assert_eq!((&tensor.dtype, &tensor.shape[..]), (&DType::F4E2M1FNX2, &[2, 4][..]));
@@ -206,7 +206,7 @@ fn values_of_less_than_a_byte_are_counted_as_torch_does() {
 }
 
 #[test]
-fn tied_weights_that_save_model_recorded_are_links() {
+fn tied_weights_of_save_model_are_links() {
     let checkpoint = open("safetensors/save_model_tied.safetensors").unwrap();
     let leaves = checkpoint.leaves();
     assert_eq!(keys(&checkpoint), ["a.bias", "a.weight", "b.bias", "b.weight"]);
@@ -215,7 +215,7 @@ fn tied_weights_that_save_model_recorded_are_links() {
 }
 
 #[test]
-fn metadata_is_kept_beside_the_root() {
+fn metadata_becomes_attributes_of_the_root() {
     let header = "{\"__metadata__\":{\"format\":\"pt\",\"note\":\"x\"}}";
     let checkpoint = read(file(header, 0)).unwrap();
     let attributes = checkpoint.raw_attributes(checkpoint.root());
@@ -224,7 +224,7 @@ fn metadata_is_kept_beside_the_root() {
 }
 
 #[test]
-fn plain_values_come_back_from_the_metadata() {
+fn reads_plain_values_from_the_metadata() {
     let values = r#"{"version": 1, "values": {"lr": 1e-3, "step": 12345678901234567890123, "n": NaN,
         "t": true, "u": null, "s": "x", "b": {"bytes": "00fF"}, "c": {"complex": [1, -0.5]},
         "e": {"empty": "dict"}, "d": {"dtype": "bfloat16"}, "o": {"device": "cuda:0"}}}"#;
@@ -253,14 +253,14 @@ fn plain_values_come_back_from_the_metadata() {
 }
 
 #[test]
-fn names_that_come_twice_are_told() {
+fn reports_duplicate_names() {
     let checkpoint = open("safetensors/x_dup_key.safetensors").unwrap();
     assert_eq!(keys(&checkpoint).len(), 1);
     assert!(checkpoint.findings[0].title.contains("twice"));
 }
 
 #[test]
-fn a_set_of_shards_is_what_was_saved() {
+fn shards_contain_every_saved_key() {
     let folder = fixtures().join("hf_sharded_safetensors");
     let mut names: Vec<String> = std::fs::read_dir(&folder)
         .unwrap()
@@ -291,7 +291,7 @@ fn a_set_of_shards_is_what_was_saved() {
 }
 
 #[test]
-fn twenty_thousand_tensors_open_in_one_go() {
+fn opens_20_000_tensors() {
     let mut header = String::from("{");
     for index in 0..20_000 {
         let comma = if index > 0 { "," } else { "" };

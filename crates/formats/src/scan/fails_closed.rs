@@ -22,7 +22,7 @@ const CALL: &[u8] = b"0Vos\nVsystem\n\x93(Vid\ntR.";
 
 /// Files that CPython loads further than scanners do. See the README of the fixtures.
 #[test]
-fn pickles_that_are_hard_to_read_are_found_in_every_container() {
+fn finds_unreadable_pickles_in_every_container() {
     let folder =
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/attacks3/unreadable");
     let mut seen = 0;
@@ -92,7 +92,7 @@ fn odd_starts() -> Vec<(&'static str, Vec<u8>)> {
 }
 
 #[test]
-fn whatever_cpython_runs_before_a_call_is_read_or_told() {
+fn odd_opcodes_before_a_call_are_read_or_reported() {
     let mut silent = Vec::new();
     for (what, start) in odd_starts() {
         let pickle = [&start, CALL].concat();
@@ -112,7 +112,7 @@ fn whatever_cpython_runs_before_a_call_is_read_or_told() {
 /// If a frame ends within an opcode, the C unpickler drops its read-ahead when it reads from a
 /// file. A loader begins the next pickle where the last frame ends.
 #[test]
-fn frames_that_loaders_read_differently_are_told() {
+fn reports_ambiguous_frames() {
     let frame = |len: u64| [&b"\x95"[..], &len.to_le_bytes()].concat();
     for bytes in [
         [&b"\x80\x04"[..], &frame(3), b"VAAcollections\nVOrderedDict\n\x93)R."].concat(),
@@ -127,7 +127,7 @@ fn frames_that_loaders_read_differently_are_told() {
 
 /// The Python unpickler drops the last byte of a file that ends within a line.
 #[test]
-fn a_name_at_the_end_of_a_file_is_called_without_its_line_feed() {
+fn finds_an_unterminated_name_at_the_end() {
     for bytes in
         [&b"(Vid\nios\nsystemX"[..], b"(Vid\nios\nsystemX\n", b"cantigravityX", b"cantigravity\nX"]
     {
@@ -138,7 +138,7 @@ fn a_name_at_the_end_of_a_file_is_called_without_its_line_feed() {
 
 /// An `Unpickler` keeps its memo when it loads again.
 #[test]
-fn a_pickle_that_uses_the_memo_of_the_one_before_is_run_with_it() {
+fn memo_is_shared_with_the_next_pickle() {
     let first = b"Vos\np0\n0Vsystem\np1\n.".to_vec();
     let second = b"h\x00h\x01\x93(Vid\ntR.";
     assert_eq!(worst("x.bin", [&first, &second[..]].concat()), Some(Grade::Danger));
@@ -149,7 +149,7 @@ fn a_pickle_that_uses_the_memo_of_the_one_before_is_run_with_it() {
 
 /// joblib reads an array after the frame of its wrapper, and the rest of the frame is run.
 #[test]
-fn opcodes_between_an_array_of_joblib_and_the_end_of_its_frame_are_told() {
+fn finds_opcodes_after_a_joblib_array() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/joblib");
     let bytes = std::fs::read(folder.join("plain.joblib")).unwrap();
     assert!(worst("m.joblib", bytes.clone()) <= Some(Grade::Note));
@@ -166,7 +166,7 @@ fn opcodes_between_an_array_of_joblib_and_the_end_of_its_frame_are_told() {
 /// [`CALL`] behind an `N`, by Python's `lzma.compress(…, format=FORMAT_ALONE)`. Without its last seven
 /// bytes, Python still decompresses all of it but the `STOP`, and runs that.
 #[test]
-fn lzma_that_ends_early_is_examined_to_its_last_byte() {
+fn examines_truncated_lzma_completely() {
     const LZMA: &str = "5d00008000ffffffffffffffff00270c06c733f7fd36d946a3163883b1eb55b96e0b8a7a928c1598a2\
                         e3ffffd8230000";
     let packed = hex(LZMA);
@@ -178,7 +178,7 @@ fn lzma_that_ends_early_is_examined_to_its_last_byte() {
 
 /// Two lines of text after a `c` are an import. That deserves no more than a warning.
 #[test]
-fn a_text_that_begins_like_a_pickle_is_a_warning() {
+fn text_that_resembles_an_import_is_only_a_warning() {
     for text in ["car\nbus\nbicycle\n", "cat\ndog\nzebra", "conda\npip\nuv\n"] {
         assert_eq!(worst("labels.txt", text.into()), Some(Grade::Warning), "{text}");
     }
@@ -256,7 +256,7 @@ fn what_stops() -> Vec<(&'static str, &'static str, Vec<u8>)> {
 }
 
 #[test]
-fn every_limit_and_every_reader_that_stops_is_a_finding() {
+fn every_limit_is_a_finding() {
     let mut silent = Vec::new();
     for (file, what, bytes) in what_stops() {
         let limits = if what.contains("all names") { Limits::default() } else { small_limits() };
@@ -271,7 +271,7 @@ fn every_limit_and_every_reader_that_stops_is_a_finding() {
 
 /// Ensures that for every place where a scan stops there is a file above that triggers it.
 #[test]
-fn every_place_where_a_scan_stops_has_a_file_that_meets_it() {
+fn every_stop_in_the_code_has_a_test_file() {
     // In `pickle`, the limit of a tuple's length exceeds what fits into memory.
     let met_above = [
         ("pickle/src/graph.rs", 1),

@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_region_that_is_not_closed_is_a_finding() {
+    fn unfinished_region_is_a_finding() {
         let place = |offset| RegionPlace { file: "".into(), member: "", offset };
         let set = FindingSet::default();
         set.region("a", place(0)).done();
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn findings_that_are_not_listed_keep_their_grade() {
+    fn unlisted_findings_keep_their_grade() {
         let set = FindingSet::default();
         for number in 0..MOST + 2 {
             set.add(Finding::new(Grade::Note, format!("{number}")));
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_finding_of_another_grade_is_a_finding() {
+    fn findings_with_different_grades_are_kept() {
         let set = FindingSet::default();
         for grade in [Grade::Note, Grade::Danger, Grade::Note] {
             set.add(Finding::new(grade, "a"));

@@ -46,14 +46,14 @@ fn is_unseen(findings: &[Finding], what: &str, why: &str) -> bool {
 }
 
 #[test]
-fn the_search_through_all_bytes_does_not_find_the_pickle() {
+fn byte_search_alone_misses_the_hidden_pickle() {
     let weights = noise(1000);
     assert_eq!(worst("x.bin", join(&[&weights, HIDDEN, &weights])), Some(Grade::Note));
     assert_eq!(worst("x.bin", join(&[&weights, CUT, &weights])), Some(Grade::Note));
 }
 
 #[test]
-fn a_pickle_is_found_where_a_reader_leads() {
+fn readers_lead_to_hidden_pickles() {
     let zip = |bytes: &[u8]| zip(&[member("a", bytes)]);
     let escaped = b"\x93NUMPY\x01\0\x12\0{'descr': '\\x7cO'\n\n";
     let missed = missed(vec![
@@ -77,7 +77,7 @@ fn a_pickle_is_found_where_a_reader_leads() {
 
 /// Where a loader certainly unpickles, a pickle that can't be read is a finding.
 #[test]
-fn a_pickle_that_breaks_off_is_told_where_a_loader_reads_it() {
+fn reports_truncated_pickles_that_a_loader_reads() {
     for name in ["a.pkl", "a.PICKLE", "a.joblib", "a/.metadata", ".metadata"] {
         assert_eq!(worst(name, CUT.to_vec()), Some(Grade::Damage), "{name}");
     }
@@ -143,7 +143,7 @@ const ZSTD_PARTS: [&str; 2] =
 
 /// Python's readers join streams that follow each other, with what may lie between them.
 #[test]
-fn streams_that_follow_each_other_are_one() {
+fn joins_consecutive_streams() {
     let (first, second) = HIDDEN.split_at(4);
     let zstd = ZSTD_PARTS.map(hex);
     let skipped = b"\x5e\x2a\x4d\x18\x03\0\0\0abc";
@@ -175,7 +175,7 @@ fn streams_that_follow_each_other_are_one() {
 
 /// Compressed files that only their first bytes identify, and filters of xz.
 #[test]
-fn whatever_a_loader_decompresses_is_examined() {
+fn examines_everything_that_a_loader_decompresses() {
     // By `zlib.compressobj` with a window of 8 KiB.
     let small = hex("58c38bf5664cf466f0662ad603000d060244");
     let zf =
@@ -221,7 +221,7 @@ const LZMA: &str = "5d00008000ffffffffffffffff00270ba850183dfffffffc200000";
 
 /// Python continues with the bytes behind LZMA data, and has room for any dictionary.
 #[test]
-fn lzma_that_python_may_read_further_is_told() {
+fn reports_lzma_with_trailing_data() {
     let lzma = hex(LZMA);
     assert_eq!(worst("x.bin", lzma.clone()), Some(Grade::Note));
     assert_eq!(worst("x.bin", join(&[&lzma, b"and so on, and so on"])), Some(Grade::Damage));
@@ -248,7 +248,7 @@ fn small_limits() -> Limits {
 
 /// Data that is too long to keep is examined in pieces, which overlap.
 #[test]
-fn nothing_is_lost_between_the_pieces_of_long_data() {
+fn finds_pickles_across_piece_boundaries() {
     let limits = small_limits();
     let unpacked = |bytes: &[u8]| scan_with("x.bin", gzip(bytes), &limits);
     let zeros = |len: usize| vec![0; len];
@@ -269,7 +269,7 @@ fn nothing_is_lost_between_the_pieces_of_long_data() {
 
 /// Far more decompressed bytes than the file has, or far more places that may be compressed.
 #[test]
-fn a_budget_for_decompression_ends_in_a_finding() {
+fn exceeded_decompression_budget_is_a_finding() {
     // 4 MB of zeros in 45 bytes, 40 times.
     let bomb = bzip2(&vec![0; 4 << 20]).repeat(40);
     let findings = scan_with("x.bin", bomb, &small_limits());
@@ -296,7 +296,7 @@ fn titles(name: &str, bytes: Vec<u8>) -> Vec<(Grade, String)> {
 
 /// Python finds a directory by its size, before the end record; torch by its offset.
 #[test]
-fn every_directory_of_an_archive_is_read() {
+fn reads_every_central_directory() {
     let plain = zip(&[member("a", b"N.")]);
     let hidden = zip(&[member("a", HIDDEN)]);
     let (start, end_of_hidden) = places(&hidden);
@@ -359,7 +359,7 @@ fn every_directory_of_an_archive_is_read() {
 
 /// Readers choose between the directory and the header of a member.
 #[test]
-fn a_member_is_read_as_both_of_its_headers_say() {
+fn reads_members_by_both_headers() {
     let whole = zip(&[ZipMember { deflated: true, ..member("a", HIDDEN) }]);
     let (directory, _) = places(&whole);
     for (method, what) in [(8, "the header is stored"), (directory + 10, "the directory is stored")]
@@ -371,7 +371,7 @@ fn a_member_is_read_as_both_of_its_headers_say() {
 }
 
 #[test]
-fn oddities_of_an_archive_are_told() {
+fn reports_irregular_archives() {
     let zip_of =
         |names: &[&str]| zip(&names.iter().map(|name| member(name, b"N.")).collect::<Vec<_>>());
     let changed = |name: &str, offset: usize, value: u8| {
@@ -419,7 +419,7 @@ fn oddities_of_an_archive_are_told() {
 
 /// torch reads a storage from either of two members of one name.
 #[test]
-fn the_shorter_of_two_records_counts() {
+fn checks_the_shorter_of_duplicate_records() {
     let pickle =
         b"\x80\x02(X\x07\0\0\0storagectorch\nFloatStorage\nX\x01\0\0\x000X\x03\0\0\0cpuK\x03tQ.";
     let longer = (Grade::Damage, "A storage is longer than its bytes in the file".to_owned());
@@ -472,7 +472,7 @@ fn records(records: &[(&str, &str)]) -> Vec<u8> {
 
 /// torch 0.1 unpickles members by name, which several headers may give.
 #[test]
-fn members_of_tar_have_the_names_that_tarfile_gives_them() {
+fn tar_member_names_match_tarfile() {
     let cut = entry("x", b'0', CUT);
     let path = records(&[("path", "pickle")]);
     let damage = |parts: &[&[u8]]| worst("x.bin", parts.concat()) == Some(Grade::Damage);
@@ -503,7 +503,7 @@ fn members_of_tar_have_the_names_that_tarfile_gives_them() {
 
 /// Where the data of a member ends, and the next header begins.
 #[test]
-fn members_of_tar_lie_where_tarfile_reads_them() {
+fn tar_member_offsets_match_tarfile() {
     let hidden = entry("b", b'0', HIDDEN);
     let next = |parts: &[&[u8]]| is_hidden_found(join(&[&parts.concat(), &hidden, &[0; 1024]]));
     for kind in *b"123456" {
@@ -540,7 +540,7 @@ fn members_of_tar_lie_where_tarfile_reads_them() {
 
 /// Programs read these in different ways.
 #[test]
-fn tar_archives_in_doubt_are_told() {
+fn reports_ambiguous_tar_archives() {
     let member = entry("a", b'0', b"N.");
     let pax = |pairs: &[(&str, &str)]| join(&[&entry("", b'x', &records(pairs)), &member]);
     let sparse = |pairs: &[(&str, &str)], data: &[u8]| {
@@ -588,7 +588,7 @@ fn tar_archives_in_doubt_are_told() {
 
 /// A string of 64 zeros, which are a hole in the file, before [`HIDDEN`].
 #[test]
-fn sparse_members_are_read_with_their_holes() {
+fn reads_sparse_members_with_holes() {
     let data = join(&[b"C\x40", b"0", HIDDEN]);
     assert!(!is_hidden_found(data.clone()));
     let len = 2 + 64 + 1 + HIDDEN.len();
@@ -667,7 +667,7 @@ fn sparse_members_are_read_with_their_holes() {
 
 /// The budgets for archives and for pickles.
 #[test]
-fn archives_with_too_many_members_are_told() {
+fn reports_archives_with_too_many_members() {
     let mut limits = Limits::default();
     limits.members = 2;
     let names = ["a", "b", "c", "d", "e", "f"];
@@ -685,7 +685,7 @@ fn archives_with_too_many_members_are_told() {
 
 /// `storages` ends with a pickle of views.
 #[test]
-fn the_views_of_torch_0_1_are_read() {
+fn reads_views_of_torch_0_1() {
     let storages = |bytes: &[u8]| worst("x.bin", tar(&[("storages", bytes)], true));
     assert!(storages(b"K\0.N.") <= Some(Grade::Warning));
     assert_eq!(storages(b"K\0.("), Some(Grade::Damage));
@@ -722,7 +722,7 @@ fn wrapper(dtype: &str, more: &str) -> String {
 
 /// [`HIDDEN`] is found if joblib's arrays have the length that joblib reads.
 #[test]
-fn arrays_of_joblib_have_the_length_that_joblib_reads() {
+fn joblib_array_lengths_match_joblib() {
     let plain = "I3\n«|»NNNI8\nI1\nI0\n";
     let described = |text: &str, state: &str| format!("{}({state}tb", dtype(text));
     let file = |wrapper: &str, data: &[u8], rest: &[u8]| join(&[&pickle(wrapper), data, rest]);
@@ -792,7 +792,7 @@ fn arrays_of_joblib_have_the_length_that_joblib_reads() {
 
 /// Sparse tensors are checked when the file is opened, or they are findings.
 #[test]
-fn indices_that_can_not_be_read_are_told() {
+fn reports_unchecked_sparse_indices() {
     let sparse = b"ctorch._utils\n_rebuild_sparse_tensor\n)R.";
     let array = join(&[&pickle(&wrapper(&dtype("f8"), "")), &[0; 16], b"0", sparse]);
     for (what, bytes) in [
@@ -809,7 +809,7 @@ fn indices_that_can_not_be_read_are_told() {
 
 /// All files of a set are scanned, and what opening it reports is reported.
 #[test]
-fn sets_are_scanned_whole() {
+fn scans_every_file_of_a_set() {
     let scan = |files: &[(&str, &[u8])]| {
         let (name, bytes) = files[0];
         let mut set = FileSet::single(name, Memory::from(bytes.to_vec()));
@@ -844,7 +844,7 @@ fn sets_are_scanned_whole() {
 
 /// torch loads parts of the files of a distributed checkpoint, which its metadata locates.
 #[test]
-fn files_of_a_distributed_checkpoint_are_scanned_with_its_metadata() {
+fn scans_distributed_files_with_their_metadata() {
     let read =
         |name: &str| std::fs::read(statelens_fixtures::path("dcp_single").join(name)).unwrap();
     let (metadata, mut data) = (read(".metadata"), read("__0_0.distcp"));
@@ -876,7 +876,7 @@ fn files_of_a_distributed_checkpoint_are_scanned_with_its_metadata() {
 
 /// What opening a file reports is reported, too.
 #[test]
-fn findings_of_opening_are_findings_of_the_scan() {
+fn includes_findings_of_opening() {
     let path = statelens_fixtures::path("tf/saver_v2_basic/model.ckpt-1.index");
     let bytes = std::fs::read(path).unwrap();
     let files = || FileSet::single("model.ckpt-1.index", Memory::from(bytes.clone()));
@@ -888,7 +888,7 @@ fn findings_of_opening_are_findings_of_the_scan() {
 
 /// Code that is not a pickle.
 #[test]
-fn code_in_other_files_is_told() {
+fn finds_code_outside_pickles() {
     let lambda = br#"{"class_name":"Lambda","config":{"function":["4wEA",null,null]}}"#;
     let list = br#"[{"idx": 0, "name": "0", "path": "", "type": "os.Thing"}]"#;
     let template = b"{{ ''.__class__ }}";
@@ -989,7 +989,7 @@ mod hdf5 {
     }
 
     #[test]
-    fn every_value_is_run() {
+    fn examines_every_value_of_hdf5() {
         let (text, len) = (TEXT.as_bytes().to_vec(), TEXT.len() as u32);
         let behind = [b"N.N", &text[..]].concat();
         let byte = Datatype::Int { size: 1, signed: false };
@@ -1034,7 +1034,7 @@ mod hdf5 {
 
     /// Values beyond the limits are findings, each with its own text.
     #[test]
-    fn values_beyond_the_limits_are_told() {
+    fn reports_values_beyond_the_limits() {
         let strings = |size: u32, count: u64| {
             let datatype = Datatype::FixedAscii(size);
             with_dataset(datatype, count, vec![b'x'; size as usize * count as usize])
@@ -1059,7 +1059,7 @@ mod hdf5 {
 
     /// Each part of a file that can't be read may hide a value.
     #[test]
-    fn parts_that_can_not_be_read_are_told() {
+    fn reports_unreadable_parts() {
         let whole = with_dataset(Datatype::FixedAscii(9), 1, b"text text".to_vec());
         assert!(worst("x.bin", whole.clone()) <= Some(Grade::Warning));
         let mut silent = Vec::new();

@@ -302,7 +302,7 @@ mod tests {
     /// The headers are those of `lzma.compress(…, format=FORMAT_ALONE)` of Python 3.11, and some
     /// that `lzma.decompress` refuses or accepts only with that format.
     #[test]
-    fn lzma_is_recognized_by_its_header_as_by_python() {
+    fn recognises_lzma_headers_as_python_does() {
         let header = |props: u8, dictionary: u32, size: u64| {
             let mut header = vec![props];
             header.extend(dictionary.to_le_bytes());
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn old_files_of_joblib_have_their_length_in_front() {
+    fn old_joblib_files_begin_with_their_length() {
         let header = |text: &str| format!("ZF{text:<19}x").into_bytes();
         assert_eq!(old_joblib(&header("0x1c")), Some(21));
         assert_eq!(old_joblib(&header("0x1cL")), Some(21));

@@ -179,7 +179,7 @@ pub(super) fn noise(len: usize) -> Vec<u8> {
 pub(super) const PLAIN: &[u8] = b"\x80\x02}q\x00.";
 
 #[test]
-fn a_pickle_is_found_whatever_it_hides_in() {
+fn finds_pickles_in_every_container() {
     let torch = zip(&[member("archive/data.pkl", MARKED), member("archive/version", b"3\n")]);
     let safetensors = {
         let header = br#"{"w":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}"#;
@@ -296,7 +296,7 @@ fn a_pickle_is_found_whatever_it_hides_in() {
 
 /// The name does not matter: the reader of the named format examines everything, too.
 #[test]
-fn a_name_does_not_say_what_is_looked_for() {
+fn extension_does_not_limit_the_scan() {
     let torch = zip(&[member("archive/data.pkl", MARKED), member("archive/version", b"3\n")]);
     for name in ["a.npz", "a.npy", "a.keras", "a.safetensors", "a.index", "a.gguf", "a.h5", "a"] {
         assert!(calls_system(&scan(name, torch.clone())), "{name}");
@@ -304,7 +304,7 @@ fn a_name_does_not_say_what_is_looked_for() {
 }
 
 #[test]
-fn members_that_are_easily_taken_for_each_other_are_told() {
+fn reports_confusable_member_names() {
     let of = |first: &str, second: &str| {
         let findings = scan("m.pt", zip(&[member(first, PLAIN), member(second, PLAIN)]));
         findings.into_iter().map(|finding| (finding.grade, finding.title)).collect::<Vec<_>>()
@@ -317,7 +317,7 @@ fn members_that_are_easily_taken_for_each_other_are_told() {
 }
 
 #[test]
-fn what_no_loader_would_run_is_nothing() {
+fn data_that_no_loader_runs_has_no_findings() {
     for (name, bytes) in [
         ("weights", noise(4 << 20)),
         ("a vocabulary", b"the\ncos\nberkeley\ncat\ndog\nos\nsystem\nR\n.\n".repeat(1000)),
@@ -335,7 +335,7 @@ fn what_no_loader_would_run_is_nothing() {
 
 /// Files as written by joblib, with array data between the opcodes.
 #[test]
-fn files_of_joblib_are_looked_through() {
+fn scans_joblib_files() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/joblib");
     for name in ["plain.joblib", "objects.joblib", "packed.joblib"] {
         let bytes = std::fs::read(folder.join(name)).unwrap();
@@ -357,7 +357,7 @@ fn files_of_joblib_are_looked_through() {
 
 /// Data too long to keep is examined all the same; data that can't be examined is reported.
 #[test]
-fn what_unpacks_to_more_than_is_kept_is_told_or_looked_at() {
+fn examines_or_reports_data_beyond_the_memory_limit() {
     let mut limits = Limits::default();
     limits.structure = 1 << 20;
     let long = join(&[&npy("'<f4'", &vec![0; 20 << 20]), MARKED, &vec![0; 20 << 20]]);
@@ -371,7 +371,7 @@ fn what_unpacks_to_more_than_is_kept_is_told_or_looked_at() {
 }
 
 #[test]
-fn what_can_not_be_unpacked_is_told() {
+fn reports_data_that_cannot_be_decompressed() {
     for (name, bytes, grade) in [
         ("m.7z", b"7z\xbc\xaf\x27\x1c\0\0and so on".to_vec(), Grade::UnknownCode),
         ("m.rar", b"Rar!\x1a\x07\0and so on".to_vec(), Grade::UnknownCode),
@@ -410,7 +410,7 @@ impl ReadAt for TooLarge {
 
 /// Data that was not examined for lack of memory would pass for harmless.
 #[test]
-fn a_lack_of_memory_ends_a_scan() {
+fn lack_of_memory_ends_the_scan() {
     let files = FileSet::single("m.pt", TooLarge);
     let ended = super::scan(files, &Limits::default(), &ScanOptions::default(), &mut Unwatched);
     let error = ended.unwrap_err();
@@ -425,7 +425,7 @@ fn a_lack_of_memory_ends_a_scan() {
 }
 
 #[test]
-fn names_that_the_user_knows_are_no_findings() {
+fn allowed_names_are_not_findings() {
     let pickle = b"\x80\x02cmymodel\nConfig\n)R.".to_vec();
     assert_eq!(scan("m.pkl", pickle.clone()).len(), 1);
     let options = ScanOptions { allow: ["mymodel.Config".to_owned()].into() };
@@ -436,7 +436,7 @@ fn names_that_the_user_knows_are_no_findings() {
 
 /// Bytes designed to be tried as pickles again and again, or to decompress without end.
 #[test]
-fn hostile_bytes_take_bounded_time() {
+fn hostile_bytes_are_scanned_in_bounded_time() {
     for (name, bytes) in [
         ("starts", b"\x80\x02".repeat(2 << 20)),
         ("marks", b"\x80\x02(".repeat(1 << 20)),

@@ -30,7 +30,7 @@ fn row(name: &str, main: &str, members: usize) -> (String, String, usize) {
 }
 
 #[test]
-fn names_are_sorted_into_sets() {
+fn groups_names_into_sets() {
     assert_eq!(
         sorted(&[
             "m/config.json",
@@ -91,7 +91,7 @@ fn names_are_sorted_into_sets() {
 }
 
 #[test]
-fn files_that_stand_alone_are_told_by_content() {
+fn recognises_single_files_by_content() {
     let zip = b"PK\x03\x04 and so on";
     let found = sort(&files(&[("a/b.bin", zip), ("readme.md", b"# PK"), ("c.txt", zip)]));
     let mains: Vec<&str> = found.iter().map(|found| found.main.as_str()).collect();
@@ -123,7 +123,7 @@ const INDEX: &str = r#"{"metadata": {"total_size": 12}, "weight_map": {
     "c": "x-00002-of-00002.bin", "a": "x-00001-of-00002.bin", "b": "x-00001-of-00002.bin"}}"#;
 
 #[test]
-fn an_index_orders_the_keys_of_its_shards() {
+fn index_determines_the_order_of_keys() {
     let (one, two) = (pickle(&[("a", 1), ("b", 2)]), pickle(&[("d", 4), ("c", 3)]));
     let all: [(&str, &[u8]); 3] = [
         ("x.bin.index.json", INDEX.as_bytes()),
@@ -140,7 +140,7 @@ fn an_index_orders_the_keys_of_its_shards() {
 }
 
 #[test]
-fn shards_of_any_name_belong_to_the_index_that_names_them() {
+fn index_may_name_shards_freely() {
     let index = INDEX.replace("x-00002-of-00002", "head").replace("x-00001-of-00002", "body");
     let (one, two) = (pickle(&[("a", 1), ("b", 2)]), pickle(&[("c", 3)]));
     let all: [(&str, &[u8]); 4] = [
@@ -168,7 +168,7 @@ fn shards_of_any_name_belong_to_the_index_that_names_them() {
 }
 
 #[test]
-fn parts_of_a_gguf_are_one_checkpoint_with_the_metadata_of_the_first() {
+fn joins_gguf_shards_with_metadata_of_the_first() {
     // Written by the gguf package 0.19 with `split_max_tensors=2`. The hashes are of what it reads.
     let sums = [
         ("blk.0.weight", "748fd1215cd7e141ea2182854fb425b288ab124d4c2d0df9c628ace7eb5694ef"),
@@ -205,7 +205,7 @@ fn parts_of_a_gguf_are_one_checkpoint_with_the_metadata_of_the_first() {
 }
 
 #[test]
-fn missing_shards_are_named_and_their_tensors_listed() {
+fn lists_tensors_of_missing_shards() {
     let one = pickle(&[("a", 1), ("b", 2)]);
     let set = files(&[("f/x-00001-of-00002.bin", &one), ("f/x.bin.index.json", INDEX.as_bytes())]);
     let checkpoint = open(set).unwrap();
@@ -229,7 +229,7 @@ fn missing_shards_are_named_and_their_tensors_listed() {
 }
 
 #[test]
-fn a_key_in_two_shards_is_told_and_the_index_decides() {
+fn index_decides_between_duplicate_keys() {
     let (one, two) = (pickle(&[("a", 1), ("c", 9), ("b", 2)]), pickle(&[("c", 3)]));
     let mut set = files(&[("x-00001-of-00002.bin", &one), ("x-00002-of-00002.bin", &two)]);
     let value = |set: &FileSet| {
@@ -249,7 +249,7 @@ fn a_key_in_two_shards_is_told_and_the_index_decides() {
 }
 
 #[test]
-fn indexes_that_are_none_say_so() {
+fn reports_invalid_indexes() {
     for (text, word) in [
         ("{}", "not an index"),
         (r#"{"weight_map": {}}"#, "empty"),
@@ -262,7 +262,7 @@ fn indexes_that_are_none_say_so() {
 }
 
 #[test]
-fn what_orbax_writes_is_one_set_whatever_its_arrays_look_like() {
+fn orbax_folder_is_one_set() {
     assert_eq!(
         sorted(&[
             "run/0/_CHECKPOINT_METADATA",

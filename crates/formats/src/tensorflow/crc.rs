@@ -12,7 +12,7 @@ pub(super) fn masked(bytes: &[u8]) -> u32 {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn nothing_has_the_checksum_that_tensorflow_writes_for_it() {
+    fn masked_crc_of_empty_data_matches_tensorflow() {
         assert_eq!(super::masked(b""), 0xa282_ead8);
         // The standard check value of CRC-32C.
         assert_eq!(super::crc::crc32c(0, b"123456789"), 0xe306_9283);

@@ -185,7 +185,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_say_what_belongs_together() {
+    fn derives_related_file_names() {
         assert_eq!(index_of("a/m.ckpt.data-00001-of-00002").unwrap(), "a/m.ckpt.index");
         assert_eq!(index_of("a/m.meta").unwrap(), "a/m.index");
         assert_eq!(index_of("m/saved_model.pb").unwrap(), "m/variables/variables.index");

@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fields_are_read_and_cut_ones_are_damage() {
+    fn reads_fields_and_refuses_truncated_ones() {
         let bytes = [0x08, 0x96, 0x01, 0x12, 2, b'h', b'i', 0x1d, 1, 0, 0, 0];
         let mut message = Message::new(&bytes);
         assert_eq!(message.field(), Ok(Some((1, FieldValue::Varint(150)))));
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn negative_numbers_take_ten_bytes() {
+    fn negative_varints_have_ten_bytes() {
         let mut bytes = &[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01, 7][..];
         assert_eq!(varint(&mut bytes), Ok(u64::MAX));
         assert_eq!(bytes, [7]);

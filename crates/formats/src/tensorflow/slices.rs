@@ -204,7 +204,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn strings_come_in_the_order_of_the_whole() {
+    fn places_strings_of_slices_in_order() {
         let left = (vec![(0, 2), (0, 1)], vec![&b"a"[..], b"c"]);
         let right = (vec![(0, 2), (1, 1)], vec![&b"b"[..], b"d"]);
         let whole = place(&[2, 2], &[right.clone(), left.clone()]).unwrap();
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_coded_as_tensorflow_codes_them() {
+    fn encodes_numbers_as_tensorflow_does() {
         assert_eq!(coded(0), [0x80]);
         assert_eq!(coded(63), [0xbf]);
         assert_eq!(coded(64), [0xc0, 0x40]);
@@ -236,14 +236,14 @@ mod tests {
     }
 
     #[test]
-    fn names_in_keys_are_escaped() {
+    fn escapes_names_in_keys() {
         let slice = [Extent { start: 0, len: None }];
         assert_eq!(key(b"a\0\xff", &slice), [0, b'a', 0, 0xff, 0xff, 0, 0, 1, 1, 1, 0x80, 0x7f]);
         assert_eq!(key(b"", &[]), [0, 0, 1, 0]);
     }
 
     #[test]
-    fn only_whole_grids_are_put_together() {
+    fn assembles_only_complete_grids() {
         let empty = || Layout::Missing("".into());
         let cells = |cells: &[[(u64, u64); 2]]| {
             assemble(&[4, 6], cells.iter().map(|cell| (cell.to_vec(), empty())).collect())

@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn strings_have_the_escapes_of_c() {
+    fn parses_c_escapes() {
         assert_eq!(quoted(r#""a\"b\\c""#).unwrap(), "a\"b\\c");
         assert_eq!(quoted(r#""\303\244\x41\n""#).unwrap(), "ä\u{41}\n");
         assert_eq!(quoted("'x'").unwrap(), "x");
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_latest_one_it_is_the_last() {
+    fn latest_defaults_to_the_last_path() {
         let state =
             StateFile::parse(b"all_model_checkpoint_paths: \"a\"\nlast_preserved: 1\n").unwrap();
         assert_eq!(state.latest, "a");

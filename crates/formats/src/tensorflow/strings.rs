@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cut_or_padded_strings_are_damage() {
+    fn truncated_or_padded_strings_are_damage() {
         assert_eq!(split(&[0xd8, 0xea, 0x82, 0xa2], 0).unwrap(), (vec![], true));
         let mut good = vec![2, 1];
         good.extend(crc::masked(&[2, 0, 0, 0, 1, 0, 0, 0]).to_le_bytes());

@@ -76,12 +76,12 @@ pub(super) fn expected() -> Vec<(String, String, Json)> {
 }
 
 /// Errors of TensorFlow's `load_checkpoint` for tensors that it can't read. Its restore operation
-/// can, see `what_only_restore_reads`.
+/// can, see `reads_v1_values_beyond_the_reader_api`.
 const UNREADABLE: [&str; 3] =
     ["Data type not supported", "Sliced checkpoints", "not convertible to numpy"];
 
 #[test]
-fn files_hold_what_tensorflow_read() {
+fn values_match_tensorflow() {
     let mut failures = Vec::new();
     let (mut checkpoints, mut leaves_seen) = (0, 0);
     for (folder, main, json) in expected() {
@@ -127,7 +127,7 @@ fn files_hold_what_tensorflow_read() {
 
 /// Compares with what `tf.raw_ops.Restore` returns for the rest of the V1 file.
 #[test]
-fn what_only_restore_reads() {
+fn reads_v1_values_beyond_the_reader_api() {
     let checkpoint = open("tf/saver_v1", "old.ckpt").unwrap();
     assert_eq!(checkpoint.format.id, "tensorflow-v1");
     let bytes = |key: &str| {
@@ -147,7 +147,7 @@ fn what_only_restore_reads() {
 /// TensorFlow writes slices of strings and restores each separately, but refuses to restore the
 /// whole.
 #[test]
-fn slices_of_strings_are_put_together() {
+fn joins_slices_of_strings() {
     for main in ["v2.index", "v1"] {
         let checkpoint = open("tf/raw_string_slices", main).unwrap();
         assert_eq!(checkpoint.findings, [], "{main}");
@@ -171,7 +171,7 @@ fn slices_of_strings_are_put_together() {
 
 /// TensorFlow verifies the checksums of data, so it refuses these files. Opening reads no data.
 #[test]
-fn missing_checksums_are_told() {
+fn reports_missing_checksums() {
     let checkpoint = open("tf_crafted/no_crc", "m.index").unwrap();
     assert_eq!(checkpoint.findings.len(), 1);
     assert!(checkpoint.findings[0].title.contains("no checksum"));
@@ -180,7 +180,7 @@ fn missing_checksums_are_told() {
 
 /// A checkpoint can be opened by any of its files.
 #[test]
-fn every_member_opens_the_whole() {
+fn any_file_opens_the_whole_checkpoint() {
     let keys = |folder: &str, main: &str| {
         let checkpoint = open(folder, main).unwrap();
         assert_eq!(checkpoint.findings, [], "{folder} {main}");
@@ -207,7 +207,7 @@ fn every_member_opens_the_whole() {
 }
 
 #[test]
-fn without_its_index_a_member_says_what_is_missing() {
+fn names_the_missing_index() {
     for (folder, main, word) in [
         ("tf/saver_v2_sharded", "sh.data-00001-of-00003", "sh.index"),
         ("tf/saver_v2_sharded", "checkpoint", ".index"),
@@ -222,7 +222,7 @@ fn without_its_index_a_member_says_what_is_missing() {
 }
 
 #[test]
-fn a_state_file_whose_latest_is_gone_opens_the_one_before() {
+fn falls_back_to_the_previous_checkpoint() {
     let mut files = files("tf/saver_v2_basic", "checkpoint");
     files.retain(|(name, _)| !name.starts_with("model.ckpt-200"));
     let checkpoint = open_files(&files).unwrap();
@@ -232,7 +232,7 @@ fn a_state_file_whose_latest_is_gone_opens_the_one_before() {
 }
 
 #[test]
-fn missing_or_short_data_files_are_told_and_the_rest_is_there() {
+fn reports_missing_and_short_data_files() {
     let mut files = files("tf/saver_v2_sharded", "sh.index");
     files.retain(|(name, _)| name != "sh.data-00001-of-00003");
     let last = files.iter_mut().find(|(name, _)| name == "sh.data-00002-of-00003").unwrap();
@@ -246,7 +246,7 @@ fn missing_or_short_data_files_are_told_and_the_rest_is_there() {
 }
 
 #[test]
-fn objects_are_named_as_python_names_them() {
+fn names_objects_as_python_does() {
     let checkpoint = open("tf/tf2_checkpoint", "ckpt-1.index").unwrap();
     let leaves = checkpoint.leaves();
     let named = |key: &str, attribute: &str| {
@@ -273,7 +273,7 @@ fn slots_name_their_variable() {
 }
 
 #[test]
-fn missing_shards_of_a_v1_checkpoint_are_told() {
+fn names_missing_shards_of_v1() {
     let mut files = files("tf/saver_v1_sharded", "old-00000-of-00004");
     files.retain(|(name, _)| name != "old-00002-of-00004");
     let checkpoint = open_files(&files).unwrap();
@@ -282,14 +282,14 @@ fn missing_shards_of_a_v1_checkpoint_are_told() {
 }
 
 #[test]
-fn names_are_kept_whatever_they_are() {
+fn keeps_unusual_names() {
     let checkpoint = open("tf/raw_names", "r.index").unwrap();
     assert!(checkpoint.leaves().len() > 5);
     assert!(checkpoint.tensors().iter().all(|t| !matches!(t.layout, Layout::Missing(_))));
 }
 
 #[test]
-fn a_wrong_checksum_of_a_block_is_told() {
+fn reports_wrong_block_checksums() {
     let mut files = files("tf/saver_v2_basic", "model.ckpt-1.index");
     let index = &mut files[0].1;
     let at = index.windows(4).position(|name| name == b"bias").unwrap();

@@ -324,7 +324,7 @@ const REFUSED: &[(&str, &str)] =
     &[("torch_crafted/lfs_pointer.bin", "Git LFS"), ("torch_crafted/zero_bytes.pt", "empty")];
 
 #[test]
-fn files_hold_what_torch_read() {
+fn values_match_torch() {
     let mut failures = Vec::new();
     let mut compared = 0;
     for name in ["torch", "torch_crafted"].into_iter().flat_map(expected_in) {
@@ -342,7 +342,7 @@ fn files_hold_what_torch_read() {
 }
 
 #[test]
-fn tar_archives_that_are_no_checkpoints_are_declined_with_what_to_do() {
+fn describes_tar_archives_that_are_not_checkpoints() {
     let mut tar = vec![0; 1024];
     tar[257..262].copy_from_slice(b"ustar");
     tar[124..135].copy_from_slice(b"00000000000");
@@ -360,7 +360,7 @@ fn tar_archives_that_are_no_checkpoints_are_declined_with_what_to_do() {
 }
 
 #[test]
-fn tar_archives_share_memory_as_they_say() {
+fn tar_storages_are_shared_as_recorded() {
     let checkpoint = open("torch_crafted/tar_0_1.pth").unwrap();
     let leaves = checkpoint.leaves();
     let storage = |key: &str| {
@@ -374,7 +374,7 @@ fn tar_archives_share_memory_as_they_say() {
 }
 
 #[test]
-fn files_that_are_no_checkpoints_say_what_they_are() {
+fn describes_files_that_torch_refuses() {
     let cut = open(CUT).unwrap();
     assert!(cut.findings.iter().any(|finding| finding.title == "The file is cut short"));
     for (name, word) in REFUSED {
@@ -421,7 +421,7 @@ const BAD_TENSORS: &[&str] = &[
 ];
 
 #[test]
-fn attacks_give_an_inert_tree_or_an_error_in_bounded_time() {
+fn attacks_are_inert_in_bounded_time() {
     let mut seen = 0;
     for entry in std::fs::read_dir(fixtures().join("attacks")).unwrap() {
         let name = entry.unwrap().file_name().into_string().unwrap();
@@ -538,7 +538,7 @@ fn with_pickle(tar: &[u8], pickle: &[u8]) -> Vec<u8> {
 
 /// A pickle that calls something dangerous and is then truncated is dangerous, not just damaged.
 #[test]
-fn a_pickle_that_breaks_off_is_still_scanned() {
+fn truncated_pickle_is_still_scanned() {
     let bytes = std::fs::read(fixtures().join("attacks/os_system_reduce.pkl")).unwrap();
     let cut = FileSet::single("cut.pkl", Memory::from(bytes[..bytes.len() - 1].to_vec()));
     let error =
@@ -554,7 +554,7 @@ fn a_pickle_that_breaks_off_is_still_scanned() {
 
 /// Real checkpoints must not cause false alarms.
 #[test]
-fn what_torch_writes_is_not_dangerous() {
+fn files_written_by_torch_are_not_dangerous() {
     for name in
         ["torch", "torch_crafted", "torchscript", "pickle"].into_iter().flat_map(expected_in)
     {
@@ -570,7 +570,7 @@ fn what_torch_writes_is_not_dangerous() {
 /// Checks that there are all tensors of the module, then the constants of its code, and no others.
 /// The expectations do not have the flags of parameters, so these are not compared.
 #[test]
-fn torchscript_holds_the_tensors_that_torch_read_and_no_others() {
+fn torchscript_tensors_match_torch() {
     let json = std::fs::read(fixtures().join("torchscript/constants.json")).unwrap();
     let constants: Json = serde_json::from_slice(&json).unwrap();
     let mut compared = 0;
@@ -622,7 +622,7 @@ fn torchscript_holds_the_tensors_that_torch_read_and_no_others() {
 }
 
 #[test]
-fn what_is_beside_the_module_is_named() {
+fn names_extra_files_of_a_module() {
     let facts = |name: &str| {
         let facts = open(name).unwrap().format.facts;
         facts.iter().map(|(name, value)| format!("{name}: {value}")).collect::<Vec<_>>()
@@ -637,7 +637,7 @@ fn what_is_beside_the_module_is_named() {
 
 /// Both kinds of archive: 2.4 wrote files of `torch.save` into it, 2.15 raw bytes.
 #[test]
-fn exports_hold_what_torch_read() {
+fn exports_match_torch() {
     let names = expected_in("torch_export");
     assert_eq!(names.len(), 2);
     for name in names {
@@ -658,7 +658,7 @@ fn exports_hold_what_torch_read() {
 }
 
 #[test]
-fn python_objects_are_containers_or_inert() {
+fn python_objects_become_containers_or_inert_values() {
     let checkpoint = open("torch/zip_python_objects.pt").unwrap();
     let leaves = checkpoint.leaves();
     let leaf = |key: &str| leaves.iter().find(|leaf| leaf.flat == key).unwrap();
@@ -696,7 +696,7 @@ fn python_objects_are_containers_or_inert() {
 }
 
 #[test]
-fn tied_tensors_share_a_storage_and_the_same_tensor_is_a_link() {
+fn tied_tensors_share_a_storage() {
     let checkpoint = open("torch/zip_tied.pt").unwrap();
     let leaves = checkpoint.leaves();
     let tensors: Vec<_> =
@@ -708,7 +708,7 @@ fn tied_tensors_share_a_storage_and_the_same_tensor_is_a_link() {
 }
 
 #[test]
-fn quantised_numbers_without_a_scale_are_written_as_integers() {
+fn quantised_storage_without_scale_is_written_as_integers() {
     let limits = Limits::default();
     let mut builder = statelens_checkpoint::Builder::new(&limits);
     // The storage of a quantised tensor, saved on its own.
@@ -760,7 +760,7 @@ fn opens(name: &str, bytes: Vec<u8>) -> bool {
 
 /// Local headers are read through a cache, so many small records take few reads.
 #[test]
-fn many_records_take_few_reads() {
+fn many_records_need_few_reads() {
     let bytes = std::fs::read(fixtures().join("torch/zip_many_20k.pt")).unwrap();
     let len = bytes.len();
     let counted = Arc::new(ReadCounter { bytes: Memory::from(bytes), reads: AtomicUsize::new(0) });

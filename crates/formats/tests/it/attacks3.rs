@@ -37,7 +37,7 @@ const FOUND: &[(&str, usize)] = &[
 ];
 
 #[test]
-fn every_file_is_found() {
+fn finds_every_attack() {
     let mut missed = Vec::new();
     for (folder, count) in FOUND {
         let mut seen = 0;
@@ -57,7 +57,7 @@ fn every_file_is_found() {
 
 /// Streams that start again and again: a limit must end the scan, or all of the file must be read.
 #[test]
-fn what_is_compressed_without_end_is_bounded() {
+fn endless_compression_is_bounded() {
     let path = fixtures().join("attacks3/unbounded/xz_79_bytes.gz");
     assert!(is_found(&scan("a.gz", std::fs::read(path).unwrap())));
     let empty_xz = b"\xfd7zXZ\0\0\x01\x69\x22\xde\x36\0\0\0\0\x1c\xdf\x44\x21\x1f\xb6\xf3\x7d\x01\0\0\0\0\x01YZ";

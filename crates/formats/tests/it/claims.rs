@@ -19,7 +19,7 @@ const CLAIMS: [u64; 4] = [1 << 32, 1 << 40, 1 << 62, u64::MAX];
 
 /// A single test, so that no other test of this process allocates memory at the same time.
 #[test]
-fn what_is_only_claimed_takes_neither_steps_nor_memory() {
+fn false_claims_cost_no_time_or_memory() {
     let mut files = Vec::new();
     for claim in CLAIMS {
         files.extend(gguf(claim).into_iter().map(|file| ("x.gguf", claim, file)));

@@ -26,7 +26,7 @@ impl Progress for Heard {
 }
 
 #[test]
-fn what_is_told_while_a_file_is_read_is_what_it_holds() {
+fn early_reports_match_the_file() {
     for name in [
         "safetensors/order.safetensors",
         "numpy/plain.npz",
@@ -75,7 +75,7 @@ impl Progress for Early {
 }
 
 #[test]
-fn the_first_tensors_of_a_large_pytorch_file_are_told_before_the_rest_is_read() {
+fn first_tensors_are_reported_before_the_rest_is_read() {
     let bytes = statelens_fixtures::read("torch/zip_many_20k.pt");
     let source = Arc::new(CountedFile::new(bytes));
     let mut files = FileSet::default();

@@ -109,7 +109,7 @@ fn worst(findings: &[Finding]) -> Option<Grade> {
 }
 
 #[test]
-fn real_checkpoints_name_nothing_unknown() {
+fn real_checkpoints_have_only_known_names() {
     let mut unknown: BTreeMap<String, Vec<String>> = BTreeMap::new();
     let (mut opened, mut scanned) = (0, 0);
     for (name, path) in files("") {
@@ -155,7 +155,7 @@ fn real_checkpoints_name_nothing_unknown() {
 }
 
 #[test]
-fn hostile_pickles_are_named() {
+fn names_the_call_of_hostile_pickles() {
     for (name, call) in [
         ("computed_names.pkl", "os.system"),
         ("dataclasses_create_fn.pkl", "dataclasses._create_fn"),
@@ -191,7 +191,7 @@ fn hostile_pickles_are_named() {
 }
 
 #[test]
-fn a_pickle_behind_another_and_one_that_breaks_off_are_told() {
+fn finds_second_and_truncated_pickles() {
     let scan = |bytes: &[u8]| {
         let files = FileSet::single("x.pkl", Memory::from(bytes.to_vec()));
         let findings = statelens_formats::scan(
@@ -218,7 +218,7 @@ fn a_pickle_behind_another_and_one_that_breaks_off_are_told() {
 }
 
 #[test]
-fn what_the_user_knows_is_allowed() {
+fn allow_option_accepts_names() {
     let path = fixtures().join("torch/zip_full_torchnn_module.pt");
     let findings = scan(&path, &ScanOptions::default()).unwrap();
     assert_eq!(worst(&findings), Some(Grade::UnknownCode));
@@ -235,7 +235,7 @@ fn what_the_user_knows_is_allowed() {
 /// Tensors that exceed their memory: storages longer than their bytes, views outside of storages,
 /// and indices outside of shapes. Torch 2.4 and 2.15 write them without a check.
 #[test]
-fn tensors_that_reach_outside_of_their_memory_are_findings() {
+fn out_of_bounds_tensors_are_findings() {
     let files = files("attacks3/tensors");
     let mut count = 0;
     for (name, path) in files.iter().filter(|(name, _)| !name.ends_with(".py")) {
@@ -248,7 +248,7 @@ fn tensors_that_reach_outside_of_their_memory_are_findings() {
 
 /// The archive of a traced module has the shapes of its example inputs, with empty records.
 #[test]
-fn example_inputs_of_a_traced_module_have_no_values() {
+fn example_inputs_of_traced_modules_are_not_damage() {
     let path = fixtures().join("torchscript/jit_trace.pt");
     let findings = scan(&path, &ScanOptions::default()).unwrap();
     assert!(findings.iter().all(|finding| finding.grade != Grade::Damage), "{findings:?}");
@@ -257,7 +257,7 @@ fn example_inputs_of_a_traced_module_have_no_values() {
 
 /// Files that torch 2.4 and 2.15, and NumPy 1.26 and 2.4 write must not cause findings.
 #[test]
-fn files_of_torch_and_numpy_are_no_findings() {
+fn files_written_by_torch_and_numpy_have_no_findings() {
     let files = files("usages");
     for (name, path) in &files {
         let findings = scan(path, &ScanOptions::default()).unwrap();

@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn constants_are_cast_as_numpy_casts_them() {
+    fn casts_constants_as_numpy_does() {
         let int = |value: i64| Constant::Int(value.into());
         assert_eq!(constant(&DType::U8, &int(255)), Some(vec![255]));
         assert_eq!(constant(&DType::U8, &int(256)), None);

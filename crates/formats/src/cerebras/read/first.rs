@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_keys_are_those_of_the_first_dict_with_values() {
+    fn first_keys_are_those_of_the_first_dict_with_values() {
         let leaves = |spec: &str| {
             let found = leaves(spec.as_bytes());
             found.iter().map(|key| key.to_string()).collect::<Vec<_>>()

@@ -486,7 +486,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_unquoted_as_urllib_quotes_them() {
+    fn unquotes_names_as_urllib_does() {
         for (quoted, plain) in [
             ("a.b", "a.b"),
             ("a%2Fb%20c%25", "a/b c%"),

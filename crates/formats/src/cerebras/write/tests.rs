@@ -160,7 +160,7 @@ const REFUSED: [(&str, &str); 3] = [
 /// - pickles are encoded differently, and only a loader can compare them;
 /// - arrays are little-endian.
 #[test]
-fn files_have_the_attributes_that_the_library_writes() {
+fn written_attributes_match_the_library() {
     let mut compared = 0;
     for entry in std::fs::read_dir(FIXTURES).unwrap() {
         let path = entry.unwrap().path();
@@ -234,7 +234,7 @@ fn files_have_the_attributes_that_the_library_writes() {
 }
 
 #[test]
-fn constants_take_no_room_and_keep_their_value() {
+fn constants_are_stored_without_data() {
     let mut make = Make::new();
     let mut entries = Vec::new();
     for (name, dtype, element) in [
@@ -280,7 +280,7 @@ fn constants_take_no_room_and_keep_their_value() {
 }
 
 #[test]
-fn links_to_containers_are_written_out_and_cycles_refused() {
+fn expands_linked_containers_and_refuses_cycles() {
     let mut make = Make::new();
     let tensor = make.tensor(DType::F32, &[3]);
     let inner = make.named(vec![("w", tensor)]);
@@ -308,7 +308,7 @@ fn links_to_containers_are_written_out_and_cycles_refused() {
 
 /// Twenty lists, each of which holds the previous one ten times.
 #[test]
-fn laughs_are_limited() {
+fn limits_exponential_expansion() {
     let mut make = Make::new();
     let mut last = make.int(1);
     for _ in 0..20 {
@@ -326,7 +326,7 @@ fn laughs_are_limited() {
 }
 
 #[test]
-fn everything_that_is_refused_is_named_with_the_way_out() {
+fn refusal_names_keys_and_a_remedy() {
     let mut make = Make::new();
     let mut entries = Vec::new();
     for (name, dtype) in
@@ -379,7 +379,7 @@ fn everything_that_is_refused_is_named_with_the_way_out() {
 }
 
 #[test]
-fn what_python_could_not_load_is_refused() {
+fn refuses_output_that_python_cannot_load() {
     let mut make = Make::new();
     let mut deep = make.int(1);
     for _ in 0..460 {
@@ -401,7 +401,7 @@ fn what_python_could_not_load_is_refused() {
 }
 
 #[test]
-fn int8_and_complex_are_held_by_0_4() {
+fn version_0_4_stores_int8_and_complex() {
     let mut make = Make::new();
     let entries = vec![
         ("i8", make.tensor(DType::I8, &[2])),
@@ -414,7 +414,7 @@ fn int8_and_complex_are_held_by_0_4() {
 }
 
 #[test]
-fn containers_that_the_format_does_not_know_are_losses() {
+fn unknown_containers_are_losses() {
     let mut make = Make::new();
     let items = vec![make.int(1)];
     let class = TupleClass::Named(Global::new("m", "Point").into());
@@ -453,7 +453,7 @@ fn containers_that_the_format_does_not_know_are_losses() {
 /// More keys than an object header of version 1 can count attributes. Mixture-of-experts models
 /// have that many.
 #[test]
-fn very_many_keys_are_written_and_read_back() {
+fn round_trips_70_000_keys() {
     const KEYS: usize = 70_000;
     let mut make = Make::new();
     let names: Vec<String> = (0..KEYS).map(|n| format!("experts.{n}.weight")).collect();

@@ -94,7 +94,7 @@ fn written(source: Arc<Checkpoint>) -> Result<(Vec<u8>, Plan)> {
 }
 
 #[test]
-fn files_of_the_reference_library_come_out_byte_for_byte() {
+fn rewrites_reference_files_byte_for_byte() {
     let names = [
         "f4",
         "no_tensors",
@@ -122,7 +122,7 @@ fn files_of_the_reference_library_come_out_byte_for_byte() {
 }
 
 #[test]
-fn shards_by_size_are_those_of_the_hugging_face_library() {
+fn shards_by_size_match_hugging_face() {
     let folder = fixtures().join("hf_sharded_safetensors");
     let names = [1, 2, 3].map(|n| format!("model-{n:05}-of-00003.safetensors"));
     let read = |name: &str| (name.to_owned(), std::fs::read(folder.join(name)).unwrap());
@@ -141,7 +141,7 @@ fn shards_by_size_are_those_of_the_hugging_face_library() {
 }
 
 #[test]
-fn ties_values_and_nesting_come_back_by_their_flat_names() {
+fn ties_and_plain_values_are_read_back_by_flat_key() {
     let source = checkpoint(|builder| {
         let bias = tensor(builder, DType::F16, &[3]);
         let weight = tensor(builder, DType::F32, &[2, 2]);
@@ -199,7 +199,7 @@ fn ties_values_and_nesting_come_back_by_their_flat_names() {
 }
 
 #[test]
-fn views_of_one_storage_are_tied_as_save_model_does() {
+fn ties_views_of_one_storage_as_save_model_does() {
     let source = Arc::new(open("torch/zip_tied.pt").unwrap());
     let (bytes, _) = written(source.clone()).unwrap();
     let back = reopen(vec![("m.safetensors".into(), bytes)]);
@@ -213,7 +213,7 @@ fn views_of_one_storage_are_tied_as_save_model_does() {
 }
 
 #[test]
-fn what_the_format_does_not_have_is_told() {
+fn reports_unsupported_dtypes() {
     let source = checkpoint(|builder| {
         let wide = tensor(builder, DType::C128, &[1]);
         let also = tensor(builder, DType::C128, &[2]);
@@ -241,7 +241,7 @@ fn what_the_format_does_not_have_is_told() {
 }
 
 #[test]
-fn names_that_collide_or_are_reserved_are_refused() {
+fn refuses_colliding_and_reserved_names() {
     let refusal = |source| plan(source, &WriteOptions::default(), "m").unwrap_err().to_string();
     let source = checkpoint(|builder| {
         let one = tensor(builder, DType::F32, &[1]);
@@ -268,7 +268,7 @@ fn names_that_collide_or_are_reserved_are_refused() {
 }
 
 #[test]
-fn a_set_with_ties_and_values_opens_as_one() {
+fn shards_with_ties_and_values_open_as_one() {
     let source = checkpoint(|builder| {
         let weight = tensor(builder, DType::F32, &[4]);
         let other = tensor(builder, DType::F32, &[4]);
@@ -299,7 +299,7 @@ fn a_set_with_ties_and_values_opens_as_one() {
 }
 
 #[test]
-fn metadata_that_another_format_has_no_place_for_is_told() {
+fn reports_metadata_that_other_formats_lose() {
     let file = |metadata: &str| {
         let header = format!(
             r#"{{"__metadata__":{metadata},"w":{{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}}}"#

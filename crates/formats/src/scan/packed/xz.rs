@@ -276,7 +276,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_dictionary_has_the_size_that_its_bits_say() {
+    fn decodes_the_dictionary_size() {
         assert_eq!(dictionary(0), 4 << 10);
         assert_eq!(dictionary(28), 64 << 20);
         assert_eq!(dictionary(40), u64::from(u32::MAX));

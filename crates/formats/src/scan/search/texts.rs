@@ -218,7 +218,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn configurations_that_lead_to_code_are_told() {
+    fn finds_configurations_that_load_code() {
         for (text, expected) in [
             (r#"{"auto_map": {"AutoModel": "modeling.X"}}"#, 1),
             (r#"{"auto_map": {}, "model_type": "llama"}"#, 0),
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn targets_and_tags_of_yaml_are_told() {
+    fn finds_targets_and_tags_in_yaml() {
         for (text, expected) in [
             ("encoder:\n  _target_: nemo.collections.asr.modules.ConformerEncoder\n", 0),
             ("encoder:\n  _target_: os.system\n", 1),

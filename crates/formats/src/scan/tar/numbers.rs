@@ -87,7 +87,7 @@ mod tests {
 
     /// The values are those of `tarfile.nti` of Python 3.11.
     #[test]
-    fn fields_are_numbers_as_python_reads_them() {
+    fn parses_numbers_as_tarfile_does() {
         for (bytes, expected) in [
             (&b"0012345\0"[..], Number::Plain(0o12345)),
             (b" 12345 \0", Number::Plain(0o12345)),

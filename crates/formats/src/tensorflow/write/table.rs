@@ -162,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_of_the_index_are_short() {
+    fn shortens_index_keys() {
         assert_eq!(separator(b"layer1/b", b"layer9/a"), b"layer2");
         assert_eq!(separator(b"a", b"ab"), b"a");
         assert_eq!(separator(b"a1", b"a2"), b"a1");

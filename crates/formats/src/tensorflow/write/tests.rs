@@ -50,7 +50,7 @@ fn run(plan: &Plan) -> Vec<(String, Vec<u8>)> {
 }
 
 #[test]
-fn dtypes_of_tensorflow_alone_are_told_where_they_are_lost() {
+fn reports_losses_of_tensorflow_dtypes() {
     let source = Arc::new(open("tf/saver_v2_dtypes", "all.index").unwrap());
     let told = |target: &str| {
         let target =
@@ -84,7 +84,7 @@ fn dict(entries: &[(&str, ValueId)]) -> Value {
 }
 
 #[test]
-fn the_saver_would_have_written_the_same_bytes() {
+fn output_matches_the_saver_byte_for_byte() {
     for prefix in ["model.ckpt-1", "model.ckpt-200"] {
         let index = format!("{prefix}.index");
         let theirs = files("tf/saver_v2_basic", &index);
@@ -98,7 +98,7 @@ fn the_saver_would_have_written_the_same_bytes() {
 }
 
 #[test]
-fn every_fixture_is_read_as_it_was_after_it_is_written() {
+fn round_trips_every_fixture() {
     let (mut compared, mut real_dtypes) = (0, 0);
     for (folder, main, _) in expected() {
         let source = open(&folder, &main).unwrap();
@@ -173,7 +173,7 @@ fn sample() -> Checkpoint {
 }
 
 #[test]
-fn plain_values_become_tensors_and_what_is_lost_is_told() {
+fn plain_values_become_tensors_and_losses_are_reported() {
     let plan = plan(Arc::new(sample()), &WriteOptions::default(), "m.index").unwrap();
     let lost: Vec<_> = plan.losses.iter().filter(|loss| !loss.harmless).collect();
     assert_eq!(lost.len(), 1);
@@ -213,7 +213,7 @@ fn plain_values_become_tensors_and_what_is_lost_is_told() {
 }
 
 #[test]
-fn several_data_files_hold_what_one_does() {
+fn shards_equal_a_single_data_file() {
     let whole = open("tf/saver_v2_dtypes", "all.index").unwrap();
     let key = |checkpoint: &Checkpoint| -> Vec<_> {
         checkpoint.leaves().iter().map(|leaf| leaf.flat.clone()).collect()
@@ -236,7 +236,7 @@ fn several_data_files_hold_what_one_does() {
 }
 
 #[test]
-fn what_is_tied_takes_no_room_in_the_data_files() {
+fn tied_tensors_share_their_data() {
     let mut builder = Builder::new(&Limits::default());
     let mut tensor = || {
         let layout = Layout::Inline((0..40).collect::<Vec<u8>>().into());
@@ -257,7 +257,7 @@ fn what_is_tied_takes_no_room_in_the_data_files() {
 
 /// Strings in a file are read only when they are written.
 #[test]
-fn strings_in_a_file_are_read_late() {
+fn strings_are_read_only_when_written() {
     let mut builder = Builder::new(&Limits::default());
     let files = FileSet::single("s", Memory::from(b"xxabc\0de".to_vec()));
     let span = statelens_checkpoint::Span { file: files.main().unwrap(), offset: 2, len: 6 };
@@ -277,7 +277,7 @@ fn strings_in_a_file_are_read_late() {
 }
 
 #[test]
-fn an_object_graph_names_what_leads_to_each_value() {
+fn object_graph_describes_the_path_of_each_value() {
     let options = WriteOptions { object_graph: true, state_file: true, ..WriteOptions::default() };
     let files = written(sample(), &options, "m");
     let state = files.iter().find(|(name, _)| name == "checkpoint").unwrap();
@@ -298,7 +298,7 @@ fn an_object_graph_names_what_leads_to_each_value() {
 }
 
 #[test]
-fn two_values_of_one_name_are_refused_with_both_keys() {
+fn refuses_colliding_names_with_both_keys() {
     let mut builder = Builder::new(&Limits::default());
     let one = builder.push(Value::Bool(true)).unwrap();
     let other = builder.push(Value::Bool(false)).unwrap();
@@ -315,7 +315,7 @@ fn two_values_of_one_name_are_refused_with_both_keys() {
 
 /// Twenty thousand tensors take several blocks of the table. They must open quickly.
 #[test]
-fn a_large_index_has_several_blocks() {
+fn splits_a_large_index_into_blocks() {
     let mut builder = Builder::new(&Limits::default());
     let mut entries = Vec::new();
     for index in 0..20_000u32 {

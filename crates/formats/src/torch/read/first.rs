@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_tensors_are_told_by_their_whole_keys() {
+    fn first_tensors_are_reported_with_full_keys() {
         let flat = told(b"");
         assert_eq!(flat.len(), FEWEST);
         assert_eq!(flat[2], "layer.2.weight float32 [4]");
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_told_where_others_may_come_first_or_the_key_is_not_known() {
+    fn reports_no_first_tensors_if_keys_are_uncertain() {
         // After a tensor that is not in its dict yet.
         let before = [b"}(", &tensor(7)[..], &text("model")].concat();
         assert_eq!(told(&before), [""; 0]);

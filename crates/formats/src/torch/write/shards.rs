@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn what_shares_memory_stays_together_and_plain_values_come_first() {
+    fn shared_storages_stay_in_one_shard() {
         let name = "pytorch_model.bin";
         let cut = cut(&source(false), &Shards::BySize(100), name).unwrap().unwrap();
         let parts: Vec<_> =
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn nesting_is_given_up_and_that_is_told() {
+    fn flattening_is_reported_as_a_loss() {
         let name = "pytorch_model.bin";
         let cut = cut(&source(true), &Shards::BySize(100), name).unwrap().unwrap();
         assert_eq!(keys(&cut.parts[1].1), ["b", "tied", "n.w"]);
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn names_may_say_where_and_one_file_stays_as_it_is() {
+    fn assigns_shards_by_name_and_keeps_single_files() {
         let name = "pytorch_model.bin";
         let wanted = HashMap::from([("b".into(), "large".into()), ("n".into(), "large".into())]);
         let cut_by_name = cut(&source(false), &Shards::Named(Arc::new(wanted)), name);

@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hundred_thousand_views_of_one_storage_take_no_time() {
+    fn places_100_000_views_in_bounded_time() {
         for strides in [false, true] {
             let (checkpoint, ids) = views(100_000, strides);
             let start = busy();
