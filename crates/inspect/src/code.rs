@@ -348,7 +348,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_are_literals_of_python() {
+    fn writes_keys_as_python_subscripts() {
         let key = |parts: Vec<KeyPart>| indexed(&Key { parts });
         let field = |key: DictKey| KeyPart::Field(key);
         assert_eq!(

@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_for_each_row_however_the_bytes_come() {
+    fn writes_one_line_per_row_for_any_piece_size() {
         let bytes: Vec<u8> = (0..6).flat_map(|at| (at as f32 / 4.0).to_le_bytes()).collect();
         for piece in [1, 3, 24] {
             let (mut csv, mut text) = (Csv::new(&DType::F32, &[2, 3]), String::new());

@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dates_print_as_numpy_prints_them() {
+    fn prints_dates_as_numpy_does() {
         // Expected values are str(numpy.datetime64(count, unit)) of numpy 2.4.
         for (code, count, wanted) in [
             ("M8[ns]", 1_700_000_000_123_456_789, "2023-11-14T22:13:20.123456789"),

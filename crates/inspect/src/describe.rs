@@ -339,7 +339,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn complex_numbers_print_as_python_prints_them() {
+    fn prints_complex_numbers_as_python_does() {
         for (re, im, text) in [
             (1.0, -2.0, "(1-2j)"),
             (0.0, 1.5, "1.5j"),
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn strings_are_quoted_clipped_and_tame() {
+    fn quotes_clips_and_escapes_strings() {
         assert_eq!(quote(&"it's".into()), "\"it's\"");
         assert_eq!(quote(&"a'\"b\\".into()), "'a\\'\"b\\\\'");
         assert_eq!(quote(&"\u{1b}[31m\u{202e}\n".into()), "'\\x1b[31m\\u202e\\n'");

@@ -192,7 +192,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn elements_print_as_python_prints_them() {
+    fn prints_elements_as_python_does() {
         for (dtype, bytes, text) in [
             (DType::F32, 0.1f32.to_le_bytes().to_vec(), "0.1"),
             (DType::F32, 1e-8f32.to_le_bytes().to_vec(), "1e-08"),
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn numpy_types_print_as_far_as_they_are_known() {
+    fn prints_known_numpy_types() {
         let numpy = |code: &str, itemsize| {
             DType::Numpy(std::sync::Arc::new(NumpyType {
                 name: String::new(),

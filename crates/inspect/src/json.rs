@@ -200,7 +200,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nesting_commas_and_escapes() {
+    fn writes_nesting_commas_and_escapes() {
         let mut json = Json::new();
         json.object(|json| {
             json.name("a\"\\").str("x\n\u{1b}\u{9b}é");
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_sees_is_escaped_and_stays_the_same() {
+    fn escapes_invisible_characters() {
         let text = "a\u{202e}\u{61c}\u{2028}\u{feff}\u{ad}\u{2060}\u{e0041}b";
         let mut json = Json::new();
         json.str(text);

@@ -466,7 +466,7 @@ mod tests {
     const ONE_AND_TWO: &str = "b9c80b5adeca450753a16950c3cc655d271f7bef7a485bc83f112b72fef21d37";
 
     #[test]
-    fn every_kind_has_its_fields_and_no_others() {
+    fn each_kind_has_exactly_its_fields() {
         let mut quantized = Tensor::new(DType::QInt8, vec![8], span(8));
         quantized.quantizer = Some(Quantizer::PerTensor { scale: 0.5, zero_point: -1 });
         let gone = Tensor::new(DType::BF16, vec![3, 0], Layout::Missing("no file".into()));
@@ -529,7 +529,7 @@ mod tests {
     }
 
     #[test]
-    fn one_tensor_that_cannot_be_read_is_told_and_the_others_are_hashed() {
+    fn unreadable_tensor_does_not_stop_hashing() {
         let good = Tensor::new(DType::F32, vec![2], span(8));
         let bad = Tensor::new(DType::F32, vec![200], span(800));
         let checkpoint = checkpoint(
@@ -552,7 +552,7 @@ mod tests {
     }
 
     #[test]
-    fn lone_surrogates_are_escapes() {
+    fn lone_surrogates_are_escaped() {
         let text = Text::from_code_points([0x61, 0xd800]).unwrap();
         let checkpoint = checkpoint(vec![], vec![("s", Value::Str(text))]);
         let mut text = String::new();
@@ -566,7 +566,7 @@ mod tests {
     }
 
     #[test]
-    fn endless_repetition_is_not_hashed() {
+    fn does_not_hash_huge_constants() {
         let fill = Layout::Fill([0; 4][..].into());
         let bomb = Tensor::new(DType::F32, vec![1 << 50], fill);
         let checkpoint = checkpoint(vec![bomb], vec![("w", Value::Tensor(TensorId(0)))]);
@@ -576,7 +576,7 @@ mod tests {
     }
 
     #[test]
-    fn long_texts_and_integers_cost_what_they_are() {
+    fn long_strings_and_integers_take_linear_time() {
         let long: Text = "x".repeat(5_000).into();
         let mut bytes = vec![0; 20_000];
         bytes[19_999] = 0x80;

@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_count_as_numbers() {
+    fn sorts_numbers_numerically() {
         let mut keys = ["h.10.w", "h.2.w", "h.2.b", "h", "h.02.w", "g.99", "h.2"];
         keys.sort_by(|one, other| natural_order(one, other));
         assert_eq!(keys, ["g.99", "h", "h.2", "h.2.b", "h.2.w", "h.02.w", "h.10.w"]);

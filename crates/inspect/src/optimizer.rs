@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn shapes_in_order_name_what_they_leave_no_doubt_of() {
+    fn matches_parameters_by_unambiguous_shapes() {
         assert_eq!(place_of(&[&[2, 3], &[3]], &[&[2, 3], &[3]]), Some(vec![0, 1]));
         // A buffer between them, and a tied head at the end.
         assert_eq!(place_of(&[&[2, 3], &[3]], &[&[2, 3], &[7], &[3], &[2, 3]]), Some(vec![0, 2]));
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_are_told_from_other_keys() {
+    fn distinguishes_optimizer_entries_from_other_keys() {
         assert_eq!(entry("optimizer.state.12.exp_avg"), Some(("optimizer.", "12", "exp_avg")));
         assert_eq!(entry("state.0.step"), Some(("", "0", "step")));
         assert_eq!(entry("model.state.weight"), None);

@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn items_are_cut_at_multiples_of_their_grain() {
+    fn splits_items_at_multiples_of_the_grain() {
         let mut pieces = Pieces::default();
         pieces.push(0, 10, Some(3), 7);
         pieces.push(1, 0, Some(1), 4);
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_of_pieces_is_put_together_and_the_first_damage_is_told() {
+    fn joins_results_and_reports_the_first_error() {
         let mut pieces = Pieces::default();
         pieces.push(0, 3, Some(1), 1);
         pieces.push(1, 1, None, 1);
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_item_claims_takes_no_memory() {
+    fn huge_items_have_a_bounded_number_of_pieces() {
         let mut pieces = Pieces::default();
         for (item, numel) in [1 << 40, u64::MAX].into_iter().enumerate() {
             pieces.push(item, numel, Some(1000), 4 << 20);

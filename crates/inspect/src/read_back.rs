@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn what_reads_back_as_it_was_is_kept_and_nothing_else() {
+    fn accepts_only_unchanged_output() {
         assert_eq!(read_back(vec![]).compare(&whole()), Ok(()));
         let (f32s, bf16s) = ((DType::F32, vec![2, 3]), (DType::BF16, vec![3]));
         type Change<'a> = &'a dyn Fn(&mut Vec<(&str, Value)>);
@@ -419,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn tensors_of_another_name_keep_dtype_and_shape() {
+    fn renamed_tensors_must_keep_dtype_and_shape() {
         let found = |dtype: DType| {
             let entries = vec![("x", Value::Tensor(TensorId(0)))];
             checkpoint(entries, &[(dtype, vec![3])])
@@ -438,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_losses_say_is_let_pass_and_no_more() {
+    fn accepts_only_the_reported_losses() {
         let without = |key: &str| {
             let mut entries = vec![
                 ("w", Value::Tensor(TensorId(0))),

@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn facts_tell_all_from_some() {
+    fn facts_distinguish_complete_and_partial_spectra() {
         let text = |of: &Spectrum| {
             let facts = spectrum_facts(of);
             facts
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn they_are_saved_and_drawn_in_their_order() {
+    fn csv_and_chart_keep_the_order() {
         assert_eq!(
             spectrum_csv(&of(&[2.0, 0.5], true)),
             "number,singular_value,error\n1,2.0,1e-09\n2,0.5,1e-09\n"

@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_those_of_numpy() {
+    fn statistics_match_numpy() {
         // numpy.array([1, 2, 3, 4, 0, -2.5], dtype=numpy.float32): mean 1.25, std 2.1164…
         let values = [1f32, 2.0, 3.0, 4.0, 0.0, -2.5, f32::NAN, f32::INFINITY, f32::NEG_INFINITY];
         let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_do_not_matter() {
+    fn statistics_do_not_depend_on_pieces() {
         let mut seed = 7u32;
         let bytes: Vec<u8> = std::iter::repeat_with(|| {
             seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn other_types_and_none_at_all() {
+    fn computes_statistics_of_other_dtypes_and_of_no_elements() {
         let ints: Vec<u8> = [-3i64, 5, 0].iter().flat_map(|value| value.to_le_bytes()).collect();
         let found = of(&DType::I64, &ints, 5);
         assert_eq!((found.min, found.max, found.zeros), (-3.0, 5.0, 1));

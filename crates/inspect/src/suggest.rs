@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn typing_mistakes_are_counted() {
+    fn computes_edit_distance() {
         assert_eq!(distance("weight", "weight", 2), Some(0));
         assert_eq!(distance("wieght", "weight", 2), Some(2));
         assert_eq!(distance("weights", "weight", 2), Some(1));

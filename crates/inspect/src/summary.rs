@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn the_head_beside_a_model_is_part_of_it() {
+    fn counts_the_head_as_part_of_the_model() {
         let counted = |names: &[&str]| {
             let mut builder = Builder::new(&Limits::default());
             let mut entries = Vec::new();
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn ties_count_once_and_states_come_in_order() {
+    fn counts_ties_once_and_keeps_the_order_of_states() {
         let mut files = FileSet::single("a.mdl", Memory::from(vec![0; 64]));
         let other = files.push("raw.bin", std::sync::Arc::new(Memory::from(vec![0; 8])));
         files.push("unused.bin", std::sync::Arc::new(Memory::from(vec![0; 8])));

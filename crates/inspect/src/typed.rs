@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn elements_have_their_types() {
+    fn json_elements_have_native_types() {
         let text = |dtype: DType, bytes: &[u8]| {
             let mut json = Json::new();
             element_json(&mut json, &dtype, bytes);

@@ -149,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_short() {
+    fn prints_short_numbers() {
         for (value, text) in [
             (0.0, "0"),
             (-0.0186251, "-0.01863"),
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn places_are_indices() {
+    fn converts_offsets_to_indices() {
         assert_eq!(index(&[2, 3, 4], 23), [1, 2, 3]);
         assert_eq!(index(&[], 0), Vec::<u64>::new());
         assert_eq!(index_shape(&[2, 8], 32), [2, 16]);

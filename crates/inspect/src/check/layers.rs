@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn layers_are_told_once() {
+    fn groups_keys_by_layer() {
         let keys = ["h.0.w", "h.1.w", "h.3.w", "norm", "h.0.b", "h.1.experts.7.w"];
         let list: Vec<Expected> =
             keys.iter().map(|key| Expected { key: (*key).into(), ..Expected::default() }).collect();

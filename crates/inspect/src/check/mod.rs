@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn strictness_is_that_of_torch() {
+    fn strict_mode_matches_torch() {
         let (file, reference) = ("a f [2]\nb f [3]\nd f [1]", "a f [2]\nb f [3]\nc f [1]");
         let strict = answer(file, reference, &CheckOptions::default());
         assert!(!strict.loads);
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn the_model_of_a_trainer_is_what_counts() {
+    fn compares_the_model_state_of_a_trainer() {
         let file = "model.a f [2]\noptimizer.x f [1]\nglobal_step";
         let bare = answer(file, "a f [2]", &CheckOptions::default());
         assert!(bare.loads, "{bare:?}");
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn another_release_is_refused_unless_it_is_not_to_be() {
+    fn refuses_another_release_if_strict() {
         let release = Some(LibraryRelease::parse("2.10").unwrap());
         let asked = CheckOptions { release, ..CheckOptions::default() };
         let refused = answer("a", "a", &asked);
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn the_nearest_rename_is_part_of_the_answer() {
+    fn suggests_the_nearest_rename() {
         let found =
             answer("w f [2]\nb f [1]", "net.w f [2]\nnet.b f [1]", &CheckOptions::default());
         assert_eq!(

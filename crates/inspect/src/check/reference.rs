@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_are_read_as_people_write_them() {
+    fn parses_handwritten_lists() {
         let list = parse_list(
             "# what we expect\n\na.w float32 [2, 3]\nb torch.bfloat16 (4,)\nc ? 5x6\nd float16 7,8\n\
              e\nf int64 []\ng [2]\nhash\tfloat32\t[2]\th i\n3\tint\t\tj\n",
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_text_and_no_list_is_told_apart() {
+    fn distinguishes_lists_from_other_text() {
         for (head, is) in [
             ("a float32 [2]\n", true),
             ("{\"entries\":[]}", true),
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_are_none_are_told_with_their_number() {
+    fn reports_invalid_lines_with_their_number() {
         for (text, said) in [
             ("a float32 [2]\nb float32 2 3 4", "line 2"),
             ("a float32 [2, x]", "line 1"),

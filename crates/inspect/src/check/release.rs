@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn major_and_minor_are_compared_as_numbers() {
+    fn compares_major_and_minor_as_numbers() {
         let release = LibraryRelease::parse("2.10").unwrap();
         assert_eq!(LibraryRelease::parse("2.10.3").unwrap(), release);
         for (version, compatible) in [

@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prefix_that_is_missing_or_too_much_is_found() {
+    fn finds_a_missing_or_extra_prefix() {
         assert_eq!(
             found(&["model.a.w", "model.a.b", "model.n"], &["a.w", "a.b", "n"]),
             Some(("--prefix model.".into(), 3))
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn shapes_have_to_agree() {
+    fn requires_equal_shapes() {
         let missing = [Expected { key: "m.w".into(), shape: Some(vec![2]), dtype: None }];
         let unexpected = [Expected { key: "w".into(), shape: Some(vec![3]), dtype: None }];
         assert_eq!(nearest(&missing, &unexpected), None);

@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn steps_backwards_are_read_forwards_and_turned_around() {
+    fn negative_steps_become_forward_reads_with_flips() {
         for (text, wanted) in [
             ("0:2, -4:", ["[0:2, -4:]", "[0:2, -4:]", "", ""]),
             ("", ["", "", "", ""]),

@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_layer_is_the_first_number() {
+    fn layer_is_the_first_number() {
         let of = |key: &str| role_of(key);
         assert_eq!(of("m.layers.12.w"), Some(("m.layers.*.w".into(), 12)));
         assert_eq!(of("m.3.experts.7.w"), Some(("m.*.experts.7.w".into(), 3)));
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chart_has_both_sides() {
+    fn chart_shows_both_sides() {
         let of = |norms, change| PairChange {
             leaf: 0,
             key: "w".into(),

@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_the_same_bytes_is_certain_whatever_the_order() {
+    fn matches_equal_bytes_in_any_order() {
         let left = [("a.0", &[1.0, 2.0][..]), ("a.1", &[3.0, 4.0]), ("both", &[9.0])];
         let right = [("b.1", &[3.0, 4.0][..]), ("both", &[9.0]), ("b.0", &[1.0, 2.0])];
         assert_eq!(
@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn copies_are_told_apart_by_order_and_end() {
+    fn matches_equal_copies_by_order_and_suffix() {
         // Two norms of ones, which their bytes do not distinguish.
         let left = [("x.norm", &[1.0, 1.0][..]), ("x.last", &[1.0, 1.0])];
         let right = [("y.last", &[1.0, 1.0][..]), ("y.norm", &[1.0, 1.0])];
@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rest_goes_by_shape_and_order_where_as_many_are_on_both_sides() {
+    fn matches_the_rest_by_shape_and_order() {
         let left = [("a.q", &[1.0, 2.0][..]), ("a.k", &[3.0, 4.0]), ("a.b", &[5.0])];
         let right = [("c.q", &[1.5, 2.5][..]), ("c.k", &[3.5, 4.5]), ("c.x", &[5.0])];
         assert_eq!(
@@ -404,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_may_be_equal_is_hashed() {
+    fn hashes_only_tensors_of_equal_size() {
         let all = unpaired(
             &[("a", &[1.0, 2.0]), ("b", &[1.0, 2.0, 3.0])],
             &[("c", &[1.0, 2.0]), ("d", &[1.0])],
@@ -416,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn the_list_is_one_that_convert_takes() {
+    fn writes_a_rename_map_for_convert() {
         let of = |from: &str, to: &str, basis| Renamed {
             left: 0,
             right: 0,

@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn each_difference_is_in_a_bar_near_it_and_none_is_lost() {
+    fn counts_each_difference_in_a_nearby_bar() {
         // A uniform distribution of 2,000 values from −1 to 1, whose root mean square is 1/√3.
         let uniform: Vec<f64> =
             (-1000..=1000).filter(|at| *at != 0).map(|at| f64::from(at) / 1000.0).collect();
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn the_sign_tells_the_side_and_parts_add_up() {
+    fn separates_signs_and_merges_parts() {
         let (mut all, mut parts) = (SpreadCounts::default(), SpreadCounts::default());
         let differences = [0.5, 0.25, -2.0, 0.5, 1e-3];
         for some in differences.chunks(2) {
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn what_float32_cannot_tell_has_no_bars() {
+    fn differences_below_float32_precision_have_no_bars() {
         assert_eq!(of(&[]), None);
         assert_eq!(of(&[1e-300, -1e-300]), None);
         assert_eq!(of(&[1e300, -1e300]), None);

@@ -93,7 +93,7 @@ fn numbers(report: &ComparisonReport) -> &Numbers {
 }
 
 #[test]
-fn keys_kinds_shapes_and_dtypes_come_before_values() {
+fn compares_keys_kinds_shapes_and_dtypes_first() {
     let int = |value: i64| TestLeaf::Plain(Value::Int(value.into()));
     let left = vec![
         ("same", f32s(&[1.0])),
@@ -138,7 +138,7 @@ fn keys_kinds_shapes_and_dtypes_come_before_values() {
 }
 
 #[test]
-fn the_distance_of_numbers_is_measured() {
+fn measures_numeric_differences() {
     let left = vec![("w", TestLeaf::Of(DType::F32, vec![2, 2], bytes(&[1.0, 2.0, 3.0, 0.5])))];
     let right = vec![("w", TestLeaf::Of(DType::F32, vec![2, 2], bytes(&[1.0, 2.0, 4.0, 0.0])))];
     let report = run(left, right, DiffOptions::default());
@@ -159,7 +159,7 @@ fn bytes(values: &[f32]) -> Vec<u8> {
 }
 
 #[test]
-fn a_tolerance_is_that_of_torch() {
+fn tolerance_matches_torch() {
     let tolerance = |relative, absolute| DiffOptions {
         tolerance: Some(Tolerance { relative, absolute }),
         ..DiffOptions::default()
@@ -184,7 +184,7 @@ fn a_tolerance_is_that_of_torch() {
 }
 
 #[test]
-fn zeros_nans_and_infinities_have_their_rules() {
+fn compares_zeros_nans_and_infinities() {
     let nan = f32::from_bits(0x7fc0_0001);
     let left = || vec![("w", f32s(&[0.0, f32::NAN, f32::INFINITY, f32::NAN]))];
     let right = || vec![("w", f32s(&[-0.0, nan, f32::INFINITY, f32::NAN]))];
@@ -202,7 +202,7 @@ fn zeros_nans_and_infinities_have_their_rules() {
 }
 
 #[test]
-fn other_dtypes_are_compared_by_their_numbers_if_asked() {
+fn compares_values_across_dtypes_on_request() {
     let ignore = DiffOptions { ignore_dtype: true, ignore_type: true, ..DiffOptions::default() };
     let floats = || f32s(&[1.0, -2.0]);
     let halves = || TestLeaf::Of(DType::F16, vec![2], vec![0x00, 0x3c, 0x00, 0xc0]);
@@ -228,7 +228,7 @@ fn other_dtypes_are_compared_by_their_numbers_if_asked() {
 }
 
 #[test]
-fn complex_and_other_elements_are_compared() {
+fn compares_complex_and_opaque_elements() {
     let of = |dtype: DType, bytes: Vec<u8>| vec![("w", TestLeaf::Of(dtype, vec![1], bytes))];
     let left = of(DType::C64, bytes(&[3.0, 4.0]));
     let right = of(DType::C64, bytes(&[0.0, 0.0]));
@@ -242,7 +242,7 @@ fn complex_and_other_elements_are_compared() {
 }
 
 #[test]
-fn a_file_that_ends_early_is_told_for_its_tensor_only() {
+fn truncated_file_affects_only_its_tensors() {
     let mut builder = Builder::new(&Limits::default());
     let files = FileSet::single("x", Memory::from(vec![0; 4]));
     let span = Span { file: files.main().unwrap(), offset: 0, len: 400 };
@@ -260,7 +260,7 @@ fn a_file_that_ends_early_is_told_for_its_tensor_only() {
 }
 
 #[test]
-fn a_nan_on_one_side_is_a_class_of_its_own_and_leaves_nothing_defined() {
+fn nan_on_one_side_leaves_distances_undefined() {
     let left = || vec![("w", f32s(&[1.0, f32::NAN, 2.0]))];
     let report = run(left(), vec![("w", f32s(&[1.0, 5.0, 2.0]))], DiffOptions::default());
     let found = numbers(&report);
@@ -299,7 +299,7 @@ fn a_nan_on_one_side_is_a_class_of_its_own_and_leaves_nothing_defined() {
 }
 
 #[test]
-fn numbers_of_other_dtypes_are_compared_at_once_and_at_the_coarser_precision() {
+fn compares_across_dtypes_at_the_lower_precision() {
     let brain = |values: &[f32]| {
         let bytes = values.iter().flat_map(|value| (value.to_bits() >> 16).to_le_bytes());
         let halves: Vec<u8> =
@@ -364,7 +364,7 @@ fn closely(left: TestLeaf, right: TestLeaf) -> Close {
 }
 
 #[test]
-fn differences_are_right_less_left() {
+fn differences_are_right_minus_left() {
     // numpy: a = [1, 2, 3, -4, 0, 6], b = [1, 2.5, 2, -4, -8, 6]; b - a = [0, .5, -1, 0, -8, 0]:
     // mean -1.4166666666666667, std 2.9779280642009396.
     let of = |values: [f32; 6]| {
@@ -392,7 +392,7 @@ fn differences_are_right_less_left() {
 }
 
 #[test]
-fn what_is_nan_or_infinite_on_both_sides_does_not_differ() {
+fn equal_nans_and_infinities_do_not_differ() {
     let (nan, inf) = (f32::NAN, f32::INFINITY);
     let found = closely(
         f32s(&[nan, nan, 1.0, inf, inf, -inf, 2.0]),
@@ -408,7 +408,7 @@ fn what_is_nan_or_infinite_on_both_sides_does_not_differ() {
 }
 
 #[test]
-fn dtypes_may_differ_and_integers_are_subtracted_exactly() {
+fn subtracts_across_dtypes_and_integers_exactly() {
     // 1.5 and -2 as bfloat16.
     let half = TestLeaf::Of(DType::BF16, vec![2], vec![0xc0, 0x3f, 0x00, 0xc0]);
     let found = closely(half, f32s(&[1.0, -1.0]));
@@ -431,7 +431,7 @@ fn dtypes_may_differ_and_integers_are_subtracted_exactly() {
 }
 
 #[test]
-fn what_can_t_be_subtracted_is_refused() {
+fn refuses_operands_that_cannot_be_subtracted() {
     let refused = |left, right| {
         let (left, right) = (checkpoint(vec![("a", left)]), checkpoint(vec![("a", right)]));
         close(&left, &right, 9).unwrap_err().to_string()
@@ -447,7 +447,7 @@ fn what_can_t_be_subtracted_is_refused() {
 }
 
 #[test]
-fn norms_and_deviations_of_all_pairs_are_kept() {
+fn keeps_norms_and_deviations_of_all_pairs() {
     // numpy: a = [3, 4], b = [3, 0]: norms 5 and 3, deviations 0.5 and 1.5, change 4 / 3.
     let left =
         vec![("w.0", f32s(&[3.0, 4.0])), ("w.1", f32s(&[1.0, 1.0])), ("other", f32s(&[1.0]))];
@@ -470,7 +470,7 @@ fn norms_and_deviations_of_all_pairs_are_kept() {
 }
 
 #[test]
-fn entries_of_optimizers_are_told_by_their_parameter() {
+fn names_the_parameter_of_optimizer_entries() {
     let of = |parameter: &str, value| {
         vec![
             ("o.param_groups.0.params.0", TestLeaf::Plain(Value::Int(0i64.into()))),

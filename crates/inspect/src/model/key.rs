@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn layers_are_numbered_in_many_ways() {
+    fn parses_layer_numbers_of_many_schemes() {
         let stack = |key: &str| Parsed::new(key).stack();
         let is = |prefix: &str, number| Some((prefix.to_owned(), number));
         assert_eq!(stack("model.layers.12.mlp.up_proj.weight"), is("model.layers", 12));

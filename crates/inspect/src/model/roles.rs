@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_many_schemes_tell_the_part() {
+    fn derives_component_and_role_from_names() {
         use ModelComponent::*;
         for (key, rank, part, role) in [
             ("model.embed_tokens.weight", 2, Embedding, Role::Tokens),

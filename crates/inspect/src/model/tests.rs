@@ -50,7 +50,7 @@ fn llama(layers: u64) -> Vec<LeafSummary> {
 }
 
 #[test]
-fn names_and_shapes_tell_what_llama_is_and_not_its_heads() {
+fn infers_llama_without_head_counts() {
     let model = Model::of_entries(&llama(32), None);
     let family = model.fact("family").unwrap();
     assert_eq!(family.text(), "Llama-like, decoder only");
@@ -80,7 +80,7 @@ fn names_and_shapes_tell_what_llama_is_and_not_its_heads() {
 }
 
 #[test]
-fn a_config_is_read_and_contradicted() {
+fn reports_contradictions_with_the_config() {
     let values = [
         ("model_type", "llama"),
         ("num_attention_heads", "32"),
@@ -105,7 +105,7 @@ fn a_config_is_read_and_contradicted() {
 }
 
 #[test]
-fn of_experts_only_a_config_tells_how_many_are_active() {
+fn active_experts_require_a_config() {
     let mut tensors: Vec<(String, Vec<u64>)> =
         vec![("model.embed_tokens.weight".into(), vec![100, 8])];
     for layer in 0..2 {
@@ -133,7 +133,7 @@ fn of_experts_only_a_config_tells_how_many_are_active() {
 }
 
 #[test]
-fn heads_are_told_where_shapes_are_certain() {
+fn infers_heads_from_unambiguous_shapes() {
     // Qwen3 normalises each head of 128.
     let model = of(
         &[
@@ -161,7 +161,7 @@ fn heads_are_told_where_shapes_are_certain() {
 }
 
 #[test]
-fn stages_are_no_layers_and_buffers_no_parameters() {
+fn stages_are_not_layers_and_buffers_not_parameters() {
     let model = of(
         &[
             ("conv1.weight", &[64, 3, 7, 7]),
@@ -192,7 +192,7 @@ fn stages_are_no_layers_and_buffers_no_parameters() {
 }
 
 #[test]
-fn one_memory_under_two_names_is_tied() {
+fn shared_memory_counts_as_tied() {
     let entries = [
         tensor("transformer.wte.weight", "float32", &[10, 4]),
         tensor("lm_head.weight", "float32", &[10, 4]),
@@ -205,7 +205,7 @@ fn one_memory_under_two_names_is_tied() {
 }
 
 #[test]
-fn the_name_of_a_family_is_a_run_of_modules_of_one_key() {
+fn family_is_recognised_by_consecutive_modules() {
     let family = |keys: &[&str]| {
         let tensors: Vec<(&str, &[u64])> = keys.iter().map(|key| (*key, &[4, 4][..])).collect();
         let model = of(&tensors, None);
@@ -221,7 +221,7 @@ fn the_name_of_a_family_is_a_run_of_modules_of_one_key() {
 }
 
 #[test]
-fn what_is_no_model_says_nothing() {
+fn unrecognised_model_has_no_description() {
     let model = of(&[("a", &[2, 3])], None);
     assert!(!model.is_recognised());
     assert_eq!(model.line(), "");
@@ -237,7 +237,7 @@ fn what_is_no_model_says_nothing() {
 /// Tensors as written by AutoGPTQ, AutoAWQ, bitsandbytes, compressed-tensors, transformers and MLX,
 /// with the expected name, bits, block, and number of values.
 #[test]
-fn quantised_layouts_are_told_by_names_and_shapes() {
+fn recognises_quantised_layouts() {
     type Tensors = &'static [(&'static str, &'static str, &'static [u64])];
     let cases: [(Tensors, &str, Option<u64>, &str, u64); 14] = [
         (
@@ -411,7 +411,7 @@ fn quantised_layouts_are_told_by_names_and_shapes() {
 }
 
 #[test]
-fn blocks_of_gguf_are_told_by_their_dtype() {
+fn recognises_gguf_blocks_by_dtype() {
     // A block of Q4_K: 256 values in 144 bytes.
     let mut entry = tensor("blk.0.attn_q.weight", "Q4_K", &[2, 256]);
     entry.bytes = 2 * 144;
@@ -435,7 +435,7 @@ fn blocks_of_gguf_are_told_by_their_dtype() {
 /// parameters must match its count, and values inferred from names and shapes must match the
 /// config.
 #[test]
-fn what_is_told_of_models_of_transformers_is_what_it_says_itself() {
+fn descriptions_match_transformers() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fixtures/models/models.json");
     let models: serde_json::Value =
         serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();

@@ -548,7 +548,7 @@ mod tests {
     }
 
     #[test]
-    fn the_second_line_is_dashed_and_a_gap_parts_it() {
+    fn second_line_is_dashed_and_split_at_gaps() {
         let svg = chart().svg(400, 200);
         let paths: Vec<&str> =
             svg.lines().filter(|line| line.starts_with("<path class=\"l")).collect();
@@ -563,7 +563,7 @@ mod tests {
     }
 
     #[test]
-    fn points_lie_where_their_numbers_are() {
+    fn places_points_on_the_axes() {
         let chart = chart();
         let frame = chart.frame(400.0, 200.0);
         assert_eq!(frame.across, (0.0, 2.0));
@@ -579,7 +579,7 @@ mod tests {
     }
 
     #[test]
-    fn below_another_axis_it_has_the_same_places() {
+    fn shared_axis_aligns_two_charts() {
         let ends = (0.0, 8.0);
         let below = SharedAxis { left: 74.0, right: 20.0, ends, ticks: vec![0.0, 2.0, 4.0] };
         let chart = Chart { below: Some(below), ..chart() };
@@ -623,7 +623,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_told_in_words_and_as_csv() {
+    fn describes_the_chart_as_text_and_csv() {
         let mut chart = chart();
         chart.bars = Some(("NaN".into(), vec![(0.0, 0), (2.0, 1_234)]));
         chart.gaps = vec![(1.5, "cut short".into())];
@@ -639,7 +639,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_numbers_is_drawn_empty() {
+    fn draws_an_empty_chart_without_numbers() {
         let empty = Chart { lines: vec![Series::default()], ..Chart::default() };
         assert!(empty.svg(100, 50).ends_with("</svg>\n"));
         let same = Chart {

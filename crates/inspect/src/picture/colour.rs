@@ -172,7 +172,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_larger_is_darker_whatever_its_colour() {
+    fn larger_magnitudes_have_darker_colours() {
         let light = |[red, green, blue]: Rgb| {
             0.2126 * f64::from(red) + 0.7152 * f64::from(green) + 0.0722 * f64::from(blue)
         };
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn scales_go_from_nothing_to_the_largest() {
+    fn scales_range_from_zero_to_the_largest() {
         let map = map();
         for scaling in [ColourScaling::Linear, ColourScaling::Log, ColourScaling::Quantile] {
             let colours = Colours::new(&map, Show::Value, scaling, false);

@@ -176,7 +176,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn it_says_what_it_shows() {
+    fn describes_the_picture_as_text() {
         assert_eq!(
             map().text(),
             "4 \u{d7} 6 values; each of 2 \u{d7} 3 cells is a block of 2 \u{d7} 2; the largest magnitude is \
@@ -185,7 +185,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn it_can_be_turned() {
+    fn transposes_the_map() {
         let map = map();
         let turned = map.transposed();
         assert_eq!((turned.matrix, turned.size), ((6, 4), (3, 2)));
@@ -195,7 +195,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn its_numbers_are_a_line_for_each_block() {
+    fn csv_has_one_line_per_block() {
         let csv = map().csv();
         let lines: Vec<&str> = csv.lines().collect();
         assert_eq!(lines.len(), 7);

@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_cell_has_the_colour_of_its_block() {
+    fn colours_each_cell_by_its_block() {
         let map = map();
         let picture = Picture {
             map: &map,

@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cells_of_one_colour_are_one_path_and_texts_are_escaped() {
+    fn merges_cells_of_one_colour_and_escapes_text() {
         let map = map();
         let picture = Picture {
             map: &map,

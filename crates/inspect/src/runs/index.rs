@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lists_of_paths_are_read() {
+    fn parses_lists_of_paths() {
         let text =
             "- model_dir/checkpoint_5.mdl\n- 'it''s here/checkpoint_6.mdl'\n- \"a \\\"b\\\"\"\n";
         let expected = ["model_dir/checkpoint_5.mdl", "it's here/checkpoint_6.mdl", "a \"b\""];

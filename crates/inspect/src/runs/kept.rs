@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_comes_back() {
+    fn round_trips_cached_values() {
         let mut kept = KeptValues::default();
         kept.keep(Grouping::Role, step("b.mdl", "5.000000001"));
         kept.keep(Grouping::Role, step("a.mdl", "5.000000001"));
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_checkpoint_that_was_changed_is_told_from_one_that_is_new() {
+    fn distinguishes_changed_from_new_checkpoints() {
         let mut kept = KeptValues::default();
         kept.keep(Grouping::State, step("a.mdl", "5.123456789"));
         let state = Grouping::State;
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn other_files_are_not_kept_values() {
+    fn refuses_other_files_as_cache() {
         for text in [
             "",
             "{}",

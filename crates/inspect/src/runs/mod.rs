@@ -357,7 +357,7 @@ mod tests {
     ];
 
     #[test]
-    fn files_are_told_apart_by_their_names() {
+    fn classifies_files_by_name() {
         let run = run(&NAMES, None);
         let words: Vec<(&str, &str)> =
             run.entries.iter().map(|entry| (entry.name.as_str(), entry.kind.word())).collect();
@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_the_index_lists_counts() {
+    fn index_limits_the_checkpoints() {
         let index = ["/runs/a/checkpoint_20.mdl", "checkpoint_9.mdl", "/runs/a/checkpoint_100.mdl"];
         let run = run(&NAMES, Some(&index));
         assert_eq!(run.latest.as_deref(), Some("checkpoint_100.mdl"));
@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn pruning_takes_old_checkpoints_only() {
+    fn prune_selects_only_old_checkpoints() {
         let names = |entries: Vec<&FileEntry>| -> Vec<String> {
             entries.into_iter().map(|entry| entry.name.clone()).collect()
         };

@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_say_step_and_timestamp() {
+    fn parses_step_and_timestamp_of_names() {
         let pattern = NamePattern::default();
         let found = |name: &str| pattern.find(name).map(|name| name.ok());
         let name = |step, timestamp: Option<&str>| {
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_has_one_step_and_nothing_else() {
+    fn pattern_requires_exactly_one_step() {
         let pattern = NamePattern::parse("{step}.ckpt").unwrap();
         assert!(pattern.find("12.ckpt").is_some());
         for text in ["checkpoint.mdl", "{step}_{step}", "{step}_{name}", "a/{step}"] {

@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn a_checkpoint_counts_only_if_it_is_whole_and_has_all_states() {
+    fn sound_checkpoint_is_complete_with_all_states() {
         let run = run(&[
             "checkpoint_1.mdl",
             "checkpoint_2.mdl",
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_damaged_is_not_counted_as_kept_when_pruning() {
+    fn prune_does_not_count_damaged_checkpoints() {
         let run = run(&[
             "checkpoint_1.mdl",
             "checkpoint_2.mdl",

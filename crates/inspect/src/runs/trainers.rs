@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_other_trainers_say_their_step() {
+    fn parses_steps_in_names_of_other_trainers() {
         let step = |name: Option<CheckpointName>| name.map(|name| name.step);
         for (name, wanted) in [
             ("epoch=3-step=500.ckpt", Some(500)),
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn the_weights_of_a_folder_are_opened() {
+    fn selects_the_weights_of_a_folder() {
         let main_of = |names: &[&str]| {
             let members: Vec<(String, u64)> =
                 names.iter().zip(1..).map(|(name, size)| ((*name).to_owned(), size)).collect();

@@ -455,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_are_what_all_their_values_are() {
+    fn group_statistics_equal_those_of_all_values() {
         let parts: [&[f64]; 4] = [&[1.0, 2.0, f64::NAN], &[], &[1e3], &[-4.0, f64::INFINITY, 0.5]];
         let mut group = GroupValues::default();
         parts.iter().for_each(|part| group.add(&statistics(part)));
@@ -489,7 +489,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_are_lines_with_bars_and_gaps() {
+    fn draws_steps_with_bars_and_gaps() {
         let mut steps = [step(10, 1.0, 0), step(20, 2.0, 3), step(30, 3.0, 0)];
         steps[2].groups.clear();
         steps[2].wrong = "cut short".into();
@@ -516,7 +516,7 @@ mod tests {
     }
 
     #[test]
-    fn partial_checkpoints_are_points_of_their_own() {
+    fn draws_partial_checkpoints_as_separate_points() {
         let mut steps = [step(10, 5.0, 0), step(20, 0.5, 0), step(30, 5.5, 0)];
         steps[1].wrong = "the file is cut short".into();
         steps[1].groups[0].missing = 104;
@@ -541,7 +541,7 @@ mod tests {
     }
 
     #[test]
-    fn random_states_and_counters_are_not_drawn_at_first() {
+    fn hides_random_states_and_counters_by_default() {
         let mut steps = [step(10, 1.0, 0), step(20, 2.0, 0)];
         let names = ["rng_state", "random.torch_rng_state", "optimizer.state.0.step", "epoch"];
         for step in &mut steps {
@@ -559,7 +559,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loss_scale_is_not_drawn_at_first() {
+    fn hides_a_loss_scale_by_default() {
         let mut steps = [step(10, 1.0, 0), step(20, 2.0, 0)];
         let scale = |count| {
             let (name, norm) = ("grad_scaler".to_owned(), 65_536.0);
@@ -580,7 +580,7 @@ mod tests {
     }
 
     #[test]
-    fn its_json_is_json() {
+    fn writes_valid_json() {
         let mut json = Json::new();
         let mut steps = [step(10, 1.5, 0), step(20, 0.0, 10)];
         steps[1].wrong = "1 tensor can't be read".into();

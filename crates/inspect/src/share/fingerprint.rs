@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn eighty_bits_are_four_groups_of_four() {
+    fn short_fingerprint_has_four_groups() {
         assert_eq!(short(&[0; 32]), "0000-0000-0000-0000");
         assert_eq!(short(&[0xff; 32]), "ZZZZ-ZZZZ-ZZZZ-ZZZZ");
         let mut hash = [0; 32];
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn order_and_links_do_not_matter_and_everything_else_does() {
+    fn fingerprint_ignores_only_order_and_links() {
         let entry = |key: &str, shape: &[u64]| LeafSummary {
             key: key.into(),
             kind: "tensor",

@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_hole_is_filled_and_names_stay_names() {
+    fn fills_every_placeholder_and_escapes_names() {
         let outline = Outline { name: "</title><script>{js}".into(), ..Outline::default() };
         let page = write_html(&outline);
         assert!(page.contains("<title>&lt;/title>&lt;script>{js}</title>"));

@@ -80,7 +80,7 @@ const ALL: LinkOptions =
     LinkOptions { keys: KeysAs::Plain, values: true, findings: true, statistics: true };
 
 #[test]
-fn links_of_large_models_are_short_and_come_back_whole() {
+fn links_of_large_models_are_short_and_lossless() {
     for (layers, most) in [(12, 2_000), (80, 8_000)] {
         let outline = llama(layers);
         let made = link(&outline, &ALL).unwrap();
@@ -126,7 +126,7 @@ fn experts() -> Outline {
 }
 
 #[test]
-fn links_have_at_most_the_characters_that_are_documented() {
+fn links_stay_within_the_documented_length() {
     for (outline, keys, most) in [
         (weights_of(llama(12)), 111, 320),
         (weights_of(llama(80)), 723, 460),
@@ -162,7 +162,7 @@ fn measured(mut outline: Outline) -> Outline {
 }
 
 #[test]
-fn statistics_fit_into_links_rounded() {
+fn rounded_statistics_fit_into_links() {
     // As many tensors as a model of 80 layers has; the state of Adam would triple that.
     let mut model = measured(llama(80));
     model.entries.retain(|entry| !entry.key.starts_with("optimizer."));
@@ -199,7 +199,7 @@ fn statistics_fit_into_links_rounded() {
 }
 
 #[test]
-fn odd_statistics_come_back_and_damaged_ones_are_refused() {
+fn round_trips_unusual_statistics() {
     let mut outline = measured(llama(2));
     let none = f64::NAN;
     for (at, of) in [
@@ -250,7 +250,7 @@ fn odd_statistics_come_back_and_damaged_ones_are_refused() {
 }
 
 #[test]
-fn layers_are_one_line_each() {
+fn folds_layers_into_one_line() {
     let outline = llama(32);
     let lines = lines(&outline);
     let line = lines.iter().find(|line| line.entry.key.ends_with("q_proj.weight")).unwrap();
@@ -261,7 +261,7 @@ fn layers_are_one_line_each() {
 }
 
 #[test]
-fn experts_in_layers_and_odd_names_come_back() {
+fn round_trips_experts_and_unusual_names() {
     let mut entries = Vec::new();
     for layer in 3..9 {
         for expert in 0..16 {
@@ -295,7 +295,7 @@ fn experts_in_layers_and_odd_names_come_back() {
 }
 
 #[test]
-fn coded_and_hidden_keys_tell_no_name() {
+fn coded_and_hidden_keys_reveal_no_names() {
     let outline = llama(4);
     for keys in [KeysAs::Coded, KeysAs::Hidden] {
         let opened = open_link(&link(&outline, &LinkOptions { keys, ..ALL }).unwrap()).unwrap();
@@ -322,7 +322,7 @@ fn coded_and_hidden_keys_tell_no_name() {
 }
 
 #[test]
-fn names_with_slashes_are_grouped_and_coded_by_them() {
+fn groups_names_with_slashes() {
     let names = ["dense/kernel", "dense/bias", "out.1/kernel", "global_step"];
     let entries: Vec<LeafSummary> =
         names.iter().map(|name| tensor(name, "float32", &[2])).collect();
@@ -343,7 +343,7 @@ fn names_with_slashes_are_grouped_and_coded_by_them() {
 }
 
 #[test]
-fn the_structure_is_that_of_the_checkpoint() {
+fn link_keeps_the_structure_fingerprint() {
     let outline = llama(3);
     let opened = open_link(&link(&outline, &LinkOptions::default()).unwrap()).unwrap();
     let print = structure_fingerprint(&outline.entries);
@@ -351,7 +351,7 @@ fn the_structure_is_that_of_the_checkpoint() {
 }
 
 #[test]
-fn what_does_not_fit_is_not_made() {
+fn refuses_links_beyond_the_limit() {
     let names = (0..9_000u64).map(|at| {
         // Names that neither fold nor repeat.
         let odd = at.wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -387,7 +387,7 @@ fn damaged_links_are_refused() {
 }
 
 #[test]
-fn changed_bytes_are_refused_or_tell_something_else() {
+fn corrupted_bytes_never_yield_the_same_content() {
     let whole = pack(&llama(12), Precision::Whole);
     let mut state = 1u64;
     let mut next = |below: usize| {
@@ -437,7 +437,7 @@ fn crafted(key: &[u8], numbers: &[u64]) -> Vec<u8> {
 }
 
 #[test]
-fn hostile_columns_end() {
+fn refuses_hostile_columns() {
     let leaves = |key: &[u8], numbers: &[u64]| unpack(&crafted(key, numbers));
     assert_eq!(leaves(b"k", &[3, 0, 0, 0]).unwrap().entries.len(), 3);
     let counted = leaves(b"k\xff", &[3, 0, 0, 0, 2, 2, 1]).unwrap().entries;
@@ -465,7 +465,7 @@ fn hostile_columns_end() {
 }
 
 #[test]
-fn what_inflates_without_end_is_refused() {
+fn refuses_decompression_bombs() {
     let bomb = miniz_oxide::deflate::compress_to_vec(&vec![0; 8 << 20], 9);
     let text = format!("#s=1.{}", URL_SAFE_NO_PAD.encode(&bomb));
     assert!(text.len() < MOST_CHARACTERS);
@@ -473,7 +473,7 @@ fn what_inflates_without_end_is_refused() {
 }
 
 #[test]
-fn keys_without_a_rule_come_back() {
+fn round_trips_keys_without_a_pattern() {
     let entries: Vec<LeafSummary> = (0..40_000u64)
         .map(|at| tensor(&format!("a.{}.b", at * at % 977), "float32", &[at % 3 + 1]))
         .collect();
@@ -482,7 +482,7 @@ fn keys_without_a_rule_come_back() {
 }
 
 #[test]
-fn links_that_unfold_to_much_open() {
+fn opens_links_that_expand_considerably() {
     let mut outline = llama(1);
     let name =
         |at: u64| format!("a.block.of.many.{:x}", at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 48);

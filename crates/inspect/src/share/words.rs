@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_for_people() {
+    fn formats_sizes_for_people() {
         for (bytes, text) in [
             (0, "0 B"),
             (999, "999 B"),
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_breaks_out_of_a_cell() {
+    fn escapes_markdown_in_cells() {
         assert_eq!(code("a|b`c"), "``a\\|b`c``");
         assert_eq!(code("`x"), "`` `x ``");
         assert_eq!(plain("<b>@me *x*|\n"), "&lt;b&gt;&#64;me \\*x\\*\\|\\\\n");

@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn layers_are_one_box_with_what_they_hold_in_it() {
+    fn draws_layers_as_one_nested_box() {
         let rows = model(32);
         let map = drawn(&rows, None);
         check(&map);
@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn many_keys_are_some_hundred_boxes() {
+    fn limits_the_number_of_boxes() {
         let rows: Vec<LeafSummary> = (0..100_000)
             .map(|at| tensor(format!("m{}.w{at}x{}", at % 700, at % 13), 1 + at % 97))
             .collect();
@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn arrows_go_to_what_is_beside_and_a_leaf_is_found() {
+    fn arrows_move_to_neighbours() {
         let rows = model(4);
         let map = drawn(&rows, None);
         let trie = Trie::new(&rows, '.');
@@ -420,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn what_holds_no_bytes_is_empty() {
+    fn treemap_without_bytes_is_empty() {
         assert!(drawn(&[], None).cells.is_empty());
         assert!(drawn(&[tensor("a".into(), 0)], None).cells.is_empty());
         let map = drawn(&[tensor("a".into(), u64::MAX), tensor("b".into(), u64::MAX)], None);
@@ -428,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_stand_beside_each_other() {
+    fn draws_groups_side_by_side() {
         let rows = model(2);
         let whole = Trie::new(&rows, '.');
         let chosen = |dtype: &str| -> Vec<u32> {

@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_example_of_the_paper_comes_out() {
+    fn matches_the_example_of_the_paper() {
         // Areas 6, 6, 4, 3, 2, 2, 1 in 6 by 4: two tiles of 3 by 2 on the left.
         let rect = Rect { left: 0.0, top: 0.0, wide: 6.0, high: 4.0 };
         let weights = [6.0, 6.0, 4.0, 3.0, 2.0, 2.0, 1.0];
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_lost_where_there_is_no_room() {
+    fn keeps_all_tiles_without_room() {
         let rect = Rect { left: 0.0, top: 0.0, wide: 0.0, high: 10.0 };
         assert_eq!(tile(&[1.0, 2.0], rect).len(), 2);
         assert_eq!(tile(&[0.0], rect).len(), 1);

@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_that_are_none_are_found_in_every_float() {
+    fn finds_non_finite_values_in_every_dtype() {
         let floats = [1.0, f32::NEG_INFINITY, f32::NAN, -0.0, f32::MAX, f32::INFINITY];
         let bytes: Vec<u8> = floats.iter().flat_map(|float| float.to_le_bytes()).collect();
         assert_eq!(count(DType::F32, &bytes), (1, 2, Some(1)));

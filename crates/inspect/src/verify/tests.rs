@@ -57,7 +57,7 @@ fn troubles(report: &VerificationReport) -> Vec<(Trouble, &str)> {
 }
 
 #[test]
-fn places_that_overlap_or_run_out_of_the_file_are_told() {
+fn reports_overlaps_and_spans_beyond_the_file() {
     let found = checkpoint(&[
         ("a", span(0, 16), 4, None),
         ("b", span(12, 16), 4, None),
@@ -88,7 +88,7 @@ fn views_of_one_storage_may_overlap() {
 }
 
 #[test]
-fn bytes_pass_once_for_a_checksum_and_the_tensors_in_it() {
+fn reads_bytes_once_for_checksums_and_tensors() {
     let found = checkpoint(&[
         ("late", span(40, 8), 2, None),
         ("nan", span(16, 8), 2, None),
@@ -114,7 +114,7 @@ fn bytes_pass_once_for_a_checksum_and_the_tensors_in_it() {
 }
 
 #[test]
-fn how_the_bytes_come_changes_nothing() {
+fn report_does_not_depend_on_piece_size() {
     let found = checkpoint(&[
         ("a", span(8, 16), 4, None),
         ("b", span(24, 16), 4, None),
@@ -144,7 +144,7 @@ fn how_the_bytes_come_changes_nothing() {
 }
 
 #[test]
-fn a_manifest_is_met_entry_by_entry() {
+fn compares_manifest_entries() {
     let found = checkpoint(&[("a", span(0, 16), 4, None), ("b", span(16, 16), 4, None)]);
     let written = |lines: bool| {
         let mut text = String::new();
@@ -189,7 +189,7 @@ fn a_manifest_is_met_entry_by_entry() {
 }
 
 #[test]
-fn one_read_also_gives_the_statistics_and_the_hashes() {
+fn one_pass_yields_statistics_and_hashes() {
     let found = checkpoint(&[
         ("a", span(0, 16), 4, None),
         ("b", span(16, 32), 8, None),

@@ -47,7 +47,7 @@ fn statistics_of(outcome: &TensorOutcome) -> Statistics {
 }
 
 #[test]
-fn each_tensor_is_read_whatever_the_pieces_and_however_often_it_is_looked_at() {
+fn survey_does_not_depend_on_pieces() {
     let long: Vec<f32> = (0..2_000u16).map(|at| f32::from(at) * 0.37 - 1e3).collect();
     let of = checkpoint(&[Some(&long), Some(&[1.0, f32::NAN, f32::INFINITY]), Some(&[])]);
     let mut whole = Survey::new(of.clone(), ids(3));
@@ -80,7 +80,7 @@ fn each_tensor_is_read_whatever_the_pieces_and_however_often_it_is_looked_at() {
 }
 
 #[test]
-fn parts_that_others_did_come_to_the_same_to_the_last_bit() {
+fn parallel_parts_merge_to_identical_results() {
     let long: Vec<f32> = (0..90_000u32).map(|at| (at as f32 * 0.7).sin() * 3e-3).collect();
     let mut broken = long[..40].to_vec();
     broken[7] = f32::NAN;
@@ -118,7 +118,7 @@ fn parts_that_others_did_come_to_the_same_to_the_last_bit() {
 }
 
 #[test]
-fn what_can_not_be_read_is_told_and_the_next_is_read() {
+fn unreadable_tensor_does_not_stop_the_survey() {
     // The first is beyond the end of the file; the third turns out to be damaged.
     let two: &[f32] = &[2.0, 3.0];
     let of = checkpoint(&[None, Some(two), Some(two)]);
@@ -140,7 +140,7 @@ fn what_can_not_be_read_is_told_and_the_next_is_read() {
 }
 
 #[test]
-fn what_may_be_equal_is_hashed() {
+fn hashes_tensors_that_may_be_equal() {
     let of = checkpoint(&[
         Some(&[1.0, 2.0, 3.0, 4.0]),
         Some(&[1.0, 3.0, 2.0, 4.0]),
@@ -197,7 +197,7 @@ fn titles(found: &[Noticed]) -> Vec<(Grade, &str)> {
 }
 
 #[test]
-fn a_nan_is_told_with_its_index() {
+fn reports_nan_with_its_index() {
     let mut values = spread(1.0, 12);
     values[7] = f32::NAN;
     let found = told(&[("h.0.w", &[3, 4], spread(1.0, 12)), ("h.1.w", &[3, 4], values)]);
@@ -211,7 +211,7 @@ fn a_nan_is_told_with_its_index() {
 }
 
 #[test]
-fn a_matrix_of_zeros_is_a_warning_only_if_its_siblings_are_not() {
+fn zero_matrix_is_a_warning_if_its_siblings_differ() {
     let name = |at: usize| format!("h.{at}.w");
     let keys: Vec<String> = (0..4).map(name).collect();
     let matrices = |zero: &dyn Fn(usize) -> bool| {
@@ -235,7 +235,7 @@ fn a_matrix_of_zeros_is_a_warning_only_if_its_siblings_are_not() {
 }
 
 #[test]
-fn a_layer_that_stands_out_is_told_with_what_was_expected() {
+fn reports_outlier_layers_with_the_expected_value() {
     let keys: Vec<String> = (0..16).map(|at| format!("model.layers.{at}.up.weight")).collect();
     let layers = |odd: Option<usize>| {
         let made = keys.iter().enumerate().map(|(at, key)| {
@@ -258,7 +258,7 @@ fn a_layer_that_stands_out_is_told_with_what_was_expected() {
 }
 
 #[test]
-fn moments_are_held_against_their_parameters() {
+fn compares_moments_with_their_parameters() {
     let found = told(&[
         ("model.fc.weight", &[2, 3], spread(1.0, 6)),
         ("optimizer.state.model.fc.weight.exp_avg", &[3, 2], spread(0.1, 6)),
@@ -280,7 +280,7 @@ fn moments_are_held_against_their_parameters() {
 }
 
 #[test]
-fn a_loss_scale_at_its_floor_is_told() {
+fn reports_a_loss_scale_at_its_minimum() {
     let at = |pairs: &[(&str, f64)]| {
         let scalars: Vec<(String, f64)> =
             pairs.iter().map(|(key, value)| ((*key).to_owned(), *value)).collect();
@@ -302,7 +302,7 @@ fn by_rows(width: u64, values: &[f32]) -> (Statistics, MatrixLines) {
 }
 
 #[test]
-fn rows_of_zeros_copies_and_short_ones_are_told() {
+fn reports_zero_duplicate_and_small_rows() {
     let mut values: Vec<f32> =
         (0..80).map(|at| (at % 7) as f32 + 1.0 + at as f32 / 100.0).collect();
     values[8..12].fill(0.0);
@@ -361,7 +361,7 @@ fn rows_of_zeros_copies_and_short_ones_are_told() {
 }
 
 #[test]
-fn equal_tensors_are_named() {
+fn names_equal_tensors() {
     let values = spread(1.0, 6);
     let statistics = statistics(&values);
     let read = |key| Read {

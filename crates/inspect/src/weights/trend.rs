@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_layer_beside_the_trend_stands_out_and_the_trend_does_not() {
+    fn finds_layers_off_the_trend() {
         // Deviations that grow by a factor of ten over the depth.
         let mut rows: Vec<[f64; 4]> = (0..32)
             .map(|at| [0.02, 0.015, 0.1, 0.09].map(|it| it * 10f64.powf(f64::from(at) / 31.0)))
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn few_siblings_and_many_outliers_say_nothing() {
+    fn ignores_few_siblings_and_many_outliers() {
         let mut rows = vec![[0.02; 4]; 7];
         rows[3] = [2.0; 4];
         assert_eq!(found(&rows), [0usize; 0]);
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ends_of_a_model_may_differ() {
+    fn first_and_last_layers_may_differ() {
         let mut rows = vec![[0.02; 4]; 32];
         (rows[0], rows[31]) = ([0.06; 4], [0.05; 4]);
         assert_eq!(found(&rows), [0usize; 0]);
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn wild_siblings_raise_no_alarm() {
+    fn varied_siblings_raise_few_false_alarms() {
         // Distributions like those of trained adapters: each layer has its own scale, sometimes far
         // larger, and the measures are correlated.
         let mut seed = 7;
