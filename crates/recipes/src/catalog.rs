@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn families_are_told_from_keys_and_their_files_named() {
+    fn recognises_families_from_keys_and_lists_their_files() {
         let catalog = catalog();
         let keys = ["model.embed_tokens.weight", "model.norm.weight", "lm_head.weight"];
         let keys: Vec<String> = keys.map(str::to_owned).into();
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn layouts_are_told_from_some_of_their_keys() {
+    fn recognises_layouts_from_some_keys() {
         let catalog = catalog();
         let found = |key: &str| catalog.layouts(&["x".to_owned(), key.to_owned()]);
         assert_eq!(found("block.11.attn.qkv.weight"), ["gpt-oss"]);
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn files_of_ranks_are_told_by_their_names() {
+    fn recognises_rank_files_by_name() {
         let catalog = catalog();
         let there = ["a/consolidated.00.pth", "a/consolidated.01.pth", "a/consolidated.03.pth"];
         let has = |name: &str| there.contains(&name);

@@ -576,7 +576,7 @@ mod tests {
     }
 
     #[test]
-    fn wrapping_is_taken_out_of_keys() {
+    fn removes_wrapper_prefixes_from_keys() {
         for (key, plain) in [
             ("module.wte.weight", "wte.weight"),
             ("_orig_mod.module.wte.weight", "wte.weight"),
@@ -589,7 +589,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_are_chained_but_not_through_hugging_face() {
+    fn chains_steps_but_not_through_hugging_face() {
         assert_eq!(route_of("gpt2", "hf", "cs-2.9"), "cs-2.9");
         assert_eq!(route_of("gpt2", "cs-2.10", "hf"), "hf");
         assert_eq!(route_of("gpt2", "cs-1.8", "cs-2.4"), "cs-2.0 cs-2.1 cs-2.2 cs-2.3 cs-2.4");

@@ -70,7 +70,7 @@ mod tests {
 
     /// A new family is only a file: no source file lists the families.
     #[test]
-    fn each_file_is_a_family() {
+    fn each_recipe_file_is_a_family() {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/families");
         let count = |folder: &str| {
             let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name());
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn all_families_are_read() {
+    fn parses_all_families() {
         for name in names() {
             let recipe = find(name).unwrap();
             assert_eq!(recipe.family, name);

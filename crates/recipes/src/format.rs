@@ -209,7 +209,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_read_and_written() {
+    fn parses_and_prints_format_names() {
         for name in
             ["hf", "cs-1.6", "cs-2.10", "cs-2.9-dpo", "cs-2.1-no-dpo", "cs-2.4-backbone", "meta"]
         {
@@ -222,13 +222,13 @@ mod tests {
     }
 
     #[test]
-    fn releases_are_in_order() {
+    fn releases_are_sorted() {
         assert!(ModelFormat::cerebras(2, 9) < ModelFormat::cerebras(2, 10));
         assert!(ModelFormat::RELEASES.is_sorted());
     }
 
     #[test]
-    fn other_names_are_refused_with_what_was_expected() {
+    fn refuses_unknown_format_names() {
         for name in [
             "",
             "HF",

@@ -66,7 +66,7 @@ mod tests {
     use crate::families;
 
     #[test]
-    fn numbers_of_several_digits_are_one() {
+    fn treats_multi_digit_numbers_as_one_kind() {
         let keys = ["h.9.w1", "h.10.w1", "h.99.w1", "h.9999.w1", "h.007", "n"];
         let kinds = Kinds::of(&keys.map(str::to_owned));
         let told: Vec<_> = kinds.kinds.iter().map(|(kind, count)| (&**kind, *count)).collect();
@@ -77,7 +77,7 @@ mod tests {
 
     /// [`Kinds`] relies on this.
     #[test]
-    fn no_rule_names_a_number_of_several_digits() {
+    fn rules_contain_no_multi_digit_numbers() {
         for name in families::names() {
             let Ok(recipe) = families::find(name) else { continue };
             for rule in recipe.blocks.iter().flat_map(|block| &block.rules) {

@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_config_asks_for_is_there() {
+    fn finds_every_key_that_the_config_requires() {
         let found = loads(&keys(), CONFIG);
         assert!(found.would(), "{found:?}");
         assert_eq!((found.found, found.expected, found.layers), (17, 17, Some(2)));
@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_are_missing_or_too_many_are_named() {
+    fn names_missing_and_unexpected_keys() {
         let without = |part: &str| {
             let kept = keys().into_iter().filter(|(key, _)| !key.contains(part));
             loads(&kept.collect::<Vec<_>>(), CONFIG)
@@ -406,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn shapes_are_those_of_the_config() {
+    fn compares_shapes_with_the_config() {
         let found = loads(&keys(), &CONFIG.replace("key_value_heads: 2", "key_value_heads: 4"));
         assert_eq!(found.misfits.len(), 4);
         assert_eq!(found.misfits[0].expected, [8, 8]);

@@ -254,7 +254,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn extensions_of_letters_go() {
+    fn removes_alphabetic_extensions() {
         for (name, expected) in [
             ("model.safetensors.index.json", "model"),
             ("checkpoint_0.mdl", "checkpoint_0"),

@@ -548,7 +548,7 @@ mod tests {
     }
 
     #[test]
-    fn a_permutation_within_heads_is_read_and_undone() {
+    fn reads_and_inverts_a_permutation_within_heads() {
         let (files, tensor) = counted(&[8, 3]);
         let view = View::of(&tensor).unwrap();
         let there = interleaved(&view);
@@ -558,7 +558,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_cut_from_a_span_are_a_span_again_when_joined() {
+    fn joined_slices_of_a_span_are_a_span() {
         let (files, tensor) = counted(&[6, 4]);
         let view = View::of(&tensor).unwrap().reshape(&[2, 3, 4]).unwrap();
         let parts: Vec<View> = (0..3).map(|at| view.slice(1, at, 1).unwrap()).collect();
@@ -569,7 +569,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_are_rolled_and_experts_stacked() {
+    fn rolls_rows_and_stacks_experts() {
         let (files, tensor) = counted(&[3, 2]);
         let view = View::of(&tensor).unwrap();
         let (last, first) = (view.slice(0, 1, 2).unwrap(), view.slice(0, 0, 1).unwrap());
@@ -582,7 +582,7 @@ mod tests {
     }
 
     #[test]
-    fn a_transposed_matrix_is_reshaped_and_cut_anywhere() {
+    fn reshapes_and_slices_a_transposed_matrix() {
         let (files, tensor) = counted(&[4, 3]);
         let turned = View::of(&tensor).unwrap().permute(&[1, 0]).unwrap();
         let other = turned.reshape(&[2, 6]).unwrap();
@@ -593,7 +593,7 @@ mod tests {
     }
 
     #[test]
-    fn shapes_that_do_not_fit_are_refused() {
+    fn refuses_invalid_shapes() {
         let (_, tensor) = counted(&[4, 3]);
         let view = View::of(&tensor).unwrap();
         assert!(view.reshape(&[5, 3]).is_err());

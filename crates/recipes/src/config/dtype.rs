@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn what_says_a_dtype_says_the_new_one() {
+    fn cast_updates_the_dtype_in_the_config() {
         let text = r#"{"a": 1, "torch_dtype": "bfloat16", "text_config": {"dtype": "float32"},
             "vision_config": {"dtype": "auto"}}"#;
         let mut all = converted(text, Language::Json);

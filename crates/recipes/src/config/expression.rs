@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn as_python_computes() {
+    fn evaluates_as_python_does() {
         assert_eq!(value("hidden // heads").unwrap(), Value::Int(2));
         assert_eq!(value("-7 // 2").unwrap(), Value::Int(-4));
         assert_eq!(value("hidden // heads * share").unwrap(), Value::Float(0.5));
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_not_be_computed_is_told() {
+    fn reports_invalid_computations() {
         assert!(value("hidden // none").unwrap_err().to_string().contains("other than 0"));
         assert!(value("width * 2").unwrap_err().to_string().contains("width"));
         assert!(value("9223372036854775807 * 2").unwrap_err().to_string().contains("too large"));

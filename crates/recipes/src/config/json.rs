@@ -358,7 +358,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_what_python_reads() {
+    fn parses_json_as_python_does() {
         let text = r#" {"a": [1, -2.5e3, NaN, -Infinity], "b": {}, "c": "\u00e9\ud83d\ude00\n", "a2": 123456789012345678901234567890, "b": null} "#;
         let value = parse(text).unwrap();
         let map = value.as_map().unwrap();
@@ -372,13 +372,13 @@ mod tests {
     }
 
     #[test]
-    fn writes_what_python_writes() {
+    fn writes_json_as_python_does() {
         let text = "{\n    \"eps\": 1e-05,\n    \"one\": 1.0,\n    \"list\": [\n        1,\n        \"\\u00e9\\ud83d\\ude00\"\n    ],\n    \"none\": [],\n    \"big\": -99999999999999999999,\n    \"inf\": Infinity\n}";
         assert_eq!(parse(text).unwrap().to_json(), text);
     }
 
     #[test]
-    fn what_breaks_is_named_by_line_and_column() {
+    fn errors_have_line_and_column() {
         for (text, place) in [
             ("{\n \"a\": }", "line 2, column 7"),
             ("[1 2]", "line 1, column 4"),
@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn deep_nesting_is_refused_without_deep_recursion() {
+    fn refuses_deep_nesting_without_recursion() {
         let text = "[".repeat(1_000_000);
         assert!(parse(&text).unwrap_err().to_string().contains("deeper"));
         assert!(parse(&format!("{}{}", "[".repeat(100), "]".repeat(100))).is_ok());

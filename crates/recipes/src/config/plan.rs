@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn one_step_where_there_is_one() {
+    fn uses_one_step_if_available() {
         assert_eq!(way("gpt2", "hf", "cs-2.9").unwrap(), "hf cs-2.9");
         assert_eq!(way("gpt2", "cs-2.2", "cs-2.9").unwrap(), "cs-2.2 cs-2.9");
         assert_eq!(way("llama", "hf", "cs-2.10").unwrap(), "hf cs-2.10");
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn several_releases_in_one_go() {
+    fn chains_several_releases() {
         let way_up = "cs-1.8 cs-2.0 cs-2.1 cs-2.2 cs-2.3 cs-2.4 cs-2.5 cs-2.6 cs-2.7 cs-2.8 cs-2.9";
         assert_eq!(
             way("gpt2", "cs-1.8", "cs-2.9").unwrap(),
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn what_leads_nowhere_says_what_would() {
+    fn reports_alternatives_if_there_is_no_route() {
         for (model, source, target) in
             [("mistral", "cs-1.9", "cs-2.0"), ("dpo", "hf", "cs-2.9"), ("all", "hf", "cs-2.9")]
         {

@@ -143,13 +143,13 @@ mod tests {
     }
 
     #[test]
-    fn by_the_config_that_the_original_writes_as_a_name() {
+    fn recognises_a_config_in_place_of_a_name() {
         assert_eq!(guesses("{model: {name: {model_type: jais}}}"), ["jais cs-2.9"]);
         assert_eq!(guesses("{model: {name: {n_head: 4}}}"), Vec::<String>::new());
     }
 
     #[test]
-    fn by_architecture_or_model_type() {
+    fn recognises_by_architecture_or_model_type() {
         assert_eq!(guesses("{architectures: [LlamaForCausalLM], model_type: llama}"), ["llama hf"]);
         assert_eq!(guesses("{architectures: [GPT2Model], model_type: gpt2}"), ["gpt2-headless hf"]);
         assert_eq!(
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn by_the_name_and_layout_of_cerebras() {
+    fn recognises_by_name_and_layout_of_cerebras() {
         assert_eq!(guesses("{trainer: {init: {model: {name: llama}}}}")[0], "llama cs-2.9");
         assert_eq!(guesses("{model: {name: dpo, dpo: {}}}")[0], "dpo cs-2.9-dpo");
         assert_eq!(guesses("{model: {hidden_size: 4}}"), Vec::<String>::new());

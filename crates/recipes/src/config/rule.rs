@@ -211,7 +211,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_of_either_side() {
+    fn matches_keys_of_either_side() {
         let rule = ConfigRule::parse("n_embd = hidden_size").unwrap();
         assert_eq!(rule.matches(Side::Left, "n_embd").as_deref(), Some("hidden_size"));
         assert_eq!(rule.matches(Side::Right, "hidden_size").as_deref(), Some("n_embd"));
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn what_must_be() {
+    fn checks_required_values() {
         let mut config = Map::new();
         config.set("hidden_size", 8);
         config.set("num_heads", 4);
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_is_no_rule_is_named() {
+    fn names_invalid_rules() {
         for line in ["", "a b", "key must be 1", "a = b = c d", "a by nothing"] {
             let error = ConfigRule::parse(line).unwrap_err().to_string();
             assert!(error.contains('"'), "{line}: {error}");

@@ -476,7 +476,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_equal_as_in_python() {
+    fn numbers_compare_as_in_python() {
         assert!(Value::Int(0).equals(&Value::Float(0.0)));
         assert!(Value::Bool(true).equals(&Value::Int(1)));
         assert!(!Value::Text("1".into()).equals(&Value::Int(1)));
@@ -484,7 +484,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_keeps_its_place_when_set_again() {
+    fn resetting_a_key_keeps_its_position() {
         let mut map = Map::new();
         map.set("b", 1);
         map.set("a", 2);

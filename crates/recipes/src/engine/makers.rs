@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_triangle_takes_no_more_than_two_of_its_rows() {
+    fn triangle_is_stored_as_two_rows() {
         let tensor = triangle(4);
         let bytes = elements(&FileSet::default(), &tensor, 0..16).unwrap();
         assert_eq!(bytes, [1, 0, 0, 0, 1, 1, 0, 0, 1, 1, 1, 0, 1, 1, 1, 1]);

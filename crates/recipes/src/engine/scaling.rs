@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn of_bert_the_norm_of_the_embeddings_and_both_heads_are_scaled() {
+    fn scales_embedding_norm_and_heads_of_bert() {
         let config = r#"{"mup_base_hidden_size": 4, "hidden_size": 8, "num_heads": 2, "embeddings_scale": 10.0}"#;
         let by = |number: f64| vec![Arithmetic::Multiply(number)];
         for (key, expected) in [
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn of_decoders_the_embeddings_are_scaled_unless_they_have_a_norm() {
+    fn scales_decoder_embeddings_without_a_norm() {
         let plain = r#"{"mup_base_hidden_size": 4, "hidden_size": 8, "num_heads": 2, "embeddings_scale": 10.0}"#;
         let by = |number: f64| vec![Arithmetic::Multiply(number)];
         assert_eq!(steps(plain, "model.embedding_layer.word_embeddings.weight"), by(10.0));

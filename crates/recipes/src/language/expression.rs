@@ -611,7 +611,7 @@ mod tests {
     }
 
     #[test]
-    fn expressions_say_what_they_mean() {
+    fn evaluates_expressions() {
         for (text, value) in [
             ("right.num_heads / right.extra.groups", Scalar::Int(3)),
             ("H // 5 + 2 * 3", Scalar::Int(8)),
@@ -630,7 +630,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said() {
+    fn reports_invalid_expressions() {
         for (text, said) in [
             ("", "ends too early"),
             ("1 +", "ends too early"),

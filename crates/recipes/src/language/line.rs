@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_come_apart() {
+    fn splits_lines() {
         assert_eq!(without_comment("  a.#b  # what"), "a.#b");
         assert_eq!(without_comment("x \"# no\" # yes"), "x \"# no\"");
         assert_eq!(split_word("a when b when c", "when"), ("a when b", Some("c")));

@@ -425,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn a_recipe_is_read() {
+    fn parses_a_recipe() {
         let recipe = read(
             "# A family.\nfamily mine\nalias other\nbetween hf and cs-2.1..cs-2.9 when hf.x is 1\n\
              let H = cs.num_heads\nprefix model.\n\
@@ -447,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn a_recipe_is_made_from_another() {
+    fn derives_a_recipe_from_another() {
         let recipe = read("family mine\nlike base without t. omit head.{wb}\n").unwrap();
         let rules = &recipe.blocks[0].rules;
         assert_eq!(rules.len(), 1);
@@ -457,7 +457,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said_with_its_line() {
+    fn reports_errors_with_the_line() {
         let between = "family x\nbetween hf and cs-2.1\n";
         for (line, said) in [
             ("a.{n} <-> b", "nothing on the right side fills `{n}`"),

@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn holes_are_filled_on_the_other_side() {
+    fn fills_holes_on_the_other_side() {
         let there = |key| moved("h.{n}.ln_1.{wb}", "layers.{n}.norm1.{wb}", key);
         assert_eq!(there("h.12.ln_1.bias").as_deref(), Some("layers.12.norm1.bias"));
         assert_eq!(there("h.12.ln_1.gamma"), None);
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_say_which_key_it_is() {
+    fn groups_identify_the_key() {
         let qkv = pattern("a.[q,k,v].{wb}");
         assert_eq!(qkv.matches("a.k.bias").unwrap().members, [1]);
         assert_eq!(qkv.fill(&vec![("wb".into(), "bias".into())], &[2]), "a.v.bias");
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_fits_in_many_ways_almost_is_given_up_soon() {
+    fn ambiguous_patterns_end_quickly() {
         // Trying all ways to fill these holes would take forever.
         let holes: String = (0..40).map(|n| format!("{{h{n}:x|}}")).collect();
         assert!(pattern(&format!("a{holes}b")).matches(&format!("a{}", "x".repeat(60))).is_none());
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said() {
+    fn reports_invalid_patterns() {
         for (text, said) in [
             ("a.{n", "not closed"),
             ("a}", "closes nothing"),

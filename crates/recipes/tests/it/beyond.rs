@@ -19,7 +19,7 @@ fn converted(model: &str, source: &str, target: &str, config: &Value) -> String 
 }
 
 #[test]
-fn release_2_10_is_as_2_9_in_both_directions() {
+fn release_2_10_equals_2_9_in_both_directions() {
     let llama = config("llama/config_only.hf-to-cs2.9/in/config.json");
     let text = converted("llama", "hf", "cs-2.9", &llama);
     assert_eq!(converted("llama", "hf", "cs-2.10", &llama), text);
@@ -31,7 +31,7 @@ fn release_2_10_is_as_2_9_in_both_directions() {
 }
 
 #[test]
-fn several_releases_in_one_go_are_the_steps_one_after_the_other() {
+fn chained_releases_equal_single_steps() {
     let mut step = config("gpt2/config_only_rich.cs2.0-to-cs2.1/in/params.yaml");
     let whole = converted("gpt2", "cs-2.0", "cs-2.9", &step);
     let releases: Vec<String> = (0..=9).map(|minor| format!("cs-2.{minor}")).collect();
@@ -43,7 +43,7 @@ fn several_releases_in_one_go_are_the_steps_one_after_the_other() {
 }
 
 #[test]
-fn configs_of_transformers_5_say_how_positions_turn() {
+fn reads_rope_parameters_of_transformers_5() {
     let rope = r#""rope_parameters": {"rope_theta": 500000.0, "rope_type": "default"}"#;
     let sizes = r#""model_type": "llama", "hidden_size": 32, "num_attention_heads": 4"#;
     let of = |rope: &str| parse(&format!("{{{sizes}, {rope}}}"), Language::Json).unwrap();
@@ -67,7 +67,7 @@ fn configs_of_transformers_5_say_how_positions_turn() {
 }
 
 #[test]
-fn models_that_the_original_knows_and_does_not_find_have_names_of_their_own() {
+fn converts_models_that_the_original_lists_but_misses() {
     let llama = config("llama/config_only.hf-to-cs2.9/in/config.json");
     for (model, name) in [("llamaV2", "llamaV2"), ("code-llama", "llama"), ("wizardlm", "llama")] {
         let ours = converted(model, "hf", "cs-2.9", &llama);
@@ -87,14 +87,14 @@ fn models_that_the_original_knows_and_does_not_find_have_names_of_their_own() {
 }
 
 #[test]
-fn the_section_of_a_model_alone_gets_its_name_in_2_4() {
+fn model_section_gets_its_name_in_2_4() {
     let config = parse("model: {hidden_size: 8}\n", Language::Yaml).unwrap();
     let text = converted("bert", "cs-2.3", "cs-2.4", &config);
     assert_eq!(text, "model:\n    hidden_size: 8\n    name: bert\n");
 }
 
 #[test]
-fn what_the_original_writes_in_a_way_nobody_can_use_is_told() {
+fn notes_unusable_output_of_the_original() {
     let jais = config("jais/alibi_scaling.hf-to-cs2.9/in/config.json");
     let families = Families::known().unwrap();
     let converted =
@@ -109,7 +109,7 @@ fn what_the_original_writes_in_a_way_nobody_can_use_is_told() {
 /// This is not a difference: no case covers it, and the original's list of releases begins with
 /// 2.1.
 #[test]
-fn the_precision_is_told_to_releases_2_1_to_2_3_only() {
+fn writes_precision_for_releases_2_1_to_2_3_only() {
     let text = "{model_type: gptj, use_bfloat16: true, n_head: 4, n_embd: 8}";
     let config = parse(text, Language::Yaml).unwrap();
     for (release, told) in
@@ -125,7 +125,7 @@ fn the_precision_is_told_to_releases_2_1_to_2_3_only() {
 
 /// `docs/recipes.md` lists every difference with the tests for it: `FILE::TEST`.
 #[test]
-fn each_difference_that_is_listed_has_its_tests() {
+fn listed_differences_have_tests() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let docs = fs::read_to_string(root.join("docs/recipes.md")).unwrap();
     let (_, list) = docs.split_once("## Differences to the original converters\n").unwrap();

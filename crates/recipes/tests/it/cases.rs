@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use crate::original::{Case, Verdict};
 
 #[test]
-fn the_tensors_are_those_of_the_original() {
+fn tensors_match_the_original() {
     let mut families: BTreeMap<String, (usize, usize)> = BTreeMap::new();
     let mut report = String::new();
     let mut total = 0;
@@ -41,7 +41,7 @@ const REALLY_WOULD_NOT: [&str; 2] =
     ["llama/missing_k.cs2.9-to-hf", "starcoder/mqa_bf16_n_inner_null.hf-to-cs2.9"];
 
 #[test]
-fn what_the_original_converts_would_load() {
+fn converted_cases_would_load() {
     let mut report = String::new();
     for case in Case::all() {
         let why = case.speaks_against_loading();

@@ -235,7 +235,7 @@ fn run(root: &Path) -> (usize, Vec<String>) {
 }
 
 #[test]
-fn every_case_gives_the_text_of_the_original_or_is_refused_as_there() {
+fn configs_match_the_original_or_are_refused() {
     let own = statelens_fixtures::path("recipes");
     let (total, wrong) =
         run(&std::env::var_os("STATELENS_RECIPE_CASES").map_or(own, PathBuf::from));

@@ -13,7 +13,7 @@ use statelens_recipes::config::Value;
 const ODD: [i64; 5] = [0, -1, 3, 1_000_000_000, i64::MAX];
 
 #[test]
-fn a_number_that_no_model_has_is_refused_in_a_sentence_or_does_no_harm() {
+fn impossible_numbers_are_refused_or_harmless() {
     let mut tried: BTreeSet<(String, bool)> = BTreeSet::new();
     let mut said: BTreeMap<String, usize> = BTreeMap::new();
     let (mut done, mut refused) = (0, 0);

@@ -157,7 +157,7 @@ const KEYS: [&str; 60] = [
 ];
 
 #[test]
-fn no_value_of_any_key_breaks_a_table() {
+fn odd_values_never_break_a_table() {
     for value in odd() {
         let (done, refused) = each(&value, &KEYS, true);
         assert!(done + refused > 100);
@@ -171,7 +171,7 @@ fn no_value_of_any_key_breaks_a_table() {
 }
 
 #[test]
-fn every_pair_of_formats_is_converted_or_refused() {
+fn converts_or_refuses_every_pair_of_formats() {
     let families = Families::known().unwrap();
     let config =
         parse("{model: {hidden_size: 8}, optimizer: {optimizer_type: SGD}}", Language::Yaml)
@@ -190,7 +190,7 @@ fn every_pair_of_formats_is_converted_or_refused() {
 }
 
 #[test]
-fn what_a_few_bytes_claim_is_not_made() {
+fn refuses_output_far_larger_than_the_input() {
     let families = Families::known().unwrap();
     let wide: String = (0..50_000).map(|key| format!("k{key}: 1, ")).collect();
     let groups: String = (0..50_000).map(|key| format!("g{key}: {{}}, ")).collect();
@@ -215,7 +215,7 @@ fn what_a_few_bytes_claim_is_not_made() {
 /// Changes, removes and inserts bytes in texts; texts that can be parsed are written and parsed
 /// again.
 #[test]
-fn changed_texts_are_read_or_refused_and_read_again() {
+fn corrupted_texts_are_refused_or_round_trip() {
     let root = statelens_fixtures::path("recipes");
     let seeds: Vec<Vec<u8>> = [
         "bert/v.fwd.cs2.3-to-cs2.4/in/params.yaml",

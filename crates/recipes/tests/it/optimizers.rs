@@ -134,7 +134,7 @@ fn moved(layout: &Layout, by: u64) -> String {
 }
 
 #[test]
-fn moments_are_joined_and_turned_as_their_parameters_are() {
+fn moments_are_converted_like_their_parameters() {
     let source = trained(GPT2, &[7; 5], &[5], false);
     let done = to_hf("gpt2", &source, CONFIG).unwrap();
     let part = |name: Option<&str>| {
@@ -161,7 +161,7 @@ fn moments_are_joined_and_turned_as_their_parameters_are() {
 }
 
 #[test]
-fn names_say_which_is_which_in_several_groups() {
+fn parameter_names_identify_entries_of_several_groups() {
     let source = trained(GPT2, &[7; 5], &[1, 4], true);
     let done = to_hf("gpt2", &source, CONFIG).unwrap();
     let (_, optimizer) =
@@ -172,7 +172,7 @@ fn names_say_which_is_which_in_several_groups() {
 }
 
 #[test]
-fn what_is_not_well_defined_is_refused_by_name() {
+fn refuses_ambiguous_optimizer_states() {
     let error = |source: &Checkpoint, family: &str, config: &str| {
         to_hf(family, source, config).unwrap_err().to_string()
     };

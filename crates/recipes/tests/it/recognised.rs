@@ -34,7 +34,7 @@ const NOT_TOLD: &[(&str, &str, &str)] = &[
 const WHOLE: &str = "Cerebras has the head in any case";
 
 #[test]
-fn models_are_recognised_by_keys_and_config() {
+fn recognises_models_by_keys_and_config() {
     let (mut told, mut right) = (String::new(), BTreeMap::<String, usize>::new());
     let mut used = BTreeSet::new();
     for case in Case::all() {
@@ -92,7 +92,7 @@ fn recognised(
 }
 
 #[test]
-fn a_training_state_with_the_keys_of_hugging_face_is_told_from_one_of_cerebras() {
+fn distinguishes_training_states_of_hugging_face_and_cerebras() {
     let open = |name: &str| {
         let bytes = std::fs::read(statelens_fixtures::path(name)).unwrap();
         let files = FileSet::single(name, Memory::from(bytes));

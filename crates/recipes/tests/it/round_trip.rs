@@ -98,7 +98,7 @@ const REFUSED_BY_THE_ORIGINAL: [&str; 2] = ["santacoder-headless", "starcoder-he
 const WITHOUT_CASES: [&str; 2] = ["qwen2", "vit"];
 
 #[test]
-fn what_goes_to_cerebras_comes_back_bit_for_bit() {
+fn round_trips_through_cerebras_bit_for_bit() {
     let mut told = String::new();
     let mut covered: BTreeMap<String, usize> = BTreeMap::new();
     let mut seen: BTreeSet<&Known> = BTreeSet::new();

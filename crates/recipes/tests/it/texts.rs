@@ -10,7 +10,7 @@ fn written() -> Vec<Value> {
 }
 
 #[test]
-fn every_text_is_the_one_that_python_writes() {
+fn written_texts_match_python() {
     let mut wrong = 0;
     for case in written() {
         let case = case.as_map().unwrap();
@@ -28,7 +28,7 @@ fn every_text_is_the_one_that_python_writes() {
 }
 
 #[test]
-fn every_text_reads_back_as_the_value() {
+fn written_texts_are_read_back() {
     let mut wrong = 0;
     for case in written() {
         let case = case.as_map().unwrap();

@@ -90,7 +90,7 @@ fn there_and_back(family: &str, tensors: &[(&str, &[u64])], hf: &str, cs: &str) 
 }
 
 #[test]
-fn a_rotary_model_of_70_gigabytes_is_spans_again_and_not_read() {
+fn round_trips_a_70_gb_rotary_model_as_spans() {
     let (hidden, kv, ffn) = (8192, 1024, 28672);
     there_and_back(
         "llama",
@@ -109,7 +109,7 @@ fn a_rotary_model_of_70_gigabytes_is_spans_again_and_not_read() {
 }
 
 #[test]
-fn joined_transposed_and_stacked_weights_are_spans_again() {
+fn round_trips_joined_and_transposed_weights_as_spans() {
     there_and_back(
         "gpt2",
         &[
@@ -135,7 +135,7 @@ fn joined_transposed_and_stacked_weights_are_spans_again() {
 }
 
 #[test]
-fn keys_without_a_rule_are_all_told_with_the_nearest() {
+fn reports_keys_without_a_rule_with_the_nearest_rule() {
     let (source, _) = checkpoint(&[
         ("model.layers.0.self_attn.x_proj.weight", &[4]),
         ("other", &[4]),
@@ -171,7 +171,7 @@ fn grouped(
 }
 
 #[test]
-fn the_others_of_a_group_whose_first_is_missing_are_not_left_out_silently() {
+fn refuses_an_incomplete_group() {
     let recipe = "family mine\nbetween hf and other\nqkv <-> [q,k,v] : split(1; q 1, k 1, v 1)\n";
     let error = grouped(recipe, &["k", "v"], true).unwrap_err();
     assert!(error.contains("`k`: `q` belongs to it, but isn't in the checkpoint"), "{error}");
@@ -179,7 +179,7 @@ fn the_others_of_a_group_whose_first_is_missing_are_not_left_out_silently() {
 }
 
 #[test]
-fn two_tensors_under_one_key_are_refused_by_name() {
+fn refuses_two_tensors_under_one_key() {
     for rules in ["{any}.w -> w", "a.w -> w\nb.w -> w"] {
         let recipe = format!("family mine\nbetween hf and other\n{rules}\n");
         let error = grouped(&recipe, &["a.w", "b.w"], false).unwrap_err();
@@ -189,7 +189,7 @@ fn two_tensors_under_one_key_are_refused_by_name() {
 }
 
 #[test]
-fn experts_beyond_those_of_the_config_are_not_left_out_silently() {
+fn refuses_experts_beyond_the_config() {
     let key = |expert: u64| format!("model.layers.0.block_sparse_moe.experts.{expert}.w1.weight");
     let keys = [key(0), key(1), key(2)];
     let tensors: Vec<(&str, &[u64])> = keys.iter().map(|key| (&**key, &[2, 3][..])).collect();
@@ -207,7 +207,7 @@ fn experts_beyond_those_of_the_config_are_not_left_out_silently() {
 }
 
 #[test]
-fn a_recipe_of_the_user_converts() {
+fn converts_with_a_user_recipe() {
     let text = include_str!("../../../../docs/recipes.md");
     let start = text.find("# Hugging Face's GPT-2 <-> my model.").unwrap();
     let end = text[start..].find("```").unwrap();
@@ -233,7 +233,7 @@ fn a_recipe_of_the_user_converts() {
 /// safetensors files keep one key of a tied tensor: for T5's embedding, `shared`. The original
 /// takes that key for a copy and drops it, and the embedding with it.
 #[test]
-fn an_embedding_that_is_only_saved_as_shared_is_kept() {
+fn keeps_an_embedding_saved_only_as_shared() {
     let tensors: [(&str, &[u64]); 3] = [
         ("shared.weight", &[97, 32]),
         ("encoder.final_layer_norm.weight", &[32]),
@@ -258,7 +258,7 @@ fn an_embedding_that_is_only_saved_as_shared_is_kept() {
 
 /// The same for BERT's bias over the vocabulary.
 #[test]
-fn a_bias_that_is_only_saved_as_that_of_predictions_is_kept() {
+fn keeps_a_bias_saved_only_for_predictions() {
     let tensors: [(&str, &[u64]); 2] =
         [("bert.embeddings.word_embeddings.weight", &[97, 32]), ("cls.predictions.bias", &[97])];
     let hf = r#"{"model_type": "bert", "hidden_size": 32, "max_position_embeddings": 64}"#;
@@ -300,7 +300,7 @@ fn qwen2_is_llama_with_biases() {
 
 /// The original concatenates the rows in float32, whatever the dtype of the weights is, and fails.
 #[test]
-fn starcoder_with_a_key_for_each_head_is_packed_in_16_bits() {
+fn packs_starcoder_heads_in_16_bits() {
     there_and_back(
         "starcoder",
         &[
@@ -314,7 +314,7 @@ fn starcoder_with_a_key_for_each_head_is_packed_in_16_bits() {
 
 /// The original looks for the embeddings of the head under a name that models without a head lack.
 #[test]
-fn a_head_that_is_made_is_that_of_the_tied_embeddings() {
+fn created_head_is_tied_to_the_embeddings() {
     let tensors: [(&str, &[u64]); 2] =
         [("word_embeddings.weight", &[97, 32]), ("ln_f.weight", &[32])];
     let (source, _) = checkpoint(&tensors);
@@ -325,7 +325,7 @@ fn a_head_that_is_made_is_that_of_the_tied_embeddings() {
 }
 
 #[test]
-fn a_head_that_is_made_at_random_is_the_same_every_time() {
+fn random_head_is_reproducible() {
     let tensors: [(&str, &[u64]); 2] =
         [("word_embeddings.weight", &[97, 32]), ("ln_f.weight", &[32])];
     let (source, _) = checkpoint(&tensors);

@@ -243,7 +243,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn anchors_merges_and_repeated_keys() {
+    fn reads_anchors_merges_and_repeated_keys() {
         let text =
             "base: &b {x: 1, y: 2}\na:\n  <<: *b\n  y: 3\nb: [*b, *b]\na2: 1\na2: 2\n'<<': text\n";
         let value = parse(text).unwrap();
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn tags_of_plain_data_are_read() {
+    fn reads_tags_of_plain_data() {
         let value = parse("[!!str 5, !!int '5', !!float 1e-5, ! 7, !!map {}, !!null '']").unwrap();
         let expected = [
             Value::from("5"),
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_config_is_refused_with_its_line() {
+    fn refuses_invalid_configs_with_the_line() {
         for (text, said) in [
             ("a: 1\nb: [1", "line 3, column 1 is not YAML"),
             ("a: 1\n---\nb: 2\n", "second document"),
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn hostile_texts_end_soon() {
+    fn hostile_yaml_is_refused_quickly() {
         let mut laughs = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
         for level in 1..20 {
             let above = level - 1;

@@ -165,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn scalars_as_pyyaml_reads_them() {
+    fn resolves_scalars_as_pyyaml_does() {
         let int = Value::Int;
         let float = Value::Float;
         for (text, expected) in [
