@@ -372,7 +372,7 @@ mod tests {
 
     /// The bytes between `PROTO` and `STOP` in `pickle.dumps(value, 2)` of CPython 3.11.
     #[test]
-    fn integers_take_the_opcodes_that_python_takes() {
+    fn integers_use_the_opcodes_of_python() {
         for (value, bytes) in [
             (0, &b"K\x00"[..]),
             (255, b"K\xff"),
@@ -412,13 +412,13 @@ mod tests {
     }
 
     #[test]
-    fn names_with_line_breaks_are_refused() {
+    fn refuses_names_with_line_breaks() {
         assert!(Encoder::new().named("os\nsystem", "x").is_err());
     }
 
     /// `pickle.dumps(b'\xff', 4)` of CPython 3.11.
     #[test]
-    fn frames_count_what_is_in_them() {
+    fn frames_have_the_length_of_their_content() {
         let bytes = encoded(|e| {
             e.proto(4);
             let frame = e.begin_frame();

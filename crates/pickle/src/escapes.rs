@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quoted_strings_are_what_python_2_meant() {
+    fn parses_quoted_strings_of_python_2() {
         assert_eq!(string(b"'a\\x41\\n\\'\\101\\0q\\z'").unwrap(), b"aA\n'A\0q\\z");
         assert_eq!(string(b"\"it's\"").unwrap(), b"it's");
         for broken in [&b"'abc"[..], b"abc", b"'", b"'\\x4'", b"'\\'", b""] {

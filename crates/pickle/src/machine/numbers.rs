@@ -174,7 +174,7 @@ mod tests {
 
     /// Results of `pickle.loads` and `pickle._loads` of CPython 3.11.
     #[test]
-    fn integers_are_what_cpython_reads() {
+    fn parses_integers_as_cpython_does() {
         let read: [(&str, i64); 16] = [
             ("0x10", 16),
             ("-0X1f", -31),
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn long_integers_are_what_cpython_reads() {
+    fn parses_long_integers_as_cpython_does() {
         let read: [(&str, i64); 5] =
             [("0x10L", 16), ("10", 10), ("1_0L", 10), (" 4 L", 4), ("5\0xL", 5)];
         for (line, value) in read {
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn memo_indices_are_decimal_and_have_any_size() {
+    fn memo_indices_are_decimal_of_any_size() {
         let read: [(&str, i64); 5] = [("007", 7), (" 1_0 ", 10), ("+5", 5), ("3\0x", 3), ("-0", 0)];
         for (line, value) in read {
             assert_eq!(memo_index(line.as_bytes()).unwrap(), Int::from(value), "{line:?}");
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn floats_are_what_cpython_reads() {
+    fn parses_floats_as_cpython_does() {
         for (line, value) in [
             ("1.5", 1.5),
             (" 1_0.2_5 ", 10.25),

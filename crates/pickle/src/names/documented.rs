@@ -3,7 +3,7 @@
 use super::harmless::ROWS;
 use super::pattern::{ALIASES, WORDS};
 
-const START: &str = "<!-- usages: written by the test `the_documents_list_every_usage` -->\n";
+const START: &str = "<!-- usages: written by the test `documentation_lists_every_usage` -->\n";
 const END: &str = "<!-- end of usages -->";
 
 /// Returns the tables as they must be in the documentation.
@@ -34,7 +34,7 @@ fn tables() -> String {
 }
 
 #[test]
-fn the_documents_list_every_usage() {
+fn documentation_lists_every_usage() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/scan.md");
     let text = include_str!("../../../../docs/scan.md");
     let (before, rest) = text.split_once(START).unwrap();

@@ -601,7 +601,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_name_is_exact_and_has_its_usages_and_a_reason() {
+    fn harmless_names_are_exact_with_usages_and_a_reason() {
         let plain = |text: &str| {
             !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
         };

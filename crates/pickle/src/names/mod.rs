@@ -52,7 +52,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_graded() {
+    fn grades_names() {
         for (module, name, expected) in [
             ("collections", "OrderedDict", 0),
             ("torch._utils", "_rebuild_tensor_v2", 0),
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_harmless_for_its_module_or_for_how_it_looks() {
+    fn module_or_spelling_never_makes_a_name_harmless() {
         for (module, name) in [
             ("enum", "global_enum"),
             ("enum", "eval"),
@@ -131,7 +131,7 @@ mod tests {
     /// Functions of Python and numpy that run commands, run code, write files or give access to
     /// arbitrary objects: each of them has been verified to do so.
     #[test]
-    fn gadgets_are_dangerous() {
+    fn known_gadgets_are_dangerous() {
         for (module, name) in [
             ("_osx_support", "_read_output"),
             ("_aix_support", "_read_cmd_output"),
@@ -233,7 +233,7 @@ mod tests {
     ];
 
     #[test]
-    fn the_table_has_what_the_weights_only_loader_of_torch_accepts() {
+    fn table_covers_the_weights_only_allowlist() {
         let mut accepted = std::collections::HashSet::new();
         for line in ALLOWLISTS.iter().flat_map(|list| list.lines()) {
             let (module, name) = line.rsplit_once('.').unwrap();
@@ -257,7 +257,7 @@ mod tests {
     const ELSEWHERE: &[(&str, &str)] = &[
         ("`__builtin__.reduce`", "as Python 3 calls them: below"),
         ("`str(b'os', 'ascii')`", "no name: `attacks2/computed_names.pkl` in the command's tests"),
-        ("a name of a class", "no name: nothing_is_harmless_for_its_module_or_for_how_it_looks"),
+        ("a name of a class", "no name: module_or_spelling_never_makes_a_name_harmless"),
         ("a class or function that nobody knows", "no name: `attacks` in the command's tests"),
         ("extension codes", "opcodes: the machine's tests"),
     ];
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_in_the_documents_says_what_is_done() {
+    fn documented_table_matches_the_grades() {
         let text = include_str!("../../../../docs/scan.md");
         let table = text.split("### Names").nth(1).unwrap().split("###").next().unwrap();
         let (mut rows, mut held, mut wrong) = (0, 0, Vec::new());
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_python_2_are_judged_as_python_3_calls_them() {
+    fn python_2_names_are_mapped_to_python_3() {
         for (pickle, expected) in [
             (&b"\x80\x02c__builtin__\nreduce\n."[..], "functools.reduce"),
             (b"\x80\x02ccommands\ngetoutput\n.", "subprocess.getoutput"),

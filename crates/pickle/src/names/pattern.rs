@@ -337,7 +337,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_notation_is_read() {
+    fn parses_the_usage_notation() {
         let usages =
             parse("call(int, str?, [any]*) state {a: none|'x'}; new((int*)); bare").unwrap();
         let [Usage::Call(call), Usage::Call(new), Usage::Bare] = &usages[..] else {
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_outside_the_notation_are_refused() {
+    fn refuses_invalid_notation() {
         for text in [
             "",
             "call",
@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn every_alias_is_a_kind() {
+    fn aliases_parse_as_kinds() {
         for (alias, text) in ALIASES {
             let mut parser = Parser { rest: text };
             assert!(parser.kind().is_some() && parser.rest.is_empty(), "{alias}: {}", parser.rest);

@@ -318,7 +318,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_of_dtypes_are_read() {
+    fn parses_dtype_strings() {
         use ElementKind::{Flexible, Number, Object};
         for (text, size, kind) in [
             ("f4", Some(4), Number),

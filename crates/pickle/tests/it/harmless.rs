@@ -51,7 +51,7 @@ fn untyped(size: &str, dtype: &str) -> String {
 }
 
 #[test]
-fn usages_that_no_library_writes_are_findings() {
+fn unusual_usages_are_findings() {
     let plain = "(I3\n«|»NNNI-1\nI-1\nI0\ntb";
     let cases: Vec<(&str, String)> = vec![
         // An array of pointers from the file, by each opcode that calls the constructor.
@@ -338,7 +338,7 @@ fn usages_that_no_library_writes_are_findings() {
 }
 
 #[test]
-fn usages_that_libraries_write_are_no_findings() {
+fn usages_of_libraries_are_not_findings() {
     for parts in [
         TENSOR.to_owned(),
         array("I1\n", &dtype("u1"), "«A»"),
@@ -366,7 +366,7 @@ fn usages_that_libraries_write_are_no_findings() {
 
 /// Values that are used many times are compared each time, within a budget.
 #[test]
-fn a_usage_that_takes_too_long_to_check_is_a_finding() {
+fn usage_beyond_the_check_budget_is_a_finding() {
     let numbers = |count| format!("ctorch\nSize\n(({}ttR", "K\x01".repeat(count));
     assert_eq!(worst(&pickle(&numbers(10))), Grade::Note);
     assert_eq!(worst(&pickle(&numbers(10_000))), Grade::UnknownCode);
@@ -389,7 +389,7 @@ fn a_usage_that_takes_too_long_to_check_is_a_finding() {
 
 /// Files that the scan did not report before usages were checked.
 #[test]
-fn every_file_of_the_third_corpus_is_a_finding() {
+fn finds_every_file_of_the_third_corpus() {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/attacks3");
     let mut count = 0;
     for folder in ["harmless_names", "persistent_ids", "shared_objects"] {

@@ -22,7 +22,7 @@ fn class(checkpoint: &Checkpoint) -> String {
 }
 
 #[test]
-fn scalars_of_numpy_are_keys_as_python_prints_them() {
+fn numpy_scalar_keys_print_as_in_python() {
     // {np.int64(-3): 1, np.float64(2.5): 2, np.bool_(True): 3, np.uint8(200): 4}
     let checkpoint = lowered(
         b"\x80\x02}q\x00(cnumpy._core.multiarray\nscalar\nq\x01cnumpy\ndtype\nq\x02X\x02\x00\x00\x00i8q\x03\
@@ -46,7 +46,7 @@ Rq!K\x03h\x01h\x02X\x02\x00\x00\x00u1q\"\x89\x88\x87q#Rq$(K\x03h\x1bNNNJ\xff\xff
 }
 
 #[test]
-fn a_record_array_is_an_array() {
+fn record_array_is_an_array() {
     // np.rec.array([(1, 2.0)], dtype=[("a", "i4"), ("b", "f8")])
     let checkpoint = lowered(
         b"\x80\x02cnumpy._core.multiarray\n_reconstruct\nq\x00cnumpy.rec\nrecarray\nq\x01K\x00\x85q\x02c_codecs\n\
@@ -63,7 +63,7 @@ h\x03X\x0c\x00\x00\x00\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00@q h\x05\x86q!
 }
 
 #[test]
-fn a_sparse_parameter_is_sparse() {
+fn sparse_parameter_is_sparse() {
     // The tensors inside are omitted: the call alone says which parts there are.
     let checkpoint = lowered(
         b"\x80\x02ctorch._utils\n_rebuild_parameter\n(ctorch._utils\n_rebuild_sparse_tensor\nctorch.serialization\n\
@@ -77,7 +77,7 @@ _get_layout\nX\x10\x00\x00\x00torch.sparse_coo\x85RNN(K\x02K\x03t\x87\x86R\x88)t
 }
 
 #[test]
-fn a_module_is_named_by_its_class_where_the_class_comes_with_its_source() {
+fn module_with_source_is_named_by_its_class() {
     // torch.save(module) before release 1.6: ('module', class, file, source) as persistent id.
     let checkpoint = lowered(
         b"\x80\x02(X\x06\x00\x00\x00modulectorch.nn.modules.linear\nLinear\nX\x01\x00\x00\x00fX\x01\x00\x00\x00stQ)\x81\
@@ -87,14 +87,14 @@ fn a_module_is_named_by_its_class_where_the_class_comes_with_its_source() {
 }
 
 #[test]
-fn protocols_0_and_1_begin_streams_of_torch_too() {
+fn detects_torch_streams_of_protocols_0_and_1() {
     assert!(is_stream(b"L119547037146038801333356L\n.I1001\n.(dp0\n"));
     assert!(is_stream(b"L119547037146038801333356L\n.M\xe9\x03.}q\x00("));
     assert!(!is_stream(b"L119547037146038801333357L\n."));
 }
 
 #[test]
-fn dill_spells_what_it_finds_in_c_by_where_it_is() {
+fn reads_c_objects_that_dill_looks_up() {
     // dill.dumps([np.int64(3), 1j, int, (1, (2,))], protocol=2) of numpy 1.24
     let bytes = b"\x80\x02]q\x00(cdill._dill\n_get_attr\nq\x01cdill._dill\n_import_module\nq\x02X\x1c\x00\x00\x00numpy.core\
 ._multiarray_umathq\x03\x85q\x04Rq\x05X\x06\x00\x00\x00scalarq\x06\x86q\x07Rq\x08cnumpy\ndtype\nq\tX\x02\x00\x00\x00i8q\n\
@@ -121,7 +121,7 @@ K\x00\x85q\nh\x01h\x02X\x07\x00\x00\x00_codecsq\x0b\x85q\x0cRq\rX\x06\x00\x00\x0
 }
 
 #[test]
-fn an_object_of_a_class_that_dill_makes_anew_has_the_name_of_the_class() {
+fn reads_instances_of_classes_recreated_by_dill() {
     // As `dill` pickles an instance of a class in a script, but without the class's methods.
     let checkpoint = lowered(
         b"\x80\x02cdill._dill\n_create_type\n(cdill._dill\n_load_type\nX\x04\x00\x00\x00type\x85RX\x06\x00\x00\x00Config)\
@@ -132,7 +132,7 @@ fn an_object_of_a_class_that_dill_makes_anew_has_the_name_of_the_class() {
 }
 
 #[test]
-fn objects_as_keys_are_told_apart() {
+fn objects_as_keys_are_distinct() {
     // The keys in the state of an optimizer that was pickled whole are its parameters.
     let checkpoint = lowered(
         b"\x80\x02}(ctorch._utils\n_rebuild_parameter\n(N\x89NtRK\x01ctorch._utils\n_rebuild_parameter\n(N\x89NtRK\x02u.",
@@ -142,7 +142,7 @@ fn objects_as_keys_are_told_apart() {
 }
 
 #[test]
-fn a_distributed_tensor_is_what_its_rank_holds() {
+fn distributed_tensor_is_its_local_part() {
     // torch.save of a DTensor of shape [2, 3], of which this rank has `rows`; without its mesh.
     let saved = |rows: u8| {
         let mut bytes = b"\x80\x02ctorch._tensor\n_rebuild_from_type_v2\n(ctorch._utils\n_rebuild_wrapper_subclass\n\

@@ -56,7 +56,7 @@ fn set_str(e: &mut Encoder, key: &str, value: impl FnOnce(&mut Encoder)) {
 }
 
 #[test]
-fn the_first_occurrence_owns_and_cycles_end() {
+fn later_occurrences_are_links_and_cycles_end() {
     let checkpoint = lowered(|e| {
         e.empty_dict();
         let root = e.memoize();
@@ -79,7 +79,7 @@ fn the_first_occurrence_owns_and_cycles_end() {
 }
 
 #[test]
-fn a_state_dict_keeps_its_metadata_beside_its_items() {
+fn state_dict_metadata_becomes_attributes() {
     let checkpoint = lowered(|e| {
         e.named("collections", "OrderedDict").unwrap();
         e.empty_tuple();
@@ -108,7 +108,7 @@ fn a_state_dict_keeps_its_metadata_beside_its_items() {
 /// Objects are freed once nothing refers to them, but must exist if they are used again. Each of
 /// these cases gave a wrong tree when one of the rules for freeing was missing.
 #[test]
-fn what_is_used_again_is_still_there() {
+fn reused_objects_are_not_freed() {
     // One value under three keys.
     let checkpoint = lowered(|e| {
         e.empty_dict();
@@ -178,7 +178,7 @@ fn what_is_used_again_is_still_there() {
 }
 
 #[test]
-fn equal_keys_are_one_key_as_in_python() {
+fn equal_keys_merge_as_in_python() {
     let checkpoint = lowered(|e| {
         e.empty_dict();
         e.mark();
@@ -209,7 +209,7 @@ fn equal_keys_are_one_key_as_in_python() {
 }
 
 #[test]
-fn unknown_things_stay_inert_with_all_their_parts() {
+fn unknown_objects_stay_inert_and_complete() {
     let checkpoint = lowered(|e| {
         e.named("os", "system").unwrap();
         e.str("rm -rf /").unwrap();
@@ -225,7 +225,7 @@ fn unknown_things_stay_inert_with_all_their_parts() {
 }
 
 #[test]
-fn subclasses_of_dict_are_dicts_by_name() {
+fn dict_subclasses_are_named_dicts() {
     let checkpoint = lowered(|e| {
         e.named("lightning", "AttributeDict").unwrap();
         e.empty_tuple();
@@ -240,7 +240,7 @@ fn subclasses_of_dict_are_dicts_by_name() {
 }
 
 #[test]
-fn what_dill_spells_is_understood_by_pattern_only() {
+fn dill_lookups_are_matched_by_pattern_only() {
     let dill = |name: &str, argument: &str| {
         lowered(|e| {
             e.named("dill._dill", name).unwrap();
@@ -319,7 +319,7 @@ fn inner_stream(e: &mut Encoder, class: &str) {
 }
 
 #[test]
-fn a_tensor_that_is_pickled_by_itself_has_its_bytes_inside() {
+fn tensor_pickled_alone_has_inline_bytes() {
     let checkpoint = lowered(|e| {
         e.named("torch._utils", "_rebuild_parameter").unwrap();
         e.named("torch._utils", "_rebuild_tensor_v2").unwrap();
@@ -350,7 +350,7 @@ fn a_tensor_that_is_pickled_by_itself_has_its_bytes_inside() {
 }
 
 #[test]
-fn a_stream_inside_that_can_not_be_read_is_feared() {
+fn unreadable_inner_stream_is_dangerous() {
     let checkpoint = lowered(|e| {
         e.named("torch.storage", "_load_from_bytes").unwrap();
         e.binbytes(b"\x80\x02cos\nsystem\n.");
@@ -361,7 +361,7 @@ fn a_stream_inside_that_can_not_be_read_is_feared() {
 }
 
 #[test]
-fn storages_of_a_bare_pickle_are_missing_with_a_reason() {
+fn storages_of_a_bare_pickle_are_missing() {
     let checkpoint = lowered(|e| {
         e.mark();
         e.str("storage").unwrap();
@@ -380,7 +380,7 @@ fn storages_of_a_bare_pickle_are_missing_with_a_reason() {
 /// Small files that request the same large work again and again must finish, or reach a limit,
 /// soon.
 #[test]
-fn shared_work_is_not_done_a_million_times() {
+fn repeated_large_work_is_bounded() {
     const TIMES: usize = 20_000;
     let repeated = |large: &dyn Fn(&mut Encoder),
                     each: &dyn Fn(&mut Encoder, [statelens_pickle::MemoId; 2])| {

@@ -27,7 +27,7 @@ fn parse(bytes: &[u8]) -> Pickle {
 }
 
 #[test]
-fn values_print_as_python_prints_them() {
+fn prints_values_as_python_does() {
     let rows = rows();
     assert!(rows.len() > 500);
     let mut failures = Vec::new();
@@ -46,7 +46,7 @@ fn values_print_as_python_prints_them() {
 }
 
 #[test]
-fn every_prefix_is_an_error_that_knows_it_is_cut() {
+fn truncated_pickles_are_reported_as_truncated() {
     for (_, bytes, _) in rows().iter().filter(|(_, bytes, _)| bytes.len() < 500) {
         for end in 0..bytes.len() {
             let broken = read(&bytes[..end], 0, &Limits::default()).unwrap_err();
@@ -57,7 +57,7 @@ fn every_prefix_is_an_error_that_knows_it_is_cut() {
 }
 
 #[test]
-fn nothing_python_writes_for_values_is_dangerous() {
+fn plain_values_of_python_are_not_dangerous() {
     let mut unknown = BTreeSet::new();
     for (protocol, bytes, expected) in rows() {
         for finding in parse(&bytes).scan(&ScanOptions::default()) {

@@ -31,7 +31,7 @@ fn pickle(parts: &str) -> Vec<u8> {
 }
 
 #[test]
-fn harmless_names_are_harmless_in_the_usual_way_only() {
+fn harmless_names_require_their_usual_usage() {
     use Grade::{Damage, Danger, Note, UnknownCode};
     for (parts, grade) in [
         // Bytes as spelled in protocol 2, and another codec.
@@ -111,7 +111,7 @@ fn harmless_names_are_harmless_in_the_usual_way_only() {
 }
 
 #[test]
-fn the_protocol_decides_whose_names_they_are() {
+fn protocol_selects_python_2_or_3_names() {
     // Below protocol 3, names are Python 2's; from 3 on, this module does not exist.
     assert_eq!(worst(b"\x80\x02c__builtin__\nset\n(]tR."), Grade::Note);
     assert_eq!(worst(b"\x80\x03c__builtin__\nset\n(]tR."), Grade::UnknownCode);
@@ -121,7 +121,7 @@ fn the_protocol_decides_whose_names_they_are() {
 }
 
 #[test]
-fn a_name_that_is_put_together_is_dangerous_whatever_it_is() {
+fn computed_names_are_dangerous() {
     let name = |text: &str| {
         let len = text.len() as u8;
         [b"cbuiltins\nstr\n(C", &[len][..], text.as_bytes(), b"X\x05\x00\x00\x00asciitR"].concat()
@@ -138,7 +138,7 @@ fn a_name_that_is_put_together_is_dangerous_whatever_it_is() {
 }
 
 #[test]
-fn a_dtype_that_numpy_must_not_believe_is_dangerous() {
+fn forged_dtype_state_is_dangerous() {
     // Only a copy of a dtype, which the last argument requests, may be described.
     let dtype = |first: &str, state: &str| {
         worst(&pickle(&format!("cnumpy\ndtype\n(«{first}»\u{89}\u{88}tR({state}tb")))
@@ -164,7 +164,7 @@ fn a_dtype_that_numpy_must_not_believe_is_dangerous() {
 }
 
 #[test]
-fn streams_are_looked_at_as_a_whole() {
+fn scans_torch_streams_as_a_whole() {
     let magic = b"\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19.";
     let evil = b"cos\nsystem\n(X\x02\x00\x00\x00idtR.";
     let parts: [&[u8]; 5] = [magic, b"M\xe9\x03.", b"}.", b"}.", b"]."];
@@ -204,7 +204,7 @@ fn streams_are_looked_at_as_a_whole() {
 }
 
 #[test]
-fn names_beyond_the_list_keep_their_grade() {
+fn unlisted_names_keep_their_grade() {
     let names: Vec<u8> =
         (0..150).flat_map(|index| format!("cmine\nname{index}\n").into_bytes()).collect();
     let findings = scan(&[&b"\x80\x02("[..], &names, b"t."].concat());
@@ -214,7 +214,7 @@ fn names_beyond_the_list_keep_their_grade() {
 }
 
 #[test]
-fn what_the_user_allows_is_no_finding() {
+fn allowed_names_are_not_findings() {
     let options = ScanOptions { allow: ["mine.Thing".to_owned(), "os.system".to_owned()].into() };
     let scan = |bytes: &[u8]| scan_pickles(bytes, 0, &Limits::default(), &options).0;
     assert_eq!(scan(b"cmine\nThing\n)R."), []);
@@ -226,7 +226,7 @@ fn what_the_user_allows_is_no_finding() {
 
 /// Constructs that CPython accepts and no pickler writes, with and without a name for what they are.
 #[test]
-fn what_only_hands_write_is_told() {
+fn reports_constructs_that_no_pickler_writes() {
     let frame = |len: u64| [&b"\x95"[..], &len.to_le_bytes()].concat();
     let bytearray = [&b"\x96\x01"[..], &[0; 7], b"a"].concat();
     for (what, bytes) in [
@@ -256,7 +256,7 @@ fn what_only_hands_write_is_told() {
 
 /// Opcodes that do nothing, or fail in one unpickler only.
 #[test]
-fn opcodes_that_do_nothing_are_read_as_by_cpython() {
+fn reads_no_op_opcodes_as_cpython_does() {
     for bytes in [&b"N(e."[..], b"N(u.", b"N(\x90.", b"N(0.", b"N(NN1.", b"\x97\x98."] {
         assert!(read(bytes, 0, &Limits::default()).is_ok(), "{bytes:?}");
     }
@@ -270,7 +270,7 @@ fn opcodes_that_do_nothing_are_read_as_by_cpython() {
 
 /// Each limit ends a pickle with its own error, which says that CPython goes on.
 #[test]
-fn every_limit_of_the_machine_is_an_error_of_its_own() {
+fn each_limit_has_its_own_error() {
     let mut limits = Limits::default();
     (limits.values, limits.string) = (1_000, 1_000);
     let row = [&b"("[..], &b"N".repeat(900), b"e"].concat();
@@ -298,7 +298,7 @@ fn every_limit_of_the_machine_is_an_error_of_its_own() {
 }
 
 #[test]
-fn pickles_beyond_the_number_that_is_scanned_are_told() {
+fn reports_more_pickles_than_are_scanned() {
     assert_eq!(worst(&b"N.".repeat(100_000)), Grade::Note);
     assert_eq!(worst(&b"N.".repeat(100_001)), Grade::UnknownCode);
     // What follows is reported if it names something.
