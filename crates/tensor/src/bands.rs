@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn boxes_cover_every_run_once_and_in_order() {
+    fn bands_cover_every_range_once_in_order() {
         for shape in [vec![], vec![7], vec![3, 4, 5], vec![2, 1, 3, 2], vec![1, 1, 6]] {
             let total: u64 = shape.iter().product();
             for start in 0..total {
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn boxes_end_at_chunk_borders() {
+    fn bands_end_at_chunk_borders() {
         let bands = |max, chunk: &[u64]| -> Vec<(Vec<u64>, Vec<u64>)> {
             Bands::new(&[10, 6], 0..60, max)
                 .unwrap()

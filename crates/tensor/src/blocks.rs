@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn any_range_is_decoded_however_it_is_fed() {
+    fn decodes_any_range_for_any_piece_size() {
         let (files, tensor) = file();
         let decoded = dequantized(&tensor).unwrap();
         for piece in [1, 3, 34, 35, 1000] {
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_themselves_come_whole() {
+    fn reads_raw_blocks_only_whole() {
         let (files, tensor) = file();
         let raw = files.read_vec(files.main().unwrap(), 0, 4 * 34).unwrap();
         assert_eq!(gather(&files, &tensor, 0..128, 7).unwrap(), raw);

@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_usual_check_values_come_out() {
+    fn checksums_match_the_standard_check_values() {
         for (checksum, expected) in
             [(Checksum::Crc32, 0xcbf4_3926), (Checksum::Crc32c, 0xe306_9283)]
         {
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tables_of_the_page_give_what_the_library_gives() {
+    fn tables_match_the_crc_library() {
         let bytes: Vec<u8> =
             (0..4096_u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
         for (start, end) in [(0, 0), (0, 1), (3, 10), (1, 9), (5, 21), (0, 4096), (7, 4090)] {

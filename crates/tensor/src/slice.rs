@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn slices_are_those_of_python() {
+    fn slices_match_python() {
         for (text, shape, wanted, left) in [
             ("0:2, :2", &[3u64, 4][..], &[0u8, 1, 4, 5][..], &[2u64, 2][..]),
             ("-1", &[3, 4], &[8, 9, 10, 11], &[4]),

@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn elements_are_found_in_the_order_of_the_slice() {
+    fn locates_elements_in_slice_order() {
         for (text, shape, wanted, left) in [
             ("0:2, :2", &[3u64, 4][..], &[0u64, 1, 4, 5][..], &[2u64, 2][..]),
             ("..., -1", &[2, 2, 2], &[1, 3, 5, 7], &[2, 2]),
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_in_one_run_is_told() {
+    fn recognises_contiguous_slices() {
         for (text, shape, run) in [
             ("", &[3u64, 4][..], Some(0..12)),
             ("1:3", &[3, 4], Some(4..12)),

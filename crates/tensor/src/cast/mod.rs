@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn halves_agree_with_another_implementation() {
+    fn half_casts_match_another_implementation() {
         let bits = singles();
         let stored = bytes(bits.iter().map(|bits| bits.to_le_bytes()));
         let (f16, report) = cast(DType::F32, DType::F16, &stored);
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn every_half_widens_exactly() {
+    fn half_floats_widen_exactly() {
         let stored = bytes((0..=u16::MAX).map(u16::to_le_bytes));
         let (f16, report) = cast(DType::F16, DType::F32, &stored);
         assert_eq!((report.changed, report.overflowed), (0, 0));
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn doubles_are_rounded_once() {
+    fn rounds_doubles_once() {
         // Just above the middle between two 16-bit floats. Rounded to 32 bits first, it would
         // become the middle and then be rounded down to even.
         for (to, bits, expected) in [(DType::BF16, 7, 0x3f81u16), (DType::F16, 10, 0x3c01)] {
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn e4m3fn_saturates_and_says_so() {
+    fn e4m3fn_saturates_and_counts_overflow() {
         let floats = [448.0f32, 464.0, 465.0, -1e9, f32::INFINITY, f32::NAN];
         let bytes: Vec<u8> = floats.iter().flat_map(|value| value.to_le_bytes()).collect();
         let (out, report) = cast(DType::F32, DType::F8E4M3FN, &bytes);
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_lost_is_counted_for_every_pair() {
+    fn counts_losses_of_every_dtype_pair() {
         use DType::*;
         let floats = [
             F64, F32, F16, BF16, F8E4M3FN, F8E4M3FNUZ, F8E5M2, F8E5M2FNUZ, U8, U16, U32, U64, I8,
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn complex_numbers_are_two() {
+    fn complex_numbers_count_as_two() {
         let stored = bytes([1.0f64, -0.5].map(f64::to_le_bytes));
         let (out, report) = cast(DType::C128, DType::C64, &stored);
         assert_eq!(out, bytes([1.0f32, -0.5].map(f32::to_le_bytes)));
@@ -388,7 +388,7 @@ mod tests {
     /// Checks every pattern, every middle of two, and its neighbours against integer arithmetic,
     /// and the counts against plain arithmetic on the decoded results.
     #[test]
-    fn small_floats_round_as_the_reference_does() {
+    fn small_floats_round_as_the_reference() {
         for to in [
             DType::F16,
             DType::BF16,

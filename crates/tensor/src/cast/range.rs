@@ -163,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_can_happen_is_said_of_each_pair() {
+    fn describes_losses_of_each_dtype_pair() {
         let text = |from: DType, to: DType| Narrowing::of(&from, &to).map(|found| found.text());
         assert_eq!(
             text(DType::F32, DType::F16).unwrap(),

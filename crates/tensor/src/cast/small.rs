@@ -209,7 +209,7 @@ mod tests {
     /// Checks every number of the 8-bit formats against the definition in its specification:
     /// exponent bits, mantissa bits, bias, and special patterns.
     #[test]
-    fn eight_bits_decode_by_definition() {
+    fn decodes_8_bit_floats_by_definition() {
         let define = |bits: u8, mantissa: u32, bias: i32| {
             let sign = if bits & 0x80 != 0 { -1.0 } else { 1.0 };
             let exponent = i32::from((bits & 0x7f) >> mantissa);
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn sixteen_bits_decode_as_another_implementation_does() {
+    fn decodes_16_bit_floats_as_another_implementation() {
         for bits in 0..=u16::MAX {
             for (found, expected) in [
                 (F16.decode(bits), half::f16::from_bits(bits).to_f64()),
@@ -266,7 +266,7 @@ mod tests {
     /// Checks every number, every middle between two, and both sides of it: the result must be the
     /// nearest by plain comparison, and the even one in the middle.
     #[test]
-    fn rounding_is_to_the_nearest_and_to_even() {
+    fn rounds_to_nearest_even() {
         for small in [F16, BF16, E4M3FN, E4M3FNUZ, E5M2, E5M2FNUZ] {
             for bits in 0..=small.max {
                 let value = small.decode(bits);

@@ -435,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn small_floats_are_rounded_after_each_step() {
+    fn rounds_small_floats_after_each_step() {
         // 1.0078125 + 1 is not representable as bfloat16 and is rounded to even.
         let (files, of) = source(DType::BF16, vec![0x81, 0x3f, 0x83, 0x3f], 2);
         let added = computed(of, &[Arithmetic::Add(1.0)]);
@@ -444,7 +444,7 @@ mod tests {
     }
 
     #[test]
-    fn elements_are_computed_in_parts_and_other_byte_orders() {
+    fn computes_parts_and_other_byte_orders() {
         let bytes = [1f32, f32::NAN, 3.0].iter().flat_map(|x| x.to_be_bytes()).collect();
         let (files, mut of) = source(DType::F32, bytes, 3);
         of.byte_order = ByteOrder::Big;
@@ -458,7 +458,7 @@ mod tests {
     }
 
     #[test]
-    fn random_numbers_are_the_same_wherever_one_begins() {
+    fn random_numbers_do_not_depend_on_the_start() {
         let fill = Layout::Fill([0; 4].into());
         let of = Tensor::new(DType::F32, vec![10_000], fill);
         let normal = computed(of, &[Arithmetic::Normal { deviation: 0.02, seed: 7 }]);
@@ -473,7 +473,7 @@ mod tests {
     }
 
     #[test]
-    fn a_product_of_two_matrices_is_added() {
+    fn adds_a_product_of_two_matrices() {
         let numbers: Vec<f32> = vec![1., 2., 3., 4., 5., 6., 10., 20., 30., 1., 2.];
         let bytes = numbers.iter().flat_map(|x| x.to_le_bytes()).collect();
         let (files, _) = source(DType::F32, bytes, 11);
@@ -493,7 +493,7 @@ mod tests {
     }
 
     #[test]
-    fn whole_numbers_are_refused() {
+    fn refuses_integers() {
         let (files, of) = source(DType::I64, vec![0; 8], 1);
         let added = computed(of, &[Arithmetic::Add(1.0)]);
         assert!(elements(&files, &added, 0..1).is_err());

@@ -94,7 +94,7 @@ pub(super) fn chunked(
 }
 
 #[test]
-fn chunks_of_any_shape() {
+fn reads_chunks_of_any_shape() {
     let mut random = Random(11);
     for _ in 0..1500 {
         let rank = random.next(4);
@@ -117,7 +117,7 @@ fn chunks_of_any_shape() {
 }
 
 #[test]
-fn parts_of_an_array_share_one_table() {
+fn parts_of_an_array_share_one_chunk_table() {
     let mut random = Random(12);
     let (files, chunks, plain) = chunked(&mut random, &[60, 5], &[3, 2], 2, &[]);
     let layout = Layout::Chunked(Chunked { shape: vec![3, 2], chunks: chunks.clone() });
@@ -135,7 +135,7 @@ fn parts_of_an_array_share_one_table() {
 }
 
 #[test]
-fn little_is_held_where_rows_of_chunks_are_small() {
+fn small_chunk_rows_use_little_memory() {
     let mut random = Random(13);
     let longest = |rows: u64, random: &mut Random| {
         let (files, chunks, plain) = chunked(random, &[6 << 10, 256], &[rows, 64], 4, &[]);
@@ -168,7 +168,7 @@ fn little_is_held_where_rows_of_chunks_are_small() {
 }
 
 #[test]
-fn a_chunk_table_that_lies_is_damage() {
+fn invalid_chunk_table_is_damage() {
     let mut random = Random(3);
     let (files, chunks, _) = chunked(&mut random, &[6, 6], &[4, 4], 2, &[]);
     let sound = |at: [u64; 2]| Chunk {
@@ -207,7 +207,7 @@ fn a_chunk_table_that_lies_is_damage() {
 }
 
 #[test]
-fn parts_along_any_axis() {
+fn joins_parts_along_any_axis() {
     let mut random = Random(5);
     for _ in 0..1500 {
         let rank = 1 + random.next(3);

@@ -50,7 +50,7 @@ fn samples() -> Vec<(FileSet, Tensor)> {
 }
 
 #[test]
-fn how_the_bytes_are_cut_makes_no_difference() {
+fn result_does_not_depend_on_piece_size() {
     for (files, tensor) in samples() {
         let numel = tensor.numel().unwrap();
         let expected = whole(&files, &tensor).unwrap();
@@ -84,7 +84,7 @@ fn how_the_bytes_are_cut_makes_no_difference() {
 }
 
 #[test]
-fn parts_of_a_tensor_are_parts_of_the_whole() {
+fn element_ranges_equal_parts_of_the_whole() {
     for (files, tensor) in samples() {
         let expected = whole(&files, &tensor).unwrap();
         let size = tensor.dtype.itemsize();
@@ -104,7 +104,7 @@ fn parts_of_a_tensor_are_parts_of_the_whole() {
 }
 
 #[test]
-fn plain_bytes_are_passed_on_without_a_copy() {
+fn passes_plain_bytes_on_without_a_copy() {
     let files = file(bytes(64));
     let tensor = Tensor::new(DType::F32, vec![16], span(&files, 0, 64));
     let mut gather = Gather::new(&files, &tensor, 0..16, BUDGET).unwrap();
@@ -126,7 +126,7 @@ fn plain_bytes_are_passed_on_without_a_copy() {
 }
 
 #[test]
-fn byte_order_and_signs() {
+fn applies_byte_order_negation_and_conjugation() {
     let gather = |tensor: Tensor| whole(&FileSet::default(), &tensor).unwrap();
     let inline = |dtype: DType, bytes: &[u8]| {
         let count = bytes.len() as u64 / dtype.itemsize();
@@ -165,7 +165,7 @@ fn byte_order_and_signs() {
 }
 
 #[test]
-fn very_long_strings_are_swapped_by_character() {
+fn swaps_long_strings_by_character() {
     let dtype = DType::from_numpy_code("U70000").unwrap();
     let stored: Vec<u8> = (0..140_000u32).flat_map(u32::to_be_bytes).collect();
     let files = file(stored);
@@ -176,7 +176,7 @@ fn very_long_strings_are_swapped_by_character() {
 }
 
 #[test]
-fn a_stop_is_heard() {
+fn progress_can_cancel() {
     struct Stop;
     impl checkpoint::Progress for Stop {
         fn report(&mut self, done: u64, total: u64) -> bool {

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn packed_bytes_must_be_exact() {
+fn compressed_bytes_must_have_the_exact_length() {
     let plain = bytes(300_000);
     let packed = deflate(&plain);
     let attempt = |packed: &[u8], len: u64, range: Range<u64>| {
@@ -25,7 +25,7 @@ fn packed_bytes_must_be_exact() {
 }
 
 #[test]
-fn the_first_values_of_a_stream_take_its_first_bytes() {
+fn first_values_need_only_the_first_bytes_of_a_stream() {
     let plain = bytes(2_000_000);
     let packed = deflate(&plain);
     let files = file(packed.clone());
@@ -48,7 +48,7 @@ fn the_first_values_of_a_stream_take_its_first_bytes() {
 }
 
 #[test]
-fn a_header_in_the_packed_bytes_is_skipped() {
+fn skips_a_header_in_compressed_bytes() {
     let plain = bytes(1000);
     let packed = deflate(&plain);
     let files = file(packed.clone());
@@ -133,7 +133,7 @@ fn hostile_layouts_are_errors() {
 }
 
 #[test]
-fn random_nonsense_never_panics() {
+fn random_layouts_never_panic() {
     let mut random = Random(99);
     let files = file(bytes(4096));
     let mut sound = 0;

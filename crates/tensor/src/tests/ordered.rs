@@ -70,7 +70,7 @@ fn views() -> Vec<(&'static str, Vec<u64>, u64, Vec<i64>)> {
 }
 
 #[test]
-fn no_view_of_a_span_asks_for_much_more_than_its_bytes() {
+fn views_of_a_span_read_little_more_than_its_bytes() {
     let storage = bytes(1_000_000);
     let files = roomy(file(storage.clone()));
     for (name, shape, offset, strides) in views() {
@@ -87,7 +87,7 @@ fn no_view_of_a_span_asks_for_much_more_than_its_bytes() {
 }
 
 #[test]
-fn no_view_of_a_stream_reads_it_more_than_twice() {
+fn views_of_a_stream_read_it_at_most_twice() {
     let storage = bytes(1_000_000);
     let packed = deflate(&storage);
     let len = packed.len() as u64;
@@ -111,7 +111,7 @@ fn no_view_of_a_stream_reads_it_more_than_twice() {
 }
 
 #[test]
-fn chunks_that_lie_crosswise_are_decoded_at_most_three_times() {
+fn transposed_chunks_are_decoded_at_most_three_times() {
     let mut random = Random(17);
     for chunk in [[500, 7], [150, 150], [1, 500], [7, 450], [499, 499]] {
         let shape = [500, 500];
@@ -140,7 +140,7 @@ fn chunks_that_lie_crosswise_are_decoded_at_most_three_times() {
 }
 
 #[test]
-fn parts_that_are_streams_are_read_through_once() {
+fn compressed_parts_are_read_once() {
     // Two matrices side by side, each deflated.
     let half = bytes(500_000);
     let packed = deflate(&half);
@@ -161,7 +161,7 @@ fn parts_that_are_streams_are_read_through_once() {
 }
 
 #[test]
-fn without_room_it_is_read_again_or_refused_with_what_it_would_take() {
+fn without_scratch_rereads_or_refuses_with_the_cost() {
     let storage = bytes(1_000_000);
     let packed = deflate(&storage);
     let len = packed.len() as u64;
@@ -188,7 +188,7 @@ fn without_room_it_is_read_again_or_refused_with_what_it_would_take() {
 }
 
 #[test]
-fn any_view_of_any_storage_with_room_or_without() {
+fn views_of_any_storage_with_and_without_scratch() {
     let mut random = Random(23);
     for round in 0..2400 {
         let (mut shape, mut strides, mut offset, mut elements) = random_view(&mut random);

@@ -31,7 +31,7 @@ pub(super) fn random_view(random: &mut Random) -> (Vec<u64>, Vec<i64>, u64, u64)
 }
 
 #[test]
-fn views_with_any_strides() {
+fn reads_views_with_any_strides() {
     let mut random = Random(7);
     for round in 0..3000 {
         let (shape, strides, offset, elements) = random_view(&mut random);
@@ -83,7 +83,7 @@ fn views_with_any_strides() {
 }
 
 #[test]
-fn what_lies_far_apart_is_not_read() {
+fn does_not_read_gaps_between_elements() {
     // Three columns of every other row, backwards, of a table with rows of 240 kB; all of it twice.
     let storage = bytes(10 * 240_000);
     let files = file(storage.clone());
@@ -108,7 +108,7 @@ fn what_lies_far_apart_is_not_read() {
 }
 
 #[test]
-fn a_transposed_matrix_is_read_once_per_band() {
+fn reads_a_transposed_matrix_once_per_band() {
     let (rows, columns) = (300u64, 200u64);
     let storage = bytes((rows * columns * 4) as usize);
     let files = file(storage.clone());
