@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn every_read_is_what_the_file_has() {
+    fn reads_match_the_file() {
         for (len, remote) in [(5 << 20, false), (80 << 20, false), (80 << 20, true)] {
             let cache = Arc::default();
             let file = Structure::new(&cache, Arc::new(RecordedReads::new(len + 13)), remote);
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_stays_bounded_for_all_files_together() {
+    fn cache_is_bounded_across_all_files() {
         let cache = Arc::default();
         let new = |_| Structure::new(&cache, Arc::new(RecordedReads::new(80 << 20)), false);
         let files: Vec<Structure> = (0..2).map(new).collect();
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn of_many_files_little_is_read_and_kept() {
+    fn reads_and_keeps_little_of_many_files() {
         let file = RecordedReads::new(2 << 20);
         let mut set = FileSet::default();
         for number in 0..3_000 {
@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn reading_on_takes_few_reads_and_jumps_read_little() {
+    fn sequential_reads_are_few_and_jumps_read_little() {
         let file = RecordedReads::new(40 << 20);
         let (_, forward) = local(&file);
         for offset in (0..(40 << 20) - 100).step_by(1000) {
@@ -409,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_is_asked_for_no_more_than_is_read_on() {
+    fn remote_reads_do_not_fetch_unused_blocks() {
         let file = RecordedReads::new(40 << 20);
         let remote = Structure::new(&Arc::default(), Arc::new(file.clone()), true);
         for offset in (0..40 * BLOCK).step_by(5_000) {

@@ -475,7 +475,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_outside_the_state_dict_is_listed_as_such() {
+    fn lists_leaves_outside_the_state_dict() {
         let mut builder = Builder::new(&Limits::default());
         let weight = builder.push(Value::Int(1i64.into())).unwrap();
         let stride = builder.push(Value::Int(8i64.into())).unwrap();
@@ -492,7 +492,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_differ_only_in_type_have_names_of_their_own() {
+    fn keys_of_different_types_have_distinct_names() {
         let mut builder = Builder::new(&Limits::default());
         let keys = [
             DictKey::Int(0i64.into()),
@@ -511,7 +511,7 @@ mod tests {
     }
 
     #[test]
-    fn deep_trees_are_walked_without_recursion_up_to_the_limit() {
+    fn walks_deep_trees_without_recursion() {
         let nested = |depth| {
             let limits = Limits { depth: 500_000, ..Limits::default() };
             let mut builder = Builder::new(&limits);
@@ -527,7 +527,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_name_above_many_leaves_is_a_limit() {
+    fn long_key_above_many_leaves_hits_the_limit() {
         let keys = |name: usize, leaves: usize| {
             let mut builder = Builder::new(&Limits::default());
             let items = (0..leaves).map(|_| builder.push(Value::None).unwrap()).collect();
@@ -540,7 +540,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_are_joined_under_new_numbers() {
+    fn joins_parts_and_renumbers_storages() {
         let part = |key: &str| {
             let mut builder = Builder::new(&Limits::default());
             let mut tensor = Tensor::new(DType::F32, vec![2], Layout::Fill([0; 4].into()));
@@ -564,7 +564,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_file_says_of_most_values_is_held_once() {
+    fn repeated_attributes_are_stored_once() {
         let mut builder = Builder::new(&Limits::default());
         let said = |shape: usize| vec![("shapes".into(), Text::from(format!("[[{shape}]]")))];
         let ids: Vec<_> = (0..40).map(|_| builder.push(Value::None).unwrap()).collect();
@@ -585,7 +585,7 @@ mod tests {
     }
 
     #[test]
-    fn tensors_too_large_to_count_are_damage() {
+    fn oversized_shapes_are_damage() {
         let mut builder = Builder::new(&Limits::default());
         let tensor = Tensor::new(DType::F32, vec![u64::MAX, 9], Layout::Fill([0; 4].into()));
         assert!(builder.push_tensor(tensor).is_err());

@@ -276,7 +276,7 @@ mod tests {
     use crate::ByteOrder;
 
     #[test]
-    fn records_are_the_same_whatever_their_byte_order() {
+    fn records_compare_equal_in_any_byte_order() {
         let field = |name: &str, offset, order| {
             let dtype = DType::F32;
             (Field { name: name.into(), offset, dtype, shape: Vec::new() }, order)
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_unique_and_found_again() {
+    fn names_are_unique_and_parse_back() {
         for (dtype, name, itemsize, word) in &TABLE {
             assert_eq!(DType::from_torch_name(name).as_ref(), Some(dtype));
             assert_eq!((dtype.name(), dtype.itemsize(), dtype.word()), (*name, *itemsize, *word));

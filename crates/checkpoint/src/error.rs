@@ -239,7 +239,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_sentence_says_what_where_and_what_to_do() {
+    fn message_states_problem_place_and_next_step() {
         let error = Error::damaged("the header ends too early")
             .at(12)
             .in_file("a.pt")
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn codes_and_causes_are_kept() {
+    fn keeps_codes_and_causes() {
         use std::error::Error as _;
         let cause = std::io::Error::other("the disk is on fire");
         let error = Error::io("reading failed").caused_by(cause);

@@ -26,7 +26,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn floats_print_as_python_prints_them() {
+    fn prints_floats_as_python_does() {
         for (value, repr) in [
             (0.1, "0.1"),
             (-0.0, "-0.0"),

@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn equal_bytes_are_one_text_and_others_stay_apart() {
+    fn interns_equal_bytes_only() {
         let mut texts = Interner::default();
         // Short texts are not allocated, so sharing would not show.
         let name = b"the name of all shapes there are";

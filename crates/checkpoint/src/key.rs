@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_join_as_python_prints_each_part() {
+    fn joins_key_parts_as_python_prints_them() {
         let key = Key {
             parts: vec![
                 KeyPart::Field("a.b".into()),

@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bounds_follow_the_size_of_the_file_and_can_be_raised() {
+    fn limits_grow_with_the_file_size() {
         let small = Limits::default().fitted(8_000);
         let large = Limits::default().fitted(200 << 20);
         assert!(small.values < 1_000_000, "{}", small.values);

@@ -53,7 +53,7 @@ mod tests {
     use crate::Error;
 
     #[test]
-    fn the_last_two_are_not_made_again() {
+    fn caches_the_last_two_values() {
         let memo = Memo::default();
         let made = |key: u32| {
             let mut made = false;

@@ -174,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn codes_are_read_and_written_alike() {
+    fn round_trips_numpy_codes() {
         for (code, name, itemsize, words) in [
             ("f4", "float32", 4, 1),
             ("b1", "bool", 1, 0),

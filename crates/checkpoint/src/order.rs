@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sorts_as_the_standard_library_does() {
+    fn sorts_like_the_standard_library() {
         // A linear congruential generator: many lengths, many equal keys.
         let mut state = 1_u64;
         let mut next = |below: u64| {

@@ -205,7 +205,7 @@ mod tests {
     const CHUNK: usize = items_of::<usize>();
 
     #[test]
-    fn pieces_are_one_list() {
+    fn pieces_behave_as_one_list() {
         let mut items = Pieces::default();
         assert_eq!((items.len(), items.get(0)), (0, None));
         for at in 0..3 * CHUNK {
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chunk_goes_when_all_of_it_is_let_go() {
+    fn frees_a_chunk_when_all_items_are_released() {
         let mut items = Pieces::default();
         for at in 0..2 * CHUNK + 1 {
             items.push(at).unwrap();
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn slices_lie_in_one_piece_each_and_go_when_they_are_let_go() {
+    fn slices_are_contiguous_and_freed_on_release() {
         let mut slices = Slices::default();
         let long: Vec<usize> = (0..2 * CHUNK + 5).collect();
         let lists = [&long[..3], &long[..CHUNK - 1], &long, &long[5..8], &[]];

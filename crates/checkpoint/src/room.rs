@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_does_not_fit_is_an_error() {
+    fn failed_allocation_is_an_error() {
         assert!(zeros(u64::MAX).is_err());
         assert_eq!(zeros(1 << 60).unwrap_err().code(), CODE);
         assert_eq!(zeros(3).unwrap(), [0, 0, 0]);

@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn room_is_given_back_and_nobody_leaves_it() {
+    fn dropped_areas_release_their_space() {
         let scratch = MemoryScratch::new(10);
         let area = scratch.area(8).unwrap();
         assert_eq!(scratch.area(3).unwrap_err().kind(), crate::ErrorKind::Limit);

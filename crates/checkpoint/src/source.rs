@@ -284,7 +284,7 @@ mod tests {
     use crate::Memory;
 
     #[test]
-    fn reads_past_the_end_allocate_nothing_and_say_where() {
+    fn reads_past_the_end_report_the_offset() {
         let set = FileSet::single("x", Memory::from(vec![1, 2, 3]));
         let id = set.main().unwrap();
         assert_eq!(set.read_vec(id, 1, 2).unwrap(), [2, 3]);
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_looked_for_is_noted_where_that_is_asked_for() {
+    fn records_missed_names_on_request() {
         let set = FileSet::single("x", Memory::from(vec![1]));
         assert_eq!((set.find("y"), set.missed().len()), (None, 0));
         let set = set.noting_missed();

@@ -155,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_that_do_not_fit_are_told() {
+    fn detects_overflowing_sizes() {
         assert_eq!(numel(&[u64::MAX, 2]), None);
         assert_eq!(numel(&[u64::MAX, 2, 0]), Some(0));
         assert_eq!(numel(&[]), Some(1));

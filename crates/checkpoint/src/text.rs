@@ -281,7 +281,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lone_surrogates_survive() {
+    fn keeps_lone_surrogates() {
         let bytes = b"a\xed\xa0\x80b";
         let text = Text::from_surrogatepass(bytes).unwrap();
         assert_eq!(text.as_str(), None);
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn short_and_long_texts_are_alike() {
+    fn short_and_long_texts_behave_the_same() {
         assert_eq!(size_of::<Text>(), 24);
         for len in [0, 1, SHORT - 1, SHORT, SHORT + 1, 300] {
             for text in ["x".repeat(len), "\u{e9}".repeat(len / 2)] {
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn any_bytes_decode_and_encode_without_loss() {
+    fn round_trips_any_bytes() {
         // Python: b"caf\xe9".decode("utf-8", "surrogateescape") == "caf\udce9"
         let text = Text::decode(b"caf\xe9");
         assert_eq!(text, Text::from_code_points([0x63, 0x61, 0x66, 0xdce9]).unwrap());
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_are_no_text_are_refused() {
+    fn refuses_invalid_text_bytes() {
         assert_eq!(Text::from_surrogatepass(b"ab\xff"), Err(2));
         assert_eq!(Text::from_surrogatepass(b"ab\xed\xa0"), Err(2));
         assert_eq!(Text::from_code_points([0x110000]), Err(0x110000));

@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_much_larger_than_its_file_is_asked_about_but_small_things_are_not() {
+    fn large_expansion_exceeds_limits_but_small_does_not() {
         let limits = Limits::default();
         let of = |tensor_bytes, text_bytes, stored_bytes| {
             Unfolded { leaves: 1, text_bytes, tensor_bytes, stored_bytes }.is_over(&limits)

@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_not_capitalised() {
+    fn does_not_capitalise_names() {
         assert_eq!(capitalised("the file is empty"), "The file is empty");
         assert_eq!(capitalised("done."), "Done.");
         assert_eq!(capitalised("config.json does not fit"), "config.json does not fit");
@@ -84,14 +84,14 @@ mod tests {
     }
 
     #[test]
-    fn things_are_counted_in_the_singular_and_the_plural() {
+    fn counts_use_singular_and_plural() {
         assert_eq!(counted(1, "tensor"), "1 tensor");
         assert_eq!(counted(2304, "tensor"), "2,304 tensors");
         assert_eq!(counted(0, "alias"), "0 aliases");
     }
 
     #[test]
-    fn many_names_are_counted_rather_than_listed() {
+    fn long_lists_end_with_a_count() {
         let names: Vec<String> = (0..10).map(|at| format!("k{at}")).collect();
         assert_eq!(listed(&names, 4), "k0, k1, k2, k3 and 6 more");
         assert_eq!(listed(&names[..2], 4), "k0, k1");
@@ -99,14 +99,14 @@ mod tests {
     }
 
     #[test]
-    fn digits_stand_in_threes() {
+    fn groups_digits_by_three() {
         assert_eq!(grouped(0), "0");
         assert_eq!(grouped(999), "999");
         assert_eq!(grouped(1_234_567), "1,234,567");
     }
 
     #[test]
-    fn numbers_for_people() {
+    fn formats_sizes_for_people() {
         assert_eq!(size_text(999), "999 bytes");
         assert_eq!(size_text(1_234), "1.23 kB");
         assert_eq!(size_text(12_345_678), "12.3 MB");
