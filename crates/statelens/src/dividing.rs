@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_made_on_all_cores_is_what_is_made_on_one() {
+    fn parallel_output_equals_sequential_output() {
         let source = source();
         let edit = |cast: &str| {
             let casts: Vec<String> = [cast].map(str::to_owned).into();
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_chunk_ends_it_as_it_ends_it_on_one() {
+    fn damaged_chunk_gives_the_same_error_in_parallel() {
         let target = target("cerebras", Some("gzip"));
         let plan_of = |from: &Arc<Checkpoint>, to: &WriteTarget| {
             plan(from.clone(), &Edit::default(), to, "file").unwrap()

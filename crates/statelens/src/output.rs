@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_appears_meanwhile_is_kept() {
+    fn keeps_a_file_that_appears_meanwhile() {
         let folder = folder("output-race");
         let target = folder.join("a.pt");
         let output = Output::create(&target, false, 0).unwrap();
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_dropped_or_has_no_room_leaves_nothing() {
+    fn dropped_output_leaves_no_file() {
         let folder = folder("output-drop");
         drop(Output::create(&folder.join("a.pt"), false, 0).unwrap());
         if free_bytes(&folder).is_some() {
@@ -277,7 +277,7 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn room_that_is_not_needed_is_given_back() {
+    fn unused_reserved_space_is_released() {
         use std::os::unix::fs::MetadataExt as _;
         let folder = folder("reserved");
         let target = folder.join("a.pt");

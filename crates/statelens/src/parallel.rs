@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn results_come_in_order_and_never_far_ahead() {
+    fn results_are_ordered_with_bounded_lookahead() {
         for workers in [1, 2, 3, 7] {
             let mut machine = doubling(500, usize::MAX);
             drive(&mut machine, workers, &mut Unwatched).unwrap();
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn all_stop_when_one_is_enough_or_nobody_wants_more() {
+    fn all_workers_stop_on_error_or_cancellation() {
         struct Stop;
         impl Progress for Stop {
             fn report(&mut self, _: u64, _: u64) -> bool {

@@ -337,7 +337,7 @@ mod tests {
     use statelens_checkpoint::{FileId, Memory};
 
     #[test]
-    fn writes_copies_and_heads_come_in_order() {
+    fn writes_copies_and_headers_in_order() {
         let folder = std::env::temp_dir().join(format!("statelens-sink-{}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();
         let open = |name: &str| Arc::new(fs::File::create_new(folder.join(name)).unwrap());
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn many_pieces_come_to_their_places() {
+    fn writes_many_pieces_at_their_offsets() {
         let path = std::env::temp_dir().join(format!("statelens-pieces-{}", std::process::id()));
         let source: Vec<u8> = (0..9 * PIECE as u32 + 5).flat_map(u32::to_le_bytes).collect();
         let files = FileSet::single("in", Memory::from(source.clone()));
@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn a_piece_that_cannot_be_read_is_heard() {
+    fn reports_failed_reads_of_a_copy() {
         let path = std::env::temp_dir().join(format!("statelens-unread-{}", std::process::id()));
         let files = FileSet::single("in.pt", Failing(Memory::from(vec![1; 9 * PIECE])));
         let mut sink = FileSink::new(vec![Arc::new(fs::File::create_new(&path).unwrap())]);
@@ -417,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn a_writer_that_fails_is_heard() {
+    fn reports_failed_writes() {
         // Open for reading only: every write fails.
         let path = std::env::temp_dir().join(format!("statelens-full-{}", std::process::id()));
         fs::write(&path, b"").unwrap();

@@ -13,7 +13,7 @@ mod tests {
     use crate::Axis;
 
     #[test]
-    fn the_macro_says_the_same_as_python() {
+    fn slice_macro_matches_python_notation() {
         for (ours, python) in [
             (s![0..2, ..4], "0:2, :4"),
             (s![-1], "-1"),

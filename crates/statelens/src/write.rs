@@ -111,7 +111,7 @@ mod tests {
 
     /// Files that don't hold what their plan says are not kept, and existing files stay unchanged.
     #[test]
-    fn what_does_not_read_back_is_not_kept() {
+    fn discards_output_that_fails_verification() {
         let folder = std::env::temp_dir().join(format!("statelens-wrong-{}", std::process::id()));
         let _ = fs::remove_dir_all(&folder);
         fs::create_dir_all(&folder).unwrap();

@@ -17,7 +17,7 @@ const COUNT: usize = 240_000;
 /// A single test, so that nothing else in the process allocates meanwhile. The bounds are the
 /// measured values plus a margin; each reallocation counts as a copy here.
 #[test]
-fn each_key_takes_little_memory_however_many_there_are() {
+fn memory_per_key_is_bounded() {
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("keys");
     let _ = fs::remove_dir_all(&folder);
     fs::create_dir_all(&folder).unwrap();

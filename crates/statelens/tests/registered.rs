@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use statelens::{ErrorKind, Grade, Target, convert, diff, open, register, scan};
 
 #[test]
-fn what_has_no_bytes_is_not_told_of_where_others_are_damaged() {
+fn empty_tensors_are_not_reported_as_damaged() {
     register(&tpack::TPACK).unwrap();
     let pack = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("empty.tpack");
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures");
@@ -25,7 +25,7 @@ fn what_has_no_bytes_is_not_told_of_where_others_are_damaged() {
 }
 
 #[test]
-fn a_format_from_outside_is_opened_scanned_verified_and_written() {
+fn registered_format_supports_every_operation() {
     register(&tpack::TPACK).unwrap();
     // Registering it twice is allowed; another format with the same name is refused.
     register(&tpack::TPACK).unwrap();

@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_old_files_that_nobody_writes_are_removed() {
+    fn removes_only_old_unlocked_leftovers() {
         let folder =
             std::env::temp_dir().join(format!("statelens-leftovers-{}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();

@@ -265,7 +265,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn if_one_name_cannot_be_given_none_is() {
+    fn failed_rename_rolls_back_all_names() {
         let folder = std::env::temp_dir().join(format!("statelens-names-{}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();
         let [first, second, third] = ["a.bin", "b.bin", "c.bin"].map(|name| folder.join(name));
@@ -298,7 +298,7 @@ mod tests {
 
     /// Checks the folder after each change of a name, as a kill would leave it.
     #[test]
-    fn an_index_never_names_files_of_two_sets() {
+    fn index_never_mixes_two_sets() {
         let folder = std::env::temp_dir().join(format!("statelens-sets-{}", std::process::id()));
         let counts = [(3, 3), (3, 2), (2, 3), (3, 5), (0, 3)];
         for (json, (old, new)) in
@@ -362,7 +362,7 @@ mod tests {
 
     /// Where a new file can't get its name, the old set and its index are as they were.
     #[test]
-    fn a_set_that_cannot_be_replaced_is_put_back() {
+    fn restores_a_set_that_cannot_be_replaced() {
         let folder = std::env::temp_dir().join(format!("statelens-back-{}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();
         let [first, second, index] = ["a.bin", "b.bin", "index"].map(|name| folder.join(name));

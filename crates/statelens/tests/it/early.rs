@@ -38,7 +38,7 @@ impl Progress for Early {
 }
 
 #[test]
-fn the_first_tensors_of_a_cerebras_file_are_told_before_its_tree_is_read() {
+fn reports_first_cerebras_tensors_before_the_tree_is_read() {
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("early");
     let _ = fs::remove_dir_all(&folder);
     fs::create_dir_all(&folder).unwrap();

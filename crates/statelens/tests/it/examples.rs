@@ -38,7 +38,7 @@ fn prints(name: &str, args: &[&str], wanted: &[&str]) {
 }
 
 #[test]
-fn all_are_short() {
+fn examples_are_short() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples");
     let mut count = 0;
     for file in fs::read_dir(folder).unwrap() {
@@ -51,7 +51,7 @@ fn all_are_short() {
 }
 
 #[test]
-fn those_that_look() {
+fn reading_examples_print_the_expected_output() {
     prints("list", &[&fixture(PT)], &["PyTorch zip", "arr\tfloat32\t[2, 3]\t24"]);
     prints("slice", &[&fixture(PT), "arr", "0:2, :2"], &["[2, 2] [0.0, 1.0, 3.0, 4.0]"]);
     prints("read_at", &[&fixture(PT)], &["PyTorch zip: "]);
@@ -63,7 +63,7 @@ fn those_that_look() {
 }
 
 #[test]
-fn those_that_judge() {
+fn scan_and_diff_examples_print_the_expected_output() {
     let (text, harmless) = run("scan", &[&fixture("attacks/builtins_eval.pkl")]);
     assert!(!harmless && text.contains("eval"), "{text}");
     let (text, harmless) = run("scan", &[&fixture("torch/legacy_tied.pt")]);
@@ -74,7 +74,7 @@ fn those_that_judge() {
 }
 
 #[test]
-fn one_that_writes() {
+fn convert_example_writes_a_readable_file() {
     let out = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("example.safetensors");
     let _ = fs::remove_file(&out);
     let path = out.to_str().unwrap();
@@ -83,7 +83,7 @@ fn one_that_writes() {
 }
 
 #[test]
-fn a_server_and_two_revisions_on_it() {
+fn remote_examples_compare_two_revisions() {
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("revisions");
     let _ = fs::remove_dir_all(&folder);
     for (revision, file) in [("main", "zip_tied.pt"), ("v2", "zip_tied.pt"), ("v3", "zip_numpy.pt")]

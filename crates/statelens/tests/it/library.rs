@@ -19,7 +19,7 @@ fn folder(name: &str) -> PathBuf {
 }
 
 #[test]
-fn tensors_have_the_bytes_that_torch_says() {
+fn tensor_bytes_match_torch() {
     let mut compared = 0;
     for name in ["zip_all_dtypes.pt", "zip_views.pt", "zip_training_ckpt.pt", "legacy_tied.pt"] {
         let path = fixture("torch").join(name);
@@ -45,7 +45,7 @@ fn tensors_have_the_bytes_that_torch_says() {
 }
 
 #[test]
-fn values_are_read_exactly_or_not_at_all() {
+fn reads_values_exactly_or_fails() {
     let checkpoint = statelens::open(fixture("torch/zip_numpy.pt")).unwrap();
     let array = checkpoint.tensor("arr").unwrap();
     assert!(matches!(checkpoint.value("arr").unwrap(), Value::Array(_)));
@@ -75,7 +75,7 @@ fn values_are_read_exactly_or_not_at_all() {
 }
 
 #[test]
-fn what_is_not_there_is_told_with_what_is_near() {
+fn missing_key_suggests_similar_keys() {
     let checkpoint = statelens::open(fixture("torch/legacy_tied.pt")).unwrap();
     let error = checkpoint.tensor("emb.weights").err().unwrap();
     assert_eq!((error.code(), error.kind()), ("no-such-key", ErrorKind::Refused));
@@ -89,7 +89,7 @@ fn what_is_not_there_is_told_with_what_is_near() {
 }
 
 #[test]
-fn a_conversion_comes_back_as_it_was() {
+fn conversion_round_trips() {
     let folder = folder("library-convert");
     let source = statelens::open(fixture("cerebras/v2.10.0/gpt_small.mdl")).unwrap();
     let path = folder.join("out.pt");
@@ -108,7 +108,7 @@ fn a_conversion_comes_back_as_it_was() {
 }
 
 #[test]
-fn what_would_be_lost_is_refused_and_then_told() {
+fn lossy_conversion_is_refused_without_permission() {
     let folder = folder("library-losses");
     let source = statelens::open(fixture("torch/zip_numpy.pt")).unwrap();
     let path = folder.join("out.safetensors");
@@ -124,7 +124,7 @@ fn what_would_be_lost_is_refused_and_then_told() {
 }
 
 #[test]
-fn the_first_lines_are_those_of_the_readme() {
+fn crate_readme_example_matches_the_main_readme() {
     let of = |path: &str| {
         let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(path);
         let text = fs::read_to_string(path).unwrap();

@@ -34,7 +34,7 @@ fn texts(checkpoint: &Checkpoint) -> Vec<String> {
 }
 
 #[test]
-fn a_whole_module_is_its_state_dict() {
+fn pickled_module_equals_its_state_dict() {
     let scratch = tempfile::tempdir().unwrap();
     for (file, state) in [
         ("zoo.pt", "zoo_state.pt"),
@@ -74,7 +74,7 @@ fn a_whole_module_is_its_state_dict() {
 }
 
 #[test]
-fn a_module_that_another_one_holds_twice_is_tied() {
+fn module_used_twice_is_tied() {
     let whole = opened("modules/zoo.pt");
     let leaves = leaves(&whole);
     let alias = |key: &str| leaves.iter().find(|leaf| leaf.flat == key).unwrap().alias_of.clone();
@@ -84,7 +84,7 @@ fn a_module_that_another_one_holds_twice_is_tied() {
 }
 
 #[test]
-fn a_module_that_holds_itself_many_times_over_is_bounded() {
+fn exponentially_shared_modules_are_bounded() {
     // Each module holds the next one twice: written out, 2^60 names.
     let mut pickle = b"\x80\x02".to_vec();
     let depth = 60;
@@ -124,7 +124,7 @@ fn a_module_that_holds_itself_many_times_over_is_bounded() {
 }
 
 #[test]
-fn modules_under_a_key_and_of_stylegan_are_state_dicts_too() {
+fn nested_and_stylegan_modules_become_state_dicts() {
     let (keys, outside) = sorted_keys(&opened("modules/best.pt"));
     let model: Vec<&str> = keys.iter().filter_map(|key| key.strip_prefix("model.")).collect();
     assert_eq!(
@@ -168,7 +168,7 @@ fn modules_under_a_key_and_of_stylegan_are_state_dicts_too() {
 }
 
 #[test]
-fn edits_reach_what_is_in_modules() {
+fn edits_apply_inside_modules() {
     let scratch = tempfile::tempdir().unwrap();
     let best = opened("modules/best.pt");
     let to = |name: &str| scratch.path().join(name);
@@ -205,7 +205,7 @@ fn edits_reach_what_is_in_modules() {
 }
 
 #[test]
-fn files_that_differ_in_a_field_are_told_apart() {
+fn diff_finds_a_changed_field() {
     for (name, key) in [
         ("training_args_%.bin", "learning_rate"),
         ("objs_%.pt", "cfg.lr"),
@@ -241,7 +241,7 @@ fn files_that_differ_in_a_field_are_told_apart() {
 }
 
 #[test]
-fn names_of_leaves_differ_where_only_the_types_of_keys_do() {
+fn keys_of_different_types_get_distinct_names() {
     let mut builder = Builder::new(&Limits::default());
     let one = builder.push(Value::Int(1i64.into())).unwrap();
     let two = builder.push(Value::Int(2i64.into())).unwrap();
@@ -262,7 +262,7 @@ fn names_of_leaves_differ_where_only_the_types_of_keys_do() {
 }
 
 #[test]
-fn arrays_of_objects_and_with_masks_are_compared_by_value() {
+fn object_and_masked_arrays_are_compared_by_value() {
     let [one, two] = ["a", "b"].map(|side| opened(&format!("objects/arrays_{side}.pkl")));
     let found = diff(&one, &two).unwrap();
     let places: Vec<(String, String)> = found
@@ -311,7 +311,7 @@ fn arrays_of_objects_and_with_masks_are_compared_by_value() {
 }
 
 #[test]
-fn an_unpacked_checkpoint_is_read_from_its_folder() {
+fn reads_an_unpacked_checkpoint_folder() {
     let unpacked = opened("unpacked");
     let packed = opened("unpacked.pt");
     assert!(diff(&packed, &unpacked).unwrap().matches());
@@ -320,7 +320,7 @@ fn an_unpacked_checkpoint_is_read_from_its_folder() {
 }
 
 #[test]
-fn a_file_that_is_cut_short_opens_with_what_is_whole() {
+fn truncated_file_opens_with_its_complete_tensors() {
     let bytes = std::fs::read(fixture("cut.pt")).unwrap();
     let whole = opened("cut.pt");
     let legacy = std::fs::read(fixture("cut_legacy.pt")).unwrap();
@@ -358,7 +358,7 @@ fn a_file_that_is_cut_short_opens_with_what_is_whole() {
 }
 
 #[test]
-fn storage_that_no_tensor_uses_is_told() {
+fn reports_unused_storage() {
     let finding = |name: &str| {
         let checkpoint = opened(name);
         let told = |title: &&str| title.contains(" unused: ");
@@ -378,7 +378,7 @@ fn storage_that_no_tensor_uses_is_told() {
 }
 
 #[test]
-fn untying_parts_a_dict_that_stands_under_two_keys() {
+fn untie_duplicates_a_shared_dict() {
     let whole = opened("modules/shared.pt");
     let scratch = tempfile::tempdir().unwrap();
     let path = scratch.path().join("untied.safetensors");
@@ -389,7 +389,7 @@ fn untying_parts_a_dict_that_stands_under_two_keys() {
 }
 
 #[test]
-fn layers_of_keras_come_in_the_order_that_the_file_gives() {
+fn keras_layers_keep_the_order_of_the_file() {
     let keys = |name: &str| -> Vec<String> { opened(&format!("keras/{name}.h5")).keys().collect() };
     let nested = keys("nested_names");
     assert_eq!(
@@ -409,7 +409,7 @@ fn layers_of_keras_come_in_the_order_that_the_file_gives() {
 }
 
 #[test]
-fn numbers_and_texts_as_keys_stay_two_entries() {
+fn integer_and_string_keys_stay_distinct() {
     let flax = opened("mixed_keys.msgpack");
     let names: Vec<String> = leaves(&flax).iter().map(|leaf| leaf.flat.to_string()).collect();
     assert!(names.contains(&"a.0".to_owned()) && names.contains(&"a.'0'".to_owned()), "{names:?}");

@@ -32,7 +32,7 @@ fn files(folder: &Path) -> Vec<PathBuf> {
 }
 
 #[test]
-fn every_face_gives_the_same_number_for_every_fixture() {
+fn parameter_counts_agree_across_reports() {
     let mut opened = 0;
     for path in files(&fixtures()) {
         let Ok(checkpoint) = open(&path) else { continue };
@@ -72,7 +72,7 @@ fn every_face_gives_the_same_number_for_every_fixture() {
 }
 
 #[test]
-fn the_optimizer_and_ties_and_buffers_do_not_count() {
+fn parameter_count_excludes_optimizer_ties_and_buffers() {
     for (name, model, all) in
         [("keras/k3_seq_compiled.keras", 218, 656), ("trainer/gpt2/pytorch_model.bin", 1952, 2080)]
     {

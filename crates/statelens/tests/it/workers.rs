@@ -121,7 +121,7 @@ fn walk(folder: &Path, found: &mut Vec<PathBuf>) {
 const LARGE: u64 = 300 << 10;
 
 #[test]
-fn every_fixture_is_told_alike() {
+fn reports_do_not_depend_on_worker_count() {
     let mut files = Vec::new();
     for folder in ["torch", "safetensors", "numpy", "cerebras", "gguf", "hdf5_sums", "keras", "tf"]
     {
@@ -160,7 +160,7 @@ fn one_tensor(values: &[f32]) -> Vec<u8> {
 }
 
 #[test]
-fn a_large_tensor_is_read_in_pieces_and_told_as_one() {
+fn large_tensor_read_in_pieces_is_reported_as_one() {
     let count = 9 << 20;
     let mut values: Vec<f32> =
         (0..count).map(|at| ((at * 2_654_435_761_usize) % 1_000_003) as f32 / 1e3).collect();
@@ -208,7 +208,7 @@ fn a_large_tensor_is_read_in_pieces_and_told_as_one() {
 }
 
 #[test]
-fn what_is_damaged_is_told_alike() {
+fn damage_reports_do_not_depend_on_worker_count() {
     let (mut unlike, mut opened) = (0, 0);
     for name in [
         "torch/zip_training_ckpt.pt",
