@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_number_lies_in_its_bin_and_bins_are_narrow() {
+    fn bins_are_narrow_and_contain_their_numbers() {
         let mut bits = 1u64;
         let mut before = 0;
         while bits < f64::INFINITY.to_bits() {
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_add_up() {
+    fn merges_counts() {
         let one = vec![(-3, 1), (0, 2), (5, 3)];
         let other = vec![(0, 5), (4, 1)];
         assert_eq!(merged(&one, &other), [(-3, 1), (0, 7), (4, 1), (5, 3)]);

@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_double_holds_comes_back() {
+    fn single_values_are_exact() {
         for value in [1.0, -0.1, 1e300, -f64::MAX, 5e-324, -2.2e-308, 3.3e-310, 0.0] {
             let found = of(&[value]);
             assert_eq!((found.mean, found.l1, found.l2), (value, value.abs(), value.abs()));
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_lost_on_the_way() {
+    fn sums_lose_no_precision() {
         assert_eq!(of(&[1e300, 1.0, -1e300, 2.0]).mean, 0.75);
         let large = of(&[f64::MAX, f64::MAX, -f64::MAX]);
         assert_eq!((large.mean, large.l1), (f64::MAX / 3.0, f64::INFINITY));
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn many_short_numbers_are_as_if_added_one_by_one() {
+    fn batched_sums_equal_single_additions() {
         let values = [(0.75, 1_000), (-1.0, 3), (0.0, 4), (1.5, 20), (-65504.0, 7), (0.8125, 1)];
         let mut short = ExactSums::default();
         short.add_short(values.into_iter());

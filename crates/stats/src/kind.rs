@@ -256,7 +256,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_number_has_no_kind() {
+    fn non_numeric_dtypes_have_no_kind() {
         assert_eq!(ElementKind::of(&DType::Bits8), None);
         assert_eq!(ElementKind::of(&DType::from_numpy_code("U3").unwrap()), None);
         assert_eq!(ElementKind::of(&DType::from_numpy_code("f16").unwrap()), None);
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_stand_for_numbers() {
+    fn decodes_8_bit_and_4_bit_codes() {
         let Some(ElementKind::Bytes(codes)) = ElementKind::of(&DType::F8E4M3FN) else { panic!() };
         assert_eq!((codes.values[0x38], codes.values[0xfe], codes.normal), (1.0, -448.0, 0.015625));
         let Some(ElementKind::Bytes(codes)) = ElementKind::of(&DType::F8E8M0FNU) else { panic!() };

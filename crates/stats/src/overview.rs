@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn each_block_holds_what_is_largest_in_it() {
+    fn blocks_contain_their_largest_magnitude() {
         // Expected values from numpy: a = ((np.arange(35) * 17) % 35 - 17).reshape(7, 5), in blocks
         // of 3 rows and 2 columns.
         let found = of(&odd(), &[7, 5], 3, 3);
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn however_the_bytes_are_cut_it_is_the_same() {
+    fn overview_does_not_depend_on_piece_size() {
         let mut values: Vec<f32> =
             (0..11 * 13).map(|at| ((at * 7919) % 101) as f32 / 7.0 - 7.0).collect();
         (values[17], values[50], values[51]) = (f32::NAN, f32::INFINITY, f32::NEG_INFINITY);
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_of_it_add_up_in_any_order() {
+    fn merges_parts_in_any_order() {
         let values = odd();
         let whole = of(&values, &[7, 5], 2, 2);
         let bytes = bytes(&values);
@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn of_equal_magnitudes_the_first_counts_also_with_another_sign() {
+    fn first_of_equal_magnitudes_wins() {
         let found = of(&[1.0, -3.0, 3.0, -3.0], &[2, 2], 1, 1);
         assert_eq!(found.tiles()[0].largest, Some((-3.0, 1)));
         let zeros = of(&[-0.0, 0.0], &[2], 1, 1);
@@ -380,14 +380,14 @@ mod tests {
     }
 
     #[test]
-    fn what_has_nothing_finite_has_nothing_largest() {
+    fn blocks_without_finite_values_have_no_maximum() {
         let found = of(&[f32::NAN, f32::INFINITY], &[1, 2], 1, 1).tiles()[0];
         assert_eq!((found.largest, found.mean(), found.nan, found.infinite), (None, None, 1, 1));
         assert_eq!((found.norm(), found.first_odd), (0.0, Some(0)));
     }
 
     #[test]
-    fn sums_that_are_too_large_or_too_small_for_doubles() {
+    fn norms_survive_overflow_and_underflow_of_squares() {
         let matrix = Matrix::of(&[4], &[]).unwrap();
         let mut all = Overview::new(&DType::F64, matrix, 1, 1).unwrap();
         [3e200, -4e200, 0.0, f64::MAX].map(f64::to_le_bytes).iter().for_each(|it| all.feed(it));
@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn matrices_are_the_last_two_dimensions() {
+    fn matrix_is_the_last_two_dimensions() {
         let of = |shape: &[u64], leading: &[u64]| {
             Matrix::of(shape, leading).map(|it| (it.first, it.rows(), it.columns))
         };
@@ -423,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn every_dtype_has_the_values_that_statistics_have() {
+    fn overview_supports_every_dtype_of_statistics() {
         let largest = |dtype: &DType, bytes: &[u8], columns: u64| {
             let matrix = Matrix { first: 0, len: columns, columns };
             let mut all = Overview::new(dtype, matrix, 1, 1)?;
@@ -444,7 +444,7 @@ mod tests {
     }
 
     #[test]
-    fn profiles_are_those_of_the_rows_and_columns_of_blocks() {
+    fn profiles_summarise_rows_and_columns_of_blocks() {
         let found = of(&[3.0, 4.0, 0.0, f32::NAN, -12.0, 5.0], &[2, 3], 3, 2);
         let line = |abs_max, norm, not_finite| MatrixLine { abs_max, norm, not_finite };
         assert_eq!(found.rows(), [line(4.0, 5.0, 0), line(12.0, 13.0, 1)]);
@@ -452,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn too_many_blocks_are_refused() {
+    fn refuses_too_many_blocks() {
         let matrix = Matrix::of(&[1 << 30, 1 << 30], &[]).unwrap();
         assert!(Overview::new(&DType::F32, matrix, u32::MAX, u32::MAX).is_none());
         assert!(Overview::new(&DType::F32, matrix, 0, 1).is_none());

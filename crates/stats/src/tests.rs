@@ -94,7 +94,7 @@ fn close(found: Option<f64>, expected: &Value, within: f64) -> bool {
 }
 
 #[test]
-fn statistics_are_those_of_numpy() {
+fn statistics_match_numpy() {
     for Case { key, dtype, bytes, expected } in cases() {
         let found = summary(&dtype, &bytes, usize::MAX).statistics();
         let counts = [
@@ -151,7 +151,7 @@ fn statistics_are_those_of_numpy() {
 }
 
 #[test]
-fn neither_cuts_nor_workers_change_a_bit() {
+fn results_do_not_depend_on_pieces_or_workers() {
     for Case { key, dtype, bytes, .. } in cases() {
         let whole = summary(&dtype, &bytes, usize::MAX);
         let statistics = whole.statistics();
@@ -198,7 +198,7 @@ fn many(dtype: &DType, count: usize) -> Vec<u8> {
 }
 
 #[test]
-fn many_values_are_counted_in_bins() {
+fn counts_many_values_in_bins() {
     for dtype in [DType::F32, DType::F64, DType::BF16, DType::I64, DType::C64] {
         let bytes = many(&dtype, 200_000);
         let whole = summary(&dtype, &bytes, usize::MAX);
@@ -253,7 +253,7 @@ fn many_values_are_counted_in_bins() {
 }
 
 #[test]
-fn tensors_of_different_dtypes_add_up() {
+fn merges_tensors_of_different_dtypes() {
     let of = |dtype: DType, bytes: &[u8]| summary(&dtype, bytes, 5);
     let mut all = of(DType::F32, &[1.5f32, -2.0].map(f32::to_le_bytes).concat());
     all.merge(&of(DType::BF16, &[0xc0, 0x3f]));
@@ -269,7 +269,7 @@ fn tensors_of_different_dtypes_add_up() {
 }
 
 #[test]
-fn of_nothing_there_is_nothing() {
+fn empty_summary_has_no_values() {
     let none = Summary::new();
     assert_eq!(none.statistics(), Statistics { exact: true, ..Statistics::default() });
     assert_eq!(none.histogram(Scale::Linear, 5).counts, Vec::<u64>::new());
@@ -284,7 +284,7 @@ fn of_nothing_there_is_nothing() {
 }
 
 #[test]
-fn what_a_cast_would_lose_is_known_before() {
+fn forecast_matches_the_cast_report() {
     // All codes of bfloat16, cast to float16 and others: the forecast must match the cast's own
     // report.
     let codes: Vec<u8> = (0..=u16::MAX).flat_map(u16::to_le_bytes).collect();
@@ -306,7 +306,7 @@ fn what_a_cast_would_lose_is_known_before() {
 }
 
 #[test]
-fn rows_and_columns_are_told_on_demand() {
+fn computes_row_and_column_statistics() {
     let values = [1f32, -2.0, 2.0, 0.0, 0.0, 0.0, 1.0, -2.0, 2.0, f32::NAN, 0.0, 3e30];
     let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
     for piece in [1, 5, 12, 100] {
@@ -340,7 +340,7 @@ fn rows_and_columns_are_told_on_demand() {
 /// Blocks of whole vectors take a different path than others. A single abnormal value must be
 /// detected in every lane.
 #[test]
-fn one_odd_number_among_vectors_of_normal_ones_is_seen() {
+fn finds_one_abnormal_value_in_any_lane() {
     let odd = [0.0, -0.0, 1e-40, -1e-45, f32::INFINITY, f32::NEG_INFINITY, f32::NAN, -f32::NAN];
     let usual: Vec<f32> = (0..64u8).map(|at| (f32::from(at) - 31.5) * 0.75).collect();
     for odd in odd.into_iter().chain([usual[0], 1e30, -1e30, f32::MIN_POSITIVE]) {

@@ -53,7 +53,7 @@ fn assert_near(found: &[f64], wanted: &[f64], part: f64) {
 }
 
 #[test]
-fn all_are_those_of_numpy() {
+fn singular_values_match_numpy() {
     const EXACT: f64 = 1e-14;
     let of =
         |values: Vec<f32>, shape| found(DType::F32, singles(&values), shape, Which::Usual).unwrap();
@@ -72,7 +72,7 @@ fn all_are_those_of_numpy() {
 }
 
 #[test]
-fn small_ones_of_an_ill_conditioned_matrix_are_not_lost() {
+fn keeps_small_singular_values_of_ill_conditioned_matrices() {
     let hilbert = doubles((0..64).map(|at| 1.0 / f64::from(at / 8 + at % 8 + 1)));
     let found = found(DType::F64, hilbert, [8, 8], Which::Usual).unwrap();
     assert_near(&found.values, &HILBERT, 4e-16);
@@ -82,7 +82,7 @@ fn small_ones_of_an_ill_conditioned_matrix_are_not_lost() {
 }
 
 #[test]
-fn rank_is_told() {
+fn computes_the_rank() {
     let low = doubles((0..99u32).map(|at| {
         let (row, column) = (at / 9, at % 9);
         f64::from((row + 1) * (column + 2) + (row % 3) * (column % 2))
@@ -106,7 +106,7 @@ fn rank_is_told() {
 }
 
 #[test]
-fn the_largest_are_as_far_off_as_is_told() {
+fn error_bounds_of_the_largest_values_hold() {
     let values = chance(300 * 120, 5);
     let largest = found(DType::F32, singles(&values), [300, 120], Which::Largest(12)).unwrap();
     assert_eq!(largest.values.len(), 12);
@@ -132,7 +132,7 @@ fn the_largest_are_as_far_off_as_is_told() {
 }
 
 #[test]
-fn of_a_matrix_of_low_rank_the_largest_are_all() {
+fn low_rank_matrix_yields_all_singular_values() {
     // Rank 3: the sum of three outer products.
     let (left, right) = (chance(600, 6), chance(450, 7));
     let values = (0..200 * 150).map(|at| {
@@ -149,7 +149,7 @@ fn of_a_matrix_of_low_rank_the_largest_are_all() {
 }
 
 #[test]
-fn a_value_that_is_there_often_is_found_more_than_once() {
+fn finds_repeated_singular_values() {
     let unit =
         singles(&(0..3600).map(|at| f32::from(u8::from(at / 60 == at % 60))).collect::<Vec<_>>());
     let unit = found(DType::F32, unit, [60, 60], Which::Largest(24)).unwrap();
@@ -158,7 +158,7 @@ fn a_value_that_is_there_often_is_found_more_than_once() {
 }
 
 #[test]
-fn however_the_bytes_are_cut() {
+fn singular_values_do_not_depend_on_piece_size() {
     for which in [Which::Usual, Which::Largest(3)] {
         let whole = found(DType::F32, singles(&chance(40 * 30, 8)), [40, 30], which).unwrap();
         for piece in [1, 7, 119, 4096] {
@@ -174,7 +174,7 @@ fn however_the_bytes_are_cut() {
 }
 
 #[test]
-fn what_has_none_is_refused_with_its_place() {
+fn refuses_non_finite_values_with_their_position() {
     let mut values = chance(60, 9);
     values[5 * 7 + 3] = f32::NAN;
     let error = found(DType::F32, singles(&values), [12, 5], Which::Usual).unwrap_err();
@@ -195,7 +195,7 @@ fn what_has_none_is_refused_with_its_place() {
 }
 
 #[test]
-fn what_it_takes_is_told() {
+fn plan_states_passes_bytes_and_memory() {
     let of = |shape, which| plan(&DType::BF16, shape, which).map(|(_, plan)| plan);
     let small = of([50_000, 768], Which::Usual).unwrap();
     assert_eq!((small.largest, small.passes, small.bytes), (None, 1, 50_000 * 768 * 2));
