@@ -65,7 +65,7 @@ mod tests {
     use statelens_checkpoint::FileId;
 
     #[test]
-    fn neighbours_are_joined() {
+    fn joins_adjacent_spans() {
         let span = |offset, len| Span { file: FileId(0), offset, len };
         let mut composition = Composition::default();
         composition.bytes(b"head");

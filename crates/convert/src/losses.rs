@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn optimizers_are_known_by_their_names() {
+    fn recognises_optimizer_keys() {
         for key in [
             "optimizer.state.0.exp_avg",
             "optimizer_states.0.state.1.exp_avg",

@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_moved_is_traced_and_what_is_computed_is_not() {
+    fn traces_moved_but_not_computed_tensors() {
         let tensor = |layout| Tensor::new(DType::F32, vec![4], layout);
         let all = [tensor(span(0, 16, 16)), tensor(span(0, 0, 16)), tensor(span(1, 0, 16))];
         let ids = (0..).map(TensorId);

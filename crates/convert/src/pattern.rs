@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn hostile_globs_take_no_time() {
+    fn hostile_globs_match_quickly() {
         let pattern = Pattern::parse(&"*a".repeat(500)).unwrap();
         assert!(!pattern.matches(&("a".repeat(499) + &"b".repeat(20_000))));
         // Too many alternatives are refused, however deeply nested.

@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_are_read_as_hugging_face_writes_them() {
+    fn parses_shard_sizes_as_hugging_face_does() {
         for (text, bytes) in
             [("5GB", 5_000_000_000), ("1 GiB", 1 << 30), ("300", 300), ("2kb", 2_000)]
         {

@@ -236,7 +236,7 @@ impl Sink for KeptBytes {
 }
 
 #[test]
-fn every_way_of_running_gives_the_same_file() {
+fn all_run_modes_produce_the_same_file() {
     let expected = expected(&sample());
     for compose_it in [false, true] {
         let mut reports = Vec::new();
@@ -270,7 +270,7 @@ fn every_way_of_running_gives_the_same_file() {
 }
 
 #[test]
-fn a_composed_file_holds_weights_as_spans() {
+fn composed_file_stores_weights_as_spans() {
     let segments = || vec![bytes(b"a"), data(0, Checksum::Crc32), late(Some(4), crc(1))];
     assert!(composable(&plan(segments(), false)));
     let (file, report) =
@@ -284,7 +284,7 @@ fn a_composed_file_holds_weights_as_spans() {
 }
 
 #[test]
-fn plans_that_do_not_hold_are_errors() {
+fn invalid_plans_are_errors() {
     let kind = |plan: Plan| match run(plan, RunOptions::default(), 100) {
         Ok(_) => None,
         Err(error) => Some(error.kind()),
@@ -315,7 +315,7 @@ fn plans_that_do_not_hold_are_errors() {
 }
 
 #[test]
-fn a_stopped_run_says_so() {
+fn cancelled_run_returns_an_error() {
     struct StopAfter(u64);
     impl Progress for StopAfter {
         fn report(&mut self, done: u64, _total: u64) -> bool {
@@ -329,7 +329,7 @@ fn a_stopped_run_says_so() {
 }
 
 #[test]
-fn what_casts_lose_is_reported() {
+fn reports_losses_of_casts() {
     let values = [1.0f32, 1e9, 0.1].map(f32::to_le_bytes).concat();
     let tensor = Tensor::new(DType::F32, vec![3], Layout::Inline(values.into()));
     let mut plan = plan(vec![data(0, Checksum::None)], false);
@@ -340,7 +340,7 @@ fn what_casts_lose_is_reported() {
 }
 
 #[test]
-fn a_later_file_knows_what_the_earlier_ones_became() {
+fn later_files_receive_earlier_outcomes() {
     let file =
         |name: &str, segments, head_last| PlannedFile { name: name.into(), segments, head_last };
     let index = Segment::Late {

@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn two_columns_or_an_object() {
+    fn parses_columns_or_a_json_object() {
         for text in ["# old new\na.b  c\n\nd\te f\n", r#"{"a.b": "c", "d": "e f"}"#] {
             let names = parse(text).unwrap();
             assert_eq!((names["a.b"].as_str(), names["d"].as_str()), ("c", "e f"), "{text}");

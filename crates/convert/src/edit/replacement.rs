@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_number_ends_where_its_digits_do() {
+    fn group_number_ends_after_its_digits() {
         let pattern = Regex::new(r"(\d+)(?<name>x)").unwrap();
         for (replacement, expected) in [
             ("h.$1_x", "h.${1}_x"),

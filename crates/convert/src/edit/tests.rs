@@ -80,7 +80,7 @@ fn sample() -> Checkpoint {
 }
 
 #[test]
-fn structure_stays_and_emptied_containers_go() {
+fn selection_keeps_structure_and_drops_empty_containers() {
     let source = sample();
     let apply = |select: &[&str], exclude: &[&str]| {
         edit(select, exclude).apply(&source).map(|checkpoint| flat(&checkpoint))
@@ -94,7 +94,7 @@ fn structure_stays_and_emptied_containers_go() {
 }
 
 #[test]
-fn a_link_whose_target_went_becomes_the_value() {
+fn link_without_target_becomes_the_value() {
     let source = sample();
     let left = edit(&["list.1", "again"], &[]).apply(&source).unwrap();
     assert_eq!(flat(&left), ["list.0 tensor", "again = list.0"]);
@@ -104,7 +104,7 @@ fn a_link_whose_target_went_becomes_the_value() {
 }
 
 #[test]
-fn patterns_that_match_nothing_are_told() {
+fn reports_patterns_without_matches() {
     let source = sample();
     let error = edit(&["model.w", "modle"], &[]).apply(&source).unwrap_err();
     assert!(error.to_string().contains("no key matches modle"), "{error}");
@@ -113,7 +113,7 @@ fn patterns_that_match_nothing_are_told() {
 }
 
 #[test]
-fn casts_reach_floating_tensors_only() {
+fn casts_apply_to_floating_tensors_only() {
     let source = sample();
     let cast = Edit { casts: vec![CastRule::parse("bf16").unwrap()], ..Edit::default() };
     let left = cast.apply(&source).unwrap();
@@ -125,7 +125,7 @@ fn casts_reach_floating_tensors_only() {
 }
 
 #[test]
-fn a_value_that_moves_takes_the_name_of_its_new_place() {
+fn moved_value_takes_its_new_name() {
     let mut tree = TestTree::new();
     let w = tree.tensor(DType::F32);
     let link = tree.link(w);
@@ -136,7 +136,7 @@ fn a_value_that_moves_takes_the_name_of_its_new_place() {
 }
 
 #[test]
-fn objects_keep_what_they_link_to() {
+fn objects_keep_their_links() {
     let mut tree = TestTree::new();
     let w = tree.tensor(DType::F32);
     let link = tree.link(w);
@@ -157,7 +157,7 @@ fn objects_keep_what_they_link_to() {
 }
 
 #[test]
-fn a_cycle_stays_one() {
+fn cycles_are_kept() {
     let mut tree = TestTree::new();
     let one = tree.int(1);
     let two = tree.int(2);
@@ -207,7 +207,7 @@ fn renames(rules: &[&str]) -> Edit {
 }
 
 #[test]
-fn states_are_chosen_as_the_trainer_does() {
+fn selects_states_as_the_trainer_does() {
     let states = |names: &[&str]| {
         let states = names.iter().map(|name| (*name).to_owned()).collect();
         Edit { states, ..Edit::default() }
@@ -228,7 +228,7 @@ fn states_are_chosen_as_the_trainer_does() {
 }
 
 #[test]
-fn a_renamed_key_keeps_its_nesting() {
+fn renamed_keys_keep_their_nesting() {
     let source = trained();
     let apply = |rules: &[&str]| paths(&renames(rules).apply(&source).unwrap());
     let optimizer = ["optimizer/param_groups/[0]/lr", "optimizer/state/<0>/exp_avg", "__v__"];
@@ -268,7 +268,7 @@ fn a_renamed_key_keeps_its_nesting() {
 }
 
 #[test]
-fn ties_stay_ties_under_new_keys() {
+fn tied_tensors_stay_tied_after_renaming() {
     let left = renames(&["^model=>m", "head=>lm_head"]).apply(&trained()).unwrap();
     assert_eq!(
         flat(&left)[..3],
@@ -293,7 +293,7 @@ fn ties_stay_ties_under_new_keys() {
 }
 
 #[test]
-fn prefixes_come_and_go() {
+fn adds_and_removes_prefixes() {
     let source = trained();
     let prefixed = Edit { prefix: "run.".into(), ..Edit::default() };
     let nested = prefixed.apply(&source).unwrap();
@@ -322,7 +322,7 @@ fn prefixes_come_and_go() {
 }
 
 #[test]
-fn flat_names_are_nested_again() {
+fn nests_flat_names() {
     let mut tree = TestTree::new();
     let values: Vec<ValueId> = (0..5).map(|at| tree.int(at)).collect();
     let tied = tree.link(values[0]);
@@ -349,7 +349,7 @@ fn flat_names_are_nested_again() {
 }
 
 #[test]
-fn keys_that_would_collide_are_named() {
+fn names_colliding_keys() {
     let error = renames(&[r"\.[wb]$=>.x"]).apply(&trained()).unwrap_err().to_string();
     assert!(
         error.contains("`model.layers.0.w` and `model.layers.0.b`")
@@ -364,7 +364,7 @@ fn keys_that_would_collide_are_named() {
 }
 
 #[test]
-fn a_container_that_stands_in_two_places_is_not_taken_apart() {
+fn refuses_to_split_a_shared_container() {
     let source = sample();
     // As a whole it can move.
     let left = renames(&["^model=>n"]).apply(&source).unwrap();
@@ -375,7 +375,7 @@ fn a_container_that_stands_in_two_places_is_not_taken_apart() {
 }
 
 #[test]
-fn casts_go_by_key_and_the_first_match_wins() {
+fn first_matching_cast_rule_wins() {
     let casts = |texts: &[&str]| {
         let casts = texts.iter().map(|text| CastRule::parse(text).unwrap()).collect();
         Edit { casts, ..renames(&["^model=>m"]) }
@@ -400,7 +400,7 @@ fn casts_go_by_key_and_the_first_match_wins() {
 }
 
 #[test]
-fn very_many_keys_are_renamed_in_one_go() {
+fn renames_200_000_keys_in_linear_time() {
     // Quadratic time would take hours.
     const COUNT: usize = 200_000;
     let mut tree = TestTree::new();
@@ -421,7 +421,7 @@ fn very_many_keys_are_renamed_in_one_go() {
 }
 
 #[test]
-fn of_several_checkpoints_each_gets_the_casts_that_name_something_in_it() {
+fn each_checkpoint_gets_its_matching_casts() {
     let casts = |texts: &[&str]| -> Vec<CastRule> {
         texts.iter().map(|text| CastRule::parse(text).unwrap()).collect()
     };
@@ -434,7 +434,7 @@ fn of_several_checkpoints_each_gets_the_casts_that_name_something_in_it() {
 }
 
 #[test]
-fn casts_that_are_of_all_say_one_dtype() {
+fn recognises_casts_of_all_tensors() {
     let of_all = |texts: &[&str]| -> Option<String> {
         let casts: Vec<CastRule> =
             texts.iter().map(|text| CastRule::parse(text).unwrap()).collect();
@@ -449,7 +449,7 @@ fn casts_that_are_of_all_say_one_dtype() {
 }
 
 #[test]
-fn casts_reach_arrays_where_there_are_no_tensors_or_a_pattern_names_them() {
+fn casts_apply_to_arrays_without_tensors_or_by_pattern() {
     let source = |beside: Option<DType>| {
         let mut tree = TestTree::new();
         let mut array = |dtype: DType, scalar| {
