@@ -531,7 +531,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_of_the_doubling_table() {
+    fn locates_rows_of_the_doubling_table() {
         // Width 4, first block 512: rows start at 0, 2048, 4096, 8192.
         for (offset, expected) in [
             (0, (0, 0, 0, 512)),

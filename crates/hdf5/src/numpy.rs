@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn dates_have_a_byte_order_and_integers_all_their_bits() {
+    fn reads_dates_with_byte_order_and_full_integers() {
         // Datatype messages as h5py writes them.
         let name = |message: &[u8]| {
             let element = Datatype::parse(message).unwrap().0.element().unwrap();

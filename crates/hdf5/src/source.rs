@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_range_equals_the_source() {
+    fn cached_ranges_equal_the_source() {
         let bytes: Vec<u8> =
             (0..3 << 20).map(|i: u32| (i.wrapping_mul(2654435761) >> 24) as u8).collect();
         let files = FileSet::single("x", Memory::from(bytes.clone()));

@@ -122,7 +122,7 @@ fn check(files: &FileSet, file: &Hdf5File, tree: &ObjectTree, row: &[&str]) -> R
 }
 
 #[test]
-fn every_row_is_as_h5py_read_it() {
+fn values_match_h5py() {
     let manifest = std::fs::read_to_string(folder().join("manifest.tsv")).unwrap();
     let mut by_file: BTreeMap<&str, Vec<Vec<&str>>> = BTreeMap::new();
     for line in manifest.lines() {
@@ -160,7 +160,7 @@ fn ending_at(mut bytes: Vec<u8>, end: u64) -> Vec<u8> {
 }
 
 #[test]
-fn chunks_behind_the_recorded_end_are_refused_as_libhdf5_does() {
+fn refuses_chunks_beyond_the_recorded_end() {
     let mut shown = 0;
     for name in ["btree1.h5", "btree2.h5", "ext_array.h5", "fixed_array.h5", "filter_deflate_l.h5"]
     {
@@ -192,7 +192,7 @@ fn chunks_behind_the_recorded_end_are_refused_as_libhdf5_does() {
 }
 
 #[test]
-fn links_say_what_they_are() {
+fn distinguishes_soft_and_external_links() {
     for name in ["links_e.h5", "links_l.h5"] {
         let (_, _, tree) = open(name);
         let links = tree.groups.links[&tree.groups.root].as_ref().unwrap();
@@ -253,7 +253,7 @@ fn many(count: u32, gap: u64) -> Vec<u8> {
 }
 
 #[test]
-fn twenty_thousand_datasets_take_few_reads() {
+fn opens_20_000_datasets_with_few_reads() {
     let bytes = many(20_000, 16);
     let len = bytes.len() as u64;
     let source = Arc::new(CountedBytes(Memory::from(bytes), AtomicU64::new(0)));
@@ -278,7 +278,7 @@ fn twenty_thousand_datasets_take_few_reads() {
 }
 
 #[test]
-fn objects_are_read_when_they_are_asked_for_and_once() {
+fn reads_objects_on_demand_and_once() {
     let bytes = many(20_000, 16);
     let source = Arc::new(CountedBytes(Memory::from(bytes), AtomicU64::new(0)));
     let mut files = FileSet::default();
@@ -310,7 +310,7 @@ fn objects_are_read_when_they_are_asked_for_and_once() {
 }
 
 #[test]
-fn attributes_in_dense_storage_are_found_by_name_and_those_that_nobody_asks_for_are_checked() {
+fn dense_attributes_are_found_by_name_and_all_checked() {
     let whole = std::fs::read(folder().join("attrs_dense.h5")).unwrap();
     let browse = |bytes: Vec<u8>| {
         let files = FileSet::single("attrs_dense.h5", Memory::from(bytes));
@@ -341,7 +341,7 @@ fn attributes_in_dense_storage_are_found_by_name_and_those_that_nobody_asks_for_
 }
 
 #[test]
-fn the_index_of_the_order_is_read_though_nothing_is_found_by_it() {
+fn checks_the_creation_order_index() {
     // For attributes and for links; 6 and 9 are the kinds of the tree in its header.
     for (name, header) in
         [("../cerebras/v2.10.0/bytes_70k.mdl", b"BTHD\0\x09"), ("track_order.h5", b"BTHD\0\x06")]
@@ -365,7 +365,7 @@ fn the_index_of_the_order_is_read_though_nothing_is_found_by_it() {
 }
 
 #[test]
-fn heaps_of_many_levels_find_every_name_and_attribute() {
+fn reads_heaps_with_nested_indirect_blocks() {
     // The heaps have nested indirect blocks, which hdf5-reader 0.12 can't handle.
     let packed = std::fs::read(folder().join("many_links.h5.gz")).unwrap();
     let mut bytes = Vec::new();
@@ -392,7 +392,7 @@ fn heaps_of_many_levels_find_every_name_and_attribute() {
 }
 
 #[test]
-fn objects_that_share_their_structure_cost_no_more_than_the_file() {
+fn shared_structure_is_bounded_by_the_file_size() {
     // Three thousand headers of one message each, all of which continue in the same block of a
     // megabyte of attributes.
     let attribute = |index: u32| {

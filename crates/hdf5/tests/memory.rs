@@ -9,7 +9,7 @@ use statelens_hdf5::write::Filter;
 static MEMORY: PeakAlloc = PeakAlloc;
 
 #[test]
-fn a_further_chunk_takes_no_more_than_comes_in_and_out() {
+fn memory_of_a_further_chunk_is_bounded() {
     let plain: Vec<u8> =
         (0..16_384u32).flat_map(|at| at.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
     let encoder = Filter::Deflate(4).encoding(&[16_384], 4).encoder;

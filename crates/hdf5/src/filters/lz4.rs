@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn chunks_round_trip_and_keep_to_the_bound() {
+    fn lz4_chunks_round_trip_within_the_bound() {
         let noise: Vec<u8> =
             (0..5000u32).map(|i| (i.wrapping_mul(2654435761) >> 13) as u8).collect();
         for plain in [&noise[..], &[0; 12_500], &noise[..20], &[]] {
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_of_any_size_and_raw_ones() {
+    fn decodes_blocks_of_any_size_and_raw_blocks() {
         // 20 bytes in blocks of 8, none compressed: the filter writes this for tiny block sizes.
         let plain: Vec<u8> = (0..20).collect();
         let mut stored = vec![0, 0, 0, 0, 0, 0, 0, 20, 0, 0, 0, 8];

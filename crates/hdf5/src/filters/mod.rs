@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn the_mask_skips_filters() {
+    fn filter_mask_skips_filters() {
         let plain: Vec<u8> = (0..64).collect();
         let mut stored = Vec::new();
         lz4::encode(&shuffle::encode(&plain, 4), &mut stored).unwrap();
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_filter_is_named() {
+    fn names_an_unknown_filter() {
         let filters = [filter(id::LZ4), filter(32013)];
         let error = check(&filters, 0).unwrap_err();
         assert!(error.what().contains("filter 32013 (zfp)"), "{error}");

@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shuffling_there_and_back() {
+    fn shuffle_round_trips() {
         assert_eq!(encode(&[1, 2, 3, 4, 5, 6, 7], 3), [1, 4, 2, 5, 3, 6, 7]);
         for size in [1, 2, 3, 4, 8, 100] {
             for len in [0, 1, 7, 24, 25] {

@@ -194,7 +194,7 @@ mod tests {
 
     /// The chunks that hdf5plugin 4 writes for the same bytes.
     #[test]
-    fn lz4_is_framed_as_the_registered_filter_frames_it() {
+    fn lz4_framing_matches_the_registered_filter() {
         let plain: Vec<u8> = (0..20).collect();
         let (stored, _) = encode(Filter::Lz4, 4, &plain);
         let mut expected = vec![0, 0, 0, 0, 0, 0, 0, 20, 0, 0, 0, 20, 0, 0, 0, 20];
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn deflate_shuffles_and_steps_aside_where_it_does_not_help() {
+    fn deflate_is_skipped_if_it_does_not_help() {
         let plain: Vec<u8> = (0..1000u32).flat_map(u32::to_le_bytes).collect();
         let (stored, mask) = encode(Filter::Deflate(5), 4, &plain);
         let mut shuffled = Vec::new();
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn chunks_are_runs_of_the_c_order_and_of_bounded_size() {
+    fn chunk_shapes_are_contiguous_and_bounded() {
         for (shape, itemsize, chunk) in [
             (vec![10], 4, vec![10]),
             (vec![300_000], 4, vec![150_000]),

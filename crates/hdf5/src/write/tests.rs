@@ -93,7 +93,7 @@ fn floats(values: impl IntoIterator<Item = f32>) -> Vec<u8> {
 }
 
 #[test]
-fn groups_arrays_and_attributes_read_back() {
+fn round_trips_groups_arrays_and_attributes() {
     let mut file = FilePlan::new();
     for (name, value) in [
         ("f", AttributeValue::F64(0.5)),
@@ -145,7 +145,7 @@ fn groups_arrays_and_attributes_read_back() {
 }
 
 #[test]
-fn attributes_that_fit_no_message_are_stored_densely() {
+fn large_attributes_are_stored_densely() {
     let mut file = FilePlan::new();
     let bytes: Vec<u8> = (0..70_000u32).map(|i| (i % 251) as u8).collect();
     let attributes = vec![
@@ -165,7 +165,7 @@ fn attributes_that_fit_no_message_are_stored_densely() {
 }
 
 #[test]
-fn encoded_arrays_read_back_whatever_their_shape() {
+fn round_trips_encoded_arrays_of_any_shape() {
     let shapes: [&[u64]; 7] =
         [&[], &[7], &[1024], &[600_001], &[3, 300_001], &[0, 4], &[2, 5, 3, 300]];
     for filter in [Filter::Lz4, Filter::Deflate(4)] {
@@ -190,7 +190,7 @@ fn encoded_arrays_read_back_whatever_their_shape() {
 }
 
 #[test]
-fn trees_of_many_levels_find_everything() {
+fn multi_level_trees_find_every_name() {
     let mut file = FilePlan::new();
     for index in 0..20_000 {
         let name = format!("layer.{index}");
@@ -212,7 +212,7 @@ fn trees_of_many_levels_find_everything() {
 
 /// A tree of chunks with more chunks than fit in one node.
 #[test]
-fn chunk_trees_have_as_many_levels_as_they_need() {
+fn chunk_trees_grow_levels_as_needed() {
     struct Plain;
     impl Encode for Plain {
         fn encode(&self, plain: &[u8], out: &mut Vec<u8>) -> Result<u32> {
@@ -260,7 +260,7 @@ fn chunk_trees_have_as_many_levels_as_they_need() {
 }
 
 #[test]
-fn paths_that_hdf5_cannot_hold_are_refused() {
+fn refuses_invalid_hdf5_paths() {
     let mut file = FilePlan::new();
     let mut add = |path: &str| file.add(path, tensor(Datatype::F32, &[1], 0)).map(|_| ());
     for path in ["", "a/", "x/.", ".", "a\0b"] {
