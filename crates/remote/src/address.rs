@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn links_to_a_page_about_a_file_become_the_file() {
+    fn page_links_become_file_links() {
         for (link, address) in [
             (
                 "https://huggingface.co/a/b/blob/main/sub/model.safetensors",
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_file_is_told() {
+    fn reports_urls_that_are_not_files() {
         for (text, word) in [
             ("model.pt", "https://"),
             ("ftp://a/b", "https://"),
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn files_beside_it_stay_in_its_folder() {
+    fn sibling_urls_stay_in_the_folder() {
         let index = parsed("https://a.org/m/model.safetensors.index.json?token=1");
         let shard = index.beside("model 1.safetensors").unwrap();
         assert_eq!(shard.to_string(), "https://a.org/m/model%201.safetensors?token=1");
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn only_its_own_servers_are_those_that_it_may_lead_to() {
+    fn may_lead_only_to_hosts_of_the_same_service() {
         let model = parsed("https://huggingface.co/a/b/resolve/main/model.safetensors");
         for (host, own) in [
             ("huggingface.co", true),
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn where_it_is_is_known() {
+    fn recognises_origin_and_insecure_urls() {
         let here = parsed("http://127.0.0.1:8080/a.pt");
         assert!(here.is_of("http://127.0.0.1:8080") && !here.is_of("http://127.0.0.1:80801"));
         assert!(!here.is_open_road() && parsed("http://example.org/a").is_open_road());

@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_read_on_comes_in_pieces_that_grow() {
+    fn sequential_reads_grow_in_size() {
         let source = Arc::new(RequestedRanges(Mutex::default()));
         let window = Arc::new(Window::default());
         let file = |number| Streamed::new(source.clone(), window.clone(), number);

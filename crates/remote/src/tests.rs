@@ -104,7 +104,7 @@ fn small_reads_become_few_requests() {
 }
 
 #[test]
-fn what_fails_is_tried_again_and_then_told() {
+fn retries_failures_and_then_reports_them() {
     for (word, twist) in [
         ("503", (|head, _| head.status = 503) as fn(&mut Head, &mut usize)),
         ("429", |head, _| head.status = 429),
@@ -139,7 +139,7 @@ fn what_fails_is_tried_again_and_then_told() {
 }
 
 #[test]
-fn what_failed_for_good_is_asked_for_again_in_the_next_action_only() {
+fn retries_a_final_failure_only_in_the_next_action() {
     let (source, asked, meter) = serve(u64::MAX, |number, _, head, _| {
         if number > 1 {
             head.status = 503;
@@ -157,7 +157,7 @@ fn what_failed_for_good_is_asked_for_again_in_the_next_action_only() {
 }
 
 #[test]
-fn what_no_further_request_mends_is_told_at_once() {
+fn reports_permanent_errors_without_retry() {
     for (word, twist) in [
         ("changed", (|head| head.etag = Some("\"2\"".into())) as fn(&mut Head)),
         ("changed", |head| head.total = Some(LEN + 1)),
@@ -184,7 +184,7 @@ fn what_no_further_request_mends_is_told_at_once() {
 }
 
 #[test]
-fn a_server_without_ranges_gives_small_files_as_a_whole() {
+fn fetches_small_files_whole_without_range_support() {
     let whole = |len| {
         serve(u64::MAX, move |_, _, head, got| {
             (head.status, head.total, head.length, *got) = (200, None, len, 0);
@@ -202,7 +202,7 @@ fn a_server_without_ranges_gives_small_files_as_a_whole() {
 }
 
 #[test]
-fn no_action_fetches_more_than_agreed() {
+fn fetches_stay_within_the_allowance() {
     let (source, _, meter) = serve(300_000, |_, _, _, _| Ok(()));
     let source = source.unwrap();
     read(&*source, 0, 200_000).unwrap();
@@ -214,7 +214,7 @@ fn no_action_fetches_more_than_agreed() {
 }
 
 #[test]
-fn a_redirection_is_followed_once_and_again_when_it_has_expired() {
+fn follows_a_redirect_again_after_it_expired() {
     let (source, asked, _) = serve(u64::MAX, |number, url, head, _| {
         if url.starts_with("https://a.org/") {
             head.url = Some(format!("https://cdn.org/{number}"));

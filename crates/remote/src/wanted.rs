@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_file_is_wanted_once() {
+    fn requests_each_missing_file_once() {
         let files = FileSet::single("x", Memory::from(vec![1])).noting_missed();
         let beside = |name: &str| (!name.starts_with('/')).then_some(());
         let mut wanted = WantedFiles::default();
