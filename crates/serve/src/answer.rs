@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_are_those_of_the_standard() {
+    fn parses_ranges_by_the_standard() {
         for (range, len, expected) in [
             ("bytes=0-0", 10, RequestedRange::Range(0, 0)),
             ("bytes=2-5", 10, RequestedRange::Range(2, 5)),
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_changed_file_is_told_apart() {
+    fn detects_a_changed_file_by_etag() {
         let range = "Range: bytes=0-1";
         assert_eq!(
             asked(&format!("{range}\r\nIf-Range: \"tag\""), 10),
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_sent_in_part() {
+    fn sends_part_of_a_file() {
         let path = std::env::temp_dir().join(format!("statelens-part-{}", std::process::id()));
         std::fs::write(&path, "0123456789").unwrap();
         let send = |range: &str, head_only| {

@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn finds_what_is_inside() {
+    fn finds_files_inside_the_folder() {
         let folder = site("inside");
         assert!(folder.locate("index.html").is_some());
         assert!(folder.locate("examples/a b.wasm").is_some());

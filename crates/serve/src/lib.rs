@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_what_is_http_and_nothing_else() {
+    fn answers_http_requests_only() {
         let server = Server::start(Hello, 0).unwrap();
         let page = ask(&server, "GET /a%20b?c HTTP/1.1\r\nHost: x");
         assert!(page.starts_with("HTTP/1.1 200") && page.ends_with("\r\n\r\n/a b"), "{page}");

@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_malformed_is_none() {
+    fn refuses_malformed_requests() {
         for text in ["", "GET /\r\n\r\n", "GET / HTTP/2\r\n\r\n", "GET / HTTP/1.1\r\nHost: cut"] {
             assert!(Request::read(text.as_bytes()).unwrap().is_none(), "{text}");
         }
