@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_taken_apart_at_their_last_number() {
+    fn splits_names_at_the_last_number() {
         let parts = |name| {
             Numbered::of(name).map(|found| (found.before, found.digits, found.after, found.number))
         };
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_of_one_pattern_are_one() {
+    fn joins_keys_of_one_pattern() {
         let one = |keys: &[&str]| joined(keys.iter().copied(), '.');
         assert_eq!(one(&["h.10.w", "h.0.w", "h.1.w"]), Some("h.0\u{2013}1,10.w".to_owned()));
         assert_eq!(one(&["h.01.e.2", "h.01.e.3"]), Some("h.01.e.2\u{2013}3".to_owned()));
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_told_as_ranges() {
+    fn prints_numbers_as_ranges() {
         assert_eq!(label(&[3]), "3");
         assert_eq!(label(&[1, 10, 0, 2, 2]), "0\u{2013}2,10");
         assert_eq!(label(&[0, 2, 4, 6]), "0,2,4,6");

@@ -102,7 +102,7 @@ fn all(text: &str, len: usize) -> Vec<(String, usize, bool)> {
 }
 
 #[test]
-fn layers_in_the_order_of_their_names_as_text_fold_once() {
+fn folds_layers_in_lexicographic_order() {
     let rows = lexicographic(32);
     assert!(rows[4].key.contains("layers.1.") && rows[7].key.contains("layers.10."));
     let trie = Trie::new(&rows, '.');
@@ -126,7 +126,7 @@ fn layers_in_the_order_of_their_names_as_text_fold_once() {
 }
 
 #[test]
-fn layers_of_another_shape_are_a_fold_of_their_own() {
+fn layers_of_another_shape_form_their_own_fold() {
     let mut rows = lexicographic(32);
     let mut odd = |layer: u64| {
         let key = format!("model.layers.{layer}.mlp.up.weight");
@@ -150,7 +150,7 @@ fn layers_of_another_shape_are_a_fold_of_their_own() {
 }
 
 #[test]
-fn every_second_layer_may_be_another() {
+fn folds_alternating_layers() {
     let shape = |layer: u64| [[8, 8], [8, 16]][layer as usize % 2];
     let rows: Vec<TestLeaf> =
         (0..12).map(|layer| tensor(&format!("h.{layer}.w"), "float32", &shape(layer))).collect();
@@ -161,7 +161,7 @@ fn every_second_layer_may_be_another() {
 }
 
 #[test]
-fn experts_fold_inside_layers_in_any_order() {
+fn folds_experts_inside_layers_in_any_order() {
     let mut rows: Vec<TestLeaf> = (0..12)
         .flat_map(|layer| (0..16).map(move |expert| (layer, expert)))
         .flat_map(|(layer, expert)| {
@@ -234,7 +234,7 @@ fn short_lists_of_values_do_not_fold() {
 }
 
 #[test]
-fn names_with_a_number_fold_from_four_on() {
+fn numbered_names_fold_from_four() {
     let rows = |names: &[&str]| -> Vec<TestLeaf> {
         names.iter().map(|name| tensor(&format!("m.{name}.w"), "float32", &[1])).collect()
     };
@@ -249,7 +249,7 @@ fn names_with_a_number_fold_from_four_on() {
 }
 
 #[test]
-fn what_does_not_fold_stays_in_the_order_of_the_file() {
+fn unfolded_keys_keep_the_order_of_the_file() {
     let rows: Vec<TestLeaf> = ["h.9.a", "h.x.a", "h.2.b", "h.1.a", "h.0.c", "h.10.d"]
         .map(|key| tensor(key, "float32", &[1]))
         .into();
@@ -257,7 +257,7 @@ fn what_does_not_fold_stays_in_the_order_of_the_file() {
 }
 
 #[test]
-fn links_do_not_fold_with_what_they_lead_to() {
+fn links_do_not_fold_with_their_targets() {
     let mut rows: Vec<TestLeaf> =
         (0..4).map(|at| tensor(&format!("h.{at}.w"), "float32", &[10, 10])).collect();
     rows[1..].iter_mut().for_each(|row| row.link = Some("h.0.w".into()));
@@ -284,7 +284,7 @@ fn deep_keys_end_in_one_segment() {
 }
 
 #[test]
-fn the_tree_of_some_keys_is_as_if_there_were_no_others() {
+fn subset_tree_ignores_other_keys() {
     let rows = lexicographic(24);
     let trie = Trie::new(&rows, '.');
     let chosen: Vec<u32> =
@@ -309,7 +309,7 @@ fn the_tree_of_some_keys_is_as_if_there_were_no_others() {
 }
 
 #[test]
-fn names_of_variables_are_split_at_slashes() {
+fn splits_variable_names_at_slashes() {
     let named = |names: &[&str]| -> Vec<TestLeaf> {
         names.iter().map(|name| tensor(name, "float32", &[2])).collect()
     };
