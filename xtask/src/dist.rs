@@ -128,13 +128,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn vector_instructions_are_counted() {
+    fn counts_vector_instructions() {
         // f64x2.mul, f64x2.add, f64x2.sub.
         assert_eq!(vector_sums(&[0xfd, 0xf2, 0x01, 0xfd, 0xf0, 0x01, 0xfd, 0xf1, 0x01]), 2);
     }
 
     #[test]
-    fn the_archive_holds_every_file_and_is_reproducible() {
+    fn archive_is_complete_and_reproducible() {
         let top = std::env::temp_dir().join(format!("statelens-dist-{}", std::process::id()));
         let site = top.join("site");
         fs::create_dir_all(site.join("examples")).unwrap();

@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_failure_names_the_command() {
+    fn failure_names_the_command() {
         let error = run(command("sh").args(["-c", "exit 3"])).unwrap_err().to_string();
         assert!(error.contains("sh -c exit 3") && error.contains('3'), "{error}");
     }
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn output_is_only_that_of_success() {
+    fn returns_output_of_successful_commands_only() {
         assert_eq!(output(command("sh").args(["-c", "echo yes"])).as_deref(), Some("yes"));
         assert_eq!(output(command("sh").args(["-c", "echo no; exit 1"])), None);
         assert_eq!(output(&mut command("there-is-no-such-program")), None);

@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_policy_names_hashes_and_keeps_the_rest() {
+    fn policy_contains_hashes_and_keeps_the_rest() {
         let site =
             one(include_str!("../../index.html"), "Content-Security-Policy\" content=\"").unwrap();
         let made = policy(site, "a{}", &["1", "2"]).unwrap();
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_once_is_found() {
+    fn finds_text_that_occurs_exactly_once() {
         assert_eq!(one("<a href=\"x\"><b id=\"y\">", "id=\"").unwrap(), "y");
         assert!(one("id=\"x\" id=\"y\"", "id=\"").is_err());
         assert!(one("", "id=\"").is_err());

@@ -143,14 +143,14 @@ mod tests {
     }
 
     #[test]
-    fn a_class_of_two_sheets_is_found() {
+    fn finds_a_class_of_two_sheets() {
         let found =
             found(&[("a.css", ".x { color: red }"), ("b.css", "p { } .x > .y { margin: 0 }")]);
         assert_eq!(found, [".x is defined in a.css and b.css"]);
     }
 
     #[test]
-    fn a_state_that_is_a_class_of_another_screen_is_found() {
+    fn finds_a_state_class_of_another_screen() {
         // This bug broke the layout of the first screen while a file was dragged over it.
         let matrix =
             ".over { display: grid } @media (max-width: 720px) { .over .map { margin: 0 } }";
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn the_sheets_of_the_page_keep_to_their_own_classes() {
+    fn style_sheets_do_not_share_classes() {
         let sheets = read(&project::root().join("web/style")).unwrap();
         assert!(sheets.len() > 8, "{} sheets", sheets.len());
         assert_eq!(collisions(&sheets), Vec::<String>::new());

@@ -206,7 +206,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_failed_step_does_not_stop_the_others_and_is_counted() {
+    fn failed_step_is_counted_and_others_run() {
         let mut report = TestReport::default();
         report.step("one", || anyhow::bail!("no"));
         report.concurrently(

@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn circles_are_found_through_re_exports_and_families_are_none() {
+    fn finds_cycles_through_re_exports() {
         let root = ("", "mod a; mod b; mod c; pub use b::B; pub use a::*;");
         let a = ("a", "mod deep; use crate::B; pub struct A;");
         // A parent and its child use each other.

@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_missing_is_installed_and_failures_stop_it() {
+    fn installs_only_missing_needs_and_stops_on_failure() {
         const THERE: Need = Need {
             about: "there",
             packages: &[],

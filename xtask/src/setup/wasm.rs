@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn folders_come_before_the_old_path() {
+    fn prepends_folders_to_the_path() {
         let mut env = WasmEnv { is_debian: false, variables: vec![("PATH", "/old".into())] };
         env.prepend_to_path(vec!["/a".into(), "/b".into()]).unwrap();
         assert_eq!(env.variables, vec![("PATH", OsString::from("/a:/b:/old"))]);

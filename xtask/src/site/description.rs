@@ -189,7 +189,7 @@ mod tests {
     const TRUNK: &str = "[build]\npublic_url = \"./\"\npattern_script = '<script src=\"a\">'\n";
 
     #[test]
-    fn the_page_of_the_repository_is_understood() {
+    fn parses_the_page_of_the_repository() {
         let page = Description::read(crate::project::root()).unwrap();
         assert_eq!(page.public_url, "./");
         assert!(page.script.contains("data-wasm=\"{base}{wasm}\""), "{}", page.script);
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn tags_become_assets_and_the_rest_stays() {
+    fn replaces_asset_tags_only() {
         let index = "<a><base data-trunk-public-url>\n<link data-trunk rel=\"css\" href=\"b.css\">c\
                      <link data-trunk rel=\"copy-file\" href=\"d\" data-target-path=\"e\">";
         let page = Description::parse(index, TRUNK).unwrap();
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_an_error() {
+    fn unknown_tags_are_errors() {
         for index in [
             "<link data-trunk rel=\"sass\" href=\"a\">",
             "<link data-trunk rel=\"css\" href=\"a\" data-inline>",

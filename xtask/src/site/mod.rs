@@ -233,7 +233,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_site_of_the_repository_holds_every_file_that_its_page_names() {
+    fn site_contains_every_file_of_the_page() {
         let folder = env::temp_dir().join(format!("statelens-site-{}", std::process::id()));
         let description = Description::read(project::root()).unwrap();
         let bound =

@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_worker_is_filled_in_once_and_again() {
+    fn service_worker_can_be_filled_repeatedly() {
         let script = include_str!("../../../web/sw.js");
         let once = filled(script, "  \"a\": \"sha256-x\",\n", "v1").unwrap();
         assert!(
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn the_version_changes_with_any_file() {
+    fn version_changes_with_any_file() {
         let site = std::env::temp_dir().join(format!("statelens-finish-{}", std::process::id()));
         fs::create_dir_all(site.join("examples")).unwrap();
         fs::write(site.join("index.html"), "page").unwrap();
