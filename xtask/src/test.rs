@@ -12,6 +12,17 @@ use crate::{cycles, dist, fuzz, interop as real_libraries, page, project, setup,
 /// Seconds that each fuzz target runs here.
 const FUZZ_SECONDS: u32 = 5;
 
+/// The tests of everything that runs on this machine.
+const TESTS: [&str; 7] = [
+    "test",
+    "--locked",
+    "--workspace",
+    "--exclude",
+    "statelens-app",
+    "--exclude",
+    "xtask-bindgen",
+];
+
 /// Makes tests try all of their thousands of damaged or hostile variants.
 const DEEP: &str = "STATELENS_DEEP";
 
@@ -98,8 +109,7 @@ fn tests(deep: bool) -> Result<()> {
     if deep {
         cargo.env(DEEP, "1");
     }
-    cargo.args(["test", "--locked", "--no-fail-fast", "--workspace"]);
-    shell::run(cargo.args(["--exclude", "statelens-app", "--exclude", "xtask-bindgen"]))
+    shell::run(cargo.args(TESTS).arg("--no-fail-fast"))
 }
 
 /// Compares the unpicklers of CPython with `scan` on random pickles.
@@ -108,10 +118,11 @@ pub(crate) fn fuzz_pickles(seconds: u32, seed: u32) -> Result<()> {
     real_libraries::fuzz_pickles(project::root(), seconds, seed).map_err(Error::msg)
 }
 
-/// Tests the command with its optional feature, against stores that the tests imitate.
+/// Tests the command with its optional feature, against stores that the tests imitate. Selects the
+/// same packages as [`tests`], so that what was compiled for those is reused.
 fn object_stores() -> Result<()> {
-    let of = ["--profile", "tools", "-p", "statelens-cli", "--features", "object-store"];
-    cargo(&[&["test", "--locked", "--test", "objects"][..], &of].concat())
+    let of = ["--features", "statelens-cli/object-store", "--test", "objects"];
+    cargo(&[&TESTS[..], &of].concat())
 }
 
 fn cargo(arguments: &[&str]) -> Result<()> {

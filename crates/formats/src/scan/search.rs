@@ -18,10 +18,11 @@ mod texts;
 mod torch;
 mod window;
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
 
+use foldhash::HashSet;
 use statelens_checkpoint::{
     Error, Finding, Grade, Limits, Memory, Progress, ReadAt, Result, capitalised,
 };
@@ -576,9 +577,10 @@ impl Blob {
 
     fn within(&self, name: &str) -> String {
         // Names can be arbitrarily long, and nested.
-        let name: String = name.chars().take(200).collect();
+        let end = name.char_indices().nth(200).map_or(name.len(), |(at, _)| at);
+        let name = &name[..end];
         match self.name.is_empty() || self.name.len() > 1_000 {
-            true => name,
+            true => name.to_owned(),
             false => format!("{} > {name}", self.name),
         }
     }

@@ -6,8 +6,9 @@
 //! code from the file, nor imports, reads or writes anything, nor touches memory outside of its
 //! object, nor changes an object that other code shares. See [`super::pattern`] for the notation.
 
-use std::collections::HashMap;
 use std::sync::LazyLock;
+
+use foldhash::{HashMap, HashMapExt};
 
 use super::danger::{CODE, IMPORTS, NATIVE, NESTED, REACH};
 use super::pattern::{self, Usage};

@@ -1,8 +1,9 @@
 //! The usages of names in a pickle: which are called, changed, or used as values, and which of
 //! these usages the table of harmless names does not allow.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 
+use foldhash::{HashMap, HashMapExt};
 use statelens_checkpoint::{Form, Global, Grade};
 
 use super::calls::{Matcher, is_persistent_storage};

@@ -1,7 +1,8 @@
 //! The members of a zip archive, and anomalies in the archive.
 
-use std::collections::{HashMap, HashSet};
+use std::borrow::Cow;
 
+use foldhash::{HashMap, HashMapExt, HashSet};
 use statelens_checkpoint::{Finding, Grade, Result, counted, room};
 use statelens_tensor::crc;
 
@@ -62,7 +63,7 @@ pub(super) fn orphan(search: &mut Search<'_>, blob: &Blob, at: u64) {
 }
 
 fn member(search: &mut Search<'_>, blob: &Blob, entry: &ZipEntry) -> Result<()> {
-    let name = String::from_utf8_lossy(&entry.name).into_owned();
+    let name = String::from_utf8_lossy(&entry.name);
     search.is_new(Container::Local, blob, entry.header, 0);
     let Some(local) = zip::local(&*blob.source, entry.header) else {
         search.tell(
@@ -158,12 +159,12 @@ fn checksum(
 
 /// Reports anomalies in the names of the members.
 fn oddities(search: &mut Search<'_>, blob: &Blob, entries: &[ZipEntry]) {
-    let names: Vec<String> =
-        entries.iter().map(|entry| String::from_utf8_lossy(&entry.name).into_owned()).collect();
+    let names: Vec<Cow<'_, str>> =
+        entries.iter().map(|entry| String::from_utf8_lossy(&entry.name)).collect();
     let mut findings = Vec::new();
-    let mut by_lower: HashMap<String, &str> = HashMap::new();
+    let mut by_lower: HashMap<Cow<'_, str>, &str> = HashMap::with_capacity(names.len());
     for name in &names {
-        match by_lower.insert(name.to_lowercase(), name) {
+        match by_lower.insert(lowercase(name), name) {
             Some(other) if other == name => findings.push(
                 Finding::new(Grade::Damage, "Two members of the archive have the same name")
                     .detail(format!(
@@ -196,9 +197,17 @@ fn oddities(search: &mut Search<'_>, blob: &Blob, entries: &[ZipEntry]) {
     search.tell(blob, findings);
 }
 
+/// Returns the name in lower case, without a copy if it is.
+fn lowercase(name: &str) -> Cow<'_, str> {
+    match name.bytes().any(|byte| byte.is_ascii_uppercase() || !byte.is_ascii()) {
+        true => name.to_lowercase().into(),
+        false => name.into(),
+    }
+}
+
 /// Returns a finding for Python code in the archive.
-fn code(names: &[String]) -> Option<Finding> {
-    let python: Vec<&String> = names.iter().filter(|name| name.ends_with(".py")).collect();
+fn code(names: &[Cow<'_, str>]) -> Option<Finding> {
+    let python: Vec<&str> = names.iter().map(AsRef::as_ref).filter(|name| name.ends_with(".py")).collect();
     let first = python.first()?;
     if names.iter().any(|name| name.ends_with(".data/extern_modules")) {
         return Some(
@@ -214,7 +223,7 @@ fn code(names: &[String]) -> Option<Finding> {
             .advice("Read the code before you load it."),
         );
     }
-    let script = |name: &&&String| name.contains("/code/") || name.starts_with("code/");
+    let script = |name: &&&str| name.contains("/code/") || name.starts_with("code/");
     let count = python.iter().filter(script).count();
     (count > 0 && names.iter().any(|name| name.ends_with("constants.pkl"))).then(|| {
         Finding::new(Grade::Note, "The archive holds the code of a TorchScript model").detail(

@@ -4,8 +4,7 @@
 //! torch takes the length of a storage from the pickle (`PyTorchFileReader::getRecord` gives it the
 //! bytes of the member), so a longer one reaches into other memory.
 
-use std::collections::HashMap;
-
+use foldhash::{HashMap, HashMapExt};
 use statelens_checkpoint::{Finding, Grade};
 use statelens_pickle::Pickle;
 
