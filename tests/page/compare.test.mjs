@@ -271,8 +271,8 @@ for (const [first, second] of [
         );
       }
       await menu.selectOption("");
-      // What is left says that the first is not whole, if so.
-      const left = [...run("check", fixture(first), "--against", fixture(second)).matchAll(/^not whole +.*$/gm)].length;
+      // The remaining line says whether the first is incomplete.
+      const left = [...run("check", fixture(first), "--against", fixture(second)).matchAll(/^incomplete +.*$/gm)].length;
       await page.waitForFunction((left) => document.querySelectorAll("#loads .release").length === left, left);
     });
   });

@@ -13,15 +13,8 @@ use crate::{cycles, dist, fuzz, interop as real_libraries, page, project, setup,
 const FUZZ_SECONDS: u32 = 5;
 
 /// The tests of everything that runs on this machine.
-const TESTS: [&str; 7] = [
-    "test",
-    "--locked",
-    "--workspace",
-    "--exclude",
-    "statelens-app",
-    "--exclude",
-    "xtask-bindgen",
-];
+const TESTS: [&str; 7] =
+    ["test", "--locked", "--workspace", "--exclude", "statelens-app", "--exclude", "xtask-bindgen"];
 
 /// Makes tests try all of their thousands of damaged or hostile variants.
 const DEEP: &str = "STATELENS_DEEP";

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::original::Case;
-use statelens_fixtures::busy;
+use statelens_fixtures::{busy, times};
 use statelens_recipes::config::Value;
 
 /// Replacements for a number.
@@ -28,7 +28,7 @@ fn impossible_numbers_are_refused_or_harmless() {
         }
         let (source, config) = case.source(from).unwrap();
         for path in numbers(&config) {
-            for odd in ODD {
+            for odd in ODD.into_iter().step_by(times(2, 1)) {
                 let mut config = config.clone();
                 *at(&mut config, &path) = Value::Int(odd);
                 let begun = busy();

@@ -207,7 +207,8 @@ fn lowercase(name: &str) -> Cow<'_, str> {
 
 /// Returns a finding for Python code in the archive.
 fn code(names: &[Cow<'_, str>]) -> Option<Finding> {
-    let python: Vec<&str> = names.iter().map(AsRef::as_ref).filter(|name| name.ends_with(".py")).collect();
+    let python: Vec<&str> =
+        names.iter().map(AsRef::as_ref).filter(|name| name.ends_with(".py")).collect();
     let first = python.first()?;
     if names.iter().any(|name| name.ends_with(".data/extern_modules")) {
         return Some(
