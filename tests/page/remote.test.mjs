@@ -668,8 +668,8 @@ test("servers with invalid responses are reported", async () => {
     [status(503), /had an error \(503\)/],
     [later((request, response, bytes) => (part(request, response, bytes, '"2"'), true)), /has changed since it was opened/],
     [later((request, response, bytes) => (part(request, response, bytes.subarray(0, -1), '"1"'), true)), /has changed since it was opened/],
-    [later((request, response) => (response.writeHead(206, { "Content-Length": 1000, "Content-Range": `bytes ${request.headers.range.slice(6)}/${example.length}` }).write("short", () => response.destroy()), true)), /could not be reached|and ended/],
-    [later((request, response) => (response.writeHead(206, { "Content-Range": `bytes ${request.headers.range.slice(6)}/${example.length}` }).end("short"), true)), /sent 5 of \d+ bytes and ended/],
+    [later((request, response) => (response.writeHead(206, { "Content-Length": 1000, "Content-Range": `bytes ${request.headers.range.slice(6)}/${example.length}` }).write("short", () => response.destroy()), true)), /could not be reached|and closed the connection/],
+    [later((request, response) => (response.writeHead(206, { "Content-Range": `bytes ${request.headers.range.slice(6)}/${example.length}` }).end("short"), true)), /sent 5 of \d+ bytes and closed the connection/],
     [later(status(404)), /has no such file \(404\)/],
   ]) {
     const server = await serve({ "/a.mdl": example }, answer);
