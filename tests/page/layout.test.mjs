@@ -150,6 +150,7 @@ test("panes are resized by their edges, and keep their widths", async () => {
       await page.locator(".splitter.of-tree").press("ArrowLeft");
       assert.equal(await wide(".tree"), 240);
       await page.reload();
+      await page.waitForSelector("#start");
       await page.setInputFiles("#choose-files", files.model);
       await page.waitForSelector("#work .row");
       assert.deepEqual([await wide(".insp"), await wide(".tree")], [before + 100, 240]);

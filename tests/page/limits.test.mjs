@@ -84,6 +84,7 @@ test("a tensor that takes too many passes to reorder is written on request", asy
     await withPage(browser, async (page) => {
       await page.addInitScript(() => delete window.showSaveFilePicker);
       await page.reload();
+      await page.waitForSelector("#start");
       const write = async () => {
         await page.waitForSelector("#work .row");
         await page.keyboard.press("c");

@@ -32,6 +32,7 @@ function opened(open, work) {
   return withPage(browser, async (page) => {
     await page.addInitScript(() => delete window.showSaveFilePicker);
     await page.reload();
+    await page.waitForSelector("#start");
     await open(page);
     await page.waitForSelector("#work .row");
     await work(page);

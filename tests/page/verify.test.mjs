@@ -125,7 +125,7 @@ test("NaN and Inf are counted, and are not an error", async () => {
     const { sound, shown } = await verify(page, path);
     assert.ok(sound);
     assert.match(shown, /layer\.weight2 NaN, 1 infinite of 4 elements, first at \[0, 1\]/);
-    assert.match(shown, /no checksums in this format: changed values can.t be seen/);
+    assert.match(shown, /no checksums in this format: changed values can.t be detected/);
     // Or a fault, where that is asked for.
     await page.getByRole("button", { name: "Verify again" }).click();
     await page.check("#finite");
