@@ -216,6 +216,7 @@ impl Bench {
 
     /// Measures how fast floats are cast: the whole process, relative to the bytes read.
     fn casts(&self, table: &mut ResultTable) -> Result<()> {
+        Self::cast_pairs(table)?;
         let wide = self.folder.join("plain.safetensors");
         let narrow = self.folder.join("plain-bf16.safetensors");
         if !wide.exists() {
@@ -237,6 +238,28 @@ impl Bench {
             let rate = bytes as f64 / 1e9 / measured.ours.wall.as_secs_f64();
             let wanted = format!("1.5 GB/s of input; measured {rate:.2}");
             table.add(name, &wanted, measured);
+        }
+        Ok(())
+    }
+
+    /// Measures each pair of dtypes on one core, by an example that counts the effects as
+    /// conversions do.
+    fn cast_pairs(table: &mut ResultTable) -> Result<()> {
+        shell::run(shell::command("cargo").args([
+            "build",
+            "--release",
+            "--locked",
+            "-p",
+            "statelens-tensor",
+            "--example",
+            "casts",
+        ]))?;
+        let casts = project::target().join("release").join("examples").join("casts");
+        let printed = shell::output(&mut shell::command(casts)).context("casts failed")?;
+        for line in printed.lines() {
+            if let [from, to, rate] = line.split(' ').collect::<Vec<_>>()[..] {
+                table.rate(&format!("{from} -> {to}"), rate, "300 million values/s and core");
+            }
         }
         Ok(())
     }
@@ -567,6 +590,14 @@ impl ResultTable {
             wanted.to_owned(),
         ];
         // Print at once too, since a later row may fail.
+        println!("{}", row.join("  "));
+        self.rows.push(row);
+    }
+
+    /// Adds a row that only has a rate, in millions of values per second.
+    fn rate(&mut self, what: &str, rate: &str, wanted: &str) {
+        let mut row = [const { String::new() }; 7];
+        (row[0], row[5], row[6]) = (what.into(), format!("{rate} million/s"), wanted.into());
         println!("{}", row.join("  "));
         self.rows.push(row);
     }

@@ -28,7 +28,7 @@ mod unpack;
 mod view;
 
 pub use blocks::{decodes, dequantized, numbers};
-pub use cast::{Cast, CastReport, Narrowing, plain};
+pub use cast::{Cast, CastReport, Narrowing, decode_f4, plain};
 pub use drain::{drain, drain_range, elements};
 pub use gather::{BUDGET, Gather, grain, verbatim_span};
 pub use machine::{BUFFER, Buffer, Machine, Need, Out, drive};

@@ -8,7 +8,7 @@ use statelens_checkpoint::DType;
 
 use super::CastReport;
 use super::float;
-use super::int;
+use super::int::{self, Split as _};
 use super::outcome::widen;
 use super::small::{Small, bits_of_int, decode_scale};
 
@@ -66,11 +66,15 @@ impl Target {
 impl Lanes {
     /// Reads elements of `from`, which [`is_number`] or [`plain`] accepts, to be written as `to`.
     pub(super) fn read(&mut self, from: &DType, to: &DType, stored: &[u8]) {
+        let has_exponents_of_f32 = matches!(to, DType::BF16 | DType::F8E8M0FNU);
         let to = Target::of(to);
         match from {
             DType::F32 => self.f32s(stored, f32::from_le_bytes),
-            DType::F64 if to == Target::Small => {
+            DType::F64 if to == Target::Small && has_exponents_of_f32 => {
                 self.f32s(stored, |bytes| odd_f32(f64::from_le_bytes(bytes)));
+            }
+            DType::F64 if to == Target::Small => {
+                self.f32s(stored, |bytes| odd_f32(without_tiny(f64::from_le_bytes(bytes))));
             }
             DType::F64 => self.f64s(stored, f64::from_le_bytes),
             DType::BF16 => self
@@ -87,9 +91,11 @@ impl Lanes {
             DType::I64 => self.ints(to, stored, i64::from_le_bytes),
             DType::U64 => match to {
                 Target::Small => {
-                    self.f32s(stored, |bytes| odd_f32(odd_u64(u64::from_le_bytes(bytes))))
+                    self.f32s(stored, |bytes| odd_f32(u64::from_le_bytes(bytes).halves().odd()))
                 }
-                Target::Single => self.f64s(stored, |bytes| odd_u64(u64::from_le_bytes(bytes))),
+                Target::Single => {
+                    self.f64s(stored, |bytes| u64::from_le_bytes(bytes).halves().odd())
+                }
                 Target::Double | Target::Int => self.u64s(stored),
             },
             from => match (bits_of_int(from), Small::of(from)) {
@@ -150,8 +156,8 @@ impl Lanes {
 
     fn ints<const N: usize>(&mut self, to: Target, stored: &[u8], read: impl Fn([u8; N]) -> i64) {
         match to {
-            Target::Small => self.f32s(stored, |bytes| odd_f32(odd_i64(read(bytes)))),
-            Target::Single => self.f64s(stored, |bytes| odd_i64(read(bytes))),
+            Target::Small => self.f32s(stored, |bytes| odd_f32(read(bytes).halves().odd())),
+            Target::Single => self.f64s(stored, |bytes| read(bytes).halves().odd()),
             // The conversion is exact, so no losses need to be counted.
             Target::Double if N < 8 => self.f64s(stored, |bytes| read(bytes) as f64),
             Target::Double | Target::Int => self.i64s(stored, read),
@@ -211,6 +217,15 @@ fn widen_f16(half: u16) -> f32 {
     f32::from_bits(bits | (half & 0x8000) << 16)
 }
 
+/// Replaces nonzero numbers that every small float rounds to zero: as subnormal `f32` they would
+/// take a hundred times as long.
+fn without_tiny(value: f64) -> f64 {
+    // 2^-100
+    const TINY: f64 = f64::from_bits((1023 - 100) << 52);
+    let tiny = (value.abs() < TINY) & (value != 0.0);
+    if tiny { TINY.copysign(value) } else { value }
+}
+
 /// Rounds to `f32`, to odd; numbers that are too large become the largest finite number.
 fn odd_f32(value: f64) -> f32 {
     let nearest = value as f32;
@@ -219,19 +234,4 @@ fn odd_f32(value: f64) -> f32 {
     let inexact = too_large | (back.abs() < value.abs());
     let truncated = nearest.to_bits() - u32::from(too_large);
     f32::from_bits(truncated | u32::from(inexact))
-}
-
-/// Rounds to `f64`, to odd, keeping at least 42 bits.
-fn odd_u64(value: u64) -> f64 {
-    let is_large = value >> 53 != 0;
-    let folded = value >> 11 | u64::from(value & 0x7ff != 0);
-    let kept = if is_large { folded } else { value };
-    // Below 2^63, so that the conversion is a single instruction.
-    let kept = kept as i64 as f64;
-    kept * f64::from(1 + 2047 * i32::from(is_large))
-}
-
-fn odd_i64(value: i64) -> f64 {
-    let magnitude = odd_u64(value.unsigned_abs());
-    f64::from_bits(magnitude.to_bits() | (value as u64 & 1 << 63))
 }

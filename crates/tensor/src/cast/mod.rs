@@ -14,6 +14,7 @@ use statelens_checkpoint::{DType, Error, Result};
 
 use lanes::Lanes;
 pub use range::Narrowing;
+pub use small::decode_f4;
 use table::Table;
 
 /// Elements that are cast at once, so that they stay in the processor's L1 cache.
@@ -439,6 +440,43 @@ mod tests {
         }
     }
 
+    #[test]
+    fn integers_of_64_bits_become_the_nearest_floats() {
+        let mut seed = 1u64;
+        let mut values = vec![0u64, 1];
+        for shift in 1..64 {
+            let power = 1u64 << shift;
+            values.extend([power - 1, power, power + 1, power | power >> 1, !power]);
+            for below in [24, 25, 53, 54] {
+                // The middle between two floats, and both sides of it.
+                let middle = power | power >> 1 | (power >> below);
+                values.extend([middle, middle + 1, middle.wrapping_sub(1)]);
+            }
+            for _ in 0..100 {
+                seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                values.push(seed >> (64 - shift));
+            }
+        }
+        values.extend(values.clone().iter().map(|value| value.wrapping_neg()));
+        let stored = bytes(values.iter().map(|value| value.to_le_bytes()));
+        let whole: [(DType, Vec<i128>); 2] = [
+            (DType::U64, values.iter().map(|value| (*value).into()).collect()),
+            (DType::I64, values.iter().map(|value| (*value as i64).into()).collect()),
+        ];
+        for (from, whole) in whole {
+            let (out, report) = cast(from.clone(), DType::F64, &stored);
+            let doubles = whole.iter().map(|value| *value as f64);
+            assert_eq!(out, bytes(doubles.clone().map(f64::to_le_bytes)), "{from}");
+            let changed =
+                whole.iter().zip(doubles).filter(|(value, double)| *double as i128 != **value);
+            assert_eq!(report.changed, changed.count() as u64, "{from}");
+            assert!(report.worst > 0.9e-16 && report.worst < 1.2e-16, "{report:?}");
+            let (out, _) = cast(from.clone(), DType::F32, &stored);
+            let singles = whole.iter().map(|value| *value as f32);
+            assert_eq!(out, bytes(singles.map(f32::to_le_bytes)), "{from}");
+        }
+    }
+
     /// Casting many elements, which uses a table, must give the bytes and counts of casting few.
     #[test]
     fn tables_agree_with_single_casts() {
@@ -453,7 +491,8 @@ mod tests {
                 })
                 .collect();
             let many = stored.repeat(2 + 70_000 / patterns as usize);
-            for to in &dtypes {
+            let wide = [F32, F64, U32, I32, U64, I64];
+            for to in dtypes.iter().chain(&wide) {
                 let (out, report) = cast(from.clone(), to.clone(), &many);
                 let mut single = Cast::new(from, to).unwrap();
                 let (mut all, mut one) = (Vec::new(), Vec::new());

@@ -197,6 +197,11 @@ fn power_of_two(exponent: i32) -> f64 {
     f64::from_bits(((1023 + exponent) as u64) << 52)
 }
 
+/// Decodes one of the two numbers in a byte of `float4_e2m1fn_x2`: the lower four bits of `bits`.
+pub fn decode_f4(bits: u8) -> f64 {
+    E2M1FN.decode(u16::from(bits & 15))
+}
+
 /// Decodes `e8m0fnu`: a power of two, 2^-127 to 2^127, or NaN.
 pub(super) fn decode_scale(bits: u8) -> f32 {
     if bits == 0xff { f32::NAN } else { power_of_two(i32::from(bits) - 127) as f32 }
@@ -248,6 +253,17 @@ mod tests {
         assert_eq!(E5M2FNUZ.decode(0x7f), 57344.0);
         assert_eq!(E5M2.decode(0x01), 2f64.powi(-16));
         assert_eq!(E4M3FN.decode(0x01), 2f64.powi(-9));
+    }
+
+    #[test]
+    fn decodes_4_bit_floats_by_definition() {
+        // A sign, two bits of exponent with bias 1, one bit of mantissa (OCP microscaling formats).
+        let magnitudes = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0];
+        for (bits, magnitude) in (0..).zip(magnitudes) {
+            assert_eq!(decode_f4(bits), magnitude);
+            assert_eq!(decode_f4(bits | 8).to_bits(), (-magnitude).to_bits());
+            assert_eq!(decode_f4(bits | 0x70), magnitude);
+        }
     }
 
     #[test]
