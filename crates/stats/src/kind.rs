@@ -2,7 +2,7 @@
 
 use half::{bf16, f16};
 use statelens_checkpoint::DType;
-use statelens_tensor::{Cast, plain};
+use statelens_tensor::{Cast, decode_f4, plain};
 
 /// The kinds of elements, by how their values are counted.
 #[derive(Debug, Clone, PartialEq)]
@@ -147,11 +147,11 @@ impl Codes {
             }
             DType::F4E2M1FNX2 => {
                 // torch keeps the first of the two values in the low bits.
-                codes.for_each(|(code, value)| *value = four_bits(code & 15));
+                codes.for_each(|(code, value)| *value = decode_f4(code));
                 let mut seconds = [0f64; 256];
                 (0..=255u8)
                     .zip(&mut seconds)
-                    .for_each(|(code, value)| *value = four_bits(code >> 4));
+                    .for_each(|(code, value)| *value = decode_f4(code >> 4));
                 return Some(Self { values, seconds: Some(seconds), normal: 1.0 });
             }
             dtype if dtype.itemsize() == 1 && (dtype.is_float() || plain(dtype).is_some()) => {
@@ -186,13 +186,6 @@ fn mantissa(dtype: &DType) -> Option<u32> {
         },
         _ => None,
     }
-}
-
-/// Decodes `F4E2M1FN`: a sign, two exponent bits with bias 1, one mantissa bit.
-fn four_bits(bits: u8) -> f64 {
-    const MAGNITUDES: [f64; 8] = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0];
-    let magnitude = MAGNITUDES[usize::from(bits & 7)];
-    if bits & 8 == 0 { magnitude } else { -magnitude }
 }
 
 impl Half {

@@ -24,6 +24,7 @@ mod accumulate;
 mod begun;
 mod bins;
 mod block;
+mod byte_hash;
 mod exact;
 mod forecast;
 mod kind;
@@ -39,6 +40,7 @@ mod tables;
 mod tests;
 
 pub use accumulate::{Accumulator, has_statistics};
+pub use byte_hash::ByteHash;
 pub use overview::{MOST_TILES, Matrix, Overview, Tile};
 pub use rows::{MOST_LINES, MatrixLine, MatrixLines, NAMED, Rows};
 pub use statistics::{QUANTILES, Statistics};

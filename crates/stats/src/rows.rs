@@ -2,13 +2,12 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::hash::{DefaultHasher, Hasher as _};
 
 use statelens_checkpoint::{DType, Result};
 use statelens_tensor::Receive;
 
-use crate::begun::Begun;
-use crate::kind::ElementKind;
+use crate::byte_hash::ByteHash;
+use crate::kind::{Component, ElementKind, Half};
 use crate::norm::Norm;
 
 /// Statistics of a row or a column.
@@ -68,7 +67,8 @@ pub struct Rows {
     kind: ElementKind,
     /// Size of a row in bytes.
     width: usize,
-    begun: Begun,
+    /// The bytes of a piece of the row that has not fully arrived.
+    begun: Vec<u8>,
     lines: RowScan,
 }
 
@@ -78,15 +78,15 @@ struct RowScan {
     /// The positions within the row of the next byte and of the next value.
     at: usize,
     value: usize,
-    row: LineAccumulator,
-    hasher: DefaultHasher,
+    row: RowAccumulator,
+    hash: ByteHash,
     columns: Vec<LineAccumulator>,
-    seen: HashMap<u64, u64>,
+    seen: HashMap<u128, u64>,
     found: MatrixLines,
     rows: usize,
 }
 
-/// Running statistics of a row or a column.
+/// Running statistics of a column, or of a row of doubles.
 #[derive(Debug, Clone, Copy, Default)]
 struct LineAccumulator {
     norm: Norm,
@@ -94,44 +94,74 @@ struct LineAccumulator {
     not_finite: u64,
 }
 
+/// Running statistics of a row.
+#[derive(Debug, Clone, Copy, Default)]
+struct RowAccumulator {
+    /// The sums of the squares of every eighth value, their largest magnitudes, and how many are
+    /// not finite.
+    squares: [f64; LANES],
+    most: [f64; LANES],
+    not_finite: [u64; LANES],
+    /// Statistics of doubles, whose squares may overflow.
+    wide: LineAccumulator,
+}
+
+/// Values that are processed at once.
+const LANES: usize = 8;
+
 impl Rows {
     /// Returns a reader of rows of `columns` elements; `None` if the elements are not numeric or
     /// `columns` is 0.
     pub fn new(dtype: &DType, columns: u64) -> Option<Self> {
+        let mut rows = Self::without_columns(dtype, columns)?;
+        let values = usize::try_from(columns.checked_mul(rows.kind.values())?).ok()?;
+        let told = if values <= MOST_LINES { values } else { 0 };
+        rows.lines.columns = vec![LineAccumulator::default(); told];
+        Some(rows)
+    }
+
+    /// Like [`Rows::new`], but does not report columns, which takes less time.
+    pub fn without_columns(dtype: &DType, columns: u64) -> Option<Self> {
         let kind = ElementKind::of(dtype)?;
-        let values = usize::try_from(columns.checked_mul(kind.values())?).ok()?;
         let width = usize::try_from(columns).ok()?.checked_mul(kind.size())?;
         if width == 0 {
             return None;
         }
-        let told = if values <= MOST_LINES { values } else { 0 };
         let lines = RowScan {
             at: 0,
             value: 0,
-            row: LineAccumulator::default(),
-            hasher: DefaultHasher::new(),
-            columns: vec![LineAccumulator::default(); told],
+            row: RowAccumulator::default(),
+            hash: ByteHash::default(),
+            columns: Vec::new(),
             seen: HashMap::new(),
             found: MatrixLines::default(),
             rows: 0,
         };
-        Some(Self { kind, width, begun: Begun::default(), lines })
+        Some(Self { kind, width, begun: Vec::new(), lines })
     }
 
     /// Processes the next bytes.
-    pub fn feed(&mut self, bytes: &[u8]) {
+    pub fn feed(&mut self, mut bytes: &[u8]) {
         let Self { kind, width, begun, lines } = self;
-        begun.feed(kind.size(), bytes, &mut |whole: &[u8]| {
-            let mut whole = whole;
-            while !whole.is_empty() {
-                let (piece, rest) = whole.split_at(whole.len().min(*width - lines.at).min(PIECE));
-                whole = rest;
+        while !bytes.is_empty() {
+            // Rows are divided in the same way however the bytes arrive.
+            let size = (*width - lines.at).min(PIECE);
+            let (piece, rest) = bytes.split_at(bytes.len().min(size - begun.len()));
+            bytes = rest;
+            if piece.len() == size {
                 lines.take(kind, piece);
-                if lines.at == *width {
-                    lines.end();
+            } else {
+                begun.extend_from_slice(piece);
+                if begun.len() < size {
+                    return;
                 }
+                lines.take(kind, begun);
+                begun.clear();
             }
-        });
+            if lines.at == *width {
+                lines.end();
+            }
+        }
     }
 
     /// Returns the statistics.
@@ -155,19 +185,34 @@ const PIECE: usize = 16 << 10;
 impl RowScan {
     /// Processes elements of the current row.
     fn take(&mut self, kind: &ElementKind, elements: &[u8]) {
-        self.hasher.write(elements);
-        let values = kind.all(elements);
-        values.iter().for_each(|value| self.row.add(*value));
-        if let Some(columns) = self.columns.get_mut(self.value..self.value + values.len()) {
-            columns.iter_mut().zip(&values).for_each(|(column, value)| column.add(*value));
+        self.hash.feed(elements);
+        match kind {
+            ElementKind::F32 => {
+                self.row.add(elements.as_chunks().0, |bytes| f32::from_le_bytes(bytes).into());
+            }
+            ElementKind::Halves(Half::BF16) => {
+                self.row.add(elements.as_chunks().0, |bytes| {
+                    f32::from_bits(u32::from(u16::from_le_bytes(bytes)) << 16).into()
+                });
+            }
+            ElementKind::F64 | ElementKind::Complex(Component::F64) => {
+                kind.all(elements).iter().for_each(|value| self.row.wide.add(*value));
+            }
+            kind => self.row.add(&kind.all(elements), |value| value),
+        }
+        if !self.columns.is_empty() {
+            let values = kind.all(elements);
+            if let Some(columns) = self.columns.get_mut(self.value..self.value + values.len()) {
+                columns.iter_mut().zip(&values).for_each(|(column, value)| column.add(*value));
+            }
         }
         self.at += elements.len();
-        self.value += values.len();
+        self.value += elements.len() / kind.size() * kind.values() as usize;
     }
 
     fn end(&mut self) {
         let line = std::mem::take(&mut self.row).line();
-        let hash = std::mem::take(&mut self.hasher).finish();
+        let hash = self.hash.finish();
         let (number, found) = (self.rows as u64, &mut self.found);
         (self.at, self.value) = (0, 0);
         self.rows += 1;
@@ -192,6 +237,36 @@ impl RowScan {
         match self.rows <= MOST_LINES {
             true => found.rows.push(line),
             false => found.rows = Vec::new(),
+        }
+    }
+}
+
+impl RowAccumulator {
+    /// Adds values whose squares are normal doubles or zero.
+    fn add<T: Copy>(&mut self, values: &[T], double: impl Fn(T) -> f64) {
+        let (vectors, rest) = values.as_chunks::<LANES>();
+        let Self { squares, most, not_finite, .. } = self;
+        let mut add = |lane: usize, value: T| {
+            let size = double(value).abs();
+            let finite = size <= f64::MAX;
+            let size = if finite { size } else { 0.0 };
+            squares[lane] += size * size;
+            most[lane] = if size > most[lane] { size } else { most[lane] };
+            not_finite[lane] += u64::from(!finite);
+        };
+        for vector in vectors {
+            (0..LANES).for_each(|lane| add(lane, vector[lane]));
+        }
+        rest.iter().enumerate().for_each(|(lane, value)| add(lane, *value));
+    }
+
+    fn line(&self) -> MatrixLine {
+        let wide = self.wide.line();
+        let squares: f64 = self.squares.iter().sum();
+        MatrixLine {
+            abs_max: self.most.iter().copied().fold(wide.abs_max, f64::max),
+            norm: wide.norm.max(squares.sqrt()),
+            not_finite: wide.not_finite + self.not_finite.iter().sum::<u64>(),
         }
     }
 }

@@ -19,8 +19,8 @@ pub(super) struct Measurements {
     pub(super) unread: HashMap<TensorId, String>,
     /// Whether all tensors were scanned.
     pub(super) scanned: bool,
-    /// SHA-256 of tensors that may be equal to others.
-    pub(super) hashes: HashMap<TensorId, [u8; 32]>,
+    /// Hashes of tensors that may be equal to others.
+    pub(super) hashes: HashMap<TensorId, u128>,
     /// Statistics by row, of embeddings and of tensors that may have dead rows.
     pub(super) lines: HashMap<TensorId, MatrixLines>,
 }
@@ -33,7 +33,7 @@ impl Seen for Results<'_> {
         self.1.measured.get(&tensor).map(|measured| &measured.statistics)
     }
 
-    fn hash(&self, tensor: TensorId) -> Option<[u8; 32]> {
+    fn hash(&self, tensor: TensorId) -> Option<u128> {
         self.1.hashes.get(&tensor).copied()
     }
 

@@ -139,13 +139,9 @@ async fn verify(
     })
 }
 
-/// Parses a SHA-256 in hexadecimal.
-fn hash_of(text: &str) -> Option<[u8; 32]> {
-    let mut hash = [0; 32];
-    for (at, byte) in hash.iter_mut().enumerate() {
-        *byte = u8::from_str_radix(text.get(2 * at..2 * at + 2)?, 16).ok()?;
-    }
-    Some(hash)
+/// Parses the first half of a SHA-256 in hexadecimal.
+fn hash_of(text: &str) -> Option<u128> {
+    u128::from_str_radix(text.get(..32)?, 16).ok()
 }
 
 fn read(file: File) -> Result<Manifest> {

@@ -74,7 +74,7 @@ struct RenameSide {
     checkpoint: Arc<Checkpoint>,
     /// The keys, in the order of the leaves.
     keys: Vec<RenameKey>,
-    hashes: HashMap<TensorId, [u8; 32]>,
+    hashes: HashMap<TensorId, u128>,
 }
 
 #[derive(Debug, Clone)]

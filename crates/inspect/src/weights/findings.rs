@@ -15,8 +15,8 @@ use crate::{value_text, visible};
 pub trait Seen {
     /// Returns the statistics of a tensor, if it was read.
     fn statistics(&self, tensor: TensorId) -> Option<&Statistics>;
-    /// Returns the SHA-256 of its bytes, if it was hashed.
-    fn hash(&self, tensor: TensorId) -> Option<[u8; 32]>;
+    /// Returns a hash of its bytes, if it was hashed; of the same kind for all tensors.
+    fn hash(&self, tensor: TensorId) -> Option<u128>;
     /// Returns the statistics of its rows, if they were read.
     fn lines(&self, tensor: TensorId) -> Option<&MatrixLines>;
     /// Returns the key of the parameter that an optimizer entry belongs to, if the entry's key does
@@ -39,11 +39,11 @@ fn tensors(checkpoint: &Checkpoint, leaves: &[Leaf]) -> Vec<(TensorId, usize)> {
 }
 
 /// Returns the tensors that must be hashed before [`findings`] is called: those that may be equal
-/// bit for bit.
+/// bit for bit. If one of them was not hashed, all are hashed anew.
 pub fn to_hash(checkpoint: &Checkpoint, leaves: &[Leaf], seen: &impl Seen) -> Vec<TensorId> {
-    let mut wanted = groups(checkpoint, &tensors(checkpoint, leaves), seen).concat();
-    wanted.retain(|id| seen.hash(*id).is_none());
-    wanted
+    let mut wanted = groups(checkpoint, &tensors(checkpoint, leaves), seen);
+    wanted.retain(|group| group.iter().any(|id| seen.hash(*id).is_none()));
+    wanted.concat()
 }
 
 /// Returns the tensors that must be read by rows before [`findings`] is called: few, apart from
@@ -87,7 +87,7 @@ pub fn findings(checkpoint: &Checkpoint, leaves: &[Leaf], seen: &impl Seen) -> V
     let leaf_of: HashMap<TensorId, usize> = of.iter().copied().collect();
     let mut equal = Vec::new();
     for group in groups(checkpoint, &of, seen) {
-        let mut by_hash: HashMap<[u8; 32], Vec<usize>> = HashMap::new();
+        let mut by_hash: HashMap<u128, Vec<usize>> = HashMap::new();
         for id in group {
             let at = leaf_of.get(&id).and_then(|leaf| places.get(leaf));
             if let (Some(hash), Some(at)) = (seen.hash(id), at) {

@@ -5,10 +5,9 @@ use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use sha2::{Digest, Sha256};
 use statelens_checkpoint::{Checkpoint, DType, Layout, Result, Tensor, TensorId};
 use statelens_stats::{
-    Accumulator, Histogram, MatrixLines, Rows, Scale, Statistics, Summary, has_statistics,
+    Accumulator, ByteHash, Histogram, MatrixLines, Rows, Scale, Statistics, Summary, has_statistics,
 };
 use statelens_tensor::{BUDGET, Pour, Receive, grain};
 
@@ -56,9 +55,9 @@ impl Measured {
 pub enum TensorOutcome {
     /// The summary of its values.
     Read(Box<Summary>),
-    /// The SHA-256 of its logical bytes.
-    Hash([u8; 32]),
-    /// Statistics of its rows and columns.
+    /// A hash of its logical bytes, which is the same for equal tensors in this process only.
+    Hash(u128),
+    /// Statistics of its rows, and of its columns if they were asked for.
     Lines(Box<MatrixLines>),
     /// The tensor is not numeric, or has too many repeated values; the reason.
     Without(String),
@@ -95,6 +94,7 @@ pub struct Surveying {
 enum Wants {
     Statistics,
     Hash,
+    Rows,
     Lines,
 }
 
@@ -113,7 +113,7 @@ pub enum Into {
     Count(Box<ValueCounter>),
     /// A hash.
     #[doc(hidden)]
-    Hash(Box<Sha256>),
+    Hash(Box<ByteHash>),
     /// Rows and columns.
     #[doc(hidden)]
     Lines(Box<Rows>),
@@ -156,9 +156,17 @@ impl Survey {
         Self::plan(checkpoint, tensors, Wants::Hash, u64::MAX)
     }
 
-    /// Like [`Survey::new`], but computes statistics of rows and columns. A row of a tensor has all
-    /// dimensions except the first; tensors of one dimension are skipped.
+    /// Like [`Survey::new`], but computes statistics of rows. A row of a tensor has all dimensions
+    /// except the first; tensors of one dimension are skipped.
     pub fn by_rows(
+        checkpoint: Arc<Checkpoint>,
+        tensors: impl IntoIterator<Item = TensorId>,
+    ) -> Self {
+        Self::plan(checkpoint, tensors, Wants::Rows, u64::MAX)
+    }
+
+    /// Like [`Survey::by_rows`], but reports columns too, which takes longer.
+    pub fn by_rows_and_columns(
         checkpoint: Arc<Checkpoint>,
         tensors: impl IntoIterator<Item = TensorId>,
     ) -> Self {
@@ -252,10 +260,16 @@ impl Work for Surveying {
         };
         let into = match self.wants {
             Wants::Hash => Into::Hash(Box::default()),
-            Wants::Lines => match row_of(&tensor).and_then(|row| Rows::new(&tensor.dtype, row)) {
-                Some(rows) => Into::Lines(Box::new(rows)),
-                None => return Ok(None),
-            },
+            Wants::Rows | Wants::Lines => {
+                let new = match self.wants {
+                    Wants::Rows => Rows::without_columns,
+                    _ => Rows::new,
+                };
+                match row_of(&tensor).and_then(|row| new(&tensor.dtype, row)) {
+                    Some(rows) => Into::Lines(Box::new(rows)),
+                    None => return Ok(None),
+                }
+            }
             Wants::Statistics => {
                 let mut accumulator = self.accumulators().pop().unwrap_or_default();
                 accumulator.begin(&tensor.dtype, range.start);
@@ -269,7 +283,7 @@ impl Work for Surveying {
 
     fn end(&self, _part: usize, machine: Option<Self::Part>, read: Result<()>) -> Self::Found {
         let found = machine.map(|pour| match pour.into {
-            Into::Hash(hasher) => TensorOutcome::Hash(hasher.finalize().into()),
+            Into::Hash(mut hash) => TensorOutcome::Hash(hash.finish()),
             Into::Lines(rows) => TensorOutcome::Lines(Box::new(rows.finish())),
             Into::Count(counting) => {
                 let ValueCounter { mut accumulator, mut before, .. } = *counting;
@@ -321,7 +335,7 @@ impl Receive for Into {
                 counting.passed += bytes.len() as u64;
                 counting.accumulator.feed(bytes);
             }
-            Self::Hash(hasher) => hasher.update(bytes),
+            Self::Hash(hash) => hash.feed(bytes),
             Self::Lines(rows) => rows.feed(bytes),
         }
         Ok(())

@@ -21,7 +21,7 @@ const NAMED: usize = 3;
 /// The results of the first and the second read.
 pub(super) struct ReadTwice<'a> {
     statistics: HashMap<TensorId, &'a Statistics>,
-    hashes: HashMap<TensorId, [u8; 32]>,
+    hashes: HashMap<TensorId, u128>,
     lines: HashMap<TensorId, MatrixLines>,
     parameters: Parameters,
 }
@@ -48,7 +48,10 @@ impl<'a> ReadTwice<'a> {
         // Tensors that can't be read were reported by the first read.
         for survey in [
             Survey::hashing(checkpoint.clone(), hash),
-            Survey::by_rows(checkpoint.clone(), by_rows),
+            match all_rows {
+                true => Survey::by_rows_and_columns(checkpoint.clone(), by_rows),
+                false => Survey::by_rows(checkpoint.clone(), by_rows),
+            },
         ] {
             measure::drive(file, survey, "looking closer", |id, found| {
                 match found {
@@ -132,7 +135,7 @@ impl Seen for ReadTwice<'_> {
         self.statistics.get(&tensor).copied()
     }
 
-    fn hash(&self, tensor: TensorId) -> Option<[u8; 32]> {
+    fn hash(&self, tensor: TensorId) -> Option<u128> {
         self.hashes.get(&tensor).copied()
     }
 

@@ -1,0 +1,164 @@
+//! Fast hashes of bytes, to find equal tensors and rows. They are keyed by random numbers of this
+//! process, so they differ from run to run and are never shown.
+
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+use std::sync::OnceLock;
+
+/// Bytes that one hash of [`Keys::block`] covers.
+const BLOCK: usize = 1 << 10;
+
+/// Bytes of a group, in which each of the first four words is paired with one of the last four.
+const GROUP: usize = 32;
+
+/// Hashes bytes that arrive in pieces of any size.
+///
+/// Blocks are hashed with NH twice, with shifted keys, as in UMAC (Black, Halevi, Krawczyk,
+/// Krovetz, Rogaway, "UMAC: Fast and Secure Message Authentication"): different blocks have the
+/// same hash with a probability of about 2^-64, even if they were chosen to collide.
+#[derive(Debug, Clone, Default)]
+pub struct ByteHash {
+    sums: [u64; 2],
+    blocks: u64,
+    /// The bytes of the incomplete block.
+    begun: Vec<u8>,
+}
+
+impl ByteHash {
+    /// Processes the next bytes.
+    pub fn feed(&mut self, mut bytes: &[u8]) {
+        if !self.begun.is_empty() {
+            let (head, rest) = bytes.split_at(bytes.len().min(BLOCK - self.begun.len()));
+            self.begun.extend_from_slice(head);
+            bytes = rest;
+            if self.begun.len() < BLOCK {
+                return;
+            }
+            let begun = std::mem::take(&mut self.begun);
+            self.add(&begun);
+            self.begun = begun;
+            self.begun.clear();
+        }
+        let (blocks, rest) = bytes.as_chunks::<BLOCK>();
+        blocks.iter().for_each(|block| self.add(block));
+        self.begun.extend_from_slice(rest);
+    }
+
+    /// Returns the hash of all bytes, and begins anew.
+    pub fn finish(&mut self) -> u128 {
+        let rest = std::mem::take(&mut self.begun);
+        self.add(&rest);
+        let [one, other] = std::mem::take(&mut self.sums);
+        let bytes = self.blocks.wrapping_mul(BLOCK as u64).wrapping_add(rest.len() as u64);
+        self.blocks = 0;
+        self.begun = rest;
+        self.begun.clear();
+        u128::from(mixed(one, bytes)) << 64 | u128::from(mixed(other, bytes))
+    }
+
+    fn add(&mut self, block: &[u8]) {
+        let hashes = Keys::of_process().block(block);
+        for (sum, hash) in self.sums.iter_mut().zip(hashes) {
+            *sum = sum.wrapping_add(mixed(hash, self.blocks));
+        }
+        self.blocks += 1;
+    }
+}
+
+/// Mixes a hash with a number. With the same number, different hashes stay different.
+fn mixed(hash: u64, number: u64) -> u64 {
+    // The finaliser of SplitMix64.
+    let mut bits = hash ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(32);
+    bits = (bits ^ bits >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    bits = (bits ^ bits >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    bits ^ bits >> 31
+}
+
+/// The words that the words of a block are added to.
+struct Keys([u32; BLOCK / 4 + 4]);
+
+impl Keys {
+    /// Returns the keys of this process.
+    fn of_process() -> &'static Self {
+        static KEYS: OnceLock<Keys> = OnceLock::new();
+        KEYS.get_or_init(|| {
+            let random = RandomState::new();
+            Self(std::array::from_fn(|at| {
+                let mut hasher = random.build_hasher();
+                hasher.write_usize(at);
+                hasher.finish() as u32
+            }))
+        })
+    }
+
+    /// Hashes at most [`BLOCK`] bytes; zeros at the end make no difference.
+    fn block(&self, bytes: &[u8]) -> [u64; 2] {
+        let (groups, rest) = bytes.as_chunks::<GROUP>();
+        let mut sums = [[0; 4]; 2];
+        let keys = self.0.chunks_exact(8).zip(self.0[4..].chunks_exact(8));
+        let mut keys = keys
+            .filter_map(|(one, other)| Some((one.first_chunk::<8>()?, other.first_chunk::<8>()?)));
+        for (group, (one, other)) in groups.iter().zip(&mut keys) {
+            pairs(&mut sums[0], group, one);
+            pairs(&mut sums[1], group, other);
+        }
+        if !rest.is_empty() {
+            let mut group = [0; GROUP];
+            group[..rest.len()].copy_from_slice(rest);
+            let at = groups.len() * 8;
+            if let (Some(one), Some(other)) =
+                (self.0[at..].first_chunk(), self.0[at + 4..].first_chunk())
+            {
+                pairs(&mut sums[0], &group, one);
+                pairs(&mut sums[1], &group, other);
+            }
+        }
+        sums.map(|sums| sums.into_iter().fold(0, u64::wrapping_add))
+    }
+}
+
+/// Adds the products of the pairs of a group.
+#[inline(always)]
+fn pairs(sums: &mut [u64; 4], group: &[u8; GROUP], keys: &[u32; 8]) {
+    let words = group.as_chunks::<4>().0;
+    let word = |at: usize| u64::from(u32::from_le_bytes(words[at]).wrapping_add(keys[at]));
+    for (at, sum) in sums.iter_mut().enumerate() {
+        *sum = sum.wrapping_add(word(at) * word(at + 4));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hash(bytes: &[u8], piece: usize) -> u128 {
+        let mut hash = ByteHash::default();
+        bytes.chunks(piece).for_each(|piece| hash.feed(piece));
+        let found = hash.finish();
+        // It begins anew.
+        hash.feed(bytes);
+        assert_eq!(hash.finish(), found);
+        found
+    }
+
+    #[test]
+    fn pieces_do_not_matter_and_every_bit_does() {
+        let bytes: Vec<u8> = (0..5_000u32).map(|at| (at * at % 251) as u8).collect();
+        let whole = hash(&bytes, bytes.len());
+        for piece in [1, 3, 32, 999, BLOCK, BLOCK + 1] {
+            assert_eq!(hash(&bytes, piece), whole, "{piece}");
+        }
+        let mut seen = std::collections::HashSet::from([whole]);
+        for at in 0..bytes.len() {
+            let mut other = bytes.clone();
+            other[at] ^= 1 << (at % 8);
+            assert!(seen.insert(hash(&other, BLOCK)), "byte {at}");
+        }
+        // Lengths count, and so does the order of the blocks.
+        for len in 0..100 {
+            assert!(seen.insert(hash(&vec![0; len * 30], BLOCK)), "{len}");
+        }
+        let mut other = bytes.clone();
+        other[..2 * BLOCK].rotate_left(BLOCK);
+        assert!(seen.insert(hash(&other, BLOCK)));
+    }
+}
