@@ -1,7 +1,7 @@
 //! Formats one element of a tensor.
 
 use statelens_checkpoint::{DType, Field, FileSet, Layout, NumpyType, Tensor, float_repr};
-use statelens_tensor::elements;
+use statelens_tensor::{decode_f4, elements};
 
 use crate::{dates, visible};
 
@@ -35,7 +35,7 @@ fn text(dtype: &DType, bytes: &[u8]) -> Option<String> {
         F4E2M1FNX2 => {
             // torch keeps the first of the two values in the low bits.
             let byte = *bytes.first()?;
-            format!("({}, {})", single(four_bits(byte & 15)), single(four_bits(byte >> 4)))
+            format!("({}, {})", float_repr(decode_f4(byte)), float_repr(decode_f4(byte >> 4)))
         }
         Bits1x8 | Bits2x4 | Bits4x2 | Bits8 | QUInt4x2 | QUInt2x4 => {
             format!("0x{:02x}", bytes.first()?)
@@ -78,13 +78,6 @@ fn single(value: f32) -> String {
     // The shortest digits that identify this number among 32-bit floats, formatted like a 64-bit
     // float with those digits.
     format!("{value:e}").parse().map(float_repr).unwrap_or_default()
-}
-
-/// Decodes `F4E2M1FN`: a sign, two exponent bits with bias 1, one mantissa bit.
-fn four_bits(bits: u8) -> f32 {
-    const MAGNITUDES: [f32; 8] = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0];
-    let magnitude = MAGNITUDES[usize::from(bits & 7)];
-    if bits & 8 == 0 { magnitude } else { -magnitude }
 }
 
 /// Maximum nesting of records that are shown; files may nest them arbitrarily deep.

@@ -56,9 +56,9 @@ fn precision(dtype: &DType) -> Option<(u8, u8)> {
         DType::F32 | DType::C64 => (23, 8),
         DType::F16 | DType::C32 => (10, 5),
         DType::BF16 | DType::BC32 => (7, 8),
-        DType::F8E4M3FN => (3, 5),
+        DType::F8E4M3FN => (3, 4),
         DType::F8E4M3FNUZ => (3, 4),
-        DType::F8E5M2 => (2, 6),
+        DType::F8E5M2 => (2, 5),
         DType::F8E5M2FNUZ => (2, 5),
         DType::F8E8M0FNU => (0, 8),
         _ => return None,
@@ -171,5 +171,30 @@ pub(super) fn integer(dtype: &DType, bytes: &[u8]) -> i128 {
         DType::I32 => i128::from(value as i32),
         DType::I64 => i128::from(value as i64),
         _ => i128::from(value),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn precision_is_that_of_the_formats() {
+        // Sources as in `statelens-tensor`, `cast/small.rs`.
+        for (dtype, mantissa, exponent) in [
+            (DType::F8E4M3FN, 3, 4),
+            (DType::F8E4M3FNUZ, 3, 4),
+            (DType::F8E5M2, 2, 5),
+            (DType::F8E5M2FNUZ, 2, 5),
+            (DType::F8E8M0FNU, 0, 8),
+            (DType::F16, 10, 5),
+            (DType::BF16, 7, 8),
+        ] {
+            assert_eq!(precision(&dtype), Some((mantissa, exponent)), "{dtype}");
+        }
+        // Each has numbers that the other lacks.
+        assert_eq!(coarser(&DType::F8E4M3FN, &DType::F8E4M3FNUZ), None);
+        assert_eq!(coarser(&DType::F8E5M2, &DType::F8E5M2FNUZ), None);
+        assert_eq!(coarser(&DType::F8E5M2, &DType::F8E4M3FN), Some(&DType::F8E5M2));
     }
 }

@@ -55,7 +55,6 @@ pub use numbers::Numbers;
 pub use optimizers::Optimizers;
 pub(crate) use pairs::same_value;
 pub use renames::{Basis, Renamed, Unpaired, rename_map};
-pub(crate) use report::unravel;
 pub use report::{ComparisonReport, Difference, DifferenceKind, NumericComparison};
 pub use spread::Spread;
 

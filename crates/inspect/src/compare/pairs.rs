@@ -7,13 +7,12 @@ use statelens_checkpoint::{
 };
 
 use super::both::grain;
-use super::report::unravel;
 use super::sets::names;
 use super::{
     ComparisonReport, DiffOptions, DifferenceKind, Numbers, NumericComparison, PairChange,
     PairNumbers, lane,
 };
-use crate::{dtype_of, missing, shape_of, text_of, type_name};
+use crate::{dtype_of, index, missing, shape_of, text_of, type_name};
 
 /// Two tensors whose elements will be compared, and the leaves that refer to them.
 pub(super) struct TensorPair {
@@ -370,7 +369,7 @@ impl ComparisonReport {
                     self.nan += numbers.left_nan.min(numbers.right_nan);
                 }
                 let first = match numbers.first {
-                    Some(first) => unravel(first, &pair.shape),
+                    Some(first) => index(&pair.shape, first),
                     None => Vec::new(),
                 };
                 match pair.dtypes {

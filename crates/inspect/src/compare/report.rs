@@ -361,13 +361,3 @@ fn elements_text(numbers: &Numbers, first: &[u64]) -> String {
     }
     text
 }
-
-/// Converts an index in C order to an index in each dimension.
-pub(crate) fn unravel(mut index: u64, shape: &[u64]) -> Vec<u64> {
-    let mut place = vec![0; shape.len()];
-    for (at, dim) in place.iter_mut().zip(shape).rev() {
-        *at = index % (*dim).max(1);
-        index /= (*dim).max(1);
-    }
-    place
-}

@@ -29,6 +29,7 @@ use statelens_formats::checks::{Check, Checks};
 use statelens_stats::{Accumulator, Summary};
 use statelens_tensor::{Buffer, Pour, drive, elements, grain, verbatim_span};
 
+use crate::index;
 use crate::pieces::Pieces;
 use crate::reading::{Repetition, tensors_of};
 use crate::work::{InOrder, Work};
@@ -180,7 +181,7 @@ impl Verification {
                     key: keys.get(tensor_id).cloned().unwrap_or_default(),
                     found,
                     elements: tensor.numel().unwrap_or(0),
-                    first: crate::compare::unravel(found.first.unwrap_or(0), &tensor.shape),
+                    first: index(&tensor.shape, found.first.unwrap_or(0)),
                 });
             }
         }
