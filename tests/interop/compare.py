@@ -153,7 +153,7 @@ BECOMES = {
         lambda path, node: node["kind"] == "npscalar" and node["dtype"] == "float64",
         lambda path, node: {"kind": "float", "value": node["value"]},
     ),
-    "arrays of strings, records or dates become None": (
+    "arrays of strings, records, dates or numbers of odd sizes become None": (
         lambda path, node: node["kind"] in ("ndarray", "npscalar") and not _numbers(node),
         lambda path, node: {"kind": "none", "value": None},
     ),
@@ -178,12 +178,15 @@ BECOMES = {
     "tensors no longer require a gradient": (lambda path, node: "requires_grad" in node, _drop("requires_grad")),
     "objects become the text that Python prints for them": (_is_object, _text),
     "objects become dicts of their attributes": (_is_object, lambda path, node: ANYTHING),
+    "objects become plain dicts of their fields, without their class": (_is_object, lambda path, node: ANYTHING),
     "values that were one object are loaded as two": (
         lambda path, node: "tie" in node,
         lambda path, node: {**node, "tie": path},
     ),
     # These change nothing that is described.
     "attributes set on a dict (a state dict's `_metadata`) are left out": (None, None),
+    "Python attributes of dicts and tensors are left out": (None, None),
+    "Python attributes of tensors are left out": (None, None),
     "tensors that share memory are written one by one": (None, None),
     "deques lose their maximum length": (None, None),
     "containers that were one object become equal copies": (None, None),
@@ -202,6 +205,8 @@ UNSEEN = {
     "torch.Size becomes a plain tuple",
     "values that were one object are loaded as two",
     "attributes set on a dict (a state dict's `_metadata`) are left out",
+    "Python attributes of dicts and tensors are left out",
+    "Python attributes of tensors are left out",
     "tensors that share memory are written one by one",
     "deques lose their maximum length",
 }

@@ -4,6 +4,7 @@
 //! Nothing here reads weights: opening a checkpoint reads only its structure.
 
 mod archive;
+mod attributes;
 mod blocks;
 pub mod cerebras;
 pub mod checks;

@@ -18,7 +18,7 @@ use statelens_checkpoint::{
 
 use crate::archive::names;
 use crate::archive::write::{Body, NewRecord, layout};
-use crate::damage;
+use crate::{attributes, damage};
 
 /// Options for NumPy files.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -64,6 +64,7 @@ pub fn plan(source: Arc<Checkpoint>, options: &WriteOptions, name: &str) -> Resu
         let keys = losses.iter_mut().flat_map(|loss| &mut loss.keys);
         keys.filter(|key| *key == UNNAMED).for_each(String::clear);
     }
+    losses.extend(attributes::left_out(&source, |_| true));
     let files = vec![PlannedFile { name: name.to_owned(), segments, head_last: false }];
     Ok(Plan { source, files, losses })
 }

@@ -28,6 +28,7 @@ use statelens_checkpoint::{
 use values::Body;
 
 use super::members::{data_name, split};
+use crate::attributes;
 use crate::shards::Shards;
 
 /// How to write a bundle.
@@ -54,6 +55,7 @@ pub fn plan(source: Arc<Checkpoint>, options: &WriteOptions, name: &str) -> Resu
     if items.iter().any(|item| item.key.parts.is_empty()) {
         losses.push(losses::named());
     }
+    losses.extend(attributes::left_out(&source, |_| true));
     let mut named = match options.object_graph {
         true => graph::name(items)?,
         false => names::name(items)?,

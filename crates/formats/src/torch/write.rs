@@ -14,11 +14,13 @@ mod storages;
 use std::sync::Arc;
 
 use state::PickledState;
-use statelens_checkpoint::{Builder, Checkpoint, Loss, Plan, PlannedFile, Result};
+use statelens_checkpoint::{
+    Builder, Checkpoint, DictClass, Loss, Plan, PlannedFile, Result, Value,
+};
 
 use crate::archive::write::{Body, NewRecord, layout};
-use crate::damage;
 use crate::shards::Shards;
+use crate::{attributes, damage};
 
 /// How to write a PyTorch zip file.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -47,6 +49,10 @@ pub fn plan(source: Arc<Checkpoint>, options: &WriteOptions, name: &str) -> Resu
             files.extend(cut.index);
         }
     }
+    // An ordered dict keeps its attributes.
+    let is_ordered =
+        |value: &Value| matches!(value, Value::Dict(dict) if dict.class == DictClass::Ordered);
+    losses.extend(attributes::left_out(&source, |value| !is_ordered(value)));
     Ok(Plan { source: Arc::new(builder.rebuild(&source)?), files, losses })
 }
 

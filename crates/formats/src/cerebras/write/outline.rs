@@ -62,6 +62,9 @@ pub(super) fn outline(
                 ))
                 .advice(EXCLUDE));
             }
+            if source.attributes(id).is_some() {
+                report.lose(report::OF_TENSORS, &key());
+            }
             let first = ties.first(source, id, leaf, report, &key);
             outline.nodes.push(StructureNode::Leaf);
             outline.leaves.push(FlatLeaf { key: key(), id, first });
@@ -171,19 +174,30 @@ impl OutlineContainer {
         report: &mut LossReport,
         key: &dyn Fn() -> Text,
     ) -> Self {
+        let mut own_class = None;
         let without_class;
         let dict = if let DictClass::Object(_) = dict.class {
             let mut plain = dict.clone();
-            plain.entries.retain(|entry| !super::objects::names_class(source, dict, entry));
+            plain.entries.retain(|entry| {
+                let is_class = super::objects::names_class(source, dict, entry);
+                if is_class {
+                    own_class = Some(below(&key(), &entry.0));
+                }
+                !is_class
+            });
             without_class = plain;
             &without_class
         } else {
             dict
         };
+        if let Some(class) = &own_class {
+            report.lose(report::CLASS, &class.as_str().into());
+        }
         let mut steps: Vec<Vec<u8>> = dict.entries.iter().map(|(key, _)| step(key)).collect();
         let class = match &dict.class {
             DictClass::Dict => ContainerClass::Dict,
             DictClass::Ordered => ContainerClass::Ordered,
+            DictClass::Object(_) if own_class.is_some() => ContainerClass::Dict,
             DictClass::Counter | DictClass::Other(_) | DictClass::Object(_) => {
                 report.lose(report::DICT, &key());
                 ContainerClass::Dict
@@ -228,15 +242,13 @@ fn keys(
     if dict.entries.iter().all(|(key, _)| held(key)) {
         return dict.entries.iter().map(|(key, _)| key.clone()).collect();
     }
-    let above = at().to_string();
+    let above = at();
     let mut write = |key: &DictKey| {
         if held(key) {
             return key.clone();
         }
-        let text = key.to_string();
-        let name = if above.is_empty() { text.clone() } else { format!("{above}.{text}") };
-        report.lose(report::KEY, &name.into());
-        DictKey::Str(text.into())
+        report.lose(report::KEY, &below(&above, key).into());
+        DictKey::Str(key.to_string().into())
     };
     let written = dict.entries.iter().map(|(key, _)| write(key));
     let written: Vec<DictKey> = written.collect();
@@ -249,6 +261,12 @@ fn keys(
         report.refuse(&at(), "a dict in which two keys have the same text", EXCLUDE);
     }
     written
+}
+
+/// Returns the flat key of an entry of a container.
+fn below(container: &Text, key: &DictKey) -> String {
+    let above = container.to_string();
+    if above.is_empty() { key.to_string() } else { format!("{above}.{key}") }
 }
 
 /// Returns Python's `str` of a key.

@@ -45,6 +45,8 @@ const fn harmless(what: &'static str, why: &'static str) -> LossKind {
 pub(super) const NAMED: LossKind = lost("named tuples become plain tuples", FLATTENING);
 pub(super) const SIZE: LossKind = harmless("torch.Size becomes a plain tuple", FLATTENING);
 pub(super) const DICT: LossKind = lost("dicts of other classes become plain dicts", FLATTENING);
+pub(super) const CLASS: LossKind =
+    lost("objects become plain dicts of their fields, without their class", FLATTENING);
 pub(super) const DEFAULT: LossKind = lost(
     "defaultdicts become plain dicts",
     "The Cerebras library loads a defaultdict only if it has at most two entries and creates \
@@ -73,6 +75,10 @@ pub(super) const COPIES: LossKind = harmless(
 pub(super) const ATTRIBUTES: LossKind = harmless(
     "attributes set on a dict (a state dict's `_metadata`) are left out",
     "The Cerebras library leaves them out as well.",
+);
+pub(super) const OF_TENSORS: LossKind = harmless(
+    "Python attributes of tensors are left out",
+    "The Cerebras library stores plain tensors.",
 );
 pub(super) const PARAMETER: LossKind = harmless(
     "parameters become tensors",

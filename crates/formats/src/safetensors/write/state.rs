@@ -1,6 +1,6 @@
 //! Prepares a checkpoint for writing, and collects losses.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use statelens_checkpoint::{
     Checkpoint, DType, Error, Key, Layout, Leaf, Loss, Result, TensorClass, TensorId, Text, Value,
@@ -8,6 +8,7 @@ use statelens_checkpoint::{
 };
 
 use super::{WrittenTensor, stored_as};
+use crate::attributes;
 use crate::safetensors::METADATA;
 
 /// A checkpoint as a flat list of tensors and plain values.
@@ -192,16 +193,8 @@ impl Sorter<'_> {
                 }
             }
         }
-        let owners: HashSet<ValueId> = (0..self.source.values().len())
-            .map(|index| ValueId(index as u32))
-            .filter(|id| self.source.attributes(*id).is_some())
-            .collect();
-        if !owners.is_empty() {
-            let mut keys: Vec<Text> = self.source.flat_keys(&owners).into_values().collect();
-            order::natural(&mut keys);
-            for key in keys {
-                self.lose(ATTRIBUTES, &key);
-            }
+        for key in attributes::owners(self.source, |_| true) {
+            self.lose(ATTRIBUTES, &key);
         }
     }
 

@@ -32,8 +32,10 @@ pub(super) const ARRAY: LossKind =
 pub(super) const SCALAR: LossKind =
     harmless("numpy scalars become tensors without dimensions, of the same value", NUMPY);
 pub(super) const PATH: LossKind = harmless("paths become strings", CLASS);
-pub(super) const NUMPY_ONLY: LossKind =
-    lost("arrays of strings, records or dates become None", "Torch has no such dtype.");
+pub(super) const NUMPY_ONLY: LossKind = lost(
+    "arrays of strings, records, dates or numbers of odd sizes become None",
+    "Torch has no such dtype.",
+);
 pub(super) const NUMPY_DTYPE: LossKind = lost("numpy dtypes become their names", NUMPY);
 pub(super) const DEQUE: LossKind = lost("deques become lists", CLASS);
 pub(super) const NAMED: LossKind = lost("named tuples become plain tuples", CLASS);

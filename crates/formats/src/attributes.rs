@@ -1,0 +1,32 @@
+//! Python attributes of dicts and tensors, which most formats have no place for.
+
+use std::collections::HashSet;
+
+use statelens_checkpoint::{Checkpoint, Loss, Text, Value, ValueId, order};
+
+/// Returns the flat keys of the values that have Python attributes, sorted.
+pub(crate) fn owners(source: &Checkpoint, of: impl Fn(&Value) -> bool) -> Vec<Text> {
+    let owners: HashSet<ValueId> = (0..)
+        .map(ValueId)
+        .zip(source.values())
+        .filter(|(id, value)| source.attributes(*id).is_some() && of(value))
+        .map(|(id, _)| id)
+        .collect();
+    if owners.is_empty() {
+        return Vec::new();
+    }
+    let mut keys: Vec<Text> = source.flat_keys(&owners).into_values().collect();
+    order::natural(&mut keys);
+    keys
+}
+
+/// Returns the loss of the attributes of these values; `None` if they have none.
+pub(crate) fn left_out(source: &Checkpoint, of: impl Fn(&Value) -> bool) -> Option<Loss> {
+    let keys = owners(source, of);
+    (!keys.is_empty()).then(|| Loss {
+        keys: keys.iter().map(Text::to_string).collect(),
+        what: "Python attributes of dicts and tensors are left out".into(),
+        why: "The format has no place for them.".into(),
+        harmless: true,
+    })
+}
