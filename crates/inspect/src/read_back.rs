@@ -88,7 +88,9 @@ impl ReadBack {
                 }
                 continue;
             };
-            if lost == How::Lost {
+            // The contents of a container are compared where it occurs first.
+            let is_again = leaf.alias_of.is_some() && is_open(&self.source, leaf.target);
+            if lost == How::Lost || is_again && is_open(written, written.resolve(id)) {
                 continue;
             }
             self.leaf(&leaf, written, id, lost, strict)?;
@@ -175,9 +177,19 @@ impl ReadBack {
                 (wanted, _) => wanted.is_none(),
             };
             let shape = shape_of(&self.source, leaf.target).unwrap_or(&[]);
-            let found = by_shape.get_mut(shape);
-            match found.and_then(|found| Some((found.iter().position(same)?, found))) {
-                Some((at, found)) => drop(found.swap_remove(at)),
+            // Bytes may become an array.
+            let as_array = match self.source.value(leaf.target) {
+                Value::Bytes { data, .. } => Some([data.len() as u64]),
+                _ => None,
+            };
+            let shapes = std::iter::once(shape).chain(as_array.as_ref().map(<[u64; 1]>::as_slice));
+            let found = shapes.into_iter().find_map(|shape| {
+                let at = by_shape.get(shape)?.iter().position(same)?;
+                Some((shape, at))
+            });
+            let place = found.and_then(|(shape, at)| Some((by_shape.get_mut(shape)?, at)));
+            match place {
+                Some((found, at)) => drop(found.swap_remove(at)),
                 None => return Err(broken(format!("`{}` is not in the written file", leaf.flat))),
             }
         }

@@ -9,6 +9,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use statelens_checkpoint::{Error, FileSet, ReadAt, Result, listed};
 use statelens_formats::sets::{CheckpointFiles, ORBAX};
+use statelens_inspect::runs::weights_of;
 
 /// Entries of a folder above which it is not searched for linked files.
 const MOST_SIBLINGS: usize = 4_096;
@@ -67,8 +68,9 @@ pub fn open(path: &Path, with: &[PathBuf]) -> Result<OpenedFiles> {
     Ok(opened)
 }
 
-/// Returns the file that a path means: the file itself, the only checkpoint in a folder, or the
-/// file to open for the name prefix of a TensorFlow checkpoint. Fails unless it is a regular file.
+/// Returns the file that a path means: the file itself, the only checkpoint in a folder, the model's
+/// weights in a folder of the Hugging Face Hub or of a trainer, or the file to open for the name
+/// prefix of a TensorFlow checkpoint. Fails unless it is a regular file.
 pub fn named(path: &Path) -> Result<PathBuf> {
     let file = match path.is_dir() {
         true => within(path)?,
@@ -145,8 +147,8 @@ pub fn open_alone(path: &Path) -> Result<FileSet> {
     Ok(opened.files)
 }
 
-/// Returns the file to open for the only checkpoint in a folder; if there are several, the error
-/// lists them.
+/// Returns the file to open for the only checkpoint in a folder, or for the one whose name says that
+/// it has the model's weights; if there are several others, the error lists them.
 fn within(folder: &Path) -> Result<PathBuf> {
     let (files, found) = match checkpoints(folder, |_| true) {
         Ok(found) => found,
@@ -165,6 +167,9 @@ fn within(folder: &Path) -> Result<PathBuf> {
             None => Error::unsupported("this folder holds no checkpoint that Statelens knows"),
         },
         several => {
+            if let Some(main) = weights_of(several.iter().map(|one| one.main.as_str())) {
+                return Ok(folder.join(main));
+            }
             let names: Vec<&str> = several.iter().map(|one| one.main.as_str()).collect();
             Error::unsupported(format!(
                 "this folder holds {} checkpoints: {}",

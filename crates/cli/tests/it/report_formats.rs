@@ -459,3 +459,90 @@ fn follows_links_into_subfolders_only() {
     let listed = run(["ls", &outer]).ok();
     assert!(listed.contains("att_a.h5, which is not in this folder"), "{listed}");
 }
+
+#[test]
+fn the_class_of_an_object_that_becomes_a_dict_is_a_loss() {
+    let folder = Folder::new();
+    let source = report("folders/hf_trainer/checkpoint-500/training_args.bin");
+    let target = folder.file("args.mdl");
+    let refused = convert(&source, &target, &[]).failed_after_losses();
+    let lost = "`__class__`: objects become plain dicts of their fields, without their class";
+    assert!(refused.contains(lost), "{refused}");
+    convert(&source, &target, &["--lossy"]).ok();
+    let listed = run(["ls", &text(&target)]).ok();
+    assert!(listed.contains("output_dir") && !listed.contains("__class__"), "{listed}");
+    // The same for an object below a key; other keys are not affected.
+    let inner = folder.file("inner.pt");
+    fs::copy(fixture("reports/objects/objs_a.pt"), &inner).unwrap();
+    let refused = convert(&text(&inner), &folder.file("inner.mdl"), &[]).failed_after_losses();
+    assert!(refused.contains(".__class__`"), "{refused}");
+}
+
+#[test]
+fn a_folder_of_a_model_opens_its_weights() {
+    let checkpoint = report("folders/hf_trainer/checkpoint-500");
+    let weights = run(["ls", &format!("{checkpoint}/model.safetensors")]).ok();
+    assert_eq!(run(["ls", &checkpoint]).ok(), weights);
+    // As on the Hub: the same weights for other libraries, and in folders below.
+    let folder = Folder::new();
+    let hub = folder.file("hub");
+    fs::create_dir_all(hub.join("onnx")).unwrap();
+    let source = fixture("reports/folders/hf_trainer/checkpoint-500/model.safetensors");
+    for name in ["model.safetensors", "pytorch_model.bin", "onnx/model.safetensors"] {
+        fs::copy(&source, hub.join(name)).unwrap();
+    }
+    assert_eq!(run(["ls", &text(&hub)]).ok(), weights);
+    fs::copy(&source, hub.join("other.safetensors")).unwrap();
+    let several = run(["ls", &text(&hub)]).failed();
+    assert!(several.contains("this folder holds 4 checkpoints"), "{several}");
+}
+
+#[test]
+fn python_attributes_are_compared_and_their_loss_is_told() {
+    let folder = Folder::new();
+    let [one, two] = ["a", "b"].map(|tag| report(&format!("attributes/attributes_{tag}.pt")));
+    let differing = run(["diff", &one, &two]);
+    assert_eq!(differing.code, Some(1), "{}", differing.out);
+    let lines: Vec<Vec<&str>> =
+        differing.out.lines().map(|line| line.split_whitespace().collect()).collect();
+    for (key, at) in [("p", "@extra:"), ("sd", "@_metadata..version:"), ("t", "@note:")] {
+        assert!(lines.contains(&vec![key, at, "value:", "1", "/", "2"]), "{}", differing.out);
+    }
+    run(["diff", &one, &one]).ok();
+    for (target, told) in [
+        ("o.mdl", ["`sd`: attributes set on a dict", "`p`, `t`: Python attributes of tensors"]),
+        ("o.npz", ["`p`, `sd`, `t`: Python attributes of dicts and tensors"; 2]),
+        ("o.safetensors", ["`p`, `sd`, `t`: Python attributes of dicts"; 2]),
+        ("o.pt", ["`p`, `t`: Python attributes of dicts and tensors"; 2]),
+    ] {
+        let said = convert(&one, &folder.file(target), &[]).ok();
+        for told in told {
+            assert!(said.contains(told), "{target}: {said}");
+        }
+    }
+    let bundle = folder.file("bundle");
+    let said = convert(&one, &bundle, &["--to", "tensorflow"]).ok();
+    assert!(said.contains("`p`, `sd`, `t`: Python attributes of dicts and tensors"), "{said}");
+}
+
+#[test]
+fn a_group_that_contains_the_root_is_written() {
+    // `/loop/back` is another name of the root.
+    let folder = Folder::new();
+    for target in ["o.pt", "o.mdl"] {
+        let ran = convert(&report("h5_links/dest.h5"), &folder.file(target), &["--lossy"]);
+        assert!(!ran.err.contains("bug in the writer"), "{target}: {}", ran.err);
+    }
+    let listed = run(["ls", &text(&folder.file("o.pt"))]).ok();
+    assert!(listed.contains("loop.back"), "{listed}");
+}
+
+#[test]
+fn bytes_without_a_name_become_an_array() {
+    let folder = Folder::new();
+    let source = folder.with("bytes.pkl", b"\x80\x04C\x03abc.");
+    let target = folder.file("o.npz");
+    convert(&text(&source), &target, &[]).ok();
+    let shown = run(["show", &text(&target), "arr_0"]).ok();
+    assert!(shown.contains("97 98 99"), "{shown}");
+}

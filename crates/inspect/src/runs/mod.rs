@@ -20,7 +20,7 @@ pub use index::{INDEX, parse_index};
 pub use kept::{KEPT, KeptValues, LONGEST_KEPT, time_text};
 pub use pattern::{CheckpointName, NamePattern};
 pub use sound::OpenCheck;
-pub use trainers::{LATEST_FILES, named_latest};
+pub use trainers::{LATEST_FILES, named_latest, weights_of};
 pub use values::{
     FirstLines, GroupValues, Grouping, StepValues, TensorGroups, TimelineMeasure, first_lines,
     group_names, over_steps, values_json,

@@ -73,27 +73,52 @@ fn number(text: &str) -> Option<u128> {
 /// weights of the model, or the index of their shards.
 pub(super) fn main(members: &[(String, u64)]) -> Option<&str> {
     let base = |path: &str| path.rsplit('/').next().unwrap_or(path).to_owned();
-    for wanted in MAINS {
-        let found = members.iter().map(|(path, _)| path.as_str()).filter(|path| {
-            let base = base(path);
+    if let Some(path) = named_as_weights(members.iter().map(|(path, _)| path.as_str())) {
+        return Some(path);
+    }
+    let others = members.iter().filter(|(path, _)| {
+        let base = base(path);
+        let end = base.rsplit_once('.').map_or("", |(_, end)| end);
+        (ENDS.contains(&end) || matches!(end, "h5" | "mdl" | "msgpack"))
+            && !TRAINING.iter().any(|word| base.contains(word))
+    });
+    others.max_by_key(|(_, bytes)| *bytes).map(|(path, _)| path.as_str())
+}
+
+/// Returns the file to open in the folder of a model, as on the Hugging Face Hub or in a checkpoint
+/// of its Trainer, given the paths of the checkpoints in it. Ignores those in its subfolders, which
+/// hold the same weights for other libraries. `None` if no name says that it has the weights, or if
+/// there are others that are neither the same weights nor the state of the training.
+pub fn weights_of<'a>(checkpoints: impl Iterator<Item = &'a str> + Clone) -> Option<&'a str> {
+    let top = checkpoints.filter(|path| !path.contains('/'));
+    let is_known = |name: &str| {
+        TRAINING.iter().any(|word| name.contains(word))
+            || OTHER_LIBRARIES.contains(&name)
+            || named_as_weights(std::iter::once(name)).is_some()
+    };
+    named_as_weights(top.clone()).filter(|_| top.clone().all(is_known))
+}
+
+/// Returns the first path whose file name is that of model weights.
+fn named_as_weights<'a>(paths: impl Iterator<Item = &'a str> + Clone) -> Option<&'a str> {
+    MAINS.iter().find_map(|wanted| {
+        let found = paths.clone().filter(|path| {
+            let base = path.rsplit('/').next().unwrap_or(path);
             match wanted.split_once('*') {
                 Some((before, after)) => base.starts_with(before) && base.ends_with(after),
                 None => base == *wanted,
             }
         });
-        if let Some(path) = found.min() {
-            return Some(path);
-        }
-    }
-    let others = members.iter().filter(|(path, _)| {
-        let base = base(path);
-        let end = base.rsplit_once('.').map_or("", |(_, end)| end);
-        let other = ["optim", "rng", "scheduler", "training_args", "random_states", "scaler"];
-        (ENDS.contains(&end) || matches!(end, "h5" | "mdl" | "msgpack"))
-            && !other.iter().any(|word| base.contains(word))
-    });
-    others.max_by_key(|(_, bytes)| *bytes).map(|(path, _)| path.as_str())
+        found.min()
+    })
 }
+
+/// Words in the names of files that hold the state of a training rather than weights.
+const TRAINING: [&str; 6] =
+    ["optim", "rng", "scheduler", "training_args", "random_states", "scaler"];
+
+/// Names of files on the Hub with the same weights for other libraries.
+const OTHER_LIBRARIES: [&str; 2] = ["tf_model.h5", "rust_model.ot"];
 
 /// File names of model weights, the most likely first.
 const MAINS: [&str; 14] = [
@@ -166,5 +191,12 @@ mod tests {
             Some("c/unet/weights.bin")
         );
         assert_eq!(main_of(&["c/trainer_state.json"]), None);
+        let hub = ["onnx/model.safetensors", "pytorch_model.bin", "model.safetensors.index.json"];
+        assert_eq!(weights_of(hub.into_iter()), Some("model.safetensors.index.json"));
+        for others in
+            [["unet/model.safetensors", "a.safetensors"], ["model.safetensors", "a.safetensors"]]
+        {
+            assert_eq!(weights_of(others.into_iter()), None);
+        }
     }
 }
