@@ -46,6 +46,7 @@ pub(crate) fn run(root: &Path, statelens: &Path) -> Result<(), String> {
         script("harmless_pickles", &python.current),
         script("container_fuzz", &python.current),
         script("models", &python.current),
+        script("bert_mup", &python.current),
         snippets,
         script("layouts", &python.current),
         script("optimizers", &python.current),

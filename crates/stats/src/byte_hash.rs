@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_do_not_matter_and_every_bit_does() {
+    fn hashes_every_bit_and_ignores_pieces() {
         let bytes: Vec<u8> = (0..5_000u32).map(|at| (at * at % 251) as u8).collect();
         let whole = hash(&bytes, bytes.len());
         for piece in [1, 3, 32, 999, BLOCK, BLOCK + 1] {

@@ -461,7 +461,7 @@ fn follows_links_into_subfolders_only() {
 }
 
 #[test]
-fn the_class_of_an_object_that_becomes_a_dict_is_a_loss() {
+fn lists_the_class_of_an_object_as_a_loss() {
     let folder = Folder::new();
     let source = report("folders/hf_trainer/checkpoint-500/training_args.bin");
     let target = folder.file("args.mdl");
@@ -479,7 +479,7 @@ fn the_class_of_an_object_that_becomes_a_dict_is_a_loss() {
 }
 
 #[test]
-fn a_folder_of_a_model_opens_its_weights() {
+fn opens_the_weights_in_the_folder_of_a_model() {
     let checkpoint = report("folders/hf_trainer/checkpoint-500");
     let weights = run(["ls", &format!("{checkpoint}/model.safetensors")]).ok();
     assert_eq!(run(["ls", &checkpoint]).ok(), weights);
@@ -498,7 +498,7 @@ fn a_folder_of_a_model_opens_its_weights() {
 }
 
 #[test]
-fn python_attributes_are_compared_and_their_loss_is_told() {
+fn compares_python_attributes_and_lists_their_loss() {
     let folder = Folder::new();
     let [one, two] = ["a", "b"].map(|tag| report(&format!("attributes/attributes_{tag}.pt")));
     let differing = run(["diff", &one, &two]);
@@ -526,7 +526,7 @@ fn python_attributes_are_compared_and_their_loss_is_told() {
 }
 
 #[test]
-fn a_group_that_contains_the_root_is_written() {
+fn writes_a_group_that_contains_the_root() {
     // `/loop/back` is another name of the root.
     let folder = Folder::new();
     for target in ["o.pt", "o.mdl"] {
@@ -538,7 +538,7 @@ fn a_group_that_contains_the_root_is_written() {
 }
 
 #[test]
-fn bytes_without_a_name_become_an_array() {
+fn writes_bytes_without_a_name_as_an_array() {
     let folder = Folder::new();
     let source = folder.with("bytes.pkl", b"\x80\x04C\x03abc.");
     let target = folder.file("o.npz");

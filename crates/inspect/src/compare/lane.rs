@@ -179,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn precision_is_that_of_the_formats() {
+    fn knows_the_precision_of_each_dtype() {
         // Sources as in `statelens-tensor`, `cast/small.rs`.
         for (dtype, mantissa, exponent) in [
             (DType::F8E4M3FN, 3, 4),

@@ -192,3 +192,52 @@ fn refuses_ambiguous_optimizer_states() {
     let said = error(&source, "gemma2", r#"{"num_heads": 2}"#);
     assert!(said.contains("norm1.weight` is part of a computation"), "{said}");
 }
+
+/// The original converter turns the sparsity optimizer of 2.0 into `sparsity.step`,
+/// `sparsity.sparsity.NAME.index` and `model.NAME_mask`.
+#[test]
+fn keeps_the_original_names_of_the_sparsity_state() {
+    let (name, shape) = GPT2[1];
+    let mut made = Training::new();
+    let weight = made.tensor(shape);
+    let model = made.dict(vec![(name.to_owned(), weight)]);
+    let mask = made.tensor(shape);
+    let mask = made.dict(vec![("mask".to_owned(), mask)]);
+    let states = made.dict(vec![(name.to_owned(), mask)]);
+    let mut groups = Vec::new();
+    for (name, step) in [("other", 4), (name, 5)] {
+        let step = made.number(step);
+        let step = made.dict(vec![("step".to_owned(), step)]);
+        let text = made.builder.push(Value::Str(name.into())).unwrap();
+        let names = made.list(vec![text]);
+        let entries = vec![("param_names".to_owned(), names), ("sparsity".to_owned(), step)];
+        groups.push(made.dict(entries));
+    }
+    let groups = made.list(groups);
+    let step = made.number(7);
+    let sparsity = made.dict(vec![
+        ("step".to_owned(), step),
+        ("state".to_owned(), states),
+        ("param_groups".to_owned(), groups),
+    ]);
+    let optimizer = made.dict(vec![("sparsity".to_owned(), sparsity)]);
+    let root = made.dict(vec![("model".to_owned(), model), ("optimizer".to_owned(), optimizer)]);
+    let source = made.finish(root);
+    let leg = Leg { from: "cs-2.0".parse().unwrap(), to: "cs-2.1".parse().unwrap() };
+    let config = || config::parse(CONFIG, Language::Json).unwrap();
+    let stage = LegConfigs { leg, left: config(), right: config() };
+    let family = families::find("gpt2").unwrap();
+    let done =
+        convert(&source, &family, &[stage], &config::Value::Null, Wishes::default()).unwrap();
+    let (_, found) = &done.parts[0];
+    let leaves: BTreeMap<String, Value> = found
+        .leaves()
+        .into_iter()
+        .map(|leaf| (leaf.flat.to_string(), found.value(leaf.target).clone()))
+        .collect();
+    assert_eq!(leaves["sparsity.step"], Value::Int(7i64.into()));
+    assert_eq!(leaves["sparsity.sparsity.other.index"], Value::Int(4i64.into()));
+    assert_eq!(leaves[&format!("sparsity.sparsity.{name}.index")], Value::Int(5i64.into()));
+    assert!(leaves.contains_key(&format!("model.{name}_mask")), "{leaves:?}");
+    assert!(!leaves.keys().any(|key| key.starts_with("optimizer.sparsity")), "{leaves:?}");
+}

@@ -441,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn integers_of_64_bits_become_the_nearest_floats() {
+    fn casts_64_bit_integers_to_the_nearest_floats() {
         let mut seed = 1u64;
         let mut values = vec![0u64, 1];
         for shift in 1..64 {
