@@ -19,8 +19,10 @@ pub(super) struct Measurements {
     pub(super) unread: HashMap<TensorId, String>,
     /// Whether all tensors were scanned.
     pub(super) scanned: bool,
-    /// Hashes of tensors that may be equal to others.
+    /// Hashes of tensors that may be equal to others, from scans.
     pub(super) hashes: HashMap<TensorId, u128>,
+    /// SHA-256 in hexadecimal, from verification.
+    pub(super) sha256: HashMap<TensorId, String>,
     /// Statistics by row, of embeddings and of tensors that may have dead rows.
     pub(super) lines: HashMap<TensorId, MatrixLines>,
 }
@@ -34,7 +36,11 @@ impl Seen for Results<'_> {
     }
 
     fn hash(&self, tensor: TensorId) -> Option<u128> {
-        self.1.hashes.get(&tensor).copied()
+        // A scan hashes all tensors that may be equal, or none of them.
+        self.1.hashes.get(&tensor).copied().or_else(|| {
+            let verified = self.1.sha256.get(&tensor)?;
+            u128::from_str_radix(verified.get(..32)?, 16).ok()
+        })
     }
 
     fn lines(&self, tensor: TensorId) -> Option<&MatrixLines> {

@@ -136,9 +136,9 @@ fn hashes(open: &OpenCheckpoint, measurements: &Measurements) -> Option<HashMap<
     let ids = open.leaves.iter().filter_map(|leaf| checkpoint.tensor_of(leaf.target));
     let mut hashes = HashMap::new();
     for (id, tensor) in ids {
-        match measurements.hashes.get(&id) {
+        match measurements.sha256.get(&id) {
             Some(hash) => {
-                hashes.insert(id, hash.iter().map(|byte| format!("{byte:02x}")).collect());
+                hashes.insert(id, hash.clone());
             }
             None if matches!(tensor.layout, Layout::Missing(_)) => {}
             None => return None,

@@ -111,10 +111,8 @@ async fn verify(
     })
     .await?;
     keep(&mut verification);
-    found
-        .borrow_mut()
-        .hashes
-        .extend(verification.hashes().iter().filter_map(|(id, hash)| Some((*id, hash_of(hash)?))));
+    let verified = verification.hashes().iter().map(|(id, hash)| (*id, hash.clone()));
+    found.borrow_mut().sha256.extend(verified);
     let (bytes, _) = verification.progress();
     let report = verification.into_report(manifest.as_ref())?;
     let lines = report.lines(finite);
@@ -137,11 +135,6 @@ async fn verify(
         bytes,
         millis: now() - began,
     })
-}
-
-/// Parses the first half of a SHA-256 in hexadecimal.
-fn hash_of(text: &str) -> Option<u128> {
-    u128::from_str_radix(text.get(..32)?, 16).ok()
 }
 
 fn read(file: File) -> Result<Manifest> {
