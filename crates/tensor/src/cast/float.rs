@@ -76,15 +76,15 @@ pub(super) fn to_bf16(values: &[f32], out: &mut [u8]) -> CastReport {
         let rounded = bits.wrapping_add(0x7fff + (bits >> 16 & 1)) >> 16;
         let half = if is_nan { bits >> 16 | 0x40 } else { rounded };
         let (before, after) = (f32::from_bits(magnitude), f32::from_bits((rounded & 0x7fff) << 16));
-        // A division by a subnormal number takes a hundred times as long; the error of a number
+        // Arithmetic with a subnormal number takes a hundred times as long; the error of a number
         // that becomes zero is not used.
-        let divisor = if after == 0.0 { 1.0 } else { before };
+        let before = if after == 0.0 { 1.0 } else { before };
         let outcome = Outcome {
             zero: magnitude == 0,
             changed: !is_nan & (bits & 0xffff != 0),
             overflowed: !is_nan & (rounded & 0x7fff == 0x7f80) & (magnitude != EXPONENT),
             zero_now: half & 0x7fff == 0,
-            error: (after - before) / divisor,
+            error: (after - before) / before,
         };
         ((half as u16).to_le_bytes(), outcome)
     })
