@@ -5,9 +5,10 @@
 //! made after the data before them has been written. Nothing here reads or writes.
 
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 
-use crate::{Checkpoint, Limits, Result, TensorId};
+use crate::{Checkpoint, Limits, Result, Tensor, TensorId};
 
 /// Files to write: one, or several that together are a checkpoint.
 #[derive(Debug, Clone)]
@@ -62,6 +63,29 @@ pub struct Data {
     pub checksum: Checksum,
     /// The encoding, if the tensor is written in chunks; otherwise its bytes are copied unchanged.
     pub encoding: Option<Encoding>,
+    /// The elements to write, counted in C order; `None` for all. A part is never encoded, and it
+    /// begins and ends at whole bytes.
+    pub part: Option<Range<u64>>,
+}
+
+impl Data {
+    /// Returns all bytes of a tensor, without an encoding.
+    pub fn plain(tensor: TensorId, checksum: Checksum) -> Self {
+        Self { tensor, checksum, encoding: None, part: None }
+    }
+
+    /// Returns the elements to write. `tensor` is that of the plan.
+    pub fn elements(&self, tensor: &Tensor) -> Range<u64> {
+        self.part.clone().unwrap_or(0..tensor.numel().unwrap_or(0))
+    }
+
+    /// Returns the number of logical bytes; `None` if it does not fit in 64 bits.
+    pub fn nbytes(&self, tensor: &Tensor) -> Option<u64> {
+        match &self.part {
+            None => tensor.nbytes(),
+            Some(part) => tensor.dtype.bytes_of(part.end.checked_sub(part.start)?),
+        }
+    }
 }
 
 /// A checksum of the written bytes that is needed later.
@@ -223,17 +247,17 @@ fn size_of<'a>(segments: impl Iterator<Item = &'a Segment>, source: &Checkpoint)
 const INDEX_BOUND: u64 = 1 << 20;
 
 impl Segment {
-    /// Returns the bytes, and whether the number is exact.
-    fn size(&self, source: &Checkpoint) -> Result<(u64, bool)> {
+    /// Returns the number of bytes, and whether it is exact; an error if it does not fit in 64 bits.
+    pub fn size(&self, source: &Checkpoint) -> Result<(u64, bool)> {
         Ok(match self {
             Self::Bytes(bytes) => (bytes.len() as u64, true),
             Self::Zeros(len) => (*len, true),
             Self::Late { len: Some(len), .. } => (*len, true),
             Self::Late { len: None, .. } => (INDEX_BOUND, false),
-            Self::Data(Data { tensor, encoding, .. }) => {
-                let tensor = source.tensor(*tensor)?;
-                let bytes = tensor.nbytes().ok_or_else(too_large)?;
-                match encoding {
+            Self::Data(data) => {
+                let tensor = source.tensor(data.tensor)?;
+                let bytes = data.nbytes(tensor).ok_or_else(too_large)?;
+                match &data.encoding {
                     None => (bytes, true),
                     Some(encoding) => {
                         (encoding.bound(&tensor.shape, tensor.dtype.itemsize())?, false)

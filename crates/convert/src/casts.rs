@@ -89,18 +89,19 @@ impl CastPair {
 }
 
 impl RunReport {
-    pub(crate) fn count_cast(&mut self, from: &DType, to: &DType, cast: CastReport) {
+    /// Counts the effects of a cast on `tensors` tensors.
+    pub fn count_cast(&mut self, from: &DType, to: &DType, tensors: u64, cast: CastReport) {
         if cast.elements == 0 {
             return;
         }
         self.cast.add(cast);
         match self.pairs.iter_mut().find(|pair| (&pair.from, &pair.to) == (from, to)) {
             Some(pair) => {
-                pair.tensors += 1;
+                pair.tensors += tensors;
                 pair.cast.add(cast);
             }
             None => {
-                self.pairs.push(CastPair { from: from.clone(), to: to.clone(), tensors: 1, cast });
+                self.pairs.push(CastPair { from: from.clone(), to: to.clone(), tensors, cast });
             }
         }
     }

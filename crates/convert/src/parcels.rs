@@ -7,7 +7,9 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use statelens_checkpoint::{Checkpoint, Encoding, Layout, Result, StoredChunk, Tensor, TensorId};
+use statelens_checkpoint::{
+    Checkpoint, Data, Encoding, Layout, Result, StoredChunk, Tensor, TensorId,
+};
 use statelens_tensor::{BUDGET, Pour, Receive, grain};
 
 use crate::cutter::Cutter;
@@ -26,7 +28,7 @@ pub struct Parcels {
     source: Arc<Checkpoint>,
     tensor: TensorId,
     encoding: Option<Encoding>,
-    numel: u64,
+    elements: Range<u64>,
     /// Elements of each parcel but the last.
     size: u64,
 }
@@ -44,13 +46,12 @@ pub struct Parcel {
 
 impl Parcels {
     /// Splits a tensor as a plan writes it; `None` if it can't be split, or is not worth it.
-    pub(crate) fn of(
-        source: &Arc<Checkpoint>,
-        id: TensorId,
-        encoding: Option<&Encoding>,
-    ) -> Result<Option<Self>> {
-        let tensor = source.tensor(id)?;
-        let (Some(numel), Some(bytes)) = (tensor.numel(), tensor.nbytes()) else { return Ok(None) };
+    pub(crate) fn of(source: &Arc<Checkpoint>, data: &Data) -> Result<Option<Self>> {
+        let tensor = source.tensor(data.tensor)?;
+        let encoding = data.encoding.as_ref();
+        let elements = data.elements(tensor);
+        let numel = elements.end.saturating_sub(elements.start);
+        let Some(bytes) = data.nbytes(tensor) else { return Ok(None) };
         // Bytes that are only copied are not worth handing to another thread.
         let is_cast = tensor.stored != tensor.dtype;
         let packed = encoding.is_some() || matches!(tensor.layout, Layout::Chunked(_));
@@ -68,9 +69,9 @@ impl Parcels {
         });
         let parcels = |size| Self {
             source: source.clone(),
-            tensor: id,
+            tensor: data.tensor,
             encoding: encoding.cloned(),
-            numel,
+            elements,
             size,
         };
         Ok(size.map(parcels))
@@ -78,7 +79,8 @@ impl Parcels {
 
     /// Returns the number of parcels.
     pub fn count(&self) -> usize {
-        usize::try_from(self.numel.div_ceil(self.size)).unwrap_or(usize::MAX)
+        let numel = self.elements.end - self.elements.start;
+        usize::try_from(numel.div_ceil(self.size)).unwrap_or(usize::MAX)
     }
 
     /// Returns the logical bytes of a parcel.
@@ -105,7 +107,8 @@ impl Parcels {
     }
 
     fn range(&self, parcel: usize) -> Range<u64> {
-        let start = |parcel: u64| parcel.saturating_mul(self.size).min(self.numel);
+        let Range { start: first, end } = self.elements;
+        let start = |parcel: u64| first.saturating_add(parcel.saturating_mul(self.size)).min(end);
         start(parcel as u64)..start((parcel as u64).saturating_add(1))
     }
 }

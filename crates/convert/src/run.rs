@@ -1,7 +1,9 @@
 //! Runs a plan: a state machine that is fed bytes and passes on those of the new files.
 
+use std::ops::Range;
+
 use statelens_checkpoint::{
-    Checksum, Data, Error, FileSet, Outcomes, Plan, PlannedFile, Result, Segment, Span,
+    Checksum, DType, Data, Error, FileSet, Outcomes, Plan, PlannedFile, Result, Segment, Span,
     StoredChunk, TensorId, WrittenSegment, room,
 };
 use statelens_tensor::crc::Summing;
@@ -76,6 +78,8 @@ enum RunState {
 struct WritingTensor {
     gather: Gather,
     tensor: TensorId,
+    /// Whether the tensor is written from its first element.
+    first: bool,
     summing: Option<Summing>,
     cutter: Option<Cutter>,
     /// The remaining logical bytes.
@@ -88,6 +92,7 @@ struct WritingTensor {
 struct Supplied {
     parcels: Parcels,
     tensor: TensorId,
+    first: bool,
     summing: Option<Summing>,
     cast: CastReport,
     /// The remaining logical bytes.
@@ -113,7 +118,7 @@ impl Run {
                 Segment::Bytes(bytes) => bytes.len() as u64,
                 Segment::Zeros(len) => *len,
                 Segment::Late { len, .. } => len.unwrap_or(0),
-                Segment::Data(data) => plan.source.tensor(data.tensor)?.nbytes().unwrap_or(0),
+                Segment::Data(data) => data.nbytes(plan.source.tensor(data.tensor)?).unwrap_or(0),
             };
             total = total.saturating_add(work);
         }
@@ -227,9 +232,9 @@ impl Run {
         if supplied.left > 0 {
             return Ok(());
         }
-        let (tensor, cast) = (supplied.tensor, supplied.cast);
+        let (tensor, first, cast) = (supplied.tensor, supplied.first, supplied.cast);
         let checksum = supplied.summing.take().map(|summing| summing.value());
-        self.end_tensor(tensor, cast, checksum)?;
+        self.end_tensor(tensor, first, cast, checksum)?;
         self.end_segment();
         Ok(())
     }
@@ -324,12 +329,14 @@ impl Run {
     fn begin_data(&mut self, data: &Data) -> Result<()> {
         let source = self.plan.source.clone();
         let tensor = source.tensor(data.tensor)?;
+        let elements = data.elements(tensor);
+        let first = elements.start == 0;
         let plain = data.encoding.is_none();
         let span = if plain { verbatim_span(tensor) } else { None };
+        let span = span.and_then(|span| part_of(span, &tensor.dtype, &elements));
         let checksum = data.checksum != Checksum::None;
-        let numel = tensor.numel().unwrap_or(0);
         // Created even if the span is only copied, because it checks that the file has all bytes.
-        let gather = Gather::new(&source.files, tensor, 0..numel, BUDGET)?;
+        let gather = Gather::new(&source.files, tensor, elements.clone(), BUDGET)?;
         if let (Some(span), false) = (span, checksum) {
             self.state = RunState::Copy(span);
             if span.len == 0 {
@@ -340,24 +347,25 @@ impl Run {
         let writing = WritingTensor {
             gather,
             tensor: data.tensor,
+            first,
             summing: Summing::of(data.checksum),
             cutter: data
                 .encoding
                 .as_ref()
                 .map(|encoding| Cutter::new(encoding, tensor, source.files.limits()))
                 .transpose()?,
-            left: tensor.nbytes().unwrap_or(0),
+            left: data.nbytes(tensor).unwrap_or(0),
             span: span.filter(|_| self.options.compose),
         };
         // Unprocessed bytes are read faster than they are handed to another thread.
         if self.options.divide
             && span.is_none()
-            && let Some(parcels) = Parcels::of(&source, data.tensor, data.encoding.as_ref())?
+            && let Some(parcels) = Parcels::of(&source, data)?
         {
-            let WritingTensor { tensor, summing, left, .. } = writing;
+            let WritingTensor { tensor, first, summing, left, .. } = writing;
             let cast = CastReport::default();
-            self.state =
-                RunState::Parcels(Box::new(Supplied { parcels, tensor, summing, cast, left }));
+            let supplied = Supplied { parcels, tensor, first, summing, cast, left };
+            self.state = RunState::Parcels(Box::new(supplied));
             return Ok(());
         }
         let nothing = writing.gather.need() == Need::Done;
@@ -410,7 +418,8 @@ impl Run {
             return Err(Error::damaged(format!("a tensor ends {} bytes early", writing.left)));
         }
         let checksum = writing.summing.map(|summing| summing.value());
-        self.end_tensor(writing.tensor, writing.gather.cast_report(), checksum)?;
+        let cast = writing.gather.cast_report();
+        self.end_tensor(writing.tensor, writing.first, cast, checksum)?;
         match writing.span {
             Some(span) if span.len > 0 => self.state = RunState::Copy(span),
             _ => self.end_segment(),
@@ -418,10 +427,17 @@ impl Run {
         Ok(())
     }
 
-    /// Records the effects of the cast and the checksum of a tensor.
-    fn end_tensor(&mut self, id: TensorId, cast: CastReport, checksum: Option<u32>) -> Result<()> {
+    /// Records the effects of the cast and the checksum of a tensor. If only a part of it is
+    /// written, the `first` part counts as the tensor.
+    fn end_tensor(
+        &mut self,
+        id: TensorId,
+        first: bool,
+        cast: CastReport,
+        checksum: Option<u32>,
+    ) -> Result<()> {
         let tensor = self.plan.source.tensor(id)?;
-        self.report.count_cast(&tensor.stored, &tensor.dtype, cast);
+        self.report.count_cast(&tensor.stored, &tensor.dtype, u64::from(first), cast);
         if cast.changed > 0 {
             self.report.changed.push((id, cast));
         }
@@ -522,6 +538,13 @@ pub fn composable(plan: &Plan) -> bool {
         }
         _ => true,
     })
+}
+
+/// Returns the part of a tensor's span that holds these elements.
+fn part_of(span: Span, dtype: &DType, elements: &Range<u64>) -> Option<Span> {
+    let start = dtype.bytes_of(elements.start)?;
+    let len = dtype.bytes_of(elements.end.checked_sub(elements.start)?)?;
+    Some(Span { offset: span.offset.checked_add(start)?, len, ..span })
 }
 
 /// Returns the outcome of the segment that is being written.

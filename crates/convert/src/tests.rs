@@ -69,12 +69,12 @@ fn tensors() -> Vec<Tensor> {
 }
 
 fn data(tensor: u32, checksum: Checksum) -> Segment {
-    Segment::Data(Data { tensor: TensorId(tensor), checksum, encoding: None })
+    Segment::Data(Data::plain(TensorId(tensor), checksum))
 }
 
 fn encoded(tensor: u32, chunk: &[u64], checksum: Checksum) -> Segment {
     let encoding = Encoding { chunk: chunk.to_vec(), encoder: Arc::new(PrefixedChunks) };
-    Segment::Data(Data { tensor: TensorId(tensor), checksum, encoding: Some(encoding) })
+    Segment::Data(Data { encoding: Some(encoding), ..Data::plain(TensorId(tensor), checksum) })
 }
 
 fn late(

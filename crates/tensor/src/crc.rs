@@ -24,6 +24,22 @@ pub fn crc32c(sum: u32, bytes: &[u8]) -> u32 {
     crc32c::crc32c_append(sum, bytes)
 }
 
+/// Returns the checksum of some bytes followed by `len` others, from the checksums of both.
+#[cfg(not(target_arch = "wasm32"))]
+#[must_use]
+pub fn combined(checksum: Checksum, sum: u32, next: u32, len: u64) -> u32 {
+    match checksum {
+        Checksum::Crc32c => {
+            crc32c::crc32c_combine(sum, next, usize::try_from(len).unwrap_or(usize::MAX))
+        }
+        Checksum::Crc32 | Checksum::None => {
+            let mut whole = crc32fast::Hasher::new_with_initial(sum);
+            whole.combine(&crc32fast::Hasher::new_with_initial_len(next, len));
+            whole.finalize()
+        }
+    }
+}
+
 /// An incremental checksum.
 pub enum Summing {
     /// [`crc32`].
@@ -124,6 +140,14 @@ mod tests {
             summing.update(b"12345");
             summing.update(b"6789");
             assert_eq!(summing.value(), expected);
+            let part = |bytes: &[u8]| {
+                let mut summing = Summing::of(checksum).unwrap();
+                summing.update(bytes);
+                summing.value()
+            };
+            assert_eq!(combined(checksum, part(b"12345"), part(b"6789"), 4), expected);
+            assert_eq!(combined(checksum, part(b""), part(b"123456789"), 9), expected);
+            assert_eq!(combined(checksum, part(b"123456789"), part(b""), 0), expected);
         }
         assert!(Summing::of(Checksum::None).is_none());
     }

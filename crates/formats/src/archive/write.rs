@@ -83,11 +83,7 @@ pub(crate) fn layout(records: Vec<NewRecord>, comment: &str) -> Result<Vec<Segme
                 segments.push(Segment::Bytes([&header, lead].concat().into()));
                 let lead = crc::crc32(0, lead);
                 let data = segments.len();
-                segments.push(Segment::Data(Data {
-                    tensor,
-                    checksum: Checksum::Crc32,
-                    encoding: None,
-                }));
+                segments.push(Segment::Data(Data::plain(tensor, Checksum::Crc32)));
                 let entry =
                     DirectoryEntry { crc: Crc::OfSegment { lead, segment: data, len }, ..entry };
                 let (behind, len) = (entry.clone(), entry.descriptor_len());

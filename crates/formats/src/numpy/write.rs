@@ -92,7 +92,7 @@ fn alone(mut records: Vec<NewRecord>) -> Result<Vec<Segment>> {
 }
 
 fn data(tensor: TensorId) -> Segment {
-    Segment::Data(Data { tensor, checksum: Checksum::None, encoding: None })
+    Segment::Data(Data::plain(tensor, Checksum::None))
 }
 
 struct NumpyWriter<'a> {

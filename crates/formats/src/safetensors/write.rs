@@ -78,9 +78,9 @@ pub fn plan(source: Arc<Checkpoint>, options: &WriteOptions, name: &str) -> Resu
             (other.rank, one.name.as_bytes()).cmp(&(one.rank, other.name.as_bytes()))
         });
         let mut segments = vec![Segment::Bytes(header(&metadata, &tensors)?.into())];
-        segments.extend(tensors.iter().map(|tensor| {
-            Segment::Data(Data { tensor: tensor.id, checksum: Checksum::None, encoding: None })
-        }));
+        segments.extend(
+            tensors.iter().map(|tensor| Segment::Data(Data::plain(tensor.id, Checksum::None))),
+        );
         files.push(PlannedFile { name: file.clone(), segments, head_last: false });
     }
     files.extend(assignment.index(name, &sizes));

@@ -150,7 +150,7 @@ impl Placing {
                 .known
                 .entry(tensor)
                 .or_insert_with(|| {
-                    let data = Data { tensor, checksum: Checksum::Crc32c, encoding: None };
+                    let data = Data::plain(tensor, Checksum::Crc32c);
                     segments.push(Segment::Data(data));
                     segment_ref(ChecksumSource::Written)
                 })

@@ -423,7 +423,7 @@ fn superblock(root: u64, end: u64) -> Vec<u8> {
 }
 
 fn data(tensor: TensorId, encoding: Option<Encoding>) -> Segment {
-    Segment::Data(Data { tensor, checksum: Checksum::None, encoding })
+    Segment::Data(Data { encoding, ..Data::plain(tensor, Checksum::None) })
 }
 
 /// Splits a path into its groups and the name.

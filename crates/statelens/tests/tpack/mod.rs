@@ -122,11 +122,7 @@ fn plan(source: Arc<Checkpoint>, _: &WriteTarget, name: &str) -> Result<Plan> {
         row.extend([dtype as u8, tensor.shape.len() as u8]);
         row.extend(tensor.shape.iter().flat_map(|dim| dim.to_le_bytes()));
         rows.push(row);
-        segments.push(Segment::Data(Data {
-            tensor: id,
-            checksum: Checksum::Crc32,
-            encoding: None,
-        }));
+        segments.push(Segment::Data(Data::plain(id, Checksum::Crc32)));
     }
     // Offsets and checksums are known once the tensors are written.
     let len = MAGIC.len() + 4 + rows.iter().map(|row| row.len() + 12).sum::<usize>() + 2;
