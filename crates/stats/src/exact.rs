@@ -69,6 +69,16 @@ impl ExactSums {
         self.add(of.0, of.1, sum, squares, 0);
     }
 
+    /// Returns the sums of positive numbers, of the magnitudes of negative ones, and of squares.
+    pub(crate) fn parts(&self) -> [&BigUint; 3] {
+        [&self.positive, &self.negative, &self.squares]
+    }
+
+    /// Restores the sums from their parts.
+    pub(crate) fn of([positive, negative, squares]: [BigUint; 3]) -> Self {
+        Self { positive, negative, squares }
+    }
+
     pub(crate) fn merge(&mut self, other: &Self) {
         self.positive += &other.positive;
         self.negative += &other.negative;

@@ -25,6 +25,7 @@ mod begun;
 mod bins;
 mod block;
 mod byte_hash;
+mod encoded;
 mod exact;
 mod forecast;
 mod kind;
