@@ -172,6 +172,10 @@ impl ReadAt for Structure {
         self.source.release();
     }
 
+    fn version(&self) -> Option<String> {
+        self.source.version()
+    }
+
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
         let end = offset.checked_add(buffer.len() as u64).filter(|end| *end <= self.len());
         let Some(end) = end.filter(|_| buffer.len() <= self.kept / 4) else {

@@ -98,6 +98,12 @@ impl Limits {
         Self::fit(times.max(1), 0)
     }
 
+    /// Returns how many times the default limits these are; `None` if some were set individually,
+    /// or there are none.
+    pub fn multiple(&self) -> Option<u64> {
+        self.times
+    }
+
     /// Returns the limits for a file of `size` bytes. A value takes at least a byte of a pickle,
     /// and the pickle may be compressed, as may structures read as a whole, keys and texts. Limits
     /// that were set individually are kept.

@@ -28,6 +28,12 @@ pub trait ReadAt: fmt::Debug + Send + Sync {
     /// Releases resources such as an open file handle: the source does not belong to the
     /// checkpoint.
     fn release(&self) {}
+
+    /// Returns a text that changes with the content, such as the time of the last change or a tag;
+    /// `None` if nothing is known. For a file on disk, returns its current state at each call.
+    fn version(&self) -> Option<String> {
+        None
+    }
 }
 
 /// A source in memory.

@@ -3,6 +3,7 @@
 mod comparing;
 mod convert;
 mod convert_model;
+mod job;
 mod looking;
 mod model;
 mod spending;
@@ -19,6 +20,7 @@ use crate::output::Sync;
 
 pub(crate) use comparing::{Diff, DiffOrder, EqualityTest};
 pub(crate) use convert::{Convert, Edits, Merge, Writes};
+pub(crate) use job::{Job, JobConvert, JobMany, JobPlace, JobRun};
 pub(crate) use looking::{Ls, Show, Sort};
 pub(crate) use model::{ConvertConfig, ConvertModel, FoldLora, ListConverters, ModelCommand};
 pub(crate) use spending::Spending;
@@ -139,6 +141,10 @@ Examples:
   statelens merge model.safetensors adapter.safetensors merged.safetensors
   statelens merge a.pt b.pt c.mdl -o all.pt --lossy")]
     Merge(Merge),
+
+    /// Divides a conversion, or a command for many checkpoints, into tasks for many machines
+    #[command(subcommand)]
+    Job(Job),
 
     /// Converts a TensorFlow checkpoint to a Cerebras one, with the names of variables as keys
     #[command(

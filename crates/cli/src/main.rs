@@ -50,6 +50,7 @@ fn main() -> ExitCode {
         Command::Manifest(args) => commands::manifest::run(&args),
         Command::Convert(args) => commands::convert::run(&args),
         Command::Merge(args) => commands::merge::run(&args),
+        Command::Job(args) => commands::job::run(&args),
         Command::TensorflowToH5(args) => commands::convert::run_to(args, "cerebras"),
         Command::H5ToTensorflow(args) => commands::convert::run_to(args, "tensorflow"),
         Command::Summary(args) => commands::summary::run(&args),

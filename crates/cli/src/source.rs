@@ -1,11 +1,11 @@
 //! Sources of checkpoints: files, folders, and standard input.
 
 use std::io::IsTerminal as _;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 pub(crate) use statelens::files::{
-    FileSource, Neighbours, OpenedFiles, checkpoints, glance, named, open_error, written,
+    FileSource, Neighbours, OpenedFiles, below, checkpoints, glance, named, open_error, written,
 };
 use statelens_checkpoint::{Error, Result};
 
@@ -19,23 +19,6 @@ pub(crate) fn open(path: &Path, with: &[PathBuf]) -> Result<OpenedFiles> {
         false => statelens::files::open(path, with),
     }
 }
-
-/// Returns the files that a checkpoint refers to in subfolders of its own folder. Paths that lead
-/// out of that folder are not followed.
-pub(crate) fn below(checkpoint: &Path, names: &[String]) -> Vec<PathBuf> {
-    let Some(folder) = checkpoint.parent().filter(|_| checkpoint.is_file()) else {
-        return Vec::new();
-    };
-    let below = |name: &&String| {
-        let mut parts = Path::new(name).components();
-        name.contains('/') && parts.all(|part| matches!(part, Component::Normal(_)))
-    };
-    let paths = names.iter().filter(below).map(|name| folder.join(name));
-    paths.filter(|path| path.is_file()).take(MOST_BELOW).collect()
-}
-
-/// Files in subfolders that are opened with a checkpoint.
-const MOST_BELOW: usize = 1_000;
 
 /// Opens standard input. It can be read only once and in order, so it is first copied to an unnamed
 /// file.

@@ -135,6 +135,11 @@ impl<F: Fetch> RemoteFile<F> {
 }
 
 impl<F: Fetch> ReadAt for RemoteFile<F> {
+    fn version(&self) -> Option<String> {
+        let Identity { etag, modified, .. } = &self.identity;
+        etag.clone().or_else(|| modified.clone())
+    }
+
     fn len(&self) -> u64 {
         self.identity.len
     }

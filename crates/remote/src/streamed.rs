@@ -40,6 +40,10 @@ impl ReadAt for Streamed {
         self.source.len()
     }
 
+    fn version(&self) -> Option<String> {
+        self.source.version()
+    }
+
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
         let mut piece = self.window.0.lock().unwrap_or_else(PoisonError::into_inner);
         let (mut at, mut rest) = (offset, buffer);

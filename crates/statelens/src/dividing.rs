@@ -10,7 +10,7 @@ use statelens_tensor::{CastReport, Pour};
 use crate::parallel;
 
 /// More workers cost memory and gain little, because their output is written in order.
-const MOST_WORKERS: usize = 8;
+pub(crate) const MOST_WORKERS: usize = 8;
 
 /// Runs a plan with the same output as [`run_blocking`], on all cores. A remote source is read by
 /// one thread.

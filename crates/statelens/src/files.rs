@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 use std::fmt;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use statelens_checkpoint::{Error, FileSet, ReadAt, Result, listed};
@@ -19,6 +19,9 @@ const MOST_STORAGES: usize = 1 << 16;
 
 /// Depth to which subfolders are searched: a SavedModel has its variables in one.
 const MOST_DEPTH: usize = 2;
+
+/// Files in subfolders that are opened with a checkpoint.
+const MOST_BELOW: usize = 1_000;
 
 /// A regular file, which is opened on the first read.
 pub struct FileSource {
@@ -117,6 +120,20 @@ pub fn checkpoints(
     }
     let found = statelens_formats::sets::sort(&files);
     Ok((files, found))
+}
+
+/// Returns the files that a checkpoint refers to in subfolders of its own folder. Paths that lead
+/// out of that folder are not followed.
+pub fn below(checkpoint: &Path, names: &[String]) -> Vec<PathBuf> {
+    let Some(folder) = checkpoint.parent().filter(|_| checkpoint.is_file()) else {
+        return Vec::new();
+    };
+    let below = |name: &&String| {
+        let mut parts = Path::new(name).components();
+        name.contains('/') && parts.all(|part| matches!(part, Component::Normal(_)))
+    };
+    let paths = names.iter().filter(below).map(|name| folder.join(name));
+    paths.filter(|path| path.is_file()).take(MOST_BELOW).collect()
 }
 
 /// Returns the files of a folder as a set that keeps none of them open.
@@ -325,6 +342,12 @@ impl FileSource {
 impl ReadAt for FileSource {
     fn len(&self) -> u64 {
         self.len
+    }
+
+    fn version(&self) -> Option<String> {
+        let about = fs::metadata(&self.path).ok()?;
+        let modified = about.modified().ok()?.duration_since(std::time::UNIX_EPOCH).ok()?;
+        Some(format!("{} bytes, changed {:?}", about.len(), modified))
     }
 
     fn release(&self) {

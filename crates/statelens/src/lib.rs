@@ -50,6 +50,8 @@ mod conversion;
 pub mod dividing;
 mod element;
 pub mod files;
+pub mod job;
+mod job_store;
 mod open;
 pub mod output;
 pub mod parallel;

@@ -28,6 +28,7 @@ pub struct Output {
     temporary: PathBuf,
     target: PathBuf,
     replace: bool,
+    /// Whether the temporary file stays when this is dropped.
     kept: bool,
 }
 
@@ -69,6 +70,19 @@ pub fn check_target(target: &Path, replace: bool, sources: &[Arc<FileSource>]) -
 impl Output {
     /// Creates the temporary file, if its disk has space for `bytes`.
     pub fn create(target: &Path, replace: bool, bytes: u64) -> Result<Self> {
+        let name = |attempt| format!(".statelens-{}-{attempt}.part", std::process::id());
+        let output = Self::create_as(target, replace, bytes, &name)?;
+        leftovers::hold(&output.file);
+        Ok(output)
+    }
+
+    /// Creates the temporary file under a name that `name` returns for the number of an attempt.
+    pub(crate) fn create_as(
+        target: &Path,
+        replace: bool,
+        bytes: u64,
+        name: &dyn Fn(u32) -> String,
+    ) -> Result<Self> {
         // Resolves links, so that a link stays one and its target is replaced.
         let target = fs::canonicalize(target).unwrap_or_else(|_| target.to_owned());
         let folder = match target.parent() {
@@ -83,11 +97,9 @@ impl Output {
         leftovers::remove(&folder);
         check_room(&folder, bytes)?;
         for attempt in 0..ATTEMPTS {
-            let temporary =
-                folder.join(format!(".statelens-{}-{attempt}.part", std::process::id()));
+            let temporary = folder.join(name(attempt));
             match fs::OpenOptions::new().read(true).write(true).create_new(true).open(&temporary) {
                 Ok(file) => {
-                    leftovers::hold(&file);
                     if replace {
                         // Set before the first byte, so that only users who could read the
                         // old file can read it.
@@ -102,6 +114,26 @@ impl Output {
         }
         Err(Error::io("no free temporary name was found next to it")
             .in_file(target.display().to_string()))
+    }
+
+    /// Takes a complete temporary file that another process wrote. It is not removed if it doesn't
+    /// get its name.
+    pub(crate) fn adopt(temporary: PathBuf, target: &Path, replace: bool) -> Result<Self> {
+        let target = fs::canonicalize(target).unwrap_or_else(|_| target.to_owned());
+        let open = fs::OpenOptions::new().read(true).write(true).open(&temporary);
+        let file = open.map_err(|error| crate::files::open_error(&error, &temporary))?;
+        Ok(Self { file: Arc::new(file), temporary, target, replace, kept: true })
+    }
+
+    /// Returns the path of the temporary file.
+    pub(crate) fn temporary(&self) -> &Path {
+        &self.temporary
+    }
+
+    /// Leaves the file under its temporary name, for other processes; returns its path.
+    pub(crate) fn leave(mut self) -> PathBuf {
+        self.kept = true;
+        self.temporary.clone()
     }
 
     /// Reserves disk space for `bytes` before the first is written. Then a disk that fills up can't

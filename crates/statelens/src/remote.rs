@@ -18,6 +18,7 @@ use statelens_inspect::size_text;
 use statelens_remote::{Address, Meter, Streamed, WantedFiles, Window};
 
 use crate::files;
+use crate::job_store::JobStore;
 
 /// Default limit on the bytes fetched from web servers.
 pub const CAP: u64 = 1_000_000_000;
@@ -185,6 +186,38 @@ pub fn write(
     Ok(report)
 }
 
+/// Lists the objects under a prefix of an object store: addresses, lengths in bytes, and tags.
+#[cfg(feature = "object-store")]
+pub fn listed(url: &str) -> Result<Vec<(String, u64, Option<String>)>> {
+    let found = match Location::of(url.trim_end_matches('/'))? {
+        Location::Object(_) => objects::Prefix::parse(url)?.list()?,
+        Location::Web(_) => return Err(no_listing(url)),
+    };
+    Ok(found.into_iter().map(|(address, object)| (address, object.size, object.e_tag)).collect())
+}
+
+/// Fails: this program was built without support for object stores.
+#[cfg(not(feature = "object-store"))]
+pub fn listed(url: &str) -> Result<Vec<(String, u64, Option<String>)>> {
+    Location::of(url)?;
+    Err(no_listing(url))
+}
+
+/// Returns the place of a job under a prefix of an object store.
+pub(crate) fn job_store(url: &str) -> Result<Box<dyn JobStore>> {
+    match Location::of(url.trim_end_matches('/'))? {
+        #[cfg(feature = "object-store")]
+        Location::Object(_) => Ok(Box::new(objects::Prefix::parse(url)?)),
+        Location::Web(_) => Err(no_writing(url)),
+    }
+}
+
+fn no_listing(address: &str) -> Error {
+    Error::refused("folders of web servers can't be listed")
+        .in_file(address)
+        .advice("Name the files, or an object store (s3://, gs://, az://).")
+}
+
 /// Fails: this program was built without support for object stores.
 #[cfg(not(feature = "object-store"))]
 pub fn write(
@@ -263,4 +296,101 @@ impl Location {
 fn not_built(feature: &str) -> Error {
     Error::unsupported("this program was built without support for such addresses")
         .advice(format!("Build it with `--features {feature}`, or fetch the file first."))
+}
+
+/// The parts of an object that a process sends.
+#[cfg_attr(
+    not(feature = "object-store"),
+    allow(dead_code, reason = "told that it is not built in")
+)]
+pub(crate) struct SharedRange {
+    pub(crate) url: String,
+    /// The id of the upload.
+    pub(crate) id: String,
+    /// Number of the first part.
+    pub(crate) first: usize,
+    /// Bytes of each part but the last.
+    pub(crate) part: u64,
+    /// Bytes at the start that are made last.
+    pub(crate) head: u64,
+}
+
+/// Uploads of objects that several processes share.
+#[cfg(feature = "object-store")]
+pub(crate) mod uploads {
+    use statelens_checkpoint::{Plan, Progress, Result};
+    use statelens_convert::RunReport;
+
+    use super::SharedRange;
+    use super::objects::{Location, ObjectSink, PartRange};
+
+    pub(crate) use super::objects::{
+        abort_upload, begin_upload, complete_upload, exists_at, send_part,
+    };
+
+    /// Runs a plan with a range for each file; also returns the names of the parts.
+    pub(crate) fn send(
+        plan: Plan,
+        ranges: Vec<SharedRange>,
+        progress: &mut dyn Progress,
+    ) -> Result<(RunReport, Vec<Vec<String>>)> {
+        let range = |range: SharedRange| {
+            let location = Location::parse(&range.url)?;
+            let SharedRange { id, first, part, head, .. } = range;
+            Ok(PartRange { location, id, first, part, head })
+        };
+        let ranges = ranges.into_iter().map(range).collect::<Result<_>>()?;
+        let mut sink = ObjectSink::of_ranges(ranges, |_| {})?;
+        let report = crate::dividing::run(plan, &mut sink, progress)?;
+        Ok((report, sink.finish_ranges()?))
+    }
+}
+
+/// Fails: this program was built without support for object stores.
+#[cfg(not(feature = "object-store"))]
+pub(crate) mod uploads {
+    use std::sync::Arc;
+
+    use statelens_checkpoint::{Plan, Progress, ReadAt, Result};
+    use statelens_convert::RunReport;
+
+    use super::{Location, SharedRange, no_writing};
+
+    fn absent<T>(url: &str) -> Result<T> {
+        Location::of(url)?;
+        Err(no_writing(url))
+    }
+
+    pub(crate) fn send(
+        _: Plan,
+        ranges: Vec<SharedRange>,
+        _: &mut dyn Progress,
+    ) -> Result<(RunReport, Vec<Vec<String>>)> {
+        absent(ranges.first().map_or("", |range| &range.url))
+    }
+
+    pub(crate) fn begin_upload(url: &str) -> Result<String> {
+        absent(url)
+    }
+
+    pub(crate) fn exists_at(url: &str) -> Result<Option<u64>> {
+        absent(url)
+    }
+
+    pub(crate) fn send_part(url: &str, _: &str, _: usize, _: Vec<u8>) -> Result<String> {
+        absent(url)
+    }
+
+    pub(crate) fn complete_upload(
+        url: &str,
+        _: &str,
+        _: Vec<String>,
+        _: u64,
+    ) -> Result<Arc<dyn ReadAt>> {
+        absent(url)
+    }
+
+    pub(crate) fn abort_upload(url: &str, _: &str) -> Result<()> {
+        absent(url)
+    }
 }

@@ -30,9 +30,10 @@ const WRITERS: usize = 2;
 /// checks the next bytes. The threads also read the spans that are copied unchanged. (Copying in
 /// the kernel took longer: it copies page by page where a span and its copy are not aligned alike.)
 pub struct FileSink {
-    files: Vec<Arc<fs::File>>,
+    /// The files, and the position at which each is written.
+    files: Vec<(Arc<fs::File>, u64)>,
     current: usize,
-    /// Bytes of the current file that are written or queued.
+    /// Position in the current file up to which bytes are written or queued.
     end: u64,
     piece: WritePiece,
     crew: Option<WriterThreads>,
@@ -93,11 +94,17 @@ struct Buffer {
 impl FileSink {
     /// Takes the files of the plan, by index; they must be empty and open for writing.
     pub fn new(files: Vec<Arc<fs::File>>) -> Self {
+        Self::at(files.into_iter().map(|file| (file, 0)).collect())
+    }
+
+    /// Takes the files of the plan, by index, and the position of the first byte in each.
+    pub fn at(files: Vec<(Arc<fs::File>, u64)>) -> Self {
         let (empty, emptied) = channel();
+        let end = files.first().map_or(0, |(_, start)| *start);
         Self {
             files,
             current: 0,
-            end: 0,
+            end,
             piece: WritePiece::default(),
             crew: None,
             emptied,
@@ -156,7 +163,11 @@ impl FileSink {
     }
 
     fn file(&self) -> Result<Arc<fs::File>> {
-        self.files.get(self.current).cloned().ok_or_else(|| {
+        self.target(self.current).map(|(file, _)| file)
+    }
+
+    fn target(&self, index: usize) -> Result<(Arc<fs::File>, u64)> {
+        self.files.get(index).cloned().ok_or_else(|| {
             Error::io("a plan writes to a file that it does not name").advice("Please report it.")
         })
     }
@@ -290,7 +301,7 @@ impl Sink for FileSink {
     fn begin(&mut self, index: usize) -> Result<()> {
         self.hand_over()?;
         self.current = index;
-        self.end = 0;
+        (_, self.end) = self.target(index)?;
         Ok(())
     }
 
@@ -327,7 +338,8 @@ impl Sink for FileSink {
         self.hand_over()?;
         // The bytes at the head may still be queued.
         self.wait()?;
-        write_at(&*self.file()?, head, 0).map_err(|error| self.failed(&error))
+        let (file, start) = self.target(self.current)?;
+        write_at(&file, head, start).map_err(|error| self.failed(&error))
     }
 }
 

@@ -74,13 +74,25 @@ pub fn write_files(
     sink.finish()?;
     let written = outputs.iter().map(|output| files::written(&output.file));
     read_back.check(written.collect::<Result<_>>()?, writing.limits, progress)?;
+    keep(paths, outputs, writing)?;
+    folders.keep();
+    Ok(report)
+}
+
+/// Gives the complete files the names `paths`, and removes the shards of a checkpoint that they
+/// replace.
+pub(crate) fn keep(
+    paths: &[PathBuf],
+    outputs: Vec<Output>,
+    writing: &FileOptions<'_>,
+) -> Result<()> {
     // Held until the shards of the replaced checkpoint are removed: they might belong to another
     // writer.
     let folder = paths.first().and_then(|path| path.parent());
     let _lock = folder.map(FolderLock::wait);
+    let in_place = writing.replace == Replace::Source;
     let old = if in_place { Vec::new() } else { old_shards(paths) };
     keep_all(outputs, writing.sync)?;
-    folders.keep();
     // Removed last, when nothing refers to them. Shards of the checkpoint that is read stay.
     let read = |old: &PathBuf| {
         let mut open = writing.sources.iter().filter(|source| source.is_open());
@@ -94,7 +106,7 @@ pub fn write_files(
                 .caused_by(error)
         })?;
     }
-    Ok(report)
+    Ok(())
 }
 
 #[cfg(test)]

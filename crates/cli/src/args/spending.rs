@@ -41,6 +41,7 @@ impl Command {
                 &args.common
             }
             Self::Merge(args) => &args.common,
+            Self::Job(job) => return job.spending(),
             Self::Scan(args) => &args.common,
             Self::Summary(args) => return Some(&args.spending),
             Self::Values(ValuesCommand::Stats(args)) => &args.input.common,

@@ -36,15 +36,20 @@ pub(super) fn renames(texts: &[String], list: Option<&Path>) -> Result<Vec<Renam
     let mut renames = Rename::all(texts)?;
     if let Some(path) = list {
         let in_file = |error: Error| error.in_file(path.display().to_string());
-        let about = fs::metadata(path).map_err(|error| source::open_error(&error, path))?;
-        if !about.is_file() || about.len() > LONGEST_LIST {
-            return Err(in_file(Error::refused("this is not a list of names")));
-        }
-        let text = fs::read_to_string(path)
-            .map_err(|error| in_file(Error::io(format!("it can't be read: {error}"))))?;
-        renames.push(Rename::list(&text).map_err(in_file)?);
+        renames.push(Rename::list(&self::list(path)?).map_err(in_file)?);
     }
     Ok(renames)
+}
+
+/// Reads a list of names.
+pub(super) fn list(path: &Path) -> Result<String> {
+    let in_file = |error: Error| error.in_file(path.display().to_string());
+    let about = fs::metadata(path).map_err(|error| source::open_error(&error, path))?;
+    if !about.is_file() || about.len() > LONGEST_LIST {
+        return Err(in_file(Error::refused("this is not a list of names")));
+    }
+    fs::read_to_string(path)
+        .map_err(|error| in_file(Error::io(format!("it can't be read: {error}"))))
 }
 
 /// Bytes of the longest list of names that is accepted.

@@ -5,6 +5,7 @@ pub(crate) mod edits;
 pub(crate) mod formats;
 mod histogram;
 pub(crate) mod info;
+pub(crate) mod job;
 pub(crate) mod ls;
 pub(crate) mod manifest;
 pub(crate) mod merge;

@@ -2,7 +2,7 @@
 
 mod folder;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use statelens_checkpoint::{Error, FileSet, Finding, Grade, Result};
 use statelens_formats::ScanOptions;
@@ -87,13 +87,7 @@ impl Scanning {
             });
         }
         let with = &args.common.with;
-        self.scan(path, |options, bar| {
-            let files: FileSet = match remote::address(path) {
-                Some(url) => remote::files(url, with, bar)?,
-                None => source::open(path, with)?.files,
-            };
-            statelens_formats::scan(files, limits(), options, bar)
-        })
+        self.scan(path, |options, bar| look(path, with, options, bar))
     }
 
     /// Scans one file, or the set that it names, and prints the findings.
@@ -218,11 +212,25 @@ impl Count {
     }
 }
 
-fn worst(findings: &[Finding]) -> Option<Grade> {
+/// Scans one file, or the set that it names.
+pub(crate) fn look(
+    path: &Path,
+    with: &[PathBuf],
+    options: &ScanOptions,
+    bar: &mut Bar,
+) -> Result<Vec<Finding>> {
+    let files: FileSet = match remote::address(path) {
+        Some(url) => remote::files(url, with, bar)?,
+        None => source::open(path, with)?.files,
+    };
+    statelens_formats::scan(files, limits(), options, bar)
+}
+
+pub(crate) fn worst(findings: &[Finding]) -> Option<Grade> {
     findings.iter().map(|finding| finding.grade).max()
 }
 
-fn object(file: Option<&str>, findings: &[Finding]) -> Json {
+pub(crate) fn object(file: Option<&str>, findings: &[Finding]) -> Json {
     let mut json = Json::new();
     json.object(|json| {
         json.name("statelens").number(1);

@@ -21,6 +21,7 @@ mod durable;
 mod fixtures;
 #[cfg(target_os = "linux")]
 mod interrupted;
+mod jobs;
 mod json;
 mod limits;
 mod look;

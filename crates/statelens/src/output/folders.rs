@@ -37,6 +37,11 @@ impl Folders {
         Ok(folders)
     }
 
+    /// Returns the created folders, outermost first.
+    pub(crate) fn made(&self) -> &[PathBuf] {
+        &self.made
+    }
+
     /// Keeps the folders.
     pub fn keep(&mut self) {
         self.kept = true;

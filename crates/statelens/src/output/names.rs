@@ -164,8 +164,9 @@ impl GivenNames {
         if !output.replace {
             // A rename would replace a file that has appeared meanwhile; a hard link does not.
             match fs::hard_link(&output.temporary, &target) {
-                // Dropping the output removes its temporary name.
                 Ok(()) => {
+                    // Otherwise, a file of another process would keep its temporary name.
+                    output.kept = false;
                     self.given.push(Given { target, old: None });
                     changed();
                     return Ok(());

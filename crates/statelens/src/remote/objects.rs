@@ -1,6 +1,7 @@
 //! Object stores, accessed with the crate `object_store`. Credentials come from the usual
 //! environment variables.
 
+mod jobs;
 mod upload;
 
 use std::fmt;
@@ -19,7 +20,8 @@ use statelens_checkpoint::{Error, ReadAt, Result};
 use tokio::runtime::Runtime;
 use url::Url;
 
-pub(crate) use upload::ObjectSink;
+pub(crate) use jobs::{Prefix, abort_upload, begin_upload, complete_upload, exists_at, send_part};
+pub(crate) use upload::{ObjectSink, PartRange};
 
 /// Time for which a request is retried.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -120,6 +122,12 @@ impl Location {
         Ok(Ok(Arc::new(StoreObject { location: self.clone(), len: found.size, tag: found.e_tag })))
     }
 
+    /// Begins a multipart upload and returns its id.
+    fn create_upload(&self) -> Result<String> {
+        wait(self.parts.create_multipart(&self.path))?
+            .map_err(|error| told(&error, &self.address()))
+    }
+
     /// Removes the object.
     fn remove(&self) -> Result<()> {
         wait(self.store.delete(&self.path))?.map_err(|error| told(&error, &self.address()))
@@ -149,6 +157,10 @@ impl ReadAt for StoreObject {
 
     fn overhead(&self) -> u64 {
         1 << 20
+    }
+
+    fn version(&self) -> Option<String> {
+        self.tag.clone()
     }
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {

@@ -3,6 +3,7 @@
 
 mod early;
 mod examples;
+mod jobs;
 mod library;
 mod modules;
 mod parameters;

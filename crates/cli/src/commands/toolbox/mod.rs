@@ -8,7 +8,7 @@ mod prune;
 mod runs;
 mod states;
 mod upgrade;
-mod verify;
+pub(crate) mod verify;
 pub(crate) mod writing;
 
 use statelens_checkpoint::{Error, Result};

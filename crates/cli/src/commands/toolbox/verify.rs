@@ -1,7 +1,7 @@
 //! `statelens verify`.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use statelens::parallel;
@@ -23,7 +23,7 @@ pub(crate) fn run(args: &Verify) -> CommandResult {
     let manifest = args.manifest.as_deref().map(read).transpose()?;
     let (files, common) = (&args.inputs.files, &args.inputs.common);
     if let [file] = files.as_slice() {
-        let (report, opened) = look(file, args, manifest.as_ref())?;
+        let (report, opened) = look(file, &common.with, manifest.as_ref())?;
         let answer = report.answer(args.finite);
         let mut printer = Printer::for_verdict();
         match common.json {
@@ -40,7 +40,7 @@ pub(crate) fn run(args: &Verify) -> CommandResult {
     }
     let heads = ["verdict", ">problems", ">tensors", ">bytes"];
     several::each(files, &heads, common.json, |file| {
-        let (report, _) = look(file, args, None)?;
+        let (report, _) = look(file, &common.with, None)?;
         let answer = report.answer(args.finite);
         let cells = vec![
             report.verdict(args.finite),
@@ -54,12 +54,12 @@ pub(crate) fn run(args: &Verify) -> CommandResult {
 }
 
 /// Verifies one checkpoint; also returns whether it could be opened.
-fn look(
+pub(crate) fn look(
     file: &Path,
-    args: &Verify,
+    with: &[PathBuf],
     manifest: Option<&Manifest>,
 ) -> Result<(VerificationReport, bool)> {
-    match super::open(file, &args.inputs.common.with) {
+    match crate::commands::open(file, with) {
         Ok((checkpoint, _)) => {
             limits::check(&checkpoint, "reading all values")?;
             let checks = statelens_formats::checks(&checkpoint, limits::limits())?;

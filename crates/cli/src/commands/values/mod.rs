@@ -3,11 +3,11 @@
 mod again;
 mod export;
 mod hist;
-mod measure;
+pub(crate) mod measure;
 mod picture;
 mod rows;
 mod singular;
-mod stats;
+pub(crate) mod stats;
 
 use crate::args::ValuesCommand;
 use crate::print::CommandResult;

@@ -74,10 +74,59 @@ struct MeasuredTensor {
 }
 
 /// Tensors whose statistics are combined.
-struct TensorGroup {
-    name: String,
-    tensors: u64,
-    summary: Summary,
+pub(crate) struct TensorGroup {
+    pub(crate) name: String,
+    pub(crate) tensors: u64,
+    pub(crate) summary: Summary,
+}
+
+/// Groups in the order of their first tensor; the first one has all tensors.
+pub(crate) struct TensorGroups {
+    pub(crate) all: Vec<TensorGroup>,
+    named: HashMap<String, usize>,
+}
+
+impl TensorGroups {
+    pub(crate) fn new() -> Self {
+        let all = TensorGroup { name: "all".into(), tensors: 0, summary: Summary::new() };
+        Self { all: vec![all], named: HashMap::new() }
+    }
+
+    /// Adds tensors to the group of all.
+    pub(crate) fn add_to_all(&mut self, tensors: u64, summary: &Summary) {
+        if let Some(group) = self.all.first_mut() {
+            group.tensors += tensors;
+            group.summary.merge(summary);
+        }
+    }
+
+    /// Adds tensors to a group, which is created if necessary.
+    pub(crate) fn add(&mut self, name: &str, tensors: u64, summary: &Summary) {
+        let Self { all, named } = self;
+        let at = *named.entry(name.to_owned()).or_insert_with(|| {
+            all.push(TensorGroup { name: name.to_owned(), tensors: 0, summary: Summary::new() });
+            all.len() - 1
+        });
+        if let Some(group) = all.get_mut(at) {
+            group.tensors += tensors;
+            group.summary.merge(summary);
+        }
+    }
+}
+
+/// Returns the name of the group of a tensor with this first leaf. `dot` separates the steps of
+/// keys.
+pub(crate) fn group_name(by: By, checkpoint: &Checkpoint, leaf: &Leaf, dot: char) -> String {
+    let key = leaf.flat.to_lossy();
+    match by {
+        By::Layer => layer(&key, dot),
+        By::Role => fold::pattern(&key, dot).0,
+        By::Dtype => {
+            let tensor = checkpoint.tensor_of(leaf.target);
+            tensor.map(|(_, tensor)| tensor.dtype.to_string()).unwrap_or_default()
+        }
+        By::State => leaf.state(dot),
+    }
 }
 
 struct All<'a> {
@@ -87,9 +136,7 @@ struct All<'a> {
     /// The first leaf of each tensor.
     firsts: HashMap<TensorId, &'a Leaf>,
     tensors: HashMap<TensorId, MeasuredTensor>,
-    /// In the order of their first tensor; the first group has all tensors.
-    groups: Vec<TensorGroup>,
-    named: HashMap<String, usize>,
+    groups: TensorGroups,
     without: Vec<(String, String)>,
     failed: Vec<(String, String)>,
 }
@@ -110,8 +157,7 @@ impl<'a> All<'a> {
             dot,
             firsts,
             tensors: HashMap::new(),
-            groups: vec![TensorGroup { name: "all".into(), tensors: 0, summary: Summary::new() }],
-            named: HashMap::new(),
+            groups: TensorGroups::new(),
             without: Vec::new(),
             failed: Vec::new(),
         }
@@ -129,7 +175,7 @@ impl<'a> All<'a> {
                 let of = summary.statistics();
                 let histogram = summary.histogram(self.args.scale.into(), bins);
                 if self.args.tests.iter().all(|test| test.is(&of)) {
-                    self.add_to_groups(leaf, &key, &summary);
+                    self.add_to_groups(leaf, &summary);
                 }
                 room::insert(&mut self.tensors, id, MeasuredTensor { of, histogram })?;
             }
@@ -137,31 +183,10 @@ impl<'a> All<'a> {
         Ok(())
     }
 
-    fn add_to_groups(&mut self, leaf: &Leaf, key: &str, summary: &Summary) {
-        let mut add = |at: usize| {
-            if let Some(group) = self.groups.get_mut(at) {
-                group.tensors += 1;
-                group.summary.merge(summary);
-            }
-        };
-        add(0);
-        let Some(by) = self.args.by else { return };
-        let name = match by {
-            By::Layer => layer(key, self.dot),
-            By::Role => fold::pattern(key, self.dot).0,
-            By::Dtype => {
-                let tensor = self.checkpoint.tensor_of(leaf.target);
-                tensor.map(|(_, tensor)| tensor.dtype.to_string()).unwrap_or_default()
-            }
-            By::State => leaf.state(self.dot),
-        };
-        let at = *self.named.entry(name.clone()).or_insert_with(|| {
-            self.groups.push(TensorGroup { name, tensors: 0, summary: Summary::new() });
-            self.groups.len() - 1
-        });
-        if let Some(group) = self.groups.get_mut(at) {
-            group.tensors += 1;
-            group.summary.merge(summary);
+    fn add_to_groups(&mut self, leaf: &Leaf, summary: &Summary) {
+        self.groups.add_to_all(1, summary);
+        if let Some(by) = self.args.by {
+            self.groups.add(&group_name(by, self.checkpoint, leaf, self.dot), 1, summary);
         }
     }
 
@@ -226,7 +251,7 @@ impl<'a> All<'a> {
         json.newline();
         json.close(']');
         json.name("groups").open('[');
-        for group in &self.groups {
+        for group in &self.groups.all {
             json.line();
             let of = group.summary.statistics();
             let histogram = group.summary.histogram(self.args.scale.into(), self.args.bins.into());
@@ -264,7 +289,7 @@ impl<'a> All<'a> {
         if self.args.by.is_some() {
             let mut table =
                 TextTable::new(&[&["group", ">tensors", ">count"], &NUMBERS[..]].concat());
-            for group in self.groups.iter().skip(1).chain(self.groups.first()) {
+            for group in self.groups.all.iter().skip(1).chain(self.groups.all.first()) {
                 let of = group.summary.statistics();
                 let histogram = group.summary.histogram(self.args.scale.into(), SMALL);
                 let head = [group.name.clone(), grouped(group.tensors), grouped(of.count)];

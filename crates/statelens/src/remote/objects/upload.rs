@@ -42,6 +42,21 @@ struct Upload {
     parts: Vec<Option<PartId>>,
     sending: VecDeque<(usize, JoinHandle<object_store::Result<PartId>>)>,
     complete: bool,
+    /// The number of the first part, if others send the rest of the object.
+    shared: Option<usize>,
+}
+
+/// The parts of an object that one of several processes sends.
+pub(crate) struct PartRange {
+    pub(crate) location: Location,
+    /// The id of the upload.
+    pub(crate) id: String,
+    /// Number of the first part.
+    pub(crate) first: usize,
+    /// Bytes of each part but the last.
+    pub(crate) part: u64,
+    /// Bytes at the start that are made last.
+    pub(crate) head: u64,
 }
 
 impl ObjectSink {
@@ -80,9 +95,48 @@ impl ObjectSink {
                 parts: Vec::new(),
                 sending: VecDeque::new(),
                 complete: false,
+                shared: None,
             });
         }
         Ok(Self { uploads, current: 0, replace })
+    }
+
+    /// Takes the ranges that this process sends, by index of the plan's files.
+    pub(crate) fn of_ranges(ranges: Vec<PartRange>, warn: fn(&str)) -> Result<Self> {
+        let upload = |range: PartRange| {
+            let keep = range.head.next_multiple_of(range.part.max(1));
+            let (Ok(part), Ok(keep)) = (usize::try_from(range.part), usize::try_from(keep)) else {
+                return Err(Error::unsupported("the file is too large to be sent in parts"));
+            };
+            Ok(Upload {
+                location: range.location,
+                warn,
+                id: Some(range.id),
+                part,
+                kept: Vec::new(),
+                keep,
+                buffer: Vec::new(),
+                parts: Vec::new(),
+                sending: VecDeque::new(),
+                complete: false,
+                shared: Some(range.first),
+            })
+        };
+        let uploads = ranges.into_iter().map(upload).collect::<Result<_>>()?;
+        Ok(Self { uploads, current: 0, replace: true })
+    }
+
+    /// Waits until everything is sent; returns the names of the parts of each range.
+    pub(crate) fn finish_ranges(mut self) -> Result<Vec<Vec<String>>> {
+        if let Some(last) = self.uploads.get_mut(self.current) {
+            last.end()?;
+        }
+        let names = |upload: &Upload| {
+            let names = upload.parts.iter().map(|part| Some(part.as_ref()?.content_id.clone()));
+            let names: Option<Vec<String>> = names.collect();
+            names.ok_or_else(|| Error::io("a part of the new object was not sent"))
+        };
+        self.uploads.iter().map(names).collect()
     }
 
     /// Waits until everything is sent, then completes the objects.
@@ -189,8 +243,9 @@ impl Drop for ObjectSink {
 
 impl Upload {
     fn begin(&mut self) -> Result<()> {
-        let id = wait(self.location.parts.create_multipart(&self.location.path))?;
-        self.id = Some(id.map_err(|error| told(&error, &self.location.address()))?);
+        if self.shared.is_none() {
+            self.id = Some(self.location.create_upload()?);
+        }
         // Reserves the numbers of the kept parts; the others follow.
         self.parts = vec![None; self.keep / self.part];
         Ok(())
@@ -243,7 +298,8 @@ impl Upload {
             self.sent()?;
         }
         let Location { parts, path, .. } = self.location.clone();
-        let send = async move { parts.put_part(&path, &id, at, PutPayload::from(bytes)).await };
+        let number = self.shared.unwrap_or(0) + at;
+        let send = async move { parts.put_part(&path, &id, number, PutPayload::from(bytes)).await };
         self.sending.push_back((at, runtime()?.spawn(send)));
         Ok(())
     }
@@ -281,6 +337,10 @@ impl Upload {
         for (_, part) in self.sending.drain(..) {
             part.abort();
             let _ = wait(part);
+        }
+        if self.shared.is_some() {
+            // The parts of other processes stay, and those of this one are sent again.
+            return;
         }
         let Location { parts, path, .. } = &self.location;
         let aborted = wait(parts.abort_multipart(path, &id));

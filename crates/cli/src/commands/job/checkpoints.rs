@@ -1,0 +1,156 @@
+//! The checkpoints of a job: files, folders, globs, lists and prefixes of object stores.
+
+use std::collections::HashSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use statelens::job::ManySource;
+use statelens::remote::listed;
+use statelens_checkpoint::{Error, Result};
+use statelens_convert::Pattern;
+
+use super::plan::absolute;
+use crate::{remote, source};
+
+/// Bytes of the longest list that is read.
+const LONGEST: u64 = 1 << 30;
+
+/// Lists the checkpoints that the arguments name, in their order. With `files`, all files of
+/// folders, checkpoint or not.
+pub(super) fn named(
+    paths: &[PathBuf],
+    from: Option<&Path>,
+    files: bool,
+) -> Result<Vec<ManySource>> {
+    let mut found = Found { files, known: HashSet::new(), all: Vec::new() };
+    for path in paths {
+        match path.to_str().and_then(|text| text.strip_prefix('@')) {
+            Some(list) => found.list(Path::new(list))?,
+            None => found.named(path)?,
+        }
+    }
+    if let Some(list) = from {
+        found.list(list)?;
+    }
+    match found.all.is_empty() {
+        true => Err(Error::refused("there is no checkpoint in what is named")),
+        false => Ok(found.all),
+    }
+}
+
+struct Found {
+    files: bool,
+    known: HashSet<PathBuf>,
+    all: Vec<ManySource>,
+}
+
+impl Found {
+    fn list(&mut self, list: &Path) -> Result<()> {
+        let failed = |error: std::io::Error| source::open_error(&error, list);
+        let about = fs::metadata(list).map_err(failed)?;
+        if !about.is_file() || about.len() > LONGEST {
+            return Err(Error::refused("this is not a list").in_file(list.display().to_string()));
+        }
+        let text = fs::read_to_string(list).map_err(failed)?;
+        let lines = text.lines().map(str::trim);
+        lines.filter(|line| !line.is_empty()).try_for_each(|line| self.named(Path::new(line)))
+    }
+
+    fn named(&mut self, path: &Path) -> Result<()> {
+        let text = path.to_string_lossy();
+        let glob = text.contains(['*', '?', '[', '{']) && !path.exists();
+        if let Some(url) = remote::address(path) {
+            let start = url.find(['*', '?', '[', '{']).unwrap_or(url.len());
+            let folder = url[..start].rfind('/').map_or(url, |slash| &url[..=slash]);
+            return match (url.ends_with('/'), start < url.len()) {
+                (false, false) => self.add(path.to_owned(), None, None),
+                (_, glob) => {
+                    let pattern = Pattern::parse(if glob { url } else { "*" })?;
+                    for (address, bytes, version) in listed(folder)? {
+                        if pattern.matches(&address) {
+                            self.add(address.into(), Some(bytes), version)?;
+                        }
+                    }
+                    Ok(())
+                }
+            };
+        }
+        if glob {
+            return self.glob(&text);
+        }
+        if path.is_dir() {
+            return self.folder(path);
+        }
+        self.file(path)
+    }
+
+    /// Adds the files that match a glob; `*` also matches `/`.
+    fn glob(&mut self, glob: &str) -> Result<()> {
+        let pattern = Pattern::parse(glob)?;
+        let start = glob.find(['*', '?', '[', '{']).unwrap_or(glob.len());
+        let folder = glob[..start].rfind('/').map_or(".", |slash| &glob[..slash.max(1)]);
+        let top = Path::new(folder);
+        for path in below(top)? {
+            // As it would be written without the glob.
+            let name = match glob.starts_with("./") || folder != "." {
+                true => path.clone(),
+                false => path.strip_prefix(".").unwrap_or(&path).to_owned(),
+            };
+            if pattern.matches(&name.to_string_lossy()) {
+                self.file(&path)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn folder(&mut self, folder: &Path) -> Result<()> {
+        if self.files {
+            return below(folder)?.iter().try_for_each(|path| self.file(path));
+        }
+        let (_, found) = source::checkpoints(folder, |_| true)?;
+        found.iter().try_for_each(|one| self.file(&folder.join(&one.main)))
+    }
+
+    fn file(&mut self, path: &Path) -> Result<()> {
+        let ManySource { path, bytes, version } = state(path)?;
+        self.add(path, bytes, version)
+    }
+
+    fn add(&mut self, path: PathBuf, bytes: Option<u64>, version: Option<String>) -> Result<()> {
+        if self.known.insert(path.clone()) {
+            self.all.push(ManySource { path, bytes, version });
+        }
+        Ok(())
+    }
+}
+
+/// Returns a file on disk as it is now.
+pub(super) fn state(path: &Path) -> Result<ManySource> {
+    let about = fs::metadata(path).ok().filter(fs::Metadata::is_file);
+    let changed = about.as_ref().and_then(|about| about.modified().ok());
+    let changed = changed.and_then(|time| time.duration_since(std::time::UNIX_EPOCH).ok());
+    Ok(ManySource {
+        path: absolute(path)?,
+        bytes: about.map(|about| about.len()),
+        version: changed.map(|time| format!("{time:?}")),
+    })
+}
+
+/// Lists the files in a folder and its subfolders, sorted. Links to folders are not followed.
+fn below(top: &Path) -> Result<Vec<PathBuf>> {
+    let (mut open, mut files) = (vec![top.to_owned()], Vec::new());
+    while let Some(folder) = open.pop() {
+        let failed = |error: std::io::Error| source::open_error(&error, &folder);
+        for entry in fs::read_dir(&folder).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
+            let path = entry.path();
+            match entry.file_type().map_err(failed)?.is_dir() {
+                true => open.push(path),
+                false if path.is_file() => files.push(path),
+                false => {}
+            }
+        }
+    }
+    files.sort();
+    Ok(files)
+}

@@ -1,0 +1,136 @@
+//! `statelens job plan`.
+
+use std::path::{Path, PathBuf};
+
+use statelens::job::{ConvertOptions, EditTexts, Job, JobWork, Reading};
+use statelens_checkpoint::{Error, Loss, Result};
+use statelens_convert::CastRule;
+
+use crate::args::{Edits, JobConvert, Spending};
+use crate::commands::convert::{Destination, losses_text, refuse_losses};
+use crate::commands::edits;
+use crate::output::stop_signal;
+use crate::print::{CommandResult, Printer, counted, grouped, size_text};
+use crate::progress::{Bar, Unit};
+use crate::remote;
+
+pub(super) fn convert(args: &JobConvert) -> CommandResult {
+    let input = args.input.as_deref().unwrap_or(Path::new(""));
+    let output = args.output.clone();
+    let (destination, writing) = Destination::of(input, output, &args.edits, &args.writes)?;
+    let Destination::File(destination) = destination else {
+        return Err(Error::refused("a job writes a file, not standard output").into());
+    };
+    if input == Path::new("-") {
+        return Err(Error::refused("a job can't read standard input").into());
+    }
+    let writes = &args.writes;
+    let options = ConvertOptions {
+        source: absolute(input)?,
+        destination: absolute(&destination)?,
+        to: writing.id.to_owned(),
+        version: writes.format_version.clone(),
+        compression: writes.compress.clone(),
+        object_graph: writes.object_graph,
+        state_file: writes.state_file,
+        shard_size: writes.shard_size.clone(),
+        shards: writes.shard.clone(),
+        edits: texts(&args.edits)?,
+        lossy: writes.lossy,
+        replace: writes.force,
+        reading: reading(&args.common.spending, &args.common.with)?,
+    };
+    let mut bar = Bar::new("planning", Unit::Keys).stopped_by(stop_signal()?);
+    let place = absolute(args.place.place())?;
+    let agree = |losses: &[Loss]| -> Result<()> { Err(refuse_losses(losses)) };
+    let (job, losses) = Job::plan_conversion(&place, options, args.place.tasks, &agree, &mut bar)?;
+    drop(bar);
+    let mut printer = Printer::new();
+    if args.common.json {
+        printer.line(&json(&job)?)?;
+        printer.finish()?;
+        return Ok(true);
+    }
+    let recipe = job.recipe();
+    let JobWork::Convert(convert) = &recipe.work else { return Ok(true) };
+    let bytes: u64 = convert.sources.iter().map(|source| source.bytes).sum();
+    let files = counted(convert.sources.len() as u64, "file");
+    printer.line(&format!("source       {}, {files}, {}", input.display(), size_text(bytes)))?;
+    for output in &convert.outputs {
+        let how = if output.undivided { ", written by one task" } else { "" };
+        let path = output.path.display();
+        printer.line(&format!("output       {path}, {}{how}", size_text(output.bytes)))?;
+    }
+    losses_text(&losses, &mut printer)?;
+    summary(&job, args.place.place(), &mut printer)?;
+    printer.finish()?;
+    Ok(true)
+}
+
+/// Prints the number of tasks, their memory, and how to run them.
+pub(super) fn summary(
+    job: &Job,
+    place: &Path,
+    printer: &mut Printer,
+) -> std::result::Result<(), crate::print::Failure> {
+    let (recipe, place) = (job.recipe(), place.display());
+    printer.line(&format!("tasks        {}", grouped(recipe.tasks)))?;
+    printer.line(&format!("memory       at most {} per task", size_text(recipe.memory)))?;
+    let last = recipe.tasks - 1;
+    printer.line(&format!(
+        "to run       statelens job run {place} INDEX, for INDEX from 0 to {last}"
+    ))?;
+    printer.line(&format!("to complete  statelens job commit {place}"))
+}
+
+/// Returns the recipe as JSON.
+pub(super) fn json(job: &Job) -> Result<String> {
+    serde_json::to_string(job.recipe())
+        .map_err(|error| Error::unsupported(format!("it can't be written as JSON: {error}")))
+}
+
+/// Returns a path that means the same in any folder.
+pub(super) fn absolute(path: &Path) -> Result<PathBuf> {
+    if remote::address(path).is_some() {
+        return Ok(path.to_owned());
+    }
+    let failed = |error: &dyn std::fmt::Display| {
+        Error::io(format!("its folder is not known: {error}")).in_file(path.display().to_string())
+    };
+    let path = std::path::absolute(path).map_err(|error| failed(&error))?;
+    match path.to_str() {
+        Some(_) => Ok(path),
+        None => Err(Error::refused("a job can't name this path, because it is not Unicode")
+            .in_file(path.display().to_string())),
+    }
+}
+
+fn texts(edits: &Edits) -> Result<EditTexts> {
+    Ok(EditTexts {
+        untie: edits.untie,
+        states: edits.states.clone(),
+        select: edits.select.clone(),
+        exclude: edits.exclude.clone(),
+        strip_prefix: edits.strip_prefix.clone(),
+        rename: edits.rename.clone(),
+        rename_list: edits.rename_map.as_deref().map(edits::list).transpose()?,
+        prefix: edits.prefix.clone(),
+        nest: edits.nest,
+        cast: edits.cast.clone(),
+    })
+}
+
+pub(super) fn reading(spending: &Spending, with: &[PathBuf]) -> Result<Reading> {
+    let rule = |rule: &CastRule| match &rule.pattern {
+        Some(pattern) => format!("{}={}", pattern.as_str(), rule.dtype),
+        None => rule.dtype.to_string(),
+    };
+    Ok(Reading {
+        with: with.iter().map(|path| absolute(path)).collect::<Result<_>>()?,
+        read_as: spending.read_as.iter().map(rule).collect(),
+        // Without a multiple, all limits are lifted.
+        limit: spending.limit.as_ref().map(|limits| limits.multiple().unwrap_or(0)),
+        max_fetch: spending.max_fetch,
+        scratch: spending.scratch,
+    })
+}

@@ -1,0 +1,118 @@
+//! Completes the output of a conversion whose tasks are all done.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use statelens_checkpoint::{Error, Progress, ReadAt, Result, WrittenSegment};
+use statelens_convert::RunReport;
+use statelens_inspect::ReadBack;
+
+use super::planned::PlannedConversion;
+use super::recipe::JobOutput;
+use super::results::{TaskResult, merged};
+use crate::files;
+use crate::output::{Output, Sync, same_file};
+use crate::sink::write_at;
+use crate::write::{FileOptions, Replace, keep};
+
+/// The state of an output file of a job.
+enum OutputState {
+    /// It has its temporary name.
+    Open(Output),
+    /// It has its final name: the job was interrupted while it gave the names.
+    Named(Arc<fs::File>),
+}
+
+impl OutputState {
+    fn file(&self) -> &Arc<fs::File> {
+        match self {
+            Self::Open(output) => &output.file,
+            Self::Named(file) => file,
+        }
+    }
+}
+
+impl PlannedConversion<'_> {
+    /// Completes the files, reads them back, and gives them their names. `results` come in the
+    /// order of the tasks; `judge` decides whether the effects of casts are accepted.
+    pub(crate) fn commit(
+        &self,
+        results: &[TaskResult],
+        judge: &dyn Fn(&RunReport) -> Result<()>,
+        progress: &mut dyn Progress,
+    ) -> Result<RunReport> {
+        let mut report = merged(&self.plan, &self.division, results)?;
+        judge(&report)?;
+        if self.is_remote() {
+            self.complete(results, &mut report, progress)?;
+            return Ok(report);
+        }
+        let replace = self.recipe.options.replace;
+        let states = self.recipe.outputs.iter().map(|output| state(output, replace));
+        let states: Vec<OutputState> = states.collect::<Result<_>>()?;
+        let mut late = |file: usize, at: u64, bytes: &[u8]| {
+            let Some(OutputState::Open(output)) = states.get(file) else { return Ok(()) };
+            write_at(&output.file, bytes, at)
+                .map_err(|error| Error::io(format!("writing failed: {error}")))
+        };
+        self.division.late(&self.plan, &mut report.outcomes, &mut late)?;
+        let len = |outcomes: &Vec<WrittenSegment>| {
+            outcomes.last().map_or(0, |last| last.offset + last.len)
+        };
+        report.bytes = report.outcomes.iter().map(len).sum();
+        for (state, outcomes) in states.iter().zip(&report.outcomes) {
+            // A file whose size was not known may have been longer in an interrupted attempt.
+            if let OutputState::Open(output) = state {
+                output
+                    .file
+                    .set_len(len(outcomes))
+                    .map_err(|error| Error::io(format!("the file can't be completed: {error}")))?;
+            }
+        }
+        let limits = &self.recipe.options.reading.limits();
+        let written = states.iter().map(|state| files::written(state.file()));
+        let written: Vec<Arc<dyn ReadAt>> = written.collect::<Result<_>>()?;
+        ReadBack::of(&self.plan).check(written, limits, progress)?;
+        let paths: Vec<PathBuf> =
+            self.recipe.outputs.iter().map(|output| output.path.clone()).collect();
+        let open = |state| match state {
+            OutputState::Open(output) => Some(output),
+            OutputState::Named(_) => None,
+        };
+        let writing = FileOptions {
+            replace: if replace { Replace::Any } else { Replace::Nothing },
+            sync: Sync::Always,
+            limits,
+            sources: &self.sources,
+        };
+        keep(&paths, states.into_iter().filter_map(open).collect(), &writing)?;
+        Ok(report)
+    }
+}
+
+/// Returns the state of an output file.
+fn state(output: &JobOutput, replace: bool) -> Result<OutputState> {
+    let temporary = output.temporary.as_deref().unwrap_or(Path::new(""));
+    let named = || fs::OpenOptions::new().read(true).open(&output.path).map(Arc::new);
+    match fs::symlink_metadata(temporary) {
+        Ok(_) if same_file(temporary, &output.path) => {
+            // It was interrupted between giving the name and removing the temporary one.
+            fs::remove_file(temporary).and_then(|()| named()).map(OutputState::Named)
+        }
+        Ok(_) => {
+            return Output::adopt(temporary.to_owned(), &output.path, replace)
+                .map(OutputState::Open);
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => named().map(OutputState::Named),
+        Err(error) => Err(error),
+    }
+    .map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => Error::refused("the unfinished output of the job is gone")
+            .in_file(temporary.display().to_string())
+            .coded("job-ended")
+            .advice("The job was aborted. Plan it again."),
+        _ => files::open_error(&error, temporary),
+    })
+}

@@ -1,0 +1,409 @@
+//! Jobs: work that is divided into numbered tasks, which any engine may run on any machines.
+//!
+//! A job is a folder with a small recipe, `job.json`. [`Job::plan_conversion`] writes it;
+//! [`Job::run`] runs one task and writes its result, `results/NNNNN.json`, once and last;
+//! [`Job::commit`] completes the output when all results are there. Every step may be repeated, and
+//! a process may be killed at any time: tasks write to fixed places of temporary files, and a
+//! result appears complete or not at all.
+
+mod commit;
+mod digest;
+mod division;
+mod memory;
+mod new;
+mod objects;
+mod options;
+mod planned;
+mod reading;
+mod recipe;
+mod results;
+mod store;
+mod task;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+pub use options::{ConvertOptions, EditTexts};
+pub use reading::{Reading, SourceIdentity};
+pub use recipe::{ConvertRecipe, JobOutput, JobWork, ManyRecipe, ManySource, Recipe};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+use statelens_checkpoint::{Error, ErrorKind, Loss, Plan, Progress, Result};
+use statelens_convert::RunReport;
+
+use new::NewConversion;
+use planned::PlannedConversion;
+use results::TaskResult;
+
+use crate::job_store::JobStore;
+
+/// A planned job.
+pub struct Job {
+    place: PathBuf,
+    store: Box<dyn JobStore>,
+    recipe: Recipe,
+}
+
+/// How a task ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TaskEnd {
+    /// It is done now.
+    Done,
+    /// It was done before.
+    DoneBefore,
+}
+
+/// The progress of a job.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct JobStatus {
+    /// Number of tasks.
+    pub tasks: u64,
+    /// Number of tasks with a result.
+    pub done: u64,
+    /// Tasks that failed, with the last error, unless they are done.
+    pub failed: Vec<(u64, String)>,
+    /// Tasks without a result, in order.
+    pub missing: Vec<u64>,
+    /// Whether the job is committed.
+    pub committed: bool,
+}
+
+/// A conversion that is committed.
+pub struct Committed {
+    /// The plan, for its losses and its source.
+    pub plan: Plan,
+    /// The report of all tasks.
+    pub report: RunReport,
+}
+
+const RECIPE: &str = "job.json";
+const COMMITTED: &str = "committed.json";
+
+impl Job {
+    /// Opens a job that was planned in the folder `place`, or under a prefix of an object store.
+    pub fn open(place: &Path) -> Result<Self> {
+        let store = store::at(place)?;
+        let named = |error: Error| error.in_file(place.display().to_string());
+        let bytes = store.read(RECIPE)?.ok_or_else(|| {
+            named(Error::refused("there is no job").coded("no-job"))
+                .advice("`statelens job plan` plans one.")
+        })?;
+        let recipe = Recipe::parse(&bytes).map_err(named)?;
+        Ok(Self { place: place.to_owned(), store, recipe })
+    }
+
+    /// Plans a conversion in about `tasks` tasks, or in a number that suits its size. `agree` is
+    /// called with the losses, unless the options accept them; its error ends the planning. Also
+    /// returns the losses.
+    pub fn plan_conversion(
+        place: &Path,
+        options: ConvertOptions,
+        tasks: Option<u64>,
+        agree: &dyn Fn(&[Loss]) -> Result<()>,
+        progress: &mut dyn Progress,
+    ) -> Result<(Self, Vec<Loss>)> {
+        let store = free(place)?;
+        let new = NewConversion::plan(options, tasks, agree, progress)?;
+        let (recipe, losses) = (new.recipe.clone(), new.losses.clone());
+        let job = Self::create(place, store, recipe)?;
+        new.keep();
+        Ok((job, losses))
+    }
+
+    /// Plans a command on many checkpoints in `tasks` tasks, at most one for each.
+    pub fn plan_many(place: &Path, many: ManyRecipe, tasks: u64, memory: u64) -> Result<Self> {
+        let store = free(place)?;
+        let tasks = tasks.clamp(1, (many.checkpoints.len() as u64).max(1));
+        let recipe = Recipe {
+            statelens: 1,
+            version: recipe::VERSION.to_owned(),
+            id: String::new(),
+            tasks,
+            memory,
+            work: JobWork::Many(Box::new(many)),
+        };
+        Self::create(place, store, recipe)
+    }
+
+    fn create(place: &Path, store: Box<dyn JobStore>, recipe: Recipe) -> Result<Self> {
+        match store.create(RECIPE, &text(&recipe)?)? {
+            true => Ok(Self { place: place.to_owned(), store, recipe }),
+            false => Err(taken(place)),
+        }
+    }
+
+    /// Returns the recipe.
+    pub fn recipe(&self) -> &Recipe {
+        &self.recipe
+    }
+
+    /// Returns the place of the job.
+    pub fn place(&self) -> &Path {
+        &self.place
+    }
+
+    /// Runs tasks of a conversion, each of which may be repeated at any time; `ended` is called
+    /// after each. Tasks that are done are not run again.
+    pub fn run(
+        &self,
+        tasks: impl IntoIterator<Item = u64>,
+        progress: &mut dyn Progress,
+        ended: &mut dyn FnMut(u64, TaskEnd) -> Result<()>,
+    ) -> Result<()> {
+        let mut planned = None;
+        for task in tasks {
+            self.check_task(task)?;
+            if self.has_result(task)? {
+                ended(task, TaskEnd::DoneBefore)?;
+                continue;
+            }
+            let mut run = || {
+                let planned = match &mut planned {
+                    Some(planned) => planned,
+                    none => none.insert(PlannedConversion::again(&self.recipe, progress)?),
+                };
+                planned.run(task, progress)
+            };
+            let result = run().inspect_err(|error| self.note_failure(task, error))?;
+            self.store.create(&result_name(task), &text(&result)?)?;
+            ended(task, TaskEnd::Done)?;
+        }
+        Ok(())
+    }
+
+    /// Runs tasks of a job of many checkpoints, as [`Job::run`] does. `work` returns the result of
+    /// the checkpoints of a task as JSON.
+    pub fn run_many(
+        &self,
+        tasks: impl IntoIterator<Item = u64>,
+        work: &mut dyn FnMut(&[ManySource]) -> Result<Box<RawValue>>,
+        ended: &mut dyn FnMut(u64, TaskEnd) -> Result<()>,
+    ) -> Result<()> {
+        let many = self.many()?;
+        for task in tasks {
+            self.check_task(task)?;
+            if self.has_result(task)? {
+                ended(task, TaskEnd::DoneBefore)?;
+                continue;
+            }
+            let result =
+                work(self.slice(many, task)).inspect_err(|error| self.note_failure(task, error))?;
+            let result = ManyResult { statelens: 1, task, result };
+            self.store.create(&result_name(task), &text(&result)?)?;
+            ended(task, TaskEnd::Done)?;
+        }
+        Ok(())
+    }
+
+    /// Calls `take` with the results of all tasks of a job of many checkpoints, in their order.
+    /// Refuses while results are missing.
+    pub fn each_result(&self, take: &mut dyn FnMut(&RawValue) -> Result<()>) -> Result<()> {
+        self.check_complete()?;
+        for task in 0..self.recipe.tasks {
+            let found: ManyResult = self.result(task)?;
+            take(&found.result)?;
+        }
+        Ok(())
+    }
+
+    /// Returns the recipe of a job of many checkpoints.
+    pub fn many(&self) -> Result<&ManyRecipe> {
+        match &self.recipe.work {
+            JobWork::Many(many) => Ok(many),
+            JobWork::Convert(_) => Err(Error::refused("this job converts a checkpoint")),
+        }
+    }
+
+    /// Returns the checkpoints of a task: consecutive ones, about as many in each task.
+    fn slice<'a>(&self, many: &'a ManyRecipe, task: u64) -> &'a [ManySource] {
+        let all = many.checkpoints.len() as u64;
+        let start = |task: u64| {
+            let at = u128::from(all) * u128::from(task) / u128::from(self.recipe.tasks.max(1));
+            usize::try_from(at).unwrap_or(usize::MAX)
+        };
+        many.checkpoints.get(start(task)..start(task + 1)).unwrap_or_default()
+    }
+
+    /// Completes the output of a conversion. Refuses while results are missing, or if a source has
+    /// changed. `judge` decides on the effects of casts. Returns `None` if the job was committed
+    /// before.
+    pub fn commit(
+        &self,
+        judge: &dyn Fn(&Plan, &RunReport) -> Result<()>,
+        progress: &mut dyn Progress,
+    ) -> Result<Option<Committed>> {
+        if self.store.read(COMMITTED)?.is_some() {
+            return Ok(None);
+        }
+        self.check_complete()?;
+        let planned = PlannedConversion::again(&self.recipe, progress)?;
+        let mut results = Vec::new();
+        for task in 0..self.recipe.tasks {
+            let result: TaskResult = self.result(task)?;
+            if result.digest != planned.recipe.digest || result.task != task {
+                return Err(Error::refused(format!("the result of task {task} is of another job"))
+                    .in_file(self.place.display().to_string()));
+            }
+            results.push(result);
+        }
+        let report = planned.commit(&results, &|report| judge(&planned.plan, report), progress)?;
+        self.commit_with(&json!({ "statelens": 1, "bytes": report.bytes }))?;
+        Ok(Some(Committed { plan: planned.plan, report }))
+    }
+
+    /// Records that the job is committed, with a report.
+    pub fn commit_with(&self, report: &impl Serialize) -> Result<()> {
+        self.store.create(COMMITTED, &text(report)?).map(drop)
+    }
+
+    /// Returns the report of a committed job.
+    pub fn committed(&self) -> Result<Option<Box<RawValue>>> {
+        let bytes = self.store.read(COMMITTED)?;
+        bytes.map(|bytes| parsed(&bytes, COMMITTED, &self.place)).transpose()
+    }
+
+    /// Returns which tasks are done, failed or missing.
+    pub fn status(&self) -> Result<JobStatus> {
+        let done = self.numbers("results")?;
+        let mut failed = Vec::new();
+        for task in self.numbers("failed")?.into_iter().filter(|task| !done.contains(task)) {
+            let why = self.store.read(&failure_name(task))?.unwrap_or_default();
+            let why: Value = serde_json::from_slice(&why).unwrap_or_default();
+            let error = why.get("error").and_then(Value::as_str).unwrap_or("unknown");
+            failed.push((task, error.to_owned()));
+        }
+        let missing: Vec<u64> =
+            (0..self.recipe.tasks).filter(|task| !done.contains(task)).collect();
+        Ok(JobStatus {
+            tasks: self.recipe.tasks,
+            done: self.recipe.tasks - missing.len() as u64,
+            failed,
+            missing,
+            committed: self.store.read(COMMITTED)?.is_some(),
+        })
+    }
+
+    /// Removes everything that the job has written, except for files of a committed job.
+    pub fn abort(self) -> Result<()> {
+        if let JobWork::Convert(convert) = &self.recipe.work {
+            if self.store.read(COMMITTED)?.is_none() {
+                objects::abort(&convert.outputs)?;
+            }
+            for path in convert.outputs.iter().filter_map(|output| output.temporary.as_ref()) {
+                match fs::remove_file(path) {
+                    Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                        return Err(Error::io(format!("it can't be removed: {error}"))
+                            .in_file(path.display().to_string()));
+                    }
+                    _ => {}
+                }
+            }
+            for folder in convert.folders.iter().rev() {
+                // A folder with other files stays.
+                let _ = fs::remove_dir(folder);
+            }
+        }
+        self.store.remove()
+    }
+
+    fn check_task(&self, task: u64) -> Result<()> {
+        match task < self.recipe.tasks {
+            true => Ok(()),
+            false => Err(Error::refused(format!("there is no task {task}"))
+                .in_file(self.place.display().to_string())
+                .expected(format!("0 to {}", self.recipe.tasks - 1))),
+        }
+    }
+
+    fn check_complete(&self) -> Result<()> {
+        let JobStatus { tasks, missing, failed, .. } = self.status()?;
+        let Some(first) = missing.first() else { return Ok(()) };
+        let error = Error::io(format!("{} of {tasks} tasks have no result yet", missing.len()))
+            .in_file(self.place.display().to_string())
+            .coded("results-missing");
+        Err(match failed.first() {
+            Some((task, why)) => error.advice(format!("Task {task} failed: {why}")),
+            None => error.advice(format!("Run the others, the first of which is {first}.")),
+        })
+    }
+
+    fn has_result(&self, task: u64) -> Result<bool> {
+        self.store.read(&result_name(task)).map(|found| found.is_some())
+    }
+
+    fn result<T: serde::de::DeserializeOwned>(&self, task: u64) -> Result<T> {
+        let name = result_name(task);
+        let bytes = self.store.read(&name)?;
+        let bytes = bytes.ok_or_else(|| Error::io("a result is gone").in_file(&*name))?;
+        parsed(&bytes, &name, &self.place)
+    }
+
+    /// Returns the numbers of the objects in a folder of the job.
+    fn numbers(&self, folder: &str) -> Result<std::collections::BTreeSet<u64>> {
+        let names = self.store.names(folder)?;
+        let number = |name: &String| name.strip_suffix(".json")?.parse().ok();
+        Ok(names.iter().filter_map(number).collect())
+    }
+
+    /// Records why a task failed, for `status`. If that fails, too, the error itself is enough.
+    fn note_failure(&self, task: u64, error: &Error) {
+        if error.kind() == ErrorKind::Cancelled || error.code() == "job-ended" {
+            return;
+        }
+        let failure = json!({ "statelens": 1, "code": error.code(), "error": error.to_string() });
+        if let Ok(text) = text(&failure) {
+            let _ = self.store.replace(&failure_name(task), &text);
+        }
+    }
+}
+
+/// The result of a task for many checkpoints.
+#[derive(Serialize, Deserialize)]
+struct ManyResult {
+    statelens: u64,
+    task: u64,
+    result: Box<RawValue>,
+}
+
+/// Returns whether a task that failed with this error should be tried again: another machine or
+/// another time may help. Otherwise the files, the options or the job itself are the reason.
+pub fn worth_trying_again(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Io | ErrorKind::Limit | ErrorKind::Cancelled)
+}
+
+/// Returns the store at a place without a job.
+fn free(place: &Path) -> Result<Box<dyn JobStore>> {
+    let store = store::at(place)?;
+    match store.read(RECIPE)? {
+        None => Ok(store),
+        Some(_) => Err(taken(place)),
+    }
+}
+
+fn taken(place: &Path) -> Error {
+    Error::refused("there is a job already")
+        .in_file(place.display().to_string())
+        .coded("exists")
+        .advice("Name another place for the job, or remove that one with `statelens job abort`.")
+}
+
+fn result_name(task: u64) -> String {
+    format!("results/{task:05}.json")
+}
+
+fn failure_name(task: u64) -> String {
+    format!("failed/{task:05}.json")
+}
+
+fn text(value: &impl Serialize) -> Result<Vec<u8>> {
+    serde_json::to_vec(value)
+        .map_err(|error| Error::unsupported(format!("it can't be written as JSON: {error}")))
+}
+
+fn parsed<T: serde::de::DeserializeOwned>(bytes: &[u8], name: &str, place: &Path) -> Result<T> {
+    serde_json::from_slice(bytes).map_err(|error| {
+        Error::damaged(format!("this is not what a job writes: {error}"))
+            .in_file(place.join(name).display().to_string())
+    })
+}

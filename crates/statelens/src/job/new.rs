@@ -1,0 +1,131 @@
+//! Planning a conversion as a job.
+
+use std::path::PathBuf;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use sha2::{Digest as _, Sha256};
+use statelens_checkpoint::{Error, Loss, Progress, Result, Size};
+
+use super::division::{Division, Medium};
+use super::options::ConvertOptions;
+use super::planned::medium;
+use super::reading::identities;
+use super::recipe::{ConvertRecipe, JobOutput, JobWork, Recipe, VERSION};
+use super::{digest, memory, objects};
+use crate::output::{Folders, Output, check_target};
+
+/// Bytes of a task, unless the number of tasks is given.
+const TASK: u64 = 2_000_000_000;
+/// The most tasks, unless their number is given.
+const MOST_TASKS: u64 = 1_000;
+
+/// A planned job of conversion that is not stored yet. If it is dropped, its temporary files are
+/// removed.
+pub(crate) struct NewConversion {
+    pub(crate) recipe: Recipe,
+    pub(crate) losses: Vec<Loss>,
+    outputs: Vec<Output>,
+    folders: Folders,
+    uploads: objects::Uploads,
+}
+
+impl NewConversion {
+    /// Plans a conversion in `tasks` tasks, and creates its temporary files. `agree` is called with
+    /// what will be lost.
+    pub(crate) fn plan(
+        options: ConvertOptions,
+        tasks: Option<u64>,
+        agree: &dyn Fn(&[Loss]) -> Result<()>,
+        progress: &mut dyn Progress,
+    ) -> Result<Self> {
+        let (plan, sources) = options.plan(progress)?;
+        if plan.loses() && !options.lossy {
+            agree(&plan.losses)?;
+        }
+        let limits = options.reading.limits();
+        let bytes = plan.bounded(&limits)?;
+        let tasks = tasks.unwrap_or_else(|| bytes.div_ceil(TASK).clamp(1, MOST_TASKS));
+        let medium = medium(&options);
+        let division = Division::of(&plan, tasks, medium)?;
+        let undivided: Vec<usize> = division.undivided().collect();
+        let id = id(&options);
+        let paths: Vec<PathBuf> =
+            plan.files.iter().map(|file| options.destination.with_file_name(&file.name)).collect();
+        let (mut outputs, mut named) = (Vec::new(), Vec::new());
+        if medium == Medium::Objects {
+            objects::check(&plan, &division, &paths, options.replace)?;
+        } else {
+            for path in &paths {
+                check_target(path, options.replace, &sources)?;
+            }
+        }
+        let folders = match medium {
+            Medium::Files => Folders::make(options.destination.parent())?,
+            Medium::Objects => Folders::default(),
+        };
+        let mut uploads = objects::Uploads::default();
+        for (index, (path, file)) in paths.into_iter().zip(&plan.files).enumerate() {
+            if medium == Medium::Objects {
+                named.push(JobOutput {
+                    temporary: None,
+                    upload: Some(uploads.begin(&path)?),
+                    bytes: file.size(&plan.source)?.bytes(),
+                    undivided: undivided.contains(&index),
+                    path,
+                });
+                continue;
+            }
+            // The space for all files is checked with the first.
+            let room = if index == 0 { bytes } else { 0 };
+            let name = |attempt| format!(".statelens-job-{id}-{index}-{attempt}.part");
+            let output = Output::create_as(&path, options.replace, room, &name)?;
+            let size = file.size(&plan.source)?;
+            if let Size::Exact(exact) = size {
+                output.reserve(exact)?;
+                output.file.set_len(exact).map_err(|error| {
+                    Error::io(format!("it can't be created: {error}"))
+                        .in_file(path.display().to_string())
+                })?;
+            }
+            named.push(JobOutput {
+                temporary: Some(output.temporary().to_owned()),
+                path,
+                upload: None,
+                bytes: size.bytes(),
+                undivided: undivided.contains(&index),
+            });
+            outputs.push(output);
+        }
+        let convert = ConvertRecipe {
+            sources: identities(&plan.source),
+            digest: digest::of(&plan, &division)?,
+            parts: tasks,
+            outputs: named,
+            folders: folders.made().to_vec(),
+            options,
+        };
+        let recipe = Recipe {
+            statelens: 1,
+            version: VERSION.to_owned(),
+            id,
+            tasks: division.tasks(),
+            memory: memory::of_task(&plan, memory::so_far())?,
+            work: JobWork::Convert(Box::new(convert)),
+        };
+        Ok(Self { recipe, losses: plan.losses, outputs, folders, uploads })
+    }
+
+    /// Leaves the temporary files to the tasks.
+    pub(crate) fn keep(mut self) {
+        self.outputs.into_iter().for_each(|output| drop(output.leave()));
+        self.folders.keep();
+        self.uploads.keep();
+    }
+}
+
+/// Returns a name for temporary files that no other job has.
+fn id(options: &ConvertOptions) -> String {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let text = format!("{now:?} {} {}", std::process::id(), options.destination.display());
+    digest::hex(&Sha256::digest(text.as_bytes())[..6])
+}

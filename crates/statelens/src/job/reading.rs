@@ -1,0 +1,123 @@
+//! How a job opens checkpoints.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use statelens_checkpoint::{Checkpoint, Error, Limits, Progress, Result};
+use statelens_convert::{CastRule, read_as, read_as_rule};
+use statelens_inspect::CheckpointSummary;
+use statelens_remote::Meter;
+
+use crate::files::{self, FileSource};
+use crate::remote::{self, CAP, RemoteOpener};
+use crate::scratch::{Disk, MOST};
+
+/// How a job opens checkpoints. Values are texts as on the command line.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Reading {
+    /// Further files that the checkpoint refers to: paths or addresses.
+    pub with: Vec<PathBuf>,
+    /// Dtypes of arrays without one: `PATTERN=DTYPE`.
+    pub read_as: Vec<String>,
+    /// A multiple of the default limits, or 0 for no limits.
+    pub limit: Option<u64>,
+    /// Bytes that each task may fetch from web servers.
+    pub max_fetch: Option<u64>,
+    /// Bytes on disk that may be used for reordering tensors.
+    pub scratch: Option<u64>,
+}
+
+/// The state of a source file when a job was planned.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SourceIdentity {
+    /// Its name, relative to the folder of the checkpoint.
+    pub name: String,
+    /// Its length in bytes.
+    pub bytes: u64,
+    /// The time of its last change, or the tag that the server gives it.
+    pub version: Option<String>,
+}
+
+impl Reading {
+    /// Returns the limits for reading a checkpoint.
+    pub fn limits(&self) -> Limits {
+        match self.limit {
+            None => Limits::default(),
+            Some(0) => Limits::none(),
+            Some(times) => Limits::times(times),
+        }
+    }
+
+    /// Opens a checkpoint at a path or an address; also returns the files on disk.
+    pub fn open(
+        &self,
+        source: &Path,
+        progress: &mut dyn Progress,
+    ) -> Result<(Arc<Checkpoint>, Vec<Arc<FileSource>>)> {
+        let limits = self.limits();
+        let scratch = Arc::new(Disk::new(self.scratch.unwrap_or(MOST)));
+        let (checkpoint, sources) = match remote::address(source) {
+            Some(url) => {
+                let meter = Meter::new(self.max_fetch.unwrap_or(CAP), FETCH);
+                let remote = RemoteOpener { meter: Arc::new(meter), limits, scratch };
+                (remote.open(url, &self.with, progress)?, Vec::new())
+            }
+            None => {
+                let opened = files::open(source, &self.with)?;
+                let set = opened.files.with_scratch(scratch.clone()).noting_missed();
+                let checkpoint = statelens_formats::open(set, &limits, progress)?;
+                let below = files::below(source, &checkpoint.files.missed());
+                match below.is_empty() {
+                    true => (checkpoint, opened.sources),
+                    // It refers to files in folders below its own.
+                    false => {
+                        let opened = files::open(source, &[&self.with[..], &below].concat())?;
+                        let set = opened.files.with_scratch(scratch);
+                        (statelens_formats::open(set, &limits, progress)?, opened.sources)
+                    }
+                }
+            }
+        };
+        checkpoint.room(1_000)?;
+        let rules = self.read_as.iter().map(|text| read_as_rule(text));
+        let rules: Vec<CastRule> = rules.collect::<Result<_>>()?;
+        let read = if rules.is_empty() { None } else { read_as(&rules, &checkpoint)? };
+        Ok((Arc::new(read.unwrap_or(checkpoint)), sources))
+    }
+}
+
+/// Advice for an exceeded limit on fetching.
+const FETCH: &str = "Plan the job again with a larger --max-fetch, such as --max-fetch 20GB.";
+
+/// Returns the current state of the files that a checkpoint is read from.
+pub(crate) fn identities(checkpoint: &Checkpoint) -> Vec<SourceIdentity> {
+    let used = CheckpointSummary::of(checkpoint).files;
+    let files = checkpoint.files.iter().filter(|(_, file)| {
+        used.iter().any(|(name, len)| *name == file.name && *len == file.source.len())
+    });
+    let identity = |file: &statelens_checkpoint::File| SourceIdentity {
+        name: file.name.clone(),
+        bytes: file.source.len(),
+        version: file.source.version(),
+    };
+    files.map(|(_, file)| identity(file)).collect()
+}
+
+/// Fails if a source is not as it was when the job was planned.
+pub(crate) fn check_unchanged(planned: &[SourceIdentity], now: &[SourceIdentity]) -> Result<()> {
+    let changed = planned.iter().zip(now).find(|(planned, now)| planned != now);
+    let name = match changed {
+        Some((planned, _)) => &planned.name,
+        None if planned.len() == now.len() => return Ok(()),
+        None => match planned.get(now.len()).or_else(|| now.get(planned.len())) {
+            Some(other) => &other.name,
+            None => return Ok(()),
+        },
+    };
+    Err(Error::refused("the source has changed since the job was planned")
+        .in_file(name)
+        .coded("source-changed")
+        .advice("Abort the job, and plan it again."))
+}

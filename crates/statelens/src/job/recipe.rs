@@ -1,0 +1,117 @@
+//! The recipe of a job: what it does, to which files, in how many tasks.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use statelens_checkpoint::{Error, Result};
+
+use super::options::ConvertOptions;
+use super::reading::{Reading, SourceIdentity};
+
+/// The recipe of a job, which is the object `job.json`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Recipe {
+    /// Version of this structure: 1.
+    pub statelens: u64,
+    /// Version of the program that planned the job. Tasks must be run by the same.
+    pub version: String,
+    /// A name for the job's temporary files.
+    pub id: String,
+    /// Number of tasks.
+    pub tasks: u64,
+    /// Bytes of memory that a task takes at most.
+    pub memory: u64,
+    /// The work.
+    #[serde(flatten)]
+    pub work: JobWork,
+}
+
+/// The work of a job.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "job", rename_all = "lowercase")]
+pub enum JobWork {
+    /// One checkpoint is converted.
+    Convert(Box<ConvertRecipe>),
+    /// One command is run on each of many checkpoints.
+    Many(Box<ManyRecipe>),
+}
+
+/// The recipe of a conversion.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ConvertRecipe {
+    /// The options.
+    pub options: ConvertOptions,
+    /// The source files.
+    pub sources: Vec<SourceIdentity>,
+    /// SHA-256 of the plan and its division.
+    pub digest: String,
+    /// Number of tasks that were requested; planning again with it divides alike.
+    pub parts: u64,
+    /// The files to write.
+    pub outputs: Vec<JobOutput>,
+    /// Folders that were created for them, outermost first.
+    pub folders: Vec<PathBuf>,
+}
+
+/// A file that a job writes.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct JobOutput {
+    /// Its final path or address.
+    pub path: PathBuf,
+    /// Its path until the job is committed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub temporary: Option<PathBuf>,
+    /// The id of its multipart upload.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub upload: Option<String>,
+    /// Size in bytes, or the largest size if it depends on the data.
+    pub bytes: u64,
+    /// Whether one task writes the whole file.
+    pub undivided: bool,
+}
+
+/// The recipe of one command for many checkpoints.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ManyRecipe {
+    /// The command: `verify`, `scan`, `stats` or `manifest`.
+    pub command: String,
+    /// The checkpoints, in order. Tasks take consecutive ones.
+    pub checkpoints: Vec<ManySource>,
+    /// Options of the command.
+    pub options: Value,
+    /// How the checkpoints are opened.
+    pub reading: Reading,
+}
+
+/// One of many checkpoints.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ManySource {
+    /// Its path or address.
+    pub path: PathBuf,
+    /// Its length in bytes, if known.
+    pub bytes: Option<u64>,
+    /// The time of its last change, or the tag that the server gives it.
+    pub version: Option<String>,
+}
+
+/// The version of this program.
+pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+impl Recipe {
+    /// Parses a recipe. Fails if another version of the program planned the job.
+    pub(crate) fn parse(bytes: &[u8]) -> Result<Self> {
+        let not = |why: &str| Error::refused(format!("this is not the recipe of a job: {why}"));
+        let value: Value =
+            serde_json::from_slice(bytes).map_err(|error| not(&error.to_string()))?;
+        let version = value.get("version").and_then(Value::as_str).unwrap_or_default();
+        if version != VERSION {
+            return Err(Error::refused(format!(
+                "the job was planned by version {version}, and this is version {VERSION}"
+            ))
+            .coded("version-differs")
+            .advice("Run all tasks with the version that planned them."));
+        }
+        serde_json::from_value(value).map_err(|error| not(&error.to_string()))
+    }
+}

@@ -1,0 +1,69 @@
+//! One task of a conversion.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+use statelens_checkpoint::{Error, Progress, Result};
+
+use super::planned::PlannedConversion;
+use super::recipe::JobOutput;
+use super::results::TaskResult;
+use crate::dividing;
+use crate::files::open_error;
+use crate::sink::FileSink;
+
+impl PlannedConversion<'_> {
+    /// Runs a task and returns its result. Writes the same bytes to the same places whenever it is
+    /// repeated.
+    pub(crate) fn run(&self, index: u64, progress: &mut dyn Progress) -> Result<TaskResult> {
+        let started = Instant::now();
+        let task = self.division.task(&self.plan, index)?;
+        if self.is_remote() {
+            return self.send(index, &task, started, progress);
+        }
+        let mut files: Vec<Option<Arc<fs::File>>> = vec![None; self.recipe.outputs.len()];
+        let mut places = Vec::new();
+        for run in &task.runs {
+            let (Some(output), Some(file)) =
+                (self.recipe.outputs.get(run.file), files.get_mut(run.file))
+            else {
+                return Err(Error::io("a task writes a file that the job does not name"));
+            };
+            let file = match file {
+                Some(file) => file.clone(),
+                none => none.insert(Arc::new(open(output)?)).clone(),
+            };
+            places.push((file, run.at));
+        }
+        let mut sink = FileSink::at(places);
+        let report = dividing::run(task.plan.clone(), &mut sink, progress)?;
+        sink.finish()?;
+        for (file, output) in files.iter().zip(&self.recipe.outputs) {
+            // Another machine may be asked for these bytes as soon as the result is there.
+            if let Some(file) = file {
+                file.sync_data().map_err(|error| {
+                    Error::io(format!("it can't be flushed to the disk: {error}"))
+                        .in_file(output.path.display().to_string())
+                })?;
+            }
+        }
+        self.check_sources()?;
+        let mut result = TaskResult::new(index, &self.recipe.digest, &task, &report);
+        result.seconds = started.elapsed().as_secs_f64();
+        Ok(result)
+    }
+}
+
+/// Opens the temporary file of an output, which the job's plan has created.
+fn open(output: &JobOutput) -> Result<fs::File> {
+    let path = output.temporary.as_deref().unwrap_or(Path::new(""));
+    fs::OpenOptions::new().write(true).open(path).map_err(|error| match error.kind() {
+        std::io::ErrorKind::NotFound => Error::refused("the unfinished output of the job is gone")
+            .in_file(path.display().to_string())
+            .coded("job-ended")
+            .advice("The job was aborted or committed."),
+        _ => open_error(&error, path),
+    })
+}
