@@ -1,6 +1,6 @@
 //! Checkpoints in object stores, read by ranges and written by parts. The test store (`store.rs`)
 //! speaks the protocols of S3, Google and Azure.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 #[allow(dead_code, reason = "these tests use a part of it")]
 #[path = "../it/common.rs"]
@@ -277,6 +277,121 @@ fn interruption_aborts_the_upload() {
         assert!(shelf.uploads.is_empty() && shelf.objects.is_empty(), "{kind:?}");
         assert_eq!(shelf.asked.iter().filter(|asked| asked.method == "DELETE").count(), 1);
     }
+}
+
+/// Returns a safetensors file of four tensors of `megabytes` MB each.
+fn four(megabytes: usize) -> Vec<u8> {
+    let len = megabytes << 20;
+    let entries: Vec<String> = (0..4)
+        .map(|at| {
+            let (start, end) = (at * len, (at + 1) * len);
+            format!(
+                r#""w{at}":{{"dtype":"F32","shape":[{}],"data_offsets":[{start},{end}]}}"#,
+                len / 4
+            )
+        })
+        .collect();
+    let head = format!("{{{}}}", entries.join(","));
+    let mut file = (head.len() as u64).to_le_bytes().to_vec();
+    file.extend(head.as_bytes());
+    file.extend((0..len as u32).flat_map(|at| (at as f32 * 1.5).to_le_bytes()));
+    file
+}
+
+#[test]
+fn the_tasks_of_a_job_send_the_parts_of_one_upload() {
+    let folder = Folder::new();
+    let source = four(9);
+    let file = folder.with("source.safetensors", &source);
+    for (kind, target, tasks, more) in [
+        (Protocol::S3, "out.pt", 3, &[][..]),
+        (Protocol::S3, "out.safetensors", 4, &[]),
+        (Protocol::S3, "out.npz", 2, &["--cast", "float64"]),
+        (Protocol::S3, "out.mdl", 1, &["--compress", "lz4"]),
+        (Protocol::S3, "out.index", 4, &[]),
+        (Protocol::Google, "out.pt", 3, &[]),
+    ] {
+        let store = Store::start(kind);
+        store.put("bucket/source.safetensors", source.clone());
+        let from = store.at("bucket/source.safetensors");
+        let (to, job) = (store.at(&format!("other/x/{target}")), store.at("other/job"));
+        let count = tasks.to_string();
+        let plan = ["job", "plan", &from, &to, "-o", &job, "--tasks", &count, "--json"];
+        let planned = run(&store, &[&plan[..], more].concat()).json();
+        assert_eq!(planned["tasks"], tasks, "{kind:?} {target}");
+        assert!(!store.shelf().uploads.is_empty());
+        let again = run(&store, &[&plan[..], more].concat());
+        assert_eq!(again.code, Some(2), "{}", again.err);
+        let early = run(&store, &["job", "commit", &job]);
+        assert_eq!(early.code, Some(2), "{}", early.err);
+        for task in (0..tasks).rev() {
+            run(&store, &["job", "run", &job, &task.to_string()]).ok();
+        }
+        // A task whose result was lost is run again.
+        store.shelf().objects.remove("other/job/results/00000.json").unwrap();
+        run(&store, &["job", "run", &job, "0"]).ok();
+        assert!(run(&store, &["job", "run", &job, "0"]).ok().contains("was done before"));
+        run(&store, &["job", "commit", &job]).ok();
+        assert!(run(&store, &["job", "commit", &job]).ok().contains("committed before"));
+        let here = folder.file(target);
+        let convert = ["convert", file.to_str().unwrap(), here.to_str().unwrap(), "--force"];
+        run(&store, &[&convert[..], more].concat()).ok();
+        let written = store.shelf().objects.clone();
+        for (name, bytes) in written.iter().filter(|(name, _)| name.starts_with("other/x/")) {
+            let name = name.rsplit('/').next().unwrap();
+            assert!(**bytes == fs::read(folder.file(name)).unwrap(), "{kind:?} {name}");
+        }
+        assert!(written.contains_key(&format!("other/x/{target}")), "{kind:?} {target}");
+        assert!(store.shelf().uploads.is_empty(), "{kind:?} {target}");
+    }
+}
+
+#[test]
+fn an_aborted_job_leaves_nothing_in_the_store() {
+    for kind in [Protocol::S3, Protocol::Google] {
+        let store = Store::start(kind);
+        store.put("bucket/source.safetensors", four(9));
+        let from = store.at("bucket/source.safetensors");
+        let (to, job) = (store.at("bucket/out.safetensors"), store.at("bucket/jobs/a"));
+        run(&store, &["job", "plan", &from, &to, "-o", &job, "--tasks", "3"]).ok();
+        run(&store, &["job", "run", &job, "1"]).ok();
+        // The source changes: the tag is another one.
+        let mut other = four(9);
+        *other.last_mut().unwrap() ^= 1;
+        store.put("bucket/source.safetensors", other);
+        let changed = run(&store, &["job", "run", &job, "0"]);
+        assert_eq!(changed.code, Some(1), "{}", changed.err);
+        assert!(changed.err.contains("the source has changed"), "{}", changed.err);
+        run(&store, &["job", "abort", &job]).ok();
+        let names: Vec<String> = store.shelf().objects.keys().cloned().collect();
+        assert_eq!(names, ["bucket/source.safetensors"]);
+        assert!(store.shelf().uploads.is_empty());
+    }
+}
+
+#[test]
+fn a_prefix_of_a_store_is_verified_as_one_job() {
+    let store = Store::start(Protocol::S3);
+    for number in 0..40 {
+        let mut file = large(0);
+        if number == 7 {
+            file.truncate(5);
+        }
+        store.put(&format!("bucket/runs/{}/m{number:02}.safetensors", number % 3), file);
+    }
+    store.put("bucket/other.safetensors", large(0));
+    let job = store.at("bucket/job");
+    let plan = ["job", "plan", "verify", &store.at("bucket/runs/"), "-o", &job, "--tasks", "3"];
+    run(&store, &plan).ok();
+    for task in ["2", "0", "1"] {
+        run(&store, &["job", "run", &job, task]).ok();
+    }
+    let committed = run(&store, &["job", "commit", &job, "--json"]);
+    assert_eq!(committed.code, Some(1), "{}", committed.err);
+    let report: serde_json::Value = serde_json::from_str(&committed.out).unwrap();
+    assert_eq!(report["passed"], 39, "{report}");
+    let bad = report["checkpoints"].as_array().unwrap().iter().find(|one| one["passes"] == false);
+    assert!(bad.unwrap()["path"].as_str().unwrap().ends_with("m07.safetensors"));
 }
 
 /// Returns the peak memory of a running process, in bytes.

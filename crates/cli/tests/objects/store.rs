@@ -153,7 +153,20 @@ impl Shelf {
         let query = |name: &str| asked.query.get(name).map(String::as_str);
         let made = |body: String| (200, String::new(), body.into_bytes());
         match (asked.method.as_str(), query("uploadId"), query("comp")) {
+            ("GET", None, None) if query("list-type").is_some() => {
+                made(self.listed(&name, query("prefix").unwrap_or_default()))
+            }
             ("HEAD" | "GET", None, None) => self.part(kind, &name, &asked),
+            ("PUT", None, None) => {
+                let conditions = ["if-none-match", "x-goog-if-generation-match"];
+                let only_new = conditions.iter().any(|name| asked.head.contains_key(*name));
+                if only_new && self.objects.contains_key(&name) {
+                    return (412, String::new(), Vec::new());
+                }
+                let tag = format!("ETag: \"{}\"\r\n", crc32fast::hash(&asked.body));
+                self.objects.insert(name, Arc::new(asked.body));
+                (200, tag, Vec::new())
+            }
             ("POST", None, None) if query("uploads").is_some() => {
                 self.began += 1;
                 let id = format!("{}-{name}", self.began);
@@ -225,6 +238,33 @@ impl Shelf {
             }
             _ => (501, String::new(), format!("{} {name}", asked.method).into_bytes()),
         }
+    }
+
+    /// Lists the objects of a bucket whose keys begin with `prefix`, down to the next `/`.
+    fn listed(&self, bucket: &str, prefix: &str) -> String {
+        let (mut contents, mut prefixes) = (String::new(), std::collections::BTreeSet::new());
+        let start = format!("{}/", bucket.trim_end_matches('/'));
+        for (name, bytes) in &self.objects {
+            let Some(key) = name.strip_prefix(&start) else { continue };
+            let Some(rest) = key.strip_prefix(prefix) else { continue };
+            match rest.split_once('/') {
+                Some((folder, _)) => drop(prefixes.insert(format!("{prefix}{folder}/"))),
+                None => {
+                    contents += &format!(
+                        "<Contents><Key>{key}</Key><Size>{}</Size>\
+                         <LastModified>2024-03-01T12:00:00.000Z</LastModified>\
+                         <ETag>\"{}\"</ETag></Contents>",
+                        bytes.len(),
+                        crc32fast::hash(bytes)
+                    );
+                }
+            }
+        }
+        let prefixes: String = prefixes
+            .iter()
+            .map(|prefix| format!("<CommonPrefixes><Prefix>{prefix}</Prefix></CommonPrefixes>"))
+            .collect();
+        format!("<ListBucketResult>{contents}{prefixes}</ListBucketResult>")
     }
 
     fn complete(&mut self, name: String, parts: impl Iterator<Item = Vec<u8>>) {
