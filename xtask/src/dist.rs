@@ -1,4 +1,4 @@
-//! Makes the static site as a folder, as a zip and as one file, for any static host.
+//! Makes the static site as a folder, as a zip and as one file, for any static host; and the wheel.
 
 use std::fs::{self, File};
 use std::io;
@@ -9,7 +9,7 @@ use zip::{CompressionMethod, DateTime, ZipWriter, write::SimpleFileOptions};
 
 use crate::built::{built, files_under, gzip};
 use crate::site::{self, Goal};
-use crate::{project, setup, shell, single};
+use crate::{project, setup, shell, single, wheel};
 
 /// Maximum number of bytes that a browser downloads to run the page, with each file compressed by
 /// gzip.
@@ -23,7 +23,7 @@ const SINGLE_BUDGET: u64 = 3_700_000;
 /// crate that is linked last is not optimised for speed (ARCHITECTURE.md, "How the page is built").
 const VECTOR_SUMS: usize = 100;
 
-/// Builds the small site and packs it.
+/// Builds the small site and packs it, and builds the wheel of the Python package.
 pub(crate) fn run() -> Result<()> {
     let site = site::build(Goal::Small)?;
     let folder = project::target().join("dist").join("statelens");
@@ -48,7 +48,7 @@ pub(crate) fn run() -> Result<()> {
     let single = single::build(&site)?;
     println!("File:   {}", single.display());
     weigh(&folder)?;
-    Ok(())
+    wheel::build().map(drop)
 }
 
 /// Fails if the small page is over its budget, or has lost its vector instructions.

@@ -19,6 +19,7 @@ mod single;
 mod site;
 mod styles;
 mod test;
+mod wheel;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -79,8 +80,14 @@ enum Task {
         parts: Vec<bench::Benchmark>,
     },
     /// Make the small site for a static host, as a folder, as a zip and as one file:
-    /// target/dist/statelens, .zip and .html.
+    /// target/dist/statelens, .zip and .html; and the wheel of the Python package: target/dist/wheels.
     Dist,
+    /// Make the wheel of the Python package: target/dist/wheels.
+    Wheel {
+        /// Build it as tests are compiled, and test it beside the real libraries.
+        #[arg(long)]
+        test: bool,
+    },
     /// Run each fuzz target for a short while over the fixtures.
     Fuzz {
         /// Seconds for each target.
@@ -138,6 +145,8 @@ fn main() -> ExitCode {
         Task::Interop => setup::prepare(setup::INTEROP).and_then(|()| test::interop()),
         Task::Bench { parts } => bench::run(&parts),
         Task::Dist => dist::run(),
+        Task::Wheel { test: true } => setup::prepare(setup::INTEROP).and_then(|()| wheel::test()),
+        Task::Wheel { test: false } => wheel::build().map(drop),
         Task::Fuzz { seconds, filter } => fuzz::run(seconds, filter.as_deref()),
         Task::FuzzPickles { seconds, seed } => test::fuzz_pickles(seconds, seed),
         Task::Cycles { draw: true } => cycles::draw(),

@@ -2,9 +2,10 @@
 //!
 //! There are five: cerebras-pytorch 2.10 requires torch 2.4, but files should also load in today's
 //! torch; TensorFlow and JAX are compatible with neither; and release 2.4 of cerebras-pytorch, for
-//! which format 0.4 is written, needs Python 3.8, and is skipped where that is missing. Their
-//! packages are pinned in `tests/interop/requirements-*.txt`. The environments are in
-//! `target/python`, and are rebuilt only when those files change.
+//! which format 0.4 is written, needs Python 3.8, and is skipped where that is missing. A sixth
+//! builds and tests the Python package ([`package`]). Their packages are pinned in
+//! `tests/interop/requirements-*.txt`. The environments are in `target/python`, and are rebuilt only
+//! when those files change.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -79,6 +80,21 @@ pub(crate) fn is_set_up(root: &Path) -> bool {
     let ready = |name, version| Environment::new(root, name, version).is_ready();
     ["current", "cerebras", "tensorflow", "jax"].iter().all(|name| ready(name, VERSION))
         && (ready("cerebras-2.4", OLDER_VERSION) || base_interpreter(OLDER_VERSION).is_err())
+}
+
+/// Returns the interpreter of the environment that builds and tests the Python package: that of
+/// `current`, with what only this needs. If the libraries of `current` are not installed, the
+/// package can still be built.
+pub(crate) fn package(root: &Path) -> Result<PathBuf, String> {
+    let environment = Environment::new(root, "package", VERSION);
+    if !environment.is_ready() {
+        environment.build(&base_interpreter(VERSION)?)?;
+    }
+    let libraries = Environment::new(root, "current", VERSION).site_packages();
+    let link = environment.site_packages().join("current.pth");
+    fs::write(&link, libraries.display().to_string())
+        .map_err(|error| format!("{}: {error}", link.display()))?;
+    Ok(environment.interpreter())
 }
 
 /// Returns the folder of the HDF5 filters (LZ4) of an environment, for tools that load them by
@@ -158,6 +174,7 @@ impl Environment {
             "cerebras" | "cerebras-2.4" => "import cerebras.pytorch",
             "tensorflow" => "import tensorflow",
             "jax" => "import h5py, jax",
+            "package" => "import maturin, mypy, pytest",
             _ => "import torch, h5py",
         };
         run(Command::new(self.interpreter()).args(["-W", "ignore", "-c", proof]))?;

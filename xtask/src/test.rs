@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Error, Result};
 
 use crate::page::PageTests;
-use crate::{cycles, dist, fuzz, interop as real_libraries, page, project, setup, shell, styles};
+use crate::{
+    cycles, dist, fuzz, interop as real_libraries, page, project, setup, shell, styles, wheel,
+};
 
 /// Seconds that each fuzz target runs here.
 const FUZZ_SECONDS: u32 = 5;
@@ -66,6 +68,7 @@ pub(crate) fn run(tier: Tier) -> ExitCode {
             report.step("budget", dist::budget);
             report.step("smoke tests of other builds", page::smoke_tests_of_other_builds);
             report.step("interop with the real libraries", interop);
+            report.step("Python package", wheel::test);
         }
     }
     report.sum_up()
@@ -91,7 +94,7 @@ fn clippy(all: bool) -> Result<()> {
 /// Checks the contents and metadata of packages. Another step checks that they compile.
 fn packages() -> Result<()> {
     let args = ["package", "--locked", "--workspace", "--no-verify", "--allow-dirty", "--quiet"];
-    let except = ["statelens-web", "statelens-app", "statelens-fixtures", "xtask"];
+    let except = ["statelens-web", "statelens-app", "statelens-fixtures", "pystatelens", "xtask"];
     cargo(&[&args[..], except.map(|name| ["--exclude", name]).as_flattened()].concat())
 }
 
@@ -139,6 +142,8 @@ fn clippy_wasm() -> Result<()> {
         "statelens-cli",
         "--exclude",
         "statelens-serve",
+        "--exclude",
+        "pystatelens",
         "--exclude",
         "xtask",
     ]);

@@ -1,6 +1,8 @@
-//! Standard output: buffered, and silent once its reader has closed it.
+//! Standard output: buffered, and silent once its reader has closed it; or what takes its place for
+//! a program that runs the command as a function.
 
-use std::io::{self, Write as _};
+use std::cell::RefCell;
+use std::io::{self, Write};
 
 use anstyle::{AnsiColor, Style};
 use statelens_checkpoint::{Error, Grade, room};
@@ -29,7 +31,7 @@ impl From<Error> for Failure {
 
 /// Standard output.
 pub(crate) struct Printer {
-    out: io::BufWriter<io::StdoutLock<'static>>,
+    out: io::BufWriter<Box<dyn Write>>,
     /// Keep going when standard output is closed, because the exit status still reports the
     /// verdict.
     verdict: bool,
@@ -38,7 +40,11 @@ pub(crate) struct Printer {
 
 impl Printer {
     pub(crate) fn new() -> Self {
-        let out = io::BufWriter::with_capacity(64 << 10, io::stdout().lock());
+        let out: Box<dyn Write> = match CAPTURED.with_borrow(Option::is_some) {
+            true => Box::new(Captured),
+            false => Box::new(io::stdout().lock()),
+        };
+        let out = io::BufWriter::with_capacity(64 << 10, out);
         Self { out, verdict: false, closed: false }
     }
 
@@ -86,6 +92,33 @@ impl Printer {
             told => told,
         }
     }
+}
+
+thread_local! {
+    /// What was printed on this thread, while it is captured.
+    static CAPTURED: RefCell<Option<Vec<u8>>> = const { RefCell::new(None) };
+}
+
+/// Takes the place of standard output.
+struct Captured;
+
+impl Write for Captured {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        CAPTURED.with_borrow_mut(|captured| captured.get_or_insert_default().extend(bytes));
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Runs `work`; also returns what it printed.
+pub(crate) fn captured<T>(work: impl FnOnce() -> T) -> (T, String) {
+    CAPTURED.set(Some(Vec::new()));
+    let done = work();
+    let printed = CAPTURED.take().unwrap_or_default();
+    (done, String::from_utf8_lossy(&printed).into_owned())
 }
 
 /// Lists the first few keys, in backticks.

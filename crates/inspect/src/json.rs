@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use statelens_checkpoint::{Finding, Text};
+use statelens_checkpoint::{Finding, Grade, Text};
 
 use crate::grade_word;
 use crate::is_hidden;
@@ -193,6 +193,30 @@ pub fn finding_json(json: &mut Json, finding: &Finding) {
             });
         }
     });
+}
+
+/// Returns the findings of a scan as JSON: `path`, if given, `worst` and `findings`.
+pub fn findings_json(path: Option<&str>, findings: &[Finding]) -> String {
+    let mut json = Json::new();
+    json.object(|json| {
+        json.name("statelens").number(1);
+        if let Some(path) = path {
+            json.name("path").str(path);
+        }
+        json.name("worst");
+        match worst(findings) {
+            Some(grade) => json.str(grade_word(grade)),
+            None => json.null(),
+        }
+        json.name("findings")
+            .array(|json| findings.iter().for_each(|finding| finding_json(json, finding)));
+    });
+    json.take()
+}
+
+/// Returns the grade of the worst finding.
+pub fn worst(findings: &[Finding]) -> Option<Grade> {
+    findings.iter().map(|finding| finding.grade).max()
 }
 
 #[cfg(test)]

@@ -1,9 +1,10 @@
 //! An open checkpoint.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, OnceLock};
 
 use statelens_checkpoint::{
-    self as core, Error, Finding, FormatInfo, Progress, Result, Unwatched, Value, ValueId,
+    self as core, Error, Finding, FormatInfo, Progress, Result, TensorId, Unwatched, Value, ValueId,
 };
 use statelens_inspect::compare::{Comparison, ComparisonReport as Diff, DiffOptions};
 use statelens_inspect::verify::{Verification, VerificationReport as Verdict};
@@ -16,12 +17,14 @@ use crate::{Tensor, parallel};
 pub struct Checkpoint {
     inner: Arc<core::Checkpoint>,
     sources: Vec<Arc<FileSource>>,
+    /// The values by flat key, collected when the first is looked up.
+    by_key: Arc<OnceLock<HashMap<String, Vec<ValueId>>>>,
 }
 
 impl Checkpoint {
     /// Wraps a checkpoint and the files on disk that it is read from.
     pub(crate) fn new(inner: core::Checkpoint, sources: Vec<Arc<FileSource>>) -> Self {
-        Self { inner: Arc::new(inner), sources }
+        Self { inner: Arc::new(inner), sources, by_key: Arc::default() }
     }
 
     /// Returns the name and version of the format.
@@ -41,7 +44,7 @@ impl Checkpoint {
 
     /// Returns all tensors with their flat keys, in file order. A tied tensor appears under each of
     /// its keys.
-    pub fn tensors(&self) -> impl Iterator<Item = Tensor<'_>> + '_ {
+    pub fn tensors(&self) -> impl Iterator<Item = Tensor> + '_ {
         self.inner.each_leaf().filter_map(|leaf| {
             let (id, _) = self.inner.tensor_of(leaf.target)?;
             Tensor::new(&self.inner, leaf.flat.to_lossy().into_owned(), id).ok()
@@ -49,9 +52,9 @@ impl Checkpoint {
     }
 
     /// Returns the tensor with a flat key. Otherwise, the error suggests similar keys.
-    pub fn tensor(&self, key: &str) -> Result<Tensor<'_>> {
-        let mut found = self.named(key)?.into_iter();
-        let tensor = found.find_map(|target| self.inner.tensor_of(target));
+    pub fn tensor(&self, key: &str) -> Result<Tensor> {
+        let mut found = self.named(key)?.iter();
+        let tensor = found.find_map(|target| self.inner.tensor_of(*target));
         let (id, _) = tensor.ok_or_else(|| {
             Error::refused(format!("the value of `{key}` is not a tensor")).coded("not-a-tensor")
         })?;
@@ -65,10 +68,8 @@ impl Checkpoint {
     }
 
     /// Returns the values with a flat key, at least one: a name with a dot can make two keys equal.
-    fn named(&self, key: &str) -> Result<Vec<ValueId>> {
-        let same = self.inner.each_leaf().filter(|leaf| leaf.flat.to_lossy() == key);
-        let found: Vec<ValueId> = same.map(|leaf| leaf.target).collect();
-        if !found.is_empty() {
+    fn named(&self, key: &str) -> Result<&[ValueId]> {
+        if let Some(found) = self.by_key()?.get(key) {
             return Ok(found);
         }
         let leaves = self.inner.leaves();
@@ -79,6 +80,77 @@ impl Checkpoint {
             [] => error,
             near => error.advice(format!("Did you mean {}?", near.join(" or "))),
         })
+    }
+
+    fn by_key(&self) -> Result<&HashMap<String, Vec<ValueId>>> {
+        if let Some(by_key) = self.by_key.get() {
+            return Ok(by_key);
+        }
+        self.inner.room(200)?;
+        Ok(self.by_key.get_or_init(|| {
+            let mut by_key: HashMap<String, Vec<ValueId>> = HashMap::new();
+            for leaf in self.inner.each_leaf() {
+                by_key.entry(leaf.flat.to_lossy().into_owned()).or_default().push(leaf.target);
+            }
+            by_key
+        }))
+    }
+
+    /// Returns whether there is a leaf with this flat key.
+    pub fn has(&self, key: &str) -> Result<bool> {
+        Ok(self.by_key()?.contains_key(key))
+    }
+
+    /// Returns the leaf with a flat key; for several, the first. Otherwise, the error suggests
+    /// similar keys.
+    pub fn leaf_id(&self, key: &str) -> Result<ValueId> {
+        self.named(key).map(|found| found[0])
+    }
+
+    /// Returns a tensor by its id in [`Checkpoint::inner`]; `key` is what it calls itself.
+    pub fn tensor_by_id(&self, id: TensorId, key: impl Into<String>) -> Result<Tensor> {
+        Tensor::new(&self.inner, key.into(), id)
+    }
+
+    /// Returns the value at `key`: a leaf, or the dict, list or other container that holds the keys
+    /// below it. The empty key is the root object.
+    pub fn value_id(&self, key: &str) -> Result<ValueId> {
+        if key.is_empty() {
+            return Ok(self.inner.root());
+        }
+        let container = if self.has(key)? { None } else { self.container(key) };
+        container.map_or_else(|| self.leaf_id(key), Ok)
+    }
+
+    /// Finds a container by its flat key. Names may have dots, so all ways to split it are tried.
+    fn container(&self, key: &str) -> Option<ValueId> {
+        let mut open = vec![(self.inner.root(), key)];
+        while let Some((id, rest)) = open.pop() {
+            let mut step = |name: &str, child: ValueId| {
+                let after = rest.strip_prefix(name)?;
+                match after.strip_prefix('.') {
+                    _ if after.is_empty() => Some(child),
+                    Some(after) => {
+                        open.push((child, after));
+                        None
+                    }
+                    None => None,
+                }
+            };
+            let found = match self.inner.value(id) {
+                Value::Dict(dict) => {
+                    dict.entries.iter().find_map(|(name, id)| step(&name.to_string(), *id))
+                }
+                Value::List(core::List { items, .. }) | Value::Tuple(core::Tuple { items, .. }) => {
+                    (0..).zip(items).find_map(|(at, id): (usize, _)| step(&at.to_string(), *id))
+                }
+                _ => None,
+            };
+            if found.is_some() {
+                return found;
+            }
+        }
+        None
     }
 
     /// Reads the whole checkpoint, checks every checksum of its files, and counts NaN and
@@ -95,9 +167,9 @@ impl Checkpoint {
         verification.into_report(None)
     }
 
-    /// Returns the number of threads. One for a remote file, because sequential requests grow in
-    /// size.
-    fn workers(&self) -> usize {
+    /// Returns the number of threads that read it. One for a remote file, because sequential requests
+    /// grow in size.
+    pub fn workers(&self) -> usize {
         if self.sources.is_empty() { 1 } else { parallel::cores() }
     }
 
@@ -110,6 +182,13 @@ impl Checkpoint {
     /// Returns the files that the checkpoint was read from, which must not be overwritten.
     pub(crate) fn sources(&self) -> &[Arc<FileSource>] {
         &self.sources
+    }
+}
+
+impl From<core::Checkpoint> for Checkpoint {
+    /// Takes a checkpoint that was built or edited, and is not read from files on disk.
+    fn from(inner: core::Checkpoint) -> Self {
+        Self::new(inner, Vec::new())
     }
 }
 

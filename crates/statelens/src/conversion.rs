@@ -3,11 +3,13 @@
 use std::path::{Path, PathBuf};
 
 use statelens_checkpoint::{DType, Error, Loss, Plan, Progress, Result, Unwatched};
-use statelens_convert::{CastRule, Edit, Pattern, Rename, RunReport, plan, shard_size};
+use statelens_convert::{CastRule, Changed, Edit, Pattern, Rename, RunReport, plan, shard_size};
 use statelens_formats::{RequestedOptions, Shards};
+use statelens_inspect::Json;
 
 use crate::Checkpoint;
 use crate::output::Sync;
+use crate::report::{cast_json, files_json, losses_json};
 use crate::write::{FileOptions, Replace, write_files};
 
 /// The format to write.
@@ -84,6 +86,29 @@ pub struct Written {
     pub losses: Vec<Loss>,
     /// What casting did to the numbers, and the outcome for each tensor.
     pub report: RunReport,
+    /// The tensors that casts changed, worst first.
+    pub changed: Vec<Changed>,
+    /// The full name of the format: `Cerebras HDF5 0.5`.
+    pub format: String,
+}
+
+impl Written {
+    /// Returns the report as JSON, as `statelens convert --json` prints it.
+    pub fn json(&self) -> String {
+        let mut json = Json::new();
+        json.object(|json| {
+            json.name("statelens").number(1);
+            let first = self.files.first().map(|path| path.to_string_lossy());
+            json.name("output").str(&first.unwrap_or_default());
+            json.name("format").str(&self.format);
+            json.name("dry_run").bool(false);
+            json.name("bytes").number(self.bytes);
+            files_json(json, &self.files);
+            cast_json(json, &self.report, &self.changed);
+            losses_json(json, &self.losses);
+        });
+        json.take()
+    }
 }
 
 impl Conversion<'_> {
@@ -223,7 +248,7 @@ impl Conversion<'_> {
         let limits = self.checkpoint.inner().files.limits();
         let files: Vec<PathBuf> =
             plan.files.iter().map(|file| path.with_file_name(&file.name)).collect();
-        let losses = plan.losses.clone();
+        let (losses, source) = (plan.losses.clone(), plan.source.clone());
         let judge = |report: &RunReport| match report.is_false() && !self.lossy {
             true => Err(Error::refused("casting loses numbers, so nothing was kept")
                 .coded("lossy")
@@ -237,7 +262,9 @@ impl Conversion<'_> {
             sources: self.checkpoint.sources(),
         };
         let report = write_files(&files, plan, &writing, &judge, progress).map_err(named)?;
-        Ok(Written { files, bytes: report.bytes, losses, report })
+        let format = statelens_formats::writing(self.target.id())?.full_name(&self.requested);
+        let (bytes, changed) = (report.bytes, report.worst(&source));
+        Ok(Written { files, bytes, losses, report, changed, format })
     }
 
     fn edited(mut self, change: impl FnOnce(&mut Edit) -> Result<()>) -> Self {

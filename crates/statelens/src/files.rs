@@ -436,7 +436,9 @@ pub fn open_error(error: &std::io::Error, path: &Path) -> Error {
     use std::io::ErrorKind;
     let name = path.display().to_string();
     match error.kind() {
-        ErrorKind::NotFound => Error::io("the file does not exist").in_file(name),
+        ErrorKind::NotFound => {
+            Error::io("the file does not exist").coded("not-found").in_file(name)
+        }
         ErrorKind::PermissionDenied => Error::io("you don't have permission to read this file")
             .in_file(name)
             .advice("Ask its owner, or change its permissions."),

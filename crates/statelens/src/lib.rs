@@ -56,9 +56,11 @@ mod open;
 pub mod output;
 pub mod parallel;
 pub mod remote;
+pub mod report;
 pub mod scratch;
 pub mod sink;
 mod slice;
+pub mod statistics;
 mod tensor;
 pub mod write;
 

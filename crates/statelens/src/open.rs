@@ -1,5 +1,6 @@
 //! Opening checkpoints.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -8,7 +9,7 @@ use statelens_formats::ScanOptions;
 use statelens_remote::Meter;
 
 use crate::Checkpoint;
-use crate::files::{self, OpenedFiles};
+use crate::files::{self, FileSource, OpenedFiles};
 use crate::remote::{self, RemoteOpener};
 use crate::scratch::{Disk, MOST};
 
@@ -28,8 +29,7 @@ pub fn open_url(url: &str) -> Result<Checkpoint> {
 /// Returns what a file would do when it is loaded with the usual libraries: every call of a pickle
 /// in it that is not known to be harmless, and other code that it contains. Runs none of it.
 pub fn scan(path: impl AsRef<Path>) -> Result<Vec<Finding>> {
-    let files = files::open(path.as_ref(), &[])?.files;
-    statelens_formats::scan(files, &Limits::default(), &ScanOptions::default(), &mut Unwatched)
+    Opener::new().scan(path)
 }
 
 /// Options for opening checkpoints.
@@ -46,6 +46,7 @@ pub struct Opener<'a> {
     limits: Limits,
     fetch: u64,
     scratch: u64,
+    allow: BTreeSet<String>,
     progress: Option<&'a mut dyn Progress>,
 }
 
@@ -63,6 +64,7 @@ impl<'a> Opener<'a> {
             limits: Limits::default(),
             fetch: remote::CAP,
             scratch: MOST,
+            allow: BTreeSet::new(),
             progress: None,
         }
     }
@@ -102,38 +104,81 @@ impl<'a> Opener<'a> {
         self
     }
 
+    /// Regards a global that a pickle names, such as `package.module.Class`, as harmless. Only scans
+    /// use it.
+    #[must_use]
+    pub fn allow(mut self, name: impl Into<String>) -> Self {
+        self.allow.insert(name.into());
+        self
+    }
+
     /// Opens a checkpoint as [`open`] does.
-    pub fn open(self, path: impl AsRef<Path>) -> Result<Checkpoint> {
+    pub fn open(mut self, path: impl AsRef<Path>) -> Result<Checkpoint> {
         let OpenedFiles { files, sources } = files::open(path.as_ref(), &self.with)?;
-        let files = files.with_scratch(Arc::new(Disk::new(self.scratch)));
-        let mut nobody = Unwatched;
-        let progress = self.progress.unwrap_or(&mut nobody);
-        Ok(Checkpoint::new(statelens_formats::open(files, &self.limits, progress)?, sources))
+        self.opened(files.with_scratch(self.disk()), sources)
     }
 
     /// Opens a checkpoint as [`open_url`] does.
-    pub fn open_url(self, url: &str) -> Result<Checkpoint> {
-        if remote::address(Path::new(url)).is_none() {
-            return Err(Error::refused("this is not an address").in_file(url));
-        }
-        let advice = "Allow more with `Opener::fetch_at_most`.";
-        let remote = RemoteOpener {
-            meter: Arc::new(Meter::new(self.fetch, advice)),
-            limits: self.limits,
-            scratch: Arc::new(Disk::new(self.scratch)),
-        };
+    pub fn open_url(mut self, url: &str) -> Result<Checkpoint> {
+        let remote = self.remote(url)?;
         let mut nobody = Unwatched;
-        let progress = self.progress.unwrap_or(&mut nobody);
+        let progress = self.progress.take().unwrap_or(&mut nobody);
         Ok(Checkpoint::new(remote.open(url, &self.with, progress)?, Vec::new()))
     }
 
     /// Opens a checkpoint from any source. `name` is its file name: the format is recognised by
     /// content, but errors about files that are not checkpoints depend on the name, too.
-    pub fn open_source(self, name: &str, source: impl ReadAt + 'static) -> Result<Checkpoint> {
-        let scratch = Arc::new(Disk::new(self.scratch));
-        let files = FileSet::single(name, source).with_scratch(scratch);
+    pub fn open_source(mut self, name: &str, source: impl ReadAt + 'static) -> Result<Checkpoint> {
+        self.opened(FileSet::single(name, source).with_scratch(self.disk()), Vec::new())
+    }
+
+    /// Scans a file as [`scan`] does. Progress is in bytes.
+    pub fn scan(self, path: impl AsRef<Path>) -> Result<Vec<Finding>> {
+        let files = files::open(path.as_ref(), &self.with)?.files;
+        self.scan_files(files)
+    }
+
+    /// Scans a file at an address, as [`scan`] does for a file on disk.
+    pub fn scan_url(mut self, url: &str) -> Result<Vec<Finding>> {
+        let remote = self.remote(url)?;
+        let mut nobody = Unwatched;
+        let progress = self.progress.as_deref_mut().unwrap_or(&mut nobody);
+        let files = remote.files(url, &self.with, progress)?;
+        self.scan_files(files)
+    }
+
+    /// Scans the file `name` from any source, as [`scan`] does for a file on disk.
+    pub fn scan_source(self, name: &str, source: impl ReadAt + 'static) -> Result<Vec<Finding>> {
+        self.scan_files(FileSet::single(name, source))
+    }
+
+    fn opened(&mut self, files: FileSet, sources: Vec<Arc<FileSource>>) -> Result<Checkpoint> {
+        let mut nobody = Unwatched;
+        let progress = self.progress.take().unwrap_or(&mut nobody);
+        Ok(Checkpoint::new(statelens_formats::open(files, &self.limits, progress)?, sources))
+    }
+
+    /// Scans files as [`scan`] does.
+    pub fn scan_files(self, files: FileSet) -> Result<Vec<Finding>> {
         let mut nobody = Unwatched;
         let progress = self.progress.unwrap_or(&mut nobody);
-        Ok(Checkpoint::new(statelens_formats::open(files, &self.limits, progress)?, Vec::new()))
+        let options = ScanOptions { allow: self.allow };
+        statelens_formats::scan(files, &self.limits, &options, progress)
+    }
+
+    fn remote(&self, url: &str) -> Result<RemoteOpener> {
+        if remote::address(Path::new(url)).is_none() {
+            return Err(Error::refused("this is not an address").in_file(url));
+        }
+        let advice = "Allow more with `Opener::fetch_at_most`.";
+        Ok(RemoteOpener {
+            meter: Arc::new(Meter::new(self.fetch, advice)),
+            limits: self.limits.clone(),
+            scratch: self.disk(),
+        })
+    }
+
+    fn disk(&self) -> Arc<Disk> {
+        Arc::new(Disk::new(self.scratch))
     }
 }

@@ -1,24 +1,29 @@
 //! A tensor of an open checkpoint.
 
+use std::sync::Arc;
+
 use statelens_checkpoint::{
-    self as core, DType, Error, FileSet, Progress, Result, TensorId, Unwatched, room,
+    self as core, DType, Error, FileSet, Layout, Progress, Result, Span, TensorId, Unwatched, room,
 };
 use statelens_stats::{Accumulator, Statistics, Summary};
-use statelens_tensor::{BUFFER, drain, numbers};
+use statelens_tensor::{BUFFER, Cast, decodes, drain, numbers, verbatim_span};
 
 use crate::{Element, Slice};
 
+/// Bytes that are read between two reports of progress.
+const PIECE: usize = 8 << 20;
+
 /// A tensor, or a slice of one. Holds the location of its bytes, but not the bytes.
 #[derive(Clone)]
-pub struct Tensor<'a> {
-    files: &'a FileSet,
+pub struct Tensor {
+    files: FileSet,
     key: String,
     tensor: core::Tensor,
 }
 
-impl<'a> Tensor<'a> {
-    pub(crate) fn new(checkpoint: &'a core::Checkpoint, key: String, id: TensorId) -> Result<Self> {
-        Ok(Self { files: &checkpoint.files, key, tensor: checkpoint.tensor(id)?.clone() })
+impl Tensor {
+    pub(crate) fn new(checkpoint: &core::Checkpoint, key: String, id: TensorId) -> Result<Self> {
+        Ok(Self { files: checkpoint.files.clone(), key, tensor: checkpoint.tensor(id)?.clone() })
     }
 
     /// Returns its flat key.
@@ -58,7 +63,7 @@ impl<'a> Tensor<'a> {
         let mut values = room::vec(self.numel())?;
         let as_this = core::Tensor { dtype: T::DTYPE, ..self.tensor.clone() };
         let mut begun: Vec<u8> = Vec::new();
-        let report = drain(self.files, &as_this, BUFFER, &mut Unwatched, &mut |mut bytes| {
+        let report = drain(&self.files, &as_this, BUFFER, &mut Unwatched, &mut |mut bytes| {
             if !begun.is_empty() {
                 let (now, later) = bytes.split_at(bytes.len().min(size - begun.len()));
                 begun.extend_from_slice(now);
@@ -97,17 +102,40 @@ impl<'a> Tensor<'a> {
         progress: &mut dyn Progress,
         out: &mut dyn FnMut(&[u8]) -> Result<()>,
     ) -> Result<()> {
-        drain(self.files, &self.tensor, BUFFER, progress, out).map(|_| ())
+        drain(&self.files, &self.tensor, BUFFER, progress, out).map(|_| ())
     }
 
     /// Reads all its bytes in C order, little-endian, in its own dtype.
     pub fn bytes(&self) -> Result<Vec<u8>> {
-        let mut all = room::vec(self.nbytes())?;
-        self.each(&mut Unwatched, &mut |bytes| {
-            all.extend_from_slice(bytes);
-            Ok(())
-        })?;
+        let mut all = room::zeros(self.nbytes())?;
+        self.read_into(&mut all, &mut Unwatched)?;
         Ok(all)
+    }
+
+    /// Reads all its bytes in C order, little-endian, in its own dtype, into `out`, which has
+    /// exactly their length. Bytes that are dense in a file are read directly into place;
+    /// `progress` counts bytes and can cancel.
+    pub fn read_into(&self, out: &mut [u8], progress: &mut dyn Progress) -> Result<()> {
+        let total = self.nbytes();
+        if out.len() as u64 != total {
+            let lengths = format!("{} bytes of memory for {total} of `{}`", out.len(), self.key);
+            return Err(Error::refused(lengths));
+        }
+        let mut done = 0;
+        if let Some(span) = verbatim_span(&self.tensor) {
+            for piece in out.chunks_mut(PIECE) {
+                self.files.read(span.file, span.offset + done, piece)?;
+                done += piece.len() as u64;
+                progress.check(done, total)?;
+            }
+            return Ok(());
+        }
+        let mut rest = out;
+        self.each(progress, &mut |bytes| {
+            let place = rest.split_off_mut(..bytes.len());
+            place.ok_or_else(|| Error::damaged("more bytes than expected"))?.copy_from_slice(bytes);
+            Ok(())
+        })
     }
 
     /// Computes statistics of its values in one pass and fixed memory: counts, NaN, extremes,
@@ -125,7 +153,7 @@ impl<'a> Tensor<'a> {
         if !accumulator.begin(&numbers.dtype, 0) {
             return Ok(None);
         }
-        drain(self.files, &numbers, BUFFER, progress, &mut |bytes| {
+        drain(&self.files, &numbers, BUFFER, progress, &mut |bytes| {
             accumulator.feed(bytes);
             Ok(())
         })?;
@@ -136,6 +164,55 @@ impl<'a> Tensor<'a> {
     /// slice reads only the bytes that it needs. See [`s!`](crate::s).
     pub fn slice(&self, slice: &Slice) -> Result<Self> {
         let tensor = slice.of(&self.tensor)?;
-        Ok(Self { files: self.files, key: self.key.clone(), tensor })
+        Ok(self.with(narrowed(tensor)))
     }
+
+    /// Returns it with another dtype, without reading it. Elements are converted as they are read.
+    /// Fails if they can't be converted.
+    pub fn cast(&self, dtype: DType) -> Result<Self> {
+        let from = match &self.tensor.stored {
+            DType::Blocks(block) if decodes(block) => &DType::F32,
+            stored => stored,
+        };
+        if *from != dtype {
+            Cast::new(from, &dtype).map_err(|error| error.context(format!("`{}`", self.key)))?;
+        }
+        Ok(self.with(core::Tensor { dtype, ..self.tensor.clone() }))
+    }
+
+    fn with(&self, tensor: core::Tensor) -> Self {
+        Self { files: self.files.clone(), key: self.key.clone(), tensor }
+    }
+}
+
+/// Limits the storage of a view to the bytes from its first to its last element, so that reading it
+/// reads no others.
+fn narrowed(mut tensor: core::Tensor) -> core::Tensor {
+    let (Layout::Strided(view), size) = (&mut tensor.layout, tensor.stored.itemsize()) else {
+        return tensor;
+    };
+    let Layout::Span(span) = &*view.storage else { return tensor };
+    if tensor.shape.contains(&0) {
+        return tensor;
+    }
+    let (mut first, mut last) = (i128::from(view.offset), i128::from(view.offset));
+    for (dim, stride) in tensor.shape.iter().zip(&view.strides) {
+        let reach = i128::from(dim.saturating_sub(1)) * i128::from(*stride);
+        if reach < 0 { first += reach } else { last += reach }
+    }
+    // The reader has checked that all elements lie in the storage.
+    let (Ok(first), Ok(last)) = (u64::try_from(first), u64::try_from(last)) else {
+        return tensor;
+    };
+    let Some((start, len)) = first.checked_mul(size).zip((last - first + 1).checked_mul(size))
+    else {
+        return tensor;
+    };
+    if start.checked_add(len).is_none_or(|end| end > span.len) {
+        return tensor;
+    }
+    view.offset -= first;
+    view.storage_len = len;
+    view.storage = Arc::new(Layout::Span(Span { offset: span.offset + start, len, ..*span }));
+    tensor
 }

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
+use statelens::statistics::Grouping;
 use statelens_checkpoint::{Error, Result};
 use statelens_stats::{Scale, Statistics};
 
@@ -293,6 +294,17 @@ impl By {
     pub(crate) fn named(name: &str) -> Result<Self> {
         Self::from_str(name, false)
             .map_err(|_| Error::refused(format!("tensors are not grouped by {name}")))
+    }
+}
+
+impl From<By> for Grouping {
+    fn from(by: By) -> Self {
+        match by {
+            By::Layer => Self::Layer,
+            By::Role => Self::Role,
+            By::Dtype => Self::Dtype,
+            By::State => Self::State,
+        }
     }
 }
 

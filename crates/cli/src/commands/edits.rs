@@ -6,14 +6,11 @@ use std::path::Path;
 use statelens_checkpoint::{Checkpoint, DType, Error, Result};
 use statelens_convert::{CastRule, Change, Changed, Edit, Pattern, Rename, RunReport};
 use statelens_inspect::{Json, visible};
-use statelens_tensor::CastReport;
 
 use crate::args::Edits;
 use crate::print::{Failure, Printer, TextTable, complain, counted, grouped, keys_text};
 use crate::source;
 
-/// Keys that the JSON output lists with the effects of casts.
-const NAMED: usize = 1000;
 /// Tensors that a refusal lists.
 const TOLD: usize = 10;
 
@@ -122,39 +119,6 @@ pub(super) fn changes_json(json: &mut Json, changes: &[Change]) {
             });
         }
     });
-}
-
-pub(super) fn cast_json(json: &mut Json, source: &Checkpoint, report: &RunReport) {
-    json.name("cast").object(|json| {
-        counts(json, &report.cast);
-        json.name("pairs").array(|json| {
-            for pair in &report.pairs {
-                json.object(|json| {
-                    json.name("from").str(pair.from.name());
-                    json.name("to").str(pair.to.name());
-                    json.name("tensors").number(pair.tensors);
-                    counts(json, &pair.cast);
-                });
-            }
-        });
-        json.name("keys").array(|json| {
-            for changed in report.worst(source).iter().take(NAMED) {
-                json.object(|json| {
-                    json.name("key").str(&changed.key);
-                    counts(json, &changed.cast);
-                });
-            }
-        });
-    });
-}
-
-fn counts(json: &mut Json, cast: &CastReport) {
-    json.name("params").number(cast.elements);
-    json.name("changed").number(cast.changed);
-    json.name("overflowed").number(cast.overflowed);
-    json.name("nonzero").number(cast.nonzero);
-    json.name("flushed").number(cast.flushed);
-    json.name("largest_relative_error").float(cast.worst);
 }
 
 pub(super) fn cast_text(

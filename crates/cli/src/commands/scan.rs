@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use statelens_checkpoint::{Error, FileSet, Finding, Grade, Result};
 use statelens_formats::ScanOptions;
-use statelens_inspect::{Json, finding_json, grade_word, visible};
+use statelens_inspect::{Json, findings_json, grade_word, visible, worst};
 
 use crate::args::Scan;
 use crate::limits::limits;
@@ -119,8 +119,8 @@ impl Scanning {
         let (json, several) = (self.json, self.several);
         self.print(|printer| {
             if json {
-                let json = object(several.then_some(&*file), findings);
-                return printer.line(json.as_str());
+                let json = findings_json(several.then_some(&*file), findings);
+                return printer.line(&json);
             }
             let file = visible(&file);
             match findings {
@@ -224,28 +224,6 @@ pub(crate) fn look(
         None => source::open(path, with)?.files,
     };
     statelens_formats::scan(files, limits(), options, bar)
-}
-
-pub(crate) fn worst(findings: &[Finding]) -> Option<Grade> {
-    findings.iter().map(|finding| finding.grade).max()
-}
-
-pub(crate) fn object(file: Option<&str>, findings: &[Finding]) -> Json {
-    let mut json = Json::new();
-    json.object(|json| {
-        json.name("statelens").number(1);
-        if let Some(file) = file {
-            json.name("path").str(file);
-        }
-        json.name("worst");
-        match worst(findings) {
-            Some(grade) => json.str(grade_word(grade)),
-            None => json.null(),
-        }
-        json.name("findings")
-            .array(|json| findings.iter().for_each(|finding| finding_json(json, finding)));
-    });
-    json
 }
 
 fn closed_is_fine(failure: Failure) -> Result<(), Failure> {

@@ -71,7 +71,8 @@ fn hash(text: &str) -> String {
     STANDARD.encode(Sha256::digest(text.as_bytes()))
 }
 
-fn escape(text: &str) -> String {
+/// Returns text as HTML, with hidden characters made visible.
+pub(super) fn escape(text: &str) -> String {
     crate::visible(text).replace('&', "&amp;").replace('<', "&lt;")
 }
 

@@ -124,7 +124,7 @@ pub fn write_text(outline: &Outline) -> String {
 }
 
 /// Returns names and texts of the facts at the top.
-fn facts(outline: &Outline) -> Vec<(&'static str, String)> {
+pub(super) fn facts(outline: &Outline) -> Vec<(&'static str, String)> {
     let totals = outline.totals();
     let mut facts = vec![
         ("format", outline.format_text()),
@@ -171,7 +171,7 @@ fn counts(outline: &Outline) -> Vec<Vec<Vec<String>>> {
 const MOST_STATES: usize = 40;
 
 /// Returns the folded keys with a header.
-fn keys(outline: &Outline) -> Vec<Vec<String>> {
+pub(super) fn keys(outline: &Outline) -> Vec<Vec<String>> {
     let head = ["key", "dtype", "shape", "\u{d7}", "bytes", "value"];
     let mut rows: Vec<Vec<String>> = vec![head.map(str::to_owned).to_vec()];
     rows.extend(lines(outline).into_iter().map(|line: FoldedLine| {

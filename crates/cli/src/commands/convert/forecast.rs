@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use statelens::dividing;
+use statelens::report::{cast_json, losses_json};
 use statelens_checkpoint::{Checkpoint, FileSet, Plan, Result, Span};
 use statelens_convert::{RunReport, Sink};
 use statelens_inspect::Json;
@@ -61,9 +62,9 @@ impl Forecast {
     /// Writes the losses and counts as fields of an object.
     pub(crate) fn json(&self, json: &mut Json) {
         if let Some(report) = &self.scanned {
-            edits::cast_json(json, &self.plan.source, report);
+            cast_json(json, report, &report.worst(&self.plan.source));
         }
-        report::losses_json(json, &self.plan.losses);
+        losses_json(json, &self.plan.losses);
     }
 
     /// Fails where a conversion without `--lossy` would fail.

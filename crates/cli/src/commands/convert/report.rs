@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use statelens::report::{cast_json, files_json, losses_json};
 use statelens_checkpoint::{Checkpoint, Error, Loss, Plan, Result, Size};
 use statelens_convert::{Change, RunReport, Share, shares};
 use statelens_inspect::{Json, visible};
@@ -115,7 +116,7 @@ pub(super) fn show(
                 }
             });
             if let Some(report) = scanned {
-                edits::cast_json(json, &plan.source, report);
+                cast_json(json, report, &report.worst(&plan.source));
             }
             losses_json(json, &plan.losses);
             edits::changes_json(json, changes);
@@ -161,25 +162,6 @@ pub(crate) fn losses_text(losses: &[Loss], printer: &mut Printer) -> Result<(), 
     Ok(())
 }
 
-fn files_json(json: &mut Json, paths: &[PathBuf]) {
-    json.name("files").array(|json| {
-        paths.iter().for_each(|path| json.str(&path.to_string_lossy()));
-    });
-}
-
-pub(super) fn losses_json(json: &mut Json, losses: &[Loss]) {
-    json.name("losses").array(|json| {
-        for loss in losses {
-            json.object(|json| {
-                json.name("keys").array(|json| loss.keys.iter().for_each(|key| json.str(key)));
-                json.name("what").str(&loss.what);
-                json.name("why").str(&loss.why);
-                json.name("harmless").bool(loss.harmless);
-            });
-        }
-    });
-}
-
 fn head(json: &mut Json, job: &ConvertJob<'_>, format: &str) {
     json.name("statelens").number(1);
     json.name("output").str(&job.destination.name());
@@ -206,7 +188,7 @@ pub(super) fn done(
             json.name("dry_run").bool(false);
             json.name("bytes").number(bytes);
             files_json(json, paths);
-            edits::cast_json(json, source, report);
+            cast_json(json, report, &report.worst(source));
             losses_json(json, losses);
         });
         return printer.line(json.as_str());

@@ -1,6 +1,7 @@
 //! `statelens job commit`.
 
 use statelens::job::{Job, JobWork};
+use statelens::report::cast_json;
 use statelens_checkpoint::{Plan, Result};
 use statelens_convert::RunReport;
 use statelens_inspect::Json;
@@ -46,7 +47,8 @@ fn convert(job: &Job, args: &JobPlace) -> CommandResult {
             });
             if let Some(committed) = &committed {
                 json.name("bytes").number(committed.report.bytes);
-                edits::cast_json(json, &committed.plan.source, &committed.report);
+                let report = &committed.report;
+                cast_json(json, report, &report.worst(&committed.plan.source));
             }
         });
         printer.line(json.as_str())?;

@@ -8,18 +8,18 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use statelens::job::{Job, ManyRecipe, ManySource, TaskEnd};
 use statelens::parallel;
+use statelens::statistics::{TensorGroups, group_name};
 use statelens_checkpoint::{Error, ErrorKind, Finding, Grade, Leaf, Result, separator};
 use statelens_convert::{CastRule, read_as_rule};
 use statelens_formats::ScanOptions;
 use statelens_inspect::weights::TensorOutcome;
-use statelens_inspect::{Json, ManifestWriter, grade_word, statistics_json};
+use statelens_inspect::{Json, ManifestWriter, findings_json, grade_word, statistics_json, worst};
 use statelens_stats::{Scale, Summary};
 
 use super::{checkpoints, ended, plan};
 use crate::args::{By, JobMany, JobPlace};
 use crate::commands::toolbox::verify;
 use crate::commands::values::measure;
-use crate::commands::values::stats::{TensorGroups, group_name};
 use crate::commands::{open, scan};
 use crate::limits;
 use crate::output::stop_signal;
@@ -257,10 +257,10 @@ fn scanned(path: &Path, options: &ManyOptions) -> Result<(bool, String, String)>
     let allow = ScanOptions { allow: options.allow.iter().cloned().collect() };
     let mut bar = Bar::new("scanning", Unit::Bytes).stopped_by(stop_signal()?);
     let findings: Vec<Finding> = scan::look(path, &[], &allow, &mut bar)?;
-    let worst = scan::worst(&findings);
+    let worst = worst(&findings);
     let verdict = worst.map_or("nothing to report", grade_word).to_owned();
     let name = path.display().to_string();
-    let report = scan::object(Some(&name), &findings).take();
+    let report = findings_json(Some(&name), &findings);
     Ok((worst <= Some(Grade::Warning), verdict, report))
 }
 
@@ -268,7 +268,7 @@ fn scanned(path: &Path, options: &ManyOptions) -> Result<(bool, String, String)>
 fn statistics(path: &Path, options: &ManyOptions, groups: &mut TensorGroups) -> Result<String> {
     let (checkpoint, _) = open(path, &[])?;
     let checkpoint = Arc::new(checkpoint);
-    let by = options.by.as_deref().map(By::named).transpose()?;
+    let by = options.by.as_deref().map(By::named).transpose()?.map(Into::into);
     let leaves = checkpoint.leaves();
     let texts: Vec<_> = leaves.iter().map(|leaf| leaf.flat.to_lossy()).collect();
     let dot = separator(checkpoint.format.id, &mut texts.iter().map(|text| &**text));

@@ -1,6 +1,5 @@
 //! The commands that read values, one module each.
 
-mod again;
 mod export;
 mod hist;
 pub(crate) mod measure;

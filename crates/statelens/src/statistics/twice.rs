@@ -1,25 +1,23 @@
-//! The second read of `statelens stats`: hashes tensors that may be equal to another, and reads by
-//! rows those that may have dead rows. Collects the findings.
+//! The second read of statistics: hashes tensors that may be equal to another, and reads by rows
+//! those that may have dead rows. Collects the findings.
 
 use std::collections::HashMap;
-use std::path::Path;
 use std::sync::Arc;
 
 use statelens_checkpoint::{Checkpoint, Finding, Leaf, Result, TensorId, grouped, listed};
 use statelens_inspect::weights::{
-    LOOKED_FOR, Noticed, Seen, Survey, TensorOutcome, findings, to_hash, to_read_by_rows,
+    Noticed, Seen, Survey, TensorOutcome, findings, to_hash, to_read_by_rows,
 };
 use statelens_inspect::{Json, Parameters, finding_json, number_text, shape_text, visible};
 use statelens_stats::{MatrixLine, MatrixLines, Statistics};
 
-use super::measure;
-use crate::print::{Failure, Printer};
+use super::Drive;
 
 /// Keys that a finding names in a line.
 const NAMED: usize = 3;
 
 /// The results of the first and the second read.
-pub(super) struct ReadTwice<'a> {
+pub struct ReadTwice<'a> {
     statistics: HashMap<TensorId, &'a Statistics>,
     hashes: HashMap<TensorId, u128>,
     lines: HashMap<TensorId, MatrixLines>,
@@ -28,12 +26,12 @@ pub(super) struct ReadTwice<'a> {
 
 impl<'a> ReadTwice<'a> {
     /// Reads tensors a second time where needed; with `all_rows`, reads every matrix by rows.
-    pub(super) fn read(
-        file: &Path,
+    pub fn read(
         checkpoint: &Arc<Checkpoint>,
         leaves: &[Leaf],
         statistics: HashMap<TensorId, &'a Statistics>,
         all_rows: bool,
+        drive: &mut Drive<'_>,
     ) -> Result<Self> {
         let (hashes, lines) = (HashMap::new(), HashMap::new());
         let parameters = Parameters::of(checkpoint, leaves);
@@ -53,7 +51,7 @@ impl<'a> ReadTwice<'a> {
                 false => Survey::by_rows(checkpoint.clone(), by_rows),
             },
         ] {
-            measure::drive(file, survey, "looking closer", |id, found| {
+            drive(survey, &mut |id, found| {
                 match found {
                     TensorOutcome::Hash(hash) => drop(known.hashes.insert(id, hash)),
                     TensorOutcome::Lines(lines) => drop(known.lines.insert(id, *lines)),
@@ -66,7 +64,7 @@ impl<'a> ReadTwice<'a> {
     }
 
     /// Returns the findings.
-    pub(super) fn findings(&self, checkpoint: &Checkpoint, leaves: &[Leaf]) -> Vec<Noticed> {
+    pub fn findings(&self, checkpoint: &Checkpoint, leaves: &[Leaf]) -> Vec<Noticed> {
         findings(checkpoint, leaves, self)
     }
 
@@ -98,7 +96,7 @@ impl<'a> ReadTwice<'a> {
     }
 
     /// Describes the rows and columns of a tensor in one line.
-    pub(super) fn line(&self, id: TensorId) -> Option<String> {
+    pub fn line(&self, id: TensorId) -> Option<String> {
         let lines = self.lines.get(&id)?;
         let mut told = Vec::new();
         for (one, many, all) in
@@ -148,23 +146,9 @@ impl Seen for ReadTwice<'_> {
     }
 }
 
-/// Prints findings as paragraphs; without findings, lists what was checked.
-pub(super) fn print(
-    found: &[Noticed],
-    leaves: &[Leaf],
-    printer: &mut Printer,
-) -> Result<(), Failure> {
-    printer.line("")?;
-    if found.is_empty() {
-        return printer.line(&format!("nothing found; looked for {}", LOOKED_FOR.join(", ")));
-    }
-    let of = |noticed: &Noticed| finding(noticed, leaves);
-    crate::commands::print_findings(&found.iter().map(of).collect::<Vec<_>>(), printer)
-}
-
 /// Writes findings as an array of objects, with the keys of each and the index of the value to look
 /// at.
-pub(super) fn json(found: &[Noticed], leaves: &[Leaf], json: &mut Json) {
+pub(super) fn write(found: &[Noticed], leaves: &[Leaf], json: &mut Json) {
     json.name("findings").array(|json| {
         for noticed in found {
             json.line();
@@ -173,7 +157,8 @@ pub(super) fn json(found: &[Noticed], leaves: &[Leaf], json: &mut Json) {
     });
 }
 
-fn finding(noticed: &Noticed, leaves: &[Leaf]) -> Finding {
+/// Returns what was noticed as a finding that names its keys.
+pub fn finding(noticed: &Noticed, leaves: &[Leaf]) -> Finding {
     let key = |leaf: &usize| leaves.get(*leaf).map(|leaf| leaf.flat.to_lossy().into_owned());
     let place = match &noticed.element {
         Some(element) => {

@@ -1,0 +1,126 @@
+//! The command `statelens`: a thin layer over the library crates. It provides files, a terminal and
+//! a clock; everything about checkpoints is in those crates.
+
+mod args;
+mod commands;
+mod limits;
+mod output;
+mod print;
+mod progress;
+mod remote;
+mod scratch;
+mod source;
+
+use std::ffi::OsString;
+use std::io::Write as _;
+
+use clap::{FromArgMatches as _, Parser as _};
+use statelens_checkpoint::{Error, Result};
+use statelens_inspect::visible;
+
+use crate::args::{Cli, Command};
+use crate::print::{Failure, complain};
+
+/// Exit status for a negative result.
+const NO: u8 = 1;
+/// Exit status for a failure.
+const FAILED: u8 = 2;
+
+/// Runs the command with these arguments, the first of which is its name. Returns the exit status.
+///
+/// Call it once in a process: limits and other settings stay, and some commands never free what
+/// they opened.
+pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
+    // Clap exits with 2 for a wrong command line, 0 for help.
+    let matches = args::command(commands::serve::has_page()).try_get_matches_from(arguments);
+    let cli = matches.and_then(|matches| Cli::from_arg_matches(&matches));
+    match cli {
+        Ok(cli) => command(cli),
+        Err(error) => wrong(&error),
+    }
+}
+
+/// Converts a model as `statelens convert-model` with these arguments does; returns what it prints.
+/// Notes go to standard error.
+pub fn convert_model(arguments: impl IntoIterator<Item = OsString>) -> Result<String> {
+    let command = ["statelens", "convert-model"].map(OsString::from);
+    let parsed = Cli::try_parse_from(command.into_iter().chain(arguments));
+    let Command::Model(command) =
+        parsed.map_err(|error| Error::refused(error.to_string()))?.command
+    else {
+        return Err(Error::refused("this is another command"));
+    };
+    let (done, printed) = print::captured(|| commands::model::run(&command));
+    match done {
+        Ok(_) | Err(Failure::Closed) => Ok(printed),
+        Err(Failure::Error(error)) => Err(limits::advise(error)),
+        Err(Failure::Told) => Err(Error::refused("it failed; standard error has the reasons")),
+    }
+}
+
+fn command(cli: Cli) -> u8 {
+    if let Some(limits) = cli.command.limit() {
+        limits::set(limits.clone());
+    }
+    if let Some(spending) = cli.command.spending() {
+        if let Some(cap) = spending.max_fetch {
+            remote::allow(cap);
+        }
+        commands::read_as(spending.read_as.clone());
+        if let Some(most) = spending.scratch {
+            scratch::allow(most);
+        }
+    }
+    let outcome = match cli.command {
+        Command::Info(args) => commands::info::run(&args),
+        Command::Ls(args) => commands::ls::run(&args),
+        Command::Show(args) => commands::show::run(&args),
+        Command::Manifest(args) => commands::manifest::run(&args),
+        Command::Convert(args) => commands::convert::run(&args),
+        Command::Merge(args) => commands::merge::run(&args),
+        Command::Job(args) => commands::job::run(&args),
+        Command::TensorflowToH5(args) => commands::convert::run_to(args, "cerebras"),
+        Command::H5ToTensorflow(args) => commands::convert::run_to(args, "tensorflow"),
+        Command::Summary(args) => commands::summary::run(&args),
+        Command::Values(command) => commands::values::run(&command),
+        Command::Toolbox(command) => commands::toolbox::run(&command),
+        Command::Model(command) => commands::model::run(&command),
+        Command::Serve(args) => commands::serve::run(&args),
+        Command::Open(args) => commands::serve::open(&args),
+        Command::Scan(args) => commands::scan::run(&args),
+        Command::Formats(args) => commands::formats::run(&args),
+        Command::Completions { shell } => commands::shell::completions(shell),
+        Command::Man => commands::shell::man(),
+    };
+    remote::tell();
+    match outcome {
+        Ok(true) | Err(Failure::Closed) => 0,
+        Ok(false) => NO,
+        Err(Failure::Told) => failed(),
+        Err(Failure::Error(error)) => {
+            complain(&limits::advise(error).to_string());
+            failed()
+        }
+    }
+}
+
+/// Reports an error in the command line, or prints the requested help. Control characters are made
+/// visible, because an argument may be a file name chosen by a stranger.
+fn wrong(error: &clap::Error) -> u8 {
+    let text = error.render().to_string();
+    let seen: Vec<String> = text.lines().map(visible).collect();
+    if error.use_stderr() && text.lines().ne(seen.iter()) {
+        // If standard error is closed, there is nowhere to report this.
+        let _ = writeln!(std::io::stderr(), "{}", seen.join("\n"));
+        return FAILED;
+    }
+    // As above.
+    let _ = error.print();
+    u8::try_from(error.exit_code()).unwrap_or(FAILED)
+}
+
+/// Returns the exit status of a failure; after a signal, the one that shells report (130 for
+/// Ctrl-C).
+fn failed() -> u8 {
+    output::caught().map_or(FAILED, |signal| 128u8.saturating_add(signal))
+}

@@ -1,0 +1,58 @@
+//! A summary as a fragment of HTML without scripts, for notebooks: the facts, and the folded keys.
+
+use statelens_checkpoint::grouped;
+
+use super::Outline;
+use super::html::escape;
+use super::markdown::{facts, keys};
+
+/// Lines of the table that are shown.
+const MOST_LINES: usize = 500;
+
+/// The alignment of a column; the first three have text.
+const STYLES: [&str; 6] = ["left", "left", "left", "right", "right", "left"];
+
+/// Returns the summary as a fragment that any page can hold.
+pub fn write_fragment(outline: &Outline) -> String {
+    let mut out = String::from("<div><details open><summary>");
+    out.push_str(&format!("<b>{}</b>", escape(&outline.name)));
+    for (name, text) in facts(outline).iter().filter(|fact| !fact.0.ends_with("fingerprint")) {
+        out.push_str(&format!(" · {name} {}", escape(text)));
+    }
+    out.push_str("</summary><table>");
+    let rows = keys(outline);
+    for (at, row) in rows.iter().take(MOST_LINES + 1).enumerate() {
+        let tag = if at == 0 { "th" } else { "td" };
+        out.push_str("<tr>");
+        for (cell, align) in row.iter().zip(STYLES) {
+            let text = escape(cell);
+            out.push_str(&format!("<{tag} style=\"text-align:{align}\">{text}</{tag}>"));
+        }
+        out.push_str("</tr>");
+    }
+    out.push_str("</table>");
+    let more = rows.len().saturating_sub(MOST_LINES + 1) as u64;
+    if more > 0 {
+        out.push_str(&format!("<p>and {} more lines</p>", grouped(more)));
+    }
+    out.push_str("</details></div>");
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::share::LeafSummary;
+
+    #[test]
+    fn names_stay_text_and_long_lists_are_cut() {
+        let entry = |key: String| LeafSummary { key, kind: "str", ..LeafSummary::default() };
+        let odd = "<script>\"&".to_owned();
+        let entries = [odd].into_iter().chain((0..600).map(|at| format!("k{}x", "a".repeat(at))));
+        let entries = entries.map(entry).collect();
+        let outline = Outline { name: "<b>".into(), entries, ..Outline::default() };
+        let text = write_fragment(&outline);
+        assert!(text.contains("&lt;b>") && text.contains("&lt;script>\"&amp;"), "{text}");
+        assert!(!text.contains("<script") && text.contains("and 101 more lines"));
+    }
+}

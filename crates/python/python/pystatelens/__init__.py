@@ -1,0 +1,58 @@
+"""Opens, explains, compares and converts model checkpoints, without running anything in them.
+
+>>> import pystatelens
+>>> checkpoint = pystatelens.open("model.safetensors")
+>>> checkpoint["layers.0.weight"][0, :3].numpy()
+array([0., 1., 2.], dtype=float32)
+"""
+
+from ._checkpoint import Checkpoint, Format, open
+from ._convert import convert, convert_model
+from ._makers import Opaque, SparseTensor
+from ._native import __version__
+from ._reports import check, diff, scan, stats, summary, verify
+from ._savers import save
+from ._tensor import Tensor
+from .errors import (
+    CancelledError,
+    DamagedError,
+    ExistsError,
+    IoError,
+    LimitError,
+    NoSuchKeyError,
+    NotFoundError,
+    RefusedError,
+    SliceError,
+    StatelensError,
+    UnsupportedError,
+)
+
+__all__ = [
+    "CancelledError",
+    "Checkpoint",
+    "DamagedError",
+    "ExistsError",
+    "Format",
+    "IoError",
+    "LimitError",
+    "NoSuchKeyError",
+    "NotFoundError",
+    "Opaque",
+    "RefusedError",
+    "SliceError",
+    "SparseTensor",
+    "StatelensError",
+    "Tensor",
+    "UnsupportedError",
+    "__version__",
+    "check",
+    "convert",
+    "convert_model",
+    "diff",
+    "open",
+    "save",
+    "scan",
+    "stats",
+    "summary",
+    "verify",
+]

@@ -1,0 +1,8 @@
+"""`python -m pystatelens` is the command `statelens`."""
+
+import sys
+
+from ._command import main
+
+if __name__ == "__main__":
+    sys.exit(main())

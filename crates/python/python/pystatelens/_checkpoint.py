@@ -1,0 +1,163 @@
+"""Open checkpoints."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import PurePath
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, TypeGuard
+
+from . import _native
+from ._makers import Maker, maker
+from ._tensor import Tensor
+
+
+class File(Protocol):
+    """A binary file object: of Python, or of fsspec."""
+
+    def read(self, size: int, /) -> bytes: ...
+
+    def seek(self, offset: int, whence: int = 0, /) -> int: ...
+
+    def tell(self) -> int: ...
+
+
+Source: TypeAlias = str | os.PathLike[str] | File | bytes
+"""Where a checkpoint is: a path, an address, a file object, or its bytes."""
+
+
+class Format(NamedTuple):
+    """The format of a file."""
+
+    id: str
+    """The short name, which is the same in all versions: `cerebras-h5`, `torch-zip`."""
+    name: str
+    """The name to show."""
+    version: str
+    """The version of the format; may be empty."""
+    producer: str
+    """The program that wrote the file; may be empty."""
+
+
+class Checkpoint(Mapping[str, Any]):
+    """An open checkpoint: a mapping from flat keys to tensors and plain values.
+
+    Opening one reads its structure. A `Tensor` is read when its values are asked for; other values
+    are Python objects.
+
+    >>> import pystatelens
+    >>> checkpoint = pystatelens.open("trainer.pt")
+    >>> list(checkpoint)
+    ['model.layers.0.weight', 'model.norm', 'epoch']
+    >>> checkpoint["epoch"], checkpoint["model.norm"].shape
+    (3, (6,))
+    """
+
+    __slots__ = ("_native",)
+
+    def __init__(self, native: _native.Checkpoint) -> None:
+        self._native = native
+
+    @property
+    def format(self) -> Format:
+        """The format of the file."""
+        return Format(*self._native.format)
+
+    def __getitem__(self, key: str) -> Any:
+        if not _is_key(key):
+            raise KeyError(key)
+        return self._native.leaf(key, _LAZY)
+
+    def __contains__(self, key: object) -> bool:
+        return _is_key(key) and self._native.has(key)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._native.keys())
+
+    def __len__(self) -> int:
+        return len(self._native.keys())
+
+    def tensors(self) -> Iterator[tuple[str, Tensor]]:
+        """Returns the tensors and arrays with their keys, in file order. A tied tensor appears under
+        each of its keys."""
+        for key in self:
+            value = self[key]
+            if isinstance(value, Tensor):
+                yield key, value
+
+    def state_dict(
+        self, key: str = "", *, framework: Literal["torch", "numpy", "lazy"] = "torch"
+    ) -> Any:
+        """Returns the nested dicts and lists below `key`, by default the whole, with tensors of torch,
+        arrays of NumPy, or tensors that are read later.
+
+        Objects that occur several times are the same object in the result: tied tensors stay tied.
+
+        >>> import pystatelens
+        >>> pystatelens.open("trainer.pt").state_dict("model", framework="lazy")
+        {'layers': {'0': {'weight': Tensor('model.layers.0.weight', float32, (4, 6))}}, 'norm': ...}
+        """
+        return self._native.below(key, maker(framework))
+
+    def _repr_html_(self) -> str:
+        """Returns the table of keys for notebooks, with repeated layers folded."""
+        return _native.summary(self._native, "", "fragment", False, False, None)
+
+    def __repr__(self) -> str:
+        title = " ".join(part for part in (self.format.name, self.format.version) if part)
+        return f"<Checkpoint: {title}, {len(self):,} keys>"
+
+
+_LAZY = Maker()
+
+
+def _is_key(key: object) -> TypeGuard[str]:
+    """Returns whether an object may be a key: a string without lone surrogates."""
+    return isinstance(key, str) and not any("\ud800" <= letter <= "\udfff" for letter in key)
+
+
+def open(
+    source: Source,
+    *,
+    with_files: Iterable[str | os.PathLike[str]] = (),
+    max_fetch: int | None = None,
+) -> Checkpoint:
+    """Opens a checkpoint in any format that Statelens reads; the content says which.
+
+    `source` is a path, a folder with one checkpoint, a shard or index of a set, an address
+    (`https://`, a page of the Hugging Face Hub, `s3://`, `gs://`, `az://`), or a binary file object,
+    also one of fsspec. Other files that it refers to are found in its folder, or given by
+    `with_files`. From web servers, at most `max_fetch` bytes are fetched, by default 1 GB.
+
+    Nothing in the file is run. Weights are read when a tensor's values are asked for.
+
+    >>> import pathlib
+    >>> import pystatelens
+    >>> with pathlib.Path("model.safetensors").open("rb") as file:
+    ...     sorted(pystatelens.open(file))
+    ['layers.0.weight', 'norm']
+    """
+    others = [os.fspath(path) for path in with_files]
+    return Checkpoint(_native.open(*located(source), others, max_fetch))
+
+
+def located(source: Source | Checkpoint) -> tuple[Any, str]:
+    """Returns an open checkpoint, a path, an address or a file object, and the name of the file."""
+    if isinstance(source, Checkpoint):
+        return source._native, ""
+    if isinstance(source, (bytes, bytearray, memoryview)):
+        return io.BytesIO(source), "bytes"
+    if isinstance(source, (str, os.PathLike)):
+        path = os.fspath(source)
+        scheme = path.partition("://")[0] if "://" in path else ""
+        if not scheme or _native.is_address(path):
+            return path, ""
+        import fsspec
+
+        source = fsspec.open(path, "rb")
+    if not hasattr(source, "read") and hasattr(source, "open"):
+        # An OpenFile of fsspec.
+        source = source.open()
+    name = getattr(source, "name", None) or getattr(source, "path", None)
+    return source, PurePath(name).name if isinstance(name, str) else "file object"

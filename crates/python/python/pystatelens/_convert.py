@@ -1,0 +1,133 @@
+"""Conversions to other formats and to other implementations of a model."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from . import _native
+from ._checkpoint import Checkpoint, Source, located
+from ._reports import Progress
+
+
+def convert(
+    source: Source | Checkpoint,
+    path: str | os.PathLike[str],
+    *,
+    to: str | None = None,
+    version: str | None = None,
+    compression: str | None = None,
+    shard_size: str | None = None,
+    select: str | Iterable[str] = (),
+    exclude: str | Iterable[str] = (),
+    states: str | Iterable[str] = (),
+    rename: Mapping[str, str] | None = None,
+    strip_prefix: str = "",
+    prefix: str = "",
+    cast: str | Mapping[str, str] | None = None,
+    untie: bool = False,
+    lossy: bool = False,
+    replace: bool = False,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Converts a checkpoint to another format, in bounded memory.
+
+    The format is that of `to` (`safetensors`, `torch`, `cerebras`, `tensorflow`, `npz`), or of the
+    extension of `path`. `select`, `exclude` and the keys of `cast` are globs, or regular expressions
+    between slashes; `rename` maps regular expressions to their replacements, in which `$1` is a group;
+    `cast` is a dtype for all floating-point tensors, or maps patterns to dtypes. If something would be
+    lost, nothing is written unless `lossy` agrees.
+
+    The files get their names when all are complete and were read back. The report is what
+    `statelens convert --json` prints.
+
+    >>> import pystatelens
+    >>> report = pystatelens.convert("trainer.pt", "model.npz", states="model", cast="float16")
+    >>> report["files"], report["cast"]["changed"]
+    (['model.npz'], 0)
+    >>> list(pystatelens.open("model.npz"))
+    ['model.layers.0.weight', 'model.norm']
+    """
+    casts = {"*": cast} if isinstance(cast, str) else dict(cast or {})
+    options = {
+        "to": to,
+        "version": version,
+        "compression": compression,
+        "shard_size": shard_size,
+        "select": _several(select),
+        "exclude": _several(exclude),
+        "states": _several(states),
+        "rename": list((rename or {}).items()),
+        "strip_prefix": strip_prefix,
+        "prefix": prefix,
+        "cast": list(casts.items()),
+        "untie": untie,
+        "lossy": lossy,
+        "replace": replace,
+    }
+    report = _native.convert(*located(source), os.fspath(path), options, progress)
+    loaded: dict[str, Any] = json.loads(report)
+    return loaded
+
+
+def convert_model(
+    checkpoint: str | os.PathLike[str],
+    to: str,
+    *,
+    model: str | None = None,
+    src_fmt: str | None = None,
+    config: str | os.PathLike[str] | None = None,
+    output_dir: str | os.PathLike[str] | None = None,
+    hf_shard_size: str | None = None,
+    export_safetensors: bool = False,
+    drop_unmatched_keys: bool = False,
+    unwrap: bool = False,
+    with_optimizer: bool = False,
+    fold_lora: bool = False,
+    ranks: int | None = None,
+    cast: str | Mapping[str, str] | None = None,
+    recipe: str | os.PathLike[str] | None = None,
+    lossy: bool = False,
+    replace: bool = False,
+) -> list[dict[str, Any]]:
+    """Converts a model between implementations: `hf`, `cs-2.9`, `cs-current`, `meta` and others, with
+    its config. See `statelens convert-model --help`.
+
+    Returns a report for each checkpoint that was written.
+    """
+    casts = {"": cast} if isinstance(cast, str) else dict(cast or {})
+    given: dict[str, object] = {
+        "--tgt-fmt": to,
+        "--model": model,
+        "--src-fmt": src_fmt,
+        "--config": config,
+        "--output-dir": output_dir,
+        "--hf-shard-size": hf_shard_size,
+        "--ranks": ranks,
+        "--recipe": recipe,
+    }
+    flags = {
+        "--export-safetensors": export_safetensors,
+        "--drop-unmatched-keys": drop_unmatched_keys,
+        "--unwrap": unwrap,
+        "--with-optimizer": with_optimizer,
+        "--fold-lora": fold_lora,
+        "--lossy": lossy,
+        "--force": replace,
+    }
+    arguments = ["--json"]
+    arguments += [f"{name}={_text(value)}" for name, value in given.items() if value is not None]
+    arguments += [f"--cast={key}={dtype}" if key else f"--cast={dtype}" for key, dtype in casts.items()]
+    arguments += [name for name, flag in flags.items() if flag]
+    printed = _native.convert_model([*arguments, "--", os.fspath(checkpoint)])
+    return [json.loads(line) for line in printed.splitlines()]
+
+
+def _several(given: str | Iterable[str]) -> list[str]:
+    return [given] if isinstance(given, str) else list(given)
+
+
+def _text(value: object) -> str:
+    return os.fspath(value) if isinstance(value, os.PathLike) else str(value)

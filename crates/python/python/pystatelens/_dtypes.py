@@ -1,0 +1,84 @@
+"""The dtypes of NumPy and torch for those of tensors."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from .errors import UnsupportedError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ._native import Tensor as NativeTensor
+
+_ADVICE = "Read it in another one: `tensor.cast(\"float32\")`."
+
+# Dtypes of torch whose elements NumPy can hold, but not name.
+_AS_BYTES = {
+    "float4_e2m1fn_x2": "uint8",
+    "bits1x8": "uint8",
+    "bits2x4": "uint8",
+    "bits4x2": "uint8",
+    "bits8": "uint8",
+    "bits16": "uint16",
+    "qint8": "int8",
+    "quint8": "uint8",
+    "qint32": "int32",
+    "quint4x2": "uint8",
+    "quint2x4": "uint8",
+}
+
+# Dtypes that NumPy can pass on to other libraries.
+EXPORTED = frozenset(
+    ["bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64"]
+    + ["float16", "float32", "float64", "complex64", "complex128"]
+)
+
+
+def numpy_dtype(native: NativeTensor) -> np.dtype[Any]:
+    """Returns the dtype of `Tensor.numpy`; those that NumPy lacks are from ml_dtypes."""
+    import numpy as np
+
+    name = native.dtype
+    if native.is_blocks:
+        raise unsupported(native, "NumPy")
+    if name == "complex32":
+        return np.dtype([("real", "<f2"), ("imag", "<f2")])
+    if name.startswith(("bfloat16", "float8", "float6", "float4_e2m1fn", "int2", "int4", "int1")):
+        found = _ml_dtype(name)
+        if found is not None and np.dtype(found).itemsize == native.itemsize:
+            known: np.dtype[Any] = np.dtype(found)
+            return known
+    given = native.numpy_type if native.numpy_type is not None else _AS_BYTES.get(name, name)
+    try:
+        dtype: np.dtype[Any] = np.dtype(given).newbyteorder("<")
+    except TypeError as error:
+        raise unsupported(native, "NumPy") from error
+    return dtype
+
+
+def torch_dtype(native: NativeTensor) -> Any:
+    """Returns the dtype of `Tensor.torch`."""
+    import torch
+
+    found = None if native.numpy_type is not None else getattr(torch, native.dtype, None)
+    if not isinstance(found, torch.dtype):
+        raise unsupported(native, "torch")
+    return found
+
+
+def unsupported(native: NativeTensor, library: str) -> UnsupportedError:
+    """Returns the error for a dtype that a library lacks."""
+    what = f"`{native.key}` has dtype {native.dtype}, which {library} does not have"
+    return UnsupportedError(f"{what}. {_ADVICE}", what, "unsupported", advice=_ADVICE)
+
+
+def _ml_dtype(name: str) -> Any:
+    # Without it, such elements can be read in torch, or cast.
+    try:
+        return getattr(importlib.import_module("ml_dtypes"), name, None)
+    except ImportError as error:
+        what = f"dtype {name} needs the package ml_dtypes"
+        advice = f"Install it: `pip install ml_dtypes`. {_ADVICE}"
+        raise UnsupportedError(f"{what}. {advice}", what, "unsupported", advice=advice) from error

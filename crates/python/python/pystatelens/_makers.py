@@ -1,0 +1,154 @@
+"""Makes the objects of a state dict that Python itself lacks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ._tensor import Tensor
+from .errors import UnsupportedError
+
+if TYPE_CHECKING:
+    from ._native import Tensor as NativeTensor
+
+
+@dataclass(frozen=True)
+class Opaque:
+    """An object of a class that Statelens does not make, because nothing in a checkpoint is run."""
+
+    module: str
+    """The module of its class."""
+    name: str
+    """The name of its class, or of the function that would return it."""
+    text: str | None = None
+    """Python's `repr` of it, for classes that are known."""
+
+    def __repr__(self) -> str:
+        return self.text or f"<{self.module}.{self.name}>"
+
+
+@dataclass(frozen=True)
+class SparseTensor:
+    """A sparse tensor of torch, as its dense parts."""
+
+    layout: str
+    """`sparse_coo`, `sparse_csr`, `sparse_csc`, `sparse_bsr` or `sparse_bsc`."""
+    dtype: str
+    """The dtype of the values."""
+    shape: tuple[int, ...]
+    """The shape of the whole tensor."""
+    parts: dict[str, Tensor]
+    """The parts by torch's names."""
+    coalesced: bool | None = None
+    """Whether the indices are sorted and unique."""
+
+    def torch(self) -> Any:
+        """Reads the parts into a sparse tensor of torch."""
+        import torch
+
+        parts = {name: part.torch() for name, part in self.parts.items()}
+        if self.layout == "sparse_coo":
+            made = torch.sparse_coo_tensor(parts["indices"], parts["values"], self.shape)
+            return made._coalesced_(bool(self.coalesced))
+        by_row = "crow_indices" in parts
+        rows = parts["crow_indices" if by_row else "ccol_indices"]
+        columns = parts["col_indices" if by_row else "row_indices"]
+        layout = getattr(torch, self.layout)
+        size = torch.Size(self.shape)
+        return torch.sparse_compressed_tensor(rows, columns, parts["values"], size, layout=layout)
+
+
+class Maker:
+    """Makes tensors that are read later."""
+
+    def tensor(self, native: NativeTensor, quantizer: Any) -> Any:
+        return Tensor(native, quantizer)
+
+    def array(self, native: NativeTensor, scalar: bool) -> Any:
+        tensor = Tensor(native)
+        return tensor.numpy()[()] if scalar else tensor
+
+    def sparse(
+        self,
+        layout: str,
+        dtype: str,
+        shape: tuple[int, ...],
+        parts: dict[str, NativeTensor],
+        coalesced: bool | None,
+    ) -> Any:
+        of = {name: Tensor(part) for name, part in parts.items()}
+        return SparseTensor(layout, dtype, shape, of, coalesced)
+
+    def dtype(self, name: str, numpy: bool) -> Any:
+        return name
+
+    def device(self, name: str) -> Any:
+        return name
+
+    def opaque(self, module: str, name: str, text: str | None) -> Any:
+        return Opaque(module, name, text)
+
+
+class NumpyMaker(Maker):
+    """Reads tensors into NumPy arrays."""
+
+    def tensor(self, native: NativeTensor, quantizer: Any) -> Any:
+        return Tensor(native).numpy()
+
+    def array(self, native: NativeTensor, scalar: bool) -> Any:
+        array = Tensor(native).numpy()
+        return array[()] if scalar else array
+
+    def dtype(self, name: str, numpy: bool) -> Any:
+        import numpy as np
+
+        return np.dtype(name) if numpy else name
+
+
+class TorchMaker(Maker):
+    """Reads tensors into torch's, and arrays into NumPy's, as `torch.load` does."""
+
+    def tensor(self, native: NativeTensor, quantizer: Any) -> Any:
+        return Tensor(native, quantizer).torch()
+
+    def array(self, native: NativeTensor, scalar: bool) -> Any:
+        array = Tensor(native).numpy()
+        return array[()] if scalar else array
+
+    def sparse(
+        self,
+        layout: str,
+        dtype: str,
+        shape: tuple[int, ...],
+        parts: dict[str, NativeTensor],
+        coalesced: bool | None,
+    ) -> Any:
+        return super().sparse(layout, dtype, shape, parts, coalesced).torch()
+
+    def dtype(self, name: str, numpy: bool) -> Any:
+        if numpy:
+            import numpy as np
+
+            return np.dtype(name)
+        import torch
+
+        return getattr(torch, name, name)
+
+    def device(self, name: str) -> Any:
+        import torch
+
+        return torch.device(name)
+
+
+def maker(framework: str) -> Maker:
+    """Returns the maker of a framework."""
+    match framework:
+        case "torch":
+            return TorchMaker()
+        case "numpy":
+            return NumpyMaker()
+        case "lazy":
+            return Maker()
+    what = f"there is no framework {framework!r}"
+    advice = "Expected torch, numpy or lazy."
+    raise UnsupportedError(f"{what}. {advice}", what, "unsupported", advice=advice)

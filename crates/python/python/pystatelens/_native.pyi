@@ -1,0 +1,102 @@
+import os
+from collections.abc import Callable, Mapping, Sequence
+from types import EllipsisType
+from typing import Any, SupportsIndex, final
+
+from ._makers import Maker
+
+__all__ = [
+    "Checkpoint",
+    "collect",
+    "command",
+    "convert",
+    "convert_model",
+    "is_address",
+    "open",
+    "check",
+    "diff",
+    "scan",
+    "stats",
+    "summary",
+    "verify",
+    "Tensor",
+    "__version__",
+]
+
+__version__: str
+
+_Progress = Callable[[int, int], object] | None
+_Item = SupportsIndex | slice | EllipsisType
+
+@final
+class Checkpoint:
+    @property
+    def format(self) -> tuple[str, str, str, str]: ...
+    def keys(self) -> list[str]: ...
+    def has(self, key: str) -> bool: ...
+    def leaf(self, key: str, maker: Maker) -> Any: ...
+    def below(self, key: str, maker: Maker) -> Any: ...
+
+@final
+class Tensor:
+    @property
+    def key(self) -> str: ...
+    @property
+    def dtype(self) -> str: ...
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def nbytes(self) -> int: ...
+    @property
+    def itemsize(self) -> int: ...
+    @property
+    def numpy_type(self) -> Any: ...
+    @property
+    def is_blocks(self) -> bool: ...
+    def slice(self, index: _Item | tuple[_Item, ...]) -> Tensor: ...
+    def cast(self, dtype: str) -> Tensor: ...
+    def read(self) -> bytearray: ...
+
+def open(
+    source: Any, name: str, with_files: Sequence[str | os.PathLike[str]], fetch: int | None
+) -> Checkpoint: ...
+def verify(source: Any, name: str, finite: bool, progress: _Progress) -> str: ...
+def scan(source: Any, name: str, allow: Sequence[str], progress: _Progress) -> str: ...
+def diff(
+    left: Any,
+    left_name: str,
+    right: Any,
+    right_name: str,
+    tolerance: tuple[float, float] | None,
+    flags: tuple[bool, bool, bool, bool],
+    progress: _Progress,
+) -> str: ...
+def check(
+    source: Any,
+    name: str,
+    reference: tuple[Any, str] | Sequence[tuple[str, str | None, Sequence[int] | None]],
+    state: str | None,
+    strict: bool,
+    release: str | None,
+    strict_version: bool,
+) -> str: ...
+def summary(
+    source: Any, name: str, to: str, stats: bool, content: bool, progress: _Progress
+) -> str: ...
+def stats(
+    source: Any,
+    name: str,
+    patterns: Sequence[str],
+    by: str | None,
+    bins: int,
+    progress: _Progress,
+) -> str: ...
+def convert(
+    source: Any, name: str, path: str, options: Mapping[str, Any], progress: _Progress
+) -> str: ...
+def convert_model(arguments: Sequence[str]) -> str: ...
+def collect(object: Any, describe: Callable[[Any], Any]) -> Checkpoint: ...
+def command(arguments: Sequence[str]) -> int: ...
+def is_address(path: str) -> bool: ...

@@ -1,0 +1,142 @@
+"""Tensors, which are read when their values are asked for."""
+
+from __future__ import annotations
+
+import math
+from types import EllipsisType
+from typing import TYPE_CHECKING, Any, SupportsIndex
+
+from ._dtypes import EXPORTED, numpy_dtype, torch_dtype, unsupported
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+    import torch as pytorch
+
+    from ._native import Tensor as NativeTensor
+
+_Item = SupportsIndex | slice | EllipsisType
+
+
+class Tensor:
+    """A tensor of a checkpoint, or a slice of one. It holds the place of its bytes, not the bytes.
+
+    >>> import pystatelens
+    >>> weight = pystatelens.open("model.safetensors")["layers.0.weight"]
+    >>> weight
+    Tensor('layers.0.weight', float32, (4, 6))
+    >>> weight[1:3, ..., ::2].numpy()
+    array([[ 6.,  8., 10.],
+           [12., 14., 16.]], dtype=float32)
+    """
+
+    __slots__ = ("_native", "_quantizer")
+
+    def __init__(self, native: NativeTensor, quantizer: Any = None) -> None:
+        self._native = native
+        self._quantizer = quantizer
+
+    @property
+    def key(self) -> str:
+        """The flat key."""
+        return self._native.key
+
+    @property
+    def dtype(self) -> str:
+        """The name of the dtype: torch's, or NumPy's for those that torch lacks."""
+        return self._native.dtype
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The length of each dimension, in elements."""
+        return self._native.shape
+
+    @property
+    def ndim(self) -> int:
+        """The number of dimensions."""
+        return len(self._native.shape)
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return self._native.size
+
+    @property
+    def nbytes(self) -> int:
+        """The size of the elements in memory, in bytes."""
+        return self._native.nbytes
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("a tensor without dimensions has no length")
+        return self.shape[0]
+
+    def __getitem__(self, index: _Item | tuple[_Item, ...]) -> Tensor:
+        """Returns a slice without reading it. Reading it reads only the bytes that it needs."""
+        per_channel = self._quantizer is not None and len(self._quantizer) > 2
+        return Tensor(self._native.slice(index), None if per_channel else self._quantizer)
+
+    def cast(self, dtype: str) -> Tensor:
+        """Returns the tensor in another dtype, which its elements are rounded to when they are read.
+
+        >>> import pystatelens
+        >>> pystatelens.open("model.safetensors")["layers.0.weight"].cast("bfloat16").dtype
+        'bfloat16'
+        """
+        return Tensor(self._native.cast(dtype))
+
+    def numpy(self) -> npt.NDArray[Any]:
+        """Reads the elements into a new array. Dtypes that NumPy lacks are those of `ml_dtypes`;
+        quantised elements are read as the integers that are stored."""
+        import numpy as np
+
+        return np.ndarray(self.shape, numpy_dtype(self._native), self._native.read())
+
+    def torch(self) -> pytorch.Tensor:
+        """Reads the elements into a new tensor."""
+        import torch
+
+        dtype = torch_dtype(self._native)
+        if self._native.dtype.startswith(("qint", "quint")):
+            return self._quantized(dtype)
+        if math.prod(self.shape) == 0:
+            return torch.empty(self.shape, dtype=dtype)
+        whole = torch.frombuffer(self._native.read(), dtype=torch.uint8)
+        return whole.view(dtype).reshape(self.shape)
+
+    def tobytes(self) -> bytearray:
+        """Reads the elements as bytes in C order, little-endian."""
+        return self._native.read()
+
+    def __array__(
+        self, dtype: npt.DTypeLike | None = None, copy: bool | None = None
+    ) -> npt.NDArray[Any]:
+        if copy is False:
+            raise ValueError("a tensor in a file can't become an array without a copy")
+        array = self.numpy()
+        return array if dtype is None else array.astype(dtype, copy=False)
+
+    def __dlpack__(self, **options: Any) -> Any:
+        """Reads the elements for another library, as `from_dlpack` of that library asks for them."""
+        exported = self.numpy() if self.dtype in EXPORTED else self.torch()
+        return exported.__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        cpu = 1
+        return (cpu, 0)
+
+    def __repr__(self) -> str:
+        return f"Tensor({self.key!r}, {self.dtype}, {self.shape})"
+
+    def _quantized(self, dtype: pytorch.dtype) -> pytorch.Tensor:
+        import torch
+
+        integers = torch.from_numpy(self.numpy().copy())
+        match (self.dtype, self._quantizer):
+            case ("qint8" | "quint8" | "qint32", (float(scale), zero_point)):
+                make = torch._make_per_tensor_quantized_tensor
+                return make(integers, scale, zero_point)
+            case ("qint8" | "quint8" | "qint32", (scales, zero_points, axis)):
+                parts = (Tensor(scales).torch(), Tensor(zero_points).torch())
+                return torch._make_per_channel_quantized_tensor(integers, *parts, axis)
+            case _:
+                raise unsupported(self._native, "this constructor of torch")

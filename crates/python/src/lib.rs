@@ -1,0 +1,39 @@
+//! The extension module of the Python package `pystatelens`: checkpoints, tensors and reports for
+//! the classes and functions in `python/pystatelens`, which are what users see.
+//!
+//! Work that may take long releases the interpreter, and looks for Ctrl-C now and then.
+
+mod checkpoint;
+mod collect;
+mod command;
+mod convert;
+mod errors;
+mod file;
+mod place;
+mod reports;
+mod tensor;
+mod tree;
+mod watch;
+
+#[pyo3::pymodule]
+mod _native {
+    #[pymodule_export]
+    use crate::checkpoint::NativeCheckpoint;
+    #[pymodule_export]
+    use crate::collect::collect;
+    #[pymodule_export]
+    use crate::command::command;
+    #[pymodule_export]
+    use crate::convert::{convert, convert_model};
+    #[pymodule_export]
+    use crate::place::{is_address, open};
+    #[pymodule_export]
+    use crate::reports::{check, diff, scan, stats, summary, verify};
+    #[pymodule_export]
+    use crate::tensor::NativeTensor;
+
+    /// The version of the package.
+    #[pymodule_export]
+    #[allow(non_upper_case_globals, reason = "Python's name for it")]
+    const __version__: &str = env!("CARGO_PKG_VERSION");
+}

@@ -1,0 +1,139 @@
+//! Tensors, and slices of them.
+
+use pyo3::IntoPyObjectExt as _;
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyByteArray, PyDict, PyEllipsis, PySlice, PyTuple};
+use statelens::parts::checkpoint::{NumpyType, room};
+use statelens::{Axis, DType, Error, Slice, Tensor};
+
+use crate::errors::raised;
+use crate::watch::Watch;
+
+/// A tensor of an open checkpoint, or a slice of one.
+#[pyclass(frozen, module = "pystatelens._native", name = "Tensor")]
+pub(crate) struct NativeTensor(pub(crate) Tensor);
+
+#[pymethods]
+impl NativeTensor {
+    #[getter]
+    fn key(&self) -> &str {
+        self.0.key()
+    }
+
+    /// The name of the dtype, as in torch, or as in NumPy for those that torch lacks.
+    #[getter]
+    fn dtype(&self) -> &str {
+        self.0.dtype().name()
+    }
+
+    #[getter]
+    fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        PyTuple::new(py, self.0.shape())
+    }
+
+    #[getter]
+    fn size(&self) -> u64 {
+        self.0.numel()
+    }
+
+    #[getter]
+    fn nbytes(&self) -> u64 {
+        self.0.nbytes()
+    }
+
+    /// The bytes of one element, or of one block.
+    #[getter]
+    fn itemsize(&self) -> u64 {
+        self.0.dtype().itemsize()
+    }
+
+    /// The argument of `numpy.dtype` for the dtypes that only NumPy has; `None` for all others.
+    #[getter]
+    fn numpy_type<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        match self.0.dtype() {
+            DType::Numpy(numpy) => description(py, numpy).map(Some),
+            _ => Ok(None),
+        }
+    }
+
+    /// Whether the elements are quantised in blocks, which neither NumPy nor torch has.
+    #[getter]
+    fn is_blocks(&self) -> bool {
+        matches!(self.0.dtype(), DType::Blocks(_))
+    }
+
+    /// Returns the slice of a Python index.
+    fn slice(&self, index: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let axes = match index.cast::<PyTuple>() {
+            Ok(tuple) => tuple.iter().map(|one| axis(&one)).collect::<PyResult<Vec<_>>>()?,
+            Err(_) => vec![axis(index)?],
+        };
+        let sliced = self.0.slice(&Slice::new(axes));
+        sliced.map(Self).map_err(|error| raised(index.py(), &error))
+    }
+
+    /// Returns the tensor in another dtype, by name.
+    fn cast(&self, py: Python<'_>, dtype: &str) -> PyResult<Self> {
+        let unknown = || Error::refused(format!("there is no dtype `{dtype}`"));
+        let dtype = DType::from_torch_name(dtype).ok_or_else(unknown);
+        let cast = dtype.and_then(|dtype| self.0.cast(dtype));
+        cast.map(Self).map_err(|error| raised(py, &error))
+    }
+
+    /// Reads the elements in C order, little-endian, into new memory.
+    fn read<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyByteArray>> {
+        let len = room::ahead(self.0.nbytes())
+            .and_then(|()| {
+                let large = |_| Error::limit("the tensor is larger than the address space");
+                usize::try_from(self.0.nbytes()).map_err(large)
+            })
+            .map_err(|error| raised(py, &error))?;
+        PyByteArray::new_with(py, len, |out| {
+            Watch::new(None).over(py, |progress| self.0.read_into(out, progress))
+        })
+    }
+}
+
+/// Converts one item of an index.
+fn axis(item: &Bound<'_, PyAny>) -> PyResult<Axis> {
+    if item.is_instance_of::<PyEllipsis>() {
+        return Ok(Axis::Rest);
+    }
+    if item.is_instance_of::<PySlice>() {
+        let field = |name: &str| item.getattr(name)?.extract::<Option<i64>>();
+        let step = field("step")?.unwrap_or(1);
+        return Ok(Axis::Range { start: field("start")?, stop: field("stop")?, step });
+    }
+    if item.is_none() || item.is_instance_of::<PyBool>() {
+        return Err(PyTypeError::new_err("an index is an integer, a slice or ..."));
+    }
+    Ok(Axis::Index(item.extract()?))
+}
+
+/// Returns the argument of `numpy.dtype`: a code such as `<U3`, or a dict for a record.
+fn description<'py>(py: Python<'py>, numpy: &NumpyType) -> PyResult<Bound<'py, PyAny>> {
+    if numpy.fields.is_empty() {
+        return format!("<{}", numpy.code).into_bound_py_any(py);
+    }
+    let formats: Vec<_> = numpy
+        .fields
+        .iter()
+        .map(|field| {
+            let dtype = match &field.dtype {
+                // The depth of records is bounded by the readers.
+                DType::Numpy(inner) => description(py, inner)?,
+                dtype => dtype.name().into_bound_py_any(py)?,
+            };
+            (dtype, PyTuple::new(py, &field.shape)?).into_bound_py_any(py)
+        })
+        .collect::<PyResult<_>>()?;
+    let names: Vec<&str> = numpy.fields.iter().map(|field| field.name.as_str()).collect();
+    let offsets: Vec<u64> = numpy.fields.iter().map(|field| field.offset).collect();
+    let dict = PyDict::new(py);
+    dict.set_item("names", names)?;
+    dict.set_item("formats", formats)?;
+    dict.set_item("offsets", offsets)?;
+    dict.set_item("itemsize", numpy.itemsize)?;
+    Ok(dict.into_any())
+}

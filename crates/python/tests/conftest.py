@@ -1,0 +1,53 @@
+"""What the tests share: fixtures with their real content, and small files for the examples."""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).parents[3]
+FIXTURES = Path(os.environ.get("STATELENS_FIXTURES", ROOT / "target/fixtures"))
+# `describe` puts what a library loaded into words, as the interop tests of the command do.
+sys.path.insert(0, str(ROOT / "tests/interop"))
+
+
+def write_safetensors(path, arrays):
+    header, at = {}, 0
+    for key, array in arrays.items():
+        span = [at, at := at + array.nbytes]
+        header[key] = {"dtype": "F32", "shape": list(array.shape), "data_offsets": span}
+    text = json.dumps(header).encode()
+    data = b"".join(array.tobytes() for array in arrays.values())
+    path.write_bytes(len(text).to_bytes(8, "little") + text + data)
+
+
+@pytest.fixture(autouse=True)
+def examples(tmp_path, monkeypatch):
+    """Runs every test, and every example of the documents, in a folder with two checkpoints."""
+    weight = np.arange(24, dtype="float32").reshape(4, 6)
+    write_safetensors(
+        tmp_path / "model.safetensors", {"layers.0.weight": weight, "norm": np.ones(6, "float32")}
+    )
+    state = {"model": {"layers": {"0": {"weight": weight}}, "norm": np.ones(6, "float32")}, "epoch": 3}
+    monkeypatch.chdir(tmp_path)
+    _trainer(tmp_path / "trainer.pt", state)
+    return tmp_path
+
+
+def _trainer(path, state):
+    import torch
+
+    def tensors(value):
+        if isinstance(value, dict):
+            return {key: tensors(item) for key, item in value.items()}
+        return torch.from_numpy(value) if isinstance(value, np.ndarray) else value
+
+    torch.save(tensors(state), path)
+
+
+@pytest.fixture
+def fixtures():
+    return FIXTURES

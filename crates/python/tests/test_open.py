@@ -1,0 +1,110 @@
+"""Opening: paths, addresses, file objects, and how little is read."""
+
+import io
+import os
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import fsspec
+import numpy as np
+import pytest
+import pystatelens
+
+
+class Counting(io.FileIO):
+    """Counts the bytes read."""
+
+    count = 0
+
+    def read(self, size=-1):
+        data = super().read(size)
+        Counting.count += len(data)
+        return data
+
+
+class Short(io.FileIO):
+    """Returns at most seven bytes at a time, as a file object may."""
+
+    def read(self, size=-1):
+        return super().read(min(size, 7))
+
+
+@pytest.mark.parametrize("source", [str, Path, os.fsencode, lambda path: open(path, "rb"), Short])
+def test_every_kind_of_source_gives_the_same(source, examples):
+    if source is os.fsencode:
+        with pytest.raises(pystatelens.StatelensError):
+            pystatelens.open(os.fsencode("model.safetensors"))  # the bytes of a file, not its name
+        return
+    checkpoint = pystatelens.open(source(examples / "model.safetensors"))
+    assert list(checkpoint) == ["layers.0.weight", "norm"]
+    assert checkpoint["layers.0.weight"].numpy().tolist() == np.arange(24).reshape(4, 6).tolist()
+
+
+def test_bytes_and_fsspec(examples):
+    data = (examples / "model.safetensors").read_bytes()
+    fsspec.filesystem("memory").pipe("/model.safetensors", data)
+    for source in [
+        data,
+        io.BytesIO(data),
+        "memory://model.safetensors",
+        fsspec.open("memory://model.safetensors", "rb"),
+        fsspec.filesystem("memory").open("/model.safetensors"),
+    ]:
+        assert pystatelens.open(source)["norm"].numpy().sum() == 6
+
+
+def test_slices_read_only_what_they_need(tmp_path):
+    rows, width = 4_000, 1_000
+    np.save("big.npy", np.arange(rows * width, dtype="float32").reshape(rows, width))
+    file = Counting("big.npy")
+    Counting.count = 0
+    tensor = pystatelens.open(file)[""]
+    opened = Counting.count
+    assert opened < 200_000
+    part = tensor[7:9, ..., ::2]
+    assert part.shape == (2, 500) and Counting.count == opened
+    wanted = np.arange(rows * width, dtype="float32").reshape(rows, width)[7:9, ..., ::2]
+    assert np.array_equal(part.numpy(), wanted)
+    # Of 16 MB: at most the block of the cache that holds the two rows.
+    assert 2 * 500 * 4 <= Counting.count - opened <= 64 << 10
+    before = Counting.count
+    assert tensor[100:200].numpy().shape == (100, width)
+    assert Counting.count - before == 100 * width * 4
+
+
+def test_one_file_object_serves_many_threads(tmp_path):
+    np.savez("many.npz", **{f"w{i}": np.full(50_000, i) for i in range(40)})
+    checkpoint = pystatelens.open(open("many.npz", "rb"))
+    with ThreadPoolExecutor(8) as pool:
+        read = list(pool.map(lambda key: checkpoint[key].numpy(), checkpoint))
+    assert [int(array.min()) for array in read] == [int(array.max()) for array in read] == list(range(40))
+
+
+def test_errors_of_a_file_object_are_the_cause(examples):
+    class Failing(io.FileIO):
+        def read(self, size=-1):
+            raise RuntimeError("the disk is gone")
+
+    with pytest.raises(pystatelens.IoError) as caught:
+        pystatelens.open(Failing("model.safetensors"))
+    assert isinstance(caught.value.__cause__, RuntimeError)
+
+    class Interrupted(io.FileIO):
+        def read(self, size=-1):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        pystatelens.open(Interrupted("model.safetensors"))
+
+
+def test_keys_are_a_mapping(examples):
+    checkpoint = pystatelens.open("trainer.pt")
+    assert len(checkpoint) == 3 and "epoch" in checkpoint and "model" not in checkpoint
+    assert checkpoint.get("nothing") is None and 3 not in checkpoint
+    assert dict(checkpoint.items())["epoch"] == 3
+    with pytest.raises(pystatelens.NoSuchKeyError, match="Did you mean `model.norm`"):
+        checkpoint["model.nrm"]
+    with pytest.raises(KeyError):
+        checkpoint["model"]
+    assert [key for key, _ in checkpoint.tensors()] == ["model.layers.0.weight", "model.norm"]
+    assert set(checkpoint.state_dict("model.layers")) == {"0"}

@@ -1,0 +1,43 @@
+"""The package itself: its command, and that it has no unsafe code of its own."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pystatelens
+from conftest import ROOT
+
+COMMAND = Path(sys.executable).with_name("statelens")
+
+
+def run(*arguments, **options):
+    return subprocess.run([COMMAND, *arguments], capture_output=True, text=True, **options)
+
+
+def test_the_command_comes_along(examples):
+    assert run("--version").stdout.split() == ["statelens", pystatelens.__version__]
+    listed = run("ls", "trainer.pt")
+    assert listed.returncode == 0 and "model.norm" in listed.stdout
+    assert run("nonsense").returncode == 2 and run("info", "missing.pt").returncode == 2
+    assert run("diff", "trainer.pt", "model.safetensors").returncode == 1
+
+
+def test_ctrl_c_ends_the_command(examples):
+    """A signal ends the command with the status that shells report, also while it reads a pipe."""
+    import signal
+
+    process = subprocess.Popen([COMMAND, "info", "-"], stdin=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stderr.readline().startswith(b"statelens: reading standard input")
+    process.send_signal(signal.SIGINT)
+    assert process.wait(30) in (-signal.SIGINT, 130)
+    process.stdin.close()
+    process.stderr.close()
+
+
+def test_there_is_no_unsafe_code():
+    sources = sorted((ROOT / "crates/python/src").rglob("*.rs"))
+    assert len(sources) > 8
+    for path in sources:
+        code = re.sub(r"//.*", "", path.read_text())
+        assert not re.search(r"\bunsafe\b", code), path.name

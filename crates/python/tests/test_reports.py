@@ -1,0 +1,190 @@
+"""Reports and conversions: the same as the command prints, cancelled by exceptions and Ctrl-C."""
+
+import json
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import pystatelens
+import pytest
+import torch
+
+
+def command(*arguments, status=0):
+    """What the command of the package prints with `--json`."""
+    run = subprocess.run(
+        [sys.executable, "-m", "pystatelens", *map(str, arguments)], capture_output=True, text=True
+    )
+    assert run.returncode == status, run.stderr
+    return json.loads(run.stdout)
+
+
+def test_reports_are_those_of_the_command(fixtures):
+    source = fixtures / "torch/zip_module_state_dict.pt"
+    other = fixtures / "cerebras/v2.10.0/gpt_small.mdl"
+    other = other if other.exists() else next((fixtures / "cerebras/v2.10.0").glob("*.mdl"))
+    assert pystatelens.verify(source) == command("verify", "--json", source)
+    assert pystatelens.scan(source) == command("scan", "--json", source)
+    assert pystatelens.stats(source) == command("stats", "--json", source)
+    assert pystatelens.stats(source, by="layer") == command("stats", "--json", "--by", "layer", source)
+    assert pystatelens.diff(source, other) == command("diff", "--json", source, other, status=1)
+    assert pystatelens.check(source, other) == command(
+        "check", "--json", source, "--against", other, status=1
+    )
+    assert json.loads(pystatelens.summary(source, "json")) == command("summary", source, "--to", "json")
+
+
+def test_an_open_checkpoint_and_a_file_object_will_do(examples):
+    opened = pystatelens.open("trainer.pt")
+    with open("trainer.pt", "rb") as file:
+        for source in (opened, file):
+            assert pystatelens.verify(source)["sound"]
+            assert pystatelens.scan(source)["findings"] == []
+            assert len(pystatelens.stats(source)["tensors"]) == 2
+            assert pystatelens.diff(source, "trainer.pt")["matches"]
+
+
+def test_damage_is_a_result_of_verify(examples):
+    data = bytearray((examples / "trainer.pt").read_bytes())
+    (examples / "short.pt").write_bytes(data[: len(data) // 2])
+    report = pystatelens.verify("short.pt")
+    assert not report["sound"] and report["problems"]
+
+
+def test_check_takes_the_state_dict_of_a_model(examples):
+    model = torch.nn.Linear(6, 4)
+    torch.save(model.state_dict(), "linear.pt")
+    assert pystatelens.check("linear.pt", model.state_dict())["loads"]
+    report = pystatelens.check("linear.pt", torch.nn.Linear(5, 4).state_dict())
+    assert not report["loads"] and report["shapes"][0]["key"] == "weight"
+
+
+@pytest.mark.parametrize("name", ["out.safetensors", "out.pt", "out.mdl", "out.npz"])
+def test_conversions_keep_the_values(name, examples):
+    report = pystatelens.convert("model.safetensors", name)
+    assert report["files"] == [name] and report["bytes"] == os.path.getsize(name)
+    ours = pystatelens.open(name).state_dict(framework="numpy")
+    assert np.array_equal(ours["norm"], np.ones(6, "float32"))
+    with pytest.raises(pystatelens.ExistsError):
+        pystatelens.convert("model.safetensors", name)
+    pystatelens.convert("model.safetensors", name, replace=True)
+
+
+def test_losses_are_refused(examples):
+    with pytest.raises(pystatelens.RefusedError) as caught:
+        pystatelens.convert("trainer.pt", "out.npz", cast="float8_e4m3fn")
+    assert caught.value.code == "lossy" and not os.path.exists("out.npz")
+    edited = pystatelens.convert(
+        "trainer.pt", "out.safetensors", select="model.*", strip_prefix="model.", rename={"norm": "n"}
+    )
+    assert list(pystatelens.open(edited["files"][0])) == ["layers.0.weight", "n"]
+
+
+def test_progress_counts_and_stops_the_work(tmp_path):
+    np.savez("big.npz", w=np.zeros((64, 1 << 20), "float32"))
+    calls = []
+    pystatelens.convert("big.npz", "out.safetensors", progress=lambda *call: calls.append(call))
+    assert calls[-1][0] == calls[-1][1] > 0
+    assert all(before[0] <= after[0] or before[1] != after[1] for before, after in zip(calls, calls[1:]))
+
+    class Enough(Exception):
+        pass
+
+    def stop(done, total):
+        raise Enough
+
+    for work in (
+        lambda progress: pystatelens.convert("big.npz", "stopped.mdl", progress=progress),
+        lambda progress: pystatelens.stats("big.npz", progress=progress),
+        lambda progress: pystatelens.verify("big.npz", progress=progress),
+    ):
+        with pytest.raises(Enough):
+            work(stop)
+        with pytest.raises(pystatelens.CancelledError):
+            work(lambda done, total: False)
+    assert sorted(os.listdir()) == ["big.npz", "model.safetensors", "out.safetensors", "trainer.pt"]
+
+
+def test_ctrl_c_stops_long_work(tmp_path):
+    np.save("big.npy", np.random.default_rng(1).random((64, 1 << 20)))
+    started = threading.Event()
+
+    def interrupt():
+        started.wait(60)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt):
+        while True:
+            pystatelens.stats("big.npy", progress=lambda *_: started.set())
+    thread.join()
+
+
+def test_other_threads_run_during_the_work(tmp_path):
+    np.save("big.npy", np.zeros((32, 1 << 20), "float32"))
+    ticks = 0
+    stop = threading.Event()
+
+    def count():
+        nonlocal ticks
+        while not stop.is_set():
+            ticks += 1
+            time.sleep(0)  # lets others have the interpreter
+
+    # No thread gets the interpreter unless another releases it.
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1000)
+    try:
+        thread = threading.Thread(target=count)
+        thread.start()
+        start = ticks
+        pystatelens.stats("big.npy")
+        assert ticks > start
+    finally:
+        stop.set()
+        sys.setswitchinterval(before)
+    thread.join()
+
+
+@pytest.mark.parametrize("name", [name for name in pystatelens.errors.__all__])
+def test_exceptions_can_be_pickled(name):
+    kind = getattr(pystatelens, name)
+    error = kind("a.pt: it is bad (at byte 3). Leave it.", "it is bad", "bad", "a.pt", 3, "Leave it.")
+    copy = pickle.loads(pickle.dumps(error))
+    assert type(copy) is kind and str(copy) == str(error)
+    assert vars(copy) == vars(error) and copy.offset == 3
+    assert issubclass(kind, pystatelens.StatelensError)
+
+
+def test_exceptions_are_also_those_of_python(examples):
+    with pytest.raises(FileNotFoundError):
+        pystatelens.open("missing.pt")
+    with pytest.raises(KeyError):
+        pystatelens.open("trainer.pt")["nothing"]
+    (examples / "no.pt").write_bytes(b"this is text, and not a checkpoint")
+    with pytest.raises(pystatelens.UnsupportedError):
+        pystatelens.open("no.pt")
+
+
+def test_the_table_for_notebooks(examples):
+    arrays = {f"layers.{i}.weight": np.zeros((2, 3), "float32") for i in range(40)}
+    np.savez("many.npz", **{"<script>": np.zeros(1)}, **arrays)
+    table = pystatelens.open("many.npz")._repr_html_()
+    assert "layers.0–39.weight" in table and "&lt;script>" in table and "<script" not in table
+    assert table.count("<tr>") == 3
+
+
+def test_convert_model_is_the_command(fixtures, tmp_path):
+    case = next((fixtures / "recipes").glob("llama/*hf-to-cs*"))
+    target = case.name.rsplit("-to-", 1)[1].replace("cs", "cs-")
+    reports = pystatelens.convert_model(case / "in", target, output_dir=tmp_path / "out", drop_unmatched_keys=True)
+    assert reports and all(os.path.exists(path) for report in reports for path in report["files"])
+    assert all(pystatelens.verify(path)["sound"] for report in reports for path in report["files"])
+    with pytest.raises(pystatelens.RefusedError):
+        pystatelens.convert_model(case / "in", "nothing-1.0")

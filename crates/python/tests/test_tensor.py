@@ -1,0 +1,106 @@
+"""Tensors: indices as NumPy has them, and arrays of other libraries."""
+
+import itertools
+
+import ml_dtypes
+import numpy as np
+import pytest
+import pystatelens
+import torch
+
+INDICES = [
+    slice(None),
+    slice(1, 3),
+    slice(None, None, 2),
+    slice(None, None, -1),
+    slice(-2, None),
+    slice(5, 2, -2),
+    slice(3, 3),
+    0,
+    -1,
+    np.int64(1),
+]
+
+
+def test_indices_are_those_of_numpy(tmp_path):
+    array = np.arange(4 * 5 * 6, dtype="int16").reshape(4, 5, 6)
+    np.save("x.npy", array)
+    tensor = pystatelens.open("x.npy")[""]
+    for count in (1, 2, 3):
+        for index in itertools.product(INDICES, repeat=count):
+            assert np.array_equal(tensor[index].numpy(), array[index])
+    for index in [..., (..., 0), (1, ..., slice(2)), (), (slice(2), ..., 3)]:
+        assert np.array_equal(tensor[index].numpy(), array[index])
+        assert tensor[index].shape == array[index].shape
+    assert np.array_equal(tensor[1:3][0][::2].numpy(), array[1:3][0][::2])
+
+
+@pytest.mark.parametrize("index", [4, -5, (0, 0, 0, 0), (..., ...), (0, slice(None, None, 0))])
+def test_wrong_indices_are_index_errors(index):
+    np.save("x.npy", np.zeros((4, 5, 6)))
+    tensor = pystatelens.open("x.npy")[""]
+    with pytest.raises(IndexError) as caught:
+        tensor[index]
+    assert isinstance(caught.value, pystatelens.SliceError)
+
+
+@pytest.mark.parametrize("index", [None, True, 1.5, "x", [0, 1]])
+def test_other_indices_are_type_errors(index):
+    np.save("x.npy", np.zeros((4, 5, 6)))
+    with pytest.raises(TypeError):
+        pystatelens.open("x.npy")[""][index]
+
+
+@pytest.mark.parametrize("name", ["bfloat16", "float8_e4m3fn", "float8_e5m2"])
+def test_dtypes_that_numpy_lacks(name):
+    numbers = torch.tensor([0.0, 1.5, -2.0, 448.0]).to(getattr(torch, name))
+    torch.save({"x": numbers}, "x.pt")
+    tensor = pystatelens.open("x.pt")["x"]
+    array = tensor.numpy()
+    assert array.dtype == getattr(ml_dtypes, name)
+    assert array.astype("float32").tolist() == numbers.float().tolist()
+    assert tensor.torch().dtype == numbers.dtype
+    assert torch.equal(tensor.torch().float(), numbers.float())
+
+
+def test_arrays_are_writable_and_not_copied():
+    np.save("x.npy", np.arange(1000.0))
+    tensor = pystatelens.open("x.npy")[""]
+    array = tensor.numpy()
+    # It is a view of the memory that the file was read into.
+    assert isinstance(array.base, bytearray) and array.flags.writeable
+    array[0] = 7
+    assert tensor.numpy()[0] == 0
+
+
+def test_other_libraries_ask_for_it():
+    np.save("x.npy", np.arange(6.0).reshape(2, 3))
+    tensor = pystatelens.open("x.npy")[""]
+    assert np.asarray(tensor).sum() == 15
+    assert np.array(tensor, dtype="int8").dtype == "int8"
+    assert np.from_dlpack(tensor).shape == (2, 3)
+    assert torch.from_dlpack(tensor)[1, 2] == 5
+    torch.save({"x": torch.ones(3, dtype=torch.bfloat16)}, "x.pt")
+    assert torch.from_dlpack(pystatelens.open("x.pt")["x"]).dtype == torch.bfloat16
+    with pytest.raises(ValueError):
+        np.asarray(tensor, copy=False)
+
+
+def test_casts_round_as_torch_does():
+    numbers = torch.randn(1000, generator=torch.Generator().manual_seed(1))
+    torch.save({"x": numbers}, "x.pt")
+    cast = pystatelens.open("x.pt")["x"].cast("bfloat16")
+    assert cast.dtype == "bfloat16" and torch.equal(cast.torch(), numbers.bfloat16())
+    with pytest.raises(pystatelens.RefusedError, match="there is no dtype"):
+        cast.cast("float7")
+
+
+def test_blocks_are_read_as_numbers(fixtures):
+    paths = [path for path in (fixtures / "gguf").glob("*.gguf") if not path.name.startswith("x_")]
+    tensors = [tensor for path in paths for _, tensor in pystatelens.open(path).tensors()]
+    blocks = [tensor for tensor in tensors if tensor.dtype in ("Q8_0", "Q4_0")]
+    assert blocks
+    for tensor in blocks:
+        with pytest.raises(pystatelens.UnsupportedError, match="cast"):
+            tensor.numpy()
+        assert np.isfinite(tensor.cast("float32").numpy()).all()

@@ -1,0 +1,87 @@
+//! The Python package: builds its wheel, and tests it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Error, Result, bail};
+
+use crate::{project, python, shell};
+
+/// Builds the wheel with optimisations; returns its path.
+pub(crate) fn build() -> Result<PathBuf> {
+    let folder = project::target().join("dist").join("wheels");
+    let wheel = with_profile("wheel", &["--features", "object-store"], &folder)?;
+    println!("Wheel:  {} ({} bytes)", wheel.display(), fs::metadata(&wheel)?.len());
+    smoke(&wheel)?;
+    Ok(wheel)
+}
+
+/// Builds the wheel as tests are compiled, tries it in a clean environment, and runs its own tests
+/// beside the real libraries. The stubs must describe exactly what is there.
+pub(crate) fn test() -> Result<()> {
+    let wheel = with_profile("dev", &[], &project::target().join("wheels"))?;
+    smoke(&wheel)?;
+    let python = python::package(project::root()).map_err(Error::msg)?;
+    let mut pip = shell::command(&python);
+    pip.args(["-m", "pip", "install", "--quiet", "--no-deps", "--force-reinstall", "--no-index"]);
+    shell::run(pip.arg(&wheel))?;
+    let fixtures = statelens_fixtures::make().context("making target/fixtures")?;
+    let mut tests = shell::command(&python);
+    tests.current_dir(package()).env("STATELENS_FIXTURES", fixtures);
+    shell::run(tests.args(["-m", "pytest", "--quiet", "-p", "no:cacheprovider"]))?;
+    for arguments in [
+        &["-m", "mypy", "python/pystatelens"][..],
+        &["-m", "mypy.stubtest", "pystatelens", "--mypy-config-file", "pyproject.toml"],
+    ] {
+        shell::run(shell::command(&python).current_dir(package()).args(arguments))?;
+    }
+    Ok(())
+}
+
+fn package() -> PathBuf {
+    project::root().join("crates/python")
+}
+
+/// Builds the wheel with a profile of cargo into a folder of its own; returns its path.
+fn with_profile(profile: &str, more: &[&str], folder: &Path) -> Result<PathBuf> {
+    if folder.exists() {
+        fs::remove_dir_all(folder).context("removing the previous wheel")?;
+    }
+    let python = python::package(project::root()).map_err(Error::msg)?;
+    let mut maturin = shell::command(python.with_file_name("maturin"));
+    maturin.current_dir(package()).args(["build", "--locked", "--profile", profile]).args(more);
+    maturin.env("CARGO_TARGET_DIR", project::target());
+    shell::run(maturin.arg("--interpreter").arg(&python).arg("--out").arg(folder))?;
+    let mut files = fs::read_dir(folder)?.collect::<Result<Vec<_>, _>>()?.into_iter();
+    match (files.next(), files.next()) {
+        (Some(wheel), None) => Ok(wheel.path()),
+        _ => bail!("maturin left {} without one wheel", folder.display()),
+    }
+}
+
+/// Tries a wheel as a user would: in a new environment that has nothing else.
+fn smoke(wheel: &Path) -> Result<()> {
+    let folder = project::target().join("python").join("clean");
+    if folder.exists() {
+        fs::remove_dir_all(&folder)?;
+    }
+    let python = python::package(project::root()).map_err(Error::msg)?;
+    shell::run(shell::command(python).args(["-m", "venv"]).arg(&folder))?;
+    let own = folder.join("bin/python");
+    shell::run(
+        shell::command(&own).args(["-m", "pip", "install", "--quiet", "--no-index"]).arg(wheel),
+    )?;
+    shell::run(shell::command(folder.join("bin/statelens")).arg("--version"))?;
+    let file = statelens_fixtures::path("torch/zip_module_state_dict.pt");
+    shell::run(shell::command(&own).arg("-c").arg(SMOKE).arg(file))
+}
+
+/// Works without NumPy and torch.
+const SMOKE: &str = "
+import sys, pystatelens
+checkpoint = pystatelens.open(sys.argv[1])
+key, tensor = next(checkpoint.tensors())
+assert len(tensor.tobytes()) == tensor.nbytes > 0
+assert pystatelens.verify(checkpoint)['sound'] and pystatelens.scan(sys.argv[1])['worst'] is None
+print(checkpoint, tensor)
+";
