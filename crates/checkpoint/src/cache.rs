@@ -17,8 +17,8 @@ const KEPT_AT_HAND: usize = 8 << 20;
 /// needed.
 pub const BLOCK: u64 = 64 << 10;
 /// The most blocks per read, of a local file and of one on a server.
-const MOST: u64 = 16;
-const MOST_REMOTE: u64 = 32;
+const MAX_BLOCKS: u64 = 16;
+const MAX_REMOTE: u64 = 32;
 /// The number of cache hits since the last read from which the file counts as densely read.
 const DENSE: u32 = 8;
 /// The first reads of a local file are smaller, just enough to recognise its format: of most files
@@ -54,7 +54,7 @@ struct CachedPieces {
     by_start: BTreeMap<(u32, u64), CachedPiece>,
     /// Bytes in all pieces, and their limit.
     bytes: usize,
-    most: usize,
+    max_bytes: usize,
     clock: u64,
     /// The piece that was returned last; most often it is the next one, too.
     last: Option<(u32, u64, Arc<Vec<u8>>)>,
@@ -115,7 +115,7 @@ impl Structure {
         let mut pieces = cache.lock();
         let file = pieces.files.len() as u32;
         pieces.files.push(Course::default());
-        pieces.most = pieces.most.max(kept);
+        pieces.max_bytes = pieces.max_bytes.max(kept);
         drop(pieces);
         Self { cache: cache.clone(), source, file, remote, kept, touched: AtomicBool::new(false) }
     }
@@ -135,7 +135,7 @@ impl Structure {
         let Some(course) = pieces.files.get_mut(self.file as usize) else {
             return (offset, offset);
         };
-        let most = if self.remote { MOST_REMOTE } else { MOST };
+        let most = if self.remote { MAX_REMOTE } else { MAX_BLOCKS };
         let needed = wanted.saturating_sub(offset - offset % BLOCK).div_ceil(BLOCK);
         let aligned = |size: u64| (offset - offset % size).max(before);
         let (start, end) = if !self.remote && course.reads < GLANCES {
@@ -254,7 +254,7 @@ impl CachedPieces {
     }
 
     fn keep(&mut self, file: u32, start: u64, bytes: Arc<Vec<u8>>) {
-        if self.bytes + bytes.len() > self.most {
+        if self.bytes + bytes.len() > self.max_bytes {
             // Evicts the older half at once: finding the single oldest piece each time would cost
             // more.
             let mut ages: Vec<u64> = self.by_start.values().map(|piece| piece.used).collect();
@@ -369,7 +369,10 @@ mod tests {
             read(&files[step as usize / 50 % 2], at, 1 + step as usize % 7_000);
             let pieces = cache.lock();
             let bytes = pieces.by_start.values().map(|piece| piece.bytes.len()).sum::<usize>();
-            assert!(bytes == pieces.bytes && bytes <= KEPT + (MOST * BLOCK) as usize, "{bytes}");
+            assert!(
+                bytes == pieces.bytes && bytes <= KEPT + (MAX_BLOCKS * BLOCK) as usize,
+                "{bytes}"
+            );
         }
     }
 

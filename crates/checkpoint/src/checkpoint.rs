@@ -188,11 +188,11 @@ impl RawAttributes {
 }
 
 /// Ids have 32 bits; far fewer fit in memory.
-const MOST_IDS: u64 = 1 << 31;
+const MAX_IDS: u64 = 1 << 31;
 /// The number of recent lists of raw attributes that a new one is compared with.
-const MOST_ALIKE: usize = 16;
+const MAX_COMPARED: usize = 16;
 /// No id.
-const NOBODY: u32 = u32::MAX;
+const NO_ID: u32 = u32::MAX;
 
 /// Builds a checkpoint within limits.
 #[derive(Debug, Default)]
@@ -222,7 +222,7 @@ impl Builder {
     /// Adds a value. Putting the id into a container or making it the root gives the value its only
     /// place; use [`Value::Link`] for further ones.
     pub fn push(&mut self, value: Value) -> Result<ValueId> {
-        let most = self.limits.values.min(MOST_IDS);
+        let most = self.limits.values.min(MAX_IDS);
         Limits::check("values in the checkpoint", self.values.len() as u64, most)?;
         self.values.push(value)?;
         Ok(ValueId(self.values.len() as u32 - 1))
@@ -304,7 +304,7 @@ impl Builder {
         let list = self.alike.iter().copied().find(known).unwrap_or_else(|| {
             let new = lists.len() as u32;
             lists.push(attributes.into());
-            self.alike.truncate(MOST_ALIKE - 1);
+            self.alike.truncate(MAX_COMPARED - 1);
             self.alike.push_front(new);
             new
         });
@@ -321,8 +321,8 @@ impl Builder {
     pub fn append(&mut self, part: &Checkpoint) -> Result<ValueId> {
         let (values, tensors) = (self.values.len(), self.tensors.len());
         let total = (values + part.values.len()) as u64;
-        Limits::check("values in the checkpoint", total, self.limits.values.min(MOST_IDS))?;
-        Limits::check("tensors", (tensors + part.tensors.len()) as u64, MOST_IDS)?;
+        Limits::check("values in the checkpoint", total, self.limits.values.min(MAX_IDS))?;
+        Limits::check("tensors", (tensors + part.tensors.len()) as u64, MAX_IDS)?;
         let (values, tensors) = (values as u32, tensors as u32);
         let moved = |id: &ValueId| ValueId(id.0 + values);
         let storages = self.tensors.iter().filter_map(|tensor| tensor.storage).max();
@@ -407,7 +407,7 @@ impl Builder {
     /// Marks every value with a tensor at or below it, without recursion: finds the parents first,
     /// then marks upwards.
     fn mark_tensors(&self) -> Result<Vec<bool>> {
-        let mut parents = room::filled(NOBODY, self.values.len())?;
+        let mut parents = room::filled(NO_ID, self.values.len())?;
         for (index, value) in self.values.iter().enumerate() {
             value.each_child(|child| {
                 if let Some(parent) = parents.get_mut(child.0 as usize) {
@@ -425,7 +425,7 @@ impl Builder {
                 continue;
             }
             let mut at = index as u32;
-            while at != NOBODY && !std::mem::replace(&mut holds[at as usize], true) {
+            while at != NO_ID && !std::mem::replace(&mut holds[at as usize], true) {
                 at = parents[at as usize];
             }
         }

@@ -58,11 +58,11 @@ struct ErrorParts {
 
 impl PartialEq for ErrorParts {
     fn eq(&self, other: &Self) -> bool {
-        let told = |inner: &Self| {
+        let compared = |inner: &Self| {
             let Self { kind, code, cause: _, what, file, offset, expected, advice } = inner.clone();
             (kind, code, what, file, offset, expected, advice)
         };
-        told(self) == told(other)
+        compared(self) == compared(other)
     }
 }
 

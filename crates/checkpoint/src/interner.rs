@@ -16,7 +16,7 @@ pub type Interner = Recent<Text>;
 /// Number of slots, a power of two.
 const SLOTS: usize = 256;
 /// Longest input that is cached, in bytes.
-const LONGEST: usize = 48;
+const MAX_LEN: usize = 48;
 
 impl<T: AsRef<[u8]> + Clone> Recent<T> {
     /// Returns the cached value for these bytes, or calls `make` and caches its result.
@@ -25,7 +25,7 @@ impl<T: AsRef<[u8]> + Clone> Recent<T> {
         bytes: &[u8],
         make: impl FnOnce(&[u8]) -> Result<T, E>,
     ) -> Result<T, E> {
-        if bytes.len() > LONGEST {
+        if bytes.len() > MAX_LEN {
             return make(bytes);
         }
         if self.0.is_empty() {

@@ -48,8 +48,8 @@ const UNFOLD: u64 = 1_000;
 const AGAIN: u64 = 256 << 30;
 
 /// The largest defaults: a page has 4 GB in all, a program all of the memory.
-const MOST_VALUES: u64 = if cfg!(target_pointer_width = "32") { 8 << 20 } else { 24 << 20 };
-const MOST_BYTES: u64 = if cfg!(target_pointer_width = "32") { 256 << 20 } else { 1 << 30 };
+const MAX_VALUES: u64 = if cfg!(target_pointer_width = "32") { 8 << 20 } else { 24 << 20 };
+const MAX_BYTES: u64 = if cfg!(target_pointer_width = "32") { 256 << 20 } else { 1 << 30 };
 
 impl Default for Limits {
     /// Returns the limits for a file of medium size.
@@ -124,15 +124,15 @@ impl Limits {
         };
         let usual = Self::default();
         Self {
-            values: within(500_000, 4, MOST_VALUES),
+            values: within(500_000, 4, MAX_VALUES),
             depth: usual.depth.saturating_mul(times),
-            key_steps: within(1_000_000, 16, 4 * MOST_VALUES),
-            key_bytes: within(32 << 20, 16, MOST_BYTES),
-            structure: within(128 << 20, 1, MOST_BYTES),
-            string: within(usual.string, 1, MOST_BYTES),
+            key_steps: within(1_000_000, 16, 4 * MAX_VALUES),
+            key_bytes: within(32 << 20, 16, MAX_BYTES),
+            structure: within(128 << 20, 1, MAX_BYTES),
+            string: within(usual.string, 1, MAX_BYTES),
             rank: usual.rank,
             chunk: usual.chunk.saturating_mul(times),
-            members: within(500_000, 1, MOST_VALUES),
+            members: within(500_000, 1, MAX_VALUES),
             unfold: usual.unfold.saturating_mul(times),
             again: usual.again.saturating_mul(times),
             times: Some(times),

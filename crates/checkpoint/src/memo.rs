@@ -64,8 +64,8 @@ mod tests {
             assert_eq!(*value.unwrap(), key.to_string());
             made
         };
-        let asked = [1, 1, 2, 1, 2, 3, 2, 1];
-        assert_eq!(asked.map(made), [true, false, true, false, false, true, false, true]);
+        let requested = [1, 1, 2, 1, 2, 3, 2, 1];
+        assert_eq!(requested.map(made), [true, false, true, false, false, true, false, true]);
         // A key of another type, and a call that fails.
         assert_eq!(*memo.recent("1", || Ok(7)).unwrap(), 7);
         assert!(memo.recent::<_, u32>(9, || Err(Error::cancelled())).is_err());

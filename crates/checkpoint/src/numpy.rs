@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::{ByteOrder, DType, Field, NumpyType};
 
 /// The most byte ranges to reverse in one element: more than in any real type, few enough to list.
-const MOST_WORDS: u64 = 1 << 16;
+const MAX_WORDS: u64 = 1 << 16;
 
 /// The types that torch has, too.
 const CODES: [(&str, DType); 14] = [
@@ -98,7 +98,7 @@ impl DType {
                 if field.dtype.unit().is_some() {
                     return None;
                 }
-                if count.checked_mul(one.len() as u64)? + words.len() as u64 > MOST_WORDS {
+                if count.checked_mul(one.len() as u64)? + words.len() as u64 > MAX_WORDS {
                     return None;
                 }
                 // Skips a loop over perhaps very many elements without anything to reverse.
@@ -142,7 +142,7 @@ impl DType {
     pub fn unit(&self) -> Option<u64> {
         let Self::Numpy(numpy) = self else { return None };
         let [(0, unit)] = *numpy.words else { return None };
-        let many = numpy.fields.is_empty() && numpy.itemsize / unit.max(1) > MOST_WORDS;
+        let many = numpy.fields.is_empty() && numpy.itemsize / unit.max(1) > MAX_WORDS;
         many.then_some(unit)
     }
 
@@ -164,7 +164,7 @@ impl DType {
 /// memory than the file, so it has only the first unit. See [`DType::unit`].
 fn numpy(name: String, code: String, itemsize: u64, word: u64) -> Option<DType> {
     let count = if word > 1 { itemsize / word } else { 0 };
-    let count = if count > MOST_WORDS { 1 } else { count };
+    let count = if count > MAX_WORDS { 1 } else { count };
     let words = (0..count).map(|n| (n * word, word)).collect();
     Some(DType::Numpy(Arc::new(NumpyType { name, code, itemsize, words, fields: Vec::new() })))
 }

@@ -23,7 +23,7 @@ pub struct Slices<T> {
 struct PieceChunk<T> {
     items: Vec<T>,
     /// The number of items that were taken or forgotten.
-    gone: usize,
+    released: usize,
 }
 
 /// The most bytes in a chunk; a longer slice has a chunk of its own. Chunks of all lists have about
@@ -153,7 +153,7 @@ fn room_for<T>(chunks: &mut Vec<PieceChunk<T>>, more: usize) -> Result<&mut Vec<
         // The first chunk grows on demand, since most lists are small.
         let room = if chunks.is_empty() { more } else { more.max(items_of::<T>()) };
         let items = room::vec(room as u64)?;
-        room::push(chunks, PieceChunk { items, gone: 0 })?;
+        room::push(chunks, PieceChunk { items, released: 0 })?;
     }
     let last = chunks.len() - 1;
     room::make_room(&mut chunks[last].items, more as u64)?;
@@ -165,8 +165,8 @@ fn room_for<T>(chunks: &mut Vec<PieceChunk<T>>, more: usize) -> Result<&mut Vec<
 fn forget<T>(chunks: &mut [PieceChunk<T>], at: usize, count: usize) {
     let is_last = at + 1 >= chunks.len();
     if let Some(chunk) = chunks.get_mut(at) {
-        chunk.gone += count;
-        if chunk.gone >= chunk.items.len() && !is_last {
+        chunk.released += count;
+        if chunk.released >= chunk.items.len() && !is_last {
             chunk.items = Vec::new();
         }
     }

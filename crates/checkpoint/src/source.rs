@@ -50,7 +50,7 @@ pub struct FileSet {
 }
 
 /// The most names that are recorded.
-const MOST_MISSED: usize = 4_096;
+const MAX_MISSED: usize = 4_096;
 
 impl FileSet {
     /// Creates a set of one file.
@@ -171,7 +171,7 @@ impl FileSet {
     pub fn note_missed(&self, name: &str) {
         let Some(missed) = &self.missed else { return };
         let mut missed = missed.lock().unwrap_or_else(PoisonError::into_inner);
-        if missed.len() < MOST_MISSED {
+        if missed.len() < MAX_MISSED {
             missed.insert(name.to_owned());
         }
     }

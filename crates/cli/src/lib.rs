@@ -92,7 +92,7 @@ fn command(cli: Cli) -> u8 {
         Command::Completions { shell } => commands::shell::completions(shell),
         Command::Man => commands::shell::man(),
     };
-    remote::tell();
+    remote::report_fetched();
     match outcome {
         Ok(true) | Err(Failure::Closed) => 0,
         Ok(false) => NO,

@@ -71,7 +71,7 @@ impl Printer {
             return Ok(());
         }
         let written = self.out.write_all(bytes);
-        self.told(written)
+        self.check_written(written)
     }
 
     /// Flushes the buffer.
@@ -80,10 +80,10 @@ impl Printer {
             return Ok(());
         }
         let flushed = self.out.flush();
-        self.told(flushed)
+        self.check_written(flushed)
     }
 
-    fn told(&mut self, written: io::Result<()>) -> Result<(), Failure> {
+    fn check_written(&mut self, written: io::Result<()>) -> Result<(), Failure> {
         match written.map_err(failure) {
             Err(Failure::Closed) if self.verdict => {
                 self.closed = true;

@@ -51,7 +51,7 @@ pub(crate) fn check_cap(plan: &Plan) -> Result<()> {
 }
 
 /// Reports the bytes fetched, if standard error is a terminal.
-pub(crate) fn tell() {
+pub(crate) fn report_fetched() {
     if METER.requests() > 0 && std::io::stderr().is_terminal() {
         let (bytes, requests) = (size_text(METER.fetched()), METER.requests());
         let word = if requests == 1 { "request" } else { "requests" };

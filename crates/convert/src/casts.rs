@@ -116,10 +116,10 @@ impl RunReport {
     /// and the number of further ones.
     pub fn falsified(&self, source: &Checkpoint, most: usize) -> (Vec<String>, Option<String>) {
         let worst = self.worst(source);
-        let mut told = worst.iter().filter_map(|changed| Some((&changed.key, changed.what()?)));
-        let lines = told.by_ref().take(most).map(|(key, what)| format!("`{key}`: {what}"));
+        let mut texts = worst.iter().filter_map(|changed| Some((&changed.key, changed.what()?)));
+        let lines = texts.by_ref().take(most).map(|(key, what)| format!("`{key}`: {what}"));
         let lines = lines.collect();
-        let more = told.count() as u64;
+        let more = texts.count() as u64;
         (lines, (more > 0).then(|| counted(more, "more tensor")))
     }
 

@@ -18,7 +18,7 @@ use crate::cutter::Cutter;
 /// wait for their turn.
 const PARCEL: u64 = 512 << 10;
 /// The largest parcel, in bytes, for tensors that can't be split further.
-const LARGEST: u64 = 16 << 20;
+const MAX_PARCEL: u64 = 16 << 20;
 /// Smaller tensors are not worth splitting.
 const WORTH: u64 = 1 << 20;
 
@@ -65,7 +65,7 @@ impl Parcels {
             let parcel = (numel / bytes.div_ceil(PARCEL).max(1)).max(1);
             let size = both.checked_mul(parcel.div_ceil(both).max(1))?;
             let largest = u128::from(size) * u128::from(bytes) / u128::from(numel.max(1));
-            (size < numel && largest <= u128::from(LARGEST)).then_some(size)
+            (size < numel && largest <= u128::from(MAX_PARCEL)).then_some(size)
         });
         let parcels = |size| Self {
             source: source.clone(),

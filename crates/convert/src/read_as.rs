@@ -1,7 +1,7 @@
 //! Assigns a dtype to arrays that are stored without one.
 
 use statelens_checkpoint::{Checkpoint, Error, Result};
-use statelens_formats::{is_untyped, untyped_again};
+use statelens_formats::{is_untyped, update_untyped};
 
 use crate::{CastRule, Pattern};
 
@@ -51,7 +51,7 @@ pub fn read_as(rules: &[CastRule], checkpoint: &Checkpoint) -> Result<Option<Che
         return Err(unused(rule));
     }
     let mut read = builder.rebuild(checkpoint)?;
-    untyped_again(&mut read);
+    update_untyped(&mut read);
     Ok(Some(read))
 }
 

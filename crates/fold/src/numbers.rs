@@ -4,7 +4,7 @@ use statelens_checkpoint::order;
 
 /// Maximum number of ranges in a label; of more, only the first ones and the last are written, with
 /// `…` in between.
-const MOST_RANGES: usize = 4;
+const MAX_RANGES: usize = 4;
 
 /// A name split at its last number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -103,9 +103,9 @@ pub(super) fn ranges<'a>(members: impl Iterator<Item = (u64, &'a str)>) -> Strin
         before = Some(number);
     }
     let mut out = String::new();
-    let left_out = (MOST_RANGES - 1)..ranges.len().saturating_sub(1);
+    let left_out = (MAX_RANGES - 1)..ranges.len().saturating_sub(1);
     for (at, (first, last)) in ranges.iter().enumerate() {
-        if ranges.len() > MOST_RANGES && left_out.contains(&at) {
+        if ranges.len() > MAX_RANGES && left_out.contains(&at) {
             if at == left_out.start {
                 out.push_str(",\u{2026}");
             }

@@ -92,7 +92,7 @@ fn labels(trie: &Trie, path: &[&str]) -> Vec<(String, usize, bool)> {
     trie.runs(at).into_iter().map(|run| (trie.run_label(at, run), run.len, run.loose)).collect()
 }
 
-fn told(rows: &[TestLeaf]) -> Vec<String> {
+fn folded_lines(rows: &[TestLeaf]) -> Vec<String> {
     let line = |line: FoldedKey| format!("{} x{}", line.key, line.rows.len());
     lines(rows, '.').into_iter().map(line).collect()
 }
@@ -108,7 +108,7 @@ fn folds_layers_in_lexicographic_order() {
     let trie = Trie::new(&rows, '.');
     assert_eq!(labels(&trie, &["model", "layers"]), all("0\u{2013}31", 32));
     assert_eq!(
-        told(&rows),
+        folded_lines(&rows),
         [
             "model.embed.weight x1",
             "model.layers.0\u{2013}31.attn.q.weight x32",
@@ -133,11 +133,11 @@ fn layers_of_another_shape_form_their_own_fold() {
         rows.iter_mut().find(|row| row.key == key).expect("a row").shape = vec![128, 64];
     };
     odd(3);
-    let told_of = |rows: &[TestLeaf]| labels(&Trie::new(rows, '.'), &["model", "layers"]);
+    let child_labels = |rows: &[TestLeaf]| labels(&Trie::new(rows, '.'), &["model", "layers"]);
     odd(3);
     odd(20);
     assert_eq!(
-        told_of(&rows),
+        child_labels(&rows),
         [
             ("0\u{2013}2,4\u{2013}19,21\u{2013}31".to_owned(), 30, false),
             ("3,20".to_owned(), 2, false)
@@ -146,7 +146,10 @@ fn layers_of_another_shape_form_their_own_fold() {
     // This also holds for few layers.
     let mut rows = lexicographic(4);
     rows.retain(|row| !row.key.contains("layers.2.norm"));
-    assert_eq!(told_of(&rows), [("0\u{2013}1,3".to_owned(), 3, false), ("2".to_owned(), 1, false)]);
+    assert_eq!(
+        child_labels(&rows),
+        [("0\u{2013}1,3".to_owned(), 3, false), ("2".to_owned(), 1, false)]
+    );
 }
 
 #[test]
@@ -173,16 +176,16 @@ fn folds_experts_inside_layers_in_any_order() {
         .collect();
     let expected = ["w1", "w2", "w3"]
         .map(|name| format!("layers.0\u{2013}11.experts.0\u{2013}15.{name}.weight x192"));
-    assert_eq!(told(&rows), expected);
+    assert_eq!(folded_lines(&rows), expected);
     rows.sort_by(|one, other| one.key.cmp(&other.key));
-    assert_eq!(told(&rows), expected);
+    assert_eq!(folded_lines(&rows), expected);
     // As in the index of a distributed checkpoint: by name first, with the layers in no order.
     rows.sort_by_key(|row| {
         let parts: Vec<&str> = row.key.split('.').collect();
         let number = |at: usize| parts[at].parse::<u64>().expect("a number") * 7 % 17;
         (parts[4].to_owned(), number(3), number(1))
     });
-    let mut any = told(&rows);
+    let mut any = folded_lines(&rows);
     any.sort();
     assert_eq!(any, expected);
     let row = |line: &FoldedKey, at: usize| rows[line.rows[at] as usize].key.clone();
@@ -202,7 +205,7 @@ fn the_order_of_keys_within_a_layer_does_not_matter() {
             tensor(&format!("h.{layer}.{name}"), "float32", &[name.as_bytes()[0].into()])
         })
         .collect();
-    assert_eq!(told(&rows), ["a", "b", "c"].map(|name| format!("h.0\u{2013}8.{name} x9")));
+    assert_eq!(folded_lines(&rows), ["a", "b", "c"].map(|name| format!("h.0\u{2013}8.{name} x9")));
     for line in lines(&rows, '.') {
         let name = line.key.rsplit('.').next().expect("a name");
         assert!(line.rows.iter().all(|&row| rows[row as usize].key.ends_with(name)));
@@ -253,7 +256,10 @@ fn unfolded_keys_keep_the_order_of_the_file() {
     let rows: Vec<TestLeaf> = ["h.9.a", "h.x.a", "h.2.b", "h.1.a", "h.0.c", "h.10.d"]
         .map(|key| tensor(key, "float32", &[1]))
         .into();
-    assert_eq!(told(&rows), ["h.1,9.a x2", "h.x.a x1", "h.2.b x1", "h.0.c x1", "h.10.d x1"]);
+    assert_eq!(
+        folded_lines(&rows),
+        ["h.1,9.a x2", "h.x.a x1", "h.2.b x1", "h.0.c x1", "h.10.d x1"]
+    );
 }
 
 #[test]
@@ -261,7 +267,7 @@ fn links_do_not_fold_with_their_targets() {
     let mut rows: Vec<TestLeaf> =
         (0..4).map(|at| tensor(&format!("h.{at}.w"), "float32", &[10, 10])).collect();
     rows[1..].iter_mut().for_each(|row| row.link = Some("h.0.w".into()));
-    assert_eq!(told(&rows), ["h.0.w x1", "h.1\u{2013}3.w x3"]);
+    assert_eq!(folded_lines(&rows), ["h.0.w x1", "h.1\u{2013}3.w x3"]);
     assert_eq!(sums(&rows), Sums { tensors: 4, values: 0, params: 100, bytes: 400 });
 }
 
@@ -270,7 +276,7 @@ fn colliding_keys_keep_both_rows() {
     let rows = vec![value("a.b", "1"), value("a.b", "2")];
     let trie = Trie::new(&rows, '.');
     assert_eq!(trie.rows(trie.count() - 1), [0, 1]);
-    assert_eq!(told(&rows), ["a.b x1", "a.b x1"]);
+    assert_eq!(folded_lines(&rows), ["a.b x1", "a.b x1"]);
 }
 
 #[test]
@@ -280,7 +286,7 @@ fn deep_keys_end_in_one_segment() {
     let trie = Trie::new(&rows, '.');
     assert!(trie.count() < 100);
     assert_eq!(trie.path(trie.count() - 1), key);
-    assert_eq!(told(&rows), [format!("{key} x1")]);
+    assert_eq!(folded_lines(&rows), [format!("{key} x1")]);
 }
 
 #[test]
@@ -291,7 +297,7 @@ fn subset_tree_ignores_other_keys() {
         (0..rows.len() as u32).filter(|&id| !rows[id as usize].key.contains("mlp")).collect();
     let some: Vec<TestLeaf> = chosen.iter().map(|&id| rows[id as usize].clone()).collect();
     let (part, alone) = (trie.of(&chosen), Trie::new(&some, '.'));
-    let told = |trie: &Trie, row: &dyn Fn(u32) -> String| -> Vec<_> {
+    let folded_lines = |trie: &Trie, row: &dyn Fn(u32) -> String| -> Vec<_> {
         let nodes = 0..trie.count();
         nodes
             .map(|at| {
@@ -301,8 +307,8 @@ fn subset_tree_ignores_other_keys() {
             .collect()
     };
     assert_eq!(
-        told(&part, &|id| rows[id as usize].key.clone()),
-        told(&alone, &|id| some[id as usize].key.clone())
+        folded_lines(&part, &|id| rows[id as usize].key.clone()),
+        folded_lines(&alone, &|id| some[id as usize].key.clone())
     );
     let way = trie.way_to(chosen[7]);
     assert_eq!(trie.path(*way.last().expect("a node")), rows[chosen[7] as usize].key);

@@ -24,7 +24,7 @@ const ATTRIBUTES: &str = ".ATTRIBUTES";
 /// The key under which an optimizer holds its state by the number of the parameter.
 const STATE: &str = "state";
 /// Minimum number of leaves, or of names that are more than a number, that fold.
-const LEAST: usize = 4;
+const MIN_NAMES: usize = 4;
 /// Stands for "no node".
 const NONE: u32 = u32::MAX;
 
@@ -318,7 +318,7 @@ impl Trie {
     #[must_use]
     pub fn least(&self, child: u32) -> usize {
         let is_plain = self.segment(child as usize).pattern == 0;
-        if is_plain && !self.is_leaf(child as usize) { 2 } else { LEAST }
+        if is_plain && !self.is_leaf(child as usize) { 2 } else { MIN_NAMES }
     }
 
     /// Returns the separator of segments.

@@ -73,7 +73,7 @@ enum Method {
 
 impl Method {
     /// Returns why it can't be read.
-    fn why(self) -> &'static str {
+    fn problem(self) -> &'static str {
         match self {
             Self::Stored | Self::Packed(_) => "readable",
             Self::Encrypted => "encrypted",
@@ -234,7 +234,7 @@ impl Archive {
         let bytes = match record.method {
             Method::Stored => stored,
             Method::Packed(packing) => unpack(packing, &stored, record)?,
-            other => return Err(unreadable(record, other.why())),
+            other => return Err(unreadable(record, other.problem())),
         };
         let intact = record.crc == 0 || crc::crc32(0, &bytes) == record.crc;
         Ok((bytes, intact))
@@ -253,7 +253,7 @@ impl Archive {
                 let block = if packing == Packing::Bzip2 { 1 << 20 } else { 0 };
                 (Some(packing), len.saturating_add(len / 8 + 1024 + block).min(record.stored))
             }
-            other => return Err(unreadable(record, other.why())),
+            other => return Err(unreadable(record, other.problem())),
         };
         Limits::check(&format!("bytes of {}", record.name()), most, Limits::default().structure)?;
         let mut stored = room::zeros(most)?;
@@ -273,7 +273,7 @@ impl Archive {
             Method::Packed(packing) => {
                 Ok(Layout::Packed(Packed { span, packing, skip: 0, len: record.len }))
             }
-            other => Err(unreadable(record, other.why())),
+            other => Err(unreadable(record, other.problem())),
         }
     }
 

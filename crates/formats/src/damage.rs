@@ -12,7 +12,7 @@ use crate::stray::IMPOSTOR;
 pub(crate) const MARK: &str = "statelens.incomplete";
 
 /// The maximum length of the text: HDF5 limits the size of attributes.
-const LONGEST: usize = 2000;
+const MAX_LEN: usize = 2000;
 
 /// The title of the finding for a mark.
 const CARRIED: &str = "This was made from an incomplete checkpoint";
@@ -29,13 +29,13 @@ pub(crate) fn lost(source: &Checkpoint) -> Vec<Loss> {
     }
     let of_keys = |finding: &&Finding| keys.contains(&finding.place);
     let mut losses: Vec<Loss> = left_out(source).collect();
-    let mut told = HashSet::new();
+    let mut reported = HashSet::new();
     for finding in findings.iter().filter(|finding| !of_keys(finding)) {
-        if told.insert(&finding.title) {
+        if reported.insert(&finding.title) {
             losses.push(Loss {
                 keys: Vec::new(),
                 what: finding.title.clone(),
-                why: why(finding),
+                why: reason(finding),
                 harmless: false,
             });
         }
@@ -51,7 +51,7 @@ pub(crate) fn lost(source: &Checkpoint) -> Vec<Loss> {
     losses.push(Loss {
         keys,
         what: "the data is missing from the source, or damaged in it".into(),
-        why: format!("{}. {}", first.title, why(first)),
+        why: format!("{}. {}", first.title, reason(first)),
         harmless: false,
     });
     losses
@@ -67,7 +67,7 @@ fn left_out(source: &Checkpoint) -> impl Iterator<Item = Loss> {
     })
 }
 
-fn why(finding: &Finding) -> String {
+fn reason(finding: &Finding) -> String {
     format!("{} The copy would look complete.", finding.detail).trim_start().to_owned()
 }
 
@@ -85,31 +85,31 @@ fn damage(source: &Checkpoint) -> impl Iterator<Item = &Finding> {
 /// Returns the text of the mark for a copy of the source, or `None` if the source is undamaged.
 pub(crate) fn mark(source: &Checkpoint) -> Option<String> {
     let unlisted = source.findings.iter().filter(|finding| finding.unlisted);
-    let told: Vec<&str> = damage(source)
+    let reported: Vec<&str> = damage(source)
         .map(|finding| match finding.title.as_str() {
             CARRIED => finding.detail.as_str(),
             title => title,
         })
         .chain(unlisted.map(|finding| finding.title.as_str()))
         .collect();
-    if told.is_empty() {
+    if reported.is_empty() {
         return None;
     }
     let mut text = String::new();
-    for one in &told {
-        if !text.is_empty() && text.len() + one.len() > LONGEST {
+    for one in &reported {
+        if !text.is_empty() && text.len() + one.len() > MAX_LEN {
             text.push_str("; and more");
             break;
         }
         text.push_str(if text.is_empty() { "" } else { "; " });
-        text.extend(one.chars().take(LONGEST));
+        text.extend(one.chars().take(MAX_LEN));
     }
     Some(text)
 }
 
 /// Returns the finding for a checkpoint that carries a mark.
 pub(crate) fn carried(text: &str) -> Finding {
-    let text: String = text.chars().take(LONGEST).collect();
+    let text: String = text.chars().take(MAX_LEN).collect();
     Finding::new(Grade::Damage, CARRIED)
         .detail(text)
         .advice("Go back to the original, or to a checkpoint that was written to its end.")

@@ -286,34 +286,47 @@ pub fn writing_of(format: &str) -> Option<&'static Writing> {
 
 impl Writing {
     /// Returns the target with these options. Fails if the format does not support one of them.
-    pub fn target(&'static self, asked: &RequestedOptions) -> Result<WriteTarget> {
-        self.check("version", "--format-version", self.versions, asked.version.as_deref())?;
-        self.check("compression", "--compress", self.compressions, asked.compression.as_deref())?;
-        for (what, asked) in
-            [("object graph", asked.object_graph), ("state file", asked.state_file)]
+    pub fn target(&'static self, requested: &RequestedOptions) -> Result<WriteTarget> {
+        self.check("version", "--format-version", self.versions, requested.version.as_deref())?;
+        self.check(
+            "compression",
+            "--compress",
+            self.compressions,
+            requested.compression.as_deref(),
+        )?;
+        for (what, requested) in
+            [("object graph", requested.object_graph), ("state file", requested.state_file)]
         {
-            if asked && !self.graphs {
+            if requested && !self.graphs {
                 return Err(Error::refused(format!("{} has no {what}", self.name))
                     .advice("Leave it out, or name the format with --to tensorflow."));
             }
         }
-        Ok(WriteTarget { writing: self, requested: asked.clone(), shards: Shards::One })
+        Ok(WriteTarget { writing: self, requested: requested.clone(), shards: Shards::One })
     }
 
     /// Returns the display name, with the version if there are several.
     pub fn full_name(&self, requested: &RequestedOptions) -> String {
         match (requested.version.as_deref(), self.versions.first()) {
             (_, None) => self.name.to_owned(),
-            (asked, Some(first)) => format!("{} {}", self.name, asked.unwrap_or(first.id)),
+            (requested, Some(first)) => {
+                format!("{} {}", self.name, requested.unwrap_or(first.id))
+            }
         }
     }
 
-    fn check(&self, what: &str, flag: &str, choices: &[Choice], asked: Option<&str>) -> Result<()> {
-        let Some(asked) = asked else { return Ok(()) };
-        if choices.iter().any(|choice| choice.id == asked) {
+    fn check(
+        &self,
+        what: &str,
+        flag: &str,
+        choices: &[Choice],
+        requested: Option<&str>,
+    ) -> Result<()> {
+        let Some(requested) = requested else { return Ok(()) };
+        if choices.iter().any(|choice| choice.id == requested) {
             return Ok(());
         }
-        let error = Error::refused(format!("{} has no {what} `{asked}`", self.name));
+        let error = Error::refused(format!("{} has no {what} `{requested}`", self.name));
         let ids: Vec<&str> =
             choices.iter().map(|choice| choice.id).filter(|id| !id.is_empty()).collect();
         Err(match ids.as_slice() {
@@ -373,17 +386,17 @@ mod tests {
         for writing in writings() {
             assert!(writing.target(&RequestedOptions::default()).is_ok(), "{}", writing.id);
             for choice in writing.versions {
-                let asked = RequestedOptions {
+                let requested = RequestedOptions {
                     version: Some(choice.id.into()),
                     ..RequestedOptions::default()
                 };
-                assert!(writing.target(&asked).is_ok(), "{} {}", writing.id, choice.id);
+                assert!(writing.target(&requested).is_ok(), "{} {}", writing.id, choice.id);
             }
-            let asked = RequestedOptions {
+            let requested = RequestedOptions {
                 compression: Some("none such".into()),
                 ..RequestedOptions::default()
             };
-            assert!(writing.target(&asked).is_err(), "{}", writing.id);
+            assert!(writing.target(&requested).is_err(), "{}", writing.id);
         }
         assert!(writing("none such").unwrap_err().to_string().contains("cerebras"));
         let old = RequestedOptions { version: Some("0.4".into()), ..RequestedOptions::default() };

@@ -56,8 +56,8 @@ use statelens_checkpoint::{
     Checkpoint, FileSet, Finding, Grade, Limits, Loss, Plan, Progress, Result,
 };
 pub use statelens_pickle::ScanOptions;
-pub use stray::{STAND_IN, is_named_so, telling};
-pub use untyped::{is_untyped, untyped, untyped_again};
+pub use stray::{STAND_IN, explaining_file, has_known_extension};
+pub use untyped::{is_untyped, untyped, update_untyped};
 
 /// The built-in formats, in display order. Where scores are equal, the first one opens the file.
 pub static FORMATS: &[&Format] = &[

@@ -35,9 +35,9 @@ const COMPRESSED: [&[u8]; 5] =
 /// The first bytes of a Git LFS pointer.
 const POINTER: &str = "version https://git-lfs";
 /// The limit of Git LFS itself: it treats no longer file as a pointer.
-const LONGEST_POINTER: u64 = 1024;
+const MAX_POINTER_LEN: u64 = 1024;
 /// The maximum size in bytes of a server response that is not XML.
-const LONGEST_ANSWER: usize = 1024;
+const MAX_RESPONSE_LEN: usize = 1024;
 /// The first bytes of a file of OCDBT, TensorStore's key-value store: of manifests and tree nodes.
 const OCDBT: &[u8] = &[0x0c, 0xdb];
 
@@ -116,25 +116,25 @@ pub(crate) fn explain(probe: &Probe<'_>) -> Error {
 }
 
 /// Whether [`explain`] recognises the file.
-pub(crate) fn is_told(probe: &Probe<'_>) -> bool {
+pub(crate) fn is_explained(probe: &Probe<'_>) -> bool {
     kind(probe) != Stray::Unknown
 }
 
 /// Returns the file that best explains why there is no checkpoint among `files`. The error from
 /// opening it serves as the error for the whole set.
-pub fn telling(files: &FileSet) -> Option<FileId> {
-    let told = files.iter().filter_map(|(id, file)| {
+pub fn explaining_file(files: &FileSet) -> Option<FileId> {
+    let reported = files.iter().filter_map(|(id, file)| {
         let kind = kind(&Probe::new(&files.opened_at(id)).ok()?);
-        let named = is_named_so(&file.name);
+        let named = has_known_extension(&file.name);
         // Any folder may have empty files, web pages and pointers to pictures.
         let says = named || kind <= Stray::Pointer;
         (kind < Stray::Unknown && says).then_some((kind > Stray::Onnx && !named, kind, id))
     });
-    told.min_by_key(|(other, kind, _)| (*other, *kind)).map(|(_, _, id)| id)
+    reported.min_by_key(|(other, kind, _)| (*other, *kind)).map(|(_, _, id)| id)
 }
 
 /// Whether a name has an extension of a checkpoint format.
-pub fn is_named_so(name: &str) -> bool {
+pub fn has_known_extension(name: &str) -> bool {
     let extension = name.rsplit_once('.').map(|(_, end)| end.to_ascii_lowercase());
     let mut known = crate::formats().flat_map(|format| format.extensions);
     extension.is_some_and(|extension| known.any(|end| *end == extension))
@@ -148,7 +148,7 @@ pub(crate) fn data_file(files: &FileSet, name: &str) -> Option<FileId> {
 /// Whether a file is a Git LFS pointer. Does not read files that are too long for one.
 pub(crate) fn is_pointer(files: &FileSet, id: FileId) -> bool {
     let len = files.len(id);
-    len < LONGEST_POINTER
+    len < MAX_POINTER_LEN
         && files.read_vec(id, 0, len).is_ok_and(|bytes| bytes.starts_with(POINTER.as_bytes()))
 }
 
@@ -164,7 +164,7 @@ pub(crate) fn impostors(checkpoint: &Checkpoint) -> Vec<Finding> {
         let set = files.opened_at(id);
         let Ok(probe) = Probe::new(&set) else { continue };
         let error = explain(&probe);
-        if found.len() == MOST_TOLD {
+        if found.len() == MAX_REPORTED {
             break;
         }
         found.push(
@@ -189,7 +189,7 @@ pub(crate) fn unlisted(source: &Checkpoint) -> Option<Loss> {
 }
 
 /// The maximum number of files with a finding of their own.
-const MOST_TOLD: usize = 5;
+const MAX_REPORTED: usize = 5;
 
 fn kind(probe: &Probe<'_>) -> Stray {
     let head = probe.head();
@@ -199,7 +199,7 @@ fn kind(probe: &Probe<'_>) -> Stray {
         () if probe.is_empty() => Stray::Empty,
         () if text.starts_with(POINTER) => Stray::Pointer,
         () if text.starts_with("<!doctype html") || text.starts_with("<html") => Stray::WebPage,
-        () if is_answer(&text) => Stray::ServerError,
+        () if is_error_response(&text) => Stray::ServerError,
         () if is_orbax(probe) => Stray::Orbax,
         () if is_onnx(probe) => Stray::Onnx,
         () if head.iter().all(|byte| *byte == 0) => Stray::Zeros,
@@ -210,7 +210,7 @@ fn kind(probe: &Probe<'_>) -> Stray {
 }
 
 /// Whether a text is a server's error response: object stores send XML, others JSON or a few words.
-fn is_answer(text: &str) -> bool {
+fn is_error_response(text: &str) -> bool {
     const WORDS: [&str; 7] = [
         "404: not found",
         "not found",
@@ -220,7 +220,7 @@ fn is_answer(text: &str) -> bool {
         "invalid credentials",
         "access to model",
     ];
-    let short = text.len() < LONGEST_ANSWER;
+    let short = text.len() < MAX_RESPONSE_LEN;
     text.starts_with("<?xml") && text.contains("<error>")
         || short && text.starts_with('{') && text.contains("\"error\"")
         || short && WORDS.iter().any(|words| text.starts_with(words))
@@ -352,12 +352,12 @@ mod tests {
         ];
         for (named, expected) in cases {
             let files = files(named);
-            assert_eq!(super::telling(&files).map(|id| files.name(id)), expected);
+            assert_eq!(super::explaining_file(&files).map(|id| files.name(id)), expected);
         }
     }
 
     /// Returns title, detail and advice of each finding, for a set with one missing file.
-    fn told(files: FileSet) -> Vec<String> {
+    fn reported(files: FileSet) -> Vec<String> {
         let opened = crate::open(files, &Limits::default(), &mut Unwatched).unwrap();
         let missing = opened.findings.iter().flat_map(|finding| &finding.missing);
         assert_eq!(missing.count(), 1, "{:?}", opened.findings);
@@ -395,9 +395,10 @@ mod tests {
                 files.push(name.to_str().unwrap(), Arc::new(Memory::from(bytes)));
             }
             let main = files.find(main).unwrap();
-            let told = told(files.opened_at(main));
-            let is_told = |text: &&String| text.contains(pointer) && text.contains("git lfs pull");
-            assert_eq!(told.iter().filter(is_told).count(), 1, "{told:?}");
+            let reported = reported(files.opened_at(main));
+            let is_explained =
+                |text: &&String| text.contains(pointer) && text.contains("git lfs pull");
+            assert_eq!(reported.iter().filter(is_explained).count(), 1, "{reported:?}");
         }
     }
 

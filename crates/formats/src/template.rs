@@ -12,7 +12,7 @@ use statelens_checkpoint::{Finding, Grade};
 use self::lexer::{Code, Token, code};
 
 /// The maximum length of a template in bytes; real models have none that is longer.
-const LONGEST: usize = 1 << 20;
+const MAX_LEN: usize = 1 << 20;
 
 /// Whether a metadata key holds a template that programs run.
 pub(crate) fn is_template(key: &str) -> bool {
@@ -41,7 +41,7 @@ pub(crate) fn finding(key: &str, template: &str) -> Option<Finding> {
 
 /// Returns the most severe suspicion about a template, with its grade.
 fn suspicion(template: &str) -> Option<(Grade, String)> {
-    if template.len() > LONGEST {
+    if template.len() > MAX_LEN {
         return Some((Grade::UnknownCode, "more text than any template has".to_owned()));
     }
     let code = code(template);

@@ -47,7 +47,7 @@ pub fn untyped(checkpoint: &Checkpoint) -> Option<Finding> {
 }
 
 /// Replaces the finding of [`untyped`] with one for the remaining untyped arrays.
-pub fn untyped_again(checkpoint: &mut Checkpoint) {
+pub fn update_untyped(checkpoint: &mut Checkpoint) {
     checkpoint.findings.retain(|finding| !finding.title.starts_with(TITLE));
     let left = untyped(checkpoint);
     checkpoint.findings.extend(left);

@@ -151,7 +151,7 @@ impl Datatype {
             Class::Bits { .. } => format!("bitfield of {bits} bits"),
             Class::Opaque { .. } => format!("opaque of {} bytes", self.size),
             Class::Compound(members) => {
-                let fields = members.iter().take(MOST_NAMES);
+                let fields = members.iter().take(MAX_NAMES);
                 let fields: Vec<String> = fields
                     .map(|member| format!("{} {}", member.name, member.datatype.describe()))
                     .collect();
@@ -165,7 +165,7 @@ impl Datatype {
                     Class::Int { signed, order } => (signed, order),
                     _ => (false, ByteOrder::Little),
                 };
-                let names = members.iter().take(MOST_NAMES);
+                let names = members.iter().take(MAX_NAMES);
                 let names: Vec<String> = names
                     .map(|(name, value)| format!("{name} = {}", int(value, signed, order)))
                     .collect();
@@ -303,11 +303,11 @@ impl Datatype {
 }
 
 /// The most fields of a record and names of an enum that are listed.
-const MOST_NAMES: usize = 100;
+const MAX_NAMES: usize = 100;
 
-/// Returns the text after a list of [`MOST_NAMES`].
+/// Returns the text after a list of [`MAX_NAMES`].
 fn more(count: usize) -> String {
-    match count.saturating_sub(MOST_NAMES) {
+    match count.saturating_sub(MAX_NAMES) {
         0 => String::new(),
         more => format!(", and {more} more"),
     }

@@ -135,7 +135,7 @@ pub struct Groups {
     pub attributes: Vec<Error>,
     /// Errors of objects that can't be read and were not requested: the first ones.
     pub unread: Vec<Error>,
-    /// Positions in `links`, sorted by name, of groups with more than [`FEW`] links.
+    /// Positions in `links`, sorted by name, of groups with more than [`MAX_LINEAR`] links.
     names: HashMap<u64, Vec<u32>>,
     /// The largest address up to which a dataset's data extends within the file.
     data_end: u64,
@@ -247,7 +247,7 @@ impl Hdf5File {
 
     /// Reads the object whose header is at `address`.
     pub fn object(&self, address: u64) -> Result<Object> {
-        let (mut object, places) = self.object_apart(address)?;
+        let (mut object, places) = self.object_without_dense(address)?;
         for place in places {
             match self.dense_attributes(place) {
                 Ok(found) => {
@@ -263,7 +263,7 @@ impl Hdf5File {
 
     /// Reads an object without its attributes in dense storage; returns the location of those as
     /// well.
-    pub(crate) fn object_apart(&self, address: u64) -> Result<(Object, Vec<DensePlace>)> {
+    pub(crate) fn object_without_dense(&self, address: u64) -> Result<(Object, Vec<DensePlace>)> {
         let messages = header::messages(&self.source, self.widths, address, &self.limits)?;
         let at = |error: Error| error.at(self.source.base().saturating_add(address));
         let has = |kind: u16| messages.first(kind).is_some();
@@ -310,7 +310,7 @@ impl Hdf5File {
         if self.root_begins_with(name)? {
             return Ok(true);
         }
-        let (root, dense) = self.object_apart(self.root()?)?;
+        let (root, dense) = self.object_without_dense(self.root()?)?;
         let mut is_there = root.attribute(name).is_some();
         for place in dense {
             let names = std::iter::once(name.as_bytes());
@@ -457,13 +457,13 @@ const DENSE: &str = "dense attributes";
 /// them.
 fn names_twice<'a>(names: impl Iterator<Item = &'a Text>) -> Vec<Error> {
     let names: Vec<&Text> = names.collect();
-    let again = again(&names, |name| *name);
+    let again = duplicates(&names, |name| *name);
     again.iter().map(|name| Error::damaged(format!("two attributes are named {name}"))).collect()
 }
 
 /// Returns the duplicate names. Nearly all lists are short and need no table.
-fn again<'a, T>(all: &'a [T], name: impl Fn(&'a T) -> &'a Text) -> Vec<Text> {
-    if all.len() <= FEW {
+fn duplicates<'a, T>(all: &'a [T], name: impl Fn(&'a T) -> &'a Text) -> Vec<Text> {
+    if all.len() <= MAX_LINEAR {
         let before = |at: usize| all.iter().take(at).any(|one| name(one) == name(&all[at]));
         return (1..all.len()).filter(|at| before(*at)).map(|at| name(&all[at]).clone()).collect();
     }
@@ -571,7 +571,7 @@ impl Groups {
     fn note(&mut self, file: &Hdf5File, object: &Result<Object>) -> Result<()> {
         let Ok(object) = object else { return Ok(()) };
         let damaged = object.troubles.iter().filter(|error| error.kind() == ErrorKind::Damaged);
-        let room = MOST_TROUBLES.saturating_sub(self.attributes.len());
+        let room = MAX_TROUBLES.saturating_sub(self.attributes.len());
         self.attributes.extend(damaged.take(room).cloned());
         let end = object.dataset().and_then(end::extent);
         if let Some(end) = end.filter(|end| *end <= Storage::len(&file.source)) {
@@ -591,12 +591,12 @@ impl Groups {
             }
             links
         });
-        let twice = again(links.as_deref().unwrap_or_default(), |link| &link.name);
+        let twice = duplicates(links.as_deref().unwrap_or_default(), |link| &link.name);
         if !twice.is_empty() {
             self.twice.insert(address, twice);
         }
         if let Ok(links) = &links
-            && links.len() > FEW
+            && links.len() > MAX_LINEAR
         {
             self.names.insert(address, by_name(links)?);
         }
@@ -623,7 +623,7 @@ impl Groups {
     pub fn position(&self, group: u64, name: &[u8]) -> Option<usize> {
         let links = self.links.get(&group)?.as_ref().ok()?;
         match links.len() {
-            ..=FEW => links.iter().rposition(|link| link.name.as_bytes() == name),
+            ..=MAX_LINEAR => links.iter().rposition(|link| link.name.as_bytes() == name),
             _ => {
                 let names = self.names.get(&group)?;
                 let named = |index: &u32| links[*index as usize].name.as_bytes();
@@ -643,6 +643,6 @@ fn by_name(links: &[Link]) -> Result<Vec<u32>> {
 }
 
 /// The most links that are searched linearly, which costs less than a table per group.
-const FEW: usize = 16;
+const MAX_LINEAR: usize = 16;
 /// The most errors of unreadable attributes that are kept.
-const MOST_TROUBLES: usize = 1000;
+const MAX_TROUBLES: usize = 1000;

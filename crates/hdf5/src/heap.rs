@@ -189,7 +189,7 @@ impl Collection {
         source.room(address, size)?;
         Limits::check("bytes of one heap collection", size, limits.structure)?;
         source.spend(size)?;
-        let bytes = source.bytes_apart(address, size)?;
+        let bytes = source.owned_bytes(address, size)?;
         let (mut objects, mut free) = (Vec::new(), false);
         let mut at = 8 + width;
         while let Some(head) = bytes.get(at..at + 8 + width) {

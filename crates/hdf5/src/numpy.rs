@@ -19,7 +19,7 @@ pub struct ElementType {
 }
 
 /// The most numbers in one big-endian record: more than in any real one, few enough to list.
-const MOST_WORDS: usize = 65_536;
+const MAX_WORDS: usize = 65_536;
 
 impl Datatype {
     /// Returns the element type if elements have a fixed size and need no heap: for all but
@@ -135,7 +135,7 @@ impl Datatype {
                 _ => member.datatype.element()?,
             };
             if element.order == ByteOrder::Big {
-                let room = MOST_WORDS - words.len();
+                let room = MAX_WORDS - words.len();
                 words.extend(
                     element.words(room)?.iter().map(|(at, size)| (at + member.offset, *size)),
                 );

@@ -38,7 +38,7 @@ impl Source {
 
     /// Like [`Source::bytes`], for bytes that are kept: they don't hold a reference to the larger
     /// cached piece.
-    pub(crate) fn bytes_apart(&self, address: u64, len: u64) -> Result<StorageBuffer> {
+    pub(crate) fn owned_bytes(&self, address: u64, len: u64) -> Result<StorageBuffer> {
         let bytes = self.bytes(address, len)?;
         Ok(match self.inner.is_kept_whole() {
             true => bytes,

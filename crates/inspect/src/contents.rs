@@ -10,27 +10,29 @@ use crate::reading::hex;
 use crate::{text_of, type_name};
 
 /// Returns whether [`text_of`] and [`type_name`] represent a value that is not a tensor completely.
-pub(crate) fn is_told(checkpoint: &Checkpoint, id: ValueId) -> bool {
+pub(crate) fn is_text_complete(checkpoint: &Checkpoint, id: ValueId) -> bool {
     let is_short = |id: &ValueId| {
         let value = checkpoint.value(checkpoint.resolve(*id));
-        value.children().is_empty() && is_told_alone(checkpoint, *id)
+        value.children().is_empty() && is_own_text_complete(checkpoint, *id)
     };
     match checkpoint.value(id) {
         Value::Opaque(opaque) => {
             let bare = opaque.items.is_empty() && opaque.entries.is_empty();
             let args = opaque.args.len() <= SHOWN_ARGS && opaque.args.iter().all(is_short);
             let printed = opaque.repr.is_some() || bare && opaque.state.is_none() && args;
-            printed && is_told_alone(checkpoint, id)
+            printed && is_own_text_complete(checkpoint, id)
         }
         Value::Set(set) if set.frozen => {
-            set.items.len() <= 10 && set.items.iter().all(is_short) && is_told_alone(checkpoint, id)
+            set.items.len() <= 10
+                && set.items.iter().all(is_short)
+                && is_own_text_complete(checkpoint, id)
         }
-        _ => is_told_alone(checkpoint, id),
+        _ => is_own_text_complete(checkpoint, id),
     }
 }
 
 /// Returns whether the text of a value is complete.
-fn is_told_alone(checkpoint: &Checkpoint, id: ValueId) -> bool {
+fn is_own_text_complete(checkpoint: &Checkpoint, id: ValueId) -> bool {
     let id = checkpoint.resolve(id);
     match checkpoint.value(id) {
         Value::Int(int) => int.to_i64().is_some(),

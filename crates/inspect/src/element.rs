@@ -85,10 +85,10 @@ const DEEPEST: u32 = 8;
 
 /// Formats a record in parentheses.
 fn record(numpy: &NumpyType, bytes: &[u8], depth: u32) -> Option<String> {
-    let fields = numpy.fields.iter().take(MOST_FIELDS);
+    let fields = numpy.fields.iter().take(MAX_FIELDS);
     let fields: Vec<String> =
         fields.map(|field| field_text(field, bytes, depth)).collect::<Option<_>>()?;
-    let more = if numpy.fields.len() > MOST_FIELDS { ", …" } else { "" };
+    let more = if numpy.fields.len() > MAX_FIELDS { ", …" } else { "" };
     Some(format!("({}{more})", fields.join(", ")))
 }
 
@@ -107,9 +107,9 @@ pub(crate) fn field_text(field: &Field, record_bytes: &[u8], depth: u32) -> Opti
     }
     let count: u64 = field.shape.iter().try_fold(1u64, |n, dim| n.checked_mul(*dim))?;
     let size = usize::try_from(field.dtype.itemsize()).ok()?.max(1);
-    let shown = data.chunks_exact(size).take(usize::try_from(count).ok()?.min(MOST_FIELDS));
+    let shown = data.chunks_exact(size).take(usize::try_from(count).ok()?.min(MAX_FIELDS));
     let shown: Vec<String> = shown.map(value).collect::<Option<_>>()?;
-    let more = if count > MOST_FIELDS as u64 { ", …" } else { "" };
+    let more = if count > MAX_FIELDS as u64 { ", …" } else { "" };
     Some(format!("[{}{more}]", shown.join(", ")))
 }
 
@@ -147,7 +147,7 @@ fn of_numpy(numpy: &NumpyType, bytes: &[u8]) -> Option<String> {
     })
 }
 
-const MOST_FIELDS: usize = 16;
+const MAX_FIELDS: usize = 16;
 
 /// Decodes an x87 `long double`, rounded to 64 bits: 64 mantissa bits, 15 exponent bits with bias
 /// 16383, a sign bit, and padding.

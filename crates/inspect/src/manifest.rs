@@ -42,7 +42,7 @@ use statelens_checkpoint::{
 };
 use statelens_tensor::{BUFFER, Buffer, drive};
 
-use crate::contents::{contents_hash, is_told};
+use crate::contents::{contents_hash, is_text_complete};
 use crate::reading::{Hashed, Hashing, Readable, TakesHashes, hex, missing, tensors_of};
 use crate::work::InOrder;
 use crate::{Json, dtype_of, shape_text, text_of, type_name};
@@ -226,7 +226,7 @@ fn columns(checkpoint: &Checkpoint, leaf: &Leaf, facts: &[Facts]) -> [String; 4]
         (_, Value::Str(text)) if text.as_bytes().len() > SHORT => {
             hex(&Sha256::digest(text.as_bytes()))
         }
-        (_, value) if !shows(value) && !is_told(checkpoint, leaf.target) => {
+        (_, value) if !shows(value) && !is_text_complete(checkpoint, leaf.target) => {
             contents_hash(checkpoint, leaf.target)
         }
         // Links are resolved, because formats differ in what they store as links.
@@ -344,7 +344,7 @@ fn entry(json: &mut Json, checkpoint: &Checkpoint, leaf: &Leaf, alias: bool, fac
         }
         _ if value.kind() == "object" => {
             json.name("type").str(&type_name(checkpoint, leaf.target).unwrap_or_default());
-            match is_told(checkpoint, leaf.target) {
+            match is_text_complete(checkpoint, leaf.target) {
                 true => json.name("value").str(&text_of(checkpoint, leaf.target)),
                 false => json.name("sha256").str(&contents_hash(checkpoint, leaf.target)),
             }

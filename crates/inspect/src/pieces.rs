@@ -6,7 +6,7 @@ use std::ops::Range;
 use statelens_checkpoint::Result;
 
 /// Maximum number of pieces per item; limited because a file can claim any number of elements.
-const MOST: u64 = 1 << 10;
+const MAX_PIECES: u64 = 1 << 10;
 
 /// Items, each split into consecutive pieces.
 #[derive(Default)]
@@ -29,7 +29,7 @@ impl Pieces {
     /// many pieces. Pieces begin at multiples of `grain`; without it, the item is one piece.
     pub(crate) fn push(&mut self, item: usize, numel: u64, grain: Option<u64>, most: u64) {
         let size = grain.map_or(u64::MAX, |grain| {
-            let (grain, least) = (grain.max(1), numel.div_ceil(MOST));
+            let (grain, least) = (grain.max(1), numel.div_ceil(MAX_PIECES));
             let grains = (most / grain).max(least.div_ceil(grain)).max(1);
             grains.saturating_mul(grain)
         });
@@ -111,18 +111,18 @@ mod tests {
         pieces.push(1, 1, None, 1);
         let join = |found: [Result<u32>; 4]| {
             let mut begun = None;
-            let told = found.into_iter().enumerate().filter_map(|(piece, found)| {
+            let joined = found.into_iter().enumerate().filter_map(|(piece, found)| {
                 pieces.join(piece, &mut begun, found, |all, next| *all = *all * 10 + next)
             });
-            told.map(|told| told.map_err(|error| error.to_string())).collect::<Vec<_>>()
+            joined.map(|joined| joined.map_err(|error| error.to_string())).collect::<Vec<_>>()
         };
         assert_eq!(join([Ok(1), Ok(2), Ok(3), Ok(4)]), [Ok(123), Ok(4)]);
         let bad = |what: &str| Err(statelens_checkpoint::Error::damaged(what));
-        let told = join([Ok(1), bad("second"), bad("third"), Ok(4)]);
-        assert!(told[0].as_ref().is_err_and(|error| error.contains("second")), "{told:?}");
-        assert_eq!(told[1..], [Ok(4)]);
-        let told = join([bad("first"), Ok(2), Ok(3), Ok(4)]);
-        assert!(told[0].as_ref().is_err_and(|error| error.contains("first")), "{told:?}");
+        let joined = join([Ok(1), bad("second"), bad("third"), Ok(4)]);
+        assert!(joined[0].as_ref().is_err_and(|error| error.contains("second")), "{joined:?}");
+        assert_eq!(joined[1..], [Ok(4)]);
+        let joined = join([bad("first"), Ok(2), Ok(3), Ok(4)]);
+        assert!(joined[0].as_ref().is_err_and(|error| error.contains("first")), "{joined:?}");
     }
 
     #[test]
@@ -131,7 +131,7 @@ mod tests {
         for (item, numel) in [1 << 40, u64::MAX].into_iter().enumerate() {
             pieces.push(item, numel, Some(1000), 4 << 20);
         }
-        assert!(pieces.count() <= 2 * MOST as usize, "{}", pieces.count());
+        assert!(pieces.count() <= 2 * MAX_PIECES as usize, "{}", pieces.count());
         let ranges = ranges(&pieces);
         for (one, next) in ranges.iter().zip(&ranges[1..]) {
             assert!(one.0 < next.0 && next.1.start == 0 || one.1.end == next.1.start);

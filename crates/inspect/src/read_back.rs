@@ -63,14 +63,14 @@ impl ReadBack {
 
     /// Compares the structure of the written files with the intended one.
     fn compare(&self, written: &Checkpoint) -> Result<()> {
-        let told = ReportedLosses::new(&self.losses);
+        let loss_reports = ReportedLosses::new(&self.losses);
         let mut found = WrittenLeaves::new(written);
         let strict = ["torch", "cerebras"].iter().any(|id| written.format.id.starts_with(id));
         let mut ties: HashMap<ValueId, ValueId> = HashMap::new();
         let mut unmatched = Vec::new();
         let aliases = aliases(&self.source);
         for leaf in self.source.each_leaf() {
-            let lost = told.of_leaf(&leaf);
+            let lost = loss_reports.of_leaf(&leaf);
             let Some(id) = found.take(&leaf, &aliases) else {
                 match lost {
                     // The target of a link is compared at its first occurrence.
@@ -101,7 +101,7 @@ impl ReadBack {
                 }
             }
         }
-        let left = found.left(&told);
+        let left = found.left(&loss_reports);
         self.renamed(&unmatched, &left, written)
     }
 
@@ -217,8 +217,8 @@ struct ReportedLosses<'a> {
 impl<'a> ReportedLosses<'a> {
     fn new(losses: &'a [Loss]) -> Self {
         let keys = |harmless| {
-            let told = losses.iter().filter(move |loss| loss.harmless == harmless);
-            told.flat_map(|loss| loss.keys.iter().map(String::as_str)).collect()
+            let loss_reports = losses.iter().filter(move |loss| loss.harmless == harmless);
+            loss_reports.flat_map(|loss| loss.keys.iter().map(String::as_str)).collect()
         };
         Self { lost: keys(false), form: keys(true) }
     }

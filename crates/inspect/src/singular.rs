@@ -35,12 +35,12 @@ pub fn plan_text(plan: &SingularPlan) -> String {
 #[must_use]
 pub fn spectrum_facts(of: &Spectrum) -> Vec<(&'static str, String)> {
     let all = of.shape.0.min(of.shape.1);
-    let told = of.values.len() as u64;
+    let shown_values = of.values.len() as u64;
     let mut facts = Vec::new();
     if let Some(most) = of.values.first() {
         facts.push(("largest", number_text(*most)));
     }
-    if let Some(last) = of.values.last().filter(|_| told > 1) {
+    if let Some(last) = of.values.last().filter(|_| shown_values > 1) {
         let name = if of.whole { "smallest" } else { "smallest found" };
         facts.push((name, number_text(*last)));
     }
@@ -59,7 +59,7 @@ pub fn spectrum_facts(of: &Spectrum) -> Vec<(&'static str, String)> {
         if of.squares > 0.0 {
             let text = match of.holding(part) {
                 Some(count) => format!("in {}", grouped(count)),
-                None => format!("not in {}", grouped(told)),
+                None => format!("not in {}", grouped(shown_values)),
             };
             facts.push((name, text));
         }

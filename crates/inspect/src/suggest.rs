@@ -4,7 +4,7 @@ use statelens_checkpoint::{Leaf, order};
 
 /// Maximum number of keys that are compared, because a comparison takes quadratic time in the
 /// length of a key. In larger files, suggestions come from the first keys.
-const MOST_COMPARED: usize = 100_000;
+const MAX_COMPARED: usize = 100_000;
 
 /// Returns at most `most` flat keys that a user who typed `wanted` may have meant, best first:
 /// those that contain it, then those that are a few typing mistakes away.
@@ -13,7 +13,7 @@ pub fn near_keys<'a>(leaves: &'a [Leaf], wanted: &str, most: usize) -> Vec<&'a L
     let allowed = (wanted.chars().count() / 3).clamp(1, 6);
     let mut near: Vec<(usize, &Leaf)> = leaves
         .iter()
-        .take(MOST_COMPARED)
+        .take(MAX_COMPARED)
         .filter_map(|leaf| {
             let flat = leaf.flat.to_lossy().to_lowercase();
             if !wanted.is_empty() && flat.contains(&wanted) {

@@ -7,7 +7,7 @@ use crate::{Json, dtype_of, element_text, kind_of, shape_of, text_of, type_name}
 /// Strings longer than this are not repeated by links.
 const REPEATED: usize = 4 << 10;
 /// Maximum number of bytes of a byte string that are written.
-const MOST_BYTES: usize = 1 << 10;
+const MAX_BYTES: usize = 1 << 10;
 
 /// Writes the fields of a leaf: `key`, `kind`, `dtype`, `shape`, `params`, `bytes`, `type`,
 /// `value`, `alias_of`; leaves out those that do not apply.
@@ -96,7 +96,7 @@ fn plain_json(json: &mut Json, checkpoint: &Checkpoint, id: ValueId) {
         }),
         Value::Str(text) => json.name("value").text(text),
         Value::Bytes { data, .. } => {
-            let shown = &data[..data.len().min(MOST_BYTES)];
+            let shown = &data[..data.len().min(MAX_BYTES)];
             let digits: String = shown.iter().map(|byte| format!("{byte:02x}")).collect();
             json.name("value").str(&digits);
         }

@@ -164,7 +164,7 @@ pub struct Pickle {
     pub(crate) protocol: u8,
     pub(crate) end: u64,
     pub(crate) base: u64,
-    pub(crate) frame_lies: Option<u64>,
+    pub(crate) overlong_frame: Option<u64>,
     /// Constructs that CPython accepts but no pickler writes: the first of each kind, and its
     /// offset.
     pub(crate) oddities: Vec<(Oddity, u64)>,
@@ -307,8 +307,8 @@ impl Pickle {
     }
 
     /// Returns whether a frame claims more bytes than there are.
-    pub fn frame_goes_on(&self) -> bool {
-        self.frame_lies.is_some()
+    pub fn has_overlong_frame(&self) -> bool {
+        self.overlong_frame.is_some()
     }
 
     /// Records a construct that no pickler writes.
@@ -348,8 +348,8 @@ impl Pickle {
     }
 
     /// Visits all references of a node; for an object, callable and arguments come last.
-    pub(crate) fn each_part(&self, node: &Node, each: &mut dyn FnMut(NodeId)) {
-        self.each_held(node, each);
+    pub(crate) fn each_reference(&self, node: &Node, each: &mut dyn FnMut(NodeId)) {
+        self.each_content_reference(node, each);
         if let Node::Object(call) = node {
             each(call.callable);
             each(call.args);
@@ -357,7 +357,7 @@ impl Pickle {
     }
 
     /// Visits all references of a node, except the callable and arguments of an object.
-    pub(crate) fn each_held(&self, node: &Node, each: &mut dyn FnMut(NodeId)) {
+    pub(crate) fn each_content_reference(&self, node: &Node, each: &mut dyn FnMut(NodeId)) {
         self.members(node).unwrap_or_default().iter().for_each(|item| each(*item));
         match node {
             Node::Dict(entries) => entries.iter().for_each(|(key, value)| {

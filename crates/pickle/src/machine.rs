@@ -305,7 +305,7 @@ impl Machine<'_> {
         match usize::try_from(len).ok().filter(|len| *len <= self.input.rest()) {
             Some(len) => self.frame_end = self.frame_end.max(self.input.at + len),
             None => {
-                self.pickle.frame_lies.get_or_insert(offset);
+                self.pickle.overlong_frame.get_or_insert(offset);
             }
         }
         Ok(())

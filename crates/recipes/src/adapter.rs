@@ -224,7 +224,7 @@ struct ModulePrefix {
 }
 
 /// The number of prefixes that are tried.
-const MOST_STARTS: usize = 16;
+const MAX_STARTS: usize = 16;
 
 impl ModulePrefix {
     fn of(model: &State, adapter: &Adapter) -> Result<Self> {
@@ -233,7 +233,7 @@ impl ModulePrefix {
         let mut add = |starts: &mut dyn Iterator<Item = String>, take: bool| {
             let mut seen: Vec<String> = Vec::new();
             for start in starts {
-                if !seen.contains(&start) && seen.len() < MOST_STARTS {
+                if !seen.contains(&start) && seen.len() < MAX_STARTS {
                     seen.push(start);
                 }
             }

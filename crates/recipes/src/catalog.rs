@@ -140,7 +140,7 @@ impl Catalog {
             let rest = main.strip_suffix(end)?.trim_end_matches(|c: char| c.is_ascii_digit());
             let folder = rest.strip_suffix(start)?;
             let name = |rank| format!("{folder}{}", Ranks::named(file, rank));
-            let files = (0..ranks::MOST).map(name).take_while(|name| has(name));
+            let files = (0..ranks::MAX_RANKS).map(name).take_while(|name| has(name));
             let files: Vec<String> = files.collect();
             let whole = (folder.is_empty() || folder.ends_with('/'))
                 && files.iter().any(|name| name == main);
@@ -221,7 +221,7 @@ mod written {
     use super::{Catalog, Error, Result};
     use crate::config::Families;
     use crate::language::{Arrow, ConfigSide, Recipe, RuleBlock};
-    use crate::recognise::tells;
+    use crate::recognise::identifies_family;
     use crate::{families, ranks};
 
     impl Catalog {
@@ -267,12 +267,12 @@ mod written {
                 line(out, format_args!("named {key}"))?;
             }
         }
-        for block in recipe.blocks.iter().filter(|block| tells(block, false)) {
+        for block in recipe.blocks.iter().filter(|block| identifies_family(block, false)) {
             line(out, format_args!("keys {}", block.prefix.as_deref().unwrap_or("-")))?;
             for (word, hf, towards) in
                 [("hf", true, ConfigSide::Right), ("cs", false, ConfigSide::Left)]
             {
-                if !tells(block, hf) {
+                if !identifies_family(block, hf) {
                     continue;
                 }
                 let mut patterns = BTreeSet::new();

@@ -157,7 +157,7 @@ pub fn convert(
         }
         None => (states(source, recipe, first)?, wishes.ranks.max(1)),
     };
-    Limits::check("ranks", ranks, ranks::MOST as u64)?;
+    Limits::check("ranks", ranks, ranks::MAX_RANKS as u64)?;
     if wishes.unwrap {
         for (_, state) in &mut states {
             let keys = state.len();

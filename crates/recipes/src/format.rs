@@ -21,20 +21,20 @@ pub enum ModelFormat {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FormatName {
     /// The characters, padded with zeros.
-    text: [u8; Self::MOST],
+    text: [u8; Self::MAX_LEN],
 }
 
 impl FormatName {
     /// Longer than any name.
-    const MOST: usize = 24;
+    const MAX_LEN: usize = 24;
 
     fn new(text: &str) -> Option<Self> {
         let fine = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
         let first = text.bytes().next().is_some_and(|byte| byte.is_ascii_lowercase());
-        if !first || text.len() > Self::MOST || !text.bytes().all(fine) {
+        if !first || text.len() > Self::MAX_LEN || !text.bytes().all(fine) {
             return None;
         }
-        let mut own = [0; Self::MOST];
+        let mut own = [0; Self::MAX_LEN];
         own.iter_mut().zip(text.bytes()).for_each(|(own, byte)| *own = byte);
         Some(Self { text: own })
     }

@@ -69,8 +69,8 @@ mod tests {
     fn treats_multi_digit_numbers_as_one_kind() {
         let keys = ["h.9.w1", "h.10.w1", "h.99.w1", "h.9999.w1", "h.007", "n"];
         let kinds = Kinds::of(&keys.map(str::to_owned));
-        let told: Vec<_> = kinds.kinds.iter().map(|(kind, count)| (&**kind, *count)).collect();
-        assert_eq!(told, [("h.9.w1", 1), ("h.10.w1", 3), ("h.10", 1), ("n", 1)]);
+        let found: Vec<_> = kinds.kinds.iter().map(|(kind, count)| (&**kind, *count)).collect();
+        assert_eq!(found, [("h.9.w1", 1), ("h.10.w1", 3), ("h.10", 1), ("n", 1)]);
         assert_eq!(kinds.known(|_| true), Some(6));
         assert_eq!(kinds.known(|kind| kind != "n"), None);
     }

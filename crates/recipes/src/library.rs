@@ -14,9 +14,9 @@ pub(crate) enum FamilyFile {
 }
 
 /// The supplied texts, by kind of file, position of the family, and name.
-type Given = BTreeMap<(FamilyFile, usize, &'static str), &'static str>;
+type SuppliedFiles = BTreeMap<(FamilyFile, usize, &'static str), &'static str>;
 
-static GIVEN: RwLock<Given> = RwLock::new(BTreeMap::new());
+static SUPPLIED: RwLock<SuppliedFiles> = RwLock::new(BTreeMap::new());
 
 /// Returns the path of a recipe for [`give`].
 pub fn recipe_path(name: &str) -> String {
@@ -41,9 +41,9 @@ pub fn give(place: usize, path: &str, text: &str) {
     if has(path) {
         return;
     }
-    let mut given = GIVEN.write().unwrap_or_else(PoisonError::into_inner);
+    let mut supplied = SUPPLIED.write().unwrap_or_else(PoisonError::into_inner);
     // Leaked, because there are only as many as there are families and they stay in use.
-    given.insert((file, place, name.to_owned().leak()), text.to_owned().leak());
+    supplied.insert((file, place, name.to_owned().leak()), text.to_owned().leak());
 }
 
 /// Returns whether a file was supplied.
@@ -52,16 +52,16 @@ pub fn has(path: &str) -> bool {
         FamilyFile::Recipe => recipe_path(name) == path,
         FamilyFile::Table => table_path(name) == path,
     };
-    given().keys().any(own)
+    supplied().keys().any(own)
 }
 
 /// Returns the names and texts of the supplied recipes or tables, in the order of their families.
 pub(crate) fn all(file: FamilyFile) -> Vec<(&'static str, &'static str)> {
-    let given = given();
-    let own = given.iter().filter(|((own, ..), _)| *own == file);
+    let supplied = supplied();
+    let own = supplied.iter().filter(|((own, ..), _)| *own == file);
     own.map(|((.., name), text)| (*name, *text)).collect()
 }
 
-fn given() -> RwLockReadGuard<'static, Given> {
-    GIVEN.read().unwrap_or_else(PoisonError::into_inner)
+fn supplied() -> RwLockReadGuard<'static, SuppliedFiles> {
+    SUPPLIED.read().unwrap_or_else(PoisonError::into_inner)
 }

@@ -81,7 +81,7 @@ const TOGETHER: [&[&str]; 5] = [
     &["ffn.0.linear_layer", "ffn.1.linear_layer"],
 ];
 /// Limit on layers and on experts, larger than in any model.
-const MOST: u64 = 100_000;
+const MAX_COUNT: u64 = 100_000;
 /// Keys that are listed.
 const NAMED: usize = 100;
 
@@ -132,7 +132,7 @@ fn layers(list: &str, stacks: usize, config: &Map, by: &mut BTreeSet<String>) ->
         (.., 2..) => return None,
         _ => &["num_hidden_layers", "n_layer", "n_layers", "num_layers"],
     };
-    number(config, names, by).filter(|layers| (1..=MOST).contains(layers))
+    number(config, names, by).filter(|layers| (1..=MAX_COUNT).contains(layers))
 }
 
 /// Checks that each key of a layer is in all layers, and in no others.
@@ -188,7 +188,8 @@ fn experts(list: &str, stack: &Stack<'_>, config: &Map, loads: &mut Loads) {
         return;
     }
     let names = ["num_local_experts", "num_experts", "moe_params.num_experts"];
-    let Some(experts) = number(config, &names, &mut loads.by).filter(|count| *count <= MOST) else {
+    let Some(experts) = number(config, &names, &mut loads.by).filter(|count| *count <= MAX_COUNT)
+    else {
         return;
     };
     for ((before, name), found) in &found {

@@ -126,10 +126,10 @@ impl Optimizer {
         let (moments, others) = self.states(source, model)?;
         let mut new: IndexMap<String, Vec<(DictKey, ValueId)>> = IndexMap::new();
         let mut first: HashMap<String, Tensor> = HashMap::new();
-        let mut came: Option<IndexMap<String, IndexSet<String>>> = None;
+        let mut origins: Option<IndexMap<String, IndexSet<String>>> = None;
         for (name, state) in moments {
             let moved = carry(state)?;
-            let from = origins(&moved.steps);
+            let from = origins_of(&moved.steps);
             for (key, item) in moved.state.iter() {
                 let StateValue::Tensor(tensor, _) = item else { continue };
                 if is_none(&tensor.layout) {
@@ -145,9 +145,10 @@ impl Optimizer {
                 first.entry(key.to_owned()).or_insert_with(|| tensor.clone());
                 new.entry(key.to_owned()).or_default().push(entry);
             }
-            came.get_or_insert(from);
+            origins.get_or_insert(from);
         }
-        let came = came.ok_or_else(|| Error::refused("the optimizer's state holds no moments"))?;
+        let origins =
+            origins.ok_or_else(|| Error::refused("the optimizer's state holds no moments"))?;
         // One parameter with two keys has one state.
         let mut kept: Vec<Tensor> = Vec::new();
         new.retain(|key, _| {
@@ -156,7 +157,7 @@ impl Optimizer {
             kept.push(tensor.clone());
             own
         });
-        self.assemble(source, &new, &came, &others, assembly)
+        self.assemble(source, &new, &origins, &others, assembly)
     }
 
     /// Returns the moments of each kind as a state dict with the model's keys, and the other values
@@ -236,7 +237,7 @@ impl Optimizer {
         &self,
         source: &Checkpoint,
         new: &IndexMap<String, Vec<(DictKey, ValueId)>>,
-        came: &IndexMap<String, IndexSet<String>>,
+        origins: &IndexMap<String, IndexSet<String>>,
         others: &Others,
         assembly: &mut Assembly<'_>,
     ) -> Result<ValueId> {
@@ -245,13 +246,13 @@ impl Optimizer {
         // As in torch, numbers increase group by group.
         let mut by_group: Vec<Vec<&str>> = vec![Vec::new(); self.groups.len()];
         for key in new.keys() {
-            by_group[self.group_of(key, came)?].push(key);
+            by_group[self.group_of(key, origins)?].push(key);
         }
         let mut number = 0;
         for (group, keys) in by_group.iter().enumerate() {
             for key in keys {
                 let mut entries = Vec::new();
-                for (kind, id) in self.kept(source, key, came, others)? {
+                for (kind, id) in self.kept(source, key, origins, others)? {
                     let id = assembly.value(source.value(id).clone())?;
                     entries.push((DictKey::from(kind.as_str()), id));
                 }
@@ -296,8 +297,8 @@ impl Optimizer {
     }
 
     /// Returns the group of the parameters that a new one was converted from.
-    fn group_of(&self, key: &str, came: &IndexMap<String, IndexSet<String>>) -> Result<usize> {
-        let from = came.get(key).into_iter().flatten();
+    fn group_of(&self, key: &str, origins: &IndexMap<String, IndexSet<String>>) -> Result<usize> {
+        let from = origins.get(key).into_iter().flatten();
         let groups: IndexSet<usize> =
             from.filter_map(|from| self.parameters.get(from)).map(|(_, group)| *group).collect();
         match groups.len() {
@@ -314,10 +315,10 @@ impl Optimizer {
         &self,
         source: &Checkpoint,
         key: &str,
-        came: &IndexMap<String, IndexSet<String>>,
+        origins: &IndexMap<String, IndexSet<String>>,
         others: &Others,
     ) -> Result<Vec<(String, ValueId)>> {
-        let mut all = came.get(key).into_iter().flatten().filter_map(|from| others.get(from));
+        let mut all = origins.get(key).into_iter().flatten().filter_map(|from| others.get(from));
         let Some(first) = all.next() else { return Ok(Vec::new()) };
         for other in all {
             let same = first.len() == other.len()
@@ -388,7 +389,7 @@ fn is_same(one: &Tensor, other: &Tensor) -> bool {
 }
 
 /// Returns, for each final key, the initial keys that it was converted from.
-fn origins(steps: &[Vec<Move>]) -> IndexMap<String, IndexSet<String>> {
+fn origins_of(steps: &[Vec<Move>]) -> IndexMap<String, IndexSet<String>> {
     let mut before: Option<IndexMap<String, IndexSet<String>>> = None;
     for step in steps {
         let mut after: IndexMap<String, IndexSet<String>> = IndexMap::new();

@@ -30,16 +30,16 @@ pub struct Clues<'a> {
 impl Clues<'_> {
     /// Returns the format of the checkpoint. `asked` is the user's choice: `cs-auto` is the release
     /// that the checkpoint or its config names.
-    pub fn source(&self, asked: Option<&str>, target: ModelFormat) -> Result<ModelFormat> {
+    pub fn source(&self, requested: Option<&str>, target: ModelFormat) -> Result<ModelFormat> {
         let cerebras = !self.of_trainer && recognise::is_cerebras(self.checkpoint);
-        match asked {
+        match requested {
             Some("cs-auto") | None if cerebras => recognise::release(self.checkpoint)
                 .map(|format| self.variant(format))
                 .or_else(|| {
                     let of_config = self.guesses.iter().map(|guess| guess.format);
                     of_config.into_iter().find(|format| !format.is_hf())
                 })
-                .or((asked.is_none() && target.is_hf()).then_some(ModelFormat::CURRENT))
+                .or((requested.is_none() && target.is_hf()).then_some(ModelFormat::CURRENT))
                 .ok_or_else(|| {
                     Error::refused("the release of the checkpoint could not be recognised")
                         .advice("Specify it, as in --src-fmt cs-2.4.")

@@ -10,9 +10,9 @@ use crate::engine::{Assembly, State, StateValue};
 use crate::language::{Ranks, Recipe, RuleBlock, Scalar};
 
 /// Limit on ranks, larger than any in practice.
-pub const MOST: usize = 4096;
+pub const MAX_RANKS: usize = 4096;
 /// Limit on the nesting of dicts.
-const MOST_DEPTH: usize = 16;
+const MAX_DEPTH: usize = 16;
 
 /// Returns the blocks of a recipe that have a file per rank.
 pub fn of(recipe: &Recipe) -> impl Iterator<Item = (&RuleBlock, &Ranks)> {
@@ -37,7 +37,7 @@ pub(crate) fn read(source: &Checkpoint) -> Result<(State, u64)> {
             continue;
         }
         match source.value(id) {
-            Value::Dict(dict) if depth < MOST_DEPTH => {
+            Value::Dict(dict) if depth < MAX_DEPTH => {
                 for (key, id) in dict.entries.iter().rev() {
                     if let DictKey::Str(key) = key {
                         let path = format!("{path}/{}", key.to_lossy());
@@ -66,7 +66,7 @@ pub(crate) fn write(
     count: u64,
 ) -> Result<Vec<(Option<String>, Checkpoint)>> {
     let mut files = Vec::new();
-    for rank in 0..count.min(MOST as u64) as usize {
+    for rank in 0..count.min(MAX_RANKS as u64) as usize {
         let mut assembly = Assembly::of(source);
         let mut tree = DictTree::default();
         let own = format!("{rank}/");
@@ -112,7 +112,7 @@ enum DictBranch {
 
 impl DictTree {
     fn put(&mut self, path: &str, id: ValueId) -> Result<()> {
-        Limits::check("dicts in dicts", path.matches('/').count() as u64, MOST_DEPTH as u64)?;
+        Limits::check("dicts in dicts", path.matches('/').count() as u64, MAX_DEPTH as u64)?;
         let clash = || Error::refused(format!("`{path}` is both a tensor and a dict"));
         let mut at = self;
         let mut rest = path;

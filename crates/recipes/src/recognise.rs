@@ -73,7 +73,7 @@ pub fn by_keys(checkpoint: &Checkpoint, hf: bool, unwrap: bool) -> Vec<Guess> {
     let mut guesses = Vec::new();
     for name in families::names() {
         let Ok(recipe) = families::find(name) else { continue };
-        let blocks = recipe.blocks.iter().filter(|block| tells(block, hf));
+        let blocks = recipe.blocks.iter().filter(|block| identifies_family(block, hf));
         let counts = blocks.filter_map(|block| kinds.known(|key| block.knows(towards, key)));
         if let Some(known) = counts.max().filter(|known| *known > 0) {
             guesses.push(Guess { family: name.to_owned(), known, keys: keys.len() });
@@ -86,7 +86,7 @@ pub fn by_keys(checkpoint: &Checkpoint, hf: bool, unwrap: bool) -> Vec<Guess> {
 /// Returns whether the keys on a side of a block identify a family. Cerebras's checkpoint holds all
 /// parts of a model, so the rules for each cover all keys. At Hugging Face, a part has the keys of
 /// another family, and so has a model that is trained by DPO.
-pub(crate) fn tells(block: &RuleBlock, hf: bool) -> bool {
+pub(crate) fn identifies_family(block: &RuleBlock, hf: bool) -> bool {
     (!hf || block.component.is_none() && block.base.is_none())
         && block.left.iter().any(|format| format.is_hf())
         && block.right.iter().any(|format| format.is_cerebras())
@@ -131,7 +131,7 @@ pub fn layout(checkpoint: &Checkpoint, config: Option<&config::Value>) -> Option
     let keys = keys(checkpoint, true, false);
     let kind = config.and_then(model_type);
     families::names().filter_map(|name| families::find(name).ok()).find_map(|recipe| {
-        let told = kind.map(|kind| recipe.model_types.iter().any(|own| own == kind));
+        let by_type = kind.map(|kind| recipe.model_types.iter().any(|own| own == kind));
         recipe.blocks.iter().filter(|block| block.ranks.is_none()).find_map(|block| {
             let (format, towards) = match (&block.left[..], &block.right[..]) {
                 ([left], [right]) if left.is_hf() => (*right, ConfigSide::Left),
@@ -139,7 +139,7 @@ pub fn layout(checkpoint: &Checkpoint, config: Option<&config::Value>) -> Option
                 _ => return None,
             };
             let named = keys.iter().filter(|key| block.names(towards, key)).count();
-            let is_so = named > 0 && told.unwrap_or(named == keys.len());
+            let is_so = named > 0 && by_type.unwrap_or(named == keys.len());
             (!format.is_cerebras() && is_so).then_some(format)
         })
     })
@@ -171,12 +171,12 @@ pub fn between(
         let ways = recipe.blocks.iter().filter_map(|block| Some((block, block.towards(from, to)?)));
         let counts = ways.map(|(block, to)| keys.iter().filter(|key| block.names(to, key)).count());
         if let Some(known) = counts.max().filter(|known| *known > 0) {
-            let told = kind.is_some_and(|kind| recipe.model_types.iter().any(|own| own == kind));
-            guesses.push((told, Guess { family: name.to_owned(), known, keys: keys.len() }));
+            let by_type = kind.is_some_and(|kind| recipe.model_types.iter().any(|own| own == kind));
+            guesses.push((by_type, Guess { family: name.to_owned(), known, keys: keys.len() }));
         }
     }
-    let told = guesses.iter().any(|(told, _)| *told);
-    guesses.retain(|(own, _)| *own == told);
+    let by_type = guesses.iter().any(|(by_type, _)| *by_type);
+    guesses.retain(|(own, _)| *own == by_type);
     guesses.sort_by_key(|(_, guess)| std::cmp::Reverse(guess.known));
     guesses.into_iter().map(|(_, guess)| guess).collect()
 }

@@ -94,9 +94,9 @@ impl Address {
 
     /// Returns the address of a file next to this one, by its name relative to the folder. `None`
     /// for a name that leads elsewhere: the contents of a file must not decide where requests go.
-    pub fn beside(&self, name: &str) -> Option<Self> {
+    pub fn sibling(&self, name: &str) -> Option<Self> {
         let plain = |part: &str| !part.is_empty() && part != "." && part != "..";
-        if name.len() > LONGEST || name.contains(['\\', '\0']) || !name.split('/').all(plain) {
+        if name.len() > MAX_LEN || name.contains(['\\', '\0']) || !name.split('/').all(plain) {
             return None;
         }
         let folder = &self.path[..=self.path.rfind('/')?];
@@ -135,7 +135,7 @@ impl fmt::Display for Address {
 const EXAMPLE: &str = "An address looks like https://example.org/models/model.safetensors.";
 
 /// Maximum length of the name of a file to look for.
-const LONGEST: usize = 1024;
+const MAX_LEN: usize = 1024;
 
 fn starts_with(text: &str, start: &str) -> bool {
     text.get(..start.len()).is_some_and(|head| head.eq_ignore_ascii_case(start))
@@ -249,18 +249,18 @@ mod tests {
     #[test]
     fn sibling_urls_stay_in_the_folder() {
         let index = parsed("https://a.org/m/model.safetensors.index.json?token=1");
-        let shard = index.beside("model 1.safetensors").unwrap();
+        let shard = index.sibling("model 1.safetensors").unwrap();
         assert_eq!(shard.to_string(), "https://a.org/m/model%201.safetensors?token=1");
         assert_eq!(shard.name(), "model 1.safetensors");
         assert_eq!(
-            index.beside("sub/a?b#c").unwrap().to_string(),
+            index.sibling("sub/a?b#c").unwrap().to_string(),
             "https://a.org/m/sub/a%3Fb%23c?token=1"
         );
         for name in ["../x", "/x", "a/../../x", "a//b", "", ".", "a\\b", "//evil.org/x"] {
-            assert_eq!(index.beside(name), None, "{name}");
+            assert_eq!(index.sibling(name), None, "{name}");
         }
         assert_eq!(
-            index.beside("https:%2f%2fevil").unwrap().to_string(),
+            index.sibling("https:%2f%2fevil").unwrap().to_string(),
             "https://a.org/m/https%3A%252f%252fevil?token=1"
         );
     }

@@ -58,7 +58,7 @@ pub enum Verdict<T> {
     Good(T),
     /// Retry after this many seconds, or after the default pause; after the last try, return the
     /// error.
-    Again(Option<u64>, Error),
+    Retry(Option<u64>, Error),
     /// Give up.
     Stop(Error),
 }
@@ -95,7 +95,7 @@ pub fn begin(address: &Address, head: &Head, got: u64, wanted: u64, most: u64) -
     let host = address.host();
     let short = head.total.is_some_and(|len| got != len.min(wanted));
     match (head.status, head.total) {
-        (206, Some(len)) if short => Verdict::Again(None, ended(host, got, len.min(wanted), 0)),
+        (206, Some(len)) if short => Verdict::Retry(None, ended(host, got, len.min(wanted), 0)),
         (206, _) if head.start.is_some_and(|start| start != 0) => Verdict::Stop(
             Error::io(format!("{host} sent a different range than the requested one")),
         ),
@@ -151,7 +151,7 @@ pub(crate) fn part(
         // If the server sent the same file as a whole, it ignored the range. Otherwise the tag
         // (200, 412) or the length (416) has changed.
         200 if head.etag == identity.etag && head.length == Some(identity.len) => {
-            return Verdict::Again(
+            return Verdict::Retry(
                 None,
                 Error::io(format!("{host} sent the whole file instead of the requested range")),
             );
@@ -163,13 +163,13 @@ pub(crate) fn part(
         return Verdict::Stop(changed(address));
     }
     if head.start.is_some_and(|start| start != offset) {
-        return Verdict::Again(
+        return Verdict::Retry(
             None,
             Error::io(format!("{host} sent a different range than the requested one")),
         );
     }
     if got != wanted {
-        return Verdict::Again(None, ended(host, got, wanted, offset));
+        return Verdict::Retry(None, ended(host, got, wanted, offset));
     }
     Verdict::Good(())
 }
@@ -217,14 +217,14 @@ fn refused<T>(address: &Address, head: &Head) -> Verdict<T> {
             format!("{host} has no such file ({status})"),
             "Compare the address with the one that your browser shows.",
         )),
-        429 => Verdict::Again(
+        429 => Verdict::Retry(
             head.retry_after,
             error(
                 format!("{host} received too many requests (429)"),
                 "Wait a while, then try again.",
             ),
         ),
-        408 | 425 | 500..=599 => Verdict::Again(
+        408 | 425 | 500..=599 => Verdict::Retry(
             head.retry_after,
             error(format!("{host} had an error ({status})"), "Try again later."),
         ),
@@ -247,10 +247,10 @@ impl<T> Verdict<T> {
     pub fn after(self, tried: u32) -> Result<Next<T>> {
         let (seconds, error) = match self {
             Self::Good(good) => return Ok(Next::Take(good)),
-            Self::Again(seconds, error) => (seconds.unwrap_or(0), error),
+            Self::Retry(seconds, error) => (seconds.unwrap_or(0), error),
             Self::Stop(error) => return Err(error),
         };
-        if tried >= TRIES || seconds > MOST_PAUSE {
+        if tried >= TRIES || seconds > MAX_PAUSE {
             return Err(error);
         }
         Ok(Next::Wait((PAUSE << (tried.max(1) - 1)).max(seconds * 1000)))
@@ -271,4 +271,4 @@ pub const TRIES: u32 = 4;
 /// Milliseconds before the second try; doubled before each further one.
 const PAUSE: u64 = 300;
 /// If a server demands a longer pause than this many seconds, the error is returned instead.
-const MOST_PAUSE: u64 = 10;
+const MAX_PAUSE: u64 = 10;

@@ -118,7 +118,7 @@ impl<F: Fetch> RemoteFile<F> {
                 Err(error) if error.kind() != ErrorKind::Io => {
                     return Err(error);
                 }
-                Err(error) => Verdict::Again(None, error),
+                Err(error) => Verdict::Retry(None, error),
             };
             tried += 1;
             match verdict.after(tried)? {
@@ -194,7 +194,7 @@ pub fn open<F: Fetch + 'static>(
         let (verdict, head, got) = match answer {
             Ok((head, got)) => (begin(address, &head, got as u64, FIRST as u64, most), head, got),
             Err(error) if error.kind() != ErrorKind::Io => return Err(error),
-            Err(error) => (Verdict::Again(None, error), Head::default(), 0),
+            Err(error) => (Verdict::Retry(None, error), Head::default(), 0),
         };
         tried += 1;
         let begin = match verdict.after(tried)? {

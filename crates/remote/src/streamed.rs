@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use statelens_checkpoint::{ReadAt, Result};
 
 /// Bytes fetched at once: at first, and at most.
-const LEAST: u64 = 1 << 20;
-const MOST: u64 = 16 << 20;
+const MIN_BYTES: u64 = 1 << 20;
+const MAX_BYTES: u64 = 16 << 20;
 
 /// The single piece buffered for all files of a checkpoint: weights are read once, in order.
 #[derive(Default)]
@@ -53,8 +53,9 @@ impl ReadAt for Streamed {
             let here = piece.file == self.number && (piece.start..end).contains(&at);
             if !here {
                 let follows = piece.file == self.number && at == end && held > 0;
-                let ahead = if follows { (held * 2).clamp(LEAST, MOST) } else { LEAST };
-                let len = ahead.max((rest.len() as u64).min(MOST)).min(self.len() - at);
+                let ahead =
+                    if follows { (held * 2).clamp(MIN_BYTES, MAX_BYTES) } else { MIN_BYTES };
+                let len = ahead.max((rest.len() as u64).min(MAX_BYTES)).min(self.len() - at);
                 // Free the old piece first, so that there is never more than one.
                 *piece = StreamedPiece::default();
                 let mut bytes = vec![0; len as usize];

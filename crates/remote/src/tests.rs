@@ -11,7 +11,7 @@ use crate::{Address, FIRST, Fetch, Head, Identity, Meter, TRIES, open};
 /// the number of the request and the address.
 struct TestServer {
     twist: Box<Twist>,
-    asked: Arc<Mutex<Vec<(String, u64, usize)>>>,
+    request_log: Arc<Mutex<Vec<(String, u64, usize)>>>,
 }
 
 type Twist = dyn Fn(usize, &str, &mut Head, &mut usize) -> Result<()> + Send + Sync;
@@ -38,9 +38,9 @@ impl Fetch for TestServer {
         buffer: &mut [u8],
     ) -> Result<(Head, usize)> {
         let number = {
-            let mut asked = self.asked.lock().unwrap();
-            asked.push((url.to_owned(), offset, buffer.len()));
-            asked.len()
+            let mut request_log = self.request_log.lock().unwrap();
+            request_log.push((url.to_owned(), offset, buffer.len()));
+            request_log.len()
         };
         let mut got = buffer.len().min((LEN - offset) as usize);
         for (at, slot) in (offset..).zip(&mut buffer[..got]) {
@@ -67,8 +67,8 @@ fn serve(
     cap: u64,
     twist: impl Fn(usize, &str, &mut Head, &mut usize) -> Result<()> + Send + Sync + 'static,
 ) -> OpenResult {
-    let asked = RequestLog::default();
-    let server = TestServer { twist: Box::new(twist), asked: asked.clone() };
+    let request_log = RequestLog::default();
+    let server = TestServer { twist: Box::new(twist), request_log: request_log.clone() };
     let meter = Arc::new(Meter::new(cap, "Allow more."));
     let address = Address::parse("https://a.org/m/x.pt").unwrap();
     let whole = |_: &str, len| Ok((0..len).map(byte).collect());
@@ -78,7 +78,7 @@ fn serve(
         let id = files.push_remote("x.pt", source, None);
         files.structure(id)
     };
-    (opened.and_then(|found| found).and_then(structure), asked, meter)
+    (opened.and_then(|found| found).and_then(structure), request_log, meter)
 }
 
 fn read(source: &dyn ReadAt, offset: u64, len: usize) -> Result<()> {
@@ -90,15 +90,15 @@ fn read(source: &dyn ReadAt, offset: u64, len: usize) -> Result<()> {
 
 #[test]
 fn small_reads_become_few_requests() {
-    let (source, asked, meter) = serve(u64::MAX, |_, _, _, _| Ok(()));
+    let (source, request_log, meter) = serve(u64::MAX, |_, _, _, _| Ok(()));
     let source = source.unwrap();
     assert_eq!(source.len(), LEN);
     for offset in (0..4 * BLOCK).step_by(1000) {
         read(&*source, offset, 1000).unwrap();
     }
     read(&*source, LEN - 22, 22).unwrap();
-    let asked = asked.lock().unwrap();
-    let lens: Vec<usize> = asked.iter().map(|(.., len)| *len).collect();
+    let request_log = request_log.lock().unwrap();
+    let lens: Vec<usize> = request_log.iter().map(|(.., len)| *len).collect();
     assert_eq!(lens, [FIRST, BLOCK as usize, 4 * BLOCK as usize, (LEN % BLOCK) as usize]);
     assert_eq!(meter.requests(), 4);
 }
@@ -120,7 +120,7 @@ fn retries_failures_and_then_reports_them() {
             Ok(())
         });
         read(&*source.unwrap(), 500_000, 10).unwrap();
-        let (source, asked, _) = serve(u64::MAX, move |number, _, head, got| {
+        let (source, request_log, _) = serve(u64::MAX, move |number, _, head, got| {
             if number > 1 {
                 twist(head, got);
             }
@@ -131,16 +131,16 @@ fn retries_failures_and_then_reports_them() {
         assert!(
             error.next_step().is_some() || word == "a different range" || word == "the whole file"
         );
-        assert_eq!(asked.lock().unwrap().len(), 1 + TRIES as usize, "{word}");
+        assert_eq!(request_log.lock().unwrap().len(), 1 + TRIES as usize, "{word}");
     }
-    let (source, asked, _) = serve(u64::MAX, |_, _, _, _| Err(Error::io("no route")));
+    let (source, request_log, _) = serve(u64::MAX, |_, _, _, _| Err(Error::io("no route")));
     assert!(source.unwrap_err().to_string().contains("no route"));
-    assert_eq!(asked.lock().unwrap().len(), TRIES as usize);
+    assert_eq!(request_log.lock().unwrap().len(), TRIES as usize);
 }
 
 #[test]
 fn retries_a_final_failure_only_in_the_next_action() {
-    let (source, asked, meter) = serve(u64::MAX, |number, _, head, _| {
+    let (source, request_log, meter) = serve(u64::MAX, |number, _, head, _| {
         if number > 1 {
             head.status = 503;
         }
@@ -150,10 +150,10 @@ fn retries_a_final_failure_only_in_the_next_action() {
     for _ in 0..3 {
         read(&*source, 500_000, 10).unwrap_err();
     }
-    assert_eq!(asked.lock().unwrap().len(), 1 + TRIES as usize);
+    assert_eq!(request_log.lock().unwrap().len(), 1 + TRIES as usize);
     meter.begin();
     read(&*source, 500_000, 10).unwrap_err();
-    assert_eq!(asked.lock().unwrap().len(), 1 + 2 * TRIES as usize);
+    assert_eq!(request_log.lock().unwrap().len(), 1 + 2 * TRIES as usize);
 }
 
 #[test]
@@ -170,7 +170,7 @@ fn reports_permanent_errors_without_retry() {
         ("redirects requests", |head| head.status = 302),
         ("answered 418", |head| head.status = 418),
     ] {
-        let (source, asked, _) = serve(u64::MAX, move |number, _, head, _| {
+        let (source, request_log, _) = serve(u64::MAX, move |number, _, head, _| {
             if number > 1 {
                 twist(head);
             }
@@ -179,7 +179,7 @@ fn reports_permanent_errors_without_retry() {
         let error = read(&*source.unwrap(), 500_000, 10).unwrap_err();
         assert!(error.to_string().contains(word), "{error}");
         assert!(error.next_step().is_some(), "{error}");
-        assert_eq!(asked.lock().unwrap().len(), 2, "{word}");
+        assert_eq!(request_log.lock().unwrap().len(), 2, "{word}");
     }
 }
 
@@ -215,7 +215,7 @@ fn fetches_stay_within_the_allowance() {
 
 #[test]
 fn follows_a_redirect_again_after_it_expired() {
-    let (source, asked, _) = serve(u64::MAX, |number, url, head, _| {
+    let (source, request_log, _) = serve(u64::MAX, |number, url, head, _| {
         if url.starts_with("https://a.org/") {
             head.url = Some(format!("https://cdn.org/{number}"));
         } else if number == 3 {
@@ -227,8 +227,8 @@ fn follows_a_redirect_again_after_it_expired() {
     read(&*source, 300_000, 1).unwrap();
     read(&*source, 600_000, 1).unwrap();
     read(&*source, 900_000, 1).unwrap();
-    let asked = asked.lock().unwrap();
-    let urls: Vec<&str> = asked.iter().map(|(url, ..)| url.as_str()).collect();
+    let request_log = request_log.lock().unwrap();
+    let urls: Vec<&str> = request_log.iter().map(|(url, ..)| url.as_str()).collect();
     let origin = "https://a.org/m/x.pt";
     assert_eq!(
         urls,

@@ -216,7 +216,7 @@ fn reason(status: u16) -> &'static str {
 mod tests {
     use super::*;
 
-    fn asked(headers: &str, len: u64) -> RequestedRange {
+    fn range_of(headers: &str, len: u64) -> RequestedRange {
         let text = format!("GET / HTTP/1.1\r\n{headers}\r\n\r\n");
         part(&Request::read(text.as_bytes()).unwrap().unwrap(), len, "\"tag\"")
     }
@@ -242,7 +242,7 @@ mod tests {
             ("bytes=0-99999999999999999999", 10, RequestedRange::Whole),
             ("lines=0-1", 10, RequestedRange::Whole),
         ] {
-            assert_eq!(asked(&format!("Range: {range}"), len), expected, "{range} of {len}");
+            assert_eq!(range_of(&format!("Range: {range}"), len), expected, "{range} of {len}");
         }
     }
 
@@ -250,13 +250,13 @@ mod tests {
     fn detects_a_changed_file_by_etag() {
         let range = "Range: bytes=0-1";
         assert_eq!(
-            asked(&format!("{range}\r\nIf-Range: \"tag\""), 10),
+            range_of(&format!("{range}\r\nIf-Range: \"tag\""), 10),
             RequestedRange::Range(0, 1)
         );
-        assert_eq!(asked(&format!("{range}\r\nIf-Range: \"old\""), 10), RequestedRange::Whole);
-        assert_eq!(asked(&format!("{range}\r\nIf-Match: \"old\""), 10), RequestedRange::Changed);
+        assert_eq!(range_of(&format!("{range}\r\nIf-Range: \"old\""), 10), RequestedRange::Whole);
+        assert_eq!(range_of(&format!("{range}\r\nIf-Match: \"old\""), 10), RequestedRange::Changed);
         assert_eq!(
-            asked(&format!("{range}\r\nIf-Match: \"tag\""), 10),
+            range_of(&format!("{range}\r\nIf-Match: \"tag\""), 10),
             RequestedRange::Range(0, 1)
         );
     }

@@ -12,13 +12,13 @@ use statelens_formats::sets::{CheckpointFiles, ORBAX};
 use statelens_inspect::runs::weights_of;
 
 /// Entries of a folder above which it is not searched for linked files.
-const MOST_SIBLINGS: usize = 4_096;
+const MAX_SIBLINGS: usize = 4_096;
 
 /// Files in the folder with the storages of an unpacked checkpoint.
-const MOST_STORAGES: usize = 1 << 16;
+const MAX_STORAGES: usize = 1 << 16;
 
 /// Depth to which subfolders are searched: a SavedModel has its variables in one.
-const MOST_DEPTH: usize = 2;
+const MAX_DEPTH: usize = 2;
 
 /// Files in subfolders that are opened with a checkpoint.
 const MOST_BELOW: usize = 1_000;
@@ -100,14 +100,14 @@ pub fn checkpoints(
             }
             if path.is_dir() {
                 let depth = name.matches('/').count();
-                if depth < MOST_DEPTH && !base.starts_with('.') {
+                if depth < MAX_DEPTH && !base.starts_with('.') {
                     open.push((path, name + "/"));
                 }
                 continue;
             }
-            if files.count() == MOST_SIBLINGS {
+            if files.count() == MAX_SIBLINGS {
                 return Err(Error::limit(format!(
-                    "this folder holds more than {MOST_SIBLINGS} files"
+                    "this folder holds more than {MAX_SIBLINGS} files"
                 ))
                 .in_file(folder.display().to_string())
                 .advice("Name the checkpoint in it."));
@@ -178,7 +178,7 @@ fn within(folder: &Path) -> Result<PathBuf> {
     };
     let error = match found.as_slice() {
         [one] => return Ok(folder.join(&one.main)),
-        [] => match statelens_formats::telling(&files) {
+        [] => match statelens_formats::explaining_file(&files) {
             // Opening this file reports why there is no checkpoint.
             Some(file) => return Ok(folder.join(files.name(file))),
             None => Error::unsupported("this folder holds no checkpoint that Statelens knows"),
@@ -402,7 +402,7 @@ fn siblings(path: &Path) -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
     let mut found = Vec::new();
     for entry in entries.flatten() {
-        if found.len() == MOST_SIBLINGS {
+        if found.len() == MAX_SIBLINGS {
             return Vec::new();
         }
         if Some(entry.file_name().as_os_str()) != path.file_name() {
@@ -420,7 +420,7 @@ fn unpacked(path: &Path) -> Vec<(PathBuf, String)> {
         return Vec::new();
     }
     let Ok(entries) = fs::read_dir(path.with_file_name("data")) else { return Vec::new() };
-    let entries = entries.flatten().take(MOST_STORAGES);
+    let entries = entries.flatten().take(MAX_STORAGES);
     let mut found: Vec<(PathBuf, String)> =
         entries.map(|entry| (entry.path(), format!("data/{}", file_name(&entry.path())))).collect();
     found.sort();

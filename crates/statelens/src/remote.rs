@@ -143,7 +143,7 @@ impl RemoteOpener {
         loop {
             let opened = statelens_formats::open(files.clone(), &self.limits, progress);
             let before = files.count();
-            for (name, place) in wanted.next(&files, |name| place.beside(name)) {
+            for (name, place) in wanted.next(&files, |name| place.sibling(name)) {
                 // Missing files are reported by the checkpoint itself.
                 add(&mut files, name, &place)?;
             }
@@ -271,11 +271,11 @@ impl Location {
         }
     }
 
-    fn beside(&self, name: &str) -> Option<Self> {
+    fn sibling(&self, name: &str) -> Option<Self> {
         match self {
-            Self::Web(address) => address.beside(name).map(Self::Web),
+            Self::Web(address) => address.sibling(name).map(Self::Web),
             #[cfg(feature = "object-store")]
-            Self::Object(place) => place.beside(name).map(Self::Object),
+            Self::Object(place) => place.sibling(name).map(Self::Object),
         }
     }
 

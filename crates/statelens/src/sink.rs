@@ -36,7 +36,7 @@ pub struct FileSink {
     /// Position in the current file up to which bytes are written or queued.
     end: u64,
     piece: WritePiece,
-    crew: Option<WriterThreads>,
+    threads: Option<WriterThreads>,
     emptied: Receiver<Buffer>,
     empty: Sender<Buffer>,
     /// Bytes of all files that were queued, for errors.
@@ -106,7 +106,7 @@ impl FileSink {
             current: 0,
             end,
             piece: WritePiece::default(),
-            crew: None,
+            threads: None,
             emptied,
             empty,
             written: 0,
@@ -127,12 +127,12 @@ impl FileSink {
         }
         self.written += piece.len as u64;
         let job = WriteJob { file: self.file()?, at: self.end - piece.len as u64, piece };
-        let crew = match &mut self.crew {
-            Some(crew) => crew,
+        let threads = match &mut self.threads {
+            Some(threads) => threads,
             none => none.insert(WriterThreads::new(&self.empty)?),
         };
         // The queue closes only after a writer has failed.
-        match crew.jobs.send(job) {
+        match threads.jobs.send(job) {
             Ok(()) => Ok(()),
             Err(_) => {
                 self.wait()?;
@@ -174,7 +174,7 @@ impl FileSink {
 
     /// Waits until the queue is written; returns the first error, if any.
     fn wait(&mut self) -> Result<()> {
-        let Some(WriterThreads { jobs, writers }) = self.crew.take() else { return Ok(()) };
+        let Some(WriterThreads { jobs, writers }) = self.threads.take() else { return Ok(()) };
         drop(jobs);
         let mut outcome = Ok(());
         for writer in writers {

@@ -20,8 +20,8 @@ fn empty_tensors_are_not_reported_as_damaged() {
     *bytes.last_mut().unwrap() ^= 1;
     fs::write(&pack, &bytes).unwrap();
     let verdict = open(&pack).unwrap().verify().unwrap();
-    let told: Vec<_> = verdict.problems.iter().map(|one| (&*one.key, &*one.text)).collect();
-    assert_eq!(told, [("scalar", "its bytes have changed since they were written")]);
+    let reported: Vec<_> = verdict.problems.iter().map(|one| (&*one.key, &*one.text)).collect();
+    assert_eq!(reported, [("scalar", "its bytes have changed since they were written")]);
 }
 
 #[test]

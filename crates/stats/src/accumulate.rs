@@ -38,11 +38,11 @@ pub struct Accumulator {
 const BLOCK: usize = 16 << 10;
 
 /// Number of elements that the tables can count before one of their sums may overflow.
-const MOST: u64 = 1 << 21;
+const MAX_ELEMENTS: u64 = 1 << 21;
 
 /// Up to this number of elements, only the table entries that they use are visited when the tables
 /// are flushed.
-const FEW: usize = 1 << 13;
+const MAX_SPARSE: usize = 1 << 13;
 
 impl Accumulator {
     /// Returns an accumulator without a tensor.
@@ -86,7 +86,7 @@ impl Accumulator {
             let kept = std::mem::take(&mut self.kept);
             self.count(&kind, &kept);
             let kept = (!self.streaming).then_some(kept.as_slice());
-            self.flush(&kind, kept.filter(|kept| kept.len() <= FEW * kind.size()));
+            self.flush(&kind, kept.filter(|kept| kept.len() <= MAX_SPARSE * kind.size()));
             if let (Spread::Binned { kept: values, .. }, Some(kept)) =
                 (&mut self.summary.spread, kept)
             {
@@ -134,7 +134,7 @@ impl Accumulator {
             let elements = (block.len() / kind.size()) as u64;
             self.at += elements * kind.values();
             self.counted += elements;
-            if self.counted >= MOST {
+            if self.counted >= MAX_ELEMENTS {
                 self.flush(kind, None);
             }
         }
@@ -142,16 +142,16 @@ impl Accumulator {
 
     /// Moves the contents of the tables into the summary. `few` holds all counted elements if they
     /// are few.
-    fn flush(&mut self, kind: &ElementKind, few: Option<&[u8]>) {
+    fn flush(&mut self, kind: &ElementKind, sparse: Option<&[u8]>) {
         self.counted = 0;
         let (summary, tables) = (&mut self.summary, &mut self.tables);
         match kind {
             ElementKind::Bytes(codes) => tables.flush_bytes(codes, summary),
-            ElementKind::Halves(half) => tables.flush_halves(*half, few, summary),
-            ElementKind::F32 => tables.flush_singles(few, summary),
+            ElementKind::Halves(half) => tables.flush_halves(*half, sparse, summary),
+            ElementKind::F32 => tables.flush_singles(sparse, summary),
             _ => {
-                let few = few.map(|few| kind.doubles(few));
-                let counts = tables.flush_wide(few.as_deref(), summary);
+                let sparse = sparse.map(|sparse| kind.doubles(sparse));
+                let counts = tables.flush_wide(sparse.as_deref(), summary);
                 tables.flush_spread(counts, summary);
             }
         }

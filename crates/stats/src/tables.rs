@@ -74,7 +74,12 @@ impl CountTables {
         summary.add_values(all.into_iter(), codes.normal);
     }
 
-    pub(crate) fn flush_halves(&mut self, half: Half, few: Option<&[u8]>, summary: &mut Summary) {
+    pub(crate) fn flush_halves(
+        &mut self,
+        half: Half,
+        sparse: Option<&[u8]>,
+        summary: &mut Summary,
+    ) {
         if self.halves.is_empty() {
             return;
         }
@@ -88,17 +93,19 @@ impl CountTables {
                 values.push((half.value(code), count));
             }
         };
-        match few {
-            Some(few) => few.as_chunks().0.iter().for_each(|it| take(u16::from_le_bytes(*it))),
+        match sparse {
+            Some(sparse) => {
+                sparse.as_chunks().0.iter().for_each(|it| take(u16::from_le_bytes(*it)))
+            }
             None => (0..=u16::MAX).for_each(take),
         }
         summary.add_values(values.into_iter(), half.normal());
     }
 
-    pub(crate) fn flush_singles(&mut self, few: Option<&[u8]>, summary: &mut Summary) {
-        let doubles = few.filter(|_| self.some_wide).map(|few| {
-            let few = few.as_chunks().0.iter().map(|it| f32::from_le_bytes(*it).into());
-            few.filter(|value: &f64| value.is_finite()).collect::<Vec<f64>>()
+    pub(crate) fn flush_singles(&mut self, sparse: Option<&[u8]>, summary: &mut Summary) {
+        let doubles = sparse.filter(|_| self.some_wide).map(|sparse| {
+            let sparse = sparse.as_chunks().0.iter().map(|it| f32::from_le_bytes(*it).into());
+            sparse.filter(|value: &f64| value.is_finite()).collect::<Vec<f64>>()
         });
         let mut counts = self.flush_wide(doubles.as_deref(), summary);
         let mut used: Counts<u16> = Vec::new();
@@ -106,8 +113,8 @@ impl CountTables {
             Some([count, _]) if *count > 0 => used.push((at, 1)),
             _ => {}
         };
-        match few {
-            Some(few) => few
+        match sparse {
+            Some(sparse) => sparse
                 .as_chunks()
                 .0
                 .iter()
@@ -141,7 +148,7 @@ impl CountTables {
     /// Takes the counts per bin. `few` holds the counted values if they are few.
     pub(crate) fn flush_wide(
         &mut self,
-        few: Option<&[f64]>,
+        sparse: Option<&[f64]>,
         summary: &mut Summary,
     ) -> Counts<BinNumber> {
         let mut counts = Vec::new();
@@ -153,8 +160,8 @@ impl CountTables {
                     counts.push((signed(bin, negative), count.into()));
                 }
             };
-            match few {
-                Some(few) => few.iter().filter(|value| **value != 0.0).for_each(|value| {
+            match sparse {
+                Some(sparse) => sparse.iter().filter(|value| **value != 0.0).for_each(|value| {
                     let negative = if *value < 0.0 { BINS } else { 0 };
                     take(bins::bin(value.abs().to_bits()) + negative);
                 }),

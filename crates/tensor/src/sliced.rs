@@ -9,7 +9,7 @@ use crate::{Slice, Taken, elements};
 /// The most bytes that are read at once to cover several elements.
 const NEAR: u64 = 32 << 20;
 /// The most elements that are examined for others that lie nearby.
-const MOST_AHEAD: u64 = 1 << 20;
+const MAX_AHEAD: u64 = 1 << 20;
 
 /// Returns a slice as a tensor: a view of the same bytes. Quantised blocks can't be cut by a view;
 /// their decoded elements are returned instead, if they take at most `most` bytes.
@@ -123,7 +123,7 @@ impl ElementPlaces {
     fn near(&self, number: u64, end: u64, room: u64) -> (u64, u64) {
         let first = self.place(number);
         let (mut start, mut behind) = (first, first + 1);
-        for number in number + 1..end.min(number.saturating_add(MOST_AHEAD)) {
+        for number in number + 1..end.min(number.saturating_add(MAX_AHEAD)) {
             let at = self.place(number);
             let (low, high) = (start.min(at), behind.max(at + 1));
             if high - low > room.max(1) {

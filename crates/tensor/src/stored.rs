@@ -35,7 +35,7 @@ use crate::{Need, Out};
 const MAX_DEPTH: u32 = 8;
 
 /// How many times the size of the result may be read without scratch, however large the result.
-const MOST_TIMES: u64 = 16;
+const MAX_TIMES: u64 = 16;
 
 /// Bytes of a constant that are passed on at once, and in one step.
 const FILL_PIECE: usize = 64 << 10;
@@ -59,7 +59,7 @@ impl Context<'_> {
     pub(crate) fn bearable(&self, times: u64, work: u64, wanted: u64) -> Result<()> {
         if self.files.scratch().is_some()
             || work <= self.files.limits().again
-            || work <= wanted.saturating_mul(MOST_TIMES)
+            || work <= wanted.saturating_mul(MAX_TIMES)
         {
             return Ok(());
         }

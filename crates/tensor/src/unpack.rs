@@ -12,7 +12,7 @@ use crate::{Need, Out};
 const PIECE: usize = 64 << 10;
 
 /// The largest LZMA dictionary that is allocated, in bytes.
-const MOST_DICTIONARY: u32 = 128 << 20;
+const MAX_DICTIONARY: u32 = 128 << 20;
 
 /// Decompresses a storage and passes on the range `wanted`.
 pub(crate) struct Unpack {
@@ -204,9 +204,9 @@ fn lzma(stored: &[u8], len: u64) -> Result<std::io::Result<lzma_rust2::LzmaReade
     let dictionary = u32::from_le_bytes(*dictionary);
     // A dictionary longer than the output is never filled.
     let used = dictionary.min(u32::try_from(len).unwrap_or(u32::MAX));
-    if used > MOST_DICTIONARY {
+    if used > MAX_DICTIONARY {
         return Err(Error::limit(format!("an LZMA stream with a dictionary of {used} bytes"))
-            .expected(format!("at most {MOST_DICTIONARY}")));
+            .expected(format!("at most {MAX_DICTIONARY}")));
     }
     room::ahead(used.into())?;
     Ok(lzma_rust2::LzmaReader::new_with_props(rest, len, *properties, used, None))

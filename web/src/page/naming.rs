@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use statelens_formats::cerebras::rewrite::beside;
+use statelens_formats::cerebras::rewrite::with_suffix;
 use statelens_recipes::proposal::stem;
 
 use crate::protocol::conversion::ConvertOptions;
@@ -28,7 +28,7 @@ pub fn default_name(opened: &OpenedCheckpoint, options: &ConvertOptions) -> Stri
             return converted_name(base, extension.unwrap_or_default(), &options.states);
         }
     };
-    beside(Path::new(base), &end).to_string_lossy().into_owned()
+    with_suffix(Path::new(base), &end).to_string_lossy().into_owned()
 }
 
 /// Returns the name that the command uses for a model converted to another implementation.

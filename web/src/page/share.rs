@@ -23,7 +23,7 @@ use crate::state::share::{KINDS, fits, is_reachable, without_secrets};
 use crate::state::work::OpenWork;
 
 /// Maximum number of characters of a link, as defined by the core.
-const MAX_LINK: u64 = statelens_inspect::share::MOST_CHARACTERS as u64;
+const MAX_LINK: u64 = statelens_inspect::share::MAX_CHARACTERS as u64;
 
 /// Start of a URL's fragment that holds a summary.
 pub const MARK: &str = "#s=";

@@ -112,10 +112,10 @@ pub fn TreemapPane(props: &TreemapProps) -> Html {
         let (map, choose, enter) = (map.clone(), choose.clone(), enter.clone());
         Callback::from(move |event: KeyboardEvent| {
             let next = match (event.key().as_str(), at) {
-                ("ArrowRight", Some(at)) => map.beside(at, (1.0, 0.0)),
-                ("ArrowLeft", Some(at)) => map.beside(at, (-1.0, 0.0)),
-                ("ArrowDown", Some(at)) => map.beside(at, (0.0, 1.0)),
-                ("ArrowUp", Some(at)) => map.beside(at, (0.0, -1.0)),
+                ("ArrowRight", Some(at)) => map.neighbour(at, (1.0, 0.0)),
+                ("ArrowLeft", Some(at)) => map.neighbour(at, (-1.0, 0.0)),
+                ("ArrowDown", Some(at)) => map.neighbour(at, (0.0, 1.0)),
+                ("ArrowUp", Some(at)) => map.neighbour(at, (0.0, -1.0)),
                 ("ArrowRight" | "ArrowDown" | "ArrowLeft" | "ArrowUp" | "Home", _) => largest(&map),
                 // For a leaf, the box around it.
                 ("Enter", Some(at)) => {

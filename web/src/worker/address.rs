@@ -58,7 +58,7 @@ async fn open_set(
         let mut open_progress = OpenProgress::new(job, None);
         let opened = statelens_formats::open(files.clone(), &limits, &mut open_progress);
         let before = files.count();
-        for some in wanted.next(&files, |name| address.beside(name)).chunks(PARALLEL_REQUESTS) {
+        for some in wanted.next(&files, |name| address.sibling(name)).chunks(PARALLEL_REQUESTS) {
             job.check()?;
             let requests: Vec<_> =
                 some.iter().map(|(_, address)| first_request(address.clone())).collect();

@@ -183,7 +183,7 @@ fn candidates(set: &FileSet, requested: Option<u32>) -> Vec<Candidate> {
         requested != Some(found.main) && sibling
     });
     if order.is_empty() {
-        order.extend(statelens_formats::telling(set).map(alone));
+        order.extend(statelens_formats::explaining_file(set).map(alone));
     }
     if order.is_empty() {
         order.extend(set.iter().map(|(main, _)| alone(main)));
@@ -214,7 +214,7 @@ fn unrelated_checkpoint(set: &FileSet, found: &[Candidate], opened: &Checkpoint)
     files.find_map(|(id, file)| {
         let name = file.name.as_str();
         let is_free = !members.contains(name) && !used.contains(&id);
-        (is_free && statelens_formats::is_named_so(name)).then_some(id)
+        (is_free && statelens_formats::has_known_extension(name)).then_some(id)
     })
 }
 

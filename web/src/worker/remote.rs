@@ -50,7 +50,7 @@ pub async fn fetch_sibling(
     most: u64,
     job: &Job,
 ) -> Option<Vec<u8>> {
-    let address = Address::parse(&server.url).ok()?.beside(name)?;
+    let address = Address::parse(&server.url).ok()?.sibling(name)?;
     let (bytes, _) = first_request(address, server, job, server.follow).await.ok()?.ok()?;
     let mut files = FileSet::default();
     let id = files.push_remote(name, bytes, None);
@@ -137,7 +137,7 @@ pub(super) async fn first_request(
                 (verdict, head, bytes, Some(response))
             }
             Err(reason) => {
-                (Verdict::Again(None, silent(host, &reason)), Head::default(), Vec::new(), None)
+                (Verdict::Retry(None, silent(host, &reason)), Head::default(), Vec::new(), None)
             }
         };
         tried += 1;

@@ -2,7 +2,9 @@
 //! their changes and plans.
 
 use statelens_checkpoint::{Checkpoint, Error, FileSet, Plan, Result};
-use statelens_formats::cerebras::dataloader::{DataState, GLOBAL, Loader, MOST, is_state_file};
+use statelens_formats::cerebras::dataloader::{
+    DataState, GLOBAL, Loader, MAX_STATE_BYTES, is_state_file,
+};
 use statelens_formats::cerebras::fix::{Fixed, fix};
 use statelens_formats::cerebras::rewrite::{check_whole, is_old, repair, upgrade, with_dataloader};
 
@@ -264,7 +266,7 @@ fn data_state(files: &FileSet) -> Option<(String, Result<DataState>)> {
         let mut state = Vec::new();
         for (id, (of, base)) in all() {
             if of == folder && is_state_file(&base) {
-                state.push((base, files.read_vec(id, 0, files.len(id).min(MOST))?));
+                state.push((base, files.read_vec(id, 0, files.len(id).min(MAX_STATE_BYTES))?));
             }
         }
         DataState::read(&state)

@@ -4,7 +4,8 @@ use std::rc::Rc;
 
 use statelens_checkpoint::Result;
 use statelens_inspect::compare::{
-    Basis, Close, Closer, Comparison, DiffOptions, Renamed, Unpaired, rename_map,
+    Basis, Comparison, DiffOptions, Renamed, TensorComparison, TensorDifference, Unpaired,
+    rename_map,
 };
 use statelens_inspect::weights::Measured;
 use statelens_stats::{Scale, Summary};
@@ -66,7 +67,7 @@ async fn close(
         return Ok(TensorDiffState::Unread(0));
     };
     let sides = ((left.checkpoint.clone(), a), (right.checkpoint.clone(), b));
-    let mut comparison = Closer::new(sides.0, sides.1, BLOCKS)?;
+    let mut comparison = TensorComparison::new(sides.0, sides.1, BLOCKS)?;
     let (_, bytes) = comparison.progress();
     let remote = left.sources.server().is_some();
     if !on_request && (bytes > MAX_UNASKED || remote) {
@@ -90,7 +91,7 @@ async fn close(
     Ok(TensorDiffState::Read(Box::new(describe(comparison.so_far()))))
 }
 
-fn describe(of: &Close) -> TensorDiff {
+fn describe(of: &TensorDifference) -> TensorDiff {
     let side = |of: &Summary| {
         let of = of.statistics();
         [of.mean, of.std, of.l2]

@@ -127,7 +127,7 @@ async fn verify(
         sound: report.answer(finite),
         grade: text::severity(report.grade(finite)),
         verdict: report.verdict(finite),
-        checks: report.looked_at().into_iter().map(label).collect(),
+        checks: report.scope().into_iter().map(label).collect(),
         lines: lines.into_iter().take(MAX_LINES).map(line).collect(),
         more,
         command: command(&checkpoint.files, name, finite),

@@ -96,7 +96,7 @@ pub(crate) struct Diff {
     pub(crate) closer: Vec<String>,
 
     #[command(flatten)]
-    pub(crate) looking: Closer,
+    pub(crate) tensor_diff: TensorDiffArgs,
 
     #[command(flatten)]
     pub(crate) common: Common,
@@ -104,7 +104,7 @@ pub(crate) struct Diff {
 
 /// Options for the output of `diff --closer`.
 #[derive(Debug, Args)]
-pub(crate) struct Closer {
+pub(crate) struct TensorDiffArgs {
     /// With --closer: how the bins of the histograms are spaced
     #[arg(long, value_name = "SCALE", default_value = "linear", requires = "closer")]
     pub(crate) scale: ScaleArg,

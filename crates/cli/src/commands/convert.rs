@@ -60,7 +60,7 @@ pub(crate) fn run(args: &Convert) -> CommandResult {
 
 /// Runs [`run`] with the format that the command is named after.
 pub(crate) fn run_to(mut args: Convert, to: &str) -> CommandResult {
-    if args.writes.to.as_deref().is_some_and(|asked| asked != to) {
+    if args.writes.to.as_deref().is_some_and(|format| format != to) {
         let error = Error::refused(format!("this command writes {to} files"));
         return Err(error.advice("Use `statelens convert` for another format.").into());
     }
@@ -173,7 +173,7 @@ impl ConvertJob<'_> {
     }
 
     /// Prints a line about the output; on standard error if standard output is the destination.
-    fn say(&self, printer: &mut Printer, line: &str) -> std::result::Result<(), Failure> {
+    fn print_line(&self, printer: &mut Printer, line: &str) -> std::result::Result<(), Failure> {
         match self.destination {
             Destination::Output => {
                 complain(line);
@@ -201,13 +201,13 @@ impl ConvertJob<'_> {
             let keeps = matches!(self.destination, Destination::InPlace(_)) && known && same;
             keeps.then(|| source.format.version.clone())
         };
-        let asked = RequestedOptions {
+        let options = RequestedOptions {
             version: self.writes.format_version.clone().or_else(version),
             compression: self.writes.compress.clone(),
             object_graph: self.writes.object_graph,
             state_file: self.writes.state_file,
         };
-        Ok((writing.target(&asked)?, writing.full_name(&asked)))
+        Ok((writing.target(&options)?, writing.full_name(&options)))
     }
 
     /// Returns the shards that `--shard-size` or `--shard` request for the edited checkpoint.

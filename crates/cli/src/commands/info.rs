@@ -124,7 +124,7 @@ fn counts(summary: &CheckpointSummary, printer: &mut Printer) -> Result<(), Fail
     if !summary.by_state.is_empty() {
         printer.line("")?;
         let mut table = TextTable::new(&["state", ">leaves", ">tensors", ">elements", ">bytes"]);
-        for (name, state) in summary.by_state.iter().take(MOST_STATES) {
+        for (name, state) in summary.by_state.iter().take(MAX_STATES) {
             table.row(vec![
                 name.clone(),
                 grouped(state.leaves),
@@ -134,7 +134,7 @@ fn counts(summary: &CheckpointSummary, printer: &mut Printer) -> Result<(), Fail
             ]);
         }
         table.print(printer)?;
-        let more = summary.by_state.len().saturating_sub(MOST_STATES);
+        let more = summary.by_state.len().saturating_sub(MAX_STATES);
         if more > 0 {
             printer.line(&format!("and {} more (--json lists them all)", grouped(more as u64)))?;
         }
@@ -144,7 +144,7 @@ fn counts(summary: &CheckpointSummary, printer: &mut Printer) -> Result<(), Fail
 
 /// The largest number of states that is listed. In a state dict without nesting every key is a
 /// state.
-const MOST_STATES: usize = 40;
+const MAX_STATES: usize = 40;
 
 fn exact(bytes: u64) -> String {
     match bytes {

@@ -108,11 +108,11 @@ fn sort(checkpoint: &Checkpoint, by: Option<Sort>, leaves: &mut [Leaf]) {
 }
 
 fn nothing(args: &Ls) -> &'static str {
-    let asked = args.patterns.is_empty()
+    let is_unfiltered = args.patterns.is_empty()
         && !args.tensors
         && args.dtype.is_empty()
         && args.min_bytes.is_none();
-    if asked { "there are no keys" } else { "no key matches" }
+    if is_unfiltered { "there are no keys" } else { "no key matches" }
 }
 
 fn print(

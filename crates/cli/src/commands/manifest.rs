@@ -18,7 +18,7 @@ pub(crate) fn run(args: &Manifest) -> CommandResult {
     let (checkpoint, sources) = super::open(&args.input.file, &args.input.common.with)?;
     limits::check(&checkpoint, "hashing all values")?;
     if let Some(output) = &args.output {
-        return Ok(tell(&write(args, &checkpoint, &sources, output)?));
+        return Ok(report_unread(&write(args, &checkpoint, &sources, output)?));
     }
     let mut printer = Printer::new();
     let mut stopped = None;
@@ -38,11 +38,11 @@ pub(crate) fn run(args: &Manifest) -> CommandResult {
     // The checkpoint is never freed: dropping a hundred thousand values takes as long as listing
     // them.
     std::mem::forget(checkpoint);
-    Ok(tell(&unread))
+    Ok(report_unread(&unread))
 }
 
 /// Reports the keys that could not be read; returns whether all were read.
-fn tell(unread: &[Unread]) -> bool {
+fn report_unread(unread: &[Unread]) -> bool {
     for Unread { key, why } in unread.iter().take(SHOWN) {
         complain(&format!("`{key}` can't be read: {why}"));
     }

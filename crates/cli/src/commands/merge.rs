@@ -78,7 +78,7 @@ fn merged(files: &[PathBuf], args: &Merge) -> Result<(Checkpoint, Vec<Arc<FileSo
         keys_text(&keys)
     );
     if !args.writes.lossy {
-        for one in collisions.iter().take(TOLD) {
+        for one in collisions.iter().take(MAX_LISTED) {
             complain(&format!("`{}` is in {} and in {}", one.key, one.first, one.last));
         }
         return Err(Error::refused(text).advice(
@@ -91,7 +91,7 @@ fn merged(files: &[PathBuf], args: &Merge) -> Result<(Checkpoint, Vec<Arc<FileSo
 }
 
 /// Collisions that are listed with the files they occur in.
-const TOLD: usize = 20;
+const MAX_LISTED: usize = 20;
 
 fn name(file: &Path) -> String {
     file.display().to_string()

@@ -94,9 +94,9 @@ impl Scanning {
     fn scan(
         &mut self,
         path: &Path,
-        look: impl FnOnce(&ScanOptions, &mut Bar) -> Result<Vec<Finding>>,
+        find: impl FnOnce(&ScanOptions, &mut Bar) -> Result<Vec<Finding>>,
     ) -> Result<(), Failure> {
-        let found = look(&self.options, &mut Bar::new("scanning", Unit::Bytes));
+        let found = find(&self.options, &mut Bar::new("scanning", Unit::Bytes));
         match found {
             Ok(findings) => {
                 self.count.add(&findings);
@@ -108,13 +108,13 @@ impl Scanning {
                         worst.title.clone(),
                     ]);
                 }
-                self.tell(path, &findings)
+                self.report(path, &findings)
             }
             Err(error) => self.failed(path, &error),
         }
     }
 
-    fn tell(&mut self, path: &Path, findings: &[Finding]) -> Result<(), Failure> {
+    fn report(&mut self, path: &Path, findings: &[Finding]) -> Result<(), Failure> {
         let file = path.display().to_string();
         let (json, several) = (self.json, self.several);
         self.print(|printer| {

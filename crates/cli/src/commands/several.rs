@@ -25,7 +25,7 @@ pub(crate) fn each(
     files: &[PathBuf],
     heads: &[&str],
     json: bool,
-    mut look: impl FnMut(&Path) -> Result<FileRow, Error>,
+    mut summarise: impl FnMut(&Path) -> Result<FileRow, Error>,
 ) -> CommandResult {
     let mut table = TextTable::new(&[&["file"], heads].concat());
     let mut out = Json::new();
@@ -35,7 +35,7 @@ pub(crate) fn each(
     out.name("checkpoints").open('[');
     for file in files {
         let name = file.display().to_string();
-        let (cells, object) = match look(file) {
+        let (cells, object) = match summarise(file) {
             Ok(row) => {
                 answer &= row.answer;
                 (row.cells, row.json)

@@ -158,8 +158,8 @@ struct ShownElements<'a> {
 }
 
 /// Values that are shown by default: of a tensor, and of a slice.
-const FEW: u64 = 16;
-const FEW_OF_SLICE: u64 = 1_000;
+const DEFAULT_VALUES: u64 = 16;
+const DEFAULT_SLICE_VALUES: u64 = 1_000;
 
 impl<'a> ShownElements<'a> {
     /// Returns `None` if the leaf has no elements or they can't be read.
@@ -167,7 +167,7 @@ impl<'a> ShownElements<'a> {
         checkpoint: &'a Checkpoint,
         leaf: &Leaf,
         slice: Option<&'a ShownSlice>,
-        asked: Option<u64>,
+        requested: Option<u64>,
     ) -> Option<Self> {
         let (_, tensor) = checkpoint.tensor_of(leaf.target)?;
         let tensor = statelens_tensor::numbers(tensor)?;
@@ -175,8 +175,8 @@ impl<'a> ShownElements<'a> {
             return None;
         }
         let all = slice.map_or_else(|| tensor.numel().unwrap_or(0), |slice| slice.places.count());
-        let usual = if slice.is_some() { FEW_OF_SLICE } else { FEW };
-        let count = all.min(asked.unwrap_or(usual));
+        let usual = if slice.is_some() { DEFAULT_SLICE_VALUES } else { DEFAULT_VALUES };
+        let count = all.min(requested.unwrap_or(usual));
         Some(Self { checkpoint, tensor, slice, count, more: all > count })
     }
 
@@ -221,7 +221,7 @@ fn whole(checkpoint: &Checkpoint, leaf: &Leaf) -> Option<String> {
 }
 
 /// Returns the first plain values of a container, such as a list of texts.
-fn held(checkpoint: &Checkpoint, children: Vec<statelens_checkpoint::ValueId>) -> String {
+fn values_text(checkpoint: &Checkpoint, children: Vec<statelens_checkpoint::ValueId>) -> String {
     let plain = |id: &statelens_checkpoint::ValueId| {
         !matches!(checkpoint.value(*id), Value::Tensor(_) | Value::Array(_) | Value::Link(_))
             && !checkpoint.value(*id).is_container()
@@ -229,17 +229,17 @@ fn held(checkpoint: &Checkpoint, children: Vec<statelens_checkpoint::ValueId>) -
     if !children.iter().all(plain) {
         return String::new();
     }
-    let shown = children.iter().take(FEW as usize).map(|id| text_of(checkpoint, *id));
+    let shown = children.iter().take(DEFAULT_VALUES as usize).map(|id| text_of(checkpoint, *id));
     let mut text = shown.collect::<Vec<_>>().join(" ");
-    text.push_str(if children.len() > FEW as usize { " …" } else { "" });
+    text.push_str(if children.len() > DEFAULT_VALUES as usize { " …" } else { "" });
     text
 }
 
 /// Characters of an attribute that are shown; `--json` has all.
-const LONGEST: usize = 2_000;
+const MAX_ATTRIBUTE: usize = 2_000;
 
 fn cut(text: &str) -> String {
-    match text.char_indices().nth(LONGEST) {
+    match text.char_indices().nth(MAX_ATTRIBUTE) {
         Some((at, _)) => {
             format!("{} … ({} characters)", &text[..at], grouped(text.chars().count() as u64))
         }
@@ -296,7 +296,7 @@ fn facts(
     match value.children() {
         children if value.is_container() && !children.is_empty() => {
             row("entries", grouped(children.len() as u64));
-            row("holds", held(checkpoint, children));
+            row("holds", values_text(checkpoint, children));
         }
         _ => row(
             "value",

@@ -127,9 +127,9 @@ fn refuses_to_convert_duplicate_names() {
         assert_eq!(ran.code, Some(2), "{}", path.display());
         assert!(ran.err.contains(why) && ran.err.contains("--lossy"), "{}", ran.err);
         assert!(!out.exists(), "{}", path.display());
-        let told = run([&args[..], &[OsStr::new("--lossy")]].concat());
-        assert_eq!(told.code, Some(0), "{}", told.err);
-        assert!(told.out.contains(why), "{}", told.out);
+        let ran_lossy = run([&args[..], &[OsStr::new("--lossy")]].concat());
+        assert_eq!(ran_lossy.code, Some(0), "{}", ran_lossy.err);
+        assert!(ran_lossy.out.contains(why), "{}", ran_lossy.out);
         fs::remove_file(&out).unwrap();
     }
     // If readers disagree about the list of entries, `--lossy` can't choose between them.

@@ -11,22 +11,22 @@ mod adapters;
 mod attacks;
 #[cfg(unix)]
 mod bad_inputs;
-mod closer;
+mod basics;
 mod common;
 mod convert;
 mod corpus;
 mod diff;
 #[cfg(target_os = "linux")]
 mod durable;
+mod escaping;
+mod expansion;
 mod fixtures;
 #[cfg(target_os = "linux")]
 mod interrupted;
 mod jobs;
 mod json;
 mod limits;
-mod look;
-mod looking;
-mod losing;
+mod losses;
 #[cfg(target_os = "linux")]
 mod memory;
 mod model_casts;
@@ -38,16 +38,16 @@ mod outputs;
 #[cfg(feature = "http")]
 mod remote;
 mod report_formats;
+mod rows;
 mod scan;
 mod scratch;
 mod select;
 mod serve;
 mod sets;
 mod stats;
-mod stumbling;
 mod summary;
+mod tensor_diff;
 mod tensorflow;
 mod toolbox;
-mod unfolds;
-mod unseen;
+mod usability;
 mod verify;

@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::common::{Folder, within};
 
 /// Address space in MiB: enough for the command, too little for the sizes below.
-const ENOUGH: u64 = 400;
+const MEGABYTES: u64 = 400;
 
 /// Bytes that the file claims and has: it is sparse.
 const CLAIMED: u64 = 1_000_000_000;
@@ -23,7 +23,7 @@ fn refuses_a_string_as_long_as_its_file() {
     let text = folder.file("text.pkl");
     sparse(&text, &[b"\x80\x04\x8d", &CLAIMED.to_le_bytes()[..]].concat());
     for command in ["info", "ls", "scan", "verify"] {
-        let error = within(ENOUGH, &[command, text.to_str().unwrap()]).failed();
+        let error = within(MEGABYTES, &[command, text.to_str().unwrap()]).failed();
         println!("{command}: {error}");
         assert!(error.contains("memory"), "{command}: {error}");
     }

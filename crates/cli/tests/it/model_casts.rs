@@ -43,13 +43,13 @@ fn overflowing_casts_require_lossy() {
     let folder = Folder::new();
     let (source, out) = (gpt2(&folder), folder.file("out"));
     let out_text = text(&out);
-    let asked = ["convert-model", &source, "--to", "cs-2.9", "-o", &out_text];
+    let args = ["convert-model", &source, "--to", "cs-2.9", "-o", &out_text];
     let cast = ["--cast", "*.proj_?_dense_layer.weight=float16"];
-    let with = |more: &[&str]| run(asked.iter().chain(&cast).chain(more).copied());
+    let with = |more: &[&str]| run(args.iter().chain(&cast).chain(more).copied());
     let refused = with(&[]);
     assert_eq!(refused.code, Some(2), "{}", refused.out);
-    let told = format!("casting loses numbers: `{KEY}`: 1 of 4 numbers does not fit float16");
-    assert!(refused.err.contains(&told), "{}", refused.err);
+    let expected = format!("casting loses numbers: `{KEY}`: 1 of 4 numbers does not fit float16");
+    assert!(refused.err.contains(&expected), "{}", refused.err);
     assert!(refused.err.contains("--lossy"), "{}", refused.err);
     assert!(!out.exists(), "{refused}", refused = refused.err);
     let said = with(&["--lossy"]).ok();
@@ -69,16 +69,16 @@ fn overflowing_casts_require_lossy() {
 fn dry_run_reports_losses_of_casts() {
     let folder = Folder::new();
     let (source, out) = (gpt2(&folder), text(&folder.file("out")));
-    let asked = ["convert-model", &source, "--to", "cs-2.9", "-o", &out, "--dry-run"];
-    let with = |more: &[&str]| run(asked.iter().chain(more).copied());
+    let args = ["convert-model", &source, "--to", "cs-2.9", "-o", &out, "--dry-run"];
+    let with = |more: &[&str]| run(args.iter().chain(more).copied());
     let said = with(&["--cast", "float16"]).ok();
     assert!(said.contains("float32 becomes float16: "), "{said}");
     assert!(!said.contains("overflowed"), "nothing was read: {said}");
     let scanned = with(&["--cast", "float16", "--scan"]);
     assert_eq!(scanned.code, Some(2), "as it would end: {}", scanned.out);
     assert!(scanned.out.contains("c_attn.weight -> "), "{}", scanned.out);
-    let told = format!("overflowed   1 number does not fit the dtype, in `{KEY}`");
-    assert!(scanned.out.contains(&told), "{}", scanned.out);
+    let expected = format!("overflowed   1 number does not fit the dtype, in `{KEY}`");
+    assert!(scanned.out.contains(&expected), "{}", scanned.out);
     let fits = with(&["--cast", "*proj_q*=float16", "--scan"]).ok();
     assert!(fits.contains("cast         4 numbers, 1 of them rounded"), "{fits}");
     let json = with(&["--cast", "float16", "--scan", "--json", "--lossy"]).json();
@@ -94,8 +94,8 @@ fn cast_patterns_match_the_new_keys() {
     let folder = Folder::new();
     let (source, out) = (gpt2(&folder), text(&folder.file("out")));
     let cast = ["--cast", "transformer.h.*=float16"];
-    let asked = ["convert-model", &source, "--to", "cs-2.9", "-o", &out];
-    let error = run(asked.into_iter().chain(cast)).failed();
+    let args = ["convert-model", &source, "--to", "cs-2.9", "-o", &out];
+    let error = run(args.into_iter().chain(cast)).failed();
     assert!(error.contains("no floating-point tensor has a key that matches"), "{error}");
     assert!(!folder.file("out").exists());
     run(["convert-model", &source, "--to", "cs-2.9", "--cast", "nothing"]).failed();
@@ -111,14 +111,14 @@ fn refused_second_file_leaves_no_first_file() {
     let model = model.filter(|path| path.extension().is_some_and(|end| end == "mdl"));
     let model = text(&model.last().unwrap());
     let back_text = text(&back);
-    let asked = ["convert-model", &model, "--to", "hf", "--with-optimizer", "-o", &back_text];
+    let args = ["convert-model", &model, "--to", "hf", "--with-optimizer", "-o", &back_text];
     // The pattern matches keys of optimizer.pt only, and squares of gradients become 0 in 8 bits.
     let cast = ["--cast", "*.exp_avg_sq=float8_e4m3fn"];
-    let refused = run(asked.iter().chain(&cast).copied());
+    let refused = run(args.iter().chain(&cast).copied());
     assert_eq!(refused.code, Some(2), "{}", refused.out);
     assert!(refused.err.contains("become 0 in float8_e4m3fn"), "{}", refused.err);
     assert!(!back.exists(), "{:?}", fs::read_dir(&back).map(Iterator::count));
-    run(asked.iter().chain(&cast).copied().chain(["--lossy"])).ok();
+    run(args.iter().chain(&cast).copied().chain(["--lossy"])).ok();
     let names: Vec<PathBuf> = fs::read_dir(&back).unwrap().map(|one| one.unwrap().path()).collect();
     let optimizer = run(["ls", &text(&names[0].join("optimizer.pt"))]).ok();
     assert!(optimizer.contains("float8_e4m3fn") && optimizer.contains("float32"), "{optimizer}");
@@ -128,8 +128,8 @@ fn refused_second_file_leaves_no_first_file() {
 fn config_states_the_dtype_if_all_weights_share_it() {
     let folder = Folder::new();
     let (source, there) = (fixture("recipes/santacoder/mqa.hf-to-cs2.9/in"), folder.file("there"));
-    let asked = ["convert-model", &text(&source), "--model", "santacoder", "--to", "cs-2.9"];
-    run(asked.into_iter().chain(["-o", &text(&there)])).ok();
+    let args = ["convert-model", &text(&source), "--model", "santacoder", "--to", "cs-2.9"];
+    run(args.into_iter().chain(["-o", &text(&there)])).ok();
     let model = text(&there.join("model_to_cs-2.9.mdl"));
     for (cast, dtype, noted) in [
         ("bfloat16", "bfloat16", false),
@@ -137,9 +137,9 @@ fn config_states_the_dtype_if_all_weights_share_it() {
         ("*.bias=float16", "float32", true),
     ] {
         let out = folder.file(dtype);
-        let asked = ["convert-model", &model, "--model", "santacoder", "--to", "hf"];
+        let args = ["convert-model", &model, "--model", "santacoder", "--to", "hf"];
         let to = ["--cast", cast, "-o", &text(&out)];
-        let ran = run(asked.into_iter().chain(to));
+        let ran = run(args.into_iter().chain(to));
         assert_eq!(ran.code, Some(0), "{cast}: {}", ran.err);
         let config = fs::read_to_string(out.join("model_to_cs-2.9_to_hf/config.json")).unwrap();
         let config: serde_json::Value = serde_json::from_str(&config).unwrap();

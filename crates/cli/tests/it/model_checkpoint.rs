@@ -77,21 +77,21 @@ fn refuses_keys_without_a_rule() {
     let folder = Folder::new();
     let case = fixture("recipes").join("gpt2/extra_key.hf-to-cs2.9/in");
     let out = folder.file("out");
-    let asked = ["convert-model", &text(&case), "--to", "cs-2.9", "-o", &text(&out)];
-    let error = run(asked).failed_after_losses();
+    let args = ["convert-model", &text(&case), "--to", "cs-2.9", "-o", &text(&out)];
+    let error = run(args).failed_after_losses();
     assert!(error.contains("no rule covers") && error.contains("--drop-unmatched-keys"), "{error}");
     assert!(error.contains("`transformer.unknown.weight` (the nearest rule is about "), "{error}");
     assert!(error.contains("no rule covers 1 key"), "{error}");
     assert!(!out.exists());
-    let dropped = asked.into_iter().chain(["--drop-unmatched-keys"]);
-    let told = "left out: `transformer.unknown.weight` (the nearest rule is about ";
+    let dropped = args.into_iter().chain(["--drop-unmatched-keys"]);
+    let notes = "left out: `transformer.unknown.weight` (the nearest rule is about ";
     let said = run(dropped.clone().chain(["--dry-run"])).ok();
-    assert!(said.contains(told), "{said}");
+    assert!(said.contains(notes), "{said}");
     let json = run(dropped.clone().chain(["--dry-run", "--json"])).json();
     assert_eq!(json["unmatched"][0], "transformer.unknown.weight");
     assert!(json["nearest"][0].as_str().unwrap().starts_with("transformer."), "{json}");
     let done = run(dropped);
-    assert!(done.code == Some(0) && done.err.contains(told), "{}", done.err);
+    assert!(done.code == Some(0) && done.err.contains(notes), "{}", done.err);
     assert_eq!(names(&out), ["config_to_cs-2.9.yaml", "model_to_cs-2.9.mdl"]);
 }
 
@@ -100,20 +100,20 @@ fn convert_suggests_convert_model_for_renaming() {
     let folder = Folder::new();
     let input = text(&from_hf("llama"));
     let plain = text(&folder.file("plain.mdl"));
-    let told = |words: &[&str]| {
+    let notes = |words: &[&str]| {
         let ran = run([&["convert"], words].concat());
         assert_eq!(ran.code, Some(0), "{}", ran.err);
         ran.err
     };
-    let said = told(&[&input, &plain]);
+    let said = notes(&[&input, &plain]);
     assert!(said.contains("keys stay Hugging Face's"), "{said}");
     assert!(said.contains(&format!("`statelens convert-model {input} --to cs-current`")), "{said}");
-    assert_eq!(told(&[&input, &text(&folder.file("renamed.mdl")), "--rename", "model=>m"]), "");
-    assert_eq!(told(&[&input, &text(&folder.file("same.pt"))]), "");
+    assert_eq!(notes(&[&input, &text(&folder.file("renamed.mdl")), "--rename", "model=>m"]), "");
+    assert_eq!(notes(&[&input, &text(&folder.file("same.pt"))]), "");
     let out = folder.file("out");
     run(["convert-model", &input, "--to", "cs-2.9", "-o", &text(&out)]).ok();
     let said =
-        told(&[&text(&out.join("model_to_cs-2.9.mdl")), &text(&folder.file("a.safetensors"))]);
+        notes(&[&text(&out.join("model_to_cs-2.9.mdl")), &text(&folder.file("a.safetensors"))]);
     assert!(said.contains("keys stay Cerebras's") && said.contains("--to hf"), "{said}");
     let other = folder.with(
         "own.safetensors",
@@ -124,20 +124,20 @@ fn convert_suggests_convert_model_for_renaming() {
             ("four.kernel", "F32", &[1], &[0; 4]),
         ]),
     );
-    assert_eq!(told(&[&text(&other), &text(&folder.file("own.mdl"))]), "");
+    assert_eq!(notes(&[&text(&other), &text(&folder.file("own.mdl"))]), "");
 }
 
 #[test]
 fn dry_run_lists_old_and_new_keys() {
     let folder = Folder::new();
     let (input, out) = (from_hf("gpt2"), text(&folder.file("out")));
-    let asked = ["convert-model", &text(&input), "--to", "cs-1.9", "-o", &out, "--dry-run"];
-    let said = run(asked).ok();
+    let args = ["convert-model", &text(&input), "--to", "cs-1.9", "-o", &out, "--dry-run"];
+    let said = run(args).ok();
     let line = "transformer.h.0.attn.c_attn.weight -> \
                 transformer_decoder.layers.0.self_attn.proj_q_dense_layer.weight + ";
     assert!(said.contains(line) && said.contains("transpose split("), "{said}");
     assert!(!folder.file("out").exists());
-    let json = run(asked.into_iter().chain(["--json"])).json();
+    let json = run(args.into_iter().chain(["--json"])).json();
     assert_eq!(json["model"], "gpt2");
     assert!(json["moves"].as_array().unwrap().len() > 10);
 }
@@ -149,13 +149,13 @@ fn user_recipe_is_applied_or_its_error_reported() {
                   {any}.c_attn.{wb} <-> {any}.joined.{wb} : transpose\n{any} <-> {any}\n";
     let path = text(&folder.with("mine.recipe", recipe.as_bytes()));
     let (input, out) = (text(&from_hf("gpt2")), text(&folder.file("out")));
-    let asked = ["convert-model", &input, "--to", "cs-2.9", "--recipe", &path, "-o", &out];
-    run(asked).ok();
+    let args = ["convert-model", &input, "--to", "cs-2.9", "--recipe", &path, "-o", &out];
+    run(args).ok();
     let written = text(&folder.file("out").join("model_to_cs-2.9.mdl"));
     let listed = run(["ls", &written]).ok();
     assert!(listed.contains("model.transformer.h.0.attn.joined.weight"), "{listed}");
     folder.with("mine.recipe", b"family mine\nbetween hf and cs-2.9\na <-> b : turn\n");
-    let error = run(asked).failed();
+    let error = run(args).failed();
     assert!(error.contains("mine.recipe, line 3") && error.contains("`turn`"), "{error}");
 }
 
@@ -173,11 +173,11 @@ fn recognises_and_unwraps_wrapped_models() {
         "activation_function": "gelu_new", "resid_pdrop": 0.1, "embd_pdrop": 0.1,
         "attn_pdrop": 0.1, "layer_norm_epsilon": 1e-5, "initializer_range": 0.02}"#;
     folder.with("config.json", config);
-    let asked = ["convert-model", &path, "--to", "cs-2.9"];
-    assert!(run(asked).failed().contains("--unwrap"));
-    let named = run(asked.into_iter().chain(["--model", "gpt2"])).failed_after_losses();
+    let args = ["convert-model", &path, "--to", "cs-2.9"];
+    assert!(run(args).failed().contains("--unwrap"));
+    let named = run(args.into_iter().chain(["--model", "gpt2"])).failed_after_losses();
     assert!(named.contains("no rule covers 4 keys") && named.contains("--unwrap"), "{named}");
-    run(asked.into_iter().chain(["--unwrap"])).ok();
+    run(args.into_iter().chain(["--unwrap"])).ok();
     let listed = run(["ls", &text(&folder.file("model_to_cs-2.9.mdl"))]).ok();
     assert!(listed.contains("model.transformer_decoder.layers.0.norm1.bias"), "{listed}");
 }

@@ -99,13 +99,13 @@ fn llama_round_trips_through_meta_rank_files() {
     // Part of the model must not be taken for the whole.
     let there = folder.file("out2/model_to_meta");
     fs::remove_file(there.join("consolidated.01.pth")).unwrap();
-    let asked = ["convert-model", &text(&there), "--to", "hf", "-o", &text(&folder.file("part"))];
-    let error = run(asked).failed();
+    let args = ["convert-model", &text(&there), "--to", "hf", "-o", &text(&folder.file("part"))];
+    let error = run(args).failed();
     assert!(error.contains("some of its files are missing"), "{error}");
     // With more ranks than heads of keys, ranks hold duplicates of heads, which can't be undone
     // here.
-    let asked = ["convert-model", &text(&source), "--to", "meta", "--ranks", "4"];
-    let error = run(asked).failed();
+    let args = ["convert-model", &text(&source), "--to", "meta", "--ranks", "4"];
+    let error = run(args).failed();
     assert!(error.contains("more ranks than heads of keys"), "{error}");
 }
 
@@ -155,7 +155,7 @@ fn gpt_oss_round_trips_from_openai_to_hugging_face() {
 
     let unpacked = [("model.layers.0.mlp.experts.down_proj", &[2, 6, 8][..])];
     let unpacked = folder.with("unpacked.safetensors", &model(&unpacked));
-    let asked = [
+    let args = [
         "convert-model",
         &text(&unpacked),
         "--model",
@@ -165,7 +165,7 @@ fn gpt_oss_round_trips_from_openai_to_hugging_face() {
         "--to",
         "openai",
     ];
-    let error = run(asked).failed();
+    let error = run(args).failed();
     assert!(error.contains("MXFP4"), "{error}");
 }
 
@@ -207,8 +207,8 @@ fn stacks_and_unstacks_experts() {
     assert_eq!(both, [part("w1"), part("w3")].concat());
     fs::copy(folder.file("config.json"), there.with_file_name("config.json")).unwrap();
     let out = folder.file("out");
-    let asked = ["convert-model", &text(&there), "--to", "hf", "-o"];
-    run(asked.into_iter().chain([&*text(&out), "--export-safetensors"])).ok();
+    let args = ["convert-model", &text(&there), "--to", "hf", "-o"];
+    run(args.into_iter().chain([&*text(&out), "--export-safetensors"])).ok();
     let back = fs::read_dir(&out).unwrap().next().unwrap().unwrap().path();
     assert_eq!(hashes(&back), hashes(&source));
 }

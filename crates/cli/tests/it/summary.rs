@@ -30,14 +30,14 @@ fn summaries_are_reproducible_and_contain_no_folder() {
     let bytes = std::fs::read(fixture(SMALL)).unwrap();
     let copy = folder.with("gpt_small.mdl", &bytes);
     for kind in ["md", "html", "json", "txt"] {
-        let told = summary(&["--to", kind, "--stats"], SMALL);
-        assert!(told.contains("gpt_small.mdl") && told.len() > 5_000, "{kind}");
-        assert!(!told.contains("v2.10.0/"), "{kind}");
+        let summarised = summary(&["--to", kind, "--stats"], SMALL);
+        assert!(summarised.contains("gpt_small.mdl") && summarised.len() > 5_000, "{kind}");
+        assert!(!summarised.contains("v2.10.0/"), "{kind}");
         let path = copy.to_str().unwrap();
-        assert_eq!(run(["summary", path, "--to", kind, "--stats"]).ok(), told, "{kind}");
+        assert_eq!(run(["summary", path, "--to", kind, "--stats"]).ok(), summarised, "{kind}");
         let out = folder.file(&format!("out.{kind}"));
         run(["summary", path, "--stats", "-o", out.to_str().unwrap()]).ok();
-        assert_eq!(std::fs::read_to_string(&out).unwrap(), told, "{kind}");
+        assert_eq!(std::fs::read_to_string(&out).unwrap(), summarised, "{kind}");
     }
     let out = folder.file("out.md");
     let again = run(["summary", copy.to_str().unwrap(), "-o", out.to_str().unwrap()]).failed();
@@ -76,13 +76,13 @@ fn lexicographic(folder: &Folder, layers: u64, odd: u64) -> std::path::PathBuf {
 fn repeated_layers_are_folded_in_any_order() {
     let folder = Folder::new();
     let file = lexicographic(&folder, 32, 99);
-    let told = |kind: &str| run(["summary", file.to_str().unwrap(), "--to", kind]).ok();
-    let text = told("txt");
+    let summarised = |kind: &str| run(["summary", file.to_str().unwrap(), "--to", kind]).ok();
+    let text = summarised("txt");
     let lines: Vec<&str> = text.lines().filter(|line| line.starts_with("model.layers")).collect();
     assert_eq!(lines.len(), 2, "{text}");
     assert!(lines[0].starts_with("model.layers.0\u{2013}31.attn.q.weight"), "{text}");
-    assert!(told("md").contains("`model.layers.0\u{2013}31.mlp.up.weight`"));
-    let json: serde_json::Value = serde_json::from_str(&told("json")).unwrap();
+    assert!(summarised("md").contains("`model.layers.0\u{2013}31.mlp.up.weight`"));
+    let json: serde_json::Value = serde_json::from_str(&summarised("json")).unwrap();
     assert_eq!(json["keys"].as_array().unwrap().len(), 64);
     let folded = json["folded"].as_array().unwrap();
     assert_eq!(folded.len(), 2);
@@ -112,8 +112,8 @@ fn repeated_layers_are_folded_in_any_order() {
 
 #[test]
 fn json_matches_its_documentation() {
-    let told = summary(&["--to", "json", "--stats"], SMALL);
-    let json: serde_json::Value = serde_json::from_str(&told).unwrap();
+    let summarised = summary(&["--to", "json", "--stats"], SMALL);
+    let json: serde_json::Value = serde_json::from_str(&summarised).unwrap();
     let info = run(["info", "--json", fixture(SMALL).to_str().unwrap()]).json();
     assert_eq!(json["statelens_summary"], 1);
     for (of_summary, of_info) in [
@@ -165,8 +165,8 @@ fn fingerprints_match_the_manifest_and_survive_conversion() {
 #[test]
 fn link_contains_values_only_on_request() {
     let link = |args: &[&str]| {
-        let told = summary(&[&["--link", "https://example.org/x/"], args].concat(), SMALL);
-        told.trim_end().strip_prefix("https://example.org/x/").unwrap().to_owned()
+        let summarised = summary(&[&["--link", "https://example.org/x/"], args].concat(), SMALL);
+        summarised.trim_end().strip_prefix("https://example.org/x/").unwrap().to_owned()
     };
     let plain = link(&[]);
     assert!(plain.starts_with("#s=1.") && plain.len() < 2_000, "{}", plain.len());
@@ -176,10 +176,10 @@ fn link_contains_values_only_on_request() {
     assert!(opened.entries.iter().all(|entry| entry.value.is_empty()));
     assert!(open(&link(&["--values"])).entries.iter().any(|entry| !entry.value.is_empty()));
     let evil = "attacks/builtins_eval.pt";
-    let told = summary(&["--link", "x"], evil);
-    assert!(!open(told.trim().trim_start_matches('x')).findings.is_empty());
-    let told = summary(&["--link", "x", "--no-findings"], evil);
-    assert!(open(told.trim().trim_start_matches('x')).findings.is_empty());
+    let summarised = summary(&["--link", "x"], evil);
+    assert!(!open(summarised.trim().trim_start_matches('x')).findings.is_empty());
+    let summarised = summary(&["--link", "x", "--no-findings"], evil);
+    assert!(open(summarised.trim().trim_start_matches('x')).findings.is_empty());
     let coded = open(&link(&["--keys", "coded"]));
     assert!(coded.entries.iter().all(|entry| !entry.key.contains("weight")));
     let file = fixture(SMALL);
@@ -215,8 +215,8 @@ fn many_keys_fit_a_400_kb_page_but_not_a_link() {
 #[test]
 fn summary_counts_states_as_info_does() {
     for path in [SMALL, "tf/saver_v2_sharded/sh.index", "tf/tf2_slots/slots.index"] {
-        let told = summary(&["--to", "json"], path);
-        let json: serde_json::Value = serde_json::from_str(&told).unwrap();
+        let summarised = summary(&["--to", "json"], path);
+        let json: serde_json::Value = serde_json::from_str(&summarised).unwrap();
         let info = run(["info", "--json", fixture(path).to_str().unwrap()]).json();
         // The summary is a format of its own, which saved pages use.
         let counts = |state: &serde_json::Value, params: &str| {

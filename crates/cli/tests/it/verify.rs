@@ -341,6 +341,6 @@ fn summary_with_statistics_reports_nan() {
     let link = run(["summary", &path, "--stats", "--link", "https://example.org/"]).ok();
     let fragment = link.trim_end().strip_prefix("https://example.org/").unwrap();
     let findings = statelens_inspect::share::open_link(fragment).unwrap().findings;
-    let told = findings.iter().find(|finding| finding.title == "1 NaN in 1 tensor");
-    assert!(told.is_some(), "{findings:?}");
+    let reported = findings.iter().find(|finding| finding.title == "1 NaN in 1 tensor");
+    assert!(reported.is_some(), "{findings:?}");
 }

@@ -44,7 +44,7 @@ pub(super) fn new_keys(edit: &Edit, source: &Checkpoint) -> Result<Vec<NewKey>> 
         for rename in &edit.rename {
             key.rename(rename, source.root(), &nested);
         }
-        if !edit.prefix.is_empty() && !key.is_apart() {
+        if !edit.prefix.is_empty() && !key.is_outside_model() {
             key.replace(0..0, &edit.prefix, source.root(), &nested);
         }
         if edit.nest {
@@ -58,7 +58,8 @@ fn strip_prefix(keys: &mut [NewKey], prefix: &str) -> Result<()> {
     if prefix.is_empty() {
         return Ok(());
     }
-    let mut without = keys.iter().filter(|key| !key.text.starts_with(prefix) && !key.is_apart());
+    let mut without =
+        keys.iter().filter(|key| !key.text.starts_with(prefix) && !key.is_outside_model());
     let named: Vec<String> =
         without.by_ref().take(NAMED).map(|key| format!("`{}`", key.text)).collect();
     if !named.is_empty() {
@@ -98,7 +99,7 @@ impl Nested {
 impl NewKey {
     /// Returns whether the key is outside the state dict, like `__metadata__` and the attributes of
     /// a module: such keys have no prefix of a model, and get none.
-    fn is_apart(&self) -> bool {
+    fn is_outside_model(&self) -> bool {
         self.leaf.outside_state || self.text.starts_with("__")
     }
 

@@ -23,7 +23,7 @@ pub(super) fn untie(source: &Checkpoint) -> Result<Checkpoint> {
                 untying.put(leaf.id, Value::Sparse(own.into()));
             }
             Value::Tensor(_) | Value::Array(_) => {
-                let again = untying.is_again(leaf.target);
+                let again = untying.is_duplicate(leaf.target);
                 if leaf.target != leaf.id || again {
                     let own = untying.own(leaf.target)?;
                     untying.put(leaf.id, own);
@@ -42,7 +42,7 @@ pub(super) fn untie(source: &Checkpoint) -> Result<Checkpoint> {
 }
 
 /// The most values that copies of containers may create.
-const MOST_COPIES: u64 = 1 << 22;
+const MAX_COPIES: u64 = 1 << 22;
 
 /// Returns the checkpoint with a copy of the container in place of each link to a container with
 /// tensors; `None` if there are none to replace.
@@ -93,7 +93,7 @@ fn part_containers(source: &Checkpoint) -> Result<Option<Checkpoint>> {
                     }
                 });
                 result?;
-                Limits::check("values in copies of tied containers", copies, MOST_COPIES)?;
+                Limits::check("values in copies of tied containers", copies, MAX_COPIES)?;
             } else if !value.children().is_empty() || source.tensor_of(from).is_some() {
                 value = Value::Link(from);
             }
@@ -122,7 +122,7 @@ struct Untying<'a> {
 
 impl Untying<'_> {
     /// Returns whether another value already owns the tensor.
-    fn is_again(&mut self, id: ValueId) -> bool {
+    fn is_duplicate(&mut self, id: ValueId) -> bool {
         match self.source.tensor_of(id) {
             Some((tensor, _)) => !self.met.insert(tensor),
             None => false,

@@ -117,7 +117,7 @@ struct SegmentLookup<'a> {
 }
 
 /// Up to this many names are compared one by one.
-const FEW: u32 = 8;
+const MAX_LINEAR: u32 = 8;
 
 impl<'a> SegmentLookup<'a> {
     fn new() -> Self {
@@ -126,7 +126,7 @@ impl<'a> SegmentLookup<'a> {
 
     fn get(&mut self, segments: &mut Segments, parent: u32, name: &'a str) -> u32 {
         let (_, newest, _, count) = self.all[parent as usize];
-        let known = if count > FEW {
+        let known = if count > MAX_LINEAR {
             self.many.get(&(parent, name)).copied()
         } else {
             self.below(newest).find(|&(_, other)| other == name).map(|(at, _)| at)
@@ -138,9 +138,9 @@ impl<'a> SegmentLookup<'a> {
         self.all.push((name, NONE, newest, 0));
         let above = &mut self.all[parent as usize];
         (above.1, above.3) = (new, count + 1);
-        if count > FEW {
+        if count > MAX_LINEAR {
             self.many.insert((parent, name), new);
-        } else if count == FEW {
+        } else if count == MAX_LINEAR {
             let all: Vec<_> = self.below(new).collect();
             self.many.extend(all.into_iter().map(|(at, name)| ((parent, name), at)));
         }

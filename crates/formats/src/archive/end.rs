@@ -14,7 +14,7 @@ const LARGE: &[u8] = b"PK\x06\x06";
 const LARGE_LEN: u64 = 56;
 const LOCATOR: &[u8] = b"PK\x06\x07";
 const LOCATOR_LEN: u64 = 20;
-const MOST_COMMENT: u64 = u16::MAX as u64;
+const MAX_COMMENT: u64 = u16::MAX as u64;
 
 /// Fails if the directory, which begins `start` bytes into the archive, claims to extend past the
 /// end of the archive.
@@ -39,7 +39,7 @@ pub(super) fn room(source: &dyn ReadAt, archive: Span) -> Result<()> {
 
 /// Returns the claimed length of the directory, or `None` if there is no end record.
 pub(super) fn size(source: &dyn ReadAt, archive: Span) -> Result<Option<u64>> {
-    let within = (LARGE_LEN + LOCATOR_LEN + END_LEN + MOST_COMMENT).min(archive.len);
+    let within = (LARGE_LEN + LOCATOR_LEN + END_LEN + MAX_COMMENT).min(archive.len);
     let mut tail = room::zeros(within)?;
     source.read_at(archive.offset + (archive.len - within), &mut tail)?;
     let Some(at) = tail.windows(END.len()).rposition(|bytes| bytes == END) else {

@@ -13,7 +13,7 @@ use statelens_checkpoint::{Checkpoint, Dict, DictKey, Error, Int, List, Result, 
 pub const GLOBAL: &str = "data_iter_checkpoint_state_file_global";
 
 /// The maximum number of bytes read from a state file. Only the first line matters.
-pub const MOST: u64 = 4 << 10;
+pub const MAX_STATE_BYTES: u64 = 4 << 10;
 
 const WORKER: &str = "data_iter_state_file_worker_";
 

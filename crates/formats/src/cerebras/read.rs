@@ -39,7 +39,7 @@ pub(crate) fn read(
     // The encoding of the spec identifies the family even if the version attribute is wrong.
     let current = spec.as_bytes().trim_ascii_start().starts_with(b"[");
     if current && progress.hears() {
-        current::tell(&container, &spec, progress)?;
+        current::report_first(&container, &spec, progress)?;
     }
     container.list()?;
     let release = known("__cstorch_version__")?.and_then(|values| values.text().cloned());
@@ -176,7 +176,7 @@ struct OpenBranch {
 /// The number of leaves whose objects are read together, in file order. Starts small so that the
 /// first results appear soon.
 const FIRST: usize = 128;
-const MOST_AT_ONCE: usize = 4096;
+const MAX_AT_ONCE: usize = 4096;
 
 /// The state shared by the readers of both families.
 struct CerebrasReading<'a> {
@@ -186,7 +186,7 @@ struct CerebrasReading<'a> {
     builder: Builder,
     findings: Vec<Finding>,
     /// Titles of the findings already reported.
-    told: HashSet<String>,
+    reported: HashSet<String>,
     others: HashMap<FileId, Result<Rc<CerebrasFile>>>,
     /// The tensors of referenced safetensors files.
     safetensors: HashMap<FileId, Result<HashMap<Text, Tensor>>>,
@@ -201,7 +201,7 @@ struct CerebrasReading<'a> {
 }
 
 /// The maximum number of findings of one kind that are reported individually.
-const MOST_FINDINGS: usize = 100;
+const MAX_FINDINGS: usize = 100;
 
 impl<'a> CerebrasReading<'a> {
     fn new(files: &'a FileSet, main: Rc<CerebrasFile>, limits: &'a Limits) -> Self {
@@ -211,7 +211,7 @@ impl<'a> CerebrasReading<'a> {
             limits,
             builder: Builder::new(limits),
             findings: Vec::new(),
-            told: HashSet::new(),
+            reported: HashSet::new(),
             others: HashMap::new(),
             safetensors: HashMap::new(),
             absent: BTreeMap::new(),
@@ -279,13 +279,13 @@ impl<'a> CerebrasReading<'a> {
                 .advice("The file is cut short: copy or download it again."),
             );
         }
-        if self.empty > MOST_FINDINGS as u64 {
+        if self.empty > MAX_FINDINGS as u64 {
             self.findings.push(Finding::new(
                 Grade::Damage,
                 format!("{} tensors in all were saved without their values", self.empty),
             ));
         }
-        if self.unreadable > MOST_FINDINGS as u64 {
+        if self.unreadable > MAX_FINDINGS as u64 {
             self.findings.push(Finding::new(
                 Grade::Damage,
                 format!("{} values in all can't be read", self.unreadable),
@@ -341,7 +341,7 @@ impl<'a> CerebrasReading<'a> {
     /// Returns a placeholder for a value that can't be read, and adds a finding with the reason.
     fn unreadable(&mut self, key: &Text, error: &Error) -> Result<ValueId> {
         self.unreadable += 1;
-        if self.unreadable <= MOST_FINDINGS as u64 {
+        if self.unreadable <= MAX_FINDINGS as u64 {
             self.findings.push(
                 Finding::new(Grade::Damage, format!("The value of {key} can't be read"))
                     .detail(error.to_string())
@@ -354,7 +354,7 @@ impl<'a> CerebrasReading<'a> {
     /// Adds a finding about a constant whose value is not in the file.
     fn without_value(&mut self, key: &Text) {
         self.empty += 1;
-        if self.empty <= MOST_FINDINGS as u64 {
+        if self.empty <= MAX_FINDINGS as u64 {
             self.findings.push(
                 Finding::new(Grade::Damage, format!("{key} was saved without its values"))
                     .detail(
@@ -385,7 +385,7 @@ impl<'a> CerebrasReading<'a> {
         let Some(file) = find_file(self.files, path) else {
             let name = base_name(path);
             *self.absent.entry(name.to_owned()).or_default() += 1;
-            return self.missing_tensor(dtype, shape, not_given(name));
+            return self.missing_tensor(dtype, shape, missing_file_text(name));
         };
         let empty = Layout::Inline([].into());
         let bytes = Tensor::new(dtype.clone(), shape.clone(), empty).nbytes();
@@ -423,7 +423,7 @@ impl<'a> CerebrasReading<'a> {
             pending.push(leaf);
             if pending.len() >= at_once {
                 self.leaves(&mut pending, &mut ids, &mut first, progress, leaves)?;
-                at_once = (at_once * 2).min(MOST_AT_ONCE);
+                at_once = (at_once * 2).min(MAX_AT_ONCE);
             }
         }
         self.leaves(&mut pending, &mut ids, &mut first, progress, leaves)?;
@@ -479,7 +479,7 @@ impl<'a> CerebrasReading<'a> {
     ) -> Result<ValueId> {
         if let Some(other) = first.get(flat) {
             let title = format!("Two values share the name {flat}");
-            if self.told.len() < MOST_FINDINGS && self.told.insert(title.clone()) {
+            if self.reported.len() < MAX_FINDINGS && self.reported.insert(title.clone()) {
                 self.findings.push(
                     Finding::new(Grade::Warning, title)
                         .detail(
@@ -511,7 +511,7 @@ impl<'a> CerebrasReading<'a> {
     /// Returns a placeholder for a value of a defaultdict that the library did not write.
     fn lost(&mut self) -> Result<ValueId> {
         let title = "Values of a defaultdict were lost when the file was written".to_owned();
-        if self.told.insert(title.clone()) {
+        if self.reported.insert(title.clone()) {
             self.findings.push(
                 Finding::new(Grade::Damage, title)
                     .detail("The library writes only the first two entries of a defaultdict."),
@@ -597,7 +597,7 @@ fn unread(why: &str) -> Value {
     )))
 }
 
-fn not_given(name: &str) -> String {
+fn missing_file_text(name: &str) -> String {
     format!("the data is in the file {name}, which was not given: open both together")
 }
 

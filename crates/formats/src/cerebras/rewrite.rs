@@ -90,7 +90,7 @@ pub fn is_old(source: &Checkpoint) -> bool {
 }
 
 /// Returns `folder/stem` + `end` + `.suffix` for a file `folder/stem.suffix`.
-pub fn beside(path: &Path, end: &str) -> PathBuf {
+pub fn with_suffix(path: &Path, end: &str) -> PathBuf {
     let mut name = path.file_stem().unwrap_or_default().to_os_string();
     name.push(end);
     if let Some(suffix) = path.extension() {
@@ -140,7 +140,7 @@ mod tests {
             ("plain", "plain_fixed"),
             (".hidden", ".hidden_fixed"),
         ] {
-            assert_eq!(beside(Path::new(path), "_fixed"), Path::new(expected));
+            assert_eq!(with_suffix(Path::new(path), "_fixed"), Path::new(expected));
         }
     }
 

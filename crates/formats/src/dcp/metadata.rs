@@ -12,7 +12,7 @@ use super::tree::PathStep;
 
 /// The maximum number of chunks of all tensors, independent of the limits: a list shared by several
 /// tensors counts for each.
-const MOST_CHUNKS: u64 = 1 << 20;
+const MAX_CHUNKS: u64 = 1 << 20;
 
 pub(super) struct Metadata<'a> {
     pickle: &'a Pickle,
@@ -150,7 +150,7 @@ impl<'a> Metadata<'a> {
             return Ok(None);
         };
         self.chunks = self.chunks.saturating_add(chunks.len() as u64);
-        Limits::check("chunks of tensors", self.chunks, self.limits.members.min(MOST_CHUNKS))?;
+        Limits::check("chunks of tensors", self.chunks, self.limits.members.min(MAX_CHUNKS))?;
         let chunks = chunks.iter().map(|chunk| {
             let at = self.lengths(field(*chunk, "offsets")?)?;
             Some((at, self.lengths(field(*chunk, "sizes")?)?))

@@ -4,13 +4,13 @@
 use statelens_checkpoint::{Concat, Layout, Part, Span};
 
 /// The maximum rank of a chunked array, which is also the nesting of concatenations.
-pub(super) const MOST_DIMENSIONS: usize = 7;
+pub(super) const MAX_DIMENSIONS: usize = 7;
 
 /// Returns the layout of an array of `shape` whose elements of `itemsize` bytes are stored
 /// consecutively in `pieces`. Returns `None` if the number of elements is wrong, or a chunk ends
 /// within an element.
 pub(super) fn join(shape: &[u64], itemsize: u64, pieces: &[Span]) -> Option<Layout> {
-    if shape.len() > MOST_DIMENSIONS || itemsize == 0 {
+    if shape.len() > MAX_DIMENSIONS || itemsize == 0 {
         return None;
     }
     // The index of the first element of each chunk, and the total number of elements.

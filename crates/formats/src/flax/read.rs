@@ -63,10 +63,10 @@ struct PackedArray {
 /// The key that marks a chunked array.
 const PIECES: &str = "__msgpack_chunked_array__";
 /// Maximum lengths in bytes of the name of a dtype, and of an element with an unknown dtype.
-const LONGEST_NAME: u64 = 64;
-const LONGEST_ELEMENT: u64 = 64;
+const MAX_NAME: u64 = 64;
+const MAX_ELEMENT: u64 = 64;
 /// The maximum number of findings that are reported individually.
-const MOST_FINDINGS: usize = 100;
+const MAX_FINDINGS: usize = 100;
 
 impl FlaxReader<'_> {
     fn tree(&mut self, progress: &mut dyn Progress) -> Result<ValueId> {
@@ -204,7 +204,7 @@ impl FlaxReader<'_> {
     }
 
     fn warn(&mut self, title: &str, error: &Error) {
-        if self.findings.len() < MOST_FINDINGS {
+        if self.findings.len() < MAX_FINDINGS {
             self.findings.push(Finding::new(Grade::Damage, title).detail(error.to_string()));
         }
     }
@@ -225,7 +225,7 @@ impl FlaxReader<'_> {
             });
         }
         let (Head::Str(len) | Head::Bin(len)) = self.cursor.head()? else { return Err(wrong()) };
-        if len > LONGEST_NAME {
+        if len > MAX_NAME {
             return Err(wrong());
         }
         let name = String::from_utf8_lossy(&self.cursor.bytes(len)?).into_owned();
@@ -248,8 +248,8 @@ impl FlaxReader<'_> {
         let whole =
             count.and_then(|count| len.checked_div(count).filter(|size| size * count == len));
         let error = || Error::unsupported(format!("an array of the dtype {name:?} can't be read"));
-        let size = whole.filter(|size| (1..=LONGEST_ELEMENT).contains(size)).ok_or_else(error)?;
-        if self.foreign.insert(name.to_owned()) && self.findings.len() < MOST_FINDINGS {
+        let size = whole.filter(|size| (1..=MAX_ELEMENT).contains(size)).ok_or_else(error)?;
+        if self.foreign.insert(name.to_owned()) && self.findings.len() < MAX_FINDINGS {
             let title = format!("The dtype {name} is not supported");
             self.findings.push(
                 Finding::new(Grade::Warning, title)
@@ -317,7 +317,7 @@ impl FlaxReader<'_> {
         let is_text = |key: &DictKey| matches!(key, DictKey::Str(_));
         let again = entries.iter().filter(|(key, _)| !seen.insert((is_text(key), key.to_string())));
         for (key, _) in again {
-            if self.findings.len() < MOST_FINDINGS {
+            if self.findings.len() < MAX_FINDINGS {
                 let key = key.to_string();
                 self.findings.push(
                     Finding::new(Grade::Damage, format!("A map has two entries named `{key}`"))

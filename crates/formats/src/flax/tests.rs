@@ -130,8 +130,8 @@ fn refuses_bombs_and_truncated_files() {
     let first = whole.windows(4).position(|bytes| bytes == b"bias").unwrap() - 1;
     for len in 1..whole.len() {
         let error = open(whole[..len].to_vec()).unwrap_err().to_string();
-        let told = error.contains("cut short") || len < first;
-        assert!(told, "{len}: {error}");
+        let is_reported = error.contains("cut short") || len < first;
+        assert!(is_reported, "{len}: {error}");
     }
     let key = [0xa1, b'k'];
     let deep: Vec<u8> = [0x81, 0xa1, b'k'].repeat(100_000);

@@ -19,7 +19,7 @@ pub(super) enum Matlab {
 }
 
 /// The maximum number of elements read of a character or cell array.
-const MOST: u64 = 1 << 20;
+const MAX_ELEMENTS: u64 = 1 << 20;
 
 /// Converts a dataset according to its MATLAB class. Returns `None` for a plain array.
 pub(super) fn read(
@@ -36,7 +36,8 @@ pub(super) fn read(
         None => false,
     };
     let shape = dataset.shape.as_deref().unwrap_or_default();
-    if dataset.count()? > MOST && !matches!(class.as_deref(), Some("logical" | "double" | "single"))
+    if dataset.count()? > MAX_ELEMENTS
+        && !matches!(class.as_deref(), Some("logical" | "double" | "single"))
     {
         return Ok(None);
     }

@@ -123,7 +123,7 @@ pub(crate) fn about_structure(groups: &Groups) -> Vec<Finding> {
     let attributes =
         groups.attributes.iter().map(|error| damage("An attribute can't be read", error));
     let unread = groups.unread.iter().map(|error| damage("An object can't be read", error));
-    names.chain(twice).chain(attributes).chain(unread).take(MOST_FINDINGS).collect()
+    names.chain(twice).chain(attributes).chain(unread).take(MAX_FINDINGS).collect()
 }
 
 fn format(file: &Hdf5File) -> FormatInfo {
@@ -186,12 +186,12 @@ struct Hdf5Reader<'a> {
 }
 
 /// The maximum length of a chain of external links.
-const MOST_FILES_IN_CHAIN: usize = 16;
+const MAX_FILES_IN_CHAIN: usize = 16;
 /// Limits in elements and bytes for datasets of strings or sequences that are listed by element.
-const MOST_ELEMENTS: u64 = 10_000;
-const MOST_BYTES: u64 = 4 << 20;
+const MAX_ELEMENTS: u64 = 10_000;
+const MAX_BYTES: u64 = 4 << 20;
 /// The maximum number of findings that are reported individually.
-const MOST_FINDINGS: usize = 100;
+const MAX_FINDINGS: usize = 100;
 
 impl Hdf5Reader<'_> {
     fn walk(&mut self) -> Result<ValueId> {
@@ -214,7 +214,7 @@ impl Hdf5Reader<'_> {
                 self.warn(format!("The index of the group /{path} is damaged"), trouble, &path);
             }
             for name in groups.twice.get(&group.1).into_iter().flatten() {
-                if self.findings.len() < MOST_FINDINGS {
+                if self.findings.len() < MAX_FINDINGS {
                     self.findings.push(named_twice(&path, name));
                 }
             }
@@ -290,7 +290,7 @@ impl Hdf5Reader<'_> {
             }
             LinkValue::External(external) => external.clone(),
         };
-        for _ in 0..MOST_FILES_IN_CHAIN {
+        for _ in 0..MAX_FILES_IN_CHAIN {
             let External { file, path } = &*there;
             let text = format!("a link to {path} in the file {file}");
             let at = match self.container(file) {
@@ -333,7 +333,7 @@ impl Hdf5Reader<'_> {
     /// Adds a finding for a part that can't be read. The grade is damage even if the part is merely
     /// unsupported, since it is missing from the checkpoint, which must not pass for complete.
     fn warn(&mut self, title: String, error: &Error, path: &str) {
-        if self.findings.len() < MOST_FINDINGS {
+        if self.findings.len() < MAX_FINDINGS {
             let finding = Finding::new(Grade::Damage, title);
             self.findings.push(finding.detail(error.to_string()).place(format!("/{path}")));
         }
@@ -416,7 +416,7 @@ impl Hdf5Reader<'_> {
         let strings = matches!(dataset.datatype.class, Class::Str(_) | Class::VlenStr);
         let count = dataset.count()?;
         let bytes = count.saturating_mul(dataset.datatype.size);
-        let small = count <= MOST_ELEMENTS && bytes <= MOST_BYTES;
+        let small = count <= MAX_ELEMENTS && bytes <= MAX_BYTES;
         match &dataset.datatype.class {
             _ if strings && shape.len() <= 1 && small => {
                 self.strings(file, dataset, shape.is_empty())

@@ -14,7 +14,7 @@ pub(crate) struct Document {
 
 /// The maximum number of values in a document. The tree of a state dict has four per leaf. A text
 /// consisting only of brackets would take seventy times its size in memory.
-const MOST_NODES: u64 = 3_000_000;
+const MAX_NODES: u64 = 3_000_000;
 
 impl Document {
     /// Parses a document.
@@ -40,7 +40,7 @@ impl Document {
         let mut alike = Alike::default();
         loop {
             let (node, opens) = parser.value()?;
-            Limits::check("values in one JSON text", nodes.len() as u64 + 1, MOST_NODES)?;
+            Limits::check("values in one JSON text", nodes.len() as u64 + 1, MAX_NODES)?;
             let id =
                 Id(u32::try_from(nodes.len()).map_err(|_| parser.bad("more values than fit"))?);
             room::push(&mut nodes, node)?;
@@ -138,7 +138,7 @@ struct Alike {
 }
 
 /// The maximum number of entries or items of a container that is compared.
-const FEW: usize = 4;
+const MAX_COMPARED: usize = 4;
 
 impl Alike {
     /// Removes a value that was just completed if an equal one exists, and lets its parent refer to
@@ -152,8 +152,8 @@ impl Alike {
         };
         let small = match node {
             JsonNode::Null | JsonNode::Bool(_) => true,
-            JsonNode::Array(items) => items.len() <= FEW,
-            JsonNode::Object(entries) => entries.len() <= FEW,
+            JsonNode::Array(items) => items.len() <= MAX_COMPARED,
+            JsonNode::Object(entries) => entries.len() <= MAX_COMPARED,
             _ => false,
         };
         if !small {

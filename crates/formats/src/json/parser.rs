@@ -5,7 +5,7 @@ use statelens_checkpoint::{Error, Int, Interner, Result, Text};
 use super::JsonNode;
 
 /// The maximum number of digits of an integer; Python refuses more than 4,300.
-const MOST_DIGITS: usize = 5_000;
+const MAX_DIGITS: usize = 5_000;
 
 /// Parses a JSON text from front to back without building a document.
 pub(crate) struct Parser<'a> {
@@ -47,7 +47,7 @@ impl Parser<'_> {
     /// Returns the name of the next entry of the open object, or `None` at its end. The caller must
     /// then read the value. `first` must be true before the first entry.
     pub(crate) fn entry(&mut self, first: &mut bool) -> Result<Option<Text>> {
-        if !self.goes_on(b'}', first)? {
+        if !self.has_more(b'}', first)? {
             return Ok(None);
         }
         self.space();
@@ -65,7 +65,7 @@ impl Parser<'_> {
     /// Returns whether the open array has another item, which the caller must then read. `first`
     /// must be true before the first item.
     pub(crate) fn item(&mut self, first: &mut bool) -> Result<bool> {
-        self.goes_on(b']', first)
+        self.has_more(b']', first)
     }
 
     /// Reads a string.
@@ -185,7 +185,7 @@ impl Parser<'_> {
     }
 
     /// Returns whether the open container has more items. Consumes its end if not.
-    fn goes_on(&mut self, end: u8, first: &mut bool) -> Result<bool> {
+    fn has_more(&mut self, end: u8, first: &mut bool) -> Result<bool> {
         self.space();
         if self.take(end) {
             self.room = self.room.saturating_add(1);
@@ -279,7 +279,7 @@ impl Parser<'_> {
         let node = if number.contains(['.', 'e', 'E']) {
             let float = number.parse().ok();
             float.filter(|float: &f64| !self.strict || float.is_finite()).map(JsonNode::Float)
-        } else if number.len() <= MOST_DIGITS {
+        } else if number.len() <= MAX_DIGITS {
             Int::parse(number).map(JsonNode::Int)
         } else {
             return Err(Error::limit(format!("an integer of {} digits", number.len())));

@@ -6,7 +6,7 @@ use statelens_checkpoint::{Finding, Grade};
 use crate::json::{Document, Id, JsonNode, utf8};
 
 /// The maximum number of findings.
-const MOST: usize = 50;
+const MAX_FINDINGS: usize = 50;
 
 /// Returns findings about code that runs when the model is built from this configuration. A text
 /// that can't be parsed is a finding, since Keras may be able to parse it.
@@ -38,7 +38,7 @@ pub(crate) fn of_document(document: &Document) -> Vec<Finding> {
             // Nested configurations.
             _ => {}
         }
-        if found.len() >= MOST {
+        if found.len() >= MAX_FINDINGS {
             break;
         }
     }

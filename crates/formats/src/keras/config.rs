@@ -54,7 +54,7 @@ impl Config {
                 };
                 *count += 1;
                 // A longer path than in any real model belongs to no group.
-                if paths.len() < MOST && path.len() < 4096 {
+                if paths.len() < MAX_LAYERS && path.len() < 4096 {
                     open.push((*layer, format!("{path}/")));
                     paths.push(path);
                 }
@@ -87,7 +87,7 @@ impl Config {
 }
 
 /// The maximum number of layers; no model has more.
-const MOST: usize = 100_000;
+const MAX_LAYERS: usize = 100_000;
 
 /// Converts `BatchNormalization` to `batch_normalization` as Keras does.
 fn snake_case(class: &str) -> String {

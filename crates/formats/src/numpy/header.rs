@@ -10,7 +10,7 @@ pub(super) const MAGIC: &[u8] = b"\x93NUMPY";
 pub(super) const PREFIX: u64 = 12;
 /// The maximum length of the text in bytes. numpy refuses more than 10,000 unless it trusts the
 /// file.
-const MOST: u64 = 4 << 20;
+const MAX_LEN: u64 = 4 << 20;
 
 /// A parsed header.
 #[derive(Debug, Clone, PartialEq)]
@@ -55,7 +55,7 @@ pub(super) fn lengths(prefix: &[u8]) -> Result<(u64, u64)> {
             .expected("version 1, 2 or 3"));
         }
     };
-    Limits::check("bytes of the description of a numpy array", len, MOST)?;
+    Limits::check("bytes of the description of a numpy array", len, MAX_LEN)?;
     Ok((start, len))
 }
 

@@ -28,7 +28,7 @@ pub(crate) fn read(
 }
 
 /// The maximum size in bytes of all members that are not arrays. For others only the name is shown.
-const MOST_BYTES: u64 = 16 << 20;
+const MAX_BYTES: u64 = 16 << 20;
 /// The number of bytes first read of an array; numpy pads short headers to this.
 const FIRST: u64 = 128;
 
@@ -74,7 +74,7 @@ fn read_archive(
     };
     let mut entries = room::vec(archive.len() as u64)?;
     let mut unclear = HashSet::new();
-    let mut room = MOST_BYTES;
+    let mut room = MAX_BYTES;
     let total = archive.len() as u64;
     for (done, record) in archive.records().iter().enumerate() {
         if done.is_multiple_of(256) {
@@ -94,7 +94,7 @@ fn read_archive(
         let key = match is_taken(&archive, done, &full, short, &mut unclear)? {
             false => short,
             true => {
-                if reader.findings.len() < MOST_TWICE {
+                if reader.findings.len() < MAX_DUPLICATES {
                     reader.findings.push(twice(short));
                 }
                 &full
@@ -138,7 +138,7 @@ fn is_taken(
 }
 
 /// The maximum number of findings about equal names.
-const MOST_TWICE: usize = 100;
+const MAX_DUPLICATES: usize = 100;
 
 /// Returns the finding for two members with the same name in numpy.
 fn twice(name: &str) -> Finding {

@@ -298,13 +298,13 @@ fn reports_losses_for_numpy() {
     assert_eq!((of("q.Q4_0"), of("q.MXFP4"), of("q.BF16")), (DType::F32, DType::U8, DType::U16));
     assert_eq!(tensor(&back, "q.Q4_0").shape, [4, 512]);
     assert_eq!(tensor(&back, "q.MXFP4").shape, [4, 272]);
-    let told: Vec<&str> = losses.iter().filter_map(|loss| loss.split(':').next()).collect();
+    let reported: Vec<&str> = losses.iter().filter_map(|loss| loss.split(':').next()).collect();
     for what in [
         "quantised blocks are dequantised to float32",
         "quantised blocks become their bytes, as uint8",
         "bfloat16 becomes uint16",
     ] {
-        assert!(told.contains(&what), "{told:?}");
+        assert!(reported.contains(&what), "{reported:?}");
     }
 }
 

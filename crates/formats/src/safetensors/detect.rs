@@ -1,4 +1,4 @@
-use super::MOST_HEADER;
+use super::MAX_HEADER;
 use crate::{Probe, Score};
 
 /// Scores a file by its header length, which must fit the file, followed by the start of a JSON
@@ -10,7 +10,7 @@ pub(crate) fn score(probe: &Probe<'_>) -> Score {
         return if named && !probe.is_empty() { Score::Named } else { Score::No };
     };
     let length = u64::from_le_bytes(*length);
-    let fits = length <= MOST_HEADER && length.checked_add(8).is_some_and(|end| end <= probe.len());
+    let fits = length <= MAX_HEADER && length.checked_add(8).is_some_and(|end| end <= probe.len());
     let mut bytes = text.iter().filter(|byte| !matches!(byte, b' ' | b'\n' | b'\r' | b'\t'));
     let opens = bytes.next() == Some(&b'{');
     if fits && opens && matches!(bytes.next(), None | Some(b'"' | b'}')) {

@@ -9,7 +9,7 @@ use statelens_checkpoint::{
     Error, FileId, FileSet, Finding, Grade, Limits, Progress, Result, Text, grouped, order, room,
 };
 
-use super::{HeaderDType, METADATA, MOST_HEADER};
+use super::{HeaderDType, MAX_HEADER, METADATA};
 use crate::json::Parser;
 
 /// A parsed header.
@@ -36,7 +36,7 @@ pub(super) struct TensorInfo {
 }
 
 /// The maximum nesting of containers: the JSON parser of the reference library refuses level 128.
-const MOST_DEPTH: usize = 127;
+const MAX_DEPTH: usize = 127;
 
 /// Number of tensors between two progress reports.
 const REPORT: u64 = 4_096;
@@ -68,7 +68,7 @@ impl Header {
             }
             None => text,
         };
-        let mut parser = Parser::strict(&text, MOST_DEPTH);
+        let mut parser = Parser::strict(&text, MAX_DEPTH);
         let mut header = Self { metadata, tensors, data, there, findings };
         header
             .parse(&mut parser, limits, progress)
@@ -301,10 +301,10 @@ fn text(files: &FileSet, file: FileId, limits: &Limits) -> Result<Vec<u8>> {
     let mut length = [0; 8];
     files.read(file, 0, &mut length)?;
     let length = u64::from_le_bytes(length);
-    if length > MOST_HEADER {
+    if length > MAX_HEADER {
         return Err(Error::damaged(format!("the header claims {length} bytes"))
             .at(0)
-            .expected(format!("at most {MOST_HEADER}")));
+            .expected(format!("at most {MAX_HEADER}")));
     }
     if length > len - 8 {
         return Err(Error::damaged(format!(

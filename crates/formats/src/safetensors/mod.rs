@@ -117,7 +117,7 @@ const fn six(name: &'static str) -> Block {
 }
 
 /// The maximum length of the header in bytes, as in the reference library.
-const MOST_HEADER: u64 = 100_000_000;
+const MAX_HEADER: u64 = 100_000_000;
 
 /// The key of the header entry that is not a tensor.
 const METADATA: &str = "__metadata__";

@@ -94,17 +94,17 @@ pub(crate) fn tensors(
 }
 
 /// The number of metadata entries shown as facts of the file, and the maximum length of each.
-const MOST_FACTS: usize = 16;
-const MOST_TEXT: usize = 200;
+const MAX_FACTS: usize = 16;
+const MAX_TEXT: usize = 200;
 
 /// The maximum number of findings that are reported individually.
-const MOST_FINDINGS: usize = 100;
+const MAX_FINDINGS: usize = 100;
 
 fn format(header: u64, attributes: &[(Text, Text)]) -> FormatInfo {
     let mut facts = vec![("header".to_owned(), format!("{header} bytes"))];
-    for (name, text) in attributes.iter().take(MOST_FACTS) {
-        let text: String = text.to_lossy().chars().take(MOST_TEXT).collect();
-        let name: String = name.to_lossy().chars().take(MOST_TEXT).collect();
+    for (name, text) in attributes.iter().take(MAX_FACTS) {
+        let text: String = text.to_lossy().chars().take(MAX_TEXT).collect();
+        let name: String = name.to_lossy().chars().take(MAX_TEXT).collect();
         facts.push((format!("metadata {name}"), text));
     }
     FormatInfo { id: "safetensors", name: "safetensors", facts, ..FormatInfo::default() }
@@ -125,7 +125,7 @@ fn tensor(
         // The whole tensor has a whole number of bytes, as the header validation checked.
         let rows = std::mem::take(&mut shape);
         shape.push(rows.iter().product());
-        if findings.len() < MOST_FINDINGS {
+        if findings.len() < MAX_FINDINGS {
             findings.push(
                 Finding::new(Grade::Note, format!("{} is shown as one row", entry.name))
                     .detail(format!("Its rows, of shape {rows:?}, are not whole bytes.")),

@@ -16,7 +16,7 @@ use statelens_checkpoint::{
     Checkpoint, Checksum, DType, Data, Error, Loss, Plan, PlannedFile, Result, Segment, Text, order,
 };
 
-use super::{DTYPES, HeaderDType, METADATA, MOST_HEADER, scalars};
+use super::{DTYPES, HeaderDType, MAX_HEADER, METADATA, scalars};
 use crate::shards::Shards;
 use crate::{damage, json};
 
@@ -153,9 +153,9 @@ fn header(metadata: &[(Text, Text)], tensors: &[&WrittenTensor]) -> Result<Vec<u
         text.push(' ');
     }
     let len = text.len() as u64;
-    if len > MOST_HEADER {
+    if len > MAX_HEADER {
         return Err(Error::unsupported(format!(
-            "the header would take {len} bytes, and the reference library reads {MOST_HEADER} at most"
+            "the header would take {len} bytes, and the reference library reads {MAX_HEADER} at most"
         ))
         .advice("Write several files with --shard-size, or leave keys out with --exclude."));
     }

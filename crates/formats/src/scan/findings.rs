@@ -10,7 +10,7 @@ use statelens_checkpoint::{Error, Finding, Grade, Result};
 use super::fatal;
 
 /// The maximum number of findings that are listed individually.
-const MOST: usize = 1_000;
+const MAX_LISTED: usize = 1_000;
 
 /// Findings without duplicates.
 #[derive(Default)]
@@ -58,7 +58,7 @@ impl Inner {
         if !self.known.insert((finding.grade, finding.title.clone(), what)) {
             return;
         }
-        if self.findings.len() < MOST {
+        if self.findings.len() < MAX_LISTED {
             self.findings.push(finding);
         } else {
             self.more += 1;
@@ -166,15 +166,15 @@ mod tests {
     #[test]
     fn unlisted_findings_keep_their_grade() {
         let set = FindingSet::default();
-        for number in 0..MOST + 2 {
+        for number in 0..MAX_LISTED + 2 {
             set.add(Finding::new(Grade::Note, format!("{number}")));
         }
         set.add(Finding::new(Grade::Danger, "a"));
         set.add(Finding::new(Grade::Warning, "b"));
         let findings = set.finish();
-        assert_eq!(findings.len(), MOST + 1);
-        assert_eq!(findings[MOST].title, "4 more findings are not listed");
-        assert_eq!(findings[MOST].grade, Grade::Danger);
+        assert_eq!(findings.len(), MAX_LISTED + 1);
+        assert_eq!(findings[MAX_LISTED].title, "4 more findings are not listed");
+        assert_eq!(findings[MAX_LISTED].grade, Grade::Danger);
     }
 
     #[test]

@@ -50,7 +50,7 @@ pub fn scan(
     let mut search = Search::new(limits, options, progress);
     match set {
         Ok(Some(set)) => {
-            search.tell_opened("", set.findings());
+            search.report_opened("", set.findings());
             for (name, part) in set.parts(&files) {
                 one(&mut search, name, &part, true)?;
             }
@@ -59,7 +59,7 @@ pub fn scan(
         // An index that can't be read; the file may be of another format as well.
         Err(error) => {
             fatal(&error)?;
-            search.tell_error("", &error);
+            search.report_error("", &error);
             search.file("", files.name(main), files.structure(main)?, Vec::new())?;
         }
     }
@@ -93,12 +93,12 @@ fn one(search: &mut Search<'_>, label: &str, files: &FileSet, others: bool) -> R
         match open_one(files.clone(), search.limits, &mut search.quiet()) {
             Ok(checkpoint) => {
                 opened = true;
-                search.tell_opened(label, checkpoint.findings);
+                search.report_opened(label, checkpoint.findings);
             }
             Err(error) => {
                 fatal(&error)?;
                 if score >= Score::Magic {
-                    search.tell_error(label, &error);
+                    search.report_error(label, &error);
                 }
             }
         }
@@ -120,13 +120,13 @@ fn one(search: &mut Search<'_>, label: &str, files: &FileSet, others: bool) -> R
                 Some(indices::unchecked())
             }
         };
-        search.tell_opened(label, finding.into_iter().collect());
+        search.report_opened(label, finding.into_iter().collect());
     }
     for id in ranks(&probe, &slices).into_iter().filter(|_| others) {
         search.file(files.name(id), files.name(id), files.structure(id)?, within(id))?;
     }
     if is_rank(files.name(main)) && files.find(&dcp_metadata(files.name(main))).is_none() {
-        search.tell_opened(label, vec![alone()]);
+        search.report_opened(label, vec![alone()]);
     }
     if score < Score::Magic && !opened && !search.found {
         unknown(search, label, &probe);
@@ -151,12 +151,12 @@ fn ranks(probe: &Probe<'_>, slices: &[Span]) -> BTreeSet<FileId> {
         return BTreeSet::new();
     }
     let folder = paths::folder(probe.name());
-    let beside = files.iter().filter(|(_, file)| {
+    let siblings = files.iter().filter(|(_, file)| {
         paths::folder(&file.name) == folder
             && (is_rank(&file.name) || paths::base(&file.name) == ".metadata")
     });
-    let beside = beside.map(|(id, _)| id);
-    let mut ranks: BTreeSet<FileId> = slices.iter().map(|span| span.file).chain(beside).collect();
+    let siblings = siblings.map(|(id, _)| id);
+    let mut ranks: BTreeSet<FileId> = slices.iter().map(|span| span.file).chain(siblings).collect();
     ranks.retain(|id| files.main() != Ok(*id));
     ranks
 }
@@ -191,7 +191,7 @@ fn unknown(search: &mut Search<'_>, label: &str, probe: &Probe<'_>) {
     let finding = Finding::new(Grade::Note, title)
         .detail(format!("The error was: {}.", what.what()))
         .advice(what.next_step().unwrap_or_default());
-    search.tell_opened(label, vec![finding]);
+    search.report_opened(label, vec![finding]);
 }
 
 /// Whether the error is a lack of memory.

@@ -50,7 +50,7 @@ const AHEAD: u64 = 64 << 10;
 const HEAD: u64 = 1 << 10;
 const ROOT_HEAD: u64 = (16 << 10) + 8;
 /// The maximum number of bytes read of an array's header.
-const LONGEST_HEADER: u64 = 1 << 20;
+const MAX_HEADER: u64 = 1 << 20;
 
 /// A run of bytes that some reader would read.
 #[derive(Clone)]
@@ -75,7 +75,7 @@ struct Space {
     /// Ranges of pickles that were run, from start to end.
     pickles: BTreeMap<u64, u64>,
     /// Starts that were tried, with the number of bytes available and the certainty.
-    tried: HashSet<(u64, u64, Sure)>,
+    tried: HashSet<(u64, u64, Certainty)>,
     directories: BTreeSet<Directory>,
     /// Ranges that were fully decompressed, from start to end.
     unpacked: BTreeMap<u64, u64>,
@@ -96,7 +96,7 @@ pub(super) enum Container {
 
 /// How certain it is that a pickle begins at a place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Sure {
+pub(super) enum Certainty {
     /// A loader would unpickle here. It is a finding if that fails.
     Yes,
     /// A loader may unpickle here, if this is a pickle.
@@ -108,7 +108,7 @@ pub(super) enum Sure {
 }
 
 enum ScanTask {
-    Look(Blob),
+    Examine(Blob),
     /// The flag says whether a loader would decompress it.
     Unpack(Blob, Packing, bool),
     Sweep(Blob),
@@ -206,7 +206,7 @@ impl<'a> Search<'a> {
         while let Some(task) = self.tasks.pop() {
             self.progress.check(0, 0)?;
             match task {
-                ScanTask::Look(blob) => self.look(&blob)?,
+                ScanTask::Examine(blob) => self.examine(&blob)?,
                 ScanTask::Unpack(blob, packing, led) => self.unpack(blob, packing, led)?,
                 ScanTask::Sweep(blob) => self.sweep(&blob)?,
             }
@@ -222,14 +222,14 @@ impl<'a> Search<'a> {
     /// Examines a run of bytes with a space of its own, and then sweeps it.
     fn whole(&mut self, blob: Blob) {
         self.tasks.push(ScanTask::Sweep(blob.clone()));
-        self.tasks.push(ScanTask::Look(blob));
+        self.tasks.push(ScanTask::Examine(blob));
     }
 
     /// Schedules a part of a blob to be examined.
     pub(super) fn part(&mut self, of: &Blob, name: &str, start: u64, len: u64) {
         if self.is_new(Container::Blob, of, start, len) {
             let blob = of.part(name, start, len);
-            self.tasks.push(ScanTask::Look(blob));
+            self.tasks.push(ScanTask::Examine(blob));
         }
     }
 
@@ -265,7 +265,7 @@ impl<'a> Search<'a> {
         let source = Arc::new(Memory::from(bytes));
         let name = of.within(name);
         let blob = Blob { name, source, space, base: 0, root: true, cut: false, ..of.clone() };
-        self.sequence(&blob, 0, Sure::Perhaps)?;
+        self.sequence(&blob, 0, Certainty::Perhaps)?;
         self.sweep(&blob)
     }
 
@@ -289,7 +289,7 @@ impl<'a> Search<'a> {
     }
 
     /// Examines a blob with all readers that accept its first bytes.
-    fn look(&mut self, blob: &Blob) -> Result<()> {
+    fn examine(&mut self, blob: &Blob) -> Result<()> {
         let head = some(&*blob.source, 0, if blob.root { ROOT_HEAD } else { HEAD })?;
         if head.is_empty() {
             return Ok(());
@@ -311,18 +311,18 @@ impl<'a> Search<'a> {
             self.numpy(blob, 0)?;
         }
         if statelens_hdf5::Hdf5File::is_likely(&head) {
-            hdf5::look(self, blob)?;
+            hdf5::examine(self, blob)?;
         }
-        texts::look(self, blob, &head)?;
+        texts::examine(self, blob, &head)?;
         let marked = matches!(head[..], [0x80, 2..=5, ..]);
         let promised = promises_pickle(&blob.name) || self.is_file(blob) && self.promised;
         // joblib uses the same extension for compressed files.
         let promised = promised && !Packing::at_start(&head).is_some_and(Packing::is_certain);
-        let sure = match is_stream(&head) || promised || marked && self.is_file(blob) {
-            true => Sure::Yes,
-            false => Sure::Perhaps,
+        let certainty = match is_stream(&head) || promised || marked && self.is_file(blob) {
+            true => Certainty::Yes,
+            false => Certainty::Perhaps,
         };
-        self.sequence(blob, 0, sure)
+        self.sequence(blob, 0, certainty)
     }
 
     /// Returns the name of a file, or the path of an archive member.
@@ -345,7 +345,7 @@ impl<'a> Search<'a> {
             };
             self.found = true;
             if self.spaces[blob.space].directories.insert(absolute) {
-                members::look(self, blob, directory)?;
+                members::examine(self, blob, directory)?;
             }
         }
         Ok(())
@@ -377,17 +377,17 @@ impl<'a> Search<'a> {
         if !self.is_new(Container::Numpy, blob, at, blob.source.len() - at) {
             return Ok(());
         }
-        let header = some(&*blob.source, at + skip, len.min(LONGEST_HEADER))?;
-        let sure = match numpy::holds_objects((prefix[6], prefix[7]), &header) {
-            Some(true) => Sure::Yes,
+        let header = some(&*blob.source, at + skip, len.min(MAX_HEADER))?;
+        let certainty = match numpy::holds_objects((prefix[6], prefix[7]), &header) {
+            Some(true) => Certainty::Yes,
             Some(false) => return Ok(()),
             // Letters may be written as numeric escapes.
-            None if len > LONGEST_HEADER || header.iter().any(|byte| b"O\\".contains(byte)) => {
-                Sure::Yes
+            None if len > MAX_HEADER || header.iter().any(|byte| b"O\\".contains(byte)) => {
+                Certainty::Yes
             }
-            None => Sure::Perhaps,
+            None => Certainty::Perhaps,
         };
-        self.sequence(blob, at + skip + len, sure)
+        self.sequence(blob, at + skip + len, certainty)
     }
 
     /// Decompresses a blob and examines the result.
@@ -410,9 +410,9 @@ impl<'a> Search<'a> {
             let end = blob.base + used.saturating_sub(AHEAD);
             self.spaces[blob.space].unpacked.insert(blob.base, end);
         }
-        let told = led && (packing.is_certain() || differs);
+        let is_finding = led && (packing.is_certain() || differs);
         if let Some(why) = broken
-            && told
+            && is_finding
         {
             let title = format!("{} can't be unpacked to its end", capitalised(&whose));
             self.findings.add(
@@ -490,7 +490,7 @@ impl<'a> Search<'a> {
     }
 
     /// Adds findings that were made in a blob.
-    pub(super) fn tell(&mut self, blob: &Blob, findings: Vec<Finding>) {
+    pub(super) fn report(&mut self, blob: &Blob, findings: Vec<Finding>) {
         for finding in findings {
             if self.options.covers(&finding) {
                 continue;
@@ -537,7 +537,7 @@ impl<'a> Search<'a> {
     }
 
     /// Adds the finding for a file that can't be opened.
-    pub(super) fn tell_error(&mut self, file: &str, error: &Error) {
+    pub(super) fn report_error(&mut self, file: &str, error: &Error) {
         self.file = file.into();
         let place = self.in_file(String::new());
         let mut finding = Finding::new(Grade::Damage, "It can't be opened")
@@ -550,7 +550,7 @@ impl<'a> Search<'a> {
     }
 
     /// Adds the findings of opening another file.
-    pub(super) fn tell_opened(&mut self, file: &str, findings: Vec<Finding>) {
+    pub(super) fn report_opened(&mut self, file: &str, findings: Vec<Finding>) {
         self.file = file.into();
         for finding in findings {
             if !self.options.covers(&finding) {

@@ -18,7 +18,7 @@ use super::section::{exactly, some};
 /// The block size of a tar archive in bytes.
 pub(super) const BLOCK: u64 = 512;
 /// The maximum length of a name, pax header or sparse map that is read.
-const LONGEST: u64 = 1 << 20;
+const MAX_EXTENSION: u64 = 1 << 20;
 
 /// A member of a tar archive.
 pub(super) struct TarMember {
@@ -200,7 +200,7 @@ impl Walk {
     /// Reads the data of a header that holds a name or pax records, including padding.
     fn payload(&mut self, start: u64, size: u64) -> Option<Vec<u8>> {
         let padded = size.div_ceil(BLOCK).checked_mul(BLOCK)?;
-        if padded > LONGEST {
+        if padded > MAX_EXTENSION {
             self.doubt = Some("an extended header that is too long");
             return None;
         }

@@ -17,7 +17,7 @@ pub(super) const LOCAL: &[u8] = b"PK\x03\x04";
 
 const END_LEN: u64 = 22;
 /// The maximum length of the comment after the end record.
-const MOST_COMMENT: u64 = 0xffff;
+const MAX_COMMENT: u64 = 0xffff;
 
 /// The location of a directory, and the base of its offsets, modulo 2^64.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -51,8 +51,8 @@ pub(super) struct Local {
 
 /// Returns the end records where readers look for them, in the last bytes, last first.
 pub(super) fn ends(source: &dyn ReadAt) -> Vec<u64> {
-    let from = source.len().saturating_sub(END_LEN + MOST_COMMENT);
-    let Ok(tail) = some(source, from, END_LEN + MOST_COMMENT) else { return Vec::new() };
+    let from = source.len().saturating_sub(END_LEN + MAX_COMMENT);
+    let Ok(tail) = some(source, from, END_LEN + MAX_COMMENT) else { return Vec::new() };
     let found = tail.windows(4).enumerate().filter(|(_, bytes)| *bytes == END);
     let mut found: Vec<u64> = found.map(|(at, _)| from + at as u64).collect();
     found.reverse();

@@ -122,7 +122,7 @@ impl Join {
             .detail(format!("It is in {one} and in {other}; the one in {kept} is shown, and the other one is hidden."))
             .place(key.to_string());
         self.twice += 1;
-        if self.twice <= MOST_TWICE {
+        if self.twice <= MAX_DUPLICATES {
             self.findings.push(finding);
         }
         if belongs {
@@ -205,7 +205,7 @@ impl Join {
     ) -> Result<Option<Checkpoint>> {
         let Some(mut format) = self.format else { return Ok(None) };
         format.facts.splice(0..0, facts);
-        if let more @ 1.. = self.twice.saturating_sub(MOST_TWICE) {
+        if let more @ 1.. = self.twice.saturating_sub(MAX_DUPLICATES) {
             let title = format!("{more} more keys are in two shards");
             self.findings.push(Finding::new(Grade::Damage, title));
         }
@@ -219,7 +219,7 @@ impl Join {
 }
 
 /// The maximum number of findings about keys in two shards.
-const MOST_TWICE: usize = 20;
+const MAX_DUPLICATES: usize = 20;
 
 /// Appended to the place of a finding that occurs in several files.
 const MORE: &str = ", and other shards";

@@ -187,10 +187,10 @@ fn torch_unpacked(names: &UnclaimedNames<'_>) -> Vec<CheckpointFiles> {
     let set = |main: &str| {
         let top = folder(main);
         let data = format!("{top}data/");
-        let beside = ["version", "byteorder", ".format_version", ".storage_alignment"];
+        let siblings = ["version", "byteorder", ".format_version", ".storage_alignment"];
         let is_member = |name: &str| {
             let rest = name.strip_prefix(top).unwrap_or_default();
-            rest.starts_with("data/") || rest.starts_with(".data/") || beside.contains(&rest)
+            rest.starts_with("data/") || rest.starts_with(".data/") || siblings.contains(&rest)
         };
         let mut members: Vec<String> =
             names.iter().filter(|name| is_member(name)).map(str::to_owned).collect();
@@ -257,7 +257,7 @@ fn orbax(names: &UnclaimedNames<'_>) -> Vec<CheckpointFiles> {
     let main = ORBAX.iter().find_map(|part| all.iter().find(|name| base(name) == *part));
     let set = |main: &&str| {
         let below = |name: &&str| all.iter().any(|part| name.starts_with(folder(part)));
-        let members = names.iter().filter(below).filter(|name| !crate::is_named_so(name));
+        let members = names.iter().filter(below).filter(|name| !crate::has_known_extension(name));
         let name = base(folder(main).trim_end_matches('/'));
         let name = if name.is_empty() { base(main) } else { name }.to_owned();
         CheckpointFiles {

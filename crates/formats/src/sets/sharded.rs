@@ -54,7 +54,7 @@ impl Sharded {
         let indexes = files
             .iter()
             .filter(|(_, file)| is_index(&file.name) && folder(&file.name) == folder(name));
-        for (id, _) in indexes.take(MOST_INDEXES) {
+        for (id, _) in indexes.take(MAX_INDEXES) {
             // An index that can't be read is ignored.
             if let Ok(index) = ShardIndex::read(files, id, limits)
                 && index.shards.iter().any(|shard| shard == name)
@@ -297,7 +297,7 @@ fn index_stem(name: &str) -> (&str, &str) {
 }
 
 /// The maximum number of indexes that are read to find that of a shard.
-const MOST_INDEXES: usize = 16;
+const MAX_INDEXES: usize = 16;
 
 /// Extensions of formats that are split into numbered shards.
 const EXTENSIONS: [&str; 7] = ["safetensors", "bin", "pt", "pth", "ckpt", "h5", "gguf"];
@@ -398,7 +398,7 @@ impl ShardIndex {
         if let Some(metadata) = json.get(json.root(), "metadata")
             && let JsonNode::Object(entries) = json.node(metadata)
         {
-            for (key, value) in entries.iter().take(MOST_FACTS) {
+            for (key, value) in entries.iter().take(MAX_FACTS) {
                 facts.push((format!("Index: {key}"), json.python(*value).to_string()));
             }
         }
@@ -457,4 +457,4 @@ impl ShardIndex {
 }
 
 /// The maximum number of the index's metadata entries that are shown.
-const MOST_FACTS: usize = 16;
+const MAX_FACTS: usize = 16;

@@ -15,7 +15,9 @@ pub(crate) fn score(probe: &Probe<'_>) -> Score {
         // The table is missing; reading will report that.
         Some(_) => Score::Maybe,
         // A truncated index; reading will report that. Other kinds of files are reported elsewhere.
-        None if members::is_index(files, probe.name()) && !stray::is_told(probe) => Score::Maybe,
+        None if members::is_index(files, probe.name()) && !stray::is_explained(probe) => {
+            Score::Maybe
+        }
         None => Score::No,
     }
 }

@@ -34,7 +34,7 @@ struct Problem {
 
 /// The maximum size of a graph that is read. It would take a hundred thousand variables to exceed
 /// it.
-const MOST_GRAPH: usize = 8 << 20;
+const MAX_GRAPH: usize = 8 << 20;
 
 impl BundleLeaves {
     pub(super) fn new(limits: &Limits) -> Self {
@@ -148,7 +148,7 @@ impl BundleLeaves {
     /// Adds the object to which each leaf belongs.
     fn name_objects(&mut self) -> Option<()> {
         let graph = self.graph.take()?;
-        let names = if graph.len() > MOST_GRAPH {
+        let names = if graph.len() > MAX_GRAPH {
             Err("It is larger than any that TensorFlow writes.".to_owned())
         } else {
             graph::names(&graph, self.builder.limits()).map_err(|error| error.to_string())

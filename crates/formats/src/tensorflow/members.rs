@@ -136,8 +136,8 @@ fn from_state(files: &FileSet, main: FileId) -> Result<BundleTables> {
         // For shards of a V1 checkpoint, the path is the pattern `PREFIX-?????-of-00004`.
         let path = path.split_once("-?????-of-").map_or(path, |(prefix, _)| prefix);
         let relative = format!("{folder}{path}");
-        let beside = format!("{folder}{}", split(path).1);
-        [relative, beside].iter().find_map(|prefix| {
+        let sibling = format!("{folder}{}", split(path).1);
+        [relative, sibling].iter().find_map(|prefix| {
             let id = files.find(&format!("{prefix}.index")).or_else(|| files.find(prefix));
             let shard = || {
                 files

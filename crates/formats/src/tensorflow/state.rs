@@ -19,7 +19,7 @@ const LATEST: &str = "model_checkpoint_path";
 const ALL: &str = "all_model_checkpoint_paths";
 
 /// The maximum size read; TensorFlow never keeps so many checkpoints.
-const MOST_BYTES: u64 = 1 << 20;
+const MAX_BYTES: u64 = 1 << 20;
 
 /// Whether the first bytes are those of a state file.
 pub(super) fn is_state(head: &[u8]) -> bool {
@@ -32,7 +32,7 @@ pub(super) fn is_state(head: &[u8]) -> bool {
 
 impl StateFile {
     pub(super) fn read(files: &FileSet, id: FileId) -> Result<Self> {
-        Limits::check("bytes of a state file", files.len(id), MOST_BYTES)?;
+        Limits::check("bytes of a state file", files.len(id), MAX_BYTES)?;
         let bytes = files.read_vec(id, 0, files.len(id))?;
         Self::parse(&bytes).map_err(|error| error.in_file(files.name(id)))
     }

@@ -35,7 +35,7 @@ pub(crate) fn read(
     let main = files.main()?;
     let span = Span { file: main, offset: 0, len: files.len(main) };
     let source = files.structure(main)?;
-    first::tell(&files, limits, progress)?;
+    first::report_first(&files, limits, progress)?;
     let (mut archive, findings) = match folder::open(source.clone(), span, limits) {
         Ok(opened) => opened,
         Err(error) if !has_end(&*source, span)? => {

@@ -9,10 +9,10 @@ use statelens_checkpoint::{FileSet, Grade, Limits, Progress};
 use crate::counted::CountedFile;
 
 /// How many times the bytes of a file may be read.
-const MOST_TIMES: u64 = 16;
+const MAX_TIMES: u64 = 16;
 /// How many times progress may be reported.
-const MOST_STEPS: u64 = 1_000;
-const MOST_KILOBYTES: u64 = 20 << 10;
+const MAX_STEPS: u64 = 1_000;
+const MAX_KILOBYTES: u64 = 20 << 10;
 
 /// Claimed lengths and counts.
 const CLAIMS: [u64; 4] = [1 << 32, 1 << 40, 1 << 62, u64::MAX];
@@ -48,7 +48,7 @@ fn false_claims_cost_no_time_or_memory() {
     assert!(wrong.is_empty(), "{wrong:#?}");
     if let (Some(before), Some(after)) = (before, peak()) {
         let taken = after.saturating_sub(before);
-        assert!(taken < MOST_KILOBYTES, "{taken} kB more than before");
+        assert!(taken < MAX_KILOBYTES, "{taken} kB more than before");
     }
 }
 
@@ -70,8 +70,8 @@ fn opened(name: &str, bytes: &[u8]) -> Option<String> {
     let limits = Limits::default().fitted(bytes.len() as u64);
     let mut steps = Steps(0);
     let outcome = statelens_formats::open(files, &limits, &mut steps);
-    file.assert_read_at_most(MOST_TIMES, name);
-    assert!(steps.0 <= MOST_STEPS, "{name}: {} steps", steps.0);
+    file.assert_read_at_most(MAX_TIMES, name);
+    assert!(steps.0 <= MAX_STEPS, "{name}: {} steps", steps.0);
     match outcome {
         Err(error) => Some(error.to_string()),
         Ok(checkpoint) => {

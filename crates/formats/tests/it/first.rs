@@ -9,9 +9,9 @@ use statelens_checkpoint::{DType, FileSet, Limits, Memory, Progress};
 use crate::counted::CountedFile;
 
 #[derive(Default)]
-struct Heard(Vec<(String, String, Vec<u64>)>);
+struct FoundTensors(Vec<(String, String, Vec<u64>)>);
 
-impl Progress for Heard {
+impl Progress for FoundTensors {
     fn report(&mut self, _done: u64, _total: u64) -> bool {
         true
     }
@@ -36,9 +36,9 @@ fn early_reports_match_the_file() {
         let path = statelens_fixtures::path(name);
         let bytes = std::fs::read(&path).expect("a fixture");
         let files = FileSet::single(name, Memory::from(bytes));
-        let mut heard = Heard::default();
-        let checkpoint =
-            statelens_formats::open(files, &Limits::default(), &mut heard).expect("it opens");
+        let mut found_tensors = FoundTensors::default();
+        let checkpoint = statelens_formats::open(files, &Limits::default(), &mut found_tensors)
+            .expect("it opens");
         let leaves = checkpoint.leaves();
         let mut known = HashMap::new();
         for leaf in &leaves {
@@ -46,9 +46,9 @@ fn early_reports_match_the_file() {
                 known.insert(leaf.flat.to_string(), tensor);
             }
         }
-        assert!(heard.0.len() >= 3, "{name}: {} are told", heard.0.len());
+        assert!(found_tensors.0.len() >= 3, "{name}: {} are told", found_tensors.0.len());
         let mut order = leaves.iter().map(|leaf| leaf.flat.to_string());
-        for (key, dtype, shape) in &heard.0 {
+        for (key, dtype, shape) in &found_tensors.0 {
             let tensor = known.get(key).unwrap_or_else(|| panic!("{name} has no {key}"));
             assert_eq!((tensor.dtype.name(), &tensor.shape), (&**dtype, shape), "{name}: {key}");
             assert!(order.any(|other| other == *key), "{name}: {key} is told out of order");
@@ -57,7 +57,7 @@ fn early_reports_match_the_file() {
 }
 
 /// Records how many bytes had been read when the first tensor was reported.
-struct Early(Arc<CountedFile>, Heard, Option<u64>);
+struct Early(Arc<CountedFile>, FoundTensors, Option<u64>);
 
 impl Progress for Early {
     fn report(&mut self, _done: u64, _total: u64) -> bool {
@@ -80,7 +80,7 @@ fn first_tensors_are_reported_before_the_rest_is_read() {
     let source = Arc::new(CountedFile::new(bytes));
     let mut files = FileSet::default();
     files.push("zip_many_20k.pt", source.clone());
-    let mut early = Early(source, Heard::default(), None);
+    let mut early = Early(source, FoundTensors::default(), None);
     let checkpoint =
         statelens_formats::open(files, &Limits::default(), &mut early).expect("it opens");
     assert!(early.2.expect("some are told of") < 1 << 20, "{:?} bytes were read", early.2);

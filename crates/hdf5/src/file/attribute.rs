@@ -298,9 +298,9 @@ impl Hdf5File {
         let DataspaceMessage { dims, max_dims, dataspace_type, .. } =
             dataspace::parse(&mut cursor, self.widths.offset, self.widths.length, body.len())
                 .map_err(from_reader)?;
-        if dims.len() > MOST_DIMENSIONS {
+        if dims.len() > MAX_DIMENSIONS {
             return Err(Error::damaged(format!("a shape of {} dimensions", dims.len()))
-                .expected(format!("{MOST_DIMENSIONS} or fewer")));
+                .expected(format!("{MAX_DIMENSIONS} or fewer")));
         }
         Limits::check("dimensions of a dataset", dims.len() as u64, self.limits.rank)?;
         let most = max_dims.as_deref().unwrap_or_default();
@@ -323,7 +323,7 @@ impl Hdf5File {
 }
 
 /// The maximum of HDF5.
-const MOST_DIMENSIONS: usize = 32;
+const MAX_DIMENSIONS: usize = 32;
 
 /// A datatype, and the bytes it was parsed from.
 #[derive(Debug, Clone)]

@@ -10,7 +10,7 @@ use statelens_checkpoint::{ErrorKind, Progress, Result, Text, order, room};
 
 use crate::file::dense::DenseAttributes;
 use crate::file::link::{Followed, follow};
-use crate::file::{DENSE, Groups, MOST_TROUBLES, Object};
+use crate::file::{DENSE, Groups, MAX_TROUBLES, Object};
 use crate::{Attribute, Hdf5File, ObjectKind};
 
 /// A container that keeps only the lists of the groups in memory.
@@ -36,7 +36,7 @@ impl Browse {
     /// Reads the root group; [`Browse::list`] lists it.
     pub fn new(file: Hdf5File) -> Result<Self> {
         let address = file.root()?;
-        let (root, places) = match file.object_apart(address) {
+        let (root, places) = match file.object_without_dense(address) {
             Ok((root, places)) => (Ok(root), places),
             Err(error) => (Err(error), Vec::new()),
         };
@@ -176,7 +176,7 @@ impl Browse {
         troubles.retain(|error| error.kind() == ErrorKind::Damaged);
         // Errors of the root group come before those of its members.
         self.groups.attributes.splice(0..0, troubles);
-        self.groups.attributes.truncate(MOST_TROUBLES);
+        self.groups.attributes.truncate(MAX_TROUBLES);
         let mut gone_through = HashSet::from([self.groups.root]);
         let mut level: Vec<u64> = room::collect(self.groups.members(self.groups.root))?;
         while !level.is_empty() {
@@ -193,7 +193,7 @@ impl Browse {
                         Ok(_) => None,
                     };
                     let unread = unread.filter(|error| error.kind() == ErrorKind::Damaged);
-                    if self.groups.unread.len() < MOST_TROUBLES {
+                    if self.groups.unread.len() < MAX_TROUBLES {
                         self.groups.unread.extend(unread);
                     }
                     if self.seen.len().is_multiple_of(1000) {

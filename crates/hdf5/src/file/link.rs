@@ -51,7 +51,7 @@ pub enum Followed {
 }
 
 /// The most soft links that are followed in a row.
-const LONGEST_CHAIN: u32 = 32;
+const MAX_CHAIN: u32 = 32;
 
 /// Parses a link message, version 1. Returns the link and its creation order, 0 if that isn't
 /// stored.
@@ -136,7 +136,7 @@ pub(crate) fn follow(
             Some(LinkValue::Hard(address)) => at = address,
             Some(LinkValue::Soft(target)) => {
                 hops += 1;
-                if hops > LONGEST_CHAIN {
+                if hops > MAX_CHAIN {
                     return Followed::Circular;
                 }
                 // A soft link is relative to its group, or absolute.

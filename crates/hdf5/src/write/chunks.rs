@@ -10,16 +10,16 @@ use super::tree;
 const CHILDREN: usize = 64;
 
 /// More than any tensor needs: 16 TiB in chunks of 1 MiB.
-const MOST_CHUNKS: u64 = 1 << 24;
+const MAX_CHUNKS: u64 = 1 << 24;
 
 /// Returns the number of chunks of an array of `shape`.
 pub(super) fn count(shape: &[u64], encoding: &Encoding) -> Result<usize> {
     let grid = encoding.grid(shape);
     let count = grid.iter().try_fold(1u64, |count, dim| count.checked_mul(*dim));
-    let count = count.filter(|count| *count <= MOST_CHUNKS).map(usize::try_from);
+    let count = count.filter(|count| *count <= MAX_CHUNKS).map(usize::try_from);
     count.and_then(|count| count.ok()).ok_or_else(|| {
         Error::unsupported(format!(
-            "a dataset of shape {shape:?} has more than {MOST_CHUNKS} chunks"
+            "a dataset of shape {shape:?} has more than {MAX_CHUNKS} chunks"
         ))
         .advice("Write it without compression.")
     })

@@ -51,7 +51,7 @@ pub struct CompoundField {
 }
 
 /// The most dimensions of an array in a record, in version 1 of the message.
-const MOST_DIMENSIONS: usize = 4;
+const MAX_DIMENSIONS: usize = 4;
 
 /// Maximum nesting of records; those of numpy programs are two or three deep.
 const MAX_NESTING: u32 = 8;
@@ -96,7 +96,7 @@ impl Datatype {
                 }
                 let mut fields = Vec::new();
                 for field in &numpy.fields {
-                    if field.shape.len() > MOST_DIMENSIONS || field.name.contains('\0') {
+                    if field.shape.len() > MAX_DIMENSIONS || field.name.contains('\0') {
                         return None;
                     }
                     let dims = field.shape.iter().map(|dim| u32::try_from(*dim).ok());
@@ -174,7 +174,7 @@ impl Datatype {
                     out.push(dims.len() as u8);
                     out.zeros(11);
                     dims.iter().for_each(|dim| out.u32(*dim));
-                    out.zeros(4 * (MOST_DIMENSIONS - dims.len().min(MOST_DIMENSIONS)));
+                    out.zeros(4 * (MAX_DIMENSIONS - dims.len().min(MAX_DIMENSIONS)));
                     datatype.encode_into(out);
                 }
             }

@@ -77,7 +77,7 @@ const NODE: usize = 1 << 16;
 const AROUND: usize = 10;
 
 /// The most attributes in trees of two levels, limited by the longer records.
-pub(super) const MOST: usize = {
+pub(super) const MAX_ATTRIBUTES: usize = {
     let leaf = (NODE - AROUND) / 24;
     let root = (NODE - AROUND - POINTER) / (24 + POINTER);
     root * leaf
@@ -87,7 +87,7 @@ pub(super) const MOST: usize = {
 const POINTER: usize = 8 + 2;
 
 /// Writes a version-2 B-tree: one leaf, or a root above nearly full leaves. There must be at most
-/// [`MOST`] records.
+/// [`MAX_ATTRIBUTES`] records.
 fn tree(kind: u8, record: u16, records: &[u8], heap: &mut Heap) -> u64 {
     let size = usize::from(record);
     let count = records.len() / size;

@@ -20,9 +20,9 @@ const LEAF: usize = 8 + 40 * SYMBOLS;
 const HEADER: usize = 16 + 2 * 24;
 
 /// The most attributes that a header of version 1 can count.
-const MOST_COUNTED: usize = 65_533;
+const MAX_COUNTED: usize = 65_533;
 /// The most attributes of a group. If a header can't count them, they are stored densely.
-pub(super) const MOST_ATTRIBUTES: usize = dense::MOST;
+pub(super) const MAX_DENSE: usize = dense::MAX_ATTRIBUTES;
 
 /// The parts of a group that others refer to, side by side, so that one position locates all:
 /// header of the local heap, root of the B-tree, object header.
@@ -97,7 +97,7 @@ pub(super) fn write(
     table.u64(heap_address);
     let mut messages = Messages::default();
     messages.push(kind::SYMBOL_TABLE, 0, table);
-    if attributes.len() > MOST_COUNTED {
+    if attributes.len() > MAX_COUNTED {
         let named: Vec<_> = attributes.iter().map(|one| (&*one.name, one.encode(heap))).collect();
         messages.push(kind::ATTRIBUTE_INFO, 0, dense::store(&named, heap));
         // It is shorter than a header of version 1.

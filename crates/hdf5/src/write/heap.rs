@@ -25,7 +25,7 @@ struct Collection {
 const COLLECTION_HEADER: usize = 16;
 const OBJECT_HEADER: usize = 16;
 /// The minimum size of a collection, which the HDF5 library enforces.
-const SMALLEST: usize = 4096;
+const MIN_SIZE: usize = 4096;
 /// Collections grow up to this size. Reading one string reads its whole collection.
 const USUAL: usize = 1 << 16;
 
@@ -33,7 +33,7 @@ impl Heap {
     /// Creates a block at byte `base` of the file, a multiple of 8. It begins with `lead` zeros,
     /// also a multiple of 8.
     pub(super) fn new(base: u64, lead: usize) -> Self {
-        Self { base, bytes: vec![0; lead], open: None, next_size: SMALLEST }
+        Self { base, bytes: vec![0; lead], open: None, next_size: MIN_SIZE }
     }
 
     /// Reserves room for `bytes` more bytes, and some extra.
@@ -79,7 +79,7 @@ impl Heap {
         let fits = |open: &Collection| open.used + need <= open.size && open.objects < u16::MAX;
         if need > USUAL / 2 {
             // Large strings have a collection each; the open collection remains open.
-            let mut own = self.collection((COLLECTION_HEADER + need).max(SMALLEST));
+            let mut own = self.collection((COLLECTION_HEADER + need).max(MIN_SIZE));
             self.write(&mut own, text, need, out);
             self.close(&own);
             return;

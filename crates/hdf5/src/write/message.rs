@@ -103,7 +103,7 @@ const HEADER: usize = 16;
 const MESSAGE_HEADER: usize = 8;
 
 /// The largest body of a message: a multiple of 8 that fits in 16 bits.
-pub(super) const LARGEST: usize = 0xfff8;
+pub(super) const MAX_MESSAGE: usize = 0xfff8;
 
 /// Appends the body of a dataspace message. Version 1 has no null dataspace.
 pub(super) fn dataspace(space: &Space, out: &mut Vec<u8>) {

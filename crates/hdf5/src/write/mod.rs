@@ -103,10 +103,10 @@ impl FilePlan {
     /// ones and `.` are ignored. Fails if no dataset can be put there.
     pub fn add(&mut self, path: &str, dataset: Dataset) -> Result<DatasetId> {
         if let Space::Simple(shape) = &dataset.space
-            && shape.len() > MOST_DIMENSIONS
+            && shape.len() > MAX_DIMENSIONS
         {
             return Err(Error::unsupported(format!(
-                "an array of {} dimensions; HDF5 knows {MOST_DIMENSIONS}",
+                "an array of {} dimensions; HDF5 knows {MAX_DIMENSIONS}",
                 shape.len()
             )));
         }
@@ -127,16 +127,16 @@ impl FilePlan {
 
     /// Plans the file. With a filter, arrays of 4 KiB and more are split into chunks and encoded.
     pub fn plan(self, filter: Option<Filter>) -> Result<PlannedSegments> {
-        if self.attributes.len() > group::MOST_ATTRIBUTES {
+        if self.attributes.len() > group::MAX_DENSE {
             return Err(Error::unsupported(format!(
                 "{} attributes on the root group; {} can be written",
                 self.attributes.len(),
-                group::MOST_ATTRIBUTES
+                group::MAX_DENSE
             )));
         }
-        if let Some(long) = self.attributes.iter().find(|one| one.name.len() > LONGEST_NAME) {
+        if let Some(long) = self.attributes.iter().find(|one| one.name.len() > MAX_NAME) {
             return Err(Error::unsupported(format!(
-                "an attribute whose name has {} bytes; an object header has room for {LONGEST_NAME}",
+                "an attribute whose name has {} bytes; an object header has room for {MAX_NAME}",
                 long.name.len()
             )));
         }
@@ -181,7 +181,7 @@ impl FilePlan {
 
     fn structure_first(self) -> Result<PlannedSegments> {
         let mut heap = Heap::new(0, SUPERBLOCK as usize);
-        let positions = self.structure(&mut heap, &|_| DataPlacement::Later)?;
+        let positions = self.structure(&mut heap, &|_| DataPlacement::Deferred)?;
         let mut head = heap.finish();
         let mut end = head.len() as u64;
         let mut segments = vec![Segment::Zeros(0)];
@@ -215,7 +215,7 @@ impl FilePlan {
                 continue;
             };
             let encoding = match &dataset.space {
-                Space::Simple(shape) if dataset.nbytes()? >= LEAST_CHUNKED => {
+                Space::Simple(shape) if dataset.nbytes()? >= MIN_CHUNKED => {
                     let encoding = filter.encoding(shape, dataset.datatype.size());
                     let count = chunks::count(shape, &encoding)?;
                     most = count.max(most);
@@ -235,7 +235,7 @@ impl FilePlan {
             Some((_, Some((encoding, count)))) => {
                 DataPlacement::Chunks { encoding, filter, chunks: &anywhere[..*count] }
             }
-            _ => DataPlacement::Later,
+            _ => DataPlacement::Deferred,
         })?;
         // The structure begins at a multiple of 8.
         let len = heap.finish().len() as u64 + 7;
@@ -246,7 +246,9 @@ impl FilePlan {
             let mut out = vec![0; (base - start) as usize];
             let mut heap = Heap::new(base, 0);
             self.structure(&mut heap, &|index| {
-                let Some((segment, encoding)) = &places[index] else { return DataPlacement::Later };
+                let Some((segment, encoding)) = &places[index] else {
+                    return DataPlacement::Deferred;
+                };
                 let found = outcomes.here().get(*segment);
                 match encoding {
                     Some((encoding, _)) => DataPlacement::Chunks {
@@ -313,7 +315,7 @@ impl FilePlan {
 /// The location of a dataset's data.
 enum DataPlacement<'a> {
     /// Contiguous, placed once the structure is complete.
-    Later,
+    Deferred,
     /// Contiguous at this address.
     At(u64),
     /// In chunks.
@@ -350,9 +352,10 @@ impl Dataset {
         self.datatype.encode_into(&mut datatype);
         messages.push(kind::DATASPACE, 0, space);
         messages.push(kind::DATATYPE, 1, datatype);
-        let later = matches!((&stored, &self.content), (DataPlacement::Later, Content::Tensor(_)));
+        let later =
+            matches!((&stored, &self.content), (DataPlacement::Deferred, Content::Tensor(_)));
         match stored {
-            DataPlacement::Later | DataPlacement::At(_) => {
+            DataPlacement::Deferred | DataPlacement::At(_) => {
                 let address = match (&self.content, stored) {
                     (Content::Bytes(bytes), _) => heap.append(bytes),
                     (_, DataPlacement::At(address)) if size > 0 => address,
@@ -373,7 +376,7 @@ impl Dataset {
             }
         }
         let bodies: Vec<_> = self.attributes.iter().map(|one| one.encode(heap)).collect();
-        if bodies.iter().all(|body| body.len() <= message::LARGEST) {
+        if bodies.iter().all(|body| body.len() <= message::MAX_MESSAGE) {
             for body in bodies {
                 messages.push(kind::ATTRIBUTE, 0, body);
             }
@@ -395,15 +398,15 @@ impl Dataset {
 }
 
 /// Smaller arrays are not split into chunks: an index of chunks takes up to 2 KiB.
-const LEAST_CHUNKED: u64 = 4096;
+const MIN_CHUNKED: u64 = 4096;
 /// Approximate bytes of a name and an address in a group, including the structures for them.
 const LINK: u64 = 128;
 
 /// Bytes of the superblock.
 const SUPERBLOCK: u64 = 96;
-const MOST_DIMENSIONS: usize = 32;
+const MAX_DIMENSIONS: usize = 32;
 /// Leaves enough room for the rest of an attribute message of the root group.
-const LONGEST_NAME: usize = 65_000;
+const MAX_NAME: usize = 65_000;
 
 /// Returns the superblock, version 0, of a file of `end` bytes whose root group is at `root`.
 fn superblock(root: u64, end: u64) -> Vec<u8> {

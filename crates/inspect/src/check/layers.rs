@@ -82,7 +82,7 @@ mod tests {
         let keys = ["h.0.w", "h.1.w", "h.3.w", "norm", "h.0.b", "h.1.experts.7.w"];
         let list: Vec<Expected> =
             keys.iter().map(|key| Expected { key: (*key).into(), ..Expected::default() }).collect();
-        let told: Vec<(String, u64, String)> = by_layer(&list)
+        let found: Vec<(String, u64, String)> = by_layer(&list)
             .into_iter()
             .map(|layer| (layer.pattern, layer.keys, layer.numbers))
             .collect();
@@ -92,6 +92,6 @@ mod tests {
             ("h.*.b", 1, "0"),
             ("h.*.experts.*.w", 1, "1"),
         ];
-        assert_eq!(told, expected.map(|(a, b, c)| (a.to_owned(), b, c.to_owned())));
+        assert_eq!(found, expected.map(|(a, b, c)| (a.to_owned(), b, c.to_owned())));
     }
 }

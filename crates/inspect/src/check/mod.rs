@@ -347,11 +347,11 @@ mod tests {
     #[test]
     fn refuses_another_release_if_strict() {
         let release = Some(LibraryRelease::parse("2.10").unwrap());
-        let asked = CheckOptions { release, ..CheckOptions::default() };
-        let refused = answer("a", "a", &asked);
+        let with_release = CheckOptions { release, ..CheckOptions::default() };
+        let refused = answer("a", "a", &with_release);
         assert!(!refused.loads);
         assert!(refused.json().contains("2.9.0"));
-        assert!(answer("a", "a", &CheckOptions { strict_version: false, ..asked }).loads);
+        assert!(answer("a", "a", &CheckOptions { strict_version: false, ..with_release }).loads);
     }
 
     #[test]

@@ -32,13 +32,13 @@ impl Prefix {
 }
 
 /// Maximum number of leading key steps that a change removes, and that it adds.
-const MOST_STEPS: usize = 4;
+const MAX_STEPS: usize = 4;
 /// Maximum number of heads per tail that are considered: `weight` alone has thousands.
-const MOST_HEADS: usize = 8;
+const MAX_HEADS: usize = 8;
 /// Maximum number of changes that are tried.
-const MOST_TRIED: usize = 24;
+const MAX_CANDIDATES: usize = 24;
 /// Maximum number of keys that are searched.
-const MOST_KEYS: usize = 100_000;
+const MAX_KEYS: usize = 100_000;
 
 /// Returns the change of prefix that turns the most keys of `of` into keys of `to` with the same
 /// shape, and how many; `None` if no change matches any.
@@ -58,16 +58,16 @@ pub fn parts_sides(keys: u64, common: u64, fewer: u64) -> bool {
 pub(super) fn nearest(missing: &[Expected], unexpected: &[Expected]) -> Option<(Prefix, u64)> {
     // For each tail of a key, the heads in front of it.
     let mut heads: HashMap<&str, Vec<&str>> = HashMap::new();
-    for one in unexpected.iter().take(MOST_KEYS) {
+    for one in unexpected.iter().take(MAX_KEYS) {
         for (head, tail) in splits(&one.key) {
             let heads = heads.entry(tail).or_default();
-            if heads.len() < MOST_HEADS {
+            if heads.len() < MAX_HEADS {
                 heads.push(head);
             }
         }
     }
     let mut votes: HashMap<(&str, &str), u64> = HashMap::new();
-    for one in missing.iter().take(MOST_KEYS) {
+    for one in missing.iter().take(MAX_KEYS) {
         for (to, tail) in splits(&one.key) {
             for from in heads.get(tail).into_iter().flatten() {
                 *votes.entry((from, to)).or_default() += 1;
@@ -82,7 +82,7 @@ pub(super) fn nearest(missing: &[Expected], unexpected: &[Expected]) -> Option<(
     let wanted: HashMap<&str, &Expected> =
         missing.iter().map(|one| (one.key.as_str(), one)).collect();
     let mut best: Option<((&str, &str), u64)> = None;
-    for (change, _) in candidates.into_iter().take(MOST_TRIED) {
+    for (change, _) in candidates.into_iter().take(MAX_CANDIDATES) {
         let (from, to) = change;
         let fits = |one: &&Expected| {
             let rest = one.key.strip_prefix(from);
@@ -103,7 +103,7 @@ pub(super) fn nearest(missing: &[Expected], unexpected: &[Expected]) -> Option<(
 /// Splits a key into a head of some steps, with its trailing dot, and a tail; the empty head comes
 /// first.
 fn splits(key: &str) -> impl Iterator<Item = (&str, &str)> {
-    let dots = key.match_indices('.').map(|(at, _)| at + 1).take(MOST_STEPS);
+    let dots = key.match_indices('.').map(|(at, _)| at + 1).take(MAX_STEPS);
     std::iter::once(0).chain(dots).map(|at| key.split_at(at))
 }
 

@@ -22,7 +22,6 @@
 
 mod attributes;
 mod both;
-mod closer;
 mod current;
 mod lane;
 mod layers;
@@ -34,6 +33,7 @@ mod report;
 mod sets;
 mod spread;
 mod structure;
+mod tensor_diff;
 #[cfg(test)]
 mod tests;
 
@@ -49,7 +49,6 @@ use both::Both;
 use current::{Current, PairNumbers};
 use pairs::TensorPair;
 
-pub use closer::{Close, Closer, Closing, Outlines};
 pub use layers::{PairChange, Quantity, Role, by_layer, role_of, roles};
 pub use numbers::Numbers;
 pub use optimizers::Optimizers;
@@ -57,6 +56,7 @@ pub(crate) use pairs::same_value;
 pub use renames::{Basis, Renamed, Unpaired, rename_map};
 pub use report::{ComparisonReport, Difference, DifferenceKind, NumericComparison};
 pub use spread::Spread;
+pub use tensor_diff::{Outlines, TensorComparing, TensorComparison, TensorDifference};
 
 /// Options of a comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]

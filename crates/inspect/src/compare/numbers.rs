@@ -174,7 +174,7 @@ impl Numbers {
         let both_nan = left.is_nan() && right.is_nan();
         let equal = left == right || both_nan && !options.nan_differs;
         let finite = left.is_finite() && right.is_finite();
-        self.apart(left.is_nan(), right.is_nan(), finite || left == right);
+        self.count_without_distance(left.is_nan(), right.is_nan(), finite || left == right);
         self.left_nan += u64::from(left.is_nan());
         self.right_nan += u64::from(right.is_nan());
         let difference = if finite { right - left } else { 0.0 };
@@ -198,7 +198,7 @@ impl Numbers {
         match nan(left) && nan(right) {
             // NaNs in different components do not match.
             true if !(same_nan(left.0, right.0) && same_nan(left.1, right.1)) => self.one_nan += 1,
-            _ => self.apart(nan(left), nan(right), finite || left == right),
+            _ => self.count_without_distance(nan(left), nan(right), finite || left == right),
         }
         self.left_nan += u64::from(nan(left));
         self.right_nan += u64::from(nan(right));
@@ -235,7 +235,7 @@ impl Numbers {
     }
 
     /// Counts a pair without a finite distance; `near` means that the distance is finite.
-    fn apart(&mut self, left_nan: bool, right_nan: bool, near: bool) {
+    fn count_without_distance(&mut self, left_nan: bool, right_nan: bool, near: bool) {
         self.one_nan += u64::from(left_nan != right_nan);
         self.far += u64::from(!left_nan && !right_nan && !near);
     }

@@ -338,17 +338,21 @@ fn compares_across_dtypes_at_the_lower_precision() {
 }
 
 /// Compares both sides in detail, fed in pieces of `piece` bytes.
-fn close(left: &Arc<Checkpoint>, right: &Arc<Checkpoint>, piece: usize) -> Result<Close> {
+fn close(
+    left: &Arc<Checkpoint>,
+    right: &Arc<Checkpoint>,
+    piece: usize,
+) -> Result<TensorDifference> {
     let (of_left, of_right) = (left.leaves(), right.leaves());
-    let mut closer =
-        Closer::new((left.clone(), &of_left[0]), (right.clone(), &of_right[0]), (3, 2))?;
-    drive(&mut closer, &mut Buffer::new(piece), &mut Unwatched)?;
-    let (done, total) = closer.progress();
+    let mut machine =
+        TensorComparison::new((left.clone(), &of_left[0]), (right.clone(), &of_right[0]), (3, 2))?;
+    drive(&mut machine, &mut Buffer::new(piece), &mut Unwatched)?;
+    let (done, total) = machine.progress();
     assert_eq!(done, total);
-    Ok(closer.into_found())
+    Ok(machine.into_found())
 }
 
-fn closely(left: TestLeaf, right: TestLeaf) -> Close {
+fn closely(left: TestLeaf, right: TestLeaf) -> TensorDifference {
     let (left, right) = (checkpoint(vec![("a", left)]), checkpoint(vec![("b", right)]));
     let found = close(&left, &right, 1 << 20).unwrap();
     for piece in [1, 3, 7, 13] {
@@ -357,7 +361,7 @@ fn closely(left: TestLeaf, right: TestLeaf) -> Close {
         assert_eq!(cut.right, found.right);
         assert_eq!(cut.differences, found.differences);
         assert_eq!(cut.nan, found.nan);
-        let tiles = |of: &Close| of.map.as_ref().map(|map| map.tiles().to_vec());
+        let tiles = |of: &TensorDifference| of.map.as_ref().map(|map| map.tiles().to_vec());
         assert_eq!(tiles(&cut), tiles(&found));
     }
     found
@@ -478,7 +482,7 @@ fn names_the_parameter_of_optimizer_entries() {
             ("o.state.0.exp_avg", f32s(&[value])),
         ]
     };
-    let told = |left: &str, right: &str| {
+    let named = |left: &str, right: &str| {
         let (left, right) = (checkpoint(of(left, 1.0)), checkpoint(of(right, 2.0)));
         let optimizers = Optimizers::of(&left, &right);
         let report = compare(left, right, DiffOptions::default(), &mut Unwatched).unwrap();
@@ -491,7 +495,7 @@ fn names_the_parameter_of_optimizer_entries() {
         (text, found["parameter"].clone(), found["right_parameter"].clone())
     };
     let none = serde_json::Value::Null;
-    assert_eq!(told("m.w", "m.w"), ("`m.w`".into(), "m.w".into(), none));
+    assert_eq!(named("m.w", "m.w"), ("`m.w`".into(), "m.w".into(), none));
     // The number refers to different parameters on the two sides.
-    assert_eq!(told("m.w", "m.v"), ("`m.w` / `m.v`".into(), "m.w".into(), "m.v".into()));
+    assert_eq!(named("m.w", "m.v"), ("`m.w` / `m.v`".into(), "m.w".into(), "m.v".into()));
 }

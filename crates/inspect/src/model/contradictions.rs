@@ -21,13 +21,14 @@ impl Model {
     /// Returns a warning with both numbers of each fact on which the config and the shapes
     /// disagree.
     pub fn findings(&self) -> Vec<Finding> {
-        let told: Vec<String> = self.facts.iter().filter_map(Fact::contradiction).collect();
-        if told.is_empty() {
+        let contradictions: Vec<String> =
+            self.facts.iter().filter_map(Fact::contradiction).collect();
+        if contradictions.is_empty() {
             return Vec::new();
         }
         vec![
             Finding::new(Grade::Warning, format!("{} does not fit this checkpoint", self.config))
-                .detail(format!("{}.", told.join("; ")))
+                .detail(format!("{}.", contradictions.join("; ")))
                 .advice(
                     "It may be the config of another model. Put the right one next to the \
                          file, or name it with --config.",

@@ -19,25 +19,25 @@ pub(super) fn all(
     parts: &[PartSum],
     config: Option<&Config>,
 ) -> Vec<Fact> {
-    let asked = FactInputs { weights, stacks, config };
-    let mut facts = vec![asked.family(), asked.layers()];
+    let inputs = FactInputs { weights, stacks, config };
+    let mut facts = vec![inputs.family(), inputs.layers()];
     let hidden = heads::hidden(weights, stacks);
     let wide =
         hidden.as_ref().and_then(|(hidden, _)| heads::intermediate(weights, stacks, *hidden));
     let shape = "can't be inferred: no norm or embedding";
-    facts.push(asked.number("hidden_size", "hidden size", &HIDDEN, hidden, shape));
-    facts.push(asked.number(
+    facts.push(inputs.number("hidden_size", "hidden size", &HIDDEN, hidden, shape));
+    facts.push(inputs.number(
         "intermediate_size",
         "feed-forward size",
         &INTERMEDIATE,
         wide,
         "no feed-forward matrix recognised",
     ));
-    facts.extend(asked.heads());
-    facts.push(asked.vocabulary());
-    facts.push(asked.positions());
-    facts.push(asked.tied());
-    facts.extend(asked.experts());
+    facts.extend(inputs.heads());
+    facts.push(inputs.vocabulary());
+    facts.push(inputs.positions());
+    facts.push(inputs.tied());
+    facts.extend(inputs.experts());
     facts.push(params(parts));
     if facts.iter().any(|fact| fact.name == "experts") {
         facts.push(active(parts));
@@ -100,12 +100,12 @@ impl FactInputs<'_> {
         name: &'static str,
         label: &'static str,
         keys: &[&str],
-        told: Option<SizeAndSource>,
+        inferred: Option<SizeAndSource>,
         unknown: &str,
     ) -> Fact {
         let read =
             self.config.and_then(|config| config.number(keys)).filter(|(number, _)| *number > 0);
-        of_number(name, label, read, told, unknown)
+        of_number(name, label, read, inferred, unknown)
     }
 
     fn family(&self) -> Fact {
@@ -138,9 +138,9 @@ impl FactInputs<'_> {
         // Models may have several stacks: encoder and decoder, or images and text.
         let layers: Vec<&Stack> = self.stacks.iter().filter(|stack| stack.layers).collect();
         let count = |stack: &Stack| stack.numbers.len() as u64;
-        let told = layers.first().map(|stack| (count(stack), basis(stack)));
+        let inferred = layers.first().map(|stack| (count(stack), basis(stack)));
         let mut fact =
-            self.number("layers", "layers", &LAYERS, told, "no modules are numbered as layers");
+            self.number("layers", "layers", &LAYERS, inferred, "no modules are numbered as layers");
         if layers.len() > 1 {
             let others = layers[1..].iter().take(3);
             let others: Vec<String> =
@@ -153,18 +153,18 @@ impl FactInputs<'_> {
     }
 
     fn heads(&self) -> Vec<Fact> {
-        let told = heads::heads(self.weights, self.stacks);
+        let inferred = heads::heads(self.weights, self.stacks);
         let missing = "not stored in the file; add config.json";
         let mut facts = Vec::new();
-        let queries = self.number("heads", "heads", &HEADS, told.queries, missing);
+        let queries = self.number("heads", "heads", &HEADS, inferred.queries, missing);
         let read = self.config.and_then(|config| config.number(&KEY_HEADS));
         let by_share =
-            number_of(&queries).zip(told.shared.clone()).and_then(|(heads, (share, basis))| {
+            number_of(&queries).zip(inferred.shared.clone()).and_then(|(heads, (share, basis))| {
                 let whole = share > 0 && heads.is_multiple_of(share);
                 whole.then(|| (heads / share, format!("{basis}, {share} heads share one")))
             });
         let keys =
-            of_number("kv_heads", "key and value heads", read, told.keys.or(by_share), missing);
+            of_number("kv_heads", "key and value heads", read, inferred.keys.or(by_share), missing);
         let known = [&queries, &keys].into_iter().any(Fact::is_known);
         let has_attention =
             self.weights.all.iter().any(|weight| weight.component == ModelComponent::Attention);
@@ -172,7 +172,7 @@ impl FactInputs<'_> {
             return facts;
         }
         facts.extend([queries, keys]);
-        if let Some((share, basis)) = told.shared.filter(|_| !known) {
+        if let Some((share, basis)) = inferred.shared.filter(|_| !known) {
             let value = FactValue::Number(share);
             facts.push(fact(
                 "heads_per_kv_head",
@@ -184,15 +184,15 @@ impl FactInputs<'_> {
         let size = self
             .config
             .and_then(|config| config.number(&["head_dim", "d_kv", "attention.key_length"]));
-        if size.is_some() || told.size.is_some() {
-            facts.push(of_number("head_size", "head size", size, told.size, missing));
+        if size.is_some() || inferred.size.is_some() {
+            facts.push(of_number("head_size", "head size", size, inferred.size, missing));
         }
         facts
     }
 
     fn vocabulary(&self) -> Fact {
         let rows = |role| self.weights.of(role).find(|weight| weight.shape.len() == 2);
-        let told = rows(Role::Tokens).and_then(|weight| {
+        let inferred = rows(Role::Tokens).and_then(|weight| {
             Some((*weight.shape.first()?, format!("the rows of {}", weight.key)))
         });
         let keys = ["vocab_size", "n_vocab", "padded_vocab_size", "encoder_vocab_size"];
@@ -200,23 +200,23 @@ impl FactInputs<'_> {
             "vocabulary",
             "vocabulary",
             &keys,
-            told.clone(),
+            inferred.clone(),
             "no token embedding was recognised",
         );
         // Padding is not a contradiction.
-        if let (Some(read), Some((rows, _))) = (number_of(&fact), told)
+        if let (Some(read), Some((rows, _))) = (number_of(&fact), inferred)
             && rows > read
         {
             fact.doubt =
                 format!("the embedding has {} rows, {} more", grouped(rows), grouped(rows - read));
-            fact.contradicts = rows - read > MOST_PADDING;
+            fact.contradicts = rows - read > MAX_PADDING;
         }
         fact
     }
 
     fn positions(&self) -> Fact {
         let rows = self.weights.of(Role::Positions).find(|weight| weight.shape.len() >= 2);
-        let told = rows.and_then(|weight| {
+        let inferred = rows.and_then(|weight| {
             let rows = weight.shape.get(weight.shape.len().checked_sub(2)?)?;
             Some((*rows, format!("the rows of {}", weight.key)))
         });
@@ -233,7 +233,7 @@ impl FactInputs<'_> {
             "max_positions",
             "positions",
             &keys,
-            told,
+            inferred,
             "no learned position embeddings",
         );
         // OPT and RoBERTa have two additional rows at the start.
@@ -282,7 +282,7 @@ impl FactInputs<'_> {
     }
 
     fn experts(&self) -> Vec<Fact> {
-        let told = experts::count(self.weights, self.stacks);
+        let inferred = experts::count(self.weights, self.stacks);
         let keys = [
             "num_local_experts",
             "n_routed_experts",
@@ -292,7 +292,7 @@ impl FactInputs<'_> {
             "ffn_config.moe_num_experts",
             "expert_count",
         ];
-        let fact = self.number("experts", "experts", &keys, told, "");
+        let fact = self.number("experts", "experts", &keys, inferred, "");
         if !fact.is_known() {
             return Vec::new();
         }
@@ -314,13 +314,13 @@ fn of_number(
     name: &'static str,
     label: &'static str,
     read: Option<SizeAndSource>,
-    told: Option<SizeAndSource>,
+    inferred: Option<SizeAndSource>,
     why: &str,
 ) -> Fact {
-    match (read, told) {
-        (Some((number, place)), told) => {
+    match (read, inferred) {
+        (Some((number, place)), inferred) => {
             let mut fact = fact(name, label, FactValue::Number(number), FactSource::Read(place));
-            if let Some((other, basis)) = told.filter(|(other, _)| *other != number) {
+            if let Some((other, basis)) = inferred.filter(|(other, _)| *other != number) {
                 fact.doubt = format!("the file says {}: {basis}", grouped(other));
                 fact.contradicts = true;
             }
@@ -341,7 +341,7 @@ fn number_of(fact: &Fact) -> Option<u64> {
 }
 
 /// Maximum number of rows of an embedding beyond the config's vocabulary: padding and added tokens.
-const MOST_PADDING: u64 = 2_048;
+const MAX_PADDING: u64 = 2_048;
 
 /// Describes the modules that the number of layers was inferred from.
 fn basis(stack: &Stack) -> String {

@@ -257,8 +257,8 @@ impl<'a> Module<'a> {
             let zeros = self.get("qzeros").and_then(|zeros| two(&zeros.shape));
             let by_index = listed.and_then(|inputs| quotient(rows.checked_mul(32)?, inputs));
             let by_zeros = zeros.and_then(|[_, packed]| quotient(packed.checked_mul(32)?, columns));
-            let told = config.and_then(|config| config.exact("quantization_config.bits"));
-            let bits = by_index.or(by_zeros).or(told).filter(|bits| (1..=16).contains(bits))?;
+            let stated = config.and_then(|config| config.exact("quantization_config.bits"));
+            let bits = by_index.or(by_zeros).or(stated).filter(|bits| (1..=16).contains(bits))?;
             let inputs = quotient(rows.checked_mul(32)?, bits)?;
             return Some(PackedTensor {
                 name: "GPTQ".into(),
@@ -331,11 +331,11 @@ impl<'a> Module<'a> {
                 shape: Some(grown(inputs)),
             });
         }
-        let told = config.and_then(|config| config.exact(&format!("{weights}num_bits")));
+        let stated = config.and_then(|config| config.exact(&format!("{weights}num_bits")));
         let zeros = self.get("weight_zero_point").filter(|zeros| zeros.dtype == "int32");
         let by_zeros =
             zeros.and_then(|zeros| quotient(zeros.shape.first()?.checked_mul(32)?, *rest.last()?));
-        let bits = told.or(by_zeros).filter(|bits| (1..=16).contains(bits));
+        let bits = stated.or(by_zeros).filter(|bits| (1..=16).contains(bits));
         // For some widths, the last word is only partly used.
         let group = config.and_then(|config| config.exact(&format!("{weights}group_size")));
         let inputs = bits.and_then(|bits| {
@@ -368,11 +368,11 @@ impl<'a> Module<'a> {
             (true, 256) => ("mxfp8", Some(8)),
             (true, 64) => ("nvfp4", Some(4)),
             _ => {
-                let told = config.and_then(|config| {
+                let stated = config.and_then(|config| {
                     let own = config.exact(&format!("quantization.{name}.bits"));
                     own.or_else(|| config.exact("quantization.bits"))
                 });
-                ("affine", told.filter(|bits| (1..=16).contains(bits)))
+                ("affine", stated.filter(|bits| (1..=16).contains(bits)))
             }
         };
         let group = bits.and_then(|bits| quotient(together, bits));
@@ -390,7 +390,7 @@ impl<'a> Module<'a> {
     fn scaled(&self, config: Option<&Config>) -> Option<PackedTensor<'a>> {
         let values = self.get("weight").filter(|values| is_narrow(&values.dtype))?;
         let scales = ["weight_scale_inv", "weight_scale"].iter().find_map(|name| self.get(name))?;
-        let told = |at: usize| {
+        let stated = |at: usize| {
             let key = format!("quantization_config.weight_block_size.{at}");
             config.and_then(|config| config.exact(&key))
         };
@@ -398,7 +398,7 @@ impl<'a> Module<'a> {
             (Some([rows, columns]), Some([down, across])) => {
                 let [height, width] =
                     [(rows, down, 0), (columns, across, 1)].map(|(size, blocks, at)| {
-                        told(at).filter(|_| blocks > 1).or_else(|| block_size(size, blocks))
+                        stated(at).filter(|_| blocks > 1).or_else(|| block_size(size, blocks))
                     });
                 match (height, width) {
                     (Some(1), Some(width)) if width == columns => "a row".to_owned(),

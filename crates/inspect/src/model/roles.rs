@@ -339,7 +339,7 @@ fn role(component: ModelComponent, key: &Parsed, name: &str) -> Role {
 mod tests {
     use super::*;
 
-    fn told(key: &str, rank: usize) -> (ModelComponent, Role) {
+    fn component_and_role(key: &str, rank: usize) -> (ModelComponent, Role) {
         of(&Parsed::new(key), rank, true)
     }
 
@@ -412,7 +412,7 @@ mod tests {
             ("vit.embeddings.cls_token", 3, Embedding, Role::Any),
             ("logit_scale", 0, Other, Role::Any),
         ] {
-            assert_eq!(told(key, rank), (part, role), "{key}");
+            assert_eq!(component_and_role(key, rank), (part, role), "{key}");
         }
     }
 }

@@ -440,7 +440,7 @@ fn descriptions_match_transformers() {
     let models: serde_json::Value =
         serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
     let mut wrong = String::new();
-    let mut told = 0;
+    let mut compared = 0;
     for one in models.as_array().unwrap() {
         let class = one["class"].as_str().unwrap();
         let tensors = one["tensors"].as_array().unwrap().iter().map(|one| {
@@ -450,9 +450,9 @@ fn descriptions_match_transformers() {
         });
         let entries: Vec<LeafSummary> = tensors.collect();
         let model = Model::of_entries(&entries, None);
-        let mut check = |what: &str, told: Option<u64>, said: Option<u64>| {
-            if told != said {
-                wrong += &format!("{class}: {what} is {said:?}, not {told:?}\n");
+        let mut check = |what: &str, compared: Option<u64>, said: Option<u64>| {
+            if compared != said {
+                wrong += &format!("{class}: {what} is {said:?}, not {compared:?}\n");
             }
         };
         check("parameters", model.number("parameters"), one["params"].as_u64());
@@ -479,14 +479,14 @@ fn descriptions_match_transformers() {
             ("vocabulary", &["vocab_size"]),
         ] {
             if let (Some(number), Some(_)) = (model.number(fact), said(keys)) {
-                told += 1;
+                compared += 1;
                 check(fact, Some(number), said(keys));
             }
         }
         let inner =
             said(&["intermediate_size", "d_ff", "ffn_dim", "encoder_ffn_dim", "hidden_dim"]);
         if let (Some(number), Some(inner)) = (model.number("intermediate_size"), inner) {
-            told += 1;
+            compared += 1;
             check("intermediate size", Some(number), Some(inner));
         }
         if !model.fact("family").unwrap().is_known() {
@@ -505,5 +505,5 @@ fn descriptions_match_transformers() {
         }
     }
     assert!(wrong.is_empty(), "{wrong}");
-    assert!(told > 60, "{told}");
+    assert!(compared > 60, "{compared}");
 }

@@ -73,7 +73,7 @@ const STYLES: [(&str, &str); 6] = [
 /// Maximum number of points that are drawn with a marker each.
 const MARKED: usize = 64;
 /// Maximum number of characters of a label on the vertical axis.
-const LONGEST: usize = 9;
+const MAX_LABEL: usize = 9;
 /// Line height, character width, and height of the bars, in units of the SVG.
 const LINE: f64 = 15.0;
 const LETTER: f64 = 6.7;
@@ -438,11 +438,11 @@ fn labels_up(up: (f64, f64), log: bool, most: usize) -> Vec<(f64, String)> {
         Some(powers) => ticks.into_iter().zip(powers).collect(),
         None => {
             // Longer labels would not fit into a shared margin.
-            let long = ticks.iter().any(|tick| number(*tick).chars().count() > LONGEST);
-            let told = |tick: f64| {
+            let long = ticks.iter().any(|tick| number(*tick).chars().count() > MAX_LABEL);
+            let tick_text = |tick: f64| {
                 if long { number_text(tick).replace('-', "\u{2212}") } else { number(tick) }
             };
-            ticks.into_iter().map(|tick| (tick, told(tick))).collect()
+            ticks.into_iter().map(|tick| (tick, tick_text(tick))).collect()
         }
     }
 }

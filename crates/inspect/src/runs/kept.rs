@@ -12,7 +12,7 @@ use crate::Json;
 /// The name of the file in the folder of the run.
 pub const KEPT: &str = "statelens-values.json";
 /// Maximum size in bytes of a file that is read.
-pub const LONGEST_KEPT: u64 = 64 << 20;
+pub const MAX_KEPT: u64 = 64 << 20;
 
 /// The saved values of checkpoints by file name, for each grouping.
 #[derive(Debug, Clone, Default, PartialEq)]

@@ -17,7 +17,7 @@ mod trainers;
 mod values;
 
 pub use index::{INDEX, parse_index};
-pub use kept::{KEPT, KeptValues, LONGEST_KEPT, time_text};
+pub use kept::{KEPT, KeptValues, MAX_KEPT, time_text};
 pub use pattern::{CheckpointName, NamePattern};
 pub use sound::OpenCheck;
 pub use trainers::{LATEST_FILES, named_latest, weights_of};

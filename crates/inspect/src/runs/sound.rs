@@ -36,17 +36,17 @@ impl OpenCheck {
 
 impl RunContents {
     /// Returns, for each of [`RunContents::entries`] that is a checkpoint, why it is not sound;
-    /// `None` if it is sound or not a checkpoint. `looked` has the result of each entry; entries
+    /// `None` if it is sound or not a checkpoint. `checks` has the result of each entry; entries
     /// that were not opened (`None`) are not sound.
-    pub fn unsound(&self, looked: &[Option<OpenCheck>]) -> Vec<Option<String>> {
-        let of = |at: usize| looked.get(at).and_then(Option::as_ref);
+    pub fn unsound(&self, checks: &[Option<OpenCheck>]) -> Vec<Option<String>> {
+        let of = |at: usize| checks.get(at).and_then(Option::as_ref);
         // Every state of an intact checkpoint, with the name of the newest one that has it.
         let mut known: HashSet<&str> = HashSet::new();
         let mut all: Vec<(&str, &str)> = Vec::new();
         for (at, entry) in self.entries.iter().enumerate().rev() {
-            let Some(looked) = of(at).filter(|looked| looked.wrong.is_empty()) else { continue };
+            let Some(check) = of(at).filter(|check| check.wrong.is_empty()) else { continue };
             if entry.is_checkpoint() {
-                let new = looked.states.iter().filter(|state| known.insert(state));
+                let new = check.states.iter().filter(|state| known.insert(state));
                 all.extend(new.map(|state| (state.as_str(), entry.name.as_str())));
             }
         }
@@ -56,9 +56,9 @@ impl RunContents {
             }
             match of(at) {
                 None => Some("its structure was not read".to_owned()),
-                Some(looked) if !looked.wrong.is_empty() => Some(looked.wrong.clone()),
-                Some(looked) => {
-                    let has: HashSet<&str> = looked.states.iter().map(String::as_str).collect();
+                Some(check) if !check.wrong.is_empty() => Some(check.wrong.clone()),
+                Some(check) => {
+                    let has: HashSet<&str> = check.states.iter().map(String::as_str).collect();
                     let (state, other) = all.iter().find(|(state, _)| !has.contains(state))?;
                     Some(format!("it lacks the state `{state}`, which {other} has"))
                 }
@@ -98,7 +98,7 @@ mod tests {
         RunContents::new(files, None, &NamePattern::default())
     }
 
-    fn looked(wrong: &str, states: &[&str]) -> Option<OpenCheck> {
+    fn check(wrong: &str, states: &[&str]) -> Option<OpenCheck> {
         let states = states.iter().map(|state| (*state).to_owned()).collect();
         Some(OpenCheck { wrong: wrong.to_owned(), states })
     }
@@ -112,14 +112,14 @@ mod tests {
             "checkpoint_4.mdl",
             "notes.txt",
         ]);
-        let looked = [
-            looked("", &["model", "optimizer"]),
-            looked("", &["model"]),
-            looked("cut short", &["model", "optimizer", "dataloader"]),
+        let checks = [
+            check("", &["model", "optimizer"]),
+            check("", &["model"]),
+            check("cut short", &["model", "optimizer", "dataloader"]),
             None,
             None,
         ];
-        let unsound = run.unsound(&looked);
+        let unsound = run.unsound(&checks);
         assert_eq!(unsound[0], None);
         let lacks = "it lacks the state `optimizer`, which checkpoint_1.mdl has";
         assert_eq!(unsound[1].as_deref(), Some(lacks));

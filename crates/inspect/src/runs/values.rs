@@ -42,7 +42,7 @@ impl Grouping {
 }
 
 /// Maximum number of groups per checkpoint; the rest is one group.
-const MOST_GROUPS: usize = 20_000;
+const MAX_GROUPS: usize = 20_000;
 /// The name of the group for the rest.
 const REST: &str = "(more)";
 
@@ -127,7 +127,7 @@ impl TensorGroups {
                 Grouping::Role => role_of(key).map_or_else(|| key.to_string(), |(name, _)| name),
                 Grouping::Tensor => key.to_string(),
             };
-            if groups.len() >= MOST_GROUPS && !known.contains_key(&name) {
+            if groups.len() >= MAX_GROUPS && !known.contains_key(&name) {
                 name = REST.to_owned();
             }
             let at = *known.entry(name.clone()).or_insert_with(|| {
@@ -222,7 +222,7 @@ impl StepValues {
 
     /// Returns why its values are incomplete; empty if they are complete.
     #[must_use]
-    pub fn why_partial(&self) -> String {
+    pub fn partial_reason(&self) -> String {
         if !self.is_partial() {
             return String::new();
         }
@@ -234,8 +234,8 @@ impl StepValues {
             (0, wrong) => wrong.to_owned(),
             (missing, wrong) => {
                 let all = counted(read.saturating_add(missing), "tensor");
-                let told = format!("{} of {all} read", grouped(read));
-                if wrong.is_empty() { told } else { format!("{told}; {wrong}") }
+                let read_text = format!("{} of {all} read", grouped(read));
+                if wrong.is_empty() { read_text } else { format!("{read_text}; {wrong}") }
             }
         }
     }
@@ -352,7 +352,7 @@ pub fn over_steps(steps: &[StepValues], names: &[String], measure: TimelineMeasu
             read.map(|step| (step.step as f64, odd(step))).collect(),
         )),
         gaps: gaps.map(|step| (step.step as f64, step.wrong.clone())).collect(),
-        partial: partial.map(|step| (step.step as f64, step.why_partial())).collect(),
+        partial: partial.map(|step| (step.step as f64, step.partial_reason())).collect(),
         below: None,
     }
 }

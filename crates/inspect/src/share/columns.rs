@@ -18,9 +18,9 @@ const HOLE: u8 = 0xff;
 /// either.
 const END: u8 = 0xfe;
 /// Maximum number of leaves that are read.
-const MOST_LEAVES: usize = 200_000;
+const MAX_LEAVES: usize = 200_000;
 /// Maximum number of bytes of text that are read, with holes filled.
-const MOST_TEXT: usize = 32 << 20;
+const MAX_TEXT: usize = 32 << 20;
 
 /// A leaf without its numbers.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -78,7 +78,7 @@ pub(super) fn read(from: &mut Unpacker<'_>) -> Result<Vec<LeafSummary>> {
         patterns.push(LeafPattern::read(from)?);
     }
     let count = from.count()?;
-    if count > MOST_LEAVES {
+    if count > MAX_LEAVES {
         return Err(too_much());
     }
     let mut leaves = Vec::new();
@@ -89,7 +89,7 @@ pub(super) fn read(from: &mut Unpacker<'_>) -> Result<Vec<LeafSummary>> {
         text = text.saturating_add(pattern.text_len());
         leaves.push((pattern, Vec::new()));
     }
-    if text > MOST_TEXT {
+    if text > MAX_TEXT {
         return Err(too_much());
     }
     let mut open: Vec<usize> = (0..count).collect();
@@ -109,7 +109,7 @@ pub(super) fn read(from: &mut Unpacker<'_>) -> Result<Vec<LeafSummary>> {
 
 fn too_much() -> Error {
     Error::limit(format!(
-        "this summary has more than {MOST_LEAVES} keys, or {MOST_TEXT} bytes of text"
+        "this summary has more than {MAX_LEAVES} keys, or {MAX_TEXT} bytes of text"
     ))
 }
 

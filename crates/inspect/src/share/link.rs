@@ -15,12 +15,12 @@ use super::pack::{Precision, pack, unpack};
 use super::{LeafSummary, Outline};
 
 /// Maximum length of a link that is made or opened, in characters after the `#`.
-pub const MOST_CHARACTERS: usize = 16_000;
+pub const MAX_CHARACTERS: usize = 16_000;
 
 /// The prefix of the data: marks it as a summary and has the version.
 const MARK: &str = "s=1.";
 /// Maximum size in bytes of an inflated fragment.
-const MOST_BYTES: usize = 1 << 20;
+const MAX_BYTES: usize = 1 << 20;
 
 /// The representation of keys in a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -92,21 +92,21 @@ pub fn without_link(outline: &Outline, options: &LinkOptions) -> Outline {
 }
 
 /// Returns the link, as the part to append to a page's address: `#s=1.…`. Fails if it would be
-/// longer than [`MOST_CHARACTERS`].
+/// longer than [`MAX_CHARACTERS`].
 pub fn link(outline: &Outline, options: &LinkOptions) -> Result<String> {
     let bytes = pack(&without_link(outline, options), Precision::Rounded);
     let advice = "Share the summary as a file: HTML opens everywhere.";
-    if bytes.len() >= MOST_BYTES {
+    if bytes.len() >= MAX_BYTES {
         return Err(Error::limit(format!(
-            "the link would expand to {} bytes; it must be less than {MOST_BYTES}",
+            "the link would expand to {} bytes; it must be less than {MAX_BYTES}",
             bytes.len()
         ))
         .advice(advice));
     }
     let fragment = format!("{MARK}{}", text(&bytes));
-    if fragment.len() > MOST_CHARACTERS {
+    if fragment.len() > MAX_CHARACTERS {
         return Err(Error::limit(format!(
-            "the link would have {} characters; the limit is {MOST_CHARACTERS}",
+            "the link would have {} characters; the limit is {MAX_CHARACTERS}",
             fragment.len()
         ))
         .advice(advice));
@@ -118,9 +118,9 @@ pub fn link(outline: &Outline, options: &LinkOptions) -> Result<String> {
 pub fn open_link(fragment: &str) -> Result<Outline> {
     let again = "Request the link again, or the summary as a file.";
     let fragment = fragment.strip_prefix('#').unwrap_or(fragment);
-    if fragment.len() > MOST_CHARACTERS {
+    if fragment.len() > MAX_CHARACTERS {
         return Err(Error::limit(format!(
-            "this link has {} characters; the limit is {MOST_CHARACTERS}",
+            "this link has {} characters; the limit is {MAX_CHARACTERS}",
             fragment.len()
         ))
         .advice(again));
@@ -180,7 +180,7 @@ fn deflate(bytes: &[u8]) -> Vec<u8> {
 
 /// Inflates; `None` if the data is incomplete or too large.
 fn inflate(bytes: &[u8]) -> Option<Vec<u8>> {
-    let mut out = vec![0; MOST_BYTES];
+    let mut out = vec![0; MAX_BYTES];
     let (status, read, written) =
         decompress(&mut DecompressorOxide::new(), bytes, &mut out, 0, TO_THE_END);
     out.truncate(written);

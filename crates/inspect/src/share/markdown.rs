@@ -162,13 +162,13 @@ fn counts(outline: &Outline) -> Vec<Vec<Vec<String>>> {
     dtypes.extend(totals.by_dtype.iter().map(|(name, count)| row(name, count)));
     let mut states: Vec<Vec<String>> = vec![head("state")];
     // In a flat state dict every key would be a state, and the keys are listed anyway.
-    if (2..=MOST_STATES).contains(&totals.by_state.len()) {
+    if (2..=MAX_STATES).contains(&totals.by_state.len()) {
         states.extend(totals.by_state.iter().map(|(name, state)| row(name, &state.tensors)));
     }
     [dtypes, states].into_iter().filter(|rows| rows.len() > 1).collect()
 }
 
-const MOST_STATES: usize = 40;
+const MAX_STATES: usize = 40;
 
 /// Returns the folded keys with a header.
 pub(super) fn keys(outline: &Outline) -> Vec<Vec<String>> {

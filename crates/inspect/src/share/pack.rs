@@ -27,7 +27,7 @@ pub(super) fn pack(outline: &Outline, precision: Precision) -> Vec<u8> {
         put_bytes(&mut out, text.as_bytes());
     }
     put(&mut out, outline.size);
-    put(&mut out, told_parameters(outline));
+    put(&mut out, explicit_parameters(outline));
     columns::write(&outline.entries, &mut out);
     put(&mut out, outline.findings.len() as u64);
     outline.findings.iter().for_each(|finding| put_finding(&mut out, finding));
@@ -57,7 +57,7 @@ pub(super) fn unpack(bytes: &[u8]) -> Result<Outline> {
 }
 
 /// Returns the number of parameters plus 1, or 0 if the leaves determine it.
-fn told_parameters(outline: &Outline) -> u64 {
+fn explicit_parameters(outline: &Outline) -> u64 {
     match outline.parameters {
         Some(told) if told != outline.parameters_of_leaves() => told.saturating_add(1),
         _ => 0,

@@ -1,7 +1,7 @@
 //! Packing and links, with lists like those of real models, and with damaged and hostile fragments.
 
 use super::bytes::put;
-use super::link::{KeysAs, LinkOptions, LinkParts, MOST_CHARACTERS, link, open_link};
+use super::link::{KeysAs, LinkOptions, LinkParts, MAX_CHARACTERS, link, open_link};
 use super::pack::{Precision, pack, unpack};
 use super::{LeafSummary, Outline, lines, structure_fingerprint};
 use crate::SummaryStatistics;
@@ -172,10 +172,10 @@ fn rounded_statistics_fit_into_links() {
     for (entry, found) in model.entries.iter().zip(&opened.entries) {
         let (of, found) = (entry.statistics.unwrap(), found.statistics.unwrap());
         assert_eq!((of.count, of.nan, of.zeros), (found.count, found.nan, found.zeros));
-        for (exact, told) in
+        for (exact, folded) in
             [(of.min, found.min), (of.max, found.max), (of.mean, found.mean), (of.std, found.std)]
         {
-            assert!((told / exact - 1.0).abs() < 0.004, "{exact} is told as {told}");
+            assert!((folded / exact - 1.0).abs() < 0.004, "{exact} is told as {folded}");
         }
     }
     // An opened link can be shared again unchanged; statistics are left out if not requested.
@@ -286,11 +286,11 @@ fn round_trips_experts_and_unusual_names() {
     });
     let outline = Outline { entries, ..Outline::default() };
     assert_eq!(unpack(&pack(&outline, Precision::Whole)).unwrap(), outline);
-    let told = lines(&outline);
-    assert_eq!(told[0].entry.key, "layers.3\u{2013}8.experts.0\u{2013}15.w1");
-    assert_eq!(told[0].times, 96);
+    let folded = lines(&outline);
+    assert_eq!(folded[0].entry.key, "layers.3\u{2013}8.experts.0\u{2013}15.w1");
+    assert_eq!(folded[0].times, 96);
     for key in ["down.0\u{2013}8", "block_000\u{2013}008.ä\u{fffd}"] {
-        assert!(told.iter().any(|line| line.entry.key == key), "{key}");
+        assert!(folded.iter().any(|line| line.entry.key == key), "{key}");
     }
 }
 
@@ -361,7 +361,7 @@ fn refuses_links_beyond_the_limit() {
     let error = link(&outline, &ALL).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Limit);
     assert!(error.to_string().contains("characters"), "{error}");
-    let long = format!("#s=1.{}", "A".repeat(MOST_CHARACTERS));
+    let long = format!("#s=1.{}", "A".repeat(MAX_CHARACTERS));
     assert_eq!(open_link(&long).unwrap_err().kind(), ErrorKind::Limit);
 }
 
@@ -468,7 +468,7 @@ fn refuses_hostile_columns() {
 fn refuses_decompression_bombs() {
     let bomb = miniz_oxide::deflate::compress_to_vec(&vec![0; 8 << 20], 9);
     let text = format!("#s=1.{}", URL_SAFE_NO_PAD.encode(&bomb));
-    assert!(text.len() < MOST_CHARACTERS);
+    assert!(text.len() < MAX_CHARACTERS);
     assert_eq!(open_link(&text).unwrap_err().kind(), ErrorKind::Damaged);
 }
 

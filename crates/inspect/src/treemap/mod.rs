@@ -16,7 +16,7 @@ pub use draw::svg;
 pub use tiles::{Rect, tile};
 
 /// Maximum number of boxes.
-const MOST: usize = 320;
+const MAX_BOXES: usize = 320;
 /// Maximum number of boxes within a box, including the one for the rest.
 const EACH: usize = 48;
 /// Maximum nesting of boxes.
@@ -26,7 +26,7 @@ const HEAD: f64 = 17.0;
 /// The margin between a box and the boxes inside.
 const EDGE: f64 = 2.0;
 /// Minimum width and height of a box to show its contents.
-const LEAST: (f64, f64) = (56.0, 44.0);
+const MIN_SIZE: (f64, f64) = (56.0, 44.0);
 /// Minimum area that can be seen or clicked.
 const SEEN: f64 = 90.0;
 
@@ -93,7 +93,7 @@ pub fn treemap<L: Foldable>(
         let at = waiting.swap_remove(next);
         let level = levels.get(&at).copied().unwrap_or(0);
         let inside = inside(&map.cells[at].rect);
-        let room = map.cells.len() + EACH <= MOST && level < DEEPEST;
+        let room = map.cells.len() + EACH <= MAX_BOXES && level < DEEPEST;
         let (Some(inside), Some(branch), true) = (inside, map.cells[at].branch, room) else {
             continue;
         };
@@ -209,14 +209,14 @@ fn inside(rect: &Rect) -> Option<Rect> {
         wide: rect.wide - 2.0 * EDGE,
         high: rect.high - HEAD - EDGE,
     };
-    (rect.wide >= LEAST.0 && rect.high >= LEAST.1).then_some(inner)
+    (rect.wide >= MIN_SIZE.0 && rect.high >= MIN_SIZE.1).then_some(inner)
 }
 
 impl Treemap {
     /// Returns the nearest box in a direction: (1, 0) is right. Considers only boxes without boxes
     /// inside.
     #[must_use]
-    pub fn beside(&self, from: usize, (x, y): (f64, f64)) -> Option<usize> {
+    pub fn neighbour(&self, from: usize, (x, y): (f64, f64)) -> Option<usize> {
         let middle = |rect: &Rect| (rect.left + rect.wide / 2.0, rect.top + rect.high / 2.0);
         let own = self.cells.get(from)?;
         let (left, top) = middle(&own.rect);
@@ -394,7 +394,7 @@ mod tests {
             .collect();
         let map = drawn(&rows, None);
         check(&map);
-        assert!(map.cells.len() <= MOST, "{}", map.cells.len());
+        assert!(map.cells.len() <= MAX_BOXES, "{}", map.cells.len());
         let outer = map.cells.iter().filter(|cell| cell.parent.is_none());
         assert_eq!(outer.map(|cell| cell.sums.bytes).sum::<u64>(), map.sums.bytes);
         assert!(map.cells.iter().any(|cell| cell.branch.is_none() && cell.name.ends_with(" more")));
@@ -409,14 +409,14 @@ mod tests {
         assert_eq!(map.cells[at].path, "model.embed.weight");
         for (at, cell) in map.cells.iter().enumerate().filter(|(_, cell)| !cell.open) {
             for way in [(1.0, 0.0), (-1.0, 0.0), (0.0, 1.0), (0.0, -1.0)] {
-                let Some(other) = map.beside(at, way) else { continue };
+                let Some(other) = map.neighbour(at, way) else { continue };
                 let other = map.cells[other].rect;
                 let moved =
                     (other.left - cell.rect.left) * way.0 + (other.top - cell.rect.top) * way.1;
                 assert!(moved > 0.0, "{} {way:?}", cell.path);
             }
         }
-        assert!(map.beside(at, (1.0, 0.0)).or(map.beside(at, (-1.0, 0.0))).is_some());
+        assert!(map.neighbour(at, (1.0, 0.0)).or(map.neighbour(at, (-1.0, 0.0))).is_some());
     }
 
     #[test]

@@ -25,14 +25,14 @@ impl Manifest {
         if text.trim_ascii_start().starts_with(b"{") || text.trim_ascii_start().starts_with(b"[") {
             let entries = manifest::read(text).map_err(|error| error.advice(advice))?;
             let tensors = |entry: &&ManifestEntry| entry.shape.is_some();
-            let told = |entry: &ManifestEntry| {
+            let described = |entry: &ManifestEntry| {
                 let known = |name: &str| entry.rest.iter().any(|(field, _)| field == name);
                 entry.sha256.is_some() || known("missing") || known("parts")
             };
             if entries.is_empty() {
                 return Err(refused("this is not a manifest: it has no entries"));
             }
-            if !entries.iter().filter(tensors).all(told) {
+            if !entries.iter().filter(tensors).all(described) {
                 return Err(refused("this is not a manifest: it has no hashes"));
             }
             return Ok(Self::Entries(entries));

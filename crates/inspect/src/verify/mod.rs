@@ -56,7 +56,7 @@ const PIECE: u64 = 8 << 20;
 const NEAR: usize = 64;
 
 /// Maximum number of tensor keys listed for wrong bytes.
-const MOST_TOLD: usize = 4;
+const MAX_LISTED: usize = 4;
 
 /// Verifies a checkpoint: a machine that is fed its files.
 pub type Verification = InOrder<Verifying>;
@@ -187,14 +187,14 @@ impl Verification {
         }
         // A problem that was noticed both when locating and when reading the bytes is reported
         // once.
-        let mut told: Vec<Problem> = Vec::new();
+        let mut all_problems: Vec<Problem> = Vec::new();
         for problem in std::mem::take(&mut report.problems) {
-            let near = told.len().saturating_sub(NEAR);
-            if !told[near..].contains(&problem) {
-                told.push(problem);
+            let near = all_problems.len().saturating_sub(NEAR);
+            if !all_problems[near..].contains(&problem) {
+                all_problems.push(problem);
             }
         }
-        report.problems = told;
+        report.problems = all_problems;
         if let Some(manifest) = manifest {
             let (matching, problems) = against::against(checkpoint, leaves, hashes, manifest)?;
             report.manifest = Some((matching + problems.len() as u64, matching));
@@ -304,7 +304,7 @@ impl Verifying {
     }
 
     /// Returns whether a tensor is a constant for which reading one element suffices.
-    fn told_by_one(&self, tensor: &Tensor) -> bool {
+    fn needs_one_element(&self, tensor: &Tensor) -> bool {
         matches!(tensor.layout, Layout::Fill(_)) && !self.hashing
     }
 
@@ -347,7 +347,7 @@ impl Verifying {
         let has_bytes = |id| self.checkpoint.tensor(id).is_ok_and(|it| it.numel() != Some(0));
         let lies = job.tensors.iter().map(|inner| inner.tensor).filter(|id| has_bytes(*id));
         let mut lies = lies.map(|id| self.key(id)).filter(|key| *key != check.what);
-        let keys: Vec<String> = lies.by_ref().take(MOST_TOLD).collect();
+        let keys: Vec<String> = lies.by_ref().take(MAX_LISTED).collect();
         let more = if lies.next().is_some() { " and more" } else { "" };
         let mut text = "its bytes have changed since they were written".to_owned();
         if !keys.is_empty() {
@@ -398,7 +398,7 @@ impl Work for Verifying {
             }
             (None, Some(id)) => {
                 let tensor = checkpoint.tensor(id)?;
-                if self.told_by_one(tensor) {
+                if self.needs_one_element(tensor) {
                     return Ok(None);
                 }
                 let range = self.pieces.range(part);

@@ -6,7 +6,7 @@ use super::tally::NonFinite;
 use crate::{Json, grouped, shape_text, size_text};
 
 /// Maximum number of tensors that are listed for the same reason, one per line.
-const MOST: usize = 20;
+const MAX_LISTED: usize = 20;
 
 /// The result of a verification.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -246,8 +246,8 @@ impl VerificationReport {
         let problems = self.problems.iter().map(|problem| {
             line(Grade::Damage, problem.trouble.word(), &problem.key, problem.text())
         });
-        let numbers = self.numbers.iter().take(MOST);
-        let unread = self.unread.iter().take(MOST);
+        let numbers = self.numbers.iter().take(MAX_LISTED);
+        let unread = self.unread.iter().take(MAX_LISTED);
         problems
             .chain(numbers.map(|numbers| line(grade, word, &numbers.key, numbers.text())))
             .chain(unread.map(|(key, why)| line(Grade::Warning, "not read", key, why.clone())))
@@ -258,9 +258,9 @@ impl VerificationReport {
     pub fn more(&self) -> Vec<String> {
         [(self.numbers.len(), "not finite"), (self.unread.len(), "not read")]
             .into_iter()
-            .filter(|(len, _)| *len > MOST)
+            .filter(|(len, _)| *len > MAX_LISTED)
             .map(|(len, what)| {
-                format!("and {} more tensors that are {what}", grouped((len - MOST) as u64))
+                format!("and {} more tensors that are {what}", grouped((len - MAX_LISTED) as u64))
             })
             .collect()
     }
@@ -271,7 +271,7 @@ impl VerificationReport {
     }
 
     /// Returns the scope of the verification, as pairs of label and text.
-    pub fn looked_at(&self) -> Vec<(&'static str, String)> {
+    pub fn scope(&self) -> Vec<(&'static str, String)> {
         let sums = self.checksums.iter().filter(|(_, count)| *count > 0);
         let sums: Vec<String> =
             sums.map(|(kind, count)| format!("{} {kind}", grouped(*count))).collect();
@@ -289,12 +289,12 @@ impl VerificationReport {
             checksums += &format!("; {} are left blank", grouped(self.without));
         }
         let read = format!("{}, {}", tensors(self.tensors), size_text(self.bytes));
-        let mut looked_at = vec![("read", read), ("checksums", checksums)];
+        let mut scope = vec![("read", read), ("checksums", checksums)];
         if let Some((entries, matching)) = self.manifest {
             let text = format!("{} of {} entries match", grouped(matching), grouped(entries));
-            looked_at.push(("manifest", text));
+            scope.push(("manifest", text));
         }
-        looked_at
+        scope
     }
 
     /// Returns the report as JSON. `answer` is the overall result, which may depend on further

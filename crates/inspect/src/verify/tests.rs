@@ -178,8 +178,8 @@ fn compares_manifest_entries() {
         let key = if lines { "\tb\n" } else { "\"b\"" };
         let report = against(&text.replace(key, &key.replace('b', "c")));
         assert_eq!(report.manifest, Some((3, 1)));
-        let told: Vec<&str> = report.problems.iter().map(|one| one.text.as_str()).collect();
-        assert_eq!(told, ["it is not in the manifest", "it is missing"]);
+        let reported: Vec<&str> = report.problems.iter().map(|one| one.text.as_str()).collect();
+        assert_eq!(reported, ["it is not in the manifest", "it is missing"]);
     }
     for text in ["", "{}", "[]", "some text\n", "{\"entries\":[{\"key\":\"a\",\"shape\":[2]}]}"] {
         let error = Manifest::parse(text.as_bytes()).unwrap_err();
@@ -215,9 +215,10 @@ fn one_pass_yields_statistics_and_hashes() {
         .collect();
     let mut summaries = all.take_summaries();
     summaries.sort_by_key(|(id, _)| ids.iter().position(|one| one == id));
-    let told: Vec<_> = summaries.iter().map(|(id, summary)| (*id, summary.statistics())).collect();
-    assert_eq!(told, expected);
-    assert_eq!(told[1].1.nan, 1);
+    let reported: Vec<_> =
+        summaries.iter().map(|(id, summary)| (*id, summary.statistics())).collect();
+    assert_eq!(reported, expected);
+    assert_eq!(reported[1].1.nan, 1);
 
     let leaves = found.leaves();
     let mut measuring = crate::share::Measuring::new(&found, &leaves, false);

@@ -8,7 +8,7 @@ use statelens_stats::Statistics;
 use super::moments;
 use super::noticed::{ElementRef, LayerSeries, Noticed, Read, SiblingGroups, noticed};
 use super::rows::of_rows;
-use super::trend::{LEAST, outliers};
+use super::trend::{MIN_SIBLINGS, outliers};
 use crate::fold::pattern;
 use crate::{counted, grouped, index, number_text, shape_text};
 
@@ -26,7 +26,7 @@ pub const LOOKED_FOR: [&str; 9] = [
 ];
 
 /// Maximum number of findings of one kind; further ones are only counted.
-const MOST: usize = 20;
+const MAX_FINDINGS: usize = 20;
 
 /// Returns the findings, the most severe first. `equal` has groups of tensors that are equal bit
 /// for bit; `scalars` has the numbers that are not tensors, by key; `dot` separates the segments of
@@ -62,7 +62,7 @@ fn groups(tensors: &[Read<'_>], dot: char) -> SiblingGroups {
 }
 
 fn limited(mut found: Vec<Noticed>, rest: &str) -> Vec<Noticed> {
-    let more = found.split_off(found.len().min(MOST));
+    let more = found.split_off(found.len().min(MAX_FINDINGS));
     if !more.is_empty() {
         let tensors = more.iter().flat_map(|noticed| noticed.tensors.iter().copied()).collect();
         let title = format!("{} {rest}", grouped(more.len() as u64));
@@ -237,7 +237,7 @@ fn standing_out(tensors: &[Read<'_>], dot: char) -> Vec<Noticed> {
     }
     let mut all = Vec::new();
     for ((name, _), mut members) in siblings {
-        if members.len() < LEAST {
+        if members.len() < MIN_SIBLINGS {
             continue;
         }
         order::natural(&mut members);
@@ -246,7 +246,7 @@ fn standing_out(tensors: &[Read<'_>], dot: char) -> Vec<Noticed> {
             members.iter().filter_map(|(_, at)| measures(tensors[*at].statistics)).collect();
         for outlier in outliers(&depth, &rows, VOTES) {
             let (layer, at) = members[outlier.at];
-            let says = outlier.says.iter().filter(|says| **says).count();
+            let outlying = outlier.outlying.iter().filter(|outlying| **outlying).count();
             let times = |measure: usize| {
                 let (value, expected) = (rows[outlier.at][measure], outlier.expected[measure]);
                 let ratio = number_text((value / expected * 100.0).round() / 100.0);
@@ -260,13 +260,13 @@ fn standing_out(tensors: &[Read<'_>], dot: char) -> Vec<Noticed> {
                     _ => format!("{} {ratio}\u{d7}", MEASURES[measure]),
                 }
             };
-            let told: Vec<String> = (0..MEASURES.len()).map(times).collect();
+            let listed_measures: Vec<String> = (0..MEASURES.len()).map(times).collect();
             let title = format!("`{}` is not like its siblings", tensors[at].key);
             let text = format!(
-                "Layer {layer} of {} `{name}`, relative to the trend of its neighbours: {}. {says} \
+                "Layer {layer} of {} `{name}`, relative to the trend of its neighbours: {}. {outlying} \
                  of {} measures agree.",
                 grouped(members.len() as u64),
-                told.join(", "),
+                listed_measures.join(", "),
                 MEASURES.len()
             );
             let mut found = noticed(Grade::Warning, title, text, vec![at]);
@@ -406,8 +406,8 @@ fn of_other_parameters(
         // A number alone does not identify a parameter.
         let named = suffixes(owner, dot)
             .filter(|suffix| suffix.contains(dot) && suffix.parse::<f64>().is_err());
-        let told = tensors[at].parameter.and_then(|key| parameters.get(key));
-        let parameter = told.or_else(|| named.filter_map(|suffix| parameters.get(suffix)).next());
+        let own = tensors[at].parameter.and_then(|key| parameters.get(key));
+        let parameter = own.or_else(|| named.filter_map(|suffix| parameters.get(suffix)).next());
         let Some(&parameter) = parameter else { continue };
         let (moment, parameter) = (&tensors[at], &tensors[parameter]);
         if moment.shape != parameter.shape && moment.statistics.count > 1 {
@@ -437,23 +437,23 @@ fn loss_scale(scalars: &[(String, f64)], dot: char) -> Vec<Noticed> {
     let mut all = Vec::new();
     for (key, scale) in scalars {
         let (owner, name) = key.rsplit_once(dot).unwrap_or(("", key));
-        let beside =
+        let sibling =
             |name: &str| by_key.get(format!("{owner}{dot}{name}").trim_start_matches(dot)).copied();
         // Names used by torch, DeepSpeed and cstorch.
         let floor = match name {
             "scale" | "_scale"
-                if beside("growth_factor").or_else(|| beside("backoff_factor")).is_some() =>
+                if sibling("growth_factor").or_else(|| sibling("backoff_factor")).is_some() =>
             {
                 1.0
             }
             "cur_scale" | "loss_scale" | "loss_scale_value" => {
-                beside("min_scale").or_else(|| beside("min_loss_scale")).unwrap_or(1.0)
+                sibling("min_scale").or_else(|| sibling("min_loss_scale")).unwrap_or(1.0)
             }
             _ => continue,
         };
         if *scale > floor
             || *scale <= 0.0
-            || (name == "loss_scale" && *scale == 1.0 && beside("min_loss_scale").is_none())
+            || (name == "loss_scale" && *scale == 1.0 && sibling("min_loss_scale").is_none())
         {
             continue;
         }

@@ -101,7 +101,7 @@ enum Wants {
 /// The results of a [`Survey`] so far.
 #[derive(Default)]
 pub struct SurveyResults {
-    told: Vec<(TensorId, TensorOutcome)>,
+    outcomes: Vec<(TensorId, TensorOutcome)>,
     /// The result so far of the tensor whose last part is still missing.
     begun: Option<Result<Option<TensorOutcome>>>,
 }
@@ -186,7 +186,7 @@ impl Survey {
             if !seen.insert(id) {
                 continue;
             }
-            let why = why_not(tensor, wants, &mut repetition);
+            let why = skip_reason(tensor, wants, &mut repetition);
             let index = tensors.len();
             match wanted(tensor, wants).filter(|_| why.is_none()) {
                 Some(tensor) => {
@@ -230,7 +230,7 @@ impl Surveying {
 impl SurveyResults {
     /// Returns the results since the last call.
     pub fn take(&mut self) -> Vec<(TensorId, TensorOutcome)> {
-        std::mem::take(&mut self.told)
+        std::mem::take(&mut self.outcomes)
     }
 }
 
@@ -309,7 +309,7 @@ impl Work for Surveying {
             Ok(found) => found.or_else(|| why.clone()),
             Err(error) => Some(TensorOutcome::Unread(crate::of_one_tensor(error)?.to_string())),
         };
-        sum.told.extend(outcome.map(|outcome| (*id, outcome)));
+        sum.outcomes.extend(outcome.map(|outcome| (*id, outcome)));
         Ok(())
     }
 }
@@ -343,7 +343,11 @@ impl Receive for Into {
 }
 
 /// Returns why a tensor is not read; `None` if it is.
-fn why_not(tensor: &Tensor, wants: Wants, repetition: &mut Repetition) -> Option<TensorOutcome> {
+fn skip_reason(
+    tensor: &Tensor,
+    wants: Wants,
+    repetition: &mut Repetition,
+) -> Option<TensorOutcome> {
     if wanted(tensor, wants).is_none() {
         let why = format!("values of {} can't be decoded", tensor.dtype);
         return Some(TensorOutcome::Without(why));

@@ -175,7 +175,7 @@ fn spread(size: f32, count: u16) -> Vec<f32> {
     (0..count).map(|at| size * ((u32::from(at) * 7919 % 101) as f32 - 50.0) / 50.0).collect()
 }
 
-fn told(tensors: &[(&str, &[u64], Vec<f32>)]) -> Vec<Noticed> {
+fn reported_findings(tensors: &[(&str, &[u64], Vec<f32>)]) -> Vec<Noticed> {
     let statistics: Vec<Statistics> = tensors.iter().map(|tensor| statistics(&tensor.2)).collect();
     let read: Vec<Read<'_>> = tensors
         .iter()
@@ -200,13 +200,14 @@ fn titles(found: &[Noticed]) -> Vec<(Grade, &str)> {
 fn reports_nan_with_its_index() {
     let mut values = spread(1.0, 12);
     values[7] = f32::NAN;
-    let found = told(&[("h.0.w", &[3, 4], spread(1.0, 12)), ("h.1.w", &[3, 4], values)]);
+    let found =
+        reported_findings(&[("h.0.w", &[3, 4], spread(1.0, 12)), ("h.1.w", &[3, 4], values)]);
     assert_eq!(titles(&found), [(Grade::Warning, "1 NaN in `h.1.w`")]);
     assert_eq!(found[0].text, "Of 12 values, the first at [1, 3].");
     assert_eq!(found[0].element, Some(ElementRef { tensor: 1, number: 7, index: vec![1, 3] }));
     // A mask is not reported as infinite.
     let mask = vec![0.0, f32::NEG_INFINITY, 0.0, 0.0];
-    let found = told(&[("mask", &[2, 2], mask)]);
+    let found = reported_findings(&[("mask", &[2, 2], mask)]);
     assert_eq!(titles(&found), [(Grade::Note, "1 tensor of \u{2212}inf and zeros: a mask")]);
 }
 
@@ -219,18 +220,19 @@ fn zero_matrix_is_a_warning_if_its_siblings_differ() {
             let values = if zero(at) { vec![0.0; 12] } else { spread(1.0 + at as f32, 12) };
             (key.as_str(), &[3u64, 4][..], values)
         });
-        let found = told(&made.collect::<Vec<_>>());
+        let found = reported_findings(&made.collect::<Vec<_>>());
         found.into_iter().map(|noticed| (noticed.grade, noticed.title)).collect::<Vec<_>>()
     };
     assert_eq!(matrices(&|at| at == 2), [(Grade::Warning, "`h.2.w` is all zeros".to_owned())]);
     assert_eq!(matrices(&|_| true), [(Grade::Note, "4 tensors are all zeros".to_owned())]);
     assert_eq!(matrices(&|_| false), []);
     // Zero biases and norms of ones are each reported in one note.
-    let found = told(&[("a.bias", &[4], vec![0.0; 4]), ("norm.weight", &[4], vec![1.0; 4])]);
+    let found =
+        reported_findings(&[("a.bias", &[4], vec![0.0; 4]), ("norm.weight", &[4], vec![1.0; 4])]);
     let expected =
         [(Grade::Note, "1 tensor is all zeros"), (Grade::Note, "1 tensor is of one value")];
     assert_eq!(titles(&found), expected);
-    let found = told(&[("only.weight", &[2, 2], vec![0.5; 4])]);
+    let found = reported_findings(&[("only.weight", &[2, 2], vec![0.5; 4])]);
     assert_eq!(titles(&found), [(Grade::Warning, "`only.weight` is all 0.5")]);
 }
 
@@ -242,7 +244,7 @@ fn reports_outlier_layers_with_the_expected_value() {
             let size = 0.02 * 1.1f32.powi(at as i32) * if odd == Some(at) { 6.0 } else { 1.0 };
             (key.as_str(), &[10u64, 10][..], spread(size, 100))
         });
-        told(&made.collect::<Vec<_>>())
+        reported_findings(&made.collect::<Vec<_>>())
     };
     assert_eq!(layers(None), []);
     let found = layers(Some(9));
@@ -259,7 +261,7 @@ fn reports_outlier_layers_with_the_expected_value() {
 
 #[test]
 fn compares_moments_with_their_parameters() {
-    let found = told(&[
+    let found = reported_findings(&[
         ("model.fc.weight", &[2, 3], spread(1.0, 6)),
         ("optimizer.state.model.fc.weight.exp_avg", &[3, 2], spread(0.1, 6)),
         ("optimizer.state.model.fc.weight.exp_avg_sq", &[3, 2], spread(0.1, 6)),
@@ -332,13 +334,13 @@ fn reports_zero_duplicate_and_small_rows() {
         read("optimizer.state.0.exp_avg", &of, Some(&lines)),
     ];
     let found = notice(&tensors, &[], &[], '.');
-    let told: Vec<(Grade, &str, &str)> = found
+    let reported_findings: Vec<(Grade, &str, &str)> = found
         .iter()
         .map(|noticed| (noticed.grade, noticed.title.as_str(), noticed.text.as_str()))
         .collect();
     let note = Grade::Note;
     assert_eq!(
-        told,
+        reported_findings,
         [
             (Grade::Warning, "2 of 20 rows of `h.1.up` are all zeros", "Rows 2,19."),
             (note, "2 of 20 rows of `embed.weight` are all zeros", "Rows 2,19."),

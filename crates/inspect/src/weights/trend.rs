@@ -3,7 +3,7 @@
 use statelens_checkpoint::order;
 
 /// Minimum number of siblings to determine a trend.
-pub(super) const LEAST: usize = 8;
+pub(super) const MIN_SIBLINGS: usize = 8;
 /// Number of neighbours that a layer is compared with.
 const NEAR: usize = 8;
 /// Minimum ratio to the expected value; higher at the ends of a model, where layers differ more.
@@ -23,7 +23,7 @@ pub(super) struct Outlier<const N: usize> {
     /// The expected value of each measure.
     pub expected: [f64; N],
     /// The measures that stand out.
-    pub says: [bool; N],
+    pub outlying: [bool; N],
 }
 
 /// Returns the layers that stand out: at least `votes` of their measures, which must be positive,
@@ -35,7 +35,7 @@ pub(super) fn outliers<const N: usize>(
     votes: usize,
 ) -> Vec<Outlier<N>> {
     let count = depth.len().min(measures.len());
-    if count < LEAST {
+    if count < MIN_SIBLINGS {
         return Vec::new();
     }
     let logs: Vec<[f64; N]> = measures.iter().map(|row| row.map(f64::ln)).collect();
@@ -55,14 +55,11 @@ pub(super) fn outliers<const N: usize>(
                 off > ratio.ln() && off > DEVIATIONS * scale[measure]
             };
             [1.0, -1.0].into_iter().find_map(|side| {
-                let says: [bool; N] =
+                let outlying: [bool; N] =
                     std::array::from_fn(|measure| far(measure) && off(measure) * side > 0.0);
                 let expected = expected[at].map(f64::exp);
-                (says.iter().filter(|says| **says).count() >= votes).then_some(Outlier {
-                    at,
-                    expected,
-                    says,
-                })
+                (outlying.iter().filter(|outlying| **outlying).count() >= votes)
+                    .then_some(Outlier { at, expected, outlying })
             })
         })
         .collect();

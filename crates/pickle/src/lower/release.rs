@@ -27,7 +27,7 @@ impl ObjectHolders {
     pub(super) fn of(pickle: &Pickle) -> Result<Self> {
         let mut holders = room::filled(0u8, pickle.nodes.len())?;
         for (_, node) in pickle.nodes() {
-            pickle.each_part(node, &mut |part| {
+            pickle.each_reference(node, &mut |part| {
                 if let Some(count) = holders.get_mut(part.0 as usize) {
                     *count = count.saturating_add(1);
                 }
@@ -117,7 +117,7 @@ impl ObjectHolders {
     fn free(&mut self, pickle: &mut Pickle, id: NodeId, free: &mut Vec<NodeId>) -> Result<()> {
         let Some(node) = pickle.nodes.take(id.0 as usize, Node::None) else { return Ok(()) };
         let mut result = Ok(());
-        pickle.each_part(&node, &mut |part| {
+        pickle.each_reference(&node, &mut |part| {
             if result.is_ok() {
                 result = self.drop(part, free);
             }

@@ -6,7 +6,7 @@ use std::collections::{HashMap, HashSet};
 use statelens_checkpoint::{Finding, Grade, size_text};
 
 /// Fewer unused bytes than this are not reported.
-const FEW: u64 = 1024;
+const MIN_REPORTED: u64 = 1024;
 
 /// The parts of each storage that tensors use.
 #[derive(Default)]
@@ -53,7 +53,7 @@ impl StorageUses {
             all = all.saturating_add(usage.len);
             unused = unused.saturating_add(usage.unused());
         }
-        (unused >= FEW && unused >= all / 10).then(|| {
+        (unused >= MIN_REPORTED && unused >= all / 10).then(|| {
             let used = size_text(all.saturating_sub(unused));
             let (unused, all) = (size_text(unused), size_text(all));
             let title =

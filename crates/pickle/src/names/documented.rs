@@ -38,9 +38,9 @@ fn documentation_lists_every_usage() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/scan.md");
     let text = include_str!("../../../../docs/scan.md");
     let (before, rest) = text.split_once(START).unwrap();
-    let (told, after) = rest.split_once(END).unwrap();
+    let (documented, after) = rest.split_once(END).unwrap();
     let expected = tables();
-    if told != expected {
+    if documented != expected {
         if std::env::var_os("STATELENS_WRITE_DOCS").is_some() {
             std::fs::write(path, [before, START, &expected, END, after].concat()).unwrap();
         }

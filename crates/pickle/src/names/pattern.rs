@@ -44,7 +44,7 @@ pub(crate) enum How {
     /// Without the constructor (`NEWOBJ`, `NEWOBJ_EX`, `copyreg.__newobj__`).
     New,
     /// By a call that returns an object which exists already.
-    Gives,
+    Existing,
     /// By a call whose result may only be used where another pattern names it.
     Inside,
 }
@@ -212,7 +212,7 @@ impl Parser {
         let how = match self.word()? {
             "call" => How::Call,
             "new" => How::New,
-            "gives" => How::Gives,
+            "gives" => How::Existing,
             "inside" => How::Inside,
             _ => return None,
         };

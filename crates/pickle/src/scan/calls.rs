@@ -130,7 +130,7 @@ impl<'a> Matcher<'a> {
         let Some(allowed) = allowed(&global) else { return Ok(()) };
         let Some(inner) = self.inner(&global, made) else {
             let gives = allowed.usages.iter().any(|usage| {
-                matches!(usage, Usage::Call(CallPattern { how: How::Gives | How::Inside, .. }))
+                matches!(usage, Usage::Call(CallPattern { how: How::Existing | How::Inside, .. }))
             });
             if gives && made.is_changed() {
                 return Err((Grade::Danger, SHARED));
@@ -223,7 +223,7 @@ impl<'a> Matcher<'a> {
 
     fn is_called(&mut self, pattern: &CallPattern, made: &Made<'_>) -> bool {
         let how = match pattern.how {
-            How::Gives | How::Inside => How::Call,
+            How::Existing | How::Inside => How::Call,
             how => how,
         };
         how == made.how && made.plain && self.all(&pattern.args, made.args, made.container)

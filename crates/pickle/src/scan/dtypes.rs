@@ -106,7 +106,9 @@ fn examine(pickle: &Pickle, object: &BuiltObject<'_>) -> Option<Elements> {
             let sized = match element.kind {
                 ElementKind::Number | ElementKind::Object => size == -1,
                 ElementKind::Custom => element.size == Some(size),
-                ElementKind::Flexible => size >= 0 && element.size.is_none_or(|told| told == size),
+                ElementKind::Flexible => {
+                    size >= 0 && element.size.is_none_or(|stated| stated == size)
+                }
             };
             let flagged = if objects { flags == OBJECT } else { flags & HOLDS_OBJECTS == 0 };
             let size = if size < 0 { element.size } else { Some(size) };
@@ -148,7 +150,7 @@ fn examine(pickle: &Pickle, object: &BuiltObject<'_>) -> Option<Elements> {
 fn is_record(element: Element, size: i64) -> bool {
     element.kind == ElementKind::Flexible
         && size >= 0
-        && element.size.is_none_or(|told| told == size)
+        && element.size.is_none_or(|stated| stated == size)
 }
 
 /// Returns whether there are objects among the fields of a record; `None` if the fields are not

@@ -71,7 +71,7 @@ impl Pickle {
                 .detail("The program that loads the file decides what it is.")
                 .place(self.place(*offset))
         }));
-        findings.extend(self.frame_lies.map(|offset| {
+        findings.extend(self.overlong_frame.map(|offset| {
             Finding::new(Grade::Warning, "A frame of the pickle claims more bytes than there are")
                 .detail("Most loaders refuse it.")
                 .place(self.place(offset))

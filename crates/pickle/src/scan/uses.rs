@@ -205,7 +205,7 @@ impl<'a> Uses<'a> {
         }
         self.placed.sort_unstable();
         for (id, node) in pickle.nodes() {
-            pickle.each_held(node, &mut |part| {
+            pickle.each_content_reference(node, &mut |part| {
                 let placed = || self.placed.binary_search(&(id, part)).is_ok();
                 if self.inner.get(part).is_some() && !placed() {
                     self.used_as_value(part);

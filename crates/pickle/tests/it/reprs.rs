@@ -61,8 +61,9 @@ fn plain_values_of_python_are_not_dangerous() {
     let mut unknown = BTreeSet::new();
     for (protocol, bytes, expected) in rows() {
         for finding in parse(&bytes).scan(&ScanOptions::default()) {
-            let told = format!("{protocol} {}: {finding:?}", String::from_utf8_lossy(&expected));
-            assert_eq!(finding.grade, Grade::UnknownCode, "{told}");
+            let described =
+                format!("{protocol} {}: {finding:?}", String::from_utf8_lossy(&expected));
+            assert_eq!(finding.grade, Grade::UnknownCode, "{described}");
             unknown.extend(finding.call.map(|call| format!("{}.{}", call.module, call.name)));
         }
     }

@@ -247,8 +247,12 @@ fn reports_constructs_that_no_pickler_writes() {
         ("uses extension 1", b"\x82\x01.".to_vec()),
     ] {
         let findings = scan(&bytes);
-        let told = findings.iter().find(|finding| finding.title.contains(what));
-        assert!(told.is_some_and(|told| told.grade >= Grade::UnknownCode), "{what}: {findings:?}");
+        let reported_finding = findings.iter().find(|finding| finding.title.contains(what));
+        assert!(
+            reported_finding
+                .is_some_and(|reported_finding| reported_finding.grade >= Grade::UnknownCode),
+            "{what}: {findings:?}"
+        );
     }
     let lies = scan(&[&frame(99)[..], b"N."].concat());
     assert!(lies[0].title.contains("claims more bytes") && lies[0].grade == Grade::Warning);

@@ -75,7 +75,7 @@ impl Families {
             let mut files = vec![(*name).to_owned()];
             let mut at = 0;
             while let Some(file) = files.get(at).cloned() {
-                for other in Self::beside(&file)? {
+                for other in Self::referenced_files(&file)? {
                     if !files.contains(&other) {
                         files.push(other);
                     }
@@ -89,7 +89,7 @@ impl Families {
 
     /// Returns the other files that the tables of a file name.
     #[cfg(feature = "embedded")]
-    fn beside(file: &str) -> Result<Vec<String>> {
+    fn referenced_files(file: &str) -> Result<Vec<String>> {
         let own = Self::alone(file)?;
         let mut names: Vec<String> = Vec::new();
         for model in own.models.values() {

@@ -312,9 +312,10 @@ fn nest(work: &mut ConfigWork<'_>) -> Result<()> {
     }
     let decoder = work.new.get_mut("transformer_decoder").and_then(Value::as_map_mut);
     let Some(decoder) = decoder else { return Ok(()) };
-    const MOST: i64 = 10_000;
-    let count =
-        need(decoder, "num_hidden_layers")?.as_int().filter(|count| (0..=MOST).contains(count));
+    const MAX_LAYERS: i64 = 10_000;
+    let count = need(decoder, "num_hidden_layers")?
+        .as_int()
+        .filter(|count| (0..=MAX_LAYERS).contains(count));
     let count =
         count.ok_or_else(|| Error::refused("num_hidden_layers is not a number of layers"))?;
     let window = need(decoder, "layers")?.clone();

@@ -72,7 +72,7 @@ impl Families {
                         .rules
                         .iter()
                         .find(|rule| rule.matches(Side::Left, "model_type").is_some());
-                    if rule.is_some_and(|rule| rule.asks_for(kind)) {
+                    if rule.is_some_and(|rule| rule.requires(kind)) {
                         return true;
                     }
                 }

@@ -112,7 +112,7 @@ impl ConfigRule {
 
 impl ConfigRule {
     /// Returns whether the rule requires exactly this value.
-    pub(super) fn asks_for(&self, value: &Value) -> bool {
+    pub(super) fn requires(&self, value: &Value) -> bool {
         let Action::Must(must) = &self.action else { return false };
         must.one_of
             .iter()

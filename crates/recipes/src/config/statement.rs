@@ -140,7 +140,7 @@ impl Statement {
 impl Required {
     fn check(&self, config: &Map, key: &str) -> Result<()> {
         let value = config.get(key).unwrap_or(&Value::Null);
-        let told = || Error::refused(format!("{key} is {}", value.quoted()));
+        let refusal = || Error::refused(format!("{key} is {}", value.quoted()));
         match self {
             Self::Set | Self::OneOf(_) if value.is_null() => {
                 Err(Error::refused(format!("{key} is not in the config"))
@@ -148,10 +148,10 @@ impl Required {
             }
             Self::OneOf(list) if !list.iter().any(|one| one.equals(value)) => {
                 let known: Vec<String> = list.iter().map(Value::quoted).collect();
-                Err(told().expected(known.join(", ")))
+                Err(refusal().expected(known.join(", ")))
             }
             Self::Least(least) if number(config, key)? < *least => {
-                Err(told().expected(format!("{least} or more")))
+                Err(refusal().expected(format!("{least} or more")))
             }
             _ => Ok(()),
         }

@@ -113,12 +113,12 @@ impl Value {
     /// Returns the short texts, numbers and truth values in it, as texts with their dotted keys,
     /// such as `model.layers`. In a very large config, returns only the first ones.
     pub fn scalars(&self) -> Vec<(String, String)> {
-        const LONGEST: usize = 200;
-        const MOST: usize = 20_000;
+        const MAX_LEN: usize = 200;
+        const MAX_SCALARS: usize = 20_000;
         let mut found = Vec::new();
         let mut open = vec![(String::new(), self)];
         while let Some((path, value)) = open.pop() {
-            if path.len() > LONGEST || found.len() + open.len() > MOST {
+            if path.len() > MAX_LEN || found.len() + open.len() > MAX_SCALARS {
                 continue;
             }
             let below = |name: &str| match path.is_empty() {
@@ -127,14 +127,14 @@ impl Value {
             };
             match value {
                 Self::Map(map) => open.extend(map.iter().filter_map(|(key, value)| match key {
-                    MapKey::Text(name) if name.len() <= LONGEST => Some((below(name), value)),
+                    MapKey::Text(name) if name.len() <= MAX_LEN => Some((below(name), value)),
                     _ => None,
                 })),
                 Self::List(list) => {
-                    let items = list.iter().take(LONGEST).enumerate();
+                    let items = list.iter().take(MAX_LEN).enumerate();
                     open.extend(items.map(|(at, item)| (below(&at.to_string()), item)));
                 }
-                Self::Text(text) if text.len() <= LONGEST => found.push((path, text.clone())),
+                Self::Text(text) if text.len() <= MAX_LEN => found.push((path, text.clone())),
                 Self::Bool(truth) => found.push((path, truth.to_string())),
                 Self::Int(number) => found.push((path, number.to_string())),
                 Self::Float(number) => {
@@ -184,7 +184,7 @@ impl Value {
 
     /// Returns the value for a message: as Python prints it, shortened if it is long.
     pub fn quoted(&self) -> String {
-        const LONGEST: usize = 60;
+        const MAX_LEN: usize = 60;
         let text = match self {
             Self::Null => "None".to_owned(),
             Self::Bool(true) => "True".to_owned(),
@@ -200,7 +200,7 @@ impl Value {
             }
             Self::Map(map) => format!("a section of {}", count(map.len(), "key")),
         };
-        match text.char_indices().nth(LONGEST) {
+        match text.char_indices().nth(MAX_LEN) {
             Some((end, _)) => format!("{}…", &text[..end]),
             None => text,
         }

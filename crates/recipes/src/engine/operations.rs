@@ -6,7 +6,7 @@ use crate::language::{Expression, Operation, Scope, Slot};
 use crate::view::View;
 
 /// Rows; larger than the padding of any vocabulary.
-const MOST_PADDING: u64 = 1 << 16;
+const MAX_PADDING: u64 = 1 << 16;
 
 /// The context in which a rule's operations are applied to the tensors of its groups of keys.
 pub(super) struct OperationContext<'a> {
@@ -59,7 +59,7 @@ impl OperationContext<'_> {
     fn join(&self, operation: &Operation, views: &[View], names: &[String]) -> Result<View> {
         match operation {
             Operation::Split { groups, slots } => {
-                unsplit(views, said(groups.count(self.scope))?, slots, names, self.scope)
+                unsplit(views, or_refuse(groups.count(self.scope))?, slots, names, self.scope)
             }
             Operation::Stack(axis) => View::stack(*axis, views),
             Operation::Concat(axis) => View::concat(*axis, views),
@@ -71,7 +71,7 @@ impl OperationContext<'_> {
         let count = names.len() as u64;
         match operation {
             Operation::Split { groups, slots } => {
-                split(whole, said(groups.count(self.scope))?, slots, names, self.scope)
+                split(whole, or_refuse(groups.count(self.scope))?, slots, names, self.scope)
             }
             Operation::Stack(axis) => {
                 check_count(whole.shape().get(*axis), count)?;
@@ -96,20 +96,21 @@ impl OperationContext<'_> {
             Operation::Transpose if view.shape().len() == 2 => view.permute(&[1, 0]),
             Operation::Rope { heads, dim } => match self.heads_of(heads, at) {
                 Some(heads) => {
-                    let dim = dim.as_ref().map(|dim| said(dim.count(scope))).transpose()?;
-                    rope(&view, said(heads.count(scope))?, dim, self.there)
+                    let dim = dim.as_ref().map(|dim| or_refuse(dim.count(scope))).transpose()?;
+                    rope(&view, or_refuse(heads.count(scope))?, dim, self.there)
                 }
                 None => Ok(view),
             },
             Operation::Regroup { outer, inner } => {
-                let (outer, inner) = (said(outer.count(scope))?, said(inner.count(scope))?);
+                let (outer, inner) =
+                    (or_refuse(outer.count(scope))?, or_refuse(inner.count(scope))?);
                 let (outer, inner) = if self.there { (outer, inner) } else { (inner, outer) };
                 regroup(&view, outer, inner)
             }
             Operation::Pad { rows, padded } if self.there => {
-                pad(&view, said(rows.count(scope))?, said(padded.count(scope))?)
+                pad(&view, or_refuse(rows.count(scope))?, or_refuse(padded.count(scope))?)
             }
-            Operation::Pad { rows, .. } => cut_off(&view, said(rows.count(scope))?),
+            Operation::Pad { rows, .. } => cut_off(&view, or_refuse(rows.count(scope))?),
             Operation::Lead(count) => lead(&view, *count, self.there),
             Operation::Roll => roll(&view, self.there),
             Operation::Add(number) => {
@@ -232,7 +233,7 @@ fn pad(view: &View, own: u64, padded: u64) -> Result<View> {
         return Ok(view.clone());
     }
     let more = padded - rows;
-    Limits::check("rows of padding", more, MOST_PADDING)?;
+    Limits::check("rows of padding", more, MAX_PADDING)?;
     let last = view.slice(0, rows - 1, 1)?;
     let mut parts = vec![view.clone()];
     parts.extend(vec![last; more as usize]);
@@ -273,7 +274,8 @@ fn roll(view: &View, there: bool) -> Result<View> {
 }
 
 fn sizes(slots: &[Slot], scope: &dyn Scope) -> Result<Vec<u64>> {
-    let sizes: Result<Vec<u64>> = slots.iter().map(|slot| said(slot.value.count(scope))).collect();
+    let sizes: Result<Vec<u64>> =
+        slots.iter().map(|slot| or_refuse(slot.value.count(scope))).collect();
     match sizes?.into_iter().map(|size| (size < 1 << 32).then_some(size)).collect() {
         Some(sizes) => Ok(sizes),
         None => Err(Error::refused("a part of a tensor is larger than any tensor")),
@@ -319,6 +321,6 @@ fn cannot(what: &str, view: &View, into: &str) -> Error {
         .advice("Check that the config belongs to this checkpoint.")
 }
 
-pub(super) fn said<T>(result: std::result::Result<T, String>) -> Result<T> {
+pub(super) fn or_refuse<T>(result: std::result::Result<T, String>) -> Result<T> {
     result.map_err(Error::refused)
 }

@@ -7,10 +7,10 @@ use std::fmt;
 
 use statelens_checkpoint::{Arithmetic, Error, Layout, Limits, Result};
 
-use self::scope::Here;
+use self::scope::RuleScope;
 pub(crate) use self::scope::lookup;
 use super::makers;
-use super::operations::{OperationContext, said};
+use super::operations::{OperationContext, or_refuse};
 use super::scaling::{Factors, is_mup};
 use super::state::{State, StateValue};
 use crate::config::Value;
@@ -21,11 +21,11 @@ use crate::language::{
 use crate::view::View;
 
 /// Larger than in any model; limits the number of tensors that are combined.
-const MOST_TOGETHER: u64 = 1 << 13;
+const MAX_JOINED: u64 = 1 << 13;
 /// Larger than in any recipe; limits the number of created tensors, and the bytes of those kept in
 /// memory.
-const MOST_MADE: u64 = 1 << 18;
-const MOST_MADE_BYTES: u64 = 1 << 28;
+const MAX_CREATED: u64 = 1 << 18;
+const MAX_CREATED_BYTES: u64 = 1 << 28;
 
 /// The configs of both sides: the sections that describe the model.
 #[derive(Debug, Clone, Copy)]
@@ -131,7 +131,7 @@ pub fn apply(
     }
     job.create(&block.ends, &Captures::new(), "")?;
     if let Some((first, second)) = block.twice.as_ref().filter(|_| towards == ConfigSide::Right) {
-        job.again(first, second);
+        job.copy_prefix(first, second);
     }
     Ok(job.done)
 }
@@ -210,7 +210,7 @@ impl<'a> RuleApplication<'a> {
             let Some(matched) = pattern.matches(key) else { continue };
             let scope = self.scope(&matched.captures, prefix);
             if let Some(when) = &rule.when
-                && !said(when.is_true(&scope)).map_err(|error| at(rule, key, error))?
+                && !or_refuse(when.is_true(&scope)).map_err(|error| at(rule, key, error))?
             {
                 continue;
             }
@@ -400,10 +400,10 @@ impl<'a> RuleApplication<'a> {
                 continue;
             };
             let scope = self.scope(captures, prefix);
-            let named = |error: Error| beside(first, error);
-            let from = said(each.from.count(&scope)).map_err(named)?;
-            let to = said(each.to.count(&scope)).map_err(named)?;
-            Limits::check("created tensors", to, MOST_MADE)?;
+            let named = |error: Error| creation_error(first, error);
+            let from = or_refuse(each.from.count(&scope)).map_err(named)?;
+            let to = or_refuse(each.to.count(&scope)).map_err(named)?;
+            Limits::check("created tensors", to, MAX_CREATED)?;
             for number in from..to {
                 let mut captures = captures.clone();
                 captures.push((each.name.clone(), number.to_string()));
@@ -419,10 +419,10 @@ impl<'a> RuleApplication<'a> {
         if one.towards != self.towards {
             return Ok(());
         }
-        let named = |error: Error| beside(one, error);
+        let named = |error: Error| creation_error(one, error);
         let scope = self.scope(captures, prefix);
         if let Some(when) = &one.when
-            && !said(when.is_true(&scope)).map_err(named)?
+            && !or_refuse(when.is_true(&scope)).map_err(named)?
         {
             return Ok(());
         }
@@ -446,8 +446,8 @@ impl<'a> RuleApplication<'a> {
                     _ => 0,
                 };
                 self.made = (self.made.0 + 1, self.made.1.saturating_add(bytes));
-                Limits::check("created tensors", self.made.0, MOST_MADE)?;
-                Limits::check("bytes of created tensors", self.made.1, MOST_MADE_BYTES)?;
+                Limits::check("created tensors", self.made.0, MAX_CREATED)?;
+                Limits::check("bytes of created tensors", self.made.1, MAX_CREATED_BYTES)?;
                 StateValue::Tensor(tensor, None)
             }
             (None, Maker::First(keys)) => {
@@ -468,7 +468,7 @@ impl<'a> RuleApplication<'a> {
     }
 
     /// Copies all keys with one prefix to another prefix.
-    fn again(&mut self, first: &str, second: &str) {
+    fn copy_prefix(&mut self, first: &str, second: &str) {
         let copies: Vec<(String, String, StateValue)> = self
             .done
             .state
@@ -509,8 +509,8 @@ impl<'a> RuleApplication<'a> {
         best.map(|(_, text)| text.to_owned())
     }
 
-    fn scope<'b>(&'b self, captures: &'b Captures, prefix: &'b str) -> Here<'b> {
-        Here {
+    fn scope<'b>(&'b self, captures: &'b Captures, prefix: &'b str) -> RuleScope<'b> {
+        RuleScope {
             configs: self.configs,
             lets: &self.lets,
             source: self.source,
@@ -525,7 +525,7 @@ impl<'a> RuleApplication<'a> {
 fn counts(pattern: &KeyPattern, scope: &dyn Scope) -> Result<Vec<u64>> {
     let count = |group: &KeyGroup| match group {
         KeyGroup::Names(names) => Ok(names.len() as u64),
-        KeyGroup::Count(count) => said(count.count(scope)),
+        KeyGroup::Count(count) => or_refuse(count.count(scope)),
     };
     pattern.groups().map(count).collect()
 }
@@ -538,13 +538,13 @@ fn groups(pattern: &KeyPattern, scope: &dyn Scope) -> Result<Vec<Vec<String>>> {
         let names: Vec<String> = match group {
             KeyGroup::Names(names) => names.clone(),
             KeyGroup::Count(count) => {
-                let count = said(count.count(scope))?;
-                Limits::check("joined tensors", count, MOST_TOGETHER)?;
+                let count = or_refuse(count.count(scope))?;
+                Limits::check("joined tensors", count, MAX_JOINED)?;
                 (0..count).map(|member| member.to_string()).collect()
             }
         };
         all = all.saturating_mul(names.len() as u64);
-        Limits::check("joined tensors", all, MOST_TOGETHER)?;
+        Limits::check("joined tensors", all, MAX_JOINED)?;
         found.push(names);
     }
     Ok(found)
@@ -608,7 +608,7 @@ fn at(rule: &Rule, key: &str, error: Error) -> Error {
         .advice(format!("The rule is in line {}: {}", rule.line, rule.text))
 }
 
-fn beside(one: &Creation, error: Error) -> Error {
+fn creation_error(one: &Creation, error: Error) -> Error {
     let what = error.to_string();
     let what = what.trim_end_matches('.');
     Error::refused(format!("`{}` can't be made: {what}", one.key.text()))

@@ -2,12 +2,12 @@
 
 use super::expression::{ConfigSide, Expression};
 use super::line::{arguments, calls, first_word, split_word};
-use super::parser::{Said, name};
+use super::parser::{ParseResult, name};
 use super::recipe::{Creation, HoleRange, Maker, RuleBlock};
 
 impl RuleBlock {
     /// Parses `left KEY = MAKER [for i in A..B] [when CONDITION]`.
-    pub(super) fn creation(&self, line: usize, text: &str) -> Said<Creation> {
+    pub(super) fn creation(&self, line: usize, text: &str) -> ParseResult<Creation> {
         let (rest, when) = split_word(text, "when");
         let (rest, each) = split_word(rest, "for");
         let (side, rest) = first_word(rest);
@@ -35,7 +35,7 @@ impl RuleBlock {
     }
 
     /// Parses `i in 1..K`.
-    fn each(&self, text: &str) -> Said<HoleRange> {
+    fn each(&self, text: &str) -> ParseResult<HoleRange> {
         let (own, range) = text.split_once(" in ").ok_or("expected `for NAME in FIRST..END`")?;
         let (from, to) = range.split_once("..").ok_or("expected `for NAME in FIRST..END`")?;
         Ok(HoleRange {
@@ -46,14 +46,14 @@ impl RuleBlock {
         })
     }
 
-    fn maker(&self, text: &str, _each: Option<&HoleRange>) -> Said<Maker> {
+    fn maker(&self, text: &str, _each: Option<&HoleRange>) -> ParseResult<Maker> {
         let found = calls(text)?;
         let [call] = &found[..] else { return Err(format!("`{text}` does not create one tensor")) };
-        let all = |text: &str| -> Said<Vec<Expression>> {
+        let all = |text: &str| -> ParseResult<Vec<Expression>> {
             arguments(text, ',').into_iter().map(|one| self.checked(one)).collect()
         };
-        let one = || -> Said<Expression> { self.checked(call.arguments) };
-        let shaped = || -> Said<(Expression, Vec<Expression>)> {
+        let one = || -> ParseResult<Expression> { self.checked(call.arguments) };
+        let shaped = || -> ParseResult<(Expression, Vec<Expression>)> {
             let (first, shape) = call
                 .arguments
                 .split_once(';')
@@ -80,7 +80,7 @@ impl RuleBlock {
             }
             "first" => {
                 let keys = arguments(call.arguments, ',').into_iter().map(|key| self.key(key));
-                Maker::First(keys.collect::<Said<_>>()?)
+                Maker::First(keys.collect::<ParseResult<_>>()?)
             }
             other => {
                 return Err(format!(

@@ -122,13 +122,13 @@ enum Op {
 }
 
 /// Limits on nested parentheses, and on the bytes of an expression.
-const MOST_DEPTH: usize = 32;
-const MOST_LEN: usize = 1000;
+const MAX_DEPTH: usize = 32;
+const MAX_LEN: usize = 1000;
 
 impl Expression {
     /// Parses an expression; the error is a message for the user.
     pub fn parse(text: &str) -> Result<Self, String> {
-        if text.len() > MOST_LEN {
+        if text.len() > MAX_LEN {
             return Err(format!("an expression of {} bytes is too long", text.len()));
         }
         let mut parser = Parser { text, at: 0, depth: 0 };
@@ -354,7 +354,7 @@ struct Parser<'a> {
 impl Parser<'_> {
     fn whole(&mut self) -> Result<ExpressionNode, String> {
         self.depth += 1;
-        if self.depth > MOST_DEPTH {
+        if self.depth > MAX_DEPTH {
             return Err(format!("`{}` is nested too deep", self.text.trim()));
         }
         let then = self.binary(0)?;
@@ -419,7 +419,7 @@ impl Parser<'_> {
             '-' => {
                 self.at += 1;
                 self.depth += 1;
-                if self.depth > MOST_DEPTH {
+                if self.depth > MAX_DEPTH {
                     return Err(format!("`{}` is nested too deep", self.text.trim()));
                 }
                 let node = self.atom()?;
@@ -578,9 +578,9 @@ fn number_len(text: &str) -> usize {
 mod tests {
     use super::*;
 
-    struct Here;
+    struct TestScope;
 
-    impl Scope for Here {
+    impl Scope for TestScope {
         fn config(&self, side: ConfigSide, path: &[String]) -> Scalar {
             match (side, &*path.join(".")) {
                 (ConfigSide::Right, "num_heads") => Scalar::Int(12),
@@ -625,7 +625,7 @@ mod tests {
             ("sqrt(16) * rows(x) - columns(x)", Scalar::Float(13.0)),
             ("false is not null", Scalar::Bool(true)),
         ] {
-            assert_eq!(Expression::parse(text).unwrap().eval(&Here), Ok(value), "{text}");
+            assert_eq!(Expression::parse(text).unwrap().eval(&TestScope), Ok(value), "{text}");
         }
     }
 
@@ -652,10 +652,10 @@ mod tests {
             ("K", "not set"),
             ("right.nothing + 1", "not in the config"),
         ] {
-            let error = Expression::parse(text).unwrap().eval(&Here).unwrap_err();
+            let error = Expression::parse(text).unwrap().eval(&TestScope).unwrap_err();
             assert!(error.contains(said), "{text}: {error}");
         }
-        let count = Expression::parse("right.nothing").unwrap().count(&Here).unwrap_err();
+        let count = Expression::parse("right.nothing").unwrap().count(&TestScope).unwrap_err();
         assert!(count.contains("`right.nothing` is not in the config"), "{count}");
     }
 }

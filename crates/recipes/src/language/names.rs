@@ -1,11 +1,11 @@
 //! Expressions in a block, which refer to its sides and to names that it sets.
 
 use super::expression::Expression;
-use super::parser::Said;
+use super::parser::ParseResult;
 use super::recipe::RuleBlock;
 
 impl RuleBlock {
-    pub(super) fn expression(&self, text: &str) -> Said<Expression> {
+    pub(super) fn expression(&self, text: &str) -> ParseResult<Expression> {
         Expression::parse(&self.sides(text))
     }
 
@@ -37,13 +37,16 @@ impl RuleBlock {
     }
 
     /// Parses an expression and checks that its names are set.
-    pub(super) fn checked(&self, text: &str) -> Said<Expression> {
+    pub(super) fn checked(&self, text: &str) -> ParseResult<Expression> {
         let expression = self.expression(text)?;
         self.check_names(std::iter::once(&expression))?;
         Ok(expression)
     }
 
-    pub(super) fn check_names<'a>(&self, all: impl Iterator<Item = &'a Expression>) -> Said<()> {
+    pub(super) fn check_names<'a>(
+        &self,
+        all: impl Iterator<Item = &'a Expression>,
+    ) -> ParseResult<()> {
         for expression in all {
             for own in expression.names() {
                 if !self.lets.iter().any(|set| set.name == own) {

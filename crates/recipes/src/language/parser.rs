@@ -9,15 +9,15 @@ use super::recipe::{Arrow, Let, Ranks, Recipe, RuleBlock, TensorScaling};
 use crate::format::ModelFormat;
 
 /// Limit on the depth of recipes that use other recipes.
-const MOST_DEPTH: usize = 4;
+const MAX_DEPTH: usize = 4;
 /// Limit on the lines of a file, more than any family needs.
-const MOST_LINES: usize = 5_000;
+const MAX_LINES: usize = 5_000;
 /// Limits on blocks, on recipes that are used, and on names in a block.
-const MOST_BLOCKS: usize = 1_000;
-const MOST_USED: usize = 64;
-const MOST_NAMES: usize = 256;
+const MAX_BLOCKS: usize = 1_000;
+const MAX_INCLUDED: usize = 64;
+const MAX_NAMES: usize = 256;
 /// Limit on the formats of one side.
-const MOST_FORMATS: usize = 100;
+const MAX_FORMATS: usize = 100;
 
 impl Recipe {
     /// Parses a recipe. `file` is its name in messages; `others` returns the texts of recipes that
@@ -43,7 +43,7 @@ fn parse(
         used: 0,
     };
     for (number, (line, text)) in lines(text).into_iter().enumerate() {
-        let result = match number < MOST_LINES {
+        let result = match number < MAX_LINES {
             true => parser.line(line, &text).and_then(|()| parser.bounded()),
             false => Err("the file has too many lines".to_owned()),
         };
@@ -66,7 +66,7 @@ fn lines(text: &str) -> Vec<(usize, String)> {
     let mut open = false;
     for (number, line) in text.lines().enumerate() {
         let line = without_comment(line);
-        let (line, goes_on) = match line.strip_suffix('\\') {
+        let (line, is_continued) = match line.strip_suffix('\\') {
             Some(line) => (line.trim_end(), true),
             None => (line, false),
         };
@@ -78,7 +78,7 @@ fn lines(text: &str) -> Vec<(usize, String)> {
             _ if line.is_empty() => {}
             _ => found.push((number + 1, line.to_owned())),
         }
-        open = goes_on;
+        open = is_continued;
     }
     found
 }
@@ -97,10 +97,10 @@ struct Parser<'a> {
 }
 
 /// A result whose error is a message for the user.
-pub(super) type Said<T> = std::result::Result<T, String>;
+pub(super) type ParseResult<T> = std::result::Result<T, String>;
 
 impl Parser<'_> {
-    fn line(&mut self, number: usize, line: &str) -> Said<()> {
+    fn line(&mut self, number: usize, line: &str) -> ParseResult<()> {
         let (word, rest) = first_word(line);
         match word {
             "family" => self.recipe.family = name(rest)?,
@@ -217,7 +217,7 @@ impl Parser<'_> {
         Ok(())
     }
 
-    fn blocks(&mut self) -> Said<impl Iterator<Item = &mut RuleBlock>> {
+    fn blocks(&mut self) -> ParseResult<impl Iterator<Item = &mut RuleBlock>> {
         if self.about.is_empty() {
             return Err("expected `between …` first".to_owned());
         }
@@ -227,7 +227,7 @@ impl Parser<'_> {
     }
 
     /// Parses `hf and cs-2.1..cs-2.9 [when …]`.
-    fn begin(&mut self, line: usize, text: &str, by: &str, arrow: Arrow) -> Said<()> {
+    fn begin(&mut self, line: usize, text: &str, by: &str, arrow: Arrow) -> ParseResult<()> {
         let (sides, when) = split_word(text, "when");
         let (left, right) =
             sides.split_once(by).ok_or_else(|| format!("expected two sides with `{by}`"))?;
@@ -262,36 +262,36 @@ impl Parser<'_> {
     }
 
     /// Fails if the file exceeds a limit.
-    fn bounded(&self) -> Said<()> {
+    fn bounded(&self) -> ParseResult<()> {
         let names = |block: &RuleBlock| block.lets.len() + block.sets.len();
         let blocks = &self.recipe.blocks;
         let last = self.about.last().and_then(|at| blocks.get(*at));
-        if blocks.len() > MOST_BLOCKS {
+        if blocks.len() > MAX_BLOCKS {
             return Err("the file has too many blocks".to_owned());
         }
-        if last.is_some_and(|last| names(last) > MOST_NAMES) {
+        if last.is_some_and(|last| names(last) > MAX_NAMES) {
             return Err("too many names are set".to_owned());
         }
         Ok(())
     }
 
-    fn other(&mut self, asked: &str) -> Said<Recipe> {
+    fn other(&mut self, base: &str) -> ParseResult<Recipe> {
         self.used += 1;
-        if self.used > MOST_USED {
+        if self.used > MAX_INCLUDED {
             return Err("a recipe made from too many recipes".to_owned());
         }
-        if self.depth >= MOST_DEPTH {
+        if self.depth >= MAX_DEPTH {
             return Err("recipes made from recipes, too deep".to_owned());
         }
-        let text = (self.others)(asked)
-            .ok_or_else(|| format!("there is no recipe with the name `{asked}`"))?;
-        parse(asked, &text, self.others, self.depth + 1).map_err(|error| error.to_string())
+        let text = (self.others)(base)
+            .ok_or_else(|| format!("there is no recipe with the name `{base}`"))?;
+        parse(base, &text, self.others, self.depth + 1).map_err(|error| error.to_string())
     }
 
     /// Parses `gpt2 [without PREFIX] [omit KEY]`: adds the blocks of another family with changes.
-    fn like(&mut self, text: &str) -> Said<()> {
-        let (asked, mut rest) = first_word(text);
-        let mut blocks = self.other(asked)?.blocks;
+    fn like(&mut self, text: &str) -> ParseResult<()> {
+        let (base, mut rest) = first_word(text);
+        let mut blocks = self.other(base)?.blocks;
         while !rest.is_empty() {
             let (word, after) = first_word(rest);
             let (argument, after) = first_word(after);
@@ -330,7 +330,7 @@ impl Parser<'_> {
                 }
             }
             if found == 0 {
-                return Err(format!("`{word} {argument}` changes nothing in {asked}"));
+                return Err(format!("`{word} {argument}` changes nothing in {base}"));
             }
         }
         let first = self.recipe.blocks.len();
@@ -345,7 +345,7 @@ impl Parser<'_> {
 
 /// Checks the name of a rank's file: it must be below the folder of the checkpoint and contain the
 /// rank.
-fn check_file(file: &str) -> Said<()> {
+fn check_file(file: &str) -> ParseResult<()> {
     let parts = file.split('/');
     let fine = |part: &str| {
         let name = part.replace("{rank}", "0");
@@ -368,7 +368,7 @@ fn of_left(block: &mut RuleBlock) -> impl Iterator<Item = &mut KeyPattern> {
 }
 
 /// Parses `hf`, `cs-1.8, cs-1.9` or `cs-2.1..cs-2.9`.
-fn formats(text: &str) -> Said<Vec<ModelFormat>> {
+fn formats(text: &str) -> ParseResult<Vec<ModelFormat>> {
     let one = |text: &str| text.trim().parse::<ModelFormat>().map_err(|error| error.to_string());
     let mut found = Vec::new();
     for part in text.split(',') {
@@ -395,13 +395,13 @@ fn formats(text: &str) -> Said<Vec<ModelFormat>> {
     }
     let mut seen = std::collections::HashSet::new();
     found.retain(|format| seen.insert(*format));
-    match found.len() <= MOST_FORMATS {
+    match found.len() <= MAX_FORMATS {
         true => Ok(found),
         false => Err("too many formats".to_owned()),
     }
 }
 
-pub(super) fn name(text: &str) -> Said<String> {
+pub(super) fn name(text: &str) -> ParseResult<String> {
     let fine = |c: char| c.is_ascii_alphanumeric() || "-_.@".contains(c);
     match !text.is_empty() && text.chars().all(fine) {
         true => Ok(text.to_owned()),

@@ -65,12 +65,12 @@ const KNOWN: &[(&str, &str)] = &[
 ];
 
 /// Limit on holes and groups, more than any key has parts.
-const MOST_TOKENS: usize = 64;
+const MAX_TOKENS: usize = 64;
 /// Limit on groups in a key: one for the experts, one for their parts.
-const MOST_GROUPS: usize = 2;
+const MAX_GROUPS: usize = 2;
 /// Limit on holes that match anything; each multiplies the time for matching by the length of the
 /// key.
-const MOST_ANY: usize = 3;
+const MAX_ANY: usize = 3;
 
 impl KeyPattern {
     /// Parses a pattern; the error is a message for the user.
@@ -108,9 +108,9 @@ impl KeyPattern {
         if tokens.is_empty() {
             return Err("a key is empty".to_owned());
         }
-        if tokens.len() > MOST_TOKENS || groups > MOST_GROUPS || any.count() > MOST_ANY {
+        if tokens.len() > MAX_TOKENS || groups > MAX_GROUPS || any.count() > MAX_ANY {
             return Err(format!(
-                "`{text}` has too many holes: {MOST_GROUPS} [groups], {MOST_ANY} of {{any}} at most"
+                "`{text}` has too many holes: {MAX_GROUPS} [groups], {MAX_ANY} of {{any}} at most"
             ));
         }
         Ok(Self { text: text.to_owned(), tokens })

@@ -1,13 +1,13 @@
 //! Rules: `KEY <-> KEY : OPERATIONS when CONDITION`.
 
 use super::line::{RecipeCall, arguments, calls, first_word, split_word};
-use super::parser::Said;
+use super::parser::ParseResult;
 use super::pattern::{KeyGroup, KeyPattern};
 use super::recipe::{Arrow, Operation, Rule, RuleBlock, Slot};
 
 impl RuleBlock {
     /// Parses `LEFT <-> RIGHT [: OPERATIONS] [when CONDITION]`.
-    pub(super) fn rule(&self, line: usize, text: &str) -> Said<Rule> {
+    pub(super) fn rule(&self, line: usize, text: &str) -> ParseResult<Rule> {
         let (sides, when) = split_word(text, "when");
         let (sides, operations) = match sides.split_once(" : ") {
             Some((sides, operations)) => (sides, operations),
@@ -19,7 +19,7 @@ impl RuleBlock {
             return Err("expected a rule: KEY <-> KEY, KEY -> KEY or KEY <- KEY".to_owned());
         };
         let (left, right) = sides.split_once(arrow).unwrap_or_default();
-        let operations: Said<Vec<Operation>> =
+        let operations: ParseResult<Vec<Operation>> =
             calls(operations)?.iter().map(|call| self.operation(call)).collect();
         let rule = Rule {
             line,
@@ -37,14 +37,14 @@ impl RuleBlock {
     }
 
     /// Parses keys joined by `&`; `-` means no keys.
-    fn keys(&self, text: &str) -> Said<Vec<KeyPattern>> {
+    fn keys(&self, text: &str) -> ParseResult<Vec<KeyPattern>> {
         match text.trim() {
             "-" => Ok(Vec::new()),
             text => text.split(" & ").map(|key| self.key(key.trim())).collect(),
         }
     }
 
-    pub(super) fn key(&self, text: &str) -> Said<KeyPattern> {
+    pub(super) fn key(&self, text: &str) -> ParseResult<KeyPattern> {
         if text.is_empty() || text.contains(char::is_whitespace) {
             return Err(format!("`{text}` is not a key"));
         }
@@ -62,7 +62,7 @@ impl RuleBlock {
         Ok(pattern)
     }
 
-    fn operation(&self, call: &RecipeCall<'_>) -> Said<Operation> {
+    fn operation(&self, call: &RecipeCall<'_>) -> ParseResult<Operation> {
         let number = |default: usize| match call.arguments {
             "" => Ok(default),
             text => text
@@ -127,8 +127,8 @@ impl RuleBlock {
     }
 
     /// Parses `q H, k KV` or just `H`.
-    fn slots(&self, text: &str) -> Said<Vec<Slot>> {
-        let slot = |text: &str| -> Said<Slot> {
+    fn slots(&self, text: &str) -> ParseResult<Vec<Slot>> {
+        let slot = |text: &str| -> ParseResult<Slot> {
             let (own, value) = first_word(text);
             let named = !value.is_empty()
                 && own.chars().all(|c| c.is_ascii_alphanumeric())
@@ -144,7 +144,7 @@ impl RuleBlock {
 }
 
 /// Checks a rule for errors that do not depend on the checkpoint.
-fn check(rule: &Rule) -> Said<()> {
+fn check(rule: &Rule) -> ParseResult<()> {
     let ways = [
         (Arrow::ToLeft, &rule.left, &rule.right, "left"),
         (Arrow::ToRight, &rule.right, &rule.left, "right"),

@@ -20,8 +20,9 @@ fn impossible_numbers_are_refused_or_harmless() {
     for case in Case::all() {
         let formats = (case.format("src_fmt"), case.format("tgt_fmt"));
         let (Ok(from), Ok(to)) = formats else { continue };
-        let asked = case.has_tensors() && case.text("status") == "ok" && case.family != "lora";
-        let converts = asked && !case.text("command").contains("convert-config");
+        let is_converted =
+            case.has_tensors() && case.text("status") == "ok" && case.family != "lora";
+        let converts = is_converted && !case.text("command").contains("convert-config");
         let to_or_from = from.is_hf() || to.is_hf();
         if !converts || !to_or_from || !tried.insert((case.family.clone(), from.is_hf())) {
             continue;

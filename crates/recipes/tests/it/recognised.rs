@@ -35,13 +35,14 @@ const WHOLE: &str = "Cerebras has the head in any case";
 
 #[test]
 fn recognises_models_by_keys_and_config() {
-    let (mut told, mut right) = (String::new(), BTreeMap::<String, usize>::new());
+    let (mut wrong, mut right) = (String::new(), BTreeMap::<String, usize>::new());
     let mut used = BTreeSet::new();
     for case in Case::all() {
         let formats = (case.format("src_fmt"), case.format("tgt_fmt"));
         let (Ok(from), Ok(to)) = formats else { continue };
-        let asked = case.has_tensors() && case.text("status") == "ok" && case.family != "lora";
-        if !asked || !(from.is_hf() || to.is_hf()) {
+        let is_converted =
+            case.has_tensors() && case.text("status") == "ok" && case.family != "lora";
+        if !is_converted || !(from.is_hf() || to.is_hf()) {
             continue;
         }
         let expected = families::find(&case.text("model")).unwrap().family;
@@ -55,11 +56,11 @@ fn recognises_models_by_keys_and_config() {
         });
         match known.filter(|_| format == from) {
             Some(known) => drop(used.insert(known)),
-            None => writeln!(told, "{}: {found:?} in {format}", case.name()).unwrap(),
+            None => writeln!(wrong, "{}: {found:?} in {format}", case.name()).unwrap(),
         }
     }
     println!("{right:#?}");
-    assert!(told.is_empty(), "{told}");
+    assert!(wrong.is_empty(), "{wrong}");
     assert!(right.len() > 30, "{right:#?}");
     assert!(used.len() > 10, "{used:#?}");
 }

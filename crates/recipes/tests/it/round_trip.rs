@@ -99,7 +99,7 @@ const WITHOUT_CASES: [&str; 2] = ["qwen2", "vit"];
 
 #[test]
 fn round_trips_through_cerebras_bit_for_bit() {
-    let mut told = String::new();
+    let mut wrong = String::new();
     let mut covered: BTreeMap<String, usize> = BTreeMap::new();
     let mut seen: BTreeSet<&Known> = BTreeSet::new();
     for case in Case::all() {
@@ -128,16 +128,16 @@ fn round_trips_through_cerebras_bit_for_bit() {
                 None if known(LOST, key) => continue,
                 None => "is lost",
             };
-            writeln!(told, "{}: {key} {what}", case.name()).unwrap();
+            writeln!(wrong, "{}: {key} {what}", case.name()).unwrap();
         }
         for key in new.keys().filter(|key| !old.contains_key(*key)) {
             if !known(MORE, key) {
-                writeln!(told, "{}: {key} was not there", case.name()).unwrap();
+                writeln!(wrong, "{}: {key} was not there", case.name()).unwrap();
             }
         }
     }
     println!("{covered:#?}");
-    assert!(told.is_empty(), "{told}");
+    assert!(wrong.is_empty(), "{wrong}");
     let listed = LOST.iter().chain(MORE).chain(OTHER);
     let outdated: Vec<&Known> = listed.filter(|known| !seen.contains(known)).collect();
     assert!(outdated.is_empty(), "nothing is so any more: {outdated:#?}");

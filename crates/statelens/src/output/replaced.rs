@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 /// Longer indexes are not rewritten, in bytes.
-const LONGEST: u64 = 1 << 28;
+const MAX_INDEX: u64 = 1 << 28;
 
 /// A rewritten index, and the second names in it.
 pub(super) struct RenamedSet {
@@ -28,7 +28,7 @@ impl RenamedSet {
     /// Returns `None` if that is not possible: the index is not JSON, a shard is missing, or the
     /// file system has no hard links. Then nothing has changed.
     pub(super) fn create(index: &Path, targets: &[&Path]) -> io::Result<Option<Self>> {
-        if fs::metadata(index)?.len() > LONGEST {
+        if fs::metadata(index)?.len() > MAX_INDEX {
             return Ok(None);
         }
         let Ok(text) = String::from_utf8(fs::read(index)?) else { return Ok(None) };

@@ -12,7 +12,7 @@ use ureq::{Agent, Body, ResponseExt as _};
 
 /// Bytes of the largest file that is fetched from a server without range requests; it is held in
 /// memory.
-const MOST_WHOLE: u64 = 256 << 20;
+const MAX_WHOLE_FILE: u64 = 256 << 20;
 
 /// Shared by the whole process, to reuse connections.
 static AGENT: LazyLock<Agent> = LazyLock::new(|| {
@@ -30,7 +30,7 @@ static AGENT: LazyLock<Agent> = LazyLock::new(|| {
 
 /// Opens a file on a web server; `Ok(Err(…))` if it does not exist.
 pub(super) fn open(address: &Address, meter: &Arc<Meter>) -> Result<Result<Arc<dyn ReadAt>>> {
-    statelens_remote::open(address, Client, meter, MOST_WHOLE, whole)
+    statelens_remote::open(address, Client, meter, MAX_WHOLE_FILE, whole)
 }
 
 #[derive(Debug)]

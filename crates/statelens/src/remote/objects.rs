@@ -58,7 +58,7 @@ impl Location {
         }
         let retry = RetryConfig { retry_timeout: PATIENCE, max_retries: 6, ..Default::default() };
         // The bucket comes from the address, everything else from the environment.
-        let failed = |error: object_store::Error| told(&error, text);
+        let failed = |error: object_store::Error| store_error(&error, text);
         let (store, parts): (Arc<dyn ObjectStore>, Arc<dyn MultipartStore>) = match scheme {
             ObjectStoreScheme::AmazonS3 => {
                 let builder = AmazonS3Builder::from_env().with_url(text).with_retry(retry);
@@ -95,7 +95,7 @@ impl Location {
 
     /// Returns the object with a name relative to this one's folder; `None` for a name that leads
     /// out of it.
-    pub(crate) fn beside(&self, name: &str) -> Option<Self> {
+    pub(crate) fn sibling(&self, name: &str) -> Option<Self> {
         let plain = |part: &str| !part.is_empty() && part != "." && part != "..";
         if !name.split('/').all(plain) {
             return None;
@@ -116,8 +116,10 @@ impl Location {
         let found = wait(self.store.head(&self.path))?;
         let found = match found {
             Ok(found) => found,
-            Err(error) if is_absent(&error) => return Ok(Err(told(&error, &self.address()))),
-            Err(error) => return Err(told(&error, &self.address())),
+            Err(error) if is_absent(&error) => {
+                return Ok(Err(store_error(&error, &self.address())));
+            }
+            Err(error) => return Err(store_error(&error, &self.address())),
         };
         Ok(Ok(Arc::new(StoreObject { location: self.clone(), len: found.size, tag: found.e_tag })))
     }
@@ -125,12 +127,12 @@ impl Location {
     /// Begins a multipart upload and returns its id.
     fn create_upload(&self) -> Result<String> {
         wait(self.parts.create_multipart(&self.path))?
-            .map_err(|error| told(&error, &self.address()))
+            .map_err(|error| store_error(&error, &self.address()))
     }
 
     /// Removes the object.
     fn remove(&self) -> Result<()> {
-        wait(self.store.delete(&self.path))?.map_err(|error| told(&error, &self.address()))
+        wait(self.store.delete(&self.path))?.map_err(|error| store_error(&error, &self.address()))
     }
 
     /// Returns whether the object exists.
@@ -138,7 +140,7 @@ impl Location {
         match wait(self.store.head(&self.path))? {
             Ok(_) => Ok(true),
             Err(object_store::Error::NotFound { .. }) => Ok(false),
-            Err(error) => Err(told(&error, &self.address())),
+            Err(error) => Err(store_error(&error, &self.address())),
         }
     }
 }
@@ -173,7 +175,8 @@ impl ReadAt for StoreObject {
         let got = wait(async {
             self.location.store.get_opts(&self.location.path, options).await?.bytes().await
         })?;
-        let bytes = got.map_err(|error| told(&error, &self.location.address()).at(offset))?;
+        let bytes =
+            got.map_err(|error| store_error(&error, &self.location.address()).at(offset))?;
         if bytes.len() != buffer.len() {
             return Err(Error::io(format!(
                 "the store sent {} of {} bytes",
@@ -209,7 +212,7 @@ fn is_absent(error: &object_store::Error) -> bool {
 }
 
 /// Converts a store's error.
-fn told(error: &object_store::Error, address: &str) -> Error {
+fn store_error(error: &object_store::Error, address: &str) -> Error {
     use object_store::Error as E;
     let error = match error {
         E::NotFound { .. } => {
@@ -273,15 +276,15 @@ fn words(error: &object_store::Error) -> String {
         }
         cause = error.source();
     }
-    let mut told = String::with_capacity(words.len());
+    let mut line = String::with_capacity(words.len());
     let mut in_query = false;
     for c in words.chars() {
         in_query = if in_query { !(c.is_whitespace() || "()\"'".contains(c)) } else { c == '?' };
         if !in_query {
-            told.push(if c == '\n' { ' ' } else { c });
+            line.push(if c == '\n' { ' ' } else { c });
         }
     }
-    told
+    line
 }
 
 fn exists() -> Error {

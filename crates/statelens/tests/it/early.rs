@@ -14,13 +14,13 @@ const COUNT: usize = 12_000;
 /// The tensors reported before the first count of values.
 #[derive(Default)]
 struct Early {
-    told: Vec<(String, String, Vec<u64>)>,
+    early_tensors: Vec<(String, String, Vec<u64>)>,
     read: Option<u64>,
 }
 
 impl Progress for Early {
     fn report(&mut self, done: u64, _total: u64) -> bool {
-        if !self.told.is_empty() {
+        if !self.early_tensors.is_empty() {
             self.read.get_or_insert(done);
         }
         true
@@ -32,7 +32,7 @@ impl Progress for Early {
 
     fn found(&mut self, key: &dyn Display, dtype: &DType, shape: &[u64]) {
         if self.read.is_none() {
-            self.told.push((key.to_string(), dtype.name().to_owned(), shape.to_vec()));
+            self.early_tensors.push((key.to_string(), dtype.name().to_owned(), shape.to_vec()));
         }
     }
 }
@@ -65,10 +65,10 @@ fn reports_first_cerebras_tensors_before_the_tree_is_read() {
     let files = FileSet::single("large.mdl", Memory::from(fs::read(&file).unwrap()));
     let mut early = Early::default();
     let opened = formats::open(files, &Limits::default(), &mut early).unwrap();
-    assert_eq!((early.told.len(), early.read), (128, Some(0)));
+    assert_eq!((early.early_tensors.len(), early.read), (128, Some(0)));
     let leaves = opened.leaves();
     assert_eq!(leaves.len(), COUNT);
-    for (leaf, (key, dtype, shape)) in leaves.iter().zip(&early.told) {
+    for (leaf, (key, dtype, shape)) in leaves.iter().zip(&early.early_tensors) {
         let (_, tensor) = opened.tensor_of(leaf.id).unwrap();
         let expected = (leaf.flat.to_lossy(), tensor.dtype.name(), &tensor.shape);
         assert_eq!((key.as_str().into(), dtype.as_str(), shape), expected);

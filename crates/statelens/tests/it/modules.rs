@@ -60,9 +60,9 @@ fn pickled_module_equals_its_state_dict() {
             _ => convert(&whole, Target::Safetensors).lossy().write(&to),
         };
         let written = written.unwrap();
-        let told =
+        let reported_loss =
             written.losses.iter().any(|loss| loss.keys.iter().any(|key| key.ends_with("cfg.lr")));
-        assert!(told, "{file}");
+        assert!(reported_loss, "{file}");
         let again = open(&to).unwrap();
         let mut found: Vec<String> = again.keys().collect();
         let mut wanted = expected.clone();
@@ -352,8 +352,9 @@ fn truncated_file_opens_with_its_complete_tensors() {
         assert!(!cut.verify().unwrap().sound());
         // Complete tensors are converted, and the others reported.
         let plan = convert(&cut, Target::Numpy).plan("cut.npz").unwrap();
-        let told = plan.losses.iter().find(|loss| loss.what == "tensors without data are left out");
-        assert_eq!(told.map_or(0, |loss| loss.keys.len()), 10 - expected, "{percent} %");
+        let reported_loss =
+            plan.losses.iter().find(|loss| loss.what == "tensors without data are left out");
+        assert_eq!(reported_loss.map_or(0, |loss| loss.keys.len()), 10 - expected, "{percent} %");
     }
 }
 
@@ -361,8 +362,13 @@ fn truncated_file_opens_with_its_complete_tensors() {
 fn reports_unused_storage() {
     let finding = |name: &str| {
         let checkpoint = opened(name);
-        let told = |title: &&str| title.contains(" unused: ");
-        checkpoint.findings().iter().map(|finding| &*finding.title).find(told).map(str::to_owned)
+        let reported_loss = |title: &&str| title.contains(" unused: ");
+        checkpoint
+            .findings()
+            .iter()
+            .map(|finding| &*finding.title)
+            .find(reported_loss)
+            .map(str::to_owned)
     };
     for (name, unused, used) in [
         ("slice.pt", "80.0 kB", "40 bytes"),

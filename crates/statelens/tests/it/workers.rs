@@ -43,12 +43,12 @@ impl Workers {
 }
 
 /// Returns the results of every job that reads values, for two checkpoints.
-fn told(crew: Workers, left: &Arc<Checkpoint>, right: &Arc<Checkpoint>) -> Vec<String> {
+fn report_texts(pool: Workers, left: &Arc<Checkpoint>, right: &Arc<Checkpoint>) -> Vec<String> {
     let large = left.tensors().iter().any(|tensor| tensor.nbytes() > Some(1 << 20));
     let verify = |manifest: bool| {
         let checks = checks(left, &Limits::default()).map_err(|error| error.to_string())?;
         let machine = Verification::new(left.clone(), checks, manifest);
-        let report = crew.drive(machine)?.into_report(None).map_err(|error| error.to_string())?;
+        let report = pool.drive(machine)?.into_report(None).map_err(|error| error.to_string())?;
         Ok(report.json(report.answer(true)))
     };
     let manifest = |json: bool| {
@@ -61,29 +61,29 @@ fn told(crew: Workers, left: &Arc<Checkpoint>, right: &Arc<Checkpoint>) -> Vec<S
             true => ManifestWriter::json(left, &leaves, &mut out),
             false => ManifestWriter::lines(left, &leaves, &mut out),
         };
-        let unread = crew.drive(machine)?.finish().map_err(|error| error.to_string())?;
+        let unread = pool.drive(machine)?.finish().map_err(|error| error.to_string())?;
         Ok(format!("{text}{unread:?}"))
     };
     let statistics = || {
         let tensors = (0..left.tensors().len() as u32).map(statelens::parts::checkpoint::TensorId);
         // Small parts, so that fixtures are divided.
-        let mut survey = crew.drive(Survey::divided(left.clone(), tensors, 64))?;
+        let mut survey = pool.drive(Survey::divided(left.clone(), tensors, 64))?;
         Ok(format!("{:?}", survey.take()))
     };
     let content = || {
         let leaves = left.leaves();
         let mut outline = Outline::new(left, &leaves);
-        let measuring = crew.drive(Measuring::new(left, &leaves, true))?;
+        let measuring = pool.drive(Measuring::new(left, &leaves, true))?;
         measuring.finish(&mut outline).unwrap();
         Ok(format!("{:?} {:?}", outline.content, outline.entries))
     };
     let diff = || {
         let machine = Comparison::new(left.clone(), right.clone(), DiffOptions::default());
-        Ok(crew.drive(machine)?.into_report().json(&Default::default()))
+        Ok(pool.drive(machine)?.into_report().json(&Default::default()))
     };
     if large {
         // Only the jobs that read pieces of millions of elements: the others would take minutes.
-        return [verify(false), diff()].map(|told| told.unwrap()).to_vec();
+        return [verify(false), diff()].map(|report_texts| report_texts.unwrap()).to_vec();
     }
     let all: [Result<String, String>; 7] = [
         verify(false),
@@ -94,14 +94,16 @@ fn told(crew: Workers, left: &Arc<Checkpoint>, right: &Arc<Checkpoint>) -> Vec<S
         content(),
         diff(),
     ];
-    all.into_iter().map(|told| told.unwrap_or_else(|error| format!("failed: {error}"))).collect()
+    all.into_iter()
+        .map(|report_texts| report_texts.unwrap_or_else(|error| format!("failed: {error}")))
+        .collect()
 }
 
 fn same_by_all(name: &str, left: &Arc<Checkpoint>, right: &Arc<Checkpoint>) -> Vec<String> {
-    let first = told(Workers::ALL[0], left, right);
-    for crew in &Workers::ALL[1..] {
-        for (at, (one, other)) in first.iter().zip(told(*crew, left, right)).enumerate() {
-            assert!(*one == other, "{name}, answer {at}: {one}\nby {crew:?}: {other}");
+    let first = report_texts(Workers::ALL[0], left, right);
+    for pool in &Workers::ALL[1..] {
+        for (at, (one, other)) in first.iter().zip(report_texts(*pool, left, right)).enumerate() {
+            assert!(*one == other, "{name}, answer {at}: {one}\nby {pool:?}: {other}");
         }
     }
     first
@@ -179,16 +181,16 @@ fn large_tensor_read_in_pieces_is_reported_as_one() {
     values[(5 << 20) + 7] += 0.25;
     values[count - 1] += 0.5;
     let right = open(&values, 0);
-    let crews =
+    let pools =
         [Workers::Alone(100_003), Workers::Of(1), Workers::Of(2), Workers::Of(3), Workers::Of(7)];
     let by_all = |right: &Arc<Checkpoint>| {
-        let mut told = crews.iter().map(|crew| told(*crew, &left, right));
-        let first = told.next().unwrap();
-        told.for_each(|other| assert!(first == other, "{first:?}\n{other:?}"));
+        let mut report_texts = pools.iter().map(|pool| report_texts(*pool, &left, right));
+        let first = report_texts.next().unwrap();
+        report_texts.for_each(|other| assert!(first == other, "{first:?}\n{other:?}"));
         first
     };
-    let told = by_all(&right);
-    let json = |at: usize| serde_json::from_str::<serde_json::Value>(&told[at]).unwrap();
+    let report_texts = by_all(&right);
+    let json = |at: usize| serde_json::from_str::<serde_json::Value>(&report_texts[at]).unwrap();
     let numbers = &json(0)["not_finite"][0];
     assert_eq!((&numbers["nan"], &numbers["inf"]), (&1.into(), &1.into()), "{numbers}");
     assert_eq!(numbers["first"], serde_json::json!([(8 << 10) + 1, 0]), "{numbers}");
@@ -201,8 +203,11 @@ fn large_tensor_read_in_pieces_is_reported_as_one() {
     let squares: f64 = finite().map(|value| value * value).sum();
     let apart = 0.25f64.powi(2) + 0.5f64.powi(2);
     let near = |name: &str, expected: f64| {
-        let told = found[name].as_f64().unwrap();
-        assert!((told / expected - 1.0).abs() < 1e-9, "{name}: {told}, not {expected}");
+        let report_texts = found[name].as_f64().unwrap();
+        assert!(
+            (report_texts / expected - 1.0).abs() < 1e-9,
+            "{name}: {report_texts}, not {expected}"
+        );
     };
     near("mse", apart / finite().count() as f64);
     near("change", (apart / squares).sqrt());

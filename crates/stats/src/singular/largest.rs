@@ -28,7 +28,7 @@ pub(super) struct Largest {
 /// Values below this fraction of the largest are rounding errors.
 const ROUNDING: f64 = 1e-13;
 /// An error below this fraction of the largest value is small enough to stop.
-const ENOUGH: f64 = 1e-7;
+const CONVERGED: f64 = 1e-7;
 
 impl Largest {
     pub(super) fn new(rows: u64, columns: usize, wanted: usize, block: usize) -> Result<Self> {
@@ -77,7 +77,7 @@ impl Largest {
         let found = self.spectrum(block, &over)?;
         let most = found.values.first().copied().unwrap_or(0.0);
         let known = found.values.len() >= self.wanted
-            && found.errors.iter().all(|error| *error <= ENOUGH * most);
+            && found.errors.iter().all(|error| *error <= CONVERGED * most);
         if found.whole || known {
             return Ok((found, true));
         }

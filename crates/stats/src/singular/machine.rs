@@ -172,8 +172,8 @@ impl Singular {
                 }
             }
             Stage::Counting(counting) => {
-                let goes_on = counting.step();
-                if !goes_on {
+                let continues = counting.step();
+                if !continues {
                     let values = std::mem::take(&mut counting.values);
                     let mut found = Spectrum {
                         values,

@@ -17,5 +17,5 @@ mod tests;
 
 pub use largest::practise;
 pub use machine::Singular;
-pub use plan::{MOST_ALL, MOST_LARGEST, SingularPlan, USUALLY_ALL, USUALLY_LARGEST, Which};
+pub use plan::{MAX_FOR_ALL, MAX_LARGEST, SingularPlan, USUALLY_ALL, USUALLY_LARGEST, Which};
 pub use spectrum::{AtLeast, Spectrum};

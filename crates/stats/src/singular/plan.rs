@@ -39,11 +39,11 @@ pub struct SingularPlan {
 /// Up to this length of the smaller side, all singular values are computed by default.
 pub const USUALLY_ALL: u64 = 1024;
 /// Up to this length of the smaller side, all singular values are computed on request.
-pub const MOST_ALL: u64 = 4096;
+pub const MAX_FOR_ALL: u64 = 4096;
 /// Default number of the largest singular values.
 pub const USUALLY_LARGEST: u32 = 32;
 /// Maximum number, unless all are computed.
-pub const MOST_LARGEST: u32 = 64;
+pub const MAX_LARGEST: u32 = 64;
 /// Number of operations above which the computation must be requested explicitly.
 const MANY: u64 = 200_000_000_000;
 /// Maximum number of passes for the largest singular values.
@@ -83,20 +83,20 @@ impl SingularPlan {
         let usual = fits && small <= USUALLY_ALL && all.operations <= MANY;
         let wanted = match which {
             Which::Usual if usual => return Ok(all),
-            Which::All if fits && small <= MOST_ALL => return Ok(all),
+            Which::All if fits && small <= MAX_FOR_ALL => return Ok(all),
             Which::All => {
                 return Err(Error::refused(format!(
                     "all singular values of a matrix of {rows} x {columns}"
                 ))
                 .expected(format!(
                     "a smaller side of at most {}, and at most {} bytes of memory: this would take {}",
-                    grouped(MOST_ALL),
+                    grouped(MAX_FOR_ALL),
                     grouped(memory),
                     grouped(all.memory)
                 )));
             }
             Which::Usual => USUALLY_LARGEST,
-            Which::Largest(count) => count.clamp(1, MOST_LARGEST),
+            Which::Largest(count) => count.clamp(1, MAX_LARGEST),
         };
         if u64::from(wanted) >= small {
             return Ok(all);

@@ -59,8 +59,8 @@ impl Spectrum {
 
     /// Returns the share that the known values have in the sum of the squares of all.
     pub fn captured(&self) -> f64 {
-        let told: f64 = self.values.iter().map(|value| value * value).sum();
-        if self.squares > 0.0 { (told / self.squares).min(1.0) } else { 1.0 }
+        let captured_squares: f64 = self.values.iter().map(|value| value * value).sum();
+        if self.squares > 0.0 { (captured_squares / self.squares).min(1.0) } else { 1.0 }
     }
 
     /// Returns how many of the largest values are needed for this share of the sum of squares;

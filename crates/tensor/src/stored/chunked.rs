@@ -16,7 +16,7 @@ use crate::shape::{count, linear};
 use crate::{Need, Out};
 
 /// The average number of times that chunks may be decoded before scratch is used.
-const FEW_TIMES: u64 = 2;
+const MAX_DECODES: u64 = 2;
 
 /// Smallest size of a band, in bytes, if a row of chunks fits into it.
 const SMALL: u64 = 2 << 20;
@@ -302,7 +302,7 @@ fn crosswise(
     let stored = table.chunks.len() as u64;
     let decoded = touched * u128::from(stored) / u128::from(count(&grid)?.max(1));
     let decoded = u64::try_from(decoded).unwrap_or(u64::MAX);
-    if bands < 2 || decoded <= stored.saturating_mul(FEW_TIMES) {
+    if bands < 2 || decoded <= stored.saturating_mul(MAX_DECODES) {
         return Ok(None);
     }
     let size = count(chunk)?.saturating_mul(itemsize);

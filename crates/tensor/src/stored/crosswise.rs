@@ -24,7 +24,7 @@ use crate::shape::count;
 use crate::view::{View, check_view};
 
 /// The most passes over a stream before it is unpacked into scratch instead.
-const FEW_PASSES: u64 = 2;
+const MAX_PASSES: u64 = 2;
 
 /// Creates the machine for the elements `range` of a view of `shape`.
 pub(crate) fn start(
@@ -59,7 +59,7 @@ fn plan(
     let Some(gap) = storage.gap() else {
         let (first, last) = view.extent();
         let bytes = (last + 1 - first).saturating_mul(itemsize);
-        if bands <= FEW_PASSES {
+        if bands <= MAX_PASSES {
             return direct(context, view, storage, range);
         }
         let Some(scratch) = context.files.scratch() else {

@@ -12,13 +12,13 @@ use super::*;
 struct Cost {
     bytes: Vec<u8>,
     /// Bytes that were requested.
-    asked: u64,
+    requested_bytes: u64,
     /// The number of separate reads.
     reads: u64,
 }
 
 fn cost(files: &FileSet, tensor: &Tensor, budget: usize) -> Result<Cost> {
-    let mut cost = Cost { bytes: Vec::new(), asked: 0, reads: 0 };
+    let mut cost = Cost { bytes: Vec::new(), requested_bytes: 0, reads: 0 };
     let mut gather = Gather::new(files, tensor, 0..tensor.numel().unwrap(), budget)?;
     let mut behind = None;
     loop {
@@ -30,7 +30,7 @@ fn cost(files: &FileSet, tensor: &Tensor, budget: usize) -> Result<Cost> {
             Need::Feed(span) => {
                 cost.reads += u64::from(behind != Some(span.offset));
                 let fed = files.read_vec(span.file, span.offset, span.len.min(60_000))?;
-                cost.asked += fed.len() as u64;
+                cost.requested_bytes += fed.len() as u64;
                 behind = Some(span.offset + fed.len() as u64);
                 gather.feed(&fed, out)?;
             }
@@ -81,7 +81,7 @@ fn views_of_a_span_read_little_more_than_its_bytes() {
         let cost = cost(&files, &tensor, 16 << 10).unwrap();
         assert!(cost.bytes == expected, "{name}");
         let most = 3 * expected.len().min(1_000_000) as u64;
-        assert!(cost.asked <= most, "{name}: {} of {most}", cost.asked);
+        assert!(cost.requested_bytes <= most, "{name}: {} of {most}", cost.requested_bytes);
         assert!(cost.reads <= 1_000, "{name}: {} reads", cost.reads);
     }
 }
@@ -106,7 +106,7 @@ fn views_of_a_stream_read_it_at_most_twice() {
         let tensor = Tensor::new(DType::F32, shape, layout);
         let cost = cost(&files, &tensor, 16 << 10).unwrap();
         assert!(cost.bytes == expected, "{name}");
-        assert!(cost.asked <= 2 * len, "{name}: {} of {len}", cost.asked);
+        assert!(cost.requested_bytes <= 2 * len, "{name}: {} of {len}", cost.requested_bytes);
     }
 }
 
@@ -157,7 +157,7 @@ fn compressed_parts_are_read_once() {
     let expected: Vec<u8> = half.chunks(1000).flat_map(|row| [row, row].concat()).collect();
     let cost = cost(&files, &tensor, 16 << 10).unwrap();
     assert!(cost.bytes == expected);
-    assert!(cost.asked <= 3 * len, "{} of {len}", cost.asked);
+    assert!(cost.requested_bytes <= 3 * len, "{} of {len}", cost.requested_bytes);
 }
 
 #[test]

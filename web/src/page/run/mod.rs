@@ -9,7 +9,7 @@ mod words;
 
 use std::rc::Rc;
 
-use statelens_inspect::runs::{INDEX, KEPT, LONGEST_KEPT};
+use statelens_inspect::runs::{INDEX, KEPT, MAX_KEPT};
 use wasm_bindgen::JsValue;
 use wasm_bindgen_futures::{JsFuture, spawn_local};
 use yew::prelude::*;
@@ -53,7 +53,7 @@ pub fn open_run_folder(actor: &Actor, files: Vec<DroppedFile>) -> Result<(), Vec
 
 /// Reads a text file that lies next to the checkpoints.
 async fn text(dropped: &DroppedFile) -> Result<String, String> {
-    if dropped.name.size > LONGEST_KEPT {
+    if dropped.name.size > MAX_KEPT {
         return Err("it is too long".into());
     }
     match JsFuture::from(dropped.file.text()).await {

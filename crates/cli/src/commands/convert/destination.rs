@@ -33,17 +33,17 @@ impl Destination {
         writes: &Writes,
     ) -> Result<(Self, &'static Writing)> {
         let named = |writing: &Writing| named(input, &edits.states, writing);
-        let asked = writes.to.as_deref().map(statelens_formats::writing).transpose()?;
+        let requested = writes.to.as_deref().map(statelens_formats::writing).transpose()?;
         let Some(output) = output else {
             let name = input.file_name().unwrap_or_default().to_string_lossy();
-            let writing = match asked {
+            let writing = match requested {
                 Some(writing) => writing,
                 None => by_extension(&input.with_file_name(&*name))?,
             };
             return Ok((Self::File(input.with_file_name(named(writing))), writing));
         };
         if output == Path::new("-") {
-            let writing = asked.ok_or_else(|| {
+            let writing = requested.ok_or_else(|| {
                 Error::refused("the format for standard output is not given")
                     .advice(format!("Choose it with {}.", options()))
             })?;
@@ -57,10 +57,10 @@ impl Destination {
         let is_folder = remote::address(&output).is_none()
             && (output.is_dir() || text.ends_with(std::path::is_separator));
         if !is_folder {
-            let writing = asked.map_or_else(|| by_extension(&output), Ok)?;
+            let writing = requested.map_or_else(|| by_extension(&output), Ok)?;
             return Ok((Self::File(output), writing));
         }
-        let writing = asked.ok_or_else(|| {
+        let writing = requested.ok_or_else(|| {
             Error::refused("the format for this folder is not given")
                 .in_file(output.display().to_string())
                 .advice(format!("Choose it with {}, or name a file in the folder.", options()))

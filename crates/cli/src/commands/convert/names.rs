@@ -9,9 +9,9 @@ use statelens_recipes::recognise;
 use crate::print::complain;
 
 /// The keys of the largest model that is checked.
-const MOST_KEYS: usize = 100_000;
+const MAX_KEYS: usize = 100_000;
 /// With fewer keys than this, a match with a model family may be chance.
-const FEWEST_KEYS: usize = 4;
+const MIN_KEYS: usize = 4;
 
 /// Warns that the keys of a Hugging Face model stay the same in a Cerebras file, and the other way
 /// round, and names the command that converts them. Says nothing if the user selects or edits keys.
@@ -25,7 +25,7 @@ pub(super) fn stay(input: &Path, checkpoint: &Checkpoint, edit: &Edit, to: &str)
         _ => return,
     };
     if !of_keys.is_empty()
-        || !(FEWEST_KEYS..=MOST_KEYS).contains(&keys)
+        || !(MIN_KEYS..=MAX_KEYS).contains(&keys)
         || recognise::by_keys(checkpoint, !cerebras, false).is_empty()
     {
         return;

@@ -34,14 +34,14 @@ fn excluding(losses: &[Loss]) -> String {
     let lost = losses.iter().filter(|loss| !loss.harmless);
     let keys: Vec<&String> = lost.flat_map(|loss| &loss.keys).collect();
     let plain = |key: &&String| is_literal(key);
-    if keys.is_empty() || keys.len() > MOST_TYPED || !keys.iter().all(plain) {
+    if keys.is_empty() || keys.len() > MAX_SUGGESTED || !keys.iter().all(plain) {
         return " with --exclude".to_owned();
     }
     keys.iter().map(|key| format!(" --exclude '{key}'")).collect::<String>().replacen(' ', ": ", 1)
 }
 
 /// The largest number of keys for which the options are written out.
-const MOST_TYPED: usize = 4;
+const MAX_SUGGESTED: usize = 4;
 
 /// Returns whether a key, as a pattern, matches only itself.
 fn is_literal(key: &str) -> bool {
@@ -198,7 +198,7 @@ pub(super) fn done(
         all => format!(" and {} more", all.len() - 1),
     };
     let first = paths.first().cloned().unwrap_or_else(|| job.destination.name().into());
-    job.say(
+    job.print_line(
         printer,
         &format!(
             "wrote {}{several}: {}, {} bytes in {seconds:.1} s ({}/s)",

@@ -9,8 +9,8 @@ use statelens_formats::Shards;
 use statelens_inspect::visible;
 use statelens_recipes::adapter::{CONFIG, FILES, FoldedAdapter, fold};
 
-use super::beside::{beside as config_beside, stem, together, weights};
 use super::files;
+use super::siblings::{combine, sibling_config, stem, weights};
 use crate::args::{Edits, FoldLora, Writes};
 use crate::commands::convert::{ConvertJob, Destination};
 use crate::print::{CommandResult, Printer, counted};
@@ -27,12 +27,12 @@ pub(super) fn of(args: &FoldLora) -> Result<Option<PathBuf>> {
                 .expected(FILES.join(" or "))
         }),
         None if args.config.is_some() => Ok(None),
-        None => Ok(beside(&args.checkpoint)),
+        None => Ok(sibling_adapter(&args.checkpoint)),
     }
 }
 
 /// Returns the adapter in the folder of a checkpoint.
-pub(super) fn beside(checkpoint: &Path) -> Option<PathBuf> {
+pub(super) fn sibling_adapter(checkpoint: &Path) -> Option<PathBuf> {
     match checkpoint.is_dir() {
         true => in_folder(checkpoint),
         false => in_folder(checkpoint.parent()?),
@@ -65,7 +65,7 @@ pub(super) fn folded(
             .expected("the model that it was trained on, and --adapter"));
     }
     let parts = vec![("model".to_owned(), model), ("adapter".to_owned(), adapter.to_owned())];
-    let (joined, sources) = together(parts)?;
+    let (joined, sources) = combine(parts)?;
     Ok((fold(&joined, &config)?, sources))
 }
 
@@ -78,11 +78,11 @@ pub(super) fn run(args: &FoldLora, adapter: &Path) -> CommandResult {
         false => args.checkpoint.parent().map(Path::to_owned).unwrap_or_default(),
     });
     let folder = folder.join(name);
-    let configs = match config_beside(&args.checkpoint).filter(|path| path.ends_with("config.json"))
-    {
-        Some(path) => vec![(folder.join("config.json"), files::read_text(&path)?)],
-        None => Vec::new(),
-    };
+    let configs =
+        match sibling_config(&args.checkpoint).filter(|path| path.ends_with("config.json")) {
+            Some(path) => vec![(folder.join("config.json"), files::read_text(&path)?)],
+            None => Vec::new(),
+        };
     files::check(&configs, args.force)?;
     let writes = Writes::plain("safetensors", args.force, args.durable);
     let job = ConvertJob {

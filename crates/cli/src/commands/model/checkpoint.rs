@@ -31,10 +31,10 @@ pub(crate) fn run(args: &ConvertModel) -> CommandResult {
         source.sources = folded.sources.unwrap_or(source.sources);
         source.config = folded.config.or(source.config);
     }
-    let asked = RequestedConversion::of(args, &source, target)?;
-    let leg = Leg { from: asked.source, to: asked.target };
+    let requested = RequestedConversion::of(args, &source, target)?;
+    let leg = Leg { from: requested.source, to: requested.target };
     let (stages, converted) =
-        proposal::stages(&asked.recipe, &asked.model, leg, source.config.as_ref())?;
+        proposal::stages(&requested.recipe, &requested.model, leg, source.config.as_ref())?;
     let params = converted.as_ref().map(|converted| converted.config.clone());
     let params = params.or(source.config.clone()).unwrap_or(Value::Null);
     let wishes = Wishes {
@@ -44,7 +44,7 @@ pub(crate) fn run(args: &ConvertModel) -> CommandResult {
         with_optimizer: args.with_optimizer,
         ranks: u64::from(args.ranks),
     };
-    let mut done = convert(&source.checkpoint, &asked.recipe, &stages, &params, wishes)?;
+    let mut done = convert(&source.checkpoint, &requested.recipe, &stages, &params, wishes)?;
     check_unmatched(args, &done.unmatched)?;
     let converts_config = converted.is_some();
     let mut notes = Vec::new();
@@ -53,18 +53,18 @@ pub(crate) fn run(args: &ConvertModel) -> CommandResult {
             if !casts.is_empty() {
                 notes.extend(converted.cast(CastRule::of_all(&casts)));
             }
-            asked.configs(args, &source, converted)?
+            requested.configs(args, &source, converted)?
         }
         None => Vec::new(),
     };
     let mut made = std::mem::take(&mut done.parts);
-    if asked.source.is_cerebras() && target.is_cerebras() && !args.dry_run {
+    if requested.source.is_cerebras() && target.is_cerebras() && !args.dry_run {
         put_data_state(&mut made, source.config.as_ref())?;
     }
-    let parts = CheckpointOutputs::new(args, &asked, made, casts)?;
+    let parts = CheckpointOutputs::new(args, &requested, made, casts)?;
     notes.iter().for_each(|note| complain(note));
     if args.dry_run {
-        return preview::show(args, &asked, &done, &parts);
+        return preview::show(args, &requested, &done, &parts);
     }
     for one in &done.unmatched {
         complain(&format!("left out: {one}"));
@@ -74,7 +74,10 @@ pub(crate) fn run(args: &ConvertModel) -> CommandResult {
     parts.check()?;
     if !args.common.json {
         let mut printer = Printer::new();
-        printer.line(&format!("{} from {} to {}", asked.recipe.family, asked.source, target))?;
+        printer.line(&format!(
+            "{} from {} to {}",
+            requested.recipe.family, requested.source, target
+        ))?;
         for key in done.random() {
             let key = visible(key);
             printer

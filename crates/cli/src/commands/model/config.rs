@@ -15,10 +15,11 @@ use crate::print::{CommandResult, Printer, complain, counted};
 
 pub(crate) fn run(args: &ConvertConfig) -> CommandResult {
     let families = Families::known()?;
-    let asked = ConfigConversion::of(args, families)?;
-    let config = asked.config(families, &args.config)?;
+    let conversion = ConfigConversion::of(args, families)?;
+    let config = conversion.config(families, &args.config)?;
     let shown = args.config.display().to_string();
-    let converted = families.convert(&asked.model, asked.source, asked.target, &config);
+    let converted =
+        families.convert(&conversion.model, conversion.source, conversion.target, &config);
     let mut converted = match converted.map_err(|error| error.in_file(shown)) {
         Ok(converted) => converted,
         // A config that can't be converted is a regular result; any other error is a failure.
@@ -28,23 +29,25 @@ pub(crate) fn run(args: &ConvertConfig) -> CommandResult {
         }
         Err(error) => return Err(error.into()),
     };
-    let files = files(args, &asked, &mut converted)?;
+    let files = files(args, &conversion, &mut converted)?;
     write(&files, args)?;
     for note in &converted.notes {
         complain(note);
     }
     let mut printer = Printer::new();
     if args.json {
-        printer.line(&json(&asked, &converted, &files))?;
+        printer.line(&json(&conversion, &converted, &files))?;
     } else {
-        if asked.recognised {
-            printer
-                .line(&format!("this is a config of {}, format {}", asked.model, asked.source))?;
+        if conversion.recognised {
+            printer.line(&format!(
+                "this is a config of {}, format {}",
+                conversion.model, conversion.source
+            ))?;
         }
         for (path, _) in &files {
             printer.line(&format!("wrote {}", visible(&path.display().to_string())))?;
         }
-        tell_dropped(&converted.dropped, args.debug, &mut printer)?;
+        report_dropped(&converted.dropped, args.debug, &mut printer)?;
     }
     printer.finish()?;
     Ok(true)
@@ -218,7 +221,7 @@ fn write(files: &[TextFile], args: &ConvertConfig) -> Result<()> {
     Ok(())
 }
 
-fn tell_dropped(
+fn report_dropped(
     dropped: &[String],
     all: bool,
     printer: &mut Printer,

@@ -33,7 +33,7 @@ pub(super) fn fold(path: &Path, read: &Checkpoint, config: Option<&Value>) -> Re
         let config = Some(folded.config);
         return Ok(FoldedModel { checkpoint: folded.checkpoint, sources: None, config });
     }
-    let adapter = adapter::beside(path).ok_or_else(|| {
+    let adapter = adapter::sibling_adapter(path).ok_or_else(|| {
         Error::refused("there is no adapter next to it")
             .in_file(path.display().to_string())
             .advice("Fold one from elsewhere first: `statelens fold-lora MODEL --adapter ADAPTER`.")

@@ -8,7 +8,7 @@ use statelens_formats::Shards;
 use statelens_inspect::visible;
 use statelens_recipes::lora;
 
-use super::beside::beside;
+use super::siblings::sibling_config;
 use super::{adapter, files};
 use crate::args::{Edits, FoldLora, Writes};
 use crate::commands;
@@ -19,7 +19,7 @@ pub(crate) fn run(args: &FoldLora) -> CommandResult {
     if let Some(path) = adapter::of(args)? {
         return adapter::run(args, &path);
     }
-    let config_path = args.config.clone().or_else(|| beside(&args.checkpoint));
+    let config_path = args.config.clone().or_else(|| sibling_config(&args.checkpoint));
     let config_path = config_path.ok_or_else(|| {
         Error::refused("LoRA's scale is in the config, but the folder has no config")
             .in_file(args.checkpoint.display().to_string())

@@ -1,23 +1,23 @@
 //! Commands for model families.
 
 mod adapter;
-mod beside;
 mod checkpoint;
 mod config;
 mod converters;
+mod description;
 mod files;
 mod folding;
 mod lora;
 mod parts;
 mod preview;
 mod requested;
+mod siblings;
 mod source;
-mod told;
 
 use crate::args::ModelCommand;
 use crate::print::CommandResult;
 
-pub(crate) use told::{of, print};
+pub(crate) use description::{of, print};
 
 pub(crate) fn run(command: &ModelCommand) -> CommandResult {
     match command {

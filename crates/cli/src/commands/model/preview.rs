@@ -33,11 +33,14 @@ pub(super) fn show(
 }
 
 fn moves(
-    asked: &RequestedConversion,
+    requested: &RequestedConversion,
     done: &ModelConversion,
     printer: &mut Printer,
 ) -> Result<(), crate::print::Failure> {
-    printer.line(&format!("{} from {} to {}", asked.recipe.family, asked.source, asked.target))?;
+    printer.line(&format!(
+        "{} from {} to {}",
+        requested.recipe.family, requested.source, requested.target
+    ))?;
     for Move { from, to, rule } in &done.moves {
         let side = |keys: &[String]| match keys {
             [] => "-".to_owned(),
@@ -54,16 +57,16 @@ fn moves(
 }
 
 fn json(
-    asked: &RequestedConversion,
+    requested: &RequestedConversion,
     done: &ModelConversion,
     casts: &[(String, Forecast)],
 ) -> String {
     let mut json = Json::new();
     json.object(|json| {
         json.name("statelens").number(1);
-        json.name("model").str(&asked.recipe.family);
-        json.name("from").str(&asked.source.to_string());
-        json.name("to").str(&asked.target.to_string());
+        json.name("model").str(&requested.recipe.family);
+        json.name("from").str(&requested.source.to_string());
+        json.name("to").str(&requested.target.to_string());
         json.name("moves").array(|json| {
             for one in &done.moves {
                 json.object(|json| {

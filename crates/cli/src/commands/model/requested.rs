@@ -11,8 +11,8 @@ use statelens_recipes::language::{ConfigSide, Recipe};
 use statelens_recipes::proposal::Clues;
 use statelens_recipes::{ModelFormat, ranks, recognise};
 
-use super::beside::{stem, weights};
 use super::files::{self, TextFile};
+use super::siblings::{stem, weights};
 use super::source::{ModelSource, recipe};
 use crate::args::ConvertModel;
 use crate::source;
@@ -51,10 +51,10 @@ impl RequestedConversion {
                     && recognise::is_training_state(&source.checkpoint, args.unwrap),
             parts: &source.parts,
         };
-        let asked = args.src_fmt.as_deref();
-        let format = match (&source.ranked, asked) {
+        let requested = args.src_fmt.as_deref();
+        let format = match (&source.ranked, requested) {
             (Some((_, format)), None) => *format,
-            _ => clues.source(asked, target).map_err(|error| error.in_file(shown()))?,
+            _ => clues.source(requested, target).map_err(|error| error.in_file(shown()))?,
         };
         let model = match (&args.model, &args.recipe) {
             (Some(model), _) => model.clone(),

@@ -10,8 +10,8 @@ use statelens_recipes::language::{ConfigSide, Recipe};
 use statelens_recipes::proposal;
 use statelens_recipes::{ModelFormat, families, ranks};
 
-use super::beside::{beside, together, weights};
 use super::files;
+use super::siblings::{combine, sibling_config, weights};
 use crate::args::ConvertModel;
 use crate::commands;
 use crate::source::FileSource;
@@ -46,12 +46,12 @@ impl ModelSource {
         };
         let config_path = match &args.config {
             Some(path) => Some(path.clone()),
-            None if parts.is_empty() => beside(&args.checkpoint),
+            None if parts.is_empty() => sibling_config(&args.checkpoint),
             None => Some(args.checkpoint.clone()),
         };
         let config = config_path.as_deref().map(|path| files::read_config(path, &parts));
         let config = config.transpose()?;
-        let of_ranks = RankFiles::beside(args, named.as_ref());
+        let of_ranks = RankFiles::find(args, named.as_ref());
         let weights = weights(&args.checkpoint);
         let optimizer = weights.with_file_name(OPTIMIZER_FILE);
         let of_trainer = args.with_optimizer && weights.is_file() && optimizer.is_file();
@@ -83,7 +83,7 @@ impl ModelSource {
                 (parts.iter().map(part).collect::<Vec<_>>(), None)
             }
         };
-        let (checkpoint, sources) = together(paths)?;
+        let (checkpoint, sources) = combine(paths)?;
         Ok(Self { checkpoint, sources, config, config_path, parts, ranked, of_trainer })
     }
 }
@@ -98,7 +98,7 @@ struct RankFiles {
 impl RankFiles {
     /// Finds the files of ranks in the folder of the checkpoint, or those that the checkpoint is
     /// the first of, for the named recipe or for any.
-    fn beside(args: &ConvertModel, named: Option<&Recipe>) -> Option<Self> {
+    fn find(args: &ConvertModel, named: Option<&Recipe>) -> Option<Self> {
         let all = families::names().filter(|_| named.is_none());
         let others = all.filter_map(|name| families::find(name).ok());
         named.cloned().into_iter().chain(others).find_map(|recipe| {
@@ -108,15 +108,15 @@ impl RankFiles {
                     ConfigSide::Right => &block.right,
                 };
                 let format = *formats.first()?;
-                let asked = args.src_fmt.as_ref();
-                if asked.is_some_and(|asked| *asked != format.to_string()) {
+                let requested = args.src_fmt.as_ref();
+                if requested.is_some_and(|requested| *requested != format.to_string()) {
                     return None;
                 }
                 let folder = match args.checkpoint.is_dir() {
                     true => args.checkpoint.clone(),
                     false => below(&args.checkpoint, &ranks.name(0))?,
                 };
-                let paths = (0..ranks::MOST).map(|rank| folder.join(ranks.name(rank)));
+                let paths = (0..ranks::MAX_RANKS).map(|rank| folder.join(ranks.name(rank)));
                 let paths: Vec<PathBuf> = paths.take_while(|path| path.is_file()).collect();
                 let family = recipe.family.clone();
                 (!paths.is_empty()).then_some(Self { family, format, paths })

@@ -123,7 +123,7 @@ fn listing(folder: &ServedFolder) -> Response {
     };
     if found.is_empty() {
         // Lists files that can't be opened if opening them reports the reason.
-        found.extend(statelens_formats::telling(&files).map(|id| {
+        found.extend(statelens_formats::explaining_file(&files).map(|id| {
             let name = files.name(id).to_owned();
             CheckpointFiles { name: name.clone(), main: name.clone(), members: vec![name] }
         }));

@@ -16,7 +16,7 @@ use crate::args::Check;
 use crate::print::{CommandResult, Failure, Printer, TextTable, counted, grouped};
 
 /// Bytes of the longest list of keys that is read.
-const LONGEST: u64 = 256 << 20;
+const MAX_REFERENCE: u64 = 256 << 20;
 
 pub(crate) fn run(args: &Check) -> CommandResult {
     let options = CheckOptions {
@@ -62,7 +62,8 @@ fn reference(path: &Path, state: &str) -> Result<(Vec<Expected>, bool)> {
 
 /// Reads a manifest or a list of keys; returns `None` if the file is neither.
 fn listed(path: &Path) -> Result<Option<Vec<Expected>>> {
-    let readable = fs::metadata(path).is_ok_and(|data| data.is_file() && data.len() <= LONGEST);
+    let readable =
+        fs::metadata(path).is_ok_and(|data| data.is_file() && data.len() <= MAX_REFERENCE);
     // If it can't be read, opening it as a checkpoint has given the reason.
     let Some(file) = readable.then(|| fs::File::open(path).ok()).flatten() else { return Ok(None) };
     let mut head = Vec::new();

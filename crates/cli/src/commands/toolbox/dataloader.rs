@@ -5,7 +5,7 @@ use std::io::{self, Read as _};
 use std::path::Path;
 
 use statelens_checkpoint::{Error, Result};
-use statelens_formats::cerebras::dataloader::{DataState, Loader, MOST, is_state_file};
+use statelens_formats::cerebras::dataloader::{DataState, Loader, MAX_STATE_BYTES, is_state_file};
 use statelens_formats::cerebras::rewrite::with_dataloader;
 use statelens_inspect::{Json, visible};
 
@@ -83,8 +83,8 @@ fn state_files(folder: &Path) -> Result<Vec<(String, Vec<u8>)>> {
             continue;
         }
         let mut bytes = Vec::new();
-        let read =
-            fs::File::open(entry.path()).and_then(|file| file.take(MOST).read_to_end(&mut bytes));
+        let read = fs::File::open(entry.path())
+            .and_then(|file| file.take(MAX_STATE_BYTES).read_to_end(&mut bytes));
         read.map_err(|error| {
             Error::io(format!("it can't be read: {error}"))
                 .in_file(entry.path().display().to_string())

@@ -1,8 +1,8 @@
 //! `statelens diff`.
 
-mod closer;
 mod layers;
 mod renames;
+mod tensor_diff;
 
 use std::sync::Arc;
 
@@ -53,7 +53,7 @@ pub(crate) fn run(args: &Diff) -> CommandResult {
     };
     let (left, right) = (Arc::new(left), Arc::new(right));
     if !args.closer.is_empty() {
-        return closer::run(args, &left, &right, &sources);
+        return tensor_diff::run(args, &left, &right, &sources);
     }
     if args.renames {
         return renames::run(args, &left, &right, options);
@@ -80,7 +80,7 @@ pub(crate) fn run(args: &Diff) -> CommandResult {
             if args.by_layer {
                 layers::show(&report.changes, &mut printer)?;
             }
-            if let Some(hint) = apart(&report, &left, &right) {
+            if let Some(hint) = prefix_hint(&report, &left, &right) {
                 printer.line(&hint)?;
             }
         }
@@ -103,7 +103,7 @@ fn json(args: &Diff, report: &ComparisonReport, parameters: &Optimizers) -> Stri
 
 /// Returns a hint on the options to use if the keys of the sides differ by a prefix, so that few
 /// match.
-fn apart(report: &ComparisonReport, left: &Checkpoint, right: &Checkpoint) -> Option<String> {
+fn prefix_hint(report: &ComparisonReport, left: &Checkpoint, right: &Checkpoint) -> Option<String> {
     let (of_left, of_right) = (left.leaves(), right.leaves());
     let fewer = of_left.len().min(of_right.len()) as u64;
     if !parts_sides(fewer, report.keys, fewer) {

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use statelens_checkpoint::{Error, Result};
 use statelens_formats::cerebras::fix::Fixed;
-use statelens_formats::cerebras::rewrite::{beside, repair};
+use statelens_formats::cerebras::rewrite::{repair, with_suffix};
 use statelens_inspect::{Json, visible};
 
 use super::writing::{Replace, file_name, forced, write};
@@ -17,7 +17,7 @@ pub(crate) fn run(args: &FixCheckpointSpec) -> CommandResult {
     let (target, replace) = match (&args.output, args.inplace) {
         (Some(output), _) => (output.clone(), forced(args.force)),
         (None, true) => (args.file.clone(), Replace::Source),
-        (None, false) => (beside(&args.file, "_fixed"), forced(args.force)),
+        (None, false) => (with_suffix(&args.file, "_fixed"), forced(args.force)),
     };
     let (fixed, plan) = repair(&checkpoint, args.upgrade, file_name(&target)?)
         .map_err(|error| error.in_file(args.file.display().to_string()))?;

@@ -8,7 +8,7 @@ use statelens_checkpoint::{Error, Result};
 use statelens_inspect::runs::FileEntry;
 use statelens_inspect::{Json, visible};
 
-use super::runs::look_at;
+use super::runs::open_checkpoints;
 use crate::args::Prune;
 use crate::output::{stop_signal, sync_folder};
 use crate::print::{CommandResult, Failure, Printer, grouped, size_text};
@@ -26,15 +26,16 @@ pub(crate) fn run(args: &Prune) -> CommandResult {
     if let Some(stop) = &stop {
         bar = bar.stopped_by(stop.clone());
     }
-    let looked = look_at(folder, &run, &mut bar, FileEntry::is_checkpoint).map_err(|_| {
-        Error::io("stopped while checkpoints were being opened; nothing was changed")
-            .in_file(folder.display().to_string())
-    })?;
+    let checks =
+        open_checkpoints(folder, &run, &mut bar, FileEntry::is_checkpoint).map_err(|_| {
+            Error::io("stopped while checkpoints were being opened; nothing was changed")
+                .in_file(folder.display().to_string())
+        })?;
     drop(bar);
-    let unsound = run.unsound(&looked);
+    let unsound = run.unsound(&checks);
     let mut printer = Printer::new();
     let mut freed = 0u64;
-    let mut gone = Vec::new();
+    let mut removed = Vec::new();
     let all = run.prunable(keep, args.every, &unsound);
     if args.delete && !all.is_empty() {
         let stay = run.checkpoints().filter(|entry| !all.contains(entry));
@@ -43,7 +44,7 @@ pub(crate) fn run(args: &Prune) -> CommandResult {
     for entry in &all {
         // Stop only between two files, so that each is either in its place or in the trash.
         if stop.as_ref().is_some_and(|stop| stop.load(Ordering::Relaxed)) {
-            return Err(stopped(args, gone.len(), all.len()).into());
+            return Err(stopped(args, removed.len(), all.len()).into());
         }
         let path = folder.join(&entry.name);
         // Links are skipped: their target is elsewhere.
@@ -56,9 +57,9 @@ pub(crate) fn run(args: &Prune) -> CommandResult {
             remove(folder, entry, &path, args.delete)?;
         }
         freed = freed.saturating_add(entry.bytes);
-        gone.push(entry.name.as_str());
+        removed.push(entry.name.as_str());
     }
-    let stay = (run.checkpoints().count() - gone.len()) as u64;
+    let stay = (run.checkpoints().count() - removed.len()) as u64;
     let unsound: Vec<(&str, &str)> = run
         .entries
         .iter()
@@ -67,7 +68,7 @@ pub(crate) fn run(args: &Prune) -> CommandResult {
         .collect();
     let sound = run.checkpoints().count() - unsound.len();
     match args.json {
-        true => printer.line(&json(args, &gone, &unsound, freed, stay))?,
+        true => printer.line(&json(args, &removed, &unsound, freed, stay))?,
         false => {
             for (name, why) in &unsound {
                 printer.line(&format!("not sound  {}: {}", visible(name), visible(why)))?;
@@ -79,7 +80,7 @@ pub(crate) fn run(args: &Prune) -> CommandResult {
                     grouped(keep as u64)
                 ))?;
             }
-            show(args, &gone, freed, stay, &mut printer)?;
+            show(args, &removed, freed, stay, &mut printer)?;
         }
     }
     printer.finish()?;
@@ -143,7 +144,7 @@ fn free_name(trash: &Path, name: &str) -> PathBuf {
 
 fn show(
     args: &Prune,
-    gone: &[&str],
+    removed: &[&str],
     freed: u64,
     stay: u64,
     printer: &mut Printer,
@@ -153,11 +154,11 @@ fn show(
         (true, false) => "moved",
         (true, true) => "deleted",
     };
-    for name in gone {
+    for name in removed {
         printer.line(&format!("{word}  {}", visible(name)))?;
     }
     let trash = args.folder.folder.join(TRASH);
-    let end = match (args.apply, args.delete, gone.is_empty()) {
+    let end = match (args.apply, args.delete, removed.is_empty()) {
         (_, _, true) => "nothing to remove".to_owned(),
         (false, ..) => format!("{} would be freed; remove them with --apply", size_text(freed)),
         (true, true, _) => format!("{} freed", size_text(freed)),
@@ -168,17 +169,17 @@ fn show(
     printer.line(&format!(
         "{} of {} checkpoints remain; {end}",
         grouped(stay),
-        grouped(stay + gone.len() as u64)
+        grouped(stay + removed.len() as u64)
     ))
 }
 
-fn json(args: &Prune, gone: &[&str], unsound: &[(&str, &str)], freed: u64, stay: u64) -> String {
+fn json(args: &Prune, removed: &[&str], unsound: &[(&str, &str)], freed: u64, stay: u64) -> String {
     let mut json = Json::new();
     json.object(|json| {
         json.name("statelens").number(1);
         json.name("applied").bool(args.apply);
         json.name("deleted").bool(args.delete);
-        json.name("files").array(|json| gone.iter().for_each(|name| json.str(name)));
+        json.name("files").array(|json| removed.iter().for_each(|name| json.str(name)));
         json.name("unsound").array(|json| {
             for (name, why) in unsound {
                 json.object(|json| {

@@ -21,7 +21,7 @@ use crate::progress::{Bar, Unit};
 use crate::source::Neighbours;
 
 /// Bytes of the longest index that is read.
-const LONGEST: u64 = 64 << 20;
+const MAX_INDEX: u64 = 64 << 20;
 
 /// Reads a run folder: the names of its files, and its index if there is one.
 pub(super) fn read(args: &RunFolderArgs) -> Result<RunContents> {
@@ -61,7 +61,7 @@ fn below(folder: &Path, name: &str, files: &mut Vec<(String, u64)>) {
                 Ok(kind) if kind.is_dir() && depth < DEEPEST => {
                     open.push((entry.path(), path, depth + 1));
                 }
-                Ok(kind) if !kind.is_dir() && files.len() - from < MOST_FILES => {
+                Ok(kind) if !kind.is_dir() && files.len() - from < MAX_FILES => {
                     let metadata = fs::metadata(entry.path());
                     let metadata = metadata.ok().filter(fs::Metadata::is_file);
                     files.extend(metadata.map(|metadata| (path, metadata.len())));
@@ -74,7 +74,7 @@ fn below(folder: &Path, name: &str, files: &mut Vec<(String, u64)>) {
 
 /// The depth to which a checkpoint's folder is read, and the number of files that are listed.
 const DEEPEST: u32 = 4;
-const MOST_FILES: usize = 10_000;
+const MAX_FILES: usize = 10_000;
 
 fn index(folder: &Path) -> Result<Option<Vec<String>>> {
     let path = folder.join(INDEX);
@@ -84,7 +84,7 @@ fn index(folder: &Path) -> Result<Option<Vec<String>>> {
     match fs::metadata(&path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(failed(error)),
-        Ok(data) if !data.is_file() || data.len() > LONGEST => {
+        Ok(data) if !data.is_file() || data.len() > MAX_INDEX => {
             return Err(Error::refused("this is not a list of checkpoints")
                 .in_file(path.display().to_string()));
         }
@@ -95,7 +95,7 @@ fn index(folder: &Path) -> Result<Option<Vec<String>>> {
 }
 
 /// Opens the structure of one of the folder's files.
-fn look(files: &Neighbours, entry: &FileEntry) -> OpenCheck {
+fn check_opens(files: &Neighbours, entry: &FileEntry) -> OpenCheck {
     let Some(name) = entry.opened() else {
         return OpenCheck { wrong: "no file in it holds weights".into(), states: Vec::new() };
     };
@@ -109,7 +109,7 @@ fn neighbours(folder: &Path, run: &RunContents) -> Neighbours {
 }
 
 /// Opens the structure of each of the entries that `which` picks, one after the other.
-pub(super) fn look_at(
+pub(super) fn open_checkpoints(
     folder: &Path,
     run: &RunContents,
     bar: &mut Bar,
@@ -124,7 +124,7 @@ pub(super) fn look_at(
         }
         bar.check(done, total)?;
         done += 1;
-        Ok(Some(look(&files, entry)))
+        Ok(Some(check_opens(&files, entry)))
     };
     run.entries.iter().map(one).collect()
 }
@@ -158,29 +158,29 @@ pub(crate) fn latest(args: &Latest) -> CommandResult {
 /// Returns why the latest checkpoint is not sound. Opens only that one and its predecessors, back
 /// to the first that opens: its states are those that the latest should have.
 fn why_unsound(folder: &Path, run: &RunContents, latest: &str) -> Option<String> {
-    let mut looked: Vec<Option<OpenCheck>> = vec![None; run.entries.len()];
+    let mut checks: Vec<Option<OpenCheck>> = vec![None; run.entries.len()];
     let files = neighbours(folder, run);
     let at = run.entries.iter().position(|entry| entry.name == latest)?;
     for (at, entry) in run.entries.iter().enumerate().take(at + 1).rev() {
-        let found = look(&files, entry);
+        let found = check_opens(&files, entry);
         let done = found.wrong.is_empty() && entry.name != latest;
-        looked[at] = Some(found);
+        checks[at] = Some(found);
         if done
-            || looked[at].as_ref().is_some_and(|it| entry.name == latest && !it.wrong.is_empty())
+            || checks[at].as_ref().is_some_and(|it| entry.name == latest && !it.wrong.is_empty())
         {
             break;
         }
     }
-    run.unsound(&looked).swap_remove(at)
+    run.unsound(&checks).swap_remove(at)
 }
 
 /// Prints the newest checkpoint that is sound.
 fn latest_sound(args: &Latest, run: &RunContents) -> CommandResult {
     let folder = &args.folder.folder;
     let mut bar = Bar::new("opening", Unit::Files);
-    let looked = look_at(folder, run, &mut bar, FileEntry::is_checkpoint)?;
+    let checks = open_checkpoints(folder, run, &mut bar, FileEntry::is_checkpoint)?;
     drop(bar);
-    let unsound = run.unsound(&looked);
+    let unsound = run.unsound(&checks);
     let Some(found) = run.latest_sound(&unsound) else {
         complain(&format!("{}: no checkpoint here is sound.", folder.display()));
         return Ok(false);
@@ -201,23 +201,23 @@ pub(crate) fn run(args: &Runs) -> CommandResult {
     let run = read(&args.folder)?;
     let mut bar = Bar::new("opening", Unit::Files);
     let which = |entry: &FileEntry| entry.holds_states() && !args.quick;
-    let looked = look_at(&args.folder.folder, &run, &mut bar, which)?;
+    let checks = open_checkpoints(&args.folder.folder, &run, &mut bar, which)?;
     drop(bar);
-    let unsound = run.unsound(&looked);
-    let wrong = |at: usize| match (&looked[at], &unsound[at]) {
+    let unsound = run.unsound(&checks);
+    let wrong = |at: usize| match (&checks[at], &unsound[at]) {
         (Some(_), Some(why)) => why.clone(),
-        (Some(looked), None) => looked.wrong.clone(),
+        (Some(check), None) => check.wrong.clone(),
         (None, _) => String::new(),
     };
     let wrong: Vec<String> = (0..run.entries.len()).map(wrong).collect();
     if args.values {
         return values::run(args, &run, &wrong);
     }
-    let looked: Vec<(&FileEntry, String)> = run.entries.iter().zip(wrong).collect();
+    let checks: Vec<(&FileEntry, String)> = run.entries.iter().zip(wrong).collect();
     let mut printer = Printer::new();
     match args.json {
-        true => printer.line(&run.json(looked.iter().map(|(_, wrong)| wrong.as_str())))?,
-        false => show(&run, &looked, &mut printer)?,
+        true => printer.line(&run.json(checks.iter().map(|(_, wrong)| wrong.as_str())))?,
+        false => show(&run, &checks, &mut printer)?,
     }
     printer.finish()?;
     Ok(true)
@@ -225,11 +225,11 @@ pub(crate) fn run(args: &Runs) -> CommandResult {
 
 fn show(
     run: &RunContents,
-    looked: &[(&FileEntry, String)],
+    checks: &[(&FileEntry, String)],
     printer: &mut Printer,
 ) -> Result<(), Failure> {
     let mut table = TextTable::new(&["file", "what", ">step", ">bytes", ""]);
-    for (entry, wrong) in looked {
+    for (entry, wrong) in checks {
         let step = match &entry.kind {
             RunFile::Checkpoint(name) => name.step.to_string(),
             _ => String::new(),

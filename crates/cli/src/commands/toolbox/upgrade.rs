@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use statelens_formats::cerebras::rewrite::{beside, upgrade};
+use statelens_formats::cerebras::rewrite::{upgrade, with_suffix};
 use statelens_inspect::{Json, visible};
 
 use super::writing::{file_name, forced, write};
@@ -16,7 +16,7 @@ pub(crate) fn run(args: &Upgrade) -> CommandResult {
     let before = checkpoint.format.version.clone();
     let target = match args.out.as_ref().or(args.output.as_ref()) {
         Some(output) => output.clone(),
-        None => beside(&args.input.file, &format!("_{}", args.to)),
+        None => with_suffix(&args.input.file, &format!("_{}", args.to)),
     };
     let plan = upgrade(&Arc::new(checkpoint), &args.to, file_name(&target)?, args.lossy);
     let mut printer = Printer::new();

@@ -109,7 +109,7 @@ fn show(
         printer.line(&format!("{more}: --json lists them"))?;
     }
     if opened {
-        for (label, text) in report.looked_at() {
+        for (label, text) in report.scope() {
             printer.line(&format!("{label:<11} {text}"))?;
         }
     }

@@ -21,7 +21,7 @@ use crate::progress::{Bar, Unit};
 use crate::source::FileSource;
 
 /// Memory limit, in bytes, of a slice of quantised blocks.
-const MOST: u64 = 1 << 30;
+const MAX_SLICE_BYTES: u64 = 1 << 30;
 
 /// An output format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -101,7 +101,7 @@ pub(crate) fn run(args: &Export) -> CommandResult {
     let output = args.output.display().to_string();
     if args.input.common.json {
         let mut json = Json::new();
-        let told = |json: &mut Json, one: &ExportedTensor| {
+        let write_entry = |json: &mut Json, one: &ExportedTensor| {
             json.name("key").str(&one.key);
             json.name("dtype").str(one.tensor.dtype.name());
             json.name("shape").numbers(&one.tensor.shape);
@@ -109,11 +109,11 @@ pub(crate) fn run(args: &Export) -> CommandResult {
         json.object(|json| {
             json.name("statelens").number(1);
             match taken.as_slice() {
-                [one] => told(json, one),
+                [one] => write_entry(json, one),
                 several => json.name("tensors").array(|json| {
                     for one in several {
                         json.object(|json| {
-                            told(json, one);
+                            write_entry(json, one);
                             json.name("name").str(&one.name);
                         });
                     }
@@ -216,7 +216,7 @@ pub(super) fn wanted(
         );
     };
     let Some(slice) = slice else { return Ok(tensor) };
-    Ok(sliced(&checkpoint.files, &tensor, &slice.parse::<Slice>()?, MOST)?)
+    Ok(sliced(&checkpoint.files, &tensor, &slice.parse::<Slice>()?, MAX_SLICE_BYTES)?)
 }
 
 /// Returns the tensor in the requested dtype; an error if the output format lacks its dtype.

@@ -11,7 +11,9 @@ use statelens_hdf5::{AttributeValues, Object};
 
 use super::elements::{Constant, constant, rtfx_dtype, torch_dtype};
 use super::spec::{NodeKind, Spec};
-use super::{CerebrasFile, CerebrasReading, LeafReader, base_name, first, not_given, unread};
+use super::{
+    CerebrasFile, CerebrasReading, LeafReader, base_name, first, missing_file_text, unread,
+};
 use crate::json::{Document, Id, JsonNode};
 
 pub(super) fn read(
@@ -41,7 +43,7 @@ pub(super) fn read(
 
 /// Reports the first tensors of a large file, using only their metadata. Fails only if the user
 /// cancelled: errors in the file are reported when it is read.
-pub(super) fn tell(
+pub(super) fn report_first(
     main: &Rc<CerebrasFile>,
     spec: &Text,
     progress: &mut dyn Progress,
@@ -289,7 +291,7 @@ impl Current {
         if link.class()? == "DeferredSafeTensor" {
             let value = match context.reading.safetensor(&path, there, context.progress)? {
                 Some(tensor) => context.reading.tensor(tensor)?,
-                None => unread(&not_given(base_name(&path))),
+                None => unread(&missing_file_text(base_name(&path))),
             };
             let id = context.reading.builder.push(value)?;
             let raw = link.raw(&mut self.texts);
@@ -297,7 +299,7 @@ impl Current {
             return Ok(id);
         }
         let Some(other) = context.reading.other(&path)? else {
-            let why = not_given(base_name(&path));
+            let why = missing_file_text(base_name(&path));
             let value = match known {
                 Some((dtype, shape)) => context.reading.missing_tensor(dtype, shape, why)?,
                 None => unread(&why),

@@ -13,7 +13,7 @@ use statelens_pickle::ScanOptions;
 
 use super::elements::{Constant, constant};
 use super::spec::Spec;
-use super::{CerebrasFile, CerebrasReading, LeafReader, base_name, not_given, unread};
+use super::{CerebrasFile, CerebrasReading, LeafReader, base_name, missing_file_text, unread};
 
 pub(super) fn read(
     reading: &mut CerebrasReading<'_>,
@@ -211,7 +211,7 @@ impl Legacy {
         let path = need_text(main, object, "filepath")?.to_lossy().into_owned();
         let Some(other) = reading.other(&path)? else {
             // The file has only the location of the tensor, not its dtype and shape.
-            let value = unread(&not_given(base_name(&path)));
+            let value = unread(&missing_file_text(base_name(&path)));
             return reading.builder.push(value);
         };
         let names = match self.others.entry(other.id) {

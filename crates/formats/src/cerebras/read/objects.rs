@@ -4,7 +4,7 @@ use statelens_checkpoint::{Array, DType, Error, Finding, Grade, Result, Text, Va
 use statelens_hdf5::{Dataset, Object};
 use statelens_pickle::{NoStorages, ScanOptions};
 
-use super::{CerebrasFile, CerebrasReading, MOST_FINDINGS};
+use super::{CerebrasFile, CerebrasReading, MAX_FINDINGS};
 use crate::cerebras::read::elements::retype;
 
 impl CerebrasReading<'_> {
@@ -56,7 +56,7 @@ impl CerebrasReading<'_> {
     /// added once.
     fn pickle_findings(&mut self, findings: Vec<Finding>, key: &Text) {
         for mut finding in findings {
-            if self.told.len() < MOST_FINDINGS && self.told.insert(finding.title.clone()) {
+            if self.reported.len() < MAX_FINDINGS && self.reported.insert(finding.title.clone()) {
                 let inside = if finding.place.is_empty() {
                     String::new()
                 } else {
@@ -64,7 +64,7 @@ impl CerebrasReading<'_> {
                 };
                 finding.place = format!("{key}{inside}");
                 self.findings.push(finding);
-            } else if finding.grade >= Grade::Damage && !self.told.contains(&finding.title) {
+            } else if finding.grade >= Grade::Damage && !self.reported.contains(&finding.title) {
                 self.findings.push(finding);
             }
         }

@@ -13,7 +13,7 @@ use statelens_checkpoint::{
 };
 use statelens_pickle::{Encoder, TupleLen};
 
-type Why = Cow<'static, str>;
+type Reason = Cow<'static, str>;
 
 /// A pending step of the writer.
 enum WriteTask {
@@ -26,10 +26,10 @@ enum WriteTask {
 }
 
 /// The maximum number of values in a pickle; without it, a cycle would never end.
-const MOST_VALUES: usize = 1_000_000;
+const MAX_VALUES: usize = 1_000_000;
 
 /// Pickles a value. Fails with the reason if it can't be pickled.
-pub(super) fn pickle(source: &Checkpoint, id: ValueId) -> Result<Vec<u8>, Why> {
+pub(super) fn pickle(source: &Checkpoint, id: ValueId) -> Result<Vec<u8>, Reason> {
     let mut encoder = Encoder::new();
     encoder.proto(4);
     let frame = encoder.begin_frame();
@@ -37,7 +37,7 @@ pub(super) fn pickle(source: &Checkpoint, id: ValueId) -> Result<Vec<u8>, Why> {
     let mut values = 0;
     while let Some(task) = writer.tasks.pop() {
         values += 1;
-        if values > MOST_VALUES {
+        if values > MAX_VALUES {
             return Err("an object that refers to itself, or holds millions of values".into());
         }
         match task {
@@ -70,12 +70,12 @@ struct ObjectWriter<'a> {
 }
 
 impl ObjectWriter<'_> {
-    fn value(&mut self, id: ValueId) -> Result<(), Why> {
+    fn value(&mut self, id: ValueId) -> Result<(), Reason> {
         let source = self.source;
         match source.value(source.resolve(id)) {
             Value::None => self.out.none(),
             Value::Bool(value) => self.out.bool(*value),
-            Value::Int(value) => self.out.int(value).map_err(why)?,
+            Value::Int(value) => self.out.int(value).map_err(reason)?,
             Value::Float(value) => self.out.float(*value),
             Value::Complex(re, im) => {
                 self.global("builtins", "complex")?;
@@ -83,7 +83,7 @@ impl ObjectWriter<'_> {
                 self.out.float(*im);
                 self.call(TupleLen::Two);
             }
-            Value::Str(text) => self.out.text(text).map_err(why)?,
+            Value::Str(text) => self.out.text(text).map_err(reason)?,
             Value::Bytes { data, mutable: false } => self.out.binbytes(data),
             Value::Bytes { data, mutable: true } => {
                 self.global("builtins", "bytearray")?;
@@ -101,17 +101,17 @@ impl ObjectWriter<'_> {
                     self.out.mark();
                     self.tasks.push(WriteTask::Do(Encoder::additems));
                 }
-                self.later(items);
+                self.push_values(items);
             }
             Value::Dict(dict) => self.dict(dict)?,
             Value::DType { dtype, numpy } => self.dtype(dtype, *numpy)?,
             Value::Device(name) => {
                 self.global("torch", "device")?;
-                self.out.text(name).map_err(why)?;
+                self.out.text(name).map_err(reason)?;
                 self.call(TupleLen::One);
             }
             Value::Array(Array { tensor, scalar: true }) => {
-                let tensor = source.tensor(*tensor).map_err(why)?;
+                let tensor = source.tensor(*tensor).map_err(reason)?;
                 let bytes = element(tensor).ok_or("a numpy scalar inside an object")?;
                 self.global("numpy.core.multiarray", "scalar")?;
                 self.dtype(&tensor.dtype, true)?;
@@ -128,7 +128,7 @@ impl ObjectWriter<'_> {
         Ok(())
     }
 
-    fn list(&mut self, list: &List) -> Result<(), Why> {
+    fn list(&mut self, list: &List) -> Result<(), Reason> {
         if let ListClass::Deque(maxlen) = list.class {
             self.global("collections", "deque")?;
             self.out.empty_list();
@@ -144,11 +144,11 @@ impl ObjectWriter<'_> {
             self.out.mark();
         }
         self.tasks.push(WriteTask::Do(Encoder::appends));
-        self.later(&list.items);
+        self.push_values(&list.items);
         Ok(())
     }
 
-    fn tuple(&mut self, tuple: &Tuple) -> Result<(), Why> {
+    fn tuple(&mut self, tuple: &Tuple) -> Result<(), Reason> {
         match &tuple.class {
             TupleClass::Tuple => {}
             TupleClass::Size => {
@@ -162,11 +162,11 @@ impl ObjectWriter<'_> {
             self.out.mark();
         }
         self.tasks.push(WriteTask::Tuple(tuple.items.len()));
-        self.later(&tuple.items);
+        self.push_values(&tuple.items);
         Ok(())
     }
 
-    fn dict(&mut self, dict: &Dict) -> Result<(), Why> {
+    fn dict(&mut self, dict: &Dict) -> Result<(), Reason> {
         match &dict.class {
             DictClass::Dict => self.out.empty_dict(),
             DictClass::Ordered => self.made("collections", "OrderedDict")?,
@@ -203,10 +203,10 @@ impl ObjectWriter<'_> {
         Ok(())
     }
 
-    fn key(&mut self, key: &DictKey) -> Result<(), Why> {
+    fn key(&mut self, key: &DictKey) -> Result<(), Reason> {
         match key {
-            DictKey::Str(text) => self.out.text(text).map_err(why)?,
-            DictKey::Int(int) => self.out.int(int).map_err(why)?,
+            DictKey::Str(text) => self.out.text(text).map_err(reason)?,
+            DictKey::Int(int) => self.out.int(int).map_err(reason)?,
             DictKey::Bool(value) => self.out.bool(*value),
             DictKey::Float(value) => self.out.float(*value),
             DictKey::None => self.out.none(),
@@ -223,7 +223,7 @@ impl ObjectWriter<'_> {
         Ok(())
     }
 
-    fn dtype(&mut self, dtype: &DType, numpy: bool) -> Result<(), Why> {
+    fn dtype(&mut self, dtype: &DType, numpy: bool) -> Result<(), Reason> {
         if !numpy {
             return match dtype {
                 DType::Numpy(_) => Err("a dtype that torch does not have".into()),
@@ -233,14 +233,14 @@ impl ObjectWriter<'_> {
         let numpy =
             NumpyDType::of(dtype).ok_or("a numpy dtype other than numbers, strings and bytes")?;
         self.global("numpy", "dtype")?;
-        self.out.str(&numpy.code).map_err(why)?;
+        self.out.str(&numpy.code).map_err(reason)?;
         self.out.bool(false);
         self.out.bool(true);
         self.call(TupleLen::Three);
         // The state in numpy's format, without fields.
         self.out.mark();
         self.out.small_int(3);
-        self.out.str(numpy.order).map_err(why)?;
+        self.out.str(numpy.order).map_err(reason)?;
         for _ in 0..3 {
             self.out.none();
         }
@@ -252,7 +252,7 @@ impl ObjectWriter<'_> {
         Ok(())
     }
 
-    fn opaque(&mut self, opaque: &Opaque) -> Result<(), Why> {
+    fn opaque(&mut self, opaque: &Opaque) -> Result<(), Reason> {
         let Opaque { global, form, args, state, items, entries, repr } = opaque;
         if global.is("cerebras", "unreadable") {
             // The reader's placeholder for a value that could not be read.
@@ -292,12 +292,12 @@ impl ObjectWriter<'_> {
         let call = if *form == Form::Call { Encoder::reduce } else { Encoder::newobj };
         self.tasks.push(WriteTask::Do(call));
         self.tasks.push(WriteTask::Tuple(args.len()));
-        self.later(args);
+        self.push_values(args);
         Ok(())
     }
 
     /// Writes a call of a class without arguments.
-    fn made(&mut self, module: &str, name: &str) -> Result<(), Why> {
+    fn made(&mut self, module: &str, name: &str) -> Result<(), Reason> {
         self.global(module, name)?;
         self.out.empty_tuple();
         self.out.reduce();
@@ -309,25 +309,25 @@ impl ObjectWriter<'_> {
         self.out.reduce();
     }
 
-    fn global(&mut self, module: &str, name: &str) -> Result<(), Why> {
+    fn global(&mut self, module: &str, name: &str) -> Result<(), Reason> {
         // A private module of a single Python release.
         let module = if module == "pathlib._local" { "pathlib" } else { module };
-        self.out.short_str(module).map_err(why)?;
-        self.out.short_str(name).map_err(why)?;
+        self.out.short_str(module).map_err(reason)?;
+        self.out.short_str(name).map_err(reason)?;
         self.out.stack_global();
         Ok(())
     }
 
-    fn later(&mut self, ids: &[ValueId]) {
+    fn push_values(&mut self, ids: &[ValueId]) {
         self.tasks.extend(ids.iter().rev().map(|id| WriteTask::Value(*id)));
     }
 }
 
-fn why(error: statelens_checkpoint::Error) -> Why {
+fn reason(error: statelens_checkpoint::Error) -> Reason {
     error.what().to_owned().into()
 }
 
-fn unknown(class: &Global) -> Why {
+fn unknown(class: &Global) -> Reason {
     if &*class.module == "?" {
         return "an object of a class that its pickle creates by running code".into();
     }

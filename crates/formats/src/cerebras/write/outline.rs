@@ -15,11 +15,11 @@ use crate::views::{self, same_view};
 
 /// The maximum number of nodes. A few links to containers that each hold further links can expand
 /// to more than fits into memory.
-const MOST_NODES: u64 = 1_000_000;
+const MAX_NODES: u64 = 1_000_000;
 
 /// The maximum nesting. The library's loader recurses twice per level, and Python's limit is a
 /// thousand; it loaded 490 levels in a test.
-const MOST_NESTED: u32 = 450;
+const MAX_NESTED: u32 = 450;
 
 /// Outlines a state dict. Fails only if it is too large; everything else goes into the report.
 pub(super) fn outline(
@@ -49,7 +49,7 @@ pub(super) fn outline(
             path.extend_from_slice(&step);
         }
         let places = outline.nodes.len() as u64;
-        Limits::check("containers and leaves, links written out", places, MOST_NODES)?;
+        Limits::check("containers and leaves, links written out", places, MAX_NODES)?;
         let key = || Text::from_surrogatepass(&path).unwrap_or_else(|_| "".into());
         let linked = id != source.resolve(id);
         let id = source.resolve(id);
@@ -74,7 +74,7 @@ pub(super) fn outline(
             report.refuse(&key(), "a container that holds itself", EXCLUDE);
             continue;
         }
-        if depth >= MOST_NESTED {
+        if depth >= MAX_NESTED {
             report.refuse(&key(), "containers nested deeper than the library can load", EXCLUDE);
             open.remove(&id);
             continue;

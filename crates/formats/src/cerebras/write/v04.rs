@@ -20,7 +20,7 @@ use crate::damage;
 use crate::json::Json;
 
 /// Leaves are datasets of one group here.
-const MOST_LEAVES: u64 = 1_000_000;
+const MAX_LEAVES: u64 = 1_000_000;
 
 /// How an entry identifies its kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,7 +38,7 @@ pub(super) fn plan(
     style: Style,
 ) -> Result<(PlannedSegments, Vec<Loss>)> {
     let mut report = LossReport::default();
-    let outline = outline::outline(source, FormatFamily::V04, MOST_LEAVES, &mut report)?;
+    let outline = outline::outline(source, FormatFamily::V04, MAX_LEAVES, &mut report)?;
     let mut writer = V04Writer { source, file: FilePlan::new(), report, style };
     let mut names = HashSet::new();
     // The dataset of each leaf, for later leaves that are the same object.

@@ -87,7 +87,7 @@ impl V05Writer<'_> {
         match self.source.value(id) {
             Value::None => Some(none("NoneSerializer", Vec::new())),
             Value::Bool(value) => scalar(Json::Bool(*value)),
-            Value::Int(value) if value.to_le_bytes().len() > MOST_INT_BYTES => {
+            Value::Int(value) if value.to_le_bytes().len() > MAX_INT_BYTES => {
                 self.refuse(flat, "an integer of more digits than Python's JSON reads", EXCLUDE)
             }
             Value::Int(value) => scalar(Json::Number(value.to_string())),
@@ -248,7 +248,7 @@ impl V05Writer<'_> {
 }
 
 /// Python refuses to parse integers of more than 4300 digits.
-const MOST_INT_BYTES: usize = 1786;
+const MAX_INT_BYTES: usize = 1786;
 
 const TENSOR: &str = "TorchTensorSerializer";
 

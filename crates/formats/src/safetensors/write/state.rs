@@ -70,7 +70,7 @@ const LONG_INT: LossReason =
     lost("integers of thousands of digits are left out", "Python would not read them.");
 
 /// Python parses integers of up to 4,300 digits; integers of this many bytes have fewer.
-const MOST_INT: usize = 1_700;
+const MAX_INT: usize = 1_700;
 
 impl FlatState {
     /// Sorts the leaves into tensors and values. Fails if names collide or tensors have no data.
@@ -156,7 +156,7 @@ impl Sorter<'_> {
                 self.lose(NUMPY_DTYPE, name);
                 self.values.push((name.clone(), leaf.target));
             }
-            Value::Int(int) if int.to_le_bytes().len() > MOST_INT => self.lose(LONG_INT, name),
+            Value::Int(int) if int.to_le_bytes().len() > MAX_INT => self.lose(LONG_INT, name),
             _ => self.values.push((name.clone(), leaf.target)),
         }
         Ok(())

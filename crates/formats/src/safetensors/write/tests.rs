@@ -53,8 +53,8 @@ fn reopen(files: Vec<(String, Vec<u8>)>) -> Checkpoint {
 }
 
 /// Returns key, kind or value, and link target of each leaf.
-fn told(checkpoint: &Checkpoint) -> Vec<String> {
-    let tell = |leaf: &statelens_checkpoint::Leaf| {
+fn described(checkpoint: &Checkpoint) -> Vec<String> {
+    let describe = |leaf: &statelens_checkpoint::Leaf| {
         let value = checkpoint.value(leaf.target);
         let text = match value {
             Value::Tensor(_) => {
@@ -66,7 +66,7 @@ fn told(checkpoint: &Checkpoint) -> Vec<String> {
         let tied = leaf.alias_of.as_ref().map_or(String::new(), |key| format!(" = {key}"));
         format!("{}: {text}{tied}", leaf.flat)
     };
-    checkpoint.leaves().iter().map(tell).collect()
+    checkpoint.leaves().iter().map(describe).collect()
 }
 
 /// Returns a checkpoint whose root is a dict.
@@ -176,7 +176,7 @@ fn ties_and_plain_values_are_read_back_by_flat_key() {
     });
     let (bytes, plan) = written(source).unwrap();
     assert!(!plan.loses(), "{:?}", plan.losses);
-    let mut found = told(&reopen(vec![("m.safetensors".into(), bytes)]));
+    let mut found = described(&reopen(vec![("m.safetensors".into(), bytes)]));
     found.sort();
     assert_eq!(
         found,
@@ -204,7 +204,7 @@ fn ties_views_of_one_storage_as_save_model_does() {
     let (bytes, _) = written(source.clone()).unwrap();
     let back = reopen(vec![("m.safetensors".into(), bytes)]);
     let tied = back.leaves().iter().filter(|leaf| leaf.alias_of.is_some()).count();
-    assert!(tied > 0, "{:?}", told(&back));
+    assert!(tied > 0, "{:?}", described(&back));
     let mut names: Vec<Text> = source.leaves().into_iter().map(|leaf| leaf.flat).collect();
     let mut found: Vec<Text> = back.leaves().into_iter().map(|leaf| leaf.flat).collect();
     names.sort();
@@ -237,7 +237,7 @@ fn reports_unsupported_dtypes() {
             ("tensors of dtype qint8 are left out".into(), vec!["q".into()]),
         ]
     );
-    assert_eq!(told(&reopen(vec![("m.safetensors".into(), bytes)])), ["fine: complex64 [1]"]);
+    assert_eq!(described(&reopen(vec![("m.safetensors".into(), bytes)])), ["fine: complex64 [1]"]);
 }
 
 #[test]
@@ -289,7 +289,7 @@ fn shards_with_ties_and_values_open_as_one() {
         ]
     );
     let back = reopen(out.clone());
-    let mut found = told(&back);
+    let mut found = described(&back);
     found.sort();
     assert_eq!(found, ["a: float32 [4]", "b: float32 [4]", "c: float32 [4] = b", "step: Int(7)"]);
     assert!(back.findings.is_empty(), "{:?}", back.findings);
@@ -310,8 +310,8 @@ fn reports_metadata_that_other_formats_lose() {
     };
     let losses = |source, target: &crate::WriteTarget| {
         let plan = crate::plan(source, target, "out").unwrap();
-        let told = plan.losses.iter().map(|loss| (loss.keys.join(" "), loss.harmless));
-        told.collect::<Vec<_>>()
+        let described = plan.losses.iter().map(|loss| (loss.keys.join(" "), loss.harmless));
+        described.collect::<Vec<_>>()
     };
     let torch = crate::writing("torch").unwrap().target(&Default::default()).unwrap();
     let format = ("__metadata__.format".to_owned(), true);

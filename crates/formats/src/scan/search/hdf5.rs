@@ -10,16 +10,16 @@ use super::{Blob, Container, Search, SharedSource};
 use crate::keras;
 
 /// The maximum number of bytes read of a value.
-const LONGEST: u64 = 64 << 20;
+const MAX_VALUE_BYTES: u64 = 64 << 20;
 /// The maximum number of bytes read of all values together.
-const MOST: u64 = 256 << 20;
+const MAX_BYTES: u64 = 256 << 20;
 /// The length of the shortest pickle that calls something.
-const SHORTEST: usize = 6;
+const MIN_LEN: usize = 6;
 
 /// Examines all values in a container that may be pickles.
-pub(super) fn look(search: &mut Search<'_>, blob: &Blob) -> Result<()> {
+pub(super) fn examine(search: &mut Search<'_>, blob: &Blob) -> Result<()> {
     let mut limits: Limits = search.limits.clone();
-    limits.structure = limits.structure.min(LONGEST);
+    limits.structure = limits.structure.min(MAX_VALUE_BYTES);
     let files = FileSet::single("", SharedSource(blob.source.clone()));
     let id = files.main()?;
     let file = match Hdf5File::open(&files, id, &limits) {
@@ -37,7 +37,7 @@ pub(super) fn look(search: &mut Search<'_>, blob: &Blob) -> Result<()> {
     for error in troubles(&tree) {
         unread(search, blob, error)?;
     }
-    let mut values = Values { file: &file, files: &files, left: MOST };
+    let mut values = Values { file: &file, files: &files, left: MAX_BYTES };
     for object in tree.objects.values().flatten() {
         if !values.object(search, blob, object)? {
             break;
@@ -100,10 +100,10 @@ impl Values<'_> {
         let bytes = dataset.count().unwrap_or(u64::MAX).saturating_mul(dataset.datatype.size);
         // The sweep through all bytes covers contiguous integers.
         let swept = dataset.is_contiguous() && matches!(dataset.datatype.class, Class::Int { .. });
-        if bytes > LONGEST && swept {
+        if bytes > MAX_VALUE_BYTES && swept {
             return Ok(true);
         }
-        if bytes > LONGEST.min(self.left) {
+        if bytes > MAX_VALUE_BYTES.min(self.left) {
             let why = "It has more bytes than the limit allows.";
             search.unseen(blob, "a dataset of the HDF5 file", why);
             return Ok(true);
@@ -136,9 +136,9 @@ impl Values<'_> {
             }
             self.left -= cost;
             if matches!(name, "model_config" | "training_config" | "layer_config") {
-                search.tell(blob, keras::code::findings(&bytes));
+                search.report(blob, keras::code::findings(&bytes));
             }
-            if bytes.len() >= SHORTEST {
+            if bytes.len() >= MIN_LEN {
                 search.decoded(blob, name, bytes)?;
             }
         }
@@ -183,7 +183,7 @@ impl Values<'_> {
                 _ => found.extend(data.chunks_exact(size).map(<[u8]>::to_vec)),
             }
             let cost = 64 * (open.len() + found.len()) as u64;
-            Limits::check("values in one value of the HDF5 file", cost, MOST)?;
+            Limits::check("values in one value of the HDF5 file", cost, MAX_BYTES)?;
         }
         Ok(found)
     }

@@ -9,7 +9,7 @@ use statelens_checkpoint::Result;
 use statelens_pickle::{BuiltObject, Node, NodeId, Pickle};
 
 use super::super::section::{exactly, some};
-use super::{Blob, Search, Sure};
+use super::{Blob, Certainty, Search};
 
 /// The class of the object that describes an array.
 const WRAPPER: (&str, &str) = ("joblib.numpy_pickle", "NumpyArrayWrapper");
@@ -17,7 +17,7 @@ const WRAPPER: (&str, &str) = ("joblib.numpy_pickle", "NumpyArrayWrapper");
 const ARRAY: &[u8] =
     b"0cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\nK\x00\x85C\x01b\x87R";
 /// The maximum number of arrays per file that are cut out.
-const MOST: u64 = 10_000;
+const MAX_ARRAYS: u64 = 10_000;
 /// The number of bytes first read of the pickle after an array.
 const WINDOW: u64 = 4 << 10;
 
@@ -34,7 +34,7 @@ pub(super) fn run(search: &mut Search<'_>, blob: &Blob, at: u64) -> Result<Optio
     let (mut next, mut window) = (at, WINDOW);
     let mut known: HashMap<NodeId, usize> = HashMap::new();
     let mut arrays = 0;
-    while arrays < MOST {
+    while arrays < MAX_ARRAYS {
         let rest = some(&*blob.source, next, window)?;
         let done = clean.len();
         clean.extend(&rest);
@@ -85,7 +85,7 @@ pub(super) fn run(search: &mut Search<'_>, blob: &Blob, at: u64) -> Result<Optio
             }
         };
         // joblib reads the array at the end of the frame, and Python runs the opcodes before that.
-        if pickle.frame_goes_on() {
+        if pickle.has_overlong_frame() {
             return Ok(None);
         }
         let Some(object) = pickle.object(id) else { return Ok(None) };
@@ -185,7 +185,7 @@ impl Array {
             return Ok(None);
         }
         let Some(len) = self.len else {
-            return Ok(search.pickle(blob, start, Sure::Yes)?.map(|(_, end)| end));
+            return Ok(search.pickle(blob, start, Certainty::Yes)?.map(|(_, end)| end));
         };
         let padding = match self.padded {
             true => exactly::<1>(&*blob.source, start).map(|[padding]| 1 + u64::from(padding)),

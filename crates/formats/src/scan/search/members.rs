@@ -11,10 +11,10 @@ use super::super::zip::{self, Directory, Local, ZipEntry};
 use super::{Blob, Container, Search, storages};
 
 /// The maximum length of a pickle whose checksum is verified.
-const LONGEST_CHECKED: u64 = 16 << 20;
+const MAX_CHECKED: u64 = 16 << 20;
 
 /// Examines all members in a directory.
-pub(super) fn look(search: &mut Search<'_>, blob: &Blob, directory: Directory) -> Result<()> {
+pub(super) fn examine(search: &mut Search<'_>, blob: &Blob, directory: Directory) -> Result<()> {
     let (mut entries, mut listed) = (Vec::new(), Ok(()));
     let source = blob.source.clone();
     zip::entries(&source, directory, &mut |entry| {
@@ -31,7 +31,7 @@ pub(super) fn look(search: &mut Search<'_>, blob: &Blob, directory: Directory) -
         && blob.root
         && !some(&*blob.source, 0, 4)?.starts_with(zip::LOCAL)
     {
-        search.tell(
+        search.report(
             blob,
             vec![
                 Finding::new(Grade::Warning, "There are bytes before the archive")
@@ -66,7 +66,7 @@ fn member(search: &mut Search<'_>, blob: &Blob, entry: &ZipEntry) -> Result<()> 
     let name = String::from_utf8_lossy(&entry.name);
     search.is_new(Container::Local, blob, entry.header, 0);
     let Some(local) = zip::local(&*blob.source, entry.header) else {
-        search.tell(
+        search.report(
             blob,
             vec![
                 Finding::new(Grade::Damage, "A member of the archive is not where it should be")
@@ -78,7 +78,7 @@ fn member(search: &mut Search<'_>, blob: &Blob, entry: &ZipEntry) -> Result<()> 
     };
     disagreement(search, blob, entry, &local, &name);
     if entry.stored > blob.source.len().saturating_sub(local.start) && !blob.cut {
-        search.tell(
+        search.report(
             blob,
             vec![
                 Finding::new(Grade::Damage, "A member of the archive runs past the end")
@@ -120,7 +120,7 @@ fn disagreement(search: &mut Search<'_>, blob: &Blob, entry: &ZipEntry, local: &
         () if lengths => format!("{name:?} has another length"),
         () => return,
     };
-    search.tell(
+    search.report(
         blob,
         vec![
             Finding::new(
@@ -143,7 +143,7 @@ fn checksum(
     local: &Local,
     name: &str,
 ) -> Result<()> {
-    if !name.ends_with(".pkl") || entry.crc == 0 || entry.stored > LONGEST_CHECKED {
+    if !name.ends_with(".pkl") || entry.crc == 0 || entry.stored > MAX_CHECKED {
         return Ok(());
     }
     let bytes = some(&*blob.source, local.start, entry.stored)?;
@@ -152,7 +152,7 @@ fn checksum(
         let finding = Finding::new(Grade::Damage, format!("The checksum of {base} is wrong"))
             .detail("The structure of the checkpoint has changed since it was written.")
             .advice("Fetch the file again.");
-        search.tell(blob, vec![finding.place(name.to_owned())]);
+        search.report(blob, vec![finding.place(name.to_owned())]);
     }
     Ok(())
 }
@@ -194,7 +194,7 @@ fn oddities(search: &mut Search<'_>, blob: &Blob, entries: &[ZipEntry]) {
     }
     findings.extend(code(&names));
     findings.truncate(100);
-    search.tell(blob, findings);
+    search.report(blob, findings);
 }
 
 /// Returns the name in lower case, without a copy if it is.

@@ -9,14 +9,14 @@ use super::super::findings::Region;
 use super::super::lacks_memory;
 use super::super::section::some;
 use super::window::Window;
-use super::{Blob, Search, Sure, joblib, storages};
+use super::{Blob, Certainty, Search, joblib, storages};
 
 /// The number of bytes first read of a pickle.
 const WINDOW: u64 = 4 << 10;
 /// The same for a place that no reader leads to.
 const GLANCE: u64 = 512;
 /// Shorter pickles, such as `N.`, occur by chance.
-const SHORTEST: u64 = 4;
+const MIN_PICKLE: u64 = 4;
 /// The maximum number of bytes run of a pickle that uses the memo of the previous one.
 const JOINED: u64 = 1 << 20;
 /// The first opcode of pickles of protocol 2 and later.
@@ -24,16 +24,21 @@ const PROTO: u8 = statelens_pickle::opcode::PROTO;
 
 impl Search<'_> {
     /// Runs consecutive pickles from `at` on.
-    pub(super) fn sequence(&mut self, blob: &Blob, mut at: u64, mut sure: Sure) -> Result<()> {
+    pub(super) fn sequence(
+        &mut self,
+        blob: &Blob,
+        mut at: u64,
+        mut certainty: Certainty,
+    ) -> Result<()> {
         // The stream format of torch has five.
-        let mut due = if sure == Sure::Yes { 1 } else { 0 };
-        if sure == Sure::Yes && is_stream(&some(&*blob.source, at, 64)?) {
+        let mut due = if certainty == Certainty::Yes { 1 } else { 0 };
+        if certainty == Certainty::Yes && is_stream(&some(&*blob.source, at, 64)?) {
             due = 5;
         }
         let first = at;
         while at < blob.source.len() {
             self.unset_memo = false;
-            let Some((_, end)) = self.pickle(blob, at, sure)? else {
+            let Some((_, end)) = self.pickle(blob, at, certainty)? else {
                 return if at > first && self.unset_memo {
                     self.joined(blob, first, at)
                 } else {
@@ -43,7 +48,7 @@ impl Search<'_> {
             at = end;
             due -= i32::from(due > 0);
             if due == 0 {
-                sure = Sure::Perhaps;
+                certainty = Certainty::Perhaps;
             }
         }
         Ok(())
@@ -59,12 +64,12 @@ impl Search<'_> {
             return Ok(());
         }
         let bytes = some(&*blob.source, first, len)?;
-        let (pickle, goes_on) =
+        let (pickle, justifies_more) =
             statelens_pickle::read_joined(&bytes, blob.base + first, self.limits);
         if makes_calls(&pickle) || pickle.is_odd() {
-            self.tell(blob, pickle.scan(self.options));
+            self.report(blob, pickle.scan(self.options));
         }
-        if goes_on && first + len < blob.source.len() {
+        if justifies_more && first + len < blob.source.len() {
             region.unread("There is too much of it.");
         } else {
             region.done();
@@ -81,15 +86,15 @@ impl Search<'_> {
         &mut self,
         blob: &Blob,
         at: u64,
-        sure: Sure,
+        certainty: Certainty,
     ) -> Result<Option<(Pickle, u64)>> {
         let start = blob.base + at;
         let there = blob.source.len().saturating_sub(at);
-        let led = matches!(sure, Sure::Yes | Sure::Perhaps);
+        let led = matches!(certainty, Certainty::Yes | Certainty::Perhaps);
         let space = &mut self.spaces[blob.space];
         if space.pickles.contains_key(&start)
-            || led && space.tried.contains(&(start, there, Sure::Yes))
-            || led && !space.tried.insert((start, there, sure))
+            || led && space.tried.contains(&(start, there, Certainty::Yes))
+            || led && !space.tried.insert((start, there, certainty))
         {
             return Ok(None);
         }
@@ -115,14 +120,14 @@ impl Search<'_> {
             let so_far = done.as_ref().unwrap_or_else(|broken| &broken.pickle);
             // Even a complete pickle may end within the data of an array.
             if joblib::is_wrapped(so_far) {
-                self.tell(blob, so_far.scan(self.options));
+                self.report(blob, so_far.scan(self.options));
                 return self.with_arrays(blob, at, region);
             }
             match done {
                 Ok(pickle) => {
                     region.done();
                     let end = window.offset(pickle.end());
-                    self.whole_pickle(blob, at..end, sure, &pickle, window.bytes[0]);
+                    self.whole_pickle(blob, at..end, certainty, &pickle, window.bytes[0]);
                     return Ok(Some((pickle, end)));
                 }
                 Err(broken) if self.work == 0 => break broken,
@@ -132,7 +137,9 @@ impl Search<'_> {
                     break broken;
                 }
                 Err(broken)
-                    if broken.starved && goes_on(&broken, sure, len) && window.grow(&broken)? => {}
+                    if broken.starved
+                        && justifies_more(&broken, certainty, len)
+                        && window.grow(&broken)? => {}
                 Err(broken) => break broken,
             }
         };
@@ -142,7 +149,7 @@ impl Search<'_> {
         self.unset_memo = broken.unset_memo;
         let within = window.offset(broken.needed) <= blob.source.len() || blob.cut;
         let cut = broken.starved && within && (window.is_short() || blob.cut);
-        self.broken_pickle(blob, at, sure, &broken, cut)?;
+        self.broken_pickle(blob, at, certainty, &broken, cut)?;
         region.done();
         Ok(None)
     }
@@ -161,7 +168,7 @@ impl Search<'_> {
         };
         region.done();
         self.spaces[blob.space].pickles.insert(blob.base + at, blob.base + end);
-        self.tell(blob, pickle.scan(self.options));
+        self.report(blob, pickle.scan(self.options));
         self.indexed += pickle.indexed_tensors();
         Ok(Some((pickle, end)))
     }
@@ -171,24 +178,24 @@ impl Search<'_> {
         &mut self,
         blob: &Blob,
         range: Range<u64>,
-        sure: Sure,
+        certainty: Certainty,
         pickle: &Pickle,
         first: u8,
     ) {
         self.spaces[blob.space].pickles.insert(blob.base + range.start, blob.base + range.end);
-        self.found |= pickle.end() > SHORTEST;
+        self.found |= pickle.end() > MIN_PICKLE;
         let named = names_something(pickle);
-        let is_one = match sure {
-            Sure::Yes => true,
-            Sure::Perhaps => named || first == PROTO || makes_calls(pickle) || pickle.is_odd(),
-            Sure::Marked => named,
-            Sure::Bare => named && makes_calls(pickle),
+        let is_one = match certainty {
+            Certainty::Yes => true,
+            Certainty::Perhaps => named || first == PROTO || makes_calls(pickle) || pickle.is_odd(),
+            Certainty::Marked => named,
+            Certainty::Bare => named && makes_calls(pickle),
         };
         if is_one {
-            self.tell(blob, pickle.scan(self.options));
+            self.report(blob, pickle.scan(self.options));
             self.indexed += pickle.indexed_tensors();
             storages::compare(self, blob, range.start, pickle);
-        } else if sure == Sure::Perhaps {
+        } else if certainty == Certainty::Perhaps {
             self.imports(blob, range.start, pickle, None);
         }
     }
@@ -199,7 +206,7 @@ impl Search<'_> {
         &mut self,
         blob: &Blob,
         at: u64,
-        sure: Sure,
+        certainty: Certainty,
         broken: &Broken,
         cut: bool,
     ) -> Result<()> {
@@ -207,11 +214,11 @@ impl Search<'_> {
         let findings = broken.pickle.scan(self.options);
         let marked = matches!(some(&*blob.source, at, 2)?[..], [PROTO, 0..=5]);
         let named = names_something(&broken.pickle);
-        let is_one = match sure {
-            Sure::Yes => true,
+        let is_one = match certainty {
+            Certainty::Yes => true,
             // Python would continue where our limit is reached.
-            Sure::Perhaps if limit => true,
-            Sure::Perhaps => {
+            Certainty::Perhaps if limit => true,
+            Certainty::Perhaps => {
                 let alarming = findings.iter().any(|finding| finding.grade > Grade::Warning);
                 marked && (named || substance(broken))
                     || alarming && makes_calls(&broken.pickle)
@@ -219,17 +226,17 @@ impl Search<'_> {
                         && findings.iter().any(|finding| finding.grade == Grade::Danger)
                     || broken.pickle.is_odd()
             }
-            Sure::Marked => named,
-            Sure::Bare => named && makes_calls(&broken.pickle),
+            Certainty::Marked => named,
+            Certainty::Bare => named && makes_calls(&broken.pickle),
         };
         if !is_one {
-            if sure == Sure::Perhaps {
+            if certainty == Certainty::Perhaps {
                 self.imports(blob, at, &broken.pickle, broken.cut_name.as_ref());
             }
             return Ok(());
         }
         self.found = true;
-        self.tell(blob, findings);
+        self.report(blob, findings);
         let finding = match limit {
             true => Finding::new(Grade::UnknownCode, "A pickle is too large to examine completely")
                 .detail(format!("{} The part before that was examined.", broken.error))
@@ -285,13 +292,13 @@ fn is_name(text: &str) -> bool {
 }
 
 /// Whether the result so far justifies reading more.
-fn goes_on(broken: &Broken, sure: Sure, read: u64) -> bool {
-    match sure {
-        Sure::Yes | Sure::Perhaps => true,
-        Sure::Marked | Sure::Bare => {
+fn justifies_more(broken: &Broken, certainty: Certainty, read: u64) -> bool {
+    match certainty {
+        Certainty::Yes | Certainty::Perhaps => true,
+        Certainty::Marked | Certainty::Bare => {
             let named = names_something(&broken.pickle);
             read < 4 << 10 && (named || substance(broken))
-                || read < 1 << 20 && named && sure == Sure::Marked
+                || read < 1 << 20 && named && certainty == Certainty::Marked
                 || named && makes_calls(&broken.pickle)
         }
     }

@@ -92,5 +92,5 @@ pub(super) fn compare(search: &mut Search<'_>, blob: &Blob, at: u64, pickle: &Pi
     let finding = Finding::new(Grade::Damage, "A storage is longer than its bytes in the file")
         .detail(format!("{first}{others} torch would read other memory past their end."))
         .advice("Do not load the file.");
-    search.tell(blob, vec![finding]);
+    search.report(blob, vec![finding]);
 }

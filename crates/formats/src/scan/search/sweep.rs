@@ -7,7 +7,7 @@ use statelens_pickle::opcode as op;
 use super::super::packed::Packing;
 use super::super::section::some;
 use super::super::{tar, zip};
-use super::{Blob, NUMPY, Search, Sure};
+use super::{Blob, Certainty, NUMPY, Search};
 use super::{hdf5, members};
 
 /// The number of bytes processed at once, and the number of bytes after them that are available for
@@ -49,24 +49,24 @@ impl Search<'_> {
         match here {
             // If `PROTO` is repeated, the last one suffices.
             [0x80, 2..=5, 0x80, 2..=5, ..] => Ok(()),
-            [0x80, 2..=5, ..] => self.swept(blob, at, Sure::Marked),
+            [0x80, 2..=5, ..] => self.swept(blob, at, Certainty::Marked),
             [b'c', ..] if names(&here[1..]) => {
                 // The mark of its arguments may be the byte before.
                 let marked = place > 0 && bytes[place - 1] == b'(';
-                self.swept(blob, at - u64::from(marked), Sure::Bare)
+                self.swept(blob, at - u64::from(marked), Certainty::Bare)
             }
             [b'i', ..] if names(&here[1..]) => {
                 let floor = place.saturating_sub(BACK);
                 let marks = bytes[floor..place].iter().enumerate().rev();
                 let marks = marks.filter(|(_, byte)| **byte == b'(').take(4);
                 for (mark, _) in marks {
-                    self.swept(blob, from + (floor + mark) as u64, Sure::Bare)?;
+                    self.swept(blob, from + (floor + mark) as u64, Certainty::Bare)?;
                 }
                 Ok(())
             }
             [0x93, ..] if here.starts_with(NUMPY) => self.numpy(blob, at),
             [0x93, ..] => match stacked(&bytes[place.saturating_sub(BACK)..place]) {
-                Some(back) => self.swept(blob, at - back as u64, Sure::Bare),
+                Some(back) => self.swept(blob, at - back as u64, Certainty::Bare),
                 None => Ok(()),
             },
             [b'P', ..] if here.starts_with(zip::END) => self.archive(blob, at),
@@ -81,7 +81,7 @@ impl Search<'_> {
                 _ => Ok(()),
             },
             [0x89, ..] if here.starts_with(b"\x89HDF\r\n\x1a\n") => {
-                hdf5::look(self, &blob.part("HDF5", at, u64::MAX))
+                hdf5::examine(self, &blob.part("HDF5", at, u64::MAX))
             }
             [0x1f | 0xfd | b'B' | 0x28 | 0x78 | 0x5d, ..] => {
                 if let Some(packing) = Packing::of(here)
@@ -95,12 +95,12 @@ impl Search<'_> {
         }
     }
 
-    fn swept(&mut self, blob: &Blob, at: u64, sure: Sure) -> Result<()> {
+    fn swept(&mut self, blob: &Blob, at: u64, certainty: Certainty) -> Result<()> {
         if self.is_run(blob, at) {
             return Ok(());
         }
-        match self.pickle(blob, at, sure)? {
-            Some((_, end)) => self.sequence(blob, end, Sure::Perhaps),
+        match self.pickle(blob, at, certainty)? {
+            Some((_, end)) => self.sequence(blob, end, Certainty::Perhaps),
             None => Ok(()),
         }
     }
@@ -160,7 +160,7 @@ fn is_plausible(packing: Packing, here: &[u8]) -> bool {
 
 /// Whether deflated data begins here: its first bytes decompress, or all of a short stream.
 fn inflates(bytes: &[u8]) -> bool {
-    const ENOUGH: usize = 64;
+    const SAMPLE: usize = 64;
     let kind = match bytes {
         // A stored block: the length is repeated inverted.
         [first, a, b, c, d, ..] if first & 6 == 0 => return *a == !*c && *b == !*d,
@@ -171,13 +171,13 @@ fn inflates(bytes: &[u8]) -> bool {
     if kind == 6 {
         return false;
     }
-    let mut out = [0; ENOUGH];
+    let mut out = [0; SAMPLE];
     let mut inflater = flate2::Decompress::new(false);
     let bytes = &bytes[..bytes.len().min(AHEAD as usize)];
     let ended = inflater.decompress(bytes, &mut out, flate2::FlushDecompress::None);
     match ended {
         Ok(flate2::Status::StreamEnd) => true,
-        Ok(_) => inflater.total_out() == ENOUGH as u64,
+        Ok(_) => inflater.total_out() == SAMPLE as u64,
         Err(_) => false,
     }
 }

@@ -9,20 +9,20 @@ use crate::json::{Document, Id, JsonNode, utf8};
 use crate::{gguf, keras, template};
 
 /// The maximum length of a configuration in bytes.
-const LONGEST: u64 = 32 << 20;
+const MAX_LEN: u64 = 32 << 20;
 /// The maximum number of findings of one kind per text.
-const MOST: usize = 50;
+const MAX_FINDINGS: usize = 50;
 
 const ADVICE: &str = "Do not load the model unless you know what that is.";
 
 /// Examines a run of bytes that begins with `head`.
-pub(super) fn look(search: &mut Search<'_>, blob: &Blob, head: &[u8]) -> Result<()> {
+pub(super) fn examine(search: &mut Search<'_>, blob: &Blob, head: &[u8]) -> Result<()> {
     if head.starts_with(gguf::detect::MAGIC) {
         let region = search.region(blob, 0, "the metadata of a GGUF file");
         let files = FileSet::single("", SharedSource(blob.source.clone()));
         match gguf::read::read(files, search.limits, &mut search.quiet()) {
             Ok(checkpoint) => {
-                search.tell(blob, checkpoint.findings);
+                search.report(blob, checkpoint.findings);
                 region.done();
             }
             // There is a separate finding if the file itself can't be opened.
@@ -33,7 +33,7 @@ pub(super) fn look(search: &mut Search<'_>, blob: &Blob, head: &[u8]) -> Result<
     // Python's zipfile ends names at a NUL.
     let name = search.name_of(blob).split('\0').next().unwrap_or_default().to_ascii_lowercase();
     if is_native(head) && !name.is_empty() || is_library(&name) && !blob.name.is_empty() {
-        search.tell(blob, vec![native()]);
+        search.report(blob, vec![native()]);
     }
     let is_json = utf8(head).trim_ascii_start().starts_with(b"{")
         || name.ends_with(".json") && utf8(head).trim_ascii_start().starts_with(b"[");
@@ -44,14 +44,14 @@ pub(super) fn look(search: &mut Search<'_>, blob: &Blob, head: &[u8]) -> Result<
     if !(json || jinja || yaml) {
         return Ok(());
     }
-    if blob.source.len() > LONGEST {
+    if blob.source.len() > MAX_LEN {
         // Indexes of tensors have no length limit.
         if !is_json {
             search.unseen(blob, "a configuration", "It is longer than any configuration.");
         }
         return Ok(());
     }
-    let text = some(&*blob.source, 0, LONGEST)?;
+    let text = some(&*blob.source, 0, MAX_LEN)?;
     let text = utf8(&text);
     let findings = match () {
         () if jinja => {
@@ -68,7 +68,7 @@ pub(super) fn look(search: &mut Search<'_>, blob: &Blob, head: &[u8]) -> Result<
             Err(_) => Vec::new(),
         },
     };
-    search.tell(blob, findings);
+    search.report(blob, findings);
     Ok(())
 }
 
@@ -78,7 +78,7 @@ fn of_hub(document: &Document) -> Vec<Finding> {
     let mut found = Vec::new();
     let mut open = vec![document.root()];
     while let Some(id) = open.pop()
-        && found.len() < MOST
+        && found.len() < MAX_FINDINGS
     {
         match document.node(id) {
             JsonNode::Array(items) => open.extend(items),
@@ -176,7 +176,7 @@ fn of_yaml(text: &str) -> Vec<Finding> {
                 .push(unknown("The configuration has letters that are written as escapes", detail));
         }
     }
-    found.truncate(MOST);
+    found.truncate(MAX_FINDINGS);
     found
 }
 

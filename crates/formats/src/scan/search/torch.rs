@@ -5,7 +5,7 @@ use statelens_checkpoint::Result;
 use statelens_pickle::{Node, storage_dtype};
 
 use super::super::section::exactly;
-use super::{Blob, Search, Sure};
+use super::{Blob, Certainty, Search};
 
 /// The members that torch unpickles.
 pub(super) const NAMES: [&str; 3] = ["storages", "tensors", "pickle"];
@@ -15,7 +15,7 @@ pub(super) fn member(search: &mut Search<'_>, blob: &Blob, name: &str) -> Result
     match name {
         "storages" => storages(search, blob),
         "tensors" => tensors(search, blob),
-        "pickle" => search.sequence(blob, 0, Sure::Yes),
+        "pickle" => search.sequence(blob, 0, Certainty::Yes),
         _ => Ok(()),
     }
 }
@@ -25,13 +25,13 @@ pub(super) fn member(search: &mut Search<'_>, blob: &Blob, name: &str) -> Result
 fn storages(search: &mut Search<'_>, blob: &Blob) -> Result<()> {
     let region = search.region(blob, 0, "the storages of an archive of torch 0.1");
     // A loader that fails at one of the pickles does not reach the next.
-    let Some((pickle, mut at)) = search.pickle(blob, 0, Sure::Yes)? else {
+    let Some((pickle, mut at)) = search.pickle(blob, 0, Certainty::Yes)? else {
         region.done();
         return Ok(());
     };
     let Some(count) = pickle.int(pickle.root()) else { return Ok(()) };
     for _ in 0..count {
-        let Some((pickle, end)) = search.pickle(blob, at, Sure::Yes)? else {
+        let Some((pickle, end)) = search.pickle(blob, at, Certainty::Yes)? else {
             region.done();
             return Ok(());
         };
@@ -50,7 +50,7 @@ fn storages(search: &mut Search<'_>, blob: &Blob) -> Result<()> {
         let Some(next) = next else { return Ok(()) };
         at = next;
     }
-    search.pickle(blob, at, Sure::Yes)?;
+    search.pickle(blob, at, Certainty::Yes)?;
     region.done();
     Ok(())
 }
@@ -59,13 +59,13 @@ fn storages(search: &mut Search<'_>, blob: &Blob) -> Result<()> {
 /// and its offset.
 fn tensors(search: &mut Search<'_>, blob: &Blob) -> Result<()> {
     let region = search.region(blob, 0, "the tensors of an archive of torch 0.1");
-    let Some((pickle, mut at)) = search.pickle(blob, 0, Sure::Yes)? else {
+    let Some((pickle, mut at)) = search.pickle(blob, 0, Certainty::Yes)? else {
         region.done();
         return Ok(());
     };
     let Some(count) = pickle.int(pickle.root()) else { return Ok(()) };
     for _ in 0..count {
-        let Some((_, end)) = search.pickle(blob, at, Sure::Yes)? else {
+        let Some((_, end)) = search.pickle(blob, at, Certainty::Yes)? else {
             region.done();
             return Ok(());
         };

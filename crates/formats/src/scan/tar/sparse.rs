@@ -6,13 +6,13 @@ use statelens_checkpoint::{Error, ReadAt, Result};
 
 use super::super::section::{exactly, some};
 use super::numbers::{Number, field, python};
-use super::{BLOCK, LONGEST};
+use super::{BLOCK, MAX_EXTENSION};
 
 /// Offset and length in bytes of each part of the file that is in the archive.
 pub(super) type Map = Vec<(u64, u64)>;
 
 /// The maximum number of parts of a member.
-const MOST: usize = 65_536;
+const MAX_PARTS: usize = 65_536;
 
 /// Returns the map of a member of type `S`, the offset of its data, and the length of the file.
 pub(super) fn old(
@@ -45,7 +45,7 @@ pub(super) fn old(
         more = block[504] != 0;
         start += BLOCK;
         blocks += 1;
-        if blocks > MOST / 21 {
+        if blocks > MAX_PARTS / 21 {
             return None;
         }
     }
@@ -72,14 +72,14 @@ pub(super) fn new(source: &dyn ReadAt, start: &mut u64) -> Option<Map> {
         let line = bytes[at..at + len].to_vec();
         at += len + 1;
         match python(&line, 10) {
-            Number::Plain(number) if blocks * BLOCK <= LONGEST => Some(number),
+            Number::Plain(number) if blocks * BLOCK <= MAX_EXTENSION => Some(number),
             _ => None,
         }
     };
     let count = line(start)?;
     let mut map = Map::new();
     for _ in 0..count {
-        if map.len() >= MOST {
+        if map.len() >= MAX_PARTS {
             return None;
         }
         map.push((line(start)?, line(start)?));

@@ -41,7 +41,7 @@ pub(super) struct Late {
 }
 
 /// The maximum size in bytes of strings held in memory.
-const MOST: u64 = 64 << 20;
+const MAX_BYTES: u64 = 64 << 20;
 
 impl Late {
     /// Returns the strings of an array of numpy's `S` or `U`, and whether it is `U`. Returns `None`
@@ -51,7 +51,7 @@ impl Late {
         let DType::Numpy(numpy) = &found.dtype else { return None };
         let kind = numpy.code.chars().next().filter(|kind| matches!(kind, 'S' | 'U'))?;
         let whole = matches!(found.layout, Layout::Span(_) | Layout::Inline(_));
-        let small = found.nbytes().is_some_and(|bytes| bytes <= MOST);
+        let small = found.nbytes().is_some_and(|bytes| bytes <= MAX_BYTES);
         if !whole || !small || numpy.itemsize == 0 || found.stored != found.dtype {
             return None;
         }

@@ -52,19 +52,20 @@ fn run(plan: &Plan) -> Vec<(String, Vec<u8>)> {
 #[test]
 fn reports_losses_of_tensorflow_dtypes() {
     let source = Arc::new(open("tf/saver_v2_dtypes", "all.index").unwrap());
-    let told = |target: &str| {
+    let reported_loss = |target: &str| {
         let target =
             crate::writing(target).unwrap().target(&crate::RequestedOptions::default()).unwrap();
         let plan = crate::plan(source.clone(), &target, "out").unwrap();
-        let told = plan.losses.into_iter().find(|loss| loss.what.contains("plain integers"));
-        told.map(|loss| (loss.keys.join(" "), loss.what))
+        let reported_loss =
+            plan.losses.into_iter().find(|loss| loss.what.contains("plain integers"));
+        reported_loss.map(|loss| (loss.keys.join(" "), loss.what))
     };
     let lost = "qint16, qint32, qint8, quint16, quint8, uint4";
     let what = format!("{lost} tensors become plain integers");
     for target in ["torch", "safetensors", "npz"] {
-        assert_eq!(told(target), Some((lost.replace(',', ""), what.clone())), "{target}");
+        assert_eq!(reported_loss(target), Some((lost.replace(',', ""), what.clone())), "{target}");
     }
-    assert_eq!(told("tensorflow"), None);
+    assert_eq!(reported_loss("tensorflow"), None);
 }
 
 /// Returns the files of a plan, the index first.

@@ -38,8 +38,8 @@ pub(super) fn read(files: &FileSet, limits: &Limits) -> Result<Option<Checkpoint
         Limits::check("records of the archive", records, limits.members)?;
         let name = record.name.strip_prefix(&root).unwrap_or_default();
         let key = name.strip_prefix("data/");
-        let told = key.and_then(|key| lengths.remove(key));
-        let Some(len) = walk.length(&record, told)? else { break };
+        let stated = key.and_then(|key| lengths.remove(key));
+        let Some(len) = walk.length(&record, stated)? else { break };
         if name == "byteorder" && walk.bytes(&record, len)? == b"big" {
             found.order = ByteOrder::Big;
         }
@@ -157,14 +157,14 @@ impl Walk {
 
     /// Returns the length of the record's data if it is complete, and advances past the record.
     /// `told` is the length according to the pickle.
-    fn length(&mut self, record: &CutRecord, told: Option<u64>) -> Result<Option<u64>> {
+    fn length(&mut self, record: &CutRecord, stated: Option<u64>) -> Result<Option<u64>> {
         let CutRecord { start, flags, len, .. } = record;
         if flags & LENGTHS_BEHIND == 0 && *len != u64::from(u32::MAX) {
             let end = start.checked_add(*len).filter(|end| *end <= self.len);
             self.at = end.unwrap_or(self.len);
             return Ok(end.map(|_| *len));
         }
-        let len = match told {
+        let len = match stated {
             Some(len) => len,
             None => match self.search(*start)? {
                 Some(len) => len,

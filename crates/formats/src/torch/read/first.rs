@@ -12,12 +12,16 @@ use crate::archive::{LOCAL_HEADER, ZIP};
 /// at a time.
 const HEAD: u64 = 512 << 10;
 /// The minimum number of tensors to report: a smaller file is opened in a moment anyway.
-const FEWEST: usize = 128;
+const MIN_TENSORS: usize = 128;
 
 /// Reports the first tensors, if the file begins with a long pickle.
 ///
 /// Fails only if the user cancelled: errors in the file are reported by the full read.
-pub(super) fn tell(files: &FileSet, limits: &Limits, progress: &mut dyn Progress) -> Result<()> {
+pub(super) fn report_first(
+    files: &FileSet,
+    limits: &Limits,
+    progress: &mut dyn Progress,
+) -> Result<()> {
     let main = files.main()?;
     if !progress.hears() || files.len(main) < 4 * HEAD {
         return Ok(());
@@ -62,7 +66,7 @@ fn tensors(broken: &Broken, limits: &Limits) -> Option<Vec<(String, DType, Vec<u
     // Limits the number of values: the tensors need no more, and anything else would only delay the
     // report.
     let mut few = limits.clone();
-    few.values = few.values.min(16 * FEWEST as u64);
+    few.values = few.values.min(16 * MIN_TENSORS as u64);
     let mut builder = Builder::new(&few);
     let mut found = Vec::new();
     let mut seen = HashSet::new();
@@ -81,7 +85,7 @@ fn tensors(broken: &Broken, limits: &Limits) -> Option<Vec<(String, DType, Vec<u
             value if value.is_container() => return None,
             _ => {}
         }
-        if found.len() == FEWEST {
+        if found.len() == MIN_TENSORS {
             return Some(found);
         }
     }
@@ -106,9 +110,9 @@ mod tests {
     use super::*;
 
     #[derive(Default)]
-    struct Heard(Vec<String>);
+    struct FoundTensors(Vec<String>);
 
-    impl Progress for Heard {
+    impl Progress for FoundTensors {
         fn report(&mut self, _done: u64, _total: u64) -> bool {
             true
         }
@@ -139,12 +143,12 @@ mod tests {
 
     /// Returns the keys reported for a file with a pickle that begins with `start` and continues
     /// with a dict of thousands of tensors that is still being filled.
-    fn told(start: &[u8]) -> Vec<String> {
-        told_after(start, b"")
+    fn reported(start: &[u8]) -> Vec<String> {
+        reported_after(start, b"")
     }
 
-    /// Like [`told`], with `entry` set in that dict before the tensors.
-    fn told_after(start: &[u8], entry: &[u8]) -> Vec<String> {
+    /// Like [`reported`], with `entry` set in that dict before the tensors.
+    fn reported_after(start: &[u8], entry: &[u8]) -> Vec<String> {
         let dict = b"ccollections\nOrderedDict\n)R(";
         let mut pickle = [b"\x80\x02", start, dict, entry].concat();
         for at in 0..30_000 {
@@ -157,18 +161,18 @@ mod tests {
         let mut head = [ZIP, &[0; 22]].concat();
         head.extend([name.len() as u8, 0, 0, 0]);
         let file = [&head[..], name, &pickle].concat();
-        let mut heard = Heard::default();
+        let mut found_tensors = FoundTensors::default();
         let files = FileSet::single("x.pt", Memory::from(file));
-        tell(&files, &Limits::default(), &mut heard).unwrap();
-        heard.0
+        report_first(&files, &Limits::default(), &mut found_tensors).unwrap();
+        found_tensors.0
     }
 
     #[test]
     fn first_tensors_are_reported_with_full_keys() {
-        let flat = told(b"");
-        assert_eq!(flat.len(), FEWEST);
+        let flat = reported(b"");
+        assert_eq!(flat.len(), MIN_TENSORS);
         assert_eq!(flat[2], "layer.2.weight float32 [4]");
-        let nested = told(&[b"}(", &text("epoch")[..], b"K\x03", &text("model")].concat());
+        let nested = reported(&[b"}(", &text("epoch")[..], b"K\x03", &text("model")].concat());
         assert_eq!(nested[127], "model.layer.127.weight float32 [4]");
     }
 
@@ -176,20 +180,20 @@ mod tests {
     fn reports_no_first_tensors_if_keys_are_uncertain() {
         // After a tensor that is not in its dict yet.
         let before = [b"}(", &tensor(7)[..], &text("model")].concat();
-        assert_eq!(told(&before), [""; 0]);
+        assert_eq!(reported(&before), [""; 0]);
         // After a dict that is already set.
         let set = [b"}", &text("ema")[..], b"}", &tensor(7), b"ss(", &text("model")].concat();
-        assert_eq!(told(&set), [""; 0]);
+        assert_eq!(reported(&set), [""; 0]);
         // In a list.
-        assert_eq!(told(b"]("), [""; 0]);
+        assert_eq!(reported(b"]("), [""; 0]);
         // After a value with far more nodes than tensors have, which would have to be converted
         // first.
         let large = [&text("own")[..], b"cmy\nOwn\n(", &b"K\x01".repeat(5_000), b"tR"].concat();
-        assert_eq!(told_after(b"", &large), [""; 0]);
+        assert_eq!(reported_after(b"", &large), [""; 0]);
         let small = [&text("own")[..], b"cmy\nOwn\n(K\x01tR"].concat();
-        assert_eq!(told_after(b"", &small).len(), FEWEST);
+        assert_eq!(reported_after(b"", &small).len(), MIN_TENSORS);
         // Under a number, and without a key.
-        assert_eq!(told(b"}(K\x03"), [""; 0]);
-        assert_eq!(told(b"("), [""; 0]);
+        assert_eq!(reported(b"}(K\x03"), [""; 0]);
+        assert_eq!(reported(b"("), [""; 0]);
     }
 }

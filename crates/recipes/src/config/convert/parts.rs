@@ -159,7 +159,8 @@ impl PartsLayout {
 }
 
 /// The keys that Hugging Face keeps in the text model's config and Cerebras next to that section.
-const BESIDE: [&str; 3] = ["freeze", "image_feature_select_layer_idx", "image_feature_select_mode"];
+const MOVED_KEYS: [&str; 3] =
+    ["freeze", "image_feature_select_layer_idx", "image_feature_select_mode"];
 
 fn section<'a>(model: &'a mut Map, key: &str) -> Result<&'a mut Map> {
     let found = model.get_mut(key).and_then(Value::as_map_mut);
@@ -175,7 +176,7 @@ fn join(model: &mut Map) -> Result<()> {
     let text = section(model, "text_model")?;
     text.set("name", "LlamaModel");
     let mut beside = Vec::new();
-    for key in BESIDE {
+    for key in MOVED_KEYS {
         let value = text
             .remove(key)
             .ok_or_else(|| Error::refused(format!("text_model: there is no {key}")))?;
@@ -215,7 +216,7 @@ fn join(model: &mut Map) -> Result<()> {
 /// Moves these keys and the projector into the text model's section, for its table.
 fn part(model: &mut Map) -> Result<()> {
     let mut moved = Vec::new();
-    for key in ["projector"].into_iter().chain(BESIDE) {
+    for key in ["projector"].into_iter().chain(MOVED_KEYS) {
         let value = model
             .remove(key)
             .ok_or_else(|| Error::refused(format!("the model's section has no {key}")))?;

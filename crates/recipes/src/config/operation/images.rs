@@ -65,13 +65,13 @@ impl ImageOperation {
 
 /// Returns the number of layers in `mlp{n}x_gelu`.
 pub(in crate::config) fn layers(name: &Value) -> Result<usize> {
-    const MOST: usize = 1000;
+    const MAX_LAYERS: usize = 1000;
     let digits = name
         .as_str()
         .and_then(|text| text.strip_prefix("mlp"))
         .and_then(|rest| rest.split_once("x_gelu"));
     let layers = digits.and_then(|(digits, _)| digits.parse().ok());
-    layers.filter(|layers| (1..=MOST).contains(layers)).ok_or_else(|| {
+    layers.filter(|layers| (1..=MAX_LAYERS).contains(layers)).ok_or_else(|| {
         Error::refused(format!("mm_projector_type is {}", name.quoted()))
             .expected("mlp2x_gelu, or another number of layers")
     })

@@ -39,7 +39,7 @@ pub(crate) fn lookup(configs: Configs<'_>, side: ConfigSide, path: &[String]) ->
 }
 
 /// The scope of a rule's expressions.
-pub(super) struct Here<'a> {
+pub(super) struct RuleScope<'a> {
     pub(super) configs: Configs<'a>,
     pub(super) lets: &'a HashMap<String, std::result::Result<Scalar, String>>,
     pub(super) source: &'a State,
@@ -48,7 +48,7 @@ pub(super) struct Here<'a> {
     pub(super) prefix: &'a str,
 }
 
-impl Here<'_> {
+impl RuleScope<'_> {
     /// Fills the holes in a key.
     fn filled(&self, key: &str) -> String {
         match KeyPattern::parse(key) {
@@ -63,7 +63,7 @@ impl Here<'_> {
     }
 }
 
-impl Scope for Here<'_> {
+impl Scope for RuleScope<'_> {
     fn config(&self, side: ConfigSide, path: &[String]) -> Scalar {
         lookup(self.configs, side, path)
     }

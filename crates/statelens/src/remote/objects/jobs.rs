@@ -7,7 +7,7 @@ use object_store::path::Path;
 use object_store::{GetOptions, ObjectMeta, ObjectStoreExt as _, PutMode, PutOptions, PutPayload};
 use statelens_checkpoint::{Error, ReadAt, Result};
 
-use super::{Location, told, wait};
+use super::{Location, store_error, wait};
 use crate::job_store::{FOLDERS, JobStore};
 
 /// A prefix of an object store.
@@ -34,7 +34,7 @@ impl Prefix {
         match wait(at.store.put_opts(&at.path, PutPayload::from(bytes.to_vec()), options))? {
             Ok(_) => Ok(true),
             Err(object_store::Error::AlreadyExists { .. }) => Ok(false),
-            Err(error) => Err(told(&error, &at.address())),
+            Err(error) => Err(store_error(&error, &at.address())),
         }
     }
 
@@ -44,7 +44,7 @@ impl Prefix {
         let mut found = Vec::new();
         while let Some(prefix) = open.pop() {
             let listed = wait(self.0.store.list_with_delimiter(Some(&prefix)))?;
-            let listed = listed.map_err(|error| told(&error, &self.0.address()))?;
+            let listed = listed.map_err(|error| store_error(&error, &self.0.address()))?;
             open.extend(listed.common_prefixes);
             for object in listed.objects {
                 found.push((format!("{}{}", self.0.bucket, object.location), object));
@@ -63,7 +63,7 @@ impl JobStore for Prefix {
         match got? {
             Ok(bytes) => Ok(Some(bytes.to_vec())),
             Err(object_store::Error::NotFound { .. }) => Ok(None),
-            Err(error) => Err(told(&error, &at.address())),
+            Err(error) => Err(store_error(&error, &at.address())),
         }
     }
 
@@ -78,7 +78,7 @@ impl JobStore for Prefix {
     fn names(&self, folder: &str) -> Result<Vec<String>> {
         let at = self.at(folder)?;
         let listed = wait(at.store.list_with_delimiter(Some(&at.path)))?;
-        let listed = listed.map_err(|error| told(&error, &at.address()))?;
+        let listed = listed.map_err(|error| store_error(&error, &at.address()))?;
         let names = listed.objects.iter().filter_map(|object| object.location.filename());
         Ok(names.map(str::to_owned).collect())
     }
@@ -112,7 +112,7 @@ pub(crate) fn exists_at(url: &str) -> Result<Option<u64>> {
     match wait(at.store.head(&at.path))? {
         Ok(found) => Ok(Some(found.size)),
         Err(object_store::Error::NotFound { .. }) => Ok(None),
-        Err(error) => Err(told(&error, url)),
+        Err(error) => Err(store_error(&error, url)),
     }
 }
 
@@ -121,7 +121,7 @@ pub(crate) fn send_part(url: &str, id: &str, number: usize, bytes: Vec<u8>) -> R
     let at = Location::parse(url)?;
     let id = id.to_owned();
     let part = wait(at.parts.put_part(&at.path, &id, number, PutPayload::from(bytes)))?;
-    part.map(|part| part.content_id).map_err(|error| told(&error, url))
+    part.map(|part| part.content_id).map_err(|error| store_error(&error, url))
 }
 
 /// Completes an upload, after which the object exists; returns it for reading. An upload that was
@@ -137,7 +137,7 @@ pub(crate) fn complete_upload(
     if let Err(error) = wait(at.parts.complete_multipart(&at.path, &id.to_owned(), parts))?
         && exists_at(url)? != Some(bytes)
     {
-        return Err(told(&error, url));
+        return Err(store_error(&error, url));
     }
     at.open()?
 }
@@ -147,6 +147,6 @@ pub(crate) fn abort_upload(url: &str, id: &str) -> Result<()> {
     let at = Location::parse(url)?;
     match wait(at.parts.abort_multipart(&at.path, &id.to_owned()))? {
         Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
-        Err(error) => Err(told(&error, url)),
+        Err(error) => Err(store_error(&error, url)),
     }
 }

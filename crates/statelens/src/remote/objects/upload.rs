@@ -14,11 +14,11 @@ use statelens_checkpoint::{Error, Plan, ReadAt, Result, Segment};
 use statelens_convert::Sink;
 use tokio::task::JoinHandle;
 
-use super::{Location, exists, runtime, told, wait};
+use super::{Location, exists, runtime, store_error, wait};
 
 /// Bytes of a part, unless there would be more parts than stores allow (10,000).
 const PART: u64 = 16 << 20;
-const MOST_PARTS: u64 = 9_000;
+const MAX_PARTS: u64 = 9_000;
 /// Parts that are sent at the same time.
 const AT_ONCE: usize = 4;
 
@@ -75,7 +75,7 @@ impl ObjectSink {
                 return Err(exists().in_file(location.address()));
             }
             let size = file.size(&plan.source)?.bytes();
-            let part = PART.max(size.div_ceil(MOST_PARTS).next_multiple_of(1 << 20));
+            let part = PART.max(size.div_ceil(MAX_PARTS).next_multiple_of(1 << 20));
             let head = match file.segments.first() {
                 Some(Segment::Late { len: Some(len), .. }) if file.head_last => *len,
                 _ => 0,
@@ -309,7 +309,7 @@ impl Upload {
         let Some((at, part)) = self.sending.pop_front() else { return Ok(()) };
         let part = wait(part)?.map_err(|_| Error::io("sending a part ended unexpectedly"))?;
         let part = part.map_err(|error| {
-            told(&error, &self.location.address()).context("a part could not be written")
+            store_error(&error, &self.location.address()).context("a part could not be written")
         })?;
         if let Some(slot) = self.parts.get_mut(at) {
             *slot = Some(part);
@@ -325,7 +325,7 @@ impl Upload {
         }
         let Location { parts: store, path, .. } = &self.location;
         wait(store.complete_multipart(path, id, parts))?
-            .map_err(|error| told(&error, &self.location.address()))?;
+            .map_err(|error| store_error(&error, &self.location.address()))?;
         self.complete = true;
         Ok(())
     }

@@ -37,13 +37,13 @@ pub(super) fn run(
     }
     printer.finish()?;
     if !args.common.json {
-        tell(&pairs, alone);
+        report_basis(&pairs, alone);
     }
     Ok(!pairs.is_empty())
 }
 
 /// Reports how the pairs were found, on standard error: standard output has the list.
-fn tell(pairs: &[Renamed], alone: [u64; 2]) {
+fn report_basis(pairs: &[Renamed], alone: [u64; 2]) {
     for basis in [Basis::Bytes, Basis::BytesOfSeveral, Basis::Order] {
         let count = pairs.iter().filter(|pair| pair.basis == basis).count() as u64;
         if count > 0 {

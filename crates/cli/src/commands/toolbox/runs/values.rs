@@ -10,9 +10,8 @@ use std::time::UNIX_EPOCH;
 use statelens::parallel;
 use statelens_checkpoint::{Error, ErrorKind, Result, Unwatched};
 use statelens_inspect::runs::{
-    FileEntry, GroupValues, Grouping, KEPT, KeptValues, LONGEST_KEPT, RunContents, RunFile,
-    StepValues, TensorGroups, TimelineMeasure, first_lines, group_names, over_steps, time_text,
-    values_json,
+    FileEntry, GroupValues, Grouping, KEPT, KeptValues, MAX_KEPT, RunContents, RunFile, StepValues,
+    TensorGroups, TimelineMeasure, first_lines, group_names, over_steps, time_text, values_json,
 };
 use statelens_inspect::{Json, number_text};
 
@@ -49,7 +48,7 @@ pub(super) fn run(args: &Runs, run: &RunContents, wrong: &[String]) -> CommandRe
     if args.keep.is_some() {
         needed.extend([Grouping::State, Grouping::Role].iter().filter(|other| **other != by));
     }
-    tell(&steps, &kept, &needed, &path);
+    report_kept(&steps, &kept, &needed, &path);
     let ended = read(args, run, &needed, &mut kept, &mut steps);
     if args.keep.is_some() {
         // Keep the values that were read before an interrupt.
@@ -122,7 +121,7 @@ fn listed(args: &Runs, run: &RunContents, wrong: &[String]) -> Vec<StepValues> {
 }
 
 /// Reports how many checkpoints have kept values, and how many changed since.
-fn tell(steps: &[StepValues], kept: &KeptValues, needed: &[Grouping], path: &Path) {
+fn report_kept(steps: &[StepValues], kept: &KeptValues, needed: &[Grouping], path: &Path) {
     let count = |is: &dyn Fn(&StepValues) -> bool| steps.iter().filter(|step| is(step)).count();
     let known = count(&|step| needed.iter().all(|by| kept.groups(*by, step).is_some()));
     let changed = count(&|step| needed.iter().any(|by| kept.is_changed(*by, step)));
@@ -240,7 +239,7 @@ fn show(steps: &[StepValues], printer: &mut Printer) -> Result<(), Failure> {
                 grouped(group.nan),
                 grouped(group.infinite),
                 match step.is_partial() {
-                    true => format!("incomplete: {}", step.why_partial()),
+                    true => format!("incomplete: {}", step.partial_reason()),
                     false => step.wrong.clone(),
                 },
                 step.name.clone(),
@@ -274,7 +273,7 @@ fn read_kept(path: &Path) -> Result<KeptValues> {
         Ok(metadata) if !metadata.is_file() => u64::MAX,
         Ok(metadata) => metadata.len(),
     };
-    if length > LONGEST_KEPT {
+    if length > MAX_KEPT {
         return Err(other(Error::refused("this is not a file of kept values")));
     }
     KeptValues::parse(&fs::read(path).map_err(failed)?).map_err(other)

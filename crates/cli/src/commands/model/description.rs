@@ -6,23 +6,23 @@ use statelens_checkpoint::{Checkpoint, Result};
 use statelens_inspect::model::{Config, MemoryEstimate, Model};
 use statelens_inspect::{grouped, size_text};
 
-use super::{beside, files};
+use super::{files, siblings};
 use crate::print::{Failure, Printer, TextTable};
 use crate::remote;
 
 /// Keys above which a model is described only on request, because that needs a list of all keys.
-const MOST: u64 = 10_000;
+const MAX_KEYS: u64 = 10_000;
 
 /// Recognises the model. Uses the named config, otherwise a readable one in the same folder.
-/// Returns an empty model if there are more than [`MOST`] keys, unless `asked`.
+/// Returns an empty model if there are more than [`MAX_KEYS`] keys, unless `requested`.
 pub(crate) fn of(
     checkpoint: &Checkpoint,
     file: &Path,
     config: Option<&Path>,
-    asked: bool,
+    requested: bool,
 ) -> Result<Model> {
     let leaves = checkpoint.unfolded().leaves;
-    if !asked && leaves > MOST {
+    if !requested && leaves > MAX_KEYS {
         return Ok(Model::default());
     }
     // Memory per leaf for the list, its description and its split key.
@@ -30,7 +30,7 @@ pub(crate) fn of(
     let config = match config {
         Some(path) => Some(read(path)?),
         None if remote::address(file).is_some() || file == Path::new("-") => None,
-        None => beside::beside(file).and_then(|path| read(&path).ok()),
+        None => siblings::sibling_config(file).and_then(|path| read(&path).ok()),
     };
     Ok(Model::of(checkpoint, &checkpoint.leaves(), config.as_ref()))
 }

@@ -73,9 +73,9 @@ fn limit_none_allows_large_expansion() {
     // A little over a gigabyte, below which no permission is required.
     let file = ones(&folder.path().join("ones.pt"), 270_000_000);
     run(["stats", &file]).failed();
-    let told = run(["stats", "--json", "--limit", "none", &file]).json();
-    assert_eq!(told["tensors"][0]["count"], 270_000_000);
-    assert_eq!(told["tensors"][0]["mean"], 1.0);
+    let statistics = run(["stats", "--json", "--limit", "none", &file]).json();
+    assert_eq!(statistics["tensors"][0]["count"], 270_000_000);
+    assert_eq!(statistics["tensors"][0]["mean"], 1.0);
 }
 
 #[test]

@@ -14,9 +14,7 @@ use crate::scratch;
 use crate::source::{self, FileSource};
 
 /// Combines several checkpoints into one; each is a state under its name.
-pub(super) fn together(
-    parts: Vec<(String, PathBuf)>,
-) -> Result<(Checkpoint, Vec<Arc<FileSource>>)> {
+pub(super) fn combine(parts: Vec<(String, PathBuf)>) -> Result<(Checkpoint, Vec<Arc<FileSource>>)> {
     let mut sets = Vec::new();
     let mut sources = Vec::new();
     for (name, path) in parts {
@@ -48,7 +46,7 @@ pub(super) fn weights(checkpoint: &Path) -> PathBuf {
 
 /// Returns the config in the folder of a checkpoint: `config.json`, `params.yaml`, `params.json`,
 /// or the only YAML file.
-pub(super) fn beside(checkpoint: &Path) -> Option<PathBuf> {
+pub(super) fn sibling_config(checkpoint: &Path) -> Option<PathBuf> {
     let folder = match checkpoint.is_dir() {
         true => checkpoint,
         false => checkpoint.parent()?,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use statelens::parallel;
 use statelens_checkpoint::{Checkpoint, Error, Leaf, Result};
-use statelens_inspect::compare::{Close, Closer};
+use statelens_inspect::compare::{TensorComparison, TensorDifference};
 use statelens_inspect::picture::{ColourScaling, Picture, Show};
 use statelens_inspect::{Json, bars, index, number_text, shape_text, statistics_json, visible};
 use statelens_stats::{Scale, Summary};
@@ -30,13 +30,13 @@ pub(super) fn run(
     right: &Arc<Checkpoint>,
     sources: &[Arc<FileSource>],
 ) -> CommandResult {
-    let target = args.looking.picture.as_deref();
+    let target = args.tensor_diff.picture.as_deref();
     if let Some(target) = target {
         pictures::is_svg(target)?;
         if args.closer.len() > 1 {
             return Err(Error::refused("a picture needs exactly one --closer").into());
         }
-        check_target(target, args.looking.force, sources)?;
+        check_target(target, args.tensor_diff.force, sources)?;
     }
     let (of_left, of_right) = (left.leaves(), right.leaves());
     let mut equal = true;
@@ -53,7 +53,7 @@ pub(super) fn run(
         equal &= found.differing() == 0;
         let types = [(left, one), (right, two)].map(|(of, leaf)| type_text(of, leaf));
         match args.common.json {
-            true => told(args, key, &types, &found, &mut json),
+            true => write_json(args, key, &types, &found, &mut json),
             false => {
                 if number > 0 {
                     printer.line("")?;
@@ -80,12 +80,13 @@ fn read(
     args: &Diff,
     left: (&Arc<Checkpoint>, &Leaf),
     right: (&Arc<Checkpoint>, &Leaf),
-) -> Result<Close> {
-    let mut closer = Closer::new((left.0.clone(), left.1), (right.0.clone(), right.1), BLOCKS)?;
+) -> Result<TensorDifference> {
+    let mut machine =
+        TensorComparison::new((left.0.clone(), left.1), (right.0.clone(), right.1), BLOCKS)?;
     let mut bar = Bar::new("reading", Unit::Bytes).stopped_by(stop_signal()?);
     let workers = remote::workers(&[&args.left, &args.right]);
-    parallel::drive(&mut closer, workers, &mut bar)?;
-    Ok(closer.into_found())
+    parallel::drive(&mut machine, workers, &mut bar)?;
+    Ok(machine.into_found())
 }
 
 /// Returns the type and shape, such as `float32 [2, 3]`.
@@ -94,7 +95,7 @@ fn type_text(of: &Checkpoint, leaf: &Leaf) -> String {
     tensor.map_or_else(String::new, |it| format!("{} {}", it.dtype, shape_text(&it.shape)))
 }
 
-fn show(args: &Diff, found: &Close, printer: &mut Printer) -> Result<(), Failure> {
+fn show(args: &Diff, found: &TensorDifference, printer: &mut Printer) -> Result<(), Failure> {
     let sides = [&found.left, &found.right, &found.differences].map(Summary::statistics);
     let mut table = TextTable::new(&["", ">LEFT", ">RIGHT", ">RIGHT - LEFT"]);
     let mut row = |name: &str, value: &dyn Fn(&statelens_stats::Statistics) -> String| {
@@ -121,28 +122,35 @@ fn show(args: &Diff, found: &Close, printer: &mut Printer) -> Result<(), Failure
         let text = format!("NaN on both sides {both}, in LEFT only {left}, in RIGHT only {right}");
         printer.line(&text)?;
     }
-    let outlines = found.outlines(args.looking.scale.into(), SMALL);
+    let outlines = found.outlines(args.tensor_diff.scale.into(), SMALL);
     if let (Some(first), Some(last)) = (outlines.edges.first(), outlines.edges.last()) {
         printer.line("")?;
         for (side, counts) in [("LEFT ", &outlines.left), ("RIGHT", &outlines.right)] {
             printer.line(&format!("{side}  |{}|", bars(counts)))?;
         }
-        let scale = if args.looking.scale == ScaleArg::Log { ", by magnitude" } else { "" };
+        let scale = if args.tensor_diff.scale == ScaleArg::Log { ", by magnitude" } else { "" };
         let range = format!("from {} to {}{scale}", number_text(*first), number_text(*last));
         printer.line(&format!("        {range}"))?;
     }
     printer.line("")?;
     printer.line("RIGHT - LEFT")?;
-    let scale: Scale = args.looking.scale.into();
-    let histogram = found.differences.histogram(scale, args.looking.bins.into());
+    let scale: Scale = args.tensor_diff.scale.into();
+    let histogram = found.differences.histogram(scale, args.tensor_diff.bins.into());
     for line in histogram::drawn(&found.differences, &histogram.edges, &histogram.counts) {
         printer.line(&line)?;
     }
     Ok(())
 }
 
-fn told(args: &Diff, key: &str, types: &[String; 2], found: &Close, json: &mut Json) {
-    let (scale, bins): (Scale, usize) = (args.looking.scale.into(), args.looking.bins.into());
+fn write_json(
+    args: &Diff,
+    key: &str,
+    types: &[String; 2],
+    found: &TensorDifference,
+    json: &mut Json,
+) {
+    let (scale, bins): (Scale, usize) =
+        (args.tensor_diff.scale.into(), args.tensor_diff.bins.into());
     let sides =
         [("left", &found.left), ("right", &found.right), ("difference", &found.differences)];
     json.line();
@@ -183,7 +191,7 @@ fn told(args: &Diff, key: &str, types: &[String; 2], found: &Close, json: &mut J
 }
 
 /// Draws the blocks of |RIGHT - LEFT|.
-fn save(args: &Diff, key: &str, found: &Close, target: &std::path::Path) -> Result<()> {
+fn save(args: &Diff, key: &str, found: &TensorDifference, target: &std::path::Path) -> Result<()> {
     let map =
         found.drawn().ok_or_else(|| Error::refused("a tensor without values has no picture"))?;
     let title = format!("|RIGHT - LEFT| of {}", visible(key));
@@ -192,10 +200,10 @@ fn save(args: &Diff, key: &str, found: &Close, target: &std::path::Path) -> Resu
         title: &title,
         axes: if found.shape.len() < 2 { ("-", "elements") } else { ("rows", "columns") },
         show: Show::Magnitude,
-        scaling: match args.looking.scale {
+        scaling: match args.tensor_diff.scale {
             ScaleArg::Linear => ColourScaling::Linear,
             ScaleArg::Log => ColourScaling::Log,
         },
     };
-    pictures::save(&picture, DOTS, target, args.looking.force, Sync::IfReplacing).map(|_| ())
+    pictures::save(&picture, DOTS, target, args.tensor_diff.force, Sync::IfReplacing).map(|_| ())
 }

@@ -33,9 +33,9 @@ fn reports_singular_values_rank_and_condition() {
     let stacked = [vec![0.0; 4], vec![3.0, 0.0, 0.0, 5.0]].concat();
     let path = floats(&folder, &[("w", &[4, 5], values), ("s", &[2, 2, 2], stacked)]);
     let found = run(["singular", &path, "w", "--json"]).json();
-    let told = numbers(&found["values"]);
-    assert_eq!(told.len(), 4);
-    for (value, want) in told.iter().zip([8.0, 4.0, 2.0, 0.0]) {
+    let shown_values = numbers(&found["values"]);
+    assert_eq!(shown_values.len(), 4);
+    for (value, want) in shown_values.iter().zip([8.0, 4.0, 2.0, 0.0]) {
         assert!((value - want).abs() < 1e-14, "{value} {want}");
     }
     assert_eq!((&found["rank"], &found["condition"]), (&json!(3), &json!("inf")));
@@ -108,9 +108,10 @@ fn exports_several_tensors_into_one_file() {
     assert!(said.contains("2 tensors"), "{said}");
     let listed = run(["ls", "--json", &both]).json();
     let entries = listed["entries"].as_array().unwrap();
-    let told: Vec<_> = entries.iter().map(|it| (&it["key"], &it["shape"], &it["dtype"])).collect();
+    let shown_values: Vec<_> =
+        entries.iter().map(|it| (&it["key"], &it["shape"], &it["dtype"])).collect();
     assert_eq!(
-        told,
+        shown_values,
         [
             (&json!("a.w"), &json!([1, 3]), &json!("float64")),
             (&json!("b"), &json!([2]), &json!("float64"))

@@ -15,12 +15,12 @@ use crate::work::{InOrder, Work};
 use crate::{missing, shape_text};
 
 /// Compares two tensors in one pass: a machine that is fed the files of both. The left one is
-/// [source](statelens_tensor::Machine::source) 0. It holds a [`Close`] for each part that is being
-/// read.
-pub type Closer = InOrder<Closing>;
+/// [source](statelens_tensor::Machine::source) 0. It holds a [`TensorDifference`] for each part that is
+/// being read.
+pub type TensorComparison = InOrder<TensorComparing>;
 
-/// The work of a [`Closer`].
-pub struct Closing {
+/// The work of a [`TensorComparison`].
+pub struct TensorComparing {
     left: (Arc<Checkpoint>, Tensor),
     right: (Arc<Checkpoint>, Tensor),
     /// Measured in values, not in elements.
@@ -38,7 +38,7 @@ pub struct Closing {
 /// complex numbers, the modulus of that. The difference is 0 for equal values, and for infinities
 /// and NaN in the same place.
 #[derive(Debug, Clone, Default)]
-pub struct Close {
+pub struct TensorDifference {
     /// Summary of the left values.
     pub left: Summary,
     /// Summary of the right values.
@@ -68,7 +68,7 @@ pub struct Outlines {
 /// Number of elements that one worker reads at a time.
 const PIECE: u64 = 4 << 20;
 
-impl Closer {
+impl TensorComparison {
     /// Prepares the comparison of two leaves, with a map of at most `blocks` blocks across and
     /// down. Fails if they can't be subtracted: not numeric, different shapes, no data.
     pub fn new(
@@ -101,22 +101,26 @@ impl Closer {
         let mut pieces = Pieces::default();
         pieces.push(0, len / each.max(1), both::grain(one, two), PIECE);
         let accumulators = Mutex::default();
-        let found = Close { shape: shape(&one.shape, each), ..Close::default() };
-        Ok(Self::of(Closing { left, right, matrix, each, blocks, pieces, accumulators }, found))
+        let found =
+            TensorDifference { shape: shape(&one.shape, each), ..TensorDifference::default() };
+        Ok(Self::of(
+            TensorComparing { left, right, matrix, each, blocks, pieces, accumulators },
+            found,
+        ))
     }
 
     /// Returns the result for the parts read so far.
-    pub fn so_far(&self) -> &Close {
+    pub fn so_far(&self) -> &TensorDifference {
         &self.sum
     }
 
     /// Returns the result, which is complete once the machine needs nothing more.
-    pub fn into_found(self) -> Close {
+    pub fn into_found(self) -> TensorDifference {
         self.sum
     }
 }
 
-impl Close {
+impl TensorDifference {
     /// Returns the distributions of both sides over the same bins.
     pub fn outlines(&self, scale: Scale, bins: usize) -> Outlines {
         let mut all = self.left.clone();
@@ -162,7 +166,7 @@ pub struct PairAccumulator {
     dtypes: (DType, DType),
 }
 
-impl Closing {
+impl TensorComparing {
     fn pool(&self) -> MutexGuard<'_, Vec<Accumulator>> {
         self.accumulators.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -174,10 +178,10 @@ impl Closing {
     }
 }
 
-impl Work for Closing {
+impl Work for TensorComparing {
     type Part = Both<PairAccumulator>;
-    type Found = Result<Close>;
-    type Sum = Close;
+    type Found = Result<TensorDifference>;
+    type Sum = TensorDifference;
 
     fn parts(&self) -> usize {
         self.pieces.count()
@@ -214,18 +218,23 @@ impl Work for Closing {
         _part: usize,
         both: Option<Both<PairAccumulator>>,
         read: Result<()>,
-    ) -> Result<Close> {
-        let Some(both) = both else { return read.map(|()| Close::default()) };
+    ) -> Result<TensorDifference> {
+        let Some(both) = both else { return read.map(|()| TensorDifference::default()) };
         let PairAccumulator { accumulators, map, nan, .. } = both.into_taker();
         let [left, right, differences] = accumulators.map(|mut accumulator| {
             let summary = accumulator.finish();
             self.pool().push(accumulator);
             summary
         });
-        read.map(|()| Close { left, right, differences, map, nan, shape: Vec::new() })
+        read.map(|()| TensorDifference { left, right, differences, map, nan, shape: Vec::new() })
     }
 
-    fn take(&self, sum: &mut Close, _part: usize, found: Result<Close>) -> Result<()> {
+    fn take(
+        &self,
+        sum: &mut TensorDifference,
+        _part: usize,
+        found: Result<TensorDifference>,
+    ) -> Result<()> {
         found.map(|found| sum.merge(found))
     }
 }
@@ -237,7 +246,7 @@ impl Taker for PairAccumulator {
         of_left.feed(left);
         of_right.feed(right);
         let differences = differences(dtypes, left, right, nan);
-        for some in differences.chunks(FEW) {
+        for some in differences.chunks(BATCH) {
             let bytes: Vec<u8> = some.iter().flat_map(|value| value.to_le_bytes()).collect();
             of_both.feed(&bytes);
             if let Some(map) = map.as_mut() {
@@ -248,7 +257,7 @@ impl Taker for PairAccumulator {
 }
 
 /// Number of differences that are passed on at a time.
-const FEW: usize = 2 << 10;
+const BATCH: usize = 2 << 10;
 
 /// Returns the tensor of a leaf as numbers; complex dtypes are widened to complex128.
 fn wanted(checkpoint: &Checkpoint, leaf: &Leaf) -> Result<Tensor> {

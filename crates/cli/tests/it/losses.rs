@@ -57,11 +57,12 @@ fn incomplete_source_is_a_loss_in_every_format() {
             assert!(refused.err.contains("--lossy"), "{name}: {}", refused.err);
             assert!(folder.names().is_empty(), "{name}");
             let plan = convert(&source, &target, &["--dry-run", "--json"]).json();
-            let told = losses(&plan);
+            let reported_loss = losses(&plan);
             assert!(
-                told.iter()
+                reported_loss
+                    .iter()
                     .any(|(what, harmless)| what.contains("not written to its end") && !harmless),
-                "{name}: {told:?}"
+                "{name}: {reported_loss:?}"
             );
         }
     }
@@ -78,8 +79,8 @@ fn incomplete_source_is_a_loss_in_every_format() {
         let said = convert(&source, &target, &["--lossy"]).ok();
         assert!(said.contains("not written to its end"), "{said}");
         let info = run(["info", "--json", &text(&target)]).json();
-        let told = info["findings"].to_string().contains("not written to its end");
-        assert_eq!(told, marked, "{name}: {}", info["findings"]);
+        let reported_loss = info["findings"].to_string().contains("not written to its end");
+        assert_eq!(reported_loss, marked, "{name}: {}", info["findings"]);
         // The copy is not taken for a complete one afterwards.
         let again = convert(&target, &folder.file("again.pt"), &[]);
         assert_eq!(again.code, Some(if marked { 2 } else { 0 }), "{name}: {}", again.err);
@@ -164,9 +165,9 @@ fn refuses_casts_that_overflow() {
                 continue;
             }
             assert_eq!(refused.code, Some(2), "{dtype} {name}: {}", refused.out);
-            let told = refused.err.lines().find(|line| line.contains("`large`"));
-            let told = told.unwrap_or_else(|| panic!("{}", refused.err));
-            assert!(told.contains(&format!("{count} of 3 numbers")), "{told}");
+            let reported_loss = refused.err.lines().find(|line| line.contains("`large`"));
+            let reported_loss = reported_loss.unwrap_or_else(|| panic!("{}", refused.err));
+            assert!(reported_loss.contains(&format!("{count} of 3 numbers")), "{reported_loss}");
             assert!(!refused.err.contains("`fine`"), "{}", refused.err);
             assert!(refused.err.contains("--lossy"), "{}", refused.err);
             assert_eq!(folder.names(), ["a.safetensors"], "{dtype} {name}");
@@ -175,9 +176,10 @@ fn refuses_casts_that_overflow() {
     // Reported by the dry run, and counted after the conversion.
     let target = folder.file("b.safetensors");
     let plan = convert(&source, &target, &["--cast", "float16", "--dry-run", "--json"]).json();
-    let told = losses(&plan);
-    let narrowing = told.iter().find(|(what, _)| what.contains("float32 becomes float16")).unwrap();
-    assert!(narrowing.0.contains("65504"), "{told:?}");
+    let reported_loss = losses(&plan);
+    let narrowing =
+        reported_loss.iter().find(|(what, _)| what.contains("float32 becomes float16")).unwrap();
+    assert!(narrowing.0.contains("65504"), "{reported_loss:?}");
     let done = convert(&source, &target, &["--cast", "float16", "--lossy", "--json"]).json();
     let pair = &done["cast"]["pairs"][0];
     assert_eq!((&pair["from"], &pair["to"]), (&"float32".into(), &"float16".into()));
@@ -284,7 +286,7 @@ fn reports_an_omitted_optimizer() {
     let folder = Folder::new();
     let source = fixture("cerebras/v2.10.0/gpt_small.mdl");
     let resumes = "training can't resume from this";
-    for (more, told) in [
+    for (more, reported_loss) in [
         (&["--states", "model"][..], true),
         (&["--select", "model.*"], true),
         (&["--exclude", "optimizer.*exp_avg_sq*"], true),
@@ -298,9 +300,9 @@ fn reports_an_omitted_optimizer() {
             // The user requested it, so it is reported, not refused.
             what.contains(resumes) && harmless
         });
-        assert_eq!(said, told, "{more:?}: {plan}");
+        assert_eq!(said, reported_loss, "{more:?}: {plan}");
         let said = convert(&source, &target, &[more, &["--force"]].concat()).ok();
-        assert_eq!(said.contains(resumes), told, "{more:?}: {said}");
+        assert_eq!(said.contains(resumes), reported_loss, "{more:?}: {said}");
     }
     // safetensors lacks a dtype of this source.
     let source = fixture("torch/zip_training_ckpt.pt");
