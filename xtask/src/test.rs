@@ -115,7 +115,7 @@ pub(crate) fn fuzz_pickles(seconds: u32, seed: u32) -> Result<()> {
 }
 
 /// Tests the command with its optional feature, against stores that the tests imitate. Selects the
-/// same packages as [`tests`], so that what was compiled for those is reused.
+/// same packages as [`tests`], so that cargo reuses their artifacts.
 fn object_stores() -> Result<()> {
     let of = ["--features", "statelens-cli/object-store", "--test", "objects"];
     cargo(&[&TESTS[..], &of].concat())

@@ -95,7 +95,7 @@ impl Printer {
 }
 
 thread_local! {
-    /// What was printed on this thread, while it is captured.
+    /// The output of this thread, while it is captured.
     static CAPTURED: RefCell<Option<Vec<u8>>> = const { RefCell::new(None) };
 }
 

@@ -29,7 +29,7 @@ impl FileObject {
     fn read(&self, py: Python<'_>, offset: u64, mut buffer: &mut [u8]) -> PyResult<bool> {
         let object = self.object.bind(py);
         object.call_method1(intern!(py, "seek"), (offset,))?;
-        // One call may return less than was asked for.
+        // One call may return fewer bytes than requested.
         while !buffer.is_empty() {
             let read = object.call_method1(intern!(py, "read"), (buffer.len(),))?;
             let bytes = read.cast::<PyBytes>()?.as_bytes();

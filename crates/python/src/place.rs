@@ -56,8 +56,8 @@ impl Place {
     }
 }
 
-/// Returns the options for opening checkpoints, with other files that they may refer to and a limit
-/// in bytes on what is fetched.
+/// Returns the options for opening checkpoints: other files that they may refer to, and the maximum
+/// number of bytes to fetch.
 pub(crate) fn opener<'a>(
     with: Vec<PathBuf>,
     fetch: Option<u64>,

@@ -243,7 +243,7 @@ fn no_writing(address: &str) -> Error {
 
 /// The location of a file.
 enum Location {
-    #[cfg_attr(not(feature = "http"), allow(dead_code, reason = "told that it is not built in"))]
+    #[cfg_attr(not(feature = "http"), allow(dead_code, reason = "used in an error message only"))]
     Web(Address),
     #[cfg(feature = "object-store")]
     Object(objects::Location),
@@ -301,7 +301,7 @@ fn not_built(feature: &str) -> Error {
 /// The parts of an object that a process sends.
 #[cfg_attr(
     not(feature = "object-store"),
-    allow(dead_code, reason = "told that it is not built in")
+    allow(dead_code, reason = "used in an error message only")
 )]
 pub(crate) struct SharedRange {
     pub(crate) url: String,

@@ -1,4 +1,4 @@
-//! Statistics of the tensors of a checkpoint: of each, of groups, and what is noticed in them.
+//! Statistics of the tensors of a checkpoint and of groups of them, and observations about them.
 //!
 //! [`MeasuredTensors`] takes the results of a first read of all tensors, and [`ReadTwice`] reads some
 //! of them again.
@@ -235,8 +235,8 @@ impl<'a> MeasuredTensors<'a> {
         }
     }
 
-    /// Writes JSON in pieces: the tensors in `rows`, the groups, what was noticed in `leaves`, and
-    /// the tensors without statistics.
+    /// Writes JSON in pieces: the tensors in `rows`, the groups, the observations about
+    /// `leaves`, and the tensors without statistics.
     pub fn json<E>(
         &self,
         rows: &[(&Leaf, &MeasuredTensor)],

@@ -41,7 +41,7 @@ impl PlannedConversion<'_> {
         let report = dividing::run(task.plan.clone(), &mut sink, progress)?;
         sink.finish()?;
         for (file, output) in files.iter().zip(&self.recipe.outputs) {
-            // Another machine may be asked for these bytes as soon as the result is there.
+            // Another machine may read these bytes as soon as the result exists.
             if let Some(file) = file {
                 file.sync_data().map_err(|error| {
                     Error::io(format!("it can't be flushed to the disk: {error}"))

@@ -157,7 +157,7 @@ pub(super) fn write(found: &[Noticed], leaves: &[Leaf], json: &mut Json) {
     });
 }
 
-/// Returns what was noticed as a finding that names its keys.
+/// Returns an observation as a finding that names its keys.
 pub fn finding(noticed: &Noticed, leaves: &[Leaf]) -> Finding {
     let key = |leaf: &usize| leaves.get(*leaf).map(|leaf| leaf.flat.to_lossy().into_owned());
     let place = match &noticed.element {

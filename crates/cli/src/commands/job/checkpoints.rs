@@ -33,7 +33,7 @@ pub(super) fn named(
         found.list(list)?;
     }
     match found.all.is_empty() {
-        true => Err(Error::refused("there is no checkpoint in what is named")),
+        true => Err(Error::refused("there is no checkpoint at the given paths")),
         false => Ok(found.all),
     }
 }
