@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -12,6 +13,8 @@ ROOT = Path(__file__).parents[3]
 FIXTURES = Path(os.environ.get("STATELENS_FIXTURES", ROOT / "target/fixtures"))
 # `describe` puts what a library loaded into words, as the interop tests of the command do.
 sys.path.insert(0, str(ROOT / "tests/interop"))
+# A process in the background may have inherited that Ctrl-C is ignored, which tests send.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def write_safetensors(path, arrays):
