@@ -80,7 +80,7 @@ const PYTHON: Need = Need {
 };
 
 const TOOLS: Need = Need {
-    about: "Trunk, wasm-bindgen, wasm-opt and cargo-fuzz: 110 MB to download, 10 minutes to compile",
+    about: "Trunk, wasm-bindgen, wasm-opt and cargo-fuzz: 110 MB to download, 4 minutes to compile",
     packages: &[],
     is_missing: tools::missing_for_tests,
     install: tools::install_for_tests,

@@ -27,7 +27,7 @@ pub(crate) fn trunk() -> Result<Vec<PathBuf>> {
         package: "wasm-bindgen-cli",
         program: "wasm-bindgen",
         version: &wasm_bindgen,
-        why: "Trunk calls it to make the JavaScript of the page. About 2 minutes.",
+        why: "Trunk calls it to make the JavaScript of the page. About a minute.",
         // Its package has no lock file.
         arguments: &["--no-default-features"],
     })?;
@@ -35,7 +35,7 @@ pub(crate) fn trunk() -> Result<Vec<PathBuf>> {
         package: "trunk",
         program: "trunk",
         version: TRUNK,
-        why: "The tests build the page with it once. Built without its download and TLS features, which are not used here. About 9 minutes.",
+        why: "The tests build the page with it once. Built without its download and TLS features, which are not used here. About 3 minutes.",
         arguments: &["--no-default-features", "--locked"],
     })?;
     if built {
