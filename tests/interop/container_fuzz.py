@@ -551,6 +551,8 @@ def main():
                 sys.exit(f"{len(lines)} answers for {count} files: {ran.stderr[-2000:]}")
             for line in lines:
                 bad = line["worst"] in ("damage", "unknown code", "danger")
+                # Bytes that break off after a name and call nothing are a warning that names the module.
+                bad = bad or any(MARKER in finding["title"] for finding in line["findings"])
                 path = Path(line["path"])
                 if str(path) in expected and not bad:
                     missed += 1
