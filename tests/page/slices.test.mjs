@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { basename, join } from "node:path";
 import { after, before, test } from "node:test";
 import { accessibility, becomes, command, fixture, launch, withPage, withSlowPage } from "./harness.mjs";
 import { denseCheckpoint, stored } from "./make.mjs";
@@ -33,6 +33,8 @@ after(async () => {
 
 async function look(page, key, file = path) {
   await page.setInputFiles("#choose-files", file);
+  // Until then, the rows are those of the file that was open before.
+  await page.waitForFunction((name) => document.title.startsWith(name), basename(file));
   await page.waitForSelector("#work .row");
   await find(page, key);
 }
