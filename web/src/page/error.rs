@@ -16,6 +16,9 @@ use crate::protocol::opened::FetchConsent;
 use crate::state::fmt;
 use crate::state::rail::Rail;
 
+/// The checkpoints of a drop, its files, and the index of the one that could not be opened.
+pub type DroppedRail = (Rc<Rail>, Rc<Vec<DroppedFile>>, Option<u32>);
+
 /// The content of the error screen.
 pub struct OpenFailure<'a> {
     pub error: &'a ErrorText,
@@ -27,7 +30,7 @@ pub struct OpenFailure<'a> {
     pub others: usize,
     /// If the drop has several checkpoints: these, the dropped files, and the index of the file
     /// that could not be opened.
-    pub rail: Option<(Rc<Rail>, Rc<Vec<DroppedFile>>, Option<u32>)>,
+    pub rail: Option<DroppedRail>,
     /// The address, if the file is remote.
     pub address: Option<&'a AttrValue>,
     /// The limits that the user agreed to for it.

@@ -8,8 +8,11 @@ use crate::page::marks::cap;
 use crate::page::model::Action;
 use crate::page::model::actor::Actor;
 
-/// Items of the menu, with their keyboard shortcuts.
-const CHOICES: [(&str, &str, fn(&Actor)); 3] = [
+/// Label, keyboard shortcut and action of an item.
+type MenuItem = (&'static str, &'static str, fn(&Actor));
+
+/// Items of the menu.
+const CHOICES: [MenuItem; 3] = [
     ("Files\u{2026}", "O", Actor::choose_files),
     ("Folder\u{2026}", "\u{21e7}O", Actor::choose_folder),
     ("URL\u{2026}", "U", prompt_address),
