@@ -11,7 +11,7 @@ use statelens_checkpoint::{
 };
 use statelens_convert::{Run, RunOptions, Step, WriteTarget, plan};
 use statelens_formats::{RequestedOptions, writings};
-use statelens_inspect::{CheckpointSummary, write_manifest};
+use statelens_inspect::{CheckpointSummary, ParameterCount, write_manifest};
 
 /// Maximum number of logical bytes that a target reads: a file of a few bytes may describe a
 /// terabyte.
@@ -27,7 +27,8 @@ pub fn examine_files(files: FileSet) {
     let opened = statelens_formats::open(files, &Limits::default(), &mut Unwatched);
     let Ok(checkpoint) = opened else { return };
     let leaves = checkpoint.leaves();
-    let _ = CheckpointSummary::new(&checkpoint, &leaves).json(&checkpoint);
+    let _ =
+        CheckpointSummary::new(&checkpoint, &leaves).json(&checkpoint, &ParameterCount::default());
     let _ = manifest(&checkpoint);
     let checkpoint = Arc::new(checkpoint);
     for target in targets() {
