@@ -16,8 +16,8 @@ pub(crate) fn build() -> Result<PathBuf> {
     Ok(wheel)
 }
 
-/// Builds the wheel as tests are compiled, tries it in a clean environment, and runs its own tests
-/// beside the real libraries. The stubs must describe exactly what is there.
+/// Builds the wheel with the profile of the tests, tries it in a clean environment, and runs its own
+/// tests, which compare it with the real libraries. Fails if the stubs differ from the module.
 pub(crate) fn test() -> Result<()> {
     let wheel = with_profile("dev", &[], &project::target().join("wheels"))?;
     smoke(&wheel)?;

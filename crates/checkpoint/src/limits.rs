@@ -98,8 +98,8 @@ impl Limits {
         Self::fit(times.max(1), 0)
     }
 
-    /// Returns how many times the default limits these are; `None` if some were set individually,
-    /// or there are none.
+    /// Returns how many times the default limits these are; `None` if some were set individually
+    /// or are switched off.
     pub fn multiple(&self) -> Option<u64> {
         self.times
     }

@@ -34,7 +34,7 @@ pub use origins::Origins;
 pub use parcels::{Parcel, Parcels};
 pub use pattern::Pattern;
 pub use read_as::{read_as, read_as_rule};
-pub use run::{ReadingRun, Run, RunOptions, Step, composable};
+pub use run::{ReadingRun, Run, RunOptions, Step, check_promise, composable};
 pub use shards::{shard_size, shards_by_name, shards_wanted, size};
 pub use shares::{Share, shares};
 pub use sink::{Divide, Sink, run_blocking, run_divided};

@@ -568,7 +568,8 @@ fn put(
     out(bytes)
 }
 
-fn check_promise(promised: Option<u64>, bytes: &[u8]) -> Result<()> {
+/// Fails if the bytes of a late segment do not have the promised length.
+pub fn check_promise(promised: Option<u64>, bytes: &[u8]) -> Result<()> {
     match promised {
         Some(promised) if promised != bytes.len() as u64 => Err(Error::unsupported(format!(
             "a part of the new file has {} bytes where {promised} were planned",

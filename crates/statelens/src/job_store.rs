@@ -4,7 +4,7 @@ use statelens_checkpoint::Result;
 
 /// The place of a job: a folder, or a prefix of an object store. Names have `/` between folders.
 pub(crate) trait JobStore: Send + Sync {
-    /// Returns an object, or `None` if there is none.
+    /// Returns an object, or `None` if it does not exist.
     fn read(&self, name: &str) -> Result<Option<Vec<u8>>>;
 
     /// Writes an object unless there is one; returns whether it was written. It appears complete or

@@ -95,7 +95,7 @@ fn of_python(left: &Checkpoint, right: &Checkpoint, behind: usize, report: &mut 
     }
 }
 
-/// Returns the first place at which two values differ, as the rest of a key, and what is there.
+/// Returns the first difference of two values: the rest of its key, and its description.
 /// Iterative, because values may contain themselves.
 fn first_difference(
     left: &Checkpoint,

@@ -57,7 +57,7 @@ pub enum TensorOutcome {
     Read(Box<Summary>),
     /// A hash of its logical bytes, which is the same for equal tensors in this process only.
     Hash(u128),
-    /// Statistics of its rows, and of its columns if they were asked for.
+    /// Statistics of its rows, and of its columns if requested.
     Lines(Box<MatrixLines>),
     /// The tensor is not numeric, or has too many repeated values; the reason.
     Without(String),

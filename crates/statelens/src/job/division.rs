@@ -9,6 +9,7 @@ use statelens_checkpoint::{
     Checkpoint, Data, Error, Outcomes, Plan, PlannedFile, Result, Segment, Size, Tensor,
     WrittenSegment,
 };
+use statelens_convert::check_promise;
 use statelens_tensor::{grain, verbatim_span};
 
 /// Takes the index of a file, a position in it, and the bytes to write there.
@@ -244,7 +245,7 @@ impl Division {
                     for (segment, offset) in segments.skip(first) {
                         if let Segment::Late { len, make } = segment {
                             let bytes = make(&known)?;
-                            check_len(*len, &bytes)?;
+                            check_promise(*len, &bytes)?;
                             write(file, *offset, &bytes)?;
                         }
                     }
@@ -539,15 +540,4 @@ fn piece(
         }
         Segment::Late { .. } => return Err(bad()),
     })
-}
-
-fn check_len(promised: Option<u64>, bytes: &[u8]) -> Result<()> {
-    match promised {
-        Some(promised) if promised != bytes.len() as u64 => Err(Error::unsupported(format!(
-            "a part of the new file has {} bytes where {promised} were planned",
-            bytes.len()
-        ))
-        .advice("This is a bug in the writer: please report it.")),
-        _ => Ok(()),
-    }
 }

@@ -94,7 +94,7 @@ fn sort(args: &StatsArgs, rows: &mut [(&Leaf, &MeasuredTensor)]) {
     }
 }
 
-/// Prints findings as paragraphs; without findings, lists what was checked.
+/// Prints findings as paragraphs; without findings, lists the checks.
 fn print_findings(
     found: &[Noticed],
     leaves: &[Leaf],
