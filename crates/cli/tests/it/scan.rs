@@ -77,6 +77,7 @@ fn scan_finds_code_in_hdf5() {
         ("attribute_opaque.h5", "os.system"),
         ("sequences.h5", "os.system"),
         ("packed_strings.h5", "os.system"),
+        ("shuffled_strings.h5", "os.system"),
         ("lambda.h5", "Lambda"),
     ] {
         let ran = run(["scan", &path(&format!("attacks_hdf5/{name}"))]);

@@ -86,6 +86,13 @@ fn examines_every_value_of_hdf5() {
     }
 }
 
+/// The bytes of the file do not have the pickle in one piece, and it does not begin the value.
+#[test]
+fn finds_pickles_within_decoded_values() {
+    let file = statelens_fixtures::read("attacks_hdf5/shuffled_strings.h5");
+    assert_eq!(worst("x.bin", file), Some(Grade::Danger));
+}
+
 /// Values beyond the limits are findings, each with its own text.
 #[test]
 fn reports_values_beyond_the_limits() {
