@@ -79,8 +79,8 @@ pub fn open_address_of_page(actor: &Actor) -> bool {
 /// Opens a URL that is pasted outside of input fields.
 #[hook]
 pub fn use_pasted_address(model: &UseReducerHandle<PageModel>, actor: &Actor) {
-    let (model, actor) = (model.clone(), actor.clone());
-    let listen = Callback::from(move |event: Event| {
+    let model = model.clone();
+    let listen = actor.on(move |actor, event: Event| {
         let in_field = event.target().and_then(|target| target.dyn_into::<Element>().ok());
         let in_field = in_field.is_some_and(|target| {
             matches!(target.tag_name().as_str(), "INPUT" | "TEXTAREA" | "SELECT")
@@ -133,10 +133,7 @@ pub fn AddressSheet(props: &AddressProps) -> Html {
     let text = use_state(|| props.address.to_string());
     use_focus_trap(&node);
     let Some(actor) = actor else { return html! {} };
-    let close = {
-        let actor = actor.clone();
-        Callback::from(move |_: MouseEvent| actor.act(Action::Show(None)))
-    };
+    let close = actor.on(move |actor, _: MouseEvent| actor.act(Action::Show(None)));
     let oninput = {
         let text = text.clone();
         Callback::from(move |event: InputEvent| {
@@ -235,8 +232,7 @@ fn fetch_hint(text: &str, parsed: &Result<Address, String>) -> Html {
 
 /// Renders, for the status bar, how much was fetched from where, with a menu for the limit.
 pub fn fetched(actor: &Actor, fetched: &FetchStats, most: u64) -> Html {
-    let actor = actor.clone();
-    let onchange = Callback::from(move |event: Event| {
+    let onchange = actor.on(move |actor, event: Event| {
         let select = event.target_dyn_into::<web_sys::HtmlSelectElement>();
         if let Some((cap, _)) = select.and_then(|select| CAPS.get(select.selected_index() as usize))
         {
@@ -311,10 +307,7 @@ pub fn LimitDialog(props: &LimitProps) -> Html {
     let node = use_node_ref();
     use_focus_trap(&node);
     let Some(actor) = use_context::<Actor>() else { return html! {} };
-    let close = {
-        let actor = actor.clone();
-        Callback::from(move |_: MouseEvent| actor.act(Action::Show(None)))
-    };
+    let close = actor.on(move |actor, _: MouseEvent| actor.act(Action::Show(None)));
     let (cap, name) = limit_for(props.needed);
     let go = Callback::from(move |_: MouseEvent| {
         actor.allow(cap);
@@ -361,8 +354,8 @@ pub fn retry_button(
         }
         _ => {}
     }
-    let (actor, address) = (actor.clone(), address.clone());
-    let onclick = Callback::from(move |_: MouseEvent| actor.open_address(&address, next));
+    let address = address.clone();
+    let onclick = actor.on(move |actor, _: MouseEvent| actor.open_address(&address, next));
     html! { <div class="hint"><span>{ hint.0 }</span><button class="btn" id="again" {onclick}>{ hint.1 }</button></div> }
 }
 

@@ -94,22 +94,21 @@ pub fn App() -> Html {
     use_pasted_address(&model, &actor);
     use_link_of_page(&actor);
     use_desktop_files({
-        let (model, actor) = (model.clone(), actor.clone());
-        Callback::from(move |files| handle_files(&model, &actor, files))
+        let model = model.clone();
+        actor.on(move |actor, files| handle_files(&model, actor, files))
     });
 
     let chosen = {
-        let actor = actor.clone();
         let model = model.clone();
-        Callback::from(move |event: Event| {
+        actor.on(move |actor, event: Event| {
             if let Some(list) =
                 event.target_dyn_into::<HtmlInputElement>().and_then(|input| input.files())
             {
                 let files = drop::from_list(&list);
                 if actor.choosing_compared.take() && compare::can_compare(&model) {
-                    compare::compare_with(&actor, files, None);
+                    compare::compare_with(actor, files, None);
                 } else {
-                    handle_files(&model, &actor, files);
+                    handle_files(&model, actor, files);
                 }
             }
         })
@@ -151,13 +150,13 @@ fn screen(model: &UseReducerHandle<PageModel>, actor: &Actor) -> Html {
         },
         (Screen::Compare, work) => match &model.compare {
             Some(compare) => {
-                let (model, actor) = (model.clone(), actor.clone());
+                let model = model.clone();
                 let names = side_names(&model, compare);
                 let title = title(&model);
                 let (tab, compare) = (model.tab, compare.clone());
                 let privacy = privacy(&model);
                 let onswap = (!model.files.is_empty())
-                    .then(|| Callback::from(move |()| compare::swap(&model, &actor)));
+                    .then(|| actor.on(move |actor, ()| compare::swap(&model, actor)));
                 html! { <CompareScreen {work} {title} {names} {compare} {tab} {onswap} {privacy} /> }
             }
             None => html! {},
@@ -211,8 +210,8 @@ fn raise(
 ) -> Option<Callback<MouseEvent>> {
     let can = model.address.is_some() || !model.files.is_empty();
     (error.kind == ErrorKind::Limit && can).then(|| {
-        let (model, actor) = (model.clone(), actor.clone());
-        Callback::from(move |_: MouseEvent| match &model.address {
+        let model = model.clone();
+        actor.on(move |actor, _: MouseEvent| match &model.address {
             Some(address) => {
                 let times = model.agreed.times.max(1).saturating_mul(10);
                 actor.open_address(address, FetchConsent { times, ..model.agreed });
@@ -267,8 +266,8 @@ fn run_name(model: &PageModel) -> Option<AttrValue> {
 }
 
 fn oncompare(model: &UseReducerHandle<PageModel>, actor: &Actor) -> Callback<()> {
-    let (model, actor) = (model.clone(), actor.clone());
-    Callback::from(move |()| compare::offer(&model, &actor))
+    let model = model.clone();
+    actor.on(move |actor, ()| compare::offer(&model, actor))
 }
 
 fn running(model: &PageModel) -> Option<u32> {

@@ -22,8 +22,8 @@ pub(super) fn tabs(actor: &Actor, tab: Tab, panes: &[(Tab, &'static str)]) -> Ht
     html! {
         <div class={classes(&["tabs", when(two, "two")])} role="tablist" aria-label="Panes">
             { for panes.iter().map(|&(this, name)| {
-                let (actor, on) = (actor.clone(), tab == this);
-                let onclick = Callback::from(move |_: MouseEvent| actor.act(Action::Tab(this)));
+                let on = tab == this;
+                let onclick = actor.on(move |actor, _: MouseEvent| actor.act(Action::Tab(this)));
                 one_of("tab", on, name, onclick)
             }) }
         </div>

@@ -54,10 +54,10 @@ pub(super) fn radios(
         <span class="seg" role="radiogroup" aria-label={about.to_owned()}>
             { for list.iter().enumerate().map(|(at, choice)| {
                 let on = chosen.map_or(at == 0, |id| id == choice.id);
-                let (actor, id) = (actor.clone(), (at > 0).then(|| choice.id.clone()));
-                let onclick = Callback::from(move |_: MouseEvent| {
+                let id = (at > 0).then(|| choice.id.clone());
+                let onclick = actor.on(move |actor, _: MouseEvent| {
                     let id = id.clone();
-                    change(&actor, move |convert| set(convert, id));
+                    change(actor, move |convert| set(convert, id));
                 });
                 one_of("radio", on, &choice.name, onclick)
             }) }

@@ -112,10 +112,10 @@ fn targets(actor: &Actor, work: &OpenWork, convert: &Conversion, chosen: &Target
             <span class="seg">
                 { for work.opened.targets.iter().map(|target| {
                     let on = target.id == convert.options.to && plain;
-                    let (actor, id) = (actor.clone(), target.id.clone());
-                    let onclick = Callback::from(move |_: MouseEvent| {
+                    let id = target.id.clone();
+                    let onclick = actor.on(move |actor, _: MouseEvent| {
                         let id = id.clone();
-                        change(&actor, move |convert| {
+                        change(actor, move |convert| {
                             convert.options.to = id;
                             convert.options.version = None;
                             convert.options.compress = None;
@@ -153,15 +153,14 @@ fn versions(actor: &Actor, convert: &Conversion, target: &TargetFormat) -> Html 
 }
 
 fn name(actor: &Actor, convert: &Conversion) -> Html {
-    let actor = actor.clone();
-    let onchange = Callback::from(move |event: Event| {
+    let onchange = actor.on(move |actor, event: Event| {
         let Some(input) = event.target_dyn_into::<web_sys::HtmlInputElement>() else { return };
         let name: String = input
             .value()
             .chars()
             .filter(|c| !matches!(c, '/' | '\\' | ':' | '\0'..='\x1f'))
             .collect();
-        change(&actor, move |convert| {
+        change(actor, move |convert| {
             convert.named = !name.trim().is_empty();
             convert.options.name = name.trim().to_owned();
         });
@@ -248,8 +247,8 @@ fn leaves_out(convert: &Conversion, plan: &PlanSummary) -> bool {
 
 fn loss_line(actor: &Actor, convert: &Conversion, loss: &Loss) -> Html {
     let on = convert.acknowledged.contains(&loss.title);
-    let (actor, title) = (actor.clone(), loss.title.clone());
-    let onchange = Callback::from(move |_: Event| {
+    let title = loss.title.clone();
+    let onchange = actor.on(move |actor, _: Event| {
         let title = title.clone();
         actor.convert(move |convert| {
             if !convert.acknowledged.remove(&title) {
@@ -275,8 +274,8 @@ fn footer(actor: &Actor, convert: &Conversion) -> Html {
     let oncopy = Callback::from(move |_: MouseEvent| copy(&copied));
     let open = convert.unacknowledged_losses();
     let run = {
-        let (actor, plan, request) = (actor.clone(), plan.clone(), convert.request);
-        Callback::from(move |_: MouseEvent| {
+        let (plan, request) = (plan.clone(), convert.request);
+        actor.on(move |actor, _: MouseEvent| {
             if let Some(plan) = &plan {
                 actor.run(request, plan, false);
             }

@@ -19,8 +19,8 @@ use crate::protocol::error::{ErrorKind, ErrorText};
 #[hook]
 pub fn use_drops(model: &UseReducerHandle<PageModel>, actor: &Actor) {
     let dragged = {
-        let (model, actor) = (model.clone(), actor.clone());
-        Callback::from(move |event: Event| {
+        let model = model.clone();
+        actor.on(move |actor, event: Event| {
             let Some(transfer) = event.dyn_ref::<DragEvent>().and_then(DragEvent::data_transfer)
             else {
                 return;
@@ -42,8 +42,8 @@ pub fn use_drops(model: &UseReducerHandle<PageModel>, actor: &Actor) {
     use_window_event("dragenter", dragged.clone());
     use_window_event("dragover", dragged);
     let leave = {
-        let (model, actor) = (model.clone(), actor.clone());
-        Callback::from(move |event: Event| {
+        let model = model.clone();
+        actor.on(move |actor, event: Event| {
             // Without a related target, the pointer left the window and not just an element.
             let outside =
                 event.dyn_ref::<DragEvent>().is_some_and(|drag| drag.related_target().is_none());
@@ -54,8 +54,8 @@ pub fn use_drops(model: &UseReducerHandle<PageModel>, actor: &Actor) {
     };
     use_window_event("dragleave", leave);
     let dropped = {
-        let (model, actor) = (model.clone(), actor.clone());
-        Callback::from(move |event: Event| {
+        let model = model.clone();
+        actor.on(move |actor, event: Event| {
             let Some(transfer) = event.dyn_ref::<DragEvent>().and_then(DragEvent::data_transfer)
             else {
                 return;

@@ -34,10 +34,10 @@ pub fn states(actor: &Actor, work: &OpenWork, convert: &Conversion) -> Html {
                 let checked = !convert.excluded_states.contains(name);
                 // At least one state must stay selected: an empty selection would mean all.
                 let fixed = stays(name) || (checked && on < 2);
-                let (actor, name_, all) = (actor.clone(), name.clone(), all.clone());
-                let onchange = Callback::from(move |_: Event| {
+                let (name_, all) = (name.clone(), all.clone());
+                let onchange = actor.on(move |actor, _: Event| {
                     let (name, all) = (name_.clone(), all.clone());
-                    change(&actor, move |convert| {
+                    change(actor, move |convert| {
                         if !convert.excluded_states.remove(&name) {
                             convert.excluded_states.insert(name);
                         }
@@ -71,9 +71,8 @@ pub fn keys(actor: &Actor, convert: &Conversion) -> Html {
                  value: &[String],
                  placeholder: &'static str,
                  set: fn(&mut Conversion, Vec<String>)| {
-        let actor = actor.clone();
-        let onchange = Callback::from(move |list: Vec<String>| {
-            change(&actor, move |convert| set(convert, list));
+        let onchange = actor.on(move |actor, list: Vec<String>| {
+            change(actor, move |convert| set(convert, list));
         });
         html! { <Lines {label} value={value.to_vec()} {placeholder} {onchange} /> }
     };
@@ -81,10 +80,9 @@ pub fn keys(actor: &Actor, convert: &Conversion) -> Html {
                 value: &str,
                 placeholder: &'static str,
                 set: fn(&mut Conversion, String)| {
-        let actor = actor.clone();
-        let oninput = Callback::from(move |event: InputEvent| {
+        let oninput = actor.on(move |actor, event: InputEvent| {
             let Some(value) = typed(&event) else { return };
-            change(&actor, move |convert| set(convert, value));
+            change(actor, move |convert| set(convert, value));
         });
         html! {
             <label class="field"><span class="lab">{ label }</span>
@@ -96,8 +94,7 @@ pub fn keys(actor: &Actor, convert: &Conversion) -> Html {
                  checked: bool,
                  about: &'static str,
                  toggle: fn(&mut Conversion)| {
-        let actor = actor.clone();
-        let onchange = Callback::from(move |_: Event| change(&actor, toggle));
+        let onchange = actor.on(move |actor, _: Event| change(actor, toggle));
         html! {
             <label class="field"><span class="lab">{ label }</span>
                 <span class="check"><input type="checkbox" class="cb" {id} {checked} {onchange} /><span>{ about }</span></span></label>
@@ -127,9 +124,9 @@ pub fn casts(actor: &Actor, convert: &Conversion, target: &TargetFormat) -> Html
         convert.options.cast.as_deref(),
         |convert, id| convert.options.cast = id,
     );
-    let actor = actor.clone();
-    let onchange = Callback::from(move |list: Vec<String>| {
-        change(&actor, move |convert| convert.options.casts = list);
+
+    let onchange = actor.on(move |actor, list: Vec<String>| {
+        change(actor, move |convert| convert.options.casts = list);
     });
     // Keys of another format have other names, so the field is reset when the format changes.
     let format = convert.options.family.target.clone().unwrap_or_default();

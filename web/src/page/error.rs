@@ -96,13 +96,10 @@ pub fn report(error: &ErrorText, name: &str, size: u64) -> String {
 /// Renders the error screen.
 pub fn error_screen(actor: &Actor, failed: &OpenFailure<'_>) -> Html {
     let error = failed.error;
-    let choose = {
-        let actor = actor.clone();
-        Callback::from(move |_: MouseEvent| actor.choose_files())
-    };
+    let choose = actor.on(move |actor, _: MouseEvent| actor.choose_files());
     let retry_button = actor.clone();
-    let actor = actor.clone();
-    let back = Callback::from(move |_: MouseEvent| actor.act(Action::Leave));
+
+    let back = actor.on(move |actor, _: MouseEvent| actor.act(Action::Leave));
     html! {
         <div class="solo" id="error">
             <header class="top">

@@ -46,11 +46,11 @@ pub(super) fn SaveAs(props: &SaveAsProps) -> Html {
     let short = is_short(&props.dtype);
     let single = short && *upcast;
     let take = |kind: ExportFormat| {
-        let (actor, row, slice) = (actor.clone(), props.row, props.slice.clone());
+        let (row, slice) = (props.row, props.slice.clone());
         let extension = kind.extension();
         let name = key_name(&sliced_key(&props.tensor, &slice), extension);
         let single = single || short && kind.is_numpy();
-        let onclick = Callback::from(move |_: MouseEvent| {
+        let onclick = actor.on(move |actor, _: MouseEvent| {
             let (slice, name) = (slice.clone(), name.clone());
             let request = ExportRequest { row, slice, kind, single, name };
             actor.request(&ToWorker::Matrix(MatrixRequest::Export(Some(request))));
@@ -69,8 +69,8 @@ pub(super) fn SaveAs(props: &SaveAsProps) -> Html {
     html! {
         <div class="saveas lab" role="group" aria-label={format!("{} these formats", props.label)}><span>{ props.label.clone() }</span>
             { for props.targets.iter().map(|(id, extension)| {
-                let (actor, row, to) = (actor.clone(), props.row, id.clone());
-                let onclick = Callback::from(move |_: MouseEvent| {
+                let (row, to) = (props.row, id.clone());
+                let onclick = actor.on(move |actor, _: MouseEvent| {
                     actor.act(Action::SaveKey(row, to.clone(), single));
                 });
                 html! { <button class="textlink" {onclick}>{ format!(".{extension}") }</button> }
@@ -88,8 +88,7 @@ pub(super) fn export_progress(actor: &Actor, export: &ExportState) -> Html {
     match export {
         ExportState::No => html! {},
         ExportState::Now(done, total) => {
-            let actor = actor.clone();
-            let stop = Callback::from(move |_: MouseEvent| {
+            let stop = actor.on(move |actor, _: MouseEvent| {
                 actor.request(&ToWorker::Matrix(MatrixRequest::Export(None)));
                 actor.values_panel(|it| it.export = ExportState::No);
             });

@@ -24,12 +24,9 @@ pub fn shards(actor: &Actor, convert: &Conversion, target: &TargetFormat) -> Htm
         Some(_) => Some(BY_NAME),
         None => convert.options.shard_size.as_deref(),
     };
-    let onchange = {
-        let actor = actor.clone();
-        Callback::from(move |rules: Vec<String>| {
-            change(&actor, move |convert| convert.options.shard = Some(rules));
-        })
-    };
+    let onchange = actor.on(move |actor, rules: Vec<String>| {
+        change(actor, move |convert| convert.options.shard = Some(rules));
+    });
     html! {
         <div class="fs"><span class="lab">{ "Shards" }</span><div class="fields">
             { radios(actor, "Shards: files with at most this many bytes of tensors, or by names, and an index", &list, chosen,
@@ -54,8 +51,7 @@ pub fn objects(actor: &Actor, convert: &Conversion, target: &TargetFormat) -> Ht
         return html! {};
     }
     let line = |id: &'static str, on: bool, text: &'static str, turn: fn(&mut Conversion)| {
-        let actor = actor.clone();
-        check(id, on, text, Callback::from(move |_: Event| change(&actor, turn)))
+        check(id, on, text, actor.on(move |actor, _: Event| change(actor, turn)))
     };
     let options = &convert.options;
     html! {

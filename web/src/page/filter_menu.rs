@@ -64,8 +64,8 @@ pub fn suggestion(actor: &Actor, text: &str) -> Option<Html> {
     let unknown = UnknownTerm::of(text)?;
     let suggestion = unknown.suggestion?;
     let mended = format!("{}{suggestion}{}", &text[..unknown.start], &text[unknown.end..]);
-    let actor = actor.clone();
-    let onclick = Callback::from(move |_: MouseEvent| {
+
+    let onclick = actor.on(move |actor, _: MouseEvent| {
         let mended = mended.clone();
         actor.work(move |work| work.set_filter(&mended));
     });

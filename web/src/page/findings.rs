@@ -69,10 +69,7 @@ pub fn FindingsSheet(props: &FindingsProps) -> Html {
         };
         chip(on, None, onclick, content)
     };
-    let verify = {
-        let actor = actor.clone();
-        Callback::from(move |_: MouseEvent| actor.act(Action::Show(Some(Sheet::Verify))))
-    };
+    let verify = actor.on(move |actor, _: MouseEvent| actor.act(Action::Show(Some(Sheet::Verify))));
     html! {
         <SheetFrame title="Findings" class="findings" note={html! { <span class="m dim">{ visible(&props.work.opened.name) }</span> }}>
             <div class="sheetbody">
@@ -111,8 +108,8 @@ fn article(actor: &Actor, work: &OpenWork, at: u32, finding: &Finding) -> Html {
         Severity::Note => ("note", "Note"),
     };
     let show = finding.keys.first().map(|key| {
-        let (actor, key) = (actor.clone(), key.clone());
-        Callback::from(move |_: MouseEvent| {
+        let key = key.clone();
+        actor.on(move |actor, _: MouseEvent| {
             let key = key.clone();
             actor.work(move |work| {
                 if let Some(row) = work.find(&key) {
@@ -122,10 +119,7 @@ fn article(actor: &Actor, work: &OpenWork, at: u32, finding: &Finding) -> Html {
             actor.act(Action::Show(None));
         })
     });
-    let add = finding.missing.then(|| {
-        let actor = actor.clone();
-        Callback::from(move |_: MouseEvent| actor.choose_files())
-    });
+    let add = finding.missing.then(|| actor.on(move |actor, _: MouseEvent| actor.choose_files()));
     let offers: Vec<&RewriteOffer> =
         work.opened.offers.iter().filter(|offer| offer.finding == Some(at)).collect();
     let acts = !offers.is_empty()

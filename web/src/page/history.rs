@@ -171,11 +171,11 @@ pub fn use_history(model: &UseReducerHandle<PageModel>, actor: &Actor) {
             move || drop(rests)
         });
     }
-    let (model, actor) = (model.clone(), actor.clone());
+    let model = model.clone();
     use_window_event(
         "popstate",
-        Callback::from(move |event: Event| {
-            navigated(&event, &trail, &model, &actor);
+        actor.on(move |actor, event: Event| {
+            navigated(&event, &trail, &model, actor);
         }),
     );
 }

@@ -228,8 +228,9 @@ fn target_link(work: &OpenWork, actor: &Actor, target: &str) -> Html {
     let Some(row) = work.find(target) else {
         return html! { <span class="dim">{ target.to_owned() }</span> };
     };
-    let actor = actor.clone();
-    let onclick = Callback::from(move |_: MouseEvent| actor.work(move |work| work.select_row(row)));
+
+    let onclick =
+        actor.on(move |actor, _: MouseEvent| actor.work(move |work| work.select_row(row)));
     html! { <button class="textlink m keylink" {onclick}>{ breakable(target) }</button> }
 }
 
@@ -237,8 +238,7 @@ fn target_link(work: &OpenWork, actor: &Actor, target: &str) -> Html {
 fn stepper(actor: &Actor, layer: &Layer) -> Html {
     let (at, count) = (layer.at, layer.count);
     let by = |by: isize| {
-        let actor = actor.clone();
-        Callback::from(move |_: MouseEvent| actor.work(move |work| work.step_layer(by)))
+        actor.on(move |actor, _: MouseEvent| actor.work(move |work| work.step_layer(by)))
     };
     html! {
         <span class="step" role="group" aria-label="Member of the fold">
@@ -274,8 +274,7 @@ fn save_as(actor: &Actor, values_panel: &ValuesPanel, work: &OpenWork, row: &Row
 
 /// Renders the shown slice, with a button to go back to the whole tensor.
 fn slice_line(actor: &Actor, slice: &str, places: &ElementPlaces) -> Html {
-    let actor = actor.clone();
-    let onclick = Callback::from(move |_: MouseEvent| actor.values_panel(|it| it.slice = None));
+    let onclick = actor.on(move |actor, _: MouseEvent| actor.values_panel(|it| it.slice = None));
     html! {
         <p class="slice-of" id="slice"><span class="lab">{ "slice" }</span>
             <span class="m">{ format!("[{slice}]") }</span><span class="m dim">{ fmt::shape(places.shape()) }</span>
@@ -310,8 +309,8 @@ fn value_section(
     }
     let (start, end) = (values.start, values.start + texts.len() as u64);
     let go = |start: u64| {
-        let (actor, slice) = (actor.clone(), slice.to_owned());
-        Callback::from(move |_: MouseEvent| {
+        let slice = slice.to_owned();
+        actor.on(move |actor, _: MouseEvent| {
             actor.request(&ToWorker::Values {
                 row: id,
                 slice: slice.clone(),

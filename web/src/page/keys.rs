@@ -17,11 +17,11 @@ use crate::state::work::OpenWork;
 /// Handles the window's key events.
 #[hook]
 pub fn use_keys(model: &UseReducerHandle<PageModel>, actor: &Actor) {
-    let (model, actor) = (model.clone(), actor.clone());
-    let listen = Callback::from(move |event: Event| {
+    let model = model.clone();
+    let listen = actor.on(move |actor, event: Event| {
         if let Some(event) = event.dyn_ref::<KeyboardEvent>()
             && !event.default_prevented()
-            && press(&model, &actor, event)
+            && press(&model, actor, event)
         {
             event.prevent_default();
         }

@@ -16,8 +16,7 @@ pub fn loading_screen(
     size: u64,
     privacy: Html,
 ) -> Html {
-    let actor = actor.clone();
-    let cancel = Callback::from(move |_: MouseEvent| actor.stop_opening());
+    let cancel = actor.on(move |actor, _: MouseEvent| actor.stop_opening());
     let LoadingState { doing, keys, read, calls, first, .. } = loading;
     html! {
         <main class="app loading" id="loading">

@@ -37,17 +37,11 @@ pub fn use_model_description(model: &UseReducerHandle<PageModel>, actor: &Actor)
 
 /// Renders the short description.
 pub fn footer(actor: &Actor, description: &ModelDescription) -> Html {
-    let all = {
-        let actor = actor.clone();
-        Callback::from(move |_: MouseEvent| {
-            actor.work(|work| work.selection = None);
-            actor.act(Action::Tab(Tab::Tensor));
-        })
-    };
-    let map = {
-        let actor = actor.clone();
-        Callback::from(move |_: MouseEvent| actor.show_treemap())
-    };
+    let all = actor.on(move |actor, _: MouseEvent| {
+        actor.work(|work| work.selection = None);
+        actor.act(Action::Tab(Tab::Tensor));
+    });
+    let map = actor.on(move |actor, _: MouseEvent| actor.show_treemap());
     let find = |name: &str| description.facts.iter().find(|fact| fact.name == name);
     // Related facts share a line.
     let pairs = [
@@ -89,9 +83,8 @@ pub fn all(actor: &Actor, description: &Rc<ModelDescription>) -> Html {
         return html! {};
     }
     let fetch = description.fetch.clone().map(|name| {
-        let actor = actor.clone();
         let onclick =
-            Callback::from(move |_: MouseEvent| actor.request(&ToWorker::DescribeModel(true)));
+            actor.on(move |actor, _: MouseEvent| actor.request(&ToWorker::DescribeModel(true)));
         html! { <button class="btn" {onclick}>{ format!("Fetch {name}") }</button> }
     });
     html! {

@@ -56,10 +56,10 @@ pub fn OpenMenu() -> Html {
         })
     };
     let choice = |(name, key, act): (&'static str, &'static str, fn(&Actor))| {
-        let (actor, close) = (actor.clone(), close.clone());
-        let onclick = Callback::from(move |_: MouseEvent| {
+        let close = close.clone();
+        let onclick = actor.on(move |actor, _: MouseEvent| {
             close();
-            act(&actor);
+            act(actor);
         });
         html! { <button {onclick}>{ name }{ cap(key) }</button> }
     };

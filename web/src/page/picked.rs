@@ -24,15 +24,11 @@ pub(super) fn strip(actor: &Actor, work: &OpenWork, oncompare: &Callback<()>) ->
         text += &format!(" \u{b7} {params} params \u{b7} {}", fmt::bytes(sums.bytes));
     }
     let convert = |to: Option<&'static str>| {
-        let actor = actor.clone();
-        Callback::from(move |_: MouseEvent| {
+        actor.on(move |actor, _: MouseEvent| {
             actor.act(Action::SavePicked(to.map(str::to_owned)));
         })
     };
-    let clear = {
-        let actor = actor.clone();
-        Callback::from(move |_: MouseEvent| actor.work(|work| work.picked.clear()))
-    };
+    let clear = actor.on(move |actor, _: MouseEvent| actor.work(|work| work.picked.clear()));
     let on_compare = oncompare.reform(|_: MouseEvent| ());
     let targets = &work.opened.targets;
     let kinds = KINDS.iter().filter_map(|kind| targets.iter().find(|target| target.id == *kind));

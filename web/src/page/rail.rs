@@ -52,10 +52,10 @@ pub fn RailPane(props: &RailProps) -> Html {
         });
     }
     let compare = props.rail.pair().map(|(first, second)| {
-        let (actor, files) = (actor.clone(), props.files.clone());
-        Callback::from(move |_: MouseEvent| {
+        let files = props.files.clone();
+        actor.on(move |actor, _: MouseEvent| {
             let of = |file| (files.as_ref().clone(), Some(file));
-            pair::begin_pair(&actor, of(first), of(second));
+            pair::begin_pair(actor, of(first), of(second));
         })
     });
     let damaged = props.rail.entries.iter().filter(|entry| is_damaged(entry)).count() as u64;
@@ -91,17 +91,14 @@ fn line(
 ) -> Html {
     let main = entry.main;
     let open = {
-        let (actor, files) = (actor.clone(), files.clone());
-        Callback::from(move |_: MouseEvent| {
+        let files = files.clone();
+        actor.on(move |actor, _: MouseEvent| {
             if !at {
                 actor.open(files.as_ref().clone(), Some(main));
             }
         })
     };
-    let tick = {
-        let actor = actor.clone();
-        Callback::from(move |_: Event| actor.act(Action::Tick(main)))
-    };
+    let tick = actor.on(move |actor, _: Event| actor.act(Action::Tick(main)));
     let (mark, word) = match &entry.problem {
         None => (html! { <svg class="fi" aria-hidden="true"></svg> }, "not checked yet".to_owned()),
         Some(problem) if problem.is_empty() => (tick_icon(), "sound".to_owned()),

@@ -58,9 +58,9 @@ pub fn ReadAll(props: &ReadAllProps) -> Html {
 
 /// Returns a callback that reads everything and verifies it against the chosen manifest.
 fn on_start(actor: &Actor, verification: &Verification) -> Callback<MouseEvent> {
-    let (actor, manifest) = (actor.clone(), verification.manifest.clone());
+    let manifest = verification.manifest.clone();
     let finite = verification.finite;
-    Callback::from(move |_: MouseEvent| {
+    actor.on(move |actor, _: MouseEvent| {
         let files: js_sys::Array =
             manifest.iter().map(|file| JsValue::from(file.clone())).collect();
         let verify = ToWorker::Verify(Some(finite));

@@ -35,10 +35,10 @@ pub fn action(actor: &Actor, work: &OpenWork, offer: &RewriteOffer) -> Html {
 
 /// Renders a button that opens the convert sheet for a rewrite.
 fn button(actor: &Actor, work: &OpenWork, offer: &RewriteOffer, class: &'static str) -> Html {
-    let (actor, opened, offer_) = (actor.clone(), work.opened.clone(), offer.clone());
-    let onclick = Callback::from(move |_: MouseEvent| {
+    let (opened, offer_) = (work.opened.clone(), offer.clone());
+    let onclick = actor.on(move |actor, _: MouseEvent| {
         actor.act(Action::StartConvert);
-        choose(&actor, &opened, Some(&offer_.rewrite));
+        choose(actor, &opened, Some(&offer_.rewrite));
     });
     html! { <button {class} {onclick}>{ &offer.label }</button> }
 }
@@ -51,10 +51,10 @@ pub fn tasks(actor: &Actor, work: &OpenWork, convert: &Conversion) -> Html {
     }
     let task = |label: &str, rewrite: Option<&Rewrite>| {
         let on = same_kind(convert.options.rewrite.as_ref(), rewrite);
-        let (actor, opened, rewrite) = (actor.clone(), work.opened.clone(), rewrite.cloned());
-        let onclick = Callback::from(move |_: MouseEvent| {
+        let (opened, rewrite) = (work.opened.clone(), rewrite.cloned());
+        let onclick = actor.on(move |actor, _: MouseEvent| {
             if !on {
-                choose(&actor, &opened, rewrite.as_ref());
+                choose(actor, &opened, rewrite.as_ref());
             }
         });
         one_of("radio", on, label, onclick)
@@ -88,10 +88,9 @@ pub fn fields(actor: &Actor, work: &OpenWork, convert: &Conversion, rewrite: &Re
             version(actor, &list, to)
         }
         Rewrite::Fix { upgrade } => {
-            let actor = actor.clone();
             let checked = *upgrade;
-            let onchange = Callback::from(move |_: Event| {
-                set(&actor, move |rewrite| {
+            let onchange = actor.on(move |actor, _: Event| {
+                set(actor, move |rewrite| {
                     if let Rewrite::Fix { upgrade } = rewrite {
                         *upgrade = !checked;
                     }
@@ -139,17 +138,14 @@ fn dataloader(actor: &Actor, iterable: bool, seed: &str, to: &str) -> Html {
             }
         },
     );
-    let oninput = {
-        let actor = actor.clone();
-        Callback::from(move |event: InputEvent| {
-            let Some(value) = typed(&event) else { return };
-            set(&actor, move |rewrite| {
-                if let Rewrite::Dataloader { seed, .. } = rewrite {
-                    *seed = value;
-                }
-            });
-        })
-    };
+    let oninput = actor.on(move |actor, event: InputEvent| {
+        let Some(value) = typed(&event) else { return };
+        set(actor, move |rewrite| {
+            if let Rewrite::Dataloader { seed, .. } = rewrite {
+                *seed = value;
+            }
+        });
+    });
     let versions: Vec<Choice> = VERSIONS.iter().rev().map(|(id, name)| choice(id, name)).collect();
     html! {
         <>

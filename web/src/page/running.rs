@@ -82,14 +82,8 @@ pub fn running_body(
     past: &[(u64, f64)],
 ) -> Html {
     let percent = fmt::percent(now.done, now.total.max(1));
-    let cancel = {
-        let actor = actor.clone();
-        Callback::from(move |_: MouseEvent| actor.request(&ToWorker::Cancel))
-    };
-    let browse = {
-        let actor = actor.clone();
-        Callback::from(move |_: MouseEvent| actor.act(Action::Show(None)))
-    };
+    let cancel = actor.on(move |actor, _: MouseEvent| actor.request(&ToWorker::Cancel));
+    let browse = actor.on(move |actor, _: MouseEvent| actor.act(Action::Show(None)));
     html! {
         <>
             <div class="runbody" id="convert-run">
@@ -169,19 +163,16 @@ pub fn done_body(
     done: &ConversionResult,
     file: Option<&File>,
 ) -> Html {
-    let convert_again = {
-        let actor = actor.clone();
-        Callback::from(move |_: MouseEvent| {
-            actor.convert(|convert| {
-                convert.phase = ConversionPhase::Form;
-                convert.request += 1;
-                convert.planning = true;
-            });
-        })
-    };
+    let convert_again = actor.on(move |actor, _: MouseEvent| {
+        actor.convert(|convert| {
+            convert.phase = ConversionPhase::Form;
+            convert.request += 1;
+            convert.planning = true;
+        });
+    });
     let open = file.map(|file| {
-        let (actor, file) = (actor.clone(), file.clone());
-        Callback::from(move |_: MouseEvent| actor.open(vec![DroppedFile::new(file.clone())], None))
+        let file = file.clone();
+        actor.on(move |actor, _: MouseEvent| actor.open(vec![DroppedFile::new(file.clone())], None))
     });
     let method = match done.method {
         WriteMethod::Composed => {
@@ -257,19 +248,16 @@ pub fn failed_body(
     error: &Rc<ErrorText>,
     raise: Option<Callback<MouseEvent>>,
 ) -> Html {
-    let back = {
-        let actor = actor.clone();
-        Callback::from(move |_: MouseEvent| {
-            actor.convert(|convert| {
-                convert.phase = ConversionPhase::Form;
-                convert.request += 1;
-                convert.planning = true;
-            });
-        })
-    };
+    let back = actor.on(move |actor, _: MouseEvent| {
+        actor.convert(|convert| {
+            convert.phase = ConversionPhase::Form;
+            convert.request += 1;
+            convert.planning = true;
+        });
+    });
     let keep = plan_of(convert).filter(|_| error.title.starts_with(FALSIFIED)).map(|plan| {
-        let (actor, plan, request) = (actor.clone(), plan.clone(), convert.request);
-        Callback::from(move |_: MouseEvent| actor.run(request, &plan, true))
+        let (plan, request) = (plan.clone(), convert.request);
+        actor.on(move |actor, _: MouseEvent| actor.run(request, &plan, true))
     });
     html! {
         <>

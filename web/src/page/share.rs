@@ -156,8 +156,8 @@ pub fn ShareSheet(props: &ShareProps) -> Html {
                     </div></div>
                     <div class="fs"><span class="lab">{ "Or a file" }</span><div>
                         <div class="files">{ for KINDS.iter().zip(shared.sizes).map(|((kind, name), size)| {
-                            let (actor, kind) = (actor.clone(), *kind);
-                            let onclick = Callback::from(move |_: MouseEvent| actor.request(&ToWorker::Summarize { kind }));
+                            let kind = *kind;
+                            let onclick = actor.on(move |actor, _: MouseEvent| actor.request(&ToWorker::Summarize { kind }));
                             html! { <button class="btn" {onclick}>{ *name }<span class="m dim">{ format!(" {}", fmt::bytes(size)) }</span></button> }
                         }) }</div>
                         <p class="dim">{ "The HTML is one page that opens offline. Files hold all keys, values and findings, as " }
@@ -203,8 +203,8 @@ fn statistics(actor: &Actor, props: &ShareProps) -> Html {
         }
         VerificationStage::Now(now, _) => {
             let percent = fmt::percent(now.done, now.total.max(1));
-            let actor = actor.clone();
-            let stop = Callback::from(move |_: MouseEvent| verify::stop(&actor));
+
+            let stop = actor.on(move |actor, _: MouseEvent| verify::stop(actor));
             html! {
                 <div class="long">
                     <span class="big" role="progressbar" aria-label="Reading everything" aria-valuemin="0" aria-valuemax="100" aria-valuenow={percent.to_string()}>{ format!("{percent} %") }</span>
@@ -213,14 +213,11 @@ fn statistics(actor: &Actor, props: &ShareProps) -> Html {
             }
         }
         stage => {
-            let confirm = {
-                let actor = actor.clone();
-                Callback::from(move |_: Event| {
-                    actor.verify(|verification| {
-                        verification.unpack_confirmed = !verification.unpack_confirmed
-                    });
-                })
-            };
+            let confirm = actor.on(move |actor, _: Event| {
+                actor.verify(|verification| {
+                    verification.unpack_confirmed = !verification.unpack_confirmed
+                });
+            });
             html! {
                 <>
                     if let VerificationStage::Failed(error) = stage { <p class="w-warn">{ &error.title }{ " " }{ &error.place }</p> }

@@ -33,10 +33,7 @@ const DRAGGED: &str = "Read in place. Nothing is copied or uploaded. Shards that
 /// Renders the start screen, with the number of items being dragged over the page.
 pub fn start_screen(actor: &Actor, dragged: Option<usize>, link: Option<&PageLink>) -> Html {
     let over = dragged.is_some();
-    let on = |act: fn(&Actor)| {
-        let actor = actor.clone();
-        Callback::from(move |_: MouseEvent| act(&actor))
-    };
+    let on = |act: fn(&Actor)| actor.on(move |actor, _: MouseEvent| act(actor));
     html! {
         <main class={classes(&["start", when(over, "over")])} id="start" aria-label="Statelens: drop a checkpoint">
             <div class="reg" aria-hidden="true"><i></i><i></i><i></i><i></i></div>

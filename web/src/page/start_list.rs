@@ -92,8 +92,8 @@ fn Served(props: &ServedProps) -> Html {
                         1 => String::new(),
                         files => format!("{files} files"),
                     };
-                    let (actor, url) = (actor.clone(), address(&props.base, &found.main));
-                    row(&found.main, &about, &fmt::bytes(found.bytes), Callback::from(move |_| actor.prompt_address(&url)))
+                    let url = address(&props.base, &found.main);
+                    row(&found.main, &about, &fmt::bytes(found.bytes), actor.on(move |actor, _| actor.prompt_address(&url)))
                 }) }
                 </div>
             </>
@@ -130,8 +130,8 @@ fn RecentOrExamples() -> Html {
             <>
                 <div class="lab exhead">{ "Try an example" }</div>
                 { for EXAMPLES.iter().map(|&(name, about, size)| {
-                    let actor = actor.clone();
-                    row(name, about, size, Callback::from(move |_| actor.open_example(name)))
+
+                    row(name, about, size, actor.on(move |actor, _| actor.open_example(name)))
                 }) }
             </>
         },
@@ -139,9 +139,9 @@ fn RecentOrExamples() -> Html {
             <>
                 <div class="lab exhead">{ "Opened before" }</div>
                 { for recent.iter().map(|entry| {
-                    let (actor, entry) = (actor.clone(), entry.clone());
+                    let entry = entry.clone();
                     let (name, about) = (entry.name.clone(), entry.about.clone());
-                    row(&name, &about, "", Callback::from(move |_| open_recent(&actor, &entry)))
+                    row(&name, &about, "", actor.on(move |actor, _| open_recent(actor, &entry)))
                 }) }
             </>
         },

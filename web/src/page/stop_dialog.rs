@@ -39,16 +39,13 @@ struct StopProps {
 fn StopDialog(props: &StopProps) -> Html {
     let node = use_node_ref();
     use_focus_trap(&node);
-    let stay = {
-        let actor = props.actor.clone();
-        Callback::from(move |_: MouseEvent| actor.act(Action::Confirm(None)))
-    };
+    let stay = props.actor.on(move |actor, _: MouseEvent| actor.act(Action::Confirm(None)));
     let go = {
-        let (actor, pending) = (props.actor.clone(), props.pending.clone());
-        Callback::from(move |_: MouseEvent| {
+        let pending = props.pending.clone();
+        props.actor.on(move |actor, _: MouseEvent| {
             actor.act(Action::Confirm(None));
             // Opening something stops the write, and reports that.
-            pending.go(&actor);
+            pending.go(actor);
         })
     };
     let (text, keep, stop) = match (props.writes, props.pending.reason) {
@@ -91,10 +88,7 @@ fn StopDialog(props: &StopProps) -> Html {
 
 /// Renders the notice until the user dismisses it.
 pub fn notice(model: &PageModel, actor: &Actor) -> Html {
-    let read = {
-        let actor = actor.clone();
-        Callback::from(move |_: MouseEvent| actor.act(Action::DismissNotice))
-    };
+    let read = actor.on(move |actor, _: MouseEvent| actor.act(Action::DismissNotice));
     // The live region is always present: screen readers announce only changes in existing regions.
     html! {
         <div role="status">

@@ -116,9 +116,9 @@ fn head(actor: &Actor, work: &OpenWork) -> Html {
                 let Some(column) = column else {
                     return html! { <div class={format!("c {class}")} role="columnheader">{ name }</div> };
                 };
-                let actor = actor.clone();
+
                 let sorted = work.view.sort.filter(|(by, _)| *by == column);
-                let onclick = Callback::from(move |_: MouseEvent| actor.work(move |work| work.sort_by(column)));
+                let onclick = actor.on(move |actor, _: MouseEvent| actor.work(move |work| work.sort_by(column)));
                 let aria = sorted.map(|(_, down)| if down { "descending" } else { "ascending" });
                 html! {
                     <div class={format!("c {class}")} role="columnheader" aria-sort={aria}>
@@ -166,9 +166,9 @@ fn line(
     };
     let not_finite = work.view.weights.any().then(|| first_not_finite(work, item)).flatten();
     let select = {
-        let (actor, resting) = (actor.clone(), resting.clone());
+        let resting = resting.clone();
         let some = work.picked.count() > 0;
-        Callback::from(move |event: MouseEvent| {
+        actor.on(move |actor, event: MouseEvent| {
             if resting.has_picked() {
                 return;
             }
@@ -192,8 +192,8 @@ fn line(
     };
     let toggle = match item {
         TableLine::Fold(fold) => {
-            let (actor, name) = (actor.clone(), table.folds[fold].name.clone());
-            Some(Callback::from(move |_: MouseEvent| {
+            let name = table.folds[fold].name.clone();
+            Some(actor.on(move |actor, _: MouseEvent| {
                 let name = name.clone();
                 actor.work(move |work| work.toggle_fold(&name));
             }))
@@ -284,8 +284,8 @@ fn link(work: &OpenWork, target: &str, actor: &Actor) -> Html {
     let Some(row) = work.find(target) else {
         return html! { <span class="dim">{ format!("= {text}") }</span> };
     };
-    let actor = actor.clone();
-    let onclick = Callback::from(move |event: MouseEvent| {
+
+    let onclick = actor.on(move |actor, event: MouseEvent| {
         event.stop_propagation();
         actor.work(move |work| work.select_row(row));
     });
@@ -294,8 +294,8 @@ fn link(work: &OpenWork, target: &str, actor: &Actor) -> Html {
 
 fn fold_cells(work: &OpenWork, fold: &Fold, actor: &Actor) -> Html {
     let toggle = {
-        let (actor, name) = (actor.clone(), fold.name.clone());
-        Callback::from(move |event: MouseEvent| {
+        let name = fold.name.clone();
+        actor.on(move |actor, event: MouseEvent| {
             event.stop_propagation();
             let name = name.clone();
             actor.work(move |work| {
@@ -388,8 +388,7 @@ fn pattern_cells(work: &OpenWork, fold: &Fold, pattern: &FoldPattern, actor: &Ac
 
 /// Returns a callback that selects a row.
 fn onselect(actor: &Actor) -> Callback<u32> {
-    let actor = actor.clone();
-    Callback::from(move |row: u32| actor.work(move |work| work.select_row(row)))
+    actor.on(move |actor, row: u32| actor.work(move |work| work.select_row(row)))
 }
 
 /// Renders the statistics of values in one line, for small screens.
@@ -433,8 +432,8 @@ fn empty_table(actor: &Actor, work: &OpenWork) -> Html {
     if work.rows.is_empty() {
         return html! { <div role="row"><p class="empty" role="gridcell">{ "This state is empty: it holds no keys." }</p></div> };
     }
-    let actor = actor.clone();
-    let clear = Callback::from(move |_: MouseEvent| actor.work(|work| work.set_filter("")));
+
+    let clear = actor.on(move |actor, _: MouseEvent| actor.work(|work| work.set_filter("")));
     let of_values = Filter::parse(&work.filter).is_ok_and(|filter| filter.is_of_values());
     let unread = of_values && !work.view.weights.any();
     html! {

@@ -41,8 +41,8 @@ impl LongPress {
 
     /// Returns the listeners for pointer down, move and end on the element that has the rows.
     pub(super) fn listeners(&self, actor: &Actor) -> [Callback<PointerEvent>; 3] {
-        let (state, actor) = (self.0.clone(), actor.clone());
-        let down = Callback::from(move |event: PointerEvent| {
+        let state = self.0.clone();
+        let down = actor.on(move |actor, event: PointerEvent| {
             state.picked.set(false);
             let Some(line) = line_of(&event).filter(|_| event.pointer_type() == "touch") else {
                 return;

@@ -54,10 +54,10 @@ pub fn TreePane(props: &TreeProps) -> Html {
         });
     }
     let keys = {
-        let (actor, work, node) = (actor.clone(), work.clone(), node.clone());
+        let (work, node) = (work.clone(), node.clone());
         let page = ((viewport.end - viewport.first) / 2).max(1);
-        Callback::from(move |event: KeyboardEvent| {
-            if press(&event, &actor, &work, page) {
+        actor.on(move |actor, event: KeyboardEvent| {
+            if press(&event, actor, &work, page) {
                 event.prevent_default();
                 event.stop_propagation();
                 if let Some(element) = node.cast::<web_sys::HtmlElement>() {
@@ -89,13 +89,11 @@ const MARGIN: f64 = 8.0;
 fn line(actor: &Actor, work: &OpenWork, index: usize, selected: bool, top: f64) -> Html {
     let (tree, trie) = (&work.tree, &work.trie);
     let branch = &tree.lines[index];
-    let select = {
-        let actor = actor.clone();
-        Callback::from(move |_: MouseEvent| actor.work(move |work| work.select_branch(index)))
-    };
+    let select =
+        actor.on(move |actor, _: MouseEvent| actor.work(move |work| work.select_branch(index)));
     let toggle = {
-        let (actor, identity) = (actor.clone(), tree.identity(index));
-        Callback::from(move |event: MouseEvent| {
+        let identity = tree.identity(index);
+        actor.on(move |actor, event: MouseEvent| {
             event.stop_propagation();
             actor.work(move |work| work.toggle_branch(identity));
         })

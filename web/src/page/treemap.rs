@@ -89,8 +89,8 @@ pub fn TreemapPane(props: &TreemapProps) -> Html {
         });
     }
     let choose = {
-        let (actor, map, chosen) = (actor.clone(), map.clone(), chosen.clone());
-        Callback::from(move |at: usize| {
+        let (map, chosen) = (map.clone(), chosen.clone());
+        actor.on(move |actor, at: usize| {
             chosen.set(Some(at));
             if let Some(cell) = map.cells.get(at) {
                 let row = cell.row;
@@ -99,8 +99,8 @@ pub fn TreemapPane(props: &TreemapProps) -> Html {
         })
     };
     let enter = {
-        let (actor, map, view) = (actor.clone(), map.clone(), view.clone());
-        Callback::from(move |at: usize| {
+        let (map, view) = (map.clone(), view.clone());
+        actor.on(move |actor, at: usize| {
             let Some(cell) = map.cells.get(at).filter(|cell| cell.deep) else { return };
             let Some(branch) = cell.branch else { return };
             let mut view = view.clone();
@@ -184,8 +184,7 @@ fn largest(map: &Treemap) -> Option<usize> {
 
 fn head(actor: &Actor, work: &OpenWork, view: &TreemapView, map: &Rc<Treemap>) -> Html {
     let show = |view: Option<TreemapView>| {
-        let actor = actor.clone();
-        Callback::from(move |_: MouseEvent| actor.act(Action::Treemap(view.clone())))
+        actor.on(move |actor, _: MouseEvent| actor.act(Action::Treemap(view.clone())))
     };
     let by = |by_dtype| show(Some(TreemapView { by_dtype, path: Vec::new() }));
     let name = match view.path.last() {

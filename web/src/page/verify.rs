@@ -59,8 +59,8 @@ fn set_manifest(actor: &Actor, manifest: Option<File>) {
 
 /// Renders the button in the status bar, which also shows progress and result.
 pub fn status(actor: &Actor, stage: &VerificationStage) -> Html {
-    let actor = actor.clone();
-    let onclick = Callback::from(move |_: MouseEvent| actor.act(Action::Show(Some(Sheet::Verify))));
+    let onclick =
+        actor.on(move |actor, _: MouseEvent| actor.act(Action::Show(Some(Sheet::Verify))));
     let text = match stage {
         VerificationStage::Form => html! { { "Verify" } },
         VerificationStage::Now(now, _) => {
@@ -128,32 +128,18 @@ fn form(actor: &Actor, props: &VerifyProps, chosen: &NodeRef) -> Html {
         let chosen = chosen.clone();
         Callback::from(move |_: MouseEvent| click(&chosen))
     };
-    let onchange = {
-        let actor = actor.clone();
-        Callback::from(move |event: Event| {
-            let input = event.target_dyn_into::<HtmlInputElement>();
-            let file = input.and_then(|input| input.files()?.get(0));
-            set_manifest(&actor, file);
-        })
-    };
-    let without = {
-        let actor = actor.clone();
-        Callback::from(move |_: MouseEvent| set_manifest(&actor, None))
-    };
-    let finite = {
-        let actor = actor.clone();
-        Callback::from(move |_: Event| {
-            actor.verify(|verification| verification.finite = !verification.finite);
-        })
-    };
-    let unpack_confirmed = {
-        let actor = actor.clone();
-        Callback::from(move |_: Event| {
-            actor.verify(|verification| {
-                verification.unpack_confirmed = !verification.unpack_confirmed
-            });
-        })
-    };
+    let onchange = actor.on(move |actor, event: Event| {
+        let input = event.target_dyn_into::<HtmlInputElement>();
+        let file = input.and_then(|input| input.files()?.get(0));
+        set_manifest(actor, file);
+    });
+    let without = actor.on(move |actor, _: MouseEvent| set_manifest(actor, None));
+    let finite = actor.on(move |actor, _: Event| {
+        actor.verify(|verification| verification.finite = !verification.finite);
+    });
+    let unpack_confirmed = actor.on(move |actor, _: Event| {
+        actor.verify(|verification| verification.unpack_confirmed = !verification.unpack_confirmed);
+    });
     let unfolds = props.work.opened.unfolds;
     html! {
         <>
@@ -208,14 +194,8 @@ pub fn unpack_confirmation(
 fn running(actor: &Actor, work: &OpenWork, now: &JobProgress, past: &[(u64, f64)]) -> Html {
     let percent = fmt::percent(now.done, now.total.max(1));
     let done = now.done as f64 / now.total.max(1) as f64 * work.sums.bytes as f64;
-    let cancel = {
-        let actor = actor.clone();
-        Callback::from(move |_: MouseEvent| stop(&actor))
-    };
-    let browse = {
-        let actor = actor.clone();
-        Callback::from(move |_: MouseEvent| actor.act(Action::Show(None)))
-    };
+    let cancel = actor.on(move |actor, _: MouseEvent| stop(actor));
+    let browse = actor.on(move |actor, _: MouseEvent| actor.act(Action::Show(None)));
     html! {
         <>
             <div class="runbody" id="verify-run">
@@ -235,8 +215,7 @@ fn running(actor: &Actor, work: &OpenWork, now: &JobProgress, past: &[(u64, f64)
 }
 
 fn verify_again(actor: &Actor) -> Html {
-    let actor = actor.clone();
-    let onclick = Callback::from(move |_: MouseEvent| {
+    let onclick = actor.on(move |actor, _: MouseEvent| {
         actor.verify(|verification| verification.stage = VerificationStage::Form);
     });
     html! { <button class="btn" {onclick}>{ "Verify again" }</button> }
@@ -298,8 +277,7 @@ fn report_line(
     };
     let name = match work.find(name) {
         Some(row) => {
-            let actor = actor.clone();
-            let onclick = Callback::from(move |_: MouseEvent| {
+            let onclick = actor.on(move |actor, _: MouseEvent| {
                 actor.work(move |work| work.select_row(row));
                 actor.act(Action::Show(None));
             });

@@ -90,17 +90,17 @@ pub fn Workspace(props: &WorkspaceProps) -> Html {
         .or_else(|| work.fold().and_then(|fold| fold.patterns.first()?.rows.first().copied()));
     let lens = lens.map(|row| work.starts[row as usize]);
     let onpick = {
-        let (actor, rows, starts) = (actor.clone(), work.rows.clone(), work.starts.clone());
-        Callback::from(move |byte: u64| {
+        let (rows, starts) = (work.rows.clone(), work.starts.clone());
+        actor.on(move |actor, byte: u64| {
             if let Some(row) = row_at(&rows, &starts, byte) {
                 actor.work(move |work| work.select_row(row));
             }
         })
     };
     let onstep = {
-        let (actor, rows, starts) = (actor.clone(), work.rows.clone(), work.starts.clone());
+        let (rows, starts) = (work.rows.clone(), work.starts.clone());
         let from = lens;
-        Callback::from(move |by: i64| {
+        actor.on(move |actor, by: i64| {
             if let Some(row) = neighbour_row(&rows, &starts, from, by) {
                 actor.work(move |work| work.select_row(row));
             }
@@ -159,10 +159,7 @@ fn rail(props: &WorkspaceProps) -> Html {
 fn top(actor: &Actor, props: &WorkspaceProps) -> Html {
     let WorkspaceProps { work, values_panel, oncompare, .. } = props;
     let opened = &work.opened;
-    let on = |act: fn(&Actor)| {
-        let actor = actor.clone();
-        Callback::from(move |_: MouseEvent| act(&actor))
-    };
+    let on = |act: fn(&Actor)| actor.on(move |actor, _: MouseEvent| act(actor));
     let format = format!("{} {}", opened.format, opened.version).trim().to_owned();
     let badge = if opened.producer.is_empty() {
         format.clone()
@@ -229,9 +226,9 @@ fn notice(actor: &Actor, work: &OpenWork) -> Html {
     let Some(&(grade, first)) = grave.min_by_key(|(grade, _)| *grade) else {
         return html! {};
     };
-    let actor = actor.clone();
+
     let onclick =
-        Callback::from(move |_: MouseEvent| actor.act(Action::Show(Some(Sheet::Findings))));
+        actor.on(move |actor, _: MouseEvent| actor.act(Action::Show(Some(Sheet::Findings))));
     let class = if grade < Severity::Warning { "danger" } else { "warn" };
     let rest = all.len() - 1;
     html! {
@@ -257,8 +254,8 @@ fn FilterBar(props: &FilterProps) -> Html {
     let work = &props.work;
     let menu_shown = use_state(|| false);
     let oninput = {
-        let (actor, menu) = (actor.clone(), menu_shown.clone());
-        Callback::from(move |event: InputEvent| {
+        let menu = menu_shown.clone();
+        actor.on(move |actor, event: InputEvent| {
             let Some(text) = typed(&event) else { return };
             actor.work(move |work| work.set_filter(&text));
             menu.set(false);
@@ -281,27 +278,25 @@ fn FilterBar(props: &FilterProps) -> Html {
         })
     };
     let onkeydown = {
-        let (actor, menu) = (actor.clone(), menu_shown.clone());
-        Callback::from(move |event: KeyboardEvent| match event.key().as_str() {
+        let menu = menu_shown.clone();
+        actor.on(move |actor, event: KeyboardEvent| match event.key().as_str() {
             "Enter" | "ArrowDown" => {
                 event.prevent_default();
-                enter_table(&actor);
+                enter_table(actor);
             }
             "Escape" => menu.set(false),
             _ => {}
         })
     };
     let choose = |family: &'static str| {
-        let actor = actor.clone();
-        Callback::from(move |event: Event| {
+        actor.on(move |actor, event: Event| {
             let Some(value) = chosen(&event) else { return };
             let word = if value.is_empty() { String::new() } else { format!("{family}{value}") };
             actor.work(move |work| work.toggle_term(&word, family));
         })
     };
     let kind = |term: &'static str, name: &'static str, count: u64| {
-        let actor = actor.clone();
-        let toggle = Callback::from(move |_: MouseEvent| {
+        let toggle = actor.on(move |actor, _: MouseEvent| {
             actor.work(move |work| work.toggle_term(term, "kind:"));
         });
         let on = work.filter.split_whitespace().any(|word| word == term);
@@ -316,14 +311,8 @@ fn FilterBar(props: &FilterProps) -> Html {
             move || drop(next)
         });
     }
-    let tree = {
-        let actor = actor.clone();
-        Callback::from(move |_: MouseEvent| actor.act(Action::ToggleTree))
-    };
-    let fold = {
-        let actor = actor.clone();
-        Callback::from(move |_: MouseEvent| actor.work(OpenWork::toggle_folding))
-    };
+    let tree = actor.on(move |actor, _: MouseEvent| actor.act(Action::ToggleTree));
+    let fold = actor.on(move |actor, _: MouseEvent| actor.work(OpenWork::toggle_folding));
     let dtypes: Vec<String> = work.dtypes.iter().map(|(word, _)| word.clone()).collect();
     let states: Vec<String> = work
         .states
@@ -382,8 +371,8 @@ fn sorting(actor: &Actor, work: &OpenWork) -> Html {
     let by = work.view.sort.map(|(column, _)| column);
     let of = |column| columns.iter().find(|(one, _)| Some(*one) == column);
     let current = of(by).map(|(_, name)| (*name).to_owned()).unwrap_or_default();
-    let actor = actor.clone();
-    let onchange = Callback::from(move |event: Event| {
+
+    let onchange = actor.on(move |actor, event: Event| {
         let value = chosen(&event).unwrap_or_default();
         let column = columns.iter().find(|(_, name)| *name == value).map(|(column, _)| *column);
         actor.work(move |work| match column {
@@ -410,10 +399,8 @@ fn current(filter: &str, family: &str) -> String {
 }
 
 fn status(actor: &Actor, work: &OpenWork, props: &WorkspaceProps) -> Html {
-    let show = |sheet: Sheet| {
-        let actor = actor.clone();
-        Callback::from(move |_: MouseEvent| actor.act(Action::Show(Some(sheet))))
-    };
+    let show =
+        |sheet: Sheet| actor.on(move |actor, _: MouseEvent| actor.act(Action::Show(Some(sheet))));
     let count = |grade: Severity| {
         let noticed = work.noticed.iter().flat_map(|noticed| noticed.iter());
         let noticed = noticed.filter(|noticed| noticed.severity == grade).count();
@@ -421,10 +408,7 @@ fn status(actor: &Actor, work: &OpenWork, props: &WorkspaceProps) -> Html {
         (found.count() + noticed) as u64
     };
     let opened = &work.opened;
-    let open = {
-        let actor = actor.clone();
-        Callback::from(move |_: MouseEvent| actor.choose_files())
-    };
+    let open = actor.on(move |actor, _: MouseEvent| actor.choose_files());
     html! {
         <footer class="status">
             <button class="textrow" onclick={show(Sheet::Findings)} title="Findings (F)">

@@ -28,22 +28,18 @@ pub fn ChooseComparedDialog(props: &ChooseComparedProps) -> Html {
     let node = use_node_ref();
     use_focus_trap(&node);
     let Some(actor) = actor else { return html! {} };
-    let close = {
-        let actor = actor.clone();
-        Callback::from(move |_: MouseEvent| actor.act(Action::Show(None)))
-    };
+    let close = actor.on(move |actor, _: MouseEvent| actor.act(Action::Show(None)));
     let choose = |folder: bool| {
-        let actor = actor.clone();
-        Callback::from(move |_: MouseEvent| {
+        actor.on(move |actor, _: MouseEvent| {
             actor.act(Action::Show(None));
             actor.choose_compared(folder);
         })
     };
     let other = |at: u32| {
         let file = props.files.get(at as usize)?;
-        let (actor, files) = (actor.clone(), props.files.clone());
-        let onclick = Callback::from(move |_: MouseEvent| {
-            super::compare_with(&actor, files.as_ref().clone(), Some(at));
+        let files = props.files.clone();
+        let onclick = actor.on(move |actor, _: MouseEvent| {
+            super::compare_with(actor, files.as_ref().clone(), Some(at));
         });
         Some(html! {
             <button class="ex" {onclick}><span class="m">{ &file.name.path }</span><span></span>

@@ -72,8 +72,7 @@ fn of_pair(actor: &Actor, compare: &Rc<ComparisonState>, pairs: &Pairs, pair: &R
 /// Renders the buttons that step through the keys folded into a line.
 fn stepper(actor: &Actor, compare: &ComparisonState) -> Html {
     let by = |by: isize| {
-        let actor = actor.clone();
-        Callback::from(move |_: MouseEvent| actor.compare(move |compare| compare.step_member(by)))
+        actor.on(move |actor, _: MouseEvent| actor.compare(move |compare| compare.step_member(by)))
     };
     let (at, count) = (compare.member, compare.members());
     html! {
@@ -208,8 +207,8 @@ fn by_member(actor: &Actor, compare: &ComparisonState, pairs: &Pairs) -> Html {
     let wide = 332.0 / values.len() as f64;
     let bar = |(at, value): (usize, &f64)| {
         let height = if value.is_finite() { value / most * 72.0 } else { 72.0 };
-        let actor = actor.clone();
-        let onclick = Callback::from(move |_: MouseEvent| {
+
+        let onclick = actor.on(move |actor, _: MouseEvent| {
             actor.compare(move |compare| compare.member = at);
         });
         let fill = if at == compare.member { "var(--accent)" } else { "var(--ink-3)" };

@@ -18,19 +18,13 @@ const MAX_LINES: (usize, usize) = (12, 4);
 /// Renders the verdict and the obstacles.
 pub(super) fn load_check(actor: &Actor, compare: &ComparisonState) -> Html {
     let Some(checked) = &compare.checked else { return html! {} };
-    let strict = {
-        let actor = actor.clone();
-        Callback::from(move |_: MouseEvent| {
-            actor.compare(|compare| compare.strict = !compare.strict);
-        })
-    };
-    let release = {
-        let actor = actor.clone();
-        Callback::from(move |event: Event| {
-            let value = chosen(&event).unwrap_or_default();
-            actor.compare(|compare| compare.release = value);
-        })
-    };
+    let strict = actor.on(move |actor, _: MouseEvent| {
+        actor.compare(|compare| compare.strict = !compare.strict);
+    });
+    let release = actor.on(move |actor, event: Event| {
+        let value = chosen(&event).unwrap_or_default();
+        actor.compare(|compare| compare.release = value);
+    });
     let on = compare.strict;
     let shown = if checked.loads { MAX_LINES.1 } else { MAX_LINES.0 };
     html! {

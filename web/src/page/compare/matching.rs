@@ -30,8 +30,7 @@ pub(super) fn Matching(props: &MatchingProps) -> Html {
                 value: &str,
                 placeholder: &'static str,
                 set: fn(&mut CompareOptions, String)| {
-        let actor = actor.clone();
-        let onchange = Callback::from(move |event: Event| {
+        let onchange = actor.on(move |actor, event: Event| {
             if let Some(value) = typed(&event) {
                 actor.compare(move |compare| compare.change_options(|options| set(options, value)));
             }
@@ -41,17 +40,12 @@ pub(super) fn Matching(props: &MatchingProps) -> Html {
                 <span class="inp"><input type="text" value={value.to_owned()} {onchange} {placeholder} autocomplete="off" autocapitalize="off" spellcheck="false" /></span></label>
         }
     };
-    let rename = {
-        let actor = actor.clone();
-        Callback::from(move |rules: Vec<String>| {
-            actor.compare(move |compare| compare.change_options(|options| options.rename = rules));
-        })
-    };
+    let rename = actor.on(move |actor, rules: Vec<String>| {
+        actor.compare(move |compare| compare.change_options(|options| options.rename = rules));
+    });
     let check = |label: &'static str, on: bool, set: fn(&mut CompareOptions)| {
-        let actor = actor.clone();
-        let onchange = Callback::from(move |_: Event| {
-            actor.compare(move |compare| compare.change_options(set))
-        });
+        let onchange = actor
+            .on(move |actor, _: Event| actor.compare(move |compare| compare.change_options(set)));
         html! { <label class="check"><input type="checkbox" class="cb" checked={on} {onchange} /><span>{ label }</span></label> }
     };
     html! {
@@ -89,8 +83,8 @@ pub(super) fn suggestion(actor: &Actor, rename: Option<&(String, u64)>) -> Html 
 
 /// Renders a button that adds a rule to the options.
 fn use_rule(actor: &Actor, rule: &str) -> Html {
-    let (actor, rule) = (actor.clone(), rule.to_owned());
-    let onclick = Callback::from(move |_: MouseEvent| {
+    let rule = rule.to_owned();
+    let onclick = actor.on(move |actor, _: MouseEvent| {
         let rule = rule.clone();
         actor.compare(move |compare| {
             compare.matching = true;
@@ -111,16 +105,14 @@ fn Tolerance(props: &ToleranceProps) -> Html {
     let Some(actor) = use_context::<Actor>() else { return html! {} };
     let (relative, absolute) = props.tolerance.unwrap_or((1e-5, 1e-8));
     let set = |tolerance: Option<(f64, f64)>| {
-        let actor = actor.clone();
-        Callback::from(move |_: MouseEvent| {
+        actor.on(move |actor, _: MouseEvent| {
             actor.compare(move |compare| {
                 compare.change_options(|options| options.tolerance = tolerance)
             });
         })
     };
     let number = |label: &'static str, value: f64, set: fn(&mut (f64, f64), f64)| {
-        let actor = actor.clone();
-        let onchange = Callback::from(move |event: Event| {
+        let onchange = actor.on(move |actor, event: Event| {
             let value = typed(&event).and_then(|text| text.trim().parse::<f64>().ok());
             // Invalid and negative numbers are ignored.
             if let Some(value) = value.filter(|value| *value >= 0.0) {

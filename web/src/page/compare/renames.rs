@@ -27,8 +27,8 @@ pub(super) fn renames(actor: &Actor, compare: &ComparisonState) -> Html {
         return html! {};
     }
     let search = {
-        let (actor, options) = (actor.clone(), compare.options.clone());
-        Callback::from(move |_: MouseEvent| {
+        let options = compare.options.clone();
+        actor.on(move |actor, _: MouseEvent| {
             let options = Box::new((*options).clone());
             actor.request(&ToWorker::Compare(CompareRequest::Renames(Some(options))));
             actor.compare(|compare| compare.renaming = Some(Rc::new(RenameSearch::Now(0, 0))));
@@ -43,13 +43,10 @@ pub(super) fn renames(actor: &Actor, compare: &ComparisonState) -> Html {
                 <button class="textlink" id="find-renames" onclick={search}>{ "Search for renames" }</button></p>
         },
         Some(RenameSearch::Now(done, total)) => {
-            let stop = {
-                let actor = actor.clone();
-                Callback::from(move |_: MouseEvent| {
-                    actor.request(&ToWorker::Compare(CompareRequest::Renames(None)));
-                    actor.compare(|compare| compare.renaming = None);
-                })
-            };
+            let stop = actor.on(move |actor, _: MouseEvent| {
+                actor.request(&ToWorker::Compare(CompareRequest::Renames(None)));
+                actor.compare(|compare| compare.renaming = None);
+            });
             html! { <p class="dim" role="status">{ format!("Hashing {} of {} ", fmt::bytes(*done), fmt::bytes(*total)) }<button class="textlink" onclick={stop}>{ "Stop" }</button></p> }
         }
         Some(RenameSearch::Failed(error)) => html! { <p class="w-warn">{ &error.title }</p> },
@@ -76,29 +73,26 @@ fn found_text(actor: &Actor, found: &Renames, applied: bool) -> Html {
         .map(|(count, word)| format!("{} {word}", fmt::exact(*count)))
         .collect();
     let columns: String = found.names.iter().map(|(from, to)| format!("{from}\t{to}\n")).collect();
-    let apply = {
-        let actor = actor.clone();
-        Callback::from(move |_: MouseEvent| {
-            let names = columns.clone();
-            actor.compare(move |compare| {
-                // The list replaces the previous rules: it includes the keys that they renamed.
-                compare.change_options(|options| {
-                    (options.names, options.rename) = (names, Vec::new());
-                    options.strip_prefix.clear();
-                    options.prefix.clear();
-                });
+    let apply = actor.on(move |actor, _: MouseEvent| {
+        let names = columns.clone();
+        actor.compare(move |compare| {
+            // The list replaces the previous rules: it includes the keys that they renamed.
+            compare.change_options(|options| {
+                (options.names, options.rename) = (names, Vec::new());
+                options.strip_prefix.clear();
+                options.prefix.clear();
             });
-        })
-    };
+        });
+    });
     let save = {
         let list = found.list.clone();
         Callback::from(move |_: MouseEvent| save_text(&list, "names.txt"))
     };
     let convert = {
-        let (actor, names) = (actor.clone(), found.names.clone());
-        Callback::from(move |_: MouseEvent| {
+        let names = found.names.clone();
+        actor.on(move |actor, _: MouseEvent| {
             let rules = names.iter().map(|(from, to)| rule(from, to)).collect();
-            super::leave(&actor);
+            super::leave(actor);
             actor.act(Action::StartConvert);
             actor.act(Action::Convert(Box::new(move |convert| convert.options.rename = rules)));
         })
@@ -115,8 +109,7 @@ fn found_text(actor: &Actor, found: &Renames, applied: bool) -> Html {
 }
 
 fn forget(actor: &Actor) -> Html {
-    let actor = actor.clone();
-    let onclick = Callback::from(move |_: MouseEvent| {
+    let onclick = actor.on(move |actor, _: MouseEvent| {
         actor.compare(|compare| {
             compare.renaming = None;
             compare.change_options(|options| options.names.clear());

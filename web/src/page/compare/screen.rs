@@ -83,27 +83,14 @@ pub fn CompareScreen(props: &CompareProps) -> Html {
 
 fn top(actor: &Actor, props: &CompareProps) -> Html {
     let compare = &props.compare;
-    let leave = {
-        let actor = actor.clone();
-        Callback::from(move |_: MouseEvent| super::leave(&actor))
-    };
-    let home = {
-        let actor = actor.clone();
-        Callback::from(move |_: MouseEvent| actor.go_home())
-    };
+    let leave = actor.on(move |actor, _: MouseEvent| super::leave(actor));
+    let home = actor.on(move |actor, _: MouseEvent| actor.go_home());
     let swap = props.onswap.as_ref().map(|onswap| onswap.reform(|_: MouseEvent| ()));
-    let matching = {
-        let actor = actor.clone();
-        Callback::from(move |_: MouseEvent| {
-            actor.compare(|compare| compare.matching = !compare.matching);
-        })
-    };
-    let save = {
-        let actor = actor.clone();
-        Callback::from(move |_: MouseEvent| {
-            actor.request(&ToWorker::Compare(CompareRequest::Report))
-        })
-    };
+    let matching = actor.on(move |actor, _: MouseEvent| {
+        actor.compare(|compare| compare.matching = !compare.matching);
+    });
+    let save = actor
+        .on(move |actor, _: MouseEvent| actor.request(&ToWorker::Compare(CompareRequest::Report)));
     let options = &compare.options;
     let renames = !(options.strip_prefix.is_empty()
         && options.rename.is_empty()
@@ -153,14 +140,9 @@ fn side(letter: &'static str, name: &str, opened: Option<&OpenedCheckpoint>, lis
 
 /// Renders the error: the second checkpoint can't be opened, or the options are invalid.
 fn failed(actor: &Actor, error: &Rc<ErrorText>, compare: &ComparisonState) -> Html {
-    let choose = {
-        let actor = actor.clone();
-        Callback::from(move |_: MouseEvent| actor.choose_compared(false))
-    };
-    let options = {
-        let actor = actor.clone();
-        Callback::from(move |_: MouseEvent| actor.compare(|compare| compare.matching = true))
-    };
+    let choose = actor.on(move |actor, _: MouseEvent| actor.choose_compared(false));
+    let options =
+        actor.on(move |actor, _: MouseEvent| actor.compare(|compare| compare.matching = true));
     html! {
         <div class="failed" role="alert">
             { error_body(error, "failed", true) }
@@ -173,10 +155,7 @@ fn failed(actor: &Actor, error: &Rc<ErrorText>, compare: &ComparisonState) -> Ht
 }
 
 fn status(actor: &Actor, compare: &ComparisonState, privacy: Html) -> Html {
-    let show = {
-        let actor = actor.clone();
-        Callback::from(move |_: MouseEvent| actor.act(Action::Show(Some(Sheet::Keys))))
-    };
+    let show = actor.on(move |actor, _: MouseEvent| actor.act(Action::Show(Some(Sheet::Keys))));
     let unread = compare.pairs.as_ref().map_or(0, |pairs| {
         let found = pairs.found.iter();
         found.filter(|one| one.kind == crate::protocol::compare::DifferenceKind::Unreadable).count()

@@ -63,14 +63,9 @@ fn end(actor: &Actor, compare: &ComparisonState) -> Html {
     if compare.error.is_some() {
         return html! {};
     }
-    let stop = {
-        let actor = actor.clone();
-        Callback::from(move |_: MouseEvent| actor.request(&ToWorker::Compare(CompareRequest::Stop)))
-    };
-    let read_values = {
-        let actor = actor.clone();
-        Callback::from(move |_: MouseEvent| actor.compare(ComparisonState::restart))
-    };
+    let stop = actor
+        .on(move |actor, _: MouseEvent| actor.request(&ToWorker::Compare(CompareRequest::Stop)));
+    let read_values = actor.on(move |actor, _: MouseEvent| actor.compare(ComparisonState::restart));
     match &compare.reading {
         ComparisonStage::Structure => html! {},
         ComparisonStage::Values { done, total, millis } => {

@@ -54,30 +54,21 @@ pub(super) fn FilterBar(props: &TableProps) -> Html {
     let Some(actor) = use_context::<Actor>() else { return html! {} };
     let compare = &props.compare;
     let view = &compare.view;
-    let oninput = {
-        let actor = actor.clone();
-        Callback::from(move |event: InputEvent| {
-            let Some(text) = marks::typed(&event) else { return };
-            actor.compare(move |compare| compare.show(|view| view.filter = text));
-        })
-    };
-    let fold = {
-        let actor = actor.clone();
-        Callback::from(move |_: MouseEvent| {
-            actor.compare(|compare| compare.show(|view| view.fold = !view.fold));
-        })
-    };
-    let hide = {
-        let actor = actor.clone();
-        Callback::from(move |_: MouseEvent| {
-            actor.compare(|compare| compare.show(|view| view.hide_equal = !view.hide_equal));
-        })
-    };
+    let oninput = actor.on(move |actor, event: InputEvent| {
+        let Some(text) = marks::typed(&event) else { return };
+        actor.compare(move |compare| compare.show(|view| view.filter = text));
+    });
+    let fold = actor.on(move |actor, _: MouseEvent| {
+        actor.compare(|compare| compare.show(|view| view.fold = !view.fold));
+    });
+    let hide = actor.on(move |actor, _: MouseEvent| {
+        actor.compare(|compare| compare.show(|view| view.hide_equal = !view.hide_equal));
+    });
     let counts = compare.pairs.as_ref().map(|pairs| pairs.counts()).unwrap_or_default();
     let chip = |kind: Mark, count: u64| {
         let on = view.only == Some(kind);
-        let actor = actor.clone();
-        let onclick = Callback::from(move |_: MouseEvent| {
+
+        let onclick = actor.on(move |actor, _: MouseEvent| {
             actor.compare(move |compare| {
                 compare.show(|view| view.only = if on { None } else { Some(kind) });
             });
@@ -124,9 +115,9 @@ pub(super) fn DifferenceTable(props: &TableProps) -> Html {
     let each = if use_small() { 48.0 } else { 24.0 };
     let count = compare.lines.len();
     let row = {
-        let (actor, compare) = (actor.clone(), compare.clone());
-        Callback::from(move |at: usize| match &compare.pairs {
-            Some(pairs) => line(&actor, &compare, pairs, at, each),
+        let compare = compare.clone();
+        actor.on(move |actor, at: usize| match &compare.pairs {
+            Some(pairs) => line(actor, &compare, pairs, at, each),
             None => html! {},
         })
     };
@@ -158,8 +149,8 @@ fn head(actor: &Actor, compare: &ComparisonState) -> Html {
         <div class="head" role="row">
             { for COLUMNS.iter().map(|&(name, class, order)| {
                 let sorted = order == Some(compare.view.order);
-                let actor = actor.clone();
-                let onclick = order.map(|order| Callback::from(move |_: MouseEvent| {
+
+                let onclick = order.map(|order| actor.on(move |actor, _: MouseEvent| {
                     actor.compare(move |compare| compare.show(|view| view.order = order));
                 }));
                 let title = order.map(|_| format!("Sort by {name}"));
@@ -178,9 +169,8 @@ fn line(actor: &Actor, compare: &ComparisonState, pairs: &Pairs, at: usize, each
     let Some(line) = compare.lines.get(at) else { return html! {} };
     let selected = at == compare.at;
     let onclick = {
-        let actor = actor.clone();
         let rest = line.rest;
-        Callback::from(move |_: MouseEvent| {
+        actor.on(move |actor, _: MouseEvent| {
             actor.compare(move |compare| match rest {
                 true => compare.show(|view| view.hide_equal = false),
                 false => compare.select(at),
@@ -375,17 +365,14 @@ pub(super) fn share(differing: u64, elements: u64) -> String {
 
 /// Renders the empty table: nothing matches the filter, or nothing differs.
 fn empty_table(actor: &Actor, compare: &ComparisonState) -> Html {
-    let clear = {
-        let actor = actor.clone();
-        Callback::from(move |_: MouseEvent| {
-            actor.compare(|compare| {
-                compare.show(|view| {
-                    view.filter.clear();
-                    view.only = None;
-                });
+    let clear = actor.on(move |actor, _: MouseEvent| {
+        actor.compare(|compare| {
+            compare.show(|view| {
+                view.filter.clear();
+                view.only = None;
             });
-        })
-    };
+        });
+    });
     match &compare.pairs {
         None => {
             html! { <div role="row"><p class="empty" role="gridcell">{ "The keys are compared as soon as both structures are read." }</p></div> }

@@ -82,10 +82,7 @@ pub(super) fn TensorDiffSection(props: &TensorDiffProps) -> Html {
         });
     }
     let Some(actor) = actor.filter(|_| tensors) else { return html! {} };
-    let request = {
-        let actor = actor.clone();
-        Callback::from(move |_: MouseEvent| actor.request_tensor_diff(place, true))
-    };
+    let request = actor.on(move |actor, _: MouseEvent| actor.request_tensor_diff(place, true));
     let bytes = rows.map_or(0, |(a, b)| a.bytes.saturating_add(b.bytes));
     let button = |bytes: u64| {
         html! { <p><button class="btn" id="look-closer" onclick={request.clone()}>{ format!("Read {}", fmt::bytes(bytes)) }</button></p> }
@@ -101,16 +98,12 @@ pub(super) fn TensorDiffSection(props: &TensorDiffProps) -> Html {
             html! { <><p class="w-warn">{ &error.title }</p><p class="dim">{ &error.text }</p></> },
         ),
         Some(TensorDiffState::Reading(done, total, pairs)) => {
-            let stop = {
-                let actor = actor.clone();
-                Callback::from(move |_: MouseEvent| {
-                    actor.request(&ToWorker::Compare(CompareRequest::TensorDiff(None)));
-                    actor.compare(move |compare| {
-                        compare.tensor_diff =
-                            Some((place, Rc::new(TensorDiffState::Unread(bytes))));
-                    });
-                })
-            };
+            let stop = actor.on(move |actor, _: MouseEvent| {
+                actor.request(&ToWorker::Compare(CompareRequest::TensorDiff(None)));
+                actor.compare(move |compare| {
+                    compare.tensor_diff = Some((place, Rc::new(TensorDiffState::Unread(bytes))));
+                });
+            });
             let percent = fmt::percent(*done, (*total).max(1));
             (
                 html! { <span class="lab">{ format!("{} of {} ", fmt::bytes(*done), fmt::bytes(*total)) }
@@ -301,9 +294,9 @@ fn DifferenceMap(props: &DifferenceMapProps) -> Html {
         Some((number, text))
     });
     let go = place.as_ref().map(|(number, _)| {
-        let (actor, row, number) = (actor.clone(), props.row, *number);
-        Callback::from(move |_: MouseEvent| {
-            super::leave(&actor);
+        let (row, number) = (props.row, *number);
+        actor.on(move |actor, _: MouseEvent| {
+            super::leave(actor);
             actor.go_to(row, number);
         })
     });

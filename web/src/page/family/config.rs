@@ -15,14 +15,8 @@ use crate::state::fmt::plural;
 /// Renders which config is used, with the means to choose another one.
 pub(super) fn config_choice(actor: &Actor, convert: &Conversion, reply: &FamilyReply) -> Html {
     let chosen_by_user = convert.options.family.config.is_some();
-    let onclick = {
-        let actor = actor.clone();
-        Callback::from(move |_: MouseEvent| set(&actor, |request| request.config = None))
-    };
-    let choose = {
-        let actor = actor.clone();
-        Callback::from(move |text: NamedText| files::config(&actor, text))
-    };
+    let onclick = actor.on(move |actor, _: MouseEvent| set(actor, |request| request.config = None));
+    let choose = actor.on(move |actor, text: NamedText| files::config(actor, text));
     html! {
         <div class="fs"><span class="lab">{ "Config" }</span><div class="line" id="family-config-name">
             if reply.recognised.config.is_empty() {
@@ -80,7 +74,7 @@ pub fn missing_config(actor: &Actor, convert: &Conversion) -> Html {
     if convert.options.family.target.is_none() || !lacks {
         return html! {};
     }
-    let actor = actor.clone();
-    let onfile = Callback::from(move |text: NamedText| files::config(&actor, text));
+
+    let onfile = actor.on(move |actor, text: NamedText| files::config(actor, text));
     html! { <p class="refused"><Choose id="config-missing" class="btn" label="Choose config.json\u{2026}" accept=".json,.yaml,.yml" {onfile} /></p> }
 }

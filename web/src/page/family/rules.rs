@@ -25,30 +25,24 @@ pub(super) fn keys(actor: &Actor, convert: &Conversion, reply: &std::rc::Rc<Fami
     let request = &convert.options.family;
     let own = request.recipe.is_none();
     let rules = request.recipe.clone().unwrap_or_else(|| shown.recipe.clone());
-    let edit = {
-        let actor = actor.clone();
-        Callback::from(move |_: MouseEvent| {
-            actor.convert(|convert| convert.editing = !convert.editing);
-        })
-    };
-    let reset = {
-        let actor = actor.clone();
-        Callback::from(move |_: MouseEvent| {
-            change(&actor, |convert| {
-                convert.options.family.recipe = None;
-                convert.rules += 1;
-            });
-        })
-    };
+    let edit = actor.on(move |actor, _: MouseEvent| {
+        actor.convert(|convert| convert.editing = !convert.editing);
+    });
+    let reset = actor.on(move |actor, _: MouseEvent| {
+        change(actor, |convert| {
+            convert.options.family.recipe = None;
+            convert.rules += 1;
+        });
+    });
     let save = {
         let rules = rules.clone();
         Callback::from(move |_: MouseEvent| save_text(&rules.text, &rules.name))
     };
     let onrules = {
-        let (actor, name) = (actor.clone(), rules.name.clone());
-        Callback::from(move |text: String| {
+        let name = rules.name.clone();
+        actor.on(move |actor, text: String| {
             let name = if name.is_empty() { "mine.recipe".to_owned() } else { name.clone() };
-            set(&actor, move |request| request.recipe = Some(NamedText { name, text }));
+            set(actor, move |request| request.recipe = Some(NamedText { name, text }));
         })
     };
     html! {
@@ -85,11 +79,10 @@ fn counts(actor: &Actor, convert: &Conversion, reply: &FamilyReply) -> Html {
         return html! {};
     }
     let onchange = {
-        let actor = actor.clone();
         let apply = |convert: &mut Conversion| {
             convert.options.family.drop_unmatched = !convert.options.family.drop_unmatched;
         };
-        Callback::from(move |_: Event| change(&actor, apply))
+        actor.on(move |actor, _: Event| change(actor, apply))
     };
     let done = shown.rows.iter().filter(|row| row.operations != "copy" && !row.new.is_empty());
     let done: u64 = done.map(|row| row.times).sum();

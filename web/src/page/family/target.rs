@@ -33,18 +33,15 @@ pub fn targets(actor: &Actor, convert: &Conversion) -> Html {
     let (buttons, others) = recognised.targets.split_at(first);
     let button = |target: &Choice| {
         let on = chosen == Some(&*target.id);
-        let (actor, id) = (actor.clone(), target.id.clone());
-        let onclick = Callback::from(move |_: MouseEvent| choose(&actor, Some(id.clone())));
+        let id = target.id.clone();
+        let onclick = actor.on(move |actor, _: MouseEvent| choose(actor, Some(id.clone())));
         one_of("radio", on, &target.name, onclick)
     };
-    let onchange = {
-        let actor = actor.clone();
-        Callback::from(move |event: Event| {
-            if let Some(id) = marks::chosen(&event).filter(|id| !id.is_empty()) {
-                choose(&actor, Some(id));
-            }
-        })
-    };
+    let onchange = actor.on(move |actor, event: Event| {
+        if let Some(id) = marks::chosen(&event).filter(|id| !id.is_empty()) {
+            choose(actor, Some(id));
+        }
+    });
     let chosen = chosen.filter(|id| others.iter().any(|target| target.id == *id));
     let all = others.iter().map(|target| (&*target.id, &*target.name)).collect();
     html! {
@@ -226,10 +223,9 @@ fn picked(
     actor: &Actor,
     apply: fn(&mut crate::protocol::family::FamilyRequest, Option<String>),
 ) -> Callback<Event> {
-    let actor = actor.clone();
-    Callback::from(move |event: Event| {
+    actor.on(move |actor, event: Event| {
         let value = marks::chosen(&event).filter(|value| !value.is_empty());
-        set(&actor, move |request| apply(request, value));
+        set(actor, move |request| apply(request, value));
     })
 }
 
@@ -241,15 +237,13 @@ fn check(
     on: bool,
     toggle: fn(&mut crate::protocol::family::FamilyRequest),
 ) -> Html {
-    let actor = actor.clone();
-    marks::check(id, on, text, Callback::from(move |_: Event| set(&actor, toggle)))
+    marks::check(id, on, text, actor.on(move |actor, _: Event| set(actor, toggle)))
 }
 
 /// Renders the links for choosing a config or a recipe.
 fn openers(actor: &Actor) -> Html {
     let open = |kind: &'static str, accept: &'static str, apply: fn(&Actor, NamedText)| {
-        let actor = actor.clone();
-        let onfile = Callback::from(move |text| apply(&actor, text));
+        let onfile = actor.on(apply);
         html! { <Choose label={kind} {accept} {onfile} /> }
     };
     html! {
@@ -279,8 +273,8 @@ pub fn unchanged_names_note(actor: &Actor, convert: &Conversion) -> Html {
     else {
         return html! {};
     };
-    let (actor, id) = (actor.clone(), target.id.clone());
-    let onclick = Callback::from(move |_: MouseEvent| choose(&actor, Some(id.clone())));
+    let id = target.id.clone();
+    let onclick = actor.on(move |actor, _: MouseEvent| choose(actor, Some(id.clone())));
     html! {
         <div class="stay" id="names-stay">
             <p>{ severity(Severity::Note) }<span>{ format!("Keys keep their {source_name} names; {reader} expects different ones.") }</span></p>

@@ -33,14 +33,11 @@ pub(super) fn Bar(props: &BarProps) -> Html {
     let Some(actor) = use_context::<Actor>() else { return html! {} };
     let wrong = use_state(|| None::<String>);
     let matrix = &props.matrix;
-    let on = |act: fn(&mut MatrixState)| {
-        let actor = actor.clone();
-        Callback::from(move |_: MouseEvent| actor.matrix(act))
-    };
+    let on = |act: fn(&mut MatrixState)| actor.on(move |actor, _: MouseEvent| actor.matrix(act));
     let onkeydown = {
-        let (actor, wrong) = (actor.clone(), wrong.clone());
+        let wrong = wrong.clone();
         let shape = matrix.view.shape.clone();
-        Callback::from(move |event: KeyboardEvent| {
+        actor.on(move |actor, event: KeyboardEvent| {
             let Some(input) = event.target_dyn_into::<HtmlInputElement>() else { return };
             if event.key() != "Enter" {
                 return wrong.set(None);
@@ -89,8 +86,7 @@ pub(super) fn Bar(props: &BarProps) -> Html {
 
 fn step(actor: &Actor, layer: &Layer) -> Html {
     let by = |by: isize| {
-        let actor = actor.clone();
-        Callback::from(move |_: MouseEvent| actor.work(move |work| work.step_layer(by)))
+        actor.on(move |actor, _: MouseEvent| actor.work(move |work| work.step_layer(by)))
     };
     html! {
         <span class="step" role="group" aria-label="Member of the fold">
@@ -108,8 +104,7 @@ fn choice<T: Copy + PartialEq + 'static>(
     current: T,
     set: fn(&mut MatrixState, T),
 ) -> Html {
-    let actor = actor.clone();
-    let onchange = Callback::from(move |event: Event| {
+    let onchange = actor.on(move |actor, event: Event| {
         let text = chosen(&event).unwrap_or_default();
         if let Some((choice, _)) = choices.iter().find(|(_, text_of)| *text_of == text) {
             let choice = *choice;

@@ -36,8 +36,7 @@ fn choice(
     current: usize,
     other: usize,
 ) -> Html {
-    let actor = actor.clone();
-    let onchange = Callback::from(move |event: Event| {
+    let onchange = actor.on(move |actor, event: Event| {
         let Some(dim) = chosen(&event).and_then(|text| text.parse::<usize>().ok()) else { return };
         let other = if dim == other { current } else { other };
         let rows = if name == "rows" { dim } else { other };
@@ -60,22 +59,16 @@ fn choice(
 fn index(actor: &Actor, matrix: &MatrixState, dim: usize) -> Html {
     let (at, count, index) = matrix.view.at(dim);
     let size = matrix.view.shape[dim];
-    let onchange = {
-        let actor = actor.clone();
-        Callback::from(move |event: Event| {
-            let Some(Ok(index)) = typed(&event).map(|text| text.trim().parse::<u64>()) else {
-                return;
-            };
-            actor.matrix(move |it| it.change_view(|view| view.set(dim, view.nearest(dim, index))));
-        })
-    };
-    let oninput = {
-        let actor = actor.clone();
-        Callback::from(move |event: InputEvent| {
-            let Some(Ok(at)) = typed(&event).map(|text| text.parse::<u64>()) else { return };
-            actor.matrix(move |it| it.change_view(|view| view.set(dim, at)));
-        })
-    };
+    let onchange = actor.on(move |actor, event: Event| {
+        let Some(Ok(index)) = typed(&event).map(|text| text.trim().parse::<u64>()) else {
+            return;
+        };
+        actor.matrix(move |it| it.change_view(|view| view.set(dim, view.nearest(dim, index))));
+    });
+    let oninput = actor.on(move |actor, event: InputEvent| {
+        let Some(Ok(at)) = typed(&event).map(|text| text.parse::<u64>()) else { return };
+        actor.matrix(move |it| it.change_view(|view| view.set(dim, at)));
+    });
     let (last, end) = (size.saturating_sub(1).to_string(), count.saturating_sub(1).to_string());
     html! {
         <span class="slice" role="group" aria-label={format!("Dimension {dim}")}>

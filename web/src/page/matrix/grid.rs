@@ -71,14 +71,11 @@ pub(super) fn Grid(props: &GridProps) -> Html {
         let (place, under) = (place.clone(), under.clone());
         Callback::from(move |event: PointerEvent| under.set(place(&event)))
     };
-    let onpointerdown = {
-        let actor = actor.clone();
-        Callback::from(move |event: PointerEvent| {
-            if let Some(at) = place(&event) {
-                actor.matrix(move |matrix| matrix.select_value(at));
-            }
-        })
-    };
+    let onpointerdown = actor.on(move |actor, event: PointerEvent| {
+        if let Some(at) = place(&event) {
+            actor.matrix(move |matrix| matrix.select_value(at));
+        }
+    });
     let onpointerleave = {
         let under = under.clone();
         Callback::from(move |_: PointerEvent| under.set(None))
@@ -86,8 +83,8 @@ pub(super) fn Grid(props: &GridProps) -> Html {
 
     // Each notch scrolls by a few rows, or columns with Shift.
     let onwheel = {
-        let (actor, under) = (actor.clone(), under.clone());
-        Callback::from(move |event: WheelEvent| {
+        let under = under.clone();
+        actor.on(move |actor, event: WheelEvent| {
             if event.ctrl_key() {
                 return;
             }
@@ -189,9 +186,9 @@ fn cell(
 ) -> Html {
     let on = place == matrix.at;
     let text = matrix.cell(place).map(|(cells, at)| cells.texts[at].clone());
-    let actor = actor.clone();
+
     let onclick =
-        Callback::from(move |_: MouseEvent| actor.matrix(move |it| it.select_value(place)));
+        actor.on(move |actor, _: MouseEvent| actor.matrix(move |it| it.select_value(place)));
     let under = under.clone();
     let onpointerenter = Callback::from(move |_: PointerEvent| under.set(Some(place)));
     let style = colour.map(|[red, green, blue]| format!("--tint:rgb({red} {green} {blue})"));

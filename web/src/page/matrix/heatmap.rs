@@ -90,9 +90,8 @@ pub(super) fn Heatmap(props: &HeatmapProps) -> Html {
         })
     };
     let onpointermove = {
-        let (pressed, part, actor, under) =
-            (pressed.clone(), part.clone(), actor.clone(), under.clone());
-        Callback::from(move |event: PointerEvent| {
+        let (pressed, part, under) = (pressed.clone(), part.clone(), under.clone());
+        actor.on(move |actor, event: PointerEvent| {
             let Some(part) = part(&event) else { return };
             under.set(Some(block(part)));
             let Some((left, top, mut dragged)) = pressed.get() else { return };
@@ -106,9 +105,9 @@ pub(super) fn Heatmap(props: &HeatmapProps) -> Html {
         })
     };
     let onpointerup = {
-        let (pressed, actor) = (pressed.clone(), actor.clone());
+        let pressed = pressed.clone();
         let across = matrix.map.as_ref().map_or(0, |map| map.0.size.1);
-        Callback::from(move |event: PointerEvent| {
+        actor.on(move |actor, event: PointerEvent| {
             let Some((_, _, false)) = pressed.take() else { return };
             let Some(part) = part(&event) else { return };
             let (row, column) = block(part);

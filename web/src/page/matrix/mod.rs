@@ -127,8 +127,7 @@ pub fn press(model: &PageModel, actor: &Actor, key: &str, far: bool) -> bool {
 
 /// Renders the button that opens the heatmap.
 pub fn button(actor: &Actor) -> Html {
-    let actor = actor.clone();
-    let onclick = Callback::from(move |_: MouseEvent| actor.expand(true));
+    let onclick = actor.on(move |actor, _: MouseEvent| actor.expand(true));
     html! {
         <button class="ico" id="expand" aria-label="View as heatmap" title="View as heatmap (E)" {onclick}>
             <svg width="12" height="12" viewBox="0 0 12 12" fill="none" stroke="currentColor" stroke-width="1.2" aria-hidden="true">

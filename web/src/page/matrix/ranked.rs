@@ -37,8 +37,8 @@ pub(super) fn has_kernels(matrix: &MatrixState) -> bool {
 
 fn progress(actor: &Actor, matrix: &MatrixState) -> Html {
     let Some((done, total)) = matrix.ranking else { return html! {} };
-    let actor = actor.clone();
-    let stop = Callback::from(move |_: MouseEvent| {
+
+    let stop = actor.on(move |actor, _: MouseEvent| {
         actor.request(&ToWorker::Matrix(MatrixRequest::Ranked(None)));
         actor.matrix(|it| it.ranking = None);
     });
@@ -61,8 +61,8 @@ pub(super) fn rows(actor: &Actor, matrix: &MatrixState, bytes: u64) -> Html {
         return html! {};
     }
     let rank = {
-        let (actor, matrix) = (actor.clone(), matrix.clone());
-        Callback::from(move |_: MouseEvent| actor.rank(&matrix, false, 0, false))
+        let matrix = matrix.clone();
+        actor.on(move |actor, _: MouseEvent| actor.rank(&matrix, false, 0, false))
     };
     let found = matrix.ranked.as_ref().filter(|ranked| !ranked.0.kernels);
     html! {
@@ -84,8 +84,8 @@ fn table(actor: &Actor, matrix: &MatrixState, found: &NormRanking) -> Html {
             <>
                 <thead><tr><th>{ title }</th><th>{ "norm" }</th><th>{ "max |x|" }</th></tr></thead>
                 <tbody>{ for lines.iter().map(|&(row, norm, most)| {
-                    let actor = actor.clone();
-                    let onclick = Callback::from(move |_: MouseEvent| actor.matrix(move |it| it.centre((row, columns / 2))));
+
+                    let onclick = actor.on(move |actor, _: MouseEvent| actor.matrix(move |it| it.centre((row, columns / 2))));
                     html! { <tr><td><button class="textlink m" {onclick}>{ row }</button></td><td>{ number(norm) }</td><td>{ number(most) }</td></tr> }
                 }) }</tbody>
             </>
@@ -108,8 +108,8 @@ pub(super) fn tiles(actor: &Actor, matrix: &MatrixState, dark: bool) -> Html {
     }
     let found = matrix.ranked.as_ref().map(|ranked| &ranked.0).filter(|ranked| ranked.kernels);
     let request = |from: u64, in_order: bool| {
-        let (actor, matrix) = (actor.clone(), matrix.clone());
-        Callback::from(move |_: MouseEvent| actor.rank(&matrix, true, from, in_order))
+        let matrix = matrix.clone();
+        actor.on(move |actor, _: MouseEvent| actor.rank(&matrix, true, from, in_order))
     };
     let in_order = found.is_some_and(|found| found.in_order);
     let shape = &matrix.view.shape;
@@ -159,8 +159,8 @@ fn drawn(actor: &Actor, matrix: &MatrixState, found: &NormRanking, dark: bool) -
             let index = statelens_inspect::index(leading, at);
             let name = fmt::shape(&index);
             let selected = index == matrix.view.leading();
-            let actor = actor.clone();
-            let onclick = Callback::from(move |_: MouseEvent| {
+
+            let onclick = actor.on(move |actor, _: MouseEvent| {
                 let index = index.clone();
                 actor.matrix(move |it| it.change_view(|view| view.lead(&index)));
             });

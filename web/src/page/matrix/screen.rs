@@ -54,10 +54,7 @@ pub fn MatrixScreen(props: &MatrixScreenProps) -> Html {
     );
     let Some(actor) = actor else { return html! {} };
     let Some(row) = props.work.rows.get(matrix.selection.row as usize) else { return html! {} };
-    let back = {
-        let actor = actor.clone();
-        Callback::from(move |_: MouseEvent| actor.expand(false))
-    };
+    let back = actor.on(move |actor, _: MouseEvent| actor.expand(false));
     let title = AttrValue::from(sliced_key(&row.key, &matrix.selection.slice));
     let axes = axes(matrix);
     html! {
@@ -146,8 +143,8 @@ fn progress(actor: &Actor, matrix: &MatrixState) -> Html {
     if now.ended {
         return html! { <span class="m dim" id="look-stopped">{ format!("stopped after {progress}") }</span> };
     }
-    let actor = actor.clone();
-    let onclick = Callback::from(move |_: MouseEvent| {
+
+    let onclick = actor.on(move |actor, _: MouseEvent| {
         actor.request(&ToWorker::Matrix(MatrixRequest::Overview(None)))
     });
     let percent = fmt::percent(now.done, now.total.max(1));

@@ -145,8 +145,8 @@ fn outlier_table(actor: &Actor, matrix: &MatrixState, map: &BlockMap, rows: bool
                 let best = blocks.into_iter().filter(|at| map.largest[*at].is_finite())
                     .max_by(|one, other| map.largest[*one].abs().total_cmp(&map.largest[*other].abs()));
                 let best = best.map(|best| if turned { best % across * map.size.0 + best / across } else { best });
-                let actor = actor.clone();
-                let onclick = Callback::from(move |_: MouseEvent| actor.matrix(move |matrix| {
+
+                let onclick = actor.on(move |actor, _: MouseEvent| actor.matrix(move |matrix| {
                     if let Some(at) = best.and_then(|best| matrix.peak_of_block(best)) {
                         matrix.centre(at);
                     }

@@ -34,8 +34,8 @@ pub(super) fn section(actor: &Actor, matrix: &MatrixState, title: &AttrValue) ->
         return html! {};
     }
     let request = |all: Option<bool>| {
-        let (actor, matrix) = (actor.clone(), matrix.clone());
-        Callback::from(move |_: MouseEvent| actor.find_singular(&matrix, all))
+        let matrix = matrix.clone();
+        actor.on(move |actor, _: MouseEvent| actor.find_singular(&matrix, all))
     };
     html! {
         <section id="singular" class="singular"><div class="hd"><h3>{ "Singular values" }</h3>

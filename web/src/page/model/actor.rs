@@ -43,6 +43,12 @@ impl Actor {
         self.dispatch.dispatch(action);
     }
 
+    /// Returns a callback that runs with this handle.
+    pub fn on<E, R>(&self, run: impl Fn(&Self, E) -> R + 'static) -> Callback<E, R> {
+        let actor = self.clone();
+        Callback::from(move |event| run(&actor, event))
+    }
+
     /// Sends a request about the shown checkpoint to the worker.
     pub fn request(&self, message: &ToWorker) {
         self.bridge.request(self.session, message);

@@ -41,9 +41,9 @@ fn selected_file(actor: &Actor, view: &Rc<RunView>) -> Html {
     let (Some(row), Some(entry)) = (view.row(), view.entry()) else { return html! {} };
     let checks = view.checks.get(row.entry).and_then(Option::as_ref);
     let open = {
-        let (actor, view) = (actor.clone(), view.clone());
-        Callback::from(move |_: MouseEvent| {
-            super::open(&view, &actor);
+        let view = view.clone();
+        actor.on(move |actor, _: MouseEvent| {
+            super::open(&view, actor);
         })
     };
     let states = checks.map(|checks| checks.states.join(", ")).unwrap_or_default();
@@ -171,8 +171,7 @@ fn prune(actor: &Actor, view: &RunView) -> Html {
                   value: u64,
                   unit: &'static str,
                   set: fn(&mut RunView, u64)| {
-        let actor = actor.clone();
-        let oninput = Callback::from(move |event: InputEvent| {
+        let oninput = actor.on(move |actor, event: InputEvent| {
             let Some(input) = event.target_dyn_into::<web_sys::HtmlInputElement>() else { return };
             let number = input.value().trim().parse::<u64>().unwrap_or(0);
             actor.run_folder(move |view| set(view, number));

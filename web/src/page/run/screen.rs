@@ -54,8 +54,8 @@ pub fn RunScreen(props: &RunProps) -> Html {
     let count = view.sorted.rows.len();
     let pruned: Vec<String> = view.prunable().iter().map(|entry| entry.name.clone()).collect();
     let row = {
-        let (actor, view) = (actor.clone(), view.clone());
-        Callback::from(move |at: usize| line(&actor, &view, &pruned, at, each))
+        let view = view.clone();
+        actor.on(move |actor, at: usize| line(actor, &view, &pruned, at, each))
     };
     let pane = if props.tab == Tab::Tensor { "v-insp" } else { "v-keys" };
     html! {
@@ -89,8 +89,8 @@ fn has_timestamps(view: &RunView) -> bool {
 
 fn top(actor: &Actor, view: &Rc<RunView>) -> Html {
     let on = |act: fn(&Rc<RunView>, &Actor)| {
-        let (actor, view) = (actor.clone(), view.clone());
-        Callback::from(move |_: MouseEvent| act(&view, &actor))
+        let view = view.clone();
+        actor.on(move |actor, _: MouseEvent| act(&view, actor))
     };
     let count = |of: fn(&RunFile) -> bool| {
         view.sorted.run.entries.iter().filter(|entry| of(&entry.kind)).count() as u64
@@ -148,12 +148,11 @@ fn main_button(actor: &Actor, view: &Rc<RunView>) -> Html {
         return html! { <button class="btn pri" id="open-step" disabled=true><span class="cut">{ text }</span></button> };
     };
     let open = |row: usize| {
-        let (actor, view) = (actor.clone(), view.clone());
-        Callback::from(move |_: MouseEvent| super::open_row(&view, &actor, row))
+        let view = view.clone();
+        actor.on(move |actor, _: MouseEvent| super::open_row(&view, actor, row))
     };
     let show = |row: usize| {
-        let actor = actor.clone();
-        Callback::from(move |_: MouseEvent| {
+        actor.on(move |actor, _: MouseEvent| {
             actor.run_folder(move |view| {
                 view.select(row);
                 view.scroll += 1;
@@ -194,17 +193,14 @@ fn line(actor: &Actor, view: &Rc<RunView>, pruned: &[String], at: usize, each: f
     let Some(row) = view.sorted.rows.get(at) else { return html! {} };
     let Some(entry) = view.sorted.run.entries.get(row.entry) else { return html! {} };
     let selected = at == view.at;
-    let onclick = {
-        let actor = actor.clone();
-        Callback::from(move |_: MouseEvent| {
-            actor.run_folder(move |view| view.select(at));
-            actor.act(Action::Tab(Tab::Tensor));
-        })
-    };
+    let onclick = actor.on(move |actor, _: MouseEvent| {
+        actor.run_folder(move |view| view.select(at));
+        actor.act(Action::Tab(Tab::Tensor));
+    });
     let open = {
-        let (actor, view) = (actor.clone(), view.clone());
-        Callback::from(move |_: MouseEvent| {
-            super::open(&view, &actor);
+        let view = view.clone();
+        actor.on(move |actor, _: MouseEvent| {
+            super::open(&view, actor);
         })
     };
     let latest = Some(&entry.name) == view.sorted.run.latest.as_ref();
@@ -259,10 +255,7 @@ fn line(actor: &Actor, view: &Rc<RunView>, pruned: &[String], at: usize, each: f
 }
 
 fn status(actor: &Actor, view: &RunView) -> Html {
-    let show = {
-        let actor = actor.clone();
-        Callback::from(move |_: MouseEvent| actor.act(Action::Show(Some(Sheet::Keys))))
-    };
+    let show = actor.on(move |actor, _: MouseEvent| actor.act(Action::Show(Some(Sheet::Keys))));
     let warnings = (0..view.sorted.run.entries.len())
         .filter(|entry| !notes(view, *entry).is_empty())
         .count() as u64

@@ -159,15 +159,12 @@ fn mark(actor: &Actor, view: &RunView, entry: &FileEntry, at: usize, x: f64, y: 
         _ if entry.kind == RunFile::TrainerState => ("none", color, "none"),
         _ => (color, color, "none"),
     };
-    let onclick = {
-        let actor = actor.clone();
-        Callback::from(move |_: MouseEvent| {
-            actor.run_folder(move |view| {
-                view.select(at);
-                view.scroll += 1;
-            });
-        })
-    };
+    let onclick = actor.on(move |actor, _: MouseEvent| {
+        actor.run_folder(move |view| {
+            view.select(at);
+            view.scroll += 1;
+        });
+    });
     html! {
         <g {onclick} class={classes(&[when(view.at == at, "on")])}>
             <title>{ &entry.name }</title>

@@ -87,8 +87,8 @@ pub(super) fn ValuesSection(props: &ValuesProps) -> Html {
     let (unread, bytes) = view.unread();
     let body = match view.values.now {
         Some((done, total, millis)) => {
-            let (actor, view) = (actor.clone(), view.clone());
-            let stop = Callback::from(move |_: MouseEvent| read(&view, &actor, Vec::new()));
+            let view = view.clone();
+            let stop = actor.on(move |actor, _: MouseEvent| read(&view, actor, Vec::new()));
             let percent = fmt::percent(done, total.max(1));
             let left = (millis > 2000.0 && done > 0)
                 .then(|| fmt::time_left((total - done.min(total)) as f64 * millis / done as f64));
@@ -111,9 +111,9 @@ pub(super) fn ValuesSection(props: &ValuesProps) -> Html {
                 fmt::bytes(bytes),
                 about.unwrap_or_default()
             );
-            let (actor, view) = (actor.clone(), view.clone());
+            let view = view.clone();
             let matrix = !view.unchecked().is_empty();
-            let onclick = Callback::from(move |_: MouseEvent| read(&view, &actor, unread.clone()));
+            let onclick = actor.on(move |actor, _: MouseEvent| read(&view, actor, unread.clone()));
             html! { <p><button class="btn" id="read-run" disabled={matrix} {onclick}>{ text }</button></p> }
         }
     };

@@ -25,13 +25,12 @@ pub fn article(actor: &Actor, work: &OpenWork, noticed: &ValueFinding) -> Html {
         _ => ("warn", "Warning"),
     };
     let show = noticed.place.as_ref().map(|(row, number, index)| {
-        let (actor, row, number) = (actor.clone(), *row, *number);
-        let onclick = Callback::from(move |_: MouseEvent| actor.go_to(row, number));
+        let (row, number) = (*row, *number);
+        let onclick = actor.on(move |actor, _: MouseEvent| actor.go_to(row, number));
         html! { <p><button class="btn pri show-value" {onclick}>{ format!("Show {}", fmt::shape(index)) }</button></p> }
     });
     let key = noticed.rows.first().filter(|_| show.is_none()).map(|&row| {
-        let actor = actor.clone();
-        let onclick = Callback::from(move |_: MouseEvent| {
+        let onclick = actor.on(move |actor, _: MouseEvent| {
             actor.work(move |work| work.select_row(row));
             actor.act(Action::Show(None));
         });
@@ -85,9 +84,9 @@ fn keys(actor: &Actor, work: &OpenWork, rows: &[u32]) -> Html {
     html! {
         <ul class="keys-of">
             { for folded.iter().take(MAX_LISTED).map(|(name, row, times)| {
-                let (actor, row) = (actor.clone(), *row);
+                let row = *row;
                 let name = if *times == 1 { work.rows[row as usize].key.clone() } else { name.clone() };
-                let onclick = Callback::from(move |_: MouseEvent| {
+                let onclick = actor.on(move |actor, _: MouseEvent| {
                     actor.work(move |work| work.select_row(row));
                     actor.act(Action::Show(None));
                 });

@@ -33,13 +33,10 @@ pub fn scan_button(
         return html! {};
     }
     let begin = {
-        let (actor, work) = (actor.clone(), work.clone());
-        Callback::from(move |_: MouseEvent| start_scan(&actor, &work, cap))
+        let work = work.clone();
+        actor.on(move |actor, _: MouseEvent| start_scan(actor, &work, cap))
     };
-    let show = {
-        let actor = actor.clone();
-        Callback::from(move |_: MouseEvent| actor.act(Action::Show(Some(Sheet::Findings))))
-    };
+    let show = actor.on(move |actor, _: MouseEvent| actor.act(Action::Show(Some(Sheet::Findings))));
     let title = match cap {
         Some(_) => {
             format!(
@@ -92,10 +89,10 @@ pub fn status(
         ScanState::Done(_) => ("Scan the rest".to_owned(), false),
         _ => ("Scan values".to_owned(), false),
     };
-    let (actor, work) = (actor.clone(), work.clone());
-    let onclick = Callback::from(move |_: MouseEvent| match stops {
+    let work = work.clone();
+    let onclick = actor.on(move |actor, _: MouseEvent| match stops {
         true => actor.stop_scan(),
-        false => start_scan(&actor, &work, cap),
+        false => start_scan(actor, &work, cap),
     });
     html! { <button class="textrow only-s scan-small" {onclick}><b>{ text }</b></button> }
 }
@@ -110,10 +107,7 @@ fn mark(work: &OpenWork) -> Html {
 }
 
 fn gauge(actor: &Actor, now: &JobProgress, past: &[(u64, f64)], stopping: bool) -> Html {
-    let stop = {
-        let actor = actor.clone();
-        Callback::from(move |_: MouseEvent| actor.stop_scan())
-    };
+    let stop = actor.on(move |actor, _: MouseEvent| actor.stop_scan());
     let share = now.done as f64 / now.total.max(1) as f64;
     let (bytes, millis) = recent(now, past);
     let mut parts = vec![of_total(now.done, now.total)];

@@ -16,8 +16,8 @@ pub fn picker(actor: &Actor, work: &OpenWork) -> Html {
     }
     let shown = work.view.shown;
     let choice = |at: usize, name: &'static str| {
-        let (actor, bit) = (actor.clone(), 1u16 << at);
-        let onchange = Callback::from(move |event: Event| {
+        let bit = 1u16 << at;
+        let onchange = actor.on(move |actor, event: Event| {
             let Some(input) = event.target_dyn_into::<HtmlInputElement>() else { return };
             let next = if input.checked() { shown | bit } else { shown & !bit };
             store_columns(next);

@@ -75,8 +75,7 @@ fn aside(values: &TensorValues) -> Html {
 }
 
 fn reading(actor: &Actor, one: &TensorReading) -> Html {
-    let actor = actor.clone();
-    let stop = Callback::from(move |_: MouseEvent| actor.stop_reading());
+    let stop = actor.on(move |actor, _: MouseEvent| actor.stop_reading());
     html! {
         <span class="lab">
             if one.done.1 > 0 { { of_total(one.done.0, one.done.1) }{ " " } }
@@ -87,8 +86,8 @@ fn reading(actor: &Actor, one: &TensorReading) -> Html {
 
 fn not_read(actor: &Actor, props: &StatisticsProps, bytes: u64) -> Html {
     let row = props.inspected.row;
-    let actor = actor.clone();
-    let onclick = Callback::from(move |_: MouseEvent| actor.read_values(row));
+
+    let onclick = actor.on(move |actor, _: MouseEvent| actor.read_values(row));
     let verb = if props.inspected.remote { "Fetch and read" } else { "Read" };
     let about = props.values_panel.rate.filter(|rate| *rate > 0.0 && !props.inspected.remote);
     let about = about.map(|rate| format!(" \u{b7} about {}", fmt::time_left(bytes as f64 / rate)));
@@ -146,8 +145,8 @@ fn numbers(actor: &Actor, props: &StatisticsProps, values: &Rc<TensorValues>) ->
                 { for chips.into_iter().filter_map(|(label, number)| {
                     let number = number?;
                     let index = statelens_inspect::index(shape, number);
-                    let (actor, row) = (actor.clone(), props.inspected.row);
-                    let onclick = Callback::from(move |_: MouseEvent| actor.go_to(row, number));
+                    let row = props.inspected.row;
+                    let onclick = actor.on(move |actor, _: MouseEvent| actor.go_to(row, number));
                     let warns = label != "largest |x|";
                     Some(html! { <button class={if warns { "chip warn" } else { "chip" }} {onclick}>{ label }<span class="m">{ format!("{} \u{203a}", fmt::shape(&index)) }</span></button> })
                 }) }
