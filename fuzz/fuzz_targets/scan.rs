@@ -49,14 +49,14 @@ fn names_are_told(pickle: &Pickle, findings: &[Finding]) {
         assert!(worst(findings) >= Grade::UnknownCode, "{} is not reported", used.global);
         let (module, name) = (&*used.global.module, &*used.global.name);
         let short = module.chars().count() <= 200 && name.chars().count() <= 200;
-        let told = findings.iter().any(|finding| {
+        let is_reported = findings.iter().any(|finding| {
             finding.grade >= Grade::UnknownCode
                 && finding
                     .call
                     .as_ref()
                     .is_some_and(|call| call.module == module && call.name == name)
         });
-        assert!(told || !short || findings.len() > LISTED, "{} is not reported", used.global);
+        assert!(is_reported || !short || findings.len() > LISTED, "{} is not reported", used.global);
     }
 }
 

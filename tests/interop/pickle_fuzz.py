@@ -518,7 +518,7 @@ class Batch:
 class Scanned:
     def __init__(self, answer):
         self.harmless = {(module, name) for module, name, harmless in answer["names"] if harmless}
-        self.told = "\n".join(answer["told"])
+        self.titles = "\n".join(answer["titles"])
         self.calls = set(answer["calls"])
         # What is called with something else than a tuple is compared by what is called.
         self.any = {call.rsplit(" ", 1)[0] for call in self.calls if call.endswith(" *")}
@@ -529,7 +529,7 @@ class Scanned:
             # A name that no module can have is not imported.
             if not re.fullmatch(r"[\w.-]+", module):
                 continue
-            if (module, name) not in self.harmless and f"`{module}`" not in self.told:
+            if (module, name) not in self.harmless and f"`{module}`" not in self.titles:
                 return f"the name {module}.{name}"
         for call in trace.calls - self.calls:
             head = call.rsplit(" ", 1)[0]

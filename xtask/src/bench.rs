@@ -374,15 +374,15 @@ impl Bench {
         let mut add = |what: String, result: BenchResult| {
             let Ran { wall, peak } = result.ours;
             let each = peak.saturating_sub(baseline) / count;
-            let mut told = format!("under 600 bytes a key; measured {each}");
+            let mut text = format!("under 600 bytes a key; measured {each}");
             let first = *few.entry(what.clone()).or_insert(wall);
             if count > KEYS[0] {
                 let (more, times) = (count / KEYS[0], wall.as_secs_f64() / first.as_secs_f64());
-                told += &format!(
+                text += &format!(
                     "; {more} times the keys within 8 times the time; measured {times:.1}"
                 );
             }
-            table.add(&format!("{what}, {count} keys"), &told, result);
+            table.add(&format!("{what}, {count} keys"), &text, result);
         };
         for kind in ["safetensors", "pt", "npz", "mdl"] {
             let file = source.with_extension(kind);

@@ -115,10 +115,10 @@ impl Checkpoint {
             }
             let linked =
                 if links.is_empty() { 0 } else { links.get(&reached.id).copied().unwrap_or(0) };
-            let told = u64::from(reached.is_leaf) + linked;
-            if told > 0 {
+            let name_count = u64::from(reached.is_leaf) + linked;
+            if name_count > 0 {
                 let len = walk.path.iter().map(flat_len).sum::<u64>() + depth;
-                bytes = bytes.saturating_add(len.saturating_mul(told));
+                bytes = bytes.saturating_add(len.saturating_mul(name_count));
                 Limits::check("bytes of all keys together", bytes, limits.key_bytes)?;
             }
         }

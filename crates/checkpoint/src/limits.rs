@@ -34,7 +34,7 @@ pub struct Limits {
     pub unfold: u64,
     /// Bytes that may be read repeatedly to reorder one tensor without a
     /// [`Scratch`](crate::Scratch).
-    pub again: u64,
+    pub reread: u64,
     /// Multiple of the default limits; `None` if [`Limits::fitted`] must not change them.
     pub(crate) times: Option<u64>,
     /// File size that the limits were fitted to.
@@ -45,7 +45,7 @@ pub struct Limits {
 const UNFOLD: u64 = 1_000;
 
 /// A few minutes of reading.
-const AGAIN: u64 = 256 << 30;
+const MAX_REREAD: u64 = 256 << 30;
 
 /// The largest defaults: a page has 4 GB in all, a program all of the memory.
 const MAX_VALUES: u64 = if cfg!(target_pointer_width = "32") { 8 << 20 } else { 24 << 20 };
@@ -65,7 +65,7 @@ impl Default for Limits {
             chunk: 64 << 20,
             members: 4_000_000,
             unfold: UNFOLD,
-            again: AGAIN,
+            reread: MAX_REREAD,
             times: Some(1),
             fitted: None,
         }
@@ -87,7 +87,7 @@ impl Limits {
             chunk: most,
             members: most,
             unfold: most,
-            again: most,
+            reread: most,
             times: None,
             fitted: None,
         }
@@ -134,7 +134,7 @@ impl Limits {
             chunk: usual.chunk.saturating_mul(times),
             members: within(500_000, 1, MAX_VALUES),
             unfold: usual.unfold.saturating_mul(times),
-            again: usual.again.saturating_mul(times),
+            reread: usual.reread.saturating_mul(times),
             times: Some(times),
             fitted: Some(size),
         }

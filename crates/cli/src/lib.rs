@@ -54,7 +54,7 @@ pub fn convert_model(arguments: impl IntoIterator<Item = OsString>) -> Result<St
     match done {
         Ok(_) | Err(Failure::Closed) => Ok(printed),
         Err(Failure::Error(error)) => Err(limits::advise(error)),
-        Err(Failure::Told) => Err(Error::refused("it failed; standard error has the reasons")),
+        Err(Failure::Reported) => Err(Error::refused("it failed; standard error has the reasons")),
     }
 }
 
@@ -96,7 +96,7 @@ fn command(cli: Cli) -> u8 {
     match outcome {
         Ok(true) | Err(Failure::Closed) => 0,
         Ok(false) => NO,
-        Err(Failure::Told) => failed(),
+        Err(Failure::Reported) => failed(),
         Err(Failure::Error(error)) => {
             complain(&limits::advise(error).to_string());
             failed()

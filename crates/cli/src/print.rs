@@ -15,7 +15,7 @@ pub(crate) enum Failure {
     /// An error to report.
     Error(Error),
     /// An error that was reported already.
-    Told,
+    Reported,
     /// The reader closed standard output (`statelens ls … | head`), which is not an error.
     Closed,
 }

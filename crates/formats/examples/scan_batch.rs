@@ -3,7 +3,7 @@
 //! Standard input is a sequence of files, each a little-endian `u32` length followed by that many
 //! bytes. For each, one line goes to standard output: `1` if `statelens scan` would exit with
 //! status 1, else a JSON object of what the pickle machine read: `names` with a flag for those on
-//! the list of harmless names, `told` (modules named in a warning), and `calls`, in the notation of
+//! the list of harmless names, `titles` (modules named in a warning), and `calls`, in the notation of
 //! `pickle_fuzz.py`.
 
 use std::io::{self, BufWriter, Read, Write};
@@ -37,7 +37,7 @@ fn answer(bytes: Vec<u8>) -> String {
     if findings.iter().any(|finding| finding.grade > Grade::Warning) {
         return "1".to_owned();
     }
-    let told: Vec<_> = findings.iter().map(|finding| &finding.title).collect();
+    let titles: Vec<_> = findings.iter().map(|finding| &finding.title).collect();
     let (mut names, mut calls, mut at) = (Vec::new(), Vec::new(), 0);
     while at < bytes.len() {
         match read(&bytes[at..], 0, &Limits::default()) {
@@ -54,7 +54,7 @@ fn answer(bytes: Vec<u8>) -> String {
             }
         }
     }
-    json!({ "told": told, "names": names, "calls": calls }).to_string()
+    json!({ "titles": titles, "names": names, "calls": calls }).to_string()
 }
 
 fn describe(pickle: &Pickle, names: &mut Vec<(String, String, bool)>, calls: &mut Vec<String>) {

@@ -329,11 +329,11 @@ impl<'a> AdapterConfig<'a> {
             let own = own.iter().find(|(pattern, _)| pattern.is_match(module));
             own.map(|(_, number)| *number).or_else(|| self.map.get(name).and_then(Value::as_f64))
         };
-        let said = number("r", &self.ranks);
-        if said.is_some_and(|said| said != rank as f64) || rank == 0 {
+        let config_rank = number("r", &self.ranks);
+        if config_rank.is_some_and(|config_rank| config_rank != rank as f64) || rank == 0 {
             return Err(Error::refused(format!(
                 "lora_A has {rank} rows, and {CONFIG} says rank {}",
-                said.unwrap_or_default()
+                config_rank.unwrap_or_default()
             ))
             .advice("Use the adapter_config.json that was saved with these weights."));
         }

@@ -92,7 +92,7 @@ impl Clues<'_> {
                 by_keys.iter().any(|guess| guess.family == family && guess.known == best)
             })
         };
-        let told: Vec<&str> = self
+        let from_config: Vec<&str> = self
             .guesses
             .iter()
             .filter(|guess| guess.format.is_hf() == format.is_hf() && fits(&guess.model))
@@ -113,11 +113,11 @@ impl Clues<'_> {
             let converted = |config| known.convert(name, format, target, config).is_ok();
             self.config.is_some_and(converted)
         };
-        if let Some(name) = told.iter().copied().find(|name| converts(name)) {
+        if let Some(name) = from_config.iter().copied().find(|name| converts(name)) {
             return Ok(name.to_owned());
         }
         let others: Vec<&str> = first.iter().copied().filter(converts).collect();
-        match (&told[..], &others[..], &first[..]) {
+        match (&from_config[..], &others[..], &first[..]) {
             (_, [only], _) | ([only, ..], [], _) | ([], [], [only]) => Ok((*only).to_owned()),
             _ => {
                 let wrapped = !self.unwrap

@@ -188,9 +188,9 @@ mod tests {
             for workers in [1, 3] {
                 let plan = plan(from.clone(), &edit(cast), target, "file").unwrap();
                 let mut made = Bytes::default();
-                let told = run_on(plan, &mut made, workers, &mut Unwatched).unwrap();
+                let divided = run_on(plan, &mut made, workers, &mut Unwatched).unwrap();
                 assert!(made.all == bytes, "{cast} to {target:?} on {workers}");
-                assert!(told == report, "{cast} to {target:?} on {workers}");
+                assert!(divided == report, "{cast} to {target:?} on {workers}");
             }
             let plan = plan(from.clone(), &edit(cast), target, "file").unwrap();
             let seen = std::cell::Cell::new(0);
@@ -225,8 +225,8 @@ mod tests {
         let one = run_blocking(plan_of(&damaged, &torch), &mut made, &mut Unwatched).unwrap_err();
         for workers in [1, 3] {
             let mut made = Bytes::default();
-            let told = run_on(plan_of(&damaged, &torch), &mut made, workers, &mut Unwatched);
-            assert_eq!(told.unwrap_err(), one);
+            let divided = run_on(plan_of(&damaged, &torch), &mut made, workers, &mut Unwatched);
+            assert_eq!(divided.unwrap_err(), one);
         }
     }
 }

@@ -43,6 +43,6 @@ mod tests;
 pub use accumulate::{Accumulator, has_statistics};
 pub use byte_hash::ByteHash;
 pub use overview::{MOST_TILES, Matrix, Overview, Tile};
-pub use rows::{MOST_LINES, MatrixLine, MatrixLines, NAMED, Rows};
+pub use rows::{MAX_LINES, MatrixLine, MatrixLines, NAMED, Rows};
 pub use statistics::{QUANTILES, Statistics};
 pub use summary::{Histogram, Scale, Summary};

@@ -24,9 +24,9 @@ pub struct MatrixLine {
 /// The result of [`Rows`].
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct MatrixLines {
-    /// The complete rows; empty if there are more than [`MOST_LINES`].
+    /// The complete rows; empty if there are more than [`MAX_LINES`].
     pub rows: Vec<MatrixLine>,
-    /// The columns; empty if there are more than [`MOST_LINES`].
+    /// The columns; empty if there are more than [`MAX_LINES`].
     pub columns: Vec<MatrixLine>,
     /// Number of rows that are all zero.
     pub zero_rows: u64,
@@ -55,7 +55,7 @@ impl MatrixLines {
 }
 
 /// Maximum number of rows or columns that are reported individually.
-pub const MOST_LINES: usize = 1 << 22;
+pub const MAX_LINES: usize = 1 << 22;
 
 /// Maximum number of zero rows, and of copied rows, that are listed by index.
 pub const NAMED: usize = 1 << 12;
@@ -115,8 +115,8 @@ impl Rows {
     pub fn new(dtype: &DType, columns: u64) -> Option<Self> {
         let mut rows = Self::without_columns(dtype, columns)?;
         let values = usize::try_from(columns.checked_mul(rows.kind.values())?).ok()?;
-        let told = if values <= MOST_LINES { values } else { 0 };
-        rows.lines.columns = vec![LineAccumulator::default(); told];
+        let reported = if values <= MAX_LINES { values } else { 0 };
+        rows.lines.columns = vec![LineAccumulator::default(); reported];
         Some(rows)
     }
 
@@ -221,7 +221,7 @@ impl RowScan {
             if found.zero.len() < NAMED {
                 found.zero.push(number);
             }
-        } else if self.rows <= MOST_LINES {
+        } else if self.rows <= MAX_LINES {
             match self.seen.entry(hash) {
                 Entry::Occupied(first) => {
                     found.copied_rows += 1;
@@ -234,7 +234,7 @@ impl RowScan {
                 }
             }
         }
-        match self.rows <= MOST_LINES {
+        match self.rows <= MAX_LINES {
             true => found.rows.push(line),
             false => found.rows = Vec::new(),
         }

@@ -58,7 +58,7 @@ impl Context<'_> {
     /// passes, `work` the total bytes to read.
     pub(crate) fn bearable(&self, times: u64, work: u64, wanted: u64) -> Result<()> {
         if self.files.scratch().is_some()
-            || work <= self.files.limits().again
+            || work <= self.files.limits().reread
             || work <= wanted.saturating_mul(MAX_TIMES)
         {
             return Ok(());

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use statelens_checkpoint::{Error, Layout, Result, Tensor, TensorId, Unwatched, Value};
 use statelens_inspect::weights::{
-    LOOKED_FOR, Measured, Survey, TensorOutcome, countable, findings, to_hash, to_read_by_rows,
+    CHECKS, Measured, Survey, TensorOutcome, countable, findings, to_hash, to_read_by_rows,
 };
 use statelens_stats::{Accumulator, Histogram};
 use statelens_tensor::{BUFFER, Machine as _, drain};
@@ -177,7 +177,7 @@ pub(super) async fn scan(
         millis: now() - began,
         unread: unread.collect(),
         findings: noticed(open, &found),
-        checks: LOOKED_FOR.map(str::to_owned).to_vec(),
+        checks: CHECKS.map(str::to_owned).to_vec(),
     })
 }
 

@@ -12,7 +12,7 @@ use crate::print::{Failure, Printer, TextTable, complain, counted, grouped, keys
 use crate::source;
 
 /// Tensors that a refusal lists.
-const TOLD: usize = 10;
+const MAX_LISTED: usize = 10;
 
 pub(super) fn edit(args: &Edits) -> Result<Edit> {
     Ok(Edit {
@@ -179,8 +179,8 @@ pub(super) fn refuse_false(source: &Checkpoint, report: &RunReport) -> Result<()
     if !report.is_false() {
         return Ok(());
     }
-    let (told, more) = report.falsified(source, TOLD);
-    for line in told {
+    let (lines, more) = report.falsified(source, MAX_LISTED);
+    for line in lines {
         complain(&format!("casting loses numbers: {line}"));
     }
     if let Some(more) = more {

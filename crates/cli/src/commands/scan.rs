@@ -49,7 +49,7 @@ pub(crate) fn run(args: &Scan) -> CommandResult {
         (1.., _) => Ok(false),
         (0, 0) => Ok(true),
         // Each unreadable file was reported when it was found.
-        (0, _) => Err(Failure::Told),
+        (0, _) => Err(Failure::Reported),
     }
 }
 
@@ -87,7 +87,7 @@ impl Scanning {
             });
         }
         let with = &args.common.with;
-        self.scan(path, |options, bar| look(path, with, options, bar))
+        self.scan(path, |options, bar| scan_file(path, with, options, bar))
     }
 
     /// Scans one file, or the set that it names, and prints the findings.
@@ -213,7 +213,7 @@ impl Count {
 }
 
 /// Scans one file, or the set that it names.
-pub(crate) fn look(
+pub(crate) fn scan_file(
     path: &Path,
     with: &[PathBuf],
     options: &ScanOptions,

@@ -72,7 +72,7 @@ pub(crate) fn each(
     printer.finish()?;
     match (answer, unread) {
         (false, _) => Ok(false),
-        (true, true) => Err(Failure::Told),
+        (true, true) => Err(Failure::Reported),
         (true, false) => Ok(true),
     }
 }

@@ -58,25 +58,25 @@ fn reports_mismatched_adapters_and_writes_nothing() {
     let own = fs::read_to_string(&config).unwrap();
     let fails = |config_text: &str| {
         fs::write(&config, config_text).unwrap();
-        let said = run(["fold-lora", &text(&all)]).failed();
-        assert!(!all.join("model_folded").exists(), "{said}");
-        said
+        let printed = run(["fold-lora", &text(&all)]).failed();
+        assert!(!all.join("model_folded").exists(), "{printed}");
+        printed
     };
-    let said = fails(&own.replace("\"r\": 4", "\"r\": 8"));
-    assert!(said.contains("has 4 rows") && said.contains("says rank 8"), "{said}");
-    assert!(said.contains("adapter_config.json that was saved with these weights"), "{said}");
-    let said = fails(&own.replace("\"use_dora\": false", "\"use_dora\": true"));
+    let printed = fails(&own.replace("\"r\": 4", "\"r\": 8"));
+    assert!(printed.contains("has 4 rows") && printed.contains("says rank 8"), "{printed}");
+    assert!(printed.contains("adapter_config.json that was saved with these weights"), "{printed}");
+    let printed = fails(&own.replace("\"use_dora\": false", "\"use_dora\": true"));
     assert!(
-        said.contains("an adapter with use_dora") && said.contains("merge_and_unload"),
-        "{said}"
+        printed.contains("an adapter with use_dora") && printed.contains("merge_and_unload"),
+        "{printed}"
     );
     fs::remove_file(&config).unwrap();
-    let said = run(["fold-lora", &text(&all)]).failed();
-    assert!(said.contains("no adapter_config.json next to the adapter"), "{said}");
+    let printed = run(["fold-lora", &text(&all)]).failed();
+    assert!(printed.contains("no adapter_config.json next to the adapter"), "{printed}");
     // The adapter of another model.
     let other = fixture("trainer/gpt2");
     let adapter = fixture("peft/llama_bf16/adapter");
-    let said = run([
+    let printed = run([
         "fold-lora",
         &text(&other),
         "--adapter",
@@ -84,12 +84,12 @@ fn reports_mismatched_adapters_and_writes_nothing() {
         "-o",
         &text(&folder.file("o")),
     ]);
-    let said = said.failed();
+    let printed = printed.failed();
     assert!(
-        said.contains("layers.0.mlp.down_proj.weight`, and the model has no such key"),
-        "{said}"
+        printed.contains("layers.0.mlp.down_proj.weight`, and the model has no such key"),
+        "{printed}"
     );
-    assert!(said.contains("the model that it was trained on, tiny-llama"), "{said}");
+    assert!(printed.contains("the model that it was trained on, tiny-llama"), "{printed}");
 }
 
 /// Returns the entry of each tensor, with its key and hash.
@@ -116,8 +116,8 @@ fn merges_adapters_while_converting() {
     };
     assert_eq!(sorted(&out), sorted(&apart));
     let model = text(&fixture("peft/llama_bf16/model"));
-    let said = run([&["convert-model", &model, "--fold-lora"], &to[..]].concat()).failed();
-    assert!(said.contains("no adapter next to it"), "{said}");
+    let printed = run([&["convert-model", &model, "--fold-lora"], &to[..]].concat()).failed();
+    assert!(printed.contains("no adapter next to it"), "{printed}");
 }
 
 #[test]
@@ -128,8 +128,8 @@ fn merges_cerebras_lora_when_converting_to_hugging_face() {
     let checkpoint = fs::read(case.join("in/checkpoint.mdl")).unwrap();
     let source = text(&folder.with("checkpoint.mdl", &checkpoint));
     let to = ["--model", "gpt2", "--src-fmt", "cs-2.9", "--to", "hf", "--export-safetensors"];
-    let said = run([&["convert-model", &source], &to[..]].concat()).failed_after_losses();
-    assert!(said.contains("lora_A") && said.contains("--fold-lora"), "{said}");
+    let printed = run([&["convert-model", &source], &to[..]].concat()).failed_after_losses();
+    assert!(printed.contains("lora_A") && printed.contains("--fold-lora"), "{printed}");
     run([&["convert-model", &source, "--fold-lora"], &to[..]].concat()).ok();
     run(["fold-lora", &source, "--config", &text(&config)]).ok();
     let folded = text(&folder.file("checkpoint_folded.mdl"));

@@ -123,15 +123,15 @@ fn names_inputs_that_are_not_checkpoints() {
         (&notes, ["", "notes.txt"]),
         ("/dev/null", ["not a regular file", "/dev/null"]),
     ];
-    for (input, said) in cases {
+    for (input, printed) in cases {
         let writing = WRITING.iter().map(|one| one.args(input, &folder.file("out.mdl")));
         let reading = READING.iter().map(|words| filled(words, input, ""));
         for args in writing.chain(reading) {
             let error = run(&args).failed();
             // A manifest has its own error message.
             let own = args.contains(&"--manifest".to_owned());
-            assert!(error.contains(said[1]), "{args:?}: {error}");
-            assert!(own || error.contains(said[0]), "{args:?}: {error}");
+            assert!(error.contains(printed[1]), "{args:?}: {error}");
+            assert!(own || error.contains(printed[0]), "{args:?}: {error}");
         }
     }
     // An empty file is a damaged one, so verify reports a negative result.
@@ -227,10 +227,10 @@ fn reports_targets_that_cannot_be_created() {
                 "you don't have permission to write in the folder",
             ));
         }
-        for (target, said) in cases {
+        for (target, printed) in cases {
             let args = one.args(&one.sound(), &target);
             let error = run(&args).failed();
-            assert!(error.contains(said), "{args:?}: {error}");
+            assert!(error.contains(printed), "{args:?}: {error}");
         }
         // Devices are not regular files: neither replaced nor written to.
         if one.also.is_empty() {

@@ -311,8 +311,8 @@ fn show_names_the_parameter_of_an_optimizer_entry() {
     );
     assert_eq!(shown("optimizer.state.27.exp_avg")["parameter"]["key"], "model.model.ln_f.bias");
     assert!(shown("model.model.wte.weight")["parameter"].is_null());
-    let said = run(["show", &file, "optimizer.state.4.exp_avg"]).ok();
-    assert!(said.contains(" model.model.blocks.0.qkv.weight (matched by order"), "{said}");
+    let printed = run(["show", &file, "optimizer.state.4.exp_avg"]).ok();
+    assert!(printed.contains(" model.model.blocks.0.qkv.weight (matched by order"), "{printed}");
 }
 
 #[test]

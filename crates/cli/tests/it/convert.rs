@@ -27,8 +27,8 @@ fn round_trip_keeps_every_value() {
     let folder = Folder::new();
     let source = fixture("cerebras/v2.10.0/gpt_small.mdl");
     let torch = folder.file("a.pt");
-    let said = convert(&source, &torch, &[]).ok();
-    assert!(said.starts_with("wrote "), "{said}");
+    let printed = convert(&source, &torch, &[]).ok();
+    assert!(printed.starts_with("wrote "), "{printed}");
     assert_eq!(folder.names(), ["a.pt"]);
     let hashes = |path: &Path| -> Vec<(String, String, String)> {
         let text = |value: &serde_json::Value| value.as_str().unwrap_or("").to_owned();
@@ -130,8 +130,8 @@ fn losses_are_listed_and_require_lossy() {
     let plan = convert(&source, &target, &["--dry-run", "--json"]).json();
     let losses = plan["losses"].as_array().unwrap();
     assert!(losses.iter().any(|loss| loss["harmless"] == false), "{plan}");
-    let said = convert(&source, &target, &["--lossy"]).ok();
-    assert!(said.contains("lost "), "{said}");
+    let printed = convert(&source, &target, &["--lossy"]).ok();
+    assert!(printed.contains("lost "), "{printed}");
     assert_eq!(folder.names(), ["a.pt"]);
 }
 

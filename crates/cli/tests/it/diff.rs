@@ -42,8 +42,8 @@ fn same_state_in_two_formats_matches() {
     let (mdl, pt) =
         (fixture("cerebras/v2.10.0/gpt_small.mdl"), fixture("cerebras/v2.10.0/gpt_small.pt"));
     for more in [&[][..], &["--op", "allclose"], &["--select", "model.*"]] {
-        let said = diff(&mdl, &pt, more).ok();
-        assert!(said.starts_with("the checkpoints match"), "{said}");
+        let printed = diff(&mdl, &pt, more).ok();
+        assert!(printed.starts_with("the checkpoints match"), "{printed}");
     }
     assert_eq!(diff(&mdl, &pt, &["--json"]).json()["matches"], true);
 }
@@ -87,8 +87,8 @@ fn tolerance_accepts_rounding() {
     assert!(found["max_rel"].as_f64().unwrap() <= 1.0 / 256.0, "{found}");
     assert!(found["cosine"].as_f64().unwrap() > 0.9999, "{found}");
     let close = ["--ignore-dtype", "--op", "allclose", "--rtol", "0.004"];
-    let said = diff(&source, &rounded, &close).ok();
-    assert!(said.contains("within the tolerance only"), "{said}");
+    let printed = diff(&source, &rounded, &close).ok();
+    assert!(printed.contains("within the tolerance only"), "{printed}");
 }
 
 #[test]

@@ -56,8 +56,8 @@ fn commands_refuse_large_expansion_without_limit() {
     ] {
         let ran = run(&args);
         assert_eq!((ran.code, ran.out.as_str()), (Some(2), ""), "{args:?}: {}", ran.err);
-        let said = "more than 1000 times its size. If you trust the file";
-        assert!(ran.err.contains(said) && ran.err.contains("--limit"), "{args:?}: {}", ran.err);
+        let printed = "more than 1000 times its size. If you trust the file";
+        assert!(ran.err.contains(printed) && ran.err.contains("--limit"), "{args:?}: {}", ran.err);
     }
     let written = std::fs::read_dir(folder.path()).unwrap().count();
     assert_eq!(written, 1, "nothing was written");
@@ -101,8 +101,8 @@ fn every_command_accepts_a_raised_limit() {
         &["convert", "--dry-run", "--scan", "--cast", "float16", &file, &out("a.pt")],
         &["convert", "--dry-run", &file, &out("a.safetensors")],
     ] {
-        let said = run(args).failed();
-        assert!(said.contains("--limit 10"), "{args:?}: {said}");
+        let printed = run(args).failed();
+        assert!(printed.contains("--limit 10"), "{args:?}: {printed}");
         run([args, &["--limit", "10"]].concat()).ok();
     }
 }

@@ -116,10 +116,10 @@ fn listing_a_run_folder_can_be_interrupted() {
         let output = interrupted(&["latest", path], after);
         let line = format!("{path}/checkpoint_3999.mdl\n");
         let ended = (output.status.code(), output.status.signal());
-        let said = String::from_utf8(output.stdout).unwrap();
-        let whole = ended == (Some(0), None) && said == line;
-        let nothing = ended == (None, Some(SIGINT)) && (said.is_empty() || said == line);
-        assert!(whole || nothing, "{ended:?} {said:?}");
+        let printed = String::from_utf8(output.stdout).unwrap();
+        let whole = ended == (Some(0), None) && printed == line;
+        let nothing = ended == (None, Some(SIGINT)) && (printed.is_empty() || printed == line);
+        assert!(whole || nothing, "{ended:?} {printed:?}");
     }
     assert_eq!(folder.names(), names);
 }

@@ -117,13 +117,13 @@ fn the_number_of_a_task_comes_from_the_engine() {
     assert_eq!(ran.lines().count(), 4, "{ran}");
     let status = job("status", &place, &["--json"]).json();
     assert_eq!(status["missing"], serde_json::json!([4]));
-    for (name, value, said) in [
+    for (name, value, printed) in [
         ("STATELENS_TASK", "x", "is not the number of a task"),
         ("STATELENS_TASK", "9", "there is no task 9"),
         ("OTHER", "1", "the number of the task is not given"),
     ] {
         let ran = with(name, value, &[]);
-        assert!(ran.err.contains(said) && ran.code == Some(1), "{:?} {}", ran.code, ran.err);
+        assert!(ran.err.contains(printed) && ran.code == Some(1), "{:?} {}", ran.code, ran.err);
     }
     let none = run(["job", "status", folder.file("other").to_str().unwrap()]);
     assert!(none.err.contains("there is no job") && none.code == Some(1), "{}", none.err);
@@ -145,9 +145,9 @@ fn a_changed_source_is_not_tried_again_and_abort_leaves_nothing() {
         "--tasks",
         "2",
     ];
-    let said = run(plan).ok();
+    let printed = run(plan).ok();
     for line in ["tasks        2", "memory       at most", "statelens job commit"] {
-        assert!(said.contains(line), "{said}");
+        assert!(printed.contains(line), "{printed}");
     }
     assert_eq!(run(plan).code, Some(2));
     job("run", &place, &["0"]).ok();

@@ -101,26 +101,26 @@ fn large_expansion_is_reported_and_requires_limit() {
         let info = run(["info", file]).ok();
         assert!(info.contains("expands to more than 1000 times its size"), "{info}");
         for command in ["verify", "manifest"] {
-            let said = run([command, file]).failed();
-            assert!(said.contains("--limit"), "{said}");
+            let printed = run([command, file]).failed();
+            assert!(printed.contains("--limit"), "{printed}");
         }
-        let said = run(["summary", "--stats", file]).failed();
-        assert!(said.contains("--limit"), "{said}");
+        let printed = run(["summary", "--stats", file]).failed();
+        assert!(printed.contains("--limit"), "{printed}");
         let out = folder.path().join("out.safetensors");
-        let said = run(["convert", file, out.to_str().unwrap()]).failed();
-        assert!(said.contains("--limit") && !out.exists(), "{said}");
+        let printed = run(["convert", file, out.to_str().unwrap()]).failed();
+        assert!(printed.contains("--limit") && !out.exists(), "{printed}");
         // A constant of ordinary size does not exceed the limits.
     }
-    let said = run(["info", "--limit", "0", "x.pt"]);
-    assert_eq!(said.code, Some(2), "{}", said.err);
+    let printed = run(["info", "--limit", "0", "x.pt"]);
+    assert_eq!(printed.code, Some(2), "{}", printed.err);
 }
 
 #[test]
 fn limits_can_be_raised() {
     let file = fixture("attacks2/zz_ints_3.9M.pt");
     let file = file.to_str().unwrap();
-    let said = run(["info", file]).failed();
-    assert!(said.contains("more than the limit") && said.contains("--limit"), "{said}");
+    let printed = run(["info", file]).failed();
+    assert!(printed.contains("more than the limit") && printed.contains("--limit"), "{printed}");
     let info = run(["info", "--limit", "20", file]);
     assert_eq!(info.code, Some(0), "{}", info.err);
     // The limits also apply to commands that only examine a file.
@@ -167,8 +167,8 @@ fn repeated_text_is_written_once() {
     assert_eq!(again["leaves"], count);
     // Other formats would repeat it.
     for to in ["safetensors", "cerebras", "npz", "tensorflow"] {
-        let said = run(["convert", "--to", to, &file, &path("out")]).failed();
-        assert!(said.contains("--limit"), "{to}: {said}");
+        let printed = run(["convert", "--to", to, &file, &path("out")]).failed();
+        assert!(printed.contains("--limit"), "{to}: {printed}");
     }
 }
 

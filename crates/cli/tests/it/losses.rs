@@ -76,8 +76,8 @@ fn incomplete_source_is_a_loss_in_every_format() {
         ("a.index", false),
     ] {
         let target = folder.file(name);
-        let said = convert(&source, &target, &["--lossy"]).ok();
-        assert!(said.contains("not written to its end"), "{said}");
+        let printed = convert(&source, &target, &["--lossy"]).ok();
+        assert!(printed.contains("not written to its end"), "{printed}");
         let info = run(["info", "--json", &text(&target)]).json();
         let reported_loss = info["findings"].to_string().contains("not written to its end");
         assert_eq!(reported_loss, marked, "{name}: {}", info["findings"]);
@@ -261,15 +261,15 @@ fn refuses_to_flush_second_moments_to_zero() {
     assert!(refused.err.contains("become 0"), "{}", refused.err);
     assert_eq!(folder.names(), ["a.safetensors"]);
     // bfloat16 has the range of float32: requested rounding is reported, not refused.
-    let said = convert(&source, &target, &["--cast", "bfloat16"]).ok();
-    assert!(said.contains("float32 -> bfloat16"), "{said}");
-    assert!(said.contains("largest relative error"), "{said}");
+    let printed = convert(&source, &target, &["--cast", "bfloat16"]).ok();
+    assert!(printed.contains("float32 -> bfloat16"), "{printed}");
+    assert!(printed.contains("largest relative error"), "{printed}");
     // One number of more than a hundred may become 0.
     let mut few = vec![1.0f32; 200];
     few[7] = 1e-12;
     let source = tensors(&folder, "c.safetensors", &[("w", "F32", "[200]", singles(&few))]);
-    let said = convert(&source, &folder.file("d.pt"), &["--cast", "float16"]).ok();
-    assert!(said.contains("1 became 0"), "{said}");
+    let printed = convert(&source, &folder.file("d.pt"), &["--cast", "float16"]).ok();
+    assert!(printed.contains("1 became 0"), "{printed}");
 }
 
 #[test]
@@ -296,13 +296,13 @@ fn reports_an_omitted_optimizer() {
     ] {
         let target = folder.file("a.pt");
         let plan = convert(&source, &target, &[more, &["--dry-run", "--json"]].concat()).json();
-        let said = losses(&plan).into_iter().any(|(what, harmless)| {
+        let printed = losses(&plan).into_iter().any(|(what, harmless)| {
             // The user requested it, so it is reported, not refused.
             what.contains(resumes) && harmless
         });
-        assert_eq!(said, reported_loss, "{more:?}: {plan}");
-        let said = convert(&source, &target, &[more, &["--force"]].concat()).ok();
-        assert_eq!(said.contains(resumes), reported_loss, "{more:?}: {said}");
+        assert_eq!(printed, reported_loss, "{more:?}: {plan}");
+        let printed = convert(&source, &target, &[more, &["--force"]].concat()).ok();
+        assert_eq!(printed.contains(resumes), reported_loss, "{more:?}: {printed}");
     }
     // safetensors lacks a dtype of this source.
     let source = fixture("torch/zip_training_ckpt.pt");
@@ -324,8 +324,8 @@ fn tied_tensors_are_reported_and_can_be_untied() {
     let tied = tied.unwrap_or_else(|| panic!("{plan}"));
     assert_eq!(tied["harmless"], true);
     let gone = tied["keys"][0].as_str().unwrap();
-    let said = convert(&source, &target, &[]).ok();
-    assert!(said.contains(gone) && said.contains("--untie"), "{said}");
+    let printed = convert(&source, &target, &[]).ok();
+    assert!(printed.contains(gone) && printed.contains("--untie"), "{printed}");
     let kept = names_of(&target);
     assert!(!kept.contains(&gone.to_owned()), "{kept:?}");
     // The loss names the key that is kept.

@@ -52,8 +52,8 @@ fn overflowing_casts_require_lossy() {
     assert!(refused.err.contains(&expected), "{}", refused.err);
     assert!(refused.err.contains("--lossy"), "{}", refused.err);
     assert!(!out.exists(), "{refused}", refused = refused.err);
-    let said = with(&["--lossy"]).ok();
-    assert!(said.contains("overflowed   1 number does not fit the dtype"), "{said}");
+    let printed = with(&["--lossy"]).ok();
+    assert!(printed.contains("overflowed   1 number does not fit the dtype"), "{printed}");
     let written = out.join("model_to_cs-2.9.mdl");
     let halves =
         |bits: [u16; 4]| -> Vec<u8> { bits.iter().flat_map(|one| one.to_le_bytes()).collect() };
@@ -71,9 +71,9 @@ fn dry_run_reports_losses_of_casts() {
     let (source, out) = (gpt2(&folder), text(&folder.file("out")));
     let args = ["convert-model", &source, "--to", "cs-2.9", "-o", &out, "--dry-run"];
     let with = |more: &[&str]| run(args.iter().chain(more).copied());
-    let said = with(&["--cast", "float16"]).ok();
-    assert!(said.contains("float32 becomes float16: "), "{said}");
-    assert!(!said.contains("overflowed"), "nothing was read: {said}");
+    let printed = with(&["--cast", "float16"]).ok();
+    assert!(printed.contains("float32 becomes float16: "), "{printed}");
+    assert!(!printed.contains("overflowed"), "nothing was read: {printed}");
     let scanned = with(&["--cast", "float16", "--scan"]);
     assert_eq!(scanned.code, Some(2), "as it would end: {}", scanned.out);
     assert!(scanned.out.contains("c_attn.weight -> "), "{}", scanned.out);

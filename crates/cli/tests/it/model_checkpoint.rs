@@ -37,13 +37,14 @@ fn recognised_models_survive_a_round_trip() {
     for family in ["llama", "gpt2", "bert", "t5", "mixtral", "falcon", "gpt-neox", "roberta"] {
         let folder = Folder::new();
         let (input, out) = (from_hf(family), text(&folder.file("out")));
-        let said = run(["convert-model", &text(&input), "--to", "cs-2.9", "-o", &out]).ok();
-        assert!(said.contains(&format!("{family} from hf to cs-2.9")), "{said}");
+        let printed = run(["convert-model", &text(&input), "--to", "cs-2.9", "-o", &out]).ok();
+        assert!(printed.contains(&format!("{family} from hf to cs-2.9")), "{printed}");
         let out = folder.file("out");
         assert_eq!(names(&out), ["config_to_cs-2.9.yaml", "model_to_cs-2.9.mdl"]);
         let there = out.join("model_to_cs-2.9.mdl");
-        let said = run(["convert-model", &text(&there), "--to", "hf", "--export-safetensors"]).ok();
-        assert!(said.contains(&format!("{family} from cs-2.")), "{said}");
+        let printed =
+            run(["convert-model", &text(&there), "--to", "hf", "--export-safetensors"]).ok();
+        assert!(printed.contains(&format!("{family} from cs-2.")), "{printed}");
         let back = out.join("model_to_cs-2.9_to_hf");
         assert_eq!(
             names(&back),
@@ -85,8 +86,8 @@ fn refuses_keys_without_a_rule() {
     assert!(!out.exists());
     let dropped = args.into_iter().chain(["--drop-unmatched-keys"]);
     let notes = "left out: `transformer.unknown.weight` (the nearest rule is about ";
-    let said = run(dropped.clone().chain(["--dry-run"])).ok();
-    assert!(said.contains(notes), "{said}");
+    let printed = run(dropped.clone().chain(["--dry-run"])).ok();
+    assert!(printed.contains(notes), "{printed}");
     let json = run(dropped.clone().chain(["--dry-run", "--json"])).json();
     assert_eq!(json["unmatched"][0], "transformer.unknown.weight");
     assert!(json["nearest"][0].as_str().unwrap().starts_with("transformer."), "{json}");
@@ -105,16 +106,19 @@ fn convert_suggests_convert_model_for_renaming() {
         assert_eq!(ran.code, Some(0), "{}", ran.err);
         ran.err
     };
-    let said = notes(&[&input, &plain]);
-    assert!(said.contains("keys stay Hugging Face's"), "{said}");
-    assert!(said.contains(&format!("`statelens convert-model {input} --to cs-current`")), "{said}");
+    let printed = notes(&[&input, &plain]);
+    assert!(printed.contains("keys stay Hugging Face's"), "{printed}");
+    assert!(
+        printed.contains(&format!("`statelens convert-model {input} --to cs-current`")),
+        "{printed}"
+    );
     assert_eq!(notes(&[&input, &text(&folder.file("renamed.mdl")), "--rename", "model=>m"]), "");
     assert_eq!(notes(&[&input, &text(&folder.file("same.pt"))]), "");
     let out = folder.file("out");
     run(["convert-model", &input, "--to", "cs-2.9", "-o", &text(&out)]).ok();
-    let said =
+    let printed =
         notes(&[&text(&out.join("model_to_cs-2.9.mdl")), &text(&folder.file("a.safetensors"))]);
-    assert!(said.contains("keys stay Cerebras's") && said.contains("--to hf"), "{said}");
+    assert!(printed.contains("keys stay Cerebras's") && printed.contains("--to hf"), "{printed}");
     let other = folder.with(
         "own.safetensors",
         &crate::common::safetensors(&[
@@ -132,10 +136,10 @@ fn dry_run_lists_old_and_new_keys() {
     let folder = Folder::new();
     let (input, out) = (from_hf("gpt2"), text(&folder.file("out")));
     let args = ["convert-model", &text(&input), "--to", "cs-1.9", "-o", &out, "--dry-run"];
-    let said = run(args).ok();
+    let printed = run(args).ok();
     let line = "transformer.h.0.attn.c_attn.weight -> \
                 transformer_decoder.layers.0.self_attn.proj_q_dense_layer.weight + ";
-    assert!(said.contains(line) && said.contains("transpose split("), "{said}");
+    assert!(printed.contains(line) && printed.contains("transpose split("), "{printed}");
     assert!(!folder.file("out").exists());
     let json = run(args.into_iter().chain(["--json"])).json();
     assert_eq!(json["model"], "gpt2");

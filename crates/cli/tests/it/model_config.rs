@@ -68,8 +68,8 @@ fn recognises_the_model_from_its_config() {
     let folder = Folder::new();
     let input = text(case("llama/config_only.hf-to-cs2.9").join("in/config.json"));
     let out = text(folder.file("new"));
-    let said = run(["convert-config", &input, "--to", "cs-current", "-o", &out]).ok();
-    assert!(said.contains("llama") && said.contains("config_to_cs-2.10.yaml"), "{said}");
+    let printed = run(["convert-config", &input, "--to", "cs-current", "-o", &out]).ok();
+    assert!(printed.contains("llama") && printed.contains("config_to_cs-2.10.yaml"), "{printed}");
     let json = run(["convert-config", &input, "--to", "cs-2.4", "-o", &out, "--json"]).json();
     assert_eq!(json["model"], "llama");
     assert_eq!(json["recognised"], true);

@@ -83,7 +83,7 @@ fn llama_round_trips_through_meta_rank_files() {
         let before = numbers(&source, "model.layers.0.self_attn.q_proj.weight");
         assert_eq!(starts, [0, 2, 1, 3].map(|row| before[row * 8]));
         fs::write(there.join("params.json"), br#"{"n_heads": 2, "n_kv_heads": 2}"#).unwrap();
-        let said = run([
+        let printed = run([
             "convert-model",
             &text(&there),
             "--to",
@@ -92,7 +92,7 @@ fn llama_round_trips_through_meta_rank_files() {
             "-o",
             &text(&out),
         ]);
-        assert!(said.ok().contains("llama-meta from meta to hf"));
+        assert!(printed.ok().contains("llama-meta from meta to hf"));
         let back = out.join("model_to_meta_to_hf/model-00001-of-00001.safetensors");
         assert_eq!(hashes(&back), hashes(&source), "{ranks}");
     }
@@ -139,8 +139,8 @@ fn gpt_oss_round_trips_from_openai_to_hugging_face() {
     folder.with("config.json", config);
     let out = text(&folder.file("out"));
     let flags = ["--export-safetensors", "-o", &out];
-    let said = run([&["convert-model", &text(&source), "--to", "hf"], &flags[..]].concat());
-    assert!(said.ok().contains("gpt-oss from openai to hf"));
+    let printed = run([&["convert-model", &text(&source), "--to", "hf"], &flags[..]].concat());
+    assert!(printed.ok().contains("gpt-oss from openai to hf"));
     let there = Path::new(&out).join("model_to_hf");
     let file = there.join("model-00001-of-00001.safetensors");
     let rows = numbers(&source, "block.0.attn.qkv.weight");
@@ -175,8 +175,8 @@ fn recognises_the_layout_from_the_keys() {
     let tensors = [("model.layers.0.mlp.experts.gate_up_proj", &[2, 12, 8][..])];
     let source = folder.with("model.safetensors", &model(&tensors));
     folder.with("config.json", br#"{"model_type": "qwen3_moe", "num_experts": 2}"#);
-    let said = run(["convert-model", &text(&source), "--to", "hf", "--dry-run"]).ok();
-    assert!(said.contains("moe-experts from stacked to hf"), "{said}");
+    let printed = run(["convert-model", &text(&source), "--to", "hf", "--dry-run"]).ok();
+    assert!(printed.contains("moe-experts from stacked to hf"), "{printed}");
     // Another model may have such a key, too.
     folder.with("config.json", br#"{"model_type": "llama", "num_experts": 2}"#);
     let error = run(["convert-model", &text(&source), "--to", "hf", "--dry-run"]).failed();
@@ -243,8 +243,8 @@ fn documented_recipe_example_works() {
             false => word.to_owned(),
         })
         .collect();
-    let said = run(words.iter().map(String::as_str)).ok();
-    assert!(said.contains("layer_0.attention.query.weight + "), "{said}");
+    let printed = run(words.iter().map(String::as_str)).ok();
+    assert!(printed.contains("layer_0.attention.query.weight + "), "{printed}");
     assert!(words.last().is_some_and(|word| word == "--dry-run"));
     run(words[..words.len() - 1].iter().map(String::as_str).chain(["--export-safetensors"])).ok();
     let written = folder.file("mine_to_hf/model-00001-of-00001.safetensors");

@@ -21,7 +21,7 @@ type Response = (u16, String, Vec<u8>);
 
 struct TestServer {
     port: u16,
-    asked: Arc<Mutex<Vec<Request>>>,
+    requests: Arc<Mutex<Vec<Request>>>,
 }
 
 impl TestServer {
@@ -30,24 +30,24 @@ impl TestServer {
     fn start(answer: impl Fn(&Request, usize) -> Response + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
-        let asked = Arc::<Mutex<Vec<Request>>>::default();
-        let (all, answer) = (asked.clone(), Arc::new(answer));
+        let requests = Arc::<Mutex<Vec<Request>>>::default();
+        let (all, answer) = (requests.clone(), Arc::new(answer));
         thread::spawn(move || {
             for stream in listener.incoming() {
                 let (all, answer) = (all.clone(), answer.clone());
                 thread::spawn(move || {
                     let stream = stream.unwrap();
-                    let asked = read(&stream);
+                    let request = read(&stream);
                     let number = {
                         let mut all = all.lock().unwrap();
-                        all.push(asked.clone());
+                        all.push(request.clone());
                         all.len()
                     };
-                    write(&stream, answer(&asked, number));
+                    write(&stream, answer(&request, number));
                 });
             }
         });
-        Self { port, asked }
+        Self { port, requests }
     }
 
     /// Serves files by ranges; `twist` may change each response.
@@ -55,14 +55,14 @@ impl TestServer {
         files: Vec<(&'static str, Vec<u8>)>,
         twist: impl Fn(&Request, usize, Response) -> Response + Send + Sync + 'static,
     ) -> Self {
-        Self::start(move |asked, number| {
-            let path = asked.path.split('?').next().unwrap();
+        Self::start(move |request, number| {
+            let path = request.path.split('?').next().unwrap();
             let bytes = files.iter().find(|(name, _)| *name == path).map(|(_, bytes)| bytes);
             let answer = match bytes {
-                Some(bytes) => part(asked, bytes, "\"1\""),
+                Some(bytes) => part(request, bytes, "\"1\""),
                 None => (404, String::new(), b"nothing".to_vec()),
             };
-            twist(asked, number, answer)
+            twist(request, number, answer)
         })
     }
 
@@ -70,8 +70,8 @@ impl TestServer {
         format!("http://127.0.0.1:{}{path}", self.port)
     }
 
-    fn asked(&self) -> Vec<Request> {
-        self.asked.lock().unwrap().clone()
+    fn requests(&self) -> Vec<Request> {
+        self.requests.lock().unwrap().clone()
     }
 }
 
@@ -79,19 +79,19 @@ fn read(stream: &TcpStream) -> Request {
     let mut lines = BufReader::new(stream).lines().map(Result::unwrap);
     let request = lines.next().unwrap_or_default();
     let path = request.split(' ').nth(1).unwrap_or_default().to_owned();
-    let mut asked = Request { path, range: None, if_range: None };
+    let mut request = Request { path, range: None, if_range: None };
     for line in lines.take_while(|line| !line.is_empty()) {
         let (name, value) = line.split_once(": ").unwrap();
         match name.to_ascii_lowercase().as_str() {
             "range" => {
                 let (first, last) = value.strip_prefix("bytes=").unwrap().split_once('-').unwrap();
-                asked.range = Some((first.parse().unwrap(), last.parse().unwrap()));
+                request.range = Some((first.parse().unwrap(), last.parse().unwrap()));
             }
-            "if-range" => asked.if_range = Some(value.to_owned()),
+            "if-range" => request.if_range = Some(value.to_owned()),
             _ => {}
         }
     }
-    asked
+    request
 }
 
 fn write(mut stream: &TcpStream, (status, head, body): Response) {
@@ -104,8 +104,8 @@ fn write(mut stream: &TcpStream, (status, head, body): Response) {
     let _ = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(&body));
 }
 
-fn part(asked: &Request, bytes: &[u8], tag: &str) -> Response {
-    let Some((first, last)) = asked.range else {
+fn part(request: &Request, bytes: &[u8], tag: &str) -> Response {
+    let Some((first, last)) = request.range else {
         return (200, format!("ETag: {tag}\r\n"), bytes.to_vec());
     };
     let last = last.min(bytes.len() - 1);
@@ -139,8 +139,8 @@ fn remote_checkpoint_equals_the_local_one() {
     run(["convert", &url, &text(&there)]).ok();
     assert!(fs::read(&here).unwrap() == fs::read(&there).unwrap());
     assert_eq!(run(["diff", &url, &file]).code, Some(0));
-    for asked in server.asked() {
-        assert!(asked.range.is_some(), "{asked:?}");
+    for request in server.requests() {
+        assert!(request.range.is_some(), "{request:?}");
     }
 }
 
@@ -155,18 +155,18 @@ fn fetches_only_the_structure_within_max_fetch() {
     let listed = run(["ls", &url]).ok();
     assert!(listed.contains("weight"), "{listed}");
     // The first bytes and the last, where other formats have their magic number.
-    let asked = server.asked();
-    assert_eq!(asked.len(), 2, "{asked:?}");
+    let requests = server.requests();
+    assert_eq!(requests.len(), 2, "{requests:?}");
     let fetched: usize =
-        asked.iter().map(|asked| asked.range.unwrap()).map(|(a, b)| b - a + 1).sum();
+        requests.iter().map(|request| request.range.unwrap()).map(|(a, b)| b - a + 1).sum();
     assert!(fetched < 300_000, "{fetched}");
-    assert_eq!(asked[1].if_range.as_deref(), Some("\"1\""));
+    assert_eq!(requests[1].if_range.as_deref(), Some("\"1\""));
     // Converting fetches the whole file, which is refused before it begins, unless allowed.
     let folder = Folder::new();
     let out = text(&folder.file("out.pt"));
     let error = run(["convert", &url, &out, "--max-fetch", "200MB"]).failed();
     assert!(error.contains("268 MB") && error.contains("--max-fetch"), "{error}");
-    assert_eq!(server.asked().len(), 4);
+    assert_eq!(server.requests().len(), 4);
     let error = run(["manifest", &url, "--max-fetch", "50MB"]).failed();
     assert!(error.contains("more than the 50 MB") && error.contains("--max-fetch"), "{error}");
     assert!(folder.names().is_empty());
@@ -193,7 +193,7 @@ fn finds_remote_shards_through_the_index() {
         run(["manifest", &server.at("/m/model.safetensors.index.json?key=1")]).ok(),
         expected
     );
-    assert!(server.asked().iter().all(|asked| asked.path.ends_with("?key=1")));
+    assert!(server.requests().iter().all(|request| request.path.ends_with("?key=1")));
     assert_eq!(run(["manifest", &server.at(names[1].0)]).ok(), expected);
     // A shard that the server does not have is missing, as on disk.
     let server = TestServer::of(files(3), |_, _, answer| answer);
@@ -221,8 +221,8 @@ fn index_cannot_redirect_requests() {
     let index = br#"{"weight_map":{"a":"../secret.safetensors","b":"http://127.0.0.1:1/x","c":"/etc/passwd"}}"#;
     let server = TestServer::of(vec![("/m/x.index.json", index.to_vec())], |_, _, answer| answer);
     run(["ls", &server.at("/m/x.index.json")]).failed();
-    for asked in server.asked() {
-        assert!(asked.path.starts_with("/m/"), "{asked:?}");
+    for request in server.requests() {
+        assert!(request.path.starts_with("/m/"), "{request:?}");
     }
 }
 
@@ -232,21 +232,22 @@ fn resolves_redirects_once() {
     let to = target.at("/blob");
     let server = TestServer::start(move |_, _| (302, format!("Location: {to}\r\n"), Vec::new()));
     run(["manifest", &server.at("/gpt_small.mdl")]).ok();
-    assert_eq!(server.asked().len(), 1);
-    assert!(target.asked().len() > 1);
-    let server =
-        TestServer::start(|asked, _| (302, format!("Location: {}\r\n", asked.path), Vec::new()));
+    assert_eq!(server.requests().len(), 1);
+    assert!(target.requests().len() > 1);
+    let server = TestServer::start(|request, _| {
+        (302, format!("Location: {}\r\n", request.path), Vec::new())
+    });
     let error = run(["ls", &server.at("/loop.pt")]).failed();
     assert!(error.contains("redirects requests"), "{error}");
 }
 
 #[test]
 fn fetches_small_files_whole_without_range_support() {
-    let server = TestServer::of(vec![("/a.mdl", example())], |asked, _, _| {
-        part(&Request { range: None, ..asked.clone() }, &example(), "\"1\"")
+    let server = TestServer::of(vec![("/a.mdl", example())], |request, _, _| {
+        part(&Request { range: None, ..request.clone() }, &example(), "\"1\"")
     });
     run(["ls", &server.at("/a.mdl")]).ok();
-    assert_eq!(server.asked().len(), 2);
+    assert_eq!(server.requests().len(), 2);
     let server =
         TestServer::start(|_, _| (200, "Content-Length: 1000000000000\r\n".into(), Vec::new()));
     let error = run(["ls", &server.at("/a.mdl")]).failed();
@@ -270,14 +271,14 @@ fn reports_server_errors() {
         ("no such file (410)", |_, _, _| (410, String::new(), Vec::new())),
         ("too many requests (429)", |_, _, _| (429, "Retry-After: 3600\r\n".into(), Vec::new())),
         ("had an error (500)", |_, _, _| (500, String::new(), Vec::new())),
-        ("has changed", |asked, number, answer| {
-            later(number, answer, |_| part(asked, &example(), "\"2\""))
+        ("has changed", |request, number, answer| {
+            later(number, answer, |_| part(request, &example(), "\"2\""))
         }),
-        ("has changed", |asked, number, answer| {
-            later(number, answer, |_| part(asked, &example()[1..], "\"1\""))
+        ("has changed", |request, number, answer| {
+            later(number, answer, |_| part(request, &example()[1..], "\"1\""))
         }),
-        ("has changed", |asked, number, answer| {
-            let whole = Request { range: None, ..asked.clone() };
+        ("has changed", |request, number, answer| {
+            let whole = Request { range: None, ..request.clone() };
             later(number, answer, |_| part(&whole, &example(), "\"2\""))
         }),
         ("bytes and closed the connection", |_, number, answer| {

@@ -133,7 +133,7 @@ fn reads_bzip2_and_lzma_members() {
 
 #[test]
 fn files_refused_by_torch_are_not_sound() {
-    for (file, said) in [
+    for (file, printed) in [
         ("pt_packed/rezip_mac.pt", "not in the folder"),
         ("pt_packed/note.pt", "not in the folder"),
         ("pt_packed/rezip_flat.pt", "not in a folder"),
@@ -142,7 +142,7 @@ fn files_refused_by_torch_are_not_sound() {
         ("pt_prefix_flip/flip.pt", "checksum"),
     ] {
         let said_there = not_sound(&report(file));
-        assert!(said_there.contains(said), "{file}: {said_there}");
+        assert!(said_there.contains(printed), "{file}: {said_there}");
         assert!(run(["ls", &report(file)]).out.contains("float32"), "{file}");
     }
     for file in ["rezip_deflate", "rezip_stored", "rezip_reordered"] {
@@ -152,14 +152,14 @@ fn files_refused_by_torch_are_not_sound() {
 
 #[test]
 fn file_open_for_writing_is_not_sound() {
-    let said = not_sound(&report("h5_open_for_write/killed_plain.h5"));
-    assert!(said.contains("open for writing"), "{said}");
+    let printed = not_sound(&report("h5_open_for_write/killed_plain.h5"));
+    assert!(printed.contains("open for writing"), "{printed}");
     assert!(run(["info", &report("h5_open_for_write/killed_plain.h5")]).out.contains("h5clear"));
 }
 
 #[test]
 fn files_refused_by_llama_cpp_are_not_sound() {
-    for (file, said) in [
+    for (file, printed) in [
         ("misaligned", "not where it should be"),
         ("long_name", "too long"),
         ("align_u64", "not a uint32"),
@@ -168,7 +168,7 @@ fn files_refused_by_llama_cpp_are_not_sound() {
         ("arrays", "holds arrays"),
     ] {
         let said_there = not_sound(&report(&format!("gguf_odd/{file}.gguf")));
-        assert!(said_there.contains(said), "{file}: {said_there}");
+        assert!(said_there.contains(printed), "{file}: {said_there}");
     }
     for file in [
         "good",
@@ -226,8 +226,8 @@ fn opens_and_repairs_safetensors_refused_by_the_library() {
 fn compares_the_index_with_its_shards() {
     // The index names the first of two shards.
     let subset = report("sharded/index_subset");
-    let said = not_sound(&subset);
-    assert!(said.contains("model-00002-of-00002.safetensors"), "{said}");
+    let printed = not_sound(&subset);
+    assert!(printed.contains("model-00002-of-00002.safetensors"), "{printed}");
     let folder = Folder::new();
     assert_eq!(convert(&subset, &folder.file("s.safetensors"), &[]).code, Some(2));
     // The index names four shards, none of which exists; there are two others.
@@ -276,8 +276,11 @@ fn hdf5_external_links_open_files_in_the_folder() {
 fn group_attributes_are_shown_and_compared() {
     let (a, b) = (report("h5_attributes/att_a.h5"), report("h5_attributes/att_b.h5"));
     for (key, shown) in [("", "@version"), ("g", "@x"), ("w", "@scale")] {
-        let said = run(["show", &a, key]).ok();
-        assert!(said.lines().any(|line| line.starts_with(shown) && line.ends_with('1')), "{said}");
+        let printed = run(["show", &a, key]).ok();
+        assert!(
+            printed.lines().any(|line| line.starts_with(shown) && line.ends_with('1')),
+            "{printed}"
+        );
     }
     let json = run(["info", "--json", &a]).json();
     assert_eq!(json["groups"][""]["version"], "1");
@@ -289,7 +292,7 @@ fn group_attributes_are_shown_and_compared() {
     }
     run(["diff", &a, &a]).ok();
     // As h5py reads them.
-    let said = run(["show", &report("h5_attributes/kinds.h5"), "w"]).ok();
+    let printed = run(["show", &report("h5_attributes/kinds.h5"), "w"]).ok();
     for line in [
         "@enum       B",
         "@cplx       (1+2j)",
@@ -300,9 +303,9 @@ fn group_attributes_are_shown_and_compared() {
         "@ld         1.5",
         "@void       0x616263",
     ] {
-        assert!(said.contains(line), "{line}: {said}");
+        assert!(printed.contains(line), "{line}: {printed}");
     }
-    assert!(said.lines().all(|line| line.len() < 3_000));
+    assert!(printed.lines().all(|line| line.len() < 3_000));
     // The same holds for `__metadata__` of safetensors.
     let diff = run([
         "diff",
@@ -374,8 +377,8 @@ fn recognises_run_folders_of_other_trainers() {
         ("megatron", "iter_0000100", 1),
     ] {
         let source = report(&format!("folders/{name}"));
-        let said = run(["latest", &source]).ok();
-        assert!(said.trim_end().ends_with(latest), "{said}");
+        let printed = run(["latest", &source]).ok();
+        assert!(printed.trim_end().ends_with(latest), "{printed}");
         let json = run(["runs", "--json", &source]).json();
         let files = json["files"].as_array().unwrap();
         let checkpoints = files.iter().filter(|file| file["what"] == "checkpoint");
@@ -397,8 +400,8 @@ fn recognises_run_folders_of_other_trainers() {
         }
     }
     fs::create_dir(run_folder.join("runs")).unwrap();
-    let said = run(["prune", &text(&run_folder), "--keep", "1", "--apply"]).ok();
-    assert!(said.contains("checkpoint-500"), "{said}");
+    let printed = run(["prune", &text(&run_folder), "--keep", "1", "--apply"]).ok();
+    assert!(printed.contains("checkpoint-500"), "{printed}");
     let mut left: Vec<String> = fs::read_dir(&run_folder)
         .unwrap()
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
@@ -515,14 +518,17 @@ fn compares_python_attributes_and_lists_their_loss() {
         ("o.safetensors", ["`p`, `sd`, `t`: Python attributes of dicts"; 2]),
         ("o.pt", ["`p`, `t`: Python attributes of dicts and tensors"; 2]),
     ] {
-        let said = convert(&one, &folder.file(target), &[]).ok();
+        let printed = convert(&one, &folder.file(target), &[]).ok();
         for told in told {
-            assert!(said.contains(told), "{target}: {said}");
+            assert!(printed.contains(told), "{target}: {printed}");
         }
     }
     let bundle = folder.file("bundle");
-    let said = convert(&one, &bundle, &["--to", "tensorflow"]).ok();
-    assert!(said.contains("`p`, `sd`, `t`: Python attributes of dicts and tensors"), "{said}");
+    let printed = convert(&one, &bundle, &["--to", "tensorflow"]).ok();
+    assert!(
+        printed.contains("`p`, `sd`, `t`: Python attributes of dicts and tensors"),
+        "{printed}"
+    );
 }
 
 #[test]

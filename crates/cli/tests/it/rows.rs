@@ -104,8 +104,8 @@ fn exports_several_tensors_into_one_file() {
     let path = floats(&folder, &[("a.w", &[2, 3], one), ("b", &[2], vec![7.0, 8.0])]);
     let out = |name: &str| folder.file(name).to_str().unwrap().to_owned();
     let both = out("both.safetensors");
-    let said = run(["export", &path, "a.w[1:]", "b", &both, "--as", "float64"]).ok();
-    assert!(said.contains("2 tensors"), "{said}");
+    let printed = run(["export", &path, "a.w[1:]", "b", &both, "--as", "float64"]).ok();
+    assert!(printed.contains("2 tensors"), "{printed}");
     let listed = run(["ls", "--json", &both]).json();
     let entries = listed["entries"].as_array().unwrap();
     let shown_values: Vec<_> =

@@ -70,10 +70,10 @@ fn slices_match_numpy() {
     assert_eq!(shown("w[3]")["values"][0], 1800);
     // A key that ends with brackets takes precedence over a slice.
     assert_eq!(shown("w[0]")["values"], serde_json::json!([9]));
-    let said = run(["show", &file, "w[1:3, 0:2]"]).ok();
-    let at = said.find("values").unwrap();
-    let words: Vec<&str> = said[at..].split_whitespace().collect();
-    assert_eq!(words, ["values", "600", "700", "1200", "1300"], "{said}");
+    let printed = run(["show", &file, "w[1:3, 0:2]"]).ok();
+    let at = printed.find("values").unwrap();
+    let words: Vec<&str> = printed[at..].split_whitespace().collect();
+    assert_eq!(words, ["values", "600", "700", "1200", "1300"], "{printed}");
     assert!(run(["show", &file, "w[4]"]).failed().contains("outside of 4"));
     // Several keys, and a view of a file of another layout.
     let both = run(["show", "--json", &file, "w[0, 0]", "w[0]"]).json();
@@ -171,9 +171,9 @@ fn several_files_are_shown_as_one_table() {
     let one = text(&small(&folder));
     let other = text(&fixture(TRAINER));
     for command in ["info", "verify"] {
-        let said = run([command, &one, &other]).ok();
-        assert_eq!(said.lines().count(), 3, "{said}");
-        assert!(said.lines().next().unwrap().starts_with("file "), "{said}");
+        let printed = run([command, &one, &other]).ok();
+        assert_eq!(printed.lines().count(), 3, "{printed}");
+        assert!(printed.lines().next().unwrap().starts_with("file "), "{printed}");
         let json = run([command, "--json", &one, &other]).json();
         assert_eq!(json["statelens"], 1);
         let rows = json["checkpoints"].as_array().unwrap();
@@ -209,8 +209,8 @@ fn merge_refuses_colliding_keys() {
     assert_eq!((values("h.10.w"), values("lora.a")), (vec![1, 2, 3].into(), vec![4, 5].into()));
     let clash = text(&folder.with("clash.safetensors", &safetensors(&[("x", "U8", &[1], &[7])])));
     let ran: Ran = run(["merge", &model, &clash, "-o", &out, "--force"]);
-    let said = ran.failed_after_losses();
-    assert!(said.contains("`x` is in") && said.contains("clash.safetensors"), "{said}");
+    let printed = ran.failed_after_losses();
+    assert!(printed.contains("`x` is in") && printed.contains("clash.safetensors"), "{printed}");
     assert_eq!(keys(&[&out]).len(), 6, "nothing was written");
     let ran = run(["merge", &model, &clash, "-o", &out, "--force", "--lossy"]);
     assert_eq!(ran.code, Some(0), "{}", ran.err);

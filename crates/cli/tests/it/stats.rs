@@ -392,8 +392,8 @@ fn pictures_show_the_maximum_of_each_block() {
     let path = path.to_str().unwrap();
     let out = folder.file("w.png");
     let args = ["export", path, "w", out.to_str().unwrap(), "--width", "9", "--height", "9"];
-    let said = run(args).ok();
-    assert!(said.contains("w.png: w, float32 [70, 90]"), "{said}");
+    let printed = run(args).ok();
+    assert!(printed.contains("w.png: w, float32 [70, 90]"), "{printed}");
     let (width, dots) = png(&out);
     // A block has 8 rows and 10 columns and is one pixel; the map is offset by the axes.
     let (left, top) = (5 * 8 + 14, 3 * 14);

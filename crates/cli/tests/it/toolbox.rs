@@ -28,10 +28,10 @@ fn repair_matches_the_original_script() {
     let folder = Folder::new();
     let (old, new) = (fixture("cerebras/compat/synthetic_1.7.mdl"), folder.file("new.mdl"));
     let original = fixture("cerebras/compat/synthetic_1.7_fixed.mdl");
-    let said =
+    let printed =
         run(["fix-checkpoint-spec", &text(&old), "--fixed_checkpoint_path", &text(&new)]).ok();
-    assert_eq!(said.lines().filter(|line| line.starts_with("repaired")).count(), 7, "{said}");
-    assert!(said.contains("model.ln_f.weight, which was missing"), "{said}");
+    assert_eq!(printed.lines().filter(|line| line.starts_with("repaired")).count(), 7, "{printed}");
+    assert!(printed.contains("model.ln_f.weight, which was missing"), "{printed}");
     matches(&new, &original, &[]);
     // As in the original's output: no version, no codecs, and tied weights stored once.
     let show = |path: &Path| run(["show", &text(path), "global_step"]).ok();
@@ -40,8 +40,8 @@ fn repair_matches_the_original_script() {
     let links = run(["info", "--json", &text(&new)]).json()["links"].clone();
     assert_eq!(links, run(["info", "--json", &text(&original)]).json()["links"]);
     // It needs no further repair.
-    let said = run(["fix-checkpoint-spec", &text(&new)]).ok();
-    assert!(said.contains("nothing to repair"), "{said}");
+    let printed = run(["fix-checkpoint-spec", &text(&new)]).ok();
+    assert!(printed.contains("nothing to repair"), "{printed}");
     assert_eq!(folder.names(), ["new.mdl"]);
 }
 
@@ -107,13 +107,13 @@ fn upgrades_old_and_downgrades_new_versions() {
     {
         let source = folder.file("source.mdl");
         fs::copy(fixture(&format!("cerebras/{name}")), &source).unwrap();
-        let said = run(["upgrade", &text(&source)]).ok();
-        assert!(said.contains("became 0.5"), "{said}");
+        let printed = run(["upgrade", &text(&source)]).ok();
+        assert!(printed.contains("became 0.5"), "{printed}");
         let new = folder.file("source_0.5.mdl");
         assert_eq!(version(&new), "0.5", "{name}");
         matches(&source, &new, &[]);
-        let said = run(["upgrade", &text(&new)]).ok();
-        assert!(said.contains("already"), "{said}");
+        let printed = run(["upgrade", &text(&new)]).ok();
+        assert!(printed.contains("already"), "{printed}");
         let back = folder.file("back.mdl");
         run(["upgrade", &text(&new), "--to", "0.4", "-o", &text(&back)]).ok();
         assert_eq!(version(&back), "0.4", "{name}");
@@ -135,9 +135,9 @@ fn dataloader_state_matches_the_original_script() {
     let states = text(&fixture("cerebras/compat/dl_state"));
     let map = folder.file("map.mdl");
     let args = ["convert-dataloader-state", "-c", &source, "-w", &states, "-s", "42", "-o"];
-    let said = run(args.iter().copied().chain([text(&map).as_str()])).ok();
-    assert!(said.starts_with("replaced "), "{said}");
-    assert!(said.contains("1,230 samples"), "{said}");
+    let printed = run(args.iter().copied().chain([text(&map).as_str()])).ok();
+    assert!(printed.starts_with("replaced "), "{printed}");
+    assert!(printed.contains("1,230 samples"), "{printed}");
     // The original was run on a checkpoint of another run with the same seed, whose weights differ
     // in the last bits. So only its state is compared with it, and everything else with the source.
     matches(&map, &fixture("cerebras/compat/dl_map.mdl"), &["--select", "dataloader*"]);
@@ -371,8 +371,11 @@ fn prune_requires_apply_and_removes_old_checkpoints_only() {
     let json = run(["prune", &path, "--keep", "2", "--every", "10", "--json"]).json();
     assert_eq!(json["files"], serde_json::json!(["checkpoint_5.mdl"]));
     assert_eq!(json["applied"], false);
-    let said = run(["prune", &path, "--keep", "2"]).ok();
-    assert!(said.contains("would remove  checkpoint_5.mdl") && said.contains("--apply"), "{said}");
+    let printed = run(["prune", &path, "--keep", "2"]).ok();
+    assert!(
+        printed.contains("would remove  checkpoint_5.mdl") && printed.contains("--apply"),
+        "{printed}"
+    );
     assert_eq!(folder.names(), before);
     let seed = fs::read(folder.file("checkpoint_5.mdl")).unwrap();
     run(["prune", &path, "--keep", "2", "--apply"]).ok();
@@ -451,12 +454,12 @@ fn prune_does_not_count_damaged_checkpoints_as_kept() {
         assert_eq!(json["files"], serde_json::json!(["checkpoint_1.mdl", "checkpoint_2.mdl"]));
         assert_eq!(json["unsound"][0]["name"], "checkpoint_4.mdl");
         assert!(json["unsound"][0]["why"].as_str().unwrap().contains(why), "{json}");
-        let said = run(["prune", &path, "--keep", "1", "--apply", "--delete"]).ok();
-        assert!(said.contains("not sound  checkpoint_4.mdl"), "{said}");
+        let printed = run(["prune", &path, "--keep", "1", "--apply", "--delete"]).ok();
+        assert!(printed.contains("not sound  checkpoint_4.mdl"), "{printed}");
         assert_eq!(folder.names(), ["checkpoint_3.mdl", "checkpoint_4.mdl"]);
         // Nothing is removed if there are fewer sound ones than must be kept.
-        let said = run(["prune", &path, "--keep", "2", "--apply"]).ok();
-        assert!(said.contains("1 of 2 to keep"), "{said}");
+        let printed = run(["prune", &path, "--keep", "2", "--apply"]).ok();
+        assert!(printed.contains("1 of 2 to keep"), "{printed}");
         assert_eq!(folder.names(), ["checkpoint_3.mdl", "checkpoint_4.mdl"]);
     }
     let folder = Folder::new();
@@ -512,14 +515,14 @@ fn bad_inputs_are_reported_without_changes() {
         ];
         list.into_iter().map(|args| args.into_iter().map(str::to_owned).collect()).collect()
     };
-    for (file, said) in [
+    for (file, printed) in [
         ("no such file".to_owned(), "no such file"),
         (text(folder.path()), "folder"),
         (text(&notes), "notes.txt"),
     ] {
         for args in tools(&file) {
             let error = run(&args).failed();
-            assert!(error.contains(said), "{args:?}: {error}");
+            assert!(error.contains(printed), "{args:?}: {error}");
         }
     }
     // An incomplete checkpoint must not become one that looks complete.

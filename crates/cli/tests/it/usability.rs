@@ -223,8 +223,8 @@ fn info_counts_model_parameters_separately() {
     let json = run(["info", "--json", &file]).json();
     assert_eq!(json["model_params"], 32_192);
     assert!(json["params"].as_u64().unwrap() > 90_000);
-    let said = run(["info", &file]).ok();
-    let line = said.lines().find(|line| line.starts_with("parameters")).unwrap();
+    let printed = run(["info", &file]).ok();
+    let line = printed.lines().find(|line| line.starts_with("parameters")).unwrap();
     assert!(line.contains("32,192 in `model`, of 90,"), "{line}");
 }
 
@@ -299,8 +299,8 @@ fn suggests_excluding_strings_of_a_saved_model() {
     let model = text(&fixture("tf/saved_model"));
     let out = text(&folder.file("a.safetensors"));
     let ran = run(["convert", &model, &out]);
-    let said = ran.failed_after_losses();
-    assert!(said.contains("--exclude 'mt/.ATTRIBUTES/table-keys'"), "{said}");
+    let printed = ran.failed_after_losses();
+    assert!(printed.contains("--exclude 'mt/.ATTRIBUTES/table-keys'"), "{printed}");
     run(["convert", &model, &out, "--exclude", "mt/.ATTRIBUTES/table-keys"]).ok();
 }
 
@@ -321,15 +321,15 @@ fn counts_of_one_use_the_singular() {
     let folder = Folder::new();
     let file = folder.with("a.safetensors", &safetensors(&[("w", "U8", &[1], &[1])]));
     let file = text(&file);
-    let said = run(["show", &file, "w[0, 0]"]).failed();
-    assert!(said.contains("more parts than the tensor has dimensions"), "{said}");
+    let printed = run(["show", &file, "w[0, 0]"]).failed();
+    assert!(printed.contains("more parts than the tensor has dimensions"), "{printed}");
     for args in [
         &["info", &file][..],
         &["diff", &file, &file],
         &["verify", &file],
         &["check", &file, "--against", &file],
     ] {
-        let said = run(args).ok();
+        let printed = run(args).ok();
         for wrong in [
             " 1 keys",
             " 1 tensors",
@@ -339,7 +339,7 @@ fn counts_of_one_use_the_singular() {
             " 1 differences",
             " 1 entries",
         ] {
-            assert!(!format!(" {said}").contains(wrong), "{args:?}: {said}");
+            assert!(!format!(" {printed}").contains(wrong), "{args:?}: {printed}");
         }
     }
 }
@@ -449,6 +449,6 @@ fn zip_with_a_config_is_not_a_keras_model() {
     let folder = Folder::new();
     let zip = stored_zip(&[("config.json", b"{\"hidden_size\": 64}")]);
     let file = folder.with("c.zip", &zip);
-    let said = run(["info", &text(&file)]).err;
-    assert!(said.contains("not a Keras model") && said.contains("unpack it"), "{said}");
+    let printed = run(["info", &text(&file)]).err;
+    assert!(printed.contains("not a Keras model") && printed.contains("unpack it"), "{printed}");
 }

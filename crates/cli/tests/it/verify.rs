@@ -191,8 +191,11 @@ fn verify_detects_changes_since_the_manifest() {
     for name in ["model.json", "model.manifest"] {
         let manifest = text(&folder.file(name));
         assert_eq!(run(["manifest", &text(&file), "-o", &manifest]).ok(), "");
-        let said = run(["verify", &text(&file), "--manifest", &manifest]).ok();
-        assert!(said.contains("entries match") && said.ends_with("no damage found\n"), "{said}");
+        let printed = run(["verify", &text(&file), "--manifest", &manifest]).ok();
+        assert!(
+            printed.contains("entries match") && printed.ends_with("no damage found\n"),
+            "{printed}"
+        );
         let error = run(["manifest", &text(&file), "-o", &manifest]).failed();
         assert!(error.contains("exists"), "{error}");
         run(["manifest", &text(&file), "-o", &manifest, "--force"]).ok();
@@ -240,8 +243,8 @@ fn verify_reports_position_and_expected_checksum() {
     let places = ["expected", "found"].map(|side| problem[side].as_str().unwrap().to_owned());
     assert!(places[0].starts_with("CRC-32 ") && places[0] != places[1], "{report}");
     assert_eq!(problem["offset"], place);
-    let said = run(["verify", &damaged]);
-    assert!(said.out.contains("it is not sound: 1 problem"), "{}", said.out);
+    let printed = run(["verify", &damaged]);
+    assert!(printed.out.contains("it is not sound: 1 problem"), "{}", printed.out);
     // When cut short, it does not open any more, which is a verdict, not a failure.
     let cut = text(&folder.with("cut.pt", &bytes[..bytes.len() / 2]));
     let ran = run(["verify", &cut]);
@@ -254,23 +257,24 @@ fn formats_without_checksums_claim_only_structure() {
     for name in
         ["pickle/numpy_proto2.pkl", "flax/flax_model.msgpack", "numpy/f4.npy", "gguf/quants.gguf"]
     {
-        let said = run(["verify", fixture(name).to_str().unwrap()]).ok();
+        let printed = run(["verify", fixture(name).to_str().unwrap()]).ok();
         assert!(
-            said.contains("no checksums in this format: changed values can't be detected"),
-            "{name}: {said}"
+            printed.contains("no checksums in this format: changed values can't be detected"),
+            "{name}: {printed}"
         );
         assert!(
-            said.contains("structure sound") && !said.contains("no damage found"),
-            "{name}: {said}"
+            printed.contains("structure sound") && !printed.contains("no damage found"),
+            "{name}: {printed}"
         );
     }
     let folder = Folder::new();
     // {"step": 7}: no tensors, and nothing that would reveal a change to 8.
     let path = text(&folder.with("plain.msgpack", b"\x81\xa4step\x07"));
-    let said = run(["verify", &path]).ok();
+    let printed = run(["verify", &path]).ok();
     assert!(
-        said.contains("changed values can't be detected") && !said.contains("no damage found"),
-        "{said}"
+        printed.contains("changed values can't be detected")
+            && !printed.contains("no damage found"),
+        "{printed}"
     );
 }
 
@@ -284,14 +288,14 @@ fn counts_non_finite_values_and_fails_on_request() {
         file.extend(value.to_le_bytes());
     }
     let path = text(&folder.with("a.safetensors", &file));
-    let said = run(["verify", &path]).ok();
-    assert!(said.contains("2 NaN, 1 infinite of 4 elements, first at [0, 1]"), "{said}");
-    assert!(said.starts_with("not finite  a  "), "{said}");
+    let printed = run(["verify", &path]).ok();
+    assert!(printed.contains("2 NaN, 1 infinite of 4 elements, first at [0, 1]"), "{printed}");
+    assert!(printed.starts_with("not finite  a  "), "{printed}");
     assert!(
-        said.contains("no checksums in this format: changed values can't be detected"),
-        "{said}"
+        printed.contains("no checksums in this format: changed values can't be detected"),
+        "{printed}"
     );
-    assert!(said.ends_with("structure sound; 2 NaN, 1 infinite in 1 tensor\n"), "{said}");
+    assert!(printed.ends_with("structure sound; 2 NaN, 1 infinite in 1 tensor\n"), "{printed}");
     let report = run(["verify", &path, "--json"]).json();
     assert_eq!((&report["sound"], &report["grade"]), (&true.into(), &"warning".into()));
     assert_eq!(report["verdict"], "structure sound; 2 NaN, 1 infinite in 1 tensor");
@@ -320,16 +324,16 @@ fn summary_with_statistics_reports_nan() {
     }
     let path = text(&folder.with("a.safetensors", &file));
     for kind in ["json", "md", "txt", "html"] {
-        let said = run(["summary", &path, "--stats", "--to", kind]).ok();
+        let printed = run(["summary", &path, "--stats", "--to", kind]).ok();
         if kind == "json" {
-            let json: serde_json::Value = serde_json::from_str(&said).unwrap();
+            let json: serde_json::Value = serde_json::from_str(&printed).unwrap();
             assert_eq!(json["findings"][0]["title"], "1 NaN in 1 tensor", "{json}");
             assert_eq!(json["findings"][0]["grade"], "warning");
         } else if kind != "html" {
-            assert!(said.contains("1 NaN in 1 tensor"), "{kind}: {said}");
+            assert!(printed.contains("1 NaN in 1 tensor"), "{kind}: {printed}");
         } else {
             // The page has its list of findings compressed.
-            let data = said.split_once("id=\"data\"").unwrap().1;
+            let data = printed.split_once("id=\"data\"").unwrap().1;
             let data = data.split_once('>').unwrap().1.split_once('<').unwrap().0;
             let mut packed = Vec::new();
             let data = URL_SAFE_NO_PAD.decode(data.trim()).unwrap();

@@ -84,7 +84,7 @@ impl Segments {
             out.of_row.push(at);
             let before = out.of_row.len().checked_sub(2).map(|at| (&rows[at], out.signs[at]));
             out.signs.push(match before {
-                Some((before, signs)) if looks_like(before, row) => signs,
+                Some((before, signs)) if is_similar(before, row) => signs,
                 _ => Signs::of(row),
             });
         }
@@ -179,7 +179,7 @@ pub(super) fn mixed(one: u64, other: u64) -> u64 {
     (sum ^ (sum >> 32)).wrapping_mul(0xd6e8_feb8_6659_fd93)
 }
 
-fn looks_like(one: &impl Foldable, other: &impl Foldable) -> bool {
+fn is_similar(one: &impl Foldable, other: &impl Foldable) -> bool {
     one.kind() == other.kind()
         && one.shape() == other.shape()
         && one.dtype() == other.dtype()

@@ -349,11 +349,11 @@ impl ComparisonReport {
             let (left, right) = pair.dtypes.clone()?;
             Some(DifferenceKind::DType { left, right, values })
         };
-        let mut told = Vec::new();
+        let mut kinds = Vec::new();
         match outcome {
             Err(error) => {
-                told.extend(dtype(None));
-                told.push(DifferenceKind::Unreadable(error.to_string()));
+                kinds.extend(dtype(None));
+                kinds.push(DifferenceKind::Unreadable(error.to_string()));
             }
             Ok(outcome) => {
                 let (mut numbers, rounded) = match outcome {
@@ -375,19 +375,19 @@ impl ComparisonReport {
                 match pair.dtypes {
                     Some(_) => {
                         let rounded = rounded.map(|(dtype, numbers)| (dtype, numbers.differing));
-                        told.extend(dtype(Some(Box::new(NumericComparison {
+                        kinds.extend(dtype(Some(Box::new(NumericComparison {
                             numbers,
                             first,
                             rounded,
                         }))));
                     }
                     None if numbers.differing == 0 => {}
-                    None => told.push(DifferenceKind::Elements(Box::new(numbers), first)),
+                    None => kinds.push(DifferenceKind::Elements(Box::new(numbers), first)),
                 }
             }
         };
         for (order, key, part) in &pair.places {
-            told.iter().for_each(|what| self.differ(*order, key, part, what.clone()));
+            kinds.iter().for_each(|what| self.differ(*order, key, part, what.clone()));
         }
     }
 }

@@ -7,7 +7,7 @@ use super::html::escape;
 use super::markdown::{facts, keys};
 
 /// Lines of the table that are shown.
-const MOST_LINES: usize = 500;
+const MAX_LINES: usize = 500;
 
 /// The alignment of a column; the first three have text.
 const STYLES: [&str; 6] = ["left", "left", "left", "right", "right", "left"];
@@ -21,7 +21,7 @@ pub fn write_fragment(outline: &Outline) -> String {
     }
     out.push_str("</summary><table>");
     let rows = keys(outline);
-    for (at, row) in rows.iter().take(MOST_LINES + 1).enumerate() {
+    for (at, row) in rows.iter().take(MAX_LINES + 1).enumerate() {
         let tag = if at == 0 { "th" } else { "td" };
         out.push_str("<tr>");
         for (cell, align) in row.iter().zip(STYLES) {
@@ -31,7 +31,7 @@ pub fn write_fragment(outline: &Outline) -> String {
         out.push_str("</tr>");
     }
     out.push_str("</table>");
-    let more = rows.len().saturating_sub(MOST_LINES + 1) as u64;
+    let more = rows.len().saturating_sub(MAX_LINES + 1) as u64;
     if more > 0 {
         out.push_str(&format!("<p>and {} more lines</p>", grouped(more)));
     }

@@ -13,7 +13,7 @@ mod trend;
 
 pub use findings::{Seen, findings, to_hash, to_read_by_rows};
 pub(crate) use moments::is_moment;
-pub use notice::{LOOKED_FOR, notice};
+pub use notice::{CHECKS, notice};
 pub use noticed::{ElementRef, LayerSeries, Noticed, Read};
 #[cfg(test)]
 use survey::twins;

@@ -13,7 +13,7 @@ use crate::fold::pattern;
 use crate::{counted, grouped, index, number_text, shape_text};
 
 /// The conditions that are checked, listed if nothing is found.
-pub const LOOKED_FOR: [&str; 9] = [
+pub const CHECKS: [&str; 9] = [
     "NaN and infinite values",
     "tensors that are all zeros",
     "tensors of one value",

@@ -376,7 +376,7 @@ pub(super) fn twins<'a>(
     checkpoint: &Checkpoint,
     measured: impl Iterator<Item = (TensorId, &'a Statistics)>,
 ) -> Vec<Vec<TensorId>> {
-    let mut by_look: HashMap<String, Vec<TensorId>> = HashMap::new();
+    let mut by_statistics: HashMap<String, Vec<TensorId>> = HashMap::new();
     let mut places = HashSet::new();
     for (id, statistics) in measured {
         let Ok(tensor) = checkpoint.tensor(id) else { continue };
@@ -389,11 +389,11 @@ pub(super) fn twins<'a>(
             continue;
         }
         // The shortest decimal representation of a double identifies all of its bits.
-        let look = format!("{} {:?} {statistics:?}", tensor.dtype, tensor.shape);
-        by_look.entry(look).or_default().push(id);
+        let key = format!("{} {:?} {statistics:?}", tensor.dtype, tensor.shape);
+        by_statistics.entry(key).or_default().push(id);
     }
     let mut groups: Vec<Vec<TensorId>> =
-        by_look.into_values().filter(|group| group.len() > 1).collect();
+        by_statistics.into_values().filter(|group| group.len() > 1).collect();
     statelens_checkpoint::order::natural(&mut groups);
     groups
 }

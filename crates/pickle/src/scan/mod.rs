@@ -313,13 +313,13 @@ pub fn scan_pickles(
     limits: &Limits,
     options: &ScanOptions,
 ) -> (Vec<Finding>, Option<u64>) {
-    let (mut findings, mut told) = (Vec::new(), HashSet::new());
+    let (mut findings, mut reported) = (Vec::new(), HashSet::new());
     let mut add = |found: Vec<Finding>| {
         let key = |finding: &Finding| {
             let arguments = finding.call.as_ref().map(|call| call.arguments.clone());
             (finding.title.clone(), arguments)
         };
-        let new = |finding: &Finding| told.insert(key(finding));
+        let new = |finding: &Finding| reported.insert(key(finding));
         findings.extend(found.into_iter().filter(new));
     };
     let (mut at, mut count) = (0u64, 0);

@@ -220,8 +220,8 @@ impl StepContext<'_> {
         if release < Some((2, 4)) {
             // Jais's converter never sees the flag, because later the whole config is used as its
             // name.
-            let told = release >= Some((2, 1)) && rules.naming != Naming::WholeConfig;
-            let flag = old.get("use_bfloat16").filter(|_| told);
+            let has_fp16_type = release >= Some((2, 1)) && rules.naming != Naming::WholeConfig;
+            let flag = old.get("use_bfloat16").filter(|_| has_fp16_type);
             if let Some(flag) = flag {
                 new.set("fp16_type", if flag.is_true() { "bfloat16" } else { "float16" });
             }

@@ -21,17 +21,19 @@ impl Converted {
         while let Some(section) = open.pop().and_then(Value::as_map_mut) {
             for (key, value) in section.iter_mut() {
                 let name = key.as_str().filter(|key| NAMES.contains(key));
-                let said = value.as_str().and_then(DType::from_torch_name);
-                match (name.zip(said), dtype) {
+                let current = value.as_str().and_then(DType::from_torch_name);
+                match (name.zip(current), dtype) {
                     (Some(_), Some(dtype)) => *value = dtype.name().into(),
-                    (Some((name, said)), None) => stays = Some((name.to_owned(), said)),
+                    (Some((name, current)), None) => stays = Some((name.to_owned(), current)),
                     (None, _) if value.as_map().is_some() => open.push(value),
                     (None, _) => {}
                 }
             }
         }
-        let (name, said) = stays?;
-        Some(format!("`{name}` stays {said} in the config: not all weights are cast to one dtype"))
+        let (name, current) = stays?;
+        Some(format!(
+            "`{name}` stays {current} in the config: not all weights are cast to one dtype"
+        ))
     }
 }
 

@@ -98,7 +98,7 @@ impl<'a> ReadTwice<'a> {
     /// Describes the rows and columns of a tensor in one line.
     pub fn line(&self, id: TensorId) -> Option<String> {
         let lines = self.lines.get(&id)?;
-        let mut told = Vec::new();
+        let mut parts = Vec::new();
         for (one, many, all) in
             [("row", "rows", &lines.rows), ("column", "columns", &lines.columns)]
         {
@@ -109,7 +109,7 @@ impl<'a> ReadTwice<'a> {
             if let (Some((at, longest)), Some((largest_at, largest))) =
                 (most(|line| line.norm), most(|line| line.abs_max))
             {
-                told.push(format!(
+                parts.push(format!(
                     "{} {}, norms {} to {} ({one} {at}), |x| max {} ({one} {largest_at})",
                     grouped(all.len() as u64),
                     if all.len() == 1 { one } else { many },
@@ -121,10 +121,10 @@ impl<'a> ReadTwice<'a> {
         }
         for (count, what) in [(lines.zero_rows, "all zeros"), (lines.copied_rows, "copies")] {
             if count > 0 {
-                told.push(format!("{} {what}", grouped(count)));
+                parts.push(format!("{} {what}", grouped(count)));
             }
         }
-        Some(told.join("; "))
+        Some(parts.join("; "))
     }
 }
 

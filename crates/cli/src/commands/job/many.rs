@@ -204,7 +204,7 @@ fn look(
     check_unchanged(source)?;
     let (passes, verdict, report) = match command {
         "verify" => {
-            let (report, _) = verify::look(path, &[], None)?;
+            let (report, _) = verify::verify_file(path, &[], None)?;
             let answer = report.answer(options.finite);
             (answer, report.verdict(options.finite), report.json(answer))
         }
@@ -256,7 +256,7 @@ fn check_unchanged(source: &ManySource) -> Result<()> {
 fn scanned(path: &Path, options: &ManyOptions) -> Result<(bool, String, String)> {
     let allow = ScanOptions { allow: options.allow.iter().cloned().collect() };
     let mut bar = Bar::new("scanning", Unit::Bytes).stopped_by(stop_signal()?);
-    let findings: Vec<Finding> = scan::look(path, &[], &allow, &mut bar)?;
+    let findings: Vec<Finding> = scan::scan_file(path, &[], &allow, &mut bar)?;
     let worst = worst(&findings);
     let verdict = worst.map_or("nothing to report", grade_word).to_owned();
     let name = path.display().to_string();

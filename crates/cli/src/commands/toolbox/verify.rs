@@ -23,7 +23,7 @@ pub(crate) fn run(args: &Verify) -> CommandResult {
     let manifest = args.manifest.as_deref().map(read).transpose()?;
     let (files, common) = (&args.inputs.files, &args.inputs.common);
     if let [file] = files.as_slice() {
-        let (report, opened) = look(file, &common.with, manifest.as_ref())?;
+        let (report, opened) = verify_file(file, &common.with, manifest.as_ref())?;
         let answer = report.answer(args.finite);
         let mut printer = Printer::for_verdict();
         match common.json {
@@ -40,7 +40,7 @@ pub(crate) fn run(args: &Verify) -> CommandResult {
     }
     let heads = ["verdict", ">problems", ">tensors", ">bytes"];
     several::each(files, &heads, common.json, |file| {
-        let (report, _) = look(file, &common.with, None)?;
+        let (report, _) = verify_file(file, &common.with, None)?;
         let answer = report.answer(args.finite);
         let cells = vec![
             report.verdict(args.finite),
@@ -54,7 +54,7 @@ pub(crate) fn run(args: &Verify) -> CommandResult {
 }
 
 /// Verifies one checkpoint; also returns whether it could be opened.
-pub(crate) fn look(
+pub(crate) fn verify_file(
     file: &Path,
     with: &[PathBuf],
     manifest: Option<&Manifest>,

@@ -2,7 +2,7 @@
 
 use statelens_checkpoint::Error;
 use statelens_inspect::{Json, index, number_text, shape_text, visible};
-use statelens_stats::{MOST_LINES, MatrixLine, MatrixLines, Rows};
+use statelens_stats::{MAX_LINES, MatrixLine, MatrixLines, Rows};
 use statelens_tensor::{BUFFER, drain};
 
 use crate::args::RowsArgs;
@@ -42,7 +42,7 @@ pub(crate) fn run(args: &RowsArgs) -> CommandResult {
     if lines.is_empty() {
         return Err(named(Error::unsupported(format!(
             "more than {} are not ranked",
-            counted(MOST_LINES as u64, what)
+            counted(MAX_LINES as u64, what)
         )))
         .into());
     }

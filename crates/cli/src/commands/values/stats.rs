@@ -7,7 +7,7 @@ use statelens::statistics::{
 };
 use statelens_checkpoint::{Checkpoint, Leaf, Result, TensorId, known_key};
 use statelens_convert::Pattern;
-use statelens_inspect::weights::{LOOKED_FOR, Noticed, Survey, TensorOutcome};
+use statelens_inspect::weights::{CHECKS, Noticed, Survey, TensorOutcome};
 use statelens_inspect::{bars, index, natural_order, number_text, shape_text, visible};
 use statelens_stats::{Histogram, Statistics};
 
@@ -62,7 +62,7 @@ pub(crate) fn run(args: &StatsArgs) -> CommandResult {
     }
     match (answer, all.failed.is_empty()) {
         (false, _) => Ok(false),
-        (true, false) => Err(Failure::Told),
+        (true, false) => Err(Failure::Reported),
         (true, true) => Ok(true),
     }
 }
@@ -102,7 +102,7 @@ fn print_findings(
 ) -> Result<(), Failure> {
     printer.line("")?;
     if found.is_empty() {
-        return printer.line(&format!("nothing found; looked for {}", LOOKED_FOR.join(", ")));
+        return printer.line(&format!("nothing found; looked for {}", CHECKS.join(", ")));
     }
     let of = |noticed: &Noticed| finding(noticed, leaves);
     crate::commands::print_findings(&found.iter().map(of).collect::<Vec<_>>(), printer)
