@@ -275,8 +275,10 @@ fn every_stop_in_the_code_has_a_test_file() {
     // In `pickle`, the limit of a tuple's length exceeds what fits into memory.
     let met_above = [
         ("pickle/src/graph.rs", 1),
-        ("pickle/src/machine.rs", 6),
+        ("pickle/src/machine.rs", 2),
+        ("pickle/src/machine/calls.rs", 1),
         ("pickle/src/machine/numbers.rs", 1),
+        ("pickle/src/machine/stack.rs", 3),
         ("formats/src/scan/search/members.rs", 1),
         ("formats/src/scan/search/pickles.rs", 2),
         ("formats/src/scan/search/torch.rs", 2),

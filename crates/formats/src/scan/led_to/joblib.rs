@@ -1,0 +1,119 @@
+//! Pickles in which joblib reads arrays.
+
+use super::*;
+
+/// Returns a pickle of protocol 2: texts in guillemets are strings, any other character is a byte.
+fn pickle(parts: &str) -> Vec<u8> {
+    let mut bytes = b"\x80\x02".to_vec();
+    for (index, part) in parts.split(['«', '»']).enumerate() {
+        match index % 2 {
+            0 => bytes.extend(part.chars().map(|c| u8::try_from(u32::from(c)).unwrap())),
+            _ => {
+                bytes.push(b'X');
+                bytes.extend((part.len() as u32).to_le_bytes());
+                bytes.extend(part.as_bytes());
+            }
+        }
+    }
+    bytes
+}
+
+/// Returns the opcodes of a dtype for joblib.
+fn dtype(text: &str) -> String {
+    format!("cnumpy\ndtype\n(«{text}»\u{89}\u{88}tR")
+}
+
+/// Returns the opcodes of joblib's description of an array of two elements.
+fn wrapper(dtype: &str, more: &str) -> String {
+    format!(
+        "cjoblib.numpy_pickle\nNumpyArrayWrapper\n)\u{81}q\x07}}(«subclass»cnumpy\nndarray\n«shape»\
+         K\x02\u{85}«order»«C»«allow_mmap»\u{88}{more}«dtype»{dtype}ub"
+    )
+}
+
+/// [`HIDDEN`] is found if joblib's arrays have the length that joblib reads.
+#[test]
+fn joblib_array_lengths_match_joblib() {
+    let plain = "I3\n«|»NNNI8\nI1\nI0\n";
+    let described = |text: &str, state: &str| format!("{}({state}tb", dtype(text));
+    let file = |wrapper: &str, data: &[u8], rest: &[u8]| join(&[&pickle(wrapper), data, rest]);
+    let hidden = join(&[b"0", HIDDEN]);
+    for (what, wrapper, len) in [
+        ("floats", wrapper(&dtype("f8"), ""), 16),
+        ("texts", wrapper(&dtype("U3"), ""), 24),
+        ("bytes that are described", wrapper(&described("V8", plain), ""), 16),
+        ("padding", wrapper(&dtype("f8"), "«numpy_array_alignment_bytes»K\x10"), 1 + 0x5d + 16),
+        ("no padding", wrapper(&dtype("f8"), "«numpy_array_alignment_bytes»N"), 16),
+        // The array is read again, by what the second state says.
+        (
+            "two states",
+            {
+                format!(
+                    "{}{}0h\x07}}«dtype»{}sb",
+                    wrapper(&dtype("i1"), ""),
+                    "\u{5d}\u{5d}",
+                    dtype("i4")
+                )
+            },
+            8,
+        ),
+    ] {
+        let data = vec![0x5d; len];
+        assert!(is_hidden_found(file(&wrapper, &data, &hidden)), "{what}");
+        // Libraries set a state once.
+        let found = worst("x.bin", file(&wrapper, &data, b"."));
+        assert_eq!(found <= Some(Grade::Warning), what != "two states", "{what}: {found:?}");
+    }
+    // A pickle in place of an array of objects.
+    assert!(is_hidden_found(file(&wrapper(&dtype("O"), ""), HIDDEN, b".")));
+    for (what, wrapper) in [
+        ("another letter", wrapper(&dtype("T8"), "")),
+        ("no dtype", wrapper("ccollections\nOrderedDict\n(«f8»tR", "")),
+        ("another size", wrapper(&described("V8", "I3\n«|»NNNI4\nI1\nI0\n"), "")),
+        ("another version", wrapper(&described("V8", &plain.replace("I3", "I9")), "")),
+        ("two descriptions", wrapper(&format!("{}({plain}tb", described("V8", plain)), "")),
+        ("described as objects", wrapper(&described("V8", "I3\n«|»NNNI8\nI1\nI1\n"), "")),
+        (
+            "a state that is no dict",
+            "cjoblib.numpy_pickle\nNumpyArrayWrapper\n)\u{81}Nb".to_owned(),
+        ),
+        ("past the end", wrapper(&dtype("S9999"), "")),
+    ] {
+        let findings = scan("x.bin", file(&wrapper, &[b']'; 16], b"."));
+        assert!(is_unseen(&findings, "looks like a pickle", "joblib"), "{what}: {findings:?}");
+    }
+    // The class as a value, which may be called out of sight.
+    for (what, parts) in [
+        ("a tuple", "cjoblib.numpy_pickle\nNumpyArrayWrapper\n\u{85}"),
+        ("a dict", "}cjoblib.numpy_pickle\nNumpyArrayWrapper\nNs"),
+        ("a value of a dict", "}Ncjoblib.numpy_pickle\nNumpyArrayWrapper\ns"),
+        ("a set", "\u{8f}(cjoblib.numpy_pickle\nNumpyArrayWrapper\n\u{90}"),
+    ] {
+        let alone = scan("x.bin", join(&[&pickle(parts), b"."]));
+        assert!(is_unseen(&alone, "looks like a pickle", "joblib"), "{what}: {alone:?}");
+        let both = format!("{parts}0{}", wrapper(&dtype("f8"), ""));
+        let both = scan("x.bin", file(&both, &[0; 16], b"."));
+        assert!(is_unseen(&both, "looks like a pickle", "joblib"), "{what}: {both:?}");
+    }
+    // More arrays than the budget allows.
+    let many = file(&wrapper(&dtype("f8"), ""), &[0; 16], b"0").repeat(2_000);
+    let findings = scan("x.bin", join(&[&many, b"N."]));
+    assert!(is_unseen(&findings, "looks like a pickle", "joblib"), "{}", findings.len());
+}
+
+/// Sparse tensors are checked when the file is opened, or they are findings.
+#[test]
+fn reports_unchecked_sparse_indices() {
+    let sparse = b"ctorch._utils\n_rebuild_sparse_tensor\n)R.";
+    let array = join(&[&pickle(&wrapper(&dtype("f8"), "")), &[0; 16], b"0", sparse]);
+    for (what, bytes) in [
+        ("a pickle", sparse.to_vec()),
+        ("in tar", tar(&[("a", sparse)], true)),
+        ("in gzip", gzip(sparse)),
+        ("behind an array of joblib", array),
+    ] {
+        let titles = titles("x.bin", bytes);
+        let unchecked = titles.iter().any(|(_, title)| title.contains("could not be checked"));
+        assert!(unchecked, "{what}: {titles:?}");
+    }
+}
