@@ -89,7 +89,7 @@ test("rows are ranked by norm, and kernels shown as tiles (core)", async () => {
     await expand(page, "embed.weight");
     await page.click("#rank-rows");
     await page.waitForSelector("#ranked table");
-    const ranked = json("rows", path, "embed.weight", "--top", "8");
+    const ranked = json("stats", path, "embed.weight", "--rank", "rows", "--top", "8");
     const rows = await page.evaluate(() => [...document.querySelectorAll("#ranked tbody button")].map((node) => Number(node.textContent)));
     assert.deepEqual(rows, [...ranked.largest, ...ranked.smallest].map((row) => row.index[0]));
     assert.match(await page.textContent("#ranked dl"), new RegExp(`all zero${ranked.zero}equal to an earlier one${ranked.copied}$`));

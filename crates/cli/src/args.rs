@@ -30,7 +30,7 @@ pub(crate) use toolbox::{
     Runs, Toolbox, Upgrade, Verify,
 };
 pub(crate) use values::{
-    By, Export, FailOn, Hist, RowsArgs, ScaleArg, SingularArgs, StatisticsField, StatsArgs,
+    By, Export, FailOn, RankedLines, ScaleArg, SingularArgs, StatisticsField, StatsArgs,
     ValuesCommand,
 };
 
@@ -81,6 +81,7 @@ Examples:
   statelens info checkpoint_1000.mdl
   statelens info *.safetensors               one table of all
   statelens info --model model_dir           the model, and how it was recognised
+  statelens info --states checkpoint_1000.mdl
   statelens info --json model.pt | jq .bytes
 
 --model reports what names, shapes and a config reveal about the model: family, layers, sizes,
@@ -284,6 +285,10 @@ pub(crate) struct Info {
     /// Describes the model, as far as names, shapes and its config allow
     #[arg(long)]
     pub(crate) model: bool,
+
+    /// Lists the top-level states, with their sizes
+    #[arg(long, conflicts_with_all = ["model", "config"])]
+    pub(crate) states: bool,
 
     /// The config of the model; by default the one next to FILE
     #[arg(long, value_name = "CONFIG")]

@@ -11,11 +11,8 @@ use super::{Common, Durable, Input, Inputs};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Toolbox {
-    /// Lists the top-level states of a checkpoint, with their sizes
-    #[command(after_help = "\
-Examples:
-  statelens states checkpoint_1000.mdl
-  statelens states --json checkpoint_1000.mdl | jq -r '.states[].state'")]
+    /// `info --states`
+    #[command(hide = true)]
     States(Input),
 
     /// Compares two checkpoints of any formats; exit status 1 if they differ

@@ -27,6 +27,13 @@ is removed, tensors that are equal bit for bit, dead rows, embedding rows that w
 optimizer moments that don't fit, a loss scale at its floor. Candidates for equal tensors and dead
 rows, and embeddings, are read a second time.
 
+--histogram draws the values of one tensor. With --scale log, bins are log-spaced on both sides of
+zero; numbers below a billionth of the largest share one bin around it. --rank lists the largest
+and the smallest rows of a matrix by their norm, or its columns or kernels. In a tensor of more
+than two dimensions, each index into all but the last one is a row; a kernel is the last two
+dimensions together. Rows that are all zero were never trained, or pruned; rows that are equal to
+an earlier one, bit for bit, are counted. The indices of a slice begin at 0.
+
 Exit status: 0; 1 if --fail-on finds something; 2 if a tensor could not be read.
 
 Examples:
@@ -35,17 +42,13 @@ Examples:
   statelens stats model.pt --where 'std<1e-6' --where 'nan=0' --sort std
   statelens stats model.pt --fail-on nan,inf && python train.py
   statelens stats model.pt model.embed.weight --rows
+  statelens stats model.pt model.embed.weight --rank rows --top 20
+  statelens stats checkpoint_1000.mdl model.head.weight --histogram --scale log
   statelens stats --json model.pt | jq '.tensors[] | select(.nan > 0) | .key'")]
     Stats(StatsArgs),
 
-    /// Draws the histogram of a tensor's values
-    #[command(after_help = "\
-With --scale log, bins are log-spaced on both sides of zero; numbers below a billionth of the
-largest share one bin around it.
-
-Examples:
-  statelens hist model.safetensors model.norm.weight
-  statelens hist checkpoint_1000.mdl model.head.weight --scale log --bins 40")]
+    /// `stats --histogram`
+    #[command(hide = true)]
     Hist(Hist),
 
     /// Saves tensors, or slices of them, to a file: .npy, .npz, .safetensors, .csv, .raw; or a picture of
@@ -88,18 +91,8 @@ Examples:
   statelens singular model.pt 'conv.weight[0, :, :]' --all --json")]
     Singular(SingularArgs),
 
-    /// Ranks the rows of a matrix by their norm, as those of an embedding: the largest, the smallest, those
-    /// that are zero or equal to another
-    #[command(after_help = "\
-In a tensor of more than two dimensions, each index into all but the last one is a row. With
---kernels a row is a convolution kernel: the last two dimensions together. Rows that are all zero
-were never trained, or pruned; rows that are equal to an earlier one, bit for bit, are counted.
-The indices of a slice begin at 0.
-
-Examples:
-  statelens rows model.safetensors model.embed_tokens.weight
-  statelens rows model.pt model.head.weight --columns --top 20
-  statelens rows resnet.pt conv1.weight --kernels --json")]
+    /// `stats --rank`
+    #[command(hide = true)]
     Rows(RowsArgs),
 }
 
@@ -123,6 +116,38 @@ pub(crate) struct RowsArgs {
     /// How many of the largest and of the smallest to show
     #[arg(long, value_name = "COUNT", default_value_t = 10)]
     pub(crate) top: usize,
+}
+
+impl RowsArgs {
+    pub(crate) fn lines(&self) -> RankedLines {
+        match (self.columns, self.kernels) {
+            (true, _) => RankedLines::Columns,
+            (false, true) => RankedLines::Kernels,
+            (false, false) => RankedLines::Rows,
+        }
+    }
+}
+
+/// The lines of a matrix that are ranked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum RankedLines {
+    /// Each index into all dimensions but the last
+    Rows,
+    /// Each index into the last dimension
+    Columns,
+    /// Each index into all dimensions but the last two
+    Kernels,
+}
+
+impl RankedLines {
+    /// Returns the singular of the name.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Rows => "row",
+            Self::Columns => "column",
+            Self::Kernels => "kernel",
+        }
+    }
 }
 
 #[derive(Debug, Args)]
@@ -174,6 +199,18 @@ pub(crate) struct StatsArgs {
     #[arg(long)]
     pub(crate) rows: bool,
 
+    /// Draws a histogram of the tensor with this key
+    #[arg(long, conflicts_with_all = ["rank", "rows", "by", "sort", "tests", "fail_on"])]
+    pub(crate) histogram: bool,
+
+    /// Ranks the lines of the matrix with this key, or a slice of it, by their norm
+    #[arg(long, value_name = "LINES", conflicts_with_all = ["rows", "by", "sort", "tests", "fail_on"])]
+    pub(crate) rank: Option<RankedLines>,
+
+    /// With --rank: how many of the largest and of the smallest to show
+    #[arg(long, value_name = "COUNT", default_value_t = 10, requires = "rank")]
+    pub(crate) top: usize,
+
     /// Groups tensors
     #[arg(long, value_name = "GROUP")]
     pub(crate) by: Option<By>,
@@ -182,9 +219,9 @@ pub(crate) struct StatsArgs {
     #[arg(long, value_name = "WHAT", value_delimiter = ',')]
     pub(crate) fail_on: Vec<FailOn>,
 
-    /// How many bins the histograms in the JSON have
-    #[arg(long, value_name = "COUNT", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=10_000))]
-    pub(crate) bins: u16,
+    /// How many bins the histograms have; by default 24 if drawn, 64 in the JSON
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=10_000))]
+    pub(crate) bins: Option<u16>,
 
     /// How the bins of the histograms are spaced
     #[arg(long, value_name = "SCALE", default_value = "linear")]

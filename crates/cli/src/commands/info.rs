@@ -1,18 +1,27 @@
 //! `statelens info`.
 
+use statelens_checkpoint::Error;
 use statelens_inspect::model::parameters;
 use statelens_inspect::{CheckpointSummary, Json, ParameterCount, grade_word};
 
 use crate::args::{Info, Inputs};
+use crate::commands::toolbox::states;
 use crate::commands::{model, several};
 use crate::print::{CommandResult, Failure, Printer, TextTable, counted, grouped, size_text};
 
 pub(crate) fn run(args: &Info) -> CommandResult {
     let Info { inputs, .. } = args;
-    if inputs.files.len() > 1 {
-        return table(inputs);
+    let file = match inputs.files.as_slice() {
+        [file] => file,
+        _ if args.states => {
+            let error = Error::refused("--states describes one checkpoint");
+            return Err(error.advice("Name one FILE.").into());
+        }
+        _ => return table(inputs),
+    };
+    if args.states {
+        return states::run(file, &inputs.common);
     }
-    let Some(file) = inputs.files.first() else { return Ok(true) };
     let checkpoint = super::open_for_good(file, &inputs.common.with)?;
     let model = model::of(checkpoint, file, args.config.as_deref(), args.model)?;
     let mut printer = Printer::new();

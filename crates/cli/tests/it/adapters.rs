@@ -3,11 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use crate::common::{Folder, fixture, run};
-
-fn text(path: &Path) -> String {
-    path.to_string_lossy().into_owned()
-}
+use crate::common::{Folder, fixture, run, text};
 
 /// Copies the model and its adapter into one folder.
 fn together(folder: &Folder) -> std::path::PathBuf {

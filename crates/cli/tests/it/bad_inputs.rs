@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::common::{Folder, Ran, fixture, heeding, run, statelens};
+use crate::common::{Folder, Ran, fixture, heeding, run, statelens, text};
 
 /// A command that writes a file: its arguments, in which `IN` and `OUT` are replaced by paths, an
 /// input that it accepts, and the suffix of the first file that it writes.
@@ -61,7 +61,7 @@ const WRITING: [WritingCommand; 8] = [
 
 /// Commands that read one checkpoint, `IN`; `OTHER` is a sound one.
 const READING: [&[&str]; 8] = [
-    &["states", "IN"],
+    &["info", "--states", "IN"],
     &["check", "IN", "--against", "OTHER"],
     &["check", "OTHER", "--against", "IN"],
     &["diff", "IN", "OTHER"],
@@ -74,10 +74,6 @@ const READING: [&[&str]; 8] = [
 /// Commands that read a run folder.
 const FOLDERS: [&[&str]; 3] =
     [&["runs", "IN"], &["latest", "IN"], &["prune", "IN", "--keep", "1", "--apply"]];
-
-fn text(path: &Path) -> String {
-    path.to_string_lossy().into_owned()
-}
 
 /// Replaces the placeholders in the arguments by paths.
 fn filled(words: &[&str], input: &str, output: &str) -> Vec<String> {

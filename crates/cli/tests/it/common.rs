@@ -106,6 +106,11 @@ pub(crate) fn fixture(path: &str) -> PathBuf {
     statelens_fixtures::path(path)
 }
 
+/// Returns a path as an argument of the command.
+pub(crate) fn text(path: &Path) -> String {
+    path.to_string_lossy().into_owned()
+}
+
 /// Returns a zip file whose members are stored uncompressed.
 pub(crate) fn stored_zip(members: &[(&str, &[u8])]) -> Vec<u8> {
     let mut zip = Vec::new();

@@ -2,11 +2,7 @@
 
 use std::path::Path;
 
-use crate::common::{Folder, Ran, fixture, heeding, run};
-
-fn text(path: &Path) -> String {
-    path.to_string_lossy().into_owned()
-}
+use crate::common::{Folder, Ran, fixture, heeding, run, text};
 
 fn convert(input: &Path, output: &Path, more: &[&str]) -> Ran {
     let (input, output) = (text(input), text(output));
@@ -343,7 +339,7 @@ fn subset_of_states_is_named_as_the_trainer_does() {
         ["checkpoint_5.mdl", "model_checkpoint_5.mdl", "model_optimizer_checkpoint_5.mdl"]
     );
     let states = |name: &str| -> Vec<String> {
-        let json = run(["states", "--json", &folder.file(name).to_string_lossy()]).json();
+        let json = run(["info", "--states", "--json", &folder.file(name).to_string_lossy()]).json();
         let states = json["states"].as_array().unwrap().clone();
         states.iter().map(|state| state["state"].as_str().unwrap().to_owned()).collect()
     };

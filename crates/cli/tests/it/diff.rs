@@ -1,4 +1,4 @@
-//! `statelens states` and `statelens diff`.
+//! `statelens diff` and `info --states`.
 
 use std::path::Path;
 
@@ -14,9 +14,9 @@ fn diff(left: &Path, right: &Path, more: &[&str]) -> Ran {
 #[test]
 fn lists_states_with_their_sizes() {
     let file = fixture("cerebras/v2.10.0/gpt_small.mdl").to_string_lossy().into_owned();
-    let table = run(["states", &file]).ok();
+    let table = run(["info", "--states", &file]).ok();
     assert!(table.lines().nth(1).unwrap().starts_with("model "), "{table}");
-    let json = run(["states", "--json", &file]).json();
+    let json = run(["info", "--states", "--json", &file]).json();
     let states = json["states"].as_array().unwrap();
     let named = |name: &str| states.iter().find(|state| state["state"] == name).unwrap();
     assert_eq!(named("model")["params"], 32_192);
@@ -28,12 +28,12 @@ fn lists_states_with_their_sizes() {
         ("hf_sharded_safetensors/model.safetensors.index.json", &["model"][..]),
         ("tf/tf2_checkpoint/ckpt-1.index", &["_CHECKPOINTABLE_OBJECT_GRAPH", "mod", "model"]),
     ] {
-        let listed = run(["states", "--json", &fixture(file).to_string_lossy()]).json();
+        let listed = run(["info", "--states", "--json", &fixture(file).to_string_lossy()]).json();
         let listed = listed["states"].as_array().unwrap().iter().map(|state| &state["state"]);
         let listed: Vec<_> = listed.take(expected.len()).collect();
         assert_eq!(listed, expected, "{file}");
     }
-    let error = run(["states", "no such file"]).failed();
+    let error = run(["info", "--states", "no such file"]).failed();
     assert!(error.contains("no such file"), "{error}");
 }
 

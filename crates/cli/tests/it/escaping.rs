@@ -4,15 +4,11 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::common::{Folder, Ran, fixture, run};
+use crate::common::{Folder, Ran, fixture, run, text};
 
 /// All of them, between visible characters.
 const UNSEEN: &str =
     "a\u{61c}\u{2028}\u{2029}\u{feff}\u{ad}\u{2060}\u{e0041}\u{202e}\u{2066}\u{1b}b";
-
-fn text(path: &Path) -> String {
-    path.to_string_lossy().into_owned()
-}
 
 /// Writes a safetensors file with tensors of two float32 values under these keys.
 fn weights(path: &Path, keys: &[&str], values: [f32; 2]) -> String {
@@ -54,12 +50,12 @@ fn keys_and_file_names_are_escaped() {
         &["show", &one, UNSEEN],
         &["show", &one, "no such key"],
         &["manifest", &one],
-        &["states", &one],
+        &["info", "--states", &one],
         &["stats", &one],
         &["stats", &one, "--fail-on", "nan"],
-        &["hist", &one, UNSEEN],
+        &["stats", "--histogram", &one, UNSEEN],
         &["singular", &one, UNSEEN],
-        &["rows", &one, UNSEEN],
+        &["stats", "--rank", "rows", &one, UNSEEN],
         &["diff", &one, &other],
         &["diff", &other, &one],
         &["check", "--against", &one, &other],

@@ -3,11 +3,7 @@
 
 use std::path::Path;
 
-use crate::common::{Folder, run, stored_zip};
-
-fn text(path: &Path) -> String {
-    path.to_string_lossy().into_owned()
-}
+use crate::common::{Folder, run, stored_zip, text};
 
 /// Writes a tensor of `numel` float32 ones, all of which are the same element of the storage.
 fn ones(path: &Path, numel: u32) -> String {
@@ -40,7 +36,7 @@ fn commands_refuse_large_expansion_without_limit() {
     let out = |name: &str| text(&folder.path().join(name));
     for args in [
         vec!["stats", &file],
-        vec!["hist", &file, "k"],
+        vec!["stats", "--histogram", &file, "k"],
         vec!["verify", &file],
         vec!["manifest", &file],
         vec!["diff", &file, &file],

@@ -140,7 +140,7 @@ fn opening_a_million_keys_can_be_interrupted() {
     let folder = Folder::new();
     let file = folder.with("many.pt", &bytes);
     let path = file.to_str().unwrap();
-    for args in [&["states", path][..], &["check", path, "--against", path]] {
+    for args in [&["info", "--states", path][..], &["check", path, "--against", path]] {
         ended_by_it(args, &interrupted(args, |child| has_open(child, &file)));
     }
     assert_eq!(folder.names(), ["many.pt"]);

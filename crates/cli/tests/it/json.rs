@@ -4,12 +4,8 @@
 use std::fs;
 use std::path::Path;
 
-use crate::common::{Folder, fixture, run};
+use crate::common::{Folder, fixture, run, text};
 use serde_json::Value;
-
-fn text(path: &Path) -> String {
-    path.to_string_lossy().into_owned()
-}
 
 /// Collects the names of all fields.
 fn names(value: &Value, into: &mut Vec<String>) {
@@ -41,7 +37,7 @@ fn every_json_field_is_documented() {
         &["info", &file, &old],
         &["ls", &file],
         &["show", &file, "model.model.wte.weight", "model.model.wpe.weight[0, :3]"],
-        &["states", &file],
+        &["info", "--states", &file],
         &["diff", &file, &file],
         &["diff", &file, &old],
         &["check", &file, "--against", &old],

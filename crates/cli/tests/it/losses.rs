@@ -3,12 +3,8 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::common::{Folder, Ran, fixture, run};
+use crate::common::{Folder, Ran, fixture, run, text};
 use serde_json::Value;
-
-fn text(path: &Path) -> String {
-    path.to_string_lossy().into_owned()
-}
 
 fn convert(input: &Path, output: &Path, more: &[&str]) -> Ran {
     let (input, output) = (text(input), text(output));

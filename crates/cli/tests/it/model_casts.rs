@@ -3,13 +3,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::common::{Folder, fixture, run, safetensors};
+use crate::common::{Folder, fixture, run, safetensors, text};
 
 const KEY: &str = "model.transformer_decoder.layers.0.self_attn.proj_k_dense_layer.weight";
-
-fn text(path: &Path) -> String {
-    path.to_string_lossy().into_owned()
-}
 
 /// Returns a GPT-2 of width 2. Its projection of queries, keys and values is transposed and split
 /// on the way; one number of the keys does not fit into float16.

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::common::{Folder, fixture, run};
+use crate::common::{Folder, fixture, run, text};
 
 /// Returns the input folder of a family's first case whose source is Hugging Face.
 fn from_hf(family: &str) -> PathBuf {
@@ -18,10 +18,6 @@ fn from_hf(family: &str) -> PathBuf {
             && case.join("in/model.safetensors.index.json").is_file()
     });
     case.unwrap().join("in")
-}
-
-fn text(path: &Path) -> String {
-    path.to_string_lossy().into_owned()
 }
 
 fn names(folder: &Path) -> Vec<String> {

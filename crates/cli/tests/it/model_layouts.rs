@@ -5,11 +5,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use crate::common::{Folder, run, safetensors};
-
-fn text(path: &Path) -> String {
-    path.to_string_lossy().into_owned()
-}
+use crate::common::{Folder, run, safetensors, text};
 
 /// Returns float32 tensors whose numbers are all different.
 fn model(tensors: &[(&str, &[u64])]) -> Vec<u8> {

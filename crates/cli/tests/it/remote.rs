@@ -6,7 +6,7 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use crate::common::{Folder, fixture, run};
+use crate::common::{Folder, fixture, run, text};
 
 /// A request: its path with the query, and its range.
 #[derive(Clone, Debug)]
@@ -119,10 +119,6 @@ fn example() -> Vec<u8> {
         "/../../tests/fixtures/cerebras/v2.10.0/gpt_small.mdl"
     ))
     .unwrap()
-}
-
-fn text(path: &std::path::Path) -> String {
-    path.to_string_lossy().into_owned()
 }
 
 #[test]

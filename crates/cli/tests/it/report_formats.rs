@@ -5,11 +5,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::common::{Folder, Ran, fixture, run};
-
-fn text(path: &Path) -> String {
-    path.to_string_lossy().into_owned()
-}
+use crate::common::{Folder, Ran, fixture, run, text};
 
 fn report(name: &str) -> String {
     text(&fixture(&format!("reports/{name}")))

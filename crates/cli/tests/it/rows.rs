@@ -1,8 +1,8 @@
-//! `statelens singular`, `rows`, and `export` of several tensors.
+//! `statelens singular`, `stats --rank`, and `export` of several tensors.
 
 use std::fs;
 
-use crate::common::{Folder, run};
+use crate::common::{Folder, fixture, run, text};
 use serde_json::{Value, json};
 
 /// Writes a safetensors file of 32-bit floats.
@@ -74,7 +74,7 @@ fn ranks_rows_by_norm() {
     let folder = Folder::new();
     let rows = [[3.0f32, 4.0], [0.0, 0.0], [1.0, 0.0], [6.0, 8.0], [1.0, 0.0], [0.0, 0.0]];
     let path = floats(&folder, &[("w", &[6, 2], rows.concat()), ("k", &[3, 2, 2], rows.concat())]);
-    let found = run(["rows", &path, "w", "--top", "2", "--json"]).json();
+    let found = run(["stats", &path, "w", "--rank", "rows", "--top", "2", "--json"]).json();
     let index = |list: &Value| -> Vec<u64> {
         list.as_array().unwrap().iter().map(|it| it["index"][0].as_u64().unwrap()).collect()
     };
@@ -87,14 +87,14 @@ fn ranks_rows_by_norm() {
         found["largest"][0],
         json!({"index": [3], "norm": 10.0, "abs_max": 8.0, "not_finite": 0})
     );
-    let columns = run(["rows", &path, "w", "--columns", "--json"]).json();
+    let columns = run(["stats", &path, "w", "--rank", "columns", "--json"]).json();
     // 4^2 + 8^2 compared with 3^2 + 1 + 6^2 + 1.
     assert_eq!(index(&columns["largest"]), [1, 0]);
-    let kernels = run(["rows", &path, "k", "--kernels", "--json"]).json();
+    let kernels = run(["stats", &path, "k", "--rank", "kernels", "--json"]).json();
     assert_eq!((index(&kernels["largest"]), &kernels["count"]), (vec![1, 0, 2], &json!(3)));
-    let text = run(["rows", &path, "w"]).ok();
+    let text = run(["stats", &path, "w", "--rank", "rows"]).ok();
     assert!(text.contains("2 all zero, 1 equal to an earlier one"), "{text}");
-    assert!(run(["rows", &path, "w[0]"]).failed().contains("has no rows"));
+    assert!(run(["stats", &path, "w[0]", "--rank", "rows"]).failed().contains("has no rows"));
 }
 
 #[test]
@@ -130,4 +130,33 @@ fn exports_several_tensors_into_one_file() {
     let error = run(["export", &path, "b", "a.w", &out("both.csv")]).failed();
     assert!(error.contains(".npz or .safetensors"), "{error}");
     run(["export", &path, "b", &out("b.npy"), "--cast", "float16"]).ok();
+}
+
+/// `hist`, `rows` and `states` were commands of their own.
+#[test]
+fn former_commands_are_aliases() {
+    let values = text(&fixture("stats/values.safetensors"));
+    let model = text(&fixture("torch/zip_views.pt"));
+    for (former, now) in [
+        (vec!["hist", &values, "F32.normal"], vec!["stats", &values, "F32.normal", "--histogram"]),
+        (
+            vec!["rows", &values, "F32.normal", "--columns"],
+            vec!["stats", &values, "F32.normal", "--rank", "columns"],
+        ),
+        (vec!["states", &model], vec!["info", &model, "--states"]),
+    ] {
+        let (former, now) = (run(former), run(now));
+        assert_eq!((former.code, &former.out), (now.code, &now.out), "{}", now.err);
+    }
+    let help = run(["--help"]).ok();
+    assert!(!help.contains("\n  hist") && !help.contains("\n  states"), "{help}");
+}
+
+#[test]
+fn options_for_one_tensor_need_one_key() {
+    let file = text(&fixture("torch/zip_views.pt"));
+    let error = run(["stats", &file, "--histogram"]).failed();
+    assert!(error.contains("needs one key"), "{error}");
+    let error = run(["info", "--states", &file, &file]).failed();
+    assert!(error.contains("Name one FILE"), "{error}");
 }

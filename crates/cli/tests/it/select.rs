@@ -2,15 +2,11 @@
 //! destinations of conversions.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use crate::common::{Folder, Ran, fixture, run, safetensors};
+use crate::common::{Folder, Ran, fixture, run, safetensors, text};
 
 const TRAINER: &str = "cerebras/v2.10.0/gpt_small.mdl";
-
-fn text(path: &Path) -> String {
-    path.to_string_lossy().into_owned()
-}
 
 fn keys(args: &[&str]) -> Vec<String> {
     let listed = run([&["ls", "--json"][..], args].concat()).json();

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::common::{Folder, fixture, run};
+use crate::common::{Folder, fixture, run, text};
 
 const SHARDS: [&str; 3] = [
     "model-00001-of-00003.safetensors",
@@ -18,10 +18,6 @@ fn set(folder: &Folder, without: &[&str]) {
             fs::copy(source.join(name), folder.file(name)).unwrap();
         }
     }
-}
-
-fn text(path: &std::path::Path) -> String {
-    path.to_string_lossy().into_owned()
 }
 
 #[test]

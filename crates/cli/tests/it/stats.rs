@@ -1,4 +1,4 @@
-//! `statelens stats` and `hist`, compared with numpy.
+//! `statelens stats`, compared with numpy.
 
 use std::fs;
 
@@ -254,18 +254,28 @@ fn computes_statistics_of_quantised_and_torch_tensors() {
 
 #[test]
 fn draws_a_histogram() {
-    let text = run(["hist", &values(), "F32.normal", "--bins", "4"]).ok();
+    let text = run(["stats", "--histogram", &values(), "F32.normal", "--bins", "4"]).ok();
     assert_eq!(text.lines().count(), 5, "{text}");
     assert!(text.ends_with("std 0.01949\n") || text.contains("900 values"), "{text}");
-    let json =
-        run(["hist", "--json", &values(), "F32.normal", "--bins", "9", "--scale", "log"]).json();
+    let json = run([
+        "stats",
+        "--histogram",
+        "--json",
+        &values(),
+        "F32.normal",
+        "--bins",
+        "9",
+        "--scale",
+        "log",
+    ])
+    .json();
     assert_eq!(json["histogram"]["counts"].as_array().unwrap().len(), 9);
-    let error = run(["hist", &values(), "F32.norml"]).failed();
+    let error = run(["stats", "--histogram", &values(), "F32.norml"]).failed();
     assert!(
         error.contains("there is no key `F32.norml`") && error.contains("`F32.normal`"),
         "{error}"
     );
-    let none = run(["hist", &values(), "F32.empty"]).ok();
+    let none = run(["stats", "--histogram", &values(), "F32.empty"]).ok();
     assert_eq!(none, "0 values\n");
 }
 

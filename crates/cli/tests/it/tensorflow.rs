@@ -2,11 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::common::{Folder, fixture, run};
-
-fn text(path: &Path) -> String {
-    path.to_string_lossy().into_owned()
-}
+use crate::common::{Folder, fixture, run, text};
 
 /// Returns a prefix below `tests/fixtures`, which is not itself a file.
 fn prefix(folder: &str, name: &str) -> PathBuf {

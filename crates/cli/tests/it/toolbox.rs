@@ -5,11 +5,7 @@ use std::io::Write as _;
 use std::path::Path;
 use std::process::Stdio;
 
-use crate::common::{Folder, Ran, fixture, run, statelens};
-
-fn text(path: &Path) -> String {
-    path.to_string_lossy().into_owned()
-}
+use crate::common::{Folder, Ran, fixture, run, statelens, text};
 
 #[track_caller]
 fn matches(left: &Path, right: &Path, more: &[&str]) {

@@ -4,13 +4,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::common::{Folder, Ran, fixture, run, safetensors, statelens, stored_zip};
+use crate::common::{Folder, Ran, fixture, run, safetensors, statelens, stored_zip, text};
 
 const TRAINER: &str = "cerebras/v2.10.0/gpt_small.mdl";
-
-fn text(path: &Path) -> String {
-    path.to_string_lossy().into_owned()
-}
 
 /// Copies a trainer's checkpoint into a folder.
 fn trainer(folder: &Folder) -> PathBuf {

@@ -2,18 +2,14 @@
 
 use std::fs;
 use std::io::Read as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::common::{Folder, fixture, run};
+use crate::common::{Folder, fixture, run, text};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use statelens_checkpoint::{Limits, Unwatched};
 use statelens_inspect::verify::{VerificationReport, verify};
-
-fn text(path: &Path) -> String {
-    path.to_string_lossy().into_owned()
-}
 
 /// Returns the report and the manifest of the bytes of a file; `None` if they can't be opened.
 fn report(name: &str, bytes: &[u8], others: &[PathBuf]) -> Option<(VerificationReport, String)> {

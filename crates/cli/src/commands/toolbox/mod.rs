@@ -6,7 +6,7 @@ mod diff;
 mod fix;
 mod prune;
 mod runs;
-mod states;
+pub(super) mod states;
 mod upgrade;
 pub(crate) mod verify;
 pub(crate) mod writing;
@@ -20,7 +20,7 @@ use crate::print::CommandResult;
 
 pub(crate) fn run(command: &Toolbox) -> CommandResult {
     match command {
-        Toolbox::States(args) => states::run(args),
+        Toolbox::States(args) => states::run(&args.file, &args.common),
         Toolbox::Diff(args) => diff::run(args),
         Toolbox::Check(args) => check::run(args),
         Toolbox::Verify(args) => verify::run(args),

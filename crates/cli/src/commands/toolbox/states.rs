@@ -1,15 +1,17 @@
-//! `statelens states`.
+//! `statelens info --states`.
 
 use statelens_inspect::{CheckpointSummary, Json};
 
-use crate::args::Input;
+use std::path::Path;
+
+use crate::args::Common;
 use crate::print::{CommandResult, Printer, TextTable, grouped, size_text};
 
-pub(crate) fn run(args: &Input) -> CommandResult {
-    let checkpoint = super::open_for_good(&args.file, &args.common.with)?;
+pub(crate) fn run(file: &Path, common: &Common) -> CommandResult {
+    let checkpoint = crate::commands::open_for_good(file, &common.with)?;
     let summary = CheckpointSummary::of(checkpoint);
     let mut printer = Printer::new();
-    if args.common.json {
+    if common.json {
         let mut json = Json::new();
         json.object(|json| {
             json.name("statelens").number(1);

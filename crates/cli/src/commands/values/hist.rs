@@ -1,22 +1,21 @@
-//! `statelens hist`.
+//! `statelens stats --histogram`.
 
 use statelens_checkpoint::Error;
 use statelens_inspect::weights::TensorOutcome as Found;
 use statelens_inspect::{Json, statistics_json};
 
 use super::measure;
-use crate::args::Hist;
+use crate::args::{Input, ScaleArg};
 use crate::commands::histogram::drawn;
 use crate::print::{CommandResult, Printer};
 
-pub(crate) fn run(args: &Hist) -> CommandResult {
-    let checkpoint = crate::commands::open_for_good(&args.input.file, &args.input.common.with)?;
+pub(crate) fn run(input: &Input, key: &str, scale: ScaleArg, bins: u16) -> CommandResult {
+    let checkpoint = crate::commands::open_for_good(&input.file, &input.common.with)?;
     let leaves = checkpoint.leaves();
-    let key = args.key.as_str();
-    let file = args.input.file.display().to_string();
-    let leaf = crate::commands::leaf(&leaves, key, &args.input.file)?;
+    let file = input.file.display().to_string();
+    let leaf = crate::commands::leaf(&leaves, key, &input.file)?;
     let mut found = None;
-    measure::each(&args.input.file, checkpoint, std::slice::from_ref(leaf), |_, it| {
+    measure::each(&input.file, checkpoint, std::slice::from_ref(leaf), |_, it| {
         found = Some(it);
         Ok(())
     })?;
@@ -30,9 +29,9 @@ pub(crate) fn run(args: &Hist) -> CommandResult {
             return Err(refused("it is not a tensor").into());
         }
     };
-    let histogram = summary.histogram(args.scale.into(), args.bins.into());
+    let histogram = summary.histogram(scale.into(), bins.into());
     let mut printer = Printer::new();
-    if args.input.common.json {
+    if input.common.json {
         let tensor = checkpoint.tensor_of(leaf.target).map(|(_, tensor)| tensor);
         let mut json = Json::new();
         json.object(|json| {

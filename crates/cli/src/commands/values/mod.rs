@@ -14,9 +14,9 @@ use crate::print::CommandResult;
 pub(crate) fn run(command: &ValuesCommand) -> CommandResult {
     match command {
         ValuesCommand::Stats(args) => stats::run(args),
-        ValuesCommand::Hist(args) => hist::run(args),
+        ValuesCommand::Hist(args) => hist::run(&args.input, &args.key, args.scale, args.bins),
         ValuesCommand::Export(args) => export::run(args),
         ValuesCommand::Singular(args) => singular::run(args),
-        ValuesCommand::Rows(args) => rows::run(args),
+        ValuesCommand::Rows(args) => rows::run(&args.input, &args.key, args.lines(), args.top),
     }
 }

@@ -1,26 +1,27 @@
-//! `statelens rows`.
+//! `statelens stats --rank`.
 
 use statelens_checkpoint::Error;
 use statelens_inspect::{Json, index, number_text, shape_text, visible};
 use statelens_stats::{MAX_LINES, MatrixLine, MatrixLines, Rows};
 use statelens_tensor::{BUFFER, drain};
 
-use crate::args::RowsArgs;
+use crate::args::{Input, RankedLines};
 use crate::limits::limits;
 use crate::output::stop_signal;
 use crate::print::{CommandResult, Printer, counted, grouped};
 use crate::progress::{Bar, Unit};
 
-pub(crate) fn run(args: &RowsArgs) -> CommandResult {
-    let (checkpoint, _sources) = crate::commands::open(&args.input.file, &args.input.common.with)?;
+pub(crate) fn run(input: &Input, key: &str, of: RankedLines, top: usize) -> CommandResult {
+    let (checkpoint, _sources) = crate::commands::open(&input.file, &input.common.with)?;
     let leaves = checkpoint.leaves();
-    let named = |error: Error| error.in_file(args.input.file.display().to_string());
-    let (leaf, slice) = super::export::find(&leaves, &args.key, &args.input.file)?;
+    let named = |error: Error| error.in_file(input.file.display().to_string());
+    let (leaf, slice) = super::export::find(&leaves, key, &input.file)?;
     let key = leaf.flat.to_lossy().into_owned();
     let tensor = super::export::wanted(&checkpoint, leaf, slice, &key)?;
     let title = slice.map_or_else(|| key.clone(), |slice| format!("{key}[{slice}]"));
     let shape = &tensor.shape;
-    let (outer, inner) = shape.split_at(shape.len().saturating_sub(1 + usize::from(args.kernels)));
+    let (outer, inner) =
+        shape.split_at(shape.len().saturating_sub(if of == RankedLines::Kernels { 2 } else { 1 }));
     let dtype = &tensor.dtype;
     let width = inner.iter().try_fold(1u64, |product, dim| product.checked_mul(*dim));
     let rows = width.filter(|_| shape.len() >= 2 && !shape.contains(&0));
@@ -35,10 +36,8 @@ pub(crate) fn run(args: &RowsArgs) -> CommandResult {
         Ok(())
     })?;
     let found = rows.finish();
-    let (lines, what) = match args.columns {
-        true => (&found.columns, "column"),
-        false => (&found.rows, if args.kernels { "kernel" } else { "row" }),
-    };
+    let columns = of == RankedLines::Columns;
+    let (lines, what) = (if columns { &found.columns } else { &found.rows }, of.name());
     if lines.is_empty() {
         return Err(named(Error::unsupported(format!(
             "more than {} are not ranked",
@@ -47,16 +46,16 @@ pub(crate) fn run(args: &RowsArgs) -> CommandResult {
         .into());
     }
     let ranked = MatrixLines::ranked(lines);
-    let top = args.top.min(ranked.len());
+    let top = top.min(ranked.len());
     let smallest: Vec<usize> = ranked.iter().rev().take(top).copied().collect();
     let largest = &ranked[..top];
     let median = MatrixLines::median(lines, &ranked).unwrap_or(0.0);
-    let index_of = |at: usize| match args.columns {
+    let index_of = |at: usize| match columns {
         true => vec![at as u64],
         false => index(outer, at as u64),
     };
     let mut printer = Printer::new();
-    if args.input.common.json {
+    if input.common.json {
         let mut json = Json::new();
         let list = |json: &mut Json, which: &[usize]| {
             json.array(|json| {
@@ -79,7 +78,7 @@ pub(crate) fn run(args: &RowsArgs) -> CommandResult {
             json.name("of").str(what);
             json.name("count").number(lines.len() as u64);
             json.name("median_norm").float(median);
-            if !args.columns {
+            if !columns {
                 json.name("zero").number(found.zero_rows);
                 json.name("copied").number(found.copied_rows);
             }
@@ -91,7 +90,7 @@ pub(crate) fn run(args: &RowsArgs) -> CommandResult {
         let count = counted(lines.len() as u64, what);
         let shape = shape_text(shape);
         printer.line(&format!("{}  {dtype} {shape}: {count}", visible(&title)))?;
-        if !args.columns {
+        if !columns {
             printer.line(&format!(
                 "  {} all zero, {} equal to an earlier one",
                 grouped(found.zero_rows),

@@ -5,20 +5,32 @@ use std::cmp::Ordering;
 use statelens::statistics::{
     MeasuredTensor, MeasuredTensors, ReadTwice, StatisticsOptions, finding,
 };
-use statelens_checkpoint::{Checkpoint, Leaf, Result, TensorId, known_key};
+use statelens_checkpoint::{Checkpoint, Error, Leaf, Result, TensorId, known_key};
 use statelens_convert::Pattern;
 use statelens_inspect::weights::{CHECKS, Noticed, Survey, TensorOutcome};
 use statelens_inspect::{bars, index, natural_order, number_text, shape_text, visible};
 use statelens_stats::{Histogram, Statistics};
 
-use super::measure;
+use super::{hist, measure, rows};
 use crate::args::{FailOn, StatisticsField, StatsArgs};
 use crate::print::{CommandResult, Failure, Printer, TextTable, complain, counted, grouped};
 
 /// Bins of the histograms in the table.
 const SMALL: usize = 16;
 
+/// The bins of a histogram that is drawn.
+const DRAWN_BINS: u16 = 24;
+/// The bins of each histogram in the JSON.
+const JSON_BINS: u16 = 64;
+
 pub(crate) fn run(args: &StatsArgs) -> CommandResult {
+    if args.histogram {
+        let bins = args.bins.unwrap_or(DRAWN_BINS);
+        return hist::run(&args.input, only_key(args)?, args.scale, bins);
+    }
+    if let Some(lines) = args.rank {
+        return rows::run(&args.input, only_key(args)?, lines, args.top);
+    }
     let patterns = args.patterns.iter().map(|text| Pattern::parse(text));
     let patterns = patterns.collect::<Result<Vec<_>>>()?;
     let checkpoint = crate::commands::open_for_good(&args.input.file, &args.input.common.with)?;
@@ -30,7 +42,7 @@ pub(crate) fn run(args: &StatsArgs) -> CommandResult {
     checkpoint.room(800)?;
     let leaves: Vec<Leaf> = checkpoint.leaves().into_iter().filter(wanted).collect();
     let options = StatisticsOptions {
-        bins: if args.input.common.json { args.bins.into() } else { SMALL },
+        bins: if args.input.common.json { args.bins.unwrap_or(JSON_BINS).into() } else { SMALL },
         scale: args.scale.into(),
         by: args.by.map(Into::into),
         keep: &|of| args.tests.iter().all(|test| test.is(of)),
@@ -64,6 +76,15 @@ pub(crate) fn run(args: &StatsArgs) -> CommandResult {
         (false, _) => Ok(false),
         (true, false) => Err(Failure::Reported),
         (true, true) => Ok(true),
+    }
+}
+
+/// Returns the only key that was given.
+fn only_key(args: &StatsArgs) -> Result<&str> {
+    match args.patterns.as_slice() {
+        [key] => Ok(key),
+        _ => Err(Error::refused("this needs one key")
+            .advice("Name the tensor after the file, as `statelens ls` prints it.")),
     }
 }
 
