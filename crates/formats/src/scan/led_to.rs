@@ -76,8 +76,14 @@ fn readers_lead_to_hidden_pickles() {
         ("objects, with an escape", join(&[escaped, HIDDEN])),
         ("a header that is not understood", npy("'<f4x'", HIDDEN)),
         ("an array of version 2", {
-            join(&[b"\x93NUMPY\x02\0\x14\0\0\0{'descr': '<f4x', }\n", HIDDEN])
+            let header = b"\x93NUMPY\x02\0\x14\0\0\0{'descr': '<f4x', }\n";
+            join(&[&noise(99), header, HIDDEN])
         }),
+        ("a header behind weights that is not understood", {
+            join(&[&noise(99), &npy("'<f4x'", HIDDEN)])
+        }),
+        ("a tar archive behind weights", join(&[&noise(99), &tar(&[("a", HIDDEN)], true)])),
+        ("an instance behind weights", join(&[&noise(99), b"(cos\nsystem\nS'true'\no."])),
     ]);
     assert_eq!(missed, Vec::<&str>::new());
 }
@@ -99,7 +105,7 @@ fn reports_truncated_pickles_that_a_loader_reads() {
             text,
         ]);
         header.resize(header.len() + len - text.len(), b' ');
-        join(&[&header, CUT])
+        join(&[&noise(99), &header, CUT])
     };
     let missed = missed(vec![
         ("marked", b"\x80\x02(".to_vec()),

@@ -166,6 +166,10 @@ fn exceeded_decompression_budget_is_a_finding() {
     let bomb = bzip2(&vec![0; 4 << 20]).repeat(40);
     let findings = scan_with("x.bin", bomb, &small_limits());
     assert!(is_unseen(&findings, "the rest of", "far longer than the file"), "{findings:?}");
+    // Each of 2,300 streams is small enough to be kept; a byte of bzip2 counts four times.
+    let streams = join(&[&bzip2(&vec![0; 60 << 10]), b"x"]).repeat(2_300);
+    let findings = scan_with("x.bin", streams, &small_limits());
+    assert!(is_unseen(&findings, "the rest of", "far longer than the file"), "{findings:?}");
     let starts = join(&[b"\0", &b"\x28\xb5\x2f\xfd".repeat(20_000)]);
     let findings = scan("x.bin", starts);
     assert!(is_unseen(&findings, "may be compressed", "too much"), "{findings:?}");
