@@ -148,11 +148,18 @@ LOSSY = {
         "torch/zip_tensor_attrs_subclass.pt",
     ],
     "0.5": [
+        "cerebras/v2.10.0-special/dirty.mdl",
+        "cerebras/v2.10.0-special/link_materialized.mdl",
+        "cerebras/v2.10.0-special/link_target.mdl",
+        "cerebras/v2.10.0-special/link_target.pt",
         "torch/lightning_like.ckpt",
         "torch/zip_python_objects.pt",
         "torch/zip_tensor_attrs_subclass.pt",
     ],
     "0.4": [
+        "cerebras/v2.10.0-special/dirty.mdl",
+        "cerebras/v2.10.0-special/link_materialized.mdl",
+        "cerebras/v2.10.0-special/link_target.mdl",
         "cerebras/v2.10.0/defaultdict.mdl",
         "cerebras/v2.4.0/defaultdict.pt",
         "torch/lightning_like.ckpt",
@@ -179,16 +186,6 @@ _REFUSED = {
         ("0.4", [], [
             "cerebras/v2.4.0/custom.pt",
         ]),
-        ("0.5 0.4", ["o"], [
-            "cerebras/v2.10.0-special/dirty.mdl",
-            "cerebras/v2.10.0-special/link_target.mdl",
-        ]),
-        ("0.5", ["o"], [
-            "cerebras/v2.10.0-special/link_target.pt",
-        ]),
-        ("0.5 0.4", ["x.o"], [
-            "cerebras/v2.10.0-special/link_materialized.mdl",
-        ]),
         ("0.5", ["str", "obj", "dt64", "dtype_s", "nptype"], [
             "torch/zip_numpy.pt",
             "torch/zip_numpy_p4.pt",
@@ -199,10 +196,10 @@ _REFUSED = {
             "torch/zip_numpy_p4.pt",
             "torch/zip_numpy_p5.pt",
         ]),
-        ("0.5 0.4", ["enum", "ie", "dc", "slots", "partial", "func", "exc"], [
+        ("0.5 0.4", ["enum", "ie", "dc.*", "slots.*", "partial", "func", "exc"], [
             "torch/zip_python_objects.pt",
         ]),
-        ("0.5 0.4", ["npgen"], [
+        ("0.5 0.4", ["npgen.*"], [
             "torch/zip_rng_states.pt",
         ]),
     ],
@@ -359,10 +356,14 @@ DIFFERENT = {name: (keys, reason) for reason, names in _DIFFERENT.items() for na
 EQUAL_AT_TIMES = {"cerebras/v2.10.0-special/full_tensors.mdl"}
 
 # Manifests that list something else than what the library loaded, and rightly: `fixture: reason`.
+TWO_KINDS = "two keys that differ only in their type: we put the text in quotes"
 MANIFEST_DIFFERENT = {
     "cerebras/v2.10.0-special/dictsub.mdl": "a pickled subclass of dict is one object for us",
     "cerebras/v2.10.0-special/listsub.mdl": "a pickled subclass of list is one object for us",
     "cerebras/v2.10.0/defaultdict.mdl": "the library names the values of a defaultdict after its factory, and so do we",
     "cerebras/v2.4.0/defaultdict.mdl": "the library names the values of a defaultdict after its factory, and so do we",
+    "cerebras/v2.10.0/keys_int_str_collide.pt": TWO_KINDS,
+    "cerebras/v2.4.0/keys_int_str_collide.mdl": TWO_KINDS,
+    "cerebras/v2.4.0/keys_int_str_collide.pt": TWO_KINDS,
     "torch/zip_shared_objects.pt": "a list that is there five times: we list it once, and four links",
 }

@@ -41,6 +41,8 @@ def _below(path, tops):
 
 def without(rows, patterns):
     """The rows that `statelens convert --exclude` with these patterns leaves."""
+    # `KEY.*` matches the fields of an object, which is one value to the library.
+    patterns = [*patterns, *(pattern[:-2] for pattern in patterns if pattern.endswith(".*"))]
     left_out = [path for path, _ in rows if path and any(fnmatchcase(flat_key(path), pattern) for pattern in patterns)]
     return [row for row in rows if not _below(row[0], left_out)]
 
@@ -61,8 +63,10 @@ def apply_losses(rows, losses):
             found.append(f"nothing here knows what this means: {loss['what']!r}")
             continue
         applies, change = BECOMES[loss["what"]]
-        # What is in an object that nobody built is ours to tell.
-        listed = {key for key in loss["keys"] if not any(_inside(key, top) for top in objects)}
+        # We list the fields of an object, which is one value to the library.
+        tops = {key: next((top for top in objects if _inside(key, top)), None) for key in loss["keys"]}
+        opened = loss["what"] == WITHOUT_CLASS
+        listed = {top if opened and top is not None else key for key, top in tops.items() if opened or top is None}
         touched = {index for index, (path, node) in enumerate(rows) if applies and applies(path, node)}
         if loss["what"] in AS_LISTED:
             touched = {index for index in touched if flat_key(rows[index][0]) in listed}
@@ -135,6 +139,8 @@ def _is_huge(path, node):
     return node["kind"] == "int" and int(node["value"]).bit_length() >= 255 * 8
 
 
+# What it says of the class of an object, whose fields it writes.
+WITHOUT_CLASS = "objects become plain dicts of their fields, without their class"
 # What a conversion says will happen: which values it concerns, and what becomes of them.
 BECOMES = {
     "numpy arrays become tensors of the same values": (
@@ -178,11 +184,12 @@ BECOMES = {
     "tensors no longer require a gradient": (lambda path, node: "requires_grad" in node, _drop("requires_grad")),
     "objects become the text that Python prints for them": (_is_object, _text),
     "objects become dicts of their attributes": (_is_object, lambda path, node: ANYTHING),
-    "objects become plain dicts of their fields, without their class": (_is_object, lambda path, node: ANYTHING),
+    WITHOUT_CLASS: (_is_object, lambda path, node: ANYTHING),
     "values that were one object are loaded as two": (
         lambda path, node: "tie" in node,
         lambda path, node: {**node, "tie": path},
     ),
+    "contents of modules outside the state dict are left out": (_is_object, lambda path, node: ANYTHING),
     # These change nothing that is described.
     "attributes set on a dict (a state dict's `_metadata`) are left out": (None, None),
     "Python attributes of dicts and tensors are left out": (None, None),
@@ -198,9 +205,11 @@ AS_LISTED = {
     "numpy scalars become arrays without dimensions",
     "objects become the text that Python prints for them",
     "objects become dicts of their attributes",
+    WITHOUT_CLASS,
 }
 # What is said of values whose rows do not show that it concerns them.
 UNSEEN = {
+    "contents of modules outside the state dict are left out",
     "containers that were one object become equal copies",
     "torch.Size becomes a plain tuple",
     "values that were one object are loaded as two",
@@ -269,13 +278,15 @@ def manifest_differences(rows, manifest):
     """How a manifest of ours differs from what the library loaded."""
     expected = manifest_entries(rows)
     objects = [key for key, fields in expected if fields.get("kind") == "object"]
-    # We also list the tensors in an object that nobody built; for the library it is one value.
-    actual = [entry for entry in manifest["entries"]
-              if entry["key"] in objects or not any(entry["key"].startswith(key + ".") or key == "" for key in objects)]
+    # We list the fields of an object, which is one value to the library.
+    owner = {entry["key"]: next((key for key in objects if entry["key"] == key or _inside(entry["key"], key)), None)
+             for entry in manifest["entries"]}
+    missing = [f"{key!r} and its fields are not listed" for key in objects if key not in owner.values()]
+    expected = [[key, fields] for key, fields in expected if key not in objects]
+    actual = [entry for entry in manifest["entries"] if owner[entry["key"]] is None]
     ties = {flat_key(path): flat_key(node["tie"]) for path, node in rows if "tie" in node}
     # The members of a set have no order and no key of their own.
-    expected = [[key, fields] for key, fields in expected]
-    found = []
+    found = missing
     for (key, fields), entry in zip(expected, actual):
         if key.split(".{}")[0] != (entry["key"].rsplit(".", 1)[0] if ".{}" in key else entry["key"]):
             return [f"expected {key!r}, found {entry['key']!r}"]

@@ -96,14 +96,14 @@ def main():
 
 
 def harmless_names():
-    """What the list holds, as it is written: module and name."""
-    text = LIST.read_text()
+    """Returns the module and the name of each harmless class and function."""
+    text = re.sub(r"//[^\n]*", "", LIST.read_text())
     lists = dict(re.findall(r"const (\w+): \[&str; \d+\] =\s*\[(.*?)\];", text, re.S))
+    strings = lambda part: re.findall(r'"([\w.]+)"', lists.get(part, part))
     names = set()
-    groups = text[text.index("const GROUPS"):text.index("#[cfg(test)]\nmod tests")]
-    groups = re.sub(r"//[^\n]*", "", groups)
-    for module, rest in re.findall(r'"([\w.]+)", Use::\w+(?: \{[^}]*\})?,\s*"[^"]*":\s*(\w+|\[.*?\]);', groups, re.S):
-        names |= {(module, name) for name in re.findall(r'"(\w+)"', lists.get(rest, rest))}
+    rows = text[text.index("const ROWS"):text.index("#[cfg(test)]\nmod tests")]
+    for modules, group in re.findall(r'(?:\{|;)\s*(\w+|\[[^\]]*\]),\s*(\w+|\[[^\]]*\]),\s*"', rows):
+        names |= {(module, name) for module in strings(modules) for name in strings(group)}
     assert ("collections", "OrderedDict") in names and ("torch", "FloatStorage") in names, "the list is not understood"
     return names
 
