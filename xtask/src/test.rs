@@ -65,10 +65,17 @@ pub(crate) fn run(tier: Tier) -> ExitCode {
         Tier::Core => report.step("page in a browser, core", || page::test(PageTests::Core)),
         Tier::All => {
             report.step("page in a browser", || page::test(PageTests::All));
-            report.step("budget", dist::budget);
-            report.step("smoke tests of other builds", page::smoke_tests_of_other_builds);
-            report.step("interop with the real libraries", interop);
-            report.step("Python package", wheel::test);
+            // Linking the small page keeps one core busy.
+            report.concurrently(
+                |report| {
+                    report.step("budget", dist::budget);
+                    report.step("smoke tests of other builds", page::smoke_tests_of_other_builds);
+                },
+                |report| {
+                    report.step("interop with the real libraries", interop);
+                    report.step("Python package", wheel::test);
+                },
+            );
         }
     }
     report.sum_up()

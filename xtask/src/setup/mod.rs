@@ -6,6 +6,7 @@ pub(crate) mod tools;
 pub(crate) mod wasm;
 
 use std::path::PathBuf;
+use std::thread::{self, ScopedJoinHandle};
 
 use anyhow::{Error, Result, bail};
 
@@ -86,8 +87,9 @@ const TOOLS: Need = Need {
     install: tools::install_for_tests,
 };
 
-/// Lists missing requirements and installs them. Without the right to install packages, it fails
-/// with the command to type.
+/// Lists missing requirements and installs them: packages first, then the rest concurrently, because
+/// some are downloaded and others compiled. Without the right to install packages, it fails with the
+/// command to type.
 pub(crate) fn prepare(needs: &[Need]) -> Result<()> {
     let missing: Vec<&Need> = needs.iter().filter(|need| (need.is_missing)()).collect();
     if missing.is_empty() {
@@ -100,7 +102,14 @@ pub(crate) fn prepare(needs: &[Need]) -> Result<()> {
     if !packages.is_empty() && apt::present() {
         apt::install(&packages)?;
     }
-    missing.iter().try_for_each(|need| (need.install)())
+    thread::scope(|scope| {
+        let started: Vec<_> = missing.iter().map(|need| scope.spawn(need.install)).collect();
+        let results: Vec<_> = started.into_iter().map(ScopedJoinHandle::join).collect();
+        results.into_iter().try_for_each(|result| match result {
+            Ok(result) => result,
+            Err(_) => bail!("installing panicked"),
+        })
+    })
 }
 
 /// Announces a step that has to be done.
