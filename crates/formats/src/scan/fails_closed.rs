@@ -142,6 +142,12 @@ fn memo_is_shared_with_the_next_pickle() {
     let first = b"Vos\np0\n0Vsystem\np1\n.".to_vec();
     let second = b"h\x00h\x01\x93(Vid\ntR.";
     assert_eq!(worst("x.bin", [&first, &second[..]].concat()), Some(Grade::Danger));
+    // The second replaces an item of a list of the first.
+    let odd = b"]q\x00K\x01a.h\x00K\x00K\x02s.";
+    assert!(worst("x.bin", odd.to_vec()) > Some(Grade::Warning));
+    // The second is longer than what is run of it.
+    let long = [&b"]q\x00.h\x00"[..], &b"N0".repeat(1 << 20), b"."].concat();
+    assert!(worst("x.bin", long) > Some(Grade::Warning));
     // The number of elements of a storage, which by chance looks like a memo reference.
     let stream = [b"\x80\x02N.", &b"h\0\0\0\0\0\0\0"[..], &[0; 416]].concat();
     assert_eq!(worst("x.bin", stream), None);

@@ -305,3 +305,50 @@ fn text(bytes: &[u8], at: usize) -> Option<usize> {
 fn line_len(bytes: &[u8]) -> Option<usize> {
     bytes.iter().position(|byte| *byte == b'\n')
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn finds_stacked_names_in_every_spelling() {
+        let spellings: [&[u8]; 7] = [
+            b"\x8c\x02os",
+            b"X\x02\0\0\0os",
+            b"\x8d\x02\0\0\0\0\0\0\0os",
+            b"Vos\n",
+            b"S'os'\n",
+            b"T\x02\0\0\0os",
+            b"U\x02os",
+        ];
+        let memos: [&[u8]; 5] = [b"", b"\x94", b"q\x07", b"r\x07\0\0\0", b"p7\n"];
+        for module in spellings {
+            for memo in memos {
+                for name in spellings {
+                    let names = [module, memo, name, memo].concat();
+                    let bytes = [b"\xff\xff", &names[..]].concat();
+                    assert_eq!(stacked(&bytes), Some(names.len()), "{}", names.escape_ascii());
+                }
+            }
+        }
+        for not_names in
+            [&b"\x8c\x02os\x8c\x03o s"[..], b"\x8c\x02os", b"\x8c\x02osN\x8c\x02os", b"S'os\n"]
+        {
+            assert_eq!(stacked(not_names), None, "{}", not_names.escape_ascii());
+        }
+    }
+
+    #[test]
+    fn recognises_deflated_data_of_every_block_type() {
+        let fixed = b"\x4b\x04\x00";
+        for (what, bytes, expected) in [
+            ("stored", &b"\x01\x02\x00\xfd\xffab"[..], true),
+            ("stored, with another length", b"\x01\x02\x00\xfc\xffab", false),
+            ("fixed codes", fixed, true),
+            ("the reserved type", b"\x07\x02\x00\xfd\xff", false),
+            ("nothing", b"", false),
+        ] {
+            assert_eq!(inflates(bytes), expected, "{what}");
+        }
+    }
+}
