@@ -237,3 +237,198 @@ impl Reader<'_> {
         Ok(Some(()))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use statelens_checkpoint::{
+        Builder, FileId, FormatInfo, Global, Layout, Limits, Memory, Span, ValueId,
+    };
+
+    use super::*;
+
+    /// A tensor of integers: its shape and values.
+    type Part<'a> = (&'a [u64], &'a [i64]);
+
+    /// Stores tensors of 64-bit integers in one file.
+    #[derive(Default)]
+    struct Parts {
+        bytes: Vec<u8>,
+        tensors: Vec<Tensor>,
+    }
+
+    impl Parts {
+        fn of(parts: &[Part<'_>]) -> Self {
+            let mut all = Self::default();
+            for (shape, values) in parts {
+                let offset = all.bytes.len() as u64;
+                all.bytes.extend(values.iter().flat_map(|value| value.to_le_bytes()));
+                let len = all.bytes.len() as u64 - offset;
+                let layout = Layout::Span(Span { file: FileId(0), offset, len });
+                all.tensors.push(Tensor::new(DType::I64, shape.to_vec(), layout));
+            }
+            all
+        }
+
+        /// Returns the result of the check for a value with these tensors as its parts.
+        fn check(self, value: impl FnOnce(Vec<ValueId>) -> Value) -> Option<Grade> {
+            let files = FileSet::single("x", Memory::from(self.bytes));
+            let mut tree = Builder::new(&Limits::default());
+            let mut ids = Vec::new();
+            for tensor in self.tensors {
+                let id = tree.push_tensor(tensor).unwrap();
+                ids.push(tree.push(Value::Tensor(id)).unwrap());
+            }
+            let root = tree.push(value(ids)).unwrap();
+            let checkpoint =
+                tree.finish(root, FormatInfo::default(), files.clone(), Vec::new()).unwrap();
+            check(&checkpoint, &files, 1).unwrap().map(|finding| finding.grade)
+        }
+    }
+
+    fn sparse(layout: &str, shape: &[u64], parts: Parts) -> Option<Grade> {
+        parts.check(|ids| {
+            let names = ["a", "b", "c"].into_iter();
+            Value::Sparse(Box::new(Sparse {
+                layout: layout.to_owned(),
+                dtype: DType::I64,
+                shape: shape.to_vec(),
+                parts: names.zip(ids).collect(),
+                coalesced: None,
+            }))
+        })
+    }
+
+    #[test]
+    fn accepts_indices_within_the_shape() {
+        for (layout, shape, parts) in [
+            ("sparse_coo", &[2, 3][..], &[(&[2, 2][..], &[0, 1, 0, 2][..]), (&[2], &[7, 8])][..]),
+            ("sparse_coo", &[2, 3], &[(&[1, 1], &[1]), (&[1, 3], &[7, 8, 9])]),
+            ("sparse_coo", &[2, 3], &[(&[2, 0], &[]), (&[0], &[])]),
+            ("sparse_csr", &[2, 3], &[(&[3], &[0, 1, 2]), (&[2], &[0, 2]), (&[2], &[7, 8])]),
+            ("sparse_csc", &[2, 3], &[(&[4], &[0, 1, 1, 2]), (&[2], &[0, 1]), (&[2], &[7, 8])]),
+            (
+                "sparse_bsr",
+                &[4, 6],
+                &[(&[3], &[0, 1, 1]), (&[1], &[2]), (&[1, 2, 2], &[1, 2, 3, 4])],
+            ),
+            (
+                "sparse_csr",
+                &[2, 1, 3],
+                &[(&[2, 2], &[0, 1, 0, 1]), (&[2, 1], &[0, 2]), (&[2, 1], &[7, 8])],
+            ),
+        ] {
+            assert_eq!(sparse(layout, shape, Parts::of(parts)), None, "{layout} {parts:?}");
+        }
+    }
+
+    #[test]
+    fn reports_indices_outside_the_shape() {
+        for (what, layout, shape, parts) in [
+            (
+                "index too large",
+                "sparse_coo",
+                &[2, 3][..],
+                &[(&[2, 1][..], &[0, 3][..]), (&[1], &[7])][..],
+            ),
+            ("negative index", "sparse_coo", &[2, 3], &[(&[2, 1], &[-1, 0]), (&[1], &[7])]),
+            ("fewer values", "sparse_coo", &[2, 3], &[(&[2, 2], &[0, 1, 0, 2]), (&[1], &[7])]),
+            ("shape of values", "sparse_coo", &[2, 3], &[(&[1, 1], &[1]), (&[1, 2], &[7, 8])]),
+            ("more dimensions", "sparse_coo", &[2], &[(&[2, 1], &[0, 0]), (&[1], &[7])]),
+            (
+                "does not begin at 0",
+                "sparse_csr",
+                &[2, 3],
+                &[(&[3], &[1, 1, 2]), (&[2], &[0, 2]), (&[2], &[7, 8])],
+            ),
+            (
+                "descending",
+                "sparse_csr",
+                &[3, 3],
+                &[(&[4], &[0, 2, 1, 2]), (&[2], &[0, 2]), (&[2], &[7, 8])],
+            ),
+            (
+                "does not end at the count",
+                "sparse_csr",
+                &[2, 3],
+                &[(&[3], &[0, 1, 1]), (&[2], &[0, 2]), (&[2], &[7, 8])],
+            ),
+            (
+                "number of rows",
+                "sparse_csr",
+                &[2, 3],
+                &[(&[2], &[0, 2]), (&[2], &[0, 2]), (&[2], &[7, 8])],
+            ),
+            (
+                "column too large",
+                "sparse_csr",
+                &[2, 3],
+                &[(&[3], &[0, 1, 2]), (&[2], &[0, 3]), (&[2], &[7, 8])],
+            ),
+            (
+                "row too large",
+                "sparse_csc",
+                &[2, 3],
+                &[(&[4], &[0, 1, 1, 2]), (&[2], &[0, 2]), (&[2], &[7, 8])],
+            ),
+            (
+                "number of values",
+                "sparse_csr",
+                &[2, 3],
+                &[(&[3], &[0, 1, 2]), (&[2], &[0, 2]), (&[1], &[7])],
+            ),
+            (
+                "block outside",
+                "sparse_bsr",
+                &[4, 6],
+                &[(&[3], &[0, 1, 1]), (&[1], &[3]), (&[1, 2, 2], &[1, 2, 3, 4])],
+            ),
+            (
+                "number of batches",
+                "sparse_csr",
+                &[2, 1, 3],
+                &[(&[2, 2], &[0, 1, 0, 1]), (&[2, 1], &[0, 2]), (&[1, 1], &[7])],
+            ),
+        ] {
+            let found = sparse(layout, shape, Parts::of(parts));
+            assert_eq!(found, Some(Grade::Damage), "{what}");
+        }
+    }
+
+    #[test]
+    fn reports_indices_of_another_dtype_and_unreadable_ones() {
+        let parts: &[Part<'_>] = &[(&[1, 1], &[0]), (&[1], &[7])];
+        let mut floats = Parts::of(parts);
+        floats.tensors[0].dtype = DType::F64;
+        assert_eq!(sparse("sparse_coo", &[2], floats), Some(Grade::Damage));
+        let mut missing = Parts::of(parts);
+        missing.bytes.clear();
+        assert_eq!(sparse("sparse_coo", &[2], missing), Some(Grade::UnknownCode));
+    }
+
+    #[test]
+    fn reports_nested_views_outside_the_buffer() {
+        let nested = |parts: &[Part<'_>]| {
+            Parts::of(parts).check(|ids| {
+                let name = |index: usize| DictKey::from(format!("args[{index}]").as_str());
+                let class =
+                    Global { module: "torch._utils".into(), name: "_rebuild_nested_tensor".into() };
+                let entries = ids.into_iter().enumerate().map(|(at, id)| (name(at), id)).collect();
+                Value::Dict(Dict { class: DictClass::Object(class.into()), entries })
+            })
+        };
+        let buffer = (&[4][..], &[1, 2, 3, 4][..]);
+        let two = &[2, 1][..];
+        let sound = [buffer, (two, &[2, 2]), (two, &[1, 1]), (&[2], &[0, 2])];
+        assert_eq!(nested(&sound), None);
+        for (what, parts) in [
+            ("offset", [buffer, (two, &[2, 2]), (two, &[1, 1]), (&[2], &[0, 3])]),
+            ("stride", [buffer, (two, &[2, 2]), (two, &[1, 9]), (&[2], &[0, 2])]),
+            ("negative offset", [buffer, (two, &[2, 2]), (two, &[1, 1]), (&[2], &[-1, 2])]),
+            ("fewer strides", [buffer, (two, &[2, 2]), (&[1, 1], &[1]), (&[2], &[0, 2])]),
+            ("more offsets", [buffer, (two, &[2, 2]), (two, &[1, 1]), (&[3], &[0, 2, 0])]),
+        ] {
+            assert_eq!(nested(&parts), Some(Grade::Damage), "{what}");
+        }
+        assert_eq!(nested(&sound[..3]), Some(Grade::Damage), "without offsets");
+    }
+}
