@@ -49,7 +49,7 @@ fn record(datatype: Datatype, dims: Vec<u32>) -> Datatype {
 #[test]
 fn examines_every_value_of_hdf5() {
     let (text, len) = (TEXT.as_bytes().to_vec(), TEXT.len() as u32);
-    let behind = [b"N.N", &text[..]].concat();
+    let behind = [b"\xff\xff\xff", &text[..]].concat();
     let byte = Datatype::Int { size: 1, signed: false };
     let mut silent = Vec::new();
     for (what, bytes) in [
@@ -65,13 +65,23 @@ fn examines_every_value_of_hdf5() {
             "strings in a record",
             with_dataset(record(Datatype::FixedAscii(len), vec![]), 1, behind.clone()),
         ),
+        ("an array of strings in a record", {
+            let field = CompoundField {
+                name: "f".to_owned(),
+                offset: 0,
+                dims: vec![2],
+                datatype: Datatype::FixedAscii(len),
+            };
+            let record = Datatype::Compound { size: 2 * len, fields: vec![field] };
+            with_dataset(record, 1, [vec![0xff; text.len()], text.clone()].concat())
+        }),
         ("integers in a record", with_dataset(record(byte, vec![len]), 1, behind.clone())),
         ("a record in a record", {
             let inner = record(Datatype::FixedAscii(len), vec![]);
             let field =
                 CompoundField { name: "r".to_owned(), offset: 2, dims: vec![], datatype: inner };
             let outer = Datatype::Compound { size: 5 + len, fields: vec![field] };
-            with_dataset(outer, 1, [b"N.", &behind[..]].concat())
+            with_dataset(outer, 1, [b"\xff\xff", &behind[..]].concat())
         }),
     ] {
         if !is_hidden_found(bytes) {
@@ -86,11 +96,15 @@ fn examines_every_value_of_hdf5() {
     }
 }
 
-/// The bytes of the file do not have the pickle in one piece, and it does not begin the value.
+/// The search through all bytes finds none of these.
 #[test]
 fn finds_pickles_within_decoded_values() {
     let file = statelens_fixtures::read("attacks_hdf5/shuffled_strings.h5");
     assert_eq!(worst("x.bin", file), Some(Grade::Danger));
+    for name in ["enumeration", "bit_field", "nested_sequences"] {
+        let file = statelens_fixtures::read(&format!("attacks_hdf5/{name}.h5"));
+        assert!(is_hidden_found(file), "{name}");
+    }
 }
 
 /// Values beyond the limits are findings, each with its own text.
