@@ -3,6 +3,7 @@
 mod hdf5;
 mod joblib;
 mod packed;
+mod pickles;
 mod sets;
 mod tar;
 mod zip;

@@ -132,7 +132,7 @@ fn reports_lzma_with_trailing_data() {
 }
 
 /// Low limits, which small files can reach.
-fn small_limits() -> Limits {
+pub(super) fn small_limits() -> Limits {
     let mut limits = Limits::default();
     limits.structure = 64 << 10;
     limits
