@@ -51,14 +51,18 @@ fn joblib_array_lengths_match_joblib() {
                 format!(
                     "{}{}0h\x07}}«dtype»{}sb",
                     wrapper(&dtype("i1"), ""),
-                    "\u{5d}\u{5d}",
+                    "\u{ff}\u{ff}",
                     dtype("i4")
                 )
             },
             8,
         ),
     ] {
-        let data = vec![0x5d; len];
+        // No opcode, so that the length must be exact. The first byte is the length of the padding.
+        let mut data = vec![0xff; len];
+        if what == "padding" {
+            data[0] = 0x5d;
+        }
         assert!(is_hidden_found(file(&wrapper, &data, &hidden)), "{what}");
         // Libraries set a state once.
         let found = worst("x.bin", file(&wrapper, &data, b"."));
