@@ -25,10 +25,9 @@ const MEMBERS: &[&[u8]] = &[b"metadata.json", b"config.json", b"model.weights.h5
 
 /// Whether the first bytes are those of an index of sharded weights.
 pub(super) fn is_index(head: &[u8]) -> bool {
-    let text = String::from_utf8_lossy(head);
-    text.trim_start().starts_with('{')
-        && text.contains("\"weight_map\"")
-        && text.contains(".weights.h5\"")
+    let holds = |word: &[u8]| head.windows(word.len()).any(|bytes| bytes == word);
+    // Other files are not searched: every file that is opened is scored.
+    head.trim_ascii_start().starts_with(b"{") && holds(b"\"weight_map\"") && holds(b".weights.h5\"")
 }
 
 fn is_hdf5(probe: &Probe<'_>, name: &str) -> Result<bool> {

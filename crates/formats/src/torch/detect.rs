@@ -12,7 +12,8 @@ pub(crate) fn score(probe: &Probe<'_>) -> Score {
         return Score::Maybe;
     }
     // A zip archive may follow a shell script or similar. An HDF5 file may also contain one.
-    match head.windows(ZIP.len()).any(|bytes| bytes == ZIP) {
+    let mut starts = head.iter().enumerate().filter(|(_, byte)| ZIP.first() == Some(byte));
+    match starts.any(|(at, _)| head[at..].starts_with(ZIP)) {
         true => Score::Holds,
         false => Score::No,
     }
