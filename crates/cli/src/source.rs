@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 pub(crate) use statelens::files::{
-    FileSource, Neighbours, OpenedFiles, below, checkpoints, glance, named, open_error, written,
+    FileSource, Listings, Neighbours, OpenedFiles, checkpoints, glance, named, open_checkpoint,
+    open_error, written,
 };
 use statelens_checkpoint::{Error, Result};
 
@@ -22,7 +23,7 @@ pub(crate) fn open(path: &Path, with: &[PathBuf]) -> Result<OpenedFiles> {
 
 /// Opens standard input. It can be read only once and in order, so it is first copied to an unnamed
 /// file.
-fn standard_input(with: &[PathBuf]) -> Result<OpenedFiles> {
+pub(crate) fn standard_input(with: &[PathBuf]) -> Result<OpenedFiles> {
     static TAKEN: AtomicBool = AtomicBool::new(false);
     if TAKEN.swap(true, Ordering::Relaxed) {
         return Err(Error::refused("standard input can be read only once")

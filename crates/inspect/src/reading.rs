@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 
 use sha2::{Digest as _, Sha256};
 use statelens_checkpoint::{
-    Checkpoint, Layout, Quantizer, Result, Tensor, TensorId, Text, Value, ValueId,
+    Checkpoint, FileSet, Layout, Quantizer, Result, Tensor, TensorId, Text, Value, ValueId,
 };
 use statelens_tensor::{BUDGET, Pour, Receive};
 
@@ -19,8 +19,10 @@ const REPETITION: u64 = 16 << 30;
 /// Limits the reading of tensors that repeat a few bytes: a constant or a stride of 0 can claim any
 /// size, and processing terabytes of it would take forever.
 pub struct Repetition {
-    /// The length of the largest file.
-    stored: u64,
+    files: FileSet,
+    /// The length of the largest file, once it is needed: there may be many files beside the
+    /// checkpoint.
+    largest: Option<u64>,
     /// Remaining number of bytes of tensors that are more than 1,000 times as large as the files.
     left: u64,
 }
@@ -28,14 +30,15 @@ pub struct Repetition {
 impl Repetition {
     /// Starts with the full limit for a checkpoint.
     pub fn new(checkpoint: &Checkpoint) -> Self {
-        let lengths = checkpoint.files.iter().map(|(_, file)| file.source.len());
-        Self { stored: lengths.max().unwrap_or(0), left: REPETITION }
+        Self { files: checkpoint.files.clone(), largest: None, left: REPETITION }
     }
 
     /// Returns whether the next tensor, in the order of the leaves, may be read.
     pub fn allows(&mut self, tensor: &Tensor) -> bool {
         let nbytes = tensor.nbytes().unwrap_or(u64::MAX);
-        if nbytes / 1_000 <= self.stored {
+        let least = nbytes / 1_000;
+        let main = self.files.main().map_or(0, |main| self.files.len(main));
+        if least <= main || least <= self.largest() {
             return true;
         }
         match self.left.checked_sub(nbytes) {
@@ -43,6 +46,11 @@ impl Repetition {
             None => return false,
         }
         true
+    }
+
+    fn largest(&mut self) -> u64 {
+        let lengths = || self.files.iter().map(|(_, file)| file.source.len()).max();
+        *self.largest.get_or_insert_with(|| lengths().unwrap_or(0))
     }
 }
 

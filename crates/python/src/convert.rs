@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use pyo3::prelude::*;
+use statelens::job::{ConvertOptions as JobOptions, EditTexts, Reading};
 use statelens::parts::formats::{writing, writing_for_name};
 use statelens::{Conversion, DType, Error, Opener, Result, Target};
 
@@ -43,6 +44,38 @@ impl ConvertOptions {
             })?,
         };
         Ok(Target::Registered(writing.id))
+    }
+
+    /// Returns the options of a job that converts `source`.
+    pub(crate) fn of_job(self, source: PathBuf, path: PathBuf) -> Result<JobOptions> {
+        let joined = |pairs: Vec<(String, String)>, by: &str| {
+            pairs.into_iter().map(|(one, other)| format!("{one}{by}{other}")).collect()
+        };
+        Ok(JobOptions {
+            to: self.target(&path)?.id().to_owned(),
+            source,
+            destination: path,
+            version: self.version,
+            compression: self.compression,
+            object_graph: false,
+            state_file: false,
+            shard_size: self.shard_size,
+            shards: Vec::new(),
+            edits: EditTexts {
+                untie: self.untie,
+                states: self.states,
+                select: self.select,
+                exclude: self.exclude,
+                strip_prefix: self.strip_prefix,
+                rename: joined(self.rename, "=>"),
+                prefix: self.prefix,
+                cast: joined(self.cast, "="),
+                ..EditTexts::default()
+            },
+            lossy: self.lossy,
+            replace: self.replace,
+            reading: Reading::default(),
+        })
     }
 
     fn set<'a>(&self, mut conversion: Conversion<'a>) -> Result<Conversion<'a>> {

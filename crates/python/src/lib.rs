@@ -9,6 +9,7 @@ mod command;
 mod convert;
 mod errors;
 mod file;
+mod job;
 mod place;
 mod reports;
 mod tensor;
@@ -25,6 +26,8 @@ mod _native {
     use crate::command::command;
     #[pymodule_export]
     use crate::convert::{convert, convert_model};
+    #[pymodule_export]
+    use crate::job::{job_abort, job_commit, job_plan, job_plan_many, job_run, job_status};
     #[pymodule_export]
     use crate::place::{is_address, open};
     #[pymodule_export]

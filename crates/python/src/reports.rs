@@ -1,7 +1,7 @@
 //! Reports about checkpoints, as the JSON that the command prints.
 
 use pyo3::prelude::*;
-use statelens::parts::checkpoint::{Checkpoint as Core, ErrorKind, Leaf, known_key};
+use statelens::parts::checkpoint::{Checkpoint as Core, Leaf, known_key};
 use statelens::parts::convert::Pattern;
 use statelens::parts::inspect::check::{
     CheckOptions, Expected, LibraryRelease, check as checked, expected_of, has_state, lists_state,
@@ -12,11 +12,8 @@ use statelens::parts::inspect::findings_json;
 use statelens::parts::inspect::share::{
     Measuring, Outline, write_fragment, write_html, write_json, write_markdown, write_text,
 };
-use statelens::parts::inspect::verify::{Problem, Trouble};
 use statelens::statistics::{self, Grouping, MeasuredTensors, ReadTwice, StatisticsOptions};
-use statelens::{
-    Checkpoint, DiffOptions, Error, Opener, Progress, Result, Verdict, diff_with, parallel,
-};
+use statelens::{Checkpoint, DiffOptions, Error, Opener, Progress, Result, diff_with, parallel};
 
 use crate::place::Place;
 use crate::watch::Watch;
@@ -31,15 +28,7 @@ pub(crate) fn verify(
 ) -> PyResult<String> {
     let place = Place::of(source, name)?;
     Watch::new(progress).over(source.py(), |progress| {
-        let report = match place.open(Opener::new()) {
-            Ok(checkpoint) => checkpoint.verify_with(progress)?,
-            // A checkpoint too damaged to open is a result.
-            Err(error) if error.kind() == ErrorKind::Damaged => Verdict {
-                problems: vec![Problem::of_error(Trouble::Damaged, "", &error)],
-                ..Verdict::default()
-            },
-            Err(error) => return Err(error),
-        };
+        let report = Checkpoint::verify_opened(place.open(Opener::new()), progress)?;
         Ok(report.json(report.answer(finite)))
     })
 }
@@ -182,7 +171,7 @@ pub(crate) fn stats(
 ) -> PyResult<String> {
     let place = Place::of(source, name)?;
     Watch::new(progress).over(source.py(), |progress| {
-        let by = by.map(grouping).transpose()?;
+        let by = by.map(Grouping::named).transpose()?;
         let options = StatisticsOptions { bins: bins.into(), by, ..StatisticsOptions::default() };
         measured(&place.open(Opener::new())?, &Pattern::all(&patterns)?, options, progress)
     })
@@ -216,15 +205,4 @@ fn measured(
         Ok::<(), Error>(())
     })?;
     Ok(text)
-}
-
-fn grouping(name: &str) -> Result<Grouping> {
-    match name {
-        "layer" => Ok(Grouping::Layer),
-        "role" => Ok(Grouping::Role),
-        "dtype" => Ok(Grouping::Dtype),
-        "state" => Ok(Grouping::State),
-        _ => Err(Error::refused(format!("tensors can't be grouped by `{name}`"))
-            .expected("layer, role, dtype or state")),
-    }
 }

@@ -4,10 +4,11 @@ use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
 use statelens_checkpoint::{
-    self as core, Error, Finding, FormatInfo, Progress, Result, TensorId, Unwatched, Value, ValueId,
+    self as core, Error, ErrorKind, Finding, FormatInfo, Progress, Result, TensorId, Unwatched,
+    Value, ValueId,
 };
 use statelens_inspect::compare::{Comparison, ComparisonReport as Diff, DiffOptions};
-use statelens_inspect::verify::{Verification, VerificationReport as Verdict};
+use statelens_inspect::verify::{Problem, Trouble, Verification, VerificationReport as Verdict};
 
 use crate::files::FileSource;
 use crate::{Tensor, parallel};
@@ -165,6 +166,19 @@ impl Checkpoint {
         let mut verification = Verification::new(self.inner.clone(), checks, false);
         parallel::drive(&mut verification, self.workers(), progress)?;
         verification.into_report(None)
+    }
+
+    /// Verifies a checkpoint as [`Checkpoint::verify_with`] does. One that is too damaged to open is
+    /// a verdict, too.
+    pub fn verify_opened(opened: Result<Self>, progress: &mut dyn Progress) -> Result<Verdict> {
+        match opened {
+            Ok(checkpoint) => checkpoint.verify_with(progress),
+            Err(error) if error.kind() == ErrorKind::Damaged => Ok(Verdict {
+                problems: vec![Problem::of_error(Trouble::Damaged, "", &error)],
+                ..Verdict::default()
+            }),
+            Err(error) => Err(error),
+        }
     }
 
     /// Returns the number of threads that read it. One for a remote file, because sequential requests

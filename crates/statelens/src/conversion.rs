@@ -242,19 +242,14 @@ impl Conversion<'_> {
         let name = name.ok_or_else(|| named(Error::refused("this does not name a file")))?;
         let plan = self.plan(name).map_err(named)?;
         if plan.loses() && !self.lossy {
-            return Err(named(refused(&plan.losses)));
+            return Err(named(losses_refused(&plan.losses)));
         }
         // The limits with which the checkpoint was opened apply to the output, too.
         let limits = self.checkpoint.inner().files.limits();
         let files: Vec<PathBuf> =
             plan.files.iter().map(|file| path.with_file_name(&file.name)).collect();
         let (losses, source) = (plan.losses.clone(), plan.source.clone());
-        let judge = |report: &RunReport| match report.is_false() && !self.lossy {
-            true => Err(Error::refused("casting loses numbers, so nothing was kept")
-                .coded("lossy")
-                .advice("Use a dtype with a larger range, or agree with `Conversion::lossy`.")),
-            false => Ok(()),
-        };
+        let judge = |report: &RunReport| if self.lossy { Ok(()) } else { judge_casts(report) };
         let writing = FileOptions {
             replace: if self.replace { Replace::Any } else { Replace::Nothing },
             sync: if self.sync { Sync::Always } else { Sync::IfReplacing },
@@ -273,8 +268,18 @@ impl Conversion<'_> {
     }
 }
 
+/// Fails if casts lost numbers: values became infinite or zero.
+pub fn judge_casts(report: &RunReport) -> Result<()> {
+    match report.is_false() {
+        true => Err(Error::refused("casting loses numbers, so nothing was kept")
+            .coded("lossy")
+            .advice("Use a dtype with a larger range, or accept losses with `lossy`.")),
+        false => Ok(()),
+    }
+}
+
 /// Returns the error that refuses and lists losses.
-fn refused(losses: &[Loss]) -> Error {
+pub fn losses_refused(losses: &[Loss]) -> Error {
     let mut what = String::new();
     for loss in losses.iter().filter(|loss| !loss.harmless) {
         let keys = match loss.keys.as_slice() {
@@ -287,5 +292,5 @@ fn refused(losses: &[Loss]) -> Error {
     }
     Error::refused(format!("something would be lost, so nothing was written: {what}"))
         .coded("lossy")
-        .advice("Leave these keys out, or agree with `Conversion::lossy`.")
+        .advice("Leave these keys out, or accept losses with `lossy`.")
 }

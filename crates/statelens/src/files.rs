@@ -1,13 +1,15 @@
 //! Files as sources. They are read with positioned reads, never memory-mapped: if another program
 //! truncated a mapped file, the process would be killed.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::fmt;
 use std::fs;
 use std::path::{Component, Path, PathBuf};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
-use statelens_checkpoint::{Error, FileSet, ReadAt, Result, listed};
+use statelens_checkpoint::{
+    Checkpoint, Error, FileSet, Limits, Progress, ReadAt, Result, Scratch, listed,
+};
 use statelens_formats::sets::{CheckpointFiles, ORBAX};
 use statelens_inspect::runs::weights_of;
 
@@ -21,14 +23,23 @@ const MAX_STORAGES: usize = 1 << 16;
 const MAX_DEPTH: usize = 2;
 
 /// Files in subfolders that are opened with a checkpoint.
-const MOST_BELOW: usize = 1_000;
+const MAX_BELOW: usize = 1_000;
+
+/// Folders whose listings are kept.
+const MAX_LISTINGS: usize = 16;
 
 /// A regular file, which is opened on the first read.
 pub struct FileSource {
     path: PathBuf,
-    len: u64,
+    /// Its length in bytes, once it is needed.
+    len: OnceLock<u64>,
     file: RwLock<Option<Arc<fs::File>>>,
 }
+
+/// The names of the files in folders. Each folder is listed once, however many of its files are
+/// opened.
+#[derive(Default)]
+pub struct Listings(Mutex<HashMap<PathBuf, Arc<[PathBuf]>>>);
 
 /// The files of a checkpoint, and the files on disk that they are read from.
 #[derive(Default)]
@@ -44,6 +55,11 @@ pub struct OpenedFiles {
 ///
 /// For a folder, opens the only checkpoint in it.
 pub fn open(path: &Path, with: &[PathBuf]) -> Result<OpenedFiles> {
+    open_listed(path, with, &Listings::default())
+}
+
+/// Opens files as [`open`] does, with the listings of folders that were listed before.
+pub fn open_listed(path: &Path, with: &[PathBuf], listings: &Listings) -> Result<OpenedFiles> {
     let path = &named(path)?;
     let mut opened = OpenedFiles::default();
     let main = FileSource::new(path)?;
@@ -54,21 +70,42 @@ pub fn open(path: &Path, with: &[PathBuf]) -> Result<OpenedFiles> {
         source.file()?;
         opened.push(source);
     }
+    let given: Vec<String> = opened.files.iter().map(|(_, file)| file.name.clone()).collect();
     for (path, name) in unpacked(path) {
         if let Ok(source) = FileSource::new(&path) {
             opened.push_named(name, source);
         }
     }
-    let given: HashSet<String> = opened.files.iter().map(|(_, file)| file.name.clone()).collect();
-    for path in siblings(path) {
-        // Skip files that were deleted since or aren't regular, and files in `with`.
-        if let Ok(source) = FileSource::new(&path)
-            && !given.contains(&file_name(&path))
-        {
-            opened.push(source);
+    for path in &*listings.of(folder(path)) {
+        let name = file_name(path);
+        if !given.contains(&name) {
+            opened.push_named(name, FileSource::listed(path.clone()));
         }
     }
     Ok(opened)
+}
+
+/// Opens the checkpoint at a path on disk, with the files that it refers to. Also returns its files
+/// on disk.
+pub fn open_checkpoint(
+    path: &Path,
+    with: &[PathBuf],
+    listings: &Listings,
+    limits: &Limits,
+    scratch: &Arc<dyn Scratch>,
+    progress: &mut dyn Progress,
+) -> Result<(Checkpoint, Vec<Arc<FileSource>>)> {
+    let opened = open_listed(path, with, listings)?;
+    let set = opened.files.with_scratch(scratch.clone()).noting_missed();
+    let checkpoint = statelens_formats::open(set, limits, progress)?;
+    let below = below(path, &checkpoint.files.missed());
+    if below.is_empty() {
+        return Ok((checkpoint, opened.sources));
+    }
+    // It refers to files in folders below its own.
+    let opened = open_listed(path, &[with, &below].concat(), listings)?;
+    let set = opened.files.with_scratch(scratch.clone());
+    Ok((statelens_formats::open(set, limits, progress)?, opened.sources))
 }
 
 /// Returns the file that a path means: the file itself, the only checkpoint in a folder, the model's
@@ -124,7 +161,7 @@ pub fn checkpoints(
 
 /// Returns the files that a checkpoint refers to in subfolders of its own folder. Paths that lead
 /// out of that folder are not followed.
-pub fn below(checkpoint: &Path, names: &[String]) -> Vec<PathBuf> {
+fn below(checkpoint: &Path, names: &[String]) -> Vec<PathBuf> {
     let Some(folder) = checkpoint.parent().filter(|_| checkpoint.is_file()) else {
         return Vec::new();
     };
@@ -133,7 +170,7 @@ pub fn below(checkpoint: &Path, names: &[String]) -> Vec<PathBuf> {
         name.contains('/') && parts.all(|part| matches!(part, Component::Normal(_)))
     };
     let paths = names.iter().filter(below).map(|name| folder.join(name));
-    paths.filter(|path| path.is_file()).take(MOST_BELOW).collect()
+    paths.filter(|path| path.is_file()).take(MAX_BELOW).collect()
 }
 
 /// Returns the files of a folder as a set that keeps none of them open.
@@ -261,10 +298,26 @@ fn prefix(path: &Path) -> Option<PathBuf> {
     if index.exists() {
         return Some(index);
     }
-    siblings(path).into_iter().find(|sibling| {
+    files_in(folder(path)).into_iter().find(|sibling| {
         let rest = sibling.file_name().and_then(|other| other.to_str()?.strip_prefix(name));
         rest.is_some_and(|rest| rest.starts_with("-00000-of-"))
     })
+}
+
+impl Listings {
+    /// Returns the files in a folder, sorted by name; an empty list if there are too many.
+    fn of(&self, folder: &Path) -> Arc<[PathBuf]> {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(files) = known.get(folder) {
+            return files.clone();
+        }
+        if known.len() == MAX_LISTINGS {
+            known.clear();
+        }
+        let files: Arc<[PathBuf]> = files_in(folder).into();
+        known.insert(folder.to_owned(), files.clone());
+        files
+    }
 }
 
 impl OpenedFiles {
@@ -309,12 +362,17 @@ impl FileSource {
                      (`-`).",
                 ));
         }
-        Ok(Self { path: path.to_owned(), len: metadata.len(), file: RwLock::default() })
+        Ok(Self { len: metadata.len().into(), ..Self::listed(path.to_owned()) })
+    }
+
+    /// Takes a regular file from a listing, whose length the system is not asked for yet.
+    fn listed(path: PathBuf) -> Self {
+        Self { path, len: OnceLock::new(), file: RwLock::default() }
     }
 
     /// Takes an open file without a name.
     pub fn unnamed(file: Arc<fs::File>, len: u64) -> Self {
-        Self { path: PathBuf::new(), len, file: RwLock::new(Some(file)) }
+        Self { path: PathBuf::new(), len: len.into(), file: RwLock::new(Some(file)) }
     }
 
     /// Returns its path.
@@ -341,7 +399,8 @@ impl FileSource {
 
 impl ReadAt for FileSource {
     fn len(&self) -> u64 {
-        self.len
+        // A file that was deleted since it was listed is empty.
+        *self.len.get_or_init(|| fs::metadata(&self.path).map_or(0, |about| about.len()))
     }
 
     fn version(&self) -> Option<String> {
@@ -393,20 +452,28 @@ fn read_exact_at(file: &fs::File, mut offset: u64, mut buffer: &mut [u8]) -> std
     Ok(())
 }
 
-/// Returns the other entries of the folder, sorted by name; an empty list if there are too many.
-fn siblings(path: &Path) -> Vec<PathBuf> {
-    let folder = match path.parent() {
-        Some(folder) if folder != Path::new("") => folder,
-        _ => Path::new("."),
-    };
+/// Returns the folder of a file.
+fn folder(path: &Path) -> &Path {
+    path.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."))
+}
+
+/// Returns the regular files in a folder, sorted by name; an empty list if the folder has too many
+/// entries. The system says what an entry is, except for links.
+fn files_in(folder: &Path) -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
     let mut found = Vec::new();
-    for entry in entries.flatten() {
-        if found.len() == MAX_SIBLINGS {
+    for (count, entry) in entries.flatten().enumerate() {
+        if count > MAX_SIBLINGS {
             return Vec::new();
         }
-        if Some(entry.file_name().as_os_str()) != path.file_name() {
-            found.push(entry.path());
+        let path = entry.path();
+        let is_file = match entry.file_type() {
+            Ok(kind) if kind.is_symlink() => path.is_file(),
+            Ok(kind) => kind.is_file(),
+            Err(_) => false,
+        };
+        if is_file {
+            found.push(path);
         }
     }
     found.sort();
@@ -443,5 +510,50 @@ pub fn open_error(error: &std::io::Error, path: &Path) -> Error {
             .in_file(name)
             .advice("Ask its owner, or change its permissions."),
         _ => Error::io(format!("it can't be opened: {error}")).in_file(name),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_a_folder_once_and_asks_for_no_lengths() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        fs::write(path("a.pt"), b"a").unwrap();
+        fs::write(path("b.pt"), b"b").unwrap();
+        fs::create_dir(path("c")).unwrap();
+        let listings = Listings::default();
+        let names = |opened: &OpenedFiles| -> Vec<String> {
+            opened.files.iter().map(|(_, file)| file.name.clone()).collect()
+        };
+        let first = open_listed(&path("a.pt"), &[], &listings).unwrap();
+        assert_eq!(names(&first), ["a.pt", "b.pt"]);
+        fs::write(path("b.pt"), b"longer").unwrap();
+        fs::write(path("d.pt"), b"d").unwrap();
+        let second = open_listed(&path("b.pt"), &[], &listings).unwrap();
+        assert_eq!(names(&second), ["b.pt", "a.pt"]);
+        assert_eq!(names(&open(&path("b.pt"), &[]).unwrap()), ["b.pt", "a.pt", "d.pt"]);
+        // The length of the other file is that when it is needed, and stays the same.
+        let other = first.files.find("b.pt").unwrap();
+        assert_eq!(first.files.len(other), 6);
+        fs::remove_file(path("b.pt")).unwrap();
+        assert_eq!(first.files.len(other), 6);
+    }
+
+    #[test]
+    fn follows_links_to_files_only() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        fs::create_dir(path("folder")).unwrap();
+        fs::write(path("folder/file"), b"1").unwrap();
+        #[cfg(unix)]
+        for (target, name) in [("folder", "x"), ("folder/file", "y"), ("nothing", "z")] {
+            std::os::unix::fs::symlink(path(target), path(name)).unwrap();
+        }
+        let expected: &[&str] = if cfg!(unix) { &["y"] } else { &[] };
+        let found = files_in(folder.path());
+        assert!(found.iter().map(|path| file_name(path)).eq(expected.iter().copied()), "{found:?}");
     }
 }

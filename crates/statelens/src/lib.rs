@@ -65,7 +65,7 @@ mod tensor;
 pub mod write;
 
 pub use checkpoint::{Checkpoint, diff, diff_with};
-pub use conversion::{Conversion, Target, Written, convert};
+pub use conversion::{Conversion, Target, Written, convert, judge_casts, losses_refused};
 pub use element::Element;
 pub use open::{Opener, open, open_url, scan};
 pub use statelens_checkpoint::{

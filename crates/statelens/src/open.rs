@@ -4,12 +4,14 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use statelens_checkpoint::{Error, FileSet, Finding, Limits, Progress, ReadAt, Result, Unwatched};
+use statelens_checkpoint::{
+    Error, FileSet, Finding, Limits, Progress, ReadAt, Result, Scratch, Unwatched,
+};
 use statelens_formats::ScanOptions;
 use statelens_remote::Meter;
 
 use crate::Checkpoint;
-use crate::files::{self, FileSource, OpenedFiles};
+use crate::files::{self, Listings};
 use crate::remote::{self, RemoteOpener};
 use crate::scratch::{Disk, MOST};
 
@@ -114,8 +116,12 @@ impl<'a> Opener<'a> {
 
     /// Opens a checkpoint as [`open`] does.
     pub fn open(mut self, path: impl AsRef<Path>) -> Result<Checkpoint> {
-        let OpenedFiles { files, sources } = files::open(path.as_ref(), &self.with)?;
-        self.opened(files.with_scratch(self.disk()), sources)
+        let (scratch, listings): (Arc<dyn Scratch>, _) = (self.disk(), Listings::default());
+        let mut nobody = Unwatched;
+        let progress = self.progress.take().unwrap_or(&mut nobody);
+        let (path, with, limits) = (path.as_ref(), &self.with, &self.limits);
+        let opened = files::open_checkpoint(path, with, &listings, limits, &scratch, progress)?;
+        Ok(Checkpoint::new(opened.0, opened.1))
     }
 
     /// Opens a checkpoint as [`open_url`] does.
@@ -129,7 +135,10 @@ impl<'a> Opener<'a> {
     /// Opens a checkpoint from any source. `name` is its file name: the format is recognised by
     /// content, but errors about files that are not checkpoints depend on the name, too.
     pub fn open_source(mut self, name: &str, source: impl ReadAt + 'static) -> Result<Checkpoint> {
-        self.opened(FileSet::single(name, source).with_scratch(self.disk()), Vec::new())
+        let files = FileSet::single(name, source).with_scratch(self.disk());
+        let mut nobody = Unwatched;
+        let progress = self.progress.take().unwrap_or(&mut nobody);
+        Ok(Checkpoint::new(statelens_formats::open(files, &self.limits, progress)?, Vec::new()))
     }
 
     /// Scans a file as [`scan`] does. Progress is in bytes.
@@ -150,12 +159,6 @@ impl<'a> Opener<'a> {
     /// Scans the file `name` from any source, as [`scan`] does for a file on disk.
     pub fn scan_source(self, name: &str, source: impl ReadAt + 'static) -> Result<Vec<Finding>> {
         self.scan_files(FileSet::single(name, source))
-    }
-
-    fn opened(&mut self, files: FileSet, sources: Vec<Arc<FileSource>>) -> Result<Checkpoint> {
-        let mut nobody = Unwatched;
-        let progress = self.progress.take().unwrap_or(&mut nobody);
-        Ok(Checkpoint::new(statelens_formats::open(files, &self.limits, progress)?, sources))
     }
 
     /// Scans files as [`scan`] does.

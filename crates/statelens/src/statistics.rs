@@ -8,7 +8,10 @@ mod twice;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use statelens_checkpoint::{Checkpoint, Leaf, Progress, Result, TensorId, Value, room, separator};
+use serde::{Deserialize, Serialize};
+use statelens_checkpoint::{
+    Checkpoint, Error, Leaf, Progress, Result, TensorId, Value, room, separator,
+};
 use statelens_inspect::weights::{Noticed, Survey, TensorOutcome};
 use statelens_inspect::{Json, fold, statistics_json};
 use statelens_stats::{Histogram, Scale, Statistics, Summary};
@@ -46,7 +49,8 @@ pub fn drive(
 }
 
 /// How tensors are grouped.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Grouping {
     /// By the key up to its first number: `model.layers.3`.
     Layer,
@@ -56,6 +60,20 @@ pub enum Grouping {
     Dtype,
     /// By the state that they belong to.
     State,
+}
+
+impl Grouping {
+    /// Returns the grouping with a name: `layer`, `role`, `dtype` or `state`.
+    pub fn named(name: &str) -> Result<Self> {
+        match name {
+            "layer" => Ok(Self::Layer),
+            "role" => Ok(Self::Role),
+            "dtype" => Ok(Self::Dtype),
+            "state" => Ok(Self::State),
+            _ => Err(Error::refused(format!("tensors can't be grouped by `{name}`"))
+                .expected("layer, role, dtype or state")),
+        }
+    }
 }
 
 /// Options for statistics.

@@ -4,7 +4,6 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 use statelens::statistics::Grouping;
-use statelens_checkpoint::{Error, Result};
 use statelens_stats::{Scale, Statistics};
 
 use super::{Durable, Input};
@@ -314,24 +313,6 @@ pub(crate) enum By {
     Dtype,
     /// Those of one top-level state: model, optimizer
     State,
-}
-
-impl By {
-    /// Returns its name on the command line.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Layer => "layer",
-            Self::Role => "role",
-            Self::Dtype => "dtype",
-            Self::State => "state",
-        }
-    }
-
-    /// Returns the grouping with a name.
-    pub(crate) fn named(name: &str) -> Result<Self> {
-        Self::from_str(name, false)
-            .map_err(|_| Error::refused(format!("tensors are not grouped by {name}")))
-    }
 }
 
 impl From<By> for Grouping {

@@ -32,7 +32,7 @@ use crate::print::{Failure, Printer, complain, grade_text};
 use crate::progress::{Bar, Unit};
 use crate::remote;
 use crate::scratch;
-use crate::source::{self, FileSource};
+use crate::source::{self, FileSource, Listings, open_checkpoint};
 
 /// Opens a checkpoint; also returns its source files.
 fn open(file: &Path, with: &[PathBuf]) -> Result<(Checkpoint, Vec<Arc<FileSource>>)> {
@@ -55,20 +55,14 @@ fn open_any(file: &Path, with: &[PathBuf]) -> Result<(Checkpoint, Vec<Arc<FileSo
     let mut bar = Bar::new("opening", Unit::Keys);
     let (checkpoint, sources) = match remote::address(file) {
         Some(url) => (remote::open(url, with, &mut bar)?, Vec::new()),
+        None if file == Path::new("-") => {
+            let opened = source::standard_input(with)?;
+            let files = opened.files.with_scratch(scratch::on_disk());
+            (statelens_formats::open(files, limits(), &mut bar)?, opened.sources)
+        }
         None => {
-            let opened = source::open(file, with)?;
-            let files = opened.files.with_scratch(scratch::on_disk()).noting_missed();
-            let checkpoint = statelens_formats::open(files, limits(), &mut bar)?;
-            let below = source::below(file, &checkpoint.files.missed());
-            match below.is_empty() {
-                true => (checkpoint, opened.sources),
-                // It refers to files in folders below its own.
-                false => {
-                    let opened = source::open(file, &[with, &below].concat())?;
-                    let files = opened.files.with_scratch(scratch::on_disk());
-                    (statelens_formats::open(files, limits(), &mut bar)?, opened.sources)
-                }
-            }
+            let (listings, scratch) = (Listings::default(), scratch::on_disk());
+            open_checkpoint(file, with, &listings, limits(), &scratch, &mut bar)?
         }
     };
     match READ_AS.get().map_or(&[][..], |rules| rules) {

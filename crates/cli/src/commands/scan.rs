@@ -213,7 +213,7 @@ impl Count {
 }
 
 /// Scans one file, or the set that it names.
-pub(crate) fn scan_file(
+fn scan_file(
     path: &Path,
     with: &[PathBuf],
     options: &ScanOptions,

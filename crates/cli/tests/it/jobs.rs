@@ -206,8 +206,7 @@ fn thousand(folder: &Folder) -> std::path::PathBuf {
     fs::create_dir(&top).unwrap();
     let zip = fs::read(fixture("torch/zip_views.pt")).unwrap();
     for number in 0..1_000u32 {
-        // A folder with very many files takes long to list, once for each checkpoint in it.
-        let path = top.join(format!("{:02}/m{number:04}.safetensors", number / 25));
+        let path = top.join(format!("{}/m{number:04}.safetensors", number / 500));
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         let values: Vec<u8> =
             (0..8).flat_map(|at| ((number * 8 + at) as f32).to_le_bytes()).collect();
@@ -218,7 +217,7 @@ fn thousand(folder: &Folder) -> std::path::PathBuf {
         }
     }
     // It calls `os.system`.
-    fs::write(top.join("22/m0555.pkl"), b"cos\nsystem\n(S'echo'\ntR.").unwrap();
+    fs::write(top.join("1/m0555.pkl"), b"cos\nsystem\n(S'echo'\ntR.").unwrap();
     top
 }
 
@@ -282,7 +281,7 @@ fn a_thousand_checkpoints_are_one_job() {
     assert!(failing("verify").contains(&"m0017.pt".to_owned()), "{:?}", failing("verify"));
     assert!(failing("scan").contains(&"m0555.pkl".to_owned()), "{:?}", failing("scan"));
     // A report of a checkpoint is what the command prints for it.
-    let one = top.join("04/m0123.safetensors");
+    let one = top.join("0/m0123.safetensors");
     for command in ["verify", "manifest"] {
         let alone = run([command, "--json", one.to_str().unwrap()]).json();
         let all = reports[command]["checkpoints"].as_array().unwrap();

@@ -6,6 +6,7 @@
 array([0., 1., 2.], dtype=float32)
 """
 
+from . import job
 from ._checkpoint import Checkpoint, Format, open
 from ._convert import convert, convert_model
 from ._makers import Opaque, SparseTensor
@@ -49,6 +50,7 @@ __all__ = [
     "convert",
     "convert_model",
     "diff",
+    "job",
     "open",
     "save",
     "scan",

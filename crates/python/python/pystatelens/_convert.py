@@ -5,11 +5,30 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from . import _native
 from ._checkpoint import Checkpoint, Source, located
 from ._reports import Progress
+
+
+class ConvertOptions(TypedDict, total=False):
+    """The options of `convert`."""
+
+    to: str | None
+    version: str | None
+    compression: str | None
+    shard_size: str | None
+    select: str | Iterable[str]
+    exclude: str | Iterable[str]
+    states: str | Iterable[str]
+    rename: Mapping[str, str] | None
+    strip_prefix: str
+    prefix: str
+    cast: str | Mapping[str, str] | None
+    untie: bool
+    lossy: bool
+    replace: bool
 
 
 def convert(
@@ -50,23 +69,22 @@ def convert(
     >>> list(pystatelens.open("model.npz"))
     ['model.layers.0.weight', 'model.norm']
     """
-    casts = {"*": cast} if isinstance(cast, str) else dict(cast or {})
-    options = {
-        "to": to,
-        "version": version,
-        "compression": compression,
-        "shard_size": shard_size,
-        "select": _several(select),
-        "exclude": _several(exclude),
-        "states": _several(states),
-        "rename": list((rename or {}).items()),
-        "strip_prefix": strip_prefix,
-        "prefix": prefix,
-        "cast": list(casts.items()),
-        "untie": untie,
-        "lossy": lossy,
-        "replace": replace,
-    }
+    options = native_options(
+        to=to,
+        version=version,
+        compression=compression,
+        shard_size=shard_size,
+        select=select,
+        exclude=exclude,
+        states=states,
+        rename=rename,
+        strip_prefix=strip_prefix,
+        prefix=prefix,
+        cast=cast,
+        untie=untie,
+        lossy=lossy,
+        replace=replace,
+    )
     report = _native.convert(*located(source), os.fspath(path), options, progress)
     loaded: dict[str, Any] = json.loads(report)
     return loaded
@@ -123,6 +141,30 @@ def convert_model(
     arguments += [name for name, flag in flags.items() if flag]
     printed = _native.convert_model([*arguments, "--", os.fspath(checkpoint)])
     return [json.loads(line) for line in printed.splitlines()]
+
+
+def native_options(**options: Unpack[ConvertOptions]) -> dict[str, Any]:
+    """Returns options of `convert` as the extension module takes them."""
+    unknown = options.keys() - ConvertOptions.__annotations__.keys()
+    if unknown:
+        raise TypeError(f"there is no option {min(unknown)!r}")
+    cast = options.get("cast") or {}
+    return {
+        "to": options.get("to"),
+        "version": options.get("version"),
+        "compression": options.get("compression"),
+        "shard_size": options.get("shard_size"),
+        "select": _several(options.get("select", ())),
+        "exclude": _several(options.get("exclude", ())),
+        "states": _several(options.get("states", ())),
+        "rename": list((options.get("rename") or {}).items()),
+        "strip_prefix": options.get("strip_prefix", ""),
+        "prefix": options.get("prefix", ""),
+        "cast": list(({"*": cast} if isinstance(cast, str) else cast).items()),
+        "untie": options.get("untie", False),
+        "lossy": options.get("lossy", False),
+        "replace": options.get("replace", False),
+    }
 
 
 def _several(given: str | Iterable[str]) -> list[str]:

@@ -12,6 +12,12 @@ __all__ = [
     "convert",
     "convert_model",
     "is_address",
+    "job_abort",
+    "job_commit",
+    "job_plan",
+    "job_plan_many",
+    "job_run",
+    "job_status",
     "open",
     "check",
     "diff",
@@ -97,6 +103,27 @@ def convert(
     source: Any, name: str, path: str, options: Mapping[str, Any], progress: _Progress
 ) -> str: ...
 def convert_model(arguments: Sequence[str]) -> str: ...
+def job_plan(
+    source: str,
+    path: str,
+    job: str,
+    tasks: int | None,
+    options: Mapping[str, Any],
+    progress: _Progress,
+) -> str: ...
+def job_plan_many(
+    command: str,
+    paths: Sequence[str],
+    job: str,
+    tasks: int | None,
+    options: Mapping[str, Any],
+) -> str: ...
+def job_run(
+    job: str, index: int | None, per: int, progress: _Progress
+) -> list[tuple[int, bool]]: ...
+def job_commit(job: str, progress: _Progress) -> str: ...
+def job_status(job: str) -> str: ...
+def job_abort(job: str) -> None: ...
 def collect(object: Any, describe: Callable[[Any], Any]) -> Checkpoint: ...
 def command(arguments: Sequence[str]) -> int: ...
 def is_address(path: str) -> bool: ...

@@ -8,6 +8,7 @@ import sys
 from typing import Any
 
 from . import _native
+from ._convert import native_options
 from ._reports import Progress
 from ._tensor import Tensor
 from .errors import UnsupportedError
@@ -33,22 +34,9 @@ def save(
     >>> pystatelens.open("new.safetensors")["weight"].shape
     (2, 3)
     """
-    options: dict[str, Any] = {
-        "to": to,
-        "version": version,
-        "compression": compression,
-        "shard_size": None,
-        "select": [],
-        "exclude": [],
-        "states": [],
-        "rename": [],
-        "strip_prefix": "",
-        "prefix": "",
-        "cast": [],
-        "untie": False,
-        "lossy": lossy,
-        "replace": replace,
-    }
+    options = native_options(
+        to=to, version=version, compression=compression, lossy=lossy, replace=replace
+    )
     collected = _native.collect(state_dict, described)
     report = _native.convert(collected, "", os.fspath(path), options, progress)
     loaded: dict[str, Any] = json.loads(report)

@@ -27,6 +27,15 @@ pub(crate) fn of_task(plan: &Plan, planning: u64) -> Result<u64> {
     Ok(planning.saturating_add(BUFFERS).saturating_add(workers * per_worker))
 }
 
+/// Bytes of memory of a task for many checkpoints besides the structure of one, an estimate.
+const MANY: u64 = 400 << 20;
+
+/// Returns the most bytes of memory that a task for many checkpoints takes, of which the largest has
+/// `largest` bytes.
+pub(crate) fn of_many(largest: u64) -> u64 {
+    MANY.saturating_add(largest.min(1 << 30))
+}
+
 /// Returns the most memory that this process has taken so far, in bytes; 0 if the system doesn't
 /// say.
 pub(crate) fn so_far() -> u64 {

@@ -9,6 +9,8 @@
 mod commit;
 mod digest;
 mod division;
+mod listing;
+mod many;
 mod memory;
 mod new;
 mod objects;
@@ -23,20 +25,24 @@ mod task;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+pub use many::{CheckpointResult, ManyReport};
 pub use options::{ConvertOptions, EditTexts};
 pub use reading::{Reading, SourceIdentity};
-pub use recipe::{ConvertRecipe, JobOutput, JobWork, ManyRecipe, ManySource, Recipe};
+pub use recipe::{ConvertRecipe, JobOutput, JobWork, ManyCommand, ManyRecipe, ManySource, Recipe};
 use serde::{Deserialize, Serialize};
-use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use statelens_checkpoint::{Error, ErrorKind, Loss, Plan, Progress, Result};
 use statelens_convert::RunReport;
+use statelens_inspect::Json;
 
+use many::ManyResult;
 use new::NewConversion;
 use planned::PlannedConversion;
+use reading::SourceOpener;
 use results::TaskResult;
 
 use crate::job_store::JobStore;
+use crate::report::cast_json;
 
 /// A planned job.
 pub struct Job {
@@ -69,6 +75,29 @@ pub struct JobStatus {
     pub committed: bool,
 }
 
+impl JobStatus {
+    /// Returns the status as JSON, as `statelens job status --json` prints it.
+    pub fn json(&self) -> String {
+        let mut json = Json::new();
+        json.object(|json| {
+            json.name("statelens").number(1);
+            json.name("tasks").number(self.tasks);
+            json.name("done").number(self.done);
+            json.name("committed").bool(self.committed);
+            json.name("missing").numbers(&self.missing);
+            json.name("failed").array(|json| {
+                for (task, error) in &self.failed {
+                    json.object(|json| {
+                        json.name("task").number(*task);
+                        json.name("error").str(error);
+                    });
+                }
+            });
+        });
+        json.take()
+    }
+}
+
 /// A conversion that is committed.
 pub struct Committed {
     /// The plan, for its losses and its source.
@@ -77,12 +106,52 @@ pub struct Committed {
     pub report: RunReport,
 }
 
+impl ConvertRecipe {
+    /// Returns the report of the commit as JSON, as `statelens job commit --json` prints it;
+    /// `committed` is the result of [`Job::commit`].
+    pub fn json(&self, committed: Option<&Committed>) -> String {
+        let mut json = Json::new();
+        json.object(|json| {
+            json.name("statelens").number(1);
+            json.name("committed_before").bool(committed.is_none());
+            json.name("files").array(|json| {
+                self.outputs.iter().for_each(|output| json.str(&output.path.to_string_lossy()));
+            });
+            if let Some(Committed { plan, report }) = committed {
+                json.name("bytes").number(report.bytes);
+                cast_json(json, report, &report.worst(&plan.source));
+            }
+        });
+        json.take()
+    }
+}
+
+/// Variables with the number of a task, by which engines start many.
+const VARIABLES: [&str; 4] =
+    ["SLURM_ARRAY_TASK_ID", "JOB_COMPLETION_INDEX", "AWS_BATCH_JOB_ARRAY_INDEX", "STATELENS_TASK"];
+
+/// Returns the number of the task that an engine gives to this process.
+pub fn index_from_environment() -> Result<u64> {
+    let found = VARIABLES.iter().find_map(|name| Some((name, std::env::var(name).ok()?)));
+    let (name, text) = found.ok_or_else(|| {
+        Error::refused("the number of the task is not given")
+            .advice(format!("Name it, or set one of {}.", VARIABLES.join(", ")))
+    })?;
+    text.trim()
+        .parse()
+        .map_err(|_| Error::refused(format!("{name} is not the number of a task: {text:?}")))
+}
+
 const RECIPE: &str = "job.json";
 const COMMITTED: &str = "committed.json";
+
+/// Checkpoints of a task, unless the number of tasks is given.
+const CHECKPOINTS: u64 = 10;
 
 impl Job {
     /// Opens a job that was planned in the folder `place`, or under a prefix of an object store.
     pub fn open(place: &Path) -> Result<Self> {
+        let place = &store::absolute(place)?;
         let store = store::at(place)?;
         let named = |error: Error| error.in_file(place.display().to_string());
         let bytes = store.read(RECIPE)?.ok_or_else(|| {
@@ -103,6 +172,13 @@ impl Job {
         agree: &dyn Fn(&[Loss]) -> Result<()>,
         progress: &mut dyn Progress,
     ) -> Result<(Self, Vec<Loss>)> {
+        let place = &store::absolute(place)?;
+        let options = ConvertOptions {
+            source: store::absolute(&options.source)?,
+            destination: store::absolute(&options.destination)?,
+            reading: options.reading.absolute()?,
+            ..options
+        };
         let store = free(place)?;
         let new = NewConversion::plan(options, tasks, agree, progress)?;
         let (recipe, losses) = (new.recipe.clone(), new.losses.clone());
@@ -111,17 +187,35 @@ impl Job {
         Ok((job, losses))
     }
 
-    /// Plans a command on many checkpoints in `tasks` tasks, at most one for each.
-    pub fn plan_many(place: &Path, many: ManyRecipe, tasks: u64, memory: u64) -> Result<Self> {
+    /// Plans a command on many checkpoints in `tasks` tasks, at most one for each, or in one for
+    /// every ten. `paths` are files, folders, globs, addresses, prefixes of object stores that end
+    /// in `/`, or `@` and the path of a list with one of these on each line, as is `list`.
+    pub fn plan_many(
+        place: &Path,
+        command: ManyCommand,
+        paths: &[PathBuf],
+        list: Option<&Path>,
+        reading: Reading,
+        tasks: Option<u64>,
+    ) -> Result<Self> {
+        let place = &store::absolute(place)?;
         let store = free(place)?;
-        let tasks = tasks.clamp(1, (many.checkpoints.len() as u64).max(1));
+        let all_files = matches!(command, ManyCommand::Scan { .. });
+        let checkpoints = listing::sources(paths, list, all_files)?;
+        let count = checkpoints.len() as u64;
+        let largest = checkpoints.iter().filter_map(|one| one.bytes).max().unwrap_or(0);
+        let tasks = tasks.unwrap_or_else(|| count.div_ceil(CHECKPOINTS));
         let recipe = Recipe {
             statelens: 1,
             version: recipe::VERSION.to_owned(),
             id: String::new(),
-            tasks,
-            memory,
-            work: JobWork::Many(Box::new(many)),
+            tasks: tasks.clamp(1, count.max(1)),
+            memory: memory::of_many(largest),
+            work: JobWork::Many(Box::new(ManyRecipe {
+                command,
+                checkpoints,
+                reading: reading.absolute()?,
+            })),
         };
         Self::create(place, store, recipe)
     }
@@ -143,15 +237,15 @@ impl Job {
         &self.place
     }
 
-    /// Runs tasks of a conversion, each of which may be repeated at any time; `ended` is called
-    /// after each. Tasks that are done are not run again.
+    /// Runs tasks, each of which may be repeated at any time; `ended` is called after each. Tasks
+    /// that are done are not run again.
     pub fn run(
         &self,
         tasks: impl IntoIterator<Item = u64>,
         progress: &mut dyn Progress,
         ended: &mut dyn FnMut(u64, TaskEnd) -> Result<()>,
     ) -> Result<()> {
-        let mut planned = None;
+        let mut worker = None;
         for task in tasks {
             self.check_task(task)?;
             if self.has_result(task)? {
@@ -159,56 +253,84 @@ impl Job {
                 continue;
             }
             let mut run = || {
-                let planned = match &mut planned {
-                    Some(planned) => planned,
-                    none => none.insert(PlannedConversion::again(&self.recipe, progress)?),
+                let worker = match &mut worker {
+                    Some(worker) => worker,
+                    none => none.insert(self.worker(progress)?),
                 };
-                planned.run(task, progress)
+                self.result_of(worker, task, progress)
             };
             let result = run().inspect_err(|error| self.note_failure(task, error))?;
-            self.store.create(&result_name(task), &text(&result)?)?;
+            self.store.create(&result_name(task), &result)?;
             ended(task, TaskEnd::Done)?;
         }
         Ok(())
     }
 
-    /// Runs tasks of a job of many checkpoints, as [`Job::run`] does. `work` returns the result of
-    /// the checkpoints of a task as JSON.
-    pub fn run_many(
+    /// Runs the tasks of the group `index`, each of which has `per` tasks.
+    pub fn run_group(
         &self,
-        tasks: impl IntoIterator<Item = u64>,
-        work: &mut dyn FnMut(&[ManySource]) -> Result<Box<RawValue>>,
+        index: u64,
+        per: u64,
+        progress: &mut dyn Progress,
         ended: &mut dyn FnMut(u64, TaskEnd) -> Result<()>,
     ) -> Result<()> {
-        let many = self.many()?;
-        for task in tasks {
-            self.check_task(task)?;
-            if self.has_result(task)? {
-                ended(task, TaskEnd::DoneBefore)?;
-                continue;
-            }
-            let result =
-                work(self.slice(many, task)).inspect_err(|error| self.note_failure(task, error))?;
-            let result = ManyResult { statelens: 1, task, result };
-            self.store.create(&result_name(task), &text(&result)?)?;
-            ended(task, TaskEnd::Done)?;
+        let (count, per) = (self.recipe.tasks, per.max(1));
+        let first = index.saturating_mul(per);
+        if first >= count {
+            return Err(Error::refused(format!("there is no task {index}"))
+                .in_file(self.place.display().to_string())
+                .expected(format!("0 to {}", count.div_ceil(per) - 1)));
         }
-        Ok(())
+        self.run(first..first.saturating_add(per).min(count), progress, ended)
     }
 
-    /// Calls `take` with the results of all tasks of a job of many checkpoints, in their order.
-    /// Refuses while results are missing.
-    pub fn each_result(&self, take: &mut dyn FnMut(&RawValue) -> Result<()>) -> Result<()> {
-        self.check_complete()?;
-        for task in 0..self.recipe.tasks {
-            let found: ManyResult = self.result(task)?;
-            take(&found.result)?;
+    /// Prepares for the tasks that this process runs.
+    fn worker(&self, progress: &mut dyn Progress) -> Result<Worker<'_>> {
+        Ok(match &self.recipe.work {
+            JobWork::Convert(_) => {
+                Worker::Convert(PlannedConversion::again(&self.recipe, progress)?)
+            }
+            JobWork::Many(many) => Worker::Many(many, many.reading.opener()?),
+        })
+    }
+
+    /// Runs a task; returns its result as it is stored.
+    fn result_of(
+        &self,
+        worker: &Worker<'_>,
+        task: u64,
+        progress: &mut dyn Progress,
+    ) -> Result<Vec<u8>> {
+        match worker {
+            Worker::Convert(planned) => text(&planned.run(task, progress)?),
+            Worker::Many(recipe, opener) => {
+                let sources = self.slice(recipe, task);
+                let result = many::run(&recipe.command, opener, sources, progress)?;
+                text(&StoredResult { statelens: 1, task, result })
+            }
         }
-        Ok(())
+    }
+
+    /// Combines the results of a job of many checkpoints, and commits it with the report. Refuses
+    /// while results are missing. May be repeated.
+    pub fn commit_many(&self) -> Result<ManyReport> {
+        if let Some(bytes) = self.store.read(COMMITTED)? {
+            return parsed(&bytes, COMMITTED, &self.place);
+        }
+        let many = self.many()?;
+        self.check_complete()?;
+        let result = |task| -> Result<ManyResult> {
+            let found: StoredResult = self.result(task)?;
+            Ok(found.result)
+        };
+        let results = (0..self.recipe.tasks).map(result);
+        let report = many::merged(&many.command, &many.checkpoints, results)?;
+        self.store.create(COMMITTED, &text(&report)?)?;
+        Ok(report)
     }
 
     /// Returns the recipe of a job of many checkpoints.
-    pub fn many(&self) -> Result<&ManyRecipe> {
+    fn many(&self) -> Result<&ManyRecipe> {
         match &self.recipe.work {
             JobWork::Many(many) => Ok(many),
             JobWork::Convert(_) => Err(Error::refused("this job converts a checkpoint")),
@@ -248,19 +370,8 @@ impl Job {
             results.push(result);
         }
         let report = planned.commit(&results, &|report| judge(&planned.plan, report), progress)?;
-        self.commit_with(&json!({ "statelens": 1, "bytes": report.bytes }))?;
+        self.store.create(COMMITTED, &text(&json!({ "statelens": 1, "bytes": report.bytes }))?)?;
         Ok(Some(Committed { plan: planned.plan, report }))
-    }
-
-    /// Records that the job is committed, with a report.
-    pub fn commit_with(&self, report: &impl Serialize) -> Result<()> {
-        self.store.create(COMMITTED, &text(report)?).map(drop)
-    }
-
-    /// Returns the report of a committed job.
-    pub fn committed(&self) -> Result<Option<Box<RawValue>>> {
-        let bytes = self.store.read(COMMITTED)?;
-        bytes.map(|bytes| parsed(&bytes, COMMITTED, &self.place)).transpose()
     }
 
     /// Returns which tasks are done, failed or missing.
@@ -358,12 +469,18 @@ impl Job {
     }
 }
 
-/// The result of a task for many checkpoints.
+/// The result of a task for many checkpoints, as it is stored.
 #[derive(Serialize, Deserialize)]
-struct ManyResult {
+struct StoredResult {
     statelens: u64,
     task: u64,
-    result: Box<RawValue>,
+    result: ManyResult,
+}
+
+/// What a process prepares once for the tasks that it runs.
+enum Worker<'a> {
+    Convert(PlannedConversion<'a>),
+    Many(&'a ManyRecipe, SourceOpener<'a>),
 }
 
 /// Returns whether a task that failed with this error should be tried again: another machine or

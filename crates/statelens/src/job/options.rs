@@ -102,7 +102,8 @@ impl EditTexts {
 impl ConvertOptions {
     /// Opens the source and plans the output; also returns the source's files on disk.
     pub(crate) fn plan(&self, progress: &mut dyn Progress) -> Result<(Plan, Vec<Arc<FileSource>>)> {
-        let (checkpoint, sources) = self.reading.open(&self.source, progress)?;
+        let opened = self.reading.opener()?.open(&self.source, progress)?;
+        let checkpoint = opened.inner().clone();
         let name = self.destination.file_name().and_then(|name| name.to_str());
         let name = name.ok_or_else(|| {
             Error::refused("this does not name a file")
@@ -130,6 +131,6 @@ impl ConvertOptions {
             texts.check("writing the file", checkpoint.files.limits())?;
         }
         let plan = plan(checkpoint, &edit, &target, name)?;
-        Ok((plan, sources))
+        Ok((plan, opened.sources().to_vec()))
     }
 }

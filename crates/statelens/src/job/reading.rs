@@ -4,12 +4,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use statelens_checkpoint::{Checkpoint, Error, Limits, Progress, Result};
+use statelens_checkpoint::{self as core, Error, FileSet, Limits, Progress, Result};
 use statelens_convert::{CastRule, read_as, read_as_rule};
 use statelens_inspect::CheckpointSummary;
 use statelens_remote::Meter;
 
-use crate::files::{self, FileSource};
+use super::store::absolute;
+use crate::Checkpoint;
+use crate::files::{self, Listings};
 use crate::remote::{self, CAP, RemoteOpener};
 use crate::scratch::{Disk, MOST};
 
@@ -50,41 +52,76 @@ impl Reading {
         }
     }
 
-    /// Opens a checkpoint at a path or an address; also returns the files on disk.
-    pub fn open(
-        &self,
-        source: &Path,
-        progress: &mut dyn Progress,
-    ) -> Result<(Arc<Checkpoint>, Vec<Arc<FileSource>>)> {
-        let limits = self.limits();
-        let scratch = Arc::new(Disk::new(self.scratch.unwrap_or(MOST)));
+    /// Returns the same with paths that mean the same in any folder.
+    pub(crate) fn absolute(self) -> Result<Self> {
+        let with = self.with.iter().map(|path| absolute(path)).collect::<Result<_>>()?;
+        Ok(Self { with, ..self })
+    }
+
+    /// Returns what opens checkpoints in this way.
+    pub(crate) fn opener(&self) -> Result<SourceOpener<'_>> {
+        let meter = Meter::new(self.max_fetch.unwrap_or(CAP), FETCH);
+        let rules = self.read_as.iter().map(|text| read_as_rule(text));
+        Ok(SourceOpener {
+            with: &self.with,
+            rules: rules.collect::<Result<_>>()?,
+            files: RemoteOpener {
+                meter: Arc::new(meter),
+                limits: self.limits(),
+                scratch: Arc::new(Disk::new(self.scratch.unwrap_or(MOST))),
+            },
+            listings: Listings::default(),
+        })
+    }
+}
+
+/// Opens checkpoints, one after another, within one limit on fetching. Lists each folder once.
+pub(crate) struct SourceOpener<'a> {
+    with: &'a [PathBuf],
+    rules: Vec<CastRule>,
+    /// Opens those at addresses; its limits and scratch space also hold for those on disk.
+    files: RemoteOpener,
+    listings: Listings,
+}
+
+impl SourceOpener<'_> {
+    /// Returns the limits for reading a checkpoint.
+    pub(crate) fn limits(&self) -> &Limits {
+        &self.files.limits
+    }
+
+    /// Opens the checkpoint at a path or an address.
+    pub(crate) fn open(&self, source: &Path, progress: &mut dyn Progress) -> Result<Checkpoint> {
         let (checkpoint, sources) = match remote::address(source) {
-            Some(url) => {
-                let meter = Meter::new(self.max_fetch.unwrap_or(CAP), FETCH);
-                let remote = RemoteOpener { meter: Arc::new(meter), limits, scratch };
-                (remote.open(url, &self.with, progress)?, Vec::new())
-            }
+            Some(url) => (self.files.open(url, self.with, progress)?, Vec::new()),
             None => {
-                let opened = files::open(source, &self.with)?;
-                let set = opened.files.with_scratch(scratch.clone()).noting_missed();
-                let checkpoint = statelens_formats::open(set, &limits, progress)?;
-                let below = files::below(source, &checkpoint.files.missed());
-                match below.is_empty() {
-                    true => (checkpoint, opened.sources),
-                    // It refers to files in folders below its own.
-                    false => {
-                        let opened = files::open(source, &[&self.with[..], &below].concat())?;
-                        let set = opened.files.with_scratch(scratch);
-                        (statelens_formats::open(set, &limits, progress)?, opened.sources)
-                    }
-                }
+                let (limits, scratch) = (&self.files.limits, &self.files.scratch);
+                files::open_checkpoint(
+                    source,
+                    self.with,
+                    &self.listings,
+                    limits,
+                    scratch,
+                    progress,
+                )?
             }
         };
         checkpoint.room(1_000)?;
-        let rules = self.read_as.iter().map(|text| read_as_rule(text));
-        let rules: Vec<CastRule> = rules.collect::<Result<_>>()?;
-        let read = if rules.is_empty() { None } else { read_as(&rules, &checkpoint)? };
-        Ok((Arc::new(read.unwrap_or(checkpoint)), sources))
+        let read = match self.rules.as_slice() {
+            [] => None,
+            rules => read_as(rules, &checkpoint)?,
+        };
+        Ok(Checkpoint::new(read.unwrap_or(checkpoint), sources))
+    }
+
+    /// Returns the files of the checkpoint at a path or an address.
+    pub(crate) fn files(&self, source: &Path, progress: &mut dyn Progress) -> Result<FileSet> {
+        match remote::address(source) {
+            Some(url) => self.files.files(url, self.with, progress),
+            None => {
+                files::open_listed(source, self.with, &self.listings).map(|opened| opened.files)
+            }
+        }
     }
 }
 
@@ -92,12 +129,12 @@ impl Reading {
 const FETCH: &str = "Plan the job again with a larger --max-fetch, such as --max-fetch 20GB.";
 
 /// Returns the current state of the files that a checkpoint is read from.
-pub(crate) fn identities(checkpoint: &Checkpoint) -> Vec<SourceIdentity> {
+pub(crate) fn identities(checkpoint: &core::Checkpoint) -> Vec<SourceIdentity> {
     let used = CheckpointSummary::of(checkpoint).files;
     let files = checkpoint.files.iter().filter(|(_, file)| {
         used.iter().any(|(name, len)| *name == file.name && *len == file.source.len())
     });
-    let identity = |file: &statelens_checkpoint::File| SourceIdentity {
+    let identity = |file: &core::File| SourceIdentity {
         name: file.name.clone(),
         bytes: file.source.len(),
         version: file.source.version(),

@@ -8,6 +8,7 @@ use statelens_checkpoint::{Error, Result};
 
 use super::options::ConvertOptions;
 use super::reading::{Reading, SourceIdentity};
+use crate::statistics::Grouping;
 
 /// The recipe of a job, which is the object `job.json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -74,14 +75,36 @@ pub struct JobOutput {
 /// The recipe of one command for many checkpoints.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ManyRecipe {
-    /// The command: `verify`, `scan`, `stats` or `manifest`.
-    pub command: String,
+    /// The command, with its options.
+    #[serde(flatten)]
+    pub command: ManyCommand,
     /// The checkpoints, in order. Tasks take consecutive ones.
     pub checkpoints: Vec<ManySource>,
-    /// Options of the command.
-    pub options: Value,
     /// How the checkpoints are opened.
     pub reading: Reading,
+}
+
+/// A command that a job runs on each of many checkpoints.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "command", content = "options", rename_all = "lowercase")]
+pub enum ManyCommand {
+    /// Reads everything and checks every checksum.
+    Verify {
+        /// Whether NaN and infinite values are faults.
+        finite: bool,
+    },
+    /// Scans each file for code that loading it would run.
+    Scan {
+        /// Names of classes and functions that are not reported.
+        allow: Vec<String>,
+    },
+    /// Computes statistics of each checkpoint and of all together.
+    Stats {
+        /// The groups of tensors, beside that of all.
+        by: Option<Grouping>,
+    },
+    /// Hashes all values.
+    Manifest {},
 }
 
 /// One of many checkpoints.
@@ -98,7 +121,25 @@ pub struct ManySource {
 /// The version of this program.
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
+impl ManyCommand {
+    /// Returns its name on the command line.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Verify { .. } => "verify",
+            Self::Scan { .. } => "scan",
+            Self::Stats { .. } => "stats",
+            Self::Manifest {} => "manifest",
+        }
+    }
+}
+
 impl Recipe {
+    /// Returns the recipe as JSON.
+    pub fn json(&self) -> Result<String> {
+        serde_json::to_string(self)
+            .map_err(|error| Error::unsupported(format!("it can't be written as JSON: {error}")))
+    }
+
     /// Parses a recipe. Fails if another version of the program planned the job.
     pub(crate) fn parse(bytes: &[u8]) -> Result<Self> {
         let not = |why: &str| Error::refused(format!("this is not the recipe of a job: {why}"));

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::{self, Path, PathBuf};
 
 use statelens_checkpoint::{Error, Result};
 
@@ -15,6 +15,22 @@ pub(crate) fn at(place: &Path) -> Result<Box<dyn JobStore>> {
     match crate::remote::address(place) {
         Some(url) => crate::remote::job_store(url),
         None => Ok(Box::new(Folder(place.to_owned()))),
+    }
+}
+
+/// Returns a path that means the same in any folder.
+pub(crate) fn absolute(path: &Path) -> Result<PathBuf> {
+    if crate::remote::address(path).is_some() {
+        return Ok(path.to_owned());
+    }
+    let failed = |error: &dyn std::fmt::Display| {
+        Error::io(format!("its folder is not known: {error}")).in_file(path.display().to_string())
+    };
+    let path = path::absolute(path).map_err(|error| failed(&error))?;
+    match path.to_str() {
+        Some(_) => Ok(path),
+        None => Err(Error::refused("a job can't name this path, because it is not Unicode")
+            .in_file(path.display().to_string())),
     }
 }
 

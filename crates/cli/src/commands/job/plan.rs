@@ -12,7 +12,6 @@ use crate::commands::edits;
 use crate::output::stop_signal;
 use crate::print::{CommandResult, Printer, counted, grouped, size_text};
 use crate::progress::{Bar, Unit};
-use crate::remote;
 
 pub(super) fn convert(args: &JobConvert) -> CommandResult {
     let input = args.input.as_deref().unwrap_or(Path::new(""));
@@ -26,8 +25,8 @@ pub(super) fn convert(args: &JobConvert) -> CommandResult {
     }
     let writes = &args.writes;
     let options = ConvertOptions {
-        source: absolute(input)?,
-        destination: absolute(&destination)?,
+        source: input.to_owned(),
+        destination,
         to: writing.id.to_owned(),
         version: writes.format_version.clone(),
         compression: writes.compress.clone(),
@@ -41,13 +40,13 @@ pub(super) fn convert(args: &JobConvert) -> CommandResult {
         reading: reading(&args.common.spending, &args.common.with)?,
     };
     let mut bar = Bar::new("planning", Unit::Keys).stopped_by(stop_signal()?);
-    let place = absolute(args.place.place())?;
+    let place = args.place.place();
     let agree = |losses: &[Loss]| -> Result<()> { Err(refuse_losses(losses)) };
-    let (job, losses) = Job::plan_conversion(&place, options, args.place.tasks, &agree, &mut bar)?;
+    let (job, losses) = Job::plan_conversion(place, options, args.place.tasks, &agree, &mut bar)?;
     drop(bar);
     let mut printer = Printer::new();
     if args.common.json {
-        printer.line(&json(&job)?)?;
+        printer.line(&job.recipe().json()?)?;
         printer.finish()?;
         return Ok(true);
     }
@@ -83,28 +82,6 @@ pub(super) fn summary(
     printer.line(&format!("to complete  statelens job commit {place}"))
 }
 
-/// Returns the recipe as JSON.
-pub(super) fn json(job: &Job) -> Result<String> {
-    serde_json::to_string(job.recipe())
-        .map_err(|error| Error::unsupported(format!("it can't be written as JSON: {error}")))
-}
-
-/// Returns a path that means the same in any folder.
-pub(super) fn absolute(path: &Path) -> Result<PathBuf> {
-    if remote::address(path).is_some() {
-        return Ok(path.to_owned());
-    }
-    let failed = |error: &dyn std::fmt::Display| {
-        Error::io(format!("its folder is not known: {error}")).in_file(path.display().to_string())
-    };
-    let path = std::path::absolute(path).map_err(|error| failed(&error))?;
-    match path.to_str() {
-        Some(_) => Ok(path),
-        None => Err(Error::refused("a job can't name this path, because it is not Unicode")
-            .in_file(path.display().to_string())),
-    }
-}
-
 fn texts(edits: &Edits) -> Result<EditTexts> {
     Ok(EditTexts {
         untie: edits.untie,
@@ -126,7 +103,7 @@ pub(super) fn reading(spending: &Spending, with: &[PathBuf]) -> Result<Reading> 
         None => rule.dtype.to_string(),
     };
     Ok(Reading {
-        with: with.iter().map(|path| absolute(path)).collect::<Result<_>>()?,
+        with: with.to_vec(),
         read_as: spending.read_as.iter().map(rule).collect(),
         // Without a multiple, all limits are lifted.
         limit: spending.limit.as_ref().map(|limits| limits.multiple().unwrap_or(0)),

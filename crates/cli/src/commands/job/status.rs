@@ -1,9 +1,7 @@
 //! `statelens job status` and `statelens job abort`.
 
 use statelens::job::{Job, JobStatus};
-use statelens_inspect::Json;
 
-use super::ended;
 use crate::args::JobPlace;
 use crate::print::{CommandResult, Printer, counted, grouped};
 
@@ -11,31 +9,11 @@ use crate::print::{CommandResult, Printer, counted, grouped};
 const SHOWN: usize = 20;
 
 pub(super) fn status(args: &JobPlace) -> CommandResult {
-    let read = || Job::open(&super::plan::absolute(&args.job)?)?.status();
-    let status = match read() {
-        Ok(status) => status,
-        Err(error) => return ended(error),
-    };
+    let status = Job::open(&args.job)?.status()?;
     let JobStatus { tasks, done, failed, missing, committed } = &status;
     let mut printer = Printer::new();
     if args.json {
-        let mut json = Json::new();
-        json.object(|json| {
-            json.name("statelens").number(1);
-            json.name("tasks").number(*tasks);
-            json.name("done").number(*done);
-            json.name("committed").bool(*committed);
-            json.name("missing").numbers(missing);
-            json.name("failed").array(|json| {
-                for (task, error) in failed {
-                    json.object(|json| {
-                        json.name("task").number(*task);
-                        json.name("error").str(error);
-                    });
-                }
-            });
-        });
-        printer.line(json.as_str())?;
+        printer.line(&status.json())?;
     } else {
         let done = grouped(*done);
         let state = if *committed { ", committed" } else { "" };
@@ -56,11 +34,8 @@ pub(super) fn status(args: &JobPlace) -> CommandResult {
 }
 
 pub(super) fn abort(args: &JobPlace) -> CommandResult {
-    let abort = || Job::open(&super::plan::absolute(&args.job)?)?.abort();
-    match abort() {
-        Ok(()) => Ok(true),
-        Err(error) => ended(error),
-    }
+    Job::open(&args.job)?.abort()?;
+    Ok(true)
 }
 
 /// Lists numbers in ascending order as Slurm's `--array` takes them: `0,3-7`.

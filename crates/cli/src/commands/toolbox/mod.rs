@@ -8,7 +8,7 @@ mod prune;
 mod runs;
 pub(super) mod states;
 mod upgrade;
-pub(crate) mod verify;
+mod verify;
 pub(crate) mod writing;
 
 use statelens_checkpoint::{Error, Result};

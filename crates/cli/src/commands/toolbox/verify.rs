@@ -54,7 +54,7 @@ pub(crate) fn run(args: &Verify) -> CommandResult {
 }
 
 /// Verifies one checkpoint; also returns whether it could be opened.
-pub(crate) fn verify_file(
+fn verify_file(
     file: &Path,
     with: &[PathBuf],
     manifest: Option<&Manifest>,

@@ -2,7 +2,7 @@
 
 mod export;
 mod hist;
-pub(crate) mod measure;
+mod measure;
 mod picture;
 mod rows;
 mod singular;

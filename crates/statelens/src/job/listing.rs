@@ -3,52 +3,56 @@
 use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::UNIX_EPOCH;
 
-use statelens::job::ManySource;
-use statelens::remote::listed;
 use statelens_checkpoint::{Error, Result};
 use statelens_convert::Pattern;
 
-use super::plan::absolute;
-use crate::{remote, source};
+use super::recipe::ManySource;
+use super::store::absolute;
+use crate::files::{self, open_error};
+use crate::remote::{self, listed};
 
 /// Bytes of the longest list that is read.
-const LONGEST: u64 = 1 << 30;
+const MAX_LIST: u64 = 1 << 30;
 
-/// Lists the checkpoints that the arguments name, in their order. With `files`, all files of
-/// folders, checkpoint or not.
-pub(super) fn named(
+/// Characters that begin a pattern in a glob.
+const WILDCARDS: [char; 4] = ['*', '?', '[', '{'];
+
+/// Lists the checkpoints that `paths` and the file `list` name, in their order. With `all_files`,
+/// lists all files of folders, checkpoint or not.
+pub(crate) fn sources(
     paths: &[PathBuf],
-    from: Option<&Path>,
-    files: bool,
+    list: Option<&Path>,
+    all_files: bool,
 ) -> Result<Vec<ManySource>> {
-    let mut found = Found { files, known: HashSet::new(), all: Vec::new() };
+    let mut listing = SourceListing { all_files, known: HashSet::new(), found: Vec::new() };
     for path in paths {
         match path.to_str().and_then(|text| text.strip_prefix('@')) {
-            Some(list) => found.list(Path::new(list))?,
-            None => found.named(path)?,
+            Some(list) => listing.list(Path::new(list))?,
+            None => listing.named(path)?,
         }
     }
-    if let Some(list) = from {
-        found.list(list)?;
+    if let Some(list) = list {
+        listing.list(list)?;
     }
-    match found.all.is_empty() {
+    match listing.found.is_empty() {
         true => Err(Error::refused("there is no checkpoint at the given paths")),
-        false => Ok(found.all),
+        false => Ok(listing.found),
     }
 }
 
-struct Found {
-    files: bool,
+struct SourceListing {
+    all_files: bool,
     known: HashSet<PathBuf>,
-    all: Vec<ManySource>,
+    found: Vec<ManySource>,
 }
 
-impl Found {
+impl SourceListing {
     fn list(&mut self, list: &Path) -> Result<()> {
-        let failed = |error: std::io::Error| source::open_error(&error, list);
+        let failed = |error: std::io::Error| open_error(&error, list);
         let about = fs::metadata(list).map_err(failed)?;
-        if !about.is_file() || about.len() > LONGEST {
+        if !about.is_file() || about.len() > MAX_LIST {
             return Err(Error::refused("this is not a list").in_file(list.display().to_string()));
         }
         let text = fs::read_to_string(list).map_err(failed)?;
@@ -58,9 +62,8 @@ impl Found {
 
     fn named(&mut self, path: &Path) -> Result<()> {
         let text = path.to_string_lossy();
-        let glob = text.contains(['*', '?', '[', '{']) && !path.exists();
         if let Some(url) = remote::address(path) {
-            let start = url.find(['*', '?', '[', '{']).unwrap_or(url.len());
+            let start = url.find(WILDCARDS).unwrap_or(url.len());
             let folder = url[..start].rfind('/').map_or(url, |slash| &url[..=slash]);
             return match (url.ends_with('/'), start < url.len()) {
                 (false, false) => self.add(path.to_owned(), None, None),
@@ -75,7 +78,7 @@ impl Found {
                 }
             };
         }
-        if glob {
+        if text.contains(WILDCARDS) && !path.exists() {
             return self.glob(&text);
         }
         if path.is_dir() {
@@ -87,10 +90,9 @@ impl Found {
     /// Adds the files that match a glob; `*` also matches `/`.
     fn glob(&mut self, glob: &str) -> Result<()> {
         let pattern = Pattern::parse(glob)?;
-        let start = glob.find(['*', '?', '[', '{']).unwrap_or(glob.len());
+        let start = glob.find(WILDCARDS).unwrap_or(glob.len());
         let folder = glob[..start].rfind('/').map_or(".", |slash| &glob[..slash.max(1)]);
-        let top = Path::new(folder);
-        for path in below(top)? {
+        for path in below(Path::new(folder))? {
             // As it would be written without the glob.
             let name = match glob.starts_with("./") || folder != "." {
                 true => path.clone(),
@@ -104,10 +106,10 @@ impl Found {
     }
 
     fn folder(&mut self, folder: &Path) -> Result<()> {
-        if self.files {
+        if self.all_files {
             return below(folder)?.iter().try_for_each(|path| self.file(path));
         }
-        let (_, found) = source::checkpoints(folder, |_| true)?;
+        let (_, found) = files::checkpoints(folder, |_| true)?;
         found.iter().try_for_each(|one| self.file(&folder.join(&one.main)))
     }
 
@@ -118,29 +120,17 @@ impl Found {
 
     fn add(&mut self, path: PathBuf, bytes: Option<u64>, version: Option<String>) -> Result<()> {
         if self.known.insert(path.clone()) {
-            self.all.push(ManySource { path, bytes, version });
+            self.found.push(ManySource { path, bytes, version });
         }
         Ok(())
     }
-}
-
-/// Returns a file on disk as it is now.
-pub(super) fn state(path: &Path) -> Result<ManySource> {
-    let about = fs::metadata(path).ok().filter(fs::Metadata::is_file);
-    let changed = about.as_ref().and_then(|about| about.modified().ok());
-    let changed = changed.and_then(|time| time.duration_since(std::time::UNIX_EPOCH).ok());
-    Ok(ManySource {
-        path: absolute(path)?,
-        bytes: about.map(|about| about.len()),
-        version: changed.map(|time| format!("{time:?}")),
-    })
 }
 
 /// Lists the files in a folder and its subfolders, sorted. Links to folders are not followed.
 fn below(top: &Path) -> Result<Vec<PathBuf>> {
     let (mut open, mut files) = (vec![top.to_owned()], Vec::new());
     while let Some(folder) = open.pop() {
-        let failed = |error: std::io::Error| source::open_error(&error, &folder);
+        let failed = |error: std::io::Error| open_error(&error, &folder);
         for entry in fs::read_dir(&folder).map_err(failed)? {
             let entry = entry.map_err(failed)?;
             let path = entry.path();
@@ -153,4 +143,16 @@ fn below(top: &Path) -> Result<Vec<PathBuf>> {
     }
     files.sort();
     Ok(files)
+}
+
+/// Returns a file on disk as it is now.
+pub(crate) fn state(path: &Path) -> Result<ManySource> {
+    let about = fs::metadata(path).ok().filter(fs::Metadata::is_file);
+    let changed = about.as_ref().and_then(|about| about.modified().ok());
+    let changed = changed.and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+    Ok(ManySource {
+        path: absolute(path)?,
+        bytes: about.map(|about| about.len()),
+        version: changed.map(|time| format!("{time:?}")),
+    })
 }

@@ -1,0 +1,120 @@
+"""Jobs: work that is divided into numbered tasks, which any engine runs on any machines.
+
+>>> import pystatelens
+>>> recipe = pystatelens.job.plan("trainer.pt", "model.npz", "job", tasks=2, states="model")
+>>> for index in range(recipe["tasks"]):
+...     done = pystatelens.job.run("job", index)
+>>> pystatelens.job.commit("job")["files"][0].endswith("model.npz")
+True
+
+A task may be repeated, killed, or run twice at the same time. An `IoError` or a `LimitError` may go
+away if it is tried again; other exceptions will not.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+from typing import Any, Literal, NamedTuple, Unpack
+
+from . import _native
+from ._convert import ConvertOptions, native_options
+from ._reports import Progress
+
+__all__ = ["TaskEnd", "abort", "commit", "plan", "plan_many", "run", "status"]
+
+
+class TaskEnd(NamedTuple):
+    """How a task ended."""
+
+    task: int
+    """The number of the task."""
+    done_before: bool
+    """Whether it was done before."""
+
+
+def plan(
+    source: str | os.PathLike[str],
+    path: str | os.PathLike[str],
+    job: str | os.PathLike[str],
+    *,
+    tasks: int | None = None,
+    progress: Progress | None = None,
+    **options: Unpack[ConvertOptions],
+) -> dict[str, Any]:
+    """Plans a conversion in about `tasks` tasks, by default one for every 2 GB; returns the recipe.
+
+    `source`, `path` and the folder `job` are paths or addresses of an object store that all workers
+    reach. The options are those of `convert`, and the output is the same, byte for byte.
+    """
+    places = (os.fspath(source), os.fspath(path), os.fspath(job))
+    return _loaded(_native.job_plan(*places, tasks, native_options(**options), progress))
+
+
+def plan_many(
+    command: Literal["verify", "scan", "stats", "manifest"],
+    checkpoints: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+    job: str | os.PathLike[str],
+    *,
+    tasks: int | None = None,
+    finite: bool = False,
+    allow: Iterable[str] = (),
+    by: Literal["layer", "role", "dtype", "state"] | None = None,
+) -> dict[str, Any]:
+    """Plans a command for many checkpoints, by default ten in each task; returns the recipe.
+
+    `checkpoints` are files, folders, globs, addresses, prefixes of an object store that end in `/`,
+    or `@` and the path of a list. `finite` is an option of `verify`, `allow` of `scan`, `by` of
+    `stats`.
+
+    >>> import pystatelens
+    >>> recipe = pystatelens.job.plan_many("verify", ["trainer.pt", "*.safetensors"], "checks")
+    >>> pystatelens.job.run("checks", 0)
+    [TaskEnd(task=0, done_before=False)]
+    >>> pystatelens.job.commit("checks")["passed"]
+    2
+    """
+    one = isinstance(checkpoints, (str, os.PathLike))
+    paths = [checkpoints] if one else checkpoints
+    names = [os.fspath(path) for path in paths]  # type: ignore[union-attr]
+    options = {"finite": finite, "allow": list(allow), "by": by}
+    return _loaded(_native.job_plan_many(command, names, os.fspath(job), tasks, options))
+
+
+def run(
+    job: str | os.PathLike[str],
+    index: int | None = None,
+    *,
+    per: int = 1,
+    progress: Progress | None = None,
+) -> list[TaskEnd]:
+    """Runs the task `index`, or with `per`, the tasks from `index * per`.
+
+    Without `index`, the number comes from `SLURM_ARRAY_TASK_ID`, `JOB_COMPLETION_INDEX`,
+    `AWS_BATCH_JOB_ARRAY_INDEX` or `STATELENS_TASK`.
+    """
+    return [TaskEnd(*end) for end in _native.job_run(os.fspath(job), index, per, progress)]
+
+
+def commit(job: str | os.PathLike[str], *, progress: Progress | None = None) -> dict[str, Any]:
+    """Completes the output when all tasks are done, and combines their reports. It may be repeated.
+
+    While results are missing, it raises an `IoError` with the code `results-missing`.
+    """
+    return _loaded(_native.job_commit(os.fspath(job), progress))
+
+
+def status(job: str | os.PathLike[str]) -> dict[str, Any]:
+    """Counts the tasks that are done, and lists those that failed or are missing."""
+    return _loaded(_native.job_status(os.fspath(job)))
+
+
+def abort(job: str | os.PathLike[str]) -> None:
+    """Removes everything that the job has written; the output of a committed job stays."""
+    _native.job_abort(os.fspath(job))
+
+
+def _loaded(text: str) -> dict[str, Any]:
+    loaded: dict[str, Any] = json.loads(text)
+    return loaded

@@ -1,0 +1,123 @@
+//! Jobs: conversions, and commands for many checkpoints, divided into tasks.
+
+use std::path::PathBuf;
+
+use pyo3::prelude::*;
+use statelens::job::{Job, JobWork, ManyCommand, Reading, TaskEnd, index_from_environment};
+use statelens::parts::checkpoint::{Loss, Plan};
+use statelens::parts::convert::RunReport;
+use statelens::statistics::Grouping;
+use statelens::{Error, Result, judge_casts, losses_refused};
+
+use crate::convert::ConvertOptions;
+use crate::errors::detached;
+use crate::watch::Watch;
+
+/// Plans a conversion; returns the recipe as JSON.
+#[pyfunction]
+pub(crate) fn job_plan(
+    py: Python<'_>,
+    source: PathBuf,
+    path: PathBuf,
+    job: PathBuf,
+    tasks: Option<u64>,
+    options: ConvertOptions,
+    progress: Option<Py<PyAny>>,
+) -> PyResult<String> {
+    Watch::new(progress).over(py, |progress| {
+        let options = options.of_job(source, path)?;
+        let agree = |losses: &[Loss]| -> Result<()> { Err(losses_refused(losses)) };
+        let (job, _) = Job::plan_conversion(&job, options, tasks, &agree, progress)?;
+        job.recipe().json()
+    })
+}
+
+/// The options of a command for many checkpoints.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+pub(crate) struct ManyOptions {
+    finite: bool,
+    allow: Vec<String>,
+    by: Option<String>,
+}
+
+/// Plans a command for many checkpoints; returns the recipe as JSON.
+#[pyfunction]
+pub(crate) fn job_plan_many(
+    py: Python<'_>,
+    command: &str,
+    paths: Vec<PathBuf>,
+    job: PathBuf,
+    tasks: Option<u64>,
+    options: ManyOptions,
+) -> PyResult<String> {
+    detached(py, || {
+        let command = match command {
+            "verify" => ManyCommand::Verify { finite: options.finite },
+            "scan" => ManyCommand::Scan { allow: options.allow },
+            "stats" => {
+                let by = options.by.as_deref().map(Grouping::named).transpose()?;
+                ManyCommand::Stats { by }
+            }
+            "manifest" => ManyCommand::Manifest {},
+            _ => {
+                return Err(Error::refused(format!("there is no command `{command}` for jobs"))
+                    .expected("verify, scan, stats or manifest"));
+            }
+        };
+        Job::plan_many(&job, command, &paths, None, Reading::default(), tasks)?.recipe().json()
+    })
+}
+
+/// Runs a group of tasks; returns their numbers, and whether each was done before.
+#[pyfunction]
+pub(crate) fn job_run(
+    py: Python<'_>,
+    job: PathBuf,
+    index: Option<u64>,
+    per: u64,
+    progress: Option<Py<PyAny>>,
+) -> PyResult<Vec<(u64, bool)>> {
+    Watch::new(progress).over(py, |progress| {
+        let index = index.map_or_else(index_from_environment, Ok)?;
+        let mut ends = Vec::new();
+        Job::open(&job)?.run_group(index, per, progress, &mut |task, end| {
+            ends.push((task, end == TaskEnd::DoneBefore));
+            Ok(())
+        })?;
+        Ok(ends)
+    })
+}
+
+/// Completes a job; returns the report as JSON.
+#[pyfunction]
+pub(crate) fn job_commit(
+    py: Python<'_>,
+    job: PathBuf,
+    progress: Option<Py<PyAny>>,
+) -> PyResult<String> {
+    Watch::new(progress).over(py, |progress| {
+        let job = Job::open(&job)?;
+        let recipe = match &job.recipe().work {
+            JobWork::Convert(recipe) => recipe,
+            JobWork::Many(_) => return job.commit_many()?.json(),
+        };
+        let judge = |_: &Plan, report: &RunReport| match recipe.options.lossy {
+            true => Ok(()),
+            false => judge_casts(report),
+        };
+        Ok(recipe.json(job.commit(&judge, progress)?.as_ref()))
+    })
+}
+
+/// Returns which tasks are done, failed or missing, as JSON.
+#[pyfunction]
+pub(crate) fn job_status(py: Python<'_>, job: PathBuf) -> PyResult<String> {
+    detached(py, || Ok(Job::open(&job)?.status()?.json()))
+}
+
+/// Removes everything that a job has written.
+#[pyfunction]
+pub(crate) fn job_abort(py: Python<'_>, job: PathBuf) -> PyResult<()> {
+    detached(py, || Job::open(&job)?.abort())
+}

@@ -1,0 +1,343 @@
+//! One command for many checkpoints: the work of a task, and the report of all tasks.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use statelens_checkpoint::{Error, ErrorKind, Grade, Progress, Result, separator};
+use statelens_formats::ScanOptions;
+use statelens_inspect::weights::TensorOutcome;
+use statelens_inspect::{
+    Json, ManifestWriter, counted, findings_json, grade_word, statistics_json, worst,
+};
+use statelens_stats::{Scale, Summary};
+
+use super::listing::state;
+use super::reading::SourceOpener;
+use super::recipe::{ManyCommand, ManySource};
+use crate::statistics::{Grouping, TensorGroups, drive, first_read, group_name};
+use crate::{Checkpoint, parallel, remote};
+
+/// Bins of the histograms in the report.
+const BINS: usize = 64;
+
+/// The result of a task.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(crate) struct ManyResult {
+    checkpoints: Vec<CheckpointResult>,
+    groups: Vec<GroupResult>,
+}
+
+/// The result for one of many checkpoints.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct CheckpointResult {
+    /// Its path or address.
+    pub path: String,
+    /// Whether it passes; false if it could not be read.
+    pub passes: bool,
+    /// A word for people.
+    pub verdict: String,
+    /// The reason why it could not be read.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub error: Option<String>,
+    /// The code of that error.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub code: Option<String>,
+    /// What the command prints with `--json`.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub report: Option<Box<RawValue>>,
+}
+
+/// The statistics of a group of tensors.
+#[derive(Debug, Serialize, Deserialize)]
+struct GroupResult {
+    /// `None` for all tensors.
+    group: Option<String>,
+    tensors: u64,
+    summary: Vec<u64>,
+}
+
+/// The report on many checkpoints.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct ManyReport {
+    /// Version of this structure: 1.
+    pub statelens: u64,
+    /// The command.
+    pub command: String,
+    /// Number of checkpoints that passed.
+    pub passed: u64,
+    /// Number of checkpoints that did not pass.
+    pub failed: u64,
+    /// Number of checkpoints that could not be read.
+    pub unread: u64,
+    /// The results, in the order of the job.
+    pub checkpoints: Vec<CheckpointResult>,
+    /// The statistics of all checkpoints together, by group of tensors.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub groups: Option<Box<RawValue>>,
+}
+
+impl ManyReport {
+    /// Returns the report as JSON.
+    pub fn json(&self) -> Result<String> {
+        serde_json::to_string(self)
+            .map_err(|error| Error::unsupported(format!("it can't be written as JSON: {error}")))
+    }
+
+    /// Returns whether all checkpoints pass.
+    pub fn passes(&self) -> bool {
+        self.failed == 0 && self.unread == 0
+    }
+}
+
+/// The outcome of a command for a checkpoint that can be read.
+struct CommandOutcome {
+    passes: bool,
+    verdict: String,
+    report: String,
+}
+
+/// Runs the command on the checkpoints of a task.
+pub(crate) fn run(
+    command: &ManyCommand,
+    opener: &SourceOpener<'_>,
+    sources: &[ManySource],
+    progress: &mut dyn Progress,
+) -> Result<ManyResult> {
+    let mut result = ManyResult::default();
+    let mut groups = TensorGroups::new();
+    for source in sources {
+        let path = source.path.display().to_string();
+        let outcome = check_unchanged(source)
+            .and_then(|()| outcome(command, opener, &source.path, &mut groups, progress));
+        result.checkpoints.push(match outcome {
+            Ok(CommandOutcome { passes, verdict, report }) => {
+                let report = Some(raw(report)?);
+                CheckpointResult { path, passes, verdict, error: None, code: None, report }
+            }
+            // An interrupt is not an error of one checkpoint.
+            Err(error) if error.kind() == ErrorKind::Cancelled => return Err(error),
+            Err(error) => CheckpointResult {
+                path,
+                passes: false,
+                verdict: "could not be read".to_owned(),
+                code: Some(error.code().to_owned()),
+                error: Some(advised(error).to_string()),
+                report: None,
+            },
+        });
+    }
+    if let ManyCommand::Stats { .. } = command {
+        let result_of = |(at, group): (usize, &crate::statistics::TensorGroup)| GroupResult {
+            group: (at > 0).then(|| group.name.clone()),
+            tensors: group.tensors,
+            summary: group.summary.encoded(),
+        };
+        result.groups = groups.all.iter().enumerate().map(result_of).collect();
+    }
+    Ok(result)
+}
+
+/// Combines the results of all tasks, in their order.
+pub(crate) fn merged(
+    command: &ManyCommand,
+    sources: &[ManySource],
+    results: impl Iterator<Item = Result<ManyResult>>,
+) -> Result<ManyReport> {
+    let mut report = ManyReport {
+        statelens: 1,
+        command: command.name().to_owned(),
+        passed: 0,
+        failed: 0,
+        unread: 0,
+        checkpoints: Vec::new(),
+        groups: None,
+    };
+    let mut groups = TensorGroups::new();
+    for result in results {
+        let result = result?;
+        for one in result.checkpoints {
+            let count = match (&one.error, one.passes) {
+                (Some(_), _) => &mut report.unread,
+                (None, true) => &mut report.passed,
+                (None, false) => &mut report.failed,
+            };
+            *count += 1;
+            report.checkpoints.push(one);
+        }
+        for GroupResult { group, tensors, summary } in result.groups {
+            let summary = Summary::decoded(&summary)
+                .ok_or_else(|| Error::damaged("the statistics of a task can't be read"))?;
+            match group {
+                None => groups.add_to_all(tensors, &summary),
+                Some(name) => groups.add(&name, tensors, &summary),
+            }
+        }
+    }
+    let expected = sources.iter().map(|one| one.path.display().to_string());
+    if !expected.eq(report.checkpoints.iter().map(|one| one.path.clone())) {
+        return Err(Error::damaged("the results are not those of the job's checkpoints"));
+    }
+    if let ManyCommand::Stats { .. } = command {
+        let mut json = Json::new();
+        json.array(|json| groups_json(&groups, json));
+        report.groups = Some(raw(json.take())?);
+    }
+    Ok(report)
+}
+
+/// Runs the command on one checkpoint.
+fn outcome(
+    command: &ManyCommand,
+    opener: &SourceOpener<'_>,
+    path: &Path,
+    groups: &mut TensorGroups,
+    progress: &mut dyn Progress,
+) -> Result<CommandOutcome> {
+    match command {
+        ManyCommand::Verify { finite } => {
+            let opened = opener.open(path, progress).and_then(|checkpoint| {
+                check_size(&checkpoint, path)?;
+                checkpoint.inner().room(600)?;
+                Ok(checkpoint)
+            });
+            let report = Checkpoint::verify_opened(opened, progress)?;
+            let passes = report.answer(*finite);
+            let verdict = report.verdict(*finite);
+            Ok(CommandOutcome { passes, verdict, report: report.json(passes) })
+        }
+        ManyCommand::Scan { allow } => {
+            let options = ScanOptions { allow: allow.iter().cloned().collect() };
+            let files = opener.files(path, progress)?;
+            let findings = statelens_formats::scan(files, opener.limits(), &options, progress)?;
+            let worst = worst(&findings);
+            Ok(CommandOutcome {
+                passes: worst <= Some(Grade::Warning),
+                verdict: worst.map_or("nothing to report", grade_word).to_owned(),
+                report: findings_json(Some(&path.display().to_string()), &findings),
+            })
+        }
+        ManyCommand::Stats { by } => {
+            let checkpoint = opener.open(path, progress)?;
+            check_size(&checkpoint, path)?;
+            let own = statistics(&checkpoint, *by, progress)
+                .map_err(|error| error.in_file(path.display().to_string()))?;
+            let mut json = Json::new();
+            json.object(|json| {
+                json.name("statelens").number(1);
+                json.name("groups").array(|json| groups_json(&own, json));
+            });
+            // Last, so that a checkpoint that can't be read adds nothing.
+            for (at, group) in own.all.iter().enumerate() {
+                match at {
+                    0 => groups.add_to_all(group.tensors, &group.summary),
+                    _ => groups.add(&group.name, group.tensors, &group.summary),
+                }
+            }
+            let verdict = "read".to_owned();
+            Ok(CommandOutcome { passes: true, verdict, report: json.take() })
+        }
+        ManyCommand::Manifest {} => {
+            let checkpoint = opener.open(path, progress)?;
+            check_size(&checkpoint, path)?;
+            let mut report = String::new();
+            let mut out = |piece: &str| {
+                report.push_str(piece);
+                Ok(())
+            };
+            let leaves = checkpoint.inner().leaves();
+            let mut writer = ManifestWriter::json(checkpoint.inner(), &leaves, &mut out);
+            parallel::drive(&mut writer, checkpoint.workers(), progress)?;
+            let unread = writer.finish()?;
+            let verdict = match unread.len() {
+                0 => "complete".to_owned(),
+                count => format!("{} can't be read", counted(count as u64, "key")),
+            };
+            Ok(CommandOutcome { passes: unread.is_empty(), verdict, report })
+        }
+    }
+}
+
+/// Returns the statistics of one checkpoint, of all tensors and of groups of them.
+fn statistics(
+    checkpoint: &Checkpoint,
+    by: Option<Grouping>,
+    progress: &mut dyn Progress,
+) -> Result<TensorGroups> {
+    let core = checkpoint.inner();
+    let leaves = core.leaves();
+    let texts: Vec<_> = leaves.iter().map(|leaf| leaf.flat.to_lossy()).collect();
+    let dot = separator(core.format.id, &mut texts.iter().map(|text| &**text));
+    let mut firsts = HashMap::new();
+    for leaf in &leaves {
+        if let Some((id, _)) = core.tensor_of(leaf.target) {
+            firsts.entry(id).or_insert(leaf);
+        }
+    }
+    let mut own = TensorGroups::new();
+    drive(first_read(core, &leaves), checkpoint.workers(), progress, &mut |id, found| {
+        let Some(leaf) = firsts.get(&id) else { return Ok(()) };
+        match found {
+            TensorOutcome::Read(summary) => {
+                own.add_to_all(1, &summary);
+                if let Some(by) = by {
+                    own.add(&group_name(by, core, leaf, dot), 1, &summary);
+                }
+                Ok(())
+            }
+            TensorOutcome::Unread(why) => {
+                let key = leaf.flat.to_lossy();
+                Err(Error::damaged(format!("`{key}` can't be read: {why}")))
+            }
+            _ => Ok(()),
+        }
+    })?;
+    Ok(own)
+}
+
+fn groups_json(groups: &TensorGroups, json: &mut Json) {
+    for group in &groups.all {
+        let of = group.summary.statistics();
+        let histogram = group.summary.histogram(Scale::Linear, BINS);
+        json.object(|json| {
+            json.name("group").str(&group.name);
+            json.name("tensors").number(group.tensors);
+            statistics_json(json, &of, &histogram, None);
+        });
+    }
+}
+
+/// Fails if a file on disk is not as it was when the job was planned.
+fn check_unchanged(source: &ManySource) -> Result<()> {
+    if remote::address(&source.path).is_some() || source.bytes.is_none() {
+        return Ok(());
+    }
+    match state(&source.path)? == *source {
+        true => Ok(()),
+        false => Err(Error::refused("the file has changed since the job was planned")
+            .in_file(source.path.display().to_string())
+            .coded("source-changed")),
+    }
+}
+
+/// Fails if reading all values of a checkpoint takes much more than its size suggests.
+fn check_size(checkpoint: &Checkpoint, path: &Path) -> Result<()> {
+    let core = checkpoint.inner();
+    core.unfolded()
+        .check("reading all values", core.files.limits())
+        .map_err(|error| error.in_file(path.display().to_string()))
+}
+
+/// Adds advice about limits, which are set when a job is planned.
+fn advised(error: Error) -> Error {
+    if error.kind() != ErrorKind::Limit || error.next_step().is_some() {
+        return error;
+    }
+    error.advice("If you trust the file, plan the job again with --limit 10, or with --limit none.")
+}
+
+fn raw(json: String) -> Result<Box<RawValue>> {
+    RawValue::from_string(json.trim().to_owned())
+        .map_err(|error| Error::damaged(format!("a report is not JSON: {error}")))
+}
