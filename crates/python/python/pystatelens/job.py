@@ -75,9 +75,8 @@ def plan_many(
     >>> pystatelens.job.commit("checks")["passed"]
     2
     """
-    one = isinstance(checkpoints, (str, os.PathLike))
-    paths = [checkpoints] if one else checkpoints
-    names = [os.fspath(path) for path in paths]  # type: ignore[union-attr]
+    paths = [checkpoints] if isinstance(checkpoints, (str, os.PathLike)) else checkpoints
+    names = [os.fspath(path) for path in paths]
     options = {"finite": finite, "allow": list(allow), "by": by}
     return _loaded(_native.job_plan_many(command, names, os.fspath(job), tasks, options))
 
