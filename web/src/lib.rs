@@ -3,7 +3,7 @@
 //! The page never touches a checkpoint's bytes. It sends [`protocol::ToWorker`] messages to a
 //! dedicated worker, which opens files with synchronous reads and replies with
 //! [`protocol::FromWorker`]. The pure modules under [`state`] compute the page's contents from
-//! those replies. They depend on neither the browser nor the core, and are tested natively.
+//! those replies. They do not depend on the browser, and are tested natively.
 //!
 //! This crate is not a library for others: its only user is the binary, which is both page and
 //! worker.
@@ -16,5 +16,4 @@ pub mod protocol;
 pub mod rows;
 pub mod state;
 pub mod text;
-pub mod wire;
 pub mod worker;

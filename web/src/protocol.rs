@@ -9,7 +9,6 @@ pub mod compare;
 pub mod conversion;
 pub mod error;
 pub mod family;
-pub mod finding;
 pub mod inspected;
 pub mod job;
 pub mod matrix;
@@ -26,6 +25,7 @@ pub mod verify;
 pub mod weights;
 
 use serde::{Deserialize, Serialize};
+use statelens_inspect::share::LinkOptions;
 
 use self::conversion::{ConversionResult, ConvertOptions, JobProgress, PlanSummary, SaveTo};
 use self::error::ErrorText;
@@ -33,7 +33,7 @@ use self::inspected::{FormattedValues, RowDetails};
 use self::job::{JobEnd, JobKind};
 use self::opened::{FetchConsent, FetchStats, FileName, FoundCheckpoint, OpenedCheckpoint};
 use self::run::{OpenCheck, RunValues};
-use self::share::{ShareOptions, SharedSummary, SummaryKind};
+use self::share::{SharedSummary, SummaryKind};
 use crate::rows::PackedRows;
 
 /// The field of a posted object that holds the message.
@@ -83,7 +83,7 @@ pub enum ToWorker {
     /// Make a link, and list what it contains.
     Share {
         /// What to include.
-        options: ShareOptions,
+        options: LinkOptions,
     },
     /// Write a summary as a file.
     Summarize { kind: SummaryKind },

@@ -7,7 +7,7 @@
 use serde::{Deserialize, Serialize};
 use statelens_inspect::fold::Foldable;
 
-use crate::wire::{read_bytes, read_number, write_bytes, write_number};
+use statelens_checkpoint::varint::{read_bytes, read_number, write_bytes, write_number};
 
 /// What a leaf is. The names are those of the manifest that the command writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -1,10 +1,9 @@
-//! Converts the core's errors and findings into the page's texts.
+//! Converts the core's errors into the page's texts.
 
-use statelens_checkpoint::{Error, ErrorKind, Finding, Grade, capitalised};
+use statelens_checkpoint::{Error, ErrorKind, capitalised};
 
 use crate::protocol;
 use crate::protocol::error::ErrorText;
-use crate::protocol::finding::Severity;
 use crate::state::fmt::exact;
 
 /// Options of the command, and what the page calls them.
@@ -113,45 +112,6 @@ fn next(text: &str) -> (String, String) {
 #[must_use]
 pub fn failure(failed: &Error) -> Option<ErrorText> {
     (failed.kind() != ErrorKind::Cancelled).then(|| error(failed))
-}
-
-/// Converts the core's grade of a finding.
-#[must_use]
-pub fn severity(grade: Grade) -> Severity {
-    match grade {
-        Grade::Danger => Severity::Danger,
-        Grade::UnknownCode => Severity::UnknownCode,
-        Grade::Damage => Severity::Damage,
-        Grade::Warning => Severity::Warning,
-        Grade::Note => Severity::Note,
-    }
-}
-
-/// Converts a finding of the core.
-#[must_use]
-pub fn finding(finding: &Finding) -> protocol::finding::Finding {
-    let call = finding.call.as_ref().map_or_else(Vec::new, |call| {
-        [
-            ("module", call.module.clone()),
-            ("name", call.name.clone()),
-            ("arguments", call.arguments.clone()),
-            ("seen at", finding.place.clone()),
-        ]
-        .into_iter()
-        .filter(|(_, text)| !text.is_empty())
-        .map(|(label, text)| (label.to_owned(), text))
-        .collect()
-    });
-    protocol::finding::Finding {
-        severity: severity(finding.grade),
-        title: title(&finding.title),
-        text: finding.detail.clone(),
-        advice: finding.advice.clone(),
-        place: if call.is_empty() { finding.place.clone() } else { String::new() },
-        call,
-        keys: Vec::new(),
-        missing: !finding.missing.is_empty(),
-    }
 }
 
 /// Returns the error for a model's config that is opened without its weights; `None` for any other

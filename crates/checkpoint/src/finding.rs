@@ -1,7 +1,10 @@
 //! Findings: what a reader noticed and the user should know.
 
+use serde::{Deserialize, Serialize};
+
 /// Severity of a [`Finding`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Grade {
     /// Worth knowing; nothing is wrong.
     Note,
@@ -11,13 +14,20 @@ pub enum Grade {
     /// checkpoint is a loss, since the copy would look complete.
     Damage,
     /// Loading the file with the usual library would call code that Statelens doesn't know.
+    #[serde(rename = "unknown code")]
     UnknownCode,
     /// Loading the file with the usual library would do harm.
     Danger,
 }
 
+impl Grade {
+    /// All grades, the worst first.
+    pub const ALL: [Self; 5] =
+        [Self::Danger, Self::UnknownCode, Self::Damage, Self::Warning, Self::Note];
+}
+
 /// An observation of a reader.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
     /// Severity.
     pub grade: Grade,
@@ -29,18 +39,23 @@ pub struct Finding {
     pub place: String,
     /// Advice in whole sentences; may be empty.
     pub advice: String,
-    /// The call that a pickle requests, if the finding is about one. It was not made.
-    pub call: Option<LoaderCall>,
     /// Names of missing files, if the finding is about them: with these the checkpoint would be
     /// complete.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub missing: Vec<String>,
+    /// The call that a pickle requests, if the finding is about one. It was not made.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub call: Option<LoaderCall>,
     /// Whether the contents of the missing files are unknown, so that even their keys are missing
     /// from the list.
+    #[serde(skip)]
     pub unlisted: bool,
     /// Whether the format's usual library refuses the file because of this. If so, verification
     /// fails.
+    #[serde(skip)]
     pub refused: bool,
     /// Whether a copy omits what the finding is about, which makes writing one a loss.
+    #[serde(skip)]
     pub left_out: bool,
 }
 
@@ -112,7 +127,7 @@ impl Finding {
 }
 
 /// A call that a pickle requests of its loader. Statelens never makes one.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LoaderCall {
     /// Dotted module, e.g. `os`.
     pub module: String,

@@ -31,6 +31,7 @@ mod tensor;
 mod text;
 mod unfolded;
 mod value;
+pub mod varint;
 mod words;
 
 pub use cache::{BLOCK, Structure};

@@ -187,7 +187,7 @@ impl<'a> Outcomes<'a> {
 }
 
 /// Something that the target can't represent unchanged.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Loss {
     /// The flat keys concerned, in order.
     pub keys: Vec<String>,

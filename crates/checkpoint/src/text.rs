@@ -6,6 +6,9 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
+use serde::de::Visitor;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
 /// A string as in Python: Unicode code points, lone surrogates included.
 ///
 /// Stored as UTF-8 if it is valid, else as "generalised UTF-8" in which a lone surrogate takes
@@ -273,6 +276,38 @@ impl fmt::Display for Text {
 impl fmt::Debug for Text {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?}", self.to_lossy())
+    }
+}
+
+/// Writes a string; writes [`Text::as_bytes`] if the text has lone surrogates.
+impl Serialize for Text {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.as_str() {
+            Some(text) => serializer.serialize_str(text),
+            None => serializer.serialize_bytes(self.as_bytes()),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Text {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct TextVisitor;
+        impl Visitor<'_> for TextVisitor {
+            type Value = Text;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a string")
+            }
+
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Text, E> {
+                Ok(text.into())
+            }
+
+            fn visit_bytes<E: serde::de::Error>(self, bytes: &[u8]) -> Result<Text, E> {
+                Text::from_surrogatepass(bytes).map_err(|_| E::custom("not a string"))
+            }
+        }
+        deserializer.deserialize_any(TextVisitor)
     }
 }
 

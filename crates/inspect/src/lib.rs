@@ -51,7 +51,7 @@ pub use describe::{
 };
 pub use element::element_text;
 pub use grade::grade_word;
-pub use json::{Json, finding_json, findings_json, worst};
+pub use json::{Json, findings_json, report_json, worst};
 pub use manifest::{ManifestWriter, Unread, write_manifest, write_manifest_lines};
 pub use natural::natural_order;
 pub use optimizer::{Parameter, Parameters};

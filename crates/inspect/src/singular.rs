@@ -95,10 +95,7 @@ pub fn spectrum_json(json: &mut Json, of: &Spectrum) {
         ("frobenius", Some(of.squares.sqrt())),
         ("captured", Some(of.captured())),
     ] {
-        match value {
-            Some(value) => json.name(name).float(value),
-            None => json.name(name).null(),
-        }
+        json.name(name).float(value);
     }
     for (name, values) in [("values", &of.values), ("errors", &of.errors)] {
         json.name(name).array(|json| values.iter().for_each(|value| json.float(*value)));

@@ -3,12 +3,13 @@
 use std::borrow::Borrow;
 use std::collections::HashMap;
 
+use serde::Serialize;
 use statelens_checkpoint::{
     Checkpoint, DictKey, Finding, FormatInfo, Layout, Leaf, Tensor, TensorId, Value, separator,
 };
 
+use crate::Json;
 use crate::parameters::ParameterCount;
-use crate::{Json, finding_json};
 
 /// Totals of a checkpoint. Tied tensors are counted once; links are not counted.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,22 +37,24 @@ pub struct CheckpointSummary {
 }
 
 /// Counts of several tensors.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct Count {
     /// Number of tensors.
     pub tensors: u64,
     /// Total number of elements; "parameters" if the tensors are weights.
+    #[serde(rename = "params")]
     pub elements: u64,
     /// Total number of logical bytes.
     pub bytes: u64,
 }
 
 /// Counts of one state.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct StateSummary {
     /// Number of leaves, including links and plain values.
     pub leaves: u64,
     /// Counts of the tensors among them.
+    #[serde(flatten)]
     pub tensors: Count,
 }
 
@@ -149,18 +152,14 @@ impl CheckpointSummary {
                 }
             });
         });
-        json.name("files").array(|json| {
-            for (name, len) in &self.files {
-                json.object(|json| {
-                    json.name("name").str(name);
-                    json.name("bytes").number(*len);
-                });
-            }
+        json.name("files").objects(&self.files, |json, (name, len)| {
+            json.name("name").str(name);
+            json.name("bytes").number(*len);
         });
         json.name("leaves").number(self.leaves);
         json.name("links").number(self.links);
         json.name("missing").number(self.missing);
-        self.all.fields(json);
+        json.fields(&self.all);
         json.name("model_params").number(parameters.model);
         let unfolded = checkpoint.unfolded();
         json.name("unfolded").object(|json| {
@@ -168,27 +167,21 @@ impl CheckpointSummary {
             json.name("text_bytes").number(unfolded.text_bytes);
             json.name("tensor_bytes").number(unfolded.tensor_bytes);
         });
-        json.name("dtypes").array(|json| {
-            for (name, count) in &self.by_dtype {
-                json.object(|json| {
-                    json.name("dtype").str(name);
-                    count.fields(json);
-                });
-            }
+        json.name("dtypes").objects(&self.by_dtype, |json, (name, count)| {
+            json.name("dtype").str(name);
+            json.fields(count);
         });
-        json.name("states").array(|json| {
-            for (name, state) in &self.by_state {
-                json.object(|json| {
-                    json.name("state").str(name);
-                    json.name("leaves").number(state.leaves);
-                    state.tensors.fields(json);
-                });
-            }
-        });
+        self.write_states(json);
         crate::groups_json(json, checkpoint);
-        json.name("findings").array(|json| {
-            let findings = checkpoint.findings.iter().chain(more);
-            findings.for_each(|finding| finding_json(json, finding));
+        let findings: Vec<&Finding> = checkpoint.findings.iter().chain(more).collect();
+        json.name("findings").value(&findings);
+    }
+
+    /// Writes the field `states`.
+    pub fn write_states(&self, json: &mut Json) {
+        json.name("states").objects(&self.by_state, |json, (name, state)| {
+            json.name("state").str(name);
+            json.fields(state);
         });
     }
 }
@@ -253,12 +246,6 @@ impl Count {
         // The size of one tensor fits 63 bits, but the sum of millions with false sizes may not.
         self.elements = self.elements.saturating_add(tensor.numel().unwrap_or(0));
         self.bytes = self.bytes.saturating_add(tensor.nbytes().unwrap_or(0));
-    }
-
-    fn fields(&self, json: &mut Json) {
-        json.name("tensors").number(self.tensors);
-        json.name("params").number(self.elements);
-        json.name("bytes").number(self.bytes);
     }
 }
 

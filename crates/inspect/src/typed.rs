@@ -43,16 +43,12 @@ fn fields_json(json: &mut Json, dtype: &DType) {
     if numpy.fields.is_empty() {
         return;
     }
-    json.name("fields").array(|json| {
-        for field in &numpy.fields {
-            json.object(|json| {
-                json.name("name").str(&field.name);
-                json.name("dtype").str(field.dtype.name());
-                json.name("offset").number(field.offset);
-                if !field.shape.is_empty() {
-                    json.name("shape").numbers(&field.shape);
-                }
-            });
+    json.name("fields").objects(&numpy.fields, |json, field| {
+        json.name("name").str(&field.name);
+        json.name("dtype").str(field.dtype.name());
+        json.name("offset").number(field.offset);
+        if !field.shape.is_empty() {
+            json.name("shape").numbers(&field.shape);
         }
     });
 }

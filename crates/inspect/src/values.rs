@@ -33,7 +33,7 @@ pub fn statistics_json(
         ("abs_mean", of.abs_mean),
         ("abs_max", of.abs_max.map(|(value, _)| value)),
     ] {
-        float(json.name(name), value);
+        json.name(name).float(value);
     }
     if let Some(shape) = shape {
         let values = index_shape(shape, of.count);
@@ -56,16 +56,13 @@ pub fn statistics_json(
     json.name("quantiles").object(|json| {
         for (at, part) in QUANTILES.iter().enumerate() {
             let name = statelens_checkpoint::float_repr(*part);
-            float(json.name(&name), of.quantiles.map(|quantiles| quantiles[at]));
+            json.name(&name).float(of.quantiles.map(|quantiles| quantiles[at]));
         }
     });
     json.name("quantiles_exact").bool(of.exact);
-    json.name("histogram").object(|json| {
-        json.name("edges").array(|json| histogram.edges.iter().for_each(|it| json.float(*it)));
-        json.name("counts").numbers(&histogram.counts);
-    });
+    json.name("histogram").value(histogram);
     json.name("beyond_6_std").number(of.beyond_6_std);
-    float(json.name("kurtosis"), of.kurtosis);
+    json.name("kurtosis").float(of.kurtosis);
     json.name("all_equal").bool(of.all_equal());
     json.name("all_zero").bool(of.all_zero());
 }
@@ -131,13 +128,6 @@ pub fn bars(counts: &[u64]) -> String {
         count => BARS[(count as f64 / most as f64 * 7.999) as usize % 8],
     };
     counts.iter().map(|count| bar(*count)).collect()
-}
-
-fn float(json: &mut Json, value: Option<f64>) {
-    match value {
-        Some(value) => json.float(value),
-        None => json.null(),
-    }
 }
 
 fn fits(value: i128) -> bool {

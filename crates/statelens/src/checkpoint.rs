@@ -8,7 +8,7 @@ use statelens_checkpoint::{
     Value, ValueId,
 };
 use statelens_inspect::compare::{Comparison, ComparisonReport as Diff, DiffOptions};
-use statelens_inspect::verify::{Problem, Trouble, Verification, VerificationReport as Verdict};
+use statelens_inspect::verify::{Verification, VerificationReport as Verdict};
 
 use crate::files::FileSource;
 use crate::{Tensor, parallel};
@@ -173,10 +173,7 @@ impl Checkpoint {
     pub fn verify_opened(opened: Result<Self>, progress: &mut dyn Progress) -> Result<Verdict> {
         match opened {
             Ok(checkpoint) => checkpoint.verify_with(progress),
-            Err(error) if error.kind() == ErrorKind::Damaged => Ok(Verdict {
-                problems: vec![Problem::of_error(Trouble::Damaged, "", &error)],
-                ..Verdict::default()
-            }),
+            Err(error) if error.kind() == ErrorKind::Damaged => Ok(Verdict::of_damage(&error)),
             Err(error) => Err(error),
         }
     }

@@ -19,16 +19,7 @@ pub fn files_json(json: &mut Json, paths: &[PathBuf]) {
 
 /// Writes the field `losses`: the differences from the source.
 pub fn losses_json(json: &mut Json, losses: &[Loss]) {
-    json.name("losses").array(|json| {
-        for loss in losses {
-            json.object(|json| {
-                json.name("keys").array(|json| loss.keys.iter().for_each(|key| json.str(key)));
-                json.name("what").str(&loss.what);
-                json.name("why").str(&loss.why);
-                json.name("harmless").bool(loss.harmless);
-            });
-        }
-    });
+    json.name("losses").value(&losses);
 }
 
 /// Writes the field `cast`: what casting did to the numbers, in all and by tensor; `worst` is
@@ -36,23 +27,15 @@ pub fn losses_json(json: &mut Json, losses: &[Loss]) {
 pub fn cast_json(json: &mut Json, report: &RunReport, worst: &[Changed]) {
     json.name("cast").object(|json| {
         counts(json, &report.cast);
-        json.name("pairs").array(|json| {
-            for pair in &report.pairs {
-                json.object(|json| {
-                    json.name("from").str(pair.from.name());
-                    json.name("to").str(pair.to.name());
-                    json.name("tensors").number(pair.tensors);
-                    counts(json, &pair.cast);
-                });
-            }
+        json.name("pairs").objects(&report.pairs, |json, pair| {
+            json.name("from").str(pair.from.name());
+            json.name("to").str(pair.to.name());
+            json.name("tensors").number(pair.tensors);
+            counts(json, &pair.cast);
         });
-        json.name("keys").array(|json| {
-            for changed in worst.iter().take(NAMED) {
-                json.object(|json| {
-                    json.name("key").str(&changed.key);
-                    counts(json, &changed.cast);
-                });
-            }
+        json.name("keys").objects(worst.iter().take(NAMED), |json, changed| {
+            json.name("key").str(&changed.key);
+            counts(json, &changed.cast);
         });
     });
 }

@@ -304,13 +304,9 @@ impl<'a> MeasuredTensors<'a> {
         json.close(']');
         twice::write(found, leaves, &mut json);
         for (name, list) in [("without", &self.without), ("failed", &self.failed)] {
-            json.name(name).array(|json| {
-                for (key, why) in list {
-                    json.object(|json| {
-                        json.name("key").str(key);
-                        json.name("why").str(why);
-                    });
-                }
+            json.name(name).objects(list, |json, (key, why)| {
+                json.name("key").str(key);
+                json.name("why").str(why);
             });
         }
         json.close('}');

@@ -20,7 +20,8 @@ fn empty_tensors_are_not_reported_as_damaged() {
     *bytes.last_mut().unwrap() ^= 1;
     fs::write(&pack, &bytes).unwrap();
     let verdict = open(&pack).unwrap().verify().unwrap();
-    let reported: Vec<_> = verdict.problems.iter().map(|one| (&*one.key, &*one.text)).collect();
+    let reported: Vec<_> =
+        verdict.result.problems.iter().map(|one| (&*one.key, &*one.text)).collect();
     assert_eq!(reported, [("scalar", "its bytes have changed since they were written")]);
 }
 

@@ -37,7 +37,7 @@ pub enum Scale {
 }
 
 /// Value counts per bin.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Default, serde::Serialize, serde::Deserialize)]
 pub struct Histogram {
     /// The edges, one more than there are bins. A value on an edge is counted in the bin above it,
     /// a value on the last edge in the last bin. Empty if there are no finite values.

@@ -1,5 +1,6 @@
 //! Opening a URL: the dialog, `?url=`, and pasted URLs.
 
+use statelens_checkpoint::Grade;
 use statelens_remote::Address;
 use wasm_bindgen::{JsCast as _, JsValue};
 use web_sys::{ClipboardEvent, Element, Event};
@@ -12,7 +13,6 @@ use crate::page::model::{Action, PageModel, Sheet};
 use crate::page::start_list::served;
 use crate::protocol::ToWorker;
 use crate::protocol::error::ErrorKind;
-use crate::protocol::finding::Severity;
 use crate::protocol::opened::{FetchConsent, FetchStats};
 use crate::state::fmt;
 
@@ -213,7 +213,7 @@ fn fetch_hint(text: &str, parsed: &Result<Address, String>) -> Html {
             <p>{ "URL of a checkpoint or of its shard index. The server must support range requests. Hugging Face links work." }</p>
         },
         Err(reason) => {
-            html! { <p class="why" role="alert">{ severity(Severity::Warning) }<span>{ reason }</span></p> }
+            html! { <p class="why" role="alert">{ severity(Grade::Warning) }<span>{ reason }</span></p> }
         }
         Ok(address) => html! {
             <>
@@ -223,7 +223,7 @@ fn fetch_hint(text: &str, parsed: &Result<Address, String>) -> Html {
                        Files that it refers to, such as shards, are fetched from the same folder." }</p>
                 <p>{ "The server sees your IP address and which parts are requested, as with any download. Nothing else is sent." }</p>
                 if address.is_open_road() {
-                    <p class="why">{ severity(Severity::Note) }<span>{ "The connection is not encrypted: others on the network can read and change the data." }</span></p>
+                    <p class="why">{ severity(Grade::Note) }<span>{ "The connection is not encrypted: others on the network can read and change the data." }</span></p>
                 }
             </>
         },
@@ -296,7 +296,7 @@ pub fn RaiseLimit(props: &LimitProps) -> Html {
     let (cap, name) = limit_for(props.needed);
     let onclick = Callback::from(move |_: MouseEvent| actor.allow(cap));
     html! {
-        <span class="over-limit" role="status">{ severity(Severity::Note) }<span>{ props.text("Reading everything") }</span>
+        <span class="over-limit" role="status">{ severity(Grade::Note) }<span>{ props.text("Reading everything") }</span>
             <button class="btn" id="raise-limit" {onclick}>{ raise_to(name) }</button></span>
     }
 }

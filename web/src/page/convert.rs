@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use statelens_checkpoint::Grade;
 use statelens_inspect::visible;
 use yew::prelude::*;
 
@@ -19,7 +20,6 @@ use crate::page::tape::TapeView;
 use crate::page::tape::output_parts;
 use crate::protocol::conversion::{Loss, PlanSummary};
 use crate::protocol::error::ErrorText;
-use crate::protocol::finding::Severity;
 use crate::protocol::opened::TargetFormat;
 use crate::state::fmt;
 use crate::state::work::OpenWork;
@@ -188,7 +188,7 @@ fn plan_side(actor: &Actor, work: &OpenWork, convert: &Conversion) -> Html {
 fn plan_error(error: &Rc<ErrorText>) -> Html {
     html! {
         <div class="refused" role="alert">
-            <div class="kindline">{ severity(Severity::Warning) }<span class="w-warn">{ "Can\u{2019}t convert yet" }</span></div>
+            <div class="kindline">{ severity(Grade::Warning) }<span class="w-warn">{ "Can\u{2019}t convert yet" }</span></div>
             <h3>{ prose(&error.title) }</h3>
             if !error.text.is_empty() { <p class="mid-ink">{ prose(&error.text) }</p> }
             if !error.place.is_empty() { <p class="m dim">{ &error.place }</p> }
@@ -224,11 +224,11 @@ fn planned(actor: &Actor, work: &OpenWork, convert: &Conversion, plan: &PlanSumm
                 <dt>{ "memory" }</dt><dd>{ moved }</dd>
             </dl>
             <ul class="checks">
-                { for plan.notes.iter().map(|note| html! { <li>{ severity(Severity::Note) }<span>{ prose(note) }</span></li> }) }
+                { for plan.notes.iter().map(|note| html! { <li>{ severity(Grade::Note) }<span>{ prose(note) }</span></li> }) }
                 if plan.losses.is_empty() {
                     <li>{ tick_icon() }<span>{ if plan.narrows || leaves_out(convert, plan) { "nothing else is lost" } else { "nothing is lost" } }</span></li>
                 }
-                <li>{ severity(Severity::Note) }<span>{ format!("Needs {} of disk space (the browser can\u{2019}t check)", fmt::bytes(plan.size)) }</span></li>
+                <li>{ severity(Grade::Note) }<span>{ format!("Needs {} of disk space (the browser can\u{2019}t check)", fmt::bytes(plan.size)) }</span></li>
             </ul>
             if !plan.losses.is_empty() {
                 <div class="losshead"><h3>{ "Losses" }</h3>

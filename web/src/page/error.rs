@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use statelens_checkpoint::Grade;
 use yew::prelude::*;
 
 use crate::page::address;
@@ -11,7 +12,6 @@ use crate::page::model::Action;
 use crate::page::model::actor::Actor;
 use crate::page::rail::RailPane;
 use crate::protocol::error::{ErrorKind, ErrorText};
-use crate::protocol::finding::Severity;
 use crate::protocol::opened::FetchConsent;
 use crate::state::fmt;
 use crate::state::rail::Rail;
@@ -68,7 +68,7 @@ pub fn error_body(error: &ErrorText, class: &'static str, commands: bool) -> Htm
 }
 
 fn kind(error: &ErrorText) -> Html {
-    html! { <div class="kindline">{ severity(Severity::Warning) }<span class="w-warn">{ kind_word(error.kind) }</span></div> }
+    html! { <div class="kindline">{ severity(Grade::Warning) }<span class="w-warn">{ kind_word(error.kind) }</span></div> }
 }
 
 fn about(error: &ErrorText) -> Html {

@@ -1,21 +1,23 @@
 //! Findings about the checkpoint, the most severe first.
 
-use statelens_checkpoint::order;
-use statelens_inspect::visible;
+use std::cmp::Reverse;
+
+use statelens_checkpoint::{Finding, Grade, LoaderCall, order};
+use statelens_inspect::weights::Noticed;
+use statelens_inspect::{grade_word, visible};
 use yew::prelude::*;
 
 use crate::page::error::error_body;
-use crate::page::marks::{self, cap, chip, classes, prose, severity, severity_word, when};
+use crate::page::marks::{self, cap, chip, classes, prose, severity, when};
 use crate::page::model::actor::Actor;
 use crate::page::model::{Action, Sheet};
 use crate::page::repair;
 use crate::page::sheet::SheetFrame;
 use crate::page::weights;
-use crate::protocol::finding::{Finding, Severity};
 use crate::protocol::rewrite::RewriteOffer;
-use crate::protocol::weights::ValueFinding;
 use crate::state::values_panel::ScanState;
 use crate::state::work::OpenWork;
+use crate::text::title;
 
 /// Properties of the sheet.
 #[derive(Properties, PartialEq)]
@@ -30,15 +32,14 @@ pub struct FindingsProps {
 #[component]
 pub fn FindingsSheet(props: &FindingsProps) -> Html {
     let Some(actor) = use_context::<Actor>() else { return html! {} };
-    let only = use_state(|| None::<Severity>);
+    let only = use_state(|| None::<Grade>);
     let opened = &props.work.opened;
     let mut findings: Vec<(u32, &Finding)> = (0..).zip(&opened.findings).collect();
-    order::by_key(&mut findings, |(_, finding)| finding.severity);
-    let noticed: Vec<&ValueFinding> =
-        props.work.noticed.iter().flat_map(|all| all.iter()).collect();
-    let count = |grade: Severity| {
-        let noticed = noticed.iter().filter(|noticed| noticed.severity == grade).count();
-        findings.iter().filter(|(_, finding)| finding.severity == grade).count() + noticed
+    order::by_key(&mut findings, |(_, finding)| Reverse(finding.grade));
+    let noticed: Vec<&Noticed> = props.work.noticed.iter().flat_map(|all| all.iter()).collect();
+    let count = |grade: Grade| {
+        let noticed = noticed.iter().filter(|noticed| noticed.grade == grade).count();
+        findings.iter().filter(|(_, finding)| finding.grade == grade).count() + noticed
     };
     let clean_scan = match &props.scan {
         ScanState::Done(scanned) if noticed.is_empty() => Some(scanned),
@@ -57,7 +58,7 @@ pub fn FindingsSheet(props: &FindingsProps) -> Html {
         }
         _ => html! {},
     };
-    let chip = |grade: Option<Severity>, name: &'static str, number: usize| {
+    let chip = |grade: Option<Grade>, name: &'static str, number: usize| {
         let only = only.clone();
         let on = *only == grade;
         let onclick = Callback::from(move |_: MouseEvent| only.set(grade));
@@ -80,14 +81,14 @@ pub fn FindingsSheet(props: &FindingsProps) -> Html {
                 } else {
                     <div class="summary"><span class="chips" role="group" aria-label="Show">
                         { chip(None, "all", findings.len() + noticed.len()) }
-                        { for Severity::ALL.into_iter().filter(|&grade| count(grade) > 0)
-                            .map(|grade| chip(Some(grade), severity_word(grade), count(grade))) }
+                        { for Grade::ALL.into_iter().filter(|&grade| count(grade) > 0)
+                            .map(|grade| chip(Some(grade), grade_word(grade), count(grade))) }
                     </span></div>
-                    { for noticed.iter().filter(|noticed| noticed.severity != Severity::Note && only.is_none_or(|grade| grade == noticed.severity))
+                    { for noticed.iter().filter(|noticed| noticed.grade != Grade::Note && only.is_none_or(|grade| grade == noticed.grade))
                         .map(|noticed| weights::article(&actor, &props.work, noticed)) }
-                    { for findings.iter().filter(|(_, finding)| only.is_none_or(|grade| grade == finding.severity))
+                    { for findings.iter().filter(|(_, finding)| only.is_none_or(|grade| grade == finding.grade))
                         .map(|(at, finding)| article(&actor, &props.work, *at, finding)) }
-                    { for noticed.iter().filter(|noticed| noticed.severity == Severity::Note && only.is_none_or(|grade| grade == noticed.severity))
+                    { for noticed.iter().filter(|noticed| noticed.grade == Grade::Note && only.is_none_or(|grade| grade == noticed.grade))
                         .map(|noticed| weights::article(&actor, &props.work, noticed)) }
                 }
                 if let Some(scanned) = clean_scan { { weights::no_findings(scanned) } }
@@ -100,15 +101,16 @@ pub fn FindingsSheet(props: &FindingsProps) -> Html {
 }
 
 fn article(actor: &Actor, work: &OpenWork, at: u32, finding: &Finding) -> Html {
-    let (class, word) = match finding.severity {
-        Severity::Danger => ("danger", "Danger"),
-        Severity::UnknownCode => ("danger", "Unknown code"),
-        Severity::Damage => ("danger", "Damage"),
-        Severity::Warning => ("warn", "Warning"),
-        Severity::Note => ("note", "Note"),
+    let (class, word) = match finding.grade {
+        Grade::Danger => ("danger", "Danger"),
+        Grade::UnknownCode => ("danger", "Unknown code"),
+        Grade::Damage => ("danger", "Damage"),
+        Grade::Warning => ("warn", "Warning"),
+        Grade::Note => ("note", "Note"),
     };
-    let show = finding.keys.first().map(|key| {
-        let key = key.clone();
+    let shows_key = finding.call.is_none() && work.opened.finding_keys.contains(&finding.place);
+    let show = shows_key.then(|| {
+        let key = finding.place.clone();
         actor.on(move |actor, _: MouseEvent| {
             let key = key.clone();
             actor.work(move |work| {
@@ -119,35 +121,29 @@ fn article(actor: &Actor, work: &OpenWork, at: u32, finding: &Finding) -> Html {
             actor.act(Action::Show(None));
         })
     });
-    let add = finding.missing.then(|| actor.on(move |actor, _: MouseEvent| actor.choose_files()));
+    let add = (!finding.missing.is_empty())
+        .then(|| actor.on(move |actor, _: MouseEvent| actor.choose_files()));
     let offers: Vec<&RewriteOffer> =
         work.opened.offers.iter().filter(|offer| offer.finding == Some(at)).collect();
     let acts = !offers.is_empty()
         || show.is_some()
         || add.is_some()
         || !finding.advice.is_empty()
-        || !finding.call.is_empty();
+        || finding.call.is_some();
     html! {
         <article class={classes(&["find", class])}>
-            <div><div class="sev">{ severity(finding.severity) }<span class={format!("w-{class}")}>{ word }</span></div>
-                if !finding.place.is_empty() { <div class="tag where">{ &finding.place }</div> }
+            <div><div class="sev">{ severity(finding.grade) }<span class={format!("w-{class}")}>{ word }</span></div>
+                if finding.call.is_none() && !finding.place.is_empty() { <div class="tag where">{ &finding.place }</div> }
             </div>
             <div>
-                <h3>{ prose(&finding.title) }</h3>
-                if !finding.text.is_empty() { <p>{ prose(&finding.text) }</p> }
+                <h3>{ prose(&title(&finding.title)) }</h3>
+                if !finding.detail.is_empty() { <p>{ prose(&finding.detail) }</p> }
                 { for offers.iter().filter(|offer| !offer.lines.is_empty()).map(|offer| repair::list(&offer.lines)) }
-                if !finding.call.is_empty() {
-                    <dl class="glob">
-                        { for finding.call.iter().map(|(label, text)| {
-                            let hot = finding.severity == Severity::Danger && matches!(label.as_str(), "module" | "name");
-                            html! { <><dt>{ label }</dt><dd class={classes(&[when(hot, "hot")])}>{ text }</dd></> }
-                        }) }
-                    </dl>
-                }
+                if let Some(call) = &finding.call { { describe_call(finding, call) } }
             </div>
             if acts {
                 <div class="do">
-                    if !finding.call.is_empty() { <span class="never">{ marks::tick_icon() }{ "never run" }</span> }
+                    if finding.call.is_some() { <span class="never">{ marks::tick_icon() }{ "never run" }</span> }
                     if !finding.advice.is_empty() { <p>{ prose(&finding.advice) }</p> }
                     { for offers.iter().map(|offer| repair::action(actor, work, offer)) }
                     if let Some(onclick) = show { <p><button class="btn" {onclick}>{ "Show the key" }</button></p> }
@@ -156,4 +152,19 @@ fn article(actor: &Actor, work: &OpenWork, at: u32, finding: &Finding) -> Html {
             }
         </article>
     }
+}
+
+/// Renders the call that a pickle would have made.
+fn describe_call(finding: &Finding, call: &LoaderCall) -> Html {
+    let lines = [
+        ("module", &call.module),
+        ("name", &call.name),
+        ("arguments", &call.arguments),
+        ("seen at", &finding.place),
+    ];
+    let lines = lines.into_iter().filter(|(_, text)| !text.is_empty()).map(|(label, text)| {
+        let hot = finding.grade == Grade::Danger && matches!(label, "module" | "name");
+        html! { <><dt>{ label }</dt><dd class={classes(&[when(hot, "hot")])}>{ text }</dd></> }
+    });
+    html! { <dl class="glob">{ for lines }</dl> }
 }

@@ -1,12 +1,12 @@
 //! Small building blocks: icons, dtype gauges, keys shortened in the middle, copy buttons.
 
+use statelens_checkpoint::Grade;
 use wasm_bindgen_futures::{JsFuture, spawn_local};
 use yew::prelude::*;
 
 use statelens_inspect::fold::Sums;
-use statelens_inspect::visible;
+use statelens_inspect::{grade_word, visible};
 
-use crate::protocol::finding::Severity;
 use crate::state::dtype::{family, gauge, short, title};
 use crate::state::fmt::{self, key_parts};
 
@@ -86,23 +86,23 @@ pub fn tick_icon() -> Html {
 }
 
 /// Renders the icon of a severity: octagon, triangle or ring.
-pub fn severity(severity: Severity) -> Html {
+pub fn severity(severity: Grade) -> Html {
     match severity {
-        Severity::Danger | Severity::UnknownCode | Severity::Damage => html! {
+        Grade::Danger | Grade::UnknownCode | Grade::Damage => html! {
             <svg class="fi danger" viewBox="0 0 12 12" aria-hidden="true">
                 <path d="M4 .5h4L11.5 4v4L8 11.5H4L.5 8V4z" fill="currentColor" />
                 <path d="M6 2.8v4" stroke="var(--paper)" stroke-width="1.6" />
                 <circle cx="6" cy="8.8" r="1" fill="var(--paper)" />
             </svg>
         },
-        Severity::Warning => html! {
+        Grade::Warning => html! {
             <svg class="fi warn" viewBox="0 0 12 12" aria-hidden="true">
                 <path d="M6 .6 11.6 11H.4z" fill="currentColor" />
                 <path d="M6 4.2v3.4" stroke="var(--paper)" stroke-width="1.4" />
                 <circle cx="6" cy="9.2" r=".85" fill="var(--paper)" />
             </svg>
         },
-        Severity::Note => html! {
+        Grade::Note => html! {
             <svg class="fi note" viewBox="0 0 12 12" aria-hidden="true">
                 <circle cx="6" cy="6" r="4.8" fill="none" stroke="currentColor" stroke-width="1.4" />
                 <path d="M6 5.4v3.2M6 3.2v1.2" stroke="currentColor" stroke-width="1.3" />
@@ -111,25 +111,14 @@ pub fn severity(severity: Severity) -> Html {
     }
 }
 
-/// Returns the word for a severity.
-pub fn severity_word(severity: Severity) -> &'static str {
-    match severity {
-        Severity::Danger => "danger",
-        Severity::UnknownCode => "unknown code",
-        Severity::Damage => "damage",
-        Severity::Warning => "warning",
-        Severity::Note => "note",
-    }
-}
-
 /// Formats a number of findings of a severity: `2 warnings`, `damage in 3 places`.
-pub fn severity_count(severity: Severity, count: u64) -> String {
+pub fn severity_count(severity: Grade, count: u64) -> String {
     match (severity, count) {
-        (Severity::Damage | Severity::UnknownCode, 1) => severity_word(severity).to_owned(),
-        (Severity::Damage | Severity::UnknownCode, _) => {
-            format!("{} in {} places", severity_word(severity), fmt::exact(count))
+        (Grade::Damage | Grade::UnknownCode, 1) => grade_word(severity).to_owned(),
+        (Grade::Damage | Grade::UnknownCode, _) => {
+            format!("{} in {} places", grade_word(severity), fmt::exact(count))
         }
-        _ => fmt::plural(count, severity_word(severity)),
+        _ => fmt::plural(count, grade_word(severity)),
     }
 }
 

@@ -3,6 +3,7 @@
 
 use std::rc::Rc;
 
+use statelens_checkpoint::Grade;
 use statelens_inspect::visible;
 use yew::prelude::*;
 
@@ -13,7 +14,6 @@ use crate::page::model::actor::Actor;
 use crate::page::model::{Action, PageModel};
 use crate::page::pair;
 use crate::protocol::ToWorker;
-use crate::protocol::finding::Severity;
 use crate::state::fmt;
 use crate::state::rail::{Rail, RailEntry};
 
@@ -102,7 +102,7 @@ fn line(
     let (mark, word) = match &entry.problem {
         None => (html! { <svg class="fi" aria-hidden="true"></svg> }, "not checked yet".to_owned()),
         Some(problem) if problem.is_empty() => (tick_icon(), "sound".to_owned()),
-        Some(problem) => (severity(Severity::Warning), format!("damaged: {problem}")),
+        Some(problem) => (severity(Grade::Warning), format!("damaged: {problem}")),
     };
     let name = visible(&entry.name);
     let files = if entry.files > 1 {

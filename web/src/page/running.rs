@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use statelens_checkpoint::Grade;
 use web_sys::File;
 use yew::prelude::*;
 
@@ -18,7 +19,6 @@ use crate::protocol::conversion::{
     ConversionResult, FALSIFIED, JobProgress, PlanSummary, WriteMethod,
 };
 use crate::protocol::error::ErrorText;
-use crate::protocol::finding::Severity;
 use crate::state::{fmt, tape};
 
 /// Renders a number with its label.
@@ -231,7 +231,7 @@ pub fn done_body(
 fn read_back(problem: Option<&ErrorText>) -> Html {
     match problem {
         Some(error) => html! {
-            <p class="verdict" id="read-back" role="alert"><span class="w-danger">{ severity(Severity::Danger) }{ " It differs from the plan: do not use it. " }</span>
+            <p class="verdict" id="read-back" role="alert"><span class="w-danger">{ severity(Grade::Danger) }{ " It differs from the plan: do not use it. " }</span>
                 <span class="mid-ink">{ prose(&error.title) }{ " " }{ prose(&error.text) }</span></p>
         },
         None => html! {

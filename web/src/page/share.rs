@@ -3,6 +3,7 @@
 
 use std::rc::Rc;
 
+use statelens_inspect::share::{KeysAs, LinkOptions};
 use statelens_inspect::visible;
 use wasm_bindgen::JsValue;
 use yew::prelude::*;
@@ -17,7 +18,7 @@ use crate::page::sheet::SheetFrame;
 use crate::page::tape::TapeView;
 use crate::page::verify::{self, unpack_confirmation};
 use crate::protocol::ToWorker;
-use crate::protocol::share::{LinkKeys, ShareOptions, SharedSummary};
+use crate::protocol::share::SharedSummary;
 use crate::state::fmt;
 use crate::state::share::{KINDS, fits, is_reachable, without_secrets};
 use crate::state::work::OpenWork;
@@ -94,7 +95,8 @@ pub struct ShareProps {
 pub fn ShareSheet(props: &ShareProps) -> Html {
     let Some(actor) = use_context::<Actor>() else { return html! {} };
     let options = use_state(|| {
-        props.shared.as_ref().map_or_else(ShareOptions::default, |shared| shared.options)
+        let initial = LinkOptions { findings: true, ..LinkOptions::default() };
+        props.shared.as_ref().map_or(initial, |shared| shared.options)
     });
     {
         let actor = actor.clone();
@@ -109,7 +111,7 @@ pub fn ShareSheet(props: &ShareProps) -> Html {
     let Some(shared) = &props.shared else {
         return html! { <SheetFrame title="Share a summary" class="sharing" {note}><div class="two"></div><footer></footer></SheetFrame> };
     };
-    let set = |change: fn(&mut ShareOptions)| {
+    let set = |change: fn(&mut LinkOptions)| {
         let (options, copied) = (options.clone(), copied.clone());
         Callback::from(move |()| {
             let mut next = *options;
@@ -118,7 +120,7 @@ pub fn ShareSheet(props: &ShareProps) -> Html {
             copied.set(false);
         })
     };
-    let plain = options.keys == LinkKeys::Plain;
+    let plain = options.keys == KeysAs::Plain;
     let tick = |change| plain.then(|| set(change).reform(|_: Event| ()));
     let address = shared.link.as_ref().ok().map(|link| address(link));
     // The URL for this browser includes the secret of a local server, which shared links omit.
@@ -136,21 +138,21 @@ pub fn ShareSheet(props: &ShareProps) -> Html {
                     <div class="fs"><span class="lab">{ "Link" }</span><div>{ link_part(shared, address.as_deref()) }</div></div>
                     <div class="fs"><span class="lab">{ "Content" }</span><div>
                         <div class="states one">
-                            { part("name, format, size", shared.parts[0], true, None) }
-                            { part("keys, dtypes and shapes, layers folded", shared.parts[1], true, None) }
-                            { part(if shared.measured { "statistics, rounded" } else { "statistics, after reading everything" }, shared.parts[2], options.statistics,
+                            { part("name, format, size", shared.parts.head, true, None) }
+                            { part("keys, dtypes and shapes, layers folded", shared.parts.keys, true, None) }
+                            { part(if shared.measured { "statistics, rounded" } else { "statistics, after reading everything" }, shared.parts.statistics, options.statistics,
                                 shared.measured.then(|| set(|options| options.statistics = !options.statistics).reform(|_: Event| ()))) }
-                            { part("findings", shared.parts[3], options.findings && plain, tick(|options| options.findings = !options.findings)) }
-                            { part("values that are not tensors", shared.parts[4], options.values && plain, tick(|options| options.values = !options.values)) }
+                            { part("findings", shared.parts.findings, options.findings && plain, tick(|options| options.findings = !options.findings)) }
+                            { part("values that are not tensors", shared.parts.values, options.values && plain, tick(|options| options.values = !options.values)) }
                         </div>
                         <p class="dim">{ "Numbers are lengths in characters. The link never contains weights." }
                             if !plain { { " Findings and values may contain names, so they are included with plain keys only." } }</p>
                     </div></div>
                     <div class="fs"><span class="lab" id="l-keys">{ "Keys" }</span><div>
                         <span class="seg" role="radiogroup" aria-labelledby="l-keys">
-                            { choice(&options, LinkKeys::Plain, "as they are", set(|options| options.keys = LinkKeys::Plain)) }
-                            { choice(&options, LinkKeys::Coded, "coded", set(|options| options.keys = LinkKeys::Coded)) }
-                            { choice(&options, LinkKeys::Hidden, "hidden", set(|options| options.keys = LinkKeys::Hidden)) }
+                            { choice(&options, KeysAs::Plain, "as they are", set(|options| options.keys = KeysAs::Plain)) }
+                            { choice(&options, KeysAs::Coded, "coded", set(|options| options.keys = KeysAs::Coded)) }
+                            { choice(&options, KeysAs::Hidden, "hidden", set(|options| options.keys = KeysAs::Hidden)) }
                         </span>
                         <p class="dim">{ keys_hint(options.keys) }</p>
                     </div></div>
@@ -262,36 +264,31 @@ fn link_part(shared: &SharedSummary, address: Option<&str>) -> Html {
     }
 }
 
-fn part(name: &'static str, length: u64, on: bool, onchange: Option<Callback<Event>>) -> Html {
+fn part(name: &'static str, length: usize, on: bool, onchange: Option<Callback<Event>>) -> Html {
     let fixed = onchange.is_none();
     let included = length > 0 && on;
     html! {
         <label>
             <input type="checkbox" class="cb" checked={on} disabled={fixed} {onchange} />
             <span class="t">{ name }</span>
-            <span class="num">{ if included { fmt::exact(length) } else if on { "none".into() } else { "not included".to_owned() } }</span>
+            <span class="num">{ if included { fmt::exact(length as u64) } else if on { "none".into() } else { "not included".to_owned() } }</span>
         </label>
     }
 }
 
-fn choice(
-    options: &ShareOptions,
-    keys: LinkKeys,
-    name: &'static str,
-    choose: Callback<()>,
-) -> Html {
+fn choice(options: &LinkOptions, keys: KeysAs, name: &'static str, choose: Callback<()>) -> Html {
     let onclick = choose.reform(|_: MouseEvent| ());
     let on = options.keys == keys;
     one_of("radio", on, name, onclick)
 }
 
-fn keys_hint(keys: LinkKeys) -> &'static str {
+fn keys_hint(keys: KeysAs) -> &'static str {
     match keys {
-        LinkKeys::Plain => "Anyone who has the link can read every name.",
-        LinkKeys::Coded => {
+        KeysAs::Plain => "Anyone who has the link can read every name.",
+        KeysAs::Coded => {
             "Each part of a name becomes four letters, in order of appearance. Equal names get equal letters in this link, and no table maps them back."
         }
-        LinkKeys::Hidden => "Keys become positions. Dtypes and shapes stay.",
+        KeysAs::Hidden => "Keys become positions. Dtypes and shapes stay.",
     }
 }
 
@@ -305,7 +302,7 @@ fn recipient_view(work: &OpenWork, shared: &SharedSummary) -> Html {
                 <span>{ fmt::bytes(work.sums.bytes) }</span>
                 <span>{ fmt::exact(work.sums.tensors) }<span class="dim">{ " tensors" }</span></span></div>
             // The tape shows names of states, so it is for plain keys only.
-            if work.sums.bytes > 0 && shared.options.keys == LinkKeys::Plain { <TapeView parts={work.parts.clone()} layers={work.layers.clone()} /> }
+            if work.sums.bytes > 0 && shared.options.keys == KeysAs::Plain { <TapeView parts={work.parts.clone()} layers={work.layers.clone()} /> }
             <ul class="shared-keys" tabindex="0" aria-label="Keys">
                 { for shared.lines.iter().map(|line| html! {
                     <li>{ key(&line.key) }

@@ -2,6 +2,7 @@
 //! that is being written is lost, and reports which jobs were stopped. Also the note on where bytes
 //! go.
 
+use statelens_checkpoint::Grade;
 use statelens_remote::Address;
 use wasm_bindgen::prelude::*;
 use web_sys::Event;
@@ -14,8 +15,6 @@ use crate::page::marks::{severity, tick_icon};
 use crate::page::model::actor::Actor;
 use crate::page::model::{Action, PageModel, PendingAction, Screen, StopReason};
 use crate::protocol::ToWorker;
-use crate::protocol::finding::Severity;
-
 /// Renders the question whether the running write may be stopped, if an action waits for it.
 pub fn dialog(model: &PageModel, actor: &Actor) -> Html {
     let Some(pending) = &model.pending else { return html! {} };
@@ -94,7 +93,7 @@ pub fn notice(model: &PageModel, actor: &Actor) -> Html {
         <div role="status">
             if let Some(notice) = &model.notice {
                 <aside class="news" id="notice">
-                    { severity(Severity::Note) }<span>{ notice.clone() }</span>
+                    { severity(Grade::Note) }<span>{ notice.clone() }</span>
                     <button class="btn" onclick={read}>{ "OK" }</button>
                 </aside>
             }
@@ -106,7 +105,7 @@ pub fn notice(model: &PageModel, actor: &Actor) -> Html {
 pub fn privacy(host: Option<&str>) -> Html {
     match host {
         Some(host) => html! {
-            <span class="opt" id="privacy">{ severity(Severity::Note) }{ format!("fetching from {host}") }</span>
+            <span class="opt" id="privacy">{ severity(Grade::Note) }{ format!("fetching from {host}") }</span>
         },
         None => {
             html! { <span class="opt" id="privacy">{ tick_icon() }{ "nothing leaves this page" }</span> }

@@ -2,6 +2,8 @@
 
 use std::rc::Rc;
 
+use statelens_checkpoint::Grade;
+use statelens_inspect::verify::ReportLine;
 use statelens_inspect::visible;
 use web_sys::{File, HtmlInputElement};
 use yew::prelude::*;
@@ -19,11 +21,13 @@ use crate::page::tape::TapeView;
 use crate::protocol::ToWorker;
 use crate::protocol::conversion::JobProgress;
 use crate::protocol::error::ErrorText;
-use crate::protocol::finding::Severity;
 use crate::protocol::verify::VerifyReport;
 use crate::state::fmt;
 use crate::state::work::OpenWork;
 use crate::text::title;
+
+/// Maximum number of lines shown; the report has all.
+const MAX_LINES: usize = 200;
 
 impl Actor {
     /// Changes the options or the stage of the verification.
@@ -69,8 +73,9 @@ pub fn status(actor: &Actor, stage: &VerificationStage) -> Html {
         VerificationStage::Done(done) => {
             // Shortens `it is not sound: 3 problems`; a verdict of `sound` is shown in full, as it
             // may have a qualification.
-            let short = done.verdict.strip_prefix("it is ").unwrap_or(&done.verdict);
-            let short = match done.sound {
+            let verdict = done.report.verdict(done.finite);
+            let short = verdict.strip_prefix("it is ").unwrap_or(&verdict);
+            let short = match done.report.answer(done.finite) {
                 true => short,
                 false => short.split_once([':', ';']).map_or(short, |(short, _)| short),
             };
@@ -78,7 +83,7 @@ pub fn status(actor: &Actor, stage: &VerificationStage) -> Html {
             html! { <>{ mark }<b>{ short }</b></> }
         }
         VerificationStage::Failed(_) => {
-            html! { <>{ severity(Severity::Warning) }<b>{ "not verified" }</b></> }
+            html! { <>{ severity(Grade::Warning) }<b>{ "not verified" }</b></> }
         }
     };
     html! { <button class="textrow" id="verify" title="Verify (V)" {onclick}><span>{ text }</span></button> }
@@ -86,10 +91,10 @@ pub fn status(actor: &Actor, stage: &VerificationStage) -> Html {
 
 /// Renders the icon of the result.
 fn mark(done: &VerifyReport) -> Html {
-    match (done.sound, done.grade) {
-        (true, Severity::Note) => tick_icon(),
+    match (done.report.answer(done.finite), done.report.grade(done.finite)) {
+        (true, Grade::Note) => tick_icon(),
         (true, grade) => severity(grade),
-        (false, _) => severity(Severity::Danger),
+        (false, _) => severity(Grade::Danger),
     }
 }
 
@@ -222,34 +227,43 @@ fn verify_again(actor: &Actor) -> Html {
 }
 
 fn result(actor: &Actor, work: &OpenWork, done: &Rc<VerifyReport>) -> Html {
+    let (report, finite) = (&done.report, done.finite);
+    let class = match (report.answer(finite), report.grade(finite)) {
+        (false, _) => "w-danger",
+        (true, Grade::Note) => "w-good",
+        (true, _) => "w-warn",
+    };
+    let lines = report.lines(finite);
+    let cut = lines.len().checked_sub(MAX_LINES).filter(|cut| *cut > 0);
+    let cut = cut.map(|cut| format!("and {} more lines", fmt::exact(cut as u64)));
+    let more = cut.into_iter().chain(report.more());
     let save = {
         let (done, name) = (done.clone(), work.opened.name.clone());
         Callback::from(move |_: MouseEvent| {
             let name = name.rsplit('/').next().unwrap_or_default();
-            save_text(&done.report, &format!("{name}.verify.json"));
+            let json = done.report.json(done.report.answer(done.finite)) + "\n";
+            save_text(&json, &format!("{name}.verify.json"));
         })
     };
     html! {
         <>
             <div class="runbody" id="verify-done">
                 <h3 class="failed" role="status">
-                    if done.sound && done.grade == Severity::Warning { <span class="w-warn">{ mark(done) }{ " " }{ title(&done.verdict) }</span> }
-                    else if done.sound { <span class="w-good">{ tick_icon() }{ " " }{ title(&done.verdict) }</span> }
-                    else { <span class="w-danger">{ severity(Severity::Danger) }{ " " }{ title(&done.verdict) }</span> }
+                    <span {class}>{ mark(done) }{ " " }{ title(&report.verdict(finite)) }</span>
                 </h3>
-                if done.sound && done.grade == Severity::Note { <p class="mid-ink">{ "Everything was read." }</p> }
+                if class == "w-good" { <p class="mid-ink">{ "Everything was read." }</p> }
                 <div class="block runhead">
                     { figure("read", fmt::bytes(done.bytes)) }
                     { figure("in", fmt::seconds(done.millis)) }
                     { figure("rate", fmt::rate(done.bytes, done.millis)) }
                 </div>
                 <dl class="gone">
-                    { for done.checks.iter().map(|(label, text)| html! { <><dt>{ title(label) }</dt><dd>{ prose(text) }</dd></> }) }
+                    { for report.scope().iter().map(|(label, text)| html! { <><dt>{ title(label) }</dt><dd>{ prose(text) }</dd></> }) }
                 </dl>
-                if !done.lines.is_empty() {
+                if !lines.is_empty() {
                     <div class="block"><div class="lab">{ "Found" }</div>
-                        <dl class="gone found">{ for done.lines.iter().map(|line| report_line(actor, work, line)) }</dl>
-                        { for done.more.iter().map(|more| html! { <p class="dim">{ more }{ ": the report lists them." }</p> }) }
+                        <dl class="gone found">{ for lines.iter().take(MAX_LINES).map(|line| report_line(actor, work, line)) }</dl>
+                        { for more.map(|more| html! { <p class="dim">{ more }{ ": the report lists them." }</p> }) }
                     </div>
                 }
                 <div class="block"><div class="lab">{ "The same on the command line" }</div>
@@ -265,27 +279,23 @@ fn result(actor: &Actor, work: &OpenWork, done: &Rc<VerifyReport>) -> Html {
 }
 
 /// Renders a line of the result, with a link if its name is the key of a row.
-fn report_line(
-    actor: &Actor,
-    work: &OpenWork,
-    (grade, word, name, text): &(Severity, String, String, String),
-) -> Html {
-    let class = match grade {
-        Severity::Danger | Severity::UnknownCode | Severity::Damage => "w-danger",
-        Severity::Warning => "w-warn",
-        Severity::Note => "w-note",
+fn report_line(actor: &Actor, work: &OpenWork, line: &ReportLine) -> Html {
+    let class = match line.grade {
+        Grade::Danger | Grade::UnknownCode | Grade::Damage => "w-danger",
+        Grade::Warning => "w-warn",
+        Grade::Note => "w-note",
     };
-    let name = match work.find(name) {
+    let name = match work.find(&line.key) {
         Some(row) => {
             let onclick = actor.on(move |actor, _: MouseEvent| {
                 actor.work(move |work| work.select_row(row));
                 actor.act(Action::Show(None));
             });
-            html! { <button class="textlink m" title="Show the key" {onclick}>{ name }</button> }
+            html! { <button class="textlink m" title="Show the key" {onclick}>{ &line.key }</button> }
         }
-        None => key(name),
+        None => key(&line.key),
     };
-    html! { <><dt>{ severity(*grade) }<span {class}>{ word }</span></dt><dd>{ name }<p>{ prose(text) }</p></dd></> }
+    html! { <><dt>{ severity(line.grade) }<span {class}>{ line.word }</span></dt><dd>{ name }<p>{ prose(&line.text) }</p></dd></> }
 }
 
 fn failed(actor: &Actor, error: &ErrorText, raise: Option<Callback<MouseEvent>>) -> Html {

@@ -1,8 +1,10 @@
 //! The workspace: facts, tape, tree, table, inspector, status.
 
+use std::cmp::Reverse;
 use std::rc::Rc;
 
 use gloo_timers::callback::Timeout;
+use statelens_checkpoint::Grade;
 use statelens_inspect::visible;
 use wasm_bindgen::JsCast;
 use yew::prelude::*;
@@ -29,7 +31,6 @@ use crate::page::tree::TreePane;
 use crate::page::treemap::TreemapPane;
 use crate::page::verify;
 use crate::page::weights;
-use crate::protocol::finding::Severity;
 use crate::protocol::inspected::{FormattedValues, RowDetails};
 use crate::protocol::model_description::ModelDescription;
 use crate::protocol::opened::FetchStats;
@@ -40,6 +41,7 @@ use crate::state::tape::{neighbour_row, row_at};
 use crate::state::treemap::TreemapView;
 use crate::state::values_panel::ValuesPanel;
 use crate::state::work::OpenWork;
+use crate::text::title;
 
 #[derive(Properties, PartialEq)]
 pub struct WorkspaceProps {
@@ -217,23 +219,23 @@ fn place(props: &WorkspaceProps) -> Option<(usize, usize)> {
 
 /// Renders the most severe finding. Notes are only counted in the status bar.
 fn notice(actor: &Actor, work: &OpenWork) -> Html {
-    let found = work.opened.findings.iter().map(|finding| (finding.severity, &finding.title));
+    let found = work.opened.findings.iter().map(|finding| (finding.grade, title(&finding.title)));
     let noticed = work.noticed.iter().flat_map(|noticed| noticed.iter());
     // Findings about values are the newest.
-    let all: Vec<(Severity, &String)> =
-        noticed.map(|noticed| (noticed.severity, &noticed.title)).chain(found).collect();
-    let grave = all.iter().filter(|(grade, _)| *grade != Severity::Note);
-    let Some(&(grade, first)) = grave.min_by_key(|(grade, _)| *grade) else {
+    let all: Vec<(Grade, String)> =
+        noticed.map(|noticed| (noticed.grade, title(&noticed.title))).chain(found).collect();
+    let grave = all.iter().filter(|(grade, _)| *grade != Grade::Note);
+    let Some((grade, first)) = grave.min_by_key(|(grade, _)| Reverse(*grade)) else {
         return html! {};
     };
 
     let onclick =
         actor.on(move |actor, _: MouseEvent| actor.act(Action::Show(Some(Sheet::Findings))));
-    let class = if grade < Severity::Warning { "danger" } else { "warn" };
+    let class = if *grade > Grade::Warning { "danger" } else { "warn" };
     let rest = all.len() - 1;
     html! {
         <button class={classes(&["notice", class])} {onclick}>
-            { severity(grade) }
+            { severity(*grade) }
             <span class="cut">{ prose(first) }</span>
             <span class="more">
                 { if rest == 0 { "Show ".to_owned() } else { format!("and {rest} more ") } }{ cap("F") }
@@ -344,7 +346,7 @@ fn FilterBar(props: &FilterProps) -> Html {
                 }
             </label>
             if let Some(error) = &work.filter_error {
-                <span class="filter-error" role="status">{ severity(Severity::Warning) }<span>{ error }</span></span>
+                <span class="filter-error" role="status">{ severity(Grade::Warning) }<span>{ error }</span></span>
             } else if *menu_shown { <FilterMenu work={work.clone()} {onchoose} {onleave} /> }
             <span class="chips" role="group" aria-label="Filters">
                 { chip(work.view.fold, FOLD, fold, html! { "fold layers" }) }
@@ -401,10 +403,10 @@ fn current(filter: &str, family: &str) -> String {
 fn status(actor: &Actor, work: &OpenWork, props: &WorkspaceProps) -> Html {
     let show =
         |sheet: Sheet| actor.on(move |actor, _: MouseEvent| actor.act(Action::Show(Some(sheet))));
-    let count = |grade: Severity| {
+    let count = |grade: Grade| {
         let noticed = work.noticed.iter().flat_map(|noticed| noticed.iter());
-        let noticed = noticed.filter(|noticed| noticed.severity == grade).count();
-        let found = work.opened.findings.iter().filter(|finding| finding.severity == grade);
+        let noticed = noticed.filter(|noticed| noticed.grade == grade).count();
+        let found = work.opened.findings.iter().filter(|finding| finding.grade == grade);
         (found.count() + noticed) as u64
     };
     let opened = &work.opened;
@@ -412,12 +414,12 @@ fn status(actor: &Actor, work: &OpenWork, props: &WorkspaceProps) -> Html {
     html! {
         <footer class="status">
             <button class="textrow" onclick={show(Sheet::Findings)} title="Findings (F)">
-                { for Severity::ALL.into_iter().filter(|&grade| count(grade) > 0).map(|grade| html! {
+                { for Grade::ALL.into_iter().filter(|&grade| count(grade) > 0).map(|grade| html! {
                     <span>{ severity(grade) }
-                        if grade == Severity::Note { { severity_count(grade, count(grade)) } }
+                        if grade == Grade::Note { { severity_count(grade, count(grade)) } }
                         else { <b>{ severity_count(grade, count(grade)) }</b> }</span>
                 }) }
-                if Severity::ALL.into_iter().all(|grade| count(grade) == 0) { <span>{ tick_icon() }{ "no findings" }</span> }
+                if Grade::ALL.into_iter().all(|grade| count(grade) == 0) { <span>{ tick_icon() }{ "no findings" }</span> }
             </button>
             if !opened.summary { { verify::status(actor, &props.verifying) } }
             { weights::status(actor, work, &props.values_panel, fetch_cap(props)) }

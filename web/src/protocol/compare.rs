@@ -1,6 +1,7 @@
 //! Messages about comparing the open checkpoint with a second one.
 
 use serde::{Deserialize, Serialize};
+use statelens_inspect::check::CheckLine;
 
 use super::error::ErrorText;
 use super::opened::{FileName, OpenedCheckpoint};
@@ -224,8 +225,7 @@ pub struct StateDictCheck {
     pub matching: u64,
     /// Missing keys, unexpected keys, keys with different shapes.
     pub counts: (u64, u64, u64),
-    /// Per line: the word for it, the key, the explanation, the number of keys, their numbers.
-    pub lines: Vec<(String, String, String, u64, String)>,
+    pub lines: Vec<CheckLine>,
     /// The option of `statelens convert` that would make most keys match, and how many.
     pub rename: Option<(String, u64)>,
     /// The trainer adds the prefix `model.` by itself.

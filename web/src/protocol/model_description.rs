@@ -1,8 +1,7 @@
 //! Messages about what the model is.
 
 use serde::{Deserialize, Serialize};
-
-use super::finding::Finding;
+use statelens_checkpoint::Finding;
 
 /// The facts known about the model.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]

@@ -1,8 +1,10 @@
 //! Messages about opening a checkpoint, and the description of an open one.
 
-use serde::{Deserialize, Serialize};
+use std::collections::HashSet;
 
-use super::finding::Finding;
+use serde::{Deserialize, Serialize};
+use statelens_checkpoint::Finding;
+
 use super::rewrite::RewriteOffer;
 use crate::rows::PackedRows;
 
@@ -58,6 +60,8 @@ pub struct OpenedCheckpoint {
     /// One row per leaf, in file order.
     pub rows: PackedRows,
     pub findings: Vec<Finding>,
+    /// Places of findings that are keys of rows.
+    pub finding_keys: HashSet<String>,
     /// Possible rewrites in its own format.
     pub offers: Vec<RewriteOffer>,
     /// Formats that it can be converted to.

@@ -1,47 +1,19 @@
 //! Messages about the share sheet.
 
 use serde::{Deserialize, Serialize};
-
-/// How a link holds keys.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub enum LinkKeys {
-    /// As they are.
-    #[default]
-    Plain,
-    /// Each component of a key as four letters.
-    Coded,
-    /// Positions only; the keys are left out.
-    Hidden,
-}
-
-/// What to include in a link.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ShareOptions {
-    pub keys: LinkKeys,
-    /// Include values that are not tensors.
-    pub values: bool,
-    pub findings: bool,
-    /// Statistics of tensors, once they are computed.
-    pub statistics: bool,
-}
-
-impl Default for ShareOptions {
-    fn default() -> Self {
-        Self { keys: LinkKeys::Plain, values: false, findings: true, statistics: false }
-    }
-}
+use statelens_inspect::share::{LinkOptions, LinkParts};
 
 /// A summary that was made but not yet shared.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SharedSummary {
     /// The options it was made with.
-    pub options: ShareOptions,
+    pub options: LinkOptions,
     /// The link from its `#` on, to append to the page's address; or why it can't be made.
     pub link: Result<String, String>,
     /// Characters after the `#`, even if that is too long for a link.
     pub length: u64,
-    /// Lengths of its parts: head, keys, statistics, findings, values.
-    pub parts: [u64; 5],
+    /// Lengths of its parts.
+    pub parts: LinkParts,
     /// Whether statistics were computed.
     pub measured: bool,
     /// Bytes of the HTML, Markdown and JSON files.

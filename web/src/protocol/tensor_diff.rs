@@ -1,6 +1,7 @@
 //! Messages about a close comparison of two tensors, and about finding renamed tensors.
 
 use serde::{Deserialize, Serialize};
+use statelens_inspect::compare::Outlines;
 
 use super::error::ErrorText;
 use super::matrix::PackedOverview;
@@ -31,20 +32,11 @@ pub struct TensorDiff {
     /// The shape that positions index into.
     pub shape: Vec<u64>,
     /// Histograms of both over the same bins: of equal width, and by magnitude.
-    pub outlines: [HistogramPair; 2],
+    pub outlines: [Outlines; 2],
     /// The values of B − A.
     pub differences: TensorValues,
     /// Where they differ: blocks of |B − A|.
     pub map: Option<PackedOverview>,
-}
-
-/// Histograms of A and of B over the same bins.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct HistogramPair {
-    /// Edges of the bins: one more than there are bins.
-    pub edges: Vec<f64>,
-    /// Counts of A and of B in each bin.
-    pub counts: [Vec<u64>; 2],
 }
 
 /// Tensors whose key is different in the second checkpoint.

@@ -2,10 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 
+use statelens_inspect::weights::Noticed;
+use statelens_stats::Histogram;
+
 use super::conversion::JobProgress;
 use super::error::ErrorText;
-use super::finding::Severity;
-
 /// Requests from the page.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum WeightsRequest {
@@ -71,22 +72,13 @@ pub struct TensorValues {
     /// True if all values are whole numbers.
     pub is_integer: bool,
     /// Histogram with bins of equal width.
-    pub linear: Bins,
+    pub linear: Histogram,
     /// Histogram by magnitude, on both sides of zero.
-    pub log: Bins,
+    pub log: Histogram,
     /// Bytes read; 0 if the tensor was read with others.
     pub bytes: u64,
     /// Milliseconds spent.
     pub millis: f64,
-}
-
-/// A histogram.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Bins {
-    /// Edges of the bins: one more than there are bins.
-    pub edges: Vec<f64>,
-    /// The number of values in each bin.
-    pub counts: Vec<u64>,
 }
 
 /// The result of reading all tensors.
@@ -100,25 +92,7 @@ pub struct ScanReport {
     /// Tensors that can't be read or have no numbers: the row, and why.
     pub unread: Vec<(u32, String)>,
     /// Findings, the most severe first.
-    pub findings: Vec<ValueFinding>,
+    pub findings: Vec<Noticed>,
     /// The problems that were searched for.
     pub checks: Vec<String>,
-}
-
-/// A finding about values.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct ValueFinding {
-    pub severity: Severity,
-    /// A sentence.
-    pub title: String,
-    /// The numbers.
-    pub text: String,
-    /// What to do about it.
-    pub advice: String,
-    /// The rows that it is about.
-    pub rows: Vec<u32>,
-    /// The value to show: its row, its number, its index.
-    pub place: Option<(u32, u64, Vec<u64>)>,
-    /// Deviations over depth: the layers, the values, which one stands out, and its expected value.
-    pub series: Option<(Vec<u64>, Vec<f64>, u32, f64)>,
 }

@@ -1,5 +1,7 @@
 //! Rows in the shape of real checkpoints, for tests.
 
+use std::collections::HashSet;
+
 use crate::protocol::opened::OpenedCheckpoint;
 use crate::rows::{LeafKind, PackedRows, Row};
 use crate::state::work::OpenWork;
@@ -89,6 +91,7 @@ pub(crate) fn work(rows: Vec<Row>) -> OpenWork {
         shards: 0,
         rows: PackedRows::default(),
         findings: Vec::new(),
+        finding_keys: HashSet::new(),
         offers: Vec::new(),
         targets: Vec::new(),
         missing: Vec::new(),

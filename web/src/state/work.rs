@@ -7,13 +7,13 @@ pub mod layers;
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
-use statelens_checkpoint::{order, separator};
+use statelens_checkpoint::{Grade, order, separator};
 use statelens_inspect::fold::{Sums, Trie, sums};
+use statelens_inspect::weights::Noticed;
 
 use self::layers::layer_starts;
-use crate::protocol::finding::Severity;
 use crate::protocol::opened::OpenedCheckpoint;
-use crate::protocol::weights::{RowValues, ValueFinding};
+use crate::protocol::weights::RowValues;
 use crate::rows::Row;
 use crate::state::dtype::DTypeFamily;
 use crate::state::filter::Filter;
@@ -77,7 +77,7 @@ pub struct OpenWork {
     /// Whether any finding on opening is more severe than a note.
     pub opened_grave: bool,
     /// Findings about the values; `None` until they were read.
-    pub noticed: Option<Rc<Vec<ValueFinding>>>,
+    pub noticed: Option<Rc<Vec<Noticed>>>,
     pub selection: Option<Selection>,
     /// The rows picked for a joint action.
     pub picked: PickedRows,
@@ -149,7 +149,7 @@ impl OpenWork {
             }
         };
         Self {
-            opened_grave: opened.findings.iter().any(|one| one.severity != Severity::Note),
+            opened_grave: opened.findings.iter().any(|one| one.grade != Grade::Note),
             opened: Rc::new(opened),
             sums: sums(&rows),
             parts: Rc::new(tape::parts(&rows, dot)),
@@ -323,9 +323,11 @@ impl OpenWork {
     }
 
     /// Stores the findings about values.
-    pub fn set_value_findings(&mut self, noticed: Vec<ValueFinding>) {
+    pub fn set_value_findings(&mut self, noticed: Vec<Noticed>) {
         let odd = noticed.iter().filter(|noticed| noticed.series.is_some());
-        self.view.weights.mark(odd.flat_map(|noticed| noticed.rows.iter().copied()));
+        self.view
+            .weights
+            .mark(odd.flat_map(|noticed| noticed.tensors.iter().map(|row| *row as u32)));
         self.noticed = Some(Rc::new(noticed));
     }
 

@@ -200,7 +200,7 @@ fn suggested(left: &Checkpoint, right: &Checkpoint) -> Option<(String, u64)> {
         None,
         &options,
     );
-    result.rename.map(|(prefix, keys)| (prefix.rule(), keys))
+    result.rename.map(|change| (change.rule(), change.keys))
 }
 
 impl CompareUpdates {
@@ -386,9 +386,6 @@ fn check_loads(
     .with_damage(&file.findings);
     let of_trainer = version.is_some() || file.format.id == "cerebras-h5";
     let releases = check::RELEASES.iter().filter(|_| of_trainer);
-    let line = |line: check::CheckLine| {
-        (line.word.to_owned(), line.key, line.text, line.keys, line.numbers)
-    };
     let count = |list: usize| list as u64;
     protocol::StateDictCheck {
         loads: result.loads,
@@ -398,12 +395,12 @@ fn check_loads(
             count(result.unexpected.len()),
             count(result.shapes.len()),
         ),
-        lines: result.lines().into_iter().map(line).collect(),
-        rename: result.rename.as_ref().map(|(prefix, keys)| (prefix.option(), *keys)),
+        lines: result.lines(),
         prefixed: result.prefixed,
         of_release: result.remarks().into_iter().map(|(_, text)| text).collect(),
+        rename: result.rename.map(|change| (change.option, change.keys)),
         releases: releases.map(|release| (*release).to_owned()).collect(),
-        states: result.states,
+        states: (result.file_state, result.reference_state),
         strict,
     }
 }

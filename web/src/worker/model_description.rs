@@ -8,7 +8,6 @@ use statelens_inspect::{grouped, size_text};
 use crate::protocol::FromWorker;
 use crate::protocol::family::NamedText;
 use crate::protocol::model_description::{FactLine, ModelDescription};
-use crate::text;
 use crate::worker::job::Job;
 use crate::worker::session::SharedSession;
 use crate::worker::{family, remote};
@@ -67,7 +66,7 @@ fn describe(model: &Model) -> ModelDescription {
         parts: model.parts.iter().map(|sum| part(sum, params)).collect(),
         more: more(model),
         config: model.config.clone(),
-        findings: model.findings().iter().map(text::finding).collect(),
+        findings: model.findings(),
         fetch: None,
     }
 }

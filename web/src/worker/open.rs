@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use statelens_checkpoint::{
-    Checkpoint, Error, FileId, FileSet, Layout, Leaf, Limits, Unwatched, order,
+    Checkpoint, Error, FileId, FileSet, Finding, Grade, Layout, Leaf, Limits, Unwatched, order,
 };
 use statelens_inspect::model::parameters;
 use statelens_inspect::share::LeafSummary;
@@ -15,7 +15,6 @@ use web_sys::File;
 
 use crate::protocol::FromWorker;
 use crate::protocol::error::ErrorText;
-use crate::protocol::finding::{Finding, Severity};
 use crate::protocol::opened::{FetchConsent, FileName, FoundCheckpoint, OpenedCheckpoint};
 use crate::rows::{PackedRows, Row};
 use crate::text;
@@ -226,16 +225,9 @@ fn open_error(set: &FileSet, file: FileId) -> Option<ErrorText> {
 }
 
 fn not_opened(name: &str, error: &ErrorText) -> Finding {
-    Finding {
-        severity: Severity::Warning,
-        title: format!("{name} could not be opened"),
-        text: format!("{} {}", error.title, error.text).trim().to_owned(),
-        advice: String::new(),
-        place: error.place.clone(),
-        call: Vec::new(),
-        keys: Vec::new(),
-        missing: false,
-    }
+    Finding::new(Grade::Warning, format!("{name} could not be opened"))
+        .detail(format!("{} {}", error.title, error.text).trim())
+        .place(&error.place)
 }
 
 /// Describes an open checkpoint for the page; also returns its leaves by row.
@@ -253,19 +245,9 @@ fn describe(
     missing.dedup();
     // There may be as many findings as keys, so each place is looked up in a set.
     let wanted: HashSet<&str> = checkpoint.findings.iter().map(|found| &*found.place).collect();
-    let named: HashSet<&str> =
-        rows.iter().map(|row| &*row.key).filter(|key| wanted.contains(key)).collect();
-    let mut findings: Vec<Finding> = checkpoint
-        .findings
-        .iter()
-        .map(|found| {
-            let mut finding = text::finding(found);
-            if named.contains(&*finding.place) {
-                finding.keys.push(finding.place.clone());
-            }
-            finding
-        })
-        .collect();
+    let finding_keys: HashSet<String> =
+        rows.iter().filter(|row| wanted.contains(&*row.key)).map(|row| row.key.clone()).collect();
+    let mut findings = checkpoint.findings.clone();
     let offers = repair::offers(checkpoint, &mut findings);
     let opened = OpenedCheckpoint {
         name: found.name.clone(),
@@ -279,6 +261,7 @@ fn describe(
         shards: shards(checkpoint),
         rows: PackedRows::pack(&rows),
         findings,
+        finding_keys,
         offers,
         targets: planning::targets(),
         missing,

@@ -1,7 +1,7 @@
 //! Rewrites of a Cerebras checkpoint: upgraded, repaired, or with the state of its dataloader;
 //! their changes and plans.
 
-use statelens_checkpoint::{Checkpoint, Error, FileSet, Plan, Result};
+use statelens_checkpoint::{Checkpoint, Error, FileSet, Finding, Grade, Plan, Result};
 use statelens_formats::cerebras::dataloader::{
     DataState, GLOBAL, Loader, MAX_STATE_BYTES, is_state_file,
 };
@@ -9,7 +9,6 @@ use statelens_formats::cerebras::fix::{Fixed, fix};
 use statelens_formats::cerebras::rewrite::{check_whole, is_old, repair, upgrade, with_dataloader};
 
 use crate::protocol::conversion::{ConvertOptions, Loss, PlanSummary};
-use crate::protocol::finding::{Finding, Severity};
 use crate::protocol::rewrite::{Rewrite, RewriteOffer};
 use crate::state::fmt::{exact, plural};
 use crate::text;
@@ -132,10 +131,6 @@ fn spec(
     findings: &mut Vec<Finding>,
     offers: &mut Vec<RewriteOffer>,
 ) -> Option<bool> {
-    let describe = |title: String, text: String| Finding {
-        advice: String::new(),
-        ..finding(Severity::Warning, title, text)
-    };
     match fix(checkpoint) {
         Ok(fixed) if fixed.repairs.is_empty() => Some(false),
         Ok(fixed) => {
@@ -148,19 +143,21 @@ fn spec(
                     "Same as `fix_checkpoint_spec.py`. It can also upgrade in the same step.",
                 )
             });
-            findings.push(describe(
-                format!("The spec needs {}", plural(fixed.repairs.len() as u64, "repair")),
-                "Releases 2.0 and later don't load it without the repair.".into(),
-            ));
+            let repairs = plural(fixed.repairs.len() as u64, "repair");
+            findings.push(
+                Finding::new(Grade::Warning, format!("The spec needs {repairs}"))
+                    .detail("Releases 2.0 and later don't load it without the repair."),
+            );
             Some(true)
         }
         Err(error) => {
             let error = text::error(&error);
-            let advice = error.next.iter().map(|(text, _)| text.as_str()).collect();
-            findings.push(Finding {
-                advice,
-                ..describe("The spec can't be repaired".into(), error.title)
-            });
+            let advice: String = error.next.iter().map(|(text, _)| text.as_str()).collect();
+            findings.push(
+                Finding::new(Grade::Warning, "The spec can't be repaired")
+                    .detail(error.title)
+                    .advice(advice),
+            );
             None
         }
     }
@@ -185,9 +182,9 @@ fn old_format(version: &str, spec: Option<bool>) -> Finding {
         Some(false) => " Its spec needs no repair.",
         _ => "",
     };
-    let severity = if untyped { Severity::Warning } else { Severity::Note };
-    let title = format!("Format {version}, used by {}", releases(version));
-    finding(severity, title, format!("{later}{spec}"))
+    let grade = if untyped { Grade::Warning } else { Grade::Note };
+    Finding::new(grade, format!("Format {version}, used by {}", releases(version)))
+        .detail(format!("{later}{spec}"))
 }
 
 /// Offers to add the dataloader's state from files that came with the checkpoint.
@@ -202,14 +199,11 @@ fn data(
         Ok(state) => state,
         Err(error) => {
             let error = text::error(&error);
-            findings.push(Finding {
-                place: error.place,
-                ..finding(
-                    Severity::Warning,
-                    "The state of the dataloader can't be read".into(),
-                    format!("{} {}", error.title, error.text).trim().to_owned(),
-                )
-            });
+            findings.push(
+                Finding::new(Grade::Warning, "The state of the dataloader can't be read")
+                    .detail(format!("{} {}", error.title, error.text).trim())
+                    .place(error.place),
+            );
             return;
         }
     };
@@ -228,14 +222,11 @@ fn data(
             "Writes the state `dataloader`, as `data_iter_state_conversion.py` does.",
         )
     });
-    findings.push(Finding {
-        place: folder.to_owned(),
-        ..finding(
-            Severity::Note,
-            "Dataloader state in the files of release 1.9".into(),
-            format!("{}.{there}", text::title(&data_state_text(&state))),
-        )
-    });
+    findings.push(
+        Finding::new(Grade::Note, "Dataloader state in the files of release 1.9")
+            .detail(format!("{}.{there}", text::title(&data_state_text(&state))))
+            .place(folder),
+    );
 }
 
 /// Describes the dataloader's state in a line.
@@ -339,19 +330,6 @@ fn offer(rewrite: Rewrite, label: &str, text: &str) -> RewriteOffer {
         text: text.into(),
         lines: Vec::new(),
         finding: None,
-    }
-}
-
-fn finding(severity: Severity, title: String, text: String) -> Finding {
-    Finding {
-        severity,
-        title,
-        text,
-        advice: String::new(),
-        call: Vec::new(),
-        place: String::new(),
-        keys: Vec::new(),
-        missing: false,
     }
 }
 

@@ -1,19 +1,19 @@
 //! Summaries: made for the share sheet, and opened from links.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
 use statelens_checkpoint::{Layout, TensorId, float_repr};
 use statelens_inspect::share::lines;
 use statelens_inspect::share::{
-    KeysAs, LeafSummary, LinkOptions, LinkParts, Outline, link, open_link, structure_fingerprint,
+    LeafSummary, LinkOptions, LinkParts, Outline, link, open_link, structure_fingerprint,
     without_link, write_html, write_json, write_markdown,
 };
 use statelens_inspect::{SummaryStatistics, shape_text};
 
 use crate::protocol::error::ErrorText;
 use crate::protocol::opened::OpenedCheckpoint;
-use crate::protocol::share::{LinkKeys, ShareOptions, SharedLine, SharedSummary, SummaryKind};
+use crate::protocol::share::{SharedLine, SharedSummary, SummaryKind};
 use crate::rows::{LeafKind, PackedRows, Row};
 use crate::state::dtype::{DTypeFamily, family};
 use crate::state::fmt::cell;
@@ -79,22 +79,10 @@ impl MadeSummary {
 
     /// Makes a link, and describes what it contains.
     #[must_use]
-    pub fn shared(&self, options: ShareOptions) -> SharedSummary {
-        let of_link = LinkOptions {
-            keys: match options.keys {
-                LinkKeys::Plain => KeysAs::Plain,
-                LinkKeys::Coded => KeysAs::Coded,
-                LinkKeys::Hidden => KeysAs::Hidden,
-            },
-            values: options.values,
-            findings: options.findings,
-            statistics: options.statistics,
-        };
-        let link = link(&self.outline, &of_link);
-        let parts = LinkParts::measure(&self.outline, &of_link);
-        let parts = [parts.head, parts.keys, parts.statistics, parts.findings, parts.values]
-            .map(|part| part as u64);
-        let all = lines(&without_link(&self.outline, &of_link));
+    pub fn shared(&self, options: LinkOptions) -> SharedSummary {
+        let link = link(&self.outline, &options);
+        let parts = LinkParts::measure(&self.outline, &options);
+        let all = lines(&without_link(&self.outline, &options));
         let lines = all.iter().take(MAX_LINES).map(|line| SharedLine {
             key: line.entry.key.clone(),
             times: line.times,
@@ -106,7 +94,7 @@ impl MadeSummary {
         });
         SharedSummary {
             options,
-            length: parts.iter().sum(),
+            length: parts.length() as u64,
             link: link.map_err(|error| text::sentence(error.what())),
             parts,
             measured: self.outline.entries.iter().any(|entry| entry.statistics.is_some()),
@@ -165,7 +153,8 @@ pub fn open(fragment: &str) -> Result<(MadeSummary, OpenedCheckpoint), Box<Error
         size: outline.size,
         shards: 0,
         rows: PackedRows::pack(&rows),
-        findings: outline.findings.iter().map(text::finding).collect(),
+        findings: outline.findings.clone(),
+        finding_keys: HashSet::new(),
         targets: Vec::new(),
         missing: Vec::new(),
         millis: 0.0,

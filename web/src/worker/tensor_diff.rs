@@ -13,9 +13,7 @@ use statelens_tensor::Machine as _;
 
 use crate::protocol::compare::{CompareOptions, CompareReply};
 use crate::protocol::matrix::PackedOverview;
-use crate::protocol::tensor_diff::{
-    HistogramPair, RenameSearch, Renames, TensorDiff, TensorDiffState,
-};
+use crate::protocol::tensor_diff::{RenameSearch, Renames, TensorDiff, TensorDiffState};
 use crate::text;
 use crate::worker::job::Job;
 use crate::worker::opened::OpenCheckpoint;
@@ -96,17 +94,13 @@ fn describe(of: &TensorDifference) -> TensorDiff {
         let of = of.statistics();
         [of.mean, of.std, of.l2]
     };
-    let outlines = |scale| {
-        let found = of.outlines(scale, BINS);
-        HistogramPair { edges: found.edges, counts: [found.left, found.right] }
-    };
     let differences = values(0, &Measured::of(&of.differences));
     TensorDiff {
         sides: [side(&of.left), side(&of.right), side(&of.differences)],
         differing: (differences.short.count - differences.short.zeros, differences.short.count),
         nan: of.nan,
         shape: of.shape.clone(),
-        outlines: [outlines(Scale::Linear), outlines(Scale::Log)],
+        outlines: [Scale::Linear, Scale::Log].map(|scale| of.outlines(scale, BINS)),
         differences,
         map: of.drawn().map(|map| PackedOverview::of(&map)),
     }

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use statelens_checkpoint::{Error, FileId, FileSet, Result};
 use statelens_formats::checks;
-use statelens_inspect::verify::{Manifest, ReportLine, Verification};
+use statelens_inspect::verify::{Manifest, Verification};
 use statelens_inspect::weights::Measured;
 use statelens_tensor::Machine as _;
 use wasm_bindgen::JsValue;
@@ -29,8 +29,6 @@ use crate::worker::{files_of, now, weights};
 
 /// Maximum size of a manifest in bytes.
 const MAX_MANIFEST_SIZE: u64 = 256 << 20;
-/// Maximum number of lines shown; the report has all.
-const MAX_LINES: usize = 200;
 
 /// Begins verifying, with the manifest that may be sent with the message; `None` stops it.
 pub(super) fn handle_request(
@@ -115,23 +113,10 @@ async fn verify(
     found.borrow_mut().sha256.extend(verified);
     let (bytes, _) = verification.progress();
     let report = verification.into_report(manifest.as_ref())?;
-    let lines = report.lines(finite);
-    let mut more = report.more();
-    if let Some(rest) = lines.len().checked_sub(MAX_LINES).filter(|rest| *rest > 0) {
-        more.insert(0, format!("and {} more lines", crate::state::fmt::exact(rest as u64)));
-    }
-    let line =
-        |line: ReportLine| (text::severity(line.grade), line.word.to_owned(), line.key, line.text);
-    let label = |(label, text): (&str, String)| (label.to_owned(), text);
     Ok(VerifyReport {
-        sound: report.answer(finite),
-        grade: text::severity(report.grade(finite)),
-        verdict: report.verdict(finite),
-        checks: report.scope().into_iter().map(label).collect(),
-        lines: lines.into_iter().take(MAX_LINES).map(line).collect(),
-        more,
+        report,
+        finite,
         command: command(&checkpoint.files, name, finite),
-        report: report.json(report.answer(finite)) + "\n",
         bytes,
         millis: now() - began,
     })

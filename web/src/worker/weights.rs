@@ -6,18 +6,16 @@ use std::rc::Rc;
 
 use statelens_checkpoint::{Error, Layout, Result, Tensor, TensorId, Unwatched, Value};
 use statelens_inspect::weights::{
-    CHECKS, Measured, Survey, TensorOutcome, countable, findings, to_hash, to_read_by_rows,
+    CHECKS, Measured, Noticed, Survey, TensorOutcome, countable, findings, to_hash, to_read_by_rows,
 };
-use statelens_stats::{Accumulator, Histogram};
+use statelens_stats::Accumulator;
 use statelens_tensor::{BUFFER, Machine as _, drain};
 
 use crate::protocol::FromWorker;
 use crate::protocol::conversion::JobProgress;
 use crate::protocol::inspected::RowDetails;
 use crate::protocol::job::JobKind;
-use crate::protocol::weights::{
-    Bins, RowValues, ScanReport, TensorValues, ValueFinding, WeightsReply, WeightsRequest,
-};
+use crate::protocol::weights::{RowValues, ScanReport, TensorValues, WeightsReply, WeightsRequest};
 use crate::text;
 use crate::worker::job::Job;
 use crate::worker::measurements::{Measurements, Results, SharedMeasurements};
@@ -329,21 +327,8 @@ async fn rate(open: &OpenCheckpoint, row: u32, job: &Job) -> Result<f64> {
     }
 }
 
-fn noticed(open: &OpenCheckpoint, measurements: &Measurements) -> Vec<ValueFinding> {
+fn noticed(open: &OpenCheckpoint, measurements: &Measurements) -> Vec<Noticed> {
     findings(&open.checkpoint, &open.leaves, &Results(open, measurements))
-        .into_iter()
-        .map(|noticed| ValueFinding {
-            severity: text::severity(noticed.grade),
-            title: text::title(&noticed.title),
-            text: noticed.text,
-            advice: noticed.advice,
-            rows: noticed.tensors.into_iter().map(|leaf| leaf as u32).collect(),
-            place: noticed.element.map(|it| (it.tensor as u32, it.number, it.index)),
-            series: noticed
-                .series
-                .map(|series| (series.depth, series.values, series.marked as u32, series.expected)),
-        })
-        .collect()
 }
 
 fn short(row: u32, measured: &Measured) -> RowValues {
@@ -364,7 +349,6 @@ fn short(row: u32, measured: &Measured) -> RowValues {
 
 pub(super) fn values(row: u32, measured: &Measured) -> TensorValues {
     let of = &measured.statistics;
-    let bins = |of: &Histogram| Bins { edges: of.edges.clone(), counts: of.counts.clone() };
     TensorValues {
         short: short(row, measured),
         abs_mean: of.abs_mean,
@@ -373,8 +357,8 @@ pub(super) fn values(row: u32, measured: &Measured) -> TensorValues {
         exact: of.exact,
         beyond: of.beyond_6_std,
         is_integer: of.whole.is_some(),
-        linear: bins(&measured.linear),
-        log: bins(&measured.log),
+        linear: measured.linear.clone(),
+        log: measured.log.clone(),
         bytes: 0,
         millis: 0.0,
     }

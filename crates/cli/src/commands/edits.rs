@@ -106,18 +106,11 @@ pub(super) fn changes_json(json: &mut Json, changes: &[Change]) {
         Some(dtype) => json.str(dtype.name()),
         None => json.null(),
     };
-    json.name("keys").array(|json| {
-        for change in changes {
-            json.object(|json| {
-                json.name("old").str(&change.old);
-                match &change.new {
-                    Some(new) => json.name("new").str(new),
-                    None => json.name("new").null(),
-                }
-                dtype(json.name("old_dtype"), &change.old_dtype);
-                dtype(json.name("new_dtype"), &change.new_dtype);
-            });
-        }
+    json.name("keys").objects(changes, |json, change| {
+        json.name("old").str(&change.old);
+        json.name("new").value(&change.new);
+        dtype(json.name("old_dtype"), &change.old_dtype);
+        dtype(json.name("new_dtype"), &change.new_dtype);
     });
 }
 

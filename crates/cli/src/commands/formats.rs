@@ -45,17 +45,15 @@ pub(crate) fn run(args: &Formats) -> CommandResult {
 
 fn object(json: &mut Json, format: &Format) {
     json.object(|json| {
-        json.name("ids").array(|json| format.ids.iter().for_each(|id| json.str(id)));
+        json.name("ids").value(&format.ids);
         json.name("name").str(format.name);
-        let extensions = format.extensions;
-        json.name("extensions").array(|json| extensions.iter().for_each(|end| json.str(end)));
+        json.name("extensions").value(&format.extensions);
         json.name("reads").str(format.reads);
         match &format.writes {
             Some(writing) => json.name("writes").object(|json| {
                 json.name("id").str(writing.id);
                 json.name("name").str(writing.name);
-                json.name("extensions")
-                    .array(|json| writing.extensions.iter().for_each(|end| json.str(end)));
+                json.name("extensions").value(&writing.extensions);
                 json.name("what").str(writing.what);
             }),
             None => json.name("writes").null(),

@@ -218,3 +218,15 @@ pub(crate) fn safetensors(tensors: &[(&str, &str, &[u64], &[u8])]) -> Vec<u8> {
     tensors.iter().for_each(|(.., bytes)| file.extend_from_slice(bytes));
     file
 }
+
+/// Writes a safetensors file with tensors of 32-bit floats.
+pub(crate) fn write_floats<V: AsRef<[f32]>>(path: &Path, tensors: &[(&str, &[u64], V)]) {
+    let bytes = tensors.iter().map(|(.., values)| {
+        values.as_ref().iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>()
+    });
+    let bytes: Vec<Vec<u8>> = bytes.collect();
+    let tensors = tensors.iter().zip(&bytes);
+    let tensors: Vec<_> =
+        tensors.map(|((key, shape, _), bytes)| (*key, "F32", *shape, &bytes[..])).collect();
+    std::fs::write(path, safetensors(&tensors)).expect("it is written");
+}

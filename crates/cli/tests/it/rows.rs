@@ -1,27 +1,17 @@
 //! `statelens singular`, `stats --rank`, and `export` of several tensors.
 
-use std::fs;
-
-use crate::common::{Folder, fixture, run, text};
+use crate::common::{Folder, fixture, run, text, write_floats};
 use serde_json::{Value, json};
-
-/// Writes a safetensors file of 32-bit floats.
-fn floats(folder: &Folder, tensors: &[(&str, &[usize], Vec<f32>)]) -> String {
-    let path = folder.file("model.safetensors");
-    let (mut head, mut data) = (serde_json::Map::new(), Vec::new());
-    for (key, shape, values) in tensors {
-        let start = data.len();
-        data.extend(values.iter().flat_map(|value| value.to_le_bytes()));
-        let entry = json!({"dtype": "F32", "shape": shape, "data_offsets": [start, data.len()]});
-        head.insert((*key).into(), entry);
-    }
-    let head = serde_json::to_vec(&head).unwrap();
-    fs::write(&path, [&(head.len() as u64).to_le_bytes(), &head[..], &data].concat()).unwrap();
-    path.to_str().unwrap().to_owned()
-}
 
 fn numbers(value: &Value) -> Vec<f64> {
     value.as_array().unwrap().iter().map(|value| value.as_f64().unwrap()).collect()
+}
+
+/// Writes a safetensors file of 32-bit floats, and returns its path.
+fn floats(folder: &Folder, tensors: &[(&str, &[u64], Vec<f32>)]) -> String {
+    let path = folder.file("model.safetensors");
+    write_floats(&path, tensors);
+    path.to_str().unwrap().to_owned()
 }
 
 #[test]

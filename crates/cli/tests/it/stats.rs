@@ -2,26 +2,13 @@
 
 use std::fs;
 
-use crate::common::{Folder, Ran, fixture, heeding, run};
+use crate::common::{Folder, Ran, fixture, heeding, run, write_floats};
 use serde_json::{Value, json};
 
 const VALUES: &str = "stats/values.safetensors";
 
 fn values() -> String {
     fixture(VALUES).to_string_lossy().into_owned()
-}
-
-/// Writes a safetensors file of 32-bit floats.
-fn floats(path: &std::path::Path, tensors: &[(&str, &[usize], Vec<f32>)]) {
-    let (mut head, mut data) = (serde_json::Map::new(), Vec::new());
-    for (key, shape, values) in tensors {
-        let start = data.len();
-        data.extend(values.iter().flat_map(|value| value.to_le_bytes()));
-        let entry = json!({"dtype": "F32", "shape": shape, "data_offsets": [start, data.len()]});
-        head.insert((*key).into(), entry);
-    }
-    let head = serde_json::to_vec(&head).unwrap();
-    fs::write(path, [&(head.len() as u64).to_le_bytes(), &head[..], &data].concat()).unwrap();
 }
 
 #[test]
@@ -132,7 +119,7 @@ fn shows_row_statistics_on_request_and_findings_last() {
         let value = |it: usize| ((it * 37 + at * 11) % 19) as f32 - 9.5;
         (0..32).map(|it| if dead && it / 4 == 5 { 0.0 } else { value(it) }).collect()
     };
-    floats(
+    write_floats(
         &path,
         &[
             ("embed.weight", &[64, 4], embed),
@@ -186,7 +173,7 @@ fn groups_statistics_by_layer() {
         ("h.1.w", &[2, 1][..], vec![f32::NAN, 0.0]),
         ("norm.weight", &[1][..], vec![2.0]),
     ];
-    floats(&path, &tensors);
+    write_floats(&path, &tensors);
     let path = path.to_str().unwrap();
     let json = run(["stats", "--json", path, "--by", "layer"]).json();
     let groups: Vec<_> = json["groups"]
@@ -228,7 +215,10 @@ fn large_tensors_are_split_among_workers() {
         (0..count).map(|at| ((at * 2_654_435_761_usize) % 1_000_003) as f32 / 1e3).collect();
     values[count - 5] = f32::NAN;
     values[count - 7] = 2e6;
-    floats(&path, &[("w", &[count / 1024, 1024], values.clone()), ("b", &[2], vec![0.5, 0.25])]);
+    write_floats(
+        &path,
+        &[("w", &[count as u64 / 1024, 1024], values.clone()), ("b", &[2], vec![0.5, 0.25])],
+    );
     let json = run(["stats", "--json", path.to_str().unwrap()]).json();
     let large = json["tensors"].as_array().unwrap().iter().find(|it| it["key"] == "w").unwrap();
     assert_eq!(large["first_nan"], json!([count / 1024 - 1, 1019]));
@@ -283,7 +273,7 @@ fn draws_a_histogram() {
 fn damaged_tensor_does_not_hide_the_others() {
     let folder = Folder::new();
     let path = folder.file("cut.safetensors");
-    floats(&path, &[("a", &[4], vec![1.0; 4]), ("b", &[4], vec![2.0; 4])]);
+    write_floats(&path, &[("a", &[4], vec![1.0; 4]), ("b", &[4], vec![2.0; 4])]);
     let bytes = fs::read(&path).unwrap();
     fs::write(&path, &bytes[..bytes.len() - 8]).unwrap();
     let Ran { code, out, err } = run(["stats", "--json", path.to_str().unwrap()]);
@@ -339,7 +329,7 @@ fn exports_tensors_and_slices() {
     let folder = Folder::new();
     let path = folder.file("model.safetensors");
     let values: Vec<f32> = (0..12).map(|at| at as f32).collect();
-    floats(&path, &[("w", &[3, 4], values.clone())]);
+    write_floats(&path, &[("w", &[3, 4], values.clone())]);
     let path = path.to_str().unwrap();
     let floats = |bytes: &[u8]| -> Vec<f32> {
         bytes.as_chunks().0.iter().map(|it| f32::from_le_bytes(*it)).collect()
@@ -398,7 +388,7 @@ fn pictures_show_the_maximum_of_each_block() {
     // 0))).reshape(9, 8, 9, 10); np.nanmax(abs(b), axis=(1, 3))
     let mut values: Vec<f32> = (0..70 * 90).map(|at| ((at * 7919) % 1009 - 504) as f32).collect();
     (values[33 * 90 + 41], values[3 * 90 + 88], values[69 * 90]) = (9000.0, -4000.0, f32::NAN);
-    floats(&path, &[("w", &[70, 90], values), ("t", &[2, 3, 4], vec![1.0; 24])]);
+    write_floats(&path, &[("w", &[70, 90], values), ("t", &[2, 3, 4], vec![1.0; 24])]);
     let path = path.to_str().unwrap();
     let out = folder.file("w.png");
     let args = ["export", path, "w", out.to_str().unwrap(), "--width", "9", "--height", "9"];
@@ -456,7 +446,7 @@ fn dry_run_with_scan_counts_losses_of_casts() {
     let folder = Folder::new();
     let (path, out) = (folder.file("model.safetensors"), folder.file("out.safetensors"));
     let values = vec![1.0, 1e9, 1e-12, 0.1, 0.0, -2.0];
-    floats(&path, &[("w", &[6], values), ("b", &[2], vec![1.0, 2.0])]);
+    write_floats(&path, &[("w", &[6], values), ("b", &[2], vec![1.0, 2.0])]);
     let (path, out) = (path.to_str().unwrap(), out.to_str().unwrap());
     let args = ["convert", path, out, "--cast", "w=float16", "--dry-run", "--scan"];
     let ran = run(args);

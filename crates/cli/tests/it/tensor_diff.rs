@@ -1,23 +1,9 @@
 //! `statelens diff --closer`, `--by-layer`, `--renames`, and `runs --values`.
 
 use std::fs;
-use std::path::Path;
 
-use crate::common::{Folder, Ran, run};
+use crate::common::{Folder, Ran, run, write_floats};
 use serde_json::{Value, json};
-
-/// Writes a safetensors file of 32-bit floats.
-fn floats(path: &Path, tensors: &[(&str, &[usize], &[f32])]) {
-    let (mut head, mut data) = (serde_json::Map::new(), Vec::new());
-    for (key, shape, values) in tensors {
-        let start = data.len();
-        data.extend(values.iter().flat_map(|value| value.to_le_bytes()));
-        let entry = json!({"dtype": "F32", "shape": shape, "data_offsets": [start, data.len()]});
-        head.insert((*key).into(), entry);
-    }
-    let head = serde_json::to_vec(&head).unwrap();
-    fs::write(path, [&(head.len() as u64).to_le_bytes(), &head[..], &data].concat()).unwrap();
-}
 
 fn diff(folder: &Folder, more: &[&str]) -> Ran {
     let paths = ["a.safetensors", "b.safetensors"].map(|name| folder.file(name));
@@ -37,8 +23,14 @@ const B: [f32; 6] = [1.0, 2.5, 2.0, -4.0, -8.0, f32::NAN];
 #[test]
 fn tensor_diff_matches_numpy() {
     let folder = Folder::new();
-    floats(&folder.file("a.safetensors"), &[("w", &[2, 3], &A), ("same", &[1], &[1.0])]);
-    floats(&folder.file("b.safetensors"), &[("w", &[2, 3], &B), ("same", &[1], &[1.0])]);
+    write_floats::<&[f32]>(
+        &folder.file("a.safetensors"),
+        &[("w", &[2, 3], &A), ("same", &[1], &[1.0])],
+    );
+    write_floats::<&[f32]>(
+        &folder.file("b.safetensors"),
+        &[("w", &[2, 3], &B), ("same", &[1], &[1.0])],
+    );
     let ran = diff(&folder, &["--closer", "w", "--json"]);
     assert_eq!((ran.code, ran.err.as_str()), (Some(1), ""));
     let json = json_of(&ran);
@@ -74,8 +66,8 @@ fn tensor_diff_matches_numpy() {
 #[test]
 fn saves_a_picture_of_the_differences() {
     let folder = Folder::new();
-    floats(&folder.file("a.safetensors"), &[("w", &[2, 3], &A)]);
-    floats(&folder.file("b.safetensors"), &[("w", &[2, 3], &B)]);
+    write_floats::<&[f32]>(&folder.file("a.safetensors"), &[("w", &[2, 3], &A)]);
+    write_floats::<&[f32]>(&folder.file("b.safetensors"), &[("w", &[2, 3], &B)]);
     for (name, start) in [("where.svg", &b"<svg"[..]), ("where.png", b"\x89PNG")] {
         let path = folder.file(name).to_string_lossy().into_owned();
         diff(&folder, &["--closer", "w", "--picture", &path]);
@@ -95,11 +87,11 @@ fn saves_a_picture_of_the_differences() {
 fn lists_norms_and_changes_by_layer() {
     let folder = Folder::new();
     let (three, four) = ([3.0, 4.0], [3.0, 0.0]);
-    floats(
+    write_floats::<&[f32]>(
         &folder.file("a.safetensors"),
         &[("h.0.w", &[2], &three), ("h.10.w", &[2], &three), ("n", &[1], &[1.0])],
     );
-    floats(
+    write_floats::<&[f32]>(
         &folder.file("b.safetensors"),
         &[("h.0.w", &[2], &three), ("h.10.w", &[2], &four), ("n", &[1], &[1.0])],
     );
@@ -120,8 +112,14 @@ fn lists_norms_and_changes_by_layer() {
 fn rename_list_can_be_used_by_convert() {
     let folder = Folder::new();
     let (a, b) = (folder.file("a.safetensors"), folder.file("b.safetensors"));
-    floats(&a, &[("old.w", &[2], &[1.0, 2.0]), ("old.g", &[1], &[3.0]), ("both", &[1], &[0.0])]);
-    floats(&b, &[("both", &[1], &[0.0]), ("new.g", &[1], &[3.5]), ("new.w", &[2], &[1.0, 2.0])]);
+    write_floats::<&[f32]>(
+        &a,
+        &[("old.w", &[2], &[1.0, 2.0]), ("old.g", &[1], &[3.0]), ("both", &[1], &[0.0])],
+    );
+    write_floats::<&[f32]>(
+        &b,
+        &[("both", &[1], &[0.0]), ("new.g", &[1], &[3.5]), ("new.w", &[2], &[1.0, 2.0])],
+    );
     let ran = diff(&folder, &["--renames"]);
     assert_eq!(ran.code, Some(0), "{}", ran.err);
     let list = "# same bytes\nold.w\tnew.w\n# same shape, in order: a guess\nold.g\tnew.g\n";
@@ -148,7 +146,10 @@ fn run_statistics_are_read_once() {
     let folder = Folder::new();
     for (step, values) in [(10, [3.0f32, 4.0]), (20, [6.0, 8.0]), (30, [f32::NAN, 1.0])] {
         let path = folder.file(&format!("checkpoint_{step}.safetensors"));
-        floats(&path, &[("model.h.0.w", &[2], &values), ("model.h.1.w", &[1], &[0.0])]);
+        write_floats::<&[f32]>(
+            &path,
+            &[("model.h.0.w", &[2], &values), ("model.h.1.w", &[1], &[0.0])],
+        );
     }
     fs::write(folder.file("checkpoint_40.safetensors"), b"cut").unwrap();
     let path = folder.path().to_string_lossy().into_owned();
@@ -178,7 +179,10 @@ fn run_statistics_are_read_once() {
     assert_eq!(again["checkpoints"][0]["groups"][0]["norm"], 7.5);
     // A changed file is read again.
     let changed = folder.file("checkpoint_10.safetensors");
-    floats(&changed, &[("model.h.0.w", &[2], &[1.0, 0.0]), ("model.h.1.w", &[2], &[0.0, 0.0])]);
+    write_floats::<&[f32]>(
+        &changed,
+        &[("model.h.0.w", &[2], &[1.0, 0.0]), ("model.h.1.w", &[2], &[0.0, 0.0])],
+    );
     let again = json_of(&values(&["--json", "--keep", &keep]));
     assert_eq!(again["checkpoints"][0]["groups"][0]["norm"], 1.0);
     let roles = json_of(&values(&["--json", "--by", "role"]));
@@ -200,7 +204,10 @@ fn run_picture_omits_the_loss_scale_by_default() {
     let folder = Folder::new();
     for step in [10, 20] {
         let path = folder.file(&format!("checkpoint_{step}.safetensors"));
-        floats(&path, &[("model.w", &[2], &[3.0, 4.0]), ("grad_scaler.scale", &[1], &[65_536.0])]);
+        write_floats::<&[f32]>(
+            &path,
+            &[("model.w", &[2], &[3.0, 4.0]), ("grad_scaler.scale", &[1], &[65_536.0])],
+        );
     }
     let path = folder.path().to_string_lossy().into_owned();
     let svg = folder.file("run.svg").to_string_lossy().into_owned();
@@ -219,7 +226,7 @@ fn run_statistics_are_cached_in_the_folder() {
     let folder = Folder::new();
     for (step, values) in [(10, [3.0f32, 4.0]), (20, [6.0, 8.0])] {
         let path = folder.file(&format!("checkpoint_{step}.safetensors"));
-        floats(&path, &[("model.h.0.w", &[2], &values)]);
+        write_floats::<&[f32]>(&path, &[("model.h.0.w", &[2], &values)]);
     }
     let path = folder.path().to_string_lossy().into_owned();
     let values = |more: &[&str]| {
@@ -246,7 +253,10 @@ fn run_statistics_are_cached_in_the_folder() {
     let ran = values(&["--by", "tensor"]);
     assert_eq!((norms(&ran), ran.err.as_str()), (vec![5.0, 10.0], ""));
     // A changed checkpoint is read again and reported.
-    floats(&folder.file("checkpoint_20.safetensors"), &[("model.h.0.w", &[3], &[1.0, 2.0, 2.0])]);
+    write_floats::<&[f32]>(
+        &folder.file("checkpoint_20.safetensors"),
+        &[("model.h.0.w", &[3], &[1.0, 2.0, 2.0])],
+    );
     let ran = values(&[]);
     assert_eq!(norms(&ran), [7.5, 3.0]);
     assert!(ran.err.contains("the values of 1 checkpoint are from"), "{}", ran.err);

@@ -28,8 +28,8 @@ fn no_flip_goes_unnoticed(path: &str, others: &[&str]) {
     let name = path.file_name().unwrap().to_string_lossy().into_owned();
     let mut bytes = fs::read(&path).unwrap();
     let (whole, manifest) = report(&name, &bytes, &others).unwrap();
-    assert!(whole.sound(), "{name}: {:?}", whole.problems);
-    assert_eq!(whole.unchecked, 0, "{name}");
+    assert!(whole.sound(), "{name}: {:?}", whole.result.problems);
+    assert_eq!(whole.result.unchecked_tensors, 0, "{name}");
     let step = (bytes.len() / 600).max(1);
     let mut noticed = 0;
     for at in (0..bytes.len()).step_by(step) {

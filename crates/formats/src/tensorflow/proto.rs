@@ -3,6 +3,7 @@
 //! <https://protobuf.dev/programming-guides/encoding/>. Messages are read field by field, without
 //! allocation or recursion.
 
+use statelens_checkpoint::varint::{read_number, write_number};
 use statelens_checkpoint::{Error, Result};
 
 /// The value of a field.
@@ -51,46 +52,29 @@ impl<'a> Message<'a> {
     }
 }
 
-/// Reads a varint (7 bits per byte, lowest first) and advances `bytes` past it.
+/// Reads a varint and advances `bytes` past it.
 pub(super) fn varint(bytes: &mut &[u8]) -> Result<u64> {
-    let mut value = 0u64;
-    for (index, byte) in bytes.iter().take(10).enumerate() {
-        value |= u64::from(byte & 0x7f) << (7 * index);
-        if byte & 0x80 == 0 {
-            *bytes = &bytes[index + 1..];
-            return Ok(value);
-        }
-    }
-    Err(ends())
-}
-
-/// Appends a varint.
-pub(super) fn put_varint(out: &mut Vec<u8>, mut value: u64) {
-    while value >= 0x80 {
-        out.push(value as u8 | 0x80);
-        value >>= 7;
-    }
-    out.push(value as u8);
+    read_number(bytes).ok_or_else(ends)
 }
 
 /// Appends a numeric field, unless the value is zero, which is the default.
 pub(super) fn put_number(out: &mut Vec<u8>, number: u64, value: u64) {
     if value != 0 {
-        put_varint(out, number << 3);
-        put_varint(out, value);
+        write_number(out, number << 3);
+        write_number(out, value);
     }
 }
 
 /// Appends a field of bytes: a string or a message.
 pub(super) fn put_bytes(out: &mut Vec<u8>, number: u64, value: &[u8]) {
-    put_varint(out, number << 3 | 2);
-    put_varint(out, value.len() as u64);
+    write_number(out, number << 3 | 2);
+    write_number(out, value.len() as u64);
     out.extend_from_slice(value);
 }
 
 /// Appends a field with a 4-byte integer, even if that is zero.
 pub(super) fn put_fixed32(out: &mut Vec<u8>, number: u64, value: u32) {
-    put_varint(out, number << 3 | 5);
+    write_number(out, number << 3 | 5);
     out.extend_from_slice(&value.to_le_bytes());
 }
 

@@ -1,12 +1,14 @@
 //! The result of a check as lines of text.
 
-use super::{CheckReport, by_layer};
+use serde::{Deserialize, Serialize};
+
+use super::{CheckReport, TypeDifference, by_layer};
 
 /// A line of the result.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CheckLine {
     /// One of `missing`, `unexpected`, `shape`, `dtype`.
-    pub word: &'static str,
+    pub word: String,
     /// The key, with `*` in place of numbers if the line is about several keys that differ only in
     /// these.
     pub key: String,
@@ -28,15 +30,15 @@ impl CheckReport {
                 let key = if layer.keys == 1 { first.key.clone() } else { layer.pattern };
                 let numbers = if layer.keys == 1 { String::new() } else { layer.numbers };
                 let text = first.type_text();
-                lines.push(CheckLine { word, key, text, keys: layer.keys, numbers });
+                lines.push(CheckLine { word: word.into(), key, text, keys: layer.keys, numbers });
             }
         }
         for (word, list) in [("shape", &self.shapes), ("dtype", &self.dtypes)] {
-            for (file, wanted) in list {
+            for TypeDifference { key, file, expected } in list {
                 let end = if word == "dtype" { ", converted when loaded" } else { "" };
-                let text = format!("{}, expected {}{end}", file.type_text(), wanted.type_text());
-                let (key, numbers) = (file.key.clone(), String::new());
-                lines.push(CheckLine { word, key, text, keys: 1, numbers });
+                let text = format!("{file}, expected {expected}{end}");
+                let (key, numbers) = (key.clone(), String::new());
+                lines.push(CheckLine { word: word.into(), key, text, keys: 1, numbers });
             }
         }
         lines

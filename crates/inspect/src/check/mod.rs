@@ -14,15 +14,16 @@ mod rename;
 
 use std::collections::HashMap;
 
+use serde::Serialize;
 use statelens_checkpoint::{Checkpoint, Finding, Grade, KeyPart, Leaf, Value};
 
 pub use layers::{KeyLayer, by_layer};
 pub use lines::CheckLine;
 pub use reference::{Expected, is_text, parse_list, parse_reference};
-pub use release::{LibraryRelease, RELEASES, Verdict, version_of};
-pub use rename::{Prefix, parts_sides, prefix_between};
+pub use release::{LibraryRelease, RELEASES, ReleaseVerdict, version_of};
+pub use rename::{PrefixChange, parts_sides, prefix_between};
 
-use crate::{Json, dtype_of, shape_of};
+use crate::{dtype_of, report_json, shape_of};
 
 /// Options of a check.
 #[derive(Debug, Clone, PartialEq)]
@@ -44,34 +45,47 @@ impl Default for CheckOptions {
 }
 
 /// The result of a check.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct CheckReport {
     /// Whether it would load.
     pub loads: bool,
-    /// The state that was checked in the file and in the reference; empty for everything.
-    pub states: (String, String),
+    /// The state that was checked in the file; empty for everything.
+    pub file_state: String,
+    /// The state that was checked in the reference; empty for everything.
+    pub reference_state: String,
+    /// Whether `model.` was added to all keys, as the trainer does if not all of them have it.
+    pub prefixed: bool,
     /// Number of keys that are on both sides with the same shape.
     pub matching: u64,
     /// Keys that are expected but not in the file.
     pub missing: Vec<Expected>,
     /// Keys that are in the file but not expected.
     pub unexpected: Vec<Expected>,
-    /// Keys with different shapes: in the file, and expected.
-    pub shapes: Vec<(Expected, Expected)>,
-    /// Keys with different dtypes, which are converted on loading: in the file, and expected.
-    pub dtypes: Vec<(Expected, Expected)>,
-    /// A change of prefix that would match most of the missing keys, and how many it matches.
-    pub rename: Option<(Prefix, u64)>,
-    /// Whether `model.` was added to all keys, as the trainer does if not all of them have it.
-    pub prefixed: bool,
-    /// The trainer's verdict on the release, if requested.
-    pub release: Option<Verdict>,
-    /// Why that release can't read the format of the file, if it can't.
-    pub format: Option<String>,
-    /// Damage in the file: missing, damaged or unfinished parts.
-    pub damage: Vec<String>,
+    /// Keys with different shapes.
+    pub shapes: Vec<TypeDifference>,
+    /// Keys with different dtypes, which are converted on loading.
+    pub dtypes: Vec<TypeDifference>,
+    /// The change of prefix that would match most of the missing keys.
+    pub rename: Option<PrefixChange>,
     /// Whether none of the file's keys is expected, so that all would be skipped.
     pub nothing: bool,
+    /// Damage in the file: missing, damaged or unfinished parts.
+    pub damage: Vec<String>,
+    /// Why the requested release can't read the format of the file, if it can't.
+    pub format: Option<String>,
+    /// The trainer's verdict on the release, if requested.
+    pub release: Option<ReleaseVerdict>,
+}
+
+/// A key whose type in the file is not the expected one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct TypeDifference {
+    /// The flat key.
+    pub key: String,
+    /// The type in the file, as in `float32 [2, 3]`.
+    pub file: String,
+    /// The expected type.
+    pub expected: String,
 }
 
 /// Returns the leaves of a checkpoint as expected keys.
@@ -139,24 +153,16 @@ pub fn check(
     }
     let named = |has: bool| if has { state.to_owned() } else { String::new() };
     let mut answer = CheckReport {
-        loads: true,
-        states: (named(file_has), named(reference_has)),
-        matching: 0,
-        missing: Vec::new(),
-        unexpected: Vec::new(),
-        shapes: Vec::new(),
-        dtypes: Vec::new(),
-        rename: None,
+        file_state: named(file_has),
+        reference_state: named(reference_has),
         prefixed,
         release: options.release.map(|release| release.verdict(version)),
-        format: None,
-        damage: Vec::new(),
-        nothing: false,
+        ..CheckReport::default()
     };
     answer.compare(file, reference);
     answer.rename = rename::nearest(&answer.missing, &answer.unexpected);
     let keys = answer.missing.is_empty() && answer.unexpected.is_empty();
-    let release = answer.release.as_ref().is_none_or(Verdict::is_compatible);
+    let release = answer.release.as_ref().is_none_or(|release| release.compatible);
     answer.nothing = answer.matching == 0 && !keys && answer.shapes.is_empty();
     answer.loads = answer.shapes.is_empty()
         && !answer.nothing
@@ -179,7 +185,7 @@ impl CheckReport {
     /// Returns remarks on damage, release and format, as pairs of label and text.
     pub fn remarks(&self) -> Vec<(&'static str, String)> {
         let damage = self.damage.iter().map(|damage| ("incomplete", damage.clone()));
-        let release = self.release.as_ref().map(|release| ("release", release.text()));
+        let release = self.release.as_ref().map(|release| ("release", release.text.clone()));
         let upgrade = |why: &String| ("format", format!("{why}: see `statelens upgrade`"));
         damage.chain(release).chain(self.format.as_ref().map(upgrade)).collect()
     }
@@ -225,9 +231,14 @@ impl CheckReport {
                 self.missing.push(one);
                 continue;
             };
+            let difference = || TypeDifference {
+                key: found.key.clone(),
+                file: found.type_text(),
+                expected: one.type_text(),
+            };
             match (&found.shape, &one.shape) {
                 (Some(has), Some(wants)) if has != wants => {
-                    self.shapes.push(((*found).clone(), one));
+                    self.shapes.push(difference());
                     continue;
                 }
                 _ => self.matching += 1,
@@ -235,7 +246,7 @@ impl CheckReport {
             if let (Some(has), Some(wants)) = (&found.dtype, &one.dtype)
                 && has != wants
             {
-                self.dtypes.push(((*found).clone(), one));
+                self.dtypes.push(difference());
             }
         }
         self.unexpected = file.into_iter().filter(|one| !wanted.contains(&one.key)).collect();
@@ -243,55 +254,7 @@ impl CheckReport {
 
     /// Returns the report as JSON.
     pub fn json(&self) -> String {
-        let mut json = Json::new();
-        json.object(|json| {
-            json.name("statelens").number(1);
-            json.name("loads").bool(self.loads);
-            json.name("file_state").str(&self.states.0);
-            json.name("reference_state").str(&self.states.1);
-            json.name("prefixed").bool(self.prefixed);
-            json.name("matching").number(self.matching);
-            for (name, items) in [("missing", &self.missing), ("unexpected", &self.unexpected)] {
-                json.name(name).array(|json| items.iter().for_each(|one| one.json(json)));
-            }
-            for (name, items) in [("shapes", &self.shapes), ("dtypes", &self.dtypes)] {
-                json.name(name).array(|json| {
-                    for (file, expected) in items {
-                        json.object(|json| {
-                            json.name("key").str(&file.key);
-                            json.name("file").str(&file.type_text());
-                            json.name("expected").str(&expected.type_text());
-                        });
-                    }
-                });
-            }
-            json.name("rename");
-            match &self.rename {
-                None => json.null(),
-                Some((prefix, keys)) => json.object(|json| {
-                    json.name("from").str(&prefix.from);
-                    json.name("to").str(&prefix.to);
-                    json.name("option").str(&prefix.option());
-                    json.name("keys").number(*keys);
-                }),
-            }
-            json.name("nothing").bool(self.nothing);
-            json.name("damage").array(|json| self.damage.iter().for_each(|one| json.str(one)));
-            json.name("format");
-            match &self.format {
-                None => json.null(),
-                Some(why) => json.str(why),
-            }
-            json.name("release");
-            match &self.release {
-                None => json.null(),
-                Some(verdict) => json.object(|json| {
-                    json.name("compatible").bool(verdict.is_compatible());
-                    json.name("text").str(&verdict.text());
-                }),
-            }
-        });
-        json.take()
+        report_json(self)
     }
 }
 
@@ -335,7 +298,7 @@ mod tests {
         let file = "model.a f [2]\noptimizer.x f [1]\nglobal_step";
         let bare = answer(file, "a f [2]", &CheckOptions::default());
         assert!(bare.loads, "{bare:?}");
-        assert_eq!(bare.states, ("model".into(), String::new()));
+        assert_eq!((bare.file_state.as_str(), bare.reference_state.as_str()), ("model", ""));
         // The wrapper's keys all start with `model.`, those of an old checkpoint don't.
         let wrapped = "model.model.a f [2]\nglobal_step";
         let prefixed = answer(file, wrapped, &CheckOptions::default());
@@ -359,7 +322,7 @@ mod tests {
         let found =
             answer("w f [2]\nb f [1]", "net.w f [2]\nnet.b f [1]", &CheckOptions::default());
         assert_eq!(
-            found.rename.map(|(prefix, keys)| (prefix.option(), keys)),
+            found.rename.map(|change| (change.option, change.keys)),
             Some(("--prefix net.".into(), 2))
         );
     }

@@ -1,18 +1,21 @@
 //! The keys that are expected of a checkpoint, and parsing of lists that people write.
 
+use serde::Serialize;
 use statelens_checkpoint::{Error, Result};
 use statelens_formats::manifest;
 
-use crate::{Json, shape_text};
+use crate::shape_text;
 
 /// An expected key and its type, as far as known.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct Expected {
     /// The flat key.
     pub key: String,
     /// Torch's name of the dtype, without `torch.`.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub dtype: Option<String>,
     /// The shape; `None` if it is not a tensor, or if the shape is not given.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub shape: Option<Vec<u64>>,
 }
 
@@ -25,18 +28,6 @@ impl Expected {
             (None, Some(dtype)) => dtype.clone(),
             (Some(shape), _) => format!("{dtype} {}", shape_text(shape)),
         }
-    }
-
-    pub(super) fn json(&self, json: &mut Json) {
-        json.object(|json| {
-            json.name("key").str(&self.key);
-            if let Some(dtype) = &self.dtype {
-                json.name("dtype").str(dtype);
-            }
-            if let Some(shape) = &self.shape {
-                json.name("shape").numbers(shape);
-            }
-        });
     }
 }
 

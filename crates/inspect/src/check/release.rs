@@ -3,6 +3,7 @@
 
 use std::fmt;
 
+use serde::Serialize;
 use statelens_checkpoint::{Checkpoint, DictKey, Error, Result, Value, ValueId};
 
 /// A release of the Cerebras library: the major and minor version, which are all that is compared.
@@ -19,16 +20,12 @@ pub const RELEASES: [&str; 11] =
     ["2.10", "2.9", "2.8", "2.7", "2.6", "2.5", "2.4", "2.3", "2.2", "2.1", "2.0"];
 
 /// The trainer's verdict on a checkpoint's version.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Verdict {
-    /// The checkpoint was written by the same release; its version.
-    Same(String),
-    /// The checkpoint was written by another release: its version, and the requested release.
-    Other(String, LibraryRelease),
-    /// The checkpoint was written by a local build (`2.10.0+abc`), which is not compared.
-    Local(String),
-    /// The checkpoint does not have a version, so nothing is checked.
-    Silent,
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ReleaseVerdict {
+    /// Whether the trainer continues.
+    pub compatible: bool,
+    /// The verdict as text.
+    pub text: String,
 }
 
 impl LibraryRelease {
@@ -68,37 +65,28 @@ impl LibraryRelease {
         Some(format!("format {format} is read by releases {by}, not by {self}"))
     }
 
-    /// Returns the verdict of this release's trainer on `version`.
-    pub fn verdict(self, version: Option<&str>) -> Verdict {
-        match version {
-            None => Verdict::Silent,
-            Some(version) if version.contains('+') => Verdict::Local(version.to_owned()),
-            Some(version) => match Self::of(version) == Some(self) {
-                true => Verdict::Same(version.to_owned()),
-                false => Verdict::Other(version.to_owned(), self),
-            },
-        }
-    }
-}
-
-impl Verdict {
-    /// Returns whether the trainer continues.
-    pub fn is_compatible(&self) -> bool {
-        !matches!(self, Self::Other(..))
-    }
-
-    /// Returns the verdict as text.
-    pub fn text(&self) -> String {
-        match self {
-            Self::Same(version) => format!("written by {version}, the requested release"),
-            Self::Other(version, release) => format!(
-                "written by {version}, and {release} refuses other releases unless strict_version is off"
-            ),
-            Self::Local(version) => format!("written by the build {version}, which is not checked"),
-            Self::Silent => {
-                "it has no `__metadata__` that names a version: nothing is checked".into()
+    /// Returns the verdict of this release's trainer on `version`. A local build (`2.10.0+abc`) is
+    /// not compared.
+    pub fn verdict(self, version: Option<&str>) -> ReleaseVerdict {
+        let same = |version: &str| Self::of(version) == Some(self);
+        let (compatible, text) = match version {
+            None => {
+                (true, "it has no `__metadata__` that names a version: nothing is checked".into())
             }
-        }
+            Some(version) if version.contains('+') => {
+                (true, format!("written by the build {version}, which is not checked"))
+            }
+            Some(version) if same(version) => {
+                (true, format!("written by {version}, the requested release"))
+            }
+            Some(version) => (
+                false,
+                format!(
+                    "written by {version}, and {self} refuses other releases unless strict_version is off"
+                ),
+            ),
+        };
+        ReleaseVerdict { compatible, text }
     }
 }
 
@@ -144,7 +132,7 @@ mod tests {
             (Some("odd"), false),
             (None, true),
         ] {
-            assert_eq!(release.verdict(version).is_compatible(), compatible, "{version:?}");
+            assert_eq!(release.verdict(version).compatible, compatible, "{version:?}");
         }
         let unreadable = |release: &str, format| {
             LibraryRelease::parse(release).unwrap().unreadable(format).is_some()

@@ -1,27 +1,35 @@
 //! Finds the change of prefix that makes two lists of keys match.
 
-use statelens_checkpoint::order;
 use std::collections::HashMap;
+
+use serde::Serialize;
+use statelens_checkpoint::order;
 
 use super::Expected;
 
-/// A prefix of keys and its replacement; either may be empty.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Prefix {
+/// A change of the prefix of keys; both prefixes may be empty.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct PrefixChange {
     /// The prefix of the file's keys; ends with a dot, or is empty.
     pub from: String,
     /// The replacement; ends with a dot, or is empty.
     pub to: String,
+    /// The option of `statelens convert` that makes this change.
+    pub option: String,
+    /// Number of keys that match after it.
+    pub keys: u64,
 }
 
-impl Prefix {
-    /// Returns the option of `statelens convert` that makes this change.
-    pub fn option(&self) -> String {
-        match (self.from.is_empty(), self.to.is_empty()) {
-            (true, _) => format!("--prefix {}", self.to),
-            (false, true) => format!("--strip-prefix {}", self.from),
-            (false, false) => format!("--rename '{}'", self.rule()),
-        }
+impl PrefixChange {
+    fn new(from: &str, to: &str, keys: u64) -> Self {
+        let mut change =
+            Self { from: from.to_owned(), to: to.to_owned(), option: String::new(), keys };
+        change.option = match (from, to) {
+            ("", to) => format!("--prefix {to}"),
+            (from, "") => format!("--strip-prefix {from}"),
+            _ => format!("--rename '{}'", change.rule()),
+        };
+        change
     }
 
     /// Returns the replacement rule that makes this change, and only for keys that start with
@@ -41,8 +49,8 @@ const MAX_CANDIDATES: usize = 24;
 const MAX_KEYS: usize = 100_000;
 
 /// Returns the change of prefix that turns the most keys of `of` into keys of `to` with the same
-/// shape, and how many; `None` if no change matches any.
-pub fn prefix_between(of: &[Expected], to: &[Expected]) -> Option<(Prefix, u64)> {
+/// shape; `None` if no change matches any.
+pub fn prefix_between(of: &[Expected], to: &[Expected]) -> Option<PrefixChange> {
     nearest(to, of)
 }
 
@@ -53,9 +61,9 @@ pub fn parts_sides(keys: u64, common: u64, fewer: u64) -> bool {
     common < fewer.div_ceil(2) && keys >= (fewer - fewer / 4).max(1)
 }
 
-/// Returns the change that turns the most unexpected keys into missing ones with the same shape,
-/// and how many; among equals, the smallest change.
-pub(super) fn nearest(missing: &[Expected], unexpected: &[Expected]) -> Option<(Prefix, u64)> {
+/// Returns the change that turns the most unexpected keys into missing ones with the same shape;
+/// among equals, the smallest change.
+pub(super) fn nearest(missing: &[Expected], unexpected: &[Expected]) -> Option<PrefixChange> {
     // For each tail of a key, the heads in front of it.
     let mut heads: HashMap<&str, Vec<&str>> = HashMap::new();
     for one in unexpected.iter().take(MAX_KEYS) {
@@ -97,7 +105,7 @@ pub(super) fn nearest(missing: &[Expected], unexpected: &[Expected]) -> Option<(
             best = Some((change, keys));
         }
     }
-    best.map(|((from, to), keys)| (Prefix { from: from.into(), to: to.into() }, keys))
+    best.map(|((from, to), keys)| PrefixChange::new(from, to, keys))
 }
 
 /// Splits a key into a head of some steps, with its trailing dot, and a tail; the empty head comes
@@ -127,7 +135,7 @@ mod tests {
         for one in &mut unexpected {
             one.shape = None;
         }
-        nearest(&missing, &unexpected).map(|(prefix, keys)| (prefix.option(), keys))
+        nearest(&missing, &unexpected).map(|change| (change.option, change.keys))
     }
 
     #[test]

@@ -9,28 +9,34 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::Hash;
 use std::sync::Arc;
 
+use serde::Serialize;
 use statelens_checkpoint::{Checkpoint, Tensor, TensorId, order};
 
 use crate::missing;
 use crate::weights::{Survey, TensorOutcome};
 
 /// A key of the left side and its counterpart on the right.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Renamed {
     /// The index of the leaf on the left.
+    #[serde(skip)]
     pub left: usize,
     /// The index of the leaf on the right.
+    #[serde(skip)]
     pub right: usize,
     /// The key on the left.
+    #[serde(rename = "left")]
     pub from: String,
     /// The key on the right.
+    #[serde(rename = "right")]
     pub to: String,
     /// The evidence for the pair.
     pub basis: Basis,
 }
 
 /// The evidence for a pair.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Basis {
     /// Both have the same bytes, and no other tensor has them.
     Bytes,
@@ -48,16 +54,6 @@ impl Basis {
             Self::Bytes => "same bytes",
             Self::BytesOfSeveral => "same bytes as others, too; matched by order",
             Self::Order => "same shape, in order: a guess",
-        }
-    }
-
-    /// Returns its name in JSON.
-    #[must_use]
-    pub fn id(self) -> &'static str {
-        match self {
-            Self::Bytes => "bytes",
-            Self::BytesOfSeveral => "bytes_of_several",
-            Self::Order => "order",
         }
     }
 }

@@ -291,26 +291,19 @@ fn numbers_json(json: &mut Json, numbers: &Numbers, first: &[u64]) {
     json.name("right_nan").number(numbers.right_nan);
     json.name("nan_on_one_side").number(numbers.one_nan);
     json.name("finite").number(numbers.finite);
-    float(json.name("max_abs"), numbers.largest());
-    float(json.name("max_rel"), numbers.largest_relative());
-    float(json.name("mse"), numbers.mse());
-    float(json.name("cosine"), numbers.cosine());
-    float(json.name("change"), numbers.change());
+    json.name("max_abs").float(numbers.largest());
+    json.name("max_rel").float(numbers.largest_relative());
+    json.name("mse").float(numbers.mse());
+    json.name("cosine").float(numbers.cosine());
+    json.name("change").float(numbers.change());
     if let Some(spread) = &numbers.spread {
         json.name("spread").object(|json| {
-            float(json.name("within"), Some(spread.within));
+            json.name("within").float(Some(spread.within));
             json.name("counts").numbers(&spread.counts);
         });
     }
     if numbers.one_nan + numbers.far > 0 {
-        float(json.name("finite_max_abs"), (numbers.finite > 0).then_some(numbers.max_abs));
-    }
-}
-
-fn float(json: &mut Json, value: Option<f64>) {
-    match value {
-        None => json.null(),
-        Some(value) => json.float(value),
+        json.name("finite_max_abs").float((numbers.finite > 0).then_some(numbers.max_abs));
     }
 }
 

@@ -55,7 +55,7 @@ pub struct TensorDifference {
 }
 
 /// The distributions of two sets of values over the same bins.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Default, serde::Serialize, serde::Deserialize)]
 pub struct Outlines {
     /// The edges, one more than there are bins.
     pub edges: Vec<f64>,

@@ -3,7 +3,7 @@
 use super::parts::{self, PartSum};
 
 /// Estimated memory, in bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 pub struct MemoryEstimate {
     /// Loading the model as stored.
     pub stored: u64,

@@ -22,6 +22,7 @@ mod tests;
 mod weights;
 mod write;
 
+use serde::Serialize;
 use statelens_checkpoint::{Checkpoint, FileId, Leaf};
 
 pub use config::Config;
@@ -72,7 +73,8 @@ pub struct Fact {
 }
 
 /// The value of a fact.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
 pub enum FactValue {
     /// The value is not known.
     Unknown,
@@ -96,7 +98,7 @@ pub enum FactSource {
 }
 
 /// Optimizer entries whose parameters were found in the same way.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Resolved {
     /// Number of entries.
     pub entries: u64,

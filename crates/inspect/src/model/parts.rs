@@ -7,15 +7,17 @@ use super::stacks::Stack;
 use super::weights::Weights;
 
 /// The totals of a component of the model.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 pub struct PartSum {
     /// The component.
+    #[serde(rename = "part")]
     pub component: ModelComponent,
     /// Number of tensors.
     pub tensors: u64,
     /// Number of parameters; for buffers, number of elements.
     pub params: u64,
     /// Number of parameters that are used for each token; `None` if not known.
+    #[serde(rename = "active_params")]
     pub active: Option<u64>,
     /// Number of bytes in the file.
     pub bytes: u64,

@@ -32,6 +32,12 @@ pub enum ModelComponent {
     Buffers,
 }
 
+impl serde::Serialize for ModelComponent {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.word())
+    }
+}
+
 impl ModelComponent {
     /// All components, in the order in which they are shown.
     pub const ALL: [Self; 11] = [

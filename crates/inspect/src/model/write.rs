@@ -69,68 +69,22 @@ impl Model {
     /// Writes the fields of the model's JSON object.
     pub fn write(&self, json: &mut Json) {
         json.name("config").str(&self.config);
-        json.name("facts").array(|json| {
-            for fact in &self.facts {
-                json.object(|json| fact_json(json, fact));
-            }
+        json.name("facts").objects(&self.facts, |json, fact| {
+            json.name("name").str(fact.name);
+            json.name("value").value(&fact.value);
+            json.name("source").str(fact.source.word());
+            json.name("basis").str(&fact.basis());
         });
-        json.name("parts").array(|json| {
-            for sum in &self.parts {
-                json.object(|json| {
-                    json.name("part").str(sum.component.word());
-                    json.name("tensors").number(sum.tensors);
-                    json.name("params").number(sum.params);
-                    match sum.active {
-                        Some(active) => json.name("active_params").number(active),
-                        None => json.name("active_params").null(),
-                    }
-                    json.name("bytes").number(sum.bytes);
-                });
-            }
+        json.name("parts").value(&self.parts);
+        json.name("quantised").objects(&self.quantised, |json, layout| {
+            json.name("layout").str(&layout.layout);
+            json.name("block").str(&layout.block);
+            json.name("bits_per_weight").value(&layout.bits_per_weight());
+            json.name("tensors").number(layout.tensors);
+            json.name("params").number(layout.params);
+            json.name("bytes").number(layout.bytes);
         });
-        json.name("quantised").array(|json| {
-            for layout in &self.quantised {
-                json.object(|json| {
-                    json.name("layout").str(&layout.layout);
-                    json.name("block").str(&layout.block);
-                    match layout.bits_per_weight() {
-                        Some(bits) => json.name("bits_per_weight").float(bits),
-                        None => json.name("bits_per_weight").null(),
-                    }
-                    json.name("tensors").number(layout.tensors);
-                    json.name("params").number(layout.params);
-                    json.name("bytes").number(layout.bytes);
-                });
-            }
-        });
-        match &self.memory {
-            Some(memory) => json.name("memory").object(|json| {
-                json.name("stored").number(memory.stored);
-                json.name("bfloat16").number(memory.bfloat16);
-                json.name("float32").number(memory.float32);
-                json.name("training").number(memory.training);
-            }),
-            None => json.name("memory").null(),
-        }
-        json.name("optimizer").array(|json| {
-            for resolved in &self.optimizer {
-                json.object(|json| {
-                    json.name("entries").number(resolved.entries);
-                    json.name("basis").str(&resolved.basis);
-                });
-            }
-        });
+        json.name("memory").value(&self.memory);
+        json.name("optimizer").value(&self.optimizer);
     }
-}
-
-fn fact_json(json: &mut Json, fact: &Fact) {
-    json.name("name").str(fact.name);
-    match &fact.value {
-        FactValue::Unknown => json.name("value").null(),
-        FactValue::Number(number) => json.name("value").number(*number),
-        FactValue::Flag(flag) => json.name("value").bool(*flag),
-        FactValue::Text(text) => json.name("value").str(text),
-    }
-    json.name("source").str(fact.source.word());
-    json.name("basis").str(&fact.basis());
 }

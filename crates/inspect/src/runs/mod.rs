@@ -75,9 +75,10 @@ pub enum RunFile {
 }
 
 /// The contents of a run folder.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct RunContents {
     /// The checkpoints, the oldest first; then everything else by name.
+    #[serde(skip)]
     pub entries: Vec<FileEntry>,
     /// The name of the checkpoint that the trainer would load by itself.
     pub latest: Option<String>,
@@ -207,17 +208,7 @@ impl RunContents {
         let mut json = Json::new();
         json.object(|json| {
             json.name("statelens").number(1);
-            json.name("latest");
-            match &self.latest {
-                Some(name) => json.str(name),
-                None => json.null(),
-            }
-            json.name("indexed").bool(self.indexed);
-            for (name, list) in
-                [("only_index", &self.only_index), ("only_folder", &self.only_folder)]
-            {
-                json.name(name).array(|json| list.iter().for_each(|name| json.str(name)));
-            }
+            json.fields(self);
             json.name("files").array(|json| {
                 for (entry, wrong) in self.entries.iter().zip(wrong) {
                     entry.json(wrong, json);

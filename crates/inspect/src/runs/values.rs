@@ -402,27 +402,22 @@ impl StepValues {
             if self.is_partial() {
                 json.name("partial").bool(true);
             }
-            json.name("groups").array(|json| {
-                for group in &self.groups {
-                    json.object(|json| {
-                        json.name("group").str(&group.name);
-                        for (name, count) in [
-                            ("tensors", group.tensors),
-                            ("missing", group.missing),
-                            ("count", group.count),
-                            ("nan", group.nan),
-                            ("infinite", group.infinite),
-                        ] {
-                            json.name(name).number(count);
-                        }
-                        let finite = group.count > group.nan + group.infinite;
-                        for (name, value) in
-                            [("norm", group.norm), ("mean", group.mean), ("std", group.std)]
-                        {
-                            let json = json.name(name);
-                            if finite { json.float(value) } else { json.null() }
-                        }
-                    });
+            json.name("groups").objects(&self.groups, |json, group| {
+                json.name("group").str(&group.name);
+                for (name, count) in [
+                    ("tensors", group.tensors),
+                    ("missing", group.missing),
+                    ("count", group.count),
+                    ("nan", group.nan),
+                    ("infinite", group.infinite),
+                ] {
+                    json.name(name).number(count);
+                }
+                let finite = group.count > group.nan + group.infinite;
+                for (name, value) in
+                    [("norm", group.norm), ("mean", group.mean), ("std", group.std)]
+                {
+                    json.name(name).float(finite.then_some(value));
                 }
             });
         });

@@ -1,23 +1,11 @@
 //! Encodes numbers and texts as bytes, and back: LEB128 (with zigzag for signed numbers), and UTF-8
 //! with a length prefix.
 
+use statelens_checkpoint::varint::{read_bytes, read_number, write_number};
 use statelens_checkpoint::{Error, Result};
 
-pub(super) fn put(out: &mut Vec<u8>, mut number: u64) {
-    while number >= 0x80 {
-        out.push((number & 0x7f) as u8 | 0x80);
-        number >>= 7;
-    }
-    out.push(number as u8);
-}
-
 pub(super) fn put_signed(out: &mut Vec<u8>, number: i64) {
-    put(out, ((number << 1) ^ (number >> 63)) as u64);
-}
-
-pub(super) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
-    put(out, bytes.len() as u64);
-    out.extend_from_slice(bytes);
+    write_number(out, ((number << 1) ^ (number >> 63)) as u64);
 }
 
 /// Decodes numbers and texts.
@@ -37,19 +25,7 @@ impl<'a> Unpacker<'a> {
     }
 
     pub(super) fn number(&mut self) -> Result<u64> {
-        let mut number = 0u64;
-        for shift in (0..64).step_by(7) {
-            let byte = self.byte()?;
-            let bits = u64::from(byte & 0x7f);
-            if shift == 63 && bits > 1 {
-                break;
-            }
-            number |= bits << shift;
-            if byte < 0x80 {
-                return Ok(number);
-            }
-        }
-        Err(cut())
+        read_number(&mut self.rest).ok_or_else(cut)
     }
 
     pub(super) fn signed(&mut self) -> Result<i64> {
@@ -64,10 +40,7 @@ impl<'a> Unpacker<'a> {
     }
 
     pub(super) fn bytes(&mut self) -> Result<&'a [u8]> {
-        let length = self.count()?;
-        let (bytes, rest) = self.rest.split_at_checked(length).ok_or_else(cut)?;
-        self.rest = rest;
-        Ok(bytes)
+        read_bytes(&mut self.rest).ok_or_else(cut)
     }
 
     /// Reads the bytes before the next `end`, and skips `end`.

@@ -6,10 +6,11 @@
 
 use std::collections::HashMap;
 
+use statelens_checkpoint::varint::write_number;
 use statelens_checkpoint::{DType, Error, Result};
 
 use super::LeafSummary;
-use super::bytes::{Unpacker, cut, put, put_signed};
+use super::bytes::{Unpacker, cut, put_signed};
 use crate::entry::is_tensor;
 
 /// Replaces a number in a text; a byte that does not occur in UTF-8.
@@ -57,10 +58,10 @@ pub(super) fn write(entries: &[LeafSummary], out: &mut Vec<u8>) {
         }
         leaves.push((id, numbers));
     }
-    put(out, patterns.len() as u64);
+    write_number(out, patterns.len() as u64);
     patterns.iter().for_each(|pattern| pattern.write(out));
-    put(out, leaves.len() as u64);
-    leaves.iter().for_each(|(id, _)| put(out, *id as u64));
+    write_number(out, leaves.len() as u64);
+    leaves.iter().for_each(|(id, _)| write_number(out, *id as u64));
     let columns = patterns.iter().map(|pattern| pattern.holes).max().unwrap_or(0);
     for column in 0..columns {
         let mut before = 0;
@@ -190,12 +191,12 @@ impl LeafPattern {
         put_ended(out, &self.key);
         if is_tensor(self.kind) {
             put_ended(out, self.dtype.as_bytes());
-            put(out, self.shape.len() as u64);
-            self.shape.iter().for_each(|dim| put(out, *dim));
+            write_number(out, self.shape.len() as u64);
+            self.shape.iter().for_each(|dim| write_number(out, *dim));
         }
         if let Some((params, bytes)) = self.sizes {
-            put(out, params);
-            put(out, bytes);
+            write_number(out, params);
+            write_number(out, bytes);
         }
         if !self.value.is_empty() {
             put_ended(out, &self.value);

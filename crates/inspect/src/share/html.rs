@@ -4,8 +4,8 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use sha2::{Digest, Sha256};
+use statelens_checkpoint::varint::{write_bytes, write_number};
 
-use super::bytes::{put, put_bytes};
 use super::pack::{Precision, pack};
 use super::{FoldedLine, Outline, lines, link, structure_fingerprint};
 
@@ -19,7 +19,7 @@ pub fn write_html(outline: &Outline) -> String {
     let structure = structure_fingerprint(&outline.entries).short;
     let title = escape(&outline.name);
     let mut data = pack(outline, Precision::Whole);
-    put(&mut data, outline.parameters().model);
+    write_number(&mut data, outline.parameters().model);
     put_folded(&lines(outline), &mut data);
     let data = link::text(&data);
     let (script, style) = (hash(SCRIPT), hash(STYLE));
@@ -50,18 +50,18 @@ pub fn write_html(outline: &Outline) -> String {
 /// Appends the folded lines: the first row and the number of rows; for several rows, also the joint
 /// texts and totals.
 fn put_folded(lines: &[FoldedLine], out: &mut Vec<u8>) {
-    put(out, lines.len() as u64);
+    write_number(out, lines.len() as u64);
     for line in lines {
-        put(out, line.first as u64);
-        put(out, line.times);
+        write_number(out, line.first as u64);
+        write_number(out, line.times);
         if line.times > 1 {
             let link = line.entry.link.as_deref().unwrap_or_default();
             for text in [&line.entry.key, &line.entry.value, link] {
-                put_bytes(out, text.as_bytes());
+                write_bytes(out, text.as_bytes());
             }
-            put(out, line.params);
-            put(out, line.bytes);
-            put(out, u64::from(line.one_shape));
+            write_number(out, line.params);
+            write_number(out, line.bytes);
+            write_number(out, u64::from(line.one_shape));
         }
     }
 }

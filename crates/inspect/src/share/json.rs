@@ -1,6 +1,6 @@
 //! A summary as JSON; its schema is in `docs/summary.md`.
 
-use crate::{Count, Json, SummaryStatistics, finding_json};
+use crate::{Count, Json, SummaryStatistics};
 
 use super::{Fingerprint, FoldedLine, Outline, lines, structure_fingerprint};
 
@@ -31,26 +31,16 @@ pub fn write_json(outline: &Outline) -> String {
         count(json, &totals.all);
         json.name("model_params").number(outline.parameters().model);
     });
-    json.name("dtypes").array(|json| {
-        for (name, tensors) in &totals.by_dtype {
-            json.object(|json| {
-                json.name("dtype").str(name);
-                count(json, tensors);
-            });
-        }
+    json.name("dtypes").objects(&totals.by_dtype, |json, (name, tensors)| {
+        json.name("dtype").str(name);
+        count(json, tensors);
     });
-    json.name("states").array(|json| {
-        for (name, state) in &totals.by_state {
-            json.object(|json| {
-                json.name("state").str(name);
-                json.name("leaves").number(state.leaves);
-                count(json, &state.tensors);
-            });
-        }
+    json.name("states").objects(&totals.by_state, |json, (name, state)| {
+        json.name("state").str(name);
+        json.name("leaves").number(state.leaves);
+        count(json, &state.tensors);
     });
-    json.name("findings").array(|json| {
-        outline.findings.iter().for_each(|finding| finding_json(json, finding));
-    });
+    json.name("findings").value(&outline.findings);
     json.name("keys").open('[');
     for entry in &outline.entries {
         json.line();
@@ -128,10 +118,6 @@ fn statistics(json: &mut Json, of: &SummaryStatistics) {
     json.name("infinite").number(of.infinite);
     json.name("zeros").number(of.zeros);
     for (name, value) in [("min", of.min), ("max", of.max), ("mean", of.mean), ("std", of.std)] {
-        json.name(name);
-        match of.finite() {
-            0 => json.null(),
-            _ => json.float(value),
-        }
+        json.name(name).float((of.finite() > 0).then_some(value));
     }
 }

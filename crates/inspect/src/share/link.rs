@@ -9,6 +9,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use miniz_oxide::inflate::TINFLStatus;
 use miniz_oxide::inflate::core::inflate_flags::TINFL_FLAG_USING_NON_WRAPPING_OUTPUT_BUF as TO_THE_END;
 use miniz_oxide::inflate::core::{DecompressorOxide, decompress};
+use serde::{Deserialize, Serialize};
 use statelens_checkpoint::{Error, Result};
 
 use super::pack::{Precision, pack, unpack};
@@ -23,7 +24,7 @@ const MARK: &str = "s=1.";
 const MAX_BYTES: usize = 1 << 20;
 
 /// The representation of keys in a link.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum KeysAs {
     /// Unchanged.
     #[default]
@@ -36,7 +37,7 @@ pub enum KeysAs {
 }
 
 /// The contents of a link in addition to name, format, dtypes and shapes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct LinkOptions {
     /// The representation of keys.
     pub keys: KeysAs,
@@ -49,7 +50,7 @@ pub struct LinkOptions {
 }
 
 /// Number of characters that each part of a link takes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct LinkParts {
     /// Name, format, and the fixed parts.
     pub head: usize,
@@ -143,6 +144,11 @@ pub fn open_link(fragment: &str) -> Result<Outline> {
 }
 
 impl LinkParts {
+    /// Returns the length of the link.
+    pub fn length(&self) -> usize {
+        self.head + self.keys + self.statistics + self.findings + self.values
+    }
+
     /// Measures the parts by removing one after the other.
     pub fn measure(outline: &Outline, options: &LinkOptions) -> Self {
         let length =

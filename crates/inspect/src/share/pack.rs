@@ -4,11 +4,12 @@
 //! the model plus 1, or 0 if the leaves determine it; leaves (`columns.rs`); findings; statistics.
 //! Numbers and texts are encoded as in `bytes.rs`.
 
+use statelens_checkpoint::varint::{write_bytes, write_number};
 use statelens_checkpoint::{Finding, Grade, LoaderCall, Result};
 
 use crate::statistics::SummaryStatistics;
 
-use super::bytes::{Unpacker, cut, put, put_bytes, put_signed};
+use super::bytes::{Unpacker, cut, put_signed};
 use super::{Outline, columns};
 
 /// Number of bytes of a 32-bit float that are kept.
@@ -24,12 +25,12 @@ pub(super) enum Precision {
 pub(super) fn pack(outline: &Outline, precision: Precision) -> Vec<u8> {
     let mut out = Vec::new();
     for text in head(outline) {
-        put_bytes(&mut out, text.as_bytes());
+        write_bytes(&mut out, text.as_bytes());
     }
-    put(&mut out, outline.size);
-    put(&mut out, explicit_parameters(outline));
+    write_number(&mut out, outline.size);
+    write_number(&mut out, explicit_parameters(outline));
     columns::write(&outline.entries, &mut out);
-    put(&mut out, outline.findings.len() as u64);
+    write_number(&mut out, outline.findings.len() as u64);
     outline.findings.iter().for_each(|finding| put_finding(&mut out, finding));
     put_statistics(&mut out, outline, precision);
     out
@@ -77,11 +78,11 @@ fn put_finding(out: &mut Vec<u8>, finding: &Finding) {
         Grade::UnknownCode => 4,
     });
     for text in [&finding.title, &finding.detail, &finding.place, &finding.advice] {
-        put_bytes(out, text.as_bytes());
+        write_bytes(out, text.as_bytes());
     }
     let call = finding.call.iter().flat_map(|call| [&call.module, &call.name, &call.arguments]);
-    put(out, call.clone().count() as u64);
-    call.for_each(|text| put_bytes(out, text.as_bytes()));
+    write_number(out, call.clone().count() as u64);
+    call.for_each(|text| write_bytes(out, text.as_bytes()));
 }
 
 fn finding(from: &mut Unpacker<'_>) -> Result<Finding> {
@@ -109,17 +110,19 @@ fn put_statistics(out: &mut Vec<u8>, outline: &Outline, precision: Precision) {
         .enumerate()
         .filter_map(|(at, entry)| Some((at, entry.params, entry.statistics?)))
         .collect();
-    put(out, known.len() as u64);
+    write_number(out, known.len() as u64);
     let mut before = 0;
     for (at, ..) in &known {
-        put(out, (at - before) as u64);
+        write_number(out, (at - before) as u64);
         before = *at;
     }
     for (_, params, of) in &known {
         put_signed(out, of.count.wrapping_sub(*params) as i64);
     }
     for column in 0..3 {
-        known.iter().for_each(|(.., of)| put(out, [of.nan, of.infinite, of.zeros][column]));
+        known
+            .iter()
+            .for_each(|(.., of)| write_number(out, [of.nan, of.infinite, of.zeros][column]));
     }
     out.push(precision as u8);
     for plane in 0..precision as usize {

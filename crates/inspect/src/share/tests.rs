@@ -1,12 +1,12 @@
 //! Packing and links, with lists like those of real models, and with damaged and hostile fragments.
 
-use super::bytes::put;
 use super::link::{KeysAs, LinkOptions, LinkParts, MAX_CHARACTERS, link, open_link};
 use super::pack::{Precision, pack, unpack};
 use super::{LeafSummary, Outline, lines, structure_fingerprint};
 use crate::SummaryStatistics;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use statelens_checkpoint::varint::write_number;
 use statelens_checkpoint::{ErrorKind, Finding, Grade};
 
 fn tensor(key: &str, dtype: &str, shape: &[u64]) -> LeafSummary {
@@ -423,14 +423,14 @@ fn corrupted_bytes_never_yield_the_same_content() {
 /// A packed outline of one pattern with the given key, followed by these numbers.
 fn crafted(key: &[u8], numbers: &[u64]) -> Vec<u8> {
     let mut out = vec![0; 5];
-    put(&mut out, 0);
-    put(&mut out, 0);
-    put(&mut out, 1);
+    write_number(&mut out, 0);
+    write_number(&mut out, 0);
+    write_number(&mut out, 1);
     // The kind `int`.
     out.push(3);
     out.extend_from_slice(key);
     out.push(0xfe);
-    numbers.iter().for_each(|number| put(&mut out, *number));
+    numbers.iter().for_each(|number| write_number(&mut out, *number));
     // No findings; no statistics, with four bytes per float.
     out.extend([0, 0, 4]);
     out

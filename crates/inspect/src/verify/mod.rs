@@ -40,7 +40,10 @@ use tally::Tally;
 
 pub use against::Manifest;
 pub(crate) use report::not_finite;
-pub use report::{NonFiniteTensor, Problem, ReportLine, Trouble, VerificationReport};
+pub use report::{
+    MatchingEntries, NonFiniteTensor, Problem, ReportLine, Trouble, UnreadTensor,
+    VerificationReport, VerificationResult,
+};
 pub use tally::NonFinite;
 
 /// Maximum memory of a gather, in bytes.
@@ -109,19 +112,19 @@ impl Verification {
         let leaves = checkpoint.leaves();
         let (keys, order) = keys_of(&checkpoint, &leaves);
         let mut report = VerificationReport {
-            without: checks.without,
+            result: VerificationResult::default(),
             summed: checks.summed,
-            ..VerificationReport::default()
+            structure: checks.structure,
         };
-        report.structure = checks.structure;
-        report.problems = checkpoint
+        report.result.without_checksum = checks.without;
+        report.result.problems = checkpoint
             .findings
             .iter()
             .filter(|finding| finding.grade == Grade::Damage || finding.refused)
             .map(problem_of_finding)
             .collect();
         for (what, error) in &checks.broken {
-            report.problems.push(Problem::of_error(Trouble::Damaged, what, error));
+            report.result.problems.push(Problem::of_error(Trouble::Damaged, what, error));
         }
         let places = spans::places(&checkpoint, &keys);
         let not_finite = PerTensor::of(&checkpoint);
@@ -177,10 +180,11 @@ impl Verification {
             for (tensor_id, _) in tensors_of(checkpoint, leaf.target) {
                 let Some(found) = not_finite.take(tensor_id) else { continue };
                 let tensor = checkpoint.tensor(tensor_id)?;
-                report.numbers.push(NonFiniteTensor {
+                report.result.not_finite.push(NonFiniteTensor {
                     key: keys.get(tensor_id).cloned().unwrap_or_default(),
-                    found,
-                    elements: tensor.numel().unwrap_or(0),
+                    nan: found.nan,
+                    inf: found.inf,
+                    params: tensor.numel().unwrap_or(0),
                     first: index(&tensor.shape, found.first.unwrap_or(0)),
                 });
             }
@@ -188,17 +192,18 @@ impl Verification {
         // A problem that was noticed both when locating and when reading the bytes is reported
         // once.
         let mut all_problems: Vec<Problem> = Vec::new();
-        for problem in std::mem::take(&mut report.problems) {
+        for problem in std::mem::take(&mut report.result.problems) {
             let near = all_problems.len().saturating_sub(NEAR);
             if !all_problems[near..].contains(&problem) {
                 all_problems.push(problem);
             }
         }
-        report.problems = all_problems;
+        report.result.problems = all_problems;
         if let Some(manifest) = manifest {
             let (matching, problems) = against::against(checkpoint, leaves, hashes, manifest)?;
-            report.manifest = Some((matching + problems.len() as u64, matching));
-            report.problems.extend(problems);
+            report.result.manifest =
+                Some(MatchingEntries { entries: matching + problems.len() as u64, matching });
+            report.result.problems.extend(problems);
         }
         Ok(report)
     }
@@ -207,8 +212,8 @@ impl Verification {
 impl Verifying {
     /// Plans the jobs, in the order of their bytes in the files.
     fn plan(&mut self, ids: &[TensorId], places: Places, report: &mut VerificationReport) {
-        report.problems.extend(places.problems);
-        report.checksums = places.in_chunks;
+        report.result.problems.extend(places.problems);
+        report.result.checksums = places.in_chunks;
         let mut jobs: Vec<((FileId, u64), ReadJob)> = Vec::new();
         let mut spans: Vec<(Span, usize)> = Vec::new();
         for (index, check) in self.checks.iter().enumerate() {
@@ -226,17 +231,17 @@ impl Verifying {
             let Ok(tensor) = self.checkpoint.tensor(*id) else { continue };
             let key = self.keys.get(*id).cloned().unwrap_or_default();
             if let Some(why) = places.missing.get(*id) {
-                report.unread.push((key, why.clone()));
+                report.result.unread.push(UnreadTensor { key, why: why.clone() });
                 continue;
             }
             if !repetition.allows(tensor) {
                 let why = "a few bytes that are repeated too often".to_owned();
-                report.unread.push((key, why));
+                report.result.unread.push(UnreadTensor { key, why });
                 continue;
             }
             let nbytes = tensor.nbytes().unwrap_or(0);
-            report.tensors += 1;
-            report.bytes = report.bytes.saturating_add(nbytes);
+            report.result.tensors += 1;
+            report.result.bytes = report.result.bytes.saturating_add(nbytes);
             if let Some((job, range)) = within(tensor, &self.checks, &spans) {
                 if let Some((_, job)) = jobs.get_mut(job) {
                     job.tensors.push(JobTensor { range, tensor: *id });
@@ -245,7 +250,7 @@ impl Verifying {
             }
             let covered = places.checked.get(*id).is_some()
                 || covered(&tensor.layout, &spans, report.structure);
-            report.unchecked += u64::from(nbytes > 0 && !covered);
+            report.result.unchecked_tensors += u64::from(nbytes > 0 && !covered);
             alone.push(JobTensor { range: 0..nbytes, tensor: *id });
         }
         for (_, job) in &mut jobs {
@@ -450,14 +455,14 @@ impl Work for Verifying {
             // Unreadable bytes are a problem, and the verification continues.
             (Err(error), _) => {
                 let error = crate::of_one_tensor(error)?;
-                report.problems.push(self.unreadable(job, &error));
+                report.result.problems.push(self.unreadable(job, &error));
             }
             (Ok(sum), Some(check)) => {
-                report::count(&mut report.checksums, check.algorithm.name(), 1);
+                report::count(&mut report.result.checksums, check.algorithm.name(), 1);
                 let made = || sum.map(|sum| check.algorithm.stored(sum));
                 let found = check.found.or_else(made).unwrap_or_default();
                 if found != check.expected {
-                    report.problems.push(self.wrong(job, check, found));
+                    report.result.problems.push(self.wrong(job, check, found));
                 }
             }
             (Ok(_), None) => {}

@@ -1,38 +1,65 @@
 //! The result of a verification.
 
+use serde::{Deserialize, Serialize};
 use statelens_checkpoint::{Error, Grade};
 
-use super::tally::NonFinite;
 use crate::{Json, grouped, shape_text, size_text};
 
 /// Maximum number of tensors that are listed for the same reason, one per line.
 const MAX_LISTED: usize = 20;
 
 /// The result of a verification.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct VerificationReport {
-    /// The problems found, in the order of the files.
-    pub problems: Vec<Problem>,
-    /// Number of checksums compared, by kind.
-    pub checksums: Vec<(&'static str, u64)>,
-    /// Number of places for a checksum that are empty.
-    pub without: u64,
-    /// Number of tensors read.
-    pub tensors: u64,
-    /// How many of these are not covered by a checksum that is compared here.
-    pub unchecked: u64,
+    /// The results, with the names of the command's JSON.
+    pub result: VerificationResult,
     /// Whether the format has checksums at all, even if only for structures.
     pub summed: bool,
     /// Whether checksums cover the structure.
     pub structure: bool,
+}
+
+/// Problems, and counts of what was compared.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct VerificationResult {
+    /// The problems found, in the order of the files.
+    pub problems: Vec<Problem>,
+    /// Number of tensors read.
+    pub tensors: u64,
     /// Number of logical bytes of the tensors read.
     pub bytes: u64,
-    /// Tensors that have no bytes, or only a few that are repeated excessively: key and reason.
-    pub unread: Vec<(String, String)>,
+    /// Number of checksums compared, by kind.
+    #[serde(with = "crate::json::object")]
+    pub checksums: Vec<(String, u64)>,
+    /// Number of places for a checksum that are empty.
+    pub without_checksum: u64,
+    /// Number of tensors read that are not covered by a checksum that is compared here.
+    pub unchecked_tensors: u64,
+    /// Tensors that have no bytes, or only a few that are repeated excessively.
+    pub unread: Vec<UnreadTensor>,
     /// Tensors with numbers that are not finite, in the order of the tree.
-    pub numbers: Vec<NonFiniteTensor>,
-    /// Number of entries in the manifest, and how many of them match; `None` without a manifest.
-    pub manifest: Option<(u64, u64)>,
+    pub not_finite: Vec<NonFiniteTensor>,
+    /// The comparison with a manifest, if there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub manifest: Option<MatchingEntries>,
+}
+
+/// A tensor that was not read.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UnreadTensor {
+    /// Its flat key.
+    pub key: String,
+    /// The reason.
+    pub why: String,
+}
+
+/// Counts of a comparison with a manifest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MatchingEntries {
+    /// Number of entries in the manifest.
+    pub entries: u64,
+    /// How many of them match.
+    pub matching: u64,
 }
 
 /// A line of the report.
@@ -49,39 +76,48 @@ pub struct ReportLine {
 }
 
 /// A tensor with numbers that are not finite.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct NonFiniteTensor {
     /// Its flat key.
     pub key: String,
-    /// The counts and the first element.
-    pub found: NonFinite,
+    /// Number of NaN values.
+    pub nan: u64,
+    /// Number of infinite values of either sign.
+    pub inf: u64,
     /// Number of elements of the tensor.
-    pub elements: u64,
+    pub params: u64,
     /// The multi-dimensional index of the first such element.
     pub first: Vec<u64>,
 }
 
 /// A problem found in a checkpoint.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Problem {
     /// The kind of problem.
+    #[serde(rename = "what")]
     pub trouble: Trouble,
     /// The flat key of the tensor, or the name of an archive member; may be empty.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub key: String,
     /// The name of the file; may be empty.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub file: String,
     /// The byte offset in the file.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub offset: Option<u64>,
     /// The description of the problem.
     pub text: String,
     /// The expected state; may be empty.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub expected: String,
     /// The actual state; may be empty.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub found: String,
 }
 
 /// The kinds of problems.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Trouble {
     /// A checksum does not match the bytes.
     Checksum,
@@ -90,6 +126,7 @@ pub enum Trouble {
     /// Two tensors overlap in the file.
     Overlap,
     /// A tensor extends past the end of the file.
+    #[serde(rename = "past end")]
     PastEnd,
     /// The manifest differs.
     Manifest,
@@ -168,37 +205,47 @@ fn tensors(count: u64) -> String {
 impl NonFiniteTensor {
     /// Describes the counts: `3 NaN, 1 infinite of 4,096 elements, first at [0, 5]`.
     pub fn text(&self) -> String {
-        let NonFinite { nan, inf, .. } = self.found;
-        let counts = counts(nan, inf);
-        let elements = grouped(self.elements);
+        let counts = counts(self.nan, self.inf);
+        let elements = grouped(self.params);
         format!("{counts} of {elements} elements, first at {}", shape_text(&self.first))
     }
 }
 
 /// Adds `more` checksums of a kind.
-pub(super) fn count(checksums: &mut Vec<(&'static str, u64)>, kind: &'static str, more: u64) {
-    match checksums.iter_mut().find(|(known, _)| *known == kind) {
+pub(super) fn count(checksums: &mut Vec<(String, u64)>, kind: &str, more: u64) {
+    match checksums.iter_mut().find(|(known, _)| known == kind) {
         Some((_, count)) => *count += more,
-        None => checksums.push((kind, more)),
+        None => checksums.push((kind.to_owned(), more)),
     }
 }
 
 impl VerificationReport {
+    /// Creates the report of a checkpoint that is too damaged to open.
+    pub fn of_damage(error: &Error) -> Self {
+        let problems = vec![Problem::of_error(Trouble::Damaged, "", error)];
+        Self {
+            result: VerificationResult { problems, ..VerificationResult::default() },
+            ..Self::default()
+        }
+    }
+
     /// Returns whether there are no problems.
     pub fn sound(&self) -> bool {
-        self.problems.is_empty()
+        self.result.problems.is_empty()
     }
 
     /// Returns whether the checkpoint passes; with `finite`, only if all numbers are finite.
     pub fn answer(&self, finite: bool) -> bool {
-        self.sound() && (self.numbers.is_empty() || !finite)
+        self.sound() && (self.result.not_finite.is_empty() || !finite)
     }
 
     /// Returns the overall severity: a note if all is well.
     pub fn grade(&self, finite: bool) -> Grade {
         match self.answer(finite) {
             false => Grade::Damage,
-            true if !self.numbers.is_empty() || !self.unread.is_empty() => Grade::Warning,
+            true if !self.result.not_finite.is_empty() || !self.result.unread.is_empty() => {
+                Grade::Warning
+            }
             true => Grade::Note,
         }
     }
@@ -206,9 +253,11 @@ impl VerificationReport {
     /// Returns the verdict as a sentence. It reports no damage only if every value was read, is
     /// finite, and was compared with a checksum or a manifest.
     pub fn verdict(&self, finite: bool) -> String {
-        let held = self.manifest.is_some() || self.is_covered();
-        let mut text = match (self.answer(finite), self.problems.len() as u64) {
-            (true, _) if held && self.numbers.is_empty() && self.unread.is_empty() => {
+        let held = self.result.manifest.is_some() || self.is_covered();
+        let mut text = match (self.answer(finite), self.result.problems.len() as u64) {
+            (true, _)
+                if held && self.result.not_finite.is_empty() && self.result.unread.is_empty() =>
+            {
                 "no damage found".to_owned()
             }
             (true, _) => "structure sound".to_owned(),
@@ -219,19 +268,19 @@ impl VerificationReport {
         if let Some(numbers) = self.not_finite() {
             text += &format!("; {numbers}");
         }
-        if !self.unread.is_empty() {
-            text += &format!("; {} not read", tensors(self.unread.len() as u64));
+        if !self.result.unread.is_empty() {
+            text += &format!("; {} not read", tensors(self.result.unread.len() as u64));
         }
         text
     }
 
     /// Formats the counts: `1 NaN in 1 tensor`; `None` if all numbers are finite.
     pub fn not_finite(&self) -> Option<String> {
-        let sum = |of: fn(&NonFinite) -> u64| {
-            self.numbers.iter().fold(0u64, |sum, numbers| sum.saturating_add(of(&numbers.found)))
+        let tensors = &self.result.not_finite;
+        let sum = |of: fn(&NonFiniteTensor) -> u64| {
+            tensors.iter().fold(0u64, |sum, tensor| sum.saturating_add(of(tensor)))
         };
-        let (nan, inf) = (sum(|found| found.nan), sum(|found| found.inf));
-        not_finite(nan, inf, self.numbers.len() as u64)
+        not_finite(sum(|tensor| tensor.nan), sum(|tensor| tensor.inf), tensors.len() as u64)
     }
 
     /// Returns all problems, then the first warnings: tensors that are not finite (a problem if
@@ -243,20 +292,20 @@ impl VerificationReport {
         };
         let line =
             |grade, word, key: &String, text| ReportLine { grade, word, key: key.clone(), text };
-        let problems = self.problems.iter().map(|problem| {
+        let problems = self.result.problems.iter().map(|problem| {
             line(Grade::Damage, problem.trouble.word(), &problem.key, problem.text())
         });
-        let numbers = self.numbers.iter().take(MAX_LISTED);
-        let unread = self.unread.iter().take(MAX_LISTED);
+        let numbers = self.result.not_finite.iter().take(MAX_LISTED);
+        let unread = self.result.unread.iter().take(MAX_LISTED);
         problems
             .chain(numbers.map(|numbers| line(grade, word, &numbers.key, numbers.text())))
-            .chain(unread.map(|(key, why)| line(Grade::Warning, "not read", key, why.clone())))
+            .chain(unread.map(|it| line(Grade::Warning, "not read", &it.key, it.why.clone())))
             .collect()
     }
 
     /// Returns lines for the tensors that [`VerificationReport::lines`] omits but the JSON has.
     pub fn more(&self) -> Vec<String> {
-        [(self.numbers.len(), "not finite"), (self.unread.len(), "not read")]
+        [(self.result.not_finite.len(), "not finite"), (self.result.unread.len(), "not read")]
             .into_iter()
             .filter(|(len, _)| *len > MAX_LISTED)
             .map(|(len, what)| {
@@ -267,12 +316,12 @@ impl VerificationReport {
 
     /// Returns whether checksums cover everything. Without tensors, those of the structure suffice.
     fn is_covered(&self) -> bool {
-        self.unchecked == 0 && (self.tensors > 0 || self.structure)
+        self.result.unchecked_tensors == 0 && (self.result.tensors > 0 || self.structure)
     }
 
     /// Returns the scope of the verification, as pairs of label and text.
     pub fn scope(&self) -> Vec<(&'static str, String)> {
-        let sums = self.checksums.iter().filter(|(_, count)| *count > 0);
+        let sums = self.result.checksums.iter().filter(|(_, count)| *count > 0);
         let sums: Vec<String> =
             sums.map(|(kind, count)| format!("{} {kind}", grouped(*count))).collect();
         let unseen = "changed values can't be detected";
@@ -282,15 +331,18 @@ impl VerificationReport {
             true => format!("no checksums in this format: {unseen}"),
             false => sums.join(", "),
         };
-        if self.unchecked > 0 && !sums.is_empty() {
-            checksums += &format!("; {} not covered, where {unseen}", tensors(self.unchecked));
+        if self.result.unchecked_tensors > 0 && !sums.is_empty() {
+            checksums += &format!(
+                "; {} not covered, where {unseen}",
+                tensors(self.result.unchecked_tensors)
+            );
         }
-        if self.without > 0 {
-            checksums += &format!("; {} are left blank", grouped(self.without));
+        if self.result.without_checksum > 0 {
+            checksums += &format!("; {} are left blank", grouped(self.result.without_checksum));
         }
-        let read = format!("{}, {}", tensors(self.tensors), size_text(self.bytes));
+        let read = format!("{}, {}", tensors(self.result.tensors), size_text(self.result.bytes));
         let mut scope = vec![("read", read), ("checksums", checksums)];
-        if let Some((entries, matching)) = self.manifest {
+        if let Some(MatchingEntries { entries, matching }) = self.result.manifest {
             let text = format!("{} of {} entries match", grouped(matching), grouped(entries));
             scope.push(("manifest", text));
         }
@@ -312,65 +364,7 @@ impl VerificationReport {
     pub fn write(&self, answer: bool, json: &mut Json) {
         json.name("sound").bool(answer);
         json.name("verdict").str(&self.verdict(false));
-        json.name("grade").str(crate::grade_word(self.grade(false)));
-        json.name("problems").array(|json| {
-            self.problems.iter().for_each(|problem| problem.json(json));
-        });
-        json.name("tensors").number(self.tensors);
-        json.name("bytes").number(self.bytes);
-        json.name("checksums").object(|json| {
-            for (kind, count) in &self.checksums {
-                json.name(kind).number(*count);
-            }
-        });
-        json.name("without_checksum").number(self.without);
-        json.name("unchecked_tensors").number(self.unchecked);
-        json.name("unread").array(|json| {
-            for (key, why) in &self.unread {
-                json.object(|json| {
-                    json.name("key").str(key);
-                    json.name("why").str(why);
-                });
-            }
-        });
-        json.name("not_finite").array(|json| {
-            for numbers in &self.numbers {
-                json.object(|json| {
-                    json.name("key").str(&numbers.key);
-                    json.name("nan").number(numbers.found.nan);
-                    json.name("inf").number(numbers.found.inf);
-                    json.name("params").number(numbers.elements);
-                    json.name("first").numbers(&numbers.first);
-                });
-            }
-        });
-        if let Some((entries, matching)) = self.manifest {
-            json.name("manifest").object(|json| {
-                json.name("entries").number(entries);
-                json.name("matching").number(matching);
-            });
-        }
-    }
-}
-
-impl Problem {
-    fn json(&self, json: &mut Json) {
-        json.object(|json| {
-            json.name("what").str(self.trouble.word());
-            for (name, text) in [("key", &self.key), ("file", &self.file)] {
-                if !text.is_empty() {
-                    json.name(name).str(text);
-                }
-            }
-            if let Some(offset) = self.offset {
-                json.name("offset").number(offset);
-            }
-            json.name("text").str(&self.text);
-            for (name, text) in [("expected", &self.expected), ("found", &self.found)] {
-                if !text.is_empty() {
-                    json.name(name).str(text);
-                }
-            }
-        });
+        json.name("grade").value(&self.grade(false));
+        json.fields(&self.result);
     }
 }

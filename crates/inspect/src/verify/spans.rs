@@ -22,7 +22,7 @@ const FRAME_CHECKSUM: (u64, u8) = (4, 1 << 2);
 pub(super) struct Places {
     pub(super) problems: Vec<Problem>,
     /// Number of checksums that are compared when chunks are decoded, by kind.
-    pub(super) in_chunks: Vec<(&'static str, u64)>,
+    pub(super) in_chunks: Vec<(String, u64)>,
     /// Tensors whose chunks have a checksum.
     pub(super) checked: PerTensor<()>,
     /// Tensors whose bytes are not available, and why.

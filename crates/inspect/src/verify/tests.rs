@@ -53,7 +53,7 @@ fn report(checkpoint: &Arc<Checkpoint>, checks: Vec<Check>) -> VerificationRepor
 }
 
 fn troubles(report: &VerificationReport) -> Vec<(Trouble, &str)> {
-    report.problems.iter().map(|problem| (problem.trouble, problem.key.as_str())).collect()
+    report.result.problems.iter().map(|problem| (problem.trouble, problem.key.as_str())).collect()
 }
 
 #[test]
@@ -69,10 +69,10 @@ fn reports_overlaps_and_spans_beyond_the_file() {
         troubles(&report),
         [(Trouble::PastEnd, "c"), (Trouble::Overlap, "b"), (Trouble::Damaged, "c")]
     );
-    let text = report.problems[1].text();
+    let text = report.result.problems[1].text();
     assert!(text.contains("`a`") && text.contains("x.bin at byte 12"), "{text}");
     assert!(text.contains("expected a beginning at byte 16 or later"), "{text}");
-    let text = report.problems[0].text();
+    let text = report.result.problems[0].text();
     assert!(text.contains("found an end at byte 72"), "{text}");
 }
 
@@ -99,12 +99,13 @@ fn reads_bytes_once_for_checksums_and_tensors() {
     let checks = vec![check("member", 8, 40, sum(8, 40)), check("other", 0, 8, 1)];
     let report = report(&found, checks.clone());
     assert_eq!(troubles(&report), [(Trouble::Checksum, "other")]);
-    assert_eq!(report.checksums, [("CRC-32", 2)]);
-    assert_eq!((report.tensors, report.unchecked), (5, 1));
+    assert_eq!(report.result.checksums, [("CRC-32".to_owned(), 2)]);
+    assert_eq!((report.result.tensors, report.result.unchecked_tensors), (5, 1));
     let numbers: Vec<(&str, u64, &[u64])> = report
-        .numbers
+        .result
+        .not_finite
         .iter()
-        .map(|numbers| (numbers.key.as_str(), numbers.found.nan, &*numbers.first))
+        .map(|numbers| (numbers.key.as_str(), numbers.nan, &*numbers.first))
         .collect();
     assert_eq!(numbers, [("nan", 1, &[1][..]), ("again", 1, &[1])]);
     // The second of two tensors in one place is read separately: 48 bytes of members, 8 and 8 more.
@@ -134,9 +135,9 @@ fn report_does_not_depend_on_piece_size() {
     };
     let whole = run(LEN, false);
     assert_eq!(troubles(&whole), [(Trouble::Checksum, "wrong")]);
-    assert!(whole.problems[0].text.contains("`c`"), "{}", whole.problems[0].text);
-    assert_eq!(whole.numbers.len(), 2);
-    assert_eq!(whole.numbers[1].found.inf, 7);
+    assert!(whole.result.problems[0].text.contains("`c`"), "{}", whole.result.problems[0].text);
+    assert_eq!(whole.result.not_finite.len(), 2);
+    assert_eq!(whole.result.not_finite[1].inf, 7);
     for size in 1..LEN {
         assert_eq!(run(size, false), whole, "in pieces of {size}");
     }
@@ -167,18 +168,20 @@ fn compares_manifest_entries() {
             verify(found.clone(), Checks::default(), Some(&manifest), &mut Unwatched).unwrap()
         };
         let same = against(&text);
-        assert_eq!((same.sound(), same.manifest), (true, Some((2, 2))), "{:?}", same.problems);
+        let all = Some(MatchingEntries { entries: 2, matching: 2 });
+        assert_eq!((same.sound(), same.result.manifest), (true, all), "{:?}", same.result.problems);
         // A manifest that differs, first in dtypes, then in a key.
         let hash = text.find(|c: char| c.is_ascii_digit()).unwrap();
         assert!(hash > 0 || lines);
         let other = text.replace("float32", "float16");
         let report = against(&other);
-        assert_eq!(report.manifest, Some((2, 0)));
-        assert!(report.problems[0].text().contains("expected float16; found float32"));
+        assert_eq!(report.result.manifest, Some(MatchingEntries { entries: 2, matching: 0 }));
+        assert!(report.result.problems[0].text().contains("expected float16; found float32"));
         let key = if lines { "\tb\n" } else { "\"b\"" };
         let report = against(&text.replace(key, &key.replace('b', "c")));
-        assert_eq!(report.manifest, Some((3, 1)));
-        let reported: Vec<&str> = report.problems.iter().map(|one| one.text.as_str()).collect();
+        assert_eq!(report.result.manifest, Some(MatchingEntries { entries: 3, matching: 1 }));
+        let reported: Vec<&str> =
+            report.result.problems.iter().map(|one| one.text.as_str()).collect();
         assert_eq!(reported, ["it is not in the manifest", "it is missing"]);
     }
     for text in ["", "{}", "[]", "some text\n", "{\"entries\":[{\"key\":\"a\",\"shape\":[2]}]}"] {
@@ -231,5 +234,5 @@ fn one_pass_yields_statistics_and_hashes() {
 
     let report = all.into_report(None).unwrap();
     assert_eq!(troubles(&report), [(Trouble::Checksum, "rest")]);
-    assert_eq!(report.numbers.len(), 1);
+    assert_eq!(report.result.not_finite.len(), 1);
 }

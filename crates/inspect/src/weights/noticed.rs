@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
 use statelens_checkpoint::Grade;
 use statelens_stats::{MatrixLines, Statistics};
 
@@ -24,7 +25,7 @@ pub struct Read<'a> {
 }
 
 /// A reference to an element of a tensor.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ElementRef {
     /// The index of the tensor.
     pub tensor: usize,
@@ -35,7 +36,7 @@ pub struct ElementRef {
 }
 
 /// A measure of sibling tensors over the layers.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LayerSeries {
     /// The layer numbers.
     pub depth: Vec<u64>,
@@ -48,7 +49,7 @@ pub struct LayerSeries {
 }
 
 /// A finding about the values.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Noticed {
     /// The severity.
     pub grade: Grade,

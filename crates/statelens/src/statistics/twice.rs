@@ -8,7 +8,7 @@ use statelens_checkpoint::{Checkpoint, Finding, Leaf, Result, TensorId, grouped,
 use statelens_inspect::weights::{
     Noticed, Seen, Survey, TensorOutcome, findings, to_hash, to_read_by_rows,
 };
-use statelens_inspect::{Json, Parameters, finding_json, number_text, shape_text, visible};
+use statelens_inspect::{Json, Parameters, number_text, shape_text, visible};
 use statelens_stats::{MatrixLine, MatrixLines, Statistics};
 
 use super::Drive;
@@ -152,7 +152,7 @@ pub(super) fn write(found: &[Noticed], leaves: &[Leaf], json: &mut Json) {
     json.name("findings").array(|json| {
         for noticed in found {
             json.line();
-            finding_json(json, &finding(noticed, leaves));
+            json.value(&finding(noticed, leaves));
         }
     });
 }

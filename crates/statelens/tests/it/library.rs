@@ -104,7 +104,7 @@ fn conversion_round_trips() {
     convert(&source, Target::Torch).select("model.*").replace().write(&path).unwrap();
     let smaller = statelens::open(&path).unwrap();
     assert!(smaller.keys().all(|key| key.starts_with("model.")));
-    assert!(smaller.verify().unwrap().problems.is_empty());
+    assert!(smaller.verify().unwrap().result.problems.is_empty());
 }
 
 #[test]

@@ -18,11 +18,13 @@ pub enum Which {
 }
 
 /// How the singular values will be computed, and the cost.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 pub struct SingularPlan {
     /// Number of rows of the matrix.
+    #[serde(skip)]
     pub rows: u64,
     /// Number of columns of the matrix.
+    #[serde(skip)]
     pub columns: u64,
     /// How many of the largest are computed; `None` for all.
     pub largest: Option<u32>,

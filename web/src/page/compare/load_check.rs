@@ -1,5 +1,7 @@
 //! The section on whether the first checkpoint would load into the second.
 
+use statelens_checkpoint::Grade;
+use statelens_inspect::check::CheckLine;
 use statelens_inspect::visible;
 use yew::prelude::*;
 
@@ -8,7 +10,6 @@ use crate::page::marks::{Copy, chip, chosen, key, prose, severity, tick_icon};
 use crate::page::model::actor::Actor;
 use crate::page::model::comparison::ComparisonState;
 use crate::protocol::compare::StateDictCheck;
-use crate::protocol::finding::Severity;
 use crate::state::fmt;
 use crate::text::title;
 
@@ -35,7 +36,7 @@ pub(super) fn load_check(actor: &Actor, compare: &ComparisonState) -> Html {
                 { chip(on, Some("Missing and unexpected keys are errors"), strict, html! { "strict" }) }</span></div>
             <p>
                 if checked.loads { <span class="w-good">{ tick_icon() }{ " Yes. " }</span> }
-                else { <span class="w-warn">{ severity(Severity::Warning) }{ " No. " }</span> }
+                else { <span class="w-warn">{ severity(Grade::Warning) }{ " No. " }</span> }
                 <span class="mid-ink">{ summary(checked) }</span>
             </p>
             { for checked.of_release.iter().map(|text| html! { <p class="release">{ prose(&title(text)) }{ "." }</p> }) }
@@ -87,7 +88,8 @@ fn summary(checked: &StateDictCheck) -> String {
     text + "."
 }
 
-fn line((word, name, text, keys, numbers): &(String, String, String, u64, String)) -> Html {
+fn line(line: &CheckLine) -> Html {
+    let CheckLine { word, key: name, text, keys, numbers } = line;
     let count = match (keys, numbers.as_str()) {
         (1, _) => String::new(),
         (keys, "") => format!(" \u{b7} {} keys", fmt::exact(*keys)),

@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use statelens_checkpoint::Grade;
 use statelens_inspect::visible;
 use yew::prelude::*;
 
@@ -20,7 +21,6 @@ use crate::page::panes::{Pane, PaneEdge};
 use crate::protocol::ToWorker;
 use crate::protocol::compare::CompareRequest;
 use crate::protocol::error::ErrorText;
-use crate::protocol::finding::Severity;
 use crate::protocol::opened::OpenedCheckpoint;
 use crate::state::fmt;
 use crate::state::work::OpenWork;
@@ -163,7 +163,7 @@ fn status(actor: &Actor, compare: &ComparisonState, privacy: Html) -> Html {
     });
     html! {
         <footer class="status">
-            if unread > 0 { <span>{ severity(Severity::Warning) }<b>{ fmt::plural(unread, "tensor") }</b>{ "can\u{2019}t be read" }</span> }
+            if unread > 0 { <span>{ severity(Grade::Warning) }<b>{ fmt::plural(unread, "tensor") }</b>{ "can\u{2019}t be read" }</span> }
             if !compare.command.is_empty() { <span class="m dim cmdline opt" title={compare.command.clone()}>{ &compare.command }</span> }
             <span class="grow"></span>
             { privacy }

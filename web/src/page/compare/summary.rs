@@ -1,6 +1,7 @@
 //! The verdict: whether the checkpoints match, how many keys differ in which way, and the progress
 //! of reading values.
 
+use statelens_checkpoint::Grade;
 use yew::prelude::*;
 
 use crate::page::marks::{cap, classes, severity, tick_icon, when};
@@ -8,7 +9,6 @@ use crate::page::model::actor::Actor;
 use crate::page::model::comparison::{ComparisonStage, ComparisonState};
 use crate::protocol::ToWorker;
 use crate::protocol::compare::{CompareOptions, CompareRequest};
-use crate::protocol::finding::Severity;
 use crate::state::compare::{MARKS, Mark};
 use crate::state::fmt;
 
@@ -39,7 +39,7 @@ pub(super) fn summary(actor: &Actor, compare: &ComparisonState) -> Html {
 
 fn verdict(compare: &ComparisonState) -> Html {
     if compare.error.is_some() {
-        return html! { <>{ severity(Severity::Warning) }{ " Not compared." }</> };
+        return html! { <>{ severity(Grade::Warning) }{ " Not compared." }</> };
     }
     if compare.listed.is_some() {
         return html! { { "A list of keys." } };

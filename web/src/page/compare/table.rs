@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use statelens_checkpoint::Grade;
 use statelens_inspect::visible;
 use yew::prelude::*;
 
@@ -12,7 +13,6 @@ use crate::page::model::comparison::ComparisonState;
 use crate::page::model::{Action, Tab};
 use crate::page::rows::Rows;
 use crate::protocol::compare::DifferenceKind;
-use crate::protocol::finding::Severity;
 use crate::rows::Row;
 use crate::state::compare::{CompareLine, CompareOrder, MARKS, Mark, Pairs};
 use crate::state::fit::ColumnWidths;
@@ -96,7 +96,7 @@ pub(super) fn FilterBar(props: &TableProps) -> Html {
                 }
             </label>
             if let Some(error) = &compare.filter_error {
-                <span class="filter-error" role="status">{ severity(Severity::Warning) }<span>{ error }</span></span>
+                <span class="filter-error" role="status">{ severity(Grade::Warning) }<span>{ error }</span></span>
             }
             <span class="chips" role="group" aria-label="Show">
                 { marks::chip(view.fold, FOLD, fold, html! { "fold layers" }) }

@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use gloo_timers::callback::Timeout;
+use statelens_inspect::compare::Outlines;
 use statelens_inspect::picture::{BlockMap, Chart, ColourScaling, Colours, Series, Show};
 use web_sys::Element;
 use yew::prelude::*;
@@ -17,7 +18,7 @@ use crate::page::model::comparison::ComparisonState;
 use crate::page::weights::HistogramView;
 use crate::protocol::ToWorker;
 use crate::protocol::compare::CompareRequest;
-use crate::protocol::tensor_diff::{HistogramPair, TensorDiff, TensorDiffState};
+use crate::protocol::tensor_diff::{TensorDiff, TensorDiffState};
 use crate::protocol::weights::TensorValues;
 use crate::state::compare::{Mark, RowPair};
 use crate::state::fmt;
@@ -173,7 +174,7 @@ fn Differences(props: &DifferencesProps) -> Html {
 
 #[derive(Properties, PartialEq)]
 struct HistogramPairProps {
-    outlines: [HistogramPair; 2],
+    outlines: [Outlines; 2],
     name: String,
 }
 
@@ -205,12 +206,12 @@ fn HistogramPairView(props: &HistogramPairProps) -> Html {
         title: "A and B".into(),
         across: if *log { "bin by magnitude" } else { "value" }.into(),
         up: "% of values per bin".into(),
-        lines: vec![line("A", &of.counts[0]), line("B", &of.counts[1])],
+        lines: vec![line("A", &of.left), line("B", &of.right)],
         ..Chart::default()
     };
     let ends = of.edges.first().zip(of.edges.last());
     let mut csv = "from,to,A,B\n".to_owned();
-    for (edges, (a, b)) in of.edges.windows(2).zip(of.counts[0].iter().zip(&of.counts[1])) {
+    for (edges, (a, b)) in of.edges.windows(2).zip(of.left.iter().zip(&of.right)) {
         csv += &format!("{:?},{:?},{a},{b}\n", edges[0], edges[1]);
     }
     html! {

@@ -1,5 +1,6 @@
 //! The model config: which one is used, and how the conversion changes it.
 
+use statelens_checkpoint::Grade;
 use yew::prelude::*;
 
 use crate::page::conversion::Conversion;
@@ -9,7 +10,6 @@ use crate::page::family::request::set;
 use crate::page::marks::{classes, prose, severity, when};
 use crate::page::model::actor::Actor;
 use crate::protocol::family::{ConfigLines, FamilyReply, NamedText};
-use crate::protocol::finding::Severity;
 use crate::state::fmt::plural;
 
 /// Renders which config is used, with the means to choose another one.
@@ -30,7 +30,7 @@ pub(super) fn config_choice(actor: &Actor, convert: &Conversion, reply: &FamilyR
                 accept=".json,.yaml,.yml" onfile={choose} />
             <span class="dim">{ "or drop it on this sheet" }</span>
             if !reply.recognised.mismatch.is_empty() {
-                <p class="w-warn" id="config-mismatch">{ severity(Severity::Warning) }{ " " }{ prose(&reply.recognised.mismatch) }</p>
+                <p class="w-warn" id="config-mismatch">{ severity(Grade::Warning) }{ " " }{ prose(&reply.recognised.mismatch) }</p>
             }
         </div></div>
     }

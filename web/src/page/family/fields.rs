@@ -1,5 +1,6 @@
 //! The fields of the convert sheet for a model family, from top to bottom.
 
+use statelens_checkpoint::Grade;
 use yew::prelude::*;
 
 use crate::page::controls::choices;
@@ -8,7 +9,6 @@ use crate::page::family::{config, rules};
 use crate::page::marks::{prose, severity};
 use crate::page::model::actor::Actor;
 use crate::protocol::family::FamilyReply;
-use crate::protocol::finding::Severity;
 use crate::protocol::opened::Choice;
 
 /// Renders the options for a model family and their results.
@@ -52,7 +52,7 @@ fn notes(reply: &FamilyReply) -> Html {
     html! {
         <div class="fs"><span class="lab">{ "Notes" }</span><div>
             <ul class="checks">{ for notes.iter().map(|note| html! {
-                <li>{ severity(Severity::Note) }<span>{ prose(note) }</span></li>
+                <li>{ severity(Grade::Note) }<span>{ prose(note) }</span></li>
             }) }</ul>
         </div></div>
     }

@@ -1,6 +1,7 @@
 //! The conversion rules: the table of keys that they map, and the editor of their text.
 
 use gloo_timers::callback::Timeout;
+use statelens_checkpoint::Grade;
 use web_sys::HtmlTextAreaElement;
 use yew::prelude::*;
 
@@ -13,7 +14,6 @@ use crate::page::marks::{check, prose, severity, tick_icon};
 use crate::page::model::actor::Actor;
 use crate::protocol::error::ErrorText;
 use crate::protocol::family::{FamilyReply, NamedText};
-use crate::protocol::finding::Severity;
 use crate::state::fmt::{exact, plural};
 
 /// Milliseconds without a keystroke after which the rules are applied.
@@ -67,7 +67,7 @@ pub(super) fn keys(actor: &Actor, convert: &Conversion, reply: &std::rc::Rc<Fami
 fn wrong(error: &ErrorText) -> Html {
     html! {
         <div class="wrong" id="rules-wrong" role="alert">
-            <p>{ severity(Severity::Warning) }<b>{ prose(&error.title) }</b></p>
+            <p>{ severity(Grade::Warning) }<b>{ prose(&error.title) }</b></p>
             { for error.next.iter().map(|(text, _)| html! { <p class="m">{ prose(text) }</p> }) }
         </div>
     }

@@ -1,5 +1,6 @@
 //! The recognised model, and the formats of its family as targets.
 
+use statelens_checkpoint::Grade;
 use yew::prelude::*;
 
 use crate::page::controls::change;
@@ -11,7 +12,6 @@ use crate::page::marks::{self, classes, one_of, prose, severity, tick_icon, when
 use crate::page::model::actor::Actor;
 use crate::protocol::error::{ErrorKind, ErrorText};
 use crate::protocol::family::{NamedText, RecognisedModel};
-use crate::protocol::finding::Severity;
 use crate::protocol::opened::Choice;
 
 /// The worker's word for a model that the user chose.
@@ -157,7 +157,7 @@ fn basis(recognised: &RecognisedModel) -> String {
 fn unknown(error: &ErrorText, recognised: &RecognisedModel) -> Html {
     html! {
         <div class="refused small" role="status">
-            <p>{ severity(Severity::Note) }<span>
+            <p>{ severity(Grade::Note) }<span>
                 if recognised.model.is_empty() && error.kind != ErrorKind::Io { { "Model not recognised. " } } else { { prose(&error.title) }{ " " } }
                 if !error.text.is_empty() { { prose(&error.text) }{ " " } }
                 if recognised.model.is_empty() && error.kind != ErrorKind::Io { { "Choose one, or load a custom recipe." } }</span></p>
@@ -277,7 +277,7 @@ pub fn unchanged_names_note(actor: &Actor, convert: &Conversion) -> Html {
     let onclick = actor.on(move |actor, _: MouseEvent| choose(actor, Some(id.clone())));
     html! {
         <div class="stay" id="names-stay">
-            <p>{ severity(Severity::Note) }<span>{ format!("Keys keep their {source_name} names; {reader} expects different ones.") }</span></p>
+            <p>{ severity(Grade::Note) }<span>{ format!("Keys keep their {source_name} names; {reader} expects different ones.") }</span></p>
             <button class="btn" {onclick}>{ format!("Convert to {} instead", target.name) }</button>
         </div>
     }

@@ -1,10 +1,10 @@
 //! The verdict on whether the converted model would load.
 
+use statelens_checkpoint::Grade;
 use yew::prelude::*;
 
 use crate::page::conversion::Conversion;
 use crate::page::marks::{prose, severity, tick_icon};
-use crate::protocol::finding::Severity;
 use crate::state::fmt::exact;
 
 /// Renders the verdict, its basis, and the parts that were not checked.
@@ -14,8 +14,8 @@ pub fn verdict(convert: &Conversion) -> Html {
     let keys = || format!("{} of {} keys", exact(loads.keys.0), exact(loads.keys.1));
     let (mark, answer) = match loads.would {
         Some(true) => (tick_icon(), format!("Yes: {}", keys())),
-        Some(false) => (severity(Severity::Danger), format!("No: {}", keys())),
-        None => (severity(Severity::Note), "Not known".to_owned()),
+        Some(false) => (severity(Grade::Danger), format!("No: {}", keys())),
+        None => (severity(Grade::Note), "Not known".to_owned()),
     };
     let class = match loads.would {
         Some(true) => "w-good",
@@ -27,10 +27,10 @@ pub fn verdict(convert: &Conversion) -> Html {
             <h3>{ "Would it load?" }</h3>
             <p class="answer"><b {class}>{ mark }{ " " }{ answer }</b></p>
             <ul class="checks">
-                { for loads.bad.iter().map(|line| html! { <li>{ severity(Severity::Danger) }<span>{ prose(line) }</span></li> }) }
+                { for loads.bad.iter().map(|line| html! { <li>{ severity(Grade::Danger) }<span>{ prose(line) }</span></li> }) }
                 { for loads.good.iter().map(|line| html! { <li>{ tick_icon() }<span>{ prose(line) }</span></li> }) }
                 if !loads.open.is_empty() {
-                    <li>{ severity(Severity::Note) }<span>{ "Not checked: " }{ prose(&loads.open.join("; ")) }{ "." }</span></li>
+                    <li>{ severity(Grade::Note) }<span>{ "Not checked: " }{ prose(&loads.open.join("; ")) }{ "." }</span></li>
                 }
             </ul>
         </div>

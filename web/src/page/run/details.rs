@@ -3,6 +3,7 @@
 
 use std::rc::Rc;
 
+use statelens_checkpoint::Grade;
 use statelens_inspect::runs::{INDEX, RunFile};
 use statelens_inspect::visible;
 use yew::prelude::*;
@@ -11,7 +12,6 @@ use super::words::{kind_word, notes};
 use crate::page::marks::{Copy, cap, severity};
 use crate::page::model::actor::Actor;
 use crate::page::model::folder::RunView;
-use crate::protocol::finding::Severity;
 use crate::state::fmt;
 use crate::state::run::{step, timestamp};
 
@@ -71,7 +71,7 @@ fn selected_file(actor: &Actor, view: &Rc<RunView>) -> Html {
         <section>
             <div class="hd"><span class="wrapkey">{ &entry.name }</span><span class="tools"><Copy text={entry.name.clone()} label="name" /></span></div>
             <dl class="kv">{ for facts.into_iter().filter(|(_, value)| !value.is_empty()).map(|(label, value)| html! { <><dt>{ label }</dt><dd>{ value }</dd></> }) }</dl>
-            { for notes(view, row.entry).into_iter().map(|note| html! { <p class="warnline">{ severity(Severity::Warning) }<span>{ note }</span></p> }) }
+            { for notes(view, row.entry).into_iter().map(|note| html! { <p class="warnline">{ severity(Grade::Warning) }<span>{ note }</span></p> }) }
             if view.can_open() { <p><button class="btn" id="open-it" onclick={open}>{ "Open it" }<span class="only-l">{ " " }{ cap("\u{23ce}") }</span></button></p> }
         </section>
     }
@@ -114,7 +114,7 @@ fn command(view: &RunView) -> Html {
     let command = format!("statelens latest {}{sound}", folder_argument(view));
     html! {
         <>
-            if pick.loaded.is_some() { <p class="warnline">{ severity(Severity::Warning) }<span>{ "It is not sound. This command prints the newest sound one:" }</span></p> }
+            if pick.loaded.is_some() { <p class="warnline">{ severity(Grade::Warning) }<span>{ "It is not sound. This command prints the newest sound one:" }</span></p> }
             <div class="cmd"><code>{ &command }</code><Copy text={command.clone()} label="command" /></div>
         </>
     }
@@ -131,7 +131,7 @@ fn index(view: &RunView) -> Html {
     if let Some(error) = &sorted.error {
         return html! {
             <section><div class="hd"><h3>{ INDEX }</h3></div>
-                <p class="warnline">{ severity(Severity::Warning) }<span>{ error }</span></p></section>
+                <p class="warnline">{ severity(Grade::Warning) }<span>{ error }</span></p></section>
         };
     }
     if !run.indexed {
@@ -143,7 +143,7 @@ fn index(view: &RunView) -> Html {
         }
         html! {
             <>
-                <p class="warnline">{ severity(Severity::Warning) }<span>{ title }</span></p>
+                <p class="warnline">{ severity(Grade::Warning) }<span>{ title }</span></p>
                 <ul class="names">{ for names.iter().take(MAX_NAMED).map(|name| html! { <li title={visible(name)}>{ visible(name) }</li> }) }
                     if names.len() > MAX_NAMED { <li class="dim">{ format!("and {} more", names.len() - MAX_NAMED) }</li> }</ul>
             </>

@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use statelens_checkpoint::Grade;
 use statelens_inspect::runs::RunFile;
 use statelens_inspect::visible;
 use yew::prelude::*;
@@ -20,7 +21,6 @@ use crate::page::model::{Action, Sheet, Tab};
 use crate::page::panes::{Pane, PaneEdge};
 use crate::page::rows::Rows;
 use crate::page::stop_dialog;
-use crate::protocol::finding::Severity;
 use crate::state::fmt;
 use crate::state::run::{step, timestamp};
 
@@ -170,12 +170,12 @@ fn main_button(actor: &Actor, view: &Rc<RunView>) -> Html {
         Some(row) => {
             let how = if view.is_damaged(row) { "is damaged" } else { "lacks a state" };
             html! {
-                <span class="loaded">{ severity(Severity::Warning) }<button class="textlink" id="show-loaded" onclick={show(row)}
+                <span class="loaded">{ severity(Grade::Warning) }<button class="textlink" id="show-loaded" onclick={show(row)}
                     title={name(row).map(|name| format!("Show the defects of {name}"))}>{ format!("Step {} {how}, and {LOADED}", view.label_of(row)) }</button></span>
             }
         }
         None if !pick.is_sound => html! {
-            <span class="loaded" id="none-sound">{ severity(Severity::Warning) }<span>{ "no checkpoint is sound" }</span></span>
+            <span class="loaded" id="none-sound">{ severity(Grade::Warning) }<span>{ "no checkpoint is sound" }</span></span>
         },
         None => html! {},
     };
@@ -246,7 +246,7 @@ fn line(actor: &Actor, view: &Rc<RunView>, pruned: &[String], at: usize, each: f
             </div>
             <div class="c cp num" role="gridcell">{ number }</div>
             <div class="c cs m dim" role="gridcell">{ timestamp(entry) }</div>
-            <div class="c cd" role="gridcell">if !notes.is_empty() { { severity(Severity::Warning) } }<span>{ kind_word(&entry.kind) }</span></div>
+            <div class="c cd" role="gridcell">if !notes.is_empty() { { severity(Grade::Warning) } }<span>{ kind_word(&entry.kind) }</span></div>
             <div class="c cv m dim" role="gridcell" title={states.clone()}><span class="v">{ states }</span></div>
             <div class="c cb num" role="gridcell">{ fmt::bytes(entry.bytes) }</div>
             <div class="c cq" role="gridcell">{ plan }</div>
@@ -265,7 +265,7 @@ fn status(actor: &Actor, view: &RunView) -> Html {
     let open = view.unchecked().len() as u64;
     html! {
         <footer class="status">
-            if warnings > 0 { <span>{ severity(Severity::Warning) }<b>{ fmt::plural(warnings, "warning") }</b></span> }
+            if warnings > 0 { <span>{ severity(Grade::Warning) }<b>{ fmt::plural(warnings, "warning") }</b></span> }
             else { <span>{ tick_icon() }{ "no warnings" }</span> }
             <span class="dim opt" role="status">{ format!("{}, ", fmt::plural(view.sorted.rows.len() as u64, "file")) }
                 { if open > 0 { format!("structure of {} of {} read", fmt::exact(all - open), fmt::exact(all)) } else { format!("structure of {} read", fmt::exact(all)) } }</span>

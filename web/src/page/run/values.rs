@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use statelens_checkpoint::listed;
+use statelens_checkpoint::{Grade, listed};
 use statelens_inspect::runs::{
     Grouping, KEPT, TimelineMeasure, first_lines, group_names, over_steps,
 };
@@ -17,7 +17,6 @@ use crate::page::marks::{chip, one_of, severity};
 use crate::page::model::actor::Actor;
 use crate::page::model::folder::{RunView, StoredValues};
 use crate::protocol::ToWorker;
-use crate::protocol::finding::Severity;
 use crate::state::fmt;
 
 /// Maximum number of lines drawn.
@@ -44,7 +43,7 @@ fn stored(view: &RunView) -> Html {
     match &view.values.stored {
         None => html! {},
         Some(StoredValues::Unused(reason)) => html! {
-            <p class="warnline" id="kept">{ severity(Severity::Warning) }<span>{ kept }{ format!(" is not used: {reason}.") }</span></p>
+            <p class="warnline" id="kept">{ severity(Grade::Warning) }<span>{ kept }{ format!(" is not used: {reason}.") }</span></p>
         },
         Some(StoredValues::Used(0, 0)) => html! {},
         Some(StoredValues::Used(known, changed)) => {

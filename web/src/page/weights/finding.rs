@@ -2,34 +2,37 @@
 
 use std::collections::HashMap;
 
+use statelens_checkpoint::Grade;
 use statelens_inspect::fold::pattern;
 use statelens_inspect::visible;
+use statelens_inspect::weights::{ElementRef, LayerSeries, Noticed};
 use yew::prelude::*;
 
 use crate::page::marks::{classes, prose, severity, tick_icon};
 use crate::page::model::Action;
 use crate::page::model::actor::Actor;
-use crate::protocol::finding::Severity;
-use crate::protocol::weights::{ScanReport, ValueFinding};
+use crate::protocol::weights::ScanReport;
 use crate::state::fmt;
 use crate::state::weights::number;
 use crate::state::work::OpenWork;
+use crate::text::title;
 
 /// Maximum number of keys that a finding lists.
 const MAX_LISTED: usize = 6;
 
 /// Renders a finding.
-pub fn article(actor: &Actor, work: &OpenWork, noticed: &ValueFinding) -> Html {
-    let (class, word) = match noticed.severity {
-        Severity::Note => ("note", "Note"),
+pub fn article(actor: &Actor, work: &OpenWork, noticed: &Noticed) -> Html {
+    let (class, word) = match noticed.grade {
+        Grade::Note => ("note", "Note"),
         _ => ("warn", "Warning"),
     };
-    let show = noticed.place.as_ref().map(|(row, number, index)| {
-        let (row, number) = (*row, *number);
+    let show = noticed.element.as_ref().map(|ElementRef { tensor, number, index }| {
+        let (row, number) = (*tensor as u32, *number);
         let onclick = actor.on(move |actor, _: MouseEvent| actor.go_to(row, number));
         html! { <p><button class="btn pri show-value" {onclick}>{ format!("Show {}", fmt::shape(index)) }</button></p> }
     });
-    let key = noticed.rows.first().filter(|_| show.is_none()).map(|&row| {
+    let key = noticed.tensors.first().filter(|_| show.is_none()).map(|&row| {
+        let row = row as u32;
         let onclick = actor.on(move |actor, _: MouseEvent| {
             actor.work(move |work| work.select_row(row));
             actor.act(Action::Show(None));
@@ -38,13 +41,13 @@ pub fn article(actor: &Actor, work: &OpenWork, noticed: &ValueFinding) -> Html {
     });
     html! {
         <article class={classes(&["find", "of-values", class])}>
-            <div><div class="sev">{ severity(noticed.severity) }<span class={format!("w-{class}")}>{ word }</span></div>
+            <div><div class="sev">{ severity(noticed.grade) }<span class={format!("w-{class}")}>{ word }</span></div>
                 <div class="tag where">{ "in the values" }</div></div>
             <div>
-                <h3>{ prose(&noticed.title) }</h3>
+                <h3>{ prose(&title(&noticed.title)) }</h3>
                 if !noticed.text.is_empty() { <p>{ prose(&noticed.text) }</p> }
                 if let Some(series) = &noticed.series { { over_depth(series) } }
-                if noticed.rows.len() > 1 { { keys(actor, work, &noticed.rows) } }
+                if noticed.tensors.len() > 1 { { keys(actor, work, &noticed.tensors) } }
             </div>
             <div class="do">
                 if !noticed.advice.is_empty() { <p>{ prose(&noticed.advice) }</p> }
@@ -66,11 +69,11 @@ pub fn no_findings(scanned: &ScanReport) -> Html {
 }
 
 /// Renders the keys; keys that differ only in numbers are folded into one.
-fn keys(actor: &Actor, work: &OpenWork, rows: &[u32]) -> Html {
-    let mut folded: Vec<(String, u32, u64)> = Vec::new();
+fn keys(actor: &Actor, work: &OpenWork, rows: &[usize]) -> Html {
+    let mut folded: Vec<(String, usize, u64)> = Vec::new();
     let mut existing: HashMap<String, usize> = HashMap::new();
     for &row in rows {
-        let Some(key) = work.rows.get(row as usize).map(|row| &row.key) else { continue };
+        let Some(key) = work.rows.get(row).map(|row| &row.key) else { continue };
         let (name, _) = pattern(key, work.view.dot);
         match existing.get(&name) {
             Some(&at) => folded[at].2 += 1,
@@ -85,9 +88,9 @@ fn keys(actor: &Actor, work: &OpenWork, rows: &[u32]) -> Html {
         <ul class="keys-of">
             { for folded.iter().take(MAX_LISTED).map(|(name, row, times)| {
                 let row = *row;
-                let name = if *times == 1 { work.rows[row as usize].key.clone() } else { name.clone() };
+                let name = if *times == 1 { work.rows[row].key.clone() } else { name.clone() };
                 let onclick = actor.on(move |actor, _: MouseEvent| {
-                    actor.work(move |work| work.select_row(row));
+                    actor.work(move |work| work.select_row(row as u32));
                     actor.act(Action::Show(None));
                 });
                 html! { <li><button class="textlink m" {onclick}>{ visible(&name) }</button>
@@ -99,10 +102,11 @@ fn keys(actor: &Actor, work: &OpenWork, rows: &[u32]) -> Html {
 }
 
 /// Renders the standard deviations over layers, with the outlier and its expected value.
-fn over_depth((depth, values, marked, expected): &(Vec<u64>, Vec<f64>, u32, f64)) -> Html {
+fn over_depth(series: &LayerSeries) -> Html {
     const WIDTH: f64 = 320.0;
     const HEIGHT: f64 = 72.0;
-    let marked = *marked as usize;
+    let LayerSeries { depth, values, marked, expected } = series;
+    let marked = *marked;
     let all = || values.iter().chain(std::iter::once(expected)).map(|value| value.ln());
     let (least, most) =
         all().fold((f64::INFINITY, f64::NEG_INFINITY), |(a, b), it| (a.min(it), b.max(it)));

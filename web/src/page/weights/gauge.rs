@@ -1,5 +1,6 @@
 //! The scan control in the top bar: a button, then a progress bar in its place, then the result.
 
+use statelens_checkpoint::Grade;
 use yew::prelude::*;
 
 use crate::page::marks::{severity, tick_icon};
@@ -7,7 +8,6 @@ use crate::page::model::actor::Actor;
 use crate::page::model::{Action, Sheet};
 use crate::page::running::recent;
 use crate::protocol::conversion::JobProgress;
-use crate::protocol::finding::Severity;
 use crate::state::fmt;
 use crate::state::values_panel::{ScanState, ValuesPanel};
 use crate::state::work::OpenWork;
@@ -64,7 +64,7 @@ pub fn scan_button(
         },
         ScanState::Failed(error) => html! {
             <span class="scan">
-                <button class="textrow w-warn" id="scan-failed" onclick={show} title={format!("{} {}", error.title, error.text)}><span role="alert">{ severity(Severity::Warning) }{ "scan failed" }</span></button>
+                <button class="textrow w-warn" id="scan-failed" onclick={show} title={format!("{} {}", error.title, error.text)}><span role="alert">{ severity(Grade::Warning) }{ "scan failed" }</span></button>
                 <button class="btn" id="scan" {title} onclick={begin}>{ "Scan again" }</button>
             </span>
         },
@@ -100,8 +100,8 @@ pub fn status(
 /// Renders the icon of the result.
 fn mark(work: &OpenWork) -> Html {
     let noticed = work.noticed.iter().flat_map(|noticed| noticed.iter());
-    match noticed.map(|noticed| noticed.severity).min() {
-        Some(Severity::Note) | None => tick_icon(),
+    match noticed.map(|noticed| noticed.grade).max() {
+        Some(Grade::Note) | None => tick_icon(),
         Some(grade) => severity(grade),
     }
 }

@@ -3,10 +3,11 @@
 use std::rc::Rc;
 
 use statelens_inspect::picture::power_of_ten;
+use statelens_stats::Histogram;
 use yew::prelude::*;
 
 use crate::page::marks::{classes, one_of};
-use crate::protocol::weights::{Bins, TensorValues};
+use crate::protocol::weights::TensorValues;
 use crate::state::dtype::family;
 use crate::state::fmt;
 use crate::state::weights::{number, percent};
@@ -135,7 +136,7 @@ fn ticks(most: u64) -> Vec<u64> {
 
 /// The horizontal axis, on which all bins are equally wide, also those by magnitude.
 struct HistogramAxis<'a> {
-    bins: &'a Bins,
+    bins: &'a Histogram,
     log: bool,
     from: f64,
     to: f64,
@@ -269,7 +270,7 @@ mod tests {
         let values = TensorValues {
             short: RowValues { min: Some(-0.2168), max: Some(0.2451), ..RowValues::default() },
             quantiles: Some([-0.05, -0.0126, 0.0, 0.0126, 0.05]),
-            linear: Bins { edges: vec![0.0, 1.0], counts: vec![45_088_768] },
+            linear: Histogram { edges: vec![0.0, 1.0], counts: vec![45_088_768] },
             ..TensorValues::default()
         };
         assert_eq!(
@@ -288,7 +289,7 @@ mod tests {
 
     #[test]
     fn values_map_to_axis_positions() {
-        let bins = Bins { edges: vec![-100.0, -1.0, 1.0, 100.0], counts: vec![1, 1, 1] };
+        let bins = Histogram { edges: vec![-100.0, -1.0, 1.0, 100.0], counts: vec![1, 1, 1] };
         let axis = HistogramAxis { bins: &bins, log: true, from: 0.0, to: 300.0 };
         assert_eq!(axis.of(0.0), Some(150.0));
         assert!((axis.of(10.0).unwrap() - 250.0).abs() < 1e-9);
@@ -299,7 +300,7 @@ mod tests {
             texts.collect::<Vec<_>>().join(", "),
             "10\u{b2} 300, \u{2212}10\u{b2} 0, 10\u{b9} 250, \u{2212}10\u{b9} 50, 10\u{2070} 200, \u{2212}10\u{2070} 100"
         );
-        let plain = Bins { edges: vec![0.0, 0.0], counts: vec![1] };
+        let plain = Histogram { edges: vec![0.0, 0.0], counts: vec![1] };
         assert!(powers(&HistogramAxis { bins: &plain, ..axis }).is_empty());
     }
 }

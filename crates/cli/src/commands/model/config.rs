@@ -246,19 +246,15 @@ fn json(requested: &ConfigConversion, converted: &Converted, files: &[TextFile])
         json.name("from").str(&requested.source.to_string());
         json.name("to").str(&requested.target.to_string());
         json.name("recognised").bool(requested.recognised);
-        json.name("steps").array(|json| {
-            for step in &converted.steps {
-                json.object(|json| {
-                    json.name("from").str(&step.step.source.to_string());
-                    json.name("to").str(&step.step.target.to_string());
-                    json.name("table").str(&step.table);
-                });
-            }
+        json.name("steps").objects(&converted.steps, |json, step| {
+            json.name("from").str(&step.step.source.to_string());
+            json.name("to").str(&step.step.target.to_string());
+            json.name("table").str(&step.table);
         });
         json.name("files")
             .array(|json| files.iter().for_each(|(path, _)| json.str(&path.to_string_lossy())));
-        json.name("dropped").array(|json| converted.dropped.iter().for_each(|key| json.str(key)));
-        json.name("notes").array(|json| converted.notes.iter().for_each(|note| json.str(note)));
+        json.name("dropped").value(&converted.dropped);
+        json.name("notes").value(&converted.notes);
     });
     json.take()
 }

@@ -85,20 +85,12 @@ fn json(models: &[(&str, Vec<FormatPair>)]) -> String {
     let mut json = Json::new();
     json.object(|json| {
         json.name("statelens").number(1);
-        json.name("models").array(|json| {
-            for (name, pairs) in models {
-                json.object(|json| {
-                    json.name("model").str(name);
-                    json.name("converters").array(|json| {
-                        for pair in pairs {
-                            json.object(|json| {
-                                list(json.name("left"), &pair.left);
-                                list(json.name("right"), &pair.right);
-                            });
-                        }
-                    });
-                });
-            }
+        json.name("models").objects(models, |json, (name, pairs)| {
+            json.name("model").str(name);
+            json.name("converters").objects(pairs, |json, pair| {
+                list(json.name("left"), &pair.left);
+                list(json.name("right"), &pair.right);
+            });
         });
     });
     json.take()

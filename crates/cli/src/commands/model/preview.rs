@@ -67,33 +67,20 @@ fn json(
         json.name("model").str(&requested.recipe.family);
         json.name("from").str(&requested.source.to_string());
         json.name("to").str(&requested.target.to_string());
-        json.name("moves").array(|json| {
-            for one in &done.moves {
-                json.object(|json| {
-                    json.name("from").array(|json| one.from.iter().for_each(|key| json.str(key)));
-                    json.name("to").array(|json| one.to.iter().for_each(|key| json.str(key)));
-                    json.name("rule").str(&one.rule);
-                });
-            }
+        json.name("moves").objects(&done.moves, |json, one| {
+            json.name("from").value(&one.from);
+            json.name("to").value(&one.to);
+            json.name("rule").str(&one.rule);
         });
         json.name("unmatched")
             .array(|json| done.unmatched.iter().for_each(|one| json.str(&one.key)));
         json.name("nearest").array(|json| {
-            for one in &done.unmatched {
-                match &one.nearest {
-                    Some(nearest) => json.str(nearest),
-                    None => json.null(),
-                }
-            }
+            done.unmatched.iter().for_each(|one| json.value(&one.nearest));
         });
         if !casts.is_empty() {
-            json.name("casts").array(|json| {
-                for (output, forecast) in casts {
-                    json.object(|json| {
-                        json.name("output").str(output);
-                        forecast.json(json);
-                    });
-                }
+            json.name("casts").objects(casts, |json, (output, forecast)| {
+                json.name("output").str(output);
+                forecast.json(json);
             });
         }
     });

@@ -135,21 +135,13 @@ fn listing(folder: &ServedFolder) -> Response {
     json.object(|json| {
         let name = folder.path().file_name().unwrap_or(folder.path().as_os_str());
         json.name("folder").str(&name.to_string_lossy());
-        json.name("checkpoints").array(|json| {
-            for found in &found {
-                json.object(|json| {
-                    json.name("name").str(&found.name);
-                    json.name("main").str(&found.main);
-                    json.name("files").array(|json| {
-                        for name in &found.members {
-                            json.object(|json| {
-                                json.name("path").str(name);
-                                json.name("bytes").number(size(name));
-                            });
-                        }
-                    });
-                });
-            }
+        json.name("checkpoints").objects(&found, |json, found| {
+            json.name("name").str(&found.name);
+            json.name("main").str(&found.main);
+            json.name("files").objects(&found.members, |json, name| {
+                json.name("path").str(name);
+                json.name("bytes").number(size(name));
+            });
         });
     });
     Response::bytes(json.take().into_bytes(), "application/json")

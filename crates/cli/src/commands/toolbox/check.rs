@@ -84,7 +84,7 @@ fn show(report: &CheckReport, no_strict: bool, printer: &mut Printer) -> Result<
             (keys, "") => format!("{} keys", grouped(keys)),
             (keys, numbers) => format!("{} keys, {numbers}", grouped(keys)),
         };
-        let passed = match line.word {
+        let passed = match line.word.as_str() {
             "missing" | "unexpected" if no_strict => "skipped",
             _ => "",
         };
@@ -93,17 +93,17 @@ fn show(report: &CheckReport, no_strict: bool, printer: &mut Printer) -> Result<
             .filter(|part| !part.is_empty())
             .collect::<Vec<_>>()
             .join(", ");
-        table.row(vec![line.word.into(), line.key, more]);
+        table.row(vec![line.word, line.key, more]);
     }
     table.print_body(printer)?;
     if report.prefixed {
         printer.line("prefix      not all keys start with `model.`, so the trainer adds it")?;
     }
-    if let Some((prefix, keys)) = &report.rename {
+    if let Some(change) = &report.rename {
         printer.line(&format!(
             "rename      {} would match after `statelens convert IN OUT {}`",
-            counted(*keys, "key"),
-            prefix.option()
+            counted(change.keys, "key"),
+            change.option
         ))?;
     }
     for (word, text) in report.remarks() {

@@ -110,16 +110,16 @@ fn prefix_hint(report: &ComparisonReport, left: &Checkpoint, right: &Checkpoint)
         return None;
     }
     let (of, to) = (expected_of(left, &of_left), expected_of(right, &of_right));
-    let (prefix, keys) =
-        prefix_between(&of, &to).filter(|(_, keys)| parts_sides(*keys, report.keys, fewer))?;
-    let select = match of_left.len() as u64 > keys && !prefix.from.is_empty() {
-        true => format!("--select '{}*' ", prefix.from),
+    let change =
+        prefix_between(&of, &to).filter(|change| parts_sides(change.keys, report.keys, fewer))?;
+    let select = match of_left.len() as u64 > change.keys && !change.from.is_empty() {
+        true => format!("--select '{}*' ", change.from),
         false => String::new(),
     };
     Some(format!(
         "hint: the keys differ by a prefix: {} would be on both sides with {select}{}",
-        counted(keys, "key"),
-        prefix.option()
+        counted(change.keys, "key"),
+        change.option
     ))
 }
 

@@ -180,13 +180,9 @@ fn json(args: &Prune, removed: &[&str], unsound: &[(&str, &str)], freed: u64, st
         json.name("applied").bool(args.apply);
         json.name("deleted").bool(args.delete);
         json.name("files").array(|json| removed.iter().for_each(|name| json.str(name)));
-        json.name("unsound").array(|json| {
-            for (name, why) in unsound {
-                json.object(|json| {
-                    json.name("name").str(name);
-                    json.name("why").str(why);
-                });
-            }
+        json.name("unsound").objects(unsound, |json, (name, why)| {
+            json.name("name").str(name);
+            json.name("why").str(why);
         });
         json.name("bytes").number(freed);
         json.name("stay").number(stay);

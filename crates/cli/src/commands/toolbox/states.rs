@@ -15,17 +15,7 @@ pub(crate) fn run(file: &Path, common: &Common) -> CommandResult {
         let mut json = Json::new();
         json.object(|json| {
             json.name("statelens").number(1);
-            json.name("states").array(|json| {
-                for (name, state) in &summary.by_state {
-                    json.object(|json| {
-                        json.name("state").str(name);
-                        json.name("leaves").number(state.leaves);
-                        json.name("tensors").number(state.tensors.tensors);
-                        json.name("params").number(state.tensors.elements);
-                        json.name("bytes").number(state.tensors.bytes);
-                    });
-                }
-            });
+            summary.write_states(json);
         });
         printer.line(json.as_str())?;
     } else if summary.by_state.is_empty() {

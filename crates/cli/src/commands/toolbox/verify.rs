@@ -7,7 +7,7 @@ use std::sync::Arc;
 use statelens::parallel;
 use statelens_checkpoint::{Error, ErrorKind, Result};
 use statelens_inspect::Json;
-use statelens_inspect::verify::{Manifest, Problem, Trouble, Verification, VerificationReport};
+use statelens_inspect::verify::{Manifest, Verification, VerificationReport};
 
 use crate::args::Verify;
 use crate::commands::several;
@@ -44,9 +44,9 @@ pub(crate) fn run(args: &Verify) -> CommandResult {
         let answer = report.answer(args.finite);
         let cells = vec![
             report.verdict(args.finite),
-            grouped(report.problems.len() as u64),
-            grouped(report.tensors),
-            grouped(report.bytes),
+            grouped(report.result.problems.len() as u64),
+            grouped(report.result.tensors),
+            grouped(report.result.bytes),
         ];
         let json = Box::new(move |json: &mut Json| report.write(answer, json));
         Ok(several::FileRow { cells, json, answer })
@@ -72,8 +72,7 @@ fn verify_file(
         }
         // A checkpoint too damaged to open is a result, not a failure.
         Err(error) if error.kind() == ErrorKind::Damaged => {
-            let problems = vec![Problem::of_error(Trouble::Damaged, "", &error)];
-            Ok((VerificationReport { problems, ..VerificationReport::default() }, false))
+            Ok((VerificationReport::of_damage(&error), false))
         }
         Err(error) => Err(error),
     }

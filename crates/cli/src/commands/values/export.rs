@@ -110,13 +110,9 @@ pub(crate) fn run(args: &Export) -> CommandResult {
             json.name("statelens").number(1);
             match taken.as_slice() {
                 [one] => write_entry(json, one),
-                several => json.name("tensors").array(|json| {
-                    for one in several {
-                        json.object(|json| {
-                            write_entry(json, one);
-                            json.name("name").str(&one.name);
-                        });
-                    }
+                several => json.name("tensors").objects(several, |json, one| {
+                    write_entry(json, one);
+                    json.name("name").str(&one.name);
                 }),
             }
             json.name("output").str(&output);

@@ -65,17 +65,7 @@ pub(crate) fn run(args: &SingularArgs) -> CommandResult {
             json.name("key").str(&title);
             json.name("dtype").str(tensor.dtype.name());
             json.name("shape").numbers(shape);
-            json.name("plan").object(|json| {
-                json.name("largest");
-                match plan.largest {
-                    Some(count) => json.number(count.into()),
-                    None => json.null(),
-                }
-                json.name("passes").number(plan.passes.into());
-                json.name("bytes").number(plan.bytes);
-                json.name("memory").number(plan.memory);
-                json.name("operations").number(plan.operations);
-            });
+            json.name("plan").value(&plan);
             if let Some(found) = &found {
                 spectrum_json(json, found);
             }

@@ -2,13 +2,13 @@
 
 use std::sync::{Arc, OnceLock};
 
+use statelens_checkpoint::varint::write_number;
 use statelens_checkpoint::{
     ByteOrder, Checkpoint, DType, Error, Layout, Result, Tensor, TensorId, Text,
 };
 use statelens_tensor::crc::crc32c;
 
 use crate::tensorflow::crc;
-use crate::tensorflow::proto::put_varint;
 
 /// Encodes a string tensor. Returns the bytes and their masked checksum.
 pub(super) fn encode(strings: &[&[u8]]) -> (Vec<u8>, u32) {
@@ -16,7 +16,7 @@ pub(super) fn encode(strings: &[&[u8]]) -> (Vec<u8>, u32) {
     let mut summed = Vec::new();
     for string in strings {
         let len = string.len() as u64;
-        put_varint(&mut bytes, len);
+        write_number(&mut bytes, len);
         match u32::try_from(len) {
             Ok(len) => summed.extend(len.to_le_bytes()),
             Err(_) => summed.extend(len.to_le_bytes()),

@@ -1,8 +1,9 @@
 //! Writes a table like TensorFlow's `table_builder.cc` with the options it uses for bundles. See
 //! [`crate::tensorflow::table`] for the format.
 
+use statelens_checkpoint::varint::write_number;
+
 use crate::tensorflow::crc;
-use crate::tensorflow::proto::put_varint;
 use crate::tensorflow::table::{FOOTER, MAGIC};
 
 /// A block ends once it has this many bytes.
@@ -72,8 +73,8 @@ impl SortedTableWriter {
     fn write(&mut self, block: BlockBuilder) -> Vec<u8> {
         let mut bytes = block.finish();
         let mut handle = Vec::new();
-        put_varint(&mut handle, self.out.len() as u64);
-        put_varint(&mut handle, bytes.len() as u64);
+        write_number(&mut handle, self.out.len() as u64);
+        write_number(&mut handle, bytes.len() as u64);
         // Not compressed.
         bytes.push(0);
         let crc = crc::masked(&bytes);
@@ -112,9 +113,9 @@ impl BlockBuilder {
             self.since = 0;
         }
         let own = &key[shared..];
-        put_varint(&mut self.bytes, shared as u64);
-        put_varint(&mut self.bytes, own.len() as u64);
-        put_varint(&mut self.bytes, value.len() as u64);
+        write_number(&mut self.bytes, shared as u64);
+        write_number(&mut self.bytes, own.len() as u64);
+        write_number(&mut self.bytes, value.len() as u64);
         self.bytes.extend_from_slice(own);
         self.bytes.extend_from_slice(value);
         self.last.clear();

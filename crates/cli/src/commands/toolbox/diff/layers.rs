@@ -38,31 +38,20 @@ pub(super) fn show(measured: &[PairChange], printer: &mut Printer) -> Result<(),
 
 /// Writes the field `roles`.
 pub(super) fn json(measured: &[PairChange], json: &mut Json) {
-    json.name("roles").array(|json| {
-        for (role, layers) in by_role(measured) {
-            json.object(|json| {
-                json.name("role").str(&role.name);
-                json.name("layers").array(|json| {
-                    for (at, of) in layers {
-                        json.object(|json| {
-                            json.name("layer").number(at);
-                            json.name("key").text(&of.key);
-                            for (name, value) in [
-                                ("left_norm", of.norms.0),
-                                ("right_norm", of.norms.1),
-                                ("left_std", of.deviations.0),
-                                ("right_std", of.deviations.1),
-                            ] {
-                                json.name(name).float(value);
-                            }
-                            match of.change {
-                                Some(change) => json.name("change").float(change),
-                                None => json.name("change").null(),
-                            }
-                        });
-                    }
-                });
-            });
-        }
+    json.name("roles").objects(by_role(measured), |json, (role, layers)| {
+        json.name("role").str(&role.name);
+        json.name("layers").objects(layers, |json, (at, of)| {
+            json.name("layer").number(at);
+            json.name("key").text(&of.key);
+            for (name, value) in [
+                ("left_norm", of.norms.0),
+                ("right_norm", of.norms.1),
+                ("left_std", of.deviations.0),
+                ("right_std", of.deviations.1),
+            ] {
+                json.name(name).float(value);
+            }
+            json.name("change").float(of.change);
+        });
     });
 }

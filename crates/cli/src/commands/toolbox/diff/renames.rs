@@ -2,16 +2,24 @@
 
 use std::sync::Arc;
 
+use serde::Serialize;
 use statelens::parallel;
 use statelens_checkpoint::Checkpoint;
-use statelens_inspect::Json;
 use statelens_inspect::compare::{Basis, Comparison, DiffOptions, Renamed, Unpaired, rename_map};
+use statelens_inspect::report_json;
 
 use crate::args::Diff;
 use crate::output::stop_signal;
 use crate::print::{CommandResult, Printer, complain, counted};
 use crate::progress::{Bar, Unit};
 use crate::remote;
+
+#[derive(Serialize)]
+struct RenameReport<'a> {
+    renames: &'a [Renamed],
+    left_alone: u64,
+    right_alone: u64,
+}
 
 pub(super) fn run(
     args: &Diff,
@@ -32,7 +40,11 @@ pub(super) fn run(
     let alone = unpaired.alone(&pairs);
     let mut printer = Printer::for_verdict();
     match args.common.json {
-        true => printer.line(&json(&pairs, alone))?,
+        true => {
+            let [left_alone, right_alone] = alone;
+            let report = RenameReport { renames: &pairs, left_alone, right_alone };
+            printer.line(&report_json(&report))?;
+        }
         false => printer.text(&rename_map(&pairs))?,
     }
     printer.finish()?;
@@ -56,23 +68,4 @@ fn report_basis(pairs: &[Renamed], alone: [u64; 2]) {
             complain(&format!("{key} of {side} alone: nothing on the other side fits"));
         }
     }
-}
-
-fn json(pairs: &[Renamed], alone: [u64; 2]) -> String {
-    let mut json = Json::new();
-    json.object(|json| {
-        json.name("statelens").number(1);
-        json.name("renames").array(|json| {
-            for pair in pairs {
-                json.object(|json| {
-                    json.name("left").str(&pair.from);
-                    json.name("right").str(&pair.to);
-                    json.name("basis").str(pair.basis.id());
-                });
-            }
-        });
-        json.name("left_alone").number(alone[0]);
-        json.name("right_alone").number(alone[1]);
-    });
-    json.take()
 }

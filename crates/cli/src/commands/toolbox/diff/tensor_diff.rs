@@ -168,12 +168,7 @@ fn write_json(
                 statistics_json(json, &of.statistics(), &histogram, Some(&found.shape));
             });
         }
-        let outlines = found.outlines(scale, bins);
-        json.name("distributions").object(|json| {
-            json.name("edges").array(|json| outlines.edges.iter().for_each(|it| json.float(*it)));
-            json.name("left").numbers(&outlines.left);
-            json.name("right").numbers(&outlines.right);
-        });
+        json.name("distributions").value(&found.outlines(scale, bins));
         if let Some(map) = found.drawn() {
             json.name("map").object(|json| {
                 json.name("rows").number(map.matrix.0);
@@ -182,7 +177,7 @@ fn write_json(
                 json.name("size").numbers(&[map.size.0 as u64, map.size.1 as u64]);
                 json.name("largest").array(|json| {
                     for value in &map.largest {
-                        if value.is_nan() { json.null() } else { json.float(value.abs()) }
+                        json.float((!value.is_nan()).then(|| value.abs()));
                     }
                 });
             });

@@ -1,9 +1,8 @@
-//! Binary encoding of numbers and texts, for rows, of which there are too many to cross as
-//! JavaScript objects.
-//!
-//! A number is LEB128; a text is its length followed by its bytes.
+//! Numbers of variable length (LEB128: 7 bits per byte, lowest first), and bytes that follow their
+//! length.
 
-/// Appends a number as LEB128.
+/// Appends a number.
+#[inline]
 pub fn write_number(out: &mut Vec<u8>, mut number: u64) {
     while number >= 0x80 {
         out.push((number & 0x7f) as u8 | 0x80);
@@ -18,13 +17,18 @@ pub fn write_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
 
-/// Removes a number that [`write_number`] wrote from the start of `rest`.
+/// Removes a number from the start of `rest`; `None` if it is cut short or exceeds 64 bits.
+#[inline]
 pub fn read_number(rest: &mut &[u8]) -> Option<u64> {
     let mut number = 0u64;
     for shift in (0..64).step_by(7) {
         let (&byte, tail) = rest.split_first()?;
         *rest = tail;
-        number |= u64::from(byte & 0x7f) << shift;
+        let bits = u64::from(byte & 0x7f);
+        if shift == 63 && bits > 1 {
+            return None;
+        }
+        number |= bits << shift;
         if byte < 0x80 {
             return Some(number);
         }
@@ -32,7 +36,7 @@ pub fn read_number(rest: &mut &[u8]) -> Option<u64> {
     None
 }
 
-/// Removes bytes that [`write_bytes`] wrote from the start of `rest`.
+/// Removes bytes that follow their length from the start of `rest`.
 pub fn read_bytes<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
     let length = usize::try_from(read_number(rest)?).ok()?;
     let (bytes, tail) = rest.split_at_checked(length)?;
