@@ -102,9 +102,9 @@ pub fn TreemapPane(props: &TreemapProps) -> Html {
         let (map, view) = (map.clone(), view.clone());
         actor.on(move |actor, at: usize| {
             let Some(cell) = map.cells.get(at).filter(|cell| cell.deep) else { return };
-            let Some(branch) = cell.branch else { return };
+            let Some(branch) = &cell.branch else { return };
             let mut view = view.clone();
-            view.path.push((branch, cell.path.clone()));
+            view.path.push((branch.clone(), cell.path.clone()));
             actor.act(Action::Treemap(Some(view)));
         })
     };
@@ -199,10 +199,14 @@ fn head(actor: &Actor, work: &OpenWork, view: &TreemapView, map: &Rc<Treemap>) -
         })
     };
     let path = view.path.iter().enumerate().map(|(at, (_, path))| {
+        let before = at.checked_sub(1).map_or("", |before| &view.path[before].1);
+        // Each level shows what it adds to the one before.
+        let added = path.strip_prefix(before).unwrap_or(path);
+        let added = added.strip_prefix(work.trie.dot()).filter(|_| at > 0).unwrap_or(added);
         let view = TreemapView { path: view.path[..=at].to_vec(), ..view.clone() };
         let last = at + 1 == view.path.len();
         html! { <><span class="dim" aria-hidden="true">{ "\u{203a}" }</span>
-            <button class="textlink m" aria-current={last.then_some("true")} onclick={show(Some(view))}>{ visible(path) }</button></> }
+            <button class="textlink m" title={visible(path)} aria-current={last.then_some("true")} onclick={show(Some(view))}>{ visible(added) }</button></> }
     });
     html! {
         <div class="pane-h maphead">

@@ -52,7 +52,7 @@ pub fn lay_out(
     by_dtype: Option<&ByDtype>,
     size: (f64, f64),
 ) -> Treemap {
-    let branch = view.path.last().map(|(branch, _)| *branch);
+    let branch = view.path.last().map(|(branch, _)| branch);
     let groups: Vec<TrieGroup<'_>> = match by_dtype {
         Some(all) => all.groups.iter().map(|(name, trie)| TrieGroup { name, trie }).collect(),
         None => vec![TrieGroup { name: "", trie: whole }],

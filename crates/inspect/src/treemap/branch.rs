@@ -1,6 +1,6 @@
 //! The module, or the run of equal modules, that a box represents.
 
-use super::TreemapItem;
+use super::{EACH, TreemapItem};
 use crate::fold::{ChildRun, Foldable, Sums, Trie, join};
 
 /// A group of keys that is drawn as one box.
@@ -12,27 +12,60 @@ pub struct TrieGroup<'a> {
     pub trie: &'a Trie,
 }
 
-/// A module, or a run of equal modules.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// A module, a run of equal modules, or a range of small siblings.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TreemapBranch {
     /// The index of its group.
     group: usize,
-    /// The node of the module, or the parent node of the run.
+    /// The node of the module, or the parent node of the run or range.
     node: usize,
-    /// The children that form the run; `None` for the node itself.
-    run: Option<ChildRun>,
+    /// The path of the node, with a range like `0–31` for an enclosing run.
+    path: String,
+    extent: Extent,
     /// Number of repetitions of the enclosing runs.
     times: u64,
+}
+
+/// What a branch covers of its node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Extent {
+    Node,
+    /// Children that fold.
+    Run(ChildRun),
+    /// The single children in a range, without those of `below` bytes or more.
+    Range {
+        start: usize,
+        end: usize,
+        below: u64,
+    },
 }
 
 impl TreemapBranch {
     /// Returns whether one of its nodes is on the path `way` to a leaf.
     pub(super) fn holds(&self, trie: &Trie, way: &[usize]) -> bool {
-        match self.run {
-            None => way.contains(&self.node),
-            Some(run) => {
-                let all = &trie.children(self.node)[run.start..run.start + run.len];
-                way.iter().any(|node| all.iter().any(|child| *child as usize == *node))
+        let on_way = |start: usize, end: usize| {
+            let is_it = |node: &usize| {
+                *node != 0
+                    && trie.parent(*node) == self.node
+                    && (start..end).contains(&trie.place(*node))
+            };
+            way.iter().copied().find(is_it)
+        };
+        match self.extent {
+            Extent::Node => way.contains(&self.node),
+            Extent::Run(run) => on_way(run.start, run.start + run.len).is_some(),
+            Extent::Range { start, end, below } => {
+                on_way(start, end).is_some_and(|child| trie.sums(child).bytes < below)
+            }
+        }
+    }
+
+    /// Returns its first child, or its node.
+    fn first_node(&self, trie: &Trie) -> usize {
+        match self.extent {
+            Extent::Node => self.node,
+            Extent::Run(ChildRun { start, .. }) | Extent::Range { start, .. } => {
+                trie.children(self.node)[start] as usize
             }
         }
     }
@@ -43,11 +76,17 @@ pub(super) fn roots(groups: &[TrieGroup<'_>]) -> Vec<TreemapItem> {
     if let [only] = groups
         && only.name.is_empty()
     {
-        return below(groups, 0, 0, 1);
+        return below(groups, 0, 0, "", 1);
     }
     let each = groups.iter().enumerate();
     each.map(|(group, of)| TreemapItem {
-        branch: TreemapBranch { group, node: 0, run: None, times: 1 },
+        branch: TreemapBranch {
+            group,
+            node: 0,
+            path: String::new(),
+            extent: Extent::Node,
+            times: 1,
+        },
         name: of.name.to_owned(),
         sums: *of.trie.sums(0),
         times: 1,
@@ -56,66 +95,77 @@ pub(super) fn roots(groups: &[TrieGroup<'_>]) -> Vec<TreemapItem> {
 }
 
 /// Returns the items shown when the branch is opened: the modules of a run, one by one.
-pub(super) fn members(groups: &[TrieGroup<'_>], branch: TreemapBranch) -> Vec<TreemapItem> {
-    let (TreemapBranch { group, node, .. }, trie) = (branch, groups[branch.group].trie);
-    match branch.run {
-        None => below(groups, group, node, branch.times),
-        Some(run) => {
-            let all = &trie.children(node)[run.start..run.start + run.len];
-            all.iter().map(|child| one(trie, group, *child as usize, branch.times)).collect()
+pub(super) fn members(groups: &[TrieGroup<'_>], branch: &TreemapBranch) -> Vec<TreemapItem> {
+    let TreemapBranch { group, node, ref path, extent, times } = *branch;
+    let trie = groups[group].trie;
+    match extent {
+        Extent::Node => below(groups, group, node, path, times),
+        Extent::Run(run) => {
+            let all = run.start..run.start + run.len;
+            let items = all.map(|at| (at, one(trie, branch, at))).collect();
+            grouped(trie, branch, items, u64::MAX)
+        }
+        Extent::Range { start, end, below } => {
+            let small = (start..end).filter(|at| {
+                let child = trie.children(node)[*at] as usize;
+                trie.sums(child).bytes < below
+            });
+            let items = small.map(|at| (at, one(trie, branch, at))).collect();
+            grouped(trie, branch, items, below)
         }
     }
 }
 
 /// Returns the items inside a box; for a run, the contents of its modules together.
-pub(super) fn children(groups: &[TrieGroup<'_>], branch: TreemapBranch) -> Vec<TreemapItem> {
-    let trie = groups[branch.group].trie;
-    match branch.run {
-        None => below(groups, branch.group, branch.node, branch.times),
-        Some(run) if run.loose => Vec::new(),
-        Some(run) => {
-            let first = trie.children(branch.node)[run.start] as usize;
-            below(groups, branch.group, first, branch.times.saturating_mul(run.len as u64))
+pub(super) fn children(groups: &[TrieGroup<'_>], branch: &TreemapBranch) -> Vec<TreemapItem> {
+    let TreemapBranch { group, node, ref path, extent, times } = *branch;
+    let trie = groups[group].trie;
+    match extent {
+        Extent::Run(run) if !run.loose && !trie.is_leaf(branch.first_node(trie)) => {
+            let path = join(path, &trie.run_label(node, run), trie.dot());
+            let times = times.saturating_mul(run.len as u64);
+            below(groups, group, branch.first_node(trie), &path, times)
         }
+        _ => members(groups, branch),
     }
 }
 
 /// Returns whether it has contents that can be shown.
-pub(super) fn is_deep(groups: &[TrieGroup<'_>], branch: TreemapBranch) -> bool {
-    branch.run.is_some() || !groups[branch.group].trie.is_leaf(branch.node)
+pub(super) fn is_deep(groups: &[TrieGroup<'_>], branch: &TreemapBranch) -> bool {
+    branch.extent != Extent::Node || !groups[branch.group].trie.is_leaf(branch.node)
 }
 
 /// Returns its key.
-pub(super) fn path(groups: &[TrieGroup<'_>], branch: TreemapBranch) -> String {
+pub(super) fn path(groups: &[TrieGroup<'_>], branch: &TreemapBranch) -> String {
     let TrieGroup { name, trie } = groups[branch.group];
-    let path = trie.path(branch.node);
-    match branch.run {
-        Some(run) => join(&path, &trie.run_label(branch.node, run), trie.dot()),
-        None if branch.node == 0 => name.to_owned(),
-        None => path,
+    let path = &branch.path;
+    match branch.extent {
+        Extent::Run(run) => join(path, &trie.run_label(branch.node, run), trie.dot()),
+        Extent::Range { start, end, .. } => {
+            join(path, &range_label(trie, branch.node, start, end), trie.dot())
+        }
+        Extent::Node if branch.node == 0 => name.to_owned(),
+        Extent::Node => path.clone(),
     }
 }
 
 /// Returns the row of its first leaf.
-pub(super) fn first(groups: &[TrieGroup<'_>], branch: TreemapBranch) -> u32 {
+pub(super) fn first(groups: &[TrieGroup<'_>], branch: &TreemapBranch) -> u32 {
     let trie = groups[branch.group].trie;
-    match branch.run {
-        Some(run) => trie.first(trie.children(branch.node)[run.start] as usize),
-        None => trie.first(branch.node),
-    }
+    trie.first(branch.first_node(trie))
 }
 
 /// Returns the dtype of most of its bytes, and whether there are others.
 pub(super) fn dtype<L: Foldable>(
     groups: &[TrieGroup<'_>],
     rows: &[L],
-    branch: TreemapBranch,
+    branch: &TreemapBranch,
 ) -> (String, bool) {
     let trie = groups[branch.group].trie;
-    let mut open: Vec<u32> = match branch.run {
-        None => vec![branch.node as u32],
+    let mut open: Vec<u32> = match branch.extent {
         // Modules of a run only differ in shapes, so the first one is representative.
-        Some(run) => vec![trie.children(branch.node)[run.start]],
+        Extent::Node | Extent::Run(_) => vec![branch.first_node(trie) as u32],
+        Extent::Range { start, end, .. } => trie.children(branch.node)[start..end].to_vec(),
     };
     let mut found: Vec<(&str, u64)> = Vec::new();
     while let Some(node) = open.pop() {
@@ -132,52 +182,142 @@ pub(super) fn dtype<L: Foldable>(
     (most.map_or(String::new(), |(dtype, _)| (*dtype).to_owned()), found.len() > 1)
 }
 
-fn below(groups: &[TrieGroup<'_>], group: usize, node: usize, times: u64) -> Vec<TreemapItem> {
+fn below(
+    groups: &[TrieGroup<'_>],
+    group: usize,
+    node: usize,
+    path: &str,
+    times: u64,
+) -> Vec<TreemapItem> {
     let trie = groups[group].trie;
-    let children = trie.children(node);
-    let mut pieces: Vec<TreemapItem> = Vec::new();
+    let whole = TreemapBranch { group, node, path: path.to_owned(), extent: Extent::Node, times };
+    let mut items: Vec<(usize, TreemapItem)> = Vec::new();
+    let mut runs: Vec<TreemapItem> = Vec::new();
     for run in trie.runs(node) {
         if run.len == 1 {
-            pieces.push(one(trie, group, children[run.start] as usize, times));
+            items.push((run.start, one(trie, &whole, run.start)));
             continue;
         }
         let mut sums = Sums::default();
-        for child in &children[run.start..run.start + run.len] {
+        for child in &trie.children(node)[run.start..run.start + run.len] {
             sums.add(trie.sums(*child as usize));
         }
-        pieces.push(TreemapItem {
-            branch: TreemapBranch { group, node, run: Some(run), times },
+        runs.push(TreemapItem {
+            branch: TreemapBranch { extent: Extent::Run(run), ..whole.clone() },
             name: trie.run_label(node, run),
             sums: multiplied(&sums, times),
             times: times.saturating_mul(run.len as u64),
         });
     }
-    pieces
+    // Only adjacent children are combined, and a run may be between them.
+    if runs.is_empty() {
+        return grouped(trie, &whole, items, u64::MAX);
+    }
+    runs.extend(items.into_iter().map(|(_, item)| item));
+    runs
 }
 
-/// Returns the item of a module; modules that contain only one other are merged with it under a
-/// joint name.
-fn one(trie: &Trie, group: usize, mut node: usize, times: u64) -> TreemapItem {
+/// Combines small children, given with their positions, into ranges if there are too many for one
+/// box: ranges of names with the same first word if these are few, else of 10, 100, … children.
+fn grouped(
+    trie: &Trie,
+    parent: &TreemapBranch,
+    mut items: Vec<(usize, TreemapItem)>,
+    below: u64,
+) -> Vec<TreemapItem> {
+    items.retain(|(_, item)| item.sums.bytes > 0);
+    if items.len() <= EACH {
+        return items.into_iter().map(|(_, item)| item).collect();
+    }
+    let bytes = |at: usize| trie.sums(trie.children(parent.node)[at] as usize).bytes;
+    let all = items.iter().fold(0_u64, |all, (at, _)| all.saturating_add(bytes(*at)));
+    // At most half of the boxes are large.
+    let below = below.min((all / (EACH as u64 / 2)).max(1).saturating_add(1));
+    let (small, large): (Vec<_>, Vec<_>) =
+        items.into_iter().partition(|(at, _)| bytes(*at) < below);
+    let mut boxes: Vec<TreemapItem> = large.into_iter().map(|(_, item)| item).collect();
+    let names: Vec<&str> =
+        small.iter().map(|(at, _)| trie.name(trie.children(parent.node)[*at] as usize)).collect();
+    let mut rest = small.into_iter();
+    for len in range_lengths(&names) {
+        let part: Vec<(usize, TreemapItem)> = rest.by_ref().take(len).collect();
+        let (Some((start, _)), Some((last, _))) = (part.first(), part.last()) else { continue };
+        let (start, end) = (*start, last + 1);
+        if part.len() == 1 {
+            boxes.extend(part.into_iter().map(|(_, item)| item));
+            continue;
+        }
+        let mut sums = Sums::default();
+        part.iter().for_each(|(_, item)| sums.add(&item.sums));
+        boxes.push(TreemapItem {
+            branch: TreemapBranch { extent: Extent::Range { start, end, below }, ..parent.clone() },
+            name: range_label(trie, parent.node, start, end),
+            sums,
+            times: parent.times,
+        });
+    }
+    boxes
+}
+
+/// Returns the lengths of the ranges that names are divided into.
+fn range_lengths(names: &[&str]) -> Vec<usize> {
+    let common = names.iter().fold(names.first().copied().unwrap_or_default(), |common, name| {
+        let same = common.chars().zip(name.chars()).take_while(|(one, other)| one == other);
+        &common[..same.map(|(letter, _)| letter.len_utf8()).sum()]
+    });
+    let word = |name: &&str| {
+        let rest = &name[common.len()..];
+        rest.find(|letter: char| !letter.is_alphabetic()).map_or(rest.len(), |end| end + 1)
+    };
+    let same = |one: &&str, other: &&str| {
+        let (one_len, other_len) = (word(one), word(other));
+        one[common.len()..][..one_len] == other[common.len()..][..other_len]
+    };
+    let words: Vec<usize> = names.chunk_by(same).map(<[&str]>::len).collect();
+    if (2..=EACH / 2).contains(&words.len()) {
+        return words;
+    }
+    let mut len = 10;
+    while names.len() > len * (EACH / 2) {
+        len *= 10;
+    }
+    names.chunks(len).map(<[&str]>::len).collect()
+}
+
+/// Returns the label of a range of children: its first and last name.
+fn range_label(trie: &Trie, node: usize, start: usize, end: usize) -> String {
+    let name = |at: usize| trie.name(trie.children(node)[at] as usize);
+    format!("{} \u{2026} {}", name(start), name(end - 1))
+}
+
+/// Returns the item of the child at that position; modules that contain only one other are merged
+/// with it under a joint name.
+fn one(trie: &Trie, parent: &TreemapBranch, at: usize) -> TreemapItem {
+    let (times, mut node) = (parent.times, trie.children(parent.node)[at] as usize);
     let mut name = trie.name(node).to_owned();
     let sums = multiplied(trie.sums(node), times);
-    let mut run = None;
+    let mut extent = Extent::Node;
     let mut all = times;
+    let mut label = name.clone();
     while trie.rows(node).is_empty() {
         match trie.runs(node)[..] {
             [only] if only.len == 1 => {
                 node = trie.children(node)[only.start] as usize;
                 name = join(&name, trie.name(node), trie.dot());
+                label.clone_from(&name);
             }
             [only] => {
                 name = join(&name, &trie.run_label(node, only), trie.dot());
                 all = times.saturating_mul(only.len as u64);
-                run = Some(only);
+                extent = Extent::Run(only);
                 break;
             }
             _ => break,
         }
     }
-    TreemapItem { branch: TreemapBranch { group, node, run, times }, name, sums, times: all }
+    let path = join(&parent.path, &label, trie.dot());
+    let branch = TreemapBranch { group: parent.group, node, path, extent, times };
+    TreemapItem { branch, name, sums, times: all }
 }
 
 fn multiplied(sums: &Sums, times: u64) -> Sums {

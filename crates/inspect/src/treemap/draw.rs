@@ -47,7 +47,8 @@ pub fn svg(map: &Treemap, title: &str) -> String {
             rect.high,
         );
         let fits = ((rect.wide - 8.0) / LETTER).max(0.0) as usize;
-        let size = size_text(cell.sums.bytes);
+        let share = cell.sums.bytes as f64 / map.sums.bytes.max(1) as f64 * 100.0;
+        let size = format!("{}, {share:.1} %", size_text(cell.sums.bytes));
         let dtype = if cell.open { "" } else { &cell.dtype };
         for (at, line) in [format!("{} {size}", cell.name), dtype.to_owned()].iter().enumerate() {
             let below = HEAD * (at + 1) as f64;

@@ -20,7 +20,7 @@ const MAX_BOXES: usize = 320;
 /// Maximum number of boxes within a box, including the one for the rest.
 const EACH: usize = 48;
 /// Maximum nesting of boxes.
-const DEEPEST: usize = 5;
+const DEEPEST: usize = 8;
 /// The height of the label of a box.
 const HEAD: f64 = 17.0;
 /// The margin between a box and the boxes inside.
@@ -75,7 +75,7 @@ pub struct Cell {
 pub fn treemap<L: Foldable>(
     groups: &[TrieGroup<'_>],
     rows: &[L],
-    branch: Option<TreemapBranch>,
+    branch: Option<&TreemapBranch>,
     size: (f64, f64),
 ) -> Treemap {
     let top = match branch {
@@ -93,12 +93,13 @@ pub fn treemap<L: Foldable>(
         let at = waiting.swap_remove(next);
         let level = levels.get(&at).copied().unwrap_or(0);
         let inside = inside(&map.cells[at].rect);
-        let room = map.cells.len() + EACH <= MAX_BOXES && level < DEEPEST;
-        let (Some(inside), Some(branch), true) = (inside, map.cells[at].branch, room) else {
+        let (Some(inside), Some(branch), true) =
+            (inside, &map.cells[at].branch, level < DEEPEST && map.cells.len() < MAX_BOXES)
+        else {
             continue;
         };
         let below = children(groups, branch);
-        if below.is_empty() {
+        if below.is_empty() || map.cells.len() + below.len().min(EACH) > MAX_BOXES {
             continue;
         }
         let before = map.cells.len();
@@ -146,6 +147,9 @@ fn put<L: Foldable>(
     } else {
         shown.min(EACH - 1)
     };
+    if shown == 0 && pieces.len() > 1 && parent.is_some() {
+        return;
+    }
     let rest = pieces.split_off(shown);
     let mut weights: Vec<f64> = pieces.iter().map(|piece| piece.sums.bytes as f64).collect();
     let small = total(&rest);
@@ -155,11 +159,11 @@ fn put<L: Foldable>(
     let above = parent.map_or(String::new(), |parent| cells[parent].path.clone());
     let mut rects = tile(&weights, rect).into_iter();
     for (piece, rect) in pieces.into_iter().zip(&mut rects) {
-        let (dtype, mixed) = branch::dtype(groups, rows, piece.branch);
+        let (dtype, mixed) = branch::dtype(groups, rows, &piece.branch);
         cells.push(Cell {
-            path: branch::path(groups, piece.branch),
-            row: branch::first(groups, piece.branch),
-            deep: branch::is_deep(groups, piece.branch),
+            path: branch::path(groups, &piece.branch),
+            row: branch::first(groups, &piece.branch),
+            deep: branch::is_deep(groups, &piece.branch),
             branch: Some(piece.branch),
             name: piece.name,
             times: piece.times,
@@ -183,12 +187,12 @@ fn put<L: Foldable>(
             ),
             times: 1,
             sums: small,
-            dtype: branch::dtype(groups, rows, first.branch).0,
+            dtype: branch::dtype(groups, rows, &first.branch).0,
             mixed: true,
             parent,
             open: false,
             deep: false,
-            row: branch::first(groups, first.branch),
+            row: branch::first(groups, &first.branch),
             rect,
         });
     }
@@ -241,7 +245,7 @@ impl Treemap {
     #[must_use]
     pub fn holding(&self, trie: &Trie, row: u32) -> Option<usize> {
         let way = trie.way_to(row);
-        let holds = |cell: &Cell| match cell.branch {
+        let holds = |cell: &Cell| match &cell.branch {
             Some(branch) => branch.holds(trie, &way),
             None => false,
         };
@@ -321,7 +325,7 @@ mod tests {
         rows
     }
 
-    fn drawn(rows: &[LeafSummary], branch: Option<TreemapBranch>) -> Treemap {
+    fn drawn(rows: &[LeafSummary], branch: Option<&TreemapBranch>) -> Treemap {
         let trie = Trie::new(rows, '.');
         treemap(&[TrieGroup { name: "", trie: &trie }], rows, branch, (800.0, 500.0))
     }
@@ -381,7 +385,7 @@ mod tests {
         let up = map.cells.iter().find(|cell| cell.path.ends_with("mlp.up.weight")).unwrap();
         assert_eq!((up.sums.bytes, up.times), (32 * 300, 32));
         // Opening the box shows the layers one by one.
-        let within = drawn(&rows, layers.branch);
+        let within = drawn(&rows, layers.branch.as_ref());
         check(&within);
         assert_eq!(within.cells.iter().filter(|cell| cell.parent.is_none()).count(), 32);
         assert_eq!(within.sums.bytes, 32 * 501);
@@ -397,7 +401,72 @@ mod tests {
         assert!(map.cells.len() <= MAX_BOXES, "{}", map.cells.len());
         let outer = map.cells.iter().filter(|cell| cell.parent.is_none());
         assert_eq!(outer.map(|cell| cell.sums.bytes).sum::<u64>(), map.sums.bytes);
-        assert!(map.cells.iter().any(|cell| cell.branch.is_none() && cell.name.ends_with(" more")));
+        let outer = map.cells.iter().filter(|cell| cell.parent.is_none());
+        assert!(outer.clone().count() <= EACH && outer.clone().all(|cell| cell.deep));
+    }
+
+    #[test]
+    fn divides_many_siblings_into_ranges_that_can_be_opened() {
+        let rows: Vec<LeafSummary> = (0..100_000).map(|at| tensor(format!("w{at}"), 4)).collect();
+        let map = drawn(&rows, None);
+        check(&map);
+        let outer: Vec<&Cell> = map.cells.iter().filter(|cell| cell.parent.is_none()).collect();
+        assert_eq!((outer.len(), outer[0].path.as_str()), (10, "w0 \u{2026} w9999"));
+        assert!(outer.iter().all(|cell| cell.deep && cell.open && cell.sums.tensors == 10_000));
+        let within = drawn(&rows, outer[3].branch.as_ref());
+        check(&within);
+        assert_eq!(within.sums.bytes, 40_000);
+        assert_eq!(within.cells[1].path, "w31000 \u{2026} w31999");
+        let trie = Trie::new(&rows, '.');
+        assert!(map.cells[map.holding(&trie, 31_500).unwrap()].path.starts_with("w31"));
+    }
+
+    #[test]
+    fn ranges_follow_words_and_leave_large_tensors_alone() {
+        let words = ["encoder", "decoder", "head"];
+        let mut rows: Vec<LeafSummary> = words
+            .iter()
+            .flat_map(|word| (0..40).map(move |at| tensor(format!("{word}_{at}_w"), 10)))
+            .collect();
+        rows.insert(60, tensor("decoder_embedding".into(), 5_000));
+        let map = drawn(&rows, None);
+        check(&map);
+        let outer = map.cells.iter().filter(|cell| cell.parent.is_none());
+        let paths: Vec<&str> = outer.map(|cell| cell.path.as_str()).collect();
+        assert_eq!(
+            paths,
+            [
+                "decoder_embedding",
+                "encoder_0_w \u{2026} encoder_39_w",
+                "decoder_0_w \u{2026} decoder_39_w",
+                "head_0_w \u{2026} head_39_w"
+            ]
+        );
+        assert_eq!(map.sums.bytes, 6_200);
+    }
+
+    #[test]
+    fn divides_runs_of_tensors_and_of_unlike_modules() {
+        let mut rows: Vec<LeafSummary> =
+            (0..6).map(|at| tensor(format!("list.{at}"), 1_000)).collect();
+        for at in 0..8_u64 {
+            let mut row = tensor(format!("optimizer.state.{at}.exp_avg"), 1_000 + at);
+            row.shape = vec![1_000 + at];
+            rows.push(row);
+        }
+        let map = drawn(&rows, None);
+        check(&map);
+        for path in ["list.3", "optimizer.state.3.exp_avg"] {
+            assert!(map.cells.iter().any(|cell| cell.path == path), "{path}");
+        }
+    }
+
+    #[test]
+    fn paths_inside_a_run_name_all_its_modules() {
+        let rows = model(32);
+        let map = drawn(&rows, None);
+        let up = map.cells.iter().find(|cell| cell.path.ends_with("mlp.up.weight")).unwrap();
+        assert_eq!(up.path, "model.layers.0\u{2013}31.mlp.up.weight");
     }
 
     #[test]
