@@ -57,6 +57,19 @@ async function saved(page) {
   return { name: download.suggestedFilename(), bytes: readFileSync(await download.path()) };
 }
 
+test("a prefix that some keys lack is refused, with a button that leaves them out", () =>
+  withPage(browser, async (page) => {
+    await drop(page, "body", [dropped("cerebras/v2.10.0/gpt_small.mdl")]);
+    await page.waitForSelector("#work .row");
+    await page.keyboard.press("c");
+    await page.waitForSelector(".plan:not(.late)");
+    await page.getByRole("textbox", { name: "Remove prefix" }).fill("model.");
+    await page.click("#keep-prefixed");
+    await page.waitForSelector(".plan:not(.late)");
+    assert.equal(await page.getByRole("textbox", { name: "Include" }).inputValue(), "model.*");
+    assert.equal(await page.locator("#keep-prefixed").count(), 0);
+  }));
+
 for (const [name, target, choices, options] of [
   ["cerebras/v2.10.0/gpt_small.mdl", "torch", ["PyTorch"], []],
   ["cerebras/v2.10.0/gpt_small.pt", "cerebras", ["Cerebras"], []],

@@ -62,6 +62,8 @@ pub struct Conversion {
     pub editing: bool,
     /// Incremented when the rules in the editor are replaced.
     pub rules: u32,
+    /// Incremented when the field of the included keys is replaced.
+    pub included: u32,
 }
 
 impl Conversion {
@@ -81,6 +83,7 @@ impl Conversion {
             needed_files: Rc::default(),
             editing: false,
             rules: 0,
+            included: 0,
         })
     }
 

@@ -177,12 +177,36 @@ fn plan_side(actor: &Actor, work: &OpenWork, convert: &Conversion) -> Html {
     match &convert.plan {
         None => html! { <div class="lab">{ "Planning\u{2026}" }</div> },
         Some(Err(error)) => {
-            html! { <>{ plan_error(error) }{ family::missing_config(actor, convert) }{ family::verdict(convert) }</> }
+            html! { <>{ plan_error(error) }{ keep_prefixed(actor, work, convert) }{ family::missing_config(actor, convert) }{ family::verdict(convert) }</> }
         }
         Some(Ok(plan)) => {
             html! { <>{ planned(actor, work, convert, plan) }{ family::verdict(convert) }</> }
         }
     }
+}
+
+/// Renders a button that leaves out the keys without the prefix that is to be removed; nothing if
+/// that is not the problem.
+fn keep_prefixed(actor: &Actor, work: &OpenWork, convert: &Conversion) -> Html {
+    let prefix = &convert.options.strip_prefix;
+    let plain = !prefix.is_empty() && !prefix.contains(['*', '?', '[', ']', '{', '}']);
+    let pattern = format!("{prefix}*");
+    let (with, without) = work.rows.iter().fold((false, false), |(with, without), row| {
+        let has = row.key.starts_with(prefix);
+        (with || has, without || !has)
+    });
+    if !(plain && with && without) || convert.options.select.contains(&pattern) {
+        return html! {};
+    }
+    let select = pattern.clone();
+    let onclick = actor.on(move |actor, _: MouseEvent| {
+        let select = select.clone();
+        change(actor, move |convert| {
+            convert.options.select = vec![select];
+            convert.included += 1;
+        });
+    });
+    html! { <p><button class="btn" id="keep-prefixed" {onclick}>{ prose(&format!("Include only `{pattern}`")) }</button></p> }
 }
 
 fn plan_error(error: &Rc<ErrorText>) -> Html {

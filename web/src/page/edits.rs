@@ -68,13 +68,14 @@ pub fn states(actor: &Actor, work: &OpenWork, convert: &Conversion) -> Html {
 pub fn keys(actor: &Actor, convert: &Conversion) -> Html {
     let options = &convert.options;
     let lines = |label: &'static str,
+                 version: u32,
                  value: &[String],
                  placeholder: &'static str,
                  set: fn(&mut Conversion, Vec<String>)| {
         let onchange = actor.on(move |actor, list: Vec<String>| {
             change(actor, move |convert| set(convert, list));
         });
-        html! { <Lines {label} value={value.to_vec()} {placeholder} {onchange} /> }
+        html! { <Lines key={version} {label} value={value.to_vec()} {placeholder} {onchange} /> }
     };
     let text = |label: &'static str,
                 value: &str,
@@ -102,10 +103,10 @@ pub fn keys(actor: &Actor, convert: &Conversion) -> Html {
     };
     html! {
         <div class="fs"><span class="lab">{ "Keys" }</span><div class="fields">
-            { lines("Include", &options.select, "all; or e.g. model.* or /regex/, one per line", |convert, list| convert.options.select = list) }
-            { lines("Exclude", &options.exclude, "nothing; or e.g. *.bias, one per line", |convert, list| convert.options.exclude = list) }
+            { lines("Include", convert.included, &options.select, "all; or e.g. model.* or /regex/, one per line", |convert, list| convert.options.select = list) }
+            { lines("Exclude", 0, &options.exclude, "nothing; or e.g. *.bias, one per line", |convert, list| convert.options.exclude = list) }
             { text("Remove prefix", &options.strip_prefix, "e.g. model.", |convert, text| convert.options.strip_prefix = text) }
-            { lines("Rename", &options.rename, "regex=>replacement, with $1 for a group; one per line", |convert, list| convert.options.rename = list) }
+            { lines("Rename", 0, &options.rename, "regex=>replacement, with $1 for a group; one per line", |convert, list| convert.options.rename = list) }
             { text("Add prefix", &options.prefix, "e.g. model.", |convert, text| convert.options.prefix = text) }
             { check("Nest", "nest", options.nest, "Split keys at their dots into nested dicts", |convert| convert.options.nest = !convert.options.nest) }
             { check("Untie", "untie", options.untie, "Store a separate copy for each tied name", |convert| convert.options.untie = !convert.options.untie) }

@@ -319,7 +319,7 @@ fn reports_impossible_edits() {
     let source = fixture("cerebras/v2.10.0/gpt_small.mdl");
     let error = |more: &[&str]| convert(&source, &folder.file("a.pt"), more).failed();
     assert!(error(&["--states", "modle"]).contains("optimizer"));
-    assert!(error(&["--strip-prefix", "model."]).contains("not start with `model.`"));
+    assert!(error(&["--strip-prefix", "model."]).contains("the prefix `model.` is missing from `"));
     assert!(error(&["--rename", r"^.*\.weight$=>w"]).contains("would both become `w`"));
     assert!(error(&["--rename", "a"]).contains("REGEX=>REPLACEMENT"));
     assert!(error(&["--cast", "none.such=bf16"]).contains("none.such"));

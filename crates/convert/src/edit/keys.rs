@@ -67,9 +67,8 @@ fn strip_prefix(keys: &mut [NewKey], prefix: &str) -> Result<()> {
             0 => String::new(),
             more => format!(" and {more} more"),
         };
-        let verb = if named.len() == 1 && more.is_empty() { "does" } else { "do" };
         return Err(Error::refused(format!(
-            "{}{more} {verb} not start with `{prefix}`",
+            "the prefix `{prefix}` is missing from {}{more}",
             named.join(", ")
         ))
         .advice(format!("Select only keys that do, with the pattern `{prefix}*`.")));

@@ -306,6 +306,7 @@ fn adds_and_removes_prefixes() {
         error.contains("`optimizer.param_groups.0.lr`") && !error.contains("`__v__`"),
         "{error}"
     );
+    assert!(!error.contains("`model.`."), "two periods after each other: {error}");
     let only = Edit {
         select: vec!["model.*".parse().unwrap()],
         strip_prefix: "model.".into(),
