@@ -9,8 +9,8 @@ use super::{LeafSummary, Outline};
 pub struct FoldedLine {
     /// The first leaf, with ranges in its key and link where numbers change: `layers.0–31.weight`.
     pub entry: LeafSummary,
-    /// The index of the first leaf.
-    pub first: usize,
+    /// The indices of the leaves, in the order of their numbers.
+    pub rows: Vec<u32>,
     /// Number of leaves that the line covers.
     pub times: u64,
     /// Number of tensor elements in all of them.
@@ -43,8 +43,8 @@ pub fn lines(outline: &Outline) -> Vec<FoldedLine> {
             entry.statistics = None;
         }
         entry.key = line.key;
-        let (first, times) = (*line.rows.first()? as usize, line.rows.len() as u64);
-        Some(FoldedLine { entry, first, times, params, bytes, one_shape, std })
+        let times = line.rows.len() as u64;
+        Some(FoldedLine { entry, rows: line.rows, times, params, bytes, one_shape, std })
     };
     fold::lines(entries, dot).into_iter().filter_map(line).collect()
 }

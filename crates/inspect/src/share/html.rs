@@ -6,8 +6,10 @@ use base64::engine::general_purpose::STANDARD;
 use sha2::{Digest, Sha256};
 use statelens_checkpoint::varint::{write_bytes, write_number};
 
+use super::bytes::put_signed;
 use super::pack::{Precision, pack};
 use super::{FoldedLine, Outline, lines, link, structure_fingerprint};
+use crate::model::Model;
 
 const PAGE: &str = include_str!("page.html");
 const STYLE: &str = include_str!("page.css");
@@ -21,6 +23,7 @@ pub fn write_html(outline: &Outline) -> String {
     let mut data = pack(outline, Precision::Whole);
     write_number(&mut data, outline.parameters().model);
     put_folded(&lines(outline), &mut data);
+    put_model(outline, &mut data);
     let data = link::text(&data);
     let (script, style) = (hash(SCRIPT), hash(STYLE));
     let parts: [(&str, &str); 8] = [
@@ -47,13 +50,30 @@ pub fn write_html(outline: &Outline) -> String {
     out + rest
 }
 
-/// Appends the folded lines: the first row and the number of rows; for several rows, also the joint
+/// Appends what is known about the model: label, value and source of each fact.
+fn put_model(outline: &Outline, out: &mut Vec<u8>) {
+    let model = Model::of_entries(&outline.entries, None);
+    let recognised = model.is_recognised();
+    let facts: Vec<_> = model.facts.iter().filter(|fact| recognised && fact.is_known()).collect();
+    write_number(out, facts.len() as u64);
+    for fact in facts {
+        for text in [fact.label, &fact.text(), fact.source.word()] {
+            write_bytes(out, text.as_bytes());
+        }
+    }
+}
+
+/// Appends the folded lines: the differences of the row numbers; for several rows, also the joint
 /// texts and totals.
 fn put_folded(lines: &[FoldedLine], out: &mut Vec<u8>) {
     write_number(out, lines.len() as u64);
     for line in lines {
-        write_number(out, line.first as u64);
         write_number(out, line.times);
+        let mut before = 0;
+        for row in &line.rows {
+            put_signed(out, i64::from(*row) - before);
+            before = i64::from(*row);
+        }
         if line.times > 1 {
             let link = line.entry.link.as_deref().unwrap_or_default();
             for text in [&line.entry.key, &line.entry.value, link] {

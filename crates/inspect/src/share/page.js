@@ -101,14 +101,26 @@ known.forEach((r, i) => {
 });
 at += planes * 4 * measured;
 const params = number();
-// Layers that repeat are told once: by the first of their rows.
+// The statistics of several tensors together; each standard deviation counts with its mean.
+const joint = (all) => {
+  if (!all.every((s) => s) || !all.length) return undefined;
+  const sum = (of) => all.reduce((sum, s) => sum + of(s), 0);
+  const count = sum((s) => s.count), mean = sum((s) => s.mean * s.count) / count;
+  const std = Math.sqrt(Math.max(0, sum((s) => (s.std ** 2 + s.mean ** 2) * s.count) / count - mean ** 2));
+  return { min: Math.min(...all.map((s) => s.min)), max: Math.max(...all.map((s) => s.max)), mean, std, count,
+    zeros: sum((s) => s.zeros), nan: sum((s) => s.nan), inf: sum((s) => s.inf) };
+};
+// Layers that repeat are one row.
 const folded = several(() => {
-  const first = rows[number()], times = number();
+  let from = 0;
+  const members = several(() => rows[from += signed()]), [first] = members, times = members.length;
   if (times === 1) return first;
   const [key, value, link] = [text(), text(), text()];
-  return { ...first, stats: undefined, key, value, link: link || null, times, params: number(), bytes: number(),
+  return { ...first, stats: joint(members.map((r) => r.stats)), key, value, link: link || null, times, params: number(), bytes: number(),
     shape: number() ? first.shape : "shapes differ" };
 });
+
+const model = several(() => [text(), text(), text()]);
 
 const tensors = rows.filter((r) => r.tensor && !r.link);
 const total = (of) => of.reduce((sum, r) => [sum[0] + r.params, sum[1] + r.bytes], [0, 0]);
@@ -139,6 +151,17 @@ for (const dtype of new Set(tensors.map((r) => r.dtype))) {
 if (weight) head.append(tape, legend);
 page.replaceChildren(head);
 
+if (model.length) {
+  const list = make("div", "facts");
+  for (const [label, value, source] of model) {
+    const one = fact(label, value);
+    one.append(make("span", "dim", source));
+    list.append(one);
+  }
+  const about = make("section", "", make("h2", "", "Model"), list);
+  about.id = "model";
+  page.append(about);
+}
 if (findings.length) {
   const list = make("section", "", make("h2", "", "Findings"));
   const grades = ["danger", "unknown code", "damage", "warning", "note"];
@@ -158,7 +181,7 @@ search.placeholder = "filter keys, dtypes, shapes";
 search.setAttribute("aria-label", search.placeholder);
 const fold = make("input");
 fold.type = "checkbox";
-fold.checked = folded.length < rows.length && !measured;
+fold.checked = folded.length < rows.length;
 const hits = make("span", "dim");
 const bar = make("div", "bar", search);
 if (folded.length < rows.length) bar.append(make("label", "", fold, "fold layers"));
