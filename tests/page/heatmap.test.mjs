@@ -218,7 +218,11 @@ test("the heatmap is saved as a picture and as numbers", async () => {
     };
     const png = await save("png");
     assert.equal(png.subarray(1, 4).toString(), "PNG");
-    assert.match((await save("svg")).toString(), /^<svg [^]*<title>half\.weight<\/title>[^]*<\/svg>\n$/);
+    const svg = (await save("svg")).toString();
+    assert.match(svg, /^<svg [^]*<title>half\.weight<\/title>[^]*<\/svg>\n$/);
+    // The browser renders the SVG, with its fonts, at twice its size.
+    const size = ["width", "height"].map((name) => 2 * Number(new RegExp(` ${name}="(\\d+)"`).exec(svg)[1]));
+    assert.deepEqual([png.readUInt32BE(16), png.readUInt32BE(20)], size);
     const lines = (await save("csv")).toString().trimEnd().split("\n");
     assert.equal(lines.length, 1 + 96 * 128);
     // Each block is a value here.

@@ -49,7 +49,7 @@ fn draw(node: &NodeRef, cells: &ColouredCells) {
 }
 
 /// Draws RGBA pixels into a canvas.
-pub(super) fn put_pixels(canvas: &HtmlCanvasElement, dots: &[u8], width: usize) {
+fn put_pixels(canvas: &HtmlCanvasElement, dots: &[u8], width: usize) {
     let context = canvas.get_context("2d").ok().flatten();
     let context = context.and_then(|it| it.dyn_into::<CanvasRenderingContext2d>().ok());
     let image = ImageData::new_with_u8_clamped_array(Clamped(dots), width as u32);

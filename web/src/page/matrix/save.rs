@@ -1,10 +1,10 @@
 //! Saves the heatmap as a picture, or its numbers as CSV.
 
-use statelens_inspect::picture::{BlockMap, ColourScaling, Picture, Show, raster, svg};
+use statelens_inspect::picture::{BlockMap, ColourScaling, Picture, Show, svg};
 use wasm_bindgen::prelude::*;
-use web_sys::{Blob, HtmlCanvasElement};
+use wasm_bindgen_futures::JsFuture;
+use web_sys::{Blob, CanvasRenderingContext2d, HtmlCanvasElement, HtmlImageElement};
 
-use super::canvas::put_pixels;
 use crate::page::drop::{save, save_text};
 use crate::page::naming::key_name;
 
@@ -44,23 +44,34 @@ impl Saved<'_> {
     }
 }
 
-/// Saves a PNG, which the browser encodes from a canvas.
+/// Saves a PNG: the browser draws the SVG, with its own fonts, on a canvas.
 fn save_png(picture: &Picture<'_>, name: String) {
-    let drawn = raster(picture, SIZE.0, SIZE.1);
-    let canvas = web_sys::window()
-        .and_then(|window| window.document())
-        .and_then(|document| document.create_element("canvas").ok())
-        .and_then(|node| node.dyn_into::<HtmlCanvasElement>().ok());
-    let Some(canvas) = canvas else { return };
-    canvas.set_width(drawn.width);
-    canvas.set_height(drawn.height);
-    let dots =
-        drawn.rgb.as_chunks().0.iter().flat_map(|[red, green, blue]| [*red, *green, *blue, 255]);
-    put_pixels(&canvas, &dots.collect::<Vec<u8>>(), drawn.width as usize);
-    let done = Closure::once_into_js(move |blob: Option<Blob>| {
-        if let Some(blob) = blob {
-            save(&blob, &name);
+    let drawn = svg(picture, SIZE.0, SIZE.1);
+    wasm_bindgen_futures::spawn_local(async move {
+        if let Ok(canvas) = rendered(&drawn).await {
+            let done = Closure::once_into_js(move |blob: Option<Blob>| {
+                if let Some(blob) = blob {
+                    save(&blob, &name);
+                }
+            });
+            let _ = canvas.to_blob(done.unchecked_ref());
         }
     });
-    let _ = canvas.to_blob(done.unchecked_ref());
+}
+
+/// Renders an SVG on a canvas of twice its size.
+async fn rendered(text: &str) -> Result<HtmlCanvasElement, JsValue> {
+    let image = HtmlImageElement::new()?;
+    image.set_src(&format!("data:image/svg+xml,{}", js_sys::encode_uri_component(text)));
+    JsFuture::from(image.decode()).await?;
+    let document = web_sys::window().and_then(|window| window.document());
+    let document = document.ok_or(JsValue::NULL)?;
+    let canvas: HtmlCanvasElement = document.create_element("canvas")?.dyn_into()?;
+    canvas.set_width(2 * image.natural_width());
+    canvas.set_height(2 * image.natural_height());
+    let context = canvas.get_context("2d")?.ok_or(JsValue::NULL)?;
+    let context: CanvasRenderingContext2d = context.dyn_into()?;
+    let (wide, high) = (f64::from(canvas.width()), f64::from(canvas.height()));
+    context.draw_image_with_html_image_element_and_dw_and_dh(&image, 0.0, 0.0, wide, high)?;
+    Ok(canvas)
 }
