@@ -150,7 +150,7 @@ test("several keys are picked, counted, converted and compared", async () => {
     await page.keyboard.press("Escape");
     // A comparison begins with these keys alone.
     const choosing = page.waitForEvent("filechooser");
-    await page.click("#compare-picked");
+    await page.click("#compare-other");
     await (await choosing).setFiles(path);
     await page.waitForSelector("#compare-filter, [aria-label='Filter keys']");
     assert.match(await page.inputValue("[aria-label='Filter keys']"), /^\/\^\(.*\\\.weight\|.*\\\.weight\)\$\/$/);

@@ -251,6 +251,11 @@ fn title(model: &PageModel) -> AttrValue {
     let entry = model.rail.as_ref().and_then(|rail| rail.entries.get(rail.find(opened.main)?));
     if let Some(entry) = entry {
         return entry.name.clone().into();
+    if let (Some((a, b)), Some(work)) = (second.picked, &model.work) {
+        let key =
+            |row: u32| work.rows.get(row as usize).map(|row| AttrValue::from(row.key.clone()));
+        return (key(a).unwrap_or_default(), key(b).unwrap_or_default());
+    }
     }
     let file = model.files.get(opened.main as usize).filter(|_| opened.shards > 0);
     let folder = file.and_then(|file| file.name.path.rsplit_once('/'));

@@ -282,6 +282,8 @@ pub enum Action {
     OverCompare(bool),
     /// Changes the comparison.
     Compare(Box<dyn FnOnce(&mut ComparisonState)>),
+    /// Starts comparing two rows of the open checkpoint.
+    CompareRows(u32, u32),
     /// Shows a run folder.
     OpenRun(Box<RunView>),
     /// Remembers a link, to follow once its checkpoint is open.
@@ -392,6 +394,7 @@ impl Reducible for PageModel {
                 if let Some(view) = &mut next.run {
                     change(Rc::make_mut(view));
                 }
+            Action::CompareRows(a, b) => next.compare_rows(a, b),
             }
             Action::DeferLink(link) => next.pending_link = Some(link),
             Action::Follow(link) => match &next.work {

@@ -2,6 +2,7 @@
 
 use yew::prelude::*;
 
+use crate::page::compare::compare_rows;
 use crate::page::model::Action;
 use crate::page::model::actor::Actor;
 use crate::state::fmt;
@@ -29,7 +30,16 @@ pub(super) fn strip(actor: &Actor, work: &OpenWork, oncompare: &Callback<()>) ->
         })
     };
     let clear = actor.on(move |actor, _: MouseEvent| actor.work(|work| work.picked.clear()));
-    let on_compare = oncompare.reform(|_: MouseEvent| ());
+    let pair = match work.picked.rows().collect::<Vec<u32>>()[..] {
+        [a, b] if sums.tensors == 2 => Some((a, b)),
+        _ => None,
+    };
+    let compare = actor.on(move |actor, _: MouseEvent| {
+        if let Some((a, b)) = pair {
+            compare_rows(actor, a, b);
+        }
+    });
+    let other = oncompare.reform(|_: MouseEvent| ());
     let targets = &work.opened.targets;
     let kinds = KINDS.iter().filter_map(|kind| targets.iter().find(|target| target.id == *kind));
     let tensors = sums.tensors > 0 && !work.opened.summary;
@@ -47,7 +57,9 @@ pub(super) fn strip(actor: &Actor, work: &OpenWork, oncompare: &Callback<()>) ->
                     }) }</span>
             }
             if !work.opened.summary {
-                <button class="btn small" id="compare-picked" onclick={on_compare}>{ "Compare these with\u{2026}" }</button>
+                <button class="btn small" id="compare-picked" onclick={compare} disabled={pair.is_none()}
+                    title={pair.is_none().then_some("Pick exactly 2 tensors")}>{ "Compare these" }</button>
+                <button class="btn small" id="compare-other" onclick={other}>{ "Compare with another file\u{2026}" }</button>
             }
             <span class="grow"></span>
             <button class="textlink" id="clear-picked" onclick={clear}>{ "Clear" }</button>

@@ -16,6 +16,8 @@ pub enum CompareRequest {
         /// The file to open; `None` lets the worker choose.
         main: Option<u32>,
     },
+    /// Compare two tensors of the open checkpoint, given by their rows, instead of two checkpoints.
+    Picked(u32, u32),
     /// Compare: structure at once, then values.
     Start {
         /// Chosen by the page and repeated in each reply, so that the page can drop a late reply.

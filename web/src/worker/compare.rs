@@ -81,8 +81,16 @@ pub(super) fn handle_request(
         }
         CompareRequest::Start { request, options } => {
             let sides = {
+        CompareRequest::Picked(a, b) => {
+            close_compared(&mut session.borrow_mut());
+            let Some(open) = session.borrow().open.clone() else { return };
+            match ComparedCheckpoint::of_rows(&open, a, b) {
+                Ok(compared) => session.borrow_mut().compared = compared,
+                Err(error) => post_reply(&job, CompareReply::OpenFailed(text::error(&error))),
+            }
+        }
                 let session = session.borrow();
-                session.open.clone().zip(session.compared.open.clone())
+                session.compared.sides(session.open.as_ref())
             };
             let Some((left, right)) = sides else { return };
             session.borrow_mut().compared.report = None;

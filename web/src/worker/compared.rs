@@ -1,5 +1,10 @@
-//! The second checkpoint of a comparison.
+//! The two sides of a comparison: two checkpoints, or two tensors of one.
 
+use std::rc::Rc;
+use std::sync::Arc;
+
+use statelens_checkpoint::{Error, Result};
+use statelens_convert::alone;
 use statelens_inspect::check;
 
 use crate::worker::opened::OpenCheckpoint;
@@ -7,8 +12,38 @@ use crate::worker::opened::OpenCheckpoint;
 /// The state of a comparison.
 #[derive(Default)]
 pub(super) struct ComparedCheckpoint {
+    /// The first side, unless it is the open checkpoint.
+    first: Option<OpenCheckpoint>,
     pub(super) open: Option<OpenCheckpoint>,
     /// The expected keys, if a manifest or a list of keys was opened instead of a checkpoint.
     pub(super) list: Option<Vec<check::Expected>>,
     pub(super) report: Option<String>,
+}
+
+impl ComparedCheckpoint {
+    /// Creates the comparison of two tensors of a checkpoint, each as a checkpoint of one key.
+    pub(super) fn of_rows(open: &OpenCheckpoint, a: u32, b: u32) -> Result<Self> {
+        let leaf = |row: u32| open.leaves.get(row as usize);
+        // Both have the key of the first, so that they are paired.
+        let name = leaf(a).map(|leaf| leaf.flat.to_lossy().into_owned()).unwrap_or_default();
+        let only = |row: u32| -> Result<OpenCheckpoint> {
+            let tensor = leaf(row).and_then(|leaf| open.checkpoint.tensor_of(leaf.target));
+            let (_, tensor) = tensor.ok_or_else(|| Error::refused("this is not a tensor"))?;
+            let tensors = [(name.as_str(), tensor.clone())];
+            let checkpoint = Arc::new(alone(&open.checkpoint, tensors, &open.limits)?);
+            let leaves = checkpoint.leaves().into();
+            let (sources, limits) = (Rc::clone(&open.sources), open.limits.clone());
+            Ok(OpenCheckpoint::new(checkpoint, leaves, sources, limits))
+        };
+        Ok(Self { first: Some(only(a)?), open: Some(only(b)?), ..Self::default() })
+    }
+
+    /// Returns both sides; `None` until the second is open. `open` is the open checkpoint.
+    pub(super) fn sides(
+        &self,
+        open: Option<&OpenCheckpoint>,
+    ) -> Option<(OpenCheckpoint, OpenCheckpoint)> {
+        let first = self.first.as_ref().or(open)?;
+        Some((first.clone(), self.open.clone()?))
+    }
 }

@@ -31,7 +31,7 @@ const MAX_UNASKED: u64 = 1_000_000_000;
 
 fn checkpoints(session: &SharedSession) -> Option<(OpenCheckpoint, OpenCheckpoint)> {
     let session = session.borrow();
-    session.open.clone().zip(session.compared.open.clone())
+    session.compared.sides(session.open.as_ref())
 }
 
 /// Compares a row of each checkpoint.

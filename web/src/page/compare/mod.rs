@@ -36,12 +36,21 @@ pub fn swap(model: &PageModel, actor: &Actor) {
     let Some(compare) = model.compare.as_ref().filter(|compare| compare.opened.is_some()) else {
         return;
     };
+    if let Some((a, b)) = compare.picked {
+        return compare_rows(actor, b, a);
+    }
     // A remote checkpoint can't be the second side.
     if model.files.is_empty() {
         return;
     }
     let first = (compare.files.as_ref().clone(), compare.main);
     begin_pair(actor, first, (model.files.as_ref().clone(), model.requested));
+}
+
+/// Compares two rows of the open checkpoint with each other.
+pub fn compare_rows(actor: &Actor, a: u32, b: u32) {
+    actor.request(&ToWorker::Compare(CompareRequest::Picked(a, b)));
+    actor.act(Action::CompareRows(a, b));
 }
 
 /// Returns whether the open checkpoint can be compared with a second one. A summary has no values,
@@ -99,6 +108,7 @@ pub fn use_compare(model: &PageModel, actor: &Actor) {
         .compare
         .as_ref()
         .filter(|compare| compare.opened.is_some() || compare.listed.is_some())
+        .filter(|compare| compare.picked.is_none())
         .map(|compare| (ByAddress(compare.rows.clone()), compare.strict, compare.release.clone()));
     let sender = actor.clone();
     use_effect_with(requested, move |requested| {
@@ -177,6 +187,13 @@ impl PageModel {
         }
         self.compare = Some(Rc::new(compare));
         self.screen = Screen::Compare;
+    }
+
+    /// Begins a comparison of two rows of the open checkpoint.
+    pub(super) fn compare_rows(&mut self, a: u32, b: u32) {
+        let Some(work) = &self.work else { return };
+        self.compare = Some(Rc::new(ComparisonState::of_rows(work, a, b)));
+        (self.tab, self.screen) = (Tab::Keys, Screen::Compare);
     }
 
     /// Applies a reply of the worker about the comparison.

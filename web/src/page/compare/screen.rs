@@ -103,8 +103,13 @@ fn top(actor: &Actor, props: &CompareProps) -> Html {
             <span class="vr"></span>
             { back(if props.title.is_empty() { "Back" } else { &props.title }, "Back to the first checkpoint (Esc)", leave) }
             <div class="ab">
-                { side("A", &props.names.0, props.work.as_ref().map(|work| &*work.opened), false) }
-                { side("B", &props.names.1, compare.opened.as_deref(), compare.listed.is_some()) }
+                if compare.picked.is_some() {
+                    { side("A", &props.names.0, None, true) }
+                    { side("B", &props.names.1, None, true) }
+                } else {
+                    { side("A", &props.names.0, props.work.as_ref().map(|work| &*work.opened), false) }
+                    { side("B", &props.names.1, compare.opened.as_deref(), compare.listed.is_some()) }
+                }
             </div>
             <span class="acts">
                 <button class="btn only-l" disabled={compare.opened.is_none() || swap.is_none()} onclick={swap}>{ "Swap A and B " }{ cap("X") }</button>
@@ -117,7 +122,8 @@ fn top(actor: &Actor, props: &CompareProps) -> Html {
     }
 }
 
-fn side(letter: &'static str, name: &str, opened: Option<&OpenedCheckpoint>, list: bool) -> Html {
+/// Renders the name of a side; `plain` if it is not a checkpoint.
+fn side(letter: &'static str, name: &str, opened: Option<&OpenedCheckpoint>, plain: bool) -> Html {
     let badge = opened.map(|opened| {
         let format = format!("{} {}", opened.format, opened.version);
         match opened.producer.as_str() {
@@ -132,7 +138,7 @@ fn side(letter: &'static str, name: &str, opened: Option<&OpenedCheckpoint>, lis
                 <span class="name" title={visible(name)}>{ visible(name) }</span>
                 if let Some(badge) = badge { <span class="badge only-l">{ badge }</span> }
                 if let Some(opened) = opened { <span class="m dim">{ fmt::bytes(opened.size) }</span> }
-                else if !list { <span class="dim">{ "opening\u{2026}" }</span> }
+                else if !plain { <span class="dim">{ "opening\u{2026}" }</span> }
             </span>
         </>
     }

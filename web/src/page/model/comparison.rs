@@ -15,6 +15,7 @@ use crate::protocol::opened::OpenedCheckpoint;
 use crate::protocol::tensor_diff::{RenameSearch, TensorDiffState};
 use crate::rows::Row;
 use crate::state::compare::{CompareLine, CompareView, Pairs, RowPair, lines};
+use crate::state::work::OpenWork;
 
 /// Progress of a comparison.
 #[derive(Debug, Clone)]
@@ -50,6 +51,8 @@ pub struct ComparisonState {
     pub files: Rc<Vec<DroppedFile>>,
     /// Index of the file that the user chose to open.
     pub main: Option<u32>,
+    /// The two rows of the open checkpoint that are compared instead of two checkpoints.
+    pub picked: Option<(u32, u32)>,
     /// The second checkpoint, once it is open.
     pub opened: Option<Rc<OpenedCheckpoint>>,
     /// Rows of the second checkpoint.
@@ -112,6 +115,7 @@ impl ComparisonState {
         Self {
             files: Rc::new(files),
             main,
+            picked: None,
             opened: None,
             rows: Rc::new(Vec::new()),
             listed: None,
@@ -139,6 +143,19 @@ impl ComparisonState {
         }
     }
 
+    /// Creates a comparison of two rows of the open checkpoint.
+    #[must_use]
+    pub fn of_rows(work: &OpenWork, a: u32, b: u32) -> Self {
+        let rows = work.rows.get(b as usize).cloned().into_iter().collect();
+        Self {
+            picked: Some((a, b)),
+            opened: Some(work.opened.clone()),
+            rows: Rc::new(rows),
+            request: 1,
+            ..Self::new(Vec::new(), None)
+        }
+    }
+
     /// Returns the name of the second checkpoint.
     #[must_use]
     pub fn name(&self) -> String {
@@ -153,6 +170,8 @@ impl ComparisonState {
 
     /// Applies a reply of the worker; `first` are the rows of the open checkpoint.
     pub fn handle_reply(&mut self, reply: CompareReply, first: &Rc<Vec<Row>>) {
+        let picked = self.picked.and_then(|(a, _)| first.get(a as usize));
+        let first = &picked.map_or_else(|| first.clone(), |row| Rc::new(vec![row.clone()]));
         match reply {
             CompareReply::Opened(mut opened) => match std::mem::take(&mut opened.rows).unpack() {
                 Some(rows) => {
@@ -247,7 +266,8 @@ impl ComparisonState {
         let fewer = first.len().min(self.rows.len()) as u64;
         self.different_keys =
             self.rename.as_ref().is_some_and(|(_, keys)| parts_sides(*keys, common, fewer));
-        self.command = structure.command;
+        // The command compares whole checkpoints.
+        self.command = if self.picked.is_some() { String::new() } else { structure.command };
         self.reading = ComparisonStage::Values { done: 0, total: structure.bytes, millis: 0.0 };
         (self.at, self.member) = (0, 0);
         self.rebuild_lines();
