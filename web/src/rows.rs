@@ -5,6 +5,7 @@
 //! the length of the prefix it shares with the previous key, followed by the rest.
 
 use serde::{Deserialize, Serialize};
+use statelens_inspect::MISSING;
 use statelens_inspect::fold::Foldable;
 
 use statelens_checkpoint::varint::{read_bytes, read_number, write_bytes, write_number};
@@ -102,6 +103,14 @@ pub struct Row {
     pub value: String,
     /// The target's key, if the leaf is a link.
     pub link: Option<String>,
+}
+
+impl Row {
+    /// Returns whether it is a tensor whose data are missing.
+    #[must_use]
+    pub fn is_missing(&self) -> bool {
+        self.kind.has_shape() && self.value.starts_with(MISSING)
+    }
 }
 
 impl Foldable for Row {

@@ -188,11 +188,14 @@ fn global(global: &Global) -> String {
     visible(&global.to_string())
 }
 
+/// The start of the description of a tensor whose data are missing.
+pub const MISSING: &str = "missing: ";
+
 /// Describes the values of a tensor as far as the layout determines them.
 fn known(tensor: &Tensor) -> String {
     match &tensor.layout {
         Layout::Fill(element) => format!("all {}", element_text(&tensor.stored, element)),
-        Layout::Missing(why) => format!("missing: {}", visible(&why.to_lossy())),
+        Layout::Missing(why) => format!("{MISSING}{}", visible(&why.to_lossy())),
         _ => String::new(),
     }
 }
@@ -251,7 +254,7 @@ fn place(files: &FileSet, tensor: &Tensor, layout: &Layout, shape: &[u64]) -> St
             format!("not stored: every element is {}", element_text(&tensor.stored, element))
         }
         Layout::Inline(_) => "the file's structure".into(),
-        Layout::Missing(why) => format!("missing: {}", visible(&why.to_lossy())),
+        Layout::Missing(why) => format!("{MISSING}{}", visible(&why.to_lossy())),
     }
 }
 

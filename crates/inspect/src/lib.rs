@@ -46,7 +46,7 @@ pub use attributes::{attributes_json, group, groups_json, groups_with_attributes
 pub use code::{Snippet, indexed, snippets};
 pub use csv::Csv;
 pub use describe::{
-    dtype_of, fields_text, kind_of, layout_text, link_text, shape_of, shape_text, text_of,
+    MISSING, dtype_of, fields_text, kind_of, layout_text, link_text, shape_of, shape_text, text_of,
     type_name, value_text,
 };
 pub use element::element_text;

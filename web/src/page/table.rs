@@ -264,7 +264,8 @@ fn leaf(work: &OpenWork, id: u32, actor: &Actor) -> Html {
             if scanned { { weights::cells(work, id, row) } }
             <div class="c cv m" role="gridcell">
                 if scanned { { small_values(work, std::iter::once(id), false) } }
-                if !row.value.is_empty() { <span class="v" title={row.value.clone()}>{ fmt::minus(&row.value) }</span> }
+                if row.is_missing() { { missing_mark(work, std::iter::once(id)) } }
+                else if !row.value.is_empty() { <span class="v" title={row.value.clone()}>{ fmt::minus(&row.value) }</span> }
                 if let Some(target) = &row.link { { link(work, target, actor) } }
             </div>
         </>
@@ -344,7 +345,8 @@ fn fold_cells(work: &OpenWork, fold: &Fold, actor: &Actor) -> Html {
             { bytes_cell((fold.sums.tensors > 0).then_some(fold.sums.bytes), work.table.largest) }
             if scanned { { weights::folded(work, fold, alone, &onselect(actor)) } }
             <div class="c cv m" role="gridcell">
-                if scanned { { small_values(work, fold.patterns.iter().flat_map(|pattern| pattern.rows.iter().copied()), alone.is_none()) } }
+                if scanned { { small_values(work, rows.iter().copied(), alone.is_none()) } }
+                { missing_mark(work, rows.iter().copied()) }
                 <span class="v">{ values }</span></div>
         </>
     }
@@ -381,6 +383,7 @@ fn pattern_cells(work: &OpenWork, fold: &Fold, pattern: &FoldPattern, actor: &Ac
             if scanned { { weights::folded(work, fold, Some(pattern), &onselect(actor)) } }
             <div class="c cv m" role="gridcell">
                 if scanned { { small_values(work, pattern.rows.iter().copied(), false) } }
+                { missing_mark(work, pattern.rows.iter().copied()) }
                 <span class="v">{ values_text(&work.rows, &pattern.rows) }</span></div>
         </>
     }
@@ -389,6 +392,24 @@ fn pattern_cells(work: &OpenWork, fold: &Fold, pattern: &FoldPattern, actor: &Ac
 /// Returns a callback that selects a row.
 fn onselect(actor: &Actor) -> Callback<u32> {
     actor.on(move |actor, row: u32| actor.work(move |work| work.select_row(row)))
+}
+
+/// Renders a mark for tensors whose data are missing, with their number if there are other rows.
+fn missing_mark(work: &OpenWork, rows: impl Iterator<Item = u32>) -> Html {
+    let (mut all, mut missing, mut why) = (0, 0, None);
+    for row in rows.filter_map(|row| work.rows.get(row as usize)) {
+        all += 1;
+        if row.is_missing() {
+            missing += 1;
+            why.get_or_insert_with(|| row.value.clone());
+        }
+    }
+    if missing == 0 {
+        return html! {};
+    }
+    let text =
+        if all == 1 { "missing".to_owned() } else { format!("{} missing", fmt::exact(missing)) };
+    html! { <span class="gone w-warn" title={why}>{ text }</span> }
 }
 
 /// Renders the statistics of values in one line, for small screens.

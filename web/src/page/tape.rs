@@ -21,6 +21,9 @@ pub struct TapeProps {
     /// Offsets of the layers in bytes.
     #[prop_or_default]
     pub layers: Rc<Vec<u64>>,
+    /// The ranges of bytes whose data are missing.
+    #[prop_or_default]
+    pub missing: Rc<Vec<(u64, u64)>>,
     /// The selected byte.
     #[prop_or_default]
     pub lens: Option<u64>,
@@ -93,6 +96,7 @@ pub fn TapeView(props: &TapeProps) -> Html {
                 <svg width={width.to_string()} height={height.to_string()} viewBox={format!("0 0 {width} {height}")}
                     role={(!slides).then_some("img")} aria-hidden={slides.then_some("true")} aria-label={(!slides).then(|| describe(&props.parts))} onclick={pick}>
                     { stretches(&tape, top, props.done) }
+                    { gaps(&props.missing, width / total as f64, top) }
                     { axis(&tape, top) }
                     { labels(&tape, small, width) }
                     if let Some(byte) = props.lens { { lens(byte as f64 / total as f64 * width, top, small) } }
@@ -140,6 +144,20 @@ fn stretches(tape: &Tape, top: f64, done: Option<u64>) -> Html {
             }
         </>
     }
+}
+
+/// Renders what is missing as gaps in the tape.
+fn gaps(missing: &[(u64, u64)], scale: f64, top: f64) -> Html {
+    let gap = |(start, end): &(u64, u64)| {
+        let (x, wide) = (*start as f64 * scale, (end - start) as f64 * scale);
+        html! {
+            <g class="gap">
+                <rect x={format!("{x:.1}")} y={top.to_string()} width={format!("{:.1}", wide.max(1.0))} height="12" fill="var(--panel)" opacity=".8" />
+                <path d={format!("M{x:.1} {}h{:.1}", top + 6.0, wide.max(1.0))} stroke="var(--warn)" stroke-width="1.5" stroke-dasharray="3 3" />
+            </g>
+        }
+    };
+    html! { <>{ for missing.iter().map(gap) }</> }
 }
 
 fn axis(tape: &Tape, top: f64) -> Html {

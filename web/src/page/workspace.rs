@@ -118,7 +118,7 @@ pub fn Workspace(props: &WorkspaceProps) -> Html {
         <main class="app ws" id="work">
             { top(&actor, props) }
             if work.sums.bytes > 0 {
-                <div class="tape"><TapeView parts={work.parts.clone()} layers={work.layers.clone()} {lens} onpick={Some(onpick)} onstep={Some(onstep)} {at} /></div>
+                <div class="tape"><TapeView parts={work.parts.clone()} layers={work.layers.clone()} missing={work.missing.clone()} {lens} onpick={Some(onpick)} onstep={Some(onstep)} {at} /></div>
             } else {
                 <div class="tape none"></div>
             }

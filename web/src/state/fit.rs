@@ -12,6 +12,9 @@ const GAUGE: f64 = 12.0;
 /// Characters of a shape, and of the target of a link, beyond which they are truncated.
 const MAX_CHARACTERS: (usize, usize) = (26, 20);
 
+/// Characters of "99,999 missing".
+const MISSING: usize = 14;
+
 /// Widths of columns in pixels.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ColumnWidths {
@@ -31,6 +34,8 @@ impl ColumnWidths {
             if row.kind.has_shape() {
                 kind = kind.max(short(&row.dtype).chars().count());
                 shape = shape.max(shape_characters(&row.shape));
+                let shown = if row.is_missing() { MISSING } else { row.value.chars().count() };
+                link = link.max(shown.min(MAX_CHARACTERS.1));
             } else {
                 kind = kind.max(row.kind.word().len());
                 has_values = true;

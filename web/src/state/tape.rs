@@ -166,6 +166,23 @@ pub fn starts(rows: &[Row]) -> Vec<u64> {
         .collect()
 }
 
+/// Returns the ranges of bytes of the tape whose data are missing, in order; adjacent ones are joined.
+#[must_use]
+pub fn missing(rows: &[Row], starts: &[u64]) -> Vec<(u64, u64)> {
+    let mut ranges: Vec<(u64, u64)> = Vec::new();
+    for (row, &start) in rows.iter().zip(starts) {
+        if !(takes_room(row) && row.is_missing()) {
+            continue;
+        }
+        let end = start.saturating_add(row.bytes);
+        match ranges.last_mut() {
+            Some(last) if last.1 == start => last.1 = end,
+            _ => ranges.push((start, end)),
+        }
+    }
+    ranges
+}
+
 /// Returns the row at a byte of the tape.
 #[must_use]
 pub fn row_at(rows: &[Row], starts: &[u64], byte: u64) -> Option<u32> {
@@ -480,6 +497,20 @@ mod tests {
         assert_eq!(row_at(&rows, &starts, 39), Some(0));
         assert_eq!(row_at(&rows, &starts, 40), Some(3));
         assert_eq!(row_at(&[], &[], 0), None);
+    }
+
+    #[test]
+    fn ranges_of_missing_data_are_joined() {
+        let mut rows = vec![tensor("m.a", "float32", &[10]), tensor("m.b", "float32", &[5])];
+        rows.push(value("m.v", "missing: a text"));
+        rows.push(tensor("m.c", "float32", &[1]));
+        rows.push(tensor("m.d", "float32", &[2]));
+        for at in [1, 3] {
+            rows[at].value = "missing: the file is cut short".into();
+        }
+        let starts = starts(&rows);
+        assert_eq!(missing(&rows, &starts), [(40, 64)]);
+        assert_eq!(missing(&rows[..1], &starts), []);
     }
 
     #[test]

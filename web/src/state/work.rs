@@ -61,6 +61,8 @@ pub struct OpenWork {
     pub parts: Rc<Vec<StateShare>>,
     /// The byte of the tape at which each row begins.
     pub starts: Rc<Vec<u64>>,
+    /// The ranges of bytes of the tape whose data are missing.
+    pub missing: Rc<Vec<(u64, u64)>>,
     /// The bytes of the tape at which layers begin.
     pub layers: Rc<Vec<u64>>,
     /// Top-level keys with their sums, in order; empty if there are too many to choose from, as in
@@ -140,6 +142,7 @@ impl OpenWork {
         let tree = Tree::new(&trie, &families, &toggled);
         let starts = tape::starts(&rows);
         let layers = layer_starts(&table, &trie, &starts);
+        let missing = tape::missing(&rows, &starts);
         let states = match trie.children(0) {
             many if many.len() > MAX_STATES => Vec::new(),
             few => {
@@ -154,6 +157,7 @@ impl OpenWork {
             sums: sums(&rows),
             parts: Rc::new(tape::parts(&rows, dot)),
             starts: Rc::new(starts),
+            missing: Rc::new(missing),
             layers: Rc::new(layers),
             states: Rc::new(states),
             dtypes: Rc::new(dtypes(&rows)),

@@ -1,0 +1,46 @@
+// Checkpoints that were cut short: what is whole is shown, and what is missing is marked.
+
+import assert from "node:assert/strict";
+import { after, before, test } from "node:test";
+import { becomes, drop, dropped, launch, withPage } from "./harness.mjs";
+import { floats } from "./make.mjs";
+
+let browser;
+before(async () => {
+  browser = await launch();
+});
+after(() => browser.close());
+
+test("what a cut file lacks is a gap in the tape and marked in its rows (core)", () =>
+  withPage(browser, async (page) => {
+    const row = Array.from({ length: 64 }, (_, at) => at);
+    const names = Array.from({ length: 6 }, (_, at) => `model.layers.${at}.weight`);
+    const whole = floats(Object.fromEntries([["embed", row], ...names.map((name) => [name, row])]));
+    await drop(page, "body", [{ name: "cut.safetensors", bytes: whole.subarray(0, whole.length - 3 * 256) }]);
+    await page.waitForSelector("#work .row");
+    const gap = page.locator(".tape .gap rect");
+    await becomes(() => gap.count(), 1);
+    // Three of seven tensors, at the end.
+    const [tape, missing] = [await page.locator(".tape svg").boundingBox(), await gap.boundingBox()];
+    assert.ok(Math.abs(missing.width - (tape.width * 3) / 7) < 2);
+    const marks = page.locator("#work .gone");
+    assert.deepEqual(await marks.allTextContents(), ["3 missing"]);
+    const fits = await marks.evaluateAll((marks) => marks.every((mark) => mark.scrollWidth <= mark.parentElement.clientWidth));
+    assert.ok(fits, "the mark is not cut");
+    await page.keyboard.press("l");
+    await becomes(() => marks.allTextContents(), ["missing", "missing", "missing"]);
+  }));
+
+test("a cut PyTorch file opens with the tensors that are whole", () =>
+  withPage(browser, async (page) => {
+    const { bytes } = dropped("reports/cut.pt");
+    for (const part of [0.5, 0.8]) {
+      await drop(page, "body", [{ name: "cut.pt", bytes: bytes.subarray(0, part * bytes.length) }]);
+      await page.waitForSelector("#work .row");
+      await page.waitForSelector(".notice");
+    }
+    // With less than its structure it says what happened in its own words.
+    await drop(page, "body", [{ name: "cut.pt", bytes: bytes.subarray(0, 200) }]);
+    await page.waitForSelector("#error");
+    assert.doesNotMatch(await page.textContent("#error h1, #error h2"), /EOCD|invalid Zip/i);
+  }));
