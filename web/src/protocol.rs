@@ -15,6 +15,7 @@ pub mod matrix;
 pub mod model_description;
 pub mod opened;
 pub mod ranked;
+pub mod read_as;
 pub mod rewrite;
 pub mod run;
 pub mod selection;
@@ -32,6 +33,7 @@ use self::error::ErrorText;
 use self::inspected::{FormattedValues, RowDetails};
 use self::job::{JobEnd, JobKind};
 use self::opened::{FetchConsent, FetchStats, FileName, FoundCheckpoint, OpenedCheckpoint};
+use self::read_as::ReadAs;
 use self::run::{OpenCheck, RunValues};
 use self::share::{SharedSummary, SummaryKind};
 use crate::rows::PackedRows;
@@ -65,6 +67,8 @@ pub enum ToWorker {
         main: Option<u32>,
         /// Factor by which the default limits are raised.
         times: u64,
+        /// The dtypes of arrays that are stored without one.
+        read_as: ReadAs,
     },
     /// Open the checkpoint at an address, with the files next to it that belong to it.
     OpenAddress {

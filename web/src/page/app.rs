@@ -30,6 +30,7 @@ use crate::page::model::{Action, PageModel, Screen, Sheet};
 use crate::page::model_description::use_model_description;
 use crate::page::offline::NewVersion;
 use crate::page::rail;
+use crate::page::read_as::ReadAsChoice;
 use crate::page::recovery::use_recovery;
 use crate::page::run::{self, RunScreen};
 use crate::page::share::{ShareSheet, use_link_of_page};
@@ -45,6 +46,7 @@ use crate::protocol::conversion::WriteMethod;
 use crate::protocol::error::{ErrorKind, ErrorText};
 use crate::protocol::matrix::MatrixReply;
 use crate::protocol::opened::FetchConsent;
+use crate::protocol::read_as::ReadAs;
 use crate::protocol::{FromWorker, JobMessage, ToWorker};
 use crate::state::fmt;
 use crate::state::values_panel::ScanState;
@@ -195,7 +197,7 @@ fn screen(model: &UseReducerHandle<PageModel>, actor: &Actor) -> Html {
             <Workspace {work} oncompare={oncompare(model, actor)} tab={model.tab} tree_shown={model.tree_shown} description={model.description.clone()} treemap={model.treemap.clone()} inspected={model.inspected.clone()}
                 values={model.values.clone()} running={running(model)} fetched={model.fetched.clone()} cap={model.agreed.cap}
                 privacy={privacy(model)} verifying={model.verification.stage.clone()} values_panel={model.values_panel.clone()}
-                title={title(model)} rail={model.rail.clone()} files={model.files.clone()} run={run_name(model)} />
+                title={title(model)} rail={model.rail.clone()} files={model.files.clone()} run={run_name(model)} read_as={read_as(model, actor)} />
         },
         _ => start_screen(actor, model.dragged, model.pending_link.as_deref()),
     }
@@ -218,14 +220,42 @@ fn raise(
             }
             None => {
                 let times = model.times.saturating_mul(10);
-                actor.open_within(model.files.as_ref().clone(), model.requested, times);
+                let files = model.files.as_ref().clone();
+                actor.open_within(files, model.requested, times, model.read_as);
             }
         })
     })
 }
 
+/// Returns the choice of dtypes for arrays that are stored without one.
+fn read_as(model: &UseReducerHandle<PageModel>, actor: &Actor) -> ReadAsChoice {
+    let current = match &model.address {
+        Some(_) => model.agreed.read_as,
+        None => model.read_as,
+    };
+    let (model, actor) = (model.clone(), actor.clone());
+    let onchange = Callback::from(move |read_as: ReadAs| match &model.address {
+        Some(address) => {
+            actor.open_address(address, FetchConsent { read_as, ..model.agreed });
+        }
+        None => {
+            let (files, at) = (model.files.clone(), model.requested);
+            let times = model.times;
+            actor.replace_open(move |actor| {
+                actor.open_within(files.as_ref().clone(), at, times, read_as);
+            });
+        }
+    });
+    ReadAsChoice { current, onchange }
+}
+
 /// Returns distinct names for the two sides of a comparison.
 fn side_names(model: &PageModel, second: &ComparisonState) -> (AttrValue, AttrValue) {
+    if let (Some((a, b)), Some(work)) = (second.picked, &model.work) {
+        let key =
+            |row: u32| work.rows.get(row as usize).map(|row| AttrValue::from(row.key.clone()));
+        return (key(a).unwrap_or_default(), key(b).unwrap_or_default());
+    }
     let file = model.files.get(model.requested.unwrap_or(0) as usize);
     let path =
         |file: Option<&DroppedFile>| file.map(|file| file.name.path.clone()).unwrap_or_default();
@@ -251,11 +281,6 @@ fn title(model: &PageModel) -> AttrValue {
     let entry = model.rail.as_ref().and_then(|rail| rail.entries.get(rail.find(opened.main)?));
     if let Some(entry) = entry {
         return entry.name.clone().into();
-    if let (Some((a, b)), Some(work)) = (second.picked, &model.work) {
-        let key =
-            |row: u32| work.rows.get(row as usize).map(|row| AttrValue::from(row.key.clone()));
-        return (key(a).unwrap_or_default(), key(b).unwrap_or_default());
-    }
     }
     let file = model.files.get(opened.main as usize).filter(|_| opened.shards > 0);
     let folder = file.and_then(|file| file.name.path.rsplit_once('/'));
@@ -335,7 +360,7 @@ fn sheet(model: &UseReducerHandle<PageModel>, actor: &Actor) -> Html {
             host={model.fetched.as_ref().map(|fetched| AttrValue::from(fetched.host.clone()))} /> }
         }
         (Some(Sheet::Findings), _) => {
-            html! { <FindingsSheet work={work.clone()} scan={model.values_panel.scan.clone()} /> }
+            html! { <FindingsSheet work={work.clone()} scan={model.values_panel.scan.clone()} read_as={read_as(model, actor)} /> }
         }
         (Some(Sheet::Verify), _) => {
             let cap = model.address.as_ref().map(|_| model.agreed.cap);

@@ -11,6 +11,7 @@ use crate::page::error::error_body;
 use crate::page::marks::{self, cap, chip, classes, prose, severity, when};
 use crate::page::model::actor::Actor;
 use crate::page::model::{Action, Sheet};
+use crate::page::read_as::{self, ReadAsChoice, untyped_size};
 use crate::page::repair;
 use crate::page::sheet::SheetFrame;
 use crate::page::weights;
@@ -26,6 +27,8 @@ pub struct FindingsProps {
     pub work: OpenWork,
     /// Progress or result of scanning the values.
     pub scan: ScanState,
+    /// The dtypes of arrays that are stored without one.
+    pub read_as: ReadAsChoice,
 }
 
 /// The sheet with the findings.
@@ -87,7 +90,7 @@ pub fn FindingsSheet(props: &FindingsProps) -> Html {
                     { for noticed.iter().filter(|noticed| noticed.grade != Grade::Note && only.is_none_or(|grade| grade == noticed.grade))
                         .map(|noticed| weights::article(&actor, &props.work, noticed)) }
                     { for findings.iter().filter(|(_, finding)| only.is_none_or(|grade| grade == finding.grade))
-                        .map(|(at, finding)| article(&actor, &props.work, *at, finding)) }
+                        .map(|(at, finding)| article(&actor, props, *at, finding)) }
                     { for noticed.iter().filter(|noticed| noticed.grade == Grade::Note && only.is_none_or(|grade| grade == noticed.grade))
                         .map(|noticed| weights::article(&actor, &props.work, noticed)) }
                 }
@@ -100,7 +103,10 @@ pub fn FindingsSheet(props: &FindingsProps) -> Html {
     }
 }
 
-fn article(actor: &Actor, work: &OpenWork, at: u32, finding: &Finding) -> Html {
+fn article(actor: &Actor, props: &FindingsProps, at: u32, finding: &Finding) -> Html {
+    let work = &props.work;
+    let row = work.find(&finding.place).and_then(|row| work.rows.get(row as usize));
+    let untyped = finding.call.is_none() && row.is_some_and(|row| untyped_size(row).is_some());
     let (class, word) = match finding.grade {
         Grade::Danger => ("danger", "Danger"),
         Grade::UnknownCode => ("danger", "Unknown code"),
@@ -138,6 +144,7 @@ fn article(actor: &Actor, work: &OpenWork, at: u32, finding: &Finding) -> Html {
             <div>
                 <h3>{ prose(&title(&finding.title)) }</h3>
                 if !finding.detail.is_empty() { <p>{ prose(&finding.detail) }</p> }
+                if untyped { { read_as::choices(&props.read_as, work) } }
                 { for offers.iter().filter(|offer| !offer.lines.is_empty()).map(|offer| repair::list(&offer.lines)) }
                 if let Some(call) = &finding.call { { describe_call(finding, call) } }
             </div>

@@ -14,6 +14,7 @@ use crate::page::marks::{Copy, breakable, copy, cut_text, dtype, value_kind, whe
 use crate::page::matrix;
 use crate::page::model::actor::{Actor, VALUES};
 use crate::page::model_description;
+use crate::page::read_as::{self, ReadAsChoice, untyped_size};
 use crate::page::weights::{GoTo, StatisticsSection};
 use crate::protocol::ToWorker;
 use crate::protocol::inspected::{FormattedValues, RowDetails};
@@ -38,6 +39,8 @@ pub struct InspectorProps {
     pub values: Option<Rc<FormattedValues>>,
     /// The state of reading values.
     pub values_panel: ValuesPanel,
+    /// The dtypes of arrays that are stored without one.
+    pub read_as: ReadAsChoice,
 }
 
 /// The inspector.
@@ -85,6 +88,7 @@ fn checkpoint_facts(props: &InspectorProps, actor: &Actor) -> Html {
             <section><dl class="kv">
                 { for facts.into_iter().filter(|(_, value)| !value.is_empty()).map(|(label, value)| html! { <><dt>{ label }</dt><dd>{ value }</dd></> }) }
             </dl></section>
+            { read_as::choices(&props.read_as, work) }
             if !work.dtypes.is_empty() {
                 <section>
                     <div class="hd"><h3>{ "Dtypes" }</h3><span class="lab">{ "bytes \u{b7} tensors" }</span></div>
@@ -159,6 +163,7 @@ fn leaf(props: &InspectorProps, actor: &Actor, id: u32, width: f64) -> Html {
                     }) }
                 }
             </dl></section>
+            if untyped_size(row).is_some() { { read_as::choices(&props.read_as, work) } }
             if let Some(text) = inspected.and_then(|inspected| inspected.text.clone()) {
                 <section>
                     <div class="hd"><h3>{ "Value" }</h3><span class="tools"><Copy text={text.clone()} label="value" /></span></div>

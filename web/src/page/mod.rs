@@ -42,6 +42,7 @@ pub mod panes;
 mod picked;
 pub mod rail;
 pub mod read_all;
+pub mod read_as;
 pub mod recovery;
 pub mod repair;
 pub mod rows;

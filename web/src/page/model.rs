@@ -24,6 +24,7 @@ use crate::protocol::inspected::{FormattedValues, RowDetails};
 use crate::protocol::job::JobKind;
 use crate::protocol::model_description::ModelDescription;
 use crate::protocol::opened::{FetchConsent, FetchStats};
+use crate::protocol::read_as::ReadAs;
 use crate::protocol::share::SharedSummary;
 use crate::protocol::{FromWorker, JobMessage};
 use crate::state::link::PageLink;
@@ -153,6 +154,8 @@ pub struct PageModel {
     pub agreed: FetchConsent,
     /// Factor on the usual limits for opening the files.
     pub times: u64,
+    /// The dtypes of arrays of the files that are stored without one.
+    pub read_as: ReadAs,
     /// Bytes and requests fetched from the remote checkpoint so far.
     pub fetched: Option<FetchStats>,
     /// The file, by its index in `files`, that the user chose to open.
@@ -216,8 +219,9 @@ pub enum Action {
     Over(Option<usize>),
     /// Starts opening files, optionally with the index of the file chosen by the user.
     Open(Vec<DroppedFile>, Option<u32>),
-    /// Sets the factor on the usual limits for the files opened next.
-    Times(u64),
+    /// Sets how the files are opened next: the factor on the usual limits, and the dtypes of arrays
+    /// that are stored without one.
+    Within(u64, ReadAs),
     /// Shows the address dialog with an address.
     PromptAddress(AttrValue),
     /// Starts opening a remote checkpoint.
@@ -278,12 +282,12 @@ pub enum Action {
     Tick(u32),
     /// Starts opening a second checkpoint to compare with.
     BeginComparison(Vec<DroppedFile>, Option<u32>),
+    /// Starts comparing two rows of the open checkpoint.
+    CompareRows(u32, u32),
     /// Sets whether releasing the dragged items would compare them (true) or open them (false).
     OverCompare(bool),
     /// Changes the comparison.
     Compare(Box<dyn FnOnce(&mut ComparisonState)>),
-    /// Starts comparing two rows of the open checkpoint.
-    CompareRows(u32, u32),
     /// Shows a run folder.
     OpenRun(Box<RunView>),
     /// Remembers a link, to follow once its checkpoint is open.
@@ -304,6 +308,7 @@ impl Default for PageModel {
             address_prompt: AttrValue::default(),
             agreed: FetchConsent::default(),
             times: 1,
+            read_as: ReadAs::default(),
             fetched: None,
             requested: None,
             loading: LoadingState::default(),
@@ -359,7 +364,7 @@ impl Reducible for PageModel {
                 next.pending_link = next.pending_link.filter(|link| !link.file.is_empty());
                 next.begin_loading();
             }
-            Action::Times(times) => next.times = times,
+            Action::Within(times, read_as) => (next.times, next.read_as) = (times, read_as),
             Action::PromptAddress(address) => {
                 next.address_prompt = address;
                 next.sheet = Some(Sheet::Address);
@@ -389,12 +394,12 @@ impl Reducible for PageModel {
                 }
             }
             Action::BeginComparison(files, main) => next.begin_comparison(files, main),
+            Action::CompareRows(a, b) => next.compare_rows(a, b),
             Action::OpenRun(view) => next.open_run(*view),
             Action::RunFolder(change) => {
                 if let Some(view) = &mut next.run {
                     change(Rc::make_mut(view));
                 }
-            Action::CompareRows(a, b) => next.compare_rows(a, b),
             }
             Action::DeferLink(link) => next.pending_link = Some(link),
             Action::Follow(link) => match &next.work {

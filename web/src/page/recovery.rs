@@ -44,7 +44,8 @@ pub fn use_recovery(model: &UseReducerHandle<PageModel>, actor: &Actor) {
             match &model.address {
                 Some(address) => actor.open_address_now(address, model.agreed),
                 None => {
-                    actor.open_within(model.files.as_ref().clone(), model.requested, model.times);
+                    let (files, times) = (model.files.as_ref().clone(), model.times);
+                    actor.open_within(files, model.requested, times, model.read_as);
                 }
             }
         }

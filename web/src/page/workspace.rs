@@ -25,6 +25,7 @@ use crate::page::open_menu::OpenMenu;
 use crate::page::panes::{Pane, PaneEdge};
 use crate::page::picked;
 use crate::page::rail::RailPane;
+use crate::page::read_as::ReadAsChoice;
 use crate::page::table::TablePane;
 use crate::page::tape::TapeView;
 use crate::page::tree::TreePane;
@@ -81,6 +82,8 @@ pub struct WorkspaceProps {
     pub files: Rc<Vec<DroppedFile>>,
     /// The name of the run folder that the checkpoint was opened from.
     pub run: Option<AttrValue>,
+    /// The dtypes of arrays that are stored without one.
+    pub read_as: ReadAsChoice,
 }
 
 #[component]
@@ -141,7 +144,7 @@ pub fn Workspace(props: &WorkspaceProps) -> Html {
                     // the rows.
                     if !work.opened_grave { { notice(&actor, work) } }
                 </section>
-                <Inspector work={work.clone()} description={props.description.clone()} inspected={props.inspected.clone()} values={props.values.clone()} values_panel={props.values_panel.clone()} />
+                <Inspector work={work.clone()} description={props.description.clone()} inspected={props.inspected.clone()} values={props.values.clone()} values_panel={props.values_panel.clone()} read_as={props.read_as.clone()} />
                 <PaneEdge pane={Pane::Tree} />
                 <PaneEdge pane={Pane::Inspector} />
             </div>

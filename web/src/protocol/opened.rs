@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use serde::{Deserialize, Serialize};
 use statelens_checkpoint::Finding;
 
+use super::read_as::ReadAs;
 use super::rewrite::RewriteOffer;
 use crate::rows::PackedRows;
 
@@ -16,6 +17,8 @@ pub struct FetchConsent {
     pub follow: bool,
     /// Factor by which the default limits are raised.
     pub times: u64,
+    /// The dtypes of arrays that are stored without one.
+    pub read_as: ReadAs,
 }
 
 /// A file of a drop.

@@ -17,6 +17,7 @@ use crate::protocol::compare::{
     NO_ROW,
 };
 use crate::protocol::job::JobKind;
+use crate::protocol::read_as::ReadAs;
 use crate::protocol::tensor_diff::RowChange;
 use crate::text;
 use crate::worker::blob::BlobSource;
@@ -59,7 +60,8 @@ pub(super) fn handle_request(
             // Limits that the user raised for the first checkpoint apply to the second too.
             let limits = session.borrow().open.as_ref().map(|open| open.limits.clone());
             let limits = limits.unwrap_or_default();
-            let reply = match open::open(&files, handles, main, &limits, &job) {
+            let reply = match open::open(&files, handles, main, (&limits, ReadAs::default()), &job)
+            {
                 Ok((open, opened)) => {
                     session.borrow_mut().compared.open = Some(open);
                     CompareReply::Opened(Box::new(opened))
@@ -79,8 +81,6 @@ pub(super) fn handle_request(
             };
             post_reply(&job, reply);
         }
-        CompareRequest::Start { request, options } => {
-            let sides = {
         CompareRequest::Picked(a, b) => {
             close_compared(&mut session.borrow_mut());
             let Some(open) = session.borrow().open.clone() else { return };
@@ -89,6 +89,8 @@ pub(super) fn handle_request(
                 Err(error) => post_reply(&job, CompareReply::OpenFailed(text::error(&error))),
             }
         }
+        CompareRequest::Start { request, options } => {
+            let sides = {
                 let session = session.borrow();
                 session.compared.sides(session.open.as_ref())
             };
@@ -425,6 +427,7 @@ fn command(left: &OpenCheckpoint, right: &OpenCheckpoint, options: &CompareOptio
             words.extend([flag.to_owned(), value.to_owned()]);
         }
     };
+    left.read_as.dtypes().for_each(|dtype| add("--read-as", dtype));
     add("--strip-prefix", &options.strip_prefix);
     options.rename.iter().for_each(|rule| add("--rename", rule));
     add("--rename-map", if options.names.is_empty() { "" } else { "names.txt" });

@@ -25,6 +25,7 @@ pub mod planning;
 mod preview;
 pub mod private;
 pub mod ranked;
+mod read_as;
 pub mod reading;
 pub mod remote;
 pub mod repair;
@@ -148,9 +149,9 @@ fn handle_request(session: &SharedSession, job: &Job, message: ToWorker, data: &
             });
         }
         ToWorker::Allow { cap } => session.borrow_mut().jobs.allow(cap),
-        ToWorker::Open { files, main, times } => {
+        ToWorker::Open { files, main, times, read_as } => {
             let limits = Limits::times(times);
-            let opened = open::open(&files, files_of(data), main, &limits, job);
+            let opened = open::open(&files, files_of(data), main, (&limits, read_as), job);
             store_opened(session, job, opened);
         }
         ToWorker::Inspect { row } => {

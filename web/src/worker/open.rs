@@ -16,11 +16,13 @@ use web_sys::File;
 use crate::protocol::FromWorker;
 use crate::protocol::error::ErrorText;
 use crate::protocol::opened::{FetchConsent, FileName, FoundCheckpoint, OpenedCheckpoint};
+use crate::protocol::read_as::ReadAs;
 use crate::rows::{PackedRows, Row};
 use crate::text;
 use crate::worker::job::Job;
 use crate::worker::open_progress::OpenProgress;
 use crate::worker::opened::OpenCheckpoint;
+use crate::worker::read_as::typed;
 use crate::worker::sources::Sources;
 use crate::worker::{address, now, planning, repair, share};
 
@@ -35,7 +37,7 @@ pub fn open(
     names: &[FileName],
     files: Vec<File>,
     requested: Option<u32>,
-    limits: &Limits,
+    (limits, read_as): (&Limits, ReadAs),
     job: &Job,
 ) -> Result<(OpenCheckpoint, OpenedCheckpoint), Box<ErrorText>> {
     let began = now();
@@ -55,7 +57,8 @@ pub fn open(
         let files = set.opened_at(found.main);
         // Files touched by an earlier attempt do not belong to this checkpoint.
         set.untouch();
-        match statelens_formats::open(files, limits, &mut open_progress) {
+        let opened = statelens_formats::open(files, limits, &mut open_progress);
+        match opened.and_then(|checkpoint| typed(checkpoint, read_as)) {
             Ok(checkpoint) => {
                 // Take the size before other files are read to find out why they can't be opened.
                 let size = set.touched_size();
@@ -75,7 +78,7 @@ pub fn open(
                     opened.0.searched = (set.count() as u64, search_bytes);
                 }
                 let effort = sources.read_counter().so_far();
-                return Ok(finished((checkpoint, limits), sources, opened, effort, began));
+                return Ok(finished((checkpoint, limits, read_as), sources, opened, effort, began));
             }
             Err(error) => {
                 failed.get_or_insert((found.main, explained(&set, found.main, &error)));
@@ -105,13 +108,20 @@ pub async fn open_address(
     let name = files.name(main);
     let sorted = statelens_formats::sets::sort(files).into_iter().find(|set| set.main == name);
     let name = sorted.map_or_else(|| name.to_owned(), |set| set.name);
+    let checkpoint = typed(found.checkpoint, agreed.read_as);
+    let checkpoint = checkpoint.map_err(|error| Box::new(text::error(&error)))?;
     let mut opened =
-        describe(&found.checkpoint, &Candidate { main, name, members: Vec::new() }, Vec::new());
+        describe(&checkpoint, &Candidate { main, name, members: Vec::new() }, Vec::new());
     opened.0.size = files.iter().map(|(id, _)| files.len(id)).sum();
     let effort = (job.meter().fetched(), job.meter().requests());
     let limits = Limits::times(agreed.times);
-    let checkpoint = (found.checkpoint, &limits);
-    Ok(finished(checkpoint, Rc::new(found.sources), opened, effort, began))
+    Ok(finished(
+        (checkpoint, &limits, agreed.read_as),
+        Rc::new(found.sources),
+        opened,
+        effort,
+        began,
+    ))
 }
 
 /// Returns the checkpoints found, for the page's list.
@@ -130,7 +140,7 @@ fn found_among(set: &FileSet, order: &[Candidate]) -> Vec<FoundCheckpoint> {
 
 /// Completes the description of an opened checkpoint with the effort of opening it.
 fn finished(
-    (checkpoint, limits): (Checkpoint, &Limits),
+    (checkpoint, limits, read_as): (Checkpoint, &Limits, ReadAs),
     sources: Rc<Sources>,
     (mut opened, leaves): (OpenedCheckpoint, Vec<Leaf>),
     effort: (u64, u64),
@@ -143,7 +153,9 @@ fn finished(
         .is_over(limits)
         .then(|| (all.tensor_bytes.saturating_add(all.text_bytes), all.stored_bytes));
     let (checkpoint, limits) = (Arc::new(checkpoint), limits.clone());
-    (OpenCheckpoint::new(checkpoint, leaves.into(), sources, limits), opened)
+    let mut open = OpenCheckpoint::new(checkpoint, leaves.into(), sources, limits);
+    open.read_as = read_as;
+    (open, opened)
 }
 
 /// A file that may be opened, and the name of the checkpoint that it leads to.
@@ -248,6 +260,11 @@ fn describe(
     let finding_keys: HashSet<String> =
         rows.iter().filter(|row| wanted.contains(&*row.key)).map(|row| row.key.clone()).collect();
     let mut findings = checkpoint.findings.clone();
+    // The page has a choice instead of the option.
+    let untyped = statelens_formats::untyped(checkpoint);
+    for finding in findings.iter_mut().filter(|finding| untyped.as_ref() == Some(&**finding)) {
+        finding.advice.clear();
+    }
     let offers = repair::offers(checkpoint, &mut findings);
     let opened = OpenedCheckpoint {
         name: found.name.clone(),

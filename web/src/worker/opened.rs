@@ -7,6 +7,7 @@ use std::sync::Arc;
 use statelens_checkpoint::{Checkpoint, Leaf, Limits};
 use statelens_inspect::{Parameter, Parameters};
 
+use crate::protocol::read_as::ReadAs;
 use crate::worker::job::Job;
 use crate::worker::sources::Sources;
 
@@ -19,6 +20,8 @@ pub struct OpenCheckpoint {
     pub sources: Rc<Sources>,
     /// The limits that it was opened with.
     pub limits: Limits,
+    /// The dtypes that arrays stored without one were given.
+    pub read_as: ReadAs,
     /// The parameters behind the numbers in optimizer states, computed on first use.
     parameters: Rc<OnceCell<Parameters>>,
 }
@@ -30,7 +33,8 @@ impl OpenCheckpoint {
         sources: Rc<Sources>,
         limits: Limits,
     ) -> Self {
-        Self { checkpoint, leaves, sources, limits, parameters: Rc::default() }
+        let (read_as, parameters) = (ReadAs::default(), Rc::default());
+        Self { checkpoint, leaves, sources, limits, read_as, parameters }
     }
 
     /// Returns the parameter that an entry of an optimizer's state belongs to.

@@ -162,6 +162,7 @@ fn command(open: &OpenCheckpoint, options: &ConvertOptions) -> String {
     if !options.prefix.is_empty() {
         add("--prefix", &options.prefix);
     }
+    open.read_as.dtypes().for_each(|dtype| add("--read-as", dtype));
     options.casts.iter().chain(&options.cast).for_each(|rule| add("--cast", rule));
     for (flag, value) in [
         ("--compress", &options.compress),

@@ -16,6 +16,7 @@ use crate::protocol::ToWorker;
 use crate::protocol::conversion::{PlanSummary, SaveTo};
 use crate::protocol::error::{ErrorKind, ErrorText};
 use crate::protocol::job::JobKind;
+use crate::protocol::read_as::ReadAs;
 
 /// Number of values that the inspector requests at a time.
 pub const VALUES: u32 = 60;
@@ -147,16 +148,23 @@ impl Actor {
 
     /// Opens files without asking for confirmation.
     pub fn open_now(&self, files: Vec<DroppedFile>, main: Option<u32>) {
-        self.open_within(files, main, 1);
+        self.open_within(files, main, 1, ReadAs::default());
     }
 
-    /// Like [`Actor::open_now`], with the usual limits multiplied by `times`.
-    pub fn open_within(&self, files: Vec<DroppedFile>, main: Option<u32>, times: u64) {
+    /// Like [`Actor::open_now`], with the usual limits multiplied by `times`, and with the dtypes of
+    /// arrays that are stored without one.
+    pub fn open_within(
+        &self,
+        files: Vec<DroppedFile>,
+        main: Option<u32>,
+        times: u64,
+        read_as: ReadAs,
+    ) {
         let handles: js_sys::Array =
             files.iter().map(|dropped| JsValue::from(dropped.file.clone())).collect();
         let names = files.iter().map(|dropped| dropped.name.clone()).collect();
-        let open = ToWorker::Open { files: names, main, times };
-        self.act(Action::Times(times));
+        let open = ToWorker::Open { files: names, main, times, read_as };
+        self.act(Action::Within(times, read_as));
         self.begin_session(&open, &handles, Action::Open(files, main));
     }
 

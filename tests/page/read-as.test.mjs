@@ -1,0 +1,65 @@
+// Arrays that are stored without a dtype are read as the one that the user chooses.
+
+import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
+import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after, before, test } from "node:test";
+import { command, drop, dropped, fixture, launch, withPage } from "./harness.mjs";
+
+let browser;
+let folder;
+before(async () => {
+  browser = await launch();
+  folder = mkdtempSync(join(tmpdir(), "statelens-read-as-"));
+});
+after(async () => {
+  await browser.close();
+  rmSync(folder, { recursive: true });
+});
+
+const NPZ = "reports/npy_mldtypes/jax_bf16.npz";
+
+test("arrays without a dtype get one in the findings or in the inspector (core)", () =>
+  withPage(browser, async (page) => {
+    // Without a save dialog, the page downloads.
+    await page.addInitScript(() => delete window.showSaveFilePicker);
+    await page.reload();
+    await page.waitForSelector("#start");
+    await drop(page, "body", [dropped(NPZ)]);
+    await page.waitForSelector("#work .row");
+    await page.waitForSelector(".insp #read-as-2");
+    await page.keyboard.press("f");
+    await page.waitForSelector('[role="dialog"] #read-as-2');
+    assert.equal(await page.locator('[role="dialog"]', { hasText: "--read-as" }).count(), 0, "the page has no options");
+    await page.selectOption('[role="dialog"] #read-as-2', "bfloat16");
+    await page.waitForFunction(() => document.querySelector(".insp #read-as-2")?.value === "bfloat16");
+    await page.selectOption(".insp #read-as-1", "float8_e4m3fn");
+    await page.waitForFunction(() => document.querySelector(".insp #read-as-1")?.value === "float8_e4m3fn");
+    // What is written is what the command writes.
+    await page.keyboard.press("c");
+    await page.waitForSelector(".plan:not(.late)");
+    for (const box of await page.$$(".loss input")) await box.check();
+    await page.waitForSelector("#write:not([disabled])");
+    const line = await page.textContent(".cmdline");
+    assert.match(line, /--read-as float8_e4m3fn --read-as bfloat16/);
+    const [download] = await Promise.all([page.waitForEvent("download"), page.click("#write")]);
+    const path = join(folder, "written");
+    const to = / --to (\S+)/.exec(line)[1];
+    execFileSync(command, ["convert", fixture(NPZ), path, "--to", to, "--read-as", "bfloat16", "--read-as", "float8_e4m3fn", "--lossy"]);
+    assert.ok(readFileSync(await download.path()).equals(readFileSync(path)));
+    await page.keyboard.press("Escape");
+    // And back to bytes.
+    await page.selectOption(".insp #read-as-2", "");
+    await page.waitForFunction(() => document.querySelector(".insp #read-as-2")?.value === "");
+  }));
+
+test("arrays of one byte are offered as a float8", () =>
+  withPage(browser, async (page) => {
+    await drop(page, "body", [dropped("reports/npy_mldtypes/f8_f1.npy")]);
+    await page.waitForSelector("#work .row");
+    await page.selectOption(".insp #read-as-1", "float8_e5m2");
+    await page.waitForFunction(() => document.querySelector("#read-as-1")?.value === "float8_e5m2");
+    assert.equal(await page.locator("#read-as-2").count(), 0);
+  }));
