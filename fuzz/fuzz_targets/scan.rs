@@ -23,7 +23,7 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let behind = [&bytes[..end], evil].concat();
     assert_eq!(worst(&scan(&behind, &options)), Grade::Danger, "the prefix hides a pickle");
     let findings = pickle.scan(&options);
-    names_are_told(&pickle, &findings);
+    names_are_reported(&pickle, &findings);
     // Allowing names may remove findings, but never add any.
     let allow = pickle.globals().iter().map(|used| used.global.to_string()).collect();
     assert!(worst(&pickle.scan(&ScanOptions { allow })) <= worst(&findings));
@@ -41,7 +41,7 @@ fn worst(findings: &[Finding]) -> Grade {
     findings.iter().map(|finding| finding.grade).max().unwrap_or(Grade::Note)
 }
 
-fn names_are_told(pickle: &Pickle, findings: &[Finding]) {
+fn names_are_reported(pickle: &Pickle, findings: &[Finding]) {
     for used in pickle.globals() {
         if is_harmless(&used.global) && !used.computed {
             continue;
