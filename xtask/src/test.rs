@@ -49,15 +49,20 @@ pub(crate) fn run(tier: Tier) -> ExitCode {
         report.step("clippy for wasm32", clippy_wasm);
         report.step("packages", packages);
     }
-    report.step("unit and fixture tests", || tests(all));
     match tier {
-        Tier::Core => report.step("build of the page", || page::build().map(drop)),
-        // Linking the page keeps one core busy.
+        Tier::Core => {
+            report.step("unit and fixture tests", || tests(false));
+            report.step("build of the page", || page::build().map(drop));
+        }
+        // Linking the page keeps one core busy, and so do the longest tests.
         Tier::All => report.concurrently(
-            |report| report.step("build of the page", || page::build().map(drop)),
             |report| {
-                report.step("object stores", object_stores);
+                report.step("build of the page", || page::build().map(drop));
                 report.step("fuzz", || fuzz::run(FUZZ_SECONDS, None));
+            },
+            |report| {
+                report.step("unit and fixture tests", || tests(true));
+                report.step("object stores", object_stores);
             },
         ),
     }

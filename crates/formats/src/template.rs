@@ -573,4 +573,21 @@ mod tests {
             assert!(suspicion(template).is_some(), "{template}");
         }
     }
+
+    #[test]
+    fn grades_what_only_one_rule_finds() {
+        let long = " ".repeat(MAX_LEN + 1);
+        for (template, grade, what) in [
+            (&*long, Grade::UnknownCode, "more text than any template has"),
+            ("{% unheard_of x %}", Grade::UnknownCode, "the tag `unheard_of`"),
+            ("{{ x.gi_frame }}", Grade::Danger, "the attribute `gi_frame`"),
+            ("{{ __builtins__ }}", Grade::Danger, "`__builtins__`"),
+            ("{{ x|attr(name) }}", Grade::Danger, "the filter `attr`"),
+            ("{{ self }}", Grade::UnknownCode, "`self`"),
+            ("{{ cycler.x }}", Grade::Danger, "attributes of `cycler`"),
+            ("{{ '\\x61b' }}", Grade::UnknownCode, "letters that are written as escapes, \"ab\""),
+        ] {
+            assert_eq!(suspicion(template), Some((grade, what.to_owned())), "{template:.40}");
+        }
+    }
 }

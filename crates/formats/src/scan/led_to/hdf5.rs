@@ -142,9 +142,15 @@ fn reports_unreadable_parts() {
         let found = whole.windows(4).position(|bytes| bytes == signature.as_bytes());
         let mut broken = whole.clone();
         broken[found.unwrap()] = b'x';
-        if !is_unseen(&scan("x.bin", broken), "a part of the HDF5 file", "") {
-            silent.push(signature);
+        for bytes in [broken.clone(), join(&[&noise(99), &broken])] {
+            if !is_unseen(&scan("x.bin", bytes), "a part of the HDF5 file", "") {
+                silent.push(signature);
+            }
         }
     }
+    let superblock = join(&[&noise(99), b"\x89HDF\r\n\x1a\n", &[9; 100]]);
+    let findings = scan("x.bin", superblock);
+    let detail = "unsupported superblock version 9.";
+    assert!(findings.iter().any(|finding| finding.detail == detail), "{findings:?}");
     assert_eq!(silent, Vec::<&str>::new());
 }
