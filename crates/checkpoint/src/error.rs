@@ -203,7 +203,8 @@ impl Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ErrorParts { what, file, offset, expected, advice, .. } = &*self.0;
-        if let Some(file) = file {
+        // A source in memory has no name.
+        if let Some(file) = file.as_ref().filter(|file| !file.is_empty()) {
             write!(f, "{file}: ")?;
         }
         write!(f, "{what}")?;

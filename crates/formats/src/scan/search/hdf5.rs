@@ -65,7 +65,7 @@ fn troubles(tree: &ObjectTree) -> impl Iterator<Item = &Error> {
 /// Reports that a part of the file can't be read.
 fn unread(search: &mut Search<'_>, blob: &Blob, error: &Error) -> Result<()> {
     fatal(error)?;
-    search.unseen(blob, "a part of the HDF5 file", error.what());
+    search.unseen(blob, "a part of the HDF5 file", &error.to_string());
     Ok(())
 }
 
