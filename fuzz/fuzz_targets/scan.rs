@@ -56,7 +56,11 @@ fn names_are_reported(pickle: &Pickle, findings: &[Finding]) {
                     .as_ref()
                     .is_some_and(|call| call.module == module && call.name == name)
         });
-        assert!(is_reported || !short || findings.len() > LISTED, "{} is not reported", used.global);
+        assert!(
+            is_reported || !short || findings.len() > LISTED,
+            "{} is not reported",
+            used.global
+        );
     }
 }
 
