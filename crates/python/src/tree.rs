@@ -32,7 +32,7 @@ pub(crate) struct Trees<'a, 'py> {
     begun: HashSet<ValueId>,
 }
 
-/// A tensor, and the object made of it.
+/// A tensor and its Python object.
 type MadeTensor<'py> = (TensorId, Bound<'py, PyAny>);
 
 /// The next thing to do; there is no recursion on the depth of a file.

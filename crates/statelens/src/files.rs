@@ -365,7 +365,7 @@ impl FileSource {
         Ok(Self { len: metadata.len().into(), ..Self::listed(path.to_owned()) })
     }
 
-    /// Takes a regular file from a listing, whose length the system is not asked for yet.
+    /// Creates an entry for a regular file of a listing. Its length is requested when first needed.
     fn listed(path: PathBuf) -> Self {
         Self { path, len: OnceLock::new(), file: RwLock::default() }
     }

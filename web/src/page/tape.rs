@@ -146,7 +146,7 @@ fn stretches(tape: &Tape, top: f64, done: Option<u64>) -> Html {
     }
 }
 
-/// Renders what is missing as gaps in the tape.
+/// Renders ranges of missing bytes as gaps in the tape.
 fn gaps(missing: &[(u64, u64)], scale: f64, top: f64) -> Html {
     let gap = |(start, end): &(u64, u64)| {
         let (x, wide) = (*start as f64 * scale, (end - start) as f64 * scale);

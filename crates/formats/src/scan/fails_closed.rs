@@ -145,7 +145,7 @@ fn memo_is_shared_with_the_next_pickle() {
     // The second replaces an item of a list of the first.
     let odd = b"]q\x00K\x01a.h\x00K\x00K\x02s.";
     assert!(worst("x.bin", odd.to_vec()) > Some(Grade::Warning));
-    // The second is longer than what is run of it.
+    // The second exceeds the number of bytes that are run.
     let long = [&b"]q\x00.h\x00"[..], &b"N0".repeat(1 << 20), b"."].concat();
     assert!(worst("x.bin", long) > Some(Grade::Warning));
     // The number of elements of a storage, which by chance looks like a memo reference.

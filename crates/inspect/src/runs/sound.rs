@@ -13,7 +13,7 @@ use super::{FileEntry, RunContents};
 /// The result of opening a checkpoint of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct OpenCheck {
-    /// Why it can't be opened, or what is missing or damaged; empty if nothing is wrong.
+    /// The reason why it can't be opened, or its missing or damaged parts; empty if it is sound.
     pub wrong: String,
     /// The names of its top-level states.
     pub states: Vec<String>,

@@ -50,7 +50,7 @@ pub fn write_html(outline: &Outline) -> String {
     out + rest
 }
 
-/// Appends what is known about the model: label, value and source of each fact.
+/// Appends the facts about a recognised model: label, value and source.
 fn put_model(outline: &Outline, out: &mut Vec<u8>) {
     let model = Model::of_entries(&outline.entries, None);
     let recognised = model.is_recognised();

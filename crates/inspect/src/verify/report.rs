@@ -19,7 +19,7 @@ pub struct VerificationReport {
     pub structure: bool,
 }
 
-/// Problems, and counts of what was compared.
+/// The problems found, and the numbers of tensors, bytes and checksums that were checked.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct VerificationResult {
     /// The problems found, in the order of the files.

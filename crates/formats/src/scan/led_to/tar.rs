@@ -82,7 +82,7 @@ fn tar_member_offsets_match_tarfile() {
         &entry("", b'x', &records(&[("size", "0")])),
         &summed(header(b"a", b'0', 700))
     ]));
-    // tarfile takes what is not a number for 0.
+    // tarfile reads a size without digits as 0.
     assert!(next(&[
         &entry("", b'x', &records(&[("size", "no")])),
         &summed(header(b"a", b'0', 700))

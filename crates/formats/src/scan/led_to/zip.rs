@@ -14,7 +14,7 @@ fn reads_every_central_directory() {
     let plain = zip(&[member("a", b"N.")]);
     let hidden = zip(&[member("a", HIDDEN)]);
     let (start, end_of_hidden) = places(&hidden);
-    // Python moves all offsets by the length of what lies before the archive.
+    // Python adds the length of the prefix to all offsets.
     assert!(is_hidden_found(join(&[&[b'x'; 40], &hidden])));
     let before = (Grade::Warning, "There are bytes before the archive".to_owned());
     assert!(titles("x.bin", join(&[&[b'x'; 40], &plain])).contains(&before));

@@ -156,7 +156,7 @@ impl Walk {
     }
 
     /// Returns the length of the record's data if it is complete, and advances past the record.
-    /// `told` is the length according to the pickle.
+    /// `stated` is the length according to the pickle.
     fn length(&mut self, record: &CutRecord, stated: Option<u64>) -> Result<Option<u64>> {
         let CutRecord { start, flags, len, .. } = record;
         if flags & LENGTHS_BEHIND == 0 && *len != u64::from(u32::MAX) {
