@@ -29,16 +29,17 @@ test("arrays without a dtype get one in the findings or in the inspector (core)"
     await page.waitForSelector("#start");
     await drop(page, "body", [dropped(NPZ)]);
     await page.waitForSelector("#work .row");
-    await page.waitForSelector(".insp #read-as-2");
+    await page.waitForSelector(".insp [data-read-as=two]");
     await page.keyboard.press("f");
-    await page.waitForSelector('[role="dialog"] #read-as-2');
+    await page.waitForSelector('[role="dialog"] [data-read-as=two]');
+    assert.equal(await page.locator('[role="dialog"] #read-as').count(), 0, "the title of the finding is the heading");
     assert.equal(await page.locator('[role="dialog"]', { hasText: "--read-as" }).count(), 0, "the page has no options");
-    await page.selectOption('[role="dialog"] #read-as-2', "bfloat16");
-    await page.waitForFunction(() => document.querySelector(".insp #read-as-2")?.value === "bfloat16");
-    await page.selectOption(".insp #read-as-1", "float8_e4m3fn");
-    await page.waitForFunction(() => document.querySelector(".insp #read-as-1")?.value === "float8_e4m3fn");
+    await page.selectOption('[role="dialog"] [data-read-as=two]', "bfloat16");
+    await page.waitForFunction(() => document.querySelector(".insp [data-read-as=two]")?.value === "bfloat16");
+    await page.selectOption(".insp [data-read-as=one]", "float8_e4m3fn");
+    await page.waitForFunction(() => document.querySelector(".insp [data-read-as=one]")?.value === "float8_e4m3fn");
     // What is written is what the command writes. In the list, keys select from it.
-    await page.locator(".insp #read-as-1").blur();
+    await page.locator(".insp [data-read-as=one]").blur();
     await page.keyboard.press("c");
     await page.click('[role="dialog"] [role="radio"]:has-text("safetensors")');
     await page.waitForSelector(".plan:not(.late)");
@@ -52,15 +53,15 @@ test("arrays without a dtype get one in the findings or in the inspector (core)"
     assert.ok(readFileSync(await download.path()).equals(readFileSync(path)));
     await page.keyboard.press("Escape");
     // And back to bytes.
-    await page.selectOption(".insp #read-as-2", "");
-    await page.waitForFunction(() => document.querySelector(".insp #read-as-2")?.value === "");
+    await page.selectOption(".insp [data-read-as=two]", "");
+    await page.waitForFunction(() => document.querySelector(".insp [data-read-as=two]")?.value === "");
   }));
 
 test("arrays of one byte are offered as a float8", () =>
   withPage(browser, async (page) => {
     await drop(page, "body", [dropped("reports/npy_mldtypes/f8_f1.npy")]);
     await page.waitForSelector("#work .row");
-    await page.selectOption(".insp #read-as-1", "float8_e5m2");
-    await page.waitForFunction(() => document.querySelector("#read-as-1")?.value === "float8_e5m2");
-    assert.equal(await page.locator("#read-as-2").count(), 0);
+    await page.selectOption(".insp [data-read-as=one]", "float8_e5m2");
+    await page.waitForFunction(() => document.querySelector("[data-read-as=one]")?.value === "float8_e5m2");
+    assert.equal(await page.locator("[data-read-as=two]").count(), 0);
   }));

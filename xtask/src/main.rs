@@ -64,6 +64,9 @@ enum Task {
         /// Only the tests that `test` runs, whose names end in `(core)`.
         #[arg(long, conflicts_with = "filter")]
         core: bool,
+        /// Only the smoke tests, on the small page and on the page that Trunk builds.
+        #[arg(long, conflicts_with_all = ["filter", "core"])]
+        other_builds: bool,
     },
     /// Take pictures of every screen, in both widths and colours, into target/pictures, and those
     /// of the documents into docs/images.
@@ -133,16 +136,20 @@ fn main() -> ExitCode {
         Task::Serve { port } => page::serve(port),
         Task::Build => page::build_all(),
         Task::Test { all } => return test::run(if all { Tier::All } else { Tier::Core }),
-        Task::TestPage { filter, core } => setup::prepare(setup::PAGE_TESTS).and_then(|()| {
-            page::test(match filter.as_deref() {
+        Task::TestPage { other_builds: true, .. } => {
+            setup::prepare(setup::ALL).and_then(|()| page::smoke_tests_of_other_builds(&[]))
+        }
+        Task::TestPage { filter, core, .. } => setup::prepare(setup::PAGE_TESTS).and_then(|()| {
+            let which = match filter.as_deref() {
                 Some(name) => PageTests::Named(name),
                 None if core => PageTests::Core,
                 None => PageTests::All,
-            })
+            };
+            page::test(which, &[])
         }),
         Task::Pictures => page::pictures(),
         Task::Startup => page::startup(),
-        Task::Interop => setup::prepare(setup::INTEROP).and_then(|()| test::interop()),
+        Task::Interop => setup::prepare(setup::INTEROP).and_then(|()| test::interop(&[])),
         Task::Bench { parts } => bench::run(&parts),
         Task::Dist => dist::run(),
         Task::Wheel { test: true } => setup::prepare(setup::INTEROP).and_then(|()| wheel::test()),

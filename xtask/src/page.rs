@@ -37,9 +37,9 @@ pub(crate) fn build_all() -> Result<()> {
 }
 
 /// Runs the smoke tests on the small site, and on the site that Trunk builds.
-pub(crate) fn smoke_tests_of_other_builds() -> Result<()> {
+pub(crate) fn smoke_tests_of_other_builds(features: Features) -> Result<()> {
     let (small, trunk) = (site::build(Goal::Small)?, site::build_with_trunk()?);
-    let (browser, command) = (setup::page_tests()?, debug_command()?);
+    let (browser, command) = (setup::page_tests()?, debug_command(features)?);
     statelens_fixtures::make().context("making target/fixtures")?;
     let files = test_files(PageTests::Named("smoke"))?;
     for site in [small, trunk] {
@@ -62,12 +62,12 @@ pub(crate) enum PageTests<'a> {
 }
 
 /// Builds the fast page if it is not up to date, and runs its tests.
-pub(crate) fn test(which: PageTests<'_>) -> Result<()> {
+pub(crate) fn test(which: PageTests<'_>, features: Features) -> Result<()> {
     let site = build()?;
     let browser = setup::page_tests()?;
     // Files that the page saves are compared with those of the command, which also serves the page
     // itself.
-    shell::run(&mut command_with_page(&site, &DEBUG_COMMAND))?;
+    shell::run(&mut command_with_page(&site, &[&DEBUG_COMMAND, features].concat()))?;
     let command = project::target().join("debug").join("statelens");
     let files = test_files(which)?;
     statelens_fixtures::make().context("making target/fixtures")?;
@@ -143,7 +143,7 @@ pub(crate) fn startup() -> Result<()> {
 pub(crate) fn pictures() -> Result<()> {
     let site = build()?;
     let browser = setup::page_tests()?;
-    let command = debug_command()?;
+    let command = debug_command(&[])?;
     let server = start_server(&site, 0)?;
     statelens_fixtures::make().context("making target/fixtures")?;
     let folder = project::target().join("pictures");
@@ -188,9 +188,13 @@ const DEBUG_COMMAND: [&str; 11] = [
     "scan_batch",
 ];
 
+/// The arguments of cargo that enable optional features.
+pub(crate) type Features = &'static [&'static str];
+
 /// Builds the command `statelens` for tests, and returns its path.
-pub(crate) fn debug_command() -> Result<PathBuf> {
-    shell::run(shell::command("cargo").args(["build", "--locked"]).args(DEBUG_COMMAND))?;
+pub(crate) fn debug_command(features: Features) -> Result<PathBuf> {
+    let mut cargo = shell::command("cargo");
+    shell::run(cargo.args(["build", "--locked"]).args(DEBUG_COMMAND).args(features))?;
     Ok(project::target().join("debug").join("statelens"))
 }
 

@@ -166,7 +166,15 @@ impl Environment {
         }
         run(Command::new(base).args(["-m", "venv"]).arg(&self.folder))?;
         run(Command::new(self.interpreter())
-            .args(["-m", "pip", "install", "--quiet", "--no-deps", "--no-cache-dir"])
+            .args([
+                "-m",
+                "pip",
+                "install",
+                "--quiet",
+                "--no-deps",
+                "--no-cache-dir",
+                "--no-compile",
+            ])
             .args(["--disable-pip-version-check", "--requirement"])
             .arg(&self.requirements))?;
         run(Command::new(self.interpreter()).arg(&self.stand_ins).arg(self.site_packages()))?;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Error, Result};
 
-use crate::page::PageTests;
+use crate::page::{Features, PageTests};
 use crate::{
     cycles, dist, fuzz, interop as real_libraries, page, project, setup, shell, styles, wheel,
 };
@@ -17,6 +17,10 @@ const FUZZ_SECONDS: u32 = 5;
 /// The tests of everything that runs on this machine.
 const TESTS: [&str; 7] =
     ["test", "--locked", "--workspace", "--exclude", "statelens-app", "--exclude", "xtask-bindgen"];
+
+/// The optional feature that all steps of [`Tier::All`] compile, so that they share their artifacts:
+/// the command reads from object stores, which the tests imitate.
+const OBJECT_STORES: Features = &["--features", "statelens-cli/object-store"];
 
 /// Makes tests try all of their thousands of damaged or hostile variants.
 const DEEP: &str = "STATELENS_DEEP";
@@ -62,22 +66,23 @@ pub(crate) fn run(tier: Tier) -> ExitCode {
             },
             |report| {
                 report.step("unit and fixture tests", || tests(true));
-                report.step("object stores", object_stores);
             },
         ),
     }
     match tier {
-        Tier::Core => report.step("page in a browser, core", || page::test(PageTests::Core)),
+        Tier::Core => report.step("page in a browser, core", || page::test(PageTests::Core, &[])),
         Tier::All => {
-            report.step("page in a browser", || page::test(PageTests::All));
+            report.step("page in a browser", || page::test(PageTests::All, OBJECT_STORES));
             // Linking the small page keeps one core busy.
             report.concurrently(
                 |report| {
                     report.step("budget", dist::budget);
-                    report.step("smoke tests of other builds", page::smoke_tests_of_other_builds);
+                    report.step("smoke tests of other builds", || {
+                        page::smoke_tests_of_other_builds(OBJECT_STORES)
+                    });
                 },
                 |report| {
-                    report.step("interop with the real libraries", interop);
+                    report.step("interop with the real libraries", || interop(OBJECT_STORES));
                     report.step("Python package", wheel::test);
                 },
             );
@@ -87,8 +92,8 @@ pub(crate) fn run(tier: Tier) -> ExitCode {
 }
 
 /// Compares us with the real libraries.
-pub(crate) fn interop() -> Result<()> {
-    let command = page::debug_command()?;
+pub(crate) fn interop(features: Features) -> Result<()> {
+    let command = page::debug_command(features)?;
     real_libraries::run(project::root(), &command).map_err(Error::msg)
 }
 
@@ -96,8 +101,7 @@ pub(crate) fn interop() -> Result<()> {
 fn clippy(all: bool) -> Result<()> {
     let mut args = vec!["clippy", "--locked", "--all-targets"];
     if all {
-        // Includes the optional feature, which the tests do not compile.
-        args.extend(["--features", "statelens-cli/object-store"]);
+        args.extend(OBJECT_STORES);
     }
     args.extend(["--", "-D", "warnings"]);
     cargo(&args)
@@ -114,23 +118,17 @@ fn packages() -> Result<()> {
 /// map, texts).
 fn tests(deep: bool) -> Result<()> {
     let mut cargo = shell::command("cargo");
+    cargo.args(TESTS).arg("--no-fail-fast");
     if deep {
-        cargo.env(DEEP, "1");
+        cargo.env(DEEP, "1").args(OBJECT_STORES);
     }
-    shell::run(cargo.args(TESTS).arg("--no-fail-fast"))
+    shell::run(&mut cargo)
 }
 
 /// Compares the unpicklers of CPython with `scan` on random pickles.
 pub(crate) fn fuzz_pickles(seconds: u32, seed: u32) -> Result<()> {
-    page::debug_command()?;
+    page::debug_command(&[])?;
     real_libraries::fuzz_pickles(project::root(), seconds, seed).map_err(Error::msg)
-}
-
-/// Tests the command with its optional feature, against stores that the tests imitate. Selects the
-/// same packages as [`tests`], so that cargo reuses their artifacts.
-fn object_stores() -> Result<()> {
-    let of = ["--features", "statelens-cli/object-store", "--test", "objects"];
-    cargo(&[&TESTS[..], &of].concat())
 }
 
 fn cargo(arguments: &[&str]) -> Result<()> {

@@ -23,6 +23,6 @@ use graph::Oddity;
 pub use graph::{Broken, BuiltObject, Call, GlobalUse, Items, Node, NodeId, Pickle};
 pub use lower::{Lowered, view};
 pub use machine::{read, read_joined};
-pub use scan::{ScanOptions, is_harmless, scan_pickles};
+pub use scan::{DTypeElements, ScanOptions, is_harmless, scan_pickles};
 pub use storages::{NoStorages, Storage, Storages, storage_dtype};
 pub use stream::{PickleStream, is_stream, read_stream};

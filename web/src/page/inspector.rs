@@ -88,7 +88,7 @@ fn checkpoint_facts(props: &InspectorProps, actor: &Actor) -> Html {
             <section><dl class="kv">
                 { for facts.into_iter().filter(|(_, value)| !value.is_empty()).map(|(label, value)| html! { <><dt>{ label }</dt><dd>{ value }</dd></> }) }
             </dl></section>
-            { read_as::choices(&props.read_as, work) }
+            { read_as::section(&props.read_as, work) }
             if !work.dtypes.is_empty() {
                 <section>
                     <div class="hd"><h3>{ "Dtypes" }</h3><span class="lab">{ "bytes \u{b7} tensors" }</span></div>
@@ -163,7 +163,7 @@ fn leaf(props: &InspectorProps, actor: &Actor, id: u32, width: f64) -> Html {
                     }) }
                 }
             </dl></section>
-            if untyped_size(row).is_some() { { read_as::choices(&props.read_as, work) } }
+            if untyped_size(row).is_some() { { read_as::section(&props.read_as, work) } }
             if let Some(text) = inspected.and_then(|inspected| inspected.text.clone()) {
                 <section>
                     <div class="hd"><h3>{ "Value" }</h3><span class="tools"><Copy text={text.clone()} label="value" /></span></div>

@@ -25,8 +25,22 @@ pub fn untyped_size(row: &Row) -> Option<u8> {
     }
 }
 
-/// Renders the choices for the sizes of elements that the checkpoint has; nothing if all arrays are
-/// stored with a dtype.
+/// Renders the choices with a heading; nothing if all arrays are stored with a dtype.
+pub fn section(choice: &ReadAsChoice, work: &OpenWork) -> Html {
+    if choice.current == ReadAs::default()
+        && !work.rows.iter().any(|row| untyped_size(row).is_some())
+    {
+        return html! {};
+    }
+    html! {
+        <section id="read-as">
+            <div class="hd"><h3>{ "Stored without a dtype" }</h3></div>
+            { choices(choice, work) }
+        </section>
+    }
+}
+
+/// Renders the choices for the sizes of elements that the checkpoint has.
 pub fn choices(choice: &ReadAsChoice, work: &OpenWork) -> Html {
     let count = |size: u8| {
         let all = work.rows.iter().filter(|row| untyped_size(row) == Some(size));
@@ -34,20 +48,16 @@ pub fn choices(choice: &ReadAsChoice, work: &OpenWork) -> Html {
     };
     let (ones, twos) = (count(1), count(2));
     let current = choice.current;
-    if ones + twos == 0 && current == ReadAs::default() {
-        return html! {};
-    }
     html! {
-        <section id="read-as">
-            <div class="hd"><h3>{ "Stored without a dtype" }</h3></div>
+        <>
             <p class="mid-ink">{ "NumPy stores bfloat16 and float8 as plain bytes. Choose the dtype that was written." }</p>
             if ones > 0 || current.one.is_some() {
-                { select(choice, "read-as-1", &label(ones, "1 byte"), &ONE_BYTE, current.one, |it, at| it.one = at) }
+                { select(choice, "one", &label(ones, "1 byte"), &ONE_BYTE, current.one, |it, at| it.one = at) }
             }
             if twos > 0 || current.two.is_some() {
-                { select(choice, "read-as-2", &label(twos, "2 bytes"), &TWO_BYTES, current.two, |it, at| it.two = at) }
+                { select(choice, "two", &label(twos, "2 bytes"), &TWO_BYTES, current.two, |it, at| it.two = at) }
             }
-        </section>
+        </>
     }
 }
 
@@ -60,7 +70,7 @@ fn label(count: u64, size: &str) -> String {
 
 fn select(
     choice: &ReadAsChoice,
-    id: &'static str,
+    elements: &'static str,
     label: &str,
     dtypes: &'static [&'static str],
     at: Option<u8>,
@@ -76,7 +86,7 @@ fn select(
     });
     html! {
         <label class="readas"><span>{ visible(label) }</span>
-            <span class="inp pick"><select {id} {onchange}>
+            <span class="inp pick"><select data-read-as={elements} {onchange}>
                 <option value="" selected={at.is_none()}>{ "bytes" }</option>
                 { for (0..).zip(dtypes).map(|(number, dtype)| html! {
                     <option value={*dtype} selected={at == Some(number)}>{ *dtype }</option>

@@ -242,6 +242,7 @@ fn what_stops() -> Vec<(&'static str, &'static str, Vec<u8>)> {
         ),
         (torch, "storages of an archive", tar("storages", b"K\x01.(K\x00K\x00K\x00t.")),
         (torch, "storages of an archive", tar("storages", b"].")),
+        (torch, "storages of an archive", tar("storages", b"K\x01.N.")),
         (torch, "tensors of an archive", tar("tensors", b"K\x01.N.")),
         (torch, "tensors of an archive", tar("tensors", b"N.")),
         (search, "the rest of the archives", zip(&[member("a", b"1"); 6])),

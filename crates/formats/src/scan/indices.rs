@@ -425,6 +425,7 @@ mod tests {
             ("stride", [buffer, (two, &[2, 2]), (two, &[1, 9]), (&[2], &[0, 2])]),
             ("negative offset", [buffer, (two, &[2, 2]), (two, &[1, 1]), (&[2], &[-1, 2])]),
             ("fewer strides", [buffer, (two, &[2, 2]), (&[1, 1], &[1]), (&[2], &[0, 2])]),
+            ("other strides", [buffer, (two, &[2, 2]), (&[1, 2], &[1, 1]), (&[2], &[0, 2])]),
             ("more offsets", [buffer, (two, &[2, 2]), (two, &[1, 1]), (&[3], &[0, 2, 0])]),
         ] {
             assert_eq!(nested(&parts), Some(Grade::Damage), "{what}");

@@ -5,7 +5,8 @@ mod joblib;
 mod packed;
 mod pickles;
 mod sets;
-mod tar;
+mod sweep;
+pub(super) mod tar;
 mod zip;
 
 use statelens_checkpoint::{FileSet, Finding, Grade, Limits, Memory, Unwatched};
@@ -176,6 +177,7 @@ fn finds_code_outside_pickles() {
         ("x.DLL", b"text"),
         ("x.dylib", b"text"),
         ("x.pyd", b"text"),
+        ("model.gguf", &statelens_fixtures::read("attacks3/templates/slice.gguf")),
     ] {
         if worst("x.bin", zip(&[member(name, bytes)])) <= Some(Grade::Warning) {
             silent.push(format!("a member {name:?}: {:?}", String::from_utf8_lossy(bytes)));

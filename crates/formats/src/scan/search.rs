@@ -182,16 +182,7 @@ impl<'a> Search<'a> {
         self.unpack = UNPACKED.saturating_add(len.saturating_mul(UNPACKED_PER_BYTE));
         self.work = (64 << 20) + len.saturating_mul(16);
         self.entries = self.limits.members.saturating_mul(2);
-        let space = self.space();
-        let blob = Blob {
-            name: String::new(),
-            source,
-            space,
-            base: 0,
-            root: true,
-            unpacked: 0,
-            cut: false,
-        };
+        let blob = self.root_blob(source);
         self.name = name.to_owned();
         self.promised = promises_pickle(name);
         self.whole(blob.clone());
@@ -212,6 +203,12 @@ impl<'a> Search<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Returns a file as a blob with a space of its own.
+    fn root_blob(&mut self, source: Arc<dyn ReadAt>) -> Blob {
+        let (name, space) = (String::new(), self.space());
+        Blob { name, source, space, base: 0, root: true, unpacked: 0, cut: false }
     }
 
     fn space(&mut self) -> usize {
@@ -294,21 +291,17 @@ impl<'a> Search<'a> {
         if head.is_empty() {
             return Ok(());
         }
-        // Readers of archives start from the end. Within an archive, the sweep finds other archives
-        // that are neither listed as members nor begin like an archive.
-        if blob.root || head.starts_with(b"PK") {
-            for end in zip::ends(&*blob.source) {
-                self.archive(blob, end)?;
-            }
+        // Readers of archives start from the end. The sweep finds all other archives.
+        if (blob.root || head.starts_with(b"PK"))
+            && let Some(end) = zip::last_end(&*blob.source)
+        {
+            self.archive(blob, end)?;
         }
         if tar::is_header(&*blob.source, 0) {
             self.tar(blob, 0, true)?;
         }
         if let Some(packing) = Packing::at_start(&head) {
             self.packed(blob, packing.name(), 0, blob.source.len(), packing);
-        }
-        if head.starts_with(NUMPY) {
-            self.numpy(blob, 0)?;
         }
         if statelens_hdf5::Hdf5File::is_likely(&head) {
             hdf5::examine(self, blob)?;
@@ -623,5 +616,63 @@ impl ReadAt for SharedSource {
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
         self.0.read_at(offset, buffer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use statelens_checkpoint::Unwatched;
+
+    use super::*;
+    use crate::scan::led_to::tar::sparse_member;
+    use crate::scan::tests::{bzip2, join};
+
+    /// Runs a part of a search on a file, and returns its findings.
+    fn search(bytes: Vec<u8>, part: impl FnOnce(&mut Search<'_>, Blob)) -> Vec<Finding> {
+        let (limits, options) = (Limits::default(), ScanOptions::default());
+        let mut progress = Unwatched;
+        let mut search = Search::new(&limits, &options, &mut progress);
+        let blob = search.root_blob(Arc::new(Memory::from(bytes)));
+        part(&mut search, blob);
+        search.findings.finish()
+    }
+
+    /// Streams without content cost what was read of them.
+    #[test]
+    fn budget_counts_the_compressed_bytes() {
+        let empty = bzip2(b"").repeat(1_000);
+        let len = empty.len() as u64;
+        search(empty, |search, blob| {
+            search.unpack = 1 << 20;
+            search.unpack(blob, Packing::Bzip2, false).unwrap();
+            assert!(search.unpack <= (1 << 20) - len, "{}", search.unpack);
+        });
+    }
+
+    /// Sparse members share the budget for decompressed data.
+    #[test]
+    fn sparse_members_beyond_the_budget_are_a_finding() {
+        for (second, is_finding) in [(100, false), (600_000, true)] {
+            let archive = join(&[&sparse_member(600_000), &sparse_member(second)]);
+            let findings = search(archive, |search, blob| {
+                (search.unpack, search.work, search.entries) = (1 << 20, 1 << 20, 10);
+                search.tar(&blob, 0, true).unwrap();
+            });
+            let is_unseen = findings.iter().any(|finding| finding.detail.contains("sparse"));
+            assert_eq!(is_unseen, is_finding, "{findings:?}");
+        }
+    }
+
+    /// A pickle is not read further than the budget allows.
+    #[test]
+    fn pickle_beyond_the_budget_is_a_finding() {
+        let pickle = join(&[&b"N0".repeat(100_000), b"N."]);
+        for (work, is_finding) in [(1 << 20, false), (10_000, true)] {
+            let findings = search(pickle.clone(), |search, blob| {
+                search.work = work;
+                search.pickle(&blob, 0, Certainty::Yes).unwrap();
+            });
+            assert_eq!(!findings.is_empty(), is_finding, "{findings:?}");
+        }
     }
 }

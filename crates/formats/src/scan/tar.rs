@@ -67,13 +67,12 @@ impl Walk {
             let size = self.number(&header[124..136])?;
             match header[156] {
                 kind @ (b'L' | b'K') => {
-                    let name = self.payload(start, size)?;
-                    // The outermost takes precedence, as it is applied last.
+                    let name = Some(text(&self.payload(start, size)?));
                     extra.count += 1;
                     match kind {
-                        b'L' => extra.name.get_or_insert(text(&name)),
-                        _ => extra.link.get_or_insert(text(&name)),
-                    };
+                        b'L' => extra.name = name,
+                        _ => extra.link = name,
+                    }
                 }
                 b'g' => {
                     let payload = self.payload(start, size)?;

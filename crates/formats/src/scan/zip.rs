@@ -49,14 +49,12 @@ pub(super) struct Local {
     pub(super) start: u64,
 }
 
-/// Returns the end records where readers look for them, in the last bytes, last first.
-pub(super) fn ends(source: &dyn ReadAt) -> Vec<u64> {
+/// Returns the offset of the last end record in the last bytes, where readers look for it.
+pub(super) fn last_end(source: &dyn ReadAt) -> Option<u64> {
     let from = source.len().saturating_sub(END_LEN + MAX_COMMENT);
-    let Ok(tail) = some(source, from, END_LEN + MAX_COMMENT) else { return Vec::new() };
-    let found = tail.windows(4).enumerate().filter(|(_, bytes)| *bytes == END);
-    let mut found: Vec<u64> = found.map(|(at, _)| from + at as u64).collect();
-    found.reverse();
-    found
+    let tail = some(source, from, END_LEN + MAX_COMMENT).ok()?;
+    let at = tail.windows(4).rposition(|bytes| bytes == END)?;
+    Some(from + at as u64)
 }
 
 /// Returns all directories that any reader may find from an end record. With Zip64, torch uses the

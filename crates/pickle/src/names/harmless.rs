@@ -591,7 +591,7 @@ pub(super) const ROWS: &[Row] = rows! {
         "inside(str)",
         "the module in `_get_attr`", IMPORTS;
     ["dill._dill", "dill.dill"], ["_create_array"],
-        "call(any, arguments, any, none?)",
+        "call(reconstruct, arguments, any, none?)",
         "an array: `_reconstruct` is judged as if called, with the state";
 };
 

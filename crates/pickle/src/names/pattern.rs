@@ -170,6 +170,7 @@ pub(crate) const ALIASES: &[(&str, &str)] = &[
          |<numpy.core.records.recarray>|unlisted",
     ),
     ("dtype", "numpy.dtype()|numpy._core._internal._convert_to_stringdtype_kwargs()"),
+    ("reconstruct", "<numpy.core.multiarray._reconstruct>|<numpy._core.multiarray._reconstruct>"),
     ("scalar", "numpy.core.multiarray.scalar()|numpy._core.multiarray.scalar()"),
     ("generator-name", "'MT19937'|'PCG64'|'PCG64DXSM'|'Philox'|'SFC64'"),
     (

@@ -271,8 +271,7 @@ impl<'a> Matcher<'a> {
             }
             Kind::Made(name) => {
                 let fits = pickle.object(id).is_some_and(|object| {
-                    object.form != Form::Reference
-                        && self.named(object.callable).is_some_and(|global| is_name(&global, name))
+                    self.named(object.callable).is_some_and(|global| is_name(&global, name))
                 });
                 if fits {
                     self.named.push((container, id));
@@ -343,20 +342,21 @@ impl<'a> Matcher<'a> {
                     && tuple(pickle, object.args).is_some_and(<[_]>::is_empty)
                     && object.entries.is_empty()
             }),
+            // `dtypes::is_sound` checks the element and the state of a dtype together.
             Word::Element => {
                 if let Node::Global(_) = node {
                     self.named.push((container, id));
                 }
-                dtypes::is_element(pickle, id)
+                true
             }
-            // Checked with the element, where the whole dtype is available: see `dtypes::is_sound`.
             Word::DTypeState => true,
+            // The call that is made with them is judged.
+            Word::ApplyArgs => true,
             Word::Codec => pickle.str(id).is_some_and(|codec| CODECS.contains(&codec)),
             Word::Constant => {
                 pickle.str(id).is_some_and(|repr| repr.len() < 100 && is_constant_repr(repr))
             }
             Word::BuiltinName | Word::MemberName => matches!(node, Node::Str(_)),
-            Word::ApplyArgs => matches!(node, Node::Tuple(_)),
         }
     }
 

@@ -3,7 +3,6 @@
 //! that a field lies outside of its record, makes it follow pointers from the file.
 
 use super::tuple;
-use crate::names::allowed;
 use crate::{BuiltObject, Node, NodeId, Pickle};
 
 /// The flags of `object`, `NPY_OBJECT_DTYPE_FLAGS`.
@@ -35,23 +34,31 @@ pub(super) fn len(pickle: &Pickle, object: &BuiltObject<'_>) -> u64 {
     parts.fold(1, u64::saturating_add)
 }
 
-/// Returns whether a value names an element type: a text, `numpy.record`, or a class of ml_dtypes.
-pub(super) fn is_element(pickle: &Pickle, id: NodeId) -> bool {
-    element(pickle, id).is_some()
-}
-
 /// Returns whether the call of `numpy.dtype` and the state that is set on its result are as NumPy
 /// itself writes them.
 pub(super) fn is_sound(pickle: &Pickle, object: &BuiltObject<'_>) -> bool {
     examine(pickle, object).is_some()
 }
 
-/// The elements of a dtype.
+impl Pickle {
+    /// Returns the elements of a `numpy.dtype`. Returns `None` for other values, and for a dtype
+    /// whose call or state is not as NumPy writes it.
+    pub fn dtype_elements(&self, dtype: NodeId) -> Option<DTypeElements> {
+        let object = self.object(dtype)?;
+        if !self.global(object.callable)?.is("numpy", "dtype") {
+            return None;
+        }
+        examine(self, &object)
+    }
+}
+
+/// The elements of a `numpy.dtype`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Elements {
-    /// Bytes per element; `None` if the pickle does not say.
-    size: Option<i64>,
-    objects: bool,
+pub struct DTypeElements {
+    /// Bytes per element, at least 0; `None` if the pickle does not say.
+    pub size: Option<i64>,
+    /// Whether elements are or contain references to objects.
+    pub objects: bool,
 }
 
 /// The element that a text or a class names.
@@ -74,12 +81,12 @@ enum ElementKind {
 }
 
 /// Returns the elements of a dtype if its description is consistent.
-fn examine(pickle: &Pickle, object: &BuiltObject<'_>) -> Option<Elements> {
+fn examine(pickle: &Pickle, object: &BuiltObject<'_>) -> Option<DTypeElements> {
     let [first, ..] = tuple(pickle, object.args)? else { return None };
     let element = element(pickle, *first)?;
     let objects = element.kind == ElementKind::Object;
     let state = match object.states[..] {
-        [] => return Some(Elements { size: element.size, objects }),
+        [] => return Some(DTypeElements { size: element.size, objects }),
         [state] => tuple(pickle, state)?,
         _ => return None,
     };
@@ -112,7 +119,7 @@ fn examine(pickle: &Pickle, object: &BuiltObject<'_>) -> Option<Elements> {
             };
             let flagged = if objects { flags == OBJECT } else { flags & HOLDS_OBJECTS == 0 };
             let size = if size < 0 { element.size } else { Some(size) };
-            (sized && flagged).then_some(Elements { size, objects })
+            (sized && flagged).then_some(DTypeElements { size, objects })
         }
         (false, true, true) => {
             let [of, shape] = tuple(pickle, *subarray)? else { return None };
@@ -131,7 +138,7 @@ fn examine(pickle: &Pickle, object: &BuiltObject<'_>) -> Option<Elements> {
                 false => flags & HOLDS_OBJECTS == 0,
             };
             let sound = is_record(element, size) && length == Some(size) && flagged;
-            sound.then_some(Elements { size: Some(size), objects: of.objects })
+            sound.then_some(DTypeElements { size: Some(size), objects: of.objects })
         }
         (true, false, false) => {
             let objects = fields_hold_objects(pickle, *names, *fields, size)?;
@@ -140,7 +147,7 @@ fn examine(pickle: &Pickle, object: &BuiltObject<'_>) -> Option<Elements> {
                 false => flags & HOLDS_OBJECTS == 0,
             };
             let sound = is_record(element, size) && flagged;
-            sound.then_some(Elements { size: Some(size), objects })
+            sound.then_some(DTypeElements { size: Some(size), objects })
         }
         _ => None,
     }
@@ -195,7 +202,7 @@ fn fields_hold_objects(pickle: &Pickle, names: NodeId, fields: NodeId, size: i64
 
 /// Returns the elements of a dtype inside another, as its state describes them. The consistency of
 /// that state is checked where the inner dtype is called.
-fn inner(pickle: &Pickle, id: NodeId) -> Option<Elements> {
+fn inner(pickle: &Pickle, id: NodeId) -> Option<DTypeElements> {
     let object = pickle.object(id)?;
     if !pickle.global(object.callable)?.is("numpy", "dtype") {
         return None;
@@ -209,7 +216,7 @@ fn inner(pickle: &Pickle, id: NodeId) -> Option<Elements> {
     let size = field(5).filter(|size| *size >= 0).or(element.size);
     let objects =
         element.kind == ElementKind::Object || field(7).is_some_and(|flags| flags & 1 == 1);
-    Some(Elements { size, objects })
+    Some(DTypeElements { size, objects })
 }
 
 /// Returns whether it is the metadata of a dtype of dates: `(dict, (unit, count, count, count))`.
@@ -233,7 +240,6 @@ fn element(pickle: &Pickle, id: NodeId) -> Option<Element> {
             Some(Element { size: None, kind: ElementKind::Flexible })
         }
         Node::Global(global) if &*global.module == "ml_dtypes" => {
-            allowed(global)?;
             let size = match &*global.name {
                 "bcomplex32" | "complex32" => 4,
                 "bfloat16" => 2,
@@ -298,13 +304,9 @@ fn of_text(text: &str) -> Option<Element> {
                 kind: ElementKind::Flexible,
             })
         }
-        'b' | 'i' | 'u' | 'f' | 'c' | 'M' | 'm' => number(count.or(match kind {
-            'M' | 'm' => Some(8),
-            'b' => Some(1),
-            'c' => Some(16),
-            'f' | 'i' | 'u' => Some(8),
-            _ => None,
-        })),
+        // Without a size, NumPy has other types under some of these letters.
+        'b' | 'i' | 'u' | 'f' | 'c' => number(Some(count?)),
+        'M' | 'm' => number(Some(count.unwrap_or(8))),
         '?' | 'B' => number(Some(1)),
         'h' | 'H' | 'e' => number(Some(2)),
         'I' => number(Some(4)),
@@ -346,6 +348,8 @@ mod tests {
             "<",
             "f99999999999999999999",
             "bfloat16",
+            "f",
+            "c",
             "T",
             "records",
         ] {

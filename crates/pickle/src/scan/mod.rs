@@ -12,6 +12,8 @@ use std::sync::Arc;
 use statelens_checkpoint::{Finding, Global, Grade, Limits, LoaderCall, order};
 use uses::{Misuse, Uses};
 
+pub use self::dtypes::DTypeElements;
+
 use crate::names::{SHARED, Verdict, verdict};
 use crate::{Broken, Node, NodeId, Oddity, Pickle, PickleStream, read, read_stream};
 

@@ -197,7 +197,8 @@ impl<'a> Uses<'a> {
         }
     }
 
-    /// Finds names that are used as values but may only be called.
+    /// Finds names that are used as values but may only be called. No pattern allows a name in place
+    /// of the arguments of a call, or as a state.
     fn find_values(&mut self) {
         let pickle = self.pickle;
         if self.inner.allowed.is_empty() {
@@ -211,14 +212,8 @@ impl<'a> Uses<'a> {
                     self.used_as_value(part);
                 }
             });
-            if let Node::Object(call) = node {
-                self.used_as_value(call.args);
-            }
         }
         self.used_as_value(pickle.root());
-        for state in pickle.states.values().flatten() {
-            self.used_as_value(*state);
-        }
     }
 
     fn used_as_value(&mut self, part: NodeId) {

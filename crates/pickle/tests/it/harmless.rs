@@ -10,21 +10,9 @@ fn worst(bytes: &[u8]) -> Grade {
     findings.iter().map(|finding| finding.grade).max().unwrap_or(Grade::Note)
 }
 
-/// Returns a pickle of protocol 2: texts in guillemets are strings, any other character is a byte.
-fn pickle(parts: &str) -> Vec<u8> {
-    let mut bytes = b"\x80\x02".to_vec();
-    for (index, part) in parts.split(['«', '»']).enumerate() {
-        match index % 2 {
-            0 => bytes.extend(part.chars().map(|c| u8::try_from(u32::from(c)).unwrap())),
-            _ => {
-                bytes.push(b'X');
-                bytes.extend((part.len() as u32).to_le_bytes());
-                bytes.extend(part.as_bytes());
-            }
-        }
-    }
-    bytes.push(b'.');
-    bytes
+/// Returns a pickle of protocol 2.
+fn pickle(notation: &str) -> Vec<u8> {
+    [&b"\x80\x02"[..], &statelens_fixtures::opcodes(notation), b"."].concat()
 }
 
 /// Returns the opcodes of `numpy.dtype(text, False, True)`.
@@ -79,6 +67,14 @@ fn unusual_usages_are_findings() {
         (
             "_create_array",
             "cdill._dill\n_create_array\n(cnumpy\nndarray\n((I1\nt«O»«AAAAAAAA»tNtR".into(),
+        ),
+        (
+            "_create_array of a dtype",
+            "cdill._dill\n_create_array\n(cnumpy\ndtype\n(«V8»\u{89}\u{88}t(I3\n«|»NNNI8\nI1\nI63\nttR".into(),
+        ),
+        (
+            "_create_array with a list",
+            "cdill._dill\n_create_array\n(ccollections\nOrderedDict\n](«x»eNtR".into(),
         ),
         (
             "spelled by dill",
@@ -358,6 +354,13 @@ fn usages_of_libraries_are_not_findings() {
         untyped("I12\n", "uint8"),
         untyped("I3\n", "float32"),
         "ccollections\ndefaultdict\n(c__builtin__\nlist\ntR«a»]s".into(),
+        // A record in a record, as `numpy.dtype((numpy.record, …))` writes it.
+        format!(
+            "cnumpy\ndtype\n(cnumpy\nrecord\n\u{89}\u{88}tR(I3\n«|»N(«r»t}}«r»(cnumpy\ndtype\n\
+             (cnumpy\nrecord\n\u{89}\u{88}tR(I3\n«|»N(«x»t}}«x»({}(I3\n«<»NNNI-1\nI-1\nI0\ntbI0\n\
+             tsI4\nI1\nI16\ntbI0\ntsI4\nI1\nI16\ntb",
+            dtype("f4")
+        ),
     ] {
         let bytes = pickle(&parts);
         assert_eq!(worst(&bytes), Grade::Note, "{parts}");

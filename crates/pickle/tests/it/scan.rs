@@ -11,23 +11,9 @@ fn worst(bytes: &[u8]) -> Grade {
     scan(bytes).iter().map(|finding| finding.grade).max().unwrap_or(Grade::Note)
 }
 
-/// Returns a `BINUNICODE` opcode.
-fn text(text: &str) -> Vec<u8> {
-    [&b"X"[..], &(text.len() as u32).to_le_bytes(), text.as_bytes()].concat()
-}
-
-/// Returns a pickle of protocol 2: parts in guillemets are strings, every other character is a
-/// byte.
-fn pickle(parts: &str) -> Vec<u8> {
-    let mut bytes = b"\x80\x02".to_vec();
-    for (index, part) in parts.split(['«', '»']).enumerate() {
-        match index % 2 {
-            0 => bytes.extend(part.chars().map(|c| u8::try_from(u32::from(c)).unwrap())),
-            _ => bytes.extend(text(part)),
-        }
-    }
-    bytes.push(b'.');
-    bytes
+/// Returns a pickle of protocol 2.
+fn pickle(notation: &str) -> Vec<u8> {
+    [&b"\x80\x02"[..], &statelens_fixtures::opcodes(notation), b"."].concat()
 }
 
 #[test]
@@ -146,6 +132,7 @@ fn forged_dtype_state_is_dangerous() {
     let plain = |flags: &str| format!("I3\n«|»NNNI-1\nI-1\nI{flags}\n");
     assert_eq!(dtype("f8", &plain("0")), Grade::Note);
     assert_eq!(dtype("O8", &plain("63")), Grade::Note);
+    assert_eq!(worst(&pickle("cnumpy\ndtype\n(«O,i4»\u{89}\u{88}tR")), Grade::Danger);
     // Objects declared as bytes, and the other way round.
     assert_eq!(dtype("O8", &plain("0")), Grade::Danger);
     assert_eq!(dtype("V8", "I3\n«|»NNNI8\nI1\nI63\n"), Grade::Danger);
@@ -244,6 +231,7 @@ fn reports_constructs_that_no_pickler_writes() {
         ("ends within an opcode", [&frame(10)[..], &frame(2), b"NN."].concat()),
         ("ends past the pickle", [&frame(3)[..], b"N.N."].concat()),
         ("would build the name", b"P1\nP2\n\x93.".to_vec()),
+        ("neither a storage nor a module", pickle("(«other»cmine\nThing\n«a»«b»tQ")),
         ("uses extension 1", b"\x82\x01.".to_vec()),
     ] {
         let findings = scan(&bytes);
@@ -256,6 +244,14 @@ fn reports_constructs_that_no_pickler_writes() {
     }
     let lies = scan(&[&frame(99)[..], b"N."].concat());
     assert!(lies[0].title.contains("claims more bytes") && lies[0].grade == Grade::Warning);
+}
+
+/// The unpickler in Python makes the call of `INST` although its last line has no end.
+#[test]
+fn reports_the_call_of_a_cut_name() {
+    let broken = read(b"(imine\nrunX", 0, &Limits::default()).unwrap_err();
+    let findings = broken.pickle.scan(&ScanOptions::default());
+    assert_eq!(findings[0].title, "The pickle names `mine.run`");
 }
 
 /// Opcodes that do nothing, or fail in one unpickler only.

@@ -1,9 +1,10 @@
 //! Conversions in tasks: the output is byte for byte that of one run, in whatever order tasks run,
 //! and whether they are repeated or fail in between.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::thread;
 
 use statelens::job::{ConvertOptions, EditTexts, Job, JobWork, Reading, TaskEnd};
 use statelens::parts::checkpoint::{Loss, Plan, Unwatched};
@@ -100,41 +101,62 @@ fn sources() -> Vec<PathBuf> {
 
 #[test]
 fn tasks_write_what_one_run_writes() {
+    let sources: Vec<PathBuf> =
+        sources().into_iter().step_by(statelens_fixtures::times(60, 1)).collect();
     // Each result is flushed to the disk, which takes most of the time.
-    let step = statelens_fixtures::times(60, 1);
-    let (mut converted, mut divided) = (BTreeMap::new(), 0);
-    for (number, source) in sources().into_iter().step_by(step).enumerate() {
-        let Ok(checkpoint) = Opener::new().open(&source) else { continue };
-        for (target, end) in TARGETS {
-            let folder = tempfile::tempdir().unwrap();
-            let [one, many] = ["one", "many"].map(|name| folder.path().join(name));
-            fs::create_dir(&one).unwrap();
-            let name = format!("out.{end}");
-            let Ok(written) = convert(&checkpoint, target).lossy().write(one.join(&name)) else {
-                continue;
-            };
-            let place = folder.path().join("job");
-            let options = options(&source, &many.join(&name), target.id());
-            let job = plan(&place, options, 1 + number as u64 % 7).unwrap();
-            let tasks = job.recipe().tasks;
-            let order = shuffled(tasks, number);
-            for task in &order {
-                assert_eq!(run(&job, *task).unwrap(), TaskEnd::Done);
-            }
-            // A result that is lost makes a task run again.
-            let again = order[number % order.len()];
-            fs::remove_file(place.join(format!("results/{again:05}.json"))).unwrap();
-            assert_eq!(run(&job, again).unwrap(), TaskEnd::Done);
-            assert_eq!(run(&job, again).unwrap(), TaskEnd::DoneBefore);
-            let report = commit(&job).unwrap().unwrap();
-            assert!(contents(&one) == contents(&many), "{} to {end}", source.display());
-            assert_eq!(report.bytes, written.report.bytes);
-            assert!(commit(&job).unwrap().is_none());
-            *converted.entry(end).or_insert(0) += 1;
-            divided += usize::from(tasks > 2);
+    let threads = 8;
+    let written: Vec<(&str, u64)> = thread::scope(|scope| {
+        let sources = &sources;
+        let of_thread = |thread| sources.iter().enumerate().skip(thread).step_by(threads);
+        let running: Vec<_> = (0..threads)
+            .map(|thread| {
+                scope.spawn(move || {
+                    let written =
+                        of_thread(thread).map(|(number, path)| convert_both_ways(path, number));
+                    written.flatten().collect::<Vec<_>>()
+                })
+            })
+            .collect();
+        running.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+    });
+    let targets: BTreeSet<&str> = written.iter().map(|(end, _)| *end).collect();
+    let divided = written.iter().filter(|(_, tasks)| *tasks > 2).count();
+    assert!(targets.len() >= TARGETS.len() - 1 && divided > 5, "{targets:?} {divided}");
+}
+
+/// Converts a file to every target that takes it, in one run and as a job, and compares the outputs.
+/// Returns the targets and the numbers of tasks.
+fn convert_both_ways(source: &Path, number: usize) -> Vec<(&'static str, u64)> {
+    let mut converted = Vec::new();
+    let Ok(checkpoint) = Opener::new().open(source) else { return converted };
+    for (target, end) in TARGETS {
+        let folder = tempfile::tempdir().unwrap();
+        let [one, many] = ["one", "many"].map(|name| folder.path().join(name));
+        fs::create_dir(&one).unwrap();
+        let name = format!("out.{end}");
+        let Ok(written) = convert(&checkpoint, target).lossy().write(one.join(&name)) else {
+            continue;
+        };
+        let place = folder.path().join("job");
+        let options = options(source, &many.join(&name), target.id());
+        let job = plan(&place, options, 1 + number as u64 % 7).unwrap();
+        let tasks = job.recipe().tasks;
+        let order = shuffled(tasks, number);
+        for task in &order {
+            assert_eq!(run(&job, *task).unwrap(), TaskEnd::Done);
         }
+        // A result that is lost makes a task run again.
+        let again = order[number % order.len()];
+        fs::remove_file(place.join(format!("results/{again:05}.json"))).unwrap();
+        assert_eq!(run(&job, again).unwrap(), TaskEnd::Done);
+        assert_eq!(run(&job, again).unwrap(), TaskEnd::DoneBefore);
+        let report = commit(&job).unwrap().unwrap();
+        assert!(contents(&one) == contents(&many), "{} to {end}", source.display());
+        assert_eq!(report.bytes, written.report.bytes);
+        assert!(commit(&job).unwrap().is_none());
+        converted.push((end, tasks));
     }
-    assert!(converted.len() >= TARGETS.len() - 1 && divided > 5, "{converted:?} {divided}");
+    converted
 }
 
 #[test]

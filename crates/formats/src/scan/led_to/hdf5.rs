@@ -94,6 +94,9 @@ fn examines_every_value_of_hdf5() {
         let bytes = with_attribute(name, AttributeValue::Text(lambda.to_owned()));
         assert_eq!(worst("x.bin", bytes), Some(Grade::Danger), "{name}");
     }
+    // A configuration may begin with a byte order mark.
+    let bytes = with_attribute("model_config", AttributeValue::Text("\u{feff}{}".to_owned()));
+    assert!(worst("x.bin", bytes) <= Some(Grade::Warning));
 }
 
 /// The search through all bytes finds none of these.

@@ -20,6 +20,18 @@ fn grades_pickles_that_a_loader_may_read() {
     }
 }
 
+/// Values in front of the place where a pickle breaks off, and calls of what has no name.
+#[test]
+fn reports_broken_pickles_that_a_loader_may_read() {
+    for (what, bytes, expected) in [
+        ("values after PROTO", &b"\x80\x02]]]]]]\xff"[..], Some(Grade::Damage)),
+        ("few values after PROTO", b"\x80\x02]]\xff", None),
+        ("values", b"]]]]]]\xff", None),
+    ] {
+        assert_eq!(worst("x.bin", zip(&[member("a", bytes)])), expected, "{what}");
+    }
+}
+
 #[test]
 fn grades_pickles_behind_other_data() {
     let behind = |bytes: &[u8]| join(&[&noise(99), bytes]);

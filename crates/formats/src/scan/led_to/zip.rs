@@ -146,4 +146,21 @@ fn checks_the_shorter_of_duplicate_records() {
         ]);
         assert_eq!(titles("x.pt", zip).contains(&longer), expected, "{lens:?}");
     }
+    // `torch.jit.save` keeps the shapes of example inputs, and no values.
+    for (len, expected) in [(0, false), (4, true), (12, false)] {
+        let values = vec![0; len];
+        let zip =
+            zip(&[member("a/traced_inputs.pkl", pickle), member("a/traced_inputs/0", &values)]);
+        assert_eq!(titles("x.pt", zip).contains(&longer), expected, "traced inputs: {len}");
+    }
+}
+
+/// A member whose header is found by the search ends where the header says.
+#[test]
+fn members_without_a_directory_end_at_their_length() {
+    // `b"N." * 20`, as Python's `zipfile` stores it with `ZIP_LZMA`.
+    let mut archive = zip_by(14, &hex("090405005d0000800000270ba850183dfffffffc200000"));
+    let (directory, _) = places(&archive);
+    archive.truncate(directory);
+    assert!(worst("x.bin", join(&[&noise(99), &archive, &noise(99)])) <= Some(Grade::Warning));
 }

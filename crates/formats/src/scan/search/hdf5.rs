@@ -103,7 +103,7 @@ impl Values<'_> {
         if bytes > MAX_VALUE_BYTES && swept {
             return Ok(true);
         }
-        if bytes > MAX_VALUE_BYTES.min(self.left) {
+        if bytes > MAX_VALUE_BYTES {
             let why = "It has more bytes than the limit allows.";
             search.unseen(blob, "a dataset of the HDF5 file", why);
             return Ok(true);
@@ -203,4 +203,76 @@ fn may_hold(datatype: &Datatype) -> bool {
 
 fn is_byte(datatype: &Datatype) -> bool {
     datatype.size == 1
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::sync::Arc;
+
+    use statelens_checkpoint::{Grade, Memory, Unwatched};
+
+    use super::*;
+    use crate::ScanOptions;
+
+    /// Returns the kinds of errors in a file.
+    fn kinds(bytes: &[u8]) -> BTreeSet<&'static str> {
+        let limits = Limits::default();
+        let files = FileSet::single("", Memory::from(bytes.to_vec()));
+        let file = files.main().and_then(|id| Hdf5File::open(&files, id, &limits));
+        let Ok(file) = file else { return BTreeSet::from(["file"]) };
+        let Ok(tree) = file.tree(&mut Unwatched) else { return BTreeSet::from(["tree"]) };
+        let mut kinds = BTreeSet::new();
+        for object in tree.objects.values() {
+            match object {
+                Ok(Object { kind: ObjectKind::Unreadable(_), .. }) => kinds.insert("unreadable"),
+                Ok(object) if !object.troubles.is_empty() => kinds.insert("part of an object"),
+                Ok(_) => false,
+                Err(_) => kinds.insert("object"),
+            };
+        }
+        if tree.groups.links.values().any(Result::is_err) {
+            kinds.insert("links");
+        }
+        if tree.groups.troubles.values().any(|troubles| !troubles.is_empty()) {
+            kinds.insert("part of a group");
+        }
+        kinds
+    }
+
+    /// Damages a file in every place, and expects a finding for each kind of error.
+    #[test]
+    fn every_error_of_the_reader_is_a_finding() {
+        let mut seen = BTreeSet::new();
+        let mut silent = Vec::new();
+        for name in ["attribute_text", "attribute_opaque", "enumeration"] {
+            let whole = statelens_fixtures::read(&format!("attacks_hdf5/{name}.h5"));
+            for place in 0..whole.len() {
+                let mut bytes = whole.clone();
+                bytes[place] ^= 0xff;
+                let kinds = kinds(&bytes);
+                if kinds.is_empty() {
+                    continue;
+                }
+                let (limits, options) = (Limits::default(), ScanOptions::default());
+                let mut progress = Unwatched;
+                let mut search = Search::new(&limits, &options, &mut progress);
+                let blob = search.root_blob(Arc::new(Memory::from(bytes)));
+                examine(&mut search, &blob).unwrap();
+                let findings = search.findings.finish();
+                let unseen = findings.iter().any(|finding| {
+                    finding.grade == Grade::UnknownCode && finding.title.contains("a part of")
+                });
+                if !unseen {
+                    silent.push((name, place, kinds.clone()));
+                }
+                if kinds.len() == 1 {
+                    seen.extend(kinds);
+                }
+            }
+        }
+        assert_eq!(silent, Vec::new());
+        let all = ["file", "links", "object", "part of a group", "part of an object", "unreadable"];
+        assert!(seen.into_iter().eq(all));
+    }
 }

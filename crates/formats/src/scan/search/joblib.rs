@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 
 use statelens_checkpoint::Result;
-use statelens_pickle::{BuiltObject, Node, NodeId, Pickle};
+use statelens_pickle::{Broken, BuiltObject, Node, NodeId, Pickle};
 
 use super::super::section::{exactly, some};
 use super::{Blob, Certainty, Search};
@@ -16,15 +16,13 @@ const WRAPPER: (&str, &str) = ("joblib.numpy_pickle", "NumpyArrayWrapper");
 /// Opcodes that replace the wrapper on the stack by an empty array; the memo keeps the wrapper.
 const ARRAY: &[u8] =
     b"0cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\nK\x00\x85C\x01b\x87R";
-/// The maximum number of arrays per file that are cut out.
-const MAX_ARRAYS: u64 = 10_000;
 /// The number of bytes first read of the pickle after an array.
 const WINDOW: u64 = 4 << 10;
 
 /// Whether joblib would read array data in the middle of this pickle.
 pub(super) fn is_wrapped(pickle: &Pickle) -> bool {
     pickle.globals().iter().any(|used| used.global.is(WRAPPER.0, WRAPPER.1))
-        && (wrappers(pickle).next().is_some() || is_handed_on(pickle))
+        && wrappers(pickle).next().is_some()
 }
 
 /// Returns the pickle without the data of its arrays, and its end in the blob. Returns `None` if it
@@ -33,22 +31,20 @@ pub(super) fn run(search: &mut Search<'_>, blob: &Blob, at: u64) -> Result<Optio
     let mut clean: Vec<u8> = Vec::new();
     let (mut next, mut window) = (at, WINDOW);
     let mut known: HashMap<NodeId, usize> = HashMap::new();
-    let mut arrays = 0;
-    while arrays < MAX_ARRAYS {
+    loop {
         let rest = some(&*blob.source, next, window)?;
         let done = clean.len();
         clean.extend(&rest);
-        if !search.spend(clean.len() as u64) || clean.len() as u64 > search.limits.structure {
+        if clean.len() as u64 > search.limits.structure {
             return Ok(None);
         }
-        let run = statelens_pickle::read(&clean, blob.base + at, search.limits);
+        let Some(run) = run_within_budget(search, &clean, blob.base + at) else {
+            return Ok(None);
+        };
         let pickle = run.as_ref().unwrap_or_else(|broken| &broken.pickle);
-        if is_handed_on(pickle) {
-            return Ok(None);
-        }
         // Applies even if the pickle ends: its end may be that of a pickle embedded in place of an
         // array.
-        if fresh(pickle, &known).is_none() {
+        let Some(id) = fresh(pickle, &known) else {
             match run {
                 Ok(pickle) => {
                     let end = next + pickle.end().saturating_sub(done as u64);
@@ -61,36 +57,28 @@ pub(super) fn run(search: &mut Search<'_>, blob: &Blob, at: u64) -> Result<Optio
                 }
                 Err(_) => return Ok(None),
             }
-        }
+        };
         // Finds the shortest prefix that sets another state on a wrapper.
         let (mut few, mut enough) = (done, clean.len());
-        let mut found = None;
+        let mut found = (run.unwrap_or_else(|broken| *broken.pickle), id);
         while few + 1 < enough {
             let middle = few.midpoint(enough);
-            if !search.spend(middle as u64) {
+            let Some(run) = run_within_budget(search, &clean[..middle], 0) else {
                 return Ok(None);
-            }
-            let pickle = beginning(search, &clean[..middle]);
+            };
+            let pickle = run.unwrap_or_else(|broken| *broken.pickle);
             match fresh(&pickle, &known) {
-                Some(id) => (enough, found) = (middle, Some((pickle, id))),
+                Some(id) => (enough, found) = (middle, (pickle, id)),
                 None => few = middle,
             }
         }
-        let (pickle, id) = match found {
-            Some(found) => found,
-            None => {
-                let pickle = beginning(search, &clean[..enough]);
-                let Some(id) = fresh(&pickle, &known) else { return Ok(None) };
-                (pickle, id)
-            }
-        };
+        let (pickle, id) = found;
         // joblib reads the array at the end of the frame, and Python runs the opcodes before that.
         if pickle.has_overlong_frame() {
             return Ok(None);
         }
         let Some(object) = pickle.object(id) else { return Ok(None) };
         known.insert(id, object.states.len());
-        arrays += 1;
         let start = next + (enough - done) as u64;
         let Some(end) = Array::of(&pickle, &object).end(search, blob, start)? else {
             return Ok(None);
@@ -99,14 +87,15 @@ pub(super) fn run(search: &mut Search<'_>, blob: &Blob, at: u64) -> Result<Optio
         clean.extend(ARRAY);
         (next, window) = (end, WINDOW);
     }
-    Ok(None)
 }
 
-fn beginning(search: &Search<'_>, bytes: &[u8]) -> Pickle {
-    match statelens_pickle::read(bytes, 0, search.limits) {
-        Ok(pickle) => pickle,
-        Err(broken) => *broken.pickle,
-    }
+/// Runs a pickle, or returns `None` if the budget is exhausted.
+fn run_within_budget(
+    search: &mut Search<'_>,
+    bytes: &[u8],
+    base: u64,
+) -> Option<std::result::Result<Pickle, Broken>> {
+    search.spend(bytes.len() as u64).then(|| statelens_pickle::read(bytes, base, search.limits))
 }
 
 /// Returns the first wrapper with more states than the known number.
@@ -126,20 +115,6 @@ fn wrappers(pickle: &Pickle) -> impl Iterator<Item = (NodeId, BuiltObject<'_>)> 
     })
 }
 
-/// Whether the class is used in any way other than being called, which may also create a wrapper.
-fn is_handed_on(pickle: &Pickle) -> bool {
-    pickle.nodes().any(|(id, node)| match node {
-        Node::Dict(entries) => entries
-            .iter()
-            .any(|(key, value)| is_wrapper(pickle, *key) || is_wrapper(pickle, *value)),
-        Node::Set(items) => items.iter().any(|item| is_wrapper(pickle, *item)),
-        _ => {
-            let items = pickle.sequence(id).unwrap_or_default();
-            items.iter().any(|item| is_wrapper(pickle, *item))
-        }
-    })
-}
-
 fn is_wrapper(pickle: &Pickle, id: NodeId) -> bool {
     matches!(pickle.node(id), Node::Global(global) if global.is(WRAPPER.0, WRAPPER.1))
 }
@@ -153,14 +128,11 @@ struct Array {
 }
 
 impl Array {
-    /// Reads the attributes of a wrapper. Each state overrides the attributes that it has.
+    /// Reads the attributes of a wrapper.
     fn of(pickle: &Pickle, object: &BuiltObject<'_>) -> Self {
         let unclear = Self { len: None, padded: false, clear: false };
-        if object.states.iter().any(|state| pickle.dict(*state).is_none()) {
-            return unclear;
-        }
-        let field =
-            |name: &str| object.states.iter().rev().find_map(|state| pickle.field(*state, name));
+        let [state] = object.states[..] else { return unclear };
+        let field = |name: &str| pickle.field(state, name);
         let padded = field("numpy_array_alignment_bytes");
         let padded = padded.is_some_and(|id| *pickle.node(id) != Node::None);
         let shape = field("shape").and_then(|id| pickle.sequence(id));
@@ -169,17 +141,20 @@ impl Array {
                 count.checked_mul(u64::try_from(pickle.int(*dim)?).ok()?)
             })
         });
-        let size = field("dtype").and_then(|id| element(pickle, id));
+        let Some(elements) = field("dtype").and_then(|id| pickle.dtype_elements(id)) else {
+            return unclear;
+        };
+        let size = elements.size.and_then(|size| u64::try_from(size).ok());
         match (size, count) {
-            (Some(Element::Object), _) => Self { len: None, padded: false, clear: true },
-            (Some(Element::Bytes(size)), Some(count)) => {
+            _ if elements.objects => Self { len: None, padded: false, clear: true },
+            (Some(size), Some(count)) => {
                 Self { len: Some(size.saturating_mul(count)), padded, clear: true }
             }
             _ => unclear,
         }
     }
 
-    /// Returns the end of the array that begins at `start`, if it is completely in the blob.
+    /// Returns the end of the array that begins at `start`, if it is clear.
     fn end(&self, search: &mut Search<'_>, blob: &Blob, start: u64) -> Result<Option<u64>> {
         if !self.clear {
             return Ok(None);
@@ -191,54 +166,6 @@ impl Array {
             true => exactly::<1>(&*blob.source, start).map(|[padding]| 1 + u64::from(padding)),
             false => Some(0),
         };
-        let end = padding.and_then(|padding| start.checked_add(padding)?.checked_add(len));
-        Ok(end.filter(|end| *end <= blob.source.len()))
-    }
-}
-
-/// The kind of an array's elements.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Element {
-    Object,
-    Bytes(u64),
-}
-
-/// Returns the element of `numpy.dtype('f8', …)` with the state that numpy sets. Returns `None` if
-/// numpy could interpret it differently.
-fn element(pickle: &Pickle, dtype: NodeId) -> Option<Element> {
-    let (global, args) = pickle.call(dtype)?;
-    let name = pickle.str(*args.first()?)?;
-    if !global.is("numpy", "dtype") {
-        return None;
-    }
-    let (kind, digits) = name.trim_start_matches(['<', '>', '|', '=']).split_at_checked(1)?;
-    let number = || digits.parse::<u64>().ok().filter(|_| !digits.starts_with('+'));
-    let size = match kind {
-        "O" if matches!(digits, "" | "8" | "4") => None,
-        "U" => Some(number()?.checked_mul(4)?),
-        "b" | "i" | "u" | "f" | "c" | "m" | "M" | "S" | "V" => Some(number()?),
-        _ => return None,
-    };
-    let flags = match pickle.object(dtype)?.states[..] {
-        [] => 0,
-        [state] => {
-            let state = pickle.sequence(state)?;
-            let version = pickle.int(*state.first()?)?;
-            // Version, order, subarray, names, fields, size, alignment, flags, and metadata for
-            // dates.
-            if !matches!((version, state.len()), (3, 8) | (4, 8 | 9)) {
-                return None;
-            }
-            let stated = pickle.int(state[5])?;
-            if stated != -1 && u64::try_from(stated).ok() != size {
-                return None;
-            }
-            pickle.int(state[7])?
-        }
-        _ => return None,
-    };
-    match size {
-        Some(size) if flags & 1 == 0 => Some(Element::Bytes(size)),
-        _ => Some(Element::Object),
+        Ok(padding.and_then(|padding| start.checked_add(padding)?.checked_add(len)))
     }
 }

@@ -127,7 +127,7 @@ impl Search<'_> {
                 Ok(pickle) => {
                     region.done();
                     let end = window.offset(pickle.end());
-                    self.whole_pickle(blob, at..end, certainty, &pickle, window.bytes[0]);
+                    self.whole_pickle(blob, at..end, certainty, &pickle);
                     return Ok(Some((pickle, end)));
                 }
                 Err(broken) if self.work == 0 => break broken,
@@ -173,21 +173,20 @@ impl Search<'_> {
         Ok(Some((pickle, end)))
     }
 
-    /// Adds the findings of a pickle that reaches its `STOP`. `first` is its first byte.
+    /// Adds the findings of a pickle that reaches its `STOP`.
     fn whole_pickle(
         &mut self,
         blob: &Blob,
         range: Range<u64>,
         certainty: Certainty,
         pickle: &Pickle,
-        first: u8,
     ) {
         self.spaces[blob.space].pickles.insert(blob.base + range.start, blob.base + range.end);
         self.found |= pickle.end() > MIN_PICKLE;
         let named = names_something(pickle);
         let is_one = match certainty {
             Certainty::Yes => true,
-            Certainty::Perhaps => named || first == PROTO || makes_calls(pickle) || pickle.is_odd(),
+            Certainty::Perhaps => named || makes_calls(pickle) || pickle.is_odd(),
             Certainty::Marked => named,
             Certainty::Bare => named && makes_calls(pickle),
         };

@@ -36,19 +36,13 @@ const KEYS: [&str; 12] = [
 ];
 
 impl Pax {
-    /// Parses the records of a header. Python before 3.13 accepts records that later versions
-    /// refuse; these are parsed as there, but set `doubt`.
+    /// Parses the records of a header, up to the first invalid one, which sets `doubt`: Python before
+    /// 3.13 accepts some that later versions refuse.
     pub(super) fn parse(bytes: &[u8]) -> Self {
         let mut pax = Self::default();
         let mut at = 0;
-        while let Some((len, record)) = record(&bytes[at.min(bytes.len())..]) {
-            match record {
-                Ok((key, value)) => pax.add(key, value),
-                Err(()) => {
-                    pax.doubt = Some("an extended header whose records do not follow each other");
-                    break;
-                }
-            }
+        while let Some((len, key, value)) = record(&bytes[at..]) {
+            pax.add(key, value);
             at += len;
         }
         if bytes.get(at).is_some_and(|byte| *byte != 0) {
@@ -96,21 +90,16 @@ impl Pax {
     }
 }
 
-/// Returns the length of the first record, and its key and value if its framing is valid. Returns
-/// `None` if no record begins here.
-#[allow(clippy::type_complexity, reason = "it is used once")]
-fn record(bytes: &[u8]) -> Option<(usize, Result<(&[u8], &[u8]), ()>)> {
+/// Returns the length, key and value of the first record, if it is valid.
+fn record(bytes: &[u8]) -> Option<(usize, &[u8], &[u8])> {
     let digits = bytes.iter().position(|byte| !byte.is_ascii_digit())?;
     let len: usize = std::str::from_utf8(&bytes[..digits]).ok()?.parse().ok()?;
     if bytes[digits] != b' ' {
         return None;
     }
-    let framed = || {
-        let (last, record) = bytes.get(..len)?.get(digits + 1..)?.split_last()?;
-        let equals = record.iter().position(|byte| *byte == b'=').filter(|at| *at > 0)?;
-        (*last == b'\n').then_some((&record[..equals], &record[equals + 1..]))
-    };
-    Some((len, framed().ok_or(())))
+    let (last, record) = bytes.get(..len)?.get(digits + 1..)?.split_last()?;
+    let equals = record.iter().position(|byte| *byte == b'=').filter(|at| *at > 0)?;
+    (*last == b'\n').then_some((len, &record[..equals], &record[equals + 1..]))
 }
 
 /// Returns the map of a sparse member from a pax header, or `None` if the header has none. In

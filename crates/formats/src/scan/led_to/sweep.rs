@@ -1,0 +1,44 @@
+//! Data that only the search through all bytes finds.
+
+use super::*;
+
+/// The search works in pieces of 1 MiB. A match may lie in two of them.
+#[test]
+fn finds_names_across_piece_boundaries() {
+    let by_name = b"\x8c\x02os\x8c\x06system\x93(\x8c\x02idtR.";
+    for (what, bytes, offset) in [
+        ("a name in front of its opcode", &by_name[..], 13),
+        ("a name behind its opcode", b"cos\nsystem\n(S'x'\ntR.", 2),
+    ] {
+        let start = (1 << 20) - offset;
+        let file = join(&[&vec![0; start], bytes, &[0; 99]]);
+        assert_eq!(worst("x.bin", file), Some(Grade::Danger), "{what}");
+    }
+}
+
+/// An archive in the middle of a file: the directory says how its members are packed.
+#[test]
+fn finds_archives_between_other_data() {
+    let mut archive = zip(&[ZipMember { deflated: true, ..member("a", HIDDEN) }]);
+    archive[8] = 0;
+    assert!(is_hidden_found(join(&[&noise(99), &archive, &[0; 70 << 10]])));
+}
+
+/// Findings in an HDF5 file have the name of the attribute, not of the search.
+#[test]
+fn names_the_place_within_hdf5() {
+    let bytes = statelens_fixtures::read("attacks_hdf5/shuffled_strings.h5");
+    let findings = scan("x.h5", bytes);
+    let found = findings.iter().find(|finding| finding.grade == Grade::Danger).unwrap();
+    assert!(!found.place.contains("HDF5"), "{}", found.place);
+}
+
+/// Bytes that only look like a pickle use up the budget eight times as fast as others: the same
+/// bytes may be run from many places.
+#[test]
+fn limits_the_bytes_run_by_the_search() {
+    // Each place runs 512 bytes.
+    let file = join(&[b"\0", &b"\x80\x02(".repeat(20_000)]);
+    let findings = scan("x.bin", file);
+    assert!(is_unseen(&findings, "looks like a pickle", "too much"), "{findings:?}");
+}
