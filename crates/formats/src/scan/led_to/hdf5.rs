@@ -155,5 +155,14 @@ fn reports_unreadable_parts() {
     let findings = scan("x.bin", superblock);
     let detail = "unsupported superblock version 9.";
     assert!(findings.iter().any(|finding| finding.detail == detail), "{findings:?}");
+    // More objects than the limit allows.
+    let mut plan = FilePlan::new();
+    for name in ["a", "b", "c"] {
+        add(&mut plan, name, Datatype::FixedAscii(1), 1, b"x".to_vec());
+    }
+    let mut limits = Limits::default();
+    limits.members = 3;
+    let findings = scan_with("x.bin", join(&[&noise(99), &file(plan)]), &limits);
+    assert!(is_unseen(&findings, "a part of the HDF5 file", "objects in the file"), "{findings:?}");
     assert_eq!(silent, Vec::<&str>::new());
 }

@@ -30,6 +30,10 @@ fn reports_broken_pickles_that_a_loader_may_read() {
     ] {
         assert_eq!(worst("x.bin", zip(&[member("a", bytes)])), expected, "{what}");
     }
+    // A call whose name is in the memo, far in front of it.
+    let names = b"Vmine\np0\n0Vrun\np1\n0";
+    let call = join(&[names, &b"N0".repeat(400), b"h\0h\x01\x93)R\xff"]);
+    assert_eq!(worst("x.bin", call), Some(Grade::UnknownCode));
 }
 
 #[test]

@@ -7,7 +7,7 @@ use super::*;
 fn finds_names_across_piece_boundaries() {
     let by_name = b"\x8c\x02os\x8c\x06system\x93(\x8c\x02idtR.";
     for (what, bytes, offset) in [
-        ("a name in front of its opcode", &by_name[..], 13),
+        ("a name in front of its opcode", &by_name[..], 12),
         ("a name behind its opcode", b"cos\nsystem\n(S'x'\ntR.", 2),
     ] {
         let start = (1 << 20) - offset;

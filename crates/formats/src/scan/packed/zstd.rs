@@ -68,3 +68,26 @@ impl Read for Zstd {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::rc::Rc;
+    use std::sync::Arc;
+
+    use statelens_checkpoint::Memory;
+
+    use super::super::super::section::Section;
+    use super::*;
+
+    #[test]
+    fn refuses_large_windows() {
+        for (window, is_read) in [(10, true), (31, false)] {
+            // The magic number, no options, the size of the window, and a block of one byte.
+            let frame = vec![0x28, 0xb5, 0x2f, 0xfd, 0, (window - 10) << 3, 9, 0, 0, b'N'];
+            let part = Section::new(Arc::new(Memory::from(frame)), 0, u64::MAX);
+            let mut bytes = Vec::new();
+            let read = Zstd::new(part.stream(0, Rc::default()), 1 << 20).read_to_end(&mut bytes);
+            assert_eq!(read.is_ok(), is_read, "2 ** {window}");
+        }
+    }
+}

@@ -209,8 +209,9 @@ fn is_byte(datatype: &Datatype) -> bool {
 mod tests {
     use std::collections::BTreeSet;
     use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-    use statelens_checkpoint::{Grade, Memory, Unwatched};
+    use statelens_checkpoint::{ErrorKind, Grade, Memory, ReadAt, Unwatched};
 
     use super::*;
     use crate::ScanOptions;
@@ -238,6 +239,44 @@ mod tests {
             kinds.insert("part of a group");
         }
         kinds
+    }
+
+    /// A file whose reads fail after some.
+    #[derive(Debug)]
+    struct Failing {
+        bytes: Memory,
+        left: AtomicUsize,
+    }
+
+    impl ReadAt for Failing {
+        fn len(&self) -> u64 {
+            self.bytes.len()
+        }
+
+        fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
+            let left = self.left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1));
+            left.map_err(|_| Error::io("the disk is gone"))?;
+            self.bytes.read_at(offset, buffer)
+        }
+    }
+
+    /// An error of the disk ends the scan: it says nothing about the file.
+    #[test]
+    fn failed_reads_end_the_scan() {
+        let whole = statelens_fixtures::read("attacks_hdf5/enumeration.h5");
+        let examine_with = |left: usize| {
+            let (limits, options) = (Limits::default(), ScanOptions::default());
+            let mut progress = Unwatched;
+            let mut search = Search::new(&limits, &options, &mut progress);
+            let (bytes, left) = (Memory::from(whole.clone()), AtomicUsize::new(left));
+            let blob = search.root_blob(Arc::new(Failing { bytes, left }));
+            examine(&mut search, &blob)
+        };
+        let enough = (0..100).find(|reads| examine_with(*reads).is_ok()).unwrap();
+        assert!(enough > 0);
+        for reads in 0..enough {
+            assert_eq!(examine_with(reads).unwrap_err().kind(), ErrorKind::Io, "{reads}");
+        }
     }
 
     /// Damages a file in every place, and expects a finding for each kind of error.
