@@ -22,6 +22,10 @@ const OPTIONS: [&str; 5] = [
 pub(crate) fn run(seconds: u32, filter: Option<&str>) -> Result<()> {
     let cargo_fuzz = setup::tools::cargo_fuzz()?;
     statelens_fixtures::make()?;
+    // cargo-fuzz would update an outdated lock file without a word.
+    let manifest = project::root().join("fuzz/Cargo.toml");
+    let mut fetch = shell::command("cargo");
+    shell::run(fetch.args(["fetch", "--quiet", "--locked", "--manifest-path"]).arg(manifest))?;
     for target in targets(filter)? {
         println!("\n== Fuzz {target} for {seconds} s");
         let corpus = project::root().join("fuzz/corpus").join(&target);

@@ -140,6 +140,9 @@ fn reports_ambiguous_tar_archives() {
             join(&[&entry("", b'L', b"x\0"), &pax(&[("path", "y")])])
         }),
         ("no records", "consist of records", join(&[&entry("", b'x', b"no"), &member])),
+        ("a record without a line feed", "consist of records", {
+            join(&[&entry("", b'x', b"9 path=ab"), &member])
+        }),
         ("records that overlap", "consist of records", {
             join(&[&entry("", b'x', b"9 path=abcd\n"), &member])
         }),
