@@ -70,6 +70,7 @@ export async function screens(page, { model, smaller, run }, look) {
     await look(screen);
     await page.keyboard.press("Escape");
     await closed();
+    if (key === "v") await look("verified");
   }
   const chooser = await choosing(page, () => page.keyboard.press("d"));
   await chooser.setFiles(smaller);

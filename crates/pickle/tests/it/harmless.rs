@@ -73,6 +73,15 @@ fn unusual_usages_are_findings() {
             "cdill._dill\n_create_array\n(cnumpy\ndtype\n(«V8»\u{89}\u{88}t(I3\n«|»NNNI8\nI1\nI63\nttR".into(),
         ),
         (
+            "_create_array with other arguments",
+            "cdill._dill\n_create_array\n(cnumpy.core.multiarray\n_reconstruct\n(cnumpy\nndarray\n(I8\n\
+             t«b»tNtR".into(),
+        ),
+        (
+            "__newobj__ of a function that calls",
+            "ccopy_reg\n__newobj__\n(ccopy_reg\n__newobj__\ncargparse\nNamespace\ntR".into(),
+        ),
+        (
             "_create_array with a list",
             "cdill._dill\n_create_array\n(ccollections\nOrderedDict\n](«x»eNtR".into(),
         ),
