@@ -61,7 +61,7 @@ impl<'a> Matcher<'a> {
             items: &object.items,
             entries: &object.entries,
         };
-        self.call(object.callable, &made, true)?;
+        self.call(object.callable, &made)?;
         self.spelled(object)?;
         let Some(callable) = pickle.global(object.callable) else { return Ok(()) };
         if &*callable.module == "torch._utils" && !views::is_inside(pickle, &callable.name, items) {
@@ -122,8 +122,9 @@ impl Made<'_> {
 }
 
 impl<'a> Matcher<'a> {
-    /// Checks a call. `outermost`: whether functions that call one of their arguments are accepted.
-    fn call(&mut self, callable: NodeId, made: &Made<'_>, outermost: bool) -> Result<(), Refusal> {
+    /// Checks a call, and the call that it makes of one of its arguments. That goes one level deep:
+    /// no pattern lets a function that calls another one do so for a second one.
+    fn call(&mut self, callable: NodeId, made: &Made<'_>) -> Result<(), Refusal> {
         let Some(global) = self.pickle.global(callable) else {
             return Err((Grade::UnknownCode, NAMELESS));
         };
@@ -152,16 +153,15 @@ impl<'a> Matcher<'a> {
             return if fits { Ok(()) } else { Err(refusal(allowed.danger, reason)) };
         };
         // A function that calls one of its arguments: checks its own arguments, then that call.
-        let fits = outermost
-            && allowed.usages.iter().any(|usage| match usage {
-                Usage::Call(pattern) => self.attempt(|matcher| matcher.is_called(pattern, made)),
-                Usage::Bare | Usage::Inner => false,
-            });
+        let fits = allowed.usages.iter().any(|usage| match usage {
+            Usage::Call(pattern) => self.attempt(|matcher| matcher.is_called(pattern, made)),
+            Usage::Bare | Usage::Inner => false,
+        });
         if !fits {
             return Err(refusal(allowed.danger, UNUSUAL));
         }
         self.named.push((made.container, inner.0));
-        self.call(inner.0, &inner.1, false)
+        self.call(inner.0, &inner.1)
     }
 
     /// Returns the call that a function makes of one of its arguments, if it does so.
