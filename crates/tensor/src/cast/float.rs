@@ -9,6 +9,8 @@ use super::small::Small;
 const SIGN: u32 = 1 << 31;
 const MANTISSA: u32 = 23;
 const EXPONENT: u32 = 0xff << MANTISSA;
+/// The bits of 2^23, whose last place is one.
+const LAST_PLACE: u32 = (127 + MANTISSA) << MANTISSA;
 
 /// Rounds to a small float other than `bfloat16`, to the nearest, ties to even.
 ///
@@ -30,40 +32,45 @@ pub(super) fn to_small<const N: usize>(
     let (over, nan) = (u32::from(parts.over), u32::from(parts.nan));
     let payload_mask = u32::from(parts.payload_mask);
     let sign_shift = 31 - parts.sign_bit;
-    convert(values, out, |value: f32| {
-        let bits = value.to_bits();
-        let magnitude = f32::from_bits(bits & !SIGN);
-        let power = f32::from_bits(bits & EXPONENT);
-        let power = if power < smallest { smallest } else { power };
-        let power = if power > highest { highest } else { power };
-        let magic = power * shift;
-        let sum = magnitude + magic;
-        let rounded = sum - magic;
-        let steps = sum.to_bits().wrapping_sub(magic.to_bits());
-        let field = (power.to_bits() >> MANTISSA).wrapping_sub(first_field);
-        let pattern = steps.wrapping_add(field << kept);
-        let is_nan = value.is_nan();
-        let is_over = rounded > largest;
-        let pattern = if is_over { over } else { pattern };
-        let payload = (bits >> (MANTISSA - kept)) & payload_mask;
-        let pattern = if is_nan { nan | payload } else { pattern };
-        let zero_now = pattern == 0;
-        let sign = (bits & SIGN) >> sign_shift;
-        let signed = if parts.unsigned_zero & zero_now { 0 } else { pattern | sign };
-        let after = if is_over { largest } else { rounded };
-        let keeps_infinity = (magnitude == f32::INFINITY) & parts.has_infinity;
-        let overflowed =
-            (is_over & (magnitude > limit) & !keeps_infinity) | (is_nan & !parts.has_nan);
-        let lost_sign = parts.unsigned_zero & zero_now & (sign != 0);
-        let outcome = Outcome {
-            zero: magnitude == 0.0,
-            changed: (!is_nan & (rounded != magnitude)) | overflowed | lost_sign,
-            overflowed,
-            zero_now,
-            error: (after - magnitude) / magnitude,
-        };
-        (store(signed as u16), outcome)
-    })
+    convert(
+        values,
+        out,
+        #[inline(always)]
+        move |value: f32| {
+            let bits = value.to_bits();
+            let magnitude = f32::from_bits(bits & !SIGN);
+            let power = f32::from_bits(bits & EXPONENT);
+            let power = if power < smallest { smallest } else { power };
+            let power = if power > highest { highest } else { power };
+            let magic = power * shift;
+            let sum = magnitude + magic;
+            let rounded = sum - magic;
+            let steps = sum.to_bits().wrapping_sub(magic.to_bits());
+            let field = (power.to_bits() >> MANTISSA).wrapping_sub(first_field);
+            let pattern = steps.wrapping_add(field << kept);
+            let is_nan = value.is_nan();
+            let is_over = rounded > largest;
+            let pattern = if is_over { over } else { pattern };
+            let payload = (bits >> (MANTISSA - kept)) & payload_mask;
+            let pattern = if is_nan { nan | payload } else { pattern };
+            let zero_now = pattern == 0;
+            let sign = (bits & SIGN) >> sign_shift;
+            let signed = if parts.unsigned_zero & zero_now { 0 } else { pattern | sign };
+            let after = if is_over { largest } else { rounded };
+            let keeps_infinity = (magnitude == f32::INFINITY) & parts.has_infinity;
+            let overflowed =
+                (is_over & (magnitude > limit) & !keeps_infinity) | (is_nan & !parts.has_nan);
+            let lost_sign = parts.unsigned_zero & zero_now & (sign != 0);
+            let outcome = Outcome {
+                zero: magnitude == 0.0,
+                changed: (!is_nan & (rounded != magnitude)) | overflowed | lost_sign,
+                overflowed,
+                zero_now,
+                error: (after - magnitude) / magnitude,
+            };
+            (store(signed as u16), outcome)
+        },
+    )
 }
 
 /// Rounds to `bfloat16`, which has the exponents of `f32`; a NaN keeps its sign and the upper part
@@ -75,16 +82,17 @@ pub(super) fn to_bf16(values: &[f32], out: &mut [u8]) -> CastReport {
         let is_nan = magnitude > EXPONENT;
         let rounded = bits.wrapping_add(0x7fff + (bits >> 16 & 1)) >> 16;
         let half = if is_nan { bits >> 16 | 0x40 } else { rounded };
-        let (before, after) = (f32::from_bits(magnitude), f32::from_bits((rounded & 0x7fff) << 16));
-        // Arithmetic with a subnormal number takes a hundred times as long; the error of a number
-        // that becomes zero is not used.
-        let before = if after == 0.0 { 1.0 } else { before };
+        // The error in units of the last place, since arithmetic with subnormal numbers takes a
+        // hundred times as long.
+        let steps = ((rounded & 0x7fff) << 16).wrapping_sub(magnitude) as i32 as f32;
+        let mantissa = f32::from_bits(magnitude & !EXPONENT | LAST_PLACE);
+        let first = if magnitude < 1 << MANTISSA { f32::from_bits(LAST_PLACE) } else { 0.0 };
         let outcome = Outcome {
             zero: magnitude == 0,
             changed: !is_nan & (bits & 0xffff != 0),
             overflowed: !is_nan & (rounded & 0x7fff == 0x7f80) & (magnitude != EXPONENT),
             zero_now: half & 0x7fff == 0,
-            error: (after - before) / before,
+            error: steps / (mantissa - first),
         };
         ((half as u16).to_le_bytes(), outcome)
     })
@@ -102,13 +110,19 @@ pub(super) fn to_scale(values: &[f32], out: &mut [u8]) -> CastReport {
         let scale =
             if magnitude < 1 << MANTISSA { u32::from(magnitude > FIRST_MIDDLE) } else { normal };
         let scale = scale.min(0xff);
-        let after = f32::from_bits(if scale == 0 { SMALLEST } else { scale << MANTISSA });
+        let after = if scale == 0 { SMALLEST } else { scale << MANTISSA };
+        // Arithmetic with a subnormal number takes a hundred times as long, so that both are
+        // multiplied by 2^149.
+        let scaled = |bits: u32| {
+            if magnitude < 1 << MANTISSA { bits as i32 as f32 } else { f32::from_bits(bits) }
+        };
+        let (before, after) = (scaled(magnitude).copysign(value), scaled(after));
         let outcome = Outcome {
             zero: magnitude == 0,
-            changed: (after != value) & !value.is_nan(),
+            changed: (after != before) & !value.is_nan(),
             overflowed: (scale == 0xff) & !value.is_nan(),
             zero_now: false,
-            error: (after - value) / value,
+            error: (after - before) / before,
         };
         ([scale as u8], outcome)
     })
@@ -143,47 +157,94 @@ pub(super) fn f64_to_f32(values: &[f64], out: &mut [u8]) -> CastReport {
 }
 
 /// Truncates to an integer type. Numbers that are out of range become the nearest limit, NaN
-/// becomes 0.
+/// becomes 0. `$parts` returns the integer, and its magnitude as a float.
 macro_rules! truncate {
-    ($values:expr, $out:expr, $float:ty, $int:ty) => {{
-        const LOWEST: $float = <$int>::MIN as $float;
+    ($values:expr, $out:expr, $float:ty as $wide:ty, $int:ty, $parts:ident) => {{
+        const LOWEST: $wide = <$int>::MIN as $wide;
         // Rounds to LOWEST if not representable.
-        const BELOW: $float = LOWEST - 1.0;
-        const ABOVE: $float = (<$int>::MAX / 2 + 1) as $float * 2.0;
-        convert($values, $out, |value: $float| {
-            let int = value as $int;
-            let after = int as $float;
-            let inside = ((value >= LOWEST) | (value > BELOW)) & (value < ABOVE);
-            let lost_sign = (int == 0) & value.is_sign_negative();
-            let outcome = Outcome {
-                zero: value == 0.0,
-                changed: !inside | (after != value) | lost_sign,
-                overflowed: !inside,
-                zero_now: int == 0,
-                error: ((after - value) / value) as f32,
-            };
-            (int.to_le_bytes(), outcome)
-        })
+        const BELOW: $wide = LOWEST - 1.0;
+        const ABOVE: $wide = (<$int>::MAX / 2 + 1) as $wide * 2.0;
+        convert(
+            $values,
+            $out,
+            #[inline(always)]
+            |value: $float| {
+                let value = <$wide>::from(value);
+                let before = value.abs();
+                let inside = ((value >= LOWEST) | (value > BELOW)) & (value < ABOVE);
+                let (int, after) = $parts!(value, inside, $int);
+                let zero_now = after == 0.0;
+                let outcome = Outcome {
+                    zero: value == 0.0,
+                    changed: !inside | (after != before) | (zero_now & value.is_sign_negative()),
+                    overflowed: !inside,
+                    zero_now,
+                    error: ((after - before) / if zero_now { 1.0 } else { before }) as f32,
+                };
+                (int.to_le_bytes(), outcome)
+            },
+        )
     }};
 }
 
+macro_rules! converted {
+    ($value:ident, $inside:ident, $int:ty) => {{
+        let int = $value as $int;
+        (int, (int as f32).abs())
+    }};
+}
+
+/// By arithmetic of floats: processors without AVX-512 convert doubles to most integer types, and
+/// all floats to 64-bit integers, one by one.
+macro_rules! computed {
+    ($value:ident, $inside:ident, $int:ty) => {{
+        let magnitude = $value.abs();
+        let magnitude = if $inside & (magnitude >= 1.0) { magnitude } else { 0.0 };
+        let is_wide = size_of::<$int>() > 4;
+        let upper = if is_wide { truncated(magnitude * (1.0 / TWO_32)) } else { 0.0 };
+        let lower = truncated(magnitude - upper * TWO_32);
+        let size = low_bits(upper) << 32 | low_bits(lower);
+        let signed = if $value < 0.0 { size.wrapping_neg() } else { size };
+        let limit = if $value > 0.0 { <$int>::MAX as u64 } else { <$int>::MIN as u64 };
+        let limit = if $value.is_nan() { 0 } else { limit };
+        (if $inside { signed } else { limit } as $int, upper * TWO_32 + lower)
+    }};
+}
+
+/// 2^32, and 2^52, from which on doubles are integers.
+const TWO_32: f64 = 4_294_967_296.0;
+const TWO_52: f64 = 4_503_599_627_370_496.0;
+
+/// Rounds a number from 0 to 2^51 down.
+#[inline(always)]
+fn truncated(value: f64) -> f64 {
+    let nearest = (value + TWO_52) - TWO_52;
+    if nearest > value { nearest - 1.0 } else { nearest }
+}
+
+/// Converts an integer from 0 to 2^32 - 1.
+#[inline(always)]
+fn low_bits(value: f64) -> u64 {
+    (value + TWO_52).to_bits() & 0xffff_ffff
+}
+
 macro_rules! float_to_int {
-    ($name:ident, $float:ty) => {
+    ($name:ident, $float:ty, $parts:ident) => {
         pub(super) fn $name(values: &[$float], to: &DType, out: &mut [u8]) -> CastReport {
             match to {
-                DType::U8 => truncate!(values, out, $float, u8),
-                DType::U16 => truncate!(values, out, $float, u16),
-                DType::U32 => truncate!(values, out, $float, u32),
-                DType::U64 => truncate!(values, out, $float, u64),
-                DType::I8 => truncate!(values, out, $float, i8),
-                DType::I16 => truncate!(values, out, $float, i16),
-                DType::I32 => truncate!(values, out, $float, i32),
-                DType::I64 => truncate!(values, out, $float, i64),
+                DType::U8 => truncate!(values, out, $float as $float, u8, $parts),
+                DType::U16 => truncate!(values, out, $float as $float, u16, $parts),
+                DType::U32 => truncate!(values, out, $float as $float, u32, $parts),
+                DType::U64 => truncate!(values, out, $float as f64, u64, computed),
+                DType::I8 => truncate!(values, out, $float as $float, i8, $parts),
+                DType::I16 => truncate!(values, out, $float as $float, i16, $parts),
+                DType::I32 => truncate!(values, out, $float as $float, i32, $parts),
+                DType::I64 => truncate!(values, out, $float as f64, i64, computed),
                 _ => CastReport::default(),
             }
         }
     };
 }
 
-float_to_int!(f32_to_int, f32);
-float_to_int!(f64_to_int, f64);
+float_to_int!(f32_to_int, f32, converted);
+float_to_int!(f64_to_int, f64, computed);

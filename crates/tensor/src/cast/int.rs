@@ -69,6 +69,7 @@ const TWO_52: u64 = 0x433 << 52;
 const TWO_84: u64 = 0x453 << 52;
 
 impl Split for u64 {
+    #[inline(always)]
     fn halves(self) -> Halves {
         let upper = f64::from_bits(TWO_84 | self >> 32) - f64::from_bits(TWO_84);
         let lower = f64::from_bits(TWO_52 | self & 0xffff_ffff) - f64::from_bits(TWO_52);
@@ -77,6 +78,7 @@ impl Split for u64 {
 }
 
 impl Split for i64 {
+    #[inline(always)]
     fn halves(self) -> Halves {
         // Moves the range to that of `u64`, and back by 2^63.
         const MOVED: f64 = f64::from_bits(TWO_84) + 9_223_372_036_854_775_808.0;
@@ -89,6 +91,7 @@ impl Split for i64 {
 
 impl Halves {
     /// Returns the nearest float, ties to even, and what remains of the integer.
+    #[inline(always)]
     pub(super) fn sum(self) -> (f64, f64) {
         let sum = self.upper + self.lower;
         // Exact, since `upper` is zero or the larger one (Dekker, "A floating-point technique for
@@ -97,6 +100,7 @@ impl Halves {
     }
 
     /// Returns the float rounded to odd.
+    #[inline(always)]
     pub(super) fn odd(self) -> f64 {
         let (sum, rest) = self.sum();
         let too_large = sum * rest < 0.0;

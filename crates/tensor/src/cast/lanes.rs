@@ -11,6 +11,7 @@ use super::float;
 use super::int::{self, Split as _};
 use super::outcome::widen;
 use super::small::{Small, bits_of_int, decode_scale};
+use super::widest::widest;
 
 /// The elements of one block.
 #[derive(Debug)]
@@ -193,12 +194,22 @@ impl Lanes {
     }
 }
 
-fn fill<T, const N: usize>(values: &mut Vec<T>, stored: &[u8], read: impl Fn([u8; N]) -> T) {
-    values.clear();
-    values.extend(stored.as_chunks().0.iter().map(|bytes| read(*bytes)));
+#[inline(always)]
+fn fill<T: Copy + Default, const N: usize>(
+    values: &mut Vec<T>,
+    stored: &[u8],
+    read: impl Fn([u8; N]) -> T,
+) {
+    let stored = stored.as_chunks().0;
+    values.resize(stored.len(), T::default());
+    widest(
+        #[inline(always)]
+        || values.iter_mut().zip(stored).for_each(|(value, bytes)| *value = read(*bytes)),
+    );
 }
 
 /// Widens a 16-bit float without branches; a NaN keeps its payload and becomes quiet.
+#[inline(always)]
 fn widen_f16(half: u16) -> f32 {
     const INFINITY: u32 = 0x7f80_0000;
     const EXPONENT: u32 = 0x7c00 << 13;
@@ -219,6 +230,7 @@ fn widen_f16(half: u16) -> f32 {
 
 /// Replaces nonzero numbers that every small float rounds to zero: as subnormal `f32` they would
 /// take a hundred times as long.
+#[inline(always)]
 fn without_tiny(value: f64) -> f64 {
     // 2^-100
     const TINY: f64 = f64::from_bits((1023 - 100) << 52);
@@ -227,6 +239,7 @@ fn without_tiny(value: f64) -> f64 {
 }
 
 /// Rounds to `f32`, to odd; numbers that are too large become the largest finite number.
+#[inline(always)]
 fn odd_f32(value: f64) -> f32 {
     let nearest = value as f32;
     let back = f64::from(nearest);

@@ -7,6 +7,7 @@ mod outcome;
 mod range;
 mod small;
 mod table;
+mod widest;
 
 use std::sync::Arc;
 
@@ -350,6 +351,61 @@ mod tests {
         assert_eq!(out, [1, 1, 1, 1, 0, 1]);
         let (out, _) = cast(DType::Bool, DType::F16, &[0, 1]);
         assert_eq!(out, [0, 0, 0, 0x3c]);
+    }
+
+    /// Checks bytes and counts of floats around every power of two, and of many others, against the
+    /// language's own conversion.
+    #[test]
+    fn floats_truncate_as_the_language_does() {
+        let powers = (0..2048u64).flat_map(|exponent| {
+            let power = exponent << 52;
+            let (half, single) = (power | 1 << 51, power | 1 << 29);
+            [
+                power,
+                power + 1,
+                power.wrapping_sub(1),
+                half,
+                single,
+                half + 1,
+                power | u64::MAX >> 12,
+            ]
+        });
+        let mut seed = 1u64;
+        let others = std::iter::repeat_with(move || {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            // Exponents around those of integers.
+            seed & !(0x7ff << 52) | (1000 + seed % 100) << 52
+        });
+        let bits: Vec<u64> = powers.chain(others.take(20_000)).collect();
+        let doubles: Vec<f64> =
+            bits.iter().flat_map(|bits| [f64::from_bits(*bits), -f64::from_bits(*bits)]).collect();
+        let singles: Vec<f32> = doubles.iter().map(|value| *value as f32).collect();
+        macro_rules! check {
+            ($($int:ident $dtype:ident),*) => {$(
+                check!(F64, doubles, f64, $int, $dtype);
+                check!(F32, singles, f32, $int, $dtype);
+            )*};
+            ($from:ident, $values:ident, $float:ty, $int:ident, $dtype:ident) => {
+                let stored = bytes($values.iter().map(|value| value.to_le_bytes()));
+                let (out, report) = cast(DType::$from, DType::$dtype, &stored);
+                let mut expected = CastReport { elements: $values.len() as u64, ..report };
+                (expected.changed, expected.overflowed, expected.flushed) = (0, 0, 0);
+                for (value, found) in $values.iter().zip(out.as_chunks().0) {
+                    let int = *value as $int;
+                    assert_eq!($int::from_le_bytes(*found), int, "{value:e} to {}", stringify!($int));
+                    let whole = value.trunc();
+                    let fits = whole >= $int::MIN as $float
+                        && whole < ($int::MAX / 2 + 1) as $float * 2.0;
+                    let is_same = fits && whole == *value && (int != 0 || value.is_sign_positive());
+                    expected.changed += u64::from(!is_same);
+                    expected.overflowed += u64::from(!fits);
+                    expected.flushed += u64::from(fits && int == 0 && *value != 0.0);
+                }
+                assert_eq!(report, expected, "{} to {}", stringify!($from), stringify!($int));
+                assert!(report.worst > 0.3 && report.worst <= 0.5, "{report:?}");
+            };
+        }
+        check!(u8 U8, u16 U16, u32 U32, u64 U64, i8 I8, i16 I16, i32 I32, i64 I64);
     }
 
     #[test]

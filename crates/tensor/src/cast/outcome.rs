@@ -1,6 +1,7 @@
 //! Counts the effects of a cast on elements, block by block, without branches.
 
 use super::CastReport;
+use super::widest::widest;
 
 /// Elements that are counted in 32 bits before the counts are widened.
 const BLOCK: usize = 4096;
@@ -23,6 +24,18 @@ pub(super) struct Outcome {
 /// Casts each value and counts the outcomes.
 #[inline(always)]
 pub(super) fn convert<T: Copy, const N: usize>(
+    values: &[T],
+    out: &mut [u8],
+    cast: impl Fn(T) -> ([u8; N], Outcome),
+) -> CastReport {
+    widest(
+        #[inline(always)]
+        move || count(values, out, cast),
+    )
+}
+
+#[inline(always)]
+fn count<T: Copy, const N: usize>(
     values: &[T],
     out: &mut [u8],
     cast: impl Fn(T) -> ([u8; N], Outcome),
@@ -66,14 +79,20 @@ pub(super) fn widen<T: Copy + PartialEq + Default, const N: usize>(
     cast: impl Fn(T) -> [u8; N],
 ) -> CastReport {
     let zero = T::default();
-    let mut nonzero = 0u64;
-    for (values, out) in values.chunks(BLOCK).zip(out.as_chunks_mut::<N>().0.chunks_mut(BLOCK)) {
-        let mut in_block = 0u32;
-        for (value, out) in values.iter().zip(out) {
-            in_block += u32::from(*value != zero);
-            *out = cast(*value);
-        }
-        nonzero += u64::from(in_block);
-    }
-    CastReport { nonzero, ..CastReport::default() }
+    widest(
+        #[inline(always)]
+        move || {
+            let mut nonzero = 0u64;
+            let out = out.as_chunks_mut::<N>().0.chunks_mut(BLOCK);
+            for (values, out) in values.chunks(BLOCK).zip(out) {
+                let mut in_block = 0u32;
+                for (value, out) in values.iter().zip(out) {
+                    in_block += u32::from(*value != zero);
+                    *out = cast(*value);
+                }
+                nonzero += u64::from(in_block);
+            }
+            CastReport { nonzero, ..CastReport::default() }
+        },
+    )
 }
