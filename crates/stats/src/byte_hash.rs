@@ -1,20 +1,20 @@
 //! Fast hashes of bytes, to find equal tensors and rows. They are keyed by random numbers of this
 //! process, so they differ from run to run and are never shown.
 
-use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+use std::hash::{BuildHasher as _, RandomState};
 use std::sync::OnceLock;
 
 /// Bytes that one hash of [`Keys::block`] covers.
 const BLOCK: usize = 1 << 10;
 
-/// Bytes of a group, in which each of the first four words is paired with one of the last four.
-const GROUP: usize = 32;
+/// Bytes of a pair of words, which are multiplied with each other.
+const PAIR: usize = 16;
 
 /// Hashes bytes that arrive in pieces of any size.
 ///
-/// Blocks are hashed with NH twice, with shifted keys, as in UMAC (Black, Halevi, Krawczyk,
-/// Krovetz, Rogaway, "UMAC: Fast and Secure Message Authentication"): different blocks have the
-/// same hash with a probability of about 2^-64, even if they were chosen to collide.
+/// Blocks are hashed with NH in words of 64 bits (Black, Halevi, Krawczyk, Krovetz, Rogaway, "UMAC:
+/// Fast and Secure Message Authentication"): different blocks have the same hash with a probability
+/// of at most 2^-64, even if they were chosen to collide.
 #[derive(Debug, Clone, Default)]
 pub struct ByteHash {
     sums: [u64; 2],
@@ -56,8 +56,8 @@ impl ByteHash {
     }
 
     fn add(&mut self, block: &[u8]) {
-        let hashes = Keys::of_process().block(block);
-        for (sum, hash) in self.sums.iter_mut().zip(hashes) {
+        let hash = Keys::of_process().block(block);
+        for (sum, hash) in self.sums.iter_mut().zip([hash as u64, (hash >> 64) as u64]) {
             *sum = sum.wrapping_add(mixed(hash, self.blocks));
         }
         self.blocks += 1;
@@ -74,7 +74,7 @@ fn mixed(hash: u64, number: u64) -> u64 {
 }
 
 /// The words that the words of a block are added to.
-struct Keys([u32; BLOCK / 4 + 4]);
+struct Keys([[u64; 2]; BLOCK / PAIR]);
 
 impl Keys {
     /// Returns the keys of this process.
@@ -82,48 +82,28 @@ impl Keys {
         static KEYS: OnceLock<Keys> = OnceLock::new();
         KEYS.get_or_init(|| {
             let random = RandomState::new();
-            Self(std::array::from_fn(|at| {
-                let mut hasher = random.build_hasher();
-                hasher.write_usize(at);
-                hasher.finish() as u32
-            }))
+            let key = |at: usize| random.hash_one(at);
+            Self(std::array::from_fn(|at| [key(2 * at), key(2 * at + 1)]))
         })
     }
 
     /// Hashes at most [`BLOCK`] bytes; zeros at the end make no difference.
-    fn block(&self, bytes: &[u8]) -> [u64; 2] {
-        let (groups, rest) = bytes.as_chunks::<GROUP>();
-        let mut sums = [[0; 4]; 2];
-        let keys = self.0.chunks_exact(8).zip(self.0[4..].chunks_exact(8));
-        let mut keys = keys
-            .filter_map(|(one, other)| Some((one.first_chunk::<8>()?, other.first_chunk::<8>()?)));
-        for (group, (one, other)) in groups.iter().zip(&mut keys) {
-            pairs(&mut sums[0], group, one);
-            pairs(&mut sums[1], group, other);
-        }
-        if !rest.is_empty() {
-            let mut group = [0; GROUP];
-            group[..rest.len()].copy_from_slice(rest);
-            let at = groups.len() * 8;
-            if let (Some(one), Some(other)) =
-                (self.0[at..].first_chunk(), self.0[at + 4..].first_chunk())
-            {
-                pairs(&mut sums[0], &group, one);
-                pairs(&mut sums[1], &group, other);
-            }
-        }
-        sums.map(|sums| sums.into_iter().fold(0, u64::wrapping_add))
+    fn block(&self, bytes: &[u8]) -> u128 {
+        let (pairs, rest) = bytes.as_chunks::<PAIR>();
+        let add = |sum: u128, (pair, keys)| sum.wrapping_add(product(pair, keys));
+        let sum = pairs.iter().zip(&self.0).fold(0, add);
+        let mut last = [0; PAIR];
+        last[..rest.len()].copy_from_slice(rest);
+        self.0.get(pairs.len()).map_or(sum, |keys| add(sum, (&last, keys)))
     }
 }
 
-/// Adds the products of the pairs of a group.
+/// Returns the product of the two words of a pair, each with its key added.
 #[inline(always)]
-fn pairs(sums: &mut [u64; 4], group: &[u8; GROUP], keys: &[u32; 8]) {
-    let words = group.as_chunks::<4>().0;
-    let word = |at: usize| u64::from(u32::from_le_bytes(words[at]).wrapping_add(keys[at]));
-    for (at, sum) in sums.iter_mut().enumerate() {
-        *sum = sum.wrapping_add(word(at) * word(at + 4));
-    }
+fn product(pair: &[u8; PAIR], keys: &[u64; 2]) -> u128 {
+    let words = pair.as_chunks::<8>().0;
+    let word = |at: usize| u128::from(u64::from_le_bytes(words[at]).wrapping_add(keys[at]));
+    word(0) * word(1)
 }
 
 #[cfg(test)]
