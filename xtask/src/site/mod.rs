@@ -29,18 +29,19 @@ pub(crate) enum Goal {
 }
 
 impl Goal {
-    /// Returns the folder of the built site.
+    /// Returns the folder of the built site. It is emptied by each build, so it must not be one of
+    /// cargo's: those have the names of profiles.
     pub(crate) fn folder(self) -> PathBuf {
         match self {
             Self::Fast => project::site(),
-            Self::Small => project::target().join("page-small"),
+            Self::Small => project::target().join("site-small"),
         }
     }
 
     fn stamp(self) -> PathBuf {
         project::target().join(match self {
-            Self::Fast => "page.stamp",
-            Self::Small => "page-small.stamp",
+            Self::Fast => "site.stamp",
+            Self::Small => "site-small.stamp",
         })
     }
 }
@@ -76,7 +77,7 @@ pub(crate) fn build_with_trunk() -> Result<PathBuf> {
     env.prepend_to_path(setup::tools::trunk()?)?;
     // Trunk can work offline because all its tools are found; it would download missing ones.
     shell::run(env.command("cargo").args(["fetch", "--locked", "--target", wasm::TARGET]))?;
-    let folder = project::target().join("page-trunk");
+    let folder = project::target().join("site-trunk");
     let mut trunk = env.command("trunk");
     // Trunk takes this variable for an option that requires `true` or `false`.
     trunk.env_remove("NO_COLOR");
@@ -231,6 +232,21 @@ fn fingerprint(program: &Path, description: &Description) -> Result<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A build would delete what cargo compiled into such a folder.
+    #[test]
+    fn sites_are_not_in_folders_of_cargo() {
+        let manifest = fs::read_to_string(project::root().join("Cargo.toml")).unwrap();
+        let profiles: Vec<&str> = manifest
+            .lines()
+            .filter_map(|line| line.strip_prefix("[profile.")?.strip_suffix(']'))
+            .collect();
+        assert!(profiles.contains(&"page-small"));
+        for goal in [Goal::Fast, Goal::Small] {
+            let folder = goal.folder();
+            assert!(profiles.iter().all(|name| folder != project::target().join(name)));
+        }
+    }
 
     #[test]
     fn site_contains_every_file_of_the_page() {
