@@ -2,7 +2,7 @@
 
 use std::sync::OnceLock;
 
-use statelens_checkpoint::{Checkpoint, Error, ErrorKind, Limits, Result, Unfolded};
+use statelens_checkpoint::{Checkpoint, Error, ErrorKind, Limits, Result};
 
 static LIMITS: OnceLock<Limits> = OnceLock::new();
 
@@ -35,12 +35,6 @@ pub(crate) fn check(checkpoint: &Checkpoint, what: &str) -> Result<()> {
         .unfolded()
         .check(what, limits())
         .map_err(|error| error.in_file(name.unwrap_or_default()))
-}
-
-/// Like [`check`], but counts only text: a format that writes a text as often as it is referenced
-/// makes a plan of the total size.
-pub(crate) fn check_texts(checkpoint: &Checkpoint, what: &str) -> Result<()> {
-    Unfolded { tensor_bytes: 0, ..checkpoint.unfolded() }.check(what, limits())
 }
 
 /// Adds advice in terms of the command line, unless the library's advice suffices.

@@ -14,6 +14,7 @@ mod losses;
 mod merge;
 mod missing;
 mod origins;
+mod output;
 mod parcels;
 mod pattern;
 mod read_as;
@@ -31,11 +32,12 @@ pub use edit::{CastRule, Change, Edit, Rename, Unused, dtype_named};
 pub use losses::narrows;
 pub use merge::{Collision, Merging};
 pub use origins::Origins;
+pub use output::OutputOptions;
 pub use parcels::{Parcel, Parcels};
 pub use pattern::Pattern;
 pub use read_as::{read_as, read_as_rule};
 pub use run::{ReadingRun, Run, RunOptions, Step, check_promise, composable};
-pub use shards::{shard_size, shards_by_name, shards_wanted, size};
+pub use shards::{shard_size, size};
 pub use shares::{Share, shares};
 pub use sink::{Divide, Sink, run_blocking, run_divided};
 use statelens_checkpoint::{Checkpoint, Plan, Result};
@@ -52,12 +54,8 @@ pub fn plan(
     target: &WriteTarget,
     name: &str,
 ) -> Result<Plan> {
-    if edit.is_empty() {
-        return plan_edited(source, &[], target, name);
-    }
-    let (edited, changes) = edit.apply_and_preview(&source)?;
-    edit::refuse_outside(edit, &source, &edited)?;
-    plan_edited(Arc::new(edited), &changes, target, name)
+    let (edited, changes) = edit.for_writing(source)?;
+    plan_edited(edited, &changes, target, name)
 }
 
 /// Like [`plan`], for a checkpoint that was edited with [`Edit::apply_and_preview`], and the

@@ -9,26 +9,23 @@ use statelens_formats::Shards;
 use crate::Pattern;
 
 /// Returns how to split into files, by a size or by rules for the names of tensors; `None` if
-/// neither is given. `source` is called for the keys that are written.
-pub fn shards_wanted<Source: AsRef<Checkpoint>>(
+/// neither is given. `source` has the keys that are written.
+pub(crate) fn shards_wanted(
     size: Option<&str>,
     rules: &[String],
-    source: impl FnOnce() -> Result<Source>,
+    source: &Checkpoint,
 ) -> Result<Option<Shards>> {
     Ok(match size {
         Some(size) => Some(Shards::BySize(shard_size(size)?)),
         None if rules.is_empty() => None,
-        None => Some(shards_by_name(rules, source()?.as_ref())?),
+        None => Some(shards_by_name(rules, source)?),
     })
 }
 
 /// Returns files by the names of tensors: rules `PATTERN=NAME`, of which the first that matches
 /// counts, for the keys that are written. Fails if a rule has no file name or matches none of the
 /// remaining keys.
-pub fn shards_by_name(rules: &[String], source: &Checkpoint) -> Result<Shards> {
-    if rules.is_empty() {
-        return Ok(Shards::One);
-    }
+fn shards_by_name(rules: &[String], source: &Checkpoint) -> Result<Shards> {
     let mut parsed = Vec::new();
     for text in rules {
         let (pattern, name) = text.rsplit_once('=').ok_or_else(|| {

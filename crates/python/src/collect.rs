@@ -49,8 +49,10 @@ impl<'py> Collector<'py> {
         object: &Bound<'py, PyAny>,
         describe: Bound<'py, PyAny>,
     ) -> PyResult<Checkpoint> {
-        let builder = Builder::new(&Limits::default());
-        let (files, seen) = (FileSet::default(), HashMap::new());
+        // Its own program made it, so no size is suspicious.
+        let limits = Limits::none();
+        let builder = Builder::new(&limits);
+        let (files, seen) = (FileSet::default().within(&limits), HashMap::new());
         let mut collector = Self { describe, builder, files, seen };
         let root = collector.value(object, 0)?;
         let Self { builder, files, .. } = collector;

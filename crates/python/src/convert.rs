@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 
 use pyo3::prelude::*;
 use statelens::job::{ConvertOptions as JobOptions, EditTexts, Reading};
-use statelens::parts::formats::{writing, writing_for_name};
-use statelens::{Conversion, DType, Error, Opener, Result, Target};
+use statelens::parts::convert::OutputOptions;
+use statelens::parts::formats::writing_for_name;
+use statelens::{Error, Opener, Result};
 
 use crate::errors::detached;
 use crate::place::Place;
@@ -33,34 +34,31 @@ pub(crate) struct ConvertOptions {
 }
 
 impl ConvertOptions {
-    fn target(&self, path: &Path) -> Result<Target> {
+    /// Returns the options of a conversion of `source` to `path`. The format is that of the
+    /// extension, unless another is requested.
+    pub(crate) fn of_job(self, source: PathBuf, path: &Path) -> Result<JobOptions> {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        let writing = match &self.to {
-            Some(id) => writing(id)?,
-            None => writing_for_name(&name).ok_or_else(|| {
+        let by_name = || -> Result<String> {
+            let writing = writing_for_name(&name).ok_or_else(|| {
                 Error::refused("the extension is not that of a format")
                     .in_file(path.display().to_string())
                     .advice("Choose one with `to`.")
-            })?,
+            })?;
+            Ok(writing.id.to_owned())
         };
-        Ok(Target::Registered(writing.id))
-    }
-
-    /// Returns the options of a job that converts `source`.
-    pub(crate) fn of_job(self, source: PathBuf, path: PathBuf) -> Result<JobOptions> {
         let joined = |pairs: Vec<(String, String)>, by: &str| {
             pairs.into_iter().map(|(one, other)| format!("{one}{by}{other}")).collect()
         };
         Ok(JobOptions {
-            to: self.target(&path)?.id().to_owned(),
             source,
-            destination: path,
-            version: self.version,
-            compression: self.compression,
-            object_graph: false,
-            state_file: false,
-            shard_size: self.shard_size,
-            shards: Vec::new(),
+            destination: path.to_owned(),
+            output: OutputOptions {
+                to: self.to.map_or_else(by_name, Ok)?,
+                version: self.version,
+                compression: self.compression,
+                shard_size: self.shard_size,
+                ..OutputOptions::default()
+            },
             edits: EditTexts {
                 untie: self.untie,
                 states: self.states,
@@ -77,46 +75,6 @@ impl ConvertOptions {
             reading: Reading::default(),
         })
     }
-
-    fn set<'a>(&self, mut conversion: Conversion<'a>) -> Result<Conversion<'a>> {
-        for pattern in &self.select {
-            conversion = conversion.select(pattern);
-        }
-        for pattern in &self.exclude {
-            conversion = conversion.exclude(pattern);
-        }
-        for state in &self.states {
-            conversion = conversion.state(state);
-        }
-        for (pattern, by) in &self.rename {
-            conversion = conversion.rename(pattern, by);
-        }
-        for (pattern, dtype) in &self.cast {
-            let unknown = || Error::refused(format!("there is no dtype `{dtype}`"));
-            conversion =
-                conversion.cast(pattern, DType::from_torch_name(dtype).ok_or_else(unknown)?);
-        }
-        conversion = conversion.strip_prefix(&self.strip_prefix).prefix(&self.prefix);
-        for (set, value) in [
-            (Conversion::version as fn(_, &str) -> _, &self.version),
-            (Conversion::compression, &self.compression),
-            (Conversion::shard_size, &self.shard_size),
-        ] {
-            if let Some(value) = value {
-                conversion = set(conversion, value);
-            }
-        }
-        for (set, flag) in [
-            (Conversion::untie as fn(_) -> _, self.untie),
-            (Conversion::lossy, self.lossy),
-            (Conversion::replace, self.replace),
-        ] {
-            if flag {
-                conversion = set(conversion);
-            }
-        }
-        Ok(conversion)
-    }
 }
 
 /// Converts a checkpoint; returns the report as JSON.
@@ -130,10 +88,9 @@ pub(crate) fn convert(
 ) -> PyResult<String> {
     let place = Place::of(source, name)?;
     Watch::new(progress).over(source.py(), |progress| {
-        let target = options.target(&path)?;
+        let options = options.of_job(PathBuf::new(), &path)?;
         let checkpoint = place.open(Opener::new())?;
-        let conversion = options.set(statelens::convert(&checkpoint, target))?;
-        Ok(conversion.write_with(&path, progress)?.json())
+        Ok(options.conversion(&checkpoint).write_with(&path, progress)?.json())
     })
 }
 

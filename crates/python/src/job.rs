@@ -25,7 +25,7 @@ pub(crate) fn job_plan(
     progress: Option<Py<PyAny>>,
 ) -> PyResult<String> {
     Watch::new(progress).over(py, |progress| {
-        let options = options.of_job(source, path)?;
+        let options = options.of_job(source, &path)?;
         let agree = |losses: &[Loss]| -> Result<()> { Err(losses_refused(losses)) };
         let (job, _) = Job::plan_conversion(&job, options, tasks, &agree, progress)?;
         job.recipe().json()

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use statelens_checkpoint::{DType, Error, Loss, Plan, Progress, Result, Unwatched};
-use statelens_convert::{CastRule, Changed, Edit, Pattern, Rename, RunReport, plan, shard_size};
-use statelens_formats::{RequestedOptions, Shards};
+use statelens_convert::{CastRule, Changed, Edit, OutputOptions, Pattern, Rename, RunReport};
+use statelens_formats::Shards;
 use statelens_inspect::Json;
 
 use crate::Checkpoint;
@@ -47,16 +47,8 @@ impl Target {
 /// Returns a conversion of the whole, unchanged checkpoint. The methods of [`Conversion`] add edits
 /// and options, and [`Conversion::write`] runs it.
 pub fn convert(checkpoint: &Checkpoint, target: Target) -> Conversion<'_> {
-    Conversion {
-        checkpoint,
-        target,
-        requested: RequestedOptions::default(),
-        shards: None,
-        edit: Ok(Edit::default()),
-        lossy: false,
-        replace: false,
-        sync: false,
-    }
+    let output = OutputOptions { to: target.id().to_owned(), ..OutputOptions::default() };
+    Conversion::new(checkpoint, output, Ok(Edit::default()))
 }
 
 /// The description of a conversion. Values are read by [`Conversion::write`] only, which needs
@@ -64,13 +56,11 @@ pub fn convert(checkpoint: &Checkpoint, target: Target) -> Conversion<'_> {
 #[must_use = "nothing is written before `write`"]
 pub struct Conversion<'a> {
     checkpoint: &'a Checkpoint,
-    target: Target,
-    requested: RequestedOptions,
-    shards: Option<String>,
+    output: OutputOptions,
     /// An error here is returned by [`Conversion::plan`].
     edit: Result<Edit>,
-    lossy: bool,
-    replace: bool,
+    pub(crate) lossy: bool,
+    pub(crate) replace: bool,
     sync: bool,
 }
 
@@ -111,7 +101,15 @@ impl Written {
     }
 }
 
-impl Conversion<'_> {
+impl<'a> Conversion<'a> {
+    pub(crate) fn new(
+        checkpoint: &'a Checkpoint,
+        output: OutputOptions,
+        edit: Result<Edit>,
+    ) -> Self {
+        Self { checkpoint, output, edit, lossy: false, replace: false, sync: false }
+    }
+
     /// Selects the leaves whose flat key matches `pattern`: a glob, or a regular expression between
     /// slashes. Each further pattern adds its matches.
     pub fn select(self, pattern: &str) -> Self {
@@ -174,19 +172,19 @@ impl Conversion<'_> {
 
     /// Sets the version of the format: `0.5` or `0.4` for Cerebras.
     pub fn version(mut self, version: &str) -> Self {
-        self.requested.version = Some(version.to_owned());
+        self.output.version = Some(version.to_owned());
         self
     }
 
     /// Sets the compression, if the format has one: `lz4` or `gzip`.
     pub fn compression(mut self, compression: &str) -> Self {
-        self.requested.compression = Some(compression.to_owned());
+        self.output.compression = Some(compression.to_owned());
         self
     }
 
     /// Splits the output into shards of at most `size`, such as `10GB`, with an index.
     pub fn shard_size(mut self, size: &str) -> Self {
-        self.shards = Some(size.to_owned());
+        self.output.shard_size = Some(size.to_owned());
         self
     }
 
@@ -210,14 +208,10 @@ impl Conversion<'_> {
 
     /// Returns the plan of the files to write, which are named after `name`, with their losses.
     pub fn plan(&self, name: &str) -> Result<Plan> {
-        let writing = statelens_formats::writing(self.target.id())?;
-        let shards = match &self.shards {
-            Some(size) => Shards::BySize(shard_size(size)?),
-            None => Shards::One,
-        };
-        let target = writing.target(&self.requested)?.sharded(shards)?;
         let edit = self.edit.as_ref().map_err(Error::clone)?;
-        plan(self.checkpoint.inner().clone(), edit, &target, name)
+        let source = self.checkpoint.inner();
+        let limits = source.files.limits();
+        Ok(self.output.plan(source.clone(), edit, Shards::One, name, limits)?.0)
     }
 
     /// Writes the files. They get their names when all are complete and were opened again with the
@@ -257,7 +251,7 @@ impl Conversion<'_> {
             sources: self.checkpoint.sources(),
         };
         let report = write_files(&files, plan, &writing, &judge, progress).map_err(named)?;
-        let format = statelens_formats::writing(self.target.id())?.full_name(&self.requested);
+        let format = self.output.format()?;
         let (bytes, changed) = (report.bytes, report.worst(&source));
         Ok(Written { files, bytes, losses, report, changed, format })
     }

@@ -1,7 +1,7 @@
 //! Writes the files of a plan to the disk.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use statelens_checkpoint::{Error, Limits, Plan, Progress, Result};
@@ -50,42 +50,57 @@ pub fn write_files(
     judge: &dyn Fn(&RunReport) -> Result<()>,
     progress: &mut dyn Progress,
 ) -> Result<RunReport> {
-    let size = plan.bounded(writing.limits)?;
-    let in_place = writing.replace == Replace::Source;
     let replace = writing.replace != Replace::Nothing;
-    for path in paths.iter().filter(|_| !in_place) {
-        // Checked again when the file gets its name.
-        check_target(path, replace, writing.sources)?;
-    }
-    let mut folders = Folders::make(paths.first().and_then(|path| path.parent()))?;
-    let mut outputs = Vec::new();
-    for path in paths {
-        // The space for all files is checked with the first.
-        let room = if outputs.is_empty() { size } else { 0 };
-        outputs.push(Output::create(path, replace, room)?);
-    }
-    if let [only] = &outputs[..] {
-        only.reserve(size)?;
-    }
+    let create = |_, path: &Path, room| Output::create(path, replace, room);
+    let (mut folders, outputs) = begin(paths, &plan, writing, &create)?;
+    let files: Vec<Arc<fs::File>> = outputs.iter().map(|output| output.file.clone()).collect();
     let read_back = ReadBack::of(&plan);
-    let mut sink = FileSink::new(outputs.iter().map(|output| output.file.clone()).collect());
+    let mut sink = FileSink::new(files.clone());
     let report = dividing::run(plan, &mut sink, progress)?;
     judge(&report)?;
     sink.finish()?;
-    let written = outputs.iter().map(|output| files::written(&output.file));
-    read_back.check(written.collect::<Result<_>>()?, writing.limits, progress)?;
-    keep(paths, outputs, writing)?;
+    complete(&read_back, &files, paths, outputs, writing, progress)?;
     folders.keep();
     Ok(report)
 }
 
-/// Gives the complete files the names `paths`, and removes the shards of a checkpoint that they
-/// replace.
-pub(crate) fn keep(
+/// Creates the temporary files of a plan, with space on their disk, and the folders for them.
+/// `create` is called with the index and the path of each file, and the bytes that must be free.
+pub(crate) fn begin(
+    paths: &[PathBuf],
+    plan: &Plan,
+    writing: &FileOptions<'_>,
+    create: &dyn Fn(usize, &Path, u64) -> Result<Output>,
+) -> Result<(Folders, Vec<Output>)> {
+    let size = plan.bounded(writing.limits)?;
+    let in_place = writing.replace == Replace::Source;
+    for path in paths.iter().filter(|_| !in_place) {
+        // Checked again when the file gets its name.
+        check_target(path, writing.replace == Replace::Any, writing.sources)?;
+    }
+    let folders = Folders::make(paths.first().and_then(|path| path.parent()))?;
+    let mut outputs = Vec::new();
+    for (index, (path, file)) in paths.iter().zip(&plan.files).enumerate() {
+        // The space for all files is checked with the first.
+        let output = create(index, path, if index == 0 { size } else { 0 })?;
+        output.reserve(file.size(&plan.source)?.bytes())?;
+        outputs.push(output);
+    }
+    Ok((folders, outputs))
+}
+
+/// Reads the complete `files` back, and gives those that are in `outputs` their names, which are
+/// among `paths`. Removes the shards of a checkpoint that they replace.
+pub(crate) fn complete(
+    read_back: &ReadBack,
+    files: &[Arc<fs::File>],
     paths: &[PathBuf],
     outputs: Vec<Output>,
     writing: &FileOptions<'_>,
+    progress: &mut dyn Progress,
 ) -> Result<()> {
+    let written = files.iter().map(files::written).collect::<Result<_>>()?;
+    read_back.check(written, writing.limits, progress)?;
     // Held until the shards of the replaced checkpoint are removed: they might belong to another
     // writer.
     let folder = paths.first().and_then(|path| path.parent());

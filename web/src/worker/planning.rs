@@ -1,10 +1,8 @@
 //! Translates the page's options into a plan of the core.
 
-use std::sync::Arc;
-
-use statelens_checkpoint::{Checkpoint, Plan, Result, Unfolded};
-use statelens_convert::{CastRule, Edit, Pattern, Rename, WriteTarget, plan_edited, shards_wanted};
-use statelens_formats::{RequestedOptions, Shards, Writing};
+use statelens_checkpoint::{Plan, Result};
+use statelens_convert::{CastRule, Edit, OutputOptions, Pattern, Rename};
+use statelens_formats::{Shards, Writing};
 
 use crate::protocol;
 use crate::protocol::conversion::{ConvertOptions, PlanSummary};
@@ -88,17 +86,9 @@ pub fn plan(
         let (plan, planned) = repair::plan(open, rewrite, options, job)?;
         return Ok((plan.into(), planned));
     }
-    let texts = Unfolded { tensor_bytes: 0, ..open.checkpoint.unfolded() };
-    texts.check("writing the file", &open.limits)?;
-    let edit = edit(options)?;
-    let (source, changes) = if edit.is_empty() {
-        (open.checkpoint.clone(), Vec::new())
-    } else {
-        let (edited, changes) = edit.apply_and_preview(&open.checkpoint)?;
-        (Arc::new(edited), changes)
-    };
-    let target = target(options, &source)?;
-    let plan = plan_edited(source, &changes, &target, &options.name)?;
+    let (source, edit) = (open.checkpoint.clone(), edit(options)?);
+    let (plan, changes) =
+        output(options).plan(source, &edit, Shards::One, &options.name, &open.limits)?;
     let mut planned = plan_summary::describe(open, &plan, options, job)?;
     planned.preview = preview(changes);
     planned.command = command(open, options);
@@ -127,17 +117,16 @@ pub(super) fn casts(options: &ConvertOptions) -> Result<Vec<CastRule>> {
     CastRule::all(options.casts.iter().chain(&options.cast))
 }
 
-fn target(options: &ConvertOptions, source: &Arc<Checkpoint>) -> Result<WriteTarget> {
-    let requested = RequestedOptions {
+fn output(options: &ConvertOptions) -> OutputOptions {
+    OutputOptions {
+        to: options.to.clone(),
         version: options.version.clone(),
         compression: options.compress.clone(),
         object_graph: options.object_graph,
         state_file: options.state_file,
-    };
-    let target = statelens_formats::writing(&options.to)?.target(&requested)?;
-    let rules = options.shard.as_deref().unwrap_or_default();
-    let shards = shards_wanted(options.shard_size.as_deref(), rules, || Ok(source))?;
-    target.sharded(shards.unwrap_or(Shards::One))
+        shard_size: options.shard_size.clone(),
+        shards: options.shard.clone().unwrap_or_default(),
+    }
 }
 
 /// Returns the equivalent command, quoted for a shell.

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser};
+use statelens_convert::OutputOptions;
 use statelens_formats::{Choice, Writing};
 
 use super::{Common, Durable};
@@ -129,6 +130,19 @@ impl Writes {
             lossy: false,
             force,
             durable,
+        }
+    }
+
+    /// Returns the options of an output in this format.
+    pub(crate) fn output(&self, writing: &Writing) -> OutputOptions {
+        OutputOptions {
+            to: writing.id.to_owned(),
+            version: self.format_version.clone(),
+            compression: self.compress.clone(),
+            object_graph: self.object_graph,
+            state_file: self.state_file,
+            shard_size: self.shard_size.clone(),
+            shards: self.shard.clone(),
         }
     }
 }

@@ -12,12 +12,12 @@ use std::time::Instant;
 
 use statelens::write::{Replace, write_files};
 use statelens_checkpoint::{Checkpoint, Error, Plan, Result};
-use statelens_convert::{Edit, RunReport, WriteTarget, plan, shards_wanted};
-use statelens_formats::{RequestedOptions, Shards, Writing, writing_of};
+use statelens_convert::{Change, Edit, OutputOptions, RunReport};
+use statelens_formats::{Shards, Writing, writing_of};
 
 use crate::args::{Common, Convert, Edits, Writes};
 use crate::commands::edits;
-use crate::limits::{self, limits};
+use crate::limits::limits;
 use crate::output::stop_signal;
 use crate::print::{CommandResult, Failure, Printer, complain};
 use crate::progress::{Bar, Unit};
@@ -84,18 +84,14 @@ pub(crate) struct ConvertJob<'a> {
 }
 
 impl ConvertJob<'_> {
-    /// Plans the output; also returns the name of its format.
-    fn planned(&self, checkpoint: &Arc<Checkpoint>) -> Result<(Plan, String)> {
-        let (target, format) = self.target(checkpoint)?;
-        let target = target.sharded(self.shards(checkpoint)?).map_err(|error| self.named(error))?;
-        // The torch format stores repeated text once; the others write it out each time.
-        if target.writing.id != "torch" {
-            limits::check_texts(checkpoint, "writing the file")?;
-        }
+    /// Plans the output; also returns the changes of keys and the name of the format.
+    fn planned(&self, checkpoint: &Arc<Checkpoint>) -> Result<(Plan, Vec<Change>, String)> {
         edits::warn_of_unused(self.edits, &self.edit, checkpoint)?;
-        let plan = plan(checkpoint.clone(), &self.edit, &target, &self.destination.file_name()?)?;
+        let (output, name) = (self.output(checkpoint), self.destination.file_name()?);
+        let (source, cut) = (checkpoint.clone(), self.cut.clone());
+        let (plan, changes) = output.plan(source, &self.edit, cut, &name, limits())?;
         self.destination.check(&plan)?;
-        Ok((plan, format))
+        Ok((plan, changes, output.format()?))
     }
 
     /// Plans the conversion and, unless this is a dry run, writes it.
@@ -105,12 +101,10 @@ impl ConvertJob<'_> {
         sources: &[Arc<FileSource>],
     ) -> CommandResult {
         let checkpoint = checkpoint.into();
-        let (plan, format) = self.planned(&checkpoint)?;
+        let (plan, changes, format) = self.planned(&checkpoint)?;
         let size = plan.size()?;
         if self.dry_run {
             let mut printer = Printer::new();
-            let changes =
-                if self.edit.is_empty() { Vec::new() } else { self.edit.preview(&checkpoint)? };
             let scanned = match self.scan {
                 true => Some(forecast::counted(&checkpoint, plan.clone())?),
                 false => None,
@@ -128,7 +122,7 @@ impl ConvertJob<'_> {
         }
         // The plan may hold an edited copy. Free the original so that a large checkpoint is not in
         // memory twice.
-        drop(checkpoint);
+        drop((checkpoint, changes));
         remote::check_cap(&plan)?;
         let (losses, source, paths) = (plan.losses.clone(), plan.source.clone(), self.paths(&plan));
         let judge = |report: &RunReport| match self.writes.lossy {
@@ -191,33 +185,16 @@ impl ConvertJob<'_> {
         }
     }
 
-    /// Returns the target to write and the full name of its format.
-    fn target(&self, source: &Checkpoint) -> Result<(WriteTarget, String)> {
+    /// Returns the options of the output.
+    fn output(&self, source: &Checkpoint) -> OutputOptions {
         let writing = self.writing;
-        let version = || {
-            // In place, the file keeps its format version unless another is requested.
-            let known = writing.versions.iter().any(|one| one.id == source.format.version);
-            let same = writing_of(source.format.id).is_some_and(|own| own.id == writing.id);
-            let keeps = matches!(self.destination, Destination::InPlace(_)) && known && same;
-            keeps.then(|| source.format.version.clone())
-        };
-        let options = RequestedOptions {
-            version: self.writes.format_version.clone().or_else(version),
-            compression: self.writes.compress.clone(),
-            object_graph: self.writes.object_graph,
-            state_file: self.writes.state_file,
-        };
-        Ok((writing.target(&options)?, writing.full_name(&options)))
-    }
-
-    /// Returns the shards that `--shard-size` or `--shard` request for the edited checkpoint.
-    fn shards(&self, source: &Arc<Checkpoint>) -> Result<Shards> {
-        let edited = || match self.edit.is_empty() {
-            true => Ok(source.clone()),
-            false => self.edit.apply(source).map(Arc::new),
-        };
-        let Writes { shard_size, shard, .. } = self.writes;
-        let shards = shards_wanted(shard_size.as_deref(), shard, edited)?;
-        Ok(shards.unwrap_or_else(|| self.cut.clone()))
+        let mut output = self.writes.output(writing);
+        // In place, the file keeps its format version unless another is requested.
+        let known = writing.versions.iter().any(|one| one.id == source.format.version);
+        let same = writing_of(source.format.id).is_some_and(|own| own.id == writing.id);
+        if matches!(self.destination, Destination::InPlace(_)) && known && same {
+            output.version.get_or_insert_with(|| source.format.version.clone());
+        }
+        output
     }
 }

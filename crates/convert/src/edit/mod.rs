@@ -11,6 +11,7 @@ mod untie;
 mod unused;
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use regex_lite::Regex;
 use statelens_checkpoint::{
@@ -20,7 +21,7 @@ use statelens_checkpoint::{
 use crate::Pattern;
 
 pub use cast::{CastRule, dtype_named};
-pub(crate) use state::{refuse_outside, state_only};
+pub(crate) use state::state_only;
 pub use unused::Unused;
 
 /// A selection from a checkpoint, with new keys and dtypes. The default keeps everything unchanged.
@@ -192,18 +193,25 @@ impl Edit {
         Ok(self.run(source)?.0)
     }
 
-    /// Returns the effect on each leaf of the source, in the source's order. Fails as
-    /// [`Edit::apply`] does.
-    pub fn preview(&self, source: &Checkpoint) -> Result<Vec<Change>> {
-        let (edited, moved) = self.run(source)?;
-        Ok(changes(source, &edited, &moved))
-    }
-
-    /// Combines [`Edit::apply`] and [`Edit::preview`].
+    /// Also returns the effect on each leaf of the source, in the source's order.
     pub fn apply_and_preview(&self, source: &Checkpoint) -> Result<(Checkpoint, Vec<Change>)> {
         let (edited, moved) = self.run(source)?;
         let changes = changes(source, &edited, &moved);
         Ok((edited, changes))
+    }
+
+    /// Returns the edited checkpoint and the changes, none if the edit is empty. Also fails if a
+    /// rename or a cast matches only what is not written.
+    pub(crate) fn for_writing(
+        &self,
+        source: Arc<Checkpoint>,
+    ) -> Result<(Arc<Checkpoint>, Vec<Change>)> {
+        if self.is_empty() {
+            return Ok((source, Vec::new()));
+        }
+        let (edited, changes) = self.apply_and_preview(&source)?;
+        state::refuse_outside(self, &source, &edited)?;
+        Ok((Arc::new(edited), changes))
     }
 
     /// Returns the edited checkpoint, and the values that replaced links to them, by link.

@@ -37,7 +37,7 @@ pub(crate) fn state_only(source: &Checkpoint) -> Result<Option<(Checkpoint, Loss
 }
 
 /// Refuses renames and casts that match only entries that are left out.
-pub(crate) fn refuse_outside(edit: &Edit, source: &Checkpoint, edited: &Checkpoint) -> Result<()> {
+pub(super) fn refuse_outside(edit: &Edit, source: &Checkpoint, edited: &Checkpoint) -> Result<()> {
     if !edited.has_outside_state() {
         return Ok(());
     }

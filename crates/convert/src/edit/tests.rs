@@ -278,7 +278,7 @@ fn tied_tensors_stay_tied_after_renaming() {
     let edit = Edit { exclude: vec!["model.layers.0.w".parse().unwrap()], ..renames(&["head=>h"]) };
     let left = edit.apply(&trained()).unwrap();
     assert_eq!(flat(&left)[..2], ["model.layers.0.b tensor", "model.h.w tensor"]);
-    let changes = edit.preview(&trained()).unwrap();
+    let (_, changes) = edit.apply_and_preview(&trained()).unwrap();
     let keys = |change: &Change| (change.old.clone(), change.new.clone().unwrap_or_default());
     assert_eq!(
         changes[..3].iter().map(keys).collect::<Vec<_>>(),
@@ -382,7 +382,7 @@ fn first_matching_cast_rule_wins() {
         Edit { casts, ..renames(&["^model=>m"]) }
     };
     let dtypes = |edit: &Edit| -> Vec<String> {
-        let changes = edit.preview(&trained()).unwrap();
+        let (_, changes) = edit.apply_and_preview(&trained()).unwrap();
         changes.iter().filter_map(|change| Some(change.new_dtype.as_ref()?.to_string())).collect()
     };
     // w, b, head.w (the same as w), exp_avg.
@@ -417,7 +417,7 @@ fn renames_200_000_keys_in_linear_time() {
         select: vec!["model.*".parse().unwrap()],
         ..renames(&[r"layers\.(\d+)=>h.$1", "attn=>a"])
     };
-    let changes = edit.preview(&source).unwrap();
+    let (_, changes) = edit.apply_and_preview(&source).unwrap();
     assert_eq!(changes[COUNT - 1].new.as_deref(), Some("x.model.h.199999.a.weight"));
 }
 

@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use statelens_checkpoint::{Error, Progress, ReadAt, Result, WrittenSegment};
+use statelens_checkpoint::{Error, Progress, Result, WrittenSegment};
 use statelens_convert::RunReport;
 use statelens_inspect::ReadBack;
 
@@ -13,9 +13,9 @@ use super::planned::PlannedConversion;
 use super::recipe::JobOutput;
 use super::results::{TaskResult, merged};
 use crate::files;
-use crate::output::{Output, Sync, same_file};
+use crate::output::{Output, same_file};
 use crate::sink::write_at;
-use crate::write::{FileOptions, Replace, keep};
+use crate::write::complete;
 
 /// The state of an output file of a job.
 enum OutputState {
@@ -71,23 +71,17 @@ impl PlannedConversion<'_> {
                     .map_err(|error| Error::io(format!("the file can't be completed: {error}")))?;
             }
         }
-        let limits = &self.recipe.options.reading.limits();
-        let written = states.iter().map(|state| files::written(state.file()));
-        let written: Vec<Arc<dyn ReadAt>> = written.collect::<Result<_>>()?;
-        ReadBack::of(&self.plan).check(written, limits, progress)?;
+        let files: Vec<Arc<fs::File>> = states.iter().map(|state| state.file().clone()).collect();
         let paths: Vec<PathBuf> =
             self.recipe.outputs.iter().map(|output| output.path.clone()).collect();
         let open = |state| match state {
             OutputState::Open(output) => Some(output),
             OutputState::Named(_) => None,
         };
-        let writing = FileOptions {
-            replace: if replace { Replace::Any } else { Replace::Nothing },
-            sync: Sync::Always,
-            limits,
-            sources: &self.sources,
-        };
-        keep(&paths, states.into_iter().filter_map(open).collect(), &writing)?;
+        let outputs = states.into_iter().filter_map(open).collect();
+        let limits = self.recipe.options.reading.limits();
+        let writing = self.recipe.options.writing(&limits, &self.sources);
+        complete(&ReadBack::of(&self.plan), &files, &paths, outputs, &writing, progress)?;
         Ok(report)
     }
 }

@@ -1,6 +1,6 @@
 //! Planning a conversion as a job.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use sha2::{Digest as _, Sha256};
@@ -12,7 +12,8 @@ use super::planned::medium;
 use super::reading::identities;
 use super::recipe::{ConvertRecipe, JobOutput, JobWork, Recipe, VERSION};
 use super::{digest, memory, objects};
-use crate::output::{Folders, Output, check_target};
+use crate::output::{Folders, Output};
+use crate::write::begin;
 
 /// Bytes of a task, unless the number of tasks is given.
 const TASK: u64 = 2_000_000_000;
@@ -51,50 +52,38 @@ impl NewConversion {
         let id = id(&options);
         let paths: Vec<PathBuf> =
             plan.files.iter().map(|file| options.destination.with_file_name(&file.name)).collect();
-        let (mut outputs, mut named) = (Vec::new(), Vec::new());
-        if medium == Medium::Objects {
-            objects::check(&plan, &division, &paths, options.replace)?;
-        } else {
-            for path in &paths {
-                check_target(path, options.replace, &sources)?;
+        // Dropped from the last to the first: the folders when they are empty.
+        let (mut folders, mut outputs) = (Folders::default(), Vec::new());
+        let mut uploads = objects::Uploads::default();
+        match medium {
+            Medium::Objects => objects::check(&plan, &division, &paths, options.replace)?,
+            Medium::Files => {
+                let create = |index, path: &Path, room| {
+                    let name = |attempt| format!(".statelens-job-{id}-{index}-{attempt}.part");
+                    Output::create_as(path, options.replace, room, &name)
+                };
+                let writing = options.writing(&limits, &sources);
+                (folders, outputs) = begin(&paths, &plan, &writing, &create)?;
             }
         }
-        let folders = match medium {
-            Medium::Files => Folders::make(options.destination.parent())?,
-            Medium::Objects => Folders::default(),
-        };
-        let mut uploads = objects::Uploads::default();
+        let mut named = Vec::new();
         for (index, (path, file)) in paths.into_iter().zip(&plan.files).enumerate() {
-            if medium == Medium::Objects {
-                named.push(JobOutput {
-                    temporary: None,
-                    upload: Some(uploads.begin(&path)?),
-                    bytes: file.size(&plan.source)?.bytes(),
-                    undivided: undivided.contains(&index),
-                    path,
-                });
-                continue;
-            }
-            // The space for all files is checked with the first.
-            let room = if index == 0 { bytes } else { 0 };
-            let name = |attempt| format!(".statelens-job-{id}-{index}-{attempt}.part");
-            let output = Output::create_as(&path, options.replace, room, &name)?;
             let size = file.size(&plan.source)?;
-            if let Size::Exact(exact) = size {
-                output.reserve(exact)?;
-                output.file.set_len(exact).map_err(|error| {
-                    Error::io(format!("it can't be created: {error}"))
-                        .in_file(path.display().to_string())
-                })?;
+            let (mut temporary, mut upload) = (None, None);
+            match outputs.get(index) {
+                Some(output) => {
+                    if let Size::Exact(exact) = size {
+                        output.file.set_len(exact).map_err(|error| {
+                            Error::io(format!("it can't be created: {error}"))
+                                .in_file(path.display().to_string())
+                        })?;
+                    }
+                    temporary = Some(output.temporary().to_owned());
+                }
+                None => upload = Some(uploads.begin(&path)?),
             }
-            named.push(JobOutput {
-                temporary: Some(output.temporary().to_owned()),
-                path,
-                upload: None,
-                bytes: size.bytes(),
-                undivided: undivided.contains(&index),
-            });
-            outputs.push(output);
+            let (bytes, undivided) = (size.bytes(), undivided.contains(&index));
+            named.push(JobOutput { path, temporary, upload, bytes, undivided });
         }
         let convert = ConvertRecipe {
             sources: identities(&plan.source),

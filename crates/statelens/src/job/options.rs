@@ -4,12 +4,15 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use statelens_checkpoint::{Checkpoint, Error, Plan, Progress, Result, Unfolded};
-use statelens_convert::{CastRule, Edit, Pattern, Rename, plan, shards_wanted};
-use statelens_formats::{RequestedOptions, Shards};
+use statelens_checkpoint::{Error, Limits, Plan, Progress, Result};
+use statelens_convert::{CastRule, Edit, OutputOptions, Pattern, Rename};
 
 use super::reading::Reading;
+use crate::Checkpoint;
+use crate::conversion::Conversion;
 use crate::files::FileSource;
+use crate::output::Sync;
+use crate::write::{FileOptions, Replace};
 
 /// Edits of the keys and values to write, as texts.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -44,26 +47,9 @@ pub struct ConvertOptions {
     pub source: PathBuf,
     /// The path or address of the file to write; further files go into the same folder.
     pub destination: PathBuf,
-    /// The format to write: the id of a [`Writing`](crate::Writing).
-    pub to: String,
-    /// The version of the format.
-    #[serde(default)]
-    pub version: Option<String>,
-    /// The compression.
-    #[serde(default)]
-    pub compression: Option<String>,
-    /// Whether variables are named after objects (TensorFlow only).
-    #[serde(default)]
-    pub object_graph: bool,
-    /// Whether a file names the latest checkpoint (TensorFlow only).
-    #[serde(default)]
-    pub state_file: bool,
-    /// The largest size of a shard, such as `5GB`.
-    #[serde(default)]
-    pub shard_size: Option<String>,
-    /// Rules `PATTERN=NAME` for shards.
-    #[serde(default)]
-    pub shards: Vec<String>,
+    /// The format, and how it is divided into files.
+    #[serde(flatten)]
+    pub output: OutputOptions,
     /// Edits of keys and values.
     #[serde(default)]
     pub edits: EditTexts,
@@ -100,37 +86,33 @@ impl EditTexts {
 }
 
 impl ConvertOptions {
+    /// Returns the same conversion of an open checkpoint. `source` and `reading` have no effect on
+    /// it.
+    pub fn conversion<'a>(&self, checkpoint: &'a Checkpoint) -> Conversion<'a> {
+        let mut of = Conversion::new(checkpoint, self.output.clone(), self.edits.edit());
+        (of.lossy, of.replace) = (self.lossy, self.replace);
+        of
+    }
+
+    /// Returns the options for writing its files.
+    pub(crate) fn writing<'a>(
+        &self,
+        limits: &'a Limits,
+        sources: &'a [Arc<FileSource>],
+    ) -> FileOptions<'a> {
+        let replace = if self.replace { Replace::Any } else { Replace::Nothing };
+        FileOptions { replace, sync: Sync::Always, limits, sources }
+    }
+
     /// Opens the source and plans the output; also returns the source's files on disk.
     pub(crate) fn plan(&self, progress: &mut dyn Progress) -> Result<(Plan, Vec<Arc<FileSource>>)> {
         let opened = self.reading.opener()?.open(&self.source, progress)?;
-        let checkpoint = opened.inner().clone();
         let name = self.destination.file_name().and_then(|name| name.to_str());
         let name = name.ok_or_else(|| {
             Error::refused("this does not name a file")
                 .in_file(self.destination.display().to_string())
         })?;
-        let edit = self.edits.edit()?;
-        let writing = statelens_formats::writing(&self.to)?;
-        let requested = RequestedOptions {
-            version: self.version.clone(),
-            compression: self.compression.clone(),
-            object_graph: self.object_graph,
-            state_file: self.state_file,
-        };
-        let edited = || -> Result<Arc<Checkpoint>> {
-            match edit.is_empty() {
-                true => Ok(checkpoint.clone()),
-                false => edit.apply(&checkpoint).map(Arc::new),
-            }
-        };
-        let shards = shards_wanted(self.shard_size.as_deref(), &self.shards, edited)?;
-        let target = writing.target(&requested)?.sharded(shards.unwrap_or(Shards::One))?;
-        if writing.id != "torch" {
-            // The torch format stores repeated text once; the others write it out each time.
-            let texts = Unfolded { tensor_bytes: 0, ..checkpoint.unfolded() };
-            texts.check("writing the file", checkpoint.files.limits())?;
-        }
-        let plan = plan(checkpoint, &edit, &target, name)?;
+        let plan = self.conversion(&opened).plan(name)?;
         Ok((plan, opened.sources().to_vec()))
     }
 }

@@ -8,7 +8,7 @@ use std::thread;
 
 use statelens::job::{ConvertOptions, EditTexts, Job, JobWork, Reading, TaskEnd};
 use statelens::parts::checkpoint::{Loss, Plan, Unwatched};
-use statelens::parts::convert::RunReport;
+use statelens::parts::convert::{OutputOptions, RunReport};
 use statelens::{DType, Opener, Result, Target, convert};
 
 const TARGETS: [(Target, &str); 6] = [
@@ -24,13 +24,7 @@ fn options(source: &Path, destination: &Path, to: &str) -> ConvertOptions {
     ConvertOptions {
         source: source.to_owned(),
         destination: destination.to_owned(),
-        to: to.to_owned(),
-        version: None,
-        compression: None,
-        object_graph: false,
-        state_file: false,
-        shard_size: None,
-        shards: Vec::new(),
+        output: OutputOptions { to: to.to_owned(), ..OutputOptions::default() },
         edits: EditTexts::default(),
         lossy: true,
         replace: false,
@@ -215,8 +209,8 @@ fn a_compressed_file_is_one_task_and_shards_are_several() {
     fs::create_dir(&one).unwrap();
     let of = |name: &str, to: &str| options(&source, &many.join(name), to);
     convert(&checkpoint, Target::Cerebras).compression("gzip").write(one.join("out.mdl")).unwrap();
-    let compressed =
-        ConvertOptions { compression: Some("gzip".into()), ..of("out.mdl", "cerebras") };
+    let mut compressed = of("out.mdl", "cerebras");
+    compressed.output.compression = Some("gzip".into());
     let job = plan(&folder.path().join("job"), compressed, 9).unwrap();
     assert_eq!(job.recipe().tasks, 1);
     let JobWork::Convert(recipe) = &job.recipe().work else { panic!() };
@@ -227,7 +221,8 @@ fn a_compressed_file_is_one_task_and_shards_are_several() {
     for (target, end) in &TARGETS[1..3] {
         let name = format!("m.{end}");
         convert(&checkpoint, *target).shard_size("1MB").write(one.join(&name)).unwrap();
-        let sharded = ConvertOptions { shard_size: Some("1MB".into()), ..of(&name, target.id()) };
+        let mut sharded = of(&name, target.id());
+        sharded.output.shard_size = Some("1MB".into());
         let job = plan(&folder.path().join(format!("job-{end}")), sharded, 6).unwrap();
         for task in shuffled(job.recipe().tasks, 3) {
             run(&job, task).unwrap();
@@ -283,8 +278,8 @@ fn a_commit_may_be_interrupted_between_names() {
     fs::create_dir(&one).unwrap();
     let checkpoint = statelens::open(&source).unwrap();
     convert(&checkpoint, Target::Torch).shard_size("1MB").write(one.join("m.pt")).unwrap();
-    let options = options(&source, &many.join("m.pt"), "torch");
-    let options = ConvertOptions { shard_size: Some("1MB".into()), ..options };
+    let mut options = options(&source, &many.join("m.pt"), "torch");
+    options.output.shard_size = Some("1MB".into());
     let place = folder.path().join("job");
     let job = plan(&place, options, 4).unwrap();
     for task in 0..job.recipe().tasks {

@@ -26,7 +26,7 @@ pub(crate) struct Forecast {
 impl ConvertJob<'_> {
     /// Computes the losses; with `scan`, reads the values to count what casts do.
     pub(crate) fn forecast(&self, checkpoint: &Arc<Checkpoint>, scan: bool) -> Result<Forecast> {
-        let (plan, _) = self.planned(checkpoint)?;
+        let (plan, ..) = self.planned(checkpoint)?;
         let scanned = scan.then(|| counted(checkpoint, plan.clone())).transpose()?;
         Ok(Forecast { plan, scanned })
     }
@@ -37,7 +37,7 @@ impl ConvertJob<'_> {
         if self.writes.lossy {
             return Ok(());
         }
-        let (plan, _) = self.planned(checkpoint)?;
+        let (plan, ..) = self.planned(checkpoint)?;
         if plan.loses() {
             return Err(report::refuse_losses(&plan.losses));
         }
