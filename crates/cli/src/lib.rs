@@ -15,7 +15,7 @@ use std::ffi::OsString;
 use std::io::Write as _;
 
 use clap::{FromArgMatches as _, Parser as _};
-use statelens_checkpoint::{Error, Result};
+use statelens_checkpoint::{Error, Progress, Result};
 use statelens_inspect::visible;
 
 use crate::args::{Cli, Command};
@@ -41,8 +41,12 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
 }
 
 /// Converts a model as `statelens convert-model` with these arguments does; returns what it prints.
-/// Notes go to standard error.
-pub fn convert_model(arguments: impl IntoIterator<Item = OsString>) -> Result<String> {
+/// Notes go to standard error. Signals are left to the calling program, which stops it by
+/// `progress`.
+pub fn convert_model(
+    arguments: impl IntoIterator<Item = OsString>,
+    progress: Box<dyn Progress>,
+) -> Result<String> {
     let command = ["statelens", "convert-model"].map(OsString::from);
     let parsed = Cli::try_parse_from(command.into_iter().chain(arguments));
     let Command::Model(command) =
@@ -50,7 +54,8 @@ pub fn convert_model(arguments: impl IntoIterator<Item = OsString>) -> Result<St
     else {
         return Err(Error::refused("this is another command"));
     };
-    let (done, printed) = print::captured(|| commands::model::run(&command));
+    let run = || print::captured(|| commands::model::run(&command));
+    let (done, printed) = output::watched(progress, run);
     match done {
         Ok(_) | Err(Failure::Closed) => Ok(printed),
         Err(Failure::Error(error)) => Err(limits::advise(error)),

@@ -115,9 +115,9 @@ impl Write for Captured {
 
 /// Runs `work`; also returns what it printed.
 pub(crate) fn captured<T>(work: impl FnOnce() -> T) -> (T, String) {
-    CAPTURED.set(Some(Vec::new()));
+    let outer = CAPTURED.replace(Some(Vec::new()));
     let done = work();
-    let printed = CAPTURED.take().unwrap_or_default();
+    let printed = CAPTURED.replace(outer).unwrap_or_default();
     (done, String::from_utf8_lossy(&printed).into_owned())
 }
 

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use statelens_checkpoint::Progress;
 
+use crate::output::report_to_caller;
 use crate::print::{counted, grouped, size_text};
 
 /// The unit that a job counts.
@@ -117,7 +118,8 @@ impl Progress for Bar {
             self.shown = Some(now);
             self.draw(done, total);
         }
-        !self.stop.as_ref().is_some_and(|flag| flag.load(Ordering::Relaxed))
+        report_to_caller(done, total)
+            && !self.stop.as_ref().is_some_and(|flag| flag.load(Ordering::Relaxed))
     }
 }
 

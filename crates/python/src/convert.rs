@@ -9,7 +9,6 @@ use statelens::parts::convert::OutputOptions;
 use statelens::parts::formats::writing_for_name;
 use statelens::{Error, Opener, Result};
 
-use crate::errors::detached;
 use crate::place::Place;
 use crate::watch::Watch;
 
@@ -96,9 +95,10 @@ pub(crate) fn convert(
 
 /// Converts a model with the arguments of `statelens convert-model`; returns what it prints.
 #[pyfunction]
-pub(crate) fn convert_model(py: Python<'_>, arguments: Vec<OsString>) -> PyResult<String> {
-    let outcome = detached(py, || statelens_cli::convert_model(arguments));
-    // Ctrl-C has stopped it, and is an exception of Python.
-    py.check_signals()?;
-    outcome
+pub(crate) fn convert_model(
+    py: Python<'_>,
+    arguments: Vec<OsString>,
+    progress: Option<Py<PyAny>>,
+) -> PyResult<String> {
+    Watch::new(progress).owned_by(py, |progress| statelens_cli::convert_model(arguments, progress))
 }

@@ -1,5 +1,6 @@
 //! Progress of long work, for Python.
 
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
@@ -15,23 +16,35 @@ const TICK: Duration = Duration::from_millis(50);
 pub(crate) struct Watch {
     callback: Option<Py<PyAny>>,
     last: Instant,
-    raised: Option<PyErr>,
+    raised: Arc<Mutex<Option<PyErr>>>,
 }
 
 impl Watch {
     /// Creates a watch that calls `callback(done, total)`.
     pub(crate) fn new(callback: Option<Py<PyAny>>) -> Self {
-        Self { callback, last: Instant::now(), raised: None }
+        Self { callback, last: Instant::now(), raised: Arc::default() }
     }
 
     /// Does work without holding the interpreter, watched.
     pub(crate) fn over<T: Send>(
-        mut self,
+        self,
         py: Python<'_>,
         work: impl FnOnce(&mut dyn Progress) -> Result<T> + Send,
     ) -> PyResult<T> {
-        let outcome = py.detach(|| work(&mut self));
-        outcome.map_err(|error| self.raised.unwrap_or_else(|| raised(py, &error)))
+        self.owned_by(py, |mut watch| work(&mut *watch))
+    }
+
+    /// Does work that owns the watch, without holding the interpreter.
+    pub(crate) fn owned_by<T: Send>(
+        self,
+        py: Python<'_>,
+        work: impl FnOnce(Box<dyn Progress>) -> Result<T> + Send,
+    ) -> PyResult<T> {
+        let exception = self.raised.clone();
+        py.detach(|| work(Box::new(self))).map_err(|error| {
+            let exception = exception.lock().unwrap_or_else(PoisonError::into_inner).take();
+            exception.unwrap_or_else(|| raised(py, &error))
+        })
     }
 
     fn look(&self, py: Python<'_>, done: u64, total: u64) -> PyResult<bool> {
@@ -51,7 +64,7 @@ impl Progress for Watch {
         let go_on = Python::attach(|py| self.look(py, done, total));
         self.last = Instant::now();
         go_on.unwrap_or_else(|error| {
-            self.raised = Some(error);
+            *self.raised.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
             false
         })
     }

@@ -180,11 +180,52 @@ def test_the_table_for_notebooks(examples):
     assert table.count("<tr>") == 3
 
 
-def test_convert_model_is_the_command(fixtures, tmp_path):
+def llama(fixtures):
+    """A model, and an implementation to convert it to."""
     case = next((fixtures / "recipes").glob("llama/*hf-to-cs*"))
-    target = case.name.rsplit("-to-", 1)[1].replace("cs", "cs-")
-    reports = pystatelens.convert_model(case / "in", target, output_dir=tmp_path / "out", drop_unmatched_keys=True)
+    return case / "in", case.name.rsplit("-to-", 1)[1].replace("cs", "cs-")
+
+
+def test_convert_model_is_the_command(fixtures, tmp_path):
+    model, target = llama(fixtures)
+    reports = pystatelens.convert_model(model, target, output_dir=tmp_path / "out", drop_unmatched_keys=True)
     assert reports and all(os.path.exists(path) for report in reports for path in report["files"])
     assert all(pystatelens.verify(path)["sound"] for report in reports for path in report["files"])
     with pytest.raises(pystatelens.RefusedError):
-        pystatelens.convert_model(case / "in", "nothing-1.0")
+        pystatelens.convert_model(model, "nothing-1.0")
+
+
+ONE_MODEL = """
+import os, pathlib, pystatelens, signal, sys
+
+def handled():
+    lines = pathlib.Path("/proc/self/status").read_text().splitlines()
+    return [line for line in lines if line.startswith(("SigIgn", "SigCgt"))]
+
+before = handled()
+pystatelens.convert_model(sys.argv[1], sys.argv[2], output_dir="out", drop_unmatched_keys=True)
+assert handled() == before
+try:
+    os.kill(os.getpid(), signal.SIGINT)
+except KeyboardInterrupt:
+    os.kill(os.getpid(), signal.SIGTERM)
+"""
+
+
+def test_convert_model_leaves_signals_to_python(fixtures, tmp_path):
+    model, target = llama(fixtures)
+    ended = subprocess.run([sys.executable, "-c", ONE_MODEL, model, target], capture_output=True)
+    assert ended.returncode == -signal.SIGTERM, ended.stderr
+
+
+def test_progress_stops_convert_model(fixtures, tmp_path):
+    model, target = llama(fixtures)
+
+    def interrupt(done, total):
+        os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        pystatelens.convert_model(
+            model, target, output_dir=tmp_path / "out", drop_unmatched_keys=True, progress=interrupt
+        )
+    assert not [path for path in tmp_path.rglob("out/*") if path.suffix in (".mdl", ".part")]

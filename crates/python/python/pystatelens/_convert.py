@@ -109,6 +109,7 @@ def convert_model(
     recipe: str | os.PathLike[str] | None = None,
     lossy: bool = False,
     replace: bool = False,
+    progress: Progress | None = None,
 ) -> list[dict[str, Any]]:
     """Converts a model between implementations: `hf`, `cs-2.9`, `cs-current`, `meta` and others, with
     its config. See `statelens convert-model --help`.
@@ -139,7 +140,7 @@ def convert_model(
     arguments += [f"{name}={_text(value)}" for name, value in given.items() if value is not None]
     arguments += [f"--cast={key}={dtype}" if key else f"--cast={dtype}" for key, dtype in casts.items()]
     arguments += [name for name, flag in flags.items() if flag]
-    printed = _native.convert_model([*arguments, "--", os.fspath(checkpoint)])
+    printed = _native.convert_model([*arguments, "--", os.fspath(checkpoint)], progress)
     return [json.loads(line) for line in printed.splitlines()]
 
 
