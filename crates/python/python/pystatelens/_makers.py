@@ -105,15 +105,11 @@ class NumpyMaker(Maker):
         return np.dtype(name) if numpy else name
 
 
-class TorchMaker(Maker):
+class TorchMaker(NumpyMaker):
     """Reads tensors into torch's, and arrays into NumPy's, as `torch.load` does."""
 
     def tensor(self, native: NativeTensor, quantizer: Any) -> Any:
         return Tensor(native, quantizer).torch()
-
-    def array(self, native: NativeTensor, scalar: bool) -> Any:
-        array = Tensor(native).numpy()
-        return array[()] if scalar else array
 
     def sparse(
         self,
@@ -127,9 +123,7 @@ class TorchMaker(Maker):
 
     def dtype(self, name: str, numpy: bool) -> Any:
         if numpy:
-            import numpy as np
-
-            return np.dtype(name)
+            return super().dtype(name, numpy)
         import torch
 
         return getattr(torch, name, name)
