@@ -51,7 +51,6 @@ pub(crate) fn run(root: &Path, statelens: &Path) -> Result<(), String> {
         script("layouts", &python.current),
         script("optimizers", &python.current),
         script("adapters", &python.current),
-        script("engines", &python.current),
         script("bundles", &python.tensorflow),
         script("toolbox", &python.cerebras),
         script("torch_older", &python.cerebras),

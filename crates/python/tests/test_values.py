@@ -201,6 +201,40 @@ def test_numpy(path):
         assert found.tobytes() == np.ascontiguousarray(array.astype(found.dtype)).tobytes(), key
 
 
+@pytest.mark.parametrize("path", sorted((FIXTURES / "hdf5").glob("*.h5")), ids=lambda path: path.name)
+def test_hdf5(path):
+    import h5py
+    import hdf5plugin  # noqa: F401  registers filters
+
+    with h5py.File(path) as file:
+        ours = pystatelens.open(path)
+        compared = 0
+        for key, tensor in ours.tensors():
+            theirs = file[key.replace(".", "/")]
+            try:
+                array = theirs[()]
+            except Exception:
+                continue
+            assert tensor.shape == theirs.shape, key
+            assert tensor.tobytes() == np.ascontiguousarray(array.astype(array.dtype.newbyteorder("<"))).tobytes(), key
+            compared += 1
+        assert compared
+
+
+@pytest.mark.parametrize("path", sorted((FIXTURES / "gguf").glob("*.gguf")), ids=lambda path: path.name)
+def test_gguf(path):
+    import gguf
+
+    try:
+        theirs = gguf.GGUFReader(path)
+    except Exception as error:
+        pytest.skip(f"gguf refuses it: {type(error).__name__}")
+    ours = pystatelens.open(path)
+    for tensor in theirs.tensors:
+        assert ours[tensor.name].tobytes() == tensor.data.tobytes(), tensor.name
+        assert ours[tensor.name].shape == tuple(int(length) for length in reversed(tensor.shape))
+
+
 def test_tied_tensors_stay_tied():
     weight = torch.ones(3)
     torch.save({"a": weight, "b": weight, "c": weight.detach(), "d": weight[1:]}, "tied.pt")
