@@ -101,6 +101,8 @@ for (const width of [360, 390, 720, 768, 820, 1024, 1440, 2560]) {
           await rest(page);
           const wide = await page.evaluate(() => document.documentElement.scrollWidth);
           if (wide > width) found.push(`${screen}: the page is ${wide} wide`);
+          const isCut = (names) => names.filter((name) => name.scrollWidth > name.clientWidth + 1).map((name) => name.textContent);
+          for (const name of await page.$$eval(".ab .name", isCut)) found.push(`${screen}: ${name} is cut`);
           for (const problem of [...(await page.evaluate(checks.outside)), ...(await page.evaluate(checks.unreachable))]) found.push(`${screen}: ${problem}`);
         });
         assert.deepEqual(found, []);
