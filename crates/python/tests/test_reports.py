@@ -200,7 +200,9 @@ import os, pathlib, pystatelens, signal, sys
 
 def handled():
     lines = pathlib.Path("/proc/self/status").read_text().splitlines()
-    return [line for line in lines if line.startswith(("SigIgn", "SigCgt"))]
+    masks = [line.split()[1] for line in lines if line.startswith(("SigIgn", "SigCgt"))]
+    # Above 31 are those that the C library uses for threads.
+    return [int(mask, 16) & 0x7fffffff for mask in masks]
 
 before = handled()
 pystatelens.convert_model(sys.argv[1], sys.argv[2], output_dir="out", drop_unmatched_keys=True)
