@@ -135,9 +135,10 @@ test("the table and the details show the differences of the report (core)", asyn
     const cells = await page.$$eval("#compare .row", (rows) => rows.map((row) => row.querySelector(".ck").title));
     assert.deepEqual(cells, found.map((one) => one.key));
     for (const one of found) {
+      const counts = `differ${one.differing.toLocaleString("en")} of ${one.params.toLocaleString("en")}first at[${one.first.join(", ")}]`;
+      const isShown = (texts) => texts.every((text) => document.querySelector("#compare .insp").textContent.includes(text));
+      await page.waitForFunction(isShown, [one.key, counts]);
       const facts = await page.$eval("#compare .insp", (pane) => pane.textContent);
-      assert.ok(facts.includes(`differ${one.differing.toLocaleString("en")} of ${one.params.toLocaleString("en")}`), facts);
-      assert.ok(facts.includes(`first at[${one.first.join(", ")}]`), facts);
       assert.ok(facts.replaceAll("\u2212", "-").includes(one.cosine.toFixed(7)), `${one.cosine} in ${facts}`);
       await page.keyboard.press("j");
     }
