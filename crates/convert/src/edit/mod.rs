@@ -193,7 +193,8 @@ impl Edit {
         Ok(self.run(source)?.0)
     }
 
-    /// Also returns the effect on each leaf of the source, in the source's order.
+    /// Like [`Edit::apply`], but also returns the effect on each leaf of the source, in the source's
+    /// order.
     pub fn apply_and_preview(&self, source: &Checkpoint) -> Result<(Checkpoint, Vec<Change>)> {
         let (edited, moved) = self.run(source)?;
         let changes = changes(source, &edited, &moved);
@@ -201,7 +202,7 @@ impl Edit {
     }
 
     /// Returns the edited checkpoint and the changes, none if the edit is empty. Also fails if a
-    /// rename or a cast matches only what is not written.
+    /// rename or a cast matches only keys that are not written.
     pub(crate) fn for_writing(
         &self,
         source: Arc<Checkpoint>,

@@ -637,7 +637,7 @@ mod tests {
         search.findings.finish()
     }
 
-    /// Streams without content cost what was read of them.
+    /// The budget counts compressed bytes, so that streams without content use it up, too.
     #[test]
     fn budget_counts_the_compressed_bytes() {
         let empty = bzip2(b"").repeat(1_000);

@@ -99,7 +99,7 @@ fn joblib_array_lengths_match_joblib() {
     assert!(is_unseen(&findings, "looks like a pickle", "joblib"), "{}", findings.len());
 }
 
-/// What comes before an array of unknown length is reported.
+/// Reports the opcodes before an array of unknown length.
 #[test]
 fn reports_calls_before_an_unclear_array() {
     let hidden = join(&[&HIDDEN[..HIDDEN.len() - 1], b"0"]);

@@ -20,7 +20,7 @@ fn grades_pickles_that_a_loader_may_read() {
     }
 }
 
-/// Values in front of the place where a pickle breaks off, and calls of what has no name.
+/// A pickle that breaks off is reported if its values or calls show that it is one.
 #[test]
 fn reports_broken_pickles_that_a_loader_may_read() {
     for (what, bytes, expected) in [
