@@ -119,8 +119,7 @@ for (const [name, target, choices, options] of [
       await page.waitForFunction((was) => !document.title.startsWith(was), name.split("/").at(-1));
       await page.waitForSelector("#work .row");
     };
-    // What a service worker has kept would come from there.
-    await withPage(browser, work, { serviceWorkers: "block" });
+    await withPage(browser, work);
   });
 }
 
@@ -137,7 +136,7 @@ test("without private files the output is limited to the browser's memory, with 
     await page.click("#write");
     await page.getByText("it can write at most 512 MB").first().waitFor({ timeout: 120_000 });
   };
-  await withPage(browser, work, { serviceWorkers: "block" });
+  await withPage(browser, work);
 });
 
 test("selects the keys that the command selects, and the result opens (core)", async () => {

@@ -496,7 +496,7 @@ test("only files of matching families are fetched, when needed", async () => {
     await page.waitForSelector("#loads .w-good");
     assert.equal(new Set(families()).size, families().length);
   };
-  await withPage(browser, watched, { serviceWorkers: "block" });
+  await withPage(browser, watched);
 });
 
 test("a family that can't be fetched is reported, and fetched the next time", async () => {
@@ -514,7 +514,7 @@ test("a family that can't be fetched is reported, and fetched the next time", as
     await page.click('[role="radio"]:has-text("safetensors")');
     await page.waitForSelector('#family .looks:has-text("LLaMA")');
   };
-  await assert.rejects(withPage(browser, offline, { serviceWorkers: "block" }), /404/);
+  await assert.rejects(withPage(browser, offline), /404/);
 });
 
 test("plain conversion says that keys keep their names, and offers the family", async () => {

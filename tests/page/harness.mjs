@@ -59,7 +59,8 @@ export function launch(more = []) {
  * @param {import("playwright-core").BrowserContextOptions} options
  */
 export async function withPage(browser, work, options = {}) {
-  const context = await browser.newContext({ acceptDownloads: true, ...options });
+  // The service worker would fetch and hash the whole site for each test.
+  const context = await browser.newContext({ acceptDownloads: true, serviceWorkers: "block", ...options });
   const strangers = [];
   const errors = [];
   context.on("request", (request) => {
@@ -125,8 +126,7 @@ export function withSlowPage(browser, slowness, work, options = {}) {
     await page.waitForSelector("#start");
     await work(page);
   };
-  // What a service worker has kept would come from there.
-  return withPage(browser, slowly, { serviceWorkers: "block", ...options });
+  return withPage(browser, slowly, options);
 }
 
 /**

@@ -267,7 +267,7 @@ test("a partly deployed version is not installed", async () => {
 });
 
 test("the page can be installed, and opens the files that it reads", async () => {
-  await withPage(browser, async (page) => {
+  const installable = async (page) => {
     const manifest = await page.evaluate(async () => (await fetch(document.querySelector("link[rel=manifest]").href)).json());
     assert.equal(new URL(manifest.start_url, site).href, site);
     for (const icon of manifest.icons) {
@@ -288,5 +288,6 @@ test("the page can be installed, and opens the files that it reads", async () =>
     assert.deepEqual(errors, []);
     // A window that was opened for a test counts as one in private mode.
     assert.deepEqual(installabilityErrors.map((error) => error.errorId).filter((id) => id !== "in-incognito"), []);
-  });
+  };
+  await withPage(browser, installable, { serviceWorkers: "allow" });
 });

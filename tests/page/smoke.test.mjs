@@ -11,10 +11,11 @@ before(async () => {
 after(() => browser.close());
 
 test("the page starts and draws its first screen (core)", async () => {
-  await withPage(browser, async (page) => {
+  const starts = async (page) => {
     assert.equal(await page.title(), "Statelens");
     await page.waitForFunction(() => document.body.innerText.trim().length > 0);
-  });
+  };
+  await withPage(browser, starts, { serviceWorkers: "allow" });
 });
 
 test("the program is fetched once, and compiled while it downloads", async () => {
