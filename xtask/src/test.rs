@@ -57,35 +57,26 @@ pub(crate) fn run(tier: Tier) -> ExitCode {
         Tier::Core => {
             report.step("unit and fixture tests", || tests(false));
             report.step("build of the page", || page::build().map(drop));
+            report.step("page in a browser, core", || page::test(PageTests::Core, &[]));
         }
-        // Linking the page keeps one core busy, and so do the longest tests.
-        Tier::All => report.concurrently(
-            |report| {
-                report.step("build of the page", || page::build().map(drop));
-                report.step("fuzz", || fuzz::run(FUZZ_SECONDS, None));
-            },
-            |report| {
-                report.step("unit and fixture tests", || tests(true));
-            },
-        ),
-    }
-    match tier {
-        Tier::Core => report.step("page in a browser, core", || page::test(PageTests::Core, &[])),
         Tier::All => {
-            report.step("page in a browser", || page::test(PageTests::All, OBJECT_STORES));
-            // Linking the small page keeps one core busy.
+            // Linking a page keeps one core busy, and so do the longest tests and the real libraries.
             report.concurrently(
                 |report| {
+                    report.step("build of the page", || page::build().map(drop));
+                    report.step("fuzz", || fuzz::run(FUZZ_SECONDS, None));
                     report.step("budget", dist::budget);
                     report.step("smoke tests of other builds", || {
                         page::smoke_tests_of_other_builds(OBJECT_STORES)
                     });
                 },
                 |report| {
+                    report.step("unit and fixture tests", || tests(true));
                     report.step("interop with the real libraries", || interop(OBJECT_STORES));
                     report.step("Python package", wheel::test);
                 },
             );
+            report.step("page in a browser", || page::test(PageTests::All, OBJECT_STORES));
         }
     }
     report.sum_up()
