@@ -18,8 +18,9 @@ const OPTIONS: [&str; 5] = [
     "-print_final_stats=1",
 ];
 
-/// Runs each target in `fuzz/fuzz_targets` for some seconds, starting from the fixtures.
-pub(crate) fn run(seconds: u32, filter: Option<&str>) -> Result<()> {
+/// Runs each target in `fuzz/fuzz_targets` for some seconds, starting from the fixtures. Mutations
+/// are random unless there is a seed for them.
+pub(crate) fn run(seconds: u32, filter: Option<&str>, seed: Option<u32>) -> Result<()> {
     let cargo_fuzz = setup::tools::cargo_fuzz()?;
     statelens_fixtures::make()?;
     // cargo-fuzz would update an outdated lock file without a word.
@@ -37,7 +38,9 @@ pub(crate) fn run(seconds: u32, filter: Option<&str>) -> Result<()> {
         fuzz.arg(project::root().join("fuzz")).arg(&target);
         let seeds = seed_list(&target)?;
         fuzz.arg(corpus).arg("--").arg(format!("-seed_inputs=@{}", seeds.display()));
-        shell::run(fuzz.args(OPTIONS).arg(format!("-max_total_time={seconds}")))?;
+        fuzz.args(OPTIONS).arg(format!("-max_total_time={seconds}"));
+        fuzz.args(seed.map(|seed| format!("-seed={seed}")));
+        shell::run(&mut fuzz)?;
     }
     Ok(())
 }

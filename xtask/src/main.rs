@@ -154,7 +154,7 @@ fn main() -> ExitCode {
         Task::Dist => dist::run(),
         Task::Wheel { test: true } => setup::prepare(setup::INTEROP).and_then(|()| wheel::test()),
         Task::Wheel { test: false } => wheel::build().map(drop),
-        Task::Fuzz { seconds, filter } => fuzz::run(seconds, filter.as_deref()),
+        Task::Fuzz { seconds, filter } => fuzz::run(seconds, filter.as_deref(), None),
         Task::FuzzPickles { seconds, seed } => test::fuzz_pickles(seconds, seed),
         Task::Cycles { draw: true } => cycles::draw(),
         Task::Cycles { draw: false } => cycles::check(),
