@@ -21,6 +21,7 @@ pub mod run;
 pub mod selection;
 pub mod share;
 pub mod singular;
+pub mod task;
 pub mod tensor_diff;
 pub mod verify;
 pub mod weights;
@@ -28,7 +29,7 @@ pub mod weights;
 use serde::{Deserialize, Serialize};
 use statelens_inspect::share::LinkOptions;
 
-use self::conversion::{ConversionResult, ConvertOptions, JobProgress, PlanSummary, SaveTo};
+use self::conversion::{ConversionResult, ConvertOptions, PlanSummary, SaveTo};
 use self::error::ErrorText;
 use self::inspected::{FormattedValues, RowDetails};
 use self::job::{JobEnd, JobKind};
@@ -36,6 +37,7 @@ use self::opened::{FetchConsent, FetchStats, FileName, FoundCheckpoint, OpenedCh
 use self::read_as::ReadAs;
 use self::run::{OpenCheck, RunValues};
 use self::share::{SharedSummary, SummaryKind};
+use self::task::TaskUpdate;
 use crate::rows::PackedRows;
 
 /// The field of a posted object that holds the message.
@@ -122,16 +124,21 @@ pub enum ToWorker {
         /// Keep the files even if casts did more to numbers than round them.
         falsify: bool,
     },
-    /// Stop the running conversion and remove what it wrote.
-    Cancel,
+    /// Stop the jobs of a kind. Of a conversion, this removes what it wrote; of other jobs, the
+    /// results so far are kept.
+    Stop(JobKind),
     /// A request about comparing with a second checkpoint.
     Compare(compare::CompareRequest),
     /// Verify: read everything once, check it also against the manifest that may be sent with this
-    /// message, and keep the statistics and hashes of all tensors. With `true`, any number that is
-    /// not finite is an error. `None` stops verifying.
-    Verify(Option<bool>),
-    /// A request about the values of tensors.
-    Weights(weights::WeightsRequest),
+    /// message, and keep the statistics and hashes of all tensors. With `finite`, any number that
+    /// is not finite is an error.
+    Verify { finite: bool },
+    /// Read all tensors that were not read yet.
+    Scan,
+    /// Read one tensor, given by its row, for its statistics.
+    Statistics(u32),
+    /// Read a part of a tensor to measure the speed.
+    Rate(u32),
     /// A request about a matrix shown as a picture.
     Matrix(matrix::MatrixRequest),
     /// Open the structure of some of the files sent with this message, one after the other, and
@@ -148,8 +155,7 @@ pub enum ToWorker {
         /// Indices of the files to open.
         requested: Vec<u32>,
     },
-    /// Read all values of some of the files sent with this message, one after the other. An empty
-    /// list stops reading.
+    /// Read all values of some of the files sent with this message, one after the other.
     RunValues {
         files: Vec<FileName>,
         /// Indices of the files to read.
@@ -173,40 +179,30 @@ impl ToWorker {
             Self::CheckRun { .. } => JobKind::CheckRun,
             Self::CheckFiles { .. } => JobKind::CheckFiles,
             Self::Run { .. } => JobKind::Write,
-            Self::RunValues { requested, .. } if !requested.is_empty() => JobKind::Scan,
-            Self::Verify(Some(_)) => JobKind::Verify,
-            Self::Weights(weights::WeightsRequest::Scan(true)) => JobKind::Scan,
-            Self::Weights(weights::WeightsRequest::Read(Some(_))) => JobKind::TensorStats,
-            Self::Matrix(matrix::MatrixRequest::Overview(Some(_))) => JobKind::Overview,
+            Self::RunValues { .. } | Self::Scan => JobKind::Scan,
+            Self::Verify { .. } => JobKind::Verify,
+            Self::Statistics(_) => JobKind::TensorStats,
+            Self::Matrix(matrix::MatrixRequest::Overview { .. }) => JobKind::Overview,
             Self::Matrix(matrix::MatrixRequest::Cells(..)) => JobKind::Cells,
-            Self::Matrix(matrix::MatrixRequest::Singular(singular::SingularRequest::Find(
-                Some(_),
-            ))) => JobKind::Singular,
-            Self::Matrix(matrix::MatrixRequest::Export(Some(_))) => JobKind::Export,
-            Self::Matrix(matrix::MatrixRequest::Ranked(Some(_))) => JobKind::Rank,
+            Self::Matrix(matrix::MatrixRequest::Singular { .. }) => JobKind::Singular,
+            Self::Matrix(matrix::MatrixRequest::Export(_)) => JobKind::Export,
+            Self::Matrix(matrix::MatrixRequest::Ranked(_)) => JobKind::Rank,
             Self::Compare(compare::CompareRequest::Open { .. }) => JobKind::OpenCompared,
             Self::Compare(compare::CompareRequest::Start { .. }) => JobKind::Compare,
-            Self::Compare(compare::CompareRequest::TensorDiff(Some(_))) => JobKind::TensorDiff,
-            Self::Compare(compare::CompareRequest::Renames(Some(_))) => JobKind::Renames,
+            Self::Compare(compare::CompareRequest::TensorDiff { .. }) => JobKind::TensorDiff,
+            Self::Compare(compare::CompareRequest::Renames(_)) => JobKind::Renames,
             Self::Inspect { .. } => JobKind::Inspect,
             Self::Values { .. } => JobKind::Values,
             Self::Plan { .. } => JobKind::Plan,
             Self::Share { .. } => JobKind::Share,
             Self::Allow { .. }
             | Self::Summarize { .. }
-            | Self::Cancel
-            | Self::RunValues { .. }
+            | Self::Stop(_)
             | Self::Compare(_)
-            | Self::Verify(None)
-            | Self::Weights(_)
+            | Self::Rate(_)
             | Self::Provide(_)
             | Self::DescribeModel(_)
-            | Self::Matrix(
-                matrix::MatrixRequest::Overview(None)
-                | matrix::MatrixRequest::Singular(_)
-                | matrix::MatrixRequest::Export(None)
-                | matrix::MatrixRequest::Ranked(None),
-            )
+            | Self::Matrix(matrix::MatrixRequest::SingularOffers(_))
             | Self::Close => JobKind::Other,
         }
     }
@@ -271,22 +267,21 @@ pub enum FromWorker {
     /// Paths of the model family files that the worker needs before it can reply to
     /// [`ToWorker::Plan`].
     FilesNeeded(Vec<String>),
-    /// Progress of a conversion.
-    Running(JobProgress),
-    /// A conversion is complete. The `Blob`s are sent with this message, in an array; for
-    /// [`SaveTo::Download`] the page saves them.
-    Done(ConversionResult),
-    /// A conversion ended before it was complete; no files are left behind.
-    Stopped {
-        /// `None` if it was cancelled.
-        error: Option<ErrorText>,
-    },
+    /// The state of [`ToWorker::Run`]. The `Blob`s are sent with the result, in an array; for
+    /// [`SaveTo::Download`] the page saves them. If it ends early, no files are left behind.
+    Run(TaskUpdate<ConversionResult>),
     /// A reply about comparing with a second checkpoint.
     Compare(compare::CompareReply),
-    /// A reply about verifying.
-    Verify(verify::VerifyReply),
-    /// A reply about the values of tensors.
-    Weights(weights::WeightsReply),
+    /// The state of [`ToWorker::Verify`].
+    Verify(TaskUpdate<verify::VerifyReport>),
+    /// The state of [`ToWorker::Scan`]. If it is stopped, the results so far are its result.
+    Scan(TaskUpdate<weights::ScanReport>),
+    /// Statistics of tensors that a scan has read.
+    RowValues(Vec<weights::RowValues>),
+    /// The state of [`ToWorker::Statistics`].
+    Statistics(TaskUpdate<weights::TensorValues>),
+    /// The reply to [`ToWorker::Rate`]: bytes read per millisecond.
+    Rate(f64),
     /// A reply about a matrix shown as a picture.
     Matrix(matrix::MatrixReply),
     /// The reply to [`ToWorker::DescribeModel`].

@@ -10,7 +10,6 @@ use yew::prelude::*;
 use crate::page::address::{self, LimitDialog, use_address_of_page, use_pasted_address};
 use crate::page::bridge::Bridge;
 use crate::page::compare::{self, ChooseComparedDialog, CompareScreen};
-use crate::page::conversion::ConversionPhase;
 use crate::page::convert::ConvertSheet;
 use crate::page::drop::{self, DroppedFile};
 use crate::page::drop_target::{drop_overlay, handle_files, use_drops};
@@ -25,7 +24,6 @@ use crate::page::loading::loading_screen;
 use crate::page::matrix::{MatrixScreen, use_matrix};
 use crate::page::model::actor::{Actor, VALUES};
 use crate::page::model::comparison::ComparisonState;
-use crate::page::model::verification::VerificationStage;
 use crate::page::model::{Action, PageModel, Screen, Sheet};
 use crate::page::model_description::use_model_description;
 use crate::page::offline::NewVersion;
@@ -47,9 +45,10 @@ use crate::protocol::error::{ErrorKind, ErrorText};
 use crate::protocol::matrix::MatrixReply;
 use crate::protocol::opened::FetchConsent;
 use crate::protocol::read_as::ReadAs;
+use crate::protocol::task::TaskUpdate;
 use crate::protocol::{FromWorker, JobMessage, ToWorker};
 use crate::state::fmt;
-use crate::state::values_panel::ScanState;
+use crate::state::task::Task;
 
 /// The root component.
 #[component]
@@ -196,7 +195,7 @@ fn screen(model: &UseReducerHandle<PageModel>, actor: &Actor) -> Html {
         (Screen::Work | Screen::Loading, Some(work)) => html! {
             <Workspace {work} oncompare={oncompare(model, actor)} tab={model.tab} tree_shown={model.tree_shown} description={model.description.clone()} treemap={model.treemap.clone()} inspected={model.inspected.clone()}
                 values={model.values.clone()} running={running(model)} fetched={model.fetched.clone()} cap={model.agreed.cap}
-                privacy={privacy(model)} verifying={model.verification.stage.clone()} values_panel={model.values_panel.clone()}
+                privacy={privacy(model)} verifying={model.verification.task.clone()} values_panel={model.values_panel.clone()}
                 title={title(model)} rail={model.rail.clone()} files={model.files.clone()} run={run_name(model)} read_as={read_as(model, actor)} />
         },
         _ => start_screen(actor, model.dragged, model.pending_link.as_deref()),
@@ -301,10 +300,8 @@ fn oncompare(model: &UseReducerHandle<PageModel>, actor: &Actor) -> Callback<()>
 }
 
 fn running(model: &PageModel) -> Option<u32> {
-    match model.convert.as_ref().map(|convert| &convert.phase) {
-        Some(ConversionPhase::Running { now, .. }) => Some(fmt::percent(now.done, now.total)),
-        _ => None,
-    }
+    let now = model.convert.as_ref()?.task.now()?;
+    Some(fmt::percent(now.done, now.total))
 }
 
 fn loading_name(model: &PageModel) -> String {
@@ -347,15 +344,12 @@ fn sheet(model: &UseReducerHandle<PageModel>, actor: &Actor) -> Html {
     };
     match (model.sheet, &model.convert) {
         (Some(Sheet::Convert), Some(convert)) => {
-            let raise = match &convert.phase {
-                ConversionPhase::Failed(error) => raise(model, actor, error),
-                _ => None,
-            };
+            let raise = convert.task.error().and_then(|error| raise(model, actor, error));
             html! { <ConvertSheet work={work.clone()} convert={convert.clone()} {raise} /> }
         }
         (Some(Sheet::Share), _) => {
             let cap = model.address.as_ref().map(|_| model.agreed.cap);
-            let scanned = matches!(model.values_panel.scan, ScanState::Done(_));
+            let scanned = matches!(model.values_panel.scan, Task::Done(_));
             html! { <ShareSheet work={work.clone()} shared={model.shared.clone()} verification={model.verification.clone()} {scanned} rate={model.values_panel.rate} {cap}
             host={model.fetched.as_ref().map(|fetched| AttrValue::from(fetched.host.clone()))} /> }
         }
@@ -364,10 +358,8 @@ fn sheet(model: &UseReducerHandle<PageModel>, actor: &Actor) -> Html {
         }
         (Some(Sheet::Verify), _) => {
             let cap = model.address.as_ref().map(|_| model.agreed.cap);
-            let raise = match &model.verification.stage {
-                VerificationStage::Failed(error) => raise(model, actor, error),
-                _ => None,
-            };
+            let error = model.verification.task.error();
+            let raise = error.and_then(|error| raise(model, actor, error));
             html! { <VerifySheet work={work.clone()} verification={model.verification.clone()} {cap} rate={model.values_panel.rate} {raise} /> }
         }
         (Some(Sheet::Keys), _) => html! { <ShortcutsSheet /> },
@@ -390,14 +382,14 @@ fn finish(message: &FromWorker, handle: JsValue) -> Option<web_sys::File> {
     if let FromWorker::Compare(CompareReply::Report(report)) = message {
         drop::save_text(report, "comparison.json");
     }
-    if let FromWorker::Matrix(MatrixReply::Exported(name)) = message {
+    if let FromWorker::Matrix(MatrixReply::Export(TaskUpdate::Done(name))) = message {
         let blob = handle.dyn_ref::<js_sys::Array>().map(|blobs| blobs.get(0));
         if let Some(Ok(blob)) = blob.map(JsCast::dyn_into) {
             drop::save(&blob, name);
         }
         return None;
     }
-    let FromWorker::Done(done) = message else { return None };
+    let FromWorker::Run(TaskUpdate::Done(done)) = message else { return None };
     for (name, text) in &done.texts {
         drop::save_text(text, name);
     }

@@ -365,7 +365,7 @@ mod tests {
             let accepted = inner.accepts(&JobMessage { session, job, message });
             (accepted, inner.jobs.len())
         };
-        let measured = || FromWorker::Stopped { error: None };
+        let measured = || FromWorker::Rate(1.0);
         assert_eq!(accepts(3, 8, measured()), (true, 2));
         assert_eq!(accepts(2, 8, measured()), (false, 2), "another session");
         assert_eq!(accepts(3, 7, measured()), (false, 2), "a job that was replaced");

@@ -6,33 +6,11 @@ use std::rc::Rc;
 use web_sys::File;
 
 use crate::page::naming::{default_name, key_name, keys_name};
-use crate::protocol::conversion::{ConversionResult, ConvertOptions, JobProgress, PlanSummary};
+use crate::protocol::conversion::{ConversionResult, ConvertOptions, PlanSummary};
 use crate::protocol::error::ErrorText;
 use crate::protocol::family::FamilyReply;
 use crate::protocol::opened::OpenedCheckpoint;
-
-/// The phase of a conversion.
-#[derive(Debug, Clone, PartialEq)]
-pub enum ConversionPhase {
-    /// The user edits the options.
-    Form,
-    /// Running.
-    Running {
-        /// The latest progress.
-        now: JobProgress,
-        /// History of (bytes, milliseconds), for the rate.
-        past: Rc<Vec<(u64, f64)>>,
-    },
-    /// Complete.
-    Done {
-        /// The worker's report on the written files.
-        done: ConversionResult,
-        /// The file, if it can be opened again.
-        file: Option<File>,
-    },
-    /// Failed; no partial output was left.
-    Failed(Rc<ErrorText>),
-}
+use crate::state::task::Task;
 
 /// The state of the convert sheet.
 #[derive(Debug, Clone, PartialEq)]
@@ -49,7 +27,9 @@ pub struct Conversion {
     pub planning: bool,
     /// Titles of the losses that the user acknowledged.
     pub acknowledged: BTreeSet<String>,
-    pub phase: ConversionPhase,
+    pub task: Task<ConversionResult>,
+    /// The written file, if it can be opened again.
+    pub file: Option<File>,
     /// The checkpoint to convert.
     pub opened: Rc<OpenedCheckpoint>,
     /// Whether the user typed the name; it is then no longer derived from the options.
@@ -76,7 +56,8 @@ impl Conversion {
             plan: None,
             planning: true,
             acknowledged: BTreeSet::new(),
-            phase: ConversionPhase::Form,
+            task: Task::Idle,
+            file: None,
             opened: opened.clone(),
             named: false,
             family: None,
@@ -131,7 +112,14 @@ impl Conversion {
 
     /// Returns whether the conversion is running.
     pub fn is_running(&self) -> bool {
-        matches!(self.phase, ConversionPhase::Running { .. })
+        self.task.is_running()
+    }
+
+    /// Goes back to the form, and requests a new plan.
+    pub fn reopen(&mut self) {
+        self.task = Task::Idle;
+        self.request += 1;
+        self.planning = true;
     }
 }
 

@@ -7,7 +7,7 @@ use statelens_inspect::visible;
 use yew::prelude::*;
 
 use crate::page::controls::{change, choices};
-use crate::page::conversion::{Conversion, ConversionPhase};
+use crate::page::conversion::Conversion;
 use crate::page::edits;
 use crate::page::family;
 use crate::page::files;
@@ -22,6 +22,7 @@ use crate::protocol::conversion::{Loss, PlanSummary};
 use crate::protocol::error::ErrorText;
 use crate::protocol::opened::TargetFormat;
 use crate::state::fmt;
+use crate::state::task::Task;
 use crate::state::work::OpenWork;
 
 /// Properties of the convert sheet.
@@ -40,11 +41,11 @@ pub struct ConvertProps {
 pub fn ConvertSheet(props: &ConvertProps) -> Html {
     let Some(actor) = use_context::<Actor>() else { return html! {} };
     let convert = &props.convert;
-    let title = match convert.phase {
-        ConversionPhase::Form => "Convert",
-        ConversionPhase::Running { .. } => "Writing",
-        ConversionPhase::Done { .. } => "Written",
-        ConversionPhase::Failed(_) => "Not written",
+    let title = match convert.task {
+        Task::Idle => "Convert",
+        Task::Running(_) => "Writing",
+        Task::Done(_) => "Written",
+        Task::Failed(_) => "Not written",
     };
     let note = html! {
         <>
@@ -53,11 +54,11 @@ pub fn ConvertSheet(props: &ConvertProps) -> Html {
             <span class="m only-l cut">{ visible(&convert.options.name) }</span>
         </>
     };
-    let body = match &convert.phase {
-        ConversionPhase::Form => form(&actor, props),
-        ConversionPhase::Running { now, past } => running_body(&actor, convert, now, past),
-        ConversionPhase::Done { done, file } => done_body(&actor, convert, done, file.as_ref()),
-        ConversionPhase::Failed(error) => failed_body(&actor, convert, error, props.raise.clone()),
+    let body = match &convert.task {
+        Task::Idle => form(&actor, props),
+        Task::Running(running) => running_body(&actor, convert, &running.now, &running.past),
+        Task::Done(done) => done_body(&actor, convert, done),
+        Task::Failed(error) => failed_body(&actor, convert, error, props.raise.clone()),
     };
     html! { <SheetFrame {title} {note}>{ body }</SheetFrame> }
 }

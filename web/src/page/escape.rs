@@ -4,10 +4,9 @@ use wasm_bindgen::JsCast;
 
 use crate::page::conversion::Conversion;
 use crate::page::model::actor::Actor;
-use crate::page::model::verification::VerificationStage;
 use crate::page::model::{Action, PageModel, PendingAction, Screen, Sheet, StopReason};
 use crate::page::{compare, run, verify};
-use crate::protocol::ToWorker;
+use crate::protocol::job::JobKind;
 
 /// Closes the topmost element: a sheet, the filter, a file that is being opened. Returns whether
 /// there was one.
@@ -20,11 +19,9 @@ pub fn escape(model: &PageModel, actor: &Actor, target: Option<&web_sys::Element
         let running = model.convert.as_ref().is_some_and(Conversion::is_running);
         if model.sheet == Some(Sheet::Convert) && running {
             // Asks first: one key press should not discard minutes of work.
-            let stop = |actor: &Actor| actor.request(&ToWorker::Cancel);
+            let stop = |actor: &Actor| actor.stop(JobKind::Write);
             actor.act(Action::Confirm(Some(PendingAction::new(StopReason::Stop, stop))));
-        } else if model.sheet == Some(Sheet::Verify)
-            && matches!(model.verification.stage, VerificationStage::Now(..))
-        {
+        } else if model.sheet == Some(Sheet::Verify) && model.verification.task.is_running() {
             verify::stop(actor);
         } else {
             actor.act(Action::Show(None));

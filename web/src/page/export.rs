@@ -6,9 +6,10 @@ use crate::page::model::Action;
 use crate::page::model::actor::Actor;
 use crate::page::naming::key_name;
 use crate::protocol::ToWorker;
+use crate::protocol::job::JobKind;
 use crate::protocol::matrix::{ExportFormat, ExportRequest, MatrixRequest};
 use crate::state::fmt;
-use crate::state::values_panel::ExportState;
+use crate::state::task::Task;
 
 /// Properties of the buttons.
 #[derive(Properties, PartialEq)]
@@ -53,8 +54,8 @@ pub(super) fn SaveAs(props: &SaveAsProps) -> Html {
         let onclick = actor.on(move |actor, _: MouseEvent| {
             let (slice, name) = (slice.clone(), name.clone());
             let request = ExportRequest { row, slice, kind, single, name };
-            actor.request(&ToWorker::Matrix(MatrixRequest::Export(Some(request))));
-            actor.values_panel(|it| it.export = ExportState::Now(0, 0));
+            actor.request(&ToWorker::Matrix(MatrixRequest::Export(request)));
+            actor.values_panel(|it| it.export.start());
         });
         html! { <button class="textlink" {onclick}>{ format!(".{extension}") }</button> }
     };
@@ -84,18 +85,18 @@ pub(super) fn SaveAs(props: &SaveAsProps) -> Html {
 }
 
 /// Renders the progress of saving, or its error.
-pub(super) fn export_progress(actor: &Actor, export: &ExportState) -> Html {
+pub(super) fn export_progress(actor: &Actor, export: &Task<String>) -> Html {
     match export {
-        ExportState::No => html! {},
-        ExportState::Now(done, total) => {
+        Task::Idle | Task::Done(_) => html! {},
+        Task::Running(task) => {
             let stop = actor.on(move |actor, _: MouseEvent| {
-                actor.request(&ToWorker::Matrix(MatrixRequest::Export(None)));
-                actor.values_panel(|it| it.export = ExportState::No);
+                actor.stop(JobKind::Export);
+                actor.values_panel(|it| it.export = Task::Idle);
             });
-            let percent = fmt::percent(*done, (*total).max(1));
+            let percent = fmt::percent(task.now.done, task.now.total.max(1));
             html! { <p class="saveas lab" id="taking" role="status">{ format!("{percent} %") }<button class="textlink" onclick={stop}>{ "Stop" }</button></p> }
         }
-        ExportState::Failed(error) => {
+        Task::Failed(error) => {
             html! { <p class="w-warn" role="alert">{ format!("{} {}", error.title, error.text) }</p> }
         }
     }

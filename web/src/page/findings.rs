@@ -16,7 +16,8 @@ use crate::page::repair;
 use crate::page::sheet::SheetFrame;
 use crate::page::weights;
 use crate::protocol::rewrite::RewriteOffer;
-use crate::state::values_panel::ScanState;
+use crate::protocol::weights::ScanReport;
+use crate::state::task::Task;
 use crate::state::work::OpenWork;
 use crate::text::title;
 
@@ -26,7 +27,7 @@ pub struct FindingsProps {
     /// The open checkpoint.
     pub work: OpenWork,
     /// Progress or result of scanning the values.
-    pub scan: ScanState,
+    pub scan: Task<ScanReport>,
     /// The dtypes of arrays that are stored without one.
     pub read_as: ReadAsChoice,
 }
@@ -45,18 +46,18 @@ pub fn FindingsSheet(props: &FindingsProps) -> Html {
         findings.iter().filter(|(_, finding)| finding.grade == grade).count() + noticed
     };
     let clean_scan = match &props.scan {
-        ScanState::Done(scanned) if noticed.is_empty() => Some(scanned),
+        Task::Done(scanned) if noticed.is_empty() => Some(scanned),
         _ => None,
     };
     let read = match &props.scan {
-        ScanState::Done(scanned) if scanned.unread_bytes == 0 => {
+        Task::Done(scanned) if scanned.unread_bytes == 0 => {
             "The structure and all values were read."
         }
-        ScanState::Done(_) => "The structure and some of the values were read.",
+        Task::Done(_) => "The structure and some of the values were read.",
         _ => "Only the structure was read, not the values of tensors.",
     };
     let failed = match &props.scan {
-        ScanState::Failed(error) => {
+        Task::Failed(error) => {
             html! { <article class="find warn scan-error"><div></div><div>{ error_body(error, "", false) }</div></article> }
         }
         _ => html! {},

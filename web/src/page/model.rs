@@ -16,9 +16,8 @@ use self::actor::Actor;
 use self::comparison::ComparisonState;
 use self::folder::RunView;
 use self::verification::Verification;
-use crate::page::conversion::{Conversion, ConversionPhase};
+use crate::page::conversion::Conversion;
 use crate::page::drop::DroppedFile;
-use crate::protocol::conversion::JobProgress;
 use crate::protocol::error::ErrorText;
 use crate::protocol::inspected::{FormattedValues, RowDetails};
 use crate::protocol::job::JobKind;
@@ -30,6 +29,7 @@ use crate::protocol::{FromWorker, JobMessage};
 use crate::state::link::PageLink;
 use crate::state::matrix::MatrixState;
 use crate::state::rail::Rail;
+use crate::state::task::Task;
 use crate::state::treemap::TreemapView;
 use crate::state::values_panel::ValuesPanel;
 use crate::state::view::MatrixView;
@@ -491,14 +491,13 @@ impl Reducible for PageModel {
             }
             Action::Run => {
                 if let Some(convert) = &mut next.convert {
-                    let total = match &convert.plan {
-                        Some(Ok(plan)) => plan.size,
-                        _ => 0,
-                    };
-                    convert.phase = ConversionPhase::Running {
-                        now: JobProgress { done: 0, total, millis: 0.0, key: String::new() },
-                        past: Rc::new(Vec::new()),
-                    };
+                    convert.task = Task::Idle;
+                    convert.task.start();
+                    if let (Task::Running(running), Some(Ok(plan))) =
+                        (&mut convert.task, &convert.plan)
+                    {
+                        running.now.total = plan.size;
+                    }
                 }
             }
         }
@@ -588,9 +587,11 @@ impl PageModel {
     pub(super) fn start_convert(&mut self) {
         let Some(work) = &self.work else { return };
         self.sheet = Some(Sheet::Convert);
-        if self.convert.as_ref().is_some_and(|convert| {
-            !matches!(convert.phase, ConversionPhase::Done { .. } | ConversionPhase::Failed(_))
-        }) {
+        if self
+            .convert
+            .as_ref()
+            .is_some_and(|convert| matches!(convert.task, Task::Idle | Task::Running(_)))
+        {
             return;
         }
         let before = self.convert.as_ref().map_or(0, |convert| convert.request);

@@ -1,17 +1,14 @@
 //! The button that reads everything once, for checksums, statistics of values, hashes and shared
 //! summaries.
 
-use std::rc::Rc;
-
 use wasm_bindgen::JsValue;
 use yew::prelude::*;
 
 use crate::page::address::RaiseLimit;
 use crate::page::model::actor::Actor;
-use crate::page::model::verification::{Verification, VerificationStage};
+use crate::page::model::verification::Verification;
 use crate::page::stored::stored_rate;
 use crate::protocol::ToWorker;
-use crate::protocol::conversion::JobProgress;
 use crate::state::fmt;
 use crate::state::work::OpenWork;
 
@@ -63,12 +60,8 @@ fn on_start(actor: &Actor, verification: &Verification) -> Callback<MouseEvent> 
     actor.on(move |actor, _: MouseEvent| {
         let files: js_sys::Array =
             manifest.iter().map(|file| JsValue::from(file.clone())).collect();
-        let verify = ToWorker::Verify(Some(finite));
-        if actor.request_with(&verify, &files, &JsValue::UNDEFINED) {
-            let now = JobProgress { done: 0, total: 0, millis: 0.0, key: String::new() };
-            actor.verify(|verification| {
-                verification.stage = VerificationStage::Now(now, Rc::default())
-            });
+        if actor.request_with(&ToWorker::Verify { finite }, &files, &JsValue::UNDEFINED) {
+            actor.verify(|verification| verification.task.start());
         }
     })
 }

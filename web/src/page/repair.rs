@@ -4,13 +4,14 @@
 use yew::prelude::*;
 
 use crate::page::controls::{change, choices};
-use crate::page::conversion::{Conversion, ConversionPhase, first_options};
+use crate::page::conversion::{Conversion, first_options};
 use crate::page::marks::{check, one_of, prose, typed};
 use crate::page::model::Action;
 use crate::page::model::actor::Actor;
 use crate::protocol::conversion::ConvertOptions;
 use crate::protocol::opened::{Choice, OpenedCheckpoint};
 use crate::protocol::rewrite::{Rewrite, RewriteOffer};
+use crate::state::task::Task;
 use crate::state::work::OpenWork;
 
 /// Format versions that can be written, newest first, with their labels.
@@ -198,7 +199,7 @@ fn choose(actor: &Actor, opened: &OpenedCheckpoint, rewrite: Option<&Rewrite>) {
     };
     let Some(options) = options else { return };
     change(actor, move |convert| {
-        if matches!(convert.phase, ConversionPhase::Running { .. }) {
+        if convert.is_running() {
             return;
         }
         convert.options = options;
@@ -206,7 +207,7 @@ fn choose(actor: &Actor, opened: &OpenedCheckpoint, rewrite: Option<&Rewrite>) {
         convert.excluded_states.clear();
         convert.acknowledged.clear();
         convert.plan = None;
-        convert.phase = ConversionPhase::Form;
+        convert.task = Task::Idle;
     });
 }
 

@@ -3,10 +3,9 @@
 use std::rc::Rc;
 
 use statelens_checkpoint::Grade;
-use web_sys::File;
 use yew::prelude::*;
 
-use crate::page::conversion::{Conversion, ConversionPhase};
+use crate::page::conversion::Conversion;
 use crate::page::drop::DroppedFile;
 use crate::page::error::{error_body, raise_limits_offer};
 use crate::page::marks::{Copy, cap, key, prose, severity, tick_icon};
@@ -14,11 +13,10 @@ use crate::page::model::Action;
 use crate::page::model::actor::Actor;
 use crate::page::tape::TapeView;
 use crate::page::tape::output_parts;
-use crate::protocol::ToWorker;
-use crate::protocol::conversion::{
-    ConversionResult, FALSIFIED, JobProgress, PlanSummary, WriteMethod,
-};
+use crate::protocol::conversion::{ConversionResult, FALSIFIED, PlanSummary, WriteMethod};
 use crate::protocol::error::ErrorText;
+use crate::protocol::job::JobKind;
+use crate::protocol::task::JobProgress;
 use crate::state::{fmt, tape};
 
 /// Renders a number with its label.
@@ -82,7 +80,7 @@ pub fn running_body(
     past: &[(u64, f64)],
 ) -> Html {
     let percent = fmt::percent(now.done, now.total.max(1));
-    let cancel = actor.on(move |actor, _: MouseEvent| actor.request(&ToWorker::Cancel));
+    let cancel = actor.on(move |actor, _: MouseEvent| actor.stop(JobKind::Write));
     let browse = actor.on(move |actor, _: MouseEvent| actor.act(Action::Show(None)));
     html! {
         <>
@@ -157,20 +155,9 @@ fn chart(past: &[(u64, f64)]) -> Html {
 }
 
 /// Renders a complete conversion.
-pub fn done_body(
-    actor: &Actor,
-    convert: &Conversion,
-    done: &ConversionResult,
-    file: Option<&File>,
-) -> Html {
-    let convert_again = actor.on(move |actor, _: MouseEvent| {
-        actor.convert(|convert| {
-            convert.phase = ConversionPhase::Form;
-            convert.request += 1;
-            convert.planning = true;
-        });
-    });
-    let open = file.map(|file| {
+pub fn done_body(actor: &Actor, convert: &Conversion, done: &ConversionResult) -> Html {
+    let convert_again = actor.on(move |actor, _: MouseEvent| actor.convert(Conversion::reopen));
+    let open = convert.file.as_ref().map(|file| {
         let file = file.clone();
         actor.on(move |actor, _: MouseEvent| actor.open(vec![DroppedFile::new(file.clone())], None))
     });
@@ -248,13 +235,7 @@ pub fn failed_body(
     error: &Rc<ErrorText>,
     raise: Option<Callback<MouseEvent>>,
 ) -> Html {
-    let back = actor.on(move |actor, _: MouseEvent| {
-        actor.convert(|convert| {
-            convert.phase = ConversionPhase::Form;
-            convert.request += 1;
-            convert.planning = true;
-        });
-    });
+    let back = actor.on(move |actor, _: MouseEvent| actor.convert(Conversion::reopen));
     let keep = plan_of(convert).filter(|_| error.title.starts_with(FALSIFIED)).map(|plan| {
         let (plan, request) = (plan.clone(), convert.request);
         actor.on(move |actor, _: MouseEvent| actor.run(request, &plan, true))

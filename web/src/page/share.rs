@@ -12,7 +12,7 @@ use crate::page::hooks::use_window_event;
 use crate::page::marks::{Copy, cap, classes, copy, key, one_of, when};
 use crate::page::model::Action;
 use crate::page::model::actor::Actor;
-use crate::page::model::verification::{Verification, VerificationStage};
+use crate::page::model::verification::Verification;
 use crate::page::read_all::ReadAll;
 use crate::page::sheet::SheetFrame;
 use crate::page::tape::TapeView;
@@ -21,6 +21,7 @@ use crate::protocol::ToWorker;
 use crate::protocol::share::SharedSummary;
 use crate::state::fmt;
 use crate::state::share::{KINDS, fits, is_reachable, without_secrets};
+use crate::state::task::Task;
 use crate::state::work::OpenWork;
 
 /// Maximum number of characters of a link, as defined by the core.
@@ -100,7 +101,7 @@ pub fn ShareSheet(props: &ShareProps) -> Html {
     });
     {
         let actor = actor.clone();
-        let read = matches!(props.verification.stage, VerificationStage::Done(_));
+        let read = matches!(props.verification.task, Task::Done(_));
         use_effect_with((*options, props.scanned, read), move |(options, ..)| {
             actor.request(&ToWorker::Share { options: *options })
         });
@@ -199,11 +200,12 @@ fn statistics(actor: &Actor, props: &ShareProps) -> Html {
         return html! {};
     }
     let shared = props.shared.as_ref();
-    let body = match &props.verification.stage {
+    let body = match &props.verification.task {
         _ if shared.is_some_and(|shared| shared.content.is_some()) => {
             html! { <p>{ "The files hold the statistics of each tensor; including them in the link is optional." }</p> }
         }
-        VerificationStage::Now(now, _) => {
+        Task::Running(running) => {
+            let now = &running.now;
             let percent = fmt::percent(now.done, now.total.max(1));
 
             let stop = actor.on(move |actor, _: MouseEvent| verify::stop(actor));
@@ -214,7 +216,7 @@ fn statistics(actor: &Actor, props: &ShareProps) -> Html {
                     <button class="btn" onclick={stop}>{ "Stop" }</button></div>
             }
         }
-        stage => {
+        task => {
             let confirm = actor.on(move |actor, _: Event| {
                 actor.verify(|verification| {
                     verification.unpack_confirmed = !verification.unpack_confirmed
@@ -222,7 +224,7 @@ fn statistics(actor: &Actor, props: &ShareProps) -> Html {
             });
             html! {
                 <>
-                    if let VerificationStage::Failed(error) = stage { <p class="w-warn">{ &error.title }{ " " }{ &error.place }</p> }
+                    if let Some(error) = task.error() { <p class="w-warn">{ &error.title }{ " " }{ &error.place }</p> }
                     if let Some(unfolds) = work.opened.unfolds { { unpack_confirmation(unfolds, props.verification.unpack_confirmed, confirm) } }
                     <ReadAll id="read-all" class="btn" work={work.clone()} verification={props.verification.clone()} rate={props.rate} cap={props.cap} />
                     if shared.is_some_and(|shared| shared.measured) { <p>{ "The statistics from the scan are included already." }</p> }

@@ -12,17 +12,18 @@ use crate::page::drop::{DroppedFile, save_text};
 use crate::page::error::{error_body, raise_limits_offer};
 use crate::page::marks::{Copy, cap, check, key, prose, severity, tick_icon};
 use crate::page::model::actor::{Actor, click};
-use crate::page::model::verification::{Verification, VerificationStage};
+use crate::page::model::verification::Verification;
 use crate::page::model::{Action, PageModel, Sheet};
 use crate::page::read_all::ReadAll;
 use crate::page::running::{figure, figures};
 use crate::page::sheet::SheetFrame;
 use crate::page::tape::TapeView;
-use crate::protocol::ToWorker;
-use crate::protocol::conversion::JobProgress;
 use crate::protocol::error::ErrorText;
+use crate::protocol::job::JobKind;
+use crate::protocol::task::JobProgress;
 use crate::protocol::verify::VerifyReport;
 use crate::state::fmt;
+use crate::state::task::Task;
 use crate::state::work::OpenWork;
 use crate::text::title;
 
@@ -30,7 +31,7 @@ use crate::text::title;
 const MAX_LINES: usize = 200;
 
 impl Actor {
-    /// Changes the options or the stage of the verification.
+    /// Changes the options or the state of the verification.
     pub(in crate::page) fn verify(&self, change: impl FnOnce(&mut Verification) + 'static) {
         self.act(Action::Verify(Box::new(change)));
     }
@@ -38,8 +39,8 @@ impl Actor {
 
 /// Stops the verification.
 pub fn stop(actor: &Actor) {
-    actor.request(&ToWorker::Verify(None));
-    actor.verify(|verification| verification.stage = VerificationStage::Form);
+    actor.stop(JobKind::Verify);
+    actor.verify(|verification| verification.task = Task::Idle);
 }
 
 /// Takes a single file that is dropped on the sheet as the manifest. Returns false for anything
@@ -62,15 +63,16 @@ fn set_manifest(actor: &Actor, manifest: Option<File>) {
 }
 
 /// Renders the button in the status bar, which also shows progress and result.
-pub fn status(actor: &Actor, stage: &VerificationStage) -> Html {
+pub fn status(actor: &Actor, task: &Task<VerifyReport>) -> Html {
     let onclick =
         actor.on(move |actor, _: MouseEvent| actor.act(Action::Show(Some(Sheet::Verify))));
-    let text = match stage {
-        VerificationStage::Form => html! { { "Verify" } },
-        VerificationStage::Now(now, _) => {
+    let text = match task {
+        Task::Idle => html! { { "Verify" } },
+        Task::Running(running) => {
+            let now = &running.now;
             html! { <b>{ format!("verifying {} %", fmt::percent(now.done, now.total.max(1))) }</b> }
         }
-        VerificationStage::Done(done) => {
+        Task::Done(done) => {
             // Shortens `it is not sound: 3 problems`; a verdict of `sound` is shown in full, as it
             // may have a qualification.
             let verdict = done.report.verdict(done.finite);
@@ -82,7 +84,7 @@ pub fn status(actor: &Actor, stage: &VerificationStage) -> Html {
             let mark = mark(done);
             html! { <>{ mark }<b>{ short }</b></> }
         }
-        VerificationStage::Failed(_) => {
+        Task::Failed(_) => {
             html! { <>{ severity(Grade::Warning) }<b>{ "not verified" }</b></> }
         }
     };
@@ -103,7 +105,7 @@ fn mark(done: &VerifyReport) -> Html {
 pub struct VerifyProps {
     /// The open checkpoint.
     pub work: OpenWork,
-    /// The options and the stage of the verification.
+    /// The options and the state of the verification.
     pub verification: Verification,
     /// Maximum bytes that one action may fetch, for a remote checkpoint.
     pub cap: Option<u64>,
@@ -119,11 +121,11 @@ pub fn VerifySheet(props: &VerifyProps) -> Html {
     let Some(actor) = use_context::<Actor>() else { return html! {} };
     let note = html! { <span class="m dim cut">{ visible(&props.work.opened.name) }</span> };
     let chosen = use_node_ref();
-    let body = match &props.verification.stage {
-        VerificationStage::Form => form(&actor, props, &chosen),
-        VerificationStage::Now(now, past) => running(&actor, &props.work, now, past),
-        VerificationStage::Done(done) => result(&actor, &props.work, done),
-        VerificationStage::Failed(error) => failed(&actor, error, props.raise.clone()),
+    let body = match &props.verification.task {
+        Task::Idle => form(&actor, props, &chosen),
+        Task::Running(task) => running(&actor, &props.work, &task.now, &task.past),
+        Task::Done(done) => result(&actor, &props.work, done),
+        Task::Failed(error) => failed(&actor, error, props.raise.clone()),
     };
     html! { <SheetFrame title="Verify" class="findings" {note}>{ body }</SheetFrame> }
 }
@@ -221,7 +223,7 @@ fn running(actor: &Actor, work: &OpenWork, now: &JobProgress, past: &[(u64, f64)
 
 fn verify_again(actor: &Actor) -> Html {
     let onclick = actor.on(move |actor, _: MouseEvent| {
-        actor.verify(|verification| verification.stage = VerificationStage::Form);
+        actor.verify(|verification| verification.task = Task::Idle);
     });
     html! { <button class="btn" {onclick}>{ "Verify again" }</button> }
 }

@@ -19,7 +19,6 @@ use crate::page::marks::{
     FOLD, cap, chip, chosen, classes, logo, prose, severity, severity_count, tick_icon, typed, when,
 };
 use crate::page::model::actor::Actor;
-use crate::page::model::verification::VerificationStage;
 use crate::page::model::{Action, Sheet, Tab};
 use crate::page::open_menu::OpenMenu;
 use crate::page::panes::{Pane, PaneEdge};
@@ -35,10 +34,12 @@ use crate::page::weights;
 use crate::protocol::inspected::{FormattedValues, RowDetails};
 use crate::protocol::model_description::ModelDescription;
 use crate::protocol::opened::FetchStats;
+use crate::protocol::verify::VerifyReport;
 use crate::state::fmt;
 use crate::state::rail::Rail;
 use crate::state::table::Column;
 use crate::state::tape::{neighbour_row, row_at};
+use crate::state::task::Task;
 use crate::state::treemap::TreemapView;
 use crate::state::values_panel::ValuesPanel;
 use crate::state::work::OpenWork;
@@ -68,8 +69,8 @@ pub struct WorkspaceProps {
     pub cap: u64,
     /// The note on where bytes go.
     pub privacy: Html,
-    /// Stage of the verification.
-    pub verifying: VerificationStage,
+    /// State of the verification.
+    pub verifying: Task<VerifyReport>,
     /// The state of reading values.
     pub values_panel: ValuesPanel,
     /// Lets the user choose a second checkpoint.

@@ -5,7 +5,8 @@ use statelens_inspect::check::CheckLine;
 
 use super::error::ErrorText;
 use super::opened::{FileName, OpenedCheckpoint};
-use super::tensor_diff::{RenameSearch, RowChange, TensorDiffState};
+use super::task::TaskUpdate;
+use super::tensor_diff::{Renames, RowChange, TensorDiff};
 
 /// Requests from the page.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -24,8 +25,6 @@ pub enum CompareRequest {
         request: u32,
         options: Box<CompareOptions>,
     },
-    /// Stop reading values; the differences found so far are kept.
-    Stop,
     /// Check whether the open checkpoint would load into the second one.
     Check {
         /// Missing and unexpected keys are errors.
@@ -35,11 +34,11 @@ pub enum CompareRequest {
     },
     /// Send the report of a complete comparison.
     Report,
-    /// Compare a row of the first closely with one of the second. The flag forces reading even if
-    /// that takes long. `None` stops it.
-    TensorDiff(Option<(u32, u32, bool)>),
-    /// Search for tensors that have another key in the second; `None` stops it.
-    Renames(Option<Box<CompareOptions>>),
+    /// Compare a row of the first closely with one of the second. Unless `on_request`, this stops
+    /// at once if reading takes long, or has to be fetched.
+    TensorDiff { pair: (u32, u32), on_request: bool },
+    /// Search for tensors that have another key in the second.
+    Renames(Box<CompareOptions>),
     /// Close the second checkpoint.
     Close,
 }
@@ -97,9 +96,9 @@ pub enum CompareReply {
     /// The report, as the command prints it.
     Report(String),
     /// The pair of rows, and the state of its close comparison.
-    TensorDiff((u32, u32), TensorDiffState),
-    /// State of the search for renamed tensors.
-    Renames(RenameSearch),
+    TensorDiff((u32, u32), TaskUpdate<TensorDiff>),
+    /// The state of the search for renamed tensors.
+    Renames(TaskUpdate<Renames>),
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

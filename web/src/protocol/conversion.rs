@@ -134,17 +134,6 @@ pub struct Loss {
     pub reason: String,
 }
 
-/// Progress of a conversion.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct JobProgress {
-    pub done: u64,
-    pub total: u64,
-    /// Milliseconds since the start.
-    pub millis: f64,
-    /// The key being written.
-    pub key: String,
-}
-
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ConversionResult {
     pub names: Vec<String>,

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 /// The kind of a job. Of most kinds only one runs at a time: a new job replaces the running one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum JobKind {
     /// Opening a checkpoint. The worker receives no messages meanwhile.
     Open,

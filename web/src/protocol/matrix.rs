@@ -6,21 +6,24 @@ use statelens_stats::MatrixLine;
 
 use super::error::ErrorText;
 pub use super::selection::MatrixSelection;
+use super::task::TaskUpdate;
 use super::{ranked, singular};
 
 /// Requests from the page.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum MatrixRequest {
-    /// Read the whole matrix, reduced to at most this many blocks across and down; `None` stops it.
-    Overview(Option<(MatrixSelection, u32, u32)>),
+    /// Read the whole matrix, reduced to at most this many blocks across and down.
+    Overview { selection: MatrixSelection, across: u32, down: u32 },
     /// Read the values of a window: its first row and column, its number of rows and columns.
     Cells(MatrixSelection, [u64; 4]),
-    /// A request about its singular values.
-    Singular(singular::SingularRequest),
-    /// Export a tensor as a file; `None` stops it.
-    Export(Option<ExportRequest>),
-    /// Rank the rows by norm; `None` stops it.
-    Ranked(Option<ranked::RankedRequest>),
+    /// Estimate what computing its singular values takes.
+    SingularOffers(MatrixSelection),
+    /// Compute its singular values: all, or only the largest.
+    Singular { selection: MatrixSelection, all: bool },
+    /// Export a tensor as a file.
+    Export(ExportRequest),
+    /// Rank the rows by norm.
+    Ranked(ranked::RankedRequest),
 }
 
 /// A tensor to export, and how.
@@ -81,16 +84,15 @@ pub enum MatrixReply {
     Failed(MatrixSelection, ErrorText),
     /// The values of a window.
     Cells(MatrixSelection, Result<Box<Cells>, ErrorText>),
-    /// A reply about its singular values.
-    Singular(MatrixSelection, singular::SingularReply),
-    /// A reply about the rows of a tensor, ranked by norm.
-    Ranked(u32, ranked::RankedReply),
-    /// Progress of exporting a tensor: bytes done, and bytes in total.
-    Exporting(u64, u64),
-    /// The export is complete: the name of the file, which is sent with this message.
-    Exported(String),
-    /// The export failed.
-    ExportFailed(ErrorText),
+    /// The singular values that can be computed; empty if the selection is not a matrix of real
+    /// numbers.
+    SingularOffers(MatrixSelection, Vec<singular::SingularOffer>),
+    /// The state of computing singular values.
+    Singular(MatrixSelection, TaskUpdate<singular::SingularReport>),
+    /// The state of ranking the rows of a tensor, given by its row in the table.
+    Ranked(u32, TaskUpdate<ranked::NormRanking>),
+    /// The state of an export. Its result is the name of the file, which is sent with the message.
+    Export(TaskUpdate<String>),
 }
 
 /// Progress of an overview.

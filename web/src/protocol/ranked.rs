@@ -2,7 +2,6 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::error::ErrorText;
 use super::selection::MatrixSelection;
 
 /// A request from the page.
@@ -15,17 +14,6 @@ pub struct RankedRequest {
     pub from: u64,
     /// In stored order, not by norm.
     pub in_order: bool,
-}
-
-/// Replies from the worker.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub enum RankedReply {
-    /// Bytes read, and bytes in total.
-    Progress(u64, u64),
-    Found(Box<NormRanking>),
-    /// The rows can't be ranked.
-    Failed(ErrorText),
-    Ended,
 }
 
 /// Rows ranked by norm.

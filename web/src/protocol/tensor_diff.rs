@@ -3,22 +3,8 @@
 use serde::{Deserialize, Serialize};
 use statelens_inspect::compare::Outlines;
 
-use super::error::ErrorText;
 use super::matrix::PackedOverview;
 use super::weights::TensorValues;
-
-/// State of the close comparison of a pair.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub enum TensorDiffState {
-    /// Not started: reading takes long, or has to be fetched. The number of bytes.
-    Unread(u64),
-    /// Bytes read of both, bytes in total, and the values so far.
-    Reading(u64, u64, Option<Box<TensorDiff>>),
-    /// The complete result.
-    Read(Box<TensorDiff>),
-    /// The tensors can't be subtracted or read.
-    Failed(ErrorText),
-}
 
 /// Values of two tensors side by side.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -52,16 +38,6 @@ pub struct Renames {
     pub alone: [u64; 2],
     /// The pairs found, as a list for `convert --rename-map`.
     pub list: String,
-}
-
-/// State of the search for renamed tensors.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub enum RenameSearch {
-    /// Bytes hashed, and bytes in total.
-    Now(u64, u64),
-    Found(Box<Renames>),
-    /// The search failed.
-    Failed(ErrorText),
 }
 
 /// Norms, deviations and relative change of a row of A and its partner in B.

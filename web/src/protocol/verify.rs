@@ -3,17 +3,6 @@
 use serde::{Deserialize, Serialize};
 use statelens_inspect::verify::VerificationReport;
 
-use super::conversion::JobProgress;
-use super::error::ErrorText;
-
-/// Replies from the worker.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub enum VerifyReply {
-    Progress(JobProgress),
-    /// Everything was read, or can't be. Not sent if the page stopped it.
-    Ended(Result<Box<VerifyReport>, ErrorText>),
-}
-
 /// The result of a verification.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct VerifyReport {

@@ -1,37 +1,8 @@
 //! Messages about the values of tensors: of one or of all.
 
 use serde::{Deserialize, Serialize};
-
 use statelens_inspect::weights::Noticed;
 use statelens_stats::Histogram;
-
-use super::conversion::JobProgress;
-use super::error::ErrorText;
-/// Requests from the page.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub enum WeightsRequest {
-    /// Read all tensors that were not read yet; `false` stops it and keeps the results so far.
-    Scan(bool),
-    /// Read one tensor; `None` stops it.
-    Read(Option<u32>),
-    /// Read a part of a tensor to measure the speed.
-    Rate(u32),
-}
-
-/// Replies from the worker.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub enum WeightsReply {
-    /// Progress of reading all tensors, and the results since the last reply.
-    Scanning(JobProgress, Vec<RowValues>),
-    /// All tensors were read, or reading was stopped or failed.
-    Scanned(Result<Box<ScanReport>, ErrorText>),
-    /// Progress of reading one tensor: bytes read, bytes in total, and the statistics so far.
-    Reading(u64, u64, Option<Box<TensorValues>>),
-    /// One tensor was read, or can't be.
-    Read(Result<Box<TensorValues>, ErrorText>),
-    /// Bytes read per millisecond.
-    Rate(f64),
-}
 
 /// The statistics of a tensor that the table shows.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]

@@ -7,8 +7,9 @@ use statelens_stats::MatrixLine;
 
 use crate::protocol::error::ErrorText;
 use crate::protocol::matrix::{Cells, MatrixReply, MatrixSelection, OverviewProgress};
-use crate::protocol::ranked::{self, NormRanking};
-use crate::protocol::singular::{self, SingularOffer, SingularReport};
+use crate::protocol::ranked::NormRanking;
+use crate::protocol::singular::{SingularOffer, SingularReport};
+use crate::state::task::Task;
 use crate::state::view::MatrixView;
 
 /// A shared value that compares by identity.
@@ -32,26 +33,7 @@ impl<T> Clone for ByIdentity<T> {
 pub struct SingularValues {
     /// The computations on offer.
     pub offers: Vec<SingularOffer>,
-    /// Progress from 0 to 1 while they are computed.
-    pub part: Option<f64>,
-    /// The result.
-    pub found: Option<ByIdentity<SingularReport>>,
-    /// Why they can't be computed.
-    pub failed: Option<Rc<ErrorText>>,
-}
-
-impl SingularValues {
-    fn handle_reply(&mut self, reply: singular::SingularReply) {
-        match reply {
-            singular::SingularReply::Offers(offers) => self.offers = offers,
-            singular::SingularReply::Progress(part) => self.part = Some(part),
-            singular::SingularReply::Found(found) => self.found = Some(ByIdentity(Rc::new(*found))),
-            singular::SingularReply::Ended => self.part = None,
-            singular::SingularReply::Failed(error) => {
-                (self.part, self.failed) = (None, Some(Rc::new(error)));
-            }
-        }
-    }
+    pub task: Task<SingularReport>,
 }
 
 pub type RowColumn = (u64, u64);
@@ -89,11 +71,7 @@ pub struct MatrixState {
     pub profile: Profile,
     pub singular: SingularValues,
     /// Its rows ranked by norm, or its kernels.
-    pub ranked: Option<ByIdentity<NormRanking>>,
-    /// Bytes read for the ranking, and bytes in total, while it is running.
-    pub ranking: Option<(u64, u64)>,
-    /// Why it can't be ranked.
-    pub rank_failed: Option<Rc<ErrorText>>,
+    pub ranked: Task<NormRanking>,
 }
 
 /// A statistic of a row or column.
@@ -147,9 +125,7 @@ impl MatrixState {
             scaling: ColourScaling::Linear,
             profile: Profile::default(),
             singular: SingularValues::default(),
-            ranked: None,
-            ranking: None,
-            rank_failed: None,
+            ranked: Task::Idle,
         };
         if let Some(at) = at {
             new.go(at);
@@ -186,23 +162,16 @@ impl MatrixState {
                 Ok(cells) => self.cells = Some(ByIdentity(Rc::new(*cells))),
                 Err(error) => self.failed = Some(Rc::new(error)),
             },
-            MatrixReply::Ranked(row, reply) if row == self.selection.row => {
-                self.handle_ranked_reply(reply)
+            MatrixReply::Ranked(row, update) if row == self.selection.row => {
+                self.ranked.update(update)
             }
-            MatrixReply::Singular(selection, reply) if selection == self.selection => {
-                self.singular.handle_reply(reply)
+            MatrixReply::SingularOffers(selection, offers) if selection == self.selection => {
+                self.singular.offers = offers
+            }
+            MatrixReply::Singular(selection, update) if selection == self.selection => {
+                self.singular.task.update(update)
             }
             _ => {}
-        }
-    }
-
-    fn handle_ranked_reply(&mut self, reply: ranked::RankedReply) {
-        self.ranking = None;
-        match reply {
-            ranked::RankedReply::Progress(done, total) => self.ranking = Some((done, total)),
-            ranked::RankedReply::Found(found) => self.ranked = Some(ByIdentity(Rc::new(*found))),
-            ranked::RankedReply::Failed(error) => self.rank_failed = Some(Rc::new(error)),
-            ranked::RankedReply::Ended => {}
         }
     }
 
@@ -285,7 +254,10 @@ impl MatrixState {
         (self.map, self.cells, self.failed) = (None, None, None);
         self.progress = OverviewProgress::default();
         self.singular = SingularValues::default();
-        self.ranked = self.ranked.take().filter(|ranked| ranked.0.kernels && kernels);
+        self.ranked.stop();
+        if !self.ranked.result().is_some_and(|ranked| ranked.kernels && kernels) {
+            self.ranked = Task::Idle;
+        }
         self.select_value(self.at);
     }
 

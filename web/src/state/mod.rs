@@ -19,6 +19,7 @@ pub mod search;
 pub mod share;
 pub mod table;
 pub mod tape;
+pub mod task;
 pub mod terms;
 pub mod tree;
 pub mod treemap;

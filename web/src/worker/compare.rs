@@ -90,11 +90,7 @@ pub(super) fn handle_request(
             }
         }
         CompareRequest::Start { request, options } => {
-            let sides = {
-                let session = session.borrow();
-                session.compared.sides(session.open.as_ref())
-            };
-            let Some((left, right)) = sides else { return };
+            let Some((left, right)) = session.borrow().compared_sides() else { return };
             session.borrow_mut().compared.report = None;
             match prepare(request, &left, &right, &options) {
                 Ok((comparison, updates, structure)) => {
@@ -108,7 +104,6 @@ pub(super) fn handle_request(
                 }
             }
         }
-        CompareRequest::Stop => session.borrow().jobs.stop(JobKind::Compare),
         CompareRequest::Check { strict, release } => {
             let session = session.borrow();
             let Some(left) = &session.open else { return };
@@ -129,12 +124,10 @@ pub(super) fn handle_request(
                 post_reply(&job, CompareReply::Report(report.clone()));
             }
         }
-        CompareRequest::TensorDiff(None) => session.borrow().jobs.stop(JobKind::TensorDiff),
-        CompareRequest::TensorDiff(Some((a, b, requested))) => {
-            tensor_diff::compare_tensors(session, job, (a, b), requested)
+        CompareRequest::TensorDiff { pair, on_request } => {
+            tensor_diff::start(session, job, pair, on_request)
         }
-        CompareRequest::Renames(None) => session.borrow().jobs.stop(JobKind::Renames),
-        CompareRequest::Renames(Some(options)) => tensor_diff::renames(session, job, *options),
+        CompareRequest::Renames(options) => tensor_diff::start_renames(session, job, *options),
         CompareRequest::Close => close_compared(&mut session.borrow_mut()),
     }
 }

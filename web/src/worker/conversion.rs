@@ -8,10 +8,12 @@ use wasm_bindgen::JsValue;
 use crate::messages::get;
 use crate::protocol::conversion::{ConversionResult, ConvertOptions, SaveTo};
 use crate::protocol::family::{FamilyReply, NamedText};
+use crate::protocol::task::TaskUpdate;
 use crate::protocol::{FromWorker, HANDLE};
 use crate::text;
 use crate::worker::job::Job;
 use crate::worker::session::SharedSession;
+use crate::worker::task::Task;
 use crate::worker::{casts, family, planning, private, remote, running};
 
 /// The number of keys above which planning waits for [`DEBOUNCE`].
@@ -112,20 +114,14 @@ pub(super) fn run(
     let plan = session.plan.clone().filter(|(output, _)| *output == request);
     let Some(((_, output), open)) = plan.zip(session.open.clone()) else {
         let error = Error::refused("a newer plan has replaced this one");
-        return job.post(&FromWorker::Stopped { error: Some(text::error(&error)) });
+        return job.post(&FromWorker::Run(TaskUpdate::Failed(text::error(&error))));
     };
     let (job, handle) = (job.clone(), get(data, HANDLE));
     // The user agreed to the number of bytes with the plan.
     job.agrees_to_all();
-    job.clone().spawn(async move {
+    Task::start(open, job, FromWorker::Run, async move |task| {
         let planning::PlannedOutput { plan, more, texts } = output;
-        let run = |plan| {
-            let handle = handle.clone();
-            let post_progress: running::PostProgress =
-                |job, now| job.post(&FromWorker::Running(now));
-            let job = (&job, post_progress);
-            running::run(plan, &open.sources, sink, handle, falsify, &open.limits, job)
-        };
+        let run = |plan| running::run(plan, task, sink, handle.clone(), falsify);
         let mut ran = run(plan).await;
         for plan in more {
             let Ok((done, files)) = &mut ran else { break };
@@ -144,11 +140,8 @@ pub(super) fn run(
                 }
             }
         }
-        match ran {
-            Ok((done, files)) => {
-                job.post_with(&FromWorker::Done(ConversionResult { texts, ..done }), &files);
-            }
-            Err(error) => job.post(&FromWorker::Stopped { error: text::failure(&error) }),
-        }
+        let (done, files) = ran?;
+        task.attach(files);
+        Ok(ConversionResult { texts, ..done })
     });
 }

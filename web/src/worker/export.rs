@@ -13,40 +13,28 @@ use web_sys::Blob;
 
 use crate::protocol::FromWorker;
 use crate::protocol::conversion::SaveTo;
-use crate::protocol::job::JobKind;
 use crate::protocol::matrix::{ExportFormat, ExportRequest, MatrixReply};
-use crate::text;
 use crate::worker::job::Job;
 use crate::worker::opened::OpenCheckpoint;
 use crate::worker::reading::drive;
-use crate::worker::running::{PostProgress, run};
+use crate::worker::running::run;
 use crate::worker::selection::{numbers_of, slice_of};
-use crate::worker::session::SharedSession;
+use crate::worker::task::Task;
 
 /// Bytes passed to the browser at once, which moves them to disk if needed.
 const PART: usize = 8 << 20;
 
 /// Handles a request of the page.
-pub(super) fn handle_request(session: &SharedSession, job: Job, request: Option<ExportRequest>) {
-    let Some(request) = request else { return session.borrow().jobs.stop(JobKind::Export) };
-    let Some(open) = session.borrow().open.clone() else { return };
-    job.clone().spawn(async move {
-        match export(&open, &request, &job).await {
-            Ok(files) => {
-                let reply = FromWorker::Matrix(MatrixReply::Exported(request.name));
-                job.post_with(&reply, &files);
-            }
-            Err(error) => {
-                if let Some(error) = text::failure(&error) {
-                    job.post(&FromWorker::Matrix(MatrixReply::ExportFailed(error)));
-                }
-            }
-        }
-        open.report_fetched(&job);
+pub(super) fn start(open: OpenCheckpoint, job: Job, request: ExportRequest) {
+    let reply = |update| FromWorker::Matrix(MatrixReply::Export(update));
+    Task::start(open, job, reply, async move |task| {
+        task.attach(export(task, &request).await?);
+        Ok(request.name)
     });
 }
 
-async fn export(open: &OpenCheckpoint, request: &ExportRequest, job: &Job) -> Result<Array> {
+async fn export(task: &Task<String>, request: &ExportRequest) -> Result<Array> {
+    let open = &task.open;
     let mut tensor: Tensor = numbers_of(open, request.row)?.into_owned();
     if !request.slice.is_empty() {
         tensor = slice_of(open, &tensor, &request.slice.parse()?)?;
@@ -56,28 +44,23 @@ async fn export(open: &OpenCheckpoint, request: &ExportRequest, job: &Job) -> Re
     }
     match request.kind {
         ExportFormat::Csv => {
-            plain(open, &tensor, Some(Csv::new(&tensor.dtype, &tensor.shape)), job).await
+            plain(task, &tensor, Some(Csv::new(&tensor.dtype, &tensor.shape))).await
         }
-        ExportFormat::Raw => plain(open, &tensor, None, job).await,
+        ExportFormat::Raw => plain(task, &tensor, None).await,
         ExportFormat::Npy | ExportFormat::Npz | ExportFormat::Safetensors => {
-            written(open, request, tensor, job).await
+            written(task, request, tensor).await
         }
     }
 }
 
 /// Exports raw bytes, or numbers as text.
-async fn plain(
-    open: &OpenCheckpoint,
-    tensor: &Tensor,
-    csv: Option<Csv>,
-    job: &Job,
-) -> Result<Array> {
+async fn plain(task: &Task<String>, tensor: &Tensor, csv: Option<Csv>) -> Result<Array> {
+    let open = &task.open;
     let taken = ExportOutput { csv, text: String::new(), bytes: Vec::new(), parts: Array::new() };
     let mut pour = Pour::all(&open.checkpoint.files, tensor, BUDGET, taken)?;
-    drive(&mut pour, &[&open.sources], job, |pour, time| {
+    drive(&mut pour, &[&open.sources], &task.job, |pour, time| {
         if time {
-            let (done, total) = pour.progress();
-            job.post(&FromWorker::Matrix(MatrixReply::Exporting(done, total)));
+            task.progress(pour.progress(), None);
         }
     })
     .await?;
@@ -87,24 +70,14 @@ async fn plain(
 }
 
 /// Exports a file of a format that holds dtype and shape, by the same writer as any conversion.
-async fn written(
-    open: &OpenCheckpoint,
-    request: &ExportRequest,
-    tensor: Tensor,
-    job: &Job,
-) -> Result<Array> {
+async fn written(task: &Task<String>, request: &ExportRequest, tensor: Tensor) -> Result<Array> {
+    let open = &task.open;
     let key = open.leaves.get(request.row as usize).map(|leaf| leaf.flat.to_lossy());
     let key = key.unwrap_or_default();
     let alone = alone(&open.checkpoint, [(&*key, tensor)], &open.limits)?;
     let target = writing(request.kind.extension())?.target(&RequestedOptions::default())?;
     let plan = statelens_formats::plan(Arc::new(alone), &target, &request.name)?;
-    let post_progress: PostProgress = |job, now| {
-        job.post(&FromWorker::Matrix(MatrixReply::Exporting(now.done, now.total)));
-    };
-    let (sink, limits) = (SaveTo::Download, &open.limits);
-    let ran =
-        run(plan, &open.sources, sink, JsValue::UNDEFINED, true, limits, (job, post_progress))
-            .await;
+    let ran = run(plan, task, SaveTo::Download, JsValue::UNDEFINED, true).await;
     ran.map(|(_, files)| files)
 }
 

@@ -4,7 +4,6 @@ use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
-use js_sys::Array;
 use statelens_checkpoint::{Error, Result};
 use statelens_remote::{Allowance, Meter};
 use wasm_bindgen::JsValue;
@@ -129,7 +128,7 @@ impl Job {
     }
 
     /// As [`Job::post`], with finished files.
-    pub fn post_with(&self, message: &FromWorker, files: &Array) {
+    pub fn post_with(&self, message: &FromWorker, files: &JsValue) {
         post_as(self.0.session, self.0.id, message, files);
     }
 

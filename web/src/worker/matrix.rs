@@ -9,7 +9,6 @@ use statelens_stats::{Matrix, Overview};
 use statelens_tensor::{BUDGET, BUFFER, Machine as _, Pour, drain_range};
 
 use crate::protocol::FromWorker;
-use crate::protocol::job::JobKind;
 use crate::protocol::matrix::{
     Cells, MatrixReply, MatrixRequest, MatrixSelection, OverviewProgress, PackedOverview,
 };
@@ -32,15 +31,17 @@ const MAX_CELLS: u64 = 1 << 15;
 
 /// Handles a request of the page.
 pub(super) fn handle_request(session: &SharedSession, job: Job, request: MatrixRequest) {
-    if request == MatrixRequest::Overview(None) {
-        return session.borrow().jobs.stop(JobKind::Overview);
-    }
     let Some(open) = session.borrow().open.clone() else { return };
     match request {
-        MatrixRequest::Overview(None) => {}
-        MatrixRequest::Singular(request) => super::singular::handle_request(session, job, request),
-        MatrixRequest::Export(request) => super::export::handle_request(session, job, request),
-        MatrixRequest::Ranked(request) => super::ranked::handle_request(session, job, request),
+        MatrixRequest::SingularOffers(selection) => {
+            let offers = super::singular::offers(&open, &selection);
+            post_reply(&job, MatrixReply::SingularOffers(selection, offers));
+        }
+        MatrixRequest::Singular { selection, all } => {
+            super::singular::start(open, job, selection, all)
+        }
+        MatrixRequest::Export(request) => super::export::start(open, job, request),
+        MatrixRequest::Ranked(request) => super::ranked::start(open, job, request),
         MatrixRequest::Cells(selection, window) => {
             let cells = cells(&open, &selection, window).map(Box::new);
             post_reply(
@@ -49,7 +50,7 @@ pub(super) fn handle_request(session: &SharedSession, job: Job, request: MatrixR
             );
             open.report_fetched(&job);
         }
-        MatrixRequest::Overview(Some((selection, across, down))) => job.clone().spawn(async move {
+        MatrixRequest::Overview { selection, across, down } => job.clone().spawn(async move {
             if let Err(error) = overview(&open, &selection, (across, down), &job).await
                 && let Some(error) = text::failure(&error)
             {

@@ -38,6 +38,7 @@ pub mod singular;
 pub mod sink;
 pub mod sources;
 pub mod statistics;
+mod task;
 mod tensor_diff;
 pub mod verify;
 pub mod weights;
@@ -55,6 +56,7 @@ use crate::messages::{envelope, get, message, set};
 use crate::protocol::inspected::RowDetails;
 use crate::protocol::job::{JobEnd, JobKind};
 use crate::protocol::opened::OpenedCheckpoint;
+use crate::protocol::task::TaskUpdate;
 use crate::protocol::{FILES, FromWorker, HANDLE, JobMessage, ToWorker};
 use crate::text;
 use crate::worker::job::Job;
@@ -123,7 +125,7 @@ fn handle_message(current: &RefCell<SharedSession>, posted: JobMessage<ToWorker>
     let job = session.borrow_mut().jobs.begin(job, message.kind());
     if writes && message.kind() == JobKind::Write {
         let error = Error::refused("another file is being written");
-        return job.post(&FromWorker::Stopped { error: Some(text::error(&error)) });
+        return job.post(&FromWorker::Run(TaskUpdate::Failed(text::error(&error))));
     }
     if matches!(message.kind(), JobKind::Open | JobKind::CheckRun) {
         // Acknowledges the request before doing anything that takes long.
@@ -205,16 +207,15 @@ fn handle_request(session: &SharedSession, job: &Job, message: ToWorker, data: &
         ToWorker::Run { request, sink, falsify } => {
             conversion::run(session, job, (request, sink, falsify), data);
         }
-        ToWorker::Cancel => session.borrow().jobs.stop(JobKind::Write),
+        ToWorker::Stop(kind) => session.borrow().jobs.stop(kind),
         ToWorker::Compare(request) => compare::handle_request(session, job.clone(), request, data),
-        ToWorker::Verify(finite) => verify::handle_request(session, job.clone(), finite, data),
-        ToWorker::Weights(request) => weights::handle_request(session, job.clone(), request),
+        ToWorker::Verify { finite } => verify::start(session, job.clone(), finite, data),
+        ToWorker::Scan => weights::start_scan(session, job.clone()),
+        ToWorker::Statistics(row) => weights::start_read(session, job.clone(), row),
+        ToWorker::Rate(row) => weights::start_rate(session, job.clone(), row),
         ToWorker::Matrix(request) => matrix::handle_request(session, job.clone(), request),
         ToWorker::DescribeModel(fetch) => {
             model_description::handle_request(session, job.clone(), fetch)
-        }
-        ToWorker::RunValues { requested, .. } if requested.is_empty() => {
-            session.borrow().jobs.stop(JobKind::Scan);
         }
         ToWorker::RunValues { files, requested } => {
             run::values(job.clone(), files, requested, data)

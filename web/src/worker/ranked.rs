@@ -5,39 +5,27 @@ use statelens_stats::{Matrix, MatrixLines, Overview, Rows};
 use statelens_tensor::{BUDGET, BUFFER, Machine as _, Pour, drain_range};
 
 use crate::protocol::FromWorker;
-use crate::protocol::job::JobKind;
 use crate::protocol::matrix::MatrixReply;
-use crate::protocol::ranked::{NormRanking, RankedReply, RankedRequest};
-use crate::text;
+use crate::protocol::ranked::{NormRanking, RankedRequest};
 use crate::worker::job::Job;
 use crate::worker::opened::OpenCheckpoint;
 use crate::worker::reading::drive;
 use crate::worker::selection::{numbers_of, tensor};
-use crate::worker::session::SharedSession;
+use crate::worker::task::Task;
 
 /// Number of rows listed, and of kernels shown.
 const MAX_LISTED: usize = 8;
 const MAX_KERNELS: usize = 48;
 
 /// Handles a request of the page.
-pub(super) fn handle_request(session: &SharedSession, job: Job, request: Option<RankedRequest>) {
-    let Some(request) = request else { return session.borrow().jobs.stop(JobKind::Rank) };
-    let Some(open) = session.borrow().open.clone() else { return };
-    job.clone().spawn(async move {
-        let reply = match rank(&open, &request, &job).await {
-            Ok(found) => RankedReply::Found(Box::new(found)),
-            Err(error) => text::failure(&error).map_or(RankedReply::Ended, RankedReply::Failed),
-        };
-        post_reply(&job, &request, reply);
-        open.report_fetched(&job);
-    });
+pub(super) fn start(open: OpenCheckpoint, job: Job, request: RankedRequest) {
+    let row = request.selection.row;
+    let reply = move |update| FromWorker::Matrix(MatrixReply::Ranked(row, update));
+    Task::start(open, job, reply, async move |task| rank(task, &request).await);
 }
 
-fn post_reply(job: &Job, request: &RankedRequest, reply: RankedReply) {
-    job.post(&FromWorker::Matrix(MatrixReply::Ranked(request.selection.row, reply)));
-}
-
-async fn rank(open: &OpenCheckpoint, request: &RankedRequest, job: &Job) -> Result<NormRanking> {
+async fn rank(task: &Task<NormRanking>, request: &RankedRequest) -> Result<NormRanking> {
+    let open = &task.open;
     let (tensor, range, width, size) = match request.kernels {
         true => {
             let tensor = numbers_of(open, request.selection.row)?;
@@ -57,11 +45,9 @@ async fn rank(open: &OpenCheckpoint, request: &RankedRequest, job: &Job) -> Resu
         Error::unsupported(format!("values of {} can't be decoded", tensor.dtype))
     })?;
     let mut pour = Pour::new(&open.checkpoint.files, &tensor, range, BUDGET, rows)?;
-    drive(&mut pour, &[&open.sources], job, |pour, time| {
+    drive(&mut pour, &[&open.sources], &task.job, |pour, time| {
         if time {
-            let (done, total) = pour.progress();
-            post_reply(job, request, RankedReply::Progress(done, total));
-            open.report_fetched(job);
+            task.progress(pour.progress(), None);
         }
     })
     .await?;

@@ -1,40 +1,34 @@
 //! Runs a plan: feeds it from streams, writes its output, reports progress, and stops on request.
 
 use std::collections::HashMap;
-use std::rc::Rc;
 
-use statelens_checkpoint::{Error, Limits, Plan, Result, Segment, TensorId};
+use statelens_checkpoint::{Error, Plan, Result, Segment, TensorId};
 use statelens_convert::{ReadingRun, Run, RunOptions, Step, composable};
 use statelens_inspect::ReadBack;
 use wasm_bindgen::prelude::*;
 
 use crate::protocol;
-use crate::protocol::conversion::{ConversionResult, JobProgress};
+use crate::protocol::conversion::ConversionResult;
+use crate::protocol::task::JobProgress;
 use crate::text;
-use crate::worker::job::Job;
 use crate::worker::reading::Driver;
 use crate::worker::sink::OutputSink;
-use crate::worker::sources::Sources;
+use crate::worker::task::Task;
 use crate::worker::{casts, check, now, private};
 
-/// Posts progress. A conversion and an export of a tensor, which may run at the same time, use
-/// different messages.
-pub type PostProgress = fn(&Job, JobProgress);
-
-/// Runs a plan that reads `sources`. Returns a report, and the finished files.
+/// Runs a plan that reads the checkpoint of a task. Returns a report, and the finished files.
 ///
 /// # Errors
 /// Errors of the core or the browser, cancellation by the user, and, unless `falsify`, casts that
 /// did more than round. Then no files are left behind.
-pub async fn run(
+pub(super) async fn run<T>(
     plan: Plan,
-    sources: &Rc<Sources>,
+    task: &Task<T>,
     to: protocol::conversion::SaveTo,
     handle: JsValue,
     falsify: bool,
-    limits: &Limits,
-    (job, post_progress): (&Job, PostProgress),
 ) -> Result<(ConversionResult, js_sys::Array)> {
+    let (sources, job, limits) = (&task.open.sources, &task.job, &task.open.limits);
     let began = now();
     let local = sources.server().is_none();
     let compose = composable(&plan) && to == protocol::conversion::SaveTo::Download && local;
@@ -46,7 +40,7 @@ pub async fn run(
     let mut writing = WritingRun {
         run: Run::new(plan, RunOptions { compose, ..RunOptions::default() })?,
         driver: Driver::new(&[sources], job),
-        updates: WriteUpdates { sources, job, post_progress, began, keys },
+        updates: WriteUpdates { task, began, keys },
     };
     let ran = writing.all(&mut sinks).await;
     writing.driver.close().await;
@@ -133,13 +127,13 @@ impl OutputFiles {
     }
 }
 
-struct WritingRun<'a> {
+struct WritingRun<'a, T> {
     run: Run,
     driver: Driver<'a>,
-    updates: WriteUpdates<'a>,
+    updates: WriteUpdates<'a, T>,
 }
 
-impl WritingRun<'_> {
+impl<T> WritingRun<'_, T> {
     async fn all(&mut self, sinks: &mut OutputFiles) -> Result<()> {
         let Self { run, driver, updates } = self;
         loop {
@@ -151,7 +145,7 @@ impl WritingRun<'_> {
                 };
                 driver.drive(&mut ReadingRun { run, into: sink }, each).await?;
             }
-            updates.job.check()?;
+            updates.task.job.check()?;
             match run.step() {
                 Step::Begin(_) => {
                     sinks.begin().await?;
@@ -177,25 +171,20 @@ impl WritingRun<'_> {
 }
 
 /// Reports progress, with the key being written.
-struct WriteUpdates<'a> {
-    sources: &'a Sources,
-    job: &'a Job,
-    post_progress: PostProgress,
+struct WriteUpdates<'a, T> {
+    task: &'a Task<T>,
     began: f64,
     keys: KeysByProgress,
 }
 
-impl WriteUpdates<'_> {
+impl<T> WriteUpdates<'_, T> {
     fn post_progress(&self, run: &Run, now_is_the_time: bool) {
         if !now_is_the_time {
             return;
         }
         let (done, total) = run.progress();
         let (millis, key) = (now() - self.began, self.keys.at(done));
-        (self.post_progress)(self.job, JobProgress { done, total, millis, key });
-        if let Some(server) = self.sources.server() {
-            server.report_fetched(self.job);
-        }
+        self.task.post_progress(JobProgress { done, total, millis, key }, None);
     }
 }
 

@@ -181,6 +181,18 @@ impl Session {
         self.summary = Some(summary);
     }
 
+    /// Returns the open checkpoint, with the results of reading its values.
+    pub(super) fn measurements(
+        &self,
+    ) -> Option<(OpenCheckpoint, measurements::SharedMeasurements)> {
+        Some((self.open.clone()?, self.found.clone()))
+    }
+
+    /// Returns both checkpoints of a comparison.
+    pub(super) fn compared_sides(&self) -> Option<(OpenCheckpoint, OpenCheckpoint)> {
+        self.compared.sides(self.open.as_ref())
+    }
+
     /// Returns the summary of the open checkpoint, making it on first use.
     pub(super) fn summary(&mut self) -> Option<share::MadeSummary> {
         if self.summary.is_none() {

@@ -1,6 +1,6 @@
 //! The singular values of a matrix.
 
-use statelens_checkpoint::Result;
+use statelens_checkpoint::{Error, Result};
 use statelens_inspect::singular::{plan_text, spectrum_chart, spectrum_csv, spectrum_facts};
 use statelens_stats::singular::{
     Singular, SingularPlan, Spectrum, USUALLY_LARGEST, Which, practise,
@@ -8,16 +8,14 @@ use statelens_stats::singular::{
 use statelens_tensor::Machine as _;
 
 use crate::protocol::FromWorker;
-use crate::protocol::job::JobKind;
 use crate::protocol::matrix::{MatrixReply, MatrixSelection};
-use crate::protocol::singular::{SingularOffer, SingularReply, SingularReport, SingularRequest};
-use crate::text;
+use crate::protocol::singular::{SingularOffer, SingularReport};
 use crate::worker::job::Job;
 use crate::worker::now;
 use crate::worker::opened::OpenCheckpoint;
 use crate::worker::reading::drive;
 use crate::worker::selection::tensor;
-use crate::worker::session::SharedSession;
+use crate::worker::task::Task;
 
 /// Maximum number of bytes of memory to use: a page does not have much.
 const MEMORY: u64 = 400 << 20;
@@ -28,39 +26,15 @@ const SPEED_TEST: f64 = 8.0;
 const WIDTH: u32 = 268;
 const HEIGHT: u32 = 210;
 
-/// Handles a request of the page.
-pub(super) fn handle_request(session: &SharedSession, job: Job, request: SingularRequest) {
-    if request == SingularRequest::Find(None) {
-        return session.borrow().jobs.stop(JobKind::Singular);
-    }
-    let Some(open) = session.borrow().open.clone() else { return };
-    match request {
-        SingularRequest::Find(None) => {}
-        SingularRequest::Offers(selection) => {
-            let offers = offers(&open, &selection);
-            post_reply(&job, &selection, SingularReply::Offers(offers));
-        }
-        SingularRequest::Find(Some((selection, all))) => job.clone().spawn(async move {
-            let reply = match find(&open, &selection, all, &job).await {
-                Ok(()) => Some(SingularReply::Ended),
-                Err(error) => {
-                    text::failure(&error).map(SingularReply::Failed).or(Some(SingularReply::Ended))
-                }
-            };
-            if let Some(reply) = reply {
-                post_reply(&job, &selection, reply);
-            }
-            open.report_fetched(&job);
-        }),
-    }
-}
-
-fn post_reply(job: &Job, selection: &MatrixSelection, reply: SingularReply) {
-    job.post(&FromWorker::Matrix(MatrixReply::Singular(selection.clone(), reply)));
+/// Computes the singular values of a matrix: all, or only the largest.
+pub(super) fn start(open: OpenCheckpoint, job: Job, selection: MatrixSelection, all: bool) {
+    let of = selection.clone();
+    let reply = move |update| FromWorker::Matrix(MatrixReply::Singular(of.clone(), update));
+    Task::start(open, job, reply, async move |task| find(task, &selection, all).await);
 }
 
 /// Offers all singular values if possible, and the largest if those are fewer.
-fn offers(open: &OpenCheckpoint, selection: &MatrixSelection) -> Vec<SingularOffer> {
+pub(super) fn offers(open: &OpenCheckpoint, selection: &MatrixSelection) -> Vec<SingularOffer> {
     let Ok((tensor, matrix)) = tensor(open, selection) else { return Vec::new() };
     if matrix.rows().min(matrix.columns) < 2 || selection.fold.is_some() {
         return Vec::new();
@@ -94,11 +68,11 @@ fn speed() -> f64 {
 }
 
 async fn find(
-    open: &OpenCheckpoint,
+    task: &Task<SingularReport>,
     selection: &MatrixSelection,
     all: bool,
-    job: &Job,
-) -> Result<()> {
+) -> Result<SingularReport> {
+    let open = &task.open;
     let (tensor, matrix) = tensor(open, selection)?;
     let which = match all {
         true => Which::All,
@@ -108,19 +82,16 @@ async fn find(
     let mut machine = Singular::new(&open.checkpoint.files, &tensor, matrix, plan)?;
     let title = title(open, selection);
     let mut passes = 0;
-    drive(&mut machine, &[&open.sources], job, |machine, time| {
+    drive(&mut machine, &[&open.sources], &task.job, |machine, time| {
         let found = machine.found().filter(|found| found.passes != passes);
-        if let Some(found) = found {
-            passes = found.passes;
-            post_reply(job, selection, SingularReply::Found(Box::new(report(found, &title))));
-        }
-        if time {
-            let (done, total) = machine.progress();
-            post_reply(job, selection, SingularReply::Progress(done as f64 / total.max(1) as f64));
-            open.report_fetched(job);
+        passes = found.map_or(passes, |found| found.passes);
+        if time || found.is_some() {
+            task.progress(machine.progress(), found.map(|found| report(found, &title)));
         }
     })
-    .await
+    .await?;
+    let found = machine.found().map(|found| report(found, &title));
+    found.ok_or_else(|| Error::refused("there are no singular values"))
 }
 
 fn title(open: &OpenCheckpoint, selection: &MatrixSelection) -> String {

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use statelens_checkpoint::Result;
+use statelens_checkpoint::{Error, Result};
 use statelens_inspect::compare::{
     Basis, Comparison, DiffOptions, Renamed, TensorComparison, TensorDifference, Unpaired,
     rename_map,
@@ -11,15 +11,16 @@ use statelens_inspect::weights::Measured;
 use statelens_stats::{Scale, Summary};
 use statelens_tensor::Machine as _;
 
+use crate::protocol::FromWorker;
 use crate::protocol::compare::{CompareOptions, CompareReply};
 use crate::protocol::matrix::PackedOverview;
-use crate::protocol::tensor_diff::{RenameSearch, Renames, TensorDiff, TensorDiffState};
-use crate::text;
+use crate::protocol::tensor_diff::{Renames, TensorDiff};
 use crate::worker::job::Job;
 use crate::worker::opened::OpenCheckpoint;
-use crate::worker::pairing::{post_reply, renamed, rows};
+use crate::worker::pairing::{renamed, rows};
 use crate::worker::reading::drive;
 use crate::worker::session::SharedSession;
+use crate::worker::task::Task;
 use crate::worker::weights::values;
 
 /// Maximum number of blocks of the map, across and down.
@@ -29,64 +30,39 @@ const BINS: usize = 48;
 /// Pairs up to this many bytes are read without asking; longer ones on request.
 const MAX_UNASKED: u64 = 1_000_000_000;
 
-fn checkpoints(session: &SharedSession) -> Option<(OpenCheckpoint, OpenCheckpoint)> {
-    let session = session.borrow();
-    session.compared.sides(session.open.as_ref())
-}
-
 /// Compares a row of each checkpoint.
-pub(super) fn compare_tensors(
-    session: &SharedSession,
-    job: Job,
-    pair: (u32, u32),
-    on_request: bool,
-) {
-    let Some((left, right)) = checkpoints(session) else { return };
-    job.clone().spawn(async move {
-        let reply = match close(&left, &right, pair, on_request, &job).await {
-            Ok(reply) => Some(reply),
-            Err(error) => text::failure(&error).map(TensorDiffState::Failed),
-        };
-        if let Some(reply) = reply {
-            post_reply(&job, CompareReply::TensorDiff(pair, reply));
-        }
-    });
+pub(super) fn start(session: &SharedSession, job: Job, pair: (u32, u32), on_request: bool) {
+    let Some((left, right)) = session.borrow().compared_sides() else { return };
+    let reply = move |update| FromWorker::Compare(CompareReply::TensorDiff(pair, update));
+    Task::start(left, job, reply, async move |task| close(task, &right, pair, on_request).await);
 }
 
 async fn close(
-    left: &OpenCheckpoint,
+    task: &Task<TensorDiff>,
     right: &OpenCheckpoint,
     pair: (u32, u32),
     on_request: bool,
-    job: &Job,
-) -> Result<TensorDiffState> {
+) -> Result<TensorDiff> {
+    let left = &task.open;
     let (Some(a), Some(b)) = (left.leaves.get(pair.0 as usize), right.leaves.get(pair.1 as usize))
     else {
-        return Ok(TensorDiffState::Unread(0));
+        return Err(Error::cancelled());
     };
     let sides = ((left.checkpoint.clone(), a), (right.checkpoint.clone(), b));
     let mut comparison = TensorComparison::new(sides.0, sides.1, BLOCKS)?;
-    let (_, bytes) = comparison.progress();
     let remote = left.sources.server().is_some();
-    if !on_request && (bytes > MAX_UNASKED || remote) {
-        return Ok(TensorDiffState::Unread(bytes));
+    if !on_request && (comparison.progress().1 > MAX_UNASKED || remote) {
+        return Err(Error::cancelled());
     }
-    drive(&mut comparison, &[&left.sources, &right.sources], job, |comparison, time| {
+    drive(&mut comparison, &[&left.sources, &right.sources], &task.job, |comparison, time| {
         if time {
-            let (done, total) = comparison.progress();
             let so_far = comparison.so_far();
             let some = so_far.differences.count() > 0;
-            let so_far = some.then(|| Box::new(describe(so_far)));
-            post_reply(
-                job,
-                CompareReply::TensorDiff(pair, TensorDiffState::Reading(done, total, so_far)),
-            );
-            left.report_fetched(job);
+            task.progress(comparison.progress(), some.then(|| describe(so_far)));
         }
     })
     .await?;
-    left.report_fetched(job);
-    Ok(TensorDiffState::Read(Box::new(describe(comparison.so_far()))))
+    Ok(describe(comparison.so_far()))
 }
 
 fn describe(of: &TensorDifference) -> TensorDiff {
@@ -107,25 +83,18 @@ fn describe(of: &TensorDifference) -> TensorDiff {
 }
 
 /// Searches the second checkpoint for renamed tensors.
-pub(super) fn renames(session: &SharedSession, job: Job, options: CompareOptions) {
-    let Some((left, right)) = checkpoints(session) else { return };
-    job.clone().spawn(async move {
-        let reply = match find(&left, &right, &options, &job).await {
-            Ok(found) => Some(RenameSearch::Found(Box::new(found))),
-            Err(error) => text::failure(&error).map(RenameSearch::Failed),
-        };
-        if let Some(reply) = reply {
-            post_reply(&job, CompareReply::Renames(reply));
-        }
-    });
+pub(super) fn start_renames(session: &SharedSession, job: Job, options: CompareOptions) {
+    let Some((left, right)) = session.borrow().compared_sides() else { return };
+    let reply = |update| FromWorker::Compare(CompareReply::Renames(update));
+    Task::start(left, job, reply, async move |task| find(task, &right, &options).await);
 }
 
 async fn find(
-    left: &OpenCheckpoint,
+    task: &Task<Renames>,
     right: &OpenCheckpoint,
     options: &CompareOptions,
-    job: &Job,
 ) -> Result<Renames> {
+    let left = &task.open;
     let first = renamed(left, options)?;
     let second = &right.checkpoint;
     let how = DiffOptions::default();
@@ -136,11 +105,10 @@ async fn find(
     let before = [0, of_left];
     for (side, mut survey) in unpaired.surveys().into_iter().enumerate() {
         let sources: &Rc<_> = if side == 0 { &left.sources } else { &right.sources };
-        drive(&mut survey, &[sources], job, |survey, time| {
+        drive(&mut survey, &[sources], &task.job, |survey, time| {
             if time {
                 let done = survey.progress().0.saturating_add(before[side]);
-                post_reply(job, CompareReply::Renames(RenameSearch::Now(done, total)));
-                left.report_fetched(job);
+                task.progress((done, total), None);
             }
         })
         .await?;

@@ -13,76 +13,51 @@ use wasm_bindgen::JsValue;
 use web_sys::File;
 
 use crate::protocol::FromWorker;
-use crate::protocol::conversion::JobProgress;
 use crate::protocol::job::JobKind;
-use crate::protocol::verify::{VerifyReply, VerifyReport};
-use crate::protocol::weights::WeightsReply;
-use crate::text;
+use crate::protocol::task::TaskUpdate;
+use crate::protocol::verify::VerifyReport;
 use crate::worker::blob::BlobSource;
 use crate::worker::command_line::command_line;
 use crate::worker::job::Job;
 use crate::worker::measurements::SharedMeasurements;
-use crate::worker::opened::OpenCheckpoint;
 use crate::worker::reading::drive;
 use crate::worker::session::SharedSession;
-use crate::worker::{files_of, now, weights};
+use crate::worker::task::Task;
+use crate::worker::{files_of, weights};
 
 /// Maximum size of a manifest in bytes.
 const MAX_MANIFEST_SIZE: u64 = 256 << 20;
 
-/// Begins verifying, with the manifest that may be sent with the message; `None` stops it.
-pub(super) fn handle_request(
-    session: &SharedSession,
-    job: Job,
-    finite: Option<bool>,
-    data: &JsValue,
-) {
-    let Some(finite) = finite else { return session.borrow().jobs.stop(JobKind::Verify) };
-    let (open, found) = {
-        let session = session.borrow();
-        let Some(open) = session.open.clone() else { return };
-        (open, session.found.clone())
-    };
+/// Begins verifying, with the manifest that may be sent with the message.
+pub(super) fn start(session: &SharedSession, job: Job, finite: bool, data: &JsValue) {
+    let Some((open, found)) = session.borrow().measurements() else { return };
     let manifest = files_of(data).into_iter().next();
     let session = Rc::downgrade(session);
-    job.clone().spawn(async move {
-        let mut ended = verify(&open, &found, manifest, finite, &job).await;
+    Task::start(open, job, FromWorker::Verify, async move |task| {
+        let report = verify(task, &found, manifest, finite).await?;
         // A scan running at the same time posts its own results.
         let scans = session
             .upgrade()
             .is_some_and(|session| session.borrow().jobs.is_running(JobKind::Scan));
-        if ended.is_ok() && job.check().is_ok() && !scans {
+        if !scans {
             // The scan reads only what verifying skips, such as quantised blocks, which is little.
-            match weights::scan(&open, &found, &job).await {
-                Ok(scanned) => {
-                    if let Some(session) = session.upgrade() {
-                        session.borrow_mut().scanned();
-                    }
-                    weights::post_reply(&job, WeightsReply::Scanned(Ok(Box::new(scanned))));
-                }
-                Err(error) => ended = Err(error),
+            let scanned = weights::scan(&task.open, &found, &task.job, |_| {}).await?;
+            if let Some(session) = session.upgrade() {
+                session.borrow_mut().scanned();
             }
+            task.job.post(&FromWorker::Scan(TaskUpdate::Done(Box::new(scanned))));
         }
-        if job.check().is_ok() {
-            let ended = ended.map(Box::new).map_err(|error| text::error(&error));
-            post_reply(&job, VerifyReply::Ended(ended));
-        }
-        open.report_fetched(&job);
+        Ok(report)
     });
 }
 
-fn post_reply(job: &Job, reply: VerifyReply) {
-    job.post(&FromWorker::Verify(reply));
-}
-
 async fn verify(
-    open: &OpenCheckpoint,
+    task: &Task<VerifyReport>,
     found: &SharedMeasurements,
     manifest: Option<File>,
     finite: bool,
-    job: &Job,
 ) -> Result<VerifyReport> {
-    let began = now();
+    let open = &task.open;
     let checkpoint = &open.checkpoint;
     let name = manifest.as_ref().map(File::name);
     let manifest = manifest.map(read).transpose()?;
@@ -95,16 +70,10 @@ async fn verify(
             found.measured.insert(id, Measured::of(&summary).into());
         }
     };
-    drive(&mut verification, &[&open.sources], job, |verification, time| {
+    drive(&mut verification, &[&open.sources], &task.job, |verification, time| {
         keep(verification);
         if time {
-            let (done, total) = verification.progress();
-            let millis = now() - began;
-            post_reply(
-                job,
-                VerifyReply::Progress(JobProgress { done, total, millis, key: String::new() }),
-            );
-            open.report_fetched(job);
+            task.progress(verification.progress(), None);
         }
     })
     .await?;
@@ -118,7 +87,7 @@ async fn verify(
         finite,
         command: command(&checkpoint.files, name, finite),
         bytes,
-        millis: now() - began,
+        millis: task.millis(),
     })
 }
 

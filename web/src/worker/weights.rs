@@ -12,17 +12,15 @@ use statelens_stats::Accumulator;
 use statelens_tensor::{BUFFER, Machine as _, drain};
 
 use crate::protocol::FromWorker;
-use crate::protocol::conversion::JobProgress;
 use crate::protocol::inspected::RowDetails;
-use crate::protocol::job::JobKind;
-use crate::protocol::weights::{RowValues, ScanReport, TensorValues, WeightsReply, WeightsRequest};
-use crate::text;
+use crate::protocol::weights::{RowValues, ScanReport, TensorValues};
 use crate::worker::job::Job;
 use crate::worker::measurements::{Measurements, Results, SharedMeasurements};
 use crate::worker::now;
 use crate::worker::opened::OpenCheckpoint;
 use crate::worker::reading::{Driver, drive};
 use crate::worker::session::SharedSession;
+use crate::worker::task::Task;
 
 /// A tensor of at most this many bytes is read at once, while the page waits.
 const MAX_QUICK: u64 = 4 << 20;
@@ -34,42 +32,34 @@ const SAMPLE: u64 = 64 << 20;
 /// and computed again when needed.
 const MAX_HISTOGRAMS: usize = 20_000;
 
-/// Handles a request of the page.
-pub(super) fn handle_request(session: &SharedSession, job: Job, request: WeightsRequest) {
-    let (open, found) = {
-        let session = session.borrow();
-        match request {
-            WeightsRequest::Scan(false) => return session.jobs.stop(JobKind::Scan),
-            WeightsRequest::Read(None) => return session.jobs.stop(JobKind::TensorStats),
-            _ => {}
-        }
-        let Some(open) = session.open.clone() else { return };
-        (open, session.found.clone())
-    };
+/// Begins reading all tensors.
+pub(super) fn start_scan(session: &SharedSession, job: Job) {
+    let Some((open, found)) = session.borrow().measurements() else { return };
     let session = Rc::downgrade(session);
+    Task::start(open, job, FromWorker::Scan, async move |task| {
+        let updates = |progress| task.progress(progress, None);
+        let ended = scan(&task.open, &found, &task.job, updates).await;
+        if let Some(session) = session.upgrade() {
+            session.borrow_mut().scanned();
+        }
+        ended
+    });
+}
+
+/// Begins reading one tensor.
+pub(super) fn start_read(session: &SharedSession, job: Job, row: u32) {
+    let Some((open, found)) = session.borrow().measurements() else { return };
+    let work = async move |task: &Task<_>| read(task, &found, row).await;
+    Task::start(open, job, FromWorker::Statistics, work);
+}
+
+/// Begins measuring the speed.
+pub(super) fn start_rate(session: &SharedSession, job: Job, row: u32) {
+    let Some(open) = session.borrow().open.clone() else { return };
     job.clone().spawn(async move {
-        match request {
-            WeightsRequest::Scan(_) => {
-                let ended = scan(&open, &found, &job).await.map(Box::new);
-                if let Some(session) = session.upgrade() {
-                    session.borrow_mut().scanned();
-                }
-                post_reply(&job, WeightsReply::Scanned(ended.map_err(|error| text::error(&error))));
-            }
-            WeightsRequest::Read(Some(row)) => {
-                let ended = read(&open, &found, row, &job).await;
-                if job.check().is_ok() {
-                    let ended = ended.map(Box::new).map_err(|error| text::error(&error));
-                    post_reply(&job, WeightsReply::Read(ended));
-                }
-            }
-            WeightsRequest::Rate(row) => {
-                // An error is reported when the tensor itself is read.
-                if let Ok(rate) = rate(&open, row, &job).await {
-                    post_reply(&job, WeightsReply::Rate(rate));
-                }
-            }
-            WeightsRequest::Read(None) => {}
+        // An error is reported when the tensor itself is read.
+        if let Ok(rate) = rate(&open, row, &job).await {
+            job.post(&FromWorker::Rate(rate));
         }
         open.report_fetched(&job);
     });
@@ -114,10 +104,6 @@ fn is_quick(open: &OpenCheckpoint, tensor: &Tensor) -> bool {
         && open.sources.server().is_none()
 }
 
-pub(super) fn post_reply(job: &Job, reply: WeightsReply) {
-    job.post(&FromWorker::Weights(reply));
-}
-
 fn tensor(open: &OpenCheckpoint, row: u32) -> Option<(TensorId, &Tensor)> {
     open.checkpoint.tensor_of(open.leaves.get(row as usize)?.target)
 }
@@ -135,11 +121,13 @@ fn rows(open: &OpenCheckpoint) -> Vec<(TensorId, u32)> {
         .collect()
 }
 
-/// Reads all tensors whose values are not known yet.
+/// Reads all tensors whose values are not known yet. Posts their statistics, and calls `progress`
+/// with the bytes done and in total.
 pub(super) async fn scan(
     open: &OpenCheckpoint,
     found: &SharedMeasurements,
     job: &Job,
+    progress: impl Fn((u64, u64)),
 ) -> Result<ScanReport> {
     let began = now();
     let rows = rows(open);
@@ -154,7 +142,8 @@ pub(super) async fn scan(
         }
     }
     let mut survey = Survey::divided(open.checkpoint.clone(), wanted, PART);
-    let mut updates = ScanUpdates { job, open, began, of: &of, fresh, before: (0, 0) };
+    let mut updates =
+        ScanUpdates { job, open, progress: &progress, of: &of, fresh, before: (0, 0) };
     updates.post_reply(survey.progress());
     let mut ended = feed(&mut survey, found, &mut updates).await;
     let (bytes, total) = survey.progress();
@@ -224,7 +213,7 @@ async fn feed(
 struct ScanUpdates<'a> {
     job: &'a Job,
     open: &'a OpenCheckpoint,
-    began: f64,
+    progress: &'a dyn Fn((u64, u64)),
     of: &'a HashMap<TensorId, Vec<u32>>,
     fresh: Vec<RowValues>,
     /// Bytes done before this survey, and their total.
@@ -266,29 +255,23 @@ impl ScanUpdates<'_> {
 
     fn post_reply(&mut self, (done, total): (u64, u64)) {
         let (done, total) = (done + self.before.0, total.saturating_add(self.before.1));
-        let now = JobProgress { done, total, millis: now() - self.began, key: String::new() };
-        post_reply(self.job, WeightsReply::Scanning(now, std::mem::take(&mut self.fresh)));
-        self.open.report_fetched(self.job);
+        self.job.post(&FromWorker::RowValues(std::mem::take(&mut self.fresh)));
+        (self.progress)((done, total));
     }
 }
 
 async fn read(
-    open: &OpenCheckpoint,
+    task: &Task<TensorValues>,
     found: &SharedMeasurements,
     row: u32,
-    job: &Job,
 ) -> Result<TensorValues> {
-    let began = now();
+    let open = &task.open;
     let (id, _) = tensor(open, row).ok_or_else(|| Error::refused("this is not a tensor"))?;
     let mut survey = Survey::divided(open.checkpoint.clone(), [id], PART);
-    let updates = |(done, total), so_far: Option<Measured>| {
-        let so_far = so_far.map(|measured| Box::new(values(0, &measured)));
-        post_reply(job, WeightsReply::Reading(done, total, so_far));
-        open.report_fetched(job);
-    };
-    drive(&mut survey, &[&open.sources], job, |survey, time| {
+    drive(&mut survey, &[&open.sources], &task.job, |survey, time| {
         if time {
-            updates(survey.progress(), survey.so_far().map(|(_, measured)| measured));
+            let so_far = survey.so_far().map(|(_, measured)| values(0, &measured));
+            task.progress(survey.progress(), so_far);
         }
     })
     .await?;
@@ -297,7 +280,7 @@ async fn read(
             let measured = Rc::new(Measured::of(&summary));
             found.borrow_mut().measured.insert(id, measured.clone());
             let (bytes, _) = survey.progress();
-            Ok(TensorValues { bytes, millis: now() - began, ..values(row, &measured) })
+            Ok(TensorValues { bytes, millis: task.millis(), ..values(row, &measured) })
         }
         Some((_, TensorOutcome::Without(reason) | TensorOutcome::Unread(reason))) => {
             Err(Error::damaged(reason))

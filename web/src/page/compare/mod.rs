@@ -165,7 +165,7 @@ pub fn escape(model: &PageModel, actor: &Actor) {
             });
         });
     } else if compare.is_reading() && compare.opened.is_some() {
-        actor.request(&ToWorker::Compare(CompareRequest::Stop));
+        actor.stop(JobKind::Compare);
     } else {
         leave(actor);
     }

@@ -1,7 +1,5 @@
 //! Search for tensors that have another key on the other side. The result is a list of renames.
 
-use std::rc::Rc;
-
 use yew::prelude::*;
 
 use crate::page::drop::save_text;
@@ -10,9 +8,11 @@ use crate::page::model::actor::Actor;
 use crate::page::model::comparison::ComparisonState;
 use crate::protocol::ToWorker;
 use crate::protocol::compare::CompareRequest;
-use crate::protocol::tensor_diff::{RenameSearch, Renames};
+use crate::protocol::job::JobKind;
+use crate::protocol::tensor_diff::Renames;
 use crate::state::compare::Mark;
 use crate::state::fmt;
+use crate::state::task::Task;
 
 /// Maximum number of rules passed to a conversion.
 const RULES: usize = 500;
@@ -22,35 +22,35 @@ pub(super) fn renames(actor: &Actor, compare: &ComparisonState) -> Html {
     let Some(pairs) = &compare.pairs else { return html! {} };
     let alone = |mark: Mark| pairs.pairs.iter().any(|pair| pair.mark == mark);
     let applied = !compare.options.names.is_empty();
-    let renaming = compare.renaming.as_deref();
-    if renaming.is_none() && !applied && !(alone(Mark::Added) && alone(Mark::Removed)) {
+    let renaming = &compare.renaming;
+    if *renaming == Task::Idle && !applied && !(alone(Mark::Added) && alone(Mark::Removed)) {
         return html! {};
     }
     let search = {
         let options = compare.options.clone();
         actor.on(move |actor, _: MouseEvent| {
             let options = Box::new((*options).clone());
-            actor.request(&ToWorker::Compare(CompareRequest::Renames(Some(options))));
-            actor.compare(|compare| compare.renaming = Some(Rc::new(RenameSearch::Now(0, 0))));
+            actor.request(&ToWorker::Compare(CompareRequest::Renames(options)));
+            actor.compare(|compare| compare.renaming.start());
         })
     };
     let body = match renaming {
-        None if applied => {
+        Task::Idle if applied => {
             html! { <p class="dim">{ "Keys of A are renamed from a list. " }{ forget(actor) }</p> }
         }
-        None => html! {
+        Task::Idle => html! {
             <p class="dim">{ "Some tensors exist on one side only. " }
                 <button class="textlink" id="find-renames" onclick={search}>{ "Search for renames" }</button></p>
         },
-        Some(RenameSearch::Now(done, total)) => {
+        Task::Running(task) => {
             let stop = actor.on(move |actor, _: MouseEvent| {
-                actor.request(&ToWorker::Compare(CompareRequest::Renames(None)));
-                actor.compare(|compare| compare.renaming = None);
+                actor.stop(JobKind::Renames);
+                actor.compare(|compare| compare.renaming = Task::Idle);
             });
-            html! { <p class="dim" role="status">{ format!("Hashing {} of {} ", fmt::bytes(*done), fmt::bytes(*total)) }<button class="textlink" onclick={stop}>{ "Stop" }</button></p> }
+            html! { <p class="dim" role="status">{ format!("Hashing {} of {} ", fmt::bytes(task.now.done), fmt::bytes(task.now.total)) }<button class="textlink" onclick={stop}>{ "Stop" }</button></p> }
         }
-        Some(RenameSearch::Failed(error)) => html! { <p class="w-warn">{ &error.title }</p> },
-        Some(RenameSearch::Found(found)) => found_text(actor, found, applied),
+        Task::Failed(error) => html! { <p class="w-warn">{ &error.title }</p> },
+        Task::Done(found) => found_text(actor, found, applied),
     };
     html! { <div id="renames">{ body }</div> }
 }
@@ -111,7 +111,7 @@ fn found_text(actor: &Actor, found: &Renames, applied: bool) -> Html {
 fn forget(actor: &Actor) -> Html {
     let onclick = actor.on(move |actor, _: MouseEvent| {
         actor.compare(|compare| {
-            compare.renaming = None;
+            compare.renaming = Task::Idle;
             compare.change_options(|options| options.names.clear());
         });
     });

@@ -7,8 +7,8 @@ use yew::prelude::*;
 use crate::page::marks::{cap, classes, severity, tick_icon, when};
 use crate::page::model::actor::Actor;
 use crate::page::model::comparison::{ComparisonStage, ComparisonState};
-use crate::protocol::ToWorker;
-use crate::protocol::compare::{CompareOptions, CompareRequest};
+use crate::protocol::compare::CompareOptions;
+use crate::protocol::job::JobKind;
 use crate::state::compare::{MARKS, Mark};
 use crate::state::fmt;
 
@@ -63,8 +63,7 @@ fn end(actor: &Actor, compare: &ComparisonState) -> Html {
     if compare.error.is_some() {
         return html! {};
     }
-    let stop = actor
-        .on(move |actor, _: MouseEvent| actor.request(&ToWorker::Compare(CompareRequest::Stop)));
+    let stop = actor.on(move |actor, _: MouseEvent| actor.stop(JobKind::Compare));
     let read_values = actor.on(move |actor, _: MouseEvent| actor.compare(ComparisonState::restart));
     match &compare.reading {
         ComparisonStage::Structure => html! {},

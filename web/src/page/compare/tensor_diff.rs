@@ -18,10 +18,12 @@ use crate::page::model::comparison::ComparisonState;
 use crate::page::weights::HistogramView;
 use crate::protocol::ToWorker;
 use crate::protocol::compare::CompareRequest;
-use crate::protocol::tensor_diff::{TensorDiff, TensorDiffState};
+use crate::protocol::job::JobKind;
+use crate::protocol::tensor_diff::TensorDiff;
 use crate::protocol::weights::TensorValues;
 use crate::state::compare::{Mark, RowPair};
 use crate::state::fmt;
+use crate::state::task::Task;
 use crate::state::weights::number;
 
 /// Milliseconds that a pair must stay selected before it is read, so that stepping through pairs
@@ -38,17 +40,13 @@ impl Actor {
     /// Starts the detailed comparison of a pair of rows. With `on_request`, the user requested it, so it
     /// runs even if it takes long.
     fn request_tensor_diff(&self, pair: (u32, u32), on_request: bool) {
-        self.request(&ToWorker::Compare(CompareRequest::TensorDiff(Some((
-            pair.0, pair.1, on_request,
-        )))));
-        self.compare(move |compare| {
-            compare.tensor_diff = Some((pair, Rc::new(TensorDiffState::Reading(0, 0, None))));
-        });
+        self.request(&ToWorker::Compare(CompareRequest::TensorDiff { pair, on_request }));
+        self.compare(move |compare| compare.tensor_diff.insert((pair, Task::Idle)).1.start());
     }
 
     /// Stops the detailed comparison.
     fn stop_tensor_diff(&self) {
-        self.request(&ToWorker::Compare(CompareRequest::TensorDiff(None)));
+        self.stop(JobKind::TensorDiff);
         self.compare(|compare| compare.tensor_diff = None);
     }
 }
@@ -88,37 +86,34 @@ pub(super) fn TensorDiffSection(props: &TensorDiffProps) -> Html {
     let button = |bytes: u64| {
         html! { <p><button class="btn" id="look-closer" onclick={request.clone()}>{ format!("Read {}", fmt::bytes(bytes)) }</button></p> }
     };
-    let tensor_diff =
-        compare.tensor_diff.as_ref().filter(|(of, _)| *of == place).map(|(_, it)| &**it);
+    let tensor_diff = compare.tensor_diff.as_ref().filter(|(of, _)| *of == place).map(|(_, it)| it);
     let (aside, body) = match tensor_diff {
         None if differs => (html! {}, html! { <p class="dim">{ "Reading both\u{2026}" }</p> }),
-        None => (html! {}, button(bytes)),
-        Some(TensorDiffState::Unread(bytes)) => (html! {}, button(*bytes)),
-        Some(TensorDiffState::Failed(error)) => (
+        None | Some(Task::Idle) => (html! {}, button(bytes)),
+        Some(Task::Failed(error)) => (
             html! {},
             html! { <><p class="w-warn">{ &error.title }</p><p class="dim">{ &error.text }</p></> },
         ),
-        Some(TensorDiffState::Reading(done, total, pairs)) => {
+        Some(Task::Running(task)) => {
             let stop = actor.on(move |actor, _: MouseEvent| {
-                actor.request(&ToWorker::Compare(CompareRequest::TensorDiff(None)));
-                actor.compare(move |compare| {
-                    compare.tensor_diff = Some((place, Rc::new(TensorDiffState::Unread(bytes))));
-                });
+                actor.stop(JobKind::TensorDiff);
+                actor.compare(move |compare| compare.tensor_diff = Some((place, Task::Idle)));
             });
-            let percent = fmt::percent(*done, (*total).max(1));
+            let now = &task.now;
+            let percent = fmt::percent(now.done, now.total.max(1));
             (
-                html! { <span class="lab">{ format!("{} of {} ", fmt::bytes(*done), fmt::bytes(*total)) }
+                html! { <span class="lab">{ format!("{} of {} ", fmt::bytes(now.done), fmt::bytes(now.total)) }
                 <button class="textlink" id="stop-closer" onclick={stop}>{ "Stop" }</button></span> },
                 html! {
                     <>
                         <div class="prog thin" role="progressbar" aria-label="Reading both" aria-valuemin="0" aria-valuemax="100"
                             aria-valuenow={percent.to_string()}><i style={format!("--w:{percent}%")}></i></div>
-                        if let Some(values) = pairs { { diff_section(values, props) } }
+                        if let Some(values) = &task.partial { { diff_section(values, props) } }
                     </>
                 },
             )
         }
-        Some(TensorDiffState::Read(values)) => (html! {}, diff_section(values, props)),
+        Some(Task::Done(values)) => (html! {}, diff_section(values, props)),
     };
     html! {
         <section id="closer">

@@ -5,13 +5,13 @@ use web_sys::{File, HtmlInputElement};
 use yew::prelude::*;
 
 use crate::page::controls::change;
-use crate::page::conversion::ConversionPhase;
 use crate::page::drop::{DroppedFile, asset_text};
 use crate::page::family::request::set;
 use crate::page::model::actor::{Actor, click};
 use crate::page::model::{Action, PageModel, Sheet};
 use crate::protocol::ToWorker;
 use crate::protocol::family::NamedText;
+use crate::state::task::Task;
 
 /// Maximum size in bytes of a config or recipe, far more than any has.
 const MAX_FILE_SIZE: u64 = 16 << 20;
@@ -19,7 +19,7 @@ const MAX_FILE_SIZE: u64 = 16 << 20;
 /// Takes the dropped files if the convert sheet is open and all of them are configs or recipes.
 /// Returns whether it did.
 pub fn accept_files(model: &PageModel, actor: &Actor, dropped: &[DroppedFile]) -> bool {
-    let form = model.convert.as_ref().is_some_and(|convert| convert.phase == ConversionPhase::Form);
+    let form = model.convert.as_ref().is_some_and(|convert| convert.task == Task::Idle);
     let all = dropped.iter().all(|file| {
         (is_config(&file.name.path) || is_recipe(&file.name.path))
             && file.name.size <= MAX_FILE_SIZE

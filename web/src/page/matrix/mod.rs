@@ -16,8 +16,9 @@ use yew::prelude::*;
 
 use crate::page::model::actor::Actor;
 use crate::page::model::{Action, PageModel, Screen};
+use crate::protocol::ToWorker;
+use crate::protocol::job::JobKind;
 use crate::protocol::matrix::MatrixRequest;
-use crate::protocol::{ToWorker, singular};
 use crate::state::matrix::MatrixState;
 use crate::state::work::OpenWork;
 
@@ -61,21 +62,18 @@ pub fn use_matrix(model: &UseReducerHandle<PageModel>, actor: &Actor, small: boo
         let (actor, selection) = (actor.clone(), matrix.map(|matrix| matrix.selection.clone()));
         use_effect_with((selection, model.session), move |(selection, _)| {
             let (across, down) = if small { BLOCKS_SMALL } else { BLOCKS };
-            let request = selection.clone().map(|selection| (selection, across, down));
-            let stop = request.is_some().then(|| actor.clone());
-            if let Some((selection, ..)) = &request {
-                let offers = singular::SingularRequest::Offers(selection.clone());
-                actor.request(&ToWorker::Matrix(MatrixRequest::Overview(request.clone())));
-                actor.request(&ToWorker::Matrix(MatrixRequest::Singular(offers)));
+            let stop = selection.is_some().then(|| actor.clone());
+            if let Some(selection) = selection.clone() {
+                let offers = MatrixRequest::SingularOffers(selection.clone());
+                let overview = MatrixRequest::Overview { selection, across, down };
+                actor.request(&ToWorker::Matrix(overview));
+                actor.request(&ToWorker::Matrix(offers));
             }
             // Stops reading for a view that is no longer shown.
             move || {
                 if let Some(actor) = stop {
-                    actor.request(&ToWorker::Matrix(MatrixRequest::Overview(None)));
-                    actor.request(&ToWorker::Matrix(MatrixRequest::Singular(
-                        singular::SingularRequest::Find(None),
-                    )));
-                    actor.request(&ToWorker::Matrix(MatrixRequest::Ranked(None)));
+                    let kinds = [JobKind::Overview, JobKind::Singular, JobKind::Rank];
+                    kinds.into_iter().for_each(|kind| actor.stop(kind));
                 }
             }
         });

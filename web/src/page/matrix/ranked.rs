@@ -7,6 +7,7 @@ use super::canvas::{Canvas, ColouredCells};
 use crate::page::marks::one_of;
 use crate::page::model::actor::Actor;
 use crate::protocol::ToWorker;
+use crate::protocol::job::JobKind;
 use crate::protocol::matrix::MatrixRequest;
 use crate::protocol::ranked::{NormRanking, RankedRequest};
 use crate::state::fmt;
@@ -23,8 +24,8 @@ impl Actor {
     fn rank(&self, matrix: &MatrixState, kernels: bool, from: u64, in_order: bool) {
         let selection = matrix.selection.clone();
         let request = RankedRequest { selection, kernels, from, in_order };
-        self.request(&ToWorker::Matrix(MatrixRequest::Ranked(Some(request))));
-        self.matrix(|it| (it.ranking, it.rank_failed) = (Some((0, 0)), None));
+        self.request(&ToWorker::Matrix(MatrixRequest::Ranked(request)));
+        self.matrix(|it| it.ranked.start());
     }
 }
 
@@ -36,18 +37,18 @@ pub(super) fn has_kernels(matrix: &MatrixState) -> bool {
 }
 
 fn progress(actor: &Actor, matrix: &MatrixState) -> Html {
-    let Some((done, total)) = matrix.ranking else { return html! {} };
+    let Some(now) = matrix.ranked.now() else { return html! {} };
 
     let stop = actor.on(move |actor, _: MouseEvent| {
-        actor.request(&ToWorker::Matrix(MatrixRequest::Ranked(None)));
-        actor.matrix(|it| it.ranking = None);
+        actor.stop(JobKind::Rank);
+        actor.matrix(|it| it.ranked.stop());
     });
-    let percent = fmt::percent(done, total.max(1));
+    let percent = fmt::percent(now.done, now.total.max(1));
     html! { <span class="going" role="status"><span class="m dim">{ format!("{percent} %") }</span><button class="textlink" onclick={stop}>{ "Stop" }</button></span> }
 }
 
 fn error(matrix: &MatrixState) -> Html {
-    match &matrix.rank_failed {
+    match matrix.ranked.error() {
         Some(error) => {
             html! { <p class="w-warn" role="alert">{ format!("{} {}", error.title, error.text) }</p> }
         }
@@ -64,13 +65,13 @@ pub(super) fn rows(actor: &Actor, matrix: &MatrixState, bytes: u64) -> Html {
         let matrix = matrix.clone();
         actor.on(move |actor, _: MouseEvent| actor.rank(&matrix, false, 0, false))
     };
-    let found = matrix.ranked.as_ref().filter(|ranked| !ranked.0.kernels);
+    let found = matrix.ranked.result().filter(|ranked| !ranked.kernels);
     html! {
         <section id="ranked"><div class="hd"><h3>{ "Rows by norm" }</h3>{ progress(actor, matrix) }</div>
             { error(matrix) }
             if let Some(found) = found {
-                { table(actor, matrix, &found.0) }
-            } else if matrix.ranking.is_none() {
+                { table(actor, matrix, found) }
+            } else if !matrix.ranked.is_running() {
                 <p><button class="btn" id="rank-rows" onclick={rank}>{ format!("Rank {} rows \u{b7} reads {}", fmt::exact(matrix.size.0), fmt::bytes(bytes)) }</button></p>
             }
         </section>
@@ -106,7 +107,7 @@ pub(super) fn tiles(actor: &Actor, matrix: &MatrixState, dark: bool) -> Html {
     if !has_kernels(matrix) {
         return html! {};
     }
-    let found = matrix.ranked.as_ref().map(|ranked| &ranked.0).filter(|ranked| ranked.kernels);
+    let found = matrix.ranked.result().filter(|ranked| ranked.kernels);
     let request = |from: u64, in_order: bool| {
         let matrix = matrix.clone();
         actor.on(move |actor, _: MouseEvent| actor.rank(&matrix, true, from, in_order))
@@ -132,7 +133,7 @@ pub(super) fn tiles(actor: &Actor, matrix: &MatrixState, dark: bool) -> Html {
                     <span>{ format!("{}\u{2013}{}", fmt::exact(found.from + 1), fmt::exact(found.from + found.largest.len() as u64)) }</span>
                     <button aria-label="Later kernels" disabled={found.from + found.largest.len() as u64 >= found.count} onclick={request(found.from + 48, in_order)}>{ "\u{203a}" }</button>
                     </span><span class="lab">{ format!("of {} \u{b7} {} all zero \u{b7} {} equal to an earlier one", fmt::exact(found.count), fmt::exact(found.zero), fmt::exact(found.copied)) }</span></div>
-            } else if matrix.ranking.is_none() {
+            } else if !matrix.ranked.is_running() {
                 <p><button class="btn" id="show-kernels" onclick={request(0, false)}>{ "Show kernels as tiles" }</button></p>
             }
         </section>

@@ -14,12 +14,11 @@ use crate::page::export::sliced_key;
 use crate::page::hooks::{has_touch, use_media};
 use crate::page::marks::{Copy, cap, dtype, logo, wrapped_key};
 use crate::page::model::actor::Actor;
-use crate::protocol::ToWorker;
 use crate::protocol::inspected::RowDetails;
-use crate::protocol::matrix::MatrixRequest;
+use crate::protocol::job::JobKind;
 use crate::state::fmt;
 use crate::state::matrix::{ByIdentity, MatrixState};
-use crate::state::values_panel::ExportState;
+use crate::state::task::Task;
 use crate::state::work::OpenWork;
 
 /// Properties of the expanded inspector.
@@ -32,7 +31,7 @@ pub struct MatrixScreenProps {
     /// Details of the row.
     pub inspected: Option<Rc<RowDetails>>,
     /// Progress of saving its values to a file.
-    pub export: ExportState,
+    pub export: Task<String>,
     /// The note on where bytes go.
     pub privacy: Html,
 }
@@ -144,9 +143,7 @@ fn progress(actor: &Actor, matrix: &MatrixState) -> Html {
         return html! { <span class="m dim" id="look-stopped">{ format!("stopped after {progress}") }</span> };
     }
 
-    let onclick = actor.on(move |actor, _: MouseEvent| {
-        actor.request(&ToWorker::Matrix(MatrixRequest::Overview(None)))
-    });
+    let onclick = actor.on(move |actor, _: MouseEvent| actor.stop(JobKind::Overview));
     let percent = fmt::percent(now.done, now.total.max(1));
     html! {
         <span class="going" id="look-reading">

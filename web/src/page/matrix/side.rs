@@ -16,7 +16,7 @@ use crate::page::weights::HistogramView;
 use crate::protocol::inspected::RowDetails;
 use crate::state::fmt;
 use crate::state::matrix::{ByIdentity, MatrixState, Profile};
-use crate::state::values_panel::ExportState;
+use crate::state::task::Task;
 use crate::state::view::text;
 use crate::state::weights::number;
 
@@ -33,7 +33,7 @@ pub(super) struct SideProps {
     pub(super) dtype: AttrValue,
     /// Size of the whole tensor in bytes.
     pub(super) bytes: u64,
-    pub(super) export: ExportState,
+    pub(super) export: Task<String>,
 }
 
 /// Rows or columns stand out from this multiple of the median on; `MAX_LISTED` is the maximum number

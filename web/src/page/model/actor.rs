@@ -55,6 +55,11 @@ impl Actor {
         self.bridge.request(self.session, message);
     }
 
+    /// Stops the jobs of a kind.
+    pub fn stop(&self, kind: JobKind) {
+        self.request(&ToWorker::Stop(kind));
+    }
+
     /// Like [`Actor::request`], with files or a handle attached. Returns whether the request was sent.
     pub fn request_with(&self, message: &ToWorker, files: &JsValue, handle: &JsValue) -> bool {
         self.bridge.request_with(self.session, message, files, handle)

@@ -12,9 +12,10 @@ use crate::protocol::compare::{
 };
 use crate::protocol::error::ErrorText;
 use crate::protocol::opened::OpenedCheckpoint;
-use crate::protocol::tensor_diff::{RenameSearch, TensorDiffState};
+use crate::protocol::tensor_diff::{Renames, TensorDiff};
 use crate::rows::Row;
 use crate::state::compare::{CompareLine, CompareView, Pairs, RowPair, lines};
+use crate::state::task::Task;
 use crate::state::work::OpenWork;
 
 /// Progress of a comparison.
@@ -94,11 +95,11 @@ pub struct ComparisonState {
     /// True while the options are shown.
     pub matching: bool,
     /// The pair of rows compared in detail, and the progress or result of that.
-    pub tensor_diff: Option<((u32, u32), Rc<TensorDiffState>)>,
+    pub tensor_diff: Option<((u32, u32), Task<TensorDiff>)>,
     /// The compared pairs of tensors by role within their layer: layer number and norms.
     pub layers: Rc<HashMap<String, Vec<(u64, PairChange)>>>,
     /// Progress or result of the search for tensors that have another key on the other side.
-    pub renaming: Option<Rc<RenameSearch>>,
+    pub renaming: Task<Renames>,
 }
 
 impl PartialEq for ComparisonState {
@@ -139,7 +140,7 @@ impl ComparisonState {
             matching: false,
             tensor_diff: None,
             layers: Rc::default(),
-            renaming: None,
+            renaming: Task::Idle,
         }
     }
 
@@ -228,26 +229,14 @@ impl ComparisonState {
                     ComparisonEnd::Failed(error) => ComparisonStage::Stopped(Some(Rc::new(error))),
                 };
             }
-            CompareReply::TensorDiff(pair, reply) => {
+            CompareReply::TensorDiff(pair, update) => {
                 if let Some((of, tensor_diff)) = &mut self.tensor_diff
                     && *of == pair
                 {
-                    // Keeps the partial result until a new one arrives.
-                    let reply = match (reply, &**tensor_diff) {
-                        (
-                            TensorDiffState::Reading(done, total, None),
-                            TensorDiffState::Reading(_, _, pairs),
-                        ) => TensorDiffState::Reading(done, total, pairs.clone()),
-                        (reply, _) => reply,
-                    };
-                    *tensor_diff = Rc::new(reply);
+                    tensor_diff.update(update);
                 }
             }
-            CompareReply::Renames(reply) => {
-                if self.renaming.is_some() {
-                    self.renaming = Some(Rc::new(reply));
-                }
-            }
+            CompareReply::Renames(update) => self.renaming.update(update),
             CompareReply::Checked(checked) => self.checked = Some(Rc::new(checked)),
             // Replies to outdated requests. A report is saved where it arrives.
             CompareReply::Structure { .. }

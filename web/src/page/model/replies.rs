@@ -5,12 +5,13 @@ use std::rc::Rc;
 use web_sys::File;
 
 use super::{LoadingState, PageModel, Screen, Tab};
-use crate::page::conversion::ConversionPhase;
 use crate::page::stored::shown_columns;
 use crate::protocol::FromWorker;
 use crate::protocol::compare::CompareReply;
 use crate::protocol::error::ErrorText;
+use crate::protocol::matrix::MatrixReply;
 use crate::protocol::opened::{FileName, OpenedCheckpoint};
+use crate::protocol::task::TaskUpdate;
 use crate::rows::PackedRows;
 use crate::state::rail::Rail;
 use crate::state::work::OpenWork;
@@ -85,19 +86,14 @@ impl PageModel {
                     convert.needed_files = Rc::new(paths);
                 }
             }
-            FromWorker::Running(now) => {
-                if let Some(ConversionPhase::Running { now: old, past }) =
-                    self.convert.as_mut().map(|convert| &mut convert.phase)
-                {
-                    let mut longer = past.as_ref().clone();
-                    longer.push((now.done, now.millis));
-                    *past = Rc::new(longer);
-                    *old = now;
-                }
-            }
-            FromWorker::Done(done) => {
+            FromWorker::Run(update) => {
                 if let Some(convert) = &mut self.convert {
-                    convert.phase = ConversionPhase::Done { done, file };
+                    // An error before the start, such as that of a newer plan, is shown too.
+                    if matches!(update, TaskUpdate::Failed(_)) {
+                        convert.task.start();
+                    }
+                    convert.task.update(update);
+                    convert.file = file;
                 }
             }
             FromWorker::Compare(CompareReply::Report(_)) => {
@@ -106,16 +102,26 @@ impl PageModel {
                 self.notice = Some(text.replace('`', "").into());
             }
             FromWorker::Compare(reply) => self.handle_compare_reply(reply),
-            FromWorker::Verify(reply) => self.verification.handle_reply(reply),
+            FromWorker::Verify(update) => self.verification.update(update),
+            FromWorker::Matrix(MatrixReply::Export(update)) => {
+                self.values_panel.export.update(update)
+            }
             FromWorker::Matrix(reply) => {
-                self.values_panel.handle_export_reply(&reply);
                 if let Some(matrix) = &mut self.matrix {
                     matrix.handle_reply(reply);
                 }
             }
-            FromWorker::Weights(reply) => {
-                self.values_panel.handle_reply(reply, self.work.as_mut(), &mut self.inspected);
+            FromWorker::Scan(update) => self.values_panel.update_scan(update, self.work.as_mut()),
+            FromWorker::RowValues(values) => {
+                if let Some(work) = &mut self.work {
+                    work.add_values(values, false);
+                }
             }
+            FromWorker::Statistics(update) => {
+                let work = self.work.as_mut();
+                self.values_panel.update_statistics(update, work, &mut self.inspected);
+            }
+            FromWorker::Rate(rate) => self.values_panel.rate = Some(rate),
             FromWorker::RunValues(reply) => {
                 if let Some(view) = &mut self.run {
                     Rc::make_mut(view).handle_values_reply(reply);
@@ -127,13 +133,6 @@ impl PageModel {
                 }
                 if let Some(view) = &mut self.run {
                     Rc::make_mut(view).handle_reply(check);
-                }
-            }
-            FromWorker::Stopped { error } => {
-                if let Some(convert) = &mut self.convert {
-                    convert.phase = error.map_or(ConversionPhase::Form, |error| {
-                        ConversionPhase::Failed(Rc::new(error))
-                    });
                 }
             }
         }

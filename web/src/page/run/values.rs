@@ -17,6 +17,7 @@ use crate::page::marks::{chip, one_of, severity};
 use crate::page::model::actor::Actor;
 use crate::page::model::folder::{RunView, StoredValues};
 use crate::protocol::ToWorker;
+use crate::protocol::job::JobKind;
 use crate::state::fmt;
 
 /// Maximum number of lines drawn.
@@ -86,8 +87,7 @@ pub(super) fn ValuesSection(props: &ValuesProps) -> Html {
     let (unread, bytes) = view.unread();
     let body = match view.values.now {
         Some((done, total, millis)) => {
-            let view = view.clone();
-            let stop = actor.on(move |actor, _: MouseEvent| read(&view, actor, Vec::new()));
+            let stop = actor.on(move |actor, _: MouseEvent| actor.stop(JobKind::Scan));
             let percent = fmt::percent(done, total.max(1));
             let left = (millis > 2000.0 && done > 0)
                 .then(|| fmt::time_left((total - done.min(total)) as f64 * millis / done as f64));

@@ -7,9 +7,10 @@ use crate::page::marks::{severity, tick_icon};
 use crate::page::model::actor::Actor;
 use crate::page::model::{Action, Sheet};
 use crate::page::running::recent;
-use crate::protocol::conversion::JobProgress;
+use crate::protocol::task::JobProgress;
 use crate::state::fmt;
-use crate::state::values_panel::{ScanState, ValuesPanel};
+use crate::state::task::Task;
+use crate::state::values_panel::ValuesPanel;
 use crate::state::work::OpenWork;
 
 /// Starts a scan. Asks for a higher limit first if the scan would fetch more than one action may.
@@ -47,11 +48,11 @@ pub fn scan_button(
         None => "Read all tensors once: deviations, extremes, zeros, NaN".to_owned(),
     };
     match &values_panel.scan {
-        ScanState::No => {
+        Task::Idle => {
             html! { <button class="btn scan" id="scan" {title} onclick={begin}>{ "Scan values" }</button> }
         }
-        ScanState::Now(now, past, stopping) => gauge(actor, now, past, *stopping),
-        ScanState::Done(done) => html! {
+        Task::Running(task) => gauge(actor, &task.now, &task.past, values_panel.stopping),
+        Task::Done(done) => html! {
             <span class="scan">
                 <button class="textrow" id="scanned" onclick={show} title="Findings (F)"><span role="status">
                     { mark(work) }
@@ -62,7 +63,7 @@ pub fn scan_button(
                 if done.unread_bytes > 0 { <button class="btn" id="scan" {title} onclick={begin}>{ format!("Scan the rest \u{b7} {}", fmt::bytes(done.unread_bytes)) }</button> }
             </span>
         },
-        ScanState::Failed(error) => html! {
+        Task::Failed(error) => html! {
             <span class="scan">
                 <button class="textrow w-warn" id="scan-failed" onclick={show} title={format!("{} {}", error.title, error.text)}><span role="alert">{ severity(Grade::Warning) }{ "scan failed" }</span></button>
                 <button class="btn" id="scan" {title} onclick={begin}>{ "Scan again" }</button>
@@ -82,11 +83,11 @@ pub fn status(
         return html! {};
     }
     let (text, stops) = match &values_panel.scan {
-        ScanState::Now(now, ..) => {
-            (format!("Stop at {} %", fmt::percent(now.done, now.total.max(1))), true)
+        Task::Running(task) => {
+            (format!("Stop at {} %", fmt::percent(task.now.done, task.now.total.max(1))), true)
         }
-        ScanState::Done(done) if done.unread_bytes == 0 => return html! {},
-        ScanState::Done(_) => ("Scan the rest".to_owned(), false),
+        Task::Done(done) if done.unread_bytes == 0 => return html! {},
+        Task::Done(_) => ("Scan the rest".to_owned(), false),
         _ => ("Scan values".to_owned(), false),
     };
     let work = work.clone();

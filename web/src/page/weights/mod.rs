@@ -8,16 +8,14 @@ mod histogram;
 mod picker;
 mod statistics;
 
-use std::rc::Rc;
-
 use yew::prelude::*;
 
 use crate::page::model::actor::Actor;
 use crate::page::model::{Action, PageModel};
 use crate::protocol::ToWorker;
-use crate::protocol::conversion::JobProgress;
-use crate::protocol::weights::WeightsRequest;
-use crate::state::values_panel::{ScanState, TensorReading, ValuesPanel};
+use crate::protocol::job::JobKind;
+use crate::state::task::Task;
+use crate::state::values_panel::ValuesPanel;
 use crate::state::work::OpenWork;
 
 pub use cells::columns;
@@ -39,35 +37,30 @@ impl Actor {
 
     /// Starts a scan of all tensors that have not been read yet.
     pub fn scan(&self) {
-        self.request(&ToWorker::Weights(WeightsRequest::Scan(true)));
+        self.request(&ToWorker::Scan);
         self.values_panel(|values_panel| {
-            let now = JobProgress { done: 0, total: 0, millis: 0.0, key: String::new() };
-            values_panel.scan = ScanState::Now(now, Rc::default(), false);
+            values_panel.scan.start();
+            values_panel.stopping = false;
         });
     }
 
     /// Stops the scan. The worker replies with the results so far.
     pub fn stop_scan(&self) {
-        self.request(&ToWorker::Weights(WeightsRequest::Scan(false)));
-        self.values_panel(|values_panel| {
-            if let ScanState::Now(_, _, stopping) = &mut values_panel.scan {
-                *stopping = true;
-            }
-        });
+        self.stop(JobKind::Scan);
+        self.values_panel(|values_panel| values_panel.stopping = true);
     }
 
     /// Starts reading a tensor.
     pub fn read_values(&self, row: u32) {
-        self.request(&ToWorker::Weights(WeightsRequest::Read(Some(row))));
+        self.request(&ToWorker::Statistics(row));
         self.values_panel(move |values_panel| {
-            values_panel.one =
-                Some(TensorReading { row, done: (0, 0), so_far: None, failed: None });
+            values_panel.one.insert((row, Task::Idle)).1.start();
         });
     }
 
     /// Stops reading the tensor.
     pub fn stop_reading(&self) {
-        self.request(&ToWorker::Weights(WeightsRequest::Read(None)));
+        self.stop(JobKind::TensorStats);
         self.values_panel(|values_panel| values_panel.one = None);
     }
 
@@ -87,14 +80,14 @@ pub fn use_values_panel(model: &UseReducerHandle<PageModel>, actor: &Actor) {
         row.is_some_and(|row| work.is_some_and(|work| work.view.weights.get(row).is_some()));
     let unread = inspected.and_then(|inspected| inspected.unread);
     let remote = inspected.is_some_and(|inspected| inspected.remote);
-    let scanning = model.values_panel.is_scanning();
+    let scanning = model.values_panel.scan.is_running();
     {
         let (actor, model) = (actor.clone(), model.clone());
         use_effect_with(
             (row, unread, has_values, scanning),
             move |(row, unread, has_values, scanning)| {
                 let one = model.values_panel.one.as_ref();
-                if one.is_some_and(|one| Some(one.row) != *row) {
+                if one.is_some_and(|(of, _)| Some(*of) != *row) {
                     actor.stop_reading();
                 }
                 let (Some(row), Some(unread)) = (*row, *unread) else { return };
@@ -102,11 +95,11 @@ pub fn use_values_panel(model: &UseReducerHandle<PageModel>, actor: &Actor) {
                     // A scan has read it meanwhile.
                     actor.request(&ToWorker::Inspect { row });
                 } else if unread <= MAX_UNASKED && !remote && !scanning {
-                    if one.is_none_or(|one| one.row != row) {
+                    if one.is_none_or(|(of, _)| *of != row) {
                         actor.read_values(row);
                     }
                 } else if model.values_panel.rate.is_none() && !remote && !scanning {
-                    actor.request(&ToWorker::Weights(WeightsRequest::Rate(row)));
+                    actor.request(&ToWorker::Rate(row));
                 }
             },
         );

@@ -10,10 +10,12 @@ use crate::page::model::actor::Actor;
 use crate::page::weights::gauge::of_total;
 use crate::page::weights::histogram::HistogramView;
 use crate::protocol::inspected::RowDetails;
+use crate::protocol::task::JobProgress;
 use crate::protocol::weights::TensorValues;
 use crate::rows::Row;
 use crate::state::fmt;
-use crate::state::values_panel::{TensorReading, ValuesPanel};
+use crate::state::task::Task;
+use crate::state::values_panel::ValuesPanel;
 use crate::state::weights::number;
 
 /// Properties of the section.
@@ -34,28 +36,33 @@ pub struct StatisticsProps {
 pub fn StatisticsSection(props: &StatisticsProps) -> Html {
     let Some(actor) = use_context::<Actor>() else { return html! {} };
     let inspected = &props.inspected;
-    let one = props.values_panel.one.as_ref().filter(|one| one.row == inspected.row);
+    let one = props
+        .values_panel
+        .one
+        .as_ref()
+        .filter(|(row, _)| *row == inspected.row)
+        .map(|(_, task)| task);
     let (body, aside) = match (&inspected.values, one, inspected.unread) {
         (Some(values), ..) => (numbers(&actor, props, &Rc::new((**values).clone())), aside(values)),
-        (None, Some(TensorReading { failed: Some(error), .. }), _) => (
+        (None, Some(Task::Failed(error)), _) => (
             html! { <><p class="w-warn">{ &error.title }</p><p class="dim">{ &error.text }</p></> },
             html! {},
         ),
-        (None, Some(one), _) => (
+        (None, Some(Task::Running(task)), _) => (
             html! {
                 <>
                     <div class="prog thin" role="progressbar" aria-label="Reading the values" aria-valuemin="0" aria-valuemax="100"
-                        aria-valuenow={fmt::percent(one.done.0, one.done.1.max(1)).to_string()}><i style={format!("--w:{:.2}%", one.done.0 as f64 / one.done.1.max(1) as f64 * 100.0)}></i></div>
-                    if let Some(values) = &one.so_far { { numbers(&actor, props, values) } }
+                        aria-valuenow={fmt::percent(task.now.done, task.now.total.max(1)).to_string()}><i style={format!("--w:{:.2}%", task.now.percent())}></i></div>
+                    if let Some(values) = &task.partial { { numbers(&actor, props, values) } }
                 </>
             },
-            reading(&actor, one),
+            reading(&actor, &task.now),
         ),
-        (None, None, Some(_)) if props.values_panel.is_scanning() => {
+        (None, _, Some(_)) if props.values_panel.scan.is_running() => {
             (html! { <p class="dim">{ "Not read yet: all values are being read." }</p> }, html! {})
         }
-        (None, None, Some(bytes)) => (not_read(&actor, props, bytes), html! {}),
-        (None, None, None) => return html! {},
+        (None, _, Some(bytes)) => (not_read(&actor, props, bytes), html! {}),
+        (None, _, None) => return html! {},
     };
     html! {
         <section id="statistics">
@@ -74,11 +81,11 @@ fn aside(values: &TensorValues) -> Html {
     html! { <span class="lab">{ text }</span> }
 }
 
-fn reading(actor: &Actor, one: &TensorReading) -> Html {
+fn reading(actor: &Actor, now: &JobProgress) -> Html {
     let stop = actor.on(move |actor, _: MouseEvent| actor.stop_reading());
     html! {
         <span class="lab">
-            if one.done.1 > 0 { { of_total(one.done.0, one.done.1) }{ " " } }
+            if now.total > 0 { { of_total(now.done, now.total) }{ " " } }
             <button class="textlink" id="stop-reading" onclick={stop}>{ "Stop" }</button>
         </span>
     }
