@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use statelens_inspect::check::CheckLine;
+use statelens_inspect::compare::DifferenceKind;
 
 use super::error::ErrorText;
 use super::opened::{FileName, OpenedCheckpoint};
@@ -155,65 +156,8 @@ pub struct Difference {
     pub kind: DifferenceKind,
     /// Which part of a sparse or quantised tensor; empty for the whole.
     pub part: String,
-    /// The value in the first, or why it can't be read.
-    pub left: String,
-    /// The value in the second.
-    pub right: String,
     /// The parameter that an optimizer entry belongs to, in backticks; empty for other leaves.
     pub parameter: String,
-    /// How the elements differ.
-    pub numbers: Option<Box<Numbers>>,
-}
-
-/// The kinds of difference, named as in the command.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum DifferenceKind {
-    OnlyLeft,
-    OnlyRight,
-    Type,
-    Shape,
-    DType,
-    Value,
-    Elements,
-    /// Elements that are NaN on one side only.
-    Nan,
-    /// Unknown: a tensor can't be read.
-    Unreadable,
-}
-
-/// How the elements of two tensors differ.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Numbers {
-    /// Elements of one tensor.
-    pub elements: u64,
-    /// Elements that do not match.
-    pub differing: u64,
-    /// The index of the first of them.
-    pub first: Vec<u64>,
-    /// False for elements that are not numbers: then the fields below have no meaning.
-    pub numeric: bool,
-    /// Elements that are finite on both sides; the errors are computed over these.
-    pub finite: u64,
-    /// The largest absolute difference; `None` where it is not defined.
-    pub max_abs: Option<f64>,
-    /// The largest difference relative to the second.
-    pub max_rel: Option<f64>,
-    /// The mean of the squared differences.
-    pub mse: Option<f64>,
-    /// Cosine similarity.
-    pub cosine: Option<f64>,
-    /// The relative change: the norm of the difference over that of the second.
-    pub change: Option<f64>,
-    /// Elements that are NaN on one side only.
-    pub one_nan: u64,
-    /// Histogram of the second minus the first, where they differ: how far the bars reach to either
-    /// side of zero, and the count in each. `None` if it was not computed.
-    pub spread: Option<(f64, Vec<u64>)>,
-    /// How they compare where the dtypes differ, as in `equal at bfloat16 precision`; otherwise
-    /// empty.
-    pub precision: String,
-    /// NaNs in the first and in the second.
-    pub nans: (u64, u64),
 }
 
 /// Whether the first would load into what the second describes.

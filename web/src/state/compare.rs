@@ -7,7 +7,9 @@ use std::rc::Rc;
 use statelens_checkpoint::order;
 use statelens_inspect::fold;
 
-use crate::protocol::compare::{Difference, DifferenceKind, NO_ROW, StructureDifference};
+use statelens_inspect::compare::DifferenceKind;
+
+use crate::protocol::compare::{Difference, NO_ROW, StructureDifference};
 use crate::rows::Row;
 use crate::state::filter::Filter;
 
@@ -67,15 +69,15 @@ impl Mark {
         }
     }
 
-    fn of(kind: DifferenceKind) -> Self {
+    fn of(kind: &DifferenceKind) -> Self {
         match kind {
-            DifferenceKind::OnlyLeft => Self::Removed,
-            DifferenceKind::OnlyRight => Self::Added,
-            DifferenceKind::Type | DifferenceKind::DType => Self::Kind,
-            DifferenceKind::Shape => Self::Shape,
-            DifferenceKind::Nan => Self::Nan,
-            DifferenceKind::Value | DifferenceKind::Elements => Self::Changed,
-            DifferenceKind::Unreadable => Self::Unread,
+            _ if kind.has_one_sided_nan() => Self::Nan,
+            DifferenceKind::OnlyLeft(_) => Self::Removed,
+            DifferenceKind::OnlyRight(_) => Self::Added,
+            DifferenceKind::Type { .. } | DifferenceKind::DType { .. } => Self::Kind,
+            DifferenceKind::Shape { .. } => Self::Shape,
+            DifferenceKind::Value { .. } | DifferenceKind::Elements(..) => Self::Changed,
+            DifferenceKind::Unreadable(_) => Self::Unread,
         }
     }
 }
@@ -159,7 +161,7 @@ impl Pairs {
             let number = self.found.len() as u32;
             self.found.push(difference.clone());
             if let Some(pair) = self.pairs.get_mut(at) {
-                let mark = Mark::of(difference.kind);
+                let mark = Mark::of(&difference.kind);
                 // Parts of one tensor may differ while others are equal or not read yet.
                 pair.mark = if pair.first == NO_ROW { mark } else { pair.mark.min(mark) };
                 pair.first = pair.first.min(number);
@@ -359,20 +361,22 @@ fn line(pairs: &Pairs, members: Vec<u32>) -> Option<CompareLine> {
         pairs: Rc::new(Vec::new()),
     };
     for pair in members.iter().filter_map(|at| pairs.pairs.get(*at as usize)) {
-        let Some(numbers) = pairs.difference(pair).and_then(|found| found.numbers.as_ref()) else {
+        let Some((numbers, _)) = pairs.difference(pair).and_then(|found| found.kind.numbers())
+        else {
             continue;
         };
         if numbers.numeric {
-            if let Some(max_abs) = numbers.max_abs {
+            if let Some(max_abs) = numbers.largest() {
                 line.max_abs = Some(line.max_abs.map_or(max_abs, |most| most.max(max_abs)));
             }
-            if let Some(change) = numbers.change {
+            if let Some(change) = numbers.change() {
                 line.change = Some(line.change.map_or(change, |most| most.max(change)));
             }
-            if let Some(cosine) = numbers.cosine {
+            if let Some(cosine) = numbers.cosine() {
                 line.cosine = Some(line.cosine.map_or(cosine, |least| least.min(cosine)));
             }
-            if let Some((_, counts)) = &numbers.spread {
+            if let Some(spread) = &numbers.spread {
+                let counts = &spread.counts;
                 line.spread.resize(counts.len(), 0);
                 line.spread.iter_mut().zip(counts).for_each(|(all, count)| *all += count);
             }
@@ -388,31 +392,23 @@ fn line(pairs: &Pairs, members: Vec<u32>) -> Option<CompareLine> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::compare::Numbers;
     use crate::state::sample::{tensor, value};
 
     fn difference(a: u32, b: u32, kind: DifferenceKind) -> Difference {
-        let numbers = (kind == DifferenceKind::Elements).then(|| {
-            Box::new(Numbers {
-                elements: 4,
-                differing: 1,
-                first: vec![0],
-                numeric: true,
-                finite: 4,
-                max_abs: Some(f64::from(a) / 8.0),
-                max_rel: Some(1.0),
-                mse: Some(0.1),
-                cosine: Some(1.0 - f64::from(a) / 8.0),
-                change: Some(f64::from(a) / 16.0),
-                one_nan: 0,
-                spread: Some((3.0, vec![0, u64::from(a) * 20, 1])),
-                precision: String::new(),
-                nans: (0, 0),
-            })
+        Difference { a, b, kind, part: String::new(), parameter: String::new() }
+    }
+
+    /// Elements whose distance grows with the row `a`.
+    fn elements(a: u32, b: u32, one_nan: u64) -> Difference {
+        let part = f64::from(a) / 8.0;
+        let numbers = serde_json::json!({
+            "elements": 4, "differing": 1, "unequal": 1, "first": 0, "max_abs": part, "max_rel": 1.0, "one_nan": one_nan,
+            "far": 0, "left_nan": one_nan, "right_nan": 0, "finite": 4, "numeric": true,
+            "spread": { "within": 3.0, "counts": [0, a * 20, 1] }, "squares": part, "dot": 1.0 - part,
+            "left_squares": 1.0, "right_squares": 1.0, "left_sum": 0.0, "right_sum": 0.0,
         });
-        let empty = String::new();
-        let [part, left, right] = [empty.clone(), empty.clone(), empty.clone()];
-        Difference { a, b, kind, part, left, right, parameter: empty, numbers }
+        let numbers = serde_json::from_value(numbers).unwrap();
+        difference(a, b, DifferenceKind::Elements(numbers, vec![0]))
     }
 
     /// Layers 0 to 2 that change, one renamed row, one removed, one added.
@@ -423,8 +419,8 @@ mod tests {
         let structure = StructureDifference {
             pairs: vec![1, 2, 3, 4, NO_ROW],
             found: vec![
-                difference(4, NO_ROW, DifferenceKind::OnlyLeft),
-                difference(NO_ROW, 0, DifferenceKind::OnlyRight),
+                difference(4, NO_ROW, DifferenceKind::OnlyLeft(String::new())),
+                difference(NO_ROW, 0, DifferenceKind::OnlyRight(String::new())),
             ],
             waiting: vec![0, 1, 2],
             bytes: 96,
@@ -449,13 +445,7 @@ mod tests {
             ["added new x1", "removed gone x1", "renamed now x1", "not read h.0\u{2013}2.w x3"]
         );
         pairs.add_results(&[0], &[]);
-        pairs.add_results(
-            &[1, 2],
-            &[
-                difference(1, 2, DifferenceKind::Elements),
-                difference(2, 3, DifferenceKind::Elements),
-            ],
-        );
+        pairs.add_results(&[1, 2], &[elements(1, 2, 0), elements(2, 3, 0)]);
         assert_eq!(
             words(&pairs, &all),
             [
@@ -476,11 +466,7 @@ mod tests {
     #[test]
     fn one_sided_nans_have_their_own_fold() {
         let mut pairs = pairs();
-        let found = [
-            difference(0, 1, DifferenceKind::Elements),
-            difference(1, 2, DifferenceKind::Nan),
-            difference(2, 3, DifferenceKind::Elements),
-        ];
+        let found = [elements(0, 1, 0), elements(1, 2, 1), elements(2, 3, 0)];
         pairs.add_results(&[0, 1, 2], &found);
         let texts = words(&pairs, &CompareView::default());
         assert!(texts.contains(&"NaN h.1.w x1".to_owned()), "{texts:?}");
@@ -514,13 +500,7 @@ mod tests {
     #[test]
     fn a_view_filters_folds_and_sorts() {
         let mut pairs = pairs();
-        pairs.add_results(
-            &[0, 1, 2],
-            &[
-                difference(1, 2, DifferenceKind::Elements),
-                difference(2, 3, DifferenceKind::Elements),
-            ],
-        );
+        pairs.add_results(&[0, 1, 2], &[elements(1, 2, 0), elements(2, 3, 0)]);
         let open = CompareView {
             fold: false,
             hide_equal: false,

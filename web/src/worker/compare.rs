@@ -5,9 +5,7 @@ use std::rc::{Rc, Weak};
 
 use statelens_checkpoint::{Checkpoint, ErrorKind, ReadAt, Result};
 use statelens_inspect::check;
-use statelens_inspect::compare::{
-    Comparison, DiffOptions, Difference, DifferenceKind, Numbers, Optimizers, Tolerance,
-};
+use statelens_inspect::compare::{Comparison, DiffOptions, Difference, Optimizers, Tolerance};
 use statelens_tensor::Machine as _;
 use wasm_bindgen::JsValue;
 use web_sys::File;
@@ -228,26 +226,12 @@ impl CompareUpdates {
             Some(right) => right as u32,
             None => matches.get(leaf).copied().flatten().map_or(NO_ROW, |right| right as u32),
         };
-        let (kind, left, right) = sides(&found.kind);
-        let numbers = match &found.kind {
-            DifferenceKind::Elements(numbers, first) => {
-                Some(Box::new(describe_numbers(numbers, first, String::new())))
-            }
-            DifferenceKind::DType { values: Some(values), .. } => {
-                let reply = describe_numbers(&values.numbers, &values.first, values.word());
-                Some(Box::new(reply))
-            }
-            _ => None,
-        };
         protocol::Difference {
             a: self.row(leaf),
             b,
-            kind,
+            kind: found.kind.clone(),
             part: found.part.clone(),
-            left,
-            right,
             parameter: self.optimizers.of_key(&found.key.to_lossy()).unwrap_or_default(),
-            numbers,
         }
     }
 
@@ -305,49 +289,6 @@ async fn run(
     post_reply(&job, CompareReply::Ended { request, end, millis: now() - began, close, nans });
     if let Some(server) = left.server() {
         server.report_fetched(&job);
-    }
-}
-
-/// Returns the kind of a difference, and the values on both sides.
-fn sides(kind: &DifferenceKind) -> (protocol::DifferenceKind, String, String) {
-    use protocol::DifferenceKind as To;
-    let shape = |shape: &[u64]| statelens_inspect::shape_text(shape);
-    match kind {
-        DifferenceKind::OnlyLeft(text) => (To::OnlyLeft, text.clone(), String::new()),
-        DifferenceKind::OnlyRight(text) => (To::OnlyRight, String::new(), text.clone()),
-        DifferenceKind::Type { left, right } => (To::Type, left.clone(), right.clone()),
-        DifferenceKind::Shape { left, right } => (To::Shape, shape(left), shape(right)),
-        DifferenceKind::DType { left, right, values: Some(values) }
-            if values.numbers.one_nan > 0 =>
-        {
-            (To::Nan, left.clone(), right.clone())
-        }
-        DifferenceKind::DType { left, right, .. } => (To::DType, left.clone(), right.clone()),
-        DifferenceKind::Value { left, right } => (To::Value, left.clone(), right.clone()),
-        DifferenceKind::Unreadable(why) => (To::Unreadable, why.clone(), String::new()),
-        DifferenceKind::Elements(numbers, _) => {
-            let what = if numbers.one_nan > 0 { To::Nan } else { To::Elements };
-            (what, String::new(), String::new())
-        }
-    }
-}
-
-fn describe_numbers(numbers: &Numbers, first: &[u64], precision: String) -> protocol::Numbers {
-    protocol::Numbers {
-        elements: numbers.elements,
-        differing: numbers.differing,
-        first: first.to_vec(),
-        numeric: numbers.numeric,
-        finite: numbers.finite,
-        max_abs: numbers.largest(),
-        max_rel: numbers.largest_relative(),
-        mse: numbers.mse(),
-        cosine: numbers.cosine(),
-        change: numbers.change(),
-        one_nan: numbers.one_nan,
-        spread: numbers.spread.as_ref().map(|spread| (spread.within, spread.counts.clone())),
-        precision,
-        nans: (numbers.left_nan, numbers.right_nan),
     }
 }
 

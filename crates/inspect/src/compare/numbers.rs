@@ -4,7 +4,7 @@ use super::DiffOptions;
 use super::spread::{Spread, SpreadCounts};
 
 /// The distance between two tensors of the same shape.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Default, serde::Serialize, serde::Deserialize)]
 pub struct Numbers {
     /// Number of elements of either tensor.
     pub elements: u64,
@@ -35,6 +35,7 @@ pub struct Numbers {
     /// The distribution of the differences; `None` until the comparison is complete, and if nothing
     /// differs or has a distance.
     pub spread: Option<Spread>,
+    #[serde(skip)]
     differences: SpreadCounts,
     squares: f64,
     dot: f64,

@@ -1,5 +1,6 @@
 //! The result of a comparison.
 
+use serde::{Deserialize, Serialize};
 use statelens_checkpoint::{Text, float_repr, order};
 
 use super::{Numbers, Optimizers, PairChange};
@@ -37,7 +38,7 @@ pub struct Difference {
 }
 
 /// The ways in which two checkpoints can differ at a key.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum DifferenceKind {
     /// The key is only on the left; describes its value.
     OnlyLeft(String),
@@ -79,8 +80,39 @@ pub enum DifferenceKind {
     Unreadable(String),
 }
 
+impl DifferenceKind {
+    /// Returns how far apart the elements are, and the index of the first that differs; `None` if
+    /// they were not compared.
+    pub fn numbers(&self) -> Option<(&Numbers, &[u64])> {
+        match self {
+            Self::Elements(numbers, first) => Some((numbers, first)),
+            Self::DType { values, .. } => values.as_ref().map(|of| (&of.numbers, &*of.first)),
+            _ => None,
+        }
+    }
+
+    /// Returns whether elements are NaN on one side only, so that no distance is defined.
+    pub fn has_one_sided_nan(&self) -> bool {
+        self.numbers().is_some_and(|(numbers, _)| numbers.one_nan > 0)
+    }
+
+    /// Returns the value on the left, or why it can't be read, and the value on the right. Either
+    /// is empty if there is none.
+    pub fn sides(&self) -> (String, String) {
+        match self {
+            Self::OnlyLeft(text) | Self::Unreadable(text) => (text.clone(), String::new()),
+            Self::OnlyRight(text) => (String::new(), text.clone()),
+            Self::Type { left, right }
+            | Self::DType { left, right, .. }
+            | Self::Value { left, right } => (left.clone(), right.clone()),
+            Self::Shape { left, right } => (shape_text(left), shape_text(right)),
+            Self::Elements(..) => Default::default(),
+        }
+    }
+}
+
 /// The comparison of the numbers of two dtypes.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct NumericComparison {
     /// The comparison with both sides widened exactly.
     pub numbers: Numbers,
@@ -150,11 +182,7 @@ impl ComparisonReport {
     /// Sorts by size of the change: first differences that can't be measured (missing keys, other
     /// shapes, NaN on one side), then by descending relative change.
     pub fn sort_by_change(&mut self) {
-        let change = |difference: &Difference| match &difference.kind {
-            DifferenceKind::Elements(numbers, _) => numbers.change(),
-            DifferenceKind::DType { values: Some(values), .. } => values.numbers.change(),
-            _ => None,
-        };
+        let change = |difference: &Difference| difference.kind.numbers()?.0.change();
         let most = |difference: &Difference| change(difference).unwrap_or(f64::INFINITY);
         self.differences.sort_by(|one, other| {
             let measured = |one: &Difference| change(one).is_some();

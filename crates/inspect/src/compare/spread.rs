@@ -7,7 +7,7 @@ const BARS: usize = 33;
 /// The distribution of the differences, right − left. Only values that differ are counted, because
 /// many equal ones would hide a few that differ. For complex numbers, the modulus of the difference
 /// is used.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Spread {
     /// The bars cover the range from minus to plus this value: three times the root mean square of
     /// the differences counted.

@@ -3,6 +3,7 @@
 
 use std::rc::Rc;
 
+use statelens_inspect::compare::{DifferenceKind, Numbers};
 use statelens_inspect::visible;
 use yew::prelude::*;
 
@@ -13,7 +14,7 @@ use super::tensor_diff::TensorDiffSection;
 use crate::page::marks::{Copy, dtype, value_kind, wrapped_key};
 use crate::page::model::actor::Actor;
 use crate::page::model::comparison::ComparisonState;
-use crate::protocol::compare::{Difference, DifferenceKind, Numbers};
+use crate::protocol::compare::Difference;
 use crate::rows::Row;
 use crate::state::compare::{Mark, Pairs, RowPair};
 use crate::state::fmt;
@@ -121,15 +122,18 @@ fn sides(a: Option<&Row>, b: Option<&Row>) -> Html {
 }
 
 fn difference(found: &Difference, row: &Row) -> Html {
+    let nan = found.kind.has_one_sided_nan();
+    let numbers = found.kind.numbers();
+    let (left, right) = found.kind.sides();
     let title = match found.kind {
-        DifferenceKind::OnlyLeft | DifferenceKind::OnlyRight => "Only on one side",
-        DifferenceKind::Type => "Different kinds",
-        DifferenceKind::Shape => "Different shapes",
-        DifferenceKind::DType => "Different dtypes",
-        DifferenceKind::Value => "Different values",
-        DifferenceKind::Elements => "Element differences",
-        DifferenceKind::Nan => "NaN on one side",
-        DifferenceKind::Unreadable => "Can\u{2019}t be compared",
+        _ if nan => "NaN on one side",
+        DifferenceKind::OnlyLeft(_) | DifferenceKind::OnlyRight(_) => "Only on one side",
+        DifferenceKind::Type { .. } => "Different kinds",
+        DifferenceKind::Shape { .. } => "Different shapes",
+        DifferenceKind::DType { .. } => "Different dtypes",
+        DifferenceKind::Value { .. } => "Different values",
+        DifferenceKind::Elements(..) => "Element differences",
+        DifferenceKind::Unreadable(_) => "Can\u{2019}t be compared",
     };
     let of = match found.part.as_str() {
         "" => String::new(),
@@ -137,9 +141,9 @@ fn difference(found: &Difference, row: &Row) -> Html {
     };
     // The two sides already show the difference, except for parts of a tensor and long values.
     let shown = match found.kind {
-        DifferenceKind::Value => !row.value.is_empty(),
-        DifferenceKind::Unreadable | DifferenceKind::Elements | DifferenceKind::Nan => false,
-        DifferenceKind::DType => found.numbers.is_none(),
+        DifferenceKind::Value { .. } => !row.value.is_empty(),
+        DifferenceKind::Unreadable(_) | DifferenceKind::Elements(..) => false,
+        DifferenceKind::DType { .. } => numbers.is_none(),
         _ => true,
     };
     if shown && found.part.is_empty() {
@@ -148,38 +152,38 @@ fn difference(found: &Difference, row: &Row) -> Html {
     html! {
         <section>
             <div class="hd"><h3>{ format!("{title}{of}") }</h3>
-                if let Some(numbers) = &found.numbers { <span class="lab">{ share(numbers.differing, numbers.elements) }</span> }</div>
-            if !found.left.is_empty() { <p class="mid-ink wrap">{ &found.left }
-                if !found.right.is_empty() { { format!(" \u{2192} {}", found.right) } }</p> }
-            if let Some(numbers) = &found.numbers { { facts(numbers) } }
+                if let Some((numbers, _)) = numbers { <span class="lab">{ share(numbers.differing, numbers.elements) }</span> }</div>
+            if !left.is_empty() { <p class="mid-ink wrap">{ &left }
+                if !right.is_empty() { { format!(" \u{2192} {right}") } }</p> }
+            if let Some((numbers, first)) = numbers { { facts(&found.kind, numbers, first) } }
         </section>
     }
 }
 
-fn facts(numbers: &Numbers) -> Html {
+fn facts(kind: &DifferenceKind, numbers: &Numbers, first: &[u64]) -> Html {
     let mut facts = vec![(
         "differ",
         format!("{} of {}", fmt::exact(numbers.differing), fmt::exact(numbers.elements)),
     )];
-    if !numbers.precision.is_empty() {
-        facts.insert(0, ("values", numbers.precision.clone()));
+    if let DifferenceKind::DType { values: Some(values), .. } = kind {
+        facts.insert(0, ("values", values.word()));
     }
     if numbers.differing > 0 {
-        facts.push(("first at", fmt::shape(&numbers.first)));
+        facts.push(("first at", fmt::shape(first)));
     }
     if numbers.numeric {
         let number = |value: Option<f64>| value.map_or_else(|| "undefined".to_owned(), float);
         if numbers.one_nan > 0 {
             facts.push(("NaN on one side", fmt::exact(numbers.one_nan)));
         }
-        facts.push(("max |B \u{2212} A|", number(numbers.max_abs)));
-        facts.push(("max relative to B", number(numbers.max_rel)));
-        facts.push(("mean squared error", number(numbers.mse)));
-        facts.push(("relative change", number(numbers.change)));
-        let cosine = numbers.cosine.map(|cosine| fmt::minus(&format!("{cosine:.7}")));
+        facts.push(("max |B \u{2212} A|", number(numbers.largest())));
+        facts.push(("max relative to B", number(numbers.largest_relative())));
+        facts.push(("mean squared error", number(numbers.mse())));
+        facts.push(("relative change", number(numbers.change())));
+        let cosine = numbers.cosine().map(|cosine| fmt::minus(&format!("{cosine:.7}")));
         facts.push(("cosine", cosine.unwrap_or_else(|| "undefined".to_owned())));
-        if numbers.nans != (0, 0) {
-            let (a, b) = numbers.nans;
+        let (a, b) = (numbers.left_nan, numbers.right_nan);
+        if (a, b) != (0, 0) {
             facts
                 .push(("NaN in A \u{b7} B", format!("{} \u{b7} {}", fmt::exact(a), fmt::exact(b))));
         }
@@ -197,7 +201,7 @@ fn by_member(actor: &Actor, compare: &ComparisonState, pairs: &Pairs) -> Html {
         .iter()
         .map(|at| {
             let found = pairs.pairs.get(*at as usize).and_then(|pair| pairs.difference(pair));
-            found.and_then(|found| found.numbers.as_ref()?.max_abs).unwrap_or(0.0)
+            found.and_then(|found| found.kind.numbers()?.0.largest()).unwrap_or(0.0)
         })
         .collect();
     let most = values.iter().copied().filter(|value| value.is_finite()).fold(0.0, f64::max);

@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use statelens_checkpoint::Grade;
+use statelens_inspect::compare::DifferenceKind;
 use statelens_inspect::visible;
 use yew::prelude::*;
 
@@ -164,8 +165,7 @@ fn status(actor: &Actor, compare: &ComparisonState, privacy: Html) -> Html {
     let show = actor.on(move |actor, _: MouseEvent| actor.act(Action::Show(Some(Sheet::Keys))));
     let unread = compare.pairs.as_ref().map_or(0, |pairs| {
         let found = pairs.found.iter();
-        found.filter(|one| one.kind == crate::protocol::compare::DifferenceKind::Unreadable).count()
-            as u64
+        found.filter(|one| matches!(one.kind, DifferenceKind::Unreadable(_))).count() as u64
     });
     html! {
         <footer class="status">

@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use statelens_checkpoint::Grade;
+use statelens_inspect::compare::DifferenceKind;
 use statelens_inspect::visible;
 use yew::prelude::*;
 
@@ -12,7 +13,7 @@ use crate::page::model::actor::Actor;
 use crate::page::model::comparison::ComparisonState;
 use crate::page::model::{Action, Tab};
 use crate::page::rows::Rows;
-use crate::protocol::compare::DifferenceKind;
+
 use crate::rows::Row;
 use crate::state::compare::{CompareLine, CompareOrder, MARKS, Mark, Pairs};
 use crate::state::fit::ColumnWidths;
@@ -135,7 +136,7 @@ pub(super) fn DifferenceTable(props: &TableProps) -> Html {
 fn widths(compare: &ComparisonState) -> String {
     let Some(pairs) = &compare.pairs else { return String::new() };
     let mut style = ColumnWidths::of(&pairs.a).style(true);
-    if pairs.found.iter().any(|one| one.kind == DifferenceKind::DType) {
+    if pairs.found.iter().any(|one| matches!(one.kind, DifferenceKind::DType { .. })) {
         style += "--ckinds:72px;";
     }
     if compare.lines.iter().any(|line| line.spread.iter().any(|count| *count > 0)) {
@@ -325,19 +326,18 @@ fn difference_text(pairs: &Pairs, line: &CompareLine) -> String {
     let found = line.pairs.iter().filter_map(|at| pairs.difference(pairs.pairs.get(*at as usize)?));
     let (mut differing, mut elements, mut text) = (0u64, 0u64, None);
     for one in found {
-        if let Some(numbers) = &one.numbers {
+        if let Some((numbers, _)) = one.kind.numbers() {
             differing = differing.saturating_add(numbers.differing);
             elements = elements.saturating_add(numbers.elements);
         }
-        text.get_or_insert_with(|| match one.kind {
-            DifferenceKind::Unreadable => one.left.clone(),
-            DifferenceKind::Shape => String::new(),
+        let (left, right) = one.kind.sides();
+        text.get_or_insert_with(|| match &one.kind {
+            DifferenceKind::Unreadable(_) => left,
+            DifferenceKind::Shape { .. } => String::new(),
             // The dtypes are in a column of their own; this describes how the values compare.
-            DifferenceKind::DType => match &one.numbers {
-                Some(numbers) => numbers.precision.clone(),
-                None => format!("{} \u{2192} {}", one.left, one.right),
-            },
-            _ => format!("{} \u{2192} {}", fmt::minus(&one.left), fmt::minus(&one.right)),
+            DifferenceKind::DType { values: Some(values), .. } => values.word(),
+            DifferenceKind::DType { .. } => format!("{left} \u{2192} {right}"),
+            _ => format!("{} \u{2192} {}", fmt::minus(&left), fmt::minus(&right)),
         });
     }
     match (elements, text) {
