@@ -9,7 +9,7 @@ use yew::prelude::*;
 use crate::page::hooks::{use_focus_trap, use_window_event};
 use crate::page::marks::{close_icon, severity, tick_icon, typed};
 use crate::page::model::actor::Actor;
-use crate::page::model::{Action, PageModel, Sheet};
+use crate::page::model::{PageModel, Sheet};
 use crate::page::start_list::served;
 use crate::protocol::ToWorker;
 use crate::protocol::error::ErrorKind;
@@ -31,14 +31,14 @@ impl Actor {
             let cap = if served().is_some() { CAPS[2].0 } else { CAPS[0].0 };
             self.open_address(&url, FetchConsent { cap, ..FetchConsent::default() });
         } else {
-            self.act(Action::PromptAddress(url.into()));
+            self.show_address_prompt(url.into());
         }
     }
 
     /// Sets how many bytes one action may fetch.
     pub fn allow(&self, cap: u64) {
         self.request(&ToWorker::Allow { cap });
-        self.act(Action::Allow(cap));
+        self.update(move |model| model.agreed.cap = cap);
     }
 
     /// Opens the checkpoint at an address. Asks for confirmation first if a file is being written.
@@ -50,8 +50,10 @@ impl Actor {
     /// Opens the checkpoint at an address without asking for confirmation.
     pub fn open_address_now(&self, url: &str, agreed: FetchConsent) {
         let open = ToWorker::OpenAddress { url: url.to_owned(), agreed };
-        let action = Action::OpenAddress(url.to_owned().into(), agreed);
-        self.begin_session(&open, &JsValue::UNDEFINED, action);
+        let address = AttrValue::from(url.to_owned());
+        self.begin_session(&open, &JsValue::UNDEFINED, move |model| {
+            model.begin_opening_address(address, agreed);
+        });
     }
 }
 
@@ -133,7 +135,7 @@ pub fn AddressSheet(props: &AddressProps) -> Html {
     let text = use_state(|| props.address.to_string());
     use_focus_trap(&node);
     let Some(actor) = actor else { return html! {} };
-    let close = actor.on(move |actor, _: MouseEvent| actor.act(Action::Show(None)));
+    let close = actor.on(move |actor, _: MouseEvent| actor.show(None));
     let oninput = {
         let text = text.clone();
         Callback::from(move |event: InputEvent| {
@@ -307,11 +309,11 @@ pub fn LimitDialog(props: &LimitProps) -> Html {
     let node = use_node_ref();
     use_focus_trap(&node);
     let Some(actor) = use_context::<Actor>() else { return html! {} };
-    let close = actor.on(move |actor, _: MouseEvent| actor.act(Action::Show(None)));
+    let close = actor.on(move |actor, _: MouseEvent| actor.show(None));
     let (cap, name) = limit_for(props.needed);
     let go = Callback::from(move |_: MouseEvent| {
         actor.allow(cap);
-        actor.act(Action::Show(None));
+        actor.show(None);
         actor.scan();
     });
     html! {

@@ -24,7 +24,7 @@ use crate::page::loading::loading_screen;
 use crate::page::matrix::{MatrixScreen, use_matrix};
 use crate::page::model::actor::{Actor, VALUES};
 use crate::page::model::comparison::ComparisonState;
-use crate::page::model::{Action, PageModel, Screen, Sheet};
+use crate::page::model::{ModelUpdate, PageModel, Screen, Sheet};
 use crate::page::model_description::use_model_description;
 use crate::page::offline::NewVersion;
 use crate::page::rail;
@@ -60,7 +60,9 @@ pub fn App() -> Html {
             Bridge::start(Callback::from(
                 move |(posted, handle): (JobMessage<FromWorker>, JsValue)| {
                     let file = finish(&posted.message, handle);
-                    dispatch.dispatch(Action::Reply(Box::new(posted), file));
+                    dispatch.dispatch(ModelUpdate::new(move |model| {
+                        model.handle_reply(posted.session, posted.message, file);
+                    }));
                 },
             ))
         })

@@ -4,8 +4,8 @@ use statelens_inspect::visible;
 use yew::prelude::*;
 
 use crate::page::marks::{classes, one_of, when};
+use crate::page::model::Tab;
 use crate::page::model::actor::Actor;
-use crate::page::model::{Action, Tab};
 
 /// Renders the button that leads back to the screen that this one was opened from.
 pub(super) fn back(to: &str, title: &'static str, onclick: Callback<MouseEvent>) -> Html {
@@ -23,7 +23,7 @@ pub(super) fn tabs(actor: &Actor, tab: Tab, panes: &[(Tab, &'static str)]) -> Ht
         <div class={classes(&["tabs", when(two, "two")])} role="tablist" aria-label="Panes">
             { for panes.iter().map(|&(this, name)| {
                 let on = tab == this;
-                let onclick = actor.on(move |actor, _: MouseEvent| actor.act(Action::Tab(this)));
+                let onclick = actor.on(move |actor, _: MouseEvent| actor.tab(this));
                 one_of("tab", on, name, onclick)
             }) }
         </div>

@@ -11,7 +11,7 @@ use crate::page::drop::{self, DroppedFile};
 use crate::page::hooks::use_window_event;
 use crate::page::marks::{classes, when};
 use crate::page::model::actor::Actor;
-use crate::page::model::{Action, PageModel, Sheet};
+use crate::page::model::{PageModel, Sheet};
 use crate::page::{family, run, verify};
 use crate::protocol::error::{ErrorKind, ErrorText};
 
@@ -30,11 +30,11 @@ pub fn use_drops(model: &UseReducerHandle<PageModel>, actor: &Actor) {
                 transfer.set_drop_effect("copy");
                 let count = drop::count(&transfer);
                 if model.dragged != Some(count) {
-                    actor.act(Action::Over(Some(count)));
+                    actor.update(move |model| model.dragged = Some(count));
                 }
                 let over_compare = on_right(&event);
                 if model.over_compare != over_compare {
-                    actor.act(Action::OverCompare(over_compare));
+                    actor.update(move |model| model.over_compare = over_compare);
                 }
             }
         })
@@ -48,7 +48,7 @@ pub fn use_drops(model: &UseReducerHandle<PageModel>, actor: &Actor) {
             let outside =
                 event.dyn_ref::<DragEvent>().is_some_and(|drag| drag.related_target().is_none());
             if outside && model.dragged.is_some() {
-                actor.act(Action::Over(None));
+                actor.update(move |model| model.dragged = None);
             }
         })
     };
@@ -86,15 +86,15 @@ pub fn use_drops(model: &UseReducerHandle<PageModel>, actor: &Actor) {
 
 /// Shows an error: the drop contains no files.
 fn empty_drop(actor: &Actor, name: String) {
-    actor.act(Action::Over(None));
-    actor.act(Action::Fail(ErrorText {
+    actor.update(move |model| model.dragged = None);
+    actor.fail(ErrorText {
         kind: ErrorKind::Io,
         title: "The dropped items contain no files.".into(),
         text: "The folder is empty, or the browser may not read it.".into(),
         place: name,
         lines: Vec::new(),
         next: vec![("Use \u{201c}Open folder\u{201d} on the first screen.".into(), String::new())],
-    }));
+    });
 }
 
 /// Returns whether the pointer is in the right half of the window.

@@ -8,7 +8,6 @@ use yew::prelude::*;
 use crate::page::address;
 use crate::page::drop::DroppedFile;
 use crate::page::marks::{Copy, cap, logo, prose, severity};
-use crate::page::model::Action;
 use crate::page::model::actor::Actor;
 use crate::page::rail::RailPane;
 use crate::protocol::error::{ErrorKind, ErrorText};
@@ -99,7 +98,7 @@ pub fn error_screen(actor: &Actor, failed: &OpenFailure<'_>) -> Html {
     let choose = actor.on(move |actor, _: MouseEvent| actor.choose_files());
     let retry_button = actor.clone();
 
-    let back = actor.on(move |actor, _: MouseEvent| actor.act(Action::Leave));
+    let back = actor.on(move |actor, _: MouseEvent| actor.update(|model| model.leave()));
     html! {
         <div class="solo" id="error">
             <header class="top">

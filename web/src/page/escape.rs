@@ -4,7 +4,7 @@ use wasm_bindgen::JsCast;
 
 use crate::page::conversion::Conversion;
 use crate::page::model::actor::Actor;
-use crate::page::model::{Action, PageModel, PendingAction, Screen, Sheet, StopReason};
+use crate::page::model::{PageModel, PendingAction, Screen, Sheet, StopReason};
 use crate::page::{compare, run, verify};
 use crate::protocol::job::JobKind;
 
@@ -12,7 +12,7 @@ use crate::protocol::job::JobKind;
 /// there was one.
 pub fn escape(model: &PageModel, actor: &Actor, target: Option<&web_sys::Element>) -> bool {
     if model.pending.is_some() {
-        actor.act(Action::Confirm(None));
+        actor.confirm(None);
         return true;
     }
     if model.sheet.is_some() {
@@ -20,17 +20,17 @@ pub fn escape(model: &PageModel, actor: &Actor, target: Option<&web_sys::Element
         if model.sheet == Some(Sheet::Convert) && running {
             // Asks first: one key press should not discard minutes of work.
             let stop = |actor: &Actor| actor.stop(JobKind::Write);
-            actor.act(Action::Confirm(Some(PendingAction::new(StopReason::Stop, stop))));
+            actor.confirm(Some(PendingAction::new(StopReason::Stop, stop)));
         } else if model.sheet == Some(Sheet::Verify) && model.verification.task.is_running() {
             verify::stop(actor);
         } else {
-            actor.act(Action::Show(None));
+            actor.show(None);
         }
         return true;
     }
     match model.screen {
         Screen::Loading => actor.stop_opening(),
-        Screen::Error => actor.act(Action::Leave),
+        Screen::Error => actor.update(|model| model.leave()),
         Screen::Compare => compare::escape(model, actor),
         Screen::Run => run::escape(model, actor),
         Screen::Work if model.matrix.is_some() => match target {
@@ -63,7 +63,7 @@ pub fn escape(model: &PageModel, actor: &Actor, target: Option<&web_sys::Element
                 return true;
             }
             if model.tree_shown {
-                actor.act(Action::ToggleTree);
+                actor.update(|model| model.tree_shown = !model.tree_shown);
             }
             actor.work(|work| work.set_filter(""));
             if let Some(input) = target.and_then(|target| target.dyn_ref::<web_sys::HtmlElement>())

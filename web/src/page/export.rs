@@ -2,7 +2,6 @@
 
 use yew::prelude::*;
 
-use crate::page::model::Action;
 use crate::page::model::actor::Actor;
 use crate::page::naming::key_name;
 use crate::protocol::ToWorker;
@@ -72,7 +71,8 @@ pub(super) fn SaveAs(props: &SaveAsProps) -> Html {
             { for props.targets.iter().map(|(id, extension)| {
                 let (row, to) = (props.row, id.clone());
                 let onclick = actor.on(move |actor, _: MouseEvent| {
-                    actor.act(Action::SaveKey(row, to.clone(), single));
+                    let to = to.clone();
+                    actor.update(move |model| model.save_key(row, to, single));
                 });
                 html! { <button class="textlink" {onclick}>{ format!(".{extension}") }</button> }
             }) }

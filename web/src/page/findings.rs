@@ -9,8 +9,8 @@ use yew::prelude::*;
 
 use crate::page::error::error_body;
 use crate::page::marks::{self, cap, chip, classes, prose, severity, when};
+use crate::page::model::Sheet;
 use crate::page::model::actor::Actor;
-use crate::page::model::{Action, Sheet};
 use crate::page::read_as::{self, ReadAsChoice, untyped_size};
 use crate::page::repair;
 use crate::page::sheet::SheetFrame;
@@ -74,7 +74,7 @@ pub fn FindingsSheet(props: &FindingsProps) -> Html {
         };
         chip(on, None, onclick, content)
     };
-    let verify = actor.on(move |actor, _: MouseEvent| actor.act(Action::Show(Some(Sheet::Verify))));
+    let verify = actor.on(move |actor, _: MouseEvent| actor.show(Some(Sheet::Verify)));
     html! {
         <SheetFrame title="Findings" class="findings" note={html! { <span class="m dim">{ visible(&props.work.opened.name) }</span> }}>
             <div class="sheetbody">
@@ -125,7 +125,7 @@ fn article(actor: &Actor, props: &FindingsProps, at: u32, finding: &Finding) -> 
                     work.select_row(row);
                 }
             });
-            actor.act(Action::Show(None));
+            actor.show(None);
         })
     });
     let add = (!finding.missing.is_empty())

@@ -16,7 +16,7 @@ use crate::page::drop::DroppedFile;
 use crate::page::hooks::use_window_event;
 use crate::page::model::actor::Actor;
 use crate::page::model::folder::RunView;
-use crate::page::model::{Action, PageModel, PendingAction, Screen, StopReason};
+use crate::page::model::{PageModel, PendingAction, Screen, StopReason};
 use crate::protocol::job::JobKind;
 use crate::protocol::opened::FetchConsent;
 use crate::state::link::PageLink;
@@ -108,7 +108,7 @@ impl HistoryEntry {
             }
             Self::Start => {
                 actor.stop_jobs();
-                actor.act(Action::Home);
+                actor.update(|model| model.go_home());
             }
             Self::Files(files, main) => actor.open_now(files.as_ref().clone(), *main),
             Self::Address(address, agreed) => actor.open_address_now(address, *agreed),
@@ -120,13 +120,14 @@ impl HistoryEntry {
                 // folder.
                 for _ in 0..2 {
                     if model.screen != Screen::Run {
-                        actor.act(Action::Leave);
+                        actor.update(|model| model.leave());
                     }
                 }
             }
             Self::Run(view) => {
                 actor.stop_jobs();
-                actor.act(Action::OpenRun(Box::new((**view).clone())));
+                let view = (**view).clone();
+                actor.update(move |model| model.open_run(view));
             }
             Self::Compare(first, files, main) => match first.as_ref() {
                 Self::Files(first, requested) => {
@@ -312,8 +313,8 @@ fn navigated(
     if model.pending.is_some() || model.sheet.is_some() {
         // Back only closes the sheet or the question on top.
         stay();
-        actor.act(Action::Confirm(None));
-        return actor.act(Action::Show(None));
+        actor.confirm(None);
+        return actor.show(None);
     }
     let confirmed = std::mem::take(&mut trail.borrow_mut().confirmed);
     if actor.bridge.is_running(JobKind::Write) && !confirmed {
@@ -323,7 +324,7 @@ fn navigated(
             trail.borrow_mut().confirmed = true;
             go(steps(from, to));
         };
-        return actor.act(Action::Confirm(Some(PendingAction::new(StopReason::Leave, then))));
+        return actor.confirm(Some(PendingAction::new(StopReason::Leave, then)));
     }
     let (place, link) = {
         let mut trail = trail.borrow_mut();
@@ -332,12 +333,14 @@ fn navigated(
         (trail.history.get(&to).cloned(), trail.links.get(&to).cloned().unwrap_or_default())
     };
     match place {
-        Some(place) if place == HistoryEntry::of(model) => actor.act(Action::Follow(link.into())),
+        Some(place) if place == HistoryEntry::of(model) => {
+            actor.update(move |model| model.follow_or_defer(link.into()))
+        }
         Some(place) => {
             if matches!(place, HistoryEntry::Files(..) | HistoryEntry::Address(..))
                 && !HistoryEntry::of(model).is_comparison_of(&place)
             {
-                actor.act(Action::DeferLink(link.into()));
+                actor.update(move |model| model.pending_link = Some(link.into()));
             }
             place.show(actor, model);
         }

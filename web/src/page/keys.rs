@@ -9,7 +9,7 @@ use crate::page::focus::{focus, focus_filter};
 use crate::page::hooks::use_window_event;
 use crate::page::marks::copy;
 use crate::page::model::actor::Actor;
-use crate::page::model::{Action, PageModel, Screen, Sheet};
+use crate::page::model::{PageModel, Screen, Sheet};
 use crate::page::{compare, matrix, rail, run, share, treemap};
 use crate::state::fmt;
 use crate::state::work::OpenWork;
@@ -56,18 +56,14 @@ fn press(model: &PageModel, actor: &Actor, event: &KeyboardEvent) -> bool {
         };
     }
     match key.as_str() {
-        "?" => actor.act(Action::Show(if model.sheet == Some(Sheet::Keys) {
-            None
-        } else {
-            Some(Sheet::Keys)
-        })),
+        "?" => actor.show(if model.sheet == Some(Sheet::Keys) { None } else { Some(Sheet::Keys) }),
         "Enter" if model.sheet == Some(Sheet::Share) && tag != "BUTTON" && tag != "A" => {
             return share::copy_link(model.shared.as_ref());
         }
         _ if model.sheet.is_some() => return false,
         "o" => actor.choose_files(),
         "O" => actor.choose_folder(),
-        "u" => actor.act(Action::PromptAddress(AttrValue::default())),
+        "u" => actor.show_address_prompt(AttrValue::default()),
         _ if matches!(model.screen, Screen::Compare | Screen::Run) => {
             let inside = target.as_ref().is_some_and(|node| {
                 node.closest("[role=tablist], .insp, .matching").ok().flatten().is_some()
@@ -87,15 +83,15 @@ fn press(model: &PageModel, actor: &Actor, event: &KeyboardEvent) -> bool {
         "t" => return treemap::toggle(model, actor),
         "e" => match model.work.as_ref().and_then(OpenWork::row) {
             Some(_) => actor.expand(true),
-            None => {
-                actor.act(Action::Notify("Select a tensor first: E shows it as a heatmap.".into()))
-            }
+            None => actor.update(|model| {
+                model.notice = Some("Select a tensor first: E shows it as a heatmap.".into())
+            }),
         },
         "d" => compare::offer(model, actor),
-        "c" => actor.act(Action::StartConvert),
-        "f" => actor.act(Action::Show(Some(Sheet::Findings))),
-        "s" => actor.act(Action::Show(Some(Sheet::Share))),
-        "v" if compare::can_compare(model) => actor.act(Action::Show(Some(Sheet::Verify))),
+        "c" => actor.update(|model| model.start_convert()),
+        "f" => actor.show(Some(Sheet::Findings)),
+        "s" => actor.show(Some(Sheet::Share)),
+        "v" if compare::can_compare(model) => actor.show(Some(Sheet::Verify)),
         "ArrowDown" | "ArrowUp" if event.shift_key() && is_table(target.as_ref()) => {
             let by = if key == "ArrowDown" { 1 } else { -1 };
             actor.work(move |work| work.extend_pick(by));

@@ -11,7 +11,7 @@ use yew::prelude::*;
 use crate::page::hooks::use_window_event;
 use crate::page::marks::key;
 use crate::page::model::actor::Actor;
-use crate::page::model::{Action, PageModel, Screen, Sheet, Tab};
+use crate::page::model::{PageModel, Screen, Sheet, Tab};
 use crate::page::stored::{store_open_name, was_open};
 use crate::page::weights::{GoToTarget, number_of};
 use crate::state::link::{EXPANDED, PageLink};
@@ -209,7 +209,7 @@ pub fn use_links(actor: &Actor) {
         move || {
             let hash = web_sys::window().and_then(|window| window.location().hash().ok());
             if let Some(link) = hash.and_then(|hash| PageLink::parse(&hash)) {
-                actor.act(Action::Follow(Rc::new(link)));
+                actor.update(move |model| model.follow_or_defer(Rc::new(link)));
             }
         }
     };

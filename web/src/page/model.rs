@@ -9,7 +9,6 @@ pub mod verification;
 
 use std::rc::Rc;
 
-use web_sys::File;
 use yew::prelude::*;
 
 use self::actor::Actor;
@@ -25,7 +24,6 @@ use crate::protocol::model_description::ModelDescription;
 use crate::protocol::opened::{FetchConsent, FetchStats};
 use crate::protocol::read_as::ReadAs;
 use crate::protocol::share::SharedSummary;
-use crate::protocol::{FromWorker, JobMessage};
 use crate::state::link::PageLink;
 use crate::state::matrix::MatrixState;
 use crate::state::rail::Rail;
@@ -214,88 +212,13 @@ pub struct PageModel {
 }
 
 /// A change of the state.
-pub enum Action {
-    /// Sets the number of items being dragged over the page.
-    Over(Option<usize>),
-    /// Starts opening files, optionally with the index of the file chosen by the user.
-    Open(Vec<DroppedFile>, Option<u32>),
-    /// Sets how the files are opened next: the factor on the usual limits, and the dtypes of arrays
-    /// that are stored without one.
-    Within(u64, ReadAs),
-    /// Shows the address dialog with an address.
-    PromptAddress(AttrValue),
-    /// Starts opening a remote checkpoint.
-    OpenAddress(AttrValue, FetchConsent),
-    /// Sets how many bytes one action may fetch.
-    Allow(u64),
-    /// Shows the loading screen, since opening takes a while.
-    ShowLoading,
-    /// Goes back to the previously open checkpoint or run folder, or to the start screen.
-    Leave,
-    /// Closes everything and goes to the start screen.
-    Home,
-    /// Applies a reply of the worker, with the finished file if the reply brings one.
-    Reply(Box<JobMessage<FromWorker>>, Option<File>),
-    /// Reports that jobs are stopped. The flag is true if another file was opened, false if the
-    /// open one was closed.
-    Interrupt(Vec<JobKind>, bool),
-    /// Dismisses the notice.
-    DismissNotice,
-    /// Shows a notice until it is dismissed.
-    Notify(AttrValue),
-    /// Asks for confirmation before the running write is stopped; `None` withdraws the question.
-    Confirm(Option<PendingAction>),
-    /// Shows an error that did not come from the worker.
-    Fail(ErrorText),
-    /// Shows or hides a sheet.
-    Show(Option<Sheet>),
-    /// Changes the pane of a small screen.
-    Tab(Tab),
-    /// Shows or hides the tree on screens of middle width.
-    ToggleTree,
-    /// Changes the view of the open checkpoint.
-    Work(Box<dyn FnOnce(&mut OpenWork)>),
-    /// Changes the options or the stage of the verification.
-    Verify(Box<dyn FnOnce(&mut Verification)>),
-    /// Changes the state of reading values.
-    ValuesPanel(Box<dyn FnOnce(&mut ValuesPanel)>),
-    /// Shows the selected row as a heatmap, or closes the heatmap.
-    ShowMatrix(bool),
-    /// Changes the state of the heatmap.
-    Matrix(Box<dyn FnOnce(&mut MatrixState)>),
-    /// Selects a row and one of its values, by the value's index in C order.
-    GoTo(u32, u64),
-    /// Shows the treemap instead of the table; `None` shows the table.
-    Treemap(Option<TreemapView>),
-    /// Opens the convert sheet.
-    StartConvert,
-    /// Opens the convert sheet for one row, with the id of a target and whether numbers are cast to
-    /// float32.
-    SaveKey(u32, String, bool),
-    /// Opens the convert sheet for the rows picked in the table, with the id of a target if given.
-    SavePicked(Option<String>),
-    /// Changes the state of the conversion.
-    Convert(Box<dyn FnOnce(&mut Conversion)>),
-    /// Marks the conversion as running.
-    Run,
-    /// Ticks or unticks a checkpoint of the drop for comparing.
-    Tick(u32),
-    /// Starts opening a second checkpoint to compare with.
-    BeginComparison(Vec<DroppedFile>, Option<u32>),
-    /// Starts comparing two rows of the open checkpoint.
-    CompareRows(u32, u32),
-    /// Sets whether releasing the dragged items would compare them (true) or open them (false).
-    OverCompare(bool),
-    /// Changes the comparison.
-    Compare(Box<dyn FnOnce(&mut ComparisonState)>),
-    /// Shows a run folder.
-    OpenRun(Box<RunView>),
-    /// Remembers a link, to follow once its checkpoint is open.
-    DeferLink(Rc<PageLink>),
-    /// Follows a link in the open checkpoint if the link is about that one; remembers it otherwise.
-    Follow(Rc<PageLink>),
-    /// Changes the view of the run folder.
-    RunFolder(Box<dyn FnOnce(&mut RunView)>),
+pub struct ModelUpdate(Box<dyn FnOnce(&mut PageModel)>);
+
+impl ModelUpdate {
+    /// Creates a change from a function, usually a method of the state.
+    pub fn new(change: impl FnOnce(&mut PageModel) + 'static) -> Self {
+        Self(Box::new(change))
+    }
 }
 
 impl Default for PageModel {
@@ -342,170 +265,131 @@ impl Default for PageModel {
 }
 
 impl Reducible for PageModel {
-    type Action = Action;
+    type Action = ModelUpdate;
 
-    fn reduce(self: Rc<Self>, action: Action) -> Rc<Self> {
+    fn reduce(self: Rc<Self>, update: ModelUpdate) -> Rc<Self> {
         let mut next = (*self).clone();
-        match action {
-            Action::Over(dragged) => next.dragged = dragged,
-            Action::Open(files, main) => {
-                next.dragged = None;
-                next.sheet = None;
-                if !next.is_of_run(&files) {
-                    next.run = None;
-                }
-                if *next.files != files {
-                    next.rail = None;
-                }
-                next.files = Rc::new(files);
-                (next.address, next.fetched) = (None, None);
-                next.requested = main;
-                (next.compare, next.crashed) = (None, false);
-                next.pending_link = next.pending_link.filter(|link| !link.file.is_empty());
-                next.begin_loading();
-            }
-            Action::Within(times, read_as) => (next.times, next.read_as) = (times, read_as),
-            Action::PromptAddress(address) => {
-                next.address_prompt = address;
-                next.sheet = Some(Sheet::Address);
-            }
-            Action::OpenAddress(address, agreed) => {
-                next.sheet = None;
-                next.files = Rc::default();
-                (next.fetched, next.rail) = (None, None);
-                (next.address, next.agreed) = (Some(address), agreed);
-                (next.requested, next.crashed) = (None, false);
-                (next.compare, next.run) = (None, None);
-                next.pending_link = next.pending_link.filter(|link| link.file.is_empty());
-                next.begin_loading();
-            }
-            Action::Allow(cap) => next.agreed.cap = cap,
-            Action::Interrupt(jobs, opened) => next.interrupt(&jobs, opened),
-            Action::DismissNotice => next.notice = None,
-            Action::Notify(text) => next.notice = Some(text),
-            Action::Confirm(pending) => {
-                next.dragged = None;
-                next.pending = pending;
-            }
-            Action::ShowLoading => next.loading.shown = true,
-            Action::Tick(main) => {
-                if let Some(rail) = &mut next.rail {
-                    Rc::make_mut(rail).tick(main);
-                }
-            }
-            Action::BeginComparison(files, main) => next.begin_comparison(files, main),
-            Action::CompareRows(a, b) => next.compare_rows(a, b),
-            Action::OpenRun(view) => next.open_run(*view),
-            Action::RunFolder(change) => {
-                if let Some(view) = &mut next.run {
-                    change(Rc::make_mut(view));
-                }
-            }
-            Action::DeferLink(link) => next.pending_link = Some(link),
-            Action::Follow(link) => match &next.work {
-                Some(work) if link.file.is_empty() || work.opened.name == link.file => {
-                    next.follow(&link);
-                }
-                Some(_) => {
-                    let text = format!("The link points to {}. Open that file.", link.file);
-                    (next.notice, next.pending_link) = (Some(text.into()), Some(link));
-                }
-                None => next.pending_link = Some(link),
-            },
-            Action::OverCompare(dragged) => next.over_compare = dragged,
-            Action::Compare(change) => {
-                if let Some(compare) = &mut next.compare {
-                    change(Rc::make_mut(compare));
-                }
-            }
-            Action::Leave => {
-                next.error = None;
-                next.compare = None;
-                let shown = next.screen;
-                next.screen = match shown {
-                    Screen::Error | Screen::Compare if next.work.is_some() => Screen::Work,
-                    Screen::Run | Screen::Start => Screen::Start,
-                    _ if next.run.is_some() => Screen::Run,
-                    _ => Screen::Start,
-                };
-                if next.screen != Screen::Work {
-                    next.work = None;
-                    next.reset();
-                }
-                if next.screen == Screen::Start {
-                    next.run = None;
-                }
-            }
-            Action::Home => {
-                (next.error, next.compare, next.run) = (None, None, None);
-                (next.work, next.screen) = (None, Screen::Start);
-                next.pending_link = None;
-                next.reset();
-            }
-            Action::Reply(posted, file) => next.handle_reply(posted.session, posted.message, file),
-            Action::Fail(error) => {
-                next.error = Some(Rc::new(error));
-                next.screen = Screen::Error;
-            }
-            Action::Show(sheet) => next.sheet = sheet,
-            Action::Tab(tab) => next.tab = tab,
-            Action::ToggleTree => next.tree_shown = !next.tree_shown,
-            Action::Work(change) => {
-                if let Some(work) = &mut next.work {
-                    change(work);
-                }
-            }
-            Action::Verify(change) => change(&mut next.verification),
-            Action::ValuesPanel(change) => change(&mut next.values_panel),
-            Action::ShowMatrix(on) => next.expand(on),
-            Action::Matrix(change) => {
-                if let Some(matrix) = &mut next.matrix {
-                    change(matrix);
-                }
-            }
-            Action::GoTo(row, number) => {
-                if let Some(work) = &mut next.work {
-                    work.select_row(row);
-                }
-                (next.values_panel.at, next.values_panel.slice) = (Some((row, number)), None);
-                next.matrix = None;
-                (next.sheet, next.tab) = (None, Tab::Tensor);
-            }
-            Action::Treemap(view) => next.treemap = view,
-            Action::StartConvert => next.start_convert(),
-            Action::SaveKey(row, to, single) => {
-                next.save_keys(&[row], Some(to));
-                if let Some(convert) = next.convert.as_mut().filter(|_| single) {
-                    convert.options.cast = Some("float32".into());
-                }
-            }
-            Action::SavePicked(to) => {
-                let picked =
-                    next.work.as_ref().map(|work| work.picked.rows().collect::<Vec<u32>>());
-                next.save_keys(&picked.unwrap_or_default(), to);
-            }
-            Action::Convert(change) => {
-                if let Some(convert) = &mut next.convert {
-                    change(convert);
-                }
-            }
-            Action::Run => {
-                if let Some(convert) = &mut next.convert {
-                    convert.task = Task::Idle;
-                    convert.task.start();
-                    if let (Task::Running(running), Some(Ok(plan))) =
-                        (&mut convert.task, &convert.plan)
-                    {
-                        running.now.total = plan.size;
-                    }
-                }
-            }
-        }
+        (update.0)(&mut next);
         Rc::new(next)
     }
 }
 
 impl PageModel {
+    /// Begins opening files; `main` is the index of the one that the user chose.
+    pub(in crate::page) fn begin_opening(&mut self, files: Vec<DroppedFile>, main: Option<u32>) {
+        (self.dragged, self.sheet) = (None, None);
+        if !self.is_of_run(&files) {
+            self.run = None;
+        }
+        if *self.files != files {
+            self.rail = None;
+        }
+        self.files = Rc::new(files);
+        (self.address, self.fetched) = (None, None);
+        self.requested = main;
+        (self.compare, self.crashed) = (None, false);
+        self.pending_link = self.pending_link.take().filter(|link| !link.file.is_empty());
+        self.begin_loading();
+    }
+
+    /// Begins opening a remote checkpoint.
+    pub(in crate::page) fn begin_opening_address(
+        &mut self,
+        address: AttrValue,
+        agreed: FetchConsent,
+    ) {
+        self.sheet = None;
+        self.files = Rc::default();
+        (self.fetched, self.rail) = (None, None);
+        (self.address, self.agreed) = (Some(address), agreed);
+        (self.requested, self.crashed) = (None, false);
+        (self.compare, self.run) = (None, None);
+        self.pending_link = self.pending_link.take().filter(|link| link.file.is_empty());
+        self.begin_loading();
+    }
+
+    /// Follows a link in the open checkpoint if the link is about that one; remembers it otherwise.
+    pub(in crate::page) fn follow_or_defer(&mut self, link: Rc<PageLink>) {
+        match &self.work {
+            Some(work) if link.file.is_empty() || work.opened.name == link.file => {
+                self.follow(&link);
+            }
+            Some(_) => {
+                let text = format!("The link points to {}. Open that file.", link.file);
+                (self.notice, self.pending_link) = (Some(text.into()), Some(link));
+            }
+            None => self.pending_link = Some(link),
+        }
+    }
+
+    /// Goes back to the previously open checkpoint or run folder, or to the start screen.
+    pub(in crate::page) fn leave(&mut self) {
+        (self.error, self.compare) = (None, None);
+        self.screen = match self.screen {
+            Screen::Error | Screen::Compare if self.work.is_some() => Screen::Work,
+            Screen::Run | Screen::Start => Screen::Start,
+            _ if self.run.is_some() => Screen::Run,
+            _ => Screen::Start,
+        };
+        if self.screen != Screen::Work {
+            self.work = None;
+            self.reset();
+        }
+        if self.screen == Screen::Start {
+            self.run = None;
+        }
+    }
+
+    /// Closes everything and goes to the start screen.
+    pub(in crate::page) fn go_home(&mut self) {
+        (self.error, self.compare, self.run) = (None, None, None);
+        (self.work, self.screen) = (None, Screen::Start);
+        self.pending_link = None;
+        self.reset();
+    }
+
+    /// Ticks or unticks a checkpoint of the drop for comparing.
+    pub(in crate::page) fn tick(&mut self, main: u32) {
+        if let Some(rail) = &mut self.rail {
+            Rc::make_mut(rail).tick(main);
+        }
+    }
+
+    /// Selects a row and one of its values, by the value's index in C order.
+    pub(in crate::page) fn go_to(&mut self, row: u32, number: u64) {
+        if let Some(work) = &mut self.work {
+            work.select_row(row);
+        }
+        (self.values_panel.at, self.values_panel.slice) = (Some((row, number)), None);
+        self.matrix = None;
+        (self.sheet, self.tab) = (None, Tab::Tensor);
+    }
+
+    /// Opens the convert sheet for one row, with the id of a target and whether numbers are cast to
+    /// float32.
+    pub(in crate::page) fn save_key(&mut self, row: u32, to: String, single: bool) {
+        self.save_keys(&[row], Some(to));
+        if let Some(convert) = self.convert.as_mut().filter(|_| single) {
+            convert.options.cast = Some("float32".into());
+        }
+    }
+
+    /// Opens the convert sheet for the rows picked in the table, with the id of a target if given.
+    pub(in crate::page) fn save_picked(&mut self, to: Option<String>) {
+        let picked = self.work.as_ref().map(|work| work.picked.rows().collect::<Vec<u32>>());
+        self.save_keys(&picked.unwrap_or_default(), to);
+    }
+
+    /// Marks the conversion as running.
+    fn begin_writing(&mut self) {
+        let Some(convert) = &mut self.convert else { return };
+        convert.task = Task::Idle;
+        convert.task.start();
+        if let (Task::Running(running), Some(Ok(plan))) = (&mut convert.task, &convert.plan) {
+            running.now.total = plan.size;
+        }
+    }
+
     /// Switches to the loading screen and drops all state of the previous checkpoint.
     fn begin_loading(&mut self) {
         self.reset();
@@ -525,7 +409,7 @@ impl PageModel {
     }
 
     /// Shows the selected row as a heatmap, centred on the selected value, or closes the heatmap.
-    pub(super) fn expand(&mut self, on: bool) {
+    pub(in crate::page) fn expand(&mut self, on: bool) {
         let chosen = self.work.as_ref().filter(|work| on && !work.opened.summary);
         let row = chosen.and_then(|work| Some((work, work.row()?)));
         let next = row.and_then(|(work, id)| {
@@ -584,7 +468,8 @@ impl PageModel {
         self.notice = Some(format!("{jobs_text}{left}").into());
     }
 
-    pub(super) fn start_convert(&mut self) {
+    /// Opens the convert sheet.
+    pub(in crate::page) fn start_convert(&mut self) {
         let Some(work) = &self.work else { return };
         self.sheet = Some(Sheet::Convert);
         if self

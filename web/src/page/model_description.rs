@@ -8,7 +8,7 @@ use yew::prelude::*;
 
 use crate::page::marks::{cap, classes, when};
 use crate::page::model::actor::Actor;
-use crate::page::model::{Action, PageModel, Tab};
+use crate::page::model::{PageModel, Tab};
 use crate::protocol::ToWorker;
 use crate::protocol::model_description::{FactLine, ModelDescription};
 
@@ -39,7 +39,7 @@ pub fn use_model_description(model: &UseReducerHandle<PageModel>, actor: &Actor)
 pub fn footer(actor: &Actor, description: &ModelDescription) -> Html {
     let all = actor.on(move |actor, _: MouseEvent| {
         actor.work(|work| work.selection = None);
-        actor.act(Action::Tab(Tab::Tensor));
+        actor.tab(Tab::Tensor);
     });
     let map = actor.on(move |actor, _: MouseEvent| actor.show_treemap());
     let find = |name: &str| description.facts.iter().find(|fact| fact.name == name);

@@ -5,7 +5,6 @@ use web_sys::Element;
 use yew::prelude::*;
 
 use crate::page::marks::cap;
-use crate::page::model::Action;
 use crate::page::model::actor::Actor;
 
 /// Label, keyboard shortcut and action of an item.
@@ -19,7 +18,7 @@ const CHOICES: [MenuItem; 3] = [
 ];
 
 fn prompt_address(actor: &Actor) {
-    actor.act(Action::PromptAddress(AttrValue::default()));
+    actor.show_address_prompt(AttrValue::default());
 }
 
 /// The menu. It closes when an item is chosen, when it loses the focus, and on Escape.

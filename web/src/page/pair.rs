@@ -3,7 +3,6 @@
 use wasm_bindgen::JsValue;
 
 use crate::page::drop::DroppedFile;
-use crate::page::model::Action;
 use crate::page::model::actor::Actor;
 use crate::protocol::ToWorker;
 use crate::protocol::compare::CompareRequest;
@@ -11,13 +10,13 @@ use crate::protocol::compare::CompareRequest;
 /// Compares the open checkpoint with the one in `files`.
 pub fn compare_with(actor: &Actor, files: Vec<DroppedFile>, main: Option<u32>) {
     if files.is_empty() {
-        actor.act(Action::Over(None));
+        actor.update(move |model| model.dragged = None);
         return;
     }
     let handles: js_sys::Array =
         files.iter().map(|dropped| JsValue::from(dropped.file.clone())).collect();
     let names = files.iter().map(|dropped| dropped.name.clone()).collect();
-    actor.act(Action::BeginComparison(files, main));
+    actor.update(move |model| model.begin_comparison(files, main));
     let request = CompareRequest::Open { files: names, main };
     actor.bridge.post_with(&ToWorker::Compare(request), &handles, &JsValue::UNDEFINED);
 }

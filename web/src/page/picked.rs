@@ -3,7 +3,6 @@
 use yew::prelude::*;
 
 use crate::page::compare::compare_rows;
-use crate::page::model::Action;
 use crate::page::model::actor::Actor;
 use crate::state::fmt;
 use crate::state::work::OpenWork;
@@ -26,7 +25,8 @@ pub(super) fn strip(actor: &Actor, work: &OpenWork, oncompare: &Callback<()>) ->
     }
     let convert = |to: Option<&'static str>| {
         actor.on(move |actor, _: MouseEvent| {
-            actor.act(Action::SavePicked(to.map(str::to_owned)));
+            let to = to.map(str::to_owned);
+            actor.update(move |model| model.save_picked(to));
         })
     };
     let clear = actor.on(move |actor, _: MouseEvent| actor.work(|work| work.picked.clear()));

@@ -10,8 +10,8 @@ use yew::prelude::*;
 use crate::page::drop::DroppedFile;
 use crate::page::hooks::ByAddress;
 use crate::page::marks::{classes, severity, tick_icon, when};
+use crate::page::model::PageModel;
 use crate::page::model::actor::Actor;
-use crate::page::model::{Action, PageModel};
 use crate::page::pair;
 use crate::protocol::ToWorker;
 use crate::state::fmt;
@@ -98,7 +98,7 @@ fn line(
             }
         })
     };
-    let tick = actor.on(move |actor, _: Event| actor.act(Action::Tick(main)));
+    let tick = actor.on(move |actor, _: Event| actor.update(move |model| model.tick(main)));
     let (mark, word) = match &entry.problem {
         None => (html! { <svg class="fi" aria-hidden="true"></svg> }, "not checked yet".to_owned()),
         Some(problem) if problem.is_empty() => (tick_icon(), "sound".to_owned()),

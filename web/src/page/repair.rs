@@ -6,7 +6,6 @@ use yew::prelude::*;
 use crate::page::controls::{change, choices};
 use crate::page::conversion::{Conversion, first_options};
 use crate::page::marks::{check, one_of, prose, typed};
-use crate::page::model::Action;
 use crate::page::model::actor::Actor;
 use crate::protocol::conversion::ConvertOptions;
 use crate::protocol::opened::{Choice, OpenedCheckpoint};
@@ -38,7 +37,7 @@ pub fn action(actor: &Actor, work: &OpenWork, offer: &RewriteOffer) -> Html {
 fn button(actor: &Actor, work: &OpenWork, offer: &RewriteOffer, class: &'static str) -> Html {
     let (opened, offer_) = (work.opened.clone(), offer.clone());
     let onclick = actor.on(move |actor, _: MouseEvent| {
-        actor.act(Action::StartConvert);
+        actor.update(|model| model.start_convert());
         choose(actor, &opened, Some(&offer_.rewrite));
     });
     html! { <button {class} {onclick}>{ &offer.label }</button> }

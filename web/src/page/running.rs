@@ -9,7 +9,6 @@ use crate::page::conversion::Conversion;
 use crate::page::drop::DroppedFile;
 use crate::page::error::{error_body, raise_limits_offer};
 use crate::page::marks::{Copy, cap, key, prose, severity, tick_icon};
-use crate::page::model::Action;
 use crate::page::model::actor::Actor;
 use crate::page::tape::TapeView;
 use crate::page::tape::output_parts;
@@ -81,7 +80,7 @@ pub fn running_body(
 ) -> Html {
     let percent = fmt::percent(now.done, now.total.max(1));
     let cancel = actor.on(move |actor, _: MouseEvent| actor.stop(JobKind::Write));
-    let browse = actor.on(move |actor, _: MouseEvent| actor.act(Action::Show(None)));
+    let browse = actor.on(move |actor, _: MouseEvent| actor.show(None));
     html! {
         <>
             <div class="runbody" id="convert-run">

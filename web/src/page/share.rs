@@ -10,7 +10,6 @@ use yew::prelude::*;
 
 use crate::page::hooks::use_window_event;
 use crate::page::marks::{Copy, cap, classes, copy, key, one_of, when};
-use crate::page::model::Action;
 use crate::page::model::actor::Actor;
 use crate::page::model::verification::Verification;
 use crate::page::read_all::ReadAll;
@@ -41,7 +40,9 @@ pub fn use_link_of_page(actor: &Actor) {
             if let Some(fragment) = hash.filter(|hash| hash.starts_with(MARK)) {
                 actor.replace_open(move |actor| {
                     let open = ToWorker::OpenLink { fragment: fragment.clone() };
-                    actor.begin_session(&open, &JsValue::UNDEFINED, Action::Open(Vec::new(), None));
+                    actor.begin_session(&open, &JsValue::UNDEFINED, |model| {
+                        model.begin_opening(Vec::new(), None);
+                    });
                 });
             }
         }

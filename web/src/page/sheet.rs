@@ -5,7 +5,6 @@ use yew::prelude::*;
 
 use crate::page::hooks::use_focus_trap;
 use crate::page::marks::close_icon;
-use crate::page::model::Action;
 use crate::page::model::actor::Actor;
 
 /// Properties of a sheet.
@@ -31,7 +30,7 @@ pub fn SheetFrame(props: &SheetProps) -> Html {
     use_focus_trap(&node);
     let close = Callback::from(move |_: MouseEvent| {
         if let Some(actor) = &actor {
-            actor.act(Action::Show(None));
+            actor.show(None);
         }
     });
     html! {

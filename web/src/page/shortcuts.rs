@@ -4,7 +4,6 @@ use yew::prelude::*;
 
 use crate::page::hooks::use_focus_trap;
 use crate::page::marks::{cap, close_icon};
-use crate::page::model::Action;
 use crate::page::model::actor::Actor;
 
 type Shortcut = (&'static str, &'static [&'static str]);
@@ -83,7 +82,7 @@ pub fn ShortcutsSheet() -> Html {
     use_focus_trap(&node);
     let close = Callback::from(move |_: MouseEvent| {
         if let Some(actor) = &actor {
-            actor.act(Action::Show(None));
+            actor.show(None);
         }
     });
     let mac = web_sys::window()

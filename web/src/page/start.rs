@@ -5,8 +5,8 @@ use yew::prelude::*;
 use crate::page::illustration::{heading, illustration};
 use crate::page::links;
 use crate::page::marks::{cap, classes, logo, tick_icon, when};
+use crate::page::model::Sheet;
 use crate::page::model::actor::Actor;
-use crate::page::model::{Action, Sheet};
 use crate::page::start_list::start_list;
 use crate::state::link::PageLink;
 
@@ -41,7 +41,7 @@ pub fn start_screen(actor: &Actor, dragged: Option<usize>, link: Option<&PageLin
             <header>
                 { logo() }
                 <span class="grow"></span>
-                <button class="btn quiet only-l" onclick={on(|actor| actor.act(Action::Show(Some(Sheet::Keys))))}>
+                <button class="btn quiet only-l" onclick={on(|actor| actor.show(Some(Sheet::Keys)))}>
                     { "Shortcuts " }{ cap("?") }
                 </button>
             </header>
@@ -61,7 +61,7 @@ pub fn start_screen(actor: &Actor, dragged: Option<usize>, link: Option<&PageLin
                     <div class="go">
                         <button class="btn pri lg" onclick={on(Actor::choose_files)}>{ "Open files " }{ cap("O") }</button>
                         <button class="btn lg" onclick={on(Actor::choose_folder)}>{ "Open folder " }{ cap("\u{21e7}O") }</button>
-                        <button class="btn lg quiet" id="open-address" onclick={on(|actor| actor.act(Action::PromptAddress(AttrValue::default())))}>{ "Open URL " }{ cap("U") }</button>
+                        <button class="btn lg quiet" id="open-address" onclick={on(|actor| actor.show_address_prompt(AttrValue::default()))}>{ "Open URL " }{ cap("U") }</button>
                     </div>
                     { start_list() }
                     <p class="priv">{ tick_icon() }<span>{ "Your files never leave this computer. The page works offline." }</span></p>

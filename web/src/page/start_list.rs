@@ -9,7 +9,6 @@ use yew::prelude::*;
 
 use crate::messages::get;
 use crate::page::hooks::use_window_event;
-use crate::page::model::Action;
 use crate::page::model::actor::Actor;
 use crate::page::stored_files::{call, dropped, global, remembers, settled};
 use crate::protocol::error::{ErrorKind, ErrorText};
@@ -178,7 +177,7 @@ fn open_recent(actor: &Actor, entry: &RecentFile) {
     spawn_local(async move {
         match settled("open", &entry.id).await {
             Ok(files) => actor.open(dropped(&files), None),
-            Err(error) => actor.act(Action::Fail(ErrorText {
+            Err(error) => actor.fail(ErrorText {
                 kind: ErrorKind::Io,
                 title: format!("{} could not be opened again.", entry.name),
                 text: format!(
@@ -188,7 +187,7 @@ fn open_recent(actor: &Actor, entry: &RecentFile) {
                 place: String::new(),
                 lines: Vec::new(),
                 next: vec![("Open it from its new location".into(), String::new())],
-            })),
+            }),
         }
     });
 }

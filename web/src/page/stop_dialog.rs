@@ -13,7 +13,7 @@ use crate::page::conversion::Conversion;
 use crate::page::hooks::use_focus_trap;
 use crate::page::marks::{severity, tick_icon};
 use crate::page::model::actor::Actor;
-use crate::page::model::{Action, PageModel, PendingAction, Screen, StopReason};
+use crate::page::model::{PageModel, PendingAction, Screen, StopReason};
 use crate::protocol::ToWorker;
 /// Renders the question whether the running write may be stopped, if an action waits for it.
 pub fn dialog(model: &PageModel, actor: &Actor) -> Html {
@@ -38,11 +38,11 @@ struct StopProps {
 fn StopDialog(props: &StopProps) -> Html {
     let node = use_node_ref();
     use_focus_trap(&node);
-    let stay = props.actor.on(move |actor, _: MouseEvent| actor.act(Action::Confirm(None)));
+    let stay = props.actor.on(move |actor, _: MouseEvent| actor.confirm(None));
     let go = {
         let pending = props.pending.clone();
         props.actor.on(move |actor, _: MouseEvent| {
-            actor.act(Action::Confirm(None));
+            actor.confirm(None);
             // Opening something stops the write, and reports that.
             pending.go(actor);
         })
@@ -87,7 +87,7 @@ fn StopDialog(props: &StopProps) -> Html {
 
 /// Renders the notice until the user dismisses it.
 pub fn notice(model: &PageModel, actor: &Actor) -> Html {
-    let read = actor.on(move |actor, _: MouseEvent| actor.act(Action::DismissNotice));
+    let read = actor.on(move |actor, _: MouseEvent| actor.update(|model| model.notice = None));
     // The live region is always present: screen readers announce only changes in existing regions.
     html! {
         <div role="status">

@@ -8,8 +8,8 @@ use crate::page::columns::Grip;
 use crate::page::hooks::{ByAddress, use_small};
 use crate::page::marks::contents_text;
 use crate::page::marks::{classes, dtype, key, value_kind, when};
+use crate::page::model::Tab;
 use crate::page::model::actor::Actor;
-use crate::page::model::{Action, Tab};
 use crate::page::touch::{LongPress, is_tap};
 use crate::page::viewport::{LineLayout, reveal, use_viewport};
 use crate::page::weights::cells as weights;
@@ -186,7 +186,7 @@ fn line(
                 None => actor.work(move |work| work.select_line(at)),
             }
             if !matches!(item, TableLine::Fold(_)) {
-                actor.act(Action::Tab(Tab::Tensor));
+                actor.tab(Tab::Tensor);
             }
         })
     };

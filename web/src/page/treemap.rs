@@ -10,7 +10,7 @@ use crate::page::drop::save_text;
 use crate::page::hooks::{ByAddress, use_size};
 use crate::page::marks::{cap, classes, one_of, when};
 use crate::page::model::actor::Actor;
-use crate::page::model::{Action, PageModel, Screen, Tab};
+use crate::page::model::{PageModel, Screen, Tab};
 use crate::page::model_description;
 use crate::page::naming::key_name;
 use crate::protocol::model_description::ModelDescription;
@@ -25,22 +25,22 @@ const MAX_LISTED: usize = 40;
 impl Actor {
     /// Shows the treemap instead of the table.
     pub fn show_treemap(&self) {
-        self.act(Action::Tab(Tab::Keys));
-        self.act(Action::Treemap(Some(TreemapView::default())));
+        self.tab(Tab::Keys);
+        self.update(move |model| model.treemap = Some(TreemapView::default()));
     }
 
     /// Zooms out by one level, or goes back to the table.
     pub fn leave_treemap(&self, view: &TreemapView) {
         let mut view = view.clone();
         let out = view.path.pop().is_some();
-        self.act(Action::Treemap(out.then_some(view)));
+        self.update(move |model| model.treemap = out.then_some(view));
     }
 }
 
 /// Toggles between treemap and table. Returns whether a checkpoint is open.
 pub fn toggle(model: &PageModel, actor: &Actor) -> bool {
     match (&model.treemap, model.screen) {
-        (Some(_), Screen::Work) => actor.act(Action::Treemap(None)),
+        (Some(_), Screen::Work) => actor.update(move |model| model.treemap = None),
         (None, Screen::Work) => actor.show_treemap(),
         _ => return false,
     }
@@ -105,7 +105,7 @@ pub fn TreemapPane(props: &TreemapProps) -> Html {
             let Some(branch) = &cell.branch else { return };
             let mut view = view.clone();
             view.path.push((branch.clone(), cell.path.clone()));
-            actor.act(Action::Treemap(Some(view)));
+            actor.update(move |model| model.treemap = Some(view));
         })
     };
     let onkeydown = {
@@ -184,7 +184,10 @@ fn largest(map: &Treemap) -> Option<usize> {
 
 fn head(actor: &Actor, work: &OpenWork, view: &TreemapView, map: &Rc<Treemap>) -> Html {
     let show = |view: Option<TreemapView>| {
-        actor.on(move |actor, _: MouseEvent| actor.act(Action::Treemap(view.clone())))
+        actor.on(move |actor, _: MouseEvent| {
+            let view = view.clone();
+            actor.update(move |model| model.treemap = view);
+        })
     };
     let by = |by_dtype| show(Some(TreemapView { by_dtype, path: Vec::new() }));
     let name = match view.path.last() {

@@ -13,7 +13,7 @@ use crate::page::error::{error_body, raise_limits_offer};
 use crate::page::marks::{Copy, cap, check, key, prose, severity, tick_icon};
 use crate::page::model::actor::{Actor, click};
 use crate::page::model::verification::Verification;
-use crate::page::model::{Action, PageModel, Sheet};
+use crate::page::model::{PageModel, Sheet};
 use crate::page::read_all::ReadAll;
 use crate::page::running::{figure, figures};
 use crate::page::sheet::SheetFrame;
@@ -33,7 +33,7 @@ const MAX_LINES: usize = 200;
 impl Actor {
     /// Changes the options or the state of the verification.
     pub(in crate::page) fn verify(&self, change: impl FnOnce(&mut Verification) + 'static) {
-        self.act(Action::Verify(Box::new(change)));
+        self.update(|model| change(&mut model.verification));
     }
 }
 
@@ -48,7 +48,7 @@ pub fn stop(actor: &Actor) {
 pub fn accept_manifest(model: &PageModel, actor: &Actor, dropped: &[DroppedFile]) -> bool {
     match dropped {
         [one] if model.sheet == Some(Sheet::Verify) => {
-            actor.act(Action::Over(None));
+            actor.update(move |model| model.dragged = None);
             set_manifest(actor, Some(one.file.clone()));
             true
         }
@@ -64,8 +64,7 @@ fn set_manifest(actor: &Actor, manifest: Option<File>) {
 
 /// Renders the button in the status bar, which also shows progress and result.
 pub fn status(actor: &Actor, task: &Task<VerifyReport>) -> Html {
-    let onclick =
-        actor.on(move |actor, _: MouseEvent| actor.act(Action::Show(Some(Sheet::Verify))));
+    let onclick = actor.on(move |actor, _: MouseEvent| actor.show(Some(Sheet::Verify)));
     let text = match task {
         Task::Idle => html! { { "Verify" } },
         Task::Running(running) => {
@@ -202,7 +201,7 @@ fn running(actor: &Actor, work: &OpenWork, now: &JobProgress, past: &[(u64, f64)
     let percent = fmt::percent(now.done, now.total.max(1));
     let done = now.done as f64 / now.total.max(1) as f64 * work.sums.bytes as f64;
     let cancel = actor.on(move |actor, _: MouseEvent| stop(actor));
-    let browse = actor.on(move |actor, _: MouseEvent| actor.act(Action::Show(None)));
+    let browse = actor.on(move |actor, _: MouseEvent| actor.show(None));
     html! {
         <>
             <div class="runbody" id="verify-run">
@@ -291,7 +290,7 @@ fn report_line(actor: &Actor, work: &OpenWork, line: &ReportLine) -> Html {
         Some(row) => {
             let onclick = actor.on(move |actor, _: MouseEvent| {
                 actor.work(move |work| work.select_row(row));
-                actor.act(Action::Show(None));
+                actor.show(None);
             });
             html! { <button class="textlink m" title="Show the key" {onclick}>{ &line.key }</button> }
         }

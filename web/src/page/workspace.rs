@@ -19,7 +19,7 @@ use crate::page::marks::{
     FOLD, cap, chip, chosen, classes, logo, prose, severity, severity_count, tick_icon, typed, when,
 };
 use crate::page::model::actor::Actor;
-use crate::page::model::{Action, Sheet, Tab};
+use crate::page::model::{Sheet, Tab};
 use crate::page::open_menu::OpenMenu;
 use crate::page::panes::{Pane, PaneEdge};
 use crate::page::picked;
@@ -198,10 +198,10 @@ fn top(actor: &Actor, props: &WorkspaceProps) -> Html {
             <span class="acts">
                 <span class="only-l">{ weights::scan_button(actor, work, values_panel, fetch_cap(props)) }</span>
                 <span class="only-l"><OpenMenu /></span>
-                <button class="btn only-l" onclick={on(|actor| actor.act(Action::Show(Some(Sheet::Share))))}>{ "Share " }{ cap("S") }</button>
+                <button class="btn only-l" onclick={on(|actor| actor.show(Some(Sheet::Share)))}>{ "Share " }{ cap("S") }</button>
                 if !opened.summary {
                     <button class="btn" id="compare-with" onclick={oncompare.reform(|_| ())}>{ "Compare " }{ cap("D") }</button>
-                    <button class="btn pri" onclick={on(|actor| actor.act(Action::StartConvert))} disabled={opened.targets.is_empty()}>
+                    <button class="btn pri" onclick={on(|actor| actor.update(|model| model.start_convert()))} disabled={opened.targets.is_empty()}>
                         { "Convert " }{ cap("C") }
                     </button>
                 }
@@ -233,8 +233,7 @@ fn notice(actor: &Actor, work: &OpenWork) -> Html {
         return html! {};
     };
 
-    let onclick =
-        actor.on(move |actor, _: MouseEvent| actor.act(Action::Show(Some(Sheet::Findings))));
+    let onclick = actor.on(move |actor, _: MouseEvent| actor.show(Some(Sheet::Findings)));
     let class = if *grade > Grade::Warning { "danger" } else { "warn" };
     let rest = all.len() - 1;
     html! {
@@ -317,7 +316,8 @@ fn FilterBar(props: &FilterProps) -> Html {
             move || drop(next)
         });
     }
-    let tree = actor.on(move |actor, _: MouseEvent| actor.act(Action::ToggleTree));
+    let tree = actor
+        .on(move |actor, _: MouseEvent| actor.update(|model| model.tree_shown = !model.tree_shown));
     let fold = actor.on(move |actor, _: MouseEvent| actor.work(OpenWork::toggle_folding));
     let dtypes: Vec<String> = work.dtypes.iter().map(|(word, _)| word.clone()).collect();
     let states: Vec<String> = work
@@ -405,8 +405,7 @@ fn current(filter: &str, family: &str) -> String {
 }
 
 fn status(actor: &Actor, work: &OpenWork, props: &WorkspaceProps) -> Html {
-    let show =
-        |sheet: Sheet| actor.on(move |actor, _: MouseEvent| actor.act(Action::Show(Some(sheet))));
+    let show = |sheet: Sheet| actor.on(move |actor, _: MouseEvent| actor.show(Some(sheet)));
     let count = |grade: Grade| {
         let noticed = work.noticed.iter().flat_map(|noticed| noticed.iter());
         let noticed = noticed.filter(|noticed| noticed.grade == grade).count();

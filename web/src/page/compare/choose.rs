@@ -7,7 +7,6 @@ use yew::prelude::*;
 use crate::page::drop::DroppedFile;
 use crate::page::hooks::use_focus_trap;
 use crate::page::marks::close_icon;
-use crate::page::model::Action;
 use crate::page::model::actor::Actor;
 use crate::state::fmt;
 use crate::state::work::OpenWork;
@@ -28,10 +27,10 @@ pub fn ChooseComparedDialog(props: &ChooseComparedProps) -> Html {
     let node = use_node_ref();
     use_focus_trap(&node);
     let Some(actor) = actor else { return html! {} };
-    let close = actor.on(move |actor, _: MouseEvent| actor.act(Action::Show(None)));
+    let close = actor.on(move |actor, _: MouseEvent| actor.show(None));
     let choose = |folder: bool| {
         actor.on(move |actor, _: MouseEvent| {
-            actor.act(Action::Show(None));
+            actor.show(None);
             actor.choose_compared(folder);
         })
     };

@@ -25,7 +25,7 @@ use crate::page::hooks::ByAddress;
 use crate::page::marks::copy;
 use crate::page::model::actor::Actor;
 use crate::page::model::comparison::ComparisonState;
-use crate::page::model::{Action, PageModel, Screen, Sheet, Tab};
+use crate::page::model::{PageModel, Screen, Sheet, Tab};
 pub use crate::page::pair::{begin_pair, compare_with};
 use crate::protocol::ToWorker;
 use crate::protocol::compare::CompareRequest;
@@ -50,7 +50,7 @@ pub fn swap(model: &PageModel, actor: &Actor) {
 /// Compares two rows of the open checkpoint with each other.
 pub fn compare_rows(actor: &Actor, a: u32, b: u32) {
     actor.request(&ToWorker::Compare(CompareRequest::Picked(a, b)));
-    actor.act(Action::CompareRows(a, b));
+    actor.update(move |model| model.compare_rows(a, b));
 }
 
 /// Returns whether the open checkpoint can be compared with a second one. A summary has no values,
@@ -67,7 +67,7 @@ pub fn leave(actor: &Actor) {
         return actor.stop_opening();
     }
     actor.request(&ToWorker::Compare(CompareRequest::Close));
-    actor.act(Action::Leave);
+    actor.update(|model| model.leave());
 }
 
 /// Lets the user choose a second checkpoint: in a dialog with the other checkpoints of the drop, if
@@ -77,7 +77,7 @@ pub fn offer(model: &PageModel, actor: &Actor) {
         Some(work) if can_compare(model) && work.opened.others.is_empty() => {
             actor.choose_compared(false);
         }
-        Some(_) if can_compare(model) => actor.act(Action::Show(Some(Sheet::ChooseCompared))),
+        Some(_) if can_compare(model) => actor.show(Some(Sheet::ChooseCompared)),
         _ => {}
     }
 }
@@ -85,7 +85,11 @@ pub fn offer(model: &PageModel, actor: &Actor) {
 impl Actor {
     /// Changes the comparison.
     pub fn compare(&self, change: impl FnOnce(&mut ComparisonState) + 'static) {
-        self.act(Action::Compare(Box::new(change)));
+        self.update(|model| {
+            if let Some(compare) = &mut model.compare {
+                change(Rc::make_mut(compare));
+            }
+        });
     }
 }
 
@@ -130,7 +134,7 @@ pub fn press(model: &PageModel, actor: &Actor, key: &str, tag: &str, inside: boo
         "PageUp" if !inside => actor.compare(|compare| compare.step(-20)),
         "Home" if !inside => actor.compare(|compare| compare.step(isize::MIN)),
         "End" if !inside => actor.compare(|compare| compare.step(isize::MAX)),
-        "Enter" if !inside && tag != "BUTTON" && tag != "A" => actor.act(Action::Tab(Tab::Tensor)),
+        "Enter" if !inside && tag != "BUTTON" && tag != "A" => actor.tab(Tab::Tensor),
         "," => actor.compare(|compare| compare.step_member(-1)),
         "." => actor.compare(|compare| compare.step_member(1)),
         "l" => actor.compare(|compare| compare.show(|view| view.fold = !view.fold)),

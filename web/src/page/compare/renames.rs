@@ -3,7 +3,6 @@
 use yew::prelude::*;
 
 use crate::page::drop::save_text;
-use crate::page::model::Action;
 use crate::page::model::actor::Actor;
 use crate::page::model::comparison::ComparisonState;
 use crate::protocol::ToWorker;
@@ -93,8 +92,8 @@ fn found_text(actor: &Actor, found: &Renames, applied: bool) -> Html {
         actor.on(move |actor, _: MouseEvent| {
             let rules = names.iter().map(|(from, to)| rule(from, to)).collect();
             super::leave(actor);
-            actor.act(Action::StartConvert);
-            actor.act(Action::Convert(Box::new(move |convert| convert.options.rename = rules)));
+            actor.update(|model| model.start_convert());
+            actor.convert(move |convert| convert.options.rename = rules);
         })
     };
     let few = found.names.len() <= RULES;

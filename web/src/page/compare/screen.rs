@@ -17,7 +17,7 @@ use crate::page::error::error_body;
 use crate::page::marks::{cap, classes, logo, severity};
 use crate::page::model::actor::Actor;
 use crate::page::model::comparison::{ComparisonStage, ComparisonState};
-use crate::page::model::{Action, Sheet, Tab};
+use crate::page::model::{Sheet, Tab};
 use crate::page::panes::{Pane, PaneEdge};
 use crate::protocol::ToWorker;
 use crate::protocol::compare::CompareRequest;
@@ -162,7 +162,7 @@ fn failed(actor: &Actor, error: &Rc<ErrorText>, compare: &ComparisonState) -> Ht
 }
 
 fn status(actor: &Actor, compare: &ComparisonState, privacy: Html) -> Html {
-    let show = actor.on(move |actor, _: MouseEvent| actor.act(Action::Show(Some(Sheet::Keys))));
+    let show = actor.on(move |actor, _: MouseEvent| actor.show(Some(Sheet::Keys)));
     let unread = compare.pairs.as_ref().map_or(0, |pairs| {
         let found = pairs.found.iter();
         found.filter(|one| matches!(one.kind, DifferenceKind::Unreadable(_))).count() as u64

@@ -9,9 +9,9 @@ use yew::prelude::*;
 
 use crate::page::hooks::use_small;
 use crate::page::marks::{self, FOLD, classes, dtype, key, severity, value_kind, when};
+use crate::page::model::Tab;
 use crate::page::model::actor::Actor;
 use crate::page::model::comparison::ComparisonState;
-use crate::page::model::{Action, Tab};
 use crate::page::rows::Rows;
 
 use crate::rows::Row;
@@ -177,7 +177,7 @@ fn line(actor: &Actor, compare: &ComparisonState, pairs: &Pairs, at: usize, each
                 false => compare.select(at),
             });
             if !rest {
-                actor.act(Action::Tab(Tab::Tensor));
+                actor.tab(Tab::Tensor);
             }
         })
     };

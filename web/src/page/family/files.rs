@@ -8,7 +8,7 @@ use crate::page::controls::change;
 use crate::page::drop::{DroppedFile, asset_text};
 use crate::page::family::request::set;
 use crate::page::model::actor::{Actor, click};
-use crate::page::model::{Action, PageModel, Sheet};
+use crate::page::model::{PageModel, Sheet};
 use crate::protocol::ToWorker;
 use crate::protocol::family::NamedText;
 use crate::state::task::Task;
@@ -27,7 +27,7 @@ pub fn accept_files(model: &PageModel, actor: &Actor, dropped: &[DroppedFile]) -
     if model.sheet != Some(Sheet::Convert) || !form || dropped.is_empty() || !all {
         return false;
     }
-    actor.act(Action::Over(None));
+    actor.update(move |model| model.dragged = None);
     for file in dropped {
         let apply = if is_recipe(&file.name.path) { recipe } else { config };
         let (actor, file) = (actor.clone(), file.file.clone());

@@ -15,7 +15,7 @@ use gloo_timers::callback::Timeout;
 use yew::prelude::*;
 
 use crate::page::model::actor::Actor;
-use crate::page::model::{Action, PageModel, Screen};
+use crate::page::model::{PageModel, Screen};
 use crate::protocol::ToWorker;
 use crate::protocol::job::JobKind;
 use crate::protocol::matrix::MatrixRequest;
@@ -35,12 +35,16 @@ const DEBOUNCE: u32 = 40;
 impl Actor {
     /// Changes the state of the heatmap.
     pub(super) fn matrix(&self, change: impl FnOnce(&mut MatrixState) + 'static) {
-        self.act(Action::Matrix(Box::new(change)));
+        self.update(|model| {
+            if let Some(matrix) = &mut model.matrix {
+                change(matrix);
+            }
+        });
     }
 
     /// Shows the selected row as a heatmap, or closes the heatmap.
     pub fn expand(&self, on: bool) {
-        self.act(Action::ShowMatrix(on));
+        self.update(move |model| model.expand(on));
     }
 }
 

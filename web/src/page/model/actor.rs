@@ -10,7 +10,7 @@ use yew::prelude::*;
 
 use crate::page::bridge::Bridge;
 use crate::page::drop::{self, DroppedFile};
-use crate::page::model::{Action, PageModel, PendingAction, StopReason, Tab};
+use crate::page::model::{ModelUpdate, PageModel, PendingAction, Screen, Sheet, StopReason, Tab};
 use crate::page::stored_files;
 use crate::protocol::ToWorker;
 use crate::protocol::conversion::{PlanSummary, SaveTo};
@@ -39,9 +39,45 @@ pub struct Actor {
 }
 
 impl Actor {
-    /// Dispatches a change of the state.
-    pub fn act(&self, action: Action) {
-        self.dispatch.dispatch(action);
+    /// Changes the state.
+    pub fn update(&self, change: impl FnOnce(&mut PageModel) + 'static) {
+        self.dispatch.dispatch(ModelUpdate::new(change));
+    }
+
+    /// Shows a sheet; `None` closes it.
+    pub fn show(&self, sheet: Option<Sheet>) {
+        self.update(move |model| model.sheet = sheet);
+    }
+
+    /// Changes the pane of a small screen.
+    pub fn tab(&self, tab: Tab) {
+        self.update(move |model| model.tab = tab);
+    }
+
+    /// Asks for confirmation before the running write is stopped; `None` withdraws the question.
+    pub fn confirm(&self, pending: Option<PendingAction>) {
+        self.update(move |model| (model.dragged, model.pending) = (None, pending));
+    }
+
+    /// Shows an error that did not come from the worker.
+    pub fn fail(&self, error: ErrorText) {
+        self.update(|model| {
+            (model.error, model.screen) = (Some(Rc::new(error)), Screen::Error);
+        });
+    }
+
+    /// Shows the address dialog with an address.
+    pub fn show_address_prompt(&self, address: AttrValue) {
+        self.update(|model| {
+            (model.address_prompt, model.sheet) = (address, Some(Sheet::Address));
+        });
+    }
+
+    /// Reports which jobs are stopped: because another file was opened (true), or because the open
+    /// one was closed.
+    pub fn interrupt(&self, opened: bool) {
+        let jobs = self.bridge.long_jobs();
+        self.update(move |model| model.interrupt(&jobs, opened));
     }
 
     /// Returns a callback that runs with this handle.
@@ -73,7 +109,7 @@ impl Actor {
 
     fn confirm_if_writing(&self, reason: StopReason, then: impl Fn(&Self) + 'static) {
         if self.bridge.is_running(JobKind::Write) {
-            self.act(Action::Confirm(Some(PendingAction::new(reason, then))));
+            self.confirm(Some(PendingAction::new(reason, then)));
         } else {
             then(self);
         }
@@ -81,7 +117,7 @@ impl Actor {
 
     /// Reports which jobs are stopped because the open checkpoint is closed.
     pub fn stop_jobs(&self) {
-        self.act(Action::Interrupt(self.bridge.long_jobs(), false));
+        self.interrupt(false);
         // Otherwise the checkpoint would be shown when it is ready, although the user left.
         if self.bridge.is_running(JobKind::Open) || self.bridge.is_running(JobKind::CheckRun) {
             self.bridge.restart();
@@ -92,7 +128,7 @@ impl Actor {
     pub fn leave(&self) {
         self.confirm_if_writing(StopReason::Leave, |actor| {
             actor.stop_jobs();
-            actor.act(Action::Leave);
+            actor.update(|model| model.leave());
         });
     }
 
@@ -100,24 +136,32 @@ impl Actor {
     pub fn go_home(&self) {
         self.confirm_if_writing(StopReason::Leave, |actor| {
             actor.stop_jobs();
-            actor.act(Action::Home);
+            actor.update(|model| model.go_home());
         });
     }
 
     /// Shows the list of checkpoints on screens that hide it.
     pub fn show_rail(&self) {
-        self.act(Action::ToggleTree);
-        self.act(Action::Tab(Tab::Tree));
+        self.update(|model| model.tree_shown = !model.tree_shown);
+        self.tab(Tab::Tree);
     }
 
     /// Changes the view of the open checkpoint.
     pub fn work(&self, change: impl FnOnce(&mut crate::state::work::OpenWork) + 'static) {
-        self.act(Action::Work(Box::new(change)));
+        self.update(|model| {
+            if let Some(work) = &mut model.work {
+                change(work);
+            }
+        });
     }
 
     /// Changes the state of the conversion. A new plan is requested if its options change.
     pub fn convert(&self, change: impl FnOnce(&mut crate::page::conversion::Conversion) + 'static) {
-        self.act(Action::Convert(Box::new(change)));
+        self.update(|model| {
+            if let Some(convert) = &mut model.convert {
+                change(convert);
+            }
+        });
     }
 
     /// Opens the dialog for files.
@@ -145,7 +189,7 @@ impl Actor {
     /// Opens files. Asks for confirmation first if a file is being written.
     pub fn open(&self, files: Vec<DroppedFile>, main: Option<u32>) {
         if files.is_empty() {
-            self.act(Action::Over(None));
+            self.update(move |model| model.dragged = None);
             return;
         }
         self.replace_open(move |actor| actor.open_now(files.clone(), main));
@@ -169,19 +213,26 @@ impl Actor {
             files.iter().map(|dropped| JsValue::from(dropped.file.clone())).collect();
         let names = files.iter().map(|dropped| dropped.name.clone()).collect();
         let open = ToWorker::Open { files: names, main, times, read_as };
-        self.act(Action::Within(times, read_as));
-        self.begin_session(&open, &handles, Action::Open(files, main));
+        self.update(move |model| (model.times, model.read_as) = (times, read_as));
+        self.begin_session(&open, &handles, move |model| model.begin_opening(files, main));
     }
 
     /// Posts a message that opens something, and shows the loading screen if that takes over 150
     /// ms.
-    pub fn begin_session(&self, message: &ToWorker, files: &JsValue, action: Action) {
-        self.act(Action::Interrupt(self.bridge.long_jobs(), true));
+    pub fn begin_session(
+        &self,
+        message: &ToWorker,
+        files: &JsValue,
+        change: impl FnOnce(&mut PageModel) + 'static,
+    ) {
+        self.interrupt(true);
         self.bridge.post_with(message, files, &JsValue::UNDEFINED);
-        self.act(action);
-        let dispatch = self.dispatch.clone();
-        gloo_timers::callback::Timeout::new(150, move || dispatch.dispatch(Action::ShowLoading))
-            .forget();
+        self.update(change);
+        let actor = self.clone();
+        gloo_timers::callback::Timeout::new(150, move || {
+            actor.update(|model| model.loading.shown = true);
+        })
+        .forget();
     }
 
     /// Opens a bundled example.
@@ -190,14 +241,14 @@ impl Actor {
         spawn_local(async move {
             match drop::example(name).await {
                 Some(dropped) => actor.open(vec![dropped], None),
-                None => actor.act(Action::Fail(ErrorText {
+                None => actor.fail(ErrorText {
                     kind: ErrorKind::Io,
                     title: format!("The example {name} is missing from this site."),
                     text: "The site was copied without its folder examples.".into(),
                     place: String::new(),
                     lines: Vec::new(),
                     next: Vec::new(),
-                })),
+                }),
             }
         });
     }
@@ -205,7 +256,7 @@ impl Actor {
     /// Cancels opening.
     pub fn stop_opening(&self) {
         self.bridge.restart();
-        self.act(Action::Leave);
+        self.update(|model| model.leave());
     }
 
     /// Runs the plan. Where the browser has a save dialog, the user chooses the target before
@@ -215,7 +266,7 @@ impl Actor {
         let name = match plan.names.as_slice() {
             [name] if !plan.zero_copy && has_save_dialog() => name.clone(),
             _ => {
-                actor.act(Action::Run);
+                actor.update(|model| model.begin_writing());
                 actor.request(&ToWorker::Run { request, sink: SaveTo::Download, falsify });
                 return;
             }
@@ -226,7 +277,7 @@ impl Actor {
                 let run = ToWorker::Run { request, sink: SaveTo::Handle, falsify };
                 // If this fails, another checkpoint was opened while the dialog was shown.
                 if actor.request_with(&run, &JsValue::UNDEFINED, &handle) {
-                    actor.act(Action::Run);
+                    actor.update(|model| model.begin_writing());
                 }
             }
         });

@@ -17,7 +17,12 @@ use crate::state::rail::Rail;
 use crate::state::work::OpenWork;
 
 impl PageModel {
-    pub(super) fn handle_reply(&mut self, session: u32, message: FromWorker, file: Option<File>) {
+    pub(in crate::page) fn handle_reply(
+        &mut self,
+        session: u32,
+        message: FromWorker,
+        file: Option<File>,
+    ) {
         match message {
             FromWorker::Ready | FromWorker::Summary { .. } | FromWorker::Ended(_) => {}
             FromWorker::Shared(shared) => self.shared = Some(Rc::new(*shared)),

@@ -21,7 +21,7 @@ use crate::page::drop::DroppedFile;
 use crate::page::marks::copy;
 use crate::page::model::actor::Actor;
 use crate::page::model::folder::RunView;
-use crate::page::model::{Action, PageModel, Screen};
+use crate::page::model::{PageModel, Screen};
 use crate::protocol::ToWorker;
 use crate::protocol::opened::FileName;
 use crate::state::run::{find, place_of, sort};
@@ -44,8 +44,9 @@ pub fn open_run_folder(actor: &Actor, files: Vec<DroppedFile>) -> Result<(), Vec
             view.load_values(kept);
         }
         actor.replace_open(move |actor| {
-            actor.act(Action::Interrupt(actor.bridge.long_jobs(), true));
-            actor.act(Action::OpenRun(Box::new(view.clone())));
+            actor.interrupt(true);
+            let view = view.clone();
+            actor.update(move |model| model.open_run(view));
         });
     });
     Ok(())
@@ -96,7 +97,11 @@ pub fn compare_two(view: &RunView, actor: &Actor) -> bool {
 impl Actor {
     /// Changes the state of the run folder.
     pub fn run_folder(&self, change: impl FnOnce(&mut RunView) + 'static) {
-        self.act(Action::RunFolder(Box::new(change)));
+        self.update(|model| {
+            if let Some(run) = &mut model.run {
+                change(Rc::make_mut(run));
+            }
+        });
     }
 }
 
@@ -147,7 +152,7 @@ pub fn press(model: &PageModel, actor: &Actor, key: &str, tag: &str, inside: boo
 pub fn escape(model: &PageModel, actor: &Actor) {
     match &model.run {
         Some(view) if view.marked.is_some() => actor.run_folder(|view| view.marked = None),
-        _ => actor.act(Action::Leave),
+        _ => actor.update(|model| model.leave()),
     }
 }
 

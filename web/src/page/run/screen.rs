@@ -17,7 +17,7 @@ use crate::page::hooks::use_small;
 use crate::page::marks::{cap, classes, logo, severity, tick_icon, when};
 use crate::page::model::actor::Actor;
 use crate::page::model::folder::RunView;
-use crate::page::model::{Action, Sheet, Tab};
+use crate::page::model::{Sheet, Tab};
 use crate::page::panes::{Pane, PaneEdge};
 use crate::page::rows::Rows;
 use crate::page::stop_dialog;
@@ -118,7 +118,7 @@ fn top(actor: &Actor, view: &Rc<RunView>) -> Html {
     };
     html! {
         <header class="top">
-            <button class="home" onclick={on(|_, actor| actor.act(Action::Leave))} aria-label="Statelens: close and go to the first screen"
+            <button class="home" onclick={on(|_, actor| actor.update(|model| model.leave()))} aria-label="Statelens: close and go to the first screen"
                 title="Close and go to the first screen">{ logo() }</button>
             <span class="vr"></span>
             <span class="name" title={visible(&name)}>{ visible(&name) }</span>
@@ -157,7 +157,7 @@ fn main_button(actor: &Actor, view: &Rc<RunView>) -> Html {
                 view.select(row);
                 view.scroll += 1;
             });
-            actor.act(Action::Tab(Tab::Tensor));
+            actor.tab(Tab::Tensor);
         })
     };
     let name = |row: usize| {
@@ -195,7 +195,7 @@ fn line(actor: &Actor, view: &Rc<RunView>, pruned: &[String], at: usize, each: f
     let selected = at == view.at;
     let onclick = actor.on(move |actor, _: MouseEvent| {
         actor.run_folder(move |view| view.select(at));
-        actor.act(Action::Tab(Tab::Tensor));
+        actor.tab(Tab::Tensor);
     });
     let open = {
         let view = view.clone();
@@ -255,7 +255,7 @@ fn line(actor: &Actor, view: &Rc<RunView>, pruned: &[String], at: usize, each: f
 }
 
 fn status(actor: &Actor, view: &RunView) -> Html {
-    let show = actor.on(move |actor, _: MouseEvent| actor.act(Action::Show(Some(Sheet::Keys))));
+    let show = actor.on(move |actor, _: MouseEvent| actor.show(Some(Sheet::Keys)));
     let warnings = (0..view.sorted.run.entries.len())
         .filter(|entry| !notes(view, *entry).is_empty())
         .count() as u64

@@ -9,7 +9,6 @@ use statelens_inspect::weights::{ElementRef, LayerSeries, Noticed};
 use yew::prelude::*;
 
 use crate::page::marks::{classes, prose, severity, tick_icon};
-use crate::page::model::Action;
 use crate::page::model::actor::Actor;
 use crate::protocol::weights::ScanReport;
 use crate::state::fmt;
@@ -35,7 +34,7 @@ pub fn article(actor: &Actor, work: &OpenWork, noticed: &Noticed) -> Html {
         let row = row as u32;
         let onclick = actor.on(move |actor, _: MouseEvent| {
             actor.work(move |work| work.select_row(row));
-            actor.act(Action::Show(None));
+            actor.show(None);
         });
         html! { <p><button class="btn" {onclick}>{ "Show the key" }</button></p> }
     });
@@ -91,7 +90,7 @@ fn keys(actor: &Actor, work: &OpenWork, rows: &[usize]) -> Html {
                 let name = if *times == 1 { work.rows[row].key.clone() } else { name.clone() };
                 let onclick = actor.on(move |actor, _: MouseEvent| {
                     actor.work(move |work| work.select_row(row as u32));
-                    actor.act(Action::Show(None));
+                    actor.show(None);
                 });
                 html! { <li><button class="textlink m" {onclick}>{ visible(&name) }</button>
                     if *times > 1 { <span class="x">{ format!("\u{d7}{times}") }</span> }</li> }

@@ -4,8 +4,8 @@ use statelens_checkpoint::Grade;
 use yew::prelude::*;
 
 use crate::page::marks::{severity, tick_icon};
+use crate::page::model::Sheet;
 use crate::page::model::actor::Actor;
-use crate::page::model::{Action, Sheet};
 use crate::page::running::recent;
 use crate::protocol::task::JobProgress;
 use crate::state::fmt;
@@ -16,7 +16,7 @@ use crate::state::work::OpenWork;
 /// Starts a scan. Asks for a higher limit first if the scan would fetch more than one action may.
 fn start_scan(actor: &Actor, work: &OpenWork, cap: Option<u64>) {
     if cap.is_some_and(|cap| work.sums.bytes > cap) {
-        actor.act(Action::Show(Some(Sheet::Limit)));
+        actor.show(Some(Sheet::Limit));
     } else {
         actor.scan();
     }
@@ -37,7 +37,7 @@ pub fn scan_button(
         let work = work.clone();
         actor.on(move |actor, _: MouseEvent| start_scan(actor, &work, cap))
     };
-    let show = actor.on(move |actor, _: MouseEvent| actor.act(Action::Show(Some(Sheet::Findings))));
+    let show = actor.on(move |actor, _: MouseEvent| actor.show(Some(Sheet::Findings)));
     let title = match cap {
         Some(_) => {
             format!(

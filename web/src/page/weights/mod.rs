@@ -10,8 +10,8 @@ mod statistics;
 
 use yew::prelude::*;
 
+use crate::page::model::PageModel;
 use crate::page::model::actor::Actor;
-use crate::page::model::{Action, PageModel};
 use crate::protocol::ToWorker;
 use crate::protocol::job::JobKind;
 use crate::state::task::Task;
@@ -32,7 +32,7 @@ const MAX_UNASKED: u64 = 1_000_000_000;
 impl Actor {
     /// Changes the state of reading values.
     pub fn values_panel(&self, change: impl FnOnce(&mut ValuesPanel) + 'static) {
-        self.act(Action::ValuesPanel(Box::new(change)));
+        self.update(|model| change(&mut model.values_panel));
     }
 
     /// Starts a scan of all tensors that have not been read yet.
@@ -66,7 +66,7 @@ impl Actor {
 
     /// Selects a value of a row, by the value's index in C order.
     pub fn go_to(&self, row: u32, number: u64) {
-        self.act(Action::GoTo(row, number));
+        self.update(move |model| model.go_to(row, number));
     }
 }
 
