@@ -172,7 +172,6 @@ pub enum ToWorker {
 
 impl ToWorker {
     /// Returns the kind of job that this request begins.
-    #[must_use]
     pub fn kind(&self) -> JobKind {
         match self {
             Self::Open { .. } | Self::OpenAddress { .. } | Self::OpenLink { .. } => JobKind::Open,
@@ -208,7 +207,6 @@ impl ToWorker {
     }
 
     /// Returns whether this request begins a new session, which replaces the current one.
-    #[must_use]
     pub fn begins_session(&self) -> bool {
         matches!(self.kind(), JobKind::Open | JobKind::CheckRun) || *self == Self::Close
     }

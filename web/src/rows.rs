@@ -58,7 +58,6 @@ const KINDS: [LeafKind; 15] = [
 
 impl LeafKind {
     /// Returns the word that the table shows for a leaf without dtype.
-    #[must_use]
     pub fn word(self) -> &'static str {
         match self {
             Self::Tensor => "tensor",
@@ -80,7 +79,6 @@ impl LeafKind {
     }
 
     /// Returns true for tensors and arrays, which have a dtype and a shape.
-    #[must_use]
     pub fn has_shape(self) -> bool {
         matches!(self, Self::Tensor | Self::Array)
     }
@@ -107,7 +105,6 @@ pub struct Row {
 
 impl Row {
     /// Returns whether it is a tensor whose data are missing.
-    #[must_use]
     pub fn is_missing(&self) -> bool {
         self.kind.has_shape() && self.value.starts_with(MISSING)
     }
@@ -161,7 +158,6 @@ pub struct PackedRows {
 
 impl PackedRows {
     /// Packs rows in order.
-    #[must_use]
     pub fn pack<'a>(rows: impl IntoIterator<Item = &'a Row>) -> Self {
         let mut out = Self::default();
         let mut before = "";
@@ -191,19 +187,16 @@ impl PackedRows {
         out
     }
 
-    #[must_use]
     pub fn count(&self) -> u32 {
         self.count
     }
 
     /// Unpacks all rows; `None` if the bytes were not made by [`PackedRows::pack`].
-    #[must_use]
     pub fn unpack(&self) -> Option<Vec<Row>> {
         self.first(self.count)
     }
 
     /// Unpacks the first `most` rows; `None` if the bytes were not made by [`PackedRows::pack`].
-    #[must_use]
     pub fn first(&self, most: u32) -> Option<Vec<Row>> {
         let mut rest = self.bytes.as_slice();
         let count = self.count.min(most);

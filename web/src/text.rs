@@ -39,7 +39,6 @@ const OPTIONS: [(&str, &str); 28] = [
 ];
 
 /// Replaces the names of the command's options in a text of the core by the page's.
-#[must_use]
 pub fn of_page(text: &str) -> String {
     if !text.contains("--") {
         return text.to_owned();
@@ -52,7 +51,6 @@ pub fn of_page(text: &str) -> String {
 }
 
 /// Returns a text as a sentence: with a capital, unless it begins with a name, and a full stop.
-#[must_use]
 pub fn sentence(text: &str) -> String {
     let mut out = capitalised(text.trim());
     if !out.is_empty() && !out.ends_with(['.', '!', '?']) {
@@ -62,14 +60,12 @@ pub fn sentence(text: &str) -> String {
 }
 
 /// Returns a text as a title: as [`sentence`], but without a full stop.
-#[must_use]
 pub fn title(text: &str) -> String {
     let out = sentence(text);
     out.strip_suffix('.').unwrap_or(&out).to_owned()
 }
 
 /// Converts an error of the core into the text that the page shows.
-#[must_use]
 pub fn error(error: &Error) -> ErrorText {
     let kind = match error.kind() {
         ErrorKind::Damaged => protocol::error::ErrorKind::Damaged,
@@ -109,14 +105,12 @@ fn next(text: &str) -> (String, String) {
 }
 
 /// As [`error`], but returns `None` if the user cancelled.
-#[must_use]
 pub fn failure(failed: &Error) -> Option<ErrorText> {
     (failed.kind() != ErrorKind::Cancelled).then(|| error(failed))
 }
 
 /// Returns the error for a model's config that is opened without its weights; `None` for any other
 /// file.
-#[must_use]
 pub fn config_alone(path: &str) -> Option<ErrorText> {
     const CONFIGS: [&str; 4] =
         ["config.json", "generation_config.json", "params.yaml", "params.json"];
@@ -136,7 +130,6 @@ pub fn config_alone(path: &str) -> Option<ErrorText> {
 
 /// As [`error`], and quotes the first lines of a small text file that stands where the checkpoint
 /// should be: they show why it can't be opened.
-#[must_use]
 pub fn explained(of: &Error, head: &[u8]) -> ErrorText {
     let mut error = error(of);
     if of.code() == statelens_formats::STAND_IN {

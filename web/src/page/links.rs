@@ -30,7 +30,6 @@ const COMPARE: &str = "compare";
 
 impl PageModel {
     /// Returns the link to the current selection, or the link that is still to be followed.
-    #[must_use]
     pub fn link(&self) -> PageLink {
         if let Some(pending_link) = &self.pending_link {
             return (**pending_link).clone();

@@ -52,7 +52,6 @@ pub fn start_list() -> Html {
 }
 
 /// Returns the base URL of the files that the serving command offers; `None` on any other host.
-#[must_use]
 pub fn served() -> Option<AttrValue> {
     let document = web_sys::window()?.document()?;
     let mark = document.query_selector("meta[name=files]").ok()??;

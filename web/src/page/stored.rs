@@ -16,7 +16,6 @@ thread_local! {
 
 /// Returns whether a file of this name was open in this tab before the page was reloaded or the tab
 /// was restored.
-#[must_use]
 pub fn was_open(name: &str) -> bool {
     WAS_OPEN.with(|was| was.as_deref() == Some(name))
 }
@@ -31,7 +30,6 @@ pub fn store_open_name(name: &str) {
 }
 
 /// Returns the chosen columns of values as a bit set; the first column is always included.
-#[must_use]
 pub fn shown_columns() -> u16 {
     let stored = storage().and_then(|storage| storage.get_item(COLUMNS).ok().flatten());
     stored.and_then(|stored| stored.parse::<u16>().ok()).map_or(DEFAULT_COLUMNS, |shown| shown | 1)
@@ -48,7 +46,6 @@ pub fn store_columns(shown: u16) {
 const RATE: &str = "bytes in a millisecond";
 
 /// Returns the speed of the last full read in bytes per millisecond.
-#[must_use]
 pub fn stored_rate() -> Option<f64> {
     let stored = storage()?.get_item(RATE).ok()??;
     stored.parse::<f64>().ok().filter(|rate| rate.is_finite() && *rate > 0.0)
@@ -62,7 +59,6 @@ pub fn store_rate(rate: f64) {
 }
 
 /// Returns the stored width of a pane in pixels.
-#[must_use]
 pub fn stored_width(pane: &str) -> Option<f64> {
     let stored = storage()?.get_item(&format!("width of {pane}")).ok()??;
     stored.parse::<f64>().ok().filter(|width| width.is_finite())

@@ -10,7 +10,6 @@ use crate::messages::get;
 use crate::page::drop::DroppedFile;
 
 /// Returns whether opened files are to be remembered. These are chosen in a dialog of their own.
-#[must_use]
 pub fn remembers() -> bool {
     call("on", &JsValue::UNDEFINED).is_some_and(|on| on.is_truthy())
 }

@@ -39,7 +39,6 @@ pub struct ErrorText {
 
 impl ErrorText {
     /// Returns the error for a page and worker of different versions.
-    #[must_use]
     pub fn misfit() -> Self {
         Self {
             kind: ErrorKind::Unsupported,

@@ -46,7 +46,6 @@ pub enum JobKind {
 
 impl JobKind {
     /// Returns whether a new job of this kind replaces the running one.
-    #[must_use]
     pub fn is_single(self) -> bool {
         !matches!(self, Self::Write | Self::Other)
     }

@@ -57,7 +57,6 @@ impl ExportFormat {
     pub const ALL: [Self; 5] = [Self::Npy, Self::Npz, Self::Safetensors, Self::Csv, Self::Raw];
 
     /// Returns the file extension, which is also the name of the format.
-    #[must_use]
     pub fn extension(self) -> &'static str {
         match self {
             Self::Csv => "csv",
@@ -69,7 +68,6 @@ impl ExportFormat {
     }
 
     /// Returns whether NumPy must support the dtype.
-    #[must_use]
     pub fn is_numpy(self) -> bool {
         matches!(self, Self::Npy | Self::Npz)
     }
@@ -134,7 +132,6 @@ pub struct PackedOverview {
 }
 
 impl PackedOverview {
-    #[must_use]
     pub fn of(map: &BlockMap) -> Self {
         let mut bytes = map.marks.clone();
         let lines = map.rows.iter().chain(&map.columns);
@@ -150,7 +147,6 @@ impl PackedOverview {
     }
 
     /// Unpacks the map; `None` if the bytes are not a map.
-    #[must_use]
     pub fn map(&self) -> Option<BlockMap> {
         let size = (self.size.0 as usize, self.size.1 as usize);
         let count = size.0.checked_mul(size.1)?;

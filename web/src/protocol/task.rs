@@ -29,7 +29,6 @@ pub struct JobProgress {
 
 impl JobProgress {
     /// Returns the progress in percent.
-    #[must_use]
     pub fn percent(&self) -> f64 {
         self.done as f64 / self.total.max(1) as f64 * 100.0
     }

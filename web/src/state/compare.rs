@@ -53,7 +53,6 @@ pub const MARKS: [Mark; 10] = [
 
 impl Mark {
     /// Returns the label of the mark.
-    #[must_use]
     pub fn word(self) -> &'static str {
         match self {
             Self::Added => "added",
@@ -108,7 +107,6 @@ pub struct Pairs {
 
 impl Pairs {
     /// Builds the pairs from the structural comparison.
-    #[must_use]
     pub fn new(a: Rc<Vec<Row>>, b: Rc<Vec<Row>>, structure: &StructureDifference) -> Self {
         let mut met = vec![false; b.len()];
         let mut pairs = Vec::with_capacity(a.len());
@@ -170,7 +168,6 @@ impl Pairs {
     }
 
     /// Returns the number of pairs for each of [`MARKS`].
-    #[must_use]
     pub fn counts(&self) -> [u64; 10] {
         let mut counts = [0; 10];
         for pair in &self.pairs {
@@ -182,25 +179,21 @@ impl Pairs {
     }
 
     /// Returns the row to show for a pair: the second's if there is one.
-    #[must_use]
     pub fn row(&self, pair: &RowPair) -> Option<&Row> {
         self.second(pair).or_else(|| self.first(pair))
     }
 
     /// Returns the row of the first.
-    #[must_use]
     pub fn first(&self, pair: &RowPair) -> Option<&Row> {
         self.a.get(pair.a as usize)
     }
 
     /// Returns the row of the second.
-    #[must_use]
     pub fn second(&self, pair: &RowPair) -> Option<&Row> {
         self.b.get(pair.b as usize)
     }
 
     /// Returns the first difference of a pair.
-    #[must_use]
     pub fn difference(&self, pair: &RowPair) -> Option<&Difference> {
         self.found.get(pair.first as usize)
     }
@@ -275,7 +268,6 @@ pub struct CompareLine {
 }
 
 /// Returns the lines of the table, and the error if the filter can't be parsed.
-#[must_use]
 pub fn lines(pairs: &Pairs, view: &CompareView) -> (Vec<CompareLine>, Option<String>) {
     let (filter, error) = match Filter::parse(&view.filter) {
         Ok(filter) => (filter, None),

@@ -21,7 +21,6 @@ pub enum DTypeFamily {
 
 impl DTypeFamily {
     /// Returns the CSS class of the mark, which is also the suffix of the token `--d-…`.
-    #[must_use]
     pub fn class(self) -> &'static str {
         match self {
             Self::Bf16 => "bf16",
@@ -36,7 +35,6 @@ impl DTypeFamily {
     }
 
     /// Returns the colour token, for SVG.
-    #[must_use]
     pub fn color(self) -> &'static str {
         match self {
             Self::Bf16 => "var(--d-bf16)",
@@ -52,7 +50,6 @@ impl DTypeFamily {
 }
 
 /// Returns the family of a dtype by torch's name.
-#[must_use]
 pub fn family(dtype: &str) -> DTypeFamily {
     match dtype {
         "" => DTypeFamily::Value,
@@ -84,20 +81,17 @@ fn is_blocks(dtype: &str) -> bool {
 }
 
 /// Returns the tooltip of a dtype.
-#[must_use]
 pub fn title(dtype: &str) -> String {
     if is_blocks(dtype) { format!("{dtype} blocks") } else { format!("torch.{dtype}") }
 }
 
 /// Returns the family of a row: its hue on the tape and in its mark.
-#[must_use]
 pub fn row_family(row: &Row) -> DTypeFamily {
     if row.kind.has_shape() { family(&row.dtype) } else { DTypeFamily::Value }
 }
 
 /// Returns the gauge's CSS class: a quarter for 8 bits or fewer, then a quarter more for each
 /// doubling.
-#[must_use]
 pub fn gauge(dtype: &str) -> &'static str {
     let digits: String = dtype
         .chars()
@@ -114,14 +108,12 @@ pub fn gauge(dtype: &str) -> &'static str {
 }
 
 /// Returns the short word for a dtype, as in `bf16` for `bfloat16`.
-#[must_use]
 pub fn short(dtype: &str) -> String {
     let (head, tail) = short_parts(dtype);
     format!("{head}{tail}")
 }
 
 /// Returns whether a text is the short word for a dtype.
-#[must_use]
 pub fn is_short(dtype: &str, text: &str) -> bool {
     let (head, tail) = short_parts(dtype);
     match text.get(..head.len()) {
@@ -145,7 +137,6 @@ fn short_parts(dtype: &str) -> (&'static str, &str) {
 }
 
 /// Returns the word in the kind column.
-#[must_use]
 pub fn word(row: &Row) -> String {
     match row.kind {
         LeafKind::Tensor | LeafKind::Array => short(&row.dtype),

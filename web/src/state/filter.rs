@@ -78,7 +78,6 @@ impl Filter {
 
     /// Suggests what may have been meant when nothing is found: a word that looks like a term but
     /// is not one is searched for, since keys may contain colons.
-    #[must_use]
     pub fn hint(text: &str) -> Option<String> {
         let unknown = UnknownTerm::of(text)?;
         let name = &text[unknown.start..unknown.end];
@@ -89,19 +88,16 @@ impl Filter {
     }
 
     /// Returns true if every row passes.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.terms.is_empty()
     }
 
     /// Returns true if a row passes whose values were not read.
-    #[must_use]
     pub fn matches(&self, row: &Row) -> bool {
         self.passes(row, None)
     }
 
     /// Returns true if a row passes. Terms about values reject rows that were not read.
-    #[must_use]
     pub fn passes(&self, row: &Row, values: Option<&RowValues>) -> bool {
         self.terms.iter().all(|(negative, term)| match term {
             Term::Values { .. } if values.is_none() => false,
@@ -110,7 +106,6 @@ impl Filter {
     }
 
     /// Returns true if a term is about values.
-    #[must_use]
     pub fn is_of_values(&self) -> bool {
         self.terms.iter().any(|(_, term)| matches!(term, Term::Values { .. }))
     }
@@ -181,7 +176,6 @@ pub struct UnknownTerm {
 
 impl UnknownTerm {
     /// Finds the first one in a text.
-    #[must_use]
     pub fn of(text: &str) -> Option<Self> {
         words(text).into_iter().find_map(|word| {
             // A word is a slice of the text.

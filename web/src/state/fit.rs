@@ -27,7 +27,6 @@ pub struct ColumnWidths {
 
 impl ColumnWidths {
     /// Returns the widths that fit the dtypes, shapes and links of these rows.
-    #[must_use]
     pub fn of(rows: &[Row]) -> Self {
         let (mut kind, mut shape, mut link, mut has_values) = (4, 5, 0, false);
         for row in rows {
@@ -56,7 +55,6 @@ impl ColumnWidths {
 
     /// Returns the style properties that the rows of the table use. Folded rows may show "shapes
     /// differ".
-    #[must_use]
     pub fn style(&self, folded: bool) -> String {
         let Self { kind, value, .. } = self;
         let shape = self.shape.max(pixels(if folded { 13 } else { 6 }));

@@ -7,7 +7,6 @@ pub use statelens_inspect::counted as plural;
 pub use statelens_inspect::grouped as exact;
 
 /// Formats bytes in decimal units: `13.48 GB`, `262.1 MB`, `8.19 kB`, `4 B`.
-#[must_use]
 pub fn bytes(count: u64) -> String {
     scaled(
         count,
@@ -17,7 +16,6 @@ pub fn bytes(count: u64) -> String {
 }
 
 /// Formats a count in short: `6.74 B`, `131.07 M`, `4.10 k`, `291`.
-#[must_use]
 pub fn count(count: u64) -> String {
     scaled(count, &["", "k", "M", "B", "T", "Q", "Qi"], |_| 2)
 }
@@ -36,14 +34,12 @@ fn scaled(number: u64, units: &[&str], places: impl Fn(f64) -> usize) -> String 
 }
 
 /// Formats a shape: `[4096, 11008]`.
-#[must_use]
 pub fn shape(dims: &[u64]) -> String {
     let dims: Vec<String> = dims.iter().map(u64::to_string).collect();
     format!("[{}]", dims.join(", "))
 }
 
 /// Quotes a word of a command for a shell.
-#[must_use]
 pub fn quoted(word: &str) -> String {
     let plain =
         |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '/' | '=' | ',' | ':');
@@ -55,7 +51,6 @@ pub fn quoted(word: &str) -> String {
 }
 
 /// Replaces a leading `-` by a true minus sign, for display; copied numbers keep `-`.
-#[must_use]
 pub fn minus(text: &str) -> String {
     match text.strip_prefix('-') {
         Some(rest) if rest.starts_with(|c: char| c.is_ascii_digit() || c == 'i') => {
@@ -67,7 +62,6 @@ pub fn minus(text: &str) -> String {
 
 /// Formats a float for a narrow cell, with at most four significant digits; the result is never
 /// longer than the input.
-#[must_use]
 pub fn cell(text: &str) -> String {
     let Ok(number) = text.parse::<f64>() else { return text.to_owned() };
     if !number.is_finite() || !text.contains(['.', 'e']) {
@@ -92,7 +86,6 @@ pub fn cell(text: &str) -> String {
 }
 
 /// Formats a duration: `0.21 s`, `34.6 s`, `4 min 10 s`.
-#[must_use]
 pub fn seconds(millis: f64) -> String {
     let seconds = millis / 1000.0;
     if seconds < 10.0 {
@@ -105,7 +98,6 @@ pub fn seconds(millis: f64) -> String {
 }
 
 /// Formats the time left, to the second up to 90 s, then to 10 s.
-#[must_use]
 pub fn time_left(millis: f64) -> String {
     let seconds = (millis / 1000.0).ceil();
     whole_seconds(if seconds > 90.0 { (seconds / 10.0).round() * 10.0 } else { seconds })
@@ -122,7 +114,6 @@ fn whole_seconds(seconds: f64) -> String {
 }
 
 /// Formats a rate: `392 MB/s`.
-#[must_use]
 pub fn rate(bytes_done: u64, millis: f64) -> String {
     if millis <= 0.0 {
         return String::new();
@@ -142,7 +133,6 @@ pub fn rate(bytes_done: u64, millis: f64) -> String {
 }
 
 /// Returns a percentage, rounded down; it is 100 only if the part is the whole.
-#[must_use]
 pub fn percent(part: u64, whole: u64) -> u32 {
     if whole == 0 || part >= whole {
         return 100;
@@ -154,7 +144,6 @@ pub fn percent(part: u64, whole: u64) -> u32 {
 ///
 /// The end is the last segment, or the last two if the last one alone says little. The suffix that
 /// TensorFlow adds to every variable of an object graph is left out.
-#[must_use]
 pub fn key_parts(key: &str) -> (&str, &str) {
     let name = known_key(key);
     let dots: Vec<usize> = name

@@ -19,7 +19,6 @@ struct Between {
 
 impl Glob {
     /// Parses a glob; every text is valid.
-    #[must_use]
     pub fn new(text: &str) -> Self {
         let part =
             |text: &str| Between { text: Finder::new(text).into_owned(), open: text.contains('?') };
@@ -27,7 +26,6 @@ impl Glob {
     }
 
     /// Returns true if consecutive segments of a key match.
-    #[must_use]
     pub fn matches(&self, key: &str) -> bool {
         let Some((last, before)) = self.parts.split_last() else { return true };
         // A star matches anything, so the first match of each part is as good as a later one; only

@@ -26,7 +26,6 @@ pub struct PageLink {
 
 impl PageLink {
     /// Parses a fragment; `None` if it is not a link to a view.
-    #[must_use]
     pub fn parse(hash: &str) -> Option<Self> {
         let mut link = Self::default();
         for part in hash.strip_prefix('#')?.split('&') {
@@ -38,7 +37,6 @@ impl PageLink {
     }
 
     /// Returns the fragment with its `#`; empty if there is nothing to link to.
-    #[must_use]
     pub fn hash(&self) -> String {
         let mut out = String::new();
         for (name, text) in self.clone().fields() {
@@ -53,7 +51,6 @@ impl PageLink {
     }
 
     /// Returns whether two links differ in the view, rather than only in the selection within it.
-    #[must_use]
     pub fn is_another_view(&self, other: &Self) -> bool {
         let expanded = |link: &Self| link.view == EXPANDED;
         expanded(self) != expanded(other) || self.key == other.key && self.part() != other.part()

@@ -86,7 +86,6 @@ pub enum Profile {
 
 impl Profile {
     /// Returns the statistic of a line.
-    #[must_use]
     pub fn of(self, line: &MatrixLine) -> f64 {
         match self {
             Self::MaxAbs => line.abs_max,
@@ -103,7 +102,6 @@ const ZOOMS: [u64; 5] = [2, 4, 8, 16, 32];
 impl MatrixState {
     /// Begins with a matrix of a tensor, at the value with number `at`; `None` if the matrix is
     /// empty.
-    #[must_use]
     pub fn new(row: u32, view: MatrixView, at: Option<u64>) -> Option<Self> {
         if view.elements() == 0 || view.shape.contains(&0) {
             return None;
@@ -134,7 +132,6 @@ impl MatrixState {
     }
 
     /// Returns the state for another tensor, with the same settings.
-    #[must_use]
     pub fn for_tensor(&self, row: u32, shape: &[u64]) -> Option<Self> {
         let same = *shape == *self.view.shape;
         let view = if same { self.view.clone() } else { MatrixView::new(shape) };
@@ -176,7 +173,6 @@ impl MatrixState {
     }
 
     /// Returns the number of rows and columns under the lens.
-    #[must_use]
     pub fn window(&self) -> RowColumn {
         let most = LENS / self.zoom.max(1);
         (self.size.0.min(most), self.size.1.min(most))
@@ -184,7 +180,6 @@ impl MatrixState {
 
     /// Returns the indices in the tensor of a row and a column; for a folded vector, those in the
     /// picture.
-    #[must_use]
     pub fn indices(&self, (row, column): RowColumn) -> RowColumn {
         match self.selection.fold {
             Some(_) => (row, column),
@@ -193,26 +188,22 @@ impl MatrixState {
     }
 
     /// Returns the number in the tensor of a value.
-    #[must_use]
     pub fn number(&self, place: RowColumn) -> u64 {
         self.view.number(place, self.selection.fold)
     }
 
     /// Returns the index of a value.
-    #[must_use]
     pub fn index(&self, place: RowColumn) -> Vec<u64> {
         statelens_inspect::index(&self.view.shape, self.number(place))
     }
 
     /// Returns whether a position holds a value.
-    #[must_use]
     pub fn has(&self, (row, column): RowColumn) -> bool {
         let len = self.view.elements();
         row < self.size.0 && column < self.size.1 && row * self.size.1 + column < len
     }
 
     /// Returns the cells and the offset of a value in them, if it is under the lens.
-    #[must_use]
     pub fn cell(&self, (row, column): RowColumn) -> Option<(&Cells, usize)> {
         let cells = self.cells.as_ref()?;
         let [top, left, rows, columns] = cells.0.window;
@@ -319,7 +310,6 @@ impl MatrixState {
     }
 
     /// Returns the value to select in a block: the largest, or one that is not finite.
-    #[must_use]
     pub fn peak_of_block(&self, block: usize) -> Option<RowColumn> {
         let map = &self.map.as_ref()?.0;
         // If an element holds two values, convert to the number of the element.

@@ -26,7 +26,6 @@ impl PartialEq for PickedRows {
 
 impl PickedRows {
     /// Returns the number of picked rows.
-    #[must_use]
     pub fn count(&self) -> usize {
         self.rows.len()
     }
@@ -37,13 +36,11 @@ impl PickedRows {
     }
 
     /// Returns the sums over the picked rows.
-    #[must_use]
     pub fn sums(&self, rows: &[Row]) -> Sums {
         sums(self.rows.iter().filter_map(|row| rows.get(*row as usize)))
     }
 
     /// Returns a filter that exactly the picked rows pass; empty for too many rows.
-    #[must_use]
     pub fn filter(&self, rows: &[Row]) -> String {
         if self.rows.is_empty() || self.rows.len() > MAX_FILTERED {
             return String::new();
@@ -63,7 +60,6 @@ impl PickedRows {
     }
 
     /// Returns whether all rows of a line are picked.
-    #[must_use]
     pub fn has(&self, table: &Table, line: TableLine) -> bool {
         let mut rows = table.all_rows_of(line).peekable();
         !self.rows.is_empty() && rows.peek().is_some() && rows.all(|row| self.rows.contains(&row))

@@ -32,7 +32,6 @@ pub struct Rail {
 
 impl Rail {
     /// Lists the checkpoints found among files; `None` if there is only one.
-    #[must_use]
     pub fn new(found: Vec<FoundCheckpoint>, files: &[FileName]) -> Option<Self> {
         if found.len() < 2 {
             return None;
@@ -59,14 +58,12 @@ impl Rail {
     }
 
     /// Returns the entry that a file belongs to.
-    #[must_use]
     pub fn find(&self, file: u32) -> Option<usize> {
         let is_it = |entry: &RailEntry| entry.main == file || entry.members.contains(&file);
         self.entries.iter().position(is_it)
     }
 
     /// Returns the next or previous entry, wrapping around at the ends.
-    #[must_use]
     pub fn neighbour(&self, file: u32, forward: bool) -> Option<u32> {
         let count = self.entries.len();
         let at = self.find(file).unwrap_or(0);
@@ -87,7 +84,6 @@ impl Rail {
     }
 
     /// Returns the main files of the entries that were not opened yet.
-    #[must_use]
     pub fn unchecked(&self) -> Vec<u32> {
         let unknown = self.entries.iter().filter(|entry| entry.problem.is_none());
         unknown.map(|entry| entry.main).collect()
@@ -106,7 +102,6 @@ impl Rail {
 
     /// Returns the two to compare, in the order of the list: those that are ticked, or the only
     /// two.
-    #[must_use]
     pub fn pair(&self) -> Option<(u32, u32)> {
         let wanted = |entry: &&RailEntry| {
             self.ticked.contains(&entry.main) || self.entries.len() == 2 && self.ticked.is_empty()
@@ -129,7 +124,6 @@ fn shared_folders(found: &[FoundCheckpoint]) -> usize {
 
 /// Returns the training step in a path: the number after `step`, `checkpoint` or `iter`, of the
 /// last component that has one.
-#[must_use]
 pub fn step(path: &str) -> Option<u64> {
     const WORDS: [&str; 5] = ["global_step", "step", "checkpoint", "ckpt", "iter"];
     let lower = path.to_ascii_lowercase();

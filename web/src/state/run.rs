@@ -20,7 +20,6 @@ pub struct RunFolder {
 
 /// Finds the run folder among the dropped files: the one with the most checkpoints, the first of
 /// equals. A single checkpoint counts as a run only together with another file that only runs have.
-#[must_use]
 pub fn find(files: &[FileName]) -> Option<RunFolder> {
     let mut places: HashMap<String, usize> = HashMap::new();
     let mut folders: Vec<RunFolder> = Vec::new();
@@ -68,7 +67,6 @@ fn split(path: &str) -> (&str, &str) {
 }
 
 /// Returns the index of a file of the folder among the dropped files.
-#[must_use]
 pub fn place_of(name: &str, files: &[FileName], folder: &RunFolder) -> Option<usize> {
     let is_it = |at: &&usize| files.get(**at).is_some_and(|file| split(&file.path).1 == name);
     folder.members.iter().find(is_it).copied()
@@ -96,7 +94,6 @@ pub struct SortedRun {
 }
 
 /// Sorts a run folder; `index` is the text of its index, or why it can't be read.
-#[must_use]
 pub fn sort(
     files: &[FileName],
     folder: &RunFolder,
@@ -151,7 +148,6 @@ pub struct RunPick {
 impl SortedRun {
     /// Returns the checkpoint that the main button opens; `None` if no checkpoint is sound and none
     /// would be loaded. `unsound` comes from [`RunContents::unsound`].
-    #[must_use]
     pub fn pick(&self, unsound: &[Option<String>]) -> Option<RunPick> {
         let loaded = self.loaded();
         let sound = self.run.latest_sound(unsound).and_then(|entry| self.row_of(&entry.name));
@@ -161,7 +157,6 @@ impl SortedRun {
     }
 
     /// Returns the row of the checkpoint that the trainer would load.
-    #[must_use]
     pub fn loaded(&self) -> Option<usize> {
         self.row_of(self.run.latest.as_ref()?)
     }
@@ -174,7 +169,6 @@ impl SortedRun {
 }
 
 /// Returns the step in an entry's name, whatever kind of file it is.
-#[must_use]
 pub fn step(entry: &FileEntry) -> Option<u128> {
     if let RunFile::Checkpoint(name) = &entry.kind {
         return Some(name.step);
@@ -187,7 +181,6 @@ pub fn step(entry: &FileEntry) -> Option<u128> {
 }
 
 /// Formats the timestamp in an entry's name: `2026-01-31 10:45:12`.
-#[must_use]
 pub fn timestamp(entry: &FileEntry) -> Option<String> {
     let RunFile::Checkpoint(name) = &entry.kind else { return None };
     let text = name.timestamp.as_deref()?;
@@ -204,7 +197,6 @@ pub fn timestamp(entry: &FileEntry) -> Option<String> {
 }
 
 /// Returns steps for the axis: at most nine round numbers from 0 to the largest.
-#[must_use]
 pub fn ticks(most: u128) -> Vec<u128> {
     let mut unit = 1u128;
     loop {

@@ -24,7 +24,6 @@ pub struct SearchText {
 
 impl SearchText {
     /// Concatenates the keys of the rows.
-    #[must_use]
     pub fn new(rows: &[Row]) -> Self {
         let mut text = String::with_capacity(rows.iter().map(|row| row.key.len() + 1).sum());
         let mut ends = Vec::with_capacity(rows.len());
@@ -80,7 +79,6 @@ pub struct Search {
 
 impl Search {
     /// Begins a search.
-    #[must_use]
     pub fn new(mut filter: Filter, keys: &SearchText) -> Self {
         let mut words = filter.take_words().into_iter();
         let first = words.next();
@@ -129,19 +127,16 @@ impl Search {
     }
 
     /// Returns whether the first matching rows are shown.
-    #[must_use]
     pub fn is_shown(&self) -> bool {
         self.shows_first
     }
 
     /// Returns the number of rows tested.
-    #[must_use]
     pub fn tested(&self) -> usize {
         self.at
     }
 
     /// Returns the matching rows of a completed search.
-    #[must_use]
     pub fn found(self) -> Vec<u32> {
         self.found
     }

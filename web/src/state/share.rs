@@ -8,7 +8,6 @@ pub const KINDS: [(SummaryKind, &str); 3] =
     [(SummaryKind::Html, "HTML"), (SummaryKind::Markdown, "Markdown"), (SummaryKind::Json, "JSON")];
 
 /// Describes where a link of `length` characters fits.
-#[must_use]
 pub fn fits(length: u64) -> &'static str {
     match length {
         0..=2_000 => "Fits a chat message of 2,000.",
@@ -19,7 +18,6 @@ pub fn fits(length: u64) -> &'static str {
 }
 
 /// Returns whether other people can open an address: not if the page is on this computer.
-#[must_use]
 pub fn is_reachable(base: &str) -> bool {
     let Some((scheme, rest)) = base.split_once("://") else { return false };
     let host = rest.split(['/', ':']).next().unwrap_or_default();
@@ -30,7 +28,6 @@ pub fn is_reachable(base: &str) -> bool {
 
 /// Removes private parts from the address of a page: the folders of a page on disk, and the token
 /// that `statelens serve` puts into the path.
-#[must_use]
 pub fn without_secrets(base: &str) -> String {
     if !base.starts_with("http") {
         return String::new();

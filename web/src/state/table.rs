@@ -145,7 +145,6 @@ pub struct SortedRows {
 
 impl SortedRows {
     /// Sorts all rows by a column, and whether descending.
-    #[must_use]
     pub fn new(rows: &[Row], by: (Column, bool), weights: &Weights) -> Self {
         let items = (0..rows.len() as u32).map(TableLine::Row).collect();
         let mut table = Table { items, ..Table::default() };
@@ -158,7 +157,6 @@ impl SortedRows {
     }
 
     /// Returns the column that the rows are sorted by, and whether descending.
-    #[must_use]
     pub fn by(&self) -> (Column, bool) {
         self.by
     }
@@ -176,7 +174,6 @@ impl SortedRows {
 impl Table {
     /// Arranges the `chosen` rows; `whole` is the tree of all rows, and `sorted` all of them sorted
     /// by a column, if available.
-    #[must_use]
     pub fn new(
         rows: &[Row],
         whole: &Trie,
@@ -212,14 +209,12 @@ impl Table {
 
     /// Returns the line that shows a leaf: its own, its pattern's, or the closed fold that holds
     /// it.
-    #[must_use]
     pub fn place(&self, row: u32) -> Option<usize> {
         let line = *self.place.get(row as usize)?;
         (line != NO_LINE).then_some(line as usize)
     }
 
     /// Returns the pattern that holds a leaf, and the leaf's index in it.
-    #[must_use]
     pub fn pattern_of(&self, row: u32) -> Option<(&Fold, &FoldPattern, usize)> {
         self.folds.iter().find_map(|fold| {
             fold.patterns.iter().find_map(|pattern| {
@@ -229,7 +224,6 @@ impl Table {
     }
 
     /// Returns the leaves that a line represents; empty for folds with several patterns.
-    #[must_use]
     pub fn rows_of(&self, line: TableLine) -> &[u32] {
         match line {
             TableLine::Pattern(fold, pattern) => &self.folds[fold].patterns[pattern].rows,
@@ -332,7 +326,6 @@ impl Table {
     }
 
     /// Returns the first leaf of a line.
-    #[must_use]
     pub fn first_row(&self, line: TableLine) -> Option<u32> {
         match line {
             TableLine::Row(id) | TableLine::Member(_, id) => Some(id),
@@ -347,7 +340,6 @@ impl Table {
     }
 
     /// Returns the sums of a line.
-    #[must_use]
     pub fn item_sums(&self, rows: &[Row], line: TableLine) -> Sums {
         match line {
             TableLine::State(at) => self.states[at].1,
@@ -507,7 +499,6 @@ fn natural(key: &str) -> impl Iterator<Item = (u64, &str)> {
 }
 
 /// Returns the kind of several rows if they all have the same.
-#[must_use]
 pub fn common_kind(rows: &[Row], ids: &[u32]) -> Option<LeafKind> {
     let first = rows[*ids.first()? as usize].kind;
     ids.iter().all(|&id| rows[id as usize].kind == first).then_some(first)

@@ -45,7 +45,6 @@ pub struct TapeLabel {
 
 impl TapeLabel {
     /// Returns the position of the dtype's mark.
-    #[must_use]
     pub fn mark_x(&self) -> f64 {
         self.x + (self.name.chars().count() as f64 + 1.0) * CHAR
     }
@@ -91,7 +90,6 @@ impl StateShare {
     }
 
     /// Returns the dtype with the most bytes, and the number of others: `q4_K +10`.
-    #[must_use]
     pub fn lead(&self) -> Option<(String, DTypeFamily)> {
         let mut sums: Vec<(&str, DTypeFamily, u64)> = Vec::new();
         for (word, family, bytes) in &self.runs {
@@ -108,7 +106,6 @@ impl StateShare {
 }
 
 /// Returns the parts of the tape, in key order; links and plain values take no room.
-#[must_use]
 pub fn parts(rows: &[Row], dot: char) -> Vec<StateShare> {
     let mut parts: Vec<StateShare> = Vec::new();
     let mut before: Option<(&Row, &str)> = None;
@@ -133,14 +130,12 @@ pub fn parts(rows: &[Row], dot: char) -> Vec<StateShare> {
 }
 
 /// Returns true if a row has a stretch of its own.
-#[must_use]
 pub fn takes_room(row: &Row) -> bool {
     row.kind.has_shape() && row.link.is_none() && row.bytes > 0
 }
 
 /// Returns the row `by` stretches after the one at byte `from`, or before it if `by` is negative;
 /// the first one if `from` is `None`.
-#[must_use]
 pub fn neighbour_row(rows: &[Row], starts: &[u64], from: Option<u64>, by: i64) -> Option<u32> {
     let lies: Vec<u32> =
         (0..rows.len()).filter(|&at| takes_room(&rows[at])).map(|at| at as u32).collect();
@@ -152,7 +147,6 @@ pub fn neighbour_row(rows: &[Row], starts: &[u64], from: Option<u64>, by: i64) -
 }
 
 /// Returns the byte at which each row begins; a row without room begins where the next one does.
-#[must_use]
 pub fn starts(rows: &[Row]) -> Vec<u64> {
     let mut at = 0u64;
     rows.iter()
@@ -167,7 +161,6 @@ pub fn starts(rows: &[Row]) -> Vec<u64> {
 }
 
 /// Returns the ranges of bytes of the tape whose data are missing, in order; adjacent ones are joined.
-#[must_use]
 pub fn missing(rows: &[Row], starts: &[u64]) -> Vec<(u64, u64)> {
     let mut ranges: Vec<(u64, u64)> = Vec::new();
     for (row, &start) in rows.iter().zip(starts) {
@@ -184,14 +177,12 @@ pub fn missing(rows: &[Row], starts: &[u64]) -> Vec<(u64, u64)> {
 }
 
 /// Returns the row at a byte of the tape.
-#[must_use]
 pub fn row_at(rows: &[Row], starts: &[u64], byte: u64) -> Option<u32> {
     let end = starts.partition_point(|&start| start <= byte);
     (0..end).rev().find(|&at| takes_room(&rows[at])).map(|at| at as u32)
 }
 
 /// Lays out a tape for a width in CSS pixels. `layers` are the bytes at which layers begin.
-#[must_use]
 pub fn lay_out(parts: &[StateShare], layers: &[u64], width: f64) -> Tape {
     let total: u64 = parts.iter().map(StateShare::bytes).fold(0, u64::saturating_add);
     if total == 0 || width < 1.0 {

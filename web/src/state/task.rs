@@ -71,19 +71,16 @@ impl<T> Task<T> {
     }
 
     /// Returns whether it is running.
-    #[must_use]
     pub fn is_running(&self) -> bool {
         matches!(self, Self::Running(_))
     }
 
     /// Returns the progress while it is running.
-    #[must_use]
     pub fn now(&self) -> Option<&JobProgress> {
         if let Self::Running(running) = self { Some(&running.now) } else { None }
     }
 
     /// Returns the result, or the result so far.
-    #[must_use]
     pub fn result(&self) -> Option<&Rc<T>> {
         match self {
             Self::Running(running) => running.partial.as_ref(),
@@ -93,7 +90,6 @@ impl<T> Task<T> {
     }
 
     /// Returns the error if it failed.
-    #[must_use]
     pub fn error(&self) -> Option<&Rc<ErrorText>> {
         if let Self::Failed(error) = self { Some(error) } else { None }
     }

@@ -24,7 +24,6 @@ pub struct Example {
 }
 
 /// Returns terms that fit the open checkpoint.
-#[must_use]
 pub fn examples(work: &OpenWork) -> Vec<Example> {
     let largest = work.rows.iter().filter(|row| row.kind.has_shape()).max_by_key(|row| row.bytes);
     let mut terms: Vec<(String, &str)> = Vec::new();

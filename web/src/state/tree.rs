@@ -48,7 +48,6 @@ impl Tree {
     /// Builds the tree of all keys. `toggled` holds the identities of lines whose state is
     /// inverted. By default, lines of the top level with tensors are open, and lines of the next
     /// three levels that hold more than an eighth of the bytes.
-    #[must_use]
     pub fn new(trie: &Trie, families: &[DTypeFamily], toggled: &HashSet<usize>) -> Self {
         let total = trie.sums(0).bytes;
         let mut walk = TreeWalk { trie, families, toggled, total, lines: Vec::new() };
@@ -58,13 +57,11 @@ impl Tree {
     }
 
     /// Returns the label of a line: the segment, or several joined if each has only one child.
-    #[must_use]
     pub fn name(&self, trie: &Trie, line: usize) -> String {
         self.labels(trie, line).0
     }
 
     /// Returns the path of a line, with `0–31` for a fold.
-    #[must_use]
     pub fn path(&self, trie: &Trie, line: usize) -> String {
         let mut parts = vec![self.labels(trie, line).1];
         let mut up = self.lines[line].up;
@@ -77,7 +74,6 @@ impl Tree {
     }
 
     /// Returns the value if a line is a leaf.
-    #[must_use]
     pub fn value<'a>(&self, trie: &Trie, rows: &'a [Row], line: usize) -> Option<&'a str> {
         let at = self.lines[line].at;
         let row = trie.rows(at).first().filter(|_| trie.is_leaf(at))?;
@@ -85,26 +81,22 @@ impl Tree {
     }
 
     /// Returns the identity of a line, which does not depend on which lines are open.
-    #[must_use]
     pub fn identity(&self, line: usize) -> usize {
         self.lines[line].at
     }
 
     /// Returns the line with an identity, if it is shown.
-    #[must_use]
     pub fn find(&self, identity: usize) -> Option<usize> {
         self.lines.iter().position(|line| line.at == identity)
     }
 
     /// Returns the parent line.
-    #[must_use]
     pub fn up(&self, line: usize) -> Option<usize> {
         self.lines[line].up
     }
 
     /// Returns the deepest line whose subtree holds a leaf; folds hold the leaves of all their
     /// members.
-    #[must_use]
     pub fn holding(&self, trie: &Trie, row: u32) -> Option<usize> {
         let way = trie.way_to(row);
         let (mut found, mut parent, mut level) = (None, 0, 0);
@@ -263,7 +255,6 @@ fn follow(
 }
 
 /// Returns the family with most of the bytes for each node.
-#[must_use]
 pub fn families(trie: &Trie, rows: &[Row]) -> Vec<DTypeFamily> {
     let mut bytes = vec![[0u64; 8]; trie.count()];
     for at in (0..trie.count()).rev() {

@@ -25,7 +25,6 @@ const MAX_GROUPS: usize = 24;
 
 impl ByDtype {
     /// Groups all keys.
-    #[must_use]
     pub fn new(rows: &[Row], whole: &Trie) -> Self {
         let mut found: Vec<(&str, Vec<u32>)> = Vec::new();
         for (at, row) in rows.iter().enumerate().filter(|(_, row)| row.bytes > 0) {
@@ -44,7 +43,6 @@ impl ByDtype {
 }
 
 /// Lays out the treemap.
-#[must_use]
 pub fn lay_out(
     view: &TreemapView,
     rows: &[Row],

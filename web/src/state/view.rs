@@ -68,7 +68,6 @@ impl ViewedDim {
 
 impl MatrixView {
     /// Selects the last two dimensions, at index 0 of the others.
-    #[must_use]
     pub fn new(shape: &[u64]) -> Self {
         let (columns, rows) = (shape.len().checked_sub(1), shape.len().checked_sub(2));
         let is_drawn = |dim: usize| Some(dim) == columns || Some(dim) == rows;
@@ -100,7 +99,6 @@ impl MatrixView {
     }
 
     /// Returns the selection that is sent to the worker.
-    #[must_use]
     pub fn selection(&self, row: u32) -> MatrixSelection {
         let fold = match self.rows {
             None if self.elements() > MAX_UNFOLDED => {
@@ -112,7 +110,6 @@ impl MatrixView {
     }
 
     /// Returns the numbers of rows and columns, as the worker computes them.
-    #[must_use]
     pub fn size(&self, fold: Option<u64>) -> (u64, u64) {
         match fold {
             Some(columns) => (self.elements().div_ceil(columns.max(1)), columns),
@@ -121,7 +118,6 @@ impl MatrixView {
     }
 
     /// Returns the number of values.
-    #[must_use]
     pub fn elements(&self) -> u64 {
         self.len(self.rows).saturating_mul(self.len(self.columns))
     }
@@ -131,13 +127,11 @@ impl MatrixView {
     }
 
     /// Returns the slice that is drawn.
-    #[must_use]
     pub fn drawn(&self) -> Slice {
         self.slice(|view, dim| view.is_drawn(dim))
     }
 
     /// Returns the requested slice, which may keep more dimensions than are drawn.
-    #[must_use]
     pub fn requested(&self) -> Slice {
         self.slice(|view, dim| view.is_drawn(dim) || view.dims[dim].kept)
     }
@@ -151,25 +145,21 @@ impl MatrixView {
     }
 
     /// Returns the index in the tensor of a row of the matrix.
-    #[must_use]
     pub fn row_index(&self, row: u64) -> u64 {
         self.rows.map_or(row, |dim| self.dims[dim].index(row))
     }
 
     /// Returns the index in the tensor of a column of the matrix.
-    #[must_use]
     pub fn column_index(&self, column: u64) -> u64 {
         self.columns.map_or(column, |dim| self.dims[dim].index(column))
     }
 
     /// Returns whether a dimension is rows or columns.
-    #[must_use]
     pub fn is_drawn(&self, dim: usize) -> bool {
         Some(dim) == self.rows || Some(dim) == self.columns
     }
 
     /// Returns whether the last two dimensions are drawn in full.
-    #[must_use]
     pub fn is_usual(&self) -> bool {
         let usual = Self::new(&self.shape);
         let is_whole = |dim: &usize| self.dims[*dim].count == self.shape[*dim];
@@ -179,7 +169,6 @@ impl MatrixView {
 
     /// Returns the drawn index of a dimension as its position within the part, the size of the
     /// part, and the index in the tensor.
-    #[must_use]
     pub fn at(&self, dim: usize) -> (u64, u64, u64) {
         let part = &self.dims[dim];
         (part.at, part.count, part.index(part.at))
@@ -192,7 +181,6 @@ impl MatrixView {
     }
 
     /// Returns the position within the part that is nearest to an index in the tensor.
-    #[must_use]
     pub fn nearest(&self, dim: usize, index: u64) -> u64 {
         let part = &self.dims[dim];
         let moved = i128::from(index) - i128::from(part.first);
@@ -216,14 +204,12 @@ impl MatrixView {
     }
 
     /// Returns the indices of the dimensions before the last two.
-    #[must_use]
     pub fn leading(&self) -> Vec<u64> {
         let before = &self.dims[..self.dims.len().saturating_sub(2)];
         before.iter().map(|part| part.index(part.at)).collect()
     }
 
     /// Returns the number in the tensor of a value of the matrix.
-    #[must_use]
     pub fn number(&self, (row, column): (u64, u64), fold: Option<u64>) -> u64 {
         let at = match fold {
             Some(columns) => (0, row.saturating_mul(columns).saturating_add(column)),
@@ -261,7 +247,6 @@ impl MatrixView {
 }
 
 /// Formats a slice; empty for the whole tensor.
-#[must_use]
 pub fn text(slice: &Slice, shape: &[u64]) -> String {
     let whole = Axis::Range { start: None, stop: None, step: 1 };
     if *slice == Slice::new(shape.iter().map(|_| whole)) {

@@ -58,19 +58,16 @@ pub struct RowTotals {
 
 impl Weights {
     /// Returns true once any tensor of a scan was read.
-    #[must_use]
     pub fn any(&self) -> bool {
         self.0.any
     }
 
     /// Returns the statistics of a row.
-    #[must_use]
     pub fn get(&self, row: u32) -> Option<&RowValues> {
         self.0.rows.get(row as usize)?.as_ref()
     }
 
     /// Returns whether a row stands out among its siblings.
-    #[must_use]
     pub fn is_outlier(&self, row: u32) -> bool {
         self.0.outliers.contains(&row)
     }
@@ -94,7 +91,6 @@ impl Weights {
     }
 
     /// Returns the totals of several rows.
-    #[must_use]
     pub fn sum(&self, rows: impl Iterator<Item = u32>) -> RowTotals {
         let mut sum = RowTotals::default();
         let mut deviations = Vec::new();
@@ -125,7 +121,6 @@ fn either(one: Option<f64>, other: Option<f64>, both: fn(f64, f64) -> f64) -> Op
 
 impl RowTotals {
     /// Returns a statistic of the totals, to sort by.
-    #[must_use]
     pub fn measure(&self, measure: RowMeasure) -> Option<f64> {
         let share = |count: u64| (self.count > 0).then(|| count as f64 / self.count as f64);
         match measure {
@@ -142,7 +137,6 @@ impl RowTotals {
 
 impl RowValues {
     /// Returns a statistic; a count is returned as a share of all values if `share`.
-    #[must_use]
     pub fn measure(&self, measure: RowMeasure, share: bool) -> Option<f64> {
         let count = |count: u64| match share {
             true => count as f64 / self.count.max(1) as f64,
@@ -162,7 +156,6 @@ impl RowValues {
 }
 
 /// Formats a share: never 0 for a positive part, nor 100 unless the part is the whole.
-#[must_use]
 pub fn percent(part: u64, whole: u64) -> String {
     if part == 0 || whole == 0 {
         return "0 %".into();
@@ -177,14 +170,12 @@ pub fn percent(part: u64, whole: u64) -> String {
 }
 
 /// Formats a number with four significant digits and a true minus sign.
-#[must_use]
 pub fn number(value: f64) -> String {
     short(value, true)
 }
 
 /// As [`number`], but keeps trailing zeros, so that the decimal points of numbers in a column
 /// align.
-#[must_use]
 pub fn figure(value: f64) -> String {
     short(value, value == value.trunc())
 }

@@ -130,7 +130,6 @@ impl PartialEq for OpenWork {
 
 impl OpenWork {
     /// Arranges the rows of an opened checkpoint.
-    #[must_use]
     pub fn new(opened: OpenedCheckpoint, rows: Vec<Row>) -> Self {
         let all: Vec<u32> = (0..rows.len() as u32).collect();
         let dot = separator(&opened.format_id, &mut rows.iter().map(|row| &*row.key));
@@ -186,7 +185,6 @@ impl OpenWork {
     }
 
     /// Returns the selected leaf.
-    #[must_use]
     pub fn row(&self) -> Option<u32> {
         match self.selection {
             Some(Selection::Row(row)) => Some(row),
@@ -195,7 +193,6 @@ impl OpenWork {
     }
 
     /// Returns the selected fold.
-    #[must_use]
     pub fn fold(&self) -> Option<&Fold> {
         match &self.selection {
             Some(Selection::Fold(name)) => self.table.folds.iter().find(|fold| fold.name == *name),
@@ -204,7 +201,6 @@ impl OpenWork {
     }
 
     /// Returns the selected line of the table.
-    #[must_use]
     pub fn cursor(&self) -> Option<usize> {
         match &self.selection {
             Some(Selection::Row(row)) => self.table.place(*row),
@@ -216,7 +212,6 @@ impl OpenWork {
     }
 
     /// Returns the chosen line of the tree, or else the deepest one that holds the selection.
-    #[must_use]
     pub fn branch(&self) -> Option<usize> {
         if let Some((identity, selection)) = &self.line
             && self.selection.as_ref() == Some(selection)
@@ -274,7 +269,6 @@ impl OpenWork {
     }
 
     /// Returns the number of rows tested by a running search.
-    #[must_use]
     pub fn searching(&self) -> Option<usize> {
         self.search.as_ref().map(Search::tested)
     }
@@ -463,7 +457,6 @@ impl OpenWork {
     }
 
     /// Returns the row with a key, such as the target of a link.
-    #[must_use]
     pub fn find(&self, key: &str) -> Option<u32> {
         let known = self.targets.get(key).copied();
         known.or_else(|| self.rows.iter().position(|row| row.key == key).map(|at| at as u32))

@@ -30,7 +30,6 @@ pub struct ReadCounter {
 
 impl ReadCounter {
     /// Returns the bytes and the number of reads.
-    #[must_use]
     pub fn so_far(&self) -> (u64, u64) {
         (self.bytes.load(Relaxed), self.calls.load(Relaxed))
     }
@@ -38,20 +37,17 @@ impl ReadCounter {
 
 impl BlobSource {
     /// Wraps a file; its reads are counted in `read_counter`.
-    #[must_use]
     pub fn new(file: File, read_counter: &Arc<ReadCounter>) -> Self {
         let len = file.size() as u64;
         Self(Arc::new(Inner { file, len, read_counter: read_counter.clone() }))
     }
 
     /// Wraps a file with a counter of its own.
-    #[must_use]
     pub fn alone(file: File) -> Self {
         Self::new(file, &Arc::default())
     }
 
     /// Returns the file itself, for another worker.
-    #[must_use]
     pub fn file(&self) -> &File {
         &self.0.file
     }
@@ -100,7 +96,6 @@ impl ReadAt for BlobSource {
 }
 
 /// Returns the error for a file that was changed, moved or removed after it was chosen.
-#[must_use]
 pub fn changed_file_error(name: &str) -> Error {
     Error::io("the file was changed, moved or removed since it was opened")
         .in_file(name)

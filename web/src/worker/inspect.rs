@@ -17,7 +17,6 @@ const MAX_TEXT: usize = 64 << 10;
 const MAX_CHUNKS: u64 = 100_000;
 
 /// Describes a row; `None` if the row does not exist.
-#[must_use]
 pub fn inspect(open: &OpenCheckpoint, row: u32) -> Option<RowDetails> {
     let leaf = open.leaves.get(row as usize)?;
     let checkpoint = &open.checkpoint;
@@ -155,7 +154,6 @@ fn cut(text: &str) -> String {
 
 /// Reads values of a tensor, or of a slice of it; `None` if the row does not exist or is not a
 /// tensor.
-#[must_use]
 pub fn values(
     open: &OpenCheckpoint,
     row: u32,

@@ -83,13 +83,11 @@ pub fn start() {
 }
 
 /// Returns the worker's global object.
-#[must_use]
 pub fn scope() -> DedicatedWorkerGlobalScope {
     js_sys::global().unchecked_into()
 }
 
 /// Returns milliseconds since the worker began.
-#[must_use]
 pub fn now() -> f64 {
     scope().performance().map_or(0.0, |clock| clock.now())
 }

@@ -38,7 +38,6 @@ impl OpenCheckpoint {
     }
 
     /// Returns the parameter that an entry of an optimizer's state belongs to.
-    #[must_use]
     pub fn parameter(&self, leaf: &Leaf) -> Option<&Parameter> {
         self.parameter_of(&leaf.flat.to_lossy())
     }

@@ -17,7 +17,6 @@ use crate::worker::{plan_summary, repair};
 const SHARDS: [(&str, &str); 3] = [("2GB", "2 GB"), ("5GB", "5 GB"), ("10GB", "10 GB")];
 
 /// Returns the formats that can be written, with their options.
-#[must_use]
 pub fn targets() -> Vec<protocol::opened::TargetFormat> {
     let choice = |id: &str, name: &str| Choice { id: id.into(), name: name.into() };
     let choices = |list: &[statelens_formats::Choice]| {
@@ -50,7 +49,6 @@ pub fn targets() -> Vec<protocol::opened::TargetFormat> {
 
 /// Returns the id of the target that writes a checkpoint's format; the format's own id if it can't
 /// be written.
-#[must_use]
 pub fn target_of(format: &str) -> String {
     statelens_formats::writing_of(format).map_or(format, |writing| writing.id).into()
 }

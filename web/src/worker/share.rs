@@ -34,7 +34,6 @@ pub struct MadeSummary {
 
 impl MadeSummary {
     /// Makes a summary from an outline.
-    #[must_use]
     pub fn new(outline: Outline) -> Self {
         let length = |text: String| text.len() as u64;
         let sizes = [
@@ -65,20 +64,17 @@ impl MadeSummary {
     }
 
     /// Returns the statistics of a row, if they were computed.
-    #[must_use]
     pub fn statistics(&self, row: u32) -> Option<SummaryStatistics> {
         self.outline.entries.get(row as usize)?.statistics
     }
 
     /// Returns whether the values of a row are integers.
-    #[must_use]
     pub fn is_of_integers(&self, row: u32) -> bool {
         let entry = self.outline.entries.get(row as usize);
         entry.is_some_and(|entry| family(&entry.dtype) == DTypeFamily::Int)
     }
 
     /// Makes a link, and describes what it contains.
-    #[must_use]
     pub fn shared(&self, options: LinkOptions) -> SharedSummary {
         let link = link(&self.outline, &options);
         let parts = LinkParts::measure(&self.outline, &options);
@@ -107,7 +103,6 @@ impl MadeSummary {
     }
 
     /// Returns the name and contents of a file.
-    #[must_use]
     pub fn file(&self, kind: SummaryKind) -> (String, String) {
         let (extension, text) = match kind {
             SummaryKind::Html => ("html", write_html(&self.outline)),
@@ -180,7 +175,6 @@ fn entry_kind(entry: &LeafSummary) -> String {
 }
 
 /// Converts a leaf into a row.
-#[must_use]
 pub fn row(entry: LeafSummary) -> Row {
     let kind = kind(entry.kind);
     Row {

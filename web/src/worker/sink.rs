@@ -64,7 +64,6 @@ pub enum OutputSink {
 
 impl OutputSink {
     /// Creates a sink that composes slices.
-    #[must_use]
     pub fn composed() -> Self {
         Self::Composed { composition: Composition::default(), copied: 0 }
     }
@@ -222,7 +221,6 @@ impl OutputSink {
     }
 
     /// Returns the name of its file in the private file system, if it has one.
-    #[must_use]
     pub fn private_name(&self) -> Option<String> {
         match self {
             Self::Private { file, .. } => Some(file.name()),

@@ -30,7 +30,6 @@ pub enum SourceFile {
 
 impl Sources {
     /// Wraps files on disk.
-    #[must_use]
     pub fn from_disk(files: Vec<File>) -> Self {
         let read_counter = Arc::<ReadCounter>::default();
         let disk = |file| SourceFile::Disk(BlobSource::new(file, &read_counter));
@@ -42,7 +41,6 @@ impl Sources {
     }
 
     /// Wraps files of a server.
-    #[must_use]
     pub fn from_server(server: Rc<RemoteServer>, files: Vec<Option<Arc<remote::XhrFile>>>) -> Self {
         let source_file = |file: Option<_>| file.map_or(SourceFile::Whole, SourceFile::Parts);
         let files = files.into_iter().map(source_file).collect();
@@ -50,7 +48,6 @@ impl Sources {
     }
 
     /// Returns the files on disk as a set.
-    #[must_use]
     pub fn set(&self, names: &[FileName]) -> FileSet {
         let mut set = FileSet::default();
         for (name, file) in names.iter().zip(&self.files) {
@@ -61,13 +58,11 @@ impl Sources {
         set
     }
 
-    #[must_use]
     pub fn source_file(&self, id: FileId) -> Option<&SourceFile> {
         self.files.get(id.0 as usize)
     }
 
     /// Returns a file on disk.
-    #[must_use]
     pub fn disk(&self, id: FileId) -> Option<&BlobSource> {
         match self.source_file(id)? {
             SourceFile::Disk(file) => Some(file),
@@ -76,13 +71,11 @@ impl Sources {
     }
 
     /// Returns the server of remote files.
-    #[must_use]
     pub fn server(&self) -> Option<&Rc<RemoteServer>> {
         self.server.as_ref()
     }
 
     /// Returns the bytes read and the number of reads, of all files together.
-    #[must_use]
     pub fn read_counter(&self) -> &Arc<ReadCounter> {
         &self.read_counter
     }

@@ -7,7 +7,6 @@ use crate::protocol::inspected::Fact;
 use crate::state::fmt::{cell, exact};
 
 /// Returns the label and value of each statistic.
-#[must_use]
 pub fn facts(of: &SummaryStatistics, integers: bool) -> Vec<Fact> {
     let fact =
         |label: &str, value: String| Fact { label: label.to_owned(), value, note: String::new() };

@@ -55,7 +55,6 @@ pub fn compare_rows(actor: &Actor, a: u32, b: u32) {
 
 /// Returns whether the open checkpoint can be compared with a second one. A summary has no values,
 /// and a file dropped on the verify sheet is a manifest.
-#[must_use]
 pub fn can_compare(model: &PageModel) -> bool {
     model.sheet != Some(Sheet::Verify)
         && model.work.as_ref().is_some_and(|work| !work.opened.summary)

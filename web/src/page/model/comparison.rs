@@ -111,7 +111,6 @@ impl PartialEq for ComparisonState {
 
 impl ComparisonState {
     /// Creates a comparison with the checkpoint in `files`.
-    #[must_use]
     pub fn new(files: Vec<DroppedFile>, main: Option<u32>) -> Self {
         Self {
             files: Rc::new(files),
@@ -145,7 +144,6 @@ impl ComparisonState {
     }
 
     /// Creates a comparison of two rows of the open checkpoint.
-    #[must_use]
     pub fn of_rows(work: &OpenWork, a: u32, b: u32) -> Self {
         let rows = work.rows.get(b as usize).cloned().into_iter().collect();
         Self {
@@ -158,7 +156,6 @@ impl ComparisonState {
     }
 
     /// Returns the name of the second checkpoint.
-    #[must_use]
     pub fn name(&self) -> String {
         match &self.opened {
             Some(opened) => opened.name.clone(),
@@ -313,19 +310,16 @@ impl ComparisonState {
     }
 
     /// Returns the selected line.
-    #[must_use]
     pub fn line(&self) -> Option<&CompareLine> {
         self.lines.get(self.at)
     }
 
     /// Returns the selected pair.
-    #[must_use]
     pub fn pair(&self) -> Option<RowPair> {
         self.pairs.as_ref()?.pairs.get(self.pair_at()? as usize).copied()
     }
 
     /// Returns the number of rows folded into the selected line.
-    #[must_use]
     pub fn members(&self) -> usize {
         self.line().map_or(0, |line| if line.rest { 0 } else { line.pairs.len() })
     }
@@ -349,7 +343,6 @@ impl ComparisonState {
     }
 
     /// Returns whether the comparison is running.
-    #[must_use]
     pub fn is_reading(&self) -> bool {
         self.error.is_none()
             && matches!(self.reading, ComparisonStage::Structure | ComparisonStage::Values { .. })

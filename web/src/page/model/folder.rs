@@ -83,7 +83,6 @@ impl PartialEq for RunView {
 impl RunView {
     /// Creates the view, with the checkpoint selected that training would load. The selection moves
     /// once it is known which checkpoints are sound.
-    #[must_use]
     pub fn new(folder: String, files: Vec<DroppedFile>, sorted: SortedRun) -> Self {
         let checks = vec![None; sorted.run.entries.len()];
         let unsound = sorted.run.unsound(&[]);
@@ -124,7 +123,6 @@ impl RunView {
 
     /// Returns the file indices and the total bytes of the checkpoints that can be opened and whose
     /// values have not been read.
-    #[must_use]
     pub fn unread(&self) -> (Vec<u32>, u64) {
         let mut unread = (Vec::new(), 0u64);
         for row in self.sorted.rows.iter().rev() {
@@ -162,7 +160,6 @@ impl RunView {
 
     /// Returns the values over steps, by state or by role. Checkpoints that can't be opened are
     /// gaps.
-    #[must_use]
     pub fn steps(&self, by: Grouping) -> Vec<StepValues> {
         let with_values = |(file, mut step): (u32, StepValues)| {
             if let Some((problem, groups)) = self.values.read.get(&file) {
@@ -205,7 +202,6 @@ impl RunView {
     }
 
     /// Returns the JSON of the file of kept values: those loaded and those read.
-    #[must_use]
     pub fn values_json(&self) -> String {
         let mut kept = self.values.kept.as_ref().clone();
         for by in GROUPINGS {
@@ -234,7 +230,6 @@ impl RunView {
     }
 
     /// Returns the indices of the files that can be opened and have not been opened yet.
-    #[must_use]
     pub fn unchecked(&self) -> Vec<u32> {
         let open = |row: &&RunRow| {
             let entry = self.sorted.run.entries.get(row.entry);
@@ -245,20 +240,17 @@ impl RunView {
     }
 
     /// Returns the selected row.
-    #[must_use]
     pub fn row(&self) -> Option<RunRow> {
         self.sorted.rows.get(self.at).copied()
     }
 
     /// Returns the entry of the selected row.
-    #[must_use]
     pub fn entry(&self) -> Option<&FileEntry> {
         self.sorted.run.entries.get(self.row()?.entry)
     }
 
     /// Returns whether the selected entry can be opened: anything but indexes, temporary files and
     /// files that are not part of a run.
-    #[must_use]
     pub fn can_open(&self) -> bool {
         self.entry().is_some_and(|entry| {
             !matches!(entry.kind, RunFile::Index | RunFile::Temporary | RunFile::Other)
@@ -278,7 +270,6 @@ impl RunView {
     }
 
     /// Returns the problem with an entry; empty if no problem is known.
-    #[must_use]
     pub fn problem(&self, entry: usize) -> &str {
         let Some(checks) = self.checks.get(entry).and_then(Option::as_ref) else { return "" };
         let unsound = self.unsound.get(entry).and_then(Option::as_deref);
@@ -286,14 +277,12 @@ impl RunView {
     }
 
     /// Returns what the main button opens; `None` until all files have been checked.
-    #[must_use]
     pub fn pick(&self) -> Option<RunPick> {
         if self.unchecked().is_empty() { self.sorted.pick(&self.unsound) } else { None }
     }
 
     /// Returns whether a row's file is damaged, incomplete or unfinished, rather than only lacking
     /// a state that the others have.
-    #[must_use]
     pub fn is_damaged(&self, row: usize) -> bool {
         let entry = self.sorted.rows.get(row).map(|row| row.entry);
         let checks = entry.and_then(|entry| self.checks.get(entry)).and_then(Option::as_ref);
@@ -301,14 +290,12 @@ impl RunView {
     }
 
     /// Returns the entries that a pruning would delete.
-    #[must_use]
     pub fn prunable(&self) -> Vec<&FileEntry> {
         let keep = usize::try_from(self.keep).unwrap_or(usize::MAX);
         self.sorted.run.prunable(keep, (self.every > 0).then_some(self.every), &self.unsound)
     }
 
     /// Returns the label of a row: its step, or its name.
-    #[must_use]
     pub fn label_of(&self, row: usize) -> String {
         let entry =
             self.sorted.rows.get(row).and_then(|row| self.sorted.run.entries.get(row.entry));
@@ -323,7 +310,6 @@ impl RunView {
 
     /// Returns the run as `statelens runs --json` prints it; `None` until all files have been
     /// checked.
-    #[must_use]
     pub fn json(&self) -> Option<String> {
         if !self.unchecked().is_empty() {
             return None;

@@ -21,7 +21,6 @@ pub struct Layer {
 
 impl OpenWork {
     /// Returns the layer of the selection, and the number of corresponding leaves.
-    #[must_use]
     pub fn layer(&self) -> Option<Layer> {
         let row = self.row()?;
         let (member, rows) = self.alike(row)?;
