@@ -41,7 +41,10 @@ pub(super) fn start(session: &SharedSession, job: Job, finite: bool, data: &JsVa
             .is_some_and(|session| session.borrow().jobs.is_running(JobKind::Scan));
         if !scans {
             // The scan reads only what verifying skips, such as quantised blocks, which is little.
-            let scanned = weights::scan(&task.open, &found, &task.job, |_| {}).await?;
+            let scanned = weights::scan(&task.open, &found, &task.job, |_| {
+                task.open.report_fetched(&task.job);
+            })
+            .await?;
             if let Some(session) = session.upgrade() {
                 session.borrow_mut().scanned();
             }
