@@ -383,8 +383,7 @@ impl PageModel {
     /// Marks the conversion as running.
     fn begin_writing(&mut self) {
         let Some(convert) = &mut self.convert else { return };
-        convert.task = Task::Idle;
-        convert.task.start();
+        convert.task = Task::started();
         if let (Task::Running(running), Some(Ok(plan))) = (&mut convert.task, &convert.plan) {
             running.now.total = plan.size;
         }

@@ -78,20 +78,10 @@ pub enum CompareReply {
         /// Pairs and differences, or why the two can't be compared.
         structure: Result<StructureDifference, ErrorText>,
     },
-    /// Progress of reading values.
-    Progress(CompareProgress),
-    /// The comparison has ended.
-    Ended {
-        request: u32,
-        /// Whether everything was compared.
-        end: ComparisonEnd,
-        /// Milliseconds spent.
-        millis: f64,
-        /// Tensors that match only within the tolerance.
-        close: u64,
-        /// NaNs taken as equal because they are at the same index.
-        nans: u64,
-    },
+    /// Results of reading values.
+    Compared(ComparedRows),
+    /// The state of reading values, with the number of the request.
+    Values(u32, TaskUpdate<ComparisonResult>),
     /// Whether the open checkpoint would load.
     Checked(StateDictCheck),
     /// The report, as the command prints it.
@@ -102,12 +92,15 @@ pub enum CompareReply {
     Renames(TaskUpdate<Renames>),
 }
 
+/// The end of a comparison.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub enum ComparisonEnd {
-    Complete,
-    /// The user stopped it.
-    Stopped,
-    Failed(ErrorText),
+pub struct ComparisonResult {
+    /// Milliseconds spent.
+    pub millis: f64,
+    /// Tensors that match only within the tolerance.
+    pub close: u64,
+    /// NaNs taken as equal because they are at the same index.
+    pub nans: u64,
 }
 
 /// Pairs of rows, and the differences found before any element is read.
@@ -129,16 +122,10 @@ pub struct StructureDifference {
 /// Stands for "no row" in a list of rows.
 pub const NO_ROW: u32 = u32::MAX;
 
-/// Progress of reading values.
+/// Results of reading values.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct CompareProgress {
+pub struct ComparedRows {
     pub request: u32,
-    /// Bytes compared, of both.
-    pub done: u64,
-    /// Bytes in total, of both.
-    pub total: u64,
-    /// Milliseconds since the start.
-    pub millis: f64,
     /// Rows of the first that were fully compared since the last message.
     pub settled: Vec<u32>,
     /// Differences found since the last message.

@@ -40,6 +40,13 @@ impl<T> PartialEq for Task<T> {
 }
 
 impl<T> Task<T> {
+    /// Returns a task that has just started.
+    pub fn started() -> Self {
+        let mut task = Self::Idle;
+        task.start();
+        task
+    }
+
     /// Starts. The previous result remains until the first new one.
     pub fn start(&mut self) {
         let (now, partial) = (JobProgress::default(), self.result().cloned());

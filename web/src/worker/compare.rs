@@ -10,8 +10,9 @@ use statelens_tensor::Machine as _;
 use wasm_bindgen::JsValue;
 use web_sys::File;
 
+use crate::protocol::FromWorker;
 use crate::protocol::compare::{
-    self as protocol, CompareOptions, CompareProgress, CompareReply, CompareRequest, ComparisonEnd,
+    self as protocol, CompareOptions, CompareReply, CompareRequest, ComparedRows, ComparisonResult,
     NO_ROW,
 };
 use crate::protocol::job::JobKind;
@@ -26,9 +27,9 @@ use crate::worker::opened::OpenCheckpoint;
 use crate::worker::pairing::{post_reply, renamed, rows};
 use crate::worker::reading::drive;
 use crate::worker::session::{Session, SharedSession};
-use crate::worker::sources::Sources;
+use crate::worker::task::Task;
 use crate::worker::tensor_diff;
-use crate::worker::{files_of, now, open};
+use crate::worker::{files_of, open};
 
 /// Maximum size in bytes of a list of keys.
 const MAX_LIST_SIZE: f64 = 64e6;
@@ -94,7 +95,11 @@ pub(super) fn handle_request(
                 Ok((comparison, updates, structure)) => {
                     post_reply(&job, CompareReply::Structure { request, structure: Ok(structure) });
                     let session = Rc::downgrade(session);
-                    job.clone().spawn(run(session, comparison, updates, job));
+                    let reply =
+                        move |update| FromWorker::Compare(CompareReply::Values(request, update));
+                    Task::start(left, job, reply, async move |task| {
+                        run(task, &right, session, comparison, updates).await
+                    });
                 }
                 Err(error) => {
                     let structure = Err(text::error(&error));
@@ -135,10 +140,7 @@ struct CompareUpdates {
     request: u32,
     /// For each leaf compared, its row in the first.
     rows: Vec<u32>,
-    left: Rc<Sources>,
-    right: Rc<Sources>,
     optimizers: Optimizers,
-    began: f64,
     /// How many differences, pairs and norms were already sent.
     reply: (usize, usize, usize),
 }
@@ -166,10 +168,7 @@ fn prepare(
     let mut updates = CompareUpdates {
         request,
         rows: rows(left, &first),
-        left: left.sources.clone(),
-        right: right.sources.clone(),
         optimizers: Optimizers::of(&first, &second),
-        began: now(),
         reply: (0, 0, 0),
     };
     let comparison = Comparison::new(first, second, how);
@@ -235,9 +234,8 @@ impl CompareUpdates {
         }
     }
 
-    /// Takes everything that was not sent yet.
-    fn progress(&mut self, of: &Comparison) -> CompareProgress {
-        let (done, total) = of.progress();
+    /// Posts the progress and everything that was not sent yet.
+    fn post(&mut self, task: &Task<ComparisonResult>, of: &Comparison) {
         let settled = of.settled(self.reply.1).map(|leaf| self.row(leaf)).collect();
         self.reply.1 = of.compared();
         let all = &of.so_far().changes;
@@ -248,48 +246,37 @@ impl CompareUpdates {
         });
         let measured = new.collect();
         self.reply.2 = all.len();
-        let millis = now() - self.began;
         let found = self.new_differences(of);
-        CompareProgress { request: self.request, done, total, millis, settled, found, measured }
+        let compared = ComparedRows { request: self.request, settled, found, measured };
+        post_reply(&task.job, CompareReply::Compared(compared));
+        task.progress(of.progress(), None);
     }
 }
 
 /// Compares values until done or stopped.
 async fn run(
+    task: &Task<ComparisonResult>,
+    right: &OpenCheckpoint,
     session: Weak<std::cell::RefCell<Session>>,
     mut comparison: Comparison,
     mut updates: CompareUpdates,
-    job: Job,
-) {
-    let (left, right) = (updates.left.clone(), updates.right.clone());
+) -> Result<ComparisonResult> {
     // The user agreed to a number of bytes to fetch of the first: fetching more than that is an
     // error.
-    let ended = drive(&mut comparison, &[&left, &right], &job, |comparison, time| {
+    let sources = [&task.open.sources, &right.sources];
+    let ended = drive(&mut comparison, &sources, &task.job, |comparison, time| {
         if time {
-            post_reply(&job, CompareReply::Progress(updates.progress(comparison)));
-            if let Some(server) = left.server() {
-                server.report_fetched(&job);
-            }
+            updates.post(task, comparison);
         }
     })
     .await;
-    post_reply(&job, CompareReply::Progress(updates.progress(&comparison)));
-    let CompareUpdates { request, began, optimizers, .. } = updates;
+    updates.post(task, &comparison);
+    ended?;
     let report = comparison.into_report();
-    let (close, nans) = (report.close, report.nan);
-    let end = match ended {
-        Ok(()) => {
-            if let Some(session) = session.upgrade() {
-                session.borrow_mut().compared.report = Some(report.json(&optimizers) + "\n");
-            }
-            ComparisonEnd::Complete
-        }
-        Err(error) => text::failure(&error).map_or(ComparisonEnd::Stopped, ComparisonEnd::Failed),
-    };
-    post_reply(&job, CompareReply::Ended { request, end, millis: now() - began, close, nans });
-    if let Some(server) = left.server() {
-        server.report_fetched(&job);
+    if let Some(session) = session.upgrade() {
+        session.borrow_mut().compared.report = Some(report.json(&updates.optimizers) + "\n");
     }
+    Ok(ComparisonResult { millis: task.millis(), close: report.close, nans: report.nan })
 }
 
 /// Reads a manifest, or a list of keys; `None` if the file is neither.

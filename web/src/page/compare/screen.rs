@@ -16,7 +16,7 @@ use crate::page::bars::{back, tabs};
 use crate::page::error::error_body;
 use crate::page::marks::{cap, classes, logo, severity};
 use crate::page::model::actor::Actor;
-use crate::page::model::comparison::{ComparisonStage, ComparisonState};
+use crate::page::model::comparison::ComparisonState;
 use crate::page::model::{Sheet, Tab};
 use crate::page::panes::{Pane, PaneEdge};
 use crate::protocol::ToWorker;
@@ -24,6 +24,7 @@ use crate::protocol::compare::CompareRequest;
 use crate::protocol::error::ErrorText;
 use crate::protocol::opened::OpenedCheckpoint;
 use crate::state::fmt;
+use crate::state::task::Task;
 use crate::state::work::OpenWork;
 
 /// Properties of the comparison screen.
@@ -96,8 +97,7 @@ fn top(actor: &Actor, props: &CompareProps) -> Html {
     let renames = !(options.strip_prefix.is_empty()
         && options.rename.is_empty()
         && options.prefix.is_empty());
-    let complete =
-        matches!(compare.reading, ComparisonStage::Done { .. }) && compare.error.is_none();
+    let complete = matches!(compare.reading, Task::Done(_)) && compare.error.is_none();
     html! {
         <header class="top">
             <button class="home" onclick={home} aria-label="Statelens: close and go to the first screen" title="Close and go to the first screen">{ logo() }</button>

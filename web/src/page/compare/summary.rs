@@ -6,20 +6,20 @@ use yew::prelude::*;
 
 use crate::page::marks::{cap, classes, severity, tick_icon, when};
 use crate::page::model::actor::Actor;
-use crate::page::model::comparison::{ComparisonStage, ComparisonState};
-use crate::protocol::compare::CompareOptions;
+use crate::page::model::comparison::ComparisonState;
+use crate::protocol::compare::{CompareOptions, ComparisonResult};
 use crate::protocol::job::JobKind;
+use crate::protocol::task::JobProgress;
 use crate::state::compare::{MARKS, Mark};
 use crate::state::fmt;
+use crate::state::task::Task;
 
 /// Renders the line under the names.
 pub(super) fn summary(actor: &Actor, compare: &ComparisonState) -> Html {
     let counts = compare.pairs.as_ref().map(|pairs| pairs.counts()).unwrap_or_default();
     let shown = MARKS.iter().zip(counts).filter(|(_, count)| *count > 0);
-    let percent = match compare.reading {
-        ComparisonStage::Values { done, total, .. } => Some(fmt::percent(done, total)),
-        _ => None,
-    };
+    let now = compare.reading.now().filter(|now| now.total > 0);
+    let percent = now.map(|now| fmt::percent(now.done, now.total));
     html! {
         <div class="summary" id="verdict">
             <b role="status">{ verdict(compare) }</b>
@@ -46,14 +46,17 @@ fn verdict(compare: &ComparisonState) -> Html {
     }
     let differ = compare.pairs.as_ref().is_some_and(|pairs| !pairs.found.is_empty());
     let text = match (&compare.reading, differ) {
-        (ComparisonStage::Structure, _) if compare.opened.is_none() => "Opening B\u{2026}",
-        (ComparisonStage::Structure, _) => "Comparing keys\u{2026}",
+        // The number of bytes to read is known once the keys are compared.
+        (Task::Running(task), _) if task.now.total == 0 => match compare.opened {
+            None => "Opening B\u{2026}",
+            Some(_) => "Comparing keys\u{2026}",
+        },
         (_, true) => "They differ.",
-        (ComparisonStage::Values { .. }, false) => "The structure is the same.",
-        (ComparisonStage::Done { .. }, false) => {
+        (Task::Running(_), false) => "The structure is the same.",
+        (Task::Done(_), false) => {
             return html! { <>{ tick_icon() }{ " They match." }</> };
         }
-        (ComparisonStage::Stopped(_), false) => "No difference so far.",
+        (Task::Idle | Task::Failed(_), false) => "No difference so far.",
     };
     html! { { text } }
 }
@@ -66,8 +69,9 @@ fn end(actor: &Actor, compare: &ComparisonState) -> Html {
     let stop = actor.on(move |actor, _: MouseEvent| actor.stop(JobKind::Compare));
     let read_values = actor.on(move |actor, _: MouseEvent| actor.compare(ComparisonState::restart));
     match &compare.reading {
-        ComparisonStage::Structure => html! {},
-        ComparisonStage::Values { done, total, millis } => {
+        Task::Running(task) if task.now.total == 0 => html! {},
+        Task::Running(task) => {
+            let JobProgress { done, total, millis, .. } = &task.now;
             // Within the first two seconds an estimate is too unstable to show.
             let left = (*millis > 2000.0 && *done > 0).then(|| {
                 fmt::time_left((*total - *done.min(total)) as f64 * millis / *done as f64)
@@ -80,7 +84,8 @@ fn end(actor: &Actor, compare: &ComparisonState) -> Html {
                 </>
             }
         }
-        ComparisonStage::Done { millis, close, nans } => {
+        Task::Done(result) => {
+            let ComparisonResult { millis, close, nans } = &**result;
             let mut text = format!("values compared in {}", fmt::seconds(*millis));
             text += &format!(" \u{b7} {}", options_text(&compare.options));
             if *close > 0 {
@@ -94,9 +99,9 @@ fn end(actor: &Actor, compare: &ComparisonState) -> Html {
             }
             html! { <span class="lab">{ text }</span> }
         }
-        ComparisonStage::Stopped(error) => html! {
+        Task::Idle | Task::Failed(_) => html! {
             <>
-                if let Some(error) = error { <span class="w-warn cut" title={error.text.clone()}>{ &error.title }</span> }
+                if let Some(error) = compare.reading.error() { <span class="w-warn cut" title={error.text.clone()}>{ &error.title }</span> }
                 else { <span class="lab">{ "stopped before all values were read" }</span> }
                 <button class="btn" onclick={read_values}>{ "Read the values" }</button>
             </>

@@ -41,7 +41,7 @@ impl Actor {
     /// runs even if it takes long.
     fn request_tensor_diff(&self, pair: (u32, u32), on_request: bool) {
         self.request(&ToWorker::Compare(CompareRequest::TensorDiff { pair, on_request }));
-        self.compare(move |compare| compare.tensor_diff.insert((pair, Task::Idle)).1.start());
+        self.compare(move |compare| compare.tensor_diff = Some((pair, Task::started())));
     }
 
     /// Stops the detailed comparison.

@@ -21,10 +21,7 @@ impl Actor {
     fn find_singular(&self, matrix: &MatrixState, all: bool) {
         let selection = matrix.selection.clone();
         self.request(&ToWorker::Matrix(MatrixRequest::Singular { selection, all }));
-        self.matrix(|it| {
-            it.singular.task = Task::Idle;
-            it.singular.task.start();
-        });
+        self.matrix(|it| it.singular.task = Task::started());
     }
 }
 

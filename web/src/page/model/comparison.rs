@@ -8,7 +8,7 @@ use statelens_inspect::compare::{PairChange, role_of};
 
 use crate::page::drop::DroppedFile;
 use crate::protocol::compare::{
-    CompareOptions, CompareReply, ComparisonEnd, NO_ROW, StateDictCheck, StructureDifference,
+    CompareOptions, CompareReply, ComparisonResult, NO_ROW, StateDictCheck, StructureDifference,
 };
 use crate::protocol::error::ErrorText;
 use crate::protocol::opened::OpenedCheckpoint;
@@ -17,33 +17,6 @@ use crate::rows::Row;
 use crate::state::compare::{CompareLine, CompareView, Pairs, RowPair, lines};
 use crate::state::task::Task;
 use crate::state::work::OpenWork;
-
-/// Progress of a comparison.
-#[derive(Debug, Clone)]
-pub enum ComparisonStage {
-    /// The second checkpoint is being opened, or the structures are being compared.
-    Structure,
-    /// Values are being read.
-    Values {
-        /// Bytes of both checkpoints compared so far.
-        done: u64,
-        /// Total bytes of both checkpoints.
-        total: u64,
-        /// Milliseconds since the start.
-        millis: f64,
-    },
-    /// Everything was compared.
-    Done {
-        /// Milliseconds taken.
-        millis: f64,
-        /// Number of tensors that match only within the tolerance.
-        close: u64,
-        /// Number of NaNs treated as equal.
-        nans: u64,
-    },
-    /// Stopped before all values were read, with the error if that was the reason.
-    Stopped(Option<Rc<ErrorText>>),
-}
 
 /// A comparison of the open checkpoint with a second one.
 #[derive(Debug, Clone)]
@@ -73,7 +46,8 @@ pub struct ComparisonState {
     pub different_keys: bool,
     /// The command line that does the same comparison.
     pub command: String,
-    pub reading: ComparisonStage,
+    /// Reading values; idle if it was stopped.
+    pub reading: Task<ComparisonResult>,
     /// The result of checking whether the first checkpoint would load into the second.
     pub checked: Option<Rc<StateDictCheck>>,
     /// Whether missing and unexpected keys make that check fail.
@@ -126,7 +100,7 @@ impl ComparisonState {
             rename: None,
             different_keys: false,
             command: String::new(),
-            reading: ComparisonStage::Structure,
+            reading: Task::started(),
             checked: None,
             strict: true,
             release: String::new(),
@@ -192,10 +166,10 @@ impl ComparisonState {
                     }
                 }
             }
-            CompareReply::Progress(progress) if progress.request == self.request => {
+            CompareReply::Compared(compared) if compared.request == self.request => {
                 let Some(pairs) = &mut self.pairs else { return };
                 let layers = Rc::make_mut(&mut self.layers);
-                for one in progress.measured {
+                for one in compared.measured {
                     let Some(row) = pairs.a.get(one.row as usize) else { continue };
                     let Some((role, layer)) = role_of(&row.key) else { continue };
                     let [left, right, of_left, of_right] = one.numbers;
@@ -208,23 +182,15 @@ impl ComparisonState {
                     };
                     layers.entry(role).or_default().push((layer, measured));
                 }
-                if !(progress.settled.is_empty() && progress.found.is_empty()) {
+                if !(compared.settled.is_empty() && compared.found.is_empty()) {
                     let mut more = (**pairs).clone();
-                    more.add_results(&progress.settled, &progress.found);
+                    more.add_results(&compared.settled, &compared.found);
                     *pairs = Rc::new(more);
                     self.rebuild_lines();
                 }
-                let (done, total, millis) = (progress.done, progress.total, progress.millis);
-                self.reading = ComparisonStage::Values { done, total, millis };
             }
-            CompareReply::Ended { request, end, millis, close, nans }
-                if request == self.request =>
-            {
-                self.reading = match end {
-                    ComparisonEnd::Complete => ComparisonStage::Done { millis, close, nans },
-                    ComparisonEnd::Stopped => ComparisonStage::Stopped(None),
-                    ComparisonEnd::Failed(error) => ComparisonStage::Stopped(Some(Rc::new(error))),
-                };
+            CompareReply::Values(request, update) if request == self.request => {
+                self.reading.update(update);
             }
             CompareReply::TensorDiff(pair, update) => {
                 if let Some((of, tensor_diff)) = &mut self.tensor_diff
@@ -237,8 +203,8 @@ impl ComparisonState {
             CompareReply::Checked(checked) => self.checked = Some(Rc::new(checked)),
             // Replies to outdated requests. A report is saved where it arrives.
             CompareReply::Structure { .. }
-            | CompareReply::Progress(_)
-            | CompareReply::Ended { .. }
+            | CompareReply::Compared(_)
+            | CompareReply::Values(..)
             | CompareReply::Report(_) => {}
         }
     }
@@ -254,7 +220,9 @@ impl ComparisonState {
             self.rename.as_ref().is_some_and(|(_, keys)| parts_sides(*keys, common, fewer));
         // The command compares whole checkpoints.
         self.command = if self.picked.is_some() { String::new() } else { structure.command };
-        self.reading = ComparisonStage::Values { done: 0, total: structure.bytes, millis: 0.0 };
+        if let Task::Running(running) = &mut self.reading {
+            running.now.total = structure.bytes;
+        }
         (self.at, self.member) = (0, 0);
         self.rebuild_lines();
     }
@@ -272,7 +240,7 @@ impl ComparisonState {
     pub fn restart(&mut self) {
         self.request += 1;
         self.error = None;
-        self.reading = ComparisonStage::Structure;
+        self.reading = Task::started();
     }
 
     /// Changes the view options of the table, and selects its first line.
@@ -344,7 +312,6 @@ impl ComparisonState {
 
     /// Returns whether the comparison is running.
     pub fn is_reading(&self) -> bool {
-        self.error.is_none()
-            && matches!(self.reading, ComparisonStage::Structure | ComparisonStage::Values { .. })
+        self.error.is_none() && self.reading.is_running()
     }
 }

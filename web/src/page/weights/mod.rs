@@ -53,9 +53,7 @@ impl Actor {
     /// Starts reading a tensor.
     pub fn read_values(&self, row: u32) {
         self.request(&ToWorker::Statistics(row));
-        self.values_panel(move |values_panel| {
-            values_panel.one.insert((row, Task::Idle)).1.start();
-        });
+        self.values_panel(move |values_panel| values_panel.one = Some((row, Task::started())));
     }
 
     /// Stops reading the tensor.
