@@ -96,8 +96,8 @@ impl DifferenceKind {
         self.numbers().is_some_and(|(numbers, _)| numbers.one_nan > 0)
     }
 
-    /// Returns the value on the left, or why it can't be read, and the value on the right. Either
-    /// is empty if there is none.
+    /// Returns the value on the left, or why it can't be read, and the value on the right. A
+    /// missing value is empty.
     pub fn sides(&self) -> (String, String) {
         match self {
             Self::OnlyLeft(text) | Self::Unreadable(text) => (text.clone(), String::new()),
