@@ -70,6 +70,26 @@ function files() {
   return paths;
 }
 
+test("figures of a comparison are not cut beside an empty column", async () => {
+  const large = (odd) => floats({ w: Array.from({ length: 352 }, (_, row) => Array.from({ length: 128 }, (_, column) => (row === 120 && column === 57 ? odd : Math.sin(row + column)))) });
+  const [a, b] = [large(0), large(NaN)];
+  await withPage(
+    browser,
+    async (page) => {
+      await drop(page, "body", [{ name: "a.safetensors", bytes: a }, { name: "b.safetensors", bytes: b }]);
+      for (const box of await page.locator("#rail input").all()) await box.check();
+      await page.click("#compare-ticked");
+      await page.waitForSelector("#save-report:not([disabled])");
+      const cells = await page.$$eval("#compare .row .cp, #compare .row .cb, #compare .row .cv .tag", (cells) =>
+        cells.map((cell) => [cell.textContent, cell.scrollWidth <= cell.clientWidth]),
+      );
+      assert.ok(cells.some(([text]) => text === "undefined") && cells.some(([text]) => /^1 of /.test(text)), JSON.stringify(cells));
+      assert.deepEqual(cells.filter(([, whole]) => !whole), []);
+    },
+    { viewport: { width: 1440, height: 900 } },
+  );
+});
+
 test("a selected pair shows its tensor diff, with the numbers of the command (core)", async () => {
   const { stdout } = spawnSync(command, ["diff", ...files(), "--closer", "h.2.w", "--json", "--bins", "48"], { encoding: "utf8" });
   const expected = JSON.parse(stdout).tensors[0];
