@@ -197,7 +197,7 @@ fn measured(
     let mut again = |survey, out: &mut dyn FnMut(_, _) -> Result<()>| {
         statistics::drive(survey, workers, progress, out)
     };
-    let twice = ReadTwice::read(core, &leaves, all.statistics(), options.rows, &mut again)?;
+    let twice = ReadTwice::read(core, &leaves, &all, options.rows, &mut again)?;
     let found = twice.findings(core, &leaves);
     let mut text = String::new();
     all.json(&all.rows(&leaves), &leaves, &twice, &found, &mut |piece| {

@@ -33,7 +33,7 @@ pub fn first_read(checkpoint: &Arc<Checkpoint>, leaves: &[Leaf]) -> Survey {
         Value::Tensor(_) | Value::Array(_) => Some(checkpoint.tensor_of(leaf.target)?.0),
         _ => None,
     });
-    Survey::divided(checkpoint.clone(), tensors, PIECE)
+    Survey::divided(checkpoint.clone(), tensors, PIECE).hashing_repeated()
 }
 
 /// Runs a survey on `workers` threads, until `progress` cancels it.
@@ -178,6 +178,8 @@ pub struct MeasuredTensors<'a> {
     pub tensors: HashMap<TensorId, MeasuredTensor>,
     /// The groups of tensors that are kept.
     pub groups: TensorGroups,
+    /// Hashes of tensors that begin like another.
+    hashes: HashMap<TensorId, u128>,
     /// Keys of tensors that have no statistics, with the reason.
     pub without: Vec<(String, String)>,
     /// Keys of tensors that can't be read, with the reason.
@@ -206,6 +208,7 @@ impl<'a> MeasuredTensors<'a> {
             firsts,
             tensors: HashMap::new(),
             groups: TensorGroups::new(),
+            hashes: HashMap::new(),
             without: Vec::new(),
             failed: Vec::new(),
         }
@@ -233,7 +236,8 @@ impl<'a> MeasuredTensors<'a> {
         match found {
             TensorOutcome::Without(why) => self.without.push((key, why)),
             TensorOutcome::Unread(why) => self.failed.push((key, why)),
-            TensorOutcome::Hash(_) | TensorOutcome::Lines(_) => {}
+            TensorOutcome::Hash(hash) => drop(room::insert(&mut self.hashes, id, hash)?),
+            TensorOutcome::Lines(_) => {}
             TensorOutcome::Read(summary) => {
                 let of = summary.statistics();
                 let histogram = summary.histogram(self.options.scale, self.options.bins);

@@ -18,12 +18,33 @@ const PAIR: usize = 16;
 #[derive(Debug, Clone, Default)]
 pub struct ByteHash {
     sums: [u64; 2],
+    /// The index of the first block, and of the block behind the last complete one.
+    first: u64,
     blocks: u64,
     /// The bytes of the incomplete block.
     begun: Vec<u8>,
 }
 
 impl ByteHash {
+    /// Creates the hash of the bytes from an offset on, for [`ByteHash::append`]; `None` if no block
+    /// begins there.
+    pub fn from_offset(offset: u64) -> Option<Self> {
+        let (first, within) = (offset / BLOCK as u64, offset % BLOCK as u64);
+        (within == 0).then(|| Self { first, blocks: first, ..Self::default() })
+    }
+
+    /// Appends the bytes of another hash. Returns false if they do not begin where these end.
+    pub fn append(&mut self, next: Self) -> bool {
+        if !self.begun.is_empty() || self.blocks != next.first {
+            return false;
+        }
+        for (sum, of_next) in self.sums.iter_mut().zip(next.sums) {
+            *sum = sum.wrapping_add(of_next);
+        }
+        (self.blocks, self.begun) = (next.blocks, next.begun);
+        true
+    }
+
     /// Processes the next bytes.
     pub fn feed(&mut self, mut bytes: &[u8]) {
         if !self.begun.is_empty() {
@@ -49,7 +70,7 @@ impl ByteHash {
         self.add(&rest);
         let [one, other] = std::mem::take(&mut self.sums);
         let bytes = self.blocks.wrapping_mul(BLOCK as u64).wrapping_add(rest.len() as u64);
-        self.blocks = 0;
+        (self.first, self.blocks) = (0, 0);
         self.begun = rest;
         self.begun.clear();
         u128::from(mixed(one, bytes)) << 64 | u128::from(mixed(other, bytes))
@@ -127,6 +148,15 @@ mod tests {
         for piece in [1, 3, 32, 999, BLOCK, BLOCK + 1] {
             assert_eq!(hash(&bytes, piece), whole, "{piece}");
         }
+        for at in [BLOCK, 3 * BLOCK] {
+            let mut head = ByteHash::default();
+            head.feed(&bytes[..at]);
+            let mut rest = ByteHash::from_offset(at as u64).unwrap();
+            rest.feed(&bytes[at..]);
+            assert!(head.append(rest.clone()) && !head.append(rest), "{at}");
+            assert_eq!(head.finish(), whole, "{at}");
+        }
+        assert!(ByteHash::from_offset(BLOCK as u64 + 1).is_none());
         let mut seen = std::collections::HashSet::from([whole]);
         for at in 0..bytes.len() {
             let mut other = bytes.clone();

@@ -141,7 +141,7 @@ pub(super) async fn scan(
             None => wanted.push(*id),
         }
     }
-    let mut survey = Survey::divided(open.checkpoint.clone(), wanted, PART);
+    let mut survey = Survey::divided(open.checkpoint.clone(), wanted, PART).hashing_repeated();
     let mut updates =
         ScanUpdates { job, open, progress: &progress, of: &of, fresh, before: (0, 0) };
     updates.post_reply(survey.progress());

@@ -15,8 +15,12 @@ use crate::{value_text, visible};
 pub trait Seen {
     /// Returns the statistics of a tensor, if it was read.
     fn statistics(&self, tensor: TensorId) -> Option<&Statistics>;
-    /// Returns a hash of its bytes, if it was hashed; of the same kind for all tensors.
+    /// Returns the hash of a [`Survey`](super::Survey), if it was hashed.
     fn hash(&self, tensor: TensorId) -> Option<u128>;
+    /// Returns another hash of its bytes, if there is one; of the same kind for all tensors.
+    fn other_hash(&self, _tensor: TensorId) -> Option<u128> {
+        None
+    }
     /// Returns the statistics of its rows, if they were read.
     fn lines(&self, tensor: TensorId) -> Option<&MatrixLines>;
     /// Returns the key of the parameter that an optimizer entry belongs to, if the entry's key does
@@ -39,11 +43,17 @@ fn tensors(checkpoint: &Checkpoint, leaves: &[Leaf]) -> Vec<(TensorId, usize)> {
 }
 
 /// Returns the tensors that must be hashed before [`findings`] is called: those that may be equal
-/// bit for bit. If one of them was not hashed, all are hashed anew.
+/// bit for bit and were not hashed.
 pub fn to_hash(checkpoint: &Checkpoint, leaves: &[Leaf], seen: &impl Seen) -> Vec<TensorId> {
     let mut wanted = groups(checkpoint, &tensors(checkpoint, leaves), seen);
-    wanted.retain(|group| group.iter().any(|id| seen.hash(*id).is_none()));
-    wanted.concat()
+    wanted.retain(|group| hashes(group, seen).is_none());
+    wanted.into_iter().flatten().filter(|id| seen.hash(*id).is_none()).collect()
+}
+
+/// Returns the hashes of these tensors, which are of one kind; `None` if there are not all.
+fn hashes(group: &[TensorId], seen: &impl Seen) -> Option<Vec<u128>> {
+    let own: Option<_> = group.iter().map(|id| seen.hash(*id)).collect();
+    own.or_else(|| group.iter().map(|id| seen.other_hash(*id)).collect())
 }
 
 /// Returns the tensors that must be read by rows before [`findings`] is called: few, apart from
@@ -88,9 +98,8 @@ pub fn findings(checkpoint: &Checkpoint, leaves: &[Leaf], seen: &impl Seen) -> V
     let mut equal = Vec::new();
     for group in groups(checkpoint, &of, seen) {
         let mut by_hash: HashMap<u128, Vec<usize>> = HashMap::new();
-        for id in group {
-            let at = leaf_of.get(&id).and_then(|leaf| places.get(leaf));
-            if let (Some(hash), Some(at)) = (seen.hash(id), at) {
+        for (id, hash) in group.iter().zip(hashes(&group, seen).unwrap_or_default()) {
+            if let Some(at) = leaf_of.get(id).and_then(|leaf| places.get(leaf)) {
                 by_hash.entry(hash).or_default().push(*at);
             }
         }

@@ -3,6 +3,7 @@
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
+use std::hash::{BuildHasher as _, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use statelens_checkpoint::{Checkpoint, DType, Layout, Result, Tensor, TensorId};
@@ -17,6 +18,9 @@ use crate::work::{InOrder, Work};
 
 /// Number of bins of a displayed histogram.
 const BINS: usize = 48;
+
+/// Bytes at the start of a part that are compared with those of earlier parts.
+const START: usize = 16;
 
 /// The measured values of a tensor.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -87,6 +91,23 @@ pub struct Surveying {
     pieces: Pieces,
     /// Accumulators that are not in use. They are pooled because each is large.
     accumulators: Mutex<Vec<Accumulator>>,
+    /// The starts of the parts, if those that begin like an earlier one are hashed.
+    starts: Option<Arc<Starts>>,
+}
+
+/// Hashes of the dtype, the shape, the position and the first bytes of the parts that were begun.
+#[derive(Default)]
+struct Starts {
+    seen: Mutex<HashSet<u64>>,
+    hasher: RandomState,
+}
+
+/// A statistic of a tensor or of a part of it, and the hash of its bytes if it begins like an
+/// earlier one.
+#[doc(hidden)]
+pub struct PartOutcome {
+    outcome: TensorOutcome,
+    hash: Option<Box<ByteHash>>,
 }
 
 /// The kind of result that is computed of each tensor.
@@ -103,7 +124,7 @@ enum Wants {
 pub struct SurveyResults {
     outcomes: Vec<(TensorId, TensorOutcome)>,
     /// The result so far of the tensor whose last part is still missing.
-    begun: Option<Result<Option<TensorOutcome>>>,
+    begun: Option<Result<Option<PartOutcome>>>,
 }
 
 /// The receiver of the bytes of a part.
@@ -129,6 +150,9 @@ pub struct ValueCounter {
     before: Summary,
     /// Number of bytes since the restart.
     passed: u64,
+    /// The hash, and what decides whether it is computed.
+    hash: Option<Box<ByteHash>>,
+    undecided: Option<(Arc<Starts>, u64)>,
 }
 
 impl Survey {
@@ -146,6 +170,14 @@ impl Survey {
         bytes: u64,
     ) -> Self {
         Self::plan(checkpoint, tensors, Wants::Statistics, bytes)
+    }
+
+    /// Also hashes tensors that begin like an earlier one, which saves reading them again: the
+    /// hashes follow the statistics in the results. Tensors that are equal may be left out.
+    #[must_use]
+    pub fn hashing_repeated(mut self) -> Self {
+        self.work.starts = Some(Arc::default());
+        self
     }
 
     /// Like [`Survey::new`], but computes hashes.
@@ -199,7 +231,8 @@ impl Survey {
             tensors.push((id, why));
         }
         let accumulators = Mutex::default();
-        let surveying = Surveying { checkpoint, wants, tensors, pieces, accumulators };
+        let surveying =
+            Surveying { checkpoint, wants, tensors, pieces, accumulators, starts: None };
         Self::of(surveying, SurveyResults::default())
     }
 
@@ -214,7 +247,9 @@ impl Survey {
         let (id, _) = self.work.tensors.get(self.work.pieces.item(self.next))?;
         let Into::Count(counting) = &mut self.current.as_mut()?.into else { return None };
         let mut summary = counting.so_far()?;
-        if let Some(Ok(Some(TensorOutcome::Read(begun)))) = &self.sum.begun {
+        if let Some(Ok(Some(begun))) = &self.sum.begun
+            && let TensorOutcome::Read(begun) = &begun.outcome
+        {
             summary.merge(begun);
         }
         Some((*id, Measured::of(&summary)))
@@ -224,6 +259,25 @@ impl Survey {
 impl Surveying {
     fn accumulators(&self) -> MutexGuard<'_, Vec<Accumulator>> {
         self.accumulators.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the hash of a part from an offset in bytes, and what decides whether it is computed.
+    fn undecided(&self, tensor: &Tensor, offset: u64) -> Option<(Box<ByteHash>, Arc<Starts>, u64)> {
+        let starts = self.starts.as_ref()?;
+        let hash = ByteHash::from_offset(offset).filter(|_| has_statistics(&tensor.dtype))?;
+        let key = starts.hasher.hash_one((tensor.dtype.to_string(), &tensor.shape, offset));
+        Some((Box::new(hash), starts.clone(), key))
+    }
+}
+
+impl Starts {
+    /// Returns whether an earlier part began with the same bytes. Zeros are no sign of a copy.
+    fn repeats(&self, key: u64, bytes: &[u8]) -> bool {
+        let Some(start) = bytes.first_chunk::<START>().filter(|start| **start != [0; START]) else {
+            return false;
+        };
+        let start = self.hasher.hash_one((key, start));
+        !self.seen.lock().unwrap_or_else(PoisonError::into_inner).insert(start)
     }
 }
 
@@ -236,7 +290,7 @@ impl SurveyResults {
 
 impl Work for Surveying {
     type Part = Pour<Into>;
-    type Found = Result<Option<TensorOutcome>>;
+    type Found = Result<Option<PartOutcome>>;
     type Sum = SurveyResults;
 
     fn parts(&self) -> usize {
@@ -275,41 +329,68 @@ impl Work for Surveying {
                 accumulator.begin(&tensor.dtype, range.start);
                 let (dtype, at) = (tensor.dtype.clone(), range.start);
                 let before = Summary::default();
-                Into::Count(Box::new(ValueCounter { accumulator, dtype, at, before, passed: 0 }))
+                let offset = at.saturating_mul(dtype.itemsize());
+                let hashed = self.checkpoint.tensor(*id)?;
+                let (hash, undecided) = match self.undecided(hashed, offset) {
+                    Some((hash, starts, key)) => (Some(hash), Some((starts, key))),
+                    None => (None, None),
+                };
+                let passed = 0;
+                let counter =
+                    ValueCounter { accumulator, dtype, at, before, passed, hash, undecided };
+                Into::Count(Box::new(counter))
             }
         };
         Pour::new(&self.checkpoint.files, &tensor, range, BUDGET, into).map(Some)
     }
 
     fn end(&self, _part: usize, machine: Option<Self::Part>, read: Result<()>) -> Self::Found {
-        let found = machine.map(|pour| match pour.into {
-            Into::Hash(mut hash) => TensorOutcome::Hash(hash.finish()),
-            Into::Lines(rows) => TensorOutcome::Lines(Box::new(rows.finish())),
-            Into::Count(counting) => {
-                let ValueCounter { mut accumulator, mut before, .. } = *counting;
-                before.merge(&accumulator.finish());
-                self.accumulators().push(accumulator);
-                TensorOutcome::Read(Box::new(before))
-            }
+        let found = machine.map(|pour| {
+            let mut repeated = None;
+            let outcome = match pour.into {
+                Into::Hash(mut hash) => TensorOutcome::Hash(hash.finish()),
+                Into::Lines(rows) => TensorOutcome::Lines(Box::new(rows.finish())),
+                Into::Count(counting) => {
+                    let ValueCounter { mut accumulator, mut before, hash, undecided, .. } =
+                        *counting;
+                    repeated = hash.filter(|_| undecided.is_none());
+                    before.merge(&accumulator.finish());
+                    self.accumulators().push(accumulator);
+                    TensorOutcome::Read(Box::new(before))
+                }
+            };
+            PartOutcome { outcome, hash: repeated }
         });
         read.map(|()| found)
     }
 
     fn take(&self, sum: &mut SurveyResults, part: usize, found: Self::Found) -> Result<()> {
         let (id, why) = &self.tensors[self.pieces.item(part)];
-        let merge = |all: &mut Option<TensorOutcome>, part| {
-            if let (Some(TensorOutcome::Read(all)), Some(TensorOutcome::Read(part))) = (all, part) {
-                all.merge(&part);
+        let merge = |all: &mut Option<PartOutcome>, part: Option<PartOutcome>| {
+            let (Some(all), Some(part)) = (all, part) else { return };
+            if let (TensorOutcome::Read(all), TensorOutcome::Read(part)) =
+                (&mut all.outcome, &part.outcome)
+            {
+                all.merge(part);
             }
+            all.hash = all
+                .hash
+                .take()
+                .zip(part.hash)
+                .and_then(|(mut all, next)| all.append(*next).then_some(all));
         };
         let Some(found) = self.pieces.join(part, &mut sum.begun, found, merge) else {
             return Ok(());
         };
-        let outcome = match found {
-            Ok(found) => found.or_else(|| why.clone()),
-            Err(error) => Some(TensorOutcome::Unread(crate::of_one_tensor(error)?.to_string())),
+        let (outcome, hash) = match found {
+            Ok(Some(PartOutcome { outcome, hash })) => (Some(outcome), hash),
+            Ok(None) => (why.clone(), None),
+            Err(error) => {
+                (Some(TensorOutcome::Unread(crate::of_one_tensor(error)?.to_string())), None)
+            }
         };
-        sum.outcomes.extend(outcome.map(|outcome| (*id, outcome)));
+        let hash = hash.map(|mut hash| TensorOutcome::Hash(hash.finish()));
+        sum.outcomes.extend(outcome.into_iter().chain(hash).map(|outcome| (*id, outcome)));
         Ok(())
     }
 }
@@ -333,6 +414,14 @@ impl Receive for Into {
         match self {
             Self::Count(counting) => {
                 counting.passed += bytes.len() as u64;
+                if let Some((starts, key)) = counting.undecided.take()
+                    && !starts.repeats(key, bytes)
+                {
+                    counting.hash = None;
+                }
+                if let Some(hash) = &mut counting.hash {
+                    hash.feed(bytes);
+                }
                 counting.accumulator.feed(bytes);
             }
             Self::Hash(hash) => hash.feed(bytes),

@@ -163,6 +163,43 @@ fn hashes_tensors_that_may_be_equal() {
     assert_ne!(hash[0].1, hash[1].1);
 }
 
+#[test]
+fn repeated_tensors_are_hashed_with_their_statistics() {
+    let long: Vec<f32> = (0..9_000u16).map(|at| (f32::from(at) * 0.7).sin()).collect();
+    let mut swapped = long.clone();
+    swapped.swap(100, 8_000);
+    let zeros = [0.0; 2_000];
+    let of = checkpoint(&[
+        Some(&long),
+        Some(&zeros),
+        Some(&long),
+        Some(&swapped),
+        Some(&zeros),
+        Some(&long[1..]),
+    ]);
+    let mut hashing = Survey::hashing(of.clone(), ids(6));
+    run(&mut hashing, 999);
+    let expected = hashing.take();
+    let mut plain = Survey::new(of.clone(), ids(6));
+    run(&mut plain, 999);
+    let statistics = plain.take();
+    for (part, piece) in [(u64::MAX, 999), (1 << 14, 999), (1 << 14, usize::MAX)] {
+        let mut survey = Survey::divided(of.clone(), ids(6), part).hashing_repeated();
+        run(&mut survey, piece);
+        let found = survey.take();
+        let is_hash = |found: &TensorOutcome| matches!(found, TensorOutcome::Hash(_));
+        let (hashes, read): (Vec<_>, Vec<_>) =
+            found.into_iter().partition(|(_, found)| is_hash(found));
+        assert_eq!(read, statistics);
+        assert_eq!(hashes, [expected[2].clone(), expected[3].clone()]);
+        assert_ne!(hashes[0].1, hashes[1].1);
+    }
+    // Parts that begin within a block of the hash are not hashed.
+    let mut survey = Survey::divided(of, ids(6), 1_000).hashing_repeated();
+    run(&mut survey, 999);
+    assert_eq!(survey.take(), statistics);
+}
+
 fn statistics(values: &[f32]) -> Statistics {
     let mut accumulator = Accumulator::new();
     assert!(accumulator.begin(&DType::F32, 0));

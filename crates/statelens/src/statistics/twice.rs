@@ -11,7 +11,7 @@ use statelens_inspect::weights::{
 use statelens_inspect::{Json, Parameters, number_text, shape_text, visible};
 use statelens_stats::{MatrixLine, MatrixLines, Statistics};
 
-use super::Drive;
+use super::{Drive, MeasuredTensors};
 
 /// Keys that a finding names in a line.
 const NAMED: usize = 3;
@@ -29,11 +29,12 @@ impl<'a> ReadTwice<'a> {
     pub fn read(
         checkpoint: &Arc<Checkpoint>,
         leaves: &[Leaf],
-        statistics: HashMap<TensorId, &'a Statistics>,
+        measured: &'a MeasuredTensors<'_>,
         all_rows: bool,
         drive: &mut Drive<'_>,
     ) -> Result<Self> {
-        let (hashes, lines) = (HashMap::new(), HashMap::new());
+        let (statistics, hashes) = (measured.statistics(), measured.hashes.clone());
+        let lines = HashMap::new();
         let parameters = Parameters::of(checkpoint, leaves);
         let mut known = Self { statistics, hashes, lines, parameters };
         let hash = to_hash(checkpoint, leaves, &known);

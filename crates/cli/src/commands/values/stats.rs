@@ -54,7 +54,7 @@ pub(crate) fn run(args: &StatsArgs) -> CommandResult {
     let mut again = |survey: Survey, out: &mut dyn FnMut(TensorId, TensorOutcome) -> Result<()>| {
         measure::drive(&args.input.file, survey, "looking closer", out)
     };
-    let known = ReadTwice::read(checkpoint, &leaves, all.statistics(), args.rows, &mut again)?;
+    let known = ReadTwice::read(checkpoint, &leaves, &all, args.rows, &mut again)?;
     let found = known.findings(checkpoint, &leaves);
     let mut rows = all.rows(&leaves);
     sort(args, &mut rows);
