@@ -26,6 +26,7 @@ mod bins;
 mod block;
 mod byte_hash;
 mod encoded;
+mod equal;
 mod exact;
 mod forecast;
 mod kind;
@@ -42,6 +43,7 @@ mod tests;
 
 pub use accumulate::{Accumulator, has_statistics};
 pub use byte_hash::ByteHash;
+pub use equal::{EqualCounts, PairSums, are_equal};
 pub use overview::{MOST_TILES, Matrix, Overview, Tile};
 pub use rows::{MAX_LINES, MatrixLine, MatrixLines, NAMED, Rows};
 pub use statistics::{QUANTILES, Statistics};

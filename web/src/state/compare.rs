@@ -396,8 +396,8 @@ mod tests {
         let numbers = serde_json::json!({
             "elements": 4, "differing": 1, "unequal": 1, "first": 0, "max_abs": part, "max_rel": 1.0, "one_nan": one_nan,
             "far": 0, "left_nan": one_nan, "right_nan": 0, "finite": 4, "numeric": true,
-            "spread": { "within": 3.0, "counts": [0, a * 20, 1] }, "squares": part, "dot": 1.0 - part,
-            "left_squares": 1.0, "right_squares": 1.0, "left_sum": 0.0, "right_sum": 0.0,
+            "spread": { "within": 3.0, "counts": [0, a * 20, 1] }, "squares": part,
+            "pairs": { "dot": 1.0 - part, "squares": [1.0, 1.0], "sums": [0.0, 0.0] },
         });
         let numbers = serde_json::from_value(numbers).unwrap();
         difference(a, b, DifferenceKind::Elements(numbers, vec![0]))

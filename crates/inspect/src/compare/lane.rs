@@ -1,6 +1,7 @@
 //! Selects the numeric type in which two tensors are compared.
 
 use statelens_checkpoint::DType;
+use statelens_stats::are_equal;
 
 use super::{DiffOptions, Numbers};
 
@@ -89,14 +90,11 @@ impl Lane {
         numbers: &mut Numbers,
     ) {
         match self {
-            Self::F32 if left == right => {
-                numbers.same(
-                    left.as_chunks().0.iter().map(|x| f32::from_le_bytes(*x).into()),
-                    options,
-                );
+            Self::F32 if are_equal(left, right) => {
+                numbers.same(options, |pairs| pairs.add_equal_f32(left));
             }
-            Self::F64 if left == right => {
-                numbers.same(left.as_chunks().0.iter().map(|x| f64::from_le_bytes(*x)), options);
+            Self::F64 if are_equal(left, right) => {
+                numbers.same(options, |pairs| pairs.add_equal_f64(left));
             }
             Self::F32 => {
                 let pairs = left.as_chunks().0.iter().zip(right.as_chunks().0);

@@ -1,5 +1,7 @@
 //! Measures the distance between two tensors.
 
+use statelens_stats::{EqualCounts, PairSums};
+
 use super::DiffOptions;
 use super::spread::{Spread, SpreadCounts};
 
@@ -38,11 +40,7 @@ pub struct Numbers {
     #[serde(skip)]
     differences: SpreadCounts,
     squares: f64,
-    dot: f64,
-    left_squares: f64,
-    right_squares: f64,
-    left_sum: f64,
-    right_sum: f64,
+    pairs: PairSums,
 }
 
 impl Numbers {
@@ -65,11 +63,7 @@ impl Numbers {
         self.finite += next.finite;
         self.differences.merge(next.differences);
         self.squares += next.squares;
-        self.dot += next.dot;
-        self.left_squares += next.left_squares;
-        self.right_squares += next.right_squares;
-        self.left_sum += next.left_sum;
-        self.right_sum += next.right_sum;
+        self.pairs.merge(&next.pairs);
     }
 
     /// Computes the distribution of the differences and drops the counts; called once all elements
@@ -106,13 +100,13 @@ impl Numbers {
     /// Returns the relative change, `‖left - right‖ / ‖right‖` with the Euclidean norm; infinite if
     /// `right` is zero and `left` is not; `None` if it is undefined.
     pub fn change(&self) -> Option<f64> {
-        let change = (self.squares / self.right_squares).sqrt();
+        let change = (self.squares / self.pairs.squares[1]).sqrt();
         self.of_all(if self.squares == 0.0 { 0.0 } else { change })
     }
 
     /// Returns the Euclidean norms of both sides, for the elements that are finite on both.
     pub fn norms(&self) -> (f64, f64) {
-        (self.left_squares.sqrt(), self.right_squares.sqrt())
+        (self.pairs.squares[0].sqrt(), self.pairs.squares[1].sqrt())
     }
 
     /// Returns the standard deviations of both sides, for the elements that are finite on both.
@@ -124,7 +118,10 @@ impl Numbers {
             let variance = square - mean * mean;
             if variance > square * 1e-12 { variance.sqrt() } else { 0.0 }
         };
-        (of(self.left_sum, self.left_squares), of(self.right_sum, self.right_squares))
+        (
+            of(self.pairs.sums[0], self.pairs.squares[0]),
+            of(self.pairs.sums[1], self.pairs.squares[1]),
+        )
     }
 
     /// Returns the cosine of the angle between both sides as vectors; `None` if one of them is zero
@@ -133,42 +130,27 @@ impl Numbers {
         if !self.defined() || self.far > 0 {
             return None;
         }
-        let lengths = self.left_squares.sqrt() * self.right_squares.sqrt();
-        let cosine = self.dot / lengths;
+        let lengths = self.pairs.squares[0].sqrt() * self.pairs.squares[1].sqrt();
+        let cosine = self.pairs.dot / lengths;
         (lengths > 0.0 && cosine.is_finite()).then(|| cosine.clamp(-1.0, 1.0))
     }
 
-    /// Adds elements that are bitwise equal on both sides. They are added one by one like all
-    /// others, so that the result does not depend on how the bytes are split, not even in the last
-    /// bit.
-    pub(super) fn same(&mut self, values: impl Iterator<Item = f64>, options: &DiffOptions) {
-        let (start, mut count, mut finite) = (self.elements, 0u64, 0u64);
-        let (mut dot, mut left, mut right) = (self.dot, self.left_squares, self.right_squares);
-        let (mut left_sum, mut right_sum) = (self.left_sum, self.right_sum);
-        for value in values {
-            if value.is_finite() {
-                finite += 1;
-                let square = value * value;
-                dot += square;
-                left += square;
-                right += square;
-                left_sum += value;
-                right_sum += value;
-            } else if value.is_nan() {
-                self.left_nan += 1;
-                self.right_nan += 1;
-                if options.nan_differs {
-                    self.unequal += 1;
-                    self.differing += 1;
-                    self.first.get_or_insert(start + count);
-                }
-            }
-            count += 1;
+    /// Adds elements that are bitwise equal on both sides; `add` adds their values.
+    pub(super) fn same(
+        &mut self,
+        options: &DiffOptions,
+        add: impl FnOnce(&mut PairSums) -> EqualCounts,
+    ) {
+        let counts = add(&mut self.pairs);
+        self.finite += counts.finite;
+        self.left_nan += counts.nan;
+        self.right_nan += counts.nan;
+        if options.nan_differs {
+            self.unequal += counts.nan;
+            self.differing += counts.nan;
+            self.first = self.first.or(counts.first_nan.map(|first| self.elements + first));
         }
-        self.elements += count;
-        self.finite += finite;
-        (self.dot, self.left_squares, self.right_squares) = (dot, left, right);
-        (self.left_sum, self.right_sum) = (left_sum, right_sum);
+        self.elements += counts.elements;
     }
 
     pub(super) fn real(&mut self, left: f64, right: f64, options: &DiffOptions) {
@@ -182,11 +164,7 @@ impl Numbers {
         self.count(equal, equal || finite && within(difference.abs(), right.abs(), options));
         if finite {
             self.error(difference, right.abs());
-            self.dot += left * right;
-            self.left_squares += left * left;
-            self.right_squares += right * right;
-            self.left_sum += left;
-            self.right_sum += right;
+            self.pairs.add(left, right);
         }
     }
 
@@ -210,12 +188,12 @@ impl Numbers {
         self.count(equal, equal || finite && within(distance, size, options));
         if finite {
             self.error(distance, size);
-            self.dot += left.0 * right.0 + left.1 * right.1;
-            self.left_squares += left.0 * left.0 + left.1 * left.1;
-            self.right_squares += right.0 * right.0 + right.1 * right.1;
+            self.pairs.dot += left.0 * right.0 + left.1 * right.1;
+            self.pairs.squares[0] += left.0 * left.0 + left.1 * left.1;
+            self.pairs.squares[1] += right.0 * right.0 + right.1 * right.1;
             // Deviations of complex numbers are those of their moduli, as in all statistics.
-            self.left_sum += left.0.hypot(left.1);
-            self.right_sum += right.0.hypot(right.1);
+            self.pairs.sums[0] += left.0.hypot(left.1);
+            self.pairs.sums[1] += right.0.hypot(right.1);
         }
     }
 
@@ -223,12 +201,7 @@ impl Numbers {
         let (difference, size) = ((right - left) as f64, right.unsigned_abs() as f64);
         self.count(left == right, left == right || within(difference.abs(), size, options));
         self.error(difference, size);
-        let (left, right) = (left as f64, right as f64);
-        self.dot += left * right;
-        self.left_squares += left * left;
-        self.right_squares += right * right;
-        self.left_sum += left;
-        self.right_sum += right;
+        self.pairs.add(left as f64, right as f64);
     }
 
     pub(super) fn raw(&mut self, equal: bool) {
