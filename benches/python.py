@@ -1,4 +1,4 @@
-"""Reads one tensor, and one slice of it, with pystatelens and with the real libraries, in one run:
+"""Reads a tensor, a slice of it, and the state dict with pystatelens and with the real libraries, in one run:
 
     python benches/python.py FOLDER [MEGABYTES]
 
@@ -17,9 +17,16 @@ import numpy as np
 import pystatelens
 
 TENSORS = 8
-RUNS = 7
-KEY = "layers.5.weight"
+RUNS = 25
+KEYS = [f"layers.{i}.weight" for i in range(TENSORS)]
+KEY = KEYS[5]
 ROWS = slice(1000, 1010)
+OURS = {
+    "a tensor": lambda path: pystatelens.open(path)[KEY].numpy(),
+    "10 rows": lambda path: pystatelens.open(path)[KEY][ROWS].numpy(),
+    "all, to torch": lambda path: pystatelens.open(path).state_dict(),
+    "all, to NumPy": lambda path: pystatelens.open(path).state_dict(framework="numpy"),
+}
 
 
 def main():
@@ -28,14 +35,7 @@ def main():
     made = files(folder, megabytes)
     print("| file | read | by | its time | pystatelens | ratio |\n|---|---|---|--:|--:|--:|")
     for name, what, library, theirs in cases():
-        path = made[name]
-        whole = what == "a tensor"
-
-        def ours():
-            tensor = pystatelens.open(path)[KEY]
-            return (tensor if whole else tensor[ROWS]).numpy()
-
-        compare(name, what, library, lambda: theirs(path), ours)
+        compare(name, what, library, lambda: theirs(made[name]), lambda: OURS[what](made[name]))
     print("\n| file | size | peak memory |\n|---|--:|--:|")
     for times in (1, 4):
         for name, path in files(folder, megabytes, TENSORS * times).items():
@@ -71,6 +71,8 @@ def cases():
 
 def of_safetensors():
     from safetensors import safe_open
+    from safetensors.numpy import load_file as load_numpy
+    from safetensors.torch import load_file as load_torch
 
     def whole(path):
         with safe_open(path, "numpy") as file:
@@ -82,39 +84,38 @@ def of_safetensors():
 
     yield "safetensors", "a tensor", "safetensors", whole
     yield "safetensors", "10 rows", "safetensors", part
+    yield "safetensors", "all, to NumPy", "safetensors", load_numpy
+    yield "safetensors", "all, to torch", "safetensors", lambda path: copied(load_torch(path))
 
 
 def of_torch():
     import torch
 
-    def whole(path):
-        return torch.load(path, weights_only=True)[KEY].numpy()
+    def load(path, mmap=False):
+        return torch.load(path, weights_only=True, mmap=mmap)
 
-    def mapped(path):
-        return torch.load(path, weights_only=True, mmap=True)[KEY].clone().numpy()
-
-    def part(path):
-        return torch.load(path, weights_only=True, mmap=True)[KEY][ROWS].clone().numpy()
-
-    yield ".pt", "a tensor", "torch", whole
-    yield ".pt", "a tensor", "torch, mmap", mapped
-    yield ".pt", "10 rows", "torch, mmap", part
+    yield ".pt", "a tensor", "torch", lambda path: load(path)[KEY].numpy()
+    yield ".pt", "a tensor", "torch, mmap", lambda path: load(path, True)[KEY].clone().numpy()
+    yield ".pt", "10 rows", "torch, mmap", lambda path: load(path, True)[KEY][ROWS].clone().numpy()
+    yield ".pt", "all, to torch", "torch", load
+    yield ".pt", "all, to torch", "torch, mmap", lambda path: copied(load(path, True))
 
 
 def of_h5py():
     import h5py
     import hdf5plugin  # noqa: F401  registers the LZ4 filter
 
-    def whole(path):
+    def read(path, key=KEY, part=()):
         with h5py.File(path, "r") as file:
-            return file[KEY][()]
+            return file[key][part]
 
-    def part(path):
+    def everything(path):
         with h5py.File(path, "r") as file:
-            return file[KEY][ROWS]
+            return {key: file[key][()] for key in KEYS}
 
-    yield ".mdl", "a tensor", "h5py", whole
-    yield ".mdl", "10 rows", "h5py", part
+    yield ".mdl", "a tensor", "h5py", read
+    yield ".mdl", "10 rows", "h5py", lambda path: read(path, part=ROWS)
+    yield ".mdl", "all, to NumPy", "h5py", everything
 
 
 def of_cstorch():
@@ -125,10 +126,16 @@ def of_cstorch():
         return
     yield ".mdl", "a tensor", "cerebras.pytorch", lambda path: cstorch.load(path)[KEY].numpy()
     yield ".mdl", "10 rows", "cerebras.pytorch", lambda path: cstorch.load(path)[KEY][ROWS].numpy()
+    yield ".mdl", "all, to torch", "cerebras.pytorch", lambda path: copied(cstorch.load(path))
+
+
+def copied(state):
+    """Reads tensors that are mapped or read later."""
+    return {key: tensor.clone() for key, tensor in state.items()}
 
 
 def compare(name, what, library, theirs, ours):
-    assert np.array_equal(theirs(), ours())
+    assert_equal(theirs(), ours())
     best = [float("inf"), float("inf")]
     for _ in range(RUNS):
         for side, read in enumerate((theirs, ours)):
@@ -136,6 +143,15 @@ def compare(name, what, library, theirs, ours):
             read()
             best[side] = min(best[side], time.perf_counter() - start)
     print(f"| {name} | {what} | {library} | {best[0] * 1e3:.2f} ms | {best[1] * 1e3:.2f} ms | {best[1] / best[0]:.2f} |")
+
+
+def assert_equal(theirs, ours):
+    if isinstance(theirs, dict):
+        assert theirs.keys() == ours.keys()
+        for key in theirs:
+            assert_equal(theirs[key], ours[key])
+    else:
+        assert np.array_equal(theirs, ours)
 
 
 def walk(path):

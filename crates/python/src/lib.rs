@@ -33,7 +33,7 @@ mod _native {
     #[pymodule_export]
     use crate::reports::{check, diff, scan, stats, summary, verify};
     #[pymodule_export]
-    use crate::tensor::NativeTensor;
+    use crate::tensor::{NativeFile, NativeTensor};
 
     /// The version of the package.
     #[pymodule_export]

@@ -1,5 +1,8 @@
 //! Tensors, and slices of them.
 
+use std::fs::File;
+use std::sync::Arc;
+
 use pyo3::IntoPyObjectExt as _;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
@@ -81,6 +84,17 @@ impl NativeTensor {
         cast.map(Self).map_err(|error| raised(py, &error))
     }
 
+    /// The file on disk that has the bytes that `read` returns, and their offset; `None` if there
+    /// is no such file, or if they are few.
+    fn in_file(&self, py: Python<'_>) -> PyResult<Option<(NativeFile, u64)>> {
+        if self.0.nbytes() < MIN_IN_FILE {
+            return Ok(None);
+        }
+        let found = room::ahead(self.0.nbytes()).and_then(|()| self.0.in_file());
+        let found = found.map_err(|error| raised(py, &error))?;
+        Ok(found.map(|(file, offset)| (NativeFile(file), offset)))
+    }
+
     /// Reads the elements in C order, little-endian, into new memory.
     fn read<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyByteArray>> {
         let len = room::ahead(self.0.nbytes())
@@ -92,6 +106,22 @@ impl NativeTensor {
         PyByteArray::new_with(py, len, |out| {
             Watch::new(None).over(py, |progress| self.0.read_into(out, progress))
         })
+    }
+}
+
+/// Bytes from which it takes longer to fill memory with zeros than to make one call more.
+const MIN_IN_FILE: u64 = 256 << 10;
+
+/// An open file.
+#[pyclass(frozen, module = "pystatelens._native", name = "File")]
+pub(crate) struct NativeFile(Arc<File>);
+
+#[pymethods]
+impl NativeFile {
+    /// The descriptor, which is valid as long as this object.
+    #[cfg(unix)]
+    fn fileno(&self) -> i32 {
+        std::os::fd::AsRawFd::as_raw_fd(&*self.0)
     }
 }
 

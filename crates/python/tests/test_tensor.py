@@ -1,6 +1,7 @@
 """Tensors: indices as NumPy has them, and arrays of other libraries."""
 
 import itertools
+import os
 
 import ml_dtypes
 import numpy as np
@@ -71,6 +72,43 @@ def test_arrays_are_writable_and_not_copied():
     assert isinstance(array.base, bytearray) and array.flags.writeable
     array[0] = 7
     assert tensor.numpy()[0] == 0
+
+
+def base(array):
+    """The object that owns the memory of an array."""
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return array if array.base is None else array.base
+
+
+def test_large_tensors_are_read_from_the_file_into_memory_that_is_not_filled():
+    numbers = np.random.default_rng(1).random((3, 300, 500))
+    state = {"x": torch.from_numpy(numbers), "y": torch.from_numpy(numbers).to(torch.bfloat16)}
+    for name, options in [("x.pt", {}), ("x.npz", {"select": "x"}), ("x.mdl", {})]:
+        pystatelens.convert(pystatelens.save(state, "all.safetensors", replace=True)["files"][0], name, **options)
+        tensor = pystatelens.open(name)["x"]
+        for index in [..., slice(1, 3), 2, (1, slice(20, 290))]:
+            array = tensor[index].numpy()
+            assert np.array_equal(array, numbers[index]) and array.flags.writeable
+            assert isinstance(base(array), np.ndarray)
+            assert torch.equal(tensor[index].torch(), state["x"][index])
+        # These bytes are not dense in the file.
+        columns = tensor[..., :450]
+        assert np.array_equal(columns.numpy(), numbers[..., :450]) and isinstance(base(columns.numpy()), bytearray)
+        cast = tensor.cast("float32")
+        assert np.array_equal(cast.numpy(), numbers.astype("float32")) and isinstance(base(cast.numpy()), bytearray)
+    assert torch.equal(pystatelens.open("x.pt")["y"].torch(), state["y"])
+    with open("all.safetensors", "rb") as file:
+        assert np.array_equal(pystatelens.open(file)["x"].numpy(), numbers)
+
+
+def test_a_file_that_became_shorter_is_an_error():
+    np.save("x.npy", np.ones(100_000))
+    tensor = pystatelens.open("x.npy")[""]
+    os.truncate("x.npy", 400_000)
+    for read in (tensor.numpy, tensor.torch, tensor.tobytes):
+        with pytest.raises(pystatelens.IoError, match="became shorter"):
+            read()
 
 
 def test_other_libraries_ask_for_it():

@@ -17,7 +17,7 @@ use crate::{Tensor, parallel};
 #[derive(Clone)]
 pub struct Checkpoint {
     inner: Arc<core::Checkpoint>,
-    sources: Vec<Arc<FileSource>>,
+    sources: Arc<[Arc<FileSource>]>,
     /// The values by flat key, collected when the first is looked up.
     by_key: Arc<OnceLock<HashMap<String, Vec<ValueId>>>>,
 }
@@ -25,7 +25,7 @@ pub struct Checkpoint {
 impl Checkpoint {
     /// Wraps a checkpoint and the files on disk that it is read from.
     pub(crate) fn new(inner: core::Checkpoint, sources: Vec<Arc<FileSource>>) -> Self {
-        Self { inner: Arc::new(inner), sources, by_key: Arc::default() }
+        Self { inner: Arc::new(inner), sources: sources.into(), by_key: Arc::default() }
     }
 
     /// Returns the name and version of the format.
@@ -48,7 +48,7 @@ impl Checkpoint {
     pub fn tensors(&self) -> impl Iterator<Item = Tensor> + '_ {
         self.inner.each_leaf().filter_map(|leaf| {
             let (id, _) = self.inner.tensor_of(leaf.target)?;
-            Tensor::new(&self.inner, leaf.flat.to_lossy().into_owned(), id).ok()
+            self.tensor_by_id(id, leaf.flat.to_lossy()).ok()
         })
     }
 
@@ -59,7 +59,7 @@ impl Checkpoint {
         let (id, _) = tensor.ok_or_else(|| {
             Error::refused(format!("the value of `{key}` is not a tensor")).coded("not-a-tensor")
         })?;
-        Tensor::new(&self.inner, key.to_owned(), id)
+        self.tensor_by_id(id, key)
     }
 
     /// Returns the value with a flat key, such as a number, a text or an empty list. Otherwise, the
@@ -110,7 +110,7 @@ impl Checkpoint {
 
     /// Returns a tensor by its id in [`Checkpoint::inner`]; `key` is what it calls itself.
     pub fn tensor_by_id(&self, id: TensorId, key: impl Into<String>) -> Result<Tensor> {
-        Tensor::new(&self.inner, key.into(), id)
+        Tensor::new(&self.inner, self.sources.clone(), key.into(), id)
     }
 
     /// Returns the value at `key`: a leaf, or the dict, list or other container that holds the keys

@@ -1,5 +1,6 @@
 //! A tensor of an open checkpoint.
 
+use std::fs;
 use std::sync::Arc;
 
 use statelens_checkpoint::{
@@ -8,6 +9,7 @@ use statelens_checkpoint::{
 use statelens_stats::{Accumulator, Statistics, Summary};
 use statelens_tensor::{BUFFER, Cast, decodes, drain, numbers, verbatim_span};
 
+use crate::files::FileSource;
 use crate::{Element, Slice};
 
 /// Bytes that are read between two reports of progress.
@@ -17,13 +19,22 @@ const PIECE: usize = 8 << 20;
 #[derive(Clone)]
 pub struct Tensor {
     files: FileSet,
+    /// The files of the set that are on disk.
+    sources: Arc<[Arc<FileSource>]>,
     key: String,
     tensor: core::Tensor,
 }
 
 impl Tensor {
-    pub(crate) fn new(checkpoint: &core::Checkpoint, key: String, id: TensorId) -> Result<Self> {
-        Ok(Self { files: checkpoint.files.clone(), key, tensor: checkpoint.tensor(id)?.clone() })
+    /// Takes a tensor of a checkpoint, and the files of its set that are on disk.
+    pub(crate) fn new(
+        checkpoint: &core::Checkpoint,
+        sources: Arc<[Arc<FileSource>]>,
+        key: String,
+        id: TensorId,
+    ) -> Result<Self> {
+        let (files, tensor) = (checkpoint.files.clone(), checkpoint.tensor(id)?.clone());
+        Ok(Self { files, sources, key, tensor })
     }
 
     /// Returns its flat key.
@@ -138,6 +149,19 @@ impl Tensor {
         })
     }
 
+    /// Returns the file on disk in which its bytes are dense, as [`Tensor::bytes`] returns them, and
+    /// the offset of the first; `None` if they have to be gathered, decoded or fetched.
+    pub fn in_file(&self) -> Result<Option<(Arc<fs::File>, u64)>> {
+        let Some(span) = verbatim_span(&self.tensor) else { return Ok(None) };
+        self.files.check(span)?;
+        let source = self.files.source(span.file)?;
+        // The set may have sources that are not on disk, such as an unpacked file.
+        let on_disk = self.sources.get(span.file.0 as usize);
+        let on_disk =
+            on_disk.filter(|file| std::ptr::addr_eq(Arc::as_ptr(source), Arc::as_ptr(file)));
+        on_disk.map(|file| Ok((file.file()?, span.offset))).transpose()
+    }
+
     /// Computes statistics of its values in one pass and fixed memory: counts, NaN, extremes,
     /// moments, quantiles. Returns `None` for elements that are not numbers, such as strings and
     /// records.
@@ -181,7 +205,8 @@ impl Tensor {
     }
 
     fn with(&self, tensor: core::Tensor) -> Self {
-        Self { files: self.files.clone(), key: self.key.clone(), tensor }
+        let (files, sources) = (self.files.clone(), self.sources.clone());
+        Self { files, sources, key: self.key.clone(), tensor }
     }
 }
 

@@ -25,6 +25,7 @@ __all__ = [
     "stats",
     "summary",
     "verify",
+    "File",
     "Tensor",
     "__version__",
 ]
@@ -63,7 +64,12 @@ class Tensor:
     def is_blocks(self) -> bool: ...
     def slice(self, index: _Item | tuple[_Item, ...]) -> Tensor: ...
     def cast(self, dtype: str) -> Tensor: ...
+    def in_file(self) -> tuple[File, int] | None: ...
     def read(self) -> bytearray: ...
+
+@final
+class File:
+    def fileno(self) -> int: ...
 
 def open(
     source: Any, name: str, with_files: Sequence[str | os.PathLike[str]], fetch: int | None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from types import EllipsisType
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
@@ -89,7 +90,7 @@ class Tensor:
         quantised elements are read as the integers that are stored."""
         import numpy as np
 
-        return np.ndarray(self.shape, numpy_dtype(self._native), self._native.read())
+        return np.ndarray(self.shape, numpy_dtype(self._native), _read(self._native))
 
     def torch(self) -> pytorch.Tensor:
         """Reads the elements into a new tensor."""
@@ -100,7 +101,7 @@ class Tensor:
             return self._quantized(dtype)
         if math.prod(self.shape) == 0:
             return torch.empty(self.shape, dtype=dtype)
-        whole = torch.frombuffer(self._native.read(), dtype=torch.uint8)
+        whole = torch.frombuffer(_read(self._native), dtype=torch.uint8)
         return whole.view(dtype).reshape(self.shape)
 
     def tobytes(self) -> bytearray:
@@ -140,3 +141,29 @@ class Tensor:
                 return torch._make_per_channel_quantized_tensor(integers, *parts, axis)
             case _:
                 raise unsupported(self._native, "this constructor of torch")
+
+
+_PIECE = 64 << 20
+"""Bytes that are read before Python looks for Ctrl-C."""
+
+
+def _read(native: NativeTensor) -> Any:
+    """Reads the elements into new memory. Where the system can read them from a file, that memory is
+    NumPy's, which is not filled with zeros before."""
+    found = native.in_file() if hasattr(os, "preadv") else None
+    if found is None:
+        return native.read()
+    try:
+        import numpy as np
+    except ImportError:
+        return native.read()
+    file, offset = found
+    memory = np.empty(native.nbytes, "uint8")
+    rest = memory.data
+    try:
+        while rest and (count := os.preadv(file.fileno(), [rest[:_PIECE]], offset)):
+            rest, offset = rest[count:], offset + count
+    except OSError:
+        pass
+    # Reports why it can't be read.
+    return native.read() if rest else memory
