@@ -309,3 +309,30 @@ fn a_thousand_checkpoints_are_one_job() {
     }
     assert_eq!(together, alone);
 }
+
+#[test]
+fn a_folder_lists_files_that_are_named_as_weights_but_are_no_checkpoints() {
+    let folder = Folder::new();
+    let sound = safetensors(&[("w", "F32", &[1], &[0; 4])]);
+    for (name, bytes) in [
+        ("c/m2.safetensors", &sound[..]),
+        ("c/m1.pt", b""),
+        ("c/m0.safetensors", b"not a checkpoint"),
+        ("c/notes.txt", b"not a checkpoint"),
+    ] {
+        fs::create_dir_all(folder.file("c")).unwrap();
+        folder.with(name, bytes);
+    }
+    let (top, place) = (folder.file("c"), folder.file("job"));
+    run(["job", "plan", "verify", top.to_str().unwrap(), "-o", place.to_str().unwrap()]).ok();
+    job("run", &place, &["0"]).ok();
+    let committed = job("commit", &place, &["--json"]);
+    assert_eq!(committed.code, Some(1), "{}", committed.err);
+    let report: Value = serde_json::from_str(&committed.out).unwrap();
+    let of = |one: &Value| (one["path"].as_str().unwrap().to_owned(), one["passes"] == true);
+    let all: Vec<_> = report["checkpoints"].as_array().unwrap().iter().map(of).collect();
+    let path = |name: &str| top.join(name).to_str().unwrap().to_owned();
+    let expected =
+        [(path("m0.safetensors"), false), (path("m1.pt"), false), (path("m2.safetensors"), true)];
+    assert_eq!(all, expected);
+}

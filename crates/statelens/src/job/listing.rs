@@ -16,6 +16,10 @@ use crate::remote::{self, listed};
 /// Bytes of the longest list that is read.
 const MAX_LIST: u64 = 1 << 30;
 
+/// Extensions that files other than weights rarely have. Such a file whose content no format
+/// recognises is damaged, so the report must list it.
+const WEIGHTS: [&str; 8] = ["safetensors", "gguf", "pt", "pth", "ckpt", "mdl", "npz", "keras"];
+
 /// Characters that begin a pattern in a glob.
 const WILDCARDS: [char; 4] = ['*', '?', '[', '{'];
 
@@ -109,8 +113,15 @@ impl SourceListing {
         if self.all_files {
             return below(folder)?.iter().try_for_each(|path| self.file(path));
         }
-        let (_, found) = files::checkpoints(folder, |_| true)?;
-        found.iter().try_for_each(|one| self.file(&folder.join(&one.main)))
+        let (files, found) = files::checkpoints(folder, |_| true)?;
+        let members: HashSet<&str> =
+            found.iter().flat_map(|one| &one.members).map(String::as_str).collect();
+        let unread = files.iter().map(|(_, file)| file.name.as_str());
+        let unread = unread.filter(|name| is_named_as_weights(name) && !members.contains(name));
+        let mut names: Vec<&str> =
+            found.iter().map(|one| one.main.as_str()).chain(unread).collect();
+        names.sort_unstable();
+        names.into_iter().try_for_each(|name| self.file(&folder.join(name)))
     }
 
     fn file(&mut self, path: &Path) -> Result<()> {
@@ -124,6 +135,11 @@ impl SourceListing {
         }
         Ok(())
     }
+}
+
+fn is_named_as_weights(name: &str) -> bool {
+    let extension = Path::new(name).extension().and_then(|extension| extension.to_str());
+    extension.is_some_and(|extension| WEIGHTS.contains(&extension))
 }
 
 /// Lists the files in a folder and its subfolders, sorted. Links to folders are not followed.
