@@ -1,7 +1,7 @@
 //! The filter box: words, globs, `/regex/`, `dtype:`, `shape:`, `kind:`, `state:`, `bytes>`; and,
 //! once values were read, `nan>0`, `std<1e-6`, `absmax>100`, `zeros>50%`.
 //!
-//! Terms are separated by spaces and must all hold; `-` before a term negates it. A word matches a
+//! Terms are separated by spaces and must all hold; `-` or `!` before a term negates it. A word matches a
 //! part of the key, ignoring case unless the word has a capital. A glob matches whole segments, so
 //! that `layers.*.attn` and `*.weight` mean what they look like.
 
@@ -65,7 +65,7 @@ impl Filter {
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut terms = Vec::new();
         for word in joined(words(text)) {
-            let (negative, word) = match word.strip_prefix('-') {
+            let (negative, word) = match word.strip_prefix(NEGATIONS) {
                 Some(rest) if !rest.is_empty() => (true, rest),
                 _ => (false, word.as_str()),
             };
@@ -76,9 +76,12 @@ impl Filter {
         Ok(Self { terms })
     }
 
-    /// Suggests what may have been meant when nothing is found: a word that looks like a term but
-    /// is not one is searched for, since keys may contain colons.
+    /// Suggests what may have been meant when nothing is found: operators such as `OR`, and words
+    /// that look like a term but are not one, are searched for, since keys may contain them.
     pub fn hint(text: &str) -> Option<String> {
+        if let Some(hint) = operator_hint(&words(text)) {
+            return Some(hint);
+        }
         let unknown = UnknownTerm::of(text)?;
         let name = &text[unknown.start..unknown.end];
         Some(format!(
@@ -180,7 +183,7 @@ impl UnknownTerm {
         words(text).into_iter().find_map(|word| {
             // A word is a slice of the text.
             let start = word.as_ptr() as usize - text.as_ptr() as usize;
-            let body = word.trim_start_matches('-');
+            let body = word.trim_start_matches(NEGATIONS);
             let start = start + word.len() - body.len();
             let (name, _) = body.split_once([':', '>', '<', '='])?;
             let is_name = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphabetic());
@@ -214,6 +217,34 @@ impl Relation {
     }
 }
 
+/// Returns the regular expression to write for `a OR b`, `a | b` or `a|b`, and says that `AND` is
+/// not needed. `None` if there is no such operator.
+fn operator_hint(words: &[&str]) -> Option<String> {
+    let is_plain = |word: &str| {
+        !word.is_empty() && word.chars().all(|c| c.is_alphanumeric() || c == '_' || c == '.')
+    };
+    let either = |left: &str, right: &str| {
+        let pair = (is_plain(left) && is_plain(right)).then(|| format!("/{left}|{right}/"));
+        let pattern = pair.unwrap_or_else(|| "/one|other/".to_owned()).replace('.', r"\.");
+        format!("All terms must match. To match either of two, write {pattern}.")
+    };
+    words.iter().enumerate().find_map(|(at, word)| {
+        let around = || Some((words.get(at.checked_sub(1)?)?, words.get(at + 1)?));
+        match *word {
+            "OR" | "or" | "|" | "||" => around().map(|(left, right)| either(left, right)),
+            "AND" | "and" | "&" | "&&" => around()
+                .map(|_| format!("All terms must match, so leave out \u{2018}{word}\u{2019}.")),
+            _ if word.starts_with('/') => None,
+            _ => word
+                .split_once('|')
+                .map(|(left, right)| either(left, right.trim_start_matches('|'))),
+        }
+    })
+}
+
+/// Characters that negate the term after them.
+const NEGATIONS: [char; 2] = ['-', '!'];
+
 /// The terms that have a name.
 const TERMS: [&str; 6] = ["dtype:", "kind:", "state:", "shape:", "bytes>", "params>"];
 
@@ -240,7 +271,7 @@ fn joined(words: Vec<&str>) -> Vec<String> {
     let mut all: Vec<String> = Vec::new();
     for word in words {
         let continues = all.last().is_some_and(|before| {
-            let before = before.trim_start_matches('-');
+            let before = before.trim_start_matches(NEGATIONS);
             let rest =
                 ["bytes", "size", "params"].iter().find_map(|name| before.strip_prefix(name));
             let rest = rest.or_else(|| {
@@ -278,12 +309,16 @@ fn is_unit(word: &str) -> bool {
     matches!(short, "" | "k" | "m" | "g" | "t" | "p")
 }
 
-/// Splits at spaces that are not inside `/…/` or `[…]`.
+/// Splits at spaces that are not inside `/…/`, `[…]` or the parentheses of a shape.
 fn words(text: &str) -> Vec<&str> {
     let mut words = Vec::new();
     let mut rest = text.trim_start();
     while !rest.is_empty() {
-        let body = rest.strip_prefix('-').unwrap_or(rest);
+        let body = rest.strip_prefix(NEGATIONS).unwrap_or(rest);
+        let brackets: [&[char]; 2] = match body.starts_with("shape:(") {
+            true => [&['[', '('], &[']', ')']],
+            false => [&['['], &[']']],
+        };
         let skip = rest.len() - body.len();
         let end = if body.starts_with('/') {
             skip + end_of_pattern(body)
@@ -291,7 +326,8 @@ fn words(text: &str) -> Vec<&str> {
             let mut depth = 0i32;
             rest.char_indices()
                 .find(|&(_, c)| {
-                    depth += i32::from(c == '[') - i32::from(c == ']');
+                    depth +=
+                        i32::from(brackets[0].contains(&c)) - i32::from(brackets[1].contains(&c));
                     c.is_whitespace() && depth <= 0
                 })
                 .map_or(rest.len(), |(at, _)| at)
@@ -537,6 +573,8 @@ mod tests {
     fn matches_shapes_and_sizes() {
         assert_eq!(hits("shape:[256,*]").len(), 2 + 2);
         assert_eq!(hits("shape:[256, 64] dtype:bf16").len(), 2);
+        assert_eq!(hits("shape:(256, 64) dtype:bf16"), hits("shape:[256, 64] dtype:bf16"));
+        assert_eq!(hits("-shape:(256, 64) !dtype:bf16"), hits("-shape:[256,64] -dtype:bf16"));
         assert_eq!(hits("shape:[]").len(), 8);
         assert_eq!(hits("shape:[\u{2026},64] state:model ln"), hits("ln state:model"));
         assert_eq!(
@@ -596,6 +634,27 @@ mod tests {
         assert_eq!(suggestion("weather:fine"), Some(("weather".into(), None)));
         for known in ["dtype:bf16", "is:tensor", "size>1k", "nan>0", "a.b:c", "/x:y/", "fc"] {
             assert_eq!(suggestion(known), None, "{known}");
+        }
+    }
+
+    #[test]
+    fn explains_operators_that_it_does_not_have() {
+        for (text, part) in [
+            ("gate OR up", "/gate|up/"),
+            ("a.b | up_proj", r"/a\.b|up_proj/"),
+            ("gate||up", "/gate|up/"),
+            ("x gate|up", "/gate|up/"),
+            ("dtype:bf16 or *.up", "/one|other/"),
+            ("gate AND up", "leave out \u{2018}AND\u{2019}"),
+        ] {
+            let hint = Filter::hint(text).unwrap_or_default();
+            assert!(
+                hint.starts_with("All terms must match") && hint.contains(part),
+                "{text}: {hint}"
+            );
+        }
+        for plain in ["/gate|up/", "gate", "or", "weight or", "a-b"] {
+            assert_eq!(Filter::hint(plain), None, "{plain}");
         }
     }
 
