@@ -147,6 +147,7 @@ fn table(preview: &Preview) -> Html {
     if preview.rows.is_empty() {
         return html! {};
     }
+    let casts = preview.cast > 0;
     let row = |change: &KeyChange| {
         let old = match &change.new {
             Some(new) if *new != change.old => changed_key(&change.old, new),
@@ -164,7 +165,7 @@ fn table(preview: &Preview) -> Html {
                 </td>
                 <td class="ar">{ if change.new.is_some() { "\u{2192}" } else { "" } }</td>
                 <td title={change.new.clone()}>{ new }</td>
-                <td class="num dim">{ change.dtype.clone().unwrap_or_default() }</td>
+                if casts { <td class="num dim">{ change.dtype.clone().unwrap_or_default() }</td> }
             </tr>
         }
     };
@@ -175,8 +176,11 @@ fn table(preview: &Preview) -> Html {
         <div class="preview" id="preview">
             <div class="scroll" role="group" tabindex="0" aria-label="Keys before and after">
                 <table class="ren">
-                    <colgroup><col /><col class="c-ar" /><col /><col class="c-dt" /></colgroup>
-                    <thead><tr><th scope="col">{ "key in the checkpoint" }</th><th></th><th scope="col">{ "key in the output" }</th><th scope="col" class="num">{ "dtype" }</th></tr></thead>
+                    <colgroup><col /><col class="c-ar" /><col />if casts { <col class="c-dt" /> }</colgroup>
+                    <thead><tr>
+                        <th scope="col">{ "key in the checkpoint" }</th><th></th><th scope="col">{ "key in the output" }</th>
+                        if casts { <th scope="col" class="num">{ "dtype" }</th> }
+                    </tr></thead>
                     <tbody>{ for preview.rows.iter().map(row) }</tbody>
                 </table>
             </div>

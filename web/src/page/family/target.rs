@@ -155,12 +155,13 @@ fn basis(recognised: &RecognisedModel) -> String {
 }
 
 fn unknown(error: &ErrorText, recognised: &RecognisedModel) -> Html {
+    // The line above says that the model is not recognised.
+    let unnamed = recognised.model.is_empty() && error.kind != ErrorKind::Io;
     html! {
         <div class="refused small" role="status">
             <p>{ severity(Grade::Note) }<span>
-                if recognised.model.is_empty() && error.kind != ErrorKind::Io { { "Model not recognised. " } } else { { prose(&error.title) }{ " " } }
-                if !error.text.is_empty() { { prose(&error.text) }{ " " } }
-                if recognised.model.is_empty() && error.kind != ErrorKind::Io { { "Choose one, or load a custom recipe." } }</span></p>
+                if !unnamed { { prose(&error.title) }{ " " } }
+                if !error.text.is_empty() { { prose(&error.text) } } else if unnamed { { "Choose the model, or load a custom recipe." } }</span></p>
             { for error.next.iter().filter(|(_, command)| !command.is_empty()).map(|(text, command)| html! {
                 <p>{ prose(text) }{ ": " }<code>{ command }</code></p>
             }) }
