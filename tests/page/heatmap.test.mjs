@@ -118,7 +118,7 @@ test("the heatmap shows an outlier as the darkest block; a click or its index se
     const [high, wide] = [Math.ceil(20_000 / best.height), Math.ceil(20_000 / best.width)];
     assert.deepEqual([best.column, best.row], [Math.floor(6_790 / wide), Math.floor(12_345 / high)]);
     assert.deepEqual(best.odds, [[0, 0]], "the block with NaN is told apart");
-    assert.match(await page.getAttribute("#overview", "aria-label"), /the largest magnitude is -7\.5, in rows 1\d+ to 1\d+, columns 6\d+ to 6\d+; 1 cell has NaN/);
+    assert.match(await page.getAttribute("#overview", "aria-label"), /the value of largest magnitude is \u22127\.5, in rows 1\d+ to 1\d+, columns 6\d+ to 6\d+; 1 cell has NaN/);
     await page.mouse.move(...(await block(page, best)));
     await page.waitForFunction(() => /largest −7\.5 · mean \|x\|/.test(document.querySelector(".overview .read").textContent));
     await page.mouse.click(...(await block(page, best)));

@@ -413,7 +413,7 @@ fn pictures_show_the_maximum_of_each_block() {
     let svg = fs::read_to_string(&out).unwrap();
     assert!(svg.contains("<path fill=\"#7a3a04\" d=\"M4 4h1v1h-1z\"/>"), "{svg}");
     assert!(
-        svg.contains("the largest magnitude is 9000, in rows 32 to 39, columns 40 to 49"),
+        svg.contains("the value of largest magnitude is 9000, in rows 32 to 39, columns 40 to 49"),
         "{svg}"
     );
 

@@ -30,8 +30,7 @@ impl Model {
             Finding::new(Grade::Warning, format!("{} does not fit this checkpoint", self.config))
                 .detail(format!("{}.", contradictions.join("; ")))
                 .advice(
-                    "It may be the config of another model. Put the right one next to the \
-                         file, or name it with --config.",
+                    "It may be the config of another model. Put the right one next to the file.",
                 ),
         ]
     }

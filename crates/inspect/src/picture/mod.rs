@@ -106,16 +106,19 @@ impl BlockMap {
         if let Some((at, value)) = finite.max_by(|one, other| one.1.abs().total_cmp(&other.1.abs()))
         {
             let (row, column) = (at / across.max(1), at % across.max(1));
-            let from = |at: usize, block: u64, of: u64| {
+            let range = |name: &str, at: usize, block: u64, of: u64| {
                 let start = at as u64 * block;
                 let end = (start + block).min(of) - 1;
-                if start == end { start.to_string() } else { format!("{start} to {end}") }
+                if start == end {
+                    format!("{name} {start}")
+                } else {
+                    format!("{name}s {start} to {end}")
+                }
             };
-            let rows = from(row, high, self.matrix.0);
-            let columns = from(column, wide, self.matrix.1);
-            let value = crate::number_text(*value);
-            text +=
-                &format!("; the largest magnitude is {value}, in rows {rows}, columns {columns}");
+            let rows = range("row", row, high, self.matrix.0);
+            let columns = range("column", column, wide, self.matrix.1);
+            let value = crate::number_text(*value).replace('-', "\u{2212}");
+            text += &format!("; the value of largest magnitude is {value}, in {rows}, {columns}");
         }
         let marked = |mark| self.marks.iter().filter(|it| **it & mark != 0).count();
         for (count, what) in [(marked(NAN), "NaN"), (marked(INFINITE), "infinities")] {
@@ -179,8 +182,15 @@ pub(super) mod tests {
     fn describes_the_picture_as_text() {
         assert_eq!(
             map().text(),
-            "4 \u{d7} 6 values; each of 2 \u{d7} 3 cells is a block of 2 \u{d7} 2; the largest magnitude is \
-             -8, in rows 2 to 3, columns 4 to 5; 1 cell has NaN."
+            "4 \u{d7} 6 values; each of 2 \u{d7} 3 cells is a block of 2 \u{d7} 2; the value of largest \
+             magnitude is \u{2212}8, in rows 2 to 3, columns 4 to 5; 1 cell has NaN."
+        );
+        let matrix = Matrix::of(&[1, 2], &[]).unwrap();
+        let mut all = Overview::new(&DType::F32, matrix, 2, 1).unwrap();
+        [1f32, 2.0].iter().for_each(|value| all.feed(&value.to_le_bytes()));
+        assert_eq!(
+            BlockMap::of(&all).text(),
+            "1 \u{d7} 2 values; each cell is a value; the value of largest magnitude is 2, in row 0, column 1."
         );
     }
 
