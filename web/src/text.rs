@@ -109,13 +109,16 @@ pub fn failure(failed: &Error) -> Option<ErrorText> {
     (failed.kind() != ErrorKind::Cancelled).then(|| error(failed))
 }
 
-/// Returns the error for a model's config that is opened without its weights; `None` for any other
-/// file.
-pub fn config_alone(path: &str) -> Option<ErrorText> {
+/// Returns the error for a model's config that is opened without its weights, recognised by its
+/// name or by what Hugging Face writes at its beginning; `None` for any other file.
+pub fn config_alone(path: &str, head: &[u8]) -> Option<ErrorText> {
     const CONFIGS: [&str; 4] =
         ["config.json", "generation_config.json", "params.yaml", "params.json"];
     let name = path.rsplit('/').next().unwrap_or(path);
-    CONFIGS.contains(&name).then(|| ErrorText {
+    let says = |field: &str| String::from_utf8_lossy(head).contains(field);
+    let is_config = CONFIGS.contains(&name)
+        || name.ends_with(".json") && (says("\"model_type\":") || says("\"architectures\":"));
+    is_config.then(|| ErrorText {
         kind: protocol::error::ErrorKind::NotACheckpoint,
         title: "This is the config of a model, without its weights.".to_owned(),
         text: String::new(),
@@ -197,9 +200,12 @@ mod tests {
 
     #[test]
     fn config_without_weights_is_recognised() {
-        let found = config_alone("model/config.json").unwrap();
+        let found = config_alone("model/config.json", b"").unwrap();
         assert!(found.title.contains("config of a model") && found.next[0].0.contains("weights"));
-        assert!(config_alone("model.safetensors").is_none());
+        let head = b"{\n  \"architectures\": [\n    \"LlamaForCausalLM\"\n  ],\n";
+        assert!(config_alone("llama-7b_config.json", head).is_some());
+        assert!(config_alone("model.safetensors", head).is_none());
+        assert!(config_alone("tokenizer.json", b"{\"version\": \"1.0\"").is_none());
     }
 
     #[test]

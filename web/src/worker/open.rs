@@ -206,7 +206,7 @@ fn explained(set: &FileSet, file: FileId, error: &Error) -> ErrorText {
     // In a set, the error names the file that it is about.
     let file = error.file().and_then(|name| set.find(name)).unwrap_or(file);
     let head = set.read_vec(file, 0, set.len(file).min(1024)).unwrap_or_default();
-    text::config_alone(set.name(file)).unwrap_or_else(|| text::explained(error, &head))
+    text::config_alone(set.name(file), &head).unwrap_or_else(|| text::explained(error, &head))
 }
 
 /// Returns the first file that is named like a checkpoint and belongs to none of those found.
