@@ -10,7 +10,7 @@ use std::collections::HashMap;
 
 use regex_lite::Regex;
 use statelens_checkpoint::{
-    Checkpoint, Error, Result, Rounding, Tensor, TensorId, Value as Node, ValueId,
+    Checkpoint, Error, Result, Rounding, Tensor, TensorId, Value as Node, ValueId, order,
 };
 
 use crate::config::{Map, Value};
@@ -81,7 +81,7 @@ pub fn fold(joined: &Checkpoint, config: &Value) -> Result<FoldedAdapter> {
     let mut assembly = Assembly::of(joined);
     let root = assembly.state(&replaced(joined, &model, changed)?)?;
     let mut folded = FoldedAdapter { checkpoint: assembly.finish(root)?, weights };
-    folded.weights.sort();
+    order::natural(&mut folded.weights);
     Ok(folded)
 }
 
@@ -117,7 +117,7 @@ fn replaced(
     }
     // New keys, such as a head that the model did not have.
     let mut more: Vec<(String, Tensor)> = changed.into_iter().collect();
-    more.sort_by(|(one, _), (other, _)| one.cmp(other));
+    order::by(&mut more, |(one, _), (other, _)| one.cmp(other));
     for (key, tensor) in more {
         state.set(key, StateValue::Tensor(tensor, None));
     }

@@ -1,7 +1,7 @@
 //! A catalog of the families without their rules: enough to find the families that match a
 //! checkpoint and the files that they need. The page embeds it instead of all files.
 
-use statelens_checkpoint::{Error, Result};
+use statelens_checkpoint::{Error, Result, order};
 
 use crate::format::ModelFormat;
 use crate::kinds::Kinds;
@@ -184,7 +184,7 @@ impl Catalog {
                 files.extend(table.files.iter().map(|name| table_path(name)));
             }
         }
-        files.sort();
+        order::natural(&mut files);
         files.dedup();
         files
     }

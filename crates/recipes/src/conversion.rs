@@ -3,7 +3,9 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use statelens_checkpoint::{Checkpoint, DictKey, Error, Limits, Result, Value, ValueId, counted};
+use statelens_checkpoint::{
+    Checkpoint, DictKey, Error, Limits, Result, Value, ValueId, counted, order,
+};
 
 use crate::config;
 use crate::engine::{
@@ -525,7 +527,7 @@ fn no_way(recipe: &Recipe, from: ModelFormat, to: ModelFormat) -> Error {
         .flat_map(|block| block.left.iter().chain(&block.right))
         .copied()
         .collect();
-    known.sort_unstable();
+    order::natural(&mut known);
     known.dedup();
     let known: Vec<String> = known.iter().map(ModelFormat::to_string).collect();
     Error::refused(format!("the recipe of {} has no way from {from} to {to}", recipe.family))

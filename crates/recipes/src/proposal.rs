@@ -1,7 +1,7 @@
 //! Determines what the user did not specify: the format and the model of a checkpoint, the configs
 //! for each step, and the names of the output.
 
-use statelens_checkpoint::{Checkpoint, Error, Result};
+use statelens_checkpoint::{Checkpoint, Error, Result, order};
 
 use crate::config::{Converted, Families, Guess, Value};
 use crate::conversion::{Leg, LegConfigs, components, route};
@@ -188,7 +188,7 @@ pub fn layouts(recipe: &Recipe) -> Vec<ModelFormat> {
     let mut all: Vec<ModelFormat> =
         blocks.flat_map(|block| block.left.iter().chain(&block.right)).copied().collect();
     all.retain(|format| !format.is_hf() && !format.is_cerebras());
-    all.sort();
+    order::natural(&mut all);
     all.dedup();
     all
 }

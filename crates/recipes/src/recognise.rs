@@ -1,6 +1,6 @@
 //! Recognises the family of a checkpoint by its keys.
 
-use statelens_checkpoint::{Checkpoint, Value};
+use statelens_checkpoint::{Checkpoint, Value, order};
 
 use crate::config;
 use crate::conversion::{Leg, components, model_of, unwrapped};
@@ -79,7 +79,7 @@ pub fn by_keys(checkpoint: &Checkpoint, hf: bool, unwrap: bool) -> Vec<Guess> {
             guesses.push(Guess { family: name.to_owned(), known, keys: keys.len() });
         }
     }
-    guesses.sort_by_key(|guess| std::cmp::Reverse(guess.known));
+    order::by_key(&mut guesses, |guess| std::cmp::Reverse(guess.known));
     guesses
 }
 
@@ -120,7 +120,7 @@ pub fn by_parts(checkpoint: &Checkpoint, parts: &[String], target: ModelFormat) 
             guesses.push(Guess { family: name.to_owned(), known, keys });
         }
     }
-    guesses.sort_by_key(|guess| std::cmp::Reverse(guess.known));
+    order::by_key(&mut guesses, |guess| std::cmp::Reverse(guess.known));
     guesses
 }
 
@@ -177,6 +177,6 @@ pub fn between(
     }
     let by_type = guesses.iter().any(|(by_type, _)| *by_type);
     guesses.retain(|(own, _)| *own == by_type);
-    guesses.sort_by_key(|(_, guess)| std::cmp::Reverse(guess.known));
+    order::by_key(&mut guesses, |(_, guess)| std::cmp::Reverse(guess.known));
     guesses.into_iter().map(|(_, guess)| guess).collect()
 }

@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use statelens_checkpoint::order;
 use statelens_inspect::treemap::{Cell, Treemap, svg};
 use statelens_inspect::visible;
 use yew::prelude::*;
@@ -269,7 +270,7 @@ fn label(cell: &Cell, all: Option<u64>) -> Html {
 /// Renders the largest boxes as a table, for screen readers.
 fn table(map: &Treemap) -> Html {
     let mut cells: Vec<&Cell> = map.cells.iter().filter(|cell| !cell.open).collect();
-    cells.sort_by_key(|cell| std::cmp::Reverse(cell.sums.bytes));
+    order::by_key(&mut cells, |cell| std::cmp::Reverse(cell.sums.bytes));
     html! {
         <table class="unseen" aria-label="Largest boxes">
             <thead><tr><th>{ "key" }</th><th>{ "dtype" }</th><th>{ "bytes" }</th><th>{ "share" }</th></tr></thead>

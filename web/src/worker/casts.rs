@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use statelens_checkpoint::{Checkpoint, DType, Error, Result, TensorId};
+use statelens_checkpoint::{Checkpoint, DType, Error, Result, TensorId, order};
 use statelens_convert::{Origins, RunReport};
 use statelens_tensor::Narrowing;
 
@@ -91,7 +91,7 @@ pub(super) fn ranges(
             format!("{from} becomes {to}: {which}max |x| is {far}; {fit}")
         })
         .collect();
-    lines.sort();
+    order::natural(&mut lines);
     lines
 }
 

@@ -187,7 +187,7 @@ fn candidates(set: &FileSet, requested: Option<u32>) -> Vec<Candidate> {
         }
     }
     // Optimizers and adapters, which trainers save next to the model, come after the model.
-    order.sort_by_key(|found| {
+    order::by_key(&mut order, |found| {
         let name = found.name.rsplit('/').next();
         let sibling =
             name.is_some_and(|name| name == OPTIMIZER_FILE || adapter::FILES.contains(&name));

@@ -194,7 +194,7 @@ mod tests {
     #[test]
     fn sorts_numbers_in_names_numerically() {
         let mut names = ["dense_10", "10", "dense", "2", "dense_2", "a1b", "a01b", "", "9"];
-        names.sort_by(|one, other| natural(one.as_bytes(), other.as_bytes()));
+        order::by(&mut names, |one, other| natural(one.as_bytes(), other.as_bytes()));
         let sorted = ["", "2", "9", "10", "a1b", "a01b", "dense", "dense_2", "dense_10"];
         assert_eq!(names, sorted);
     }

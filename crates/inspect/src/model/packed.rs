@@ -7,6 +7,8 @@
 
 use std::collections::HashMap;
 
+use statelens_checkpoint::order;
+
 use super::config::Config;
 use super::key::Parsed;
 use crate::entry::LeafSummary;
@@ -147,7 +149,7 @@ pub(super) fn unpack<'a>(
         Unpacked { stored, shape: entry.shape.clone(), params, trained, helper: false }
     });
     let unpacked = unpacked.collect();
-    sums.sort_by(|a, b| b.params.cmp(&a.params).then(a.layout.cmp(&b.layout)));
+    order::by(&mut sums, |a, b| b.params.cmp(&a.params).then(a.layout.cmp(&b.layout)));
     (unpacked, sums)
 }
 

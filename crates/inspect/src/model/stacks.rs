@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use statelens_checkpoint::order;
+
 use super::roles::ModelComponent;
 use super::weights::Weights;
 
@@ -67,6 +69,6 @@ pub(super) fn find(weights: &Weights) -> Vec<Stack> {
     for stack in &mut stacks {
         stack.layers &= !inner.contains(&stack.prefix);
     }
-    stacks.sort_by_key(|stack| (!stack.layers, std::cmp::Reverse(stack.params)));
+    order::by_key(&mut stacks, |stack| (!stack.layers, std::cmp::Reverse(stack.params)));
     stacks
 }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use statelens_checkpoint::{float_repr, grouped};
+use statelens_checkpoint::{float_repr, grouped, order};
 
 use super::svg::{escaped, text};
 use crate::number_text;
@@ -377,7 +377,7 @@ impl Chart {
             self.lines.iter().flat_map(|line| line.points.iter().map(|(x, _)| *x)).collect();
         places.extend(self.bars.iter().flat_map(|(_, bars)| bars.iter().map(|(x, _)| *x)));
         places.extend(self.gaps.iter().map(|(x, _)| *x));
-        places.sort_by(f64::total_cmp);
+        order::by(&mut places, f64::total_cmp);
         places.dedup();
         let mut out = cell(&self.across);
         let names = self.lines.iter().map(|line| &line.name);

@@ -2,6 +2,8 @@
 //! with any kind of colour vision. Magnitudes go from pale to dark, so they are visible without
 //! colour.
 
+use statelens_checkpoint::order;
+
 use super::{BlockMap, INFINITE, NAN};
 
 /// Red, green and blue.
@@ -61,7 +63,7 @@ impl Colours {
         let of = if show == Show::Mean { &map.mean } else { &map.largest };
         let mut sorted: Vec<f64> =
             of.iter().map(|value| value.abs()).filter(|value| value.is_finite()).collect();
-        sorted.sort_by(f64::total_cmp);
+        order::by(&mut sorted, f64::total_cmp);
         let limit = sorted.last().copied().unwrap_or(0.0);
         let least = sorted.first().copied().filter(|least| show != Show::Value && *least < limit);
         if scaling != ColourScaling::Quantile {

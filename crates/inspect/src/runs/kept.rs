@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use statelens_checkpoint::{Error, Result};
+use statelens_checkpoint::{Error, Result, order};
 
 use super::values::{GroupValues, Grouping, StepValues, groups_json};
 use crate::Json;
@@ -59,7 +59,7 @@ impl KeptValues {
             json.name("values").array(|json| {
                 for (by, steps) in Grouping::ALL.into_iter().zip(&self.of) {
                     let mut steps: Vec<&StepValues> = steps.values().collect();
-                    steps.sort_by(|a, b| (a.step, &a.name).cmp(&(b.step, &b.name)));
+                    order::by(&mut steps, |a, b| (a.step, &a.name).cmp(&(b.step, &b.name)));
                     if !steps.is_empty() {
                         json.line();
                         json.object(|json| groups_json(json, by, steps));

@@ -13,6 +13,7 @@ use crate::size_text;
 pub use branch::{TreemapBranch, TrieGroup};
 use branch::{children, members};
 pub use draw::svg;
+use statelens_checkpoint::order;
 pub use tiles::{Rect, tile};
 
 /// Maximum number of boxes.
@@ -136,7 +137,7 @@ fn put<L: Foldable>(
     parent: Option<usize>,
 ) {
     pieces.retain(|piece| piece.sums.bytes > 0);
-    pieces.sort_by_key(|piece| std::cmp::Reverse(piece.sums.bytes));
+    order::by_key(&mut pieces, |piece| std::cmp::Reverse(piece.sums.bytes));
     let bytes = total(&pieces).bytes.max(1) as f64;
     let area = rect.wide * rect.high;
     let seen = |piece: &TreemapItem| piece.sums.bytes as f64 / bytes * area >= SEEN;

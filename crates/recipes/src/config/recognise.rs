@@ -1,5 +1,7 @@
 //! Recognises the model and the format of a config by its contents.
 
+use statelens_checkpoint::order;
+
 use super::family::Families;
 use super::section::model_section;
 use super::side::Side;
@@ -101,7 +103,7 @@ impl Families {
         };
         let mut names: Vec<&str> = self.models().filter(of_label).collect();
         // A model with the same name as in the registry comes first.
-        names.sort_by_key(|name| *name != label);
+        order::by_key(&mut names, |name| *name != label);
         names.into_iter().map(|name| Guess { model: name.to_owned(), format }).collect()
     }
 }

@@ -1,5 +1,6 @@
 //! The window under the lens: its values as colours, and the exact values around the selected one.
 
+use statelens_checkpoint::order;
 use statelens_inspect::picture::of_value;
 use web_sys::Element;
 use yew::prelude::*;
@@ -233,7 +234,7 @@ fn text(matrix: &MatrixState, turned: bool, between: &str) -> String {
 fn limit(numbers: &[f64]) -> f64 {
     let mut sorted: Vec<f64> =
         numbers.iter().map(|value| value.abs()).filter(|value| value.is_finite()).collect();
-    sorted.sort_by(f64::total_cmp);
+    order::by(&mut sorted, f64::total_cmp);
     let last = sorted.len().saturating_sub(1);
     let most = sorted.last().copied().unwrap_or(0.0);
     let near = sorted.get(last * 98 / 100).copied().unwrap_or(0.0);

@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use statelens_checkpoint::order;
 use statelens_inspect::picture::BlockMap;
 use statelens_stats::MatrixLine;
 use yew::prelude::*;
@@ -160,7 +161,7 @@ fn outlier_table(actor: &Actor, matrix: &MatrixState, map: &BlockMap, rows: bool
 /// median.
 fn outliers(lines: &[MatrixLine], profile: Profile) -> Vec<(usize, f64, f64)> {
     let mut sorted: Vec<f64> = lines.iter().map(|line| profile.of(line)).collect();
-    sorted.sort_by(f64::total_cmp);
+    order::by(&mut sorted, f64::total_cmp);
     let typical = sorted.get(sorted.len() / 2).copied().unwrap_or(0.0);
     if typical <= 0.0 || lines.len() < 8 {
         return Vec::new();
@@ -169,7 +170,7 @@ fn outliers(lines: &[MatrixLine], profile: Profile) -> Vec<(usize, f64, f64)> {
     let each = each.map(|(at, number)| (at, number, number / typical));
     let mut found: Vec<(usize, f64, f64)> =
         each.filter(|(_, _, times)| *times >= OUTLIER_FACTOR).collect();
-    found.sort_by(|one, other| other.2.total_cmp(&one.2));
+    order::by(&mut found, |one, other| other.2.total_cmp(&one.2));
     found.truncate(MAX_LISTED);
     found
 }

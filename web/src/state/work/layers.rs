@@ -142,7 +142,7 @@ mod tests {
         let mut keys: Vec<String> = (0..3)
             .flat_map(|layer| (0..12).map(move |expert| format!("h.{layer}.experts.{expert}.up")))
             .collect();
-        keys.sort();
+        order::natural(&mut keys);
         let mut work = of(keys.iter().map(|key| tensor(key, "float32", &[2])).collect());
         work.select_row(0);
         let mut seen = vec![key(&work).to_owned()];

@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use statelens_checkpoint::FileSet;
+use statelens_checkpoint::{FileSet, order};
 use statelens_recipes::catalog::{Catalog, RankedCheckpoint};
 use statelens_recipes::{library, recognise};
 
@@ -62,7 +62,7 @@ pub(in crate::worker) fn needed(open: &OpenCheckpoint, request: &FamilyRequest) 
         }
     }
     let mut files: Vec<String> = names.iter().flat_map(|name| catalog.files(name)).collect();
-    files.sort();
+    order::natural(&mut files);
     files.dedup();
     files
 }

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use foldhash::{HashMap, HashMapExt, HashSet};
-use statelens_checkpoint::{Finding, Grade, Result, counted, room};
+use statelens_checkpoint::{Finding, Grade, Result, counted, order, room};
 use statelens_tensor::crc;
 
 use super::super::section::some;
@@ -186,7 +186,7 @@ fn oddities(search: &mut Search<'_>, blob: &Blob, entries: &[ZipEntry]) {
         pickles.filter(|root| root.ends_with('/') && root.matches('/').count() == 1).collect();
     if roots.len() > 1 {
         let mut roots: Vec<&str> = roots.into_iter().collect();
-        roots.sort_unstable();
+        order::natural(&mut roots);
         findings.push(
             Finding::new(Grade::Warning, "The archive holds more than one checkpoint")
                 .detail(format!("In {}; all were examined.", roots.join(", "))),

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use statelens_checkpoint::{Error, Result};
+use statelens_checkpoint::{Error, Result, order};
 
 use super::changes;
 use crate::config::value::{List, Map, Value};
@@ -103,10 +103,10 @@ impl<'a> Legacy<'a> {
             .filter(|name| !self.values.contains_key(**name))
             .filter_map(|name| name.strip_suffix(".*"))
             .collect();
-        globs.sort_unstable();
+        order::natural(&mut globs);
         globs.dedup();
         // Longest first: a key that a longer name takes is left out of the section around it.
-        globs.sort_by_key(|scope| std::cmp::Reverse(scope.split('.').count()));
+        order::by_key(&mut globs, |scope| std::cmp::Reverse(scope.split('.').count()));
         for scope in globs {
             let mut parts = scope.split('.');
             let first = parts.next().and_then(|part| self.root.get(part));

@@ -4,6 +4,8 @@
 use std::cmp::Ordering;
 use std::collections::HashMap;
 
+use statelens_checkpoint::order;
+
 use super::resolve::{self, ScalarType};
 use crate::config::value::{Map, MapKey, Value};
 
@@ -327,9 +329,9 @@ fn sorted(map: &Map) -> Vec<(&MapKey, &Value)> {
         MapKey::Text(_) => None,
     };
     if texts {
-        entries.sort_by(|(left, _), (right, _)| left.as_str().cmp(&right.as_str()));
+        order::by(&mut entries, |(left, _), (right, _)| left.as_str().cmp(&right.as_str()));
     } else if entries.iter().all(|(key, _)| number(key).is_some()) {
-        entries.sort_by(|(left, _), (right, _)| {
+        order::by(&mut entries, |(left, _), (right, _)| {
             number(left).partial_cmp(&number(right)).unwrap_or(Ordering::Equal)
         });
     }
