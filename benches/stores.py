@@ -4,19 +4,21 @@
     python benches/stores.py STATELENS FOLDER azure   # needs azure-storage-blob, and Azurite on port 10000
 
 STATELENS is the command, built with `--features object-store`. Each output must be that of
-`statelens convert`, byte for byte, and an aborted job must leave nothing. Prints the times.
+`statelens convert`, byte for byte, also if a task is killed, and an aborted job must leave nothing.
+Prints the times, and the processor time of the workers; that of the server is not in it.
 """
 
 import contextlib
 import json
 import os
 import random
+import resource
+import socket
 import subprocess
 import sys
 import time
 from pathlib import Path
 
-PORT = 5555
 TASKS = 8
 CAST = ["--cast", "layers.1*=bfloat16", "--lossy"]
 
@@ -44,9 +46,11 @@ class Store:
 def moto():
     import boto3
 
-    server = subprocess.Popen([Path(sys.executable).with_name("moto_server"), "-p", str(PORT)], stderr=subprocess.DEVNULL)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    server = subprocess.Popen([Path(sys.executable).with_name("moto_server"), "-p", str(port)], stderr=subprocess.DEVNULL)
     environment = {
-        "AWS_ENDPOINT": f"http://127.0.0.1:{PORT}",
+        "AWS_ENDPOINT": f"http://127.0.0.1:{port}",
         "AWS_ALLOW_HTTP": "true",
         "AWS_ACCESS_KEY_ID": "key",
         "AWS_SECRET_ACCESS_KEY": "secret",
@@ -128,38 +132,76 @@ def convert(statelens, folder, store, source, extension):
     run("convert", source, expected, *CAST)
     expected = expected.read_bytes()
     remote = f"{store.prefix}/source.safetensors"
-    start = time.perf_counter()
-    run("convert", remote, f"{store.prefix}/whole.{extension}", *CAST)
-    print(f"{extension}: convert {time.perf_counter() - start:.1f} s", flush=True)
+    with timed(f"{extension}: convert"):
+        run("convert", remote, f"{store.prefix}/whole.{extension}", *CAST)
     assert store.get(f"whole.{extension}") == expected
-    for workers in (1, 2, 4):
-        job, name = f"{store.prefix}/job-{extension}-{workers}", f"out-{workers}.{extension}"
-        planned = run("job", "plan", remote, f"{store.prefix}/{name}", "-o", job, "--tasks", TASKS, "--json", *CAST)
-        tasks = json.loads(planned)["tasks"]
-        start = time.perf_counter()
-        work(statelens, store, job, workers, tasks)
-        run("job", "commit", job)
-        print(f"{extension}: {tasks} tasks, {workers} workers {time.perf_counter() - start:.1f} s", flush=True)
+
+    def plan(job, name):
+        arguments = [remote, f"{store.prefix}/{name}", "-o", job, "--tasks", TASKS, "--json", *CAST]
+        return json.loads(run("job", "plan", *arguments))["tasks"]
+
+    for workers, killed in ((1, 0), (2, 0), (4, 0), (2, 3)):
+        job, name = f"{store.prefix}/job-{extension}-{workers}-{killed}", f"out-{workers}-{killed}.{extension}"
+        tasks = plan(job, name)
+        note = f", {killed} of them killed once" if killed else ""
+        with timed(f"{extension}: {tasks} tasks{note}, {workers} workers"):
+            work(statelens, store, job, workers, tasks, killed)
+            run("job", "commit", job)
+        assert store.get(name) == expected
+        run("job", "abort", job)
         assert store.get(name) == expected
     before = store.left()
     job = f"{store.prefix}/aborted"
-    run("job", "plan", remote, f"{store.prefix}/never.{extension}", "-o", job, "--tasks", TASKS)
+    plan(job, f"never.{extension}")
     run("job", "run", job, 1)
+    killed_while_it_runs(start(statelens, store, job, 0))
+    assert store.left() != before
     run("job", "abort", job)
     assert store.left() == before, store.left()
 
 
-def work(statelens, store, job, workers, tasks):
-    """Runs all tasks, the last one first, with this number of processes at a time."""
-    waiting, running = list(range(tasks)), []
+@contextlib.contextmanager
+def timed(what):
+    def spent():
+        children = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return children.ru_utime + children.ru_stime
+
+    wall, used = time.perf_counter(), spent()
+    yield
+    print(f"{what} {time.perf_counter() - wall:.1f} s, {spent() - used:.1f} s of processor time", flush=True)
+
+
+def work(statelens, store, job, workers, tasks, killed):
+    """Runs all tasks, the last one first, with this number of processes at a time. The first `killed` of
+    them are killed at a random time, and run again."""
+    waiting, running, ends = list(range(tasks)), [], []
     while waiting or running:
         while waiting and len(running) < workers:
-            command = [statelens, "job", "run", job, str(waiting.pop())]
-            running.append(subprocess.Popen(command, env=store.environment, stdout=subprocess.DEVNULL))
+            task = waiting.pop()
+            process = start(statelens, store, job, task)
+            if len(ends) < killed:
+                ends.append(killed_while_it_runs(process))
+                waiting.append(task)
+            else:
+                running.append(process)
         ended = [process for process in running if process.poll() is not None]
         assert all(process.returncode == 0 for process in ended)
         running = [process for process in running if process not in ended]
         time.sleep(0.01)
+    if killed:
+        print(f"status of the killed processes: {ends}", flush=True)
+
+
+def start(statelens, store, job, task):
+    command = [statelens, "job", "run", job, str(task)]
+    return subprocess.Popen(command, env=store.environment, stdout=subprocess.DEVNULL)
+
+
+def killed_while_it_runs(process):
+    """Kills a process at a random time within half a second; returns its exit status."""
+    time.sleep(random.random() / 2)
+    process.kill()
+    return process.wait()
 
 
 if __name__ == "__main__":
