@@ -16,13 +16,15 @@ const TICK: Duration = Duration::from_millis(50);
 pub(crate) struct Watch {
     callback: Option<Py<PyAny>>,
     last: Instant,
+    /// The last figures with a known total, which stand for those of steps without one.
+    figures: (u64, u64),
     raised: Arc<Mutex<Option<PyErr>>>,
 }
 
 impl Watch {
     /// Creates a watch that calls `callback(done, total)`.
     pub(crate) fn new(callback: Option<Py<PyAny>>) -> Self {
-        Self { callback, last: Instant::now(), raised: Arc::default() }
+        Self { callback, last: Instant::now(), figures: (0, 0), raised: Arc::default() }
     }
 
     /// Does work without holding the interpreter, watched.
@@ -47,21 +49,26 @@ impl Watch {
         })
     }
 
-    fn look(&self, py: Python<'_>, done: u64, total: u64) -> PyResult<bool> {
+    fn look(&self, py: Python<'_>) -> PyResult<bool> {
         py.check_signals()?;
         let Some(callback) = &self.callback else { return Ok(true) };
-        let answer = callback.bind(py).call1((done, total))?;
+        let answer = callback.bind(py).call1(self.figures)?;
         Ok(!answer.is_instance_of::<pyo3::types::PyBool>() || answer.is_truthy()?)
     }
 }
 
 impl Progress for Watch {
     fn report(&mut self, done: u64, total: u64) -> bool {
+        if total > 0 {
+            self.figures = (done, total);
+        } else if self.figures.1 == 0 {
+            self.figures.0 = done;
+        }
         let is_end = total > 0 && done >= total && self.callback.is_some();
         if self.last.elapsed() < TICK && !is_end {
             return true;
         }
-        let go_on = Python::attach(|py| self.look(py, done, total));
+        let go_on = Python::attach(|py| self.look(py));
         self.last = Instant::now();
         go_on.unwrap_or_else(|error| {
             *self.raised.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
