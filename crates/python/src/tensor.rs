@@ -4,7 +4,7 @@ use std::fs::File;
 use std::sync::Arc;
 
 use pyo3::IntoPyObjectExt as _;
-use pyo3::exceptions::PyTypeError;
+use pyo3::exceptions::{PyOverflowError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyByteArray, PyDict, PyEllipsis, PySlice, PyTuple};
 use statelens::parts::checkpoint::{NumpyType, room};
@@ -125,20 +125,41 @@ impl NativeFile {
     }
 }
 
+/// Why an item of an index is refused that NumPy would take: lists, arrays, masks, `None`.
+const INDEX: &str = "a tensor of a file takes integers, slices and `...` as an index; for others, read it \
+                     first: `tensor.numpy()[index]`";
+
 /// Converts one item of an index.
 fn axis(item: &Bound<'_, PyAny>) -> PyResult<Axis> {
     if item.is_instance_of::<PyEllipsis>() {
         return Ok(Axis::Rest);
     }
     if item.is_instance_of::<PySlice>() {
-        let field = |name: &str| item.getattr(name)?.extract::<Option<i64>>();
+        let field = |name: &str| match item.getattr(name)? {
+            none if none.is_none() => Ok(None),
+            given => integer(&given).map(Some),
+        };
         let step = field("step")?.unwrap_or(1);
         return Ok(Axis::Range { start: field("start")?, stop: field("stop")?, step });
     }
-    if item.is_none() || item.is_instance_of::<PyBool>() {
-        return Err(PyTypeError::new_err("an index is an integer, a slice or ..."));
+    if item.is_instance_of::<PyBool>() {
+        return Err(PyTypeError::new_err(INDEX));
     }
-    Ok(Axis::Index(item.extract()?))
+    integer(item).map(Axis::Index)
+}
+
+/// Converts an object that Python takes for an integer. Those that are too large are outside of any
+/// tensor, as is the largest.
+fn integer(object: &Bound<'_, PyAny>) -> PyResult<i64> {
+    object.extract().or_else(|error: PyErr| match error {
+        error if error.is_instance_of::<PyOverflowError>(object.py()) => {
+            Ok(if object.lt(0)? { i64::MIN } else { i64::MAX })
+        }
+        error if error.is_instance_of::<PyTypeError>(object.py()) => {
+            Err(PyTypeError::new_err(INDEX))
+        }
+        error => Err(error),
+    })
 }
 
 /// Returns the argument of `numpy.dtype`: a code such as `<U3`, or a dict for a record.

@@ -3,6 +3,7 @@
 import io
 import os
 import re
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -154,6 +155,31 @@ def test_errors_of_a_file_object_are_the_cause(examples):
 
     with pytest.raises(KeyboardInterrupt):
         pystatelens.open(Interrupted("model.safetensors"))
+
+
+def test_files_opened_as_text_are_refused(examples):
+    with open("model.safetensors", encoding="latin-1") as file, pytest.raises(TypeError, match='with "rb"'):
+        pystatelens.open(file)
+
+
+def test_a_with_statement_closes_the_files(examples):
+    def descriptors():
+        return sum(os.path.realpath(f"/proc/self/fd/{one}") == path for one in os.listdir("/proc/self/fd"))
+
+    path = os.path.realpath("model.safetensors")
+    with pystatelens.open(path) as checkpoint:
+        tensor = checkpoint["norm"]
+        assert sorted(checkpoint) == ["layers.0.weight", "norm"]
+    assert repr(checkpoint) == "<Checkpoint: closed>"
+    for use in (len, list, lambda it: it["norm"], lambda it: it.format, pystatelens.verify):
+        with pytest.raises(ValueError, match="the checkpoint is closed"):
+            use(checkpoint)
+    assert tensor.numpy().tolist() == [1] * 6
+    if sys.platform == "linux":
+        assert descriptors() == 1
+        del tensor
+        assert descriptors() == 0
+    checkpoint.close()
 
 
 def test_keys_are_a_mapping(examples):

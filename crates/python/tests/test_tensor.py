@@ -17,6 +17,8 @@ INDICES = [
     slice(-2, None),
     slice(5, 2, -2),
     slice(3, 3),
+    slice(-(1 << 70), 1 << 70, 1 << 62),
+    slice(1 << 70, None, -2),
     0,
     -1,
     np.int64(1),
@@ -36,7 +38,7 @@ def test_indices_are_those_of_numpy(tmp_path):
     assert np.array_equal(tensor[1:3][0][::2].numpy(), array[1:3][0][::2])
 
 
-@pytest.mark.parametrize("index", [4, -5, (0, 0, 0, 0), (..., ...), (0, slice(None, None, 0))])
+@pytest.mark.parametrize("index", [4, -5, 1 << 70, -(1 << 70), (0, 0, 0, 0), (..., ...), (0, slice(None, None, 0))])
 def test_wrong_indices_are_index_errors(index):
     np.save("x.npy", np.zeros((4, 5, 6)))
     tensor = pystatelens.open("x.npy")[""]
@@ -45,11 +47,40 @@ def test_wrong_indices_are_index_errors(index):
     assert isinstance(caught.value, pystatelens.SliceError)
 
 
-@pytest.mark.parametrize("index", [None, True, 1.5, "x", [0, 1]])
-def test_other_indices_are_type_errors(index):
+@pytest.mark.parametrize(
+    "index",
+    [None, True, 1.5, "x", [0, 1], np.array([0, 1]), np.zeros(4, "bool"), np.True_, slice(1.5, None)]
+    + [torch.tensor([0, 1]), (0, [True, False, True, False, True])],
+)
+def test_other_indices_are_type_errors_that_say_what_to_do(index):
     np.save("x.npy", np.zeros((4, 5, 6)))
-    with pytest.raises(TypeError):
+    with pytest.raises(TypeError, match="read it first: `tensor.numpy"):
         pystatelens.open("x.npy")[""][index]
+
+
+def test_slices_of_the_first_dimension_are_iterated_over():
+    array = np.arange(6.0).reshape(2, 3)
+    np.save("x.npy", array)
+    tensor = pystatelens.open("x.npy")[""]
+    assert [row.numpy().tolist() for row in tensor] == array.tolist()
+    with pytest.raises(TypeError, match="without dimensions"):
+        list(tensor[0, 0])
+    # It would compare tensors, not their elements.
+    with pytest.raises(TypeError):
+        3.0 in tensor
+
+
+def test_single_elements_are_numbers():
+    state = {"scale": torch.tensor(0.5, dtype=torch.bfloat16), "step": torch.tensor([7]), "off": torch.tensor(False)}
+    torch.save(state, "x.pt")
+    checkpoint = pystatelens.open("x.pt")
+    assert checkpoint["scale"].item() == float(checkpoint["scale"]) == 0.5
+    assert type(checkpoint["scale"].item()) is float and type(checkpoint["step"].item()) is int
+    assert int(checkpoint["step"]) == 7 and not checkpoint["off"]
+    np.save("x.npy", np.zeros(2))
+    for read in (pystatelens.Tensor.item, float, int, bool):
+        with pytest.raises(ValueError, match="2 elements, not one"):
+            read(pystatelens.open("x.npy")[""])
 
 
 @pytest.mark.parametrize("name", ["bfloat16", "float8_e4m3fn", "float8_e5m2"])
@@ -122,6 +153,16 @@ def test_other_libraries_ask_for_it():
     assert torch.from_dlpack(pystatelens.open("x.pt")["x"]).dtype == torch.bfloat16
     with pytest.raises(ValueError):
         np.asarray(tensor, copy=False)
+
+
+@pytest.mark.parametrize("dtype", ["float16", torch.float16, np.float16, np.dtype("float16")])
+def test_a_dtype_is_its_name_or_an_object(dtype):
+    np.save("x.npy", np.arange(3.0))
+    assert pystatelens.open("x.npy")[""].cast(dtype).numpy().dtype == np.float16
+    for number, cast in enumerate([dtype, {"*": dtype}]):
+        pystatelens.convert("x.npy", f"{number}.npz", cast=cast, lossy=True)
+        assert next(pystatelens.open(f"{number}.npz").tensors())[1].dtype == "float16"
+    assert pystatelens.open("x.npy")[""].cast(ml_dtypes.bfloat16).dtype == "bfloat16"
 
 
 def test_casts_round_as_torch_does():

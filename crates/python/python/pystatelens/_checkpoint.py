@@ -6,11 +6,14 @@ import io
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import PurePath
-from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, TypeGuard
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, Self, TypeAlias, TypeGuard
 
 from . import _native
 from ._makers import Maker, maker
 from ._tensor import Tensor
+
+if TYPE_CHECKING:
+    from ._native import Checkpoint as NativeCheckpoint
 
 
 class File(Protocol):
@@ -52,12 +55,30 @@ class Checkpoint(Mapping[str, Any]):
     ['model.layers.0.weight', 'model.norm', 'epoch']
     >>> checkpoint["epoch"], checkpoint["model.norm"].shape
     (3, (6,))
+
+    It may be used in a `with` statement. Its files are closed when nothing refers to it and its tensors.
     """
 
-    __slots__ = ("_native",)
+    __slots__ = ("_opened",)
 
-    def __init__(self, native: _native.Checkpoint) -> None:
-        self._native = native
+    def __init__(self, native: NativeCheckpoint) -> None:
+        self._opened: NativeCheckpoint | None = native
+
+    def close(self) -> None:
+        """Ends the use of the checkpoint. Its tensors can still be read."""
+        self._opened = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.close()
+
+    @property
+    def _native(self) -> NativeCheckpoint:
+        if self._opened is None:
+            raise ValueError("the checkpoint is closed")
+        return self._opened
 
     @property
     def format(self) -> Format:
@@ -105,6 +126,8 @@ class Checkpoint(Mapping[str, Any]):
         return _native.summary(self._native, "", "fragment", False, False, None)
 
     def __repr__(self) -> str:
+        if self._opened is None:
+            return "<Checkpoint: closed>"
         title = " ".join(part for part in (self.format.name, self.format.version) if part)
         return f"<Checkpoint: {title}, {len(self):,} keys>"
 
@@ -159,5 +182,7 @@ def located(source: Source | Checkpoint) -> tuple[Any, str]:
     if not hasattr(source, "read") and hasattr(source, "open"):
         # An OpenFile of fsspec.
         source = source.open()
+    if isinstance(source, io.TextIOBase):
+        raise TypeError('the file is opened as text; open it with "rb"')
     name = getattr(source, "name", None) or getattr(source, "path", None)
     return source, PurePath(name).name if isinstance(name, str) else "file object"

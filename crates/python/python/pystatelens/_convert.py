@@ -9,6 +9,7 @@ from typing import Any, TypedDict, Unpack
 
 from . import _native
 from ._checkpoint import Checkpoint, Source, located
+from ._dtypes import DType, dtype_name
 from ._reports import Progress
 
 
@@ -25,7 +26,7 @@ class ConvertOptions(TypedDict, total=False):
     rename: Mapping[str, str] | None
     strip_prefix: str
     prefix: str
-    cast: str | Mapping[str, str] | None
+    cast: DType | Mapping[str, DType] | None
     untie: bool
     lossy: bool
     replace: bool
@@ -45,7 +46,7 @@ def convert(
     rename: Mapping[str, str] | None = None,
     strip_prefix: str = "",
     prefix: str = "",
-    cast: str | Mapping[str, str] | None = None,
+    cast: DType | Mapping[str, DType] | None = None,
     untie: bool = False,
     lossy: bool = False,
     replace: bool = False,
@@ -105,7 +106,7 @@ def convert_model(
     with_optimizer: bool = False,
     fold_lora: bool = False,
     ranks: int | None = None,
-    cast: str | Mapping[str, str] | None = None,
+    cast: DType | Mapping[str, DType] | None = None,
     recipe: str | os.PathLike[str] | None = None,
     lossy: bool = False,
     replace: bool = False,
@@ -116,7 +117,6 @@ def convert_model(
 
     Returns a report for each checkpoint that was written.
     """
-    casts = {"": cast} if isinstance(cast, str) else dict(cast or {})
     given: dict[str, object] = {
         "--tgt-fmt": to,
         "--model": model,
@@ -138,7 +138,7 @@ def convert_model(
     }
     arguments = ["--json"]
     arguments += [f"{name}={_text(value)}" for name, value in given.items() if value is not None]
-    arguments += [f"--cast={key}={dtype}" if key else f"--cast={dtype}" for key, dtype in casts.items()]
+    arguments += [f"--cast={key}={dtype}" if key else f"--cast={dtype}" for key, dtype in _casts(cast, "")]
     arguments += [name for name, flag in flags.items() if flag]
     printed = _native.convert_model([*arguments, "--", os.fspath(checkpoint)], progress)
     return [json.loads(line) for line in printed.splitlines()]
@@ -149,7 +149,6 @@ def native_options(**options: Unpack[ConvertOptions]) -> dict[str, Any]:
     unknown = options.keys() - ConvertOptions.__annotations__.keys()
     if unknown:
         raise TypeError(f"there is no option {min(unknown)!r}")
-    cast = options.get("cast") or {}
     return {
         "to": options.get("to"),
         "version": options.get("version"),
@@ -161,11 +160,19 @@ def native_options(**options: Unpack[ConvertOptions]) -> dict[str, Any]:
         "rename": list((options.get("rename") or {}).items()),
         "strip_prefix": options.get("strip_prefix", ""),
         "prefix": options.get("prefix", ""),
-        "cast": list(({"*": cast} if isinstance(cast, str) else cast).items()),
+        "cast": _casts(options.get("cast"), "*"),
         "untie": options.get("untie", False),
         "lossy": options.get("lossy", False),
         "replace": options.get("replace", False),
     }
+
+
+def _casts(cast: DType | Mapping[str, DType] | None, every: str) -> list[tuple[str, str]]:
+    """Returns patterns with the names of dtypes; `every` is the pattern of one dtype for all tensors."""
+    if cast is None:
+        return []
+    given = cast if isinstance(cast, Mapping) else {every: cast}
+    return [(pattern, dtype_name(dtype)) for pattern, dtype in given.items()]
 
 
 def _several(given: str | Iterable[str]) -> list[str]:

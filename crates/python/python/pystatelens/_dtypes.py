@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias, Union
 
 from .errors import UnsupportedError
 
 if TYPE_CHECKING:
     import numpy as np
+    import torch as pytorch
 
     from ._native import Tensor as NativeTensor
+
+DType: TypeAlias = Union[str, type[Any], "np.dtype[Any]", "pytorch.dtype"]
+"""A dtype: its name, or the object of torch, NumPy or ml_dtypes."""
 
 _ADVICE = "Read it in another one: `tensor.cast(\"float32\")`."
 
@@ -34,6 +38,14 @@ EXPORTED = frozenset(
     ["bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64"]
     + ["float16", "float32", "float64", "complex64", "complex128"]
 )
+
+
+def dtype_name(dtype: DType) -> str:
+    """Returns the name of a dtype: `float16` for `torch.float16`, `numpy.float16` and
+    `numpy.dtype("float16")`."""
+    if isinstance(dtype, type):
+        return dtype.__name__
+    return str(dtype).removeprefix("torch.")
 
 
 def numpy_dtype(native: NativeTensor) -> np.dtype[Any]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Iterator
 from types import EllipsisType
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
-from ._dtypes import EXPORTED, numpy_dtype, torch_dtype, unsupported
+from ._dtypes import EXPORTED, DType, dtype_name, numpy_dtype, torch_dtype, unsupported
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -76,14 +77,22 @@ class Tensor:
         per_channel = self._quantizer is not None and len(self._quantizer) > 2
         return Tensor(self._native.slice(index), None if per_channel else self._quantizer)
 
-    def cast(self, dtype: str) -> Tensor:
+    def __iter__(self) -> Iterator[Tensor]:
+        """Returns the slices of the first dimension, without reading them."""
+        return (self[index] for index in range(len(self)))
+
+    # Without it, `in` would compare slices that nobody has read.
+    __contains__: None = None
+
+    def cast(self, dtype: DType) -> Tensor:
         """Returns the tensor in another dtype, which its elements are rounded to when they are read.
+        It is given by its name, or as the dtype of torch or NumPy.
 
         >>> import pystatelens
         >>> pystatelens.open("model.safetensors")["layers.0.weight"].cast("bfloat16").dtype
         'bfloat16'
         """
-        return Tensor(self._native.cast(dtype))
+        return Tensor(self._native.cast(dtype_name(dtype)))
 
     def numpy(self) -> npt.NDArray[Any]:
         """Reads the elements into a new array. Dtypes that NumPy lacks are those of `ml_dtypes`;
@@ -107,6 +116,27 @@ class Tensor:
     def tobytes(self) -> bytearray:
         """Reads the elements as bytes in C order, little-endian."""
         return self._native.read()
+
+    def item(self) -> Any:
+        """Reads the only element as an object of Python.
+
+        >>> import pystatelens
+        >>> weight = pystatelens.open("model.safetensors")["layers.0.weight"]
+        >>> weight[0, 2].item(), float(weight[0, 2])
+        (2.0, 2.0)
+        """
+        if self.size != 1:
+            raise ValueError(f"{self!r} has {self.size:,} elements, not one")
+        return self.numpy().item()
+
+    def __bool__(self) -> bool:
+        return bool(self.item())
+
+    def __int__(self) -> int:
+        return int(self.item())
+
+    def __float__(self) -> float:
+        return float(self.item())
 
     def __array__(
         self, dtype: npt.DTypeLike | None = None, copy: bool | None = None
