@@ -1,53 +1,48 @@
 //! Converts the core's errors into the page's texts.
 
-use statelens_checkpoint::{Error, ErrorKind, capitalised};
+use statelens_checkpoint::{Advice, Error, ErrorKind, Setting, capitalised};
 
 use crate::protocol;
-use crate::protocol::error::ErrorText;
+use crate::protocol::error::{ErrorText, FALSIFIED};
 use crate::state::fmt::exact;
 
-/// Options of the command, and what the page calls them.
-const OPTIONS: [(&str, &str); 28] = [
-    ("--drop-unmatched-keys", "\u{201c}Leave them out\u{201d}"),
-    ("--src-fmt hf", "Hugging Face under \u{201c}From\u{201d}"),
-    ("--src-fmt cs-2.4", "2.4 under \u{201c}From\u{201d}"),
-    ("--recipe FILE", "\u{201c}Edit rules\u{201d}"),
-    ("--model", "\u{201c}Model\u{201d}"),
-    ("Name it with --config.", "Choose its config.json in the row \u{201c}Config\u{201d}."),
-    ("--config", "\u{201c}Config\u{201d}"),
-    ("--unwrap", "\u{201c}Unwrap\u{201d}"),
-    ("--format-version 0.4", "\u{201c}Version\u{201d} 0.4"),
-    ("--format-version", "\u{201c}Version\u{201d}"),
-    ("--prefix NAME", "\u{201c}Add prefix\u{201d}"),
-    ("--strip-prefix", "\u{201c}Remove prefix\u{201d}"),
-    ("--prefix", "\u{201c}Add prefix\u{201d}"),
-    ("--cast float32", "\u{201c}Cast\u{201d} f32"),
-    ("--cast", "\u{201c}Cast\u{201d}"),
-    ("--select", "\u{201c}Include\u{201d}"),
-    ("--exclude", "\u{201c}Exclude\u{201d}"),
-    ("--rename", "\u{201c}Rename\u{201d}"),
-    ("--states", "\u{201c}States\u{201d}"),
-    ("--shard-size", "\u{201c}Shards\u{201d}"),
-    ("--shard", "\u{201c}Shards\u{201d}"),
-    ("--compress", "\u{201c}Compress\u{201d}"),
-    ("--object-graph", "\u{201c}Object graph\u{201d}"),
-    ("--state-file", "\u{201c}State file\u{201d}"),
-    ("--untie", "\u{201c}Untie\u{201d}"),
-    ("--nest", "\u{201c}Nest\u{201d}"),
-    ("--to tensorflow", "TensorFlow under \u{201c}Target\u{201d}"),
-    ("--to", "\u{201c}Target\u{201d}"),
-];
+/// Returns the page's name of a setting: a control, and its value if one is meant.
+fn control(setting: Setting) -> &'static str {
+    match setting {
+        Setting::CastToFloat32 => "\u{201c}Cast\u{201d} f32",
+        Setting::Compress => "\u{201c}Compress\u{201d}",
+        Setting::Config => "\u{201c}Config\u{201d}",
+        Setting::DropUnmatched => "\u{201c}Leave them out\u{201d}",
+        Setting::Exclude => "\u{201c}Exclude\u{201d}",
+        Setting::FoldLora => "\u{201c}Fold the adapter into the model\u{201d}",
+        Setting::FormatVersion => "\u{201c}Version\u{201d}",
+        Setting::FormatVersion04 => "\u{201c}Version\u{201d} 0.4",
+        Setting::FromCerebras => "2.4 under \u{201c}From\u{201d}",
+        Setting::FromHuggingFace => "Hugging Face under \u{201c}From\u{201d}",
+        Setting::Model => "\u{201c}Model\u{201d}",
+        Setting::ObjectGraph => "\u{201c}Object graph\u{201d}",
+        Setting::Prefix => "\u{201c}Add prefix\u{201d}",
+        Setting::Recipe => "\u{201c}Edit rules\u{201d}",
+        Setting::Rename => "\u{201c}Rename\u{201d}",
+        Setting::Select => "\u{201c}Include\u{201d}",
+        Setting::ShardSize | Setting::Shards => "\u{201c}Shards\u{201d}",
+        Setting::ToTensorflow => "TensorFlow under \u{201c}Target\u{201d}",
+        Setting::Untie => "\u{201c}Untie\u{201d}",
+        Setting::Unwrap => "\u{201c}Unwrap\u{201d}",
+        Setting::WithOptimizer => "\u{201c}Convert the optimizer\u{2019}s moments, too\u{201d}",
+    }
+}
 
-/// Replaces the names of the command's options in a text of the core by the page's.
-pub fn of_page(text: &str) -> String {
-    if !text.contains("--") {
-        return text.to_owned();
-    }
-    let mut text = text.to_owned();
-    for (option, word) in OPTIONS {
-        text = text.replace(&format!("`{option}`"), word).replace(option, word);
-    }
-    text
+/// Returns advice as text, without its command, with the page's names of settings.
+pub fn advice(advice: &Advice) -> String {
+    advice.text(control)
+}
+
+/// Returns the file and the offset of an error; empty if they are not known.
+pub fn place(error: &ErrorText) -> String {
+    let offset = error.offset.map(|offset| format!("at byte {}", exact(offset)));
+    let file = Some(error.file.clone()).filter(|file| !file.is_empty());
+    file.into_iter().chain(offset).collect::<Vec<_>>().join(", ")
 }
 
 /// Returns a text as a sentence: with a capital, unless it begins with a name, and a full stop.
@@ -71,36 +66,24 @@ pub fn error(error: &Error) -> ErrorText {
         ErrorKind::Damaged => protocol::error::ErrorKind::Damaged,
         ErrorKind::Limit if error.code() == "fetch-cap" => protocol::error::ErrorKind::FetchCap,
         ErrorKind::Limit => protocol::error::ErrorKind::Limit,
+        ErrorKind::Refused if error.code() == FALSIFIED => protocol::error::ErrorKind::Falsified,
         ErrorKind::Refused => protocol::error::ErrorKind::Refused,
         ErrorKind::Io | ErrorKind::Cancelled => protocol::error::ErrorKind::Io,
         _ => protocol::error::ErrorKind::Unsupported,
     };
-    let mut place = Vec::new();
-    if let Some(file) = error.file() {
-        place.push(file.to_owned());
-    }
-    if let Some(offset) = error.offset() {
-        place.push(format!("at byte {}", exact(offset)));
-    }
+    let next =
+        |next: &Advice| (sentence(&advice(next)), next.to_run().unwrap_or_default().to_owned());
     ErrorText {
         kind,
-        title: of_page(&sentence(error.what())),
+        title: sentence(error.what()),
         text: error
             .expectation()
-            .map(|text| of_page(&sentence(&format!("expected {text}"))))
+            .map(|text| sentence(&format!("expected {text}")))
             .unwrap_or_default(),
-        place: place.join(", "),
+        file: error.file().unwrap_or_default().to_owned(),
+        offset: error.offset(),
         lines: Vec::new(),
         next: error.next_step().map(next).into_iter().collect(),
-    }
-}
-
-/// Splits advice into a sentence and the command it ends with, if there is one.
-fn next(text: &str) -> (String, String) {
-    let command = text.strip_suffix("`.").and_then(|text| text.split_once(": `"));
-    match command {
-        Some((text, command)) => (of_page(&sentence(text)), command.to_owned()),
-        None => (of_page(&sentence(text)), String::new()),
     }
 }
 
@@ -122,7 +105,8 @@ pub fn config_alone(path: &str, head: &[u8]) -> Option<ErrorText> {
         kind: protocol::error::ErrorKind::NotACheckpoint,
         title: "This is the config of a model, without its weights.".to_owned(),
         text: String::new(),
-        place: path.to_owned(),
+        file: path.to_owned(),
+        offset: None,
         lines: Vec::new(),
         next: vec![(
             "Drop it together with the weights, or the whole folder.".to_owned(),
@@ -146,7 +130,7 @@ pub fn explained(of: &Error, head: &[u8]) -> ErrorText {
 
 #[cfg(test)]
 mod tests {
-    use statelens_checkpoint::{FileSet, Limits, Memory, Unwatched};
+    use statelens_checkpoint::{FileSet, Limits, Memory, Unwatched, advice};
 
     use super::*;
 
@@ -168,34 +152,17 @@ mod tests {
         );
         assert_eq!(text.title, "The header ends too early.");
         assert_eq!(text.text, "Expected 40 bytes.");
-        assert_eq!(text.place, "a.pt, at byte 12,345");
+        assert_eq!(place(&text), "a.pt, at byte 12,345");
         assert_eq!(text.next, [("Fetch it again.".to_owned(), String::new())]);
         assert!(failure(&Error::cancelled()).is_none());
     }
 
     #[test]
-    fn page_texts_do_not_name_command_options() {
-        for (text, expected) in [
-            (
-                "Leave it out with --exclude, or rename it.",
-                "Leave it out with \u{201c}Exclude\u{201d}, or rename it.",
-            ),
-            (
-                "Write several files with --shard-size.",
-                "Write several files with \u{201c}Shards\u{201d}.",
-            ),
-            (
-                "Format 0.4 holds them unchanged: --format-version 0.4.",
-                "Format 0.4 holds them unchanged: \u{201c}Version\u{201d} 0.4.",
-            ),
-            (
-                "Give a value without a name one with --prefix NAME.",
-                "Give a value without a name one with \u{201c}Add prefix\u{201d}.",
-            ),
-            ("a\u{2013}b and a - b stay", "a\u{2013}b and a - b stay"),
-        ] {
-            assert_eq!(of_page(text), expected);
-        }
+    fn advice_names_the_controls_of_the_page() {
+        let older = advice!["Format 0.4 holds them unchanged: ", Setting::FormatVersion04];
+        let error = error(&Error::refused("it is lost").advice(older.command("git pull")));
+        let text = "Format 0.4 holds them unchanged: \u{201c}Version\u{201d} 0.4.";
+        assert_eq!(error.next, [(text.to_owned(), "git pull".to_owned())]);
     }
 
     #[test]

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::Advice;
+
 /// A result whose error is [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -53,7 +55,7 @@ struct ErrorParts {
     file: Option<String>,
     offset: Option<u64>,
     expected: Option<String>,
-    advice: Option<String>,
+    advice: Option<Advice>,
 }
 
 impl PartialEq for ErrorParts {
@@ -149,9 +151,9 @@ impl Error {
         self
     }
 
-    /// Sets the advice: a whole sentence.
+    /// Sets the advice.
     #[must_use]
-    pub fn advice(mut self, what: impl Into<String>) -> Self {
+    pub fn advice(mut self, what: impl Into<Advice>) -> Self {
         self.0.advice = Some(what.into());
         self
     }
@@ -195,8 +197,8 @@ impl Error {
     }
 
     /// Returns the advice.
-    pub fn next_step(&self) -> Option<&str> {
-        self.0.advice.as_deref()
+    pub fn next_step(&self) -> Option<&Advice> {
+        self.0.advice.as_ref()
     }
 }
 

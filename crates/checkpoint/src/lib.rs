@@ -5,6 +5,7 @@
 //! [`FileSet`]; writers turn one into a [`Plan`]. This crate knows no format and does no I/O: bytes
 //! come through [`ReadAt`], which the command and the page implement.
 
+mod advice;
 mod cache;
 mod checkpoint;
 mod dtype;
@@ -34,6 +35,7 @@ mod value;
 pub mod varint;
 mod words;
 
+pub use advice::{Advice, Phrase, Setting};
 pub use cache::{BLOCK, Structure};
 pub use checkpoint::{Builder, Checkpoint, FormatInfo};
 pub use dtype::{Block, DType, Field, NumpyType};

@@ -8,7 +8,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::{Checkpoint, Limits, Result, Tensor, TensorId};
+use crate::{Advice, Checkpoint, Limits, Result, Tensor, TensorId};
 
 /// Files to write: one, or several that together are a checkpoint.
 #[derive(Debug, Clone)]
@@ -193,8 +193,8 @@ pub struct Loss {
     pub keys: Vec<String>,
     /// What happens to them: a sentence without a full stop.
     pub what: String,
-    /// The reason, in whole sentences.
-    pub why: String,
+    /// The reason, and how to avoid the loss, in whole sentences.
+    pub why: Advice,
     /// Only the form changes (a numpy scalar becomes a plain number): shown, but needs no consent.
     pub harmless: bool,
 }

@@ -50,7 +50,8 @@ pub(crate) fn without_missing(source: &Checkpoint) -> Result<Option<(Checkpoint,
         why: format!(
             "The first of them: {why}. If their bytes are in other files, open those as \
                       well."
-        ),
+        )
+        .into(),
         harmless: false,
     };
     builder.rebuild(source).map(|rest| Some((rest, loss)))

@@ -56,7 +56,7 @@ pub(crate) fn expand(
             *tensor = expanded;
         }
     }
-    let loss = |keys, what: &str, why: &str, harmless| Loss {
+    let loss = |keys, what: &str, why: &'static str, harmless| Loss {
         keys,
         what: what.into(),
         why: why.into(),

@@ -35,7 +35,7 @@ pub(crate) fn lost(source: &Checkpoint) -> Vec<Loss> {
             losses.push(Loss {
                 keys: Vec::new(),
                 what: finding.title.clone(),
-                why: reason(finding),
+                why: reason(finding).into(),
                 harmless: false,
             });
         }
@@ -51,7 +51,7 @@ pub(crate) fn lost(source: &Checkpoint) -> Vec<Loss> {
     losses.push(Loss {
         keys,
         what: "the data is missing from the source, or damaged in it".into(),
-        why: format!("{}. {}", first.title, reason(first)),
+        why: format!("{}. {}", first.title, reason(first)).into(),
         harmless: false,
     });
     losses
@@ -62,7 +62,7 @@ fn left_out(source: &Checkpoint) -> impl Iterator<Item = Loss> {
     source.findings.iter().filter(|finding| finding.left_out).map(|finding| Loss {
         keys: Vec::new(),
         what: finding.title.clone(),
-        why: finding.detail.clone(),
+        why: finding.detail.clone().into(),
         harmless: false,
     })
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::{PoisonError, RwLock};
 
 use statelens_checkpoint::{
-    Checkpoint, DType, Error, FileSet, Limits, Loss, Plan, Progress, Result,
+    Checkpoint, DType, Error, FileSet, Limits, Loss, Plan, Progress, Result, Setting, advice,
 };
 
 use crate::checks::Checks;
@@ -204,8 +204,11 @@ impl WriteTarget {
             return Ok(Self { shards, ..self });
         }
         let name = self.writing.name.split(' ').next().unwrap_or_default();
-        Err(Error::refused(format!("{name} files can't be sharded"))
-            .advice("Remove --shard-size or --shard, or write safetensors or PyTorch."))
+        Err(Error::refused(format!("{name} files can't be sharded")).advice(advice![
+            "Remove ",
+            Setting::Shards,
+            ", or write safetensors or PyTorch."
+        ]))
     }
 }
 
@@ -287,10 +290,10 @@ pub fn writing_of(format: &str) -> Option<&'static Writing> {
 impl Writing {
     /// Returns the target with these options. Fails if the format does not support one of them.
     pub fn target(&'static self, requested: &RequestedOptions) -> Result<WriteTarget> {
-        self.check("version", "--format-version", self.versions, requested.version.as_deref())?;
+        self.check("version", Setting::FormatVersion, self.versions, requested.version.as_deref())?;
         self.check(
             "compression",
-            "--compress",
+            Setting::Compress,
             self.compressions,
             requested.compression.as_deref(),
         )?;
@@ -298,8 +301,9 @@ impl Writing {
             [("object graph", requested.object_graph), ("state file", requested.state_file)]
         {
             if requested && !self.graphs {
-                return Err(Error::refused(format!("{} has no {what}", self.name))
-                    .advice("Leave it out, or name the format with --to tensorflow."));
+                return Err(Error::refused(format!("{} has no {what}", self.name)).advice(
+                    advice!["Leave it out, or name the format with ", Setting::ToTensorflow, "."],
+                ));
             }
         }
         Ok(WriteTarget { writing: self, requested: requested.clone(), shards: Shards::One })
@@ -318,7 +322,7 @@ impl Writing {
     fn check(
         &self,
         what: &str,
-        flag: &str,
+        setting: Setting,
         choices: &[Choice],
         requested: Option<&str>,
     ) -> Result<()> {
@@ -330,7 +334,7 @@ impl Writing {
         let ids: Vec<&str> =
             choices.iter().map(|choice| choice.id).filter(|id| !id.is_empty()).collect();
         Err(match ids.as_slice() {
-            [] => error.advice(format!("Leave `{flag}` out, or choose another format.")),
+            [] => error.advice(advice!["Leave ", setting, " out, or choose another format."]),
             ids => error.expected(ids.join(" or ")),
         })
     }

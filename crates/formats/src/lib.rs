@@ -3,6 +3,7 @@
 //!
 //! Nothing here reads weights: opening a checkpoint reads only its structure.
 
+mod advice;
 mod archive;
 mod attributes;
 mod blocks;

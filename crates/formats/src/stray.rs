@@ -2,7 +2,7 @@
 //! explains what they are and what to do about them.
 
 use statelens_checkpoint::{
-    Checkpoint, Error, FileId, FileSet, Finding, Grade, Loss, capitalised, grouped,
+    Checkpoint, Error, FileId, FileSet, Finding, Grade, Loss, advice, capitalised, grouped,
 };
 
 use crate::{Probe, foreign, paths};
@@ -60,10 +60,13 @@ pub(crate) fn explain(probe: &Probe<'_>) -> Error {
                 "this is a Git LFS pointer to a file{of}, not the checkpoint itself"
             ))
             .coded(STAND_IN)
-            .advice(format!(
-                "Download the file itself from the repository's page, or fetch it in the clone that \
-                 this one came from: `git lfs pull --include {name}`."
-            ))
+            .advice(
+                advice![
+                    "Download the file itself from the repository's page, or fetch it in the clone \
+                     that this one came from"
+                ]
+                .command(format!("git lfs pull --include {name}")),
+            )
         }
         Stray::WebPage => Error::unsupported(
             "this is a web page that was saved under the name of a model",
@@ -170,7 +173,7 @@ pub(crate) fn impostors(checkpoint: &Checkpoint) -> Vec<Finding> {
         found.push(
             Finding::new(Grade::Damage, format!("{IMPOSTOR}: {name}"))
                 .detail(format!("{}.", capitalised(error.what())))
-                .advice(error.next_step().unwrap_or_default()),
+                .advice(error.next_step().map(ToString::to_string).unwrap_or_default()),
         );
     }
     found

@@ -26,7 +26,8 @@ pub(crate) fn raised(py: Python<'_>, error: &Error) -> PyErr {
     }
     let made = py.import("pystatelens.errors").and_then(|module| {
         let place = (error.file(), error.offset());
-        let sentence = (error.to_string(), error.what(), error.next_step());
+        let sentence =
+            (error.to_string(), error.what(), error.next_step().map(ToString::to_string));
         module.getattr(class(error))?.call1((
             sentence.0,
             sentence.1,

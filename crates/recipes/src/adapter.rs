@@ -65,7 +65,7 @@ pub fn fold(joined: &Checkpoint, config: &Value) -> Result<FoldedAdapter> {
         let weight = before.ok_or_else(|| missing(&key, &config))?;
         let named = |error: Error| match error.next_step() {
             Some(advice) => {
-                let advice = advice.to_owned();
+                let advice = advice.clone();
                 Error::refused(format!("`{key}` can't be folded: {}", error.what())).advice(advice)
             }
             None => Error::refused(format!("`{key}` can't be folded: {}", error.what())),

@@ -4,7 +4,7 @@
 use std::collections::{HashMap, VecDeque};
 
 use statelens_checkpoint::{
-    Checkpoint, DictKey, Error, Limits, Result, Value, ValueId, counted, order,
+    Checkpoint, DictKey, Error, Limits, Result, Setting, Value, ValueId, advice, counted, order,
 };
 
 use crate::config;
@@ -168,7 +168,7 @@ pub fn convert(
                 return Err(Error::refused(
                     "two keys are the same without the prefixes of wrappers",
                 )
-                .advice("Convert without --unwrap."));
+                .advice(advice!["Convert without ", Setting::Unwrap, "."]));
             }
         }
     }
@@ -180,7 +180,7 @@ pub fn convert(
             || !components(recipe, last).is_empty())
     {
         return Err(Error::refused("the optimizer of a model in several parts can't be converted")
-            .advice("Convert without --with-optimizer."));
+            .advice(advice!["Convert without ", Setting::WithOptimizer, "."]));
     }
     let mut done = ModelConversion::default();
     let mut only_model = false;
@@ -330,8 +330,11 @@ pub(crate) fn model_of(source: &Checkpoint, format: ModelFormat) -> Result<Value
     let root = source.root();
     if format.is_cerebras() {
         return engine::dict(source, root, "model").ok_or_else(|| {
-            Error::refused("the checkpoint has no `model` state")
-                .advice("If it is a Hugging Face checkpoint, use `--src-fmt hf`.")
+            Error::refused("the checkpoint has no `model` state").advice(advice![
+                "If it is a Hugging Face checkpoint, use ",
+                Setting::FromHuggingFace,
+                "."
+            ])
         });
     }
     let tensors = |id: ValueId| match source.value(source.resolve(id)) {
@@ -550,9 +553,15 @@ fn refused_for(all: &[Unmatched], list: &str) -> Error {
     let wrapped = all.iter().any(|one| unwrapped(&one.key) != one.key);
     let what = counted(all.len() as u64, "key");
     Error::refused(format!("no rule covers {what}{list}")).advice(match (of_lora, wrapped) {
-        (true, _) => "Fold LoRA into the weights with --fold-lora.",
-        (_, true) => "These are keys of a wrapped model: use --unwrap.",
-        _ => "Leave them out with --drop-unmatched-keys, or write rules for them: --recipe FILE.",
+        (true, _) => advice!["Fold LoRA into the weights with ", Setting::FoldLora, "."],
+        (_, true) => advice!["These are keys of a wrapped model: use ", Setting::Unwrap, "."],
+        _ => advice![
+            "Leave them out with ",
+            Setting::DropUnmatched,
+            ", or write rules for them: ",
+            Setting::Recipe,
+            "."
+        ],
     })
 }
 

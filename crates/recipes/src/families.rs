@@ -1,6 +1,6 @@
 //! The built-in recipes: one file per family, parsed on demand.
 
-use statelens_checkpoint::{Error, Result};
+use statelens_checkpoint::{Error, Result, Setting, advice};
 
 use crate::language::Recipe;
 use crate::library::{self, FamilyFile};
@@ -38,9 +38,11 @@ pub fn find(name: &str) -> Result<Recipe> {
     let Some((own, text)) = named else {
         return Err(Error::refused(format!("there is no recipe for the model `{name}`"))
             .expected(names().collect::<Vec<_>>().join(", "))
-            .advice(
-                "`statelens list-converters` lists them; --recipe FILE reads one of your own.",
-            ));
+            .advice(advice![
+                "`statelens list-converters` lists them; ",
+                Setting::Recipe,
+                " reads one of your own."
+            ]));
     };
     parse(&format!("{own}.recipe"), text)
 }

@@ -7,7 +7,8 @@ use std::collections::HashMap;
 
 use indexmap::{IndexMap, IndexSet};
 use statelens_checkpoint::{
-    Checkpoint, Dict, DictKey, Error, Int, Layout, List, Result, Tensor, Value, ValueId,
+    Checkpoint, Dict, DictKey, Error, Int, Layout, List, Result, Setting, Tensor, Value, ValueId,
+    advice,
 };
 
 use crate::engine::{self, Assembly, Move, State, StateValue};
@@ -51,8 +52,11 @@ impl Optimizer {
         rename: &dyn Fn(&str) -> String,
     ) -> Result<Self> {
         let dict = dict(source).ok_or_else(|| {
-            Error::refused("the checkpoint has no state of an optimizer")
-                .advice("Convert without --with-optimizer.")
+            Error::refused("the checkpoint has no state of an optimizer").advice(advice![
+                "Convert without ",
+                Setting::WithOptimizer,
+                "."
+            ])
         })?;
         let groups = engine::dict(source, dict, "param_groups");
         let groups = groups.map_or(Vec::new(), |groups| list(source, groups));
@@ -466,5 +470,5 @@ fn is(key: &DictKey, name: &str) -> bool {
 
 fn missing(name: &str) -> Error {
     Error::refused(format!("the optimizer has no state for the parameter `{name}`"))
-        .advice("Convert without --with-optimizer.")
+        .advice(advice!["Convert without ", Setting::WithOptimizer, "."])
 }

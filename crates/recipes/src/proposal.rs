@@ -1,7 +1,7 @@
 //! Determines what the user did not specify: the format and the model of a checkpoint, the configs
 //! for each step, and the names of the output.
 
-use statelens_checkpoint::{Checkpoint, Error, Result, order};
+use statelens_checkpoint::{Checkpoint, Error, Result, Setting, advice, order};
 
 use crate::config::{Converted, Families, Guess, Value};
 use crate::conversion::{Leg, LegConfigs, components, route};
@@ -42,13 +42,17 @@ impl Clues<'_> {
                 .or((requested.is_none() && target.is_hf()).then_some(ModelFormat::CURRENT))
                 .ok_or_else(|| {
                     Error::refused("the release of the checkpoint could not be recognised")
-                        .advice("Specify it, as in --src-fmt cs-2.4.")
+                        .advice(advice!["Specify it, as in ", Setting::FromCerebras, "."])
                 }),
             Some("cs-auto") => Err(Error::refused(
                 "it has no `model` state, which Cerebras \
                                                    checkpoints have",
             )
-            .advice("If it is a Hugging Face checkpoint, use --src-fmt hf.")),
+            .advice(advice![
+                "If it is a Hugging Face checkpoint, use ",
+                Setting::FromHuggingFace,
+                "."
+            ])),
             Some(text) => text.parse(),
             None => Ok(match self.of_trainer {
                 true => ModelFormat::HuggingFace,
@@ -125,8 +129,20 @@ impl Clues<'_> {
                     && !recognise::by_keys(self.checkpoint, format.is_hf(), true).is_empty();
                 let error =
                     Error::refused("the model could not be recognised").advice(match wrapped {
-                        true => "Its keys are those of a wrapped model: use --unwrap.",
-                        false => "Specify it with --model, and its config with --config.",
+                        true => {
+                            advice![
+                                "Its keys are those of a wrapped model: use ",
+                                Setting::Unwrap,
+                                "."
+                            ]
+                        }
+                        false => advice![
+                            "Specify it with ",
+                            Setting::Model,
+                            ", and its config with ",
+                            Setting::Config,
+                            "."
+                        ],
                     });
                 Err(match first.is_empty() {
                     true => error,
@@ -141,19 +157,27 @@ impl Clues<'_> {
     fn layout(&self, format: ModelFormat, target: ModelFormat) -> Result<String> {
         let config = self.config.unwrap_or(&Value::Null);
         let found = recognise::between(self.checkpoint, config, format, target);
-        let advice = "Choose one with --model, or use your own with --recipe.";
         match &found[..] {
             [] => Err(Error::refused(format!(
                 "no recipe between {format} and {target} matches its keys"
             ))
-            .advice(
-                "`statelens list-converters` lists all formats. Specify a model with --model, or \
-                 your own recipe with --recipe.",
-            )),
+            .advice(advice![
+                "`statelens list-converters` lists all formats. Specify a model with ",
+                Setting::Model,
+                ", or your own recipe with ",
+                Setting::Recipe,
+                "."
+            ])),
             [first, second, ..] if first.known == second.known => {
                 Err(Error::refused("several recipes match")
                     .expected(format!("one of {}, {}", first.family, second.family))
-                    .advice(advice))
+                    .advice(advice![
+                        "Choose one with ",
+                        Setting::Model,
+                        ", or use your own with ",
+                        Setting::Recipe,
+                        "."
+                    ]))
             }
             [first, ..] => Ok(first.family.clone()),
         }
@@ -219,7 +243,7 @@ pub fn stages(
     if known.models().any(|own| own == model) {
         let config = config.ok_or_else(|| {
             Error::refused("the model's config is needed, but the folder has no config")
-                .advice("Name it with --config.")
+                .advice(advice!["Choose it with ", Setting::Config, "."])
         })?;
         let converted = known.convert(model, leg.from, leg.to, config)?;
         let stages = converted.steps.iter().map(|step| LegConfigs {

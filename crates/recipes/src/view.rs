@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use statelens_checkpoint::{
     Arithmetic, ByteOrder, Computed, Concat, DType, Error, Layout, Part, Result, Span, Strided,
-    Tensor, contiguous_strides,
+    Tensor, advice, contiguous_strides,
 };
 
 /// A tensor after operations that only move elements.
@@ -32,7 +32,9 @@ impl View {
         let plain = !matches!(tensor.stored, DType::Blocks(_)) && tensor.quantizer.is_none();
         if !plain {
             return Err(Error::unsupported("the elements of a quantised tensor can't be moved")
-                .advice("Dequantise it first: `statelens convert --to safetensors`."));
+                .advice(
+                    advice!["Dequantise it first"].command("statelens convert --to safetensors"),
+                ));
         }
         let numel = tensor.numel().ok_or_else(too_large)?;
         let strides = contiguous_strides(&tensor.shape).ok_or_else(too_large)?;

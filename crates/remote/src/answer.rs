@@ -202,7 +202,7 @@ fn changed(address: &Address) -> Error {
 fn refused<T>(address: &Address, head: &Head) -> Verdict<T> {
     let host = address.host();
     let status = head.status;
-    let error = |what: String, advice: &str| Error::io(what).advice(advice);
+    let error = |what: String, advice: &'static str| Error::io(what).advice(advice);
     match status {
         401 => Verdict::Stop(error(
             format!("{host} requires a login for this file (401)"),

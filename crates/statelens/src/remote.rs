@@ -78,7 +78,7 @@ impl RemoteOpener {
 
     /// Refuses a plan that would fetch more from web servers than is allowed; `advice` says how to
     /// allow more.
-    pub fn check_cap(&self, plan: &Plan, advice: &str) -> Result<()> {
+    pub fn check_cap(&self, plan: &Plan, advice: &'static str) -> Result<()> {
         if self.meter.requests() == 0 {
             return Ok(());
         }

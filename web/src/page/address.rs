@@ -199,7 +199,7 @@ pub fn AddressSheet(props: &AddressProps) -> Html {
 /// Parses the address, or returns why it can't be fetched.
 fn parse_address(text: &str) -> Result<Address, String> {
     let address = Address::parse(text).map_err(|error| {
-        let advice = error.next_step().unwrap_or_default();
+        let advice = error.next_step().map(crate::text::advice).unwrap_or_default();
         format!("{} {advice}", crate::text::sentence(error.what()))
     })?;
     if address.is_open_road() && origin().starts_with("https:") {

@@ -326,10 +326,8 @@ fn privacy(model: &PageModel) -> Html {
 /// Returns the file that is being opened, or that the error is about.
 fn loading(model: &PageModel) -> Option<&DroppedFile> {
     let error = model.error.as_deref().filter(|_| model.screen == Screen::Error);
-    let about = |error: &ErrorText| {
-        let name = error.place.split(", at byte").next();
-        model.files.iter().find(|dropped| Some(dropped.name.path.as_str()) == name)
-    };
+    let about =
+        |error: &ErrorText| model.files.iter().find(|dropped| dropped.name.path == error.file);
     let first = || model.files.get(model.requested.unwrap_or(0) as usize);
     error.and_then(about).or_else(first)
 }

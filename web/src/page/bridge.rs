@@ -329,7 +329,8 @@ fn crash_error(message: &str) -> crate::protocol::error::ErrorText {
         title: "The reader stopped.".into(),
         text: "Statelens has a defect, or the browser ran out of memory. The file was not changed."
             .into(),
-        place: message.to_owned(),
+        file: message.to_owned(),
+        offset: None,
         lines: Vec::new(),
         next: vec![(
             "Inspect it on the command line, which shows more details".into(),

@@ -216,7 +216,7 @@ fn plan_error(error: &Rc<ErrorText>) -> Html {
             <div class="kindline">{ severity(Grade::Warning) }<span class="w-warn">{ "Can\u{2019}t convert yet" }</span></div>
             <h3>{ prose(&error.title) }</h3>
             if !error.text.is_empty() { <p class="mid-ink">{ prose(&error.text) }</p> }
-            if !error.place.is_empty() { <p class="m dim">{ &error.place }</p> }
+            if !error.file.is_empty() { <p class="m dim">{ crate::text::place(error) }</p> }
             { for error.next.iter().map(|(text, _)| html! { <p>{ prose(text) }</p> }) }
         </div>
     }

@@ -91,7 +91,8 @@ fn empty_drop(actor: &Actor, name: String) {
         kind: ErrorKind::Io,
         title: "The dropped items contain no files.".into(),
         text: "The folder is empty, or the browser may not read it.".into(),
-        place: name,
+        file: name,
+        offset: None,
         lines: Vec::new(),
         next: vec![("Use \u{201c}Open folder\u{201d} on the first screen.".into(), String::new())],
     });

@@ -14,6 +14,7 @@ use crate::protocol::error::{ErrorKind, ErrorText};
 use crate::protocol::opened::FetchConsent;
 use crate::state::fmt;
 use crate::state::rail::Rail;
+use crate::text::place;
 
 /// The checkpoints of a drop, its files, and the index of the one that could not be opened.
 pub type DroppedRail = (Rc<Rail>, Rc<Vec<DroppedFile>>, Option<u32>);
@@ -45,7 +46,7 @@ pub fn kind_word(kind: ErrorKind) -> &'static str {
         ErrorKind::Damaged => "Damaged",
         ErrorKind::Unsupported => "Not supported",
         ErrorKind::Limit | ErrorKind::FetchCap => "Over a limit",
-        ErrorKind::Refused => "Refused",
+        ErrorKind::Refused | ErrorKind::Falsified => "Refused",
         ErrorKind::Io => "Could not be read",
     }
 }
@@ -74,7 +75,7 @@ fn about(error: &ErrorText) -> Html {
     html! {
         <>
             if !error.text.is_empty() { <p class="mid-ink">{ prose(&error.text) }</p> }
-            if !error.place.is_empty() { <p class="m dim">{ &error.place }</p> }
+            if !error.file.is_empty() { <p class="m dim">{ place(error) }</p> }
         </>
     }
 }
@@ -82,8 +83,7 @@ fn about(error: &ErrorText) -> Html {
 /// Formats an error as a plain-text report for copying.
 pub fn report(error: &ErrorText, name: &str, size: u64) -> String {
     let mut out = format!("{}: {}\n{}\n", kind_word(error.kind), error.title, error.text);
-    for (label, text) in [("file", format!("{name}, {size} bytes")), ("where", error.place.clone())]
-    {
+    for (label, text) in [("file", format!("{name}, {size} bytes")), ("where", place(error))] {
         if !text.is_empty() {
             out.push_str(&format!("{label}: {text}\n"));
         }

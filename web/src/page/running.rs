@@ -12,8 +12,8 @@ use crate::page::marks::{Copy, cap, key, prose, severity, tick_icon};
 use crate::page::model::actor::Actor;
 use crate::page::tape::TapeView;
 use crate::page::tape::output_parts;
-use crate::protocol::conversion::{ConversionResult, FALSIFIED, PlanSummary, WriteMethod};
-use crate::protocol::error::ErrorText;
+use crate::protocol::conversion::{ConversionResult, PlanSummary, WriteMethod};
+use crate::protocol::error::{ErrorKind, ErrorText};
 use crate::protocol::job::JobKind;
 use crate::protocol::task::JobProgress;
 use crate::state::{fmt, tape};
@@ -235,7 +235,7 @@ pub fn failed_body(
     raise: Option<Callback<MouseEvent>>,
 ) -> Html {
     let back = actor.on(move |actor, _: MouseEvent| actor.convert(Conversion::reopen));
-    let keep = plan_of(convert).filter(|_| error.title.starts_with(FALSIFIED)).map(|plan| {
+    let keep = plan_of(convert).filter(|_| error.kind == ErrorKind::Falsified).map(|plan| {
         let (plan, request) = (plan.clone(), convert.request);
         actor.on(move |actor, _: MouseEvent| actor.run(request, &plan, true))
     });

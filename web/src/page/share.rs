@@ -225,7 +225,7 @@ fn statistics(actor: &Actor, props: &ShareProps) -> Html {
             });
             html! {
                 <>
-                    if let Some(error) = task.error() { <p class="w-warn">{ &error.title }{ " " }{ &error.place }</p> }
+                    if let Some(error) = task.error() { <p class="w-warn">{ &error.title }{ " " }{ crate::text::place(error) }</p> }
                     if let Some(unfolds) = work.opened.unfolds { { unpack_confirmation(unfolds, props.verification.unpack_confirmed, confirm) } }
                     <ReadAll id="read-all" class="btn" work={work.clone()} verification={props.verification.clone()} rate={props.rate} cap={props.cap} />
                     if shared.is_some_and(|shared| shared.measured) { <p>{ "The statistics from the scan are included already." }</p> }

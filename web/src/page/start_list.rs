@@ -183,7 +183,8 @@ fn open_recent(actor: &Actor, entry: &RecentFile) {
                     "It was moved or removed, or the browser was not allowed to read it: {}.",
                     text(&error, "message")
                 ),
-                place: String::new(),
+                file: String::new(),
+                offset: None,
                 lines: Vec::new(),
                 next: vec![("Open it from its new location".into(), String::new())],
             }),

@@ -72,13 +72,10 @@ pub fn status(actor: &Actor, task: &Task<VerifyReport>) -> Html {
             html! { <b>{ format!("verifying {} %", fmt::percent(now.done, now.total.max(1))) }</b> }
         }
         Task::Done(done) => {
-            // Shortens `it is not sound: 3 problems`; a verdict of `sound` is shown in full, as it
-            // may have a qualification.
-            let verdict = done.report.verdict(done.finite);
-            let short = verdict.strip_prefix("it is ").unwrap_or(&verdict);
+            // If all is sound, the verdict is shown in full, as it may have a qualification.
             let short = match done.report.answer(done.finite) {
-                true => short,
-                false => short.split_once([':', ';']).map_or(short, |(short, _)| short),
+                true => done.report.verdict(done.finite),
+                false => done.report.outcome(done.finite).to_owned(),
             };
             let mark = mark(done);
             html! { <>{ mark }<b>{ short }</b></> }

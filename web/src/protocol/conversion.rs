@@ -162,7 +162,3 @@ pub enum WriteMethod {
     /// The file chosen in the save dialog.
     Saved,
 }
-
-/// How the title of the error begins that reports that casts did more than round. The page
-/// recognises it and asks whether to keep the result.
-pub const FALSIFIED: &str = "Casting loses numbers";

@@ -2,6 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
+/// The code of the error for casts that change numbers by more than rounding.
+pub const FALSIFIED: &str = "falsified";
+
 /// The kind of an error, which decides its next steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ErrorKind {
@@ -17,6 +20,8 @@ pub enum ErrorKind {
     FetchCap,
     /// It would lose data.
     Refused,
+    /// Casts changed numbers by more than rounding; the user may keep the result.
+    Falsified,
     /// The browser could not read or write.
     Io,
 }
@@ -29,8 +34,10 @@ pub struct ErrorText {
     pub title: String,
     /// Details.
     pub text: String,
-    /// File and offset, if known.
-    pub place: String,
+    /// The file; empty if it is not known.
+    pub file: String,
+    /// The offset in the file.
+    pub offset: Option<u64>,
     /// The first lines of the file, where they show what it is.
     pub lines: Vec<String>,
     /// What to do next: pairs of a sentence and a command, either of which may be empty.
@@ -44,7 +51,8 @@ impl ErrorText {
             kind: ErrorKind::Unsupported,
             title: "The page and its worker have different versions.".into(),
             text: "Reload the page.".into(),
-            place: String::new(),
+            file: String::new(),
+            offset: None,
             lines: Vec::new(),
             next: Vec::new(),
         }

@@ -6,7 +6,7 @@ use statelens_checkpoint::{Checkpoint, DType, Error, Result, TensorId, order};
 use statelens_convert::{Origins, RunReport};
 use statelens_tensor::Narrowing;
 
-use crate::protocol::conversion::FALSIFIED;
+use crate::protocol::error::FALSIFIED;
 use crate::state::fmt::{exact, plural};
 use crate::state::weights::number;
 use crate::worker::measurements::Measurements;
@@ -115,9 +115,8 @@ pub(super) fn refuse_lossy(source: &Checkpoint, report: &RunReport) -> Result<()
     }
     let (texts, more) = report.falsified(source, MAX_NAMED);
     let more = more.map(|more| format!("; and {more}")).unwrap_or_default();
-    let mut title = FALSIFIED.to_owned();
-    title.replace_range(..1, "c");
-    Err(Error::refused(format!("{title}, so nothing was kept: {}{more}", texts.join("; "))).advice(
+    let what = format!("casting loses numbers, so nothing was kept: {}{more}", texts.join("; "));
+    Err(Error::refused(what).coded(FALSIFIED).advice(
         "Choose a dtype with a larger range (bfloat16 has the range of float32), or cast only the tensors that fit.",
     ))
 }

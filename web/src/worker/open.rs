@@ -239,7 +239,7 @@ fn open_error(set: &FileSet, file: FileId) -> Option<ErrorText> {
 fn not_opened(name: &str, error: &ErrorText) -> Finding {
     Finding::new(Grade::Warning, format!("{name} could not be opened"))
         .detail(format!("{} {}", error.title, error.text).trim())
-        .place(&error.place)
+        .place(text::place(error))
 }
 
 /// Describes an open checkpoint for the page; also returns its leaves by row.

@@ -215,23 +215,23 @@ fn loss_text(loss: &statelens_checkpoint::Loss) -> Loss {
     let why = format!(
         "{} {}",
         listed(&loss.keys, MAX_NAMED),
-        if loss.why.is_empty() { String::new() } else { text::sentence(&loss.why) }
+        if loss.why.is_empty() { String::new() } else { text::sentence(&text::advice(&loss.why)) }
     );
     Loss {
-        title: text::of_page(&format!(
+        title: format!(
             "{count}{}",
             if count.is_empty() { text::title(&loss.what) } else { loss.what.clone() }
-        )),
-        reason: text::of_page(why.trim()),
+        ),
+        reason: why.trim().to_owned(),
     }
 }
 
 fn note(loss: &statelens_checkpoint::Loss) -> String {
-    text::of_page(&match loss.keys.len() {
+    match loss.keys.len() {
         0 => loss.what.clone(),
         1..=2 => format!("{}: {}", loss.keys.join(", "), loss.what),
         len => format!("{len} keys: {}", loss.what),
-    })
+    }
 }
 
 #[cfg(test)]

@@ -202,7 +202,7 @@ fn data(
             findings.push(
                 Finding::new(Grade::Warning, "The state of the dataloader can't be read")
                     .detail(format!("{} {}", error.title, error.text).trim())
-                    .place(error.place),
+                    .place(text::place(&error)),
             );
             return;
         }

@@ -11,6 +11,7 @@ use statelens_checkpoint::{Checksum, Data, Error, Outcomes, Result, Segment, Ten
 use statelens_tensor::crc;
 
 use super::names;
+use crate::advice;
 
 /// Torch aligns the data of every record to this many bytes.
 const ALIGNMENT: u64 = 64;
@@ -54,7 +55,7 @@ pub(crate) fn layout(records: Vec<NewRecord>, comment: &str) -> Result<Vec<Segme
             return Err(Error::refused(format!(
                 "a member of the archive would be named {name:?}, which leads outside its folder"
             ))
-            .advice("Rename it with --rename, or leave it out with --exclude."));
+            .advice(advice::rename_or_exclude()));
         }
         let entry = DirectoryEntry::new(name, &body, at)?;
         let header = entry.local_header();

@@ -13,9 +13,10 @@ use std::sync::Arc;
 use losses::{LossKind, Losses};
 use statelens_checkpoint::{
     Checkpoint, Checksum, DType, Data, Error, Layout, Leaf, Plan, PlannedFile, Result, Segment,
-    Tensor, TensorClass, TensorId, Text, Value,
+    Setting, Tensor, TensorClass, TensorId, Text, Value, advice,
 };
 
+use crate::advice;
 use crate::archive::names;
 use crate::archive::write::{Body, NewRecord, layout};
 use crate::{attributes, damage};
@@ -82,7 +83,11 @@ fn alone(mut records: Vec<NewRecord>) -> Result<Vec<Segment>> {
         return Err(Error::refused(format!(
             "a .npy file holds one array, and the checkpoint has {count}"
         ))
-        .advice("Choose one with --select, or write a .npz archive."));
+        .advice(advice![
+            "Choose one with ",
+            Setting::Select,
+            ", or write a .npz archive."
+        ]));
     };
     Ok(match body {
         Body::Made(bytes) => vec![Segment::Bytes(bytes.into())],
@@ -137,7 +142,7 @@ impl NumpyWriter<'_> {
         let tensor = self.source.tensor(id)?;
         if let Layout::Missing(why) = &tensor.layout {
             return Err(Error::refused(format!("there is no data to write: {why}"))
-                .advice("Entries can be left out with --exclude."));
+                .advice(advice::exclude()));
         }
         self.lose_class(key, tensor);
         let (descr, further) = match bits(&tensor.dtype) {
@@ -148,7 +153,7 @@ impl NumpyWriter<'_> {
             None => {
                 let (descr, exact) = header::descr(&tensor.dtype).ok_or_else(|| {
                     Error::unsupported(format!("numpy has no equivalent of {}", tensor.dtype))
-                        .advice("Entries can be left out with --exclude.")
+                        .advice(advice::exclude())
                 })?;
                 if !exact {
                     self.losses.add(losses::RECORD, key);
@@ -232,7 +237,7 @@ impl NumpyWriter<'_> {
         }
         if !self.names.insert(name.clone().into_owned()) {
             return Err(Error::refused(format!("two entries would both be named {key:?}"))
-                .advice("Rename one of them with --rename, or leave it out with --exclude."));
+                .advice(advice::rename_or_exclude()));
         }
         self.records.push(NewRecord { name: format!("{name}.npy"), body });
         Ok(())

@@ -13,10 +13,12 @@ use std::sync::Arc;
 
 use state::FlatState;
 use statelens_checkpoint::{
-    Checkpoint, Checksum, DType, Data, Error, Loss, Plan, PlannedFile, Result, Segment, Text, order,
+    Checkpoint, Checksum, DType, Data, Error, Loss, Plan, PlannedFile, Result, Segment, Setting,
+    Text, advice, order,
 };
 
 use super::{DTYPES, HeaderDType, MAX_HEADER, METADATA, scalars};
+use crate::advice;
 use crate::shards::Shards;
 use crate::{damage, json};
 
@@ -157,7 +159,13 @@ fn header(metadata: &[(Text, Text)], tensors: &[&WrittenTensor]) -> Result<Vec<u
         return Err(Error::unsupported(format!(
             "the header would take {len} bytes, and the reference library reads {MAX_HEADER} at most"
         ))
-        .advice("Write several files with --shard-size, or leave keys out with --exclude."));
+        .advice(advice![
+            "Write several files with ",
+            Setting::ShardSize,
+            ", or leave keys out with ",
+            Setting::Exclude,
+            "."
+        ]));
     }
     let mut bytes = len.to_le_bytes().to_vec();
     bytes.extend(text.into_bytes());
@@ -167,7 +175,7 @@ fn header(metadata: &[(Text, Text)], tensors: &[&WrittenTensor]) -> Result<Vec<u
 fn quote(text: &Text, out: &mut String) -> Result<()> {
     let text = text.as_str().ok_or_else(|| {
         Error::refused(format!("the name {text} holds half a character, which UTF-8 can't encode"))
-            .advice("Leave it out with --exclude.")
+            .advice(advice::exclude())
     })?;
     json::quote_utf8(text, out);
     Ok(())

@@ -537,7 +537,7 @@ impl<'a> Search<'a> {
             .detail(format!("{}. Its bytes were searched anyway.", capitalised(error.what())))
             .place(place);
         if let Some(advice) = error.next_step() {
-            finding = finding.advice(advice);
+            finding = finding.advice(advice.to_string());
         }
         self.findings.add(finding);
     }

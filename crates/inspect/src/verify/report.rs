@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use statelens_checkpoint::{Error, Grade};
 
-use crate::{Json, grouped, shape_text, size_text};
+use crate::{Json, counted, grouped, shape_text, size_text};
 
 /// Maximum number of tensors that are listed for the same reason, one per line.
 const MAX_LISTED: usize = 20;
@@ -250,20 +250,28 @@ impl VerificationReport {
         }
     }
 
+    /// Returns the verdict in a few words, without counts.
+    pub fn outcome(&self, finite: bool) -> &'static str {
+        let result = &self.result;
+        let held = result.manifest.is_some() || self.is_covered();
+        match (self.answer(finite), result.problems.is_empty()) {
+            (true, _) if held && result.not_finite.is_empty() && result.unread.is_empty() => {
+                "no damage found"
+            }
+            (true, _) => "structure sound",
+            (false, true) => "not finite",
+            (false, false) => "not sound",
+        }
+    }
+
     /// Returns the verdict as a sentence. It reports no damage only if every value was read, is
     /// finite, and was compared with a checksum or a manifest.
     pub fn verdict(&self, finite: bool) -> String {
-        let held = self.result.manifest.is_some() || self.is_covered();
+        let outcome = self.outcome(finite);
         let mut text = match (self.answer(finite), self.result.problems.len() as u64) {
-            (true, _)
-                if held && self.result.not_finite.is_empty() && self.result.unread.is_empty() =>
-            {
-                "no damage found".to_owned()
-            }
-            (true, _) => "structure sound".to_owned(),
-            (false, 0) => "it is not finite".to_owned(),
-            (false, 1) => "it is not sound: 1 problem".to_owned(),
-            (false, count) => format!("it is not sound: {} problems", grouped(count)),
+            (true, _) => outcome.to_owned(),
+            (false, 0) => format!("it is {outcome}"),
+            (false, count) => format!("it is {outcome}: {}", counted(count, "problem")),
         };
         if let Some(numbers) = self.not_finite() {
             text += &format!("; {numbers}");

@@ -5,7 +5,7 @@ mod scope;
 use std::collections::HashMap;
 use std::fmt;
 
-use statelens_checkpoint::{Arithmetic, Error, Layout, Limits, Result};
+use statelens_checkpoint::{Arithmetic, Error, Layout, Limits, Result, Setting, advice};
 
 use self::scope::RuleScope;
 pub(crate) use self::scope::lookup;
@@ -19,6 +19,9 @@ use crate::language::{
     RuleBlock, Scalar, Scope,
 };
 use crate::view::View;
+
+/// The code of errors about a line of the rules that can't be applied.
+pub const RULE_CODE: &str = "recipe-rule";
 
 /// Larger than in any model; limits the number of tensors that are combined.
 const MAX_JOINED: u64 = 1 << 13;
@@ -583,8 +586,11 @@ fn alike(key: &str, pattern: &str) -> usize {
 }
 
 fn not_for_moments(key: &str, what: &str) -> Error {
-    Error::refused(format!("`{key}` {what}, so its moments can't be converted"))
-        .advice("Convert without --with-optimizer.")
+    Error::refused(format!("`{key}` {what}, so its moments can't be converted")).advice(advice![
+        "Convert without ",
+        Setting::WithOptimizer,
+        "."
+    ])
 }
 
 /// Returns the error for a missing member of a group.
@@ -605,6 +611,7 @@ fn not_a_tensor(value: &StateValue) -> Error {
 fn at(rule: &Rule, key: &str, error: Error) -> Error {
     let what = error.to_string();
     Error::refused(format!("`{key}`: {}", what.trim_end_matches('.')))
+        .coded(RULE_CODE)
         .advice(format!("The rule is in line {}: {}", rule.line, rule.text))
 }
 
@@ -612,5 +619,6 @@ fn creation_error(one: &Creation, error: Error) -> Error {
     let what = error.to_string();
     let what = what.trim_end_matches('.');
     Error::refused(format!("`{}` can't be made: {what}", one.key.text()))
+        .coded(RULE_CODE)
         .advice(format!("The rule is in line {}: {}", one.line, one.text))
 }

@@ -10,6 +10,7 @@ mod recipe;
 mod rule;
 
 pub use expression::{ConfigSide, Expression, Scalar, Scope};
+pub use parser::RECIPE_CODE;
 pub use pattern::{Captures, KeyGroup, KeyPattern, Match};
 pub use recipe::{
     Arrow, Creation, HoleRange, Let, Maker, Operation, Ranks, Recipe, Rule, RuleBlock, Slot,

@@ -8,6 +8,9 @@ use super::pattern::KeyPattern;
 use super::recipe::{Arrow, Let, Ranks, Recipe, RuleBlock, TensorScaling};
 use crate::format::ModelFormat;
 
+/// The code of errors about a recipe that can't be parsed.
+pub const RECIPE_CODE: &str = "recipe-text";
+
 /// Limit on the depth of recipes that use other recipes.
 const MAX_DEPTH: usize = 4;
 /// Limit on the lines of a file, more than any family needs.
@@ -49,6 +52,7 @@ fn parse(
         };
         result.map_err(|what| {
             Error::refused(format!("{file}, line {line}: {what}"))
+                .coded(RECIPE_CODE)
                 .expected("what docs/recipes.md describes")
                 .advice(format!("The line reads: {text}"))
         })?;

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use statelens_checkpoint::{Error, Plan, Progress, Result};
+use statelens_checkpoint::{Error, Plan, Progress, Result, Setting, advice};
 use statelens_convert::RunReport;
 use statelens_inspect::ReadBack;
 
@@ -84,7 +84,11 @@ pub(super) fn check(
             return Err(Error::refused(format!("the object would have {count} parts"))
                 .in_file(path.to_string_lossy())
                 .expected(format!("at most {MOST_PARTS}, as stores allow"))
-                .advice("Plan fewer tasks, or several files with --shard-size."));
+                .advice(advice![
+                    "Plan fewer tasks, or several files with ",
+                    Setting::ShardSize,
+                    "."
+                ]));
         }
     }
     Ok(())

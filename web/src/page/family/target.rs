@@ -165,7 +165,7 @@ fn unknown(error: &ErrorText, recognised: &RecognisedModel) -> Html {
             { for error.next.iter().filter(|(_, command)| !command.is_empty()).map(|(text, command)| html! {
                 <p>{ prose(text) }{ ": " }<code>{ command }</code></p>
             }) }
-            if !error.place.is_empty() { <p class="m dim">{ format!("{}: {}", kind_word(error.kind), error.place) }</p> }
+            if !error.file.is_empty() { <p class="m dim">{ format!("{}: {}", kind_word(error.kind), crate::text::place(error)) }</p> }
         </div>
     }
 }

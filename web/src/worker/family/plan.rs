@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
-use statelens_checkpoint::{Checkpoint, Error, Result, Value};
+use statelens_checkpoint::{Checkpoint, Error, Result, Value, advice};
 use statelens_convert::{CastRule, Edit, plan_edited, shard_size};
 use statelens_formats::{RequestedOptions as Versions, Shards};
 use statelens_recipes::ModelFormat;
 use statelens_recipes::config::{self, Converted, Families, Language};
 use statelens_recipes::conversion::{Leg, ModelConversion, OPTIMIZER_FILE, Wishes, convert};
+use statelens_recipes::engine::RULE_CODE;
+use statelens_recipes::language::RECIPE_CODE;
 use statelens_recipes::proposal::{stages, stem};
 
 use super::recognition::ConversionInputs;
@@ -106,7 +108,7 @@ pub(in crate::worker) fn table(
             error.what().clone_into(&mut wrong.title);
         }
         wrong.next =
-            error.next_step().map(|text| (text.to_owned(), String::new())).into_iter().collect();
+            error.next_step().map(|text| (text.to_string(), String::new())).into_iter().collect();
         shown.wrong = Some(wrong);
     }
     (ready, shown)
@@ -114,14 +116,12 @@ pub(in crate::worker) fn table(
 
 /// Returns whether an error is about a line of the rules.
 fn is_of_rules(error: &Error) -> bool {
-    is_of_text(error)
-        || error.next_step().is_some_and(|advice| advice.starts_with("The rule is in line "))
+    is_of_text(error) || error.code() == RULE_CODE
 }
 
 /// Returns whether an error says that the text of the rules can't be parsed.
 fn is_of_text(error: &Error) -> bool {
-    error.next_step().is_some_and(|advice| advice.starts_with("The line reads: "))
-        || error.expectation().is_some_and(|text| text.contains("docs/recipes.md"))
+    error.code() == RECIPE_CODE
 }
 
 fn converted(
@@ -163,7 +163,7 @@ fn converted(
     let config = converted.as_ref().map(|converted| new_config(converted, leg.to, found));
     if let (Some(converted), Some(old), Some(new)) = (&converted, &found.config, &config) {
         shown.config = Some(configs::configs(old, new, converted));
-        shown.notes = converted.notes.iter().map(|note| text::of_page(note)).collect();
+        shown.notes = converted.notes.clone();
     }
     shown.notes.extend(stays);
     if !random.is_empty() {
@@ -183,8 +183,9 @@ fn converted(
         return Err(Error::refused(format!("no rule covers {what}"))
             .expected("a rule for each key; the table lists those without one first")
             .advice(match of_lora {
-                true => "The command merges the adapter into the weights: `statelens fold-lora`.",
-                false => "Edit the rules, or leave these keys out.",
+                true => advice!["The command merges the adapter into the weights"]
+                    .command("statelens fold-lora"),
+                false => "Edit the rules, or leave these keys out.".into(),
             }));
     }
     let keys = shown.keys.1;

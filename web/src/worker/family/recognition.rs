@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use statelens_checkpoint::{Checkpoint, Error, FileSet, Result};
+use statelens_checkpoint::{Checkpoint, Error, FileSet, Result, advice};
 use statelens_inspect::model::{Config, Fact, Model};
 use statelens_recipes::config::{Families, Guess, Language, Value, parse};
 use statelens_recipes::conversion::{Leg, route};
@@ -285,7 +285,7 @@ fn of_ranks(recipe: &Recipe) -> Option<Error> {
     let format = block.left.iter().chain(&block.right).find(|format| !format.is_hf())?;
     let error = Error::unsupported("a page can\u{2019}t write a file for each rank");
     let command = format!("statelens convert-model CKPT --to {format} --ranks N");
-    Some(error.advice(format!("The command can: `{command}`.")))
+    Some(error.advice(advice!["The command can"].command(command)))
 }
 
 /// Finds the config next to the checkpoint or in a folder: `config.json`, `params.yaml`,

@@ -11,6 +11,7 @@ use statelens_checkpoint::{
 use super::node::{ContainerClass, FlatLeaf, FormatFamily, Outline, StructureNode};
 use super::report::{self, EXCLUDE, LossReport};
 use super::{spec, tree};
+use crate::advice;
 use crate::views::{self, same_view};
 
 /// The maximum number of nodes. A few links to containers that each hold further links can expand
@@ -60,7 +61,7 @@ pub(super) fn outline(
                     "more than {most_leaves} leaves: the format keeps an attribute for each on one \
                      object, which has no room for more"
                 ))
-                .advice(EXCLUDE));
+                .advice(advice::exclude()));
             }
             if source.attributes(id).is_some() {
                 report.lose(report::OF_TENSORS, &key());

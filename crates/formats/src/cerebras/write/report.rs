@@ -3,14 +3,15 @@
 
 use std::borrow::Cow;
 
-use statelens_checkpoint::{Error, Loss, Text};
+use statelens_checkpoint::{Advice, Error, Loss, Setting, Text, advice};
 
 /// Losses and refusals found so far.
 #[derive(Default)]
 pub(super) struct LossReport {
     losses: Vec<(LossKind, Vec<String>)>,
     refused: Vec<(String, Cow<'static, str>)>,
-    advice: Vec<&'static str>,
+    /// Settings that avoid the refusals.
+    advice: Vec<Setting>,
 }
 
 /// The kind of a loss: what happens to a value, and why.
@@ -21,12 +22,21 @@ pub(super) struct LossKind {
     harmless: bool,
 }
 
-/// Advice for refusals.
-pub(super) const CAST: &str =
-    "Real floating-point tensors can be cast to another dtype, for example with --cast float32.";
-const NAME: &str = "Give a value without a name one with --prefix NAME.";
-pub(super) const OLDER: &str = "Format 0.4 holds them unchanged: --format-version 0.4.";
-pub(super) const EXCLUDE: &str = "Entries can be left out with --exclude.";
+/// Settings that avoid refusals.
+pub(super) const CAST: Setting = Setting::CastToFloat32;
+pub(super) const OLDER: Setting = Setting::FormatVersion04;
+pub(super) const EXCLUDE: Setting = Setting::Exclude;
+
+/// Returns a sentence on the setting that avoids a refusal.
+fn sentence(setting: Setting) -> Advice {
+    let text = match setting {
+        CAST => "Real floating-point tensors can be cast to another dtype, for example with ",
+        Setting::Prefix => "Give a value without a name one with ",
+        OLDER => "Format 0.4 holds them unchanged: ",
+        _ => "Entries can be left out with ",
+    };
+    advice![text, setting, "."]
+}
 
 /// The number of refusals that are listed; the rest are counted.
 const SHOWN: usize = 10;
@@ -132,10 +142,10 @@ impl LossReport {
         &mut self,
         key: &Text,
         why: impl Into<Cow<'static, str>>,
-        advice: &'static str,
+        advice: Setting,
     ) {
         self.refused.push((key.to_string(), why.into()));
-        let unnamed = (key.as_bytes().is_empty()).then_some(NAME);
+        let unnamed = (key.as_bytes().is_empty()).then_some(Setting::Prefix);
         for advice in unnamed.into_iter().chain([advice]) {
             if !self.advice.contains(&advice) {
                 self.advice.push(advice);
@@ -170,11 +180,12 @@ impl LossReport {
         if !advice.contains(&EXCLUDE) {
             advice.push(EXCLUDE);
         }
+        let advice = advice.into_iter().map(sentence).reduce(Advice::then).unwrap_or_default();
         Err(Error::refused(format!(
             "Cerebras format {version} can't hold {entries}: {}{more}",
             shown.join("; ")
         ))
-        .advice(advice.join(" ")))
+        .advice(advice))
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use statelens_checkpoint::{
-    Array, Checkpoint, DType, Loss, Result, Tensor, TensorId, Text, Value, ValueId, room,
+    Array, Checkpoint, DType, Loss, Result, Setting, Tensor, TensorId, Text, Value, ValueId, room,
 };
 use statelens_hdf5::write::{
     Attribute, AttributeValue, Content, Dataset, DatasetId, Datatype, FilePlan, Filter,
@@ -277,7 +277,7 @@ impl V04Writer<'_> {
         &mut self,
         key: &Text,
         why: impl Into<std::borrow::Cow<'static, str>>,
-        advice: &'static str,
+        advice: Setting,
     ) -> Option<T> {
         self.report.refuse(key, why, advice);
         None

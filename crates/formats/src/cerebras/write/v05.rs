@@ -2,8 +2,8 @@
 //! tensors and pickled objects in datasets.
 
 use statelens_checkpoint::{
-    Array, Checkpoint, DType, Layout, Loss, Result, Tensor, TensorClass, TensorId, Text, Value,
-    ValueId, room,
+    Array, Checkpoint, DType, Layout, Loss, Result, Setting, Tensor, TensorClass, TensorId, Text,
+    Value, ValueId, room,
 };
 use statelens_hdf5::write::{
     Attribute, AttributeValue, Content, Dataset, Datatype, FilePlan, Filter, PlannedSegments, Space,
@@ -240,7 +240,7 @@ impl V05Writer<'_> {
         &mut self,
         flat: &Text,
         why: impl Into<std::borrow::Cow<'static, str>>,
-        advice: &'static str,
+        advice: Setting,
     ) -> Option<T> {
         self.report.refuse(flat, why, advice);
         None
@@ -286,7 +286,7 @@ pub(super) fn hdf5_name(key: &Text) -> Option<&str> {
 }
 
 /// Returns why neither family can hold a tensor or array, apart from its dtype.
-pub(super) fn unfit(tensor: &Tensor) -> Option<(String, &'static str)> {
+pub(super) fn unfit(tensor: &Tensor) -> Option<(String, Setting)> {
     if let Layout::Missing(why) = &tensor.layout {
         return Some((format!("there is no data to write: {why}"), EXCLUDE));
     }

@@ -3,11 +3,12 @@
 use std::collections::HashMap;
 
 use statelens_checkpoint::{
-    Checkpoint, DType, Error, Key, Layout, Leaf, Loss, Result, TensorClass, TensorId, Text, Value,
-    ValueId, order,
+    Checkpoint, DType, Error, Key, Layout, Leaf, Loss, Result, Setting, TensorClass, TensorId,
+    Text, Value, ValueId, advice, order,
 };
 
 use super::{WrittenTensor, stored_as};
+use crate::advice;
 use crate::attributes;
 use crate::safetensors::METADATA;
 
@@ -218,7 +219,7 @@ impl Sorter<'_> {
                     "two keys would have the name `{name}`: {}",
                     paths.join(" and ")
                 ))
-                .advice("Leave one of them out with --exclude, or rename it."));
+                .advice(advice::rename_or_exclude()));
             }
         }
         Ok(())
@@ -240,7 +241,7 @@ impl Sorter<'_> {
             "{} tensors have no data to write, {shown} among them: {why}",
             names.len()
         ))
-        .advice("Open the files that hold them as well, or leave the tensors out with --exclude."))
+        .advice(advice::open_or_exclude()))
     }
 
     /// Returns the tensors, each under the alphabetically first of its names.
@@ -316,11 +317,15 @@ fn tied(tensors: &[WrittenTensor]) -> Option<Loss> {
     (!keys.is_empty()).then(|| Loss {
         keys,
         what: "tied tensors are written once, under the first of their names".into(),
-        why: format!(
-            "{}{more}. `safetensors.torch.save_model` does the same, and `load_model` finds the \
-             other names; `load_file` does not. With --untie, each name gets its own copy.",
-            kept.join("; ")
-        ),
+        why: advice![
+            format!(
+                "{}{more}. `safetensors.torch.save_model` does the same, and `load_model` finds \
+                 the other names; `load_file` does not. With ",
+                kept.join("; ")
+            ),
+            Setting::Untie,
+            ", each name gets its own copy."
+        ],
         harmless: true,
     })
 }

@@ -4,12 +4,13 @@
 
 use std::collections::HashMap;
 
-use statelens_checkpoint::{DictKey, Error, Key, KeyPart, Result};
+use statelens_checkpoint::{DictKey, Error, Key, KeyPart, Result, Setting, advice};
 
 use super::losses::COUNTER;
 use super::names::NamedTensor;
 use super::strings;
 use super::values::{Body, LeafTensor};
+use crate::advice;
 use crate::tensorflow::proto::{put_bytes, put_number};
 use crate::tensorflow::{crc, dtype, graph};
 
@@ -52,7 +53,7 @@ pub(super) fn name(items: Vec<LeafTensor>) -> Result<Vec<NamedTensor>> {
         let steps = steps(&item.key);
         if steps.first().is_some_and(|step| step == graph::KEY) {
             return Err(Error::refused("the checkpoint has an object graph of its own")
-                .advice("Remove --object-graph to keep that one."));
+                .advice(advice!["Remove ", Setting::ObjectGraph, " to keep that one."]));
         }
         let mut at = 0u64;
         let mut path = Vec::new();
@@ -62,7 +63,7 @@ pub(super) fn name(items: Vec<LeafTensor>) -> Result<Vec<NamedTensor>> {
                     "`{}` has a step without a name, which no object has",
                     item.key.flat()
                 ))
-                .advice("Rename it with --rename, or leave it out with --exclude."));
+                .advice(advice::rename_or_exclude()));
             }
             if !path.is_empty() {
                 path.push(b'/');

@@ -3,6 +3,7 @@
 use statelens_checkpoint::{DictKey, Error, Key, KeyPart, Result};
 
 use super::values::LeafTensor;
+use crate::advice;
 
 pub(super) struct NamedTensor {
     pub(super) name: Vec<u8>,
@@ -31,7 +32,7 @@ fn flat(key: &Key) -> Result<Vec<u8>> {
         return Ok(name);
     };
     Err(Error::refused(format!("the key `{}` {why}", key.flat()))
-        .advice("Rename it with --rename, or leave it out with --exclude."))
+        .advice(advice::rename_or_exclude()))
 }
 
 /// Fails if two tensors have the same name. `named` is sorted.
@@ -42,7 +43,7 @@ pub(super) fn refuse_collisions(named: &[NamedTensor]) -> Result<()> {
             let name = String::from_utf8_lossy(&pair[0].name);
             let [one, other] = [&pair[0], &pair[1]].map(|named| parts(&named.tensor.key));
             Err(Error::refused(format!("two values would both be called `{name}`: {one}; {other}"))
-                .advice("Rename one with --rename, or leave it out with --exclude."))
+                .advice(advice::rename_or_exclude()))
         }
     }
 }

@@ -9,6 +9,7 @@ use statelens_checkpoint::{
 
 use super::losses::{self, LossKind, Losses};
 use super::strings::{self, Late};
+use crate::advice;
 use crate::tensorflow::{crc, dtype};
 
 pub(super) struct LeafTensor {
@@ -58,9 +59,7 @@ pub(super) fn items(source: &Arc<Checkpoint>) -> Result<(Vec<LeafTensor>, Vec<Lo
             items.missing.len(),
             shown.join(", ")
         ))
-        .advice(
-            "Open the files that hold them as well, or leave the tensors out with --exclude.",
-        ));
+        .advice(advice::open_or_exclude()));
     }
     Ok((items.items, items.losses.finish()))
 }

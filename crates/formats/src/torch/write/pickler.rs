@@ -12,6 +12,7 @@ use statelens_pickle::{Encoder, MemoId, TupleLen};
 use super::losses::{self, Losses};
 use super::stand_in::{StandIn, is_torch, path_text, stand_in};
 use super::storages::{Storages, storage_class};
+use crate::advice;
 
 /// A pickle that is being written.
 pub(super) struct Pickler<'a> {
@@ -128,7 +129,7 @@ impl<'a> Pickler<'a> {
             return Err(Error::refused(
                 "a tuple or object that contains itself can't be written for safe loading",
             )
-            .advice("Leave it out with --exclude."));
+            .advice(advice::exclude()));
         }
         let source = self.source;
         match source.value(id) {

@@ -4,8 +4,8 @@
 use std::collections::{HashMap, HashSet};
 
 use statelens_checkpoint::{
-    Checkpoint, DType, Dict, DictKey, Error, Leaf, Loss, PlannedFile, Result, TensorId, Text,
-    Value, ValueId,
+    Checkpoint, DType, Dict, DictKey, Error, Leaf, Loss, PlannedFile, Result, Setting, TensorId,
+    Text, Value, ValueId, advice,
 };
 
 use crate::shards::{Assignment, Shards};
@@ -102,7 +102,11 @@ fn units(source: &Checkpoint, leaves: &[Leaf]) -> Result<Vec<Unit>> {
                 "{} is the same dict or list as another one, and separate files can't share it",
                 leaf.flat
             ))
-            .advice("Write one file, or leave it out with --exclude."));
+            .advice(advice![
+                "Write one file, or leave it out with ",
+                Setting::Exclude,
+                "."
+            ]));
         }
         units.push(Unit { key: leaf.flat.clone(), id: leaf.id, tensors, bytes });
     }
@@ -159,7 +163,11 @@ fn refuse_twins(units: &[Unit]) -> Result<()> {
             "two values would have the name {} without nesting",
             unit.key
         ))
-        .advice("Rename one of them with --rename, or write one file.")),
+        .advice(advice![
+            "Rename one of them with ",
+            Setting::Rename,
+            ", or write one file."
+        ])),
     }
 }
 

@@ -10,6 +10,7 @@ use super::losses::Losses;
 use super::pickler::Pickler;
 use super::stand_in::{StandIn, is_torch, stand_in};
 use super::storages::Storages;
+use crate::advice;
 
 /// A state dict to be pickled.
 pub(super) struct PickledState<'a> {
@@ -125,5 +126,5 @@ fn refuse_missing(source: &Checkpoint, missing: &[(ValueId, Text)]) -> Error {
         missing.len(),
         shown.join(", ")
     ))
-    .advice("Open the files that hold them as well, or leave the tensors out with --exclude.")
+    .advice(advice::open_or_exclude())
 }
