@@ -15,6 +15,7 @@ mod float;
 mod ids;
 mod int;
 mod interner;
+pub mod json;
 mod key;
 mod leaves;
 mod limits;

@@ -96,8 +96,8 @@ impl Text {
         }
     }
 
-    /// Returns the bytes from which [`Text::decode`] makes this text, or [`Text::as_bytes`] if
-    /// there are none.
+    /// Returns the bytes from which [`Text::decode`] makes this text. Returns [`Text::as_bytes`]
+    /// if no bytes do.
     pub fn encode(&self) -> Cow<'_, [u8]> {
         if !self.has_escapes() {
             return Cow::Borrowed(self.as_bytes());

@@ -130,7 +130,7 @@ pub struct Writing {
     pub what: &'static str,
     /// Versions that can be written, the default first; empty if there is only one.
     pub versions: &'static [Choice],
-    /// Compressions, the default (no compression) first; empty if the format has none.
+    /// Compressions, the default (no compression) first; empty if the format can't be compressed.
     pub compressions: &'static [Choice],
     /// Whether a checkpoint can be split into several files.
     pub shards: bool,

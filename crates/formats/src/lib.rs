@@ -21,7 +21,6 @@ mod foreign;
 mod format;
 pub mod gguf;
 pub mod hdf5;
-mod json;
 pub mod keras;
 pub mod manifest;
 mod masked;

@@ -1,9 +1,8 @@
 //! Reads the manifests that Statelens writes (`statelens manifest --json`), and the output of
 //! `statelens ls --json`.
 
+use statelens_checkpoint::json::Parser;
 use statelens_checkpoint::{Result, Text};
-
-use crate::json::Parser;
 
 /// One leaf of a manifest.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -7,9 +7,8 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use statelens_checkpoint::json;
 use statelens_checkpoint::{Error, PlannedFile, Result, Segment, Text};
-
-use crate::json;
 
 /// How a checkpoint is split into files.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

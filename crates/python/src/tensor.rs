@@ -84,8 +84,8 @@ impl NativeTensor {
         cast.map(Self).map_err(|error| raised(py, &error))
     }
 
-    /// The file on disk that has the bytes that `read` returns, and their offset; `None` if there
-    /// is no such file, or if they are few.
+    /// The file on disk that has the bytes that `read` returns, and their offset; `None` if no
+    /// file has them, or if they are few.
     fn in_file(&self, py: Python<'_>) -> PyResult<Option<(NativeFile, u64)>> {
         if self.0.nbytes() < MIN_IN_FILE {
             return Ok(None);

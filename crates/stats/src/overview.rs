@@ -70,8 +70,8 @@ pub struct Tile {
 }
 
 impl Tile {
-    /// Returns the mean magnitude of the finite values; `None` if there are none, or if their sum
-    /// overflows a double.
+    /// Returns the mean magnitude of the finite values; `None` if all values are NaN or infinite, or
+    /// if the sum overflows a double.
     pub fn mean(&self) -> Option<f64> {
         let finite = self.count - self.nan - self.infinite;
         (finite > 0 && self.sum.is_finite()).then(|| self.sum / finite as f64)

@@ -86,7 +86,7 @@ pub(crate) struct Diff {
 
     /// Finds tensors that have another key on the other side, by equal bytes, then by shape and
     /// order, and prints old and new keys as `convert --rename-map` takes them; exit status 1 if
-    /// there are none
+    /// it finds no such tensors
     #[arg(long, conflicts_with_all = ["quiet", "by_layer", "closer", "sort"])]
     pub(crate) renames: bool,
 

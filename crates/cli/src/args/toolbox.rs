@@ -106,7 +106,7 @@ Examples:
     Runs(Runs),
 
     /// Prints the path of the checkpoint that the trainer would load automatically; exit status 1
-    /// if there is none
+    /// if it would load nothing
     #[command(after_help = "\
 The checkpoint is opened, and a warning goes to standard error if it is not sound.
 

@@ -45,7 +45,7 @@ pub(super) fn untie(source: &Checkpoint) -> Result<Checkpoint> {
 const MAX_COPIES: u64 = 1 << 22;
 
 /// Returns the checkpoint with a copy of the container in place of each link to a container with
-/// tensors; `None` if there are none to replace.
+/// tensors; `None` if it has no such links.
 fn part_containers(source: &Checkpoint) -> Result<Option<Checkpoint>> {
     let is_shared = |leaf: &Leaf| {
         let target = source.value(leaf.target);

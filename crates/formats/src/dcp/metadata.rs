@@ -121,7 +121,7 @@ impl<'a> Metadata<'a> {
         self.storage_data.values()
     }
 
-    /// Returns the path for a name; if the file has none, the name itself.
+    /// Returns the path for a name, or the name itself if the file does not store a path for it.
     pub(super) fn path(&self, name: &Text) -> Result<Vec<PathStep>> {
         let Some(path) = self.paths.get(name) else { return Ok(vec![PathStep::Key(name.clone())]) };
         let pickle = self.pickle;

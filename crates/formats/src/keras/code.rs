@@ -1,9 +1,8 @@
 //! Detects code in the configuration of a Keras model: layers that contain functions, and names
 //! that are imported when the model is built (`keras/src/saving/serialization_lib.py`).
 
+use statelens_checkpoint::json::{Document, Id, JsonNode, utf8};
 use statelens_checkpoint::{Finding, Grade};
-
-use crate::json::{Document, Id, JsonNode, utf8};
 
 /// The maximum number of findings.
 const MAX_FINDINGS: usize = 50;

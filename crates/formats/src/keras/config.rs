@@ -1,8 +1,7 @@
 //! Reads the JSON configuration next to the weights.
 
+use statelens_checkpoint::json::{Document, Id, JsonNode};
 use statelens_checkpoint::{Result, Text, order};
-
-use crate::json::{Document, Id, JsonNode};
 
 /// The configuration of a model.
 pub(super) struct Config(Document);

@@ -1,3 +1,4 @@
+use statelens_checkpoint::json::utf8;
 use statelens_checkpoint::{
     Checkpoint, Error, FileSet, Finding, FormatInfo, Grade, Layout, Limits, Progress, Result, Text,
 };
@@ -7,7 +8,6 @@ use super::config::Config;
 use super::detect::is_index;
 use super::grow::Growing;
 use crate::archive::{Archive, is_zip, names};
-use crate::json::utf8;
 use crate::paths::{base, folder};
 use crate::stray;
 

@@ -5,12 +5,12 @@
 
 use std::collections::HashMap;
 
+use statelens_checkpoint::json::Parser;
 use statelens_checkpoint::{
     Error, FileId, FileSet, Finding, Grade, Limits, Progress, Result, Text, grouped, order, room,
 };
 
 use super::{HeaderDType, MAX_HEADER, METADATA};
-use crate::json::Parser;
 
 /// A parsed header.
 pub(super) struct Header {

@@ -2,11 +2,10 @@
 
 use std::sync::Arc;
 
+use statelens_checkpoint::json::{self, Document, Id, JsonNode};
 use statelens_checkpoint::{
     Checkpoint, DType, Dict, Error, List, Result, Set, Text, Tuple, Value, ValueId,
 };
-
-use crate::json::{self, Document, Id, JsonNode};
 
 /// The key in `__metadata__`.
 pub(super) const KEY: &str = "statelens";

@@ -14,13 +14,12 @@ use std::sync::Arc;
 use state::FlatState;
 use statelens_checkpoint::{
     Checkpoint, Checksum, DType, Data, Error, Loss, Plan, PlannedFile, Result, Segment, Setting,
-    Text, advice, order,
+    Text, advice, json, order,
 };
 
 use super::{DTYPES, HeaderDType, MAX_HEADER, METADATA, scalars};
-use crate::advice;
 use crate::shards::Shards;
-use crate::{damage, json};
+use crate::{advice, damage};
 
 /// How to write safetensors.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -7,6 +7,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
+use statelens_checkpoint::json::{Document, JsonNode};
 use statelens_checkpoint::{
     Checkpoint, Error, FileId, FileSet, Finding, Grade, Limits, Progress, Result, Text, listed,
     order,
@@ -14,7 +15,6 @@ use statelens_checkpoint::{
 
 use super::join::Join;
 use super::{CheckpointFiles, UnclaimedNames};
-use crate::json::{Document, JsonNode};
 use crate::paths::{base, folder};
 use crate::{Probe, stray};
 
@@ -180,7 +180,7 @@ impl Sharded {
 }
 
 /// Returns the shards of the complete numbered set with the name of the index. Returns `None` if
-/// there is no such set or more than one.
+/// no set or several sets match.
 fn complete(files: &FileSet, index: &str) -> Option<Vec<(String, Option<FileId>)>> {
     let (stem, variant) = index_stem(index);
     let (stem, extension) = stem.rsplit_once('.').unwrap_or((stem, ""));

@@ -51,7 +51,7 @@ pub struct Model {
     pub memory: Option<MemoryEstimate>,
     /// How many optimizer entries have a parameter name, by how the name was found.
     pub optimizer: Vec<Resolved>,
-    /// The name of the config that was read; empty if there was none.
+    /// The name of the config; empty if the model has no config.
     pub config: String,
 }
 

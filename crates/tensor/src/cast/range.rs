@@ -35,8 +35,8 @@ struct Range {
 }
 
 impl Narrowing {
-    /// Returns what a cast from one dtype to another may lose; `None` if it loses nothing, or if
-    /// there is no such cast.
+    /// Returns what a cast from one dtype to another may lose; `None` if it loses nothing, or is
+    /// not possible.
     pub fn of(from: &DType, to: &DType) -> Option<Self> {
         let (had, has) = match (component(from), component(to)) {
             (Some(from), Some(to)) => (Range::of(&from)?, Range::of(&to)?),

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::rc::Rc;
 
+use statelens_checkpoint::json::{Document, Id, JsonNode};
 use statelens_checkpoint::{
     DType, Error, Interner, Layout, Limits, Progress, Result, Tensor, Text, Value, ValueId, room,
 };
@@ -14,7 +15,6 @@ use super::spec::{NodeKind, Spec};
 use super::{
     CerebrasFile, CerebrasReading, LeafReader, base_name, first, missing_file_text, unread,
 };
-use crate::json::{Document, Id, JsonNode};
 
 pub(super) fn read(
     reading: &mut CerebrasReading<'_>,

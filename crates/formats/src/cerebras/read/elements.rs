@@ -1,9 +1,8 @@
 //! Element types and constants in the notation of the format.
 
 use half::{bf16, f16};
+use statelens_checkpoint::json::JsonNode;
 use statelens_checkpoint::{DType, Int, Tensor};
-
-use crate::json::JsonNode;
 
 /// Parses a name such as `torch.float32`.
 pub(super) fn torch_dtype(name: &str) -> Option<DType> {

@@ -1,10 +1,10 @@
 //! Returns the first keys of a large file before its tree is parsed. The tree has the length of all
 //! keys together, twice, but begins with a plain form of them.
 
+use statelens_checkpoint::json::Parser;
 use statelens_checkpoint::{Result, Text};
 
 use super::{FIRST, join};
-use crate::json::Parser;
 
 /// Smaller trees (in bytes) are parsed in a moment, so nothing is reported in advance.
 const LARGE: usize = 1 << 20;

@@ -3,13 +3,12 @@
 
 use std::sync::Arc;
 
+use statelens_checkpoint::json::{Document, Id, JsonNode};
 use statelens_checkpoint::{
     DictClass, DictKey, Error, Global, Interner, Key, KeyPart, Limits, ListClass, Result, Text,
     TupleClass, room,
 };
 use statelens_pickle::{Node as PickleNode, NodeId, Pickle};
-
-use crate::json::{Document, Id, JsonNode};
 
 /// The tree. The first node is the root.
 #[derive(Debug)]
@@ -60,7 +59,7 @@ impl SpecNode {
 }
 
 impl SpecContainer {
-    /// Returns the index of a child and its name in the file, or `None` if there is no such child.
+    /// Returns the index of a child and its name in the file, or `None` beyond the last child.
     pub(super) fn child(&self, at: usize) -> Option<(usize, Option<Text>)> {
         (at < self.steps.len()).then(|| (self.first + at, self.steps.stored(at)))
     }

@@ -1,10 +1,10 @@
 //! Writes the structure of a state dict as JSON: the output of torch's `treespec_dumps`, and the
 //! human-readable skeleton that the Cerebras library adds to it.
 
+use statelens_checkpoint::json;
 use statelens_checkpoint::{DictKey, Text};
 
 use super::node::{ContainerClass, StructureNode};
-use crate::json;
 
 /// Returns `[skeleton, spec]`, indented, as in the root attribute `__spec__`.
 pub(super) fn root(nodes: &[StructureNode]) -> String {

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use statelens_checkpoint::json::Json;
 use statelens_checkpoint::{
     Array, Checkpoint, DType, Loss, Result, Setting, Tensor, TensorId, Text, Value, ValueId, room,
 };
@@ -17,7 +18,6 @@ use super::report::{self, CAST, EXCLUDE, LossReport};
 use super::tree;
 use super::v05::{dataset, dimensions, fill_value, lose_class, unfit};
 use crate::damage;
-use crate::json::Json;
 
 /// Leaves are datasets of one group here.
 const MAX_LEAVES: u64 = 1_000_000;

@@ -1,6 +1,7 @@
 //! Format 0.5, of releases 2.5 and later: plain values in JSON attributes of the root group,
 //! tensors and pickled objects in datasets.
 
+use statelens_checkpoint::json::{self, Json};
 use statelens_checkpoint::{
     Array, Checkpoint, DType, Layout, Loss, Result, Setting, Tensor, TensorClass, TensorId, Text,
     Value, ValueId, room,
@@ -15,7 +16,6 @@ use super::outline;
 use super::report::{self, CAST, EXCLUDE, LossReport, OLDER};
 use super::spec;
 use crate::damage;
-use crate::json::{self, Json};
 
 /// The number of root attributes that do not belong to leaves: spec, version, success.
 const OTHERS: u64 = 3;

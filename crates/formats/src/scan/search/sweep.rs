@@ -266,7 +266,7 @@ fn is_name_or_escape(byte: u8) -> bool {
 /// memo.
 fn text(bytes: &[u8], at: usize) -> Option<usize> {
     let rest = bytes.get(at + 1..)?;
-    // Of a name in a line, only the name is read, which is shorter than the line in most other data.
+    // Only the name in a line is read, which is shorter than the line in most other data.
     let run = |from: usize| {
         let name = rest.get(from..)?;
         Some(name.iter().take_while(|byte| is_name_or_escape(**byte)).count() as u64)

@@ -1,11 +1,11 @@
 //! Code other than pickles: names in configurations of models, templates that programs render, and
 //! compiled libraries.
 
+use statelens_checkpoint::json::{Document, Id, JsonNode, utf8};
 use statelens_checkpoint::{FileSet, Finding, Grade, Result};
 
 use super::super::section::some;
 use super::{Blob, Search, SharedSource};
-use crate::json::{Document, Id, JsonNode, utf8};
 use crate::{gguf, keras, template};
 
 /// The maximum length of a configuration in bytes.

@@ -102,7 +102,7 @@ fn record(bytes: &[u8]) -> Option<(usize, &[u8], &[u8])> {
     (*last == b'\n').then_some((len, &record[..equals], &record[equals + 1..]))
 }
 
-/// Returns the map of a sparse member from a pax header, or `None` if the header has none. In
+/// Returns the map of a sparse member from a pax header, or `None` if the member is not sparse. In
 /// version 1.0 the map precedes the data, and `start` is advanced past it.
 pub(super) fn sparse(
     pax: &Pax,

@@ -9,6 +9,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use statelens_checkpoint::json::{Document, Id, JsonNode};
 use statelens_checkpoint::{
     Builder, ByteOrder, Checkpoint, DType, Dict, DictKey, FileSet, Finding, FormatInfo, Grade,
     Layout, Limits, ReadAt, Result, Tensor, TensorClass, Text, Value, ValueId, order,
@@ -17,7 +18,6 @@ use statelens_pickle::Storage;
 
 use super::part;
 use crate::archive::Archive;
-use crate::json::{Document, Id, JsonNode};
 use crate::unread::Unread;
 
 /// The record that every newer archive has in its folder.

@@ -216,8 +216,8 @@ fn unplaced() -> Error {
     Error::damaged("a tensor's size does not fit 64 bits")
 }
 
-/// Returns torch's storage class for a dtype. Returns `None` if there is none; then the tensor
-/// itself has the dtype.
+/// Returns torch's storage class for a dtype. Returns `None` if torch has no class for it; then
+/// the tensor itself has the dtype.
 pub(super) fn storage_class(dtype: &DType) -> Option<&'static str> {
     Some(match dtype {
         DType::F64 => "DoubleStorage",

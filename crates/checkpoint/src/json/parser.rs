@@ -1,6 +1,6 @@
 //! A pull parser for JSON.
 
-use statelens_checkpoint::{Error, Int, Interner, Result, Text};
+use crate::{Error, Int, Interner, Result, Text};
 
 use super::JsonNode;
 
@@ -8,11 +8,15 @@ use super::JsonNode;
 const MAX_DIGITS: usize = 5_000;
 
 /// Parses a JSON text from front to back without building a document.
-pub(crate) struct Parser<'a> {
+pub struct Parser<'a> {
     text: &'a [u8],
     at: usize,
-    /// Whether to accept only RFC 8259, with strings that are valid Unicode.
+    /// Whether numbers and strings follow RFC 8259, and strings are valid Unicode.
     strict: bool,
+    /// Whether to accept `NaN`, `Infinity` and numbers beyond the range of floats.
+    infinite: bool,
+    /// Whether errors name the line and the column.
+    lines: bool,
     /// The remaining nesting depth for containers opened by the pull methods.
     room: usize,
     /// A buffer for strings with escapes.
@@ -23,30 +27,44 @@ pub(crate) struct Parser<'a> {
 
 impl<'a> Parser<'a> {
     /// Returns a parser for the dialect of Python's `json` module.
-    pub(crate) fn lenient(text: &'a [u8]) -> Self {
-        Self { text, at: 0, strict: false, room: usize::MAX, unescaped: Vec::new(), texts: None }
+    pub fn lenient(text: &'a [u8]) -> Self {
+        Self {
+            text,
+            at: 0,
+            strict: false,
+            infinite: true,
+            lines: false,
+            room: usize::MAX,
+            unescaped: Vec::new(),
+            texts: None,
+        }
     }
 
     /// Returns a parser for exactly RFC 8259, with a maximum nesting of `depth`.
-    pub(crate) fn strict(text: &'a [u8], depth: usize) -> Self {
-        Self { text, at: 0, strict: true, room: depth, unescaped: Vec::new(), texts: None }
+    pub fn strict(text: &'a [u8], depth: usize) -> Self {
+        Self { strict: true, infinite: false, room: depth, ..Self::lenient(text) }
+    }
+
+    /// Returns a parser for the dialect of Python's `json` module, without lone surrogates.
+    pub(super) fn config(text: &'a [u8], depth: usize) -> Self {
+        Self { strict: true, lines: true, room: depth, ..Self::lenient(text) }
     }
 }
 
 impl Parser<'_> {
     /// Opens an object; [`Parser::entry`] iterates over it.
-    pub(crate) fn object(&mut self) -> Result<()> {
+    pub fn object(&mut self) -> Result<()> {
         self.open(b'{', "an object")
     }
 
     /// Opens an array; [`Parser::item`] iterates over it.
-    pub(crate) fn array(&mut self) -> Result<()> {
+    pub fn array(&mut self) -> Result<()> {
         self.open(b'[', "an array")
     }
 
     /// Returns the name of the next entry of the open object, or `None` at its end. The caller must
     /// then read the value. `first` must be true before the first entry.
-    pub(crate) fn entry(&mut self, first: &mut bool) -> Result<Option<Text>> {
+    pub fn entry(&mut self, first: &mut bool) -> Result<Option<Text>> {
         if !self.has_more(b'}', first)? {
             return Ok(None);
         }
@@ -64,12 +82,12 @@ impl Parser<'_> {
 
     /// Returns whether the open array has another item, which the caller must then read. `first`
     /// must be true before the first item.
-    pub(crate) fn item(&mut self, first: &mut bool) -> Result<bool> {
+    pub fn item(&mut self, first: &mut bool) -> Result<bool> {
         self.has_more(b']', first)
     }
 
     /// Reads a string.
-    pub(crate) fn text(&mut self) -> Result<Text> {
+    pub fn text(&mut self) -> Result<Text> {
         self.space();
         match self.take(b'"') {
             true => self.string(),
@@ -78,7 +96,7 @@ impl Parser<'_> {
     }
 
     /// Reads a non-negative integer that fits 64 bits.
-    pub(crate) fn natural(&mut self) -> Result<u64> {
+    pub fn natural(&mut self) -> Result<u64> {
         self.space();
         let kind = self.next_kind();
         let start = self.at;
@@ -97,25 +115,25 @@ impl Parser<'_> {
     }
 
     /// Consumes a `null` if it is next, and returns whether it was.
-    pub(crate) fn null(&mut self) -> bool {
+    pub fn null(&mut self) -> bool {
         self.space();
         self.word("null")
     }
 
     /// Whether the next value is a string.
-    pub(crate) fn at_text(&mut self) -> bool {
+    pub fn at_text(&mut self) -> bool {
         self.space();
         self.text.get(self.at) == Some(&b'"')
     }
 
     /// Whether the next value is an object.
-    pub(crate) fn at_object(&mut self) -> bool {
+    pub fn at_object(&mut self) -> bool {
         self.space();
         self.text.get(self.at) == Some(&b'{')
     }
 
     /// Skips a value of any kind.
-    pub(crate) fn skip(&mut self) -> Result<()> {
+    pub fn skip(&mut self) -> Result<()> {
         // Containers opened here, innermost last: whether it is an object, and whether it is still
         // empty.
         let mut open: Vec<(bool, bool)> = Vec::new();
@@ -147,7 +165,7 @@ impl Parser<'_> {
     }
 
     /// Skips a value of any kind, and returns its text without whitespace between tokens.
-    pub(crate) fn compact(&mut self) -> Result<String> {
+    pub fn compact(&mut self) -> Result<String> {
         self.space();
         let start = self.at;
         self.skip()?;
@@ -164,7 +182,7 @@ impl Parser<'_> {
     }
 
     /// Fails if anything follows the document.
-    pub(crate) fn end(&mut self) -> Result<()> {
+    pub fn end(&mut self) -> Result<()> {
         self.space();
         match self.at < self.text.len() {
             true => Err(self.bad("something after the end")),
@@ -177,11 +195,17 @@ impl Parser<'_> {
         if !self.take(bracket) {
             return Err(self.bad(&format!("{} where {what} belongs", self.next_kind())));
         }
-        match self.room.checked_sub(1) {
-            Some(room) => self.room = room,
-            None => return Err(self.bad("values that are nested too deep")),
-        }
+        self.enter(0)?;
+        self.room -= 1;
         Ok(())
+    }
+
+    /// Fails if a container inside `open` others is nested too deep.
+    pub(super) fn enter(&self, open: usize) -> Result<()> {
+        match open < self.room {
+            true => Ok(()),
+            false => Err(self.bad("values that are nested too deep")),
+        }
     }
 
     /// Returns whether the open container has more items. Consumes its end if not.
@@ -213,7 +237,16 @@ impl Parser<'_> {
     }
 
     pub(super) fn bad(&self, what: &str) -> Error {
-        Error::damaged(format!("JSON with {what} (at character {} of it)", self.at))
+        let place = match self.lines {
+            true => {
+                let before = String::from_utf8_lossy(&self.text[..self.at.min(self.text.len())]);
+                let line = before.matches('\n').count() + 1;
+                let column = before.rsplit('\n').next().unwrap_or("").chars().count() + 1;
+                format!("line {line}, column {column}")
+            }
+            false => format!("character {} of it", self.at),
+        };
+        Error::damaged(format!("JSON with {what} (at {place})"))
     }
 
     pub(super) fn space(&mut self) {
@@ -256,9 +289,9 @@ impl Parser<'_> {
             _ if self.word("null") => JsonNode::Null,
             _ if self.word("true") => JsonNode::Bool(true),
             _ if self.word("false") => JsonNode::Bool(false),
-            _ if !self.strict && self.word("NaN") => JsonNode::Float(f64::NAN),
-            _ if !self.strict && self.word("Infinity") => JsonNode::Float(f64::INFINITY),
-            _ if !self.strict && self.word("-Infinity") => JsonNode::Float(f64::NEG_INFINITY),
+            _ if self.infinite && self.word("NaN") => JsonNode::Float(f64::NAN),
+            _ if self.infinite && self.word("Infinity") => JsonNode::Float(f64::INFINITY),
+            _ if self.infinite && self.word("-Infinity") => JsonNode::Float(f64::NEG_INFINITY),
             Some(b'-') => self.number()?,
             Some(_) => return Err(self.bad("something that is not a value")),
             None => return Err(self.bad("its end missing")),
@@ -274,11 +307,12 @@ impl Parser<'_> {
         let bytes = &self.text[start..self.at];
         let number = str::from_utf8(bytes).map_err(|_| self.bad("an invalid number"))?;
         if self.strict && !is_rfc_number(number) {
+            self.at = start;
             return Err(self.bad("an invalid number"));
         }
         let node = if number.contains(['.', 'e', 'E']) {
             let float = number.parse().ok();
-            float.filter(|float: &f64| !self.strict || float.is_finite()).map(JsonNode::Float)
+            float.filter(|float: &f64| self.infinite || float.is_finite()).map(JsonNode::Float)
         } else if number.len() <= MAX_DIGITS {
             Int::parse(number).map(JsonNode::Int)
         } else {
@@ -294,7 +328,9 @@ impl Parser<'_> {
             let rest = &self.text[self.at..];
             let run = rest.iter().position(|byte| matches!(byte, b'"' | b'\\'));
             let run = run.ok_or_else(|| self.bad("a string that does not end"))?;
-            if self.strict && rest[..run].iter().any(|byte| *byte < b' ') {
+            let control = rest[..run].iter().position(|byte| *byte < b' ');
+            if let Some(control) = control.filter(|_| self.strict) {
+                self.at += control;
                 return Err(self.bad("a control character in a string"));
             }
             self.at += run + 1;

@@ -1,27 +1,35 @@
 //! Writes JSON as Python's `json.dumps` does: ASCII only, `NaN` and `Infinity` unquoted.
 
-use statelens_checkpoint::{Text, float_repr};
+use crate::{Text, float_repr};
 
-pub(crate) enum Json {
+/// A value to write.
+#[derive(Debug)]
+pub enum Json {
+    /// `true` or `false`.
     Bool(bool),
     /// A number in JSON.
     Number(String),
+    /// A string.
     Text(Text),
+    /// An array.
     List(Vec<Json>),
+    /// An object.
     Object(Vec<(&'static str, Json)>),
 }
 
 impl Json {
-    pub(crate) fn text(text: &str) -> Self {
+    /// Returns a string.
+    pub fn text(text: &str) -> Self {
         Self::Text(text.into())
     }
 
-    pub(crate) fn float(value: f64) -> Self {
+    /// Returns a number.
+    pub fn float(value: f64) -> Self {
         Self::Number(float(value))
     }
 
     /// Writes the value as `indent=4` does, starting on a line that is `indent` levels deep.
-    pub(crate) fn write(&self, out: &mut String, indent: usize) {
+    pub fn write(&self, out: &mut String, indent: usize) {
         match self {
             Self::Bool(value) => out.push_str(if *value { "true" } else { "false" }),
             Self::Number(number) => out.push_str(number),
@@ -52,7 +60,7 @@ impl Json {
 }
 
 /// Writes a comma if requested, and a new line indented by `indent` levels.
-pub(crate) fn separate(out: &mut String, comma: bool, indent: usize) {
+pub fn separate(out: &mut String, comma: bool, indent: usize) {
     out.push_str(if comma { ",\n" } else { "\n" });
     for _ in 0..indent {
         out.push_str("    ");
@@ -60,7 +68,7 @@ pub(crate) fn separate(out: &mut String, comma: bool, indent: usize) {
 }
 
 /// Formats a number in Python's JSON dialect.
-pub(crate) fn float(value: f64) -> String {
+pub fn float(value: f64) -> String {
     if value.is_nan() {
         "NaN".into()
     } else if value.is_infinite() {
@@ -71,7 +79,7 @@ pub(crate) fn float(value: f64) -> String {
 }
 
 /// Writes a string with quotes.
-pub(crate) fn quote(text: &Text, out: &mut String) {
+pub fn quote(text: &Text, out: &mut String) {
     out.push('"');
     for piece in text.pieces() {
         match piece {
@@ -83,14 +91,14 @@ pub(crate) fn quote(text: &Text, out: &mut String) {
 }
 
 /// Like [`quote`], for a string without surrogates.
-pub(crate) fn quote_str(text: &str, out: &mut String) {
+pub fn quote_str(text: &str, out: &mut String) {
     out.push('"');
     escape(text, out);
     out.push('"');
 }
 
 /// Writes a string with quotes as serde_json does: UTF-8, escaping only where required.
-pub(crate) fn quote_utf8(text: &str, out: &mut String) {
+pub fn quote_utf8(text: &str, out: &mut String) {
     out.push('"');
     for c in text.chars() {
         match c {

@@ -10,8 +10,8 @@ mod node;
 mod parser;
 mod write;
 
-pub(crate) use document::Document;
-pub(crate) use encoding::utf8;
-pub(crate) use node::{Id, JsonNode};
-pub(crate) use parser::Parser;
-pub(crate) use write::{Json, float, quote, quote_str, quote_utf8, separate};
+pub use document::Document;
+pub use encoding::utf8;
+pub use node::{Id, JsonNode};
+pub use parser::Parser;
+pub use write::{Json, float, quote, quote_str, quote_utf8, separate};

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 /// Returns the text as UTF-8, without the byte order mark. Text that is not UTF-16 or UTF-32 is
 /// unchanged. Lone surrogates become replacement characters.
-pub(crate) fn utf8(bytes: &[u8]) -> Cow<'_, [u8]> {
+pub fn utf8(bytes: &[u8]) -> Cow<'_, [u8]> {
     let (width, big, rest) = match bytes {
         [0, 0, 0xfe, 0xff, rest @ ..] => (4, true, rest),
         [0xff, 0xfe, 0, 0, rest @ ..] => (4, false, rest),

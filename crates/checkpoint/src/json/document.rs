@@ -2,13 +2,14 @@
 
 use std::fmt;
 
-use statelens_checkpoint::{Interner, Limits, Result, Text, float_repr, room};
+use crate::{Interner, Limits, Result, Text, float_repr, room};
 
 use super::node::{Id, JsonNode};
 use super::parser::Parser;
 
+/// A parsed document.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Document {
+pub struct Document {
     nodes: Vec<JsonNode>,
 }
 
@@ -18,12 +19,19 @@ const MAX_NODES: u64 = 3_000_000;
 
 impl Document {
     /// Parses a document.
-    pub(crate) fn parse(text: &[u8]) -> Result<Self> {
+    pub fn parse(text: &[u8]) -> Result<Self> {
         Self::read(Parser::lenient(text), text.len()).map(|(document, _)| document)
     }
 
+    /// Parses the text of a config, with a maximum nesting of `depth`. Errors name the line and the
+    /// column.
+    pub fn parse_config(text: &str, depth: usize) -> Result<Self> {
+        let parser = Parser::config(text.as_bytes(), depth);
+        Self::read(parser, text.len()).map(|(document, _)| document)
+    }
+
     /// Like [`Document::parse`], but shares strings among many similar texts, or within a long one.
-    pub(crate) fn parse_sharing(text: &[u8], texts: &mut Interner) -> Result<Self> {
+    pub fn parse_sharing(text: &[u8], texts: &mut Interner) -> Result<Self> {
         let mut parser = Parser::lenient(text);
         parser.texts = Some(std::mem::take(texts));
         let (document, parser) = Self::read(parser, text.len())?;
@@ -53,7 +61,10 @@ impl Document {
             }
             let mut fresh = opens;
             match opens {
-                true => open.push(id),
+                true => {
+                    parser.enter(open.len())?;
+                    open.push(id);
+                }
                 false => alike.share(&mut nodes, id, open.last()),
             }
             // Closes the containers that end here, and advances to the next value.
@@ -91,17 +102,17 @@ impl Document {
     }
 
     /// Returns the outermost value.
-    pub(crate) fn root(&self) -> Id {
+    pub fn root(&self) -> Id {
         Id(0)
     }
 
     /// Returns the value with this ID.
-    pub(crate) fn node(&self, id: Id) -> &JsonNode {
+    pub fn node(&self, id: Id) -> &JsonNode {
         self.nodes.get(id.0 as usize).unwrap_or(&JsonNode::Null)
     }
 
     /// Returns the ID of the entry with this name.
-    pub(crate) fn get(&self, object: Id, name: impl AsRef<[u8]>) -> Option<Id> {
+    pub fn get(&self, object: Id, name: impl AsRef<[u8]>) -> Option<Id> {
         let name = name.as_ref();
         match self.node(object) {
             JsonNode::Object(entries) => {
@@ -112,12 +123,12 @@ impl Document {
     }
 
     /// Returns the entry with this name.
-    pub(crate) fn field(&self, object: Id, name: &str) -> Option<&JsonNode> {
+    pub fn field(&self, object: Id, name: &str) -> Option<&JsonNode> {
         self.get(object, name).map(|id| self.node(id))
     }
 
     /// Returns the items of an array.
-    pub(crate) fn items(&self, array: Id) -> &[Id] {
+    pub fn items(&self, array: Id) -> &[Id] {
         match self.node(array) {
             JsonNode::Array(items) => items,
             _ => &[],
@@ -125,7 +136,7 @@ impl Document {
     }
 
     /// Displays a value like Python's `str()`, with nested strings in quotes.
-    pub(crate) fn python(&self, id: Id) -> Python<'_> {
+    pub fn python(&self, id: Id) -> Python<'_> {
         Python { document: self, id }
     }
 }
@@ -177,8 +188,9 @@ impl Alike {
     }
 }
 
-/// See [`Document::python`].
-pub(crate) struct Python<'a> {
+/// A value that is displayed like Python's `str()`.
+#[derive(Debug)]
+pub struct Python<'a> {
     document: &'a Document,
     id: Id,
 }
