@@ -388,7 +388,7 @@ mod tests {
     }
 
     fn loss(key: &str, harmless: bool) -> Loss {
-        Loss { keys: vec![key.into()], what: String::new(), why: String::new(), harmless }
+        Loss { keys: vec![key.into()], what: String::new(), why: String::new().into(), harmless }
     }
 
     #[test]

@@ -159,13 +159,13 @@ fn filters(header: &[u8]) -> Option<Vec<(u64, Vec<u8>)>> {
     let (flags, mut rest) = header.split_first()?;
     for present in [flags & 0x40, flags & 0x80] {
         if present != 0 {
-            number(&mut rest)?;
+            number(&mut rest).ok()?;
         }
     }
     (0..=flags & 3)
         .map(|_| {
-            let id = number(&mut rest)?;
-            let len = usize::try_from(number(&mut rest)?).ok()?;
+            let id = number(&mut rest).ok()?;
+            let len = usize::try_from(number(&mut rest).ok()?).ok()?;
             let (properties, after) = rest.split_at_checked(len)?;
             rest = after;
             Some((id, properties.to_vec()))
@@ -173,18 +173,18 @@ fn filters(header: &[u8]) -> Option<Vec<(u64, Vec<u8>)>> {
         .collect()
 }
 
-/// Reads a varint (7 bits per byte, lowest first).
-fn number(bytes: &mut &[u8]) -> Option<u64> {
+/// Reads a number of variable length (7 bits per byte, lowest first; at most nine bytes).
+fn number(source: &mut impl Read) -> io::Result<u64> {
     let mut value = 0;
     for shift in (0..63).step_by(7) {
-        let (byte, rest) = bytes.split_first()?;
-        *bytes = rest;
-        value |= u64::from(byte & 0x7f) << shift;
-        if byte & 0x80 == 0 {
-            return Some(value);
+        let mut byte = [0];
+        source.read_exact(&mut byte)?;
+        value |= u64::from(byte[0] & 0x7f) << shift;
+        if byte[0] & 0x80 == 0 {
+            return Ok(value);
         }
     }
-    None
+    Err(invalid("a number is too long"))
 }
 
 /// Decodes the size of a dictionary in bytes.
@@ -197,10 +197,10 @@ fn dictionary(bits: u8) -> u64 {
 
 /// Skips the index and the footer of a stream, which are not needed.
 fn index(source: &mut Counted) -> io::Result<()> {
-    let records = source.number()?;
+    let records = number(source)?;
     for _ in 0..records {
-        source.number()?;
-        source.number()?;
+        number(source)?;
+        number(source)?;
     }
     let padding = source.read.next_multiple_of(4) - source.read;
     source.read_exact(&mut [0; 3 + 4 + 12][..padding as usize + 4 + 12])
@@ -214,21 +214,6 @@ fn invalid(what: &str) -> io::Error {
 struct Counted {
     source: SectionStream,
     read: u64,
-}
-
-impl Counted {
-    fn number(&mut self) -> io::Result<u64> {
-        let mut value = 0;
-        for shift in (0..63).step_by(7) {
-            let mut byte = [0];
-            self.read_exact(&mut byte)?;
-            value |= u64::from(byte[0] & 0x7f) << shift;
-            if byte[0] & 0x80 == 0 {
-                return Ok(value);
-            }
-        }
-        Err(invalid("a number in the index is too long"))
-    }
 }
 
 impl Read for Counted {
