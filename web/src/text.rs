@@ -155,6 +155,8 @@ mod tests {
         assert_eq!(place(&text), "a.pt, at byte 12,345");
         assert_eq!(text.next, [("Fetch it again.".to_owned(), String::new())]);
         assert!(failure(&Error::cancelled()).is_none());
+        let falsified = error(&Error::refused("casting loses numbers").coded(FALSIFIED));
+        assert_eq!(falsified.kind, protocol::error::ErrorKind::Falsified);
     }
 
     #[test]
