@@ -95,6 +95,17 @@ impl BlockMap {
     /// Describes the picture in a sentence, as alternative text.
     #[must_use]
     pub fn text(&self) -> String {
+        self.text_of_slice(|row| row, |column| column)
+    }
+
+    /// As [`Self::text`], for a slice of a tensor: the functions return the number in the tensor of a
+    /// row and of a column of the slice.
+    #[must_use]
+    pub fn text_of_slice(
+        &self,
+        row_of: impl Fn(u64) -> u64,
+        column_of: impl Fn(u64) -> u64,
+    ) -> String {
         let (down, across) = self.size;
         let (high, wide) = self.block;
         let blocks = match self.block {
@@ -106,17 +117,17 @@ impl BlockMap {
         if let Some((at, value)) = finite.max_by(|one, other| one.1.abs().total_cmp(&other.1.abs()))
         {
             let (row, column) = (at / across.max(1), at % across.max(1));
-            let range = |name: &str, at: usize, block: u64, of: u64| {
+            let range = |name: &str, of: &dyn Fn(u64) -> u64, at: usize, block: u64, count: u64| {
                 let start = at as u64 * block;
-                let end = (start + block).min(of) - 1;
+                let end = (start + block).min(count) - 1;
                 if start == end {
-                    format!("{name} {start}")
+                    format!("{name} {}", of(start))
                 } else {
-                    format!("{name}s {start} to {end}")
+                    format!("{name}s {} to {}", of(start), of(end))
                 }
             };
-            let rows = range("row", row, high, self.matrix.0);
-            let columns = range("column", column, wide, self.matrix.1);
+            let rows = range("row", &row_of, row, high, self.matrix.0);
+            let columns = range("column", &column_of, column, wide, self.matrix.1);
             let value = crate::number_text(*value).replace('-', "\u{2212}");
             text += &format!("; the value of largest magnitude is {value}, in {rows}, {columns}");
         }
@@ -192,6 +203,8 @@ pub(super) mod tests {
             BlockMap::of(&all).text(),
             "1 \u{d7} 2 values; each cell is a value; the value of largest magnitude is 2, in row 0, column 1."
         );
+        let text = map().text_of_slice(|row| 10 + row, |column| 60 + 2 * column);
+        assert!(text.contains("in rows 12 to 13, columns 68 to 70;"), "{text}");
     }
 
     #[test]

@@ -140,7 +140,7 @@ fn widths(compare: &ComparisonState) -> String {
         style += "--ckinds:72px;";
     }
     if compare.lines.iter().any(|line| line.spread.iter().any(|count| *count > 0)) {
-        style += "--cdelta:196px;";
+        style += "--cdelta:212px;";
     }
     style
 }

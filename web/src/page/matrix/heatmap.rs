@@ -157,7 +157,7 @@ pub(super) fn Heatmap(props: &HeatmapProps) -> Html {
     let row_of = |row: u64| turn(matrix.indices(turn((row, 0)))).0;
     let column_of = |column: u64| turn(matrix.indices(turn((0, column)))).1;
     let read = (*under).map_or_else(
-        || map.text().replace(" x ", " \u{d7} "),
+        || map.text_of_slice(row_of, column_of),
         |(row, column)| block_text(map, (row, column), (&row_of, &column_of)),
     );
     html! {
@@ -170,7 +170,7 @@ pub(super) fn Heatmap(props: &HeatmapProps) -> Html {
                     <text x="38" y={format!("{:.1}", row as f64 / tall * high + 9.0)} text-anchor="end">{ row_of(row) }</text>
                 }) }
             </svg>
-            <div class="map" id="overview" ref={node} role="group" tabindex="0" aria-label={format!("Whole tensor: {}", map.text())}
+            <div class="map" id="overview" ref={node} role="group" tabindex="0" aria-label={format!("Heatmap: {}", map.text_of_slice(row_of, column_of))}
                 {onpointerdown} {onpointermove} {onpointerup} {onpointerleave}>
                 <Canvas cells={(*cells).clone()} />
                 <i class="lens" style={lens}></i>
