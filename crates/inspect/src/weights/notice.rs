@@ -92,7 +92,7 @@ fn not_finite(tensors: &[Read<'_>], groups: &SiblingGroups) -> Vec<Noticed> {
         let (nan, infinite) = (sum(|of| of.nan), sum(|of| of.pos_inf + of.neg_inf));
         let what: Vec<String> = [
             (nan > 0).then(|| format!("{} NaN", grouped(nan))),
-            (infinite > 0).then(|| format!("{} infinite", grouped(infinite))),
+            (infinite > 0).then(|| counted(infinite, "infinite value")),
         ]
         .into_iter()
         .flatten()
