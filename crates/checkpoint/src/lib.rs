@@ -56,7 +56,7 @@ pub use plan::{
 pub use progress::{Progress, Unwatched};
 pub use read_at::{Memory, ReadAt};
 pub use scratch::{Area, MemoryScratch, Scratch};
-pub use source::{File, FileId, FileSet, Span};
+pub use source::{File, FileId, FileSet, Siblings, Span};
 pub use tensor::{
     Arithmetic, ByteOrder, Chunk, Chunked, Chunks, Computed, Concat, Deferred, Layout, Locate,
     Packed, Packing, Part, Product, Quantizer, Rounding, Strided, Tensor, TensorClass,

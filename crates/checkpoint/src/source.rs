@@ -1,7 +1,8 @@
 //! The files of a checkpoint.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::fmt;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use crate::cache::{BLOCK, Cache, Structure};
 use crate::memo::Memo;
@@ -32,11 +33,22 @@ pub struct Span {
     pub len: u64,
 }
 
+/// The files next to a checkpoint, most of which don't belong to it.
+pub trait Siblings: fmt::Debug + Send + Sync {
+    /// Returns their names, always in the same order. Lists the folder at the first call.
+    fn names(&self) -> &[String];
+
+    /// Returns their sources, in the order of the names.
+    fn sources(&self) -> Vec<Arc<dyn ReadAt>>;
+}
+
 /// The named sources of one checkpoint: one file, shards, or a folder.
 #[derive(Debug, Clone, Default)]
 pub struct FileSet {
     /// Shared, because a set is opened at one file after another.
     files: Arc<Vec<File>>,
+    /// Further files, with the next ids. They are listed when a name is looked up that `files` lacks.
+    siblings: Option<Arc<SiblingFiles>>,
     main: u32,
     /// The shared cache for the structure of all files.
     cache: Arc<Cache>,
@@ -49,8 +61,20 @@ pub struct FileSet {
     scratch: Option<Arc<dyn Scratch>>,
 }
 
+/// The files of [`FileSet::with_siblings`].
+#[derive(Debug)]
+struct SiblingFiles {
+    listing: Arc<dyn Siblings>,
+    cache: Arc<Cache>,
+    files: OnceLock<Vec<File>>,
+}
+
 /// The most names that are recorded.
 const MAX_MISSED: usize = 4_096;
+
+/// Bytes of weights below which a read uses the cache. Copying this many takes about as long as one
+/// call to the system.
+const FEW: u64 = 4 << 10;
 
 impl FileSet {
     /// Creates a set of one file.
@@ -82,23 +106,45 @@ impl FileSet {
 
     /// Adds a file of another set, with its cache there.
     pub fn push_file(&mut self, file: File) -> FileId {
-        Arc::make_mut(&mut self.files).push(file);
-        FileId(self.files.len() as u32 - 1)
+        let files = Arc::make_mut(&mut self.files);
+        if let Some(siblings) = self.siblings.take() {
+            files.extend_from_slice(siblings.files());
+        }
+        files.push(file);
+        FileId(files.len() as u32 - 1)
+    }
+
+    /// Adds files that are listed and opened only if the checkpoint may refer to them.
+    #[must_use]
+    pub fn with_siblings(mut self, listing: Arc<dyn Siblings>) -> Self {
+        let (cache, files) = (self.cache.clone(), OnceLock::new());
+        self.siblings = Some(Arc::new(SiblingFiles { listing, cache, files }));
+        self
     }
 
     /// Returns whether any of the files is on a server.
     pub fn is_remote(&self) -> bool {
-        self.files.iter().any(|file| file.structure.is_remote())
+        self.present().any(|file| file.structure.is_remote())
     }
 
     /// Iterates over all files, in the order they were added.
     pub fn iter(&self) -> impl Iterator<Item = (FileId, &File)> {
-        self.files.iter().enumerate().map(|(index, file)| (FileId(index as u32), file))
+        let siblings = self.siblings.iter().flat_map(|siblings| siblings.files());
+        let files = self.files.iter().chain(siblings);
+        files.enumerate().map(|(index, file)| (FileId(index as u32), file))
+    }
+
+    /// Iterates over the names of all files. Does not need to know more about the siblings.
+    pub fn names(&self) -> impl Iterator<Item = (FileId, &str)> {
+        let siblings = self.siblings.iter().flat_map(|siblings| siblings.listing.names());
+        let names = self.files.iter().map(|file| &file.name).chain(siblings);
+        names.enumerate().map(|(index, name)| (FileId(index as u32), name.as_str()))
     }
 
     /// Returns the number of files.
     pub fn count(&self) -> usize {
-        self.files.len()
+        let siblings = self.siblings.as_ref().map_or(0, |siblings| siblings.listing.names().len());
+        self.files.len() + siblings
     }
 
     /// Returns the file that was opened.
@@ -113,7 +159,7 @@ impl FileSet {
     /// set changes nothing.
     #[must_use]
     pub fn opened_at(&self, id: FileId) -> Self {
-        let main = if (id.0 as usize) < self.files.len() { id.0 } else { self.main };
+        let main = if self.get(id).is_some() { id.0 } else { self.main };
         Self { main, ..self.clone() }
     }
 
@@ -160,7 +206,7 @@ impl FileSet {
 
     /// Returns the file with that exact name.
     pub fn find(&self, name: &str) -> Option<FileId> {
-        let found = self.iter().find(|(_, file)| file.name == name).map(|(id, _)| id);
+        let found = self.names().find(|(_, known)| *known == name).map(|(id, _)| id);
         if found.is_none() {
             self.note_missed(name);
         }
@@ -178,7 +224,7 @@ impl FileSet {
 
     /// Returns the file's name; empty for an id of another set.
     pub fn name(&self, id: FileId) -> &str {
-        self.files.get(id.0 as usize).map_or("", |file| &file.name)
+        self.get(id).map_or("", |file| &file.name)
     }
 
     /// Returns what `make` computes for `key` from the structure of the files, or the cached result
@@ -207,25 +253,36 @@ impl FileSet {
 
     /// Clears the record of which files have been read.
     pub fn untouch(&self) {
-        for file in &*self.files {
-            file.structure.touch(false);
-        }
+        self.present().for_each(|file| file.structure.touch(false));
     }
 
     /// Returns the total length of all files that have been read from.
     pub fn touched_size(&self) -> u64 {
-        let touched = self.files.iter().filter(|file| file.structure.is_touched());
+        let touched = self.present().filter(|file| file.structure.is_touched());
         touched.fold(0, |sum, file| sum.saturating_add(file.source.len()))
     }
 
     /// Returns the file's length in bytes; 0 for an id of another set.
     pub fn len(&self, id: FileId) -> u64 {
-        self.files.get(id.0 as usize).map_or(0, |file| file.source.len())
+        self.get(id).map_or(0, |file| file.source.len())
     }
 
     /// Returns whether the set has no files.
     pub fn is_empty(&self) -> bool {
         self.files.is_empty()
+    }
+
+    /// Fills `buffer` with weights from `offset` of a file; an error if that is past its end. On
+    /// disk, reads no other bytes, unless they are few: neighbours are likely to be read next.
+    pub fn read_weights(&self, id: FileId, offset: u64, buffer: &mut [u8]) -> Result<()> {
+        let File { source, structure, .. } = self.file(id)?;
+        let len = buffer.len() as u64;
+        if len < FEW || structure.is_remote() || source.overhead() > 0 {
+            return self.read(id, offset, buffer);
+        }
+        self.check(Span { file: id, offset, len })?;
+        structure.touch(true);
+        source.read_at(offset, buffer).map_err(|error| error.in_file(self.name(id)))
     }
 
     /// Fills `buffer` from `offset` of a file; an error if that is past its end. Short reads use
@@ -264,7 +321,19 @@ impl FileSet {
 
     fn file(&self, id: FileId) -> Result<&File> {
         let missing = || Error::io("a tensor is in a file that was not given");
-        self.files.get(id.0 as usize).ok_or_else(missing)
+        self.get(id).ok_or_else(missing)
+    }
+
+    fn get(&self, id: FileId) -> Option<&File> {
+        let index = id.0 as usize;
+        let sibling = || self.siblings.as_ref()?.files().get(index - self.files.len());
+        self.files.get(index).or_else(sibling)
+    }
+
+    /// Iterates over the files that were added or opened.
+    fn present(&self) -> impl Iterator<Item = &File> {
+        let siblings = self.siblings.iter().filter_map(|siblings| siblings.files.get()).flatten();
+        self.files.iter().chain(siblings)
     }
 
     fn past_end(&self, id: FileId, offset: u64, len: u64) -> Error {
@@ -278,10 +347,65 @@ impl FileSet {
     }
 }
 
+impl SiblingFiles {
+    fn files(&self) -> &[File] {
+        self.files.get_or_init(|| {
+            let named = self.listing.names().iter().cloned().zip(self.listing.sources());
+            named
+                .map(|(name, source)| {
+                    let structure = Arc::new(Structure::new(&self.cache, source.clone(), false));
+                    File { name, source, structure }
+                })
+                .collect()
+        })
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
     use super::*;
     use crate::Memory;
+
+    #[derive(Debug, Default)]
+    struct Folder {
+        names: OnceLock<Vec<String>>,
+        opened: AtomicU32,
+    }
+
+    impl Siblings for Folder {
+        fn names(&self) -> &[String] {
+            self.names.get_or_init(|| vec!["b".into(), "c".into()])
+        }
+
+        fn sources(&self) -> Vec<Arc<dyn ReadAt>> {
+            self.opened.fetch_add(1, Relaxed);
+            vec![Arc::new(Memory::from(vec![1])), Arc::new(Memory::from(vec![2, 3]))]
+        }
+    }
+
+    #[test]
+    fn siblings_are_listed_and_opened_when_needed() {
+        let folder = Arc::new(Folder::default());
+        let set = FileSet::single("a", Memory::from(vec![0])).with_siblings(folder.clone());
+        let main = set.main().unwrap();
+        assert_eq!((set.find("a"), set.name(main), set.len(main)), (Some(main), "a", 1));
+        assert_eq!((set.touched_size(), set.is_remote()), (0, false));
+        assert!(folder.names.get().is_none());
+        let names =
+            |set: &FileSet| set.names().map(|(_, name)| name.to_owned()).collect::<String>();
+        assert_eq!((names(&set).as_str(), set.count(), set.find("d")), ("abc", 3, None));
+        let other = set.find("c").unwrap();
+        assert_eq!(folder.opened.load(Relaxed), 0);
+        assert_eq!(set.read_vec(other, 0, 2).unwrap(), [2, 3]);
+        assert_eq!((set.opened_at(other).main(), set.touched_size()), (Ok(other), 2));
+        let mut more = set.clone();
+        assert_eq!(more.push("d", Arc::new(Memory::from(vec![4]))), FileId(3));
+        assert_eq!((names(&more).as_str(), more.find("c")), ("abcd", Some(other)));
+        assert_eq!((folder.opened.load(Relaxed), set.name(FileId(9))), (1, ""));
+        assert!(set.iter().map(|(id, _)| id.0).eq(0..3));
+    }
 
     #[test]
     fn reads_past_the_end_report_the_offset() {

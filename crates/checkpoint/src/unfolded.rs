@@ -1,5 +1,7 @@
 //! The size of a checkpoint once links and repetition are written out.
 
+use std::collections::BTreeSet;
+
 use crate::pieces::Pieces;
 use crate::{Error, FileId, FileSet, Layout, Limits, Result, Tensor, Value};
 
@@ -64,15 +66,14 @@ impl Unfolded {
     /// counted by the caller, which walks the tree.
     pub(crate) fn of_tensors(tensors: &Pieces<Tensor>, set: &FileSet) -> Self {
         let mut unfolded = Self::default();
-        let mut files = vec![false; set.count()];
+        let mut files: BTreeSet<FileId> = set.main().into_iter().collect();
+        let mut last = None;
+        // Most tensors are in the file of the one before.
         let mut name = |file: FileId| {
-            if let Some(named) = files.get_mut(file.0 as usize) {
-                *named = true;
+            if last.replace(file) != Some(file) {
+                files.insert(file);
             }
         };
-        if let Ok(main) = set.main() {
-            name(main);
-        }
         for tensor in tensors {
             let mut open = vec![&tensor.layout];
             let mut is_missing = false;
@@ -95,10 +96,8 @@ impl Unfolded {
                 unfolded.tensor_bytes = unfolded.tensor_bytes.saturating_add(bytes);
             }
         }
-        for (id, file) in set.iter() {
-            if files.get(id.0 as usize).copied().unwrap_or(false) {
-                unfolded.stored_bytes = unfolded.stored_bytes.saturating_add(file.source.len());
-            }
+        for file in files {
+            unfolded.stored_bytes = unfolded.stored_bytes.saturating_add(set.len(file));
         }
         unfolded
     }

@@ -2,13 +2,14 @@
 //! truncated a mapped file, the process would be killed.
 
 use std::collections::HashMap;
+use std::ffi::OsString;
 use std::fmt;
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
 use statelens_checkpoint::{
-    Checkpoint, Error, FileSet, Limits, Progress, ReadAt, Result, Scratch, listed,
+    Checkpoint, Error, FileSet, Limits, Progress, ReadAt, Result, Scratch, Siblings, listed,
 };
 use statelens_formats::sets::{CheckpointFiles, ORBAX};
 use statelens_inspect::runs::weights_of;
@@ -38,16 +39,27 @@ pub struct FileSource {
 
 /// The names of the files in folders. Each folder is listed once, however many of its files are
 /// opened.
-#[derive(Default)]
-pub struct Listings(Mutex<HashMap<PathBuf, Arc<[PathBuf]>>>);
+#[derive(Debug, Default, Clone)]
+pub struct Listings(Arc<Mutex<HashMap<PathBuf, Arc<[OsString]>>>>);
 
 /// The files of a checkpoint, and the files on disk that they are read from.
 #[derive(Default)]
 pub struct OpenedFiles {
     /// The set of files for readers.
     pub files: FileSet,
-    /// The files for writers that copy spans directly; indexed by `FileId`.
-    pub sources: Vec<Arc<FileSource>>,
+    added: Vec<Arc<FileSource>>,
+    siblings: Option<Arc<FolderFiles>>,
+}
+
+/// The files next to a checkpoint. The folder is listed when one of them is looked up.
+#[derive(Debug)]
+struct FolderFiles {
+    folder: PathBuf,
+    listings: Listings,
+    /// Names that were given with the checkpoint.
+    except: Vec<String>,
+    entries: OnceLock<(Vec<String>, Vec<PathBuf>)>,
+    sources: OnceLock<Vec<Arc<FileSource>>>,
 }
 
 /// Opens the file at `path` with the files that it may link to: those in `with`, and the other
@@ -60,28 +72,31 @@ pub fn open(path: &Path, with: &[PathBuf]) -> Result<OpenedFiles> {
 
 /// Opens files as [`open`] does, with the listings of folders that were listed before.
 pub fn open_listed(path: &Path, with: &[PathBuf], listings: &Listings) -> Result<OpenedFiles> {
-    let path = &named(path)?;
     let mut opened = OpenedFiles::default();
-    let main = FileSource::new(path)?;
+    let main = FileSource::named(path)?;
     main.file()?;
+    let path = &main.path.clone();
     opened.push(main);
     for path in with {
         let source = FileSource::new(path)?;
         source.file()?;
         opened.push(source);
     }
-    let given: Vec<String> = opened.files.iter().map(|(_, file)| file.name.clone()).collect();
+    let except = opened.files.names().map(|(_, name)| name.to_owned()).collect();
     for (path, name) in unpacked(path) {
         if let Ok(source) = FileSource::new(&path) {
             opened.push_named(name, source);
         }
     }
-    for path in &*listings.of(folder(path)) {
-        let name = file_name(path);
-        if !given.contains(&name) {
-            opened.push_named(name, FileSource::listed(path.clone()));
-        }
-    }
+    let siblings = Arc::new(FolderFiles {
+        folder: folder(path).to_owned(),
+        listings: listings.clone(),
+        except,
+        entries: OnceLock::new(),
+        sources: OnceLock::new(),
+    });
+    opened.files = opened.files.with_siblings(siblings.clone());
+    opened.siblings = Some(siblings);
     Ok(opened)
 }
 
@@ -96,27 +111,24 @@ pub fn open_checkpoint(
     progress: &mut dyn Progress,
 ) -> Result<(Checkpoint, Vec<Arc<FileSource>>)> {
     let opened = open_listed(path, with, listings)?;
-    let set = opened.files.with_scratch(scratch.clone()).noting_missed();
+    let set = opened.files.clone().with_scratch(scratch.clone()).noting_missed();
     let checkpoint = statelens_formats::open(set, limits, progress)?;
     let below = below(path, &checkpoint.files.missed());
     if below.is_empty() {
-        return Ok((checkpoint, opened.sources));
+        return Ok((checkpoint, opened.sources()));
     }
     // It refers to files in folders below its own.
     let opened = open_listed(path, &[with, &below].concat(), listings)?;
-    let set = opened.files.with_scratch(scratch.clone());
-    Ok((statelens_formats::open(set, limits, progress)?, opened.sources))
+    let set = opened.files.clone().with_scratch(scratch.clone());
+    let checkpoint = statelens_formats::open(set, limits, progress)?;
+    Ok((checkpoint, opened.sources()))
 }
 
 /// Returns the file that a path means: the file itself, the only checkpoint in a folder, the model's
 /// weights in a folder of the Hugging Face Hub or of a trainer, or the file to open for the name
 /// prefix of a TensorFlow checkpoint. Fails unless it is a regular file.
 pub fn named(path: &Path) -> Result<PathBuf> {
-    let file = match path.is_dir() {
-        true => within(path)?,
-        false => prefix(path).unwrap_or_else(|| path.to_owned()),
-    };
-    FileSource::new(&file).map(|_| file)
+    FileSource::named(path).map(|file| file.path)
 }
 
 /// Returns the files in a folder, with paths relative to it, and the checkpoints among them. Skips
@@ -287,26 +299,50 @@ impl ReadAt for Glance {
     }
 }
 
-/// Returns the file to open if `path` is not a file but the name prefix of a TensorFlow checkpoint:
-/// the index of a bundle, or the first shard of an older checkpoint.
+/// Returns the file to open if `path` does not exist, but is the name prefix of a TensorFlow
+/// checkpoint: the index of a bundle, or the first shard of an older checkpoint.
 fn prefix(path: &Path) -> Option<PathBuf> {
-    if path.exists() {
-        return None;
-    }
     let name = path.file_name()?.to_str()?;
     let index = path.with_file_name(format!("{name}.index"));
     if index.exists() {
         return Some(index);
     }
-    files_in(folder(path)).into_iter().find(|sibling| {
-        let rest = sibling.file_name().and_then(|other| other.to_str()?.strip_prefix(name));
+    let first = files_in(folder(path)).into_iter().find(|other| {
+        let rest = other.to_str().and_then(|other| other.strip_prefix(name));
         rest.is_some_and(|rest| rest.starts_with("-00000-of-"))
-    })
+    });
+    first.map(|first| path.with_file_name(first))
+}
+
+impl Siblings for FolderFiles {
+    fn names(&self) -> &[String] {
+        &self.entries().0
+    }
+
+    fn sources(&self) -> Vec<Arc<dyn ReadAt>> {
+        let sources = self.sources.get_or_init(|| {
+            let paths = self.entries().1.iter();
+            paths.map(|path| Arc::new(FileSource::listed(path.clone()))).collect()
+        });
+        sources.iter().map(|source| source.clone() as Arc<dyn ReadAt>).collect()
+    }
+}
+
+impl FolderFiles {
+    /// Returns the names and paths of the files.
+    fn entries(&self) -> &(Vec<String>, Vec<PathBuf>) {
+        self.entries.get_or_init(|| {
+            let names = self.listings.of(&self.folder);
+            let shown = names.iter().map(|name| (name.to_string_lossy().into_owned(), name));
+            let others = shown.filter(|(shown, _)| !self.except.contains(shown));
+            others.map(|(shown, name)| (shown, self.folder.join(name))).unzip()
+        })
+    }
 }
 
 impl Listings {
-    /// Returns the files in a folder, sorted by name; an empty list if there are too many.
-    fn of(&self, folder: &Path) -> Arc<[PathBuf]> {
+    /// Returns the names of the files in a folder, sorted; an empty list if there are too many.
+    fn of(&self, folder: &Path) -> Arc<[OsString]> {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(files) = known.get(folder) {
             return files.clone();
@@ -314,7 +350,7 @@ impl Listings {
         if known.len() == MAX_LISTINGS {
             known.clear();
         }
-        let files: Arc<[PathBuf]> = files_in(folder).into();
+        let files: Arc<[OsString]> = files_in(folder).into();
         known.insert(folder.to_owned(), files.clone());
         files
     }
@@ -334,6 +370,13 @@ impl OpenedFiles {
         Ok(opened)
     }
 
+    /// Returns the files for writers that copy spans directly, indexed by `FileId`: those that were
+    /// added, and the others of the folder if one of them was looked up.
+    pub fn sources(&self) -> Vec<Arc<FileSource>> {
+        let siblings = self.siblings.iter().filter_map(|siblings| siblings.sources.get()).flatten();
+        self.added.iter().chain(siblings).cloned().collect()
+    }
+
     fn push(&mut self, source: FileSource) {
         self.push_named(file_name(&source.path), source);
     }
@@ -341,14 +384,30 @@ impl OpenedFiles {
     fn push_named(&mut self, name: String, source: FileSource) {
         let source = Arc::new(source);
         self.files.push(name, source.clone());
-        self.sources.push(source);
+        self.added.push(source);
     }
 }
 
 impl FileSource {
     fn new(path: &Path) -> Result<Self> {
-        // Checked before opening: opening a pipe would wait for a writer.
-        let metadata = fs::metadata(path).map_err(|error| open_error(&error, path))?;
+        Self::of(path, &fs::metadata(path).map_err(|error| open_error(&error, path))?)
+    }
+
+    /// Finds the file that a path means, as [`named`] does.
+    fn named(path: &Path) -> Result<Self> {
+        match fs::metadata(path) {
+            Ok(metadata) if metadata.is_dir() => Self::new(&within(path)?),
+            Ok(metadata) => Self::of(path, &metadata),
+            Err(error) => match prefix(path) {
+                Some(file) => Self::new(&file),
+                None => Err(open_error(&error, path)),
+            },
+        }
+    }
+
+    /// Takes the path of a regular file. Fails for others before they are opened: opening a pipe
+    /// would wait for a writer.
+    fn of(path: &Path, metadata: &fs::Metadata) -> Result<Self> {
         if metadata.is_dir() {
             return Err(Error::unsupported("this is a folder, not a file")
                 .in_file(path.display().to_string())
@@ -457,27 +516,25 @@ fn folder(path: &Path) -> &Path {
     path.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."))
 }
 
-/// Returns the regular files in a folder, sorted by name; an empty list if the folder has too many
-/// entries. The system says what an entry is, except for links.
-fn files_in(folder: &Path) -> Vec<PathBuf> {
+/// Returns the names of the regular files in a folder, sorted; an empty list if the folder has too
+/// many entries. The system says what an entry is, except for links.
+fn files_in(folder: &Path) -> Vec<OsString> {
     let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
     let mut found = Vec::new();
     for (count, entry) in entries.flatten().enumerate() {
         if count > MAX_SIBLINGS {
             return Vec::new();
         }
-        let path = entry.path();
         let is_file = match entry.file_type() {
-            Ok(kind) if kind.is_symlink() => path.is_file(),
+            Ok(kind) if kind.is_symlink() => entry.path().is_file(),
             Ok(kind) => kind.is_file(),
             Err(_) => false,
         };
         if is_file {
-            found.push(path);
+            found.push(entry.file_name());
         }
     }
-    // Paths in one folder have the order of their bytes. Comparing them as paths takes much longer.
-    found.sort_unstable_by(|one, other| one.as_os_str().cmp(other.as_os_str()));
+    found.sort_unstable();
     found
 }
 
@@ -555,6 +612,6 @@ mod tests {
         }
         let expected: &[&str] = if cfg!(unix) { &["y"] } else { &[] };
         let found = files_in(folder.path());
-        assert!(found.iter().map(|path| file_name(path)).eq(expected.iter().copied()), "{found:?}");
+        assert_eq!(found, expected);
     }
 }

@@ -135,7 +135,7 @@ impl Tensor {
         let mut done = 0;
         if let Some(span) = verbatim_span(&self.tensor) {
             for piece in out.chunks_mut(PIECE) {
-                self.files.read(span.file, span.offset + done, piece)?;
+                self.files.read_weights(span.file, span.offset + done, piece)?;
                 done += piece.len() as u64;
                 progress.check(done, total)?;
             }

@@ -59,10 +59,12 @@ fn merged(files: &[PathBuf], args: &Merge) -> Result<(Checkpoint, Vec<Arc<FileSo
         }
         let opened = source::open(file, &args.common.with)?;
         let mut bar = Bar::new("opening", Unit::Keys);
-        merging.add(&name(file), opened.files.with_scratch(scratch::on_disk()), &mut |files| {
-            statelens_formats::open(files, limits(), &mut bar)
-        })?;
-        sources.extend(opened.sources);
+        merging.add(
+            &name(file),
+            opened.files.clone().with_scratch(scratch::on_disk()),
+            &mut |files| statelens_formats::open(files, limits(), &mut bar),
+        )?;
+        sources.extend(opened.sources());
     }
     let (checkpoint, collisions) = merging.finish()?;
     if collisions.is_empty() {

@@ -57,8 +57,8 @@ fn open_any(file: &Path, with: &[PathBuf]) -> Result<(Checkpoint, Vec<Arc<FileSo
         Some(url) => (remote::open(url, with, &mut bar)?, Vec::new()),
         None if file == Path::new("-") => {
             let opened = source::standard_input(with)?;
-            let files = opened.files.with_scratch(scratch::on_disk());
-            (statelens_formats::open(files, limits(), &mut bar)?, opened.sources)
+            let files = opened.files.clone().with_scratch(scratch::on_disk());
+            (statelens_formats::open(files, limits(), &mut bar)?, opened.sources())
         }
         None => {
             let (listings, scratch) = (Listings::default(), scratch::on_disk());

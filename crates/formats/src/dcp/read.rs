@@ -99,7 +99,7 @@ impl<'a> DcpReading<'a> {
     fn new(files: &'a FileSet, main: FileId, findings: Vec<Finding>) -> Self {
         Self {
             files,
-            by_name: files.iter().map(|(id, file)| (&*file.name, id)).collect(),
+            by_name: files.names().map(|(id, name)| (name, id)).collect(),
             folder: folder(files.name(main)),
             storages: 0,
             findings,

@@ -33,8 +33,8 @@ impl<'a> FolderStorages<'a> {
         let top = folder(name);
         let mut found = HashMap::new();
         let mut order = ByteOrder::Little;
-        for (id, file) in files.iter() {
-            let Some(name) = file.name.strip_prefix(top) else { continue };
+        for (id, name) in files.names() {
+            let Some(name) = name.strip_prefix(top) else { continue };
             if let Some(key) = name.strip_prefix("data/") {
                 found.insert(key, id);
             }

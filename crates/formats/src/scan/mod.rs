@@ -151,9 +151,8 @@ fn ranks(probe: &Probe<'_>, slices: &[Span]) -> BTreeSet<FileId> {
         return BTreeSet::new();
     }
     let folder = paths::folder(probe.name());
-    let siblings = files.iter().filter(|(_, file)| {
-        paths::folder(&file.name) == folder
-            && (is_rank(&file.name) || paths::base(&file.name) == ".metadata")
+    let siblings = files.names().filter(|(_, name)| {
+        paths::folder(name) == folder && (is_rank(name) || paths::base(name) == ".metadata")
     });
     let siblings = siblings.map(|(id, _)| id);
     let mut ranks: BTreeSet<FileId> = slices.iter().map(|span| span.file).chain(siblings).collect();

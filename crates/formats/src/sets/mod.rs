@@ -39,8 +39,7 @@ const RULES: &[SetRule] =
 ///
 /// Reads indexes of shards, and the first bytes of each file that belongs to no set.
 pub fn sort(files: &FileSet) -> Vec<CheckpointFiles> {
-    let mut names =
-        UnclaimedNames { all: files.iter().map(|(_, file)| file.name.as_str()).collect() };
+    let mut names = UnclaimedNames { all: files.names().map(|(_, name)| name).collect() };
     order::natural(&mut names.all);
     names.all.dedup();
     let mut found = Vec::new();
@@ -82,7 +81,7 @@ pub fn indexed(files: &FileSet, index: &str) -> Vec<String> {
             let numbers = rest.and_then(|rest| rest.split_once("-of-"));
             numbers.is_some_and(|(at, of)| number(at) && number(of))
         };
-        let names = files.iter().map(|(_, file)| file.name.as_str());
+        let names = files.names().map(|(_, name)| name);
         found.extend(names.filter(|name| is_data(name)).map(str::to_owned));
     }
     found.retain(|name| name != index && files.find(name).is_some());

@@ -51,9 +51,8 @@ impl Sharded {
         if number.is_none() && !EXTENSIONS.iter().any(|extension| has_extension(name, extension)) {
             return Ok(None);
         }
-        let indexes = files
-            .iter()
-            .filter(|(_, file)| is_index(&file.name) && folder(&file.name) == folder(name));
+        let is_near = |other: &str| is_index(other) && folder(other) == folder(name);
+        let indexes = files.names().filter(|(_, other)| is_near(other));
         for (id, _) in indexes.take(MAX_INDEXES) {
             // An index that can't be read is ignored.
             if let Ok(index) = ShardIndex::read(files, id, limits)
@@ -185,8 +184,8 @@ fn complete(files: &FileSet, index: &str) -> Option<Vec<(String, Option<FileId>)
     let (stem, variant) = index_stem(index);
     let (stem, extension) = stem.rsplit_once('.').unwrap_or((stem, ""));
     let mut found: Option<Vec<(String, Option<FileId>)>> = None;
-    for (_, file) in files.iter() {
-        let Some(number) = Number::parse(&file.name) else { continue };
+    for (_, name) in files.names() {
+        let Some(number) = Number::parse(name) else { continue };
         let variant = if variant.is_empty() { String::new() } else { format!(".{variant}") };
         let named = number.stem.strip_prefix(stem).is_some_and(|rest| rest == variant);
         if !named || number.extension != extension || number.at > 1 {

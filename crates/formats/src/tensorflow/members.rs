@@ -34,7 +34,7 @@ pub(super) fn index_of(name: &str) -> Option<String> {
 /// Whether a file has the name of an index, and there are data files with the same prefix.
 pub(super) fn is_index(files: &FileSet, name: &str) -> bool {
     name.strip_suffix(".index").is_some_and(|prefix| {
-        files.iter().any(|(_, file)| data_shard(&file.name).is_some_and(|(of, _)| of == prefix))
+        files.names().any(|(_, name)| data_shard(name).is_some_and(|(of, _)| of == prefix))
     })
 }
 

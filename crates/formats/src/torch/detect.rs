@@ -12,8 +12,7 @@ pub(crate) fn score(probe: &Probe<'_>) -> Score {
         return Score::Maybe;
     }
     // A zip archive may follow a shell script or similar. An HDF5 file may also contain one.
-    let mut starts = head.iter().enumerate().filter(|(_, byte)| ZIP.first() == Some(byte));
-    match starts.any(|(at, _)| head[at..].starts_with(ZIP)) {
+    match memchr::memchr_iter(ZIP[0], head).any(|at| head[at..].starts_with(ZIP)) {
         true => Score::Holds,
         false => Score::No,
     }

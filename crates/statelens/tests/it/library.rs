@@ -2,9 +2,10 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
 
 use sha2::{Digest as _, Sha256};
-use statelens::{DType, ErrorKind, Target, Value, convert, diff, s};
+use statelens::{DType, ErrorKind, Opener, ReadAt, Target, Value, convert, diff, s};
 
 fn fixture(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures").join(name)
@@ -42,6 +43,39 @@ fn tensor_bytes_match_torch() {
         }
     }
     assert!(compared > 100, "{compared}");
+}
+
+/// A file in memory that records the offset and length of each read.
+#[derive(Debug)]
+struct Recorded(Vec<u8>, Arc<Mutex<Vec<(u64, usize)>>>);
+
+impl ReadAt for Recorded {
+    fn len(&self) -> u64 {
+        self.0.len() as u64
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> statelens::Result<()> {
+        self.1.lock().unwrap().push((offset, buffer.len()));
+        let at = offset as usize;
+        buffer.copy_from_slice(&self.0[at..at + buffer.len()]);
+        Ok(())
+    }
+}
+
+#[test]
+fn reading_a_slice_reads_no_other_bytes() {
+    let header = br#"{"a":{"dtype":"F32","shape":[400,1000],"data_offsets":[0,1600000]}}     "#;
+    let start = 8 + header.len() as u64;
+    let mut file = [&(header.len() as u64).to_le_bytes()[..], header].concat();
+    file.extend((0..400_000u32).flat_map(|value| (value as f32).to_le_bytes()));
+    let reads = Arc::default();
+    let source = Recorded(file, Arc::clone(&reads));
+    let checkpoint = Opener::new().open_source("a.safetensors", source).unwrap();
+    let rows = checkpoint.tensor("a").unwrap().slice(&s![200..210]).unwrap();
+    reads.lock().unwrap().clear();
+    let bytes = rows.bytes().unwrap();
+    assert_eq!(bytes[..4], 200_000f32.to_le_bytes());
+    assert_eq!(*reads.lock().unwrap(), [(start + 800_000, 40_000)]);
 }
 
 #[test]

@@ -11,22 +11,22 @@ use statelens_recipes::{adapter, parts, proposal};
 use crate::limits::limits;
 use crate::progress::{Bar, Unit};
 use crate::scratch;
-use crate::source::{self, FileSource};
+use crate::source::{self, FileSource, OpenedFiles};
 
 /// Combines several checkpoints into one; each is a state under its name.
 pub(super) fn combine(parts: Vec<(String, PathBuf)>) -> Result<(Checkpoint, Vec<Arc<FileSource>>)> {
     let mut sets = Vec::new();
-    let mut sources = Vec::new();
+    let mut all_opened = Vec::new();
     for (name, path) in parts {
         let opened = source::open(&path, &[])?;
-        sets.push((name, opened.files.with_scratch(scratch::on_disk())));
-        sources.extend(opened.sources);
+        sets.push((name, opened.files.clone().with_scratch(scratch::on_disk())));
+        all_opened.push(opened);
     }
     let mut bar = Bar::new("opening", Unit::Keys);
     let checkpoint = parts::together(sets, limits(), &mut |files: FileSet| {
         statelens_formats::open(files, limits(), &mut bar)
     })?;
-    Ok((checkpoint, sources))
+    Ok((checkpoint, all_opened.iter().flat_map(OpenedFiles::sources).collect()))
 }
 
 /// Returns the path of Hugging Face's weights if training left its optimizer or an adapter in the
