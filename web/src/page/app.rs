@@ -7,7 +7,8 @@ use wasm_bindgen::prelude::*;
 use web_sys::{Event, HtmlInputElement};
 use yew::prelude::*;
 
-use crate::page::address::{self, LimitDialog, use_address_of_page, use_pasted_address};
+use crate::page::address::{self, use_address_of_page, use_pasted_address};
+use crate::page::fetch_limit::LimitDialog;
 use crate::page::bridge::Bridge;
 use crate::page::compare::{self, ChooseComparedDialog, CompareScreen};
 use crate::page::convert::ConvertSheet;

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use statelens_checkpoint::Grade;
 use yew::prelude::*;
 
-use crate::page::address;
+use crate::page::fetch_limit;
 use crate::page::drop::DroppedFile;
 use crate::page::marks::{Copy, cap, logo, prose, severity};
 use crate::page::model::actor::Actor;
@@ -127,7 +127,7 @@ pub fn error_screen(actor: &Actor, failed: &OpenFailure<'_>) -> Html {
                         </div>
                     }) }
                     if let Some(address) = failed.address {
-                        { address::retry_button(&retry_button, address, failed.agreed, error.kind) }
+                        { fetch_limit::retry_button(&retry_button, address, failed.agreed, error.kind) }
                     }
                     { raise_limits_offer(failed.raise.clone()) }
                     <div class="hint"><span>{ "Try another copy" }</span>

@@ -19,6 +19,7 @@ pub mod error;
 pub mod escape;
 mod export;
 pub mod family;
+pub mod fetch_limit;
 pub mod files;
 pub mod filter_menu;
 pub mod findings;

@@ -4,7 +4,7 @@
 use wasm_bindgen::JsValue;
 use yew::prelude::*;
 
-use crate::page::address::RaiseLimit;
+use crate::page::fetch_limit::RaiseLimit;
 use crate::page::model::actor::Actor;
 use crate::page::model::verification::Verification;
 use crate::page::stored::stored_rate;

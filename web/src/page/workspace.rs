@@ -9,7 +9,7 @@ use statelens_inspect::visible;
 use wasm_bindgen::JsCast;
 use yew::prelude::*;
 
-use crate::page::address;
+use crate::page::fetch_limit;
 use crate::page::bars::{back, menu, tabs};
 use crate::page::drop::DroppedFile;
 use crate::page::filter_menu::{FilterMenu, suggestion, underlined};
@@ -434,7 +434,7 @@ fn status(actor: &Actor, work: &OpenWork, props: &WorkspaceProps) -> Html {
             <span class="opt dim">{ effort(opened) }</span>
             <span class="grow"></span>
             if let Some(fetched) = &props.fetched {
-                { address::fetched(actor, fetched, props.cap) }
+                { fetch_limit::fetched(actor, fetched, props.cap) }
             } else {
                 { props.privacy.clone() }
             }

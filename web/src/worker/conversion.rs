@@ -14,7 +14,7 @@ use crate::text;
 use crate::worker::job::Job;
 use crate::worker::session::SharedSession;
 use crate::worker::task::Task;
-use crate::worker::{casts, family, planning, private, remote, running};
+use crate::worker::{casts, family, planning, private, remote, repair, running};
 
 /// The number of keys above which planning waits for [`DEBOUNCE`].
 const DEBOUNCE_ABOVE: u64 = 20_000;
@@ -69,8 +69,10 @@ pub(super) fn plan(session: &SharedSession, job: &Job, request: u32, options: Bo
     let (weak, own) = (Rc::downgrade(session), job.clone());
     let values = session.borrow().found.clone();
     let make = move || {
-        let mut output = match (ready, &found) {
-            (Some(ready), Some(found)) => {
+        let mut output = match (ready, &found, &options.rewrite) {
+            (_, _, Some(rewrite)) => repair::plan(&open, rewrite, &options, &own)
+                .map(|(plan, planned)| (plan.into(), planned)),
+            (Some(ready), Some(found), None) => {
                 ready.and_then(|ready| family::plan(&open, &options, ready, found, &own))
             }
             _ => family::plain(&open, &options, found.as_deref(), &own),

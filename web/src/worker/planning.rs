@@ -11,7 +11,7 @@ use crate::worker::command_line::command_line;
 use crate::worker::job::Job;
 use crate::worker::opened::OpenCheckpoint;
 use crate::worker::preview::preview;
-use crate::worker::{plan_summary, repair};
+use crate::worker::plan_summary;
 
 /// Shard sizes: the command's name and the page's name.
 const SHARDS: [(&str, &str); 3] = [("2GB", "2 GB"), ("5GB", "5 GB"), ("10GB", "10 GB")];
@@ -80,10 +80,6 @@ pub fn plan(
     options: &ConvertOptions,
     job: &Job,
 ) -> Result<(PlannedOutput, PlanSummary)> {
-    if let Some(rewrite) = &options.rewrite {
-        let (plan, planned) = repair::plan(open, rewrite, options, job)?;
-        return Ok((plan.into(), planned));
-    }
     let (source, edit) = (open.checkpoint.clone(), edit(options)?);
     let (plan, changes) =
         output(options).plan(source, &edit, Shards::One, &options.name, &open.limits)?;
