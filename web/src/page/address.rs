@@ -8,7 +8,7 @@ use yew::prelude::*;
 
 use crate::page::fetch_limit::CAPS;
 use crate::page::hooks::{use_focus_trap, use_window_event};
-use crate::page::marks::{close_icon, severity, tick_icon, typed};
+use crate::page::marks::{close_icon, severity, typed};
 use crate::page::model::actor::Actor;
 use crate::page::model::{PageModel, Sheet};
 use crate::page::start_list::served;
