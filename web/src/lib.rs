@@ -2,18 +2,46 @@
 //!
 //! The page never touches a checkpoint's bytes. It sends [`protocol::ToWorker`] messages to a
 //! dedicated worker, which opens files with synchronous reads and replies with
-//! [`protocol::FromWorker`]. The pure modules under [`state`] compute the page's contents from
-//! those replies. They do not depend on the browser, and are tested natively.
+//! [`protocol::FromWorker`].
+//!
+//! A feature is a folder with a module per layer: `message` has its part of the protocol, `worker`
+//! runs in the worker, `state` computes what the page shows from the replies, without the browser,
+//! `model` is its part of the page's state, and `page` has its components. What features share is
+//! in [`protocol`], [`worker`], [`state`] and [`page`].
 //!
 //! This crate is not a library for others: its only user is the binary, which is both page and
 //! worker.
 
 #![allow(missing_docs, reason = "an application: the names have no other users")]
 
+pub mod compare;
+pub mod convert;
+pub mod export;
+pub mod family;
+pub mod filter;
+pub mod inspector;
+pub mod links;
+pub mod matrix;
 pub mod messages;
+pub mod model_description;
+pub mod open;
 pub mod page;
+pub mod picked;
+pub mod plan;
 pub mod protocol;
+pub mod rail;
+pub mod read_as;
+pub mod repair;
 pub mod rows;
+pub mod run_folder;
+pub mod scan;
+pub mod share;
 pub mod state;
+pub mod table;
+pub mod tape;
 pub mod text;
+pub mod tree;
+pub mod treemap;
+pub mod values;
+pub mod verify;
 pub mod worker;

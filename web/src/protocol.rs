@@ -5,40 +5,25 @@
 //! [`FILES`] and [`HANDLE`]. Rows, of which there may be a hundred thousand, cross as one
 //! `Uint8Array` (see [`crate::rows`]).
 
-pub mod compare;
-pub mod conversion;
 pub mod error;
-pub mod family;
-pub mod inspected;
 pub mod job;
-pub mod matrix;
-pub mod model_description;
-pub mod opened;
-pub mod ranked;
-pub mod read_as;
-pub mod rewrite;
-pub mod run;
 pub mod selection;
-pub mod share;
-pub mod singular;
 pub mod task;
-pub mod tensor_diff;
-pub mod verify;
-pub mod weights;
 
 use serde::{Deserialize, Serialize};
 use statelens_inspect::share::LinkOptions;
 
-use self::conversion::{ConversionResult, ConvertOptions, PlanSummary, SaveTo};
-use self::error::ErrorText;
-use self::inspected::{FormattedValues, RowDetails};
-use self::job::{JobEnd, JobKind};
-use self::opened::{FetchConsent, FetchStats, FileName, FoundCheckpoint, OpenedCheckpoint};
-use self::read_as::ReadAs;
-use self::run::{OpenCheck, RunValues};
-use self::share::{SharedSummary, SummaryKind};
-use self::task::TaskUpdate;
+use crate::convert::message::{ConversionResult, ConvertOptions, PlanSummary, SaveTo};
+use crate::inspector::message::{FormattedValues, RowDetails};
+use crate::open::message::{FetchConsent, FetchStats, FileName, FoundCheckpoint, OpenedCheckpoint};
+use crate::protocol::error::ErrorText;
+use crate::protocol::job::{JobEnd, JobKind};
+use crate::protocol::task::TaskUpdate;
+use crate::read_as::message::ReadAs;
 use crate::rows::PackedRows;
+use crate::run_folder::message::{OpenCheck, RunValues};
+use crate::share::message::{SharedSummary, SummaryKind};
+use crate::{compare, family, matrix, model_description, values, verify};
 
 /// The field of a posted object that holds the message.
 pub const MESSAGE: &str = "message";
@@ -128,7 +113,7 @@ pub enum ToWorker {
     /// results so far are kept.
     Stop(JobKind),
     /// A request about comparing with a second checkpoint.
-    Compare(compare::CompareRequest),
+    Compare(compare::message::CompareRequest),
     /// Verify: read everything once, check it also against the manifest that may be sent with this
     /// message, and keep the statistics and hashes of all tensors. With `finite`, any number that
     /// is not finite is an error.
@@ -140,7 +125,7 @@ pub enum ToWorker {
     /// Read a part of a tensor to measure the speed.
     Rate(u32),
     /// A request about a matrix shown as a picture.
-    Matrix(matrix::MatrixRequest),
+    Matrix(matrix::message::MatrixRequest),
     /// Open the structure of some of the files sent with this message, one after the other, and
     /// report the problems of each. This begins a session without an open checkpoint.
     CheckRun {
@@ -181,15 +166,17 @@ impl ToWorker {
             Self::RunValues { .. } | Self::Scan => JobKind::Scan,
             Self::Verify { .. } => JobKind::Verify,
             Self::Statistics(_) => JobKind::TensorStats,
-            Self::Matrix(matrix::MatrixRequest::Overview { .. }) => JobKind::Overview,
-            Self::Matrix(matrix::MatrixRequest::Cells(..)) => JobKind::Cells,
-            Self::Matrix(matrix::MatrixRequest::Singular { .. }) => JobKind::Singular,
-            Self::Matrix(matrix::MatrixRequest::Export(_)) => JobKind::Export,
-            Self::Matrix(matrix::MatrixRequest::Ranked(_)) => JobKind::Rank,
-            Self::Compare(compare::CompareRequest::Open { .. }) => JobKind::OpenCompared,
-            Self::Compare(compare::CompareRequest::Start { .. }) => JobKind::Compare,
-            Self::Compare(compare::CompareRequest::TensorDiff { .. }) => JobKind::TensorDiff,
-            Self::Compare(compare::CompareRequest::Renames(_)) => JobKind::Renames,
+            Self::Matrix(matrix::message::MatrixRequest::Overview { .. }) => JobKind::Overview,
+            Self::Matrix(matrix::message::MatrixRequest::Cells(..)) => JobKind::Cells,
+            Self::Matrix(matrix::message::MatrixRequest::Singular { .. }) => JobKind::Singular,
+            Self::Matrix(matrix::message::MatrixRequest::Export(_)) => JobKind::Export,
+            Self::Matrix(matrix::message::MatrixRequest::Ranked(_)) => JobKind::Rank,
+            Self::Compare(compare::message::CompareRequest::Open { .. }) => JobKind::OpenCompared,
+            Self::Compare(compare::message::CompareRequest::Start { .. }) => JobKind::Compare,
+            Self::Compare(compare::message::CompareRequest::TensorDiff { .. }) => {
+                JobKind::TensorDiff
+            }
+            Self::Compare(compare::message::CompareRequest::Renames(_)) => JobKind::Renames,
             Self::Inspect { .. } => JobKind::Inspect,
             Self::Values { .. } => JobKind::Values,
             Self::Plan { .. } => JobKind::Plan,
@@ -201,7 +188,7 @@ impl ToWorker {
             | Self::Rate(_)
             | Self::Provide(_)
             | Self::DescribeModel(_)
-            | Self::Matrix(matrix::MatrixRequest::SingularOffers(_))
+            | Self::Matrix(matrix::message::MatrixRequest::SingularOffers(_))
             | Self::Close => JobKind::Other,
         }
     }
@@ -253,7 +240,7 @@ pub enum FromWorker {
         request: u32,
         /// The recognised model and the outcome of converting it; `None` if the plan is not a
         /// conversion.
-        family: Option<Box<family::FamilyReply>>,
+        family: Option<Box<family::message::FamilyReply>>,
     },
     /// The last reply to [`ToWorker::Plan`].
     Planned {
@@ -269,21 +256,21 @@ pub enum FromWorker {
     /// [`SaveTo::Download`] the page saves them. If it ends early, no files are left behind.
     Run(TaskUpdate<ConversionResult>),
     /// A reply about comparing with a second checkpoint.
-    Compare(compare::CompareReply),
+    Compare(compare::message::CompareReply),
     /// The state of [`ToWorker::Verify`].
-    Verify(TaskUpdate<verify::VerifyReport>),
+    Verify(TaskUpdate<verify::message::VerifyReport>),
     /// The state of [`ToWorker::Scan`]. If it is stopped, the results so far are its result.
-    Scan(TaskUpdate<weights::ScanReport>),
+    Scan(TaskUpdate<values::message::ScanReport>),
     /// Statistics of tensors that a scan has read.
-    RowValues(Vec<weights::RowValues>),
+    RowValues(Vec<values::message::RowValues>),
     /// The state of [`ToWorker::Statistics`].
-    Statistics(TaskUpdate<weights::TensorValues>),
+    Statistics(TaskUpdate<values::message::TensorValues>),
     /// The reply to [`ToWorker::Rate`]: bytes read per millisecond.
     Rate(f64),
     /// A reply about a matrix shown as a picture.
-    Matrix(matrix::MatrixReply),
+    Matrix(matrix::message::MatrixReply),
     /// The reply to [`ToWorker::DescribeModel`].
-    ModelDescription(Box<model_description::ModelDescription>),
+    ModelDescription(Box<model_description::message::ModelDescription>),
     /// The result of opening one file of [`ToWorker::CheckRun`] or [`ToWorker::CheckFiles`].
     FileChecked(OpenCheck),
     /// A reply about the values of a run folder.

@@ -3,7 +3,8 @@
 //! A module is a file. It uses another module if a path in its code leads there, including through
 //! re-exports. A parent and a child that use each other do not count as a cycle: they are one
 //! subject in several files. Sibling modules are compared including everything below them: two
-//! folders that use each other form a cycle, even if none of their files is part of one.
+//! folders that use each other form a cycle, even if none of their files is part of one. In the page,
+//! a feature's files are compared with those of their layer.
 
 mod graph;
 mod paths;
@@ -15,11 +16,14 @@ use anyhow::{Result, bail};
 use crate::project;
 use graph::Graph;
 
+/// The crate whose features are folders with a file per layer.
+const PAGE: &str = "web";
+
 /// Fails if modules of a crate use each other in a cycle.
 pub(crate) fn check() -> Result<()> {
     let mut found = Vec::new();
     for (name, source) in crates()? {
-        let circles = Graph::read(&source)?.circles();
+        let circles = Graph::read(&source, name == PAGE)?.circles();
         found.extend(circles.iter().map(|circle| format!("{name}: {}", circle.join(", "))));
     }
     if !found.is_empty() {
@@ -34,7 +38,7 @@ pub(crate) fn check() -> Result<()> {
 pub(crate) fn draw() -> Result<()> {
     for (name, source) in crates()? {
         println!("{name}");
-        for (module, used) in Graph::read(&source)?.top() {
+        for (module, used) in Graph::read(&source, name == PAGE)?.top() {
             let used: Vec<&str> = used.iter().map(String::as_str).collect();
             let arrow =
                 if used.is_empty() { String::new() } else { format!(" → {}", used.join(", ")) };
@@ -47,7 +51,7 @@ pub(crate) fn draw() -> Result<()> {
 /// Returns all crates of the workspace by name, with their source folders.
 fn crates() -> Result<Vec<(String, PathBuf)>> {
     let root = project::root();
-    let mut found = vec![("web".to_owned(), root.join("web/src"))];
+    let mut found = vec![(PAGE.to_owned(), root.join("web/src"))];
     for entry in std::fs::read_dir(root.join("crates"))? {
         let entry = entry?;
         found.push((entry.file_name().to_string_lossy().into_owned(), entry.path().join("src")));

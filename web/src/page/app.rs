@@ -7,49 +7,49 @@ use wasm_bindgen::prelude::*;
 use web_sys::{Event, HtmlInputElement};
 use yew::prelude::*;
 
-use crate::page::address::{self, use_address_of_page, use_pasted_address};
-use crate::page::fetch_limit::LimitDialog;
+use crate::compare::message::CompareReply;
+use crate::compare::model::ComparisonState;
+use crate::compare::page::{ChooseComparedDialog, CompareScreen};
+use crate::convert::message::WriteMethod;
+use crate::convert::page::ConvertSheet;
+use crate::family::page::use_families;
+use crate::links::page::{use_links, use_open_name};
+use crate::matrix::message::MatrixReply;
+use crate::matrix::page::{MatrixScreen, use_matrix};
+use crate::model_description::page::use_model_description;
+use crate::open::message::FetchConsent;
+use crate::open::page::address::{use_address_of_page, use_pasted_address};
+use crate::open::page::loading::loading_screen;
+use crate::open::page::start::start_screen;
 use crate::page::bridge::Bridge;
-use crate::page::compare::{self, ChooseComparedDialog, CompareScreen};
-use crate::page::convert::ConvertSheet;
 use crate::page::drop::{self, DroppedFile};
 use crate::page::drop_target::{drop_overlay, handle_files, use_drops};
 use crate::page::error::{OpenFailure, error_screen};
-use crate::page::family::use_families;
+use crate::page::fetch_limit::LimitDialog;
 use crate::page::findings::FindingsSheet;
 use crate::page::history::use_history;
 use crate::page::hooks::{ByAddress, use_small};
 use crate::page::keys::use_keys;
-use crate::page::links::{use_links, use_open_name};
-use crate::page::loading::loading_screen;
-use crate::page::matrix::{MatrixScreen, use_matrix};
 use crate::page::model::actor::{Actor, VALUES};
-use crate::page::model::comparison::ComparisonState;
 use crate::page::model::{ModelUpdate, PageModel, Screen, Sheet};
-use crate::page::model_description::use_model_description;
 use crate::page::offline::NewVersion;
-use crate::page::rail;
-use crate::page::read_as::ReadAsChoice;
 use crate::page::recovery::use_recovery;
-use crate::page::run::{self, RunScreen};
-use crate::page::share::{ShareSheet, use_link_of_page};
 use crate::page::shortcuts::ShortcutsSheet;
-use crate::page::start::start_screen;
 use crate::page::stop_dialog;
 use crate::page::stored_files::use_desktop_files;
-use crate::page::verify::VerifySheet;
-use crate::page::weights::use_values_panel;
 use crate::page::workspace::Workspace;
-use crate::protocol::compare::CompareReply;
-use crate::protocol::conversion::WriteMethod;
 use crate::protocol::error::{ErrorKind, ErrorText};
-use crate::protocol::matrix::MatrixReply;
-use crate::protocol::opened::FetchConsent;
-use crate::protocol::read_as::ReadAs;
 use crate::protocol::task::TaskUpdate;
 use crate::protocol::{FromWorker, JobMessage, ToWorker};
+use crate::read_as::message::ReadAs;
+use crate::read_as::page::ReadAsChoice;
+use crate::run_folder::page::RunScreen;
+use crate::share::page::{ShareSheet, use_link_of_page};
 use crate::state::fmt;
 use crate::state::task::Task;
+use crate::values::page::use_values_panel;
+use crate::verify::page::VerifySheet;
+use crate::{compare, open, rail, run_folder};
 
 /// The root component.
 #[component]
@@ -82,9 +82,9 @@ pub fn App() -> Html {
     use_families(&model, &actor);
     let small = use_small();
     use_matrix(&model, &actor, small);
-    compare::use_compare(&model, &actor);
-    run::use_run(&model, &actor);
-    rail::use_rail(&model, &actor);
+    compare::page::use_compare(&model, &actor);
+    run_folder::page::use_run(&model, &actor);
+    rail::page::use_rail(&model, &actor);
     use_title(&model);
     use_open_name(&model);
     stop_dialog::use_close_unshown(&model, &actor);
@@ -109,8 +109,8 @@ pub fn App() -> Html {
                 event.target_dyn_into::<HtmlInputElement>().and_then(|input| input.files())
             {
                 let files = drop::from_list(&list);
-                if actor.choosing_compared.take() && compare::can_compare(&model) {
-                    compare::compare_with(actor, files, None);
+                if actor.choosing_compared.take() && compare::page::can_compare(&model) {
+                    compare::page::compare_with(actor, files, None);
                 } else {
                     handle_files(&model, actor, files);
                 }
@@ -160,7 +160,7 @@ fn screen(model: &UseReducerHandle<PageModel>, actor: &Actor) -> Html {
                 let (tab, compare) = (model.tab, compare.clone());
                 let privacy = privacy(&model);
                 let onswap = (!model.files.is_empty())
-                    .then(|| actor.on(move |actor, ()| compare::swap(&model, actor)));
+                    .then(|| actor.on(move |actor, ()| compare::page::swap(&model, actor)));
                 html! { <CompareScreen {work} {title} {names} {compare} {tab} {onswap} {privacy} /> }
             }
             None => html! {},
@@ -261,7 +261,7 @@ fn side_names(model: &PageModel, second: &ComparisonState) -> (AttrValue, AttrVa
     let file = model.files.get(model.requested.unwrap_or(0) as usize);
     let path =
         |file: Option<&DroppedFile>| file.map(|file| file.name.path.clone()).unwrap_or_default();
-    let first = compare::SideName {
+    let first = compare::page::SideName {
         name: model
             .work
             .as_ref()
@@ -270,8 +270,8 @@ fn side_names(model: &PageModel, second: &ComparisonState) -> (AttrValue, AttrVa
         file,
     };
     let file = second.files.get(second.main.unwrap_or(0) as usize);
-    let second = compare::SideName { name: second.name(), path: path(file), file };
-    let (first, second) = compare::distinct_names(&first, &second);
+    let second = compare::page::SideName { name: second.name(), path: path(file), file };
+    let (first, second) = compare::page::distinct_names(&first, &second);
     (first.into(), second.into())
 }
 
@@ -299,7 +299,7 @@ fn run_name(model: &PageModel) -> Option<AttrValue> {
 
 fn oncompare(model: &UseReducerHandle<PageModel>, actor: &Actor) -> Callback<()> {
     let model = model.clone();
-    actor.on(move |actor, ()| compare::offer(&model, actor))
+    actor.on(move |actor, ()| compare::page::offer(&model, actor))
 }
 
 fn running(model: &PageModel) -> Option<u32> {
@@ -334,7 +334,7 @@ fn loading(model: &PageModel) -> Option<&DroppedFile> {
 }
 
 fn sheet(model: &UseReducerHandle<PageModel>, actor: &Actor) -> Html {
-    if let Some(sheet) = address::sheet(model) {
+    if let Some(sheet) = open::page::address::sheet(model) {
         return sheet;
     }
     let Some(work) = &model.work else {

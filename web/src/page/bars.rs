@@ -8,7 +8,7 @@ use crate::page::model::Tab;
 use crate::page::model::actor::Actor;
 
 /// Renders the button that leads back to the screen that this one was opened from.
-pub(super) fn back(to: &str, title: &'static str, onclick: Callback<MouseEvent>) -> Html {
+pub(crate) fn back(to: &str, title: &'static str, onclick: Callback<MouseEvent>) -> Html {
     html! {
         <button class="btn quiet back" id="back" {title} {onclick}>
             <span aria-hidden="true">{ "\u{2039}" }</span><span class="cut">{ visible(to) }</span></button>
@@ -16,7 +16,7 @@ pub(super) fn back(to: &str, title: &'static str, onclick: Callback<MouseEvent>)
 }
 
 /// Renders the tabs that choose the pane on a small screen. Screens with two panes have no tree.
-pub(super) fn tabs(actor: &Actor, tab: Tab, panes: &[(Tab, &'static str)]) -> Html {
+pub(crate) fn tabs(actor: &Actor, tab: Tab, panes: &[(Tab, &'static str)]) -> Html {
     let two = panes.len() == 2;
     let tab = if two && tab == Tab::Tree { Tab::Keys } else { tab };
     html! {
@@ -31,7 +31,7 @@ pub(super) fn tabs(actor: &Actor, tab: Tab, panes: &[(Tab, &'static str)]) -> Ht
 }
 
 /// Renders a `select` styled as a chip.
-pub(super) fn menu(
+pub(crate) fn menu(
     name: &'static str,
     choices: &[String],
     current: String,

@@ -3,9 +3,9 @@
 use statelens_inspect::picture::Chart;
 use yew::prelude::*;
 
+use crate::convert::state::naming::key_name;
 use crate::page::drop::save_text;
 use crate::page::hooks::use_size;
-use crate::page::naming::key_name;
 
 /// Properties of a line chart.
 #[derive(Properties, PartialEq)]

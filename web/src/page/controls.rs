@@ -2,13 +2,13 @@
 
 use yew::prelude::*;
 
-use crate::page::conversion::Conversion;
+use crate::convert::state::Conversion;
+use crate::open::message::Choice;
 use crate::page::marks::one_of;
 use crate::page::model::actor::Actor;
-use crate::protocol::opened::Choice;
 
 /// Changes the options and requests a new plan.
-pub(super) fn change(actor: &Actor, change: impl FnOnce(&mut Conversion) + 'static) {
+pub(crate) fn change(actor: &Actor, change: impl FnOnce(&mut Conversion) + 'static) {
     change_boxed(actor, Box::new(change));
 }
 
@@ -24,7 +24,7 @@ fn change_boxed(actor: &Actor, change: Box<dyn FnOnce(&mut Conversion)>) {
 
 /// Renders a labelled row of choices, the first of which is the default; empty if there are fewer
 /// than two.
-pub(super) fn choices(
+pub(crate) fn choices(
     actor: &Actor,
     title: &'static str,
     about: &'static str,
@@ -43,7 +43,7 @@ pub(super) fn choices(
 }
 
 /// Renders the choices without a label.
-pub(super) fn radios(
+pub(crate) fn radios(
     actor: &Actor,
     about: &str,
     list: &[Choice],

@@ -10,7 +10,7 @@ use web_sys::{
 };
 
 use crate::messages::get;
-use crate::protocol::opened::FileName;
+use crate::open::message::FileName;
 
 /// A file with its path within the drop.
 #[derive(Debug, Clone, PartialEq)]

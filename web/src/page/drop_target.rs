@@ -6,14 +6,13 @@ use wasm_bindgen_futures::spawn_local;
 use web_sys::{DragEvent, Event};
 use yew::prelude::*;
 
-use crate::page::compare;
 use crate::page::drop::{self, DroppedFile};
 use crate::page::hooks::use_window_event;
 use crate::page::marks::{classes, when};
 use crate::page::model::actor::Actor;
 use crate::page::model::{PageModel, Sheet};
-use crate::page::{family, run, verify};
 use crate::protocol::error::{ErrorKind, ErrorText};
+use crate::{compare, family, run_folder, verify};
 
 /// Handles items that are dragged over the window and dropped on it.
 #[hook]
@@ -63,7 +62,7 @@ pub fn use_drops(model: &UseReducerHandle<PageModel>, actor: &Actor) {
             if drop::has_files(&transfer) {
                 event.prevent_default();
                 let files = drop::from_drop(&transfer);
-                let over_compare = compare::can_compare(&model)
+                let over_compare = compare::page::can_compare(&model)
                     && model.sheet != Some(Sheet::Convert)
                     && on_right(&event);
                 let (model, actor) = (model.clone(), actor.clone());
@@ -73,7 +72,7 @@ pub fn use_drops(model: &UseReducerHandle<PageModel>, actor: &Actor) {
                         Err(name) => return empty_drop(&actor, name),
                     };
                     if over_compare && !model.joins(&files) {
-                        compare::compare_with(&actor, files, None);
+                        compare::page::compare_with(&actor, files, None);
                     } else {
                         handle_files(&model, &actor, files);
                     }
@@ -108,8 +107,8 @@ fn on_right(event: &Event) -> bool {
 /// Handles dropped or chosen files. Files that belong to the open checkpoint are added to it,
 /// anything else replaces it. The verify and convert sheets take theirs first.
 pub fn handle_files(model: &PageModel, actor: &Actor, dropped: Vec<DroppedFile>) {
-    if verify::accept_manifest(model, actor, &dropped)
-        || family::accept_files(model, actor, &dropped)
+    if verify::page::accept_manifest(model, actor, &dropped)
+        || family::page::accept_files(model, actor, &dropped)
     {
         return;
     }
@@ -126,7 +125,7 @@ pub fn handle_files(model: &PageModel, actor: &Actor, dropped: Vec<DroppedFile>)
             }
         }
         actor.open(all, model.requested);
-    } else if let Err(dropped) = run::open_run_folder(actor, dropped) {
+    } else if let Err(dropped) = run_folder::page::open_run_folder(actor, dropped) {
         actor.open(dropped, None);
     }
 }
@@ -143,7 +142,7 @@ pub fn drag_hint(dragged: Option<usize>) -> String {
 /// Renders what a drop would do. If a checkpoint is open, dropping on the right half compares.
 pub fn drop_overlay(model: &PageModel) -> Html {
     let converting = model.sheet == Some(Sheet::Convert);
-    let halves = model.work.as_ref().filter(|_| compare::can_compare(model) && !converting);
+    let halves = model.work.as_ref().filter(|_| compare::page::can_compare(model) && !converting);
     let Some(work) = halves else {
         let text = match model.sheet {
             Some(Sheet::Convert) => {

@@ -5,15 +5,15 @@ use std::rc::Rc;
 use statelens_checkpoint::Grade;
 use yew::prelude::*;
 
-use crate::page::fetch_limit;
+use crate::open::message::FetchConsent;
 use crate::page::drop::DroppedFile;
+use crate::page::fetch_limit;
 use crate::page::marks::{Copy, cap, logo, prose, severity};
 use crate::page::model::actor::Actor;
-use crate::page::rail::RailPane;
 use crate::protocol::error::{ErrorKind, ErrorText};
-use crate::protocol::opened::FetchConsent;
+use crate::rail::page::RailPane;
+use crate::rail::state::Rail;
 use crate::state::fmt;
-use crate::state::rail::Rail;
 use crate::text::place;
 
 /// The checkpoints of a drop, its files, and the index of the one that could not be opened.

@@ -2,11 +2,11 @@
 
 use wasm_bindgen::JsCast;
 
-use crate::page::conversion::Conversion;
+use crate::convert::state::Conversion;
 use crate::page::model::actor::Actor;
 use crate::page::model::{PageModel, PendingAction, Screen, Sheet, StopReason};
-use crate::page::{compare, run, verify};
 use crate::protocol::job::JobKind;
+use crate::{compare, run_folder, verify};
 
 /// Closes the topmost element: a sheet, the filter, a file that is being opened. Returns whether
 /// there was one.
@@ -22,7 +22,7 @@ pub fn escape(model: &PageModel, actor: &Actor, target: Option<&web_sys::Element
             let stop = |actor: &Actor| actor.stop(JobKind::Write);
             actor.confirm(Some(PendingAction::new(StopReason::Stop, stop)));
         } else if model.sheet == Some(Sheet::Verify) && model.verification.task.is_running() {
-            verify::stop(actor);
+            verify::page::stop(actor);
         } else {
             actor.show(None);
         }
@@ -31,8 +31,8 @@ pub fn escape(model: &PageModel, actor: &Actor, target: Option<&web_sys::Element
     match model.screen {
         Screen::Loading => actor.stop_opening(),
         Screen::Error => actor.update(|model| model.leave()),
-        Screen::Compare => compare::escape(model, actor),
-        Screen::Run => run::escape(model, actor),
+        Screen::Compare => compare::page::escape(model, actor),
+        Screen::Run => run_folder::page::escape(model, actor),
         Screen::Work if model.matrix.is_some() => match target {
             // Leaving the input gives the arrow keys back to the heatmap.
             Some(target) if target.tag_name() == "INPUT" => {

@@ -4,12 +4,12 @@ use statelens_checkpoint::Grade;
 use web_sys::Event;
 use yew::prelude::*;
 
+use crate::open::message::{FetchConsent, FetchStats};
 use crate::page::hooks::use_focus_trap;
 use crate::page::marks::{close_icon, severity, tick_icon};
 use crate::page::model::actor::Actor;
 use crate::protocol::ToWorker;
 use crate::protocol::error::ErrorKind;
-use crate::protocol::opened::{FetchConsent, FetchStats};
 use crate::state::fmt;
 
 /// Choices of how many bytes one action may fetch, with their names; the first is the default.

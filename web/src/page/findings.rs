@@ -11,15 +11,14 @@ use crate::page::error::error_body;
 use crate::page::marks::{self, cap, chip, classes, prose, severity, when};
 use crate::page::model::Sheet;
 use crate::page::model::actor::Actor;
-use crate::page::read_as::{self, ReadAsChoice, untyped_size};
-use crate::page::repair;
 use crate::page::sheet::SheetFrame;
-use crate::page::weights;
-use crate::protocol::rewrite::RewriteOffer;
-use crate::protocol::weights::ScanReport;
+use crate::read_as::page::{ReadAsChoice, untyped_size};
+use crate::repair::message::RewriteOffer;
 use crate::state::task::Task;
 use crate::state::work::OpenWork;
 use crate::text::title;
+use crate::values::message::ScanReport;
+use crate::{read_as, repair, values};
 
 /// Properties of the sheet.
 #[derive(Properties, PartialEq)]
@@ -89,14 +88,14 @@ pub fn FindingsSheet(props: &FindingsProps) -> Html {
                             .map(|grade| chip(Some(grade), grade_word(grade), count(grade))) }
                     </span></div>
                     { for noticed.iter().filter(|noticed| noticed.grade != Grade::Note && only.is_none_or(|grade| grade == noticed.grade))
-                        .map(|noticed| weights::article(&actor, &props.work, noticed)) }
+                        .map(|noticed| values::page::article(&actor, &props.work, noticed)) }
                     { for findings.iter().filter(|(_, finding)| only.is_none_or(|grade| grade == finding.grade))
                         .map(|(at, finding)| article(&actor, props, *at, finding)) }
                     { for noticed.iter().filter(|noticed| noticed.grade == Grade::Note && only.is_none_or(|grade| grade == noticed.grade))
-                        .map(|noticed| weights::article(&actor, &props.work, noticed)) }
+                        .map(|noticed| values::page::article(&actor, &props.work, noticed)) }
                 }
-                if let Some(scanned) = clean_scan { { weights::no_findings(scanned) } }
-                { for opened.offers.iter().filter(|offer| offer.finding.is_none()).map(|offer| repair::article(&actor, &props.work, offer)) }
+                if let Some(scanned) = clean_scan { { values::page::no_findings(scanned) } }
+                { for opened.offers.iter().filter(|offer| offer.finding.is_none()).map(|offer| repair::page::article(&actor, &props.work, offer)) }
             </div>
             <footer><span class="grow dim">{ read }</span>
                 if !opened.summary { <button class="btn" onclick={verify}>{ "Read everything " }{ cap("V") }</button> }</footer>
@@ -145,15 +144,15 @@ fn article(actor: &Actor, props: &FindingsProps, at: u32, finding: &Finding) -> 
             <div>
                 <h3>{ prose(&title(&finding.title)) }</h3>
                 if !finding.detail.is_empty() { <p>{ prose(&finding.detail) }</p> }
-                if untyped { { read_as::choices(&props.read_as, work) } }
-                { for offers.iter().filter(|offer| !offer.lines.is_empty()).map(|offer| repair::list(&offer.lines)) }
+                if untyped { { read_as::page::choices(&props.read_as, work) } }
+                { for offers.iter().filter(|offer| !offer.lines.is_empty()).map(|offer| repair::page::list(&offer.lines)) }
                 if let Some(call) = &finding.call { { describe_call(finding, call) } }
             </div>
             if acts {
                 <div class="do">
                     if finding.call.is_some() { <span class="never">{ marks::tick_icon() }{ "never run" }</span> }
                     if !finding.advice.is_empty() { <p>{ prose(&finding.advice) }</p> }
-                    { for offers.iter().map(|offer| repair::action(actor, work, offer)) }
+                    { for offers.iter().map(|offer| repair::page::action(actor, work, offer)) }
                     if let Some(onclick) = show { <p><button class="btn" {onclick}>{ "Show the key" }</button></p> }
                     if let Some(onclick) = add { <p><button class="btn" {onclick}>{ "Add the file\u{2026}" }</button></p> }
                 </div>

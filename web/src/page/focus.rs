@@ -6,7 +6,7 @@ use web_sys::HtmlInputElement;
 use crate::page::model::actor::Actor;
 
 /// Moves the focus from the filter box to the table, and selects the first row if none is selected.
-pub(super) fn enter_table(actor: &Actor) {
+pub(crate) fn enter_table(actor: &Actor) {
     let grid = web_sys::window()
         .and_then(|window| window.document())
         .and_then(|document| document.query_selector("#work [role=grid]").ok().flatten())
@@ -24,12 +24,12 @@ pub(super) fn enter_table(actor: &Actor) {
 }
 
 /// Focuses the filter box.
-pub(super) fn focus_filter() -> bool {
+pub(crate) fn focus_filter() -> bool {
     focus("filter")
 }
 
 /// Focuses an input and selects its text. Returns whether it exists and took the focus.
-pub(super) fn focus(id: &str) -> bool {
+pub(crate) fn focus(id: &str) -> bool {
     let input = web_sys::window()
         .and_then(|window| window.document())
         .and_then(|document| document.get_element_by_id(id))

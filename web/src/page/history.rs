@@ -11,15 +11,15 @@ use wasm_bindgen::prelude::*;
 use web_sys::{Event, PopStateEvent};
 use yew::prelude::*;
 
-use crate::page::compare;
+use crate::compare;
+use crate::links::state::PageLink;
+use crate::open::message::FetchConsent;
 use crate::page::drop::DroppedFile;
 use crate::page::hooks::use_window_event;
 use crate::page::model::actor::Actor;
-use crate::page::model::folder::RunView;
 use crate::page::model::{PageModel, PendingAction, Screen, StopReason};
 use crate::protocol::job::JobKind;
-use crate::protocol::opened::FetchConsent;
-use crate::state::link::PageLink;
+use crate::run_folder::model::RunView;
 
 /// Milliseconds without a change after which the selection is written to the URL. Browsers limit
 /// how often a page may do that.
@@ -104,7 +104,7 @@ impl HistoryEntry {
     fn show(&self, actor: &Actor, model: &PageModel) {
         match self {
             Self::Files(..) | Self::Address(..) if Self::of(model).is_comparison_of(self) => {
-                compare::leave(actor);
+                compare::page::leave(actor);
             }
             Self::Start => {
                 actor.stop_jobs();
@@ -132,7 +132,7 @@ impl HistoryEntry {
             Self::Compare(first, files, main) => match first.as_ref() {
                 Self::Files(first, requested) => {
                     actor.open_now(first.as_ref().clone(), *requested);
-                    compare::compare_with(actor, files.as_ref().clone(), *main);
+                    compare::page::compare_with(actor, files.as_ref().clone(), *main);
                 }
                 first => first.show(actor, model),
             },
@@ -346,9 +346,9 @@ fn navigated(
         }
         // The entry is older than the reload of the page, so only its URL is known.
         None => {
-            if !crate::page::address::open_address_of_page(actor) {
+            if !crate::open::page::address::open_address_of_page(actor) {
                 let (_, hash) = location();
-                if !hash.starts_with(crate::page::share::MARK) {
+                if !hash.starts_with(crate::share::page::MARK) {
                     HistoryEntry::Start.show(actor, model);
                 }
             }

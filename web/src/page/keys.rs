@@ -10,9 +10,9 @@ use crate::page::hooks::use_window_event;
 use crate::page::marks::copy;
 use crate::page::model::actor::Actor;
 use crate::page::model::{PageModel, Screen, Sheet};
-use crate::page::{compare, matrix, rail, run, share, treemap};
 use crate::state::fmt;
 use crate::state::work::OpenWork;
+use crate::{compare, matrix, rail, run_folder, share, treemap};
 
 /// Handles the window's key events.
 #[hook]
@@ -58,7 +58,7 @@ fn press(model: &PageModel, actor: &Actor, event: &KeyboardEvent) -> bool {
     match key.as_str() {
         "?" => actor.show(if model.sheet == Some(Sheet::Keys) { None } else { Some(Sheet::Keys) }),
         "Enter" if model.sheet == Some(Sheet::Share) && tag != "BUTTON" && tag != "A" => {
-            return share::copy_link(model.shared.as_ref());
+            return share::page::copy_link(model.shared.as_ref());
         }
         _ if model.sheet.is_some() => return false,
         "o" => actor.choose_files(),
@@ -69,29 +69,29 @@ fn press(model: &PageModel, actor: &Actor, event: &KeyboardEvent) -> bool {
                 node.closest("[role=tablist], .insp, .matching").ok().flatten().is_some()
             });
             return match model.screen {
-                Screen::Run => run::press(model, actor, &key, &tag, inside),
-                _ => compare::press(model, actor, &key, &tag, inside),
+                Screen::Run => run_folder::page::press(model, actor, &key, &tag, inside),
+                _ => compare::page::press(model, actor, &key, &tag, inside),
             };
         }
         "[" | "]" if matches!(model.screen, Screen::Work | Screen::Error) => {
-            return rail::step_file(model, actor, key == "]");
+            return rail::page::step_file(model, actor, key == "]");
         }
         _ if model.screen != Screen::Work => return false,
-        key if matrix::press(model, actor, key, event.shift_key()) => {}
+        key if matrix::page::press(model, actor, key, event.shift_key()) => {}
         "g" if model.matrix.is_some() => return focus("go-to"),
         _ if model.matrix.is_some() => return false,
-        "t" => return treemap::toggle(model, actor),
+        "t" => return treemap::page::toggle(model, actor),
         "e" => match model.work.as_ref().and_then(OpenWork::row) {
             Some(_) => actor.expand(true),
             None => actor.update(|model| {
                 model.notice = Some("Select a tensor first: E shows it as a heatmap.".into())
             }),
         },
-        "d" => compare::offer(model, actor),
+        "d" => compare::page::offer(model, actor),
         "c" => actor.update(|model| model.start_convert()),
         "f" => actor.show(Some(Sheet::Findings)),
         "s" => actor.show(Some(Sheet::Share)),
-        "v" if compare::can_compare(model) => actor.show(Some(Sheet::Verify)),
+        "v" if compare::page::can_compare(model) => actor.show(Some(Sheet::Verify)),
         "ArrowDown" | "ArrowUp" if event.shift_key() && is_table(target.as_ref()) => {
             let by = if key == "ArrowDown" { 1 } else { -1 };
             actor.work(move |work| work.extend_pick(by));

@@ -1,38 +1,35 @@
 //! The page's state, and the actions that change it.
 
 pub mod actor;
-pub mod comparison;
-pub mod folder;
 mod join;
 mod replies;
-pub mod verification;
 
 use std::rc::Rc;
 
 use yew::prelude::*;
 
-use self::actor::Actor;
-use self::comparison::ComparisonState;
-use self::folder::RunView;
-use self::verification::Verification;
-use crate::page::conversion::Conversion;
+use crate::compare::model::ComparisonState;
+use crate::convert::state::Conversion;
+use crate::inspector::message::{FormattedValues, RowDetails};
+use crate::links::state::PageLink;
+use crate::matrix::state::MatrixState;
+use crate::matrix::state::view::MatrixView;
+use crate::model_description::message::ModelDescription;
+use crate::open::message::{FetchConsent, FetchStats};
 use crate::page::drop::DroppedFile;
+use crate::page::model::actor::Actor;
 use crate::protocol::error::ErrorText;
-use crate::protocol::inspected::{FormattedValues, RowDetails};
 use crate::protocol::job::JobKind;
-use crate::protocol::model_description::ModelDescription;
-use crate::protocol::opened::{FetchConsent, FetchStats};
-use crate::protocol::read_as::ReadAs;
-use crate::protocol::share::SharedSummary;
-use crate::state::link::PageLink;
-use crate::state::matrix::MatrixState;
-use crate::state::rail::Rail;
+use crate::rail::state::Rail;
+use crate::read_as::message::ReadAs;
+use crate::run_folder::model::RunView;
+use crate::share::message::SharedSummary;
 use crate::state::task::Task;
-use crate::state::treemap::TreemapView;
-use crate::state::values_panel::ValuesPanel;
-use crate::state::view::MatrixView;
 use crate::state::work::OpenWork;
 use crate::text;
+use crate::treemap::state::TreemapView;
+use crate::values::model::ValuesPanel;
+use crate::verify::model::Verification;
 
 /// The screen that fills the window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -276,7 +273,7 @@ impl Reducible for PageModel {
 
 impl PageModel {
     /// Begins opening files; `main` is the index of the one that the user chose.
-    pub(in crate::page) fn begin_opening(&mut self, files: Vec<DroppedFile>, main: Option<u32>) {
+    pub(crate) fn begin_opening(&mut self, files: Vec<DroppedFile>, main: Option<u32>) {
         (self.dragged, self.sheet) = (None, None);
         if !self.is_of_run(&files) {
             self.run = None;
@@ -293,11 +290,7 @@ impl PageModel {
     }
 
     /// Begins opening a remote checkpoint.
-    pub(in crate::page) fn begin_opening_address(
-        &mut self,
-        address: AttrValue,
-        agreed: FetchConsent,
-    ) {
+    pub(crate) fn begin_opening_address(&mut self, address: AttrValue, agreed: FetchConsent) {
         self.sheet = None;
         self.files = Rc::default();
         (self.fetched, self.rail) = (None, None);
@@ -309,7 +302,7 @@ impl PageModel {
     }
 
     /// Follows a link in the open checkpoint if the link is about that one; remembers it otherwise.
-    pub(in crate::page) fn follow_or_defer(&mut self, link: Rc<PageLink>) {
+    pub(crate) fn follow_or_defer(&mut self, link: Rc<PageLink>) {
         match &self.work {
             Some(work) if link.file.is_empty() || work.opened.name == link.file => {
                 self.follow(&link);
@@ -323,7 +316,7 @@ impl PageModel {
     }
 
     /// Goes back to the previously open checkpoint or run folder, or to the start screen.
-    pub(in crate::page) fn leave(&mut self) {
+    pub(crate) fn leave(&mut self) {
         (self.error, self.compare) = (None, None);
         self.screen = match self.screen {
             Screen::Error | Screen::Compare if self.work.is_some() => Screen::Work,
@@ -341,7 +334,7 @@ impl PageModel {
     }
 
     /// Closes everything and goes to the start screen.
-    pub(in crate::page) fn go_home(&mut self) {
+    pub(crate) fn go_home(&mut self) {
         (self.error, self.compare, self.run) = (None, None, None);
         (self.work, self.screen) = (None, Screen::Start);
         self.pending_link = None;
@@ -349,14 +342,14 @@ impl PageModel {
     }
 
     /// Ticks or unticks a checkpoint of the drop for comparing.
-    pub(in crate::page) fn tick(&mut self, main: u32) {
+    pub(crate) fn tick(&mut self, main: u32) {
         if let Some(rail) = &mut self.rail {
             Rc::make_mut(rail).tick(main);
         }
     }
 
     /// Selects a row and one of its values, by the value's index in C order.
-    pub(in crate::page) fn go_to(&mut self, row: u32, number: u64) {
+    pub(crate) fn go_to(&mut self, row: u32, number: u64) {
         if let Some(work) = &mut self.work {
             work.select_row(row);
         }
@@ -367,7 +360,7 @@ impl PageModel {
 
     /// Opens the convert sheet for one row, with the id of a target and whether numbers are cast to
     /// float32.
-    pub(in crate::page) fn save_key(&mut self, row: u32, to: String, single: bool) {
+    pub(crate) fn save_key(&mut self, row: u32, to: String, single: bool) {
         self.save_keys(&[row], Some(to));
         if let Some(convert) = self.convert.as_mut().filter(|_| single) {
             convert.options.cast = Some("float32".into());
@@ -375,7 +368,7 @@ impl PageModel {
     }
 
     /// Opens the convert sheet for the rows picked in the table, with the id of a target if given.
-    pub(in crate::page) fn save_picked(&mut self, to: Option<String>) {
+    pub(crate) fn save_picked(&mut self, to: Option<String>) {
         let picked = self.work.as_ref().map(|work| work.picked.rows().collect::<Vec<u32>>());
         self.save_keys(&picked.unwrap_or_default(), to);
     }
@@ -397,7 +390,7 @@ impl PageModel {
     }
 
     /// Resets everything derived from the open checkpoint: results, running jobs and open views.
-    pub(super) fn reset(&mut self) {
+    pub(crate) fn reset(&mut self) {
         self.shared = None;
         (self.description, self.treemap) = (None, None);
         self.verification = Verification::default();
@@ -408,7 +401,7 @@ impl PageModel {
     }
 
     /// Shows the selected row as a heatmap, centred on the selected value, or closes the heatmap.
-    pub(in crate::page) fn expand(&mut self, on: bool) {
+    pub(crate) fn expand(&mut self, on: bool) {
         let chosen = self.work.as_ref().filter(|work| on && !work.opened.summary);
         let row = chosen.and_then(|work| Some((work, work.row()?)));
         let next = row.and_then(|(work, id)| {
@@ -468,7 +461,7 @@ impl PageModel {
     }
 
     /// Opens the convert sheet.
-    pub(in crate::page) fn start_convert(&mut self) {
+    pub(crate) fn start_convert(&mut self) {
         let Some(work) = &self.work else { return };
         self.sheet = Some(Sheet::Convert);
         if self

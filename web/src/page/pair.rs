@@ -2,10 +2,10 @@
 
 use wasm_bindgen::JsValue;
 
+use crate::compare::message::CompareRequest;
 use crate::page::drop::DroppedFile;
 use crate::page::model::actor::Actor;
 use crate::protocol::ToWorker;
-use crate::protocol::compare::CompareRequest;
 
 /// Compares the open checkpoint with the one in `files`.
 pub fn compare_with(actor: &Actor, files: Vec<DroppedFile>, main: Option<u32>) {

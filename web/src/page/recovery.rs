@@ -14,7 +14,7 @@ const REPEAT_WITHIN: f64 = 10_000.0;
 impl PageModel {
     /// Prepares to open the checkpoint again. Returns false if none was open or the last crash was
     /// too recent.
-    pub(super) fn revive(&mut self) -> bool {
+    pub(crate) fn revive(&mut self) -> bool {
         let now = js_sys::Date::now();
         let soon = now - std::mem::replace(&mut self.stopped_at, now) < REPEAT_WITHIN;
         let is_open = matches!(self.screen, Screen::Work | Screen::Compare);

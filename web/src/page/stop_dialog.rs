@@ -8,8 +8,8 @@ use wasm_bindgen::prelude::*;
 use web_sys::Event;
 use yew::prelude::*;
 
+use crate::convert::state::Conversion;
 use crate::messages::set;
-use crate::page::conversion::Conversion;
 use crate::page::hooks::use_focus_trap;
 use crate::page::marks::{severity, tick_icon};
 use crate::page::model::actor::Actor;

@@ -2,7 +2,7 @@
 
 use web_sys::Storage;
 
-use crate::state::table::DEFAULT_COLUMNS;
+use crate::table::state::DEFAULT_COLUMNS;
 
 /// Storage key of the chosen columns of values.
 const COLUMNS: &str = "columns";

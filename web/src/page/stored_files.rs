@@ -36,7 +36,7 @@ pub fn use_desktop_files(open: Callback<Vec<DroppedFile>>) {
 }
 
 /// Converts a JS array of files.
-pub(super) fn dropped(files: &JsValue) -> Vec<DroppedFile> {
+pub(crate) fn dropped(files: &JsValue) -> Vec<DroppedFile> {
     Array::from(files)
         .iter()
         .filter_map(|file| file.dyn_into::<File>().ok())
@@ -45,18 +45,18 @@ pub(super) fn dropped(files: &JsValue) -> Vec<DroppedFile> {
 }
 
 /// Returns the object that `web/files.js` provides.
-pub(super) fn global() -> Option<JsValue> {
+pub(crate) fn global() -> Option<JsValue> {
     let window = web_sys::window()?;
     Some(get(&window, "files")).filter(JsValue::is_object)
 }
 
-pub(super) fn call(name: &str, argument: &JsValue) -> Option<JsValue> {
+pub(crate) fn call(name: &str, argument: &JsValue) -> Option<JsValue> {
     let files = global()?;
     let function: Function = get(&files, name).dyn_into().ok()?;
     function.call1(&files, argument).ok()
 }
 
-pub(super) async fn settled(name: &str, argument: &JsValue) -> Result<JsValue, JsValue> {
+pub(crate) async fn settled(name: &str, argument: &JsValue) -> Result<JsValue, JsValue> {
     let promise = call(name, argument).and_then(|promise| promise.dyn_into::<Promise>().ok());
     JsFuture::from(promise.ok_or(JsValue::UNDEFINED)?).await
 }

@@ -9,41 +9,39 @@ use statelens_inspect::visible;
 use wasm_bindgen::JsCast;
 use yew::prelude::*;
 
-use crate::page::fetch_limit;
+use crate::filter::page::{FilterMenu, suggestion, underlined};
+use crate::inspector::message::{FormattedValues, RowDetails};
+use crate::inspector::page::Inspector;
+use crate::model_description::message::ModelDescription;
+use crate::open::message::FetchStats;
+use crate::open::page::menu::OpenMenu;
 use crate::page::bars::{back, menu, tabs};
 use crate::page::drop::DroppedFile;
-use crate::page::filter_menu::{FilterMenu, suggestion, underlined};
+use crate::page::fetch_limit;
 use crate::page::focus::enter_table;
-use crate::page::inspector::Inspector;
 use crate::page::marks::{
     FOLD, cap, chip, chosen, classes, logo, prose, severity, severity_count, tick_icon, typed, when,
 };
 use crate::page::model::actor::Actor;
 use crate::page::model::{Sheet, Tab};
-use crate::page::open_menu::OpenMenu;
 use crate::page::panes::{Pane, PaneEdge};
-use crate::page::picked;
-use crate::page::rail::RailPane;
-use crate::page::read_as::ReadAsChoice;
-use crate::page::table::TablePane;
-use crate::page::tape::TapeView;
-use crate::page::tree::TreePane;
-use crate::page::treemap::TreemapPane;
-use crate::page::verify;
-use crate::page::weights;
-use crate::protocol::inspected::{FormattedValues, RowDetails};
-use crate::protocol::model_description::ModelDescription;
-use crate::protocol::opened::FetchStats;
-use crate::protocol::verify::VerifyReport;
+use crate::rail::page::RailPane;
+use crate::rail::state::Rail;
+use crate::read_as::page::ReadAsChoice;
 use crate::state::fmt;
-use crate::state::rail::Rail;
-use crate::state::table::Column;
-use crate::state::tape::{neighbour_row, row_at};
 use crate::state::task::Task;
-use crate::state::treemap::TreemapView;
-use crate::state::values_panel::ValuesPanel;
 use crate::state::work::OpenWork;
+use crate::table::page::TablePane;
+use crate::table::state::Column;
+use crate::tape::page::TapeView;
+use crate::tape::state::{neighbour_row, row_at};
 use crate::text::title;
+use crate::tree::page::TreePane;
+use crate::treemap::page::TreemapPane;
+use crate::treemap::state::TreemapView;
+use crate::values::model::ValuesPanel;
+use crate::verify::message::VerifyReport;
+use crate::{picked, values, verify};
 
 #[derive(Properties, PartialEq)]
 pub struct WorkspaceProps {
@@ -139,7 +137,7 @@ pub fn Workspace(props: &WorkspaceProps) -> Html {
                     } else {
                         <FilterBar work={work.clone()} />
                         <TablePane work={work.clone()} />
-                        { picked::strip(&actor, work, &props.oncompare) }
+                        { picked::page::strip(&actor, work, &props.oncompare) }
                     }
                     // Findings that arrive after opening are shown below, so that they don't move
                     // the rows.
@@ -196,7 +194,7 @@ fn top(actor: &Actor, props: &WorkspaceProps) -> Html {
                 <span><b>{ fmt::bytes(if work.sums.bytes > 0 { work.sums.bytes } else { opened.size }) }</b></span>
             </span>
             <span class="acts">
-                <span class="only-l">{ weights::scan_button(actor, work, values_panel, fetch_cap(props)) }</span>
+                <span class="only-l">{ values::page::scan_button(actor, work, values_panel, fetch_cap(props)) }</span>
                 <span class="only-l"><OpenMenu /></span>
                 <button class="btn only-l" onclick={on(|actor| actor.show(Some(Sheet::Share)))}>{ "Share " }{ cap("S") }</button>
                 if !opened.summary {
@@ -361,7 +359,7 @@ fn FilterBar(props: &FilterProps) -> Html {
                 { sorting(&actor, work) }
                 { kind("kind:tensor", "tensors ", work.sums.tensors) }
                 { kind("kind:value", "values ", work.sums.values) }
-                { weights::picker(&actor, work) }
+                { values::page::picker(&actor, work) }
             </span>
         </div>
     }
@@ -369,7 +367,7 @@ fn FilterBar(props: &FilterProps) -> Html {
 
 /// Renders the menu for sorting, for small screens whose table has no header to click on.
 fn sorting(actor: &Actor, work: &OpenWork) -> Html {
-    let columns: Vec<(Column, &'static str)> = weights::columns(work)
+    let columns: Vec<(Column, &'static str)> = values::page::columns(work)
         .into_iter()
         .filter_map(|(column, name, _)| Some((column?, name)))
         .collect();
@@ -424,8 +422,8 @@ fn status(actor: &Actor, work: &OpenWork, props: &WorkspaceProps) -> Html {
                 }) }
                 if Grade::ALL.into_iter().all(|grade| count(grade) == 0) { <span>{ tick_icon() }{ "no findings" }</span> }
             </button>
-            if !opened.summary { { verify::status(actor, &props.verifying) } }
-            { weights::status(actor, work, &props.values_panel, fetch_cap(props)) }
+            if !opened.summary { { verify::page::status(actor, &props.verifying) } }
+            { values::page::status(actor, work, &props.values_panel, fetch_cap(props)) }
             if let Some(percent) = props.running {
                 <button class="textrow" onclick={show(Sheet::Convert)}><span><b>{ format!("writing {percent} %") }</b></span></button>
             }
@@ -444,7 +442,7 @@ fn status(actor: &Actor, work: &OpenWork, props: &WorkspaceProps) -> Html {
 }
 
 /// Describes the time and the bytes that opening took.
-fn effort(opened: &crate::protocol::opened::OpenedCheckpoint) -> String {
+fn effort(opened: &crate::open::message::OpenedCheckpoint) -> String {
     if opened.summary {
         return format!("from a link \u{b7} the file has {}", fmt::bytes(opened.size));
     }

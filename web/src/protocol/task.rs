@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::error::ErrorText;
+use crate::protocol::error::ErrorText;
 
 /// A reply to a request that takes long; the last three end it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

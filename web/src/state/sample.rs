@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use crate::protocol::opened::OpenedCheckpoint;
+use crate::open::message::OpenedCheckpoint;
 use crate::rows::{LeafKind, PackedRows, Row};
 use crate::state::work::OpenWork;
 

@@ -3,6 +3,7 @@
 //! Large parts are shared, so that a changed copy is cheap: the reducer makes one for each action.
 
 pub mod layers;
+pub mod picking;
 
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
@@ -11,18 +12,19 @@ use statelens_checkpoint::{Grade, order, separator};
 use statelens_inspect::fold::{Sums, Trie, sums};
 use statelens_inspect::weights::Noticed;
 
-use self::layers::layer_starts;
-use crate::protocol::opened::OpenedCheckpoint;
-use crate::protocol::weights::RowValues;
+use crate::filter::state::Filter;
+use crate::filter::state::search::{Search, SearchText};
+use crate::open::message::OpenedCheckpoint;
+use crate::picked::state::PickedRows;
 use crate::rows::Row;
 use crate::state::dtype::DTypeFamily;
-use crate::state::filter::Filter;
-use crate::state::fit::ColumnWidths;
-use crate::state::picked::PickedRows;
-use crate::state::search::{Search, SearchText};
-use crate::state::table::{Column, Fold, SortedRows, Table, TableLine, TableView};
-use crate::state::tape::{self, StateShare};
-use crate::state::tree::{self, Tree};
+use crate::state::work::layers::layer_starts;
+use crate::table::state::fit::ColumnWidths;
+use crate::table::state::{Column, Fold, SortedRows, Table, TableLine, TableView};
+use crate::tape::state::StateShare;
+use crate::tree::state::Tree;
+use crate::values::message::RowValues;
+use crate::{tape, tree};
 
 /// With more top-level keys, these are the keys of a flat dict rather than states.
 const MAX_STATES: usize = 100;
@@ -134,14 +136,14 @@ impl OpenWork {
         let all: Vec<u32> = (0..rows.len() as u32).collect();
         let dot = separator(&opened.format_id, &mut rows.iter().map(|row| &*row.key));
         let trie = Trie::new(&rows, dot);
-        let families = tree::families(&trie, &rows);
+        let families = tree::state::families(&trie, &rows);
         let view = TableView { fold: true, dot, ..TableView::default() };
         let table = Table::new(&rows, &trie, &all, &view, None);
         let toggled = HashSet::new();
         let tree = Tree::new(&trie, &families, &toggled);
-        let starts = tape::starts(&rows);
+        let starts = tape::state::starts(&rows);
         let layers = layer_starts(&table, &trie, &starts);
-        let missing = tape::missing(&rows, &starts);
+        let missing = tape::state::missing(&rows, &starts);
         let states = match trie.children(0) {
             many if many.len() > MAX_STATES => Vec::new(),
             few => {
@@ -154,7 +156,7 @@ impl OpenWork {
             opened_grave: opened.findings.iter().any(|one| one.grade != Grade::Note),
             opened: Rc::new(opened),
             sums: sums(&rows),
-            parts: Rc::new(tape::parts(&rows, dot)),
+            parts: Rc::new(tape::state::parts(&rows, dot)),
             starts: Rc::new(starts),
             missing: Rc::new(missing),
             layers: Rc::new(layers),

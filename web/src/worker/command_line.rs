@@ -3,7 +3,7 @@
 use crate::state::fmt::quoted;
 
 /// Joins arguments of `statelens` into a command, quoted for a shell.
-pub(super) fn command_line<Word: AsRef<str>>(words: &[Word]) -> String {
+pub(crate) fn command_line<Word: AsRef<str>>(words: &[Word]) -> String {
     let mut line = "statelens".to_owned();
     for word in words {
         line.push(' ');

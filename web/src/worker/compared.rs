@@ -11,18 +11,18 @@ use crate::worker::opened::OpenCheckpoint;
 
 /// The state of a comparison.
 #[derive(Default)]
-pub(super) struct ComparedCheckpoint {
+pub(crate) struct ComparedCheckpoint {
     /// The first side, unless it is the open checkpoint.
     first: Option<OpenCheckpoint>,
-    pub(super) open: Option<OpenCheckpoint>,
+    pub(crate) open: Option<OpenCheckpoint>,
     /// The expected keys, if a manifest or a list of keys was opened instead of a checkpoint.
-    pub(super) list: Option<Vec<check::Expected>>,
-    pub(super) report: Option<String>,
+    pub(crate) list: Option<Vec<check::Expected>>,
+    pub(crate) report: Option<String>,
 }
 
 impl ComparedCheckpoint {
     /// Creates the comparison of two tensors of a checkpoint, each as a checkpoint of one key.
-    pub(super) fn of_rows(open: &OpenCheckpoint, a: u32, b: u32) -> Result<Self> {
+    pub(crate) fn of_rows(open: &OpenCheckpoint, a: u32, b: u32) -> Result<Self> {
         let leaf = |row: u32| open.leaves.get(row as usize);
         // Both have the key of the first, so that they are paired.
         let name = leaf(a).map(|leaf| leaf.flat.to_lossy().into_owned()).unwrap_or_default();
@@ -39,7 +39,7 @@ impl ComparedCheckpoint {
     }
 
     /// Returns both sides; `None` until the second is open. `open` is the open checkpoint.
-    pub(super) fn sides(
+    pub(crate) fn sides(
         &self,
         open: Option<&OpenCheckpoint>,
     ) -> Option<(OpenCheckpoint, OpenCheckpoint)> {

@@ -19,7 +19,7 @@ const ADVICE: &str = "Raise the limit in the status bar, or download the file.";
 
 /// The jobs of a session, and the meter that counts what they fetch together. Dropping it stops
 /// them.
-pub(super) struct Jobs {
+pub(crate) struct Jobs {
     session: u32,
     meter: Arc<Meter>,
     /// Bytes that each job may fetch, unless the user agreed to more.
@@ -29,13 +29,13 @@ pub(super) struct Jobs {
 
 impl Jobs {
     /// Returns an empty list of jobs.
-    pub(super) fn of(session: u32) -> Self {
+    pub(crate) fn of(session: u32) -> Self {
         let meter = Arc::new(Meter::new(u64::MAX, ADVICE));
         Self { session, meter, cap: u64::MAX, all: Vec::new() }
     }
 
     /// Begins a job. If only one of its kind may run, stops the running one.
-    pub(super) fn begin(&mut self, id: u32, kind: JobKind) -> Job {
+    pub(crate) fn begin(&mut self, id: u32, kind: JobKind) -> Job {
         if kind.is_single() {
             self.stop(kind);
         }
@@ -55,20 +55,20 @@ impl Jobs {
     }
 
     /// Stops the jobs of a kind.
-    pub(super) fn stop(&self, kind: JobKind) {
+    pub(crate) fn stop(&self, kind: JobKind) {
         for job in self.all.iter().filter_map(Weak::upgrade).filter(|job| job.kind == kind) {
             job.stop(JobEnd::Stopped);
         }
     }
 
     /// Returns whether a job of a kind is running.
-    pub(super) fn is_running(&self, kind: JobKind) -> bool {
+    pub(crate) fn is_running(&self, kind: JobKind) -> bool {
         self.all.iter().filter_map(Weak::upgrade).any(|job| job.kind == kind)
     }
 
     /// Lets each job fetch `cap` bytes. Jobs whose fetching the user agreed to in full keep their
     /// permission.
-    pub(super) fn allow(&mut self, cap: u64) {
+    pub(crate) fn allow(&mut self, cap: u64) {
         self.cap = cap;
         for job in self.all.iter().filter_map(Weak::upgrade).filter(|job| !job.agreed.get()) {
             job.allowance.allow(cap);
@@ -141,30 +141,30 @@ impl Job {
     }
 
     /// Sets the requests to abort when the job stops, and aborts those set before.
-    pub(super) fn set_abort(&self, requests: Option<AbortController>) {
+    pub(crate) fn set_abort(&self, requests: Option<AbortController>) {
         if let Some(before) = self.0.requests.replace(requests) {
             before.abort();
         }
     }
 
     /// Notes that the user agreed to everything that the job fetches.
-    pub(super) fn agrees_to_all(&self) {
+    pub(crate) fn agrees_to_all(&self) {
         self.0.agreed.set(true);
         self.0.allowance.allow(u64::MAX);
     }
 
     /// Returns the meter of everything that the session fetches.
-    pub(super) fn meter(&self) -> &Arc<Meter> {
+    pub(crate) fn meter(&self) -> &Arc<Meter> {
         &self.0.meter
     }
 
     /// Returns what the job may fetch.
-    pub(super) fn allowance(&self) -> &Arc<Allowance> {
+    pub(crate) fn allowance(&self) -> &Arc<Allowance> {
         &self.0.allowance
     }
 
     /// Runs `work` at once, and charges what it fetches to this job.
-    pub(super) fn now<T>(&self, work: impl FnOnce() -> T) -> T {
+    pub(crate) fn now<T>(&self, work: impl FnOnce() -> T) -> T {
         let before = self.0.meter.charge(self.0.allowance.clone());
         let done = work();
         self.0.meter.charge(before);
@@ -173,7 +173,7 @@ impl Job {
 
     /// Runs `work` concurrently with messages. Jobs take turns; bytes fetched during a turn are
     /// charged to the job whose turn it is.
-    pub(super) fn spawn(self, work: impl Future<Output = ()> + 'static) {
+    pub(crate) fn spawn(self, work: impl Future<Output = ()> + 'static) {
         let mut work = Box::pin(work);
         spawn_local(std::future::poll_fn(move |context| self.now(|| work.as_mut().poll(context))));
     }

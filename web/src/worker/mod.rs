@@ -1,47 +1,18 @@
 //! The dedicated worker: opens files with synchronous reads, answers requests about them, and runs
 //! conversions on streams.
 
-mod address;
 pub mod blob;
-mod casts;
-pub mod check;
-mod command_line;
-pub mod compare;
-mod compared;
-mod conversion;
-pub mod export;
-mod family;
-pub mod inspect;
-mod job;
-pub mod matrix;
-mod measurements;
-mod model_description;
-pub mod open;
-mod open_progress;
-mod opened;
-mod pairing;
-mod plan_summary;
-pub mod planning;
-mod preview;
+pub mod command_line;
+pub mod compared;
+pub mod job;
+pub mod opened;
 pub mod private;
-pub mod ranked;
-mod read_as;
 pub mod reading;
 pub mod remote;
-pub mod repair;
-pub mod run;
-pub mod running;
-mod selection;
+pub mod selection;
 pub mod session;
-pub mod share;
-pub mod singular;
-pub mod sink;
 pub mod sources;
-pub mod statistics;
-mod task;
-mod tensor_diff;
-pub mod verify;
-pub mod weights;
+pub mod task;
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -52,16 +23,19 @@ use wasm_bindgen::prelude::*;
 use wasm_bindgen_futures::spawn_local;
 use web_sys::{DedicatedWorkerGlobalScope, File, MessageEvent};
 
+use crate::inspector::message::RowDetails;
 use crate::messages::{envelope, get, message, set};
-use crate::protocol::inspected::RowDetails;
+use crate::open::message::OpenedCheckpoint;
 use crate::protocol::job::{JobEnd, JobKind};
-use crate::protocol::opened::OpenedCheckpoint;
 use crate::protocol::task::TaskUpdate;
 use crate::protocol::{FILES, FromWorker, HANDLE, JobMessage, ToWorker};
-use crate::text;
 use crate::worker::job::Job;
 use crate::worker::opened::OpenCheckpoint;
 use crate::worker::session::{Session, SharedSession};
+use crate::{
+    compare, convert, inspector, matrix, model_description, open, run_folder, scan, share, text,
+    verify,
+};
 
 /// Starts the worker.
 pub fn start() {
@@ -104,7 +78,7 @@ fn post_as(session: u32, job: u32, message: &FromWorker, files: &JsValue) {
 }
 
 /// Returns the files sent with a message.
-fn files_of(data: &JsValue) -> Vec<File> {
+pub(crate) fn files_of(data: &JsValue) -> Vec<File> {
     let files = Array::from(&get(data, FILES));
     files.iter().filter_map(|file| file.dyn_into().ok()).collect()
 }
@@ -142,7 +116,7 @@ fn handle_request(session: &SharedSession, job: &Job, message: ToWorker, data: &
             session.borrow_mut().jobs.allow(agreed.cap);
             let (weak, job) = (Rc::downgrade(session), job.clone());
             job.clone().spawn(async move {
-                let opened = open::open_address(&url, agreed, &job).await;
+                let opened = open::worker::open_address(&url, agreed, &job).await;
                 if let Some(session) = weak.upgrade() {
                     store_opened(&session, &job, opened);
                 }
@@ -151,18 +125,18 @@ fn handle_request(session: &SharedSession, job: &Job, message: ToWorker, data: &
         ToWorker::Allow { cap } => session.borrow_mut().jobs.allow(cap),
         ToWorker::Open { files, main, times, read_as } => {
             let limits = Limits::times(times);
-            let opened = open::open(&files, files_of(data), main, (&limits, read_as), job);
+            let opened = open::worker::open(&files, files_of(data), main, (&limits, read_as), job);
             store_opened(session, job, opened);
         }
         ToWorker::Inspect { row } => {
             let session = session.borrow();
             let found = match &session.open {
-                Some(open) => inspect::inspect(open, row),
+                Some(open) => inspector::worker::inspect(open, row),
                 None => Some(RowDetails { row, ..RowDetails::default() }),
             };
             if let Some(mut inspected) = found {
                 if let Some(open) = &session.open {
-                    weights::inspect(open, &session.found, &mut inspected);
+                    scan::worker::inspect(open, &session.found, &mut inspected);
                 }
                 if inspected.values.is_none() {
                     inspected.statistics = session.statistics(row);
@@ -174,16 +148,16 @@ fn handle_request(session: &SharedSession, job: &Job, message: ToWorker, data: &
             let session = session.borrow();
             let open = session.open.as_ref();
             if let Some(values) =
-                open.and_then(|open| inspect::values(open, row, slice, start, count))
+                open.and_then(|open| inspector::worker::values(open, row, slice, start, count))
             {
                 job.post(&FromWorker::Values(values));
             }
         }
         ToWorker::CheckRun { files, requested } | ToWorker::CheckFiles { files, requested } => {
-            run::check_files(job.clone(), files, requested, data);
+            run_folder::worker::check_files(job.clone(), files, requested, data);
         }
         ToWorker::Close => {}
-        ToWorker::OpenLink { fragment } => match share::open(&fragment) {
+        ToWorker::OpenLink { fragment } => match share::worker::open(&fragment) {
             Ok((summary, opened)) => {
                 session.borrow_mut().share(summary);
                 job.post(&FromWorker::Opened(Box::new(opened)));
@@ -201,22 +175,26 @@ fn handle_request(session: &SharedSession, job: &Job, message: ToWorker, data: &
                 job.post(&FromWorker::Summary { name, text });
             }
         }
-        ToWorker::Plan { request, options } => conversion::plan(session, job, request, options),
+        ToWorker::Plan { request, options } => {
+            convert::worker::plan(session, job, request, options)
+        }
         ToWorker::Run { request, sink, falsify } => {
-            conversion::run(session, job, (request, sink, falsify), data);
+            convert::worker::run(session, job, (request, sink, falsify), data);
         }
         ToWorker::Stop(kind) => session.borrow().jobs.stop(kind),
-        ToWorker::Compare(request) => compare::handle_request(session, job.clone(), request, data),
-        ToWorker::Verify { finite } => verify::start(session, job.clone(), finite, data),
-        ToWorker::Scan => weights::start_scan(session, job.clone()),
-        ToWorker::Statistics(row) => weights::start_read(session, job.clone(), row),
-        ToWorker::Rate(row) => weights::start_rate(session, job.clone(), row),
-        ToWorker::Matrix(request) => matrix::handle_request(session, job.clone(), request),
+        ToWorker::Compare(request) => {
+            compare::worker::handle_request(session, job.clone(), request, data)
+        }
+        ToWorker::Verify { finite } => verify::worker::start(session, job.clone(), finite, data),
+        ToWorker::Scan => scan::worker::start_scan(session, job.clone()),
+        ToWorker::Statistics(row) => scan::worker::start_read(session, job.clone(), row),
+        ToWorker::Rate(row) => scan::worker::start_rate(session, job.clone(), row),
+        ToWorker::Matrix(request) => matrix::worker::handle_request(session, job.clone(), request),
         ToWorker::DescribeModel(fetch) => {
-            model_description::handle_request(session, job.clone(), fetch)
+            model_description::worker::handle_request(session, job.clone(), fetch)
         }
         ToWorker::RunValues { files, requested } => {
-            run::values(job.clone(), files, requested, data)
+            run_folder::worker::values(job.clone(), files, requested, data)
         }
         ToWorker::Provide(files) => session.borrow_mut().provide(files),
     }

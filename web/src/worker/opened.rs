@@ -7,7 +7,7 @@ use std::sync::Arc;
 use statelens_checkpoint::{Checkpoint, Leaf, Limits};
 use statelens_inspect::{Parameter, Parameters};
 
-use crate::protocol::read_as::ReadAs;
+use crate::read_as::message::ReadAs;
 use crate::worker::job::Job;
 use crate::worker::sources::Sources;
 
@@ -43,7 +43,7 @@ impl OpenCheckpoint {
     }
 
     /// As [`Self::parameter`], by the key of the entry.
-    pub(super) fn parameter_of(&self, flat: &str) -> Option<&Parameter> {
+    pub(crate) fn parameter_of(&self, flat: &str) -> Option<&Parameter> {
         if !flat.contains("state.") {
             return None;
         }
@@ -52,7 +52,7 @@ impl OpenCheckpoint {
     }
 
     /// Returns the name or the address of the open file.
-    pub(super) fn source_name(&self) -> String {
+    pub(crate) fn source_name(&self) -> String {
         let files = &self.checkpoint.files;
         let main = || files.main().map(|main| files.name(main).to_owned()).ok();
         let url = self.sources.server().map(|server| server.url().to_owned());
@@ -60,7 +60,7 @@ impl OpenCheckpoint {
     }
 
     /// For a remote checkpoint, posts the bytes fetched so far.
-    pub(super) fn report_fetched(&self, job: &Job) {
+    pub(crate) fn report_fetched(&self, job: &Job) {
         if let Some(server) = self.sources.server() {
             server.report_fetched(job);
         }

@@ -41,20 +41,20 @@ const WINDOW: u64 = 16 << 20;
 const SLICE: f64 = 40.0;
 
 /// Checks the clock between steps of long work.
-pub(super) struct YieldTimer {
+pub(crate) struct YieldTimer {
     last_report: f64,
     last_yield: f64,
 }
 
 impl YieldTimer {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { last_report: now(), last_yield: now() }
     }
 
     /// Receives messages if the last time was long ago: neither reads that complete at once nor
     /// work without reads yield to the event loop. Returns true four times a second, when it is
     /// time to report progress.
-    pub(super) async fn yield_if_due(&mut self) -> bool {
+    pub(crate) async fn yield_if_due(&mut self) -> bool {
         let time = now();
         if time - self.last_yield >= SLICE {
             gloo_timers::future::TimeoutFuture::new(0).await;
@@ -69,7 +69,7 @@ impl YieldTimer {
 }
 
 /// Feeds machines for a job, one after the other. Streams stay open between machines.
-pub(super) struct Driver<'a> {
+pub(crate) struct Driver<'a> {
     readers: Vec<SourceReader>,
     job: &'a Job,
     yield_timer: YieldTimer,
@@ -77,14 +77,14 @@ pub(super) struct Driver<'a> {
 
 impl<'a> Driver<'a> {
     /// Creates a driver for the sources, which [`Machine::source`] indexes.
-    pub(super) fn new(sources: &[&Rc<Sources>], job: &'a Job) -> Self {
+    pub(crate) fn new(sources: &[&Rc<Sources>], job: &'a Job) -> Self {
         let readers = sources.iter().map(|sources| SourceReader::new(sources, job)).collect();
         Self { readers, job, yield_timer: YieldTimer::new() }
     }
 
     /// Feeds a machine until it is done, the job is stopped, or `each` fails. `each` is called
     /// after each step; its flag is true four times a second, when it is time to report progress.
-    pub(super) async fn drive<M: Machine>(
+    pub(crate) async fn drive<M: Machine>(
         &mut self,
         machine: &mut M,
         mut each: impl AsyncFnMut(&mut M, bool) -> Result<()>,
@@ -109,7 +109,7 @@ impl<'a> Driver<'a> {
     }
 
     /// Returns the first bytes of a span, as many as are available at once.
-    pub(super) async fn piece(
+    pub(crate) async fn piece(
         &mut self,
         source: usize,
         files: &FileSet,
@@ -123,11 +123,11 @@ impl<'a> Driver<'a> {
     }
 
     /// Receives messages as at the end of each step. Returns whether it is time to report progress.
-    pub(super) async fn yield_if_due(&mut self) -> bool {
+    pub(crate) async fn yield_if_due(&mut self) -> bool {
         self.yield_timer.yield_if_due().await
     }
 
-    pub(super) async fn close(self) {
+    pub(crate) async fn close(self) {
         for reader in self.readers {
             reader.close().await;
         }
@@ -136,7 +136,7 @@ impl<'a> Driver<'a> {
 
 /// Feeds a machine until it is done or the job is stopped. `each` is called after each step; its
 /// flag is true four times a second, when it is time to report progress.
-pub(super) async fn drive<M: Machine>(
+pub(crate) async fn drive<M: Machine>(
     machine: &mut M,
     sources: &[&Rc<Sources>],
     job: &Job,
@@ -153,7 +153,7 @@ pub(super) async fn drive<M: Machine>(
 }
 
 /// Reads the files of a checkpoint for a job. It keeps them alive even if something else is opened.
-pub(super) struct SourceReader {
+pub(crate) struct SourceReader {
     sources: Rc<Sources>,
     stream: Option<FileStream>,
     remote: Option<RemoteStream>,
@@ -161,12 +161,12 @@ pub(super) struct SourceReader {
 }
 
 impl SourceReader {
-    pub(super) fn new(sources: &Rc<Sources>, job: &Job) -> Self {
+    pub(crate) fn new(sources: &Rc<Sources>, job: &Job) -> Self {
         Self { sources: sources.clone(), stream: None, remote: None, job: job.clone() }
     }
 
     /// Returns the first bytes of a span, as many as are available at once.
-    pub(super) async fn piece(&mut self, files: &FileSet, span: Span) -> Result<Cow<'_, [u8]>> {
+    pub(crate) async fn piece(&mut self, files: &FileSet, span: Span) -> Result<Cow<'_, [u8]>> {
         match self.sources.source_file(span.file) {
             Some(SourceFile::Disk(_)) if self.is_out_of_order(span) => {
                 files.read_vec(span.file, span.offset, span.len).map(Cow::Owned)
@@ -200,7 +200,7 @@ impl SourceReader {
             && self.stream.as_ref().is_some_and(|stream| !stream.reaches(span))
     }
 
-    pub(super) async fn close(self) {
+    pub(crate) async fn close(self) {
         if let Some(stream) = self.stream {
             stream.close().await;
         }

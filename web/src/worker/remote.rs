@@ -20,8 +20,8 @@ use web_sys::{
     ResponseType, XmlHttpRequest, XmlHttpRequestResponseType,
 };
 
+use crate::open::message::FetchStats;
 use crate::protocol::FromWorker;
-use crate::protocol::opened::FetchStats;
 use crate::worker::job::Job;
 use crate::worker::{now, scope};
 
@@ -63,7 +63,7 @@ pub async fn fetch_sibling(
 impl RemoteServer {
     /// Describes the server of an address; `follow` if the user agreed to redirects to other
     /// servers.
-    pub(super) fn of(address: &Address, follow: bool) -> Self {
+    pub(crate) fn of(address: &Address, follow: bool) -> Self {
         Self {
             url: address.to_string(),
             host: address.host().to_owned(),
@@ -101,11 +101,11 @@ impl RemoteServer {
 }
 
 /// A file's bytes, and the file itself if it is read by parts.
-pub(super) type FirstResponse = (Arc<dyn ReadAt>, Option<Arc<XhrFile>>);
+pub(crate) type FirstResponse = (Arc<dyn ReadAt>, Option<Arc<XhrFile>>);
 
 /// Makes the first request for a file. Returns `Ok(Err(…))` if the server does not have the file.
 /// Unless the user agreed, redirects are followed only to the address's own servers.
-pub(super) async fn first_request(
+pub(crate) async fn first_request(
     address: Address,
     server: &RemoteServer,
     job: &Job,

@@ -10,7 +10,7 @@ use crate::protocol::selection::MatrixSelection;
 use crate::worker::opened::OpenCheckpoint;
 
 /// Returns the tensor of a row, decoded as numbers.
-pub(super) fn numbers_of(open: &OpenCheckpoint, row: u32) -> Result<Cow<'_, Tensor>> {
+pub(crate) fn numbers_of(open: &OpenCheckpoint, row: u32) -> Result<Cow<'_, Tensor>> {
     let leaf = open.leaves.get(row as usize);
     let tensor = leaf.and_then(|leaf| open.checkpoint.tensor_of(leaf.target));
     let (_, tensor) = tensor.ok_or_else(|| Error::refused("this is not a tensor"))?;
@@ -22,13 +22,13 @@ pub(super) fn numbers_of(open: &OpenCheckpoint, row: u32) -> Result<Cow<'_, Tens
 const MAX_SLICE: u64 = 64 << 20;
 
 /// Returns a slice of a tensor as a tensor.
-pub(super) fn slice_of(open: &OpenCheckpoint, tensor: &Tensor, slice: &Slice) -> Result<Tensor> {
+pub(crate) fn slice_of(open: &OpenCheckpoint, tensor: &Tensor, slice: &Slice) -> Result<Tensor> {
     sliced(&open.checkpoint.files, tensor, slice, MAX_SLICE)
 }
 
 /// Returns the selected tensor as numbers, and the matrix of it. A contiguous selection is a range
 /// of the tensor; for any other the tensor is a view.
-pub(super) fn tensor<'a>(
+pub(crate) fn tensor<'a>(
     open: &'a OpenCheckpoint,
     selection: &MatrixSelection,
 ) -> Result<(Cow<'a, Tensor>, Matrix)> {

@@ -8,40 +8,40 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use crate::protocol::conversion::ConvertOptions;
-use crate::protocol::family::{FamilyRequest, NamedText};
-use crate::protocol::inspected::Fact;
+use crate::convert::message::ConvertOptions;
+use crate::family::message::{FamilyRequest, NamedText};
+use crate::inspector::message::Fact;
 use crate::worker::compared::ComparedCheckpoint;
 use crate::worker::job::{Job, Jobs};
 use crate::worker::opened::OpenCheckpoint;
-use crate::worker::{family, measurements, planning, share, statistics};
+use crate::{family, plan, share, values};
 
 /// The number of a plan request, and its options.
-pub(super) type PlanRequest = (u32, Box<ConvertOptions>);
+pub(crate) type PlanRequest = (u32, Box<ConvertOptions>);
 
 /// A shared session.
-pub(super) type SharedSession = Rc<RefCell<Session>>;
+pub(crate) type SharedSession = Rc<RefCell<Session>>;
 
 /// A session.
-pub(super) struct Session {
+pub(crate) struct Session {
     id: u32,
     /// The checkpoint, once it is open.
-    pub(super) open: Option<OpenCheckpoint>,
+    pub(crate) open: Option<OpenCheckpoint>,
     /// The last plan, and the request that it answers.
-    pub(super) plan: Option<(u32, planning::PlannedOutput)>,
+    pub(crate) plan: Option<(u32, plan::worker::PlannedOutput)>,
     /// The recognised model, and the request it was recognised for.
-    family: Option<(FamilyRequest, Rc<family::ConversionInputs>)>,
+    family: Option<(FamilyRequest, Rc<family::worker::ConversionInputs>)>,
     /// Files of families that could not be fetched.
     failed: Vec<String>,
     /// The config next to a remote model.
     config: RemoteConfig,
     /// The summary for sharing: made on first use, or opened from a link.
-    summary: Option<share::MadeSummary>,
+    summary: Option<share::worker::MadeSummary>,
     /// Results of reading its tensors.
-    pub(super) found: measurements::SharedMeasurements,
+    pub(crate) found: values::worker::SharedMeasurements,
     /// The checkpoint that it is compared with.
-    pub(super) compared: ComparedCheckpoint,
-    pub(super) jobs: Jobs,
+    pub(crate) compared: ComparedCheckpoint,
+    pub(crate) jobs: Jobs,
 }
 
 /// The config next to a remote model.
@@ -65,7 +65,7 @@ impl RemoteConfig {
 
 impl Session {
     /// Begins a session without an open checkpoint.
-    pub(super) fn begin(id: u32) -> SharedSession {
+    pub(crate) fn begin(id: u32) -> SharedSession {
         Rc::new(RefCell::new(Self {
             id,
             open: None,
@@ -74,24 +74,24 @@ impl Session {
             failed: Vec::new(),
             config: RemoteConfig::Unknown,
             summary: None,
-            found: measurements::SharedMeasurements::default(),
+            found: values::worker::SharedMeasurements::default(),
             compared: ComparedCheckpoint::default(),
             jobs: Jobs::of(id),
         }))
     }
 
     /// Returns the number that the page gave it.
-    pub(super) fn id(&self) -> u32 {
+    pub(crate) fn id(&self) -> u32 {
         self.id
     }
 
     /// Recognises the model of the open checkpoint; otherwise returns the paths of the family files
     /// needed for that.
-    pub(super) fn family(
+    pub(crate) fn family(
         &mut self,
         open: &OpenCheckpoint,
         request: &FamilyRequest,
-    ) -> std::result::Result<Rc<family::ConversionInputs>, Vec<String>> {
+    ) -> std::result::Result<Rc<family::worker::ConversionInputs>, Vec<String>> {
         let request = &FamilyRequest {
             config: request.config.clone().or_else(|| self.config.text()),
             ..request.clone()
@@ -101,12 +101,12 @@ impl Session {
         {
             return Ok(found.clone());
         }
-        let mut paths = family::library::needed(open, request);
-        paths.retain(|path| !family::library::has(path) && !self.failed.contains(path));
+        let mut paths = family::worker::library::needed(open, request);
+        paths.retain(|path| !family::worker::library::has(path) && !self.failed.contains(path));
         if !paths.is_empty() {
             return Err(paths);
         }
-        let found = Rc::new(family::recognise_model(open, request, &self.failed));
+        let found = Rc::new(family::worker::recognise_model(open, request, &self.failed));
         // Files that could not be fetched are tried again the next time.
         self.family = self.failed.is_empty().then(|| (request.clone(), found.clone()));
         self.failed.clear();
@@ -114,7 +114,7 @@ impl Session {
     }
 
     /// Returns the name of the config next to a remote model, if it should be fetched first.
-    pub(super) fn config_to_fetch(
+    pub(crate) fn config_to_fetch(
         &self,
         open: &OpenCheckpoint,
         request: &FamilyRequest,
@@ -123,13 +123,13 @@ impl Session {
         let known = matches!(self.config, RemoteConfig::Known(_));
         let wants = remote && !known && request.config.is_none();
         // A model that no family covers needs no config.
-        (wants && !family::library::needed(open, request).is_empty())
-            .then(|| family::config_name(&open.checkpoint))
+        (wants && !family::worker::library::needed(open, request).is_empty())
+            .then(|| family::worker::config_name(&open.checkpoint))
     }
 
     /// Keeps a plan request until the config next to a remote model is fetched; it replaces an
     /// earlier one. Returns whether the config must be fetched: false if that was begun before.
-    pub(super) fn defer_plan(&mut self, job: &Job, plan: PlanRequest) -> bool {
+    pub(crate) fn defer_plan(&mut self, job: &Job, plan: PlanRequest) -> bool {
         let waiting = RemoteConfig::Awaited(job.clone(), plan);
         matches!(std::mem::replace(&mut self.config, waiting), RemoteConfig::Unknown)
     }
@@ -137,7 +137,7 @@ impl Session {
     /// Stores the config next to a remote model; `None` if the server does not have one. Returns
     /// the request that
     /// waits for it.
-    pub(super) fn take_config(&mut self, config: Option<NamedText>) -> Option<(Job, PlanRequest)> {
+    pub(crate) fn take_config(&mut self, config: Option<NamedText>) -> Option<(Job, PlanRequest)> {
         match std::mem::replace(&mut self.config, RemoteConfig::Known(config)) {
             RemoteConfig::Awaited(job, plan) => Some((job, plan)),
             RemoteConfig::Unknown | RemoteConfig::Known(_) => None,
@@ -145,65 +145,66 @@ impl Session {
     }
 
     /// Returns whether the config next to a remote model was requested.
-    pub(super) fn requested_config(&self) -> bool {
+    pub(crate) fn requested_config(&self) -> bool {
         !matches!(self.config, RemoteConfig::Unknown)
     }
 
     /// Returns the config next to a remote model, if it was fetched.
-    pub(super) fn config(&self) -> Option<NamedText> {
+    pub(crate) fn config(&self) -> Option<NamedText> {
         self.config.text()
     }
 
     /// Stores the config next to a remote model, unless a plan waits for it.
-    pub(super) fn note_config(&mut self, config: Option<NamedText>) {
+    pub(crate) fn note_config(&mut self, config: Option<NamedText>) {
         if matches!(self.config, RemoteConfig::Unknown) {
             self.config = RemoteConfig::Known(config);
         }
     }
 
     /// Returns the outline of a summary that was opened from a link.
-    pub(super) fn shared(&self) -> Option<Rc<statelens_inspect::share::Outline>> {
+    pub(crate) fn shared(&self) -> Option<Rc<statelens_inspect::share::Outline>> {
         self.summary.as_ref().map(|summary| summary.outline.clone())
     }
 
     /// Stores files of families.
-    pub(super) fn provide(&mut self, files: Vec<(String, Option<String>)>) {
+    pub(crate) fn provide(&mut self, files: Vec<(String, Option<String>)>) {
         for (path, text) in files {
             match text {
-                Some(text) => family::library::take(&path, &text),
+                Some(text) => family::worker::library::take(&path, &text),
                 None => self.failed.push(path),
             }
         }
     }
 
     /// Stores a summary for sharing.
-    pub(super) fn share(&mut self, summary: share::MadeSummary) {
+    pub(crate) fn share(&mut self, summary: share::worker::MadeSummary) {
         self.summary = Some(summary);
     }
 
     /// Returns the open checkpoint, with the results of reading its values.
-    pub(super) fn measurements(
+    pub(crate) fn measurements(
         &self,
-    ) -> Option<(OpenCheckpoint, measurements::SharedMeasurements)> {
+    ) -> Option<(OpenCheckpoint, values::worker::SharedMeasurements)> {
         Some((self.open.clone()?, self.found.clone()))
     }
 
     /// Returns both checkpoints of a comparison.
-    pub(super) fn compared_sides(&self) -> Option<(OpenCheckpoint, OpenCheckpoint)> {
+    pub(crate) fn compared_sides(&self) -> Option<(OpenCheckpoint, OpenCheckpoint)> {
         self.compared.sides(self.open.as_ref())
     }
 
     /// Returns the summary of the open checkpoint, making it on first use.
-    pub(super) fn summary(&mut self) -> Option<share::MadeSummary> {
+    pub(crate) fn summary(&mut self) -> Option<share::worker::MadeSummary> {
         if self.summary.is_none() {
             let found = self.found.borrow();
-            self.summary = self.open.as_ref().map(|open| share::MadeSummary::of(open, &found));
+            self.summary =
+                self.open.as_ref().map(|open| share::worker::MadeSummary::of(open, &found));
         }
         self.summary.clone()
     }
 
     /// Notes that all values were scanned: the next summary includes the results.
-    pub(super) fn scanned(&mut self) {
+    pub(crate) fn scanned(&mut self) {
         self.found.borrow_mut().scanned = true;
         if self.open.is_some() {
             self.summary = None;
@@ -211,11 +212,13 @@ impl Session {
     }
 
     /// Returns the statistics of a row in the summary.
-    pub(super) fn statistics(&self, row: u32) -> Vec<Fact> {
+    pub(crate) fn statistics(&self, row: u32) -> Vec<Fact> {
         let summary = self.summary.as_ref();
         let known = summary.and_then(|summary| Some((summary, summary.statistics(row)?)));
         known
-            .map(|(summary, found)| statistics::facts(&found, summary.is_of_integers(row)))
+            .map(|(summary, found)| {
+                values::worker::statistics::facts(&found, summary.is_of_integers(row))
+            })
             .unwrap_or_default()
     }
 }

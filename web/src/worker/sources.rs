@@ -6,7 +6,7 @@ use std::sync::Arc;
 use statelens_checkpoint::{FileId, FileSet};
 use web_sys::File;
 
-use crate::protocol::opened::FileName;
+use crate::open::message::FileName;
 use crate::worker::blob::{BlobSource, ReadCounter};
 use crate::worker::remote::{self, RemoteServer};
 

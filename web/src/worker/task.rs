@@ -13,10 +13,10 @@ use crate::worker::now;
 use crate::worker::opened::OpenCheckpoint;
 
 /// A running request.
-pub(super) struct Task<T> {
+pub(crate) struct Task<T> {
     /// The checkpoint that it reads.
-    pub(super) open: OpenCheckpoint,
-    pub(super) job: Job,
+    pub(crate) open: OpenCheckpoint,
+    pub(crate) job: Job,
     began: f64,
     reply: Box<dyn Fn(TaskUpdate<T>) -> FromWorker>,
     /// The finished files, sent with the result.
@@ -25,7 +25,7 @@ pub(super) struct Task<T> {
 
 impl<T: 'static> Task<T> {
     /// Runs `work`, and posts its result in the messages that `reply` makes.
-    pub(super) fn start(
+    pub(crate) fn start(
         open: OpenCheckpoint,
         job: Job,
         reply: impl Fn(TaskUpdate<T>) -> FromWorker + 'static,
@@ -47,25 +47,25 @@ impl<T: 'static> Task<T> {
 
 impl<T> Task<T> {
     /// Posts progress, and the result so far if it changed.
-    pub(super) fn progress(&self, (done, total): (u64, u64), so_far: Option<T>) {
+    pub(crate) fn progress(&self, (done, total): (u64, u64), so_far: Option<T>) {
         let now = JobProgress { done, total, millis: self.millis(), key: String::new() };
         self.post_progress(now, so_far);
     }
 
     /// As [`Task::progress`], with the key being written.
-    pub(super) fn post_progress(&self, now: JobProgress, so_far: Option<T>) {
+    pub(crate) fn post_progress(&self, now: JobProgress, so_far: Option<T>) {
         let update = TaskUpdate::Progress(now, so_far.map(Box::new));
         self.job.post(&(self.reply)(update));
         self.open.report_fetched(&self.job);
     }
 
     /// Sends files with the result.
-    pub(super) fn attach(&self, files: impl Into<JsValue>) {
+    pub(crate) fn attach(&self, files: impl Into<JsValue>) {
         self.files.replace(files.into());
     }
 
     /// Returns milliseconds since the start.
-    pub(super) fn millis(&self) -> f64 {
+    pub(crate) fn millis(&self) -> f64 {
         now() - self.began
     }
 }

@@ -12,14 +12,27 @@ use crate::built::files_under;
 /// Maximum number of re-exports to follow, which bounds cyclic ones.
 const MOST_STEPS: usize = 16;
 
+/// The files of a feature of the page, and the folders whose modules they are compared with.
+///
+/// A feature has a folder (`verify`) with a file per layer (`verify::page`). The check compares it as
+/// a module of its layer (`page::verify`): layers may not use each other in a cycle, nor may the
+/// features of one layer.
+const LAYERS: [(&str, &[&str]); 5] = [
+    ("message", &["protocol"]),
+    ("state", &["state"]),
+    ("model", &["page", "model"]),
+    ("page", &["page"]),
+    ("worker", &["worker"]),
+];
+
 /// The modules of a crate by path, each with the modules that it uses.
 pub(super) struct Graph {
     uses: BTreeMap<Path, BTreeSet<Path>>,
 }
 
 impl Graph {
-    /// Reads all source files of a crate.
-    pub(super) fn read(source: &FilePath) -> Result<Self> {
+    /// Reads all source files of a crate, which may have [`LAYERS`].
+    pub(super) fn read(source: &FilePath, has_layers: bool) -> Result<Self> {
         let mut modules = BTreeMap::new();
         for file in files_under(source)? {
             if file.extension().is_none_or(|end| end != "rs") {
@@ -37,15 +50,17 @@ impl Graph {
             let parsed = syn::parse_file(&text).with_context(|| format!("{}", file.display()))?;
             modules.insert(module, Paths::of(&parsed));
         }
-        Ok(Self::of(&modules))
+        Ok(Self::of(&modules, has_layers))
     }
 
-    fn of(modules: &BTreeMap<Path, Paths>) -> Self {
+    fn of(modules: &BTreeMap<Path, Paths>, has_layers: bool) -> Self {
+        let place = |module: &Path| if has_layers { layered(module) } else { module.clone() };
         let mut uses = BTreeMap::new();
         for (module, paths) in modules {
             let found = paths.used.iter().filter_map(|path| resolve(modules, module, path));
+            let (module, found) = (place(module), found.map(|other| place(&other)));
             let others =
-                found.filter(|other| !other.starts_with(module) && !module.starts_with(other));
+                found.filter(|other| !other.starts_with(&module) && !module.starts_with(other));
             uses.insert(module.clone(), others.collect());
         }
         Self { uses }
@@ -95,6 +110,16 @@ impl Graph {
         }
         top
     }
+}
+
+/// Returns the path by which a module is compared: its layer comes before its feature.
+fn layered(module: &Path) -> Path {
+    let [feature, layer, rest @ ..] = module.as_slice() else { return module.clone() };
+    let Some((_, folder)) = LAYERS.iter().find(|(name, _)| name == layer) else {
+        return module.clone();
+    };
+    let folder = folder.iter().map(|part| (*part).to_owned());
+    folder.chain([feature.clone()]).chain(rest.iter().cloned()).collect()
 }
 
 /// Returns all modules reachable from a module, which includes itself if it is part of a cycle.
@@ -166,7 +191,11 @@ mod tests {
             let module = name.split("::").filter(|part| !part.is_empty()).map(str::to_owned);
             (module.collect::<Path>(), Paths::of(&syn::parse_file(text).unwrap()))
         });
-        Graph::of(&modules.collect()).circles().iter().map(|circle| circle.join(" ")).collect()
+        Graph::of(&modules.collect(), true)
+            .circles()
+            .iter()
+            .map(|circle| circle.join(" "))
+            .collect()
     }
 
     #[test]
@@ -194,5 +223,20 @@ mod tests {
             ("b::middle", "use crate::a::below::S; pub struct M;"),
         ];
         assert_eq!(circles(&folders), ["a b"]);
+        // Features are compared within a layer, and layers with each other.
+        let features = |other| {
+            circles(&[
+                ("", "mod a; mod b;"),
+                ("a", "pub mod state; pub mod page;"),
+                ("a::state", "pub struct S;"),
+                ("a::page", "use crate::b::state::S; pub struct P;"),
+                ("b", "pub mod state; pub mod page;"),
+                ("b::state", other),
+                ("b::page", "use crate::a::state::S; pub struct P;"),
+            ])
+        };
+        assert_eq!(features("pub struct S;"), [""; 0]);
+        assert_eq!(features("use crate::a::page::P; pub struct S;"), ["page state"]);
+        assert_eq!(features("use crate::a::state::S; pub struct S;"), [""; 0]);
     }
 }

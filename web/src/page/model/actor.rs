@@ -8,15 +8,15 @@ use wasm_bindgen_futures::spawn_local;
 use web_sys::HtmlInputElement;
 use yew::prelude::*;
 
+use crate::convert::message::{PlanSummary, SaveTo};
 use crate::page::bridge::Bridge;
 use crate::page::drop::{self, DroppedFile};
 use crate::page::model::{ModelUpdate, PageModel, PendingAction, Screen, Sheet, StopReason, Tab};
 use crate::page::stored_files;
 use crate::protocol::ToWorker;
-use crate::protocol::conversion::{PlanSummary, SaveTo};
 use crate::protocol::error::{ErrorKind, ErrorText};
 use crate::protocol::job::JobKind;
-use crate::protocol::read_as::ReadAs;
+use crate::read_as::message::ReadAs;
 
 /// Number of values that the inspector requests at a time.
 pub const VALUES: u32 = 60;
@@ -29,13 +29,13 @@ pub struct Actor {
     /// Sends messages to the worker.
     pub bridge: Bridge,
     /// The worker's session of the checkpoint that is shown.
-    pub(in crate::page) session: u32,
+    pub(crate) session: u32,
     /// The hidden input that opens the dialog for files.
-    pub(in crate::page) files: NodeRef,
+    pub(crate) files: NodeRef,
     /// The hidden input that opens the dialog for a folder.
-    pub(in crate::page) folder: NodeRef,
+    pub(crate) folder: NodeRef,
     /// True while a dialog chooses a second checkpoint to compare with.
-    pub(in crate::page) choosing_compared: Rc<Cell<bool>>,
+    pub(crate) choosing_compared: Rc<Cell<bool>>,
 }
 
 impl Actor {
@@ -156,7 +156,7 @@ impl Actor {
     }
 
     /// Changes the state of the conversion. A new plan is requested if its options change.
-    pub fn convert(&self, change: impl FnOnce(&mut crate::page::conversion::Conversion) + 'static) {
+    pub fn convert(&self, change: impl FnOnce(&mut crate::convert::state::Conversion) + 'static) {
         self.update(|model| {
             if let Some(convert) = &mut model.convert {
                 change(convert);
@@ -286,7 +286,7 @@ impl Actor {
 }
 
 /// Opens the dialog of a file input.
-pub(in crate::page) fn click(input: &NodeRef) {
+pub(crate) fn click(input: &NodeRef) {
     if let Some(input) = input.cast::<HtmlInputElement>() {
         input.set_value("");
         input.click();

@@ -3,8 +3,8 @@
 use statelens_formats::cerebras::dataloader::is_state_file;
 use statelens_recipes::adapter;
 
-use super::{PageModel, Screen};
 use crate::page::drop::DroppedFile;
+use crate::page::model::{PageModel, Screen};
 
 impl PageModel {
     /// Returns whether all files of a drop are an adapter for the open checkpoint, files that it

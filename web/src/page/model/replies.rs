@@ -4,25 +4,20 @@ use std::rc::Rc;
 
 use web_sys::File;
 
-use super::{LoadingState, PageModel, Screen, Tab};
+use crate::compare::message::CompareReply;
+use crate::matrix::message::MatrixReply;
+use crate::open::message::{FileName, OpenedCheckpoint};
+use crate::page::model::{LoadingState, PageModel, Screen, Tab};
 use crate::page::stored::shown_columns;
 use crate::protocol::FromWorker;
-use crate::protocol::compare::CompareReply;
 use crate::protocol::error::ErrorText;
-use crate::protocol::matrix::MatrixReply;
-use crate::protocol::opened::{FileName, OpenedCheckpoint};
 use crate::protocol::task::TaskUpdate;
+use crate::rail::state::Rail;
 use crate::rows::PackedRows;
-use crate::state::rail::Rail;
 use crate::state::work::OpenWork;
 
 impl PageModel {
-    pub(in crate::page) fn handle_reply(
-        &mut self,
-        session: u32,
-        message: FromWorker,
-        file: Option<File>,
-    ) {
+    pub(crate) fn handle_reply(&mut self, session: u32, message: FromWorker, file: Option<File>) {
         match message {
             FromWorker::Ready | FromWorker::Summary { .. } | FromWorker::Ended(_) => {}
             FromWorker::Shared(shared) => self.shared = Some(Rc::new(*shared)),

@@ -5,8 +5,8 @@ use std::collections::HashSet;
 use statelens_checkpoint::order;
 use statelens_inspect::fold::Trie;
 
-use super::{OpenWork, Selection};
-use crate::state::table::Table;
+use crate::state::work::{OpenWork, Selection};
+use crate::table::state::Table;
 
 /// The position of a leaf among the corresponding leaves of all layers.
 #[derive(Debug, Clone, PartialEq, Eq)]

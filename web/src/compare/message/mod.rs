@@ -1,0 +1,173 @@
+//! Messages about comparing the open checkpoint with a second one.
+
+pub mod tensor_diff;
+
+use serde::{Deserialize, Serialize};
+use statelens_inspect::check::CheckLine;
+use statelens_inspect::compare::DifferenceKind;
+
+use crate::compare::message::tensor_diff::{Renames, RowChange, TensorDiff};
+use crate::open::message::{FileName, OpenedCheckpoint};
+use crate::protocol::error::ErrorText;
+use crate::protocol::task::TaskUpdate;
+
+/// Requests from the page.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum CompareRequest {
+    /// Open the files sent with this message as the second checkpoint.
+    Open {
+        files: Vec<FileName>,
+        /// The file to open; `None` lets the worker choose.
+        main: Option<u32>,
+    },
+    /// Compare two tensors of the open checkpoint, given by their rows, instead of two checkpoints.
+    Picked(u32, u32),
+    /// Compare: structure at once, then values.
+    Start {
+        /// Chosen by the page and repeated in each reply, so that the page can drop a late reply.
+        request: u32,
+        options: Box<CompareOptions>,
+    },
+    /// Check whether the open checkpoint would load into the second one.
+    Check {
+        /// Missing and unexpected keys are errors.
+        strict: bool,
+        /// The release that would load it; empty for any.
+        release: String,
+    },
+    /// Send the report of a complete comparison.
+    Report,
+    /// Compare a row of the first closely with one of the second. Unless `on_request`, this stops
+    /// at once if reading takes long, or has to be fetched.
+    TensorDiff { pair: (u32, u32), on_request: bool },
+    /// Search for tensors that have another key in the second.
+    Renames(Box<CompareOptions>),
+    /// Close the second checkpoint.
+    Close,
+}
+
+/// How to compare. The fields are named after the command's options.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct CompareOptions {
+    /// Prefix removed from every key of the first.
+    pub strip_prefix: String,
+    /// Replacements in keys of the first, `REGEX=>REPLACEMENT`.
+    pub rename: Vec<String>,
+    /// List of old and new keys of the first; empty for none.
+    pub names: String,
+    /// Prefix added to every key of the first.
+    pub prefix: String,
+    /// `rtol` and `atol`, if close numbers match.
+    pub tolerance: Option<(f64, f64)>,
+    /// Two NaNs at the same index differ.
+    pub nan_differs: bool,
+    /// Tensors of different dtypes match if their numbers do.
+    pub ignore_dtype: bool,
+    /// A numpy array and a tensor match if their numbers do.
+    pub ignore_type: bool,
+}
+
+/// Replies from the worker.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum CompareReply {
+    Opened(Box<OpenedCheckpoint>),
+    OpenFailed(ErrorText),
+    /// The file is not a checkpoint but a manifest or a list with this number of keys.
+    Listed(u64),
+    /// The result of comparing structure, before any element is read.
+    Structure {
+        request: u32,
+        /// Pairs and differences, or why the two can't be compared.
+        structure: Result<StructureDifference, ErrorText>,
+    },
+    /// Results of reading values.
+    Compared(ComparedRows),
+    /// The state of reading values, with the number of the request.
+    Values(u32, TaskUpdate<ComparisonResult>),
+    /// Whether the open checkpoint would load.
+    Checked(StateDictCheck),
+    /// The report, as the command prints it.
+    Report(String),
+    /// The pair of rows, and the state of its close comparison.
+    TensorDiff((u32, u32), TaskUpdate<TensorDiff>),
+    /// The state of the search for renamed tensors.
+    Renames(TaskUpdate<Renames>),
+}
+
+/// The end of a comparison.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ComparisonResult {
+    /// Milliseconds spent.
+    pub millis: f64,
+    /// Tensors that match only within the tolerance.
+    pub close: u64,
+    /// NaNs taken as equal because they are at the same index.
+    pub nans: u64,
+}
+
+/// Pairs of rows, and the differences found before any element is read.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct StructureDifference {
+    /// For each row of the first, its row in the second; [`NO_ROW`] for unpaired rows.
+    pub pairs: Vec<u32>,
+    pub found: Vec<Difference>,
+    /// Rows of the first whose values have yet to be read.
+    pub waiting: Vec<u32>,
+    /// Bytes to read, of both.
+    pub bytes: u64,
+    /// The replacement that would pair most of the unpaired keys, and how many it pairs.
+    pub rename: Option<(String, u64)>,
+    /// The equivalent command.
+    pub command: String,
+}
+
+/// Stands for "no row" in a list of rows.
+pub const NO_ROW: u32 = u32::MAX;
+
+/// Results of reading values.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ComparedRows {
+    pub request: u32,
+    /// Rows of the first that were fully compared since the last message.
+    pub settled: Vec<u32>,
+    /// Differences found since the last message.
+    pub found: Vec<Difference>,
+    /// Norms and deviations computed since the last message, of equal rows too.
+    pub measured: Vec<RowChange>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Difference {
+    /// The row of the first; [`NO_ROW`] for a key that only the second has.
+    pub a: u32,
+    /// The row of the second; [`NO_ROW`] for a key that only the first has.
+    pub b: u32,
+    pub kind: DifferenceKind,
+    /// Which part of a sparse or quantised tensor; empty for the whole.
+    pub part: String,
+    /// The parameter that an optimizer entry belongs to, in backticks; empty for other leaves.
+    pub parameter: String,
+}
+
+/// Whether the first would load into what the second describes.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct StateDictCheck {
+    pub loads: bool,
+    /// The states that were compared; empty for the whole checkpoint.
+    pub states: (String, String),
+    /// Keys that both sides have with the same shape.
+    pub matching: u64,
+    /// Missing keys, unexpected keys, keys with different shapes.
+    pub counts: (u64, u64, u64),
+    pub lines: Vec<CheckLine>,
+    /// The option of `statelens convert` that would make most keys match, and how many.
+    pub rename: Option<(String, u64)>,
+    /// The trainer adds the prefix `model.` by itself.
+    pub prefixed: bool,
+    /// Whether missing and unexpected keys counted as errors.
+    pub strict: bool,
+    /// Notes about the requested release.
+    pub of_release: Vec<String>,
+    /// The releases to choose from; empty if the file was not written by a trainer.
+    pub releases: Vec<String>,
+}

@@ -1,0 +1,50 @@
+//! Messages about a close comparison of two tensors, and about finding renamed tensors.
+
+use serde::{Deserialize, Serialize};
+use statelens_inspect::compare::Outlines;
+
+use crate::matrix::message::PackedOverview;
+use crate::values::message::TensorValues;
+
+/// Values of two tensors side by side.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct TensorDiff {
+    /// Mean, deviation and norm: of A, of B, and of B − A.
+    pub sides: [[Option<f64>; 3]; 3],
+    /// The number of values that differ, and of all values.
+    pub differing: (u64, u64),
+    /// NaN on both sides, in A only, in B only.
+    pub nan: [u64; 3],
+    /// The shape that positions index into.
+    pub shape: Vec<u64>,
+    /// Histograms of both over the same bins: of equal width, and by magnitude.
+    pub outlines: [Outlines; 2],
+    /// The values of B − A.
+    pub differences: TensorValues,
+    /// Where they differ: blocks of |B − A|.
+    pub map: Option<PackedOverview>,
+}
+
+/// Tensors whose key is different in the second checkpoint.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Renames {
+    /// Old and new keys of all rows whose keys differ, including those that the page's edits
+    /// already rename.
+    pub names: Vec<(String, String)>,
+    /// Pairs found by equal bytes, by equal bytes that several tensors share, and by shape and
+    /// order.
+    pub counts: [u64; 3],
+    /// Tensors of A and of B that remain without a partner.
+    pub alone: [u64; 2],
+    /// The pairs found, as a list for `convert --rename-map`.
+    pub list: String,
+}
+
+/// Norms, deviations and relative change of a row of A and its partner in B.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct RowChange {
+    pub row: u32,
+    /// Norms of A and B, deviations of A and B.
+    pub numbers: [f64; 4],
+    pub change: Option<f64>,
+}

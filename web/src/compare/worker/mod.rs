@@ -1,0 +1,372 @@
+//! Compares the open checkpoint with a second one: structure at once, values from two streams; and
+//! checks whether the first would load into the second.
+
+pub mod pairing;
+pub mod tensor_diff;
+
+use std::rc::{Rc, Weak};
+
+use statelens_checkpoint::{Checkpoint, ErrorKind, ReadAt, Result};
+use statelens_inspect::check;
+use statelens_inspect::compare::{Comparison, DiffOptions, Difference, Optimizers, Tolerance};
+use statelens_tensor::Machine as _;
+use wasm_bindgen::JsValue;
+use web_sys::File;
+
+use crate::compare::message::tensor_diff::RowChange;
+use crate::compare::message::{
+    CompareOptions, CompareReply, CompareRequest, ComparedRows, ComparisonResult, NO_ROW,
+};
+use crate::compare::worker::pairing::{post_reply, renamed, rows};
+use crate::protocol::FromWorker;
+use crate::protocol::job::JobKind;
+use crate::read_as::message::ReadAs;
+use crate::worker::blob::BlobSource;
+use crate::worker::command_line::command_line;
+use crate::worker::compared::ComparedCheckpoint;
+use crate::worker::files_of;
+use crate::worker::job::Job;
+use crate::worker::opened::OpenCheckpoint;
+use crate::worker::reading::drive;
+use crate::worker::session::{Session, SharedSession};
+use crate::worker::task::Task;
+use crate::{compare, open, text};
+
+/// Maximum size in bytes of a list of keys.
+const MAX_LIST_SIZE: f64 = 64e6;
+/// The state that is checked, which is the command's default.
+const STATE: &str = "model";
+
+/// Closes the second checkpoint.
+fn close_compared(session: &mut Session) {
+    for kind in [JobKind::Compare, JobKind::TensorDiff, JobKind::Renames] {
+        session.jobs.stop(kind);
+    }
+    session.compared = ComparedCheckpoint::default();
+}
+
+/// Handles a request of the page.
+pub(crate) fn handle_request(
+    session: &SharedSession,
+    job: Job,
+    request: CompareRequest,
+    data: &JsValue,
+) {
+    match request {
+        CompareRequest::Open { files, main } => {
+            close_compared(&mut session.borrow_mut());
+            let handles = files_of(data);
+            let listing = if let [one] = handles.as_slice() { Some(one.clone()) } else { None };
+            // Limits that the user raised for the first checkpoint apply to the second too.
+            let limits = session.borrow().open.as_ref().map(|open| open.limits.clone());
+            let limits = limits.unwrap_or_default();
+            let reply =
+                match open::worker::open(&files, handles, main, (&limits, ReadAs::default()), &job)
+                {
+                    Ok((open, opened)) => {
+                        session.borrow_mut().compared.open = Some(open);
+                        CompareReply::Opened(Box::new(opened))
+                    }
+                    Err(error) => match listed(listing) {
+                        Ok(Some(list)) => {
+                            let keys = list.len() as u64;
+                            session.borrow_mut().compared.list = Some(list);
+                            CompareReply::Listed(keys)
+                        }
+                        Ok(None) => CompareReply::OpenFailed(*error),
+                        Err(own) if own.kind() == ErrorKind::Refused => {
+                            CompareReply::OpenFailed(text::error(&own))
+                        }
+                        Err(_) => CompareReply::OpenFailed(*error),
+                    },
+                };
+            post_reply(&job, reply);
+        }
+        CompareRequest::Picked(a, b) => {
+            close_compared(&mut session.borrow_mut());
+            let Some(open) = session.borrow().open.clone() else { return };
+            match ComparedCheckpoint::of_rows(&open, a, b) {
+                Ok(compared) => session.borrow_mut().compared = compared,
+                Err(error) => post_reply(&job, CompareReply::OpenFailed(text::error(&error))),
+            }
+        }
+        CompareRequest::Start { request, options } => {
+            let Some((left, right)) = session.borrow().compared_sides() else { return };
+            session.borrow_mut().compared.report = None;
+            match prepare(request, &left, &right, &options) {
+                Ok((comparison, updates, structure)) => {
+                    post_reply(&job, CompareReply::Structure { request, structure: Ok(structure) });
+                    let session = Rc::downgrade(session);
+                    let reply =
+                        move |update| FromWorker::Compare(CompareReply::Values(request, update));
+                    Task::start(left, job, reply, async move |task| {
+                        run(task, &right, session, comparison, updates).await
+                    });
+                }
+                Err(error) => {
+                    let structure = Err(text::error(&error));
+                    post_reply(&job, CompareReply::Structure { request, structure });
+                }
+            }
+        }
+        CompareRequest::Check { strict, release } => {
+            let session = session.borrow();
+            let Some(left) = &session.open else { return };
+            let reference = match &session.compared {
+                ComparedCheckpoint { open: Some(of), .. } => {
+                    let has = check::has_state(&of.checkpoint, STATE);
+                    (check::expected_of(&of.checkpoint, &of.leaves), has)
+                }
+                ComparedCheckpoint { list: Some(list), .. } => {
+                    (list.clone(), check::lists_state(list, STATE))
+                }
+                _ => return,
+            };
+            post_reply(&job, CompareReply::Checked(check_loads(left, reference, strict, &release)));
+        }
+        CompareRequest::Report => {
+            if let Some(report) = &session.borrow().compared.report {
+                post_reply(&job, CompareReply::Report(report.clone()));
+            }
+        }
+        CompareRequest::TensorDiff { pair, on_request } => {
+            compare::worker::tensor_diff::start(session, job, pair, on_request)
+        }
+        CompareRequest::Renames(options) => {
+            compare::worker::tensor_diff::start_renames(session, job, *options)
+        }
+        CompareRequest::Close => close_compared(&mut session.borrow_mut()),
+    }
+}
+
+/// State needed to send updates of a comparison.
+struct CompareUpdates {
+    request: u32,
+    /// For each leaf compared, its row in the first.
+    rows: Vec<u32>,
+    optimizers: Optimizers,
+    /// How many differences, pairs and norms were already sent.
+    reply: (usize, usize, usize),
+}
+
+/// Compares structure, and prepares comparing elements.
+fn prepare(
+    request: u32,
+    left: &OpenCheckpoint,
+    right: &OpenCheckpoint,
+    options: &CompareOptions,
+) -> Result<(Comparison, CompareUpdates, compare::message::StructureDifference)> {
+    for side in [left, right] {
+        side.checkpoint.unfolded().check("comparing all values", &side.limits)?;
+    }
+    let first = renamed(left, options)?;
+    let second = right.checkpoint.clone();
+    let how = DiffOptions {
+        tolerance: options.tolerance.map(|(relative, absolute)| Tolerance { relative, absolute }),
+        nan_differs: options.nan_differs,
+        ignore_dtype: options.ignore_dtype,
+        ignore_type: options.ignore_type,
+        structure: false,
+    };
+    let rename = suggested(&first, &second);
+    let mut updates = CompareUpdates {
+        request,
+        rows: rows(left, &first),
+        optimizers: Optimizers::of(&first, &second),
+        reply: (0, 0, 0),
+    };
+    let comparison = Comparison::new(first, second, how);
+    let mut pairs = vec![NO_ROW; left.leaves.len()];
+    for (row, found) in updates.rows.iter().zip(comparison.matches()) {
+        if let (Some(pair), Some(found)) = (pairs.get_mut(*row as usize), found) {
+            *pair = *found as u32;
+        }
+    }
+    let structure = compare::message::StructureDifference {
+        pairs,
+        found: updates.new_differences(&comparison),
+        waiting: comparison.waiting().map(|leaf| updates.row(leaf)).collect(),
+        bytes: comparison.progress().1,
+        rename,
+        command: command(left, right, options),
+    };
+    Ok((comparison, updates, structure))
+}
+
+/// Suggests the replacement that would pair most of the unpaired keys, as a rule.
+fn suggested(left: &Checkpoint, right: &Checkpoint) -> Option<(String, u64)> {
+    let options = check::CheckOptions { state: None, ..check::CheckOptions::default() };
+    let result = check::check(
+        check::expected_of(left, &left.leaves()),
+        false,
+        check::expected_of(right, &right.leaves()),
+        false,
+        None,
+        &options,
+    );
+    result.rename.map(|change| (change.rule(), change.keys))
+}
+
+impl CompareUpdates {
+    /// Returns the row of a leaf of the first.
+    fn row(&self, leaf: usize) -> u32 {
+        self.rows.get(leaf).copied().unwrap_or(NO_ROW)
+    }
+
+    /// Takes the differences that were not sent yet.
+    fn new_differences(&mut self, of: &Comparison) -> Vec<compare::message::Difference> {
+        let differences = &of.so_far().differences;
+        let new = differences.get(self.reply.0..).unwrap_or_default();
+        let found = new.iter().map(|one| self.difference(of, one)).collect();
+        self.reply.0 = differences.len();
+        found
+    }
+
+    fn difference(&self, of: &Comparison, found: &Difference) -> compare::message::Difference {
+        let leaf = found.leaf();
+        let matches = of.matches();
+        let b = match leaf.checked_sub(matches.len()) {
+            Some(right) => right as u32,
+            None => matches.get(leaf).copied().flatten().map_or(NO_ROW, |right| right as u32),
+        };
+        compare::message::Difference {
+            a: self.row(leaf),
+            b,
+            kind: found.kind.clone(),
+            part: found.part.clone(),
+            parameter: self.optimizers.of_key(&found.key.to_lossy()).unwrap_or_default(),
+        }
+    }
+
+    /// Posts the progress and everything that was not sent yet.
+    fn post(&mut self, task: &Task<ComparisonResult>, of: &Comparison) {
+        let settled = of.settled(self.reply.1).map(|leaf| self.row(leaf)).collect();
+        self.reply.1 = of.compared();
+        let all = &of.so_far().changes;
+        let new = all.get(self.reply.2..).unwrap_or_default().iter().map(|one| RowChange {
+            row: self.row(one.leaf),
+            numbers: [one.norms.0, one.norms.1, one.deviations.0, one.deviations.1],
+            change: one.change,
+        });
+        let measured = new.collect();
+        self.reply.2 = all.len();
+        let found = self.new_differences(of);
+        let compared = ComparedRows { request: self.request, settled, found, measured };
+        post_reply(&task.job, CompareReply::Compared(compared));
+        task.progress(of.progress(), None);
+    }
+}
+
+/// Compares values until done or stopped.
+async fn run(
+    task: &Task<ComparisonResult>,
+    right: &OpenCheckpoint,
+    session: Weak<std::cell::RefCell<Session>>,
+    mut comparison: Comparison,
+    mut updates: CompareUpdates,
+) -> Result<ComparisonResult> {
+    // The user agreed to a number of bytes to fetch of the first: fetching more than that is an
+    // error.
+    let sources = [&task.open.sources, &right.sources];
+    let ended = drive(&mut comparison, &sources, &task.job, |comparison, time| {
+        if time {
+            updates.post(task, comparison);
+        }
+    })
+    .await;
+    updates.post(task, &comparison);
+    ended?;
+    let report = comparison.into_report();
+    if let Some(session) = session.upgrade() {
+        session.borrow_mut().compared.report = Some(report.json(&updates.optimizers) + "\n");
+    }
+    Ok(ComparisonResult { millis: task.millis(), close: report.close, nans: report.nan })
+}
+
+/// Reads a manifest, or a list of keys; `None` if the file is neither.
+fn listed(file: Option<File>) -> Result<Option<Vec<check::Expected>>> {
+    let Some(file) = file.filter(|file| file.size() <= MAX_LIST_SIZE) else { return Ok(None) };
+    let name = file.name();
+    let source = BlobSource::alone(file);
+    let mut head = vec![0; source.len().min(512) as usize];
+    source.read_at(0, &mut head)?;
+    if !check::is_text(&head) {
+        return Ok(None);
+    }
+    let mut text = vec![0; source.len() as usize];
+    source.read_at(0, &mut text)?;
+    check::parse_reference(&text).map_err(|error| error.in_file(name))
+}
+
+/// Checks whether the first would load into the second, as `statelens check` does.
+fn check_loads(
+    left: &OpenCheckpoint,
+    (reference, reference_has): (Vec<check::Expected>, bool),
+    strict: bool,
+    release: &str,
+) -> compare::message::StateDictCheck {
+    let release = check::LibraryRelease::parse(release).ok();
+    let options = check::CheckOptions { strict, release, ..check::CheckOptions::default() };
+    let file = &left.checkpoint;
+    let version = check::version_of(file);
+    let result = check::check(
+        check::expected_of(file, &left.leaves),
+        check::has_state(file, STATE),
+        reference,
+        reference_has,
+        version.as_deref(),
+        &options,
+    )
+    .with_format(release.and_then(|release| release.refuses(file)))
+    .with_damage(&file.findings);
+    let of_trainer = version.is_some() || file.format.id == "cerebras-h5";
+    let releases = check::RELEASES.iter().filter(|_| of_trainer);
+    let count = |list: usize| list as u64;
+    compare::message::StateDictCheck {
+        loads: result.loads,
+        matching: result.matching,
+        counts: (
+            count(result.missing.len()),
+            count(result.unexpected.len()),
+            count(result.shapes.len()),
+        ),
+        lines: result.lines(),
+        prefixed: result.prefixed,
+        of_release: result.remarks().into_iter().map(|(_, text)| text).collect(),
+        rename: result.rename.map(|change| (change.option, change.keys)),
+        releases: releases.map(|release| (*release).to_owned()).collect(),
+        states: (result.file_state, result.reference_state),
+        strict,
+    }
+}
+
+/// Returns the equivalent command, quoted for a shell.
+fn command(left: &OpenCheckpoint, right: &OpenCheckpoint, options: &CompareOptions) -> String {
+    let name = |open: &OpenCheckpoint| {
+        let files = &open.checkpoint.files;
+        files.main().map(|id| files.name(id).to_owned()).unwrap_or_default()
+    };
+    let mut words = vec!["diff".to_owned(), name(left), name(right)];
+    let mut add = |flag: &str, value: &str| {
+        if !value.is_empty() {
+            words.extend([flag.to_owned(), value.to_owned()]);
+        }
+    };
+    left.read_as.dtypes().for_each(|dtype| add("--read-as", dtype));
+    add("--strip-prefix", &options.strip_prefix);
+    options.rename.iter().for_each(|rule| add("--rename", rule));
+    add("--rename-map", if options.names.is_empty() { "" } else { "names.txt" });
+    add("--prefix", &options.prefix);
+    if let Some((relative, absolute)) = options.tolerance {
+        add("--op", "allclose");
+        add("--rtol", &statelens_checkpoint::float_repr(relative));
+        add("--atol", &statelens_checkpoint::float_repr(absolute));
+    }
+    let flags = [
+        (options.nan_differs, "--nan-differs"),
+        (options.ignore_dtype, "--ignore-dtype"),
+        (options.ignore_type, "--ignore-type"),
+    ];
+    words.extend(flags.iter().filter(|(on, _)| *on).map(|(_, flag)| (*flag).to_owned()));
+    command_line(&words)
+}

@@ -1,0 +1,140 @@
+//! Compares two tensors closely, and searches for renamed tensors.
+
+use std::rc::Rc;
+
+use statelens_checkpoint::{Error, Result};
+use statelens_inspect::compare::{
+    Basis, Comparison, DiffOptions, Renamed, TensorComparison, TensorDifference, Unpaired,
+    rename_map,
+};
+use statelens_inspect::weights::Measured;
+use statelens_stats::{Scale, Summary};
+use statelens_tensor::Machine as _;
+
+use crate::compare::message::tensor_diff::{Renames, TensorDiff};
+use crate::compare::message::{CompareOptions, CompareReply};
+use crate::compare::worker::pairing::{renamed, rows};
+use crate::matrix::message::PackedOverview;
+use crate::protocol::FromWorker;
+use crate::scan::worker::values;
+use crate::worker::job::Job;
+use crate::worker::opened::OpenCheckpoint;
+use crate::worker::reading::drive;
+use crate::worker::session::SharedSession;
+use crate::worker::task::Task;
+
+/// Maximum number of blocks of the map, across and down.
+const BLOCKS: (u32, u32) = (160, 100);
+/// Number of bins of the histograms.
+const BINS: usize = 48;
+/// Pairs up to this many bytes are read without asking; longer ones on request.
+const MAX_UNASKED: u64 = 1_000_000_000;
+
+/// Compares a row of each checkpoint.
+pub(crate) fn start(session: &SharedSession, job: Job, pair: (u32, u32), on_request: bool) {
+    let Some((left, right)) = session.borrow().compared_sides() else { return };
+    let reply = move |update| FromWorker::Compare(CompareReply::TensorDiff(pair, update));
+    Task::start(left, job, reply, async move |task| close(task, &right, pair, on_request).await);
+}
+
+async fn close(
+    task: &Task<TensorDiff>,
+    right: &OpenCheckpoint,
+    pair: (u32, u32),
+    on_request: bool,
+) -> Result<TensorDiff> {
+    let left = &task.open;
+    let (Some(a), Some(b)) = (left.leaves.get(pair.0 as usize), right.leaves.get(pair.1 as usize))
+    else {
+        return Err(Error::cancelled());
+    };
+    let sides = ((left.checkpoint.clone(), a), (right.checkpoint.clone(), b));
+    let mut comparison = TensorComparison::new(sides.0, sides.1, BLOCKS)?;
+    let remote = left.sources.server().is_some();
+    if !on_request && (comparison.progress().1 > MAX_UNASKED || remote) {
+        return Err(Error::cancelled());
+    }
+    drive(&mut comparison, &[&left.sources, &right.sources], &task.job, |comparison, time| {
+        if time {
+            let so_far = comparison.so_far();
+            let some = so_far.differences.count() > 0;
+            task.progress(comparison.progress(), some.then(|| describe(so_far)));
+        }
+    })
+    .await?;
+    Ok(describe(comparison.so_far()))
+}
+
+fn describe(of: &TensorDifference) -> TensorDiff {
+    let side = |of: &Summary| {
+        let of = of.statistics();
+        [of.mean, of.std, of.l2]
+    };
+    let differences = values(0, &Measured::of(&of.differences));
+    TensorDiff {
+        sides: [side(&of.left), side(&of.right), side(&of.differences)],
+        differing: (differences.short.count - differences.short.zeros, differences.short.count),
+        nan: of.nan,
+        shape: of.shape.clone(),
+        outlines: [Scale::Linear, Scale::Log].map(|scale| of.outlines(scale, BINS)),
+        differences,
+        map: of.drawn().map(|map| PackedOverview::of(&map)),
+    }
+}
+
+/// Searches the second checkpoint for renamed tensors.
+pub(crate) fn start_renames(session: &SharedSession, job: Job, options: CompareOptions) {
+    let Some((left, right)) = session.borrow().compared_sides() else { return };
+    let reply = |update| FromWorker::Compare(CompareReply::Renames(update));
+    Task::start(left, job, reply, async move |task| find(task, &right, &options).await);
+}
+
+async fn find(
+    task: &Task<Renames>,
+    right: &OpenCheckpoint,
+    options: &CompareOptions,
+) -> Result<Renames> {
+    let left = &task.open;
+    let first = renamed(left, options)?;
+    let second = &right.checkpoint;
+    let how = DiffOptions::default();
+    let matches = Comparison::new(first.clone(), second.clone(), how).matches().to_vec();
+    let mut unpaired = Unpaired::of(&first, second, &matches);
+    let [(_, of_left), (_, of_right)] = unpaired.hashed();
+    let total = of_left.saturating_add(of_right);
+    let before = [0, of_left];
+    for (side, mut survey) in unpaired.surveys().into_iter().enumerate() {
+        let sources: &Rc<_> = if side == 0 { &left.sources } else { &right.sources };
+        drive(&mut survey, &[sources], &task.job, |survey, time| {
+            if time {
+                let done = survey.progress().0.saturating_add(before[side]);
+                task.progress((done, total), None);
+            }
+        })
+        .await?;
+        unpaired.learn(side == 1, survey.take());
+    }
+    let pairs = unpaired.pairs();
+    let alone = unpaired.alone(&pairs);
+    let count = |basis| pairs.iter().filter(|pair| pair.basis == basis).count() as u64;
+    let counts = [Basis::Bytes, Basis::BytesOfSeveral, Basis::Order].map(count);
+    // Reports the keys as they are in the file, without the page's own renaming.
+    let rows = rows(left, &first);
+    let key = |leaf: usize| {
+        let row = rows.get(leaf).and_then(|row| left.leaves.get(*row as usize));
+        row.map(|leaf| leaf.flat.to_lossy().into_owned())
+    };
+    let found: Vec<Renamed> = pairs
+        .iter()
+        .filter_map(|pair| Some(Renamed { from: key(pair.left)?, ..pair.clone() }))
+        .collect();
+    let of_right =
+        |leaf: usize| right.leaves.get(leaf).map(|leaf| leaf.flat.to_lossy().into_owned());
+    let before = matches.iter().enumerate().filter_map(|(leaf, other)| {
+        let pair = (key(leaf)?, of_right((*other)?)?);
+        (pair.0 != pair.1).then_some(pair)
+    });
+    let names = found.iter().map(|pair| (pair.from.clone(), pair.to.clone()));
+    let names = before.chain(names).collect();
+    Ok(Renames { names, counts, alone, list: rename_map(&found) })
+}

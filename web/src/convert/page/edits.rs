@@ -1,0 +1,253 @@
+//! The parts of the convert sheet that edit the contents: states, keys, dtypes by key; and the
+//! preview of the changed keys.
+
+use yew::prelude::*;
+
+use crate::convert::message::{KeyChange, Preview};
+use crate::convert::state::Conversion;
+use crate::open::message::TargetFormat;
+use crate::page::controls::{change, choices};
+use crate::page::marks::contents_text;
+use crate::page::marks::{changed_key, classes, key, tick_icon, typed, when};
+use crate::page::model::actor::Actor;
+use crate::state::fmt;
+use crate::state::work::OpenWork;
+
+/// Maximum number of states with check boxes. With more, the top level is a flat dict of keys,
+/// which are selected by patterns.
+const MAX_STATES: usize = 24;
+/// Maximum number of lines that a field grows to.
+const MAX_LINES: usize = 8;
+
+/// Renders a check box for each state. States that start with `__` are always kept.
+pub fn states(actor: &Actor, work: &OpenWork, convert: &Conversion) -> Html {
+    if work.states.len() < 2 || work.states.len() > MAX_STATES {
+        return html! {};
+    }
+    let all: Vec<String> = work.states.iter().map(|(name, _)| name.clone()).collect();
+    let stays = |name: &str| name.starts_with("__");
+    let on =
+        all.iter().filter(|name| !stays(name) && !convert.excluded_states.contains(*name)).count();
+    html! {
+        <div class="fs"><span class="lab">{ "States" }</span><div class="states">
+            { for work.states.iter().map(|(name, sums)| {
+                let checked = !convert.excluded_states.contains(name);
+                // At least one state must stay selected: an empty selection would mean all.
+                let fixed = stays(name) || (checked && on < 2);
+                let (name_, all) = (name.clone(), all.clone());
+                let onchange = actor.on(move |actor, _: Event| {
+                    let (name, all) = (name_.clone(), all.clone());
+                    change(actor, move |convert| {
+                        if !convert.excluded_states.remove(&name) {
+                            convert.excluded_states.insert(name);
+                        }
+                        convert.options.states = match convert.excluded_states.is_empty() {
+                            true => Vec::new(),
+                            false => all
+                                .into_iter()
+                                .filter(|name| !name.starts_with("__") && !convert.excluded_states.contains(name))
+                                .collect(),
+                        };
+                    });
+                });
+                let holds = match sums.tensors {
+                    0 => contents_text(sums),
+                    tensors => format!("{} \u{b7} {}", fmt::plural(tensors, "tensor"), fmt::bytes(sums.bytes)),
+                };
+                let title = stays(name).then_some("always kept; leave it out with \u{201c}Exclude\u{201d}");
+                html! {
+                    <label {title}><input type="checkbox" class="cb" {checked} disabled={fixed} {onchange} /><span class="t">{ name }</span>
+                        <span class="num">{ holds }</span></label>
+                }
+            }) }
+        </div></div>
+    }
+}
+
+/// Renders the fields for selecting and renaming keys, with the preview.
+pub fn keys(actor: &Actor, convert: &Conversion) -> Html {
+    let options = &convert.options;
+    let lines = |label: &'static str,
+                 version: u32,
+                 value: &[String],
+                 placeholder: &'static str,
+                 set: fn(&mut Conversion, Vec<String>)| {
+        let onchange = actor.on(move |actor, list: Vec<String>| {
+            change(actor, move |convert| set(convert, list));
+        });
+        html! { <Lines key={version} {label} value={value.to_vec()} {placeholder} {onchange} /> }
+    };
+    let text = |label: &'static str,
+                value: &str,
+                placeholder: &'static str,
+                set: fn(&mut Conversion, String)| {
+        let oninput = actor.on(move |actor, event: InputEvent| {
+            let Some(value) = typed(&event) else { return };
+            change(actor, move |convert| set(convert, value));
+        });
+        html! {
+            <label class="field"><span class="lab">{ label }</span>
+                <span class="inp"><input type="text" value={value.to_owned()} {oninput} {placeholder} autocomplete="off" autocapitalize="off" spellcheck="false" /></span></label>
+        }
+    };
+    let check = |label: &'static str,
+                 id: &'static str,
+                 checked: bool,
+                 about: &'static str,
+                 toggle: fn(&mut Conversion)| {
+        let onchange = actor.on(move |actor, _: Event| change(actor, toggle));
+        html! {
+            <label class="field"><span class="lab">{ label }</span>
+                <span class="check"><input type="checkbox" class="cb" {id} {checked} {onchange} /><span>{ about }</span></span></label>
+        }
+    };
+    html! {
+        <div class="fs"><span class="lab">{ "Keys" }</span><div class="fields">
+            { lines("Include", convert.included, &options.select, "all; or e.g. model.* or /regex/, one per line", |convert, list| convert.options.select = list) }
+            { lines("Exclude", 0, &options.exclude, "nothing; or e.g. *.bias, one per line", |convert, list| convert.options.exclude = list) }
+            { text("Remove prefix", &options.strip_prefix, "e.g. model.", |convert, text| convert.options.strip_prefix = text) }
+            { lines("Rename", 0, &options.rename, "regex=>replacement, with $1 for a group; one per line", |convert, list| convert.options.rename = list) }
+            { text("Add prefix", &options.prefix, "e.g. model.", |convert, text| convert.options.prefix = text) }
+            { check("Nest", "nest", options.nest, "Split keys at their dots into nested dicts", |convert| convert.options.nest = !convert.options.nest) }
+            { check("Untie", "untie", options.untie, "Store a separate copy for each tied name", |convert| convert.options.untie = !convert.options.untie) }
+            if let Some(Ok(plan)) = &convert.plan { { table(&plan.preview) } }
+        </div></div>
+    }
+}
+
+/// Renders the choice of a dtype for all floating-point tensors, and the rules by key.
+pub fn casts(actor: &Actor, convert: &Conversion, target: &TargetFormat) -> Html {
+    let for_all = choices(
+        actor,
+        "Cast",
+        "dtype of floating-point tensors",
+        &target.casts,
+        convert.options.cast.as_deref(),
+        |convert, id| convert.options.cast = id,
+    );
+
+    let onchange = actor.on(move |actor, list: Vec<String>| {
+        change(actor, move |convert| convert.options.casts = list);
+    });
+    // Keys of another format have other names, so the field is reset when the format changes.
+    let format = convert.options.family.target.clone().unwrap_or_default();
+    html! {
+        <>
+            { for_all }
+            <div class="fs"><span class="lab">{ "Cast by key" }</span><div class="fields">
+                <Lines key={format} label="Rules" value={convert.options.casts.clone()} {onchange}
+                    placeholder="none; or *.norm.*=float32, one per line; the first that matches wins" />
+            </div></div>
+        </>
+    }
+}
+
+/// Renders the table of changed keys.
+fn table(preview: &Preview) -> Html {
+    if preview.rows.is_empty() {
+        return html! {};
+    }
+    let casts = preview.cast > 0;
+    let row = |change: &KeyChange| {
+        let old = match &change.new {
+            Some(new) if *new != change.old => changed_key(&change.old, new),
+            _ => key(&change.old),
+        };
+        let new = match &change.new {
+            Some(new) => changed_key(new, &change.old),
+            None => html! { <span class="dim">{ "left out" }</span> },
+        };
+        html! {
+            <tr class={classes(&[when(change.new.is_none(), "out")])}>
+                <td title={change.old.clone()}>
+                    <span class="times">{ old }
+                    if change.times > 1 { <span class="x">{ format!(" \u{d7}{}", fmt::exact(change.times)) }</span> }</span>
+                </td>
+                <td class="ar">{ if change.new.is_some() { "\u{2192}" } else { "" } }</td>
+                <td title={change.new.clone()}>{ new }</td>
+                if casts { <td class="num dim">{ change.dtype.clone().unwrap_or_default() }</td> }
+            </tr>
+        }
+    };
+    let shown = preview.shown;
+    let of = |count: u64| format!("{} of {}", fmt::exact(count), fmt::exact(preview.total));
+    let more = (preview.changed + preview.left_out).saturating_sub(shown);
+    html! {
+        <div class="preview" id="preview">
+            <div class="scroll" role="group" tabindex="0" aria-label="Keys before and after">
+                <table class="ren">
+                    <colgroup><col /><col class="c-ar" /><col />if casts { <col class="c-dt" /> }</colgroup>
+                    <thead><tr>
+                        <th scope="col">{ "key in the checkpoint" }</th><th></th><th scope="col">{ "key in the output" }</th>
+                        if casts { <th scope="col" class="num">{ "dtype" }</th> }
+                    </tr></thead>
+                    <tbody>{ for preview.rows.iter().map(row) }</tbody>
+                </table>
+            </div>
+            <p class="counts mid-ink">
+                if preview.renamed > 0 { <span>{ tick_icon() }{ format!(" {} renamed", of(preview.renamed)) }</span> }
+                if preview.cast > 0 { <span>{ tick_icon() }{ format!(" {} cast", of(preview.cast)) }</span> }
+                if preview.left_out > 0 { <span>{ format!("{} left out", of(preview.left_out)) }</span> }
+                if preview.renamed > 0 { <span>{ tick_icon() }{ " no two keys collide" }</span> }
+                if more > 0 { <span class="dim">{ format!("the first {} are shown", fmt::exact(shown)) }</span> }
+            </p>
+        </div>
+    }
+}
+
+/// Properties of a field with one value per line.
+#[derive(Properties, PartialEq)]
+pub struct LinesProps {
+    /// Label of the field.
+    pub label: &'static str,
+    /// Initial values. Afterwards the field keeps its own text.
+    pub value: Vec<String>,
+    /// Text shown in an empty field.
+    pub placeholder: &'static str,
+    /// Whether `onchange` is called when the field loses the focus, rather than on each keystroke.
+    #[prop_or_default]
+    pub late: bool,
+    /// Called with the new values.
+    pub onchange: Callback<Vec<String>>,
+}
+
+/// A field with one value per line.
+#[component]
+pub fn Lines(props: &LinesProps) -> Html {
+    let text = use_state(|| props.value.join("\n"));
+    let late = props.late;
+    let oninput = {
+        let (text, onchange) = (text.clone(), props.onchange.clone());
+        Callback::from(move |event: InputEvent| {
+            let Some(area) = event.target_dyn_into::<web_sys::HtmlTextAreaElement>() else {
+                return;
+            };
+            let value = area.value();
+            let before = values(&text);
+            let now = values(&value);
+            text.set(value);
+            if now != before && !late {
+                onchange.emit(now);
+            }
+        })
+    };
+    let onchange = {
+        let (text, onchange) = (text.clone(), props.onchange.clone());
+        Callback::from(move |_: Event| {
+            if late {
+                onchange.emit(values(&text));
+            }
+        })
+    };
+    let rows = text.split('\n').count().clamp(1, MAX_LINES);
+    html! {
+        <label class="field"><span class="lab">{ props.label }</span>
+            <span class="inp lines"><textarea rows={rows.to_string()} value={(*text).clone()} {oninput} {onchange} placeholder={props.placeholder}
+                wrap="off" autocomplete="off" autocapitalize="off" spellcheck="false" /></span></label>
+    }
+}
+
+/// Returns the non-empty lines of a text.
+fn values(text: &str) -> Vec<String> {
+    text.lines().filter(|line| !line.trim().is_empty()).map(str::to_owned).collect()
+}

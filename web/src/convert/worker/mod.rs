@@ -1,0 +1,158 @@
+//! Plans conversions and runs them.
+
+pub mod check;
+pub mod running;
+pub mod sink;
+
+use std::rc::Rc;
+
+use statelens_checkpoint::Error;
+use wasm_bindgen::JsValue;
+
+use crate::convert::message::{ConversionResult, ConvertOptions, SaveTo};
+use crate::family::message::{FamilyReply, NamedText};
+use crate::messages::get;
+use crate::protocol::task::TaskUpdate;
+use crate::protocol::{FromWorker, HANDLE};
+use crate::worker::job::Job;
+use crate::worker::session::SharedSession;
+use crate::worker::task::Task;
+use crate::worker::{private, remote};
+use crate::{convert, family, plan, repair, text};
+
+/// The number of keys above which planning waits for [`DEBOUNCE`].
+const DEBOUNCE_ABOVE: u64 = 20_000;
+/// Milliseconds to wait for the next edit before planning a file with very many keys.
+const DEBOUNCE: u32 = 1_000;
+
+/// Plans a conversion and posts the plan. For a remote model it fetches the config next to it
+/// first.
+pub(crate) fn plan(session: &SharedSession, job: &Job, request: u32, options: Box<ConvertOptions>) {
+    let Some(open) = session.borrow().open.clone() else { return };
+    let wanted = match options.rewrite {
+        None => session.borrow().config_to_fetch(&open, &options.family),
+        Some(_) => None,
+    };
+    if let (Some(name), Some(server)) = (wanted, open.sources.server().cloned()) {
+        if !session.borrow_mut().defer_plan(job, (request, options)) {
+            return;
+        }
+        let (weak, job) = (Rc::downgrade(session), job.clone());
+        return job.clone().spawn(async move {
+            let bytes =
+                remote::fetch_sibling(&server, name, family::worker::MAX_CONFIG_SIZE, &job).await;
+            let text = bytes.and_then(|bytes| String::from_utf8(bytes).ok());
+            if let Some(session) = weak.upgrade() {
+                let config = text.map(|text| NamedText { name: name.to_owned(), text });
+                let waiting = session.borrow_mut().take_config(config);
+                if let Some((job, (request, options))) = waiting {
+                    plan(&session, &job, request, options);
+                }
+            }
+        });
+    }
+    let found = match options.rewrite {
+        None => match session.borrow_mut().family(&open, &options.family) {
+            Ok(found) => Some(found),
+            Err(wanted) => return job.post(&FromWorker::FilesNeeded(wanted)),
+        },
+        Some(_) => None,
+    };
+    let target = options.family.target.as_ref();
+    let (ready, shown) = match found.as_ref().zip(target) {
+        Some((found, target)) => {
+            let (ready, shown) = family::worker::table(&options, target, found);
+            (Some(ready), Some(shown))
+        }
+        None => (None, None),
+    };
+    let reply = |found: &Rc<family::worker::ConversionInputs>| {
+        Box::new(FamilyReply { recognised: found.recognised.clone(), shown })
+    };
+    job.post(&FromWorker::Family { request, family: found.as_ref().map(reply) });
+    let large = matches!(&ready, Some(Ok(ready)) if ready.keys() > DEBOUNCE_ABOVE);
+    let (weak, own) = (Rc::downgrade(session), job.clone());
+    let values = session.borrow().found.clone();
+    let make = move || {
+        let mut output = match (ready, &found, &options.rewrite) {
+            (_, _, Some(rewrite)) => repair::worker::plan(&open, rewrite, &options, &own)
+                .map(|(plan, planned)| (plan.into(), planned)),
+            (Some(ready), Some(found), None) => {
+                ready.and_then(|ready| family::worker::plan(&open, &options, ready, found, &own))
+            }
+            _ => family::worker::plain(&open, &options, found.as_deref(), &own),
+        };
+        if let Ok((output, planned)) = &mut output {
+            planned.notes.extend(plan::worker::casts::ranges(
+                &open.checkpoint,
+                output,
+                &values.borrow(),
+            ));
+        }
+        let (output, plan) = match output {
+            Ok((output, planned)) => (Some((request, output)), Ok(planned)),
+            Err(error) => (None, Err(text::error(&error))),
+        };
+        if let Some(session) = weak.upgrade() {
+            session.borrow_mut().plan = output;
+            own.post(&FromWorker::Planned { request, plan });
+        }
+    };
+    if !large {
+        return make();
+    }
+    // Planning a file with very many keys takes seconds, in which the worker receives no messages.
+    // The page has the table of rules meanwhile; if a rule is edited during the pause, the next
+    // request replaces this one.
+    session.borrow_mut().plan = None;
+    let job = job.clone();
+    job.clone().spawn(async move {
+        gloo_timers::future::TimeoutFuture::new(DEBOUNCE).await;
+        if job.check().is_ok() {
+            make();
+        }
+    });
+}
+
+/// Writes the files of the plan that was made for `request`.
+pub(crate) fn run(
+    session: &SharedSession,
+    job: &Job,
+    (request, sink, falsify): (u32, SaveTo, bool),
+    data: &JsValue,
+) {
+    let session = session.borrow();
+    let plan = session.plan.clone().filter(|(output, _)| *output == request);
+    let Some(((_, output), open)) = plan.zip(session.open.clone()) else {
+        let error = Error::refused("a newer plan has replaced this one");
+        return job.post(&FromWorker::Run(TaskUpdate::Failed(text::error(&error))));
+    };
+    let (job, handle) = (job.clone(), get(data, HANDLE));
+    // The user agreed to the number of bytes with the plan.
+    job.agrees_to_all();
+    Task::start(open, job, FromWorker::Run, async move |task| {
+        let plan::worker::PlannedOutput { plan, more, texts } = output;
+        let run = |plan| convert::worker::running::run(plan, task, sink, handle.clone(), falsify);
+        let mut ran = run(plan).await;
+        for plan in more {
+            let Ok((done, files)) = &mut ran else { break };
+            match run(plan).await {
+                Ok((more, own)) => {
+                    done.names.extend(more.names);
+                    done.bytes += more.bytes;
+                    done.casts.extend(more.casts);
+                    done.millis += more.millis;
+                    own.iter().for_each(|file| _ = files.push(&file));
+                }
+                Err(error) => {
+                    // The files written so far are not handed over: remove them here.
+                    private::remove_all(files).await;
+                    ran = Err(error);
+                }
+            }
+        }
+        let (done, files) = ran?;
+        task.attach(files);
+        Ok(ConversionResult { texts, ..done })
+    });
+}

@@ -1,0 +1,233 @@
+//! Runs a plan: feeds it from streams, writes its output, reports progress, and stops on request.
+
+use std::collections::HashMap;
+
+use statelens_checkpoint::{Error, Plan, Result, Segment, TensorId};
+use statelens_convert::{ReadingRun, Run, RunOptions, Step, composable};
+use statelens_inspect::ReadBack;
+use wasm_bindgen::prelude::*;
+
+use crate::convert::message::{self, ConversionResult};
+use crate::convert::worker::sink::OutputSink;
+use crate::protocol::task::JobProgress;
+use crate::worker::reading::Driver;
+use crate::worker::task::Task;
+use crate::worker::{now, private};
+use crate::{convert, plan, text};
+
+/// Runs a plan that reads the checkpoint of a task. Returns a report, and the finished files.
+///
+/// # Errors
+/// Errors of the core or the browser, cancellation by the user, and, unless `falsify`, casts that
+/// did more than round. Then no files are left behind.
+pub(crate) async fn run<T>(
+    plan: Plan,
+    task: &Task<T>,
+    to: message::SaveTo,
+    handle: JsValue,
+    falsify: bool,
+) -> Result<(ConversionResult, js_sys::Array)> {
+    let (sources, job, limits) = (&task.open.sources, &task.job, &task.open.limits);
+    let began = now();
+    let local = sources.server().is_none();
+    let compose = composable(&plan) && to == message::SaveTo::Download && local;
+    let names: Vec<String> = plan.files.iter().map(|file| file.name.clone()).collect();
+    let mut sinks = OutputFiles { to, compose, handle, sinks: Vec::new() };
+    let keys = KeysByProgress::new(&plan);
+    let planned = plan.source.clone();
+    let expected = ReadBack::of(&plan);
+    let mut writing = WritingRun {
+        run: Run::new(plan, RunOptions { compose, ..RunOptions::default() })?,
+        driver: Driver::new(&[sources], job),
+        updates: WriteUpdates { task, began, keys },
+    };
+    let ran = writing.all(&mut sinks).await;
+    writing.driver.close().await;
+    let ran = ran.and_then(|()| match falsify {
+        true => Ok(()),
+        false => plan::worker::casts::refuse_lossy(&planned, writing.run.report()),
+    });
+    let blobs = js_sys::Array::new();
+    let mut done = ConversionResult {
+        names,
+        texts: Vec::new(),
+        bytes: 0,
+        millis: 0.0,
+        method: message::WriteMethod::Composed,
+        casts: plan::worker::casts::lines(writing.run.report()),
+        read_back: None,
+    };
+    let kept: Vec<String> = sinks.sinks.iter().filter_map(OutputSink::private_name).collect();
+    let mut ended = ran;
+    for sink in sinks.sinks {
+        // If one file can't be finished, none is kept.
+        if ended.is_err() {
+            sink.discard().await;
+            continue;
+        }
+        ended = sink.finish(sources).await.map(|(blob, method)| {
+            done.bytes += blob.size() as u64;
+            done.method = method;
+            blobs.push(&blob);
+        });
+    }
+    if ended.is_ok() {
+        done.millis = now() - began;
+        // The limits are those that the source was opened with.
+        ended = convert::worker::check::read_back(&expected, &blobs, limits);
+        if let (Err(error), message::WriteMethod::Saved) = (&ended, done.method) {
+            // The browser has already saved the file where the user chose, so the error can only be
+            // reported.
+            done.read_back = Some(text::error(error));
+            ended = Ok(());
+        }
+        // If the job was stopped meanwhile, nothing may be left behind.
+        ended = ended.and_then(|()| job.check());
+    }
+    match ended {
+        Ok(()) => Ok((done, blobs)),
+        Err(error) => {
+            for name in kept {
+                private::remove(&name).await;
+            }
+            Err(error)
+        }
+    }
+}
+
+/// The files begun so far; the last one is being written.
+struct OutputFiles {
+    to: message::SaveTo,
+    compose: bool,
+    handle: JsValue,
+    sinks: Vec<OutputSink>,
+}
+
+impl OutputFiles {
+    async fn begin(&mut self) -> Result<()> {
+        if let Some(last) = self.sinks.last_mut() {
+            last.flush(true).await?;
+        }
+        self.sinks.push(match self.to {
+            message::SaveTo::Download if self.compose => OutputSink::composed(),
+            message::SaveTo::Download => OutputSink::private().await?,
+            message::SaveTo::Handle if !self.sinks.is_empty() => {
+                return Err(Error::refused("several files have the same name"));
+            }
+            message::SaveTo::Handle => OutputSink::chosen(self.handle.clone()).await?,
+        });
+        Ok(())
+    }
+
+    fn current(&mut self) -> Result<&mut OutputSink> {
+        self.sinks
+            .last_mut()
+            .ok_or_else(|| Error::io("bytes arrived before their file was created"))
+    }
+}
+
+struct WritingRun<'a, T> {
+    run: Run,
+    driver: Driver<'a>,
+    updates: WriteUpdates<'a, T>,
+}
+
+impl<T> WritingRun<'_, T> {
+    async fn all(&mut self, sinks: &mut OutputFiles) -> Result<()> {
+        let Self { run, driver, updates } = self;
+        loop {
+            if let Some(sink) = sinks.sinks.last_mut() {
+                let each = async |reading: &mut ReadingRun<'_, OutputSink>, post_progress: bool| {
+                    reading.into.flush(false).await?;
+                    updates.post_progress(reading.run, post_progress);
+                    Ok(())
+                };
+                driver.drive(&mut ReadingRun { run, into: sink }, each).await?;
+            }
+            updates.task.job.check()?;
+            match run.step() {
+                Step::Begin(_) => {
+                    sinks.begin().await?;
+                    run.begun();
+                }
+                Step::Copy(span) if sinks.current()?.add_slice(span) => run.copied(span.len),
+                Step::Copy(span) => {
+                    let piece = driver.piece(0, run.files(), span).await?;
+                    sinks.current()?.write(&piece);
+                    run.copied(piece.len() as u64);
+                }
+                Step::Head(head) => {
+                    sinks.current()?.patch_head(&head).await?;
+                    run.patched();
+                }
+                Step::Read(_) | Step::Work => {}
+                Step::Done => return Ok(()),
+            }
+            sinks.current()?.flush(false).await?;
+            updates.post_progress(run, driver.yield_if_due().await);
+        }
+    }
+}
+
+/// Reports progress, with the key being written.
+struct WriteUpdates<'a, T> {
+    task: &'a Task<T>,
+    began: f64,
+    keys: KeysByProgress,
+}
+
+impl<T> WriteUpdates<'_, T> {
+    fn post_progress(&self, run: &Run, now_is_the_time: bool) {
+        if !now_is_the_time {
+            return;
+        }
+        let (done, total) = run.progress();
+        let (millis, key) = (now() - self.began, self.keys.at(done));
+        self.task.post_progress(JobProgress { done, total, millis, key }, None);
+    }
+}
+
+/// Looks up the key being written by the number of bytes done.
+struct KeysByProgress {
+    ends: Vec<(u64, TensorId)>,
+    names: HashMap<TensorId, String>,
+}
+
+impl KeysByProgress {
+    fn new(plan: &Plan) -> Self {
+        let mut at = 0u64;
+        let mut ends = Vec::new();
+        for segment in plan.segments() {
+            at = at.saturating_add(match segment {
+                Segment::Bytes(bytes) => bytes.len() as u64,
+                Segment::Zeros(len) => *len,
+                Segment::Late { len, .. } => len.unwrap_or(0),
+                Segment::Data(data) => plan
+                    .source
+                    .tensor(data.tensor)
+                    .ok()
+                    .and_then(|tensor| tensor.nbytes())
+                    .unwrap_or(0),
+            });
+            if let Segment::Data(data) = segment {
+                ends.push((at, data.tensor));
+            }
+        }
+        let mut names = HashMap::new();
+        for leaf in plan.source.leaves() {
+            if let Some((tensor, _)) = plan.source.tensor_of(leaf.id) {
+                names.entry(tensor).or_insert_with(|| leaf.flat.to_lossy().into_owned());
+            }
+        }
+        Self { ends, names }
+    }
+
+    fn at(&self, done: u64) -> String {
+        let index = self.ends.partition_point(|(end, _)| *end <= done);
+        self.ends
+            .get(index)
+            .and_then(|(_, tensor)| self.names.get(tensor))
+            .cloned()
+            .unwrap_or_default()
+    }
+}

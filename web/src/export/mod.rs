@@ -1,0 +1,4 @@
+//! Exporting a tensor as a file.
+
+pub mod page;
+pub mod worker;

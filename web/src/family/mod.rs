@@ -1,0 +1,5 @@
+//! Converting a model between the implementations of its family.
+
+pub mod message;
+pub mod page;
+pub mod worker;

@@ -1,0 +1,4 @@
+//! The filter box.
+
+pub mod page;
+pub mod state;

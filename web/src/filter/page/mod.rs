@@ -1,0 +1,77 @@
+//! Help with the filter: a menu of terms, with the number of keys that each would match, and
+//! suggestions for unknown terms.
+
+pub mod terms;
+
+use yew::prelude::*;
+
+use crate::filter::page::terms::{Example, examples};
+use crate::filter::state::UnknownTerm;
+use crate::page::model::actor::Actor;
+use crate::state::fmt;
+use crate::state::work::OpenWork;
+
+/// Properties of the menu.
+#[derive(Properties, PartialEq)]
+pub struct MenuProps {
+    /// The open checkpoint.
+    pub work: OpenWork,
+    /// Called when a term was chosen, to close the menu.
+    pub onchoose: Callback<()>,
+    /// Called when one of the terms loses the focus.
+    pub onleave: Callback<FocusEvent>,
+}
+
+/// The menu of terms, each with an example.
+#[component]
+pub fn FilterMenu(props: &MenuProps) -> Html {
+    let Some(actor) = use_context::<Actor>() else { return html! {} };
+    let examples = use_memo((), |()| examples(&props.work));
+    let choice = |example: &Example| {
+        let (actor, term, onchoose) = (actor.clone(), example.term.clone(), props.onchoose.clone());
+        // Keeps the focus in the filter box, so that the menu does not close before the click
+        // arrives.
+        let onmousedown = Callback::from(|event: MouseEvent| event.prevent_default());
+        let onclick = Callback::from(move |_: MouseEvent| {
+            let term = term.clone();
+            actor.work(move |work| work.set_filter(&term));
+            onchoose.emit(());
+        });
+        let count = match example.count {
+            Some(count) => fmt::plural(count as u64, "key"),
+            None if example.of_values => "after Scan values".to_owned(),
+            None => String::new(),
+        };
+        html! {
+            <li><button {onclick} {onmousedown} disabled={example.count.is_none() && example.of_values}>
+                <code>{ &example.term }</code><span class="what">{ example.what }</span><span class="m">{ count }</span>
+            </button></li>
+        }
+    };
+    html! { <ul class="terms" id="terms" aria-label="Filter terms" onfocusout={props.onleave.clone()}>{ for examples.iter().map(choice) }</ul> }
+}
+
+/// Renders the underline of an unknown term, behind the typed text.
+pub fn underlined(text: &str) -> Html {
+    match UnknownTerm::of(text) {
+        Some(UnknownTerm { start, end, .. }) => html! {
+            <span class="mirror" aria-hidden="true">{ text[..start].to_owned() }<u>{ text[start..end].to_owned() }</u></span>
+        },
+        None => html! {},
+    }
+}
+
+/// Renders a suggestion for an unknown term.
+pub fn suggestion(actor: &Actor, text: &str) -> Option<Html> {
+    let unknown = UnknownTerm::of(text)?;
+    let suggestion = unknown.suggestion?;
+    let mended = format!("{}{suggestion}{}", &text[..unknown.start], &text[unknown.end..]);
+
+    let onclick = actor.on(move |actor, _: MouseEvent| {
+        let mended = mended.clone();
+        actor.work(move |work| work.set_filter(&mended));
+    });
+    Some(html! {
+        <span class="hits" role="status">{ "did you mean " }<button class="textlink m" id="meant" {onclick}>{ suggestion }</button>{ "?" }</span>
+    })
+}

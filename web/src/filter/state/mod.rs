@@ -1,0 +1,685 @@
+//! The filter box: words, globs, `/regex/`, `dtype:`, `shape:`, `kind:`, `state:`, `bytes>`; and,
+//! once values were read, `nan>0`, `std<1e-6`, `absmax>100`, `zeros>50%`.
+//!
+//! Terms are separated by spaces and must all hold; `-` or `!` before a term negates it. A word matches a
+//! part of the key, ignoring case unless the word has a capital. A glob matches whole segments, so
+//! that `layers.*.attn` and `*.weight` mean what they look like.
+
+pub mod glob;
+pub mod search;
+
+use regex_lite::Regex;
+use statelens_checkpoint::order;
+use statelens_inspect::distance;
+
+use crate::filter::state::glob::Glob;
+use crate::rows::{LeafKind, Row};
+use crate::state::dtype::is_short;
+use crate::values::message::RowValues;
+use crate::values::state::RowMeasure;
+
+#[derive(Debug, Clone, Default)]
+pub struct Filter {
+    terms: Vec<(bool, Term)>,
+}
+
+#[derive(Debug, Clone)]
+enum Term {
+    Word { text: String, fold_case: bool },
+    Glob(Glob),
+    Pattern(Regex),
+    Dtype(String),
+    Kind(KindTerm),
+    State(String),
+    Shape(Vec<Dim>),
+    Size { params: bool, order: Relation, limit: u64 },
+    Values { measure: RowMeasure, share: bool, order: Relation, limit: f64 },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum KindTerm {
+    Tensor,
+    Value,
+    Link,
+    Only(LeafKind),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Dim {
+    Exactly(u64),
+    Any,
+    AnyMany,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Relation {
+    Less,
+    LessEqual,
+    Equal,
+    GreaterEqual,
+    Greater,
+}
+
+impl Filter {
+    /// Parses the text of the box.
+    ///
+    /// # Errors
+    /// A sentence that names the invalid term, and what would be valid.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let mut terms = Vec::new();
+        for word in joined(words(text)) {
+            let (negative, word) = match word.strip_prefix(NEGATIONS) {
+                Some(rest) if !rest.is_empty() => (true, rest),
+                _ => (false, word.as_str()),
+            };
+            terms.push((negative, term(word)?));
+        }
+        // Cheap terms go first, so that few rows reach the regular expressions.
+        order::by_key(&mut terms, |(_, term)| matches!(term, Term::Pattern(_)));
+        Ok(Self { terms })
+    }
+
+    /// Suggests what may have been meant when nothing is found: operators such as `OR`, and words
+    /// that look like a term but are not one, are searched for, since keys may contain them.
+    pub fn hint(text: &str) -> Option<String> {
+        if let Some(hint) = operator_hint(&words(text)) {
+            return Some(hint);
+        }
+        let unknown = UnknownTerm::of(text)?;
+        let name = &text[unknown.start..unknown.end];
+        Some(format!(
+            "\u{2018}{name}\u{2019} is not a filter, so keys were searched for it. Filters are {}.",
+            TERMS.join(", ")
+        ))
+    }
+
+    /// Returns true if every row passes.
+    pub fn is_empty(&self) -> bool {
+        self.terms.is_empty()
+    }
+
+    /// Returns true if a row passes whose values were not read.
+    pub fn matches(&self, row: &Row) -> bool {
+        self.passes(row, None)
+    }
+
+    /// Returns true if a row passes. Terms about values reject rows that were not read.
+    pub fn passes(&self, row: &Row, values: Option<&RowValues>) -> bool {
+        self.terms.iter().all(|(negative, term)| match term {
+            Term::Values { .. } if values.is_none() => false,
+            term => term.matches(row, values) != *negative,
+        })
+    }
+
+    /// Returns true if a term is about values.
+    pub fn is_of_values(&self) -> bool {
+        self.terms.iter().any(|(_, term)| matches!(term, Term::Values { .. }))
+    }
+
+    /// Removes and returns the words that are matched ignoring case, each with whether it is
+    /// negated.
+    pub(crate) fn take_words(&mut self) -> Vec<(bool, String)> {
+        let mut words = Vec::new();
+        self.terms.retain(|(negative, term)| match term {
+            Term::Word { text, fold_case: true } if !text.contains('\n') => {
+                words.push((*negative, text.clone()));
+                false
+            }
+            _ => true,
+        });
+        // Words that must be present go first, since they leave the fewest rows.
+        order::by_key(&mut words, |(negative, _)| *negative);
+        words
+    }
+
+    /// Returns true if a term is a regular expression: testing a row then takes microseconds.
+    pub(crate) fn is_slow(&self) -> bool {
+        self.terms.iter().any(|(_, term)| matches!(term, Term::Pattern(_)))
+    }
+}
+
+impl Term {
+    fn matches(&self, row: &Row, values: Option<&RowValues>) -> bool {
+        match self {
+            Self::Word { text, fold_case: true } => contains_folded(&row.key, text),
+            Self::Word { text, fold_case: false } => row.key.contains(text.as_str()),
+            Self::Glob(glob) => glob.matches(&row.key),
+            Self::Pattern(pattern) => pattern.is_match(&row.key),
+            Self::Dtype(name) => {
+                row.dtype.eq_ignore_ascii_case(name)
+                    || (!row.dtype.is_empty() && is_short(&row.dtype, name))
+            }
+            Self::Kind(KindTerm::Tensor) => row.kind.has_shape(),
+            Self::Kind(KindTerm::Value) => !row.kind.has_shape(),
+            Self::Kind(KindTerm::Link) => row.link.is_some(),
+            Self::Kind(KindTerm::Only(kind)) => row.kind == *kind,
+            Self::State(name) => row
+                .key
+                .strip_prefix(name.as_str())
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '/'])),
+            Self::Shape(dims) => row.kind.has_shape() && shape_matches(dims, &row.shape),
+            Self::Size { params, order, limit } => {
+                row.kind.has_shape()
+                    && order.holds(if *params { row.params } else { row.bytes }, *limit)
+            }
+            Self::Values { measure, share, order, limit } => values
+                .and_then(|values| values.measure(*measure, *share))
+                .is_some_and(|value| order.holds(value, *limit)),
+        }
+    }
+}
+
+/// A word that looks like a term but is not one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnknownTerm {
+    /// The offset of its name in the text.
+    pub start: usize,
+    /// The end of the name.
+    pub end: usize,
+    /// The name that may have been meant.
+    pub suggestion: Option<&'static str>,
+}
+
+impl UnknownTerm {
+    /// Finds the first one in a text.
+    pub fn of(text: &str) -> Option<Self> {
+        words(text).into_iter().find_map(|word| {
+            // A word is a slice of the text.
+            let start = word.as_ptr() as usize - text.as_ptr() as usize;
+            let body = word.trim_start_matches(NEGATIONS);
+            let start = start + word.len() - body.len();
+            let (name, _) = body.split_once([':', '>', '<', '='])?;
+            let is_name = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphabetic());
+            let names = || {
+                let terms = TERMS.iter().map(|term| term.trim_end_matches([':', '>']));
+                terms.chain(MEASURES.iter().map(|(name, _)| *name))
+            };
+            let known = names().chain(["is", "size"]).any(|known| known.eq_ignore_ascii_case(name));
+            if !is_name || known {
+                return None;
+            }
+            let typed = name.to_ascii_lowercase();
+            let near = |known: &'static str| Some((distance(known, &typed, 2)?, known));
+            // Short names such as `std` and `abs` are within two edits of many words.
+            let near = names().filter_map(near).filter(|(far, _)| far * 2 < typed.len());
+            let suggestion = near.min_by_key(|(far, _)| *far).map(|(_, known)| known);
+            Some(Self { start, end: start + name.len(), suggestion })
+        })
+    }
+}
+
+impl Relation {
+    fn holds<T: PartialOrd>(self, number: T, limit: T) -> bool {
+        match self {
+            Self::Less => number < limit,
+            Self::LessEqual => number <= limit,
+            Self::Equal => number == limit,
+            Self::GreaterEqual => number >= limit,
+            Self::Greater => number > limit,
+        }
+    }
+}
+
+/// Returns the regular expression to write for `a OR b`, `a | b` or `a|b`, and says that `AND` is
+/// not needed. `None` if there is no such operator.
+fn operator_hint(words: &[&str]) -> Option<String> {
+    let is_plain = |word: &str| {
+        !word.is_empty() && word.chars().all(|c| c.is_alphanumeric() || c == '_' || c == '.')
+    };
+    let either = |left: &str, right: &str| {
+        let pair = (is_plain(left) && is_plain(right)).then(|| format!("/{left}|{right}/"));
+        let pattern = pair.unwrap_or_else(|| "/one|other/".to_owned()).replace('.', r"\.");
+        format!("All terms must match. To match either of two, write {pattern}.")
+    };
+    words.iter().enumerate().find_map(|(at, word)| {
+        let around = || Some((words.get(at.checked_sub(1)?)?, words.get(at + 1)?));
+        match *word {
+            "OR" | "or" | "|" | "||" => around().map(|(left, right)| either(left, right)),
+            "AND" | "and" | "&" | "&&" => around()
+                .map(|_| format!("All terms must match, so leave out \u{2018}{word}\u{2019}.")),
+            _ if word.starts_with('/') => None,
+            _ => word
+                .split_once('|')
+                .map(|(left, right)| either(left, right.trim_start_matches('|'))),
+        }
+    })
+}
+
+/// Characters that negate the term after them.
+const NEGATIONS: [char; 2] = ['-', '!'];
+
+/// The terms that have a name.
+const TERMS: [&str; 6] = ["dtype:", "kind:", "state:", "shape:", "bytes>", "params>"];
+
+/// The terms about values.
+const MEASURES: [(&str, RowMeasure); 9] = [
+    ("std", RowMeasure::Std),
+    ("\u{3c3}", RowMeasure::Std),
+    ("absmax", RowMeasure::AbsMax),
+    ("min", RowMeasure::Min),
+    ("max", RowMeasure::Max),
+    ("mean", RowMeasure::Mean),
+    ("zeros", RowMeasure::Zeros),
+    ("nan", RowMeasure::Nan),
+    ("inf", RowMeasure::Inf),
+];
+
+fn measure(name: &str) -> Option<RowMeasure> {
+    let known = MEASURES.iter().find(|(known, _)| name.eq_ignore_ascii_case(known));
+    known.map(|(_, measure)| *measure)
+}
+
+/// Joins words that form one comparison: `bytes > 10 kB`.
+fn joined(words: Vec<&str>) -> Vec<String> {
+    let mut all: Vec<String> = Vec::new();
+    for word in words {
+        let continues = all.last().is_some_and(|before| {
+            let before = before.trim_start_matches(NEGATIONS);
+            let rest =
+                ["bytes", "size", "params"].iter().find_map(|name| before.strip_prefix(name));
+            let rest = rest.or_else(|| {
+                MEASURES
+                    .iter()
+                    .find_map(|(name, _)| before.strip_prefix(name))
+                    .filter(|rest| rest.is_empty() || rest.starts_with(['<', '>', '=']))
+            });
+            rest.is_some_and(|rest| {
+                let number = rest.trim_start_matches(['<', '>', '=']);
+                let has_order = number.len() < rest.len();
+                let starts = |of: fn(char) -> bool| word.starts_with(of);
+                match (has_order, number.is_empty()) {
+                    (false, true) => starts(|c| matches!(c, '<' | '>' | '=')),
+                    (true, true) => starts(|c| c.is_ascii_digit()),
+                    (true, false) => {
+                        number.ends_with(|c: char| c.is_ascii_digit()) && is_unit(word)
+                    }
+                    (false, false) => false,
+                }
+            })
+        });
+        match all.last_mut().filter(|_| continues) {
+            Some(before) => before.push_str(word),
+            None => all.push(word.to_owned()),
+        }
+    }
+    all
+}
+
+fn is_unit(word: &str) -> bool {
+    let word = word.to_ascii_lowercase();
+    let short =
+        word.strip_suffix('b').map_or(word.as_str(), |word| word.strip_suffix('i').unwrap_or(word));
+    matches!(short, "" | "k" | "m" | "g" | "t" | "p")
+}
+
+/// Splits at spaces that are not inside `/…/`, `[…]` or the parentheses of a shape.
+fn words(text: &str) -> Vec<&str> {
+    let mut words = Vec::new();
+    let mut rest = text.trim_start();
+    while !rest.is_empty() {
+        let body = rest.strip_prefix(NEGATIONS).unwrap_or(rest);
+        let brackets: [&[char]; 2] = match body.starts_with("shape:(") {
+            true => [&['[', '('], &[']', ')']],
+            false => [&['['], &[']']],
+        };
+        let skip = rest.len() - body.len();
+        let end = if body.starts_with('/') {
+            skip + end_of_pattern(body)
+        } else {
+            let mut depth = 0i32;
+            rest.char_indices()
+                .find(|&(_, c)| {
+                    depth +=
+                        i32::from(brackets[0].contains(&c)) - i32::from(brackets[1].contains(&c));
+                    c.is_whitespace() && depth <= 0
+                })
+                .map_or(rest.len(), |(at, _)| at)
+        };
+        words.push(&rest[..end]);
+        rest = rest[end..].trim_start();
+    }
+    words
+}
+
+/// Returns the end of a `/regex/`: after its closing slash, or the end of the text while it is
+/// being typed.
+fn end_of_pattern(text: &str) -> usize {
+    let mut escaped = true;
+    for (at, c) in text.char_indices() {
+        if c == '/' && !escaped {
+            return at + 1;
+        }
+        escaped = at == 0 || (c == '\\' && !escaped);
+        if at == 0 {
+            escaped = false;
+        }
+    }
+    text.len()
+}
+
+fn term(word: &str) -> Result<Term, String> {
+    if let Some(body) = word.strip_prefix('/') {
+        let body = body.strip_suffix('/').unwrap_or(body);
+        return Regex::new(body)
+            .map(Term::Pattern)
+            .map_err(|error| format!("/{body}/ is not a regular expression: {error}"));
+    }
+    for (name, params) in [("bytes", false), ("size", false), ("params", true)] {
+        if let Some(rest) = word.strip_prefix(name)
+            && let Some((order, limit)) = order(rest)
+        {
+            let limit = quantity(limit).ok_or_else(|| {
+                format!("\u{2018}{word}\u{2019} needs a number, as in {name}>100MB")
+            })?;
+            return Ok(Term::Size { params, order, limit });
+        }
+    }
+    if let Some(at) = word.find(['<', '>', '='])
+        && let Some(measure) = measure(&word[..at])
+        && let Some((order, limit)) = order(&word[at..])
+    {
+        let (limit, share) = match limit.strip_suffix('%') {
+            Some(part) => (part, true),
+            None => (limit, false),
+        };
+        let counts = matches!(measure, RowMeasure::Zeros | RowMeasure::Nan | RowMeasure::Inf);
+        let limit =
+            limit.parse::<f64>().ok().filter(|limit| limit.is_finite() && (counts || !share));
+        let limit = limit.ok_or_else(|| {
+            let example = if counts { "50% or 1000" } else { "1e-6" };
+            format!("\u{2018}{word}\u{2019} needs a number, as in {}>{example}", &word[..at])
+        })?;
+        let limit = if share { limit / 100.0 } else { limit };
+        return Ok(Term::Values { measure, share, order, limit });
+    }
+    if let Some((name, text)) = word.split_once(':') {
+        match name {
+            "dtype" => {
+                let text = text.strip_prefix("torch.").unwrap_or(text);
+                return Ok(Term::Dtype(text.to_lowercase()));
+            }
+            "kind" | "is" => return kind(text),
+            "state" => return Ok(Term::State(text.to_owned())),
+            "shape" => {
+                return shape(text).map(Term::Shape).ok_or_else(|| {
+                    format!("\u{2018}{text}\u{2019} is not a shape; write shape:[4096,*]")
+                });
+            }
+            _ => {}
+        }
+    }
+    if word.contains(['*', '?']) {
+        return Ok(Term::Glob(Glob::new(word)));
+    }
+    let fold_case = !word.chars().any(char::is_uppercase);
+    Ok(Term::Word { text: word.to_owned(), fold_case })
+}
+
+fn kind(text: &str) -> Result<Term, String> {
+    let term = match text.to_lowercase().as_str() {
+        "tensor" | "tensors" => KindTerm::Tensor,
+        "value" | "values" => KindTerm::Value,
+        "link" | "links" | "alias" => KindTerm::Link,
+        "ndarray" | "array" => KindTerm::Only(LeafKind::Array),
+        "int" => KindTerm::Only(LeafKind::Int),
+        "float" => KindTerm::Only(LeafKind::Float),
+        "bool" => KindTerm::Only(LeafKind::Bool),
+        "str" => KindTerm::Only(LeafKind::Str),
+        "none" => KindTerm::Only(LeafKind::None),
+        "complex" => KindTerm::Only(LeafKind::Complex),
+        "bytes" => KindTerm::Only(LeafKind::Bytes),
+        "object" => KindTerm::Only(LeafKind::Object),
+        "dict" => KindTerm::Only(LeafKind::Dict),
+        "list" => KindTerm::Only(LeafKind::List),
+        "tuple" => KindTerm::Only(LeafKind::Tuple),
+        "set" => KindTerm::Only(LeafKind::Set),
+        _ => {
+            return Err(format!(
+                "\u{2018}{text}\u{2019} is not a kind; kinds are tensor, value, link, int, float, str \u{2026}"
+            ));
+        }
+    };
+    Ok(Term::Kind(term))
+}
+
+fn order(text: &str) -> Option<(Relation, &str)> {
+    for (sign, order) in [
+        (">=", Relation::GreaterEqual),
+        ("<=", Relation::LessEqual),
+        (">", Relation::Greater),
+        ("<", Relation::Less),
+        ("=", Relation::Equal),
+    ] {
+        if let Some(rest) = text.strip_prefix(sign) {
+            return Some((order, rest));
+        }
+    }
+    None
+}
+
+/// Parses a number with a unit: `100MB`, `1.5k`, `4096`, `1GiB`.
+fn quantity(text: &str) -> Option<u64> {
+    let text = text.trim().to_lowercase().replace(['_', ','], "");
+    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let number: f64 = text[..digits].parse().ok()?;
+    let scale = match text[digits..].trim() {
+        "" => 1.0,
+        "k" | "kb" => 1e3,
+        "m" | "mb" => 1e6,
+        "g" | "gb" => 1e9,
+        "b" => 1.0,
+        "t" | "tb" => 1e12,
+        "kib" => 1024.0,
+        "mib" => 1024.0 * 1024.0,
+        "gib" => 1024.0 * 1024.0 * 1024.0,
+        _ => return None,
+    };
+    let value = number * scale;
+    (0.0..=1.8e19).contains(&value).then_some(value as u64)
+}
+
+/// Parses a shape with wildcards: `[4096,*]`, `4096,*`, `[*,…]`. The closing bracket may be missing
+/// while it is being typed.
+fn shape(text: &str) -> Option<Vec<Dim>> {
+    let text = text.trim().trim_start_matches(['[', '(']).trim_end_matches([']', ')']);
+    if text.trim().is_empty() {
+        return Some(Vec::new());
+    }
+    text.trim_end_matches(',')
+        .split(',')
+        .map(|dim| match dim.trim() {
+            "*" | "?" => Some(Dim::Any),
+            "..." | "\u{2026}" | "**" => Some(Dim::AnyMany),
+            number => number.parse().ok().map(Dim::Exactly),
+        })
+        .collect()
+}
+
+fn shape_matches(dims: &[Dim], shape: &[u64]) -> bool {
+    let one = |dim: &Dim, &size: &u64| match dim {
+        Dim::Exactly(number) => *number == size,
+        Dim::Any | Dim::AnyMany => true,
+    };
+    match dims.iter().position(|dim| *dim == Dim::AnyMany) {
+        None => {
+            dims.len() == shape.len() && dims.iter().zip(shape).all(|(dim, size)| one(dim, size))
+        }
+        Some(at) => {
+            let (head, tail) = (&dims[..at], &dims[at + 1..]);
+            shape.len() >= head.len() + tail.len()
+                && head.iter().zip(shape).all(|(dim, size)| one(dim, size))
+                && tail.iter().rev().zip(shape.iter().rev()).all(|(dim, size)| one(dim, size))
+        }
+    }
+}
+
+/// Returns true if `text` contains `part`, ignoring case; `part` is in lower case.
+fn contains_folded(text: &str, part: &str) -> bool {
+    if text.is_ascii() && part.is_ascii() {
+        let (text, part) = (text.as_bytes(), part.as_bytes());
+        return part.is_empty()
+            || text.windows(part.len()).any(|window| window.eq_ignore_ascii_case(part));
+    }
+    text.to_lowercase().contains(part)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::state::sample::{gpt, tensor, value};
+
+    fn hits(filter: &str) -> Vec<String> {
+        let rows = gpt(2);
+        let filter = Filter::parse(filter).expect("a filter");
+        rows.iter().filter(|row| filter.matches(row)).map(|row| row.key.clone()).collect()
+    }
+
+    #[test]
+    fn words_match_parts_of_the_key() {
+        assert_eq!(hits("blocks.1 FC"), Vec::<String>::new());
+        assert_eq!(
+            hits("blocks.1 fc"),
+            ["model.model.blocks.1.fc.weight", "model.model.blocks.1.fc.bias"]
+        );
+        assert_eq!(hits("fc -bias -blocks.0"), ["model.model.blocks.1.fc.weight"]);
+        assert_eq!(hits("").len(), gpt(2).len());
+    }
+
+    #[test]
+    fn globs_match_whole_segments() {
+        assert_eq!(hits("blocks.*.bias").len(), 2);
+        assert_eq!(hits("*.bia"), Vec::<String>::new());
+        assert_eq!(hits("*.lr"), ["optimizer.param_groups.0.lr"]);
+        assert_eq!(hits("global_ste?"), ["global_step"]);
+        assert_eq!(hits("a(b*"), Vec::<String>::new());
+    }
+
+    #[test]
+    fn matches_regular_expressions() {
+        assert_eq!(hits("/blocks\\.[01]\\.ln/ dtype:bf16").len(), 2);
+        assert_eq!(hits("/^global step|^global_step$/"), ["global_step"]);
+        assert!(Filter::parse("/(/").is_err());
+        assert!(Filter::parse("/").is_ok(), "the box while typing");
+    }
+
+    #[test]
+    fn matches_dtypes_kinds_and_states() {
+        assert_eq!(hits("dtype:bf16"), hits("dtype:torch.bfloat16"));
+        assert_eq!(hits("dtype:bf16").len(), 8);
+        assert_eq!(hits("kind:tensor").len() + hits("kind:value").len(), gpt(2).len());
+        assert_eq!(hits("kind:int").len(), 8);
+        assert_eq!(hits("state:global_step"), ["global_step"]);
+        assert!(Filter::parse("kind:banana").is_err());
+    }
+
+    #[test]
+    fn matches_shapes_and_sizes() {
+        assert_eq!(hits("shape:[256,*]").len(), 2 + 2);
+        assert_eq!(hits("shape:[256, 64] dtype:bf16").len(), 2);
+        assert_eq!(hits("shape:(256, 64) dtype:bf16"), hits("shape:[256, 64] dtype:bf16"));
+        assert_eq!(hits("-shape:(256, 64) !dtype:bf16"), hits("-shape:[256,64] -dtype:bf16"));
+        assert_eq!(hits("shape:[]").len(), 8);
+        assert_eq!(hits("shape:[\u{2026},64] state:model ln"), hits("ln state:model"));
+        assert_eq!(
+            hits("bytes>100kB state:model"),
+            ["model.model.wte.weight", "model.model.lm_head.weight"]
+        );
+        assert_eq!(hits("params>=64000 state:model").len(), 2);
+        assert!(Filter::parse("bytes>many").is_err());
+        assert!(Filter::parse("shape:[a]").is_err());
+    }
+
+    #[test]
+    fn value_terms_reject_unread_rows() {
+        let values =
+            RowValues { count: 10, nan: 1, zeros: 6, std: Some(1e-7), ..RowValues::default() };
+        let row = tensor("a.weight", "float32", &[10]);
+        let passes =
+            |filter: &str| Filter::parse(filter).expect("a filter").passes(&row, Some(&values));
+        for filter in [
+            "nan>0",
+            "nan > 0",
+            "std<1e-6",
+            "\u{3c3}<1e-6",
+            "zeros>50%",
+            "zeros>=6",
+            "-inf>0",
+            "weight nan=1",
+        ] {
+            assert!(passes(filter), "{filter}");
+        }
+        // The row has no largest magnitude.
+        for filter in ["nan>1", "-nan>0", "zeros>60%", "absmax>100", "max>0", "min<0", "bias nan>0"]
+        {
+            assert!(!passes(filter), "{filter}");
+        }
+        assert!(!Filter::parse("nan>0").expect("a filter").matches(&row));
+        assert!(!Filter::parse("-nan>0").expect("a filter").matches(&row));
+        assert!(Filter::parse("nan>many").is_err());
+        assert!(Filter::parse("std>5%").is_err());
+        // A key may contain such words.
+        assert!(Filter::parse("min").expect("a filter").matches(&tensor(
+            "running_min",
+            "float32",
+            &[1]
+        )));
+        assert_eq!(Filter::hint("nan>0"), None);
+    }
+
+    #[test]
+    fn suggests_similar_terms() {
+        let suggestion = |text: &str| {
+            UnknownTerm::of(text).map(|it| (text[it.start..it.end].to_owned(), it.suggestion))
+        };
+        assert_eq!(suggestion("fc dtpye:bf16"), Some(("dtpye".into(), Some("dtype"))));
+        assert_eq!(suggestion("-absmx>100"), Some(("absmx".into(), Some("absmax"))));
+        assert_eq!(suggestion("zero>50%"), Some(("zero".into(), Some("zeros"))));
+        assert_eq!(suggestion("weather:fine"), Some(("weather".into(), None)));
+        for known in ["dtype:bf16", "is:tensor", "size>1k", "nan>0", "a.b:c", "/x:y/", "fc"] {
+            assert_eq!(suggestion(known), None, "{known}");
+        }
+    }
+
+    #[test]
+    fn explains_operators_that_it_does_not_have() {
+        for (text, part) in [
+            ("gate OR up", "/gate|up/"),
+            ("a.b | up_proj", r"/a\.b|up_proj/"),
+            ("gate||up", "/gate|up/"),
+            ("x gate|up", "/gate|up/"),
+            ("dtype:bf16 or *.up", "/one|other/"),
+            ("gate AND up", "leave out \u{2018}AND\u{2019}"),
+        ] {
+            let hint = Filter::hint(text).unwrap_or_default();
+            assert!(
+                hint.starts_with("All terms must match") && hint.contains(part),
+                "{text}: {hint}"
+            );
+        }
+        for plain in ["/gate|up/", "gate", "or", "weight or", "a-b"] {
+            assert_eq!(Filter::hint(plain), None, "{plain}");
+        }
+    }
+
+    #[test]
+    fn parses_quantities_with_units() {
+        for (text, expected) in [
+            ("100MB", 100_000_000),
+            ("1.5k", 1500),
+            ("4096", 4096),
+            ("1GiB", 1 << 30),
+            ("2GB", 2_000_000_000),
+            ("7b", 7),
+        ] {
+            assert_eq!(quantity(text), Some(expected), "{text}");
+        }
+        assert_eq!(quantity("x"), None);
+    }
+
+    #[test]
+    fn ignores_case_in_other_scripts() {
+        let filter = Filter::parse("übung").expect("a filter");
+        assert!(filter.matches(&value("Übung.1", "")));
+        assert!(!filter.matches(&tensor("ubung", "float32", &[1])));
+    }
+}

@@ -1,0 +1,57 @@
+//! Messages about a row.
+
+use serde::{Deserialize, Serialize};
+
+use crate::protocol::error::ErrorText;
+use crate::values;
+
+/// The full description of a row.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct RowDetails {
+    pub row: u32,
+    /// The path, as Python would index it.
+    pub path: String,
+    /// For an entry of an optimizer's state: the key of its parameter, and how that was determined.
+    pub parameter: Option<(String, String)>,
+    /// Python that reads it: library and code, the usual one first.
+    pub code: Vec<(String, String)>,
+    /// Facts, such as the type and where it is stored.
+    pub facts: Vec<Fact>,
+    /// The whole value, if the table truncates it.
+    pub text: Option<String>,
+    /// Attributes, as stored in the file.
+    pub attributes: Vec<(String, String)>,
+    /// Statistics of a tensor in a summary; may be empty.
+    pub statistics: Vec<Fact>,
+    /// Statistics of its values, if they were read.
+    pub values: Option<Box<values::message::TensorValues>>,
+    /// The number of bytes to read for these, if they were not.
+    pub unread: Option<u64>,
+    /// True if those bytes are on a server.
+    pub remote: bool,
+    /// Whether [`ToWorker::Values`](crate::protocol::ToWorker::Values) can be requested.
+    pub has_values: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Fact {
+    pub label: String,
+    pub value: String,
+    /// An aside, shown dimmed.
+    pub note: String,
+}
+
+/// Values of a tensor, formatted.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct FormattedValues {
+    pub row: u32,
+    /// A slice in Python's notation, without the brackets; empty for the whole tensor.
+    pub slice: String,
+    /// The number of the first value, in C order.
+    pub start: u64,
+    /// The values, or why they can't be read.
+    pub values: Result<Vec<String>, ErrorText>,
+    /// Python that reads the slice: library and code, the usual one first; empty for the whole
+    /// tensor.
+    pub code: Vec<(String, String)>,
+}

@@ -1,0 +1,391 @@
+//! The inspector: the selected row, its location in the file, its first values, and its metadata.
+
+pub mod code;
+
+use std::rc::Rc;
+
+use statelens_inspect::visible;
+use statelens_tensor::ElementPlaces;
+use yew::prelude::*;
+
+use crate::export::page::{SaveAs, export_progress};
+use crate::inspector::message::{FormattedValues, RowDetails};
+use crate::inspector::page::code::CodeSection;
+use crate::model_description::message::ModelDescription;
+use crate::page::hooks::use_size;
+use crate::page::marks::contents_text;
+use crate::page::marks::{Copy, breakable, copy, cut_text, dtype, value_kind, when, wrapped_key};
+use crate::page::model::actor::{Actor, VALUES};
+use crate::protocol::ToWorker;
+use crate::read_as::page::{ReadAsChoice, untyped_size};
+use crate::rows::{LeafKind, Row};
+use crate::state::fmt;
+use crate::state::work::OpenWork;
+use crate::state::work::layers::Layer;
+use crate::table::state::Fold;
+use crate::values::model::ValuesPanel;
+use crate::values::page::{GoTo, StatisticsSection};
+use crate::{matrix, model_description, read_as};
+
+/// Properties of the inspector.
+#[derive(Properties, PartialEq)]
+pub struct InspectorProps {
+    /// The open checkpoint.
+    pub work: OpenWork,
+    /// The worker's description of the model.
+    pub description: Option<Rc<ModelDescription>>,
+    /// Details of the selected row.
+    pub inspected: Option<Rc<RowDetails>>,
+    /// Values of the selected row.
+    pub values: Option<Rc<FormattedValues>>,
+    /// The state of reading values.
+    pub values_panel: ValuesPanel,
+    /// The dtypes of arrays that are stored without one.
+    pub read_as: ReadAsChoice,
+}
+
+/// The inspector.
+#[component]
+pub fn Inspector(props: &InspectorProps) -> Html {
+    let Some(actor) = use_context::<Actor>() else { return html! {} };
+    let node = use_node_ref();
+    let (width, _) = use_size(&node);
+    let work = &props.work;
+    let body = if let Some(row) = work.row() {
+        leaf(props, &actor, row, width)
+    } else if let Some(fold) = work.fold() {
+        fold_facts(fold)
+    } else {
+        checkpoint_facts(props, &actor)
+    };
+    html! { <aside class="insp" aria-label="Inspector" tabindex="0" ref={node}>{ body }</aside> }
+}
+
+/// Renders facts of the whole checkpoint, shown when nothing is selected.
+fn checkpoint_facts(props: &InspectorProps, actor: &Actor) -> Html {
+    let work = &props.work;
+    let opened = &work.opened;
+    let facts = [
+        ("format", format!("{} {}", opened.format, opened.version).trim().to_owned()),
+        ("written by", opened.producer.clone()),
+        ("shards", if opened.shards > 0 { fmt::exact(opened.shards) } else { String::new() }),
+        ("keys", fmt::exact(work.rows.len() as u64)),
+        ("tensors", fmt::exact(work.sums.tensors)),
+        ("values", fmt::exact(work.sums.values)),
+        ("params", fmt::exact(opened.model_params)),
+        (
+            "elements in all",
+            match opened.model_params == work.sums.params {
+                true => String::new(),
+                false => fmt::exact(work.sums.params),
+            },
+        ),
+        ("bytes of tensors", fmt::exact(work.sums.bytes)),
+        ("bytes on disk", fmt::exact(opened.size)),
+    ];
+    html! {
+        <>
+            <section><div class="wrapkey">{ visible(&opened.name) }</div></section>
+            <section><dl class="kv">
+                { for facts.into_iter().filter(|(_, value)| !value.is_empty()).map(|(label, value)| html! { <><dt>{ label }</dt><dd>{ value }</dd></> }) }
+            </dl></section>
+            { read_as::page::section(&props.read_as, work) }
+            if !work.dtypes.is_empty() {
+                <section>
+                    <div class="hd"><h3>{ "Dtypes" }</h3><span class="lab">{ "bytes \u{b7} tensors" }</span></div>
+                    <dl class="kv" id="dtypes">{ for work.dtypes.iter().map(|(word, sums)| html! {
+                        <><dt class="m">{ word }</dt><dd>{ fmt::bytes(sums.bytes) }<span class="dim">{ format!(" \u{b7} {}", fmt::exact(sums.tensors)) }</span></dd></>
+                    }) }</dl>
+                </section>
+            }
+            <section class="quiet"><p class="dim">{ "Select a key to see its values and location." }</p></section>
+            // This part arrives later, so it comes last and moves nothing.
+            if let Some(description) = &props.description { { model_description::page::all(actor, description) } }
+        </>
+    }
+}
+
+fn fold_facts(fold: &Fold) -> Html {
+    html! {
+        <>
+            <section>
+                <div class="hd"><span class="lab">{ format!("{} identical layers", fold.times) }</span>
+                    <Copy text={fold.name.clone()} label="key" /></div>
+                { wrapped_key(&fold.name) }
+            </section>
+            <section><dl class="kv">
+                <dt>{ "members" }</dt><dd>{ format!("{} {}", fold.container, fold.label) }</dd>
+                <dt>{ "keys in each" }</dt><dd>{ fmt::exact(fold.patterns.len() as u64) }</dd>
+                <dt>{ "in all" }</dt><dd>{ contents_text(&fold.sums) }</dd>
+                if fold.sums.tensors > 0 {
+                    <dt>{ "params" }</dt><dd>{ fmt::exact(fold.sums.params) }</dd>
+                    <dt>{ "bytes" }</dt><dd>{ fmt::exact(fold.sums.bytes) }</dd>
+                }
+            </dl></section>
+        </>
+    }
+}
+
+fn leaf(props: &InspectorProps, actor: &Actor, id: u32, width: f64) -> Html {
+    let work = &props.work;
+    let row = &work.rows[id as usize];
+    let inspected = props.inspected.as_ref().filter(|inspected| inspected.row == id);
+    let values = props.values.as_ref().filter(|values| values.row == id);
+    html! {
+        <>
+            <section>
+                <div class="hd">
+                    if let Some(layer) = work.layer() { { stepper(actor, &layer) } }
+                    else { <span class="lab">{ kind_text(row) }</span> }
+                    <span class="tools"><Copy text={row.key.clone()} label="key" /></span>
+                </div>
+                { wrapped_key(&row.key) }
+                if let Some(path) = inspected.map(|inspected| &inspected.path).filter(|path| !path.is_empty()) {
+                    <div class="path m dim" title="Path in Python">{ cut_text(path) }</div>
+                }
+            </section>
+            <section><dl class="kv facts">
+                { kind_fact(row, inspected.is_some_and(|inspected| inspected.text.is_some())) }
+                if row.kind.has_shape() {
+                    <dt>{ "shape" }</dt><dd>{ fmt::shape(&row.shape) }</dd>
+                    <dt>{ "params" }</dt><dd>{ fmt::exact(row.params) }</dd>
+                    <dt>{ "bytes" }</dt><dd>{ fmt::exact(row.bytes) }</dd>
+                }
+                if let Some(target) = &row.link {
+                    <dt>{ "is" }</dt><dd>{ target_link(work, actor, target) }</dd>
+                }
+                if let Some((key, basis)) = inspected.and_then(|inspected| inspected.parameter.as_ref()) {
+                    <dt>{ "belongs to" }</dt><dd>{ target_link(work, actor, key) } <span class="dim">{ format!(" {basis}") }</span></dd>
+                }
+                if let Some(inspected) = inspected {
+                    { for inspected.facts.iter().map(|fact| html! {
+                        <><dt>{ &fact.label }</dt><dd>{ &fact.value }
+                            if !fact.note.is_empty() { <span class="dim">{ format!(" {}", fact.note) }</span> }</dd></>
+                    }) }
+                }
+            </dl></section>
+            if untyped_size(row).is_some() { { read_as::page::section(&props.read_as, work) } }
+            if let Some(text) = inspected.and_then(|inspected| inspected.text.clone()) {
+                <section>
+                    <div class="hd"><h3>{ "Value" }</h3><span class="tools"><Copy text={text.clone()} label="value" /></span></div>
+                    <pre class="whole" tabindex="0">{ text }</pre>
+                </section>
+            }
+            if let Some(inspected) = inspected.filter(|inspected| !inspected.statistics.is_empty()) {
+                <section id="statistics">
+                    <div class="hd"><h3>{ "Statistics" }</h3><span class="lab">{ format!("of {}", fmt::plural(row.params, "value")) }</span></div>
+                    <dl class="kv">{ for inspected.statistics.iter().map(|fact| html! { <><dt>{ &fact.label }</dt><dd>{ &fact.value }</dd></> }) }</dl>
+                </section>
+            }
+            if let Some(inspected) = inspected {
+                <StatisticsSection row={row.clone()} inspected={inspected.clone()} values_panel={props.values_panel.clone()} {width} />
+            }
+            if work.opened.summary {
+                <section class="quiet"><p class="dim">{ "This summary has no values or offsets; the file has them." }</p></section>
+            }
+            if inspected.is_some_and(|inspected| inspected.has_values) {
+                { value_section(actor, work, row, id, values, &props.values_panel, width) }
+            }
+            if let Some(inspected) = inspected.filter(|inspected| !inspected.code.is_empty()) {
+                <CodeSection code={code_of(inspected, values, props.values_panel.slice_of(id))} />
+            }
+            if let Some(inspected) = inspected.filter(|inspected| !inspected.attributes.is_empty()) {
+                <section>
+                    <div class="hd"><h3>{ "Attributes" }</h3><span class="lab">{ "as stored" }</span></div>
+                    <dl class="kv l">
+                        { for inspected.attributes.iter().map(|(name, value)| html! {
+                            <><dt class="m" title={name.clone()}>{ name }</dt><dd title={value.clone()}>{ value }</dd></>
+                        }) }
+                    </dl>
+                </section>
+            }
+        </>
+    }
+}
+
+/// Returns Python code that reads the row, or the slice of it that is shown.
+fn code_of(
+    inspected: &RowDetails,
+    values: Option<&Rc<FormattedValues>>,
+    slice: &str,
+) -> Vec<(String, String)> {
+    let sliced = values.filter(|values| !slice.is_empty() && values.slice == slice);
+    sliced.map_or(&inspected.code, |values| &values.code).clone()
+}
+
+fn kind_text(row: &Row) -> &'static str {
+    if row.kind.has_shape() { "tensor" } else { "value" }
+}
+
+/// Renders the dtype, or the kind and the value unless it is long; long values have their own
+/// section.
+fn kind_fact(row: &Row, long: bool) -> Html {
+    html! {
+        if row.kind.has_shape() && !row.dtype.is_empty() {
+            <dt>{ "dtype" }</dt><dd>{ dtype(&row.dtype) }</dd>
+        } else {
+            <dt>{ "kind" }</dt><dd>{ value_kind(row.kind.word()) }</dd>
+            if !row.value.is_empty() && !long { <dt>{ "value" }</dt><dd class="wrap">{ fmt::minus(&row.value) }</dd> }
+        }
+    }
+}
+
+fn target_link(work: &OpenWork, actor: &Actor, target: &str) -> Html {
+    let Some(row) = work.find(target) else {
+        return html! { <span class="dim">{ target.to_owned() }</span> };
+    };
+
+    let onclick =
+        actor.on(move |actor, _: MouseEvent| actor.work(move |work| work.select_row(row)));
+    html! { <button class="textlink m keylink" {onclick}>{ breakable(target) }</button> }
+}
+
+/// Renders the buttons that step through the layers of a fold.
+fn stepper(actor: &Actor, layer: &Layer) -> Html {
+    let (at, count) = (layer.at, layer.count);
+    let by = |by: isize| {
+        actor.on(move |actor, _: MouseEvent| actor.work(move |work| work.step_layer(by)))
+    };
+    html! {
+        <span class="step" role="group" aria-label="Member of the fold">
+            <button aria-label="Previous" title="Previous (,)" disabled={at == 0} onclick={by(-1)}>{ "\u{2039}" }</button>
+            <span>{ layer.text.clone() }</span>
+            <button aria-label="Next" title="Next (.)" disabled={at + 1 == count} onclick={by(1)}>{ "\u{203a}" }</button>
+        </span>
+    }
+}
+
+/// Renders the buttons that save the tensor, or the shown slice of it, as a file of its own.
+fn save_as(actor: &Actor, values_panel: &ValuesPanel, work: &OpenWork, row: &Row, id: u32) -> Html {
+    const KINDS: [&str; 4] = ["npy", "npz", "safetensors", "torch"];
+    let targets = &work.opened.targets;
+    if row.kind != LeafKind::Tensor && row.kind != LeafKind::Array || work.opened.summary {
+        return html! {};
+    }
+    let found = KINDS.iter().filter_map(|kind| targets.iter().find(|target| target.id == *kind));
+    let targets: Vec<(String, String)> =
+        found.map(|target| (target.id.clone(), target.extension.clone())).collect();
+    let slice = values_panel.slice_of(id);
+    html! {
+        <>
+            if slice.is_empty() {
+                <SaveAs key={id} row={id} tensor={row.key.clone()} dtype={row.dtype.clone()} {targets} />
+            } else {
+                <SaveAs key={id} row={id} tensor={row.key.clone()} slice={slice.to_owned()} label="save the slice as" dtype={row.dtype.clone()} />
+            }
+            { export_progress(actor, &values_panel.export) }
+        </>
+    }
+}
+
+/// Renders the shown slice, with a button to go back to the whole tensor.
+fn slice_line(actor: &Actor, slice: &str, places: &ElementPlaces) -> Html {
+    let onclick = actor.on(move |actor, _: MouseEvent| actor.values_panel(|it| it.slice = None));
+    html! {
+        <p class="slice-of" id="slice"><span class="lab">{ "slice" }</span>
+            <span class="m">{ format!("[{slice}]") }</span><span class="m dim">{ fmt::shape(places.shape()) }</span>
+            <button class="textlink" id="slice-whole" {onclick}>{ "whole tensor" }</button></p>
+    }
+}
+
+fn value_section(
+    actor: &Actor,
+    work: &OpenWork,
+    row: &Row,
+    id: u32,
+    values: Option<&Rc<FormattedValues>>,
+    values_panel: &ValuesPanel,
+    width: f64,
+) -> Html {
+    let selected = values_panel.at.filter(|(row, _)| *row == id).map(|(_, number)| number);
+    let slice = values_panel.slice_of(id);
+    let places = slice.parse().and_then(|slice| ElementPlaces::new(&slice, &row.shape));
+    let values = values.filter(|values| values.slice == slice);
+    let (Some(values), Ok(places)) = (values, places) else {
+        return html! { <section><div class="hd"><h3>{ "Values" }</h3></div><p class="dim">{ "not read yet" }</p></section> };
+    };
+    let texts = match &values.values {
+        Ok(texts) => texts,
+        Err(error) => {
+            return html! { <section><div class="hd"><h3>{ "Values" }</h3></div><p class="w-warn">{ &error.title }</p><p class="dim">{ &error.text }</p></section> };
+        }
+    };
+    if texts.is_empty() {
+        return html! { <section><div class="hd"><h3>{ "Values" }</h3></div><p class="dim">{ "There are no values: a dimension is 0." }</p></section> };
+    }
+    let (start, end) = (values.start, values.start + texts.len() as u64);
+    let go = |start: u64| {
+        let slice = slice.to_owned();
+        actor.on(move |actor, _: MouseEvent| {
+            actor.request(&ToWorker::Values {
+                row: id,
+                slice: slice.clone(),
+                start,
+                count: VALUES,
+            });
+        })
+    };
+    let count = places.count();
+    let text = texts.join("\n");
+    let copied = text.clone();
+    let onclick = Callback::from(move |_: MouseEvent| copy(&copied));
+    html! {
+        <section>
+            <div class="hd"><h3>{ "Values" }</h3>
+                <span class="lab">{ "copy as " }<button class="textlink" {onclick}>{ "text" }</button></span>
+                { matrix::page::button(actor) }</div>
+            { save_as(actor, values_panel, work, row, id) }
+            if row.params > 1 { <GoTo key={id} row={id} shape={row.shape.clone()} /> }
+            if !slice.is_empty() { { slice_line(actor, slice, &places) } }
+            { grid(row, &places, start, texts, selected, width) }
+            if count > u64::from(VALUES) {
+                <div class="pager">
+                    <span class="step">
+                        <button aria-label="Earlier values" disabled={start == 0} onclick={go(start.saturating_sub(u64::from(VALUES)))}>{ "\u{2039}" }</button>
+                        <span>{ format!("{}\u{2013}{}", fmt::exact(start), fmt::exact(end - 1)) }</span>
+                        <button aria-label="Later values" disabled={end >= count} onclick={go(end)}>{ "\u{203a}" }</button>
+                    </span>
+                    <span class="lab">{ format!("of {}", fmt::exact(count)) }</span>
+                    <span class="grow"></span>
+                    <button class="textlink" disabled={end >= count}
+                        onclick={go(count.saturating_sub(u64::from(VALUES)))}>{ "last" }</button>
+                </div>
+            }
+        </section>
+    }
+}
+
+/// Renders values in C order, a few per line, each line with the index of its first value.
+fn grid(
+    row: &Row,
+    places: &ElementPlaces,
+    start: u64,
+    texts: &[String],
+    selected: Option<u64>,
+    width: f64,
+) -> Html {
+    let cells: Vec<String> = texts.iter().map(|text| fmt::cell(text)).collect();
+    let widest = cells.iter().map(|cell| cell.chars().count()).max().unwrap_or(1) as f64;
+    let fit = ((width.max(300.0) - 96.0) / (widest * 6.7 + 8.0)).floor().clamp(1.0, 8.0) as usize;
+    // If a row of the innermost dimension fits, a line is as long as that row.
+    let inner = places.shape().last().copied().unwrap_or(1);
+    let per_line = if inner > 0 && inner <= fit as u64 { inner as usize } else { fit };
+    let index = |at: u64| {
+        let index = statelens_inspect::index(&row.shape, places.place(at));
+        index.iter().map(u64::to_string).collect::<Vec<_>>().join(",")
+    };
+    html! {
+        <table class="vals"><tbody>
+            { for cells.chunks(per_line).enumerate().map(|(line, chunk)| html! {
+                <tr>
+                    <th scope="row">{ index(start + (line * per_line) as u64) }</th>
+                    { for chunk.iter().enumerate().map(|(at, cell)| {
+                        let on = selected == Some(start + (line * per_line + at) as u64);
+                        html! { <td class={when(on, "here")} aria-current={on.then_some("location")} title={texts[line * per_line + at].clone()}>{ cell }</td> }
+                    }) }
+                    { for (chunk.len()..per_line.min(cells.len())).map(|_| html! { <td></td> }) }
+                </tr>
+            }) }
+        </tbody></table>
+    }
+}

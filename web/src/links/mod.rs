@@ -1,0 +1,4 @@
+//! Links to the current view.
+
+pub mod page;
+pub mod state;

@@ -1,0 +1,200 @@
+//! Messages about a matrix shown as a picture.
+
+pub mod ranked;
+pub mod singular;
+
+use serde::{Deserialize, Serialize};
+use statelens_inspect::picture::BlockMap;
+use statelens_stats::MatrixLine;
+
+use crate::matrix;
+use crate::protocol::error::ErrorText;
+pub use crate::protocol::selection::MatrixSelection;
+use crate::protocol::task::TaskUpdate;
+
+/// Requests from the page.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum MatrixRequest {
+    /// Read the whole matrix, reduced to at most this many blocks across and down.
+    Overview { selection: MatrixSelection, across: u32, down: u32 },
+    /// Read the values of a window: its first row and column, its number of rows and columns.
+    Cells(MatrixSelection, [u64; 4]),
+    /// Estimate what computing its singular values takes.
+    SingularOffers(MatrixSelection),
+    /// Compute its singular values: all, or only the largest.
+    Singular { selection: MatrixSelection, all: bool },
+    /// Export a tensor as a file.
+    Export(ExportRequest),
+    /// Rank the rows by norm.
+    Ranked(matrix::message::ranked::RankedRequest),
+}
+
+/// A tensor to export, and how.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ExportRequest {
+    pub row: u32,
+    /// A slice in Python's notation, without the brackets; empty for the whole tensor.
+    pub slice: String,
+    pub kind: ExportFormat,
+    /// Whether numbers are converted to float32.
+    pub single: bool,
+    pub name: String,
+}
+
+/// The file formats for exporting a tensor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ExportFormat {
+    /// Text, one line per row.
+    Csv,
+    /// Raw bytes, little-endian.
+    Raw,
+    /// A NumPy array.
+    Npy,
+    /// A NumPy archive of one array.
+    Npz,
+    Safetensors,
+}
+
+impl ExportFormat {
+    /// All of them; those that hold dtype and shape first.
+    pub const ALL: [Self; 5] = [Self::Npy, Self::Npz, Self::Safetensors, Self::Csv, Self::Raw];
+
+    /// Returns the file extension, which is also the name of the format.
+    pub fn extension(self) -> &'static str {
+        match self {
+            Self::Csv => "csv",
+            Self::Raw => "raw",
+            Self::Npy => "npy",
+            Self::Npz => "npz",
+            Self::Safetensors => "safetensors",
+        }
+    }
+
+    /// Returns whether NumPy must support the dtype.
+    pub fn is_numpy(self) -> bool {
+        matches!(self, Self::Npy | Self::Npz)
+    }
+}
+
+/// Replies from the worker.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum MatrixReply {
+    /// The matrix as far as it was read.
+    Overview(MatrixSelection, Box<PackedOverview>, OverviewProgress),
+    /// The matrix can't be read.
+    Failed(MatrixSelection, ErrorText),
+    /// The values of a window.
+    Cells(MatrixSelection, Result<Box<Cells>, ErrorText>),
+    /// The singular values that can be computed; empty if the selection is not a matrix of real
+    /// numbers.
+    SingularOffers(MatrixSelection, Vec<matrix::message::singular::SingularOffer>),
+    /// The state of computing singular values.
+    Singular(MatrixSelection, TaskUpdate<matrix::message::singular::SingularReport>),
+    /// The state of ranking the rows of a tensor, given by its row in the table.
+    Ranked(u32, TaskUpdate<matrix::message::ranked::NormRanking>),
+    /// The state of an export. Its result is the name of the file, which is sent with the message.
+    Export(TaskUpdate<String>),
+}
+
+/// Progress of an overview.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OverviewProgress {
+    /// Bytes read.
+    pub done: u64,
+    /// Bytes in total.
+    pub total: u64,
+    /// Whether it has ended, by reading everything or by being stopped.
+    pub ended: bool,
+}
+
+/// The values of a window.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Cells {
+    /// The first row and column, the number of rows and columns.
+    pub window: [u64; 4],
+    /// Texts row by row, as Python would print them; those beyond the matrix are empty.
+    pub texts: Vec<String>,
+    /// The values as numbers; NaN if they are not numbers.
+    pub numbers: Vec<f64>,
+    /// The bits in hexadecimal, the highest first.
+    pub bits: Vec<String>,
+    /// Bytes per element.
+    pub size: u64,
+    /// Milliseconds spent reading.
+    pub millis: f64,
+}
+
+/// A block map, packed as bytes.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct PackedOverview {
+    matrix: (u64, u64),
+    block: (u64, u64),
+    size: (u32, u32),
+    #[serde(with = "serde_bytes")]
+    bytes: Vec<u8>,
+}
+
+impl PackedOverview {
+    pub fn of(map: &BlockMap) -> Self {
+        let mut bytes = map.marks.clone();
+        let lines = map.rows.iter().chain(&map.columns);
+        let lines = lines.flat_map(|line| [line.abs_max, line.norm, line.not_finite as f64]);
+        for number in map.largest.iter().chain(&map.mean).copied().chain(lines) {
+            bytes.extend_from_slice(&number.to_le_bytes());
+        }
+        for number in &map.at {
+            bytes.extend_from_slice(&number.to_le_bytes());
+        }
+        let size = (map.size.0 as u32, map.size.1 as u32);
+        Self { matrix: map.matrix, block: map.block, size, bytes }
+    }
+
+    /// Unpacks the map; `None` if the bytes are not a map.
+    pub fn map(&self) -> Option<BlockMap> {
+        let size = (self.size.0 as usize, self.size.1 as usize);
+        let count = size.0.checked_mul(size.1)?;
+        let (marks, rest) = self.bytes.split_at_checked(count)?;
+        let (numbers, ends) = rest.as_chunks();
+        if !ends.is_empty() || numbers.len() != 3 * count + 3 * (size.0 + size.1) {
+            return None;
+        }
+        let floats = |from: usize, to: usize| {
+            numbers[from..to].iter().map(|it| f64::from_le_bytes(*it)).collect::<Vec<f64>>()
+        };
+        let lines = |from: usize, count: usize| {
+            let line =
+                |it: &[f64]| MatrixLine { abs_max: it[0], norm: it[1], not_finite: it[2] as u64 };
+            floats(from, from + 3 * count).chunks(3).map(line).collect()
+        };
+        let profiles = 3 * (size.0 + size.1);
+        Some(BlockMap {
+            matrix: self.matrix,
+            block: self.block,
+            size,
+            marks: marks.to_vec(),
+            largest: floats(0, count),
+            mean: floats(count, 2 * count),
+            rows: lines(2 * count, size.0),
+            columns: lines(2 * count + 3 * size.0, size.1),
+            at: numbers[2 * count + profiles..].iter().map(|it| u64::from_le_bytes(*it)).collect(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use statelens_checkpoint::DType;
+    use statelens_stats::{Matrix, Overview};
+
+    use super::*;
+
+    #[test]
+    fn block_map_round_trips() {
+        let matrix = Matrix::of(&[2, 3, 5], &[1]).unwrap();
+        let mut all = Overview::new(&DType::U8, matrix, 2, 2).unwrap();
+        all.feed(&(0..15).collect::<Vec<u8>>());
+        let map = BlockMap::of(&all);
+        assert_eq!(PackedOverview::of(&map).map(), Some(map));
+        assert_eq!(PackedOverview { size: (2, 2), ..PackedOverview::default() }.map(), None);
+    }
+}

@@ -1,0 +1,5 @@
+//! What the model is.
+
+pub mod message;
+pub mod page;
+pub mod worker;

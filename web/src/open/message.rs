@@ -1,0 +1,133 @@
+//! Messages about opening a checkpoint, and the description of an open one.
+
+use std::collections::HashSet;
+
+use serde::{Deserialize, Serialize};
+use statelens_checkpoint::Finding;
+
+use crate::read_as::message::ReadAs;
+use crate::repair::message::RewriteOffer;
+use crate::rows::PackedRows;
+
+/// What the user has agreed to about an address.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FetchConsent {
+    pub cap: u64,
+    /// Whether requests may follow redirects to other servers.
+    pub follow: bool,
+    /// Factor by which the default limits are raised.
+    pub times: u64,
+    /// The dtypes of arrays that are stored without one.
+    pub read_as: ReadAs,
+}
+
+/// A file of a drop.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct FileName {
+    /// The path relative to the dropped or chosen folder, with `/`.
+    pub path: String,
+    pub size: u64,
+}
+
+/// A checkpoint found among several files.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct FoundCheckpoint {
+    /// The file to open it by, as an index into the files.
+    pub main: u32,
+    /// Its name: the path of the file, or of a set of shards without their numbers.
+    pub name: String,
+    /// The files that it consists of.
+    pub members: Vec<u32>,
+}
+
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct OpenedCheckpoint {
+    /// The name of the file that was opened.
+    pub name: String,
+    /// The index of that file in [`ToWorker::Open`](crate::protocol::ToWorker::Open).
+    pub main: u32,
+    /// The other files that are checkpoints by themselves, as indices into the same list.
+    pub others: Vec<u32>,
+    /// The format's id; a target with the same id writes the same format.
+    pub format_id: String,
+    /// The format's name, as in "Cerebras HDF5".
+    pub format: String,
+    /// The format's version, if the file states it.
+    pub version: String,
+    /// The program that wrote it, if the file states it.
+    pub producer: String,
+    /// Total length of its files in bytes.
+    pub size: u64,
+    /// The number of files that hold its tensors, if there are several; otherwise 0.
+    pub shards: u64,
+    /// One row per leaf, in file order.
+    pub rows: PackedRows,
+    pub findings: Vec<Finding>,
+    /// Places of findings that are keys of rows.
+    pub finding_keys: HashSet<String>,
+    /// Possible rewrites in its own format.
+    pub offers: Vec<RewriteOffer>,
+    /// Formats that it can be converted to.
+    pub targets: Vec<TargetFormat>,
+    /// Names of files that are missing from the checkpoint.
+    pub missing: Vec<String>,
+    /// Milliseconds from the request to the reply.
+    pub millis: f64,
+    /// Bytes read while opening.
+    pub read: u64,
+    /// Reads made while opening.
+    pub calls: u64,
+    /// The number of files searched for checkpoints, and the bytes read for that.
+    pub searched: (u64, u64),
+    /// Bytes of tensors and texts when unpacked, and bytes stored in the files, if the former is
+    /// far larger: the page then asks before it reads all values.
+    pub unfolds: Option<(u64, u64)>,
+    /// True if this is a summary from a link, without files and values.
+    pub summary: bool,
+    /// Parameters of the model: tied tensors once, without buffers and optimizer.
+    pub model_params: u64,
+}
+
+/// Bytes and requests of a remote checkpoint.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct FetchStats {
+    pub host: String,
+    /// The server that it redirected to; may be empty.
+    pub via: String,
+    /// True if the server sent a file only as a whole.
+    pub without_ranges: bool,
+    pub bytes: u64,
+    pub requests: u64,
+}
+
+/// A format to convert to.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TargetFormat {
+    /// The command's name for it.
+    pub id: String,
+    /// The display name, as in "PyTorch .pt".
+    pub name: String,
+    /// File extension without the dot.
+    pub extension: String,
+    /// What the format holds and which programs read it, in a sentence.
+    pub about: String,
+    /// Versions to choose from, the default first; empty if there is only one.
+    pub versions: Vec<Choice>,
+    /// Compressions, the default first; may be empty.
+    pub compressions: Vec<Choice>,
+    /// Shard sizes, with one file first; empty if the format can't be sharded.
+    pub shards: Vec<Choice>,
+    /// Whether it can have an object graph and a state file.
+    pub objects: bool,
+    /// Dtypes that floating point tensors can be cast to.
+    pub casts: Vec<Choice>,
+}
+
+/// One of several values to choose from.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Choice {
+    /// The command's name for it; empty for the default.
+    pub id: String,
+    /// The page's name for it.
+    pub name: String,
+}

@@ -1,0 +1,228 @@
+//! Opening a URL: the dialog, `?url=`, and pasted URLs.
+
+use statelens_checkpoint::Grade;
+use statelens_remote::Address;
+use wasm_bindgen::{JsCast as _, JsValue};
+use web_sys::{ClipboardEvent, Element};
+use yew::prelude::*;
+
+use crate::open::message::FetchConsent;
+use crate::open::page::start_list::served;
+use crate::page::fetch_limit::CAPS;
+use crate::page::hooks::{use_focus_trap, use_window_event};
+use crate::page::marks::{close_icon, severity, typed};
+use crate::page::model::actor::Actor;
+use crate::page::model::{PageModel, Sheet};
+use crate::protocol::ToWorker;
+
+impl Actor {
+    /// Opens the checkpoint at an address, absolute or relative to the page. Asks for confirmation
+    /// before a request to another site; the page's own site needs none.
+    pub fn prompt_address(&self, text: &str) {
+        let url = absolute(text);
+        let here = origin();
+        if Address::parse(&url).is_ok_and(|address| address.is_of(&here)) {
+            // The command serves files of this computer, so there is no need to limit the transfer.
+            let cap = if served().is_some() { CAPS[2].0 } else { CAPS[0].0 };
+            self.open_address(&url, FetchConsent { cap, ..FetchConsent::default() });
+        } else {
+            self.show_address_prompt(url.into());
+        }
+    }
+
+    /// Opens the checkpoint at an address. Asks for confirmation first if a file is being written.
+    pub fn open_address(&self, url: &str, agreed: FetchConsent) {
+        let url = url.to_owned();
+        self.replace_open(move |actor| actor.open_address_now(&url, agreed));
+    }
+
+    /// Opens the checkpoint at an address without asking for confirmation.
+    pub fn open_address_now(&self, url: &str, agreed: FetchConsent) {
+        let open = ToWorker::OpenAddress { url: url.to_owned(), agreed };
+        let address = AttrValue::from(url.to_owned());
+        self.begin_session(&open, &JsValue::UNDEFINED, move |model| {
+            model.begin_opening_address(address, agreed);
+        });
+    }
+}
+
+/// Opens the address given by `?url=` in the page's URL, when the page loads.
+#[hook]
+pub fn use_address_of_page(actor: &Actor) {
+    let actor = actor.clone();
+    use_effect_with((), move |()| {
+        open_address_of_page(&actor);
+    });
+}
+
+/// Opens the address given by `?url=` in the page's URL. Returns whether there is one.
+pub fn open_address_of_page(actor: &Actor) -> bool {
+    let search = web_sys::window().and_then(|window| window.location().search().ok());
+    let named = search
+        .and_then(|search| web_sys::UrlSearchParams::new_with_str(&search).ok())
+        .and_then(|search| search.get("url"));
+    if let Some(url) = &named {
+        actor.prompt_address(url);
+    }
+    named.is_some()
+}
+
+/// Opens a URL that is pasted outside of input fields.
+#[hook]
+pub fn use_pasted_address(model: &UseReducerHandle<PageModel>, actor: &Actor) {
+    let model = model.clone();
+    let listen = actor.on(move |actor, event: Event| {
+        let in_field = event.target().and_then(|target| target.dyn_into::<Element>().ok());
+        let in_field = in_field.is_some_and(|target| {
+            matches!(target.tag_name().as_str(), "INPUT" | "TEXTAREA" | "SELECT")
+        });
+        if in_field || model.pending.is_some() {
+            return;
+        }
+        let pasted = event.dyn_ref::<ClipboardEvent>().and_then(ClipboardEvent::clipboard_data);
+        let text = pasted.and_then(|data| data.get_data("text/plain").ok()).unwrap_or_default();
+        if let Some(url) = pasted_url(&text) {
+            event.prevent_default();
+            actor.prompt_address(url);
+        }
+    });
+    use_window_event("paste", listen);
+}
+
+/// Returns the pasted text if it is a single HTTP or HTTPS URL.
+fn pasted_url(text: &str) -> Option<&str> {
+    let text = text.trim();
+    let is_url = text.starts_with("https://") || text.starts_with("http://");
+    (is_url && !text.contains(char::is_whitespace)).then_some(text)
+}
+
+/// Returns the page's origin, such as `https://example.org`, as the browser reports it.
+fn origin() -> String {
+    web_sys::window().and_then(|window| window.location().origin().ok()).unwrap_or_default()
+}
+
+fn absolute(text: &str) -> String {
+    let text = text.trim();
+    let base = web_sys::window().and_then(|window| window.location().href().ok());
+    let url = base.and_then(|base| web_sys::Url::new_with_base(text, &base).ok());
+    url.map_or_else(|| text.to_owned(), |url| url.href())
+}
+
+/// Properties of the address dialog.
+#[derive(Properties, PartialEq)]
+pub struct AddressProps {
+    /// The address to start with; may be empty.
+    pub address: AttrValue,
+}
+
+/// The dialog for opening an address. It also asks for confirmation before the first request to the
+/// server.
+#[component]
+pub fn AddressSheet(props: &AddressProps) -> Html {
+    let actor = use_context::<Actor>();
+    let node = use_node_ref();
+    let text = use_state(|| props.address.to_string());
+    use_focus_trap(&node);
+    let Some(actor) = actor else { return html! {} };
+    let close = actor.on(move |actor, _: MouseEvent| actor.show(None));
+    let oninput = {
+        let text = text.clone();
+        Callback::from(move |event: InputEvent| {
+            if let Some(value) = typed(&event) {
+                text.set(value);
+            }
+        })
+    };
+    let parsed = parse_address(&text);
+    let open = {
+        let actor = actor.clone();
+        let url = parsed.as_ref().ok().map(Address::to_string);
+        move || {
+            if let Some(url) = &url {
+                actor.open_address(url, FetchConsent { cap: CAPS[0].0, ..FetchConsent::default() });
+            }
+        }
+    };
+    let onclick = {
+        let open = open.clone();
+        Callback::from(move |_: MouseEvent| open())
+    };
+    let onkeydown = Callback::from(move |event: KeyboardEvent| {
+        if event.key() == "Enter" {
+            event.prevent_default();
+            open();
+        }
+    });
+    html! {
+        <>
+            <div class="scrim" onclick={close.clone()}></div>
+            <div class="center">
+                <div ref={node} class="dlg address" id="address" role="dialog" aria-modal="true" aria-label="Open URL" tabindex="-1">
+                    <header>
+                        <h2>{ "Open URL" }</h2>
+                        <button class="ico" aria-label="Close" title="Close (Esc)" onclick={close.clone()}>{ close_icon() }</button>
+                    </header>
+                    <div class="ask">
+                        <label class="inp">
+                            <input type="url" data-focus="true" value={(*text).clone()} {oninput} {onkeydown} aria-label="URL of a checkpoint"
+                                placeholder="https://huggingface.co/…/model.safetensors" autocomplete="off" autocapitalize="off" spellcheck="false" />
+                        </label>
+                        { fetch_hint(&text, &parsed) }
+                    </div>
+                    <footer>
+                        <span class="grow"></span>
+                        <button class="btn" onclick={close}>{ "Cancel" }</button>
+                        <button class="btn pri" id="address-open" {onclick} disabled={parsed.is_err()}>
+                            { match &parsed {
+                                Ok(address) => format!("Fetch from {}", address.host()),
+                                Err(_) => "Open".to_owned(),
+                            } }
+                        </button>
+                    </footer>
+                </div>
+            </div>
+        </>
+    }
+}
+
+/// Parses the address, or returns why it can't be fetched.
+fn parse_address(text: &str) -> Result<Address, String> {
+    let address = Address::parse(text).map_err(|error| {
+        let advice = error.next_step().map(crate::text::advice).unwrap_or_default();
+        format!("{} {advice}", crate::text::sentence(error.what()))
+    })?;
+    if address.is_open_road() && origin().starts_with("https:") {
+        return Err("Browsers block http requests from https pages. Use the https URL of the file, or the command.".into());
+    }
+    Ok(address)
+}
+
+/// Explains what opening the address fetches, or why it can't be opened.
+fn fetch_hint(text: &str, parsed: &Result<Address, String>) -> Html {
+    match parsed {
+        Err(_) if text.is_empty() => html! {
+            <p>{ "URL of a checkpoint or of its shard index. The server must support range requests. Hugging Face links work." }</p>
+        },
+        Err(reason) => {
+            html! { <p class="why" role="alert">{ severity(Grade::Warning) }<span>{ reason }</span></p> }
+        }
+        Ok(address) => html! {
+            <>
+                <p>{ "Fetches parts of the file from " }<b class="m">{ address.host().to_owned() }</b>
+                    if address.leads_on() { { " and from " }<b class="m">{ "hf.co" }</b>{ ", where it keeps large files" } }
+                    { ": the structure, and the tensors that you open. Limit: 64 MB per action. \
+                       Files that it refers to, such as shards, are fetched from the same folder." }</p>
+                <p>{ "The server sees your IP address and which parts are requested, as with any download. Nothing else is sent." }</p>
+                if address.is_open_road() {
+                    <p class="why">{ severity(Grade::Note) }<span>{ "The connection is not encrypted: others on the network can read and change the data." }</span></p>
+                }
+            </>
+        },
+    }
+}
+
+/// Returns the address dialog if it is to be shown.
+pub fn sheet(model: &PageModel) -> Option<Html> {
+    (model.sheet == Some(Sheet::Address))
+        .then(|| html! { <AddressSheet address={model.address_prompt.clone()} /> })
+}

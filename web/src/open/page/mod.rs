@@ -1,0 +1,8 @@
+//! The start screen, the address dialog and the loading screen.
+
+pub mod address;
+pub mod illustration;
+pub mod loading;
+pub mod menu;
+pub mod start;
+pub mod start_list;

@@ -1,0 +1,343 @@
+//! Finds the file to open, reads its structure, and converts it into rows.
+
+pub mod address;
+pub mod progress;
+
+use std::collections::{HashMap, HashSet};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use statelens_checkpoint::{
+    Checkpoint, Error, FileId, FileSet, Finding, Grade, Layout, Leaf, Limits, Unwatched, order,
+};
+use statelens_inspect::model::parameters;
+use statelens_inspect::share::LeafSummary;
+use statelens_recipes::adapter;
+use statelens_recipes::conversion::OPTIMIZER_FILE;
+use web_sys::File;
+
+use crate::open::message::{FetchConsent, FileName, FoundCheckpoint, OpenedCheckpoint};
+use crate::open::worker::progress::OpenProgress;
+use crate::protocol::FromWorker;
+use crate::protocol::error::ErrorText;
+use crate::read_as::message::ReadAs;
+use crate::read_as::worker::typed;
+use crate::rows::{PackedRows, Row};
+use crate::worker::job::Job;
+use crate::worker::now;
+use crate::worker::opened::OpenCheckpoint;
+use crate::worker::sources::Sources;
+use crate::{open, plan, repair, share, text};
+
+/// Number of files of a drop that are tried before giving up.
+const TRIES: usize = 8;
+
+/// Opens the files as one checkpoint.
+///
+/// # Errors
+/// Why the requested file can't be opened; for a drop of several, why the first can't.
+pub fn open(
+    names: &[FileName],
+    files: Vec<File>,
+    requested: Option<u32>,
+    (limits, read_as): (&Limits, ReadAs),
+    job: &Job,
+) -> Result<(OpenCheckpoint, OpenedCheckpoint), Box<ErrorText>> {
+    let began = now();
+    let sources = Rc::new(Sources::from_disk(files));
+    let set = sources.set(names);
+    let mut open_progress = OpenProgress::new(job, Some(sources.read_counter()));
+    let order = candidates(&set, requested);
+    if order.len() > 1 {
+        job.post(&FromWorker::Checkpoints(found_among(&set, &order)));
+    }
+    // Bytes read so far were spent on finding the checkpoints among the files.
+    let search_bytes = sources.read_counter().so_far().0;
+    let mut failed: Option<(FileId, ErrorText)> = None;
+    // If a file was requested, no other is opened in its place.
+    let tries = if requested.is_some() { 1 } else { TRIES };
+    for found in order.iter().take(tries) {
+        let files = set.opened_at(found.main);
+        // Files touched by an earlier attempt do not belong to this checkpoint.
+        set.untouch();
+        let opened = statelens_formats::open(files, limits, &mut open_progress);
+        match opened.and_then(|checkpoint| typed(checkpoint, read_as)) {
+            Ok(checkpoint) => {
+                // Take the size before other files are read to find out why they can't be opened.
+                let size = set.touched_size();
+                let others = order.iter().filter(|other| other.main != found.main);
+                let mut opened =
+                    describe(&checkpoint, found, others.map(|other| other.main.0).collect());
+                let unrelated_checkpoint = || {
+                    let at = unrelated_checkpoint(&set, &order, &checkpoint)?;
+                    Some((at, open_error(&set, at)?))
+                };
+                if let Some((at, error)) = failed.or_else(unrelated_checkpoint) {
+                    opened.0.findings.push(not_opened(set.name(at), &error));
+                }
+                opened.0.size = size;
+                let strangers = set.count().saturating_sub(found.members.len().max(1));
+                if strangers > 0 {
+                    opened.0.searched = (set.count() as u64, search_bytes);
+                }
+                let effort = sources.read_counter().so_far();
+                return Ok(finished((checkpoint, limits, read_as), sources, opened, effort, began));
+            }
+            Err(error) => {
+                failed.get_or_insert((found.main, explained(&set, found.main, &error)));
+            }
+        }
+    }
+    Err(Box::new(failed.map_or_else(
+        || text::error(&statelens_checkpoint::Error::io("no file was given")),
+        |(_, error)| error,
+    )))
+}
+
+/// Opens the file at an address; see [`address::open`].
+///
+/// # Errors
+/// Why it can't be opened.
+pub async fn open_address(
+    url: &str,
+    agreed: FetchConsent,
+    job: &Job,
+) -> Result<(OpenCheckpoint, OpenedCheckpoint), Box<ErrorText>> {
+    let began = now();
+    let found = open::worker::address::open(url, agreed, job)
+        .await
+        .map_err(|error| Box::new(text::error(&error)))?;
+    let files = &found.files;
+    let main = files.main().unwrap_or(FileId(0));
+    let name = files.name(main);
+    let sorted = statelens_formats::sets::sort(files).into_iter().find(|set| set.main == name);
+    let name = sorted.map_or_else(|| name.to_owned(), |set| set.name);
+    let checkpoint = typed(found.checkpoint, agreed.read_as);
+    let checkpoint = checkpoint.map_err(|error| Box::new(text::error(&error)))?;
+    let mut opened =
+        describe(&checkpoint, &Candidate { main, name, members: Vec::new() }, Vec::new());
+    opened.0.size = files.iter().map(|(id, _)| files.len(id)).sum();
+    let effort = (job.meter().fetched(), job.meter().requests());
+    let limits = Limits::times(agreed.times);
+    Ok(finished(
+        (checkpoint, &limits, agreed.read_as),
+        Rc::new(found.sources),
+        opened,
+        effort,
+        began,
+    ))
+}
+
+/// Returns the checkpoints found, for the page's list.
+fn found_among(set: &FileSet, order: &[Candidate]) -> Vec<FoundCheckpoint> {
+    let ids: HashMap<&str, u32> = set.iter().map(|(id, file)| (&*file.name, id.0)).collect();
+    let found = |candidate: &Candidate| {
+        let members = candidate.members.iter().filter_map(|name| ids.get(name.as_str()).copied());
+        // Names of sets come without their folder.
+        let folder = set.name(candidate.main).rsplit_once('/').map_or("", |(folder, _)| folder);
+        let base = candidate.name.rsplit('/').next().unwrap_or_default();
+        let name = if folder.is_empty() { base.to_owned() } else { format!("{folder}/{base}") };
+        FoundCheckpoint { main: candidate.main.0, name, members: members.collect() }
+    };
+    order.iter().map(found).collect()
+}
+
+/// Completes the description of an opened checkpoint with the effort of opening it.
+fn finished(
+    (checkpoint, limits, read_as): (Checkpoint, &Limits, ReadAs),
+    sources: Rc<Sources>,
+    (mut opened, leaves): (OpenedCheckpoint, Vec<Leaf>),
+    effort: (u64, u64),
+    began: f64,
+) -> (OpenCheckpoint, OpenedCheckpoint) {
+    (opened.read, opened.calls) = effort;
+    opened.millis = now() - began;
+    let all = checkpoint.unfolded();
+    opened.unfolds = all
+        .is_over(limits)
+        .then(|| (all.tensor_bytes.saturating_add(all.text_bytes), all.stored_bytes));
+    let (checkpoint, limits) = (Arc::new(checkpoint), limits.clone());
+    let mut open = OpenCheckpoint::new(checkpoint, leaves.into(), sources, limits);
+    open.read_as = read_as;
+    (open, opened)
+}
+
+/// A file that may be opened, and the name of the checkpoint that it leads to.
+#[derive(Debug, PartialEq)]
+struct Candidate {
+    main: FileId,
+    name: String,
+    /// The names of the files that it consists of.
+    members: Vec<String>,
+}
+
+/// Returns the candidates in the order in which they are tried: the requested file, then the
+/// checkpoints among the files; if there are no checkpoints, every file, to find out why it can't
+/// be opened.
+fn candidates(set: &FileSet, requested: Option<u32>) -> Vec<Candidate> {
+    let mut order = Vec::new();
+    let requested = requested.map(FileId).filter(|main| set.source(*main).is_ok());
+    let alone = |main: FileId| {
+        let name = set.name(main).to_owned();
+        Candidate { main, members: vec![name.clone()], name }
+    };
+    order.extend(requested.map(alone));
+    let ids: HashMap<&str, FileId> = set.iter().map(|(id, file)| (&*file.name, id)).collect();
+    for found in statelens_formats::sets::sort(set) {
+        if let Some(&main) = ids.get(&*found.main)
+            && requested != Some(main)
+        {
+            order.push(Candidate { main, name: found.name, members: found.members });
+        }
+    }
+    // Optimizers and adapters, which trainers save next to the model, come after the model.
+    order::by_key(&mut order, |found| {
+        let name = found.name.rsplit('/').next();
+        let sibling =
+            name.is_some_and(|name| name == OPTIMIZER_FILE || adapter::FILES.contains(&name));
+        requested != Some(found.main) && sibling
+    });
+    if order.is_empty() {
+        order.extend(statelens_formats::explaining_file(set).map(alone));
+    }
+    if order.is_empty() {
+        order.extend(set.iter().map(|(main, _)| alone(main)));
+    }
+    order
+}
+
+fn explained(set: &FileSet, file: FileId, error: &Error) -> ErrorText {
+    // In a set, the error names the file that it is about.
+    let file = error.file().and_then(|name| set.find(name)).unwrap_or(file);
+    let head = set.read_vec(file, 0, set.len(file).min(1024)).unwrap_or_default();
+    text::config_alone(set.name(file), &head).unwrap_or_else(|| text::explained(error, &head))
+}
+
+/// Returns the first file that is named like a checkpoint and belongs to none of those found.
+fn unrelated_checkpoint(set: &FileSet, found: &[Candidate], opened: &Checkpoint) -> Option<FileId> {
+    let used: HashSet<FileId> = opened
+        .tensors()
+        .iter()
+        .filter_map(|tensor| match &tensor.layout {
+            Layout::Span(span) => Some(span.file),
+            _ => None,
+        })
+        .collect();
+    let members: HashSet<&str> =
+        found.iter().flat_map(|found| &found.members).map(String::as_str).collect();
+    let mut files = set.iter();
+    files.find_map(|(id, file)| {
+        let name = file.name.as_str();
+        let is_free = !members.contains(name) && !used.contains(&id);
+        (is_free && statelens_formats::has_known_extension(name)).then_some(id)
+    })
+}
+
+/// Returns why a file can't be opened; `None` if it can.
+fn open_error(set: &FileSet, file: FileId) -> Option<ErrorText> {
+    let files = set.opened_at(file);
+    let error = statelens_formats::open(files, &Limits::default(), &mut Unwatched).err()?;
+    Some(explained(set, file, &error))
+}
+
+fn not_opened(name: &str, error: &ErrorText) -> Finding {
+    Finding::new(Grade::Warning, format!("{name} could not be opened"))
+        .detail(format!("{} {}", error.title, error.text).trim())
+        .place(text::place(error))
+}
+
+/// Describes an open checkpoint for the page; also returns its leaves by row.
+fn describe(
+    checkpoint: &Checkpoint,
+    found: &Candidate,
+    others: Vec<u32>,
+) -> (OpenedCheckpoint, Vec<Leaf>) {
+    let leaves = checkpoint.leaves();
+    let rows: Vec<Row> =
+        leaves.iter().map(|leaf| share::worker::row(LeafSummary::new(checkpoint, leaf))).collect();
+    let mut missing: Vec<String> =
+        checkpoint.findings.iter().flat_map(|found| &found.missing).cloned().collect();
+    order::natural(&mut missing);
+    missing.dedup();
+    // There may be as many findings as keys, so each place is looked up in a set.
+    let wanted: HashSet<&str> = checkpoint.findings.iter().map(|found| &*found.place).collect();
+    let finding_keys: HashSet<String> =
+        rows.iter().filter(|row| wanted.contains(&*row.key)).map(|row| row.key.clone()).collect();
+    let mut findings = checkpoint.findings.clone();
+    // The page has a choice instead of the option.
+    let untyped = statelens_formats::untyped(checkpoint);
+    for finding in findings.iter_mut().filter(|finding| untyped.as_ref() == Some(&**finding)) {
+        finding.advice.clear();
+    }
+    let offers = repair::worker::offers(checkpoint, &mut findings);
+    let opened = OpenedCheckpoint {
+        name: found.name.clone(),
+        main: found.main.0,
+        others,
+        format_id: plan::worker::target_of(checkpoint.format.id),
+        format: checkpoint.format.name.to_owned(),
+        version: checkpoint.format.version.clone(),
+        producer: checkpoint.format.producer.clone(),
+        size: 0,
+        shards: shards(checkpoint),
+        rows: PackedRows::pack(&rows),
+        findings,
+        finding_keys,
+        offers,
+        targets: plan::worker::targets(),
+        missing,
+        millis: 0.0,
+        read: 0,
+        calls: 0,
+        searched: (0, 0),
+        unfolds: None,
+        summary: false,
+        model_params: parameters(checkpoint, &leaves).model,
+    };
+    (opened, leaves)
+}
+
+/// Returns the number of files that hold the tensors of a checkpoint; 0 if there is only one.
+fn shards(checkpoint: &Checkpoint) -> u64 {
+    let files: HashSet<FileId> = checkpoint
+        .tensors()
+        .iter()
+        .filter_map(|tensor| match &tensor.layout {
+            Layout::Span(span) => Some(span.file),
+            _ => None,
+        })
+        .collect();
+    if files.len() > 1 { files.len() as u64 } else { 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requested_file_is_tried_first() {
+        let pickle = b"\x80\x02}.".to_vec();
+        let mut set = FileSet::default();
+        for (name, bytes) in [
+            ("a/readme.md", b"# Notes".to_vec()),
+            ("a/model.pkl", pickle.clone()),
+            ("a/state.pkl", pickle),
+        ] {
+            set.push(name, Arc::new(statelens_checkpoint::Memory::from(bytes)));
+        }
+        fn mains(set: &FileSet, requested: Option<u32>) -> Vec<u32> {
+            candidates(set, requested).iter().map(|found| found.main.0).collect()
+        }
+        assert_eq!(mains(&set, None), [1, 2]);
+        assert_eq!(mains(&set, Some(2)), [2, 1]);
+        assert_eq!(mains(&set, Some(0)), [0, 1, 2]);
+        for name in ["a/optimizer.pt", "a/z.pkl"] {
+            let bytes = statelens_checkpoint::Memory::from(b"\x80\x02}.".to_vec());
+            set.push(name, Arc::new(bytes));
+        }
+        assert_eq!(mains(&set, None), [1, 2, 4, 3], "a trainer's optimizer comes last");
+        assert_eq!(mains(&set, Some(3)), [3, 1, 2, 4]);
+        let nothing = FileSet::single("x", statelens_checkpoint::Memory::from(b"?".to_vec()));
+        assert_eq!(mains(&nothing, None), [0]);
+    }
+}

@@ -1,0 +1,4 @@
+//! Several rows picked for one action.
+
+pub mod page;
+pub mod state;

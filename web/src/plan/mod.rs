@@ -1,0 +1,3 @@
+//! Plans of outputs: their sizes, losses and previews.
+
+pub mod worker;

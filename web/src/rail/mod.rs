@@ -1,0 +1,4 @@
+//! The list of the checkpoints of a drop.
+
+pub mod page;
+pub mod state;

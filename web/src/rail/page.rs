@@ -1,0 +1,159 @@
+//! The list of the checkpoints of a drop: shows which is open and which are damaged, and lets the
+//! user tick two to compare.
+
+use std::rc::Rc;
+
+use statelens_checkpoint::Grade;
+use statelens_inspect::visible;
+use yew::prelude::*;
+
+use crate::page::drop::DroppedFile;
+use crate::page::hooks::ByAddress;
+use crate::page::marks::{classes, severity, tick_icon, when};
+use crate::page::model::PageModel;
+use crate::page::model::actor::Actor;
+use crate::page::pair;
+use crate::protocol::ToWorker;
+use crate::rail::state::{Rail, RailEntry};
+use crate::state::fmt;
+
+/// Maximum number of checkpoints that are opened in advance to check whether they are damaged.
+const MAX_CHECKED: usize = 64;
+
+/// Properties of the list.
+#[derive(Properties, PartialEq)]
+pub struct RailProps {
+    /// The checkpoints.
+    pub rail: Rc<Rail>,
+    /// The dropped files.
+    pub files: Rc<Vec<DroppedFile>>,
+    /// Index of the open file.
+    pub at: Option<u32>,
+}
+
+/// The list of checkpoints.
+#[component]
+pub fn RailPane(props: &RailProps) -> Html {
+    let Some(actor) = use_context::<Actor>() else { return html! {} };
+    let node = use_node_ref();
+    let at = props.at.and_then(|file| props.rail.find(file));
+    {
+        let node = node.clone();
+        use_effect_with(at, move |_| {
+            let list = node.cast::<web_sys::Element>();
+            let shown = list.and_then(|list| list.query_selector(".at").ok().flatten());
+            let (Some(list), Some(shown)) = (node.cast::<web_sys::Element>(), shown) else {
+                return;
+            };
+            let (frame, row) = (list.get_bounding_client_rect(), shown.get_bounding_client_rect());
+            if row.bottom() > frame.bottom() || row.top() < frame.top() {
+                list.set_scroll_top(list.scroll_top() + (row.top() - frame.top()) as i32);
+            }
+        });
+    }
+    let compare = props.rail.pair().map(|(first, second)| {
+        let files = props.files.clone();
+        actor.on(move |actor, _: MouseEvent| {
+            let of = |file| (files.as_ref().clone(), Some(file));
+            pair::begin_pair(actor, of(first), of(second));
+        })
+    });
+    let damaged = props.rail.entries.iter().filter(|entry| is_damaged(entry)).count() as u64;
+    html! {
+        <section class="rail" id="rail" aria-label="Files">
+            <div class="pane-h">
+                <b>{ fmt::plural(props.rail.entries.len() as u64, "checkpoint") }</b>
+                if damaged > 0 { <span class="w-warn">{ format!("{} damaged", fmt::exact(damaged)) }</span> }
+                <span class="grow"></span>
+                if let Some(onclick) = compare {
+                    <button class="btn small" id="compare-ticked" {onclick}>{ if props.rail.entries.len() == 2 { "Compare both" } else { "Compare ticked" } }</button>
+                }
+            </div>
+            <ul ref={node} aria-label="Dropped checkpoints">
+                { for props.rail.entries.iter().enumerate().map(|(index, entry)| {
+                    line(&actor, &props.files, entry, at == Some(index), props.rail.ticked.contains(&entry.main))
+                }) }
+            </ul>
+        </section>
+    }
+}
+
+fn is_damaged(entry: &RailEntry) -> bool {
+    entry.problem.as_ref().is_some_and(|problem| !problem.is_empty())
+}
+
+fn line(
+    actor: &Actor,
+    files: &Rc<Vec<DroppedFile>>,
+    entry: &RailEntry,
+    at: bool,
+    ticked: bool,
+) -> Html {
+    let main = entry.main;
+    let open = {
+        let files = files.clone();
+        actor.on(move |actor, _: MouseEvent| {
+            if !at {
+                actor.open(files.as_ref().clone(), Some(main));
+            }
+        })
+    };
+    let tick = actor.on(move |actor, _: Event| actor.update(move |model| model.tick(main)));
+    let (mark, word) = match &entry.problem {
+        None => (html! { <svg class="fi" aria-hidden="true"></svg> }, "not checked yet".to_owned()),
+        Some(problem) if problem.is_empty() => (tick_icon(), "sound".to_owned()),
+        Some(problem) => (severity(Grade::Warning), format!("damaged: {problem}")),
+    };
+    let name = visible(&entry.name);
+    let files = if entry.files > 1 {
+        format!("{} files, ", fmt::exact(entry.files))
+    } else {
+        String::new()
+    };
+    html! {
+        <li key={main} class={classes(&[when(at, "at")])} data-file={main.to_string()} data-state={match &entry.problem {
+            None => "unknown",
+            Some(problem) if problem.is_empty() => "sound",
+            Some(_) => "damaged",
+        }}>
+            <input type="checkbox" class="cb" checked={ticked} onchange={tick} aria-label={format!("Compare {name}")} title="Tick two to compare them" />
+            <button onclick={open} aria-current={at.then_some("true")} title={format!("{name}: {files}{}, {word}", fmt::bytes(entry.bytes))}>
+                <span class="n m">{ name.clone() }</span>
+                <span class="num">{ fmt::bytes(entry.bytes) }</span>
+                { mark }<span class="vh">{ word }</span>
+            </button>
+        </li>
+    }
+}
+
+/// Lets the worker open the other checkpoints of a drop to check whether they are damaged.
+#[hook]
+pub fn use_rail(model: &PageModel, actor: &Actor) {
+    let actor = actor.clone();
+    let open = model.work.as_ref().map(|work| ByAddress(work.rows.clone()));
+    let (files, rail) = (model.files.clone(), model.rail.clone());
+    use_effect_with((open, model.screen), move |(open, _)| {
+        let Some(rail) = rail.filter(|_| open.is_some()) else { return };
+        let requested: Vec<u32> = rail.unchecked().into_iter().take(MAX_CHECKED).collect();
+        if requested.is_empty() {
+            return;
+        }
+        let handles: js_sys::Array = files.iter().map(|file| file.file.clone()).collect();
+        let names = files.iter().map(|file| file.name.clone()).collect();
+        let check = ToWorker::CheckFiles { files: names, requested };
+        actor.request_with(&check, &handles, &wasm_bindgen::JsValue::UNDEFINED);
+    });
+}
+
+/// Opens the next or previous checkpoint of the drop. Returns whether there is one.
+pub fn step_file(model: &PageModel, actor: &Actor, forward: bool) -> bool {
+    let at = model.requested.unwrap_or(0);
+    let next = model.rail.as_ref().and_then(|rail| rail.neighbour(at, forward));
+    match next {
+        Some(next) => {
+            actor.open(model.files.as_ref().clone(), Some(next));
+            true
+        }
+        None => false,
+    }
+}

@@ -1,0 +1,214 @@
+//! The checkpoints of a drop, as a list to choose from.
+
+use std::rc::Rc;
+
+use crate::open::message::{FileName, FoundCheckpoint};
+use crate::run_folder::message::OpenCheck;
+
+/// A checkpoint among the dropped files.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RailEntry {
+    /// The file to open it by, as an index into the dropped files.
+    pub main: u32,
+    pub members: Rc<Vec<u32>>,
+    /// Its path without the folders that all entries share.
+    pub name: String,
+    /// The training step in its path.
+    pub step: Option<u64>,
+    /// The total length of its files in bytes.
+    pub bytes: u64,
+    pub files: u64,
+    /// The problem found on opening it; empty if there was no problem, `None` until it was opened.
+    pub problem: Option<String>,
+}
+
+/// The checkpoints of a drop, ordered by step and name.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Rail {
+    pub entries: Vec<RailEntry>,
+    /// Those ticked for a comparison, at most two, by [`RailEntry::main`].
+    pub ticked: Vec<u32>,
+}
+
+impl Rail {
+    /// Lists the checkpoints found among files; `None` if there is only one.
+    pub fn new(found: Vec<FoundCheckpoint>, files: &[FileName]) -> Option<Self> {
+        if found.len() < 2 {
+            return None;
+        }
+        let shared = shared_folders(&found);
+        let entry = |found: FoundCheckpoint| RailEntry {
+            main: found.main,
+            step: step(&found.name),
+            name: found.name.get(shared..).unwrap_or(&found.name).to_owned(),
+            bytes: found
+                .members
+                .iter()
+                .filter_map(|member| files.get(*member as usize))
+                .fold(0, |sum, file| sum.saturating_add(file.size)),
+            files: found.members.len() as u64,
+            members: Rc::new(found.members),
+            problem: None,
+        };
+        let mut entries: Vec<RailEntry> = found.into_iter().map(entry).collect();
+        statelens_checkpoint::order::by(&mut entries, |one, other| {
+            (one.step, natural(&one.name)).cmp(&(other.step, natural(&other.name)))
+        });
+        Some(Self { entries, ticked: Vec::new() })
+    }
+
+    /// Returns the entry that a file belongs to.
+    pub fn find(&self, file: u32) -> Option<usize> {
+        let is_it = |entry: &RailEntry| entry.main == file || entry.members.contains(&file);
+        self.entries.iter().position(is_it)
+    }
+
+    /// Returns the next or previous entry, wrapping around at the ends.
+    pub fn neighbour(&self, file: u32, forward: bool) -> Option<u32> {
+        let count = self.entries.len();
+        let at = self.find(file).unwrap_or(0);
+        let next = if forward { at + 1 } else { (at + count).saturating_sub(1) };
+        self.entries.get(next.checked_rem(count)?).map(|entry| entry.main)
+    }
+
+    /// Stores the result of opening a file.
+    pub fn handle_reply(&mut self, check: &OpenCheck) {
+        self.set_problem(check.file, check.problem.clone());
+    }
+
+    /// Stores the problem of a file's checkpoint; empty if there was no problem.
+    pub fn set_problem(&mut self, file: u32, problem: String) {
+        if let Some(at) = self.find(file) {
+            self.entries[at].problem = Some(problem);
+        }
+    }
+
+    /// Returns the main files of the entries that were not opened yet.
+    pub fn unchecked(&self) -> Vec<u32> {
+        let unknown = self.entries.iter().filter(|entry| entry.problem.is_none());
+        unknown.map(|entry| entry.main).collect()
+    }
+
+    /// Ticks or unticks an entry. A third tick removes the oldest one.
+    pub fn tick(&mut self, main: u32) {
+        match self.ticked.iter().position(|one| *one == main) {
+            Some(at) => drop(self.ticked.remove(at)),
+            None => self.ticked.push(main),
+        }
+        if self.ticked.len() > 2 {
+            self.ticked.remove(0);
+        }
+    }
+
+    /// Returns the two to compare, in the order of the list: those that are ticked, or the only
+    /// two.
+    pub fn pair(&self) -> Option<(u32, u32)> {
+        let wanted = |entry: &&RailEntry| {
+            self.ticked.contains(&entry.main) || self.entries.len() == 2 && self.ticked.is_empty()
+        };
+        let mut both = self.entries.iter().filter(wanted).map(|entry| entry.main);
+        Some((both.next()?, both.next()?))
+    }
+}
+
+/// Returns the length of the folders that all names begin with, including the last slash.
+fn shared_folders(found: &[FoundCheckpoint]) -> usize {
+    let Some(first) = found.first() else { return 0 };
+    let shared = |length: usize, other: &FoundCheckpoint| {
+        let pairs = first.name.bytes().zip(other.name.bytes()).take(length);
+        pairs.take_while(|(one, other)| one == other).count()
+    };
+    let length = found.iter().fold(first.name.len(), shared);
+    first.name.as_bytes()[..length].iter().rposition(|byte| *byte == b'/').map_or(0, |at| at + 1)
+}
+
+/// Returns the training step in a path: the number after `step`, `checkpoint` or `iter`, of the
+/// last component that has one.
+pub fn step(path: &str) -> Option<u64> {
+    const WORDS: [&str; 5] = ["global_step", "step", "checkpoint", "ckpt", "iter"];
+    let lower = path.to_ascii_lowercase();
+    let of = |part: &str| {
+        WORDS.iter().find_map(|word| {
+            let (_, rest) = part.rsplit_once(word)?;
+            let rest = rest.trim_start_matches(['-', '_', '=']);
+            let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
+            rest[..digits].parse().ok()
+        })
+    };
+    lower.rsplit('/').find_map(of)
+}
+
+/// Splits a name into texts and numbers, for natural sorting.
+fn natural(name: &str) -> Vec<(&str, u64)> {
+    let mut parts = Vec::new();
+    let mut rest = name;
+    while !rest.is_empty() {
+        let text = rest.find(|c: char| c.is_ascii_digit()).unwrap_or(rest.len());
+        let digits = rest[text..].bytes().take_while(u8::is_ascii_digit).count();
+        parts.push((&rest[..text], rest[text..text + digits].parse().unwrap_or(u64::MAX)));
+        rest = &rest[text + digits..];
+    }
+    parts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rail(names: &[&str]) -> Option<Rail> {
+        let file = |path: &&str| FileName { path: (*path).to_owned(), size: 10 };
+        let found = names.iter().enumerate().map(|(at, name)| FoundCheckpoint {
+            main: at as u32,
+            name: (*name).to_owned(),
+            members: vec![at as u32],
+        });
+        Rail::new(found.collect(), &names.iter().map(file).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn single_checkpoint_has_no_list() {
+        assert_eq!(rail(&["a.pt"]), None);
+    }
+
+    #[test]
+    fn names_are_distinct_and_sorted_by_step() {
+        let rail = rail(&["run/checkpoint-1000/model.pt", "run/checkpoint-200/model.pt"]).unwrap();
+        let found: Vec<_> = rail.entries.iter().map(|one| (&*one.name, one.step)).collect();
+        assert_eq!(
+            found,
+            [("checkpoint-200/model.pt", Some(200)), ("checkpoint-1000/model.pt", Some(1000))]
+        );
+        assert_eq!(rail.neighbour(1, true), Some(0));
+        assert_eq!(rail.neighbour(0, true), Some(1), "the first follows the last");
+        assert_eq!(rail.neighbour(1, false), Some(0));
+    }
+
+    #[test]
+    fn parses_steps_in_paths() {
+        for (path, expected) in [
+            ("run/checkpoint_100.pt", Some(100)),
+            ("run/checkpoint-500/pytorch_model.bin", Some(500)),
+            ("epoch=3-step=1200.ckpt", Some(1200)),
+            ("ds/global_step20/mp_rank_00_model_states.pt", Some(20)),
+            ("iter_0000100/mp_rank_00/model.pt", Some(100)),
+            ("model-00001-of-00002.safetensors", None),
+            ("steps.pt", None),
+        ] {
+            assert_eq!(step(path), expected, "{path}");
+        }
+    }
+
+    #[test]
+    fn compares_the_only_two_or_the_ticked_two() {
+        let mut two = rail(&["a.pt", "b.pt"]).unwrap();
+        assert_eq!(two.pair(), Some((0, 1)));
+        two.tick(1);
+        assert_eq!(two.pair(), None);
+        let mut three = rail(&["a.pt", "b.pt", "c.pt"]).unwrap();
+        assert_eq!(three.pair(), None);
+        [2, 0, 1].into_iter().for_each(|main| three.tick(main));
+        assert_eq!((three.pair(), &three.ticked[..]), (Some((0, 1)), &[0, 1][..]));
+        three.handle_reply(&OpenCheck { file: 2, problem: "cut".into(), states: Vec::new() });
+        assert_eq!(three.unchecked(), [0, 1]);
+    }
+}

@@ -1,0 +1,278 @@
+//! The screen of a run folder: the checkpoints by step, a table of all files, and the details.
+
+use std::rc::Rc;
+
+use statelens_checkpoint::Grade;
+use statelens_inspect::runs::RunFile;
+use statelens_inspect::visible;
+use yew::prelude::*;
+
+use super::details::RunDetails;
+use super::timeline::Timeline;
+use super::values::ValuesSection;
+use super::words::{kind_word, notes};
+use crate::page::bars::tabs;
+use crate::page::drop;
+use crate::page::hooks::use_small;
+use crate::page::marks::{cap, classes, logo, severity, tick_icon, when};
+use crate::page::model::actor::Actor;
+use crate::page::model::{Sheet, Tab};
+use crate::page::panes::{Pane, PaneEdge};
+use crate::page::rows::Rows;
+use crate::page::stop_dialog;
+use crate::run_folder::model::RunView;
+use crate::run_folder::state::{step, timestamp};
+use crate::state::fmt;
+
+/// Properties of the screen.
+#[derive(Properties, PartialEq)]
+pub struct RunProps {
+    pub view: Rc<RunView>,
+    /// The pane that a small screen shows.
+    pub tab: Tab,
+}
+
+/// Description of the checkpoint that the trainer would load by itself.
+const LOADED: &str = "the trainer would resume from it";
+
+const COLUMNS: [(&str, &str); 7] = [
+    ("file", "ck"),
+    ("step", "cp num"),
+    ("timestamp in name", "cs"),
+    ("kind", "cd"),
+    ("states", "cv"),
+    ("bytes", "cb num"),
+    ("prune plan", "cq"),
+];
+
+/// The screen of a run folder.
+#[component]
+pub fn RunScreen(props: &RunProps) -> Html {
+    let Some(actor) = use_context::<Actor>() else { return html! {} };
+    let view = &props.view;
+    let each = if use_small() { 48.0 } else { 24.0 };
+    let count = view.sorted.rows.len();
+    let pruned: Vec<String> = view.prunable().iter().map(|entry| entry.name.clone()).collect();
+    let row = {
+        let view = view.clone();
+        actor.on(move |actor, at: usize| line(actor, &view, &pruned, at, each))
+    };
+    let pane = if props.tab == Tab::Tensor { "v-insp" } else { "v-keys" };
+    html! {
+        <main class={classes(&["app", "ws", "run", when(!has_timestamps(view), "undated")])} id="run">
+            { top(&actor, view) }
+            <div class="tops"><Timeline view={view.clone()} /><ValuesSection view={view.clone()} /></div>
+            { tabs(&actor, props.tab, &[(Tab::Keys, "Files"), (Tab::Tensor, "Details")]) }
+            <div class={classes(&["cols", pane])}>
+                <section class="mid" aria-label="Files">
+                    <div class="gridbox" role="grid" aria-label="Checkpoints" tabindex="0" aria-rowcount={count.to_string()}
+                        aria-activedescendant={format!("line-{}", view.at)}>
+                        <div class="head" role="row">{ for COLUMNS.iter().map(|(name, class)| html! {
+                            <div class={classes(&["c", *class])} role="columnheader"><span class="lab">{ *name }</span>
+                                if *name == "step" { <span class="up lab">{ " \u{25be}" }</span> }</div>
+                        }) }</div>
+                        <Rows {count} height={each} at={view.at} scroll={view.scroll} {row} />
+                    </div>
+                </section>
+                <RunDetails view={view.clone()} />
+                <PaneEdge pane={Pane::Inspector} />
+            </div>
+            { status(&actor, view) }
+        </main>
+    }
+}
+
+/// Returns whether any checkpoint has a timestamp in its name.
+fn has_timestamps(view: &RunView) -> bool {
+    view.sorted.run.entries.iter().any(|entry| timestamp(entry).is_some())
+}
+
+fn top(actor: &Actor, view: &Rc<RunView>) -> Html {
+    let on = |act: fn(&Rc<RunView>, &Actor)| {
+        let view = view.clone();
+        actor.on(move |actor, _: MouseEvent| act(&view, actor))
+    };
+    let count = |of: fn(&RunFile) -> bool| {
+        view.sorted.run.entries.iter().filter(|entry| of(&entry.kind)).count() as u64
+    };
+    let facts = [
+        (count(|kind| matches!(kind, RunFile::Checkpoint(_))), "full"),
+        (count(|kind| matches!(kind, RunFile::Subset { .. })), "subset"),
+        (count(|kind| matches!(kind, RunFile::Temporary)), "leftover"),
+    ];
+    let bytes =
+        view.sorted.run.entries.iter().map(|entry| entry.bytes).fold(0, u64::saturating_add);
+    let name = match view.folder.as_str() {
+        "" => "run folder".to_owned(),
+        folder => format!("{folder}/"),
+    };
+    let compare = match view.marked {
+        None => "Compare two steps ",
+        Some(at) if at == view.at => "Choose the other step ",
+        Some(_) => "Compare with this ",
+    };
+    let json = view.json();
+    let save = {
+        let json = json.clone().unwrap_or_default();
+        Callback::from(move |_: MouseEvent| drop::save_text(&json, "run.json"))
+    };
+    html! {
+        <header class="top">
+            <button class="home" onclick={on(|_, actor| actor.update(|model| model.leave()))} aria-label="Statelens: close and go to the first screen"
+                title="Close and go to the first screen">{ logo() }</button>
+            <span class="vr"></span>
+            <span class="name" title={visible(&name)}>{ visible(&name) }</span>
+            <span class="badge only-l">{ "Cerebras run folder" }</span>
+            <span class="facts">
+                { for facts.iter().filter(|(count, _)| *count > 0).map(|(count, word)| html! { <span><b>{ fmt::exact(*count) }</b>{ " " }{ *word }</span> }) }
+                <span class="always"><b>{ fmt::bytes(bytes) }</b></span>
+            </span>
+            <span class="acts">
+                <button class="btn only-l" id="save-list" onclick={save} disabled={json.is_none()} title="JSON, as printed by `statelens runs --json`">{ "Save list" }</button>
+                <button class="btn" id="compare-two" aria-pressed={view.marked.is_some().to_string()} disabled={!view.can_open()}
+                    onclick={on(|view, actor| { super::compare_two(view, actor); })}>{ compare }{ cap("D") }</button>
+                { main_button(actor, view) }
+            </span>
+        </header>
+    }
+}
+
+/// Renders the button that opens the newest sound checkpoint, and next to it the checkpoint that
+/// the trainer would load if that is a different one.
+fn main_button(actor: &Actor, view: &Rc<RunView>) -> Html {
+    let Some(pick) = view.pick() else {
+        let text = match view.unchecked().len() {
+            0 => "Nothing would be loaded",
+            _ => "Open the newest sound one",
+        };
+        return html! { <button class="btn pri" id="open-step" disabled=true><span class="cut">{ text }</span></button> };
+    };
+    let open = |row: usize| {
+        let view = view.clone();
+        actor.on(move |actor, _: MouseEvent| super::open_row(&view, actor, row))
+    };
+    let show = |row: usize| {
+        actor.on(move |actor, _: MouseEvent| {
+            actor.run_folder(move |view| {
+                view.select(row);
+                view.scroll += 1;
+            });
+            actor.tab(Tab::Tensor);
+        })
+    };
+    let name = |row: usize| {
+        let entry =
+            view.sorted.rows.get(row).and_then(|row| view.sorted.run.entries.get(row.entry));
+        entry.map(|entry| visible(&entry.name))
+    };
+    let what = if pick.is_sound { "newest sound" } else { LOADED };
+    let other_button = match pick.loaded {
+        Some(row) => {
+            let how = if view.is_damaged(row) { "is damaged" } else { "lacks a state" };
+            html! {
+                <span class="loaded">{ severity(Grade::Warning) }<button class="textlink" id="show-loaded" onclick={show(row)}
+                    title={name(row).map(|name| format!("Show the defects of {name}"))}>{ format!("Step {} {how}, and {LOADED}", view.label_of(row)) }</button></span>
+            }
+        }
+        None if !pick.is_sound => html! {
+            <span class="loaded" id="none-sound">{ severity(Grade::Warning) }<span>{ "no checkpoint is sound" }</span></span>
+        },
+        None => html! {},
+    };
+    html! {
+        <>
+            { other_button }
+            <button class="btn pri" id="open-step" title={name(pick.row)} onclick={open(pick.row)}>
+                <span class="cut">{ format!("Open {} \u{b7} {what}", view.label_of(pick.row)) }</span>
+                if view.at == pick.row { { " " }{ cap("\u{23ce}") } }</button>
+        </>
+    }
+}
+
+fn line(actor: &Actor, view: &Rc<RunView>, pruned: &[String], at: usize, each: f64) -> Html {
+    let Some(row) = view.sorted.rows.get(at) else { return html! {} };
+    let Some(entry) = view.sorted.run.entries.get(row.entry) else { return html! {} };
+    let selected = at == view.at;
+    let onclick = actor.on(move |actor, _: MouseEvent| {
+        actor.run_folder(move |view| view.select(at));
+        actor.tab(Tab::Tensor);
+    });
+    let open = {
+        let view = view.clone();
+        actor.on(move |actor, _: MouseEvent| {
+            super::open(&view, actor);
+        })
+    };
+    let latest = Some(&entry.name) == view.sorted.run.latest.as_ref();
+    let notes = notes(view, row.entry);
+    let number = step(entry).and_then(|step| u64::try_from(step).ok()).map(fmt::exact);
+    let checks = view.checks.get(row.entry).and_then(Option::as_ref);
+    let states = match (notes.first(), checks, &entry.kind) {
+        (Some(note), ..) => note.clone(),
+        (None, Some(checks), RunFile::Subset { .. }) => checks.states.join(", "),
+        (None, Some(checks), _) => match checks.states.len() {
+            0 => String::new(),
+            count => fmt::plural(count as u64, "state"),
+        },
+        (None, None, _) if entry.holds_states() => "not opened yet".to_owned(),
+        (None, None, RunFile::Index) if view.sorted.error.is_none() && view.sorted.run.indexed => {
+            format!("lists {}", fmt::exact(view.sorted.listed as u64))
+        }
+        _ => String::new(),
+    };
+    let plan = match &entry.kind {
+        RunFile::Checkpoint(_) if pruned.contains(&entry.name) => html! { <b>{ "prune" }</b> },
+        RunFile::Checkpoint(_) if latest => {
+            html! { <>{ "keep" }<span class="dim">{ " \u{b7} autoload" }</span></> }
+        }
+        RunFile::Checkpoint(_) => html! { { "keep" } },
+        RunFile::Subset { .. } => {
+            html! { <>{ "keep" }<span class="dim">{ " \u{b7} subset" }</span></> }
+        }
+        _ => html! { <span class="dim">{ "not touched" }</span> },
+    };
+    let class = classes(&[
+        "row",
+        when(selected, "sel"),
+        when(!entry.is_checkpoint() && !entry.holds_states(), "quiet"),
+    ]);
+    html! {
+        <div key={at} id={format!("line-{at}")} {class} role="row" aria-rowindex={(at + 1).to_string()} aria-selected={selected.to_string()}
+            style={format!("top:{}px", at as f64 * each)} {onclick} ondblclick={open}>
+            <div class="c ck m" role="gridcell" title={visible(&entry.name)}>
+                <span class="cut">{ visible(&entry.name) }</span>
+                if latest { <svg class="lens" width="12" height="12" viewBox="0 0 12 12" role="img" aria-label="autoload picks this"><circle cx="6" cy="6" r="4.5" fill="none" stroke="var(--accent)" stroke-width="2" /></svg> }
+                if view.marked == Some(at) { <span class="badge">{ "A" }</span> }
+            </div>
+            <div class="c cp num" role="gridcell">{ number }</div>
+            <div class="c cs m dim" role="gridcell">{ timestamp(entry) }</div>
+            <div class="c cd" role="gridcell">if !notes.is_empty() { { severity(Grade::Warning) } }<span>{ kind_word(&entry.kind) }</span></div>
+            <div class="c cv m dim" role="gridcell" title={states.clone()}><span class="v">{ states }</span></div>
+            <div class="c cb num" role="gridcell">{ fmt::bytes(entry.bytes) }</div>
+            <div class="c cq" role="gridcell">{ plan }</div>
+        </div>
+    }
+}
+
+fn status(actor: &Actor, view: &RunView) -> Html {
+    let show = actor.on(move |actor, _: MouseEvent| actor.show(Some(Sheet::Keys)));
+    let warnings = (0..view.sorted.run.entries.len())
+        .filter(|entry| !notes(view, *entry).is_empty())
+        .count() as u64
+        + u64::from(view.sorted.error.is_some())
+        + view.sorted.run.only_index.len() as u64;
+    let all = view.sorted.run.entries.iter().filter(|entry| entry.holds_states()).count() as u64;
+    let open = view.unchecked().len() as u64;
+    html! {
+        <footer class="status">
+            if warnings > 0 { <span>{ severity(Grade::Warning) }<b>{ fmt::plural(warnings, "warning") }</b></span> }
+            else { <span>{ tick_icon() }{ "no warnings" }</span> }
+            <span class="dim opt" role="status">{ format!("{}, ", fmt::plural(view.sorted.rows.len() as u64, "file")) }
+                { if open > 0 { format!("structure of {} of {} read", fmt::exact(all - open), fmt::exact(all)) } else { format!("structure of {} read", fmt::exact(all)) } }</span>
+            if view.marked.is_some() { <span>{ "Choose another step and press " }{ cap("D") }</span> }
+            <span class="grow"></span>
+            { stop_dialog::privacy(None) }
+            <button class="textrow opt dim" onclick={show}>{ "shortcuts " }{ cap("?") }</button>
+        </footer>
+    }
+}

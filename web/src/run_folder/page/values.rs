@@ -1,0 +1,175 @@
+//! Statistics of a run's values over its steps, read on demand and drawn as lines.
+
+use std::rc::Rc;
+
+use statelens_checkpoint::{Grade, listed};
+use statelens_inspect::runs::{
+    Grouping, KEPT, TimelineMeasure, first_lines, group_names, over_steps,
+};
+use statelens_inspect::visible;
+use wasm_bindgen::JsValue;
+use yew::prelude::*;
+
+use super::axis::shared;
+use crate::page::chart::ChartView;
+use crate::page::drop;
+use crate::page::marks::{chip, one_of, severity};
+use crate::page::model::actor::Actor;
+use crate::protocol::ToWorker;
+use crate::protocol::job::JobKind;
+use crate::run_folder::model::{RunView, StoredValues};
+use crate::state::fmt;
+
+/// Maximum number of lines drawn.
+const LINES: usize = 6;
+/// Maximum number of groups offered as chips.
+const CHIPS: usize = 40;
+
+#[derive(Properties, PartialEq)]
+pub(super) struct ValuesProps {
+    pub(super) view: Rc<RunView>,
+}
+
+fn read(view: &RunView, actor: &Actor, requested: Vec<u32>) {
+    let handles: js_sys::Array =
+        view.files.iter().map(|dropped| JsValue::from(dropped.file.clone())).collect();
+    let files = view.files.iter().map(|dropped| dropped.name.clone()).collect();
+    let message = ToWorker::RunValues { files, requested };
+    actor.bridge.post_with(&message, &handles, &JsValue::UNDEFINED);
+}
+
+/// Renders the result of loading the file of kept values.
+fn stored(view: &RunView) -> Html {
+    let kept = html! { <code>{ KEPT }</code> };
+    match &view.values.stored {
+        None => html! {},
+        Some(StoredValues::Unused(reason)) => html! {
+            <p class="warnline" id="kept">{ severity(Grade::Warning) }<span>{ kept }{ format!(" is not used: {reason}.") }</span></p>
+        },
+        Some(StoredValues::Used(0, 0)) => html! {},
+        Some(StoredValues::Used(known, changed)) => {
+            let count = |count: &usize| fmt::plural(*count as u64, "checkpoint");
+            let changed = match changed {
+                0 => String::new(),
+                1 => " 1 checkpoint was changed since; read its values again.".to_owned(),
+                more => format!(" {} were changed since; read their values again.", count(more)),
+            };
+            html! {
+                <p class="small mid-ink" id="kept">
+                    if *known > 0 { { format!("Values of {} are from ", count(known)) }{ kept }{ "." } }
+                    else { { kept }{ " has no values that still apply." } }
+                    { changed }</p>
+            }
+        }
+    }
+}
+
+/// Explains why some groups are not drawn by default.
+fn single(names: &[String]) -> String {
+    let names: Vec<String> = names.iter().map(|name| visible(name)).collect();
+    let (hold, them) = if names.len() == 1 { ("holds", "it") } else { ("hold", "them") };
+    let listed = listed(&names, 3);
+    format!(
+        "{listed} {hold} single numbers, such as a loss scale, in another range. Press {them} to draw {them}, too."
+    )
+}
+
+#[component]
+pub(super) fn ValuesSection(props: &ValuesProps) -> Html {
+    let by = use_state(Grouping::default);
+    let measure = use_state(TimelineMeasure::default);
+    let chosen = use_state(Vec::<String>::new);
+    let Some(actor) = use_context::<Actor>() else { return html! {} };
+    let view = &props.view;
+    if view.sorted.run.checkpoints().count() < 2 {
+        return html! {};
+    }
+    let (unread, bytes) = view.unread();
+    let body = match view.values.now {
+        Some((done, total, millis)) => {
+            let stop = actor.on(move |actor, _: MouseEvent| actor.stop(JobKind::Scan));
+            let percent = fmt::percent(done, total.max(1));
+            let left = (millis > 2000.0 && done > 0)
+                .then(|| fmt::time_left((total - done.min(total)) as f64 * millis / done as f64));
+            html! {
+                <p class="reading"><span class="prog thin" role="progressbar" aria-label="Reading values" aria-valuemin="0" aria-valuemax="100"
+                    aria-valuenow={percent.to_string()}><i style={format!("--w:{percent}%")}></i></span>
+                    <span class="lab">{ format!("{} of {}", fmt::bytes(done), fmt::bytes(total)) }
+                        if let Some(left) = left { { format!(" \u{b7} {left} left") } }</span>
+                    <button class="textlink" id="stop-values" onclick={stop}>{ "Stop" }</button></p>
+            }
+        }
+        None if unread.is_empty() => html! {},
+        None => {
+            let about = view.values.rate.filter(|rate| *rate > 0.0);
+            let about =
+                about.map(|rate| format!(", about {}", fmt::time_left(bytes as f64 / rate)));
+            let text = format!(
+                "Read values of {}, {}{}",
+                fmt::plural(unread.len() as u64, "checkpoint"),
+                fmt::bytes(bytes),
+                about.unwrap_or_default()
+            );
+            let view = view.clone();
+            let matrix = !view.unchecked().is_empty();
+            let onclick = actor.on(move |actor, _: MouseEvent| read(&view, actor, unread.clone()));
+            html! { <p><button class="btn" id="read-run" disabled={matrix} {onclick}>{ text }</button></p> }
+        }
+    };
+    let steps = view.steps(*by);
+    let names = group_names(&steps);
+    let body = html! { <>{ body }{ stored(view) }</> };
+    if names.is_empty() {
+        return html! { <div class="runvalues">{ body }</div> };
+    }
+    let save = {
+        let view = view.clone();
+        Callback::from(move |_: MouseEvent| drop::save_text(&view.values_json(), KEPT))
+    };
+    let first = first_lines(&steps, LINES);
+    let (shown, left_out) = match chosen.iter().any(|name| names.contains(name)) {
+        true => {
+            let chosen = names.iter().filter(|name| chosen.contains(name));
+            (chosen.take(LINES).cloned().collect(), Vec::new())
+        }
+        false => (first.drawn, first.single),
+    };
+    let mut chart = over_steps(&steps, &shown, *measure);
+    chart.below = Some(shared(&view.sorted.run));
+    let grouping = |to: Grouping, name: &'static str| {
+        let by = by.clone();
+        one_of("radio", *by == to, name, Callback::from(move |_: MouseEvent| by.set(to)))
+    };
+    let quantity = |to: TimelineMeasure, name: &'static str| {
+        let measure = measure.clone();
+        one_of("radio", *measure == to, name, Callback::from(move |_: MouseEvent| measure.set(to)))
+    };
+    let choice = |name: &String| {
+        let (chosen, own, now) = (chosen.clone(), name.clone(), shown.clone());
+        let onclick = Callback::from(move |_: MouseEvent| {
+            let mut now = now.clone();
+            match now.iter().position(|name| *name == own) {
+                Some(at) => drop(now.remove(at)),
+                None => now.push(own.clone()),
+            }
+            chosen.set(now);
+        });
+        chip(shown.contains(name), None, onclick, html! { { visible(name) } })
+    };
+    html! {
+        <div class="runvalues" id="run-values">
+            { body }
+            if view.values.now.is_none() {
+                <p><button class="textlink" id="save-values" onclick={save}>{ "Save these values" }</button>
+                    <span class="dim">{ " next to the checkpoints to skip re-reading" }</span></p>
+            }
+            <div class="scales">
+                <span class="seg small" role="radiogroup" aria-label="Lines are of">{ grouping(Grouping::State, "state") }{ grouping(Grouping::Role, "role") }</span>
+                <span class="seg small" role="radiogroup" aria-label="Quantity over steps">{ quantity(TimelineMeasure::Norm, "norm") }{ quantity(TimelineMeasure::Deviation, "\u{3c3}") }</span>
+                <span class="chips" role="group" aria-label="Groups">{ for names.iter().take(CHIPS).map(choice) }</span>
+            </div>
+            if !left_out.is_empty() { <p class="dim" id="left-out">{ single(&left_out) }</p> }
+            <ChartView {chart} height={225 + 15 * shown.len() as u32} name={format!("{} over steps", view.folder)} />
+        </div>
+    }
+}

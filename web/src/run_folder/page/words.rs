@@ -1,0 +1,36 @@
+//! Words and notes for the entries of a run folder.
+
+use statelens_inspect::runs::RunFile;
+
+use crate::run_folder::model::RunView;
+
+/// Returns the word for the kind of a file.
+pub(super) fn kind_word(kind: &RunFile) -> &'static str {
+    match kind {
+        RunFile::Checkpoint(_) => "full",
+        RunFile::Temporary => "leftover",
+        other => other.word(),
+    }
+}
+
+/// Returns warnings about an entry.
+pub(super) fn notes(view: &RunView, entry: usize) -> Vec<String> {
+    let mut notes = Vec::new();
+    let Some(of) = view.sorted.run.entries.get(entry) else { return notes };
+    match of.kind {
+        RunFile::Temporary => {
+            notes.push("A writer stopped before this was complete. It is not a checkpoint.".into())
+        }
+        RunFile::NoDate => {
+            notes.push("The timestamp in its name is not a date: the trainer skips it.".into())
+        }
+        _ => {}
+    }
+    if !view.problem(entry).is_empty() {
+        notes.push(view.problem(entry).to_owned());
+    }
+    if view.sorted.run.only_folder.contains(&of.name) {
+        notes.push("The index does not list it: autoload skips it.".into());
+    }
+    notes
+}

@@ -1,0 +1,4 @@
+//! The table of keys.
+
+pub mod page;
+pub mod state;

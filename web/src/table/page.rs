@@ -1,0 +1,469 @@
+//! The table of keys. It is virtual: only visible rows are in the document.
+
+use statelens_inspect::fold::{join, values_text};
+use statelens_inspect::visible;
+use yew::prelude::*;
+
+use crate::filter::state::Filter;
+use crate::page::columns::Grip;
+use crate::page::hooks::{ByAddress, use_small};
+use crate::page::marks::contents_text;
+use crate::page::marks::{classes, dtype, key, value_kind, when};
+use crate::page::model::Tab;
+use crate::page::model::actor::Actor;
+use crate::page::viewport::{LineLayout, reveal, use_viewport};
+use crate::picked::page::touch::{LongPress, is_tap};
+use crate::rows::{LeafKind, Row};
+use crate::state::fmt;
+use crate::state::work::{OpenWork, Selection};
+use crate::table::state::{Column, Fold, FoldPattern, Table, TableLine, common_kind};
+use crate::text::sentence;
+use crate::values::page::cells;
+
+/// Properties of the table.
+#[derive(Properties, PartialEq)]
+pub struct TableProps {
+    /// The open checkpoint.
+    pub work: OpenWork,
+}
+
+fn lines(table: &Table, small: bool) -> LineLayout {
+    if !small {
+        return LineLayout::Even { count: table.items.len(), each: 24.0 };
+    }
+    let height = |line: &TableLine| if matches!(line, TableLine::State(_)) { 30.0 } else { 48.0 };
+    LineLayout::of_heights(table.items.iter().map(height))
+}
+
+/// The table of keys.
+#[component]
+pub fn TablePane(props: &TableProps) -> Html {
+    let Some(actor) = use_context::<Actor>() else { return html! {} };
+    let node = use_node_ref();
+    let small = use_small();
+    let work = &props.work;
+    let table = work.table.clone();
+    let lines = use_memo((ByAddress(table), small), |(table, small)| lines(&table.0, *small));
+    let viewport = use_viewport(&node, &lines);
+    let cursor = work.cursor();
+    {
+        let (node, lines) = (node.clone(), lines.clone());
+        use_effect_with(work.scroll, move |_| {
+            if let (Some(at), Some(element)) = (cursor, node.cast::<web_sys::Element>())
+                && at < lines.count()
+            {
+                // Leaves room for the sticky state row at the top.
+                reveal(&element, &lines, at, if small { 30.0 } else { 24.0 }, 1.0);
+            }
+        });
+    }
+    {
+        // A new filter or sort order starts at the top.
+        let node = node.clone();
+        use_effect_with((work.filter.clone(), work.view.sort), move |_| {
+            if let Some(element) = node.cast::<web_sys::Element>() {
+                element.set_scroll_top(0);
+            }
+        });
+    }
+
+    let state = sticky_state(work, lines.at(viewport.top));
+    let resting = (*use_memo((), |()| LongPress::default())).clone();
+    let [onpointerdown, onpointermove, ended] = resting.listeners(&actor);
+    html! {
+        <div class={classes(&["gridbox", "keytable", when(work.widths.value == 0.0, "valueless"), when(work.view.weights.any(), "scanned")])} role="grid" aria-label="Flattened state" aria-multiselectable="true" tabindex="0" style={cells::widths(work)}
+            aria-rowcount={work.table.items.len().to_string()} aria-activedescendant={cursor.map(|at| format!("line-{at}"))}>
+            { head(&actor, work) }
+            <div class="scroller" role="rowgroup" ref={node} onscroll={viewport.onscroll} oncontextmenu={resting.menu()}
+                {onpointerdown} {onpointermove} onpointerup={ended.clone()} onpointercancel={ended}>
+                if let Some(at) = state.filter(|_| viewport.top > 0.0) {
+                    <div class="flat stuck" aria-hidden="true">{ state_row(work, at, None) }</div>
+                }
+                <div class="flat" role="presentation" style={format!("height:{}px", lines.total())}>
+                    { for (viewport.first..viewport.end).map(|at| {
+                        line((&actor, &resting), work, at, cursor == Some(at), lines.top(at))
+                    }) }
+                </div>
+                if work.table.items.is_empty() { { empty_table(&actor, work) } }
+            </div>
+        </div>
+    }
+}
+
+/// Returns the state of the first visible line; `None` for a top-level leaf.
+fn sticky_state(work: &OpenWork, line: usize) -> Option<usize> {
+    let table = &work.table;
+    let line = line.min(table.items.len().checked_sub(1)?);
+    let state = (0..=line).rev().find_map(|at| match table.items[at] {
+        TableLine::State(state) => Some(state),
+        _ => None,
+    })?;
+    let key = match table.items[line] {
+        TableLine::State(_) => return Some(state),
+        TableLine::Row(id) | TableLine::Member(_, id) => &work.rows[id as usize].key,
+        TableLine::Fold(fold) | TableLine::Pattern(fold, _) => &table.folds[fold].name,
+    };
+    let below = key
+        .strip_prefix(table.states[state].0.as_str())
+        .is_some_and(|rest| rest.starts_with(work.view.dot));
+    below.then_some(state)
+}
+
+fn head(actor: &Actor, work: &OpenWork) -> Html {
+    html! {
+        <div class="head" role="row">
+            { for cells::columns(work).into_iter().map(|(column, name, class)| {
+                let Some(column) = column else {
+                    return html! { <div class={format!("c {class}")} role="columnheader">{ name }</div> };
+                };
+
+                let sorted = work.view.sort.filter(|(by, _)| *by == column);
+                let onclick = actor.on(move |actor, _: MouseEvent| actor.work(move |work| work.sort_by(column)));
+                let aria = sorted.map(|(_, down)| if down { "descending" } else { "ascending" });
+                html! {
+                    <div class={format!("c {class}")} role="columnheader" aria-sort={aria}>
+                        <button {onclick} title={format!("Sort by {name}")}>
+                            { name }
+                            if column == Column::Key && work.view.sort.is_none() { <span class="dim">{ " \u{b7} in file order" }</span> }
+                            if let Some((_, down)) = sorted { <span class="up">{ if down { " \u{2193}" } else { " \u{2191}" } }</span> }
+                        </button>
+                        if column != Column::Key { <Grip class={class.split(' ').next().unwrap_or_default()} {name} /> }
+                    </div>
+                }
+            }) }
+        </div>
+    }
+}
+
+fn line(
+    (actor, resting): (&Actor, &LongPress),
+    work: &OpenWork,
+    at: usize,
+    selected: bool,
+    top: f64,
+) -> Html {
+    let table = &work.table;
+    let item = table.items[at];
+    let (class, cells) = match item {
+        TableLine::State(state) => return state_row(work, state, Some((at, top))),
+        TableLine::Row(id) | TableLine::Member(_, id) => {
+            let class = if matches!(item, TableLine::Member(..)) { "kid" } else { "" };
+            (class, leaf(work, id, actor))
+        }
+        TableLine::Fold(fold) => ("fold", fold_cells(work, &table.folds[fold], actor)),
+        TableLine::Pattern(fold, pattern) => {
+            let class = if work.view.sort.is_some() { "" } else { "kid" };
+            (
+                class,
+                pattern_cells(
+                    work,
+                    &table.folds[fold],
+                    &table.folds[fold].patterns[pattern],
+                    actor,
+                ),
+            )
+        }
+    };
+    let not_finite = work.view.weights.any().then(|| first_not_finite(work, item)).flatten();
+    let select = {
+        let resting = resting.clone();
+        let some = work.picked.count() > 0;
+        actor.on(move |actor, event: MouseEvent| {
+            if resting.has_picked() {
+                return;
+            }
+            if some && is_tap(&event) {
+                return actor.work(move |work| work.toggle_pick(at));
+            }
+            let (add, extend) = (event.ctrl_key() || event.meta_key(), event.shift_key());
+            if add || extend {
+                event.prevent_default();
+                return actor.work(move |work| work.pick(at, extend));
+            }
+            match not_finite {
+                // Selects the leaf that the mark is about, and not the first layer of the fold.
+                Some(row) => actor.work(move |work| work.select_row(row)),
+                None => actor.work(move |work| work.select_line(at)),
+            }
+            if !matches!(item, TableLine::Fold(_)) {
+                actor.tab(Tab::Tensor);
+            }
+        })
+    };
+    let toggle = match item {
+        TableLine::Fold(fold) => {
+            let name = table.folds[fold].name.clone();
+            Some(actor.on(move |actor, _: MouseEvent| {
+                let name = name.clone();
+                actor.work(move |work| work.toggle_fold(&name));
+            }))
+        }
+        _ => None,
+    };
+    let bad = not_finite.is_some();
+    let last_kid = class == "kid"
+        && !matches!(table.items.get(at + 1), Some(TableLine::Pattern(..) | TableLine::Member(..)));
+    let picked = work.picked.has(table, item);
+    let chosen = if work.picked.count() > 0 { picked } else { selected };
+    html! {
+        <div key={at} id={format!("line-{at}")} class={classes(&["row", class, when(last_kid, "last"), when(selected, "sel"), when(picked, "picked"), when(bad, "bad")])}
+            role="row" aria-rowindex={(at + 1).to_string()} aria-selected={chosen.to_string()}
+            style={format!("top:{top}px")} onclick={select} ondblclick={toggle}>
+            { cells }
+        </div>
+    }
+}
+
+/// Returns the first leaf of a line that has NaN or infinite values.
+fn first_not_finite(work: &OpenWork, item: TableLine) -> Option<u32> {
+    let is_outlier = |row: &u32| {
+        work.view.weights.get(*row).is_some_and(|values| values.nan + values.infinite > 0)
+    };
+    work.table.all_rows_of(item).find(is_outlier)
+}
+
+fn state_row(work: &OpenWork, state: usize, place: Option<(usize, f64)>) -> Html {
+    let Some((name, sums)) = work.table.states.get(state) else { return html! {} };
+    let so_far = if work.view.so_far { " so far" } else { "" };
+    let cells = html! {
+        <>
+            <div class="c ck" role="gridcell"><span class="key"><span class="z">{ visible(name) }</span><span class="x">{ contents_text(sums) }{ so_far }</span></span></div>
+            <div class="c cd"></div><div class="c cs"></div>
+            <div class="c cp num" role="gridcell">{ if sums.params > 0 { fmt::count(sums.params) } else { String::new() } }</div>
+            <div class="c cb num" role="gridcell">{ if sums.bytes > 0 { fmt::bytes(sums.bytes) } else { String::new() } }</div>
+            <div class="c cv"></div>
+        </>
+    };
+    match place {
+        Some((at, top)) => html! {
+            <div key={at} id={format!("line-{at}")} class="row grp" role="row" aria-rowindex={(at + 1).to_string()} style={format!("top:{top}px")}>{ cells }</div>
+        },
+        None => html! { <div class="row grp">{ cells }</div> },
+    }
+}
+
+fn kind_cell(row: &Row) -> Html {
+    match row.kind {
+        LeafKind::Tensor | LeafKind::Array if row.dtype.is_empty() => value_kind(row.kind.word()),
+        LeafKind::Tensor | LeafKind::Array => dtype(&row.dtype),
+        kind => value_kind(kind.word()),
+    }
+}
+
+fn leaf(work: &OpenWork, id: u32, actor: &Actor) -> Html {
+    let row = &work.rows[id as usize];
+    let has_shape = row.kind.has_shape();
+    let scanned = work.view.weights.any() && has_shape && row.link.is_none();
+    html! {
+        <>
+            <div class="c ck" role="gridcell" title={visible(&row.key)}>{ key(if row.key.is_empty() { "(root object)" } else { &row.key }) }</div>
+            <div class="c cd" role="gridcell">{ kind_cell(row) }</div>
+            <div class="c cs m" role="gridcell">{ if has_shape { fmt::shape(&row.shape) } else { String::new() } }</div>
+            <div class="c cp num" role="gridcell">{ if has_shape { fmt::count(row.params) } else { String::new() } }</div>
+            { bytes_cell(has_shape.then_some(row.bytes), work.table.largest) }
+            if scanned { { cells::cells(work, id, row) } }
+            <div class="c cv m" role="gridcell">
+                if scanned { { small_values(work, std::iter::once(id), false) } }
+                if row.is_missing() { { missing_mark(work, std::iter::once(id)) } }
+                else if !row.value.is_empty() { <span class="v" title={row.value.clone()}>{ fmt::minus(&row.value) }</span> }
+                if let Some(target) = &row.link { { link(work, target, actor) } }
+            </div>
+        </>
+    }
+}
+
+/// Renders a tie as `= target`, with a link to the target leaf.
+fn link(work: &OpenWork, target: &str, actor: &Actor) -> Html {
+    let (_, tail) = fmt::key_parts(target);
+    let tail = visible(tail);
+    // A short target is shown in full.
+    let text = if target.len() > 16 && tail.len() < target.len() {
+        format!("\u{2026}{tail}")
+    } else {
+        visible(target)
+    };
+    let Some(row) = work.find(target) else {
+        return html! { <span class="dim">{ format!("= {text}") }</span> };
+    };
+
+    let onclick = actor.on(move |actor, event: MouseEvent| {
+        event.stop_propagation();
+        actor.work(move |work| work.select_row(row));
+    });
+    html! { <span class="linkto"><span class="dim">{ "= " }</span><button class="textlink" tabindex="-1" title={visible(target)} {onclick}>{ text }</button></span> }
+}
+
+fn fold_cells(work: &OpenWork, fold: &Fold, actor: &Actor) -> Html {
+    let toggle = {
+        let name = fold.name.clone();
+        actor.on(move |actor, event: MouseEvent| {
+            event.stop_propagation();
+            let name = name.clone();
+            actor.work(move |work| {
+                work.selection = Some(Selection::Fold(name.clone()));
+                work.toggle_fold(&name);
+            });
+        })
+    };
+    let cut = fold.name.len() - fold.label.len();
+    let cut = if fold.container.is_empty() { cut } else { cut - fold.container.len() - 1 };
+    let (head, tail) = fold.name.split_at(cut);
+    let rows: Vec<u32> =
+        fold.patterns.iter().flat_map(|pattern| pattern.rows.iter().copied()).collect();
+    let one_dtype = one(fold
+        .patterns
+        .iter()
+        .map(|pattern| first(work, pattern).map(|row| (row.kind, &row.dtype))));
+    let same = fold.patterns.iter().all(|pattern| pattern.one_shape);
+    let scanned = work.view.weights.any() && fold.sums.tensors > 0;
+    let alone = fold.patterns.first().filter(|_| fold.patterns.len() == 1);
+    let values =
+        if fold.patterns.len() == 1 { values_text(&work.rows, &rows) } else { String::new() };
+    html! {
+        <>
+            <div class="c ck" role="gridcell" title={visible(&fold.name)} aria-expanded={fold.open.to_string()}>
+                <span class="key">
+                    <button class="tw" tabindex="-1" aria-label={if fold.open { "Fold" } else { "Unfold" }} onclick={toggle}>
+                        { if fold.open { "\u{25be}" } else { "\u{25b8}" } }
+                    </button>
+                    if !head.is_empty() { <span class="a">{ visible(head) }</span> }
+                    <span class="z">{ visible(tail) }</span>
+                    <span class="x">{ format!("\u{d7}{}", fold.times) }</span>
+                </span>
+            </div>
+            <div class="c cd" role="gridcell">
+                if one_dtype { if let Some(row) = fold.patterns.first().and_then(|pattern| first(work, pattern)) { { kind_cell(row) } } }
+                else { <span class="dim m">{ "several" }</span> }
+            </div>
+            <div class="c cs m" role="gridcell">
+                if fold.sums.tensors > 0 {
+                    if fold.leaves && same { { shape_of(work, fold.patterns.first()) } }
+                    else { <span class="mid-ink">{ if same { "same shapes" } else { "shapes differ" } }</span> }
+                }
+            </div>
+            <div class="c cp num" role="gridcell">{ if fold.sums.tensors > 0 { fmt::count(fold.sums.params) } else { String::new() } }</div>
+            { bytes_cell((fold.sums.tensors > 0).then_some(fold.sums.bytes), work.table.largest) }
+            if scanned { { cells::folded(work, fold, alone, &onselect(actor)) } }
+            <div class="c cv m" role="gridcell">
+                if scanned { { small_values(work, rows.iter().copied(), alone.is_none()) } }
+                { missing_mark(work, rows.iter().copied()) }
+                <span class="v">{ values }</span></div>
+        </>
+    }
+}
+
+fn pattern_cells(work: &OpenWork, fold: &Fold, pattern: &FoldPattern, actor: &Actor) -> Html {
+    let Some(row) = first(work, pattern) else { return html! {} };
+    let one_kind = common_kind(&work.rows, &pattern.rows).is_some();
+    let sorted = work.view.sort.is_some();
+    let scanned = work.view.weights.any() && row.kind.has_shape();
+    let label = if sorted {
+        join(&fold.name, &pattern.label, work.view.dot)
+    } else {
+        pattern.label.clone()
+    };
+    let (head, tail) = fmt::key_parts(&label);
+    html! {
+        <>
+            <div class="c ck" role="gridcell" title={visible(&join(&fold.name, &pattern.label, work.view.dot))}>
+                <span class="key">
+                    if !head.is_empty() { <span class="a">{ visible(head) }</span> }
+                    <span class="z">{ visible(tail) }</span>
+                    if sorted { <span class="x">{ format!("\u{d7}{}", pattern.rows.len()) }</span> }
+                </span>
+            </div>
+            <div class="c cd" role="gridcell">{ if one_kind { kind_cell(row) } else { html! {} } }</div>
+            <div class="c cs m" role="gridcell">
+                if row.kind.has_shape() {
+                    if pattern.one_shape { { fmt::shape(&row.shape) } } else { <span class="mid-ink">{ "shapes differ" }</span> }
+                }
+            </div>
+            <div class="c cp num" role="gridcell">{ if row.kind.has_shape() { fmt::count(pattern.sums.params) } else { String::new() } }</div>
+            { bytes_cell(row.kind.has_shape().then_some(pattern.sums.bytes), work.table.largest) }
+            if scanned { { cells::folded(work, fold, Some(pattern), &onselect(actor)) } }
+            <div class="c cv m" role="gridcell">
+                if scanned { { small_values(work, pattern.rows.iter().copied(), false) } }
+                { missing_mark(work, pattern.rows.iter().copied()) }
+                <span class="v">{ values_text(&work.rows, &pattern.rows) }</span></div>
+        </>
+    }
+}
+
+/// Returns a callback that selects a row.
+fn onselect(actor: &Actor) -> Callback<u32> {
+    actor.on(move |actor, row: u32| actor.work(move |work| work.select_row(row)))
+}
+
+/// Renders a mark for tensors whose data are missing, with their number if there are other rows.
+fn missing_mark(work: &OpenWork, rows: impl Iterator<Item = u32>) -> Html {
+    let (mut all, mut missing, mut why) = (0, 0, None);
+    for row in rows.filter_map(|row| work.rows.get(row as usize)) {
+        all += 1;
+        if row.is_missing() {
+            missing += 1;
+            why.get_or_insert_with(|| row.value.clone());
+        }
+    }
+    if missing == 0 {
+        return html! {};
+    }
+    let text =
+        if all == 1 { "missing".to_owned() } else { format!("{} missing", fmt::exact(missing)) };
+    html! { <span class="gone w-warn" title={why}>{ text }</span> }
+}
+
+/// Renders the statistics of values in one line, for small screens.
+fn small_values(work: &OpenWork, rows: impl Iterator<Item = u32>, several: bool) -> Html {
+    let mut sum = work.view.weights.sum(rows);
+    // A standard deviation over different tensors is not meaningful.
+    sum.std = sum.std.filter(|_| !several);
+    let class = if sum.nan + sum.infinite > 0 { "vsum w-warn" } else { "vsum" };
+    html! { <span {class}>{ cells::values_line(&sum) }</span> }
+}
+
+fn first<'a>(work: &'a OpenWork, pattern: &FoldPattern) -> Option<&'a Row> {
+    pattern.rows.first().map(|&id| &work.rows[id as usize])
+}
+
+fn shape_of(work: &OpenWork, pattern: Option<&FoldPattern>) -> String {
+    pattern
+        .and_then(|pattern| first(work, pattern))
+        .map(|row| fmt::shape(&row.shape))
+        .unwrap_or_default()
+}
+
+fn one<T: PartialEq>(mut items: impl Iterator<Item = T>) -> bool {
+    items.next().is_none_or(|head| items.all(|item| item == head))
+}
+
+/// Renders a size, with a bar for its share of the largest. Bars below 1 % would be invisible and
+/// are omitted.
+fn bytes_cell(bytes: Option<u64>, largest: u64) -> Html {
+    let Some(bytes) = bytes else { return html! { <div class="c cb num" role="gridcell"></div> } };
+    let share = bytes as f64 / largest.max(1) as f64;
+    html! {
+        <div class="c cb num" role="gridcell">
+            { fmt::bytes(bytes) }
+            if share >= 0.01 { <span class="share" aria-hidden="true" style={format!("--w:{share:.3}")}></span> }
+        </div>
+    }
+}
+
+fn empty_table(actor: &Actor, work: &OpenWork) -> Html {
+    if work.rows.is_empty() {
+        return html! { <div role="row"><p class="empty" role="gridcell">{ "This state is empty: it holds no keys." }</p></div> };
+    }
+
+    let clear = actor.on(move |actor, _: MouseEvent| actor.work(|work| work.set_filter("")));
+    let of_values = Filter::parse(&work.filter).is_ok_and(|filter| filter.is_of_values());
+    let unread = of_values && !work.view.weights.any();
+    html! {
+        <div role="row"><p class="empty" role="gridcell">
+            if let Some(error) = &work.filter_error { { sentence(error) }{ " " } }
+            else { { format!("No key matches \u{2018}{}\u{2019}. ", work.filter) } }
+            if unread { { "This filter needs values, which are not read yet. Scan them first. " } }
+            if let Some(hint) = Filter::hint(&work.filter) { { hint }{ " " } }
+            <button class="textlink" onclick={clear}>{ "Clear filter" }</button>
+        </p></div>
+    }
+}

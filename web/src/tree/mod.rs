@@ -1,0 +1,4 @@
+//! The tree of modules.
+
+pub mod page;
+pub mod state;

@@ -1,0 +1,176 @@
+//! The tree of modules beside the table. It is virtual: only visible lines are in the document.
+
+use std::rc::Rc;
+
+use statelens_inspect::visible;
+use yew::prelude::*;
+
+use crate::model_description;
+use crate::model_description::message::ModelDescription;
+use crate::page::hooks::use_small;
+use crate::page::marks::{classes, when};
+use crate::page::model::actor::Actor;
+use crate::page::viewport::{LineLayout, is_visible, reveal, use_viewport};
+use crate::state::fmt;
+use crate::state::work::OpenWork;
+
+/// Properties of the tree.
+#[derive(Properties, PartialEq)]
+pub struct TreeProps {
+    /// The open checkpoint.
+    pub work: OpenWork,
+    /// The worker's description of the model.
+    pub description: Option<Rc<ModelDescription>>,
+    /// Content above the tree.
+    #[prop_or_default]
+    pub children: Html,
+}
+
+/// The tree of modules.
+#[component]
+pub fn TreePane(props: &TreeProps) -> Html {
+    let Some(actor) = use_context::<Actor>() else { return html! {} };
+    let node = use_node_ref();
+    let work = &props.work;
+    let at = work.branch();
+    let each = if use_small() { 44.0 } else { 24.0 };
+    let lines = LineLayout::Even { count: work.tree.lines.len(), each };
+    let viewport = use_viewport(&node, &lines);
+    let total = lines.total();
+    let last = use_mut_ref(|| (None, 0.0));
+    {
+        // Keeps the selected line visible, also when content below the tree appears later and
+        // shrinks it. A line that the user scrolled out of view is left there.
+        let (node, last) = (node.clone(), last.clone());
+        use_effect_with((at, viewport.height), move |&(at, height)| {
+            let (before, was) = last.replace((at, height));
+            if let (Some(at), Some(element)) = (at, node.cast::<web_sys::Element>()) {
+                let away =
+                    before == Some(at) && was > 0.0 && !is_visible(&element, &lines, at, was);
+                if !away {
+                    reveal(&element, &lines, at, MARGIN, 2.0 * MARGIN);
+                }
+            }
+        });
+    }
+    let keys = {
+        let (work, node) = (work.clone(), node.clone());
+        let page = ((viewport.end - viewport.first) / 2).max(1);
+        actor.on(move |actor, event: KeyboardEvent| {
+            if press(&event, actor, &work, page) {
+                event.prevent_default();
+                event.stop_propagation();
+                if let Some(element) = node.cast::<web_sys::HtmlElement>() {
+                    let _ = element.focus();
+                }
+            }
+        })
+    };
+    // Only lines in the document can be referenced by `aria-activedescendant`.
+    let active = at.filter(|at| (viewport.first..viewport.end).contains(at));
+    html! {
+        <nav class="tree" aria-label="Tree">
+            { props.children.clone() }
+            <div class="pane-h state-h"><b>{ "State" }</b><span class="lab">{ "bytes" }</span></div>
+            <div class="lines" ref={node} role="tree" aria-label="State" tabindex="0" onkeydown={keys} onscroll={viewport.onscroll}
+                aria-activedescendant={active.map(|at| format!("branch-{at}"))}>
+                <ul role="presentation" style={format!("height:{total}px")}>
+                    { for (viewport.first..viewport.end).map(|index| line(&actor, work, index, at == Some(index), index as f64 * each)) }
+                </ul>
+            </div>
+            if let Some(description) = &props.description { { model_description::page::footer(&actor, description) } }
+        </nav>
+    }
+}
+
+/// Pixels kept free above a line that is scrolled to; twice that below it.
+const MARGIN: f64 = 8.0;
+
+fn line(actor: &Actor, work: &OpenWork, index: usize, selected: bool, top: f64) -> Html {
+    let (tree, trie) = (&work.tree, &work.trie);
+    let branch = &tree.lines[index];
+    let select =
+        actor.on(move |actor, _: MouseEvent| actor.work(move |work| work.select_branch(index)));
+    let toggle = {
+        let identity = tree.identity(index);
+        actor.on(move |actor, event: MouseEvent| {
+            event.stop_propagation();
+            actor.work(move |work| work.toggle_branch(identity));
+        })
+    };
+    let share = branch.sums.bytes as f64 / tree.largest.max(1) as f64 * 100.0;
+    let class = classes(&[
+        match branch.open {
+            Some(true) => "open",
+            Some(false) => "shut",
+            None => "end",
+        },
+        when(branch.level == 0, "top1"),
+        when(selected, "sel"),
+        branch.family.class(),
+    ]);
+    let name = tree.name(trie, index);
+    let (place, siblings) = branch.place;
+    html! {
+        <li key={index} id={format!("branch-{index}")} {class} role="treeitem" aria-level={(branch.level + 1).to_string()}
+            aria-posinset={place.to_string()} aria-setsize={siblings.to_string()}
+            aria-selected={selected.to_string()} aria-expanded={branch.open.map(|open| open.to_string())}
+            style={format!("top:{top}px;--l:{};--w:{share:.2}%", branch.level)} onclick={select} title={visible(&tree.path(trie, index))}>
+            <span class="n">
+                <span class="twist" aria-hidden="true" onclick={branch.open.map(|_| toggle)}></span>
+                <span class="t">{ if name.is_empty() { "(itself)".to_owned() } else { visible(&name) } }</span>
+                if branch.times > 1 { <span class="x">{ format!("\u{d7}{}", branch.times) }</span> }
+            </span>
+            if branch.sums.bytes > 0 {
+                <span class="bar" aria-hidden="true"><i></i></span>
+                <span class="num">{ fmt::bytes(branch.sums.bytes) }</span>
+            } else if let Some(value) = tree.value(trie, &work.rows, index) {
+                <span class="num">{ value.to_owned() }</span>
+            } else {
+                <span class="num">{ fmt::plural(branch.sums.values.max(branch.sums.tensors), if branch.sums.values > 0 { "value" } else { "tensor" }) }</span>
+            }
+        </li>
+    }
+}
+
+/// Handles a key with the usual meaning in a tree. Returns whether the key has one.
+fn press(event: &KeyboardEvent, actor: &Actor, work: &OpenWork, page: usize) -> bool {
+    let key = event.key();
+    let is_known = step(&key, work, page).is_some();
+    if is_known {
+        // Computed again from the current selection: keys may arrive faster than the page renders.
+        actor.work(move |work| match step(&key, work, page) {
+            Some(TreeStep::Go(at)) => work.select_branch(at),
+            Some(TreeStep::Toggle(at)) => work.toggle_branch(work.tree.identity(at)),
+            None => {}
+        });
+    }
+    is_known
+}
+
+/// The effect of a key: selects a line, or opens or closes it.
+enum TreeStep {
+    Go(usize),
+    Toggle(usize),
+}
+
+/// Returns the effect of a key; `None` if the tree does not use the key. A page has `page` lines.
+fn step(key: &str, work: &OpenWork, page: usize) -> Option<TreeStep> {
+    use TreeStep::{Go, Toggle};
+    let lines = &work.tree.lines;
+    let last = lines.len().checked_sub(1)?;
+    Some(match (key, work.branch()) {
+        ("ArrowDown", at) => Go(at.map_or(0, |at| (at + 1).min(last))),
+        ("ArrowUp", at) => Go(at.map_or(0, |at| at.saturating_sub(1))),
+        ("PageDown", at) => Go(at.map_or(0, |at| (at + page).min(last))),
+        ("PageUp", at) => Go(at.map_or(0, |at| at.saturating_sub(page))),
+        ("Home", _) => Go(0),
+        ("End", _) => Go(last),
+        ("ArrowRight", Some(at)) if lines[at].open == Some(false) => Toggle(at),
+        ("ArrowRight", Some(at)) if lines[at].open == Some(true) => Go((at + 1).min(last)),
+        ("ArrowLeft", Some(at)) if lines[at].open == Some(true) => Toggle(at),
+        ("ArrowLeft", Some(at)) => Go(work.tree.up(at)?),
+        ("Enter" | " ", Some(at)) if lines[at].open.is_some() => Toggle(at),
+        _ => return None,
+    })
+}

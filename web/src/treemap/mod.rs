@@ -1,0 +1,4 @@
+//! The treemap of bytes.
+
+pub mod page;
+pub mod state;

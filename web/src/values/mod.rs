@@ -1,0 +1,7 @@
+//! Statistics and values of tensors.
+
+pub mod message;
+pub mod model;
+pub mod page;
+pub mod state;
+pub mod worker;

@@ -1,0 +1,80 @@
+//! The page's state of reading the values of tensors.
+
+use std::rc::Rc;
+
+use crate::inspector::message::RowDetails;
+use crate::protocol::task::TaskUpdate;
+use crate::state::task::Task;
+use crate::state::work::OpenWork;
+use crate::values::message::{ScanReport, TensorValues};
+
+/// Readings of values, running and completed.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct ValuesPanel {
+    /// The scan of all tensors.
+    pub scan: Task<ScanReport>,
+    /// Whether the scan is being stopped.
+    pub stopping: bool,
+    /// The row of the tensor being read, and its statistics so far.
+    pub one: Option<(u32, Task<TensorValues>)>,
+    /// Bytes read per millisecond, once measured.
+    pub rate: Option<f64>,
+    /// The selected value: its row and its number.
+    pub at: Option<(u32, u64)>,
+    /// The slice shown of a row, in Python's notation, without the brackets.
+    pub slice: Option<(u32, String)>,
+    /// The export of a tensor as a file.
+    pub export: Task<String>,
+}
+
+impl ValuesPanel {
+    /// Returns the slice of a row; empty for the whole tensor.
+    pub fn slice_of(&self, row: u32) -> &str {
+        self.slice.as_ref().filter(|(of, _)| *of == row).map_or("", |(_, slice)| slice)
+    }
+
+    /// Applies an update of the scan of all tensors.
+    pub fn update_scan(&mut self, mut update: TaskUpdate<ScanReport>, work: Option<&mut OpenWork>) {
+        match &mut update {
+            TaskUpdate::Progress(now, _) if self.scan.is_running() && now.millis > 500.0 => {
+                self.rate = Some(now.done as f64 / now.millis);
+            }
+            TaskUpdate::Done(scanned) => {
+                if let Some(work) = work {
+                    work.set_value_findings(std::mem::take(&mut scanned.findings));
+                    work.add_values(Vec::new(), true);
+                }
+                // Verifying reads all values, too.
+                self.scan.start();
+            }
+            _ => {}
+        }
+        self.scan.update(update);
+    }
+
+    /// Applies an update of the tensor being read.
+    pub fn update_statistics(
+        &mut self,
+        update: TaskUpdate<TensorValues>,
+        work: Option<&mut OpenWork>,
+        inspected: &mut Option<Rc<RowDetails>>,
+    ) {
+        let TaskUpdate::Done(values) = update else {
+            if let Some((_, one)) = &mut self.one {
+                one.update(update);
+            }
+            return;
+        };
+        if values.millis > 50.0 {
+            self.rate = Some(values.bytes as f64 / values.millis);
+        }
+        self.one = None;
+        if let Some(work) = work.filter(|work| work.view.weights.any()) {
+            work.add_values(vec![values.short.clone()], true);
+        }
+        if let Some(inspected) = inspected.as_mut().filter(|it| it.row == values.short.row) {
+            let inspected = Rc::make_mut(inspected);
+            (inspected.values, inspected.unread) = (Some(values), None);
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! The inspector's section on a tensor's values: not read, being read, or read.
+
+use std::rc::Rc;
+
+use statelens_checkpoint::float_repr;
+use yew::prelude::*;
+
+use crate::inspector::message::RowDetails;
+use crate::page::marks::copy;
+use crate::page::model::actor::Actor;
+use crate::protocol::task::JobProgress;
+use crate::rows::Row;
+use crate::state::fmt;
+use crate::state::task::Task;
+use crate::values::message::TensorValues;
+use crate::values::model::ValuesPanel;
+use crate::values::page::gauge::of_total;
+use crate::values::page::histogram::HistogramView;
+use crate::values::state::number;
+
+/// Properties of the section.
+#[derive(Properties, PartialEq)]
+pub struct StatisticsProps {
+    /// The row of the tensor.
+    pub row: Row,
+    /// Details of the row.
+    pub inspected: Rc<RowDetails>,
+    /// The state of reading values.
+    pub values_panel: ValuesPanel,
+    /// Width of the inspector in pixels.
+    pub width: f64,
+}
+
+/// The section with the statistics.
+#[component]
+pub fn StatisticsSection(props: &StatisticsProps) -> Html {
+    let Some(actor) = use_context::<Actor>() else { return html! {} };
+    let inspected = &props.inspected;
+    let one = props
+        .values_panel
+        .one
+        .as_ref()
+        .filter(|(row, _)| *row == inspected.row)
+        .map(|(_, task)| task);
+    let (body, aside) = match (&inspected.values, one, inspected.unread) {
+        (Some(values), ..) => (numbers(&actor, props, &Rc::new((**values).clone())), aside(values)),
+        (None, Some(Task::Failed(error)), _) => (
+            html! { <><p class="w-warn">{ &error.title }</p><p class="dim">{ &error.text }</p></> },
+            html! {},
+        ),
+        (None, Some(Task::Running(task)), _) => (
+            html! {
+                <>
+                    <div class="prog thin" role="progressbar" aria-label="Reading the values" aria-valuemin="0" aria-valuemax="100"
+                        aria-valuenow={fmt::percent(task.now.done, task.now.total.max(1)).to_string()}><i style={format!("--w:{:.2}%", task.now.percent())}></i></div>
+                    if let Some(values) = &task.partial { { numbers(&actor, props, values) } }
+                </>
+            },
+            reading(&actor, &task.now),
+        ),
+        (None, _, Some(_)) if props.values_panel.scan.is_running() => {
+            (html! { <p class="dim">{ "Not read yet: all values are being read." }</p> }, html! {})
+        }
+        (None, _, Some(bytes)) => (not_read(&actor, props, bytes), html! {}),
+        (None, _, None) => return html! {},
+    };
+    html! {
+        <section id="statistics">
+            <div class="hd"><h3>{ "Statistics" }</h3>{ aside }</div>
+            { body }
+        </section>
+    }
+}
+
+fn aside(values: &TensorValues) -> Html {
+    let all = fmt::plural(values.short.count, "value");
+    let text = match values.millis {
+        0.0 => format!("of {all}"),
+        millis => format!("all {all}, {}", fmt::seconds(millis)),
+    };
+    html! { <span class="lab">{ text }</span> }
+}
+
+fn reading(actor: &Actor, now: &JobProgress) -> Html {
+    let stop = actor.on(move |actor, _: MouseEvent| actor.stop_reading());
+    html! {
+        <span class="lab">
+            if now.total > 0 { { of_total(now.done, now.total) }{ " " } }
+            <button class="textlink" id="stop-reading" onclick={stop}>{ "Stop" }</button>
+        </span>
+    }
+}
+
+fn not_read(actor: &Actor, props: &StatisticsProps, bytes: u64) -> Html {
+    let row = props.inspected.row;
+
+    let onclick = actor.on(move |actor, _: MouseEvent| actor.read_values(row));
+    let verb = if props.inspected.remote { "Fetch and read" } else { "Read" };
+    let about = props.values_panel.rate.filter(|rate| *rate > 0.0 && !props.inspected.remote);
+    let about = about.map(|rate| format!(" \u{b7} about {}", fmt::time_left(bytes as f64 / rate)));
+    html! {
+        <p><button class="btn" id="read-values" {onclick}>{ format!("{verb} {}{}", fmt::bytes(bytes), about.unwrap_or_default()) }</button></p>
+    }
+}
+
+fn numbers(actor: &Actor, props: &StatisticsProps, values: &Rc<TensorValues>) -> Html {
+    let short = &values.short;
+    let median = values.quantiles.map(|quantiles| quantiles[2]);
+    let float = |label: &'static str, value: Option<f64>| {
+        let shown = value.map(|value| {
+            number_text(
+                value,
+                values.is_integer && !matches!(label, "mean" | "\u{3c3}" | "|x| mean"),
+            )
+        });
+        (
+            label,
+            shown.unwrap_or_else(|| "\u{2013}".into()),
+            value.map(float_repr).unwrap_or_default(),
+        )
+    };
+    let nan = format!("{} \u{b7} {}", fmt::exact(short.nan), fmt::exact(short.infinite));
+    let all = [
+        float("min", short.min),
+        float("max", short.max),
+        float("mean", short.mean),
+        float("\u{3c3}", short.std),
+        float("median", median),
+        float("|x| mean", values.abs_mean),
+        ("zeros", fmt::exact(short.zeros), short.zeros.to_string()),
+        ("NaN \u{b7} Inf", nan, format!("{} {}", short.nan, short.infinite)),
+    ];
+    let [largest, first_nan, first_inf] = values.places;
+    let chips = [("first NaN", first_nan), ("first Inf", first_inf), ("largest |x|", largest)];
+    let shape = &props.row.shape;
+    html! {
+        <>
+            <dl class="kv two">
+                { for all.into_iter().map(|(label, text, copied)| {
+                    let warns = label.starts_with("NaN") && short.nan + short.infinite > 0;
+                    let title = match label {
+                        "median" if !values.exact => "Copy \u{b7} within 1/256",
+                        _ => "Copy",
+                    };
+                    html! {
+                        <div><dt>{ label }</dt><dd><button class={if warns { "w-warn" } else { "" }} {title} onclick={Callback::from(move |_: MouseEvent| copy(&copied))}>{ text }</button></dd></div>
+                    }
+                }) }
+            </dl>
+            <HistogramView values={values.clone()} dtype={props.row.dtype.clone()} width={props.width} />
+            <div class="chips places">
+                { for chips.into_iter().filter_map(|(label, number)| {
+                    let number = number?;
+                    let index = statelens_inspect::index(shape, number);
+                    let row = props.inspected.row;
+                    let onclick = actor.on(move |actor, _: MouseEvent| actor.go_to(row, number));
+                    let warns = label != "largest |x|";
+                    Some(html! { <button class={if warns { "chip warn" } else { "chip" }} {onclick}>{ label }<span class="m">{ format!("{} \u{203a}", fmt::shape(&index)) }</span></button> })
+                }) }
+            </div>
+        </>
+    }
+}
+
+/// Formats a number; integers below 2^53 are shown exactly.
+fn number_text(value: f64, integer: bool) -> String {
+    if integer && value.abs() < 9_007_199_254_740_992.0 {
+        let digits = fmt::exact(value.abs() as u64);
+        if value < 0.0 { format!("\u{2212}{digits}") } else { digits }
+    } else {
+        number(value)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn integers_are_formatted_exactly() {
+        assert_eq!(number_text(-12_000.0, true), "\u{2212}12,000");
+        assert_eq!(number_text(-0.33333, false), "\u{2212}0.3333");
+        assert_eq!(number_text(1e300, true), "1e300");
+        assert_eq!(number_text(-0.000_026_75, false), "\u{2212}2.675e\u{2212}5");
+    }
+}

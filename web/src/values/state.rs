@@ -1,0 +1,250 @@
+//! The statistics of tensors by row, once they were read.
+
+use std::collections::HashSet;
+use std::rc::Rc;
+
+use statelens_checkpoint::order;
+
+use crate::values::message::RowValues;
+
+/// The statistics known so far; clones share them.
+#[derive(Debug, Clone, Default)]
+pub struct Weights(Rc<WeightsByRow>);
+
+#[derive(Debug, Clone, Default)]
+struct WeightsByRow {
+    rows: Vec<Option<RowValues>>,
+    /// Rows that stand out among their siblings.
+    outliers: HashSet<u32>,
+    any: bool,
+}
+
+impl PartialEq for Weights {
+    fn eq(&self, other: &Self) -> bool {
+        Rc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+/// A statistic that rows are sorted and filtered by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RowMeasure {
+    Std,
+    AbsMax,
+    Min,
+    Max,
+    Mean,
+    Zeros,
+    /// The number of NaNs; when sorting totals, of infinite values too.
+    Nan,
+    Inf,
+}
+
+/// Totals of several rows.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct RowTotals {
+    /// The number of rows that were read.
+    pub read: usize,
+    /// The number of their values.
+    pub count: u64,
+    pub nan: u64,
+    pub infinite: u64,
+    pub zeros: u64,
+    /// The median of their standard deviations.
+    pub std: Option<f64>,
+    pub abs_max: Option<f64>,
+    pub min: Option<f64>,
+    pub max: Option<f64>,
+}
+
+impl Weights {
+    /// Returns true once any tensor of a scan was read.
+    pub fn any(&self) -> bool {
+        self.0.any
+    }
+
+    /// Returns the statistics of a row.
+    pub fn get(&self, row: u32) -> Option<&RowValues> {
+        self.0.rows.get(row as usize)?.as_ref()
+    }
+
+    /// Returns whether a row stands out among its siblings.
+    pub fn is_outlier(&self, row: u32) -> bool {
+        self.0.outliers.contains(&row)
+    }
+
+    /// Stores statistics.
+    pub fn take(&mut self, read: Vec<RowValues>) {
+        let known = Rc::make_mut(&mut self.0);
+        known.any = true;
+        for values in read {
+            let at = values.row as usize;
+            if known.rows.len() <= at {
+                known.rows.resize(at + 1, None);
+            }
+            known.rows[at] = Some(values);
+        }
+    }
+
+    /// Stores which rows stand out.
+    pub fn mark(&mut self, outliers: impl Iterator<Item = u32>) {
+        Rc::make_mut(&mut self.0).outliers = outliers.collect();
+    }
+
+    /// Returns the totals of several rows.
+    pub fn sum(&self, rows: impl Iterator<Item = u32>) -> RowTotals {
+        let mut sum = RowTotals::default();
+        let mut deviations = Vec::new();
+        for values in rows.filter_map(|row| self.get(row)) {
+            sum.read += 1;
+            sum.count += values.count;
+            sum.nan += values.nan;
+            sum.infinite += values.infinite;
+            sum.zeros += values.zeros;
+            sum.abs_max = either(sum.abs_max, values.abs_max, f64::max);
+            sum.min = either(sum.min, values.min, f64::min);
+            sum.max = either(sum.max, values.max, f64::max);
+            deviations.extend(values.std);
+        }
+        order::by(&mut deviations, f64::total_cmp);
+        sum.std = deviations.get(deviations.len().saturating_sub(1) / 2).copied();
+        sum
+    }
+}
+
+/// Combines both values, or returns the only one.
+fn either(one: Option<f64>, other: Option<f64>, both: fn(f64, f64) -> f64) -> Option<f64> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(both(one, other)),
+        (one, other) => one.or(other),
+    }
+}
+
+impl RowTotals {
+    /// Returns a statistic of the totals, to sort by.
+    pub fn measure(&self, measure: RowMeasure) -> Option<f64> {
+        let share = |count: u64| (self.count > 0).then(|| count as f64 / self.count as f64);
+        match measure {
+            RowMeasure::Std => self.std,
+            RowMeasure::AbsMax => self.abs_max,
+            RowMeasure::Min => self.min,
+            RowMeasure::Max => self.max,
+            RowMeasure::Zeros => share(self.zeros),
+            RowMeasure::Nan => (self.read > 0).then(|| (self.nan + self.infinite) as f64),
+            _ => None,
+        }
+    }
+}
+
+impl RowValues {
+    /// Returns a statistic; a count is returned as a share of all values if `share`.
+    pub fn measure(&self, measure: RowMeasure, share: bool) -> Option<f64> {
+        let count = |count: u64| match share {
+            true => count as f64 / self.count.max(1) as f64,
+            false => count as f64,
+        };
+        match measure {
+            RowMeasure::Std => self.std,
+            RowMeasure::AbsMax => self.abs_max,
+            RowMeasure::Min => self.min,
+            RowMeasure::Max => self.max,
+            RowMeasure::Mean => self.mean,
+            RowMeasure::Zeros => Some(count(self.zeros)),
+            RowMeasure::Nan => Some(count(self.nan)),
+            RowMeasure::Inf => Some(count(self.infinite)),
+        }
+    }
+}
+
+/// Formats a share: never 0 for a positive part, nor 100 unless the part is the whole.
+pub fn percent(part: u64, whole: u64) -> String {
+    if part == 0 || whole == 0 {
+        return "0 %".into();
+    }
+    let share = part as f64 / whole as f64 * 100.0;
+    match share {
+        share if share < 0.1 => "<0.1 %".into(),
+        share if part < whole && share > 99.9 => ">99.9 %".into(),
+        share if share < 10.0 => format!("{share:.1} %"),
+        share => format!("{share:.0} %"),
+    }
+}
+
+/// Formats a number with four significant digits and a true minus sign.
+pub fn number(value: f64) -> String {
+    short(value, true)
+}
+
+/// As [`number`], but keeps trailing zeros, so that the decimal points of numbers in a column
+/// align.
+pub fn figure(value: f64) -> String {
+    short(value, value == value.trunc())
+}
+
+fn short(value: f64, trimmed: bool) -> String {
+    if value == 0.0 || !value.is_finite() {
+        return crate::state::fmt::minus(&value.abs().to_string().replace("NaN", "nan"));
+    }
+    let text = format!("{value:.3e}");
+    let (digits, exponent) = text.split_once('e').unwrap_or((&text, "0"));
+    let power: i32 = exponent.parse().unwrap_or(0);
+    let plain = (-4..=5).contains(&power);
+    let digits = match plain {
+        true => format!("{value:.*}", (3 - power).max(0) as usize),
+        false => digits.to_owned(),
+    };
+    let digits = match trimmed && digits.contains('.') {
+        true => digits.trim_end_matches('0').trim_end_matches('.'),
+        false => &digits,
+    };
+    let text = if plain { digits.to_owned() } else { format!("{digits}e{exponent}") };
+    text.replace('-', "\u{2212}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(row: u32, std: f64, nan: u64) -> RowValues {
+        RowValues {
+            row,
+            count: 10,
+            nan,
+            zeros: 1,
+            std: Some(std),
+            abs_max: Some(std * 4.0),
+            min: Some(-std),
+            ..RowValues::default()
+        }
+    }
+
+    #[test]
+    fn totals_cover_the_rows_read() {
+        let mut weights = Weights::default();
+        assert!(!weights.any());
+        weights.take(vec![row(2, 0.3, 0), row(0, 0.1, 2), row(1, 0.2, 0)]);
+        let sum = weights.sum([0, 1, 2, 3].into_iter());
+        assert_eq!((sum.read, sum.nan, sum.zeros, sum.count), (3, 2, 3, 30));
+        assert_eq!((sum.std, sum.abs_max), (Some(0.2), Some(1.2)));
+        assert_eq!((sum.min, sum.max), (Some(-0.3), None));
+        assert_eq!(weights.get(3), None);
+        assert_eq!(sum.measure(RowMeasure::Nan), Some(2.0));
+    }
+
+    #[test]
+    fn percentages_never_round_to_0_or_100() {
+        let texts = [(0, 10), (1, 100_000), (5, 100), (999_999, 1_000_000), (10, 10)];
+        let texts = texts.map(|(part, whole)| percent(part, whole));
+        assert_eq!(texts, ["0 %", "<0.1 %", "5.0 %", ">99.9 %", "100 %"]);
+    }
+
+    #[test]
+    fn numbers_have_four_digits() {
+        let texts = [0.0186251, -0.0186251, 1e-9, 3.5e12, 0.0, 0.02, 123456.0].map(number);
+        assert_eq!(
+            texts,
+            ["0.01863", "\u{2212}0.01863", "1e\u{2212}9", "3.5e12", "0", "0.02", "123456"]
+        );
+        let texts = [0.02, 4.0, 0.126, -1.9e-6, f64::INFINITY].map(figure);
+        assert_eq!(texts, ["0.02000", "4", "0.1260", "\u{2212}1.900e\u{2212}6", "inf"]);
+    }
+}

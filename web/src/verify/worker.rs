@@ -1,0 +1,117 @@
+//! Reads everything of the open checkpoint once: checksums, the values of tensors, and their
+//! hashes. The results are kept with the session, so that the table, the findings and shared
+//! summaries include them.
+
+use std::rc::Rc;
+
+use statelens_checkpoint::{Error, FileId, FileSet, Result};
+use statelens_formats::checks;
+use statelens_inspect::verify::{Manifest, Verification};
+use statelens_inspect::weights::Measured;
+use statelens_tensor::Machine as _;
+use wasm_bindgen::JsValue;
+use web_sys::File;
+
+use crate::protocol::FromWorker;
+use crate::protocol::job::JobKind;
+use crate::protocol::task::TaskUpdate;
+use crate::scan;
+use crate::values::worker::SharedMeasurements;
+use crate::verify::message::VerifyReport;
+use crate::worker::blob::BlobSource;
+use crate::worker::command_line::command_line;
+use crate::worker::files_of;
+use crate::worker::job::Job;
+use crate::worker::reading::drive;
+use crate::worker::session::SharedSession;
+use crate::worker::task::Task;
+
+/// Maximum size of a manifest in bytes.
+const MAX_MANIFEST_SIZE: u64 = 256 << 20;
+
+/// Begins verifying, with the manifest that may be sent with the message.
+pub(crate) fn start(session: &SharedSession, job: Job, finite: bool, data: &JsValue) {
+    let Some((open, found)) = session.borrow().measurements() else { return };
+    let manifest = files_of(data).into_iter().next();
+    let session = Rc::downgrade(session);
+    Task::start(open, job, FromWorker::Verify, async move |task| {
+        let report = verify(task, &found, manifest, finite).await?;
+        // A scan running at the same time posts its own results.
+        let scans = session
+            .upgrade()
+            .is_some_and(|session| session.borrow().jobs.is_running(JobKind::Scan));
+        if !scans {
+            // The scan reads only what verifying skips, such as quantised blocks, which is little.
+            let scanned = scan::worker::scan(&task.open, &found, &task.job, |_| {
+                task.open.report_fetched(&task.job);
+            })
+            .await?;
+            if let Some(session) = session.upgrade() {
+                session.borrow_mut().scanned();
+            }
+            task.job.post(&FromWorker::Scan(TaskUpdate::Done(Box::new(scanned))));
+        }
+        Ok(report)
+    });
+}
+
+async fn verify(
+    task: &Task<VerifyReport>,
+    found: &SharedMeasurements,
+    manifest: Option<File>,
+    finite: bool,
+) -> Result<VerifyReport> {
+    let open = &task.open;
+    let checkpoint = &open.checkpoint;
+    let name = manifest.as_ref().map(File::name);
+    let manifest = manifest.map(read).transpose()?;
+    let checks = checks(checkpoint, &open.limits)?;
+    let mut verification = Verification::new(checkpoint.clone(), checks, true).with_statistics();
+    let keep = |verification: &mut Verification| {
+        let mut found = found.borrow_mut();
+        for (id, summary) in verification.take_summaries() {
+            found.unread.remove(&id);
+            found.measured.insert(id, Measured::of(&summary).into());
+        }
+    };
+    drive(&mut verification, &[&open.sources], &task.job, |verification, time| {
+        keep(verification);
+        if time {
+            task.progress(verification.progress(), None);
+        }
+    })
+    .await?;
+    keep(&mut verification);
+    let verified = verification.hashes().iter().map(|(id, hash)| (*id, hash.clone()));
+    found.borrow_mut().sha256.extend(verified);
+    let (bytes, _) = verification.progress();
+    let report = verification.into_report(manifest.as_ref())?;
+    Ok(VerifyReport {
+        report,
+        finite,
+        command: command(&checkpoint.files, name, finite),
+        bytes,
+        millis: task.millis(),
+    })
+}
+
+fn read(file: File) -> Result<Manifest> {
+    let (name, len) = (file.name(), file.size() as u64);
+    if len > MAX_MANIFEST_SIZE {
+        return Err(Error::refused("this is not a manifest").in_file(&name));
+    }
+    let set = FileSet::single(&name, BlobSource::alone(file));
+    let bytes = set.read_vec(FileId(0), 0, len)?;
+    Manifest::parse(&bytes).map_err(|error| error.in_file(&name))
+}
+
+/// Returns the equivalent command, quoted for a shell.
+fn command(files: &FileSet, manifest: Option<String>, finite: bool) -> String {
+    let name = files.main().map(|id| files.name(id).to_owned()).unwrap_or_default();
+    let mut words = vec!["verify".to_owned(), name];
+    words.extend(manifest.into_iter().flat_map(|name| ["--manifest".to_owned(), name]));
+    if finite {
+        words.push("--finite".to_owned());
+    }
+    command_line(&words)
+}
