@@ -4,10 +4,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use statelens_inspect::share::{
-    KeysAs, LinkOptions, Outline, link, open_link, write_html, write_json, write_markdown,
-    write_text,
-};
+use statelens_describe::share::{KeysAs, LinkOptions, Outline, link, open_link, write_html, write_json, write_markdown, write_text};
 
 fuzz_target!(|bytes: &[u8]| {
     // As text, which is mostly rejected at once.

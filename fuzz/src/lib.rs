@@ -11,7 +11,7 @@ use statelens_checkpoint::{
 };
 use statelens_convert::{Run, RunOptions, Step, WriteTarget, plan};
 use statelens_formats::{RequestedOptions, writings};
-use statelens_inspect::{CheckpointSummary, ParameterCount, write_manifest};
+use statelens_describe::{CheckpointSummary, ParameterCount, write_manifest};
 
 /// Maximum number of logical bytes that a target reads: a file of a few bytes may describe a
 /// terabyte.

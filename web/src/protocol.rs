@@ -11,7 +11,7 @@ pub mod selection;
 pub mod task;
 
 use serde::{Deserialize, Serialize};
-use statelens_inspect::share::LinkOptions;
+use statelens_describe::share::LinkOptions;
 
 use crate::convert::message::{ConversionResult, ConvertOptions, PlanSummary, SaveTo};
 use crate::inspector::message::{FormattedValues, RowDetails};

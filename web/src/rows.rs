@@ -5,8 +5,8 @@
 //! the length of the prefix it shares with the previous key, followed by the rest.
 
 use serde::{Deserialize, Serialize};
-use statelens_inspect::MISSING;
-use statelens_inspect::fold::Foldable;
+use statelens_describe::MISSING;
+use statelens_describe::fold::Foldable;
 
 use statelens_checkpoint::varint::{read_bytes, read_number, write_bytes, write_number};
 

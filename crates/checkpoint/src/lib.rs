@@ -20,6 +20,7 @@ mod key;
 mod leaves;
 mod limits;
 mod memo;
+pub mod numbers;
 mod numpy;
 pub mod order;
 pub mod pieces;
@@ -34,6 +35,7 @@ mod text;
 mod unfolded;
 mod value;
 pub mod varint;
+mod visible;
 mod words;
 
 pub use advice::{Advice, Phrase, Setting};
@@ -68,4 +70,5 @@ pub use value::{
     Array, Dict, DictClass, DictKey, Form, Global, List, ListClass, Opaque, Set, Sparse, Tuple,
     TupleClass, Value,
 };
-pub use words::{capitalised, counted, grouped, listed, size_text};
+pub use visible::{is_hidden, visible};
+pub use words::{capitalised, counted, grouped, listed, shape_text, size_text};

@@ -1,4 +1,4 @@
-//! Numbers and lists for display.
+//! Numbers, shapes and lists for display.
 
 /// Formats `1234567` as `1,234,567`.
 #[must_use]
@@ -34,6 +34,13 @@ pub fn listed<Name: AsRef<str>>(names: &[Name], most: usize) -> String {
         0 => few,
         more => format!("{few} and {} more", grouped(more as u64)),
     }
+}
+
+/// Formats a shape like torch: `[2, 3]`; `[]` for a scalar.
+#[must_use]
+pub fn shape_text(shape: &[u64]) -> String {
+    let dims: Vec<String> = shape.iter().map(u64::to_string).collect();
+    format!("[{}]", dims.join(", "))
 }
 
 /// Capitalises the first letter, unless the first word is a name: it contains a dot, a slash, an

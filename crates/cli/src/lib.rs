@@ -15,8 +15,7 @@ use std::ffi::OsString;
 use std::io::Write as _;
 
 use clap::{FromArgMatches as _, Parser as _};
-use statelens_checkpoint::{Error, Progress, Result};
-use statelens_inspect::visible;
+use statelens_checkpoint::{Error, Progress, Result, visible};
 
 use crate::args::{Cli, Command};
 use crate::print::{Failure, complain};

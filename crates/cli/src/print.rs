@@ -5,9 +5,9 @@ use std::cell::RefCell;
 use std::io::{self, Write};
 
 use anstyle::{AnsiColor, Style};
-use statelens_checkpoint::{Error, Grade, room};
-pub(crate) use statelens_inspect::{counted, grouped, size_text};
-use statelens_inspect::{grade_word, listed, visible};
+use statelens_checkpoint::{Error, Grade, listed, room, visible};
+pub(crate) use statelens_checkpoint::{counted, grouped, size_text};
+use statelens_describe::grade_word;
 
 /// The reason why a command ended early.
 #[derive(Debug)]

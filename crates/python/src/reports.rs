@@ -2,16 +2,16 @@
 
 use pyo3::prelude::*;
 use statelens::parts::checkpoint::{Checkpoint as Core, Leaf, known_key};
-use statelens::parts::convert::Pattern;
-use statelens::parts::inspect::check::{
+use statelens::parts::compare::check::{
     CheckOptions, Expected, LibraryRelease, check as checked, expected_of, has_state, lists_state,
     version_of,
 };
-use statelens::parts::inspect::compare::{Optimizers, Tolerance};
-use statelens::parts::inspect::findings_json;
-use statelens::parts::inspect::share::{
+use statelens::parts::compare::diff::{Optimizers, Tolerance};
+use statelens::parts::convert::Pattern;
+use statelens::parts::describe::share::{
     Measuring, Outline, write_fragment, write_html, write_json, write_markdown, write_text,
 };
+use statelens::parts::values::findings_json;
 use statelens::statistics::{self, Grouping, MeasuredTensors, ReadTwice, StatisticsOptions};
 use statelens::{Checkpoint, DiffOptions, Error, Opener, Progress, Result, diff_with, parallel};
 

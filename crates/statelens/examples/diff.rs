@@ -2,7 +2,7 @@
 #![allow(clippy::print_stdout, reason = "a program prints")]
 
 use statelens::parts::checkpoint::Unwatched;
-use statelens::parts::inspect::compare::Tolerance;
+use statelens::parts::compare::diff::Tolerance;
 use statelens::{DiffOptions, diff_with};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -7,8 +7,8 @@ use statelens_checkpoint::{
     self as core, Error, ErrorKind, Finding, FormatInfo, Progress, Result, TensorId, Unwatched,
     Value, ValueId,
 };
-use statelens_inspect::compare::{Comparison, ComparisonReport as Diff, DiffOptions};
-use statelens_inspect::verify::{Verification, VerificationReport as Verdict};
+use statelens_compare::diff::{Comparison, ComparisonReport as Diff, DiffOptions};
+use statelens_compare::verify::{Verification, VerificationReport as Verdict};
 
 use crate::files::FileSource;
 use crate::{Tensor, parallel};
@@ -74,7 +74,7 @@ impl Checkpoint {
             return Ok(found);
         }
         let leaves = self.inner.leaves();
-        let near = statelens_inspect::near_keys(&leaves, key, NEAR);
+        let near = statelens_describe::near_keys(&leaves, key, NEAR);
         let near: Vec<String> = near.iter().map(|leaf| format!("`{}`", leaf.flat)).collect();
         let error = Error::refused(format!("there is no key `{key}`")).coded("no-such-key");
         Err(match near.as_slice() {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use statelens_checkpoint::{DType, Error, Loss, Plan, Progress, Result, Unwatched};
 use statelens_convert::{CastRule, Changed, Edit, OutputOptions, Pattern, Rename, RunReport};
 use statelens_formats::Shards;
-use statelens_inspect::Json;
+use statelens_values::Json;
 
 use crate::Checkpoint;
 use crate::output::Sync;

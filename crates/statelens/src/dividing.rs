@@ -4,8 +4,7 @@ use std::marker::PhantomData;
 
 use statelens_checkpoint::{Error, Plan, Progress, Result};
 use statelens_convert::{Parcel, Parcels, Run, RunReport, Sink, run_blocking, run_divided};
-use statelens_inspect::work::{InOrder, Work};
-use statelens_tensor::{CastReport, Pour};
+use statelens_tensor::{CastReport, InOrder, Pour, Work};
 
 use crate::parallel;
 

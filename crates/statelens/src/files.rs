@@ -11,8 +11,8 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use statelens_checkpoint::{
     Checkpoint, Error, FileSet, Limits, Progress, ReadAt, Result, Scratch, Siblings, listed,
 };
+use statelens_compare::runs::weights_of;
 use statelens_formats::sets::{CheckpointFiles, ORBAX};
-use statelens_inspect::runs::weights_of;
 
 /// Entries of a folder above which it is not searched for linked files.
 const MAX_SIBLINGS: usize = 4_096;

@@ -71,32 +71,33 @@ pub use open::{Opener, open, open_url, scan};
 pub use statelens_checkpoint::{
     DType, Error, ErrorKind, Finding, Grade, Limits, Memory, Progress, ReadAt, Result, Value,
 };
+pub use statelens_compare::diff::ComparisonReport as Diff;
+pub use statelens_compare::diff::DiffOptions;
+pub use statelens_compare::verify::VerificationReport as Verdict;
 pub use statelens_formats::{Format, Probe, Score, WriteTarget, Writing, register};
-pub use statelens_inspect::compare::ComparisonReport as Diff;
-pub use statelens_inspect::compare::DiffOptions;
-pub use statelens_inspect::verify::VerificationReport as Verdict;
-pub use statelens_stats::{Statistics, Summary};
 pub use statelens_tensor::{Axis, Slice, Taken};
+pub use statelens_values::{Statistics, Summary};
 pub use tensor::Tensor;
 
 /// State machines without input or output: each says which bytes it needs, and the caller feeds
 /// them.
 pub mod machines {
+    pub use statelens_compare::diff::Comparison;
+    pub use statelens_compare::verify::Verification;
     pub use statelens_convert::{Parcel, Parcels, Run, Step};
-    pub use statelens_inspect::compare::Comparison;
-    pub use statelens_inspect::verify::Verification;
-    pub use statelens_inspect::work::{InOrder, Work};
     pub use statelens_tensor::{Buffer, Gather, Machine, Need, Pour, Receive, drive};
+    pub use statelens_tensor::{InOrder, Work};
 }
 
 /// The crates that this one is built from.
 pub mod parts {
     pub use statelens_checkpoint as checkpoint;
+    pub use statelens_compare as compare;
     pub use statelens_convert as convert;
+    pub use statelens_describe as describe;
     pub use statelens_formats as formats;
-    pub use statelens_inspect as inspect;
-    pub use statelens_stats as stats;
     pub use statelens_tensor as tensor;
+    pub use statelens_values as values;
 }
 
 /// Compiles the code at the start of the README as a doc test.

@@ -7,16 +7,14 @@ mod names;
 mod replaced;
 mod shards;
 
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::{fs, io};
 
 pub use folders::Folders;
 pub use names::{FolderLock, Sync, keep_all, sync_folder};
 pub use shards::old_shards;
-use statelens_checkpoint::{Error, Result};
-use statelens_inspect::size_text;
+use statelens_checkpoint::{Error, Result, size_text};
 
 use crate::files::FileSource;
 

@@ -10,8 +10,7 @@ use std::thread::Builder;
 use std::time::Duration;
 
 use statelens_checkpoint::{Error, Progress, Result, room};
-use statelens_inspect::work::{InOrder, Work};
-use statelens_tensor::{Buffer, drive as drive_one};
+use statelens_tensor::{Buffer, InOrder, Work, drive as drive_one};
 
 /// Returns the number of cores available to this process.
 pub fn cores() -> usize {

@@ -8,13 +8,13 @@ mod objects;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use statelens_checkpoint::size_text;
 use statelens_checkpoint::{
     Checkpoint, Error, FileSet, Limits, Plan, Progress, ReadAt, Result, Scratch, Segment,
 };
-use statelens_convert::RunReport;
 #[cfg(feature = "object-store")]
-use statelens_inspect::ReadBack;
-use statelens_inspect::size_text;
+use statelens_compare::ReadBack;
+use statelens_convert::RunReport;
 use statelens_remote::{Address, Meter, Streamed, WantedFiles, Window};
 
 use crate::files;

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use statelens_checkpoint::Loss;
 use statelens_convert::{Changed, RunReport};
-use statelens_inspect::Json;
 use statelens_tensor::CastReport;
+use statelens_values::Json;
 
 /// Keys that a report lists with the effects of casts.
 const NAMED: usize = 1000;

@@ -1,15 +1,12 @@
 //! Temporary space on disk for reordering tensors: unnamed files, which the system frees when the
 //! process ends, however it ends.
 
-use std::env;
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::{env, fs, io};
 
-use statelens_checkpoint::{Area, Error, ReadAt as _, Result, Scratch};
-use statelens_inspect::grouped;
+use statelens_checkpoint::{Area, Error, ReadAt as _, Result, Scratch, grouped};
 
 use crate::files::FileSource;
 use crate::sink::write_at;

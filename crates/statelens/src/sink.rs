@@ -1,15 +1,12 @@
 //! A sink that writes new files to the disk.
 
-use std::fs;
-use std::io;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
+use std::{fs, io};
 
-use statelens_checkpoint::{Error, FileSet, ReadAt, Result, Span, room};
+use statelens_checkpoint::{Error, FileSet, ReadAt, Result, Span, grouped, room};
 use statelens_convert::Sink;
-
-use statelens_inspect::grouped;
 
 use crate::parallel::{no_thread, thread};
 

@@ -9,12 +9,12 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use statelens_checkpoint::numbers::pattern;
 use statelens_checkpoint::{
     Checkpoint, Error, Leaf, Progress, Result, TensorId, Value, room, separator,
 };
-use statelens_inspect::weights::{Noticed, Survey, TensorOutcome};
-use statelens_inspect::{Json, fold, statistics_json};
-use statelens_stats::{Histogram, Scale, Statistics, Summary};
+use statelens_values::weights::{Noticed, Survey, TensorOutcome};
+use statelens_values::{Histogram, Json, Scale, Statistics, Summary, statistics_json};
 
 use crate::parallel;
 
@@ -158,7 +158,7 @@ pub fn group_name(by: Grouping, checkpoint: &Checkpoint, leaf: &Leaf, dot: char)
     let key = leaf.flat.to_lossy();
     match by {
         Grouping::Layer => layer(&key, dot),
-        Grouping::Role => fold::pattern(&key, dot).0,
+        Grouping::Role => pattern(&key, dot).0,
         Grouping::Dtype => {
             let tensor = checkpoint.tensor_of(leaf.target);
             tensor.map(|(_, tensor)| tensor.dtype.to_string()).unwrap_or_default()

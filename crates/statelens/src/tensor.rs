@@ -6,8 +6,8 @@ use std::sync::Arc;
 use statelens_checkpoint::{
     self as core, DType, Error, FileSet, Layout, Progress, Result, Span, TensorId, Unwatched, room,
 };
-use statelens_stats::{Accumulator, Statistics, Summary};
 use statelens_tensor::{BUFFER, Cast, decodes, drain, numbers, verbatim_span};
+use statelens_values::{Accumulator, Statistics, Summary};
 
 use crate::files::FileSource;
 use crate::{Element, Slice};

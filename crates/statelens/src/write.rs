@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use statelens_checkpoint::{Error, Limits, Plan, Progress, Result};
+use statelens_compare::ReadBack;
 use statelens_convert::RunReport;
-use statelens_inspect::ReadBack;
 
 use crate::dividing;
 use crate::files::{self, FileSource};

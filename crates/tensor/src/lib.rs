@@ -26,6 +26,7 @@ mod stored;
 mod transform;
 mod unpack;
 mod view;
+mod work;
 
 pub use blocks::{decodes, dequantized, numbers};
 pub use cast::{Cast, CastReport, Narrowing, decode_f4, plain};
@@ -36,6 +37,7 @@ pub use pour::{Pour, Receive};
 pub use slice::{Axis, Slice, Taken};
 pub use sliced::{ElementPlaces, sliced};
 pub use unpack::{unpacked, unpacked_start};
+pub use work::{InOrder, Pieces, Work, WorkSums};
 
 #[cfg(test)]
 mod tests;

@@ -1,5 +1,7 @@
 //! The interface of all state machines of the core, and a driver for callers that may block.
 
+use std::ops::DerefMut;
+
 use statelens_checkpoint::{Error, FileSet, Progress, Result, Span, room};
 
 /// A callback that receives bytes.
@@ -47,6 +49,37 @@ pub trait Machine {
 
     /// Returns the bytes done so far, and the total.
     fn progress(&self) -> (u64, u64);
+}
+
+/// A machine that owns another one is driven as that one.
+impl<M: DerefMut<Target: Machine>> Machine for M {
+    fn need(&self) -> Need {
+        (**self).need()
+    }
+
+    fn files(&self) -> &FileSet {
+        (**self).files()
+    }
+
+    fn source(&self) -> usize {
+        (**self).source()
+    }
+
+    fn feed(&mut self, bytes: &[u8]) -> Result<()> {
+        (**self).feed(bytes)
+    }
+
+    fn step(&mut self) -> Result<()> {
+        (**self).step()
+    }
+
+    fn unread(&mut self, error: Error) -> Result<()> {
+        (**self).unread(error)
+    }
+
+    fn progress(&self) -> (u64, u64) {
+        (**self).progress()
+    }
 }
 
 /// A good size for a [`Buffer`].

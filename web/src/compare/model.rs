@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use statelens_inspect::check::parts_sides;
-use statelens_inspect::compare::{PairChange, role_of};
+use statelens_compare::check::parts_sides;
+use statelens_compare::diff::{PairChange, role_of};
 
 use crate::compare::message::tensor_diff::{Renames, TensorDiff};
 use crate::compare::message::{

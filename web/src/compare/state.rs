@@ -4,10 +4,8 @@
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use statelens_checkpoint::order;
-use statelens_inspect::fold;
-
-use statelens_inspect::compare::DifferenceKind;
+use statelens_checkpoint::{numbers, order};
+use statelens_compare::diff::DifferenceKind;
 
 use crate::compare::message::{Difference, NO_ROW, StructureDifference};
 use crate::filter::state::Filter;
@@ -294,7 +292,7 @@ pub fn lines(pairs: &Pairs, view: &CompareView) -> (Vec<CompareLine>, Option<Str
             continue;
         }
         // A tensor of another shape is not the same tensor of another layer.
-        let name = (fold::pattern(&row.key, '.').0, pair.mark, &row.dtype, &row.shape);
+        let name = (numbers::pattern(&row.key, '.').0, pair.mark, &row.dtype, &row.shape);
         let group = *known_groups.entry(name).or_insert_with(|| {
             groups.push(Vec::new());
             groups.len() - 1
@@ -343,7 +341,7 @@ fn line(pairs: &Pairs, members: Vec<u32>) -> Option<CompareLine> {
         rows.map(|row| row.key.as_str())
     };
     let mut line = CompareLine {
-        key: fold::joined(keys(), '.')?,
+        key: numbers::joined(keys(), '.')?,
         mark: first.mark,
         max_abs: None,
         cosine: None,

@@ -6,8 +6,8 @@ use js_sys::{Array, Uint8Array};
 use statelens_checkpoint::{DType, Error, Result, Tensor};
 use statelens_convert::{alone, in_dtype};
 use statelens_formats::{RequestedOptions, writing};
-use statelens_inspect::Csv;
 use statelens_tensor::{BUDGET, Machine as _, Pour, Receive};
+use statelens_values::Csv;
 use wasm_bindgen::JsValue;
 use web_sys::Blob;
 

@@ -1,10 +1,11 @@
 //! Describes one leaf: what it is, where it is stored, its values.
 
-use statelens_checkpoint::{Checkpoint, Error, FileSet, Layout, Leaf, Result, Tensor, Value};
-use statelens_inspect::{
-    element_text, indexed, layout_text, snippets, type_name, value_text, visible,
+use statelens_checkpoint::{
+    Checkpoint, Error, FileSet, Layout, Leaf, Result, Tensor, Value, visible,
 };
+use statelens_describe::{indexed, layout_text, snippets, type_name, value_text};
 use statelens_tensor::{ElementPlaces, Slice};
+use statelens_values::element_text;
 
 use crate::inspector::message::{Fact, FormattedValues, RowDetails};
 use crate::state::fmt::{exact, shape as shape_text};
@@ -43,7 +44,7 @@ pub fn inspect(open: &OpenCheckpoint, row: u32) -> Option<RowDetails> {
         .iter()
         .map(|(name, value)| (visible(&name.to_lossy()), visible(&cut(&value.to_lossy()))))
         .collect();
-    let has_values = tensor.is_some_and(|tensor| statelens_inspect::missing(tensor).is_none());
+    let has_values = tensor.is_some_and(|tensor| statelens_values::missing(tensor).is_none());
     Some(RowDetails {
         row,
         path: indexed(&leaf.key).map(|path| format!("state{path}")).unwrap_or_default(),

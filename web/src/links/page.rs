@@ -4,7 +4,7 @@
 
 use std::rc::Rc;
 
-use statelens_inspect::visible;
+use statelens_checkpoint::visible;
 use web_sys::Event;
 use yew::prelude::*;
 
@@ -53,7 +53,7 @@ impl PageModel {
             let (slice, index) = match &self.matrix {
                 Some(matrix) => (drawn(&matrix.view), Some(matrix.index(matrix.at))),
                 None => {
-                    let index = |(_, number)| statelens_inspect::index(&shown.shape, number);
+                    let index = |(_, number)| statelens_values::index(&shown.shape, number);
                     (self.values_panel.slice_of(row).to_owned(), stood.map(index))
                 }
             };

@@ -2,8 +2,8 @@
 
 use std::rc::Rc;
 
-use statelens_inspect::model::{Config, Fact, MemoryEstimate, Model, PartSum};
-use statelens_inspect::{grouped, size_text};
+use statelens_checkpoint::{grouped, size_text};
+use statelens_describe::model::{Config, Fact, MemoryEstimate, Model, PartSum};
 
 use crate::family;
 use crate::family::message::NamedText;

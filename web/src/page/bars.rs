@@ -1,6 +1,6 @@
 //! Controls shared by the bars of several screens.
 
-use statelens_inspect::visible;
+use statelens_checkpoint::visible;
 use yew::prelude::*;
 
 use crate::page::marks::{classes, one_of, when};

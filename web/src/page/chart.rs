@@ -1,6 +1,6 @@
 //! A line chart, drawn as SVG by the core, with buttons that save the picture and its numbers.
 
-use statelens_inspect::picture::Chart;
+use statelens_values::picture::Chart;
 use yew::prelude::*;
 
 use crate::convert::state::naming::key_name;

@@ -2,9 +2,9 @@
 
 use std::cmp::Reverse;
 
-use statelens_checkpoint::{Finding, Grade, LoaderCall, order};
-use statelens_inspect::weights::Noticed;
-use statelens_inspect::{grade_word, visible};
+use statelens_checkpoint::{Finding, Grade, LoaderCall, order, visible};
+use statelens_describe::grade_word;
+use statelens_values::weights::Noticed;
 use yew::prelude::*;
 
 use crate::page::error::error_body;

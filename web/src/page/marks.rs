@@ -1,11 +1,10 @@
 //! Small building blocks: icons, dtype gauges, keys shortened in the middle, copy buttons.
 
-use statelens_checkpoint::Grade;
+use statelens_checkpoint::{Grade, visible};
+use statelens_describe::fold::Sums;
+use statelens_describe::grade_word;
 use wasm_bindgen_futures::{JsFuture, spawn_local};
 use yew::prelude::*;
-
-use statelens_inspect::fold::Sums;
-use statelens_inspect::{grade_word, visible};
 
 use crate::state::dtype::{family, gauge, short, title};
 use crate::state::fmt::{self, key_parts};

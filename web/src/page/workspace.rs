@@ -4,8 +4,7 @@ use std::cmp::Reverse;
 use std::rc::Rc;
 
 use gloo_timers::callback::Timeout;
-use statelens_checkpoint::Grade;
-use statelens_inspect::visible;
+use statelens_checkpoint::{Grade, visible};
 use wasm_bindgen::JsCast;
 use yew::prelude::*;
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
-use statelens_inspect::fold::{Sums, sums};
+use statelens_describe::fold::{Sums, sums};
 
 use crate::rows::Row;
 use crate::table::state::{Table, TableLine};

@@ -3,8 +3,7 @@
 
 use std::rc::Rc;
 
-use statelens_checkpoint::Grade;
-use statelens_inspect::visible;
+use statelens_checkpoint::{Grade, visible};
 use yew::prelude::*;
 
 use crate::page::drop::DroppedFile;

@@ -1,6 +1,6 @@
 //! The choice of a dtype for arrays that are stored without one.
 
-use statelens_inspect::visible;
+use statelens_checkpoint::visible;
 use yew::prelude::*;
 
 use crate::page::marks::chosen;

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::time::Duration;
 
-use statelens_inspect::runs::{
+use statelens_compare::runs::{
     self, FileEntry, GroupValues, Grouping, KeptValues, RunFile, StepValues, time_text,
 };
 

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use statelens_checkpoint::order;
-use statelens_inspect::runs::{
+use statelens_compare::runs::{
     FileEntry, NamePattern, RunContents, RunFile, is_checkpoint_folder, parse_index,
 };
 

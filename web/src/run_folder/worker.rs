@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use statelens_checkpoint::{FileId, Limits, Result, Unwatched};
-use statelens_inspect::runs::{self, GroupValues, Grouping, TensorGroups};
+use statelens_compare::runs::{self, GroupValues, Grouping, TensorGroups};
 use statelens_tensor::Machine as _;
 use wasm_bindgen::JsValue;
 

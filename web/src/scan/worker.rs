@@ -5,11 +5,11 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use statelens_checkpoint::{Error, Layout, Result, Tensor, TensorId, Unwatched, Value};
-use statelens_inspect::weights::{
+use statelens_tensor::{BUFFER, Machine as _, drain};
+use statelens_values::Accumulator;
+use statelens_values::weights::{
     CHECKS, Measured, Noticed, Survey, TensorOutcome, countable, findings, to_hash, to_read_by_rows,
 };
-use statelens_stats::Accumulator;
-use statelens_tensor::{BUFFER, Machine as _, drain};
 
 use crate::inspector::message::RowDetails;
 use crate::protocol::FromWorker;

@@ -1,7 +1,7 @@
 //! Messages about the share sheet.
 
 use serde::{Deserialize, Serialize};
-use statelens_inspect::share::{LinkOptions, LinkParts};
+use statelens_describe::share::{LinkOptions, LinkParts};
 
 /// A summary that was made but not yet shared.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -3,8 +3,8 @@
 
 use std::rc::Rc;
 
-use statelens_inspect::share::{KeysAs, LinkOptions};
-use statelens_inspect::visible;
+use statelens_checkpoint::visible;
+use statelens_describe::share::{KeysAs, LinkOptions};
 use wasm_bindgen::JsValue;
 use yew::prelude::*;
 
@@ -25,7 +25,7 @@ use crate::verify::page::read_all::ReadAll;
 use crate::verify::page::unpack_confirmation;
 
 /// Maximum number of characters of a link, as defined by the core.
-const MAX_LINK: u64 = statelens_inspect::share::MAX_CHARACTERS as u64;
+const MAX_LINK: u64 = statelens_describe::share::MAX_CHARACTERS as u64;
 
 /// Start of a URL's fragment that holds a summary.
 pub const MARK: &str = "#s=";

@@ -3,13 +3,12 @@
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
-use statelens_checkpoint::{Layout, TensorId, float_repr};
-use statelens_inspect::share::lines;
-use statelens_inspect::share::{
-    LeafSummary, LinkOptions, LinkParts, Outline, link, open_link, structure_fingerprint,
+use statelens_checkpoint::{Layout, TensorId, float_repr, shape_text};
+use statelens_describe::share::{
+    LeafSummary, LinkOptions, LinkParts, Outline, lines, link, open_link, structure_fingerprint,
     without_link, write_html, write_json, write_markdown,
 };
-use statelens_inspect::{SummaryStatistics, shape_text};
+use statelens_values::SummaryStatistics;
 
 use crate::open::message::OpenedCheckpoint;
 use crate::protocol::error::ErrorText;

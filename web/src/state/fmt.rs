@@ -1,10 +1,10 @@
 //! Formats numbers and keys.
 
-use statelens_checkpoint::known_key;
 /// Formats a count with its noun: `1 tensor`, `2,304 tensors`.
-pub use statelens_inspect::counted as plural;
+pub use statelens_checkpoint::counted as plural;
 /// Formats an exact count with commas: `13,476,889,245`.
-pub use statelens_inspect::grouped as exact;
+pub use statelens_checkpoint::grouped as exact;
+use statelens_checkpoint::known_key;
 
 /// Formats bytes in decimal units: `13.48 GB`, `262.1 MB`, `8.19 kB`, `4 B`.
 pub fn bytes(count: u64) -> String {

@@ -9,8 +9,8 @@ use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
 use statelens_checkpoint::{Grade, order, separator};
-use statelens_inspect::fold::{Sums, Trie, sums};
-use statelens_inspect::weights::Noticed;
+use statelens_describe::fold::{Sums, Trie, sums};
+use statelens_values::weights::Noticed;
 
 use crate::filter::state::Filter;
 use crate::filter::state::search::{Search, SearchText};

@@ -1,14 +1,13 @@
 //! The table of keys. It is virtual: only visible rows are in the document.
 
-use statelens_inspect::fold::{join, values_text};
-use statelens_inspect::visible;
+use statelens_checkpoint::visible;
+use statelens_describe::fold::{join, values_text};
 use yew::prelude::*;
 
 use crate::filter::state::Filter;
 use crate::page::columns::Grip;
 use crate::page::hooks::{ByAddress, use_small};
-use crate::page::marks::contents_text;
-use crate::page::marks::{classes, dtype, key, value_kind, when};
+use crate::page::marks::{classes, contents_text, dtype, key, value_kind, when};
 use crate::page::model::Tab;
 use crate::page::model::actor::Actor;
 use crate::page::viewport::{LineLayout, reveal, use_viewport};

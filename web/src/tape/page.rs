@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use statelens_inspect::visible;
+use statelens_checkpoint::visible;
 use yew::prelude::*;
 
 use crate::convert::message::PlanSummary;

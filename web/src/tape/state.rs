@@ -1,10 +1,11 @@
 //! The tape: the state on an exact byte axis in key order, laid out for a given width.
 
+use statelens_checkpoint::visible;
+
 use crate::rows::Row;
 use crate::state::dtype::{DTypeFamily, row_family, word};
 use crate::state::fmt;
 use statelens_checkpoint::order;
-use statelens_inspect::visible;
 
 /// Width of a character of the tape's 10.5 px mono face.
 const CHAR: f64 = 6.33;

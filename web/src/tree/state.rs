@@ -5,7 +5,7 @@
 
 use std::collections::HashSet;
 
-use statelens_inspect::fold::{ChildRun, Sums, Trie, join};
+use statelens_describe::fold::{ChildRun, Sums, Trie, join};
 
 use crate::rows::Row;
 use crate::state::dtype::{DTypeFamily, row_family};

@@ -2,9 +2,8 @@
 
 use std::rc::Rc;
 
-use statelens_checkpoint::order;
-use statelens_inspect::treemap::{Cell, Treemap, svg};
-use statelens_inspect::visible;
+use statelens_checkpoint::{order, visible};
+use statelens_describe::treemap::{Cell, Treemap, svg};
 use yew::prelude::*;
 
 use crate::convert::state::naming::key_name;

@@ -1,7 +1,7 @@
 //! The treemap, which shows where the bytes are.
 
-use statelens_inspect::fold::Trie;
-use statelens_inspect::treemap::{Treemap, TreemapBranch, TrieGroup, treemap};
+use statelens_describe::fold::Trie;
+use statelens_describe::treemap::{Treemap, TreemapBranch, TrieGroup, treemap};
 
 use crate::rows::Row;
 

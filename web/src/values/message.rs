@@ -1,8 +1,8 @@
 //! Messages about the values of tensors: of one or of all.
 
 use serde::{Deserialize, Serialize};
-use statelens_inspect::weights::Noticed;
-use statelens_stats::Histogram;
+use statelens_values::Histogram;
+use statelens_values::weights::Noticed;
 
 /// The statistics of a tensor that the table shows.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]

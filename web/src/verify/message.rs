@@ -1,7 +1,7 @@
 //! Messages about verifying the open checkpoint.
 
 use serde::{Deserialize, Serialize};
-use statelens_inspect::verify::VerificationReport;
+use statelens_compare::verify::VerificationReport;
 
 /// The result of a verification.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

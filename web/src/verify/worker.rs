@@ -5,10 +5,10 @@
 use std::rc::Rc;
 
 use statelens_checkpoint::{Error, FileId, FileSet, Result};
+use statelens_compare::verify::{Manifest, Verification};
 use statelens_formats::checks;
-use statelens_inspect::verify::{Manifest, Verification};
-use statelens_inspect::weights::Measured;
 use statelens_tensor::Machine as _;
+use statelens_values::weights::Measured;
 use wasm_bindgen::JsValue;
 use web_sys::File;
 

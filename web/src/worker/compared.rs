@@ -4,8 +4,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use statelens_checkpoint::{Error, Result};
+use statelens_compare::check;
 use statelens_convert::alone;
-use statelens_inspect::check;
 
 use crate::worker::opened::OpenCheckpoint;
 

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use statelens_checkpoint::{Checkpoint, Leaf, Limits};
-use statelens_inspect::{Parameter, Parameters};
+use statelens_describe::{Parameter, Parameters};
 
 use crate::read_as::message::ReadAs;
 use crate::worker::job::Job;

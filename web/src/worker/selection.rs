@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 
 use statelens_checkpoint::{Error, Result, Tensor};
-use statelens_stats::Matrix;
 use statelens_tensor::{ElementPlaces, Slice, sliced};
+use statelens_values::Matrix;
 
 use crate::protocol::selection::MatrixSelection;
 use crate::worker::opened::OpenCheckpoint;

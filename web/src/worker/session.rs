@@ -162,7 +162,7 @@ impl Session {
     }
 
     /// Returns the outline of a summary that was opened from a link.
-    pub(crate) fn shared(&self) -> Option<Rc<statelens_inspect::share::Outline>> {
+    pub(crate) fn shared(&self) -> Option<Rc<statelens_describe::share::Outline>> {
         self.summary.as_ref().map(|summary| summary.outline.clone())
     }
 

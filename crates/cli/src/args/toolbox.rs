@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 use statelens_checkpoint::Limits;
-use statelens_inspect::runs::Grouping;
+use statelens_compare::runs::Grouping;
 
 use super::comparing::Diff;
 use super::{Common, Durable, Input, Inputs};

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 use statelens::statistics::Grouping;
-use statelens_stats::{Scale, Statistics};
+use statelens_values::{Scale, Statistics};
 
 use super::{Durable, Input};
 

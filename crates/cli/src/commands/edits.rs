@@ -3,9 +3,9 @@
 use std::fs;
 use std::path::Path;
 
-use statelens_checkpoint::{Checkpoint, DType, Error, Result};
+use statelens_checkpoint::{Checkpoint, DType, Error, Result, visible};
 use statelens_convert::{CastRule, Change, Changed, Edit, Pattern, Rename, RunReport};
-use statelens_inspect::{Json, visible};
+use statelens_values::Json;
 
 use crate::args::Edits;
 use crate::print::{Failure, Printer, TextTable, complain, counted, grouped, keys_text};

@@ -1,7 +1,7 @@
 //! `statelens formats`.
 
 use statelens_formats::{FORMATS, Format};
-use statelens_inspect::Json;
+use statelens_values::Json;
 
 use crate::args::Formats;
 use crate::print::{CommandResult, Printer, TextTable};

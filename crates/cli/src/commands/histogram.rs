@@ -1,7 +1,6 @@
 //! Histograms drawn with characters.
 
-use statelens_inspect::number_text;
-use statelens_stats::Summary;
+use statelens_values::{Summary, number_text};
 
 use crate::print::grouped;
 

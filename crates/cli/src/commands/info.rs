@@ -1,8 +1,9 @@
 //! `statelens info`.
 
 use statelens_checkpoint::Error;
-use statelens_inspect::model::parameters;
-use statelens_inspect::{CheckpointSummary, Json, ParameterCount, grade_word};
+use statelens_describe::model::parameters;
+use statelens_describe::{CheckpointSummary, ParameterCount, grade_word};
+use statelens_values::Json;
 
 use crate::args::{Info, Inputs};
 use crate::commands::toolbox::states;

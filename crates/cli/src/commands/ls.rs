@@ -5,12 +5,12 @@ mod tree;
 use std::cmp::Ordering;
 use std::collections::HashSet;
 
-use statelens_checkpoint::{Checkpoint, Leaf, known_key, order};
+use statelens_checkpoint::{Checkpoint, Leaf, known_key, order, shape_text};
 use statelens_convert::{Pattern, dtype_named};
-use statelens_inspect::{
-    Json, dtype_of, fields_text, groups_json, kind_of, leaf_json, natural_order, shape_of,
-    shape_text, value_text,
+use statelens_describe::{
+    dtype_of, fields_text, groups_json, kind_of, leaf_json, natural_order, shape_of, value_text,
 };
+use statelens_values::Json;
 
 use crate::args::{Ls, Sort};
 use crate::print::{CommandResult, Failure, Printer, TextTable, grouped};

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use statelens::parallel;
 use statelens_checkpoint::{Checkpoint, Error, Result};
-use statelens_inspect::{ManifestWriter, Unread};
+use statelens_describe::{ManifestWriter, Unread};
 
 use crate::args::Manifest;
 use crate::output::{Folders, Output, check_target, keep_all, stop_signal};

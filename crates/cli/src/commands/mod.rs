@@ -23,16 +23,15 @@ pub(crate) mod values;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
-use statelens_checkpoint::{Checkpoint, Error, Finding, Leaf, Result, known_key};
+use statelens_checkpoint::{Checkpoint, Error, Finding, Leaf, Result, known_key, visible};
 use statelens_convert::CastRule;
-use statelens_inspect::{near_keys, visible};
+use statelens_describe::near_keys;
 
 use crate::limits::limits;
 use crate::print::{Failure, Printer, complain, grade_text};
 use crate::progress::{Bar, Unit};
-use crate::remote;
-use crate::scratch;
 use crate::source::{self, FileSource, Listings, open_checkpoint};
+use crate::{remote, scratch};
 
 /// Opens a checkpoint; also returns its source files.
 fn open(file: &Path, with: &[PathBuf]) -> Result<(Checkpoint, Vec<Arc<FileSource>>)> {

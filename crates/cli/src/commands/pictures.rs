@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::path::Path;
 
 use statelens_checkpoint::{Error, Result};
-use statelens_inspect::picture::{Picture, Raster, raster, svg};
+use statelens_values::picture::{Picture, Raster, raster, svg};
 
 use crate::output::{Folders, Output, Sync, keep_all};
 

@@ -4,9 +4,10 @@ mod folder;
 
 use std::path::{Path, PathBuf};
 
-use statelens_checkpoint::{Error, FileSet, Finding, Grade, Result};
+use statelens_checkpoint::{Error, FileSet, Finding, Grade, Result, visible};
+use statelens_describe::grade_word;
 use statelens_formats::ScanOptions;
-use statelens_inspect::{Json, findings_json, grade_word, visible, worst};
+use statelens_values::{Json, findings_json, worst};
 
 use crate::args::Scan;
 use crate::limits::limits;

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use statelens_checkpoint::Error;
-use statelens_inspect::Json;
+use statelens_values::Json;
 
 use crate::limits;
 use crate::print::{CommandResult, Failure, Printer, TextTable, complain};

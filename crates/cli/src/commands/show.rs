@@ -4,13 +4,13 @@ mod code;
 mod slice;
 
 use statelens_checkpoint::{
-    Checkpoint, Error, Leaf, Quantizer, Result, Tensor, Value, float_repr, known_key,
+    Checkpoint, Error, Leaf, Quantizer, Result, Tensor, Value, float_repr, known_key, shape_text,
 };
-use statelens_inspect::{
-    Json, Parameter, Parameters, attributes_json, dtype_of, element_json, element_text,
-    fields_text, group, kind_of, layout_text, leaf_json, link_text, near_keys, shape_of,
-    shape_text, text_of, type_name,
+use statelens_describe::{
+    Parameter, Parameters, attributes_json, dtype_of, element_json, fields_text, group, kind_of,
+    layout_text, leaf_json, link_text, near_keys, shape_of, text_of, type_name,
 };
+use statelens_values::{Json, element_text};
 
 use crate::args::Show;
 use crate::print::{CommandResult, Failure, Printer, TextTable, grouped};
@@ -171,7 +171,7 @@ impl<'a> ShownElements<'a> {
     ) -> Option<Self> {
         let (_, tensor) = checkpoint.tensor_of(leaf.target)?;
         let tensor = statelens_tensor::numbers(tensor)?;
-        if statelens_inspect::missing(&tensor).is_some() {
+        if statelens_values::missing(&tensor).is_some() {
             return None;
         }
         let all = slice.map_or_else(|| tensor.numel().unwrap_or(0), |slice| slice.places.count());

@@ -4,7 +4,7 @@ use std::io::Write as _;
 
 use statelens::parallel;
 use statelens_checkpoint::{Checkpoint, Error, Leaf, Result};
-use statelens_inspect::share::{
+use statelens_describe::share::{
     KeysAs, LinkOptions, Measuring, Outline, link, write_html, write_json, write_markdown,
     write_text,
 };

@@ -51,7 +51,7 @@ pub(crate) fn open(name: &str, bytes: Vec<u8>, others: &[PathBuf]) -> Result<Che
 pub(crate) fn manifest(checkpoint: &Checkpoint, progress: &mut dyn Progress) -> Result<String> {
     let mut text = String::new();
     let leaves = checkpoint.leaves();
-    statelens_inspect::write_manifest(checkpoint, &leaves, progress, &mut |part| {
+    statelens_describe::write_manifest(checkpoint, &leaves, progress, &mut |part| {
         text.push_str(part);
         Ok(())
     })?;

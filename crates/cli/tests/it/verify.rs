@@ -5,11 +5,12 @@ use std::io::Read as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use statelens_compare::verify::{VerificationReport, verify};
+
 use crate::common::{Folder, fixture, run, text};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use statelens_checkpoint::{Limits, Unwatched};
-use statelens_inspect::verify::{VerificationReport, verify};
 
 /// Returns the report and the manifest of the bytes of a file; `None` if they can't be opened.
 fn report(name: &str, bytes: &[u8], others: &[PathBuf]) -> Option<(VerificationReport, String)> {
@@ -340,7 +341,7 @@ fn summary_with_statistics_reports_nan() {
     }
     let link = run(["summary", &path, "--stats", "--link", "https://example.org/"]).ok();
     let fragment = link.trim_end().strip_prefix("https://example.org/").unwrap();
-    let findings = statelens_inspect::share::open_link(fragment).unwrap().findings;
+    let findings = statelens_describe::share::open_link(fragment).unwrap().findings;
     let reported = findings.iter().find(|finding| finding.title == "1 NaN in 1 tensor");
     assert!(reported.is_some(), "{findings:?}");
 }

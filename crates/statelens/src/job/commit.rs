@@ -1,13 +1,12 @@
 //! Completes the output of a conversion whose tasks are all done.
 
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::{fs, io};
 
 use statelens_checkpoint::{Error, Progress, Result, WrittenSegment};
+use statelens_compare::ReadBack;
 use statelens_convert::RunReport;
-use statelens_inspect::ReadBack;
 
 use super::planned::PlannedConversion;
 use super::recipe::JobOutput;

@@ -5,13 +5,11 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use statelens_checkpoint::{Error, ErrorKind, Grade, Progress, Result, separator};
+use statelens_checkpoint::{Error, ErrorKind, Grade, Progress, Result, counted, separator};
+use statelens_describe::{ManifestWriter, grade_word};
 use statelens_formats::ScanOptions;
-use statelens_inspect::weights::TensorOutcome;
-use statelens_inspect::{
-    Json, ManifestWriter, counted, findings_json, grade_word, statistics_json, worst,
-};
-use statelens_stats::{Scale, Summary};
+use statelens_values::weights::TensorOutcome;
+use statelens_values::{Json, Scale, Summary, findings_json, statistics_json, worst};
 
 use super::listing::state;
 use super::reading::SourceOpener;

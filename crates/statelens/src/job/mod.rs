@@ -33,7 +33,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use statelens_checkpoint::{Error, ErrorKind, Loss, Plan, Progress, Result};
 use statelens_convert::RunReport;
-use statelens_inspect::Json;
+use statelens_values::Json;
 
 use many::ManyResult;
 use new::NewConversion;

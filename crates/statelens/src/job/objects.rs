@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use statelens_checkpoint::{Error, Plan, Progress, Result, Setting, advice};
+use statelens_compare::ReadBack;
 use statelens_convert::RunReport;
-use statelens_inspect::ReadBack;
 
 use super::division::{Division, OutputRun, TaskPlan};
 use super::planned::PlannedConversion;

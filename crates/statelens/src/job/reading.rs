@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use statelens_checkpoint::{self as core, Error, FileSet, Limits, Progress, Result};
 use statelens_convert::{CastRule, read_as, read_as_rule};
-use statelens_inspect::CheckpointSummary;
+use statelens_describe::CheckpointSummary;
 use statelens_remote::Meter;
 
 use super::store::absolute;

@@ -4,12 +4,14 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use statelens_checkpoint::{Checkpoint, Finding, Leaf, Result, TensorId, grouped, listed};
-use statelens_inspect::weights::{
+use statelens_checkpoint::{
+    Checkpoint, Finding, Leaf, Result, TensorId, grouped, listed, shape_text, visible,
+};
+use statelens_describe::Parameters;
+use statelens_values::weights::{
     Noticed, Seen, Survey, TensorOutcome, findings, to_hash, to_read_by_rows,
 };
-use statelens_inspect::{Json, Parameters, number_text, shape_text, visible};
-use statelens_stats::{MatrixLine, MatrixLines, Statistics};
+use statelens_values::{Json, MatrixLine, MatrixLines, Statistics, number_text};
 
 use super::{Drive, MeasuredTensors};
 

@@ -29,7 +29,7 @@ fn sorted_keys(checkpoint: &Checkpoint) -> (Vec<String>, Vec<String>) {
 fn texts(checkpoint: &Checkpoint) -> Vec<String> {
     let inner = checkpoint.inner();
     let line =
-        |leaf: &Leaf| format!("{} {}", leaf.flat, statelens_inspect::text_of(inner, leaf.target));
+        |leaf: &Leaf| format!("{} {}", leaf.flat, statelens_describe::text_of(inner, leaf.target));
     leaves(checkpoint).iter().map(line).collect()
 }
 
@@ -287,7 +287,7 @@ fn object_and_masked_arrays_are_compared_by_value() {
         let mut lines = String::new();
         let inner = checkpoint.inner();
         let progress = &mut statelens_checkpoint::Unwatched;
-        statelens_inspect::write_manifest_lines(inner, &inner.leaves(), progress, &mut |line| {
+        statelens_describe::write_manifest_lines(inner, &inner.leaves(), progress, &mut |line| {
             lines.push_str(line);
             Ok(())
         })
@@ -343,7 +343,7 @@ fn truncated_file_opens_with_its_complete_tensors() {
         let mut there = 0;
         for tensor in whole.tensors() {
             let own = cut.tensor(tensor.key()).unwrap();
-            if statelens_inspect::missing(own.inner()).is_none() {
+            if statelens_values::missing(own.inner()).is_none() {
                 assert_eq!(own.bytes().unwrap(), tensor.bytes().unwrap(), "{}", tensor.key());
                 there += 1;
             }

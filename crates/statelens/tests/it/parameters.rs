@@ -3,11 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use statelens::open;
-use statelens_inspect::model::{Model, parameters};
-use statelens_inspect::share::{
+use statelens_checkpoint::grouped;
+use statelens_describe::CheckpointSummary;
+use statelens_describe::model::{Model, parameters};
+use statelens_describe::share::{
     KeysAs, LinkOptions, Outline, link, open_link, write_json, write_markdown,
 };
-use statelens_inspect::{CheckpointSummary, grouped};
 
 fn fixtures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures")

@@ -1,16 +1,17 @@
 //! The number of workers does not change any result, to the last bit, even for damaged files.
 
 use std::fs;
+use std::ops::DerefMut;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use statelens::machines::{Buffer, Comparison, InOrder, Verification, Work, drive};
 use statelens::parallel;
 use statelens::parts::checkpoint::{Checkpoint, FileSet, Memory, Unwatched};
+use statelens::parts::describe::ManifestWriter;
+use statelens::parts::describe::share::{Measuring, Outline};
 use statelens::parts::formats::checks;
-use statelens::parts::inspect::ManifestWriter;
-use statelens::parts::inspect::share::{Measuring, Outline};
-use statelens::parts::inspect::weights::Survey;
+use statelens::parts::values::weights::Survey;
 use statelens::{DiffOptions, Limits, Opener};
 use statelens_fixtures::times;
 
@@ -28,13 +29,14 @@ enum Workers {
 impl Workers {
     const ALL: [Self; 5] = [Self::Alone(61), Self::Of(1), Self::Of(2), Self::Of(3), Self::Of(7)];
 
-    fn drive<W>(self, mut machine: InOrder<W>) -> Result<InOrder<W>, String>
+    fn drive<W, M>(self, mut machine: M) -> Result<M, String>
     where
+        M: DerefMut<Target = InOrder<W>>,
         W: Work + Sync,
         W::Found: Send,
     {
         match self {
-            Self::Alone(piece) => drive(&mut machine, &mut Buffer::new(piece), &mut Unwatched),
+            Self::Alone(piece) => drive(&mut *machine, &mut Buffer::new(piece), &mut Unwatched),
             Self::Of(workers) => parallel::drive(&mut machine, workers, &mut Unwatched),
         }
         .map(|()| machine)

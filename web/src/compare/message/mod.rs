@@ -3,8 +3,8 @@
 pub mod tensor_diff;
 
 use serde::{Deserialize, Serialize};
-use statelens_inspect::check::CheckLine;
-use statelens_inspect::compare::DifferenceKind;
+use statelens_compare::check::CheckLine;
+use statelens_compare::diff::DifferenceKind;
 
 use crate::compare::message::tensor_diff::{Renames, RowChange, TensorDiff};
 use crate::open::message::{FileName, OpenedCheckpoint};

@@ -1,7 +1,7 @@
 //! Messages about a close comparison of two tensors, and about finding renamed tensors.
 
 use serde::{Deserialize, Serialize};
-use statelens_inspect::compare::Outlines;
+use statelens_compare::diff::Outlines;
 
 use crate::matrix::message::PackedOverview;
 use crate::values::message::TensorValues;

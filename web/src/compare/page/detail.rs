@@ -3,8 +3,8 @@
 
 use std::rc::Rc;
 
-use statelens_inspect::compare::{DifferenceKind, Numbers};
-use statelens_inspect::visible;
+use statelens_checkpoint::visible;
+use statelens_compare::diff::{DifferenceKind, Numbers};
 use yew::prelude::*;
 
 use super::layers::LayersSection;

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use statelens_inspect::compare::{PairChange, Quantity, by_layer, role_of};
+use statelens_compare::diff::{PairChange, Quantity, by_layer, role_of};
 use yew::prelude::*;
 
 use crate::compare::model::ComparisonState;

@@ -1,8 +1,7 @@
 //! The section on whether the first checkpoint would load into the second.
 
-use statelens_checkpoint::Grade;
-use statelens_inspect::check::CheckLine;
-use statelens_inspect::visible;
+use statelens_checkpoint::{Grade, visible};
+use statelens_compare::check::CheckLine;
 use yew::prelude::*;
 
 use crate::compare::message::StateDictCheck;

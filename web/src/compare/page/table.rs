@@ -2,9 +2,8 @@
 
 use std::rc::Rc;
 
-use statelens_checkpoint::Grade;
-use statelens_inspect::compare::DifferenceKind;
-use statelens_inspect::visible;
+use statelens_checkpoint::{Grade, visible};
+use statelens_compare::diff::DifferenceKind;
 use yew::prelude::*;
 
 use crate::compare::model::ComparisonState;

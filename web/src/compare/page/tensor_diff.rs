@@ -3,8 +3,8 @@
 use std::rc::Rc;
 
 use gloo_timers::callback::Timeout;
-use statelens_inspect::compare::Outlines;
-use statelens_inspect::picture::{BlockMap, Chart, ColourScaling, Colours, Series, Show};
+use statelens_compare::diff::Outlines;
+use statelens_values::picture::{BlockMap, Chart, ColourScaling, Colours, Series, Show};
 use web_sys::Element;
 use yew::prelude::*;
 
@@ -278,7 +278,7 @@ fn DifferenceMap(props: &DifferenceMapProps) -> Html {
     let place = at.and_then(|at| {
         let number = map.at.get(at).copied().filter(|number| *number != u64::MAX)?;
         let value = map.largest.get(at).copied().filter(|value| value.is_finite());
-        let index = fmt::shape(&statelens_inspect::index(&props.shape, number));
+        let index = fmt::shape(&statelens_values::index(&props.shape, number));
         let text = match value {
             _ if map.marks.get(at).is_some_and(|marks| marks & !1 != 0) => {
                 format!("NaN or infinite at {index}")

@@ -7,8 +7,8 @@ pub mod tensor_diff;
 use std::rc::{Rc, Weak};
 
 use statelens_checkpoint::{Checkpoint, ErrorKind, ReadAt, Result};
-use statelens_inspect::check;
-use statelens_inspect::compare::{Comparison, DiffOptions, Difference, Optimizers, Tolerance};
+use statelens_compare::check;
+use statelens_compare::diff::{Comparison, DiffOptions, Difference, Optimizers, Tolerance};
 use statelens_tensor::Machine as _;
 use wasm_bindgen::JsValue;
 use web_sys::File;

@@ -3,13 +3,13 @@
 use std::rc::Rc;
 
 use statelens_checkpoint::{Error, Result};
-use statelens_inspect::compare::{
+use statelens_compare::diff::{
     Basis, Comparison, DiffOptions, Renamed, TensorComparison, TensorDifference, Unpaired,
     rename_map,
 };
-use statelens_inspect::weights::Measured;
-use statelens_stats::{Scale, Summary};
 use statelens_tensor::Machine as _;
+use statelens_values::weights::Measured;
+use statelens_values::{Scale, Summary};
 
 use crate::compare::message::tensor_diff::{Renames, TensorDiff};
 use crate::compare::message::{CompareOptions, CompareReply};

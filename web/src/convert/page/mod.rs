@@ -6,8 +6,7 @@ pub mod running;
 
 use std::rc::Rc;
 
-use statelens_checkpoint::Grade;
-use statelens_inspect::visible;
+use statelens_checkpoint::{Grade, visible};
 use yew::prelude::*;
 
 use crate::convert::message::{Loss, PlanSummary};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use js_sys::Array;
 use statelens_checkpoint::{Error, Limits, ReadAt, Result, Unwatched};
-use statelens_inspect::ReadBack;
+use statelens_compare::ReadBack;
 use wasm_bindgen::JsCast;
 use web_sys::{Blob, File};
 

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 
 use statelens_checkpoint::{Error, Plan, Result, Segment, TensorId};
+use statelens_compare::ReadBack;
 use statelens_convert::{ReadingRun, Run, RunOptions, Step, composable};
-use statelens_inspect::ReadBack;
 use wasm_bindgen::prelude::*;
 
 use crate::convert::message::{self, ConversionResult};

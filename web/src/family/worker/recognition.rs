@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use statelens_checkpoint::{Checkpoint, Error, FileSet, Result, advice};
-use statelens_inspect::model::{Config, Fact, Model};
+use statelens_describe::model::{Config, Fact, Model};
 use statelens_recipes::config::{Families, Guess, Language, Value, parse};
 use statelens_recipes::conversion::{Leg, route};
 use statelens_recipes::language::Recipe;

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use statelens_inspect::fold;
+use statelens_checkpoint::numbers;
 use statelens_recipes::conversion::ModelConversion;
 use statelens_recipes::engine::{Move, Unmatched};
 
@@ -32,7 +32,7 @@ fn unmatched(one: &Unmatched) -> KeyRow {
 
 fn row(one: &KeyMapping) -> KeyRow {
     let side = |keys: &[String]| {
-        let joined = fold::joined(keys.iter().map(String::as_str), '.');
+        let joined = numbers::joined(keys.iter().map(String::as_str), '.');
         joined.filter(|_| keys.len() > 2).unwrap_or_else(|| keys.join(" + "))
     };
     let operations = match one.to.is_empty() {
@@ -186,7 +186,7 @@ fn folded(rows: Vec<KeyRow>) -> Vec<KeyRow> {
     let mut groups: Vec<Vec<KeyRow>> = Vec::new();
     let mut known = HashMap::new();
     for row in rows {
-        let shape = |key: &str| fold::pattern(key, '.').0;
+        let shape = |key: &str| numbers::pattern(key, '.').0;
         let alike = (shape(&row.old), shape(&row.new), row.operations.clone(), row.nearest.clone());
         let at = *known.entry(alike).or_insert(groups.len());
         match groups.get_mut(at) {
@@ -204,7 +204,7 @@ fn merged_row(group: &[KeyRow]) -> Option<KeyRow> {
     let key = |row: &KeyRow| if first.old.is_empty() { row.new.clone() } else { row.old.clone() };
     let mut places: Vec<HashSet<u64>> = Vec::new();
     for row in group {
-        let (_, numbers) = fold::pattern(&key(row), '.');
+        let (_, numbers) = numbers::pattern(&key(row), '.');
         places.resize_with(numbers.len(), HashSet::new);
         for (place, number) in places.iter_mut().zip(numbers) {
             place.insert(number);
@@ -215,7 +215,7 @@ fn merged_row(group: &[KeyRow]) -> Option<KeyRow> {
     }
     let side = |of: fn(&KeyRow) -> &str| match of(first).is_empty() {
         true => Some(String::new()),
-        false => fold::joined(group.iter().map(of), '.'),
+        false => numbers::joined(group.iter().map(of), '.'),
     };
     Some(KeyRow {
         old: side(|row| &row.old)?,

@@ -10,7 +10,7 @@ pub mod search;
 
 use regex_lite::Regex;
 use statelens_checkpoint::order;
-use statelens_inspect::distance;
+use statelens_describe::distance;
 
 use crate::filter::state::glob::Glob;
 use crate::rows::{LeafKind, Row};

@@ -4,7 +4,7 @@ pub mod code;
 
 use std::rc::Rc;
 
-use statelens_inspect::visible;
+use statelens_checkpoint::visible;
 use statelens_tensor::ElementPlaces;
 use yew::prelude::*;
 
@@ -371,7 +371,7 @@ fn grid(
     let inner = places.shape().last().copied().unwrap_or(1);
     let per_line = if inner > 0 && inner <= fit as u64 { inner as usize } else { fit };
     let index = |at: u64| {
-        let index = statelens_inspect::index(&row.shape, places.place(at));
+        let index = statelens_values::index(&row.shape, places.place(at));
         index.iter().map(u64::to_string).collect::<Vec<_>>().join(",")
     };
     html! {

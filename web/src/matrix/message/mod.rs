@@ -4,8 +4,8 @@ pub mod ranked;
 pub mod singular;
 
 use serde::{Deserialize, Serialize};
-use statelens_inspect::picture::BlockMap;
-use statelens_stats::MatrixLine;
+use statelens_values::MatrixLine;
+use statelens_values::picture::BlockMap;
 
 use crate::matrix;
 use crate::protocol::error::ErrorText;
@@ -184,7 +184,7 @@ impl PackedOverview {
 #[cfg(test)]
 mod tests {
     use statelens_checkpoint::DType;
-    use statelens_stats::{Matrix, Overview};
+    use statelens_values::{Matrix, Overview};
 
     use super::*;
 

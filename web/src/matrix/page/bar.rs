@@ -1,6 +1,6 @@
 //! The toolbar of the heatmap: slice, index, zoom, scale.
 
-use statelens_inspect::picture::{ColourScaling, Show};
+use statelens_values::picture::{ColourScaling, Show};
 use web_sys::HtmlInputElement;
 use yew::prelude::*;
 

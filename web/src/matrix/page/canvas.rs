@@ -1,6 +1,6 @@
 //! A canvas of coloured cells, one pixel each; the style sheet enlarges them.
 
-use statelens_inspect::picture::Rgb;
+use statelens_values::picture::Rgb;
 use wasm_bindgen::{Clamped, JsCast};
 use web_sys::{CanvasRenderingContext2d, HtmlCanvasElement, ImageData};
 use yew::prelude::*;

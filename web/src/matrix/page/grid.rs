@@ -1,7 +1,7 @@
 //! The window under the lens: its values as colours, and the exact values around the selected one.
 
 use statelens_checkpoint::order;
-use statelens_inspect::picture::of_value;
+use statelens_values::picture::of_value;
 use web_sys::Element;
 use yew::prelude::*;
 

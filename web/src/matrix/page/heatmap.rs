@@ -3,8 +3,8 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use statelens_inspect::picture::{BlockMap, Colours, INFINITE, NAN, ticks};
-use statelens_stats::MatrixLine;
+use statelens_values::MatrixLine;
+use statelens_values::picture::{BlockMap, Colours, INFINITE, NAN, ticks};
 use web_sys::Element;
 use yew::prelude::*;
 

@@ -1,6 +1,6 @@
 //! The rows of the matrix ranked by norm, and the kernels of a convolution as tiles.
 
-use statelens_inspect::picture::of_value;
+use statelens_values::picture::of_value;
 use yew::prelude::*;
 
 use super::canvas::{Canvas, ColouredCells};
@@ -157,7 +157,7 @@ fn drawn(actor: &Actor, matrix: &MatrixState, found: &NormRanking, dark: bool) -
                 value.is_finite().then(|| of_value(*value, limit, matrix.scaling, dark))
             };
             let cells = ColouredCells { width: wide as usize, colours: values.iter().map(colour).collect() };
-            let index = statelens_inspect::index(leading, at);
+            let index = statelens_values::index(leading, at);
             let name = fmt::shape(&index);
             let selected = index == matrix.view.leading();
 

@@ -1,6 +1,6 @@
 //! Saves the heatmap as a picture, or its numbers as CSV.
 
-use statelens_inspect::picture::{BlockMap, ColourScaling, Picture, Show, svg};
+use statelens_values::picture::{BlockMap, ColourScaling, Picture, Show, svg};
 use wasm_bindgen::prelude::*;
 use wasm_bindgen_futures::JsFuture;
 use web_sys::{Blob, CanvasRenderingContext2d, HtmlCanvasElement, HtmlImageElement};

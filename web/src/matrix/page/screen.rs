@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use statelens_inspect::picture::Colours;
+use statelens_values::picture::Colours;
 use yew::prelude::*;
 
 use super::bar::Bar;
@@ -115,16 +115,16 @@ fn axes(matrix: &MatrixState) -> (AttrValue, AttrValue) {
 
 fn description(
     matrix: &MatrixState,
-    map: &Option<ByIdentity<statelens_inspect::picture::BlockMap>>,
+    map: &Option<ByIdentity<statelens_values::picture::BlockMap>>,
 ) -> String {
     let Some(map) = map else { return String::new() };
     let of = match map.0.block {
         (1, 1) => "each cell is a value".to_owned(),
         (high, wide) => {
             let description = match matrix.show {
-                statelens_inspect::picture::Show::Value => "value of largest magnitude",
-                statelens_inspect::picture::Show::Magnitude => "largest |x|",
-                statelens_inspect::picture::Show::Mean => "mean |x|",
+                statelens_values::picture::Show::Value => "value of largest magnitude",
+                statelens_values::picture::Show::Magnitude => "largest |x|",
+                statelens_values::picture::Show::Mean => "mean |x|",
             };
             format!("each cell is the {description} of a {high} \u{d7} {wide} block")
         }

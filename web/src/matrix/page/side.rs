@@ -3,8 +3,8 @@
 use std::rc::Rc;
 
 use statelens_checkpoint::order;
-use statelens_inspect::picture::BlockMap;
-use statelens_stats::MatrixLine;
+use statelens_values::MatrixLine;
+use statelens_values::picture::BlockMap;
 use yew::prelude::*;
 
 use super::grid::facts;

@@ -4,8 +4,8 @@ pub mod view;
 
 use std::rc::Rc;
 
-use statelens_inspect::picture::{BlockMap, ColourScaling, Show};
-use statelens_stats::MatrixLine;
+use statelens_values::MatrixLine;
+use statelens_values::picture::{BlockMap, ColourScaling, Show};
 
 use crate::matrix::message::ranked::NormRanking;
 use crate::matrix::message::singular::{SingularOffer, SingularReport};
@@ -196,7 +196,7 @@ impl MatrixState {
 
     /// Returns the index of a value.
     pub fn index(&self, place: RowColumn) -> Vec<u64> {
-        statelens_inspect::index(&self.view.shape, self.number(place))
+        statelens_values::index(&self.view.shape, self.number(place))
     }
 
     /// Returns whether a position holds a value.

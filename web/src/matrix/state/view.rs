@@ -229,7 +229,7 @@ impl MatrixView {
     /// position. The requested slice is widened as little as possible.
     pub fn go(&mut self, number: u64) -> (u64, u64) {
         let (mut row, mut column) = (0, 0);
-        let index = statelens_inspect::index(&self.shape, number);
+        let index = statelens_values::index(&self.shape, number);
         for (dim, index) in index.into_iter().enumerate() {
             let part = &mut self.dims[dim];
             let at = part.place(index).unwrap_or_else(|| {

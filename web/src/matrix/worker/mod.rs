@@ -6,10 +6,9 @@ pub mod singular;
 use std::borrow::Cow;
 
 use statelens_checkpoint::{Error, Layout, Result, Tensor, Unwatched};
-use statelens_inspect::element_text;
-use statelens_inspect::picture::BlockMap;
-use statelens_stats::{Matrix, Overview};
 use statelens_tensor::{BUDGET, BUFFER, Machine as _, Pour, drain_range};
+use statelens_values::picture::BlockMap;
+use statelens_values::{Matrix, Overview, element_text};
 
 use crate::matrix::message::{
     Cells, MatrixReply, MatrixRequest, MatrixSelection, OverviewProgress, PackedOverview,

@@ -1,8 +1,8 @@
 //! Ranks the rows of a matrix, or the kernels of a convolution, by norm.
 
 use statelens_checkpoint::{Error, Result, Unwatched};
-use statelens_stats::{Matrix, MatrixLines, Overview, Rows};
 use statelens_tensor::{BUDGET, BUFFER, Machine as _, Pour, drain_range};
+use statelens_values::{Matrix, MatrixLines, Overview, Rows};
 
 use crate::matrix::message::MatrixReply;
 use crate::matrix::message::ranked::{NormRanking, RankedRequest};

@@ -1,11 +1,11 @@
 //! The singular values of a matrix.
 
 use statelens_checkpoint::{Error, Result};
-use statelens_inspect::singular::{plan_text, spectrum_chart, spectrum_csv, spectrum_facts};
-use statelens_stats::singular::{
-    Singular, SingularPlan, Spectrum, USUALLY_LARGEST, Which, practise,
-};
 use statelens_tensor::Machine as _;
+use statelens_values::singular::{
+    Singular, SingularPlan, Spectrum, USUALLY_LARGEST, Which, plan_text, practise, spectrum_chart,
+    spectrum_csv, spectrum_facts,
+};
 
 use crate::matrix::message::singular::{SingularOffer, SingularReport};
 use crate::matrix::message::{MatrixReply, MatrixSelection};

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use statelens_checkpoint::{
     Checkpoint, Error, FileId, FileSet, Finding, Grade, Layout, Leaf, Limits, Unwatched, order,
 };
-use statelens_inspect::model::parameters;
-use statelens_inspect::share::LeafSummary;
+use statelens_describe::model::parameters;
+use statelens_describe::share::LeafSummary;
 use statelens_recipes::adapter;
 use statelens_recipes::conversion::OPTIMIZER_FILE;
 use web_sys::File;

@@ -2,8 +2,8 @@
 
 use std::collections::{HashMap, HashSet};
 
+use statelens_checkpoint::numbers;
 use statelens_convert::Change;
-use statelens_inspect::fold;
 
 use crate::convert::message::{KeyChange, Preview};
 
@@ -41,7 +41,7 @@ fn folded(changes: Vec<KeyChange>) -> Vec<KeyChange> {
     let mut groups: Vec<Vec<KeyChange>> = Vec::new();
     let mut known = HashMap::new();
     for change in changes {
-        let shape = |key: &str| fold::pattern(key, '.').0;
+        let shape = |key: &str| numbers::pattern(key, '.').0;
         let alike = (shape(&change.old), change.new.as_deref().map(shape), change.dtype.clone());
         let at = *known.entry(alike).or_insert(groups.len());
         match groups.get_mut(at) {
@@ -58,7 +58,7 @@ fn merged_row(group: &[KeyChange]) -> Option<KeyChange> {
     let first = group.first().filter(|_| group.len() > 1)?;
     let mut places: Vec<HashSet<u64>> = Vec::new();
     for change in group {
-        let (_, numbers) = fold::pattern(&change.old, '.');
+        let (_, numbers) = numbers::pattern(&change.old, '.');
         places.resize_with(numbers.len(), HashSet::new);
         for (place, number) in places.iter_mut().zip(numbers) {
             place.insert(number);
@@ -67,9 +67,9 @@ fn merged_row(group: &[KeyChange]) -> Option<KeyChange> {
     if places.iter().map(HashSet::len).product::<usize>() != group.len() {
         return None;
     }
-    let old = fold::joined(group.iter().map(|change| change.old.as_str()), '.')?;
+    let old = numbers::joined(group.iter().map(|change| change.old.as_str()), '.')?;
     let new = match &first.new {
-        Some(_) => Some(fold::joined(group.iter().filter_map(|one| one.new.as_deref()), '.')?),
+        Some(_) => Some(numbers::joined(group.iter().filter_map(|one| one.new.as_deref()), '.')?),
         None => None,
     };
     Some(KeyChange { old, new, dtype: first.dtype.clone(), times: group.len() as u64 })

@@ -2,9 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use statelens_checkpoint::{Layout, Plan, Result, Size};
+use statelens_checkpoint::{Layout, Plan, Result, Size, listed};
 use statelens_convert::{Share, composable, narrows, shares};
-use statelens_inspect::listed;
 
 use crate::convert::message::{ConvertOptions, Loss, PlanSummary, Preview};
 use crate::state::dtype::short;

@@ -1,7 +1,7 @@
 //! The axis of steps shared by the timeline and the chart below it.
 
-use statelens_inspect::picture::SharedAxis;
-use statelens_inspect::runs::RunContents;
+use statelens_compare::runs::RunContents;
+use statelens_values::picture::SharedAxis;
 
 use crate::run_folder::state::{step, ticks};
 

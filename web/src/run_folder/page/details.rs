@@ -3,9 +3,8 @@
 
 use std::rc::Rc;
 
-use statelens_checkpoint::Grade;
-use statelens_inspect::runs::{INDEX, RunFile};
-use statelens_inspect::visible;
+use statelens_checkpoint::{Grade, visible};
+use statelens_compare::runs::{INDEX, RunFile};
 use yew::prelude::*;
 
 use super::words::{kind_word, notes};

@@ -9,7 +9,7 @@ mod words;
 
 use std::rc::Rc;
 
-use statelens_inspect::runs::{INDEX, KEPT, MAX_KEPT};
+use statelens_compare::runs::{INDEX, KEPT, MAX_KEPT};
 use wasm_bindgen::JsValue;
 use wasm_bindgen_futures::{JsFuture, spawn_local};
 use yew::prelude::*;

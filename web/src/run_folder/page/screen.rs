@@ -2,9 +2,8 @@
 
 use std::rc::Rc;
 
-use statelens_checkpoint::Grade;
-use statelens_inspect::runs::RunFile;
-use statelens_inspect::visible;
+use statelens_checkpoint::{Grade, visible};
+use statelens_compare::runs::RunFile;
 use yew::prelude::*;
 
 use super::details::RunDetails;

@@ -1,6 +1,6 @@
 //! The checkpoints of a run along an axis of steps, with a lens at the one that would be loaded.
 
-use statelens_inspect::runs::{FileEntry, RunFile};
+use statelens_compare::runs::{FileEntry, RunFile};
 use yew::prelude::*;
 
 use super::axis::{LEFT, RIGHT, last_step, shared};

@@ -2,11 +2,10 @@
 
 use std::rc::Rc;
 
-use statelens_checkpoint::{Grade, listed};
-use statelens_inspect::runs::{
+use statelens_checkpoint::{Grade, listed, visible};
+use statelens_compare::runs::{
     Grouping, KEPT, TimelineMeasure, first_lines, group_names, over_steps,
 };
-use statelens_inspect::visible;
 use wasm_bindgen::JsValue;
 use yew::prelude::*;
 

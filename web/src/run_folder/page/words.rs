@@ -1,6 +1,6 @@
 //! Words and notes for the entries of a run folder.
 
-use statelens_inspect::runs::RunFile;
+use statelens_compare::runs::RunFile;
 
 use crate::run_folder::model::RunView;
 

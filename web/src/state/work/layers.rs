@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use statelens_checkpoint::order;
-use statelens_inspect::fold::Trie;
+use statelens_describe::fold::Trie;
 
 use crate::state::work::{OpenWork, Selection};
 use crate::table::state::Table;

@@ -5,7 +5,7 @@ pub mod fit;
 use std::collections::HashSet;
 
 use statelens_checkpoint::order;
-use statelens_inspect::fold::{self, ChildRun, Sums, Trie, join};
+use statelens_describe::fold::{self, ChildRun, Sums, Trie, join};
 
 use crate::rows::{LeafKind, Row};
 use crate::values::state::{RowMeasure, Weights};
@@ -508,8 +508,9 @@ pub fn common_kind(rows: &[Row], ids: &[u32]) -> Option<LeafKind> {
 
 #[cfg(test)]
 mod tests {
+    use statelens_describe::fold::values_text;
+
     use super::*;
-    use statelens_inspect::fold::values_text;
 
     use crate::state::sample::{all, gpt, tensor, value};
 

@@ -2,10 +2,9 @@
 
 use std::collections::HashMap;
 
-use statelens_checkpoint::Grade;
-use statelens_inspect::fold::pattern;
-use statelens_inspect::visible;
-use statelens_inspect::weights::{ElementRef, LayerSeries, Noticed};
+use statelens_checkpoint::numbers::pattern;
+use statelens_checkpoint::{Grade, visible};
+use statelens_values::weights::{ElementRef, LayerSeries, Noticed};
 use yew::prelude::*;
 
 use crate::page::marks::{classes, prose, severity, tick_icon};

@@ -2,8 +2,8 @@
 
 use std::rc::Rc;
 
-use statelens_inspect::picture::power_of_ten;
-use statelens_stats::Histogram;
+use statelens_values::Histogram;
+use statelens_values::picture::power_of_ten;
 use yew::prelude::*;
 
 use crate::page::marks::{classes, one_of};

@@ -151,7 +151,7 @@ fn numbers(actor: &Actor, props: &StatisticsProps, values: &Rc<TensorValues>) ->
             <div class="chips places">
                 { for chips.into_iter().filter_map(|(label, number)| {
                     let number = number?;
-                    let index = statelens_inspect::index(shape, number);
+                    let index = statelens_values::index(shape, number);
                     let row = props.inspected.row;
                     let onclick = actor.on(move |actor, _: MouseEvent| actor.go_to(row, number));
                     let warns = label != "largest |x|";

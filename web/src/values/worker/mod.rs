@@ -7,8 +7,8 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use statelens_checkpoint::TensorId;
-use statelens_inspect::weights::{Measured, Seen};
-use statelens_stats::{MatrixLines, Statistics};
+use statelens_values::weights::{Measured, Seen};
+use statelens_values::{MatrixLines, Statistics};
 
 use crate::worker::opened::OpenCheckpoint;
 

@@ -1,7 +1,7 @@
 //! Formats the statistics of a tensor in a summary for the inspector.
 
 use statelens_checkpoint::float_repr;
-use statelens_inspect::SummaryStatistics;
+use statelens_values::SummaryStatistics;
 
 use crate::inspector::message::Fact;
 use crate::state::fmt::{cell, exact};
@@ -40,9 +40,10 @@ fn exact_integer(value: f64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use statelens_values::Statistician;
+
     use super::*;
     use statelens_checkpoint::DType;
-    use statelens_inspect::Statistician;
 
     #[test]
     fn missing_statistics_are_omitted() {

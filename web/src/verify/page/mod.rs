@@ -4,9 +4,8 @@ pub mod read_all;
 
 use std::rc::Rc;
 
-use statelens_checkpoint::Grade;
-use statelens_inspect::verify::ReportLine;
-use statelens_inspect::visible;
+use statelens_checkpoint::{Grade, visible};
+use statelens_compare::verify::ReportLine;
 use web_sys::{File, HtmlInputElement};
 use yew::prelude::*;
 

@@ -84,7 +84,7 @@ impl Destination {
             return refused("only a file on disk can be replaced in place");
         }
         let path = source::named(input)?;
-        if statelens_inspect::CheckpointSummary::of(source).files.len() > 1 {
+        if statelens_describe::CheckpointSummary::of(source).files.len() > 1 {
             return refused("this checkpoint has several files, which can't be replaced at once");
         }
         let writing = match &writes.to {

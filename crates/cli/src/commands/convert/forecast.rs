@@ -6,15 +6,14 @@ use statelens::dividing;
 use statelens::report::{cast_json, losses_json};
 use statelens_checkpoint::{Checkpoint, FileSet, Plan, Result, Span};
 use statelens_convert::{RunReport, Sink};
-use statelens_inspect::Json;
+use statelens_values::Json;
 
 use super::{ConvertJob, report};
 use crate::commands::edits;
-use crate::limits;
 use crate::output::stop_signal;
 use crate::print::{Failure, Printer};
 use crate::progress::{Bar, Unit};
-use crate::remote;
+use crate::{limits, remote};
 
 /// The losses that a conversion would have.
 pub(crate) struct Forecast {

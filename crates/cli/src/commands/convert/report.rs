@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use statelens::report::{cast_json, files_json, losses_json};
-use statelens_checkpoint::{Checkpoint, Error, Loss, Plan, Result, Size};
+use statelens_checkpoint::{Checkpoint, Error, Loss, Plan, Result, Size, visible};
 use statelens_convert::{Change, RunReport, Share, shares};
-use statelens_inspect::{Json, visible};
+use statelens_values::Json;
 
 use super::{ConvertJob, Destination};
 use crate::commands::edits;

@@ -6,12 +6,11 @@ use std::sync::Arc;
 use statelens::dividing;
 use statelens::sink::FileSink;
 use statelens_checkpoint::{Error, Plan, Progress, Result};
+use statelens_compare::ReadBack;
 use statelens_convert::RunReport;
-use statelens_inspect::ReadBack;
 
 use crate::limits::limits;
-use crate::scratch;
-use crate::source;
+use crate::{scratch, source};
 
 /// Writes the output to an unnamed file on disk, reads it back, and only then copies it to standard
 /// output.

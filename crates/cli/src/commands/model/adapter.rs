@@ -3,10 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use statelens_checkpoint::{Error, Result};
+use statelens_checkpoint::{Error, Result, visible};
 use statelens_convert::{Edit, shard_size};
 use statelens_formats::Shards;
-use statelens_inspect::visible;
 use statelens_recipes::adapter::{CONFIG, FILES, FoldedAdapter, fold};
 
 use super::files;

@@ -2,15 +2,13 @@
 
 use std::path::Path;
 
-use statelens_checkpoint::{Checkpoint, Error, Result};
+use statelens_checkpoint::{Checkpoint, Error, Result, visible};
 use statelens_convert::CastRule;
 use statelens_formats::cerebras::dataloader::{DataState, Loader};
-use statelens_inspect::visible;
-use statelens_recipes::ModelFormat;
 use statelens_recipes::config::Value;
 use statelens_recipes::conversion::{Leg, Wishes, convert, refuse_unmatched};
 use statelens_recipes::engine::Unmatched;
-use statelens_recipes::proposal;
+use statelens_recipes::{ModelFormat, proposal};
 
 use super::parts::CheckpointOutputs;
 use super::requested::RequestedConversion;

@@ -4,10 +4,10 @@ use std::fs;
 use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
-use statelens_checkpoint::{Error, ErrorKind, Result};
-use statelens_inspect::{Json, visible};
+use statelens_checkpoint::{Error, ErrorKind, Result, visible};
 use statelens_recipes::ModelFormat;
 use statelens_recipes::config::{Converted, Families, Language, Map, Value, parse};
+use statelens_values::Json;
 
 use crate::args::ConvertConfig;
 use crate::output::{Folders, Output, check_target, keep_all};

@@ -1,10 +1,9 @@
 //! `statelens list-converters`.
 
-use statelens_inspect::Json;
-use statelens_recipes::ModelFormat;
 use statelens_recipes::config::{Families, FormatPair};
-use statelens_recipes::families as recipes;
 use statelens_recipes::language::RuleBlock;
+use statelens_recipes::{ModelFormat, families as recipes};
+use statelens_values::Json;
 
 use crate::args::ListConverters;
 use crate::print::{CommandResult, Printer, TextTable, complain};

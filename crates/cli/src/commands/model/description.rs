@@ -2,9 +2,8 @@
 
 use std::path::Path;
 
-use statelens_checkpoint::{Checkpoint, Result};
-use statelens_inspect::model::{Config, MemoryEstimate, Model};
-use statelens_inspect::{grouped, size_text};
+use statelens_checkpoint::{Checkpoint, Result, grouped, size_text};
+use statelens_describe::model::{Config, MemoryEstimate, Model};
 
 use super::{files, siblings};
 use crate::print::{Failure, Printer, TextTable};

@@ -2,10 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use statelens_checkpoint::{Error, Result};
+use statelens_checkpoint::{Error, Result, visible};
 use statelens_convert::Edit;
 use statelens_formats::Shards;
-use statelens_inspect::visible;
 use statelens_recipes::lora;
 
 use super::siblings::sibling_config;

@@ -1,8 +1,9 @@
 //! `statelens convert-model --dry-run`.
 
-use statelens_inspect::{Json, visible};
+use statelens_checkpoint::visible;
 use statelens_recipes::conversion::ModelConversion;
 use statelens_recipes::engine::Move;
+use statelens_values::Json;
 
 use super::parts::CheckpointOutputs;
 use super::requested::RequestedConversion;

@@ -8,8 +8,8 @@
 use std::path::Path;
 
 use statelens_formats::sets::CheckpointFiles;
-use statelens_inspect::Json;
 use statelens_serve::{Request, Response, ServedFolder, Site, content_type};
+use statelens_values::Json;
 
 use crate::source;
 

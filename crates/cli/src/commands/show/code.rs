@@ -1,7 +1,7 @@
 //! `statelens show --code`.
 
 use statelens_checkpoint::{Checkpoint, Error, Leaf, Result};
-use statelens_inspect::snippets;
+use statelens_describe::snippets;
 
 use crate::args::Show;
 

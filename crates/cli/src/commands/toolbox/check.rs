@@ -4,13 +4,11 @@ use std::fs;
 use std::io::Read as _;
 use std::path::Path;
 
-use statelens_checkpoint::{Error, Result};
-use statelens_inspect::check::{
+use statelens_checkpoint::{Error, Result, visible};
+use statelens_compare::check::{
     CheckOptions, CheckReport, Expected, LibraryRelease, check, expected_of, has_state, is_text,
     lists_state, parse_reference, version_of,
 };
-
-use statelens_inspect::visible;
 
 use crate::args::Check;
 use crate::print::{CommandResult, Failure, Printer, TextTable, counted, grouped};

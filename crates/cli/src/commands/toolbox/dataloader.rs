@@ -4,10 +4,10 @@ use std::fs;
 use std::io::{self, Read as _};
 use std::path::Path;
 
-use statelens_checkpoint::{Error, Result};
+use statelens_checkpoint::{Error, Result, visible};
 use statelens_formats::cerebras::dataloader::{DataState, Loader, MAX_STATE_BYTES, is_state_file};
 use statelens_formats::cerebras::rewrite::with_dataloader;
-use statelens_inspect::{Json, visible};
+use statelens_values::Json;
 
 use super::writing::{file_name, forced, write};
 use crate::args::{ConvertDataloaderState, Dataloader};

@@ -8,12 +8,12 @@ use std::sync::Arc;
 
 use statelens::parallel;
 use statelens_checkpoint::{Checkpoint, Error, Result, known_key};
-use statelens_convert::{Edit, Pattern};
-use statelens_inspect::Json;
-use statelens_inspect::check::{expected_of, parts_sides, prefix_between};
-use statelens_inspect::compare::{
+use statelens_compare::check::{expected_of, parts_sides, prefix_between};
+use statelens_compare::diff::{
     Comparison, ComparisonReport, DiffOptions, DifferenceKind, Optimizers, Tolerance,
 };
+use statelens_convert::{Edit, Pattern};
+use statelens_values::Json;
 
 use crate::args::{Diff, DiffOrder, EqualityTest};
 use crate::output::stop_signal;

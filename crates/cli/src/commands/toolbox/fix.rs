@@ -3,10 +3,10 @@
 use std::io::{self, BufRead as _, Write as _};
 use std::path::Path;
 
-use statelens_checkpoint::{Error, Result};
+use statelens_checkpoint::{Error, Result, visible};
 use statelens_formats::cerebras::fix::Fixed;
 use statelens_formats::cerebras::rewrite::{repair, with_suffix};
-use statelens_inspect::{Json, visible};
+use statelens_values::Json;
 
 use super::writing::{Replace, file_name, forced, write};
 use crate::args::FixCheckpointSpec;

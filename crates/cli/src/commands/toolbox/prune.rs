@@ -4,9 +4,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
-use statelens_checkpoint::{Error, Result};
-use statelens_inspect::runs::FileEntry;
-use statelens_inspect::{Json, visible};
+use statelens_checkpoint::{Error, Result, visible};
+use statelens_compare::runs::FileEntry;
+use statelens_values::Json;
 
 use super::runs::open_checkpoints;
 use crate::args::Prune;

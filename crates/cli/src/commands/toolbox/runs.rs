@@ -2,12 +2,11 @@
 
 mod values;
 
-use std::fs;
-use std::io;
 use std::path::Path;
+use std::{fs, io};
 
 use statelens_checkpoint::{Error, Progress as _, Result, Unwatched};
-use statelens_inspect::runs::{
+use statelens_compare::runs::{
     FileEntry, INDEX, LATEST_FILES, NamePattern, OpenCheck, RunContents, RunFile,
     is_checkpoint_folder, named_latest, parse_index,
 };
@@ -255,7 +254,7 @@ fn show(
     for path in &run.only_index {
         printer.line(&format!(
             "in the index, but not in the folder: {}",
-            statelens_inspect::visible(path)
+            statelens_checkpoint::visible(path)
         ))?;
     }
     let checkpoints = run.checkpoints().count() as u64;

@@ -1,6 +1,7 @@
 //! `statelens info --states`.
 
-use statelens_inspect::{CheckpointSummary, Json};
+use statelens_describe::CheckpointSummary;
+use statelens_values::Json;
 
 use std::path::Path;
 

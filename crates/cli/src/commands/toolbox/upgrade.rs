@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use statelens_checkpoint::visible;
 use statelens_formats::cerebras::rewrite::{upgrade, with_suffix};
-use statelens_inspect::{Json, visible};
+use statelens_values::Json;
 
 use super::writing::{file_name, forced, write};
 use crate::args::Upgrade;

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use statelens::parallel;
 use statelens_checkpoint::{Error, ErrorKind, Result};
-use statelens_inspect::Json;
-use statelens_inspect::verify::{Manifest, Verification, VerificationReport};
+use statelens_compare::verify::{Manifest, Verification, VerificationReport};
+use statelens_values::Json;
 
 use crate::args::Verify;
 use crate::commands::several;

@@ -6,11 +6,11 @@ use std::io::{BufWriter, Write as _};
 use std::path::Path;
 use std::sync::Arc;
 
-use statelens_checkpoint::{Checkpoint, DType, Error, Leaf, Result, Tensor};
+use statelens_checkpoint::{Checkpoint, DType, Error, Leaf, Result, Tensor, shape_text, visible};
 use statelens_convert::{alone, dtype_named, in_dtype, lacks_numpy};
 use statelens_formats::{RequestedOptions, writing};
-use statelens_inspect::{Csv, Json, missing, shape_text, visible};
 use statelens_tensor::{BUFFER, Slice, drain, sliced};
+use statelens_values::{Csv, Json, missing};
 
 use crate::args::Export;
 use crate::commands::toolbox::writing::{file_name, forced, write};

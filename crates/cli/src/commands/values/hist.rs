@@ -1,8 +1,8 @@
 //! `statelens stats --histogram`.
 
 use statelens_checkpoint::Error;
-use statelens_inspect::weights::TensorOutcome as Found;
-use statelens_inspect::{Json, statistics_json};
+use statelens_values::weights::TensorOutcome as Found;
+use statelens_values::{Json, statistics_json};
 
 use super::measure;
 use crate::args::{Input, ScaleArg};

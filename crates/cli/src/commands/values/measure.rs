@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use statelens::statistics::{self, first_read};
 use statelens_checkpoint::{Checkpoint, Leaf, Result, TensorId};
-use statelens_inspect::weights::{Survey, TensorOutcome};
+use statelens_values::weights::{Survey, TensorOutcome};
 
 use crate::output::stop_signal;
 use crate::progress::{Bar, Unit};

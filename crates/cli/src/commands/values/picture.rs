@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use statelens_checkpoint::{Checkpoint, Error, Result, Tensor};
-use statelens_inspect::picture::{BlockMap, ColourScaling, Picture, Show};
-use statelens_stats::{MOST_TILES, Matrix, Overview};
 use statelens_tensor::{BUFFER, drain};
+use statelens_values::picture::{BlockMap, ColourScaling, Picture, Show};
+use statelens_values::{MOST_TILES, Matrix, Overview};
 
 use crate::args::{Export, ScaleArg};
 use crate::commands::pictures;

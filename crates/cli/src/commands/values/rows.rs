@@ -1,9 +1,8 @@
 //! `statelens stats --rank`.
 
-use statelens_checkpoint::Error;
-use statelens_inspect::{Json, index, number_text, shape_text, visible};
-use statelens_stats::{MAX_LINES, MatrixLine, MatrixLines, Rows};
+use statelens_checkpoint::{Error, shape_text, visible};
 use statelens_tensor::{BUFFER, drain};
+use statelens_values::{Json, MAX_LINES, MatrixLine, MatrixLines, Rows, index, number_text};
 
 use crate::args::{Input, RankedLines};
 use crate::limits::limits;

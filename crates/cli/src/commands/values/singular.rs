@@ -1,11 +1,11 @@
 //! `statelens singular`.
 
-use statelens_checkpoint::Error;
-use statelens_inspect::singular::{plan_text, spectrum_facts, spectrum_json};
-use statelens_inspect::{Json, number_text, shape_text, visible};
-use statelens_stats::Matrix;
-use statelens_stats::singular::{Singular, SingularPlan, Spectrum, Which};
+use statelens_checkpoint::{Error, shape_text, visible};
 use statelens_tensor::{BUFFER, Buffer, drive};
+use statelens_values::singular::{
+    Singular, SingularPlan, Spectrum, Which, plan_text, spectrum_facts, spectrum_json,
+};
+use statelens_values::{Json, Matrix, number_text};
 
 use crate::args::SingularArgs;
 use crate::limits::limits;

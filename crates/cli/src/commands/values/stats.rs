@@ -5,11 +5,13 @@ use std::cmp::Ordering;
 use statelens::statistics::{
     MeasuredTensor, MeasuredTensors, ReadTwice, StatisticsOptions, finding,
 };
-use statelens_checkpoint::{Checkpoint, Error, Leaf, Result, TensorId, known_key};
+use statelens_checkpoint::{
+    Checkpoint, Error, Leaf, Result, TensorId, known_key, shape_text, visible,
+};
 use statelens_convert::Pattern;
-use statelens_inspect::weights::{CHECKS, Noticed, Survey, TensorOutcome};
-use statelens_inspect::{bars, index, natural_order, number_text, shape_text, visible};
-use statelens_stats::{Histogram, Statistics};
+use statelens_describe::natural_order;
+use statelens_values::weights::{CHECKS, Noticed, Survey, TensorOutcome};
+use statelens_values::{Histogram, Statistics, bars, index, number_text};
 
 use super::{hist, measure, rows};
 use crate::args::{FailOn, StatisticsField, StatsArgs};

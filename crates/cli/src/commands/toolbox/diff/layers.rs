@@ -1,7 +1,8 @@
 //! `statelens diff --by-layer`.
 
-use statelens_inspect::compare::{PairChange, Role, roles};
-use statelens_inspect::{Json, counted, number_text, visible};
+use statelens_checkpoint::{counted, visible};
+use statelens_compare::diff::{PairChange, Role, roles};
+use statelens_values::{Json, number_text};
 
 use crate::print::{Failure, Printer, TextTable};
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use serde::Serialize;
 use statelens::parallel;
 use statelens_checkpoint::Checkpoint;
-use statelens_inspect::compare::{Basis, Comparison, DiffOptions, Renamed, Unpaired, rename_map};
-use statelens_inspect::report_json;
+use statelens_compare::diff::{Basis, Comparison, DiffOptions, Renamed, Unpaired, rename_map};
+use statelens_values::report_json;
 
 use crate::args::Diff;
 use crate::output::stop_signal;

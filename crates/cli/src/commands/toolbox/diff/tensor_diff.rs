@@ -3,11 +3,10 @@
 use std::sync::Arc;
 
 use statelens::parallel;
-use statelens_checkpoint::{Checkpoint, Error, Leaf, Result};
-use statelens_inspect::compare::{TensorComparison, TensorDifference};
-use statelens_inspect::picture::{ColourScaling, Picture, Show};
-use statelens_inspect::{Json, bars, index, number_text, shape_text, statistics_json, visible};
-use statelens_stats::{Scale, Summary};
+use statelens_checkpoint::{Checkpoint, Error, Leaf, Result, shape_text, visible};
+use statelens_compare::diff::{TensorComparison, TensorDifference};
+use statelens_values::picture::{ColourScaling, Picture, Show};
+use statelens_values::{Json, Scale, Summary, bars, index, number_text, statistics_json};
 
 use crate::args::{Diff, ScaleArg};
 use crate::commands::{histogram, leaf, pictures};
@@ -98,7 +97,7 @@ fn type_text(of: &Checkpoint, leaf: &Leaf) -> String {
 fn show(args: &Diff, found: &TensorDifference, printer: &mut Printer) -> Result<(), Failure> {
     let sides = [&found.left, &found.right, &found.differences].map(Summary::statistics);
     let mut table = TextTable::new(&["", ">LEFT", ">RIGHT", ">RIGHT - LEFT"]);
-    let mut row = |name: &str, value: &dyn Fn(&statelens_stats::Statistics) -> String| {
+    let mut row = |name: &str, value: &dyn Fn(&statelens_values::Statistics) -> String| {
         table.row([vec![name.to_owned()], sides.iter().map(value).collect()].concat());
     };
     let float = |value: Option<f64>| value.map(number_text).unwrap_or_default();

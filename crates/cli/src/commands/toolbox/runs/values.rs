@@ -1,19 +1,18 @@
 //! `statelens runs --values`.
 
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::UNIX_EPOCH;
+use std::{fs, io};
 
 use statelens::parallel;
 use statelens_checkpoint::{Error, ErrorKind, Result, Unwatched};
-use statelens_inspect::runs::{
+use statelens_compare::runs::{
     FileEntry, GroupValues, Grouping, KEPT, KeptValues, MAX_KEPT, RunContents, RunFile, StepValues,
     TensorGroups, TimelineMeasure, first_lines, group_names, over_steps, time_text, values_json,
 };
-use statelens_inspect::{Json, number_text};
+use statelens_values::{Json, number_text};
 
 use crate::args::Runs;
 use crate::commands::pictures::save_bytes;

@@ -1,0 +1,155 @@
+//! Compares the metadata of leaves and groups: attributes of HDF5, `__metadata__` of safetensors,
+//! Python attributes of dicts and tensors. Only files of the same format are compared, because other
+//! formats have none or different ones.
+
+use std::collections::{HashMap, HashSet};
+
+use statelens_checkpoint::{Checkpoint, DictKey, Text, Value, ValueId, order};
+use statelens_describe::{groups_with_attributes, text_of};
+
+use super::pairs::same_value;
+use super::{ComparisonReport, DiffOptions, DifferenceKind};
+
+/// Formats whose attributes are the user's, not those of the format itself.
+const FORMATS: [&str; 4] = ["hdf5", "keras", "keras-weights", "safetensors"];
+
+/// Compares the attributes at the common keys. The differences come after those of leaves.
+pub(super) fn attributes(left: &Checkpoint, right: &Checkpoint, report: &mut ComparisonReport) {
+    let format = left.format.id;
+    if format != right.format.id {
+        return;
+    }
+    let behind = left.leaves().len() + right.leaves().len();
+    of_python(left, right, behind, report);
+    if !FORMATS.contains(&format) {
+        return;
+    }
+    let (left_places, right_places) = (places(left), places(right));
+    let mut keys: Vec<&Text> =
+        left_places.keys().filter(|key| right_places.contains_key(*key)).collect();
+    order::natural(&mut keys);
+    for key in keys {
+        let (one, two) = (own(left, left_places[key]), own(right, right_places[key]));
+        let mut names: Vec<&Text> = one.keys().chain(two.keys()).copied().collect();
+        order::natural(&mut names);
+        names.dedup();
+        for name in names {
+            let (one, two) = (one.get(name), two.get(name));
+            if one != two {
+                let text = |value: Option<&&Text>| {
+                    value.map_or_else(|| "missing".into(), |value| value.to_string())
+                };
+                let what = DifferenceKind::Value { left: text(one), right: text(two) };
+                report.differ(behind, key, &format!("@{name}"), what);
+            }
+        }
+    }
+}
+
+/// Compares the Python attributes of dicts and tensors that both sides have.
+fn of_python(left: &Checkpoint, right: &Checkpoint, behind: usize, report: &mut ComparisonReport) {
+    let [left_owners, right_owners] = [left, right].map(|of| {
+        let owners: HashSet<ValueId> = (0..of.values().len() as u32)
+            .map(ValueId)
+            .filter(|id| of.attributes(*id).is_some())
+            .collect();
+        owners
+    });
+    if left_owners.is_empty() && right_owners.is_empty() {
+        return;
+    }
+    let (left_places, right_places) = (values(left), values(right));
+    let (mut keys, mut seen) = (Vec::new(), HashSet::new());
+    for (places, owners) in [(&left_places, &left_owners), (&right_places, &right_owners)] {
+        let owned = places.iter().filter(|(_, id)| owners.contains(id)).map(|(key, _)| key);
+        keys.extend(owned.filter(|key| seen.insert((*key).clone())));
+    }
+    order::natural(&mut keys);
+    for key in keys {
+        let (Some(one), Some(two)) = (left_places.get(key), right_places.get(key)) else {
+            continue;
+        };
+        let (one, two) = (set_on(left, *one), set_on(right, *two));
+        let mut names: Vec<&Text> = one.keys().chain(two.keys()).copied().collect();
+        order::natural(&mut names);
+        names.dedup();
+        for name in names {
+            let (one, two) = (one.get(name), two.get(name));
+            let name = format!("@{name}");
+            if let (Some(one), Some(two)) = (one, two) {
+                if let Some((path, one, two)) = first_difference(left, *one, right, *two) {
+                    let what = DifferenceKind::Value {
+                        left: text_of(left, one),
+                        right: text_of(right, two),
+                    };
+                    report.differ(behind, key, &format!("{name}{path}"), what);
+                }
+                continue;
+            }
+            let text = |of, id: Option<&ValueId>| {
+                id.map_or_else(|| "missing".into(), |id| text_of(of, *id))
+            };
+            let what = DifferenceKind::Value { left: text(left, one), right: text(right, two) };
+            report.differ(behind, key, &name, what);
+        }
+    }
+}
+
+/// Returns the first difference of two values: the rest of its key, and its description.
+/// Iterative, because values may contain themselves.
+fn first_difference(
+    left: &Checkpoint,
+    one: ValueId,
+    right: &Checkpoint,
+    two: ValueId,
+) -> Option<(String, ValueId, ValueId)> {
+    let options = DiffOptions::default();
+    let (mut open, mut seen) = (vec![(String::new(), one, two)], HashSet::new());
+    while let Some((path, one, two)) = open.pop() {
+        let (one, two) = (left.resolve(one), right.resolve(two));
+        if !seen.insert((one, two)) || same_value(left, one, right, two, &options) {
+            continue;
+        }
+        let (Value::Dict(dict), Value::Dict(other)) = (left.value(one), right.value(two)) else {
+            return Some((path, one, two));
+        };
+        let pairs = || dict.entries.iter().zip(&other.entries);
+        if dict.entries.len() != other.entries.len() || pairs().any(|(a, b)| a.0 != b.0) {
+            return Some((path, one, two));
+        }
+        open.extend(pairs().rev().map(|(a, b)| (format!("{path}.{}", a.0), a.1, b.1)));
+    }
+    None
+}
+
+/// Returns all values of the tree by key.
+fn values(checkpoint: &Checkpoint) -> HashMap<Text, ValueId> {
+    let all: HashSet<ValueId> = (0..checkpoint.values().len() as u32).map(ValueId).collect();
+    checkpoint.flat_keys(&all).into_iter().map(|(id, key)| (key, id)).collect()
+}
+
+/// Returns the Python attributes of a value by name.
+fn set_on(checkpoint: &Checkpoint, id: ValueId) -> HashMap<&Text, ValueId> {
+    let attributes = checkpoint.attributes(id).map(|id| checkpoint.value(checkpoint.resolve(id)));
+    let Some(Value::Dict(dict)) = attributes else { return HashMap::new() };
+    let named = dict.entries.iter().filter_map(|(key, id)| match key {
+        DictKey::Str(name) => Some((name, *id)),
+        _ => None,
+    });
+    named.collect()
+}
+
+/// Returns all leaves, the root, and the containers with attributes, by key.
+fn places(checkpoint: &Checkpoint) -> HashMap<Text, ValueId> {
+    let leaves = checkpoint.leaves().into_iter().map(|leaf| (leaf.flat, leaf.id));
+    let root = (Text::from(""), checkpoint.root());
+    leaves.chain([root]).chain(groups_with_attributes(checkpoint)).collect()
+}
+
+/// Returns the attributes of a value, without those that describe its storage.
+fn own(checkpoint: &Checkpoint, id: ValueId) -> HashMap<&Text, &Text> {
+    let all = checkpoint.raw_attributes(id).iter();
+    all.filter(|(name, _)| !name.as_bytes().starts_with(b"("))
+        .map(|(name, value)| (name, value))
+        .collect()
+}

@@ -1,0 +1,249 @@
+//! Compares two checkpoints in any formats: keys, kinds, shapes, dtypes, values.
+//!
+//! [`Comparison`] is a [`Machine`](statelens_tensor::Machine): it reports which span of which
+//! checkpoint it needs, and holds little more than one piece of two tensors in memory. [`compare`]
+//! is for callers that may block.
+//!
+//! Leaves are compared by flat key. Attributes (of HDF5, `__metadata__` of safetensors) are
+//! compared between files of the same format. The classes of containers that are not empty, and
+//! ties between leaves, are compared only with [`DiffOptions::structure`], because formats differ
+//! in which of these they can represent.
+//!
+//! Numbers: 0.0 and -0.0 are equal. A NaN equals a NaN in the same place, unless
+//! [`DiffOptions::nan_differs`] selects torch's rule; an infinity equals itself. Errors, mean and
+//! cosine cover all elements except those that are NaN or infinite alike on both sides. A NaN on
+//! one side only is a separate class of difference: errors and cosine are then undefined. The
+//! relative error is relative to the right side, and infinite where that is zero. Integers are
+//! compared exactly.
+//!
+//! A different dtype is a difference, but the numbers are compared all the same: first with both
+//! sides widened exactly, then with the finer side rounded to the coarser dtype. The latter
+//! distinguishes a cast ("equal at bfloat16 precision") from different values.
+
+mod attributes;
+mod both;
+mod current;
+mod lane;
+mod layers;
+mod numbers;
+mod optimizers;
+mod pairs;
+mod renames;
+mod report;
+mod sets;
+mod spread;
+mod structure;
+mod tensor_diff;
+#[cfg(test)]
+mod tests;
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use statelens_checkpoint::{Checkpoint, Progress, Result};
+use statelens_tensor::{Buffer, InOrder, Pieces, Work, drive};
+
+use both::Both;
+use current::{Current, PairNumbers};
+use pairs::TensorPair;
+
+pub use layers::{PairChange, Quantity, Role, by_layer, role_of, roles};
+pub use numbers::Numbers;
+pub use optimizers::Optimizers;
+pub(crate) use pairs::same_value;
+pub use renames::{Basis, Renamed, Unpaired, rename_map};
+pub use report::{ComparisonReport, Difference, DifferenceKind, NumericComparison};
+pub use spread::Spread;
+pub use tensor_diff::{Outlines, TensorComparing, TensorComparison, TensorDifference};
+
+/// Options of a comparison.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct DiffOptions {
+    /// Numbers within these bounds match; without them, numbers must be equal.
+    pub tolerance: Option<Tolerance>,
+    /// Two NaNs in the same place differ, as in `torch.equal`.
+    pub nan_differs: bool,
+    /// Tensors with different dtypes match if their numbers match.
+    pub ignore_dtype: bool,
+    /// A numpy array and a tensor match if their numbers match.
+    pub ignore_type: bool,
+    /// The classes of containers and the ties between leaves must be the same.
+    pub structure: bool,
+}
+
+/// `|left - right| <= absolute + relative * |right|`, as in `torch.allclose`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Tolerance {
+    /// `rtol`.
+    pub relative: f64,
+    /// `atol`.
+    pub absolute: f64,
+}
+
+impl Default for Tolerance {
+    /// The defaults of torch: `rtol` 1e-5, `atol` 1e-8.
+    fn default() -> Self {
+        Self { relative: 1e-5, absolute: 1e-8 }
+    }
+}
+
+/// Number of elements of a pair that one worker compares at a time.
+const PIECE: u64 = 4 << 20;
+
+/// Number of bytes that the driver reads at once.
+const BUFFER: usize = 256 << 10;
+
+statelens_tensor::in_order! {
+    /// Compares two checkpoints: a machine that is fed the files of both. The left one is
+    /// [source](statelens_tensor::Machine::source) 0.
+    pub struct Comparison(Comparing);
+}
+
+/// The work of a [`Comparison`]: reads the tensors with the same keys.
+pub struct Comparing {
+    left: Arc<Checkpoint>,
+    right: Arc<Checkpoint>,
+    options: DiffOptions,
+    pairs: Vec<TensorPair>,
+    pieces: Pieces,
+    matches: Vec<Option<usize>>,
+}
+
+/// The results of a [`Comparison`] so far.
+pub struct ComparisonResults {
+    report: ComparisonReport,
+    /// Result of the pair whose last piece is still missing.
+    begun: Option<Result<Option<PairNumbers>>>,
+}
+
+impl Comparison {
+    /// Compares everything except the elements of tensors, which are compared as they are fed.
+    pub fn new(left: Arc<Checkpoint>, right: Arc<Checkpoint>, options: DiffOptions) -> Self {
+        let mut report = ComparisonReport::default();
+        let (pairs, matches) = pairs::pairs(&left, &right, &options, &mut report);
+        attributes::attributes(&left, &right, &mut report);
+        if options.structure {
+            structure::structure(&left, &right, &mut report);
+        }
+        let mut pieces = Pieces::default();
+        for (at, pair) in pairs.iter().enumerate() {
+            let numel = pair.shape.iter().fold(1u64, |numel, dim| numel.saturating_mul(*dim));
+            pieces.push(at, numel, pair.grain(&left, &right), PIECE);
+        }
+        let comparing = Comparing { left, right, options, pairs, pieces, matches };
+        Self(InOrder::of(comparing, ComparisonResults { report, begun: None }))
+    }
+
+    /// Returns, for each leaf of the left side, the index of the leaf on the right that it is
+    /// compared with.
+    pub fn matches(&self) -> &[Option<usize>] {
+        &self.work().matches
+    }
+
+    /// Returns the differences found so far, in the order in which they were found. It is complete
+    /// except for elements, which are added as they are compared.
+    pub fn so_far(&self) -> &ComparisonReport {
+        &self.sum().report
+    }
+
+    /// Returns the number of pairs of tensors that were compared completely.
+    pub fn compared(&self) -> usize {
+        self.work().pieces.item(self.next())
+    }
+
+    /// Returns the leaves of the left side whose elements are not compared yet.
+    pub fn waiting(&self) -> impl Iterator<Item = usize> {
+        places(self.work().pairs.iter().skip(self.compared()))
+    }
+
+    /// Returns the leaves of the left side that belong to the completely compared pairs of tensors,
+    /// from pair `from` on.
+    pub fn settled(&self, from: usize) -> impl Iterator<Item = usize> {
+        places(self.work().pairs.iter().take(self.compared()).skip(from))
+    }
+
+    /// Returns the report, which is complete once the machine needs nothing more.
+    pub fn into_report(self) -> ComparisonReport {
+        let mut report = self.0.into_parts().1.report;
+        report.sort();
+        report
+    }
+}
+
+impl Work for Comparing {
+    type Part = Both<Current>;
+    type Found = Result<Option<PairNumbers>>;
+    type Sum = ComparisonResults;
+
+    fn parts(&self) -> usize {
+        self.pieces.count()
+    }
+
+    fn size(&self, part: usize) -> u64 {
+        let pair = &self.pairs[self.pieces.item(part)];
+        let Range { start, end } = self.pieces.range(part);
+        let of = |checkpoint: &Checkpoint, id| {
+            let tensor = checkpoint.tensor(id).ok();
+            tensor.and_then(|tensor| tensor.dtype.bytes_of(end - start)).unwrap_or(0)
+        };
+        of(&self.left, pair.left).saturating_add(of(&self.right, pair.right))
+    }
+
+    fn begin(&self, part: usize) -> Result<Option<Both<Current>>> {
+        let pair = &self.pairs[self.pieces.item(part)];
+        let (left, right) = (self.left.tensor(pair.left)?, self.right.tensor(pair.right)?);
+        if pairs::same_constant(left, right) && !self.options.nan_differs {
+            return Ok(None);
+        }
+        let sides = ((&*self.left, left), (&*self.right, right));
+        let range = self.pieces.range(part);
+        Current::new(sides, range, pair.dtypes.is_some(), self.options).map(Some)
+    }
+
+    fn end(
+        &self,
+        _part: usize,
+        machine: Option<Both<Current>>,
+        read: Result<()>,
+    ) -> Result<Option<PairNumbers>> {
+        read.map(|()| machine.map(|both| both.into_taker().outcome()))
+    }
+
+    fn take(
+        &self,
+        sum: &mut ComparisonResults,
+        part: usize,
+        found: Result<Option<PairNumbers>>,
+    ) -> Result<()> {
+        let merge = |all: &mut Option<PairNumbers>, part| {
+            if let (Some(all), Some(part)) = (all, part) {
+                all.merge(part);
+            }
+        };
+        let found = match self.pieces.join(part, &mut sum.begun, found, merge) {
+            None => return Ok(()),
+            Some(Ok(found)) => Ok(found),
+            // An unreadable tensor is a difference, not an error.
+            Some(Err(error)) => Err(statelens_values::reading::of_one_tensor(error)?),
+        };
+        sum.report.compared(&self.pairs[self.pieces.item(part)], found);
+        Ok(())
+    }
+}
+
+/// Returns the leaves of the left side that pairs belong to.
+fn places<'a>(pairs: impl Iterator<Item = &'a TensorPair>) -> impl Iterator<Item = usize> {
+    pairs.flat_map(|pair| pair.places.iter().map(|(order, ..)| *order))
+}
+
+/// Compares two checkpoints, reading synchronously. Progress is in logical bytes of both.
+pub fn compare(
+    left: Arc<Checkpoint>,
+    right: Arc<Checkpoint>,
+    options: DiffOptions,
+    progress: &mut dyn Progress,
+) -> Result<ComparisonReport> {
+    let mut comparison = Comparison::new(left, right, options);
+    drive(&mut comparison, &mut Buffer::new(BUFFER), progress)?;
+    Ok(comparison.into_report())
+}

@@ -1,0 +1,242 @@
+//! Measures the distance between two tensors.
+
+use statelens_values::{EqualCounts, PairSums};
+
+use super::DiffOptions;
+use super::spread::{Spread, SpreadCounts};
+
+/// The distance between two tensors of the same shape.
+#[derive(Debug, Clone, PartialEq, Default, serde::Serialize, serde::Deserialize)]
+pub struct Numbers {
+    /// Number of elements of either tensor.
+    pub elements: u64,
+    /// Number of elements that do not match: unequal, or beyond the tolerance if there is one.
+    pub differing: u64,
+    /// Number of elements that are not equal, within the tolerance or not.
+    pub unequal: u64,
+    /// The index in C order of the first element that does not match.
+    pub first: Option<u64>,
+    /// The largest `|left - right|` of the elements that are finite on both sides.
+    pub max_abs: f64,
+    /// The largest `|left - right| / |right|` of the same elements; infinite where `right` is zero
+    /// and `left` is not.
+    pub max_rel: f64,
+    /// Number of elements that are NaN on one side only, which do not have a distance.
+    pub one_nan: u64,
+    /// Number of elements without NaN that are infinite on one side, or on both with different
+    /// signs: their distance is infinite.
+    pub far: u64,
+    /// Number of NaNs on the left.
+    pub left_nan: u64,
+    /// Number of NaNs on the right.
+    pub right_nan: u64,
+    /// Number of elements that are finite on both sides; errors, mean and cosine cover these.
+    pub finite: u64,
+    /// Whether the elements are numbers; otherwise they only match or don't.
+    pub numeric: bool,
+    /// The distribution of the differences; `None` until the comparison is complete, and if nothing
+    /// differs or has a distance.
+    pub spread: Option<Spread>,
+    #[serde(skip)]
+    differences: SpreadCounts,
+    squares: f64,
+    pairs: PairSums,
+}
+
+impl Numbers {
+    pub(super) fn new(numeric: bool) -> Self {
+        Self { numeric, ..Self::default() }
+    }
+
+    /// Adds the results of the elements that follow.
+    pub(super) fn merge(&mut self, next: Self) {
+        self.first = self.first.or(next.first.map(|first| first + self.elements));
+        self.elements += next.elements;
+        self.differing += next.differing;
+        self.unequal += next.unequal;
+        self.max_abs = self.max_abs.max(next.max_abs);
+        self.max_rel = self.max_rel.max(next.max_rel);
+        self.one_nan += next.one_nan;
+        self.far += next.far;
+        self.left_nan += next.left_nan;
+        self.right_nan += next.right_nan;
+        self.finite += next.finite;
+        self.differences.merge(next.differences);
+        self.squares += next.squares;
+        self.pairs.merge(&next.pairs);
+    }
+
+    /// Computes the distribution of the differences and drops the counts; called once all elements
+    /// are added.
+    pub(super) fn settle(&mut self) {
+        self.spread = std::mem::take(&mut self.differences).spread(self.squares);
+    }
+
+    /// Returns whether all elements have a distance, that is, none is NaN on one side only.
+    fn defined(&self) -> bool {
+        self.numeric && self.one_nan == 0 && (self.finite > 0 || self.far > 0)
+    }
+
+    /// Returns a figure that covers all elements: infinite if one of the distances is.
+    fn of_all(&self, finite: f64) -> Option<f64> {
+        self.defined().then_some(if self.far > 0 { f64::INFINITY } else { finite })
+    }
+
+    /// Returns the largest `|left - right|`; `None` if it is undefined.
+    pub fn largest(&self) -> Option<f64> {
+        self.of_all(self.max_abs)
+    }
+
+    /// Returns the largest `|left - right| / |right|`; `None` if it is undefined.
+    pub fn largest_relative(&self) -> Option<f64> {
+        self.of_all(self.max_rel)
+    }
+
+    /// Returns the mean of the squared differences; `None` if it is undefined.
+    pub fn mse(&self) -> Option<f64> {
+        self.of_all(self.squares / self.finite.max(1) as f64)
+    }
+
+    /// Returns the relative change, `‖left - right‖ / ‖right‖` with the Euclidean norm; infinite if
+    /// `right` is zero and `left` is not; `None` if it is undefined.
+    pub fn change(&self) -> Option<f64> {
+        let change = (self.squares / self.pairs.squares[1]).sqrt();
+        self.of_all(if self.squares == 0.0 { 0.0 } else { change })
+    }
+
+    /// Returns the Euclidean norms of both sides, for the elements that are finite on both.
+    pub fn norms(&self) -> (f64, f64) {
+        (self.pairs.squares[0].sqrt(), self.pairs.squares[1].sqrt())
+    }
+
+    /// Returns the standard deviations of both sides, for the elements that are finite on both.
+    pub fn deviations(&self) -> (f64, f64) {
+        let count = self.finite.max(1) as f64;
+        let of = |sum: f64, squares: f64| {
+            let (mean, square) = (sum / count, squares / count);
+            // Variances below the precision of the sums count as zero.
+            let variance = square - mean * mean;
+            if variance > square * 1e-12 { variance.sqrt() } else { 0.0 }
+        };
+        (
+            of(self.pairs.sums[0], self.pairs.squares[0]),
+            of(self.pairs.sums[1], self.pairs.squares[1]),
+        )
+    }
+
+    /// Returns the cosine of the angle between both sides as vectors; `None` if one of them is zero
+    /// or too large, or if there are differing elements that are not finite.
+    pub fn cosine(&self) -> Option<f64> {
+        if !self.defined() || self.far > 0 {
+            return None;
+        }
+        let lengths = self.pairs.squares[0].sqrt() * self.pairs.squares[1].sqrt();
+        let cosine = self.pairs.dot / lengths;
+        (lengths > 0.0 && cosine.is_finite()).then(|| cosine.clamp(-1.0, 1.0))
+    }
+
+    /// Adds elements that are bitwise equal on both sides; `add` adds their values.
+    pub(super) fn same(
+        &mut self,
+        options: &DiffOptions,
+        add: impl FnOnce(&mut PairSums) -> EqualCounts,
+    ) {
+        let counts = add(&mut self.pairs);
+        self.finite += counts.finite;
+        self.left_nan += counts.nan;
+        self.right_nan += counts.nan;
+        if options.nan_differs {
+            self.unequal += counts.nan;
+            self.differing += counts.nan;
+            self.first = self.first.or(counts.first_nan.map(|first| self.elements + first));
+        }
+        self.elements += counts.elements;
+    }
+
+    pub(super) fn real(&mut self, left: f64, right: f64, options: &DiffOptions) {
+        let both_nan = left.is_nan() && right.is_nan();
+        let equal = left == right || both_nan && !options.nan_differs;
+        let finite = left.is_finite() && right.is_finite();
+        self.count_without_distance(left.is_nan(), right.is_nan(), finite || left == right);
+        self.left_nan += u64::from(left.is_nan());
+        self.right_nan += u64::from(right.is_nan());
+        let difference = if finite { right - left } else { 0.0 };
+        self.count(equal, equal || finite && within(difference.abs(), right.abs(), options));
+        if finite {
+            self.error(difference, right.abs());
+            self.pairs.add(left, right);
+        }
+    }
+
+    pub(super) fn complex(&mut self, left: (f64, f64), right: (f64, f64), options: &DiffOptions) {
+        let nan = |value: (f64, f64)| value.0.is_nan() || value.1.is_nan();
+        let same = |l: f64, r: f64| l == r || l.is_nan() && r.is_nan() && !options.nan_differs;
+        let equal = same(left.0, right.0) && same(left.1, right.1);
+        let finite = [left.0, left.1, right.0, right.1].iter().all(|part| part.is_finite());
+        let same_nan = |l: f64, r: f64| l == r || l.is_nan() && r.is_nan();
+        match nan(left) && nan(right) {
+            // NaNs in different components do not match.
+            true if !(same_nan(left.0, right.0) && same_nan(left.1, right.1)) => self.one_nan += 1,
+            _ => self.count_without_distance(nan(left), nan(right), finite || left == right),
+        }
+        self.left_nan += u64::from(nan(left));
+        self.right_nan += u64::from(nan(right));
+        let (size, distance) = match finite {
+            true => (right.0.hypot(right.1), (left.0 - right.0).hypot(left.1 - right.1)),
+            false => (0.0, 0.0),
+        };
+        self.count(equal, equal || finite && within(distance, size, options));
+        if finite {
+            self.error(distance, size);
+            self.pairs.dot += left.0 * right.0 + left.1 * right.1;
+            self.pairs.squares[0] += left.0 * left.0 + left.1 * left.1;
+            self.pairs.squares[1] += right.0 * right.0 + right.1 * right.1;
+            // Deviations of complex numbers are those of their moduli, as in all statistics.
+            self.pairs.sums[0] += left.0.hypot(left.1);
+            self.pairs.sums[1] += right.0.hypot(right.1);
+        }
+    }
+
+    pub(super) fn integer(&mut self, left: i128, right: i128, options: &DiffOptions) {
+        let (difference, size) = ((right - left) as f64, right.unsigned_abs() as f64);
+        self.count(left == right, left == right || within(difference.abs(), size, options));
+        self.error(difference, size);
+        self.pairs.add(left as f64, right as f64);
+    }
+
+    pub(super) fn raw(&mut self, equal: bool) {
+        self.count(equal, equal);
+    }
+
+    /// Counts a pair without a finite distance; `near` means that the distance is finite.
+    fn count_without_distance(&mut self, left_nan: bool, right_nan: bool, near: bool) {
+        self.one_nan += u64::from(left_nan != right_nan);
+        self.far += u64::from(!left_nan && !right_nan && !near);
+    }
+
+    fn count(&mut self, equal: bool, matches: bool) {
+        self.unequal += u64::from(!equal);
+        if !matches {
+            self.differing += 1;
+            self.first.get_or_insert(self.elements);
+        }
+        self.elements += 1;
+    }
+
+    fn error(&mut self, difference: f64, size: f64) {
+        self.finite += 1;
+        if difference != 0.0 {
+            let distance = difference.abs();
+            self.differences.add(difference);
+            self.max_abs = self.max_abs.max(distance);
+            self.max_rel = self.max_rel.max(distance / size);
+            self.squares += distance * distance;
+        }
+    }
+}
+
+fn within(distance: f64, size: f64, options: &DiffOptions) -> bool {
+    options
+        .tolerance
+        .is_some_and(|tolerance| distance <= tolerance.absolute + tolerance.relative * size)
+}

@@ -1,0 +1,396 @@
+//! Matches the leaves of both sides, and compares everything except the elements of tensors.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+
+use statelens_checkpoint::{
+    Checkpoint, Layout, Leaf, Opaque, Quantizer, Tensor, TensorId, Text, Value, ValueId,
+};
+use statelens_describe::{dtype_of, shape_of, text_of, type_name};
+use statelens_values::{index, missing};
+
+use super::both::grain;
+use super::sets::names;
+use super::{
+    ComparisonReport, DiffOptions, DifferenceKind, Numbers, NumericComparison, PairChange,
+    PairNumbers, lane,
+};
+
+/// Two tensors whose elements will be compared, and the leaves that refer to them.
+pub(super) struct TensorPair {
+    pub(super) left: TensorId,
+    pub(super) right: TensorId,
+    /// Order, key and part of each leaf that refers to this pair.
+    pub(super) places: Vec<(usize, Text, String)>,
+    pub(super) shape: Vec<u64>,
+    /// Both dtypes, if they differ and that counts as a difference.
+    pub(super) dtypes: Option<(String, String)>,
+}
+
+impl TensorPair {
+    /// Returns the granularity at which both can be read; see [`grain`].
+    pub(super) fn grain(&self, left: &Checkpoint, right: &Checkpoint) -> Option<u64> {
+        grain(left.tensor(self.left).ok()?, right.tensor(self.right).ok()?)
+    }
+}
+
+/// Compares everything except elements. Returns the pairs of tensors whose elements must be
+/// compared, and for each leaf on the left the index of its counterpart on the right.
+pub(super) fn pairs(
+    left: &Checkpoint,
+    right: &Checkpoint,
+    options: &DiffOptions,
+    report: &mut ComparisonReport,
+) -> (Vec<TensorPair>, Vec<Option<usize>>) {
+    let (of_left, of_right) = (left.leaves(), right.leaves());
+    let (left_names, right_names) = (names(left, &of_left), names(right, &of_right));
+    // Two leaves may have the same flat key; they are matched in order.
+    let mut by_key: HashMap<&Text, VecDeque<usize>> = HashMap::new();
+    for (index, name) in right_names.iter().enumerate() {
+        by_key.entry(name).or_default().push_back(index);
+    }
+    let mut matching =
+        Matching { left, right, options, report, pairs: Vec::new(), known: HashMap::new() };
+    let mut met = vec![false; of_right.len()];
+    let mut matches = Vec::with_capacity(of_left.len());
+    for (order, leaf) in of_left.iter().enumerate() {
+        let name = &left_names[order];
+        let found = by_key.get_mut(name).and_then(VecDeque::pop_front);
+        matches.push(found);
+        match found {
+            Some(other) => {
+                met[other] = true;
+                matching.leaf(order, leaf, &of_right[other]);
+            }
+            None => {
+                let what = DifferenceKind::OnlyLeft(outline(left, leaf.target));
+                matching.report.differ(order, name, "", what);
+            }
+        }
+    }
+    for (index, leaf) in of_right.iter().enumerate().filter(|(index, _)| !met[*index]) {
+        let what = DifferenceKind::OnlyRight(outline(right, leaf.target));
+        matching.report.differ(of_left.len() + index, &right_names[index], "", what);
+    }
+    (matching.pairs, matches)
+}
+
+/// Describes a value: `tensor float32 [2, 3]`, `int 3`.
+fn outline(checkpoint: &Checkpoint, id: ValueId) -> String {
+    let kind = checkpoint.value(id).kind();
+    match (dtype_of(checkpoint, id), shape_of(checkpoint, id)) {
+        (Some(dtype), Some(shape)) => {
+            format!("{kind} {dtype} {}", statelens_checkpoint::shape_text(shape))
+        }
+        _ => format!("{kind} {}", text_of(checkpoint, id)).trim_end().to_owned(),
+    }
+}
+
+/// Returns whether two tensors are constants with the same bytes.
+pub(super) fn same_constant(left: &Tensor, right: &Tensor) -> bool {
+    let same = |l: &Layout, r: &Layout| match (l, r) {
+        (Layout::Fill(l), Layout::Fill(r)) => l == r,
+        _ => false,
+    };
+    same(&left.layout, &right.layout)
+        && (&left.dtype, &left.stored) == (&right.dtype, &right.stored)
+        && (left.byte_order, left.conjugate, left.negate)
+            == (right.byte_order, right.conjugate, right.negate)
+}
+
+struct Matching<'a> {
+    left: &'a Checkpoint,
+    right: &'a Checkpoint,
+    options: &'a DiffOptions,
+    report: &'a mut ComparisonReport,
+    pairs: Vec<TensorPair>,
+    known: HashMap<(TensorId, TensorId), usize>,
+}
+
+impl Matching<'_> {
+    fn leaf(&mut self, order: usize, left: &Leaf, right: &Leaf) {
+        self.report.keys += 1;
+        let (l, r) = (left.target, right.target);
+        let (of_left, of_right) = (self.left.value(l), self.right.value(r));
+        let is_array = |value: &Value| matches!(value, Value::Tensor(_) | Value::Array(_));
+        let alike = is_array(of_left) && is_array(of_right) && self.options.ignore_type;
+        let key = &left.flat;
+        if !alike && of_left.kind() != of_right.kind() {
+            let what =
+                DifferenceKind::Type { left: outline(self.left, l), right: outline(self.right, r) };
+            return self.report.differ(order, key, "", what);
+        }
+        match (of_left, of_right) {
+            (Value::Sparse(one), Value::Sparse(two)) => {
+                let parts = |sparse: &statelens_checkpoint::Sparse| -> Vec<&'static str> {
+                    sparse.parts.iter().map(|(name, _)| *name).collect()
+                };
+                if one.shape != two.shape {
+                    let what =
+                        DifferenceKind::Shape { left: one.shape.clone(), right: two.shape.clone() };
+                    return self.report.differ(order, key, "", what);
+                }
+                if one.layout != two.layout || parts(one) != parts(two) {
+                    let what = DifferenceKind::Type {
+                        left: one.layout.clone(),
+                        right: two.layout.clone(),
+                    };
+                    return self.report.differ(order, key, "", what);
+                }
+                for ((name, l), (_, r)) in one.parts.iter().zip(&two.parts) {
+                    self.tensor(order, key, name, *l, *r);
+                }
+            }
+            _ if is_array(of_left) => {
+                self.tensor(order, key, "", l, r);
+                self.quantizers(order, key, l, r);
+            }
+            _ => {
+                if !same_value(self.left, l, self.right, r, self.options) {
+                    let (part, l, r) = self.first_item(l, r);
+                    let left = value_text(self.left, l);
+                    let right = value_text(self.right, r);
+                    self.report.differ(order, key, &part, DifferenceKind::Value { left, right });
+                }
+            }
+        }
+    }
+
+    /// Returns the first items that differ between two arrays of objects, and their index; for
+    /// other values, the values themselves.
+    fn first_item(&self, l: ValueId, r: ValueId) -> (String, ValueId, ValueId) {
+        if let (Value::Opaque(one), Value::Opaque(two)) = (self.left.value(l), self.right.value(r))
+            && one.items.len() == two.items.len()
+        {
+            let mut items = one.items.iter().zip(&two.items).enumerate();
+            let differ = items.find(|(_, (one, two))| {
+                !same_value(self.left, **one, self.right, **two, self.options)
+            });
+            if let Some((index, (one, two))) = differ {
+                return (format!("[{index}]"), self.left.resolve(*one), self.right.resolve(*two));
+            }
+        }
+        (String::new(), l, r)
+    }
+
+    fn tensor(&mut self, order: usize, key: &Text, part: &str, l: ValueId, r: ValueId) {
+        let found = (self.left.tensor_of(l), self.right.tensor_of(r));
+        let (Some((left_id, left)), Some((right_id, right))) = found else {
+            let what = DifferenceKind::Unreadable("a tensor is missing".into());
+            return self.report.differ(order, key, part, what);
+        };
+        if left.shape != right.shape {
+            let what =
+                DifferenceKind::Shape { left: left.shape.clone(), right: right.shape.clone() };
+            return self.report.differ(order, key, part, what);
+        }
+        let dtypes = (!left.dtype.is_same(&right.dtype) && !self.options.ignore_dtype)
+            .then(|| (left.dtype.to_string(), right.dtype.to_string()));
+        if let Some((left_name, right_name)) = &dtypes {
+            // If both are numeric, the numbers are compared as well.
+            let numbers = lane::lane(&left.dtype, &right.dtype)
+                .is_some_and(|(lane, ..)| lane.is_numeric())
+                && missing(left).is_none()
+                && missing(right).is_none();
+            if !numbers {
+                let (left, right) = (left_name.clone(), right_name.clone());
+                let what = DifferenceKind::DType { left, right, values: None };
+                return self.report.differ(order, key, part, what);
+            }
+        }
+        for (side, tensor) in [("left", left), ("right", right)] {
+            if let Some(why) = missing(tensor) {
+                let what = DifferenceKind::Unreadable(format!("{side}: {why}"));
+                return self.report.differ(order, key, part, what);
+            }
+        }
+        let place = (order, key.clone(), part.to_owned());
+        if let Some(known) = self.known.get(&(left_id, right_id)) {
+            self.pairs[*known].places.push(place);
+            return;
+        }
+        self.known.insert((left_id, right_id), self.pairs.len());
+        self.pairs.push(TensorPair {
+            left: left_id,
+            right: right_id,
+            places: vec![place],
+            shape: left.shape.clone(),
+            dtypes,
+        });
+    }
+
+    /// Compares the quantizers of two tensors.
+    fn quantizers(&mut self, order: usize, key: &Text, l: ValueId, r: ValueId) {
+        let of = |checkpoint: &Checkpoint, id| {
+            checkpoint.tensor_of(id).and_then(|(_, tensor)| tensor.quantizer.clone())
+        };
+        match (of(self.left, l), of(self.right, r)) {
+            (None, None) => {}
+            (
+                Some(Quantizer::PerChannel { scales: s, zero_points: z, axis: a }),
+                Some(Quantizer::PerChannel { scales: t, zero_points: y, axis: b }),
+            ) if a == b => {
+                self.tensor(order, key, "scales", s, t);
+                self.tensor(order, key, "zero_points", z, y);
+            }
+            (
+                left @ Some(Quantizer::PerTensor { .. }),
+                right @ Some(Quantizer::PerTensor { .. }),
+            ) if left == right => {}
+            (left, right) => {
+                let text = |quantizer: Option<Quantizer>| match quantizer {
+                    None => "not quantised".to_owned(),
+                    Some(Quantizer::PerTensor { scale, zero_point }) => {
+                        format!("scale {scale}, zero point {zero_point}")
+                    }
+                    Some(Quantizer::PerChannel { axis, .. }) => format!("scales along axis {axis}"),
+                };
+                let what = DifferenceKind::Value { left: text(left), right: text(right) };
+                self.report.differ(order, key, "quantizer", what);
+            }
+        }
+    }
+}
+
+fn value_text(checkpoint: &Checkpoint, id: ValueId) -> String {
+    match type_name(checkpoint, id) {
+        Some(name) => format!("{name} {}", text_of(checkpoint, id)),
+        None => text_of(checkpoint, id),
+    }
+}
+
+/// Returns whether two values, including everything below them, are equal; objects that were not
+/// built are compared as well. Iterative, and visits each pair once, because objects may contain
+/// themselves. Tensors in objects are separate leaves, so they are not compared here.
+pub(crate) fn same_value(
+    left: &Checkpoint,
+    l: ValueId,
+    right: &Checkpoint,
+    r: ValueId,
+    options: &DiffOptions,
+) -> bool {
+    let mut seen = HashSet::new();
+    let mut open = vec![(l, r)];
+    while let Some((l, r)) = open.pop() {
+        let (l, r) = (left.resolve(l), right.resolve(r));
+        if !seen.insert((l, r)) {
+            continue;
+        }
+        let (one, two) = (left.value(l), right.value(r));
+        let same = match (one, two) {
+            (Value::Tensor(_) | Value::Array(_), Value::Tensor(_) | Value::Array(_)) => {
+                let tensors = (left.tensor_of(l), right.tensor_of(r));
+                matches!(tensors, (Some((_, one)), Some((_, two))) if one.shape == two.shape)
+            }
+            (Value::Float(one), Value::Float(two)) => float(*one, *two, options),
+            (Value::Complex(a, b), Value::Complex(c, d)) => {
+                float(*a, *c, options) && float(*b, *d, options)
+            }
+            (Value::Opaque(one), Value::Opaque(two)) => same_head(one, two),
+            (Value::Dict(one), Value::Dict(two)) => {
+                one.class == two.class
+                    && one.entries.len() == two.entries.len()
+                    && one.entries.iter().zip(&two.entries).all(|((a, _), (b, _))| a == b)
+            }
+            (Value::List(one), Value::List(two)) => one.class == two.class,
+            (Value::Tuple(one), Value::Tuple(two)) => one.class == two.class,
+            (Value::Set(one), Value::Set(two)) => one.frozen == two.frozen,
+            (Value::Sparse(one), Value::Sparse(two)) => {
+                one.shape == two.shape && one.layout == two.layout
+            }
+            (one, two) => one == two,
+        };
+        let (below_l, below_r) = (one.children(), two.children());
+        if !same || below_l.len() != below_r.len() {
+            return false;
+        }
+        open.extend(below_l.into_iter().zip(below_r));
+    }
+    true
+}
+
+/// Returns whether two objects are equal, apart from the values below them.
+fn same_head(one: &Opaque, two: &Opaque) -> bool {
+    one.global == two.global
+        && one.form == two.form
+        && one.repr == two.repr
+        && one.args.len() == two.args.len()
+        && one.items.len() == two.items.len()
+        && one.entries.len() == two.entries.len()
+        && one.state.is_some() == two.state.is_some()
+}
+
+fn float(left: f64, right: f64, options: &DiffOptions) -> bool {
+    let mut numbers = Numbers::new(true);
+    numbers.real(left, right, options);
+    numbers.differing == 0
+}
+
+impl ComparisonReport {
+    /// Keeps the norms and deviations of a pair of tensors for charts by layer.
+    fn measure(&mut self, pair: &TensorPair, numbers: &Numbers) {
+        if !numbers.numeric || numbers.finite == 0 {
+            return;
+        }
+        let (norms, deviations, change) = (numbers.norms(), numbers.deviations(), numbers.change());
+        let whole = pair.places.iter().filter(|(.., part)| part.is_empty());
+        self.changes.extend(whole.map(|(leaf, key, _)| PairChange {
+            leaf: *leaf,
+            key: key.clone(),
+            norms,
+            deviations,
+            change,
+        }));
+    }
+
+    /// Records the result of a pair of tensors; without numbers, they are equal constants.
+    pub(super) fn compared(
+        &mut self,
+        pair: &TensorPair,
+        outcome: statelens_checkpoint::Result<Option<PairNumbers>>,
+    ) {
+        let dtype = |values| {
+            let (left, right) = pair.dtypes.clone()?;
+            Some(DifferenceKind::DType { left, right, values })
+        };
+        let mut kinds = Vec::new();
+        match outcome {
+            Err(error) => {
+                kinds.extend(dtype(None));
+                kinds.push(DifferenceKind::Unreadable(error.to_string()));
+            }
+            Ok(outcome) => {
+                let (mut numbers, rounded) = match outcome {
+                    Some(PairNumbers { numbers, rounded }) => (numbers, rounded),
+                    None => (Numbers::default(), None),
+                };
+                numbers.settle();
+                self.measure(pair, &numbers);
+                self.tensors += 1;
+                self.elements = self.elements.saturating_add(numbers.elements);
+                if numbers.differing == 0 {
+                    self.close += u64::from(numbers.unequal > 0);
+                    self.nan += numbers.left_nan.min(numbers.right_nan);
+                }
+                let first = match numbers.first {
+                    Some(first) => index(&pair.shape, first),
+                    None => Vec::new(),
+                };
+                match pair.dtypes {
+                    Some(_) => {
+                        let rounded = rounded.map(|(dtype, numbers)| (dtype, numbers.differing));
+                        kinds.extend(dtype(Some(Box::new(NumericComparison {
+                            numbers,
+                            first,
+                            rounded,
+                        }))));
+                    }
+                    None if numbers.differing == 0 => {}
+                    None => kinds.push(DifferenceKind::Elements(Box::new(numbers), first)),
+                }
+            }
+        };
+        for (order, key, part) in &pair.places {
+            kinds.iter().for_each(|what| self.differ(*order, key, part, what.clone()));
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! Compares a checkpoint with an earlier manifest.
+
+use std::collections::{HashMap, VecDeque};
+
+use statelens_checkpoint::{Checkpoint, Error, Leaf, Result, TensorId, Text};
+use statelens_describe::Hashes;
+use statelens_formats::manifest::{self, ManifestEntry};
+
+use super::report::{Problem, Trouble};
+
+/// A manifest, in either of the two forms.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Manifest {
+    /// Entries from JSON.
+    Entries(Vec<ManifestEntry>),
+    /// In lines of four columns: hash or value, kind or dtype, shape, key.
+    Lines(Vec<[String; 4]>),
+}
+
+impl Manifest {
+    /// Parses a manifest; fails if it does not have hashes.
+    pub fn parse(text: &[u8]) -> Result<Self> {
+        let advice = "Make one with `statelens manifest FILE -o MANIFEST`.";
+        let refused = |what: &str| Error::refused(what).advice(advice);
+        if text.trim_ascii_start().starts_with(b"{") || text.trim_ascii_start().starts_with(b"[") {
+            let entries = manifest::read(text).map_err(|error| error.advice(advice))?;
+            let tensors = |entry: &&ManifestEntry| entry.shape.is_some();
+            let described = |entry: &ManifestEntry| {
+                let known = |name: &str| entry.rest.iter().any(|(field, _)| field == name);
+                entry.sha256.is_some() || known("missing") || known("parts")
+            };
+            if entries.is_empty() {
+                return Err(refused("this is not a manifest: it has no entries"));
+            }
+            if !entries.iter().filter(tensors).all(described) {
+                return Err(refused("this is not a manifest: it has no hashes"));
+            }
+            return Ok(Self::Entries(entries));
+        }
+        let text = std::str::from_utf8(text)
+            .map_err(|_| refused("this is not a manifest: it is neither JSON nor text"))?;
+        let mut lines = Vec::new();
+        for (number, line) in (1..).zip(text.lines()) {
+            let mut columns = line.split('\t').map(str::to_owned);
+            let columns: [Option<String>; 5] = std::array::from_fn(|_| columns.next());
+            let [Some(value), Some(dtype), Some(shape), Some(key), None] = columns else {
+                return Err(refused(&format!(
+                    "this is not a manifest: line {number} does not have four columns separated by tabs"
+                )));
+            };
+            lines.push([value, dtype, shape, key]);
+        }
+        match lines.is_empty() {
+            true => Err(refused("this is not a manifest: it is empty")),
+            false => Ok(Self::Lines(lines)),
+        }
+    }
+
+    /// Returns the number of entries.
+    fn len(&self) -> usize {
+        match self {
+            Self::Entries(entries) => entries.len(),
+            Self::Lines(lines) => lines.len(),
+        }
+    }
+
+    fn key(&self, index: usize) -> Text {
+        match self {
+            Self::Entries(entries) => {
+                entries.get(index).map_or_else(|| "".into(), |entry| entry.key.clone())
+            }
+            Self::Lines(lines) => {
+                lines.get(index).map_or_else(|| "".into(), |[.., key]| key.as_str().into())
+            }
+        }
+    }
+}
+
+/// Compares all leaves with the manifest, by key. Returns the number of matching entries, and the
+/// problems of the others.
+pub(super) fn against(
+    checkpoint: &Checkpoint,
+    leaves: &[Leaf],
+    hashes: HashMap<TensorId, String>,
+    manifest: &Manifest,
+) -> Result<(u64, Vec<Problem>)> {
+    let mut known = Hashes::new(checkpoint, hashes);
+    // Two leaves may have the same key; they are matched in order.
+    let keys: Vec<Text> = (0..manifest.len()).map(|index| manifest.key(index)).collect();
+    let mut by_key: HashMap<&Text, VecDeque<usize>> = HashMap::new();
+    for (index, key) in keys.iter().enumerate() {
+        by_key.entry(key).or_default().push_back(index);
+    }
+    let (mut matching, mut problems) = (0, Vec::new());
+    let mut met = vec![false; manifest.len()];
+    for leaf in leaves {
+        let key = leaf.flat.to_lossy();
+        let wanted = match manifest {
+            Manifest::Entries(_) => by_key.get_mut(&leaf.flat),
+            Manifest::Lines(_) => {
+                by_key.get_mut(&Text::from(statelens_checkpoint::visible(&key).as_str()))
+            }
+        };
+        let Some(index) = wanted.and_then(VecDeque::pop_front) else {
+            problems.push(problem(&key, "it is not in the manifest", "", ""));
+            continue;
+        };
+        met[index] = true;
+        let found = match manifest {
+            Manifest::Entries(entries) => {
+                let wanted = &entries[index];
+                let own = manifest::read_entry(known.json(leaf, wanted.alias).as_bytes())?;
+                entry(&key, wanted, &own)
+            }
+            Manifest::Lines(lines) => columns(&key, &lines[index], &known.columns(leaf)),
+        };
+        match found {
+            None => matching += 1,
+            Some(problem) => problems.push(problem),
+        }
+    }
+    for index in (0..met.len()).filter(|index| !met[*index]) {
+        problems.push(problem(&manifest.key(index).to_lossy(), "it is missing", "", ""));
+    }
+    Ok((matching, problems))
+}
+
+/// Returns the first difference between two entries.
+fn entry(key: &str, wanted: &ManifestEntry, own: &ManifestEntry) -> Option<Problem> {
+    let shape = |shape: &Option<Vec<u64>>| {
+        shape
+            .as_ref()
+            .map_or_else(|| "no shape".to_owned(), |shape| statelens_checkpoint::shape_text(shape))
+    };
+    let word = |text: &Option<String>| text.clone().unwrap_or_else(|| "none".to_owned());
+    let fields = [
+        ("its kind differs", wanted.kind.clone(), own.kind.clone()),
+        ("its dtype differs", word(&wanted.dtype), word(&own.dtype)),
+        ("its shape differs", shape(&wanted.shape), shape(&own.shape)),
+        ("its values differ", hash(&wanted.sha256), hash(&own.sha256)),
+    ];
+    let first = fields.into_iter().find(|(_, wanted, own)| wanted != own);
+    if let Some((what, wanted, own)) = first {
+        return Some(problem(key, what, &wanted, &own));
+    }
+    if wanted.rest == own.rest {
+        return None;
+    }
+    let text = |rest: &[(String, String)]| {
+        let fields = rest.iter().map(|(name, value)| format!("{name} {}", shortened(value)));
+        fields.collect::<Vec<_>>().join(", ")
+    };
+    Some(problem(key, "its value differs", &text(&wanted.rest), &text(&own.rest)))
+}
+
+fn columns(key: &str, wanted: &[String; 4], own: &[String; 4]) -> Option<Problem> {
+    let of = |[value, dtype, shape, _]: &[String; 4]| {
+        [
+            ("its dtype differs", dtype.clone()),
+            ("its shape differs", shape.clone()),
+            ("its values differ", value.clone()),
+        ]
+    };
+    let mut fields = of(wanted).into_iter().zip(of(own));
+    let ((what, wanted), (_, own)) = fields.find(|(wanted, own)| wanted != own)?;
+    Some(problem(key, what, &shortened(&wanted), &shortened(&own)))
+}
+
+fn hash(hash: &Option<String>) -> String {
+    match hash {
+        Some(hash) => format!("SHA-256 {hash}"),
+        None => "no hash".to_owned(),
+    }
+}
+
+fn shortened(text: &str) -> String {
+    match text.char_indices().nth(100) {
+        None => text.to_owned(),
+        Some((end, _)) => format!("{}…", &text[..end]),
+    }
+}
+
+fn problem(key: &str, text: &str, expected: &str, found: &str) -> Problem {
+    Problem {
+        trouble: Trouble::Manifest,
+        key: key.to_owned(),
+        file: String::new(),
+        offset: None,
+        text: text.to_owned(),
+        expected: expected.to_owned(),
+        found: found.to_owned(),
+    }
+}

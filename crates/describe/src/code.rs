@@ -1,0 +1,365 @@
+//! Python code that reads a tensor or value with the library that wrote it.
+//! `tests/interop/snippets.py` runs the code for every kind of file and compares the results with
+//! ours.
+
+mod slicing;
+
+use std::fmt::Write as _;
+
+use statelens_checkpoint::{
+    ByteOrder, Checkpoint, DType, DictKey, FileId, Key, KeyPart, Layout, Leaf, Tensor, Text,
+    float_repr,
+};
+use statelens_tensor::Slice;
+
+use slicing::PythonSlice;
+
+/// Python code that reads a tensor or value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Snippet {
+    /// The library that the code uses: `torch`, `safetensors`, `numpy` …
+    pub library: &'static str,
+    /// The code. The last line binds `tensor` (or `value`).
+    pub code: String,
+}
+
+/// Returns ways to read a leaf in Python, the usual one first; none if that would require running
+/// code that a pickle names, or if the slice is invalid. `place` converts the name of a file to the
+/// path to open.
+pub fn snippets(
+    checkpoint: &Checkpoint,
+    leaf: &Leaf,
+    slice: Option<&Slice>,
+    place: &dyn Fn(&str) -> String,
+) -> Vec<Snippet> {
+    let tensor = checkpoint.tensor_of(leaf.target).map(|(_, tensor)| tensor);
+    if tensor.is_some_and(|tensor| matches!(tensor.layout, Layout::Missing(_))) {
+        return Vec::new();
+    }
+    let Some(main) = checkpoint.files.main().ok() else { return Vec::new() };
+    let own = tensor.and_then(file_of).unwrap_or(main);
+    let path = |file: FileId| text(&place(checkpoint.files.name(file)));
+    let shape = tensor.map(|tensor| tensor.shape.as_slice()).unwrap_or_default();
+    let slice = slice.map_or_else(|| Ok(PythonSlice::default()), |it| PythonSlice::new(it, shape));
+    let Ok(slice) = slice else { return Vec::new() };
+    let wanted = WantedLeaf { leaf, tensor, slice, path: path(own), main: path(main) };
+    let mut found = wanted.of_format(checkpoint);
+    found.extend(wanted.mapped());
+    found.extend(wanted.jax(&found));
+    found
+}
+
+struct WantedLeaf<'a> {
+    leaf: &'a Leaf,
+    tensor: Option<&'a Tensor>,
+    slice: PythonSlice,
+    /// The file with the tensor, as a Python literal.
+    path: String,
+    /// The file that was opened, as a Python literal.
+    main: String,
+}
+
+impl WantedLeaf<'_> {
+    fn of_format(&self, checkpoint: &Checkpoint) -> Vec<Snippet> {
+        let Self { leaf, path, main, .. } = self;
+        let PythonSlice { index, forwards, .. } = &self.slice;
+        // The index for PyTorch, applied to the whole tensor or to the part that was read.
+        let torch = format!("{forwards}{}", self.slice.then_torch());
+        let name = text(&leaf.flat.to_lossy());
+        let stored = checkpoint.stored_key(leaf.id).unwrap_or(&leaf.flat);
+        let stored = text(&stored.to_lossy());
+        let what = if self.tensor.is_some() { "tensor" } else { "value" };
+        let mut found = Vec::new();
+        let mut add = |library, code: String| found.push(Snippet { library, code });
+        match (checkpoint.format.id, checkpoint.format.name) {
+            (_, "TorchScript") => {}
+            ("torch-zip" | "torch-legacy", _) => {
+                if let Some(keys) = indexed(&leaf.key) {
+                    let map = match checkpoint.format.id == "torch-zip" && self.tensor.is_some() {
+                        true => ", mmap=True",
+                        false => "",
+                    };
+                    add(
+                        "torch",
+                        format!(
+                            "import torch\n\nstate = torch.load({path}, map_location=\"cpu\", \
+                             weights_only=True{map})\n{what} = state{keys}{torch}\n"
+                        ),
+                    );
+                }
+            }
+            ("cerebras-h5", _) => {
+                if let Some(keys) = indexed(&leaf.key) {
+                    add(
+                        "cstorch",
+                        format!(
+                            "import cerebras.pytorch as cstorch\n\nstate = cstorch.load({main}, \
+                             map_location=\"cpu\")\n{what} = state{keys}{torch}\n"
+                        ),
+                    );
+                }
+                if self.plain() {
+                    add("h5py", self.h5py(&stored));
+                }
+            }
+            // h5py converts floats that NumPy does not have to other dtypes.
+            ("hdf5", _) if self.tensor.is_some_and(|tensor| own_of_numpy(&tensor.dtype)) => {
+                add("h5py", self.h5py(&text(&inside(&leaf.key))));
+            }
+            ("safetensors", _) if self.tensor.is_some() => {
+                let open = |framework: &str, last: &str| {
+                    format!(
+                        "from safetensors import safe_open\n\nwith safe_open({path}, \
+                         framework=\"{framework}\") as file:\n    {last}\n"
+                    )
+                };
+                let take = match index.is_empty() {
+                    true => format!("tensor = file.get_tensor({name})"),
+                    false => format!("tensor = file.get_slice({name}){torch}"),
+                };
+                add("safetensors", open("pt", &take));
+            }
+            ("npz", _) if self.tensor.is_some() => add(
+                "numpy",
+                format!("import numpy as np\n\ntensor = np.load({path})[{stored}]{index}\n"),
+            ),
+            ("npy", _) if self.tensor.is_some() => add(
+                "numpy",
+                format!("import numpy as np\n\ntensor = np.load({path}, mmap_mode=\"r\"){index}\n"),
+            ),
+            ("tensorflow", _) if self.tensor.is_some() => {
+                let prefix = main.replacen(".index\"", "\"", 1);
+                add(
+                    "tensorflow",
+                    format!(
+                        "import tensorflow as tf\n\ntensor = tf.train.load_checkpoint({prefix})\
+                         .get_tensor({stored}){index}\n"
+                    ),
+                );
+            }
+            _ => {}
+        }
+        found
+    }
+
+    /// Returns code that maps the tensor with NumPy, if it is contiguous, in C order and not
+    /// compressed.
+    fn mapped(&self) -> Option<Snippet> {
+        let tensor = self.tensor?;
+        let Layout::Span(span) = &tensor.layout else { return None };
+        let (dtype, import) = numpy(&tensor.dtype)?;
+        let swapped = tensor.byte_order == ByteOrder::Big && tensor.dtype.itemsize() > 1;
+        if tensor.stored != tensor.dtype || swapped || tensor.conjugate || tensor.negate {
+            return None;
+        }
+        if tensor.numel()? == 0 {
+            return None;
+        }
+        let shape: Vec<String> = tensor.shape.iter().map(u64::to_string).collect();
+        let shape = format!("({}{})", shape.join(", "), if shape.len() == 1 { "," } else { "" });
+        let (path, index) = (&self.path, &self.slice.index);
+        Some(Snippet {
+            library: "numpy.memmap",
+            code: format!(
+                "import numpy as np\n{import}\ntensor = np.memmap({path}, dtype={dtype}, mode=\"r\", \
+                 offset={}, shape={shape}){index}\n",
+                span.offset
+            ),
+        })
+    }
+
+    /// Returns code that converts the array that NumPy reads to JAX.
+    fn jax(&self, found: &[Snippet]) -> Option<Snippet> {
+        let tensor = self.tensor?;
+        numpy(&tensor.dtype)?;
+        let by = |library: &str| found.iter().find(|snippet| snippet.library == library);
+        let read = by("numpy.memmap").or_else(|| by("numpy")).or_else(|| by("h5py"))?;
+        if tensor.byte_order == ByteOrder::Big && tensor.dtype.itemsize() > 1 {
+            return None;
+        }
+        // Without this setting, JAX narrows 64-bit numbers to 32 bits.
+        let wide = matches!(tensor.dtype, DType::F64 | DType::I64 | DType::U64 | DType::C128);
+        let (import, set) = match wide {
+            true => ("import jax\n", "jax.config.update(\"jax_enable_x64\", True)\n"),
+            false => ("", ""),
+        };
+        let code = format!(
+            "{import}import jax.numpy as jnp\n{}{set}tensor = jnp.asarray(tensor)\n",
+            read.code
+        );
+        Some(Snippet { library: "jax", code })
+    }
+
+    /// Returns whether a dataset holds the numbers unchanged.
+    fn plain(&self) -> bool {
+        self.tensor.is_some_and(|tensor| {
+            matches!(tensor.layout, Layout::Span(_)) && tensor.dtype != DType::BF16
+        })
+    }
+
+    fn h5py(&self, dataset: &str) -> String {
+        let (path, then) = (&self.path, self.slice.then_numpy());
+        // Datasets are read by indexing; an empty tuple reads everything.
+        let index = if self.slice.index.is_empty() { "[()]" } else { &self.slice.forwards };
+        format!(
+            "import h5py\n\nwith h5py.File({path}, \"r\") as file:\n    tensor = file[{dataset}]{index}{then}\n"
+        )
+    }
+}
+
+/// Returns the file with a tensor's bytes, if they are in a single file.
+fn file_of(tensor: &Tensor) -> Option<FileId> {
+    let mut layout = &tensor.layout;
+    loop {
+        return match layout {
+            Layout::Span(span) => Some(span.file),
+            Layout::Packed(packed) => Some(packed.span.file),
+            Layout::Strided(strided) => {
+                layout = &strided.storage;
+                continue;
+            }
+            _ => None,
+        };
+    }
+}
+
+/// Returns whether NumPy has a dtype without the help of another library.
+fn own_of_numpy(dtype: &DType) -> bool {
+    numpy(dtype).is_some_and(|(_, import)| import.is_empty()) || matches!(dtype, DType::Numpy(_))
+}
+
+/// Returns NumPy's name of a dtype, and the import that it requires.
+fn numpy(dtype: &DType) -> Option<(&'static str, &'static str)> {
+    const OWN: &str = "import ml_dtypes\n";
+    Some(match dtype {
+        DType::Bool => ("\"?\"", ""),
+        DType::U8 => ("\"u1\"", ""),
+        DType::U16 => ("\"<u2\"", ""),
+        DType::U32 => ("\"<u4\"", ""),
+        DType::U64 => ("\"<u8\"", ""),
+        DType::I8 => ("\"i1\"", ""),
+        DType::I16 => ("\"<i2\"", ""),
+        DType::I32 => ("\"<i4\"", ""),
+        DType::I64 => ("\"<i8\"", ""),
+        DType::F16 => ("\"<f2\"", ""),
+        DType::F32 => ("\"<f4\"", ""),
+        DType::F64 => ("\"<f8\"", ""),
+        DType::C64 => ("\"<c8\"", ""),
+        DType::C128 => ("\"<c16\"", ""),
+        DType::BF16 => ("ml_dtypes.bfloat16", OWN),
+        DType::F8E4M3FN => ("ml_dtypes.float8_e4m3fn", OWN),
+        DType::F8E5M2 => ("ml_dtypes.float8_e5m2", OWN),
+        _ => return None,
+    })
+}
+
+/// Returns the path of a leaf as Python index expressions: `["model"]["h.0.weight"][3]`. Returns
+/// `None` if it leads into an object that was not built, or through a key without a literal.
+pub fn indexed(key: &Key) -> Option<String> {
+    let mut out = String::new();
+    for part in &key.parts {
+        let index = match part {
+            KeyPart::Index(index) => index.to_string(),
+            KeyPart::Field(key) | KeyPart::Quoted { key, .. } => literal(key, 0)?,
+            KeyPart::Attribute(_) => return None,
+        };
+        let _ = write!(out, "[{index}]");
+    }
+    Some(out)
+}
+
+/// Maximum nesting of tuples in keys; deeper ones do not occur in practice.
+const DEEPEST: usize = 8;
+
+fn literal(key: &DictKey, depth: usize) -> Option<String> {
+    Some(match key {
+        DictKey::Str(name) => code_text(name),
+        DictKey::Int(int) => int.to_string(),
+        DictKey::Bool(true) => "True".into(),
+        DictKey::Bool(false) => "False".into(),
+        DictKey::Float(float) if float.is_finite() => float_repr(*float),
+        DictKey::None => "None".into(),
+        DictKey::Bytes(bytes) => {
+            let escaped = bytes.escape_ascii().to_string();
+            format!("b\"{escaped}\"")
+        }
+        DictKey::Tuple(keys) if depth < DEEPEST => {
+            let keys: Option<Vec<String>> =
+                keys.iter().map(|key| literal(key, depth + 1)).collect();
+            let keys = keys?;
+            format!("({}{})", keys.join(", "), if keys.len() == 1 { "," } else { "" })
+        }
+        _ => return None,
+    })
+}
+
+/// Returns the path of a dataset in HDF5.
+fn inside(key: &Key) -> String {
+    let parts: Vec<String> =
+        key.parts.iter().map(|part| part.text().to_lossy().into_owned()).collect();
+    parts.join("/")
+}
+
+/// Returns a string as a Python literal.
+fn text(text: &str) -> String {
+    let mut out = String::from("\"");
+    text.chars().for_each(|c| escaped(c, &mut out));
+    out.push('"');
+    out
+}
+
+/// Returns a string that may contain lone surrogates as a Python literal.
+fn code_text(name: &Text) -> String {
+    let mut out = String::from("\"");
+    for piece in name.pieces() {
+        match piece {
+            Ok(text) => text.chars().for_each(|c| escaped(c, &mut out)),
+            Err(surrogate) => {
+                let _ = write!(out, "\\u{surrogate:04x}");
+            }
+        }
+    }
+    out.push('"');
+    out
+}
+
+/// Escapes characters that are invisible or change how text is displayed; letters of any script are
+/// kept.
+fn escaped(c: char, out: &mut String) {
+    match c {
+        '"' => out.push_str("\\\""),
+        '\\' => out.push_str("\\\\"),
+        '\n' => out.push_str("\\n"),
+        '\r' => out.push_str("\\r"),
+        '\t' => out.push_str("\\t"),
+        c if statelens_checkpoint::is_hidden(c) || c.is_control() => {
+            let number = u32::from(c);
+            let _ = match number {
+                ..=0xffff => write!(out, "\\u{number:04x}"),
+                _ => write!(out, "\\U{number:08x}"),
+            };
+        }
+        c => out.push(c),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn writes_keys_as_python_subscripts() {
+        let key = |parts: Vec<KeyPart>| indexed(&Key { parts });
+        let field = |key: DictKey| KeyPart::Field(key);
+        assert_eq!(
+            key(vec![field("a \"b\"\\\u{202e}".into()), KeyPart::Index(3)]).unwrap(),
+            "[\"a \\\"b\\\"\\\\\\u202e\"][3]"
+        );
+        let pair = DictKey::Tuple(vec![DictKey::Bool(true), DictKey::Float(1.5)]);
+        assert_eq!(key(vec![field(pair)]).unwrap(), "[(True, 1.5)]");
+        assert_eq!(key(vec![field(DictKey::Tuple(vec![DictKey::None]))]).unwrap(), "[(None,)]");
+        assert_eq!(key(vec![field(DictKey::Bytes([0, b'"'].into()))]).unwrap(), "[b\"\\x00\\\"\"]");
+        assert_eq!(key(vec![KeyPart::Attribute("state".into())]), None);
+        assert_eq!(key(vec![field(DictKey::Other("object()".into()))]), None);
+    }
+}

@@ -1,0 +1,118 @@
+//! A leaf of an outline.
+
+use statelens_checkpoint::{Checkpoint, Leaf, Sparse, Value};
+use statelens_values::SummaryStatistics;
+
+use crate::fold::Foldable;
+use crate::{dtype_of, kind_of, shape_of, text_of};
+
+/// A leaf of an outline.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct LeafSummary {
+    /// The key, joined with dots.
+    pub key: String,
+    /// The kind, with links followed: `tensor`, `int`, ….
+    pub kind: &'static str,
+    /// The dtype of a tensor or array by torch's name; otherwise empty.
+    pub dtype: String,
+    /// The shape of a tensor or array.
+    pub shape: Vec<u64>,
+    /// Number of elements of a tensor.
+    pub params: u64,
+    /// Number of its logical bytes.
+    pub bytes: u64,
+    /// The value as text, shortened if long; for a tensor, what is known without reading it.
+    pub value: String,
+    /// The key of the target, if this is a link.
+    pub link: Option<String>,
+    /// Statistics of a tensor, if they have been computed.
+    pub statistics: Option<SummaryStatistics>,
+}
+
+impl LeafSummary {
+    /// Creates the summary of a leaf.
+    pub fn new(checkpoint: &Checkpoint, leaf: &Leaf) -> Self {
+        let dtype = dtype_of(checkpoint, leaf.target);
+        let (params, bytes) = match checkpoint.value(leaf.target) {
+            Value::Sparse(sparse) => sparse_size(checkpoint, sparse),
+            _ => checkpoint.tensor_of(leaf.target).map_or((0, 0), |(_, tensor)| {
+                (tensor.numel().unwrap_or(u64::MAX), tensor.nbytes().unwrap_or(u64::MAX))
+            }),
+        };
+        Self {
+            key: leaf.flat.to_lossy().into_owned(),
+            kind: kind_of(checkpoint, leaf),
+            dtype: dtype.map(|dtype| dtype.name().to_owned()).unwrap_or_default(),
+            shape: shape_of(checkpoint, leaf.target).map(<[u64]>::to_vec).unwrap_or_default(),
+            params,
+            bytes,
+            // The value only; the target of a link is in `link`.
+            value: text_of(checkpoint, leaf.target),
+            link: leaf.alias_of.as_ref().map(|key| key.to_lossy().into_owned()),
+            statistics: None,
+        }
+    }
+
+    /// Returns whether it has a dtype and a shape.
+    pub fn is_tensor(&self) -> bool {
+        is_tensor(self.kind)
+    }
+
+    /// Returns the dtype, or the kind if there is no dtype.
+    pub fn type_word(&self) -> &str {
+        if self.dtype.is_empty() { self.kind } else { &self.dtype }
+    }
+}
+
+impl Foldable for LeafSummary {
+    fn key(&self) -> &str {
+        &self.key
+    }
+
+    fn kind(&self) -> &str {
+        self.kind
+    }
+
+    fn dtype(&self) -> &str {
+        &self.dtype
+    }
+
+    fn shape(&self) -> &[u64] {
+        &self.shape
+    }
+
+    fn is_tensor(&self) -> bool {
+        is_tensor(self.kind)
+    }
+
+    fn link(&self) -> Option<&str> {
+        self.link.as_deref()
+    }
+
+    fn params(&self) -> u64 {
+        self.params
+    }
+
+    fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn value(&self) -> &str {
+        &self.value
+    }
+}
+
+/// Returns whether leaves of this kind have a dtype and a shape.
+pub(crate) fn is_tensor(kind: &str) -> bool {
+    matches!(kind, "tensor" | "ndarray" | "sparse")
+}
+
+/// Returns the number of elements and bytes that a sparse tensor stores.
+fn sparse_size(checkpoint: &Checkpoint, sparse: &Sparse) -> (u64, u64) {
+    let parts =
+        sparse.parts.iter().filter_map(|(name, id)| Some((*name, checkpoint.tensor_of(*id)?.1)));
+    parts.fold((0, 0), |(params, bytes): (u64, u64), (name, tensor)| {
+        let count = if name == "values" { tensor.numel().unwrap_or(0) } else { 0 };
+        (params.saturating_add(count), bytes.saturating_add(tensor.nbytes().unwrap_or(0)))
+    })
+}

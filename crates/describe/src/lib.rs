@@ -1,0 +1,38 @@
+//! Describes what a checkpoint contains: summaries, manifests, one-line descriptions of leaves, the
+//! model's architecture, and links and pages to share.
+//!
+//! Reads the bytes of tensors only where hashes or statistics are requested; writes into strings
+//! and sinks, never to a terminal or a file.
+
+mod attributes;
+mod code;
+mod contents;
+mod entry;
+pub mod fold;
+mod grade;
+mod manifest;
+pub mod model;
+mod natural;
+mod optimizer;
+mod parameters;
+pub mod share;
+mod suggest;
+mod summary;
+mod text;
+pub mod treemap;
+mod typed;
+
+pub use attributes::{attributes_json, group, groups_json, groups_with_attributes};
+pub use code::{Snippet, indexed, snippets};
+pub use grade::grade_word;
+pub use manifest::{Hashes, ManifestWriter, Unread, write_manifest, write_manifest_lines};
+pub use natural::natural_order;
+pub use optimizer::{Parameter, Parameters};
+pub use parameters::ParameterCount;
+pub use suggest::{distance, near_keys};
+pub use summary::{CheckpointSummary, Count, StateSummary};
+pub use text::{
+    MISSING, dtype_of, fields_text, kind_of, layout_text, link_text, shape_of, text_of, type_name,
+    value_text,
+};
+pub use typed::{element_json, leaf_json};

@@ -1,0 +1,57 @@
+//! Detects a config that does not belong to this checkpoint.
+
+use statelens_checkpoint::{Finding, Grade};
+
+use super::{Fact, FactSource, FactValue, Model};
+
+/// The facts that are compared. Others (ties, buffers, positions) are missing from some configs or
+/// defined differently.
+const COMPARED: [&str; 8] = [
+    "layers",
+    "hidden_size",
+    "intermediate_size",
+    "heads",
+    "kv_heads",
+    "head_size",
+    "vocabulary",
+    "experts",
+];
+
+impl Model {
+    /// Returns a warning with both numbers of each fact on which the config and the shapes
+    /// disagree.
+    pub fn findings(&self) -> Vec<Finding> {
+        let contradictions: Vec<String> =
+            self.facts.iter().filter_map(Fact::contradiction).collect();
+        if contradictions.is_empty() {
+            return Vec::new();
+        }
+        vec![
+            Finding::new(Grade::Warning, format!("{} does not fit this checkpoint", self.config))
+                .detail(format!("{}.", contradictions.join("; ")))
+                .advice(
+                    "It may be the config of another model. Put the right one next to the file.",
+                ),
+        ]
+    }
+}
+
+impl Fact {
+    /// Describes the contradiction between the config and the file, if there is one.
+    fn contradiction(&self) -> Option<String> {
+        let (FactValue::Number(_), FactSource::Read(place)) = (&self.value, &self.source) else {
+            return None;
+        };
+        let compared = COMPARED.contains(&self.name) && self.contradicts;
+        compared.then(|| {
+            format!("{}: {} in {place}, but {}", self.label, self.number_text(), self.doubt)
+        })
+    }
+
+    fn number_text(&self) -> String {
+        match self.value {
+            FactValue::Number(number) => statelens_checkpoint::grouped(number),
+            _ => String::new(),
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! The model as text and as JSON.
+
+use statelens_checkpoint::grouped;
+use statelens_values::Json;
+
+use super::{Fact, FactSource, FactValue, Model};
+
+impl Fact {
+    /// Formats the value.
+    pub fn text(&self) -> String {
+        match &self.value {
+            FactValue::Unknown => "unknown".to_owned(),
+            FactValue::Number(number) => grouped(*number),
+            FactValue::Flag(true) => "yes".to_owned(),
+            FactValue::Flag(false) => "no".to_owned(),
+            FactValue::Text(text) => text.clone(),
+        }
+    }
+
+    /// Returns the source, and what contradicts the value.
+    pub fn basis(&self) -> String {
+        let (FactSource::Read(text) | FactSource::Inferred(text) | FactSource::Unknown(text)) =
+            &self.source;
+        match self.doubt.is_empty() {
+            true => text.clone(),
+            false => format!("{text}; but {}", self.doubt),
+        }
+    }
+}
+
+impl FactSource {
+    /// Returns `read`, `inferred` or `unknown`.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Read(_) => "read",
+            Self::Inferred(_) => "inferred",
+            Self::Unknown(_) => "unknown",
+        }
+    }
+}
+
+impl Model {
+    /// Summarises the family and its sizes in one line; empty if the model is not recognised.
+    pub fn line(&self) -> String {
+        if !self.is_recognised() {
+            return String::new();
+        }
+        let mut parts = Vec::new();
+        if let Some(family) = self.fact("family").filter(|fact| fact.is_known()) {
+            let looks =
+                if matches!(family.source, FactSource::Inferred(_)) { "looks like " } else { "" };
+            parts.push(format!("{looks}{}", family.text()));
+        }
+        for (name, word) in [
+            ("layers", "layers"),
+            ("hidden_size", "hidden"),
+            ("heads", "heads"),
+            ("vocabulary", "vocabulary"),
+            ("experts", "experts"),
+        ] {
+            if let Some(number) = self.number(name) {
+                parts.push(match word {
+                    "layers" | "heads" | "experts" => format!("{} {word}", grouped(number)),
+                    _ => format!("{word} {}", grouped(number)),
+                });
+            }
+        }
+        parts.join("; ")
+    }
+
+    /// Writes the fields of the model's JSON object.
+    pub fn write(&self, json: &mut Json) {
+        json.name("config").str(&self.config);
+        json.name("facts").objects(&self.facts, |json, fact| {
+            json.name("name").str(fact.name);
+            json.name("value").value(&fact.value);
+            json.name("source").str(fact.source.word());
+            json.name("basis").str(&fact.basis());
+        });
+        json.name("parts").value(&self.parts);
+        json.name("quantised").objects(&self.quantised, |json, layout| {
+            json.name("layout").str(&layout.layout);
+            json.name("block").str(&layout.block);
+            json.name("bits_per_weight").value(&layout.bits_per_weight());
+            json.name("tensors").number(layout.tensors);
+            json.name("params").number(layout.params);
+            json.name("bytes").number(layout.bytes);
+        });
+        json.name("memory").value(&self.memory);
+        json.name("optimizer").value(&self.optimizer);
+    }
+}

@@ -1,0 +1,219 @@
+//! A summary as Markdown, for a model card or an issue, and as plain text with the same lines.
+//! Repeated layers are folded.
+
+use statelens_checkpoint::{Finding, grouped, order, shape_text, visible};
+
+use super::words::{code, plain, size};
+use super::{FoldedLine, Outline, lines, structure_fingerprint};
+use crate::grade_word;
+
+/// Returns the summary as Markdown.
+pub fn write_markdown(outline: &Outline) -> String {
+    let table = |out: &mut String, rows: &[Vec<String>], text: usize| {
+        for (at, row) in rows.iter().enumerate() {
+            out.push_str("| ");
+            out.push_str(&row.join(" | "));
+            out.push_str(" |\n");
+            if at == 0 {
+                // Text is left-aligned, numbers are right-aligned.
+                let rule = (0..row.len()).map(|at| if at < text { "|---" } else { "|--:" });
+                out.extend(rule);
+                out.push_str("|\n");
+            }
+        }
+        out.push('\n');
+    };
+    let mut out = format!("## {}\n\n", code(&outline.name));
+    let mut rows = vec![vec![String::new(); 2]];
+    for (name, text) in facts(outline) {
+        let cell = if name.ends_with("fingerprint") { code(&text) } else { plain(&text) };
+        rows.push(vec![name.into(), cell]);
+    }
+    table(&mut out, &rows, 2);
+    if !outline.findings.is_empty() {
+        out.push_str("### Findings\n\n");
+        for finding in worst_first(outline) {
+            let texts = [&finding.detail, &finding.advice, &finding.place];
+            out.push_str(&format!(
+                "- **{}**: {}",
+                grade_word(finding.grade),
+                plain(&finding.title)
+            ));
+            for text in texts.into_iter().filter(|text| !text.is_empty()) {
+                out.push_str(&format!(". {}", plain(text.trim_end_matches('.'))));
+            }
+            out.push_str(".\n");
+        }
+        out.push('\n');
+    }
+    for mut rows in counts(outline) {
+        rows.iter_mut().skip(1).for_each(|row| row[0] = code(&row[0]));
+        table(&mut out, &rows, 1);
+    }
+    out.push_str("<details><summary>Keys</summary>\n\n");
+    let mut rows = keys(outline);
+    for row in rows.iter_mut().skip(1) {
+        for at in [0, 1, 2, 5] {
+            row[at] = if at == 5 { plain(&row[at]) } else { code(&row[at]) };
+        }
+        // Numbers are right-aligned; the value comes last and is right-aligned as well, because it
+        // mostly is a number.
+    }
+    table(&mut out, &rows, 3);
+    out.push_str("</details>\n");
+    if let Some(mut rows) = statistics(outline) {
+        rows.iter_mut().skip(1).for_each(|row| row[0] = code(&row[0]));
+        out.push_str("\n<details><summary>Statistics</summary>\n\n");
+        table(&mut out, &rows, 1);
+        out.push_str("</details>\n");
+    }
+    out
+}
+
+/// Returns the summary as text, in columns.
+pub fn write_text(outline: &Outline) -> String {
+    let table = |out: &mut String, rows: &[Vec<String>], text: usize| {
+        let columns = rows.first().map_or(0, Vec::len);
+        let width = |at: usize| {
+            let widths = rows.iter().map(|row| row[at].chars().count());
+            // One very long key must not push the other columns off the screen.
+            widths.max().unwrap_or(0).min(72)
+        };
+        let widths: Vec<usize> = (0..columns).map(width).collect();
+        for row in rows {
+            let mut line = String::new();
+            for (at, (cell, width)) in row.iter().zip(&widths).enumerate() {
+                let gap = " ".repeat(width.saturating_sub(cell.chars().count()));
+                let (before, after) = if at < text { ("", &*gap) } else { (&*gap, "") };
+                line.extend([before, cell.as_str(), after, "  "]);
+            }
+            out.push_str(line.trim_end());
+            out.push('\n');
+        }
+    };
+    let shown = |rows: Vec<Vec<String>>| -> Vec<Vec<String>> {
+        rows.iter().map(|row| row.iter().map(|cell| visible(cell)).collect()).collect()
+    };
+    let mut out = format!("{}\n\n", visible(&outline.name));
+    let rows = facts(outline).into_iter().map(|(name, text)| vec![name.to_owned(), text]);
+    table(&mut out, &shown(rows.collect()), 2);
+    if !outline.findings.is_empty() {
+        out.push('\n');
+        for finding in worst_first(outline) {
+            out.push_str(&format!("{:8} {}\n", grade_word(finding.grade), visible(&finding.title)));
+            for text in [&finding.detail, &finding.place, &finding.advice] {
+                if !text.is_empty() {
+                    out.push_str(&format!("         {}\n", visible(text)));
+                }
+            }
+        }
+    }
+    for rows in counts(outline) {
+        out.push('\n');
+        table(&mut out, &shown(rows), 1);
+    }
+    out.push('\n');
+    table(&mut out, &shown(keys(outline)), 3);
+    if let Some(rows) = statistics(outline) {
+        out.push('\n');
+        table(&mut out, &shown(rows), 1);
+    }
+    out
+}
+
+/// Returns names and texts of the facts at the top.
+pub(super) fn facts(outline: &Outline) -> Vec<(&'static str, String)> {
+    let totals = outline.totals();
+    let mut facts = vec![
+        ("format", outline.format_text()),
+        ("producer", outline.producer.clone()),
+        ("parameters", outline.parameters().text()),
+        ("tensors", format!("{}, {}", grouped(totals.all.tensors), size(totals.all.bytes))),
+        ("keys", grouped(totals.leaves)),
+        ("files", size(outline.size)),
+        ("structure fingerprint", structure_fingerprint(&outline.entries).short),
+        (
+            "content fingerprint",
+            outline.content.as_ref().map(|print| print.short.clone()).unwrap_or_default(),
+        ),
+    ];
+    facts.retain(|fact| !fact.1.is_empty());
+    facts
+}
+
+fn worst_first(outline: &Outline) -> Vec<&Finding> {
+    let mut findings: Vec<&Finding> = outline.findings.iter().collect();
+    order::by_key(&mut findings, |finding| std::cmp::Reverse(finding.grade));
+    findings
+}
+
+/// Returns the counts by dtype and by state, as tables with headers.
+fn counts(outline: &Outline) -> Vec<Vec<Vec<String>>> {
+    let totals = outline.totals();
+    let head = |first: &str| {
+        [first, "tensors", "elements", "bytes"].into_iter().map(str::to_owned).collect()
+    };
+    let row = |name: &str, count: &crate::Count| {
+        vec![name.to_owned(), grouped(count.tensors), grouped(count.elements), grouped(count.bytes)]
+    };
+    let mut dtypes: Vec<Vec<String>> = vec![head("dtype")];
+    dtypes.extend(totals.by_dtype.iter().map(|(name, count)| row(name, count)));
+    let mut states: Vec<Vec<String>> = vec![head("state")];
+    // In a flat state dict every key would be a state, and the keys are listed anyway.
+    if (2..=MAX_STATES).contains(&totals.by_state.len()) {
+        states.extend(totals.by_state.iter().map(|(name, state)| row(name, &state.tensors)));
+    }
+    [dtypes, states].into_iter().filter(|rows| rows.len() > 1).collect()
+}
+
+const MAX_STATES: usize = 40;
+
+/// Returns the folded keys with a header.
+pub(super) fn keys(outline: &Outline) -> Vec<Vec<String>> {
+    let head = ["key", "dtype", "shape", "\u{d7}", "bytes", "value"];
+    let mut rows: Vec<Vec<String>> = vec![head.map(str::to_owned).to_vec()];
+    rows.extend(lines(outline).into_iter().map(|line: FoldedLine| {
+        let entry = &line.entry;
+        let tensor = entry.is_tensor();
+        vec![
+            entry.key.clone(),
+            entry.type_word().to_owned(),
+            match (tensor, line.one_shape) {
+                (true, true) => shape_text(&entry.shape),
+                (true, false) => "shapes differ".to_owned(),
+                (false, _) => String::new(),
+            },
+            if line.times > 1 { grouped(line.times) } else { String::new() },
+            if tensor { grouped(line.bytes) } else { String::new() },
+            match &entry.link {
+                Some(target) => format!("= {target}"),
+                None => entry.value.clone(),
+            },
+        ]
+    }));
+    rows
+}
+
+/// Returns the statistics of each tensor with a header, if there are any.
+fn statistics(outline: &Outline) -> Option<Vec<Vec<String>>> {
+    let head = ["key", "min", "max", "mean", "std", "zeros", "NaN", "Inf"];
+    let mut rows: Vec<Vec<String>> = vec![head.map(str::to_owned).to_vec()];
+    for entry in &outline.entries {
+        let Some(of) = entry.statistics.filter(|_| entry.link.is_none()) else { continue };
+        let mut row = vec![entry.key.clone()];
+        row.extend(
+            [of.min, of.max, of.mean, of.std].map(|number| four_digits(number, of.finite())),
+        );
+        row.extend([of.zeros, of.nan, of.infinite].map(grouped));
+        rows.push(row);
+    }
+    (rows.len() > 1).then_some(rows)
+}
+
+/// Formats a number with four significant digits, as Python prints it.
+fn four_digits(number: f64, finite: u64) -> String {
+    if finite == 0 {
+        return String::new();
+    }
+    format!("{number:.3e}").parse().map(statelens_checkpoint::float_repr).unwrap_or_default()
+}

@@ -1,0 +1,391 @@
+//! A summary of a checkpoint: totals, counts, findings.
+
+use std::borrow::Borrow;
+use std::collections::HashMap;
+
+use serde::Serialize;
+use statelens_checkpoint::{
+    Checkpoint, DictKey, Finding, FormatInfo, Layout, Leaf, Tensor, TensorId, Value, separator,
+};
+use statelens_values::Json;
+
+use crate::parameters::ParameterCount;
+
+/// Totals of a checkpoint. Tied tensors are counted once; links are not counted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CheckpointSummary {
+    /// The format of the file.
+    pub format: FormatInfo,
+    /// Names and sizes of the files that the checkpoint was opened from or that have its tensors.
+    pub files: Vec<(String, u64)>,
+    /// Number of leaves, including links.
+    pub leaves: u64,
+    /// Number of leaves that are links to others.
+    pub links: u64,
+    /// Counts of tensors and arrays.
+    pub all: Count,
+    /// Counts of tensors and arrays by dtype, in order of first appearance.
+    pub by_dtype: Vec<(String, Count)>,
+    /// Counts of leaves by state ([`Leaf::state`]), in order of first appearance.
+    pub by_state: Vec<(String, StateSummary)>,
+    /// Number of tensors whose bytes are not available.
+    pub missing: u64,
+    /// Whether the root itself holds the states, as in trainers' files; otherwise the names of
+    /// states are just the first segments of keys (`model.layers.0.weight` in a model's own state
+    /// dict).
+    nested: bool,
+}
+
+/// Counts of several tensors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+pub struct Count {
+    /// Number of tensors.
+    pub tensors: u64,
+    /// Total number of elements; "parameters" if the tensors are weights.
+    #[serde(rename = "params")]
+    pub elements: u64,
+    /// Total number of logical bytes.
+    pub bytes: u64,
+}
+
+/// Counts of one state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+pub struct StateSummary {
+    /// Number of leaves, including links and plain values.
+    pub leaves: u64,
+    /// Counts of the tensors among them.
+    #[serde(flatten)]
+    pub tensors: Count,
+}
+
+impl CheckpointSummary {
+    /// Counts without reading tensors or keeping a list of the leaves.
+    pub fn of(checkpoint: &Checkpoint) -> Self {
+        let dot = match checkpoint.format.id.starts_with("tensorflow") {
+            true => separator_of(checkpoint, &checkpoint.leaves()),
+            false => '.',
+        };
+        Self::count(checkpoint, checkpoint.each_leaf(), dot)
+    }
+
+    /// Counts without reading tensors. `leaves` are those of `checkpoint`.
+    pub fn new(checkpoint: &Checkpoint, leaves: &[Leaf]) -> Self {
+        Self::count(checkpoint, leaves, separator_of(checkpoint, leaves))
+    }
+
+    fn count(
+        checkpoint: &Checkpoint,
+        leaves: impl IntoIterator<Item = impl Borrow<Leaf>>,
+        dot: char,
+    ) -> Self {
+        let mut summary = Self {
+            format: checkpoint.format.clone(),
+            files: Vec::new(),
+            leaves: 0,
+            links: 0,
+            all: Count::default(),
+            by_dtype: Vec::new(),
+            by_state: Vec::new(),
+            missing: 0,
+            nested: is_nested(checkpoint),
+        };
+        let mut states: HashMap<String, usize> = HashMap::new();
+        let mut dtypes: HashMap<String, usize> = HashMap::new();
+        let mut seen = vec![false; checkpoint.tensors().len()];
+        for leaf in leaves {
+            let leaf: &Leaf = leaf.borrow();
+            summary.leaves += 1;
+            let name = leaf.state(dot);
+            // Leaves of the same state are mostly adjacent.
+            let state = match summary.by_state.last_mut() {
+                Some((last, state)) if *last == name => state,
+                _ => slot(&mut summary.by_state, &mut states, &name),
+            };
+            state.leaves += 1;
+            summary.links += u64::from(leaf.alias_of.is_some());
+            for (id, tensor) in tensors_of(checkpoint, leaf) {
+                if seen.get_mut(id.0 as usize).is_none_or(|seen| std::mem::replace(seen, true)) {
+                    continue;
+                }
+                state.tensors.add(tensor);
+                summary.all.add(tensor);
+                slot(&mut summary.by_dtype, &mut dtypes, tensor.dtype.name()).add(tensor);
+                summary.missing += u64::from(matches!(tensor.layout, Layout::Missing(_)));
+            }
+        }
+        summary.files = files(checkpoint, &seen);
+        summary
+    }
+
+    /// Returns the state that is the model, if it has a known name and there are other states.
+    /// "Parameters" then refers to this state.
+    pub fn model(&self) -> Option<(&str, &StateSummary)> {
+        model_among(&self.by_state, self.nested)
+    }
+
+    /// Returns the summary as JSON, including findings.
+    pub fn json(&self, checkpoint: &Checkpoint, parameters: &ParameterCount) -> String {
+        let mut json = Json::new();
+        json.object(|json| {
+            json.name("statelens").number(1);
+            self.write(checkpoint, parameters, &[], json);
+        });
+        json.take()
+    }
+
+    /// Writes the fields of [`CheckpointSummary::json`], with additional findings.
+    pub fn write(
+        &self,
+        checkpoint: &Checkpoint,
+        parameters: &ParameterCount,
+        more: &[Finding],
+        json: &mut Json,
+    ) {
+        json.name("format").object(|json| {
+            json.name("name").str(self.format.id);
+            json.name("title").str(self.format.name);
+            json.name("version").str(&self.format.version);
+            json.name("producer").str(&self.format.producer);
+            json.name("facts").object(|json| {
+                for (name, value) in &self.format.facts {
+                    json.name(name).str(value);
+                }
+            });
+        });
+        json.name("files").objects(&self.files, |json, (name, len)| {
+            json.name("name").str(name);
+            json.name("bytes").number(*len);
+        });
+        json.name("leaves").number(self.leaves);
+        json.name("links").number(self.links);
+        json.name("missing").number(self.missing);
+        json.fields(&self.all);
+        json.name("model_params").number(parameters.model);
+        let unfolded = checkpoint.unfolded();
+        json.name("unfolded").object(|json| {
+            json.name("stored_bytes").number(unfolded.stored_bytes);
+            json.name("text_bytes").number(unfolded.text_bytes);
+            json.name("tensor_bytes").number(unfolded.tensor_bytes);
+        });
+        json.name("dtypes").objects(&self.by_dtype, |json, (name, count)| {
+            json.name("dtype").str(name);
+            json.fields(count);
+        });
+        self.write_states(json);
+        crate::groups_json(json, checkpoint);
+        let findings: Vec<&Finding> = checkpoint.findings.iter().chain(more).collect();
+        json.name("findings").value(&findings);
+    }
+
+    /// Writes the field `states`.
+    pub fn write_states(&self, json: &mut Json) {
+        json.name("states").objects(&self.by_state, |json, (name, state)| {
+            json.name("state").str(name);
+            json.fields(state);
+        });
+    }
+}
+
+/// Names that trainers use for the state that is the model.
+pub(crate) const MODELS: [&str; 6] =
+    ["model", "state_dict", "model_state_dict", "module", "model_state", "params"];
+
+/// Returns the state that is the model, if there are others. `nested` is whether the root itself
+/// holds the states.
+pub(crate) fn model_among(
+    states: &[(String, StateSummary)],
+    nested: bool,
+) -> Option<(&str, &StateSummary)> {
+    let holding = || states.iter().filter(|(_, state)| state.tensors.tensors > 0);
+    let is_model = |name: &str| MODELS.contains(&name);
+    let mut found = states.iter().filter(|(name, _)| is_model(name));
+    let (name, state) = found.next()?;
+    // Two such names may be components of one model, or two models. The head of a Hugging Face
+    // model is next to its `model.`, but belongs to the model, too.
+    let known = found.next().is_none() && holding().count() > 1;
+    let trainer = nested || holding().all(|(name, _)| is_model(name) || is_training(name));
+    (known && trainer).then_some((name.as_str(), state))
+}
+
+/// Returns whether the name of a state indicates training state rather than the model.
+fn is_training(name: &str) -> bool {
+    const WORDS: [&str; 10] = [
+        "optim",
+        "sched",
+        "scaler",
+        "rng",
+        "random",
+        "ema",
+        "dataloader",
+        "sampler",
+        "step",
+        "loop",
+    ];
+    let name = name.to_ascii_lowercase();
+    name.starts_with("__") || WORDS.iter().any(|word| name.contains(word))
+}
+
+/// Returns whether the root has a dict with one of the names that trainers use for the model.
+fn is_nested(checkpoint: &Checkpoint) -> bool {
+    let Value::Dict(root) = checkpoint.value(checkpoint.root()) else { return false };
+    root.entries.iter().any(|(key, id)| {
+        let named = matches!(key, DictKey::Str(name) if name.as_str().is_some_and(|name| MODELS.contains(&name)));
+        named && matches!(checkpoint.value(checkpoint.resolve(*id)), Value::Dict(_))
+    })
+}
+
+/// Returns the separator between segments of keys.
+fn separator_of(checkpoint: &Checkpoint, leaves: &[Leaf]) -> char {
+    let flats: Vec<_> = leaves.iter().map(|leaf| leaf.flat.to_lossy()).collect();
+    separator(checkpoint.format.id, &mut flats.iter().map(|flat| &**flat))
+}
+
+impl Count {
+    fn add(&mut self, tensor: &Tensor) {
+        self.tensors += 1;
+        // The size of one tensor fits 63 bits, but the sum of millions with false sizes may not.
+        self.elements = self.elements.saturating_add(tensor.numel().unwrap_or(0));
+        self.bytes = self.bytes.saturating_add(tensor.nbytes().unwrap_or(0));
+    }
+}
+
+/// Returns the tensors of a leaf: its own, or the parts of a sparse one; none for a link.
+fn tensors_of<'a>(checkpoint: &'a Checkpoint, leaf: &Leaf) -> Vec<(TensorId, &'a Tensor)> {
+    if leaf.alias_of.is_some() {
+        return Vec::new();
+    }
+    match checkpoint.value(leaf.target) {
+        Value::Sparse(sparse) => {
+            sparse.parts.iter().filter_map(|(_, part)| checkpoint.tensor_of(*part)).collect()
+        }
+        _ => checkpoint.tensor_of(leaf.target).into_iter().collect(),
+    }
+}
+
+pub(crate) fn slot<'a, T: Default>(
+    list: &'a mut Vec<(String, T)>,
+    index: &mut HashMap<String, usize>,
+    name: &str,
+) -> &'a mut T {
+    let at = match index.get(name) {
+        Some(at) => *at,
+        None => {
+            list.push((name.to_owned(), T::default()));
+            index.insert(name.to_owned(), list.len() - 1);
+            list.len() - 1
+        }
+    };
+    &mut list[at].1
+}
+
+/// Returns the file that was opened and those with its tensors. Other files of the set are not
+/// used.
+fn files(checkpoint: &Checkpoint, shown: &[bool]) -> Vec<(String, u64)> {
+    let mut used = vec![false; checkpoint.files.count()];
+    if let Ok(main) = checkpoint.files.main()
+        && let Some(main) = used.get_mut(main.0 as usize)
+    {
+        *main = true;
+    }
+    let tensors = checkpoint.tensors().iter().zip(shown).filter(|(_, shown)| **shown);
+    let mut open: Vec<&Layout> = tensors.map(|(tensor, _)| &tensor.layout).collect();
+    while let Some(layout) = open.pop() {
+        let file = match layout {
+            Layout::Span(span) => span.file,
+            Layout::Packed(packed) => packed.span.file,
+            Layout::Deferred(deferred) => deferred.span().file,
+            Layout::Strided(strided) => {
+                open.push(&strided.storage);
+                continue;
+            }
+            Layout::Concat(concat) => {
+                open.extend(concat.parts.iter().map(|part| &part.layout));
+                continue;
+            }
+            Layout::Computed(computed) => {
+                open.extend(computed.layouts());
+                continue;
+            }
+            // The files of chunks are known only after reading the chunk table.
+            Layout::Chunked(_) | Layout::Fill(_) | Layout::Inline(_) | Layout::Missing(_) => {
+                continue;
+            }
+        };
+        if let Some(used) = used.get_mut(file.0 as usize) {
+            *used = true;
+        }
+    }
+    checkpoint
+        .files
+        .iter()
+        .filter(|(id, _)| used.get(id.0 as usize).copied().unwrap_or(false))
+        .map(|(_, file)| (file.name.clone(), file.source.len()))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use statelens_checkpoint::Grade;
+
+    use super::*;
+    use statelens_checkpoint::{
+        Builder, DType, Dict, FileSet, Finding, Limits, Memory, Span, ValueId,
+    };
+
+    fn dict(entries: &[(&str, ValueId)]) -> Value {
+        let entries = entries.iter().map(|(key, id)| ((*key).into(), *id)).collect();
+        Value::Dict(Dict { entries, ..Dict::default() })
+    }
+
+    #[test]
+    fn counts_the_head_as_part_of_the_model() {
+        let counted = |names: &[&str]| {
+            let mut builder = Builder::new(&Limits::default());
+            let mut entries = Vec::new();
+            for name in names {
+                let zeros = Layout::Fill([0; 4].into());
+                let tensor = builder.push_tensor(Tensor::new(DType::F32, vec![2], zeros)).unwrap();
+                entries.push((*name, builder.push(Value::Tensor(tensor)).unwrap()));
+            }
+            let root = builder.push(dict(&entries)).unwrap();
+            let files = FileSet::default();
+            let checkpoint = builder.finish(root, FormatInfo::default(), files, vec![]).unwrap();
+            let summary = CheckpointSummary::new(&checkpoint, &checkpoint.leaves());
+            summary.model().map(|(_, state)| state.tensors.elements)
+        };
+        assert_eq!(counted(&["model.w", "model.v", "lm_head.w"]), None);
+        assert_eq!(counted(&["model.w", "model.v", "optimizer.0.exp_avg"]), Some(4));
+    }
+
+    #[test]
+    fn counts_ties_once_and_keeps_the_order_of_states() {
+        let mut files = FileSet::single("a.mdl", Memory::from(vec![0; 64]));
+        let other = files.push("raw.bin", std::sync::Arc::new(Memory::from(vec![0; 8])));
+        files.push("unused.bin", std::sync::Arc::new(Memory::from(vec![0; 8])));
+        let mut builder = Builder::new(&Limits::default());
+        let span = Layout::Span(Span { file: other, offset: 0, len: 8 });
+        let tensor = builder.push_tensor(Tensor::new(DType::F32, vec![2], span)).unwrap();
+        let gone = Tensor::new(DType::BF16, vec![3], Layout::Missing("gone".into()));
+        let gone = builder.push_tensor(gone).unwrap();
+        let weight = builder.push(Value::Tensor(tensor)).unwrap();
+        let tied = builder.push(Value::Link(weight)).unwrap();
+        let gone = builder.push(Value::Tensor(gone)).unwrap();
+        let step = builder.push(Value::Int(3i64.into())).unwrap();
+        let model = builder.push(dict(&[("w", weight), ("tied", tied), ("gone", gone)])).unwrap();
+        let root = builder.push(dict(&[("step", step), ("model", model)])).unwrap();
+        let finding = Finding::new(Grade::Warning, "odd").place("x");
+        let checkpoint = builder.finish(root, FormatInfo::default(), files, vec![finding]).unwrap();
+        let summary = CheckpointSummary::new(&checkpoint, &checkpoint.leaves());
+        assert_eq!(summary.all, Count { tensors: 2, elements: 5, bytes: 14 });
+        assert_eq!((summary.leaves, summary.links, summary.missing), (4, 1, 1));
+        assert_eq!(summary.files, [("a.mdl".to_owned(), 64), ("raw.bin".to_owned(), 8)]);
+        let states: Vec<_> =
+            summary.by_state.iter().map(|(name, state)| (name.as_str(), state.leaves)).collect();
+        assert_eq!(states, [("step", 1), ("model", 3)]);
+        let json: serde_json::Value =
+            serde_json::from_str(&summary.json(&checkpoint, &ParameterCount::default())).unwrap();
+        assert_eq!(json["bytes"], 14);
+        assert_eq!(json["dtypes"][1]["dtype"], "bfloat16");
+        assert_eq!(json["findings"][0]["grade"], "warning");
+    }
+}

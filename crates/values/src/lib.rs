@@ -1,0 +1,29 @@
+//! The values of tensors: statistics in one pass, findings about weights, singular values, pictures
+//! of matrices, and values as text, JSON and CSV.
+//!
+//! Everything that reads values is a machine that is fed with bytes. Output goes into strings and
+//! sinks, never to a terminal or a file.
+
+mod csv;
+mod dates;
+mod element;
+pub mod json;
+pub mod picture;
+pub mod reading;
+pub mod singular;
+mod statistician;
+mod stats;
+mod text;
+pub mod weights;
+
+pub use csv::Csv;
+pub use element::{complex_text, element_text};
+pub use json::{Json, findings_json, report_json, worst};
+pub use reading::{Repetition, missing};
+pub use statistician::{Statistician, SummaryStatistics};
+pub use stats::{
+    Accumulator, ByteHash, EqualCounts, Histogram, MAX_LINES, MOST_TILES, Matrix, MatrixLine,
+    MatrixLines, NAMED, Overview, PairSums, QUANTILES, Rows, Scale, Statistics, Summary, Tile,
+    are_equal, has_statistics,
+};
+pub use text::{bars, index, non_finite_counts, non_finite_text, number_text, statistics_json};
