@@ -1,8 +1,16 @@
-//! Shared code of the targets: opens the fuzzer's input, and does with it what a user would.
+//! The fuzz targets. Most open the fuzzer's input and do with it what a user would.
 //!
 //! A hostile file must lead to a checkpoint or an error. A panic, an overflow, a hang or memory
 //! beyond the limits is a failure; so is a result that differs when the same bytes are read in
 //! other pieces.
+
+mod config;
+mod dcp;
+mod link;
+mod pickle;
+mod recipe;
+mod scan;
+mod tensorflow;
 
 use std::sync::Arc;
 
@@ -17,13 +25,45 @@ use statelens_describe::{CheckpointSummary, ParameterCount, write_manifest};
 /// terabyte.
 const READ: u64 = 4 << 20;
 
+/// The targets by name. `seeds/NAME.txt` lists the folders with the inputs that a target starts from.
+const TARGETS: &[(&str, fn(&[u8]))] = &[
+    ("cerebras", |bytes| examine("x.mdl", bytes)),
+    ("config", config::run),
+    ("dcp", dcp::run),
+    ("flax", |bytes| examine("x.msgpack", bytes)),
+    ("gguf", |bytes| examine("x.gguf", bytes)),
+    ("hdf5", |bytes| examine("x.h5", bytes)),
+    ("keras", |bytes| examine("x.weights.h5", bytes)),
+    ("link", link::run),
+    ("numpy", |bytes| examine("x.npz", bytes)),
+    ("pickle", pickle::run),
+    ("recipe", recipe::run),
+    ("safetensors", |bytes| examine("x.safetensors", bytes)),
+    ("scan", scan::run),
+    ("split_reads", split_reads),
+    ("tensorflow", tensorflow::run),
+    ("torch", |bytes| examine("x.pt", bytes)),
+];
+
+/// Returns the target with this name.
+pub fn target(name: &str) -> Option<fn(&[u8])> {
+    TARGETS.iter().find(|(known, _)| *known == name).map(|(_, run)| *run)
+}
+
+/// The last four bytes determine how the file before them is cut, so that the fixtures are usable as
+/// seeds.
+fn split_reads(bytes: &[u8]) {
+    let (file, pieces) = bytes.split_at(bytes.len().saturating_sub(4));
+    compare("x", file, pieces);
+}
+
 /// Opens a file and runs all operations that read it.
-pub fn examine(name: &str, bytes: &[u8]) {
+fn examine(name: &str, bytes: &[u8]) {
     examine_files(FileSet::single(name, Memory::from(bytes.to_vec())));
 }
 
 /// As [`examine`], for several files.
-pub fn examine_files(files: FileSet) {
+fn examine_files(files: FileSet) {
     let opened = statelens_formats::open(files, &Limits::default(), &mut Unwatched);
     let Ok(checkpoint) = opened else { return };
     let leaves = checkpoint.leaves();
@@ -38,7 +78,7 @@ pub fn examine_files(files: FileSet) {
 
 /// Opens the same bytes as a local file and as a remote one, which is read in other pieces, and
 /// converts it fed with whole spans and with pieces cut by `pieces`; the results must be equal.
-pub fn compare(name: &str, bytes: &[u8], pieces: &[u8]) {
+fn compare(name: &str, bytes: &[u8], pieces: &[u8]) {
     let memory = Memory::from(bytes.to_vec());
     let mut remote = FileSet::default();
     remote.push_remote(name, Arc::new(memory.clone()), None);

@@ -18,8 +18,8 @@ const OPTIONS: [&str; 5] = [
     "-print_final_stats=1",
 ];
 
-/// Runs each target in `fuzz/fuzz_targets` for some seconds, starting from the fixtures. Mutations
-/// are random unless there is a seed for them.
+/// Runs each target that has seeds for some seconds. Mutations are random unless there is a seed for
+/// them.
 pub(crate) fn run(seconds: u32, filter: Option<&str>, seed: Option<u32>) -> Result<()> {
     let cargo_fuzz = setup::tools::cargo_fuzz()?;
     statelens_fixtures::make()?;
@@ -30,14 +30,18 @@ pub(crate) fn run(seconds: u32, filter: Option<&str>, seed: Option<u32>) -> Resu
     for target in targets(filter)? {
         println!("\n== Fuzz {target} for {seconds} s");
         let corpus = project::root().join("fuzz/corpus").join(&target);
-        fs::create_dir_all(&corpus).context("making the corpus folder")?;
+        let artifacts = project::root().join("fuzz/artifacts").join(&target);
+        for folder in [&corpus, &artifacts] {
+            fs::create_dir_all(folder).with_context(|| format!("making {}", folder.display()))?;
+        }
         let mut fuzz = shell::command(&cargo_fuzz);
         // Coverage instrumentation is a nightly option; this allows it on the toolchain in use. The
         // address sanitizer is off: there is no unsafe code to check, and it halves the speed.
         fuzz.env("RUSTC_BOOTSTRAP", "1").args(["fuzz", "run", "--sanitizer", "none", "--fuzz-dir"]);
-        fuzz.arg(project::root().join("fuzz")).arg(&target);
+        fuzz.arg(project::root().join("fuzz")).arg("targets").env("STATELENS_FUZZ_TARGET", &target);
         let seeds = seed_list(&target)?;
         fuzz.arg(corpus).arg("--").arg(format!("-seed_inputs=@{}", seeds.display()));
+        fuzz.arg(format!("-artifact_prefix={}/", artifacts.display()));
         fuzz.args(OPTIONS).arg(format!("-max_total_time={seconds}"));
         fuzz.args(seed.map(|seed| format!("-seed={seed}")));
         shell::run(&mut fuzz)?;
@@ -45,14 +49,12 @@ pub(crate) fn run(seconds: u32, filter: Option<&str>, seed: Option<u32>) -> Resu
     Ok(())
 }
 
-/// Returns the names of the targets.
+/// Returns the names of the targets, which are those of their lists of seeds.
 fn targets(filter: Option<&str>) -> Result<Vec<String>> {
     let mut names = Vec::new();
-    for entry in fs::read_dir(project::root().join("fuzz/fuzz_targets"))
-        .context("reading fuzz/fuzz_targets")?
-    {
+    for entry in fs::read_dir(project::root().join("fuzz/seeds")).context("reading fuzz/seeds")? {
         let path = entry?.path();
-        if path.extension().is_some_and(|kind| kind == "rs") {
+        if path.extension().is_some_and(|kind| kind == "txt") {
             let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
             if filter.is_none_or(|part| name.contains(part)) {
                 names.push(name);
@@ -60,7 +62,7 @@ fn targets(filter: Option<&str>) -> Result<Vec<String>> {
         }
     }
     if names.is_empty() {
-        bail!("no target in fuzz/fuzz_targets matches `{}`", filter.unwrap_or_default());
+        bail!("no list in fuzz/seeds matches `{}`", filter.unwrap_or_default());
     }
     names.sort();
     Ok(names)

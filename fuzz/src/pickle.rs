@@ -1,15 +1,13 @@
-#![no_main]
-
 use statelens_checkpoint::{Builder, Error, FileSet, FormatInfo, Limits, Unwatched, ValueId};
 use statelens_pickle::{Lowered, NoStorages, Pickle};
 
-// The pickle machine accepts any input; opened as a file, the bytes must look like a pickle first.
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+/// The pickle machine accepts any input; opened as a file, the bytes must look like a pickle first.
+pub(crate) fn run(bytes: &[u8]) {
     if let Ok(pickle) = statelens_pickle::read(bytes, 0, &Limits::default()) {
         lower(pickle);
     }
-    statelens_fuzz::examine("x.pkl", bytes);
-});
+    crate::examine("x.pkl", bytes);
+}
 
 /// Checks that a pickle becomes the same tree whether or not its objects are freed on the way.
 fn lower(mut pickle: Pickle) {

@@ -1,9 +1,6 @@
 //! User recipes: parses them, and applies them in both directions to keys that their own rules
 //! match.
 
-#![no_main]
-
-use libfuzzer_sys::fuzz_target;
 use statelens_checkpoint::{DType, Layout, Tensor};
 use statelens_recipes::config::Value;
 use statelens_recipes::engine::{ApplyOptions, Configs, State, StateValue, apply};
@@ -13,7 +10,7 @@ use statelens_recipes::language::{Captures, ConfigSide, KeyPattern};
 /// Maximum number of keys of each block that get tensors.
 const KEYS: usize = 24;
 
-fuzz_target!(|bytes: &[u8]| {
+pub(crate) fn run(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     let Ok(recipe) = families::parse("fuzz.recipe", text) else { return };
     let config: Value = [
@@ -54,7 +51,7 @@ fuzz_target!(|bytes: &[u8]| {
             }
         }
     }
-});
+}
 
 /// Returns a key that matches the pattern, with usual values for its placeholders.
 fn filled(pattern: &KeyPattern, members: &[usize]) -> String {

@@ -1,14 +1,12 @@
-#![no_main]
-
 use statelens_checkpoint::{Finding, Grade, Limits};
 use statelens_pickle::{Broken, Pickle, ScanOptions, is_harmless, read, scan_pickles};
 
 /// Further findings are summed up in one, without their names.
 const LISTED: usize = 100;
 
-// Checks for any pickle: every global that is not on a list is reported; a truncated pickle is not
-// graded worse than the whole; and bytes before or after a pickle can't hide it.
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+/// Checks for any pickle: every global that is not on a list is reported; a truncated pickle is not
+/// graded worse than the whole; and bytes before or after a pickle can't hide it.
+pub(crate) fn run(bytes: &[u8]) {
     let options = ScanOptions::default();
     let findings = scan(bytes, &options);
     assert_eq!(findings, scan(bytes, &options), "two scans of the same bytes differ");
@@ -31,7 +29,7 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     if let Err(broken) = read(&bytes[..cut], 0, &Limits::default()) {
         cut_is_no_worse(&broken, &findings);
     }
-});
+}
 
 fn scan(bytes: &[u8], options: &ScanOptions) -> Vec<Finding> {
     scan_pickles(bytes, 0, &Limits::default(), options).0

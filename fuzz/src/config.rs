@@ -1,12 +1,9 @@
 //! Model configs: parses YAML and JSON as Python does, writes them again, and converts them.
 
-#![no_main]
-
-use libfuzzer_sys::fuzz_target;
 use statelens_recipes::ModelFormat;
 use statelens_recipes::config::{Families, Language, parse};
 
-fuzz_target!(|bytes: &[u8]| {
+pub(crate) fn run(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     for language in [Language::Yaml, Language::Json] {
         let Ok(value) = parse(text, language) else { continue };
@@ -45,4 +42,4 @@ fuzz_target!(|bytes: &[u8]| {
             );
         }
     }
-});
+}

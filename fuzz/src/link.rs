@@ -1,12 +1,12 @@
 //! Links with a summary: the input is a packed outline, after inflating. If it opens, packing it
 //! again and opening the result gives the same outline.
 
-#![no_main]
+use statelens_describe::share::{
+    KeysAs, LinkOptions, Outline, link, open_link, write_html, write_json, write_markdown,
+    write_text,
+};
 
-use libfuzzer_sys::fuzz_target;
-use statelens_describe::share::{KeysAs, LinkOptions, Outline, link, open_link, write_html, write_json, write_markdown, write_text};
-
-fuzz_target!(|bytes: &[u8]| {
+pub(crate) fn run(bytes: &[u8]) {
     // As text, which is mostly rejected at once.
     if let Ok(text) = std::str::from_utf8(bytes) {
         let _ = open_link(text);
@@ -14,7 +14,7 @@ fuzz_target!(|bytes: &[u8]| {
     if let Ok(outline) = open_link(&stored("#s=1.", bytes)) {
         again(&outline);
     }
-});
+}
 
 /// Writes the contents of a link in every way.
 fn again(outline: &Outline) {
