@@ -38,6 +38,11 @@ pub trait Siblings: fmt::Debug + Send + Sync {
     /// Returns their names, always in the same order. Lists the folder at the first call.
     fn names(&self) -> &[String];
 
+    /// Returns whether any name matches. A folder can be searched faster than it is listed.
+    fn any_name(&self, matches: &dyn Fn(&str) -> bool) -> bool {
+        self.names().iter().any(|name| matches(name))
+    }
+
     /// Returns their sources, in the order of the names.
     fn sources(&self) -> Vec<Arc<dyn ReadAt>>;
 }
@@ -139,6 +144,12 @@ impl FileSet {
         let siblings = self.siblings.iter().flat_map(|siblings| siblings.listing.names());
         let names = self.files.iter().map(|file| &file.name).chain(siblings);
         names.enumerate().map(|(index, name)| (FileId(index as u32), name.as_str()))
+    }
+
+    /// Returns whether the name of any file matches.
+    pub fn any_name(&self, matches: impl Fn(&str) -> bool) -> bool {
+        self.files.iter().any(|file| matches(&file.name))
+            || self.siblings.iter().any(|siblings| siblings.listing.any_name(&matches))
     }
 
     /// Returns the number of files.

@@ -40,7 +40,14 @@ pub struct FileSource {
 /// The names of the files in folders. Each folder is listed once, however many of its files are
 /// opened.
 #[derive(Debug, Default, Clone)]
-pub struct Listings(Arc<Mutex<HashMap<PathBuf, Arc<[OsString]>>>>);
+pub struct Listings(Arc<Mutex<ListedFolders>>);
+
+#[derive(Debug, Default)]
+struct ListedFolders {
+    names: HashMap<PathBuf, Arc<[OsString]>>,
+    /// The last folder that was searched without being listed.
+    searched: Option<PathBuf>,
+}
 
 /// The files of a checkpoint, and the files on disk that they are read from.
 #[derive(Default)]
@@ -58,7 +65,7 @@ struct FolderFiles {
     listings: Listings,
     /// Names that were given with the checkpoint.
     except: Vec<String>,
-    entries: OnceLock<(Vec<String>, Vec<PathBuf>)>,
+    entries: OnceLock<(Vec<String>, Vec<OsString>)>,
     sources: OnceLock<Vec<Arc<FileSource>>>,
 }
 
@@ -319,39 +326,60 @@ impl Siblings for FolderFiles {
         &self.entries().0
     }
 
+    fn any_name(&self, matches: &dyn Fn(&str) -> bool) -> bool {
+        if self.entries.get().is_some() || !self.listings.is_first_search(&self.folder) {
+            return self.names().iter().any(|name| matches(name));
+        }
+        let Ok(entries) = fs::read_dir(&self.folder) else { return false };
+        // In folders with too many entries, `names` is empty.
+        let mut names = entries.flatten().map(|entry| entry.file_name()).take(MAX_SIBLINGS + 1);
+        names.any(|name| matches(&name.to_string_lossy()))
+    }
+
     fn sources(&self) -> Vec<Arc<dyn ReadAt>> {
         let sources = self.sources.get_or_init(|| {
-            let paths = self.entries().1.iter();
-            paths.map(|path| Arc::new(FileSource::listed(path.clone()))).collect()
+            let paths = self.entries().1.iter().map(|name| self.folder.join(name));
+            paths.map(|path| Arc::new(FileSource::listed(path))).collect()
         });
         sources.iter().map(|source| source.clone() as Arc<dyn ReadAt>).collect()
     }
 }
 
 impl FolderFiles {
-    /// Returns the names and paths of the files.
-    fn entries(&self) -> &(Vec<String>, Vec<PathBuf>) {
+    /// Returns the names of the files for display, and as the system has them.
+    fn entries(&self) -> &(Vec<String>, Vec<OsString>) {
         self.entries.get_or_init(|| {
             let names = self.listings.of(&self.folder);
             let shown = names.iter().map(|name| (name.to_string_lossy().into_owned(), name));
             let others = shown.filter(|(shown, _)| !self.except.contains(shown));
-            others.map(|(shown, name)| (shown, self.folder.join(name))).unzip()
+            others.map(|(shown, name)| (shown, name.clone())).unzip()
         })
     }
 }
 
 impl Listings {
+    /// Returns whether the folder has not been listed or searched yet, and notes that it is searched
+    /// now. Listing takes longer than searching, but pays off at the second file of the folder.
+    fn is_first_search(&self, folder: &Path) -> bool {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let first = !known.names.contains_key(folder) && known.searched.as_deref() != Some(folder);
+        if first {
+            known.searched = Some(folder.to_owned());
+        }
+        first
+    }
+
     /// Returns the names of the files in a folder, sorted; an empty list if there are too many.
     fn of(&self, folder: &Path) -> Arc<[OsString]> {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(files) = known.get(folder) {
+        if let Some(files) = known.names.get(folder) {
             return files.clone();
         }
-        if known.len() == MAX_LISTINGS {
-            known.clear();
+        if known.names.len() == MAX_LISTINGS {
+            known.names.clear();
         }
         let files: Arc<[OsString]> = files_in(folder).into();
-        known.insert(folder.to_owned(), files.clone());
+        known.names.insert(folder.to_owned(), files.clone());
         files
     }
 }
@@ -598,6 +626,24 @@ mod tests {
         assert_eq!(first.files.len(other), 6);
         fs::remove_file(path("b.pt")).unwrap();
         assert_eq!(first.files.len(other), 6);
+    }
+
+    #[test]
+    fn searches_a_folder_once_and_then_lists_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        for name in ["a.pt", "b.json", "c.pt"] {
+            fs::write(path(name), name).unwrap();
+        }
+        let listings = Listings::default();
+        let is_listed = || listings.0.lock().unwrap().names.contains_key(folder.path());
+        let has = |file: &str, end: &str| {
+            let opened = open_listed(&path(file), &[], &listings).unwrap();
+            opened.files.any_name(|name| name.ends_with(end))
+        };
+        assert!(has("a.pt", ".json") && !is_listed());
+        assert!(!has("c.pt", ".txt") && is_listed());
+        assert!(has("c.pt", ".json") && has("c.pt", "c.pt"));
     }
 
     #[test]

@@ -52,15 +52,17 @@ impl Sharded {
             return Ok(None);
         }
         let is_near = |other: &str| is_index(other) && folder(other) == folder(name);
-        let indexes = files.names().filter(|(_, other)| is_near(other));
-        for (id, _) in indexes.take(MAX_INDEXES) {
-            // An index that can't be read is ignored.
-            if let Ok(index) = ShardIndex::read(files, id, limits)
-                && index.shards.iter().any(|shard| shard == name)
-            {
-                return Ok(Some(Self::indexed(files, index)));
+        if files.any_name(is_near) {
+            let indexes = files.names().filter(|(_, other)| is_near(other));
+            for (id, _) in indexes.take(MAX_INDEXES) {
+                // An index that can't be read is ignored.
+                if let Ok(index) = ShardIndex::read(files, id, limits)
+                    && index.shards.iter().any(|shard| shard == name)
+                {
+                    return Ok(Some(Self::indexed(files, index)));
+                }
+                files.source(id)?.release();
             }
-            files.source(id)?.release();
         }
         let Some(number) = number else { return Ok(None) };
         let shards = number.all(|name| files.find(name).is_some());
