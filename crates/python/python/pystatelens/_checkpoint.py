@@ -137,7 +137,9 @@ _LAZY = Maker()
 
 def _is_key(key: object) -> TypeGuard[str]:
     """Returns whether an object may be a key: a string without lone surrogates."""
-    return isinstance(key, str) and not any("\ud800" <= letter <= "\udfff" for letter in key)
+    if not isinstance(key, str):
+        return False
+    return key.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in key)
 
 
 def open(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 from typing import TYPE_CHECKING, Any, TypeAlias, Union
 
@@ -52,22 +53,30 @@ def numpy_dtype(native: NativeTensor) -> np.dtype[Any]:
     """Returns the dtype of `Tensor.numpy`; those that NumPy lacks are from ml_dtypes."""
     import numpy as np
 
-    name = native.dtype
     if native.is_blocks:
         raise unsupported(native, "NumPy")
+    given = native.numpy_type
+    dtype = _named(native.dtype, native.itemsize) if given is None else np.dtype(given).newbyteorder("<")
+    if dtype is None:
+        raise unsupported(native, "NumPy")
+    return dtype
+
+
+@functools.lru_cache
+def _named(name: str, itemsize: int) -> np.dtype[Any] | None:
+    """Returns the dtype with the name of torch's, if NumPy or ml_dtypes has one."""
+    import numpy as np
+
     if name == "complex32":
         return np.dtype([("real", "<f2"), ("imag", "<f2")])
     if name.startswith(("bfloat16", "float8", "float6", "float4_e2m1fn", "int2", "int4", "int1")):
         found = _ml_dtype(name)
-        if found is not None and np.dtype(found).itemsize == native.itemsize:
-            known: np.dtype[Any] = np.dtype(found)
-            return known
-    given = native.numpy_type if native.numpy_type is not None else _AS_BYTES.get(name, name)
+        if found is not None and np.dtype(found).itemsize == itemsize:
+            return np.dtype(found)
     try:
-        dtype: np.dtype[Any] = np.dtype(given).newbyteorder("<")
-    except TypeError as error:
-        raise unsupported(native, "NumPy") from error
-    return dtype
+        return np.dtype(_AS_BYTES.get(name, name)).newbyteorder("<")
+    except TypeError:
+        return None
 
 
 def torch_dtype(native: NativeTensor) -> Any:
