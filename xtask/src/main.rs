@@ -149,7 +149,9 @@ fn main() -> ExitCode {
         }),
         Task::Pictures => page::pictures(),
         Task::Startup => page::startup(),
-        Task::Interop => setup::prepare(setup::INTEROP).and_then(|()| test::interop(&[])),
+        Task::Interop => setup::prepare(setup::INTEROP)
+            .and_then(|()| page::debug_command(&[]))
+            .and_then(|command| test::interop(&command)),
         Task::Bench { parts } => bench::run(&parts),
         Task::Dist => dist::run(),
         Task::Wheel { test: true } => setup::prepare(setup::INTEROP).and_then(|()| wheel::test()),

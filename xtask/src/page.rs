@@ -67,8 +67,7 @@ pub(crate) fn test(which: PageTests<'_>, features: Features) -> Result<()> {
     let browser = setup::page_tests()?;
     // Files that the page saves are compared with those of the command, which also serves the page
     // itself.
-    shell::run(&mut command_with_page(&site, &[&DEBUG_COMMAND, features].concat()))?;
-    let command = project::target().join("debug").join("statelens");
+    let command = debug_command_with_page(features)?;
     let files = test_files(which)?;
     statelens_fixtures::make().context("making target/fixtures")?;
     let single = single::build(&site)?;
@@ -195,6 +194,17 @@ pub(crate) type Features = &'static [&'static str];
 pub(crate) fn debug_command(features: Features) -> Result<PathBuf> {
     let mut cargo = shell::command("cargo");
     shell::run(cargo.args(["build", "--locked"]).args(DEBUG_COMMAND).args(features))?;
+    Ok(project::target().join("debug").join("statelens"))
+}
+
+/// Builds the command as [`debug_command`] does, in the same place, with the fast page in it if that
+/// is built.
+pub(crate) fn debug_command_with_page(features: Features) -> Result<PathBuf> {
+    let site = project::site();
+    if !site.is_dir() {
+        return debug_command(features);
+    }
+    shell::run(&mut command_with_page(&site, &[&DEBUG_COMMAND, features].concat()))?;
     Ok(project::target().join("debug").join("statelens"))
 }
 

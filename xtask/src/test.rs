@@ -1,5 +1,6 @@
 //! The tests of the project, step by step.
 
+use std::path::Path;
 use std::process::ExitCode;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -64,7 +65,7 @@ pub(crate) fn run(tier: Tier) -> ExitCode {
             report.step("page in a browser, core", || page::test(PageTests::Core, &[]));
         }
         Tier::All => {
-            // Linking a page keeps one core busy, and so do the longest tests and the real libraries.
+            // Linking a page keeps one core busy, and so do the longest tests.
             report.concurrently(
                 |report| {
                     report.step("build of the page", || page::build().map(drop));
@@ -74,22 +75,31 @@ pub(crate) fn run(tier: Tier) -> ExitCode {
                         page::smoke_tests_of_other_builds(OBJECT_STORES)
                     });
                 },
+                |report| report.step("unit and fixture tests", || tests(true)),
+            );
+            // Both groups run the command, so neither may build it again.
+            report.step("build of the command", || {
+                page::debug_command_with_page(OBJECT_STORES).map(drop)
+            });
+            report.concurrently(
                 |report| {
-                    report.step("unit and fixture tests", || tests(true));
-                    report.step("interop with the real libraries", || interop(OBJECT_STORES));
+                    report.step("page in a browser", || page::test(PageTests::All, OBJECT_STORES));
+                },
+                |report| {
+                    report.step("interop with the real libraries", || {
+                        interop(&page::debug_command_with_page(OBJECT_STORES)?)
+                    });
                     report.step("Python package", wheel::test);
                 },
             );
-            report.step("page in a browser", || page::test(PageTests::All, OBJECT_STORES));
         }
     }
     report.sum_up()
 }
 
-/// Compares us with the real libraries.
-pub(crate) fn interop(features: Features) -> Result<()> {
-    let command = page::debug_command(features)?;
-    real_libraries::run(project::root(), &command).map_err(Error::msg)
+/// Compares the command with the real libraries.
+pub(crate) fn interop(command: &Path) -> Result<()> {
+    real_libraries::run(project::root(), command).map_err(Error::msg)
 }
 
 /// Lints everything that runs on this machine.

@@ -11,7 +11,7 @@ use crate::project;
 use crate::shell;
 
 /// The newest Trunk that builds with the project's Rust version.
-const TRUNK: &str = "0.22.0-beta.1";
+const TRUNK: &str = "0.21.14";
 
 /// The release of binaryen that wasm-opt is taken from.
 const BINARYEN: &str = "132.0.0";
@@ -21,17 +21,7 @@ const CARGO_FUZZ: &str = "0.13.2";
 
 /// Installs Trunk and the programs that it calls: wasm-bindgen and wasm-opt. Returns their folders.
 pub(crate) fn trunk() -> Result<Vec<PathBuf>> {
-    // The page's code and wasm-bindgen-cli must have exactly the same version.
-    let wasm_bindgen = project::locked_version("wasm-bindgen")?;
-    let mut built = install(&Tool {
-        package: "wasm-bindgen-cli",
-        program: "wasm-bindgen",
-        version: &wasm_bindgen,
-        why: "Trunk calls it to make the JavaScript of the page. About a minute.",
-        // Its package has no lock file.
-        arguments: &["--no-default-features"],
-    })?;
-    built |= install(&Tool {
+    let built = install(&Tool {
         package: "trunk",
         program: "trunk",
         version: TRUNK,
@@ -41,8 +31,18 @@ pub(crate) fn trunk() -> Result<Vec<PathBuf>> {
     if built {
         remove_build_folder()?;
     }
+    let bin = project::tools().join("bin");
+    fs::copy(wasm_bindgen()?, bin.join("wasm-bindgen"))
+        .context("copying wasm-bindgen for Trunk")?;
     let wasm_opt = wasm_opt()?.parent().map(Path::to_owned);
-    Ok(iter::once(project::tools().join("bin")).chain(wasm_opt).collect())
+    Ok(iter::once(bin).chain(wasm_opt).collect())
+}
+
+/// Compiles the program that runs wasm-bindgen, if it is not up to date, and returns its path.
+pub(crate) fn wasm_bindgen() -> Result<PathBuf> {
+    let mut cargo = shell::command("cargo");
+    shell::run(cargo.args(["build", "--locked", "--profile", "tools", "-p", "xtask-bindgen"]))?;
+    Ok(project::target().join("tools").join("xtask-bindgen"))
 }
 
 /// Installs Trunk, wasm-opt and cargo-fuzz one after the other: they are built in one folder, so
@@ -113,7 +113,7 @@ pub(super) fn page_packages_missing() -> bool {
 
 /// Returns whether some of the tools of [`install_for_tests`] are missing.
 pub(super) fn missing_for_tests() -> bool {
-    let programs = ["trunk", "wasm-bindgen", "cargo-fuzz"];
+    let programs = ["trunk", "cargo-fuzz"];
     programs.iter().any(|program| !project::tools().join("bin").join(program).is_file())
 }
 

@@ -122,9 +122,9 @@ fn bind(goal: Goal, program: &Path, description: &Description) -> Result<Bound> 
     if folder.exists() {
         fs::remove_dir_all(&folder).context("removing the previous output of wasm-bindgen")?;
     }
-    let mut bindgen = shell::command("cargo");
-    bindgen.args(["run", "--quiet", "--locked", "--profile", "tools", "-p", "xtask-bindgen", "--"]);
-    shell::run(bindgen.arg(program).arg(&folder))?;
+    let mut bindgen = shell::command(setup::tools::wasm_bindgen()?);
+    bindgen.arg(program).arg(format!("--out-dir={}", folder.display()));
+    shell::run(bindgen.args(["--target=web", "--no-typescript"]))?;
     let name = program.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let (script, mut wasm) = (format!("{name}.js"), folder.join(format!("{name}_bg.wasm")));
     for file in files_under(&folder)? {
