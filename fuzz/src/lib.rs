@@ -18,8 +18,8 @@ use statelens_checkpoint::{
     Checkpoint, ErrorKind, FileSet, Limits, Memory, Progress, Result, Unwatched,
 };
 use statelens_convert::{Run, RunOptions, Step, WriteTarget, plan};
-use statelens_formats::{RequestedOptions, writings};
 use statelens_describe::{CheckpointSummary, ParameterCount, write_manifest};
+use statelens_formats::{RequestedOptions, writings};
 
 /// Maximum number of logical bytes that a target reads: a file of a few bytes may describe a
 /// terabyte.

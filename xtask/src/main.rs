@@ -136,9 +136,8 @@ fn main() -> ExitCode {
         Task::Serve { port } => page::serve(port),
         Task::Build => page::build_all(),
         Task::Test { all } => return test::run(if all { Tier::All } else { Tier::Core }),
-        Task::TestPage { other_builds: true, .. } => {
-            setup::prepare(setup::ALL).and_then(|()| page::smoke_tests_of_other_builds(&[]))
-        }
+        Task::TestPage { other_builds: true, .. } => setup::prepare(setup::OTHER_BUILDS)
+            .and_then(|()| page::smoke_tests_of_other_builds(&[])),
         Task::TestPage { filter, core, .. } => setup::prepare(setup::PAGE_TESTS).and_then(|()| {
             let which = match filter.as_deref() {
                 Some(name) => PageTests::Named(name),

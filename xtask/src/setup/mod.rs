@@ -29,6 +29,9 @@ pub(crate) struct Need {
 /// The requirements for building and testing the page.
 pub(crate) const PAGE_TESTS: &[Need] = &[WASM, NODE, CHROMIUM];
 
+/// The requirements for testing the small page and the page built by Trunk.
+pub(crate) const OTHER_BUILDS: &[Need] = &[WASM, NODE, CHROMIUM, CXX, TOOLS];
+
 /// The requirements of interop.
 pub(crate) const INTEROP: &[Need] = &[H5DUMP, PYTHON];
 
