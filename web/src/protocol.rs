@@ -13,17 +13,17 @@ pub mod task;
 use serde::{Deserialize, Serialize};
 use statelens_describe::share::LinkOptions;
 
-use crate::convert::message::{ConversionResult, ConvertOptions, PlanSummary, SaveTo};
+use crate::convert::message::{ConvertOptions, PlanSummary};
 use crate::inspector::message::{FormattedValues, RowDetails};
 use crate::open::message::{FetchConsent, FetchStats, FileName, FoundCheckpoint, OpenedCheckpoint};
 use crate::protocol::error::ErrorText;
 use crate::protocol::job::{JobEnd, JobKind};
-use crate::protocol::task::TaskUpdate;
+use crate::protocol::task::{JobProgress, TaskRequest, TaskResult};
 use crate::read_as::message::ReadAs;
 use crate::rows::PackedRows;
-use crate::run_folder::message::{OpenCheck, RunValues};
+use crate::run_folder::message::{FileValues, OpenCheck};
 use crate::share::message::{SharedSummary, SummaryKind};
-use crate::{compare, family, matrix, model_description, values, verify};
+use crate::{compare, family, matrix, model_description, values};
 
 /// The field of a posted object that holds the message.
 pub const MESSAGE: &str = "message";
@@ -100,28 +100,13 @@ pub enum ToWorker {
         /// The target and its options.
         options: Box<ConvertOptions>,
     },
-    /// Run a plan.
-    Run {
-        /// The request that produced the plan.
-        request: u32,
-        /// Where the bytes go. The handle of [`SaveTo::Handle`] is sent with this message.
-        sink: SaveTo,
-        /// Keep the files even if casts did more to numbers than round them.
-        falsify: bool,
-    },
+    /// Start a task.
+    Start(TaskRequest),
     /// Stop the jobs of a kind. Of a conversion, this removes what it wrote; of other jobs, the
     /// results so far are kept.
     Stop(JobKind),
     /// A request about comparing with a second checkpoint.
     Compare(compare::message::CompareRequest),
-    /// Verify: read everything once, check it also against the manifest that may be sent with this
-    /// message, and keep the statistics and hashes of all tensors. With `finite`, any number that
-    /// is not finite is an error.
-    Verify { finite: bool },
-    /// Read all tensors that were not read yet.
-    Scan,
-    /// Read one tensor, given by its row, for its statistics.
-    Statistics(u32),
     /// Read a part of a tensor to measure the speed.
     Rate(u32),
     /// A request about a matrix shown as a picture.
@@ -140,12 +125,6 @@ pub enum ToWorker {
         /// Indices of the files to open.
         requested: Vec<u32>,
     },
-    /// Read all values of some of the files sent with this message, one after the other.
-    RunValues {
-        files: Vec<FileName>,
-        /// Indices of the files to read.
-        requested: Vec<u32>,
-    },
     /// Model family files that the worker requested: path and text, `None` if the file can't be
     /// fetched.
     Provide(Vec<(String, Option<String>)>),
@@ -162,21 +141,9 @@ impl ToWorker {
             Self::Open { .. } | Self::OpenAddress { .. } | Self::OpenLink { .. } => JobKind::Open,
             Self::CheckRun { .. } => JobKind::CheckRun,
             Self::CheckFiles { .. } => JobKind::CheckFiles,
-            Self::Run { .. } => JobKind::Write,
-            Self::RunValues { .. } | Self::Scan => JobKind::Scan,
-            Self::Verify { .. } => JobKind::Verify,
-            Self::Statistics(_) => JobKind::TensorStats,
-            Self::Matrix(matrix::message::MatrixRequest::Overview { .. }) => JobKind::Overview,
+            Self::Start(task) => task.kind(),
             Self::Matrix(matrix::message::MatrixRequest::Cells(..)) => JobKind::Cells,
-            Self::Matrix(matrix::message::MatrixRequest::Singular { .. }) => JobKind::Singular,
-            Self::Matrix(matrix::message::MatrixRequest::Export(_)) => JobKind::Export,
-            Self::Matrix(matrix::message::MatrixRequest::Ranked(_)) => JobKind::Rank,
             Self::Compare(compare::message::CompareRequest::Open { .. }) => JobKind::OpenCompared,
-            Self::Compare(compare::message::CompareRequest::Start { .. }) => JobKind::Compare,
-            Self::Compare(compare::message::CompareRequest::TensorDiff { .. }) => {
-                JobKind::TensorDiff
-            }
-            Self::Compare(compare::message::CompareRequest::Renames(_)) => JobKind::Renames,
             Self::Inspect { .. } => JobKind::Inspect,
             Self::Values { .. } => JobKind::Values,
             Self::Plan { .. } => JobKind::Plan,
@@ -252,19 +219,18 @@ pub enum FromWorker {
     /// Paths of the model family files that the worker needs before it can reply to
     /// [`ToWorker::Plan`].
     FilesNeeded(Vec<String>),
-    /// The state of [`ToWorker::Run`]. The `Blob`s are sent with the result, in an array; for
-    /// [`SaveTo::Download`] the page saves them. If it ends early, no files are left behind.
-    Run(TaskUpdate<ConversionResult>),
+    /// Progress of the task of this kind.
+    Progress(JobKind, JobProgress),
+    /// The result of a task so far.
+    Partial(TaskResult),
+    /// The result of a task, which is then over.
+    Done(TaskResult),
+    /// The task of this kind failed; `None` if the page stopped it.
+    Failed(JobKind, Option<ErrorText>),
     /// A reply about comparing with a second checkpoint.
     Compare(compare::message::CompareReply),
-    /// The state of [`ToWorker::Verify`].
-    Verify(TaskUpdate<verify::message::VerifyReport>),
-    /// The state of [`ToWorker::Scan`]. If it is stopped, the results so far are its result.
-    Scan(TaskUpdate<values::message::ScanReport>),
     /// Statistics of tensors that a scan has read.
     RowValues(Vec<values::message::RowValues>),
-    /// The state of [`ToWorker::Statistics`].
-    Statistics(TaskUpdate<values::message::TensorValues>),
     /// The reply to [`ToWorker::Rate`]: bytes read per millisecond.
     Rate(f64),
     /// A reply about a matrix shown as a picture.
@@ -273,8 +239,8 @@ pub enum FromWorker {
     ModelDescription(Box<model_description::message::ModelDescription>),
     /// The result of opening one file of [`ToWorker::CheckRun`] or [`ToWorker::CheckFiles`].
     FileChecked(OpenCheck),
-    /// A reply about the values of a run folder.
-    RunValues(RunValues),
+    /// The values of one file of [`TaskRequest::RunValues`].
+    FileValues(FileValues),
     /// The job is over; its results were sent before.
     Ended(JobEnd),
 }

@@ -189,22 +189,10 @@ impl ComparisonState {
                     self.rebuild_lines();
                 }
             }
-            CompareReply::Values(request, update) if request == self.request => {
-                self.reading.update(update);
-            }
-            CompareReply::TensorDiff(pair, update) => {
-                if let Some((of, tensor_diff)) = &mut self.tensor_diff
-                    && *of == pair
-                {
-                    tensor_diff.update(update);
-                }
-            }
-            CompareReply::Renames(update) => self.renaming.update(update),
             CompareReply::Checked(checked) => self.checked = Some(Rc::new(checked)),
             // Replies to outdated requests. A report is saved where it arrives.
             CompareReply::Structure { .. }
             | CompareReply::Compared(_)
-            | CompareReply::Values(..)
             | CompareReply::Report(_) => {}
         }
     }

@@ -3,10 +3,10 @@
 use yew::prelude::*;
 
 use crate::convert::state::naming::key_name;
-use crate::matrix::message::{ExportFormat, ExportRequest, MatrixRequest};
+use crate::matrix::message::{ExportFormat, ExportRequest};
 use crate::page::model::actor::Actor;
-use crate::protocol::ToWorker;
 use crate::protocol::job::JobKind;
+use crate::protocol::task::TaskRequest;
 use crate::state::fmt;
 use crate::state::task::Task;
 
@@ -53,7 +53,7 @@ pub(crate) fn SaveAs(props: &SaveAsProps) -> Html {
         let onclick = actor.on(move |actor, _: MouseEvent| {
             let (slice, name) = (slice.clone(), name.clone());
             let request = ExportRequest { row, slice, kind, single, name };
-            actor.request(&ToWorker::Matrix(MatrixRequest::Export(request)));
+            actor.start(TaskRequest::Export(request));
             actor.values_panel(|it| it.export.start());
         });
         html! { <button class="textlink" {onclick}>{ format!(".{extension}") }</button> }

@@ -13,8 +13,8 @@ use web_sys::Blob;
 
 use crate::convert::message::SaveTo;
 use crate::convert::worker::running::run;
-use crate::matrix::message::{ExportFormat, ExportRequest, MatrixReply};
-use crate::protocol::FromWorker;
+use crate::matrix::message::{ExportFormat, ExportRequest};
+use crate::protocol::task::TaskResult;
 use crate::worker::job::Job;
 use crate::worker::opened::OpenCheckpoint;
 use crate::worker::reading::drive;
@@ -26,11 +26,15 @@ const PART: usize = 8 << 20;
 
 /// Handles a request of the page.
 pub(crate) fn start(open: OpenCheckpoint, job: Job, request: ExportRequest) {
-    let reply = |update| FromWorker::Matrix(MatrixReply::Export(update));
-    Task::start(open, job, reply, async move |task| {
-        task.attach(export(task, &request).await?);
-        Ok(request.name)
-    });
+    Task::start(
+        open,
+        job,
+        |name| TaskResult::Export(*name),
+        async move |task| {
+            task.attach(export(task, &request).await?);
+            Ok(request.name)
+        },
+    );
 }
 
 async fn export(task: &Task<String>, request: &ExportRequest) -> Result<Array> {

@@ -14,7 +14,6 @@ use crate::convert::message::WriteMethod;
 use crate::convert::page::ConvertSheet;
 use crate::family::page::use_families;
 use crate::links::page::{use_links, use_open_name};
-use crate::matrix::message::MatrixReply;
 use crate::matrix::page::{MatrixScreen, use_matrix};
 use crate::model_description::page::use_model_description;
 use crate::open::message::FetchConsent;
@@ -39,7 +38,7 @@ use crate::page::stop_dialog;
 use crate::page::stored_files::use_desktop_files;
 use crate::page::workspace::Workspace;
 use crate::protocol::error::{ErrorKind, ErrorText};
-use crate::protocol::task::TaskUpdate;
+use crate::protocol::task::TaskResult;
 use crate::protocol::{FromWorker, JobMessage, ToWorker};
 use crate::read_as::message::ReadAs;
 use crate::read_as::page::ReadAsChoice;
@@ -383,14 +382,14 @@ fn finish(message: &FromWorker, handle: JsValue) -> Option<web_sys::File> {
     if let FromWorker::Compare(CompareReply::Report(report)) = message {
         drop::save_text(report, "comparison.json");
     }
-    if let FromWorker::Matrix(MatrixReply::Export(TaskUpdate::Done(name))) = message {
+    if let FromWorker::Done(TaskResult::Export(name)) = message {
         let blob = handle.dyn_ref::<js_sys::Array>().map(|blobs| blobs.get(0));
         if let Some(Ok(blob)) = blob.map(JsCast::dyn_into) {
             drop::save(&blob, name);
         }
         return None;
     }
-    let FromWorker::Run(TaskUpdate::Done(done)) = message else { return None };
+    let FromWorker::Done(TaskResult::Write(done)) = message else { return None };
     for (name, text) in &done.texts {
         drop::save_text(text, name);
     }

@@ -88,7 +88,8 @@ impl Bridge {
 
     /// Returns the running jobs that would be lost if something else were opened.
     pub fn long_jobs(&self) -> Vec<JobKind> {
-        let long = [JobKind::Write, JobKind::Verify, JobKind::Scan, JobKind::Compare];
+        let long =
+            [JobKind::Write, JobKind::Verify, JobKind::Scan, JobKind::RunValues, JobKind::Compare];
         long.into_iter().filter(|kind| self.is_running(*kind)).collect()
     }
 

@@ -3,6 +3,7 @@
 pub mod actor;
 mod join;
 mod replies;
+mod tasks;
 
 use std::rc::Rc;
 
@@ -424,11 +425,7 @@ impl PageModel {
     /// Sets a notice that lists the jobs being stopped and why.
     fn interrupt(&mut self, jobs: &[JobKind], opened: bool) {
         let name = self.work.as_ref().map(|work| work.opened.name.clone()).unwrap_or_default();
-        let mut scanned = name.clone();
-        if let Some(view) = self.run.as_mut().filter(|view| view.values.now.is_some()) {
-            scanned.clone_from(&view.folder);
-            Rc::make_mut(view).values.now = None;
-        }
+        let folder = self.run.as_ref().map_or("", |view| &view.folder);
         let jobs_text: Vec<String> = jobs
             .iter()
             .filter_map(|kind| match kind {
@@ -437,11 +434,15 @@ impl PageModel {
                     Some(format!("writing {}", written.unwrap_or(&name)))
                 }
                 JobKind::Verify => Some(format!("reading all of {name}")),
-                JobKind::Scan => Some(format!("scanning the values of {scanned}")),
+                JobKind::Scan => Some(format!("scanning the values of {name}")),
+                JobKind::RunValues => Some(format!("scanning the values of {folder}")),
                 JobKind::Compare => Some(format!("comparing {name}")),
                 _ => None,
             })
             .collect();
+        if let Some(view) = self.run.as_mut().filter(|view| view.values.task.is_running()) {
+            Rc::make_mut(view).values.task.stop();
+        }
         if jobs_text.is_empty() {
             self.notice = None;
             return;

@@ -15,6 +15,8 @@ pub enum JobKind {
     Verify,
     /// Reading the values of all tensors.
     Scan,
+    /// Reading the values of the checkpoints of a run folder.
+    RunValues,
     /// Reading the values of one tensor.
     TensorStats,
     /// Reading a matrix as a picture.

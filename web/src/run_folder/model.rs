@@ -9,8 +9,9 @@ use statelens_compare::runs::{
 };
 
 use crate::page::drop::DroppedFile;
-use crate::run_folder::message::{OpenCheck, RunGroup, RunValues};
+use crate::run_folder::message::{self, OpenCheck, RunGroup};
 use crate::run_folder::state::{RunPick, RunRow, SortedRun, step};
+use crate::state::task::Task;
 
 /// A run folder.
 #[derive(Debug, Clone)]
@@ -50,8 +51,8 @@ type FileValues = (String, [Vec<GroupValues>; 2]);
 pub struct RunFolderValues {
     /// Statistics of the files read so far, by the file's index in the drop.
     pub read: Rc<HashMap<u32, FileValues>>,
-    /// Progress of the running read: bytes read, total bytes, elapsed milliseconds.
-    pub now: Option<(u64, u64, f64)>,
+    /// The running read.
+    pub task: Task<()>,
     /// Measured speed in bytes per millisecond.
     pub rate: Option<f64>,
     /// Statistics loaded from the file of kept values in the folder.
@@ -103,22 +104,10 @@ impl RunView {
         }
     }
 
-    /// Applies a reply about the values of the checkpoints.
-    pub fn handle_values_reply(&mut self, reply: RunValues) {
-        let values = &mut self.values;
-        match reply {
-            RunValues::Now(done, total, millis) => {
-                values.now = Some((done, total, millis));
-                if millis > 200.0 {
-                    values.rate = Some(done as f64 / millis);
-                }
-            }
-            RunValues::Read(file, problem, groups) => {
-                let groups = groups.map(|groups| groups.into_iter().map(group).collect());
-                Rc::make_mut(&mut values.read).insert(file, (problem, groups));
-            }
-            RunValues::Ended => values.now = None,
-        }
+    /// Keeps the values of a file.
+    pub fn add_values(&mut self, of: message::FileValues) {
+        let groups = of.groups.map(|groups| groups.into_iter().map(group).collect());
+        Rc::make_mut(&mut self.values.read).insert(of.file, (of.problem, groups));
     }
 
     /// Returns the file indices and the total bytes of the checkpoints that can be opened and whose

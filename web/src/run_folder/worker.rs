@@ -11,7 +11,8 @@ use wasm_bindgen::JsValue;
 
 use crate::open::message::FileName;
 use crate::protocol::FromWorker;
-use crate::run_folder::message::{OpenCheck, RunGroup, RunValues};
+use crate::protocol::task::{JobProgress, TaskResult};
+use crate::run_folder::message::{FileValues, OpenCheck, RunGroup};
 use crate::worker::job::Job;
 use crate::worker::reading::drive;
 use crate::worker::sources::Sources;
@@ -53,8 +54,9 @@ pub(crate) fn values(job: Job, files: Vec<FileName>, requested: Vec<u32>, data: 
                 // Scales the progress over values to the size of the file, which may be compressed.
                 let part = size(file) as f64 * (part.0 as f64 / part.1.max(1) as f64).min(1.0);
                 let done = before.saturating_add(part as u64);
-                let now = RunValues::Now(done, total, now() - began);
-                job.post(&FromWorker::RunValues(now));
+                let millis = now() - began;
+                let now = JobProgress { done, total, millis, key: String::new() };
+                job.post(&FromWorker::Progress(job.kind(), now));
             };
             report((0, 1));
             let (problem, groups) = match read(&files, &sources, file, &job, report).await {
@@ -62,10 +64,10 @@ pub(crate) fn values(job: Job, files: Vec<FileName>, requested: Vec<u32>, data: 
                 Err(_) if job.check().is_err() => break,
                 Err(error) => (error.what().to_owned(), Default::default()),
             };
-            job.post(&FromWorker::RunValues(RunValues::Read(file, problem, groups)));
+            job.post(&FromWorker::FileValues(FileValues { file, problem, groups }));
             before = before.saturating_add(size(file));
         }
-        job.post(&FromWorker::RunValues(RunValues::Ended));
+        job.post(&FromWorker::Done(TaskResult::RunValues));
     });
 }
 

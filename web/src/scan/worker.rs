@@ -13,6 +13,7 @@ use statelens_values::weights::{
 
 use crate::inspector::message::RowDetails;
 use crate::protocol::FromWorker;
+use crate::protocol::task::TaskResult;
 use crate::values::message::{RowValues, ScanReport, TensorValues};
 use crate::values::worker::{Measurements, Results, SharedMeasurements};
 use crate::worker::job::Job;
@@ -36,7 +37,7 @@ const MAX_HISTOGRAMS: usize = 20_000;
 pub(crate) fn start_scan(session: &SharedSession, job: Job) {
     let Some((open, found)) = session.borrow().measurements() else { return };
     let session = Rc::downgrade(session);
-    Task::start(open, job, FromWorker::Scan, async move |task| {
+    Task::start(open, job, TaskResult::Scan, async move |task| {
         let updates = |progress| task.progress(progress, None);
         let ended = scan(&task.open, &found, &task.job, updates).await;
         if let Some(session) = session.upgrade() {
@@ -50,7 +51,7 @@ pub(crate) fn start_scan(session: &SharedSession, job: Job) {
 pub(crate) fn start_read(session: &SharedSession, job: Job, row: u32) {
     let Some((open, found)) = session.borrow().measurements() else { return };
     let work = async move |task: &Task<_>| read(task, &found, row).await;
-    Task::start(open, job, FromWorker::Statistics, work);
+    Task::start(open, job, TaskResult::Statistics, work);
 }
 
 /// Begins measuring the speed.

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use crate::protocol::error::ErrorText;
-use crate::protocol::task::{JobProgress, TaskUpdate};
+use crate::protocol::task::JobProgress;
 
 /// The state of a request that takes long.
 #[derive(Debug, Clone, Default)]
@@ -31,7 +31,10 @@ impl<T> PartialEq for Task<T> {
     fn eq(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Idle, Self::Idle) => true,
-            (Self::Running(a), Self::Running(b)) => Rc::ptr_eq(&a.past, &b.past),
+            (Self::Running(a), Self::Running(b)) => {
+                let partial = |of: &RunningTask<T>| of.partial.as_ref().map(Rc::as_ptr);
+                Rc::ptr_eq(&a.past, &b.past) && partial(a) == partial(b)
+            }
             (Self::Done(a), Self::Done(b)) => Rc::ptr_eq(a, b),
             (Self::Failed(a), Self::Failed(b)) => Rc::ptr_eq(a, b),
             _ => false,
@@ -53,27 +56,21 @@ impl<T> Task<T> {
         *self = Self::Running(RunningTask { now, past: Rc::default(), partial });
     }
 
-    /// Stops; a result so far is kept.
-    pub fn stop(&mut self) {
-        if let Self::Running(running) = self {
-            *self = running.partial.take().map_or(Self::Idle, Self::Done);
+    /// Stores the result, or the result so far. Results that arrive after the task was stopped are
+    /// ignored.
+    pub fn set(&mut self, result: impl Into<Rc<T>>, done: bool) {
+        let Self::Running(running) = self else { return };
+        if done {
+            *self = Self::Done(result.into());
+        } else {
+            running.partial = Some(result.into());
         }
     }
 
-    /// Applies an update. Updates that arrive after the task was stopped are ignored.
-    pub fn update(&mut self, update: TaskUpdate<T>) {
-        let Self::Running(running) = self else { return };
-        match update {
-            TaskUpdate::Progress(now, partial) => {
-                // A new history marks each update, so that a component sees that it changed.
-                let mut past = (*running.past).clone();
-                past.push((now.done, now.millis));
-                (running.now, running.past) = (now, Rc::new(past));
-                running.partial = partial.map(Rc::from).or(running.partial.take());
-            }
-            TaskUpdate::Done(result) => *self = Self::Done(Rc::from(result)),
-            TaskUpdate::Failed(error) => *self = Self::Failed(Rc::new(error)),
-            TaskUpdate::Stopped => self.stop(),
+    /// Stops it; a result so far is kept.
+    pub fn stop(&mut self) {
+        if let Self::Running(running) = self {
+            *self = running.partial.take().map_or(Self::Idle, Self::Done);
         }
     }
 
@@ -102,48 +99,77 @@ impl<T> Task<T> {
     }
 }
 
+/// The part of a task that does not depend on its result.
+pub trait TaskState {
+    /// Notes its progress, if it is running.
+    fn progress(&mut self, now: JobProgress);
+    /// Ends it with an error, if it is running.
+    fn fail(&mut self, error: ErrorText);
+    /// Stops it; a result so far is kept.
+    fn stop(&mut self);
+}
+
+impl<T> TaskState for Task<T> {
+    fn progress(&mut self, now: JobProgress) {
+        let Self::Running(running) = self else { return };
+        // A new history marks each update, so that a component sees that it changed.
+        let mut past = (*running.past).clone();
+        past.push((now.done, now.millis));
+        (running.now, running.past) = (now, Rc::new(past));
+    }
+
+    fn fail(&mut self, error: ErrorText) {
+        if self.is_running() {
+            *self = Self::Failed(Rc::new(error));
+        }
+    }
+
+    fn stop(&mut self) {
+        Self::stop(self);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn progress(done: u64, partial: Option<u8>) -> TaskUpdate<u8> {
-        let now = JobProgress { done, total: 4, ..JobProgress::default() };
-        TaskUpdate::Progress(now, partial.map(Box::new))
+    fn progress(task: &mut Task<u8>, done: u64) {
+        task.progress(JobProgress { done, total: 4, ..JobProgress::default() });
     }
 
     #[test]
     fn keeps_the_result_so_far_until_a_new_one() {
         let mut task = Task::default();
-        task.update(progress(1, Some(1)));
+        task.set(1, false);
+        progress(&mut task, 1);
         assert_eq!(task, Task::Idle, "not started");
         task.start();
         let started = task.clone();
-        task.update(progress(1, Some(7)));
+        task.set(7, false);
         assert_ne!(task, started);
-        task.update(progress(2, None));
+        let partial = task.clone();
+        progress(&mut task, 2);
+        assert_ne!(task, partial);
         assert_eq!(task.now().map(JobProgress::percent), Some(50.0));
         assert_eq!(task.result().map(|result| **result), Some(7));
-        task.update(TaskUpdate::Done(Box::new(9)));
+        task.set(9, true);
         task.start();
         assert_eq!(task.result().map(|result| **result), Some(9), "of the previous run");
-        task.update(TaskUpdate::Failed(ErrorText::misfit()));
+        task.fail(ErrorText::misfit());
         assert_eq!(task.error().map(|error| (**error).clone()), Some(ErrorText::misfit()));
     }
 
     #[test]
     fn stopping_keeps_a_partial_result_only() {
-        for (partial, update) in [(None, true), (Some(3), true), (Some(3), false)] {
-            let mut task = Task::default();
-            task.start();
-            task.update(progress(1, partial));
-            if update {
-                task.update(TaskUpdate::Stopped)
-            } else {
-                task.stop()
-            }
+        for partial in [None, Some(3)] {
+            let mut task = Task::started();
+            progress(&mut task, 1);
+            partial.into_iter().for_each(|partial| task.set(partial, false));
+            task.stop();
             assert!(!task.is_running());
             assert_eq!(task.result().map(|result| **result), partial);
-            task.update(progress(2, Some(4)));
+            task.set(4, true);
+            task.fail(ErrorText::misfit());
             assert_eq!(task.result().map(|result| **result), partial, "late");
         }
     }

@@ -3,7 +3,6 @@
 use std::rc::Rc;
 
 use crate::inspector::message::RowDetails;
-use crate::protocol::task::TaskUpdate;
 use crate::state::task::Task;
 use crate::state::work::OpenWork;
 use crate::values::message::{ScanReport, TensorValues};
@@ -33,38 +32,24 @@ impl ValuesPanel {
         self.slice.as_ref().filter(|(of, _)| *of == row).map_or("", |(_, slice)| slice)
     }
 
-    /// Applies an update of the scan of all tensors.
-    pub fn update_scan(&mut self, mut update: TaskUpdate<ScanReport>, work: Option<&mut OpenWork>) {
-        match &mut update {
-            TaskUpdate::Progress(now, _) if self.scan.is_running() && now.millis > 500.0 => {
-                self.rate = Some(now.done as f64 / now.millis);
-            }
-            TaskUpdate::Done(scanned) => {
-                if let Some(work) = work {
-                    work.set_value_findings(std::mem::take(&mut scanned.findings));
-                    work.add_values(Vec::new(), true);
-                }
-                // Verifying reads all values, too.
-                self.scan.start();
-            }
-            _ => {}
+    /// Stores the report of the scan of all tensors.
+    pub fn set_scan(&mut self, mut scanned: Box<ScanReport>, work: Option<&mut OpenWork>) {
+        if let Some(work) = work {
+            work.set_value_findings(std::mem::take(&mut scanned.findings));
+            work.add_values(Vec::new(), true);
         }
-        self.scan.update(update);
+        // Verifying reads all values, too.
+        self.scan.start();
+        self.scan.set(scanned, true);
     }
 
-    /// Applies an update of the tensor being read.
-    pub fn update_statistics(
+    /// Stores the statistics of the tensor being read.
+    pub fn set_statistics(
         &mut self,
-        update: TaskUpdate<TensorValues>,
+        values: Box<TensorValues>,
         work: Option<&mut OpenWork>,
         inspected: &mut Option<Rc<RowDetails>>,
     ) {
-        let TaskUpdate::Done(values) = update else {
-            if let Some((_, one)) = &mut self.one {
-                one.update(update);
-            }
-            return;
-        };
         if values.millis > 50.0 {
             self.rate = Some(values.bytes as f64 / values.millis);
         }

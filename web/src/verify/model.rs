@@ -3,7 +3,6 @@
 use web_sys::File;
 
 use crate::page::stored::store_rate;
-use crate::protocol::task::TaskUpdate;
 use crate::state::task::Task;
 use crate::verify::message::VerifyReport;
 
@@ -21,9 +20,9 @@ pub struct Verification {
 }
 
 impl Verification {
-    /// Applies an update of the worker.
-    pub(crate) fn update(&mut self, update: TaskUpdate<VerifyReport>) {
-        self.task.update(update);
+    /// Stores the report.
+    pub(crate) fn set(&mut self, report: Box<VerifyReport>, done: bool) {
+        self.task.set(report, done);
         // A shorter run is not a reliable estimate of the speed.
         if let Task::Done(verified) = &self.task
             && verified.millis > 300.0

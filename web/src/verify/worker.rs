@@ -14,7 +14,7 @@ use web_sys::File;
 
 use crate::protocol::FromWorker;
 use crate::protocol::job::JobKind;
-use crate::protocol::task::TaskUpdate;
+use crate::protocol::task::TaskResult;
 use crate::scan;
 use crate::values::worker::SharedMeasurements;
 use crate::verify::message::VerifyReport;
@@ -34,7 +34,7 @@ pub(crate) fn start(session: &SharedSession, job: Job, finite: bool, data: &JsVa
     let Some((open, found)) = session.borrow().measurements() else { return };
     let manifest = files_of(data).into_iter().next();
     let session = Rc::downgrade(session);
-    Task::start(open, job, FromWorker::Verify, async move |task| {
+    Task::start(open, job, TaskResult::Verify, async move |task| {
         let report = verify(task, &found, manifest, finite).await?;
         // A scan running at the same time posts its own results.
         let scans = session
@@ -49,7 +49,7 @@ pub(crate) fn start(session: &SharedSession, job: Job, finite: bool, data: &JsVa
             if let Some(session) = session.upgrade() {
                 session.borrow_mut().scanned();
             }
-            task.job.post(&FromWorker::Scan(TaskUpdate::Done(Box::new(scanned))));
+            task.job.post(&FromWorker::Done(TaskResult::Scan(Box::new(scanned))));
         }
         Ok(report)
     });

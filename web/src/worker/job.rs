@@ -122,6 +122,11 @@ impl Drop for JobState {
 }
 
 impl Job {
+    /// Returns what it does.
+    pub fn kind(&self) -> JobKind {
+        self.0.kind
+    }
+
     /// Posts a reply of this job to the page.
     pub fn post(&self, message: &FromWorker) {
         post_as(self.0.session, self.0.id, message, &JsValue::UNDEFINED);

@@ -27,14 +27,14 @@ use crate::inspector::message::RowDetails;
 use crate::messages::{envelope, get, message, set};
 use crate::open::message::OpenedCheckpoint;
 use crate::protocol::job::{JobEnd, JobKind};
-use crate::protocol::task::TaskUpdate;
+use crate::protocol::task::TaskRequest;
 use crate::protocol::{FILES, FromWorker, HANDLE, JobMessage, ToWorker};
 use crate::worker::job::Job;
 use crate::worker::opened::OpenCheckpoint;
 use crate::worker::session::{Session, SharedSession};
 use crate::{
-    compare, convert, inspector, matrix, model_description, open, run_folder, scan, share, text,
-    verify,
+    compare, convert, export, inspector, matrix, model_description, open, run_folder, scan, share,
+    text, verify,
 };
 
 /// Starts the worker.
@@ -97,7 +97,7 @@ fn handle_message(current: &RefCell<SharedSession>, posted: JobMessage<ToWorker>
     let job = session.borrow_mut().jobs.begin(job, message.kind());
     if writes && message.kind() == JobKind::Write {
         let error = Error::refused("another file is being written");
-        return job.post(&FromWorker::Run(TaskUpdate::Failed(text::error(&error))));
+        return job.post(&FromWorker::Failed(JobKind::Write, Some(text::error(&error))));
     }
     if matches!(message.kind(), JobKind::Open | JobKind::CheckRun) {
         // Acknowledges the request before doing anything that takes long.
@@ -178,25 +178,52 @@ fn handle_request(session: &SharedSession, job: &Job, message: ToWorker, data: &
         ToWorker::Plan { request, options } => {
             convert::worker::plan(session, job, request, options)
         }
-        ToWorker::Run { request, sink, falsify } => {
-            convert::worker::run(session, job, (request, sink, falsify), data);
-        }
+        ToWorker::Start(task) => start_task(session, job.clone(), task, data),
         ToWorker::Stop(kind) => session.borrow().jobs.stop(kind),
         ToWorker::Compare(request) => {
             compare::worker::handle_request(session, job.clone(), request, data)
         }
-        ToWorker::Verify { finite } => verify::worker::start(session, job.clone(), finite, data),
-        ToWorker::Scan => scan::worker::start_scan(session, job.clone()),
-        ToWorker::Statistics(row) => scan::worker::start_read(session, job.clone(), row),
         ToWorker::Rate(row) => scan::worker::start_rate(session, job.clone(), row),
         ToWorker::Matrix(request) => matrix::worker::handle_request(session, job.clone(), request),
         ToWorker::DescribeModel(fetch) => {
             model_description::worker::handle_request(session, job.clone(), fetch)
         }
-        ToWorker::RunValues { files, requested } => {
-            run_folder::worker::values(job.clone(), files, requested, data)
-        }
         ToWorker::Provide(files) => session.borrow_mut().provide(files),
+    }
+}
+
+fn start_task(session: &SharedSession, job: Job, task: TaskRequest, data: &JsValue) {
+    let open = session.borrow().open.clone();
+    match (task, open) {
+        (TaskRequest::Write { request, sink, falsify }, _) => {
+            convert::worker::run(session, &job, (request, sink, falsify), data)
+        }
+        (TaskRequest::Verify { finite }, _) => verify::worker::start(session, job, finite, data),
+        (TaskRequest::Scan, _) => scan::worker::start_scan(session, job),
+        (TaskRequest::Statistics(row), _) => scan::worker::start_read(session, job, row),
+        (TaskRequest::Compare { request, options }, _) => {
+            compare::worker::start(session, job, request, &options)
+        }
+        (TaskRequest::TensorDiff { pair, on_request }, _) => {
+            compare::worker::tensor_diff::start(session, job, pair, on_request)
+        }
+        (TaskRequest::Renames(options), _) => {
+            compare::worker::tensor_diff::start_renames(session, job, *options)
+        }
+        (TaskRequest::RunValues { files, requested }, _) => {
+            run_folder::worker::values(job, files, requested, data)
+        }
+        (TaskRequest::Overview { selection, across, down }, Some(open)) => {
+            matrix::worker::start(open, job, selection, (across, down))
+        }
+        (TaskRequest::Singular { selection, all }, Some(open)) => {
+            matrix::worker::singular::start(open, job, selection, all)
+        }
+        (TaskRequest::Rank(request), Some(open)) => {
+            matrix::worker::ranked::start(open, job, request)
+        }
+        (TaskRequest::Export(request), Some(open)) => export::worker::start(open, job, request),
+        (_, None) => {}
     }
 }
 

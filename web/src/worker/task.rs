@@ -6,7 +6,7 @@ use statelens_checkpoint::Result;
 use wasm_bindgen::JsValue;
 
 use crate::protocol::FromWorker;
-use crate::protocol::task::{JobProgress, TaskUpdate};
+use crate::protocol::task::{JobProgress, TaskResult};
 use crate::text;
 use crate::worker::job::Job;
 use crate::worker::now;
@@ -18,28 +18,29 @@ pub(crate) struct Task<T> {
     pub(crate) open: OpenCheckpoint,
     pub(crate) job: Job,
     began: f64,
-    reply: Box<dyn Fn(TaskUpdate<T>) -> FromWorker>,
+    result: fn(Box<T>) -> TaskResult,
     /// The finished files, sent with the result.
     files: RefCell<JsValue>,
 }
 
 impl<T: 'static> Task<T> {
-    /// Runs `work`, and posts its result in the messages that `reply` makes.
+    /// Runs `work`, and posts its result.
     pub(crate) fn start(
         open: OpenCheckpoint,
         job: Job,
-        reply: impl Fn(TaskUpdate<T>) -> FromWorker + 'static,
+        result: fn(Box<T>) -> TaskResult,
         work: impl AsyncFnOnce(&Self) -> Result<T> + 'static,
     ) {
-        let (began, reply, files) = (now(), Box::new(reply), RefCell::default());
-        let task = Self { open, job: job.clone(), began, reply, files };
+        let (began, files) = (now(), RefCell::default());
+        let task = Self { open, job: job.clone(), began, result, files };
         job.spawn(async move {
-            let update = match work(&task).await {
-                Ok(result) => TaskUpdate::Done(Box::new(result)),
-                Err(_) if task.job.check().is_err() => TaskUpdate::Stopped,
-                Err(error) => text::failure(&error).map_or(TaskUpdate::Stopped, TaskUpdate::Failed),
+            let kind = task.job.kind();
+            let reply = match work(&task).await {
+                Ok(result) => FromWorker::Done((task.result)(Box::new(result))),
+                Err(_) if task.job.check().is_err() => FromWorker::Failed(kind, None),
+                Err(error) => FromWorker::Failed(kind, text::failure(&error)),
             };
-            task.job.post_with(&(task.reply)(update), &task.files.borrow());
+            task.job.post_with(&reply, &task.files.borrow());
             task.open.report_fetched(&task.job);
         });
     }
@@ -54,8 +55,10 @@ impl<T> Task<T> {
 
     /// As [`Task::progress`], with the key being written.
     pub(crate) fn post_progress(&self, now: JobProgress, so_far: Option<T>) {
-        let update = TaskUpdate::Progress(now, so_far.map(Box::new));
-        self.job.post(&(self.reply)(update));
+        if let Some(so_far) = so_far {
+            self.job.post(&FromWorker::Partial((self.result)(Box::new(so_far))));
+        }
+        self.job.post(&FromWorker::Progress(self.job.kind(), now));
         self.open.report_fetched(&self.job);
     }
 

@@ -6,10 +6,9 @@ use serde::{Deserialize, Serialize};
 use statelens_compare::check::CheckLine;
 use statelens_compare::diff::DifferenceKind;
 
-use crate::compare::message::tensor_diff::{Renames, RowChange, TensorDiff};
+use crate::compare::message::tensor_diff::RowChange;
 use crate::open::message::{FileName, OpenedCheckpoint};
 use crate::protocol::error::ErrorText;
-use crate::protocol::task::TaskUpdate;
 
 /// Requests from the page.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -22,12 +21,6 @@ pub enum CompareRequest {
     },
     /// Compare two tensors of the open checkpoint, given by their rows, instead of two checkpoints.
     Picked(u32, u32),
-    /// Compare: structure at once, then values.
-    Start {
-        /// Chosen by the page and repeated in each reply, so that the page can drop a late reply.
-        request: u32,
-        options: Box<CompareOptions>,
-    },
     /// Check whether the open checkpoint would load into the second one.
     Check {
         /// Missing and unexpected keys are errors.
@@ -37,11 +30,6 @@ pub enum CompareRequest {
     },
     /// Send the report of a complete comparison.
     Report,
-    /// Compare a row of the first closely with one of the second. Unless `on_request`, this stops
-    /// at once if reading takes long, or has to be fetched.
-    TensorDiff { pair: (u32, u32), on_request: bool },
-    /// Search for tensors that have another key in the second.
-    Renames(Box<CompareOptions>),
     /// Close the second checkpoint.
     Close,
 }
@@ -82,16 +70,10 @@ pub enum CompareReply {
     },
     /// Results of reading values.
     Compared(ComparedRows),
-    /// The state of reading values, with the number of the request.
-    Values(u32, TaskUpdate<ComparisonResult>),
     /// Whether the open checkpoint would load.
     Checked(StateDictCheck),
     /// The report, as the command prints it.
     Report(String),
-    /// The pair of rows, and the state of its close comparison.
-    TensorDiff((u32, u32), TaskUpdate<TensorDiff>),
-    /// The state of the search for renamed tensors.
-    Renames(TaskUpdate<Renames>),
 }
 
 /// The end of a comparison.

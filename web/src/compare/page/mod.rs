@@ -30,6 +30,7 @@ use crate::page::model::{PageModel, Screen, Sheet, Tab};
 pub use crate::page::pair::{begin_pair, compare_with};
 use crate::protocol::ToWorker;
 use crate::protocol::job::JobKind;
+use crate::protocol::task::TaskRequest;
 
 /// Swaps the sides: opens the second checkpoint and compares it with the first.
 pub fn swap(model: &PageModel, actor: &Actor) {
@@ -102,9 +103,8 @@ pub fn use_compare(model: &PageModel, actor: &Actor) {
     let sender = actor.clone();
     use_effect_with(requested, move |requested| {
         if let Some((_, options, request)) = requested {
-            let request =
-                CompareRequest::Start { request: *request, options: Box::new((**options).clone()) };
-            sender.request(&ToWorker::Compare(request));
+            let options = Box::new((**options).clone());
+            sender.start(TaskRequest::Compare { request: *request, options });
         }
     });
     let requested = model

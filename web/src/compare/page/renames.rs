@@ -2,14 +2,13 @@
 
 use yew::prelude::*;
 
-use crate::compare::message::CompareRequest;
 use crate::compare::message::tensor_diff::Renames;
 use crate::compare::model::ComparisonState;
 use crate::compare::state::Mark;
 use crate::page::drop::save_text;
 use crate::page::model::actor::Actor;
-use crate::protocol::ToWorker;
 use crate::protocol::job::JobKind;
+use crate::protocol::task::TaskRequest;
 use crate::state::fmt;
 use crate::state::task::Task;
 
@@ -29,7 +28,7 @@ pub(super) fn renames(actor: &Actor, compare: &ComparisonState) -> Html {
         let options = compare.options.clone();
         actor.on(move |actor, _: MouseEvent| {
             let options = Box::new((*options).clone());
-            actor.request(&ToWorker::Compare(CompareRequest::Renames(options)));
+            actor.start(TaskRequest::Renames(options));
             actor.compare(|compare| compare.renaming.start());
         })
     };

@@ -9,7 +9,6 @@ use web_sys::Element;
 use yew::prelude::*;
 
 use super::table::float;
-use crate::compare::message::CompareRequest;
 use crate::compare::message::tensor_diff::TensorDiff;
 use crate::compare::model::ComparisonState;
 use crate::compare::state::{Mark, RowPair};
@@ -18,8 +17,8 @@ use crate::page::chart::ChartView;
 use crate::page::hooks::{use_media, use_size};
 use crate::page::marks::one_of;
 use crate::page::model::actor::Actor;
-use crate::protocol::ToWorker;
 use crate::protocol::job::JobKind;
+use crate::protocol::task::TaskRequest;
 use crate::state::fmt;
 use crate::state::task::Task;
 use crate::values::message::TensorValues;
@@ -40,7 +39,7 @@ impl Actor {
     /// Starts the detailed comparison of a pair of rows. With `on_request`, the user requested it, so it
     /// runs even if it takes long.
     fn request_tensor_diff(&self, pair: (u32, u32), on_request: bool) {
-        self.request(&ToWorker::Compare(CompareRequest::TensorDiff { pair, on_request }));
+        self.start(TaskRequest::TensorDiff { pair, on_request });
         self.compare(move |compare| compare.tensor_diff = Some((pair, Task::started())));
     }
 

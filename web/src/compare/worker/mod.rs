@@ -18,8 +18,8 @@ use crate::compare::message::{
     CompareOptions, CompareReply, CompareRequest, ComparedRows, ComparisonResult, NO_ROW,
 };
 use crate::compare::worker::pairing::{post_reply, renamed, rows};
-use crate::protocol::FromWorker;
 use crate::protocol::job::JobKind;
+use crate::protocol::task::TaskResult;
 use crate::read_as::message::ReadAs;
 use crate::worker::blob::BlobSource;
 use crate::worker::command_line::command_line;
@@ -90,25 +90,6 @@ pub(crate) fn handle_request(
                 Err(error) => post_reply(&job, CompareReply::OpenFailed(text::error(&error))),
             }
         }
-        CompareRequest::Start { request, options } => {
-            let Some((left, right)) = session.borrow().compared_sides() else { return };
-            session.borrow_mut().compared.report = None;
-            match prepare(request, &left, &right, &options) {
-                Ok((comparison, updates, structure)) => {
-                    post_reply(&job, CompareReply::Structure { request, structure: Ok(structure) });
-                    let session = Rc::downgrade(session);
-                    let reply =
-                        move |update| FromWorker::Compare(CompareReply::Values(request, update));
-                    Task::start(left, job, reply, async move |task| {
-                        run(task, &right, session, comparison, updates).await
-                    });
-                }
-                Err(error) => {
-                    let structure = Err(text::error(&error));
-                    post_reply(&job, CompareReply::Structure { request, structure });
-                }
-            }
-        }
         CompareRequest::Check { strict, release } => {
             let session = session.borrow();
             let Some(left) = &session.open else { return };
@@ -129,13 +110,26 @@ pub(crate) fn handle_request(
                 post_reply(&job, CompareReply::Report(report.clone()));
             }
         }
-        CompareRequest::TensorDiff { pair, on_request } => {
-            compare::worker::tensor_diff::start(session, job, pair, on_request)
-        }
-        CompareRequest::Renames(options) => {
-            compare::worker::tensor_diff::start_renames(session, job, *options)
-        }
         CompareRequest::Close => close_compared(&mut session.borrow_mut()),
+    }
+}
+
+/// Compares: structure at once, then values.
+pub(crate) fn start(session: &SharedSession, job: Job, request: u32, options: &CompareOptions) {
+    let Some((left, right)) = session.borrow().compared_sides() else { return };
+    session.borrow_mut().compared.report = None;
+    match prepare(request, &left, &right, options) {
+        Ok((comparison, updates, structure)) => {
+            post_reply(&job, CompareReply::Structure { request, structure: Ok(structure) });
+            let session = Rc::downgrade(session);
+            Task::start(left, job, TaskResult::Compare, async move |task| {
+                run(task, &right, session, comparison, updates).await
+            });
+        }
+        Err(error) => {
+            let structure = Err(text::error(&error));
+            post_reply(&job, CompareReply::Structure { request, structure });
+        }
     }
 }
 

@@ -11,11 +11,11 @@ use statelens_tensor::Machine as _;
 use statelens_values::weights::Measured;
 use statelens_values::{Scale, Summary};
 
+use crate::compare::message::CompareOptions;
 use crate::compare::message::tensor_diff::{Renames, TensorDiff};
-use crate::compare::message::{CompareOptions, CompareReply};
 use crate::compare::worker::pairing::{renamed, rows};
 use crate::matrix::message::PackedOverview;
-use crate::protocol::FromWorker;
+use crate::protocol::task::TaskResult;
 use crate::scan::worker::values;
 use crate::worker::job::Job;
 use crate::worker::opened::OpenCheckpoint;
@@ -33,8 +33,8 @@ const MAX_UNASKED: u64 = 1_000_000_000;
 /// Compares a row of each checkpoint.
 pub(crate) fn start(session: &SharedSession, job: Job, pair: (u32, u32), on_request: bool) {
     let Some((left, right)) = session.borrow().compared_sides() else { return };
-    let reply = move |update| FromWorker::Compare(CompareReply::TensorDiff(pair, update));
-    Task::start(left, job, reply, async move |task| close(task, &right, pair, on_request).await);
+    let work = async move |task: &Task<_>| close(task, &right, pair, on_request).await;
+    Task::start(left, job, TaskResult::TensorDiff, work);
 }
 
 async fn close(
@@ -78,15 +78,15 @@ fn describe(of: &TensorDifference) -> TensorDiff {
         shape: of.shape.clone(),
         outlines: [Scale::Linear, Scale::Log].map(|scale| of.outlines(scale, BINS)),
         differences,
-        map: of.drawn().map(|map| PackedOverview::of(&map)),
+        map: of.drawn().map(|map| PackedOverview::of(&map, (0, 0))),
     }
 }
 
 /// Searches the second checkpoint for renamed tensors.
 pub(crate) fn start_renames(session: &SharedSession, job: Job, options: CompareOptions) {
     let Some((left, right)) = session.borrow().compared_sides() else { return };
-    let reply = |update| FromWorker::Compare(CompareReply::Renames(update));
-    Task::start(left, job, reply, async move |task| find(task, &right, &options).await);
+    let work = async move |task: &Task<_>| find(task, &right, &options).await;
+    Task::start(left, job, TaskResult::Renames, work);
 }
 
 async fn find(

@@ -12,7 +12,7 @@ use wasm_bindgen::JsValue;
 use crate::convert::message::{ConversionResult, ConvertOptions, SaveTo};
 use crate::family::message::{FamilyReply, NamedText};
 use crate::messages::get;
-use crate::protocol::task::TaskUpdate;
+use crate::protocol::task::TaskResult;
 use crate::protocol::{FromWorker, HANDLE};
 use crate::worker::job::Job;
 use crate::worker::session::SharedSession;
@@ -125,12 +125,12 @@ pub(crate) fn run(
     let plan = session.plan.clone().filter(|(output, _)| *output == request);
     let Some(((_, output), open)) = plan.zip(session.open.clone()) else {
         let error = Error::refused("a newer plan has replaced this one");
-        return job.post(&FromWorker::Run(TaskUpdate::Failed(text::error(&error))));
+        return job.post(&FromWorker::Failed(job.kind(), Some(text::error(&error))));
     };
     let (job, handle) = (job.clone(), get(data, HANDLE));
     // The user agreed to the number of bytes with the plan.
     job.agrees_to_all();
-    Task::start(open, job, FromWorker::Run, async move |task| {
+    Task::start(open, job, TaskResult::Write, async move |task| {
         let plan::worker::PlannedOutput { plan, more, texts } = output;
         let run = |plan| convert::worker::running::run(plan, task, sink, handle.clone(), falsify);
         let mut ran = run(plan).await;

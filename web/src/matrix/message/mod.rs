@@ -10,23 +10,14 @@ use statelens_values::picture::BlockMap;
 use crate::matrix;
 use crate::protocol::error::ErrorText;
 pub use crate::protocol::selection::MatrixSelection;
-use crate::protocol::task::TaskUpdate;
 
 /// Requests from the page.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum MatrixRequest {
-    /// Read the whole matrix, reduced to at most this many blocks across and down.
-    Overview { selection: MatrixSelection, across: u32, down: u32 },
     /// Read the values of a window: its first row and column, its number of rows and columns.
     Cells(MatrixSelection, [u64; 4]),
     /// Estimate what computing its singular values takes.
     SingularOffers(MatrixSelection),
-    /// Compute its singular values: all, or only the largest.
-    Singular { selection: MatrixSelection, all: bool },
-    /// Export a tensor as a file.
-    Export(ExportRequest),
-    /// Rank the rows by norm.
-    Ranked(matrix::message::ranked::RankedRequest),
 }
 
 /// A tensor to export, and how.
@@ -79,32 +70,11 @@ impl ExportFormat {
 /// Replies from the worker.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum MatrixReply {
-    /// The matrix as far as it was read.
-    Overview(MatrixSelection, Box<PackedOverview>, OverviewProgress),
-    /// The matrix can't be read.
-    Failed(MatrixSelection, ErrorText),
     /// The values of a window.
     Cells(MatrixSelection, Result<Box<Cells>, ErrorText>),
     /// The singular values that can be computed; empty if the selection is not a matrix of real
     /// numbers.
     SingularOffers(MatrixSelection, Vec<matrix::message::singular::SingularOffer>),
-    /// The state of computing singular values.
-    Singular(MatrixSelection, TaskUpdate<matrix::message::singular::SingularReport>),
-    /// The state of ranking the rows of a tensor, given by its row in the table.
-    Ranked(u32, TaskUpdate<matrix::message::ranked::NormRanking>),
-    /// The state of an export. Its result is the name of the file, which is sent with the message.
-    Export(TaskUpdate<String>),
-}
-
-/// Progress of an overview.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct OverviewProgress {
-    /// Bytes read.
-    pub done: u64,
-    /// Bytes in total.
-    pub total: u64,
-    /// Whether it has ended, by reading everything or by being stopped.
-    pub ended: bool,
 }
 
 /// The values of a window.
@@ -130,12 +100,14 @@ pub struct PackedOverview {
     matrix: (u64, u64),
     block: (u64, u64),
     size: (u32, u32),
+    /// Bytes read, and in total.
+    pub read: (u64, u64),
     #[serde(with = "serde_bytes")]
     bytes: Vec<u8>,
 }
 
 impl PackedOverview {
-    pub fn of(map: &BlockMap) -> Self {
+    pub fn of(map: &BlockMap, read: (u64, u64)) -> Self {
         let mut bytes = map.marks.clone();
         let lines = map.rows.iter().chain(&map.columns);
         let lines = lines.flat_map(|line| [line.abs_max, line.norm, line.not_finite as f64]);
@@ -146,7 +118,7 @@ impl PackedOverview {
             bytes.extend_from_slice(&number.to_le_bytes());
         }
         let size = (map.size.0 as u32, map.size.1 as u32);
-        Self { matrix: map.matrix, block: map.block, size, bytes }
+        Self { matrix: map.matrix, block: map.block, size, read, bytes }
     }
 
     /// Unpacks the map; `None` if the bytes are not a map.
@@ -194,7 +166,7 @@ mod tests {
         let mut all = Overview::new(&DType::U8, matrix, 2, 2).unwrap();
         all.feed(&(0..15).collect::<Vec<u8>>());
         let map = BlockMap::of(&all);
-        assert_eq!(PackedOverview::of(&map).map(), Some(map));
+        assert_eq!(PackedOverview::of(&map, (0, 0)).map(), Some(map));
         assert_eq!(PackedOverview { size: (2, 2), ..PackedOverview::default() }.map(), None);
     }
 }

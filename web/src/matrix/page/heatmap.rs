@@ -106,7 +106,7 @@ pub(super) fn Heatmap(props: &HeatmapProps) -> Html {
     };
     let onpointerup = {
         let pressed = pressed.clone();
-        let across = matrix.map.as_ref().map_or(0, |map| map.0.size.1);
+        let across = matrix.overview.result().map_or(0, |map| map.size.1);
         actor.on(move |actor, event: PointerEvent| {
             let Some((_, _, false)) = pressed.take() else { return };
             let Some(part) = part(&event) else { return };

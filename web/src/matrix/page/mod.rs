@@ -20,6 +20,7 @@ use crate::page::model::actor::Actor;
 use crate::page::model::{PageModel, Screen};
 use crate::protocol::ToWorker;
 use crate::protocol::job::JobKind;
+use crate::protocol::task::TaskRequest;
 use crate::state::work::OpenWork;
 
 pub use canvas::{Canvas, ColouredCells};
@@ -69,8 +70,7 @@ pub fn use_matrix(model: &UseReducerHandle<PageModel>, actor: &Actor, small: boo
             let stop = selection.is_some().then(|| actor.clone());
             if let Some(selection) = selection.clone() {
                 let offers = MatrixRequest::SingularOffers(selection.clone());
-                let overview = MatrixRequest::Overview { selection, across, down };
-                actor.request(&ToWorker::Matrix(overview));
+                actor.start(TaskRequest::Overview { selection, across, down });
                 actor.request(&ToWorker::Matrix(offers));
             }
             // Stops reading for a view that is no longer shown.

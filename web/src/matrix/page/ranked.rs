@@ -4,13 +4,12 @@ use statelens_values::picture::of_value;
 use yew::prelude::*;
 
 use super::canvas::{Canvas, ColouredCells};
-use crate::matrix::message::MatrixRequest;
 use crate::matrix::message::ranked::{NormRanking, RankedRequest};
 use crate::matrix::state::MatrixState;
 use crate::page::marks::one_of;
 use crate::page::model::actor::Actor;
-use crate::protocol::ToWorker;
 use crate::protocol::job::JobKind;
+use crate::protocol::task::TaskRequest;
 use crate::state::fmt;
 use crate::values::state::number;
 
@@ -24,7 +23,7 @@ impl Actor {
     fn rank(&self, matrix: &MatrixState, kernels: bool, from: u64, in_order: bool) {
         let selection = matrix.selection.clone();
         let request = RankedRequest { selection, kernels, from, in_order };
-        self.request(&ToWorker::Matrix(MatrixRequest::Ranked(request)));
+        self.start(TaskRequest::Rank(request));
         self.matrix(|it| it.ranked.start());
     }
 }

@@ -42,7 +42,7 @@ pub fn MatrixScreen(props: &MatrixScreenProps) -> Html {
     let actor = use_context::<Actor>();
     let dark = use_media("(prefers-color-scheme: dark)");
     let matrix = &props.matrix;
-    let map = use_memo((matrix.map.clone(), matrix.transposed), |(map, turned)| {
+    let map = use_memo((matrix.map(), matrix.transposed), |(map, turned)| {
         map.clone().map(|map| if *turned { ByIdentity(Rc::new(map.0.transposed())) } else { map })
     });
     let colours = use_memo(
@@ -77,12 +77,12 @@ pub fn MatrixScreen(props: &MatrixScreenProps) -> Html {
                         { progress(&actor, matrix) }
                         <span class="grow"></span>
                         if let Some(colours) = &*colours { { legend(colours) } }</div>
-                    if let Some(error) = &matrix.failed {
+                    if let Some(error) = matrix.error() {
                         <p class="w-warn">{ &error.title }</p><p class="dim">{ &error.text }</p>
                     }
                     if let (Some(map), Some(colours)) = (&*map, &*colours) {
                         <Heatmap matrix={matrix.clone()} map={map.clone()} colours={colours.clone()} />
-                    } else if matrix.failed.is_none() {
+                    } else if matrix.error().is_none() {
                         <div class="overview waiting" role="status">{ "Reading\u{2026}" }</div>
                     }
                     <Grid matrix={matrix.clone()} {dark} bytes={row.bytes} />
@@ -134,17 +134,18 @@ fn description(
 }
 
 fn progress(actor: &Actor, matrix: &MatrixState) -> Html {
-    let now = matrix.progress;
-    if matrix.failed.is_some() || now.ended && now.done >= now.total || now.total == 0 {
+    let (done, total) = matrix.read;
+    let running = matrix.overview.is_running();
+    if matrix.error().is_some() || total == 0 || !running && done >= total {
         return html! {};
     }
-    let progress = format!("{} of {}", fmt::bytes(now.done), fmt::bytes(now.total));
-    if now.ended {
+    let progress = format!("{} of {}", fmt::bytes(done), fmt::bytes(total));
+    if !running {
         return html! { <span class="m dim" id="look-stopped">{ format!("stopped after {progress}") }</span> };
     }
 
     let onclick = actor.on(move |actor, _: MouseEvent| actor.stop(JobKind::Overview));
-    let percent = fmt::percent(now.done, now.total.max(1));
+    let percent = fmt::percent(done, total);
     html! {
         <span class="going" id="look-reading">
             <span class="prog" role="progressbar" aria-label="Reading the whole tensor" aria-valuenow={percent.to_string()} aria-valuemin="0" aria-valuemax="100">

@@ -5,14 +5,12 @@ use std::rc::Rc;
 use yew::prelude::*;
 
 use crate::convert::state::naming::key_name;
-use crate::matrix::message::MatrixRequest;
 use crate::matrix::message::singular::{SingularOffer, SingularReport};
 use crate::matrix::state::MatrixState;
 use crate::page::drop::save_text;
 use crate::page::model::actor::Actor;
-use crate::protocol::ToWorker;
 use crate::protocol::job::JobKind;
-use crate::protocol::task::JobProgress;
+use crate::protocol::task::{JobProgress, TaskRequest};
 use crate::state::fmt;
 use crate::state::task::Task;
 
@@ -20,7 +18,7 @@ impl Actor {
     /// Requests singular values of the matrix: all, or only the largest.
     fn find_singular(&self, matrix: &MatrixState, all: bool) {
         let selection = matrix.selection.clone();
-        self.request(&ToWorker::Matrix(MatrixRequest::Singular { selection, all }));
+        self.start(TaskRequest::Singular { selection, all });
         self.matrix(|it| it.singular.task = Task::started());
     }
 }

@@ -9,10 +9,10 @@ use statelens_values::picture::{BlockMap, ColourScaling, Show};
 
 use crate::matrix::message::ranked::NormRanking;
 use crate::matrix::message::singular::{SingularOffer, SingularReport};
-use crate::matrix::message::{Cells, MatrixReply, MatrixSelection, OverviewProgress};
+use crate::matrix::message::{Cells, MatrixReply, MatrixSelection, PackedOverview};
 use crate::matrix::state::view::MatrixView;
 use crate::protocol::error::ErrorText;
-use crate::state::task::Task;
+use crate::state::task::{Task, TaskState as _};
 
 /// A shared value that compares by identity.
 #[derive(Debug)]
@@ -50,10 +50,10 @@ pub struct MatrixState {
     /// Rows and columns of the matrix.
     pub size: (u64, u64),
     /// The map of the whole matrix.
-    pub map: Option<ByIdentity<BlockMap>>,
-    /// Progress of the map.
-    pub progress: OverviewProgress,
-    /// Why it can't be read.
+    pub overview: Task<BlockMap>,
+    /// Bytes read for the map, and in total.
+    pub read: (u64, u64),
+    /// Why the values under the lens can't be read.
     pub failed: Option<Rc<ErrorText>>,
     /// The selected value.
     pub at: RowColumn,
@@ -113,8 +113,8 @@ impl MatrixState {
             size: view.size(selection.fold),
             view,
             selection,
-            map: None,
-            progress: OverviewProgress::default(),
+            overview: Task::started(),
+            read: (0, 0),
             failed: None,
             at: (0, 0),
             lens: (0, 0),
@@ -149,29 +149,34 @@ impl MatrixState {
     /// Handles a reply about this matrix.
     pub fn handle_reply(&mut self, reply: MatrixReply) {
         match reply {
-            MatrixReply::Overview(selection, packed, progress) if selection == self.selection => {
-                self.map = packed.map().map(|map| ByIdentity(Rc::new(map))).or(self.map.take());
-                self.progress = progress;
-            }
-            MatrixReply::Failed(selection, error) if selection == self.selection => {
-                self.failed = Some(Rc::new(error));
-                self.progress.ended = true;
-            }
             MatrixReply::Cells(selection, cells) if selection == self.selection => match cells {
                 Ok(cells) => self.cells = Some(ByIdentity(Rc::new(*cells))),
                 Err(error) => self.failed = Some(Rc::new(error)),
             },
-            MatrixReply::Ranked(row, update) if row == self.selection.row => {
-                self.ranked.update(update)
-            }
             MatrixReply::SingularOffers(selection, offers) if selection == self.selection => {
                 self.singular.offers = offers
             }
-            MatrixReply::Singular(selection, update) if selection == self.selection => {
-                self.singular.task.update(update)
-            }
             _ => {}
         }
+    }
+
+    /// Stores the map, as far as it was read.
+    pub fn set_overview(&mut self, packed: &PackedOverview, done: bool) {
+        self.read = packed.read;
+        match packed.map() {
+            Some(map) => self.overview.set(map, done),
+            None => self.overview.fail(ErrorText::misfit()),
+        }
+    }
+
+    /// Returns why the matrix, or the part under the lens, can't be read.
+    pub fn error(&self) -> Option<&Rc<ErrorText>> {
+        self.failed.as_ref().or(self.overview.error())
+    }
+
+    /// Returns the map of the whole matrix, as far as it was read.
+    pub fn map(&self) -> Option<ByIdentity<BlockMap>> {
+        self.overview.result().cloned().map(ByIdentity)
     }
 
     /// Returns the number of rows and columns under the lens.
@@ -244,8 +249,8 @@ impl MatrixState {
             return;
         }
         (self.size, self.selection) = (self.view.size(selection.fold), selection);
-        (self.map, self.cells, self.failed) = (None, None, None);
-        self.progress = OverviewProgress::default();
+        (self.cells, self.failed) = (None, None);
+        (self.overview, self.read) = (Task::started(), (0, 0));
         self.singular = SingularValues::default();
         self.ranked.stop();
         if !self.ranked.result().is_some_and(|ranked| ranked.kernels && kernels) {
@@ -313,7 +318,7 @@ impl MatrixState {
 
     /// Returns the value to select in a block: the largest, or one that is not finite.
     pub fn peak_of_block(&self, block: usize) -> Option<RowColumn> {
-        let map = &self.map.as_ref()?.0;
+        let map = self.overview.result()?;
         // If an element holds two values, convert to the number of the element.
         let each = (map.matrix.1 / self.size.1.max(1)).max(1);
         let number = map.at.get(block).copied().filter(|at| *at != u64::MAX)? / each;

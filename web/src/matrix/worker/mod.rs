@@ -10,10 +10,9 @@ use statelens_tensor::{BUDGET, BUFFER, Machine as _, Pour, drain_range};
 use statelens_values::picture::BlockMap;
 use statelens_values::{Matrix, Overview, element_text};
 
-use crate::matrix::message::{
-    Cells, MatrixReply, MatrixRequest, MatrixSelection, OverviewProgress, PackedOverview,
-};
+use crate::matrix::message::{Cells, MatrixReply, MatrixRequest, MatrixSelection, PackedOverview};
 use crate::protocol::FromWorker;
+use crate::protocol::task::TaskResult;
 use crate::text;
 use crate::worker::job::Job;
 use crate::worker::now;
@@ -21,6 +20,7 @@ use crate::worker::opened::OpenCheckpoint;
 use crate::worker::reading::{YieldTimer, drive};
 use crate::worker::selection::tensor;
 use crate::worker::session::SharedSession;
+use crate::worker::task::Task;
 
 /// Maximum number of bytes read for a first, coarse picture.
 const MAX_COARSE: u64 = 64 << 20;
@@ -39,11 +39,6 @@ pub(crate) fn handle_request(session: &SharedSession, job: Job, request: MatrixR
             let offers = crate::matrix::worker::singular::offers(&open, &selection);
             post_reply(&job, MatrixReply::SingularOffers(selection, offers));
         }
-        MatrixRequest::Singular { selection, all } => {
-            crate::matrix::worker::singular::start(open, job, selection, all)
-        }
-        MatrixRequest::Export(request) => crate::export::worker::start(open, job, request),
-        MatrixRequest::Ranked(request) => crate::matrix::worker::ranked::start(open, job, request),
         MatrixRequest::Cells(selection, window) => {
             let cells = cells(&open, &selection, window).map(Box::new);
             post_reply(
@@ -52,15 +47,13 @@ pub(crate) fn handle_request(session: &SharedSession, job: Job, request: MatrixR
             );
             open.report_fetched(&job);
         }
-        MatrixRequest::Overview { selection, across, down } => job.clone().spawn(async move {
-            if let Err(error) = overview(&open, &selection, (across, down), &job).await
-                && let Some(error) = text::failure(&error)
-            {
-                post_reply(&job, MatrixReply::Failed(selection, error));
-            }
-            open.report_fetched(&job);
-        }),
     }
+}
+
+/// Begins reading a whole matrix, reduced to at most `most` blocks across and down.
+pub(crate) fn start(open: OpenCheckpoint, job: Job, of: MatrixSelection, most: (u32, u32)) {
+    let work = async move |task: &Task<_>| overview(task, &of, most).await;
+    Task::start(open, job, TaskResult::Overview, work);
 }
 
 fn post_reply(job: &Job, reply: MatrixReply) {
@@ -68,11 +61,11 @@ fn post_reply(job: &Job, reply: MatrixReply) {
 }
 
 async fn overview(
-    open: &OpenCheckpoint,
+    task: &Task<PackedOverview>,
     selection: &MatrixSelection,
     most: (u32, u32),
-    job: &Job,
-) -> Result<()> {
+) -> Result<PackedOverview> {
+    let (open, job) = (&task.open, &task.job);
     let (tensor, matrix) = tensor(open, selection)?;
     let new = || {
         Overview::new(&tensor.dtype, matrix, most.0, most.1).ok_or_else(|| {
@@ -80,23 +73,20 @@ async fn overview(
         })
     };
     let total = tensor.dtype.bytes_of(matrix.len).unwrap_or(0);
-    let mut coarse = new()?;
-    let show = |all: &Overview, coarse: &Overview, done: u64, ended: bool| {
-        let packed = PackedOverview::of(&BlockMap::of(&all.over(coarse)));
-        let progress = OverviewProgress { done, total, ended };
-        post_reply(job, MatrixReply::Overview(selection.clone(), Box::new(packed), progress));
+    let (all, mut coarse) = (new()?, new()?);
+    let packed = |all: &Overview, coarse: &Overview, done: u64| {
+        PackedOverview::of(&BlockMap::of(&all.over(coarse)), (done, total))
     };
-    let all = new()?;
     if total > MAX_COARSE / 2 && sample(open, &tensor, matrix, &mut coarse, job).await? {
-        show(&all, &coarse, 0, false);
+        task.progress((0, total), Some(packed(&all, &coarse, 0)));
     }
 
     let range = matrix.first..matrix.first + matrix.len;
     let mut pour = Pour::new(&open.checkpoint.files, &tensor, range, BUDGET, all)?;
     let ended = drive(&mut pour, &[&open.sources], job, |pour, time| {
         if time {
-            show(&pour.into, &coarse, pour.progress().0, false);
-            open.report_fetched(job);
+            let done = pour.progress().0;
+            task.progress((done, total), Some(packed(&pour.into, &coarse, done)));
         }
     })
     .await;
@@ -104,8 +94,7 @@ async fn overview(
     if job.check().is_ok() {
         ended?;
     }
-    show(&pour.into, &coarse, pour.progress().0, true);
-    Ok(())
+    Ok(packed(&pour.into, &coarse, pour.progress().0))
 }
 
 /// Reads a few rows for each row of blocks, where that is quick. Returns whether it did.

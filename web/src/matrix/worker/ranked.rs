@@ -4,9 +4,8 @@ use statelens_checkpoint::{Error, Result, Unwatched};
 use statelens_tensor::{BUDGET, BUFFER, Machine as _, Pour, drain_range};
 use statelens_values::{Matrix, MatrixLines, Overview, Rows};
 
-use crate::matrix::message::MatrixReply;
 use crate::matrix::message::ranked::{NormRanking, RankedRequest};
-use crate::protocol::FromWorker;
+use crate::protocol::task::TaskResult;
 use crate::worker::job::Job;
 use crate::worker::opened::OpenCheckpoint;
 use crate::worker::reading::drive;
@@ -19,9 +18,7 @@ const MAX_KERNELS: usize = 48;
 
 /// Handles a request of the page.
 pub(crate) fn start(open: OpenCheckpoint, job: Job, request: RankedRequest) {
-    let row = request.selection.row;
-    let reply = move |update| FromWorker::Matrix(MatrixReply::Ranked(row, update));
-    Task::start(open, job, reply, async move |task| rank(task, &request).await);
+    Task::start(open, job, TaskResult::Rank, async move |task| rank(task, &request).await);
 }
 
 async fn rank(task: &Task<NormRanking>, request: &RankedRequest) -> Result<NormRanking> {

@@ -7,9 +7,9 @@ use statelens_values::singular::{
     spectrum_csv, spectrum_facts,
 };
 
+use crate::matrix::message::MatrixSelection;
 use crate::matrix::message::singular::{SingularOffer, SingularReport};
-use crate::matrix::message::{MatrixReply, MatrixSelection};
-use crate::protocol::FromWorker;
+use crate::protocol::task::TaskResult;
 use crate::worker::job::Job;
 use crate::worker::now;
 use crate::worker::opened::OpenCheckpoint;
@@ -28,9 +28,9 @@ const HEIGHT: u32 = 210;
 
 /// Computes the singular values of a matrix: all, or only the largest.
 pub(crate) fn start(open: OpenCheckpoint, job: Job, selection: MatrixSelection, all: bool) {
-    let of = selection.clone();
-    let reply = move |update| FromWorker::Matrix(MatrixReply::Singular(of.clone(), update));
-    Task::start(open, job, reply, async move |task| find(task, &selection, all).await);
+    Task::start(open, job, TaskResult::Singular, async move |task| {
+        find(task, &selection, all).await
+    });
 }
 
 /// Offers all singular values if possible, and the largest if those are fewer.

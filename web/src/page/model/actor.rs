@@ -16,6 +16,7 @@ use crate::page::stored_files;
 use crate::protocol::ToWorker;
 use crate::protocol::error::{ErrorKind, ErrorText};
 use crate::protocol::job::JobKind;
+use crate::protocol::task::TaskRequest;
 use crate::read_as::message::ReadAs;
 
 /// Number of values that the inspector requests at a time.
@@ -89,6 +90,11 @@ impl Actor {
     /// Sends a request about the shown checkpoint to the worker.
     pub fn request(&self, message: &ToWorker) {
         self.bridge.request(self.session, message);
+    }
+
+    /// Starts a task about the shown checkpoint.
+    pub fn start(&self, task: TaskRequest) {
+        self.request(&ToWorker::Start(task));
     }
 
     /// Stops the jobs of a kind.
@@ -268,14 +274,15 @@ impl Actor {
             [name] if !plan.zero_copy && has_save_dialog() => name.clone(),
             _ => {
                 actor.update(|model| model.begin_writing());
-                actor.request(&ToWorker::Run { request, sink: SaveTo::Download, falsify });
+                actor.start(TaskRequest::Write { request, sink: SaveTo::Download, falsify });
                 return;
             }
         };
         spawn_local(async move {
             // Without a handle the user cancelled the dialog.
             if let Some(handle) = show_save_dialog(&name).await {
-                let run = ToWorker::Run { request, sink: SaveTo::Handle, falsify };
+                let run =
+                    ToWorker::Start(TaskRequest::Write { request, sink: SaveTo::Handle, falsify });
                 // If this fails, another checkpoint was opened while the dialog was shown.
                 if actor.request_with(&run, &JsValue::UNDEFINED, &handle) {
                     actor.update(|model| model.begin_writing());

@@ -5,13 +5,11 @@ use std::rc::Rc;
 use web_sys::File;
 
 use crate::compare::message::CompareReply;
-use crate::matrix::message::MatrixReply;
 use crate::open::message::{FileName, OpenedCheckpoint};
 use crate::page::model::{LoadingState, PageModel, Screen, Tab};
 use crate::page::stored::shown_columns;
 use crate::protocol::FromWorker;
 use crate::protocol::error::ErrorText;
-use crate::protocol::task::TaskUpdate;
 use crate::rail::state::Rail;
 use crate::rows::PackedRows;
 use crate::state::work::OpenWork;
@@ -86,45 +84,30 @@ impl PageModel {
                     convert.needed_files = Rc::new(paths);
                 }
             }
-            FromWorker::Run(update) => {
-                if let Some(convert) = &mut self.convert {
-                    // An error before the start, such as that of a newer plan, is shown too.
-                    if matches!(update, TaskUpdate::Failed(_)) {
-                        convert.task.start();
-                    }
-                    convert.task.update(update);
-                    convert.file = file;
-                }
-            }
+            FromWorker::Progress(kind, now) => self.note_progress(kind, now),
+            FromWorker::Partial(result) => self.set_result(result, false, None),
+            FromWorker::Done(result) => self.set_result(result, true, file),
+            FromWorker::Failed(kind, error) => self.end_task(kind, error),
             FromWorker::Compare(CompareReply::Report(_)) => {
                 let text =
                     "comparison.json was saved: JSON, as printed by `statelens diff --json`.";
                 self.notice = Some(text.replace('`', "").into());
             }
             FromWorker::Compare(reply) => self.handle_compare_reply(reply),
-            FromWorker::Verify(update) => self.verification.update(update),
-            FromWorker::Matrix(MatrixReply::Export(update)) => {
-                self.values_panel.export.update(update)
-            }
             FromWorker::Matrix(reply) => {
                 if let Some(matrix) = &mut self.matrix {
                     matrix.handle_reply(reply);
                 }
             }
-            FromWorker::Scan(update) => self.values_panel.update_scan(update, self.work.as_mut()),
             FromWorker::RowValues(values) => {
                 if let Some(work) = &mut self.work {
                     work.add_values(values, false);
                 }
             }
-            FromWorker::Statistics(update) => {
-                let work = self.work.as_mut();
-                self.values_panel.update_statistics(update, work, &mut self.inspected);
-            }
             FromWorker::Rate(rate) => self.values_panel.rate = Some(rate),
-            FromWorker::RunValues(reply) => {
+            FromWorker::FileValues(values) => {
                 if let Some(view) = &mut self.run {
-                    Rc::make_mut(view).handle_values_reply(reply);
+                    Rc::make_mut(view).add_values(values);
                 }
             }
             FromWorker::FileChecked(check) => {

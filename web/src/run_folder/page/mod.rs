@@ -160,7 +160,7 @@ impl PageModel {
     /// Shows a run folder.
     pub(crate) fn open_run(&mut self, mut view: RunView) {
         // On return to a folder, an earlier read of its values is no longer running.
-        view.values.now = None;
+        view.values.task.stop();
         self.dragged = None;
         self.sheet = None;
         self.work = None;

@@ -16,6 +16,7 @@ use crate::page::marks::{chip, one_of, severity};
 use crate::page::model::actor::Actor;
 use crate::protocol::ToWorker;
 use crate::protocol::job::JobKind;
+use crate::protocol::task::{JobProgress, TaskRequest};
 use crate::run_folder::model::{RunView, StoredValues};
 use crate::state::fmt;
 
@@ -33,8 +34,9 @@ fn read(view: &RunView, actor: &Actor, requested: Vec<u32>) {
     let handles: js_sys::Array =
         view.files.iter().map(|dropped| JsValue::from(dropped.file.clone())).collect();
     let files = view.files.iter().map(|dropped| dropped.name.clone()).collect();
-    let message = ToWorker::RunValues { files, requested };
-    actor.bridge.post_with(&message, &handles, &JsValue::UNDEFINED);
+    let task = ToWorker::Start(TaskRequest::RunValues { files, requested });
+    actor.bridge.post_with(&task, &handles, &JsValue::UNDEFINED);
+    actor.run_folder(|view| view.values.task.start());
 }
 
 /// Renders the result of loading the file of kept values.
@@ -84,9 +86,10 @@ pub(super) fn ValuesSection(props: &ValuesProps) -> Html {
         return html! {};
     }
     let (unread, bytes) = view.unread();
-    let body = match view.values.now {
-        Some((done, total, millis)) => {
-            let stop = actor.on(move |actor, _: MouseEvent| actor.stop(JobKind::Scan));
+    let body = match view.values.task.now() {
+        Some(JobProgress { done, total, millis, .. }) => {
+            let (done, total, millis) = (*done, *total, *millis);
+            let stop = actor.on(move |actor, _: MouseEvent| actor.stop(JobKind::RunValues));
             let percent = fmt::percent(done, total.max(1));
             let left = (millis > 2000.0 && done > 0)
                 .then(|| fmt::time_left((total - done.min(total)) as f64 * millis / done as f64));
@@ -158,7 +161,7 @@ pub(super) fn ValuesSection(props: &ValuesProps) -> Html {
     html! {
         <div class="runvalues" id="run-values">
             { body }
-            if view.values.now.is_none() {
+            if !view.values.task.is_running() {
                 <p><button class="textlink" id="save-values" onclick={save}>{ "Save these values" }</button>
                     <span class="dim">{ " next to the checkpoints to skip re-reading" }</span></p>
             }

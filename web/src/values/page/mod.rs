@@ -14,6 +14,7 @@ use crate::page::model::PageModel;
 use crate::page::model::actor::Actor;
 use crate::protocol::ToWorker;
 use crate::protocol::job::JobKind;
+use crate::protocol::task::TaskRequest;
 use crate::state::task::Task;
 use crate::state::work::OpenWork;
 use crate::values::model::ValuesPanel;
@@ -37,7 +38,7 @@ impl Actor {
 
     /// Starts a scan of all tensors that have not been read yet.
     pub fn scan(&self) {
-        self.request(&ToWorker::Scan);
+        self.start(TaskRequest::Scan);
         self.values_panel(|values_panel| {
             values_panel.scan.start();
             values_panel.stopping = false;
@@ -52,7 +53,7 @@ impl Actor {
 
     /// Starts reading a tensor.
     pub fn read_values(&self, row: u32) {
-        self.request(&ToWorker::Statistics(row));
+        self.start(TaskRequest::Statistics(row));
         self.values_panel(move |values_panel| values_panel.one = Some((row, Task::started())));
     }
 

@@ -8,6 +8,7 @@ use crate::page::fetch_limit::RaiseLimit;
 use crate::page::model::actor::Actor;
 use crate::page::stored::stored_rate;
 use crate::protocol::ToWorker;
+use crate::protocol::task::TaskRequest;
 use crate::state::fmt;
 use crate::state::work::OpenWork;
 use crate::verify::model::Verification;
@@ -60,7 +61,11 @@ fn on_start(actor: &Actor, verification: &Verification) -> Callback<MouseEvent> 
     actor.on(move |actor, _: MouseEvent| {
         let files: js_sys::Array =
             manifest.iter().map(|file| JsValue::from(file.clone())).collect();
-        if actor.request_with(&ToWorker::Verify { finite }, &files, &JsValue::UNDEFINED) {
+        if actor.request_with(
+            &ToWorker::Start(TaskRequest::Verify { finite }),
+            &files,
+            &JsValue::UNDEFINED,
+        ) {
             actor.verify(|verification| verification.task.start());
         }
     })
