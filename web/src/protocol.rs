@@ -11,19 +11,22 @@ pub mod selection;
 pub mod task;
 
 use serde::{Deserialize, Serialize};
+use statelens_compare::runs::OpenCheck;
 use statelens_describe::share::LinkOptions;
 
 use crate::convert::message::{ConvertOptions, PlanSummary};
 use crate::inspector::message::{FormattedValues, RowDetails};
+use crate::matrix::message::singular::SingularOffer;
+use crate::matrix::message::{Cells, MatrixSelection};
 use crate::open::message::{FetchConsent, FetchStats, FileName, FoundCheckpoint, OpenedCheckpoint};
 use crate::protocol::error::ErrorText;
 use crate::protocol::job::{JobEnd, JobKind};
 use crate::protocol::task::{JobProgress, TaskRequest, TaskResult};
 use crate::read_as::message::ReadAs;
 use crate::rows::PackedRows;
-use crate::run_folder::message::{FileValues, OpenCheck};
+use crate::run_folder::message::FileValues;
 use crate::share::message::{SharedSummary, SummaryKind};
-use crate::{compare, family, matrix, model_description, values};
+use crate::{compare, family, model_description, values};
 
 /// The field of a posted object that holds the message.
 pub const MESSAGE: &str = "message";
@@ -109,8 +112,11 @@ pub enum ToWorker {
     Compare(compare::message::CompareRequest),
     /// Read a part of a tensor to measure the speed.
     Rate(u32),
-    /// A request about a matrix shown as a picture.
-    Matrix(matrix::message::MatrixRequest),
+    /// Read the values of a window of a matrix: its first row and column, its number of rows and
+    /// columns.
+    Cells(MatrixSelection, [u64; 4]),
+    /// Estimate what computing the singular values of a matrix takes.
+    SingularOffers(MatrixSelection),
     /// Open the structure of some of the files sent with this message, one after the other, and
     /// report the problems of each. This begins a session without an open checkpoint.
     CheckRun {
@@ -142,7 +148,7 @@ impl ToWorker {
             Self::CheckRun { .. } => JobKind::CheckRun,
             Self::CheckFiles { .. } => JobKind::CheckFiles,
             Self::Start(task) => task.kind(),
-            Self::Matrix(matrix::message::MatrixRequest::Cells(..)) => JobKind::Cells,
+            Self::Cells(..) => JobKind::Cells,
             Self::Compare(compare::message::CompareRequest::Open { .. }) => JobKind::OpenCompared,
             Self::Inspect { .. } => JobKind::Inspect,
             Self::Values { .. } => JobKind::Values,
@@ -155,7 +161,7 @@ impl ToWorker {
             | Self::Rate(_)
             | Self::Provide(_)
             | Self::DescribeModel(_)
-            | Self::Matrix(matrix::message::MatrixRequest::SingularOffers(_))
+            | Self::SingularOffers(_)
             | Self::Close => JobKind::Other,
         }
     }
@@ -233,12 +239,16 @@ pub enum FromWorker {
     RowValues(Vec<values::message::RowValues>),
     /// The reply to [`ToWorker::Rate`]: bytes read per millisecond.
     Rate(f64),
-    /// A reply about a matrix shown as a picture.
-    Matrix(matrix::message::MatrixReply),
+    /// The reply to [`ToWorker::Cells`].
+    Cells(MatrixSelection, Result<Box<Cells>, ErrorText>),
+    /// The singular values that can be computed; empty if the selection is not a matrix of real
+    /// numbers.
+    SingularOffers(MatrixSelection, Vec<SingularOffer>),
     /// The reply to [`ToWorker::DescribeModel`].
     ModelDescription(Box<model_description::message::ModelDescription>),
-    /// The result of opening one file of [`ToWorker::CheckRun`] or [`ToWorker::CheckFiles`].
-    FileChecked(OpenCheck),
+    /// A file of [`ToWorker::CheckRun`] or [`ToWorker::CheckFiles`], as an index, and the result of
+    /// opening it.
+    FileChecked(u32, OpenCheck),
     /// The values of one file of [`TaskRequest::RunValues`].
     FileValues(FileValues),
     /// The job is over; its results were sent before.

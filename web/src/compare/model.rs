@@ -170,16 +170,9 @@ impl ComparisonState {
                 let Some(pairs) = &mut self.pairs else { return };
                 let layers = Rc::make_mut(&mut self.layers);
                 for one in compared.measured {
-                    let Some(row) = pairs.a.get(one.row as usize) else { continue };
+                    let Some(row) = pairs.a.get(one.leaf) else { continue };
                     let Some((role, layer)) = role_of(&row.key) else { continue };
-                    let [left, right, of_left, of_right] = one.numbers;
-                    let measured = PairChange {
-                        leaf: one.row as usize,
-                        key: row.key.as_str().into(),
-                        norms: (left, right),
-                        deviations: (of_left, of_right),
-                        change: one.change,
-                    };
+                    let measured = PairChange { key: row.key.as_str().into(), ..one };
                     layers.entry(role).or_default().push((layer, measured));
                 }
                 if !(compared.settled.is_empty() && compared.found.is_empty()) {

@@ -23,6 +23,16 @@ pub fn logo() -> Html {
     }
 }
 
+/// Renders a progress bar, which may be `thin`.
+pub fn progress_bar(thin: bool, label: &'static str, (done, total): (u64, u64)) -> Html {
+    let percent = fmt::percent(done, total.max(1));
+    let width = (done as f64 / total.max(1) as f64 * 100.0).min(100.0);
+    html! {
+        <div class={classes(&["prog", when(thin, "thin")])} role="progressbar" aria-label={label} aria-valuemin="0"
+            aria-valuemax="100" aria-valuenow={percent.to_string()}><i style={format!("--w:{width:.2}%")}></i></div>
+    }
+}
+
 /// Returns CSS classes; empty names are skipped.
 pub fn classes(names: &[&'static str]) -> Classes {
     names.iter().copied().filter(|name| !name.is_empty()).collect()

@@ -3,7 +3,6 @@
 use std::rc::Rc;
 
 use crate::open::message::{FileName, FoundCheckpoint};
-use crate::run_folder::message::OpenCheck;
 
 /// A checkpoint among the dropped files.
 #[derive(Debug, Clone, PartialEq)]
@@ -69,11 +68,6 @@ impl Rail {
         let at = self.find(file).unwrap_or(0);
         let next = if forward { at + 1 } else { (at + count).saturating_sub(1) };
         self.entries.get(next.checked_rem(count)?).map(|entry| entry.main)
-    }
-
-    /// Stores the result of opening a file.
-    pub fn handle_reply(&mut self, check: &OpenCheck) {
-        self.set_problem(check.file, check.problem.clone());
     }
 
     /// Stores the problem of a file's checkpoint; empty if there was no problem.
@@ -208,7 +202,7 @@ mod tests {
         assert_eq!(three.pair(), None);
         [2, 0, 1].into_iter().for_each(|main| three.tick(main));
         assert_eq!((three.pair(), &three.ticked[..]), (Some((0, 1)), &[0, 1][..]));
-        three.handle_reply(&OpenCheck { file: 2, problem: "cut".into(), states: Vec::new() });
+        three.set_problem(2, "cut".into());
         assert_eq!(three.unchecked(), [0, 1]);
     }
 }

@@ -16,14 +16,3 @@ pub struct FileValues {
 /// A group of tensors of a checkpoint: name; numbers of tensors, missing tensors, values, NaNs and
 /// infinities; norm, mean and deviation.
 pub type RunGroup = (String, [u64; 5], [f64; 3]);
-
-/// The result of opening a file of a run folder.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct OpenCheck {
-    /// Its index in the drop.
-    pub file: u32,
-    /// The problem found; may be empty.
-    pub problem: String,
-    /// Its top-level states.
-    pub states: Vec<String>,
-}

@@ -5,11 +5,11 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use statelens_compare::runs::{
-    self, FileEntry, GroupValues, Grouping, KeptValues, RunFile, StepValues, time_text,
+    FileEntry, GroupValues, Grouping, KeptValues, OpenCheck, RunFile, StepValues, time_text,
 };
 
 use crate::page::drop::DroppedFile;
-use crate::run_folder::message::{self, OpenCheck, RunGroup};
+use crate::run_folder::message::{self, RunGroup};
 use crate::run_folder::state::{RunPick, RunRow, SortedRun, step};
 use crate::state::task::Task;
 
@@ -25,7 +25,7 @@ pub struct RunView {
     /// The result of opening each entry; `None` until it is known.
     pub checks: Rc<Vec<Option<OpenCheck>>>,
     /// Per entry, why a pruning must not count the checkpoint as kept; see
-    /// [`runs::RunContents::unsound`].
+    /// [`statelens_compare::runs::RunContents::unsound`].
     unsound: Rc<Vec<Option<String>>>,
     /// Index of the selected row.
     pub at: usize,
@@ -200,17 +200,11 @@ impl RunView {
     }
 
     /// Applies the result of opening a file.
-    pub fn handle_reply(&mut self, check: OpenCheck) {
-        let row = self.sorted.rows.iter().find(|row| row.file == check.file as usize);
+    pub fn set_check(&mut self, file: u32, check: OpenCheck) {
+        let row = self.sorted.rows.iter().find(|row| row.file == file as usize);
         if let Some(place) = row.and_then(|row| Rc::make_mut(&mut self.checks).get_mut(row.entry)) {
             *place = Some(check);
-            let core_check = |check: &OpenCheck| runs::OpenCheck {
-                wrong: check.problem.clone(),
-                states: check.states.clone(),
-            };
-            let checks: Vec<_> =
-                self.checks.iter().map(|one| one.as_ref().map(core_check)).collect();
-            self.unsound = Rc::new(self.sorted.run.unsound(&checks));
+            self.unsound = Rc::new(self.sorted.run.unsound(&self.checks));
             if let Some(pick) = self.pick().filter(|_| !self.chosen) {
                 self.at = pick.row;
                 self.scroll += 1;
@@ -262,7 +256,7 @@ impl RunView {
     pub fn problem(&self, entry: usize) -> &str {
         let Some(checks) = self.checks.get(entry).and_then(Option::as_ref) else { return "" };
         let unsound = self.unsound.get(entry).and_then(Option::as_deref);
-        unsound.unwrap_or(&checks.problem)
+        unsound.unwrap_or(&checks.wrong)
     }
 
     /// Returns what the main button opens; `None` until all files have been checked.
@@ -275,7 +269,7 @@ impl RunView {
     pub fn is_damaged(&self, row: usize) -> bool {
         let entry = self.sorted.rows.get(row).map(|row| row.entry);
         let checks = entry.and_then(|entry| self.checks.get(entry)).and_then(Option::as_ref);
-        checks.is_some_and(|checks| !checks.problem.is_empty())
+        checks.is_some_and(|checks| !checks.wrong.is_empty())
     }
 
     /// Returns the entries that a pruning would delete.

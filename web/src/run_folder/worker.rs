@@ -5,14 +5,14 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use statelens_checkpoint::{FileId, Limits, Result, Unwatched};
-use statelens_compare::runs::{self, GroupValues, Grouping, TensorGroups};
+use statelens_compare::runs::{GroupValues, Grouping, OpenCheck, TensorGroups};
 use statelens_tensor::Machine as _;
 use wasm_bindgen::JsValue;
 
 use crate::open::message::FileName;
 use crate::protocol::FromWorker;
 use crate::protocol::task::{JobProgress, TaskResult};
-use crate::run_folder::message::{FileValues, OpenCheck, RunGroup};
+use crate::run_folder::message::{FileValues, RunGroup};
 use crate::worker::job::Job;
 use crate::worker::reading::drive;
 use crate::worker::sources::Sources;
@@ -28,7 +28,7 @@ pub(crate) fn check_files(job: Job, files: Vec<FileName>, requested: Vec<u32>, d
             if job.check().is_err() {
                 return;
             }
-            job.post(&FromWorker::FileChecked(check_file(&files, &sources, file)));
+            job.post(&FromWorker::FileChecked(file, check_file(&files, &sources, file)));
         }
     });
 }
@@ -37,8 +37,7 @@ fn check_file(files: &[FileName], sources: &Sources, file: u32) -> OpenCheck {
     // A new cache: blocks of the previous file are of no use.
     let files = sources.set(files).opened_at(FileId(file));
     let opened = statelens_formats::open(files, &Limits::default(), &mut Unwatched);
-    let runs::OpenCheck { wrong: problem, states } = runs::OpenCheck::of(opened.as_ref());
-    OpenCheck { file, problem, states }
+    OpenCheck::of(opened.as_ref())
 }
 
 /// Reads all values of the requested files, one after the other.

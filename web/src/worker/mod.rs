@@ -184,7 +184,17 @@ fn handle_request(session: &SharedSession, job: &Job, message: ToWorker, data: &
             compare::worker::handle_request(session, job.clone(), request, data)
         }
         ToWorker::Rate(row) => scan::worker::start_rate(session, job.clone(), row),
-        ToWorker::Matrix(request) => matrix::worker::handle_request(session, job.clone(), request),
+        ToWorker::Cells(selection, window) => {
+            if let Some(open) = &session.borrow().open {
+                matrix::worker::post_cells(open, job, selection, window);
+            }
+        }
+        ToWorker::SingularOffers(selection) => {
+            if let Some(open) = &session.borrow().open {
+                let offers = matrix::worker::singular::offers(open, &selection);
+                job.post(&FromWorker::SingularOffers(selection, offers));
+            }
+        }
         ToWorker::DescribeModel(fetch) => {
             model_description::worker::handle_request(session, job.clone(), fetch)
         }

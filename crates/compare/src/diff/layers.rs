@@ -2,13 +2,14 @@
 
 use std::collections::HashMap;
 
+use serde::{Deserialize, Serialize};
 use statelens_checkpoint::numbers::pattern;
 use statelens_checkpoint::{Text, order};
 use statelens_values::picture::{Chart, Series};
 
 /// Norms and deviations of a compared pair of tensors, including equal ones. They cover the
 /// elements that are finite on both sides.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PairChange {
     /// The index of the leaf on the left.
     pub leaf: usize,

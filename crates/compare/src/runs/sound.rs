@@ -11,7 +11,7 @@ use statelens_checkpoint::{Checkpoint, Error, Grade, Value};
 use super::{FileEntry, RunContents};
 
 /// The result of opening a checkpoint of a run.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 pub struct OpenCheck {
     /// The reason why it can't be opened, or its missing or damaged parts; empty if it is sound.
     pub wrong: String,

@@ -4,9 +4,8 @@ pub mod tensor_diff;
 
 use serde::{Deserialize, Serialize};
 use statelens_compare::check::CheckLine;
-use statelens_compare::diff::DifferenceKind;
+use statelens_compare::diff::{DifferenceKind, PairChange};
 
-use crate::compare::message::tensor_diff::RowChange;
 use crate::open::message::{FileName, OpenedCheckpoint};
 use crate::protocol::error::ErrorText;
 
@@ -114,8 +113,9 @@ pub struct ComparedRows {
     pub settled: Vec<u32>,
     /// Differences found since the last message.
     pub found: Vec<Difference>,
-    /// Norms and deviations computed since the last message, of equal rows too.
-    pub measured: Vec<RowChange>,
+    /// Norms and deviations computed since the last message, of equal rows too. Their leaves are
+    /// rows of the first.
+    pub measured: Vec<PairChange>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

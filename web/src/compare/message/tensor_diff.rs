@@ -39,12 +39,3 @@ pub struct Renames {
     /// The pairs found, as a list for `convert --rename-map`.
     pub list: String,
 }
-
-/// Norms, deviations and relative change of a row of A and its partner in B.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct RowChange {
-    pub row: u32,
-    /// Norms of A and B, deviations of A and B.
-    pub numbers: [f64; 4],
-    pub change: Option<f64>,
-}

@@ -7,7 +7,7 @@ use yew::prelude::*;
 use crate::compare::message::{CompareOptions, ComparisonResult};
 use crate::compare::model::ComparisonState;
 use crate::compare::state::{MARKS, Mark};
-use crate::page::marks::{cap, classes, severity, tick_icon, when};
+use crate::page::marks::{cap, classes, progress_bar, severity, tick_icon, when};
 use crate::page::model::actor::Actor;
 use crate::protocol::job::JobKind;
 use crate::protocol::task::JobProgress;
@@ -19,7 +19,6 @@ pub(super) fn summary(actor: &Actor, compare: &ComparisonState) -> Html {
     let counts = compare.pairs.as_ref().map(|pairs| pairs.counts()).unwrap_or_default();
     let shown = MARKS.iter().zip(counts).filter(|(_, count)| *count > 0);
     let now = compare.reading.now().filter(|now| now.total > 0);
-    let percent = now.map(|now| fmt::percent(now.done, now.total));
     html! {
         <div class="summary" id="verdict">
             <b role="status">{ verdict(compare) }</b>
@@ -29,9 +28,8 @@ pub(super) fn summary(actor: &Actor, compare: &ComparisonState) -> Html {
             }) }
             <span class="grow"></span>
             { end(actor, compare) }
-            if let Some(percent) = percent.filter(|_| compare.error.is_none()) {
-                <div class="prog" role="progressbar" aria-label="Reading values" aria-valuemin="0" aria-valuemax="100"
-                    aria-valuenow={percent.to_string()} style={format!("--w:{percent}%")}><i></i></div>
+            if let Some(now) = now.filter(|_| compare.error.is_none()) {
+                { progress_bar(false, "Reading values", (now.done, now.total)) }
             }
         </div>
     }

@@ -15,7 +15,7 @@ use crate::compare::state::{Mark, RowPair};
 use crate::matrix::page::{Canvas, ColouredCells, Saved};
 use crate::page::chart::ChartView;
 use crate::page::hooks::{use_media, use_size};
-use crate::page::marks::one_of;
+use crate::page::marks::{one_of, progress_bar};
 use crate::page::model::actor::Actor;
 use crate::protocol::job::JobKind;
 use crate::protocol::task::TaskRequest;
@@ -99,14 +99,12 @@ pub(super) fn TensorDiffSection(props: &TensorDiffProps) -> Html {
                 actor.compare(move |compare| compare.tensor_diff = Some((place, Task::Idle)));
             });
             let now = &task.now;
-            let percent = fmt::percent(now.done, now.total.max(1));
             (
                 html! { <span class="lab">{ format!("{} of {} ", fmt::bytes(now.done), fmt::bytes(now.total)) }
                 <button class="textlink" id="stop-closer" onclick={stop}>{ "Stop" }</button></span> },
                 html! {
                     <>
-                        <div class="prog thin" role="progressbar" aria-label="Reading both" aria-valuemin="0" aria-valuemax="100"
-                            aria-valuenow={percent.to_string()}><i style={format!("--w:{percent}%")}></i></div>
+                        { progress_bar(true, "Reading both", (now.done, now.total)) }
                         if let Some(values) = &task.partial { { diff_section(values, props) } }
                     </>
                 },

@@ -8,12 +8,13 @@ use std::rc::{Rc, Weak};
 
 use statelens_checkpoint::{Checkpoint, ErrorKind, ReadAt, Result};
 use statelens_compare::check;
-use statelens_compare::diff::{Comparison, DiffOptions, Difference, Optimizers, Tolerance};
+use statelens_compare::diff::{
+    Comparison, DiffOptions, Difference, Optimizers, PairChange, Tolerance,
+};
 use statelens_tensor::Machine as _;
 use wasm_bindgen::JsValue;
 use web_sys::File;
 
-use crate::compare::message::tensor_diff::RowChange;
 use crate::compare::message::{
     CompareOptions, CompareReply, CompareRequest, ComparedRows, ComparisonResult, NO_ROW,
 };
@@ -237,11 +238,11 @@ impl CompareUpdates {
         let settled = of.settled(self.reply.1).map(|leaf| self.row(leaf)).collect();
         self.reply.1 = of.compared();
         let all = &of.so_far().changes;
-        let new = all.get(self.reply.2..).unwrap_or_default().iter().map(|one| RowChange {
-            row: self.row(one.leaf),
-            numbers: [one.norms.0, one.norms.1, one.deviations.0, one.deviations.1],
-            change: one.change,
-        });
+        let new = all
+            .get(self.reply.2..)
+            .unwrap_or_default()
+            .iter()
+            .map(|one| PairChange { leaf: self.row(one.leaf) as usize, ..one.clone() });
         let measured = new.collect();
         self.reply.2 = all.len();
         let found = self.new_differences(of);

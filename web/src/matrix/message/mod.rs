@@ -7,18 +7,7 @@ use serde::{Deserialize, Serialize};
 use statelens_values::MatrixLine;
 use statelens_values::picture::BlockMap;
 
-use crate::matrix;
-use crate::protocol::error::ErrorText;
 pub use crate::protocol::selection::MatrixSelection;
-
-/// Requests from the page.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub enum MatrixRequest {
-    /// Read the values of a window: its first row and column, its number of rows and columns.
-    Cells(MatrixSelection, [u64; 4]),
-    /// Estimate what computing its singular values takes.
-    SingularOffers(MatrixSelection),
-}
 
 /// A tensor to export, and how.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -65,16 +54,6 @@ impl ExportFormat {
     pub fn is_numpy(self) -> bool {
         matches!(self, Self::Npy | Self::Npz)
     }
-}
-
-/// Replies from the worker.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub enum MatrixReply {
-    /// The values of a window.
-    Cells(MatrixSelection, Result<Box<Cells>, ErrorText>),
-    /// The singular values that can be computed; empty if the selection is not a matrix of real
-    /// numbers.
-    SingularOffers(MatrixSelection, Vec<matrix::message::singular::SingularOffer>),
 }
 
 /// The values of a window.

@@ -14,7 +14,6 @@ mod spectrum;
 use gloo_timers::callback::Timeout;
 use yew::prelude::*;
 
-use crate::matrix::message::MatrixRequest;
 use crate::matrix::state::MatrixState;
 use crate::page::model::actor::Actor;
 use crate::page::model::{PageModel, Screen};
@@ -69,9 +68,9 @@ pub fn use_matrix(model: &UseReducerHandle<PageModel>, actor: &Actor, small: boo
             let (across, down) = if small { BLOCKS_SMALL } else { BLOCKS };
             let stop = selection.is_some().then(|| actor.clone());
             if let Some(selection) = selection.clone() {
-                let offers = MatrixRequest::SingularOffers(selection.clone());
+                let offers = ToWorker::SingularOffers(selection.clone());
                 actor.start(TaskRequest::Overview { selection, across, down });
-                actor.request(&ToWorker::Matrix(offers));
+                actor.request(&offers);
             }
             // Stops reading for a view that is no longer shown.
             move || {
@@ -90,7 +89,7 @@ pub fn use_matrix(model: &UseReducerHandle<PageModel>, actor: &Actor, small: boo
     use_effect_with((window, model.session), move |(window, _)| {
         let request = window.clone().map(|(selection, window)| {
             Timeout::new(DEBOUNCE, move || {
-                actor.request(&ToWorker::Matrix(MatrixRequest::Cells(selection, window)));
+                actor.request(&ToWorker::Cells(selection, window));
             })
         });
         move || drop(request)

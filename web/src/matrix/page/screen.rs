@@ -14,7 +14,7 @@ use crate::export::page::sliced_key;
 use crate::inspector::message::RowDetails;
 use crate::matrix::state::{ByIdentity, MatrixState};
 use crate::page::hooks::{has_touch, use_media};
-use crate::page::marks::{Copy, cap, dtype, logo, wrapped_key};
+use crate::page::marks::{Copy, cap, dtype, logo, progress_bar, wrapped_key};
 use crate::page::model::actor::Actor;
 use crate::protocol::job::JobKind;
 use crate::state::fmt;
@@ -145,11 +145,9 @@ fn progress(actor: &Actor, matrix: &MatrixState) -> Html {
     }
 
     let onclick = actor.on(move |actor, _: MouseEvent| actor.stop(JobKind::Overview));
-    let percent = fmt::percent(done, total);
     html! {
         <span class="going" id="look-reading">
-            <span class="prog" role="progressbar" aria-label="Reading the whole tensor" aria-valuenow={percent.to_string()} aria-valuemin="0" aria-valuemax="100">
-                <i style={format!("--w:{percent}%")}></i></span>
+            { progress_bar(false, "Reading the whole tensor", matrix.read) }
             <span class="m dim">{ progress }</span>
             <button class="textlink" id="look-stop" {onclick}>{ "Stop" }</button>
         </span>

@@ -9,7 +9,7 @@ use statelens_values::picture::{BlockMap, ColourScaling, Show};
 
 use crate::matrix::message::ranked::NormRanking;
 use crate::matrix::message::singular::{SingularOffer, SingularReport};
-use crate::matrix::message::{Cells, MatrixReply, MatrixSelection, PackedOverview};
+use crate::matrix::message::{Cells, MatrixSelection, PackedOverview};
 use crate::matrix::state::view::MatrixView;
 use crate::protocol::error::ErrorText;
 use crate::state::task::{Task, TaskState as _};
@@ -146,17 +146,11 @@ impl MatrixState {
         Some(next)
     }
 
-    /// Handles a reply about this matrix.
-    pub fn handle_reply(&mut self, reply: MatrixReply) {
-        match reply {
-            MatrixReply::Cells(selection, cells) if selection == self.selection => match cells {
-                Ok(cells) => self.cells = Some(ByIdentity(Rc::new(*cells))),
-                Err(error) => self.failed = Some(Rc::new(error)),
-            },
-            MatrixReply::SingularOffers(selection, offers) if selection == self.selection => {
-                self.singular.offers = offers
-            }
-            _ => {}
+    /// Stores the values under the lens, or why they can't be read.
+    pub fn set_cells(&mut self, cells: Result<Box<Cells>, ErrorText>) {
+        match cells {
+            Ok(cells) => self.cells = Some(ByIdentity(Rc::from(cells))),
+            Err(error) => self.failed = Some(Rc::new(error)),
         }
     }
 

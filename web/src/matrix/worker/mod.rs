@@ -10,7 +10,7 @@ use statelens_tensor::{BUDGET, BUFFER, Machine as _, Pour, drain_range};
 use statelens_values::picture::BlockMap;
 use statelens_values::{Matrix, Overview, element_text};
 
-use crate::matrix::message::{Cells, MatrixReply, MatrixRequest, MatrixSelection, PackedOverview};
+use crate::matrix::message::{Cells, MatrixSelection, PackedOverview};
 use crate::protocol::FromWorker;
 use crate::protocol::task::TaskResult;
 use crate::text;
@@ -19,7 +19,6 @@ use crate::worker::now;
 use crate::worker::opened::OpenCheckpoint;
 use crate::worker::reading::{YieldTimer, drive};
 use crate::worker::selection::tensor;
-use crate::worker::session::SharedSession;
 use crate::worker::task::Task;
 
 /// Maximum number of bytes read for a first, coarse picture.
@@ -31,33 +30,22 @@ const MAX_WINDOW_SPAN: u64 = 8 << 20;
 /// Maximum number of values of a window.
 const MAX_CELLS: u64 = 1 << 15;
 
-/// Handles a request of the page.
-pub(crate) fn handle_request(session: &SharedSession, job: Job, request: MatrixRequest) {
-    let Some(open) = session.borrow().open.clone() else { return };
-    match request {
-        MatrixRequest::SingularOffers(selection) => {
-            let offers = crate::matrix::worker::singular::offers(&open, &selection);
-            post_reply(&job, MatrixReply::SingularOffers(selection, offers));
-        }
-        MatrixRequest::Cells(selection, window) => {
-            let cells = cells(&open, &selection, window).map(Box::new);
-            post_reply(
-                &job,
-                MatrixReply::Cells(selection, cells.map_err(|error| text::error(&error))),
-            );
-            open.report_fetched(&job);
-        }
-    }
+/// Reads and posts the values of a window.
+pub(crate) fn post_cells(
+    open: &OpenCheckpoint,
+    job: &Job,
+    selection: MatrixSelection,
+    window: [u64; 4],
+) {
+    let cells = cells(open, &selection, window).map(Box::new);
+    job.post(&FromWorker::Cells(selection, cells.map_err(|error| text::error(&error))));
+    open.report_fetched(job);
 }
 
 /// Begins reading a whole matrix, reduced to at most `most` blocks across and down.
 pub(crate) fn start(open: OpenCheckpoint, job: Job, of: MatrixSelection, most: (u32, u32)) {
     let work = async move |task: &Task<_>| overview(task, &of, most).await;
     Task::start(open, job, TaskResult::Overview, work);
-}
-
-fn post_reply(job: &Job, reply: MatrixReply) {
-    job.post(&FromWorker::Matrix(reply));
 }
 
 async fn overview(

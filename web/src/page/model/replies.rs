@@ -94,9 +94,14 @@ impl PageModel {
                 self.notice = Some(text.replace('`', "").into());
             }
             FromWorker::Compare(reply) => self.handle_compare_reply(reply),
-            FromWorker::Matrix(reply) => {
-                if let Some(matrix) = &mut self.matrix {
-                    matrix.handle_reply(reply);
+            FromWorker::Cells(of, cells) => {
+                if let Some(matrix) = self.matrix.as_mut().filter(|it| it.selection == of) {
+                    matrix.set_cells(cells);
+                }
+            }
+            FromWorker::SingularOffers(of, offers) => {
+                if let Some(matrix) = self.matrix.as_mut().filter(|it| it.selection == of) {
+                    matrix.singular.offers = offers;
                 }
             }
             FromWorker::RowValues(values) => {
@@ -110,12 +115,12 @@ impl PageModel {
                     Rc::make_mut(view).add_values(values);
                 }
             }
-            FromWorker::FileChecked(check) => {
+            FromWorker::FileChecked(file, check) => {
                 if let Some(rail) = &mut self.rail {
-                    Rc::make_mut(rail).handle_reply(&check);
+                    Rc::make_mut(rail).set_problem(file, check.wrong.clone());
                 }
                 if let Some(view) = &mut self.run {
-                    Rc::make_mut(view).handle_reply(check);
+                    Rc::make_mut(view).set_check(file, check);
                 }
             }
         }

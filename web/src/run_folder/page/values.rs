@@ -12,7 +12,7 @@ use yew::prelude::*;
 use super::axis::shared;
 use crate::page::chart::ChartView;
 use crate::page::drop;
-use crate::page::marks::{chip, one_of, severity};
+use crate::page::marks::{chip, one_of, progress_bar, severity};
 use crate::page::model::actor::Actor;
 use crate::protocol::ToWorker;
 use crate::protocol::job::JobKind;
@@ -90,12 +90,10 @@ pub(super) fn ValuesSection(props: &ValuesProps) -> Html {
         Some(JobProgress { done, total, millis, .. }) => {
             let (done, total, millis) = (*done, *total, *millis);
             let stop = actor.on(move |actor, _: MouseEvent| actor.stop(JobKind::RunValues));
-            let percent = fmt::percent(done, total.max(1));
             let left = (millis > 2000.0 && done > 0)
                 .then(|| fmt::time_left((total - done.min(total)) as f64 * millis / done as f64));
             html! {
-                <p class="reading"><span class="prog thin" role="progressbar" aria-label="Reading values" aria-valuemin="0" aria-valuemax="100"
-                    aria-valuenow={percent.to_string()}><i style={format!("--w:{percent}%")}></i></span>
+                <p class="reading">{ progress_bar(true, "Reading values", (done, total)) }
                     <span class="lab">{ format!("{} of {}", fmt::bytes(done), fmt::bytes(total)) }
                         if let Some(left) = left { { format!(" \u{b7} {left} left") } }</span>
                     <button class="textlink" id="stop-values" onclick={stop}>{ "Stop" }</button></p>

@@ -4,7 +4,7 @@ use statelens_checkpoint::Grade;
 use yew::prelude::*;
 
 use crate::convert::page::running::recent;
-use crate::page::marks::{severity, tick_icon};
+use crate::page::marks::{progress_bar, severity, tick_icon};
 use crate::page::model::Sheet;
 use crate::page::model::actor::Actor;
 use crate::protocol::task::JobProgress;
@@ -109,7 +109,6 @@ fn mark(work: &OpenWork) -> Html {
 
 fn gauge(actor: &Actor, now: &JobProgress, past: &[(u64, f64)], stopping: bool) -> Html {
     let stop = actor.on(move |actor, _: MouseEvent| actor.stop_scan());
-    let share = now.done as f64 / now.total.max(1) as f64;
     let (bytes, millis) = recent(now, past);
     let mut parts = vec![of_total(now.done, now.total)];
     if now.millis >= 500.0 && bytes > 0 {
@@ -122,8 +121,7 @@ fn gauge(actor: &Actor, now: &JobProgress, past: &[(u64, f64)], stopping: bool) 
     }
     html! {
         <span class="scan now" id="scanning">
-            <span class="prog" role="progressbar" aria-label="Scanning values" aria-valuemin="0" aria-valuemax="100"
-                aria-valuenow={fmt::percent(now.done, now.total.max(1)).to_string()}><i style={format!("--w:{:.2}%", share * 100.0)}></i></span>
+            { progress_bar(false, "Scanning values", (now.done, now.total)) }
             <span class="m told">{ parts.join(" \u{b7} ") }</span>
             <button class="btn" id="scan-stop" disabled={stopping} onclick={stop}>{ if stopping { "Stopping" } else { "Stop" } }</button>
         </span>

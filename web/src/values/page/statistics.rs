@@ -6,7 +6,7 @@ use statelens_checkpoint::float_repr;
 use yew::prelude::*;
 
 use crate::inspector::message::RowDetails;
-use crate::page::marks::copy;
+use crate::page::marks::{copy, progress_bar};
 use crate::page::model::actor::Actor;
 use crate::protocol::task::JobProgress;
 use crate::rows::Row;
@@ -51,8 +51,7 @@ pub fn StatisticsSection(props: &StatisticsProps) -> Html {
         (None, Some(Task::Running(task)), _) => (
             html! {
                 <>
-                    <div class="prog thin" role="progressbar" aria-label="Reading the values" aria-valuemin="0" aria-valuemax="100"
-                        aria-valuenow={fmt::percent(task.now.done, task.now.total.max(1)).to_string()}><i style={format!("--w:{:.2}%", task.now.percent())}></i></div>
+                    { progress_bar(true, "Reading the values", (task.now.done, task.now.total)) }
                     if let Some(values) = &task.partial { { numbers(&actor, props, values) } }
                 </>
             },
