@@ -550,6 +550,17 @@ test("the config can be chosen, and one of another model is reported (core)", as
     await page.waitForFunction(() => document.querySelector(".refused")?.textContent.includes("belongs to another model"));
     await page.click("#config-remove");
     await page.waitForSelector("#config-mismatch", { state: "detached" });
+    // Without a choice of the user, the config is evidence for the model only if it fits.
+    await page.selectOption("#family-model", "");
+    const layers = { ...config, num_hidden_layers: 40 };
+    await drop(page, "body", [{ name: "config.json", bytes: JSON.stringify(layers) }]);
+    await page.waitForSelector("#config-mismatch");
+    const looks = page.locator("#family .looks");
+    assert.match(await looks.textContent(), /Looks like LLaMA.* · likely, from keys$/);
+    assert.equal(await looks.locator(".fi.good").count(), 0);
+    await page.click("#config-remove");
+    await page.waitForSelector("#config-mismatch", { state: "detached" });
+    await page.selectOption("#family-model", "llama");
     await drop(page, "body", [{ name: "config.json", bytes: JSON.stringify(config) }]);
     await page.waitForSelector("#loads .w-good");
   });

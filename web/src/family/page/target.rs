@@ -137,18 +137,30 @@ fn recognised_text(recognised: &RecognisedModel) -> Html {
     html! {
         <p class="looks">
             { "Looks like " }<b>{ &recognised.title }</b>{ from }
-            if !recognised.by.is_empty() {
-                <span class="mid-ink">{ " \u{b7} " }if recognised.certain { { tick_icon() }{ " " } }{ basis(recognised) }</span>
+            if !evidence(recognised).is_empty() {
+                <span class="mid-ink">{ " \u{b7} " }if is_certain(recognised) { { tick_icon() }{ " " } }{ basis(recognised) }</span>
             }
         </p>
     }
 }
 
+/// Returns the evidence for the model. A config that contradicts the keys is not evidence.
+fn evidence(recognised: &RecognisedModel) -> Vec<&str> {
+    let counts = |by: &&str| recognised.mismatch.is_empty() || *by != recognised.config;
+    recognised.by.iter().map(String::as_str).filter(counts).collect()
+}
+
+/// Returns whether the model is certain, by all of the evidence.
+fn is_certain(recognised: &RecognisedModel) -> bool {
+    recognised.certain && evidence(recognised).len() == recognised.by.len()
+}
+
 /// Describes how the model was recognised.
 fn basis(recognised: &RecognisedModel) -> String {
-    let by = recognised.by.join(" and ");
-    match (recognised.by.as_slice(), recognised.certain) {
-        ([only], _) if only == SET_BY_USER => only.clone(),
+    let evidence = evidence(recognised);
+    let by = evidence.join(" and ");
+    match (evidence.as_slice(), is_certain(recognised)) {
+        ([only], _) if *only == SET_BY_USER => by,
         (_, true) => format!("confirmed by {by}"),
         (_, false) => format!("likely, from {by}"),
     }
