@@ -186,7 +186,7 @@ impl Chart {
         );
         let most = ((wide - 16.0) / LETTER) as usize;
         text(&mut out, 8, 14, "start", &ending(&self.title, most), true);
-        text(&mut out, 8, 14 + LINE as u64, "start", &format!("up: {}", self.up), false);
+        text(&mut out, 8, 14 + LINE as u64, "start", &format!("y: {}", self.up), false);
         self.draw_axes(&frame, &mut out);
         for ((line, style), (left, row)) in self.lines.iter().zip(0..).zip(self.legend(wide).0) {
             let y = 14.0 + LINE * (row as f64 + 2.0);
