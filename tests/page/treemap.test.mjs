@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { becomes, drop, launch, withPage } from "./harness.mjs";
-import { safetensors } from "./make.mjs";
+import { safetensors, stored } from "./make.mjs";
 
 let browser;
 before(async () => {
@@ -34,6 +34,22 @@ test("a hundred thousand flat keys are divided into ranges that a click opens (c
     await page.locator(".mapway button").first().click();
     await page.waitForSelector(".mapway [aria-current]", { state: "detached" });
     assert.match(await title(0), /^w00000 … w09999 /);
+  }));
+
+test("boxes of each family of dtypes but bfloat16 have a texture of their own", () =>
+  withPage(browser, async (page) => {
+    const dtypes = { f32: ["F32", 4], f16: ["F16", 2], f64: ["F64", 8], i32: ["I32", 4], bool: ["BOOL", 1], f8: ["F8_E4M3", 1], bf16: ["BF16", 2] };
+    const tensors = Object.entries(dtypes).map(([name, [dtype, size]]) => [name, [dtype, [64], Buffer.alloc(64 * size)]]);
+    await drop(page, "body", [{ name: "dtypes.safetensors", bytes: stored(Object.fromEntries(tensors)) }]);
+    await page.waitForSelector("#work .row");
+    await page.keyboard.press("t");
+    await page.waitForSelector(".map .box");
+    const textures = await page.$$eval(".map .box:not(.open)", (boxes) => boxes.map((box) => [box.title.split(" ")[0], getComputedStyle(box).backgroundImage]));
+    const of = Object.fromEntries(textures);
+    assert.deepEqual(Object.keys(of).sort(), Object.keys(dtypes).sort());
+    assert.equal(of.bf16, "none");
+    assert.match(of.f32, /^repeating-linear-gradient\(135deg, /, "float32 is hatched along the diagonal");
+    assert.equal(new Set(Object.values(of)).size, textures.length, "no two families look the same");
   }));
 
 test("what is inside a run of layers is named with the range, and so is the way to it", () =>
