@@ -1,4 +1,4 @@
-//! A virtual list of rows of equal height: only visible rows are in the document.
+//! A virtual list of rows: only visible rows are in the document.
 
 use yew::prelude::*;
 
@@ -7,10 +7,8 @@ use crate::page::viewport::{LineLayout, reveal, use_viewport};
 /// Properties of the list.
 #[derive(Properties, PartialEq)]
 pub struct RowsProps {
-    /// Number of rows.
-    pub count: usize,
-    /// Height of a row in pixels.
-    pub height: f64,
+    /// Positions of the rows.
+    pub lines: LineLayout,
     /// Index of the selected row.
     pub at: usize,
     /// Incremented when the selection changed elsewhere; the list then scrolls to the row.
@@ -26,11 +24,11 @@ pub struct RowsProps {
 #[component]
 pub fn Rows(props: &RowsProps) -> Html {
     let node = use_node_ref();
-    let lines = LineLayout::Even { count: props.count, each: props.height };
-    let viewport = use_viewport(&node, &lines);
+    let lines = &props.lines;
+    let viewport = use_viewport(&node, lines);
     let total = lines.total();
     {
-        let (node, at) = (node.clone(), props.at);
+        let (node, lines, at) = (node.clone(), lines.clone(), props.at);
         use_effect_with(props.scroll, move |_| {
             if let Some(element) = node.cast::<web_sys::Element>() {
                 reveal(&element, &lines, at, 0.0, 0.0);
@@ -42,7 +40,7 @@ pub fn Rows(props: &RowsProps) -> Html {
             <div class="flat" role="presentation" style={format!("height:{total}px")}>
                 { for (viewport.first..viewport.end).map(|at| props.row.emit(at)) }
             </div>
-            if props.count == 0 { { props.children.clone() } }
+            if lines.count() == 0 { { props.children.clone() } }
         </div>
     }
 }

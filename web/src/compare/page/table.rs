@@ -7,13 +7,13 @@ use statelens_compare::diff::DifferenceKind;
 use yew::prelude::*;
 
 use crate::compare::model::ComparisonState;
+use crate::compare::state::{CompareLine, CompareOrder, MARKS, Mark, Pairs};
 use crate::page::hooks::use_small;
 use crate::page::marks::{self, FOLD, classes, dtype, key, severity, value_kind, when};
 use crate::page::model::Tab;
 use crate::page::model::actor::Actor;
 use crate::page::rows::Rows;
-
-use crate::compare::state::{CompareLine, CompareOrder, MARKS, Mark, Pairs};
+use crate::page::viewport::LineLayout;
 use crate::rows::Row;
 use crate::state::fmt;
 use crate::table::state::fit::ColumnWidths;
@@ -125,7 +125,7 @@ pub(super) fn DifferenceTable(props: &TableProps) -> Html {
         <div class="gridbox" style={widths(compare)} role="grid" aria-label="Differences" tabindex="0" aria-rowcount={count.to_string()}
             aria-activedescendant={(count > 0).then(|| format!("line-{}", compare.at))}>
             { head(&actor, compare) }
-            <Rows {count} height={each} at={compare.at} scroll={compare.scroll} {row}>{ empty_table(&actor, compare) }</Rows>
+            <Rows lines={LineLayout::Even { count, each }} at={compare.at} scroll={compare.scroll} {row}>{ empty_table(&actor, compare) }</Rows>
         </div>
     }
 }

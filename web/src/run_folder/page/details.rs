@@ -8,11 +8,12 @@ use statelens_compare::runs::{INDEX, RunFile};
 use yew::prelude::*;
 
 use super::words::{kind_word, notes};
-use crate::page::marks::{Copy, cap, severity};
+use crate::page::marks::{Copy, cap, prose, severity};
 use crate::page::model::actor::Actor;
 use crate::run_folder::model::RunView;
 use crate::run_folder::state::{step, timestamp};
 use crate::state::fmt;
+use crate::text::sentence;
 
 /// Maximum number of names listed; the rest is counted.
 const MAX_NAMED: usize = 8;
@@ -70,7 +71,7 @@ fn selected_file(actor: &Actor, view: &Rc<RunView>) -> Html {
         <section>
             <div class="hd"><span class="wrapkey">{ &entry.name }</span><span class="tools"><Copy text={entry.name.clone()} label="name" /></span></div>
             <dl class="kv">{ for facts.into_iter().filter(|(_, value)| !value.is_empty()).map(|(label, value)| html! { <><dt>{ label }</dt><dd>{ value }</dd></> }) }</dl>
-            { for notes(view, row.entry).into_iter().map(|note| html! { <p class="warnline">{ severity(Grade::Warning) }<span>{ note }</span></p> }) }
+            { for notes(view, row.entry).into_iter().map(|note| html! { <p class="warnline">{ severity(Grade::Warning) }<span>{ prose(&sentence(&note)) }</span></p> }) }
             if view.can_open() { <p><button class="btn" id="open-it" onclick={open}>{ "Open it" }<span class="only-l">{ " " }{ cap("\u{23ce}") }</span></button></p> }
         </section>
     }

@@ -12,16 +12,18 @@ use super::values::ValuesSection;
 use super::words::{kind_word, notes};
 use crate::page::bars::tabs;
 use crate::page::drop;
-use crate::page::hooks::use_small;
-use crate::page::marks::{cap, classes, logo, severity, tick_icon, when};
+use crate::page::hooks::{use_size, use_small};
+use crate::page::marks::{cap, classes, logo, prose, severity, tick_icon, when};
 use crate::page::model::actor::Actor;
 use crate::page::model::{Sheet, Tab};
 use crate::page::panes::{Pane, PaneEdge};
 use crate::page::rows::Rows;
 use crate::page::stop_dialog;
+use crate::page::viewport::LineLayout;
 use crate::run_folder::model::RunView;
 use crate::run_folder::state::{step, timestamp};
 use crate::state::fmt;
+use crate::text::sentence;
 
 /// Properties of the screen.
 #[derive(Properties, PartialEq)]
@@ -49,12 +51,21 @@ const COLUMNS: [(&str, &str); 7] = [
 pub fn RunScreen(props: &RunProps) -> Html {
     let Some(actor) = use_context::<Actor>() else { return html! {} };
     let view = &props.view;
-    let each = if use_small() { 48.0 } else { 24.0 };
-    let count = view.sorted.rows.len();
+    let small = use_small();
+    let node = use_node_ref();
+    let (room, _) = use_size(&node);
+    let lines = use_memo((view.clone(), small, room), |(view, small, room)| {
+        LineLayout::of_heights(
+            (0..view.sorted.rows.len()).map(|at| height(view, at, *small, *room)),
+        )
+    });
+    let count = lines.count();
     let pruned: Vec<String> = view.prunable().iter().map(|entry| entry.name.clone()).collect();
     let row = {
-        let view = view.clone();
-        actor.on(move |actor, at: usize| line(actor, &view, &pruned, at, each))
+        let (view, lines) = (view.clone(), lines.clone());
+        actor.on(move |actor, at: usize| {
+            line(actor, &view, &pruned, at, (lines.top(at), lines.top(at + 1)))
+        })
     };
     let pane = if props.tab == Tab::Tensor { "v-insp" } else { "v-keys" };
     html! {
@@ -63,14 +74,14 @@ pub fn RunScreen(props: &RunProps) -> Html {
             <div class="tops"><Timeline view={view.clone()} /><ValuesSection view={view.clone()} /></div>
             { tabs(&actor, props.tab, &[(Tab::Keys, "Files"), (Tab::Tensor, "Details")]) }
             <div class={classes(&["cols", pane])}>
-                <section class="mid" aria-label="Files">
+                <section class="mid" aria-label="Files" ref={node}>
                     <div class="gridbox" role="grid" aria-label="Checkpoints" tabindex="0" aria-rowcount={count.to_string()}
                         aria-activedescendant={format!("line-{}", view.at)}>
                         <div class="head" role="row">{ for COLUMNS.iter().map(|(name, class)| html! {
                             <div class={classes(&["c", *class])} role="columnheader"><span class="lab">{ *name }</span>
                                 if *name == "step" { <span class="up lab">{ " \u{25be}" }</span> }</div>
                         }) }</div>
-                        <Rows {count} height={each} at={view.at} scroll={view.scroll} {row} />
+                        <Rows lines={(*lines).clone()} at={view.at} scroll={view.scroll} {row} />
                     </div>
                 </section>
                 <RunDetails view={view.clone()} />
@@ -79,6 +90,24 @@ pub fn RunScreen(props: &RunProps) -> Html {
             { status(&actor, view) }
         </main>
     }
+}
+
+/// Height in pixels of a row, on a small screen and on others, and of a line of its notes.
+const HEIGHTS: (f64, f64, f64) = (48.0, 24.0, 16.0);
+/// Width in pixels of a character of the notes, and of their margins, both rather too wide.
+const NOTES: (f64, f64) = (7.0, 56.0);
+
+/// Pixels kept free below the notes.
+const NOTES_MARGIN: f64 = 4.0;
+
+/// Returns the height of a row in pixels. Notes on a file are shown in full, below its row.
+fn height(view: &RunView, at: usize, small: bool, room: f64) -> f64 {
+    let notes = view.sorted.rows.get(at).map_or_else(Vec::new, |row| notes(view, row.entry));
+    let (row, each) = (if small { HEIGHTS.0 } else { HEIGHTS.1 }, HEIGHTS.2);
+    let fitting = ((room - NOTES.1) / NOTES.0).max(24.0);
+    let lines = |note: &String| (note.chars().count() as f64 / fitting).ceil();
+    let margin = if notes.is_empty() { 0.0 } else { NOTES_MARGIN };
+    row + margin + notes.iter().map(lines).sum::<f64>() * each
 }
 
 /// Returns whether any checkpoint has a timestamp in its name.
@@ -188,10 +217,16 @@ fn main_button(actor: &Actor, view: &Rc<RunView>) -> Html {
     }
 }
 
-fn line(actor: &Actor, view: &Rc<RunView>, pruned: &[String], at: usize, each: f64) -> Html {
+fn line(
+    actor: &Actor,
+    view: &Rc<RunView>,
+    pruned: &[String],
+    at: usize,
+    (top, bottom): (f64, f64),
+) -> Html {
     let Some(row) = view.sorted.rows.get(at) else { return html! {} };
     let Some(entry) = view.sorted.run.entries.get(row.entry) else { return html! {} };
-    let selected = at == view.at;
+    let (selected, height) = (at == view.at, bottom - top);
     let onclick = actor.on(move |actor, _: MouseEvent| {
         actor.run_folder(move |view| view.select(at));
         actor.tab(Tab::Tensor);
@@ -206,15 +241,14 @@ fn line(actor: &Actor, view: &Rc<RunView>, pruned: &[String], at: usize, each: f
     let notes = notes(view, row.entry);
     let number = step(entry).and_then(|step| u64::try_from(step).ok()).map(fmt::exact);
     let checks = view.checks.get(row.entry).and_then(Option::as_ref);
-    let states = match (notes.first(), checks, &entry.kind) {
-        (Some(note), ..) => note.clone(),
-        (None, Some(checks), RunFile::Subset { .. }) => checks.states.join(", "),
-        (None, Some(checks), _) => match checks.states.len() {
+    let states = match (checks, &entry.kind) {
+        (Some(checks), RunFile::Subset { .. }) => checks.states.join(", "),
+        (Some(checks), _) => match checks.states.len() {
             0 => String::new(),
             count => fmt::plural(count as u64, "state"),
         },
-        (None, None, _) if entry.holds_states() => "not opened yet".to_owned(),
-        (None, None, RunFile::Index) if view.sorted.error.is_none() && view.sorted.run.indexed => {
+        (None, _) if entry.holds_states() => "not opened yet".to_owned(),
+        (None, RunFile::Index) if view.sorted.error.is_none() && view.sorted.run.indexed => {
             format!("lists {}", fmt::exact(view.sorted.listed as u64))
         }
         _ => String::new(),
@@ -237,7 +271,7 @@ fn line(actor: &Actor, view: &Rc<RunView>, pruned: &[String], at: usize, each: f
     ]);
     html! {
         <div key={at} id={format!("line-{at}")} {class} role="row" aria-rowindex={(at + 1).to_string()} aria-selected={selected.to_string()}
-            style={format!("top:{}px", at as f64 * each)} {onclick} ondblclick={open}>
+            style={format!("top:{top}px;height:{height}px")} {onclick} ondblclick={open}>
             <div class="c ck m" role="gridcell" title={visible(&entry.name)}>
                 <span class="cut">{ visible(&entry.name) }</span>
                 if latest { <svg class="lens" width="12" height="12" viewBox="0 0 12 12" role="img" aria-label="autoload picks this"><circle cx="6" cy="6" r="4.5" fill="none" stroke="var(--accent)" stroke-width="2" /></svg> }
@@ -249,6 +283,7 @@ fn line(actor: &Actor, view: &Rc<RunView>, pruned: &[String], at: usize, each: f
             <div class="c cv m dim" role="gridcell" title={states.clone()}><span class="v">{ states }</span></div>
             <div class="c cb num" role="gridcell">{ fmt::bytes(entry.bytes) }</div>
             <div class="c cq" role="gridcell">{ plan }</div>
+            if !notes.is_empty() { <div class="c why" role="gridcell">{ for notes.iter().map(|note| html! { <p>{ prose(&sentence(note)) }</p> }) }</div> }
         </div>
     }
 }
