@@ -169,15 +169,16 @@ pub fn key(text: &str) -> Html {
     }
 }
 
-/// Renders a key. The segments that differ from `other` are marked and never shortened.
+/// Renders a key that preferably wraps after its dots. The segments that differ from `other` are
+/// marked.
 pub fn changed_key(text: &str, other: &str) -> Html {
     let (start, end) = changed_part(text, other);
     let (head, changed, tail) = (&text[..start], &text[start..end], &text[end..]);
     html! {
         <span class="key">
-            if !head.is_empty() { <span class="a">{ visible(head) }</span> }
-            if !changed.is_empty() { <mark class="chg">{ visible(changed) }</mark> }
-            if !tail.is_empty() { <span class="z rest">{ visible(tail) }</span> }
+            if !head.is_empty() { <span class="a">{ breakable(head) }</span> }
+            if !changed.is_empty() { <mark class="chg">{ breakable(changed) }</mark> }
+            if !tail.is_empty() { <span class="z">{ breakable(tail) }</span> }
         </span>
     }
 }

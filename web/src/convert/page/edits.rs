@@ -7,8 +7,7 @@ use crate::convert::message::{KeyChange, Preview};
 use crate::convert::state::Conversion;
 use crate::open::message::TargetFormat;
 use crate::page::controls::{change, choices};
-use crate::page::marks::contents_text;
-use crate::page::marks::{changed_key, classes, key, tick_icon, typed, when};
+use crate::page::marks::{breakable, changed_key, classes, contents_text, tick_icon, typed, when};
 use crate::page::model::actor::Actor;
 use crate::state::fmt;
 use crate::state::work::OpenWork;
@@ -151,7 +150,7 @@ fn table(preview: &Preview) -> Html {
     let row = |change: &KeyChange| {
         let old = match &change.new {
             Some(new) if *new != change.old => changed_key(&change.old, new),
-            _ => key(&change.old),
+            _ => html! { <span class="key">{ breakable(&change.old) }</span> },
         };
         let new = match &change.new {
             Some(new) => changed_key(new, &change.old),
@@ -160,8 +159,8 @@ fn table(preview: &Preview) -> Html {
         html! {
             <tr class={classes(&[when(change.new.is_none(), "out")])}>
                 <td title={change.old.clone()}>
-                    <span class="times">{ old }
-                    if change.times > 1 { <span class="x">{ format!(" \u{d7}{}", fmt::exact(change.times)) }</span> }</span>
+                    { old }
+                    if change.times > 1 { <span class="x">{ format!(" \u{d7}{}", fmt::exact(change.times)) }</span> }
                 </td>
                 <td class="ar">{ if change.new.is_some() { "\u{2192}" } else { "" } }</td>
                 <td title={change.new.clone()}>{ new }</td>
