@@ -2,11 +2,11 @@
 // width, and keys have the room that the other columns don't need.
 
 import assert from "node:assert/strict";
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { copyFileSync, mkdtempSync, rmSync, truncateSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
-import { choosing, drop, launch, withPage, withSlowPage } from "./harness.mjs";
+import { choosing, drop, fixture, launch, withPage, withSlowPage } from "./harness.mjs";
 import { floats, safetensors } from "./make.mjs";
 import { rest, screens, shownFiles } from "./screens.mjs";
 import * as checks from "./accessibility.mjs";
@@ -135,6 +135,98 @@ test("keys are not truncated while other columns are empty; empty columns are hi
   );
 });
 
+/** A model as a trainer saves it: the keys of layers of a Llama, below `model`. */
+function layers(count, prefix = "model.model.") {
+  const names = ["self_attn.q_proj", "self_attn.k_proj", "mlp.gate_proj", "mlp.down_proj", "input_layernorm", "post_attention_layernorm"];
+  const numbers = Array.from({ length: count }, (_, at) => at);
+  return Object.fromEntries(numbers.flatMap((layer) => names.map((name) => [`${prefix}layers.${layer}.${name}.weight`, [[layer, 1], [2, -3]]])));
+}
+
+test("columns of statistics leave the keys their room, in the table and in the tree (core)", async () => {
+  const path = join(folder, "layers.safetensors");
+  writeFileSync(path, floats(layers(12, "model.")));
+  await withPage(
+    browser,
+    async (page) => {
+      await page.setInputFiles("#choose-files", path);
+      await page.waitForSelector("#work .row");
+      await page.click("#scan");
+      await page.waitForSelector("#scanned");
+      await page.waitForSelector("#work .head .wnn");
+      const tree = await page.$$eval(".tree .t", (names) => names.filter((name) => name.scrollWidth > name.clientWidth + 1).map((name) => name.textContent));
+      assert.deepEqual(tree, []);
+      assert.deepEqual(await cutKeys(page, "#work"), [], "folded");
+      await page.keyboard.press("l");
+      await page.waitForSelector("#work .row:not(.grp):nth-child(20)");
+      await page.waitForSelector("#work .head .wly", { state: "detached" });
+      assert.deepEqual(await cutKeys(page, "#work"), [], "all keys");
+      // What the user chooses is shown, whatever room it takes.
+      const heads = () => page.$$eval("#work .head .c", (heads) => heads.map((head) => head.textContent.trim()));
+      await page.click("#columns summary");
+      for (const name of ["min", "max", "zeros", "|x| max"]) await page.locator("#columns label", { hasText: new RegExp(`^${name.replaceAll("|", "\\|")}$`) }).locator("input").check();
+      for (const name of ["min", "max", "zeros", "|x| max"]) assert.ok((await heads()).includes(name), name);
+    },
+    { viewport: { width: 1440, height: 900 } },
+  );
+});
+
+for (const width of [390, 768, 1024, 1440]) {
+  test(`at ${width} pixels a name of 44 letters is shown in full, and numbers stand once`, async () => {
+    const name = "a_rather_long_name_of_checkpoint.safetensors";
+    assert.equal(name.length, 44);
+    const path = join(folder, name);
+    writeFileSync(path, floats(layers(2)));
+    await withPage(
+      browser,
+      async (page) => {
+        await page.setInputFiles("#choose-files", path);
+        await page.waitForSelector("#work .row");
+        const cut = () => page.$eval(".top .name", (name) => [name.scrollWidth > name.clientWidth + 1, name.scrollHeight > name.clientHeight + 1]);
+        const facts = page.locator("#work .top .facts");
+        assert.deepEqual(await cut(), [false, false]);
+        // The inspector has parameters and bytes of the whole; on a small screen it is another tab.
+        assert.equal(await facts.isVisible(), width < 720);
+        assert.equal(await page.locator(".insp", { hasText: "bytes of tensors" }).isVisible(), width > 720);
+        await page.locator("#work .row:not(.grp):not(.fold)").first().click();
+        await page.waitForSelector(".insp .facts", { state: "attached" });
+        assert.deepEqual(await cut(), [false, false]);
+        if (width !== 768) assert.ok(await facts.isVisible());
+      },
+      { viewport: { width, height: 900 } },
+    );
+  });
+}
+
+for (const width of [390, 768, 1024, 1440]) {
+  test(`at ${width} pixels the reason why a step is damaged is shown in full`, async () => {
+    const run = mkdtempSync(join(folder, "damaged-"));
+    for (const step of [100, 200, 300]) copyFileSync(fixture("cerebras/v2.10.0/gpt_small.mdl"), join(run, `checkpoint_${step}.mdl`));
+    for (const step of [300, 200]) truncateSync(join(run, `checkpoint_${step}.mdl`), step * 400);
+    await withPage(
+      browser,
+      async (page) => {
+        await page.setInputFiles("#choose-folder", run);
+        await page.waitForSelector("#run .row .why", { state: "attached" });
+        await page.waitForSelector("#show-loaded");
+        const tab = page.getByRole("tab", { name: "Files" });
+        if (await tab.isVisible()) await tab.click();
+        const rows = await page.$$eval("#run .row", (rows) =>
+          rows.map((row) => {
+            const [box, why] = [row, row.querySelector(".why")].map((part) => part?.getBoundingClientRect());
+            return { name: row.querySelector(".ck").title, top: box.top, bottom: box.bottom, text: row.querySelector(".why")?.textContent ?? "", end: why?.bottom ?? 0, cut: row.querySelector(".why")?.scrollWidth > why?.width + 1 };
+          }),
+        );
+        assert.deepEqual(rows.map((row) => row.text !== ""), [true, true, false]);
+        for (const [at, row] of rows.entries()) {
+          assert.ok(!row.cut && row.end <= row.bottom, `${row.name}: ${JSON.stringify(row)}`);
+          if (at > 0) assert.ok(Math.abs(row.top - rows[at - 1].bottom) < 1, "rows stand below each other");
+        }
+      },
+      { viewport: { width, height: 900 } },
+    );
+  });
+}
+
 test("panes are resized by their edges, and keep their widths", async () => {
   await withPage(
     browser,
@@ -149,13 +241,14 @@ test("panes are resized by their edges, and keep their widths", async () => {
       await page.mouse.move(edge.x - 96, edge.y + 200, { steps: 4 });
       await page.mouse.up();
       assert.equal(await wide(".insp"), before + 100);
+      const tree = await wide(".tree");
       await page.locator(".splitter.of-tree").press("ArrowLeft");
-      assert.equal(await wide(".tree"), 240);
+      assert.equal(await wide(".tree"), tree - 16);
       await page.reload();
       await page.waitForSelector("#start");
       await page.setInputFiles("#choose-files", files.model);
       await page.waitForSelector("#work .row");
-      assert.deepEqual([await wide(".insp"), await wide(".tree")], [before + 100, 240]);
+      assert.deepEqual([await wide(".insp"), await wide(".tree")], [before + 100, tree - 16]);
       await page.locator(".splitter.of-insp").dblclick();
       assert.equal(await wide(".insp"), before);
     },
@@ -224,6 +317,29 @@ test("a rename shows the changed segments in full", async () => {
     },
     { viewport: { width: 1440, height: 900 } },
   );
+});
+
+test("keys before and after a rename are never cut", async () => {
+  const path = join(folder, "trained.safetensors");
+  writeFileSync(path, floats(layers(12)));
+  for (const width of [390, 768, 1440]) {
+    await withPage(
+      browser,
+      async (page) => {
+        await page.setInputFiles("#choose-files", path);
+        await page.waitForSelector("#work .row");
+        await page.keyboard.press("c");
+        await page.waitForSelector("#write:not([disabled])");
+        await page.locator('.field:has-text("Rename") textarea').fill("self_attn=>attention");
+        await page.waitForSelector("#preview .chg");
+        // Parts in a line of text have no size of their own: 0 by 0.
+        const cut = (parts) => parts.filter((part) => part.scrollWidth > part.clientWidth + 1 || part.scrollHeight > part.clientHeight + 1).map((part) => part.textContent);
+        assert.deepEqual(await page.$$eval("#preview td:not(.ar), #preview td .key > *", cut), []);
+        assert.match(await page.locator("#preview tbody tr").first().textContent(), /model\.model\.layers\.0–11\.self_attn\.q_proj\.weight ×12.*model\.model\.layers\.0–11\.attention\.q_proj\.weight/);
+      },
+      { viewport: { width, height: 900 } },
+    );
+  }
 });
 
 test("E without a selection says what to do, and Escape leaves the go-to box before it clears what is picked", async () => {

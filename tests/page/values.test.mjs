@@ -70,6 +70,9 @@ function model(name, layers, change = () => {}) {
   });
 }
 
+/** A window in which all columns of values have room. */
+const WIDE = { viewport: { width: 1600, height: 900 } };
+
 async function open(page, path) {
   await page.setInputFiles("#choose-files", path);
   await page.waitForSelector("#work .row");
@@ -79,6 +82,16 @@ async function scan(page) {
   await page.click("#scan");
   await page.waitForSelector("#scanned");
 }
+
+test("once all values are read, the status bar says so, and not how little opening read", async () => {
+  const path = make("partly.safetensors", { "part.weight": [2000, 2000] }, () => {});
+  await withPage(browser, async (page) => {
+    await open(page, path);
+    assert.match(await page.textContent("#effort"), /read [\d.]+ [kM]B of 16\.00 MB/);
+    await scan(page);
+    assert.match(await page.textContent("#effort"), /^opened in [\d.]+ s · all values are read$/);
+  });
+});
 
 /** The text of a row of the table, cell by cell. */
 function cells(page, key) {
@@ -149,7 +162,7 @@ test("columns of values are exact and sortable, with totals and extremes of fold
     assert.match(await page.locator(".scroller .row .key").first().textContent(), /attn\.weight/);
     await page.click('.head button:has-text("|x| max")');
     assert.match(await page.locator(".scroller .row .key").first().textContent(), /attn\.bias/);
-  });
+  }, WIDE);
 });
 
 test("filters can test values", async () => {
@@ -207,7 +220,7 @@ test("findings about values show numbers, location and checks (core)", async () 
     await scan(page);
     await page.keyboard.press("f");
     assert.match(await page.textContent("#values-good"), /Nothing found in the values.*Looked for NaN and infinite values/);
-  });
+  }, WIDE);
 });
 
 test("a stopped scan keeps its results, and resumes", async () => {
@@ -231,7 +244,7 @@ test("a stopped scan keeps its results, and resumes", async () => {
     assert.ok((await page.locator('.row .wzr:has-text("100 %")').count()) >= before, "what was read is still there");
     await page.click("#scan-stop");
     await page.waitForSelector("#scanned");
-  });
+  }, WIDE);
 });
 
 test("statistics of the selected tensor are read, of a very large one on request", async () => {

@@ -2,8 +2,6 @@
 
 use web_sys::Storage;
 
-use crate::table::state::DEFAULT_COLUMNS;
-
 /// Storage key of the chosen columns of values.
 const COLUMNS: &str = "columns";
 /// Session storage key of the name of the file open in this tab.
@@ -29,10 +27,11 @@ pub fn store_open_name(name: &str) {
     }
 }
 
-/// Returns the chosen columns of values as a bit set; the first column is always included.
-pub fn shown_columns() -> u16 {
+/// Returns the columns of values that the user chose, as a bit set; the first column is always
+/// included.
+pub fn chosen_columns() -> Option<u16> {
     let stored = storage().and_then(|storage| storage.get_item(COLUMNS).ok().flatten());
-    stored.and_then(|stored| stored.parse::<u16>().ok()).map_or(DEFAULT_COLUMNS, |shown| shown | 1)
+    stored.and_then(|stored| stored.parse::<u16>().ok()).map(|chosen| chosen | 1)
 }
 
 /// Stores the chosen columns. Does nothing if the browser has no storage.

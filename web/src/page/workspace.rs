@@ -12,7 +12,7 @@ use crate::filter::page::{FilterMenu, suggestion, underlined};
 use crate::inspector::message::{FormattedValues, RowDetails};
 use crate::inspector::page::Inspector;
 use crate::model_description::message::ModelDescription;
-use crate::open::message::FetchStats;
+use crate::open::message::{FetchStats, OpenedCheckpoint};
 use crate::open::page::menu::OpenMenu;
 use crate::page::bars::{back, menu, tabs};
 use crate::page::drop::DroppedFile;
@@ -38,6 +38,7 @@ use crate::text::title;
 use crate::tree::page::TreePane;
 use crate::treemap::page::TreemapPane;
 use crate::treemap::state::TreemapView;
+use crate::values::message::ScanReport;
 use crate::values::model::ValuesPanel;
 use crate::verify::message::VerifyReport;
 use crate::{picked, values, verify};
@@ -124,7 +125,7 @@ pub fn Workspace(props: &WorkspaceProps) -> Html {
                 <div class="tape none"></div>
             }
             { tabs(&actor, props.tab, &[(Tab::Tree, "Tree"), (Tab::Keys, "Keys"), (Tab::Tensor, "Tensor")]) }
-            <div class={classes(&["cols", view, when(props.tree_shown, "with-tree")])}>
+            <div class={classes(&["cols", view, when(props.tree_shown, "with-tree")])} style={tree_width(work)}>
                 <TreePane work={work.clone()} description={props.description.clone()}>{ rail(props) }</TreePane>
                 <section class="mid" aria-label="Keys">
                     if work.opened_grave { { notice(&actor, work) } }
@@ -151,6 +152,16 @@ pub fn Workspace(props: &WorkspaceProps) -> Html {
     }
 }
 
+/// Returns the CSS width of a tree that nobody has resized: it shows its names in full if the keys
+/// of the table still have their room.
+fn tree_width(work: &OpenWork) -> String {
+    let table = work.widths.table(&work.key_widths);
+    format!(
+        "--tree-fit:clamp(256px, 100vw - var(--insp, 364px) - {table:.0}px, {:.0}px)",
+        work.tree_width
+    )
+}
+
 /// Renders the list of the checkpoints of the drop.
 fn rail(props: &WorkspaceProps) -> Html {
     let rail = props.rail.clone().map(|rail| {
@@ -170,7 +181,8 @@ fn top(actor: &Actor, props: &WorkspaceProps) -> Html {
         format!("{format} \u{b7} {}", opened.producer)
     };
     html! {
-        <header class="top">
+        // With nothing selected, the inspector has the same numbers in full.
+        <header class={classes(&["top", when(work.selection.is_none(), "whole")])}>
             <button class="home" onclick={on(Actor::go_home)} aria-label="Statelens: close and go to the first screen"
                 title="Close and go to the first screen">{ logo() }</button>
             <span class="vr"></span>
@@ -428,7 +440,7 @@ fn status(actor: &Actor, work: &OpenWork, props: &WorkspaceProps) -> Html {
             }
             <button class="textrow only-s" onclick={open}>{ "Open" }</button>
             <button class="textrow only-s" onclick={show(Sheet::Share)}>{ "Share" }</button>
-            <span class="opt dim">{ effort(opened) }</span>
+            <span class="opt dim" id="effort">{ effort(opened, &props.values_panel.scan) }</span>
             <span class="grow"></span>
             if let Some(fetched) = &props.fetched {
                 { fetch_limit::fetched(actor, fetched, props.cap) }
@@ -440,8 +452,8 @@ fn status(actor: &Actor, work: &OpenWork, props: &WorkspaceProps) -> Html {
     }
 }
 
-/// Describes the time and the bytes that opening took.
-fn effort(opened: &crate::open::message::OpenedCheckpoint) -> String {
+/// Describes the time and the bytes that opening took, until all values are read.
+fn effort(opened: &OpenedCheckpoint, scan: &Task<ScanReport>) -> String {
     if opened.summary {
         return format!("from a link \u{b7} the file has {}", fmt::bytes(opened.size));
     }
@@ -453,6 +465,9 @@ fn effort(opened: &crate::open::message::OpenedCheckpoint) -> String {
             format!(" \u{b7} examined {} ({})", fmt::plural(files, "file"), fmt::bytes(bytes))
         }
     };
+    if matches!(scan, Task::Done(scanned) if scanned.unread_bytes == 0) {
+        return format!("opened in {time} \u{b7} all values are read{searched}");
+    }
     // Blocks may be read twice, so the count is capped at the size of the file.
     if read >= opened.size {
         format!("opened in {time} \u{b7} read all of {}{searched}", fmt::bytes(opened.size))

@@ -6,6 +6,9 @@ pub use statelens_checkpoint::counted as plural;
 pub use statelens_checkpoint::grouped as exact;
 use statelens_checkpoint::known_key;
 
+/// Width in pixels of a character of the widest monospaced face, at 12 px.
+pub const CHARACTER: f64 = 7.25;
+
 /// Formats bytes in decimal units: `13.48 GB`, `262.1 MB`, `8.19 kB`, `4 B`.
 pub fn bytes(count: u64) -> String {
     scaled(

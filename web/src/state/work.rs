@@ -19,8 +19,8 @@ use crate::picked::state::PickedRows;
 use crate::rows::Row;
 use crate::state::dtype::DTypeFamily;
 use crate::state::work::layers::layer_starts;
-use crate::table::state::fit::ColumnWidths;
-use crate::table::state::{Column, Fold, SortedRows, Table, TableLine, TableView};
+use crate::table::state::fit::{ColumnWidths, FittingColumns, KeyLines, KeyWidths};
+use crate::table::state::{Column, DEFAULT_COLUMNS, Fold, SortedRows, Table, TableLine, TableView};
 use crate::tape::state::StateShare;
 use crate::tree::state::Tree;
 use crate::values::message::RowValues;
@@ -73,6 +73,10 @@ pub struct OpenWork {
     /// Dtypes by short word, the one with the most bytes first.
     pub dtypes: Rc<Vec<(String, DtypeSums)>>,
     pub widths: ColumnWidths,
+    /// The widths of the keys.
+    pub key_widths: KeyWidths,
+    /// The width in pixels of a tree that shows its names in full, within limits.
+    pub tree_width: f64,
     pub view: TableView,
     /// The text of the filter box.
     pub filter: String,
@@ -163,6 +167,8 @@ impl OpenWork {
             states: Rc::new(states),
             dtypes: Rc::new(dtypes(&rows)),
             widths: ColumnWidths::of(&rows),
+            key_widths: KeyWidths::of(&rows, &table, dot),
+            tree_width: tree.fitting_width(&trie),
             table: Rc::new(table),
             tree: Rc::new(tree),
             view,
@@ -184,6 +190,18 @@ impl OpenWork {
             member: 0,
             rows: Rc::new(rows),
         }
+    }
+
+    /// Returns which columns to show in a table of this width in pixels, once statistics are known.
+    /// A narrow table has no column of shapes.
+    pub fn fitting_columns(&self, room: f64, narrow: bool) -> FittingColumns {
+        let lines = match (self.view.fold && !self.table.folds.is_empty(), self.view.sort) {
+            (false, _) => KeyLines::Flat,
+            (true, None) => KeyLines::Folded,
+            (true, Some(_)) => KeyLines::FoldedInFull,
+        };
+        let keys = (&self.key_widths, lines);
+        self.widths.fitting(self.view.chosen, DEFAULT_COLUMNS, keys, (room, narrow))
     }
 
     /// Returns the selected leaf.

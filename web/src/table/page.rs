@@ -6,7 +6,7 @@ use yew::prelude::*;
 
 use crate::filter::state::Filter;
 use crate::page::columns::Grip;
-use crate::page::hooks::{ByAddress, use_small};
+use crate::page::hooks::{ByAddress, use_media, use_size, use_small};
 use crate::page::marks::{classes, contents_text, dtype, key, value_kind, when};
 use crate::page::model::Tab;
 use crate::page::model::actor::Actor;
@@ -15,6 +15,7 @@ use crate::picked::page::touch::{LongPress, is_tap};
 use crate::rows::{LeafKind, Row};
 use crate::state::fmt;
 use crate::state::work::{OpenWork, Selection};
+use crate::table::state::fit::FittingColumns;
 use crate::table::state::{Column, Fold, FoldPattern, Table, TableLine, common_kind};
 use crate::text::sentence;
 use crate::values::page::cells;
@@ -25,6 +26,9 @@ pub struct TableProps {
     /// The open checkpoint.
     pub work: OpenWork,
 }
+
+/// Maximum width of the table in pixels, as in its style sheet.
+const MAX_WIDTH: f64 = 1800.0;
 
 fn lines(table: &Table, small: bool) -> LineLayout {
     if !small {
@@ -44,6 +48,20 @@ pub fn TablePane(props: &TableProps) -> Html {
     let table = work.table.clone();
     let lines = use_memo((ByAddress(table), small), |(table, small)| lines(&table.0, *small));
     let viewport = use_viewport(&node, &lines);
+    let (room, _) = use_size(&node);
+    let narrow = use_media("(max-width: 1180px)");
+    {
+        let fitting = work.fitting_columns(room.min(MAX_WIDTH), narrow);
+        let shown = FittingColumns { measures: work.view.shown, shapes: work.view.shapes };
+        let actor = actor.clone();
+        use_effect_with((fitting, shown, room > 0.0), move |&(fitting, shown, measured)| {
+            if measured && fitting != shown {
+                actor.work(move |work| {
+                    (work.view.shown, work.view.shapes) = (fitting.measures, fitting.shapes);
+                });
+            }
+        });
+    }
     let cursor = work.cursor();
     {
         let (node, lines) = (node.clone(), lines.clone());
@@ -70,7 +88,7 @@ pub fn TablePane(props: &TableProps) -> Html {
     let resting = (*use_memo((), |()| LongPress::default())).clone();
     let [onpointerdown, onpointermove, ended] = resting.listeners(&actor);
     html! {
-        <div class={classes(&["gridbox", "keytable", when(work.widths.value == 0.0, "valueless"), when(work.view.weights.any(), "scanned")])} role="grid" aria-label="Flattened state" aria-multiselectable="true" tabindex="0" style={cells::widths(work)}
+        <div class={classes(&["gridbox", "keytable", when(work.widths.value == 0.0, "valueless"), when(work.view.weights.any(), "scanned"), when(work.view.weights.any() && !work.view.shapes, "shapeless")])} role="grid" aria-label="Flattened state" aria-multiselectable="true" tabindex="0" style={cells::widths(work)}
             aria-rowcount={work.table.items.len().to_string()} aria-activedescendant={cursor.map(|at| format!("line-{at}"))}>
             { head(&actor, work) }
             <div class="scroller" role="rowgroup" ref={node} onscroll={viewport.onscroll} oncontextmenu={resting.menu()}

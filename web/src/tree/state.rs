@@ -9,6 +9,18 @@ use statelens_describe::fold::{ChildRun, Sums, Trie, join};
 
 use crate::rows::Row;
 use crate::state::dtype::{DTypeFamily, row_family};
+use crate::state::fmt::CHARACTER;
+
+/// The smallest and the largest width in pixels of a tree that nobody has resized.
+const WIDTHS: (f64, f64) = (256.0, 340.0);
+/// Width in pixels of everything in a line but its name and its indentation.
+const LINE: f64 = 110.0;
+/// Indentation in pixels of a level.
+const LEVEL: f64 = 8.0;
+/// Width in pixels of a number of repetitions.
+const TIMES: f64 = 27.0;
+/// Maximum number of lines that are measured.
+const MEASURED_LINES: usize = 2000;
 
 #[derive(Debug, Default)]
 pub struct Tree {
@@ -59,6 +71,17 @@ impl Tree {
     /// Returns the label of a line: the segment, or several joined if each has only one child.
     pub fn name(&self, trie: &Trie, line: usize) -> String {
         self.labels(trie, line).0
+    }
+
+    /// Returns the width in pixels that shows the names in full, within limits.
+    pub fn fitting_width(&self, trie: &Trie) -> f64 {
+        let line = |(at, line): (usize, &TreeLine)| {
+            let name = self.name(trie, at).chars().count() as f64 * CHARACTER;
+            let times = if line.times > 1 { TIMES } else { 0.0 };
+            name + times + line.level as f64 * LEVEL + LINE
+        };
+        let lines = self.lines.iter().take(MEASURED_LINES).enumerate();
+        lines.map(line).fold(WIDTHS.0, f64::max).min(WIDTHS.1).ceil()
     }
 
     /// Returns the path of a line, with `0–31` for a fold.
@@ -316,6 +339,22 @@ mod tests {
             format!("{}{mark}{}{times}", " ".repeat(branch.level), tree.name(trie, at))
         };
         tree.lines.iter().enumerate().map(line).collect()
+    }
+
+    #[test]
+    fn shows_names_in_full_within_limits() {
+        let of = |rows: Vec<Row>| {
+            let trie = Trie::new(&rows, '.');
+            Tree::new(&trie, &families(&trie, &rows), &HashSet::new()).fitting_width(&trie)
+        };
+        assert_eq!(of(vec![tensor("a.b", "float32", &[2])]), WIDTHS.0);
+        let layer = |at: u64| {
+            let key = format!("model.layers.{at}.post_attention_layernorm.weight");
+            tensor(&key, "float32", &[64])
+        };
+        let name = "post_attention_layernorm".len() as f64 * CHARACTER;
+        assert!(of((0..12).map(layer).collect()) >= name + LINE);
+        assert_eq!(of(vec![tensor(&"long".repeat(100), "float32", &[2])]), WIDTHS.1);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use web_sys::File;
 use crate::compare::message::CompareReply;
 use crate::open::message::{FileName, OpenedCheckpoint};
 use crate::page::model::{LoadingState, PageModel, Screen, Tab};
-use crate::page::stored::shown_columns;
+use crate::page::stored::chosen_columns;
 use crate::protocol::FromWorker;
 use crate::protocol::error::ErrorText;
 use crate::rail::state::Rail;
@@ -149,7 +149,7 @@ impl PageModel {
         };
         self.requested = Some(opened.main);
         let mut work = OpenWork::new(opened, rows);
-        work.view.shown = shown_columns();
+        work.view.chosen = chosen_columns();
         self.work = Some(work);
         self.session = session;
         self.loading = LoadingState::default();

@@ -1,10 +1,12 @@
 //! Widths of the table's columns, from their contents; the key gets the remaining width.
 
+use statelens_describe::fold::join;
+
 use crate::rows::Row;
 use crate::state::dtype::short;
+use crate::state::fmt::CHARACTER;
+use crate::table::state::{Table, TableLine};
 
-/// Width in pixels of a character of the widest monospaced face, at 12 px.
-const CHARACTER: f64 = 7.25;
 /// Padding in pixels of a cell, left and right together.
 const PADDING: f64 = 12.0;
 /// Width in pixels of the gauge before a dtype.
@@ -14,6 +16,27 @@ const MAX_CHARACTERS: (usize, usize) = (26, 20);
 
 /// Characters of "99,999 missing".
 const MISSING: usize = 14;
+/// Width in pixels of a character of a number of repetitions, and of the gap before it.
+const TIMES: (f64, f64) = (6.7, 8.0);
+/// Indentation in pixels of the lines of an open fold, and of its own line.
+const INDENT: (f64, f64) = (28.0, 16.0);
+/// Width of a key in pixels beyond which columns of statistics are not left out for it.
+const MAX_KEY: f64 = 380.0;
+/// Padding in pixels of a row of the table, left and right together.
+const ROW_PADDING: f64 = 20.0;
+/// Widths of the columns of bytes and of parameters, in pixels.
+const BYTES: f64 = 82.0;
+const PARAMS: f64 = 72.0;
+/// Widths of the columns of statistics in pixels, in their order.
+pub const MEASURES: [f64; 7] = [66.0, 88.0, 66.0, 66.0, 66.0, 56.0, 64.0];
+/// The columns that are left out, in this order, until the keys fit: zeros, the largest magnitude,
+/// the shape (`None`), and the line over the layers.
+const OPTIONAL: [Option<usize>; 4] = [Some(5), Some(2), None, Some(BY_LAYER)];
+/// The column of the line over the layers, which only folded rows have.
+const BY_LAYER: usize = 1;
+/// The columns of statistics that a narrow table has no room for, one bit each: minimum, maximum
+/// and zeros.
+const NOT_NARROW: u16 = 0b11_1000;
 
 /// Widths of columns in pixels.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -23,6 +46,38 @@ pub struct ColumnWidths {
     /// The value; 0 if no row has one. The values of rows without a shape also use the preceding
     /// columns.
     pub value: f64,
+}
+
+/// The columns of a table that shows statistics, apart from keys, kinds and bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FittingColumns {
+    /// The columns of statistics, one bit each.
+    pub measures: u16,
+    /// Whether there is a column of shapes.
+    pub shapes: bool,
+}
+
+/// Widths in pixels of the widest key.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct KeyWidths {
+    /// In the folded table.
+    folded: f64,
+    /// With all keys in full.
+    full: f64,
+}
+
+impl KeyWidths {
+    /// Measures the keys of these rows, and the lines of the folded table.
+    pub fn of(rows: &[Row], table: &Table, dot: char) -> Self {
+        let mut widths = Self { folded: 0.0, full: 0.0 };
+        for &line in &table.items {
+            let (full, folded) = key_widths(rows, table, line, dot);
+            (widths.full, widths.folded) = (full.max(widths.full), folded.max(widths.folded));
+        }
+        let longest = rows.iter().map(|row| row.key.chars().count()).max().unwrap_or(0);
+        widths.full = widths.full.max(pixels(longest));
+        widths
+    }
 }
 
 impl ColumnWidths {
@@ -53,12 +108,101 @@ impl ColumnWidths {
         Self { kind: pixels(kind) + GAUGE, shape: pixels(shape), value }
     }
 
+    /// Returns which columns to show in a table of this width in pixels, once statistics are known:
+    /// those that the user chose, or else those of `all` that leave the keys their room. A `narrow`
+    /// table has no column of shapes.
+    pub fn fitting(
+        &self,
+        chosen: Option<u16>,
+        all: u16,
+        (keys, lines): (&KeyWidths, KeyLines),
+        (room, narrow): (f64, bool),
+    ) -> FittingColumns {
+        let possible = if narrow { !NOT_NARROW } else { !0 };
+        let measures = chosen.unwrap_or(all) & possible;
+        let mut columns = FittingColumns { measures, shapes: !narrow };
+        if chosen.is_some() {
+            return columns;
+        }
+        let key = if lines == KeyLines::Folded { keys.folded } else { keys.full }.min(MAX_KEY);
+        let folded = lines != KeyLines::Flat;
+        let wide = |columns: FittingColumns| {
+            let shape = if columns.shapes { self.shape_width(folded) } else { 0.0 };
+            let is_shown =
+                |at: usize| columns.measures >> at & 1 == 1 && (at != BY_LAYER || folded);
+            let measures = (0..).zip(MEASURES).filter(|(at, _)| is_shown(*at));
+            shape + measures.map(|(_, width)| width).sum::<f64>()
+        };
+        for column in OPTIONAL {
+            if ROW_PADDING + self.kind + BYTES + wide(columns) + key <= room {
+                break;
+            }
+            match column {
+                Some(measure) => columns.measures &= !(1 << measure),
+                None => columns.shapes = false,
+            }
+        }
+        columns
+    }
+
+    /// Returns the width in pixels that a table needs to show the keys in full, before statistics
+    /// are known.
+    pub fn table(&self, keys: &KeyWidths) -> f64 {
+        let columns = self.kind + self.shape_width(true) + PARAMS + BYTES + self.value;
+        ROW_PADDING + columns + keys.folded
+    }
+
+    fn shape_width(&self, folded: bool) -> f64 {
+        self.shape.max(pixels(if folded { 13 } else { 6 }))
+    }
+
     /// Returns the style properties that the rows of the table use. Folded rows may show "shapes
     /// differ".
     pub fn style(&self, folded: bool) -> String {
         let Self { kind, value, .. } = self;
-        let shape = self.shape.max(pixels(if folded { 13 } else { 6 }));
+        let shape = self.shape_width(folded);
         format!("--cd:{kind:.0}px;--cs:{shape:.0}px;--cv:{value:.0}px;")
+    }
+}
+
+/// How the lines of the table show keys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KeyLines {
+    /// Repeated layers are folded, and lines of a fold show the part of the key within it.
+    Folded,
+    /// Repeated layers are folded, and each line shows its whole key, because the table is sorted.
+    FoldedInFull,
+    /// Each key has its line.
+    Flat,
+}
+
+/// Returns the width in pixels of the key of a line: in full, and as the folded table shows it.
+fn key_widths(rows: &[Row], table: &Table, line: TableLine, dot: char) -> (f64, f64) {
+    let repeated = |times: u64| {
+        let digits = times.checked_ilog10().map_or(1, |log| log as usize + 1);
+        TIMES.0 * (digits + 1) as f64 + TIMES.1
+    };
+    let text = |text: &str| pixels(text.chars().count());
+    match line {
+        TableLine::State(_) => (0.0, 0.0),
+        TableLine::Row(id) => {
+            let key = text(&rows[id as usize].key);
+            (key, key)
+        }
+        TableLine::Member(_, id) => {
+            let key = text(&rows[id as usize].key);
+            (key, key + INDENT.0)
+        }
+        TableLine::Fold(fold) => {
+            let fold = &table.folds[fold];
+            let name = text(&fold.name) + INDENT.1 + repeated(fold.times);
+            (name, name)
+        }
+        TableLine::Pattern(at, pattern) => {
+            let (fold, label) = (&table.folds[at], &table.folds[at].patterns[pattern].label);
+            let full = text(&join(&fold.name, label, dot)) + repeated(fold.times);
+            (full, text(label) + INDENT.0)
+        }
     }
 }
 
@@ -77,22 +221,76 @@ mod tests {
     use super::*;
     use crate::rows::LeafKind;
     use crate::state::fmt;
-    use crate::state::sample::tensor;
+    use crate::state::sample::{all, tensor};
+    use crate::table::state::{DEFAULT_COLUMNS, TableView};
+    use statelens_describe::fold::Trie;
+
+    fn keys(rows: &[Row]) -> KeyWidths {
+        let trie = Trie::new(rows, '.');
+        let view = TableView { fold: true, ..TableView::default() };
+        KeyWidths::of(rows, &Table::new(rows, &trie, &all(rows), &view, None), '.')
+    }
 
     #[test]
     fn columns_fit_their_contents() {
         let mut rows =
             vec![tensor("a.weight", "bfloat16", &[32000, 4096]), tensor("b", "float32", &[8])];
-        let widths = ColumnWidths::of(&rows);
-        assert_eq!((widths.kind, widths.shape, widths.value), (53.0, 107.0, 0.0));
-        assert!(
-            widths.style(true).contains("--cs:107px") && widths.style(false).contains("--cs:107px")
-        );
+        let of = ColumnWidths::of(&rows);
+        assert_eq!((of.kind, of.shape, of.value), (53.0, 107.0, 0.0));
+        assert!(of.style(true).contains("--cs:107px") && of.style(false).contains("--cs:107px"));
         rows[1].link = Some("model.layers.0.mlp.up_proj.weight".into());
         assert_eq!(ColumnWidths::of(&rows).value, 85.0);
         rows[1].link = None;
         rows[1].kind = LeafKind::Int;
         assert_eq!(ColumnWidths::of(&rows).value, 64.0);
+    }
+
+    /// A model whose longest key is `model.layers.39.post_attention_layernorm.weight`.
+    fn llama() -> Vec<Row> {
+        let layer = |layer: u64| {
+            let names = ["self_attn.q_proj", "mlp.up_proj", "post_attention_layernorm"];
+            let key = move |name: &str| format!("model.layers.{layer}.{name}.weight");
+            names.map(|name| tensor(&key(name), "float32", &[176, 64]))
+        };
+        (0..40).flat_map(layer).collect()
+    }
+
+    #[test]
+    fn columns_of_statistics_leave_the_keys_their_room() {
+        let rows = llama();
+        let (of, keys) = (ColumnWidths::of(&rows), keys(&rows));
+        let shown = |lines, room| {
+            let columns = of.fitting(None, DEFAULT_COLUMNS, (&keys, lines), (room, false));
+            (columns.measures, columns.shapes)
+        };
+        assert_eq!(shown(KeyLines::Folded, 1200.0), (DEFAULT_COLUMNS, true));
+        // Zeros go first, then the largest magnitude, the shape, and the line over the layers.
+        assert_eq!(shown(KeyLines::Folded, 820.0), (0b100_0111, true));
+        assert_eq!(shown(KeyLines::Folded, 780.0), (0b100_0011, true));
+        assert_eq!(shown(KeyLines::Folded, 660.0), (0b100_0011, false));
+        assert_eq!(shown(KeyLines::Folded, 400.0), (0b100_0001, false));
+        // Keys in full are longer, but have no line over the layers.
+        assert_eq!(shown(KeyLines::Flat, 820.0), (0b100_0111, true));
+        assert_eq!(shown(KeyLines::FoldedInFull, 820.0), (0b100_0011, false));
+        let own = Some(0b111_1111);
+        let fitting = |room, narrow| {
+            of.fitting(own, DEFAULT_COLUMNS, (&keys, KeyLines::Flat), (room, narrow))
+        };
+        let chosen = FittingColumns { measures: 0b111_1111, shapes: true };
+        assert_eq!(fitting(400.0, false), chosen, "the columns that the user chose");
+        let narrow = FittingColumns { measures: 0b100_0111, shapes: false };
+        assert_eq!(fitting(400.0, true), narrow);
+    }
+
+    #[test]
+    fn very_long_keys_do_not_hide_statistics_without_gain() {
+        let rows = [tensor(&"long.".repeat(100), "float32", &[2])];
+        let (of, keys) = (ColumnWidths::of(&rows), keys(&rows));
+        let fixed = ROW_PADDING + of.kind + pixels(6) + BYTES;
+        let all: f64 = MEASURES.iter().sum::<f64>() - MEASURES[BY_LAYER];
+        let room = fixed + all + MAX_KEY;
+        let shown = of.fitting(None, 0b111_1111, (&keys, KeyLines::Flat), (room, false));
+        assert_eq!(shown, FittingColumns { measures: 0b111_1111, shapes: true });
     }
 
     #[test]

@@ -51,6 +51,10 @@ pub struct TableView {
     pub weights: Weights,
     /// The statistics columns shown, one bit each.
     pub shown: u16,
+    /// Whether the column of shapes is shown next to statistics.
+    pub shapes: bool,
+    /// The statistics columns that the user chose; `None` for those that fit.
+    pub chosen: Option<u16>,
     /// The separator of key segments.
     pub dot: char,
     /// Whether more rows are still to come.
@@ -65,6 +69,8 @@ impl Default for TableView {
             toggled: HashSet::new(),
             weights: Weights::default(),
             shown: DEFAULT_COLUMNS,
+            shapes: true,
+            chosen: None,
             dot: '.',
             so_far: false,
         }

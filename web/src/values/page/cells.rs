@@ -6,11 +6,15 @@ use crate::page::marks::{classes, when};
 use crate::rows::Row;
 use crate::state::fmt;
 use crate::state::work::OpenWork;
+use crate::table::state::fit::MEASURES;
 use crate::table::state::{COLUMNS, Column, Fold, FoldPattern};
 use crate::values::state::{RowMeasure, RowTotals, figure, number, percent};
 
-/// The columns of values: column, title, CSS classes.
-pub(super) const VALUES: [(Option<Column>, &str, &str); 7] = [
+/// A column of values: column, title, CSS classes.
+type ValueColumn = (Option<Column>, &'static str, &'static str);
+
+/// The columns of values.
+pub(super) const VALUES: [ValueColumn; MEASURES.len()] = [
     (Some(Column::Measure(RowMeasure::Std)), "\u{3c3}", "wsd num"),
     (None, "by layer", "wly"),
     (Some(Column::Measure(RowMeasure::AbsMax)), "|x| max", "wmx num"),
@@ -22,7 +26,7 @@ pub(super) const VALUES: [(Option<Column>, &str, &str); 7] = [
 
 /// Returns the columns of the table. Once values were read, the columns of values replace those for
 /// parameters and plain values.
-pub fn columns(work: &OpenWork) -> Vec<(Option<Column>, &'static str, &'static str)> {
+pub fn columns(work: &OpenWork) -> Vec<ValueColumn> {
     let class = |column| match column {
         Column::Key => "ck",
         Column::Kind => "cd",
@@ -45,28 +49,33 @@ pub fn columns(work: &OpenWork) -> Vec<(Option<Column>, &'static str, &'static s
 }
 
 /// Returns the columns of values that are shown.
-fn shown_columns(
-    work: &OpenWork,
-) -> impl Iterator<Item = (Option<Column>, &'static str, &'static str)> {
+fn shown_columns(work: &OpenWork) -> impl Iterator<Item = ValueColumn> {
+    numbered_columns(work).map(|(_, column)| column)
+}
+
+/// Returns the columns of values that are shown, with their indices.
+fn numbered_columns(work: &OpenWork) -> impl Iterator<Item = (usize, ValueColumn)> {
     let bits = work.view.shown;
     // The sparkline over layers needs folded rows.
     let folded = !work.table.folds.is_empty();
-    let wanted = move |(at, (_, _, class)): &(i32, (_, _, &str))| {
+    let wanted = move |(at, (_, _, class)): &(usize, ValueColumn)| {
         bits >> at & 1 == 1 && (folded || *class != "wly")
     };
-    (0..).zip(VALUES).filter(wanted).map(|(_, column)| column)
+    (0..).zip(VALUES).filter(wanted)
 }
 
 /// Returns the widths of all columns as CSS.
 pub fn widths(work: &OpenWork) -> String {
-    let width = |(_, _, class): (_, _, &str)| {
-        format!("var(--{}) ", class.split(' ').next().unwrap_or_default())
+    // A column that was dragged has its own width.
+    let width = |(at, (_, _, class)): (usize, (_, _, &str))| {
+        let class = class.split(' ').next().unwrap_or_default();
+        format!("var(--own-{class}, {:.0}px) ", MEASURES.get(at).copied().unwrap_or_default())
     };
     let folded = !work.table.folds.is_empty();
     format!(
         "{}--wcols:{}",
         work.widths.style(folded),
-        shown_columns(work).map(width).collect::<String>()
+        numbered_columns(work).map(width).collect::<String>()
     )
 }
 

@@ -14,14 +14,14 @@ pub fn picker(actor: &Actor, work: &OpenWork) -> Html {
     if !work.view.weights.any() {
         return html! {};
     }
-    let shown = work.view.shown;
+    let shown = work.view.chosen.unwrap_or(work.view.shown);
     let choice = |at: usize, name: &'static str| {
         let bit = 1u16 << at;
         let onchange = actor.on(move |actor, event: Event| {
             let Some(input) = event.target_dyn_into::<HtmlInputElement>() else { return };
             let next = if input.checked() { shown | bit } else { shown & !bit };
             store_columns(next);
-            actor.work(move |work| work.view.shown = next);
+            actor.work(move |work| work.view.chosen = Some(next));
         });
         html! { <label><input type="checkbox" class="cb" checked={shown & bit != 0} {onchange} />{ name }</label> }
     };
