@@ -15,7 +15,8 @@ use std::ffi::OsString;
 use std::io::Write as _;
 
 use clap::{FromArgMatches as _, Parser as _};
-use statelens_checkpoint::{Error, Progress, Result, visible};
+use statelens::parts::checkpoint::visible;
+use statelens::{Error, Progress, Result};
 
 use crate::args::{Cli, Command};
 use crate::print::{Failure, complain};

@@ -2,7 +2,8 @@
 
 use std::sync::OnceLock;
 
-use statelens_checkpoint::{Checkpoint, Error, ErrorKind, Limits, Result};
+use statelens::parts::checkpoint::Checkpoint;
+use statelens::{Error, ErrorKind, Limits, Result};
 
 static LIMITS: OnceLock<Limits> = OnceLock::new();
 

@@ -3,4 +3,4 @@
 mod signals;
 
 pub(crate) use signals::{caught, report_to_caller, stop_signal, watched};
-pub(crate) use statelens::output::{Folders, Output, Sync, check_target, keep_all, sync_folder};
+pub(crate) use statelens::output::{Sync, check_target, sync_folder, write_file, write_small};

@@ -5,9 +5,10 @@ use std::cell::RefCell;
 use std::io::{self, Write};
 
 use anstyle::{AnsiColor, Style};
-use statelens_checkpoint::{Error, Grade, listed, room, visible};
-pub(crate) use statelens_checkpoint::{counted, grouped, size_text};
-use statelens_describe::grade_word;
+pub(crate) use statelens::parts::checkpoint::{counted, grouped, size_text};
+use statelens::parts::checkpoint::{listed, room, visible};
+use statelens::parts::describe::grade_word;
+use statelens::{Error, Grade};
 
 /// The reason why a command ended early.
 #[derive(Debug)]

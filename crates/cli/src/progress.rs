@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressStyle};
-use statelens_checkpoint::Progress;
+use statelens::Progress;
 
 use crate::output::report_to_caller;
 use crate::print::{counted, grouped, size_text};

@@ -1,14 +1,13 @@
 //! Remote checkpoints. The user limits how much may be fetched.
 
 use std::io::IsTerminal as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, LazyLock};
 
-use statelens::parallel;
-use statelens::remote::{CAP, RemoteOpener};
+use statelens::parts::checkpoint::Plan;
+use statelens::remote::{CAP, Meter, RemoteOpener};
 pub(crate) use statelens::remote::{address, write};
-use statelens_checkpoint::{Checkpoint, FileSet, Plan, Progress, Result};
-use statelens_remote::Meter;
+use statelens::{Result, SourceOpener};
 
 use crate::limits::limits;
 use crate::print::{complain, grouped, size_text};
@@ -25,24 +24,9 @@ pub(crate) fn allow(cap: u64) {
     METER.allow(cap);
 }
 
-/// Returns the number of workers that read these files. One for a remote file, because sequential
-/// requests grow in size.
-pub(crate) fn workers(files: &[&Path]) -> usize {
-    match files.iter().any(|file| address(file).is_some()) {
-        true => 1,
-        false => parallel::cores(),
-    }
-}
-
-/// Opens a remote checkpoint with the files that it refers to and those in `with`.
-pub(crate) fn open(url: &str, with: &[PathBuf], progress: &mut dyn Progress) -> Result<Checkpoint> {
-    remote().open(url, with, progress)
-}
-
-/// Returns the files of a remote checkpoint: itself, the files that it refers to, and those in
-/// `with`.
-pub(crate) fn files(url: &str, with: &[PathBuf], progress: &mut dyn Progress) -> Result<FileSet> {
-    remote().files(url, with, progress)
+/// Returns what opens checkpoints on disk and at addresses, with the limits of this command.
+pub(crate) fn opener(with: &[PathBuf]) -> SourceOpener {
+    SourceOpener::new(with, remote())
 }
 
 /// Refuses a plan that would fetch more from web servers than is allowed.

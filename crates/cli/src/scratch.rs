@@ -2,9 +2,9 @@
 
 use std::sync::{Arc, OnceLock};
 
+use statelens::parts::checkpoint::Scratch;
 pub(crate) use statelens::scratch::unnamed;
 use statelens::scratch::{Disk, MOST};
-use statelens_checkpoint::Scratch;
 
 static DISK: OnceLock<Arc<Disk>> = OnceLock::new();
 

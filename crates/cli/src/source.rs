@@ -5,10 +5,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 pub(crate) use statelens::files::{
-    FileSource, Listings, Neighbours, OpenedFiles, checkpoints, glance, named, open_checkpoint,
-    open_error, written,
+    FileSource, Neighbours, OpenedFiles, checkpoints, glance, named, open_error,
 };
-use statelens_checkpoint::{Error, Result};
+use statelens::{Error, Result};
 
 use crate::print::complain;
 use crate::scratch;

@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use corpus::{files, fixtures, manifest, name, open};
 use peak_alloc::PeakAlloc;
-use statelens_checkpoint::Progress;
+use statelens::Progress;
 use statelens_fixtures::busy;
 
 #[global_allocator]

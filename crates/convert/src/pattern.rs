@@ -1,7 +1,7 @@
 //! Patterns for keys.
 
 use regex_lite::Regex;
-use statelens_checkpoint::{Error, Result};
+use statelens_checkpoint::{Error, Result, known_key};
 
 /// A pattern for flat keys: `/regular expression/`, found anywhere in the key, or else a glob that
 /// must match the whole key, in which `*` matches anything, dots included, `?` one character,
@@ -53,6 +53,16 @@ impl Pattern {
             Matcher::Choices(regex) => key == self.text || regex.is_match(key),
             Matcher::Regex(regex) => regex.is_match(key),
         }
+    }
+
+    /// Returns whether a flat key matches, or the short key by which it is known.
+    pub fn selects(&self, key: &str) -> bool {
+        self.matches(key) || self.matches(known_key(key))
+    }
+
+    /// Returns whether one of the patterns selects a flat key, or there are no patterns.
+    pub fn any_selects(patterns: &[Self], key: &str) -> bool {
+        patterns.is_empty() || patterns.iter().any(|pattern| pattern.selects(key))
     }
 
     /// Returns the pattern as it was written.

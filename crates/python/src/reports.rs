@@ -1,19 +1,18 @@
 //! Reports about checkpoints, as the JSON that the command prints.
 
 use pyo3::prelude::*;
-use statelens::parts::checkpoint::{Checkpoint as Core, Leaf, known_key};
+use statelens::parts::checkpoint::Leaf;
 use statelens::parts::compare::check::{
-    CheckOptions, Expected, LibraryRelease, check as checked, expected_of, has_state, lists_state,
-    version_of,
+    CheckOptions, Expected, LibraryRelease, Reference as Against, check_checkpoint,
 };
 use statelens::parts::compare::diff::{Optimizers, Tolerance};
 use statelens::parts::convert::Pattern;
 use statelens::parts::describe::share::{
-    Measuring, Outline, write_fragment, write_html, write_json, write_markdown, write_text,
+    write_fragment, write_html, write_json, write_markdown, write_text,
 };
 use statelens::parts::values::findings_json;
 use statelens::statistics::{self, Grouping, MeasuredTensors, ReadTwice, StatisticsOptions};
-use statelens::{Checkpoint, DiffOptions, Error, Opener, Progress, Result, diff_with, parallel};
+use statelens::{Checkpoint, DiffOptions, Error, Opener, Progress, Result, diff_with};
 
 use crate::place::Place;
 use crate::watch::Watch;
@@ -105,23 +104,14 @@ pub(crate) fn check(
         let options = CheckOptions { strict, state, release, strict_version };
         let state = options.state.as_deref().unwrap_or_default();
         let checkpoint = place.open(Opener::new().progress(progress))?;
-        let expected = |of: &Core| (expected_of(of, &of.leaves()), has_state(of, state));
-        let (file, file_has) = expected(checkpoint.inner());
-        let (reference, reference_has) = match other {
-            Some(place) => expected(place.open(Opener::new())?.inner()),
+        let reference = match other {
+            Some(place) => Against::of(place.open(Opener::new())?.inner(), state),
             None => {
                 let one = |(key, dtype, shape): KeyType| Expected { key, dtype, shape };
-                let list: Vec<Expected> = list.into_iter().map(one).collect();
-                let has = lists_state(&list, state);
-                (list, has)
+                Against::listed(list.into_iter().map(one).collect(), state)
             }
         };
-        let core = checkpoint.inner();
-        let unreadable = options.release.and_then(|release| release.refuses(core));
-        let version = version_of(core);
-        let version = version.as_deref();
-        let report = checked(file, file_has, reference, reference_has, version, &options);
-        Ok(report.with_format(unreadable).with_damage(&core.findings).json())
+        Ok(check_checkpoint(checkpoint.inner(), reference, &options).json())
     })
 }
 
@@ -137,16 +127,7 @@ pub(crate) fn summary(
 ) -> PyResult<String> {
     let place = Place::of(source, name)?;
     Watch::new(progress).over(source.py(), |progress| {
-        let checkpoint = place.open(Opener::new())?;
-        let core = checkpoint.inner();
-        core.room(750)?;
-        let leaves = core.leaves();
-        let mut outline = Outline::new(core, &leaves);
-        if stats || content {
-            let mut measuring = Measuring::new(core, &leaves, stats);
-            parallel::drive(&mut measuring, checkpoint.workers(), progress)?;
-            measuring.finish(&mut outline)?;
-        }
+        let outline = place.open(Opener::new())?.outline(stats, content, progress)?;
         match to {
             "text" => Ok(write_text(&outline)),
             "markdown" => Ok(write_markdown(&outline)),
@@ -185,11 +166,7 @@ fn measured(
 ) -> Result<String> {
     let (core, workers) = (checkpoint.inner(), checkpoint.workers());
     core.room(800)?;
-    let wanted = |leaf: &Leaf| {
-        let key = leaf.flat.to_lossy();
-        let matches = |it: &Pattern| it.matches(&key) || it.matches(known_key(&key));
-        patterns.is_empty() || patterns.iter().any(matches)
-    };
+    let wanted = |leaf: &Leaf| Pattern::any_selects(patterns, &leaf.flat.to_lossy());
     let leaves: Vec<Leaf> = core.leaves().into_iter().filter(wanted).collect();
     let mut all = MeasuredTensors::new(options, core, &leaves);
     let first = statistics::first_read(core, &leaves);

@@ -8,7 +8,10 @@ use statelens_checkpoint::{
     Value, ValueId,
 };
 use statelens_compare::diff::{Comparison, ComparisonReport as Diff, DiffOptions};
-use statelens_compare::verify::{Verification, VerificationReport as Verdict};
+use statelens_compare::verify::{Manifest, Verification, VerificationReport as Verdict};
+use statelens_convert::CastRule;
+use statelens_describe::share::{Measuring, Outline};
+use statelens_describe::{ManifestWriter, Unread};
 
 use crate::files::FileSource;
 use crate::{Tensor, parallel};
@@ -162,10 +165,21 @@ impl Checkpoint {
 
     /// Verifies as [`Checkpoint::verify`] does; `progress` counts bytes and can cancel.
     pub fn verify_with(&self, progress: &mut dyn Progress) -> Result<Verdict> {
+        self.verify_against(None, progress)
+    }
+
+    /// Verifies as [`Checkpoint::verify_with`] does, and compares every value with a manifest.
+    pub fn verify_against(
+        &self,
+        manifest: Option<&Manifest>,
+        progress: &mut dyn Progress,
+    ) -> Result<Verdict> {
+        self.check_size("reading all values")?;
         let checks = statelens_formats::checks(&self.inner, self.inner.files.limits())?;
-        let mut verification = Verification::new(self.inner.clone(), checks, false);
+        self.inner.room(600)?;
+        let mut verification = Verification::new(self.inner.clone(), checks, manifest.is_some());
         parallel::drive(&mut verification, self.workers(), progress)?;
-        verification.into_report(None)
+        verification.into_report(manifest)
     }
 
     /// Verifies a checkpoint as [`Checkpoint::verify_with`] does. One that is too damaged to open is
@@ -190,10 +204,84 @@ impl Checkpoint {
         &self.inner
     }
 
-    /// Returns the files that the checkpoint was read from, which must not be overwritten.
-    pub(crate) fn sources(&self) -> &[Arc<FileSource>] {
+    /// Returns the files on disk that the checkpoint is read from, which must not be overwritten.
+    pub fn sources(&self) -> &Arc<[Arc<FileSource>]> {
         &self.sources
     }
+
+    /// Returns the core's checkpoint, and the files on disk that it is read from.
+    pub fn into_parts(self) -> (Arc<core::Checkpoint>, Arc<[Arc<FileSource>]>) {
+        (self.inner, self.sources)
+    }
+
+    /// Returns an edited copy of this checkpoint, which is read from the same files.
+    pub fn edited(&self, inner: core::Checkpoint) -> Self {
+        Self { inner: Arc::new(inner), sources: self.sources.clone(), by_key: Arc::default() }
+    }
+
+    /// Returns a copy in which arrays without a dtype have the dtype of these rules; `None` if there
+    /// are no such arrays.
+    pub fn read_as(&self, rules: &[CastRule]) -> Result<Option<Self>> {
+        if rules.is_empty() {
+            return Ok(None);
+        }
+        Ok(statelens_convert::read_as(rules, &self.inner)?.map(|inner| self.edited(inner)))
+    }
+
+    /// Fails if an operation that processes all values, such as "reading all values", would process
+    /// much more than the size of the files suggests.
+    pub fn check_size(&self, what: &str) -> Result<()> {
+        let files = &self.inner.files;
+        let name = files.main().map(|main| files.name(main)).unwrap_or_default();
+        let checked = self.inner.unfolded().check(what, files.limits());
+        checked.map_err(|error| error.in_file(name))
+    }
+
+    /// Writes the manifest: the hash or the value of each leaf. Returns the keys that can't be read.
+    pub fn manifest(
+        &self,
+        form: ManifestForm,
+        out: &mut dyn FnMut(&str) -> Result<()>,
+        progress: &mut dyn Progress,
+    ) -> Result<Vec<Unread>> {
+        self.check_size("hashing all values")?;
+        let leaves = self.inner.leaves();
+        let mut writer = match form {
+            ManifestForm::Json => ManifestWriter::json(&self.inner, &leaves, out),
+            ManifestForm::Lines => ManifestWriter::lines(&self.inner, &leaves, out),
+        };
+        parallel::drive(&mut writer, self.workers(), progress)?;
+        writer.finish()
+    }
+
+    /// Summarises the checkpoint, with statistics and a fingerprint of the content if requested,
+    /// for which all values are read.
+    pub fn outline(
+        &self,
+        statistics: bool,
+        content: bool,
+        progress: &mut dyn Progress,
+    ) -> Result<Outline> {
+        self.inner.room(750)?;
+        let leaves = self.inner.leaves();
+        let mut outline = Outline::new(&self.inner, &leaves);
+        if statistics || content {
+            self.check_size("reading all values")?;
+            let mut measuring = Measuring::new(&self.inner, &leaves, statistics);
+            parallel::drive(&mut measuring, self.workers(), progress)?;
+            measuring.finish(&mut outline)?;
+        }
+        Ok(outline)
+    }
+}
+
+/// The form of a manifest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ManifestForm {
+    /// JSON.
+    Json,
+    /// A line per leaf, for people and for `diff`.
+    Lines,
 }
 
 impl From<core::Checkpoint> for Checkpoint {
@@ -219,6 +307,10 @@ pub fn diff_with(
     options: DiffOptions,
     progress: &mut dyn Progress,
 ) -> Result<Diff> {
+    for side in [left, right] {
+        side.check_size("comparing all values")?;
+    }
+    left.inner.room(950)?;
     let mut comparison = Comparison::new(left.inner.clone(), right.inner.clone(), options);
     parallel::drive(&mut comparison, left.workers().min(right.workers()), progress)?;
     Ok(comparison.into_report())

@@ -2,7 +2,7 @@
 
 use std::marker::PhantomData;
 
-use statelens_checkpoint::{Error, Plan, Progress, Result};
+use statelens_checkpoint::{Error, FileSet, Plan, Progress, Result, Span};
 use statelens_convert::{Parcel, Parcels, Run, RunReport, Sink, run_blocking, run_divided};
 use statelens_tensor::{CastReport, InOrder, Pour, Work};
 
@@ -18,6 +18,32 @@ pub fn run(plan: Plan, sink: &mut dyn Sink, progress: &mut dyn Progress) -> Resu
     match workers < 2 || plan.source.files.is_remote() {
         true => run_blocking(plan, sink, progress),
         false => run_on(plan, sink, workers, progress),
+    }
+}
+
+/// Runs a plan without writing anything, to count what its casts do to the numbers.
+pub fn count(plan: Plan, progress: &mut dyn Progress) -> Result<RunReport> {
+    run(plan, &mut Nowhere, progress)
+}
+
+/// A sink that discards everything.
+struct Nowhere;
+
+impl Sink for Nowhere {
+    fn begin(&mut self, _index: usize) -> Result<()> {
+        Ok(())
+    }
+
+    fn write(&mut self, _bytes: &[u8]) -> Result<()> {
+        Ok(())
+    }
+
+    fn copy(&mut self, _files: &FileSet, _span: Span) -> Result<()> {
+        Ok(())
+    }
+
+    fn patch_head(&mut self, _head: &[u8]) -> Result<()> {
+        Ok(())
     }
 }
 

@@ -64,10 +64,10 @@ pub mod statistics;
 mod tensor;
 pub mod write;
 
-pub use checkpoint::{Checkpoint, diff, diff_with};
+pub use checkpoint::{Checkpoint, ManifestForm, diff, diff_with};
 pub use conversion::{Conversion, Target, Written, convert, judge_casts, losses_refused};
 pub use element::Element;
-pub use open::{Opener, open, open_url, scan};
+pub use open::{Opener, SourceOpener, open, open_url, scan};
 pub use statelens_checkpoint::{
     DType, Error, ErrorKind, Finding, Grade, Limits, Memory, Progress, ReadAt, Result, Value,
 };

@@ -4,14 +4,12 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use statelens_checkpoint::{
-    Error, FileSet, Finding, Limits, Progress, ReadAt, Result, Scratch, Unwatched,
-};
+use statelens_checkpoint::{Error, FileSet, Finding, Limits, Progress, ReadAt, Result, Unwatched};
 use statelens_formats::ScanOptions;
 use statelens_remote::Meter;
 
 use crate::Checkpoint;
-use crate::files::{self, Listings};
+use crate::files::{self, Listings, OpenedFiles};
 use crate::remote::{self, RemoteOpener};
 use crate::scratch::{Disk, MOST};
 
@@ -116,20 +114,16 @@ impl<'a> Opener<'a> {
 
     /// Opens a checkpoint as [`open`] does.
     pub fn open(mut self, path: impl AsRef<Path>) -> Result<Checkpoint> {
-        let (scratch, listings): (Arc<dyn Scratch>, _) = (self.disk(), Listings::default());
         let mut nobody = Unwatched;
         let progress = self.progress.take().unwrap_or(&mut nobody);
-        let (path, with, limits) = (path.as_ref(), &self.with, &self.limits);
-        let opened = files::open_checkpoint(path, with, &listings, limits, &scratch, progress)?;
-        Ok(Checkpoint::new(opened.0, opened.1))
+        self.sources().open_on_disk(path.as_ref(), progress)
     }
 
     /// Opens a checkpoint as [`open_url`] does.
     pub fn open_url(mut self, url: &str) -> Result<Checkpoint> {
-        let remote = self.remote(url)?;
         let mut nobody = Unwatched;
         let progress = self.progress.take().unwrap_or(&mut nobody);
-        Ok(Checkpoint::new(remote.open(url, &self.with, progress)?, Vec::new()))
+        self.sources().open(address(url)?, progress)
     }
 
     /// Opens a checkpoint from any source. `name` is its file name: the format is recognised by
@@ -149,11 +143,10 @@ impl<'a> Opener<'a> {
 
     /// Scans a file at an address, as [`scan`] does for a file on disk.
     pub fn scan_url(mut self, url: &str) -> Result<Vec<Finding>> {
-        let remote = self.remote(url)?;
         let mut nobody = Unwatched;
-        let progress = self.progress.as_deref_mut().unwrap_or(&mut nobody);
-        let files = remote.files(url, &self.with, progress)?;
-        self.scan_files(files)
+        let progress = self.progress.take().unwrap_or(&mut nobody);
+        let options = ScanOptions { allow: std::mem::take(&mut self.allow) };
+        self.sources().scan(address(url)?, &options, progress)
     }
 
     /// Scans the file `name` from any source, as [`scan`] does for a file on disk.
@@ -169,19 +162,84 @@ impl<'a> Opener<'a> {
         statelens_formats::scan(files, &self.limits, &options, progress)
     }
 
-    fn remote(&self, url: &str) -> Result<RemoteOpener> {
-        if remote::address(Path::new(url)).is_none() {
-            return Err(Error::refused("this is not an address").in_file(url));
-        }
+    fn sources(&self) -> SourceOpener {
         let advice = "Allow more with `Opener::fetch_at_most`.";
-        Ok(RemoteOpener {
+        let remote = RemoteOpener {
             meter: Arc::new(Meter::new(self.fetch, advice)),
             limits: self.limits.clone(),
             scratch: self.disk(),
-        })
+        };
+        SourceOpener::new(&self.with, remote)
     }
 
     fn disk(&self) -> Arc<Disk> {
         Arc::new(Disk::new(self.scratch))
+    }
+}
+
+/// Returns the address as a path; fails if it is not an address.
+fn address(url: &str) -> Result<&Path> {
+    let path = Path::new(url);
+    match remote::address(path) {
+        Some(_) => Ok(path),
+        None => Err(Error::refused("this is not an address").in_file(url)),
+    }
+}
+
+/// Opens checkpoints on disk and at addresses, one after another, within one limit on fetching.
+/// Lists each folder once.
+#[derive(Debug, Clone)]
+pub struct SourceOpener {
+    with: Vec<PathBuf>,
+    remote: RemoteOpener,
+    listings: Listings,
+}
+
+impl SourceOpener {
+    /// Returns an opener for checkpoints that may refer to the files in `with`. The limits and the
+    /// scratch space of `remote` also hold for those on disk.
+    pub fn new(with: &[PathBuf], remote: RemoteOpener) -> Self {
+        Self { with: with.to_vec(), remote, listings: Listings::default() }
+    }
+
+    /// Opens the checkpoint at a path or an address.
+    pub fn open(&self, source: &Path, progress: &mut dyn Progress) -> Result<Checkpoint> {
+        match remote::address(source) {
+            Some(url) => Ok(self.remote.open(url, &self.with, progress)?.into()),
+            None => self.open_on_disk(source, progress),
+        }
+    }
+
+    fn open_on_disk(&self, path: &Path, progress: &mut dyn Progress) -> Result<Checkpoint> {
+        let RemoteOpener { limits, scratch, .. } = &self.remote;
+        let (with, listings) = (&self.with, &self.listings);
+        let opened = files::open_checkpoint(path, with, listings, limits, scratch, progress)?;
+        Ok(Checkpoint::new(opened.0, opened.1))
+    }
+
+    /// Opens the checkpoint in files that are open already.
+    pub fn open_files(
+        &self,
+        opened: &OpenedFiles,
+        progress: &mut dyn Progress,
+    ) -> Result<Checkpoint> {
+        let RemoteOpener { limits, scratch, .. } = &self.remote;
+        let files = opened.files.clone().with_scratch(scratch.clone());
+        let checkpoint = statelens_formats::open(files, limits, progress)?;
+        Ok(Checkpoint::new(checkpoint, opened.sources()))
+    }
+
+    /// Scans the file at a path or an address, as [`scan`] does.
+    pub fn scan(
+        &self,
+        source: &Path,
+        options: &ScanOptions,
+        progress: &mut dyn Progress,
+    ) -> Result<Vec<Finding>> {
+        let files = match remote::address(source) {
+            Some(url) => self.remote.files(url, &self.with, progress)?,
+            None => files::open_listed(source, &self.with, &self.listings)?.files,
+        };
+        statelens_formats::scan(files, &self.remote.limits, options, progress)
     }
 }

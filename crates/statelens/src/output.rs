@@ -7,6 +7,7 @@ mod names;
 mod replaced;
 mod shards;
 
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::{fs, io};
@@ -15,6 +16,7 @@ pub use folders::Folders;
 pub use names::{FolderLock, Sync, keep_all, sync_folder};
 pub use shards::old_shards;
 use statelens_checkpoint::{Error, Result, size_text};
+use statelens_tensor::BUFFER;
 
 use crate::files::FileSource;
 
@@ -63,6 +65,50 @@ pub fn check_target(target: &Path, replace: bool, sources: &[Arc<FileSource>]) -
         return Err(exists(target));
     }
     Ok(())
+}
+
+/// Writes a file piece by piece, as `write` passes them on. It gets its name when `write` returns.
+pub fn write_file<T>(
+    target: &Path,
+    replace: bool,
+    sync: Sync,
+    write: impl FnOnce(&mut dyn FnMut(&[u8]) -> Result<()>) -> Result<T>,
+) -> Result<T> {
+    let mut folders = Folders::make(target.parent())?;
+    let output = Output::create(target, replace, 0)?;
+    let mut file = io::BufWriter::with_capacity(BUFFER, &*output.file);
+    let failed = |error: io::Error| write_error(&error, target);
+    let done = write(&mut |bytes| file.write_all(bytes).map_err(failed))?;
+    file.flush().map_err(failed)?;
+    drop(file);
+    keep_all(vec![output], sync)?;
+    folders.keep();
+    Ok(done)
+}
+
+/// Writes small files. All get their names when all are complete.
+pub fn write_small<Bytes: AsRef<[u8]>>(
+    files: &[(PathBuf, Bytes)],
+    replace: bool,
+    sync: Sync,
+) -> Result<()> {
+    // Created folders are removed after their files if anything fails, so they are declared first.
+    let mut made = Vec::new();
+    let mut outputs = Vec::new();
+    for (path, bytes) in files {
+        let bytes = bytes.as_ref();
+        made.push(Folders::make(path.parent())?);
+        let output = Output::create(path, replace, bytes.len() as u64)?;
+        (&*output.file).write_all(bytes).map_err(|error| write_error(&error, path))?;
+        outputs.push(output);
+    }
+    keep_all(outputs, sync)?;
+    made.iter_mut().for_each(Folders::keep);
+    Ok(())
+}
+
+fn write_error(error: &io::Error, target: &Path) -> Error {
+    Error::io(format!("writing failed: {error}")).in_file(target.display().to_string())
 }
 
 impl Output {
@@ -266,7 +312,6 @@ pub fn same_file(a: &Path, b: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::Write as _;
 
     fn folder(name: &str) -> PathBuf {
         let folder = std::env::temp_dir().join(format!("statelens-{name}-{}", std::process::id()));

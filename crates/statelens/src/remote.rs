@@ -15,7 +15,8 @@ use statelens_checkpoint::{
 #[cfg(feature = "object-store")]
 use statelens_compare::ReadBack;
 use statelens_convert::RunReport;
-use statelens_remote::{Address, Meter, Streamed, WantedFiles, Window};
+pub use statelens_remote::Meter;
+use statelens_remote::{Address, Streamed, WantedFiles, Window};
 
 use crate::files;
 use crate::job_store::JobStore;

@@ -1,5 +1,7 @@
 //! Writes the files of a plan to the disk.
 
+mod stream;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,6 +16,8 @@ use crate::output::{
     FolderLock, Folders, Output, Sync, check_target, keep_all, old_shards, same_file,
 };
 use crate::sink::FileSink;
+
+pub use stream::write_stream;
 
 /// What existing files may be replaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

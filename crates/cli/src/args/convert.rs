@@ -4,8 +4,9 @@ use std::path::PathBuf;
 
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser};
-use statelens_convert::OutputOptions;
-use statelens_formats::{Choice, Writing};
+use statelens::Writing;
+use statelens::parts::convert::OutputOptions;
+use statelens::parts::formats::Choice;
 
 use super::{Common, Durable};
 
@@ -198,7 +199,7 @@ pub(crate) struct Edits {
 /// Returns the help text below the options of `convert`: the extensions of every format that is
 /// written.
 pub(super) fn about() -> String {
-    let formats: Vec<String> = statelens_formats::writings()
+    let formats: Vec<String> = statelens::parts::formats::writings()
         .map(|writing| {
             let ends: Vec<String> =
                 writing.extensions.iter().map(|end| format!(".{end}")).collect();
@@ -232,13 +233,13 @@ fn formats() -> PossibleValuesParser {
     let name = |writing: &'static Writing| {
         PossibleValue::new(writing.id).aliases(writing.aliases()).help(writing.label)
     };
-    statelens_formats::writings().map(name).collect::<Vec<_>>().into()
+    statelens::parts::formats::writings().map(name).collect::<Vec<_>>().into()
 }
 
 /// Returns the choices that any writable format offers.
 fn choices(of: fn(&Writing) -> &'static [Choice]) -> PossibleValuesParser {
     let named = |choice: &&Choice| !choice.id.is_empty();
-    statelens_formats::writings()
+    statelens::parts::formats::writings()
         .flat_map(of)
         .filter(named)
         .map(|choice| PossibleValue::new(choice.id).help(choice.name))

@@ -22,7 +22,7 @@ pub(crate) struct Ls {
     pub(crate) dtype: Vec<String>,
 
     /// Only tensors of at least this many bytes, e.g. 1MB
-    #[arg(long, value_name = "SIZE", value_parser = statelens_convert::size)]
+    #[arg(long, value_name = "SIZE", value_parser = statelens::parts::convert::size)]
     pub(crate) min_bytes: Option<u64>,
 
     /// Sorts by bytes or params, the largest first, or by name or dtype

@@ -1,7 +1,7 @@
 //! Limits on what a command may spend on a checkpoint.
 
 use clap::Args;
-use statelens_checkpoint::Limits;
+use statelens::Limits;
 
 use super::{Command, ModelCommand, Toolbox, ValuesCommand};
 
@@ -10,13 +10,13 @@ use super::{Command, ModelCommand, Toolbox, ValuesCommand};
 #[command(next_help_heading = "Limits")]
 pub(crate) struct Spending {
     /// The most to fetch from web servers, e.g. 20GB; 1 GB by default
-    #[arg(long, value_name = "SIZE", value_parser = statelens_convert::shard_size, hide_short_help = true)]
+    #[arg(long, value_name = "SIZE", value_parser = statelens::parts::convert::shard_size, hide_short_help = true)]
     pub(crate) max_fetch: Option<u64>,
 
     /// Reads arrays that are stored without a dtype (void8, void16) as one, e.g. '*=bfloat16' or
     /// 'params*=float8_e4m3fn'; for arrays of ml_dtypes that NumPy saved
-    #[arg(long, value_name = "[GLOB=]DTYPE", value_parser = statelens_convert::read_as_rule, help_heading = "Reading", hide_short_help = true)]
-    pub(crate) read_as: Vec<statelens_convert::CastRule>,
+    #[arg(long, value_name = "[GLOB=]DTYPE", value_parser = statelens::parts::convert::read_as_rule, help_heading = "Reading", hide_short_help = true)]
+    pub(crate) read_as: Vec<statelens::parts::convert::CastRule>,
 
     /// Raises the limits on memory and work: 10 allows ten times as much, none lifts them; for a
     /// file that you trust
@@ -25,7 +25,7 @@ pub(crate) struct Spending {
 
     /// The most disk space for reordering tensors whose elements are stored in another order
     /// (compressed and transposed, chunks of columns), e.g. 20GB; 8 GB by default
-    #[arg(long, value_name = "SIZE", value_parser = statelens_convert::shard_size, hide_short_help = true)]
+    #[arg(long, value_name = "SIZE", value_parser = statelens::parts::convert::shard_size, hide_short_help = true)]
     pub(crate) scratch: Option<u64>,
 }
 

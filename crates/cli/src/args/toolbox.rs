@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
-use statelens_checkpoint::Limits;
-use statelens_compare::runs::Grouping;
+use statelens::Limits;
+use statelens::parts::compare::runs::Grouping;
 
 use super::comparing::Diff;
 use super::{Common, Durable, Input, Inputs};

@@ -3,8 +3,9 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
+use statelens::Statistics;
+use statelens::parts::values::Scale;
 use statelens::statistics::Grouping;
-use statelens_values::{Scale, Statistics};
 
 use super::{Durable, Input};
 

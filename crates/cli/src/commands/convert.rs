@@ -4,16 +4,16 @@ mod destination;
 mod forecast;
 mod names;
 mod report;
-mod write;
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
-use statelens::write::{Replace, write_files};
-use statelens_checkpoint::{Checkpoint, Error, Plan, Result};
-use statelens_convert::{Change, Edit, OutputOptions, RunReport};
-use statelens_formats::{Shards, Writing, writing_of};
+use statelens::parts::checkpoint::{Checkpoint, Plan};
+use statelens::parts::convert::{Change, Edit, OutputOptions, RunReport};
+use statelens::parts::formats::{Shards, writing_of};
+use statelens::write::{Replace, write_files, write_stream};
+use statelens::{Error, Result, Writing};
 
 use crate::args::{Common, Convert, Edits, Writes};
 use crate::commands::edits;
@@ -37,7 +37,7 @@ pub(crate) fn run(args: &Convert) -> CommandResult {
     if !args.in_place {
         destination = Some(Destination::of(&args.input, output, &args.edits, &args.writes)?);
     }
-    let (checkpoint, sources) = super::open(&args.input, &args.common.with)?;
+    let (checkpoint, sources) = super::open(&args.input, &args.common.with)?.into_parts();
     checkpoint.room(1_000)?;
     let (destination, writing) = match destination {
         Some(found) => found,
@@ -132,7 +132,10 @@ impl ConvertJob<'_> {
         let mut bar = Bar::new("writing", Unit::Bytes).stopped_by(stop_signal()?);
         let started = Instant::now();
         let written = match &self.destination {
-            Destination::Output => write::to_standard_output(plan, &judge, &mut bar),
+            Destination::Output => {
+                let (out, name) = (&mut std::io::stdout(), "standard output");
+                write_stream(out, name, plan, limits(), &judge, &mut bar)
+            }
             Destination::File(path) if remote::address(path).is_some() => {
                 let force = self.writes.force;
                 remote::write(&paths, plan, force, complain, limits(), &judge, &mut bar)

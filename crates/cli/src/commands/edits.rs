@@ -3,9 +3,10 @@
 use std::fs;
 use std::path::Path;
 
-use statelens_checkpoint::{Checkpoint, DType, Error, Result, visible};
-use statelens_convert::{CastRule, Change, Changed, Edit, Pattern, Rename, RunReport};
-use statelens_values::Json;
+use statelens::parts::checkpoint::{Checkpoint, visible};
+use statelens::parts::convert::{CastRule, Change, Changed, Edit, Pattern, Rename, RunReport};
+use statelens::parts::values::Json;
+use statelens::{DType, Error, Result};
 
 use crate::args::Edits;
 use crate::print::{Failure, Printer, TextTable, complain, counted, grouped, keys_text};

@@ -1,7 +1,8 @@
 //! `statelens formats`.
 
-use statelens_formats::{FORMATS, Format};
-use statelens_values::Json;
+use statelens::Format;
+use statelens::parts::formats::FORMATS;
+use statelens::parts::values::Json;
 
 use crate::args::Formats;
 use crate::print::{CommandResult, Printer, TextTable};
@@ -9,7 +10,7 @@ use crate::print::{CommandResult, Printer, TextTable};
 pub(crate) fn run(args: &Formats) -> CommandResult {
     let mut printer = Printer::new();
     if args.markdown {
-        printer.line(statelens_formats::markdown().trim_end())?;
+        printer.line(statelens::parts::formats::markdown().trim_end())?;
     } else if args.json {
         let mut json = Json::new();
         json.object(|json| {

@@ -1,6 +1,7 @@
 //! Histograms drawn with characters.
 
-use statelens_values::{Summary, number_text};
+use statelens::Summary;
+use statelens::parts::values::number_text;
 
 use crate::print::grouped;
 

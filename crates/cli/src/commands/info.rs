@@ -1,9 +1,9 @@
 //! `statelens info`.
 
-use statelens_checkpoint::Error;
-use statelens_describe::model::parameters;
-use statelens_describe::{CheckpointSummary, ParameterCount, grade_word};
-use statelens_values::Json;
+use statelens::Error;
+use statelens::parts::describe::model::parameters;
+use statelens::parts::describe::{CheckpointSummary, ParameterCount, grade_word};
+use statelens::parts::values::Json;
 
 use crate::args::{Info, Inputs};
 use crate::commands::toolbox::states;
@@ -23,7 +23,7 @@ pub(crate) fn run(args: &Info) -> CommandResult {
     if args.states {
         return states::run(file, &inputs.common);
     }
-    let checkpoint = super::open_for_good(file, &inputs.common.with)?;
+    let checkpoint = super::open_for_good(file, &inputs.common.with)?.inner();
     let model = model::of(checkpoint, file, args.config.as_deref(), args.model)?;
     let mut printer = Printer::new();
     if args.model && !inputs.common.json {
@@ -58,7 +58,7 @@ pub(crate) fn run(args: &Info) -> CommandResult {
 fn table(args: &Inputs) -> CommandResult {
     let heads = ["format", ">tensors", ">parameters", ">bytes", "findings"];
     several::each(&args.files, &heads, args.common.json, |file| {
-        let (checkpoint, _) = super::open(file, &args.common.with)?;
+        let (checkpoint, _) = super::open(file, &args.common.with)?.into_parts();
         let summary = CheckpointSummary::of(&checkpoint);
         let worst = checkpoint.findings.iter().map(|finding| finding.grade).max();
         let findings = match (worst, checkpoint.findings.len()) {

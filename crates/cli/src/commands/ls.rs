@@ -5,19 +5,19 @@ mod tree;
 use std::cmp::Ordering;
 use std::collections::HashSet;
 
-use statelens_checkpoint::{Checkpoint, Leaf, known_key, order, shape_text};
-use statelens_convert::{Pattern, dtype_named};
-use statelens_describe::{
+use statelens::parts::checkpoint::{Checkpoint, Leaf, known_key, order, shape_text};
+use statelens::parts::convert::{Pattern, dtype_named};
+use statelens::parts::describe::{
     dtype_of, fields_text, groups_json, kind_of, leaf_json, natural_order, shape_of, value_text,
 };
-use statelens_values::Json;
+use statelens::parts::values::Json;
 
 use crate::args::{Ls, Sort};
 use crate::print::{CommandResult, Failure, Printer, TextTable, grouped};
 
 pub(crate) fn run(args: &Ls) -> CommandResult {
     let wanted = LeafFilter::of(args)?;
-    let checkpoint = super::open_for_good(&args.input.file, &args.input.common.with)?;
+    let checkpoint = super::open_for_good(&args.input.file, &args.input.common.with)?.inner();
     let found = checkpoint.each_leaf().filter(|leaf| wanted.is(checkpoint, leaf));
     let mut printer = Printer::new();
     if args.tree {
@@ -52,8 +52,7 @@ struct LeafFilter {
 
 impl LeafFilter {
     fn of(args: &Ls) -> Result<Self, Failure> {
-        let patterns = args.patterns.iter().map(|text| Pattern::parse(text));
-        let patterns = patterns.collect::<statelens_checkpoint::Result<_>>()?;
+        let patterns = Pattern::all(&args.patterns)?;
         // Accepts torch's name, a short name, or the name that `ls` prints (NumPy and GGUF have
         // their own).
         let dtypes = args.dtype.iter().map(|name| match dtype_named(name) {
@@ -80,8 +79,7 @@ impl LeafFilter {
             return false;
         }
         let key = leaf.flat.to_lossy();
-        let matches = |pattern: &Pattern| pattern.matches(&key) || pattern.matches(known_key(&key));
-        self.patterns.is_empty() || self.patterns.iter().any(matches)
+        Pattern::any_selects(&self.patterns, &key)
     }
 }
 

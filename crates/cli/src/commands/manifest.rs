@@ -1,24 +1,19 @@
 //! `statelens manifest`.
 
-use std::io::{BufWriter, Write as _};
 use std::path::Path;
 
-use statelens::parallel;
-use statelens_checkpoint::{Checkpoint, Error, Result};
-use statelens_describe::{ManifestWriter, Unread};
+use statelens::parts::describe::Unread;
+use statelens::{Checkpoint, Error, ManifestForm, Result};
 
 use crate::args::Manifest;
-use crate::output::{Folders, Output, check_target, keep_all, stop_signal};
+use crate::output::{check_target, stop_signal, write_file};
 use crate::print::{CommandResult, Failure, Printer, complain, grouped};
 use crate::progress::{Bar, Unit};
-use crate::source::FileSource;
-use crate::{limits, remote};
 
 pub(crate) fn run(args: &Manifest) -> CommandResult {
-    let (checkpoint, sources) = super::open(&args.input.file, &args.input.common.with)?;
-    limits::check(&checkpoint, "hashing all values")?;
+    let checkpoint = super::open(&args.input.file, &args.input.common.with)?;
     if let Some(output) = &args.output {
-        return Ok(report_unread(&write(args, &checkpoint, &sources, output)?));
+        return Ok(report_unread(&write(args, &checkpoint, output)?));
     }
     let mut printer = Printer::new();
     let mut stopped = None;
@@ -28,7 +23,7 @@ pub(crate) fn run(args: &Manifest) -> CommandResult {
             Error::cancelled()
         })
     };
-    let written = manifest(args, &checkpoint, args.input.common.json, &mut print);
+    let written = manifest(&checkpoint, args.input.common.json, &mut print);
     let unread = match (written, stopped) {
         (_, Some(failure)) => return Err(failure),
         (Err(error), None) => return Err(Failure::Error(error)),
@@ -56,42 +51,22 @@ fn report_unread(unread: &[Unread]) -> bool {
 const SHOWN: usize = 20;
 
 fn manifest(
-    args: &Manifest,
     checkpoint: &Checkpoint,
     json: bool,
     out: &mut dyn FnMut(&str) -> Result<()>,
 ) -> Result<Vec<Unread>> {
-    let leaves = checkpoint.leaves();
     let mut bar = Bar::new("hashing", Unit::Bytes).stopped_by(stop_signal()?);
-    let mut writer = match json {
-        true => ManifestWriter::json(checkpoint, &leaves, out),
-        false => ManifestWriter::lines(checkpoint, &leaves, out),
-    };
-    parallel::drive(&mut writer, remote::workers(&[&args.input.file]), &mut bar)?;
-    writer.finish()
+    let form = if json { ManifestForm::Json } else { ManifestForm::Lines };
+    checkpoint.manifest(form, out, &mut bar)
 }
 
 /// Writes the manifest to a file, which gets its name when it is complete.
-fn write(
-    args: &Manifest,
-    checkpoint: &Checkpoint,
-    sources: &[std::sync::Arc<FileSource>],
-    target: &Path,
-) -> Result<Vec<Unread>> {
-    check_target(target, args.force, sources)?;
-    let mut folders = Folders::make(target.parent())?;
-    let output = Output::create(target, args.force, 0)?;
-    let failed = |error: std::io::Error| {
-        Error::io(format!("writing failed: {error}")).in_file(target.display().to_string())
-    };
+fn write(args: &Manifest, checkpoint: &Checkpoint, target: &Path) -> Result<Vec<Unread>> {
+    checkpoint.check_size("hashing all values")?;
+    check_target(target, args.force, checkpoint.sources())?;
     let named = target.extension().is_some_and(|end| end.eq_ignore_ascii_case("json"));
-    let mut file = BufWriter::new(&*output.file);
-    let unread = manifest(args, checkpoint, args.input.common.json || named, &mut |text| {
-        file.write_all(text.as_bytes()).map_err(failed)
-    })?;
-    file.flush().map_err(failed)?;
-    drop(file);
-    keep_all(vec![output], args.durable.sync())?;
-    folders.keep();
-    Ok(unread)
+    write_file(target, args.force, args.durable.sync(), |out| {
+        let json = args.input.common.json || named;
+        manifest(checkpoint, json, &mut |text| out(text.as_bytes()))
+    })
 }

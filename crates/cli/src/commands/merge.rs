@@ -3,18 +3,18 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use statelens_checkpoint::{Checkpoint, Error, Result};
-use statelens_convert::{Edit, Merging};
-use statelens_formats::Shards;
+use statelens::parts::checkpoint::Checkpoint;
+use statelens::parts::convert::{Edit, Merging};
+use statelens::parts::formats::Shards;
+use statelens::{Error, Result};
 
 use crate::args::{Edits, Merge};
 use crate::commands::convert::{ConvertJob, Destination};
 use crate::limits::limits;
 use crate::print::{CommandResult, complain, counted, keys_text};
 use crate::progress::{Bar, Unit};
-use crate::remote;
-use crate::scratch;
 use crate::source::{self, FileSource};
+use crate::{remote, scratch};
 
 pub(crate) fn run(args: &Merge) -> CommandResult {
     let (files, output) = files(args)?;
@@ -62,7 +62,7 @@ fn merged(files: &[PathBuf], args: &Merge) -> Result<(Checkpoint, Vec<Arc<FileSo
         merging.add(
             &name(file),
             opened.files.clone().with_scratch(scratch::on_disk()),
-            &mut |files| statelens_formats::open(files, limits(), &mut bar),
+            &mut |files| statelens::parts::formats::open(files, limits(), &mut bar),
         )?;
         sources.extend(opened.sources());
     }

@@ -21,24 +21,41 @@ pub(crate) mod toolbox;
 pub(crate) mod values;
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
 
-use statelens_checkpoint::{Checkpoint, Error, Finding, Leaf, Result, known_key, visible};
-use statelens_convert::CastRule;
-use statelens_describe::near_keys;
+use statelens::parts::checkpoint::{Leaf, known_key, visible};
+use statelens::parts::convert::CastRule;
+use statelens::parts::describe::near_keys;
+use statelens::{Checkpoint, Error, Finding, Result};
 
-use crate::limits::limits;
 use crate::print::{Failure, Printer, complain, grade_text};
 use crate::progress::{Bar, Unit};
-use crate::source::{self, FileSource, Listings, open_checkpoint};
-use crate::{remote, scratch};
+use crate::{remote, source};
 
-/// Opens a checkpoint; also returns its source files.
-fn open(file: &Path, with: &[PathBuf]) -> Result<(Checkpoint, Vec<Arc<FileSource>>)> {
-    let (checkpoint, sources) = open_any(file, with)?;
+/// Opens a checkpoint.
+fn open(file: &Path, with: &[PathBuf]) -> Result<Checkpoint> {
+    let mut bar = Bar::new("opening", Unit::Keys);
+    let opener = remote::opener(with);
+    let checkpoint = match file == Path::new("-") {
+        true => opener.open_files(&source::standard_input(with)?, &mut bar)?,
+        false => opener.open(file, &mut bar)?,
+    };
+    let rules = READ_AS.get().map_or(&[][..], |rules| rules);
+    let checkpoint = match checkpoint.read_as(rules)? {
+        Some(read) => read,
+        None => {
+            if !rules.is_empty() {
+                let file = file.display();
+                complain(&format!(
+                    "--read-as changes nothing in {file}: all its arrays have a dtype"
+                ));
+            }
+            checkpoint
+        }
+    };
     // Memory for the list of leaves and their counts; callers that need more per leaf check again.
-    checkpoint.room(300)?;
-    Ok((checkpoint, sources))
+    checkpoint.inner().room(300)?;
+    Ok(checkpoint)
 }
 
 /// The dtypes that arrays without a dtype are read as (`--read-as`).
@@ -50,39 +67,10 @@ pub(crate) fn read_as(rules: Vec<CastRule>) {
     let _ = READ_AS.set(rules);
 }
 
-fn open_any(file: &Path, with: &[PathBuf]) -> Result<(Checkpoint, Vec<Arc<FileSource>>)> {
-    let mut bar = Bar::new("opening", Unit::Keys);
-    let (checkpoint, sources) = match remote::address(file) {
-        Some(url) => (remote::open(url, with, &mut bar)?, Vec::new()),
-        None if file == Path::new("-") => {
-            let opened = source::standard_input(with)?;
-            let files = opened.files.clone().with_scratch(scratch::on_disk());
-            (statelens_formats::open(files, limits(), &mut bar)?, opened.sources())
-        }
-        None => {
-            let (listings, scratch) = (Listings::default(), scratch::on_disk());
-            open_checkpoint(file, with, &listings, limits(), &scratch, &mut bar)?
-        }
-    };
-    match READ_AS.get().map_or(&[][..], |rules| rules) {
-        [] => Ok((checkpoint, sources)),
-        rules => match statelens_convert::read_as(rules, &checkpoint)? {
-            Some(read) => Ok((read, sources)),
-            None => {
-                let file = file.display();
-                complain(&format!(
-                    "--read-as changes nothing in {file}: all its arrays have a dtype"
-                ));
-                Ok((checkpoint, sources))
-            }
-        },
-    }
-}
-
 /// Opens a checkpoint that is needed until the process ends. It is never freed: dropping a hundred
 /// thousand values one by one would take as long as listing them.
-fn open_for_good(file: &Path, with: &[PathBuf]) -> Result<&'static Arc<Checkpoint>> {
-    open(file, with).map(|(checkpoint, _)| &*Box::leak(Box::new(Arc::new(checkpoint))))
+fn open_for_good(file: &Path, with: &[PathBuf]) -> Result<&'static Checkpoint> {
+    open(file, with).map(|checkpoint| &*Box::leak(Box::new(checkpoint)))
 }
 
 /// Prints findings as indented paragraphs, the worst first.

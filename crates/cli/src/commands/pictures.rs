@@ -1,12 +1,11 @@
 //! Writes pictures to PNG and SVG files.
 
-use std::io::Write as _;
 use std::path::Path;
 
-use statelens_checkpoint::{Error, Result};
-use statelens_values::picture::{Picture, Raster, raster, svg};
+use statelens::parts::values::picture::{Picture, Raster, raster, svg};
+use statelens::{Error, Result};
 
-use crate::output::{Folders, Output, Sync, keep_all};
+use crate::output::{Sync, write_small};
 
 /// Returns whether the name is that of an SVG; fails if it is not a PNG either.
 pub(crate) fn is_svg(target: &Path) -> Result<bool> {
@@ -40,13 +39,7 @@ pub(crate) fn save(
 
 /// Writes a small file; returns its size in bytes.
 pub(crate) fn save_bytes(bytes: &[u8], target: &Path, force: bool, sync: Sync) -> Result<u64> {
-    let mut folders = Folders::make(target.parent())?;
-    let output = Output::create(target, force, 0)?;
-    (&*output.file).write_all(bytes).map_err(|error| {
-        Error::io(format!("writing failed: {error}")).in_file(target.display().to_string())
-    })?;
-    keep_all(vec![output], sync)?;
-    folders.keep();
+    write_small(&[(target.to_owned(), bytes)], force, sync)?;
     Ok(bytes.len() as u64)
 }
 

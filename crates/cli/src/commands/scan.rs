@@ -2,12 +2,13 @@
 
 mod folder;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use statelens_checkpoint::{Error, FileSet, Finding, Grade, Result, visible};
-use statelens_describe::grade_word;
-use statelens_formats::ScanOptions;
-use statelens_values::{Json, findings_json, worst};
+use statelens::parts::checkpoint::visible;
+use statelens::parts::describe::grade_word;
+use statelens::parts::formats::ScanOptions;
+use statelens::parts::values::{Json, findings_json, worst};
+use statelens::{Error, Finding, Grade, Result};
 
 use crate::args::Scan;
 use crate::limits::limits;
@@ -82,13 +83,19 @@ impl Scanning {
         if path.is_dir() {
             return folder::walk(path, &mut |file, files| match files {
                 Ok(files) => self.scan(file, |options, bar| {
-                    statelens_formats::scan_file(files, limits(), options, bar)
+                    statelens::parts::formats::scan_file(files, limits(), options, bar)
                 }),
                 Err(error) => self.failed(file, &error),
             });
         }
         let with = &args.common.with;
-        self.scan(path, |options, bar| scan_file(path, with, options, bar))
+        self.scan(path, |options, bar| match path == Path::new("-") {
+            true => {
+                let files = source::standard_input(with)?.files;
+                statelens::parts::formats::scan(files, limits(), options, bar)
+            }
+            false => remote::opener(with).scan(path, options, bar),
+        })
     }
 
     /// Scans one file, or the set that it names, and prints the findings.
@@ -211,20 +218,6 @@ impl Count {
             count => format!("{count} files: {}", parts.join(", ")),
         }
     }
-}
-
-/// Scans one file, or the set that it names.
-fn scan_file(
-    path: &Path,
-    with: &[PathBuf],
-    options: &ScanOptions,
-    bar: &mut Bar,
-) -> Result<Vec<Finding>> {
-    let files: FileSet = match remote::address(path) {
-        Some(url) => remote::files(url, with, bar)?,
-        None => source::open(path, with)?.files,
-    };
-    statelens_formats::scan(files, limits(), options, bar)
 }
 
 fn closed_is_fine(failure: Failure) -> Result<(), Failure> {

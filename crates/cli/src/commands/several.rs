@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use statelens_checkpoint::Error;
-use statelens_values::Json;
+use statelens::Error;
+use statelens::parts::values::Json;
 
 use crate::limits;
 use crate::print::{CommandResult, Failure, Printer, TextTable, complain};

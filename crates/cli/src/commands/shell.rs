@@ -1,7 +1,7 @@
 //! `statelens completions` and `statelens man`, generated from the definitions of the command line.
 
 use clap_complete::Shell;
-use statelens_checkpoint::Error;
+use statelens::Error;
 
 use crate::print::{CommandResult, Printer};
 

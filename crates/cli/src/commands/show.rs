@@ -3,14 +3,15 @@
 mod code;
 mod slice;
 
-use statelens_checkpoint::{
-    Checkpoint, Error, Leaf, Quantizer, Result, Tensor, Value, float_repr, known_key, shape_text,
+use statelens::parts::checkpoint::{
+    Checkpoint, Leaf, Quantizer, Tensor, float_repr, known_key, shape_text,
 };
-use statelens_describe::{
+use statelens::parts::describe::{
     Parameter, Parameters, attributes_json, dtype_of, element_json, fields_text, group, kind_of,
     layout_text, leaf_json, link_text, near_keys, shape_of, text_of, type_name,
 };
-use statelens_values::{Json, element_text};
+use statelens::parts::values::{Json, element_text};
+use statelens::{Error, Result, Value};
 
 use crate::args::Show;
 use crate::print::{CommandResult, Failure, Printer, TextTable, grouped};
@@ -18,7 +19,7 @@ use crate::print::{CommandResult, Failure, Printer, TextTable, grouped};
 use slice::ShownSlice;
 
 pub(crate) fn run(args: &Show) -> CommandResult {
-    let checkpoint = super::open_for_good(&args.input.file, &args.input.common.with)?;
+    let checkpoint = super::open_for_good(&args.input.file, &args.input.common.with)?.inner();
     let leaves = checkpoint.leaves();
     // All keys are looked up before anything is printed.
     let mut found = Vec::new();
@@ -109,7 +110,7 @@ fn find<'a>(
     }
     let sliced = |leaf: &'a Leaf| {
         let tensor = checkpoint.tensor_of(leaf.target).map(|(_, tensor)| tensor);
-        let numbers = tensor.and_then(statelens_tensor::numbers).ok_or_else(|| {
+        let numbers = tensor.and_then(statelens::parts::tensor::numbers).ok_or_else(|| {
             Error::refused(format!("`{key}` has no numbers, so it can't be sliced"))
         })?;
         Ok((leaf, Some(ShownSlice::parse(inner, &numbers.shape)?)))
@@ -170,8 +171,8 @@ impl<'a> ShownElements<'a> {
         requested: Option<u64>,
     ) -> Option<Self> {
         let (_, tensor) = checkpoint.tensor_of(leaf.target)?;
-        let tensor = statelens_tensor::numbers(tensor)?;
-        if statelens_values::missing(&tensor).is_some() {
+        let tensor = statelens::parts::tensor::numbers(tensor)?;
+        if statelens::parts::values::missing(&tensor).is_some() {
             return None;
         }
         let all = slice.map_or_else(|| tensor.numel().unwrap_or(0), |slice| slice.places.count());
@@ -191,7 +192,7 @@ impl<'a> ShownElements<'a> {
         let mut at = 0;
         while at < self.count {
             let end = self.count.min(at + at_once);
-            let bytes = statelens_tensor::elements(files, &self.tensor, at..end)?;
+            let bytes = statelens::parts::tensor::elements(files, &self.tensor, at..end)?;
             for (number, element) in (at..).zip(bytes.chunks(item)) {
                 out(number, element)?;
             }
@@ -221,8 +222,11 @@ fn whole(checkpoint: &Checkpoint, leaf: &Leaf) -> Option<String> {
 }
 
 /// Returns the first plain values of a container, such as a list of texts.
-fn values_text(checkpoint: &Checkpoint, children: Vec<statelens_checkpoint::ValueId>) -> String {
-    let plain = |id: &statelens_checkpoint::ValueId| {
+fn values_text(
+    checkpoint: &Checkpoint,
+    children: Vec<statelens::parts::checkpoint::ValueId>,
+) -> String {
+    let plain = |id: &statelens::parts::checkpoint::ValueId| {
         !matches!(checkpoint.value(*id), Value::Tensor(_) | Value::Array(_) | Value::Link(_))
             && !checkpoint.value(*id).is_container()
     };

@@ -1,36 +1,29 @@
 //! `statelens summary`.
 
-use std::io::Write as _;
-
-use statelens::parallel;
-use statelens_checkpoint::{Checkpoint, Error, Leaf, Result};
-use statelens_describe::share::{
-    KeysAs, LinkOptions, Measuring, Outline, link, write_html, write_json, write_markdown,
-    write_text,
+use statelens::parts::describe::share::{
+    KeysAs, LinkOptions, Outline, link, write_html, write_json, write_markdown, write_text,
 };
+use statelens::{Error, Result};
 
 use crate::args::{LinkKeys, SummaryArgs, To};
-use crate::output::{Folders, Output, check_target, keep_all, stop_signal};
+use crate::output::{check_target, stop_signal, write_small};
 use crate::print::{CommandResult, Printer};
 use crate::progress::{Bar, Unit};
-use crate::{limits, remote};
 
 pub(crate) fn run(args: &SummaryArgs) -> CommandResult {
-    let (checkpoint, sources) = super::open(&args.file, &args.with)?;
-    checkpoint.room(750)?;
-    let leaves = checkpoint.leaves();
-    let mut outline = Outline::new(&checkpoint, &leaves);
+    let checkpoint = super::open(&args.file, &args.with)?;
+    let outline = || {
+        let mut bar = Bar::new("reading", Unit::Bytes).stopped_by(stop_signal()?);
+        checkpoint.outline(args.stats, args.content, &mut bar)
+    };
     let text = match &args.link {
-        Some(base) => {
-            read_values(args, &mut outline, &checkpoint, &leaves)?;
-            address(base, &outline, args)?
-        }
+        Some(base) => address(base, &outline()?, args)?,
         None => {
             let to = kind(args)?;
             if let Some(target) = &args.output {
-                check_target(target, args.force, &sources)?;
+                check_target(target, args.force, checkpoint.sources())?;
             }
-            read_values(args, &mut outline, &checkpoint, &leaves)?;
+            let outline = outline()?;
             match to {
                 To::Md => write_markdown(&outline),
                 To::Html => write_html(&outline),
@@ -40,7 +33,7 @@ pub(crate) fn run(args: &SummaryArgs) -> CommandResult {
         }
     };
     match &args.output {
-        Some(target) => write(target, args, &text)?,
+        Some(target) => write_small(&[(target.clone(), text)], args.force, args.durable.sync())?,
         None => {
             let mut printer = Printer::new();
             printer.text(&text)?;
@@ -90,31 +83,4 @@ fn address(base: &str, outline: &Outline, args: &SummaryArgs) -> Result<String> 
         )
     })?;
     Ok(format!("{base}{fragment}\n"))
-}
-
-fn read_values(
-    args: &SummaryArgs,
-    outline: &mut Outline,
-    checkpoint: &Checkpoint,
-    leaves: &[Leaf],
-) -> Result<()> {
-    if !args.stats && !args.content {
-        return Ok(());
-    }
-    limits::check(checkpoint, "reading all values")?;
-    let mut bar = Bar::new("reading", Unit::Bytes).stopped_by(stop_signal()?);
-    let mut measuring = Measuring::new(checkpoint, leaves, args.stats);
-    parallel::drive(&mut measuring, remote::workers(&[&args.file]), &mut bar)?;
-    measuring.finish(outline)
-}
-
-fn write(target: &std::path::Path, args: &SummaryArgs, text: &str) -> Result<()> {
-    let mut folders = Folders::make(target.parent())?;
-    let output = Output::create(target, args.force, text.len() as u64)?;
-    (&*output.file).write_all(text.as_bytes()).map_err(|error| {
-        Error::io(format!("writing failed: {error}")).in_file(target.display().to_string())
-    })?;
-    keep_all(vec![output], args.durable.sync())?;
-    folders.keep();
-    Ok(())
 }

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
 
-use statelens_checkpoint::{Error, Progress, Result};
+use statelens::{Error, Progress, Result};
 
 /// The last signal received; 0 if none was.
 static CAUGHT: LazyLock<Arc<AtomicUsize>> = LazyLock::new(Arc::default);

@@ -4,7 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use statelens_checkpoint::{Checkpoint, FileSet, Limits, Memory, Progress, Result, Unwatched};
+use statelens::parts::checkpoint::{Checkpoint, FileSet, Unwatched};
+use statelens::{Limits, Memory, Progress, Result};
 
 /// Returns the folder of all fixtures.
 pub(crate) fn fixtures() -> PathBuf {
@@ -44,14 +45,14 @@ pub(crate) fn open(name: &str, bytes: Vec<u8>, others: &[PathBuf]) -> Result<Che
         let name = path.file_name().unwrap().to_string_lossy();
         files.push(name, Arc::new(Memory::from(fs::read(path).unwrap())));
     }
-    statelens_formats::open(files, &Limits::default(), &mut Unwatched)
+    statelens::parts::formats::open(files, &Limits::default(), &mut Unwatched)
 }
 
 /// Returns the manifest as JSON text. Reads all data unless `progress` cancels it.
 pub(crate) fn manifest(checkpoint: &Checkpoint, progress: &mut dyn Progress) -> Result<String> {
     let mut text = String::new();
     let leaves = checkpoint.leaves();
-    statelens_describe::write_manifest(checkpoint, &leaves, progress, &mut |part| {
+    statelens::parts::describe::write_manifest(checkpoint, &leaves, progress, &mut |part| {
         text.push_str(part);
         Ok(())
     })?;

@@ -6,12 +6,13 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use statelens::parts::checkpoint::Unwatched;
+
 use crate::corpus::{files, manifest, name, open};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
-use statelens_checkpoint::Unwatched;
 
 /// Leaves that intentionally differ from the library's, with the reason. The test fails if one is
 /// no longer needed.
@@ -246,7 +247,7 @@ fn text(entry: &Value, field: &str) -> String {
 /// The kind of an expected value whose presence is checked, but not its contents.
 const WHOLE: &str = "whole";
 
-fn open_fixture(path: &Path) -> statelens_checkpoint::Result<statelens_checkpoint::Checkpoint> {
+fn open_fixture(path: &Path) -> statelens::Result<statelens::parts::checkpoint::Checkpoint> {
     // Links refer to files in the same folder.
     let folder = path.parent().unwrap();
     let others: Vec<PathBuf> =

@@ -170,7 +170,7 @@ fn link_contains_values_only_on_request() {
     };
     let plain = link(&[]);
     assert!(plain.starts_with("#s=1.") && plain.len() < 2_000, "{}", plain.len());
-    let open = |link: &str| statelens_describe::share::open_link(link).unwrap();
+    let open = |link: &str| statelens::parts::describe::share::open_link(link).unwrap();
     let opened = open(&plain);
     assert_eq!((opened.name.as_str(), opened.entries.len()), ("gpt_small.mdl", 167));
     assert!(opened.entries.iter().all(|entry| entry.value.is_empty()));

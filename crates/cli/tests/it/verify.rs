@@ -5,17 +5,18 @@ use std::io::Read as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use statelens_compare::verify::{VerificationReport, verify};
+use statelens::Limits;
+use statelens::parts::checkpoint::Unwatched;
+use statelens::parts::compare::verify::{VerificationReport, verify};
 
 use crate::common::{Folder, fixture, run, text};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use statelens_checkpoint::{Limits, Unwatched};
 
 /// Returns the report and the manifest of the bytes of a file; `None` if they can't be opened.
 fn report(name: &str, bytes: &[u8], others: &[PathBuf]) -> Option<(VerificationReport, String)> {
     let checkpoint = crate::corpus::open(name, bytes.to_vec(), others).ok()?;
-    let checks = statelens_formats::checks(&checkpoint, &Limits::default()).ok()?;
+    let checks = statelens::parts::formats::checks(&checkpoint, &Limits::default()).ok()?;
     let manifest = crate::corpus::manifest(&checkpoint, &mut Unwatched).unwrap_or_default();
     let report = verify(Arc::new(checkpoint), checks, None, &mut Unwatched).unwrap();
     Some((report, manifest))
@@ -341,7 +342,7 @@ fn summary_with_statistics_reports_nan() {
     }
     let link = run(["summary", &path, "--stats", "--link", "https://example.org/"]).ok();
     let fragment = link.trim_end().strip_prefix("https://example.org/").unwrap();
-    let findings = statelens_describe::share::open_link(fragment).unwrap().findings;
+    let findings = statelens::parts::describe::share::open_link(fragment).unwrap().findings;
     let reported = findings.iter().find(|finding| finding.title == "1 NaN in 1 tensor");
     assert!(reported.is_some(), "{findings:?}");
 }

@@ -126,6 +126,41 @@ pub fn lists_state(expected: &[Expected], name: &str) -> bool {
     below(name) && TRAINER.iter().any(|other| *other != name && below(other))
 }
 
+/// What a checkpoint is checked against.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Reference {
+    keys: Vec<Expected>,
+    /// Whether it has the state that is checked.
+    has_state: bool,
+}
+
+impl Reference {
+    /// Expects the keys of a checkpoint.
+    pub fn of(checkpoint: &Checkpoint, state: &str) -> Self {
+        let keys = expected_of(checkpoint, &checkpoint.leaves());
+        Self { keys, has_state: has_state(checkpoint, state) }
+    }
+
+    /// Expects the keys of a list.
+    pub fn listed(keys: Vec<Expected>, state: &str) -> Self {
+        Self { has_state: lists_state(&keys, state), keys }
+    }
+}
+
+/// Checks whether a checkpoint would load into `reference`: its keys, release, format and damage.
+pub fn check_checkpoint(
+    checkpoint: &Checkpoint,
+    reference: Reference,
+    options: &CheckOptions,
+) -> CheckReport {
+    let own = Reference::of(checkpoint, options.state.as_deref().unwrap_or_default());
+    let version = version_of(checkpoint);
+    let Reference { keys, has_state } = reference;
+    check(own.keys, own.has_state, keys, has_state, version.as_deref(), options)
+        .with_format(options.release.and_then(|release| release.refuses(checkpoint)))
+        .with_damage(&checkpoint.findings)
+}
+
 /// Checks whether `file` would load into `reference`. `file_has` and `reference_has` are whether
 /// they have the state named in [`CheckOptions::state`].
 pub fn check(

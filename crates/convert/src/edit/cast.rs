@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use statelens_checkpoint::{Checkpoint, DType, Error, Result, TensorId, Value, ValueId, known_key};
+use statelens_checkpoint::{Checkpoint, DType, Error, Result, TensorId, Value, ValueId};
 
 use crate::{Edit, Pattern};
 
@@ -115,8 +115,7 @@ pub(super) fn cast(
         for leaf in &leaves {
             let floating = floating(checkpoint, leaf.target, Arrays::All);
             let key = leaf.flat.to_lossy();
-            let matches = pattern.matches(&key) || pattern.matches(known_key(&key));
-            if floating.is_empty() || !matches {
+            if floating.is_empty() || !pattern.selects(&key) {
                 continue;
             }
             used = true;

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 
 use statelens_checkpoint::{
     Builder, Checkpoint, Dict, Error, Finding, Grade, Leaf, List, Opaque, Result, Set, Text, Tuple,
-    TupleClass, Value, ValueId, known_key, listed, separator,
+    TupleClass, Value, ValueId, listed, separator,
 };
 
 use crate::{Edit, Pattern};
@@ -31,7 +31,7 @@ pub(super) fn keep(edit: &Edit, source: &Checkpoint) -> Result<Vec<bool>> {
         .iter()
         .map(|pattern| {
             let mut own = leaves.iter().zip(&flats).filter(|(leaf, _)| !leaf.outside_state);
-            source.has_outside_state() && own.any(|(_, key)| matches_key(pattern, key))
+            source.has_outside_state() && own.any(|(_, key)| pattern.selects(key))
         })
         .collect();
     for (leaf, key) in leaves.iter().zip(&flats) {
@@ -41,7 +41,7 @@ pub(super) fn keep(edit: &Edit, source: &Checkpoint) -> Result<Vec<bool>> {
                 continue;
             }
         }
-        let matches = |pattern: &Pattern| matches_key(pattern, key);
+        let matches = |pattern: &Pattern| pattern.selects(key);
         let mut selected = edit.select.is_empty();
         for ((pattern, used), in_state) in edit.select.iter().zip(&mut used).zip(&in_state) {
             if matches(pattern) {
@@ -69,10 +69,6 @@ pub(super) fn keep(edit: &Edit, source: &Checkpoint) -> Result<Vec<bool>> {
         true => Ok(kept),
         false => Err(Error::refused("nothing is left: every selected key is excluded too")),
     }
-}
-
-fn matches_key(pattern: &Pattern, key: &str) -> bool {
-    pattern.matches(key) || pattern.matches(known_key(key))
 }
 
 fn check_states(edit: &Edit, leaves: &[Leaf], dot: char) -> Result<()> {

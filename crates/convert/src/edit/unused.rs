@@ -1,6 +1,6 @@
 //! Finds rules that match nothing.
 
-use statelens_checkpoint::{Checkpoint, Result, known_key};
+use statelens_checkpoint::{Checkpoint, Result};
 
 use super::Edit;
 use crate::Pattern;
@@ -24,9 +24,7 @@ pub(super) fn unused(edit: &Edit, source: &Checkpoint) -> Result<Unused> {
         leaves.iter().map(|leaf| leaf.flat.to_lossy().into_owned()).collect()
     };
     let all = keys(source);
-    let matches = |pattern: &Pattern| {
-        all.iter().any(|key| pattern.matches(key) || pattern.matches(known_key(key)))
-    };
+    let matches = |pattern: &Pattern| all.iter().any(|key| pattern.selects(key));
     let without = edit.exclude.iter().filter(|pattern| !matches(pattern));
     unused.exclude = without.map(|pattern| pattern.as_str().to_owned()).collect();
     if edit.rename.is_empty() {

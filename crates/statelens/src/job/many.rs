@@ -6,16 +6,17 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use statelens_checkpoint::{Error, ErrorKind, Grade, Progress, Result, counted, separator};
-use statelens_describe::{ManifestWriter, grade_word};
+use statelens_describe::grade_word;
 use statelens_formats::ScanOptions;
 use statelens_values::weights::TensorOutcome;
 use statelens_values::{Json, Scale, Summary, findings_json, statistics_json, worst};
 
 use super::listing::state;
-use super::reading::SourceOpener;
+use super::reading::JobOpener;
 use super::recipe::{ManyCommand, ManySource};
+use crate::checkpoint::ManifestForm;
 use crate::statistics::{Grouping, TensorGroups, drive, first_read, group_name};
-use crate::{Checkpoint, parallel, remote};
+use crate::{Checkpoint, remote};
 
 /// Bins of the histograms in the report.
 const BINS: usize = 64;
@@ -99,7 +100,7 @@ struct CommandOutcome {
 /// Runs the command on the checkpoints of a task.
 pub(crate) fn run(
     command: &ManyCommand,
-    opener: &SourceOpener<'_>,
+    opener: &JobOpener,
     sources: &[ManySource],
     progress: &mut dyn Progress,
 ) -> Result<ManyResult> {
@@ -188,27 +189,21 @@ pub(crate) fn merged(
 /// Runs the command on one checkpoint.
 fn outcome(
     command: &ManyCommand,
-    opener: &SourceOpener<'_>,
+    opener: &JobOpener,
     path: &Path,
     groups: &mut TensorGroups,
     progress: &mut dyn Progress,
 ) -> Result<CommandOutcome> {
     match command {
         ManyCommand::Verify { finite } => {
-            let opened = opener.open(path, progress).and_then(|checkpoint| {
-                check_size(&checkpoint, path)?;
-                checkpoint.inner().room(600)?;
-                Ok(checkpoint)
-            });
-            let report = Checkpoint::verify_opened(opened, progress)?;
+            let report = Checkpoint::verify_opened(opener.open(path, progress), progress)?;
             let passes = report.answer(*finite);
             let verdict = report.verdict(*finite);
             Ok(CommandOutcome { passes, verdict, report: report.json(passes) })
         }
         ManyCommand::Scan { allow } => {
             let options = ScanOptions { allow: allow.iter().cloned().collect() };
-            let files = opener.files(path, progress)?;
-            let findings = statelens_formats::scan(files, opener.limits(), &options, progress)?;
+            let findings = opener.sources.scan(path, &options, progress)?;
             let worst = worst(&findings);
             Ok(CommandOutcome {
                 passes: worst <= Some(Grade::Warning),
@@ -218,7 +213,7 @@ fn outcome(
         }
         ManyCommand::Stats { by } => {
             let checkpoint = opener.open(path, progress)?;
-            check_size(&checkpoint, path)?;
+            checkpoint.check_size("reading all values")?;
             let own = statistics(&checkpoint, *by, progress)
                 .map_err(|error| error.in_file(path.display().to_string()))?;
             let mut json = Json::new();
@@ -238,16 +233,12 @@ fn outcome(
         }
         ManyCommand::Manifest {} => {
             let checkpoint = opener.open(path, progress)?;
-            check_size(&checkpoint, path)?;
             let mut report = String::new();
             let mut out = |piece: &str| {
                 report.push_str(piece);
                 Ok(())
             };
-            let leaves = checkpoint.inner().leaves();
-            let mut writer = ManifestWriter::json(checkpoint.inner(), &leaves, &mut out);
-            parallel::drive(&mut writer, checkpoint.workers(), progress)?;
-            let unread = writer.finish()?;
+            let unread = checkpoint.manifest(ManifestForm::Json, &mut out, progress)?;
             let verdict = match unread.len() {
                 0 => "complete".to_owned(),
                 count => format!("{} can't be read", counted(count as u64, "key")),
@@ -317,14 +308,6 @@ fn check_unchanged(source: &ManySource) -> Result<()> {
             .in_file(source.path.display().to_string())
             .coded("source-changed")),
     }
-}
-
-/// Fails if reading all values of a checkpoint takes much more than its size suggests.
-fn check_size(checkpoint: &Checkpoint, path: &Path) -> Result<()> {
-    let core = checkpoint.inner();
-    core.unfolded()
-        .check("reading all values", core.files.limits())
-        .map_err(|error| error.in_file(path.display().to_string()))
 }
 
 /// Adds advice about limits, which are set when a job is planned.

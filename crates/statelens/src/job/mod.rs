@@ -38,7 +38,7 @@ use statelens_values::Json;
 use many::ManyResult;
 use new::NewConversion;
 use planned::PlannedConversion;
-use reading::SourceOpener;
+use reading::JobOpener;
 use results::TaskResult;
 
 use crate::job_store::JobStore;
@@ -480,7 +480,7 @@ struct StoredResult {
 /// What a process prepares once for the tasks that it runs.
 enum Worker<'a> {
     Convert(PlannedConversion<'a>),
-    Many(&'a ManyRecipe, SourceOpener<'a>),
+    Many(&'a ManyRecipe, JobOpener),
 }
 
 /// Returns whether a task that failed with this error should be tried again: another machine or

@@ -4,16 +4,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use statelens_checkpoint::{self as core, Error, FileSet, Limits, Progress, Result};
-use statelens_convert::{CastRule, read_as, read_as_rule};
+use statelens_checkpoint::{self as core, Error, Limits, Progress, Result};
+use statelens_convert::{CastRule, read_as_rule};
 use statelens_describe::CheckpointSummary;
 use statelens_remote::Meter;
 
 use super::store::absolute;
-use crate::Checkpoint;
-use crate::files::{self, Listings};
-use crate::remote::{self, CAP, RemoteOpener};
+use crate::remote::{CAP, RemoteOpener};
 use crate::scratch::{Disk, MOST};
+use crate::{Checkpoint, SourceOpener};
 
 /// How a job opens checkpoints. Values are texts as on the command line.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -59,69 +58,31 @@ impl Reading {
     }
 
     /// Returns what opens checkpoints in this way.
-    pub(crate) fn opener(&self) -> Result<SourceOpener<'_>> {
+    pub(crate) fn opener(&self) -> Result<JobOpener> {
         let meter = Meter::new(self.max_fetch.unwrap_or(CAP), FETCH);
         let rules = self.read_as.iter().map(|text| read_as_rule(text));
-        Ok(SourceOpener {
-            with: &self.with,
-            rules: rules.collect::<Result<_>>()?,
-            files: RemoteOpener {
-                meter: Arc::new(meter),
-                limits: self.limits(),
-                scratch: Arc::new(Disk::new(self.scratch.unwrap_or(MOST))),
-            },
-            listings: Listings::default(),
-        })
+        let remote = RemoteOpener {
+            meter: Arc::new(meter),
+            limits: self.limits(),
+            scratch: Arc::new(Disk::new(self.scratch.unwrap_or(MOST))),
+        };
+        let rules = rules.collect::<Result<_>>()?;
+        Ok(JobOpener { rules, sources: SourceOpener::new(&self.with, remote) })
     }
 }
 
-/// Opens checkpoints, one after another, within one limit on fetching. Lists each folder once.
-pub(crate) struct SourceOpener<'a> {
-    with: &'a [PathBuf],
+/// Opens the checkpoints of a job, one after another, within one limit on fetching.
+pub(crate) struct JobOpener {
     rules: Vec<CastRule>,
-    /// Opens those at addresses; its limits and scratch space also hold for those on disk.
-    files: RemoteOpener,
-    listings: Listings,
+    pub(crate) sources: SourceOpener,
 }
 
-impl SourceOpener<'_> {
-    /// Returns the limits for reading a checkpoint.
-    pub(crate) fn limits(&self) -> &Limits {
-        &self.files.limits
-    }
-
+impl JobOpener {
     /// Opens the checkpoint at a path or an address.
     pub(crate) fn open(&self, source: &Path, progress: &mut dyn Progress) -> Result<Checkpoint> {
-        let (checkpoint, sources) = match remote::address(source) {
-            Some(url) => (self.files.open(url, self.with, progress)?, Vec::new()),
-            None => {
-                let (limits, scratch) = (&self.files.limits, &self.files.scratch);
-                files::open_checkpoint(
-                    source,
-                    self.with,
-                    &self.listings,
-                    limits,
-                    scratch,
-                    progress,
-                )?
-            }
-        };
-        checkpoint.room(1_000)?;
-        let read = match self.rules.as_slice() {
-            [] => None,
-            rules => read_as(rules, &checkpoint)?,
-        };
-        Ok(Checkpoint::new(read.unwrap_or(checkpoint), sources))
-    }
-
-    /// Returns the files of the checkpoint at a path or an address.
-    pub(crate) fn files(&self, source: &Path, progress: &mut dyn Progress) -> Result<FileSet> {
-        match remote::address(source) {
-            Some(url) => self.files.files(url, self.with, progress),
-            None => {
-                files::open_listed(source, self.with, &self.listings).map(|opened| opened.files)
-            }
-        }
+        let checkpoint = self.sources.open(source, progress)?;
+        checkpoint.inner().room(1_000)?;
+        Ok(checkpoint.read_as(&self.rules)?.unwrap_or(checkpoint))
     }
 }
 

@@ -5,8 +5,9 @@ use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use statelens_checkpoint::{Checkpoint, Error, Plan, Result};
-use statelens_formats::{Writing, writing_of};
+use statelens::parts::checkpoint::{Checkpoint, Plan};
+use statelens::parts::formats::writing_of;
+use statelens::{Error, Result, Writing};
 
 use crate::args::{Edits, Writes};
 use crate::remote;
@@ -33,7 +34,7 @@ impl Destination {
         writes: &Writes,
     ) -> Result<(Self, &'static Writing)> {
         let named = |writing: &Writing| named(input, &edits.states, writing);
-        let requested = writes.to.as_deref().map(statelens_formats::writing).transpose()?;
+        let requested = writes.to.as_deref().map(statelens::parts::formats::writing).transpose()?;
         let Some(output) = output else {
             let name = input.file_name().unwrap_or_default().to_string_lossy();
             let writing = match requested {
@@ -84,11 +85,11 @@ impl Destination {
             return refused("only a file on disk can be replaced in place");
         }
         let path = source::named(input)?;
-        if statelens_describe::CheckpointSummary::of(source).files.len() > 1 {
+        if statelens::parts::describe::CheckpointSummary::of(source).files.len() > 1 {
             return refused("this checkpoint has several files, which can't be replaced at once");
         }
         let writing = match &writes.to {
-            Some(id) => statelens_formats::writing(id)?,
+            Some(id) => statelens::parts::formats::writing(id)?,
             None => match writing_of(source.format.id) {
                 Some(writing) => writing,
                 None => return refused("Statelens does not write the format of this file"),
@@ -167,7 +168,7 @@ fn by_extension(output: &Path) -> Result<&'static Writing> {
         return Err(error("`.ckpt` may be a PyTorch or a TensorFlow checkpoint")
             .advice("Choose one with --to torch or --to tensorflow."));
     }
-    statelens_formats::writing_for_name(&name).ok_or_else(|| {
+    statelens::parts::formats::writing_for_name(&name).ok_or_else(|| {
         error("the extension is not that of a format")
             .advice(format!("Choose the format by its extension or with --to: {}.", options()))
     })
@@ -175,7 +176,7 @@ fn by_extension(output: &Path) -> Result<&'static Writing> {
 
 /// Lists the `--to` option and the extension of every format.
 fn options() -> String {
-    let say: Vec<String> = statelens_formats::writings()
+    let say: Vec<String> = statelens::parts::formats::writings()
         .map(|writing| format!("--to {} (.{})", writing.id, writing.extensions[0]))
         .collect();
     say.join(", ")
@@ -198,7 +199,7 @@ mod tests {
     fn output_name_derives_from_the_source() {
         let name = |input: &str, states: &[&str], to: &str| {
             let states: Vec<String> = states.iter().map(|state| (*state).to_owned()).collect();
-            named(Path::new(input), &states, statelens_formats::writing(to).unwrap())
+            named(Path::new(input), &states, statelens::parts::formats::writing(to).unwrap())
         };
         assert_eq!(name("x/g.mdl", &["model"], "safetensors"), "model_g.safetensors");
         assert_eq!(name("x/g.h5", &["model", "rng"], "cerebras"), "model_rng_g.h5");

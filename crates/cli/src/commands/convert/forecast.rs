@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use statelens::dividing;
+use statelens::parts::checkpoint::{Checkpoint, Plan};
+use statelens::parts::convert::RunReport;
+use statelens::parts::values::Json;
 use statelens::report::{cast_json, losses_json};
-use statelens_checkpoint::{Checkpoint, FileSet, Plan, Result, Span};
-use statelens_convert::{RunReport, Sink};
-use statelens_values::Json;
+use statelens::{Result, dividing};
 
 use super::{ConvertJob, report};
 use crate::commands::edits;
@@ -41,7 +41,7 @@ impl ConvertJob<'_> {
             return Err(report::refuse_losses(&plan.losses));
         }
         let source = plan.source.clone();
-        match statelens_convert::narrows(&source) {
+        match statelens::parts::convert::narrows(&source) {
             true => edits::refuse_false(&source, &counted(checkpoint, plan)?),
             false => Ok(()),
         }
@@ -80,26 +80,5 @@ pub(super) fn counted(checkpoint: &Checkpoint, plan: Plan) -> Result<RunReport> 
     limits::check(checkpoint, "reading all values")?;
     remote::check_cap(&plan)?;
     let mut bar = Bar::new("reading", Unit::Bytes).stopped_by(stop_signal()?);
-    dividing::run(plan, &mut Nowhere, &mut bar)
-}
-
-/// A sink that discards everything; only the report of the run is used.
-struct Nowhere;
-
-impl Sink for Nowhere {
-    fn begin(&mut self, _index: usize) -> Result<()> {
-        Ok(())
-    }
-
-    fn write(&mut self, _bytes: &[u8]) -> Result<()> {
-        Ok(())
-    }
-
-    fn copy(&mut self, _files: &FileSet, _span: Span) -> Result<()> {
-        Ok(())
-    }
-
-    fn patch_head(&mut self, _head: &[u8]) -> Result<()> {
-        Ok(())
-    }
+    dividing::count(plan, &mut bar)
 }

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use statelens_checkpoint::Checkpoint;
-use statelens_convert::Edit;
+use statelens::parts::checkpoint::Checkpoint;
+use statelens::parts::convert::Edit;
 use statelens_recipes::recognise;
 
 use crate::print::complain;

@@ -2,10 +2,11 @@
 
 use std::path::PathBuf;
 
+use statelens::parts::checkpoint::{Checkpoint, Loss, Plan, Size, visible};
+use statelens::parts::convert::{Change, RunReport, Share, shares};
+use statelens::parts::values::Json;
 use statelens::report::{cast_json, files_json, losses_json};
-use statelens_checkpoint::{Checkpoint, Error, Loss, Plan, Result, Size, visible};
-use statelens_convert::{Change, RunReport, Share, shares};
-use statelens_values::Json;
+use statelens::{Error, Result};
 
 use super::{ConvertJob, Destination};
 use crate::commands::edits;

@@ -1,8 +1,9 @@
 //! `statelens job commit`.
 
+use statelens::Result;
 use statelens::job::{ConvertRecipe, Job, JobWork};
-use statelens_checkpoint::{Plan, Result};
-use statelens_convert::RunReport;
+use statelens::parts::checkpoint::Plan;
+use statelens::parts::convert::RunReport;
 
 use crate::args::JobPlace;
 use crate::commands::edits;

@@ -3,8 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use statelens::job::{ConvertOptions, EditTexts, Job, JobWork, Reading};
-use statelens_checkpoint::{Error, Loss, Result};
-use statelens_convert::CastRule;
+use statelens::parts::checkpoint::Loss;
+use statelens::parts::convert::CastRule;
+use statelens::{Error, Result};
 
 use crate::args::{Edits, JobConvert, Spending};
 use crate::commands::convert::{Destination, losses_text, refuse_losses};

@@ -1,7 +1,7 @@
 //! `statelens job run`.
 
 use statelens::job::{Job, TaskEnd, index_from_environment};
-use statelens_values::Json;
+use statelens::parts::values::Json;
 
 use crate::args::JobRun;
 use crate::output::stop_signal;

@@ -19,8 +19,10 @@ pub(super) fn status(args: &JobPlace) -> CommandResult {
         let state = if *committed { ", committed" } else { "" };
         printer.line(&format!("{done} of {} done{state}", counted(*tasks, "task")))?;
         for (task, error) in failed.iter().take(SHOWN) {
-            printer
-                .line(&format!("task {task} failed: {}", statelens_checkpoint::visible(error)))?;
+            printer.line(&format!(
+                "task {task} failed: {}",
+                statelens::parts::checkpoint::visible(error)
+            ))?;
         }
         if failed.len() > SHOWN {
             let more = grouped((failed.len() - SHOWN) as u64);

@@ -1,7 +1,7 @@
 //! Prints keys as a tree. Layers that differ only in their number are folded into one.
 
-use statelens_checkpoint::{Checkpoint, Leaf, shape_text, size_text, visible};
-use statelens_describe::share::{FoldedLine, Outline, lines};
+use statelens::parts::checkpoint::{Checkpoint, Leaf, shape_text, size_text, visible};
+use statelens::parts::describe::share::{FoldedLine, Outline, lines};
 
 use crate::print::{Failure, Printer, grouped};
 

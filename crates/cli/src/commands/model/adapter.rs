@@ -3,9 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use statelens_checkpoint::{Error, Result, visible};
-use statelens_convert::{Edit, shard_size};
-use statelens_formats::Shards;
+use statelens::parts::checkpoint::visible;
+use statelens::parts::convert::{Edit, shard_size};
+use statelens::parts::formats::Shards;
+use statelens::{Error, Result};
 use statelens_recipes::adapter::{CONFIG, FILES, FoldedAdapter, fold};
 
 use super::files;
@@ -86,7 +87,7 @@ pub(super) fn run(args: &FoldLora, adapter: &Path) -> CommandResult {
     let writes = Writes::plain("safetensors", args.force, args.durable);
     let job = ConvertJob {
         destination: Destination::File(folder.join("model.safetensors")),
-        writing: statelens_formats::writing("safetensors")?,
+        writing: statelens::parts::formats::writing("safetensors")?,
         edits: &Edits::default(),
         edit: Edit::default(),
         writes: &writes,

@@ -1,10 +1,12 @@
 //! `statelens convert-model`.
 
 use std::path::Path;
+use std::sync::Arc;
 
-use statelens_checkpoint::{Checkpoint, Error, Result, visible};
-use statelens_convert::CastRule;
-use statelens_formats::cerebras::dataloader::{DataState, Loader};
+use statelens::parts::checkpoint::{Checkpoint, visible};
+use statelens::parts::convert::CastRule;
+use statelens::parts::formats::cerebras::dataloader::{DataState, Loader};
+use statelens::{Error, Result};
 use statelens_recipes::config::Value;
 use statelens_recipes::conversion::{Leg, Wishes, convert, refuse_unmatched};
 use statelens_recipes::engine::Unmatched;
@@ -25,8 +27,8 @@ pub(crate) fn run(args: &ConvertModel) -> CommandResult {
     if args.fold_lora {
         let config = source.config.as_ref();
         let folded = folding::fold(&args.checkpoint, &source.checkpoint, config)?;
-        source.checkpoint = folded.checkpoint;
-        source.sources = folded.sources.unwrap_or(source.sources);
+        source.checkpoint = Arc::new(folded.checkpoint);
+        source.sources = folded.sources.map_or(source.sources, Into::into);
         source.config = folded.config.or(source.config);
     }
     let requested = RequestedConversion::of(args, &source, target)?;

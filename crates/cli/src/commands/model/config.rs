@@ -1,16 +1,15 @@
 //! `statelens convert-config`.
 
 use std::fs;
-use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
-use statelens_checkpoint::{Error, ErrorKind, Result, visible};
+use statelens::parts::checkpoint::visible;
+use statelens::parts::values::Json;
+use statelens::{Error, ErrorKind, Result};
 use statelens_recipes::ModelFormat;
 use statelens_recipes::config::{Converted, Families, Language, Map, Value, parse};
-use statelens_values::Json;
 
 use crate::args::ConvertConfig;
-use crate::output::{Folders, Output, check_target, keep_all};
 use crate::print::{CommandResult, Printer, complain, counted};
 
 pub(crate) fn run(args: &ConvertConfig) -> CommandResult {
@@ -132,14 +131,8 @@ impl ConfigConversion {
 
 /// Reads a config in the language of its extension, or else that of its format.
 fn read(path: &Path, format: Option<ModelFormat>) -> Result<Value> {
-    const MAX: u64 = 16 << 20;
     let name = path.display().to_string();
-    let failed = |error: std::io::Error| Error::io(error.to_string()).in_file(name.clone());
-    let file = fs::File::open(path).map_err(failed)?;
-    let mut bytes = Vec::new();
-    file.take(MAX + 1).read_to_end(&mut bytes).map_err(failed)?;
-    let text = String::from_utf8(bytes)
-        .map_err(|_| Error::damaged("the config is not text in UTF-8").in_file(name.clone()))?;
+    let text = super::files::read_text(path)?;
     let usual =
         if format == Some(ModelFormat::HuggingFace) { Language::Json } else { Language::Yaml };
     let language = Language::of_name(&name).unwrap_or(usual);
@@ -203,22 +196,8 @@ fn write(files: &[TextFile], args: &ConvertConfig) -> Result<()> {
                 .in_file(path.display().to_string())
                 .advice("Name another folder with --output-dir."));
         }
-        check_target(path, args.force, &[])?;
     }
-    // Created folders are removed after their files if anything fails, so they are declared first.
-    let mut made = Vec::new();
-    let mut outputs = Vec::new();
-    for (path, text) in files {
-        made.push(Folders::make(path.parent())?);
-        let output = Output::create(path, args.force, text.len() as u64)?;
-        (&*output.file).write_all(text.as_bytes()).map_err(|error| {
-            Error::io(format!("writing failed: {error}")).in_file(path.display().to_string())
-        })?;
-        outputs.push(output);
-    }
-    keep_all(outputs, args.durable.sync())?;
-    made.iter_mut().for_each(Folders::keep);
-    Ok(())
+    super::files::write(files, args.force, &args.durable)
 }
 
 fn report_dropped(

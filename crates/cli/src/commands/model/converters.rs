@@ -1,9 +1,9 @@
 //! `statelens list-converters`.
 
+use statelens::parts::values::Json;
 use statelens_recipes::config::{Families, FormatPair};
 use statelens_recipes::language::RuleBlock;
 use statelens_recipes::{ModelFormat, families as recipes};
-use statelens_values::Json;
 
 use crate::args::ListConverters;
 use crate::print::{CommandResult, Printer, TextTable, complain};

@@ -2,8 +2,9 @@
 
 use std::path::Path;
 
-use statelens_checkpoint::{Checkpoint, Result, grouped, size_text};
-use statelens_describe::model::{Config, MemoryEstimate, Model};
+use statelens::Result;
+use statelens::parts::checkpoint::{Checkpoint, grouped, size_text};
+use statelens::parts::describe::model::{Config, MemoryEstimate, Model};
 
 use super::{files, siblings};
 use crate::print::{Failure, Printer, TextTable};

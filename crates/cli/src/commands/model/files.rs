@@ -1,14 +1,14 @@
 //! Reads and writes the files of configs and recipes.
 
 use std::fs;
-use std::io::{Read as _, Write as _};
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-use statelens_checkpoint::{Error, Result};
+use statelens::{Error, Result};
 use statelens_recipes::config::{Converted, Language, Map, Value, parse};
 
 use crate::args::Durable;
-use crate::output::{Folders, Output, check_target, keep_all};
+use crate::output::{check_target, write_small};
 
 /// The path and the text of a file to write.
 pub(super) type TextFile = (PathBuf, String);
@@ -72,18 +72,5 @@ pub(super) fn check(files: &[TextFile], replace: bool) -> Result<()> {
 /// Writes the files; all get their names when all are complete.
 pub(super) fn write(files: &[TextFile], replace: bool, durable: &Durable) -> Result<()> {
     check(files, replace)?;
-    // Created folders are removed after their files if anything fails, so they are declared first.
-    let mut made = Vec::new();
-    let mut outputs = Vec::new();
-    for (path, text) in files {
-        made.push(Folders::make(path.parent())?);
-        let output = Output::create(path, replace, text.len() as u64)?;
-        (&*output.file).write_all(text.as_bytes()).map_err(|error| {
-            Error::io(format!("writing failed: {error}")).in_file(path.display().to_string())
-        })?;
-        outputs.push(output);
-    }
-    keep_all(outputs, durable.sync())?;
-    made.iter_mut().for_each(Folders::keep);
-    Ok(())
+    write_small(files, replace, durable.sync())
 }

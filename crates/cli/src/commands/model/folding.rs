@@ -3,7 +3,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use statelens_checkpoint::{Checkpoint, Error, Result};
+use statelens::parts::checkpoint::Checkpoint;
+use statelens::{Error, Result};
 use statelens_recipes::config::Value;
 use statelens_recipes::{lora, recognise};
 

@@ -2,9 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use statelens_checkpoint::{Error, Result, visible};
-use statelens_convert::Edit;
-use statelens_formats::Shards;
+use statelens::parts::checkpoint::visible;
+use statelens::parts::convert::Edit;
+use statelens::parts::formats::Shards;
+use statelens::{Error, Result};
 use statelens_recipes::lora;
 
 use super::siblings::sibling_config;
@@ -25,7 +26,7 @@ pub(crate) fn run(args: &FoldLora) -> CommandResult {
             .advice("Name it with --config.")
     })?;
     let config = files::read_config(&config_path, &[])?;
-    let (checkpoint, sources) = commands::open(&args.checkpoint, &args.common.with)?;
+    let (checkpoint, sources) = commands::open(&args.checkpoint, &args.common.with)?.into_parts();
     let folded = lora::fold(&checkpoint, &config)?;
     for note in &folded.notes {
         complain(note);
@@ -40,7 +41,7 @@ pub(crate) fn run(args: &FoldLora) -> CommandResult {
             args.output_dir.as_deref(),
             "mdl",
         )?),
-        writing: statelens_formats::writing("cerebras")?,
+        writing: statelens::parts::formats::writing("cerebras")?,
         edits: &Edits::default(),
         edit: Edit::default(),
         writes: &writes,

@@ -3,9 +3,10 @@
 
 use std::sync::Arc;
 
-use statelens_checkpoint::{Checkpoint, Result};
-use statelens_convert::{CastRule, Edit};
-use statelens_formats::Shards;
+use statelens::Result;
+use statelens::parts::checkpoint::Checkpoint;
+use statelens::parts::convert::{CastRule, Edit};
+use statelens::parts::formats::Shards;
 use statelens_recipes::conversion::OPTIMIZER_FILE;
 
 use super::requested::RequestedConversion;
@@ -90,7 +91,7 @@ impl CheckpointOutput {
         let to = self.writes.to.as_deref().unwrap_or_default();
         Ok(ConvertJob {
             destination: self.destination.clone(),
-            writing: statelens_formats::writing(to)?,
+            writing: statelens::parts::formats::writing(to)?,
             edits: &self.edits,
             edit: self.edit.clone(),
             writes: &self.writes,

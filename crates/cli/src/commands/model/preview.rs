@@ -1,9 +1,9 @@
 //! `statelens convert-model --dry-run`.
 
-use statelens_checkpoint::visible;
+use statelens::parts::checkpoint::visible;
+use statelens::parts::values::Json;
 use statelens_recipes::conversion::ModelConversion;
 use statelens_recipes::engine::Move;
-use statelens_values::Json;
 
 use super::parts::CheckpointOutputs;
 use super::requested::RequestedConversion;

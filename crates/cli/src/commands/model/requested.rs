@@ -2,9 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use statelens_checkpoint::Result;
-use statelens_convert::shard_size;
-use statelens_formats::Shards;
+use statelens::Result;
+use statelens::parts::convert::shard_size;
+use statelens::parts::formats::Shards;
 use statelens_recipes::config::{Converted, Families};
 use statelens_recipes::conversion::OPTIMIZER_FILE;
 use statelens_recipes::language::{ConfigSide, Recipe};

@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use statelens_checkpoint::{Checkpoint, Error, FileSet, Result};
+use statelens::parts::checkpoint::{Checkpoint, FileSet};
+use statelens::{Error, Result};
 use statelens_recipes::config::Language;
 use statelens_recipes::conversion::OPTIMIZER_FILE;
 use statelens_recipes::{adapter, parts, proposal};
@@ -24,7 +25,7 @@ pub(super) fn combine(parts: Vec<(String, PathBuf)>) -> Result<(Checkpoint, Vec<
     }
     let mut bar = Bar::new("opening", Unit::Keys);
     let checkpoint = parts::together(sets, limits(), &mut |files: FileSet| {
-        statelens_formats::open(files, limits(), &mut bar)
+        statelens::parts::formats::open(files, limits(), &mut bar)
     })?;
     Ok((checkpoint, all_opened.iter().flat_map(OpenedFiles::sources).collect()))
 }

@@ -3,12 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use statelens_checkpoint::{Checkpoint, Result};
+use statelens::Result;
+use statelens::parts::checkpoint::Checkpoint;
 use statelens_recipes::config::Value;
 use statelens_recipes::conversion::OPTIMIZER_FILE;
 use statelens_recipes::language::{ConfigSide, Recipe};
-use statelens_recipes::proposal;
-use statelens_recipes::{ModelFormat, families, ranks};
+use statelens_recipes::{ModelFormat, families, proposal, ranks};
 
 use super::files;
 use super::siblings::{combine, sibling_config, weights};
@@ -18,8 +18,8 @@ use crate::source::FileSource;
 
 /// The inputs of a conversion.
 pub(super) struct ModelSource {
-    pub(super) checkpoint: Checkpoint,
-    pub(super) sources: Vec<Arc<FileSource>>,
+    pub(super) checkpoint: Arc<Checkpoint>,
+    pub(super) sources: Arc<[Arc<FileSource>]>,
     pub(super) config: Option<Value>,
     pub(super) config_path: Option<PathBuf>,
     /// The folders of the model's parts, if it has several.
@@ -57,7 +57,8 @@ impl ModelSource {
         let of_trainer = args.with_optimizer && weights.is_file() && optimizer.is_file();
         let optimizer = of_trainer.then_some(optimizer);
         if parts.is_empty() && of_ranks.is_none() && optimizer.is_none() {
-            let (checkpoint, sources) = commands::open(&weights, &args.common.with)?;
+            let opened = commands::open(&weights, &args.common.with)?;
+            let (checkpoint, sources) = opened.into_parts();
             return Ok(Self {
                 checkpoint,
                 sources,
@@ -84,6 +85,7 @@ impl ModelSource {
             }
         };
         let (checkpoint, sources) = combine(paths)?;
+        let (checkpoint, sources) = (Arc::new(checkpoint), sources.into());
         Ok(Self { checkpoint, sources, config, config_path, parts, ranked, of_trainer })
     }
 }

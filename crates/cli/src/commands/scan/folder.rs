@@ -4,7 +4,8 @@ use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use statelens_checkpoint::{Error, FileSet, Result};
+use statelens::parts::checkpoint::FileSet;
+use statelens::{Error, Result};
 
 use crate::print::Failure;
 use crate::source;

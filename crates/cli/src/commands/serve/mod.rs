@@ -6,7 +6,7 @@ mod site;
 
 use std::path::Path;
 
-use statelens_checkpoint::{Error, Result};
+use statelens::{Error, Result};
 use statelens_serve::{ServedFolder, Server};
 
 use crate::args::{OpenArgs, Serve, ServeAt};

@@ -7,9 +7,9 @@
 
 use std::path::Path;
 
-use statelens_formats::sets::CheckpointFiles;
+use statelens::parts::formats::sets::CheckpointFiles;
+use statelens::parts::values::Json;
 use statelens_serve::{Request, Response, ServedFolder, Site, content_type};
-use statelens_values::Json;
 
 use crate::source;
 
@@ -123,7 +123,7 @@ fn listing(folder: &ServedFolder) -> Response {
     };
     if found.is_empty() {
         // Lists files that can't be opened if opening them reports the reason.
-        found.extend(statelens_formats::explaining_file(&files).map(|id| {
+        found.extend(statelens::parts::formats::explaining_file(&files).map(|id| {
             let name = files.name(id).to_owned();
             CheckpointFiles { name: name.clone(), main: name.clone(), members: vec![name] }
         }));

@@ -1,7 +1,8 @@
 //! `statelens show --code`.
 
-use statelens_checkpoint::{Checkpoint, Error, Leaf, Result};
-use statelens_describe::snippets;
+use statelens::parts::checkpoint::{Checkpoint, Leaf};
+use statelens::parts::describe::snippets;
+use statelens::{Error, Result};
 
 use crate::args::Show;
 

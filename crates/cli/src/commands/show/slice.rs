@@ -1,7 +1,7 @@
 //! Slices of tensors, written as in Python.
 
-use statelens_checkpoint::Result;
-use statelens_tensor::{ElementPlaces, Slice};
+use statelens::parts::tensor::ElementPlaces;
+use statelens::{Result, Slice};
 
 /// The slice of a tensor to show.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -4,11 +4,12 @@ use std::fs;
 use std::io::Read as _;
 use std::path::Path;
 
-use statelens_checkpoint::{Error, Result, visible};
-use statelens_compare::check::{
-    CheckOptions, CheckReport, Expected, LibraryRelease, check, expected_of, has_state, is_text,
-    lists_state, parse_reference, version_of,
+use statelens::parts::checkpoint::visible;
+use statelens::parts::compare::check::{
+    CheckOptions, CheckReport, Expected, LibraryRelease, Reference, check_checkpoint, is_text,
+    parse_reference,
 };
+use statelens::{Error, Result};
 
 use crate::args::Check;
 use crate::print::{CommandResult, Failure, Printer, TextTable, counted, grouped};
@@ -25,14 +26,7 @@ pub(crate) fn run(args: &Check) -> CommandResult {
     };
     let state = options.state.as_deref().unwrap_or_default();
     let checkpoint = super::open_for_good(&args.input.file, &args.input.common.with)?;
-    let file = expected_of(checkpoint, &checkpoint.leaves());
-    let file_has = has_state(checkpoint, state);
-    let (reference, reference_has) = reference(&args.against, state)?;
-    let version = version_of(checkpoint);
-    let unreadable = options.release.and_then(|release| release.refuses(checkpoint));
-    let answer = check(file, file_has, reference, reference_has, version.as_deref(), &options)
-        .with_format(unreadable)
-        .with_damage(&checkpoint.findings);
+    let answer = check_checkpoint(checkpoint.inner(), reference(&args.against, state)?, &options);
     let mut printer = Printer::for_verdict();
     match args.input.common.json {
         true => printer.line(&answer.json())?,
@@ -43,19 +37,14 @@ pub(crate) fn run(args: &Check) -> CommandResult {
 }
 
 /// Returns the keys expected by a checkpoint, or by a text file if it is not a checkpoint.
-fn reference(path: &Path, state: &str) -> Result<(Vec<Expected>, bool)> {
+fn reference(path: &Path, state: &str) -> Result<Reference> {
     // A checkpoint may be text, and a list of keys can't be recognised by its content, so try to
     // open it as a checkpoint first.
     let error = match super::open_for_good(path, &[]) {
-        Ok(checkpoint) => {
-            let expected = expected_of(checkpoint, &checkpoint.leaves());
-            return Ok((expected, has_state(checkpoint, state)));
-        }
+        Ok(checkpoint) => return Ok(Reference::of(checkpoint.inner(), state)),
         Err(error) => error,
     };
-    let list = listed(path)?.ok_or(error)?;
-    let has = lists_state(&list, state);
-    Ok((list, has))
+    Ok(Reference::listed(listed(path)?.ok_or(error)?, state))
 }
 
 /// Reads a manifest or a list of keys; returns `None` if the file is neither.

@@ -4,10 +4,13 @@ use std::fs;
 use std::io::{self, Read as _};
 use std::path::Path;
 
-use statelens_checkpoint::{Error, Result, visible};
-use statelens_formats::cerebras::dataloader::{DataState, Loader, MAX_STATE_BYTES, is_state_file};
-use statelens_formats::cerebras::rewrite::with_dataloader;
-use statelens_values::Json;
+use statelens::parts::checkpoint::visible;
+use statelens::parts::formats::cerebras::dataloader::{
+    DataState, Loader, MAX_STATE_BYTES, is_state_file,
+};
+use statelens::parts::formats::cerebras::rewrite::with_dataloader;
+use statelens::parts::values::Json;
+use statelens::{Error, Result};
 
 use super::writing::{file_name, forced, write};
 use crate::args::{ConvertDataloaderState, Dataloader};
@@ -20,7 +23,7 @@ pub(crate) fn run(args: &ConvertDataloaderState) -> CommandResult {
         Dataloader::Map => Loader::Map { seed: args.seed },
         Dataloader::Iterable => Loader::Iterable,
     };
-    let (checkpoint, sources) = super::open(&args.file, &args.common.with)?;
+    let (checkpoint, sources) = super::open(&args.file, &args.common.with)?.into_parts();
     let in_file = |error: Error| error.in_file(args.file.display().to_string());
     let name = file_name(&args.output)?;
     let (plan, replaced) =

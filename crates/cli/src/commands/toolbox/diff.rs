@@ -4,29 +4,23 @@ mod layers;
 mod renames;
 mod tensor_diff;
 
-use std::sync::Arc;
-
-use statelens::parallel;
-use statelens_checkpoint::{Checkpoint, Error, Result, known_key};
-use statelens_compare::check::{expected_of, parts_sides, prefix_between};
-use statelens_compare::diff::{
-    Comparison, ComparisonReport, DiffOptions, DifferenceKind, Optimizers, Tolerance,
-};
-use statelens_convert::{Edit, Pattern};
-use statelens_values::Json;
+use statelens::parts::checkpoint::Checkpoint;
+use statelens::parts::compare::check::{expected_of, parts_sides, prefix_between};
+use statelens::parts::compare::diff::{ComparisonReport, DifferenceKind, Optimizers, Tolerance};
+use statelens::parts::convert::{Edit, Pattern};
+use statelens::parts::values::Json;
+use statelens::{DiffOptions, Error, Result, diff_with};
 
 use crate::args::{Diff, DiffOrder, EqualityTest};
 use crate::output::stop_signal;
 use crate::print::{CommandResult, Failure, Printer, TextTable, complain, counted, grouped};
 use crate::progress::{Bar, Unit};
-use crate::{limits, remote};
 
 pub(crate) fn run(args: &Diff) -> CommandResult {
-    let (left, mut sources) = super::open(&args.left, &args.common.with)?;
-    let (right, more) = super::open(&args.right, &args.common.with)?;
-    sources.extend(more);
+    let left = super::open(&args.left, &args.common.with)?;
+    let right = super::open(&args.right, &args.common.with)?;
     for side in [&left, &right] {
-        limits::check(side, "comparing all values")?;
+        side.check_size("comparing all values")?;
     }
     let rename = Edit {
         strip_prefix: args.strip_prefix.clone(),
@@ -35,13 +29,13 @@ pub(crate) fn run(args: &Diff) -> CommandResult {
         ..Edit::default()
     };
     let filter = Edit {
-        select: super::patterns(&args.select)?,
-        exclude: super::patterns(&args.exclude)?,
+        select: Pattern::all(&args.select)?,
+        exclude: Pattern::all(&args.exclude)?,
         ..Edit::default()
     };
     let tolerance = tolerance(args)?;
     // As in `convert`, patterns select by the keys of the file, which are renamed afterwards.
-    let (of_left, of_right) = sides(&filter, &rename, &left, &right)?;
+    let (of_left, of_right) = sides(&filter, &rename, left.inner(), right.inner())?;
     let left = taken(left, &Edit { select: of_left.select, exclude: of_left.exclude, ..rename })?;
     let right = taken(right, &of_right)?;
     let options = DiffOptions {
@@ -51,19 +45,14 @@ pub(crate) fn run(args: &Diff) -> CommandResult {
         ignore_type: args.ignore_type,
         structure: args.structure,
     };
-    let (left, right) = (Arc::new(left), Arc::new(right));
     if !args.closer.is_empty() {
-        return tensor_diff::run(args, &left, &right, &sources);
+        return tensor_diff::run(args, &left, &right);
     }
     if args.renames {
         return renames::run(args, &left, &right, options);
     }
     let mut bar = Bar::new("comparing", Unit::Bytes).stopped_by(stop_signal()?);
-    left.room(950)?;
-    let mut comparison = Comparison::new(left.clone(), right.clone(), options);
-    let workers = remote::workers(&[&args.left, &args.right]);
-    parallel::drive(&mut comparison, workers, &mut bar)?;
-    let mut report = comparison.into_report();
+    let mut report = diff_with(&left, &right, options, &mut bar)?;
     drop(bar);
     if args.sort == DiffOrder::Change {
         report.sort_by_change();
@@ -71,7 +60,8 @@ pub(crate) fn run(args: &Diff) -> CommandResult {
     if args.quiet {
         return Ok(report.matches());
     }
-    let parameters = Optimizers::of(&left, &right);
+    let (left, right) = (left.inner(), right.inner());
+    let parameters = Optimizers::of(left, right);
     let mut printer = Printer::for_verdict();
     match args.common.json {
         true => printer.line(&json(args, &report, &parameters))?,
@@ -80,7 +70,7 @@ pub(crate) fn run(args: &Diff) -> CommandResult {
             if args.by_layer {
                 layers::show(&report.changes, &mut printer)?;
             }
-            if let Some(hint) = prefix_hint(&report, &left, &right) {
+            if let Some(hint) = prefix_hint(&report, left, right) {
                 printer.line(&hint)?;
             }
         }
@@ -154,9 +144,7 @@ fn sides(
         return Ok((filter.clone(), filter.clone()));
     }
     let (left, right) = (keys(left), keys(right));
-    let on = |pattern: &Pattern, keys: &[String]| {
-        keys.iter().any(|key| pattern.matches(key) || pattern.matches(known_key(key)))
-    };
+    let on = |pattern: &Pattern, keys: &[String]| keys.iter().any(|key| pattern.selects(key));
     for pattern in &filter.select {
         if !on(pattern, &left) && !on(pattern, &right) {
             return Err(Error::refused(format!("no key matches {}", pattern.as_str()))
@@ -187,8 +175,8 @@ fn keys(checkpoint: &Checkpoint) -> Vec<String> {
     leaves.iter().map(|leaf| leaf.flat.to_lossy().into_owned()).collect()
 }
 
-fn taken(checkpoint: Checkpoint, edit: &Edit) -> Result<Checkpoint> {
-    if edit.is_empty() { Ok(checkpoint) } else { edit.apply(&checkpoint) }
+fn taken(opened: statelens::Checkpoint, edit: &Edit) -> Result<statelens::Checkpoint> {
+    if edit.is_empty() { Ok(opened) } else { Ok(opened.edited(edit.apply(opened.inner())?)) }
 }
 
 fn show(

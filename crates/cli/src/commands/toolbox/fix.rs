@@ -3,17 +3,18 @@
 use std::io::{self, BufRead as _, Write as _};
 use std::path::Path;
 
-use statelens_checkpoint::{Error, Result, visible};
-use statelens_formats::cerebras::fix::Fixed;
-use statelens_formats::cerebras::rewrite::{repair, with_suffix};
-use statelens_values::Json;
+use statelens::parts::checkpoint::visible;
+use statelens::parts::formats::cerebras::fix::Fixed;
+use statelens::parts::formats::cerebras::rewrite::{repair, with_suffix};
+use statelens::parts::values::Json;
+use statelens::{Error, Result};
 
 use super::writing::{Replace, file_name, forced, write};
 use crate::args::FixCheckpointSpec;
 use crate::print::{CommandResult, Failure, Printer, grouped};
 
 pub(crate) fn run(args: &FixCheckpointSpec) -> CommandResult {
-    let (checkpoint, sources) = super::open(&args.file, &args.common.with)?;
+    let (checkpoint, sources) = super::open(&args.file, &args.common.with)?.into_parts();
     let (target, replace) = match (&args.output, args.inplace) {
         (Some(output), _) => (output.clone(), forced(args.force)),
         (None, true) => (args.file.clone(), Replace::Source),

@@ -11,8 +11,7 @@ mod upgrade;
 mod verify;
 pub(crate) mod writing;
 
-use statelens_checkpoint::{Error, Result};
-use statelens_convert::Pattern;
+use statelens::Error;
 
 use super::{open, open_for_good};
 use crate::args::Toolbox;
@@ -31,11 +30,6 @@ pub(crate) fn run(command: &Toolbox) -> CommandResult {
         Toolbox::Latest(args) => runs::latest(args),
         Toolbox::Prune(args) => prune::run(args),
     }
-}
-
-/// Parses patterns of keys.
-fn patterns(texts: &[String]) -> Result<Vec<Pattern>> {
-    texts.iter().map(|text| Pattern::parse(text)).collect()
 }
 
 /// Returns the error for a folder that can't be read.

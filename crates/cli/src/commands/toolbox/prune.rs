@@ -4,9 +4,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
-use statelens_checkpoint::{Error, Result, visible};
-use statelens_compare::runs::FileEntry;
-use statelens_values::Json;
+use statelens::parts::checkpoint::visible;
+use statelens::parts::compare::runs::FileEntry;
+use statelens::parts::values::Json;
+use statelens::{Error, Result};
 
 use super::runs::open_checkpoints;
 use crate::args::Prune;

@@ -5,11 +5,12 @@ mod values;
 use std::path::Path;
 use std::{fs, io};
 
-use statelens_checkpoint::{Error, Progress as _, Result, Unwatched};
-use statelens_compare::runs::{
+use statelens::parts::checkpoint::Unwatched;
+use statelens::parts::compare::runs::{
     FileEntry, INDEX, LATEST_FILES, NamePattern, OpenCheck, RunContents, RunFile,
     is_checkpoint_folder, named_latest, parse_index,
 };
+use statelens::{Error, Progress as _, Result};
 
 use crate::args::{Latest, RunFolderArgs, Runs};
 use crate::limits::limits;
@@ -99,7 +100,7 @@ fn check_opens(files: &Neighbours, entry: &FileEntry) -> OpenCheck {
         return OpenCheck { wrong: "no file in it holds weights".into(), states: Vec::new() };
     };
     let files = files.opened_at(name);
-    let opened = statelens_formats::open(files, limits(), &mut Unwatched);
+    let opened = statelens::parts::formats::open(files, limits(), &mut Unwatched);
     OpenCheck::of(opened.as_ref())
 }
 
@@ -254,7 +255,7 @@ fn show(
     for path in &run.only_index {
         printer.line(&format!(
             "in the index, but not in the folder: {}",
-            statelens_checkpoint::visible(path)
+            statelens::parts::checkpoint::visible(path)
         ))?;
     }
     let checkpoints = run.checkpoints().count() as u64;

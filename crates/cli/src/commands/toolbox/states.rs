@@ -1,7 +1,7 @@
 //! `statelens info --states`.
 
-use statelens_describe::CheckpointSummary;
-use statelens_values::Json;
+use statelens::parts::describe::CheckpointSummary;
+use statelens::parts::values::Json;
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use crate::args::Common;
 use crate::print::{CommandResult, Printer, TextTable, grouped, size_text};
 
 pub(crate) fn run(file: &Path, common: &Common) -> CommandResult {
-    let checkpoint = crate::commands::open_for_good(file, &common.with)?;
+    let checkpoint = crate::commands::open_for_good(file, &common.with)?.inner();
     let summary = CheckpointSummary::of(checkpoint);
     let mut printer = Printer::new();
     if common.json {

@@ -1,10 +1,8 @@
 //! `statelens upgrade`.
 
-use std::sync::Arc;
-
-use statelens_checkpoint::visible;
-use statelens_formats::cerebras::rewrite::{upgrade, with_suffix};
-use statelens_values::Json;
+use statelens::parts::checkpoint::visible;
+use statelens::parts::formats::cerebras::rewrite::{upgrade, with_suffix};
+use statelens::parts::values::Json;
 
 use super::writing::{file_name, forced, write};
 use crate::args::Upgrade;
@@ -12,14 +10,15 @@ use crate::commands::convert::losses_text;
 use crate::print::{CommandResult, Printer, grouped};
 
 pub(crate) fn run(args: &Upgrade) -> CommandResult {
-    let (checkpoint, sources) = super::open(&args.input.file, &args.input.common.with)?;
+    let (checkpoint, sources) =
+        super::open(&args.input.file, &args.input.common.with)?.into_parts();
     let name = args.input.file.display().to_string();
     let before = checkpoint.format.version.clone();
     let target = match args.out.as_ref().or(args.output.as_ref()) {
         Some(output) => output.clone(),
         None => with_suffix(&args.input.file, &format!("_{}", args.to)),
     };
-    let plan = upgrade(&Arc::new(checkpoint), &args.to, file_name(&target)?, args.lossy);
+    let plan = upgrade(&checkpoint, &args.to, file_name(&target)?, args.lossy);
     let mut printer = Printer::new();
     let Some(plan) = plan.map_err(|error| error.in_file(name.clone()))? else {
         match args.input.common.json {

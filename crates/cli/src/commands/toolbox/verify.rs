@@ -2,19 +2,16 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
-use statelens::parallel;
-use statelens_checkpoint::{Error, ErrorKind, Result};
-use statelens_compare::verify::{Manifest, Verification, VerificationReport};
-use statelens_values::Json;
+use statelens::parts::compare::verify::{Manifest, VerificationReport};
+use statelens::parts::values::Json;
+use statelens::{Error, ErrorKind, Result};
 
 use crate::args::Verify;
 use crate::commands::several;
 use crate::output::stop_signal;
 use crate::print::{CommandResult, Failure, Printer, TextTable, grouped};
 use crate::progress::{Bar, Unit};
-use crate::{limits, remote};
 
 /// Bytes of the longest manifest that is read.
 const LONGEST: u64 = 1 << 30;
@@ -60,15 +57,9 @@ fn verify_file(
     manifest: Option<&Manifest>,
 ) -> Result<(VerificationReport, bool)> {
     match crate::commands::open(file, with) {
-        Ok((checkpoint, _)) => {
-            limits::check(&checkpoint, "reading all values")?;
-            let checks = statelens_formats::checks(&checkpoint, limits::limits())?;
-            checkpoint.room(600)?;
+        Ok(checkpoint) => {
             let mut bar = Bar::new("verifying", Unit::Bytes).stopped_by(stop_signal()?);
-            let checkpoint = Arc::new(checkpoint);
-            let mut verification = Verification::new(checkpoint, checks, manifest.is_some());
-            parallel::drive(&mut verification, remote::workers(&[file]), &mut bar)?;
-            Ok((verification.into_report(manifest)?, true))
+            Ok((checkpoint.verify_against(manifest, &mut bar)?, true))
         }
         // A checkpoint too damaged to open is a result, not a failure.
         Err(error) if error.kind() == ErrorKind::Damaged => {

@@ -3,9 +3,10 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use statelens::parts::checkpoint::Plan;
 pub(crate) use statelens::write::Replace;
 use statelens::write::{FileOptions, write_files};
-use statelens_checkpoint::{Error, Plan, Result};
+use statelens::{Error, Result};
 
 use crate::commands::convert::refuse_losses;
 use crate::limits::limits;

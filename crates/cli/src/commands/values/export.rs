@@ -2,20 +2,20 @@
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
-use std::io::{BufWriter, Write as _};
 use std::path::Path;
 use std::sync::Arc;
 
-use statelens_checkpoint::{Checkpoint, DType, Error, Leaf, Result, Tensor, shape_text, visible};
-use statelens_convert::{alone, dtype_named, in_dtype, lacks_numpy};
-use statelens_formats::{RequestedOptions, writing};
-use statelens_tensor::{BUFFER, Slice, drain, sliced};
-use statelens_values::{Csv, Json, missing};
+use statelens::parts::checkpoint::{Checkpoint, Leaf, Tensor, shape_text, visible};
+use statelens::parts::convert::{alone, dtype_named, in_dtype, lacks_numpy};
+use statelens::parts::formats::{RequestedOptions, writing};
+use statelens::parts::tensor::{BUFFER, drain, sliced};
+use statelens::parts::values::{Csv, Json, missing};
+use statelens::{DType, Error, Result, Slice};
 
 use crate::args::Export;
 use crate::commands::toolbox::writing::{file_name, forced, write};
 use crate::limits::limits;
-use crate::output::{Folders, Output, check_target, keep_all, stop_signal};
+use crate::output::{check_target, stop_signal, write_file};
 use crate::print::{CommandResult, Failure, Printer, counted, grouped};
 use crate::progress::{Bar, Unit};
 use crate::source::FileSource;
@@ -47,7 +47,8 @@ struct ExportedTensor {
 pub(crate) fn run(args: &Export) -> CommandResult {
     let format = ExportFormat::of(&args.output)?;
     let dtype = args.dtype.as_deref().map(dtype_named).transpose()?;
-    let (checkpoint, sources) = crate::commands::open(&args.input.file, &args.input.common.with)?;
+    let (checkpoint, sources) =
+        crate::commands::open(&args.input.file, &args.input.common.with)?.into_parts();
     let leaves = checkpoint.leaves();
     let mut taken = Vec::new();
     for key in &args.keys {
@@ -81,7 +82,7 @@ pub(crate) fn run(args: &Export) -> CommandResult {
             let target = writing(name)?.target(&RequestedOptions::default())?;
             let each = taken.iter().map(|one| (one.name.as_str(), one.tensor.clone()));
             let alone = Arc::new(alone(&checkpoint, each, limits())?);
-            let plan = statelens_formats::plan(alone, &target, file_name(&args.output)?)?;
+            let plan = statelens::parts::formats::plan(alone, &target, file_name(&args.output)?)?;
             let replace = forced(args.force);
             // Losses are accepted: they are about metadata, not about the values of the tensors.
             write(plan, &args.output, replace, &sources, true, args.durable.sync())?
@@ -205,7 +206,7 @@ pub(super) fn wanted(
         let why = why.to_lossy();
         return Err(Error::refused(format!("`{key}` has no data to write: {why}")).into());
     }
-    let Some(tensor) = statelens_tensor::numbers(tensor).map(Cow::into_owned) else {
+    let Some(tensor) = statelens::parts::tensor::numbers(tensor).map(Cow::into_owned) else {
         let dtype = &tensor.dtype;
         return Err(
             Error::unsupported(format!("`{key}`: values of {dtype} can't be decoded")).into()
@@ -238,30 +239,22 @@ fn plain(
 ) -> Result<u64> {
     let target = &args.output;
     check_target(target, args.force, sources)?;
-    let mut folders = Folders::make(target.parent())?;
-    let output = Output::create(target, args.force, 0)?;
-    let failed = |error: std::io::Error| {
-        Error::io(format!("writing failed: {error}")).in_file(target.display().to_string())
-    };
     let mut bar = Bar::new("writing", Unit::Bytes).stopped_by(stop_signal()?);
-    let mut file = BufWriter::with_capacity(BUFFER, &*output.file);
     let mut bytes = 0;
     let (mut csv, mut text) = (Csv::new(&tensor.dtype, &tensor.shape), String::new());
-    drain(&checkpoint.files, tensor, BUFFER, &mut bar, &mut |piece| {
-        text.clear();
-        let written = match format {
-            ExportFormat::Raw => piece,
-            _ => {
-                csv.feed(piece, &mut text);
-                text.as_bytes()
-            }
-        };
-        bytes += written.len() as u64;
-        file.write_all(written).map_err(failed)
+    write_file(target, args.force, args.durable.sync(), |out| {
+        drain(&checkpoint.files, tensor, BUFFER, &mut bar, &mut |piece| {
+            text.clear();
+            let written = match format {
+                ExportFormat::Raw => piece,
+                _ => {
+                    csv.feed(piece, &mut text);
+                    text.as_bytes()
+                }
+            };
+            bytes += written.len() as u64;
+            out(written)
+        })
     })?;
-    file.flush().map_err(failed)?;
-    drop(file);
-    keep_all(vec![output], args.durable.sync())?;
-    folders.keep();
     Ok(bytes)
 }

@@ -1,8 +1,8 @@
 //! `statelens stats --histogram`.
 
-use statelens_checkpoint::Error;
-use statelens_values::weights::TensorOutcome as Found;
-use statelens_values::{Json, statistics_json};
+use statelens::Error;
+use statelens::parts::values::weights::TensorOutcome as Found;
+use statelens::parts::values::{Json, statistics_json};
 
 use super::measure;
 use crate::args::{Input, ScaleArg};
@@ -10,12 +10,13 @@ use crate::commands::histogram::drawn;
 use crate::print::{CommandResult, Printer};
 
 pub(crate) fn run(input: &Input, key: &str, scale: ScaleArg, bins: u16) -> CommandResult {
-    let checkpoint = crate::commands::open_for_good(&input.file, &input.common.with)?;
+    let opened = crate::commands::open_for_good(&input.file, &input.common.with)?;
+    let checkpoint = opened.inner();
     let leaves = checkpoint.leaves();
     let file = input.file.display().to_string();
     let leaf = crate::commands::leaf(&leaves, key, &input.file)?;
     let mut found = None;
-    measure::each(&input.file, checkpoint, std::slice::from_ref(leaf), |_, it| {
+    measure::each(opened, std::slice::from_ref(leaf), |_, it| {
         found = Some(it);
         Ok(())
     })?;

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use statelens_checkpoint::{Checkpoint, Error, Result, Tensor};
-use statelens_tensor::{BUFFER, drain};
-use statelens_values::picture::{BlockMap, ColourScaling, Picture, Show};
-use statelens_values::{MOST_TILES, Matrix, Overview};
+use statelens::parts::checkpoint::{Checkpoint, Tensor};
+use statelens::parts::tensor::{BUFFER, drain};
+use statelens::parts::values::picture::{BlockMap, ColourScaling, Picture, Show};
+use statelens::parts::values::{MOST_TILES, Matrix, Overview};
+use statelens::{Error, Result};
 
 use crate::args::{Export, ScaleArg};
 use crate::commands::pictures;

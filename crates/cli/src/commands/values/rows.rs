@@ -1,8 +1,11 @@
 //! `statelens stats --rank`.
 
-use statelens_checkpoint::{Error, shape_text, visible};
-use statelens_tensor::{BUFFER, drain};
-use statelens_values::{Json, MAX_LINES, MatrixLine, MatrixLines, Rows, index, number_text};
+use statelens::Error;
+use statelens::parts::checkpoint::{shape_text, visible};
+use statelens::parts::tensor::{BUFFER, drain};
+use statelens::parts::values::{
+    Json, MAX_LINES, MatrixLine, MatrixLines, Rows, index, number_text,
+};
 
 use crate::args::{Input, RankedLines};
 use crate::limits::limits;
@@ -11,12 +14,13 @@ use crate::print::{CommandResult, Printer, counted, grouped};
 use crate::progress::{Bar, Unit};
 
 pub(crate) fn run(input: &Input, key: &str, of: RankedLines, top: usize) -> CommandResult {
-    let (checkpoint, _sources) = crate::commands::open(&input.file, &input.common.with)?;
+    let opened = crate::commands::open(&input.file, &input.common.with)?;
+    let checkpoint = opened.inner();
     let leaves = checkpoint.leaves();
     let named = |error: Error| error.in_file(input.file.display().to_string());
     let (leaf, slice) = super::export::find(&leaves, key, &input.file)?;
     let key = leaf.flat.to_lossy().into_owned();
-    let tensor = super::export::wanted(&checkpoint, leaf, slice, &key)?;
+    let tensor = super::export::wanted(checkpoint, leaf, slice, &key)?;
     let title = slice.map_or_else(|| key.clone(), |slice| format!("{key}[{slice}]"));
     let shape = &tensor.shape;
     let (outer, inner) =

@@ -1,11 +1,12 @@
 //! `statelens singular`.
 
-use statelens_checkpoint::{Error, shape_text, visible};
-use statelens_tensor::{BUFFER, Buffer, drive};
-use statelens_values::singular::{
+use statelens::Error;
+use statelens::parts::checkpoint::{shape_text, visible};
+use statelens::parts::tensor::{BUFFER, Buffer, drive};
+use statelens::parts::values::singular::{
     Singular, SingularPlan, Spectrum, Which, plan_text, spectrum_facts, spectrum_json,
 };
-use statelens_values::{Json, Matrix, number_text};
+use statelens::parts::values::{Json, Matrix, number_text};
 
 use crate::args::SingularArgs;
 use crate::limits::limits;
@@ -20,12 +21,13 @@ const LISTED: usize = 32;
 const WIDTH: f64 = 32.0;
 
 pub(crate) fn run(args: &SingularArgs) -> CommandResult {
-    let (checkpoint, _sources) = crate::commands::open(&args.input.file, &args.input.common.with)?;
+    let opened = crate::commands::open(&args.input.file, &args.input.common.with)?;
+    let checkpoint = opened.inner();
     let leaves = checkpoint.leaves();
     let named = |error: Error| error.in_file(args.input.file.display().to_string());
     let (leaf, slice) = super::export::find(&leaves, &args.key, &args.input.file)?;
     let key = leaf.flat.to_lossy().into_owned();
-    let tensor = super::export::wanted(&checkpoint, leaf, slice, &key)?;
+    let tensor = super::export::wanted(checkpoint, leaf, slice, &key)?;
     let shape = &tensor.shape;
     let title = slice.map_or_else(|| key.clone(), |slice| format!("{key}[{slice}]"));
     if shape.len() != 2 {

@@ -2,16 +2,15 @@
 
 use std::cmp::Ordering;
 
+use statelens::parts::checkpoint::{Checkpoint, Leaf, TensorId, shape_text, visible};
+use statelens::parts::convert::Pattern;
+use statelens::parts::describe::natural_order;
+use statelens::parts::values::weights::{CHECKS, Noticed, Survey, TensorOutcome};
+use statelens::parts::values::{Histogram, bars, index, number_text};
 use statelens::statistics::{
     MeasuredTensor, MeasuredTensors, ReadTwice, StatisticsOptions, finding,
 };
-use statelens_checkpoint::{
-    Checkpoint, Error, Leaf, Result, TensorId, known_key, shape_text, visible,
-};
-use statelens_convert::Pattern;
-use statelens_describe::natural_order;
-use statelens_values::weights::{CHECKS, Noticed, Survey, TensorOutcome};
-use statelens_values::{Histogram, Statistics, bars, index, number_text};
+use statelens::{Error, Result, Statistics};
 
 use super::{hist, measure, rows};
 use crate::args::{FailOn, StatisticsField, StatsArgs};
@@ -33,14 +32,10 @@ pub(crate) fn run(args: &StatsArgs) -> CommandResult {
     if let Some(lines) = args.rank {
         return rows::run(&args.input, only_key(args)?, lines, args.top);
     }
-    let patterns = args.patterns.iter().map(|text| Pattern::parse(text));
-    let patterns = patterns.collect::<Result<Vec<_>>>()?;
-    let checkpoint = crate::commands::open_for_good(&args.input.file, &args.input.common.with)?;
-    let wanted = |leaf: &Leaf| {
-        let key = leaf.flat.to_lossy();
-        let matches = |it: &Pattern| it.matches(&key) || it.matches(known_key(&key));
-        patterns.is_empty() || patterns.iter().any(matches)
-    };
+    let patterns = Pattern::all(&args.patterns)?;
+    let opened = crate::commands::open_for_good(&args.input.file, &args.input.common.with)?;
+    let checkpoint = opened.inner();
+    let wanted = |leaf: &Leaf| Pattern::any_selects(&patterns, &leaf.flat.to_lossy());
     checkpoint.room(800)?;
     let leaves: Vec<Leaf> = checkpoint.leaves().into_iter().filter(wanted).collect();
     let options = StatisticsOptions {
@@ -51,10 +46,10 @@ pub(crate) fn run(args: &StatsArgs) -> CommandResult {
         rows: args.rows,
     };
     let mut all = MeasuredTensors::new(options, checkpoint, &leaves);
-    measure::each(&args.input.file, checkpoint, &leaves, |id, found| all.take(id, found))?;
+    measure::each(opened, &leaves, |id, found| all.take(id, found))?;
     let answer = !all.tensors.values().any(|tensor| fails(&args.fail_on, &tensor.of));
     let mut again = |survey: Survey, out: &mut dyn FnMut(TensorId, TensorOutcome) -> Result<()>| {
-        measure::drive(&args.input.file, survey, "looking closer", out)
+        measure::drive(opened, survey, "looking closer", out)
     };
     let known = ReadTwice::read(checkpoint, &leaves, &all, args.rows, &mut again)?;
     let found = known.findings(checkpoint, &leaves);

@@ -1,8 +1,8 @@
 //! `statelens diff --by-layer`.
 
-use statelens_checkpoint::{counted, visible};
-use statelens_compare::diff::{PairChange, Role, roles};
-use statelens_values::{Json, number_text};
+use statelens::parts::checkpoint::{counted, visible};
+use statelens::parts::compare::diff::{PairChange, Role, roles};
+use statelens::parts::values::{Json, number_text};
 
 use crate::print::{Failure, Printer, TextTable};
 

@@ -1,18 +1,14 @@
 //! `statelens diff --renames`.
 
-use std::sync::Arc;
-
 use serde::Serialize;
-use statelens::parallel;
-use statelens_checkpoint::Checkpoint;
-use statelens_compare::diff::{Basis, Comparison, DiffOptions, Renamed, Unpaired, rename_map};
-use statelens_values::report_json;
+use statelens::parts::compare::diff::{Basis, Comparison, Renamed, Unpaired, rename_map};
+use statelens::parts::values::report_json;
+use statelens::{Checkpoint, DiffOptions, parallel};
 
 use crate::args::Diff;
 use crate::output::stop_signal;
 use crate::print::{CommandResult, Printer, complain, counted};
 use crate::progress::{Bar, Unit};
-use crate::remote;
 
 #[derive(Serialize)]
 struct RenameReport<'a> {
@@ -23,17 +19,17 @@ struct RenameReport<'a> {
 
 pub(super) fn run(
     args: &Diff,
-    left: &Arc<Checkpoint>,
-    right: &Arc<Checkpoint>,
+    left: &Checkpoint,
+    right: &Checkpoint,
     options: DiffOptions,
 ) -> CommandResult {
-    let comparison = Comparison::new(left.clone(), right.clone(), options);
-    let mut unpaired = Unpaired::of(left, right, comparison.matches());
+    let comparison = Comparison::new(left.inner().clone(), right.inner().clone(), options);
+    let mut unpaired = Unpaired::of(left.inner(), right.inner(), comparison.matches());
     drop(comparison);
     for (side, mut survey) in unpaired.surveys().into_iter().enumerate() {
-        let file = if side == 0 { &args.left } else { &args.right };
+        let of = if side == 0 { left } else { right };
         let mut bar = Bar::new("hashing", Unit::Bytes).stopped_by(stop_signal()?);
-        parallel::drive(&mut survey, remote::workers(&[file]), &mut bar)?;
+        parallel::drive(&mut survey, of.workers(), &mut bar)?;
         unpaired.learn(side == 1, survey.take());
     }
     let pairs = unpaired.pairs();

@@ -2,19 +2,17 @@
 
 use std::sync::Arc;
 
-use statelens::parallel;
-use statelens_checkpoint::{Checkpoint, Error, Leaf, Result, shape_text, visible};
-use statelens_compare::diff::{TensorComparison, TensorDifference};
-use statelens_values::picture::{ColourScaling, Picture, Show};
-use statelens_values::{Json, Scale, Summary, bars, index, number_text, statistics_json};
+use statelens::parts::checkpoint::{Checkpoint, Leaf, shape_text, visible};
+use statelens::parts::compare::diff::{TensorComparison, TensorDifference};
+use statelens::parts::values::picture::{ColourScaling, Picture, Show};
+use statelens::parts::values::{Json, Scale, bars, index, number_text, statistics_json};
+use statelens::{Error, Result, Summary, parallel};
 
 use crate::args::{Diff, ScaleArg};
 use crate::commands::{histogram, leaf, pictures};
 use crate::output::{Sync, check_target, stop_signal};
 use crate::print::{CommandResult, Failure, Printer, TextTable, grouped};
 use crate::progress::{Bar, Unit};
-use crate::remote;
-use crate::source::FileSource;
 
 /// The largest number of blocks of the map, across and down.
 const BLOCKS: (u32, u32) = (256, 160);
@@ -25,9 +23,8 @@ const SMALL: usize = 48;
 
 pub(super) fn run(
     args: &Diff,
-    left: &Arc<Checkpoint>,
-    right: &Arc<Checkpoint>,
-    sources: &[Arc<FileSource>],
+    left: &statelens::Checkpoint,
+    right: &statelens::Checkpoint,
 ) -> CommandResult {
     let target = args.tensor_diff.picture.as_deref();
     if let Some(target) = target {
@@ -35,8 +32,12 @@ pub(super) fn run(
         if args.closer.len() > 1 {
             return Err(Error::refused("a picture needs exactly one --closer").into());
         }
-        check_target(target, args.tensor_diff.force, sources)?;
+        for side in [left, right] {
+            check_target(target, args.tensor_diff.force, side.sources())?;
+        }
     }
+    let workers = left.workers().min(right.workers());
+    let (left, right) = (left.inner(), right.inner());
     let (of_left, of_right) = (left.leaves(), right.leaves());
     let mut equal = true;
     let mut printer = Printer::for_verdict();
@@ -47,7 +48,7 @@ pub(super) fn run(
     for (number, key) in args.closer.iter().enumerate() {
         let one = leaf(&of_left, key, &args.left)?;
         let two = leaf(&of_right, key, &args.right)?;
-        let found = read(args, (left, one), (right, two))
+        let found = read((left, one), (right, two), workers)
             .map_err(|error| error.context(format!("`{}`", visible(key))))?;
         equal &= found.differing() == 0;
         let types = [(left, one), (right, two)].map(|(of, leaf)| type_text(of, leaf));
@@ -76,14 +77,13 @@ pub(super) fn run(
 }
 
 fn read(
-    args: &Diff,
     left: (&Arc<Checkpoint>, &Leaf),
     right: (&Arc<Checkpoint>, &Leaf),
+    workers: usize,
 ) -> Result<TensorDifference> {
     let mut machine =
         TensorComparison::new((left.0.clone(), left.1), (right.0.clone(), right.1), BLOCKS)?;
     let mut bar = Bar::new("reading", Unit::Bytes).stopped_by(stop_signal()?);
-    let workers = remote::workers(&[&args.left, &args.right]);
     parallel::drive(&mut machine, workers, &mut bar)?;
     Ok(machine.into_found())
 }
@@ -97,7 +97,7 @@ fn type_text(of: &Checkpoint, leaf: &Leaf) -> String {
 fn show(args: &Diff, found: &TensorDifference, printer: &mut Printer) -> Result<(), Failure> {
     let sides = [&found.left, &found.right, &found.differences].map(Summary::statistics);
     let mut table = TextTable::new(&["", ">LEFT", ">RIGHT", ">RIGHT - LEFT"]);
-    let mut row = |name: &str, value: &dyn Fn(&statelens_values::Statistics) -> String| {
+    let mut row = |name: &str, value: &dyn Fn(&statelens::Statistics) -> String| {
         table.row([vec![name.to_owned()], sides.iter().map(value).collect()].concat());
     };
     let float = |value: Option<f64>| value.map(number_text).unwrap_or_default();

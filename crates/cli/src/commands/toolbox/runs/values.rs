@@ -6,13 +6,14 @@ use std::sync::atomic::AtomicBool;
 use std::time::UNIX_EPOCH;
 use std::{fs, io};
 
-use statelens::parallel;
-use statelens_checkpoint::{Error, ErrorKind, Result, Unwatched};
-use statelens_compare::runs::{
+use statelens::parts::checkpoint::Unwatched;
+use statelens::parts::compare::runs::{
     FileEntry, GroupValues, Grouping, KEPT, KeptValues, MAX_KEPT, RunContents, RunFile, StepValues,
     TensorGroups, TimelineMeasure, first_lines, group_names, over_steps, time_text, values_json,
 };
-use statelens_values::{Json, number_text};
+use statelens::parts::convert::Pattern;
+use statelens::parts::values::{Json, number_text};
+use statelens::{Error, ErrorKind, Result, parallel};
 
 use crate::args::Runs;
 use crate::commands::pictures::save_bytes;
@@ -39,7 +40,7 @@ pub(super) fn run(args: &Runs, run: &RunContents, wrong: &[String]) -> CommandRe
         }
         check_target(picture, args.force, &[])?;
     }
-    let patterns = super::super::patterns(&args.group)?;
+    let patterns = Pattern::all(&args.group)?;
     let (path, mut kept) = kept(args)?;
     let mut steps = listed(args, run, wrong);
     // The page does not use kept values of one grouping only, so keep its groupings too.
@@ -84,7 +85,7 @@ fn drawn(steps: &[StepValues], chosen: &[String]) -> Vec<String> {
     if chosen.is_empty() {
         let first = first_lines(steps, LINES);
         if !first.single.is_empty() {
-            let left = statelens_checkpoint::listed(&first.single, 3);
+            let left = statelens::parts::checkpoint::listed(&first.single, 3);
             complain(&format!(
                 "the picture leaves out single numbers, random states and counters: {left}; choose with --group"
             ));
@@ -181,7 +182,7 @@ fn values(
     stop: &Arc<AtomicBool>,
 ) -> Result<(Vec<Vec<GroupValues>>, String)> {
     let files = files.opened_at(name).with_scratch(scratch::on_disk());
-    let checkpoint = Arc::new(statelens_formats::open(files, limits(), &mut Unwatched)?);
+    let checkpoint = Arc::new(statelens::parts::formats::open(files, limits(), &mut Unwatched)?);
     limits::check(&checkpoint, "reading all values")?;
     let leaves = checkpoint.leaves();
     let of = |by: &Grouping| TensorGroups::new(&checkpoint, &leaves, *by);
