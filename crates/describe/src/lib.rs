@@ -8,7 +8,6 @@ mod attributes;
 mod code;
 mod contents;
 mod entry;
-pub mod fold;
 mod grade;
 mod manifest;
 pub mod model;
@@ -21,6 +20,8 @@ mod summary;
 mod text;
 pub mod treemap;
 mod typed;
+
+pub use statelens_fold as fold;
 
 pub use attributes::{attributes_json, group, groups_json, groups_with_attributes};
 pub use code::{Snippet, indexed, snippets};
