@@ -60,21 +60,27 @@ pub struct FittingColumns {
 /// Widths in pixels of the widest key.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct KeyWidths {
-    /// In the folded table.
+    /// Of all lines of the folded table.
+    all: f64,
+    /// Of tensors in the folded table.
     folded: f64,
-    /// With all keys in full.
+    /// Of tensors, in full.
     full: f64,
 }
 
 impl KeyWidths {
     /// Measures the keys of these rows, and the lines of the folded table.
     pub fn of(rows: &[Row], table: &Table, dot: char) -> Self {
-        let mut widths = Self { folded: 0.0, full: 0.0 };
+        let mut widths = Self { all: 0.0, folded: 0.0, full: 0.0 };
         for &line in &table.items {
             let (full, folded) = key_widths(rows, table, line, dot);
-            (widths.full, widths.folded) = (full.max(widths.full), folded.max(widths.folded));
+            widths.all = folded.max(widths.all);
+            if table.first_row(line).is_some_and(|id| rows[id as usize].kind.has_shape()) {
+                (widths.full, widths.folded) = (full.max(widths.full), folded.max(widths.folded));
+            }
         }
-        let longest = rows.iter().map(|row| row.key.chars().count()).max().unwrap_or(0);
+        let tensors = rows.iter().filter(|row| row.kind.has_shape());
+        let longest = tensors.map(|row| row.key.chars().count()).max().unwrap_or(0);
         widths.full = widths.full.max(pixels(longest));
         widths
     }
@@ -149,7 +155,7 @@ impl ColumnWidths {
     /// are known.
     pub fn table(&self, keys: &KeyWidths) -> f64 {
         let columns = self.kind + self.shape_width(true) + PARAMS + BYTES + self.value;
-        ROW_PADDING + columns + keys.folded
+        ROW_PADDING + columns + keys.all
     }
 
     fn shape_width(&self, folded: bool) -> f64 {
@@ -221,7 +227,7 @@ mod tests {
     use super::*;
     use crate::rows::LeafKind;
     use crate::state::fmt;
-    use crate::state::sample::{all, tensor};
+    use crate::state::sample::{all, tensor, value};
     use crate::table::state::{DEFAULT_COLUMNS, TableView};
     use statelens_describe::fold::Trie;
 
@@ -280,6 +286,16 @@ mod tests {
         assert_eq!(fitting(400.0, false), chosen, "the columns that the user chose");
         let narrow = FittingColumns { measures: 0b100_0111, shapes: false };
         assert_eq!(fitting(400.0, true), narrow);
+    }
+
+    #[test]
+    fn keys_of_values_do_not_hide_statistics_of_tensors() {
+        let mut rows = llama();
+        let alone = keys(&rows);
+        rows.push(value(&"long.".repeat(20), "1"));
+        let both = keys(&rows);
+        assert_eq!((both.folded, both.full), (alone.folded, alone.full));
+        assert!(both.all > alone.all);
     }
 
     #[test]
