@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
-import { drop, dropped, launch, withPage } from "./harness.mjs";
+import { becomes, drop, dropped, launch, withPage } from "./harness.mjs";
 
 let browser;
 before(async () => {
@@ -15,26 +15,28 @@ async function gpt(page) {
   await page.waitForSelector("#work .row");
 }
 
-const selected = (page) => page.$eval(".row.sel .ck", (cell) => cell.title);
+/** Waits until a row is selected, as a key press is handled in a later frame. */
+const isSelected = (page, key) =>
+  becomes(() => page.evaluate(() => document.querySelector(".row.sel .ck")?.title), key);
 
 test("rows, folds, layers, filter, sheets (core)", async () => {
   await withPage(browser, async (page) => {
     await gpt(page);
     await page.keyboard.press("j");
-    assert.equal(await selected(page), "model.model.wte.weight");
+    await isSelected(page, "model.model.wte.weight");
     for (const key of ["j", "j"]) await page.keyboard.press(key);
-    assert.equal(await selected(page), "model.model.blocks.0–1");
+    await isSelected(page, "model.model.blocks.0–1");
     await page.keyboard.press("ArrowLeft");
-    assert.equal(await page.$(".row.kid [title*='blocks.0–1.qkv']"), null);
+    await page.waitForSelector(".row.kid [title*='blocks.0–1.qkv']", { state: "detached" });
     await page.keyboard.press("ArrowRight");
     await page.keyboard.press("j");
-    assert.equal(await selected(page), "model.model.blocks.0–1.ln_1.weight");
+    await isSelected(page, "model.model.blocks.0–1.ln_1.weight");
     await page.keyboard.press(".");
-    assert.equal(await page.textContent(".insp .wrapkey"), "model.model.blocks.1.ln_1.weight");
+    await becomes(() => page.textContent(".insp .wrapkey"), "model.model.blocks.1.ln_1.weight");
     await page.keyboard.press("k");
-    assert.equal(await selected(page), "model.model.blocks.0–1");
+    await isSelected(page, "model.model.blocks.0–1");
     await page.keyboard.press("Home");
-    assert.equal(await selected(page), "model.model.wte.weight");
+    await isSelected(page, "model.model.wte.weight");
 
     await page.keyboard.press("/");
     await page.keyboard.type("blocks.*.bias shape:[96]");
@@ -76,7 +78,7 @@ test("the tree, by keys and by clicks", async () => {
     const branch = page.locator('[role="treeitem"][aria-selected="true"]');
     assert.equal(await branch.count(), 1);
     await page.click('[role="treeitem"]:has-text("optimizer") .t');
-    assert.match(await selected(page), /^optimizer\./);
+    await page.waitForSelector(".row.sel .ck[title^=\"optimizer.\"]");
     const label = await page.getAttribute(".tapeview", "aria-label");
     assert.match(label, /model .* f32, optimizer/);
   });
