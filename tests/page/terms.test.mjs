@@ -88,7 +88,7 @@ test("columns of values can be chosen, and the choice is stored", async () => {
     await open(page);
     await scan(page);
     assert.deepEqual((await heads()).slice(4), wanted);
-  });
+  }, { viewport: { width: 1800, height: 900 } }); // wide enough for all columns and whole keys
 });
 
 test("arrow keys move through the sparkline of layers, and Enter selects one", async () => {

@@ -74,9 +74,10 @@ def _named(name: str, itemsize: int) -> np.dtype[Any] | None:
         if found is not None and np.dtype(found).itemsize == itemsize:
             return np.dtype(found)
     try:
-        return np.dtype(_AS_BYTES.get(name, name)).newbyteorder("<")
+        dtype: np.dtype[Any] = np.dtype(_AS_BYTES.get(name, name)).newbyteorder("<")
     except TypeError:
         return None
+    return dtype
 
 
 def torch_dtype(native: NativeTensor) -> Any:
