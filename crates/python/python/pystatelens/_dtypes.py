@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import importlib
 from typing import TYPE_CHECKING, Any, TypeAlias, Union
 
@@ -34,6 +33,9 @@ _AS_BYTES = {
     "quint2x4": "uint8",
 }
 
+# The dtypes that `numpy_dtype` has looked up, by name and size.
+_KNOWN: dict[tuple[str, int], np.dtype[Any] | None] = {}
+
 # Dtypes that NumPy can pass on to other libraries.
 EXPORTED = frozenset(
     ["bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64"]
@@ -56,13 +58,18 @@ def numpy_dtype(native: NativeTensor) -> np.dtype[Any]:
     if native.is_blocks:
         raise unsupported(native, "NumPy")
     given = native.numpy_type
-    dtype = _named(native.dtype, native.itemsize) if given is None else np.dtype(given).newbyteorder("<")
+    if given is not None:
+        described: np.dtype[Any] = np.dtype(given).newbyteorder("<")
+        return described
+    key = native.dtype, native.itemsize
+    if key not in _KNOWN:
+        _KNOWN[key] = _named(*key)
+    dtype = _KNOWN[key]
     if dtype is None:
         raise unsupported(native, "NumPy")
     return dtype
 
 
-@functools.lru_cache
 def _named(name: str, itemsize: int) -> np.dtype[Any] | None:
     """Returns the dtype with the name of torch's, if NumPy or ml_dtypes has one."""
     import numpy as np
@@ -72,7 +79,8 @@ def _named(name: str, itemsize: int) -> np.dtype[Any] | None:
     if name.startswith(("bfloat16", "float8", "float6", "float4_e2m1fn", "int2", "int4", "int1")):
         found = _ml_dtype(name)
         if found is not None and np.dtype(found).itemsize == itemsize:
-            return np.dtype(found)
+            known: np.dtype[Any] = np.dtype(found)
+            return known
     try:
         dtype: np.dtype[Any] = np.dtype(_AS_BYTES.get(name, name)).newbyteorder("<")
     except TypeError:
