@@ -152,7 +152,7 @@ pub fn Workspace(props: &WorkspaceProps) -> Html {
     }
 }
 
-/// Returns the CSS width of a tree that nobody has resized: it shows its names in full if the keys
+/// Returns the default CSS width of the tree: it shows its names in full if the keys
 /// of the table still have their room.
 fn tree_width(work: &OpenWork) -> String {
     let table = work.widths.table(&work.key_widths);

@@ -11,7 +11,7 @@ use crate::rows::Row;
 use crate::state::dtype::{DTypeFamily, row_family};
 use crate::state::fmt::CHARACTER;
 
-/// The smallest and the largest width in pixels of a tree that nobody has resized.
+/// Limits of the default width of the tree, in pixels.
 const WIDTHS: (f64, f64) = (256.0, 340.0);
 /// Width in pixels of everything in a line but its name and its indentation.
 const LINE: f64 = 110.0;
