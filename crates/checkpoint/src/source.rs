@@ -38,9 +38,11 @@ pub trait Siblings: fmt::Debug + Send + Sync {
     /// Returns their names, always in the same order. Lists the folder at the first call.
     fn names(&self) -> &[String];
 
-    /// Returns whether any name matches. A folder can be searched faster than it is listed.
-    fn any_name(&self, matches: &dyn Fn(&str) -> bool) -> bool {
-        self.names().iter().any(|name| matches(name))
+    /// Returns the names with an extension, such as `json`, in any order. May name entries that are
+    /// not files. A folder can be searched faster than it is listed.
+    fn with_extension(&self, extension: &'static str) -> Arc<[String]> {
+        let names = self.names().iter().filter(|name| has_extension(name, extension));
+        names.cloned().collect()
     }
 
     /// Returns their sources, in the order of the names.
@@ -80,6 +82,10 @@ const MAX_MISSED: usize = 4_096;
 /// Bytes of weights below which a read uses the cache. Copying this many takes about as long as one
 /// call to the system.
 const FEW: u64 = 4 << 10;
+
+fn has_extension(name: &str, extension: &str) -> bool {
+    name.rsplit_once('.').is_some_and(|(_, end)| end == extension)
+}
 
 impl FileSet {
     /// Creates a set of one file.
@@ -146,10 +152,14 @@ impl FileSet {
         names.enumerate().map(|(index, name)| (FileId(index as u32), name.as_str()))
     }
 
-    /// Returns whether the name of any file matches.
-    pub fn any_name(&self, matches: impl Fn(&str) -> bool) -> bool {
-        self.files.iter().any(|file| matches(&file.name))
-            || self.siblings.iter().any(|siblings| siblings.listing.any_name(&matches))
+    /// Returns whether there may be a file whose name has an extension, such as `json`, and
+    /// matches.
+    pub fn any_name(&self, extension: &'static str, matches: impl Fn(&str) -> bool) -> bool {
+        let siblings = self.siblings.as_ref();
+        let siblings = siblings.map(|siblings| siblings.listing.with_extension(extension));
+        let mut added = self.files.iter().map(|file| &file.name);
+        added.any(|name| has_extension(name, extension) && matches(name))
+            || siblings.iter().flat_map(|names| names.iter()).any(|name| matches(name))
     }
 
     /// Returns the number of files.

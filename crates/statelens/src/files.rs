@@ -1,12 +1,11 @@
 //! Files as sources. They are read with positioned reads, never memory-mapped: if another program
 //! truncated a mapped file, the process would be killed.
 
-use std::collections::HashMap;
 use std::ffi::OsString;
 use std::fmt;
 use std::fs;
 use std::path::{Component, Path, PathBuf};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
 use statelens_checkpoint::{
     Checkpoint, Error, FileSet, Limits, Progress, ReadAt, Result, Scratch, Siblings, listed,
@@ -14,8 +13,7 @@ use statelens_checkpoint::{
 use statelens_compare::runs::weights_of;
 use statelens_formats::sets::{CheckpointFiles, ORBAX};
 
-/// Entries of a folder above which it is not searched for linked files.
-const MAX_SIBLINGS: usize = 4_096;
+use crate::listings::{self, Listings, MAX_SIBLINGS, files_in};
 
 /// Files in the folder with the storages of an unpacked checkpoint.
 const MAX_STORAGES: usize = 1 << 16;
@@ -26,27 +24,12 @@ const MAX_DEPTH: usize = 2;
 /// Files in subfolders that are opened with a checkpoint.
 const MAX_BELOW: usize = 1_000;
 
-/// Folders whose listings are kept.
-const MAX_LISTINGS: usize = 16;
-
 /// A regular file, which is opened on the first read.
 pub struct FileSource {
     path: PathBuf,
     /// Its length in bytes, once it is needed.
     len: OnceLock<u64>,
     file: RwLock<Option<Arc<fs::File>>>,
-}
-
-/// The names of the files in folders. Each folder is listed once, however many of its files are
-/// opened.
-#[derive(Debug, Default, Clone)]
-pub struct Listings(Arc<Mutex<ListedFolders>>);
-
-#[derive(Debug, Default)]
-struct ListedFolders {
-    names: HashMap<PathBuf, Arc<[OsString]>>,
-    /// The last folder that was searched without being listed.
-    searched: Option<PathBuf>,
 }
 
 /// The files of a checkpoint, and the files on disk that they are read from.
@@ -326,14 +309,8 @@ impl Siblings for FolderFiles {
         &self.entries().0
     }
 
-    fn any_name(&self, matches: &dyn Fn(&str) -> bool) -> bool {
-        if self.entries.get().is_some() || !self.listings.is_first_search(&self.folder) {
-            return self.names().iter().any(|name| matches(name));
-        }
-        let Ok(entries) = fs::read_dir(&self.folder) else { return false };
-        // In folders with too many entries, `names` is empty.
-        let mut names = entries.flatten().map(|entry| entry.file_name()).take(MAX_SIBLINGS + 1);
-        names.any(|name| matches(&name.to_string_lossy()))
+    fn with_extension(&self, extension: &'static str) -> Arc<[String]> {
+        listings::with_extension(&self.folder, extension)
     }
 
     fn sources(&self) -> Vec<Arc<dyn ReadAt>> {
@@ -354,33 +331,6 @@ impl FolderFiles {
             let others = shown.filter(|(shown, _)| !self.except.contains(shown));
             others.map(|(shown, name)| (shown, name.clone())).unzip()
         })
-    }
-}
-
-impl Listings {
-    /// Returns whether the folder has not been listed or searched yet, and notes that it is searched
-    /// now. Listing takes longer than searching, but pays off at the second file of the folder.
-    fn is_first_search(&self, folder: &Path) -> bool {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let first = !known.names.contains_key(folder) && known.searched.as_deref() != Some(folder);
-        if first {
-            known.searched = Some(folder.to_owned());
-        }
-        first
-    }
-
-    /// Returns the names of the files in a folder, sorted; an empty list if there are too many.
-    fn of(&self, folder: &Path) -> Arc<[OsString]> {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(files) = known.names.get(folder) {
-            return files.clone();
-        }
-        if known.names.len() == MAX_LISTINGS {
-            known.names.clear();
-        }
-        let files: Arc<[OsString]> = files_in(folder).into();
-        known.names.insert(folder.to_owned(), files.clone());
-        files
     }
 }
 
@@ -544,28 +494,6 @@ fn folder(path: &Path) -> &Path {
     path.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."))
 }
 
-/// Returns the names of the regular files in a folder, sorted; an empty list if the folder has too
-/// many entries. The system says what an entry is, except for links.
-fn files_in(folder: &Path) -> Vec<OsString> {
-    let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
-    let mut found = Vec::new();
-    for (count, entry) in entries.flatten().enumerate() {
-        if count > MAX_SIBLINGS {
-            return Vec::new();
-        }
-        let is_file = match entry.file_type() {
-            Ok(kind) if kind.is_symlink() => entry.path().is_file(),
-            Ok(kind) => kind.is_file(),
-            Err(_) => false,
-        };
-        if is_file {
-            found.push(entry.file_name());
-        }
-    }
-    found.sort_unstable();
-    found
-}
-
 /// Returns the storages next to the pickle of an unpacked torch checkpoint, with the names that the
 /// reader uses for them.
 fn unpacked(path: &Path) -> Vec<(PathBuf, String)> {
@@ -626,38 +554,5 @@ mod tests {
         assert_eq!(first.files.len(other), 6);
         fs::remove_file(path("b.pt")).unwrap();
         assert_eq!(first.files.len(other), 6);
-    }
-
-    #[test]
-    fn searches_a_folder_once_and_then_lists_it() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = |name: &str| folder.path().join(name);
-        for name in ["a.pt", "b.json", "c.pt"] {
-            fs::write(path(name), name).unwrap();
-        }
-        let listings = Listings::default();
-        let is_listed = || listings.0.lock().unwrap().names.contains_key(folder.path());
-        let has = |file: &str, end: &str| {
-            let opened = open_listed(&path(file), &[], &listings).unwrap();
-            opened.files.any_name(|name| name.ends_with(end))
-        };
-        assert!(has("a.pt", ".json") && !is_listed());
-        assert!(!has("c.pt", ".txt") && is_listed());
-        assert!(has("c.pt", ".json") && has("c.pt", "c.pt"));
-    }
-
-    #[test]
-    fn follows_links_to_files_only() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = |name: &str| folder.path().join(name);
-        fs::create_dir(path("folder")).unwrap();
-        fs::write(path("folder/file"), b"1").unwrap();
-        #[cfg(unix)]
-        for (target, name) in [("folder", "x"), ("folder/file", "y"), ("nothing", "z")] {
-            std::os::unix::fs::symlink(path(target), path(name)).unwrap();
-        }
-        let expected: &[&str] = if cfg!(unix) { &["y"] } else { &[] };
-        let found = files_in(folder.path());
-        assert_eq!(found, expected);
     }
 }

@@ -52,6 +52,7 @@ mod element;
 pub mod files;
 pub mod job;
 mod job_store;
+pub mod listings;
 mod open;
 pub mod output;
 pub mod parallel;

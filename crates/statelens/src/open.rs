@@ -9,7 +9,8 @@ use statelens_formats::ScanOptions;
 use statelens_remote::Meter;
 
 use crate::Checkpoint;
-use crate::files::{self, Listings, OpenedFiles};
+use crate::files::{self, OpenedFiles};
+use crate::listings::Listings;
 use crate::remote::{self, RemoteOpener};
 use crate::scratch::{Disk, MOST};
 

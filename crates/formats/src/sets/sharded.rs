@@ -52,7 +52,7 @@ impl Sharded {
             return Ok(None);
         }
         let is_near = |other: &str| is_index(other) && folder(other) == folder(name);
-        if files.any_name(is_near) {
+        if files.any_name("json", is_near) {
             let indexes = files.names().filter(|(_, other)| is_near(other));
             for (id, _) in indexes.take(MAX_INDEXES) {
                 // An index that can't be read is ignored.
