@@ -117,16 +117,24 @@ function slow({ streams = [0], reads = 0 }) {
  */
 export function withSlowPage(browser, slowness, work, options = {}) {
   const slowly = async (page) => {
-    await page.route("**/boot.js", async (route) => {
-      const response = await route.fetch();
-      const body = `if (!globalThis.document) (${slow})(${JSON.stringify(slowness)});\n${await response.text()}`;
-      await route.fulfill({ response, body });
-    });
-    await page.reload();
-    await page.waitForSelector("#start");
+    await inWorker(page, slow, slowness);
     await work(page);
   };
   return withPage(browser, slowly, options);
+}
+
+/**
+ * Opens the page again, with a worker that first calls `script(argument)`.
+ * @param {import("playwright-core").Page} page
+ */
+export async function inWorker(page, script, argument) {
+  await page.route("**/boot.js", async (route) => {
+    const response = await route.fetch();
+    const body = `if (!globalThis.document) (${script})(${JSON.stringify(argument)});\n${await response.text()}`;
+    await route.fulfill({ response, body });
+  });
+  await page.reload();
+  await page.waitForSelector("#start");
 }
 
 /**

@@ -7,7 +7,7 @@ import { copyFileSync, mkdirSync, mkdtempSync, readFileSync, rmSync, truncateSyn
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
-import { becomes, command, dropped, drop, fixture, launch, withPage } from "./harness.mjs";
+import { becomes, command, dropped, drop, fixture, inWorker, launch, withPage } from "./harness.mjs";
 import { floats } from "./make.mjs";
 
 let browser;
@@ -252,18 +252,14 @@ test("listing a run does not read weights", async () => {
   }
   await withPage(browser, async (page) => {
     let read = 0;
-    page.on("worker", (worker) => {
-      worker.evaluate(() => {
-        self.bytesRead = 0;
-        const original = FileReaderSync.prototype.readAsArrayBuffer;
-        FileReaderSync.prototype.readAsArrayBuffer = function (blob) {
-          self.bytesRead += blob.size;
-          return original.call(this, blob);
-        };
-      });
+    await inWorker(page, () => {
+      self.bytesRead = 0;
+      const original = FileReaderSync.prototype.readAsArrayBuffer;
+      FileReaderSync.prototype.readAsArrayBuffer = function (blob) {
+        self.bytesRead += blob.size;
+        return original.call(this, blob);
+      };
     });
-    await page.reload();
-    await page.waitForSelector("#start");
     await choose(page, folder);
     for (const worker of page.workers()) read += await worker.evaluate(() => self.bytesRead ?? 0);
     assert.ok(read > 0 && read < 8 << 20, `${read} bytes were read of ${2 * size}`);
