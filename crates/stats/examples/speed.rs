@@ -1,12 +1,12 @@
 //! Measures how fast elements are counted, hashed to find equal tensors, and read by rows: `cargo
-//! run --release -p statelens-values --example speed FILE DTYPE…`.
+//! run --release -p statelens-stats --example speed FILE DTYPE…`.
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
 use std::io::Read as _;
 use std::time::Instant;
 
 use statelens_checkpoint::DType;
-use statelens_values::{Accumulator, ByteHash, Rows};
+use statelens_stats::{Accumulator, ByteHash, Rows};
 
 /// Number of elements in a row.
 const COLUMNS: u64 = 1_000;

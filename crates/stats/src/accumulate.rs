@@ -3,12 +3,12 @@
 
 use statelens_checkpoint::DType;
 
-use crate::stats::Summary;
-use crate::stats::begun::Begun;
-use crate::stats::block::BlockTally;
-use crate::stats::kind::{ElementKind, Int};
-use crate::stats::spread::{KEPT, Spread};
-use crate::stats::tables::CountTables;
+use crate::Summary;
+use crate::begun::Begun;
+use crate::block::BlockTally;
+use crate::kind::{ElementKind, Int};
+use crate::spread::{KEPT, Spread};
+use crate::tables::CountTables;
 
 /// Returns whether [`Accumulator`] accepts elements of this dtype: floats, complex numbers,
 /// integers and booleans, but not bits, strings, records or quantised blocks.

@@ -1,9 +1,9 @@
 //! Counts blocks of elements.
 
-use crate::stats::Summary;
-use crate::stats::bins::{self, BINS, NORMAL};
-use crate::stats::kind::Half;
-use crate::stats::tables::{COUNT, CountTables, HALVES, Power, Single, sized};
+use crate::Summary;
+use crate::bins::{self, BINS, NORMAL};
+use crate::kind::Half;
+use crate::tables::{COUNT, CountTables, HALVES, Power, Single, sized};
 
 /// The summary and tables that a block of elements is counted in.
 pub(crate) struct BlockTally<'a> {

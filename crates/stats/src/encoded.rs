@@ -2,9 +2,9 @@
 
 use num_bigint::BigUint;
 
-use crate::stats::Summary;
-use crate::stats::exact::ExactSums;
-use crate::stats::spread::Spread;
+use crate::Summary;
+use crate::exact::ExactSums;
+use crate::spread::Spread;
 
 /// Version of the list.
 const VERSION: u64 = 1;
@@ -160,7 +160,7 @@ impl<'a> Words<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stats::Accumulator;
+    use crate::Accumulator;
     use statelens_checkpoint::DType;
 
     fn summary_of(values: &[f64]) -> Summary {

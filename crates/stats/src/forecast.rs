@@ -3,7 +3,7 @@
 use statelens_checkpoint::DType;
 use statelens_tensor::{Cast, CastReport};
 
-use crate::stats::Summary;
+use crate::Summary;
 
 impl Summary {
     /// Returns the effect of casting the values to `to`; `None` if that cast is not supported.

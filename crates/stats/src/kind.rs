@@ -6,12 +6,14 @@ use statelens_tensor::{Cast, decode_f4, plain};
 
 /// The kinds of elements, by how their values are counted.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum ElementKind {
+pub enum ElementKind {
     /// One byte; counted by code.
     Bytes(Box<Codes>),
     /// Two bytes; counted by code.
     Halves(Half),
+    /// float32.
     F32,
+    /// float64.
     F64,
     /// Integers of 4 or 8 bytes.
     Ints(Int),
@@ -21,7 +23,7 @@ pub(crate) enum ElementKind {
 
 /// The values of the codes of one byte.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Codes {
+pub struct Codes {
     pub(crate) values: [f64; 256],
     /// The second values, if a byte holds two.
     pub(crate) seconds: Option<[f64; 256]>,
@@ -31,35 +33,47 @@ pub(crate) struct Codes {
 
 /// Numeric types of two bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Half {
+pub enum Half {
+    /// float16.
     F16,
+    /// bfloat16.
     BF16,
+    /// int16.
     I16,
+    /// uint16.
     U16,
 }
 
 /// Integers of 4 or 8 bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Int {
+pub enum Int {
+    /// int32.
     I32,
+    /// uint32.
     U32,
+    /// int64.
     I64,
+    /// uint64.
     U64,
 }
 
 /// The type of the two components of a complex number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Component {
+pub enum Component {
+    /// float16.
     F16,
+    /// bfloat16.
     BF16,
+    /// float32.
     F32,
+    /// float64.
     F64,
 }
 
 impl ElementKind {
     /// Returns the kind of a dtype; `None` if it is not numeric: bits, strings, records, quantised
     /// blocks.
-    pub(crate) fn of(dtype: &DType) -> Option<Self> {
+    pub fn of(dtype: &DType) -> Option<Self> {
         Some(match dtype {
             DType::F32 => Self::F32,
             DType::F64 => Self::F64,
@@ -80,7 +94,7 @@ impl ElementKind {
     }
 
     /// Returns the size of an element in bytes.
-    pub(crate) fn size(&self) -> usize {
+    pub fn size(&self) -> usize {
         match self {
             Self::Bytes(_) => 1,
             Self::Halves(_) => 2,
@@ -93,7 +107,7 @@ impl ElementKind {
     }
 
     /// Returns the number of values in an element.
-    pub(crate) fn values(&self) -> u64 {
+    pub fn values(&self) -> u64 {
         match self {
             Self::Bytes(codes) if codes.seconds.is_some() => 2,
             _ => 1,
@@ -101,14 +115,14 @@ impl ElementKind {
     }
 
     /// Returns the finite values of complete elements as the nearest doubles.
-    pub(crate) fn doubles(&self, elements: &[u8]) -> Vec<f64> {
+    pub fn doubles(&self, elements: &[u8]) -> Vec<f64> {
         let mut values = self.all(elements);
         values.retain(|value| value.is_finite());
         values
     }
 
     /// Returns all values of complete elements as the nearest doubles.
-    pub(crate) fn all(&self, elements: &[u8]) -> Vec<f64> {
+    pub fn all(&self, elements: &[u8]) -> Vec<f64> {
         match self {
             Self::Bytes(codes) => {
                 let values = elements.iter().map(|byte| {

@@ -8,7 +8,7 @@
 //!
 //! ```
 //! use statelens_checkpoint::DType;
-//! use statelens_values::Accumulator;
+//! use statelens_stats::Accumulator;
 //!
 //! let mut accumulator = Accumulator::new();
 //! assert!(accumulator.begin(&DType::F32, 0));
@@ -29,7 +29,7 @@ mod encoded;
 mod equal;
 mod exact;
 mod forecast;
-pub(crate) mod kind;
+pub mod kind;
 mod norm;
 mod overview;
 mod rows;

@@ -4,10 +4,10 @@
 use statelens_checkpoint::{DType, Result};
 use statelens_tensor::Receive;
 
-use crate::stats::begun::Begun;
-use crate::stats::kind::ElementKind;
-use crate::stats::norm::Norm;
-use crate::stats::rows::MatrixLine;
+use crate::begun::Begun;
+use crate::kind::ElementKind;
+use crate::norm::Norm;
+use crate::rows::MatrixLine;
 
 /// A matrix within a tensor: consecutive elements in C order, arranged in rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

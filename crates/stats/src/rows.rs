@@ -6,9 +6,9 @@ use std::collections::hash_map::Entry;
 use statelens_checkpoint::{DType, Result};
 use statelens_tensor::Receive;
 
-use crate::stats::byte_hash::ByteHash;
-use crate::stats::kind::{Component, ElementKind, Half};
-use crate::stats::norm::Norm;
+use crate::byte_hash::ByteHash;
+use crate::kind::{Component, ElementKind, Half};
+use crate::norm::Norm;
 
 /// Statistics of a row or a column.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]

@@ -1,6 +1,6 @@
 //! The distribution of the finite values of a tensor.
 
-use crate::stats::bins::{self, BinNumber, Counts};
+use crate::bins::{self, BinNumber, Counts};
 
 /// Values and their counts.
 #[derive(Debug, Clone, PartialEq)]

@@ -1,7 +1,7 @@
 //! The figures that are shown to users.
 
-use crate::stats::Summary;
-use crate::stats::exact::Moments;
+use crate::Summary;
+use crate::exact::Moments;
 
 /// Statistics of the values of a tensor. Unless stated otherwise they cover the finite values only.
 /// A figure is `None` if there is no value to compute it from.

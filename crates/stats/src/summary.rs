@@ -1,7 +1,7 @@
 //! Mergeable summaries of values: they add up across the pieces of a tensor and across tensors.
 
-use crate::stats::exact::ExactSums;
-use crate::stats::spread::{Spread, number, ordered};
+use crate::exact::ExactSums;
+use crate::spread::{Spread, number, ordered};
 
 /// A summary of the values of a tensor, of a part of one, or of several.
 ///
@@ -207,7 +207,7 @@ impl Summary {
                 counts.push((ordered(value), count));
             }
         }
-        let counts = crate::stats::bins::sorted(counts);
+        let counts = crate::bins::sorted(counts);
         if let (Some(first), Some(last)) = (counts.first(), counts.last()) {
             self.extend(number(first.0), number(last.0));
         }

@@ -1,9 +1,9 @@
 //! The tables that elements are counted in.
 
-use crate::stats::Summary;
-use crate::stats::bins::{self, BINS, BITS, BinNumber, Counts, NORMAL};
-use crate::stats::kind::{Codes, Half};
-use crate::stats::spread::Spread;
+use crate::Summary;
+use crate::bins::{self, BINS, BITS, BinNumber, Counts, NORMAL};
+use crate::kind::{Codes, Half};
+use crate::spread::Spread;
 
 /// Count tables. Each is allocated on first use, and zeroed when its contents are moved to the
 /// summary.

@@ -6,7 +6,7 @@ use std::path::Path;
 use serde_json::Value;
 use statelens_checkpoint::DType;
 
-use crate::stats::{Accumulator, MatrixLine, Rows, Scale, Statistics, Summary};
+use crate::{Accumulator, MatrixLine, Rows, Scale, Statistics, Summary};
 
 struct Case {
     key: String,
@@ -210,7 +210,7 @@ fn counts_many_values_in_bins() {
             assert_eq!(by_parts(&dtype, &bytes, parts), whole, "{dtype} in {parts} parts");
         }
         // The same values, sorted.
-        let kind = crate::stats::kind::ElementKind::of(&dtype).unwrap();
+        let kind = crate::kind::ElementKind::of(&dtype).unwrap();
         let mut values = kind.doubles(&bytes);
         values.sort_unstable_by(f64::total_cmp);
         assert_eq!(values.len() as u64, whole.finite());

@@ -12,7 +12,6 @@ pub mod picture;
 pub mod reading;
 pub mod singular;
 mod statistician;
-mod stats;
 mod text;
 pub mod weights;
 
@@ -20,10 +19,10 @@ pub use csv::Csv;
 pub use element::{complex_text, element_text};
 pub use json::{Json, findings_json, report_json, worst};
 pub use reading::{Repetition, missing};
-pub use statistician::{Statistician, SummaryStatistics};
-pub use stats::{
+pub use statelens_stats::{
     Accumulator, ByteHash, EqualCounts, Histogram, MAX_LINES, MOST_TILES, Matrix, MatrixLine,
     MatrixLines, NAMED, Overview, PairSums, QUANTILES, Rows, Scale, Statistics, Summary, Tile,
     are_equal, has_statistics,
 };
+pub use statistician::{Statistician, SummaryStatistics};
 pub use text::{bars, index, non_finite_counts, non_finite_text, number_text, statistics_json};

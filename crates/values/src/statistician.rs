@@ -2,7 +2,7 @@
 
 use statelens_checkpoint::DType;
 
-use crate::stats::Accumulator;
+use statelens_stats::Accumulator;
 
 /// Statistics of the values of a tensor; of moduli for complex numbers. Records and quantised
 /// blocks do not have statistics.
@@ -59,8 +59,8 @@ impl Statistician {
     }
 }
 
-impl From<&crate::stats::Statistics> for SummaryStatistics {
-    fn from(of: &crate::stats::Statistics) -> Self {
+impl From<&statelens_stats::Statistics> for SummaryStatistics {
+    fn from(of: &statelens_stats::Statistics) -> Self {
         let float = |value: Option<f64>| value.unwrap_or(f64::NAN);
         Self {
             count: of.count,

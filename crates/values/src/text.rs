@@ -3,7 +3,7 @@
 use statelens_checkpoint::{counted, grouped};
 
 use crate::Json;
-use crate::stats::{Histogram, QUANTILES, Statistics};
+use statelens_stats::{Histogram, QUANTILES, Statistics};
 
 /// Writes the fields of statistics: counts, extremes, moments, `quantiles`, `histogram`; figures
 /// without a value are `null`. Positions are indices into a tensor of this shape; left out for

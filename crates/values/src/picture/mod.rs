@@ -13,7 +13,7 @@ pub use raster::{Raster, raster};
 pub use svg::escaped;
 pub use svg::svg;
 
-use crate::stats::{MatrixLine, Overview};
+use statelens_stats::{MatrixLine, Overview};
 
 /// The data of a picture of a matrix: a few figures per block.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -176,7 +176,7 @@ pub(super) mod tests {
     use statelens_checkpoint::DType;
 
     use super::*;
-    use crate::stats::Matrix;
+    use statelens_stats::Matrix;
 
     /// 4 rows of 6 values, in blocks of 2 by 2: one value is NaN, the largest magnitude is in the
     /// last block.

@@ -9,8 +9,8 @@ use super::all::{SturmBisection, Triangle, TwoDiagonals};
 use super::largest::Largest;
 use super::plan::SingularPlan;
 use super::spectrum::Spectrum;
-use crate::stats::Matrix;
-use crate::stats::kind::ElementKind;
+use statelens_stats::Matrix;
+use statelens_stats::kind::ElementKind;
 
 /// Computes singular values. Every step is short, whatever the size of the matrix.
 #[derive(Debug)]

@@ -2,8 +2,8 @@
 
 use statelens_checkpoint::{DType, Error, Result, grouped};
 
-use crate::stats::Matrix;
-use crate::stats::kind::ElementKind;
+use statelens_stats::Matrix;
+use statelens_stats::kind::ElementKind;
 
 /// The singular values to compute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

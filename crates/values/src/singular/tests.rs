@@ -4,7 +4,7 @@ use statelens_checkpoint::{DType, FileSet, Layout, Result, Tensor};
 use statelens_tensor::{Buffer, Machine as _, Need, drive};
 
 use super::*;
-use crate::stats::Matrix;
+use statelens_stats::Matrix;
 
 const MEMORY: u64 = 1 << 28;
 

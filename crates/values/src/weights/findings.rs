@@ -8,7 +8,7 @@ use super::notice::notice;
 use super::noticed::{Noticed, Read};
 use super::rows;
 use super::survey::{countable, twins};
-use crate::stats::{MatrixLines, Statistics};
+use statelens_stats::{MatrixLines, Statistics};
 
 /// Results of reading the values of a checkpoint.
 pub trait Seen {

@@ -9,8 +9,8 @@ use super::moments;
 use super::noticed::{ElementRef, LayerSeries, Noticed, Read, SiblingGroups, noticed};
 use super::rows::of_rows;
 use super::trend::{MIN_SIBLINGS, outliers};
-use crate::stats::Statistics;
 use crate::{index, number_text};
+use statelens_stats::Statistics;
 
 /// The conditions that are checked, listed if nothing is found.
 pub const CHECKS: [&str; 9] = [

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use statelens_checkpoint::Grade;
 
-use crate::stats::{MatrixLines, Statistics};
+use statelens_stats::{MatrixLines, Statistics};
 
 /// A tensor whose values were read.
 #[derive(Debug, Clone, Copy)]

@@ -6,7 +6,7 @@ use statelens_checkpoint::{Grade, counted, grouped, order};
 use super::moments;
 use super::noticed::{ElementRef, Noticed, Read, SiblingGroups, noticed};
 use crate::number_text;
-use crate::stats::Statistics;
+use statelens_stats::Statistics;
 
 /// Factor below the median norm at which a row of an embedding is considered far shorter.
 const SHORT: f64 = 10.0;

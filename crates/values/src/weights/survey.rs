@@ -10,7 +10,7 @@ use statelens_checkpoint::{Checkpoint, DType, Layout, Result, Tensor, TensorId};
 use statelens_tensor::{BUDGET, InOrder, Pieces, Pour, Receive, Work, grain};
 
 use crate::reading::{Repetition, missing};
-use crate::stats::{
+use statelens_stats::{
     Accumulator, ByteHash, Histogram, MatrixLines, Rows, Scale, Statistics, Summary, has_statistics,
 };
 

@@ -9,7 +9,7 @@ use statelens_checkpoint::{
 use statelens_tensor::{Buffer, Machine as _, Need, Work as _, drive};
 
 use super::*;
-use crate::stats::{Accumulator, MatrixLines, Rows, Statistics};
+use statelens_stats::{Accumulator, MatrixLines, Rows, Statistics};
 
 /// A checkpoint of consecutive float32 vectors; `None` is a vector beyond the end of the file.
 fn checkpoint(tensors: &[Option<&[f32]>]) -> Arc<Checkpoint> {
