@@ -351,7 +351,7 @@ fn broken(what: String) -> Error {
 mod tests {
     use super::*;
     use statelens_checkpoint::{
-        Builder, Dict, DictKey, FormatInfo, Layout, Tensor, TensorId, ValueId,
+        Builder, Dict, DictKey, FormatInfo, Layout, LossCode, Tensor, TensorId, ValueId,
     };
 
     fn checkpoint(entries: Vec<(&str, Value)>, tensors: &[(DType, Vec<u64>)]) -> Checkpoint {
@@ -388,7 +388,9 @@ mod tests {
     }
 
     fn loss(key: &str, harmless: bool) -> Loss {
-        Loss { keys: vec![key.into()], what: String::new(), why: String::new().into(), harmless }
+        let code = LossCode::Other;
+        let kind = if harmless { code.harmless("", "") } else { code.lost("", "") };
+        kind.of(vec![key.into()])
     }
 
     #[test]

@@ -76,7 +76,7 @@ pub fn plan_edited(
     };
     let casts = losses::of_casts(&edited);
     let mut plan = statelens_formats::plan(edited, target, name)?;
-    let optimizer = losses::of_optimizer(changes, &plan);
+    let optimizer = losses::of_optimizer(changes, &plan.losses);
     plan.losses.extend(outside);
     plan.losses.extend(missing);
     plan.losses.extend(casts);
