@@ -73,4 +73,4 @@ pub use value::{
     TupleClass, Value,
 };
 pub use visible::{is_hidden, visible};
-pub use words::{capitalised, counted, grouped, listed, shape_text, size_text};
+pub use words::{capitalised, counted, grouped, listed, shape_text, size_short, size_text};
