@@ -87,7 +87,7 @@ test("once all values are read, the status bar says so, and not how little openi
   const path = make("partly.safetensors", { "part.weight": [2000, 2000] }, () => {});
   await withPage(browser, async (page) => {
     await open(page, path);
-    assert.match(await page.textContent("#effort"), /read [\d.]+ [kM]B of 16\.00 MB/);
+    assert.match(await page.textContent("#effort"), /read [\d.]+ [kM]B of 16\.0 MB/);
     await scan(page);
     assert.match(await page.textContent("#effort"), /^opened in [\d.]+ s · all values are read$/);
   });
@@ -116,10 +116,10 @@ test("a NaN in a file of 20 GB is found and selected in four clicks", { timeout:
     await page.waitForSelector("#work .row");
     await page.click("#scan");
     // The gauge tells how far it is, how fast, and how long it takes.
-    await page.waitForFunction(() => /of 20\.00 GB · [\d.]+ [MG]B\/s/.test(document.querySelector("#scanning .told")?.textContent ?? ""));
+    await page.waitForFunction(() => /of 20\.0 GB · [\d.]+ [MG]B\/s/.test(document.querySelector("#scanning .told")?.textContent ?? ""));
     assert.equal(await page.locator("#scanning [role=progressbar]").getAttribute("aria-label"), "Scanning values");
     await page.waitForSelector("#scanned", { timeout: 300_000 });
-    assert.match(await page.textContent("#scanned"), /scanned 20\.00 GB in (\d+ min )?[\d.]+ s/);
+    assert.match(await page.textContent("#scanned"), /scanned 20\.0 GB in (\d+ min )?[\d.]+ s/);
     await page.click(".notice");
     await page.click('.show-value:has-text("Show [120, 576]")');
     await page.waitForSelector(".vals .here");
@@ -275,7 +275,7 @@ test("statistics of the selected tensor are read, of a very large one on request
     await page.fill("#filter", "middle");
     await page.keyboard.press("Enter");
     await page.waitForSelector("#stop-reading");
-    await page.waitForFunction(() => /of 400\.0 MB/.test(document.querySelector("#statistics .hd")?.textContent ?? ""));
+    await page.waitForFunction(() => /of 400 MB/.test(document.querySelector("#statistics .hd")?.textContent ?? ""));
     await page.waitForFunction(() => /all 100,000,000 values, /.test(document.querySelector("#statistics .hd")?.textContent ?? ""), null, { timeout: 60_000 });
     const middle = await numbers();
     assert.deepEqual([middle.min, middle.max, middle.zeros, middle["NaN · Inf"]], ["−8", "2", "99,999,997", "0 · 1"]);

@@ -6,7 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 use statelens_describe::MISSING;
-use statelens_describe::fold::Foldable;
+use statelens_describe::fold::{Foldable, LeafProperties};
 
 use statelens_checkpoint::varint::{read_bytes, read_number, write_bytes, write_number};
 
@@ -111,40 +111,18 @@ impl Row {
 }
 
 impl Foldable for Row {
-    fn key(&self) -> &str {
-        &self.key
-    }
-
-    fn kind(&self) -> &str {
-        self.kind.word()
-    }
-
-    fn dtype(&self) -> &str {
-        &self.dtype
-    }
-
-    fn shape(&self) -> &[u64] {
-        &self.shape
-    }
-
-    fn is_tensor(&self) -> bool {
-        self.kind.has_shape()
-    }
-
-    fn link(&self) -> Option<&str> {
-        self.link.as_deref()
-    }
-
-    fn params(&self) -> u64 {
-        self.params
-    }
-
-    fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
-    fn value(&self) -> &str {
-        &self.value
+    fn properties(&self) -> LeafProperties<'_> {
+        LeafProperties {
+            key: &self.key,
+            kind: self.kind.word(),
+            is_tensor: self.kind.has_shape(),
+            dtype: &self.dtype,
+            shape: &self.shape,
+            link: self.link.as_deref(),
+            params: self.params,
+            bytes: self.bytes,
+            value: &self.value,
+        }
     }
 }
 

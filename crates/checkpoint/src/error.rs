@@ -40,7 +40,7 @@ impl ErrorKind {
     }
 }
 
-/// A message that says what is wrong, where, and what to do.
+/// A message with the problem, its place, and the next step.
 ///
 /// Two errors are equal if their messages are; causes are not compared.
 #[derive(Clone, PartialEq, Eq)]

@@ -19,6 +19,7 @@ pub mod json;
 mod key;
 mod leaves;
 mod limits;
+mod loss;
 mod memo;
 pub mod numbers;
 mod numpy;
@@ -51,8 +52,9 @@ pub use interner::{Interner, Recent};
 pub use key::{Key, KeyPart, known_key, separator};
 pub use leaves::{Leaf, Leaves};
 pub use limits::Limits;
+pub use loss::{Loss, LossCode, LossKind, Losses};
 pub use plan::{
-    Checksum, Data, Encode, Encoding, Loss, Make, Outcomes, Plan, PlannedFile, Segment, Size,
+    Checksum, Data, Encode, Encoding, Make, Outcomes, Plan, PlannedFile, Segment, Size,
     StoredChunk, WrittenSegment,
 };
 pub use progress::{Progress, Unwatched};
@@ -71,4 +73,4 @@ pub use value::{
     TupleClass, Value,
 };
 pub use visible::{is_hidden, visible};
-pub use words::{capitalised, counted, grouped, listed, shape_text, size_text};
+pub use words::{capitalised, counted, grouped, listed, shape_text, size_short, size_text};

@@ -8,7 +8,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::{Advice, Checkpoint, Limits, Result, Tensor, TensorId};
+use crate::{Checkpoint, Limits, Loss, Result, Tensor, TensorId};
 
 /// Files to write: one, or several that together are a checkpoint.
 #[derive(Debug, Clone)]
@@ -184,19 +184,6 @@ impl<'a> Outcomes<'a> {
     pub fn file(&self, index: usize) -> &'a [WrittenSegment] {
         self.0.get(index).map_or(&[], Vec::as_slice)
     }
-}
-
-/// Something that the target can't represent unchanged.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
-pub struct Loss {
-    /// The flat keys concerned, in order.
-    pub keys: Vec<String>,
-    /// What happens to them: a sentence without a full stop.
-    pub what: String,
-    /// The reason, and how to avoid the loss, in whole sentences.
-    pub why: Advice,
-    /// Only the form changes (a numpy scalar becomes a plain number): shown, but needs no consent.
-    pub harmless: bool,
 }
 
 impl Plan {

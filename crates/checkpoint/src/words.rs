@@ -56,24 +56,37 @@ pub fn capitalised(text: &str) -> String {
     chars.next().map_or_else(String::new, |first| first.to_uppercase().chain(chars).collect())
 }
 
-/// Formats bytes in decimal units: `1.23 MB`; small numbers exactly.
+/// Formats bytes in decimal units with three digits: `1.23 MB`; small numbers exactly: `12 bytes`.
 #[must_use]
 pub fn size_text(bytes: u64) -> String {
+    sized(bytes, "bytes")
+}
+
+/// Like [`size_text`], for tables and other narrow places: `12 B`.
+#[must_use]
+pub fn size_short(bytes: u64) -> String {
+    sized(bytes, "B")
+}
+
+/// Formats bytes with three digits, rounded half up; `unit` is the unit of numbers below 1,000.
+fn sized(bytes: u64, unit: &str) -> String {
     const UNITS: [&str; 6] = ["kB", "MB", "GB", "TB", "PB", "EB"];
     if bytes < 1_000 {
-        return format!("{bytes} bytes");
+        return format!("{bytes} {unit}");
     }
-    let mut value = bytes as f64;
-    let mut unit = "";
-    for name in UNITS {
-        value /= 1_000.0;
-        unit = name;
-        if value < 999.5 {
-            break;
-        }
+    // The digits after the first, as an exponent.
+    let mut more = bytes.ilog10();
+    let step = 10u64.pow(more - 2);
+    let mut value = bytes / step + u64::from(bytes % step >= step / 2);
+    if value == 1_000 {
+        (value, more) = (100, more + 1);
     }
-    let digits = if value < 10.0 { 2 } else { usize::from(value < 100.0) };
-    format!("{value:.digits$} {unit}")
+    let unit = UNITS[more as usize / 3 - 1];
+    match more % 3 {
+        0 => format!("{}.{:02} {unit}", value / 100, value % 100),
+        1 => format!("{}.{} {unit}", value / 10, value % 10),
+        _ => format!("{value} {unit}"),
+    }
 }
 
 #[cfg(test)]
@@ -115,9 +128,22 @@ mod tests {
     #[test]
     fn formats_sizes_for_people() {
         assert_eq!(size_text(999), "999 bytes");
-        assert_eq!(size_text(1_234), "1.23 kB");
-        assert_eq!(size_text(12_345_678), "12.3 MB");
-        assert_eq!(size_text(999_600_000), "1.00 GB");
-        assert_eq!(size_text(u64::MAX), "18.4 EB");
+        for (bytes, text) in [
+            (0, "0 B"),
+            (999, "999 B"),
+            (1_000, "1.00 kB"),
+            (1_234, "1.23 kB"),
+            (1_235, "1.24 kB"),
+            (9_994, "9.99 kB"),
+            (9_999, "10.0 kB"),
+            (12_345_678, "12.3 MB"),
+            (262_144, "262 kB"),
+            (999_499, "999 kB"),
+            (999_500, "1.00 MB"),
+            (13_476_889_245, "13.5 GB"),
+            (u64::MAX, "18.4 EB"),
+        ] {
+            assert_eq!(size_short(bytes), text);
+        }
     }
 }

@@ -351,7 +351,7 @@ fn broken(what: String) -> Error {
 mod tests {
     use super::*;
     use statelens_checkpoint::{
-        Builder, Dict, DictKey, FormatInfo, Layout, Tensor, TensorId, ValueId,
+        Builder, Dict, DictKey, FormatInfo, Layout, LossCode, Tensor, TensorId, ValueId,
     };
 
     fn checkpoint(entries: Vec<(&str, Value)>, tensors: &[(DType, Vec<u64>)]) -> Checkpoint {
@@ -370,17 +370,18 @@ mod tests {
     }
 
     /// Two tensors, one of them under two names, a number and a string.
+    fn entries() -> Vec<(&'static str, Value)> {
+        vec![
+            ("w", Value::Tensor(TensorId(0))),
+            ("tied", Value::Link(ValueId(0))),
+            ("b", Value::Tensor(TensorId(1))),
+            ("step", Value::Int(3i64.into())),
+            ("name", Value::Str("gpt".into())),
+        ]
+    }
+
     fn whole() -> Checkpoint {
-        checkpoint(
-            vec![
-                ("w", Value::Tensor(TensorId(0))),
-                ("tied", Value::Link(ValueId(0))),
-                ("b", Value::Tensor(TensorId(1))),
-                ("step", Value::Int(3i64.into())),
-                ("name", Value::Str("gpt".into())),
-            ],
-            &[(DType::F32, vec![2, 3]), (DType::BF16, vec![3])],
-        )
+        checkpoint(entries(), &[(DType::F32, vec![2, 3]), (DType::BF16, vec![3])])
     }
 
     fn read_back(losses: Vec<Loss>) -> ReadBack {
@@ -388,7 +389,9 @@ mod tests {
     }
 
     fn loss(key: &str, harmless: bool) -> Loss {
-        Loss { keys: vec![key.into()], what: String::new(), why: String::new().into(), harmless }
+        let code = LossCode::Other;
+        let kind = if harmless { code.harmless("", "") } else { code.lost("", "") };
+        kind.of(vec![key.into()])
     }
 
     #[test]
@@ -397,13 +400,7 @@ mod tests {
         let (f32s, bf16s) = ((DType::F32, vec![2, 3]), (DType::BF16, vec![3]));
         type Change<'a> = &'a dyn Fn(&mut Vec<(&str, Value)>);
         let others = |change: Change<'_>, tensors: &[_]| {
-            let mut entries = vec![
-                ("w", Value::Tensor(TensorId(0))),
-                ("tied", Value::Link(ValueId(0))),
-                ("b", Value::Tensor(TensorId(1))),
-                ("step", Value::Int(3i64.into())),
-                ("name", Value::Str("gpt".into())),
-            ];
+            let mut entries = entries();
             change(&mut entries);
             read_back(vec![]).compare(&checkpoint(entries, tensors)).unwrap_err().to_string()
         };
@@ -452,13 +449,7 @@ mod tests {
     #[test]
     fn accepts_only_the_reported_losses() {
         let without = |key: &str| {
-            let mut entries = vec![
-                ("w", Value::Tensor(TensorId(0))),
-                ("tied", Value::Link(ValueId(0))),
-                ("b", Value::Tensor(TensorId(1))),
-                ("step", Value::Int(3i64.into())),
-                ("name", Value::Str("gpt".into())),
-            ];
+            let mut entries = entries();
             entries.retain(|(name, _)| *name != key);
             checkpoint(entries, &[(DType::F32, vec![2, 3]), (DType::BF16, vec![3])])
         };

@@ -1,9 +1,7 @@
 //! Losses of an edit in any format: digits that a narrower dtype lacks, and an optimizer that is
 //! left out.
 
-use std::collections::HashSet;
-
-use statelens_checkpoint::{Checkpoint, DType, Loss, Plan, Tensor};
+use statelens_checkpoint::{Checkpoint, DType, Loss, LossCode, Tensor};
 use statelens_tensor::Narrowing;
 
 use crate::Change;
@@ -26,6 +24,7 @@ pub(crate) fn of_casts(source: &Checkpoint) -> Vec<Loss> {
         }
     }
     let loss = |(from, to, narrowing, keys): (&DType, &DType, Narrowing, Vec<String>)| Loss {
+        code: LossCode::Cast,
         keys,
         what: format!("{from} becomes {to}: {}", narrowing.text()),
         why:
@@ -49,23 +48,16 @@ fn narrowed(tensor: &Tensor) -> Option<Narrowing> {
 
 /// Warns that training can't continue without the optimizer's tensors, if the edit or the target
 /// leaves them out.
-pub(crate) fn of_optimizer(changes: &[Change], plan: &Plan) -> Option<Loss> {
+pub(crate) fn of_optimizer(changes: &[Change], losses: &[Loss]) -> Option<Loss> {
     let dropped = |change: &&Change| {
         change.new.is_none() && change.old_dtype.is_some() && is_optimizer(&change.old)
     };
     let mut keys: Vec<String> =
         changes.iter().filter(dropped).map(|change| change.old.clone()).collect();
-    let left_out = plan.losses.iter().filter(|loss| loss.what.ends_with("left out"));
-    let left_out: HashSet<&String> =
-        left_out.flat_map(|loss| &loss.keys).filter(|key| is_optimizer(key)).collect();
-    if !left_out.is_empty() {
-        let source = &plan.source;
-        let leaves = source.leaves();
-        let tensors = leaves.iter().filter(|leaf| source.tensor_of(leaf.id).is_some());
-        let lost = tensors.map(|leaf| leaf.flat.to_lossy().into_owned());
-        keys.extend(lost.filter(|key| left_out.contains(key)));
-    }
+    let left_out = losses.iter().filter(|loss| loss.code == LossCode::UnsupportedDtype);
+    keys.extend(left_out.flat_map(|loss| &loss.keys).filter(|key| is_optimizer(key)).cloned());
     (!keys.is_empty()).then(|| Loss {
+        code: LossCode::Optimizer,
         keys,
         what: "the optimizer's state is left out, so training can't resume from this".into(),
         why: "The weights can be used and fine-tuned.".into(),

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use statelens_checkpoint::{
-    Checkpoint, Dict, Layout, List, Loss, Result, Set, Tuple, TupleClass, Value, ValueId,
+    Checkpoint, Dict, Layout, List, Loss, LossCode, Result, Set, Tuple, TupleClass, Value, ValueId,
 };
 
 /// Returns the checkpoint without the tensors that have no data, and the loss; `None` if all
@@ -45,6 +45,7 @@ pub(crate) fn without_missing(source: &Checkpoint) -> Result<Option<(Checkpoint,
         }
     }
     let loss = Loss {
+        code: LossCode::MissingData,
         keys,
         what: "tensors without data are left out".into(),
         why: format!(

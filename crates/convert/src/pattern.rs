@@ -3,6 +3,8 @@
 use regex_lite::Regex;
 use statelens_checkpoint::{Error, Result, known_key};
 
+use crate::glob::{Glob, GlobScope};
+
 /// A pattern for flat keys: `/regular expression/`, found anywhere in the key, or else a glob that
 /// must match the whole key, in which `*` matches anything, dots included, `?` one character,
 /// `[0-3x]` one of these, `[!x]` any other, and `{a,b}` either. A key that equals the pattern
@@ -15,7 +17,7 @@ pub struct Pattern {
 
 #[derive(Debug, Clone)]
 enum Matcher {
-    Glob(Vec<char>),
+    Glob(Glob),
     /// A glob with classes or alternatives, as a regular expression.
     Choices(Regex),
     Regex(Regex),
@@ -40,7 +42,7 @@ impl Pattern {
                     Error::refused(format!("{text} is not a valid pattern: {error}"))
                         .advice("Classes are written [0-9] and [!0-9], alternatives {a,b}.")
                 })?),
-                None => Matcher::Glob(text.chars().collect()),
+                None => Matcher::Glob(Glob::new(text, GlobScope::Key)),
             },
         };
         Ok(Self { text: text.to_owned(), matcher })
@@ -49,7 +51,7 @@ impl Pattern {
     /// Returns whether a flat key matches.
     pub fn matches(&self, key: &str) -> bool {
         match &self.matcher {
-            Matcher::Glob(glob) => glob_matches(glob, key),
+            Matcher::Glob(glob) => glob.matches(key),
             Matcher::Choices(regex) => key == self.text || regex.is_match(key),
             Matcher::Regex(regex) => regex.is_match(key),
         }
@@ -167,37 +169,6 @@ fn push_literal(out: &mut String, c: char) {
         out.push('\\');
     }
     out.push(c);
-}
-
-/// Matches a glob. Backtracks only to the last `*`, which is enough: an earlier one could not match
-/// more. The time is at most the product of both lengths.
-fn glob_matches(glob: &[char], key: &str) -> bool {
-    let mut rest = key.chars();
-    let mut at = 0;
-    let mut retry: Option<(usize, std::str::Chars<'_>)> = None;
-    loop {
-        if glob.get(at) == Some(&'*') {
-            at += 1;
-            retry = Some((at, rest.clone()));
-            continue;
-        }
-        let here = rest.clone().next();
-        match (glob.get(at), here) {
-            (None, None) => return true,
-            (Some(wanted), Some(found)) if *wanted == '?' || *wanted == found => {
-                at += 1;
-                rest.next();
-                continue;
-            }
-            _ => {}
-        }
-        let Some((after, from)) = &mut retry else { return false };
-        if from.next().is_none() {
-            return false;
-        }
-        at = *after;
-        rest = from.clone();
-    }
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use statelens_checkpoint::{Checkpoint, Leaf, Sparse, Value};
 use statelens_values::SummaryStatistics;
 
-use crate::fold::Foldable;
+use crate::fold::{Foldable, LeafProperties};
 use crate::{dtype_of, kind_of, shape_of, text_of};
 
 /// A leaf of an outline.
@@ -65,40 +65,18 @@ impl LeafSummary {
 }
 
 impl Foldable for LeafSummary {
-    fn key(&self) -> &str {
-        &self.key
-    }
-
-    fn kind(&self) -> &str {
-        self.kind
-    }
-
-    fn dtype(&self) -> &str {
-        &self.dtype
-    }
-
-    fn shape(&self) -> &[u64] {
-        &self.shape
-    }
-
-    fn is_tensor(&self) -> bool {
-        is_tensor(self.kind)
-    }
-
-    fn link(&self) -> Option<&str> {
-        self.link.as_deref()
-    }
-
-    fn params(&self) -> u64 {
-        self.params
-    }
-
-    fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
-    fn value(&self) -> &str {
-        &self.value
+    fn properties(&self) -> LeafProperties<'_> {
+        LeafProperties {
+            key: &self.key,
+            kind: self.kind,
+            is_tensor: is_tensor(self.kind),
+            dtype: &self.dtype,
+            shape: &self.shape,
+            link: self.link.as_deref(),
+            params: self.params,
+            bytes: self.bytes,
+            value: &self.value,
+        }
     }
 }
 

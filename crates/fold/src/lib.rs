@@ -20,24 +20,31 @@ mod trie;
 pub use lines::{FoldedKey, lines, values_text};
 pub use trie::{ChildRun, Sums, Trie, join, sums};
 
-/// The properties of a leaf that folding uses.
+/// A leaf that can be folded.
 pub trait Foldable {
-    /// Returns the key, joined with dots.
-    fn key(&self) -> &str;
-    /// Returns the kind of leaf, in one word.
-    fn kind(&self) -> &str;
-    /// Returns the dtype; empty for leaves without one.
-    fn dtype(&self) -> &str;
-    /// Returns the shape; empty for leaves without one.
-    fn shape(&self) -> &[u64];
-    /// Returns true for leaves with a dtype and a shape.
-    fn is_tensor(&self) -> bool;
-    /// Returns the key of the target, if the leaf is a link.
-    fn link(&self) -> Option<&str>;
-    /// Returns the number of elements.
-    fn params(&self) -> u64;
-    /// Returns the logical size in bytes.
-    fn bytes(&self) -> u64;
-    /// Returns a plain value as text.
-    fn value(&self) -> &str;
+    /// Returns the properties that folding uses.
+    fn properties(&self) -> LeafProperties<'_>;
+}
+
+/// The properties of a leaf that folding uses.
+#[derive(Debug, Clone, Copy)]
+pub struct LeafProperties<'a> {
+    /// The key, joined with dots.
+    pub key: &'a str,
+    /// The kind of leaf, in one word.
+    pub kind: &'a str,
+    /// The dtype; empty for leaves without one.
+    pub dtype: &'a str,
+    /// The shape; empty for leaves without one.
+    pub shape: &'a [u64],
+    /// True for leaves with a dtype and a shape.
+    pub is_tensor: bool,
+    /// The key of the target, if the leaf is a link.
+    pub link: Option<&'a str>,
+    /// Number of elements.
+    pub params: u64,
+    /// Logical size in bytes.
+    pub bytes: u64,
+    /// A plain value as text.
+    pub value: &'a str,
 }

@@ -63,13 +63,14 @@ pub fn values_text<L: Foldable>(leaves: &[L], rows: &[u32]) -> String {
     let (first, last) =
         (rows.first().and_then(|&row| of(row)), rows.last().and_then(|&row| of(row)));
     let (Some(first), Some(last)) = (first, last) else { return String::new() };
-    if first.is_tensor() || first.kind() == "object" {
+    let (first, last) = (first.properties(), last.properties());
+    if first.is_tensor || first.kind == "object" {
         return String::new();
     }
-    let same = |&row: &u32| of(row).is_some_and(|leaf| leaf.value() == first.value());
+    let same = |&row: &u32| of(row).is_some_and(|leaf| leaf.properties().value == first.value);
     if rows.iter().all(same) {
-        first.value().to_owned()
+        first.value.to_owned()
     } else {
-        format!("{} \u{2026} {}", first.value(), last.value())
+        format!("{} \u{2026} {}", first.value, last.value)
     }
 }

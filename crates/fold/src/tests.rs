@@ -15,40 +15,18 @@ struct TestLeaf {
 }
 
 impl Foldable for TestLeaf {
-    fn key(&self) -> &str {
-        &self.key
-    }
-
-    fn kind(&self) -> &str {
-        self.kind
-    }
-
-    fn dtype(&self) -> &str {
-        &self.dtype
-    }
-
-    fn shape(&self) -> &[u64] {
-        &self.shape
-    }
-
-    fn is_tensor(&self) -> bool {
-        self.kind == "tensor"
-    }
-
-    fn link(&self) -> Option<&str> {
-        self.link.as_deref()
-    }
-
-    fn params(&self) -> u64 {
-        self.params
-    }
-
-    fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
-    fn value(&self) -> &str {
-        &self.value
+    fn properties(&self) -> LeafProperties<'_> {
+        LeafProperties {
+            key: &self.key,
+            kind: self.kind,
+            is_tensor: self.kind == "tensor",
+            dtype: &self.dtype,
+            shape: &self.shape,
+            link: self.link.as_deref(),
+            params: self.params,
+            bytes: self.bytes,
+            value: &self.value,
+        }
     }
 }
 

@@ -50,14 +50,15 @@ impl Sums {
 
     /// Adds a leaf.
     pub fn add_row(&mut self, row: &impl Foldable) {
-        if !row.is_tensor() {
+        let row = row.properties();
+        if !row.is_tensor {
             self.values += 1;
             return;
         }
         self.tensors += 1;
-        if row.link().is_none() {
-            self.params = self.params.saturating_add(row.params());
-            self.bytes = self.bytes.saturating_add(row.bytes());
+        if row.link.is_none() {
+            self.params = self.params.saturating_add(row.params);
+            self.bytes = self.bytes.saturating_add(row.bytes);
         }
     }
 

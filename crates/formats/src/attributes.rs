@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use statelens_checkpoint::{Checkpoint, Loss, Text, Value, ValueId, order};
+use statelens_checkpoint::{Checkpoint, Loss, LossCode, Text, Value, ValueId, order};
 
 /// Returns the flat keys of the values that have Python attributes, sorted.
 pub(crate) fn owners(source: &Checkpoint, of: impl Fn(&Value) -> bool) -> Vec<Text> {
@@ -24,6 +24,7 @@ pub(crate) fn owners(source: &Checkpoint, of: impl Fn(&Value) -> bool) -> Vec<Te
 pub(crate) fn left_out(source: &Checkpoint, of: impl Fn(&Value) -> bool) -> Option<Loss> {
     let keys = owners(source, of);
     (!keys.is_empty()).then(|| Loss {
+        code: LossCode::Attributes,
         keys: keys.iter().map(Text::to_string).collect(),
         what: "Python attributes of dicts and tensors are left out".into(),
         why: "The format has no place for them.".into(),

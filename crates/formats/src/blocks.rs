@@ -2,7 +2,20 @@
 
 use std::sync::Arc;
 
-use statelens_checkpoint::{Checkpoint, DType, Loss, Result, TensorId};
+use statelens_checkpoint::{Checkpoint, DType, Loss, LossCode, LossKind, Result, TensorId};
+
+const BLOCKS: LossKind = LossCode::Blocks.harmless(
+    "quantised blocks are dequantised to float32",
+    "The target has no quantised blocks. The values are the same; they take more space.",
+);
+const WIDENED: LossKind = LossCode::Widened.harmless(
+    "numbers below eight bits, and floats that torch lacks, become int8 or float16",
+    "The target has no such dtype. The values are the same.",
+);
+const BLOCK_BYTES: LossKind = LossCode::BlockBytes.lost(
+    "quantised blocks become their bytes, as uint8",
+    "The target can't store this quantisation, and Statelens can't decode it.",
+);
 
 /// Returns the checkpoint with all dtypes unpacked that the target lacks, and the losses of that.
 /// Blocks become numbers if their values are known, else bytes. Dtypes that only `ml_dtypes` has
@@ -56,26 +69,8 @@ pub(crate) fn expand(
             *tensor = expanded;
         }
     }
-    let loss = |keys, what: &str, why: &'static str, harmless| Loss {
-        keys,
-        what: what.into(),
-        why: why.into(),
-        harmless,
-    };
-    let mut losses = Vec::new();
-    if !decoded.is_empty() {
-        let why =
-            "The target has no quantised blocks. The values are the same; they take more space.";
-        losses.push(loss(decoded, "quantised blocks are dequantised to float32", why, true));
-    }
-    if !widened.is_empty() {
-        let what = "numbers below eight bits, and floats that torch lacks, become int8 or float16";
-        let why = "The target has no such dtype. The values are the same.";
-        losses.push(loss(widened, what, why, true));
-    }
-    if !raw.is_empty() {
-        let why = "The target can't store this quantisation, and Statelens can't decode it.";
-        losses.push(loss(raw, "quantised blocks become their bytes, as uint8", why, false));
-    }
+    let found = [(BLOCKS, decoded), (WIDENED, widened), (BLOCK_BYTES, raw)];
+    let losses = found.into_iter().filter(|(_, keys)| !keys.is_empty());
+    let losses = losses.map(|(kind, keys)| kind.of(keys)).collect();
     Ok((Arc::new(builder.rebuild(&source)?), losses))
 }

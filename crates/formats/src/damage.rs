@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use statelens_checkpoint::{Checkpoint, Finding, Grade, Loss};
+use statelens_checkpoint::{Checkpoint, Finding, Grade, Loss, LossCode};
 
 use crate::stray::IMPOSTOR;
 
@@ -33,6 +33,7 @@ pub(crate) fn lost(source: &Checkpoint) -> Vec<Loss> {
     for finding in findings.iter().filter(|finding| !of_keys(finding)) {
         if reported.insert(&finding.title) {
             losses.push(Loss {
+                code: LossCode::Damage,
                 keys: Vec::new(),
                 what: finding.title.clone(),
                 why: reason(finding).into(),
@@ -49,6 +50,7 @@ pub(crate) fn lost(source: &Checkpoint) -> Vec<Loss> {
         }
     }
     losses.push(Loss {
+        code: LossCode::DamagedData,
         keys,
         what: "the data is missing from the source, or damaged in it".into(),
         why: format!("{}. {}", first.title, reason(first)).into(),
@@ -60,6 +62,7 @@ pub(crate) fn lost(source: &Checkpoint) -> Vec<Loss> {
 /// Returns the losses for parts of the file that a copy leaves out.
 fn left_out(source: &Checkpoint) -> impl Iterator<Item = Loss> {
     source.findings.iter().filter(|finding| finding.left_out).map(|finding| Loss {
+        code: LossCode::SourceLeftOut,
         keys: Vec::new(),
         what: finding.title.clone(),
         why: finding.detail.clone().into(),

@@ -2,7 +2,8 @@
 //! explains what they are and what to do about them.
 
 use statelens_checkpoint::{
-    Checkpoint, Error, FileId, FileSet, Finding, Grade, Loss, advice, capitalised, grouped,
+    Checkpoint, Error, FileId, FileSet, Finding, Grade, Loss, LossCode, advice, capitalised,
+    grouped,
 };
 
 use crate::{Probe, foreign, paths};
@@ -184,6 +185,7 @@ pub(crate) fn unlisted(source: &Checkpoint) -> Option<Loss> {
     let findings = source.findings.iter().filter(|finding| finding.unlisted);
     let files: Vec<String> = findings.flat_map(|finding| finding.missing.clone()).collect();
     (!files.is_empty()).then(|| Loss {
+        code: LossCode::MissingFiles,
         keys: files,
         what: "the content of these files is not text".into(),
         why: "They belong to this checkpoint and are missing.".into(),

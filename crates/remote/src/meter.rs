@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use statelens_checkpoint::{Error, Result};
+use statelens_checkpoint::{Error, Result, size_text};
 
 /// Counts the bytes fetched from servers, and stops an action that would fetch more than was
 /// agreed.
@@ -100,7 +100,7 @@ impl Meter {
         }
         Err(Error::limit(format!(
             "this takes more than the {} that one action may fetch from {host}",
-            size(cap)
+            size_text(cap)
         ))
         .coded("fetch-cap")
         .advice(self.advice))
@@ -116,14 +116,6 @@ impl Meter {
         self.requests.fetch_add(1, Relaxed);
         self.fetched.fetch_add(bytes, Relaxed);
         action.fetched.fetch_add(bytes, Relaxed);
-    }
-}
-
-fn size(bytes: u64) -> String {
-    match bytes {
-        0..1_000_000 => format!("{bytes} bytes"),
-        1_000_000..1_000_000_000 => format!("{} MB", bytes / 1_000_000),
-        _ => format!("{}.{} GB", bytes / 1_000_000_000, bytes / 100_000_000 % 10),
     }
 }
 

@@ -208,7 +208,7 @@ fn fetches_stay_within_the_allowance() {
     read(&*source, 0, 200_000).unwrap();
     let error = read(&*source, 500_000, 1).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Limit);
-    assert!(error.to_string().contains("300000 bytes"), "{error}");
+    assert!(error.to_string().contains("300 kB"), "{error}");
     meter.begin();
     read(&*source, 500_000, 1).unwrap();
 }

@@ -21,8 +21,8 @@ pub fn open(path: impl AsRef<Path>) -> Result<Checkpoint> {
 }
 
 /// Opens a checkpoint at an address: `https://`, a page of the Hugging Face Hub, or, with the
-/// feature `object-store`, `s3://`, `gs://` and `az://`. Fetches only what is needed, up to
-/// [`remote::CAP`].
+/// feature `object-store`, `s3://`, `gs://` and `az://`. Fetches only the bytes that are
+/// read, up to [`remote::CAP`].
 pub fn open_url(url: &str) -> Result<Checkpoint> {
     Opener::new().open_url(url)
 }

@@ -16,7 +16,7 @@ mod tiles;
 use std::ops::Range;
 use std::sync::Arc;
 
-use statelens_checkpoint::{Area, Error, FileSet, Layout, Result, Span};
+use statelens_checkpoint::{Area, Error, FileSet, Layout, Result, Span, size_text};
 
 use self::chunked::Chunked;
 use self::computed::Computed;
@@ -63,8 +63,7 @@ impl Context<'_> {
         {
             return Ok(());
         }
-        let gigabytes = |bytes: u64| format!("{:.1} GB", bytes as f64 / 1e9);
-        let (wanted, work) = (gigabytes(wanted), gigabytes(work));
+        let (wanted, work) = (size_text(wanted), size_text(work));
         Err(Error::limit(format!(
             "the file stores the elements of a tensor in another order: to reorder its {wanted}, \
              the same bytes would be read {times} times here, {work} in all"

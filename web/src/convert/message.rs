@@ -1,6 +1,7 @@
 //! Messages about a conversion: the request, the plan, and the progress.
 
 use serde::{Deserialize, Serialize};
+use statelens_checkpoint::LossCode;
 
 use crate::family;
 use crate::protocol::error::ErrorText;
@@ -128,10 +129,25 @@ pub struct KeyChange {
 /// Something that the target can't hold.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Loss {
+    pub id: LossId,
     /// A sentence.
     pub title: String,
     /// The reason, and the substitute that is written.
     pub reason: String,
+}
+
+/// Identifies what the user acknowledges, whatever its text.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum LossId {
+    /// Something that the target can't hold: its code, its keys, and its number among the losses
+    /// that have both in common, as damage without a key.
+    Loss(LossCode, Vec<String>, u32),
+    /// The output has this size, which is large for its source.
+    LargeOutput(u64),
+    /// The conversion fetches this number of bytes.
+    LargeFetch(u64),
+    /// The state `dataloader` is replaced.
+    ReplacedDataloader,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

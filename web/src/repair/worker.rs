@@ -8,7 +8,7 @@ use statelens_formats::cerebras::dataloader::{
 use statelens_formats::cerebras::fix::{Fixed, fix};
 use statelens_formats::cerebras::rewrite::{check_whole, is_old, repair, upgrade, with_dataloader};
 
-use crate::convert::message::{ConvertOptions, Loss, PlanSummary};
+use crate::convert::message::{ConvertOptions, Loss, LossId, PlanSummary};
 use crate::repair::message::{Rewrite, RewriteOffer};
 use crate::state::fmt::{exact, plural};
 use crate::worker::command_line::command_line;
@@ -109,6 +109,7 @@ pub fn plan(
                 changes.push(becomes(to));
             }
             replaced = replaces.then(|| Loss {
+                id: LossId::ReplacedDataloader,
                 title: "The existing state `dataloader` is replaced".into(),
                 reason: "The new file has the state from these files instead.".into(),
             });

@@ -5,35 +5,26 @@ pub use statelens_checkpoint::counted as plural;
 /// Formats an exact count with commas: `13,476,889,245`.
 pub use statelens_checkpoint::grouped as exact;
 use statelens_checkpoint::known_key;
+/// Formats bytes in decimal units: `13.5 GB`, `262 MB`, `8.19 kB`, `4 B`.
+pub use statelens_checkpoint::size_short as bytes;
 
 /// Width in pixels of a character of the widest monospaced face, at 12 px.
 pub const CHARACTER: f64 = 7.25;
 
-/// Formats bytes in decimal units: `13.48 GB`, `262.1 MB`, `8.19 kB`, `4 B`.
-pub fn bytes(count: u64) -> String {
-    scaled(
-        count,
-        &["B", "kB", "MB", "GB", "TB", "PB", "EB"],
-        |value| if value < 100.0 { 2 } else { 1 },
-    )
-}
-
 /// Formats a count in short: `6.74 B`, `131.07 M`, `4.10 k`, `291`.
 pub fn count(count: u64) -> String {
-    scaled(count, &["", "k", "M", "B", "T", "Q", "Qi"], |_| 2)
-}
-
-fn scaled(number: u64, units: &[&str], places: impl Fn(f64) -> usize) -> String {
-    let mut value = number as f64;
-    let mut unit = 0;
+    const UNITS: [&str; 6] = ["k", "M", "B", "T", "Q", "Qi"];
+    let mut value = count as f64;
+    let mut unit = None;
     // 999,995 would read "1000.00 k": switch to the next unit where rounding would reach it.
-    while unit + 1 < units.len() && value >= if unit == 0 { 1000.0 } else { 999.95 } {
+    for name in UNITS {
+        if value < if unit.is_none() { 1000.0 } else { 999.95 } {
+            break;
+        }
         value /= 1000.0;
-        unit += 1;
+        unit = Some(name);
     }
-    let text = if unit == 0 { number.to_string() } else { format!("{value:.0$}", places(value)) };
-    let unit = units[unit];
-    if unit.is_empty() { text } else { format!("{text} {unit}") }
+    unit.map_or_else(|| count.to_string(), |unit| format!("{value:.2} {unit}"))
 }
 
 /// Formats a shape: `[4096, 11008]`.
@@ -121,18 +112,7 @@ pub fn rate(bytes_done: u64, millis: f64) -> String {
     if millis <= 0.0 {
         return String::new();
     }
-    let rate = bytes_done as f64 * 1000.0 / millis;
-    for (unit, size) in [("GB/s", 1e9), ("MB/s", 1e6), ("kB/s", 1e3)] {
-        if rate >= size {
-            let value = rate / size;
-            return if value < 10.0 {
-                format!("{value:.2} {unit}")
-            } else {
-                format!("{value:.0} {unit}")
-            };
-        }
-    }
-    format!("{rate:.0} B/s")
+    format!("{}/s", bytes((bytes_done as f64 * 1000.0 / millis) as u64))
 }
 
 /// Returns a percentage, rounded down; it is 100 only if the part is the whole.
@@ -173,23 +153,6 @@ pub fn key_parts(key: &str) -> (&str, &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn bytes_are_decimal() {
-        for (number, expected) in [
-            (4, "4 B"),
-            (999, "999 B"),
-            (1164, "1.16 kB"),
-            (8192, "8.19 kB"),
-            (262_144, "262.1 kB"),
-            (262_144_000, "262.1 MB"),
-            (999_999_999, "1.00 GB"),
-            (13_476_889_245, "13.48 GB"),
-            (u64::MAX, "18.45 EB"),
-        ] {
-            assert_eq!(bytes(number), expected);
-        }
-    }
 
     #[test]
     fn formats_counts() {

@@ -288,7 +288,7 @@ pub(crate) struct Export {
 /// The spacing of bins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ScaleArg {
-    /// Of equal width
+    /// Bins of equal width
     Linear,
     /// Log-spaced on both sides of zero
     Log,

@@ -304,6 +304,12 @@ fn reports_an_omitted_optimizer() {
     let source = fixture("torch/zip_training_ckpt.pt");
     let plan = convert(&source, &folder.file("a.safetensors"), &["--dry-run", "--json"]).json();
     assert!(!plan.to_string().contains(resumes), "{plan}");
+    // A file of one array leaves out its name, not the array.
+    let (pt, npy) = (folder.file("one.pt"), folder.file("one.npy"));
+    convert(&source, &pt, &["--select", "optimizer.state.0.exp_avg"]).ok();
+    let plan = convert(&pt, &npy, &["--dry-run", "--json"]).json();
+    assert!(plan.to_string().contains("name is left out"), "{plan}");
+    assert!(!plan.to_string().contains(resumes), "{plan}");
 }
 
 #[test]

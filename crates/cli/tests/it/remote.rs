@@ -164,7 +164,7 @@ fn fetches_only_the_structure_within_max_fetch() {
     assert!(error.contains("268 MB") && error.contains("--max-fetch"), "{error}");
     assert_eq!(server.requests().len(), 4);
     let error = run(["manifest", &url, "--max-fetch", "50MB"]).failed();
-    assert!(error.contains("more than the 50 MB") && error.contains("--max-fetch"), "{error}");
+    assert!(error.contains("more than the 50.0 MB") && error.contains("--max-fetch"), "{error}");
     assert!(folder.names().is_empty());
     run(["convert", &url, &out, "--max-fetch", "1GB"]).ok();
 }

@@ -1,6 +1,6 @@
 //! Whole modules: keeps the entries of their `state_dict()` and leaves out the rest.
 
-use statelens_checkpoint::{Checkpoint, Error, Loss, Result, Value, ValueId};
+use statelens_checkpoint::{Checkpoint, Error, Loss, LossCode, Result, Value, ValueId};
 
 use super::{Edit, filter};
 
@@ -26,6 +26,7 @@ pub(crate) fn state_only(source: &Checkpoint) -> Result<Option<(Checkpoint, Loss
     let mut state = builder.rebuild(source)?;
     filter::forget(source, &mut state);
     let loss = Loss {
+        code: LossCode::OutsideState,
         keys,
         what: "contents of modules outside the state dict are left out".into(),
         why: "`state_dict()` does not return classes, attributes and buffers that are not \

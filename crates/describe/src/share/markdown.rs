@@ -1,9 +1,9 @@
 //! A summary as Markdown, for a model card or an issue, and as plain text with the same lines.
 //! Repeated layers are folded.
 
-use statelens_checkpoint::{Finding, grouped, order, shape_text, visible};
+use statelens_checkpoint::{Finding, grouped, order, shape_text, size_short, visible};
 
-use super::words::{code, plain, size};
+use super::words::{code, plain};
 use super::{FoldedLine, Outline, lines, structure_fingerprint};
 use crate::grade_word;
 
@@ -128,9 +128,9 @@ pub(super) fn facts(outline: &Outline) -> Vec<(&'static str, String)> {
         ("format", outline.format_text()),
         ("producer", outline.producer.clone()),
         ("parameters", outline.parameters().text()),
-        ("tensors", format!("{}, {}", grouped(totals.all.tensors), size(totals.all.bytes))),
+        ("tensors", format!("{}, {}", grouped(totals.all.tensors), size_short(totals.all.bytes))),
         ("keys", grouped(totals.leaves)),
-        ("files", size(outline.size)),
+        ("files", size_short(outline.size)),
         ("structure fingerprint", structure_fingerprint(&outline.entries).short),
         (
             "content fingerprint",

@@ -171,10 +171,11 @@ pub(super) fn dtype<L: Foldable>(
     while let Some(node) = open.pop() {
         open.extend(trie.children(node as usize));
         let own = trie.rows(node as usize).iter().filter_map(|row| rows.get(*row as usize));
-        for row in own.filter(|row| row.link().is_none() && row.bytes() > 0) {
-            match found.iter_mut().find(|(dtype, _)| *dtype == row.dtype()) {
-                Some((_, bytes)) => *bytes = bytes.saturating_add(row.bytes()),
-                None => found.push((row.dtype(), row.bytes())),
+        let own = own.map(Foldable::properties);
+        for row in own.filter(|row| row.link.is_none() && row.bytes > 0) {
+            match found.iter_mut().find(|(dtype, _)| *dtype == row.dtype) {
+                Some((_, bytes)) => *bytes = bytes.saturating_add(row.bytes),
+                None => found.push((row.dtype, row.bytes)),
             }
         }
     }

@@ -68,7 +68,7 @@ impl Segments {
         let mut path: Vec<(&str, u32)> = Vec::new();
         for row in rows {
             let (mut at, mut depth) = (0, 0);
-            for segment in row.key().splitn(MAX_DEPTH, dot) {
+            for segment in row.properties().key.splitn(MAX_DEPTH, dot) {
                 let known = path.get(depth).filter(|(name, _)| *name == segment);
                 at = match known {
                     Some(&(_, known)) => known,
@@ -157,8 +157,9 @@ impl<'a> SegmentLookup<'a> {
 
 impl Signs {
     fn of(row: &impl Foldable) -> Self {
-        let loose = (row.kind(), row.dtype(), row.link().is_some());
-        Self { strict: hash_of(&(loose, row.shape())), loose: hash_of(&loose) }
+        let row = row.properties();
+        let loose = (row.kind, row.dtype, row.link.is_some());
+        Self { strict: hash_of(&(loose, row.shape)), loose: hash_of(&loose) }
     }
 
     /// Adds the signature of a child, independently of the order of children.
@@ -181,8 +182,9 @@ pub(super) fn mixed(one: u64, other: u64) -> u64 {
 }
 
 fn is_similar(one: &impl Foldable, other: &impl Foldable) -> bool {
-    one.kind() == other.kind()
-        && one.shape() == other.shape()
-        && one.dtype() == other.dtype()
-        && one.link().is_some() == other.link().is_some()
+    let (one, other) = (one.properties(), other.properties());
+    one.kind == other.kind
+        && one.shape == other.shape
+        && one.dtype == other.dtype
+        && one.link.is_some() == other.link.is_some()
 }

@@ -10,10 +10,9 @@ mod losses;
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use losses::{LossKind, Losses};
 use statelens_checkpoint::{
-    Checkpoint, Checksum, DType, Data, Error, Layout, Leaf, Plan, PlannedFile, Result, Segment,
-    Setting, Tensor, TensorClass, TensorId, Text, Value, advice,
+    Checkpoint, Checksum, DType, Data, Error, Layout, Leaf, LossCode, LossKind, Losses, Plan,
+    PlannedFile, Result, Segment, Setting, Tensor, TensorClass, TensorId, Text, Value, advice,
 };
 
 use crate::advice;
@@ -48,7 +47,10 @@ pub fn plan(source: Arc<Checkpoint>, options: &WriteOptions, name: &str) -> Resu
     let NumpyWriter { records, mut losses, .. } = writer;
     let segments = match options.single {
         true => {
-            losses.name_is_left_out(&source);
+            losses.remove(&[LossCode::NameAdded, LossCode::FullNames]);
+            for leaf in source.leaves().iter().filter(|leaf| !leaf.flat.as_bytes().is_empty()) {
+                losses.add(losses::NAME, leaf.flat.to_string());
+            }
             alone(records)?
         }
         false => {
@@ -56,7 +58,7 @@ pub fn plan(source: Arc<Checkpoint>, options: &WriteOptions, name: &str) -> Resu
             layout(records, &mark.unwrap_or_default())?
         }
     };
-    let mut losses = losses.finish();
+    let mut losses = losses.finish(Some);
     let leaves = source.leaves();
     if leaves.iter().any(|leaf| leaf.flat.is_empty())
         && !leaves.iter().any(|leaf| leaf.flat == UNNAMED)

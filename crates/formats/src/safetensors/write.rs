@@ -13,8 +13,8 @@ use std::sync::Arc;
 
 use state::FlatState;
 use statelens_checkpoint::{
-    Checkpoint, Checksum, DType, Data, Error, Loss, Plan, PlannedFile, Result, Segment, Setting,
-    Text, advice, json, order,
+    Checkpoint, Checksum, DType, Data, Error, Loss, LossCode, Plan, PlannedFile, Result, Segment,
+    Setting, Text, advice, json, order,
 };
 
 use super::{DTYPES, HeaderDType, MAX_HEADER, METADATA, scalars};
@@ -35,6 +35,7 @@ pub(crate) fn metadata_left_out(source: &Checkpoint) -> Option<Loss> {
         return None;
     }
     Some(Loss {
+        code: LossCode::Metadata,
         keys: metadata.iter().map(|(name, _)| format!("__metadata__.{name}")).collect(),
         what: "metadata of the file is left out".into(),
         why: "Only safetensors has a place for it.".into(),

@@ -50,10 +50,10 @@ pub fn plan(source: Arc<Checkpoint>, options: &WriteOptions, name: &str) -> Resu
     let prefix = prefix(name)?;
     let (mut items, mut losses) = values::items(&source)?;
     if options.object_graph && graph::count_saves(&mut items) {
-        losses.push(losses::counter_added());
+        losses.push(losses::COUNTER_ADDED.of(vec![losses::COUNTER.into()]));
     }
     if items.iter().any(|item| item.key.parts.is_empty()) {
-        losses.push(losses::named());
+        losses.push(losses::NAMED.of(vec![String::new()]));
     }
     losses.extend(attributes::left_out(&source, |_| true));
     let mut named = match options.object_graph {

@@ -67,7 +67,7 @@ fn file(
     let storages = storages::place(source, state.tensors(), builder)?;
     let pickle = state.pickle(&storages)?;
     for loss in state.losses() {
-        match losses.iter_mut().find(|known| known.what == loss.what) {
+        match losses.iter_mut().find(|known| known.code == loss.code) {
             Some(known) => known.keys.extend(loss.keys),
             None => losses.push(loss),
         }

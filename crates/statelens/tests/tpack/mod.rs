@@ -107,6 +107,7 @@ fn plan(source: Arc<Checkpoint>, _: &WriteTarget, name: &str) -> Result<Plan> {
         let Some((id, tensor)) = source.tensor_of(leaf.target) else {
             let why = "A tensor pack has tensors only.".into();
             losses.push(Loss {
+                code: LossCode::Other,
                 keys: vec![key],
                 what: "a value is left out".into(),
                 why,

@@ -271,13 +271,13 @@ fn leaves_out(convert: &Conversion, plan: &PlanSummary) -> bool {
 }
 
 fn loss_line(actor: &Actor, convert: &Conversion, loss: &Loss) -> Html {
-    let on = convert.acknowledged.contains(&loss.title);
-    let title = loss.title.clone();
+    let on = convert.acknowledged.contains(&loss.id);
+    let id = loss.id.clone();
     let onchange = actor.on(move |actor, _: Event| {
-        let title = title.clone();
+        let id = id.clone();
         actor.convert(move |convert| {
-            if !convert.acknowledged.remove(&title) {
-                convert.acknowledged.insert(title);
+            if !convert.acknowledged.remove(&id) {
+                convert.acknowledged.insert(id);
             }
         });
     });

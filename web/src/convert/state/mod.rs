@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use web_sys::File;
 
-use crate::convert::message::{ConversionResult, ConvertOptions, PlanSummary};
+use crate::convert::message::{ConversionResult, ConvertOptions, LossId, PlanSummary};
 use crate::convert::state::naming::{default_name, key_name, keys_name};
 use crate::family::message::FamilyReply;
 use crate::open::message::OpenedCheckpoint;
@@ -27,8 +27,8 @@ pub struct Conversion {
     pub plan: Option<Result<Rc<PlanSummary>, Rc<ErrorText>>>,
     /// True until the plan of the latest request has arrived.
     pub planning: bool,
-    /// Titles of the losses that the user acknowledged.
-    pub acknowledged: BTreeSet<String>,
+    /// The losses that the user acknowledged.
+    pub acknowledged: BTreeSet<LossId>,
     pub task: Task<ConversionResult>,
     /// The written file, if it can be opened again.
     pub file: Option<File>,
@@ -99,7 +99,7 @@ impl Conversion {
     pub fn unacknowledged_losses(&self) -> usize {
         match &self.plan {
             Some(Ok(plan)) => {
-                plan.losses.iter().filter(|loss| !self.acknowledged.contains(&loss.title)).count()
+                plan.losses.iter().filter(|loss| !self.acknowledged.contains(&loss.id)).count()
             }
             _ => 0,
         }

@@ -5,14 +5,13 @@
 //! part of the key, ignoring case unless the word has a capital. A glob matches whole segments, so
 //! that `layers.*.attn` and `*.weight` mean what they look like.
 
-pub mod glob;
 pub mod search;
 
 use regex_lite::Regex;
 use statelens_checkpoint::order;
+use statelens_convert::{Glob, GlobScope};
 use statelens_describe::distance;
 
-use crate::filter::state::glob::Glob;
 use crate::rows::{LeafKind, Row};
 use crate::state::dtype::is_short;
 use crate::values::message::RowValues;
@@ -409,7 +408,7 @@ fn term(word: &str) -> Result<Term, String> {
         }
     }
     if word.contains(['*', '?']) {
-        return Ok(Term::Glob(Glob::new(word)));
+        return Ok(Term::Glob(Glob::new(word, GlobScope::Segments)));
     }
     let fold_case = !word.chars().any(char::is_uppercase);
     Ok(Term::Word { text: word.to_owned(), fold_case })

@@ -1,11 +1,11 @@
 //! Describes a plan for the page: its size, how it is written, and its losses.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
-use statelens_checkpoint::{Layout, Plan, Result, Size, listed};
+use statelens_checkpoint::{Layout, LossCode, Plan, Result, Size, listed};
 use statelens_convert::{Share, composable, narrows, shares};
 
-use crate::convert::message::{ConvertOptions, Loss, PlanSummary, Preview};
+use crate::convert::message::{ConvertOptions, Loss, LossId, PlanSummary, Preview};
 use crate::state::dtype::short;
 use crate::state::fmt::plural;
 use crate::text;
@@ -68,11 +68,8 @@ pub(crate) fn describe(
         tensors: tensors as u64,
         keys: leaves.len() as u64,
         runs,
-        losses: plan
-            .losses
-            .iter()
-            .filter(|loss| !loss.harmless)
-            .map(loss_text)
+        losses: lost(&plan.losses)
+            .into_iter()
             .chain(large_fetch_warning(open, copied.saturating_add(computed), job))
             .chain(large_output_warning(open, size.bytes()))
             .collect(),
@@ -109,6 +106,7 @@ fn large_output_warning(open: &OpenCheckpoint, bytes: u64) -> Option<Loss> {
     let all = open.checkpoint.unfolded().writing(bytes);
     let of = |bytes| crate::state::fmt::bytes(bytes);
     all.is_over(&open.limits).then(|| Loss {
+        id: LossId::LargeOutput(bytes.min(LARGEST)),
         title: format!("This writes {} from a source of {}", of(bytes), of(all.stored_bytes)),
         reason: "Nothing is lost. Many keys of the source share the same bytes; the new file stores a copy for each.".into(),
     })
@@ -118,6 +116,7 @@ fn large_output_warning(open: &OpenCheckpoint, bytes: u64) -> Option<Loss> {
 fn large_fetch_warning(open: &OpenCheckpoint, bytes: u64, job: &Job) -> Option<Loss> {
     let host = open.sources.server()?.host();
     (bytes > job.allowance().cap()).then(|| Loss {
+        id: LossId::LargeFetch(bytes.min(LARGEST)),
         title: format!("This fetches about {} from {host}", crate::state::fmt::bytes(bytes)),
         reason: "Nothing is lost. The new file needs the weights, which are not on this computer."
             .into(),
@@ -206,7 +205,20 @@ fn stored(tensor: &statelens_checkpoint::Tensor) -> Option<String> {
     })
 }
 
-fn loss_text(loss: &statelens_checkpoint::Loss) -> Loss {
+/// Returns the losses that the user has to acknowledge.
+fn lost(losses: &[statelens_checkpoint::Loss]) -> Vec<Loss> {
+    let mut numbers: HashMap<(LossCode, &[String]), u32> = HashMap::new();
+    let losses = losses.iter().filter(|loss| !loss.harmless);
+    losses
+        .map(|loss| {
+            let number = numbers.entry((loss.code, &loss.keys)).or_default();
+            *number += 1;
+            loss_text(loss, LossId::Loss(loss.code, loss.keys.clone(), *number))
+        })
+        .collect()
+}
+
+fn loss_text(loss: &statelens_checkpoint::Loss, id: LossId) -> Loss {
     let count = match loss.keys.len() {
         0 => String::new(),
         len => format!("{}: ", plural(len as u64, "key")),
@@ -217,6 +229,7 @@ fn loss_text(loss: &statelens_checkpoint::Loss) -> Loss {
         if loss.why.is_empty() { String::new() } else { text::sentence(&text::advice(&loss.why)) }
     );
     Loss {
+        id,
         title: format!(
             "{count}{}",
             if count.is_empty() { text::title(&loss.what) } else { loss.what.clone() }
@@ -236,6 +249,20 @@ fn note(loss: &statelens_checkpoint::Loss) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn losses_of_the_same_title_are_acknowledged_one_by_one() {
+        let of = |code: LossCode, what, keys: &[&str]| {
+            code.lost(what, "").of(keys.iter().map(ToString::to_string).collect())
+        };
+        let sparse = |key| of(LossCode::Sparse, "sparse tensors become their parts", &[key]);
+        let (first, other) = (lost(&[sparse("a")]), lost(&[sparse("b")]));
+        assert_eq!(first[0].title, other[0].title);
+        assert_ne!(first[0].id, other[0].id);
+        let damage = |what| of(LossCode::Damage, what, &[]);
+        let damaged = lost(&[damage("A record is truncated"), damage("A checksum differs")]);
+        assert_ne!(damaged[0].id, damaged[1].id);
+    }
 
     #[test]
     fn counts_each_tensor_once() {

@@ -57,14 +57,14 @@ pub struct FittingColumns {
     pub shapes: bool,
 }
 
-/// Widths in pixels of the widest key.
+/// Widths of keys in pixels.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct KeyWidths {
-    /// Of all lines of the folded table.
+    /// The widest key of all lines of the folded table.
     all: f64,
-    /// Of tensors in the folded table.
+    /// The widest key of the tensors in the folded table.
     folded: f64,
-    /// Of tensors, in full.
+    /// The widest full key of a tensor.
     full: f64,
 }
 

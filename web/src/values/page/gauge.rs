@@ -144,7 +144,7 @@ mod tests {
 
     #[test]
     fn progress_uses_the_unit_of_the_total() {
-        assert_eq!(of_total(41_200_000_000, 67_380_000_000), "41.20 of 67.38 GB");
+        assert_eq!(of_total(41_200_000_000, 67_380_000_000), "41.2 of 67.4 GB");
         assert_eq!(of_total(0, 500), "0 of 500 B");
         assert_eq!(of_total(500, 500), "500 of 500 B");
     }

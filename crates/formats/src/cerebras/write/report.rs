@@ -3,23 +3,17 @@
 
 use std::borrow::Cow;
 
-use statelens_checkpoint::{Advice, Error, Loss, Setting, Text, advice};
+use statelens_checkpoint::{
+    Advice, Error, Loss, LossCode, LossKind, Losses, Setting, Text, advice,
+};
 
 /// Losses and refusals found so far.
 #[derive(Default)]
 pub(super) struct LossReport {
-    losses: Vec<(LossKind, Vec<String>)>,
+    losses: Losses,
     refused: Vec<(String, Cow<'static, str>)>,
     /// Settings that avoid the refusals.
     advice: Vec<Setting>,
-}
-
-/// The kind of a loss: what happens to a value, and why.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) struct LossKind {
-    what: &'static str,
-    why: &'static str,
-    harmless: bool,
 }
 
 /// Settings that avoid refusals.
@@ -44,85 +38,82 @@ const SHOWN: usize = 10;
 const FLATTENING: &str =
     "The format knows dict, OrderedDict, defaultdict, list, tuple, set and deque only.";
 
-const fn lost(what: &'static str, why: &'static str) -> LossKind {
-    LossKind { what, why, harmless: false }
-}
-
-const fn harmless(what: &'static str, why: &'static str) -> LossKind {
-    LossKind { what, why, harmless: true }
-}
-
-pub(super) const NAMED: LossKind = lost("named tuples become plain tuples", FLATTENING);
-pub(super) const SIZE: LossKind = harmless("torch.Size becomes a plain tuple", FLATTENING);
-pub(super) const DICT: LossKind = lost("dicts of other classes become plain dicts", FLATTENING);
-pub(super) const CLASS: LossKind =
-    lost("objects become plain dicts of their fields, without their class", FLATTENING);
-pub(super) const DEFAULT: LossKind = lost(
+pub(super) const NAMED: LossKind =
+    LossCode::NamedTuple.lost("named tuples become plain tuples", FLATTENING);
+pub(super) const SIZE: LossKind =
+    LossCode::TorchSize.harmless("torch.Size becomes a plain tuple", FLATTENING);
+pub(super) const DICT: LossKind =
+    LossCode::DictClass.lost("dicts of other classes become plain dicts", FLATTENING);
+pub(super) const CLASS: LossKind = LossCode::ObjectFields
+    .lost("objects become plain dicts of their fields, without their class", FLATTENING);
+pub(super) const DEFAULT: LossKind = LossCode::DefaultDict.lost(
     "defaultdicts become plain dicts",
     "The Cerebras library loads a defaultdict only if it has at most two entries and creates \
      missing ones with a class of Python's own.",
 );
-pub(super) const DEFAULT_04: LossKind =
-    lost("defaultdicts become plain dicts", "Release 2.0 of the Cerebras library can't load them.");
-pub(super) const MAXLEN: LossKind = lost(
+pub(super) const DEFAULT_04: LossKind = LossCode::DefaultDict.lost(
+    "defaultdicts become plain dicts",
+    "Release 2.0 of the Cerebras library can't load them.",
+);
+pub(super) const MAXLEN: LossKind = LossCode::DequeLength.lost(
     "deques lose their maximum length",
     "The Cerebras library can't save a deque that has one.",
 );
-pub(super) const DEQUE_04: LossKind =
-    lost("deques of tensors become lists", "Release 2.0 of the Cerebras library can't load them.");
-pub(super) const SET_04: LossKind = lost(
+pub(super) const DEQUE_04: LossKind = LossCode::Deque
+    .lost("deques of tensors become lists", "Release 2.0 of the Cerebras library can't load them.");
+pub(super) const SET_04: LossKind = LossCode::Set.lost(
     "sets of tensors become lists",
     "Format 0.4 holds a set as one pickled object, which has no room for tensors.",
 );
-pub(super) const KEY: LossKind = lost(
+pub(super) const KEY: LossKind = LossCode::KeyType.lost(
     "keys of other types become strings",
     "The structure holds only keys that are strings, numbers, bools and None.",
 );
-pub(super) const COPIES: LossKind = harmless(
+pub(super) const COPIES: LossKind = LossCode::Copies.harmless(
     "containers that were one object become equal copies",
     "The library flattens each copy separately; the tensors in them stay tied.",
 );
-pub(super) const ATTRIBUTES: LossKind = harmless(
+pub(super) const ATTRIBUTES: LossKind = LossCode::Attributes.harmless(
     "attributes set on a dict (a state dict's `_metadata`) are left out",
     "The Cerebras library leaves them out as well.",
 );
-pub(super) const OF_TENSORS: LossKind = harmless(
+pub(super) const OF_TENSORS: LossKind = LossCode::TensorAttributes.harmless(
     "Python attributes of tensors are left out",
     "The Cerebras library stores plain tensors.",
 );
-pub(super) const PARAMETER: LossKind = harmless(
+pub(super) const PARAMETER: LossKind = LossCode::Parameter.harmless(
     "parameters become tensors",
     "The Cerebras library stores plain tensors; a module turns them into parameters when it loads \
      its state dict.",
 );
-pub(super) const GRADIENT: LossKind = harmless(
+pub(super) const GRADIENT: LossKind = LossCode::Gradient.harmless(
     "tensors no longer require a gradient",
     "The Cerebras library stores plain tensors; a module turns them into parameters when it loads \
      its state dict.",
 );
-pub(super) const SUBCLASS: LossKind =
-    lost("tensors of other classes become plain tensors", "The format holds plain tensors.");
-pub(super) const SHARED: LossKind = harmless(
+pub(super) const SUBCLASS: LossKind = LossCode::TensorClass
+    .lost("tensors of other classes become plain tensors", "The format holds plain tensors.");
+pub(super) const SHARED: LossKind = LossCode::SharedMemory.harmless(
     "tensors that share memory are written one by one",
     "Only tensors that are equal views of it stay tied, as in the Cerebras library.",
 );
-pub(super) const FLOAT64: LossKind = harmless(
+pub(super) const FLOAT64: LossKind = LossCode::Float64Scalar.harmless(
     "numpy float64 scalars become floats",
     "The Cerebras library stores them so: to Python they are floats.",
 );
-pub(super) const BFLOAT16: LossKind = harmless(
+pub(super) const BFLOAT16: LossKind = LossCode::Bfloat16Array.harmless(
     "numpy arrays of bfloat16 become tensors of the same values",
     "The Cerebras library loads such arrays as integers.",
 );
-pub(super) const SCALAR: LossKind = harmless(
+pub(super) const SCALAR: LossKind = LossCode::ArrayScalar.harmless(
     "numpy scalars become arrays without dimensions",
     "Their bytes are not available when the file is planned.",
 );
-pub(super) const SCALAR_04: LossKind =
-    harmless("numpy scalars become arrays without dimensions", "Format 0.4 stores both alike.");
+pub(super) const SCALAR_04: LossKind = LossCode::ArrayScalar
+    .harmless("numpy scalars become arrays without dimensions", "Format 0.4 stores both alike.");
 pub(super) const ARRAY_01: LossKind =
-    lost("numpy arrays become tensors", "Format 0.1 does not distinguish them.");
-pub(super) const TIES_04: LossKind = harmless(
+    LossCode::Array.lost("numpy arrays become tensors", "Format 0.1 does not distinguish them.");
+pub(super) const TIES_04: LossKind = LossCode::Ties.harmless(
     "values that were one object are loaded as two",
     "Format 0.4 has no links; tied tensors share their bytes in the file all the same.",
 );
@@ -130,11 +121,7 @@ pub(super) const TIES_04: LossKind = harmless(
 impl LossReport {
     /// Adds the loss `kind` for the value at `key`.
     pub(super) fn lose(&mut self, kind: LossKind, key: &Text) {
-        let key = key.to_string();
-        match self.losses.iter_mut().find(|(known, _)| *known == kind) {
-            Some((_, keys)) => keys.push(key),
-            None => self.losses.push((kind, vec![key])),
-        }
+        self.losses.add(kind, key.to_string());
     }
 
     /// Adds a refusal of the value at `key`, with the reason and advice.
@@ -156,13 +143,7 @@ impl LossReport {
     /// Returns the losses, or an error if anything was refused.
     pub(super) fn finish(self, version: &str) -> Result<Vec<Loss>, Error> {
         if self.refused.is_empty() {
-            let loss = |(kind, keys): (LossKind, Vec<String>)| Loss {
-                keys,
-                what: kind.what.into(),
-                why: kind.why.into(),
-                harmless: kind.harmless,
-            };
-            return Ok(self.losses.into_iter().map(loss).collect());
+            return Ok(self.losses.finish(Some));
         }
         let count = self.refused.len();
         let shown: Vec<String> = self

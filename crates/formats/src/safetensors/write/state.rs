@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 
 use statelens_checkpoint::{
-    Checkpoint, DType, Error, Key, Layout, Leaf, Loss, Result, Setting, TensorClass, TensorId,
-    Text, Value, ValueId, advice, order,
+    Checkpoint, DType, Error, Key, Layout, Leaf, Loss, LossCode, LossKind, Result, Setting,
+    TensorClass, TensorId, Text, Value, ValueId, advice, order,
 };
 
 use super::{WrittenTensor, stored_as};
@@ -22,53 +22,40 @@ pub(super) struct FlatState {
     pub(super) losses: Vec<Loss>,
 }
 
-/// What happens to a value, and why.
-#[derive(Clone, Copy)]
-struct LossReason {
-    what: &'static str,
-    why: &'static str,
-    harmless: bool,
-}
-
-const fn lost(what: &'static str, why: &'static str) -> LossReason {
-    LossReason { what, why, harmless: false }
-}
-
-const fn harmless(what: &'static str, why: &'static str) -> LossReason {
-    LossReason { what, why, harmless: true }
-}
-
 const TENSORS_ONLY: &str = "The format holds tensors without their Python classes.";
-const ARRAY: LossReason = harmless("numpy arrays become tensors of the same values", TENSORS_ONLY);
-const SCALAR: LossReason =
-    harmless("numpy scalars become tensors without dimensions, of the same value", TENSORS_ONLY);
-const PARAMETER: LossReason = harmless("parameters become plain tensors", TENSORS_ONLY);
-const SUBCLASS: LossReason = lost("tensors of other classes become plain tensors", TENSORS_ONLY);
-const NESTED: LossReason =
-    harmless("containers become names with dots", "The format has one dict of names.");
-const ATTRIBUTES: LossReason = harmless(
+const ARRAY: LossKind =
+    LossCode::Array.harmless("numpy arrays become tensors of the same values", TENSORS_ONLY);
+const SCALAR: LossKind = LossCode::ArrayScalar
+    .harmless("numpy scalars become tensors without dimensions, of the same value", TENSORS_ONLY);
+const PARAMETER: LossKind =
+    LossCode::Parameter.harmless("parameters become plain tensors", TENSORS_ONLY);
+const SUBCLASS: LossKind =
+    LossCode::TensorClass.lost("tensors of other classes become plain tensors", TENSORS_ONLY);
+const NESTED: LossKind = LossCode::FullNames
+    .harmless("containers become names with dots", "The format has one dict of names.");
+const ATTRIBUTES: LossKind = LossCode::Attributes.harmless(
     "Python attributes of dicts (`_metadata`) are left out",
     "The format has no place for them; `save_file` leaves them out, too.",
 );
-const SHARED: LossReason =
-    harmless("views that share memory are written separately", "The format has no views.");
-const PLAIN: LossReason = harmless(
+const SHARED: LossKind = LossCode::SharedMemory
+    .harmless("views that share memory are written separately", "The format has no views.");
+const PLAIN: LossKind = LossCode::PlainValue.harmless(
     "plain values go into the file's metadata",
     "The format holds tensors only; Statelens and Python's json module read them from there.",
 );
-const DTYPE: LossReason = lost("", "The format does not have it; PyTorch's or NumPy's may.");
-const SPARSE: LossReason =
-    lost("sparse tensors become their parts", "The format has no sparse tensors.");
-const AGAIN: LossReason = lost(
+const SPARSE: LossKind =
+    LossCode::Sparse.lost("sparse tensors become their parts", "The format has no sparse tensors.");
+const AGAIN: LossKind = LossCode::RepeatedContainer.lost(
     "further occurrences of a container are left out",
     "The format has no links between containers.",
 );
-const FROZEN: LossReason = lost("frozensets are left out", TENSORS_ONLY);
-const NUMPY_DTYPE: LossReason = lost("numpy dtypes become their names", TENSORS_ONLY);
-const OBJECT: LossReason =
-    lost("objects become the text that Python prints for them", TENSORS_ONLY);
-const LONG_INT: LossReason =
-    lost("integers of thousands of digits are left out", "Python would not read them.");
+const FROZEN: LossKind = LossCode::FrozensetLeftOut.lost("frozensets are left out", TENSORS_ONLY);
+const NUMPY_DTYPE: LossKind =
+    LossCode::NumpyDtype.lost("numpy dtypes become their names", TENSORS_ONLY);
+const OBJECT: LossKind =
+    LossCode::ObjectText.lost("objects become the text that Python prints for them", TENSORS_ONLY);
+const LONG_INT: LossKind = LossCode::BigInt
+    .lost("integers of thousands of digits are left out", "Python would not read them.");
 
 /// Python parses integers of up to 4,300 digits; integers of this many bytes have fewer.
 const MAX_INT: usize = 1_700;
@@ -77,8 +64,13 @@ impl FlatState {
     /// Sorts the leaves into tensors and values. Fails if names collide or tensors have no data.
     pub(super) fn new(source: &Checkpoint) -> Result<Self> {
         let leaves = source.leaves();
-        let mut sorter =
-            Sorter { source, found: Vec::new(), values: Vec::new(), losses: Vec::new() };
+        let mut sorter = Sorter {
+            source,
+            found: Vec::new(),
+            values: Vec::new(),
+            losses: Vec::new(),
+            dtypes: HashMap::new(),
+        };
         for leaf in &leaves {
             sorter.leaf(leaf)?;
         }
@@ -109,24 +101,33 @@ struct Sorter<'a> {
     found: Vec<(Text, TensorId)>,
     values: Vec<(Text, ValueId)>,
     losses: Vec<Loss>,
+    /// The indices of the losses of dtypes that the format lacks.
+    dtypes: HashMap<DType, usize>,
 }
 
 impl Sorter<'_> {
-    fn lose(&mut self, reason: LossReason, key: &Text) {
-        self.lose_as(reason.what.to_owned(), reason, key);
+    fn lose(&mut self, kind: LossKind, key: &Text) {
+        let key = key.to_string();
+        match self.losses.iter_mut().find(|loss| loss.code == kind.code) {
+            Some(loss) => loss.keys.push(key),
+            None => self.losses.push(kind.of(vec![key])),
+        }
     }
 
-    fn lose_as(&mut self, what: String, reason: LossReason, key: &Text) {
-        let key = key.to_string();
-        match self.losses.iter_mut().find(|loss| loss.what == what) {
-            Some(loss) => loss.keys.push(key),
-            None => self.losses.push(Loss {
-                keys: vec![key],
-                what,
-                why: reason.why.into(),
-                harmless: reason.harmless,
-            }),
-        }
+    /// Adds the loss of a tensor whose dtype the format lacks. Each dtype is a loss of its own.
+    fn lose_dtype(&mut self, dtype: &DType, key: &Text) {
+        let losses = &mut self.losses;
+        let index = *self.dtypes.entry(dtype.clone()).or_insert_with(|| {
+            losses.push(Loss {
+                code: LossCode::UnsupportedDtype,
+                keys: Vec::new(),
+                what: format!("tensors of dtype {dtype} are left out"),
+                why: "The format does not have it; PyTorch's or NumPy's may.".into(),
+                harmless: false,
+            });
+            losses.len() - 1
+        });
+        losses[index].keys.push(key.to_string());
     }
 
     fn leaf(&mut self, leaf: &Leaf) -> Result<()> {
@@ -167,8 +168,7 @@ impl Sorter<'_> {
         let Some((tensor_id, tensor)) = self.source.tensor_of(id) else { return Ok(()) };
         let is_missing = matches!(tensor.layout, Layout::Missing(_));
         if stored_as(tensor).is_none() && !is_missing {
-            // Each dtype is a loss of its own.
-            self.lose_as(format!("tensors of dtype {} are left out", tensor.dtype), DTYPE, name);
+            self.lose_dtype(&tensor.dtype, name);
             return Ok(());
         }
         match &tensor.class {
@@ -315,6 +315,7 @@ fn tied(tensors: &[WrittenTensor]) -> Option<Loss> {
         more => format!("; and {more} more"),
     };
     (!keys.is_empty()).then(|| Loss {
+        code: LossCode::Ties,
         keys,
         what: "tied tensors are written once, under the first of their names".into(),
         why: advice![

@@ -1,6 +1,6 @@
-//! Collects what a bundle can't hold, by kind of loss.
+//! Kinds of losses of a bundle.
 
-use statelens_checkpoint::{Checkpoint, Loss, Text};
+use statelens_checkpoint::{Checkpoint, Loss, LossCode, LossKind};
 
 use crate::tensorflow::dtype;
 
@@ -22,6 +22,7 @@ pub(crate) fn dtypes(source: &Checkpoint) -> Option<Loss> {
         }
     }
     (!keys.is_empty()).then(|| Loss {
+        code: LossCode::QuantizedDtype,
         keys,
         what: format!("{} tensors become plain integers", names.join(", ")),
         why: "The target has no such dtype. The values are the same.".into(),
@@ -29,97 +30,51 @@ pub(crate) fn dtypes(source: &Checkpoint) -> Option<Loss> {
     })
 }
 
-/// Losses found so far.
-#[derive(Default)]
-pub(super) struct Losses(Vec<(&'static LossKind, Vec<String>)>);
-
-/// The kind of a loss: what happens to a value, and why.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct LossKind {
-    what: &'static str,
-    why: &'static str,
-    harmless: bool,
-}
-
 const TENSORS: &str = "A TensorFlow checkpoint holds nothing but tensors.";
 
-const fn lost(what: &'static str, why: &'static str) -> LossKind {
-    LossKind { what, why, harmless: false }
-}
-
-const fn harmless(what: &'static str, why: &'static str) -> LossKind {
-    LossKind { what, why, harmless: true }
-}
-
 pub(super) const SCALAR: LossKind =
-    harmless("numbers and strings become tensors without dimensions", TENSORS);
-pub(super) const MUTABLE: LossKind = harmless("bytearrays become byte strings", TENSORS);
-pub(super) const UNICODE: LossKind =
-    harmless("arrays of strings become UTF-8", "Strings are bytes to TensorFlow.");
-pub(super) const TIED: LossKind = harmless(
+    LossCode::PlainValue.harmless("numbers and strings become tensors without dimensions", TENSORS);
+pub(super) const MUTABLE: LossKind =
+    LossCode::ByteArray.harmless("bytearrays become byte strings", TENSORS);
+pub(super) const UNICODE: LossKind = LossCode::UnicodeArray
+    .harmless("arrays of strings become UTF-8", "Strings are bytes to TensorFlow.");
+pub(super) const TIED: LossKind = LossCode::Ties.harmless(
     "tied tensors are stored once and restored separately",
     "TensorFlow does not tie variables through a checkpoint.",
 );
-pub(super) const SPARSE: LossKind = lost("sparse tensors become their parts", TENSORS);
-pub(super) const BITS: LossKind = lost(
+pub(super) const SPARSE: LossKind =
+    LossCode::Sparse.lost("sparse tensors become their parts", TENSORS);
+pub(super) const BITS: LossKind = LossCode::Bits.lost(
     "elements become unsigned integers of the same bits",
     "TensorFlow has no such dtype, or can't save it.",
 );
-pub(super) const HALVES: LossKind = lost(
+pub(super) const HALVES: LossKind = LossCode::HalfComplex.lost(
     "complex numbers become two real ones, in one more dimension",
     "TensorFlow has no complex dtype of that size.",
 );
 pub(super) const RECORDS: LossKind =
-    lost("elements become their bytes", "TensorFlow has no such dtype.");
-pub(super) const SCALE: LossKind = lost(
+    LossCode::ElementBytes.lost("elements become their bytes", "TensorFlow has no such dtype.");
+pub(super) const SCALE: LossKind = LossCode::Quantizer.lost(
     "quantised tensors lose the scale and zero point",
     "TensorFlow keeps them in separate tensors, if at all.",
 );
-pub(super) const NONE: LossKind = lost("None is left out", TENSORS);
-pub(super) const EMPTY: LossKind = lost("empty dicts, lists and sets are left out", TENSORS);
+pub(super) const NONE: LossKind = LossCode::NoneLeftOut.lost("None is left out", TENSORS);
+pub(super) const EMPTY: LossKind =
+    LossCode::Empty.lost("empty dicts, lists and sets are left out", TENSORS);
 pub(super) const BIG_INT: LossKind =
-    lost("integers of more than 64 bits become strings of their digits", TENSORS);
-pub(super) const TEXT: LossKind = lost("dtypes and devices become their names", TENSORS);
+    LossCode::BigInt.lost("integers of more than 64 bits become strings of their digits", TENSORS);
+pub(super) const TEXT: LossKind =
+    LossCode::DtypeText.lost("dtypes and devices become their names", TENSORS);
 pub(super) const OBJECT: LossKind =
-    lost("objects become the text that Python prints for them", TENSORS);
+    LossCode::ObjectText.lost("objects become the text that Python prints for them", TENSORS);
 
-/// Returns the loss for a checkpoint that is a single value and is given a name.
-pub(super) fn named() -> Loss {
-    Loss {
-        keys: vec![String::new()],
-        what: "a value without a name is called `value`".into(),
-        why: "TensorFlow identifies tensors by name only.".into(),
-        harmless: true,
-    }
-}
-
-/// Returns the loss for a save counter that was added.
-pub(super) fn counter_added() -> Loss {
-    Loss {
-        keys: vec![COUNTER.into()],
-        what: "a counter of saves is added, at 1".into(),
-        why: "`tf.train.Checkpoint` has one, and expects it when it restores.".into(),
-        harmless: true,
-    }
-}
-
-impl Losses {
-    /// Adds the loss `kind` for the value at `key`.
-    pub(super) fn add(&mut self, kind: &'static LossKind, key: &Text) {
-        let key = key.to_lossy().into_owned();
-        match self.0.iter_mut().find(|(known, _)| *known == kind) {
-            Some((_, keys)) => keys.push(key),
-            None => self.0.push((kind, vec![key])),
-        }
-    }
-
-    pub(super) fn finish(self) -> Vec<Loss> {
-        let loss = |(kind, keys): (&LossKind, Vec<String>)| Loss {
-            keys,
-            what: kind.what.into(),
-            why: kind.why.into(),
-            harmless: kind.harmless,
-        };
-        self.0.into_iter().map(loss).collect()
-    }
-}
+/// The name that is given to a checkpoint that is a single value.
+pub(super) const NAMED: LossKind = LossCode::NameAdded.harmless(
+    "a value without a name is called `value`",
+    "TensorFlow identifies tensors by name only.",
+);
+/// A save counter that was added.
+pub(super) const COUNTER_ADDED: LossKind = LossCode::CounterAdded.harmless(
+    "a counter of saves is added, at 1",
+    "`tf.train.Checkpoint` has one, and expects it when it restores.",
+);

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use statelens_checkpoint::{
-    Checkpoint, DType, Error, Key, KeyPart, Layout, Leaf, Loss, Opaque, Quantizer, Result, Sparse,
-    Tensor, TensorId, Text, Value,
+    Checkpoint, DType, Error, Key, KeyPart, Layout, Leaf, Loss, LossKind, Losses, Opaque,
+    Quantizer, Result, Sparse, Tensor, TensorId, Text, Value,
 };
 
-use super::losses::{self, LossKind, Losses};
+use super::losses;
 use super::strings::{self, Late};
 use crate::advice;
 use crate::tensorflow::{crc, dtype};
@@ -61,7 +61,7 @@ pub(super) fn items(source: &Arc<Checkpoint>) -> Result<(Vec<LeafTensor>, Vec<Lo
         ))
         .advice(advice::open_or_exclude()));
     }
-    Ok((items.items, items.losses.finish()))
+    Ok((items.items, items.losses.finish(Some)))
 }
 
 struct Items<'a> {
@@ -80,7 +80,7 @@ impl Items<'_> {
             Value::Int(value) => match (value.to_i64(), value.to_u64()) {
                 (Some(value), _) => self.number(leaf, "int64", &value.to_le_bytes()),
                 (None, Some(value)) => self.number(leaf, "uint64", &value.to_le_bytes()),
-                (None, None) => self.text(leaf, &value.to_string(), &losses::BIG_INT),
+                (None, None) => self.text(leaf, &value.to_string(), losses::BIG_INT),
             },
             Value::Float(value) => self.number(leaf, "float64", &value.to_le_bytes()),
             Value::Complex(re, im) => {
@@ -88,32 +88,32 @@ impl Items<'_> {
                 self.number(leaf, "complex128", &bytes);
             }
             Value::Str(text) => {
-                self.losses.add(&losses::SCALAR, &leaf.flat);
+                self.lose(losses::SCALAR, leaf);
                 self.strings(leaf, Vec::new(), &[text.as_bytes()]);
             }
             Value::Bytes { data, mutable } => {
                 if *mutable {
-                    self.losses.add(&losses::MUTABLE, &leaf.flat);
+                    self.lose(losses::MUTABLE, leaf);
                 }
                 self.strings(leaf, Vec::new(), &[data]);
             }
-            Value::None => self.losses.add(&losses::NONE, &leaf.flat),
+            Value::None => self.lose(losses::NONE, leaf),
             // Containers that are leaves are empty.
             Value::List(_) | Value::Tuple(_) | Value::Dict(_) => {
-                self.losses.add(&losses::EMPTY, &leaf.flat);
+                self.lose(losses::EMPTY, leaf);
             }
             Value::Set(set) if set.items.is_empty() => {
-                self.losses.add(&losses::EMPTY, &leaf.flat);
+                self.lose(losses::EMPTY, leaf);
             }
-            Value::Set(_) => self.text(leaf, "frozenset", &losses::OBJECT),
-            Value::DType { dtype, .. } => self.text(leaf, dtype.name(), &losses::TEXT),
-            Value::Device(name) => self.text(leaf, &name.to_lossy(), &losses::TEXT),
+            Value::Set(_) => self.text(leaf, "frozenset", losses::OBJECT),
+            Value::DType { dtype, .. } => self.text(leaf, dtype.name(), losses::TEXT),
+            Value::Device(name) => self.text(leaf, &name.to_lossy(), losses::TEXT),
             Value::Tensor(tensor) => self.tensor(leaf, &leaf.key, *tensor),
             Value::Array(array) => self.tensor(leaf, &leaf.key, array.tensor),
             Value::Sparse(sparse) => self.sparse(leaf, sparse),
             Value::Opaque(opaque) => self.object(leaf, opaque),
             // Links are resolved and never lead to another link.
-            Value::Link(_) => self.losses.add(&losses::NONE, &leaf.flat),
+            Value::Link(_) => self.lose(losses::NONE, leaf),
         }
     }
 
@@ -122,13 +122,17 @@ impl Items<'_> {
     }
 
     fn number(&mut self, leaf: &Leaf, name: &str, bytes: &[u8]) {
-        self.losses.add(&losses::SCALAR, &leaf.flat);
+        self.lose(losses::SCALAR, leaf);
         let body = Body::Made(bytes.to_vec(), crc::masked(bytes));
         self.push(&leaf.key, dtype::number(name), Vec::new(), body);
     }
 
-    fn text(&mut self, leaf: &Leaf, text: &str, loss: &'static LossKind) {
-        self.losses.add(loss, &leaf.flat);
+    fn lose(&mut self, kind: LossKind, leaf: &Leaf) {
+        self.losses.add(kind, leaf.flat.to_string());
+    }
+
+    fn text(&mut self, leaf: &Leaf, text: &str, loss: LossKind) {
+        self.lose(loss, leaf);
         self.strings(leaf, Vec::new(), &[text.as_bytes()]);
     }
 
@@ -144,14 +148,14 @@ impl Items<'_> {
             return;
         }
         if leaf.alias_of.is_some() {
-            self.losses.add(&losses::TIED, &leaf.flat);
+            self.lose(losses::TIED, leaf);
         }
         if let Some(Quantizer::PerTensor { .. } | Quantizer::PerChannel { .. }) = tensor.quantizer {
-            self.losses.add(&losses::SCALE, &leaf.flat);
+            self.lose(losses::SCALE, leaf);
         }
         if let Some((late, unicode)) = Late::new(self.source, id) {
             if unicode {
-                self.losses.add(&losses::UNICODE, &leaf.flat);
+                self.lose(losses::UNICODE, leaf);
             }
             let body = match (&tensor.layout, late) {
                 // They are already in memory, so the size of the file is known in advance.
@@ -170,13 +174,13 @@ impl Items<'_> {
             None => elements(tensor),
         };
         if let Some(loss) = loss {
-            self.losses.add(loss, &leaf.flat);
+            self.lose(loss, leaf);
         }
         self.push(key, number, shape, Body::Tensor(id));
     }
 
     fn sparse(&mut self, leaf: &Leaf, sparse: &Sparse) {
-        self.losses.add(&losses::SPARSE, &leaf.flat);
+        self.lose(losses::SPARSE, leaf);
         for (name, id) in &sparse.parts {
             if let Some((tensor, _)) = self.source.tensor_of(*id) {
                 let mut key = leaf.key.clone();
@@ -193,7 +197,7 @@ impl Items<'_> {
             return;
         }
         let text = opaque.repr.clone().unwrap_or_else(|| opaque.global.to_string().into());
-        self.text(leaf, &text.to_lossy(), &losses::OBJECT);
+        self.text(leaf, &text.to_lossy(), losses::OBJECT);
     }
 }
 
@@ -225,27 +229,27 @@ fn string_array<'a>(
 
 /// Returns TensorFlow's dtype number for the elements of a tensor, the resulting shape, and the
 /// loss, if any.
-fn elements(tensor: &Tensor) -> (u64, Vec<u64>, Option<&'static LossKind>) {
+fn elements(tensor: &Tensor) -> (u64, Vec<u64>, Option<LossKind>) {
     use DType::*;
     let as_they_are = |number, loss| (number, tensor.shape.clone(), loss);
     let with_one_more =
         |name, len, loss| (dtype::number(name), [&tensor.shape[..], &[len]].concat(), Some(loss));
     match &tensor.dtype {
-        C32 => with_one_more("float16", 2, &losses::HALVES),
-        BC32 => with_one_more("bfloat16", 2, &losses::HALVES),
-        Bits16 => as_they_are(dtype::number("uint16"), Some(&losses::BITS)),
+        C32 => with_one_more("float16", 2, losses::HALVES),
+        BC32 => with_one_more("bfloat16", 2, losses::HALVES),
+        Bits16 => as_they_are(dtype::number("uint16"), Some(losses::BITS)),
         Numpy(numpy) => match dtype::known(&numpy.name) {
             Some(number) if numpy.itemsize == 1 => as_they_are(number, None),
-            _ => with_one_more("uint8", numpy.itemsize, &losses::RECORDS),
+            _ => with_one_more("uint8", numpy.itemsize, losses::RECORDS),
         },
         Blocks(_) => {
             let bytes = tensor.nbytes().unwrap_or(0);
-            (dtype::number("uint8"), vec![bytes], Some(&losses::RECORDS))
+            (dtype::number("uint8"), vec![bytes], Some(losses::RECORDS))
         }
         // The remaining dtypes have one byte: eight-bit scales, packed floats, quantised pairs.
         other => match dtype::known(other.name()) {
             Some(number) => as_they_are(number, None),
-            None => as_they_are(dtype::number("uint8"), Some(&losses::BITS)),
+            None => as_they_are(dtype::number("uint8"), Some(losses::BITS)),
         },
     }
 }

@@ -4,12 +4,13 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use statelens_checkpoint::{
-    Checkpoint, DType, Dict, DictClass, DictKey, Error, Int, List, ListClass, Opaque, Quantizer,
-    Result, Set, Sparse, Tensor, TensorClass, TensorId, Text, Tuple, TupleClass, Value, ValueId,
+    Checkpoint, DType, Dict, DictClass, DictKey, Error, Int, List, ListClass, Losses, Opaque,
+    Quantizer, Result, Set, Sparse, Tensor, TensorClass, TensorId, Text, Tuple, TupleClass, Value,
+    ValueId,
 };
 use statelens_pickle::{Encoder, MemoId, TupleLen};
 
-use super::losses::{self, Losses};
+use super::losses;
 use super::stand_in::{StandIn, is_torch, path_text, stand_in};
 use super::storages::{Storages, storage_class};
 use crate::advice;
@@ -30,7 +31,7 @@ pub(super) struct Pickler<'a> {
     words: HashMap<&'static str, MemoId>,
     texts: HashMap<Text, MemoId>,
     strings: HashMap<Arc<[u8]>, MemoId>,
-    losses: &'a mut Losses,
+    losses: &'a mut Losses<ValueId>,
     /// Pending steps; the next one is last.
     todo: Vec<Todo>,
 }
@@ -70,7 +71,7 @@ impl<'a> Pickler<'a> {
         source: &'a Checkpoint,
         storages: &'a Storages,
         linked: HashSet<ValueId>,
-        losses: &'a mut Losses,
+        losses: &'a mut Losses<ValueId>,
     ) -> Self {
         Self {
             source,

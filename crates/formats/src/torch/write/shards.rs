@@ -4,8 +4,8 @@
 use std::collections::{HashMap, HashSet};
 
 use statelens_checkpoint::{
-    Checkpoint, DType, Dict, DictKey, Error, Leaf, Loss, PlannedFile, Result, Setting, TensorId,
-    Text, Value, ValueId, advice,
+    Checkpoint, DType, Dict, DictKey, Error, Leaf, Loss, LossCode, PlannedFile, Result, Setting,
+    TensorId, Text, Value, ValueId, advice,
 };
 
 use crate::shards::{Assignment, Shards};
@@ -188,6 +188,7 @@ fn losses(source: &Checkpoint, leaves: &[Leaf]) -> Vec<Loss> {
     let below = (0..source.values().len() as u32).map(ValueId);
     let attributes = below.filter(|id| *id != root).any(|id| source.attributes(id).is_some());
     vec![Loss {
+        code: LossCode::FullNames,
         keys,
         what: "nested values are written under their full names, with dots".into(),
         why:

@@ -3,10 +3,9 @@
 use std::collections::HashSet;
 
 use statelens_checkpoint::{
-    Checkpoint, Error, Layout, Loss, Quantizer, Result, TensorId, Text, Value, ValueId,
+    Checkpoint, Error, Layout, Loss, Losses, Quantizer, Result, TensorId, Text, Value, ValueId,
 };
 
-use super::losses::Losses;
 use super::pickler::Pickler;
 use super::stand_in::{StandIn, is_torch, stand_in};
 use super::storages::Storages;
@@ -17,7 +16,8 @@ pub(super) struct PickledState<'a> {
     source: &'a Checkpoint,
     /// Tensors in the order in which the pickle first refers to them.
     tensors: Vec<TensorId>,
-    losses: Losses,
+    /// Losses by value, since computing keys requires a walk of the tree.
+    losses: Losses<ValueId>,
 }
 
 impl<'a> PickledState<'a> {
@@ -69,7 +69,12 @@ impl<'a> PickledState<'a> {
 
     /// Returns the losses of [`PickledState::pickle`].
     pub(super) fn losses(self) -> Vec<Loss> {
-        self.losses.named(self.source)
+        let all: HashSet<ValueId> = self.losses.keys().copied().collect();
+        if all.is_empty() {
+            return Vec::new();
+        }
+        let keys = self.source.flat_keys(&all);
+        self.losses.finish(|id| keys.get(&id).map(ToString::to_string))
     }
 }
 

@@ -1,13 +1,23 @@
-//! Globs over whole segments of a key: `layers.*.attn` and `*.weight` mean what they look like.
+//! Globs over keys.
 
 use memchr::memmem::Finder;
 
-/// A glob. `*` matches anything, `?` one character of a segment. A match begins and ends at segment
-/// boundaries.
+/// A glob. `*` matches anything, dots included; [`GlobScope`] says what else.
 #[derive(Debug, Clone)]
 pub struct Glob {
+    scope: GlobScope,
     /// The texts between the stars.
     parts: Vec<Between>,
+}
+
+/// What a glob has to match.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GlobScope {
+    /// The whole key. `?` matches any character.
+    Key,
+    /// Consecutive segments of the key: a match begins and ends at segment boundaries. `?` matches
+    /// one character of a segment. Dots at the ends of the glob are ignored.
+    Segments,
 }
 
 #[derive(Debug, Clone)]
@@ -19,36 +29,49 @@ struct Between {
 
 impl Glob {
     /// Parses a glob; every text is valid.
-    pub fn new(text: &str) -> Self {
+    pub fn new(text: &str, scope: GlobScope) -> Self {
         let part =
             |text: &str| Between { text: Finder::new(text).into_owned(), open: text.contains('?') };
-        Self { parts: text.trim_matches('.').split('*').map(part).collect() }
+        let text = match scope {
+            GlobScope::Key => text,
+            GlobScope::Segments => text.trim_matches('.'),
+        };
+        Self { scope, parts: text.split('*').map(part).collect() }
     }
 
-    /// Returns true if consecutive segments of a key match.
+    /// Returns whether the key, or segments of it, match.
     pub fn matches(&self, key: &str) -> bool {
         let Some((last, before)) = self.parts.split_last() else { return true };
         // A star matches anything, so the first match of each part is as good as a later one; only
-        // the last part has to end at a segment boundary.
+        // the last part has to end at a boundary.
         let mut from = 0;
         for (at, part) in before.iter().enumerate() {
-            match part.place(key, from, at == 0, false) {
+            match part.place(self.scope, key, from, at == 0, false) {
                 Some(end) => from = end,
                 None => return false,
             }
         }
-        last.place(key, from, before.is_empty(), true).is_some()
+        last.place(self.scope, key, from, before.is_empty(), true).is_some()
     }
 }
 
 impl Between {
     /// Returns the end of the first match of this part at or after `from`.
-    fn place(&self, key: &str, mut from: usize, begins: bool, ends: bool) -> Option<usize> {
+    fn place(
+        &self,
+        scope: GlobScope,
+        key: &str,
+        mut from: usize,
+        begins: bool,
+        ends: bool,
+    ) -> Option<usize> {
         let bytes = key.as_bytes();
         let text = self.text.needle();
-        let parts_segments = |at: usize| matches!(bytes[at], b'.' | b'/');
+        let parts_segments =
+            |at: usize| scope == GlobScope::Segments && matches!(bytes[at], b'.' | b'/');
         if text.is_empty() {
-            return Some(if ends { key.len() } else { from });
+            let is_whole = scope == GlobScope::Key && begins && ends;
+            return (!is_whole || key.is_empty()).then_some(if ends { key.len() } else { from });
         }
         while from < key.len() {
             let start = if self.open { from } else { from + self.text.find(&bytes[from..])? };
@@ -56,7 +79,7 @@ impl Between {
             if !key.is_char_boundary(start) || begins && start > 0 && !parts_segments(start - 1) {
                 continue;
             }
-            if let Some(end) = end_of(bytes, start, text)
+            if let Some(end) = end_of(scope, bytes, start, text)
                 && (!ends || end == bytes.len() || parts_segments(end))
             {
                 return Some(end);
@@ -67,12 +90,12 @@ impl Between {
 }
 
 /// Returns the end of a match of a part at `at`.
-fn end_of(key: &[u8], mut at: usize, part: &[u8]) -> Option<usize> {
+fn end_of(scope: GlobScope, key: &[u8], mut at: usize, part: &[u8]) -> Option<usize> {
     for &wanted in part {
         let &found = key.get(at)?;
         at += 1;
         if wanted == b'?' {
-            if matches!(found, b'.' | b'/') {
+            if scope == GlobScope::Segments && matches!(found, b'.' | b'/') {
                 return None;
             }
             // The remaining bytes of a multi-byte character.
@@ -92,17 +115,23 @@ mod tests {
 
     #[test]
     fn globs_match_like_regular_expressions() {
-        let expression = |glob: &str| {
-            let mut out = String::from("(?s)(?:^|[./])");
-            for c in glob.trim_matches('.').chars() {
+        let expression = |glob: &str, scope| {
+            let (begin, end, one, glob) = match scope {
+                GlobScope::Key => ("(?s)^", "$", ".", glob),
+                GlobScope::Segments => {
+                    ("(?s)(?:^|[./])", "(?:[./]|$)", "[^./]", glob.trim_matches('.'))
+                }
+            };
+            let mut out = String::from(begin);
+            for c in glob.chars() {
                 match c {
                     '*' => out.push_str(".*"),
-                    '?' => out.push_str("[^./]"),
+                    '?' => out.push_str(one),
                     c if c.is_alphanumeric() || c == '_' => out.push(c),
                     c => out.extend(['\\', c]),
                 }
             }
-            regex_lite::Regex::new(&(out + "(?:[./]|$)")).expect("an expression")
+            regex_lite::Regex::new(&(out + end)).unwrap()
         };
         let keys = [
             "",
@@ -150,10 +179,14 @@ mod tests {
             "*b.a*",
             "l*",
         ];
-        for glob in globs {
-            let (ours, expression) = (Glob::new(glob), expression(glob));
+        for (glob, scope) in globs
+            .into_iter()
+            .flat_map(|glob| [GlobScope::Key, GlobScope::Segments].map(|scope| (glob, scope)))
+        {
+            let (ours, expression) = (Glob::new(glob, scope), expression(glob, scope));
             for key in keys {
-                assert_eq!(ours.matches(key), expression.is_match(key), "{glob} on {key}");
+                let matched = expression.is_match(key);
+                assert_eq!(ours.matches(key), matched, "{glob} on {key} with {scope:?}");
             }
         }
     }
