@@ -25,6 +25,8 @@ mod begun;
 mod bins;
 mod block;
 mod byte_hash;
+mod differences;
+mod distance;
 mod encoded;
 mod equal;
 mod exact;
@@ -42,6 +44,8 @@ mod tests;
 
 pub use accumulate::{Accumulator, has_statistics};
 pub use byte_hash::ByteHash;
+pub use differences::Spread;
+pub use distance::{Equality, Numbers, Tolerance};
 pub use equal::{EqualCounts, PairSums, are_equal};
 pub use overview::{MOST_TILES, Matrix, Overview, Tile};
 pub use rows::{MAX_LINES, MatrixLine, MatrixLines, NAMED, Rows};

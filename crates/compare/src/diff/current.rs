@@ -82,7 +82,7 @@ impl Current {
 impl Taker for Current {
     fn take(&mut self, left: &[u8], right: &[u8]) {
         let Self { lane, options, numbers, rounding } = self;
-        lane.compare(left, right, options, numbers);
+        lane.compare(left, right, options.equality(), numbers);
         if let Some(rounding) = rounding {
             rounding.compare(lane, (left, right), options);
         }
@@ -104,8 +104,8 @@ impl Rounding {
         self.there.run(if self.side == Side::Left { left } else { right }, &mut coarse);
         self.back.run(&coarse, &mut rounded);
         match self.side {
-            Side::Left => lane.compare(&rounded, right, options, &mut self.numbers),
-            Side::Right => lane.compare(left, &rounded, options, &mut self.numbers),
+            Side::Left => lane.compare(&rounded, right, options.equality(), &mut self.numbers),
+            Side::Right => lane.compare(left, &rounded, options.equality(), &mut self.numbers),
         }
     }
 }

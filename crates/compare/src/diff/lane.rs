@@ -1,9 +1,7 @@
 //! Selects the numeric type in which two tensors are compared.
 
 use statelens_checkpoint::DType;
-use statelens_values::are_equal;
-
-use super::{DiffOptions, Numbers};
+use statelens_stats::{Equality, Numbers};
 
 /// The types that elements are compared as.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -86,32 +84,12 @@ impl Lane {
         &self,
         left: &[u8],
         right: &[u8],
-        options: &DiffOptions,
+        equality: Equality,
         numbers: &mut Numbers,
     ) {
         match self {
-            Self::F32 if are_equal(left, right) => {
-                numbers.same(options, |pairs| pairs.add_equal_f32(left));
-            }
-            Self::F64 if are_equal(left, right) => {
-                numbers.same(options, |pairs| pairs.add_equal_f64(left));
-            }
-            Self::F32 => {
-                let pairs = left.as_chunks().0.iter().zip(right.as_chunks().0);
-                for (l, r) in pairs {
-                    numbers.real(
-                        f32::from_le_bytes(*l).into(),
-                        f32::from_le_bytes(*r).into(),
-                        options,
-                    );
-                }
-            }
-            Self::F64 => {
-                let pairs = left.as_chunks().0.iter().zip(right.as_chunks().0);
-                for (l, r) in pairs {
-                    numbers.real(f64::from_le_bytes(*l), f64::from_le_bytes(*r), options);
-                }
-            }
+            Self::F32 => numbers.compare_f32(left, right, equality),
+            Self::F64 => numbers.compare_f64(left, right, equality),
             Self::C64 => {
                 let parts = |bytes: &[u8; 8]| {
                     let [a, b, c, d, e, f, g, h] = *bytes;
@@ -119,7 +97,7 @@ impl Lane {
                     (part([a, b, c, d]), part([e, f, g, h]))
                 };
                 for (l, r) in left.as_chunks().0.iter().zip(right.as_chunks().0) {
-                    numbers.complex(parts(l), parts(r), options);
+                    numbers.complex(parts(l), parts(r), equality);
                 }
             }
             Self::C128 => {
@@ -130,7 +108,7 @@ impl Lane {
                     (part(re), part(im))
                 };
                 for (l, r) in left.as_chunks().0.iter().zip(right.as_chunks().0) {
-                    numbers.complex(parts(l), parts(r), options);
+                    numbers.complex(parts(l), parts(r), equality);
                 }
             }
             Self::Ints(of_left, of_right) => {
@@ -138,7 +116,7 @@ impl Lane {
                 let left = left.chunks_exact(size(of_left));
                 let right = right.chunks_exact(size(of_right));
                 for (l, r) in left.zip(right) {
-                    numbers.integer(integer(of_left, l), integer(of_right, r), options);
+                    numbers.integer(integer(of_left, l), integer(of_right, r), equality);
                 }
             }
             Self::Raw(size) => {

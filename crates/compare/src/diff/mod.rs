@@ -25,13 +25,11 @@ mod both;
 mod current;
 mod lane;
 mod layers;
-mod numbers;
 mod optimizers;
 mod pairs;
 mod renames;
 mod report;
 mod sets;
-mod spread;
 mod structure;
 mod tensor_diff;
 #[cfg(test)]
@@ -41,6 +39,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use statelens_checkpoint::{Checkpoint, Progress, Result};
+use statelens_stats::Equality;
 use statelens_tensor::{Buffer, InOrder, Pieces, Work, drive};
 
 use both::Both;
@@ -48,12 +47,11 @@ use current::{Current, PairNumbers};
 use pairs::TensorPair;
 
 pub use layers::{PairChange, Quantity, Role, by_layer, role_of, roles};
-pub use numbers::Numbers;
 pub use optimizers::Optimizers;
 pub(crate) use pairs::same_value;
 pub use renames::{Basis, Renamed, Unpaired, rename_map};
 pub use report::{ComparisonReport, Difference, DifferenceKind, NumericComparison};
-pub use spread::Spread;
+pub use statelens_stats::{Numbers, Spread, Tolerance};
 pub use tensor_diff::{Outlines, TensorComparing, TensorComparison, TensorDifference};
 
 /// Options of a comparison.
@@ -71,19 +69,9 @@ pub struct DiffOptions {
     pub structure: bool,
 }
 
-/// `|left - right| <= absolute + relative * |right|`, as in `torch.allclose`.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Tolerance {
-    /// `rtol`.
-    pub relative: f64,
-    /// `atol`.
-    pub absolute: f64,
-}
-
-impl Default for Tolerance {
-    /// The defaults of torch: `rtol` 1e-5, `atol` 1e-8.
-    fn default() -> Self {
-        Self { relative: 1e-5, absolute: 1e-8 }
+impl DiffOptions {
+    fn equality(&self) -> Equality {
+        Equality { tolerance: self.tolerance, nan_differs: self.nan_differs }
     }
 }
 

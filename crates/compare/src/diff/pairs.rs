@@ -321,7 +321,7 @@ fn same_head(one: &Opaque, two: &Opaque) -> bool {
 
 fn float(left: f64, right: f64, options: &DiffOptions) -> bool {
     let mut numbers = Numbers::new(true);
-    numbers.real(left, right, options);
+    numbers.real(left, right, options.equality());
     numbers.differing == 0
 }
 

@@ -24,17 +24,17 @@ const RANGES: usize = 1 << (32 - SHIFT);
 
 /// Nonzero differences, counted by range.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub(super) struct SpreadCounts(Option<Box<[u64; RANGES]>>);
+pub(crate) struct SpreadCounts(Option<Box<[u64; RANGES]>>);
 
 impl SpreadCounts {
     /// Counts a difference.
     #[inline]
-    pub(super) fn add(&mut self, difference: f64) {
+    pub(crate) fn add(&mut self, difference: f64) {
         let counts = self.0.get_or_insert_with(|| Box::new([0; RANGES]));
         counts[((difference as f32).to_bits() >> SHIFT) as usize] += 1;
     }
 
-    pub(super) fn merge(&mut self, next: Self) {
+    pub(crate) fn merge(&mut self, next: Self) {
         match (&mut self.0, next.0) {
             (Some(all), Some(next)) => {
                 all.iter_mut().zip(*next).for_each(|(all, next)| *all += next)
@@ -45,7 +45,7 @@ impl SpreadCounts {
 
     /// Converts the counts to bars; `squares` is the sum of the squares of the differences counted.
     /// Returns `None` if nothing was counted, or only values that are zero or infinite as float32.
-    pub(super) fn spread(&self, squares: f64) -> Option<Spread> {
+    pub(crate) fn spread(&self, squares: f64) -> Option<Spread> {
         let counts = self.0.as_deref()?;
         let within = 3.0 * (squares / counts.iter().sum::<u64>() as f64).sqrt();
         if !(f64::from(f32::MIN_POSITIVE)..f64::from(f32::MAX)).contains(&within) {

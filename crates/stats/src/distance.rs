@@ -1,9 +1,35 @@
 //! Measures the distance between two tensors.
 
-use statelens_values::{EqualCounts, PairSums};
+use crate::differences::{Spread, SpreadCounts};
+use crate::equal::{EqualCounts, PairSums, are_equal};
 
-use super::DiffOptions;
-use super::spread::{Spread, SpreadCounts};
+/// Number of floats that are first compared by their bytes.
+const BLOCK: usize = 64;
+
+/// When two numbers match.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Equality {
+    /// Numbers within these bounds match; without them, numbers must be equal.
+    pub tolerance: Option<Tolerance>,
+    /// Two NaNs in the same place differ, as in `torch.equal`.
+    pub nan_differs: bool,
+}
+
+/// `|left - right| <= absolute + relative * |right|`, as in `torch.allclose`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Tolerance {
+    /// `rtol`.
+    pub relative: f64,
+    /// `atol`.
+    pub absolute: f64,
+}
+
+impl Default for Tolerance {
+    /// The defaults of torch: `rtol` 1e-5, `atol` 1e-8.
+    fn default() -> Self {
+        Self { relative: 1e-5, absolute: 1e-8 }
+    }
+}
 
 /// The distance between two tensors of the same shape.
 #[derive(Debug, Clone, PartialEq, Default, serde::Serialize, serde::Deserialize)]
@@ -44,12 +70,13 @@ pub struct Numbers {
 }
 
 impl Numbers {
-    pub(super) fn new(numeric: bool) -> Self {
+    /// Starts with no elements.
+    pub fn new(numeric: bool) -> Self {
         Self { numeric, ..Self::default() }
     }
 
     /// Adds the results of the elements that follow.
-    pub(super) fn merge(&mut self, next: Self) {
+    pub fn merge(&mut self, next: Self) {
         self.first = self.first.or(next.first.map(|first| first + self.elements));
         self.elements += next.elements;
         self.differing += next.differing;
@@ -68,7 +95,7 @@ impl Numbers {
 
     /// Computes the distribution of the differences and drops the counts; called once all elements
     /// are added.
-    pub(super) fn settle(&mut self) {
+    pub fn settle(&mut self) {
         self.spread = std::mem::take(&mut self.differences).spread(self.squares);
     }
 
@@ -135,17 +162,48 @@ impl Numbers {
         (lengths > 0.0 && cosine.is_finite()).then(|| cosine.clamp(-1.0, 1.0))
     }
 
-    /// Adds elements that are bitwise equal on both sides; `add` adds their values.
-    pub(super) fn same(
+    /// Compares float32 elements; both sides have the same number of them.
+    pub fn compare_f32(&mut self, left: &[u8], right: &[u8], equality: Equality) {
+        let value = |bytes| f64::from(f32::from_le_bytes(bytes));
+        self.floats(left, right, equality, value, PairSums::add_equal_f32);
+    }
+
+    /// Compares float64 elements, as [`Numbers::compare_f32`] does.
+    pub fn compare_f64(&mut self, left: &[u8], right: &[u8], equality: Equality) {
+        self.floats(left, right, equality, f64::from_le_bytes, PairSums::add_equal_f64);
+    }
+
+    #[inline(always)]
+    fn floats<const N: usize>(
         &mut self,
-        options: &DiffOptions,
-        add: impl FnOnce(&mut PairSums) -> EqualCounts,
+        left: &[u8],
+        right: &[u8],
+        equality: Equality,
+        value: impl Fn([u8; N]) -> f64,
+        add: impl Fn(&mut PairSums, &[u8]) -> EqualCounts,
     ) {
-        let counts = add(&mut self.pairs);
+        if are_equal(left, right) {
+            let counts = add(&mut self.pairs, left);
+            return self.count_equal(counts, equality);
+        }
+        for (left, right) in left.chunks(BLOCK * N).zip(right.chunks(BLOCK * N)) {
+            if are_equal(left, right) {
+                let counts = add(&mut self.pairs, left);
+                self.count_equal(counts, equality);
+                continue;
+            }
+            for (l, r) in left.as_chunks().0.iter().zip(right.as_chunks().0) {
+                self.real(value(*l), value(*r), equality);
+            }
+        }
+    }
+
+    /// Counts elements that are bitwise equal on both sides.
+    fn count_equal(&mut self, counts: EqualCounts, equality: Equality) {
         self.finite += counts.finite;
         self.left_nan += counts.nan;
         self.right_nan += counts.nan;
-        if options.nan_differs {
+        if equality.nan_differs {
             self.unequal += counts.nan;
             self.differing += counts.nan;
             self.first = self.first.or(counts.first_nan.map(|first| self.elements + first));
@@ -153,24 +211,27 @@ impl Numbers {
         self.elements += counts.elements;
     }
 
-    pub(super) fn real(&mut self, left: f64, right: f64, options: &DiffOptions) {
+    /// Compares two numbers.
+    #[inline(always)]
+    pub fn real(&mut self, left: f64, right: f64, equality: Equality) {
         let both_nan = left.is_nan() && right.is_nan();
-        let equal = left == right || both_nan && !options.nan_differs;
+        let equal = left == right || both_nan && !equality.nan_differs;
         let finite = left.is_finite() && right.is_finite();
         self.count_without_distance(left.is_nan(), right.is_nan(), finite || left == right);
         self.left_nan += u64::from(left.is_nan());
         self.right_nan += u64::from(right.is_nan());
         let difference = if finite { right - left } else { 0.0 };
-        self.count(equal, equal || finite && within(difference.abs(), right.abs(), options));
+        self.count(equal, equal || finite && within(difference.abs(), right.abs(), equality));
         if finite {
             self.error(difference, right.abs());
             self.pairs.add(left, right);
         }
     }
 
-    pub(super) fn complex(&mut self, left: (f64, f64), right: (f64, f64), options: &DiffOptions) {
+    /// Compares two complex numbers.
+    pub fn complex(&mut self, left: (f64, f64), right: (f64, f64), equality: Equality) {
         let nan = |value: (f64, f64)| value.0.is_nan() || value.1.is_nan();
-        let same = |l: f64, r: f64| l == r || l.is_nan() && r.is_nan() && !options.nan_differs;
+        let same = |l: f64, r: f64| l == r || l.is_nan() && r.is_nan() && !equality.nan_differs;
         let equal = same(left.0, right.0) && same(left.1, right.1);
         let finite = [left.0, left.1, right.0, right.1].iter().all(|part| part.is_finite());
         let same_nan = |l: f64, r: f64| l == r || l.is_nan() && r.is_nan();
@@ -185,7 +246,7 @@ impl Numbers {
             true => (right.0.hypot(right.1), (left.0 - right.0).hypot(left.1 - right.1)),
             false => (0.0, 0.0),
         };
-        self.count(equal, equal || finite && within(distance, size, options));
+        self.count(equal, equal || finite && within(distance, size, equality));
         if finite {
             self.error(distance, size);
             self.pairs.dot += left.0 * right.0 + left.1 * right.1;
@@ -197,14 +258,16 @@ impl Numbers {
         }
     }
 
-    pub(super) fn integer(&mut self, left: i128, right: i128, options: &DiffOptions) {
+    /// Compares two integers.
+    pub fn integer(&mut self, left: i128, right: i128, equality: Equality) {
         let (difference, size) = ((right - left) as f64, right.unsigned_abs() as f64);
-        self.count(left == right, left == right || within(difference.abs(), size, options));
+        self.count(left == right, left == right || within(difference.abs(), size, equality));
         self.error(difference, size);
         self.pairs.add(left as f64, right as f64);
     }
 
-    pub(super) fn raw(&mut self, equal: bool) {
+    /// Counts two elements that are not numbers.
+    pub fn raw(&mut self, equal: bool) {
         self.count(equal, equal);
     }
 
@@ -235,8 +298,48 @@ impl Numbers {
     }
 }
 
-fn within(distance: f64, size: f64, options: &DiffOptions) -> bool {
-    options
+fn within(distance: f64, size: f64, equality: Equality) -> bool {
+    equality
         .tolerance
         .is_some_and(|tolerance| distance <= tolerance.absolute + tolerance.relative * size)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_of_equal_bytes_count_like_single_elements() {
+        let left: Vec<f32> = (0..1000)
+            .map(|at| match at % 211 {
+                7 => f32::NAN,
+                9 => f32::INFINITY,
+                _ => at as f32 / 7.0 - 50.0,
+            })
+            .collect();
+        let mut right = left.clone();
+        for at in [3, 64, 127, 400, 401, 999] {
+            right[at] += 0.25;
+        }
+        right[7] = 1.0;
+        right[350] = -0.0;
+        let bytes = |side: &[f32]| side.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<u8>>();
+        let wide = |side: &[f32]| {
+            side.iter().flat_map(|x| f64::from(*x).to_le_bytes()).collect::<Vec<u8>>()
+        };
+        for nan_differs in [false, true] {
+            for tolerance in [None, Some(Tolerance::default())] {
+                let equality = Equality { tolerance, nan_differs };
+                let mut expected = Numbers::new(true);
+                for (l, r) in left.iter().zip(&right) {
+                    expected.real((*l).into(), (*r).into(), equality);
+                }
+                assert!(expected.first == Some(3) && expected.one_nan == 1);
+                let (mut narrow, mut of_wide) = (Numbers::new(true), Numbers::new(true));
+                narrow.compare_f32(&bytes(&left), &bytes(&right), equality);
+                of_wide.compare_f64(&wide(&left), &wide(&right), equality);
+                assert_eq!([&narrow, &of_wide], [&expected; 2]);
+            }
+        }
+    }
 }
