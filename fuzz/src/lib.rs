@@ -15,11 +15,12 @@ mod tensorflow;
 use std::sync::Arc;
 
 use statelens_checkpoint::{
-    Checkpoint, ErrorKind, FileSet, Limits, Memory, Progress, Result, Unwatched,
+    Checkpoint, ErrorKind, FileSet, Limits, Memory, Progress, Result, Span, Unwatched,
 };
-use statelens_convert::{Run, RunOptions, Step, WriteTarget, plan};
+use statelens_convert::{Run, Step, TensorWriter, WriteTarget, plan};
 use statelens_describe::{CheckpointSummary, ParameterCount, write_manifest};
 use statelens_formats::{RequestedOptions, writings};
+use statelens_tensor::{Machine as _, Need};
 
 /// Maximum number of logical bytes that a target reads: a file of a few bytes may describe a
 /// terabyte.
@@ -145,38 +146,48 @@ fn convert(
         return Ok(Vec::new());
     }
     let mut out = Vec::new();
-    let mut run = Run::new(plan, RunOptions::default())?;
-    loop {
-        let mut put = |bytes: &[u8]| {
-            out.extend_from_slice(bytes);
-            Ok(())
-        };
-        match run.step() {
-            Step::Begin(_) => run.begun(),
-            Step::Read(span) => {
-                let mut buffer = vec![0; usize::try_from(piece(span.len.min(READ))).unwrap_or(1)];
-                run.files().read(span.file, span.offset, &mut buffer)?;
-                run.feed(&buffer, &mut put)?;
+    let mut run = Run::new(plan, false)?;
+    let mut read = |files: &FileSet, span: Span| {
+        let len = span.len.min(READ);
+        files.read_vec(span.file, span.offset, piece(len).min(len))
+    };
+    while let Some(step) = run.next_step()? {
+        let done = run.progress().0;
+        match step {
+            Step::Begin(_) => {}
+            Step::Bytes(bytes) => out.extend_from_slice(&bytes),
+            Step::Copy(mut span) => {
+                while span.len > 0 {
+                    let bytes = read(run.files(), span)?;
+                    out.extend_from_slice(&bytes);
+                    span.offset += bytes.len() as u64;
+                    span.len -= bytes.len() as u64;
+                }
             }
-            Step::Copy(span) => {
-                let mut buffer = vec![0; usize::try_from(piece(span.len)).unwrap_or(1)];
-                run.files().read(span.file, span.offset, &mut buffer)?;
-                out.extend_from_slice(&buffer);
-                run.copied(buffer.len() as u64);
+            Step::Make(make) => {
+                let mut machine = make.all(TensorWriter { run: &mut run, file: &mut out })?;
+                loop {
+                    match machine.need() {
+                        Need::Feed(span) => {
+                            let bytes = read(machine.files(), span)?;
+                            machine.feed(&bytes)?;
+                        }
+                        Need::Step => machine.step()?,
+                        Need::Done => break,
+                    }
+                    // Compressed input may unpack to far more than the size of the output, which is
+                    // all that the check above bounds.
+                    if done + machine.progress().0 > READ {
+                        return Ok(Vec::new());
+                    }
+                }
+                let cast = machine.cast_report();
+                machine.into.end()?.run.made(cast);
             }
-            Step::Work => run.work(&mut put)?,
-            Step::Head(head) => {
-                out[..head.len()].copy_from_slice(&head);
-                run.patched();
-            }
-            Step::Done => return Ok(out),
-        }
-        // Compressed input may unpack to far more than the size of the output, which is all that
-        // the check above bounds.
-        if run.progress().0 > READ {
-            return Ok(Vec::new());
+            Step::Head(head) => out[..head.len()].copy_from_slice(&head),
         }
     }
+    Ok(out)
 }
 
 /// Stops a job after [`READ`] bytes.

@@ -1,9 +1,9 @@
 //! Conversions: the selection from a checkpoint ([`Edit`], [`Pattern`]), the plan of the new file
-//! ([`plan`]), and its execution ([`Run`], [`run_blocking`]).
+//! ([`plan`]), and its execution ([`Run`]).
 //!
-//! A [`Run`] is a state machine: it is fed the bytes that it requests and passes on those of the
-//! new file, first to last, whatever the size of the checkpoint. It reads and writes nothing
-//! itself. The layout of a format's files is up to the writers, in `statelens-formats`.
+//! A [`Run`] gives the steps that write the new files, first byte to last: bytes, spans to copy
+//! unchanged, and tensors to make, in parts if they are large. It reads and writes nothing itself.
+//! The layout of a format's files is up to the writers, in `statelens-formats`.
 
 mod alone;
 mod casts;
@@ -12,17 +12,16 @@ mod cutter;
 mod edit;
 mod glob;
 mod losses;
+mod make;
 mod merge;
 mod missing;
 mod origins;
 mod output;
-mod parcels;
 mod pattern;
 mod read_as;
 mod run;
 mod shards;
 mod shares;
-mod sink;
 
 use std::sync::Arc;
 
@@ -32,16 +31,15 @@ pub use composition::{Composed, Composition};
 pub use edit::{CastRule, Change, Edit, Rename, Unused, dtype_named};
 pub use glob::{Glob, GlobScope};
 pub use losses::narrows;
+pub use make::{MadePart, Make, Making, TakeMade};
 pub use merge::{Collision, Merging};
 pub use origins::Origins;
 pub use output::OutputOptions;
-pub use parcels::{Parcel, Parcels};
 pub use pattern::Pattern;
 pub use read_as::{read_as, read_as_rule};
-pub use run::{ReadingRun, Run, RunOptions, Step, check_promise, composable};
+pub use run::{Run, Step, TensorWriter, check_promise, composable};
 pub use shards::{shard_size, size};
 pub use shares::{Share, shares};
-pub use sink::{Divide, Sink, run_blocking, run_divided};
 use statelens_checkpoint::{Checkpoint, Plan, Result};
 pub use statelens_formats::WriteTarget;
 

@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use statelens_checkpoint::{
     Builder, ByteOrder, Checkpoint, Checksum, DType, Data, Encode, Encoding, ErrorKind, FileSet,
-    FormatInfo, Layout, Limits, Memory, Plan, PlannedFile, Progress, Result, Segment, Span,
-    StoredChunk, Strided, Tensor, TensorId, Unwatched, Value, WrittenSegment,
+    FormatInfo, Layout, Limits, Memory, Plan, PlannedFile, Result, Segment, Span, StoredChunk,
+    Strided, Tensor, TensorId, Value, WrittenSegment,
 };
 
-use crate::{
-    Composed, Composition, Run, RunOptions, RunReport, Sink, Step, composable, run_blocking,
-};
+use statelens_tensor::{Machine as _, Need, Receive};
+
+use crate::{Composed, Composition, Run, RunReport, Step, TensorWriter, composable};
 
 /// Prefixes each chunk with its length, and sets the filter mask for chunks that start with zero.
 struct PrefixedChunks;
@@ -163,43 +163,65 @@ fn expected(plan: &Plan) -> Vec<u8> {
     file
 }
 
-/// Runs a plan with pieces of at most `most` bytes; spans are copied in pieces, too.
-fn run(plan: Plan, options: RunOptions, most: u64) -> Result<(Composition, RunReport)> {
-    let mut run = Run::new(plan, options)?;
-    let mut file = Composition::default();
+/// The files of a run, one after the other.
+#[derive(Default)]
+struct Files(Vec<Composition>);
+
+impl Receive for Files {
+    fn receive(&mut self, bytes: &[u8]) -> Result<()> {
+        self.last().bytes(bytes);
+        Ok(())
+    }
+}
+
+impl Files {
+    fn last(&mut self) -> &mut Composition {
+        self.0.last_mut().unwrap()
+    }
+
+    fn bytes(self) -> Vec<u8> {
+        self.0.into_iter().flat_map(|file| compose(file.into_parts())).collect()
+    }
+}
+
+/// Runs a plan; tensors are fed with pieces of at most `most` bytes.
+fn run(plan: Plan, compose: bool, most: u64) -> Result<(Files, RunReport)> {
+    let mut run = Run::new(plan, compose)?;
+    let mut files = Files::default();
     let mut before = 0;
-    loop {
-        match run.step() {
-            Step::Read(span) => {
-                let piece = run.files().read_vec(span.file, span.offset, span.len.min(most))?;
-                run.feed(&piece, &mut |bytes| {
-                    file.bytes(bytes);
-                    Ok(())
-                })?;
-            }
-            Step::Begin(_) => run.begun(),
-            Step::Copy(span) => {
-                let len = span.len.min(most);
-                file.span(Span { len, ..span });
-                run.copied(len);
-            }
-            Step::Work => run.work(&mut |bytes| {
-                file.bytes(bytes);
-                Ok(())
-            })?,
-            Step::Head(head) => {
-                assert!(file.patch_head(&head));
-                run.patched();
-            }
-            Step::Done => break,
-        }
+    while let Some(step) = run.next_step()? {
         let (done, total) = run.progress();
         assert!(before <= done && done <= total, "{before} {done} {total}");
         before = done;
+        match step {
+            Step::Begin(index) => {
+                assert_eq!(index, files.0.len());
+                files.0.push(Composition::default());
+            }
+            Step::Bytes(bytes) => files.last().bytes(&bytes),
+            Step::Copy(span) => files.last().span(span),
+            Step::Make(make) => {
+                let mut machine = make.all(TensorWriter { run: &mut run, file: &mut files })?;
+                loop {
+                    match machine.need() {
+                        Need::Feed(span) => {
+                            let piece = span.len.min(most);
+                            let piece = machine.files().read_vec(span.file, span.offset, piece)?;
+                            machine.feed(&piece)?;
+                        }
+                        Need::Step => machine.step()?,
+                        Need::Done => break,
+                    }
+                }
+                let cast = machine.cast_report();
+                machine.into.end()?.run.made(cast);
+            }
+            Step::Head(head) => assert!(files.last().patch_head(&head)),
+        }
     }
     let (done, total) = run.progress();
     assert_eq!(done, total);
-    Ok((file, run.into_report()))
+    Ok((files, run.into_report()))
 }
 
 fn compose(parts: Vec<Composed>) -> Vec<u8> {
@@ -216,34 +238,14 @@ fn compose(parts: Vec<Composed>) -> Vec<u8> {
     bytes
 }
 
-#[derive(Default)]
-struct KeptBytes(Vec<u8>);
-
-impl Sink for KeptBytes {
-    fn begin(&mut self, _index: usize) -> Result<()> {
-        Ok(())
-    }
-
-    fn write(&mut self, bytes: &[u8]) -> Result<()> {
-        self.0.extend_from_slice(bytes);
-        Ok(())
-    }
-
-    fn patch_head(&mut self, head: &[u8]) -> Result<()> {
-        self.0[..head.len()].copy_from_slice(head);
-        Ok(())
-    }
-}
-
 #[test]
 fn all_run_modes_produce_the_same_file() {
     let expected = expected(&sample());
     for compose_it in [false, true] {
         let mut reports = Vec::new();
         for most in (1..30).chain([100, 1000]) {
-            let options = RunOptions { compose: compose_it, ..RunOptions::default() };
-            let (file, report) = run(sample(), options, most).unwrap();
-            assert_eq!(compose(file.into_parts()), expected, "{compose_it} {most}");
+            let (files, report) = run(sample(), compose_it, most).unwrap();
+            assert_eq!(files.bytes(), expected, "{compose_it} {most}");
             assert_eq!(report.bytes, expected.len() as u64);
             reports.push(report);
         }
@@ -263,20 +265,14 @@ fn all_run_modes_produce_the_same_file() {
         assert_eq!(outcomes[11].checksum, Some(0));
         assert_eq!(reports[0].cast.elements, 7);
     }
-    let mut kept = KeptBytes::default();
-    let report = run_blocking(sample(), &mut kept, &mut Unwatched).unwrap();
-    assert_eq!(kept.0, expected);
-    assert_eq!(report.bytes, expected.len() as u64);
 }
 
 #[test]
 fn composed_file_stores_weights_as_spans() {
     let segments = || vec![bytes(b"a"), data(0, Checksum::Crc32), late(Some(4), crc(1))];
     assert!(composable(&plan(segments(), false)));
-    let (file, report) =
-        run(plan(segments(), false), RunOptions { compose: true, ..RunOptions::default() }, 7)
-            .unwrap();
-    let parts = file.into_parts();
+    let (mut files, report) = run(plan(segments(), false), true, 7).unwrap();
+    let parts = files.0.remove(0).into_parts();
     assert_eq!(parts.len(), 3);
     assert_eq!(parts[1], Composed::Span(span(8, 60)));
     assert_eq!(report.bytes, 65);
@@ -285,7 +281,7 @@ fn composed_file_stores_weights_as_spans() {
 
 #[test]
 fn invalid_plans_are_errors() {
-    let kind = |plan: Plan| match run(plan, RunOptions::default(), 100) {
+    let kind = |plan: Plan| match run(plan, false, 100) {
         Ok(_) => None,
         Err(error) => Some(error.kind()),
     };
@@ -315,26 +311,12 @@ fn invalid_plans_are_errors() {
 }
 
 #[test]
-fn cancelled_run_returns_an_error() {
-    struct StopAfter(u64);
-    impl Progress for StopAfter {
-        fn report(&mut self, done: u64, _total: u64) -> bool {
-            done < self.0
-        }
-    }
-    let mut kept = KeptBytes::default();
-    let error = run_blocking(sample(), &mut kept, &mut StopAfter(20_000)).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Cancelled);
-    assert!(kept.0.len() < 70_000);
-}
-
-#[test]
 fn reports_losses_of_casts() {
     let values = [1.0f32, 1e9, 0.1].map(f32::to_le_bytes).concat();
     let tensor = Tensor::new(DType::F32, vec![3], Layout::Inline(values.into()));
     let mut plan = plan(vec![data(0, Checksum::None)], false);
     plan.source = checkpoint(vec![Tensor { dtype: DType::F16, ..tensor }]);
-    let (_, report) = run(plan, RunOptions::default(), 100).unwrap();
+    let (_, report) = run(plan, false, 100).unwrap();
     assert_eq!((report.cast.elements, report.cast.changed, report.cast.overflowed), (3, 2, 1));
     assert_eq!(report.changed, [(TensorId(0), report.cast)]);
 }
@@ -373,25 +355,8 @@ fn later_files_receive_earlier_outcomes() {
     expected.extend(crc32c::crc32c(&first).to_le_bytes());
     expected.extend([2, 1, 5]);
 
-    struct Files(Vec<Vec<u8>>);
-    impl Sink for Files {
-        fn begin(&mut self, index: usize) -> Result<()> {
-            assert_eq!(index, self.0.len());
-            self.0.push(Vec::new());
-            Ok(())
-        }
-        fn write(&mut self, bytes: &[u8]) -> Result<()> {
-            self.0.last_mut().unwrap().extend_from_slice(bytes);
-            Ok(())
-        }
-        fn patch_head(&mut self, head: &[u8]) -> Result<()> {
-            self.0.last_mut().unwrap()[..head.len()].copy_from_slice(head);
-            Ok(())
-        }
-    }
-    let mut files = Files(Vec::new());
-    let report = run_blocking(planned, &mut files, &mut Unwatched).unwrap();
+    let (files, report) = run(planned, false, 100).unwrap();
     assert_eq!(files.0.len(), 3);
-    assert_eq!(files.0.concat(), expected);
+    assert_eq!(files.bytes(), expected);
     assert_eq!(report.bytes, expected.len() as u64);
 }

@@ -47,8 +47,8 @@
 
 mod checkpoint;
 mod conversion;
-pub mod dividing;
 mod element;
+pub mod executor;
 pub mod files;
 pub mod job;
 mod job_store;
@@ -85,7 +85,7 @@ pub use tensor::Tensor;
 pub mod machines {
     pub use statelens_compare::diff::Comparison;
     pub use statelens_compare::verify::Verification;
-    pub use statelens_convert::{Parcel, Parcels, Run, Step};
+    pub use statelens_convert::{Make, Run, Step, TensorWriter};
     pub use statelens_tensor::{Buffer, Gather, Machine, Need, Pour, Receive, drive};
     pub use statelens_tensor::{InOrder, Work};
 }

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::num::NonZero;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Condvar, Mutex, PoisonError};
@@ -31,10 +32,8 @@ const THREAD: u64 = 4 << 20;
 const TICK: Duration = Duration::from_millis(100);
 
 /// Processes the remaining parts of a job on `workers` threads, until it is done or `progress`
-/// cancels it.
-///
-/// Each thread holds the memory of one part. The results are combined in the order of the parts, on
-/// the calling thread; if that fails, all threads stop.
+/// cancels it. The results are combined in the order of the parts, on the calling thread; if that
+/// fails, all threads stop.
 pub fn drive<W>(machine: &mut InOrder<W>, workers: usize, progress: &mut dyn Progress) -> Result<()>
 where
     W: Work + Sync,
@@ -55,8 +54,45 @@ where
     W::Found: Send,
 {
     let (work, mut sums) = machine.split();
+    let make = |part, buffer: &mut Buffer, watch: &mut dyn Progress| {
+        let (machine, read) = match work.begin(part) {
+            Ok(Some(mut machine)) => {
+                let read = drive_one(&mut machine, buffer, watch);
+                (Some(machine), read)
+            }
+            Ok(None) => (None, Ok(())),
+            Err(error) => (None, Err(error)),
+        };
+        work.end(part, machine, read)
+    };
     let parts = sums.next()..work.parts();
-    let total = parts.clone().fold(0u64, |total, part| total.saturating_add(work.size(part)));
+    in_order(
+        parts,
+        workers,
+        |part| work.size(part),
+        make,
+        progress,
+        |found| {
+            sums.take(work, found)?;
+            each(sums.sum())
+        },
+    )
+}
+
+/// Calls `make` for each of `parts` on `workers` threads, until all are done or `progress` cancels
+/// it. `take` gets the results in the order of the parts, on the calling thread; if it fails, all
+/// threads stop. `size` is the size of a part in bytes, as counted by progress.
+///
+/// Each thread holds the memory of one part, and a few results per thread wait for their turn.
+pub(crate) fn in_order<T: Send>(
+    parts: Range<usize>,
+    workers: usize,
+    size: impl Fn(usize) -> u64 + Sync,
+    make: impl Fn(usize, &mut Buffer, &mut dyn Progress) -> T + Sync,
+    progress: &mut dyn Progress,
+    mut take: impl FnMut(T) -> Result<()>,
+) -> Result<()> {
+    let total = parts.clone().fold(0u64, |total, part| total.saturating_add(size(part)));
     let workers = workers.clamp(1, parts.len().max(1));
     let shared = WorkerProgress::default();
     let next = AtomicUsize::new(parts.start);
@@ -68,7 +104,7 @@ where
         for _ in 0..workers {
             let send = send.clone();
             let (shared, next, delivered, turn) = (&shared, &next, &delivered, &turn);
-            let (stopped, end) = (&stopped, parts.end);
+            let (stopped, end, size, make) = (&stopped, parts.end, &size, &make);
             let worker = move || {
                 let mut buffer = Buffer::new(BUFFER);
                 loop {
@@ -84,17 +120,9 @@ where
                     if stopped() {
                         return;
                     }
-                    let (machine, read) = match work.begin(part) {
-                        Ok(Some(mut machine)) => {
-                            let mut watch =
-                                Watch { progress: shared, before: 0, size: work.size(part) };
-                            let read = drive_one(&mut machine, &mut buffer, &mut watch);
-                            (Some(machine), read)
-                        }
-                        Ok(None) => (None, Ok(())),
-                        Err(error) => (None, Err(error)),
-                    };
-                    let found = work.end(part, machine, read);
+                    let mut watch = Watch { progress: shared, before: 0, size: size(part) };
+                    let found = make(part, &mut buffer, &mut watch);
+                    drop(watch);
                     if send.send((part, found)).is_err() {
                         return;
                     }
@@ -109,20 +137,20 @@ where
             }
         }
         drop(send);
-        let mut waiting = BTreeMap::new();
+        let (mut waiting, mut taken) = (BTreeMap::new(), parts.start);
         let mut deliver = || loop {
             match receive.recv_timeout(TICK) {
                 Ok((part, found)) => {
                     waiting.insert(part, found);
-                    while let Some(found) = waiting.remove(&sums.next()) {
-                        sums.take(work, found)?;
-                        each(sums.sum())?;
+                    while let Some(found) = waiting.remove(&taken) {
+                        taken += 1;
+                        take(found)?;
                     }
-                    *delivered.lock().unwrap_or_else(PoisonError::into_inner) = sums.next();
+                    *delivered.lock().unwrap_or_else(PoisonError::into_inner) = taken;
                     turn.notify_all();
                 }
                 Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) if sums.next() == parts.end => return Ok(()),
+                Err(RecvTimeoutError::Disconnected) if taken == parts.end => return Ok(()),
                 Err(RecvTimeoutError::Disconnected) => return Err(Error::cancelled()),
             }
             progress.check(shared.done.load(Ordering::Relaxed), total)?;

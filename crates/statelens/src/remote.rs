@@ -178,7 +178,7 @@ pub fn write(
     plan.bounded(limits)?;
     let read_back = ReadBack::of(&plan);
     let mut sink = objects::ObjectSink::new(&plan, places, replace, warn)?;
-    let report = statelens_convert::run_blocking(plan, &mut sink, progress)?;
+    let report = crate::executor::run(plan, &mut sink, progress)?;
     judge(&report)?;
     // An object appears only when it is complete, so it can't be read back before.
     let mut written = sink.finish()?;
@@ -342,7 +342,7 @@ pub(crate) mod uploads {
         };
         let ranges = ranges.into_iter().map(range).collect::<Result<_>>()?;
         let mut sink = ObjectSink::of_ranges(ranges, |_| {})?;
-        let report = crate::dividing::run(plan, &mut sink, progress)?;
+        let report = crate::executor::run(plan, &mut sink, progress)?;
         Ok((report, sink.finish_ranges()?))
     }
 }

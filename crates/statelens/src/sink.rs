@@ -1,4 +1,4 @@
-//! A sink that writes new files to the disk.
+//! The destination of new files, and the one that writes them to the disk.
 
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -6,10 +6,12 @@ use std::thread::JoinHandle;
 use std::{fs, io};
 
 use statelens_checkpoint::{Error, FileSet, ReadAt, Result, Span, grouped, room};
-use statelens_convert::Sink;
+use statelens_tensor::Receive;
 
 use crate::parallel::{no_thread, thread};
 
+/// Bytes that [`Sink::copy`] reads at once, unless a sink does it in another way.
+const COPIED: usize = 256 << 10;
 /// Bytes that are written at once, beginning at a multiple of it: few enough that data just read is
 /// still in the processor's cache, and enough that the system stores them as few large pages.
 const PIECE: usize = 512 << 10;
@@ -22,6 +24,38 @@ const WAITING: usize = 4;
 /// Number of writer threads. One writes while the other reads the next piece. A third would be
 /// idle, because the system lets only one thread at a time write to a file.
 const WRITERS: usize = 2;
+
+/// The destination of new files.
+pub trait Sink {
+    /// Starts this file of the plan; the previous one is complete.
+    fn begin(&mut self, index: usize) -> Result<()>;
+
+    /// Appends bytes.
+    fn write(&mut self, bytes: &[u8]) -> Result<()>;
+
+    /// Appends a span of the source. If the operating system can copy from file to file, a sink
+    /// does that; otherwise the bytes are read and written.
+    fn copy(&mut self, files: &FileSet, span: Span) -> Result<()> {
+        let mut buffer = vec![0; span.len.min(COPIED as u64) as usize];
+        let (mut offset, end) = (span.offset, span.offset.saturating_add(span.len));
+        while offset < end {
+            let len = (end - offset).min(COPIED as u64) as usize;
+            files.read(span.file, offset, &mut buffer[..len])?;
+            self.write(&buffer[..len])?;
+            offset += len as u64;
+        }
+        Ok(())
+    }
+
+    /// Replaces the first bytes of the file.
+    fn patch_head(&mut self, head: &[u8]) -> Result<()>;
+}
+
+impl Receive for dyn Sink + '_ {
+    fn receive(&mut self, bytes: &[u8]) -> Result<()> {
+        self.write(bytes)
+    }
+}
 
 /// Writes to files, one after the other, on its own threads, while the caller reads, decodes and
 /// checks the next bytes. The threads also read the spans that are copied unchanged. (Copying in

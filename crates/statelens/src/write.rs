@@ -10,7 +10,7 @@ use statelens_checkpoint::{Error, Limits, Plan, Progress, Result};
 use statelens_compare::ReadBack;
 use statelens_convert::RunReport;
 
-use crate::dividing;
+use crate::executor;
 use crate::files::{self, FileSource};
 use crate::output::{
     FolderLock, Folders, Output, Sync, check_target, keep_all, old_shards, same_file,
@@ -60,7 +60,7 @@ pub fn write_files(
     let files: Vec<Arc<fs::File>> = outputs.iter().map(|output| output.file.clone()).collect();
     let read_back = ReadBack::of(&plan);
     let mut sink = FileSink::new(files.clone());
-    let report = dividing::run(plan, &mut sink, progress)?;
+    let report = executor::run(plan, &mut sink, progress)?;
     judge(&report)?;
     sink.finish()?;
     complete(&read_back, &files, paths, outputs, writing, progress)?;

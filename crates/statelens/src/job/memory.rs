@@ -3,7 +3,7 @@
 use statelens_checkpoint::{Plan, Result, Segment};
 use statelens_tensor::{BUDGET, verbatim_span};
 
-use crate::dividing::MOST_WORKERS;
+use crate::executor::MOST_WORKERS;
 
 /// Bytes for the program itself and its buffers: those that wait to be written, and one to read
 /// into.

@@ -10,7 +10,7 @@ use statelens_checkpoint::{Error, Progress, Result};
 use super::planned::PlannedConversion;
 use super::recipe::JobOutput;
 use super::results::TaskResult;
-use crate::dividing;
+use crate::executor;
 use crate::files::open_error;
 use crate::sink::FileSink;
 
@@ -38,7 +38,7 @@ impl PlannedConversion<'_> {
             places.push((file, run.at));
         }
         let mut sink = FileSink::at(places);
-        let report = dividing::run(task.plan.clone(), &mut sink, progress)?;
+        let report = executor::run(task.plan.clone(), &mut sink, progress)?;
         sink.finish()?;
         for (file, output) in files.iter().zip(&self.recipe.outputs) {
             // Another machine may read these bytes as soon as the result exists.

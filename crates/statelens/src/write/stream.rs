@@ -8,7 +8,7 @@ use statelens_compare::ReadBack;
 use statelens_convert::RunReport;
 
 use crate::sink::FileSink;
-use crate::{dividing, files, scratch};
+use crate::{executor, files, scratch};
 
 /// Writes the output to an unnamed file on disk, reads it back, and only then copies it to the
 /// stream, which errors call `name`.
@@ -24,7 +24,7 @@ pub fn write_stream(
     let file = Arc::new(scratch::unnamed()?);
     let read_back = ReadBack::of(&plan);
     let mut sink = FileSink::new(vec![file.clone()]);
-    let report = dividing::run(plan, &mut sink, progress)?;
+    let report = executor::run(plan, &mut sink, progress)?;
     judge(&report)?;
     sink.finish()?;
     read_back.check(vec![files::written(&file)?], limits, progress)?;

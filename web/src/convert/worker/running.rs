@@ -2,9 +2,10 @@
 
 use std::collections::HashMap;
 
-use statelens_checkpoint::{Error, Plan, Result, Segment, TensorId};
+use statelens_checkpoint::{Error, Plan, Result, Segment, Span, TensorId};
 use statelens_compare::ReadBack;
-use statelens_convert::{ReadingRun, Run, RunOptions, Step, composable};
+use statelens_convert::{Making, Run, Step, TensorWriter, composable};
+use statelens_tensor::{Machine as _, Pour};
 use wasm_bindgen::prelude::*;
 
 use crate::convert::message::{self, ConversionResult};
@@ -37,7 +38,7 @@ pub(crate) async fn run<T>(
     let planned = plan.source.clone();
     let expected = ReadBack::of(&plan);
     let mut writing = WritingRun {
-        run: Run::new(plan, RunOptions { compose, ..RunOptions::default() })?,
+        run: Run::new(plan, compose)?,
         driver: Driver::new(&[sources], job),
         updates: WriteUpdates { task, began, keys },
     };
@@ -135,37 +136,45 @@ struct WritingRun<'a, T> {
 impl<T> WritingRun<'_, T> {
     async fn all(&mut self, sinks: &mut OutputFiles) -> Result<()> {
         let Self { run, driver, updates } = self;
-        loop {
-            if let Some(sink) = sinks.sinks.last_mut() {
-                let each = async |reading: &mut ReadingRun<'_, OutputSink>, post_progress: bool| {
-                    reading.into.flush(false).await?;
-                    updates.post_progress(reading.run, post_progress);
-                    Ok(())
-                };
-                driver.drive(&mut ReadingRun { run, into: sink }, each).await?;
-            }
+        while let Some(step) = run.next_step()? {
             updates.task.job.check()?;
-            match run.step() {
-                Step::Begin(_) => {
-                    sinks.begin().await?;
-                    run.begun();
-                }
-                Step::Copy(span) if sinks.current()?.add_slice(span) => run.copied(span.len),
+            let (done, total) = run.progress();
+            updates.post_progress(done, total, driver.yield_if_due().await);
+            match step {
+                Step::Begin(_) => sinks.begin().await?,
+                Step::Bytes(bytes) => sinks.current()?.write(&bytes),
+                Step::Copy(span) if sinks.current()?.add_slice(span) => {}
                 Step::Copy(span) => {
-                    let piece = driver.piece(0, run.files(), span).await?;
-                    sinks.current()?.write(&piece);
-                    run.copied(piece.len() as u64);
+                    let sink = sinks.current()?;
+                    let mut copied = 0;
+                    while copied < span.len {
+                        let (offset, len) = (span.offset + copied, span.len - copied);
+                        let rest = Span { offset, len, ..span };
+                        let piece = driver.piece(0, run.files(), rest).await?;
+                        sink.write(&piece);
+                        copied += piece.len() as u64;
+                        sink.flush(false).await?;
+                        updates.task.job.check()?;
+                        updates.post_progress(done + copied, total, driver.yield_if_due().await);
+                    }
                 }
-                Step::Head(head) => {
-                    sinks.current()?.patch_head(&head).await?;
-                    run.patched();
+                Step::Make(make) => {
+                    let mut machine = make.all(TensorWriter { run, file: sinks.current()? })?;
+                    let each = async |making: &mut Pour<Making<TensorWriter<'_, OutputSink>>>,
+                                      is_due: bool| {
+                        making.into.to.file.flush(false).await?;
+                        updates.post_progress(done + making.progress().0, total, is_due);
+                        Ok(())
+                    };
+                    driver.drive(&mut machine, each).await?;
+                    let cast = machine.cast_report();
+                    machine.into.end()?.run.made(cast);
                 }
-                Step::Read(_) | Step::Work => {}
-                Step::Done => return Ok(()),
+                Step::Head(head) => sinks.current()?.patch_head(&head).await?,
             }
             sinks.current()?.flush(false).await?;
-            updates.post_progress(run, driver.yield_if_due().await);
         }
+        Ok(())
     }
 }
 
@@ -177,11 +186,10 @@ struct WriteUpdates<'a, T> {
 }
 
 impl<T> WriteUpdates<'_, T> {
-    fn post_progress(&self, run: &Run, now_is_the_time: bool) {
+    fn post_progress(&self, done: u64, total: u64, now_is_the_time: bool) {
         if !now_is_the_time {
             return;
         }
-        let (done, total) = run.progress();
         let (millis, key) = (now() - self.began, self.keys.at(done));
         self.task.post_progress(JobProgress { done, total, millis, key }, None);
     }

@@ -6,7 +6,7 @@ use statelens::parts::checkpoint::{Checkpoint, Plan};
 use statelens::parts::convert::RunReport;
 use statelens::parts::values::Json;
 use statelens::report::{cast_json, losses_json};
-use statelens::{Result, dividing};
+use statelens::{Result, executor};
 
 use super::{ConvertJob, report};
 use crate::commands::edits;
@@ -80,5 +80,5 @@ pub(super) fn counted(checkpoint: &Checkpoint, plan: Plan) -> Result<RunReport> 
     limits::check(checkpoint, "reading all values")?;
     remote::check_cap(&plan)?;
     let mut bar = Bar::new("reading", Unit::Bytes).stopped_by(stop_signal()?);
-    dividing::count(plan, &mut bar)
+    executor::count(plan, &mut bar)
 }

@@ -11,10 +11,10 @@ use std::sync::Arc;
 use object_store::multipart::PartId;
 use object_store::{MultipartId, PutPayload};
 use statelens_checkpoint::{Error, Plan, ReadAt, Result, Segment};
-use statelens_convert::Sink;
 use tokio::task::JoinHandle;
 
 use super::{Location, exists, runtime, store_error, wait};
+use crate::sink::Sink;
 
 /// Bytes of a part, unless there would be more parts than stores allow (10,000).
 const PART: u64 = 16 << 20;
