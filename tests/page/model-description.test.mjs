@@ -148,10 +148,10 @@ test("treemap boxes are sized by bytes, and arrow keys move between them (core)"
     await page.keyboard.press("Escape");
     await page.waitForSelector(".mapway [aria-current]", { state: "detached" });
     const download = page.waitForEvent("download");
-    await page.click(".maphead >> text=CSV");
+    await page.locator(".maphead").getByRole("button", { name: "CSV" }).click();
     const csv = readFileSync(await (await download).path(), "utf8");
     assert.match(csv, /^key,times,dtype,tensors,params,bytes,share,holds_others\n/);
-    await page.click(".maphead >> text=by dtype");
+    await page.locator(".maphead").getByRole("radio", { name: "by dtype" }).click();
     await page.waitForFunction(() => document.querySelector(".map .box")?.title.startsWith("float32"));
     assert.deepEqual(await accessibility(page, "treemap by dtype"), []);
     await page.keyboard.press("t");

@@ -224,10 +224,23 @@ fn line(
     let chosen = if work.picked.count() > 0 { picked } else { selected };
     html! {
         <div key={at} id={format!("line-{at}")} class={classes(&["row", class, when(last_kid, "last"), when(selected, "sel"), when(picked, "picked"), when(bad, "bad")])}
-            role="row" aria-rowindex={(at + 1).to_string()} aria-selected={chosen.to_string()}
+            role="row" data-key={visible(&key_of(work, item))} aria-rowindex={(at + 1).to_string()} aria-selected={chosen.to_string()}
             style={format!("top:{top}px")} onclick={select} ondblclick={toggle}>
             { cells }
         </div>
+    }
+}
+
+/// Returns the key of a line, with a range for several layers; empty for a state.
+fn key_of(work: &OpenWork, item: TableLine) -> String {
+    let folds = &work.table.folds;
+    match item {
+        TableLine::State(_) => String::new(),
+        TableLine::Row(id) | TableLine::Member(_, id) => work.rows[id as usize].key.clone(),
+        TableLine::Fold(fold) => folds[fold].name.clone(),
+        TableLine::Pattern(fold, pattern) => {
+            join(&folds[fold].name, &folds[fold].patterns[pattern].label, work.view.dot)
+        }
     }
 }
 

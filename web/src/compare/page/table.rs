@@ -181,7 +181,7 @@ fn line(actor: &Actor, compare: &ComparisonState, pairs: &Pairs, at: usize, each
         })
     };
     html! {
-        <div key={at} id={format!("line-{at}")} class={classes(&["row", when(selected, "sel")])} role="row"
+        <div key={at} id={format!("line-{at}")} class={classes(&["row", when(selected, "sel")])} role="row" data-key={visible(&line.key)} data-mark={line.mark.word()}
             aria-rowindex={(at + 1).to_string()} aria-selected={selected.to_string()} style={format!("top:{}px", at as f64 * each)} {onclick}>
             <div class="c ch1" role="gridcell">{ mark(line.mark) }</div>
             { if line.rest { equal_rows(line) } else { cells(pairs, line) } }

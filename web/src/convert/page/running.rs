@@ -242,7 +242,7 @@ pub fn failed_body(
     });
     html! {
         <>
-            <div class="runbody" role="alert">
+            <div class="runbody" id="convert-failed" role="alert">
                 { error_body(error, "failed", true) }
                 { raise_limits_offer(raise) }
             </div>
