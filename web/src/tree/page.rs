@@ -78,7 +78,7 @@ pub fn TreePane(props: &TreeProps) -> Html {
                     { for (viewport.first..viewport.end).map(|index| line(&actor, work, index, at == Some(index), index as f64 * each)) }
                 </ul>
             </div>
-            if let Some(description) = &props.description { { model_description::page::footer(&actor, description) } }
+            if let Some(description) = &props.description { { model_description::page::footer(&actor, description, work.selection.is_none()) } }
         </nav>
     }
 }
