@@ -357,6 +357,8 @@ test("casts list their losses before writing, and are written as by the command"
     await rules.fill("*proj_*=float16");
     await plan(page, "float32 becomes float16: max |x| is 70000; 1 tensor has numbers that do not fit");
     assert.match(await page.textContent(".cmdline"), /--cast '\*proj_\*=float16'/);
+    // This model has a few of its tensors only.
+    await page.locator(".loss input").check();
     await page.click("#write");
     await page.waitForSelector("#falsify");
     assert.match(await page.textContent(".sheet"), /proj_k_dense_layer\.weight.*1 of 4 numbers does not fit float16/);
@@ -376,6 +378,7 @@ test("casts list their losses before writing, and are written as by the command"
     await target(page, "Cerebras 2.9");
     await rules.fill("*proj_q*=bfloat16");
     await plan(page, "1 cast to bf16");
+    await page.locator(".loss input").check();
     const files = await written(page, 2);
     assert.ok(files[name].equals(byCommand("*proj_q*=bfloat16")));
   });
@@ -446,6 +449,7 @@ test("unmatched keys come first, with the nearest rule, and are left out on requ
     assert.match(first[1], /^model\.layers\.\{n\}\.mlp\.(gate|down)_proj\.\{wb\}$/);
     assert.match(await page.textContent(".refused h3"), /No rule covers 2 keys/);
     await page.check("#drop-unmatched");
+    await page.locator(".loss input").check();
     await page.waitForSelector("#write:not([disabled])");
     // The config still asks for them where their neighbours are.
     assert.match(await page.textContent(".cmdline .m"), /--drop-unmatched-keys/);
@@ -461,6 +465,15 @@ test("a config with more layers reports that the model would not load", async ()
     await page.waitForSelector("#loads .w-danger");
     assert.match(await page.textContent("#loads"), /missing keys: `?transformer_decoder\.layers\.2\./);
     assert.match(await page.textContent("#family-config-name"), /chosen by you/);
+    // It is written only on request.
+    assert.ok(await page.isDisabled("#write"));
+    assert.match(await page.textContent("#write"), /^Acknowledge 1 loss/);
+    await page.locator(".loss input").check();
+    await page.waitForSelector("#write:not([disabled])");
+    // Another config is another loss.
+    await page.click("#config-remove");
+    await page.waitForSelector("#loads .w-good");
+    assert.equal(await page.locator(".loss").count(), 0);
   });
 });
 
