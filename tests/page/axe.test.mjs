@@ -119,13 +119,13 @@ for (const [width, height] of SIZES) {
       await sound("verified");
       await page.keyboard.press("Escape");
       await page.keyboard.press("s");
-      await page.getByText("The files hold the statistics").waitFor({ timeout: 60_000 });
+      await page.locator('#share-statistics[data-state="read"]').waitFor({ timeout: 60_000 });
       await sound("values read");
       await page.keyboard.press("Escape");
       const write = async () => {
         await page.keyboard.press("c");
         // What is composed of slices is written in no time; a PyTorch file has checksums.
-        await page.click('[role="radio"]:has-text("PyTorch")');
+        await page.getByRole("radio", { name: "PyTorch" }).first().click();
         await page.waitForSelector(".plan:not(.late)");
         for (const box of await page.$$(".loss input")) await box.check();
         await page.click("#write:not([disabled])");

@@ -92,10 +92,10 @@ for (const [title, first, second, options, choose] of [
     ["--op", "allclose", "--rtol", "0.1", "--atol", "0.05", "--ignore-dtype"],
     async (page) => {
       await page.keyboard.press("m");
-      await page.click('.matching [role="radio"]:has-text("close")');
-      await page.fill('.tol:has-text("rtol") input', "0.1");
-      await page.fill('.tol:has-text("atol") input', "0.05");
-      await page.click('.check:has-text("Dtypes may differ")');
+      await page.locator(".matching").getByRole("radio", { name: "close" }).first().click();
+      await page.getByRole("textbox", { name: "rtol" }).fill("0.1");
+      await page.getByRole("textbox", { name: "atol" }).fill("0.05");
+      await page.locator("#ignore-dtype").check();
     },
   ],
 ]) {
@@ -130,7 +130,7 @@ test("the table and the details show the differences of the report (core)", asyn
     assert.equal(await report(page), expected);
     const found = JSON.parse(expected).differences.filter((one) => one.what === "elements");
     assert.ok(found.length >= 4, `${found.length} tensors differ`);
-    await page.click('.chips .chip:has-text("changed")');
+    await page.locator(".chips").getByRole("button", { name: "changed" }).first().click();
     await page.keyboard.press("l");
     const cells = await page.$$eval("#compare .row", (rows) => rows.map((row) => row.querySelector(".ck").title));
     assert.deepEqual(cells, found.map((one) => one.key));
@@ -203,11 +203,11 @@ test("a suggested rename makes the keys match, as the command's does", async () 
     const before = await count(page, "added");
     assert.ok(before > 0);
     // It is said before anybody looks for it: most keys have no partner.
-    await page.waitForSelector('.parted .textlink:has-text("Use it")');
+    await page.locator(".parted").getByRole("button", { name: "Use it" }).first().waitFor();
     await page.keyboard.press("m");
     await page.waitForSelector(".parted", { state: "detached" });
     const rule = await page.textContent(".matching p code");
-    await page.click('.matching .textlink:has-text("Use it")');
+    await page.locator(".matching").getByRole("button", { name: "Use it" }).first().click();
     await page.waitForFunction(() => /renamed/.test(document.querySelector("#verdict").textContent));
     assert.equal(await report(page), run("diff", fixture(GPT), path, "--json", "--rename", rule));
     assert.ok((await count(page, "added")) < before);
@@ -323,14 +323,14 @@ test("comparing values shows progress, stops on request and restarts", async () 
     await page.click("#compare-with");
     await (await chooserOpens).setFiles(paths[1]);
     // The structure is there before the values.
-    await page.waitForSelector('#compare .row:has-text("not read yet")');
+    await page.waitForSelector('#compare [data-mark="not read"]');
     await page.waitForSelector("#verdict .prog");
     await page.keyboard.press("Escape");
-    await page.waitForSelector('#verdict:has-text("stopped before all values were read")');
+    await page.waitForSelector('#verdict[data-state="stopped"]');
     assert.ok(await page.isDisabled("#save-report"));
     assert.equal(await count(page, "not read"), 1);
-    await page.click('#verdict .btn:has-text("Read the values")');
-    await page.waitForSelector('#verdict:has-text("They match")', { timeout: 60_000 });
+    await page.locator("#verdict").getByRole("button", { name: "Read the values" }).first().click();
+    await page.waitForSelector('#verdict[data-state="done"]', { timeout: 60_000 });
     const { matches, params } = JSON.parse(await report(page));
     assert.deepEqual([matches, params], [true, size / 4]);
   });
@@ -353,7 +353,7 @@ test("opens by key, swaps sides, closes; a file that is not a checkpoint says wh
     const added = await count(page, "added");
     const removed = await count(page, "removed");
     await page.keyboard.press("x");
-    await page.waitForFunction(() => document.querySelector("#compare .ab .name")?.textContent === "seed.mdl");
+    await page.waitForSelector('#compare [data-side="A"][title="seed.mdl"]');
     await page.waitForSelector("#save-report:not([disabled])");
     assert.deepEqual(await names(), ["seed.mdl", "gpt_small.mdl"]);
     assert.deepEqual([await count(page, "added"), await count(page, "removed")], [removed, added]);
@@ -361,7 +361,7 @@ test("opens by key, swaps sides, closes; a file that is not a checkpoint says wh
     // The filter, then nothing to find, then back.
     await page.keyboard.press("/");
     await page.keyboard.type("no such key");
-    await page.waitForSelector('#compare .empty:has-text("No key matches")');
+    await page.waitForSelector('#compare .empty');
     await page.keyboard.press("Escape");
     await page.waitForSelector("#compare .row");
     await compareWith(page, [{ name: "notes.txt", bytes: "nothing at all\n" }]);
@@ -370,6 +370,6 @@ test("opens by key, swaps sides, closes; a file that is not a checkpoint says wh
     await page.waitForSelector("#work .row");
     // What is dropped on the left half takes the place of what is open.
     await drop(page, "body", [dropped(GPT)]);
-    await page.waitForFunction(() => document.querySelector("#work .top .name")?.textContent === "gpt_small.mdl");
+    await page.waitForSelector('#work[data-name="gpt_small.mdl"]');
   });
 });

@@ -38,7 +38,7 @@ async function plan(page, name, target, ...choices) {
   await drop(page, "body", [dropped(name)]);
   await page.waitForSelector("#work .row");
   await page.keyboard.press("c");
-  for (const choice of [target, ...choices]) await page.click(`[role="radio"]:has-text("${choice}")`);
+  for (const choice of [target, ...choices]) await page.getByRole("radio", { name: choice }).first().click();
   await page.waitForSelector(".plan:not(.late)");
   for (const box of await page.$$(".loss input")) await box.check();
   await page.waitForSelector("#write:not([disabled])");
@@ -131,7 +131,7 @@ test("without private files the output is limited to the browser's memory, with 
     await page.setInputFiles("#choose-files", path);
     await page.waitForFunction(() => document.title.startsWith("too_large.pt"));
     await page.keyboard.press("c");
-    for (const choice of ["Cerebras", "bf16"]) await page.click(`[role="radio"]:has-text("${choice}")`);
+    for (const choice of ["Cerebras", "bf16"]) await page.getByRole("radio", { name: choice }).first().click();
     await page.waitForFunction(() => document.querySelector(".plan:not(.late) .kv")?.textContent.includes("bf16"));
     await page.click("#write");
     await page.getByText("it can write at most 512 MB").first().waitFor({ timeout: 120_000 });
@@ -144,7 +144,7 @@ test("selects the keys that the command selects, and the result opens (core)", a
     await withoutDialog(page);
     const name = "cerebras/v2.10.0/gpt_small.mdl";
     await plan(page, name, "PyTorch");
-    await page.uncheck('.states label:has-text("optimizer") input');
+    await page.locator(".states").getByRole("checkbox", { name: "optimizer" }).first().uncheck();
     await page.waitForFunction(() => document.querySelector("#write")?.disabled === false &&
       document.querySelector(".cmdline .m")?.textContent.includes("--states"));
     const [, states] = (await page.textContent(".cmdline .m")).match(/--states (\S+)/);
@@ -156,7 +156,7 @@ test("selects the keys that the command selects, and the result opens (core)", a
     assert.match(written.name, /^gpt_small_.*\.pt$/);
     await page.click("#open-result");
     await page.waitForFunction((name) => document.title.startsWith(name), written.name);
-    assert.equal(await page.$('[role="treeitem"]:has-text("optimizer")'), null);
+    assert.equal(await page.getByRole("treeitem", { name: "optimizer" }).count(), 0);
   });
 });
 
@@ -231,8 +231,8 @@ test("cancel stops a conversion and removes what it wrote", async () => {
     await page.setInputFiles("#choose-files", path);
     await page.waitForFunction(() => document.title.startsWith("large.pt"));
     await page.keyboard.press("c");
-    await page.click('[role="radio"]:has-text("Cerebras")');
-    await page.click('[role="radio"]:has-text("bf16")');
+    await page.getByRole("radio", { name: "Cerebras" }).first().click();
+    await page.getByRole("radio", { name: "bf16" }).first().click();
     await page.waitForFunction(() => document.querySelector(".plan:not(.late) .kv")?.textContent.includes("bf16"));
     await page.click("#write");
     await page.waitForSelector("#convert-run");
@@ -244,7 +244,7 @@ test("cancel stops a conversion and removes what it wrote", async () => {
     // It can be run again, and looked away from meanwhile.
     await page.click("#write");
     await page.waitForSelector("#convert-run");
-    await page.click('button:has-text("Browse meanwhile")');
+    await page.getByRole("button", { name: "Browse meanwhile" }).first().click();
     await page.waitForFunction(() => /writing \d+ %/.test(document.querySelector(".status").textContent));
     await page.keyboard.press("c");
     await page.click("#cancel");
@@ -263,8 +263,8 @@ test("lossy casts are written only on request, as the command writes them", asyn
     await page.setInputFiles("#choose-files", source);
     await page.waitForSelector("#work .row");
     await page.keyboard.press("c");
-    await page.click('[role="radio"]:has-text("PyTorch")');
-    await page.click('[role="radio"]:has-text("f16") >> nth=-1');
+    await page.getByRole("radio", { name: "PyTorch" }).first().click();
+    await page.getByRole("radio", { name: "f16" }).last().click();
     await page.waitForSelector(".plan:not(.late)");
     for (const box of await page.$$(".loss input")) await box.check();
     const downloads = [];
@@ -284,8 +284,8 @@ test("casts show the range of values that were read", async () => {
   writeFileSync(source, floats({ b: [0.5, -1], w: [1, 70000, -2] }));
   const notes = async (page) => {
     await page.keyboard.press("c");
-    await page.click('[role="radio"]:has-text("PyTorch")');
-    await page.click('[role="radio"]:has-text("f16") >> nth=-1');
+    await page.getByRole("radio", { name: "PyTorch" }).first().click();
+    await page.getByRole("radio", { name: "f16" }).last().click();
     await page.locator(".plan:not(.late)", { hasText: "float32 becomes float16" }).waitFor();
     const text = await page.textContent(".plan");
     await page.keyboard.press("Escape");
@@ -308,7 +308,7 @@ test("incomplete checkpoints are written only on request, as the command writes 
     await drop(page, "body", [dropped(name)]);
     await page.waitForSelector("#work .row");
     await page.keyboard.press("c");
-    await page.click('[role="radio"]:has-text("PyTorch")');
+    await page.getByRole("radio", { name: "PyTorch" }).first().click();
     await page.waitForSelector(".plan:not(.late)");
     const losses = page.locator(".loss", { hasText: "not written to its end" });
     assert.equal(await losses.count(), 1);
@@ -324,7 +324,7 @@ test("leaving out the optimizer warns that training can't resume", async () => {
     await plan(page, "cerebras/v2.10.0/gpt_small.mdl", "PyTorch");
     const dialog = page.locator("[role=dialog]", { hasText: /raining can[\u2019']t resume/ });
     assert.equal(await dialog.count(), 0);
-    await page.uncheck('.states label:has-text("optimizer") input');
+    await page.locator(".states").getByRole("checkbox", { name: "optimizer" }).first().uncheck();
     await dialog.waitFor();
   });
 });

@@ -56,10 +56,10 @@ async function says(read, pattern) {
   }
 }
 
-const row = (page, key) => page.click(`#compare .row:has(.ck:has-text("${key}"))`);
+const row = (page, key) => page.click(`#compare .row[data-key="${key}"]`);
 
 async function saved(page, button) {
-  const [download] = await Promise.all([page.waitForEvent("download"), page.click(button)]);
+  const [download] = await Promise.all([page.waitForEvent("download"), button.click()]);
   return readFileSync(await download.path(), "utf8");
 }
 
@@ -96,16 +96,16 @@ test("a selected pair shows its tensor diff, with the numbers of the command (co
   const expected = JSON.parse(stdout).tensors[0];
   await withPage(browser, async (page) => {
     await compare(page);
-    await page.click('.filterbar .chip:has-text("fold layers")');
+    await page.locator(".filterbar").getByRole("button", { name: "fold layers" }).first().click();
     await row(page, "h.2.w");
     await page.waitForSelector("#closer #where");
-    const csv = (await saved(page, '#outlines button:has-text("CSV")')).trim().split("\n").slice(1);
+    const csv = (await saved(page, page.locator("#outlines").getByRole("button", { name: "CSV" }))).trim().split("\n").slice(1);
     const counts = csv.map((line) => line.split(",").slice(2).map(Number));
     assert.deepEqual(counts.map(([a]) => a), expected.distributions.left);
     assert.deepEqual(counts.map(([, b]) => b), expected.distributions.right);
     const wide = (selector) => page.locator(selector).boundingBox().then((box) => box.width);
     assert.ok((await wide("#differences svg")) > 0.8 * (await wide("#differences")), "the histogram of the differences is as wide as its room");
-    const svg = await saved(page, '#outlines button:has-text("SVG")');
+    const svg = await saved(page, page.locator("#outlines").getByRole("button", { name: "SVG" }));
     assert.match(svg, /stroke-dasharray="6 3"/);
     assert.match(await page.getAttribute("#outlines svg", "aria-label"), /A and B: % of values per bin by value\. A: .* B: /);
     // The largest difference is where the command says: its cell is found by keys, and by a click.
@@ -147,17 +147,17 @@ test("norms and changes by layer are drawn, and the table sorts by change", asyn
   const [role] = JSON.parse(stdout).roles;
   await withPage(browser, async (page) => {
     await compare(page);
-    await page.click('.filterbar .chip:has-text("fold layers")');
-    await page.click('.head button:has-text("relative change")');
+    await page.locator(".filterbar").getByRole("button", { name: "fold layers" }).first().click();
+    await page.locator(".head").getByRole("button", { name: "relative change" }).first().click();
     const keys = await page.$$eval("#compare .row .ck", (cells) => cells.map((cell) => cell.textContent));
     assert.ok(keys.indexOf("h.2.w") < keys.indexOf("h.1.w"), keys.join());
     await row(page, "h.1.w");
     await page.waitForSelector("#by-layer svg");
-    const lines = (await saved(page, '#by-layer button:has-text("CSV")')).trim().split("\n");
+    const lines = (await saved(page, page.locator("#by-layer").getByRole("button", { name: "CSV" }))).trim().split("\n");
     assert.equal(lines[0], "layer,A,B");
     assert.deepEqual(lines.slice(1).map((line) => line.split(",").map(Number)), role.layers.map((one) => [one.layer, one.left_norm, one.right_norm]));
-    await page.click('#by-layer [role="radio"]:has-text("change")');
-    const change = (await saved(page, '#by-layer button:has-text("CSV")')).trim().split("\n");
+    await page.locator("#by-layer").getByRole("radio", { name: "change" }).first().click();
+    const change = (await saved(page, page.locator("#by-layer").getByRole("button", { name: "CSV" }))).trim().split("\n");
     assert.deepEqual(change.slice(1).map((line) => Number(line.split(",")[1])), role.layers.map((one) => one.change));
   });
 });
@@ -168,7 +168,7 @@ test("renamed tensors are found, compared by their new keys, and saved as the co
     await compare(page);
     await page.click("#find-renames");
     await says(() => page.textContent("#renames"), /2 tensors of A have another key in B: 1 with identical bytes, 1 matched by shape and order \(a guess\)/);
-    assert.equal(await saved(page, "#save-renames"), list);
+    assert.equal(await saved(page, page.locator("#save-renames")), list);
     await page.click("#use-renames");
     await page.waitForSelector("#save-report:not([disabled])");
     await says(() => page.textContent("#verdict"), /1 renamed/);
@@ -195,15 +195,15 @@ test("the values of a run folder are read on request, and plotted over the steps
     await page.waitForSelector("#run-values svg");
     await becomes(() => page.locator("#read-run").count(), 0);
     await becomes(() => page.locator("#run-values .reading").count(), 0);
-    const lines = (await saved(page, '#run-values button:has-text("CSV")')).trim().split("\n");
+    const lines = (await saved(page, page.locator("#run-values").getByRole("button", { name: "CSV" }))).trim().split("\n");
     assert.deepEqual(lines[0].split(","), ["step", expected.checkpoints[0].groups[0].group, "NaN or infinite"]);
     const rows = expected.checkpoints.map(({ step, groups: [group] }) => [step, group?.norm ?? "", group ? group.nan : ""].join());
     assert.deepEqual(lines.slice(1).map((line) => line.replace(/\.0,/, ",")), rows);
     assert.match(await page.getAttribute("#run-values svg", "aria-label"), /NaN or infinite: 1 at 30\. No values at 40: /);
     assert.equal(await page.locator("#run-values .bar").count(), 1);
     assert.equal(await page.locator("#run-values .gap").count(), 1);
-    await page.click('#run-values [role="radio"]:has-text("role")');
-    await becomes(() => page.locator('#run-values .chips .chip:has-text("model.h.*.w")').count(), 1);
+    await page.locator("#run-values").getByRole("radio", { name: "role" }).first().click();
+    await becomes(() => page.locator("#run-values .chips").getByRole("button", { name: "model.h.*.w" }).count(), 1);
     assert.deepEqual(await accessibility(page, "differences"), []);
   });
 });

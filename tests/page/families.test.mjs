@@ -54,7 +54,7 @@ async function sheet(page, files) {
   await page.waitForSelector("#family");
 }
 
-const target = (page, name) => page.click(`.famtargets [role="radio"]:has-text("${name}")`);
+const target = (page, name) => page.locator(".famtargets").getByRole("radio", { name }).first().click();
 
 /** Writes, and collects what is saved, by name. */
 async function written(page, count, button = "#write") {
@@ -114,7 +114,7 @@ for (const [kind, flags] of [
       assert.match(await page.textContent("#family .looks"), /Looks like LLaMA · Cerebras 2\.9/);
       await target(page, "Hugging Face");
       await page.waitForSelector("#family-keys");
-      await page.click(`[aria-label^="Files"] [role="radio"]:has-text("${kind}")`);
+      await page.locator('[aria-label^="Files"]').getByRole("radio", { name: kind }).first().click();
       await page.waitForSelector("#loads .w-good");
       const files = await written(page, expected.length);
       assert.deepEqual(Object.keys(files).sort(), expected.map(({ name }) => name).sort());
@@ -134,7 +134,7 @@ test("optimizer moments are converted with their parameters in both directions, 
     await target(page, name);
     if (name === "Hugging Face") {
       await page.waitForSelector("#family-keys");
-      await page.click(`[aria-label^="Files"] [role="radio"]:has-text("PyTorch .bin")`);
+      await page.locator('[aria-label^="Files"]').getByRole("radio", { name: "PyTorch .bin" }).first().click();
     }
     await page.check("#family-optimizer");
     await page.waitForSelector('.cmdline:has-text("--with-optimizer")');
@@ -170,7 +170,7 @@ test("if the optimizer can't be written, no weights stay in the browser", async 
       };
     });
     await page.click("#write");
-    await page.waitForSelector('h2:has-text("Not written")');
+    await page.waitForSelector("#convert-failed");
     const left = await page.evaluate(async () => {
       const root = await navigator.storage.getDirectory();
       const names = [];
@@ -240,7 +240,7 @@ test("gpt-oss in OpenAI's files is recognised and converts to Hugging Face and b
   };
   await withPage(browser, async (page) => {
     await sheet(page, source);
-    await page.waitForSelector('#family .looks:has-text("gpt-oss")');
+    await page.waitForSelector('#family[data-model="gpt-oss"]');
     assert.match(await page.textContent("#family .looks"), /Looks like gpt-oss in OpenAI's files \u00b7 openai/);
     await convert(page, "Hugging Face", expected);
   });
@@ -271,7 +271,7 @@ test("an adapter next to its model or dropped on it is folded, as by the command
   const expected = { "model-converted.safetensors": of("model.safetensors"), "config.json": of("config.json") };
   const fold = async (page) => {
     assert.match(await page.textContent("#family"), /Fold the adapter into the model: adapter_model\.safetensors/);
-    await page.click('[role="radio"]:has-text("safetensors")');
+    await page.getByRole("radio", { name: "safetensors" }).first().click();
     await page.check("#family-fold");
     await page.waitForSelector('.cmdline:has-text("fold-lora model.safetensors --adapter adapter_model.safetensors")');
     const files = await written(page, 2);
@@ -340,11 +340,11 @@ test("casts list their losses before writing, and are written as by the command"
     return readFileSync(join(folder, "cast on the way", name));
   };
   const plan = (page, text) => page.locator(".plan:not(.late)", { hasText: text }).waitFor();
-  const f16 = '[aria-label^="Cast:"] [role="radio"]:has-text("f16") >> nth=-1';
+  const f16 = (page) => page.locator('[aria-label^="Cast:"]').getByRole("radio", { name: "f16", exact: true });
   await withPage(browser, async (page) => {
     await sheet(page, filesOf(there));
     await target(page, "Cerebras 2.9");
-    await page.click(f16);
+    await f16(page).click();
     await plan(page, "float32 becomes float16: numbers beyond 65504 become infinite");
     assert.doesNotMatch(await page.textContent(".plan"), /max \|x\| is/);
     await page.keyboard.press("Escape");
@@ -353,10 +353,12 @@ test("casts list their losses before writing, and are written as by the command"
     await page.keyboard.press("c");
     await target(page, "Cerebras 2.9");
     // Queries, keys and values are cut of one tensor, which is one that was read.
-    const rules = page.locator('label.field:has-text("Rules") textarea');
+    const rules = page.getByRole("textbox", { name: "Rules", exact: true });
     await rules.fill("*proj_*=float16");
     await plan(page, "float32 becomes float16: max |x| is 70000; 1 tensor has numbers that do not fit");
     assert.match(await page.textContent(".cmdline"), /--cast '\*proj_\*=float16'/);
+    // This model has a few of its tensors only.
+    await page.locator(".loss input").check();
     await page.click("#write");
     await page.waitForSelector("#falsify");
     assert.match(await page.textContent(".sheet"), /proj_k_dense_layer\.weight.*1 of 4 numbers does not fit float16/);
@@ -367,7 +369,7 @@ test("casts list their losses before writing, and are written as by the command"
   await withPage(browser, async (page) => {
     await sheet(page, filesOf(there));
     await target(page, "Cerebras 2.9");
-    const rules = page.locator('label.field:has-text("Rules") textarea');
+    const rules = page.getByRole("textbox", { name: "Rules", exact: true });
     await rules.fill("transformer.h.*=float16");
     await page.waitForSelector('.refused:has-text("no floating-point tensor has a key that matches")');
     // The rules are of the format's own keys.
@@ -376,6 +378,7 @@ test("casts list their losses before writing, and are written as by the command"
     await target(page, "Cerebras 2.9");
     await rules.fill("*proj_q*=bfloat16");
     await plan(page, "1 cast to bf16");
+    await page.locator(".loss input").check();
     const files = await written(page, 2);
     assert.ok(files[name].equals(byCommand("*proj_q*=bfloat16")));
   });
@@ -446,6 +449,7 @@ test("unmatched keys come first, with the nearest rule, and are left out on requ
     assert.match(first[1], /^model\.layers\.\{n\}\.mlp\.(gate|down)_proj\.\{wb\}$/);
     assert.match(await page.textContent(".refused h3"), /No rule covers 2 keys/);
     await page.check("#drop-unmatched");
+    await page.locator(".loss input").check();
     await page.waitForSelector("#write:not([disabled])");
     // The config still asks for them where their neighbours are.
     assert.match(await page.textContent(".cmdline .m"), /--drop-unmatched-keys/);
@@ -461,6 +465,15 @@ test("a config with more layers reports that the model would not load", async ()
     await page.waitForSelector("#loads .w-danger");
     assert.match(await page.textContent("#loads"), /missing keys: `?transformer_decoder\.layers\.2\./);
     assert.match(await page.textContent("#family-config-name"), /chosen by you/);
+    // It is written only on request.
+    assert.ok(await page.isDisabled("#write"));
+    assert.match(await page.textContent("#write"), /^Acknowledge 1 loss/);
+    await page.locator(".loss input").check();
+    await page.waitForSelector("#write:not([disabled])");
+    // Another config is another loss.
+    await page.click("#config-remove");
+    await page.waitForSelector("#loads .w-good");
+    assert.equal(await page.locator(".loss").count(), 0);
   });
 });
 
@@ -511,8 +524,8 @@ test("a family that can't be fetched is reported, and fetched the next time", as
     // Plain conversion goes on.
     await page.waitForSelector("#write:not([disabled])");
     blocked = false;
-    await page.click('[role="radio"]:has-text("safetensors")');
-    await page.waitForSelector('#family .looks:has-text("LLaMA")');
+    await page.getByRole("radio", { name: "safetensors" }).first().click();
+    await page.waitForSelector('#family[data-model="llama"]');
   };
   await assert.rejects(withPage(browser, offline), /404/);
 });
@@ -520,7 +533,7 @@ test("a family that can't be fetched is reported, and fetched the next time", as
 test("plain conversion says that keys keep their names, and offers the family", async () => {
   await withPage(browser, async (page) => {
     await sheet(page, filesOf(fixture(SHARDS)));
-    await page.click('[role="radio"]:has-text("Cerebras")');
+    await page.getByRole("radio", { name: "Cerebras" }).first().click();
     await page.waitForSelector("#names-stay");
     assert.match(await page.textContent("#names-stay"), /Keys keep their Hugging Face names/);
     await page.click("#names-stay button");
@@ -570,7 +583,7 @@ test("a Hugging Face model in a training state is recognised like one in its own
   await withPage(browser, async (page) => {
     const config = { name: "config.json", bytes: readFileSync(fixture(`${SHARDS}/config.json`)) };
     await sheet(page, [{ name: "training_state.pt", bytes: readFileSync(fixture("trainer/plain/training_state.pt")) }, config]);
-    await page.waitForSelector('#family .looks:has-text("LLaMA")');
+    await page.waitForSelector('#family[data-model="llama"]');
     assert.match(await page.textContent("#family .looks"), /Looks like LLaMA · Hugging Face/);
     await target(page, "Cerebras 2.9");
     await page.waitForSelector("#loads .w-good");

@@ -57,7 +57,7 @@ test("contains the model families", async () => {
     await drop(tab, "body", readdirSync(folder).map((name) => ({ name, bytes: readFileSync(join(folder, name)) })));
     await tab.waitForSelector("#work .row");
     await tab.keyboard.press("c");
-    await tab.click('.famtargets [role="radio"]:has-text("Cerebras 2.9")');
+    await tab.locator(".famtargets").getByRole("radio", { name: "Cerebras 2.9" }).first().click();
     await tab.waitForSelector("#loads .w-good");
   });
 });
@@ -79,7 +79,7 @@ test("opens from disk, and opens dropped files (core)", async () => {
 test("contains the examples", async () => {
   await visit(async (tab) => {
     for (const name of ["gpt_small.mdl", "zip_training_ckpt.pt", "builtins_eval.pt"]) {
-      await tab.click(`.ex:has-text("${name}")`);
+      await tab.click(`.ex[data-name="${name}"]`);
       await tab.waitForFunction((name) => document.title.startsWith(name), name);
       await tab.waitForSelector("#work .row");
       await tab.reload();

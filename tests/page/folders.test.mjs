@@ -112,7 +112,7 @@ test("an empty folder is reported, and so is one without checkpoints", async () 
     await page.waitForSelector("#error");
     assert.match(await page.innerText("#error"), /The dropped items contain no files/);
     await drag(page, other);
-    await page.getByText("not a checkpoint", { exact: false }).first().waitFor();
+    await page.locator("#error", { hasText: "not a checkpoint" }).waitFor();
     assert.doesNotMatch(await page.innerText("#error"), /no files/);
   });
 });

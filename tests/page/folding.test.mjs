@@ -65,7 +65,7 @@ test("its HTML summary folds once, too", async () => {
       ...["attn.q", "mlp.up", "norm"].map((name) => `model.layers.0–31.${name}.weight×32`),
       "model.norm.weight",
     ]);
-    await page.getByText("fold layers").click();
+    await page.getByRole("checkbox", { name: "fold layers" }).click();
     assert.equal(await rows.count(), keys.length);
   } finally {
     await context.close();

@@ -20,7 +20,7 @@ after(async () => {
 });
 
 const example = `${site}examples/gpt_small.mdl`;
-const shows = (page, name) => page.locator("#work .top .name", { hasText: name }).waitFor();
+const shows = (page, name) => page.waitForSelector(`#work[data-name*="${name}"]`);
 
 async function open(page, name) {
   await page.setInputFiles("#choose-files", fixture(name));
@@ -125,7 +125,7 @@ test("Escape and Back ask before a running write is lost", async () => {
     await page.setInputFiles("#choose-files", large);
     await shows(page, "large.safetensors");
     await page.keyboard.press("c");
-    await page.click('[role="radio"]:has-text("PyTorch")');
+    await page.getByRole("radio", { name: "PyTorch" }).first().click();
     await page.waitForSelector(".plan:not(.late)");
     for (const box of await page.$$(".loss input")) await box.check();
     const saved = page.waitForEvent("download", { timeout: 300_000 });

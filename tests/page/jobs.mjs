@@ -38,7 +38,7 @@ async function downloading(page, work) {
 
 export async function open(page, file) {
   await page.setInputFiles("#choose-files", file);
-  await page.locator("#work .top .name", { hasText: basename(file) }).waitFor({ timeout: LONG });
+  await page.locator(`#work[data-name*="${basename(file)}"]`).waitFor({ timeout: LONG });
 }
 
 /** Reports and summaries are saved as downloads, too. */
@@ -146,7 +146,7 @@ export const jobs = {
 /** Opens the convert sheet and waits for the plan of a PyTorch file. */
 export async function planned(page) {
   await page.keyboard.press("c");
-  await page.click('[role="radio"]:has-text("PyTorch")');
+  await page.getByRole("radio", { name: "PyTorch" }).first().click();
   await page.waitForSelector(".plan:not(.late)");
   for (const box of await page.$$(".loss input")) await box.check();
   await page.waitForSelector("#write:not([disabled])");

@@ -41,7 +41,7 @@ test("rows, folds, layers, filter, sheets (core)", async () => {
     await page.keyboard.press("/");
     await page.keyboard.type("blocks.*.bias shape:[96]");
     // The count follows the last letter a moment later.
-    await page.waitForFunction(() => document.querySelector(".hits")?.textContent === "2 keys");
+    await page.waitForSelector('.hits[data-count="2"]');
     await page.keyboard.press("Escape");
     assert.equal(await page.inputValue("#filter"), "");
     assert.equal(await page.evaluate(() => document.activeElement.id), "");
@@ -77,7 +77,7 @@ test("the tree, by keys and by clicks", async () => {
     await page.keyboard.press("ArrowDown");
     const branch = page.locator('[role="treeitem"][aria-selected="true"]');
     assert.equal(await branch.count(), 1);
-    await page.click('[role="treeitem"]:has-text("optimizer") .t');
+    await page.getByRole("treeitem", { name: "optimizer" }).locator(".t").first().click();
     await page.waitForSelector(".row.sel .ck[title^=\"optimizer.\"]");
     const label = await page.getAttribute(".tapeview", "aria-label");
     assert.match(label, /model .* f32, optimizer/);
@@ -109,7 +109,7 @@ test("sorting by size, and back to file order", async () => {
     await gpt(page);
     const first = () => page.$eval(".row .ck", (cell) => cell.textContent);
     const before = await first();
-    const head = page.locator('[role="columnheader"] button', { hasText: "bytes" });
+    const head = page.getByRole("columnheader", { name: "bytes" }).getByRole("button");
     await head.click();
     assert.equal(await page.getAttribute('[role="columnheader"].cb', "aria-sort"), "descending");
     assert.notEqual(await first(), before);
@@ -133,9 +133,9 @@ test("nothing is wider than a screen of 360 pixels", async () => {
       await fits("keys");
       await page.click(".row.kid");
       await page.waitForSelector(".insp .facts");
-      assert.equal(await page.getAttribute('[role="tab"]:has-text("Tensor")', "aria-selected"), "true");
+      assert.equal(await page.getByRole("tab", { name: "Tensor" }).first().getAttribute("aria-selected"), "true");
       await fits("tensor");
-      await page.click('[role="tab"]:has-text("Tree")');
+      await page.getByRole("tab", { name: "Tree" }).first().click();
       await page.waitForSelector(".tree li");
       await fits("tree");
       for (const key of ["?", "f", "c"]) {

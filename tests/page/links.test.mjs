@@ -18,7 +18,7 @@ const name = "small model.safetensors";
 const give = (page) => drop(page, "#start", [{ name, bytes }]);
 const hash = (page) => page.evaluate(() => decodeURIComponent(location.hash));
 const key = (page) => page.locator(".insp .wrapkey").first().textContent();
-const work = (page) => page.locator("#work .top .name", { hasText: name }).waitFor();
+const work = (page) => page.waitForSelector(`#work[data-name*="${name}"]`);
 
 /** Goes to an address as from elsewhere. */
 async function come(page, behind) {

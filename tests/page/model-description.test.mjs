@@ -18,7 +18,7 @@ const config = fixture(`${folder}/config.json`);
 async function open(page, ...files) {
   await page.setInputFiles("#choose-files", files);
   await page.waitForSelector("#work .row");
-  await page.waitForSelector(".foot dl", { state: "attached" });
+  await page.waitForSelector("#show-model", { state: "attached" });
 }
 
 /** What a list says: by label, the value and what tells it. */
@@ -37,23 +37,36 @@ test("read, inferred and unknown facts are distinguished", () =>
   withPage(browser, async (page) => {
     const original = JSON.parse(readFileSync(config, "utf8"));
     await open(page, model);
-    let facts = await listed(page, ".foot dl");
+    let facts = await listed(page, ".insp .understood dl");
     assert.deepEqual(facts.layers, [String(original.n_layer), "inferred"]);
     assert.deepEqual(facts.heads, ["unknown", "unknown"]);
     assert.match(facts["looks like"][0], /^GPT-2-like/);
 
     await open(page, model, config);
-    await page.waitForFunction(() => document.querySelector(".foot .lab")?.textContent.includes("config.json"));
-    facts = await listed(page, ".foot dl");
+    facts = await listed(page, ".insp .understood dl");
     assert.deepEqual(facts.layers, [String(original.n_layer), "from config"]);
     assert.equal(facts.heads[0], String(original.n_head));
     assert.equal(facts.heads[1], "from config");
-    await page.click(".foot .textlink");
-    const all = await listed(page, ".insp .understood dl");
-    assert.equal(all["hidden size"][0], original.n_embd.toLocaleString("en"));
+    assert.equal(facts["hidden size"][0], original.n_embd.toLocaleString("en"));
     assert.match(await page.innerText(".insp .parts"), /attention[\s\S]*MLP/);
     assert.deepEqual(await accessibility(page, "understanding"), []);
   }));
+
+test("facts about the model stand once, and are shown again from below the tree (core)", () =>
+  withPage(
+    browser,
+    async (page) => {
+      await open(page, model, config);
+      const layers = () => page.locator("dt", { visible: true }).filter({ hasText: /^layers$/ }).count();
+      assert.equal(await layers(), 1);
+      assert.equal(await page.locator("#show-model").isVisible(), false, "the inspector has them");
+      await page.locator("#work .row[data-key]").first().click();
+      await page.click("#show-model");
+      await page.waitForSelector(".insp .understood dl");
+      assert.equal(await layers(), 1);
+    },
+    { viewport: { width: 1440, height: 900 } },
+  ));
 
 test("a config that contradicts the tensors is a warning with both numbers, and moves no row (core)", () =>
   withPage(browser, async (page) => {
@@ -148,10 +161,10 @@ test("treemap boxes are sized by bytes, and arrow keys move between them (core)"
     await page.keyboard.press("Escape");
     await page.waitForSelector(".mapway [aria-current]", { state: "detached" });
     const download = page.waitForEvent("download");
-    await page.click(".maphead >> text=CSV");
+    await page.locator(".maphead").getByRole("button", { name: "CSV" }).click();
     const csv = readFileSync(await (await download).path(), "utf8");
     assert.match(csv, /^key,times,dtype,tensors,params,bytes,share,holds_others\n/);
-    await page.click(".maphead >> text=by dtype");
+    await page.locator(".maphead").getByRole("radio", { name: "by dtype" }).click();
     await page.waitForFunction(() => document.querySelector(".map .box")?.title.startsWith("float32"));
     assert.deepEqual(await accessibility(page, "treemap by dtype"), []);
     await page.keyboard.press("t");

@@ -97,7 +97,7 @@ const kept = (page) => page.evaluate(() => navigator.serviceWorker.ready.then(()
 /** Opens an example and looks at a value of it: page, worker and files of the site are all at work. */
 async function use(page) {
   await page.waitForSelector("#start");
-  await page.click('.ex:has-text("gpt_small.mdl")');
+  await page.click('.ex[data-name="gpt_small.mdl"]');
   await page.waitForSelector("#work .row");
   await page.click(".row:not(.grp)");
   await page.waitForSelector(".insp .facts");
@@ -164,7 +164,7 @@ test("model families are available with the network off", async () => {
       await drop(page, "body", readdirSync(folder).map((name) => ({ name, bytes: readFileSync(join(folder, name)) })));
       await page.waitForSelector("#work .row");
       await page.keyboard.press("c");
-      await page.click('.famtargets [role="radio"]:has-text("Cerebras 2.9")');
+      await page.locator(".famtargets").getByRole("radio", { name: "Cerebras 2.9" }).first().click();
       await page.waitForSelector("#loads .w-good");
     });
   } finally {
@@ -208,7 +208,7 @@ test("a newer version is announced, and installed only on request", async () => 
       assert.match(await page.textContent(".news"), /newer version/);
       assert.equal(await title(page), before, "the version that was there goes on");
       // Put off: it goes on, also in a new window and after a reload.
-      await page.click(".news button:has-text('Later')");
+      await page.locator(".news").getByRole("button", { name: "Later" }).first().click();
       assert.equal(await page.$(".news"), null);
       assert.ok(await page.$("#work .row"), "what is open stays open");
       const other = await context.newPage();
@@ -219,7 +219,7 @@ test("a newer version is announced, and installed only on request", async () => 
       await other.waitForSelector(".news");
       await page.reload();
       await page.waitForSelector(".news");
-      await Promise.all([page.waitForEvent("load"), page.click(".news button:has-text('Reload')")]);
+      await Promise.all([page.waitForEvent("load"), page.locator(".news").getByRole("button", { name: "Reload" }).first().click()]);
       await page.waitForSelector("#start");
       assert.equal(await title(page), "The next version");
       assert.ok(await other.$("#work .row"), "another window is not reloaded");

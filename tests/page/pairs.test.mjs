@@ -73,7 +73,7 @@ describe("every pair", { concurrency: 2 }, () => {
         for (const job of pair) await jobs[job].begin(page, files);
         await page.setInputFiles("#choose-files", files.c);
         if (pair.includes("write")) await page.click("#stop-and-open");
-        await page.locator("#work .top .name", { hasText: basename(files.c) }).waitFor({ timeout: LONG });
+        await page.locator(`#work[data-name*="${basename(files.c)}"]`).waitFor({ timeout: LONG });
         const notice = await page.textContent("#notice");
         for (const job of pair) assert.match(notice, SAID[job]);
         await page.getByRole("button", { name: "OK" }).click();

@@ -40,10 +40,10 @@ test("several files are listed: which is open, which is damaged; a click or key 
       ["c.mdl", "sound", false],
     ]);
     assert.equal(await page.textContent("#show-rail"), "1 of 3");
-    await page.locator("#rail button", { hasText: "c.mdl" }).click();
-    await page.waitForFunction(() => document.querySelector("#work .top .name")?.textContent === "c.mdl");
+    await page.click('#rail [data-name="c.mdl"] button');
+    await page.waitForSelector('#work[data-name="c.mdl"]');
     await page.keyboard.press("]");
-    await page.waitForFunction(() => document.querySelector("#work .top .name")?.textContent === "a.pt");
+    await page.waitForSelector('#work[data-name="a.pt"]');
     await page.keyboard.press("]");
     await page.waitForSelector("#error #rail");
     assert.deepEqual(await states(page), [
@@ -53,7 +53,7 @@ test("several files are listed: which is open, which is damaged; a click or key 
     ]);
     assert.doesNotMatch(await page.textContent("#error"), /none of them/);
     await page.keyboard.press("[");
-    await page.waitForFunction(() => document.querySelector("#work .top .name")?.textContent === "a.pt");
+    await page.waitForSelector('#work[data-name="a.pt"]');
   });
 });
 
@@ -62,7 +62,7 @@ test("two ticked checkpoints are compared, and a button leads back (core)", asyn
     await drop(page, "body", three);
     await page.waitForSelector("#work #rail");
     assert.equal(await page.locator("#compare-ticked").count(), 0);
-    for (const name of ["a.pt", "c.mdl"]) await page.locator("#rail li", { hasText: name }).locator("input").check();
+    for (const name of ["a.pt", "c.mdl"]) await page.check(`#rail [data-name="${name}"] input`);
     await page.click("#compare-ticked");
     await page.waitForSelector("#compare .row");
     assert.deepEqual(await page.$$eval("#compare .ab .name", (names) => names.map((name) => name.textContent)), ["a.pt", "c.mdl"]);
@@ -91,8 +91,8 @@ test("checkpoints with equal names are distinguished by folder in list and heade
     await page.waitForSelector("#work #rail");
     const names = await page.$$eval("#rail .n", (names) => names.map((name) => name.textContent));
     assert.deepEqual(names, ["part-20/pytorch_model.bin", "part-100/pytorch_model.bin"]);
-    await page.locator("#rail button", { hasText: "part-100" }).click();
-    await page.waitForFunction(() => document.querySelector("#work .top .name")?.textContent === "part-100/pytorch_model.bin");
+    await page.click('#rail [data-name*="part-100"] button');
+    await page.waitForSelector('#work[data-name="part-100/pytorch_model.bin"]');
   });
 });
 

@@ -41,7 +41,7 @@ test("arrays without a dtype get one in the findings or in the inspector (core)"
     // What is written is what the command writes. In the list, keys select from it.
     await page.locator(".insp [data-read-as=one]").blur();
     await page.keyboard.press("c");
-    await page.click('[role="dialog"] [role="radio"]:has-text("safetensors")');
+    await page.locator('[role="dialog"]').getByRole("radio", { name: "safetensors" }).first().click();
     await page.waitForSelector(".plan:not(.late)");
     for (const box of await page.$$(".loss input")) await box.check();
     await page.waitForSelector("#write:not([disabled])");

@@ -172,7 +172,7 @@ test("a remote checkpoint converts to the command's output for the file", async 
     await agree(page, server.host);
     await page.waitForSelector("#work .row");
     await page.keyboard.press("c");
-    await page.click('[role="radio"]:has-text("safetensors")');
+    await page.getByRole("radio", { name: "safetensors" }).first().click();
     await page.waitForSelector(".plan:not(.late)");
     for (const box of await page.$$(".loss input")) await box.check();
     await page.waitForSelector("#write:not([disabled])");
@@ -298,7 +298,7 @@ test("fetch limits are per action and unaffected by other actions", async () => 
     assert.ok(fetched < 66e6, `${fetched} bytes were asked for`);
     // One that may fetch all it needs.
     await page.keyboard.press("c");
-    await page.click('[role="radio"]:has-text("PyTorch")');
+    await page.getByRole("radio", { name: "PyTorch" }).first().click();
     await page.waitForSelector(".plan:not(.late)");
     for (const box of await page.$$(".loss input")) await box.check();
     await page.waitForSelector("#write:not([disabled])");
@@ -415,8 +415,8 @@ test("the config next to a remote model is fetched for a family conversion", asy
     await page.waitForSelector("#work .row");
     assert.equal(requested(), 0, "nobody has asked for it yet");
     await page.keyboard.press("c");
-    await page.waitForSelector('#family .looks:has-text("keys and config.json")');
-    await page.click('.famtargets [role="radio"]:has-text("Cerebras 2.9")');
+    await page.waitForSelector('#family[data-config="config.json"]');
+    await page.locator(".famtargets").getByRole("radio", { name: "Cerebras 2.9" }).first().click();
     await page.waitForSelector("#loads .w-good");
     assert.match(await page.textContent("#family-config-name"), /config\.json *next to the checkpoint/);
     await page.waitForSelector("#write:not([disabled])");
@@ -450,13 +450,13 @@ test("the config is requested once, whatever options change meanwhile", async ()
     await page.waitForSelector("#work .row");
     await page.keyboard.press("c");
     for (const name of ["Cerebras", "PyTorch", "safetensors"]) {
-      await page.click(`[role="radio"]:has-text("${name}")`);
+      await page.getByRole("radio", { name }).first().click();
       await page.waitForTimeout(400);
     }
     const before = answers.length;
     answers.forEach((answer) => answer());
     answers = { push: (answer) => answer() };
-    await page.waitForSelector('#family .looks:has-text("keys and config.json")');
+    await page.waitForSelector('#family[data-config="config.json"]');
     await page.waitForSelector("#write:not([disabled])");
     assert.equal(before, 1);
   });
@@ -554,7 +554,7 @@ function delayed(millis) {
 async function startConverting(page) {
   await page.selectOption(".limit select", "no limit");
   await page.keyboard.press("c");
-  await page.click('[role="radio"]:has-text("npz")');
+  await page.getByRole("radio", { name: "npz" }).first().click();
   await page.waitForSelector(".plan:not(.late)");
   for (const box of await page.$$(".loss input")) await box.check();
   await page.click("#write:not([disabled])");

@@ -83,7 +83,7 @@ for (const [name, version] of [
       const text = await findings(page);
       assert.match(text, new RegExp(`Format ${version.replace(".", "\\.")}, used by releases?`));
       assert.match(text, /Its spec needs no repair/);
-      await page.click('.sheet.findings button:has-text("Upgrade to 0.5")');
+      await page.locator(".sheet.findings").getByRole("button", { name: "Upgrade to 0.5" }).first().click();
       await planned(page, "upgrade", "--to 0.5");
       assert.match(await page.textContent(".changes"), new RegExp(`format ${version}, .* becomes 0\\.5`));
       const written = await write(page);
@@ -100,7 +100,7 @@ test("a checkpoint of format 0.5 is written for older releases, from the convert
     assert.match(await findings(page), /Write 0\.4 for older releases/);
     await page.keyboard.press("Escape");
     await page.keyboard.press("c");
-    await page.click('#tasks button:has-text("Write 0.4")');
+    await page.locator("#tasks").getByRole("radio", { name: "Write 0.4" }).click();
     await planned(page, "upgrade", "--to 0.4");
     const written = await write(page);
     assert.equal(written.name, "gpt_small_0.4.mdl");
@@ -117,7 +117,7 @@ test("a spec is repaired as the command does, with and without the upgrade (core
     const text = await findings(page);
     assert.ok(text.includes(`The spec needs ${repairs.length} repairs`), text);
     for (const repair of repairs) assert.ok(text.includes(repair), repair);
-    await page.click('button:has-text("Fix the spec")');
+    await page.getByRole("button", { name: "Fix the spec" }).first().click();
     assert.ok(await page.isChecked("#fix-upgrade"));
     await planned(page, "fix-checkpoint-spec", "--upgrade");
     const shown = await page.$$eval(".changes li", (lines) => lines.map((line) => line.textContent));
@@ -127,7 +127,7 @@ test("a spec is repaired as the command does, with and without the upgrade (core
     assert.equal(upgraded.name, "synthetic_1.7_fixed.mdl");
     const fix = (...more) => byCommand((output) => ["fix-checkpoint-spec", fixture(name), "--fixed_checkpoint_path", output, ...more]);
     same(upgraded.bytes, fix("--upgrade"));
-    await page.click('button:has-text("Convert again")');
+    await page.getByRole("button", { name: "Convert again" }).first().click();
     await page.uncheck("#fix-upgrade");
     await page.waitForFunction(() => {
       const text = document.querySelector(".cmdline .m")?.textContent ?? "";
@@ -153,7 +153,7 @@ test("a tied weight missing under all its keys is named", async () => {
     const text = await findings(page);
     assert.match(text, /The spec can't be repaired/);
     assert.match(text, /The weight model\.embedding_layer\.word_embeddings\.weight is missing from the file, and so is model\.lm_head\.weight/);
-    assert.equal(await page.$('button:has-text("Fix the spec")'), null);
+    assert.equal(await page.getByRole("button", { name: "Fix the spec" }).count(), 0);
   });
 });
 
@@ -168,7 +168,7 @@ test("a dataloader's state dropped with its checkpoint is added as by the comman
     const text = await findings(page);
     assert.match(text, /3 workers at step 100, 1,230 samples streamed/);
     assert.match(text, /would replace the state dataloader of the checkpoint/);
-    await page.click('button:has-text("Add the dataloader state")');
+    await page.getByRole("button", { name: "Add the dataloader state" }).first().click();
     await page.fill("#seed", "42");
     await planned(page, "convert-dataloader-state", "-s 42", "-d map");
     assert.match(await page.textContent(".loss"), /The existing state dataloader is replaced/);
@@ -176,9 +176,9 @@ test("a dataloader's state dropped with its checkpoint is added as by the comman
     const map = await write(page);
     assert.equal(map.name, "gpt_small_dataloader.mdl");
     same(map.bytes, withState("-s", "42"));
-    await page.click('button:has-text("Convert again")');
-    await page.click('[role="radio"]:has-text("iterable")');
-    await page.click('[role="radio"]:has-text("0.5, releases")');
+    await page.getByRole("button", { name: "Convert again" }).first().click();
+    await page.getByRole("radio", { name: "iterable" }).first().click();
+    await page.getByRole("radio", { name: "0.5, releases" }).first().click();
     await planned(page, "-d iterable", "--to 0.5");
     same((await write(page)).bytes, withState("-d", "iterable", "--to", "0.5"));
   });
@@ -191,7 +191,7 @@ test("a folder with a checkpoint and the folder of its state files opens as one"
   cpSync(fixture("cerebras/compat/dl_state"), join(run, "iter_state"), { recursive: true });
   await opened((page) => page.setInputFiles("#choose-folder", run), async (page) => {
     await findings(page);
-    await page.click('button:has-text("Add the dataloader state")');
+    await page.getByRole("button", { name: "Add the dataloader state" }).first().click();
     await planned(page, "-w run/iter_state");
     same((await write(page)).bytes, withState());
   });
@@ -207,7 +207,7 @@ test("mismatched state files are named, and can be dropped again", async () => {
     const text = await findings(page);
     assert.match(text, /The state of the dataloader can't be read/);
     assert.match(text, /data_iter_state_file_worker_1_step_100\.txt/);
-    assert.equal(await page.$('button:has-text("Add the dataloader state")'), null);
+    assert.equal(await page.getByRole("button", { name: "Add the dataloader state" }).count(), 0);
     await page.keyboard.press("Escape");
     await drop(page, "body", files);
     // While it loads there is no status.
@@ -222,10 +222,10 @@ test("mismatched state files are named, and can be dropped again", async () => {
 test("a subset of the states keeps `__` keys and is named as trainers name it", async () => {
   await openedOne(source, async (page) => {
     await page.keyboard.press("c");
-    await page.click('[role="radio"]:has-text("Cerebras .mdl")');
+    await page.getByRole("radio", { name: "Cerebras .mdl" }).first().click();
     const boxes = await page.$$eval(".states label", (labels) => labels.map((label) => label.querySelector(".t").textContent));
     assert.ok(boxes.includes("__metadata__"), boxes.join());
-    assert.ok(await page.isDisabled('.states label:has-text("__metadata__") input'));
+    assert.ok(await page.locator(".states").getByRole("checkbox", { name: "__metadata__" }).first().isDisabled());
     const left = boxes.filter((name) => !name.startsWith("__") && name !== "model" && name !== "global_step");
     for (const name of left) await page.uncheck(`.states label:has(.t:text-is("${name}")) input`);
     await page.waitForFunction(() => /--states \S+/.test(document.querySelector(".cmdline .m")?.textContent) && document.querySelector(".plan:not(.late)"));

@@ -109,7 +109,7 @@ for (const [name, index] of [
       const plan = JSON.parse(execFileSync(command, ["prune", folder, "--keep", "2", "--every", "1000", "--json"], { encoding: "utf8" }));
       await page.fill("#prune label:nth-of-type(1) input", "2");
       await page.fill("#prune label:nth-of-type(2) input", "1000");
-      const pruned = await page.$$eval("#run .row", (rows) => rows.filter((row) => row.querySelector(".cq").textContent === "prune").map((row) => row.querySelector(".ck").title));
+      const pruned = await page.$$eval("#run .row", (rows) => rows.filter((row) => row.dataset.plan === "prune").map((row) => row.querySelector(".ck").title));
       assert.deepEqual(pruned.sort(), plan.files.sort());
     });
   });
@@ -159,7 +159,7 @@ test("the main button opens the newest sound checkpoint, next to a note on the d
     const plan = JSON.parse(execFileSync(command, ["prune", folder, "--keep", "1", "--json"], { encoding: "utf8" }));
     assert.deepEqual(plan.unsound.map((one) => one.name).sort(), ["checkpoint_2000.mdl", "checkpoint_2500.mdl", "checkpoint_3000.mdl"]);
     await page.fill("#prune label:nth-of-type(1) input", "1");
-    const pruned = await page.$$eval("#run .row", (rows) => rows.filter((row) => row.querySelector(".cq").textContent === "prune").map((row) => row.querySelector(".ck").title));
+    const pruned = await page.$$eval("#run .row", (rows) => rows.filter((row) => row.dataset.plan === "prune").map((row) => row.querySelector(".ck").title));
     assert.deepEqual(pruned.sort(), plan.files.sort());
     const sound = execFileSync(command, ["latest", folder, "--sound"], { encoding: "utf8", stdio: "pipe" });
     assert.match(sound, /checkpoint_1500\.mdl\n$/);

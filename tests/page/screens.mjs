@@ -23,7 +23,7 @@ export function shownFiles(folder) {
 export async function screens(page, { model, smaller, run }, look) {
   const closed = () => page.waitForSelector('[role="dialog"]', { state: "detached" });
   const tab = async (name) => {
-    const tab = page.locator(".tabs > *", { hasText: name });
+    const tab = page.getByRole("tab", { name });
     if (await tab.isVisible()) await tab.click();
   };
   await look("start");
@@ -31,7 +31,7 @@ export async function screens(page, { model, smaller, run }, look) {
   await page.waitForSelector("#work .row");
   await look("workspace");
   await page.keyboard.press("j");
-  await page.locator("#work .row", { hasText: "embed_tokens" }).first().click();
+  await page.locator('#work .row[data-key*="embed_tokens"]').first().click();
   await page.waitForSelector("#statistics .two", { state: "attached" });
   await page.waitForSelector(".histogram svg", { state: "attached" });
   await look("inspector");
@@ -75,7 +75,7 @@ export async function screens(page, { model, smaller, run }, look) {
   const chooser = await choosing(page, () => page.keyboard.press("d"));
   await chooser.setFiles(smaller);
   await page.waitForSelector("#save-report:not([disabled])");
-  await page.locator("#compare .row", { hasText: "down_proj" }).first().click();
+  await page.locator('#compare .row[data-key*="down_proj"]').first().click();
   await page.waitForSelector("#closer #where", { state: "attached" });
   await look("compare");
   await page.setInputFiles("#choose-folder", run);

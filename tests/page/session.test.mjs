@@ -70,13 +70,13 @@ test("a conversion that outlasts a scan writes its own file, whatever is dropped
     await page.keyboard.press("Escape");
     await jobs.write.begin(page);
     await page.keyboard.press("s");
-    await page.getByText("The files hold the statistics").waitFor({ timeout: LONG });
+    await page.locator('#share-statistics[data-state="read"]').waitFor({ timeout: LONG });
     await page.keyboard.press("Escape");
     assert.ok(await jobs.write.isRunning(page), "it was written before the values were read");
     await page.setInputFiles("#choose-files", b);
     // It is asked, and nothing is lost without the user's word.
     const requested = page.waitForSelector("#stop").then(() => "asked");
-    const replaced = page.locator("#work .top .name", { hasText: basename(b) }).waitFor({ timeout: LONG }).then(() => "opened");
+    const replaced = page.locator(`#work[data-name*="${basename(b)}"]`).waitFor({ timeout: LONG }).then(() => "opened");
     if ((await Promise.race([requested, replaced])) === "opened") {
       const written = await jobs.write.end(page).catch(() => assert.fail("it ended without a word"));
       same("written under the name of the first", written, wanted);
@@ -142,7 +142,7 @@ for (const [job, words] of [
       await jobs[job].begin(page, { a, b });
       await page.setInputFiles("#choose-files", b);
       if (job === "write") await page.click("#stop-and-open");
-      await page.locator("#work .top .name", { hasText: basename(b) }).waitFor();
+      await page.locator(`#work[data-name*="${basename(b)}"]`).waitFor();
       assert.match(await page.textContent("#notice"), words);
       // Nothing of it is heard any more, and nothing of it is in the way.
       await jobs.verify.begin(page);
@@ -170,7 +170,7 @@ const kept = (page) =>
 async function compressed(page, file) {
   await open(page, file);
   await page.keyboard.press("c");
-  for (const choice of ["Cerebras", "LZ4"]) await page.click(`[role="radio"]:has-text("${choice}")`);
+  for (const choice of ["Cerebras", "LZ4"]) await page.getByRole("radio", { name: choice }).first().click();
   await page.waitForSelector(".plan:not(.late)");
   for (const box of await page.$$(".loss input")) await box.check();
   await page.waitForSelector("#write:not([disabled])");
@@ -268,7 +268,7 @@ test("a folder of 3,000 files is searched by reading little of each", async () =
   await tab(async (page) => {
     const began = Date.now();
     await page.setInputFiles("#choose-folder", many);
-    await page.locator("#work .top .name", { hasText: "model.pt" }).waitFor({ timeout: LONG });
+    await page.locator('#work[data-name*="model.pt"]').waitFor({ timeout: LONG });
     const status = await page.textContent(".status");
     console.log(`# 3,001 files: ${Date.now() - began} ms, ${status}`);
     const [, number, unit] = /examined 3,001 files \(([\d.]+) (kB|MB|GB)\)/.exec(status) ?? [];

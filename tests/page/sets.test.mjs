@@ -37,7 +37,7 @@ for (const [set, main, target, choice, extension] of [
       await drop(page, "body", names.map((name) => dropped(`${set}/${name}`)));
       await page.waitForSelector("#work .row");
       await page.keyboard.press("c");
-      await page.click(`[role="radio"]:has-text("${choice}")`);
+      await page.getByRole("radio", { name: choice }).first().click();
       await page.waitForSelector(".plan:not(.late)");
       for (const box of await page.$$(".loss input")) await box.check();
       await page.waitForSelector("#write:not([disabled])");
@@ -54,7 +54,7 @@ for (const [set, main, target, choice, extension] of [
 async function plan(page, ...choices) {
   await page.waitForSelector("#work .row");
   await page.keyboard.press("c");
-  for (const choice of choices) await page.click(`[role="radio"]:has-text("${choice}")`);
+  for (const choice of choices) await page.getByRole("radio", { name: choice }).first().click();
   await page.waitForSelector(".plan:not(.late)");
   for (const box of await page.$$(".loss input")) await box.check();
   await page.waitForSelector("#write:not([disabled])");
@@ -131,7 +131,7 @@ test("object graph, state file and files by name match the command's output", as
     assert.ok("checkpoint" in bundle, Object.keys(bundle).join());
     assert.deepEqual(bundle, byCommand(source, prefix, "--to", "tensorflow", "--object-graph", "--state-file"));
     page.removeAllListeners("download");
-    await page.click('button:has-text("Convert again")');
+    await page.getByRole("button", { name: "Convert again" }).first().click();
     await plan(page, "safetensors", "by name");
     const files = page.locator('.field:has(.lab:text-is("Files")) textarea');
     await files.fill("nothing like it=other");

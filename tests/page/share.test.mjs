@@ -120,7 +120,7 @@ test("NaN and Inf are reported in files and links as by the command", async () =
   await withPage(browser, async (page) => {
     await share(page, file);
     await page.locator("#read-all").click();
-    await page.getByText("The files hold the statistics").waitFor();
+    await page.locator('#share-statistics[data-state="read"]').waitFor();
     for (const [name, kind] of [["HTML", "html"], ["Markdown", "md"], ["JSON", "json"]]) {
       const [download] = await Promise.all([
         page.waitForEvent("download"),
@@ -163,7 +163,7 @@ test("files and link contain scan results without reading again", async () => {
     assert.deepEqual(contents.findings, expected.findings);
     // Nobody has read all bytes as they are stored.
     assert.equal(contents.fingerprints.content ?? null, null);
-    await page.getByText("The statistics from the scan are included already.").waitFor();
+    await page.waitForSelector('#share-statistics[data-state="scanned"]');
     await page.getByLabel("statistics, rounded").check();
   });
 });
@@ -219,12 +219,12 @@ test("a link opens to the structure, without values, and says so (core)", async 
   await withPage(browser, async (page) => {
     await page.goto(linkTo(small));
     await page.waitForSelector("#work");
-    await page.getByText("This is a summary from a link").waitFor();
+    await page.waitForSelector("#summary-only");
     assert.equal(await page.getByRole("button", { name: /^Convert/ }).count(), 0);
     assert.match(await page.locator(".top").textContent(), /gpt_small\.mdl/);
     assert.match(await page.locator(".top").textContent(), /32\.19 k params|90\.40 k params/);
     await page.keyboard.press("j");
-    await page.getByText("This summary has no values or offsets").waitFor();
+    await page.waitForSelector("#no-values");
     assert.match(await page.locator(".insp").textContent(), /\[97, 32\]/);
     // It can be given on as it is.
     await page.keyboard.press("s");
@@ -263,7 +263,7 @@ test("a file replaces the link in the URL, and Back restores it", async () => {
     await page.getByRole("button", { name: /^Convert/ }).waitFor();
     await becomes(hash, "#file=gpt_small.mdl");
     await page.goBack();
-    await page.getByText("This is a summary from a link").waitFor();
+    await page.waitForSelector("#summary-only");
     assert.equal(`${site}${await hash()}`, second);
     await page.goBack();
     await named("gpt_small.mdl");
@@ -272,7 +272,7 @@ test("a file replaces the link in the URL, and Back restores it", async () => {
     await page.getByRole("button", { name: /^Convert/ }).waitFor();
     // The same link once more.
     await page.evaluate((hash) => (location.hash = hash), first.slice(first.indexOf("#")));
-    await page.getByText("This is a summary from a link").waitFor();
+    await page.waitForSelector("#summary-only");
   });
 });
 
@@ -314,7 +314,7 @@ test("the HTML page opens from disk, filters, sorts and folds, without requests 
     assert.ok((await rows.count()) < 130, "layers are folded");
     // The statistics of folded layers are those of all of them.
     const columns = await page.getByRole("columnheader").allTextContents();
-    const folded = rows.filter({ hasText: "blocks.0–1.fc1.weight" });
+    const folded = page.getByRole("row", { name: "blocks.0–1.fc1.weight" });
     const least = (await folded.locator("td").allTextContents())[columns.indexOf("min")];
     const { keys } = JSON.parse(run(small, "--to", "json", "--stats"));
     const layers = keys.filter(({ key }) => /blocks\.\d+\.fc1\.weight$/.test(key));
@@ -328,7 +328,7 @@ test("the HTML page opens from disk, filters, sorts and folds, without requests 
     const [shown, whole] = await page.locator(".scroll").evaluate((table) => [table.clientWidth, table.scrollWidth]);
     assert.ok(whole <= shown, `the table is ${whole} px wide in ${shown} px`);
     assert.equal(await page.getByRole("columnheader", { name: "inf", exact: true }).count(), 0);
-    await page.getByText("fold layers").click();
+    await page.getByRole("checkbox", { name: "fold layers" }).click();
     assert.equal(await rows.count(), 167);
     await page.getByRole("searchbox").fill("ln_f");
     assert.equal(await rows.count(), 2);

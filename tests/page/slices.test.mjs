@@ -250,7 +250,7 @@ test("saving a slice does not affect the progress of a running write", () =>
     denseCheckpoint(large, 8, 1);
     await look(page, "layers.3.weight", large);
     await page.keyboard.press("c");
-    await page.click('[role="radio"]:has-text("PyTorch")');
+    await page.getByRole("radio", { name: "PyTorch" }).first().click();
     await page.waitForSelector(".plan:not(.late)");
     for (const box of await page.$$(".loss input")) await box.check();
     await page.waitForSelector("#write:not([disabled])");

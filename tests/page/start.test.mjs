@@ -66,7 +66,7 @@ test("the layout does not shift from start to an open checkpoint", async () => {
     await page.evaluate(() => document.querySelector("#start h1").before(Object.assign(document.createElement("p"), { textContent: "x", style: "height: 80px" })));
     await page.waitForFunction(() => globalThis.metrics.shift > 0);
     await load(page);
-    await page.click('.ex:has-text("gpt_small.mdl")');
+    await page.click('.ex[data-name="gpt_small.mdl"]');
     await page.waitForSelector("#work .row");
     await page.waitForTimeout(700);
     assert.equal(await page.evaluate(() => globalThis.metrics.shift), 0, "while a checkpoint opens");
@@ -79,7 +79,7 @@ test("a session requests only the site's own files, each once", async () => {
     page.context().on("request", (request) => requested.push(request.url()));
     await page.reload();
     await page.waitForSelector("#start");
-    await page.click('.ex:has-text("gpt_small.mdl")');
+    await page.click('.ex[data-name="gpt_small.mdl"]');
     await page.waitForSelector("#work .row");
     await page.click(".row:not(.grp)");
     await page.waitForSelector(".insp .facts");

@@ -43,7 +43,7 @@ test("the filter menu lists terms with their number of matches (core)", async ()
     await page.keyboard.press("/");
     await page.waitForSelector("#terms");
     assert.equal((await terms())["nan>0"], "1 key");
-    await page.click('#terms button:has-text("nan>0")');
+    await page.locator("#terms").getByRole("button", { name: "nan>0" }).first().click();
     assert.equal(await page.inputValue("#filter"), "nan>0");
     await becomes(() => page.locator(".hits").textContent(), "1 key");
     assert.equal(await page.locator("#terms").count(), 0);
@@ -72,8 +72,8 @@ test("columns of values can be chosen, and the choice is stored", async () => {
     const heads = () => page.locator('.head [role="columnheader"]').evaluateAll((all) => all.map((one) => one.textContent.split(" \u00b7")[0].trim()));
     assert.deepEqual((await heads()).slice(4), ["\u03c3", "by layer", "|x| max", "zeros", "NaN, Inf"]);
     await page.click("#columns summary");
-    await page.check('#columns label:has-text("min") input');
-    await page.uncheck('#columns label:has-text("zeros") input');
+    await page.locator("#columns").getByRole("checkbox", { name: "min" }).first().check();
+    await page.locator("#columns").getByRole("checkbox", { name: "zeros" }).first().uncheck();
     const wanted = ["\u03c3", "by layer", "|x| max", "min", "NaN, Inf"];
     await becomes(async () => (await heads()).slice(4), wanted);
     // In file order the first row is the state, the next the fold of the layers: its least value is that of the last one.
@@ -82,7 +82,7 @@ test("columns of values can be chosen, and the choice is stored", async () => {
     await page.keyboard.press("Escape");
     assert.equal(await page.locator("#columns[open]").count(), 0);
     assert.equal(await page.evaluate(() => document.activeElement.closest("#columns") !== null), true);
-    await page.click('.head button:has-text("min")');
+    await page.locator(".head").getByRole("button", { name: "min" }).first().click();
     await page.reload();
     await page.waitForSelector("#start");
     await open(page);

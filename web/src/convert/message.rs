@@ -148,6 +148,8 @@ pub enum LossId {
     LargeFetch(u64),
     /// The state `dataloader` is replaced.
     ReplacedDataloader,
+    /// The written model would not load.
+    WouldNotLoad,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

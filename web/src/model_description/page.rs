@@ -1,5 +1,4 @@
-//! The description of the model: a few lines below the tree, and all of it in the inspector when
-//! nothing is selected.
+//! The description of the model, in the inspector when nothing is selected.
 
 use std::rc::Rc;
 
@@ -35,44 +34,20 @@ pub fn use_model_description(model: &UseReducerHandle<PageModel>, actor: &Actor)
     });
 }
 
-/// Renders the short description.
-pub fn footer(actor: &Actor, description: &ModelDescription) -> Html {
+/// Renders the buttons below the tree, for the description and the treemap. While `shown`, the
+/// inspector has the description; on a small screen it is on another tab.
+pub fn footer(actor: &Actor, description: &ModelDescription, shown: bool) -> Html {
     let all = actor.on(move |actor, _: MouseEvent| {
         actor.work(|work| work.selection = None);
         actor.tab(Tab::Tensor);
     });
     let map = actor.on(move |actor, _: MouseEvent| actor.show_treemap());
-    let find = |name: &str| description.facts.iter().find(|fact| fact.name == name);
-    // Related facts share a line.
-    let pairs = [
-        ("family", "", ""),
-        ("layers", "", ""),
-        ("hidden_size", "intermediate_size", "hidden \u{b7} ffn"),
-        ("heads", "kv_heads", "heads \u{b7} kv"),
-        ("vocabulary", "", ""),
-        ("experts", "experts_per_token", "experts \u{b7} each"),
-    ];
-    let lines = pairs.into_iter().filter_map(|(one, other, label)| {
-        let one = find(one)?;
-        let mut line = one.clone();
-        if let Some(other) = find(other).filter(|other| is_known(other) && is_known(one)) {
-            label.clone_into(&mut line.label);
-            line.value = format!("{} \u{b7} {}", one.value, other.value);
-            line.basis = format!("{}; {}", one.basis, other.basis);
-            if other.source != one.source {
-                line.source = format!("{}, {}", one.source, other.source);
-            }
-        }
-        Some(line)
-    });
     html! {
         <section class="foot" aria-label="Model">
+            <button class="textrow" id="show-treemap" onclick={map}>{ "Where the bytes are " }{ cap("T") }</button>
             if !description.facts.is_empty() {
-                <div class="lab">{ heading(description) }
-                    <button class="textlink" onclick={all}>{ "all" }</button></div>
-                <dl class="kv">{ for lines.map(|line| fact(&line)) }</dl>
+                <button class={classes(&["textrow", when(shown, "only-s")])} id="show-model" onclick={all}>{ "About the model" }</button>
             }
-            <button class="textrow" onclick={map}>{ "Where the bytes are " }{ cap("T") }</button>
         </section>
     }
 }

@@ -117,7 +117,7 @@ pub fn Workspace(props: &WorkspaceProps) -> Html {
         Tab::Tensor => "v-insp",
     };
     html! {
-        <main class="app ws" id="work">
+        <main class="app ws" id="work" data-name={visible(&props.title)}>
             { top(&actor, props) }
             if work.sums.bytes > 0 {
                 <div class="tape"><TapeView parts={work.parts.clone()} layers={work.layers.clone()} missing={work.missing.clone()} {lens} onpick={Some(onpick)} onstep={Some(onstep)} {at} /></div>
@@ -130,7 +130,7 @@ pub fn Workspace(props: &WorkspaceProps) -> Html {
                 <section class="mid" aria-label="Keys">
                     if work.opened_grave { { notice(&actor, work) } }
                     if work.opened.summary {
-                        <p class="notice summary-only">{ "This is a summary from a link: keys, dtypes and shapes, no values. The sender has the file with its weights." }</p>
+                        <p class="notice summary-only" id="summary-only">{ "This is a summary from a link: keys, dtypes and shapes, no values. The sender has the file with its weights." }</p>
                     }
                     if let Some(view) = &props.treemap {
                         <TreemapPane work={work.clone()} view={view.clone()} description={props.description.clone()} />
@@ -353,7 +353,7 @@ fn FilterBar(props: &FilterProps) -> Html {
                 } else if let Some(tested) = work.searching() {
                     <span class="hits dim">{ format!("{} % searched", tested * 100 / work.rows.len().max(1)) }</span>
                 } else if !work.filter.is_empty() {
-                    <span class="hits" role="status">{ fmt::plural(work.table.leaves as u64, "key") }</span>
+                    <span class="hits" role="status" data-count={work.table.leaves.to_string()}>{ fmt::plural(work.table.leaves as u64, "key") }</span>
                 } else {
                     <kbd class="car">{ "/" }</kbd>
                 }

@@ -110,7 +110,7 @@ fn line(
         String::new()
     };
     html! {
-        <li key={main} class={classes(&[when(at, "at")])} data-file={main.to_string()} data-state={match &entry.problem {
+        <li key={main} class={classes(&[when(at, "at")])} data-file={main.to_string()} data-name={name.clone()} data-state={match &entry.problem {
             None => "unknown",
             Some(problem) if problem.is_empty() => "sound",
             Some(_) => "damaged",

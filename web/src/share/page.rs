@@ -202,8 +202,13 @@ fn statistics(actor: &Actor, props: &ShareProps) -> Html {
         return html! {};
     }
     let shared = props.shared.as_ref();
+    let state = match shared {
+        Some(shared) if shared.content.is_some() => "read",
+        Some(shared) if shared.measured => "scanned",
+        _ => "offered",
+    };
     let body = match &props.verification.task {
-        _ if shared.is_some_and(|shared| shared.content.is_some()) => {
+        _ if state == "read" => {
             html! { <p>{ "The files hold the statistics of each tensor; including them in the link is optional." }</p> }
         }
         Task::Running(running) => {
@@ -229,14 +234,14 @@ fn statistics(actor: &Actor, props: &ShareProps) -> Html {
                     if let Some(error) = task.error() { <p class="w-warn">{ &error.title }{ " " }{ crate::text::place(error) }</p> }
                     if let Some(unfolds) = work.opened.unfolds { { unpack_confirmation(unfolds, props.verification.unpack_confirmed, confirm) } }
                     <ReadAll id="read-all" class="btn" work={work.clone()} verification={props.verification.clone()} rate={props.rate} cap={props.cap} />
-                    if shared.is_some_and(|shared| shared.measured) { <p>{ "The statistics from the scan are included already." }</p> }
+                    if state == "scanned" { <p>{ "The statistics from the scan are included already." }</p> }
                     <p class="dim">{ "Adds minimum, maximum, mean and deviation of each tensor to the files, optionally to the link, and a fingerprint of the content." }
                         if let Some(host) = &props.host { <b>{ format!(" Fetches about {} from {host}.", fmt::bytes(work.sums.bytes)) }</b> }</p>
                 </>
             }
         }
     };
-    html! { <div class="fs"><span class="lab">{ "Statistics" }</span><div>{ body }</div></div> }
+    html! { <div class="fs" id="share-statistics" data-state={state}><span class="lab">{ "Statistics" }</span><div>{ body }</div></div> }
 }
 
 /// Renders the link, its length, and a gauge of where links of that length are accepted.

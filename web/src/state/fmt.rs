@@ -11,6 +11,23 @@ pub use statelens_checkpoint::size_short as bytes;
 /// Width in pixels of a character of the widest monospaced face, at 12 px.
 pub const CHARACTER: f64 = 7.25;
 
+/// Returns the number of lines of a monospaced text in a column of this width in pixels. The text
+/// preferably wraps after `breaks`.
+pub fn text_lines(text: &str, breaks: &[char], width: f64) -> usize {
+    let room = (width / CHARACTER).max(8.0) as usize;
+    let (mut lines, mut used) = (1, 0);
+    for part in text.split_inclusive(breaks) {
+        let length = part.chars().count();
+        if used > 0 && used + length > room {
+            (lines, used) = (lines + 1, 0);
+        }
+        used += length;
+        let more = used.saturating_sub(1) / room;
+        (lines, used) = (lines + more, used - more * room);
+    }
+    lines
+}
+
 /// Formats a count in short: `6.74 B`, `131.07 M`, `4.10 k`, `291`.
 pub fn count(count: u64) -> String {
     const UNITS: [&str; 6] = ["k", "M", "B", "T", "Q", "Qi"];
@@ -153,6 +170,16 @@ pub fn key_parts(key: &str) -> (&str, &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn texts_wrap_after_separators() {
+        let of = |text: &str| text_lines(text, &['_'], 10.5 * CHARACTER);
+        assert_eq!(["", "ten_chars_", "ten_chars_x"].map(of), [1, 1, 2]);
+        // "post_" and "attention_" don't fit into one line.
+        assert_eq!(of("post_attention_norm"), 3);
+        assert_eq!(of(&"x".repeat(25)), 3);
+        assert_eq!(of(&format!("a_{}_b", "x".repeat(11))), 3);
+    }
 
     #[test]
     fn formats_counts() {

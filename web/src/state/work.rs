@@ -192,8 +192,7 @@ impl OpenWork {
         }
     }
 
-    /// Returns which columns to show in a table of this width in pixels, once statistics are known.
-    /// A narrow table has no column of shapes.
+    /// Returns which columns to show in a table of this width in pixels.
     pub fn fitting_columns(&self, room: f64, narrow: bool) -> FittingColumns {
         let lines = match (self.view.fold && !self.table.folds.is_empty(), self.view.sort) {
             (false, _) => KeyLines::Flat,
@@ -201,6 +200,10 @@ impl OpenWork {
             (true, Some(_)) => KeyLines::FoldedInFull,
         };
         let keys = (&self.key_widths, lines);
+        if !self.view.weights.any() {
+            let plain = || self.widths.fitting_plain(keys, room);
+            return if narrow { plain() } else { FittingColumns::default() };
+        }
         self.widths.fitting(self.view.chosen, DEFAULT_COLUMNS, keys, (room, narrow))
     }
 

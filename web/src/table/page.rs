@@ -15,7 +15,6 @@ use crate::picked::page::touch::{LongPress, is_tap};
 use crate::rows::{LeafKind, Row};
 use crate::state::fmt;
 use crate::state::work::{OpenWork, Selection};
-use crate::table::state::fit::FittingColumns;
 use crate::table::state::{Column, Fold, FoldPattern, Table, TableLine, common_kind};
 use crate::text::sentence;
 use crate::values::page::cells;
@@ -44,24 +43,26 @@ pub fn TablePane(props: &TableProps) -> Html {
     let Some(actor) = use_context::<Actor>() else { return html! {} };
     let node = use_node_ref();
     let small = use_small();
-    let work = &props.work;
-    let table = work.table.clone();
-    let lines = use_memo((ByAddress(table), small), |(table, small)| lines(&table.0, *small));
-    let viewport = use_viewport(&node, &lines);
     let (room, _) = use_size(&node);
     let narrow = use_media("(max-width: 1180px)");
+    let mut work = props.work.clone();
+    if room > 0.0 {
+        // The columns are shown at once, and stored for the menus of columns.
+        work.view.columns = work.fitting_columns(room.min(MAX_WIDTH), narrow);
+    }
     {
-        let fitting = work.fitting_columns(room.min(MAX_WIDTH), narrow);
-        let shown = FittingColumns { measures: work.view.shown, shapes: work.view.shapes };
         let actor = actor.clone();
-        use_effect_with((fitting, shown, room > 0.0), move |&(fitting, shown, measured)| {
-            if measured && fitting != shown {
-                actor.work(move |work| {
-                    (work.view.shown, work.view.shapes) = (fitting.measures, fitting.shapes);
-                });
+        let columns = (work.view.columns, props.work.view.columns);
+        use_effect_with(columns, move |&(fitting, stored)| {
+            if fitting != stored {
+                actor.work(move |work| work.view.columns = fitting);
             }
         });
     }
+    let work = &work;
+    let table = work.table.clone();
+    let lines = use_memo((ByAddress(table), small), |(table, small)| lines(&table.0, *small));
+    let viewport = use_viewport(&node, &lines);
     let cursor = work.cursor();
     {
         let (node, lines) = (node.clone(), lines.clone());
@@ -88,7 +89,7 @@ pub fn TablePane(props: &TableProps) -> Html {
     let resting = (*use_memo((), |()| LongPress::default())).clone();
     let [onpointerdown, onpointermove, ended] = resting.listeners(&actor);
     html! {
-        <div class={classes(&["gridbox", "keytable", when(work.widths.value == 0.0, "valueless"), when(work.view.weights.any(), "scanned"), when(work.view.weights.any() && !work.view.shapes, "shapeless")])} role="grid" aria-label="Flattened state" aria-multiselectable="true" tabindex="0" style={cells::widths(work)}
+        <div class={classes(&["gridbox", "keytable", when(work.widths.value == 0.0, "valueless"), when(work.view.weights.any(), "scanned"), when(!work.view.columns.shapes, "shapeless"), when(!work.view.columns.bytes, "byteless"), when(work.view.columns.measures == 0, "measureless")])} role="grid" aria-label="Flattened state" aria-multiselectable="true" tabindex="0" style={cells::widths(work)}
             aria-rowcount={work.table.items.len().to_string()} aria-activedescendant={cursor.map(|at| format!("line-{at}"))}>
             { head(&actor, work) }
             <div class="scroller" role="rowgroup" ref={node} onscroll={viewport.onscroll} oncontextmenu={resting.menu()}
@@ -224,10 +225,23 @@ fn line(
     let chosen = if work.picked.count() > 0 { picked } else { selected };
     html! {
         <div key={at} id={format!("line-{at}")} class={classes(&["row", class, when(last_kid, "last"), when(selected, "sel"), when(picked, "picked"), when(bad, "bad")])}
-            role="row" aria-rowindex={(at + 1).to_string()} aria-selected={chosen.to_string()}
+            role="row" data-key={visible(&key_of(work, item))} aria-rowindex={(at + 1).to_string()} aria-selected={chosen.to_string()}
             style={format!("top:{top}px")} onclick={select} ondblclick={toggle}>
             { cells }
         </div>
+    }
+}
+
+/// Returns the key of a line, with a range for several layers; empty for a state.
+fn key_of(work: &OpenWork, item: TableLine) -> String {
+    let folds = &work.table.folds;
+    match item {
+        TableLine::State(_) => String::new(),
+        TableLine::Row(id) | TableLine::Member(_, id) => work.rows[id as usize].key.clone(),
+        TableLine::Fold(fold) => folds[fold].name.clone(),
+        TableLine::Pattern(fold, pattern) => {
+            join(&folds[fold].name, &folds[fold].patterns[pattern].label, work.view.dot)
+        }
     }
 }
 
@@ -279,7 +293,7 @@ fn leaf(work: &OpenWork, id: u32, actor: &Actor) -> Html {
             <div class="c cp num" role="gridcell">{ if has_shape { fmt::count(row.params) } else { String::new() } }</div>
             { bytes_cell(has_shape.then_some(row.bytes), work.table.largest) }
             if scanned { { cells::cells(work, id, row) } }
-            <div class="c cv m" role="gridcell">
+            <div class={classes(&["c", "cv", "m", when(scanned, "measured")])} role="gridcell">
                 if scanned { { small_values(work, std::iter::once(id), false) } }
                 if row.is_missing() { { missing_mark(work, std::iter::once(id)) } }
                 else if !row.value.is_empty() { <span class="v" title={row.value.clone()}>{ fmt::minus(&row.value) }</span> }
@@ -361,7 +375,7 @@ fn fold_cells(work: &OpenWork, fold: &Fold, actor: &Actor) -> Html {
             <div class="c cp num" role="gridcell">{ if fold.sums.tensors > 0 { fmt::count(fold.sums.params) } else { String::new() } }</div>
             { bytes_cell((fold.sums.tensors > 0).then_some(fold.sums.bytes), work.table.largest) }
             if scanned { { cells::folded(work, fold, alone, &onselect(actor)) } }
-            <div class="c cv m" role="gridcell">
+            <div class={classes(&["c", "cv", "m", when(scanned, "measured")])} role="gridcell">
                 if scanned { { small_values(work, rows.iter().copied(), alone.is_none()) } }
                 { missing_mark(work, rows.iter().copied()) }
                 <span class="v">{ values }</span></div>
@@ -398,7 +412,7 @@ fn pattern_cells(work: &OpenWork, fold: &Fold, pattern: &FoldPattern, actor: &Ac
             <div class="c cp num" role="gridcell">{ if row.kind.has_shape() { fmt::count(pattern.sums.params) } else { String::new() } }</div>
             { bytes_cell(row.kind.has_shape().then_some(pattern.sums.bytes), work.table.largest) }
             if scanned { { cells::folded(work, fold, Some(pattern), &onselect(actor)) } }
-            <div class="c cv m" role="gridcell">
+            <div class={classes(&["c", "cv", "m", when(scanned, "measured")])} role="gridcell">
                 if scanned { { small_values(work, pattern.rows.iter().copied(), false) } }
                 { missing_mark(work, pattern.rows.iter().copied()) }
                 <span class="v">{ values_text(&work.rows, &pattern.rows) }</span></div>

@@ -1,18 +1,21 @@
 //! The tree of modules beside the table. It is virtual: only visible lines are in the document.
 
+use std::ops::Range;
 use std::rc::Rc;
 
 use statelens_checkpoint::visible;
+use statelens_describe::fold::Trie;
 use yew::prelude::*;
 
 use crate::model_description;
 use crate::model_description::message::ModelDescription;
-use crate::page::hooks::use_small;
+use crate::page::hooks::{ByAddress, use_size, use_small};
 use crate::page::marks::{classes, when};
 use crate::page::model::actor::Actor;
 use crate::page::viewport::{LineLayout, is_visible, reveal, use_viewport};
 use crate::state::fmt;
 use crate::state::work::OpenWork;
+use crate::tree::state::{BREAKS, LEVEL, LINE, Tree};
 
 /// Properties of the tree.
 #[derive(Properties, PartialEq)]
@@ -33,15 +36,19 @@ pub fn TreePane(props: &TreeProps) -> Html {
     let node = use_node_ref();
     let work = &props.work;
     let at = work.branch();
-    let each = if use_small() { 44.0 } else { 24.0 };
-    let lines = LineLayout::Even { count: work.tree.lines.len(), each };
+    let small = use_small();
+    let (width, _) = use_size(&node);
+    let shown = (ByAddress(work.tree.clone()), ByAddress(work.trie.clone()));
+    let lines = use_memo((shown, small, width), |((tree, trie), small, width)| {
+        lines(&tree.0, &trie.0, *small, *width)
+    });
     let viewport = use_viewport(&node, &lines);
     let total = lines.total();
     let last = use_mut_ref(|| (None, 0.0));
     {
         // Keeps the selected line visible, also when content below the tree appears later and
         // shrinks it. A line that the user scrolled out of view is left there.
-        let (node, last) = (node.clone(), last.clone());
+        let (node, last, lines) = (node.clone(), last.clone(), lines.clone());
         use_effect_with((at, viewport.height), move |&(at, height)| {
             let (before, was) = last.replace((at, height));
             if let (Some(at), Some(element)) = (at, node.cast::<web_sys::Element>()) {
@@ -75,10 +82,10 @@ pub fn TreePane(props: &TreeProps) -> Html {
             <div class="lines" ref={node} role="tree" aria-label="State" tabindex="0" onkeydown={keys} onscroll={viewport.onscroll}
                 aria-activedescendant={active.map(|at| format!("branch-{at}"))}>
                 <ul role="presentation" style={format!("height:{total}px")}>
-                    { for (viewport.first..viewport.end).map(|index| line(&actor, work, index, at == Some(index), index as f64 * each)) }
+                    { for (viewport.first..viewport.end).map(|index| line(&actor, work, index, at == Some(index), lines.top(index)..lines.top(index + 1))) }
                 </ul>
             </div>
-            if let Some(description) = &props.description { { model_description::page::footer(&actor, description) } }
+            if let Some(description) = &props.description { { model_description::page::footer(&actor, description, work.selection.is_none()) } }
         </nav>
     }
 }
@@ -86,7 +93,23 @@ pub fn TreePane(props: &TreeProps) -> Html {
 /// Pixels kept free above a line that is scrolled to; twice that below it.
 const MARGIN: f64 = 8.0;
 
-fn line(actor: &Actor, work: &OpenWork, index: usize, selected: bool, top: f64) -> Html {
+/// Returns the positions of the lines. A name that is too long for one line wraps.
+fn lines(tree: &Tree, trie: &Trie, small: bool, width: f64) -> LineLayout {
+    // Height of a line and of its text, and how many lines of text it has room for.
+    let (each, text, fit) = if small { (44.0, 18.0, 2) } else { (24.0, 16.0, 1) };
+    let count = tree.lines.len();
+    if width == 0.0 {
+        return LineLayout::Even { count, each };
+    }
+    let widths = if small { SMALL } else { (LINE, LEVEL) };
+    let height = |lines: usize| each + text * lines.saturating_sub(fit) as f64;
+    LineLayout::of_heights(tree.text_lines(trie, width, widths).into_iter().map(height))
+}
+
+/// On small screens, widths in pixels of everything in a line but its name, and of an indentation.
+const SMALL: (f64, f64) = (126.0, 12.0);
+
+fn line(actor: &Actor, work: &OpenWork, index: usize, selected: bool, place: Range<f64>) -> Html {
     let (tree, trie) = (&work.tree, &work.trie);
     let branch = &tree.lines[index];
     let select =
@@ -110,15 +133,15 @@ fn line(actor: &Actor, work: &OpenWork, index: usize, selected: bool, top: f64) 
         branch.family.class(),
     ]);
     let name = tree.name(trie, index);
-    let (place, siblings) = branch.place;
+    let (number, siblings) = branch.place;
     html! {
         <li key={index} id={format!("branch-{index}")} {class} role="treeitem" aria-level={(branch.level + 1).to_string()}
-            aria-posinset={place.to_string()} aria-setsize={siblings.to_string()}
+            aria-posinset={number.to_string()} aria-setsize={siblings.to_string()}
             aria-selected={selected.to_string()} aria-expanded={branch.open.map(|open| open.to_string())}
-            style={format!("top:{top}px;--l:{};--w:{share:.2}%", branch.level)} onclick={select} title={visible(&tree.path(trie, index))}>
+            style={format!("top:{}px;height:{}px;--l:{};--w:{share:.2}%", place.start, place.end - place.start, branch.level)} onclick={select} title={visible(&tree.path(trie, index))}>
             <span class="n">
                 <span class="twist" aria-hidden="true" onclick={branch.open.map(|_| toggle)}></span>
-                <span class="t">{ if name.is_empty() { "(itself)".to_owned() } else { visible(&name) } }</span>
+                <span class="t">{ if name.is_empty() { html! { "(itself)" } } else { wrapping(&visible(&name)) } }</span>
                 if branch.times > 1 { <span class="x">{ format!("\u{d7}{}", branch.times) }</span> }
             </span>
             if branch.sums.bytes > 0 {
@@ -131,6 +154,11 @@ fn line(actor: &Actor, work: &OpenWork, index: usize, selected: bool, top: f64) 
             }
         </li>
     }
+}
+
+/// Renders a name that preferably wraps after its separators.
+fn wrapping(name: &str) -> Html {
+    name.split_inclusive(BREAKS).map(|part| html! { <>{ part.to_owned() }<wbr /></> }).collect()
 }
 
 /// Handles a key with the usual meaning in a tree. Returns whether the key has one.

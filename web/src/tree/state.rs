@@ -9,14 +9,16 @@ use statelens_describe::fold::{ChildRun, Sums, Trie, join};
 
 use crate::rows::Row;
 use crate::state::dtype::{DTypeFamily, row_family};
-use crate::state::fmt::CHARACTER;
+use crate::state::fmt::{CHARACTER, text_lines};
 
 /// Limits of the default width of the tree, in pixels.
 const WIDTHS: (f64, f64) = (256.0, 340.0);
 /// Width in pixels of everything in a line but its name and its indentation.
-const LINE: f64 = 110.0;
+pub const LINE: f64 = 104.0;
 /// Indentation in pixels of a level.
-const LEVEL: f64 = 8.0;
+pub const LEVEL: f64 = 8.0;
+/// Width in pixels of a value or a number of values, beyond that of a number of bytes.
+const TEXT: f64 = 34.0;
 /// Width in pixels of a number of repetitions.
 const TIMES: f64 = 27.0;
 /// Maximum number of lines that are measured.
@@ -82,6 +84,18 @@ impl Tree {
         };
         let lines = self.lines.iter().take(MEASURED_LINES).enumerate();
         lines.map(line).fold(WIDTHS.0, f64::max).min(WIDTHS.1).ceil()
+    }
+
+    /// Returns the number of lines of text that each name takes if the tree has this width in pixels.
+    /// `line` is the width of everything in a line but its name, and `level` of an indentation.
+    pub fn text_lines(&self, trie: &Trie, width: f64, (line, level): (f64, f64)) -> Vec<usize> {
+        let of = |(at, of): (usize, &TreeLine)| {
+            let times = if of.times > 1 { TIMES } else { 0.0 };
+            let number = if of.sums.bytes > 0 { 0.0 } else { TEXT };
+            let room = width - line - times - number - of.level as f64 * level;
+            text_lines(&self.name(trie, at), &BREAKS, room)
+        };
+        self.lines.iter().enumerate().map(of).collect()
     }
 
     /// Returns the path of a line, with `0–31` for a fold.
@@ -167,6 +181,9 @@ impl Tree {
         (name, path)
     }
 }
+
+/// The characters after which a name wraps.
+pub const BREAKS: [char; 3] = ['.', '_', '-'];
 
 struct TreeWalk<'a> {
     trie: &'a Trie,

@@ -7,7 +7,7 @@ use yew::prelude::*;
 use crate::compare::message::StateDictCheck;
 use crate::compare::model::ComparisonState;
 use crate::page::bars::menu;
-use crate::page::marks::{Copy, chip, chosen, key, prose, severity, tick_icon};
+use crate::page::marks::{Copy, breakable, chip, chosen, prose, severity, tick_icon};
 use crate::page::model::actor::Actor;
 use crate::state::fmt;
 use crate::text::title;
@@ -97,7 +97,7 @@ fn line(line: &CheckLine) -> Html {
     html! {
         <>
             <dt>{ word }</dt>
-            <dd title={visible(&format!("{name} {text}{count}"))}>{ key(name) }<span class="tag">{ format!("{text}{count}") }</span></dd>
+            <dd title={visible(&format!("{name} {text}{count}"))}><span class="wrapkey">{ breakable(name) }</span><span class="tag">{ format!("{text}{count}") }</span></dd>
         </>
     }
 }

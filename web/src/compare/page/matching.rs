@@ -43,10 +43,10 @@ pub(super) fn Matching(props: &MatchingProps) -> Html {
     let rename = actor.on(move |actor, rules: Vec<String>| {
         actor.compare(move |compare| compare.change_options(|options| options.rename = rules));
     });
-    let check = |label: &'static str, on: bool, set: fn(&mut CompareOptions)| {
+    let check = |id: &'static str, label: &'static str, on: bool, set: fn(&mut CompareOptions)| {
         let onchange = actor
             .on(move |actor, _: Event| actor.compare(move |compare| compare.change_options(set)));
-        html! { <label class="check"><input type="checkbox" class="cb" checked={on} {onchange} /><span>{ label }</span></label> }
+        html! { <label class="check"><input type="checkbox" class="cb" {id} checked={on} {onchange} /><span>{ label }</span></label> }
     };
     html! {
         <div class="matching" role="group" aria-label="Matching">
@@ -61,9 +61,9 @@ pub(super) fn Matching(props: &MatchingProps) -> Html {
             <div class="fields">
                 <div class="lab">{ "Values match if" }</div>
                 <Tolerance tolerance={options.tolerance} />
-                { check("Dtypes may differ if the numbers match", options.ignore_dtype, |options| options.ignore_dtype = !options.ignore_dtype) }
-                { check("An array may match a tensor", options.ignore_type, |options| options.ignore_type = !options.ignore_type) }
-                { check("NaN never matches NaN", options.nan_differs, |options| options.nan_differs = !options.nan_differs) }
+                { check("ignore-dtype", "Dtypes may differ if the numbers match", options.ignore_dtype, |options| options.ignore_dtype = !options.ignore_dtype) }
+                { check("ignore-type", "An array may match a tensor", options.ignore_type, |options| options.ignore_type = !options.ignore_type) }
+                { check("nan-differs", "NaN never matches NaN", options.nan_differs, |options| options.nan_differs = !options.nan_differs) }
             </div>
             if !props.command.is_empty() {
                 <div class="block"><div class="lab">{ "The same on the command line" }</div>

@@ -135,7 +135,7 @@ fn side(letter: &'static str, name: &str, opened: Option<&OpenedCheckpoint>, pla
         <>
             <span class="let">{ letter }</span>
             <span class="of">
-                <span class="name" title={visible(name)}>{ visible(name) }</span>
+                <span class="name" data-side={letter} title={visible(name)}>{ visible(name) }</span>
                 if let Some(badge) = badge { <span class="badge only-l">{ badge }</span> }
                 if let Some(opened) = opened { <span class="m dim">{ fmt::bytes(opened.size) }</span> }
                 else if !plain { <span class="dim">{ "opening\u{2026}" }</span> }

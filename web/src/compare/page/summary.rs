@@ -20,7 +20,7 @@ pub(super) fn summary(actor: &Actor, compare: &ComparisonState) -> Html {
     let shown = MARKS.iter().zip(counts).filter(|(_, count)| *count > 0);
     let now = compare.reading.now().filter(|now| now.total > 0);
     html! {
-        <div class="summary" id="verdict">
+        <div class="summary" id="verdict" data-state={state(compare)}>
             <b role="status">{ verdict(compare) }</b>
             { for shown.map(|(mark, count)| html! {
                 <span class={classes(&["fig", when(*mark == Mark::Equal || *mark == Mark::Waiting, "dim")])}>
@@ -32,6 +32,16 @@ pub(super) fn summary(actor: &Actor, compare: &ComparisonState) -> Html {
                 { progress_bar(false, "Reading values", (now.done, now.total)) }
             }
         </div>
+    }
+}
+
+/// Returns the name of the state of the comparison.
+fn state(compare: &ComparisonState) -> &'static str {
+    match &compare.reading {
+        _ if compare.error.is_some() => "failed",
+        Task::Running(_) => "running",
+        Task::Done(_) => "done",
+        Task::Idle | Task::Failed(_) => "stopped",
     }
 }
 

@@ -1,5 +1,6 @@
 //! The table of differences. It is virtual: only visible rows are in the document.
 
+use std::ops::Range;
 use std::rc::Rc;
 
 use statelens_checkpoint::{Grade, visible};
@@ -7,16 +8,16 @@ use statelens_compare::diff::DifferenceKind;
 use yew::prelude::*;
 
 use crate::compare::model::ComparisonState;
+use crate::compare::state::fit::{CompareColumns, key_lines};
 use crate::compare::state::{CompareLine, CompareOrder, MARKS, Mark, Pairs};
-use crate::page::hooks::use_small;
-use crate::page::marks::{self, FOLD, classes, dtype, key, severity, value_kind, when};
+use crate::page::hooks::{ByAddress, use_media, use_size, use_small};
+use crate::page::marks::{self, FOLD, breakable, classes, dtype, severity, value_kind, when};
 use crate::page::model::Tab;
 use crate::page::model::actor::Actor;
 use crate::page::rows::Rows;
 use crate::page::viewport::LineLayout;
 use crate::rows::Row;
 use crate::state::fmt;
-use crate::table::state::fit::ColumnWidths;
 use crate::values::state::number;
 
 const COLUMNS: [(&str, &str, Option<CompareOrder>); 7] = [
@@ -112,36 +113,62 @@ pub(super) fn FilterBar(props: &TableProps) -> Html {
 pub(super) fn DifferenceTable(props: &TableProps) -> Html {
     let Some(actor) = use_context::<Actor>() else { return html! {} };
     let compare = &props.compare;
-    let each = if use_small() { 48.0 } else { 24.0 };
+    let (node, small) = (use_node_ref(), use_small());
+    let (room, _) = use_size(&node);
+    // Scroll bars of touch screens lie over the rows.
+    let touch = use_media("(pointer: coarse)");
+    let scroll_bar = if touch { 0.0 } else { SCROLL_BAR };
+    let room = if room > 0.0 { room.min(MAX_WIDTH) - scroll_bar } else { 0.0 };
+    let shown =
+        compare.pairs.clone().map(|pairs| (ByAddress(pairs), ByAddress(compare.lines.clone())));
+    let layout = use_memo((shown, room, small), |(shown, room, small)| {
+        let (ByAddress(pairs), ByAddress(lines)) = shown.as_ref().filter(|_| *room > 0.0)?;
+        Some(layout(pairs, lines, *room, *small))
+    });
     let count = compare.lines.len();
+    let (columns, lines) = match &*layout {
+        Some((columns, lines)) => (Some(columns), lines.clone()),
+        None => (None, LineLayout::Even { count, each: 24.0 }),
+    };
     let row = {
-        let compare = compare.clone();
+        let (compare, lines) = (compare.clone(), lines.clone());
         actor.on(move |actor, at: usize| match &compare.pairs {
-            Some(pairs) => line(actor, &compare, pairs, at, each),
+            Some(pairs) => line(actor, &compare, pairs, at, lines.top(at)..lines.top(at + 1)),
             None => html! {},
         })
     };
+    let hidden = columns.map(|columns| {
+        let shown = columns.widths.iter().zip(["no-cd", "no-cs", "", "no-cb", "no-cv"]);
+        shown.filter(|(width, _)| **width == 0.0).map(|(_, class)| class).collect::<Vec<_>>()
+    });
     html! {
-        <div class="gridbox" style={widths(compare)} role="grid" aria-label="Differences" tabindex="0" aria-rowcount={count.to_string()}
-            aria-activedescendant={(count > 0).then(|| format!("line-{}", compare.at))}>
+        <div class={classes!("gridbox", hidden)} style={columns.map(CompareColumns::style)} role="grid" aria-label="Differences" tabindex="0" aria-rowcount={count.to_string()}
+            ref={node} aria-activedescendant={(count > 0).then(|| format!("line-{}", compare.at))}>
             { head(&actor, compare) }
-            <Rows lines={LineLayout::Even { count, each }} at={compare.at} scroll={compare.scroll} {row}>{ empty_table(&actor, compare) }</Rows>
+            <Rows {lines} at={compare.at} scroll={compare.scroll} {row}>{ empty_table(&actor, compare) }</Rows>
         </div>
     }
 }
 
-/// Returns the column widths as CSS properties, derived from the content. The key column gets the
-/// remaining width.
-fn widths(compare: &ComparisonState) -> String {
-    let Some(pairs) = &compare.pairs else { return String::new() };
-    let mut style = ColumnWidths::of(&pairs.a).style(true);
-    if pairs.found.iter().any(|one| matches!(one.kind, DifferenceKind::DType { .. })) {
-        style += "--ckinds:72px;";
-    }
-    if compare.lines.iter().any(|line| line.spread.iter().any(|count| *count > 0)) {
-        style += "--cdelta:212px;";
-    }
-    style
+/// Maximum width of the table, and width of its scroll bar, in pixels.
+const MAX_WIDTH: f64 = 1800.0;
+const SCROLL_BAR: f64 = 12.0;
+/// On small screens, where a key has a line of its own, padding of a row in pixels.
+const SMALL_PADDING: f64 = 32.0;
+
+/// Returns the columns of a table of this width in pixels, and the positions of its lines. A key
+/// that is too long for one line of text wraps.
+fn layout(
+    pairs: &Pairs,
+    lines: &[CompareLine],
+    room: f64,
+    small: bool,
+) -> (CompareColumns, LineLayout) {
+    let columns = CompareColumns::of(pairs, lines, room);
+    let (each, key) = if small { (48.0, room - SMALL_PADDING) } else { (24.0, columns.key) };
+    let height = |line: &CompareLine| each + 16.0 * (key_lines(pairs, line, key) - 1) as f64;
+    let lines = LineLayout::of_heights(lines.iter().map(height));
+    (columns, lines)
 }
 
 fn head(actor: &Actor, compare: &ComparisonState) -> Html {
@@ -165,7 +192,13 @@ fn head(actor: &Actor, compare: &ComparisonState) -> Html {
     }
 }
 
-fn line(actor: &Actor, compare: &ComparisonState, pairs: &Pairs, at: usize, each: f64) -> Html {
+fn line(
+    actor: &Actor,
+    compare: &ComparisonState,
+    pairs: &Pairs,
+    at: usize,
+    place: Range<f64>,
+) -> Html {
     let Some(line) = compare.lines.get(at) else { return html! {} };
     let selected = at == compare.at;
     let onclick = {
@@ -181,8 +214,8 @@ fn line(actor: &Actor, compare: &ComparisonState, pairs: &Pairs, at: usize, each
         })
     };
     html! {
-        <div key={at} id={format!("line-{at}")} class={classes(&["row", when(selected, "sel")])} role="row"
-            aria-rowindex={(at + 1).to_string()} aria-selected={selected.to_string()} style={format!("top:{}px", at as f64 * each)} {onclick}>
+        <div key={at} id={format!("line-{at}")} class={classes(&["row", when(selected, "sel")])} role="row" data-key={visible(&line.key)} data-mark={line.mark.word()}
+            aria-rowindex={(at + 1).to_string()} aria-selected={selected.to_string()} style={format!("top:{}px;height:{}px", place.start, place.end - place.start)} {onclick}>
             <div class="c ch1" role="gridcell">{ mark(line.mark) }</div>
             { if line.rest { equal_rows(line) } else { cells(pairs, line) } }
         </div>
@@ -193,7 +226,7 @@ fn line(actor: &Actor, compare: &ComparisonState, pairs: &Pairs, at: usize, each
 fn equal_rows(line: &CompareLine) -> Html {
     html! {
         <>
-            <div class="c ck" role="gridcell"><span class="key"><span class="z">{ fmt::plural(line.pairs.len() as u64, "key") }</span></span></div>
+            <div class="c ck" role="gridcell">{ fmt::plural(line.pairs.len() as u64, "key") }</div>
             <div class="c cd"></div><div class="c cs"></div><div class="c cp"></div><div class="c cb"></div>
             <div class="c cv" role="gridcell"><span class="tag">{ "show them" }</span></div>
         </>
@@ -207,15 +240,15 @@ fn cells(pairs: &Pairs, line: &CompareLine) -> Html {
     let Some(row) = pairs.row(pair) else { return html! {} };
     let times = line.pairs.len();
     let undefined = || if line.mark == Mark::Nan { "undefined".to_owned() } else { String::new() };
-    let old = a.filter(|a| times == 1 && a.key != row.key).map(|a| a.key.as_str());
+    let old = line.old(pairs);
     let one_shape =
         members().all(|other| pairs.row(other).is_some_and(|other| other.shape == row.shape));
     html! {
         <>
             <div class="c ck" role="gridcell" title={visible(&old.map_or_else(|| line.key.clone(), |old| format!("{old} \u{2192} {}", line.key)))}>
-                if let Some(old) = old { <span class="old">{ key(old) }</span><span class="x">{ "\u{2192}" }</span> }
-                { key(&line.key) }
-                if times > 1 { <span class="x">{ format!("\u{d7}{times}") }</span> }
+                if let Some(old) = old { <span class="old">{ breakable(old) }</span>{ " \u{2192} " } }
+                <span>{ breakable(&line.key) }</span>
+                if times > 1 { <span class="dim">{ format!(" \u{d7}{times}") }</span> }
             </div>
             <div class="c cd" role="gridcell">{ kind(a, b) }</div>
             <div class="c cs m" role="gridcell">{ if one_shape { shape(a, b) } else { "shapes differ".to_owned() } }</div>

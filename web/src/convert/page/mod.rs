@@ -229,6 +229,7 @@ fn planned(actor: &Actor, work: &OpenWork, convert: &Conversion, plan: &PlanSumm
         Some(shown) => format!("{} become {}", fmt::exact(shown.keys.0), fmt::exact(shown.keys.1)),
         None => format!("{} of {}", fmt::exact(plan.keys), fmt::exact(work.rows.len() as u64)),
     };
+    let losses = convert.losses();
     let files = match plan.names.as_slice() {
         [] | [_] => None,
         [first, second] => Some(format!("{first}, {second}")),
@@ -250,15 +251,15 @@ fn planned(actor: &Actor, work: &OpenWork, convert: &Conversion, plan: &PlanSumm
             </dl>
             <ul class="checks">
                 { for plan.notes.iter().map(|note| html! { <li>{ severity(Grade::Note) }<span>{ prose(note) }</span></li> }) }
-                if plan.losses.is_empty() {
+                if losses.is_empty() {
                     <li>{ tick_icon() }<span>{ if plan.narrows || leaves_out(convert, plan) { "nothing else is lost" } else { "nothing is lost" } }</span></li>
                 }
                 <li>{ severity(Grade::Note) }<span>{ format!("Needs {} of disk space (the browser can\u{2019}t check)", fmt::bytes(plan.size)) }</span></li>
             </ul>
-            if !plan.losses.is_empty() {
+            if !losses.is_empty() {
                 <div class="losshead"><h3>{ "Losses" }</h3>
-                    <span class="lab">{ format!("{} of {} acknowledged", plan.losses.len() - convert.unacknowledged_losses(), plan.losses.len()) }</span></div>
-                { for plan.losses.iter().map(|loss| loss_line(actor, convert, loss)) }
+                    <span class="lab">{ format!("{} of {} acknowledged", losses.len() - convert.unacknowledged_losses(), losses.len()) }</span></div>
+                { for losses.iter().map(|loss| loss_line(actor, convert, loss)) }
             }
         </div>
     }

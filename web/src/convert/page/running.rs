@@ -161,6 +161,7 @@ pub fn done_body(actor: &Actor, convert: &Conversion, done: &ConversionResult) -
         let file = file.clone();
         actor.on(move |actor, _: MouseEvent| actor.open(vec![DroppedFile::new(file.clone())], None))
     });
+    let losses = convert.losses();
     let method = match done.method {
         WriteMethod::Composed => {
             "Saved by the browser from your file; see its download list for progress."
@@ -190,9 +191,9 @@ pub fn done_body(actor: &Actor, convert: &Conversion, done: &ConversionResult) -
                 if let Some(plan) = plan_of(convert) {
                     <div class="block"><div class="lab">{ "The same on the command line" }</div>
                         <div class="cmd"><code>{ &plan.command }</code><Copy text={plan.command.clone()} label="command" /></div></div>
-                    if !plan.losses.is_empty() {
+                    if !losses.is_empty() {
                         <div class="block"><div class="lab">{ "Lost, as acknowledged" }</div>
-                            <dl class="gone">{ for plan.losses.iter().map(|loss| html! { <><dt>{ prose(&loss.title) }</dt><dd>{ prose(&loss.reason) }</dd></> }) }</dl></div>
+                            <dl class="gone">{ for losses.iter().map(|loss| html! { <><dt>{ prose(&loss.title) }</dt><dd>{ prose(&loss.reason) }</dd></> }) }</dl></div>
                     }
                     if !done.casts.is_empty() {
                         <div class="block" id="casts"><div class="lab">{ "Effects of casting" }</div>
@@ -242,7 +243,7 @@ pub fn failed_body(
     });
     html! {
         <>
-            <div class="runbody" role="alert">
+            <div class="runbody" id="convert-failed" role="alert">
                 { error_body(error, "failed", true) }
                 { raise_limits_offer(raise) }
             </div>

@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use web_sys::File;
 
-use crate::convert::message::{ConversionResult, ConvertOptions, LossId, PlanSummary};
+use crate::convert::message::{ConversionResult, ConvertOptions, Loss, LossId, PlanSummary};
 use crate::convert::state::naming::{default_name, key_name, keys_name};
 use crate::family::message::FamilyReply;
 use crate::open::message::OpenedCheckpoint;
@@ -95,14 +95,27 @@ impl Conversion {
         self.named = alone;
     }
 
+    /// Returns the losses of the plan. A model that would not load is one of them.
+    pub fn losses(&self) -> Vec<Loss> {
+        let Some(Ok(plan)) = &self.plan else { return Vec::new() };
+        let mut losses = plan.losses.clone();
+        let Some(reply) = self.family.as_ref() else { return losses };
+        let loads = reply.shown.as_ref().and_then(|shown| shown.loads.as_ref());
+        if loads.is_some_and(|loads| loads.would == Some(false)) {
+            let reason = match reply.recognised.mismatch.as_str() {
+                "" => "Its config does not fit: \u{201c}Would it load?\u{201d} lists the keys.",
+                mismatch => mismatch,
+            };
+            let title = "The written model would not load.".to_owned();
+            losses.push(Loss { id: LossId::WouldNotLoad, title, reason: reason.to_owned() });
+        }
+        losses
+    }
+
     /// Returns the number of losses that the user has not acknowledged yet.
     pub fn unacknowledged_losses(&self) -> usize {
-        match &self.plan {
-            Some(Ok(plan)) => {
-                plan.losses.iter().filter(|loss| !self.acknowledged.contains(&loss.id)).count()
-            }
-            _ => 0,
-        }
+        let losses = self.losses();
+        losses.iter().filter(|loss| !self.acknowledged.contains(&loss.id)).count()
     }
 
     /// Derives the file name from the options, unless the user typed a name.

@@ -94,7 +94,7 @@ pub fn recognition(actor: &Actor, convert: &Conversion) -> Html {
         </div>
     };
     html! {
-        <div class="fs" id="family"><span class="lab">{ "Model" }</span><div>
+        <div class="fs" id="family" data-model={recognised.model.clone()} data-config={recognised.config.clone()}><span class="lab">{ "Model" }</span><div>
             { recognised_text(recognised) }
             { picks }
             if let Some(error) = &recognised.unknown { { unknown(error, recognised) } }

@@ -58,7 +58,9 @@ pub fn Inspector(props: &InspectorProps) -> Html {
     } else {
         checkpoint_facts(props, &actor)
     };
-    html! { <aside class="insp" aria-label="Inspector" tabindex="0" ref={node}>{ body }</aside> }
+    let row = work.row().map(|row| &work.rows[row as usize].key);
+    let key = row.or_else(|| work.fold().map(|fold| &fold.name)).map(|key| visible(key));
+    html! { <aside class="insp" data-key={key} aria-label="Inspector" tabindex="0" ref={node}>{ body }</aside> }
 }
 
 /// Renders facts of the whole checkpoint, shown when nothing is selected.
@@ -86,7 +88,7 @@ fn checkpoint_facts(props: &InspectorProps, actor: &Actor) -> Html {
     html! {
         <>
             <section><div class="wrapkey">{ visible(&opened.name) }</div></section>
-            <section><dl class="kv">
+            <section><dl class="kv" id="checkpoint-facts">
                 { for facts.into_iter().filter(|(_, value)| !value.is_empty()).map(|(label, value)| html! { <><dt>{ label }</dt><dd>{ value }</dd></> }) }
             </dl></section>
             { read_as::page::section(&props.read_as, work) }
@@ -181,7 +183,7 @@ fn leaf(props: &InspectorProps, actor: &Actor, id: u32, width: f64) -> Html {
                 <StatisticsSection row={row.clone()} inspected={inspected.clone()} values_panel={props.values_panel.clone()} {width} />
             }
             if work.opened.summary {
-                <section class="quiet"><p class="dim">{ "This summary has no values or offsets; the file has them." }</p></section>
+                <section class="quiet" id="no-values"><p class="dim">{ "This summary has no values or offsets; the file has them." }</p></section>
             }
             if inspected.is_some_and(|inspected| inspected.has_values) {
                 { value_section(actor, work, row, id, values, &props.values_panel, width) }

@@ -126,7 +126,7 @@ fn RecentOrExamples() -> Html {
     let list = match recent.as_slice() {
         [] => html! {
             <>
-                <div class="lab exhead">{ "Try an example" }</div>
+                <div class="lab exhead" data-list="examples">{ "Try an example" }</div>
                 { for EXAMPLES.iter().map(|&(name, about, size)| {
 
                     row(name, about, size, actor.on(move |actor, _| actor.open_example(name)))
@@ -135,7 +135,7 @@ fn RecentOrExamples() -> Html {
         },
         recent => html! {
             <>
-                <div class="lab exhead">{ "Opened before" }</div>
+                <div class="lab exhead" data-list="recent">{ "Opened before" }</div>
                 { for recent.iter().map(|entry| {
                     let entry = entry.clone();
                     let (name, about) = (entry.name.clone(), entry.about.clone());
@@ -165,7 +165,7 @@ fn RecentOrExamples() -> Html {
 
 fn row(name: &str, about: &str, size: &str, onclick: Callback<MouseEvent>) -> Html {
     html! {
-        <button class="ex" {onclick}>
+        <button class="ex" data-name={name.to_owned()} {onclick}>
             <span class="m">{ name.to_owned() }</span><span>{ about.to_owned() }</span><span class="tag">{ size.to_owned() }</span>
         </button>
     }

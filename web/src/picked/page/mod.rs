@@ -46,7 +46,7 @@ pub(crate) fn strip(actor: &Actor, work: &OpenWork, oncompare: &Callback<()>) ->
     let kinds = KINDS.iter().filter_map(|kind| targets.iter().find(|target| target.id == *kind));
     let tensors = sums.tensors > 0 && !work.opened.summary;
     html! {
-        <div class="pane-h picked" id="picked" role="group" aria-label="Picked keys">
+        <div class="pane-h picked" id="picked" data-count={count.to_string()} role="group" aria-label="Picked keys">
             <b role="status">{ text }</b>
             if !work.opened.summary && !targets.is_empty() {
                 <button class="btn small" id="convert-picked" onclick={convert(None)}>{ format!("Convert {keys}\u{2026}") }</button>

@@ -253,8 +253,9 @@ fn line(
         }
         _ => String::new(),
     };
+    let planned = pruned.contains(&entry.name).then_some("prune");
     let plan = match &entry.kind {
-        RunFile::Checkpoint(_) if pruned.contains(&entry.name) => html! { <b>{ "prune" }</b> },
+        RunFile::Checkpoint(_) if planned.is_some() => html! { <b>{ "prune" }</b> },
         RunFile::Checkpoint(_) if latest => {
             html! { <>{ "keep" }<span class="dim">{ " \u{b7} autoload" }</span></> }
         }
@@ -270,7 +271,7 @@ fn line(
         when(!entry.is_checkpoint() && !entry.holds_states(), "quiet"),
     ]);
     html! {
-        <div key={at} id={format!("line-{at}")} {class} role="row" aria-rowindex={(at + 1).to_string()} aria-selected={selected.to_string()}
+        <div key={at} id={format!("line-{at}")} {class} role="row" data-name={visible(&entry.name)} data-plan={planned} aria-rowindex={(at + 1).to_string()} aria-selected={selected.to_string()}
             style={format!("top:{top}px;height:{height}px")} {onclick} ondblclick={open}>
             <div class="c ck m" role="gridcell" title={visible(&entry.name)}>
                 <span class="cut">{ visible(&entry.name) }</span>

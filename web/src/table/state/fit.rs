@@ -5,7 +5,7 @@ use statelens_describe::fold::join;
 use crate::rows::Row;
 use crate::state::dtype::short;
 use crate::state::fmt::CHARACTER;
-use crate::table::state::{Table, TableLine};
+use crate::table::state::{DEFAULT_COLUMNS, Table, TableLine};
 
 /// Padding in pixels of a cell, left and right together.
 const PADDING: f64 = 12.0;
@@ -21,17 +21,25 @@ const TIMES: (f64, f64) = (6.7, 8.0);
 /// Indentation in pixels of the lines of an open fold, and of its own line.
 const INDENT: (f64, f64) = (28.0, 16.0);
 /// Width of a key in pixels beyond which columns of statistics are not left out for it.
-const MAX_KEY: f64 = 380.0;
+const MAX_KEY: f64 = 440.0;
 /// Padding in pixels of a row of the table, left and right together.
-const ROW_PADDING: f64 = 20.0;
+pub const ROW_PADDING: f64 = 20.0;
 /// Widths of the columns of bytes and of parameters, in pixels.
 const BYTES: f64 = 82.0;
 const PARAMS: f64 = 72.0;
 /// Widths of the columns of statistics in pixels, in their order.
 pub const MEASURES: [f64; 7] = [66.0, 88.0, 66.0, 66.0, 66.0, 56.0, 64.0];
 /// The columns that are left out, in this order, until the keys fit: zeros, the largest magnitude,
-/// the shape (`None`), and the line over the layers.
-const OPTIONAL: [Option<usize>; 4] = [Some(5), Some(2), None, Some(BY_LAYER)];
+/// the shape, the line over the layers, the deviation, the number of NaNs, and the bytes.
+const OPTIONAL: [OptionalColumn; 7] = [
+    OptionalColumn::Measure(5),
+    OptionalColumn::Measure(2),
+    OptionalColumn::Shape,
+    OptionalColumn::Measure(BY_LAYER),
+    OptionalColumn::Measure(0),
+    OptionalColumn::Measure(6),
+    OptionalColumn::Bytes,
+];
 /// The column of the line over the layers, which only folded rows have.
 const BY_LAYER: usize = 1;
 /// The columns of statistics that a narrow table has no room for, one bit each: minimum, maximum
@@ -48,30 +56,49 @@ pub struct ColumnWidths {
     pub value: f64,
 }
 
-/// The columns of a table that shows statistics, apart from keys, kinds and bytes.
+/// The columns of the table that give way to keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FittingColumns {
     /// The columns of statistics, one bit each.
     pub measures: u16,
     /// Whether there is a column of shapes.
     pub shapes: bool,
+    /// Whether there is a column of bytes.
+    pub bytes: bool,
+}
+
+impl Default for FittingColumns {
+    fn default() -> Self {
+        Self { measures: DEFAULT_COLUMNS, shapes: true, bytes: true }
+    }
+}
+
+/// A column that can be left out.
+#[derive(Clone, Copy)]
+enum OptionalColumn {
+    /// A column of statistics, by its index.
+    Measure(usize),
+    Shape,
+    Bytes,
 }
 
 /// Widths of keys in pixels.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct KeyWidths {
-    /// The widest key of all lines of the folded table.
+    /// The widest of all lines of the folded table.
     all: f64,
-    /// The widest key of the tensors in the folded table.
+    /// The widest of a tensor in the folded table.
     folded: f64,
-    /// The widest full key of a tensor.
+    /// The widest of a tensor in the folded table, in full.
     full: f64,
+    /// The widest of a tensor in the table that is not folded.
+    flat: f64,
 }
 
 impl KeyWidths {
     /// Measures the keys of these rows, and the lines of the folded table.
     pub fn of(rows: &[Row], table: &Table, dot: char) -> Self {
-        let mut widths = Self { all: 0.0, folded: 0.0, full: 0.0 };
+        let mut widths = Self { all: 0.0, folded: 0.0, full: 0.0, flat: 0.0 };
         for &line in &table.items {
             let (full, folded) = key_widths(rows, table, line, dot);
             widths.all = folded.max(widths.all);
@@ -81,7 +108,7 @@ impl KeyWidths {
         }
         let tensors = rows.iter().filter(|row| row.kind.has_shape());
         let longest = tensors.map(|row| row.key.chars().count()).max().unwrap_or(0);
-        widths.full = widths.full.max(pixels(longest));
+        widths.flat = pixels(longest);
         widths
     }
 }
@@ -126,26 +153,55 @@ impl ColumnWidths {
     ) -> FittingColumns {
         let possible = if narrow { !NOT_NARROW } else { !0 };
         let measures = chosen.unwrap_or(all) & possible;
-        let mut columns = FittingColumns { measures, shapes: !narrow };
-        if chosen.is_some() {
-            return columns;
+        let columns = FittingColumns { measures, shapes: !narrow, bytes: true };
+        match chosen {
+            Some(_) => columns,
+            None => self.leave_out(columns, (keys, lines), room),
         }
-        let key = if lines == KeyLines::Folded { keys.folded } else { keys.full }.min(MAX_KEY);
+    }
+
+    /// Returns which columns to show in a narrow table before statistics are known.
+    pub fn fitting_plain(
+        &self,
+        (keys, lines): (&KeyWidths, KeyLines),
+        room: f64,
+    ) -> FittingColumns {
+        let all = FittingColumns::default();
+        let plain = self.leave_out(FittingColumns { measures: 0, ..all }, (keys, lines), room);
+        // The columns of statistics are chosen once they are known.
+        FittingColumns { measures: all.measures, ..plain }
+    }
+
+    /// Leaves out columns until the keys fit.
+    fn leave_out(
+        &self,
+        mut columns: FittingColumns,
+        (keys, lines): (&KeyWidths, KeyLines),
+        room: f64,
+    ) -> FittingColumns {
+        let key = match lines {
+            KeyLines::Folded => keys.folded,
+            KeyLines::FoldedInFull => keys.full,
+            KeyLines::Flat => keys.flat,
+        };
+        let key = key.min(MAX_KEY);
         let folded = lines != KeyLines::Flat;
         let wide = |columns: FittingColumns| {
             let shape = if columns.shapes { self.shape_width(folded) } else { 0.0 };
+            let bytes = if columns.bytes { BYTES } else { 0.0 };
             let is_shown =
                 |at: usize| columns.measures >> at & 1 == 1 && (at != BY_LAYER || folded);
             let measures = (0..).zip(MEASURES).filter(|(at, _)| is_shown(*at));
-            shape + measures.map(|(_, width)| width).sum::<f64>()
+            shape + bytes + measures.map(|(_, width)| width).sum::<f64>()
         };
         for column in OPTIONAL {
-            if ROW_PADDING + self.kind + BYTES + wide(columns) + key <= room {
+            if ROW_PADDING + self.kind + wide(columns) + key <= room {
                 break;
             }
             match column {
-                Some(measure) => columns.measures &= !(1 << measure),
-                None => columns.shapes = false,
+                OptionalColumn::Measure(measure) => columns.measures &= !(1 << measure),
+                OptionalColumn::Shape => columns.shapes = false,
+                OptionalColumn::Bytes => columns.bytes = false,
             }
         }
         columns
@@ -158,12 +214,12 @@ impl ColumnWidths {
         ROW_PADDING + columns + keys.all
     }
 
-    fn shape_width(&self, folded: bool) -> f64 {
+    /// Returns the width of the column of shapes. Folded rows may show "shapes differ".
+    pub fn shape_width(&self, folded: bool) -> f64 {
         self.shape.max(pixels(if folded { 13 } else { 6 }))
     }
 
-    /// Returns the style properties that the rows of the table use. Folded rows may show "shapes
-    /// differ".
+    /// Returns the style properties that the rows of the table use.
     pub fn style(&self, folded: bool) -> String {
         let Self { kind, value, .. } = self;
         let shape = self.shape_width(folded);
@@ -228,7 +284,7 @@ mod tests {
     use crate::rows::LeafKind;
     use crate::state::fmt;
     use crate::state::sample::{all, tensor, value};
-    use crate::table::state::{DEFAULT_COLUMNS, TableView};
+    use crate::table::state::TableView;
     use statelens_describe::fold::Trie;
 
     fn keys(rows: &[Row]) -> KeyWidths {
@@ -267,14 +323,18 @@ mod tests {
         let (of, keys) = (ColumnWidths::of(&rows), keys(&rows));
         let shown = |lines, room| {
             let columns = of.fitting(None, DEFAULT_COLUMNS, (&keys, lines), (room, false));
-            (columns.measures, columns.shapes)
+            (columns.measures, columns.shapes && columns.bytes)
         };
         assert_eq!(shown(KeyLines::Folded, 1200.0), (DEFAULT_COLUMNS, true));
         // Zeros go first, then the largest magnitude, the shape, and the line over the layers.
         assert_eq!(shown(KeyLines::Folded, 820.0), (0b100_0111, true));
         assert_eq!(shown(KeyLines::Folded, 780.0), (0b100_0011, true));
         assert_eq!(shown(KeyLines::Folded, 660.0), (0b100_0011, false));
-        assert_eq!(shown(KeyLines::Folded, 400.0), (0b100_0001, false));
+        assert_eq!(shown(KeyLines::Folded, 400.0), (0, false));
+        // The deviation and the number of NaNs go last.
+        assert_eq!(shown(KeyLines::Flat, 640.0), (0b100_0011, false));
+        assert_eq!(shown(KeyLines::Flat, 600.0), (0b100_0000, false));
+        assert_eq!(shown(KeyLines::Flat, 540.0), (0, false));
         // Keys in full are longer, but have no line over the layers.
         assert_eq!(shown(KeyLines::Flat, 820.0), (0b100_0111, true));
         assert_eq!(shown(KeyLines::FoldedInFull, 820.0), (0b100_0011, false));
@@ -282,10 +342,23 @@ mod tests {
         let fitting = |room, narrow| {
             of.fitting(own, DEFAULT_COLUMNS, (&keys, KeyLines::Flat), (room, narrow))
         };
-        let chosen = FittingColumns { measures: 0b111_1111, shapes: true };
+        let chosen = FittingColumns { measures: 0b111_1111, shapes: true, bytes: true };
         assert_eq!(fitting(400.0, false), chosen, "the columns that the user chose");
-        let narrow = FittingColumns { measures: 0b100_0111, shapes: false };
+        let narrow = FittingColumns { measures: 0b100_0111, shapes: false, bytes: true };
         assert_eq!(fitting(400.0, true), narrow);
+    }
+
+    #[test]
+    fn shapes_and_bytes_give_way_to_keys() {
+        let rows = llama();
+        let (of, keys) = (ColumnWidths::of(&rows), keys(&rows));
+        let shown = |room| {
+            let columns = of.fitting_plain((&keys, KeyLines::Flat), room);
+            (columns.shapes, columns.bytes)
+        };
+        assert_eq!(shown(600.0), (true, true));
+        assert_eq!(shown(540.0), (false, true));
+        assert_eq!(shown(450.0), (false, false));
     }
 
     #[test]
@@ -294,7 +367,7 @@ mod tests {
         let alone = keys(&rows);
         rows.push(value(&"long.".repeat(20), "1"));
         let both = keys(&rows);
-        assert_eq!((both.folded, both.full), (alone.folded, alone.full));
+        assert_eq!((both.folded, both.full, both.flat), (alone.folded, alone.full, alone.flat));
         assert!(both.all > alone.all);
     }
 
@@ -306,7 +379,7 @@ mod tests {
         let all: f64 = MEASURES.iter().sum::<f64>() - MEASURES[BY_LAYER];
         let room = fixed + all + MAX_KEY;
         let shown = of.fitting(None, 0b111_1111, (&keys, KeyLines::Flat), (room, false));
-        assert_eq!(shown, FittingColumns { measures: 0b111_1111, shapes: true });
+        assert_eq!(shown, FittingColumns { measures: 0b111_1111, shapes: true, bytes: true });
     }
 
     #[test]

@@ -8,6 +8,7 @@ use statelens_checkpoint::order;
 use statelens_describe::fold::{self, ChildRun, Sums, Trie, join};
 
 use crate::rows::{LeafKind, Row};
+use crate::table::state::fit::FittingColumns;
 use crate::values::state::{RowMeasure, Weights};
 
 /// A column that rows can be sorted by.
@@ -49,10 +50,8 @@ pub struct TableView {
     pub toggled: HashSet<String>,
     /// The statistics known so far.
     pub weights: Weights,
-    /// The statistics columns shown, one bit each.
-    pub shown: u16,
-    /// Whether the column of shapes is shown next to statistics.
-    pub shapes: bool,
+    /// The columns that are shown.
+    pub columns: FittingColumns,
     /// The statistics columns that the user chose; `None` for those that fit.
     pub chosen: Option<u16>,
     /// The separator of key segments.
@@ -68,8 +67,7 @@ impl Default for TableView {
             sort: None,
             toggled: HashSet::new(),
             weights: Weights::default(),
-            shown: DEFAULT_COLUMNS,
-            shapes: true,
+            columns: FittingColumns::default(),
             chosen: None,
             dot: '.',
             so_far: false,

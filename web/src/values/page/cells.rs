@@ -55,7 +55,7 @@ fn shown_columns(work: &OpenWork) -> impl Iterator<Item = ValueColumn> {
 
 /// Returns the columns of values that are shown, with their indices.
 fn numbered_columns(work: &OpenWork) -> impl Iterator<Item = (usize, ValueColumn)> {
-    let bits = work.view.shown;
+    let bits = work.view.columns.measures;
     // The sparkline over layers needs folded rows.
     let folded = !work.table.folds.is_empty();
     let wanted = move |(at, (_, _, class)): &(usize, ValueColumn)| {

@@ -1,6 +1,8 @@
 //! Two checkpoints side by side: paired rows, their differences, and the lines of the comparison
 //! table.
 
+pub mod fit;
+
 use std::collections::HashMap;
 use std::rc::Rc;
 
@@ -263,6 +265,16 @@ pub struct CompareLine {
     pub spread: Vec<u64>,
     /// True for the line that represents the hidden rows.
     pub rest: bool,
+}
+
+impl CompareLine {
+    /// Returns the key on the first side if the line is one tensor that has another on the second.
+    pub fn old<'a>(&self, pairs: &'a Pairs) -> Option<&'a str> {
+        let [only] = self.pairs.as_slice() else { return None };
+        let pair = pairs.pairs.get(*only as usize)?;
+        let (old, row) = (pairs.first(pair)?, pairs.row(pair)?);
+        (old.key != row.key).then_some(&*old.key)
+    }
 }
 
 /// Returns the lines of the table, and the error if the filter can't be parsed.
