@@ -205,7 +205,7 @@ impl OutputSink {
                 Ok((compose(composition, sources)?, WriteMethod::Composed))
             }
             Self::Private { file, access, .. } => {
-                access.flush().map_err(|error| full(&error))?;
+                // Closing suffices for reading the file. Flushing would wait for the disk.
                 access.close();
                 Ok((wait(file.get_file()).await?.unchecked_into(), WriteMethod::Private))
             }
