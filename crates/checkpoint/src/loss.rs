@@ -22,10 +22,9 @@ macro_rules! codes {
     ($($(#[$doc:meta])* $name:ident = $code:literal,)*) => {
         /// The kind of a loss, for programs: the same in all versions, whatever the text.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-        #[derive(serde::Serialize, serde::Deserialize)]
         #[non_exhaustive]
         pub enum LossCode {
-            $($(#[$doc])* #[serde(rename = $code)] $name,)*
+            $($(#[$doc])* $name,)*
         }
 
         impl LossCode {

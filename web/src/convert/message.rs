@@ -1,7 +1,6 @@
 //! Messages about a conversion: the request, the plan, and the progress.
 
 use serde::{Deserialize, Serialize};
-use statelens_checkpoint::LossCode;
 
 use crate::family;
 use crate::protocol::error::ErrorText;
@@ -141,7 +140,7 @@ pub struct Loss {
 pub enum LossId {
     /// Something that the target can't hold: its code, its keys, and its number among the losses
     /// that have both in common, as damage without a key.
-    Loss(LossCode, Vec<String>, u32),
+    Loss(String, Vec<String>, u32),
     /// The output has this size, which is large for its source.
     LargeOutput(u64),
     /// The conversion fetches this number of bytes.

@@ -213,7 +213,7 @@ fn lost(losses: &[statelens_checkpoint::Loss]) -> Vec<Loss> {
         .map(|loss| {
             let number = numbers.entry((loss.code, &loss.keys)).or_default();
             *number += 1;
-            loss_text(loss, LossId::Loss(loss.code, loss.keys.clone(), *number))
+            loss_text(loss, LossId::Loss(loss.code.code().to_owned(), loss.keys.clone(), *number))
         })
         .collect()
 }
