@@ -54,7 +54,6 @@ pub(crate) enum Benchmark {
     Families,
     /// Statistics of 2 GB, compared with numpy.
     Values,
-    /// 5 GB.
     Large,
     /// The page in a browser.
     Page,

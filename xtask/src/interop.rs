@@ -102,7 +102,6 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Runs a comparison script.
 fn compared(command: &mut Command) -> Result<(), String> {
     let shown = shell::shown(command);
     let ran = command.output().map_err(|error| format!("{command:?}: {error}"))?;

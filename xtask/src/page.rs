@@ -51,7 +51,6 @@ pub(crate) fn smoke_tests_of_other_builds(features: Features) -> Result<()> {
     Ok(())
 }
 
-/// The page tests to run.
 #[derive(Clone, Copy)]
 pub(crate) enum PageTests<'a> {
     /// Those whose names end in `(core)`: the main job of each screen.

@@ -12,7 +12,6 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
-/// The interpreters of the environments.
 pub(crate) struct Python {
     /// Current torch.
     pub(crate) current: PathBuf,

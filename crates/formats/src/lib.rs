@@ -3,6 +3,8 @@
 //!
 //! Nothing here reads weights: opening a checkpoint reads only its structure.
 
+#![allow(missing_docs, reason = "a part of `statelens`: its names are not a public interface")]
+
 mod advice;
 mod archive;
 mod attributes;

@@ -5,7 +5,6 @@ use statelens_checkpoint::{FileSet, Result};
 /// How confident a format is that a file is its own, in ascending order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Score {
-    /// Not this format.
     No,
     /// Only the name matches. The reader will report the error in the content.
     Named,
@@ -13,7 +12,6 @@ pub enum Score {
     Holds,
     /// Possibly this format, if no other claims the file.
     Maybe,
-    /// The magic bytes match.
     Magic,
     /// The magic bytes are those of a container, for which this format is the default.
     Container,
@@ -49,7 +47,6 @@ impl<'a> Probe<'a> {
         &self.head
     }
 
-    /// Returns the whole set.
     pub fn files(&self) -> &FileSet {
         self.files
     }

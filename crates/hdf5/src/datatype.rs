@@ -17,11 +17,9 @@ use crate::error::from_reader;
 pub struct Datatype {
     /// Bytes of one element in the file.
     pub size: u64,
-    /// Class of the type.
     pub class: Class,
 }
 
-/// The classes of datatypes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Class {
     /// An integer, in two's complement or unsigned.
@@ -35,7 +33,6 @@ pub enum Class {
     Float {
         /// Positions of its parts.
         format: FloatFormat,
-        /// Byte order; `None` for that of the VAX.
         order: Option<ByteOrder>,
     },
     /// A date of an old, unused class.
@@ -43,10 +40,7 @@ pub enum Class {
     /// Text of a fixed number of bytes.
     Str(Padding),
     /// Bits without further meaning.
-    Bits {
-        /// Byte order.
-        order: ByteOrder,
-    },
+    Bits { order: ByteOrder },
     /// Bytes without further meaning.
     Opaque {
         /// The writer's name for them.
@@ -61,7 +55,6 @@ pub enum Class {
     },
     /// Named values of an integer type.
     Enum {
-        /// The integer type.
         base: Arc<Datatype>,
         /// Names with the bytes of their values, in file order.
         members: Vec<(Text, Vec<u8>)>,
@@ -102,14 +95,11 @@ pub struct FloatFormat {
     pub implied: bool,
 }
 
-/// One field of a record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Member {
-    /// Name of the field.
     pub name: Text,
     /// Bytes from the start of the record.
     pub offset: u64,
-    /// Type of the field.
     pub datatype: Datatype,
 }
 

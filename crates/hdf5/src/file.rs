@@ -58,12 +58,10 @@ pub struct Hdf5File {
     superblock: Superblock,
 }
 
-/// The kind of an object.
 #[derive(Debug, Clone)]
 pub enum ObjectKind {
     /// A group: see [`Hdf5File::links`].
     Group,
-    /// A dataset.
     Dataset(Box<Dataset>),
     /// A dataset whose header can't be parsed.
     Unreadable(Error),
@@ -77,7 +75,6 @@ pub struct Object {
     /// Address of its header, from the start of the container. Names with the same address are hard
     /// links to one object.
     pub address: u64,
-    /// Kind of the object.
     pub kind: ObjectKind,
     /// Its attributes, in file order.
     pub attributes: Vec<Attribute>,
@@ -123,7 +120,6 @@ pub struct ObjectTree {
 /// The groups of a container, and findings about all objects that were read.
 #[derive(Debug)]
 pub struct Groups {
-    /// Address of the root group.
     pub root: u64,
     /// Links of each group, by its address.
     pub links: HashMap<u64, Result<Vec<Link>>>,
@@ -218,7 +214,6 @@ impl Hdf5File {
         self.id
     }
 
-    /// Returns the version of the superblock.
     pub fn superblock_version(&self) -> u8 {
         self.superblock.version
     }
@@ -240,7 +235,6 @@ impl Hdf5File {
         &self.superblock
     }
 
-    /// Returns the address of the root group.
     pub fn root(&self) -> Result<u64> {
         self.superblock.root_object_header_address().map_err(from_reader)
     }
@@ -547,7 +541,6 @@ impl ObjectTree {
         paths
     }
 
-    /// Returns the object at an address.
     pub fn object(&self, address: u64) -> Option<&Object> {
         self.objects.get(&address)?.as_ref().ok()
     }

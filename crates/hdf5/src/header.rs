@@ -24,7 +24,6 @@ pub(crate) struct Widths {
     pub(crate) length: u8,
 }
 
-/// One message of an object header.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Message<'a> {
     pub(crate) kind: u16,

@@ -17,27 +17,18 @@ pub struct NodeId(pub(crate) u32);
 /// text is boxed.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Node {
-    /// Python's `None`.
     None,
-    /// A bool.
     Bool(bool),
-    /// An integer.
     Int(Int),
-    /// A float.
     Float(f64),
-    /// A string.
     Str(Text),
     /// `bytes`; also Python 2's `str` if it is not valid text.
     Bytes(Arc<[u8]>),
     /// `bytearray`.
     ByteArray(Arc<[u8]>),
-    /// A list.
     List(Box<Vec<NodeId>>),
-    /// A tuple.
     Tuple(Items),
-    /// A set.
     Set(Box<Vec<NodeId>>),
-    /// A frozenset.
     FrozenSet(Box<[NodeId]>),
     /// A dict: every entry in the order it was set, repeated keys included.
     Dict(Box<Vec<(NodeId, NodeId)>>),
@@ -227,7 +218,6 @@ impl Pickle {
         self.root.unwrap_or(NodeId(0))
     }
 
-    /// Returns the object.
     pub fn node(&self, id: NodeId) -> &Node {
         self.nodes.get(id.0 as usize).unwrap_or(&Node::None)
     }
@@ -252,7 +242,6 @@ impl Pickle {
         self.end
     }
 
-    /// Returns the text of a string.
     pub fn str(&self, id: NodeId) -> Option<&str> {
         match self.node(id) {
             Node::Str(text) => text.as_str(),

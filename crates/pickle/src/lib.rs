@@ -5,6 +5,8 @@
 //! that write checkpoints by their structure. Nothing that a pickle names is ever imported, called
 //! or evaluated: unrecognised objects remain inert descriptions.
 
+#![allow(missing_docs, reason = "a part of `statelens`: its names are not a public interface")]
+
 mod encode;
 mod escapes;
 mod graph;

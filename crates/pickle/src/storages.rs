@@ -67,7 +67,6 @@ pub(crate) struct StorageName {
 }
 
 impl StorageName {
-    /// Returns the bytes per element.
     pub(crate) fn unit(&self) -> u64 {
         self.dtype.as_ref().map_or(1, DType::itemsize)
     }

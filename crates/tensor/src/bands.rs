@@ -14,7 +14,6 @@ pub(crate) struct Band {
     pub(crate) start: Vec<u64>,
     /// Number of indices in each dimension.
     pub(crate) shape: Vec<u64>,
-    /// Number of elements.
     pub(crate) count: u64,
 }
 

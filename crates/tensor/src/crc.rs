@@ -40,7 +40,6 @@ pub fn combined(checksum: Checksum, sum: u32, next: u32, len: u64) -> u32 {
     }
 }
 
-/// An incremental checksum.
 pub enum Summing {
     /// [`crc32`].
     Crc32(u32),
@@ -59,7 +58,6 @@ impl Summing {
         }
     }
 
-    /// Adds the next bytes.
     pub fn update(&mut self, bytes: &[u8]) {
         match self {
             Self::Crc32(sum) => *sum = crc32(*sum, bytes),

@@ -39,7 +39,6 @@ enum Decoder {
     Lzma(Vec<u8>),
 }
 
-/// The effect of one call of a decoder.
 struct Progressed {
     read: usize,
     written: usize,

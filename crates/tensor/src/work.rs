@@ -70,7 +70,6 @@ impl<W: Work> InOrder<W> {
         &mut self.work
     }
 
-    /// Returns the combined result so far.
     pub fn sum(&self) -> &W::Sum {
         &self.sum
     }

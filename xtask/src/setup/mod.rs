@@ -32,10 +32,8 @@ pub(crate) const PAGE_TESTS: &[Need] = &[WASM, NODE, CHROMIUM];
 /// The requirements for testing the small page and the page built by Trunk.
 pub(crate) const OTHER_BUILDS: &[Need] = &[WASM, NODE, CHROMIUM, CXX, TOOLS];
 
-/// The requirements of interop.
 pub(crate) const INTEROP: &[Need] = &[H5DUMP, PYTHON];
 
-/// All requirements.
 pub(crate) const ALL: &[Need] = &[WASM, NODE, CHROMIUM, CXX, H5DUMP, PYTHON, TOOLS];
 
 const WASM: Need = Need {

@@ -27,15 +27,11 @@ pub fn is_state_file(name: &str) -> bool {
 pub enum Loader {
     /// Map-style: picks samples by index. The state has the total number of samples and the seed of
     /// their order.
-    Map {
-        /// The seed.
-        seed: i64,
-    },
+    Map { seed: i64 },
     /// Iterable: streams shards. The state has the number of samples for each worker.
     Iterable,
 }
 
-/// The state of the dataloader.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DataState {
     /// The step of the matching checkpoint.

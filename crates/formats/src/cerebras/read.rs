@@ -20,7 +20,6 @@ use crate::damage;
 use crate::hdf5::read::{about_file, about_structure, raw_attributes};
 use spec::{NodeKind, Spec, SpecContainer, Steps};
 
-/// Reads the structure of a Cerebras checkpoint.
 pub(crate) fn read(
     files: FileSet,
     limits: &Limits,

@@ -25,13 +25,11 @@ pub(super) struct Metadata<'a> {
     limits: Limits,
 }
 
-/// A named entry.
 pub(super) struct MetadataEntry {
     pub(super) name: Text,
     pub(super) kind: EntryKind,
 }
 
-/// The kind of an entry.
 pub(super) enum EntryKind {
     /// A value, pickled separately.
     Value,
@@ -90,7 +88,6 @@ impl<'a> Metadata<'a> {
         })
     }
 
-    /// Returns the number of entries.
     pub(super) fn len(&self) -> usize {
         self.entries.len()
     }

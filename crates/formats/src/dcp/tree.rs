@@ -8,9 +8,7 @@ use statelens_checkpoint::{
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum PathStep {
-    /// A key of a dict.
     Key(Text),
-    /// An index in a list.
     Index(u64),
 }
 

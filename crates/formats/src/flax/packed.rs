@@ -45,7 +45,6 @@ impl<'a> Cursor<'a> {
         self.source.len().saturating_sub(self.at)
     }
 
-    /// Skips bytes.
     pub(super) fn skip(&mut self, len: u64) -> Result<()> {
         if len > self.left() {
             return Err(self.cut(len));
@@ -54,7 +53,6 @@ impl<'a> Cursor<'a> {
         Ok(())
     }
 
-    /// Returns the next bytes.
     pub(super) fn bytes(&mut self, len: u64) -> Result<Vec<u8>> {
         if len > self.left() {
             return Err(self.cut(len));

@@ -19,15 +19,11 @@ pub(super) struct Broken(Vec<(Rule, Text, u64)>);
 pub(super) enum Rule {
     /// Version 1.
     OldVersion,
-    /// A metadata key is empty.
     EmptyKey,
-    /// A metadata array holds arrays.
     NestedArray,
     /// `general.alignment` is not a uint32.
     AlignmentType,
-    /// A tensor's name is too long.
     LongName,
-    /// A tensor has too many dimensions.
     ManyDimensions,
     /// A tensor does not begin where the previous one ends.
     Misplaced,
@@ -54,7 +50,6 @@ impl Broken {
         }
     }
 
-    /// Returns one finding per rule.
     pub(super) fn findings(self) -> impl Iterator<Item = Finding> {
         self.0.into_iter().map(|(rule, first, count)| {
             let more = match count {
@@ -73,7 +68,6 @@ impl Broken {
 }
 
 impl Rule {
-    /// Returns title and reason.
     fn words(self) -> (&'static str, &'static str) {
         match self {
             Self::OldVersion => (

@@ -32,7 +32,6 @@ pub(crate) fn read(
 /// The result of [`grow`].
 pub(crate) struct Grown {
     pub(crate) builder: Builder,
-    /// The root group.
     pub(crate) root: ValueId,
     /// The value of each object in the container itself, by address.
     pub(crate) places: HashMap<u64, ValueId>,

@@ -4,7 +4,6 @@
 use statelens_checkpoint::json::{Document, Id, JsonNode, utf8};
 use statelens_checkpoint::{Finding, Grade};
 
-/// The maximum number of findings.
 const MAX_FINDINGS: usize = 50;
 
 /// Returns findings about code that runs when the model is built from this configuration. A text
@@ -153,16 +152,9 @@ const RUNS: [(&str, Grade, &str); 7] = [
 ];
 
 /// Modules of Keras with the functions used in models.
-const FUNCTIONS: [&str; 8] = [
-    "activations",
-    "constraints",
-    "initializers",
-    "losses",
-    "metrics",
-    "ops",
-    "optimizers",
-    "regularizers",
-];
+const FUNCTIONS: &str = "
+    activations constraints initializers losses metrics ops optimizers regularizers
+";
 
 /// Modules of Keras whose classes are operations on tensors.
 const OPERATIONS: [&str; 6] = ["core", "image", "linalg", "math", "nn", "numpy"];
@@ -176,38 +168,20 @@ fn within(module: &str) -> impl Iterator<Item = &str> {
 }
 
 fn has_functions(module: &str) -> bool {
-    within(module).next().is_some_and(|first| FUNCTIONS.contains(&first))
+    within(module).next().is_some_and(|first| is_in(first, FUNCTIONS))
 }
 
 /// Whether a TensorFlow function only computes with tensors.
 fn is_operation(name: &str) -> bool {
     const PARTS: [&str; 5] = ["__operators__", "image", "linalg", "math", "nn"];
-    const NAMES: [&str; 20] = [
-        "broadcast_to",
-        "cast",
-        "clip_by_value",
-        "concat",
-        "expand_dims",
-        "gather",
-        "identity",
-        "matmul",
-        "ones_like",
-        "one_hot",
-        "range",
-        "repeat",
-        "reshape",
-        "shape",
-        "split",
-        "squeeze",
-        "stack",
-        "tile",
-        "transpose",
-        "zeros_like",
-    ];
+    const NAMES: &str = "
+        broadcast_to cast clip_by_value concat expand_dims gather identity matmul ones_like one_hot
+        range repeat reshape shape split squeeze stack tile transpose zeros_like
+    ";
     let name = name.strip_prefix("compat.v1.").unwrap_or(name);
     match name.split_once('.') {
         Some((part, rest)) => PARTS.contains(&part) && !rest.contains("load"),
-        None => NAMES.contains(&name),
+        None => is_in(name, NAMES),
     }
 }
 
@@ -219,10 +193,14 @@ fn is_harmless(module: &str, class: &str) -> bool {
     {
         return class.starts_with(|first: char| first.is_ascii_uppercase());
     }
-    CLASSES.split_ascii_whitespace().any(|known| known == class)
+    is_in(class, CLASSES)
 }
 
 const CLASSES: &str = include_str!("classes.txt");
+
+fn is_in(name: &str, list: &str) -> bool {
+    list.split_ascii_whitespace().any(|listed| listed == name)
+}
 
 /// The packages of Keras.
 const OWN: [&str; 8] = [

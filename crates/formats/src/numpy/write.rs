@@ -20,7 +20,6 @@ use crate::archive::names;
 use crate::archive::write::{Body, NewRecord, layout};
 use crate::{attributes, damage};
 
-/// Options for NumPy files.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct WriteOptions {
     /// Whether to write a single array instead of an archive.

@@ -12,7 +12,6 @@ use statelens_checkpoint::{
 
 use super::{HeaderDType, MAX_HEADER, METADATA};
 
-/// A parsed header.
 pub(super) struct Header {
     /// The entries of `__metadata__`, in order.
     pub(super) metadata: Vec<(Text, Text)>,
@@ -25,7 +24,6 @@ pub(super) struct Header {
     pub(super) findings: Vec<Finding>,
 }
 
-/// The description of a tensor in the header.
 pub(super) struct TensorInfo {
     pub(super) name: Text,
     pub(super) header_dtype: &'static HeaderDType,

@@ -40,7 +40,6 @@ impl FindingSet {
         self.0.borrow().findings.iter().any(|finding| finding.grade > Grade::Note)
     }
 
-    /// Returns all findings.
     pub(super) fn finish(self) -> Vec<Finding> {
         let mut inner = self.0.take();
         if let Some(grade) = inner.worst_of_more {

@@ -323,7 +323,6 @@ impl<'a> Search<'a> {
         if blob.name.is_empty() { &self.name } else { &blob.name }
     }
 
-    /// Whether the blob is the file itself.
     fn is_file(&self, blob: &Blob) -> bool {
         blob.root && blob.name.is_empty()
     }
@@ -624,7 +623,7 @@ mod tests {
     use statelens_checkpoint::Unwatched;
 
     use super::*;
-    use crate::scan::led_to::tar::sparse_member;
+    use crate::scan::tests::led_to::tar::sparse_member;
     use crate::scan::tests::{bzip2, join};
 
     /// Runs a part of a search on a file, and returns its findings.

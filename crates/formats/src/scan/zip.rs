@@ -27,7 +27,6 @@ pub(super) struct Directory {
     pub(super) base: u64,
 }
 
-/// An entry of a directory.
 pub(super) struct ZipEntry {
     pub(super) name: Vec<u8>,
     pub(super) packing: Result<Option<Packing>, &'static str>,

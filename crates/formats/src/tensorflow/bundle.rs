@@ -42,7 +42,6 @@ impl Header {
     }
 }
 
-/// The entry of a tensor.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct BundleEntry {
     pub(super) dtype: u64,

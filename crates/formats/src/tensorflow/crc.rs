@@ -4,7 +4,6 @@
 pub(super) use crate::masked::mask;
 use statelens_tensor::crc;
 
-/// Returns the masked checksum of `bytes`.
 pub(super) fn masked(bytes: &[u8]) -> u32 {
     mask(crc::crc32c(0, bytes))
 }

@@ -41,7 +41,6 @@ impl BundleLeaves {
         Self { builder: Builder::new(limits), found: Vec::new(), problems: Vec::new(), graph: None }
     }
 
-    /// Adds a problem with the leaf `key`.
     pub(super) fn problem(
         &mut self,
         grade: Grade,
@@ -174,7 +173,6 @@ impl BundleLeaves {
         Some(())
     }
 
-    /// Returns the checkpoint.
     pub(super) fn finish(
         mut self,
         format: FormatInfo,

@@ -6,7 +6,6 @@
 use statelens_checkpoint::varint::{read_number, write_number};
 use statelens_checkpoint::{Error, Result};
 
-/// The value of a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FieldValue<'a> {
     Varint(u64),

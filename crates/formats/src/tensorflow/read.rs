@@ -103,7 +103,6 @@ fn bundle(
     Ok((leaves, format, findings))
 }
 
-/// A bundle that is being read.
 struct Bundle<'a> {
     files: &'a FileSet,
     header: Header,

@@ -28,7 +28,6 @@ const TRAILER: u64 = 5;
 /// value.
 const LARGE: u64 = 1 << 20;
 
-/// A table in a file.
 pub(super) struct SortedTable<'a> {
     files: &'a FileSet,
     file: FileId,
@@ -44,14 +43,12 @@ pub(super) struct SortedTable<'a> {
     unchecked: u64,
 }
 
-/// The location of a block.
 #[derive(Debug, Clone, Copy)]
 struct Handle {
     offset: u64,
     size: u64,
 }
 
-/// The contents of a block.
 pub(super) struct TableBlock<'a> {
     files: &'a FileSet,
     file: FileId,
@@ -286,7 +283,6 @@ impl<'a> SortedTable<'a> {
 }
 
 impl TableBlock<'_> {
-    /// Returns a range of bytes of the block.
     pub(super) fn bytes(&self, range: Range) -> Result<Cow<'_, [u8]>> {
         let Range { start, end } = range;
         if start > end || end > self.len {

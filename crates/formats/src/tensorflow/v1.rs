@@ -21,7 +21,6 @@ use super::proto::{FieldValue, Message, varint};
 use super::slices::{self, SliceExtents};
 use super::table::{Range, SortedTable, TableBlock};
 
-/// The metadata of a tensor.
 #[derive(Debug, Default)]
 struct Meta {
     dtype: u64,
@@ -29,7 +28,6 @@ struct Meta {
     slices: Vec<SliceExtents>,
 }
 
-/// The values of a slice.
 enum SliceValues {
     /// The layout of numbers, or the reason why they are not available.
     Numbers(Result<Layout, String>),

@@ -20,7 +20,6 @@ type Shape = Vec<u64>;
 /// A small named value of an object.
 #[derive(Debug, Clone)]
 pub struct Attribute {
-    /// Its name.
     pub name: Text,
     /// Type of its elements.
     pub datatype: Arc<Datatype>,
@@ -33,13 +32,10 @@ pub struct Attribute {
 /// Elements of one datatype, decoded.
 #[derive(Debug, Clone, PartialEq)]
 pub enum AttributeValues {
-    /// No elements: the null dataspace.
     Null,
-    /// Integers, bit fields, and enums other than bools.
     Int(Vec<Int>),
     /// Floats of any format up to 64 bits.
     Float(Vec<f64>),
-    /// Enums of FALSE and TRUE.
     Bool(Vec<bool>),
     /// Strings, of fixed or variable length.
     Text(Vec<Text>),

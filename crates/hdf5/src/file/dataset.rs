@@ -28,7 +28,6 @@ use crate::numpy::ElementType;
 /// An array in the file.
 #[derive(Debug, Clone)]
 pub struct Dataset {
-    /// Type of its elements.
     pub datatype: Arc<Datatype>,
     /// Its shape; `None` for the null dataspace, which has no elements.
     pub shape: Option<Vec<u64>>,
@@ -67,7 +66,6 @@ pub struct ExternalSegment {
 }
 
 impl Dataset {
-    /// Returns the number of elements.
     pub fn count(&self) -> Result<u64> {
         count(self.shape.as_deref())
     }

@@ -8,12 +8,10 @@ use super::datatype::Datatype;
 use super::heap::Heap;
 use super::message::{self, Space};
 
-/// A named value.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Attribute {
     /// Name, without NUL.
     pub name: Cow<'static, str>,
-    /// Its value.
     pub value: AttributeValue,
 }
 
@@ -22,11 +20,8 @@ pub struct Attribute {
 pub enum AttributeValue {
     /// A scalar f64.
     F64(f64),
-    /// A scalar int64.
     I64(i64),
-    /// A scalar bool.
     Bool(bool),
-    /// A scalar string.
     Text(String),
     /// Strings in one dimension.
     Texts(Vec<String>),
@@ -39,7 +34,6 @@ pub enum AttributeValue {
 }
 
 impl Attribute {
-    /// Creates an attribute.
     pub fn new(name: impl Into<Cow<'static, str>>, value: AttributeValue) -> Self {
         Self { name: name.into(), value }
     }

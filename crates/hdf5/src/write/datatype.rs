@@ -9,7 +9,6 @@ use super::bytes::Put;
 pub enum Datatype {
     /// An integer of `size` bytes.
     Int {
-        /// Size in bytes.
         size: u32,
         /// Whether it is in two's complement.
         signed: bool,
@@ -28,11 +27,9 @@ pub enum Datatype {
     FixedAscii(u32),
     /// This number of bytes without further meaning: numpy's `V`.
     Opaque(u32),
-    /// A record.
     Compound {
         /// Bytes in one record, padding included.
         size: u32,
-        /// Its fields.
         fields: Vec<CompoundField>,
     },
 }
@@ -40,13 +37,11 @@ pub enum Datatype {
 /// A field of a record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CompoundField {
-    /// Name of the field.
     pub name: String,
     /// Bytes from the start of the record.
     pub offset: u32,
     /// The shape of an array in the field, of at most four dimensions; empty for a single value.
     pub dims: Vec<u32>,
-    /// Type of the field.
     pub datatype: Datatype,
 }
 

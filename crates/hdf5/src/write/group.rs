@@ -29,11 +29,9 @@ pub(super) const MAX_DENSE: usize = dense::MAX_ATTRIBUTES;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct GroupRef(usize);
 
-/// The target of a link.
 pub(super) enum LinkTarget {
     /// A dataset's object header.
     Dataset(u64),
-    /// Another group.
     Group(GroupRef),
 }
 

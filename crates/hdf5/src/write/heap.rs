@@ -99,7 +99,6 @@ impl Heap {
         self.open = Some(open);
     }
 
-    /// Returns the finished block.
     pub(super) fn finish(mut self) -> Vec<u8> {
         if let Some(open) = self.open.take() {
             self.close(&open);

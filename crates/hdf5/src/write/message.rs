@@ -15,7 +15,6 @@ pub enum Space {
     Simple(Vec<u64>),
 }
 
-/// The types of messages.
 pub(super) mod kind {
     pub(in super::super) const DATASPACE: u16 = 0x01;
     pub(in super::super) const DATATYPE: u16 = 0x03;
@@ -148,7 +147,6 @@ pub(super) fn chunked(address: u64, chunk: &[u64], itemsize: u32) -> Vec<u8> {
     out
 }
 
-/// Returns a filter pipeline message.
 pub(super) fn filters(filter: Filter, datatype: &Datatype) -> Vec<u8> {
     let stages = filter.stages(datatype.size());
     let mut out = vec![1, stages.len() as u8];

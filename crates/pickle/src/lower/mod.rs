@@ -37,7 +37,6 @@ use crate::{BuiltObject, Node, NodeId, Pickle, Storage, Storages};
 /// The tree of a pickle.
 #[derive(Debug)]
 pub struct Lowered {
-    /// Root of the tree.
     pub root: ValueId,
     /// Findings: tensors without data, invalid structures.
     pub findings: Vec<Finding>,

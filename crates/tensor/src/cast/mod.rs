@@ -63,7 +63,6 @@ impl CastReport {
     }
 }
 
-/// A cast between two dtypes.
 #[derive(Debug)]
 pub struct Cast {
     from: DType,
@@ -100,7 +99,6 @@ impl Cast {
         &self.to
     }
 
-    /// Returns the effects on all elements so far.
     pub fn report(&self) -> CastReport {
         self.report
     }

@@ -6,7 +6,6 @@ use super::widest::widest;
 /// Elements that are counted in 32 bits before the counts are widened.
 const BLOCK: usize = 4096;
 
-/// The effect of a cast on one element.
 #[derive(Clone, Copy)]
 pub(super) struct Outcome {
     /// The element was zero.

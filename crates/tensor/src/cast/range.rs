@@ -20,7 +20,6 @@ pub struct Narrowing {
     pub digits: Option<u32>,
 }
 
-/// The range of numbers of a dtype.
 #[derive(Clone, Copy)]
 struct Range {
     max: f64,

@@ -25,7 +25,6 @@ const SMALL: u64 = 2 << 20;
 #[derive(Debug)]
 pub(crate) struct Chunked {
     chunks: Arc<dyn Chunks>,
-    /// Shape of a chunk.
     chunk: Vec<u64>,
     /// Number of chunks along each dimension.
     grid: Vec<u64>,

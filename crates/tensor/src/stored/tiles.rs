@@ -15,9 +15,7 @@ use crate::{Need, Out};
 /// The locations of the tiles of an array.
 #[derive(Debug)]
 pub(crate) struct Grid {
-    /// Shape of the array.
     pub(crate) shape: Vec<u64>,
-    /// Shape of a tile.
     pub(crate) tile: Vec<u64>,
     /// Number of tiles along each dimension.
     pub(crate) counts: Vec<u64>,

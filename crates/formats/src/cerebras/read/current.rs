@@ -81,7 +81,6 @@ struct Current {
     links: Vec<(ValueId, Text)>,
 }
 
-/// JSON metadata of an object.
 #[derive(Clone, Copy)]
 struct Metadata<'a> {
     document: &'a Document,

@@ -233,7 +233,6 @@ impl Legacy {
     }
 }
 
-/// Returns the pickle of an object.
 pub(super) fn pickled_bytes(container: &CerebrasFile, object: &Object) -> Result<Vec<u8>> {
     let hex = need_text(container, object, "object_value")?;
     unhex(hex.as_bytes())
@@ -386,7 +385,6 @@ struct QuotedNames {
     /// Position and address of the datasets whose names differ from their keys; of all datasets if
     /// names repeat.
     odd: HashMap<Text, (usize, u64)>,
-    /// Whether `odd` has all datasets.
     all_odd: bool,
 }
 

@@ -15,7 +15,6 @@ pub(super) struct BundleIndex {
     pub(super) rows: Vec<IndexRow>,
 }
 
-/// A named tensor.
 pub(super) struct IndexRow {
     pub(super) name: Vec<u8>,
     /// TensorFlow's dtype number.
@@ -33,7 +32,6 @@ pub(super) struct SegmentRef {
     pub(super) checksum: ChecksumSource,
 }
 
-/// The source of the checksum of a tensor.
 #[derive(Debug, Clone)]
 pub(super) enum ChecksumSource {
     /// Computed while the segment is written.

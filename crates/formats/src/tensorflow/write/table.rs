@@ -84,10 +84,8 @@ impl SortedTableWriter {
     }
 }
 
-/// A block that is being written.
 struct BlockBuilder {
     bytes: Vec<u8>,
-    /// Offsets of the restart points.
     restarts: Vec<u32>,
     interval: usize,
     since: usize,

@@ -15,7 +15,6 @@ use super::stand_in::{StandIn, is_torch, path_text, stand_in};
 use super::storages::{Storages, storage_class};
 use crate::advice;
 
-/// A pickle that is being written.
 pub(super) struct Pickler<'a> {
     source: &'a Checkpoint,
     storages: &'a Storages,

@@ -9,7 +9,6 @@ use statelens_checkpoint::{
 
 use crate::views::{self, same_elements, same_view};
 
-/// A tensor's view of its storage.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct StorageView {
     /// The number in the record's name, `data/<record>`.
@@ -18,7 +17,6 @@ pub(super) struct StorageView {
     pub(super) record_len: u64,
     /// Index of the first element.
     pub(super) offset: u64,
-    /// Strides in elements.
     pub(super) strides: Vec<i64>,
 }
 
