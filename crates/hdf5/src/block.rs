@@ -10,7 +10,6 @@ use statelens_checkpoint::{Error, Result};
 use crate::header::Widths;
 use crate::source::Source;
 
-/// The expected start of a block.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct BlockContext<'a> {
     pub(crate) source: &'a Source,

@@ -15,7 +15,6 @@ use crate::error::from_reader;
 /// The type of the elements of a dataset or attribute.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Datatype {
-    /// Bytes of one element in the file.
     pub size: u64,
     pub class: Class,
 }
@@ -24,14 +23,11 @@ pub struct Datatype {
 pub enum Class {
     /// An integer, in two's complement or unsigned.
     Int {
-        /// Whether it has a sign.
         signed: bool,
-        /// Byte order.
         order: ByteOrder,
     },
     /// Binary floating point.
     Float {
-        /// Positions of its parts.
         format: FloatFormat,
         order: Option<ByteOrder>,
     },
@@ -40,13 +36,14 @@ pub enum Class {
     /// Text of a fixed number of bytes.
     Str(Padding),
     /// Bits without further meaning.
-    Bits { order: ByteOrder },
+    Bits {
+        order: ByteOrder,
+    },
     /// Bytes without further meaning.
     Opaque {
         /// The writer's name for them.
         tag: Text,
     },
-    /// A record.
     Compound(Vec<Member>),
     /// A reference to an object or a region of one.
     Reference {
@@ -65,9 +62,7 @@ pub enum Class {
     Vlen(Arc<Datatype>),
     /// A fixed-size array in each element.
     Array {
-        /// Element type of the array.
         base: Arc<Datatype>,
-        /// Shape of the array.
         dims: Vec<u64>,
     },
     /// Two floats: real, imaginary. Since HDF5 2.0.
@@ -77,15 +72,11 @@ pub enum Class {
 /// Positions of the parts of a float, in bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct FloatFormat {
-    /// Bits in use.
     pub precision: u16,
-    /// Bits of the exponent.
     pub exponent: u8,
-    /// Stored bits of the mantissa.
     pub mantissa: u8,
     /// Bias of the stored exponent.
     pub bias: u32,
-    /// Position of the sign bit.
     pub sign_at: u8,
     /// Lowest bit of the exponent.
     pub exponent_at: u8,

@@ -39,7 +39,6 @@ use crate::header::{self, Message, Messages, Widths};
 use crate::heap::GlobalHeap;
 use crate::source::Source;
 
-/// An open container.
 #[derive(Debug)]
 pub struct Hdf5File {
     pub(crate) source: Source,
@@ -65,7 +64,6 @@ pub enum ObjectKind {
     Dataset(Box<Dataset>),
     /// A dataset whose header can't be parsed.
     Unreadable(Error),
-    /// A named datatype.
     Datatype(Arc<Datatype>),
 }
 
@@ -76,7 +74,6 @@ pub struct Object {
     /// links to one object.
     pub address: u64,
     pub kind: ObjectKind,
-    /// Its attributes, in file order.
     pub attributes: Vec<Attribute>,
     /// Errors of attributes that could not be read.
     pub troubles: Vec<Error>,
@@ -85,7 +82,6 @@ pub struct Object {
 }
 
 impl Object {
-    /// Returns the attribute of that name.
     pub fn attribute(&self, name: &str) -> Option<&Attribute> {
         self.attributes.iter().find(|attribute| attribute.name == name)
     }
@@ -97,7 +93,6 @@ impl Object {
         }
     }
 
-    /// Returns the dataset, if it is one.
     pub fn dataset(&self) -> Option<&Dataset> {
         match &self.kind {
             ObjectKind::Dataset(dataset) => Some(dataset),
@@ -111,7 +106,6 @@ impl Object {
 pub struct ObjectTree {
     /// The objects by address, including the root; an error if the header can't be read.
     pub objects: BTreeMap<u64, Result<Object>>,
-    /// Links between the objects.
     pub groups: Groups,
     /// A path to each object, computed on demand.
     paths: OnceLock<HashMap<u64, Text>>,
@@ -239,7 +233,6 @@ impl Hdf5File {
         self.superblock.root_object_header_address().map_err(from_reader)
     }
 
-    /// Reads the object whose header is at `address`.
     pub fn object(&self, address: u64) -> Result<Object> {
         let (mut object, places) = self.object_without_dense(address)?;
         for place in places {

@@ -43,7 +43,6 @@ pub(crate) struct Messages {
 }
 
 impl Messages {
-    /// Iterates over all messages.
     pub(crate) fn iter(&self) -> impl Iterator<Item = Message<'_>> {
         let mut start = 0;
         self.entries.iter().map(move |(kind, shared, end)| {
@@ -53,12 +52,10 @@ impl Messages {
         })
     }
 
-    /// Returns the first message of that kind.
     pub(crate) fn first(&self, kind: u16) -> Option<Message<'_>> {
         self.iter().find(|message| message.kind == kind)
     }
 
-    /// Returns the number of messages of that kind.
     pub(crate) fn count(&self, kind: u16) -> usize {
         self.entries.iter().filter(|(other, ..)| *other == kind).count()
     }

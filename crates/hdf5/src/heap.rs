@@ -94,7 +94,6 @@ struct Collection {
 pub(crate) struct HeapValue(Option<(Arc<Collection>, Range<usize>)>);
 
 impl HeapValue {
-    /// Returns the bytes of the value.
     pub(crate) fn as_slice(&self) -> &[u8] {
         let found = self.0.as_ref();
         found.and_then(|(from, range)| from.bytes.get(range.clone())).unwrap_or_default()
@@ -238,7 +237,6 @@ impl Collection {
 pub(crate) struct DenseHeap<'a> {
     source: &'a Source,
     widths: Widths,
-    /// Address of its header.
     address: u64,
     heap: FractalHeap,
     limits: &'a Limits,
@@ -322,7 +320,6 @@ impl<'a> DenseHeap<'a> {
         bytes.enumerate().fold(0, |n, (index, byte)| n | u64::from(*byte) << (8 * index))
     }
 
-    /// Returns the object with that heap ID.
     pub(crate) fn get(&mut self, id: &[u8]) -> Result<Vec<u8>> {
         let managed = id.first().is_some_and(|flags| flags >> 4 & 3 == 0);
         if managed && self.heap.io_filters_len == 0 {

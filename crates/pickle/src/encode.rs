@@ -9,7 +9,6 @@ use statelens_checkpoint::{Error, Global, Int, Result, Text, room};
 
 use crate::opcode as op;
 
-/// A pickle that is being written.
 #[derive(Debug, Clone, Default)]
 pub struct Encoder {
     out: Vec<u8>,
@@ -57,7 +56,6 @@ impl Encoder {
         Ok(())
     }
 
-    /// Writes an integer that fits in 64 bits.
     pub fn small_int(&mut self, value: i64) {
         if let Ok(byte) = u8::try_from(value) {
             self.out.extend([op::BININT1, byte]);

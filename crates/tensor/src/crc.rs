@@ -41,9 +41,7 @@ pub fn combined(checksum: Checksum, sum: u32, next: u32, len: u64) -> u32 {
 }
 
 pub enum Summing {
-    /// [`crc32`].
     Crc32(u32),
-    /// [`crc32c()`].
     Crc32c(u32),
 }
 
@@ -65,7 +63,6 @@ impl Summing {
         }
     }
 
-    /// Returns the checksum of all bytes.
     #[must_use]
     pub fn value(self) -> u32 {
         match self {

@@ -14,7 +14,6 @@ pub struct Slice {
     axes: Vec<Axis>,
 }
 
-/// The selection in one dimension.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Axis {

@@ -25,7 +25,6 @@ pub(crate) struct Unpack {
     /// Decompressed length of the storage.
     len: u64,
     wanted: Range<u64>,
-    /// The number of decompressed bytes so far.
     at: u64,
     decoder: Decoder,
     piece: Vec<u8>,

@@ -5,7 +5,7 @@ use std::sync::{Arc, PoisonError};
 use hdf5_reader::io::Cursor;
 use hdf5_reader::messages::dataspace::{self, DataspaceMessage, DataspaceType};
 use hdf5_reader::messages::{MSG_DATASPACE, MSG_DATATYPE};
-use statelens_checkpoint::{Error, Int, Limits, Result, Text};
+use statelens_checkpoint::{Error, Int, Limits, Result, Text, numel};
 
 use crate::datatype::{Class, Datatype};
 use crate::decode::{fixed_text, int, little};
@@ -21,11 +21,9 @@ type Shape = Vec<u64>;
 #[derive(Debug, Clone)]
 pub struct Attribute {
     pub name: Text,
-    /// Type of its elements.
     pub datatype: Arc<Datatype>,
     /// Its shape; `None` for the null dataspace, which has no elements.
     pub shape: Option<Vec<u64>>,
-    /// The elements as stored in the file.
     pub data: Arc<[u8]>,
 }
 
@@ -46,27 +44,23 @@ pub enum AttributeValues {
 }
 
 impl AttributeValues {
-    /// Returns the integer, if there is exactly one.
     pub fn int(&self) -> Option<&Int> {
         match self {
-            Self::Int(values) if values.len() == 1 => values.first(),
+            Self::Int(values) => only(values),
             _ => None,
         }
     }
 
-    /// Returns the number, if there is exactly one.
     pub fn number(&self) -> Option<f64> {
         match self {
-            Self::Float(values) if values.len() == 1 => values.first().copied(),
-            Self::Int(values) if values.len() == 1 => values.first()?.to_string().parse().ok(),
-            _ => None,
+            Self::Float(values) => only(values).copied(),
+            _ => self.int()?.to_string().parse().ok(),
         }
     }
 
-    /// Returns the text, if there is exactly one.
     pub fn text(&self) -> Option<&Text> {
         match self {
-            Self::Text(values) if values.len() == 1 => values.first(),
+            Self::Text(values) => only(values),
             _ => None,
         }
     }
@@ -74,13 +68,18 @@ impl AttributeValues {
     /// Returns the truth value of a single value, as in Python.
     pub fn truth(&self) -> Option<bool> {
         match self {
-            Self::Bool(values) if values.len() == 1 => values.first().copied(),
-            Self::Int(values) if values.len() == 1 => {
-                values.first().map(|int| int.to_i64() != Some(0))
-            }
-            Self::Float(values) if values.len() == 1 => values.first().map(|float| *float != 0.0),
+            Self::Bool(values) => only(values).copied(),
+            Self::Int(values) => only(values).map(|int| int.to_i64() != Some(0)),
+            Self::Float(values) => only(values).map(|float| *float != 0.0),
             _ => None,
         }
+    }
+}
+
+fn only<T>(values: &[T]) -> Option<&T> {
+    match values {
+        [value] => Some(value),
+        _ => None,
     }
 }
 
@@ -136,7 +135,6 @@ impl Attribute {
         Ok(Self { name, datatype, shape, data: data.into() })
     }
 
-    /// Decodes the elements.
     pub fn values(&self, file: &Hdf5File) -> Result<AttributeValues> {
         if self.shape.is_none() {
             return Ok(AttributeValues::Null);
@@ -175,10 +173,7 @@ impl Attribute {
 /// Returns the number of elements; an error if that does not fit.
 pub(crate) fn count(shape: Option<&[u64]>) -> Result<u64> {
     let Some(shape) = shape else { return Ok(0) };
-    if shape.contains(&0) {
-        return Ok(0);
-    }
-    shape.iter().try_fold(1u64, |count, dim| count.checked_mul(*dim)).ok_or_else(|| {
+    numel(shape).ok_or_else(|| {
         Error::damaged(format!("a shape of {shape:?} has more elements than fit 64 bits"))
     })
 }

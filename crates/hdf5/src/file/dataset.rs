@@ -25,7 +25,6 @@ use crate::header::{Message, Messages, Widths};
 use crate::heap::HeapNames;
 use crate::numpy::ElementType;
 
-/// An array in the file.
 #[derive(Debug, Clone)]
 pub struct Dataset {
     pub datatype: Arc<Datatype>,
@@ -40,10 +39,8 @@ pub struct Dataset {
     pub(crate) stored: DataLocation,
 }
 
-/// Location of a dataset's bytes.
 #[derive(Debug, Clone)]
 pub(crate) enum DataLocation {
-    /// In its object header.
     Compact(Arc<[u8]>),
     /// In one range, or not allocated yet.
     Contiguous(Option<u64>),

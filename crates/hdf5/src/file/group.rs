@@ -26,7 +26,6 @@ pub(crate) struct Links {
     pub(crate) messages: Vec<(u64, Link)>,
 }
 
-/// The contents of a group.
 #[derive(Debug, Default)]
 pub(crate) struct Listed {
     pub(crate) links: Vec<Link>,

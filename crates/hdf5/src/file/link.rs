@@ -8,7 +8,6 @@ use statelens_checkpoint::{Error, Result, Text};
 use crate::decode::text;
 use crate::error::from_reader;
 
-/// A named link in a group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Link {
     pub name: Text,

@@ -29,7 +29,6 @@ pub mod id {
     pub const ZSTD: u16 = 32015;
 }
 
-/// Display names of filters.
 const NAMES: &[(u16, &str)] = &[
     (id::DEFLATE, "gzip"),
     (id::SHUFFLE, "shuffle"),

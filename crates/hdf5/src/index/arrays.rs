@@ -125,7 +125,6 @@ struct Extensible<'a> {
     wide: u64,
     size: u64,
     place: u64,
-    /// Elements per page.
     page: u64,
 }
 

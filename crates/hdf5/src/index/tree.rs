@@ -16,7 +16,6 @@ use crate::error::from_reader;
 use crate::header::Widths;
 use crate::source::Source;
 
-/// A tree of chunks.
 pub(crate) struct ChunkTree<'a> {
     pub(crate) source: &'a Source,
     pub(crate) widths: Widths,
@@ -44,7 +43,6 @@ struct PendingChunkNode {
 }
 
 impl ChunkTree<'_> {
-    /// Returns all listed chunks.
     pub(crate) fn entries(&self) -> Result<Vec<ChunkEntry>> {
         let mut found = Vec::new();
         let mut seen = HashSet::new();

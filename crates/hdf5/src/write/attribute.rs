@@ -18,7 +18,6 @@ pub struct Attribute {
 /// Values of attributes, with the types that h5py gives them.
 #[derive(Debug, Clone, PartialEq)]
 pub enum AttributeValue {
-    /// A scalar f64.
     F64(f64),
     I64(i64),
     Bool(bool),

@@ -13,11 +13,8 @@ pub enum Datatype {
         /// Whether it is in two's complement.
         signed: bool,
     },
-    /// IEEE half precision.
     F16,
-    /// IEEE single precision.
     F32,
-    /// IEEE double precision.
     F64,
     /// An enumeration of int8, `FALSE` = 0 and `TRUE` = 1: numpy's bool.
     Bool,
@@ -34,11 +31,9 @@ pub enum Datatype {
     },
 }
 
-/// A field of a record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CompoundField {
     pub name: String,
-    /// Bytes from the start of the record.
     pub offset: u32,
     /// The shape of an array in the field, of at most four dimensions; empty for a single value.
     pub dims: Vec<u32>,
@@ -119,7 +114,6 @@ impl Datatype {
         Self::Compound { size: 2 * size, fields: vec![field("r", 0), field("i", size)] }
     }
 
-    /// Returns the bytes of one element.
     pub fn size(&self) -> u32 {
         match self {
             Self::Bool => 1,

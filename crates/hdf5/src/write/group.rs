@@ -36,7 +36,6 @@ pub(super) enum LinkTarget {
 }
 
 impl GroupRef {
-    /// Reserves room for a group.
     pub(super) fn reserve(heap: &mut Heap) -> Self {
         Self(heap.reserve(HEAP_HEADER + NODE + HEADER))
     }

@@ -9,7 +9,6 @@ use super::encode::Filter;
 pub enum Space {
     /// No elements: h5py's `Empty`.
     Null,
-    /// One element without dimensions.
     Scalar,
     /// An array; at most 32 dimensions.
     Simple(Vec<u64>),
@@ -27,7 +26,6 @@ pub(super) mod kind {
     pub(in super::super) const ATTRIBUTE_INFO: u16 = 0x15;
 }
 
-/// The messages of an object header.
 #[derive(Default)]
 pub(super) struct Messages(Vec<Message>);
 

@@ -34,7 +34,6 @@ use crate::python2::Spelled;
 use crate::storages::StorageName;
 use crate::{BuiltObject, Node, NodeId, Pickle, Storage, Storages};
 
-/// The tree of a pickle.
 #[derive(Debug)]
 pub struct Lowered {
     pub root: ValueId,
@@ -129,7 +128,6 @@ struct LoweringState {
     uses: StorageUses,
     /// The number of copied entries of modules.
     copies: usize,
-    /// Modules of torch that were found.
     modules: HashSet<NodeId>,
     problems: Problems,
     work: Cell<usize>,

@@ -1,6 +1,8 @@
 //! Names that are known to be dangerous, and the reasons. These lists only affect the wording: a
 //! name in neither list is reported, too.
 
+use statelens_checkpoint::has_word;
+
 pub(crate) const RUNS: &str = "It runs a program or a command of the system.";
 pub(crate) const CODE: &str = "It runs code that comes with the file.";
 pub(crate) const REACH: &str = "It reaches any attribute of any object, and so any function.";
@@ -16,38 +18,32 @@ pub(crate) const SYSTEM: &str = "It reaches into the interpreter or the system."
 /// Returns why a name is dangerous, if it is known to be.
 pub(super) fn reason(module: &str, name: &str) -> Option<&'static str> {
     let first = name.split('.').next().unwrap_or(name);
-    let single = NAMES
-        .iter()
-        .find(|(bad, names, _)| *bad == module && (is_in(first, names) || is_in(name, names)));
+    let single = NAMES.iter().find(|(bad, names, _)| {
+        *bad == module && (has_word(names, first) || has_word(names, name))
+    });
     let whole = || {
-        let within = |modules: &'static str| words(modules).any(|bad| is_within(module, bad));
+        let within =
+            |modules: &str| modules.split_ascii_whitespace().any(|bad| is_within(module, bad));
         MODULES.iter().find(|(_, modules)| within(modules)).map(|(reason, _)| *reason)
     };
     if let Some(reason) = single.map(|(_, _, reason)| *reason).or_else(whole) {
         return Some(reason);
     }
     let last = name.rsplit('.').next().unwrap_or(name);
-    if let Some((_, reason)) = ANYWHERE.iter().find(|(names, _)| is_in(last, names)) {
+    if let Some((_, reason)) = ANYWHERE.iter().find(|(names, _)| has_word(names, last)) {
         return Some(reason);
     }
     // Attributes of every Python module: its builtins, its loader, its dict.
     if !module.starts_with("__torch__") && is_special(first) {
         return Some(REACH);
     }
-    let through_module = module.split('.').skip(1).any(|step| is_in(step, ROOTS));
+    let through_module = module.split('.').skip(1).any(|step| has_word(ROOTS, step));
     // A path through attributes: `serialization.os.system`, `dict.get`.
-    let leads_on = |step: &str| is_in(step, ROOTS) || is_in(step, STEPS) || is_special(step);
+    let leads_on = |step: &str| has_word(ROOTS, step) || has_word(STEPS, step) || is_special(step);
     let through_name = name.contains('.')
-        && (words(DOTTED).any(|bad| is_within(module, bad)) || name.split('.').any(leads_on));
+        && (DOTTED.split_ascii_whitespace().any(|bad| is_within(module, bad))
+            || name.split('.').any(leads_on));
     (through_module || through_name).then_some(REACH)
-}
-
-fn words(list: &'static str) -> impl Iterator<Item = &'static str> {
-    list.split_ascii_whitespace()
-}
-
-fn is_in(word: &str, list: &'static str) -> bool {
-    words(list).any(|listed| listed == word)
 }
 
 /// Returns whether it is the module or a submodule of it.

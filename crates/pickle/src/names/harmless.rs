@@ -35,7 +35,6 @@ pub(super) fn find(module: &str, name: &str) -> Option<&'static Allowed> {
     TABLE.allowed.get(index)
 }
 
-/// The parsed rows.
 struct Table {
     allowed: Vec<Allowed>,
     /// Index of the row, by module and name.

@@ -32,7 +32,6 @@ pub struct ScanOptions {
 }
 
 impl ScanOptions {
-    /// Returns whether the user allows the name.
     pub fn allows(&self, global: &Global) -> bool {
         !self.allow.is_empty() && self.allow.contains(&global.to_string())
     }

@@ -26,7 +26,6 @@ const SMALL: u64 = 2 << 20;
 pub(crate) struct Chunked {
     chunks: Arc<dyn Chunks>,
     chunk: Vec<u64>,
-    /// Number of chunks along each dimension.
     grid: Vec<u64>,
     itemsize: usize,
     /// The stored chunks, by their index in the grid in C order.

@@ -17,7 +17,6 @@ use crate::{Need, Out};
 pub(crate) struct Grid {
     pub(crate) shape: Vec<u64>,
     pub(crate) tile: Vec<u64>,
-    /// Number of tiles along each dimension.
     pub(crate) counts: Vec<u64>,
     /// Tiles by their index in C order, with their first byte; sorted.
     pub(crate) places: Vec<(u64, u64)>,
@@ -84,7 +83,6 @@ impl Tiles {
         if self.next.is_some() { Need::Step } else { Need::Done }
     }
 
-    /// Passes on the next band.
     pub(crate) fn step(&mut self, out: &mut Out<'_>) -> Result<()> {
         let Some(band) = self.next.take() else { return Ok(()) };
         self.bytes.resize(band.count as usize * self.itemsize, 0);
