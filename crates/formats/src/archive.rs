@@ -70,7 +70,6 @@ enum Method {
 }
 
 impl Method {
-    /// Returns why it can't be read.
     fn problem(self) -> &'static str {
         match self {
             Self::Stored | Self::Packed(_) => "readable",
@@ -259,7 +258,6 @@ impl Archive {
         })
     }
 
-    /// Returns the layout of a record's bytes.
     pub(crate) fn layout(&self, record: &Record) -> Result<Layout> {
         let start = self.start(record)?;
         let span = Span { file: self.file, offset: start, len: record.stored };

@@ -13,7 +13,7 @@ use statelens_checkpoint::{Error, FileSet, Layout, Limits, Result, Span};
 use statelens_tensor::crc::Summing;
 
 use crate::archive::{Archive, is_zip};
-use crate::masked::mask;
+use crate::crc::mask;
 
 #[derive(Debug, Default)]
 pub struct Checks {

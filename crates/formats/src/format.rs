@@ -178,9 +178,7 @@ impl Writing {
 #[derive(Debug, Clone)]
 pub struct WriteTarget {
     pub writing: &'static Writing,
-    /// The options; the format supports all of them.
     pub requested: RequestedOptions,
-    /// How the checkpoint is split into files.
     pub shards: Shards,
 }
 
@@ -218,9 +216,7 @@ pub struct Choice {
 /// Options for writing a format. The default selects the default of each option.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RequestedOptions {
-    /// One of [`Writing::versions`].
     pub version: Option<String>,
-    /// One of [`Writing::compressions`].
     pub compression: Option<String>,
     /// Whether to name variables after objects and to write the object graph: TensorFlow only.
     pub object_graph: bool,
@@ -232,7 +228,6 @@ pub(crate) const fn choice(id: &'static str, name: &'static str) -> Choice {
     Choice { id, name }
 }
 
-/// Returns all formats that can be written.
 pub fn writings() -> impl Iterator<Item = &'static Writing> {
     formats().filter_map(|format| format.writes.as_ref())
 }

@@ -14,6 +14,7 @@ pub mod checks;
 mod checksums;
 #[cfg(test)]
 mod counted;
+mod crc;
 mod damage;
 #[cfg(test)]
 mod damaged_copies;
@@ -25,7 +26,6 @@ pub mod gguf;
 pub mod hdf5;
 pub mod keras;
 pub mod manifest;
-mod masked;
 pub mod numpy;
 mod paths;
 pub mod pickle;

@@ -35,7 +35,6 @@ pub struct Probe<'a> {
 const HEAD: u64 = 16_384 + 8;
 
 impl<'a> Probe<'a> {
-    /// Reads the first bytes.
     pub fn new(files: &'a FileSet) -> Result<Self> {
         let main = files.main()?;
         let head = files.read_vec(main, 0, files.len(main).min(HEAD))?;

@@ -7,7 +7,7 @@ mod lexer;
 
 use std::collections::{HashMap, HashSet};
 
-use statelens_checkpoint::{Finding, Grade};
+use statelens_checkpoint::{Finding, Grade, has_word};
 
 use self::lexer::{Code, Token, code};
 
@@ -91,10 +91,6 @@ const KEEPING_METHODS: &str = "
 /// Keywords that may stand in the position of a value.
 const WORDS: &str = "and elif else if in is not or recursive set";
 
-fn is_in(word: &str, list: &str) -> bool {
-    list.split_ascii_whitespace().any(|listed| listed == word)
-}
-
 /// Returns the suspicious constructs in a code section.
 fn judge(code: &Code, built: &Built) -> Vec<(Grade, String)> {
     let tokens = &*code.tokens;
@@ -104,7 +100,7 @@ fn judge(code: &Code, built: &Built) -> Vec<(Grade, String)> {
             "import" | "include" | "extends" | "from" => {
                 found.push((Grade::UnknownCode, format!("`{tag}`, which runs another template")));
             }
-            _ if is_in(tag, TAGS) => {}
+            _ if has_word(TAGS, tag) => {}
             _ => found.push((Grade::UnknownCode, format!("the tag `{tag}`"))),
         }
     }
@@ -142,7 +138,7 @@ fn named(name: &str, at: usize, code: &Code, built: &Built) -> Option<(Grade, St
     let unknown = |what: String| Some((Grade::UnknownCode, what));
     if before.is_some_and(|before| before.is(".")) {
         return match name {
-            _ if name.starts_with('_') || is_in(name, LEADING) => {
+            _ if name.starts_with('_') || has_word(LEADING, name) => {
                 danger(format!("the attribute `{name}`"))
             }
             // Format strings can access attributes and items of their arguments.
@@ -161,10 +157,10 @@ fn named(name: &str, at: usize, code: &Code, built: &Built) -> Option<(Grade, St
         if name == "attr" {
             return danger("the filter `attr`".into());
         }
-        if !is_in(name, FILTERS) {
+        if !has_word(FILTERS, name) {
             return unknown(format!("the filter `{name}`"));
         }
-        if is_in(name, REACHING) && is_called {
+        if has_word(REACHING, name) && is_called {
             let arguments = &tokens[at + 2..closing(tokens, at + 1)];
             let first = match arguments.first() {
                 Some(Token::Text { text, .. }) => Some(&**text),
@@ -186,8 +182,8 @@ fn named(name: &str, at: usize, code: &Code, built: &Built) -> Option<(Grade, St
         _ if is_target => None,
         "lipsum" => danger("`lipsum`".into()),
         "self" if !after.is_some_and(|after| after.is(".")) => unknown("`self`".into()),
-        _ if is_in(name, FUNCTIONS) && leads_on => danger(format!("attributes of `{name}`")),
-        _ if is_in(name, FUNCTIONS) && !is_called && !built.is_set(name) => {
+        _ if has_word(FUNCTIONS, name) && leads_on => danger(format!("attributes of `{name}`")),
+        _ if has_word(FUNCTIONS, name) && !is_called && !built.is_set(name) => {
             // `x is not dict` does not refer to the function, but no real template contains it.
             unknown(format!("`{name}` as a value"))
         }
@@ -196,7 +192,7 @@ fn named(name: &str, at: usize, code: &Code, built: &Built) -> Option<(Grade, St
 }
 
 fn literal(text: &str, spelled: bool) -> Option<(Grade, String)> {
-    let leads = |part: &str| is_dunder(part) || is_in(part, LEADING);
+    let leads = |part: &str| is_dunder(part) || has_word(LEADING, part);
     if leads(text) || text.split(['.', ',', ' ']).any(is_dunder) {
         return Some((Grade::Danger, format!("{text:?}")));
     }
@@ -225,7 +221,7 @@ fn is_fragment(text: &str) -> bool {
 /// Whether a token can end a value, so that a bracket after it is a subscript.
 fn ends_value(token: &Token) -> bool {
     match token {
-        Token::Name(name) => !is_in(name, WORDS),
+        Token::Name(name) => !has_word(WORDS, name),
         Token::Text { .. } | Token::Number => true,
         Token::Operator(operator) => matches!(*operator, ")" | "]" | "}"),
         Token::Other => false,
@@ -343,14 +339,14 @@ impl Built {
                 // In Python, only a number can be added to a number.
                 Token::Operator("+") => number(before) || number(after),
                 Token::Name(name) if before.is_some_and(|before| before.is("|")) => {
-                    is_in(name, KEEPING)
+                    has_word(KEEPING, name)
                 }
                 Token::Name(name) if before.is_some_and(|before| before.is(".")) => {
-                    !self.built.contains(name) && (!is_called || is_in(name, KEEPING_METHODS))
+                    !self.built.contains(name) && (!is_called || has_word(KEEPING_METHODS, name))
                 }
                 Token::Name(name) => {
                     !self.built.contains(name)
-                        && (!is_called || is_in(name, FUNCTIONS) || is_in(name, WORDS))
+                        && (!is_called || has_word(FUNCTIONS, name) || has_word(WORDS, name))
                 }
                 Token::Other => false,
                 _ => true,

@@ -148,7 +148,6 @@ fn worker_and_step(name: &str) -> Result<Option<(u64, u64)>> {
     }
 }
 
-/// Parses the number on the first line.
 fn first_number(name: &str, bytes: &[u8]) -> Result<u64> {
     let line = bytes.split(|byte| *byte == b'\n').next().unwrap_or_default();
     let number = std::str::from_utf8(line).ok().and_then(|line| line.trim().parse().ok());

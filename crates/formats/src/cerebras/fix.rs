@@ -17,7 +17,6 @@ pub enum Repair {
     Class(String),
     /// A weight that was missing became a link to its other name.
     Link {
-        /// The missing key.
         key: String,
         /// The existing key.
         to: String,
@@ -26,7 +25,6 @@ pub enum Repair {
     Epoch { key: String, old: String, new: Int },
 }
 
-/// The result of [`fix`].
 #[derive(Debug, Clone)]
 pub struct Fixed {
     /// The checkpoint with all repairs.

@@ -23,6 +23,7 @@ pub(crate) mod detect;
 pub mod fix;
 pub(crate) mod read;
 pub mod rewrite;
+mod rtfx;
 #[cfg(test)]
 mod tests;
 pub mod write;

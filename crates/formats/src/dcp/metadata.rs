@@ -46,7 +46,6 @@ struct StorageIndex {
     at: Option<Vec<u64>>,
 }
 
-/// The location of a stored item.
 #[derive(Debug, Clone)]
 pub(super) struct StorageInfo {
     /// The file, relative to the checkpoint's folder.
@@ -58,7 +57,6 @@ pub(super) struct StorageInfo {
 }
 
 impl<'a> Metadata<'a> {
-    /// Reads the top level of the metadata.
     pub(super) fn new(pickle: &'a Pickle, limits: &Limits) -> Result<Self> {
         let root = pickle.root();
         if class(pickle, root).as_deref() != Some("Metadata") {

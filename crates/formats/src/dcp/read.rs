@@ -229,7 +229,6 @@ impl<'a> DcpReading<'a> {
         }
     }
 
-    /// Adds the findings of a part, without duplicates.
     fn notice(&mut self, findings: Vec<Finding>) {
         for mut finding in findings {
             finding.place.clear();

@@ -40,7 +40,6 @@ impl<'a> Cursor<'a> {
         Self { source, limits, at: 0, spent: 0, starved: false }
     }
 
-    /// Returns the number of remaining bytes.
     pub(super) fn left(&self) -> u64 {
         self.source.len().saturating_sub(self.at)
     }
@@ -99,7 +98,6 @@ impl<'a> Cursor<'a> {
         Ok(Head::Ext(i8::from_be_bytes(self.number()?), len))
     }
 
-    /// Reads the next value or header.
     pub(super) fn head(&mut self) -> Result<Head> {
         self.starved = false;
         let start = self.at;

@@ -74,7 +74,6 @@ impl<'a> Cursor<'a> {
         Ok(u64::from_le_bytes(self.number()?))
     }
 
-    /// Reads a count or length.
     pub(super) fn count(&mut self) -> Result<u64> {
         if self.narrow { Ok(u64::from(self.u32()?)) } else { self.u64() }
     }

@@ -8,7 +8,6 @@ use statelens_checkpoint::{Finding, Grade, Text};
 
 /// `GGML_MAX_NAME`: the maximum length of a name in bytes, including the NUL.
 const MAX_NAME: usize = 64;
-/// `GGML_MAX_DIMS`.
 const MAX_DIMS: usize = 4;
 
 /// The broken rules, each with the first entry and the number of entries.
@@ -32,7 +31,6 @@ pub(super) enum Rule {
 }
 
 impl Broken {
-    /// Adds the entry `name`, which breaks a rule.
     pub(super) fn add(&mut self, rule: Rule, name: &Text) {
         match self.0.iter_mut().find(|(known, ..)| *known == rule) {
             Some((.., count)) => *count += 1,

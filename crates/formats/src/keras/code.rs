@@ -2,7 +2,7 @@
 //! that are imported when the model is built (`keras/src/saving/serialization_lib.py`).
 
 use statelens_checkpoint::json::{Document, Id, JsonNode, utf8};
-use statelens_checkpoint::{Finding, Grade};
+use statelens_checkpoint::{Finding, Grade, has_word};
 
 const MAX_FINDINGS: usize = 50;
 
@@ -168,7 +168,7 @@ fn within(module: &str) -> impl Iterator<Item = &str> {
 }
 
 fn has_functions(module: &str) -> bool {
-    within(module).next().is_some_and(|first| is_in(first, FUNCTIONS))
+    within(module).next().is_some_and(|first| has_word(FUNCTIONS, first))
 }
 
 /// Whether a TensorFlow function only computes with tensors.
@@ -181,7 +181,7 @@ fn is_operation(name: &str) -> bool {
     let name = name.strip_prefix("compat.v1.").unwrap_or(name);
     match name.split_once('.') {
         Some((part, rest)) => PARTS.contains(&part) && !rest.contains("load"),
-        None => is_in(name, NAMES),
+        None => has_word(NAMES, name),
     }
 }
 
@@ -193,14 +193,10 @@ fn is_harmless(module: &str, class: &str) -> bool {
     {
         return class.starts_with(|first: char| first.is_ascii_uppercase());
     }
-    is_in(class, CLASSES)
+    has_word(CLASSES, class)
 }
 
 const CLASSES: &str = include_str!("classes.txt");
-
-fn is_in(name: &str, list: &str) -> bool {
-    list.split_ascii_whitespace().any(|listed| listed == name)
-}
 
 /// The packages of Keras.
 const OWN: [&str; 8] = [

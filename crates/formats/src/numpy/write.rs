@@ -77,7 +77,6 @@ pub fn head(dtype: &DType, shape: &[u64]) -> Option<Vec<u8>> {
     header::header(&descr, shape).ok()
 }
 
-/// Returns the segments of the only array.
 fn alone(mut records: Vec<NewRecord>) -> Result<Vec<Segment>> {
     let (count, last) = (records.len(), records.pop());
     let Some(NewRecord { body, .. }) = last.filter(|_| count == 1) else {

@@ -288,7 +288,6 @@ impl std::fmt::Display for ShownShape<'_> {
     }
 }
 
-/// Reads the text of the header.
 fn text(files: &FileSet, file: FileId, limits: &Limits) -> Result<Vec<u8>> {
     let len = files.len(file);
     if len < 8 {
@@ -358,7 +357,6 @@ fn metadata(parser: &mut Parser<'_>) -> Result<(Vec<(Text, Text)>, bool)> {
     Ok((entries, others))
 }
 
-/// Parses the description of a tensor.
 fn entry(parser: &mut Parser<'_>, name: Text, limits: &Limits) -> Result<TensorInfo> {
     let (mut header_dtype, mut shape, mut offsets) = (None, None, None);
     parser.object()?;

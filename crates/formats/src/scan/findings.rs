@@ -25,7 +25,6 @@ struct Inner {
 }
 
 impl FindingSet {
-    /// Adds a finding, unless it was already added.
     pub(super) fn add(&self, finding: Finding) {
         self.0.borrow_mut().add(finding);
     }

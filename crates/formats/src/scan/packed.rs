@@ -33,7 +33,6 @@ pub(super) enum Packing {
 }
 
 impl Packing {
-    /// Returns the compression format with these first bytes.
     pub(super) fn of(head: &[u8]) -> Option<Self> {
         Some(match head {
             [0x1f, 0x8b, 8, ..] => Self::Gzip,

@@ -23,8 +23,6 @@
 
 mod bundle;
 pub(crate) mod checks;
-mod contents;
-mod crc;
 pub(crate) mod detect;
 mod dtype;
 mod graph;

@@ -9,9 +9,9 @@ use std::borrow::Cow;
 
 use statelens_checkpoint::{Error, FileId, FileSet, Finding, Grade, Layout, Limits, Result, Span};
 
-use super::crc;
 use super::proto::varint;
 use crate::checks::{Algorithm, Check};
+use crate::crc;
 
 /// The magic number, the last bytes of every table.
 pub(super) const MAGIC: [u8; 8] = 0xdb47_7524_8b80_fb57_u64.to_le_bytes();
@@ -60,7 +60,6 @@ pub(super) struct TableBlock<'a> {
     compressed: bool,
 }
 
-/// A range of bytes in a block.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Range {
     pub(super) start: u64,
@@ -77,7 +76,6 @@ pub(super) fn is_table(files: &FileSet, file: FileId) -> bool {
 }
 
 impl<'a> SortedTable<'a> {
-    /// Reads the footer and the index block.
     pub(super) fn open(files: &'a FileSet, file: FileId, limits: &'a Limits) -> Result<Self> {
         let start = files.len(file).checked_sub(FOOTER).filter(|_| is_table(files, file));
         let start = start.ok_or_else(|| {

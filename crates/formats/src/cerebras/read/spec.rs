@@ -10,7 +10,6 @@ use statelens_checkpoint::{
 };
 use statelens_pickle::{Node as PickleNode, NodeId, Pickle};
 
-/// The tree. The first node is the root.
 #[derive(Debug)]
 pub(super) struct Spec {
     pub(super) nodes: Vec<SpecNode>,

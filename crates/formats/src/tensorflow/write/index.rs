@@ -6,7 +6,7 @@ use statelens_checkpoint::{Error, Result, WrittenSegment};
 
 use super::strings::Late;
 use super::table::SortedTableWriter;
-use crate::tensorflow::crc;
+use crate::crc;
 use crate::tensorflow::proto::{put_bytes, put_fixed32, put_number};
 
 /// The content of the index: the number of shards, and the tensors in the order of their names.
