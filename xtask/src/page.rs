@@ -216,7 +216,6 @@ fn command_with_page(site: &Path, what: &[&str]) -> Command {
     cargo
 }
 
-/// Serves a built site.
 fn start_server(site: &Path, port: u16) -> Result<Server> {
     let folder =
         ServedFolder::new(site).with_context(|| format!("{} is not there", site.display()))?;

@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 /// The oldest Rust that builds the project, from `rust-version` in Cargo.toml.
 pub(crate) const RUST_VERSION: &str = env!("CARGO_PKG_RUST_VERSION");
 
-/// Returns the top folder of the repository.
 pub(crate) fn root() -> &'static Path {
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
     manifest.parent().unwrap_or(manifest)
@@ -25,7 +24,6 @@ pub(crate) fn tools() -> PathBuf {
     root().join("target").join("tools")
 }
 
-/// Returns the folder of the built site.
 pub(crate) fn site() -> PathBuf {
     root().join("dist")
 }

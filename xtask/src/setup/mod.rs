@@ -18,7 +18,6 @@ pub(crate) use wasm::wasm_env;
 pub(crate) struct Need {
     /// What it is, what needs it, its size, and how long installing takes.
     about: &'static str,
-    /// The Debian packages that contain it.
     packages: &'static [&'static str],
     is_missing: fn() -> bool,
     /// Installs everything that is not a package; if something is still missing, the error explains
