@@ -161,8 +161,10 @@ const OPERATIONS: [&str; 6] = ["core", "image", "linalg", "math", "nn", "numpy"]
 
 /// Returns the components of a module path below the Keras package, without `src`.
 fn within(module: &str) -> impl Iterator<Item = &str> {
-    let module =
-        OWN.iter().filter_map(|own| module.strip_prefix(own)).min_by_key(|rest| rest.len());
+    let module = OWN
+        .split_ascii_whitespace()
+        .filter_map(|own| module.strip_prefix(own))
+        .min_by_key(|rest| rest.len());
     let steps = module.unwrap_or_default().split('.').filter(|step| !step.is_empty());
     steps.skip_while(|step| *step == "src")
 }
@@ -199,23 +201,16 @@ fn is_harmless(module: &str, class: &str) -> bool {
 const CLASSES: &str = include_str!("classes.txt");
 
 /// The packages of Keras.
-const OWN: [&str; 8] = [
-    "keras",
-    "keras_core",
-    "keras_cv",
-    "keras_hub",
-    "keras_nlp",
-    "tensorflow.keras",
-    "tensorflow.python.keras",
-    "tf_keras",
-];
+const OWN: &str = "
+    keras keras_core keras_cv keras_hub keras_nlp tensorflow.keras tensorflow.python.keras tf_keras
+";
 
 fn is_keras(module: &str) -> bool {
     let within = |own: &str| {
         let rest = module.strip_prefix(own);
         rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
     };
-    module.is_empty() || OWN.iter().any(|own| within(own))
+    module.is_empty() || OWN.split_ascii_whitespace().any(within)
 }
 
 #[cfg(test)]

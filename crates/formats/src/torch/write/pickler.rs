@@ -517,12 +517,13 @@ impl<'a> Pickler<'a> {
 
     fn sparse(&mut self, id: ValueId, sparse: &Sparse) {
         self.open(id);
-        let layout = SPARSE_LAYOUTS.iter().find(|name| name.ends_with(&sparse.layout));
+        let layout =
+            SPARSE_LAYOUTS.split_ascii_whitespace().find(|name| name.ends_with(&sparse.layout));
         let mut steps = vec![
             Todo::Global("torch._utils", "_rebuild_sparse_tensor"),
             Todo::Mark,
             Todo::Global("torch.serialization", "_get_layout"),
-            Todo::Str(layout.copied().unwrap_or("torch.sparse_coo")),
+            Todo::Str(layout.unwrap_or("torch.sparse_coo")),
             Todo::Tuple1,
             Todo::Reduce,
             Todo::Mark,
@@ -625,13 +626,9 @@ fn memoized<K: Eq + Hash>(
     Ok(())
 }
 
-const SPARSE_LAYOUTS: [&str; 5] = [
-    "torch.sparse_coo",
-    "torch.sparse_csr",
-    "torch.sparse_csc",
-    "torch.sparse_bsr",
-    "torch.sparse_bsc",
-];
+const SPARSE_LAYOUTS: &str = "
+    torch.sparse_coo torch.sparse_csr torch.sparse_csc torch.sparse_bsr torch.sparse_bsc
+";
 
 /// Returns the dtype with which a tensor is written: without a quantizer, quantised integers are
 /// written as plain ones.
