@@ -16,7 +16,6 @@ use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use hdf5_reader::Storage;
-use hdf5_reader::io::Cursor;
 use hdf5_reader::messages::attribute_info;
 use hdf5_reader::messages::{
     MSG_ATTRIBUTE, MSG_ATTRIBUTE_INFO, MSG_DATA_LAYOUT, MSG_DATASPACE, MSG_DATATYPE,
@@ -35,15 +34,14 @@ use crate::file::dataset::Dataset;
 use crate::file::dense::DenseAttributes;
 use crate::file::group::{Dense, DensePlace, Links, Listed};
 use crate::file::link::{Followed, Link, LinkValue, follow};
-use crate::header::{self, Message, Messages, Widths};
+use crate::header::{self, Message, Messages};
 use crate::heap::GlobalHeap;
-use crate::source::Source;
+use crate::source::{Source, Widths};
 
 #[derive(Debug)]
 pub struct Hdf5File {
     pub(crate) source: Source,
     pub(crate) id: FileId,
-    pub(crate) widths: Widths,
     pub(crate) limits: Limits,
     pub(crate) heap: GlobalHeap,
     pub(crate) types: Mutex<Recent<Parsed>>,
@@ -142,7 +140,8 @@ impl Hdf5File {
     pub fn open_at(files: &FileSet, id: FileId, start: u64, limits: &Limits) -> Result<Self> {
         let inner = files.structure(id)?;
         let name = |error: Error| error.in_file(files.name(id));
-        let whole = Source::new(inner.clone(), start);
+        // The superblock says how wide addresses are.
+        let whole = Source::new(inner.clone(), start, Widths::default());
         let superblock =
             Superblock::parse_from_storage(&whole).map_err(from_reader).map_err(name)?;
         let Superblock { offset_size, length_size, base_address, .. } = superblock;
@@ -155,13 +154,11 @@ impl Hdf5File {
         let recorded_base =
             end::recorded_base(&whole, base_address, superblock.version, offset_size)
                 .map_err(name)?;
-        let source = match (base_address, start.checked_add(base_address)) {
-            (0, _) => whole,
-            (_, Some(base)) => Source::new(inner, base),
-            (_, None) => return Err(name(Error::damaged("a container without a start"))),
-        };
+        let base = start.checked_add(base_address);
+        let base = base.ok_or_else(|| name(Error::damaged("a container without a start")))?;
         let widths = Widths { offset: offset_size, length: length_size };
-        let extension = extension(&source, widths, &superblock, limits).map_err(name)?;
+        let source = Source::new(inner, base, widths);
+        let extension = extension(&source, &superblock, limits).map_err(name)?;
         // Twice K. If the file has no values, the defaults of libhdf5 apply.
         let [chunks, groups, leaves] = extension.unwrap_or(match superblock.version {
             0 => [32, superblock.group_internal_node_k, superblock.group_leaf_node_k],
@@ -175,7 +172,6 @@ impl Hdf5File {
         Ok(Self {
             source,
             id,
-            widths,
             chunk_tree_width: 2 * u64::from(chunks),
             group_tree_width: 2 * u64::from(groups),
             group_leaf_width: 2 * u64::from(leaves),
@@ -251,8 +247,8 @@ impl Hdf5File {
     /// Reads an object without its attributes in dense storage; returns the location of those as
     /// well.
     pub(crate) fn object_without_dense(&self, address: u64) -> Result<(Object, Vec<DensePlace>)> {
-        let messages = header::messages(&self.source, self.widths, address, &self.limits)?;
-        let at = |error: Error| error.at(self.source.base().saturating_add(address));
+        let messages = header::messages(&self.source, address, &self.limits)?;
+        let at = |error: Error| self.source.at(address, error);
         let has = |kind: u16| messages.first(kind).is_some();
         let mut links = None;
         let is_group = has(MSG_SYMBOL_TABLE) || has(MSG_LINK_INFO);
@@ -315,7 +311,7 @@ impl Hdf5File {
     /// header.
     fn root_begins_with(&self, name: &str) -> Result<bool> {
         let root = self.root()?;
-        let messages = header::first_messages(&self.source, self.widths, root, &self.limits)?;
+        let messages = header::first_messages(&self.source, root, &self.limits)?;
         let found =
             messages.iter().filter(|message| message.kind == MSG_ATTRIBUTE && !message.shared);
         let found = found.map(|message| Attribute::parse(self, message.body, false));
@@ -370,23 +366,15 @@ impl Hdf5File {
     }
 
     fn group(&self, messages: &Messages) -> Result<Links> {
-        let Widths { offset, length } = self.widths;
+        let source = &self.source;
         let mut links = Links::default();
-        for message in messages.iter().filter(|message| !message.shared) {
-            let body = message.body;
-            let cursor = &mut Cursor::new(body);
-            match message.kind {
+        for Message { kind, body, .. } in messages.iter().filter(|message| !message.shared) {
+            match kind {
                 MSG_SYMBOL_TABLE => {
-                    let table = symbol_table_msg::parse(cursor, offset, length, body.len());
-                    links.symbol_table = Some(table.map_err(from_reader)?);
+                    links.symbol_table = Some(source.parse(body, symbol_table_msg::parse)?);
                 }
-                MSG_LINK_INFO => {
-                    let info = link_info::parse(cursor, offset, length, body.len());
-                    links.info = Some(info.map_err(from_reader)?);
-                }
-                MSG_LINK => {
-                    links.messages.push(link::parse(body, offset)?);
-                }
+                MSG_LINK_INFO => links.info = Some(source.parse(body, link_info::parse)?),
+                MSG_LINK => links.messages.push(link::parse(body, source.widths.offset)?),
                 _ => {}
             }
         }
@@ -416,10 +404,8 @@ impl Hdf5File {
     }
 
     fn dense_place(&self, body: &[u8]) -> Result<Option<DensePlace>> {
-        let Widths { offset, length } = self.widths;
-        let info = attribute_info::parse(&mut Cursor::new(body), offset, length, body.len());
-        let info = info.map_err(from_reader)?;
-        if Cursor::is_undefined_offset(info.fractal_heap_address, offset) {
+        let info = self.source.parse(body, attribute_info::parse)?;
+        if self.source.is_undefined(info.fractal_heap_address) {
             return Ok(None);
         }
         Ok(Some(DensePlace {
@@ -462,24 +448,18 @@ fn duplicates<'a, T>(all: &'a [T], name: impl Fn(&'a T) -> &'a Text) -> Vec<Text
 /// extension. The extension must be valid even if not needed, since libhdf5 reads it first.
 fn extension(
     source: &Source,
-    widths: Widths,
     superblock: &Superblock,
     limits: &Limits,
 ) -> Result<Option<[u16; 3]>> {
-    if superblock.version < 2
-        && !Cursor::is_undefined_offset(superblock.free_space_address, widths.offset)
-    {
+    if superblock.version < 2 && !source.is_undefined(superblock.free_space_address) {
         // libhdf5 takes the field for the address of an extension, which version 2 introduced.
         return Err(Error::damaged(
             "the superblock has an extension, which its version can't have",
         ));
     }
     let address = superblock.extension_address;
-    let Some(address) = address.filter(|at| !Cursor::is_undefined_offset(*at, widths.offset))
-    else {
-        return Ok(None);
-    };
-    let messages = header::messages(source, widths, address, limits)
+    let Some(address) = address.filter(|at| !source.is_undefined(*at)) else { return Ok(None) };
+    let messages = header::messages(source, address, limits)
         .map_err(|error| error.context("the extension of the superblock"))?;
     Ok(match messages.first(MSG_BTREE_K).map(|message| message.body) {
         Some([0, c0, c1, g0, g1, l0, l1, ..]) => {

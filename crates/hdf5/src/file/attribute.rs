@@ -2,14 +2,12 @@
 
 use std::sync::{Arc, PoisonError};
 
-use hdf5_reader::io::Cursor;
 use hdf5_reader::messages::dataspace::{self, DataspaceMessage, DataspaceType};
 use hdf5_reader::messages::{MSG_DATASPACE, MSG_DATATYPE};
 use statelens_checkpoint::{Error, Int, Limits, Result, Text, numel};
 
 use crate::datatype::{Class, Datatype};
 use crate::decode::{fixed_text, int, little};
-use crate::error::from_reader;
 use crate::file::render::{self, Renderer};
 use crate::header;
 use crate::{Hdf5File, ObjectTree};
@@ -208,8 +206,7 @@ impl Hdf5File {
                 let mut texts = Vec::new();
                 let mut spent = 0u64;
                 for element in elements {
-                    let bytes =
-                        self.heap.get(&self.source, self.widths, element, 1, &self.limits)?;
+                    let bytes = self.heap.get(&self.source, element, 1, &self.limits)?;
                     let bytes = bytes.as_slice();
                     spent += bytes.len() as u64;
                     Limits::check("bytes of strings in one value", spent, self.limits.structure)?;
@@ -235,8 +232,7 @@ impl Hdf5File {
         let mut spent = 0u64;
         data.chunks_exact(size)
             .map(|element| {
-                let bytes =
-                    self.heap.get(&self.source, self.widths, element, unit, &self.limits)?;
+                let bytes = self.heap.get(&self.source, element, unit, &self.limits)?;
                 let bytes = bytes.as_slice().to_vec();
                 spent += bytes.len() as u64;
                 Limits::check("bytes of sequences in one value", spent, self.limits.structure)?;
@@ -285,10 +281,8 @@ impl Hdf5File {
         if let [1, 0, ..] | [2, 0, _, 0, ..] = body {
             return Ok((Some(Vec::new()), None));
         }
-        let mut cursor = Cursor::new(body);
         let DataspaceMessage { dims, max_dims, dataspace_type, .. } =
-            dataspace::parse(&mut cursor, self.widths.offset, self.widths.length, body.len())
-                .map_err(from_reader)?;
+            self.source.parse(body, dataspace::parse)?;
         if dims.len() > MAX_DIMENSIONS {
             return Err(Error::damaged(format!("a shape of {} dimensions", dims.len()))
                 .expected(format!("{MAX_DIMENSIONS} or fewer")));
@@ -309,7 +303,7 @@ impl Hdf5File {
 
     /// Returns the body of a shared message.
     pub(crate) fn resolve(&self, kind: u16, reference: &[u8]) -> Result<Vec<u8>> {
-        header::resolve(&self.source, self.widths, kind, reference, &self.limits)
+        header::resolve(&self.source, kind, reference, &self.limits)
     }
 }
 

@@ -110,7 +110,7 @@ impl DenseAttributes {
         if positions.is_empty() {
             return Ok(());
         }
-        let mut heap = DenseHeap::open(&file.source, file.widths, self.place.heap, &file.limits)?;
+        let mut heap = DenseHeap::open(&file.source, self.place.heap, &file.limits)?;
         let offset = |position: usize| heap.offset(&self.records[position].id);
         let mut order = room::collect(positions.drain(..).map(|at| (offset(at), at)))?;
         order::natural(&mut order);
