@@ -62,15 +62,8 @@ pub(crate) enum Benchmark {
 
 /// Runs the given benchmarks, or all if none are given, and prints the results.
 pub(crate) fn run(parts: &[Benchmark]) -> Result<()> {
-    shell::run(shell::command("cargo").args([
-        "build",
-        "--release",
-        "--locked",
-        "-p",
-        "statelens-cli",
-    ]))?;
     let bench = Bench {
-        statelens: project::target().join("release").join("statelens"),
+        statelens: build(&["-p", "statelens-cli"], "statelens")?,
         python: real_libraries(),
         script: project::root().join("benches").join("real.py"),
         folder: project::target().join("bench"),
@@ -120,6 +113,23 @@ pub(crate) fn run(parts: &[Benchmark]) -> Result<()> {
     page_weight()
 }
 
+/// Builds with optimisations, and returns the path of a program.
+fn build(what: &[&str], program: &str) -> Result<PathBuf> {
+    shell::run(shell::command("cargo").args(["build", "--release", "--locked"]).args(what))?;
+    Ok(project::target().join("release").join(program))
+}
+
+/// Returns the command `cp`, with its name in the table.
+fn cp(source: &Path, target: &Path) -> (&'static str, Command) {
+    let mut copy = shell::command("cp");
+    copy.arg(source).arg(target);
+    ("cp", copy)
+}
+
+fn remove(file: &Path) -> Result<()> {
+    fs::remove_file(file).with_context(|| format!("removing {}", file.display()))
+}
+
 /// Returns the interpreters with the real libraries; `None` if they can't be installed, which skips
 /// comparisons.
 fn real_libraries() -> Option<python::Python> {
@@ -159,6 +169,19 @@ impl Bench {
         shell::command(&self.statelens)
     }
 
+    fn convert(&self, options: &[&str], source: &Path, target: &Path) -> Command {
+        let mut ours = self.ours();
+        ours.args(["convert", "--force"]).args(options).arg(source).arg(target);
+        ours
+    }
+
+    /// Returns a command that only reads a file.
+    fn reads(&self, command: &str, file: &Path) -> Command {
+        let mut ours = self.ours();
+        ours.arg(command).arg(file);
+        ours
+    }
+
     fn theirs(&self, what: &str) -> Option<Command> {
         let python = self.python.as_ref()?;
         let mut command = shell::command(match what {
@@ -170,6 +193,13 @@ impl Bench {
         Some(command)
     }
 
+    /// Returns a conversion by the real library, with its name in the table.
+    fn library(&self, what: &str, source: &Path, target: &Path) -> Option<(&'static str, Command)> {
+        let mut command = self.theirs(what)?;
+        command.arg(source).arg(target);
+        Some(("library", command))
+    }
+
     /// Converts 500 MiB from format to format, compared with the libraries and `cp`.
     fn formats(&self, table: &mut ResultTable) -> Result<()> {
         let path = |name: &str| self.folder.join(name);
@@ -179,7 +209,7 @@ impl Bench {
         if !(torch.exists() && safetensors.exists()) {
             shell::run(inputs.arg(&self.folder).arg("plain"))?;
         }
-        shell::run(self.ours().args(["convert", "--force"]).arg(&torch).arg(&h5))?;
+        shell::run(&mut self.convert(&[], &torch, &h5))?;
         for (what, source, target, theirs) in [
             (".pt -> .safetensors", &torch, "plain-out.safetensors", "torch-to-safetensors"),
             (".safetensors -> .pt", &safetensors, "plain-out.pt", "safetensors-to-torch"),
@@ -192,24 +222,16 @@ impl Bench {
             let bundle = theirs.ends_with("tensorflow");
             let written =
                 if bundle { path("plain-out.data-00000-of-00001") } else { target.clone() };
-            for (other, wanted) in [(theirs, "6 times faster"), ("cp", "within 1.3 of cp")] {
-                let mut ours = self.ours();
-                ours.args(["convert", "--force"]).arg(source).arg(&target);
-                if bundle {
-                    ours.args(["--to", "tensorflow"]);
-                }
-                let (name, command) = match other {
-                    "cp" => ("cp", Some(shell::command("cp"))),
-                    what => ("library", self.theirs(what)),
-                };
-                let other = command.map(|mut command| {
-                    command.arg(source).arg(if name == "cp" { &written } else { &target });
-                    (name, command)
-                });
+            let options: &[&str] = if bundle { &["--to", "tensorflow"] } else { &[] };
+            for (other, wanted) in [
+                (self.library(theirs, source, &target), "6 times faster"),
+                (Some(cp(source, &written)), "within 1.3 of cp"),
+            ] {
+                let ours = self.convert(options, source, &target);
                 let name = format!("500 MiB, {what}");
                 table.add(&name, wanted, measure(ours, other, Some(&written))?);
             }
-            fs::remove_file(&written).with_context(|| format!("removing {}", written.display()))?;
+            remove(&written)?;
         }
         Ok(())
     }
@@ -231,8 +253,7 @@ impl Bench {
                 "float32",
             ),
         ] {
-            let mut ours = self.ours();
-            ours.args(["convert", "--force", "--cast", dtype]).arg(source).arg(target);
+            let ours = self.convert(&["--cast", dtype], source, target);
             let bytes = fs::metadata(source)?.len();
             let measured = measure(ours, None, Some(target))?;
             let rate = bytes as f64 / 1e9 / measured.ours.wall.as_secs_f64();
@@ -245,16 +266,7 @@ impl Bench {
     /// Measures each pair of dtypes on one core, by an example that counts the effects as
     /// conversions do.
     fn cast_pairs(table: &mut ResultTable) -> Result<()> {
-        shell::run(shell::command("cargo").args([
-            "build",
-            "--release",
-            "--locked",
-            "-p",
-            "statelens-tensor",
-            "--example",
-            "casts",
-        ]))?;
-        let casts = project::target().join("release").join("examples").join("casts");
+        let casts = build(&["-p", "statelens-tensor", "--example", "casts"], "examples/casts")?;
         let printed = shell::output(&mut shell::command(casts)).context("casts failed")?;
         for line in printed.lines() {
             if let [from, to, rate] = line.split(' ').collect::<Vec<_>>()[..] {
@@ -284,24 +296,19 @@ impl Bench {
         let mut diff = self.ours();
         diff.arg("diff").arg(&old).arg(&new);
         table.add("5 GB, diff with 5 GB (LZ4)", wanted, measure(diff, None, None)?);
-        let mut verify = self.ours();
-        verify.arg("verify").arg(&new);
+        let verify = self.reads("verify", &new);
         table.add("5 GB, verify (LZ4)", wanted, measure(verify, None, None)?);
-        for file in [new, old, out] {
-            fs::remove_file(&file).with_context(|| format!("removing {}", file.display()))?;
-        }
-        Ok(())
+        [new, old, out].iter().try_for_each(|file| remove(file))
     }
 
     fn listing(&self, table: &mut ResultTable) -> Result<()> {
         let file = project::root().join("tests/fixtures/cerebras/v2.10.0/gpt_small.mdl");
-        let mut ours = self.ours();
-        ours.arg("ls").arg(&file);
         let theirs = self.theirs("list").map(|mut command| {
             command.arg(&file);
             ("library", command)
         });
-        table.add("list gpt_small.mdl", "50 times faster", measure(ours, theirs, None)?);
+        let measured = measure(self.reads("ls", &file), theirs, None)?;
+        table.add("list gpt_small.mdl", "50 times faster", measured);
         Ok(())
     }
 
@@ -326,8 +333,7 @@ impl Bench {
             .collect();
         names.sort();
         for name in names {
-            let mut ours = self.ours();
-            ours.arg("info").arg(folder.join(&name));
+            let ours = self.reads("info", &folder.join(&name));
             let count = if name == "zip64.pt" { "66,000" } else { "20,000" };
             let what = format!("open {count} tensors, {name}");
             table.add(&what, "under 0.3 s", measure(ours, None, None)?);
@@ -338,26 +344,20 @@ impl Bench {
     fn many_keys(&self, table: &mut ResultTable) -> Result<()> {
         let torch = statelens_fixtures::path("torch/zip_many_20k.pt");
         let cerebras = self.folder.join("many.mdl");
-        shell::run(self.ours().args(["convert", "--force"]).arg(&torch).arg(&cerebras))?;
+        shell::run(&mut self.convert(&[], &torch, &cerebras))?;
         for (name, file) in [("open 20,000 keys, .pt", torch), ("open 20,000 keys, .mdl", cerebras)]
         {
-            let mut ours = self.ours();
-            ours.arg("info").arg(&file);
-            table.add(name, "under 0.3 s", measure(ours, None, None)?);
+            table.add(name, "under 0.3 s", measure(self.reads("info", &file), None, None)?);
         }
-        let baseline = measure(self.idle(), None, None)?.ours.peak;
+        // A command that opens no file, whose memory is that of the process itself.
+        let mut idle = self.ours();
+        idle.arg("formats");
+        let baseline = measure(idle, None, None)?.ours.peak;
         let mut few = HashMap::new();
         for count in KEYS {
             self.keys(count, baseline, &mut few, table)?;
         }
         Ok(())
-    }
-
-    /// A command that opens no file, whose memory is that of the process itself.
-    fn idle(&self) -> Command {
-        let mut ours = self.ours();
-        ours.arg("formats");
-        ours
     }
 
     /// Measures time and memory for many keys, which may grow only linearly with their number.
@@ -387,22 +387,18 @@ impl Bench {
         for kind in ["safetensors", "pt", "npz", "mdl"] {
             let file = source.with_extension(kind);
             if file != source {
-                let mut ours = self.ours();
-                ours.arg("convert").arg(&source).arg(&file);
-                if kind == "mdl" {
-                    // The older version, which has a dataset for each leaf; the page's rows have
-                    // the newer one.
-                    ours.args(["--format-version", "0.4"]);
-                }
+                // The older version, which has a dataset for each leaf; the page's rows have the
+                // newer one.
+                let older: &[&str] = if kind == "mdl" { &["--format-version", "0.4"] } else { &[] };
+                let ours = self.convert(older, &source, &file);
                 add(format!(".safetensors -> .{kind}"), measure(ours, None, Some(&file))?);
             }
             for command in ["info", "ls"] {
-                let mut ours = self.ours();
-                ours.arg(command).arg(&file);
+                let ours = self.reads(command, &file);
                 add(format!("{command} .{kind}"), measure(ours, None, None)?);
             }
             if file != source {
-                fs::remove_file(&file).with_context(|| format!("removing {}", file.display()))?;
+                remove(&file)?;
             }
         }
         Ok(())
@@ -423,7 +419,7 @@ impl Bench {
         }
         // The library's file has LZ4 chunks; this is the same without them.
         let contiguous = input("-contiguous.mdl");
-        shell::run(self.ours().args(["convert", "--force"]).arg(&torch).arg(&contiguous))?;
+        shell::run(&mut self.convert(&[], &torch, &contiguous))?;
         let (to_torch, to_cerebras) = (input("-out.pt"), input("-out.mdl"));
         for (kind, source, target, other, wanted) in [
             (".mdl (LZ4) -> .pt", &cerebras, &to_torch, "to-torch", "8 times faster"),
@@ -431,22 +427,14 @@ impl Bench {
             (".mdl (contiguous) -> .pt", &contiguous, &to_torch, "cp", "within 1.5 of cp"),
             (".pt -> .mdl (contiguous)", &torch, &to_cerebras, "cp", "within 1.5 of cp"),
         ] {
-            let mut ours = self.ours();
-            ours.arg("convert").arg(source).arg(target);
+            let ours = self.convert(&[], source, target);
             let other = match other {
-                "cp" => Some(("cp", shell::command("cp"))),
-                what => self.theirs(what).map(|command| ("library", command)),
+                "cp" => Some(cp(source, target)),
+                what => self.library(what, source, target),
             };
-            let other = other.map(|(name, mut command)| {
-                command.arg(source).arg(target);
-                (name, command)
-            });
             table.add(&format!("{name}, {kind}"), wanted, measure(ours, other, Some(target))?);
         }
-        for output in [to_torch, to_cerebras] {
-            fs::remove_file(&output).with_context(|| format!("removing {}", output.display()))?;
-        }
-        Ok(())
+        [to_torch, to_cerebras].iter().try_for_each(|output| remove(output))
     }
 }
 
@@ -620,7 +608,6 @@ impl ResultTable {
     }
 }
 
-/// Describes the machine.
 fn machine() -> String {
     let line = |file: &str, name: &str| {
         let text = fs::read_to_string(file).unwrap_or_default();

@@ -36,26 +36,15 @@ pub(crate) fn run(root: &Path, statelens: &Path) -> Result<(), String> {
     let mut snippets = script("snippets", &python.current);
     snippets.arg("--cerebras").arg(&python.cerebras).arg("--tensorflow").arg(&python.tensorflow);
     snippets.arg("--jax").arg(&python.jax);
-    let mut scripts = vec![
-        all,
-        matrix,
-        script("numpy_archives", &python.current),
-        script("hdf5_damage", &python.current),
-        script("safetensors_files", &python.current),
-        script("torch_sets", &python.current),
-        script("harmless_pickles", &python.current),
-        script("container_fuzz", &python.current),
-        script("models", &python.current),
-        script("bert_mup", &python.current),
-        snippets,
-        script("layouts", &python.current),
-        script("optimizers", &python.current),
-        script("adapters", &python.current),
-        script("bundles", &python.tensorflow),
-        script("toolbox", &python.cerebras),
-        script("torch_older", &python.cerebras),
-        script("torch_older", &python.current),
-    ];
+    const SCRIPTS: &str = "
+        numpy_archives hdf5_damage safetensors_files torch_sets harmless_pickles container_fuzz
+        models bert_mup layouts optimizers adapters torch_older
+    ";
+    let mut scripts = vec![all, matrix, snippets];
+    scripts.extend(SCRIPTS.split_ascii_whitespace().map(|name| script(name, &python.current)));
+    scripts.push(script("bundles", &python.tensorflow));
+    scripts.push(script("toolbox", &python.cerebras));
+    scripts.push(script("torch_older", &python.cerebras));
     scripts.push(pickle_fuzz(root, &python, FUZZ_SECONDS, 1));
     match &python.older {
         Ok(interpreter) => scripts.push(script("older", interpreter)),
@@ -102,7 +91,6 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Runs a comparison script.
 fn compared(command: &mut Command) -> Result<(), String> {
     let shown = shell::shown(command);
     let ran = command.output().map_err(|error| format!("{command:?}: {error}"))?;

@@ -51,7 +51,6 @@ pub(crate) fn smoke_tests_of_other_builds(features: Features) -> Result<()> {
     Ok(())
 }
 
-/// The page tests to run.
 #[derive(Clone, Copy)]
 pub(crate) enum PageTests<'a> {
     /// Those whose names end in `(core)`: the main job of each screen.
@@ -173,19 +172,10 @@ fn node(server: &Server, browser: &Path, command: &Path) -> Command {
 
 /// Builds the command for debugging. The examples give crates the features that only tests request,
 /// as in `cargo test`, so that the artifacts compiled for the tests are reused.
-const DEBUG_COMMAND: [&str; 11] = [
-    "--workspace",
-    "--exclude",
-    "statelens-app",
-    "--exclude",
-    "xtask-bindgen",
-    "--bin",
-    "statelens",
-    "--example",
-    "list",
-    "--example",
-    "scan_batch",
-];
+const DEBUG_COMMAND: &str = "
+    --workspace --exclude statelens-app --exclude xtask-bindgen --bin statelens --example list
+    --example scan_batch
+";
 
 /// The arguments of cargo that enable optional features.
 pub(crate) type Features = &'static [&'static str];
@@ -193,7 +183,12 @@ pub(crate) type Features = &'static [&'static str];
 /// Builds the command `statelens` for tests, and returns its path.
 pub(crate) fn debug_command(features: Features) -> Result<PathBuf> {
     let mut cargo = shell::command("cargo");
-    shell::run(cargo.args(["build", "--locked"]).args(DEBUG_COMMAND).args(features))?;
+    shell::run(
+        cargo
+            .args(["build", "--locked"])
+            .args(DEBUG_COMMAND.split_ascii_whitespace())
+            .args(features),
+    )?;
     Ok(project::target().join("debug").join("statelens"))
 }
 
@@ -204,7 +199,8 @@ pub(crate) fn debug_command_with_page(features: Features) -> Result<PathBuf> {
     if !site.is_dir() {
         return debug_command(features);
     }
-    shell::run(&mut command_with_page(&site, &[&DEBUG_COMMAND, features].concat()))?;
+    let what = DEBUG_COMMAND.split_ascii_whitespace().chain(features.iter().copied());
+    shell::run(&mut command_with_page(&site, &what.collect::<Vec<_>>()))?;
     Ok(project::target().join("debug").join("statelens"))
 }
 
@@ -217,7 +213,6 @@ fn command_with_page(site: &Path, what: &[&str]) -> Command {
     cargo
 }
 
-/// Serves a built site.
 fn start_server(site: &Path, port: u16) -> Result<Server> {
     let folder =
         ServedFolder::new(site).with_context(|| format!("{} is not there", site.display()))?;

@@ -6,13 +6,11 @@ use std::path::{Path, PathBuf};
 /// The oldest Rust that builds the project, from `rust-version` in Cargo.toml.
 pub(crate) const RUST_VERSION: &str = env!("CARGO_PKG_RUST_VERSION");
 
-/// Returns the top folder of the repository.
 pub(crate) fn root() -> &'static Path {
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
     manifest.parent().unwrap_or(manifest)
 }
 
-/// Returns cargo's target folder.
 pub(crate) fn target() -> PathBuf {
     match env::var_os("CARGO_TARGET_DIR") {
         Some(folder) => root().join(folder),
@@ -26,7 +24,6 @@ pub(crate) fn tools() -> PathBuf {
     root().join("target").join("tools")
 }
 
-/// Returns the folder of the built site.
 pub(crate) fn site() -> PathBuf {
     root().join("dist")
 }

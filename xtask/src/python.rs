@@ -12,7 +12,6 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
-/// The interpreters of the environments.
 pub(crate) struct Python {
     /// Current torch.
     pub(crate) current: PathBuf,
@@ -166,16 +165,8 @@ impl Environment {
         }
         run(Command::new(base).args(["-m", "venv"]).arg(&self.folder))?;
         run(Command::new(self.interpreter())
-            .args([
-                "-m",
-                "pip",
-                "install",
-                "--quiet",
-                "--no-deps",
-                "--no-cache-dir",
-                "--no-compile",
-            ])
-            .args(["--disable-pip-version-check", "--requirement"])
+            .args(["-m", "pip", "install", "--quiet", "--no-deps", "--no-cache-dir"])
+            .args(["--no-compile", "--disable-pip-version-check", "--requirement"])
             .arg(&self.requirements))?;
         run(Command::new(self.interpreter()).arg(&self.stand_ins).arg(self.site_packages()))?;
         let proof = match self.name {

@@ -37,7 +37,6 @@ pub(crate) fn shown(command: &Command) -> String {
     words.join(" ")
 }
 
-/// Runs a command whose output the user sees.
 pub(crate) fn run(command: &mut Command) -> Result<()> {
     println!("$ {}", shown(command));
     let status =

@@ -27,7 +27,6 @@ pub(crate) fn check() -> Result<()> {
     Ok(())
 }
 
-/// Reads the sheets of a folder by name.
 fn read(folder: &Path) -> Result<BTreeMap<String, String>> {
     let mut sheets = BTreeMap::new();
     for entry in std::fs::read_dir(folder)? {

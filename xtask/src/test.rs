@@ -145,23 +145,10 @@ fn cargo(arguments: &[&str]) -> Result<()> {
 fn clippy_wasm() -> Result<()> {
     let env = setup::wasm::clippy_env()?;
     let mut cargo = env.command("cargo");
-    cargo.args([
-        "clippy",
-        "--locked",
-        "--profile",
-        "tools",
-        "--workspace",
-        "--exclude",
-        "statelens",
-        "--exclude",
-        "statelens-cli",
-        "--exclude",
-        "statelens-serve",
-        "--exclude",
-        "pystatelens",
-        "--exclude",
-        "xtask",
-    ]);
+    cargo.args(["clippy", "--locked", "--profile", "tools", "--workspace"]);
+    for name in ["statelens", "statelens-cli", "statelens-serve", "pystatelens", "xtask"] {
+        cargo.args(["--exclude", name]);
+    }
     shell::run(cargo.args(["--target", setup::wasm::TARGET, "--", "-D", "warnings"]))
 }
 

@@ -64,7 +64,7 @@ pub use source::{File, FileId, FileSet, Siblings, Span};
 pub use tensor::{
     Arithmetic, ByteOrder, Chunk, Chunked, Chunks, Computed, Concat, Deferred, Layout, Locate,
     Packed, Packing, Part, Product, Quantizer, Rounding, Strided, Tensor, TensorClass,
-    contiguous_strides, fortran_strides,
+    contiguous_strides, fortran_strides, numel,
 };
 pub use text::Text;
 pub use unfolded::Unfolded;
@@ -73,4 +73,6 @@ pub use value::{
     TupleClass, Value,
 };
 pub use visible::{is_hidden, visible};
-pub use words::{capitalised, counted, grouped, listed, shape_text, size_short, size_text};
+pub use words::{
+    capitalised, counted, grouped, has_word, listed, shape_text, size_short, size_text,
+};

@@ -124,7 +124,7 @@ impl Tensor {
 
 /// Returns the number of elements of a shape. If any dimension is 0, so is the result, even if the
 /// product of the others overflows.
-pub(crate) fn numel(shape: &[u64]) -> Option<u64> {
+pub fn numel(shape: &[u64]) -> Option<u64> {
     if shape.contains(&0) {
         return Some(0);
     }

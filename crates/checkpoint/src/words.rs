@@ -36,6 +36,12 @@ pub fn listed<Name: AsRef<str>>(names: &[Name], most: usize) -> String {
     }
 }
 
+/// Returns whether a word is one of `words`, which white space separates.
+#[must_use]
+pub fn has_word(words: &str, word: &str) -> bool {
+    words.split_ascii_whitespace().any(|known| known == word)
+}
+
 /// Formats a shape like torch: `[2, 3]`; `[]` for a scalar.
 #[must_use]
 pub fn shape_text(shape: &[u64]) -> String {

@@ -1,6 +1,6 @@
-//! Advice that several formats give.
+//! Advice and errors that several formats give.
 
-use statelens_checkpoint::{Advice, Setting, advice};
+use statelens_checkpoint::{Advice, Error, Setting, Text, advice};
 
 /// Returns the advice for an entry that can't be written.
 pub(crate) fn exclude() -> Advice {
@@ -12,11 +12,15 @@ pub(crate) fn rename_or_exclude() -> Advice {
     advice!["Rename it with ", Setting::Rename, ", or leave it out with ", Setting::Exclude, "."]
 }
 
-/// Returns the advice for tensors whose files are missing.
-pub(crate) fn open_or_exclude() -> Advice {
-    advice![
+/// Returns the error for `count` tensors whose data is missing, with the first keys and a reason.
+pub(crate) fn no_data(count: usize, keys: impl Iterator<Item = String>, why: &Text) -> Error {
+    let shown: Vec<String> = keys.take(5).collect();
+    let shown = shown.join(", ");
+    let advice = advice![
         "Open the files that hold them as well, or leave the tensors out with ",
         Setting::Exclude,
         "."
-    ]
+    ];
+    Error::refused(format!("{count} tensors have no data to write, {shown} among them: {why}"))
+        .advice(advice)
 }

@@ -27,7 +27,6 @@ pub(crate) const ZIP: &[u8] = b"PK\x03\x04";
 /// The length of a local header without name and extra fields.
 pub(crate) const LOCAL_HEADER: u64 = 30;
 
-/// The records of a zip file.
 pub(crate) struct Archive {
     source: Arc<dyn ReadAt>,
     file: FileId,
@@ -42,7 +41,6 @@ pub(crate) struct Archive {
     backslashes: bool,
 }
 
-/// A member of an archive.
 pub(crate) struct Record {
     /// The names of all records in one buffer; a separate allocation for each would take twice the
     /// length of the name.
@@ -72,7 +70,6 @@ enum Method {
 }
 
 impl Method {
-    /// Returns why it can't be read.
     fn problem(self) -> &'static str {
         match self {
             Self::Stored | Self::Packed(_) => "readable",
@@ -163,7 +160,6 @@ impl Archive {
         self.root = root;
     }
 
-    /// Replaces backslashes in all names by slashes.
     pub(crate) fn take_backslashes_for_slashes(&mut self) {
         let Some(first) = self.records.first() else { return };
         let replaced = |byte: &u8| if *byte == b'\\' { b'/' } else { *byte };
@@ -186,7 +182,6 @@ impl Archive {
         &self.records
     }
 
-    /// Returns the archive comment.
     pub(crate) fn comment(&self) -> &str {
         &self.comment
     }
@@ -196,7 +191,6 @@ impl Archive {
         &self.root
     }
 
-    /// Returns the number of records.
     pub(crate) fn len(&self) -> usize {
         self.records.len()
     }
@@ -264,7 +258,6 @@ impl Archive {
         })
     }
 
-    /// Returns the layout of a record's bytes.
     pub(crate) fn layout(&self, record: &Record) -> Result<Layout> {
         let start = self.start(record)?;
         let span = Span { file: self.file, offset: start, len: record.stored };
@@ -356,7 +349,6 @@ impl Record {
         self.names.get(start as usize..(start + len) as usize).unwrap_or_default()
     }
 
-    /// Returns the name for display.
     pub(crate) fn name(&self) -> String {
         String::from_utf8_lossy(self.raw_name()).into_owned()
     }

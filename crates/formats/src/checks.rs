@@ -13,12 +13,10 @@ use statelens_checkpoint::{Error, FileSet, Layout, Limits, Result, Span};
 use statelens_tensor::crc::Summing;
 
 use crate::archive::{Archive, is_zip};
-use crate::masked::mask;
+use crate::crc::mask;
 
-/// The checksums of a checkpoint's files.
 #[derive(Debug, Default)]
 pub struct Checks {
-    /// The checksums found.
     pub checks: Vec<Check>,
     /// Checksums that can't be verified because they are not in their place: name and reason.
     pub broken: Vec<(String, Error)>,
@@ -35,7 +33,6 @@ pub struct Checks {
 pub struct Check {
     /// What the bytes are: the name of an archive member, or the key of a tensor.
     pub what: String,
-    /// The algorithm.
     pub algorithm: Algorithm,
     /// The layout of the bytes. The checksum of a deflated member is of the decompressed bytes.
     pub layout: Layout,
@@ -45,7 +42,6 @@ pub struct Check {
     pub found: Option<u32>,
 }
 
-/// A checksum algorithm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Algorithm {
     /// CRC-32, as in zip.
@@ -57,7 +53,6 @@ pub enum Algorithm {
 }
 
 impl Algorithm {
-    /// Returns the display name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Crc32 => "CRC-32",

@@ -4,7 +4,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use statelens_checkpoint::{Memory, ReadAt, Result};
 
-/// A file that counts its reads.
 #[derive(Debug)]
 pub(crate) struct CountedFile {
     bytes: Memory,

@@ -18,7 +18,6 @@ use crate::{FORMATS, Probe, Score, Shards};
 pub struct Format {
     /// The values of [`statelens_checkpoint::FormatInfo::id`] that this format uses.
     pub ids: &'static [&'static str],
-    /// The display name.
     pub name: &'static str,
     /// The usual file extensions, without the dot. Formats are detected by content.
     pub extensions: &'static [&'static str],
@@ -91,7 +90,6 @@ pub fn register(format: &'static Format) -> Result<()> {
     }
 }
 
-/// Returns [`FORMATS`] and the registered formats.
 #[cfg(not(target_arch = "wasm32"))]
 pub fn formats() -> impl DoubleEndedIterator<Item = &'static Format> {
     let registered = REGISTERED.read().unwrap_or_else(PoisonError::into_inner).clone();
@@ -113,7 +111,6 @@ pub fn formats() -> impl DoubleEndedIterator<Item = &'static Format> {
 /// check for the run.
 pub type FindChecks = fn(&Checkpoint, &FileSet, &Limits) -> Result<Option<Checks>>;
 
-/// How a format is written.
 #[derive(Debug)]
 pub struct Writing {
     /// The argument of `--to`.
@@ -178,14 +175,10 @@ impl Writing {
     }
 }
 
-/// What to write: a format and its options.
 #[derive(Debug, Clone)]
 pub struct WriteTarget {
-    /// The format to write.
     pub writing: &'static Writing,
-    /// The options; the format supports all of them.
     pub requested: RequestedOptions,
-    /// How the checkpoint is split into files.
     pub shards: Shards,
 }
 
@@ -217,16 +210,13 @@ impl WriteTarget {
 pub struct Choice {
     /// The value on the command line; empty for no effect.
     pub id: &'static str,
-    /// The display name.
     pub name: &'static str,
 }
 
 /// Options for writing a format. The default selects the default of each option.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RequestedOptions {
-    /// One of [`Writing::versions`].
     pub version: Option<String>,
-    /// One of [`Writing::compressions`].
     pub compression: Option<String>,
     /// Whether to name variables after objects and to write the object graph: TensorFlow only.
     pub object_graph: bool,
@@ -238,7 +228,6 @@ pub(crate) const fn choice(id: &'static str, name: &'static str) -> Choice {
     Choice { id, name }
 }
 
-/// Returns all formats that can be written.
 pub fn writings() -> impl Iterator<Item = &'static Writing> {
     formats().filter_map(|format| format.writes.as_ref())
 }
@@ -277,7 +266,6 @@ pub fn writing_for_name(name: &str) -> Option<&'static Writing> {
     writings().find(|writing| writing.extensions.contains(&extension.as_str()))
 }
 
-/// Returns the format with this [`statelens_checkpoint::FormatInfo::id`].
 pub fn format_of(id: &str) -> Option<&'static Format> {
     formats().find(|format| format.ids.contains(&id))
 }

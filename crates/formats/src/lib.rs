@@ -3,6 +3,8 @@
 //!
 //! Nothing here reads weights: opening a checkpoint reads only its structure.
 
+#![allow(missing_docs, reason = "a part of `statelens`: its names are not a public interface")]
+
 mod advice;
 mod archive;
 mod attributes;
@@ -12,6 +14,7 @@ pub mod checks;
 mod checksums;
 #[cfg(test)]
 mod counted;
+mod crc;
 mod damage;
 #[cfg(test)]
 mod damaged_copies;
@@ -23,7 +26,6 @@ pub mod gguf;
 pub mod hdf5;
 pub mod keras;
 pub mod manifest;
-mod masked;
 pub mod numpy;
 mod paths;
 pub mod pickle;

@@ -7,7 +7,6 @@ use statelens_checkpoint::{Result, Text};
 /// One leaf of a manifest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ManifestEntry {
-    /// The flat key.
     pub key: Text,
     /// The kind of the value: `tensor`, `int`, ….
     pub kind: String,
@@ -23,7 +22,6 @@ pub struct ManifestEntry {
     pub rest: Vec<(String, String)>,
 }
 
-/// Reads a single entry of a manifest.
 pub fn read_entry(text: &[u8]) -> Result<ManifestEntry> {
     let mut json = Parser::lenient(text);
     let entry = entry(&mut json)?;
@@ -31,7 +29,6 @@ pub fn read_entry(text: &[u8]) -> Result<ManifestEntry> {
     Ok(entry)
 }
 
-/// Reads the entries of a manifest, in order.
 pub fn read(text: &[u8]) -> Result<Vec<ManifestEntry>> {
     // Keys may be strings that are not valid Unicode.
     let mut json = Parser::lenient(text);

@@ -5,7 +5,6 @@ use statelens_checkpoint::{FileSet, Result};
 /// How confident a format is that a file is its own, in ascending order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Score {
-    /// Not this format.
     No,
     /// Only the name matches. The reader will report the error in the content.
     Named,
@@ -13,7 +12,6 @@ pub enum Score {
     Holds,
     /// Possibly this format, if no other claims the file.
     Maybe,
-    /// The magic bytes match.
     Magic,
     /// The magic bytes are those of a container, for which this format is the default.
     Container,
@@ -37,7 +35,6 @@ pub struct Probe<'a> {
 const HEAD: u64 = 16_384 + 8;
 
 impl<'a> Probe<'a> {
-    /// Reads the first bytes.
     pub fn new(files: &'a FileSet) -> Result<Self> {
         let main = files.main()?;
         let head = files.read_vec(main, 0, files.len(main).min(HEAD))?;
@@ -49,7 +46,6 @@ impl<'a> Probe<'a> {
         &self.head
     }
 
-    /// Returns the whole set.
     pub fn files(&self) -> &FileSet {
         self.files
     }

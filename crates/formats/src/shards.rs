@@ -28,7 +28,6 @@ pub enum Shards {
 /// The assignment of tensors to files.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Assignment {
-    /// The file names.
     pub(crate) files: Vec<String>,
     /// For each tensor, the index of its file.
     pub(crate) of: Vec<usize>,

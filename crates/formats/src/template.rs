@@ -7,7 +7,7 @@ mod lexer;
 
 use std::collections::{HashMap, HashSet};
 
-use statelens_checkpoint::{Finding, Grade};
+use statelens_checkpoint::{Finding, Grade, has_word};
 
 use self::lexer::{Code, Token, code};
 
@@ -51,169 +51,45 @@ fn suspicion(template: &str) -> Option<(Grade, String)> {
 }
 
 /// Functions of Jinja and of chat programs. Templates only call them.
-const FUNCTIONS: [&str; 7] =
-    ["cycler", "dict", "joiner", "namespace", "raise_exception", "range", "strftime_now"];
+const FUNCTIONS: &str = "cycler dict joiner namespace raise_exception range strftime_now";
 
 /// Attributes without a leading underscore that give access to frames and code.
-const LEADING: [&str; 12] = [
-    "mro",
-    "gi_frame",
-    "gi_code",
-    "cr_frame",
-    "cr_code",
-    "ag_frame",
-    "f_globals",
-    "f_builtins",
-    "tb_frame",
-    "func_globals",
-    "func_code",
-    "co_code",
-];
+const LEADING: &str = "
+    mro gi_frame gi_code cr_frame cr_code ag_frame f_globals f_builtins tb_frame func_globals
+    func_code co_code
+";
 
-/// The known tags.
-const TAGS: [&str; 25] = [
-    "block",
-    "break",
-    "call",
-    "continue",
-    "do",
-    "elif",
-    "else",
-    "endblock",
-    "endcall",
-    "endfilter",
-    "endfor",
-    "endgeneration",
-    "endif",
-    "endmacro",
-    "endraw",
-    "endset",
-    "endwith",
-    "filter",
-    "for",
-    "generation",
-    "if",
-    "macro",
-    "raw",
-    "set",
-    "with",
-];
+const TAGS: &str = "
+    block break call continue do elif else endblock endcall endfilter endfor endgeneration endif
+    endmacro endraw endset endwith filter for generation if macro raw set with
+";
 
 /// The filters of Jinja, without `attr`.
-const FILTERS: [&str; 54] = [
-    "abs",
-    "batch",
-    "capitalize",
-    "center",
-    "count",
-    "d",
-    "default",
-    "dictsort",
-    "e",
-    "escape",
-    "filesizeformat",
-    "first",
-    "float",
-    "forceescape",
-    "format",
-    "from_json",
-    "groupby",
-    "indent",
-    "int",
-    "items",
-    "join",
-    "last",
-    "length",
-    "list",
-    "lower",
-    "map",
-    "max",
-    "min",
-    "pprint",
-    "random",
-    "reject",
-    "rejectattr",
-    "replace",
-    "reverse",
-    "round",
-    "safe",
-    "select",
-    "selectattr",
-    "slice",
-    "sort",
-    "string",
-    "striptags",
-    "sum",
-    "title",
-    "tojson",
-    "trim",
-    "truncate",
-    "unique",
-    "upper",
-    "urlencode",
-    "urlize",
-    "wordcount",
-    "wordwrap",
-    "xmlattr",
-];
+const FILTERS: &str = "
+    abs batch capitalize center count d default dictsort e escape filesizeformat first float
+    forceescape format from_json groupby indent int items join last length list lower map max min
+    pprint random reject rejectattr replace reverse round safe select selectattr slice sort string
+    striptags sum title tojson trim truncate unique upper urlencode urlize wordcount wordwrap
+    xmlattr
+";
 
 /// Filters that take the name of an attribute or of another filter.
-const REACHING: [&str; 9] =
-    ["groupby", "map", "max", "min", "rejectattr", "selectattr", "sort", "sum", "unique"];
+const REACHING: &str = "groupby map max min rejectattr selectattr sort sum unique";
 
 /// Filters that do not assemble text.
-const KEEPING: [&str; 24] = [
-    "abs",
-    "capitalize",
-    "count",
-    "d",
-    "default",
-    "dictsort",
-    "e",
-    "first",
-    "float",
-    "int",
-    "items",
-    "last",
-    "length",
-    "list",
-    "lower",
-    "max",
-    "min",
-    "reverse",
-    "round",
-    "safe",
-    "sort",
-    "string",
-    "trim",
-    "upper",
-];
+const KEEPING: &str = "
+    abs capitalize count d default dictsort e first float int items last length list lower max min
+    reverse round safe sort string trim upper
+";
 
 /// Methods that do not assemble text.
-const KEEPING_METHODS: [&str; 18] = [
-    "append",
-    "capitalize",
-    "copy",
-    "endswith",
-    "find",
-    "get",
-    "items",
-    "keys",
-    "lower",
-    "lstrip",
-    "pop",
-    "rsplit",
-    "rstrip",
-    "split",
-    "startswith",
-    "strip",
-    "upper",
-    "values",
-];
+const KEEPING_METHODS: &str = "
+    append capitalize copy endswith find get items keys lower lstrip pop rsplit rstrip split
+    startswith strip upper values
+";
 
 /// Keywords that may stand in the position of a value.
-const WORDS: [&str; 10] =
-    ["and", "elif", "else", "if", "in", "is", "not", "or", "recursive", "set"];
+const WORDS: &str = "and elif else if in is not or recursive set";
 
 /// Returns the suspicious constructs in a code section.
 fn judge(code: &Code, built: &Built) -> Vec<(Grade, String)> {
@@ -224,7 +100,7 @@ fn judge(code: &Code, built: &Built) -> Vec<(Grade, String)> {
             "import" | "include" | "extends" | "from" => {
                 found.push((Grade::UnknownCode, format!("`{tag}`, which runs another template")));
             }
-            _ if TAGS.contains(&tag) => {}
+            _ if has_word(TAGS, tag) => {}
             _ => found.push((Grade::UnknownCode, format!("the tag `{tag}`"))),
         }
     }
@@ -262,7 +138,7 @@ fn named(name: &str, at: usize, code: &Code, built: &Built) -> Option<(Grade, St
     let unknown = |what: String| Some((Grade::UnknownCode, what));
     if before.is_some_and(|before| before.is(".")) {
         return match name {
-            _ if name.starts_with('_') || LEADING.contains(&name) => {
+            _ if name.starts_with('_') || has_word(LEADING, name) => {
                 danger(format!("the attribute `{name}`"))
             }
             // Format strings can access attributes and items of their arguments.
@@ -281,10 +157,10 @@ fn named(name: &str, at: usize, code: &Code, built: &Built) -> Option<(Grade, St
         if name == "attr" {
             return danger("the filter `attr`".into());
         }
-        if !FILTERS.contains(&name) {
+        if !has_word(FILTERS, name) {
             return unknown(format!("the filter `{name}`"));
         }
-        if REACHING.contains(&name) && is_called {
+        if has_word(REACHING, name) && is_called {
             let arguments = &tokens[at + 2..closing(tokens, at + 1)];
             let first = match arguments.first() {
                 Some(Token::Text { text, .. }) => Some(&**text),
@@ -306,8 +182,8 @@ fn named(name: &str, at: usize, code: &Code, built: &Built) -> Option<(Grade, St
         _ if is_target => None,
         "lipsum" => danger("`lipsum`".into()),
         "self" if !after.is_some_and(|after| after.is(".")) => unknown("`self`".into()),
-        _ if FUNCTIONS.contains(&name) && leads_on => danger(format!("attributes of `{name}`")),
-        _ if FUNCTIONS.contains(&name) && !is_called && !built.is_set(name) => {
+        _ if has_word(FUNCTIONS, name) && leads_on => danger(format!("attributes of `{name}`")),
+        _ if has_word(FUNCTIONS, name) && !is_called && !built.is_set(name) => {
             // `x is not dict` does not refer to the function, but no real template contains it.
             unknown(format!("`{name}` as a value"))
         }
@@ -316,7 +192,7 @@ fn named(name: &str, at: usize, code: &Code, built: &Built) -> Option<(Grade, St
 }
 
 fn literal(text: &str, spelled: bool) -> Option<(Grade, String)> {
-    let leads = |part: &str| is_dunder(part) || LEADING.contains(&part);
+    let leads = |part: &str| is_dunder(part) || has_word(LEADING, part);
     if leads(text) || text.split(['.', ',', ' ']).any(is_dunder) {
         return Some((Grade::Danger, format!("{text:?}")));
     }
@@ -345,7 +221,7 @@ fn is_fragment(text: &str) -> bool {
 /// Whether a token can end a value, so that a bracket after it is a subscript.
 fn ends_value(token: &Token) -> bool {
     match token {
-        Token::Name(name) => !WORDS.contains(&&**name),
+        Token::Name(name) => !has_word(WORDS, name),
         Token::Text { .. } | Token::Number => true,
         Token::Operator(operator) => matches!(*operator, ")" | "]" | "}"),
         Token::Other => false,
@@ -463,14 +339,14 @@ impl Built {
                 // In Python, only a number can be added to a number.
                 Token::Operator("+") => number(before) || number(after),
                 Token::Name(name) if before.is_some_and(|before| before.is("|")) => {
-                    KEEPING.contains(&&**name)
+                    has_word(KEEPING, name)
                 }
                 Token::Name(name) if before.is_some_and(|before| before.is(".")) => {
-                    !self.built.contains(name) && (!is_called || KEEPING_METHODS.contains(&&**name))
+                    !self.built.contains(name) && (!is_called || has_word(KEEPING_METHODS, name))
                 }
                 Token::Name(name) => {
                     !self.built.contains(name)
-                        && (!is_called || FUNCTIONS.contains(&&**name) || WORDS.contains(&&**name))
+                        && (!is_called || has_word(FUNCTIONS, name) || has_word(WORDS, name))
                 }
                 Token::Other => false,
                 _ => true,

@@ -22,7 +22,6 @@ impl Unread {
         self.by_reason.entry(reason).or_insert_with(|| (name.clone(), 0)).1 += 1;
     }
 
-    /// Returns the findings.
     pub(crate) fn findings(self) -> impl Iterator<Item = Finding> {
         self.by_reason.into_iter().map(|(reason, (name, count))| {
             let name = name.to_lossy();

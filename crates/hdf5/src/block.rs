@@ -7,14 +7,11 @@ use hdf5_reader::StorageBuffer;
 use hdf5_reader::checksum::jenkins_lookup3;
 use statelens_checkpoint::{Error, Result};
 
-use crate::header::Widths;
 use crate::source::Source;
 
-/// The expected start of a block.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct BlockContext<'a> {
     pub(crate) source: &'a Source,
-    pub(crate) widths: Widths,
     /// What the block belongs to, for error messages.
     pub(crate) what: &'static str,
     /// Address of the header that the block belongs to; the block contains it.
@@ -32,7 +29,7 @@ impl BlockContext<'_> {
         kind: Option<u8>,
     ) -> Result<StorageBuffer> {
         let bytes = self.summed(address, len)?;
-        let wide = usize::from(self.widths.offset);
+        let wide = usize::from(self.source.widths.offset);
         let owner = 5 + usize::from(kind.is_some());
         let sound = bytes.starts_with(signature)
             && bytes.get(4) == Some(&0)
@@ -40,7 +37,7 @@ impl BlockContext<'_> {
             && bytes.get(owner..owner + wide).is_some_and(|at| little(at) == self.owner);
         if !sound {
             let what = format!("a block of {} is not where it should be", self.what);
-            return Err(self.at(address, Error::damaged(what)));
+            return Err(self.source.at(address, Error::damaged(what)));
         }
         Ok(bytes)
     }
@@ -60,11 +57,8 @@ impl BlockContext<'_> {
 
     /// Returns the error for a wrong checksum.
     pub(crate) fn wrong(&self, address: u64) -> Error {
-        self.at(address, Error::damaged(format!("the checksum of {} is wrong", self.what)))
-    }
-
-    fn at(&self, address: u64, error: Error) -> Error {
-        error.at(self.source.base().saturating_add(address))
+        let what = format!("the checksum of {} is wrong", self.what);
+        self.source.at(address, Error::damaged(what))
     }
 }
 

@@ -15,27 +15,20 @@ use crate::error::from_reader;
 /// The type of the elements of a dataset or attribute.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Datatype {
-    /// Bytes of one element in the file.
     pub size: u64,
-    /// Class of the type.
     pub class: Class,
 }
 
-/// The classes of datatypes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Class {
     /// An integer, in two's complement or unsigned.
     Int {
-        /// Whether it has a sign.
         signed: bool,
-        /// Byte order.
         order: ByteOrder,
     },
     /// Binary floating point.
     Float {
-        /// Positions of its parts.
         format: FloatFormat,
-        /// Byte order; `None` for that of the VAX.
         order: Option<ByteOrder>,
     },
     /// A date of an old, unused class.
@@ -44,7 +37,6 @@ pub enum Class {
     Str(Padding),
     /// Bits without further meaning.
     Bits {
-        /// Byte order.
         order: ByteOrder,
     },
     /// Bytes without further meaning.
@@ -52,7 +44,6 @@ pub enum Class {
         /// The writer's name for them.
         tag: Text,
     },
-    /// A record.
     Compound(Vec<Member>),
     /// A reference to an object or a region of one.
     Reference {
@@ -61,7 +52,6 @@ pub enum Class {
     },
     /// Named values of an integer type.
     Enum {
-        /// The integer type.
         base: Arc<Datatype>,
         /// Names with the bytes of their values, in file order.
         members: Vec<(Text, Vec<u8>)>,
@@ -72,9 +62,7 @@ pub enum Class {
     Vlen(Arc<Datatype>),
     /// A fixed-size array in each element.
     Array {
-        /// Element type of the array.
         base: Arc<Datatype>,
-        /// Shape of the array.
         dims: Vec<u64>,
     },
     /// Two floats: real, imaginary. Since HDF5 2.0.
@@ -84,15 +72,11 @@ pub enum Class {
 /// Positions of the parts of a float, in bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct FloatFormat {
-    /// Bits in use.
     pub precision: u16,
-    /// Bits of the exponent.
     pub exponent: u8,
-    /// Stored bits of the mantissa.
     pub mantissa: u8,
     /// Bias of the stored exponent.
     pub bias: u32,
-    /// Position of the sign bit.
     pub sign_at: u8,
     /// Lowest bit of the exponent.
     pub exponent_at: u8,
@@ -102,14 +86,11 @@ pub struct FloatFormat {
     pub implied: bool,
 }
 
-/// One field of a record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Member {
-    /// Name of the field.
     pub name: Text,
     /// Bytes from the start of the record.
     pub offset: u64,
-    /// Type of the field.
     pub datatype: Datatype,
 }
 

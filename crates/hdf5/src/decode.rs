@@ -28,7 +28,6 @@ pub(crate) fn little(bytes: &[u8], order: ByteOrder) -> Vec<u8> {
     bytes
 }
 
-/// Decodes an integer of any size.
 pub(crate) fn int(bytes: &[u8], signed: bool, order: ByteOrder) -> Int {
     let mut bytes = little(bytes, order);
     if !signed {
@@ -37,7 +36,6 @@ pub(crate) fn int(bytes: &[u8], signed: bool, order: ByteOrder) -> Int {
     Int::from_le_bytes(&bytes)
 }
 
-/// Decodes a text field of fixed size.
 pub(crate) fn fixed_text(bytes: &[u8], padding: Padding) -> Text {
     match padding {
         Padding::Null => text(bytes),

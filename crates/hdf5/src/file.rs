@@ -16,7 +16,6 @@ use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use hdf5_reader::Storage;
-use hdf5_reader::io::Cursor;
 use hdf5_reader::messages::attribute_info;
 use hdf5_reader::messages::{
     MSG_ATTRIBUTE, MSG_ATTRIBUTE_INFO, MSG_DATA_LAYOUT, MSG_DATASPACE, MSG_DATATYPE,
@@ -35,16 +34,14 @@ use crate::file::dataset::Dataset;
 use crate::file::dense::DenseAttributes;
 use crate::file::group::{Dense, DensePlace, Links, Listed};
 use crate::file::link::{Followed, Link, LinkValue, follow};
-use crate::header::{self, Message, Messages, Widths};
+use crate::header::{self, Message, Messages};
 use crate::heap::GlobalHeap;
-use crate::source::Source;
+use crate::source::{Source, Widths};
 
-/// An open container.
 #[derive(Debug)]
 pub struct Hdf5File {
     pub(crate) source: Source,
     pub(crate) id: FileId,
-    pub(crate) widths: Widths,
     pub(crate) limits: Limits,
     pub(crate) heap: GlobalHeap,
     pub(crate) types: Mutex<Recent<Parsed>>,
@@ -58,16 +55,13 @@ pub struct Hdf5File {
     superblock: Superblock,
 }
 
-/// The kind of an object.
 #[derive(Debug, Clone)]
 pub enum ObjectKind {
     /// A group: see [`Hdf5File::links`].
     Group,
-    /// A dataset.
     Dataset(Box<Dataset>),
     /// A dataset whose header can't be parsed.
     Unreadable(Error),
-    /// A named datatype.
     Datatype(Arc<Datatype>),
 }
 
@@ -77,9 +71,7 @@ pub struct Object {
     /// Address of its header, from the start of the container. Names with the same address are hard
     /// links to one object.
     pub address: u64,
-    /// Kind of the object.
     pub kind: ObjectKind,
-    /// Its attributes, in file order.
     pub attributes: Vec<Attribute>,
     /// Errors of attributes that could not be read.
     pub troubles: Vec<Error>,
@@ -88,7 +80,6 @@ pub struct Object {
 }
 
 impl Object {
-    /// Returns the attribute of that name.
     pub fn attribute(&self, name: &str) -> Option<&Attribute> {
         self.attributes.iter().find(|attribute| attribute.name == name)
     }
@@ -100,7 +91,6 @@ impl Object {
         }
     }
 
-    /// Returns the dataset, if it is one.
     pub fn dataset(&self) -> Option<&Dataset> {
         match &self.kind {
             ObjectKind::Dataset(dataset) => Some(dataset),
@@ -114,7 +104,6 @@ impl Object {
 pub struct ObjectTree {
     /// The objects by address, including the root; an error if the header can't be read.
     pub objects: BTreeMap<u64, Result<Object>>,
-    /// Links between the objects.
     pub groups: Groups,
     /// A path to each object, computed on demand.
     paths: OnceLock<HashMap<u64, Text>>,
@@ -123,7 +112,6 @@ pub struct ObjectTree {
 /// The groups of a container, and findings about all objects that were read.
 #[derive(Debug)]
 pub struct Groups {
-    /// Address of the root group.
     pub root: u64,
     /// Links of each group, by its address.
     pub links: HashMap<u64, Result<Vec<Link>>>,
@@ -152,7 +140,8 @@ impl Hdf5File {
     pub fn open_at(files: &FileSet, id: FileId, start: u64, limits: &Limits) -> Result<Self> {
         let inner = files.structure(id)?;
         let name = |error: Error| error.in_file(files.name(id));
-        let whole = Source::new(inner.clone(), start);
+        // The superblock says how wide addresses are.
+        let whole = Source::new(inner.clone(), start, Widths::default());
         let superblock =
             Superblock::parse_from_storage(&whole).map_err(from_reader).map_err(name)?;
         let Superblock { offset_size, length_size, base_address, .. } = superblock;
@@ -165,13 +154,11 @@ impl Hdf5File {
         let recorded_base =
             end::recorded_base(&whole, base_address, superblock.version, offset_size)
                 .map_err(name)?;
-        let source = match (base_address, start.checked_add(base_address)) {
-            (0, _) => whole,
-            (_, Some(base)) => Source::new(inner, base),
-            (_, None) => return Err(name(Error::damaged("a container without a start"))),
-        };
+        let base = start.checked_add(base_address);
+        let base = base.ok_or_else(|| name(Error::damaged("a container without a start")))?;
         let widths = Widths { offset: offset_size, length: length_size };
-        let extension = extension(&source, widths, &superblock, limits).map_err(name)?;
+        let source = Source::new(inner, base, widths);
+        let extension = extension(&source, &superblock, limits).map_err(name)?;
         // Twice K. If the file has no values, the defaults of libhdf5 apply.
         let [chunks, groups, leaves] = extension.unwrap_or(match superblock.version {
             0 => [32, superblock.group_internal_node_k, superblock.group_leaf_node_k],
@@ -185,7 +172,6 @@ impl Hdf5File {
         Ok(Self {
             source,
             id,
-            widths,
             chunk_tree_width: 2 * u64::from(chunks),
             group_tree_width: 2 * u64::from(groups),
             group_leaf_width: 2 * u64::from(leaves),
@@ -218,7 +204,6 @@ impl Hdf5File {
         self.id
     }
 
-    /// Returns the version of the superblock.
     pub fn superblock_version(&self) -> u8 {
         self.superblock.version
     }
@@ -240,12 +225,10 @@ impl Hdf5File {
         &self.superblock
     }
 
-    /// Returns the address of the root group.
     pub fn root(&self) -> Result<u64> {
         self.superblock.root_object_header_address().map_err(from_reader)
     }
 
-    /// Reads the object whose header is at `address`.
     pub fn object(&self, address: u64) -> Result<Object> {
         let (mut object, places) = self.object_without_dense(address)?;
         for place in places {
@@ -264,8 +247,8 @@ impl Hdf5File {
     /// Reads an object without its attributes in dense storage; returns the location of those as
     /// well.
     pub(crate) fn object_without_dense(&self, address: u64) -> Result<(Object, Vec<DensePlace>)> {
-        let messages = header::messages(&self.source, self.widths, address, &self.limits)?;
-        let at = |error: Error| error.at(self.source.base().saturating_add(address));
+        let messages = header::messages(&self.source, address, &self.limits)?;
+        let at = |error: Error| self.source.at(address, error);
         let has = |kind: u16| messages.first(kind).is_some();
         let mut links = None;
         let is_group = has(MSG_SYMBOL_TABLE) || has(MSG_LINK_INFO);
@@ -328,7 +311,7 @@ impl Hdf5File {
     /// header.
     fn root_begins_with(&self, name: &str) -> Result<bool> {
         let root = self.root()?;
-        let messages = header::first_messages(&self.source, self.widths, root, &self.limits)?;
+        let messages = header::first_messages(&self.source, root, &self.limits)?;
         let found =
             messages.iter().filter(|message| message.kind == MSG_ATTRIBUTE && !message.shared);
         let found = found.map(|message| Attribute::parse(self, message.body, false));
@@ -383,23 +366,15 @@ impl Hdf5File {
     }
 
     fn group(&self, messages: &Messages) -> Result<Links> {
-        let Widths { offset, length } = self.widths;
+        let source = &self.source;
         let mut links = Links::default();
-        for message in messages.iter().filter(|message| !message.shared) {
-            let body = message.body;
-            let cursor = &mut Cursor::new(body);
-            match message.kind {
+        for Message { kind, body, .. } in messages.iter().filter(|message| !message.shared) {
+            match kind {
                 MSG_SYMBOL_TABLE => {
-                    let table = symbol_table_msg::parse(cursor, offset, length, body.len());
-                    links.symbol_table = Some(table.map_err(from_reader)?);
+                    links.symbol_table = Some(source.parse(body, symbol_table_msg::parse)?);
                 }
-                MSG_LINK_INFO => {
-                    let info = link_info::parse(cursor, offset, length, body.len());
-                    links.info = Some(info.map_err(from_reader)?);
-                }
-                MSG_LINK => {
-                    links.messages.push(link::parse(body, offset)?);
-                }
+                MSG_LINK_INFO => links.info = Some(source.parse(body, link_info::parse)?),
+                MSG_LINK => links.messages.push(link::parse(body, source.widths.offset)?),
                 _ => {}
             }
         }
@@ -429,10 +404,8 @@ impl Hdf5File {
     }
 
     fn dense_place(&self, body: &[u8]) -> Result<Option<DensePlace>> {
-        let Widths { offset, length } = self.widths;
-        let info = attribute_info::parse(&mut Cursor::new(body), offset, length, body.len());
-        let info = info.map_err(from_reader)?;
-        if Cursor::is_undefined_offset(info.fractal_heap_address, offset) {
+        let info = self.source.parse(body, attribute_info::parse)?;
+        if self.source.is_undefined(info.fractal_heap_address) {
             return Ok(None);
         }
         Ok(Some(DensePlace {
@@ -475,24 +448,18 @@ fn duplicates<'a, T>(all: &'a [T], name: impl Fn(&'a T) -> &'a Text) -> Vec<Text
 /// extension. The extension must be valid even if not needed, since libhdf5 reads it first.
 fn extension(
     source: &Source,
-    widths: Widths,
     superblock: &Superblock,
     limits: &Limits,
 ) -> Result<Option<[u16; 3]>> {
-    if superblock.version < 2
-        && !Cursor::is_undefined_offset(superblock.free_space_address, widths.offset)
-    {
+    if superblock.version < 2 && !source.is_undefined(superblock.free_space_address) {
         // libhdf5 takes the field for the address of an extension, which version 2 introduced.
         return Err(Error::damaged(
             "the superblock has an extension, which its version can't have",
         ));
     }
     let address = superblock.extension_address;
-    let Some(address) = address.filter(|at| !Cursor::is_undefined_offset(*at, widths.offset))
-    else {
-        return Ok(None);
-    };
-    let messages = header::messages(source, widths, address, limits)
+    let Some(address) = address.filter(|at| !source.is_undefined(*at)) else { return Ok(None) };
+    let messages = header::messages(source, address, limits)
         .map_err(|error| error.context("the extension of the superblock"))?;
     Ok(match messages.first(MSG_BTREE_K).map(|message| message.body) {
         Some([0, c0, c1, g0, g1, l0, l1, ..]) => {
@@ -547,7 +514,6 @@ impl ObjectTree {
         paths
     }
 
-    /// Returns the object at an address.
     pub fn object(&self, address: u64) -> Option<&Object> {
         self.objects.get(&address)?.as_ref().ok()
     }

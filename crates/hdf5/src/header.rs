@@ -9,22 +9,12 @@ use std::collections::{HashSet, VecDeque};
 
 use hdf5_reader::Storage;
 use hdf5_reader::checksum::jenkins_lookup3;
-use hdf5_reader::io::Cursor;
 use hdf5_reader::messages::shared::SharedMessage;
 use hdf5_reader::messages::{MSG_CONTINUATION, MSG_NIL, continuation, shared};
 use statelens_checkpoint::{Error, Limits, Result, room};
 
-use crate::error::from_reader;
 use crate::source::Source;
 
-/// Widths of addresses and lengths in the file, in bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Widths {
-    pub(crate) offset: u8,
-    pub(crate) length: u8,
-}
-
-/// One message of an object header.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Message<'a> {
     pub(crate) kind: u16,
@@ -44,7 +34,6 @@ pub(crate) struct Messages {
 }
 
 impl Messages {
-    /// Iterates over all messages.
     pub(crate) fn iter(&self) -> impl Iterator<Item = Message<'_>> {
         let mut start = 0;
         self.entries.iter().map(move |(kind, shared, end)| {
@@ -54,12 +43,10 @@ impl Messages {
         })
     }
 
-    /// Returns the first message of that kind.
     pub(crate) fn first(&self, kind: u16) -> Option<Message<'_>> {
         self.iter().find(|message| message.kind == kind)
     }
 
-    /// Returns the number of messages of that kind.
     pub(crate) fn count(&self, kind: u16) -> usize {
         self.entries.iter().filter(|(other, ..)| *other == kind).count()
     }
@@ -71,44 +58,27 @@ impl Messages {
 }
 
 /// Reads the messages of the object at `address`, all blocks of its header in order.
-pub(crate) fn messages(
-    source: &Source,
-    widths: Widths,
-    address: u64,
-    limits: &Limits,
-) -> Result<Messages> {
-    read(source, widths, address, limits, usize::MAX)
+pub(crate) fn messages(source: &Source, address: u64, limits: &Limits) -> Result<Messages> {
+    read(source, address, limits, usize::MAX)
 }
 
 /// Reads the messages in the first few blocks of an object's header: a large header is scattered
 /// over the file.
-pub(crate) fn first_messages(
-    source: &Source,
-    widths: Widths,
-    address: u64,
-    limits: &Limits,
-) -> Result<Messages> {
-    read(source, widths, address, limits, 4)
+pub(crate) fn first_messages(source: &Source, address: u64, limits: &Limits) -> Result<Messages> {
+    read(source, address, limits, 4)
 }
 
-fn read(
-    source: &Source,
-    widths: Widths,
-    address: u64,
-    limits: &Limits,
-    blocks: usize,
-) -> Result<Messages> {
+fn read(source: &Source, address: u64, limits: &Limits, blocks: usize) -> Result<Messages> {
     let prefix = source.bytes(address, 16.min(Storage::len(source).saturating_sub(address)))?;
     let mut walk = MessageWalk {
         source,
-        widths,
         messages: Messages::default(),
         blocks: VecDeque::new(),
         ordered: false,
         spent: 0,
         limit: limits.structure,
     };
-    let at = |error: Error| error.at(source.base().saturating_add(address));
+    let at = |error: Error| source.at(address, error);
     match &*prefix {
         [b'O', b'H', b'D', b'R', ..] => walk.version_2(address).map_err(at)?,
         [1, _, n0, n1, _, _, _, _, a, b, c, d, ..] => {
@@ -150,15 +120,15 @@ fn read(
 /// Returns the body of a shared message, which is the message of that kind in another object.
 pub(crate) fn resolve(
     source: &Source,
-    widths: Widths,
     kind: u16,
     reference: &[u8],
     limits: &Limits,
 ) -> Result<Vec<u8>> {
-    let mut cursor = Cursor::new(reference);
-    let reference = shared::parse(&mut cursor, kind, widths.offset, widths.length, reference.len());
-    match reference.map_err(from_reader)? {
-        SharedMessage::SharedInOhdr { address, .. } => messages(source, widths, address, limits)?
+    let reference = source.parse(reference, |cursor, offset, length, len| {
+        shared::parse(cursor, kind, offset, length, len)
+    })?;
+    match reference {
+        SharedMessage::SharedInOhdr { address, .. } => messages(source, address, limits)?
             .iter()
             .find(|found| found.kind == kind && !found.shared)
             .map(|found| found.body.to_vec())
@@ -174,7 +144,6 @@ pub(crate) fn resolve(
 
 struct MessageWalk<'a> {
     source: &'a Source,
-    widths: Widths,
     messages: Messages,
     blocks: VecDeque<(u64, u64)>,
     /// Version 2: messages include their creation order.
@@ -241,8 +210,8 @@ impl MessageWalk<'_> {
 
     fn continuation_2(&mut self, start: u64, len: u64) -> Result<()> {
         if *self.source.bytes(start, 4)? != *b"OCHK" {
-            return Err(Error::damaged("a block of an object header is not where it should be")
-                .at(self.source.base().saturating_add(start)));
+            let what = "a block of an object header is not where it should be";
+            return Err(self.source.at(start, Error::damaged(what)));
         }
         self.block_2(start, len, 4)
     }
@@ -285,10 +254,7 @@ impl MessageWalk<'_> {
                 ));
             }
             MSG_CONTINUATION => {
-                let Widths { offset, length } = self.widths;
-                let mut cursor = Cursor::new(body);
-                let next = continuation::parse(&mut cursor, offset, length, body.len());
-                let next = next.map_err(from_reader)?;
+                let next = self.source.parse(body, continuation::parse)?;
                 if next.length == 0 {
                     return Err(Error::damaged("an object header continues in a block of 0 bytes"));
                 }

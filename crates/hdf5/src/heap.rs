@@ -15,28 +15,23 @@ use statelens_checkpoint::{Error, Limits, Result, Text, order, room};
 use crate::block::{BlockContext as Sealed, little};
 use crate::decode::text;
 use crate::error::from_reader;
-use crate::header::Widths;
-use crate::source::Source;
+use crate::source::{Source, Widths};
 
 /// The names of an old-style group, in one range of bytes.
 pub(crate) struct HeapNames(StorageBuffer);
 
 impl HeapNames {
-    pub(crate) fn read(
-        source: &Source,
-        widths: Widths,
-        address: u64,
-        limits: &Limits,
-    ) -> Result<Self> {
-        let heap = LocalHeap::parse_at_storage(source, address, widths.offset, widths.length)
-            .map_err(from_reader)?;
+    pub(crate) fn read(source: &Source, address: u64, limits: &Limits) -> Result<Self> {
+        let Widths { offset, length } = source.widths;
+        let heap = LocalHeap::parse_at_storage(source, address, offset, length);
+        let heap = heap.map_err(from_reader)?;
         let len = heap.data_segment_size;
         source.room(heap.data_segment_address, len)?;
         Limits::check("bytes of the names of a group", len, limits.structure)?;
         source.spend(len)?;
         let bytes = source.bytes(heap.data_segment_address, len)?;
-        let free = free_list(&bytes, heap.free_list_offset, usize::from(widths.length));
-        free.map_err(|error| error.at(source.base().saturating_add(address)))?;
+        let free = free_list(&bytes, heap.free_list_offset, usize::from(length));
+        free.map_err(|error| source.at(address, error))?;
         Ok(Self(bytes))
     }
 
@@ -94,7 +89,6 @@ struct Collection {
 pub(crate) struct HeapValue(Option<(Arc<Collection>, Range<usize>)>);
 
 impl HeapValue {
-    /// Returns the bytes of the value.
     pub(crate) fn as_slice(&self) -> &[u8] {
         let found = self.0.as_ref();
         found.and_then(|(from, range)| from.bytes.get(range.clone())).unwrap_or_default()
@@ -116,20 +110,19 @@ impl GlobalHeap {
     pub(crate) fn get(
         &self,
         source: &Source,
-        widths: Widths,
         element: &[u8],
         unit: u64,
         limits: &Limits,
     ) -> Result<HeapValue> {
         let mut cursor = Cursor::new(element);
         let count = cursor.read_u32_le().map_err(from_reader)?;
-        let address = cursor.read_offset(widths.offset).map_err(from_reader)?;
+        let address = cursor.read_offset(source.widths.offset).map_err(from_reader)?;
         let index = cursor.read_u32_le().map_err(from_reader)?;
         let len = u64::from(count).checked_mul(unit).ok_or_else(outside)?;
-        if len == 0 || address == 0 || Cursor::is_undefined_offset(address, widths.offset) {
+        if len == 0 || address == 0 || source.is_undefined(address) {
             return Ok(HeapValue(None));
         }
-        let collection = self.collection(source, widths, address, limits)?;
+        let collection = self.collection(source, address, limits)?;
         let place = u16::try_from(index).ok().and_then(|index| collection.place(index));
         let (offset, held) = place.ok_or_else(outside)?;
         // As in libhdf5 since 1.14: a value is all of its object.
@@ -144,7 +137,6 @@ impl GlobalHeap {
     fn collection(
         &self,
         source: &Source,
-        widths: Widths,
         address: u64,
         limits: &Limits,
     ) -> Result<Arc<Collection>> {
@@ -152,8 +144,8 @@ impl GlobalHeap {
         if let Some(collection) = cache.by_address.get(&address) {
             return Ok(collection.clone());
         }
-        let at = |error: Error| error.at(source.base().saturating_add(address));
-        let collection = Arc::new(Collection::read(source, widths, address, limits).map_err(at)?);
+        let collection = Collection::read(source, address, limits);
+        let collection = Arc::new(collection.map_err(|error| source.at(address, error))?);
         if collection.bytes.len() > KEPT && collection.objects.len() == 1 {
             // One long text, which is unlikely to be read again, is not cached.
             return Ok(collection);
@@ -177,8 +169,8 @@ fn outside() -> Error {
 }
 
 impl Collection {
-    fn read(source: &Source, widths: Widths, address: u64, limits: &Limits) -> Result<Self> {
-        let width = usize::from(widths.length);
+    fn read(source: &Source, address: u64, limits: &Limits) -> Result<Self> {
+        let width = usize::from(source.widths.length);
         let head = source.bytes(address, 8 + width as u64)?;
         let [b'G', b'C', b'O', b'L', 1, _, _, _, size @ ..] = &*head else {
             return Err(Error::damaged(
@@ -237,8 +229,6 @@ impl Collection {
 /// than about 512 kB fail. Huge, tiny and filtered objects are read by hdf5-reader.
 pub(crate) struct DenseHeap<'a> {
     source: &'a Source,
-    widths: Widths,
-    /// Address of its header.
     address: u64,
     heap: FractalHeap,
     limits: &'a Limits,
@@ -253,13 +243,12 @@ pub(crate) struct DenseHeap<'a> {
 /// Reads the index of a heap's huge objects: number, address and length, sorted by number.
 fn huge_objects(
     source: &Source,
-    widths: Widths,
     heap: &FractalHeap,
     limits: &Limits,
 ) -> Result<Vec<(u64, u64, u64)>> {
-    let Widths { offset, length } = widths;
+    let Widths { offset, length } = source.widths;
     let index = heap.btree_huge_objects_address;
-    let at = |error: Error| error.at(source.base().saturating_add(index));
+    let at = |error: Error| source.at(index, error);
     let header = BTreeV2Header::parse_at_storage(source, index, offset, length)
         .map_err(from_reader)
         .map_err(at)?;
@@ -296,16 +285,11 @@ const CHECKED_BLOCKS: u8 = 2;
 const LEVELS: u32 = 64;
 
 impl<'a> DenseHeap<'a> {
-    pub(crate) fn open(
-        source: &'a Source,
-        widths: Widths,
-        address: u64,
-        limits: &'a Limits,
-    ) -> Result<Self> {
-        let heap = FractalHeap::parse_at_storage(source, address, widths.offset, widths.length);
+    pub(crate) fn open(source: &'a Source, address: u64, limits: &'a Limits) -> Result<Self> {
+        let Widths { offset, length } = source.widths;
+        let heap = FractalHeap::parse_at_storage(source, address, offset, length);
         Ok(Self {
             source,
-            widths,
             address,
             heap: heap.map_err(from_reader)?,
             limits,
@@ -322,7 +306,6 @@ impl<'a> DenseHeap<'a> {
         bytes.enumerate().fold(0, |n, (index, byte)| n | u64::from(*byte) << (8 * index))
     }
 
-    /// Returns the object with that heap ID.
     pub(crate) fn get(&mut self, id: &[u8]) -> Result<Vec<u8>> {
         let managed = id.first().is_some_and(|flags| flags >> 4 & 3 == 0);
         if managed && self.heap.io_filters_len == 0 {
@@ -337,7 +320,7 @@ impl<'a> DenseHeap<'a> {
                 self.limits.structure,
             )?;
         }
-        let Widths { offset, length } = self.widths;
+        let Widths { offset, length } = self.source.widths;
         let is_huge = id.first().is_some_and(|flags| flags >> 4 & 3 == 1);
         let numbered = id.len() < 1 + usize::from(offset) + usize::from(length);
         if is_huge && numbered && self.heap.io_filters_len == 0 {
@@ -355,7 +338,7 @@ impl<'a> DenseHeap<'a> {
         let number = little(id.get(1..id.len().min(9)).ok_or_else(bad)?);
         let listed = match &mut self.huge {
             Some(listed) => listed,
-            none => none.insert(huge_objects(self.source, self.widths, &self.heap, self.limits)?),
+            none => none.insert(huge_objects(self.source, &self.heap, self.limits)?),
         };
         let place = listed.binary_search_by_key(&number, |(number, ..)| *number);
         let (_, address, len) = listed[place.map_err(|_| bad())?];
@@ -409,26 +392,28 @@ impl<'a> DenseHeap<'a> {
 
     fn sealed(&self) -> Sealed<'a> {
         let what = "a block of a fractal heap";
-        Sealed { source: self.source, widths: self.widths, what, owner: self.address }
+        Sealed { source: self.source, what, owner: self.address }
     }
 
     /// Returns the size of a block's head: signature, version, address of the heap, offset in the
     /// heap.
     fn head(&self) -> usize {
-        5 + usize::from(self.widths.offset) + offset_bytes(&self.heap)
+        5 + usize::from(self.source.widths.offset) + offset_bytes(&self.heap)
     }
 
     /// Checks the head of a block.
     fn begins(&self, bytes: &[u8], signature: &[u8; 4], address: u64, offset: u64) -> Result<()> {
-        let heap = 5 + usize::from(self.widths.offset);
+        let heap = 5 + usize::from(self.source.widths.offset);
         let sound = bytes.starts_with(signature)
             && bytes.get(4) == Some(&0)
             && bytes.get(5..heap).is_some_and(|at| little(at) == self.address)
             && bytes.get(heap..self.head()).is_some_and(|at| little(at) == offset);
         match sound {
             true => Ok(()),
-            false => Err(Error::damaged("a block of a fractal heap is not where it should be")
-                .at(self.source.base().saturating_add(address))),
+            false => {
+                let what = "a block of a fractal heap is not where it should be";
+                Err(self.source.at(address, Error::damaged(what)))
+            }
         }
     }
 
@@ -464,11 +449,11 @@ impl<'a> DenseHeap<'a> {
             let block = self.indirect(address, rows, base)?;
             let entry = row.checked_mul(width).and_then(|entry| entry.checked_add(column));
             let at = entry.and_then(|entry| usize::try_from(entry).ok()).ok_or_else(bad)?;
-            let wide = usize::from(self.widths.offset);
+            let wide = usize::from(self.source.widths.offset);
             let head = 5 + wide + offset_bytes(&self.heap);
             let child = block.get(head + at * wide..head + (at + 1) * wide).ok_or_else(bad)?;
             let child = child.iter().rev().fold(0u64, |n, byte| n << 8 | u64::from(*byte));
-            if Cursor::is_undefined_offset(child, self.widths.offset) {
+            if self.source.is_undefined(child) {
                 return Err(bad());
             }
             base = base
@@ -492,7 +477,7 @@ impl<'a> DenseHeap<'a> {
         }
         let bad = || Error::damaged("a block of a fractal heap is not where it should be");
         let width = u64::from(self.heap.table_width);
-        let wide = u64::from(self.widths.offset);
+        let wide = u64::from(self.source.widths.offset);
         let entries = rows.checked_mul(width).and_then(|entries| entries.checked_mul(wide));
         let len =
             entries.and_then(|len| len.checked_add(5 + wide + offset_bytes(&self.heap) as u64 + 4));

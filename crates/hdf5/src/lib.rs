@@ -6,6 +6,8 @@
 //! can't do, or does in such a way that one bad object hides a thousand good ones, is implemented
 //! here, with the reason given in each place. Nothing is allocated on the mere claim of a file.
 
+#![allow(missing_docs, reason = "a part of `statelens`: its names are not a public interface")]
+
 mod block;
 mod datatype;
 mod decode;

@@ -6,10 +6,8 @@ use statelens_checkpoint::{ByteOrder, DType, Field, NumpyType, order};
 
 use crate::datatype::{Class, Datatype, FloatFormat};
 
-/// An element type of tensors.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ElementType {
-    /// Type of the elements.
     pub dtype: DType,
     /// Byte order in the file. For a record, `Big` if any field is: the dtype's words list those
     /// fields.

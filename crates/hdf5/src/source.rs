@@ -4,15 +4,24 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use hdf5_reader::io::Cursor;
 use hdf5_reader::{Storage, StorageBuffer};
 use statelens_checkpoint::{Error, Limits, ReadAt, Result, Structure, room};
 
 use crate::error::{from_reader, to_reader};
 
+/// Widths of addresses and lengths in the file, in bytes.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Widths {
+    pub(crate) offset: u8,
+    pub(crate) length: u8,
+}
+
 /// The container's bytes from its superblock on; addresses in the file count from there.
 pub(crate) struct Source {
     inner: Arc<Structure>,
     base: u64,
+    pub(crate) widths: Widths,
     spent: AtomicU64,
     reached: AtomicU64,
 }
@@ -21,13 +30,33 @@ pub(crate) struct Source {
 const SLACK: u64 = 16 << 20;
 
 impl Source {
-    pub(crate) fn new(inner: Arc<Structure>, base: u64) -> Self {
-        Self { inner, base, spent: AtomicU64::new(0), reached: AtomicU64::new(0) }
+    pub(crate) fn new(inner: Arc<Structure>, base: u64, widths: Widths) -> Self {
+        Self { inner, base, widths, spent: AtomicU64::new(0), reached: AtomicU64::new(0) }
     }
 
     /// Returns the first byte of the container in its file.
     pub(crate) fn base(&self) -> u64 {
         self.base
+    }
+
+    /// Returns an error with the offset in the file of an address of the container.
+    pub(crate) fn at(&self, address: u64, error: Error) -> Error {
+        error.at(self.base.saturating_add(address))
+    }
+
+    /// Returns whether an address stands for nothing.
+    pub(crate) fn is_undefined(&self, address: u64) -> bool {
+        Cursor::is_undefined_offset(address, self.widths.offset)
+    }
+
+    /// Parses the body of a header message with a function of hdf5-reader.
+    pub(crate) fn parse<T>(
+        &self,
+        body: &[u8],
+        parse: impl FnOnce(&mut Cursor<'_>, u8, u8, usize) -> hdf5_reader::error::Result<T>,
+    ) -> Result<T> {
+        let Widths { offset, length } = self.widths;
+        parse(&mut Cursor::new(body), offset, length, body.len()).map_err(from_reader)
     }
 
     /// Returns `len` bytes at an address of the container.
@@ -84,12 +113,12 @@ impl Source {
     }
 
     fn past_end(&self, address: u64, len: u64) -> Error {
-        Error::damaged(format!(
+        let error = Error::damaged(format!(
             "{len} bytes of structure should be there, but the file ends at byte {}",
             self.inner.len()
-        ))
-        .at(self.base.saturating_add(address))
-        .advice("The file may be cut short: compare its size with the original.")
+        ));
+        self.at(address, error)
+            .advice("The file may be cut short: compare its size with the original.")
     }
 }
 
@@ -135,7 +164,7 @@ mod tests {
         let bytes: Vec<u8> =
             (0..3 << 20).map(|i: u32| (i.wrapping_mul(2654435761) >> 24) as u8).collect();
         let files = FileSet::single("x", Memory::from(bytes.clone()));
-        let source = Source::new(files.structure(FileId(0)).unwrap(), 512);
+        let source = Source::new(files.structure(FileId(0)).unwrap(), 512, Widths::default());
         for address in [0, 1, (64 << 10) - 513, (64 << 10) - 512, (2 << 20) + 17, (3 << 20) - 600] {
             for len in [0, 1, 80, 100_000, 1 << 20] {
                 let start = 512 + address as usize;

@@ -9,7 +9,6 @@ use statelens_checkpoint::{Error, Global, Int, Result, Text, room};
 
 use crate::opcode as op;
 
-/// A pickle that is being written.
 #[derive(Debug, Clone, Default)]
 pub struct Encoder {
     out: Vec<u8>,
@@ -25,17 +24,14 @@ impl Encoder {
     /// The most items that Python puts between `MARK` and `APPENDS`, `SETITEMS` or `ADDITEMS`.
     pub const BATCH: usize = 1000;
 
-    /// Creates an empty encoder.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Returns the bytes written so far.
     pub fn bytes(&self) -> &[u8] {
         &self.out
     }
 
-    /// Returns the finished bytes.
     pub fn into_bytes(self) -> Vec<u8> {
         self.out
     }
@@ -45,17 +41,6 @@ impl Encoder {
         self.out.extend([op::PROTO, version]);
     }
 
-    /// Writes `STOP`: must be last; the top of the stack is the result.
-    pub fn stop(&mut self) {
-        self.out.push(op::STOP);
-    }
-
-    /// Writes Python's `None`.
-    pub fn none(&mut self) {
-        self.out.push(op::NONE);
-    }
-
-    /// Writes a bool.
     pub fn bool(&mut self, value: bool) {
         self.out.push(if value { op::NEWTRUE } else { op::NEWFALSE });
     }
@@ -71,7 +56,6 @@ impl Encoder {
         Ok(())
     }
 
-    /// Writes an integer that fits in 64 bits.
     pub fn small_int(&mut self, value: i64) {
         if let Ok(byte) = u8::try_from(value) {
             self.out.extend([op::BININT1, byte]);
@@ -88,7 +72,6 @@ impl Encoder {
         }
     }
 
-    /// Writes a float.
     pub fn float(&mut self, value: f64) {
         self.out.push(op::BINFLOAT);
         self.out.extend(value.to_be_bytes());
@@ -99,7 +82,6 @@ impl Encoder {
         self.utf8(text.as_bytes())
     }
 
-    /// Writes a string.
     pub fn str(&mut self, text: &str) -> Result<()> {
         self.utf8(text.as_bytes())
     }
@@ -123,27 +105,6 @@ impl Encoder {
         Ok(())
     }
 
-    /// Writes `MARK`: the start of the items of `appends`, `setitems`, `additems`, `frozenset` or a
-    /// long tuple.
-    pub fn mark(&mut self) {
-        self.out.push(op::MARK);
-    }
-
-    /// Writes an empty dict.
-    pub fn empty_dict(&mut self) {
-        self.out.push(op::EMPTY_DICT);
-    }
-
-    /// Writes an empty list.
-    pub fn empty_list(&mut self) {
-        self.out.push(op::EMPTY_LIST);
-    }
-
-    /// Writes an empty tuple.
-    pub fn empty_tuple(&mut self) {
-        self.out.push(op::EMPTY_TUPLE);
-    }
-
     /// Makes a tuple of the last one, two or three values.
     ///
     /// A tuple of any other length is written as [`Encoder::mark`], the items,
@@ -154,11 +115,6 @@ impl Encoder {
             TupleLen::Two => op::TUPLE2,
             TupleLen::Three => op::TUPLE3,
         });
-    }
-
-    /// Makes a tuple of everything since the mark.
-    pub fn marked_tuple(&mut self) {
-        self.out.push(op::TUPLE);
     }
 
     /// Writes a tuple with the shortest opcodes for its length; `item` writes each item.
@@ -188,36 +144,6 @@ impl Encoder {
             None => self.marked_tuple(),
         }
         Ok(())
-    }
-
-    /// Appends everything since the mark to the list below it.
-    pub fn appends(&mut self) {
-        self.out.push(op::APPENDS);
-    }
-
-    /// Puts everything since the mark (key, value, key, value) into the dict below it.
-    pub fn setitems(&mut self) {
-        self.out.push(op::SETITEMS);
-    }
-
-    /// Calls a function: callable, tuple of arguments.
-    pub fn reduce(&mut self) {
-        self.out.push(op::REDUCE);
-    }
-
-    /// Makes an instance without `__init__`: class, tuple of arguments.
-    pub fn newobj(&mut self) {
-        self.out.push(op::NEWOBJ);
-    }
-
-    /// Sets the state of an object: object, state.
-    pub fn build(&mut self) {
-        self.out.push(op::BUILD);
-    }
-
-    /// Requests the object identified by the tuple on the stack from the loader.
-    pub fn binpersid(&mut self) {
-        self.out.push(op::BINPERSID);
     }
 
     /// Stores the top of the stack in the memo; returns its number for [`Encoder::memoized`].
@@ -282,27 +208,6 @@ impl Encoder {
         }
     }
 
-    /// Pushes the class or function whose module and name are the two strings on the stack.
-    /// *Protocol 4.*
-    pub fn stack_global(&mut self) {
-        self.out.push(op::STACK_GLOBAL);
-    }
-
-    /// Writes an empty set. *Protocol 4.*
-    pub fn empty_set(&mut self) {
-        self.out.push(op::EMPTY_SET);
-    }
-
-    /// Adds everything since the mark to the set below it. *Protocol 4.*
-    pub fn additems(&mut self) {
-        self.out.push(op::ADDITEMS);
-    }
-
-    /// Makes a frozenset of everything since the mark. *Protocol 4.*
-    pub fn frozenset(&mut self) {
-        self.out.push(op::FROZENSET);
-    }
-
     /// Like [`Encoder::memoize`], in one byte. *Protocol 4.*
     pub fn memoize_next(&mut self) -> MemoId {
         self.out.push(op::MEMOIZE);
@@ -317,7 +222,6 @@ impl Encoder {
         Frame(self.out.len())
     }
 
-    /// Ends a frame.
     pub fn end_frame(&mut self, frame: Frame) {
         let len = (self.out.len() - frame.0) as u64;
         self.out[frame.0 - 8..frame.0].copy_from_slice(&len.to_le_bytes());
@@ -347,9 +251,54 @@ impl Encoder {
     }
 }
 
+/// Methods that write a single opcode without operands.
+macro_rules! opcodes {
+    ($($(#[$doc:meta])* $name:ident => $opcode:ident;)*) => {
+        impl Encoder {
+            $($(#[$doc])* pub fn $name(&mut self) {
+                self.out.push(op::$opcode);
+            })*
+        }
+    };
+}
+
+opcodes! {
+    /// Writes `STOP`: must be last; the top of the stack is the result.
+    stop => STOP;
+    none => NONE;
+    /// Writes `MARK`: the start of the items of `appends`, `setitems`, `additems`, `frozenset` or a
+    /// long tuple.
+    mark => MARK;
+    empty_dict => EMPTY_DICT;
+    empty_list => EMPTY_LIST;
+    empty_tuple => EMPTY_TUPLE;
+    /// Makes a tuple of everything since the mark.
+    marked_tuple => TUPLE;
+    /// Appends everything since the mark to the list below it.
+    appends => APPENDS;
+    /// Puts everything since the mark (key, value, key, value) into the dict below it.
+    setitems => SETITEMS;
+    /// Calls a function: callable, tuple of arguments.
+    reduce => REDUCE;
+    /// Makes an instance without `__init__`: class, tuple of arguments.
+    newobj => NEWOBJ;
+    /// Sets the state of an object: object, state.
+    build => BUILD;
+    /// Requests the object identified by the tuple on the stack from the loader.
+    binpersid => BINPERSID;
+    /// Pushes the class or function whose module and name are the two strings on the stack.
+    /// *Protocol 4.*
+    stack_global => STACK_GLOBAL;
+    /// Writes an empty set. *Protocol 4.*
+    empty_set => EMPTY_SET;
+    /// Adds everything since the mark to the set below it. *Protocol 4.*
+    additems => ADDITEMS;
+    /// Makes a frozenset of everything since the mark. *Protocol 4.*
+    frozenset => FROZENSET;
+}
+
 /// The tuple lengths that have an opcode of their own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[allow(missing_docs, reason = "the names say it")]
 pub enum TupleLen {
     One,
     Two,

@@ -17,31 +17,20 @@ pub struct NodeId(pub(crate) u32);
 /// text is boxed.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Node {
-    /// Python's `None`.
     None,
-    /// A bool.
     Bool(bool),
-    /// An integer.
     Int(Int),
-    /// A float.
     Float(f64),
-    /// A string.
     Str(Text),
     /// `bytes`; also Python 2's `str` if it is not valid text.
     Bytes(Arc<[u8]>),
-    /// `bytearray`.
     ByteArray(Arc<[u8]>),
-    /// A list.
     List(Box<Vec<NodeId>>),
-    /// A tuple.
     Tuple(Items),
-    /// A set.
     Set(Box<Vec<NodeId>>),
-    /// A frozenset.
     FrozenSet(Box<[NodeId]>),
     /// A dict: every entry in the order it was set, repeated keys included.
     Dict(Box<Vec<(NodeId, NodeId)>>),
-    /// A class or function by name.
     Global(Arc<Global>),
     /// The result of a call, with later changes.
     Object(Call),
@@ -77,11 +66,8 @@ pub struct Call {
 /// The result of a call, with later changes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct BuiltObject<'a> {
-    /// The same as [`Call::form`].
     pub form: Form,
-    /// The same as [`Call::callable`].
     pub callable: NodeId,
-    /// The same as [`Call::args`].
     pub args: NodeId,
     /// Accessible through `Deref`.
     more: &'a More,
@@ -140,7 +126,6 @@ static NOTHING: More = More::NOTHING;
 /// A class or function that a pickle names.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GlobalUse {
-    /// Its name in Python 3: `__builtin__.xrange` is `builtins.range`.
     pub global: Arc<Global>,
     /// Byte offset of the opcode in the pickle.
     pub offset: u64,
@@ -221,13 +206,11 @@ impl From<Broken> for Error {
 }
 
 impl Pickle {
-    /// Returns the object that unpickling would return.
     pub fn root(&self) -> NodeId {
         // Only a pickle inside `Broken` has no root; node 0 is always `None`.
         self.root.unwrap_or(NodeId(0))
     }
 
-    /// Returns the object.
     pub fn node(&self, id: NodeId) -> &Node {
         self.nodes.get(id.0 as usize).unwrap_or(&Node::None)
     }
@@ -252,7 +235,6 @@ impl Pickle {
         self.end
     }
 
-    /// Returns the text of a string.
     pub fn str(&self, id: NodeId) -> Option<&str> {
         match self.node(id) {
             Node::Str(text) => text.as_str(),
@@ -318,18 +300,15 @@ impl Pickle {
         }
     }
 
-    /// Stores the items of a tuple.
     pub(crate) fn keep(&mut self, items: &[NodeId]) -> Result<Items> {
         Limits::check("items of a tuple", items.len() as u64, u64::from(u32::MAX))?;
         Ok(Items { start: self.items.push(items)?, len: items.len() as u32 })
     }
 
-    /// Frees the items of a tuple.
     pub(crate) fn forget(&mut self, items: Items) {
         self.items.forget(items.start, items.len);
     }
 
-    /// Frees the changes to an object.
     pub(crate) fn forget_more(&mut self, call: Call) {
         let more = (call.more as usize).checked_sub(1).and_then(|index| self.more.get_mut(index));
         if let Some(more) = more {
@@ -392,7 +371,6 @@ impl Pickle {
         entries.iter().rev().find(|(name, _)| self.str(*name) == Some(key)).map(|(_, value)| *value)
     }
 
-    /// Returns the object, if it is one.
     pub fn object(&self, id: NodeId) -> Option<BuiltObject<'_>> {
         match self.node(id) {
             Node::Object(call) => Some(self.made(*call)),

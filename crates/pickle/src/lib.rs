@@ -5,6 +5,8 @@
 //! that write checkpoints by their structure. Nothing that a pickle names is ever imported, called
 //! or evaluated: unrecognised objects remain inert descriptions.
 
+#![allow(missing_docs, reason = "a part of `statelens`: its names are not a public interface")]
+
 mod encode;
 mod escapes;
 mod graph;
@@ -24,5 +26,5 @@ pub use graph::{Broken, BuiltObject, Call, GlobalUse, Items, Node, NodeId, Pickl
 pub use lower::{Lowered, view};
 pub use machine::{read, read_joined};
 pub use scan::{DTypeElements, ScanOptions, is_harmless, scan_pickles};
-pub use storages::{NoStorages, Storage, Storages, storage_dtype};
+pub use storages::{NoStorages, STORAGE_CLASSES, Storage, Storages, storage_dtype};
 pub use stream::{PickleStream, is_stream, read_stream};

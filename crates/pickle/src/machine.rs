@@ -105,9 +105,7 @@ struct Machine<'a> {
     buffers: u32,
     /// The end of the last frame that lies within the bytes.
     frame_end: usize,
-    /// The same as [`Broken::cut_name`].
     cut_name: Option<Global>,
-    /// The same as [`Broken::unset_memo`].
     unset_memo: bool,
     /// Whether to continue after `STOP`.
     joined: bool,
@@ -245,7 +243,6 @@ impl Machine<'_> {
         }
     }
 
-    /// Returns the value of [`Broken::open`].
     fn open(&self) -> Vec<(Option<NodeId>, NodeId)> {
         let mut open = Vec::new();
         let mut floor = 0;

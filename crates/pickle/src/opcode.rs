@@ -1,7 +1,5 @@
 //! The opcodes of pickle protocols 0 to 5, by CPython's names (`Lib/pickle.py`).
 
-#![allow(missing_docs, reason = "the names are CPython's own")]
-
 pub const MARK: u8 = b'(';
 pub const STOP: u8 = b'.';
 pub const POP: u8 = b'0';

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::sync::Arc;
 
-use statelens_checkpoint::{Form, Global, Int, Text, float_repr};
+use statelens_checkpoint::{Form, Global, Int, Text, float_repr, has_word};
 
 use crate::graph::is_dill;
 use crate::python2::Spelled;
@@ -368,52 +368,22 @@ pub(crate) fn global(global: &Global) -> Option<String> {
 
 /// Returns whether it is one of Python's own classes that only hold data.
 pub(crate) fn is_class(name: &str) -> bool {
-    matches!(
-        name,
-        "int"
-            | "float"
-            | "complex"
-            | "bool"
-            | "str"
-            | "bytes"
-            | "bytearray"
-            | "list"
-            | "tuple"
-            | "dict"
-            | "set"
-            | "frozenset"
-            | "object"
-            | "type"
-            | "range"
-            | "slice"
-    )
+    const CLASSES: &str = "
+        int float complex bool str bytes bytearray list tuple dict set frozenset object type range
+        slice
+    ";
+    has_word(CLASSES, name)
 }
 
 fn is_exception(name: &str) -> bool {
+    const OTHERS: &str = "Exception BaseException KeyboardInterrupt StopIteration";
     name.starts_with(char::is_uppercase)
-        && (name.ends_with("Error")
-            || name.ends_with("Warning")
-            || matches!(
-                name,
-                "Exception" | "BaseException" | "KeyboardInterrupt" | "StopIteration"
-            ))
+        && (name.ends_with("Error") || name.ends_with("Warning") || has_word(OTHERS, name))
 }
 
 fn is_numpy_scalar(name: &str) -> bool {
-    matches!(
-        name.trim_end_matches(|c: char| c.is_ascii_digit()),
-        "float"
-            | "int"
-            | "uint"
-            | "complex"
-            | "bool"
-            | "bool_"
-            | "str_"
-            | "bytes_"
-            | "datetime"
-            | "timedelta"
-            | "void"
-    )
+    let kinds = "float int uint complex bool bool_ str_ bytes_ datetime timedelta void";
+    has_word(kinds, name.trim_end_matches(|c: char| c.is_ascii_digit()))
 }
 
 fn year(high: u8, low: u8) -> u32 {

@@ -25,7 +25,6 @@ pub trait Storages {
     }
 }
 
-/// A storage, which tensors are views of.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Storage {
     /// Id of the storage, see [`Tensor::storage`].
@@ -67,12 +66,10 @@ pub(crate) struct StorageName {
 }
 
 impl StorageName {
-    /// Returns the bytes per element.
     pub(crate) fn unit(&self) -> u64 {
         self.dtype.as_ref().map_or(1, DType::itemsize)
     }
 
-    /// Returns the bytes of the storage.
     pub(crate) fn len(&self) -> Result<u64, String> {
         let len = self.numel.checked_mul(self.unit());
         len.ok_or_else(|| "Its size does not fit 64 bits".to_owned())
@@ -135,31 +132,38 @@ impl Pickle {
     }
 }
 
+/// torch's storage classes and their element types.
+pub static STORAGE_CLASSES: [(&str, DType); 17] = [
+    ("DoubleStorage", DType::F64),
+    ("FloatStorage", DType::F32),
+    ("HalfStorage", DType::F16),
+    ("BFloat16Storage", DType::BF16),
+    ("LongStorage", DType::I64),
+    ("IntStorage", DType::I32),
+    ("ShortStorage", DType::I16),
+    ("CharStorage", DType::I8),
+    ("ByteStorage", DType::U8),
+    ("BoolStorage", DType::Bool),
+    ("ComplexDoubleStorage", DType::C128),
+    ("ComplexFloatStorage", DType::C64),
+    ("QInt8Storage", DType::QInt8),
+    ("QUInt8Storage", DType::QUInt8),
+    ("QInt32Storage", DType::QInt32),
+    ("QUInt4x2Storage", DType::QUInt4x2),
+    ("QUInt2x4Storage", DType::QUInt2x4),
+];
+
 /// Returns the element type of a storage class, `Some(None)` for untyped bytes; `None` if it is not
 /// a storage class.
 pub fn storage_dtype(class: &Global) -> Option<Option<DType>> {
     if !matches!(&*class.module, "torch" | "torch.cuda" | "torch.storage" | "torch.sparse") {
         return None;
     }
-    Some(Some(match class.name.strip_suffix("Storage")? {
-        "Untyped" | "_Untyped" => return Some(None),
-        "Double" => DType::F64,
-        "Float" => DType::F32,
-        "Half" => DType::F16,
-        "BFloat16" => DType::BF16,
-        "Long" => DType::I64,
-        "Int" => DType::I32,
-        "Short" => DType::I16,
-        "Char" => DType::I8,
-        "Byte" => DType::U8,
-        "Bool" => DType::Bool,
-        "ComplexDouble" => DType::C128,
-        "ComplexFloat" => DType::C64,
-        "QInt8" => DType::QInt8,
-        "QUInt8" => DType::QUInt8,
-        "QInt32" => DType::QInt32,
-        "QUInt4x2" => DType::QUInt4x2,
-        "QUInt2x4" => DType::QUInt2x4,
-        _ => return None,
-    }))
+    if matches!(&*class.name, "UntypedStorage" | "_UntypedStorage") {
+        return Some(None);
+    }
+    STORAGE_CLASSES
+        .iter()
+        .find(|(name, _)| *name == &*class.name)
+        .map(|(_, dtype)| Some(dtype.clone()))
 }

@@ -18,10 +18,8 @@ const MAGIC_TEXT: &[u8] = b"L119547037146038801333356L\n.";
 /// The most bytes before it: `PROTO` and a frame.
 const PREFIX: usize = 11;
 
-/// The pickles of a stream.
 #[derive(Debug)]
 pub struct PickleStream {
-    /// The object.
     pub pickle: Pickle,
     /// The other pickles, which torch loads, too: the magic number, the version, facts about the
     /// machine, and the keys of the storages.

@@ -25,9 +25,7 @@ pub const CONFIG: &str = "adapter_config.json";
 /// The result of folding an adapter.
 #[derive(Debug)]
 pub struct FoldedAdapter {
-    /// The model.
     pub checkpoint: Checkpoint,
-    /// The keys that were changed.
     pub weights: Vec<String>,
 }
 
@@ -63,12 +61,12 @@ pub fn fold(joined: &Checkpoint, config: &Value) -> Result<FoldedAdapter> {
         let key = names.key(&format!("{module}.weight"));
         let before = changed.get(&key).or_else(|| model.tensor(&key));
         let weight = before.ok_or_else(|| missing(&key, &config))?;
-        let named = |error: Error| match error.next_step() {
-            Some(advice) => {
-                let advice = advice.clone();
-                Error::refused(format!("`{key}` can't be folded: {}", error.what())).advice(advice)
+        let named = |error: Error| {
+            let named = Error::refused(format!("`{key}` can't be folded: {}", error.what()));
+            match error.next_step() {
+                Some(advice) => named.advice(advice.clone()),
+                None => named,
             }
-            None => Error::refused(format!("`{key}` can't be folded: {}", error.what())),
         };
         let folded = thin.folded(weight, module, &config).map_err(named)?;
         changed.insert(key, folded);
@@ -134,7 +132,6 @@ fn missing(key: &str, config: &AdapterConfig<'_>) -> Error {
         .advice("Open the model that adapter_config.json names.")
 }
 
-/// The tensors of an adapter.
 #[derive(Default)]
 struct Adapter {
     /// Pairs of thin matrices, by module.
@@ -191,7 +188,6 @@ impl Adapter {
     }
 }
 
-/// A pair of thin matrices.
 struct Thin {
     first: Tensor,
     second: Tensor,
@@ -258,7 +254,6 @@ impl ModulePrefix {
     }
 }
 
-/// The contents of `adapter_config.json`.
 struct AdapterConfig<'a> {
     map: &'a Map,
     crosswise: bool,
@@ -283,19 +278,11 @@ impl<'a> AdapterConfig<'a> {
             Some(Value::Map(map)) => !map.is_empty(),
             other => other.is_some_and(Value::is_true),
         };
-        let computes = [
-            "use_dora",
-            "use_qalora",
-            "use_bdlora",
-            "lora_bias",
-            "target_parameters",
-            "layer_replication",
-            "kasa_config",
-            "monteclora_config",
-            "arrow_config",
-            "trainable_token_indices",
-        ];
-        if let Some(name) = computes.into_iter().find(|name| is_on(name)) {
+        const COMPUTES: &str = "
+            use_dora use_qalora use_bdlora lora_bias target_parameters layer_replication kasa_config
+            monteclora_config arrow_config trainable_token_indices
+        ";
+        if let Some(name) = COMPUTES.split_ascii_whitespace().find(|name| is_on(name)) {
             return Err(bad(format!("folding an adapter with {name}"))
                 .advice("Fold it with PEFT: merge_and_unload()."));
         }

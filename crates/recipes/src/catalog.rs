@@ -9,7 +9,6 @@ use crate::language::{KeyPattern, Ranks};
 use crate::library::{recipe_path, table_path};
 use crate::ranks;
 
-/// All families and models.
 #[derive(Debug, Clone, Default)]
 pub struct Catalog {
     families: Vec<ModelFamily>,
@@ -39,11 +38,9 @@ pub struct RankedCheckpoint<'a> {
     pub format: ModelFormat,
     /// Their folder: empty, or ending with `/`.
     pub folder: &'a str,
-    /// Their names, in the order of the ranks.
     pub files: Vec<String>,
 }
 
-/// The keys that a block's rules match.
 #[derive(Debug, Clone, Default)]
 struct BlockKeys {
     prefix: Option<String>,
@@ -153,7 +150,6 @@ impl Catalog {
         })
     }
 
-    /// Returns the models that a user can choose.
     pub fn models(&self) -> impl Iterator<Item = &str> {
         let models = self.tables.iter().flat_map(|table| &table.models);
         let of_tables = models.map(String::as_str).filter(|model| self.family(model).is_some());

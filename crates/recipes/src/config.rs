@@ -28,7 +28,6 @@ pub use recognise::Guess;
 pub use side::Side;
 pub use value::{List, Map, MapKey, Value};
 
-/// The languages of configs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Language {
     /// JSON as Python's `json` reads and writes it: `NaN` and `Infinity` are numbers.
@@ -38,7 +37,6 @@ pub enum Language {
 }
 
 impl Language {
-    /// Returns the language of a file name's extension.
     pub fn of_name(name: &str) -> Option<Self> {
         let extension = name.rsplit_once('.')?.1.to_ascii_lowercase();
         match extension.as_str() {
@@ -48,7 +46,6 @@ impl Language {
         }
     }
 
-    /// Returns the extension of files in this language.
     pub fn extension(self) -> &'static str {
         match self {
             Self::Json => "json",
@@ -64,7 +61,6 @@ const MAX_NODES: usize = 500_000;
 /// Limit on nesting. With Python's recursion limit, no reader gets much deeper than ten times this.
 const MAX_DEPTH: usize = 100;
 
-/// Parses a config.
 pub fn parse(text: &str, language: Language) -> Result<Value> {
     if text.len() > MAX_BYTES {
         return Err(

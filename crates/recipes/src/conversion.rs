@@ -20,25 +20,20 @@ use crate::ranks;
 /// One step of the route from one format to another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Leg {
-    /// The format before.
     pub from: ModelFormat,
-    /// The format after.
     pub to: ModelFormat,
 }
 
 /// A step with the configs of both sides.
 #[derive(Debug, Clone)]
 pub struct LegConfigs {
-    /// The step.
     pub leg: Leg,
     /// The config of the left side: Hugging Face, or the older release. If Hugging Face has several
     /// parts, a dict of their configs.
     pub left: config::Value,
-    /// The config of the right side.
     pub right: config::Value,
 }
 
-/// Options of a conversion.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Wishes {
     /// Drop keys that no rule covers.
@@ -77,7 +72,6 @@ pub fn unwrapped(key: &str) -> String {
 /// of the part of a [`ModelConversion`] that holds it.
 pub const OPTIMIZER_FILE: &str = "optimizer.pt";
 
-/// The result of a conversion.
 #[derive(Debug, Default)]
 pub struct ModelConversion {
     /// The checkpoints: one, or one per part, with the name of its folder.
@@ -101,7 +95,6 @@ impl ModelConversion {
     }
 }
 
-/// Returns the steps from one format to another.
 pub fn route(recipe: &Recipe, from: ModelFormat, to: ModelFormat) -> Result<Vec<Leg>> {
     let mut before: HashMap<ModelFormat, Leg> = HashMap::new();
     let mut open = VecDeque::from([from]);
@@ -286,7 +279,6 @@ fn blocks(recipe: &Recipe, leg: Leg) -> impl Iterator<Item = (&RuleBlock, Config
     recipe.blocks.iter().filter_map(move |block| Some((block, block.towards(leg.from, leg.to)?)))
 }
 
-/// Builds the optimizer's dict of the new checkpoint.
 fn carried(
     source: &Checkpoint,
     recipe: &Recipe,
@@ -325,7 +317,6 @@ fn ranked(recipe: &Recipe, leg: Leg, format: ModelFormat) -> Option<(&RuleBlock,
     })
 }
 
-/// Returns the dict that holds the model.
 pub(crate) fn model_of(source: &Checkpoint, format: ModelFormat) -> Result<ValueId> {
     let root = source.root();
     if format.is_cerebras() {
@@ -372,9 +363,7 @@ fn step(
             left: model_section(part.unwrap_or(&stage.left)),
             right: model_section(&stage.right),
         };
-        if let Some(when) = &block.when
-            && !when.is_true(&OfConfigs(configs)).map_err(Error::refused)?
-        {
+        if !holds(block, configs)? {
             continue;
         }
         used.push(component);
@@ -426,17 +415,9 @@ fn on_base(
         }
     };
     let family = families::find(&name).or_else(|_| families::find(&name.replace('_', "-")))?;
-    let plain = |format: ModelFormat| match format.version() {
-        Some((major, minor)) => ModelFormat::cerebras(major, minor),
-        None => format,
-    };
     let mut found = None;
-    for (own, side) in blocks(&family, Leg { from: plain(leg.from), to: plain(leg.to) }) {
-        let holds = match &own.when {
-            Some(when) => when.is_true(&OfConfigs(configs)).map_err(Error::refused)?,
-            None => true,
-        };
-        if holds && side == towards && own.component.is_none() {
+    for (own, side) in blocks(&family, Leg { from: leg.from.plain(), to: leg.to.plain() }) {
+        if holds(own, configs)? && side == towards && own.component.is_none() {
             found = Some(own);
             break;
         }
@@ -444,34 +425,22 @@ fn on_base(
     let found = found.ok_or_else(|| {
         Error::refused(format!("{name} has no rules between {} and {}", leg.from, leg.to))
     })?;
-    match towards {
-        ConfigSide::Right => {
-            let first = apply(found, towards, source, configs, options)?;
-            let mut second = apply(
-                block,
-                towards,
-                &first.state,
-                configs,
-                ApplyOptions { moments: options.moments, ..ApplyOptions::default() },
-            )?;
-            second.unmatched.splice(0..0, first.unmatched);
-            second.moves.splice(0..0, first.moves);
-            Ok(second)
-        }
-        ConfigSide::Left => {
-            let first = apply(
-                block,
-                towards,
-                source,
-                configs,
-                ApplyOptions { moments: options.moments, ..ApplyOptions::default() },
-            )?;
-            let mut second = apply(found, towards, &first.state, configs, options)?;
-            second.unmatched.splice(0..0, first.unmatched);
-            second.moves.splice(0..0, first.moves);
-            Ok(second)
-        }
-    }
+    let plain = ApplyOptions { moments: options.moments, ..ApplyOptions::default() };
+    let (first, second) = match towards {
+        ConfigSide::Right => ((found, options), (block, plain)),
+        ConfigSide::Left => ((block, plain), (found, options)),
+    };
+    let first = apply(first.0, towards, source, configs, first.1)?;
+    let mut applied = apply(second.0, towards, &first.state, configs, second.1)?;
+    applied.unmatched.splice(0..0, first.unmatched);
+    applied.moves.splice(0..0, first.moves);
+    Ok(applied)
+}
+
+/// Returns whether the condition of a block holds.
+fn holds(block: &RuleBlock, configs: Configs<'_>) -> Result<bool> {
+    let when = block.when.as_ref().map(|when| when.is_true(&OfConfigs(configs)));
+    when.unwrap_or(Ok(true)).map_err(Error::refused)
 }
 
 /// Returns whether pruned weights are saved as NaN, as one method of sparse training does.
@@ -481,7 +450,6 @@ fn is_sideband(config: &config::Value) -> bool {
     kind.and_then(config::Value::as_str) == Some("sideband")
 }
 
-/// Returns the steps from a format.
 fn legs(recipe: &Recipe, from: ModelFormat) -> Vec<Leg> {
     let mut found = Vec::new();
     for block in &recipe.blocks {
@@ -510,7 +478,6 @@ fn legs(recipe: &Recipe, from: ModelFormat) -> Vec<Leg> {
     found
 }
 
-/// Returns the oldest release in the recipe.
 fn oldest(recipe: &Recipe) -> Option<(u8, u8)> {
     let all = recipe.blocks.iter().flat_map(|block| block.left.iter().chain(&block.right));
     all.filter_map(|format| format.version()).min()

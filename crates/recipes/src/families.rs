@@ -24,7 +24,6 @@ pub fn names() -> impl Iterator<Item = &'static str> {
     files().into_iter().map(|(name, _)| name)
 }
 
-/// Returns the text of a family's file.
 pub fn text(name: &str) -> Option<&'static str> {
     let given = library::all(FamilyFile::Recipe);
     let mut all = FILES.iter().chain(SHARED).copied().chain(given);

@@ -100,7 +100,6 @@ impl ModelFormat {
         (2, 10),
     ];
 
-    /// Returns the plain layout of a release.
     pub const fn cerebras(major: u8, minor: u8) -> Self {
         Self::Cerebras(Release { major, minor, variant: Variant::Plain })
     }
@@ -114,17 +113,22 @@ impl ModelFormat {
         Some(Self::cerebras(major, minor.get(..digits)?.parse().ok()?))
     }
 
-    /// Returns whether this is Hugging Face's format.
+    /// Returns the plain layout of the release; other formats unchanged.
+    pub(crate) fn plain(self) -> Self {
+        match self.version() {
+            Some((major, minor)) => Self::cerebras(major, minor),
+            None => self,
+        }
+    }
+
     pub fn is_hf(self) -> bool {
         self == Self::HuggingFace
     }
 
-    /// Returns whether this is a release of Cerebras.
     pub fn is_cerebras(self) -> bool {
         self.release().is_some()
     }
 
-    /// Returns the release, if it is Cerebras's.
     pub fn release(self) -> Option<Release> {
         match self {
             Self::HuggingFace | Self::Named(_) => None,

@@ -1,6 +1,8 @@
 //! Model families: recipes that convert the state dict and the config of one implementation of a
 //! model to those of another.
 
+#![allow(missing_docs, reason = "a part of `statelens`: its names are not a public interface")]
+
 pub mod adapter;
 pub mod catalog;
 pub mod config;

@@ -4,7 +4,6 @@
 use std::collections::BTreeMap;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
-/// The kind of a family's file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum FamilyFile {
     /// Rules for tensors.
@@ -46,7 +45,6 @@ pub fn give(place: usize, path: &str, text: &str) {
     supplied.insert((file, place, name.to_owned().leak()), text.to_owned().leak());
 }
 
-/// Returns whether a file was supplied.
 pub fn has(path: &str) -> bool {
     let own = |(file, _, name): &(FamilyFile, usize, &'static str)| match file {
         FamilyFile::Recipe => recipe_path(name) == path,

@@ -14,18 +14,15 @@ use crate::conversion::{model_of, model_section};
 use crate::engine::{State, StateValue};
 use crate::format::ModelFormat;
 
-/// The result of the check.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Loads {
     /// Keys that are expected and present.
     pub found: u64,
-    /// Keys that are expected.
     pub expected: u64,
     /// The first missing keys, and the number of all.
     pub missing: (Vec<String>, u64),
     /// The first unexpected keys, and the number of all.
     pub unexpected: (Vec<String>, u64),
-    /// Tensors with a wrong shape.
     pub misfits: Vec<Misfit>,
     /// The number of layers in the config; `None` if it is missing, or the keys don't distinguish
     /// layers.
@@ -41,9 +38,7 @@ pub struct Loads {
 /// A tensor whose shape differs from the config.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Misfit {
-    /// Its key.
     pub key: String,
-    /// Its shape.
     pub shape: Vec<u64>,
     /// The shape that the config implies.
     pub expected: Vec<u64>,
@@ -202,7 +197,6 @@ fn experts(list: &str, stack: &Stack<'_>, config: &Map, loads: &mut Loads) {
     }
 }
 
-/// The sizes of a model in its config.
 struct Sizes {
     hidden: u64,
     words: Option<u64>,

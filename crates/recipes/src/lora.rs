@@ -17,14 +17,12 @@ use crate::engine::{Assembly, State, StateValue};
 use crate::format::ModelFormat;
 use crate::view::View;
 
-/// The result of folding.
 #[derive(Debug)]
 pub struct FoldedLora {
     /// The checkpoint: the model alone, without the thin matrices.
     pub checkpoint: Checkpoint,
     /// The config, without `lora_params`.
     pub config: Value,
-    /// The weights that were changed.
     pub weights: Vec<String>,
     /// Messages for the user.
     pub notes: Vec<String>,
@@ -72,7 +70,6 @@ pub fn fold(source: &Checkpoint, config: &Value) -> Result<FoldedLora> {
     Ok(FoldedLora { checkpoint: assembly.finish(root)?, config, weights, notes })
 }
 
-/// Options for adding a product.
 pub(crate) struct MergeOptions {
     /// The factor of the product.
     pub(crate) scale: f64,
@@ -123,7 +120,6 @@ pub(crate) fn added(
     })
 }
 
-/// A group of `lora_params`.
 struct LoraGroup {
     alpha: f64,
     rank: Option<u64>,

@@ -7,8 +7,7 @@ use std::collections::HashMap;
 
 use indexmap::{IndexMap, IndexSet};
 use statelens_checkpoint::{
-    Checkpoint, Dict, DictKey, Error, Int, Layout, List, Result, Setting, Tensor, Value, ValueId,
-    advice,
+    Checkpoint, DictKey, Error, Int, Layout, Result, Setting, Tensor, Value, ValueId, advice,
 };
 
 use crate::engine::{self, Assembly, Move, State, StateValue};
@@ -23,7 +22,6 @@ pub(crate) struct Optimizer {
     dict: ValueId,
     /// The number or name in `state` of each parameter, and its group.
     parameters: IndexMap<String, (DictKey, usize)>,
-    /// The dict of each group.
     groups: Vec<ValueId>,
 }
 
@@ -52,11 +50,8 @@ impl Optimizer {
         rename: &dyn Fn(&str) -> String,
     ) -> Result<Self> {
         let dict = dict(source).ok_or_else(|| {
-            Error::refused("the checkpoint has no state of an optimizer").advice(advice![
-                "Convert without ",
-                Setting::WithOptimizer,
-                "."
-            ])
+            let error = Error::refused("the checkpoint has no state of an optimizer");
+            error.advice(advice!["Convert without ", Setting::WithOptimizer, "."])
         })?;
         let groups = engine::dict(source, dict, "param_groups");
         let groups = groups.map_or(Vec::new(), |groups| list(source, groups));
@@ -280,12 +275,11 @@ impl Optimizer {
                 names.push(assembly.value(Value::Str((*name).into()))?);
             }
             for (key, items) in [("params", numbers), ("param_names", names)] {
-                let id = assembly.value(Value::List(List { items, ..List::default() }))?;
-                group.entries.push((DictKey::from(key), id));
+                group.entries.push((DictKey::from(key), assembly.list(items)?));
             }
             list.push(assembly.value(Value::Dict(group))?);
         }
-        let list = assembly.value(Value::List(List { items: list, ..List::default() }))?;
+        let list = assembly.list(list)?;
         let mut entries = Vec::new();
         if let Value::Dict(old) = source.value(self.dict) {
             for (key, id) in &old.entries {
@@ -297,7 +291,7 @@ impl Optimizer {
                 entries.push((key.clone(), id));
             }
         }
-        assembly.value(Value::Dict(Dict { entries, ..Dict::default() }))
+        assembly.dict(entries)
     }
 
     /// Returns the group of the parameters that a new one was converted from.

@@ -9,12 +9,9 @@ use crate::format::{Release, Variant};
 use crate::language::Recipe;
 use crate::{ModelFormat, families, recognise};
 
-/// The evidence for recognising a model.
 #[derive(Debug, Clone, Copy)]
 pub struct Clues<'a> {
-    /// The checkpoint.
     pub checkpoint: &'a Checkpoint,
-    /// Its config.
     pub config: Option<&'a Value>,
     /// The models that the config may describe.
     pub guesses: &'a [Guess],

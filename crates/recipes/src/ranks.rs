@@ -99,7 +99,6 @@ pub(crate) fn write(
     }
 }
 
-/// Nested dicts, by key.
 #[derive(Default)]
 struct DictTree {
     branches: IndexMap<String, DictBranch>,

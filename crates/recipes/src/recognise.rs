@@ -14,7 +14,6 @@ use crate::optimizer;
 /// A possible family of a checkpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Guess {
-    /// The family.
     pub family: String,
     /// The number of keys that its rules match.
     pub known: usize,

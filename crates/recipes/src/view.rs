@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use statelens_checkpoint::{
     Arithmetic, ByteOrder, Computed, Concat, DType, Error, Layout, Part, Result, Span, Strided,
-    Tensor, advice, contiguous_strides,
+    Tensor, advice, contiguous_strides, numel,
 };
 
 /// A tensor after operations that only move elements.
@@ -27,7 +27,6 @@ pub struct View {
 type AxisStrides = Vec<(u64, i64)>;
 
 impl View {
-    /// Returns a view of the whole tensor.
     pub fn of(tensor: &Tensor) -> Result<Self> {
         let plain = !matches!(tensor.stored, DType::Blocks(_)) && tensor.quantizer.is_none();
         if !plain {
@@ -69,12 +68,10 @@ impl View {
         Ok(Self { storage, storage_numel, offset, axes: axes.collect(), like }.renewed())
     }
 
-    /// Returns the dtype.
     pub fn dtype(&self) -> &DType {
         &self.like.dtype
     }
 
-    /// Returns the length of each dimension.
     pub fn shape(&self) -> &[u64] {
         &self.like.shape
     }
@@ -116,7 +113,6 @@ impl View {
         }
     }
 
-    /// Returns a range of indices of a dimension.
     pub fn slice(&self, axis: usize, start: u64, len: u64) -> Result<Self> {
         let outside = || {
             Error::damaged(format!(
@@ -192,7 +188,6 @@ impl View {
         Ok(one.renewed())
     }
 
-    /// Adds a dimension of length 1.
     pub fn unsqueeze(&self, axis: usize) -> Result<Self> {
         if axis > self.axes.len() {
             return Err(Error::damaged(format!(
@@ -205,7 +200,6 @@ impl View {
         Ok(Self { axes, ..self.clone() }.renewed())
     }
 
-    /// Concatenates views along a dimension.
     pub fn concat(axis: usize, views: &[Self]) -> Result<Self> {
         let Some(first) = views.first() else {
             return Err(Error::damaged("nothing to join"));
@@ -249,13 +243,11 @@ impl View {
         Self::of(&like)
     }
 
-    /// Stacks views along a new dimension.
     pub fn stack(axis: usize, views: &[Self]) -> Result<Self> {
         let parts: Result<Vec<Self>> = views.iter().map(|view| view.unsqueeze(axis)).collect();
         Self::concat(axis, &parts?)
     }
 
-    /// Applies a computation to each element.
     pub fn compute(&self, steps: &[Arithmetic]) -> Result<Self> {
         let of = self.tensor()?;
         let computed = Computed { of: of.clone(), steps: steps.to_vec(), product: None };
@@ -269,7 +261,6 @@ impl View {
         })
     }
 
-    /// Returns the view as a tensor.
     pub fn tensor(&self) -> Result<Tensor> {
         let shape = self.shape().to_vec();
         let layout = self.layout(&shape)?;
@@ -315,6 +306,10 @@ impl View {
             },
             _ => {}
         }
+        let strided = |strides| {
+            let (storage, offset) = (self.storage.clone(), self.offset);
+            Layout::Strided(Strided { storage, storage_len, offset, strides })
+        };
         let single: Option<Vec<i64>> = self
             .axes
             .iter()
@@ -325,58 +320,32 @@ impl View {
             })
             .collect();
         if let Some(strides) = single {
-            let storage = self.storage.clone();
-            return Ok(Layout::Strided(Strided {
-                storage,
-                storage_len,
-                offset: self.offset,
-                strides,
-            }));
+            return Ok(strided(strides));
         }
         // There are more strides than dimensions, so view a storage of the finer shape in the
         // target shape.
-        let (fine, strides): (Vec<u64>, Vec<i64>) =
-            self.axes.iter().flat_map(|axis| merged(axis.iter().copied())).unzip();
-        let inner = Layout::Strided(Strided {
-            storage: self.storage.clone(),
-            storage_len,
-            offset: self.offset,
-            strides,
-        });
+        let (fine, strides): (Vec<u64>, Vec<i64>) = self.strides().into_iter().unzip();
         Ok(Layout::Strided(Strided {
-            storage: Arc::new(shaped(&fine, inner)),
+            storage: Arc::new(shaped(&fine, strided(strides))),
             storage_len: numel.checked_mul(itemsize).ok_or_else(too_large)?,
             offset: 0,
             strides: contiguous_strides(shape).ok_or_else(too_large)?,
         }))
     }
 
+    /// Returns the strides of all axes.
+    fn strides(&self) -> AxisStrides {
+        self.axes.iter().flat_map(|axis| merged(axis.iter().copied())).collect()
+    }
+
     /// Returns the same elements as a dense storage; the caller must set its axes.
     fn settled(&self) -> Result<Self> {
-        let fine: Vec<u64> = self
-            .axes
-            .iter()
-            .flat_map(|axis| merged(axis.iter().copied()))
-            .map(|(len, _)| len)
-            .collect();
-        let numel = product(&fine)?;
-        let view = Self {
-            axes: self
-                .axes
-                .iter()
-                .flat_map(|axis| merged(axis.iter().copied()))
-                .map(|stride| vec![stride])
-                .collect(),
-            ..self.clone()
-        }
-        .renewed();
-        let inner = view.layout(&fine)?;
-        Ok(Self {
-            storage: Arc::new(shaped(&fine, inner)),
-            storage_numel: numel,
-            offset: 0,
-            ..self.clone()
-        })
+        let strides = self.strides();
+        let fine: Vec<u64> = strides.iter().map(|(len, _)| *len).collect();
+        let axes = strides.into_iter().map(|stride| vec![stride]).collect();
+        let inner = Self { axes, ..self.clone() }.renewed().layout(&fine)?;
+        let storage = Arc::new(shaped(&fine, inner));
+        Ok(Self { storage, storage_numel: product(&fine)?, offset: 0, ..self.clone() })
     }
 
     fn renewed(mut self) -> Self {
@@ -405,11 +374,8 @@ fn shaped(shape: &[u64], layout: Layout) -> Layout {
 
 fn concat_shape(concat: &Concat) -> Option<Vec<u64>> {
     let mut shape = concat.parts.first()?.shape.clone();
-    let along = concat
-        .parts
-        .iter()
-        .try_fold(0u64, |sum, part| sum.checked_add(*part.shape.get(concat.axis)?))?;
-    *shape.get_mut(concat.axis)? = along;
+    let mut lengths = concat.parts.iter().map(|part| part.shape.get(concat.axis));
+    *shape.get_mut(concat.axis)? = lengths.try_fold(0u64, |sum, len| sum.checked_add(*len?))?;
     Some(shape)
 }
 
@@ -513,10 +479,7 @@ fn same_elements(one: &Tensor, other: &Tensor) -> bool {
 }
 
 fn product(shape: &[u64]) -> Result<u64> {
-    if shape.contains(&0) {
-        return Ok(0);
-    }
-    shape.iter().try_fold(1u64, |all, dim| all.checked_mul(*dim)).ok_or_else(too_large)
+    numel(shape).ok_or_else(too_large)
 }
 
 fn too_large() -> Error {

@@ -10,15 +10,12 @@ use crate::shape::count;
 /// dimension, then complete dimensions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Band {
-    /// First index in each dimension.
     pub(crate) start: Vec<u64>,
     /// Number of indices in each dimension.
     pub(crate) shape: Vec<u64>,
-    /// Number of elements.
     pub(crate) count: u64,
 }
 
-/// The intersection of two boxes.
 pub(crate) struct Overlap {
     /// Its first index in the other box.
     pub(crate) from: Vec<u64>,

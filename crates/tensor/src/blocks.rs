@@ -11,10 +11,8 @@ use statelens_checkpoint::{Block, DType, Error, Layout, Result, Tensor};
 
 use crate::cast::plain;
 
-/// Decodes one block to 32-bit floats.
 type Decode = fn(&[u8], &mut Vec<u8>);
 
-/// Decodes whole blocks of one type.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Blocks {
     block: Block,

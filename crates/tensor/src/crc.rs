@@ -40,11 +40,8 @@ pub fn combined(checksum: Checksum, sum: u32, next: u32, len: u64) -> u32 {
     }
 }
 
-/// An incremental checksum.
 pub enum Summing {
-    /// [`crc32`].
     Crc32(u32),
-    /// [`crc32c()`].
     Crc32c(u32),
 }
 
@@ -59,7 +56,6 @@ impl Summing {
         }
     }
 
-    /// Adds the next bytes.
     pub fn update(&mut self, bytes: &[u8]) {
         match self {
             Self::Crc32(sum) => *sum = crc32(*sum, bytes),
@@ -67,7 +63,6 @@ impl Summing {
         }
     }
 
-    /// Returns the checksum of all bytes.
     #[must_use]
     pub fn value(self) -> u32 {
         match self {

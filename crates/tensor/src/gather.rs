@@ -91,7 +91,6 @@ impl Gather {
         })
     }
 
-    /// Returns what the machine waits for.
     pub fn need(&self) -> Need {
         self.stored.need()
     }

@@ -8,6 +8,8 @@
 //! Every state machine of the core implements [`Machine`]. [`drive`] runs one for callers that may
 //! block; [`drain`] and [`elements`] do so for a tensor.
 
+#![allow(missing_docs, reason = "a part of `statelens`: its names are not a public interface")]
+
 mod bands;
 mod blocks;
 mod cast;

@@ -4,10 +4,8 @@ use std::ops::DerefMut;
 
 use statelens_checkpoint::{Error, FileSet, Progress, Result, Span, room};
 
-/// A callback that receives bytes.
 pub type Out<'a> = dyn FnMut(&[u8]) -> Result<()> + 'a;
 
-/// What a machine waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Need {
     /// The bytes of this span, in order, in pieces of any size. It shrinks as it is fed.

@@ -8,9 +8,7 @@ use crate::CastReport;
 use crate::gather::Gather;
 use crate::machine::{Machine, Need, Out};
 
-/// A receiver of bytes.
 pub trait Receive {
-    /// Takes the next bytes.
     fn receive(&mut self, bytes: &[u8]) -> Result<()>;
 }
 
@@ -53,7 +51,6 @@ impl<T: Receive> Pour<T> {
         Ok(Self { into, gather, files: files.clone(), passed: 0, total })
     }
 
-    /// Creates the machine for all elements.
     pub fn all(files: &FileSet, tensor: &Tensor, budget: usize, into: T) -> Result<Self> {
         let numel = tensor.numel();
         let numel = numel.ok_or_else(|| Error::damaged("a tensor too large to count"))?;

@@ -1,13 +1,9 @@
 //! Shapes: counting elements and computing positions.
 
-use statelens_checkpoint::{Error, Result};
+use statelens_checkpoint::{Error, Result, numel};
 
-/// Returns the number of elements of a shape.
 pub(crate) fn count(shape: &[u64]) -> Result<u64> {
-    if shape.contains(&0) {
-        return Ok(0);
-    }
-    let count = shape.iter().try_fold(1u64, |count, dim| count.checked_mul(*dim));
+    let count = numel(shape);
     count.ok_or_else(|| Error::damaged(format!("shape {shape:?} has too many elements to count")))
 }
 

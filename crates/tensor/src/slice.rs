@@ -14,7 +14,6 @@ pub struct Slice {
     axes: Vec<Axis>,
 }
 
-/// The selection in one dimension.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Axis {
@@ -128,11 +127,8 @@ const WHOLE: Axis = Axis::Range { start: None, stop: None, step: 1 };
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Taken {
-    /// The first index.
     pub first: u64,
-    /// The number of indices.
     pub count: u64,
-    /// The step between indices.
     pub step: i64,
     /// Whether the dimension remains: a single index removes it.
     pub kept: bool,

@@ -55,12 +55,10 @@ impl ElementPlaces {
         Ok(Self { axes, strides, shape })
     }
 
-    /// Returns the shape of the slice.
     pub fn shape(&self) -> &[u64] {
         &self.shape
     }
 
-    /// Returns the number of elements.
     pub fn count(&self) -> u64 {
         self.axes.iter().map(|axis| axis.count).fold(1, u64::saturating_mul)
     }

@@ -47,7 +47,6 @@ const AREA_STEP: u64 = 1 << 20;
 /// Data that all layouts of a tensor need.
 pub(crate) struct Context<'a> {
     pub(crate) files: &'a FileSet,
-    /// Bytes per stored element.
     pub(crate) itemsize: u64,
     pub(crate) budget: usize,
     pub(crate) depth: u32,
@@ -72,7 +71,6 @@ impl Context<'_> {
     }
 }
 
-/// The machine for one layout.
 #[derive(Debug)]
 pub(crate) enum LayoutMachine {
     Done,

@@ -184,7 +184,6 @@ fn reverse(bytes: &mut [u8], itemsize: usize, words: &[(usize, usize)]) {
     }
 }
 
-/// Changes signs in little-endian elements.
 fn change_signs(bytes: &mut [u8], itemsize: usize, signs: &[Sign]) {
     for item in bytes.chunks_exact_mut(itemsize) {
         for sign in signs {

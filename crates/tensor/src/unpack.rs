@@ -25,7 +25,6 @@ pub(crate) struct Unpack {
     /// Decompressed length of the storage.
     len: u64,
     wanted: Range<u64>,
-    /// The number of decompressed bytes so far.
     at: u64,
     decoder: Decoder,
     piece: Vec<u8>,
@@ -39,7 +38,6 @@ enum Decoder {
     Lzma(Vec<u8>),
 }
 
-/// The effect of one call of a decoder.
 struct Progressed {
     read: usize,
     written: usize,

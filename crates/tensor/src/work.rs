@@ -14,14 +14,10 @@ pub use pieces::Pieces;
 /// A task that consists of parts, each with its own machine. The result of a part depends on that
 /// part alone.
 pub trait Work {
-    /// The machine of a part.
     type Part: Machine;
-    /// The result of a part.
     type Found;
-    /// The combined result.
     type Sum;
 
-    /// Returns the number of parts.
     fn parts(&self) -> usize;
 
     /// Returns the size of a part in bytes, as counted by progress.
@@ -70,7 +66,6 @@ impl<W: Work> InOrder<W> {
         &mut self.work
     }
 
-    /// Returns the combined result so far.
     pub fn sum(&self) -> &W::Sum {
         &self.sum
     }
@@ -80,7 +75,6 @@ impl<W: Work> InOrder<W> {
         &mut self.sum
     }
 
-    /// Returns the task and its combined result.
     pub fn into_parts(self) -> (W, W::Sum) {
         (self.work, self.sum)
     }
@@ -144,17 +138,14 @@ pub struct WorkSums<'a, W: Work> {
 }
 
 impl<W: Work> WorkSums<'_, W> {
-    /// Returns the index of the next part.
     pub fn next(&self) -> usize {
         *self.next
     }
 
-    /// Returns the combined result so far.
     pub fn sum(&mut self) -> &mut W::Sum {
         self.sum
     }
 
-    /// Adds the result of the next part.
     pub fn take(&mut self, work: &W, found: W::Found) -> Result<()> {
         let part = *self.next;
         *self.next += 1;

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
-use super::{Bench, ResultTable, measure};
+use super::{Bench, ResultTable, cp, measure};
 use crate::shell;
 
 const HIDDEN: u64 = 2048;
@@ -50,18 +50,13 @@ impl Bench {
             ours.arg(&yaml).arg("-o").arg(&back).arg(source);
             ours
         };
-        let copied = |source: &Path, target: &Path| {
-            let mut copy = shell::command("cp");
-            copy.arg(source).arg(target);
-            ("cp", copy)
-        };
         shell::run(&mut to_cerebras(&source))?;
-        let measured = measure(to_cerebras(&source), Some(copied(&source, &mdl)), Some(&mdl))?;
+        let measured = measure(to_cerebras(&source), Some(cp(&source, &mdl)), Some(&mdl))?;
         table.add(&name("Hugging Face -> Cerebras"), "within 1.5 of cp", measured);
         let again = &mut to_cerebras(&source);
         shell::run(again)?;
         shell::run(&mut to_hf(&mdl))?;
-        let measured = measure(to_hf(&mdl), Some(copied(&mdl, &weights)), Some(&weights))?;
+        let measured = measure(to_hf(&mdl), Some(cp(&mdl, &weights)), Some(&weights))?;
         table.add(&name("Cerebras -> Hugging Face"), "within 1.5 of cp", measured);
         fs::remove_file(&weights).ok();
 
@@ -73,7 +68,7 @@ impl Bench {
             let out = there.join("pytorch_model_to_cs-2.9.mdl");
             let part = folder.join("part.safetensors");
             toy(&part, layers(size.min(STEPS_GB)))?;
-            shell::run(self.ours().args(["convert", "--force"]).arg(&part).arg(&small))?;
+            shell::run(&mut self.convert(&[], &part, &small))?;
             fs::remove_file(&part)?;
             steps.arg(&small).arg(&out).arg(HEADS.to_string());
             let other = Some(("the original's steps in torch", steps));
@@ -86,13 +81,9 @@ impl Bench {
         }
 
         let chunks = folder.join("lz4.mdl");
-        let mut compress = self.ours();
-        compress.args(["convert", "--force", "--compress", "lz4"]).arg(&mdl).arg(&chunks);
-        shell::run(&mut compress)?;
+        shell::run(&mut self.convert(&["--compress", "lz4"], &mdl, &chunks))?;
         fs::remove_file(&mdl)?;
-        let decoded = folder.join("decoded.mdl");
-        let mut decode = self.ours();
-        decode.args(["convert", "--force"]).arg(&chunks).arg(&decoded);
+        let decode = self.convert(&[], &chunks, &folder.join("decoded.mdl"));
         let from_chunks = folder.join("back/lz4_to_hf/model-00001-of-00001.safetensors");
         let other = Some(("decoding", decode));
         let measured = measure(to_hf(&chunks), other, Some(&from_chunks))?;

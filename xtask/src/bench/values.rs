@@ -26,9 +26,7 @@ impl Bench {
         }
         let chunks = self.folder.join("values-lz4.mdl");
         if !chunks.exists() {
-            let mut convert = self.ours();
-            convert.args(["convert", "--compress", "lz4"]).arg(&inputs[0]).arg(&chunks);
-            shell::run(&mut convert)?;
+            shell::run(&mut self.convert(&["--compress", "lz4"], &inputs[0], &chunks))?;
         }
         inputs.push(chunks);
         let names = NAMES.iter().map(|(name, _)| *name).chain(["float32 in LZ4 chunks"]);

@@ -8,8 +8,8 @@ use anyhow::Result;
 use zip::ZipWriter;
 use zip::write::SimpleFileOptions;
 
-use super::{Bench, ResultTable, made, measure};
-use crate::{project, shell};
+use super::{Bench, ResultTable, build, cp, made, measure};
+use crate::shell;
 
 /// Rows and columns of the float32 matrix, which has 2 GB.
 const SIDE: u32 = 22_400;
@@ -17,26 +17,17 @@ const SIDE: u32 = 22_400;
 impl Bench {
     /// Compares with `cp` of the file that holds the matrix.
     pub(super) fn views(&self, table: &mut ResultTable) -> Result<()> {
-        shell::run(shell::command("cargo").args([
-            "build",
-            "--release",
-            "--locked",
-            "-p",
-            "statelens-formats",
-            "--example",
-            "transpose",
-        ]))?;
-        let transpose = project::target().join("release").join("examples").join("transpose");
+        let example = ["-p", "statelens-formats", "--example", "transpose"];
+        let transpose = build(&example, "examples/transpose")?;
         let path = |name: &str| self.folder.join(name);
         let (span, chunks, stream) = (path("matrix.npy"), path("matrix.mdl"), path("matrix.npz"));
         let (columns, written) = (path("columns.npy"), path("transposed"));
         made(&span, |path| matrix(path, false))?;
         made(&columns, |path| matrix(path, true))?;
         if !chunks.exists() {
-            let mut convert = self.ours();
             // A lone array has no name, but a dataset needs one.
-            convert.args(["convert", "--compress", "lz4", "--prefix", "matrix"]);
-            shell::run(convert.arg(&span).arg(&chunks))?;
+            let options = ["--compress", "lz4", "--prefix", "matrix"];
+            shell::run(&mut self.convert(&options, &span, &chunks))?;
         }
         made(&stream, |path| deflated(&span, path))?;
         for (what, source) in
@@ -44,18 +35,13 @@ impl Bench {
         {
             let mut ours = shell::command(&transpose);
             ours.arg(source).arg(&written);
-            let mut copy = shell::command("cp");
-            copy.arg(&span).arg(&written);
             let name = format!("2 GB transposed, from {what}");
-            let measured = measure(ours, Some(("cp", copy)), Some(&written))?;
+            let measured = measure(ours, Some(cp(&span, &written)), Some(&written))?;
             table.add(&name, "near linear", measured);
         }
         let target = path("columns.safetensors");
-        let mut ours = self.ours();
-        ours.args(["convert", "--force"]).arg(&columns).arg(&target);
-        let mut copy = shell::command("cp");
-        copy.arg(&columns).arg(&target);
-        let measured = measure(ours, Some(("cp", copy)), Some(&target))?;
+        let ours = self.convert(&[], &columns, &target);
+        let measured = measure(ours, Some(cp(&columns, &target)), Some(&target))?;
         table.add("2 GB, .npy in Fortran order -> .safetensors", "near linear", measured);
         for written in [written, target] {
             std::fs::remove_file(written)?;

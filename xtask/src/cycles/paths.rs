@@ -12,11 +12,9 @@ pub(super) type Path = Vec<String>;
 /// The paths in a file, except for its tests.
 #[derive(Default)]
 pub(super) struct Paths {
-    /// Paths that are used.
     pub(super) used: Vec<Path>,
     /// Names imported here and defined elsewhere.
     pub(super) exported: BTreeMap<String, Path>,
-    /// Paths of glob imports.
     pub(super) globs: Vec<Path>,
 }
 

@@ -25,7 +25,6 @@ pub(crate) fn install(packages: &[&str]) -> Result<()> {
     apt(&words)
 }
 
-/// Returns whether this machine has apt.
 pub(crate) fn present() -> bool {
     Path::new("/usr/bin/apt-get").is_file()
 }

@@ -18,7 +18,6 @@ pub(crate) use wasm::wasm_env;
 pub(crate) struct Need {
     /// What it is, what needs it, its size, and how long installing takes.
     about: &'static str,
-    /// The Debian packages that contain it.
     packages: &'static [&'static str],
     is_missing: fn() -> bool,
     /// Installs everything that is not a package; if something is still missing, the error explains
@@ -32,10 +31,8 @@ pub(crate) const PAGE_TESTS: &[Need] = &[WASM, NODE, CHROMIUM];
 /// The requirements for testing the small page and the page built by Trunk.
 pub(crate) const OTHER_BUILDS: &[Need] = &[WASM, NODE, CHROMIUM, CXX, TOOLS];
 
-/// The requirements of interop.
 pub(crate) const INTEROP: &[Need] = &[H5DUMP, PYTHON];
 
-/// All requirements.
 pub(crate) const ALL: &[Need] = &[WASM, NODE, CHROMIUM, CXX, H5DUMP, PYTHON, TOOLS];
 
 const WASM: Need = Need {

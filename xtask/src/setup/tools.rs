@@ -78,7 +78,6 @@ pub(crate) fn cargo_fuzz() -> Result<PathBuf> {
     Ok(project::tools().join("bin").join("cargo-fuzz"))
 }
 
-/// Installs wasm-opt and returns its path.
 pub(crate) fn wasm_opt() -> Result<PathBuf> {
     let program = "bin/wasm-opt";
     let why = "It makes the page's Wasm a good deal smaller. From npm's package `binaryen`, which brings it built (100 MB).";

@@ -15,7 +15,6 @@ use super::{announce, apt};
 use crate::project::RUST_VERSION;
 use crate::shell;
 
-/// The target of the page.
 pub(crate) const TARGET: &str = "wasm32-unknown-unknown";
 
 /// How long `rustup target add` may take before falling back to Debian's Rust.

@@ -39,10 +39,8 @@ pub(crate) enum Asset {
     Program(Program),
 }
 
-/// How the program is built.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Program {
-    /// Its `Cargo.toml`.
     pub(crate) manifest: String,
     /// The cargo profile that optimises it for speed.
     pub(crate) fast: String,
@@ -87,7 +85,6 @@ impl Description {
         })
     }
 
-    /// Returns the program of the page.
     pub(crate) fn program(&self) -> Result<&Program> {
         let program = self.assets().find_map(|asset| match asset {
             Asset::Program(program) => Some(program),

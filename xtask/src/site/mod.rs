@@ -109,7 +109,6 @@ fn name_of(manifest: &str) -> Result<String> {
     line.map(str::to_owned).with_context(|| format!("{manifest} names no package"))
 }
 
-/// The output of wasm-bindgen.
 struct Bound {
     name: String,
     script: Vec<u8>,

@@ -30,11 +30,9 @@ const PADDING_ID: [u8; 2] = *b"FB";
 pub(crate) struct NewRecord {
     /// The full name, such as `archive/data/0`.
     pub(crate) name: String,
-    /// The content.
     pub(crate) body: Body,
 }
 
-/// The content of a record.
 pub(crate) enum Body {
     /// Bytes that are already known.
     Made(Vec<u8>),

@@ -27,15 +27,11 @@ pub fn is_state_file(name: &str) -> bool {
 pub enum Loader {
     /// Map-style: picks samples by index. The state has the total number of samples and the seed of
     /// their order.
-    Map {
-        /// The seed.
-        seed: i64,
-    },
+    Map { seed: i64 },
     /// Iterable: streams shards. The state has the number of samples for each worker.
     Iterable,
 }
 
-/// The state of the dataloader.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DataState {
     /// The step of the matching checkpoint.
@@ -152,7 +148,6 @@ fn worker_and_step(name: &str) -> Result<Option<(u64, u64)>> {
     }
 }
 
-/// Parses the number on the first line.
 fn first_number(name: &str, bytes: &[u8]) -> Result<u64> {
     let line = bytes.split(|byte| *byte == b'\n').next().unwrap_or_default();
     let number = std::str::from_utf8(line).ok().and_then(|line| line.trim().parse().ok());

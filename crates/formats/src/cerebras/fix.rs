@@ -11,35 +11,24 @@ use std::collections::HashMap;
 
 use statelens_checkpoint::{Checkpoint, Error, Int, Leaf, Result, Value, ValueId, order};
 
-/// A repair.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Repair {
     /// A class that the spec names became a dict.
     Class(String),
     /// A weight that was missing became a link to its other name.
     Link {
-        /// The missing key.
         key: String,
         /// The existing key.
         to: String,
     },
     /// A `last_epoch` was set.
-    Epoch {
-        /// The key.
-        key: String,
-        /// The previous value.
-        old: String,
-        /// The new value.
-        new: Int,
-    },
+    Epoch { key: String, old: String, new: Int },
 }
 
-/// The result of [`fix`].
 #[derive(Debug, Clone)]
 pub struct Fixed {
     /// The checkpoint with all repairs.
     pub checkpoint: Checkpoint,
-    /// The repairs; may be empty.
     pub repairs: Vec<Repair>,
     /// Whether some `last_epoch` was left unchanged because there is no `global_step`.
     pub no_global_step: bool,

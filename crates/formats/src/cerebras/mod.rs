@@ -23,23 +23,23 @@ pub(crate) mod detect;
 pub mod fix;
 pub(crate) mod read;
 pub mod rewrite;
+mod rtfx;
 #[cfg(test)]
 mod tests;
 pub mod write;
 
+use std::sync::Arc;
+
+use statelens_checkpoint::{Checkpoint, Plan, Result};
+
 use crate::format::choice;
-use crate::{Format, Writing};
+use crate::{Format, WriteTarget, Writing};
 
 pub(crate) static FORMAT: Format = Format {
-    ids: &["cerebras-h5"],
-    name: "Cerebras HDF5",
     extensions: &["mdl", "h5", "hdf5"],
     reads: "0.1 to 0.5 (releases 1.7 to 2.10)",
     writes: Some(Writing {
-        id: "cerebras",
-        name: "Cerebras HDF5",
         label: "Cerebras .mdl",
-        extensions: &["mdl", "h5", "hdf5"],
         about: "HDF5 with the nesting, types and links of the state. Read by cstorch.load and any HDF5 tool.",
         what: "0.5; 0.4 with `--format-version 0.4`",
         versions: &[
@@ -47,28 +47,25 @@ pub(crate) static FORMAT: Format = Format {
             choice("0.4", "0.4, releases 2.0 to 2.4"),
         ],
         compressions: &[choice("", "none"), choice("lz4", "LZ4"), choice("gzip", "gzip")],
-        shards: false,
-        graphs: false,
         has: |_| false,
-        plan: |source, target, name| {
-            let options = write::WriteOptions {
-                version: match target.requested.version.as_deref() {
-                    Some("0.4") => write::Version::V04,
-                    _ => write::Version::V05,
-                },
-                compression: match target.requested.compression.as_deref() {
-                    Some("lz4") => write::Compression::Lz4,
-                    Some("gzip") => write::Compression::Gzip,
-                    _ => write::Compression::None,
-                },
-            };
-            write::plan(source, &options, name)
-        },
+        ..Writing::named("cerebras", "Cerebras HDF5", &["mdl", "h5", "hdf5"], plan)
     }),
-    notes: "",
     score: detect::score,
     open: read::read,
-    searched: false,
-    checks: None,
-    left_out: None,
+    ..Format::named(&["cerebras-h5"], "Cerebras HDF5")
 };
+
+fn plan(source: Arc<Checkpoint>, target: &WriteTarget, name: &str) -> Result<Plan> {
+    let options = write::WriteOptions {
+        version: match target.requested.version.as_deref() {
+            Some("0.4") => write::Version::V04,
+            _ => write::Version::V05,
+        },
+        compression: match target.requested.compression.as_deref() {
+            Some("lz4") => write::Compression::Lz4,
+            Some("gzip") => write::Compression::Gzip,
+            _ => write::Compression::None,
+        },
+    };
+    write::plan(source, &options, name)
+}

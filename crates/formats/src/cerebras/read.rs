@@ -20,7 +20,6 @@ use crate::damage;
 use crate::hdf5::read::{about_file, about_structure, raw_attributes};
 use spec::{NodeKind, Spec, SpecContainer, Steps};
 
-/// Reads the structure of a Cerebras checkpoint.
 pub(crate) fn read(
     files: FileSet,
     limits: &Limits,
@@ -72,7 +71,6 @@ impl CerebrasFile {
         Ok(Self { id, browse: RefCell::new(browse) })
     }
 
-    /// Lists the root group, if not already listed.
     fn list(&self) -> Result<()> {
         self.browse.borrow_mut().list()
     }
@@ -294,13 +292,19 @@ impl<'a> CerebrasReading<'a> {
         std::mem::take(&mut self.findings)
     }
 
+    /// Finds a file of the set, given the stored path. Counts files that are missing.
+    fn find(&mut self, path: &str) -> Option<FileId> {
+        let found = find_file(self.files, path);
+        if found.is_none() {
+            *self.absent.entry(base_name(path).to_owned()).or_default() += 1;
+        }
+        found
+    }
+
     /// Opens a container in another file of the set, given the stored path. Returns `None` and adds
     /// a finding if the file is not in the set.
     fn other(&mut self, path: &str) -> Result<Option<Rc<CerebrasFile>>> {
-        let Some(id) = find_file(self.files, path) else {
-            *self.absent.entry(base_name(path).to_owned()).or_default() += 1;
-            return Ok(None);
-        };
+        let Some(id) = self.find(path) else { return Ok(None) };
         if id == self.main.id {
             return Ok(Some(self.main.clone()));
         }
@@ -321,10 +325,7 @@ impl<'a> CerebrasReading<'a> {
         key: &Text,
         progress: &mut dyn Progress,
     ) -> Result<Option<Tensor>> {
-        let Some(id) = find_file(self.files, path) else {
-            *self.absent.entry(base_name(path).to_owned()).or_default() += 1;
-            return Ok(None);
-        };
+        let Some(id) = self.find(path) else { return Ok(None) };
         let (files, limits) = (self.files, self.limits);
         let tensors = self.safetensors.entry(id).or_insert_with(|| {
             let tensors = crate::safetensors::read::tensors(files, id, limits, progress);
@@ -375,17 +376,14 @@ impl<'a> CerebrasReading<'a> {
         Ok(Value::Tensor(self.builder.push_tensor(tensor)?))
     }
 
-    /// Returns a tensor whose data is not available.
     fn missing_tensor(&mut self, dtype: DType, shape: Vec<u64>, why: String) -> Result<Value> {
         self.tensor(Tensor::new(dtype, shape, Layout::Missing(why.into())))
     }
 
     /// Returns a tensor in a raw file of little-endian numbers.
     fn raw_tensor(&mut self, path: &str, dtype: DType, shape: Vec<u64>) -> Result<Value> {
-        let Some(file) = find_file(self.files, path) else {
-            let name = base_name(path);
-            *self.absent.entry(name.to_owned()).or_default() += 1;
-            return self.missing_tensor(dtype, shape, missing_file_text(name));
+        let Some(file) = self.find(path) else {
+            return self.missing_tensor(dtype, shape, missing_file_text(base_name(path)));
         };
         let empty = Layout::Inline([].into());
         let bytes = Tensor::new(dtype.clone(), shape.clone(), empty).nbytes();
@@ -494,18 +492,39 @@ impl<'a> CerebrasReading<'a> {
         }
         let id = match leaves.value(self, flat, progress) {
             Ok(id) => id,
-            Err(error)
-                if matches!(
-                    error.kind(),
-                    ErrorKind::Cancelled | ErrorKind::Limit | ErrorKind::Io
-                ) =>
-            {
-                return Err(error);
-            }
-            Err(error) => self.unreadable(flat, &error)?,
+            Err(error) => match error.kind() {
+                ErrorKind::Cancelled | ErrorKind::Limit | ErrorKind::Io => return Err(error),
+                _ => self.unreadable(flat, &error)?,
+            },
         };
         first.insert(flat.clone(), id);
         Ok(id)
+    }
+
+    /// Sets the values of links within the file. `dangling` returns the value of a link to a key
+    /// that the state dict does not have.
+    fn resolve(
+        &mut self,
+        links: Vec<(ValueId, Text)>,
+        keys: &HashMap<Text, ValueId>,
+        dangling: impl Fn(&mut Self, &Text) -> Result<Value>,
+    ) -> Result<()> {
+        for (id, key) in links {
+            let value = match keys.get(&key) {
+                Some(target) if *target != id => Value::Link(*target),
+                _ => match dangling(self, &key) {
+                    Ok(value) => value,
+                    Err(error) => {
+                        self.unreadable(&key, &error)?;
+                        unread(error.what())
+                    }
+                },
+            };
+            if let Some(place) = self.builder.value_mut(id) {
+                *place = value;
+            }
+        }
+        Ok(())
     }
 
     /// Returns a placeholder for a value of a defaultdict that the library did not write.

@@ -6,7 +6,6 @@ use statelens_checkpoint::{Concat, Layout, Part, order};
 /// than a grid needs, for irregular partitions.
 const LEVELS: usize = 6;
 
-/// A chunk of a tensor.
 #[derive(Debug)]
 pub(super) struct Chunk {
     /// The index of its first element in the tensor, per dimension.

@@ -25,13 +25,11 @@ pub(super) struct Metadata<'a> {
     limits: Limits,
 }
 
-/// A named entry.
 pub(super) struct MetadataEntry {
     pub(super) name: Text,
     pub(super) kind: EntryKind,
 }
 
-/// The kind of an entry.
 pub(super) enum EntryKind {
     /// A value, pickled separately.
     Value,
@@ -48,7 +46,6 @@ struct StorageIndex {
     at: Option<Vec<u64>>,
 }
 
-/// The location of a stored item.
 #[derive(Debug, Clone)]
 pub(super) struct StorageInfo {
     /// The file, relative to the checkpoint's folder.
@@ -60,7 +57,6 @@ pub(super) struct StorageInfo {
 }
 
 impl<'a> Metadata<'a> {
-    /// Reads the top level of the metadata.
     pub(super) fn new(pickle: &'a Pickle, limits: &Limits) -> Result<Self> {
         let root = pickle.root();
         if class(pickle, root).as_deref() != Some("Metadata") {
@@ -90,7 +86,6 @@ impl<'a> Metadata<'a> {
         })
     }
 
-    /// Returns the number of entries.
     pub(super) fn len(&self) -> usize {
         self.entries.len()
     }

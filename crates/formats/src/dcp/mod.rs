@@ -28,15 +28,10 @@ use crate::Format;
 use crate::checks::Checks;
 
 pub(crate) static FORMAT: Format = Format {
-    ids: &["torch-dcp"],
-    name: "PyTorch distributed checkpoint",
     extensions: &["distcp"],
     reads: "folders of `.metadata` and `__*.distcp`; chunked tensors are assembled",
-    writes: None,
-    notes: "",
     score: detect::score,
     open: read::read,
-    searched: false,
     checks: Some(|_, files, limits| {
         let mut checks = Checks::default();
         for span in read::places(files, limits)? {
@@ -44,5 +39,5 @@ pub(crate) static FORMAT: Format = Format {
         }
         Ok(Some(checks))
     }),
-    left_out: None,
+    ..Format::named(&["torch-dcp"], "PyTorch distributed checkpoint")
 };

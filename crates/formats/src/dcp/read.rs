@@ -17,7 +17,6 @@ use crate::stray;
 use crate::torch;
 use crate::unread::Unread;
 
-/// Reads a distributed checkpoint.
 pub(crate) fn read(
     files: FileSet,
     limits: &Limits,
@@ -80,7 +79,6 @@ fn read_pickle(files: &FileSet, main: FileId, limits: &Limits) -> Result<Pickle>
         .map_err(|error| error.in_file(files.name(main)))
 }
 
-/// The state of reading the entries.
 struct DcpReading<'a> {
     files: &'a FileSet,
     by_name: HashMap<&'a str, FileId>,
@@ -231,7 +229,6 @@ impl<'a> DcpReading<'a> {
         }
     }
 
-    /// Adds the findings of a part, without duplicates.
     fn notice(&mut self, findings: Vec<Finding>) {
         for mut finding in findings {
             finding.place.clear();
@@ -283,7 +280,6 @@ impl<'a> DcpReading<'a> {
     }
 }
 
-/// The reason why an item is not available.
 enum MissingReason {
     /// Its file is not in the set.
     Absent(String),

@@ -8,9 +8,7 @@ use statelens_checkpoint::{
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum PathStep {
-    /// A key of a dict.
     Key(Text),
-    /// An index in a list.
     Index(u64),
 }
 
@@ -101,7 +99,6 @@ impl ContainerTree {
         Ok(slot)
     }
 
-    /// Adds the containers to `builder`; returns the root.
     pub(super) fn build(self, builder: &mut Builder) -> Result<ValueId> {
         // Containers only refer to later ones, so in reverse order all children are done first.
         let mut done: Vec<ValueId> = Vec::with_capacity(self.nodes.len());

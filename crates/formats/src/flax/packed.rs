@@ -40,12 +40,10 @@ impl<'a> Cursor<'a> {
         Self { source, limits, at: 0, spent: 0, starved: false }
     }
 
-    /// Returns the number of remaining bytes.
     pub(super) fn left(&self) -> u64 {
         self.source.len().saturating_sub(self.at)
     }
 
-    /// Skips bytes.
     pub(super) fn skip(&mut self, len: u64) -> Result<()> {
         if len > self.left() {
             return Err(self.cut(len));
@@ -54,7 +52,6 @@ impl<'a> Cursor<'a> {
         Ok(())
     }
 
-    /// Returns the next bytes.
     pub(super) fn bytes(&mut self, len: u64) -> Result<Vec<u8>> {
         if len > self.left() {
             return Err(self.cut(len));
@@ -101,7 +98,6 @@ impl<'a> Cursor<'a> {
         Ok(Head::Ext(i8::from_be_bytes(self.number()?), len))
     }
 
-    /// Reads the next value or header.
     pub(super) fn head(&mut self) -> Result<Head> {
         self.starved = false;
         let start = self.at;

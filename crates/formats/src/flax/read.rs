@@ -9,7 +9,6 @@ use statelens_checkpoint::{
 use super::packed::{Cursor, Head};
 use super::pieces;
 
-/// Reads a Flax checkpoint.
 pub(crate) fn read(
     files: FileSet,
     limits: &Limits,

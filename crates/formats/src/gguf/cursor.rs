@@ -17,7 +17,6 @@ impl<'a> Cursor<'a> {
         Self { source, limits, at: 0, order: ByteOrder::Little, narrow: false }
     }
 
-    /// Returns the next bytes.
     pub(super) fn bytes(&mut self, len: u64) -> Result<Vec<u8>> {
         self.ensure(len)?;
         let mut bytes = room::zeros(len)?;
@@ -26,7 +25,6 @@ impl<'a> Cursor<'a> {
         Ok(bytes)
     }
 
-    /// Skips the next bytes.
     pub(super) fn skip(&mut self, len: u64) -> Result<()> {
         let end = self.at.checked_add(len).filter(|end| *end <= self.source.len());
         self.at = end.ok_or_else(|| self.cut(len))?;
@@ -76,12 +74,10 @@ impl<'a> Cursor<'a> {
         Ok(u64::from_le_bytes(self.number()?))
     }
 
-    /// Reads a count or length.
     pub(super) fn count(&mut self) -> Result<u64> {
         if self.narrow { Ok(u64::from(self.u32()?)) } else { self.u64() }
     }
 
-    /// Reads the bytes of a string.
     pub(super) fn text(&mut self) -> Result<Vec<u8>> {
         let start = self.at;
         let len = self.count()?;

@@ -11,7 +11,6 @@ use super::rules::{Broken, Rule};
 use super::types;
 use crate::template;
 
-/// Reads a GGUF file.
 pub(crate) fn read(
     files: FileSet,
     limits: &Limits,

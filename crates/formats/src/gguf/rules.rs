@@ -8,7 +8,6 @@ use statelens_checkpoint::{Finding, Grade, Text};
 
 /// `GGML_MAX_NAME`: the maximum length of a name in bytes, including the NUL.
 const MAX_NAME: usize = 64;
-/// `GGML_MAX_DIMS`.
 const MAX_DIMS: usize = 4;
 
 /// The broken rules, each with the first entry and the number of entries.
@@ -19,15 +18,11 @@ pub(super) struct Broken(Vec<(Rule, Text, u64)>);
 pub(super) enum Rule {
     /// Version 1.
     OldVersion,
-    /// A metadata key is empty.
     EmptyKey,
-    /// A metadata array holds arrays.
     NestedArray,
     /// `general.alignment` is not a uint32.
     AlignmentType,
-    /// A tensor's name is too long.
     LongName,
-    /// A tensor has too many dimensions.
     ManyDimensions,
     /// A tensor does not begin where the previous one ends.
     Misplaced,
@@ -36,7 +31,6 @@ pub(super) enum Rule {
 }
 
 impl Broken {
-    /// Adds the entry `name`, which breaks a rule.
     pub(super) fn add(&mut self, rule: Rule, name: &Text) {
         match self.0.iter_mut().find(|(known, ..)| *known == rule) {
             Some((.., count)) => *count += 1,
@@ -54,7 +48,6 @@ impl Broken {
         }
     }
 
-    /// Returns one finding per rule.
     pub(super) fn findings(self) -> impl Iterator<Item = Finding> {
         self.0.into_iter().map(|(rule, first, count)| {
             let more = match count {
@@ -73,7 +66,6 @@ impl Broken {
 }
 
 impl Rule {
-    /// Returns title and reason.
     fn words(self) -> (&'static str, &'static str) {
         match self {
             Self::OldVersion => (

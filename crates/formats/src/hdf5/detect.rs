@@ -2,7 +2,6 @@ use statelens_hdf5::Hdf5File;
 
 use crate::{Probe, Score};
 
-/// Scores a file by the HDF5 signature.
 pub(crate) fn score(probe: &Probe<'_>) -> Score {
     if Hdf5File::is_likely(probe.head()) { Score::Container } else { Score::No }
 }

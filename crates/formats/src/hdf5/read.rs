@@ -12,7 +12,6 @@ use statelens_hdf5::{
     LinkValue, Object, ObjectKind, ObjectTree, find_file,
 };
 
-/// Reads any HDF5 file.
 pub(crate) fn read(
     files: FileSet,
     limits: &Limits,
@@ -29,10 +28,8 @@ pub(crate) fn read(
     builder.finish(root, format(&file), files, findings)
 }
 
-/// The result of [`grow`].
 pub(crate) struct Grown {
     pub(crate) builder: Builder,
-    /// The root group.
     pub(crate) root: ValueId,
     /// The value of each object in the container itself, by address.
     pub(crate) places: HashMap<u64, ValueId>,
@@ -64,7 +61,6 @@ pub(crate) fn grow(
     Ok(Grown { builder, root, places, findings })
 }
 
-/// Returns findings about the superblock.
 pub(crate) fn about_file(file: &Hdf5File, found: &Groups) -> Vec<Finding> {
     let writing = file.is_open_for_writing().then(|| {
         Finding::new(Grade::Warning, "The file is marked as open for writing")
@@ -205,7 +201,6 @@ impl Hdf5Reader<'_> {
         Ok(root)
     }
 
-    /// Reads the pending groups.
     fn groups(&mut self) -> Result<()> {
         while let Some((group, id, path)) = self.open.pop() {
             let container = self.containers[group.0].clone();

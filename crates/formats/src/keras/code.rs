@@ -2,9 +2,8 @@
 //! that are imported when the model is built (`keras/src/saving/serialization_lib.py`).
 
 use statelens_checkpoint::json::{Document, Id, JsonNode, utf8};
-use statelens_checkpoint::{Finding, Grade};
+use statelens_checkpoint::{Finding, Grade, has_word};
 
-/// The maximum number of findings.
 const MAX_FINDINGS: usize = 50;
 
 /// Returns findings about code that runs when the model is built from this configuration. A text
@@ -153,61 +152,38 @@ const RUNS: [(&str, Grade, &str); 7] = [
 ];
 
 /// Modules of Keras with the functions used in models.
-const FUNCTIONS: [&str; 8] = [
-    "activations",
-    "constraints",
-    "initializers",
-    "losses",
-    "metrics",
-    "ops",
-    "optimizers",
-    "regularizers",
-];
+const FUNCTIONS: &str = "
+    activations constraints initializers losses metrics ops optimizers regularizers
+";
 
 /// Modules of Keras whose classes are operations on tensors.
 const OPERATIONS: [&str; 6] = ["core", "image", "linalg", "math", "nn", "numpy"];
 
 /// Returns the components of a module path below the Keras package, without `src`.
 fn within(module: &str) -> impl Iterator<Item = &str> {
-    let module =
-        OWN.iter().filter_map(|own| module.strip_prefix(own)).min_by_key(|rest| rest.len());
+    let module = OWN
+        .split_ascii_whitespace()
+        .filter_map(|own| module.strip_prefix(own))
+        .min_by_key(|rest| rest.len());
     let steps = module.unwrap_or_default().split('.').filter(|step| !step.is_empty());
     steps.skip_while(|step| *step == "src")
 }
 
 fn has_functions(module: &str) -> bool {
-    within(module).next().is_some_and(|first| FUNCTIONS.contains(&first))
+    within(module).next().is_some_and(|first| has_word(FUNCTIONS, first))
 }
 
 /// Whether a TensorFlow function only computes with tensors.
 fn is_operation(name: &str) -> bool {
     const PARTS: [&str; 5] = ["__operators__", "image", "linalg", "math", "nn"];
-    const NAMES: [&str; 20] = [
-        "broadcast_to",
-        "cast",
-        "clip_by_value",
-        "concat",
-        "expand_dims",
-        "gather",
-        "identity",
-        "matmul",
-        "ones_like",
-        "one_hot",
-        "range",
-        "repeat",
-        "reshape",
-        "shape",
-        "split",
-        "squeeze",
-        "stack",
-        "tile",
-        "transpose",
-        "zeros_like",
-    ];
+    const NAMES: &str = "
+        broadcast_to cast clip_by_value concat expand_dims gather identity matmul ones_like one_hot
+        range repeat reshape shape split squeeze stack tile transpose zeros_like
+    ";
     let name = name.strip_prefix("compat.v1.").unwrap_or(name);
     match name.split_once('.') {
         Some((part, rest)) => PARTS.contains(&part) && !rest.contains("load"),
-        None => NAMES.contains(&name),
+        None => has_word(NAMES, name),
     }
 }
 
@@ -219,29 +195,22 @@ fn is_harmless(module: &str, class: &str) -> bool {
     {
         return class.starts_with(|first: char| first.is_ascii_uppercase());
     }
-    CLASSES.split_ascii_whitespace().any(|known| known == class)
+    has_word(CLASSES, class)
 }
 
 const CLASSES: &str = include_str!("classes.txt");
 
 /// The packages of Keras.
-const OWN: [&str; 8] = [
-    "keras",
-    "keras_core",
-    "keras_cv",
-    "keras_hub",
-    "keras_nlp",
-    "tensorflow.keras",
-    "tensorflow.python.keras",
-    "tf_keras",
-];
+const OWN: &str = "
+    keras keras_core keras_cv keras_hub keras_nlp tensorflow.keras tensorflow.python.keras tf_keras
+";
 
 fn is_keras(module: &str) -> bool {
     let within = |own: &str| {
         let rest = module.strip_prefix(own);
         rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
     };
-    module.is_empty() || OWN.iter().any(|own| within(own))
+    module.is_empty() || OWN.split_ascii_whitespace().any(within)
 }
 
 #[cfg(test)]

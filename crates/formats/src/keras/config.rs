@@ -3,7 +3,6 @@
 use statelens_checkpoint::json::{Document, Id, JsonNode};
 use statelens_checkpoint::{Result, Text, order};
 
-/// The configuration of a model.
 pub(super) struct Config(Document);
 
 impl Config {
@@ -26,7 +25,6 @@ impl Config {
         Some(self.0.field(config, "name")?.text()?.to_string())
     }
 
-    /// Returns a string in the outermost object.
     pub(super) fn text(&self, name: &str) -> Option<&Text> {
         self.0.field(self.0.root(), name)?.text()
     }

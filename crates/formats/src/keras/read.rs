@@ -11,7 +11,6 @@ use crate::archive::{Archive, is_zip, names};
 use crate::paths::{base, folder};
 use crate::stray;
 
-/// Reads a Keras model or Keras weights.
 pub(crate) fn read(
     files: FileSet,
     limits: &Limits,

@@ -2,7 +2,6 @@ use super::header::MAGIC;
 use crate::archive::{first_name, is_zip};
 use crate::{Probe, Score};
 
-/// Scores a single array by its magic number.
 pub(crate) fn array(probe: &Probe<'_>) -> Score {
     if probe.head().starts_with(MAGIC) { Score::Magic } else { Score::No }
 }

@@ -4,7 +4,6 @@ use statelens_checkpoint::{ByteOrder, DType, Error, Field, Limits, Result};
 
 use super::literal::{self, Literal};
 
-/// The first bytes of an array.
 pub(super) const MAGIC: &[u8] = b"\x93NUMPY";
 /// Magic number, version, and the length of the text in its longest form.
 pub(super) const PREFIX: u64 = 12;
@@ -12,10 +11,8 @@ pub(super) const PREFIX: u64 = 12;
 /// file.
 const MAX_LEN: u64 = 4 << 20;
 
-/// A parsed header.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Header {
-    /// The version of the format.
     pub(super) version: (u8, u8),
     pub(super) element: ElementType,
     /// Whether the first index varies fastest.
@@ -23,7 +20,6 @@ pub(super) struct Header {
     pub(super) shape: Vec<u64>,
 }
 
-/// The type of the elements.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum ElementType {
     /// Elements of fixed size.

@@ -5,7 +5,6 @@
 
 use statelens_checkpoint::{Error, Result};
 
-/// A Python literal.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Literal {
     None,

@@ -25,59 +25,37 @@ use crate::{Format, Writing};
 
 /// The format of single arrays.
 pub static ARRAY: Format = Format {
-    ids: &["npy"],
-    name: "NumPy array",
-    extensions: &["npy"],
     reads: "versions 1 to 3, all dtypes; arrays of objects stay inert",
     writes: Some(Writing {
-        id: "npy",
-        name: "NumPy array",
         label: "NumPy .npy",
-        extensions: &["npy"],
         about: "One array, for numpy.load. Select a single tensor of the checkpoint.",
         what: "one array",
-        versions: &[],
-        compressions: &[],
-        shards: false,
-        graphs: false,
         has: |_| false,
-        plan: |source, _, name| write::plan(source, &write::WriteOptions { single: true }, name),
+        ..Writing::named("npy", "NumPy array", &["npy"], |source, _, name| {
+            write::plan(source, &write::WriteOptions { single: true }, name)
+        })
     }),
-    notes: "",
     score: detect::array,
     open: read::read,
-    searched: false,
-    checks: None,
-    left_out: None,
+    ..Format::named(&["npy"], "NumPy array")
 };
 
 /// The format of archives.
 pub static ARCHIVE: Format = Format {
-    ids: &["npz"],
-    name: "NumPy archive",
-    extensions: &["npz"],
     reads: "arrays of all dtypes, stored or deflated; other members as bytes",
     writes: Some(Writing {
-        id: "npz",
-        name: "NumPy archive",
         label: "NumPy .npz",
-        extensions: &["npz"],
         about: "A zip of arrays under their full names. Read by numpy.load and everything that \
                 builds on it.",
         what: "stored, as `numpy.load(allow_pickle=False)` accepts it",
-        versions: &[],
-        compressions: &[],
-        shards: false,
-        graphs: false,
         has: |_| false,
-        plan: |source, _, name| write::plan(source, &write::WriteOptions::default(), name),
+        ..Writing::named("npz", "NumPy archive", &["npz"], |source, _, name| {
+            write::plan(source, &write::WriteOptions::default(), name)
+        })
     }),
-    notes: "",
     score: detect::archive,
     open: read::read,
-    searched: false,
-    checks: None,
-    left_out: None,
+    ..Format::named(&["npz"], "NumPy archive")
 };
 
 /// Returns whether the elements are Python objects, stored as a pickle after the header `text`.

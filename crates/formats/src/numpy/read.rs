@@ -165,7 +165,6 @@ impl ArraySource<'_> {
         }
     }
 
-    /// Returns the first bytes, up to `len`.
     fn first(&self, len: u64) -> Result<Vec<u8>> {
         match self {
             Self::File(files, file) => files.read_vec(*file, 0, len.min(files.len(*file))),
@@ -264,7 +263,6 @@ impl NumpyReader<'_> {
         self.builder.push(Value::Bytes { data: data.into(), mutable: false })
     }
 
-    /// Reads an array, given its first bytes.
     fn array(&mut self, source: &ArraySource<'_>, mut first: Vec<u8>) -> Result<(ValueId, Header)> {
         let (start, len) = lengths(first.get(..PREFIX as usize).unwrap_or(&first))?;
         let skip = start + len;

@@ -20,7 +20,6 @@ use crate::archive::names;
 use crate::archive::write::{Body, NewRecord, layout};
 use crate::{attributes, damage};
 
-/// Options for NumPy files.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct WriteOptions {
     /// Whether to write a single array instead of an archive.
@@ -78,7 +77,6 @@ pub fn head(dtype: &DType, shape: &[u64]) -> Option<Vec<u8>> {
     header::header(&descr, shape).ok()
 }
 
-/// Returns the segments of the only array.
 fn alone(mut records: Vec<NewRecord>) -> Result<Vec<Segment>> {
     let (count, last) = (records.len(), records.pop());
     let Some(NewRecord { body, .. }) = last.filter(|_| count == 1) else {

@@ -5,7 +5,6 @@ use statelens_pickle::{Broken, NoStorages, ScanOptions};
 
 use super::folder::FolderStorages;
 
-/// Reads a file with a single pickle.
 pub(crate) fn read(
     files: FileSet,
     limits: &Limits,

@@ -12,7 +12,6 @@ use statelens_checkpoint::{
 
 use super::{HeaderDType, MAX_HEADER, METADATA};
 
-/// A parsed header.
 pub(super) struct Header {
     /// The entries of `__metadata__`, in order.
     pub(super) metadata: Vec<(Text, Text)>,
@@ -25,7 +24,6 @@ pub(super) struct Header {
     pub(super) findings: Vec<Finding>,
 }
 
-/// The description of a tensor in the header.
 pub(super) struct TensorInfo {
     pub(super) name: Text,
     pub(super) header_dtype: &'static HeaderDType,
@@ -290,7 +288,6 @@ impl std::fmt::Display for ShownShape<'_> {
     }
 }
 
-/// Reads the text of the header.
 fn text(files: &FileSet, file: FileId, limits: &Limits) -> Result<Vec<u8>> {
     let len = files.len(file);
     if len < 8 {
@@ -360,7 +357,6 @@ fn metadata(parser: &mut Parser<'_>) -> Result<(Vec<(Text, Text)>, bool)> {
     Ok((entries, others))
 }
 
-/// Parses the description of a tensor.
 fn entry(parser: &mut Parser<'_>, name: Text, limits: &Limits) -> Result<TensorInfo> {
     let (mut header_dtype, mut shape, mut offsets) = (None, None, None);
     parser.object()?;

@@ -122,32 +122,22 @@ const MAX_HEADER: u64 = 100_000_000;
 /// The key of the header entry that is not a tensor.
 const METADATA: &str = "__metadata__";
 
+const NAME: &str = "safetensors";
+
 pub(crate) static FORMAT: Format = Format {
-    ids: &["safetensors"],
-    name: "safetensors",
-    extensions: &["safetensors"],
     reads: "one file, or shards with or without their index; all dtypes of release 0.8",
     writes: Some(Writing {
-        id: "safetensors",
-        name: "safetensors",
-        label: "safetensors",
-        extensions: &["safetensors"],
         about: "A header of names, then the tensors. Read by Hugging Face libraries; plain values \
                 go into its metadata.",
         what: "one file, or shards with an index",
-        versions: &[],
-        compressions: &[],
         shards: true,
-        graphs: false,
         has: write::has,
-        plan: |source, target, name| {
+        ..Writing::named(NAME, NAME, &[NAME], |source, target, name| {
             write::plan(source, &write::WriteOptions { shards: target.shards.clone() }, name)
-        },
+        })
     }),
-    notes: "",
     score: detect::score,
     open: read::read,
-    searched: false,
-    checks: None,
     left_out: Some(write::metadata_left_out),
+    ..Format::named(&[NAME], NAME)
 };

@@ -25,7 +25,6 @@ struct Inner {
 }
 
 impl FindingSet {
-    /// Adds a finding, unless it was already added.
     pub(super) fn add(&self, finding: Finding) {
         self.0.borrow_mut().add(finding);
     }
@@ -40,7 +39,6 @@ impl FindingSet {
         self.0.borrow().findings.iter().any(|finding| finding.grade > Grade::Note)
     }
 
-    /// Returns all findings.
     pub(super) fn finish(self) -> Vec<Finding> {
         let mut inner = self.0.take();
         if let Some(grade) = inner.worst_of_more {

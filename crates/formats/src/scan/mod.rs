@@ -3,12 +3,8 @@
 //! [`scan`] collects the findings of opening the file, and searches it for every pickle that any
 //! loader would run, and for other code that runs on loading: see [`search`] for the method.
 
-#[cfg(test)]
-mod fails_closed;
 mod findings;
 mod indices;
-#[cfg(test)]
-mod led_to;
 mod packed;
 mod search;
 mod section;

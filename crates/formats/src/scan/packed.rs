@@ -14,7 +14,6 @@ use statelens_checkpoint::{Error, ReadAt, Result, room};
 use super::lacks_memory;
 use super::section::{Section, SectionStream, exactly, some};
 
-/// A compression format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Packing {
     Deflate,
@@ -34,7 +33,6 @@ pub(super) enum Packing {
 }
 
 impl Packing {
-    /// Returns the compression format with these first bytes.
     pub(super) fn of(head: &[u8]) -> Option<Self> {
         Some(match head {
             [0x1f, 0x8b, 8, ..] => Self::Gzip,
@@ -86,7 +84,6 @@ impl Packing {
         }
     }
 
-    /// Returns the display name.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Deflate => "deflate",
@@ -191,7 +188,6 @@ fn old_joblib(head: &[u8]) -> Option<u64> {
     (!digits.is_empty() && digits.iter().all(sound)).then_some(start)
 }
 
-/// The result of decompression.
 pub(super) struct Unpacked {
     /// The decompressed bytes, up to the requested number.
     pub(super) bytes: Vec<u8>,

@@ -256,7 +256,6 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Examines bytes that were decoded from a value.
     pub(super) fn decoded(&mut self, of: &Blob, name: &str, bytes: Vec<u8>) -> Result<()> {
         let space = self.space();
         let source = Arc::new(Memory::from(bytes));
@@ -323,7 +322,6 @@ impl<'a> Search<'a> {
         if blob.name.is_empty() { &self.name } else { &blob.name }
     }
 
-    /// Whether the blob is the file itself.
     fn is_file(&self, blob: &Blob) -> bool {
         blob.root && blob.name.is_empty()
     }
@@ -344,7 +342,6 @@ impl<'a> Search<'a> {
         Ok(())
     }
 
-    /// Whether another archive entry may be examined.
     pub(super) fn may_enter(&mut self, blob: &Blob) -> bool {
         self.entries = self.entries.saturating_sub(1);
         if self.entries == 0 {
@@ -383,7 +380,6 @@ impl<'a> Search<'a> {
         self.sequence(blob, at + skip + len, certainty)
     }
 
-    /// Decompresses a blob and examines the result.
     fn unpack(&mut self, blob: Blob, packing: Packing, led: bool) -> Result<()> {
         let whose = blob.describe();
         if let (Packing::Other(what), true) = (packing, led) {
@@ -511,7 +507,6 @@ impl<'a> Search<'a> {
         self.region(blob, 0, what).unread(why);
     }
 
-    /// Returns a place in a blob for display.
     pub(super) fn place(&self, blob: &Blob, at: u64) -> String {
         let at = blob.base + at;
         let place = match blob.name.is_empty() {
@@ -529,7 +524,6 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Adds the finding for a file that can't be opened.
     pub(super) fn report_error(&mut self, file: &str, error: &Error) {
         self.file = file.into();
         let place = self.in_file(String::new());
@@ -542,7 +536,6 @@ impl<'a> Search<'a> {
         self.findings.add(finding);
     }
 
-    /// Adds the findings of opening another file.
     pub(super) fn report_opened(&mut self, file: &str, findings: Vec<Finding>) {
         self.file = file.into();
         for finding in findings {
@@ -605,7 +598,6 @@ impl Progress for Quiet<'_> {
     }
 }
 
-/// A source with shared ownership.
 #[derive(Debug)]
 pub(super) struct SharedSource(pub(super) Arc<dyn ReadAt>);
 
@@ -624,7 +616,7 @@ mod tests {
     use statelens_checkpoint::Unwatched;
 
     use super::*;
-    use crate::scan::led_to::tar::sparse_member;
+    use crate::scan::tests::led_to::tar::sparse_member;
     use crate::scan::tests::{bzip2, join};
 
     /// Runs a part of a search on a file, and returns its findings.

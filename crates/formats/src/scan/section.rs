@@ -45,7 +45,6 @@ impl ReadAt for Section {
     }
 }
 
-/// A part that is read as a stream.
 pub(super) struct SectionStream {
     part: Section,
     at: u64,

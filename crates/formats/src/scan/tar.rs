@@ -20,7 +20,6 @@ pub(super) const BLOCK: u64 = 512;
 /// The maximum length of a name, pax header or sparse map that is read.
 const MAX_EXTENSION: u64 = 1 << 20;
 
-/// A member of a tar archive.
 pub(super) struct TarMember {
     pub(super) name: String,
     /// The name of the target of a link; empty for other members.

@@ -1,5 +1,8 @@
 //! A pickle that calls something, hidden in files of all kinds.
 
+mod fails_closed;
+pub(super) mod led_to;
+
 use crate::damaged_copies::damaged_copies;
 use statelens_fixtures::busy;
 use std::io::Write as _;
@@ -27,6 +30,10 @@ fn scan_with(name: &str, bytes: Vec<u8>, limits: &Limits) -> Vec<Finding> {
 
 fn scan(name: &str, bytes: Vec<u8>) -> Vec<Finding> {
     scan_with(name, bytes, &Limits::default())
+}
+
+fn worst(name: &str, bytes: Vec<u8>) -> Option<Grade> {
+    scan(name, bytes).into_iter().map(|finding| finding.grade).max()
 }
 
 fn calls_system(findings: &[Finding]) -> bool {
@@ -328,7 +335,7 @@ fn data_that_no_loader_runs_has_no_findings() {
         ),
         ("two arrays", zip(&[member("W.npy", &npy("'<f4'", b"\0\0\x80?"))])),
     ] {
-        let worst = scan("file", bytes).into_iter().map(|finding| finding.grade).max();
+        let worst = worst("file", bytes);
         assert!(worst <= Some(Grade::Note), "{name}: {worst:?}");
     }
 }

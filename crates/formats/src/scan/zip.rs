@@ -27,7 +27,6 @@ pub(super) struct Directory {
     pub(super) base: u64,
 }
 
-/// An entry of a directory.
 pub(super) struct ZipEntry {
     pub(super) name: Vec<u8>,
     pub(super) packing: Result<Option<Packing>, &'static str>,
@@ -39,7 +38,6 @@ pub(super) struct ZipEntry {
     pub(super) header: u64,
 }
 
-/// The content of a local header.
 pub(super) struct Local {
     pub(super) name: Vec<u8>,
     pub(super) packing: Result<Option<Packing>, &'static str>,
@@ -139,7 +137,6 @@ pub(super) fn entries(
     }
 }
 
-/// Reads the local header at `at`.
 pub(super) fn local(source: &dyn ReadAt, at: u64) -> Option<Local> {
     let fixed = exactly::<30>(source, at).filter(|fixed| fixed.starts_with(LOCAL))?;
     let [name, extra] = [26, 28].map(|at| u64::from(u16_at(&fixed, at)));

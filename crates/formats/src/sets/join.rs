@@ -113,7 +113,6 @@ impl Join {
         Ok(())
     }
 
-    /// Handles a key that is in two files.
     fn twice(&mut self, key: &Text, at: usize, entry: JoinedEntry, belongs: bool) {
         let Some(old) = self.entries.get_mut(at) else { return };
         let (one, other) = (&self.names[old.part], &self.names[entry.part]);
@@ -150,7 +149,6 @@ impl Join {
         self.findings.push(finding.clone().place(place));
     }
 
-    /// Whether any file has the key.
     pub(super) fn has(&self, key: &Text) -> bool {
         self.by_key.contains_key(key)
     }
@@ -165,7 +163,6 @@ impl Join {
         Ok(())
     }
 
-    /// Adds a finding about the joined checkpoint.
     pub(super) fn finding(&mut self, finding: Finding) {
         self.findings.insert(0, finding);
     }

@@ -18,7 +18,6 @@ use super::{CheckpointFiles, UnclaimedNames};
 use crate::paths::{base, folder};
 use crate::{Probe, stray};
 
-/// A set of shards that form one checkpoint.
 pub(crate) struct Sharded {
     index: Option<ShardIndex>,
     /// Names of the shards, in order, and their files unless missing.
@@ -355,7 +354,6 @@ impl<'a> Number<'a> {
     }
 }
 
-/// The content of `*.index.json`.
 struct ShardIndex {
     name: String,
     /// File names of the shards, sorted.

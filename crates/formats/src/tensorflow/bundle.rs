@@ -17,9 +17,8 @@ pub(super) struct Header {
 impl Header {
     pub(super) fn parse(bytes: &[u8]) -> Result<Self> {
         let mut header = Self { shards: 0, byte_order: ByteOrder::Little, producer: 0 };
-        let mut message = Message::new(bytes);
-        while let Some((number, field)) = message.field()? {
-            match (number, field) {
+        for field in Message::new(bytes) {
+            match field? {
                 (1, FieldValue::Varint(shards)) => header.shards = shards,
                 (2, FieldValue::Varint(0)) => header.byte_order = ByteOrder::Little,
                 (2, FieldValue::Varint(1)) => header.byte_order = ByteOrder::Big,
@@ -28,9 +27,8 @@ impl Header {
                         .expected("0 (little-endian) or 1 (big-endian)"));
                 }
                 (3, FieldValue::Bytes(version)) => {
-                    let mut version = Message::new(version);
-                    while let Some((number, field)) = version.field()? {
-                        if let (1, FieldValue::Varint(producer)) = (number, field) {
+                    for field in Message::new(version) {
+                        if let (1, FieldValue::Varint(producer)) = field? {
                             header.producer = producer;
                         }
                     }
@@ -42,7 +40,6 @@ impl Header {
     }
 }
 
-/// The entry of a tensor.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct BundleEntry {
     pub(super) dtype: u64,
@@ -59,9 +56,8 @@ pub(super) struct BundleEntry {
 impl BundleEntry {
     pub(super) fn parse(bytes: &[u8]) -> Result<Self> {
         let mut entry = Self::default();
-        let mut message = Message::new(bytes);
-        while let Some((number, field)) = message.field()? {
-            match (number, field) {
+        for field in Message::new(bytes) {
+            match field? {
                 (1, FieldValue::Varint(dtype)) => entry.dtype = dtype,
                 (2, FieldValue::Bytes(bytes)) => entry.shape = shape(bytes)?,
                 (3, FieldValue::Varint(shard)) => entry.shard = shard,
@@ -78,14 +74,12 @@ impl BundleEntry {
 
 pub(super) fn shape(bytes: &[u8]) -> Result<Vec<u64>> {
     let mut shape = Vec::new();
-    let mut message = Message::new(bytes);
-    while let Some((number, field)) = message.field()? {
-        match (number, field) {
+    for field in Message::new(bytes) {
+        match field? {
             (2, FieldValue::Bytes(dim)) => {
                 let mut size = 0;
-                let mut dim = Message::new(dim);
-                while let Some((number, field)) = dim.field()? {
-                    if let (1, FieldValue::Varint(number)) = (number, field) {
+                for field in Message::new(dim) {
+                    if let (1, FieldValue::Varint(number)) = field? {
                         size = number;
                     }
                 }

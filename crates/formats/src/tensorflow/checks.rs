@@ -2,10 +2,9 @@
 
 use std::collections::HashMap;
 
-use statelens_checkpoint::{ByteOrder, Error, FileSet, Layout, Limits, Result};
+use statelens_checkpoint::{ByteOrder, Error, FileSet, Layout, Limits, Result, numel};
 
 use super::bundle::{BundleEntry, Header};
-use super::contents::numel;
 use super::read::Data;
 use super::table::SortedTable;
 use super::{dtype, members, slices, strings};

@@ -62,7 +62,6 @@ pub(super) fn plain(number: u64) -> u64 {
     row(number).map_or(number, |row| row.0)
 }
 
-/// Returns TensorFlow's name of a dtype.
 pub(super) fn name(number: u64) -> Option<&'static str> {
     row(number).map(|row| row.1)
 }

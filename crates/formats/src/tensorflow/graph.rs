@@ -38,9 +38,8 @@ type ParentLink<'a> = Option<(usize, &'a [u8])>;
 /// names. Names are omitted if they would be too long in total.
 pub(super) fn names(bytes: &[u8], limits: &Limits) -> Result<HashMap<Vec<u8>, KeyObject>> {
     let mut nodes = Vec::new();
-    let mut message = Message::new(bytes);
-    while let Some((number, field)) = message.field()? {
-        if let (1, FieldValue::Bytes(bytes)) = (number, field) {
+    for field in Message::new(bytes) {
+        if let (1, FieldValue::Bytes(bytes)) = field? {
             nodes.push(node(bytes)?);
         }
     }
@@ -103,16 +102,15 @@ pub(super) fn names(bytes: &[u8], limits: &Limits) -> Result<HashMap<Vec<u8>, Ke
 
 fn node(bytes: &[u8]) -> Result<TrackableObject<'_>> {
     let mut node = TrackableObject::default();
-    let mut message = Message::new(bytes);
-    while let Some((number, field)) = message.field()? {
-        let FieldValue::Bytes(bytes) = field else { continue };
+    for field in Message::new(bytes) {
+        let (number, FieldValue::Bytes(bytes)) = field? else { continue };
         let mut numbers = [0; 4];
         let mut texts = [&[][..]; 4];
         if !(1..=3).contains(&number) {
             continue;
         }
-        let mut part = Message::new(bytes);
-        while let Some((number, field)) = part.field()? {
+        for field in Message::new(bytes) {
+            let (number, field) = field?;
             let at = usize::try_from(number).ok().filter(|at| *at < 4);
             match (at, field) {
                 (Some(at), FieldValue::Varint(value)) => numbers[at] = value,

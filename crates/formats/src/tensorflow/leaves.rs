@@ -8,6 +8,9 @@ use statelens_checkpoint::{
 use super::graph::KeyObject;
 use super::{dtype, graph, strings};
 
+/// The result of the reader of either version.
+pub(super) type Contents = (BundleLeaves, FormatInfo, Vec<Finding>);
+
 /// The leaves found so far, as a flat dict.
 pub(super) struct BundleLeaves {
     builder: Builder,
@@ -23,7 +26,6 @@ struct BundleLeaf {
     attributes: Vec<(Text, Text)>,
 }
 
-/// A problem with one or more leaves.
 struct Problem {
     grade: Grade,
     title: &'static str,
@@ -41,7 +43,6 @@ impl BundleLeaves {
         Self { builder: Builder::new(limits), found: Vec::new(), problems: Vec::new(), graph: None }
     }
 
-    /// Adds a problem with the leaf `key`.
     pub(super) fn problem(
         &mut self,
         grade: Grade,
@@ -174,7 +175,6 @@ impl BundleLeaves {
         Some(())
     }
 
-    /// Returns the checkpoint.
     pub(super) fn finish(
         mut self,
         format: FormatInfo,
@@ -208,7 +208,6 @@ impl BundleLeaves {
     }
 }
 
-/// Turns a reason into a sentence.
 fn sentence(reason: &str) -> String {
     let stop = if reason.ends_with(['.', '!', '?']) { "" } else { "." };
     format!("{}{stop}", capitalised(reason))

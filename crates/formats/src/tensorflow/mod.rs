@@ -23,8 +23,6 @@
 
 mod bundle;
 pub(crate) mod checks;
-mod contents;
-mod crc;
 pub(crate) mod detect;
 mod dtype;
 mod graph;
@@ -41,39 +39,37 @@ mod tests;
 mod v1;
 pub mod write;
 
-use crate::{Format, Writing};
+use std::sync::Arc;
+
+use statelens_checkpoint::{Checkpoint, Plan, Result};
+
+use crate::{Format, WriteTarget, Writing};
 
 pub(crate) static FORMAT: Format = Format {
-    ids: &["tensorflow", "tensorflow-v1"],
-    name: "TensorFlow",
     extensions: &["index"],
     reads: "bundles of `.index` and `.data-*` (V2 Saver, `tf.train.Checkpoint`, SavedModel variables), V1 Saver files",
     writes: Some(Writing {
-        id: "tensorflow",
-        name: "TensorFlow checkpoint",
         label: "TensorFlow .index",
-        extensions: &["index", "ckpt"],
         about: "An index, and files of raw tensors. Restored by tf.compat.v1.train.Saver and \
                 tf.train.Checkpoint.",
         what: "V2: bundles by name or with an object graph, in one or more data files",
-        versions: &[],
-        compressions: &[],
         shards: true,
         graphs: true,
         has: write::has,
-        plan: |source, target, name| {
-            let options = write::WriteOptions {
-                object_graph: target.requested.object_graph,
-                state_file: target.requested.state_file,
-                shards: target.shards.clone(),
-            };
-            write::plan(source, &options, name)
-        },
+        ..Writing::named("tensorflow", "TensorFlow checkpoint", &["index", "ckpt"], plan)
     }),
-    notes: "",
     score: detect::score,
     open: read::read,
-    searched: false,
     checks: Some(|_, files, limits| checks::checks(files, limits).map(Some)),
     left_out: Some(write::dtypes_left_out),
+    ..Format::named(&["tensorflow", "tensorflow-v1"], "TensorFlow")
 };
+
+fn plan(source: Arc<Checkpoint>, target: &WriteTarget, name: &str) -> Result<Plan> {
+    let options = write::WriteOptions {
+        object_graph: target.requested.object_graph,
+        state_file: target.requested.state_file,
+        shards: target.shards.clone(),
+    };
+    write::plan(source, &options, name)
+}

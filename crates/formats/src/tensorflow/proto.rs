@@ -6,7 +6,6 @@
 use statelens_checkpoint::varint::{read_number, write_number};
 use statelens_checkpoint::{Error, Result};
 
-/// The value of a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FieldValue<'a> {
     Varint(u64),
@@ -17,7 +16,7 @@ pub(super) enum FieldValue<'a> {
 }
 
 /// The remaining fields of a message.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 pub(super) struct Message<'a>(&'a [u8]);
 
 impl<'a> Message<'a> {
@@ -26,7 +25,7 @@ impl<'a> Message<'a> {
     }
 
     /// Returns the number and the value of the next field.
-    pub(super) fn field(&mut self) -> Result<Option<(u64, FieldValue<'a>)>> {
+    fn field(&mut self) -> Result<Option<(u64, FieldValue<'a>)>> {
         if self.0.is_empty() {
             return Ok(None);
         }
@@ -49,6 +48,14 @@ impl<'a> Message<'a> {
             }
         };
         Ok(Some((tag >> 3, field)))
+    }
+}
+
+impl<'a> Iterator for Message<'a> {
+    type Item = Result<(u64, FieldValue<'a>)>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.field().transpose()
     }
 }
 

@@ -2,12 +2,11 @@ use std::collections::{BTreeMap, HashMap};
 
 use statelens_checkpoint::{
     Checkpoint, Error, FileId, FileSet, Finding, FormatInfo, Grade, Layout, Limits, Progress,
-    Result, Span, room,
+    Result, Span, numel, room,
 };
 
 use super::bundle::{BundleEntry, Header};
-use super::contents::{Contents, numel};
-use super::leaves::BundleLeaves;
+use super::leaves::{BundleLeaves, Contents};
 use super::members::{self, BundleTables};
 use super::table::SortedTable;
 use super::{dtype, slices, strings, v1};
@@ -103,7 +102,6 @@ fn bundle(
     Ok((leaves, format, findings))
 }
 
-/// A bundle that is being read.
 struct Bundle<'a> {
     files: &'a FileSet,
     header: Header,

@@ -4,9 +4,8 @@
 //! slices, see `tensorflow/core/util/saved_tensor_slice_util.cc` and
 //! `tensorflow/core/lib/strings/ordered_code.cc`.
 
-use statelens_checkpoint::{Concat, Error, Layout, Part, Result, order};
+use statelens_checkpoint::{Concat, Error, Layout, Part, Result, numel, order};
 
-use super::contents::numel;
 use super::proto::{FieldValue, Message};
 
 /// The extent of a slice along one dimension. If `len` is `None`, it is the whole dimension.
@@ -24,13 +23,11 @@ pub(super) type Extents = Vec<(u64, u64)>;
 
 pub(super) fn parse(bytes: &[u8]) -> Result<SliceExtents> {
     let mut slice = SliceExtents::new();
-    let mut message = Message::new(bytes);
-    while let Some((number, field)) = message.field()? {
-        let (1, FieldValue::Bytes(extent)) = (number, field) else { continue };
+    for field in Message::new(bytes) {
+        let (1, FieldValue::Bytes(extent)) = field? else { continue };
         let mut parsed = Extent { start: 0, len: None };
-        let mut extent = Message::new(extent);
-        while let Some((number, field)) = extent.field()? {
-            match (number, field) {
+        for field in Message::new(extent) {
+            match field? {
                 (1, FieldValue::Varint(start)) => parsed.start = signed(start)?,
                 (2, FieldValue::Varint(len)) => parsed.len = Some(signed(len)?),
                 _ => {}

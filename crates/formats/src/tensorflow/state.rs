@@ -6,7 +6,6 @@
 
 use statelens_checkpoint::{Error, FileId, FileSet, Limits, Result};
 
-/// The content of a state file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct StateFile {
     /// The prefix of the latest checkpoint, relative or absolute.

@@ -8,8 +8,8 @@ use statelens_checkpoint::{
 };
 use statelens_tensor::crc::crc32c;
 
-use super::crc;
 use super::proto::varint;
+use crate::crc;
 
 /// Splits the bytes of a tensor into strings, and returns whether the checksum of their lengths
 /// matches.

@@ -9,9 +9,9 @@ use std::borrow::Cow;
 
 use statelens_checkpoint::{Error, FileId, FileSet, Finding, Grade, Layout, Limits, Result, Span};
 
-use super::crc;
 use super::proto::varint;
 use crate::checks::{Algorithm, Check};
+use crate::crc;
 
 /// The magic number, the last bytes of every table.
 pub(super) const MAGIC: [u8; 8] = 0xdb47_7524_8b80_fb57_u64.to_le_bytes();
@@ -28,7 +28,6 @@ const TRAILER: u64 = 5;
 /// value.
 const LARGE: u64 = 1 << 20;
 
-/// A table in a file.
 pub(super) struct SortedTable<'a> {
     files: &'a FileSet,
     file: FileId,
@@ -44,14 +43,12 @@ pub(super) struct SortedTable<'a> {
     unchecked: u64,
 }
 
-/// The location of a block.
 #[derive(Debug, Clone, Copy)]
 struct Handle {
     offset: u64,
     size: u64,
 }
 
-/// The contents of a block.
 pub(super) struct TableBlock<'a> {
     files: &'a FileSet,
     file: FileId,
@@ -63,7 +60,6 @@ pub(super) struct TableBlock<'a> {
     compressed: bool,
 }
 
-/// A range of bytes in a block.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Range {
     pub(super) start: u64,
@@ -80,7 +76,6 @@ pub(super) fn is_table(files: &FileSet, file: FileId) -> bool {
 }
 
 impl<'a> SortedTable<'a> {
-    /// Reads the footer and the index block.
     pub(super) fn open(files: &'a FileSet, file: FileId, limits: &'a Limits) -> Result<Self> {
         let start = files.len(file).checked_sub(FOOTER).filter(|_| is_table(files, file));
         let start = start.ok_or_else(|| {
@@ -286,7 +281,6 @@ impl<'a> SortedTable<'a> {
 }
 
 impl TableBlock<'_> {
-    /// Returns a range of bytes of the block.
     pub(super) fn bytes(&self, range: Range) -> Result<Cow<'_, [u8]>> {
         let Range { start, end } = range;
         if start > end || end > self.len {

@@ -9,19 +9,17 @@
 use std::collections::{BTreeMap, HashMap};
 
 use statelens_checkpoint::{
-    ByteOrder, Error, FileSet, Finding, FormatInfo, Layout, Limits, Progress, Result,
+    ByteOrder, Error, FileSet, Finding, FormatInfo, Layout, Limits, Progress, Result, numel,
 };
 
 use super::bundle::shape;
-use super::contents::{Contents, numel};
 use super::dtype;
-use super::leaves::BundleLeaves;
+use super::leaves::{BundleLeaves, Contents};
 use super::members::BundleTables;
 use super::proto::{FieldValue, Message, varint};
 use super::slices::{self, SliceExtents};
 use super::table::{Range, SortedTable, TableBlock};
 
-/// The metadata of a tensor.
 #[derive(Debug, Default)]
 struct Meta {
     dtype: u64,
@@ -29,7 +27,6 @@ struct Meta {
     slices: Vec<SliceExtents>,
 }
 
-/// The values of a slice.
 enum SliceValues {
     /// The layout of numbers, or the reason why they are not available.
     Numbers(Result<Layout, String>),
@@ -180,16 +177,13 @@ fn missing_tables(files: &FileSet, ids: &[statelens_checkpoint::FileId]) -> Opti
 /// Reads the tensors from the field `meta` of a `SavedTensorSlices` message.
 fn metas(bytes: &[u8]) -> Result<Vec<(Vec<u8>, Meta)>> {
     let mut found = Vec::new();
-    let mut message = Message::new(bytes);
-    while let Some((number, field)) = message.field()? {
-        let (1, FieldValue::Bytes(bytes)) = (number, field) else { continue };
-        let mut message = Message::new(bytes);
-        while let Some((number, field)) = message.field()? {
-            let (1, FieldValue::Bytes(bytes)) = (number, field) else { continue };
+    for field in Message::new(bytes) {
+        let (1, FieldValue::Bytes(bytes)) = field? else { continue };
+        for field in Message::new(bytes) {
+            let (1, FieldValue::Bytes(bytes)) = field? else { continue };
             let (mut name, mut meta) = (Vec::new(), Meta::default());
-            let mut message = Message::new(bytes);
-            while let Some((number, field)) = message.field()? {
-                match (number, field) {
+            for field in Message::new(bytes) {
+                match field? {
                     (1, FieldValue::Bytes(text)) => name = text.to_vec(),
                     (2, FieldValue::Bytes(bytes)) => meta.shape = shape(bytes)?,
                     (3, FieldValue::Varint(dtype)) => meta.dtype = dtype,

@@ -24,27 +24,18 @@ pub mod write;
 use crate::{Format, Writing};
 
 pub(crate) static FORMAT: Format = Format {
-    ids: &["torch-zip", "torch-legacy", "torch-tar", "torch-export"],
-    name: "PyTorch",
     extensions: &["pt", "pth", "bin", "ckpt"],
     reads: "zip files of all versions, the stream of before 1.6, tar files of 0.1, TorchScript, `.pt2`",
     writes: Some(Writing {
-        id: "torch",
-        name: "PyTorch zip",
         label: "PyTorch .pt",
-        extensions: &["pt", "pth", "bin"],
         about: "A zip of a pickle and raw tensors. Loads with torch.load(weights_only=True): nothing in it can run.",
         what: "zip that `torch.load(weights_only=True)` accepts; one file, or shards with an index",
-        versions: &[],
-        compressions: &[],
         shards: true,
-        graphs: false,
         has: |_| false,
-        plan: |source, target, name| {
+        ..Writing::named("torch", "PyTorch zip", &["pt", "pth", "bin"], |source, target, name| {
             write::plan(source, &write::WriteOptions { shards: target.shards.clone() }, name)
-        },
+        })
     }),
-    notes: "",
     score: detect::score,
     open: read::read,
     searched: true,
@@ -52,5 +43,5 @@ pub(crate) static FORMAT: Format = Format {
         "torch-tar" => read::tar::checks(files, limits).map(Some),
         _ => Ok(None),
     }),
-    left_out: None,
+    ..Format::named(&["torch-zip", "torch-legacy", "torch-tar", "torch-export"], "PyTorch")
 };

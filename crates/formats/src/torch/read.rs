@@ -19,7 +19,6 @@ use statelens_pickle::{Lowered, Pickle, ScanOptions};
 use crate::archive::{Archive, has_end};
 use crate::damage;
 
-/// Reads a file of `torch.save`, `torch.jit.save` or `torch.export.save`.
 pub(crate) fn read(
     files: FileSet,
     limits: &Limits,

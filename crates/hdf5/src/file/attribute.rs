@@ -2,14 +2,12 @@
 
 use std::sync::{Arc, PoisonError};
 
-use hdf5_reader::io::Cursor;
 use hdf5_reader::messages::dataspace::{self, DataspaceMessage, DataspaceType};
 use hdf5_reader::messages::{MSG_DATASPACE, MSG_DATATYPE};
-use statelens_checkpoint::{Error, Int, Limits, Result, Text};
+use statelens_checkpoint::{Error, Int, Limits, Result, Text, numel};
 
 use crate::datatype::{Class, Datatype};
 use crate::decode::{fixed_text, int, little};
-use crate::error::from_reader;
 use crate::file::render::{self, Renderer};
 use crate::header;
 use crate::{Hdf5File, ObjectTree};
@@ -20,26 +18,20 @@ type Shape = Vec<u64>;
 /// A small named value of an object.
 #[derive(Debug, Clone)]
 pub struct Attribute {
-    /// Its name.
     pub name: Text,
-    /// Type of its elements.
     pub datatype: Arc<Datatype>,
     /// Its shape; `None` for the null dataspace, which has no elements.
     pub shape: Option<Vec<u64>>,
-    /// The elements as stored in the file.
     pub data: Arc<[u8]>,
 }
 
 /// Elements of one datatype, decoded.
 #[derive(Debug, Clone, PartialEq)]
 pub enum AttributeValues {
-    /// No elements: the null dataspace.
     Null,
-    /// Integers, bit fields, and enums other than bools.
     Int(Vec<Int>),
     /// Floats of any format up to 64 bits.
     Float(Vec<f64>),
-    /// Enums of FALSE and TRUE.
     Bool(Vec<bool>),
     /// Strings, of fixed or variable length.
     Text(Vec<Text>),
@@ -50,27 +42,23 @@ pub enum AttributeValues {
 }
 
 impl AttributeValues {
-    /// Returns the integer, if there is exactly one.
     pub fn int(&self) -> Option<&Int> {
         match self {
-            Self::Int(values) if values.len() == 1 => values.first(),
+            Self::Int(values) => only(values),
             _ => None,
         }
     }
 
-    /// Returns the number, if there is exactly one.
     pub fn number(&self) -> Option<f64> {
         match self {
-            Self::Float(values) if values.len() == 1 => values.first().copied(),
-            Self::Int(values) if values.len() == 1 => values.first()?.to_string().parse().ok(),
-            _ => None,
+            Self::Float(values) => only(values).copied(),
+            _ => self.int()?.to_string().parse().ok(),
         }
     }
 
-    /// Returns the text, if there is exactly one.
     pub fn text(&self) -> Option<&Text> {
         match self {
-            Self::Text(values) if values.len() == 1 => values.first(),
+            Self::Text(values) => only(values),
             _ => None,
         }
     }
@@ -78,13 +66,18 @@ impl AttributeValues {
     /// Returns the truth value of a single value, as in Python.
     pub fn truth(&self) -> Option<bool> {
         match self {
-            Self::Bool(values) if values.len() == 1 => values.first().copied(),
-            Self::Int(values) if values.len() == 1 => {
-                values.first().map(|int| int.to_i64() != Some(0))
-            }
-            Self::Float(values) if values.len() == 1 => values.first().map(|float| *float != 0.0),
+            Self::Bool(values) => only(values).copied(),
+            Self::Int(values) => only(values).map(|int| int.to_i64() != Some(0)),
+            Self::Float(values) => only(values).map(|float| *float != 0.0),
             _ => None,
         }
+    }
+}
+
+fn only<T>(values: &[T]) -> Option<&T> {
+    match values {
+        [value] => Some(value),
+        _ => None,
     }
 }
 
@@ -140,7 +133,6 @@ impl Attribute {
         Ok(Self { name, datatype, shape, data: data.into() })
     }
 
-    /// Decodes the elements.
     pub fn values(&self, file: &Hdf5File) -> Result<AttributeValues> {
         if self.shape.is_none() {
             return Ok(AttributeValues::Null);
@@ -179,10 +171,7 @@ impl Attribute {
 /// Returns the number of elements; an error if that does not fit.
 pub(crate) fn count(shape: Option<&[u64]>) -> Result<u64> {
     let Some(shape) = shape else { return Ok(0) };
-    if shape.contains(&0) {
-        return Ok(0);
-    }
-    shape.iter().try_fold(1u64, |count, dim| count.checked_mul(*dim)).ok_or_else(|| {
+    numel(shape).ok_or_else(|| {
         Error::damaged(format!("a shape of {shape:?} has more elements than fit 64 bits"))
     })
 }
@@ -217,8 +206,7 @@ impl Hdf5File {
                 let mut texts = Vec::new();
                 let mut spent = 0u64;
                 for element in elements {
-                    let bytes =
-                        self.heap.get(&self.source, self.widths, element, 1, &self.limits)?;
+                    let bytes = self.heap.get(&self.source, element, 1, &self.limits)?;
                     let bytes = bytes.as_slice();
                     spent += bytes.len() as u64;
                     Limits::check("bytes of strings in one value", spent, self.limits.structure)?;
@@ -244,8 +232,7 @@ impl Hdf5File {
         let mut spent = 0u64;
         data.chunks_exact(size)
             .map(|element| {
-                let bytes =
-                    self.heap.get(&self.source, self.widths, element, unit, &self.limits)?;
+                let bytes = self.heap.get(&self.source, element, unit, &self.limits)?;
                 let bytes = bytes.as_slice().to_vec();
                 spent += bytes.len() as u64;
                 Limits::check("bytes of sequences in one value", spent, self.limits.structure)?;
@@ -294,10 +281,8 @@ impl Hdf5File {
         if let [1, 0, ..] | [2, 0, _, 0, ..] = body {
             return Ok((Some(Vec::new()), None));
         }
-        let mut cursor = Cursor::new(body);
         let DataspaceMessage { dims, max_dims, dataspace_type, .. } =
-            dataspace::parse(&mut cursor, self.widths.offset, self.widths.length, body.len())
-                .map_err(from_reader)?;
+            self.source.parse(body, dataspace::parse)?;
         if dims.len() > MAX_DIMENSIONS {
             return Err(Error::damaged(format!("a shape of {} dimensions", dims.len()))
                 .expected(format!("{MAX_DIMENSIONS} or fewer")));
@@ -318,7 +303,7 @@ impl Hdf5File {
 
     /// Returns the body of a shared message.
     pub(crate) fn resolve(&self, kind: u16, reference: &[u8]) -> Result<Vec<u8>> {
-        header::resolve(&self.source, self.widths, kind, reference, &self.limits)
+        header::resolve(&self.source, kind, reference, &self.limits)
     }
 }
 

@@ -66,7 +66,6 @@ impl Browse {
         self.groups.note(&self.file, &self.root)
     }
 
-    /// Returns the container.
     pub fn file(&self) -> &Hdf5File {
         &self.file
     }

@@ -12,7 +12,6 @@ use hdf5_reader::chunk_index::{
 };
 use hdf5_reader::extensible_array::collect_extensible_array_chunk_entries_storage;
 use hdf5_reader::fixed_array::collect_fixed_array_chunk_entries_storage;
-use hdf5_reader::io::Cursor;
 use hdf5_reader::messages::layout::ChunkIndexing;
 use statelens_checkpoint::{
     Chunk, Chunked, Chunks, Error, FileId, FileSet, Limits, Result, Span, room,
@@ -20,9 +19,8 @@ use statelens_checkpoint::{
 
 use crate::error::from_reader;
 use crate::filters::{self, FilterDescription};
-use crate::header::Widths;
 use crate::index::{arrays, tree::ChunkTree};
-use crate::source::Source;
+use crate::source::{Source, Widths};
 
 /// The location of the chunks of a dataset.
 #[derive(Debug, Clone)]
@@ -63,13 +61,13 @@ pub(crate) struct DatasetChunks {
 impl Chunks for DatasetChunks {
     fn table(&self, files: &FileSet) -> Result<Vec<Chunk>> {
         let in_file = |error: Error| error.in_file(files.name(self.file));
-        let source = Source::new(files.structure(self.file)?, self.base);
+        let source = Source::new(files.structure(self.file)?, self.base, self.widths);
         let entries = self.entries(&source).map_err(in_file)?;
         Limits::check("chunks of a dataset", entries.len() as u64, self.most).map_err(in_file)?;
         let mut seen = HashSet::with_capacity(entries.len());
         let mut chunks = Vec::with_capacity(entries.len());
         for entry in entries {
-            if Cursor::is_undefined_offset(entry.address, self.widths.offset)
+            if source.is_undefined(entry.address)
                 || entry.offsets.iter().zip(&self.shape).any(|(at, dim)| at >= dim)
             {
                 // Never written, or left over from before the dataset shrank.
@@ -121,7 +119,7 @@ impl DatasetChunks {
                 collect_implicit_chunk_entries(self.address, &self.shape, dims, element, None, end)
             }
             Some(ChunkIndexing::FixedArray { .. }) => {
-                arrays::fixed(source, self.widths, self.address, filtered)?;
+                arrays::fixed(source, self.address, filtered)?;
                 // The array has an entry for every chunk of the maximum shape, not of the current
                 // one.
                 let shape = self.max_shape.as_deref().unwrap_or(&self.shape);
@@ -136,7 +134,7 @@ impl DatasetChunks {
                 )
             }
             Some(ChunkIndexing::ExtensibleArray { .. }) => {
-                arrays::extensible(source, self.widths, self.address, filtered)?;
+                arrays::extensible(source, self.address, filtered)?;
                 collect_extensible_array_chunk_entries_storage(
                     source,
                     self.address,
@@ -170,7 +168,7 @@ impl DatasetChunks {
                     || !ordered
                 {
                     let what = "the tree of a dataset's chunks contradicts its header";
-                    return Err(Error::damaged(what).at(self.base.saturating_add(self.address)));
+                    return Err(source.at(self.address, Error::damaged(what)));
                 }
                 return Ok(entries);
             }
@@ -181,7 +179,6 @@ impl DatasetChunks {
     fn tree<'a>(&'a self, source: &'a Source) -> ChunkTree<'a> {
         ChunkTree {
             source,
-            widths: self.widths,
             root: self.address,
             chunk: &self.place.shape,
             element: self.element,

@@ -21,14 +21,13 @@ use crate::error::from_reader;
 use crate::file::attribute::count;
 use crate::file::chunks::{ChunkPlace, DatasetChunks};
 use crate::filters::{self, FilterDescription};
-use crate::header::{Message, Messages, Widths};
+use crate::header::{Message, Messages};
 use crate::heap::HeapNames;
 use crate::numpy::ElementType;
+use crate::source::Widths;
 
-/// An array in the file.
 #[derive(Debug, Clone)]
 pub struct Dataset {
-    /// Type of its elements.
     pub datatype: Arc<Datatype>,
     /// Its shape; `None` for the null dataspace, which has no elements.
     pub shape: Option<Vec<u64>>,
@@ -41,10 +40,8 @@ pub struct Dataset {
     pub(crate) stored: DataLocation,
 }
 
-/// Location of a dataset's bytes.
 #[derive(Debug, Clone)]
 pub(crate) enum DataLocation {
-    /// In its object header.
     Compact(Arc<[u8]>),
     /// In one range, or not allocated yet.
     Contiguous(Option<u64>),
@@ -67,7 +64,6 @@ pub struct ExternalSegment {
 }
 
 impl Dataset {
-    /// Returns the number of elements.
     pub fn count(&self) -> Result<u64> {
         count(self.shape.as_deref())
     }
@@ -130,14 +126,9 @@ impl Hdf5File {
         let datatype = self.datatype(&described, unsealed)?;
         let space = body(MSG_DATASPACE)?.ok_or_else(|| missing("a dataspace"))?;
         let (shape, max_shape) = self.dataspace(&space)?;
-        let Widths { offset, length } = self.widths;
         let filters = match body(MSG_FILTER_PIPELINE)? {
             None => Vec::new(),
-            Some(body) => {
-                filter_pipeline::parse(&mut Cursor::new(&body), offset, length, body.len())
-                    .map_err(from_reader)?
-                    .filters
-            }
+            Some(body) => self.source.parse(&body, filter_pipeline::parse)?.filters,
         };
         crate::filters::check_names(&filters)?;
         let (new, old) = (body(MSG_FILL_VALUE)?, body(MSG_FILL_VALUE_OLD)?);
@@ -165,33 +156,27 @@ impl Hdf5File {
         new: Option<&[u8]>,
         old: Option<&[u8]>,
     ) -> Result<Arc<[u8]>> {
-        let Widths { offset, length } = self.widths;
         let message = match (new, old) {
-            (Some(body), _) => {
-                fill_value::parse_new(&mut Cursor::new(body), offset, length, body.len())
-            }
-            (None, Some(body)) => {
-                fill_value::parse_old(&mut Cursor::new(body), offset, length, body.len())
-            }
+            (Some(body), _) => self.source.parse(body, fill_value::parse_new)?,
+            (None, Some(body)) => self.source.parse(body, fill_value::parse_old)?,
             (None, None) => return Ok([].into()),
         };
-        let value = message.map_err(from_reader)?.value.unwrap_or_default();
+        let value = message.value.unwrap_or_default();
         // A fill value with another size than the elements would have another type, which libhdf5
         // never writes.
         Ok(if value.len() as u64 == datatype.size { value.into() } else { [].into() })
     }
 
     fn segments(&self, body: &[u8]) -> Result<DataLocation> {
-        let Widths { offset, length } = self.widths;
-        let message = external_files::parse(&mut Cursor::new(body), offset, length, body.len());
-        let message = message.map_err(from_reader)?;
+        let message = self.source.parse(body, external_files::parse)?;
         if body.first() != Some(&1) {
             return Err(Error::damaged("a list of other files of an unknown version"));
         }
         // Fails early with the reason if the heap is invalid.
+        let Widths { offset, length } = self.source.widths;
         LocalHeap::parse_at_storage(&self.source, message.heap_address, offset, length)
             .map_err(from_reader)?;
-        let names = HeapNames::read(&self.source, self.widths, message.heap_address, &self.limits)?;
+        let names = HeapNames::read(&self.source, message.heap_address, &self.limits)?;
         let segments = message.slots.iter().map(|slot| {
             Ok(ExternalSegment {
                 file: names.get(slot.name_offset)?,
@@ -203,9 +188,7 @@ impl Hdf5File {
     }
 
     fn stored(&self, body: &[u8], rank: usize, element: u64) -> Result<DataLocation> {
-        let Widths { offset, length } = self.widths;
-        let address =
-            |address: u64| (!Cursor::is_undefined_offset(address, offset)).then_some(address);
+        let address = |address: u64| (!self.source.is_undefined(address)).then_some(address);
         let [version, second, third, ..] = *body else {
             return Err(Error::damaged("a layout message that ends too early"));
         };
@@ -219,8 +202,7 @@ impl Hdf5File {
         if version < 3 {
             return self.old_stored(body, class, rank);
         }
-        let message = layout::parse(&mut Cursor::new(body), offset, length, body.len());
-        Ok(match message.map_err(from_reader)?.layout {
+        Ok(match self.source.parse(body, layout::parse)?.layout {
             DataLayout::Compact { data } => DataLocation::Compact(data.into()),
             DataLayout::Contiguous { address: at, .. } => DataLocation::Contiguous(address(at)),
             DataLayout::Chunked { address: at, mut dims, element_size, chunk_indexing } => {
@@ -258,7 +240,7 @@ impl Hdf5File {
             cursor.skip(1)?;
             let dimensions = cursor.read_u8()?;
             cursor.skip(6)?;
-            let at = if class == 0 { 0 } else { cursor.read_offset(self.widths.offset)? };
+            let at = if class == 0 { 0 } else { cursor.read_offset(self.source.widths.offset)? };
             let dims = (0..dimensions).map(|_| cursor.read_u32_le());
             let dims = dims.collect::<hdf5_reader::error::Result<Vec<u32>>>()?;
             let data = match class {
@@ -271,7 +253,7 @@ impl Hdf5File {
             hdf5_reader::error::Result::Ok((at, dims, data))
         };
         let (at, mut dims, data) = read().map_err(from_reader)?;
-        let address = (!Cursor::is_undefined_offset(at, self.widths.offset)).then_some(at);
+        let address = (!self.source.is_undefined(at)).then_some(at);
         Ok(match class {
             0 => DataLocation::Compact(data.into()),
             1 => DataLocation::Contiguous(address),
@@ -376,7 +358,7 @@ impl Hdf5File {
         let chunks = DatasetChunks {
             file: self.id,
             base: self.source.base(),
-            widths: self.widths,
+            widths: self.source.widths,
             address,
             place: place.clone(),
             shape: own.to_vec(),

@@ -17,7 +17,6 @@ pub(crate) struct DenseAttributes {
     records: Vec<DenseRecord>,
     /// Bytes of attributes read so far.
     spent: u64,
-    /// Errors of attributes that were read.
     troubles: Vec<Error>,
 }
 
@@ -30,7 +29,6 @@ struct DenseRecord {
 }
 
 impl DenseAttributes {
-    /// Reads the index of names.
     pub(crate) fn open(file: &Hdf5File, place: DensePlace) -> Result<Self> {
         let ids = file.dense_ids(place)?;
         let mut records = room::vec(ids.len() as u64)?;
@@ -112,7 +110,7 @@ impl DenseAttributes {
         if positions.is_empty() {
             return Ok(());
         }
-        let mut heap = DenseHeap::open(&file.source, file.widths, self.place.heap, &file.limits)?;
+        let mut heap = DenseHeap::open(&file.source, self.place.heap, &file.limits)?;
         let offset = |position: usize| heap.offset(&self.records[position].id);
         let mut order = room::collect(positions.drain(..).map(|at| (offset(at), at)))?;
         order::natural(&mut order);

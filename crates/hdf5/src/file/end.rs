@@ -12,7 +12,6 @@ use statelens_checkpoint::Result;
 use crate::error::from_reader;
 use crate::file::dataset::{DataLocation, Dataset};
 use crate::file::{Groups, Hdf5File};
-use crate::header::Widths;
 use crate::source::Source;
 
 /// A mismatch between a container's recorded end and the file.
@@ -44,8 +43,7 @@ impl Hdf5File {
     /// Compares the recorded end with the file and the objects found in it; `None` if they agree.
     pub fn end(&self, found: &Groups) -> Option<EndMismatch> {
         let recorded = self.superblock().eof_address;
-        let Widths { offset, .. } = self.widths;
-        if Cursor::is_undefined_offset(recorded, offset) {
+        if self.source.is_undefined(recorded) {
             return None;
         }
         let len = Storage::len(&self.source);
@@ -66,7 +64,7 @@ impl Hdf5File {
     /// contradicts itself.
     pub(crate) fn recorded_end(&self) -> Option<u64> {
         let recorded = self.superblock().eof_address;
-        if Cursor::is_undefined_offset(recorded, self.widths.offset) {
+        if self.source.is_undefined(recorded) {
             return None;
         }
         let end = recorded.checked_sub(self.recorded_base)?;

@@ -14,8 +14,8 @@ use statelens_checkpoint::{Error, Limits, Result, Text, order, room};
 use crate::Hdf5File;
 use crate::error::from_reader;
 use crate::file::link::{self, Link, LinkValue};
-use crate::header::Widths;
 use crate::heap::{DenseHeap, HeapNames};
+use crate::source::Widths;
 
 /// The location of a group's links.
 #[derive(Debug, Clone, Default)]
@@ -26,7 +26,6 @@ pub(crate) struct Links {
     pub(crate) messages: Vec<(u64, Link)>,
 }
 
-/// The contents of a group.
 #[derive(Debug, Default)]
 pub(crate) struct Listed {
     pub(crate) links: Vec<Link>,
@@ -75,7 +74,7 @@ impl Hdf5File {
         let ordered = links.info.as_ref().is_some_and(|info| info.creation_order_tracked);
         found.extend(links.messages.iter().cloned());
         if let Some(info) = &links.info
-            && !Cursor::is_undefined_offset(info.fractal_heap_address, self.widths.offset)
+            && !self.source.is_undefined(info.fractal_heap_address)
         {
             self.dense_links(info, &mut found, &mut troubles)?;
         }
@@ -106,15 +105,15 @@ impl Hdf5File {
         found: &mut Vec<(u64, Link)>,
         troubles: &mut Vec<Error>,
     ) -> Result<()> {
-        let Widths { offset, length } = self.widths;
-        let names = HeapNames::read(&self.source, self.widths, table.heap_address, &self.limits)?;
+        let Widths { offset, length } = self.source.widths;
+        let names = HeapNames::read(&self.source, table.heap_address, &self.limits)?;
         // The remaining nodes, the next one last.
         let mut nodes =
             vec![PendingNode { address: table.btree_address, level: None, low: None, high: None }];
         let mut seen = HashSet::new();
         let mut rising = true;
         while let Some(PendingNode { address, level, low, high }) = nodes.pop() {
-            let at = |error: Error| error.at(self.source.base().saturating_add(address));
+            let at = |error: Error| self.source.at(address, error);
             if !seen.insert(address) {
                 return Err(at(Error::damaged("the tree of a group's names has a cycle")));
             }
@@ -178,16 +177,14 @@ impl Hdf5File {
         if !rising {
             let what =
                 "the names of a group are out of order, so libhdf5 does not find all of them";
-            troubles.push(
-                Error::damaged(what).at(self.source.base().saturating_add(table.btree_address)),
-            );
+            troubles.push(self.source.at(table.btree_address, Error::damaged(what)));
         }
         Ok(())
     }
 
     /// Reads the entries of a symbol table node.
     fn symbols(&self, address: u64, names: &HeapNames, found: &mut Vec<(u64, Link)>) -> Result<()> {
-        let Widths { offset, length } = self.widths;
+        let Widths { offset, length } = self.source.widths;
         let head = self.source.bytes(address, 8)?;
         let used = u64::from(u16::from_le_bytes([head[6], head[7]]));
         let entry = 2 * u64::from(offset) + 24;
@@ -242,7 +239,7 @@ impl Hdf5File {
                     continue;
                 }
             };
-            let (order, link) = link::parse(&body, self.widths.offset)?;
+            let (order, link) = link::parse(&body, self.source.widths.offset)?;
             unfound += u64::from(!is_hash(hash, &link.name));
             found.push((order, link));
             Limits::check("names in a group", found.len() as u64, self.limits.members)?;
@@ -264,7 +261,7 @@ impl Hdf5File {
     pub(crate) fn dense_objects(&self, place: DensePlace) -> Result<Vec<Result<Hashed>>> {
         let ids = self.dense_ids(place)?;
         self.check_order(place, ids.len())?;
-        let mut heap = DenseHeap::open(&self.source, self.widths, place.heap, &self.limits)?;
+        let mut heap = DenseHeap::open(&self.source, place.heap, &self.limits)?;
         let offsets = ids.iter().enumerate().map(|(at, (_, id))| (heap.offset(id), at));
         let mut order = room::collect(offsets)?;
         order::natural(&mut order);
@@ -317,7 +314,7 @@ impl Hdf5File {
             Dense::Attributes => 9,
         };
         let index = place.by_order;
-        let index = index.filter(|index| !Cursor::is_undefined_offset(*index, self.widths.offset));
+        let index = index.filter(|index| !self.source.is_undefined(*index));
         match index {
             Some(index) if self.records(index, record_type)?.len() != count => {
                 let what = "two indexes of the same names list different numbers of them";
@@ -329,8 +326,8 @@ impl Hdf5File {
 
     /// Returns the records of a version 2 tree, which must be of that kind.
     fn records(&self, index: u64, kind: u8) -> Result<Vec<BTreeV2Record>> {
-        let Widths { offset, length } = self.widths;
-        let at = |error: Error| error.at(self.source.base().saturating_add(index));
+        let Widths { offset, length } = self.source.widths;
+        let at = |error: Error| self.source.at(index, error);
         let header = BTreeV2Header::parse_at_storage(&self.source, index, offset, length)
             .map_err(from_reader)
             .map_err(at)?;

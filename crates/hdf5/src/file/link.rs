@@ -8,16 +8,12 @@ use statelens_checkpoint::{Error, Result, Text};
 use crate::decode::text;
 use crate::error::from_reader;
 
-/// A named link in a group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Link {
-    /// The name.
     pub name: Text,
-    /// Target of the link.
     pub target: LinkValue,
 }
 
-/// The target of a link.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LinkValue {
     /// The object whose header is at that address. Links with the same address lead to one object.
@@ -40,7 +36,6 @@ pub struct External {
 /// The end of a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Followed {
-    /// The object at that address.
     Object(u64),
     /// Another file; the rest of the path starts there.
     External(Box<External>),

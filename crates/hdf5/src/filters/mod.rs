@@ -17,7 +17,6 @@ use crate::error::from_reader;
 
 /// The registered ids of the filters known here.
 pub mod id {
-    #![allow(missing_docs, reason = "the names are those of the HDF Group's registry")]
     pub const DEFLATE: u16 = 1;
     pub const SHUFFLE: u16 = 2;
     pub const FLETCHER32: u16 = 3;
@@ -30,7 +29,6 @@ pub mod id {
     pub const ZSTD: u16 = 32015;
 }
 
-/// Display names of filters.
 const NAMES: &[(u16, &str)] = &[
     (id::DEFLATE, "gzip"),
     (id::SHUFFLE, "shuffle"),

@@ -4,24 +4,22 @@
 //! (`H5FAcache.c`, `H5EAcache.c` of 1.14), so that a damaged index is an error instead of yielding
 //! other data than in h5py. Pages that were never written have no checksum.
 
-use hdf5_reader::io::Cursor;
 use statelens_checkpoint::{Error, Result};
 
 use crate::block::{BlockContext, little};
-use crate::header::Widths;
-use crate::source::Source;
+use crate::source::{Source, Widths};
 
 /// Verifies all blocks of a fixed array.
-pub(crate) fn fixed(source: &Source, widths: Widths, address: u64, filtered: bool) -> Result<()> {
-    let block =
-        BlockContext { source, widths, what: "a chunk index (a fixed array)", owner: address };
-    let (wide, long) = (u64::from(widths.offset), u64::from(widths.length));
+pub(crate) fn fixed(source: &Source, address: u64, filtered: bool) -> Result<()> {
+    let block = BlockContext { source, what: "a chunk index (a fixed array)", owner: address };
+    let Widths { offset, length } = source.widths;
+    let (wide, long) = (u64::from(offset), u64::from(length));
     let header = block.summed(address, 8 + long + wide + 4)?;
     let mut fields = Fields::new(&header);
     fields.begin(b"FAHD", u8::from(filtered), address)?;
     let (size, page_bits) = (fields.number(1)?, fields.number(1)?);
     let (count, data) = (fields.number(long)?, fields.number(wide)?);
-    if Cursor::is_undefined_offset(data, widths.offset) {
+    if source.is_undefined(data) {
         return Ok(());
     }
     let kind = Some(u8::from(filtered));
@@ -47,19 +45,11 @@ pub(crate) fn fixed(source: &Source, widths: Widths, address: u64, filtered: boo
 }
 
 /// Verifies all blocks of an extensible array.
-pub(crate) fn extensible(
-    source: &Source,
-    widths: Widths,
-    address: u64,
-    filtered: bool,
-) -> Result<()> {
-    let block = BlockContext {
-        source,
-        widths,
-        what: "a chunk index (an extensible array)",
-        owner: address,
-    };
-    let (wide, long) = (u64::from(widths.offset), u64::from(widths.length));
+pub(crate) fn extensible(source: &Source, address: u64, filtered: bool) -> Result<()> {
+    let block =
+        BlockContext { source, what: "a chunk index (an extensible array)", owner: address };
+    let Widths { offset, length } = source.widths;
+    let (wide, long) = (u64::from(offset), u64::from(length));
     let header = block.summed(address, 12 + 6 * long + wide + 4)?;
     let mut fields = Fields::new(&header);
     fields.begin(b"EAHD", u8::from(filtered), address)?;
@@ -78,7 +68,7 @@ pub(crate) fn extensible(
     {
         return Err(Error::damaged("an extensible array with an invalid layout").at(address));
     }
-    if Cursor::is_undefined_offset(index, widths.offset) {
+    if source.is_undefined(index) {
         return Ok(());
     }
     let array = Extensible {
@@ -125,13 +115,12 @@ struct Extensible<'a> {
     wide: u64,
     size: u64,
     place: u64,
-    /// Elements per page.
     page: u64,
 }
 
 impl Extensible<'_> {
     fn is_none(&self, address: u64) -> bool {
-        Cursor::is_undefined_offset(address, self.block.widths.offset)
+        self.block.source.is_undefined(address)
     }
 
     fn pages(&self, count: u64) -> u64 {

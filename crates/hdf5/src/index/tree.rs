@@ -13,13 +13,10 @@ use hdf5_reader::io::Cursor;
 use statelens_checkpoint::{Error, Limits, Result};
 
 use crate::error::from_reader;
-use crate::header::Widths;
-use crate::source::Source;
+use crate::source::{Source, Widths};
 
-/// A tree of chunks.
 pub(crate) struct ChunkTree<'a> {
     pub(crate) source: &'a Source,
-    pub(crate) widths: Widths,
     pub(crate) root: u64,
     /// Shape of a chunk; in keys it is followed by the size of an element.
     pub(crate) chunk: &'a [u32],
@@ -44,7 +41,6 @@ struct PendingChunkNode {
 }
 
 impl ChunkTree<'_> {
-    /// Returns all listed chunks.
     pub(crate) fn entries(&self) -> Result<Vec<ChunkEntry>> {
         let mut found = Vec::new();
         let mut seen = HashSet::new();
@@ -52,7 +48,7 @@ impl ChunkTree<'_> {
             vec![PendingChunkNode { address: self.root, level: None, low: None, high: None }];
         while let Some(waiting) = open.pop() {
             let address = waiting.address;
-            let at = |error: Error| error.at(self.source.base().saturating_add(address));
+            let at = |error: Error| self.source.at(address, error);
             if !seen.insert(address) {
                 return Err(at(Error::damaged("the tree of a dataset's chunks has a cycle")));
             }
@@ -89,7 +85,7 @@ impl ChunkTree<'_> {
     }
 
     fn node(&self, address: u64, level: Option<u8>) -> Result<BTreeV1Node> {
-        let Widths { offset, length } = self.widths;
+        let Widths { offset, length } = self.source.widths;
         let (wide, key) = (u64::from(offset), 16 + 8 * self.chunk.len() as u64);
         let head = self.source.bytes(address, 8)?;
         let used = u64::from(u16::from_le_bytes([head[6], head[7]]));

@@ -8,25 +8,19 @@ use super::datatype::Datatype;
 use super::heap::Heap;
 use super::message::{self, Space};
 
-/// A named value.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Attribute {
     /// Name, without NUL.
     pub name: Cow<'static, str>,
-    /// Its value.
     pub value: AttributeValue,
 }
 
 /// Values of attributes, with the types that h5py gives them.
 #[derive(Debug, Clone, PartialEq)]
 pub enum AttributeValue {
-    /// A scalar f64.
     F64(f64),
-    /// A scalar int64.
     I64(i64),
-    /// A scalar bool.
     Bool(bool),
-    /// A scalar string.
     Text(String),
     /// Strings in one dimension.
     Texts(Vec<String>),
@@ -39,7 +33,6 @@ pub enum AttributeValue {
 }
 
 impl Attribute {
-    /// Creates an attribute.
     pub fn new(name: impl Into<Cow<'static, str>>, value: AttributeValue) -> Self {
         Self { name: name.into(), value }
     }

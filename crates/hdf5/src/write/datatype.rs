@@ -9,16 +9,12 @@ use super::bytes::Put;
 pub enum Datatype {
     /// An integer of `size` bytes.
     Int {
-        /// Size in bytes.
         size: u32,
         /// Whether it is in two's complement.
         signed: bool,
     },
-    /// IEEE half precision.
     F16,
-    /// IEEE single precision.
     F32,
-    /// IEEE double precision.
     F64,
     /// An enumeration of int8, `FALSE` = 0 and `TRUE` = 1: numpy's bool.
     Bool,
@@ -28,25 +24,19 @@ pub enum Datatype {
     FixedAscii(u32),
     /// This number of bytes without further meaning: numpy's `V`.
     Opaque(u32),
-    /// A record.
     Compound {
         /// Bytes in one record, padding included.
         size: u32,
-        /// Its fields.
         fields: Vec<CompoundField>,
     },
 }
 
-/// A field of a record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CompoundField {
-    /// Name of the field.
     pub name: String,
-    /// Bytes from the start of the record.
     pub offset: u32,
     /// The shape of an array in the field, of at most four dimensions; empty for a single value.
     pub dims: Vec<u32>,
-    /// Type of the field.
     pub datatype: Datatype,
 }
 
@@ -124,7 +114,6 @@ impl Datatype {
         Self::Compound { size: 2 * size, fields: vec![field("r", 0), field("i", size)] }
     }
 
-    /// Returns the bytes of one element.
     pub fn size(&self) -> u32 {
         match self {
             Self::Bool => 1,

@@ -15,7 +15,6 @@ pub enum Filter {
     Deflate(u32),
 }
 
-/// One filter of a pipeline.
 pub(super) struct PipelineFilter {
     pub(super) id: u16,
     pub(super) name: &'static str,
@@ -143,7 +142,6 @@ thread_local! {
 /// Room reserved for the next output of the stream.
 const DEFLATED_STEP: usize = 32 << 10;
 
-/// Appends a zlib stream of `plain` to `out`.
 fn deflate(level: u32, plain: &[u8], out: &mut Vec<u8>) -> Result<()> {
     COMPRESSOR.with_borrow_mut(|kept| {
         let stream = match kept {

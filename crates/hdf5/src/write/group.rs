@@ -29,16 +29,13 @@ pub(super) const MAX_DENSE: usize = dense::MAX_ATTRIBUTES;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct GroupRef(usize);
 
-/// The target of a link.
 pub(super) enum LinkTarget {
     /// A dataset's object header.
     Dataset(u64),
-    /// Another group.
     Group(GroupRef),
 }
 
 impl GroupRef {
-    /// Reserves room for a group.
     pub(super) fn reserve(heap: &mut Heap) -> Self {
         Self(heap.reserve(HEAP_HEADER + NODE + HEADER))
     }

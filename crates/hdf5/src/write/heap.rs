@@ -46,7 +46,6 @@ impl Heap {
         self.base + position as u64
     }
 
-    /// Appends a structure and returns its address.
     pub(super) fn append(&mut self, structure: &[u8]) -> u64 {
         let address = self.address(self.bytes.len());
         self.bytes.extend_from_slice(structure);
@@ -62,7 +61,6 @@ impl Heap {
         position
     }
 
-    /// Fills in bytes that were reserved.
     pub(super) fn fill(&mut self, position: usize, structure: &[u8]) {
         self.bytes[position..position + structure.len()].copy_from_slice(structure);
     }
@@ -99,7 +97,6 @@ impl Heap {
         self.open = Some(open);
     }
 
-    /// Returns the finished block.
     pub(super) fn finish(mut self) -> Vec<u8> {
         if let Some(open) = self.open.take() {
             self.close(&open);

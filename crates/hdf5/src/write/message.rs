@@ -9,13 +9,11 @@ use super::encode::Filter;
 pub enum Space {
     /// No elements: h5py's `Empty`.
     Null,
-    /// One element without dimensions.
     Scalar,
     /// An array; at most 32 dimensions.
     Simple(Vec<u64>),
 }
 
-/// The types of messages.
 pub(super) mod kind {
     pub(in super::super) const DATASPACE: u16 = 0x01;
     pub(in super::super) const DATATYPE: u16 = 0x03;
@@ -28,7 +26,6 @@ pub(super) mod kind {
     pub(in super::super) const ATTRIBUTE_INFO: u16 = 0x15;
 }
 
-/// The messages of an object header.
 #[derive(Default)]
 pub(super) struct Messages(Vec<Message>);
 
@@ -148,7 +145,6 @@ pub(super) fn chunked(address: u64, chunk: &[u64], itemsize: u32) -> Vec<u8> {
     out
 }
 
-/// Returns a filter pipeline message.
 pub(super) fn filters(filter: Filter, datatype: &Datatype) -> Vec<u8> {
     let stages = filter.stages(datatype.size());
     let mut out = vec![1, stages.len() as u8];

@@ -3,12 +3,10 @@
 use super::bytes::{Put, UNDEFINED};
 use super::heap::Heap;
 
-/// The kind of a tree's entries.
 #[derive(Clone, Copy)]
 pub(super) enum NodeType {
     /// The leaves of a group.
     Group,
-    /// The chunks of a dataset.
     Chunks,
 }
 

@@ -35,6 +35,15 @@ impl Lowering<'_> {
         }
     }
 
+    /// Returns the entries of a dict with keys as [`Self::entries`] returns them.
+    pub(super) fn keyed(
+        &self,
+        entries: &[(NodeId, NodeId)],
+    ) -> impl Iterator<Item = (DictKey, NodeId)> + use<> {
+        let (keys, values) = self.entries(entries);
+        keys.into_iter().map(|(key, _)| key).zip(values)
+    }
+
     /// Like [`Lowering::entries`], for keys that may occur twice.
     fn distinct(&self, entries: &[(NodeId, NodeId)]) -> (Entries, Vec<NodeId>) {
         let mut keys: Entries = Vec::with_capacity(entries.len());

@@ -34,10 +34,8 @@ use crate::python2::Spelled;
 use crate::storages::StorageName;
 use crate::{BuiltObject, Node, NodeId, Pickle, Storage, Storages};
 
-/// The tree of a pickle.
 #[derive(Debug)]
 pub struct Lowered {
-    /// Root of the tree.
     pub root: ValueId,
     /// Findings: tensors without data, invalid structures.
     pub findings: Vec<Finding>,
@@ -130,7 +128,6 @@ struct LoweringState {
     uses: StorageUses,
     /// The number of copied entries of modules.
     copies: usize,
-    /// Modules of torch that were found.
     modules: HashSet<NodeId>,
     problems: Problems,
     work: Cell<usize>,

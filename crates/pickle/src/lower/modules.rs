@@ -8,7 +8,7 @@
 
 use std::collections::HashSet;
 
-use statelens_checkpoint::DictKey;
+use statelens_checkpoint::{DictKey, has_word};
 
 use super::objects::{Fields, object_of};
 use super::{Assembly, LoweredNode, Lowering};
@@ -19,20 +19,12 @@ const STATE: [&str; 3] = ["_parameters", "_buffers", "_modules"];
 /// The attribute that names the buffers to omit.
 const NOT_PERSISTENT: &str = "_non_persistent_buffers_set";
 /// Attributes of every module, which are omitted if empty.
-const HOOKS: [&str; 12] = [
-    "_backward_hooks",
-    "_backward_pre_hooks",
-    "_forward_hooks",
-    "_forward_hooks_always_called",
-    "_forward_hooks_with_kwargs",
-    "_forward_pre_hooks",
-    "_forward_pre_hooks_with_kwargs",
-    "_load_state_dict_post_hooks",
-    "_load_state_dict_pre_hooks",
-    "_state_dict_hooks",
-    "_state_dict_pre_hooks",
-    "_non_persistent_buffers_set",
-];
+const HOOKS: &str = "
+    _backward_hooks _backward_pre_hooks _forward_hooks _forward_hooks_always_called
+    _forward_hooks_with_kwargs _forward_pre_hooks _forward_pre_hooks_with_kwargs
+    _load_state_dict_post_hooks _load_state_dict_pre_hooks _state_dict_hooks _state_dict_pre_hooks
+    _non_persistent_buffers_set
+";
 
 impl Lowering<'_> {
     /// Recognises a module: an object with such attributes, or one that is made from them.
@@ -136,8 +128,7 @@ impl Lowering<'_> {
     /// Returns the named values of one of the three attributes.
     fn named(&self, attributes: NodeId, name: &str) -> Option<Vec<(DictKey, NodeId)>> {
         let entries = self.mapping_entries(self.pickle.field(attributes, name)?)?;
-        let (keys, values) = self.entries(&entries);
-        Some(keys.into_iter().map(|(key, _)| key).zip(values).collect())
+        Some(self.keyed(&entries).collect())
     }
 
     fn is_none(&self, id: NodeId) -> bool {
@@ -197,15 +188,14 @@ impl Lowering<'_> {
                 }
             }
         }
-        let (keys, values) = self.entries(self.pickle.dict(attributes).unwrap_or_default());
-        for ((key, _), value) in keys.into_iter().zip(values) {
+        for (key, value) in self.keyed(self.pickle.dict(attributes).unwrap_or_default()) {
             let known = match &key {
                 DictKey::Str(text) => text.as_str().unwrap_or_default(),
                 _ => "",
             };
             let is_said = STATE.contains(&known)
                 || known == NOT_PERSISTENT
-                || HOOKS.contains(&known) && self.is_empty(value);
+                || has_word(HOOKS, known) && self.is_empty(value);
             if !is_said {
                 fields.add(key, value, "__dict__");
             }
@@ -233,8 +223,7 @@ impl Lowering<'_> {
                 continue;
             }
             if pickle.dict(*arg).is_some() && self.is_small(*arg) && wraps() {
-                let (keys, values) = self.entries(pickle.dict(*arg).unwrap_or_default());
-                for ((key, _), value) in keys.into_iter().zip(values) {
+                for (key, value) in self.keyed(pickle.dict(*arg).unwrap_or_default()) {
                     if value != attributes {
                         fields.add(DictKey::from(format!("{name}.{key}").as_str()), value, "args");
                     }
@@ -255,13 +244,7 @@ impl Lowering<'_> {
                 _ => fields.add("state".into(), *state, "state"),
             }
         }
-        for (index, item) in (0u64..).zip(&object.items) {
-            fields.add(DictKey::Int(index.into()), *item, "items");
-        }
-        let (keys, values) = self.entries(&object.entries);
-        for ((key, _), value) in keys.into_iter().zip(values) {
-            fields.add(key, value, "entries");
-        }
+        self.add_contents(fields, object);
     }
 }
 

@@ -152,11 +152,15 @@ impl Lowering<'_> {
         for state in &object.states {
             self.state_fields(fields, *state);
         }
+        self.add_contents(fields, object);
+    }
+
+    /// Adds what an object was filled with after it was made.
+    pub(super) fn add_contents(&self, fields: &mut Fields, object: &BuiltObject<'_>) {
         for (index, item) in (0u64..).zip(&object.items) {
             fields.add(DictKey::Int(index.into()), *item, "items");
         }
-        let (keys, values) = self.entries(&object.entries);
-        for ((key, _), value) in keys.into_iter().zip(values) {
+        for (key, value) in self.keyed(&object.entries) {
             fields.add(key, value, "entries");
         }
     }
@@ -186,8 +190,7 @@ impl Lowering<'_> {
         if !self.afford(entries.len()) {
             return fields.set("state".into(), dict);
         }
-        let (keys, values) = self.entries(entries);
-        for ((key, _), value) in keys.into_iter().zip(values) {
+        for (key, value) in self.keyed(entries) {
             fields.set(key, value);
         }
     }
@@ -197,8 +200,7 @@ impl Lowering<'_> {
         if !self.afford(entries.len()) {
             return fields.add(origin.into(), dict, origin);
         }
-        let (keys, values) = self.entries(entries);
-        for ((key, _), value) in keys.into_iter().zip(values) {
+        for (key, value) in self.keyed(entries) {
             fields.add(key, value, origin);
         }
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use statelens_checkpoint::{
     ByteOrder, DType, Global, Grade, Layout, Limits, Quantizer, Result, Span, Strided, Tensor,
-    TensorClass, Text, TupleClass, Value, contiguous_strides,
+    TensorClass, Text, TupleClass, Value, contiguous_strides, numel,
 };
 
 use super::{Assembly, LoweredNode, Lowering, reference};
@@ -641,13 +641,7 @@ pub fn view(
         return Err(format!("It has {} dimensions and {} strides", shape.len(), strides.len()));
     }
     let overflow = || "Its size does not fit 64 bits".to_owned();
-    let numel = match shape.contains(&0) {
-        true => 0,
-        false => shape
-            .iter()
-            .try_fold(1u64, |product, dim| product.checked_mul(*dim))
-            .ok_or_else(overflow)?,
-    };
+    let numel = numel(shape).ok_or_else(overflow)?;
     let nbytes = numel.checked_mul(itemsize).filter(|bytes| *bytes <= i64::MAX as u64);
     let nbytes = nbytes.ok_or_else(overflow)?;
     if numel == 0 {

@@ -27,7 +27,6 @@ pub(super) fn int(line: &[u8]) -> Result<Int> {
     }
 }
 
-/// Parses the operand of `LONG`.
 pub(super) fn long(line: &[u8]) -> Result<Int> {
     let line = line.strip_suffix(b"L").unwrap_or(line);
     literal(until_nul(line))
@@ -43,7 +42,6 @@ pub(super) fn memo_index(line: &[u8]) -> Result<Int> {
     }
 }
 
-/// Parses the operand of `FLOAT`.
 pub(super) fn float(line: &[u8]) -> Result<f64> {
     let text = trim(until_nul(line));
     let plain = without_underscores(text, |byte| byte.is_ascii_digit());

@@ -54,7 +54,6 @@ impl Machine<'_> {
         Limits::check("items in all containers of a pickle", self.edges, allowed)
     }
 
-    /// Returns the stack height at the last mark.
     pub(super) fn floor(&self) -> usize {
         self.marks.last().copied().unwrap_or(0)
     }

@@ -9,7 +9,8 @@ const END: &str = "<!-- end of usages -->";
 /// Returns the tables as they must be in the documentation.
 fn tables() -> String {
     let code = |text: &str| format!("`{}`", text.replace('|', "\\|"));
-    let list = |texts: &[&str]| texts.iter().map(|text| code(text)).collect::<Vec<_>>().join(", ");
+    let list =
+        |words: &str| words.split_ascii_whitespace().map(code).collect::<Vec<_>>().join(", ");
     let mut text =
         String::from("\n| module | names | usages | why they are harmless |\n|---|---|---|---|\n");
     for row in ROWS {

@@ -36,7 +36,6 @@ pub(crate) struct CallPattern {
     pub(crate) entries: Option<Kind>,
 }
 
-/// How an object is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum How {
     /// By a call (`REDUCE`, `OBJ`, `INST`).

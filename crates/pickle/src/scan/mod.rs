@@ -24,7 +24,6 @@ const FINDINGS: usize = 100;
 /// The most consecutive pickles that are scanned.
 const PICKLES: usize = 100_000;
 
-/// Options of a scan.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ScanOptions {
     /// Names, each a full `module.name`, that are not reported: the user knows them. Names that are
@@ -33,7 +32,6 @@ pub struct ScanOptions {
 }
 
 impl ScanOptions {
-    /// Returns whether the user allows the name.
     pub fn allows(&self, global: &Global) -> bool {
         !self.allow.is_empty() && self.allow.contains(&global.to_string())
     }

@@ -23,7 +23,6 @@ pub(super) struct Misuse {
     pub(super) object: Option<NodeId>,
 }
 
-/// The usages of all names.
 pub(super) struct Uses<'a> {
     /// For each class or function, the first object that it would make.
     pub(super) first: HashMap<&'a Global, NodeId>,
@@ -103,7 +102,6 @@ impl<'a> Uses<'a> {
         uses
     }
 
-    /// Returns the most severe misuse of a name.
     pub(super) fn misuse(&self, global: &Global) -> Option<&Misuse> {
         self.misuses.get(global)
     }

@@ -5,6 +5,7 @@ mod parts;
 
 use statelens_checkpoint::{Error, Result};
 
+use super::expression::unfit;
 use super::family::Families;
 use super::hooks::ConfigWork;
 use super::operation::Site;
@@ -17,7 +18,6 @@ use super::value::{Map, Value};
 use super::{Language, mup, releases};
 use crate::format::ModelFormat;
 
-/// A converted config.
 #[derive(Debug, Clone)]
 pub struct Converted {
     /// The config. For models in several parts, Hugging Face's has a section per part, each of
@@ -40,7 +40,6 @@ pub struct Converted {
 /// The configs that the tensor rules of one step read.
 #[derive(Debug, Clone)]
 pub struct StepConfig {
-    /// The step.
     pub step: ConversionStep,
     /// The name of the table whose rules were used, if the config chooses between several
     /// (`falcon/7b`).
@@ -113,10 +112,9 @@ impl Families {
             Ok(model) => model.label.clone(),
             Err(_) => model.to_owned(),
         };
-        let root = converted.config.as_map().cloned().ok_or_else(|| {
-            Error::refused(format!("the config is {}", converted.config.quoted()))
-                .expected("a section of keys")
-        })?;
+        let config = &converted.config;
+        let root = config.as_map().cloned();
+        let root = root.ok_or_else(|| unfit("the config", config, "a section of keys"))?;
         let mut way = StepContext {
             families: self,
             step: &step,
@@ -135,7 +133,6 @@ impl Families {
     }
 }
 
-/// One conversion step in progress.
 pub(super) struct StepContext<'a> {
     pub(super) families: &'a Families,
     pub(super) step: &'a ConversionStep,
@@ -145,7 +142,6 @@ pub(super) struct StepContext<'a> {
     pub(super) prefix: String,
 }
 
-/// The result of a table.
 pub(super) struct Done {
     pub(super) config: Value,
     /// The source config, as the tensor rules read it.
@@ -280,11 +276,8 @@ impl StepContext<'_> {
                 rules.rules.iter().find_map(|rule| Some((rule, key, rule.matches(from, key)?)))
             });
             let Some((rule, key, other)) = rule else {
-                self.converted.dropped.push(format!(
-                    "{}{}",
-                    self.prefix,
-                    key.as_str().unwrap_or("?")
-                ));
+                let key = key.as_str().unwrap_or("?");
+                self.converted.dropped.push(format!("{}{key}", self.prefix));
                 continue;
             };
             match &rule.action {
@@ -313,10 +306,8 @@ impl StepContext<'_> {
         let (name, key) = match from {
             Side::Left => {
                 let kind = root.get("model_type").and_then(Value::as_str).unwrap_or_default();
-                (
-                    if kind == "gpt_neox" { "gpt-neox".to_owned() } else { kind.to_owned() },
-                    "model_type",
-                )
+                let name = if kind == "gpt_neox" { "gpt-neox" } else { kind };
+                (name.to_owned(), "model_type")
             }
             Side::Right => {
                 let mut model = model_section(&root)?;
@@ -335,11 +326,7 @@ impl StepContext<'_> {
             let names: Vec<&str> = names.map(String::as_str).collect();
             return Err(Error::refused(format!("{key} is \"{name}\"")).expected(names.join(", ")));
         }
-        let plain = |format: ModelFormat| match format.version() {
-            Some((major, minor)) => ModelFormat::cerebras(major, minor),
-            None => format,
-        };
-        let (source, target) = (plain(self.step.source), plain(self.step.target));
+        let (source, target) = (self.step.source.plain(), self.step.target.plain());
         let inner = self.families.plan(&name, source, target)?;
         let [inner] = inner.as_slice() else {
             return Err(Error::refused(format!(

@@ -88,11 +88,12 @@ fn missing(key: &str) -> Error {
 /// Returns the number of a key.
 pub(super) fn number(config: &Map, key: &str) -> Result<f64> {
     let value = need(config, key)?;
-    value.as_f64().ok_or_else(|| no_number(key, value))
+    value.as_f64().ok_or_else(|| unfit(key, value, "a number"))
 }
 
-fn no_number(what: &str, value: &Value) -> Error {
-    Error::refused(format!("{what} is {}", value.quoted())).expected("a number")
+/// Returns the error for a value that can't be converted. `what` is its key.
+pub(super) fn unfit(what: &str, value: &Value, expected: impl Into<String>) -> Error {
+    Error::refused(format!("{what} is {}", value.quoted())).expected(expected)
 }
 
 /// Computes as Python does: integers stay integers except in true division.
@@ -112,8 +113,10 @@ pub(super) fn compute(left: &Value, operator: Operator, right: &Value) -> Result
             return Err(Error::refused("a number in the config is too large"));
         }
     }
-    let left = left.as_f64().ok_or_else(|| no_number("a value of the config", left))?;
-    let right = right.as_f64().ok_or_else(|| no_number("a value of the config", right))?;
+    let number = |value: &Value| {
+        value.as_f64().ok_or_else(|| unfit("a value of the config", value, "a number"))
+    };
+    let (left, right) = (number(left)?, number(right)?);
     let divides = matches!(operator, Operator::Over | Operator::FloorOver);
     if divides && right == 0.0 {
         return Err(Error::refused("a number in the config is 0").expected("a number other than 0"));

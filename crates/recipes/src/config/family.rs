@@ -11,7 +11,6 @@ use super::value::{Map, Value};
 use super::yaml;
 use crate::format::{ModelFormat, Release};
 
-/// All known families.
 #[derive(Debug, Clone)]
 pub struct Families {
     models: BTreeMap<String, ModelConverters>,
@@ -41,7 +40,6 @@ pub(super) struct Converter {
 const FILES: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/configs.rs"));
 
 impl Families {
-    /// Returns the built-in families.
     #[cfg(feature = "embedded")]
     pub fn known() -> Result<&'static Self> {
         static KNOWN: LazyLock<Result<Families>> = LazyLock::new(|| Families::read(FILES));

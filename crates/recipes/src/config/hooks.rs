@@ -2,10 +2,9 @@
 
 use statelens_checkpoint::{Error, Result};
 
-use super::expression::{need, number};
+use super::expression::{need, number, unfit};
 use super::value::{Map, Value};
 
-/// A config being converted.
 pub(super) struct ConfigWork<'a> {
     /// The whole source config, which has other sections besides the model's.
     pub(super) root: &'a Map,
@@ -21,12 +20,10 @@ pub(super) struct ConfigWork<'a> {
 
 type Act = fn(&mut ConfigWork<'_>) -> Result<()>;
 
-/// A function that a statement calls by name.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Hook(Act);
 
 impl Hook {
-    /// Returns the function with this name.
     pub(super) fn named(name: &str) -> Option<Self> {
         const HOOKS: [(&str, Act); 17] = [
             ("bert_pooler", bert_pooler),
@@ -80,11 +77,9 @@ fn bert_before_1_8(work: &mut ConfigWork<'_>) -> Result<()> {
     if let Some(pooler) = config.get("pooler_nonlinearity") {
         let encoder = need(config, "encoder_nonlinearity")?;
         if !pooler.equals(encoder) {
-            return Err(Error::refused(format!("pooler_nonlinearity is {}", pooler.quoted()))
-                .expected(format!(
-                    "{}, as encoder_nonlinearity: before 1.8 they were one",
-                    encoder.quoted()
-                )));
+            let expected =
+                format!("{}, as encoder_nonlinearity: before 1.8 they were one", encoder.quoted());
+            return Err(unfit("pooler_nonlinearity", pooler, expected));
         }
     }
     let key = if config.contains("mlm_nonlinearity") {
@@ -94,8 +89,8 @@ fn bert_before_1_8(work: &mut ConfigWork<'_>) -> Result<()> {
     };
     let mlm = need(config, key)?;
     if mlm.as_str() != Some("gelu") {
-        return Err(Error::refused(format!("{key} is {}", mlm.quoted()))
-            .expected("gelu, the only one that the masked language model had before 1.8"));
+        let expected = "gelu, the only one that the masked language model had before 1.8";
+        return Err(unfit(key, mlm, expected));
     }
     Ok(())
 }
@@ -134,8 +129,7 @@ fn encoder_stride(work: &mut ConfigWork<'_>) -> Result<()> {
     if stride.equals(patch) {
         return Ok(());
     }
-    Err(Error::refused(format!("encoder_stride is {}", stride.quoted()))
-        .expected(format!("{}, as patch_size", patch.quoted())))
+    Err(unfit("encoder_stride", stride, format!("{}, as patch_size", patch.quoted())))
 }
 
 fn gemma2_scales(work: &mut ConfigWork<'_>) -> Result<()> {
@@ -144,9 +138,8 @@ fn gemma2_scales(work: &mut ConfigWork<'_>) -> Result<()> {
     let root = number(config, "hidden_size")?.sqrt();
     // The same test as torch's `assert_close` with these tolerances.
     if (scale - root).abs() > 1e-6 + 2.0e-7 * root.abs() {
-        let scale = Value::Float(scale).quoted();
-        return Err(Error::refused(format!("embeddings_scale is {scale}"))
-            .expected(format!("the square root of hidden_size, {}", Value::Float(root).quoted())));
+        let expected = format!("the square root of hidden_size, {}", Value::Float(root).quoted());
+        return Err(unfit("embeddings_scale", &Value::Float(scale), expected));
     }
     if config.get("attention_inner_dim").is_none_or(Value::is_null) {
         let hidden = need(config, "hidden_size")?.clone();
@@ -190,10 +183,8 @@ fn t5_vocabulary(work: &mut ConfigWork<'_>) -> Result<()> {
         let Some(value) = work.old.get(key).filter(|value| !value.is_null()) else { continue };
         let expected = need(work.old, other)?;
         if !value.equals(expected) {
-            return Err(Error::refused(format!("{key} is {}", value.quoted())).expected(format!(
-                "{}, as {other}: Hugging Face has one for both",
-                expected.quoted()
-            )));
+            let both = format!("{}, as {other}: Hugging Face has one for both", expected.quoted());
+            return Err(unfit(key, value, both));
         }
     }
     Ok(())
@@ -204,8 +195,7 @@ fn falcon_7b(work: &mut ConfigWork<'_>) -> Result<()> {
     if one.equals(&Value::Bool(true)) {
         return Ok(());
     }
-    Err(Error::refused(format!("multi_query is {}", one.quoted()))
-        .expected("true: in this layout of Falcon keys and values have one head"))
+    Err(unfit("multi_query", one, "true: in this layout of Falcon keys and values have one head"))
 }
 
 fn falcon_to_cs(work: &mut ConfigWork<'_>) -> Result<()> {
@@ -219,14 +209,13 @@ fn falcon_to_cs(work: &mut ConfigWork<'_>) -> Result<()> {
 fn falcon_to_hf(work: &mut ConfigWork<'_>) -> Result<()> {
     let dropout = need(work.old, "embedding_dropout_rate")?;
     if !dropout.equals(&Value::Float(0.0)) {
-        return Err(Error::refused(format!("embedding_dropout_rate is {}", dropout.quoted()))
-            .expected("0: Falcon has no dropout of embeddings"));
+        let expected = "0: Falcon has no dropout of embeddings";
+        return Err(unfit("embedding_dropout_rate", dropout, expected));
     }
     let head = (number(work.old, "hidden_size")? / number(work.old, "num_heads")?).floor();
     let rotary = need(work.old, "rotary_dim")?;
     if !rotary.equals(&Value::Float(head)) {
-        return Err(Error::refused(format!("rotary_dim is {}", rotary.quoted()))
-            .expected(format!("hidden_size // num_heads ({head})")));
+        return Err(unfit("rotary_dim", rotary, format!("hidden_size // num_heads ({head})")));
     }
     let new = &mut *work.new;
     new.set("parallel_attn", true);
@@ -267,8 +256,8 @@ fn decoder_kernel(work: &mut ConfigWork<'_>) -> Result<()> {
 
 fn width_scale(work: &mut ConfigWork<'_>) -> Result<()> {
     let scale = need(work.old, "mup_width_scale")?.clone();
-    let rates: Map = [("decoder_kernel", scale)].into_iter().collect();
-    let optimizer: Map = [("adjust_learning_rate", rates.into())].into_iter().collect();
+    let rates = Map::from([("decoder_kernel", scale)]);
+    let optimizer = Map::from([("adjust_learning_rate", rates.into())]);
     work.sections.set("optimizer", optimizer);
     Ok(())
 }

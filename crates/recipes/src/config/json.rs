@@ -6,7 +6,6 @@ use statelens_checkpoint::{Error, Result};
 use super::MAX_DEPTH;
 use super::value::{List, Map, MapKey, Value};
 
-/// Parses one JSON value.
 pub(super) fn parse(text: &str) -> Result<Value> {
     let document = Document::parse_config(text, MAX_DEPTH)?;
     value(&document, document.root())
@@ -37,7 +36,6 @@ fn value(document: &Document, id: Id) -> Result<Value> {
     })
 }
 
-/// Formats a value as `json.dumps(value, indent=4)` does.
 pub(super) fn write(value: &Value) -> String {
     let mut text = String::new();
     put(&mut text, value, 0);

@@ -1,10 +1,10 @@
 //! Maximal update parametrisation (muP) in configs. On the way to Hugging Face it is folded into
 //! the weights. Its keys had other names before 2.3.
 
-use statelens_checkpoint::{Error, Result};
+use statelens_checkpoint::{Error, Result, has_word};
 
 use super::expression::{Operator, compute, need, number};
-use super::value::{Map, Value};
+use super::value::{Map, MapKey, Value};
 
 /// How a table treats muP on the way to Hugging Face.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,37 +19,25 @@ pub(super) enum Policy {
     Refused,
 }
 
-const OLD_KEYS: [&str; 3] = ["output_logits_scale", "embeddings_scale", "scale_qk_dot_by_d"];
-const KEYS: [&str; 7] = [
-    "mup_base_hidden_size",
-    "mup_base_filter_size",
-    "attention_logits_alpha",
-    "output_logits_alpha",
-    "scale_output_logits_by_d",
-    "embeddings_scale",
-    "scale_qk_dot_by_d",
-];
-const T5_KEYS: [&str; 10] = [
-    "mup_base_d_model",
-    "mup_base_d_ff",
-    "mup_base_d_kv",
-    "encoder_attention_logits_alpha",
-    "decoder_attention_logits_alpha",
-    "output_logits_alpha",
-    "scale_output_logits_by_d",
-    "embeddings_alpha",
-    "scale_encoder_qk_dot_by_d",
-    "scale_decoder_qk_dot_by_d",
-];
+const OLD_KEYS: &str = "output_logits_scale embeddings_scale scale_qk_dot_by_d";
+const KEYS: &str = "
+    mup_base_hidden_size mup_base_filter_size attention_logits_alpha output_logits_alpha
+    scale_output_logits_by_d embeddings_scale scale_qk_dot_by_d
+";
+const T5_KEYS: &str = "
+    mup_base_d_model mup_base_d_ff mup_base_d_kv encoder_attention_logits_alpha
+    decoder_attention_logits_alpha output_logits_alpha scale_output_logits_by_d embeddings_alpha
+    scale_encoder_qk_dot_by_d scale_decoder_qk_dot_by_d
+";
 
 /// Returns the model's section without muP, if it uses muP and the other side doesn't.
 pub(super) fn to_standard(model: &Map, policy: Policy) -> Result<Option<Map>> {
-    let keys: &[&str] = match policy {
+    let keys = match policy {
         Policy::Kept => return Ok(None),
-        Policy::ConvertedT5 if is_mup(model) => &T5_KEYS,
+        Policy::ConvertedT5 if is_mup(model) => T5_KEYS,
         Policy::ConvertedT5 => return Ok(None),
-        Policy::Converted | Policy::Refused if is_mup(model) => &KEYS,
-        Policy::Converted | Policy::Refused if is_old_mup(model)? => &OLD_KEYS,
+        Policy::Converted | Policy::Refused if is_mup(model) => KEYS,
+        Policy::Converted | Policy::Refused if is_old_mup(model)? => OLD_KEYS,
         Policy::Converted | Policy::Refused => return Ok(None),
     };
     if policy == Policy::Refused {
@@ -57,7 +45,8 @@ pub(super) fn to_standard(model: &Map, policy: Policy) -> Result<Option<Map>> {
             "a standard parametrisation: of this model muP can't be folded into the weights",
         ));
     }
-    let kept = model.iter().filter(|(key, _)| !keys.iter().any(|mup| key.as_str() == Some(mup)));
+    let is_left_out = |key: &MapKey| key.as_str().is_some_and(|key| has_word(keys, key));
+    let kept = model.iter().filter(|(key, _)| !is_left_out(key));
     let mut standard: Map = kept.map(|(key, value)| (key.clone(), value.clone())).collect();
     if standard.contains("share_embedding_weights") {
         standard.set("share_embedding_weights", false);
@@ -75,7 +64,7 @@ fn is_mup(model: &Map) -> bool {
 /// Returns whether a config of 2.2 or earlier uses muP: three scales are set.
 pub(super) fn is_old_mup(model: &Map) -> Result<bool> {
     let set = |key: &str| model.get(key).is_some_and(Value::is_true);
-    let all = OLD_KEYS.iter().all(|key| set(key));
+    let all = OLD_KEYS.split_ascii_whitespace().all(set);
     if !all && (set("scale_qk_dot_by_d") || set("output_logits_scale")) {
         return Err(Error::refused(
             "the config has some of scale_qk_dot_by_d, embeddings_scale and output_logits_scale",

@@ -7,7 +7,7 @@ mod words;
 
 use statelens_checkpoint::{Error, Result};
 
-use super::expression::{Operator, compute, need, number};
+use super::expression::{Operator, compute, need, number, unfit};
 use super::side::Side;
 use super::value::{List, Map, Value};
 pub(super) use images::layers as projector_layers;
@@ -20,41 +20,53 @@ pub(super) enum ConfigOperation {
     Words(Words),
     /// `gelu_variants words …`: like `words`, and every `gelu_…` on the left counts as `gelu`.
     GeluVariants(Words),
-    /// `t5_activation`: `gated-silu` is `swiglu`; also sets the decoder's.
-    T5Activation,
-    /// `negated`: true becomes false.
-    Negated,
     /// `constants A B`: sets A on the right or B on the left, whatever the value is.
     Constants(Value, Value),
-    /// `square`: a number becomes a list of two equal numbers.
-    Square,
     /// `four_times KEY`: also sets KEY on the right to four times the value.
     FourTimes(String),
     /// `bias_flags KEY…`: one flag on the left sets all of these.
     BiasFlags(Vec<String>),
-    /// `mup_output`: the right side's scale of the logits includes the width scale.
-    MupOutput,
-    /// `experts`: three keys become a section.
-    Experts,
-    /// `segments`: 0 on the right is 1 on the left.
-    Segments,
-    /// `token_dropout`: requires a mask token.
-    TokenDropout,
-    /// `pooler`: a dimension becomes a flag.
-    Pooler,
-    /// `softmax_temperature`: a flag becomes the square root of the hidden size.
-    SoftmaxTemperature,
-    Attention(attention::AttentionOperation),
-    Positions(positions::PositionOperation),
-    Images(images::ImageOperation),
+    /// `rope_scaling TYPE…`: a section on the left is three keys on the right.
+    RopeScaling(Vec<String>),
+    /// `without_padding [learned]`: the left counts the padding's positions, too; with `learned`,
+    /// only if positions are learned.
+    WithoutPadding { learned: bool },
+    /// One of [`PLAIN`].
+    Plain(Act),
 }
+
+type Act = fn(&mut Site<'_>) -> Result<()>;
+
+/// Operations without arguments.
+const PLAIN: [(&str, Act); 22] = [
+    ("t5_activation", words::t5_activation),
+    ("negated", negated),
+    ("square", square),
+    ("mup_output", mup_output),
+    ("experts", experts),
+    ("segments", segments),
+    ("token_dropout", token_dropout),
+    ("pooler", pooler),
+    ("softmax_temperature", softmax_temperature),
+    ("kv_heads", attention::kv_heads),
+    ("kv_groups", attention::kv_groups),
+    ("falcon_kv_groups", attention::falcon_kv_groups),
+    ("falcon_multi_query", attention::falcon_multi_query),
+    ("falcon_architecture", attention::falcon_architecture),
+    ("multi_query_attention", attention::multi_query),
+    ("per_head", attention::per_head),
+    ("alibi_scaling", positions::alibi_scaling),
+    ("rotary_share", positions::rotary_share),
+    ("esm_positions", positions::esm),
+    ("projector", images::projector),
+    ("feature_layer", images::feature_layer),
+    ("frozen", images::frozen),
+];
 
 /// The value that an operation converts, and its configs.
 pub(super) struct Site<'a> {
-    /// The source side.
     pub(super) from: Side,
     pub(super) key: &'a str,
-    /// The key on the other side.
     pub(super) other: &'a str,
     pub(super) value: &'a Value,
     pub(super) old: &'a Map,
@@ -62,7 +74,6 @@ pub(super) struct Site<'a> {
 }
 
 impl ConfigOperation {
-    /// Parses an operation with its arguments.
     pub(super) fn parse(text: &str) -> Result<Self> {
         let (name, rest) = text.split_once(' ').unwrap_or((text, ""));
         let unknown = || Error::damaged(format!("\"{text}\" is not an operation"));
@@ -72,42 +83,28 @@ impl ConfigOperation {
             "gelu_variants" => {
                 Self::GeluVariants(Words::parse(rest.strip_prefix("words ").ok_or_else(unknown)?)?)
             }
-            "t5_activation" => Self::T5Activation,
-            "negated" => Self::Negated,
             "constants" => {
                 let (right, left) = rest.split_once(' ').ok_or_else(unknown)?;
                 Self::Constants(super::yaml::parse(right)?, super::yaml::parse(left)?)
             }
-            "square" => Self::Square,
             "four_times" if !rest.is_empty() => Self::FourTimes(rest.to_owned()),
             "bias_flags" if !rest.is_empty() => Self::BiasFlags(words()),
-            "mup_output" => Self::MupOutput,
-            "experts" => Self::Experts,
-            "segments" => Self::Segments,
-            "token_dropout" => Self::TokenDropout,
-            "pooler" => Self::Pooler,
-            "softmax_temperature" => Self::SoftmaxTemperature,
+            "rope_scaling" => Self::RopeScaling(words()),
+            "without_padding" => Self::WithoutPadding { learned: !words().is_empty() },
             _ => {
-                if let Some(operation) = attention::AttentionOperation::named(name) {
-                    Self::Attention(operation)
-                } else if let Some(operation) = positions::PositionOperation::named(name, words()) {
-                    Self::Positions(operation)
-                } else if let Some(operation) = images::ImageOperation::named(name) {
-                    Self::Images(operation)
-                } else {
-                    return Err(unknown());
-                }
+                let plain = PLAIN.iter().find(|(known, _)| *known == name);
+                Self::Plain(plain.ok_or_else(unknown)?.1)
             }
         })
     }
 
-    /// Converts the value and writes the result.
     pub(super) fn apply(&self, site: &mut Site<'_>) -> Result<()> {
         let forward = site.from == Side::Left;
         match self {
             Self::Words(words) => {
                 let word = words.translate(site.key, site.from, site.value)?;
                 site.set(word);
+                Ok(())
             }
             Self::GeluVariants(words) => {
                 let gelu = Value::from("gelu");
@@ -116,61 +113,18 @@ impl ConfigOperation {
                 let value = if variant { &gelu } else { site.value };
                 let word = words.translate(site.key, site.from, value)?;
                 site.set(word);
+                Ok(())
             }
-            Self::T5Activation => words::t5_activation(site)?,
-            Self::Negated => site.set(!site.value.is_true()),
             Self::Constants(right, left) => {
                 site.set(if forward { right.clone() } else { left.clone() });
+                Ok(())
             }
-            Self::Square => square(site)?,
-            Self::FourTimes(key) => {
-                let four = compute(site.value, Operator::Times, &Value::Int(4))?;
-                if forward {
-                    site.set(site.value.clone());
-                    site.new.set(key.as_str(), four);
-                } else if need(site.old, key)?.equals(&four) {
-                    site.set(site.value.clone());
-                } else {
-                    return Err(Error::refused(format!(
-                        "{key} is {}",
-                        need(site.old, key)?.quoted()
-                    ))
-                    .expected(format!("4 * {}, as the other side has it", site.key)));
-                }
-            }
-            Self::BiasFlags(flags) => bias_flags(site, flags)?,
-            Self::MupOutput => {
-                if forward {
-                    let scale = need(site.old, "mup_width_scale")?;
-                    site.set(compute(site.value, Operator::Times, scale)?);
-                } else {
-                    let scale = need(site.old, "decoder_kernel")?.clone();
-                    site.set(compute(site.value, Operator::Over, &scale)?);
-                    site.new.set("mup_width_scale", scale);
-                }
-            }
-            Self::Experts => experts(site)?,
-            Self::Segments => {
-                let none = !forward && site.value.equals(&Value::Int(0));
-                site.set(if none { Value::Int(1) } else { site.value.clone() });
-            }
-            Self::TokenDropout => {
-                let mask = site.old.get("mask_token_id").is_some_and(|mask| !mask.is_null());
-                if site.value.is_true() && !mask {
-                    return Err(Error::refused(
-                        "token_dropout is on and the config has no mask_token_id",
-                    )
-                    .advice("Add mask_token_id, or switch token_dropout off."));
-                }
-                site.set(site.value.clone());
-            }
-            Self::Pooler => pooler(site)?,
-            Self::SoftmaxTemperature => softmax_temperature(site)?,
-            Self::Attention(operation) => operation.apply(site)?,
-            Self::Positions(operation) => operation.apply(site)?,
-            Self::Images(operation) => operation.apply(site)?,
+            Self::FourTimes(key) => four_times(site, key),
+            Self::BiasFlags(flags) => bias_flags(site, flags),
+            Self::RopeScaling(types) => positions::rope_scaling(site, types),
+            Self::WithoutPadding { learned } => positions::without_padding(site, *learned),
+            Self::Plain(act) => act(site),
         }
-        Ok(())
     }
 }
 
@@ -180,34 +134,88 @@ impl Site<'_> {
         self.new.set(self.other, value);
     }
 
+    /// Sets the key on the other side to the value, unchanged.
+    fn copy(&mut self) {
+        self.set(self.value.clone());
+    }
+
+    /// Returns the error for a value that can't be converted.
+    fn unfit(&self, expected: impl Into<String>) -> Error {
+        unfit(self.key, self.value, expected)
+    }
+
     /// Returns the value as a dict.
     fn section(&self) -> Result<&Map> {
-        self.value.as_map().ok_or_else(|| {
-            Error::refused(format!("{} is {}", self.key, self.value.quoted()))
-                .expected("a section of keys")
-        })
+        self.value.as_map().ok_or_else(|| self.unfit("a section of keys"))
     }
 }
 
+/// True becomes false.
+fn negated(site: &mut Site<'_>) -> Result<()> {
+    site.set(!site.value.is_true());
+    Ok(())
+}
+
+fn four_times(site: &mut Site<'_>, key: &str) -> Result<()> {
+    let four = compute(site.value, Operator::Times, &Value::Int(4))?;
+    if site.from == Side::Left {
+        site.copy();
+        site.new.set(key, four);
+        return Ok(());
+    }
+    let value = need(site.old, key)?;
+    if !value.equals(&four) {
+        let expected = format!("4 * {}, as the other side has it", site.key);
+        return Err(unfit(key, value, expected));
+    }
+    site.copy();
+    Ok(())
+}
+
+/// The right side's scale of the logits includes the width scale.
+fn mup_output(site: &mut Site<'_>) -> Result<()> {
+    if site.from == Side::Left {
+        let scale = need(site.old, "mup_width_scale")?;
+        site.set(compute(site.value, Operator::Times, scale)?);
+    } else {
+        let scale = need(site.old, "decoder_kernel")?.clone();
+        site.set(compute(site.value, Operator::Over, &scale)?);
+        site.new.set("mup_width_scale", scale);
+    }
+    Ok(())
+}
+
+/// 0 on the right is 1 on the left.
+fn segments(site: &mut Site<'_>) -> Result<()> {
+    let none = site.from == Side::Right && site.value.equals(&Value::Int(0));
+    site.set(if none { Value::Int(1) } else { site.value.clone() });
+    Ok(())
+}
+
+/// Requires a mask token.
+fn token_dropout(site: &mut Site<'_>) -> Result<()> {
+    let mask = site.old.get("mask_token_id").is_some_and(|mask| !mask.is_null());
+    if site.value.is_true() && !mask {
+        return Err(Error::refused("token_dropout is on and the config has no mask_token_id")
+            .advice("Add mask_token_id, or switch token_dropout off."));
+    }
+    site.copy();
+    Ok(())
+}
+
+/// A number becomes a list of two equal numbers.
 fn square(site: &mut Site<'_>) -> Result<()> {
     if site.from == Side::Left {
         let sizes: List = [site.value.clone(), site.value.clone()].into_iter().collect();
         site.set(sizes);
         return Ok(());
     }
-    let value = site.value;
-    let bad = || {
-        Error::refused(format!("{} is {}", site.key, value.quoted()))
-            .expected("two numbers, width and height, that are equal")
-    };
-    let sizes = value.as_list().ok_or_else(bad)?;
-    match sizes.as_slice() {
-        [width, height] if width.equals(height) => {
-            let width = width.clone();
-            site.set(width);
+    match site.value.as_list().map(|sizes| sizes.as_slice()) {
+        Some([width, height]) if width.equals(height) => {
+            site.set(width.clone());
             Ok(())
         }
-        _ => Err(bad()),
+        _ => Err(site.unfit("two numbers, width and height, that are equal")),
     }
 }
 
@@ -224,10 +232,11 @@ fn bias_flags(site: &mut Site<'_>, flags: &[String]) -> Result<()> {
                 .expected("equal flags, for Hugging Face has one for all of them"));
         }
     }
-    site.set(site.value.clone());
+    site.copy();
     Ok(())
 }
 
+/// Three keys become a section.
 fn experts(site: &mut Site<'_>) -> Result<()> {
     const KEYS: [(&str, &str); 3] = [
         ("num_local_experts", "num_experts"),
@@ -249,6 +258,7 @@ fn experts(site: &mut Site<'_>) -> Result<()> {
     Ok(())
 }
 
+/// A dimension becomes a flag.
 fn pooler(site: &mut Site<'_>) -> Result<()> {
     if site.from == Side::Right {
         let hidden = need(site.old, "hidden_size")?.clone();
@@ -256,18 +266,17 @@ fn pooler(site: &mut Site<'_>) -> Result<()> {
         return Ok(());
     }
     if site.value.is_true() && !site.value.equals(need(site.new, "hidden_size")?) {
-        return Err(Error::refused(format!("{} is {}", site.key, site.value.quoted()))
-            .expected("0, or hidden_size, the only size of a pooler that Cerebras has"));
+        return Err(site.unfit("0, or hidden_size, the only size of a pooler that Cerebras has"));
     }
     site.set(site.value.is_true());
     Ok(())
 }
 
+/// A flag becomes the square root of the hidden size.
 fn softmax_temperature(site: &mut Site<'_>) -> Result<()> {
     let encoder = need(site.old, "q_encoder")?;
-    let encoder = encoder.as_map().ok_or_else(|| {
-        Error::refused(format!("q_encoder is {}", encoder.quoted())).expected("a section of keys")
-    })?;
+    let section = encoder.as_map();
+    let encoder = section.ok_or_else(|| unfit("q_encoder", encoder, "a section of keys"))?;
     let root = number(encoder, "hidden_size")?.sqrt();
     if site.from == Side::Left {
         site.set(if *site.value == Value::Bool(true) { root } else { 1.0 });

@@ -9,9 +9,7 @@ use crate::format::{ModelFormat, Release, Variant};
 /// One conversion between two formats, by one table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConversionStep {
-    /// The format before.
     pub source: ModelFormat,
-    /// The format after.
     pub target: ModelFormat,
     /// The side of the table that is the source.
     pub from: Side,
@@ -24,9 +22,7 @@ pub struct ConversionStep {
 /// The formats of both sides of a converter, for a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FormatPair {
-    /// Formats of the left side.
     pub left: Vec<ModelFormat>,
-    /// Formats of the right side.
     pub right: Vec<ModelFormat>,
 }
 

@@ -14,7 +14,6 @@ use crate::format::ModelFormat;
 pub struct Guess {
     /// The name for `--model`.
     pub model: String,
-    /// The format.
     pub format: ModelFormat,
 }
 

@@ -164,8 +164,7 @@ fn sparsity(root: &mut Map) -> Result<()> {
         })?;
         let (steps, levels): (Vec<Value>, Vec<Value>) = pairs.into_iter().unzip();
         sparsity.set("schedule", levels.into_iter().collect::<List>());
-        let update: Map =
-            [("steps", steps.into_iter().collect::<List>().into())].into_iter().collect();
+        let update = Map::from([("steps", steps.into_iter().collect::<List>().into())]);
         sparsity.set("update", update);
     }
     if sparsity.get("sparsity").is_some_and(|level| !is_number(level)) {
@@ -177,7 +176,7 @@ fn sparsity(root: &mut Map) -> Result<()> {
             sparsity.remove("update");
         } else {
             let frequency = sparsity.remove("update").unwrap_or(Value::Null);
-            let update: Map = [("freq", frequency)].into_iter().collect();
+            let update = Map::from([("freq", frequency)]);
             sparsity.set("update", update);
         }
     }

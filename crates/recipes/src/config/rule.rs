@@ -108,9 +108,7 @@ impl ConfigRule {
             KeyMatch::Never | KeyMatch::Prefix(_) => key.to_owned(),
         })
     }
-}
 
-impl ConfigRule {
     /// Returns whether the rule requires exactly this value.
     pub(super) fn requires(&self, value: &Value) -> bool {
         let Action::Must(must) = &self.action else { return false };

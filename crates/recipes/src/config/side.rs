@@ -19,7 +19,6 @@ impl Side {
         }
     }
 
-    /// Returns the other side.
     #[must_use]
     pub fn other(self) -> Self {
         match self {

@@ -2,7 +2,7 @@
 
 use statelens_checkpoint::{Error, Result};
 
-use super::expression::{Expression, need, number};
+use super::expression::{Expression, need, number, unfit};
 use super::hooks::{ConfigWork, Hook};
 use super::rule::When;
 use super::side::Side;
@@ -28,20 +28,31 @@ pub(super) struct Statement {
 
 #[derive(Debug, Clone)]
 enum StatementKind {
-    /// `KEY := EXPRESSION`
-    Set(String, Expression),
-    /// `KEY ?= EXPRESSION`, if the key is missing.
-    Default(String, Expression),
-    /// `KEY ??= EXPRESSION`, if the key is missing or null.
-    Fill(String, Expression),
+    Assign(Assignment),
     /// `require KEY`, `require KEY >= NUMBER` or `require KEY in LIST`
     Require(String, Required),
     /// `do NAME`
     Do(Hook),
 }
 
+#[derive(Debug, Clone)]
+struct Assignment {
+    key: String,
+    expression: Expression,
+    mode: AssignMode,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum AssignMode {
+    /// `KEY := EXPRESSION`
+    Always,
+    /// `KEY ?= EXPRESSION`
+    IfMissing,
+    /// `KEY ??= EXPRESSION`, if the key is missing or null.
+    IfNull,
+}
+
 impl Statement {
-    /// Parses a line.
     pub(super) fn parse(line: &str) -> Result<Self> {
         let bad = || {
             Error::damaged(format!("\"{line}\" is not a statement"))
@@ -53,37 +64,27 @@ impl Statement {
             Some((rest, when)) => (rest, Some(When::parse(when)?)),
             None => (rest, None),
         };
-        let assignment = |sign: &str| -> Option<Result<(String, Expression)>> {
-            let (key, expression) = rest.split_once(sign)?;
-            Some(Expression::parse(expression).map(|expression| (key.to_owned(), expression)))
+        let assignment = || {
+            Assignment::parse(rest, " ??= ", AssignMode::IfNull)
+                .or_else(|| Assignment::parse(rest, " ?= ", AssignMode::IfMissing))
+                .or_else(|| Assignment::parse(rest, " := ", AssignMode::Always))
         };
-        let what = if let Some(name) = rest.strip_prefix("do ") {
+        let kind = if let Some(name) = rest.strip_prefix("do ") {
             StatementKind::Do(Hook::named(name).ok_or_else(bad)?)
-        } else if let Some(key) = rest.strip_prefix("require ") {
-            if let Some((key, least)) = key.split_once(" >= ") {
-                StatementKind::Require(
-                    key.to_owned(),
-                    Required::Least(least.parse().map_err(|_| bad())?),
-                )
-            } else if let Some((key, list)) = key.split_once(" in ") {
+        } else if let Some(what) = rest.strip_prefix("require ") {
+            let (key, required) = if let Some((key, least)) = what.split_once(" >= ") {
+                (key, Required::Least(least.parse().map_err(|_| bad())?))
+            } else if let Some((key, list)) = what.split_once(" in ") {
                 let list = yaml::parse(list)?.as_list().cloned().ok_or_else(bad)?;
-                StatementKind::Require(key.to_owned(), Required::OneOf(list))
+                (key, Required::OneOf(list))
             } else {
-                StatementKind::Require(key.to_owned(), Required::Set)
-            }
-        } else if let Some(parts) = assignment(" ??= ") {
-            let (key, expression) = parts?;
-            StatementKind::Fill(key, expression)
-        } else if let Some(parts) = assignment(" ?= ") {
-            let (key, expression) = parts?;
-            StatementKind::Default(key, expression)
-        } else if let Some(parts) = assignment(" := ") {
-            let (key, expression) = parts?;
-            StatementKind::Set(key, expression)
+                (what, Required::Set)
+            };
+            StatementKind::Require(key.to_owned(), required)
         } else {
-            return Err(bad());
+            StatementKind::Assign(assignment().ok_or_else(bad)??)
         };
-        Ok(Self { side, kind: what, when })
+        Ok(Self { side, kind, when })
     }
 
     /// Runs before the rules, on the source config.
@@ -92,23 +93,15 @@ impl Statement {
             return Ok(());
         }
         match &self.kind {
-            StatementKind::Do(hook) => hook.run(work),
-            StatementKind::Require(key, required) => required.check(work.old, key),
-            StatementKind::Set(key, expression) => {
-                let value = expression.value(&[work.old])?;
-                work.old.set(key.as_str(), value);
-                Ok(())
+            StatementKind::Do(hook) => return hook.run(work),
+            StatementKind::Require(key, required) => return required.check(work.old, key),
+            StatementKind::Assign(assignment) if assignment.applies(work.old) => {
+                let value = assignment.expression.value(&[work.old])?;
+                work.old.set(assignment.key.as_str(), value);
             }
-            StatementKind::Default(key, expression) | StatementKind::Fill(key, expression) => {
-                let fills = matches!(self.kind, StatementKind::Fill(..));
-                let there = work.old.get(key).is_some_and(|value| !(fills && value.is_null()));
-                if !there {
-                    let value = expression.value(&[work.old])?;
-                    work.old.set(key.as_str(), value);
-                }
-                Ok(())
-            }
+            StatementKind::Assign(_) => {}
         }
+        Ok(())
     }
 
     /// Runs after the rules, on the target config.
@@ -117,22 +110,32 @@ impl Statement {
             return Ok(());
         }
         match &self.kind {
-            StatementKind::Do(hook) => hook.run(work),
-            StatementKind::Require(key, _) => need(work.new, key).map(|_| ()),
-            StatementKind::Set(key, expression) => {
-                let value = expression.value(&[work.new, work.old])?;
-                work.new.set(key.as_str(), value);
-                Ok(())
+            StatementKind::Do(hook) => return hook.run(work),
+            StatementKind::Require(key, _) => return need(work.new, key).map(|_| ()),
+            StatementKind::Assign(assignment) if assignment.applies(work.new) => {
+                let value = assignment.expression.value(&[work.new, work.old])?;
+                work.new.set(assignment.key.as_str(), value);
             }
-            StatementKind::Default(key, expression) | StatementKind::Fill(key, expression) => {
-                let fills = matches!(self.kind, StatementKind::Fill(..));
-                let there = work.new.get(key).is_some_and(|value| !(fills && value.is_null()));
-                if !there {
-                    let value = expression.value(&[work.new, work.old])?;
-                    work.new.set(key.as_str(), value);
-                }
-                Ok(())
-            }
+            StatementKind::Assign(_) => {}
+        }
+        Ok(())
+    }
+}
+
+impl Assignment {
+    /// Finds the sign in a line.
+    fn parse(line: &str, sign: &str, mode: AssignMode) -> Option<Result<Self>> {
+        let (key, expression) = line.split_once(sign)?;
+        let expression = Expression::parse(expression);
+        Some(expression.map(|expression| Self { key: key.to_owned(), expression, mode }))
+    }
+
+    /// Returns whether the key is to be set in this config.
+    fn applies(&self, config: &Map) -> bool {
+        match self.mode {
+            AssignMode::Always => true,
+            AssignMode::IfMissing => !config.contains(&self.key),
+            AssignMode::IfNull => config.get(&self.key).is_none_or(Value::is_null),
         }
     }
 }
@@ -140,7 +143,6 @@ impl Statement {
 impl Required {
     fn check(&self, config: &Map, key: &str) -> Result<()> {
         let value = config.get(key).unwrap_or(&Value::Null);
-        let refusal = || Error::refused(format!("{key} is {}", value.quoted()));
         match self {
             Self::Set | Self::OneOf(_) if value.is_null() => {
                 Err(Error::refused(format!("{key} is not in the config"))
@@ -148,10 +150,10 @@ impl Required {
             }
             Self::OneOf(list) if !list.iter().any(|one| one.equals(value)) => {
                 let known: Vec<String> = list.iter().map(Value::quoted).collect();
-                Err(refusal().expected(known.join(", ")))
+                Err(unfit(key, value, known.join(", ")))
             }
             Self::Least(least) if number(config, key)? < *least => {
-                Err(refusal().expected(format!("{least} or more")))
+                Err(unfit(key, value, format!("{least} or more")))
             }
             _ => Ok(()),
         }

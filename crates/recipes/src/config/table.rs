@@ -8,7 +8,6 @@ use super::side::Side;
 use super::statement::Statement;
 use super::value::{Map, Value};
 
-/// One table.
 #[derive(Debug, Clone)]
 pub(super) enum ConfigTable {
     /// Rules for the model's section.
@@ -21,7 +20,6 @@ pub(super) enum ConfigTable {
     Base(Box<Base>),
 }
 
-/// A table of rules.
 #[derive(Debug, Clone)]
 pub(super) struct Rules {
     /// Whether the left side is Hugging Face's config, which is the model's section alone, while
@@ -49,7 +47,6 @@ pub(super) enum Naming {
     WholeConfig,
 }
 
-/// A table with its condition.
 #[derive(Debug, Clone)]
 pub(super) struct TableChoice {
     pub(super) from: Side,
@@ -60,7 +57,6 @@ pub(super) struct TableChoice {
 /// Models that are folders at Hugging Face and sections at Cerebras.
 #[derive(Debug, Clone)]
 pub(super) struct ModelParts {
-    /// Name and table of each part.
     pub(super) parts: Vec<(String, String)>,
     pub(super) layout: PartsLayout,
     pub(super) preprocessor: Map,
@@ -206,7 +202,6 @@ fn section(value: &Value) -> Result<&Map> {
     value.as_map().ok_or_else(|| Error::damaged(format!("{} is not a section", value.quoted())))
 }
 
-/// Returns the text of a required key.
 fn text(value: Option<&Value>) -> Result<&str> {
     let value = value.unwrap_or(&Value::Null);
     value.as_str().ok_or_else(|| Error::damaged(format!("{} is not a text", value.quoted())))

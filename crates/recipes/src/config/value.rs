@@ -11,27 +11,21 @@ use super::MAX_NODES;
 /// A value of a config, as Python has it after reading.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Value {
-    /// `None`.
     Null,
-    /// `True` or `False`.
     Bool(bool),
-    /// An integer.
     Int(i64),
     /// An integer of more than 64 bits, as decimal digits.
     BigInt(String),
     /// A float, which may be infinite or NaN.
     Float(f64),
-    /// A text.
     Text(String),
     /// A date as it was written; PyYAML converts `2024-05-01` to one.
     Date(String),
-    /// A list.
     List(List),
     /// A dict, usually with string keys.
     Map(Map),
 }
 
-/// A list, and a mark of the object if it occurs several times.
 #[derive(Debug, Clone, Default)]
 pub struct List {
     items: Vec<Value>,
@@ -45,7 +39,6 @@ pub struct Map {
     shared: Option<u32>,
 }
 
-/// A key of a dict.
 #[derive(Debug, Clone, PartialEq)]
 pub enum MapKey {
     /// A string, as nearly all keys are.
@@ -55,7 +48,6 @@ pub enum MapKey {
 }
 
 impl Value {
-    /// Returns the text, if it is one.
     pub fn as_str(&self) -> Option<&str> {
         match self {
             Self::Text(text) => Some(text),
@@ -63,7 +55,6 @@ impl Value {
         }
     }
 
-    /// Returns the dict, if it is one.
     pub fn as_map(&self) -> Option<&Map> {
         match self {
             Self::Map(map) => Some(map),
@@ -71,7 +62,6 @@ impl Value {
         }
     }
 
-    /// Returns the dict, if it is one.
     pub fn as_map_mut(&mut self) -> Option<&mut Map> {
         match self {
             Self::Map(map) => Some(map),
@@ -79,7 +69,6 @@ impl Value {
         }
     }
 
-    /// Returns the list, if it is one.
     pub fn as_list(&self) -> Option<&List> {
         match self {
             Self::List(list) => Some(list),
@@ -96,7 +85,6 @@ impl Value {
         }
     }
 
-    /// Returns the number, if it is one.
     pub fn as_f64(&self) -> Option<f64> {
         match self {
             Self::Float(number) => Some(*number),
@@ -105,7 +93,6 @@ impl Value {
         }
     }
 
-    /// Returns whether it is `None`.
     pub fn is_null(&self) -> bool {
         *self == Self::Null
     }
@@ -263,22 +250,18 @@ fn count(number: usize, what: &str) -> String {
 }
 
 impl Map {
-    /// Returns an empty dict.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Returns the value of a key.
     pub fn get(&self, key: &str) -> Option<&Value> {
         self.entries.get(key)
     }
 
-    /// Returns the value of a key.
     pub fn get_mut(&mut self, key: &str) -> Option<&mut Value> {
         self.entries.get_mut(key)
     }
 
-    /// Returns whether it has the key.
     pub fn contains(&self, key: &str) -> bool {
         self.entries.contains_key(key)
     }
@@ -288,44 +271,36 @@ impl Map {
         self.entries.insert(key.into(), value.into());
     }
 
-    /// Sets a missing key.
     pub fn set_default(&mut self, key: &str, value: impl Into<Value>) {
         if !self.contains(key) {
             self.set(key, value);
         }
     }
 
-    /// Removes a key; the others keep their order.
     pub fn remove(&mut self, key: &str) -> Option<Value> {
         self.entries.shift_remove(key)
     }
 
-    /// Returns keys and values in order.
     pub fn iter(&self) -> impl Iterator<Item = (&MapKey, &Value)> {
         self.entries.iter()
     }
 
-    /// Returns keys and mutable values in order.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = (&MapKey, &mut Value)> {
         self.entries.iter_mut()
     }
 
-    /// Returns the keys that are texts, in order.
     pub fn keys(&self) -> impl Iterator<Item = &str> {
         self.entries.keys().filter_map(MapKey::as_str)
     }
 
-    /// Returns the values in order.
     pub fn values(&self) -> impl Iterator<Item = &Value> {
         self.entries.values()
     }
 
-    /// Returns the number of keys.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Returns whether it has no keys.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
@@ -408,6 +383,12 @@ impl<K: Into<MapKey>> FromIterator<(K, Value)> for Map {
     }
 }
 
+impl<K: Into<MapKey>, const N: usize> From<[(K, Value); N]> for Map {
+    fn from(entries: [(K, Value); N]) -> Self {
+        entries.into_iter().collect()
+    }
+}
+
 impl IntoIterator for Map {
     type Item = (MapKey, Value);
     type IntoIter = indexmap::map::IntoIter<MapKey, Value>;
@@ -417,58 +398,26 @@ impl IntoIterator for Map {
     }
 }
 
-impl From<&str> for MapKey {
-    fn from(text: &str) -> Self {
-        Self::Text(text.to_owned())
-    }
+macro_rules! conversions {
+    ($($from:ty => $to:ident, $value:ident => $converted:expr;)*) => {
+        $(impl From<$from> for $to {
+            fn from($value: $from) -> Self {
+                $converted
+            }
+        })*
+    };
 }
 
-impl From<String> for MapKey {
-    fn from(text: String) -> Self {
-        Self::Text(text)
-    }
-}
-
-impl From<&str> for Value {
-    fn from(text: &str) -> Self {
-        Self::Text(text.to_owned())
-    }
-}
-
-impl From<String> for Value {
-    fn from(text: String) -> Self {
-        Self::Text(text)
-    }
-}
-
-impl From<bool> for Value {
-    fn from(truth: bool) -> Self {
-        Self::Bool(truth)
-    }
-}
-
-impl From<i64> for Value {
-    fn from(number: i64) -> Self {
-        Self::Int(number)
-    }
-}
-
-impl From<f64> for Value {
-    fn from(number: f64) -> Self {
-        Self::Float(number)
-    }
-}
-
-impl From<List> for Value {
-    fn from(list: List) -> Self {
-        Self::List(list)
-    }
-}
-
-impl From<Map> for Value {
-    fn from(map: Map) -> Self {
-        Self::Map(map)
-    }
+conversions! {
+    &str => MapKey, text => Self::Text(text.to_owned());
+    String => MapKey, text => Self::Text(text);
+    &str => Value, text => Self::Text(text.to_owned());
+    String => Value, text => Self::Text(text);
+    bool => Value, truth => Self::Bool(truth);
+    i64 => Value, number => Self::Int(number);
+    f64 => Value, number => Self::Float(number);
+    List => Value, list => Self::List(list);
+    Map => Value, map => Self::Map(map);
 }
 
 #[cfg(test)]

@@ -19,7 +19,6 @@ pub struct Assembly<'a> {
 }
 
 impl<'a> Assembly<'a> {
-    /// Starts with all values of the source.
     pub fn of(source: &'a Checkpoint) -> Self {
         Self { source, builder: source.edit(), used: HashSet::new() }
     }
@@ -54,17 +53,18 @@ impl<'a> Assembly<'a> {
         Ok(entries)
     }
 
-    /// Adds a dict.
     pub fn dict(&mut self, entries: Vec<(DictKey, ValueId)>) -> Result<ValueId> {
         self.builder.push(Value::Dict(Dict { entries, ..Dict::default() }))
     }
 
-    /// Adds a value.
     pub fn value(&mut self, value: Value) -> Result<ValueId> {
         self.builder.push(value)
     }
 
-    /// Returns the builder.
+    pub fn list(&mut self, items: Vec<ValueId>) -> Result<ValueId> {
+        self.value(Value::List(List { items, ..List::default() }))
+    }
+
     pub fn builder(&mut self) -> &mut Builder {
         &mut self.builder
     }
@@ -101,7 +101,6 @@ impl<'a> Assembly<'a> {
         self.builder.push(value)
     }
 
-    /// Returns the checkpoint with this root.
     pub fn finish(self, root: ValueId) -> Result<Checkpoint> {
         let Self { source, mut builder, .. } = self;
         // Containers of the source that are unused now must not refer to values in the new ones.

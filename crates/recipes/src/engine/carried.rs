@@ -1,6 +1,6 @@
 //! The states other than the model that a checkpoint keeps from one release to the next.
 
-use statelens_checkpoint::{Checkpoint, Dict, DictKey, List, Result, Value, ValueId};
+use statelens_checkpoint::{Checkpoint, Dict, DictKey, Result, Value, ValueId};
 
 use super::assemble::Assembly;
 use super::state::{State, StateValue};
@@ -59,7 +59,7 @@ pub(crate) fn metadata(
         (DictKey::from("model_name"), name),
         (DictKey::from("params"), params),
     ])?);
-    assembly.value(Value::List(List { items, ..List::default() }))
+    assembly.list(items)
 }
 
 /// Sets the scheduler's counter to the global step: before 2.0, it counted separately.

@@ -14,11 +14,9 @@ pub(super) struct OperationContext<'a> {
     pub(super) there: bool,
     /// Whether several tensors become one; otherwise one becomes several.
     pub(super) joining: bool,
-    /// The names of the keys in each group.
     pub(super) groups: &'a [Vec<String>],
     /// The number of leading groups that the current tensors are divided by.
     pub(super) open: usize,
-    /// The scope of expressions.
     pub(super) scope: &'a dyn Scope,
 }
 
@@ -240,7 +238,6 @@ fn pad(view: &View, own: u64, padded: u64) -> Result<View> {
     View::concat(0, &parts)
 }
 
-/// Removes the padding rows.
 fn cut_off(view: &View, own: u64) -> Result<View> {
     let (rows, _) = rows(view)?;
     match own <= rows {

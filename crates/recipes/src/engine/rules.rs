@@ -35,11 +35,9 @@ const MAX_CREATED_BYTES: u64 = 1 << 28;
 pub struct Configs<'a> {
     /// The config of the left side: Hugging Face, or the older release.
     pub left: &'a Value,
-    /// The config of the right side.
     pub right: &'a Value,
 }
 
-/// Options of [`apply`].
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ApplyOptions {
     /// Replace NaN by zero in all floating-point tensors.
@@ -50,10 +48,8 @@ pub struct ApplyOptions {
     pub ranks: u64,
 }
 
-/// The result of [`apply`].
 #[derive(Debug, Clone, Default)]
 pub struct Applied {
-    /// The new state dict.
     pub state: State,
     /// Keys that no rule covers; they are not in the new state dict.
     pub unmatched: Vec<Unmatched>,
@@ -64,7 +60,6 @@ pub struct Applied {
 /// A key that no rule covers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unmatched {
-    /// The key.
     pub key: String,
     /// The most similar pattern of a rule.
     pub nearest: Option<String>,
@@ -181,11 +176,9 @@ struct RuleApplication<'a> {
     optional: Option<&'a str>,
     /// The number of tensors that were created, and the bytes of those in memory.
     made: (u64, u64),
-    /// Whether the tensors are moments.
     moments: bool,
 }
 
-/// A rule that matches a key.
 struct MatchedRule<'a> {
     rule: &'a Rule,
     matched: Match,

@@ -8,7 +8,6 @@ use crate::language::Scalar;
 /// Approximate memory per key in a state or a step, in bytes: names, shapes, the rule.
 const EACH: u64 = 2_000;
 
-/// A state dict, in order.
 #[derive(Debug, Clone, Default)]
 pub struct State {
     entries: IndexMap<String, StateValue>,
@@ -16,7 +15,6 @@ pub struct State {
     facts: IndexMap<String, Scalar>,
 }
 
-/// A value in a state dict.
 #[derive(Debug, Clone)]
 pub enum StateValue {
     /// A tensor, with the source value that it equals if it is unchanged.
@@ -28,7 +26,6 @@ pub enum StateValue {
 }
 
 impl State {
-    /// Reads a dict of a checkpoint.
     pub fn of(checkpoint: &Checkpoint, dict: ValueId) -> Result<Self> {
         let Value::Dict(dict) = checkpoint.value(checkpoint.resolve(dict)) else {
             return Err(Error::refused(format!(
@@ -53,22 +50,18 @@ impl State {
         Ok(state)
     }
 
-    /// Returns the keys, in order.
     pub fn keys(&self) -> impl Iterator<Item = &str> {
         self.entries.keys().map(String::as_str)
     }
 
-    /// Returns keys and values, in order.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &StateValue)> {
         self.entries.iter().map(|(key, item)| (&**key, item))
     }
 
-    /// Returns the value of a key.
     pub fn get(&self, key: &str) -> Option<&StateValue> {
         self.entries.get(key)
     }
 
-    /// Returns the tensor of a key.
     pub fn tensor(&self, key: &str) -> Option<&Tensor> {
         match self.entries.get(key) {
             Some(StateValue::Tensor(tensor, _)) => Some(tensor),
@@ -76,12 +69,10 @@ impl State {
         }
     }
 
-    /// Returns whether it has the key.
     pub fn has(&self, key: &str) -> bool {
         self.entries.contains_key(key)
     }
 
-    /// Returns the number of keys.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
@@ -91,7 +82,6 @@ impl State {
         room::ahead(self.entries.len() as u64 * EACH)
     }
 
-    /// Returns whether it has no keys.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
@@ -101,19 +91,16 @@ impl State {
         self.entries.insert(key, value);
     }
 
-    /// Returns a state with one entry.
     pub fn only(key: &str, value: StateValue) -> Self {
         let mut state = Self::default();
         state.set(key.to_owned(), value);
         state
     }
 
-    /// Returns the plain number with this key.
     pub fn fact(&self, key: &str) -> Option<&Scalar> {
         self.facts.get(key)
     }
 
-    /// Sets a plain number.
     pub fn set_fact(&mut self, key: String, fact: Scalar) {
         self.facts.insert(key, fact);
     }
@@ -124,7 +111,6 @@ impl State {
         Self { entries, facts: self.facts }
     }
 
-    /// Adds the entries of another state.
     pub fn extend(&mut self, other: Self) {
         self.entries.extend(other.entries);
     }

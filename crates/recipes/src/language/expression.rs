@@ -5,39 +5,31 @@
 
 use std::fmt;
 
-/// A parsed expression.
 #[derive(Debug, Clone)]
 pub struct Expression {
     text: String,
     node: ExpressionNode,
 }
 
-/// The value of an expression.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Scalar {
     /// Python's `None`, or a missing value.
     Null,
-    /// A truth value.
     Bool(bool),
-    /// An integer.
     Int(i64),
     /// Any other number.
     Float(f64),
-    /// A text.
     Text(String),
     /// A list or dict, of which only the length is used.
     Container {
-        /// The number of items.
         len: usize,
     },
 }
 
-/// The side of a config.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ConfigSide {
     /// The left side: Hugging Face, or the older release.
     Left,
-    /// The right side.
     Right,
 }
 
@@ -140,7 +132,6 @@ impl Expression {
         Ok(Self { text: text.trim().to_owned(), node })
     }
 
-    /// Evaluates the expression.
     pub fn eval(&self, scope: &dyn Scope) -> Result<Scalar, String> {
         eval(&self.node, scope)
     }
@@ -150,12 +141,10 @@ impl Expression {
         self.eval(&Nothing)
     }
 
-    /// Returns its truth value in Python.
     pub fn is_true(&self, scope: &dyn Scope) -> Result<bool, String> {
         Ok(self.eval(scope)?.is_true())
     }
 
-    /// Returns its value as a count.
     pub fn count(&self, scope: &dyn Scope) -> Result<u64, String> {
         let value = self.eval(scope)?;
         match value {
@@ -168,7 +157,6 @@ impl Expression {
         }
     }
 
-    /// Returns its value as a number.
     pub fn number(&self, scope: &dyn Scope) -> Result<f64, String> {
         let value = self.eval(scope)?;
         value.number().ok_or_else(|| format!("`{}` is {value}, not a number", self.text))
@@ -353,10 +341,7 @@ struct Parser<'a> {
 
 impl Parser<'_> {
     fn whole(&mut self) -> Result<ExpressionNode, String> {
-        self.depth += 1;
-        if self.depth > MAX_DEPTH {
-            return Err(format!("`{}` is nested too deep", self.text.trim()));
-        }
+        self.deeper()?;
         let then = self.binary(0)?;
         let node = if self.word("if") {
             let condition = self.binary(0)?;
@@ -370,6 +355,14 @@ impl Parser<'_> {
         };
         self.depth -= 1;
         Ok(node)
+    }
+
+    fn deeper(&mut self) -> Result<(), String> {
+        self.depth += 1;
+        match self.depth > MAX_DEPTH {
+            true => Err(format!("`{}` is nested too deep", self.text.trim())),
+            false => Ok(()),
+        }
     }
 
     /// Parses binary operators of a precedence level, from the loosest to the tightest.
@@ -418,10 +411,7 @@ impl Parser<'_> {
             }
             '-' => {
                 self.at += 1;
-                self.depth += 1;
-                if self.depth > MAX_DEPTH {
-                    return Err(format!("`{}` is nested too deep", self.text.trim()));
-                }
+                self.deeper()?;
                 let node = self.atom()?;
                 self.depth -= 1;
                 Ok(ExpressionNode::Minus(Box::new(node)))
@@ -483,16 +473,12 @@ impl Parser<'_> {
             "sqrt" => ExpressionNode::Root(Box::new(self.whole()?)),
             "len" => ExpressionNode::Len(Box::new(self.whole()?)),
             "starts" => {
-                let of = self.whole()?;
-                if !self.sign(",") {
+                let of = Box::new(self.whole()?);
+                let with = self.sign(",").then(|| self.atom()).transpose()?;
+                let Some(ExpressionNode::Value(Scalar::Text(with))) = with else {
                     return Err("expected starts(VALUE, \"TEXT\")".to_owned());
-                }
-                match self.atom()? {
-                    ExpressionNode::Value(Scalar::Text(with)) => {
-                        ExpressionNode::Starts(Box::new(of), with)
-                    }
-                    _ => return Err("expected starts(VALUE, \"TEXT\")".to_owned()),
-                }
+                };
+                ExpressionNode::Starts(of, with)
             }
             "default" => {
                 let mut all = vec![self.whole()?];

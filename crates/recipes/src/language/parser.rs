@@ -144,12 +144,14 @@ impl Parser<'_> {
                 self.recipe.blocks.push(block);
                 self.about = vec![self.recipe.blocks.len() - 1];
             }
-            "let" => {
-                let (own, text) = rest.split_once('=').ok_or("expected `let NAME = …`")?;
+            "let" | "set" => {
+                let expected = || format!("expected `{word} NAME = …`");
+                let (own, text) = rest.split_once('=').ok_or_else(expected)?;
                 let own = name(own.trim())?;
                 for block in self.blocks()? {
                     let value = block.checked(text)?;
-                    block.lets.push(Let { name: own.clone(), value });
+                    let list = if word == "let" { &mut block.lets } else { &mut block.sets };
+                    list.push(Let { name: own.clone(), value });
                 }
             }
             "base" => {
@@ -185,14 +187,6 @@ impl Parser<'_> {
                     block.ranks = Some(Ranks { side, file: file.to_owned() });
                     let value = block.expression("1")?;
                     block.lets.push(Let { name: "ranks".to_owned(), value });
-                }
-            }
-            "set" => {
-                let (own, text) = rest.split_once('=').ok_or("expected `set NAME = …`")?;
-                let own = name(own.trim())?;
-                for block in self.blocks()? {
-                    let value = block.checked(text)?;
-                    block.sets.push(Let { name: own.clone(), value });
                 }
             }
             "states" if rest == "none" => {
@@ -240,18 +234,7 @@ impl Parser<'_> {
             left: formats(left)?,
             right: formats(right)?,
             arrow,
-            when: None,
-            component: None,
-            base: None,
-            lets: Vec::new(),
-            prefix: None,
-            scaling: None,
-            twice: None,
-            ranks: None,
-            sets: Vec::new(),
-            only_model: false,
-            rules: Vec::new(),
-            ends: Vec::new(),
+            ..RuleBlock::default()
         };
         // The left side is Hugging Face's even if the conversion goes from cs to hf.
         if arrow == Arrow::ToRight && block.right.iter().all(|format| format.is_hf()) {
@@ -265,7 +248,6 @@ impl Parser<'_> {
         Ok(())
     }
 
-    /// Fails if the file exceeds a limit.
     fn bounded(&self) -> ParseResult<()> {
         let names = |block: &RuleBlock| block.lets.len() + block.sets.len();
         let blocks = &self.recipe.blocks;

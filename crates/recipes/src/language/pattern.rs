@@ -7,7 +7,6 @@ use std::collections::HashSet;
 
 use super::expression::Expression;
 
-/// A pattern of keys.
 #[derive(Debug, Clone)]
 pub struct KeyPattern {
     text: String,
@@ -42,10 +41,8 @@ enum HoleClass {
 /// The names of holes and the texts that fill them.
 pub type Captures = Vec<(String, String)>;
 
-/// A match of a pattern.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Match {
-    /// The texts that fill the holes.
     pub captures: Captures,
     /// The index of the key in each group.
     pub members: Vec<usize>,
@@ -116,7 +113,6 @@ impl KeyPattern {
         Ok(Self { text: text.to_owned(), tokens })
     }
 
-    /// Returns the text of the pattern.
     pub fn text(&self) -> &str {
         &self.text
     }
@@ -130,7 +126,6 @@ impl KeyPattern {
         })
     }
 
-    /// Returns the names of the holes.
     pub fn holes(&self) -> impl Iterator<Item = &str> {
         self.tokens.iter().filter_map(|token| match token {
             Token::Hole { name, .. } => Some(&**name),
@@ -138,7 +133,6 @@ impl KeyPattern {
         })
     }
 
-    /// Matches the whole key.
     pub fn matches(&self, key: &str) -> Option<Match> {
         let mut found = Match { captures: Vec::new(), members: Vec::new() };
         let mut tried = Tried { tokens: &self.tokens, key, failed: HashSet::new() };

@@ -7,36 +7,27 @@ use crate::format::ModelFormat;
 /// A family of models in each of its formats.
 #[derive(Debug, Clone, Default)]
 pub struct Recipe {
-    /// The name of the family.
     pub family: String,
-    /// Other names for it.
     pub aliases: Vec<String>,
     /// A description for users.
     pub title: String,
-    /// Its `model_type` in Hugging Face's configs.
     pub model_types: Vec<String>,
-    /// The rules between formats.
     pub blocks: Vec<RuleBlock>,
 }
 
-/// Rules between two sides.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct RuleBlock {
     /// Its first line, for messages.
     pub line: usize,
-    /// The formats of the left side.
     pub left: Vec<ModelFormat>,
-    /// The formats of the right side.
     pub right: Vec<ModelFormat>,
     /// The direction in which it may be used.
     pub arrow: Arrow,
-    /// A condition on the configs.
     pub when: Option<Expression>,
     /// The folder of the left side that it converts, if a model has several.
     pub component: Option<String>,
     /// The family, named by the configs, whose rules are applied in addition.
     pub base: Option<Expression>,
-    /// Names for numbers.
     pub lets: Vec<Let>,
     /// A prefix that keys of the right side may have.
     pub prefix: Option<String>,
@@ -59,7 +50,6 @@ pub struct RuleBlock {
 /// A side with a file for each rank of tensor parallelism.
 #[derive(Debug, Clone)]
 pub struct Ranks {
-    /// The side.
     pub side: ConfigSide,
     /// The name of the files, with `{rank}` for the number in two digits.
     pub file: String,
@@ -78,9 +68,10 @@ impl Ranks {
 }
 
 /// The direction in which a rule or block is used.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Arrow {
     /// `<->`
+    #[default]
     Both,
     /// `->`
     ToRight,
@@ -88,42 +79,33 @@ pub enum Arrow {
     ToLeft,
 }
 
-/// A name for a number.
 #[derive(Debug, Clone)]
 pub struct Let {
-    /// The name.
     pub name: String,
-    /// Its value.
     pub value: Expression,
 }
 
 /// The kind of muP scaling to fold into the weights, as a standard model needs it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TensorScaling {
-    /// Decoders and BERT.
     Decoder,
-    /// T5.
     T5,
     /// Hugging Face's implementation scales, too.
     Kept,
 }
 
-/// One rule.
 #[derive(Debug, Clone)]
 pub struct Rule {
     /// Its line, for messages.
     pub line: usize,
-    /// Its text.
     pub text: String,
     /// Keys of the left side. As a source, the first is read; as a target, all are written.
     pub left: Vec<KeyPattern>,
-    /// Keys of the right side.
     pub right: Vec<KeyPattern>,
     /// The direction in which it is used.
     pub arrow: Arrow,
     /// Operations from left to right, in order; undone in reverse in the other direction.
     pub operations: Vec<Operation>,
-    /// A condition.
     pub when: Option<Expression>,
     /// Tensors that are created along with it.
     pub also: Vec<Creation>,
@@ -136,9 +118,7 @@ pub enum Operation {
     Transpose,
     /// Splits rows into parts, in groups.
     Split {
-        /// The number of groups.
         groups: Expression,
-        /// The parts of a group.
         slots: Vec<Slot>,
     },
     /// Reorders rotary halves to pairs, in each head.
@@ -151,14 +131,12 @@ pub enum Operation {
     /// Swaps groups and parts: rows that are groups of parts become groups with one part of each
     /// former group.
     Regroup {
-        /// The number of groups.
         outer: Expression,
         /// The number of parts in each group.
         inner: Expression,
     },
     /// Repeats the last row as padding; removes the padding in the other direction.
     Pad {
-        /// The number of rows.
         rows: Expression,
         /// The number of rows with padding.
         padded: Expression,
@@ -167,7 +145,6 @@ pub enum Operation {
     Lead(usize),
     /// Moves the first row to the end.
     Roll,
-    /// Adds a number.
     Add(f64),
     /// Stacks several tensors along a new dimension.
     Stack(usize),
@@ -186,7 +163,6 @@ pub enum Operation {
 pub struct Slot {
     /// The part's name, as in `[q,k,v]`; empty for all parts.
     pub name: String,
-    /// The number.
     pub value: Expression,
 }
 
@@ -195,26 +171,20 @@ pub struct Slot {
 pub struct Creation {
     /// Its line, for messages.
     pub line: usize,
-    /// Its text.
     pub text: String,
     /// The direction in which it is created.
     pub towards: ConfigSide,
-    /// Its key.
     pub key: KeyPattern,
     /// Its contents.
     pub maker: Maker,
-    /// A condition.
     pub when: Option<Expression>,
     /// A range of numbers, for each of which it is created once.
     pub range: Option<HoleRange>,
 }
 
-/// A range of numbers for a hole.
 #[derive(Debug, Clone)]
 pub struct HoleRange {
-    /// The hole.
     pub name: String,
-    /// The first number.
     pub from: Expression,
     /// One more than the last number.
     pub to: Expression,
@@ -229,7 +199,6 @@ pub enum Maker {
     Positions(Expression),
     /// Ones on and below the diagonal, as bytes.
     Triangle(Expression),
-    /// One float32.
     Number(Expression),
     /// The inverse frequencies of rotary embeddings: base and dimension.
     Frequencies(Expression, Expression),

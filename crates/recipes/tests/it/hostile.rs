@@ -1,6 +1,7 @@
 //! Hostile configs: every table processes them without a panic, in bounded time and memory, and
 //! reports errors.
 
+use statelens_checkpoint::has_word;
 use statelens_fixtures::times;
 use statelens_recipes::ModelFormat;
 use statelens_recipes::config::{Families, Language, List, Map, Value, parse};
@@ -47,19 +48,11 @@ fn each(value: &Value, keys: &[&str], all: bool) -> (usize, usize) {
     let inner: Map = [("model", Value::Map(section.clone()))].into_iter().collect();
     let (mut done, mut refused) = (0, 0);
     // Aliases of a model have the same tables.
-    const NAMES: [&str; 9] = [
-        "llamaV2",
-        "code-llama",
-        "wizardlm",
-        "octocoder",
-        "wizardcoder",
-        "sqlcoder",
-        "ul2",
-        "flan-ul2",
-        "transformer",
-    ];
+    const NAMES: &str = "
+        llamaV2 code-llama wizardlm octocoder wizardcoder sqlcoder ul2 flan-ul2 transformer
+    ";
     for model in families.models() {
-        if !all && (model.ends_with("-headless") || NAMES.contains(&model)) {
+        if !all && (model.ends_with("-headless") || has_word(NAMES, model)) {
             continue;
         }
         let parts = families.parts(model).unwrap();
@@ -94,78 +87,30 @@ fn each(value: &Value, keys: &[&str], all: bool) -> (usize, usize) {
     (done, refused)
 }
 
-const KEYS: [&str; 60] = [
-    "vocab_size",
-    "hidden_size",
-    "n_embd",
-    "n_head",
-    "num_heads",
-    "num_attention_heads",
-    "num_key_value_heads",
-    "n_head_kv",
-    "num_kv_heads",
-    "rope_scaling",
-    "alibi_scaling",
-    "pos_scaling_factor",
-    "extra_attention_params",
-    "attention_module",
-    "hidden_act",
-    "nonlinearity",
-    "encoder_nonlinearity",
-    "feed_forward_proj",
-    "rotary_dim",
-    "rotary_pct",
-    "image_size",
-    "patch_size",
-    "num_local_experts",
-    "num_experts_per_tok",
-    "router_aux_loss_coef",
-    "moe",
-    "mm_projector_type",
-    "mm_vision_select_layer",
-    "tune_mm_mlp_adapter",
-    "projector",
-    "freeze",
-    "image_feature_select_layer_idx",
-    "image_feature_select_mode",
-    "image_model_list",
-    "id2label",
-    "num_labels",
-    "problem_type",
-    "max_position_embeddings",
-    "pad_token_id",
-    "token_dropout",
-    "projection_dim",
-    "q_encoder",
-    "scale_similarity",
-    "softmax_temperature",
-    "mup_width_scale",
-    "mup_output_alpha",
-    "output_logits_scale",
-    "embeddings_scale",
-    "scale_qk_dot_by_d",
-    "attention_inner_dim",
-    "head_dim",
-    "query_pre_attn_scalar",
-    "attention_logits_alpha",
-    "filter_size",
-    "bias",
-    "multi_query",
-    "new_decoder_architecture",
-    "parallel_attn",
-    "num_ln_in_parallel_attn",
-    "transformer_decoder",
-];
+const KEYS: &str = "
+    vocab_size hidden_size n_embd n_head num_heads num_attention_heads num_key_value_heads n_head_kv
+    num_kv_heads rope_scaling alibi_scaling pos_scaling_factor extra_attention_params
+    attention_module hidden_act nonlinearity encoder_nonlinearity feed_forward_proj rotary_dim
+    rotary_pct image_size patch_size num_local_experts num_experts_per_tok router_aux_loss_coef moe
+    mm_projector_type mm_vision_select_layer tune_mm_mlp_adapter projector freeze
+    image_feature_select_layer_idx image_feature_select_mode image_model_list id2label num_labels
+    problem_type max_position_embeddings pad_token_id token_dropout projection_dim q_encoder
+    scale_similarity softmax_temperature mup_width_scale mup_output_alpha output_logits_scale
+    embeddings_scale scale_qk_dot_by_d attention_inner_dim head_dim query_pre_attn_scalar
+    attention_logits_alpha filter_size bias multi_query new_decoder_architecture parallel_attn
+    num_ln_in_parallel_attn transformer_decoder
+";
 
 #[test]
 fn odd_values_never_break_a_table() {
+    let keys: Vec<&str> = KEYS.split_ascii_whitespace().collect();
     for value in odd().into_iter().step_by(times(3, 1)) {
-        let (done, refused) = each(&value, &KEYS, true);
+        let (done, refused) = each(&value, &keys, true);
         assert!(done + refused > 100);
     }
     // Each key alone, with the defaults.
     for value in odd().iter().step_by(times(21, 7)) {
-        for key in KEYS {
+        for key in &keys {
             each(value, &[key], false);
         }
     }

@@ -21,12 +21,10 @@ use table::Table;
 /// Elements that are cast at once, so that they stay in the processor's L1 cache.
 const BLOCK: usize = 2048;
 
-/// The effects of a cast on the elements.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct CastReport {
     /// Elements that were cast; a complex number counts as two.
     pub elements: u64,
-    /// Elements whose value changed.
     pub changed: u64,
     /// Changed elements that were out of the dtype's range: a finite number that became an
     /// infinity, a NaN or some other number; an infinity or NaN that the dtype does not have.
@@ -41,7 +39,6 @@ pub struct CastReport {
 }
 
 impl CastReport {
-    /// Adds the counts of another report.
     pub fn add(&mut self, other: Self) {
         self.elements += other.elements;
         self.changed += other.changed;
@@ -63,7 +60,6 @@ impl CastReport {
     }
 }
 
-/// A cast between two dtypes.
 #[derive(Debug)]
 pub struct Cast {
     from: DType,
@@ -100,7 +96,6 @@ impl Cast {
         &self.to
     }
 
-    /// Returns the effects on all elements so far.
     pub fn report(&self) -> CastReport {
         self.report
     }

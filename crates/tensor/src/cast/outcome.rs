@@ -6,16 +6,12 @@ use super::widest::widest;
 /// Elements that are counted in 32 bits before the counts are widened.
 const BLOCK: usize = 4096;
 
-/// The effect of a cast on one element.
 #[derive(Clone, Copy)]
 pub(super) struct Outcome {
-    /// The element was zero.
     pub zero: bool,
-    /// The value of the element changed.
     pub changed: bool,
     /// The element was out of range; implies `changed`.
     pub overflowed: bool,
-    /// The element is zero now.
     pub zero_now: bool,
     /// The relative error; ignored unless the element was rounded.
     pub error: f32,

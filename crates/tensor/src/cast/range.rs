@@ -20,13 +20,11 @@ pub struct Narrowing {
     pub digits: Option<u32>,
 }
 
-/// The range of numbers of a dtype.
 #[derive(Clone, Copy)]
 struct Range {
     max: f64,
     /// The smallest number above zero.
     tiny: f64,
-    /// Significant binary digits.
     digits: u32,
     signed: bool,
     /// What happens to numbers that are too large.
@@ -62,7 +60,6 @@ impl Narrowing {
         (loses || narrowing.underflow.is_some() || narrowing.digits.is_some()).then_some(narrowing)
     }
 
-    /// Returns whether numbers may not fit.
     pub fn overflows(&self) -> bool {
         self.overflow.is_some() || self.unsigned
     }

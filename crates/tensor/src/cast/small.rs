@@ -14,9 +14,7 @@ use statelens_checkpoint::DType;
 pub(super) struct Small {
     mantissa: u32,
     bias: i32,
-    /// The sign bit.
     sign: u16,
-    /// The largest finite number.
     max: u16,
     /// The pattern for larger numbers: an infinity, NaN, or the largest number.
     over: u16,
@@ -38,7 +36,6 @@ pub(super) struct Parts {
     pub nan: u16,
     /// Bits of a NaN's payload that are kept.
     pub payload_mask: u16,
-    /// The position of the sign bit.
     pub sign_bit: u32,
     pub has_infinity: bool,
     pub has_nan: bool,
@@ -99,7 +96,6 @@ impl Small {
         })
     }
 
-    /// Decodes a pattern exactly.
     pub(super) fn decode(&self, bits: u16) -> f64 {
         let magnitude = bits & (self.sign - 1);
         let negative = bits & self.sign != 0;

@@ -25,9 +25,7 @@ const SMALL: u64 = 2 << 20;
 #[derive(Debug)]
 pub(crate) struct Chunked {
     chunks: Arc<dyn Chunks>,
-    /// Shape of a chunk.
     chunk: Vec<u64>,
-    /// Number of chunks along each dimension.
     grid: Vec<u64>,
     itemsize: usize,
     /// The stored chunks, by their index in the grid in C order.

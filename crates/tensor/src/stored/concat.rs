@@ -289,7 +289,6 @@ impl Concat {
     }
 }
 
-/// Returns the shape of the concatenation.
 pub(crate) fn shape(concat: &checkpoint::Concat) -> Result<Vec<u64>> {
     let mut shape = concat.parts.first().map_or(Vec::new(), |part| part.shape.clone());
     let along = concat.parts.iter().map(|part| part.shape.get(concat.axis).copied());

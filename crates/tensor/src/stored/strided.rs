@@ -44,7 +44,6 @@ pub(crate) struct Strided {
     done: bool,
 }
 
-/// The storage of a view.
 #[derive(Debug, Clone)]
 pub(crate) enum Storage {
     Layout(Arc<Layout>, u64),

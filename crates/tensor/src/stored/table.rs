@@ -10,7 +10,6 @@ use statelens_checkpoint::{Chunk, Chunked, Chunks, Error, Limits, Result, order}
 use super::{Context, check_span};
 use crate::shape::{count, linear};
 
-/// The chunks that are stored.
 #[derive(Debug)]
 pub(crate) struct ChunkTable {
     /// Chunks by their index in the grid in C order.
@@ -19,7 +18,6 @@ pub(crate) struct ChunkTable {
     longest: u64,
 }
 
-/// The cache key of a table.
 struct Of {
     chunks: Arc<dyn Chunks>,
     /// Shapes of the array and of a chunk.

@@ -15,11 +15,8 @@ use crate::{Need, Out};
 /// The locations of the tiles of an array.
 #[derive(Debug)]
 pub(crate) struct Grid {
-    /// Shape of the array.
     pub(crate) shape: Vec<u64>,
-    /// Shape of a tile.
     pub(crate) tile: Vec<u64>,
-    /// Number of tiles along each dimension.
     pub(crate) counts: Vec<u64>,
     /// Tiles by their index in C order, with their first byte; sorted.
     pub(crate) places: Vec<(u64, u64)>,
@@ -86,7 +83,6 @@ impl Tiles {
         if self.next.is_some() { Need::Step } else { Need::Done }
     }
 
-    /// Passes on the next band.
     pub(crate) fn step(&mut self, out: &mut Out<'_>) -> Result<()> {
         let Some(band) = self.next.take() else { return Ok(()) };
         self.bytes.resize(band.count as usize * self.itemsize, 0);

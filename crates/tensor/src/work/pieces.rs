@@ -37,7 +37,6 @@ impl Pieces {
         self.count += numel.div_ceil(size).max(1) as usize;
     }
 
-    /// Returns the number of pieces.
     pub fn count(&self) -> usize {
         self.count
     }

@@ -10,11 +10,12 @@ use statelens_checkpoint::{
 };
 use statelens_hdf5::{AttributeValues, Object};
 
-use super::elements::{Constant, constant, rtfx_dtype, torch_dtype};
+use super::elements::{Constant, constant, torch_dtype};
 use super::spec::{NodeKind, Spec};
 use super::{
     CerebrasFile, CerebrasReading, LeafReader, base_name, first, missing_file_text, unread,
 };
+use crate::cerebras::rtfx;
 
 pub(super) fn read(
     reading: &mut CerebrasReading<'_>,
@@ -25,19 +26,9 @@ pub(super) fn read(
     let spec = tree(spec, reading.limits)?;
     let mut current = Current::new(main);
     let (top, keys) = reading.walk(spec, progress, &mut current)?;
-    for (id, key) in current.links {
-        let value = match keys.get(&key) {
-            Some(target) if *target != id => Value::Link(*target),
-            _ => {
-                let error = Error::damaged(format!("it is a link to {key}, which does not exist"));
-                reading.unreadable(&key, &error)?;
-                unread(error.what())
-            }
-        };
-        if let Some(slot) = reading.builder.value_mut(id) {
-            *slot = value;
-        }
-    }
+    reading.resolve(current.links, &keys, |_, key| {
+        Err(Error::damaged(format!("it is a link to {key}, which does not exist")))
+    })?;
     Ok(top)
 }
 
@@ -81,7 +72,6 @@ struct Current {
     links: Vec<(ValueId, Text)>,
 }
 
-/// JSON metadata of an object.
 #[derive(Clone, Copy)]
 struct Metadata<'a> {
     document: &'a Document,
@@ -220,7 +210,6 @@ impl Current {
         Ok(id)
     }
 
-    /// Reads a single object, given its metadata.
     fn object(
         &mut self,
         context: &mut ReadContext<'_, '_, '_>,
@@ -329,7 +318,6 @@ struct ReadContext<'r, 'a, 'p> {
     progress: &'p mut dyn Progress,
 }
 
-/// Reads a value that has a dataset.
 fn stored(
     reading: &mut CerebrasReading<'_>,
     container: &CerebrasFile,
@@ -392,7 +380,6 @@ impl<'a> Metadata<'a> {
         Ok(class.to_lossy())
     }
 
-    /// Returns the fields for display.
     fn raw(&self, texts: &mut Interner) -> Vec<(Text, Text)> {
         let JsonNode::Object(entries) = self.document.node(self.id) else { return Vec::new() };
         let mut text = |id: Id| match self.document.node(id) {
@@ -427,7 +414,7 @@ impl<'a> Metadata<'a> {
         let named = first("dtypes").or_else(|| self.field("dtype"));
         let named = named.and_then(JsonNode::text).and_then(|name| torch_dtype(&name.to_lossy()));
         named.or_else(|| match first("rtfx_dtypes")? {
-            JsonNode::Int(code) => rtfx_dtype(code.to_i64()?),
+            JsonNode::Int(code) => rtfx::dtype(code.to_i64()?),
             _ => None,
         })
     }
@@ -452,7 +439,6 @@ impl<'a> Metadata<'a> {
         Ok((dtype, self.shape(shape).ok_or_else(|| self.without(shape))?))
     }
 
-    /// Returns a tensor with all elements equal.
     fn constant(&self, reading: &mut CerebrasReading<'_>, key: &Text) -> Result<Value> {
         let (dtype, shape) = self.dtype_and_shape("shape")?;
         let value = match self.field("fill_value") {

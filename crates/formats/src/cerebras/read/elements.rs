@@ -9,25 +9,6 @@ pub(super) fn torch_dtype(name: &str) -> Option<DType> {
     DType::from_torch_name(name.strip_prefix("torch.").unwrap_or(name))
 }
 
-/// Returns the dtype with this number among the appliance's types.
-pub(super) fn rtfx_dtype(code: i64) -> Option<DType> {
-    Some(match code {
-        1 => DType::Bool,
-        3 => DType::I16,
-        4 => DType::I32,
-        5 => DType::I64,
-        6 => DType::U8,
-        7 => DType::U16,
-        8 => DType::U32,
-        9 => DType::U64,
-        10 => DType::F16,
-        11 => DType::F32,
-        12 => DType::F64,
-        15 => DType::BF16,
-        _ => return None,
-    })
-}
-
 /// Sets the dtype that a dataset's tensor had when it was saved. 16-bit integers in the file are
 /// reinterpreted as bfloat16; anything else is cast, as the library does on load.
 pub(super) fn retype(tensor: &mut Tensor, dtype: DType) {

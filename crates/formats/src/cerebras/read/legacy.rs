@@ -59,21 +59,7 @@ pub(super) fn read(
         arrays_are_tensors: version.is_none_or(|version| version <= 0.3),
     };
     let (top, keys) = reading.walk(spec, progress, &mut legacy)?;
-    for (id, key) in legacy.links {
-        let value = match keys.get(&key) {
-            Some(target) if *target != id => Value::Link(*target),
-            _ => match dangling(reading, &main, &key) {
-                Ok(value) => value,
-                Err(error) => {
-                    reading.unreadable(&key, &error)?;
-                    unread(error.what())
-                }
-            },
-        };
-        if let Some(place) = reading.builder.value_mut(id) {
-            *place = value;
-        }
-    }
+    reading.resolve(legacy.links, &keys, |reading, key| dangling(reading, &main, key))?;
     if !legacy.missing.is_empty() {
         let count = legacy.missing.len();
         let shown: Vec<_> = legacy.missing.iter().take(10).map(Text::to_string).collect();
@@ -233,7 +219,6 @@ impl Legacy {
     }
 }
 
-/// Returns the pickle of an object.
 pub(super) fn pickled_bytes(container: &CerebrasFile, object: &Object) -> Result<Vec<u8>> {
     let hex = need_text(container, object, "object_value")?;
     unhex(hex.as_bytes())
@@ -386,7 +371,6 @@ struct QuotedNames {
     /// Position and address of the datasets whose names differ from their keys; of all datasets if
     /// names repeat.
     odd: HashMap<Text, (usize, u64)>,
-    /// Whether `odd` has all datasets.
     all_odd: bool,
 }
 
@@ -428,7 +412,6 @@ fn is_plain(name: &Text) -> bool {
     name.as_str().is_some_and(|name| !name.contains('%'))
 }
 
-/// Returns the links in the root group.
 fn links(groups: &Groups) -> &[Link] {
     match groups.links.get(&groups.root) {
         Some(Ok(links)) => links,
@@ -452,7 +435,6 @@ fn shared(container: &CerebrasFile) -> Result<HashMap<u64, Option<ValueId>>> {
     Ok(shared)
 }
 
-/// Decodes a percent-encoded name.
 fn unquote(name: &Text) -> Text {
     let bytes = name.as_bytes();
     let mut out = Vec::with_capacity(bytes.len());

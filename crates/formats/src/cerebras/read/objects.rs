@@ -22,7 +22,6 @@ impl CerebrasReading<'_> {
         self.tensor(tensor)
     }
 
-    /// Reads a numpy array from a dataset.
     pub(super) fn dataset_array(
         &mut self,
         container: &CerebrasFile,

@@ -10,7 +10,6 @@ use statelens_checkpoint::{
 };
 use statelens_pickle::{Node as PickleNode, NodeId, Pickle};
 
-/// The tree. The first node is the root.
 #[derive(Debug)]
 pub(super) struct Spec {
     pub(super) nodes: Vec<SpecNode>,
@@ -39,7 +38,6 @@ pub(super) enum Steps {
     Renamed(Vec<DictKey>, Vec<Option<Text>>),
 }
 
-/// The kind of a container.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum NodeKind {
     List(ListClass),
@@ -52,7 +50,6 @@ pub(super) enum NodeKind {
 }
 
 impl SpecNode {
-    /// Returns the indices of its children.
     pub(super) fn children(&self) -> std::ops::Range<usize> {
         self.0.as_ref().map_or(0..0, |branch| branch.first..branch.first + branch.steps.len())
     }

@@ -11,7 +11,6 @@ pub(super) struct Outline {
     pub(super) leaves: Vec<FlatLeaf>,
 }
 
-/// A node of the structure.
 pub(super) enum StructureNode {
     /// The next leaf.
     Leaf,
@@ -41,7 +40,6 @@ pub(super) struct FlatLeaf {
     pub(super) first: Option<usize>,
 }
 
-/// The format family to write.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum FormatFamily {
     V04,

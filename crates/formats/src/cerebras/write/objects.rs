@@ -9,7 +9,7 @@ use std::borrow::Cow;
 
 use statelens_checkpoint::{
     Array, ByteOrder, Checkpoint, DType, Dict, DictClass, DictKey, Form, Global, Layout, List,
-    ListClass, Opaque, Set, Tensor, Tuple, TupleClass, Value, ValueId,
+    ListClass, Opaque, Set, Tensor, Tuple, TupleClass, Value, ValueId, has_word,
 };
 use statelens_pickle::{Encoder, TupleLen};
 
@@ -296,7 +296,6 @@ impl ObjectWriter<'_> {
         Ok(())
     }
 
-    /// Writes a call of a class without arguments.
     fn made(&mut self, module: &str, name: &str) -> Result<(), Reason> {
         self.global(module, name)?;
         self.out.empty_tuple();
@@ -344,48 +343,29 @@ pub(super) fn names_class(source: &Checkpoint, dict: &Dict, entry: &(DictKey, Va
 
 /// Whether this is a class or function of the standard library whose instances are plain data.
 fn is_known(global: &Global) -> bool {
-    match &*global.module {
-        "builtins" => matches!(
-            &*global.name,
-            "Ellipsis"
-                | "NotImplemented"
-                | "bool"
-                | "bytearray"
-                | "bytes"
-                | "complex"
-                | "dict"
-                | "float"
-                | "frozenset"
-                | "int"
-                | "list"
-                | "object"
-                | "range"
-                | "set"
-                | "slice"
-                | "str"
-                | "tuple"
-        ),
-        "datetime" => {
-            matches!(&*global.name, "date" | "datetime" | "time" | "timedelta" | "timezone")
+    const BUILTINS: &str = "
+        Ellipsis NotImplemented bool bytearray bytes complex dict float frozenset int list object
+        range set slice str tuple
+    ";
+    let known = match &*global.module {
+        "builtins" => BUILTINS,
+        "datetime" => "date datetime time timedelta timezone",
+        "pathlib" | "pathlib._local" => "Path PosixPath PurePath PurePosixPath PureWindowsPath",
+        "collections" => "Counter OrderedDict defaultdict deque",
+        "decimal" => "Decimal",
+        "fractions" => "Fraction",
+        "uuid" => "UUID",
+        "argparse" => "Namespace",
+        "types" => "SimpleNamespace",
+        "torch" => "Size device strided sparse_coo",
+        "numpy" => {
+            return DType::from_torch_name(&global.name).is_some_and(|dtype| {
+                dtype.is_int() || matches!(dtype, DType::F16 | DType::F32 | DType::F64)
+            });
         }
-        "pathlib" | "pathlib._local" => matches!(
-            &*global.name,
-            "Path" | "PosixPath" | "PurePath" | "PurePosixPath" | "PureWindowsPath"
-        ),
-        "collections" => {
-            matches!(&*global.name, "Counter" | "OrderedDict" | "defaultdict" | "deque")
-        }
-        "decimal" => &*global.name == "Decimal",
-        "fractions" => &*global.name == "Fraction",
-        "uuid" => &*global.name == "UUID",
-        "argparse" => &*global.name == "Namespace",
-        "types" => &*global.name == "SimpleNamespace",
-        "numpy" => DType::from_torch_name(&global.name).is_some_and(|dtype| {
-            dtype.is_int() || matches!(dtype, DType::F16 | DType::F32 | DType::F64)
-        }),
-        "torch" => matches!(&*global.name, "Size" | "device" | "strided" | "sparse_coo"),
-        _ => false,
-    }
+        _ => return false,
+    };
+    has_word(known, &global.name)
 }
 
 /// Returns the little-endian bytes of a scalar or of the repeated element of a constant tensor, if

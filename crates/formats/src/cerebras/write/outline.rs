@@ -102,8 +102,12 @@ pub(super) fn outline(
 
 enum Visit {
     /// A value, the length of its parent's path, its own step, and its depth.
-    Enter { id: ValueId, parent: usize, step: Option<Vec<u8>>, depth: u32 },
-    /// The end of this container.
+    Enter {
+        id: ValueId,
+        parent: usize,
+        step: Option<Vec<u8>>,
+        depth: u32,
+    },
     Leave(ValueId),
 }
 

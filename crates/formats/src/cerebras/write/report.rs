@@ -16,7 +16,6 @@ pub(super) struct LossReport {
     advice: Vec<Setting>,
 }
 
-/// Settings that avoid refusals.
 pub(super) const CAST: Setting = Setting::CastToFloat32;
 pub(super) const OLDER: Setting = Setting::FormatVersion04;
 pub(super) const EXCLUDE: Setting = Setting::Exclude;

@@ -94,7 +94,7 @@ struct V04Writer<'a> {
     style: Style,
 }
 
-impl V04Writer<'_> {
+impl<'a> V04Writer<'a> {
     fn link(&mut self, key: &Text, name: &str, to: DatasetId) -> Option<DatasetId> {
         match self.file.link(name, to) {
             Ok(()) => Some(to),
@@ -197,13 +197,7 @@ impl V04Writer<'_> {
 
     /// Writes the elements of a tensor or array.
     fn elements(&mut self, key: &Text, name: &str, kind: &str, id: TensorId) -> Option<DatasetId> {
-        let tensor = match self.source.tensor(id) {
-            Ok(tensor) => tensor,
-            Err(error) => return self.refuse(key, error.what().to_owned(), EXCLUDE),
-        };
-        if let Some((why, advice)) = unfit(tensor) {
-            return self.refuse(key, why, advice);
-        }
+        let tensor = self.fit(key, id)?;
         let is_bfloat16 = tensor.dtype == DType::BF16;
         let mut attributes = self.kind(kind);
         attributes.push(Attribute::new("is_bfloat16", AttributeValue::Bool(is_bfloat16)));
@@ -269,6 +263,16 @@ impl V04Writer<'_> {
     fn add(&mut self, key: &Text, name: &str, dataset: Dataset) -> Option<DatasetId> {
         match self.file.add(name, dataset) {
             Ok(id) => Some(id),
+            Err(error) => self.refuse(key, error.what().to_owned(), EXCLUDE),
+        }
+    }
+
+    /// Returns the tensor, unless neither family can hold it.
+    fn fit(&mut self, key: &Text, id: TensorId) -> Option<&'a Tensor> {
+        let source = self.source;
+        match source.tensor(id).map(|tensor| (tensor, unfit(tensor))) {
+            Ok((tensor, None)) => Some(tensor),
+            Ok((_, Some((why, advice)))) => self.refuse(key, why, advice),
             Err(error) => self.refuse(key, error.what().to_owned(), EXCLUDE),
         }
     }

@@ -15,6 +15,7 @@ use super::objects;
 use super::outline;
 use super::report::{self, CAST, EXCLUDE, LossReport, OLDER};
 use super::spec;
+use crate::cerebras::rtfx;
 use crate::damage;
 
 /// The number of root attributes that do not belong to leaves: spec, version, success.
@@ -60,7 +61,7 @@ struct V05Writer<'a> {
     report: LossReport,
 }
 
-impl V05Writer<'_> {
+impl<'a> V05Writer<'a> {
     fn leaf(&mut self, leaf: &FlatLeaf, leaves: &[FlatLeaf]) {
         let Some(key) = hdf5_name(&leaf.key) else {
             let why = "a name that holds a NUL or half a surrogate pair, which HDF5 can't store";
@@ -120,14 +121,8 @@ impl V05Writer<'_> {
     }
 
     fn tensor(&mut self, flat: &Text, id: TensorId, key: &str) -> Option<Json> {
-        let tensor = match self.source.tensor(id) {
-            Ok(tensor) => tensor,
-            Err(error) => return self.refuse(flat, error.what().to_owned(), EXCLUDE),
-        };
-        if let Some((why, advice)) = unfit(tensor) {
-            return self.refuse(flat, why, advice);
-        }
-        let Some(rtfx) = rtfx(&tensor.dtype) else {
+        let tensor = self.fit(flat, id)?;
+        let Some(code) = rtfx::number(&tensor.dtype) else {
             let why = format!("a tensor of {}; the format has no such dtype", tensor.dtype);
             let older = Datatype::of(&tensor.dtype).is_some();
             return self.refuse(flat, why, if older { OLDER } else { CAST });
@@ -153,7 +148,7 @@ impl V05Writer<'_> {
             Attribute::new("__TYPE__", AttributeValue::Text(TENSOR.into())),
             Attribute::new("compressed", AttributeValue::Bool(false)),
             Attribute::new("dtypes", AttributeValue::Texts(vec![dtype.clone()])),
-            Attribute::new("rtfx_dtypes", AttributeValue::I64s(vec![1], vec![rtfx])),
+            Attribute::new("rtfx_dtypes", AttributeValue::I64s(vec![1], vec![code])),
             Attribute::new("shapes", shapes),
         ];
         self.dataset(flat, key, id, attributes)?;
@@ -161,7 +156,7 @@ impl V05Writer<'_> {
             ("__TORCH__", Json::Bool(true)),
             ("shapes", Json::List(vec![shape()])),
             ("dtypes", Json::List(vec![Json::text(&dtype)])),
-            ("rtfx_dtypes", Json::List(vec![Json::Number(rtfx.to_string())])),
+            ("rtfx_dtypes", Json::List(vec![Json::Number(code.to_string())])),
             ("__TYPE__", Json::text(TENSOR)),
             ("__NUMPY__", Json::Bool(true)),
             ("compressed", Json::Bool(false)),
@@ -170,13 +165,7 @@ impl V05Writer<'_> {
 
     fn array(&mut self, flat: &Text, id: TensorId, key: &str) -> Option<Json> {
         const ARRAY: &str = "NumpyArraySerializer";
-        let tensor = match self.source.tensor(id) {
-            Ok(tensor) => tensor,
-            Err(error) => return self.refuse(flat, error.what().to_owned(), EXCLUDE),
-        };
-        if let Some((why, advice)) = unfit(tensor) {
-            return self.refuse(flat, why, advice);
-        }
+        let tensor = self.fit(flat, id)?;
         if tensor.dtype == DType::BF16 {
             self.report.lose(report::BFLOAT16, flat);
             return self.tensor(flat, id, key);
@@ -232,6 +221,16 @@ impl V05Writer<'_> {
     fn add(&mut self, flat: &Text, key: &str, dataset: Dataset) -> Option<()> {
         match self.file.add(key, dataset) {
             Ok(_) => Some(()),
+            Err(error) => self.refuse(flat, error.what().to_owned(), EXCLUDE),
+        }
+    }
+
+    /// Returns the tensor, unless neither family can hold it.
+    fn fit(&mut self, flat: &Text, id: TensorId) -> Option<&'a Tensor> {
+        let source = self.source;
+        match source.tensor(id).map(|tensor| (tensor, unfit(tensor))) {
+            Ok((tensor, None)) => Some(tensor),
+            Ok((_, Some((why, advice)))) => self.refuse(flat, why, advice),
             Err(error) => self.refuse(flat, error.what().to_owned(), EXCLUDE),
         }
     }
@@ -322,32 +321,12 @@ pub(super) fn dataset(
     Ok(Dataset { datatype, space, content: Content::Tensor(id), attributes })
 }
 
-/// Returns the dimensions as int64.
 pub(super) fn dimensions(tensor: &Tensor) -> Option<Vec<i64>> {
     tensor.shape.iter().map(|dim| i64::try_from(*dim).ok()).collect()
 }
 
 fn number(value: u64) -> Json {
     Json::Number(value.to_string())
-}
-
-/// Returns the number of a dtype in the library's protocol, if it has one.
-fn rtfx(dtype: &DType) -> Option<i64> {
-    Some(match dtype {
-        DType::Bool => 1,
-        DType::I16 => 3,
-        DType::I32 => 4,
-        DType::I64 => 5,
-        DType::U8 => 6,
-        DType::U16 => 7,
-        DType::U32 => 8,
-        DType::U64 => 9,
-        DType::F16 => 10,
-        DType::F32 => 11,
-        DType::F64 => 12,
-        DType::BF16 => 15,
-        _ => return None,
-    })
 }
 
 /// Returns the fill value of a constant tensor, if the value reproduces the same bytes.

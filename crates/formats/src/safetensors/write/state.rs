@@ -225,23 +225,16 @@ impl Sorter<'_> {
         Ok(())
     }
 
-    /// Fails if a tensor has no data.
     fn check_data(&self) -> Result<()> {
-        let mut names = Vec::new();
-        let mut reason = None;
+        let mut missing = Vec::new();
         for (name, id) in &self.found {
             if let Layout::Missing(why) = &self.source.tensor(*id)?.layout {
-                names.push(name.to_string());
-                reason.get_or_insert_with(|| why.clone());
+                missing.push((name.to_string(), why));
             }
         }
-        let Some(why) = reason else { return Ok(()) };
-        let shown = names.iter().take(5).map(String::as_str).collect::<Vec<_>>().join(", ");
-        Err(Error::refused(format!(
-            "{} tensors have no data to write, {shown} among them: {why}",
-            names.len()
-        ))
-        .advice(advice::open_or_exclude()))
+        let Some((_, why)) = missing.first() else { return Ok(()) };
+        let names = missing.iter().map(|(name, _)| name.clone());
+        Err(advice::no_data(missing.len(), names, why))
     }
 
     /// Returns the tensors, each under the alphabetically first of its names.
@@ -353,26 +346,16 @@ enum TensorView {
 
 impl TensorView {
     fn of(id: TensorId, tensor: &statelens_checkpoint::Tensor) -> Self {
-        match (&tensor.layout, tensor.storage) {
-            (Layout::Strided(strided), Some(storage)) => Self::Of(
-                storage,
-                strided.offset,
-                strided.strides.clone(),
-                tensor.shape.clone(),
-                [tensor.dtype.clone(), tensor.stored.clone()],
-                [tensor.conjugate, tensor.negate],
-            ),
+        let Some(storage) = tensor.storage else { return Self::Only(id) };
+        let (first, strides) = match &tensor.layout {
+            Layout::Strided(strided) => (strided.offset, strided.strides.clone()),
             // The whole storage in order.
-            (Layout::Span(span), Some(storage)) => Self::Of(
-                storage,
-                span.offset,
-                Vec::new(),
-                tensor.shape.clone(),
-                [tensor.dtype.clone(), tensor.stored.clone()],
-                [tensor.conjugate, tensor.negate],
-            ),
-            _ => Self::Only(id),
-        }
+            Layout::Span(span) => (span.offset, Vec::new()),
+            _ => return Self::Only(id),
+        };
+        let dtypes = [tensor.dtype.clone(), tensor.stored.clone()];
+        let bits = [tensor.conjugate, tensor.negate];
+        Self::Of(storage, first, strides, tensor.shape.clone(), dtypes, bits)
     }
 }
 

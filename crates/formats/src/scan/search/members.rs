@@ -13,7 +13,6 @@ use super::{Blob, Container, Search, storages};
 /// The maximum length of a pickle whose checksum is verified.
 const MAX_CHECKED: u64 = 16 << 20;
 
-/// Examines all members in a directory.
 pub(super) fn examine(search: &mut Search<'_>, blob: &Blob, directory: Directory) -> Result<()> {
     let (mut entries, mut listed) = (Vec::new(), Ok(()));
     let source = blob.source.clone();
@@ -110,7 +109,6 @@ fn member(search: &mut Search<'_>, blob: &Blob, entry: &ZipEntry) -> Result<()> 
     Ok(())
 }
 
-/// Reports a member whose two headers disagree.
 fn disagreement(search: &mut Search<'_>, blob: &Blob, entry: &ZipEntry, local: &Local, name: &str) {
     let other = String::from_utf8_lossy(&local.name);
     let lengths = local.stored > 0 && local.stored != entry.stored;

@@ -21,7 +21,6 @@ const BACK: usize = 600;
 const USTAR: u64 = 257;
 
 impl Search<'_> {
-    /// Searches all bytes of a blob.
     pub(super) fn sweep(&mut self, blob: &Blob) -> Result<()> {
         let len = blob.source.len();
         let mut at = 0;

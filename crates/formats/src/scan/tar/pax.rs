@@ -20,20 +20,10 @@ pub(super) struct Pax {
 }
 
 /// Keys that modify the location or the name of a member.
-const KEYS: [&str; 12] = [
-    "size",
-    "path",
-    "linkpath",
-    "GNU.sparse.major",
-    "GNU.sparse.map",
-    "GNU.sparse.minor",
-    "GNU.sparse.name",
-    "GNU.sparse.numblocks",
-    "GNU.sparse.numbytes",
-    "GNU.sparse.offset",
-    "GNU.sparse.realsize",
-    "GNU.sparse.size",
-];
+const KEYS: &str = "
+    size path linkpath GNU.sparse.major GNU.sparse.map GNU.sparse.minor GNU.sparse.name
+    GNU.sparse.numblocks GNU.sparse.numbytes GNU.sparse.offset GNU.sparse.realsize GNU.sparse.size
+";
 
 impl Pax {
     /// Parses the records of a header, up to the first invalid one, which sets `doubt`: Python before
@@ -57,7 +47,7 @@ impl Pax {
             b"GNU.sparse.numbytes" => self.pieces[1].push(value.to_vec()),
             _ => {}
         }
-        if let Some(key) = KEYS.iter().find(|known| known.as_bytes() == key) {
+        if let Some(key) = KEYS.split_ascii_whitespace().find(|known| known.as_bytes() == key) {
             self.set(key, value.to_vec());
         }
     }

@@ -11,8 +11,9 @@ use super::names::NamedTensor;
 use super::strings;
 use super::values::{Body, LeafTensor};
 use crate::advice;
+use crate::crc;
 use crate::tensorflow::proto::{put_bytes, put_number};
-use crate::tensorflow::{crc, dtype, graph};
+use crate::tensorflow::{dtype, graph};
 
 /// The suffix of the name of an object's value.
 const VALUE: &[u8] = b"/.ATTRIBUTES/VARIABLE_VALUE";

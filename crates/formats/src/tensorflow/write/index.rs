@@ -6,7 +6,7 @@ use statelens_checkpoint::{Error, Result, WrittenSegment};
 
 use super::strings::Late;
 use super::table::SortedTableWriter;
-use crate::tensorflow::crc;
+use crate::crc;
 use crate::tensorflow::proto::{put_bytes, put_fixed32, put_number};
 
 /// The content of the index: the number of shards, and the tensors in the order of their names.
@@ -15,7 +15,6 @@ pub(super) struct BundleIndex {
     pub(super) rows: Vec<IndexRow>,
 }
 
-/// A named tensor.
 pub(super) struct IndexRow {
     pub(super) name: Vec<u8>,
     /// TensorFlow's dtype number.
@@ -33,7 +32,6 @@ pub(super) struct SegmentRef {
     pub(super) checksum: ChecksumSource,
 }
 
-/// The source of the checksum of a tensor.
 #[derive(Debug, Clone)]
 pub(super) enum ChecksumSource {
     /// Computed while the segment is written.

@@ -8,7 +8,7 @@ use statelens_checkpoint::{
 };
 use statelens_tensor::crc::crc32c;
 
-use crate::tensorflow::crc;
+use crate::crc;
 
 /// Encodes a string tensor. Returns the bytes and their masked checksum.
 pub(super) fn encode(strings: &[&[u8]]) -> (Vec<u8>, u32) {

@@ -3,7 +3,7 @@
 
 use statelens_checkpoint::varint::write_number;
 
-use crate::tensorflow::crc;
+use crate::crc;
 use crate::tensorflow::table::{FOOTER, MAGIC};
 
 /// A block ends once it has this many bytes.
@@ -69,7 +69,6 @@ impl SortedTableWriter {
         self.ended = Some(self.write(block));
     }
 
-    /// Writes a block and returns its handle.
     fn write(&mut self, block: BlockBuilder) -> Vec<u8> {
         let mut bytes = block.finish();
         let mut handle = Vec::new();
@@ -84,10 +83,8 @@ impl SortedTableWriter {
     }
 }
 
-/// A block that is being written.
 struct BlockBuilder {
     bytes: Vec<u8>,
-    /// Offsets of the restart points.
     restarts: Vec<u32>,
     interval: usize,
     since: usize,

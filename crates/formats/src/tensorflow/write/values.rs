@@ -10,7 +10,8 @@ use statelens_checkpoint::{
 use super::losses;
 use super::strings::{self, Late};
 use crate::advice;
-use crate::tensorflow::{crc, dtype};
+use crate::crc;
+use crate::tensorflow::dtype;
 
 pub(super) struct LeafTensor {
     /// The key in the state.
@@ -21,7 +22,6 @@ pub(super) struct LeafTensor {
     pub(super) body: Body,
 }
 
-/// The bytes of a tensor.
 pub(super) enum Body {
     /// The bytes of a tensor of the source.
     Tensor(TensorId),
@@ -52,14 +52,8 @@ pub(super) fn items(source: &Arc<Checkpoint>) -> Result<(Vec<LeafTensor>, Vec<Lo
         items.leaf(&leaf);
     }
     if let Some((_, why)) = items.missing.first() {
-        let shown: Vec<String> =
-            items.missing.iter().take(5).map(|(key, _)| key.to_string()).collect();
-        return Err(Error::refused(format!(
-            "{} tensors have no data to write, {} among them: {why}",
-            items.missing.len(),
-            shown.join(", ")
-        ))
-        .advice(advice::open_or_exclude()));
+        let keys = items.missing.iter().map(|(key, _)| key.to_string());
+        return Err(advice::no_data(items.missing.len(), keys, why));
     }
     Ok((items.items, items.losses.finish(Some)))
 }
@@ -223,7 +217,7 @@ fn string_array<'a>(
         _ => None,
     };
     let strings: Vec<&[u8]> = opaque.items.iter().map(string).collect::<Option<_>>()?;
-    let numel = crate::tensorflow::contents::numel(&shape);
+    let numel = statelens_checkpoint::numel(&shape);
     (numel == Some(strings.len() as u64)).then_some((shape, strings))
 }
 

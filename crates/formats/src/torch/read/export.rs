@@ -108,7 +108,6 @@ struct ExportReading<'a> {
 }
 
 impl ExportReading<'_> {
-    /// Reads an older archive.
     fn early(&mut self) -> Result<ValueId> {
         let mut entries = DictEntries::default();
         for record in PARTS {

@@ -41,7 +41,6 @@ impl<'a> Records<'a> {
         Self { first, next: first, ..self }
     }
 
-    /// Returns the number of storages requested.
     pub(super) fn count(&self) -> u32 {
         self.next - self.first
     }

@@ -174,7 +174,6 @@ fn number(field: &[u8]) -> Option<u64> {
     u64::from_str_radix(text.trim_matches([' ', '\0']), 8).ok()
 }
 
-/// Reads a member from its start.
 struct MemberReader<'a> {
     source: &'a Structure,
     limits: &'a Limits,
@@ -371,7 +370,6 @@ impl Storages for TarStorages {
     }
 }
 
-/// Returns the dtype of a storage's class.
 fn element(pickle: &Pickle, class: NodeId) -> Option<DType> {
     match pickle.node(class) {
         Node::Global(global) => statelens_pickle::storage_dtype(global)?,

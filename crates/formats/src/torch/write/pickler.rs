@@ -1,6 +1,7 @@
 //! Writes a state dict as a pickle of protocol 2 that `weights_only` can load.
 
 use std::collections::{HashMap, HashSet};
+use std::hash::Hash;
 use std::sync::Arc;
 
 use statelens_checkpoint::{
@@ -15,7 +16,6 @@ use super::stand_in::{StandIn, is_torch, path_text, stand_in};
 use super::storages::{Storages, storage_class};
 use crate::advice;
 
-/// A pickle that is being written.
 pub(super) struct Pickler<'a> {
     source: &'a Checkpoint,
     storages: &'a Storages,
@@ -143,8 +143,7 @@ impl<'a> Pickler<'a> {
                 self.global("builtins", "complex")?;
                 self.encoder.float(*re);
                 self.encoder.float(*im);
-                self.encoder.tuple(TupleLen::Two);
-                self.encoder.reduce();
+                self.call(TupleLen::Two);
             }
             Value::Str(text) => {
                 self.text(text)?;
@@ -188,15 +187,21 @@ impl<'a> Pickler<'a> {
     }
 
     fn global(&mut self, module: &'static str, name: &'static str) -> Result<()> {
-        match self.globals.get(&(module, name)) {
-            Some(memo) => self.encoder.memoized(*memo),
-            None => {
-                self.encoder.named(module, name)?;
-                let memo = self.encoder.memoize();
-                self.globals.insert((module, name), memo);
-            }
-        }
+        let write = |encoder: &mut Encoder| encoder.named(module, name);
+        memoized(&mut self.globals, &mut self.encoder, (module, name), write)
+    }
+
+    /// Writes a call of a class without arguments.
+    fn made(&mut self, module: &'static str, name: &'static str) -> Result<()> {
+        self.global(module, name)?;
+        self.encoder.empty_tuple();
+        self.encoder.reduce();
         Ok(())
+    }
+
+    fn call(&mut self, arguments: TupleLen) {
+        self.encoder.tuple(arguments);
+        self.encoder.reduce();
     }
 
     fn int(&mut self, id: ValueId, int: &Int) -> Result<()> {
@@ -211,42 +216,19 @@ impl<'a> Pickler<'a> {
         if text.as_bytes().len() < LONG {
             return self.encoder.text(text);
         }
-        match self.texts.get(text) {
-            Some(memo) => self.encoder.memoized(*memo),
-            None => {
-                self.encoder.text(text)?;
-                let memo = self.encoder.memoize();
-                self.texts.insert(text.clone(), memo);
-            }
-        }
-        Ok(())
+        memoized(&mut self.texts, &mut self.encoder, text.clone(), |encoder| encoder.text(text))
     }
 
     fn word(&mut self, word: &'static str) -> Result<()> {
-        match self.words.get(word) {
-            Some(memo) => self.encoder.memoized(*memo),
-            None => {
-                self.encoder.str(word)?;
-                let memo = self.encoder.memoize();
-                self.words.insert(word, memo);
-            }
-        }
-        Ok(())
+        memoized(&mut self.words, &mut self.encoder, word, |encoder| encoder.str(word))
     }
 
     fn byte_string(&mut self, data: &Arc<[u8]>) -> Result<()> {
         if data.len() < LONG {
             return self.encoder.bytes_as_text(data);
         }
-        match self.strings.get(data) {
-            Some(memo) => self.encoder.memoized(*memo),
-            None => {
-                self.encoder.bytes_as_text(data)?;
-                let memo = self.encoder.memoize();
-                self.strings.insert(data.clone(), memo);
-            }
-        }
-        Ok(())
+        let write = |encoder: &mut Encoder| encoder.bytes_as_text(data);
+        memoized(&mut self.strings, &mut self.encoder, data.clone(), write)
     }
 
     fn bytes(&mut self, id: ValueId, data: &Arc<[u8]>, mutable: bool) -> Result<()> {
@@ -256,8 +238,7 @@ impl<'a> Pickler<'a> {
         }
         self.byte_string(data)?;
         if mutable {
-            self.encoder.tuple(TupleLen::One);
-            self.encoder.reduce();
+            self.call(TupleLen::One);
         }
         self.remember(id);
         Ok(())
@@ -330,18 +311,12 @@ impl<'a> Pickler<'a> {
     fn dict(&mut self, id: ValueId, dict: &Dict) -> Result<()> {
         match &dict.class {
             DictClass::Ordered => {
-                self.global("collections", "OrderedDict")?;
-                self.encoder.empty_tuple();
-                self.encoder.reduce();
+                self.made("collections", "OrderedDict")?;
                 if let Some(attributes) = self.source.attributes(id) {
                     self.next([Todo::Value(attributes), Todo::Build]);
                 }
             }
-            DictClass::Counter => {
-                self.global("collections", "Counter")?;
-                self.encoder.empty_tuple();
-                self.encoder.reduce();
-            }
+            DictClass::Counter => self.made("collections", "Counter")?,
             class => {
                 match class {
                     DictClass::Dict => {}
@@ -376,23 +351,14 @@ impl<'a> Pickler<'a> {
 
     fn key(&mut self, dict: ValueId, key: &DictKey) -> Result<()> {
         match key {
-            DictKey::Str(text) => self.text(text),
-            DictKey::Int(int) => self.int(dict, int),
-            DictKey::Bool(value) => {
-                self.encoder.bool(*value);
-                Ok(())
-            }
-            DictKey::Float(float) => {
-                self.encoder.float(*float);
-                Ok(())
-            }
-            DictKey::None => {
-                self.encoder.none();
-                Ok(())
-            }
+            DictKey::Str(text) => self.text(text)?,
+            DictKey::Int(int) => self.int(dict, int)?,
+            DictKey::Bool(value) => self.encoder.bool(*value),
+            DictKey::Float(float) => self.encoder.float(*float),
+            DictKey::None => self.encoder.none(),
             DictKey::Bytes(bytes) => {
                 self.losses.add(losses::BYTES, dict);
-                self.byte_string(bytes)
+                self.byte_string(bytes)?;
             }
             DictKey::Tuple(keys) if keys.iter().all(|key| !matches!(key, DictKey::Tuple(_))) => {
                 self.encoder.mark();
@@ -400,13 +366,13 @@ impl<'a> Pickler<'a> {
                     self.key(dict, key)?;
                 }
                 self.encoder.marked_tuple();
-                Ok(())
             }
             DictKey::Tuple(_) | DictKey::Other(_) => {
                 self.losses.add(losses::KEY, dict);
-                self.encoder.str(&key.to_string())
+                self.encoder.str(&key.to_string())?;
             }
         }
+        Ok(())
     }
 
     fn tensor_value(&mut self, id: ValueId, tensor_id: TensorId) -> Result<()> {
@@ -418,7 +384,7 @@ impl<'a> Pickler<'a> {
                 self.encoder.mark();
                 self.tensor(tensor_id, false)?;
                 self.encoder.bool(tensor.requires_grad);
-                self.no_hooks()?;
+                self.made("collections", "OrderedDict")?;
                 self.encoder.marked_tuple();
                 self.encoder.reduce();
                 self.remember(id);
@@ -464,7 +430,7 @@ impl<'a> Pickler<'a> {
         self.encoder.mark();
         self.storage_and_view(id, tensor)?;
         self.encoder.bool(requires_grad);
-        self.no_hooks()?;
+        self.made("collections", "OrderedDict")?;
         if !typed {
             self.dtype(&tensor.dtype)?;
         }
@@ -505,13 +471,6 @@ impl<'a> Pickler<'a> {
         })
     }
 
-    fn no_hooks(&mut self) -> Result<()> {
-        self.global("collections", "OrderedDict")?;
-        self.encoder.empty_tuple();
-        self.encoder.reduce();
-        Ok(())
-    }
-
     fn quantized(&mut self, id: ValueId, tensor_id: TensorId, how: &Quantizer) -> Result<()> {
         let tensor = self.source.tensor(tensor_id)?;
         self.global("torch._utils", "_rebuild_qtensor")?;
@@ -550,7 +509,7 @@ impl<'a> Pickler<'a> {
 
     fn quantized_end(&mut self, tensor: &Tensor) -> Result<()> {
         self.encoder.bool(tensor.requires_grad);
-        self.no_hooks()?;
+        self.made("collections", "OrderedDict")?;
         self.encoder.marked_tuple();
         self.encoder.reduce();
         Ok(())
@@ -558,12 +517,13 @@ impl<'a> Pickler<'a> {
 
     fn sparse(&mut self, id: ValueId, sparse: &Sparse) {
         self.open(id);
-        let layout = SPARSE_LAYOUTS.iter().find(|name| name.ends_with(&sparse.layout));
+        let layout =
+            SPARSE_LAYOUTS.split_ascii_whitespace().find(|name| name.ends_with(&sparse.layout));
         let mut steps = vec![
             Todo::Global("torch._utils", "_rebuild_sparse_tensor"),
             Todo::Mark,
             Todo::Global("torch.serialization", "_get_layout"),
-            Todo::Str(layout.copied().unwrap_or("torch.sparse_coo")),
+            Todo::Str(layout.unwrap_or("torch.sparse_coo")),
             Todo::Tuple1,
             Todo::Reduce,
             Todo::Mark,
@@ -583,8 +543,7 @@ impl<'a> Pickler<'a> {
         let Value::Sparse(sparse) = self.source.value(id) else { return Ok(()) };
         self.global("torch", "Size")?;
         self.encoder.tuple_of(&sparse.shape, |encoder, dim| encoder.int(&(*dim).into()))?;
-        self.encoder.tuple(TupleLen::One);
-        self.encoder.reduce();
+        self.call(TupleLen::One);
         if let Some(coalesced) = sparse.coalesced {
             self.encoder.bool(coalesced);
         }
@@ -603,14 +562,13 @@ impl<'a> Pickler<'a> {
             Some((kind, index)) => {
                 self.encoder.str(kind)?;
                 self.encoder.small_int(index);
-                self.encoder.tuple(TupleLen::Two);
+                self.call(TupleLen::Two);
             }
             None => {
                 self.encoder.str(&text)?;
-                self.encoder.tuple(TupleLen::One);
+                self.call(TupleLen::One);
             }
         }
-        self.encoder.reduce();
         Ok(())
     }
 
@@ -652,13 +610,25 @@ impl<'a> Pickler<'a> {
     }
 }
 
-const SPARSE_LAYOUTS: [&str; 5] = [
-    "torch.sparse_coo",
-    "torch.sparse_csr",
-    "torch.sparse_csc",
-    "torch.sparse_bsr",
-    "torch.sparse_bsc",
-];
+/// Writes a value, or a reference to it if it was written before.
+fn memoized<K: Eq + Hash>(
+    memos: &mut HashMap<K, MemoId>,
+    encoder: &mut Encoder,
+    key: K,
+    write: impl FnOnce(&mut Encoder) -> Result<()>,
+) -> Result<()> {
+    if let Some(memo) = memos.get(&key) {
+        encoder.memoized(*memo);
+        return Ok(());
+    }
+    write(encoder)?;
+    memos.insert(key, encoder.memoize());
+    Ok(())
+}
+
+const SPARSE_LAYOUTS: &str = "
+    torch.sparse_coo torch.sparse_csr torch.sparse_csc torch.sparse_bsr torch.sparse_bsc
+";
 
 /// Returns the dtype with which a tensor is written: without a quantizer, quantised integers are
 /// written as plain ones.

@@ -10,7 +10,6 @@ use statelens_checkpoint::{
 
 use crate::shards::{Assignment, Shards};
 
-/// A state split into several files.
 pub(super) struct Cut {
     /// Names and contents of the files. Each content has the tensors of the whole checkpoint.
     pub(super) parts: Vec<(String, Checkpoint)>,

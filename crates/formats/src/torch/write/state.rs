@@ -11,7 +11,6 @@ use super::stand_in::{StandIn, is_torch, stand_in};
 use super::storages::Storages;
 use crate::advice;
 
-/// A state dict to be pickled.
 pub(super) struct PickledState<'a> {
     source: &'a Checkpoint,
     /// Tensors in the order in which the pickle first refers to them.
@@ -67,7 +66,6 @@ impl<'a> PickledState<'a> {
         Pickler::new(self.source, storages, linked, &mut self.losses).run()
     }
 
-    /// Returns the losses of [`PickledState::pickle`].
     pub(super) fn losses(self) -> Vec<Loss> {
         let all: HashSet<ValueId> = self.losses.keys().copied().collect();
         if all.is_empty() {
@@ -121,15 +119,8 @@ fn missing_data(source: &Checkpoint, id: ValueId) -> Option<(ValueId, Text)> {
 }
 
 fn refuse_missing(source: &Checkpoint, missing: &[(ValueId, Text)]) -> Error {
-    let ids = missing.iter().map(|(id, _)| *id).collect();
-    let keys = source.flat_keys(&ids);
-    let shown: Vec<_> =
-        missing.iter().filter_map(|(id, _)| keys.get(id)).take(5).map(Text::to_string).collect();
-    let why = missing.first().map(|(_, why)| why.to_string()).unwrap_or_default();
-    Error::refused(format!(
-        "{} tensors have no data to write, {} among them: {why}",
-        missing.len(),
-        shown.join(", ")
-    ))
-    .advice(advice::open_or_exclude())
+    let keys = source.flat_keys(&missing.iter().map(|(id, _)| *id).collect());
+    let names = missing.iter().filter_map(|(id, _)| Some(keys.get(id)?.to_string()));
+    let why = missing.first().map_or_else(|| "".into(), |(_, why)| why.clone());
+    advice::no_data(missing.len(), names, &why)
 }

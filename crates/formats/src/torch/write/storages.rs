@@ -7,9 +7,10 @@ use statelens_checkpoint::{
     contiguous_strides,
 };
 
+use statelens_pickle::STORAGE_CLASSES;
+
 use crate::views::{self, same_elements, same_view};
 
-/// A tensor's view of its storage.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct StorageView {
     /// The number in the record's name, `data/<record>`.
@@ -18,7 +19,6 @@ pub(super) struct StorageView {
     pub(super) record_len: u64,
     /// Index of the first element.
     pub(super) offset: u64,
-    /// Strides in elements.
     pub(super) strides: Vec<i64>,
 }
 
@@ -219,26 +219,7 @@ fn unplaced() -> Error {
 /// Returns torch's storage class for a dtype. Returns `None` if torch has no class for it; then
 /// the tensor itself has the dtype.
 pub(super) fn storage_class(dtype: &DType) -> Option<&'static str> {
-    Some(match dtype {
-        DType::F64 => "DoubleStorage",
-        DType::F32 => "FloatStorage",
-        DType::F16 => "HalfStorage",
-        DType::BF16 => "BFloat16Storage",
-        DType::I64 => "LongStorage",
-        DType::I32 => "IntStorage",
-        DType::I16 => "ShortStorage",
-        DType::I8 => "CharStorage",
-        DType::U8 => "ByteStorage",
-        DType::Bool => "BoolStorage",
-        DType::C128 => "ComplexDoubleStorage",
-        DType::C64 => "ComplexFloatStorage",
-        DType::QInt8 => "QInt8Storage",
-        DType::QUInt8 => "QUInt8Storage",
-        DType::QInt32 => "QInt32Storage",
-        DType::QUInt4x2 => "QUInt4x2Storage",
-        DType::QUInt2x4 => "QUInt2x4Storage",
-        _ => return None,
-    })
+    STORAGE_CLASSES.iter().find(|(_, known)| known == dtype).map(|(name, _)| *name)
 }
 
 #[cfg(test)]

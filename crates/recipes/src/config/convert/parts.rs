@@ -3,7 +3,7 @@
 use statelens_checkpoint::{Error, Result};
 
 use super::{Done, StepContext};
-use crate::config::expression::need;
+use crate::config::expression::{need, unfit};
 use crate::config::mup;
 use crate::config::operation::projector_layers;
 use crate::config::section::{fill, model_section, set_model_section};
@@ -66,7 +66,7 @@ fn to_one(
             written.remove("image_model");
         }
     }
-    let whole = |model: Map| Value::Map([("model", Value::Map(model))].into_iter().collect());
+    let whole = |model: Map| Value::Map(Map::from([("model", Value::Map(model))]));
     Ok(Done {
         config: whole(written),
         seen: seen.into(),
@@ -95,7 +95,7 @@ fn to_several(
     let mut configs = Map::new();
     let mut sections = Map::new();
     for (part, table) in &parts.parts {
-        let inner: Map = [("model", Value::Map(part_of(&model, part)?))].into_iter().collect();
+        let inner = Map::from([("model", Value::Map(part_of(&model, part)?))]);
         let done = one(context, part, table, inner)?;
         configs.set(part.as_str(), done.config);
         let seen = done.seen.as_map().map(model_section).transpose()?.unwrap_or_default();
@@ -184,8 +184,8 @@ fn join(model: &mut Map) -> Result<()> {
     }
     let hidden = text.remove("mm_hidden_size").unwrap_or(Value::Null);
     if !hidden.equals(&image_size) {
-        return Err(Error::refused(format!("text_model: mm_hidden_size is {}", hidden.quoted()))
-            .expected(format!("{}, as hidden_size of the image model", image_size.quoted())));
+        let expected = format!("{}, as hidden_size of the image model", image_size.quoted());
+        return Err(unfit("text_model: mm_hidden_size", &hidden, expected));
     }
     let projector = text.remove("projector").unwrap_or(Value::Null);
     let kind =
@@ -196,16 +196,14 @@ fn join(model: &mut Map) -> Result<()> {
     let units: List = std::iter::repeat_n(width, layers).collect();
     let activations: List =
         std::iter::repeat_n(Value::from("gelu"), layers - 1).chain([Value::Null]).collect();
-    let network: Map = [
+    let network = Map::from([
         ("name", Value::from("FeedForwardNetwork")),
         ("input_unit", hidden),
         ("layers_units", units.into()),
         ("layers_activation", activations.into()),
         ("use_bias", true.into()),
-    ]
-    .into_iter()
-    .collect();
-    let projector: Map = [("image_model", network.into())].into_iter().collect();
+    ]);
+    let projector = Map::from([("image_model", network.into())]);
     model.set("projector", projector);
     for (key, value) in beside {
         model.set(key, value);
@@ -244,11 +242,9 @@ fn nest(model: &mut Map, encoder: &str) -> Result<()> {
     } else {
         [image].into_iter().collect::<List>().into()
     };
-    let models: Map = [(encoder, image)].into_iter().collect();
-    let mut list: Map =
-        [("image_models", [Value::Map(models)].into_iter().collect::<List>().into())]
-            .into_iter()
-            .collect();
+    let models = Map::from([(encoder, image)]);
+    let models: List = [Value::Map(models)].into_iter().collect();
+    let mut list = Map::from([("image_models", models.into())]);
     if let Some(mode) = model.remove("image_feature_select_mode") {
         list.set("image_feature_select_mode", mode);
     }
@@ -277,7 +273,7 @@ fn unnest(model: &mut Map, encoder: &str) -> Result<()> {
             .expected("one image model")
     })?;
     let network = need(list, "global_image_projection")?.clone();
-    let projector: Map = [("image_model", network)].into_iter().collect();
+    let projector = Map::from([("image_model", network)]);
     model.set("projector", projector);
     model.set("image_feature_select_layer_idx", need(image, "image_layer_idx")?.clone());
     model.set("image_feature_select_mode", need(list, "image_feature_select_mode")?.clone());
@@ -291,12 +287,10 @@ fn preprocessor(defaults: &Map, model: &Map) -> Result<Map> {
     let size = need(&image, "image_size")?;
     let sizes = size.as_list().map(|sizes| sizes.as_slice());
     let Some([height, width]) = sizes else {
-        return Err(
-            Error::refused(format!("image_size is {}", size.quoted())).expected("two numbers")
-        );
+        return Err(unfit("image_size", size, "two numbers"));
     };
     let mut config = defaults.clone();
-    let crop: Map = [("height", height.clone()), ("width", width.clone())].into_iter().collect();
+    let crop = Map::from([("height", height.clone()), ("width", width.clone())]);
     config.set("crop_size", crop);
     config.set("size", height.clone());
     Ok(config)

@@ -3,110 +3,86 @@
 use statelens_checkpoint::{Error, Result};
 
 use super::Site;
-use crate::config::expression::{Operator, compute, need, number};
+use crate::config::expression::{Operator, compute, need, number, unfit};
 use crate::config::side::Side;
 use crate::config::value::{Map, Value};
 
-/// An operation on attention heads.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::config) enum AttentionOperation {
-    /// `kv_heads`: converts the number of heads of keys and values, which may be equal to that of
-    /// queries, to groups.
-    KvHeads,
-    /// `kv_groups`: like `kv_heads`, but always with groups.
-    KvGroups,
-    /// `falcon_kv_groups`: like `kv_groups`, but in the older architecture there is one group or as
-    /// many as heads.
-    FalconKvGroups,
-    /// `falcon_multi_query`: the older architecture's flag for a single group.
-    FalconMultiQuery,
-    /// `falcon_architecture`: checks that Cerebras supports the architecture.
-    FalconArchitecture,
-    /// `multi_query_attention`: the kind of attention, and whether keys and values have one head.
-    MultiQuery,
-    /// `per_head`: the size per head becomes the size of all heads.
-    PerHead,
+/// Converts the number of heads of keys and values, which may be equal to that of queries, to
+/// groups.
+pub(super) fn kv_heads(site: &mut Site<'_>) -> Result<()> {
+    match site.from {
+        Side::Left => kv_heads_to_groups(site),
+        Side::Right => groups_to_kv_heads(site),
+    }
 }
 
-impl AttentionOperation {
-    pub(super) fn named(name: &str) -> Option<Self> {
-        Some(match name {
-            "kv_heads" => Self::KvHeads,
-            "kv_groups" => Self::KvGroups,
-            "falcon_kv_groups" => Self::FalconKvGroups,
-            "falcon_multi_query" => Self::FalconMultiQuery,
-            "falcon_architecture" => Self::FalconArchitecture,
-            "multi_query_attention" => Self::MultiQuery,
-            "per_head" => Self::PerHead,
-            _ => return None,
-        })
+/// Like [`kv_heads`], but always with groups.
+pub(super) fn kv_groups(site: &mut Site<'_>) -> Result<()> {
+    if site.from == Side::Left {
+        site.set(groups(site.value.clone()));
+    } else {
+        let groups = need(site.section()?, "num_kv_groups")?.clone();
+        site.set(groups);
     }
+    Ok(())
+}
 
-    pub(super) fn apply(self, site: &mut Site<'_>) -> Result<()> {
-        let forward = site.from == Side::Left;
-        match self {
-            Self::KvHeads if forward => kv_heads_to_groups(site),
-            Self::KvHeads => groups_to_kv_heads(site),
-            Self::KvGroups if forward => {
-                site.set(groups(site.value.clone()));
-                Ok(())
-            }
-            Self::FalconKvGroups if forward => {
-                let value =
-                    match (flag(site, "new_decoder_architecture")?, flag(site, "multi_query")?) {
-                        (true, _) => site.value.clone(),
-                        (false, true) => Value::Int(1),
-                        (false, false) => need(site.old, "num_attention_heads")?.clone(),
-                    };
-                site.set(groups(value));
-                Ok(())
-            }
-            Self::KvGroups | Self::FalconKvGroups => {
-                let groups = need(site.section()?, "num_kv_groups")?.clone();
-                site.set(groups);
-                Ok(())
-            }
-            Self::FalconMultiQuery => {
-                if !flag(site, "new_decoder_architecture")? && flag(site, "multi_query")? {
-                    let old = site.new.get("extra_attention_params").and_then(Value::as_map);
-                    let mut section = old.cloned().unwrap_or_default();
-                    section.set("num_kv_groups", 1);
-                    site.new.set("extra_attention_params", section);
-                }
-                Ok(())
-            }
-            Self::FalconArchitecture => {
-                if flag(site, "new_decoder_architecture")? || flag(site, "parallel_attn")? {
-                    return Ok(());
-                }
-                Err(Error::refused("neither new_decoder_architecture nor parallel_attn is true")
-                    .expected("one of them: Cerebras has no other Falcon"))
-            }
-            Self::MultiQuery => multi_query(site),
-            Self::PerHead if forward => {
-                let heads = need(site.old, "num_attention_heads")?;
-                site.set(compute(site.value, Operator::Times, heads)?);
-                Ok(())
-            }
-            Self::PerHead => {
-                let heads = need(site.old, "num_heads")?;
-                if number(site.old, site.key)? % number(site.old, "num_heads")? != 0.0 {
-                    return Err(Error::refused(format!(
-                        "{} is {}, which {} heads don't divide",
-                        site.key,
-                        site.value.quoted(),
-                        heads.quoted()
-                    )));
-                }
-                site.set(compute(site.value, Operator::FloorOver, heads)?);
-                Ok(())
-            }
-        }
+/// Like [`kv_groups`], but in the older architecture there is one group or as many as heads.
+pub(super) fn falcon_kv_groups(site: &mut Site<'_>) -> Result<()> {
+    if site.from == Side::Right {
+        return kv_groups(site);
     }
+    let value = match (flag(site, "new_decoder_architecture")?, flag(site, "multi_query")?) {
+        (true, _) => site.value.clone(),
+        (false, true) => Value::Int(1),
+        (false, false) => need(site.old, "num_attention_heads")?.clone(),
+    };
+    site.set(groups(value));
+    Ok(())
+}
+
+/// The older architecture's flag for a single group.
+pub(super) fn falcon_multi_query(site: &mut Site<'_>) -> Result<()> {
+    if !flag(site, "new_decoder_architecture")? && flag(site, "multi_query")? {
+        let old = site.new.get("extra_attention_params").and_then(Value::as_map);
+        let mut section = old.cloned().unwrap_or_default();
+        section.set("num_kv_groups", 1);
+        site.new.set("extra_attention_params", section);
+    }
+    Ok(())
+}
+
+/// Checks that Cerebras supports the architecture.
+pub(super) fn falcon_architecture(site: &mut Site<'_>) -> Result<()> {
+    if flag(site, "new_decoder_architecture")? || flag(site, "parallel_attn")? {
+        return Ok(());
+    }
+    Err(Error::refused("neither new_decoder_architecture nor parallel_attn is true")
+        .expected("one of them: Cerebras has no other Falcon"))
+}
+
+/// The size per head becomes the size of all heads.
+pub(super) fn per_head(site: &mut Site<'_>) -> Result<()> {
+    if site.from == Side::Left {
+        let heads = need(site.old, "num_attention_heads")?;
+        site.set(compute(site.value, Operator::Times, heads)?);
+        return Ok(());
+    }
+    let heads = need(site.old, "num_heads")?;
+    if number(site.old, site.key)? % number(site.old, "num_heads")? != 0.0 {
+        return Err(Error::refused(format!(
+            "{} is {}, which {} heads don't divide",
+            site.key,
+            site.value.quoted(),
+            heads.quoted()
+        )));
+    }
+    site.set(compute(site.value, Operator::FloorOver, heads)?);
+    Ok(())
 }
 
 fn groups(number: Value) -> Map {
-    [("num_kv_groups", number)].into_iter().collect()
+    Map::from([("num_kv_groups", number)])
 }
 
 fn flag(site: &Site<'_>, key: &str) -> Result<bool> {
@@ -145,8 +121,10 @@ fn groups_to_kv_heads(site: &mut Site<'_>) -> Result<()> {
             site.set(groups);
             Ok(())
         }
-        _ => Err(Error::refused(format!("attention_module is {}", Value::from(module).quoted()))
-            .expected("aiayn_attention or multiquery_attention")),
+        _ => {
+            let expected = "aiayn_attention or multiquery_attention";
+            Err(unfit("attention_module", &Value::from(module), expected))
+        }
     }
 }
 
@@ -168,7 +146,7 @@ fn divides(key: &str, groups: &Value, heads: &Value) -> Result<()> {
 
 /// Converts StarCoder's keys: on the left, one for the scaling of attention and one for the number
 /// of heads of keys and values.
-fn multi_query(site: &mut Site<'_>) -> Result<()> {
+pub(super) fn multi_query(site: &mut Site<'_>) -> Result<()> {
     if site.from == Side::Left {
         let one = flag(site, "multi_query")?;
         site.set(if site.value.is_true() { "scaled_dot_product" } else { "dot_product" });
@@ -182,10 +160,7 @@ fn multi_query(site: &mut Site<'_>) -> Result<()> {
     let scaled = match site.value.as_str() {
         Some("scaled_dot_product") => true,
         Some("dot_product") => false,
-        _ => {
-            return Err(Error::refused(format!("{} is {}", site.key, site.value.quoted()))
-                .expected("scaled_dot_product or dot_product"));
-        }
+        _ => return Err(site.unfit("scaled_dot_product or dot_product")),
     };
     site.set(scaled);
     let module = need(site.old, "attention_module")?;

@@ -3,64 +3,34 @@
 use statelens_checkpoint::{Error, Result};
 
 use super::Site;
-use crate::config::expression::need;
+use crate::config::expression::{need, unfit};
 use crate::config::side::Side;
 use crate::config::value::{List, Map, Value};
 
-/// An operation on the projector and its input.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::config) enum ImageOperation {
-    /// `projector`: `mlp2x_gelu` is a feed-forward network of two layers.
-    Projector,
-    /// `feature_layer`: the left counts the embeddings as a layer.
-    FeatureLayer,
-    /// `frozen`: a flag on the left is a list of modules on the right.
-    Frozen,
+/// `mlp2x_gelu` is a feed-forward network of two layers.
+pub(super) fn projector(site: &mut Site<'_>) -> Result<()> {
+    if site.from == Side::Right {
+        return network_to_name(site);
+    }
+    layers(site.value)?;
+    // Completed when the parts are joined, because the sizes are not known yet.
+    site.set(Map::from([("image_model", Map::new().into()), ("hf_type", site.value.clone())]));
+    Ok(())
 }
 
-impl ImageOperation {
-    pub(super) fn named(name: &str) -> Option<Self> {
-        Some(match name {
-            "projector" => Self::Projector,
-            "feature_layer" => Self::FeatureLayer,
-            "frozen" => Self::Frozen,
-            _ => return None,
-        })
+/// A flag on the left is a list of modules on the right.
+pub(super) fn frozen(site: &mut Site<'_>) -> Result<()> {
+    if site.from == Side::Left {
+        let text = site.value.is_true().then_some("^text_model");
+        site.set(std::iter::once("^image_model").chain(text).collect::<List>());
+        return Ok(());
     }
-
-    pub(super) fn apply(self, site: &mut Site<'_>) -> Result<()> {
-        match self {
-            Self::Projector if site.from == Side::Left => {
-                layers(site.value)?;
-                // Completed when the parts are joined, because the sizes are not known yet.
-                let section: Map =
-                    [("image_model", Map::new().into()), ("hf_type", site.value.clone())]
-                        .into_iter()
-                        .collect();
-                site.set(section);
-                Ok(())
-            }
-            Self::Projector => network_to_name(site),
-            Self::FeatureLayer => feature_layer(site),
-            Self::Frozen if site.from == Side::Left => {
-                let text = site.value.is_true().then_some("^text_model");
-                let frozen: List = std::iter::once("^image_model").chain(text).collect();
-                site.set(frozen);
-                Ok(())
-            }
-            Self::Frozen => {
-                let listed = match site.value {
-                    Value::List(list) => {
-                        list.iter().any(|item| item.as_str() == Some("text_model"))
-                    }
-                    Value::Text(text) => text.contains("text_model"),
-                    _ => false,
-                };
-                site.set(listed);
-                Ok(())
-            }
-        }
-    }
+    site.set(match site.value {
+        Value::List(list) => list.iter().any(|item| item.as_str() == Some("text_model")),
+        Value::Text(text) => text.contains("text_model"),
+        _ => false,
+    });
+    Ok(())
 }
 
 /// Returns the number of layers in `mlp{n}x_gelu`.
@@ -71,10 +41,9 @@ pub(in crate::config) fn layers(name: &Value) -> Result<usize> {
         .and_then(|text| text.strip_prefix("mlp"))
         .and_then(|rest| rest.split_once("x_gelu"));
     let layers = digits.and_then(|(digits, _)| digits.parse().ok());
-    layers.filter(|layers| (1..=MAX_LAYERS).contains(layers)).ok_or_else(|| {
-        Error::refused(format!("mm_projector_type is {}", name.quoted()))
-            .expected("mlp2x_gelu, or another number of layers")
-    })
+    layers
+        .filter(|layers| (1..=MAX_LAYERS).contains(layers))
+        .ok_or_else(|| unfit("mm_projector_type", name, "mlp2x_gelu, or another number of layers"))
 }
 
 fn network_to_name(site: &mut Site<'_>) -> Result<()> {
@@ -101,17 +70,15 @@ fn network_to_name(site: &mut Site<'_>) -> Result<()> {
     Ok(())
 }
 
-fn feature_layer(site: &mut Site<'_>) -> Result<()> {
-    let bad = |expected: &str| {
-        Error::refused(format!("{} is {}", site.key, site.value.quoted()))
-            .expected(expected.to_owned())
-    };
-    let layer = site.value.as_int().ok_or_else(|| bad("a number"))?;
+/// The left counts the embeddings as a layer.
+pub(super) fn feature_layer(site: &mut Site<'_>) -> Result<()> {
+    let layer = site.value.as_int().ok_or_else(|| site.unfit("a number"))?;
+    let next = || layer.checked_add(1).ok_or_else(|| site.unfit("the number of a layer"));
     let other = match (layer, site.from) {
         (i64::MIN..0, _) => layer,
-        (0, Side::Left) => return Err(bad("a layer: 0 is the embeddings")),
+        (0, Side::Left) => return Err(site.unfit("a layer: 0 is the embeddings")),
         (_, Side::Left) => layer - 1,
-        (_, Side::Right) => layer.checked_add(1).ok_or_else(|| bad("the number of a layer"))?,
+        (_, Side::Right) => next()?,
     };
     site.set(other);
     Ok(())

@@ -7,59 +7,28 @@ use crate::config::expression::{Operator, compute, need, number};
 use crate::config::side::Side;
 use crate::config::value::{Map, Value};
 
-/// An operation on positions.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::config) enum PositionOperation {
-    /// `rope_scaling TYPE…`: a section on the left is three keys on the right.
-    RopeScaling(Vec<String>),
-    /// `alibi_scaling`: a section on the left is a factor on the right.
-    AlibiScaling,
-    /// `rotary_share`: a share of each head becomes a number of dimensions.
-    RotaryShare,
-    /// `without_padding [learned]`: the left counts the padding's positions, too; with `learned`,
-    /// only if positions are learned.
-    WithoutPadding { learned: bool },
-    /// `esm_positions`: rotary or learned positions.
-    Esm,
+/// A section on the left is three keys on the right.
+pub(super) fn rope_scaling(site: &mut Site<'_>, types: &[String]) -> Result<()> {
+    match site.from {
+        Side::Left => rope_to_factor(site, types),
+        Side::Right => factor_to_rope(site, types.iter().any(|name| name == "llama3")),
+    }
 }
 
-impl PositionOperation {
-    pub(super) fn named(name: &str, arguments: Vec<String>) -> Option<Self> {
-        Some(match name {
-            "rope_scaling" => Self::RopeScaling(arguments),
-            "alibi_scaling" => Self::AlibiScaling,
-            "rotary_share" => Self::RotaryShare,
-            "without_padding" => Self::WithoutPadding { learned: !arguments.is_empty() },
-            "esm_positions" => Self::Esm,
-            _ => return None,
-        })
+pub(super) fn without_padding(site: &mut Site<'_>, learned: bool) -> Result<()> {
+    let (kind, operator) = match site.from {
+        Side::Left => ("absolute", Operator::Minus),
+        Side::Right => ("learned", Operator::Plus),
+    };
+    let found = site.old.get("position_embedding_type").and_then(Value::as_str);
+    if learned && found != Some(kind) {
+        site.copy();
+        return Ok(());
     }
-
-    pub(super) fn apply(&self, site: &mut Site<'_>) -> Result<()> {
-        let forward = site.from == Side::Left;
-        match self {
-            Self::RopeScaling(types) if forward => rope_to_factor(site, types),
-            Self::RopeScaling(types) => {
-                factor_to_rope(site, types.iter().any(|name| name == "llama3"))
-            }
-            Self::AlibiScaling => alibi_scaling(site),
-            Self::RotaryShare => rotary_share(site),
-            Self::WithoutPadding { learned } => {
-                let kind = site.old.get("position_embedding_type").and_then(Value::as_str);
-                let counts = !learned || kind == Some(if forward { "absolute" } else { "learned" });
-                if !counts {
-                    site.set(site.value.clone());
-                    return Ok(());
-                }
-                let operator = if forward { Operator::Minus } else { Operator::Plus };
-                let padding = need(site.old, "pad_token_id")?;
-                let number = compute(site.value, operator, padding)?;
-                site.set(compute(&number, operator, &Value::Int(1))?);
-                Ok(())
-            }
-            Self::Esm => esm(site),
-        }
-    }
+    let padding = need(site.old, "pad_token_id")?;
+    let number = compute(site.value, operator, padding)?;
+    site.set(compute(&number, operator, &Value::Int(1))?);
+    Ok(())
 }
 
 fn rope_to_factor(site: &mut Site<'_>, types: &[String]) -> Result<()> {
@@ -112,8 +81,7 @@ fn factor_to_rope(site: &mut Site<'_>, needs_type: bool) -> Result<()> {
     let name = match site.old.get("pos_scaling_type") {
         Some(name) => name.clone(),
         None if needs_type => {
-            return Err(Error::refused(format!("{} is {}", site.key, site.value.quoted()))
-                .expected("pos_scaling_type next to it, such as linear"));
+            return Err(site.unfit("pos_scaling_type next to it, such as linear"));
         }
         None => Value::from("linear"),
     };
@@ -130,11 +98,11 @@ fn factor_to_rope(site: &mut Site<'_>, needs_type: bool) -> Result<()> {
     Ok(())
 }
 
-fn alibi_scaling(site: &mut Site<'_>) -> Result<()> {
+/// A section on the left is a factor on the right.
+pub(super) fn alibi_scaling(site: &mut Site<'_>) -> Result<()> {
     if site.from == Side::Right {
         let same = site.value.equals(&Value::Float(1.0));
-        let section: Map =
-            [("type", Value::from("linear")), ("factor", site.value.clone())].into_iter().collect();
+        let section = Map::from([("type", Value::from("linear")), ("factor", site.value.clone())]);
         site.set(if same { Value::Null } else { section.into() });
         return Ok(());
     }
@@ -152,7 +120,8 @@ fn alibi_scaling(site: &mut Site<'_>) -> Result<()> {
     Ok(())
 }
 
-fn rotary_share(site: &mut Site<'_>) -> Result<()> {
+/// A share of each head becomes a number of dimensions.
+pub(super) fn rotary_share(site: &mut Site<'_>) -> Result<()> {
     let forward = site.from == Side::Left;
     let heads = if forward { "num_attention_heads" } else { "num_heads" };
     let size =
@@ -167,7 +136,8 @@ fn rotary_share(site: &mut Site<'_>) -> Result<()> {
     Ok(())
 }
 
-fn esm(site: &mut Site<'_>) -> Result<()> {
+/// Rotary or learned positions.
+pub(super) fn esm(site: &mut Site<'_>) -> Result<()> {
     let masked = "mask_padding_in_positional_embed";
     match (site.from, site.value.as_str()) {
         (_, Some("rotary")) => site.set("rotary"),
@@ -186,9 +156,7 @@ fn esm(site: &mut Site<'_>) -> Result<()> {
         }
         (from, _) => {
             let known = if from == Side::Left { "rotary or absolute" } else { "rotary or learned" };
-            return Err(
-                Error::refused(format!("{} is {}", site.key, site.value.quoted())).expected(known)
-            );
+            return Err(site.unfit(known));
         }
     }
     Ok(())

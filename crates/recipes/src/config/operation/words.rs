@@ -32,7 +32,6 @@ impl Words {
         Ok(words)
     }
 
-    /// Returns the other side's word.
     pub(super) fn translate(&self, key: &str, from: Side, value: &Value) -> Result<Value> {
         let pairs = || {
             self.pairs.iter().map(|(left, right)| match from {

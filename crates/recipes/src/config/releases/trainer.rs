@@ -5,6 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use statelens_checkpoint::{Error, Result, order};
 
 use super::changes;
+use crate::config::expression::unfit;
 use crate::config::value::{List, Map, Value};
 
 /// Returns the config in the trainer layout; unchanged if it has that already.
@@ -39,7 +40,7 @@ pub(super) fn from_legacy(root: Map, notes: &mut Vec<String>) -> Result<Map> {
         _ => Map::new(),
     };
     finish(&mut trainer)?;
-    let whole: Map = [("trainer", trainer.into())].into_iter().collect();
+    let whole = Map::from([("trainer", trainer.into())]);
     Ok(whole)
 }
 
@@ -286,7 +287,7 @@ fn finish(trainer: &mut Map) -> Result<()> {
             Error::refused("the optimizer's section has no optimizer_type")
                 .expected("a class, such as AdamW")
         })?;
-        let named: Map = [(kind, optimizer.into())].into_iter().collect();
+        let named = Map::from([(kind, optimizer.into())]);
         init.set("optimizer", named);
     }
     Ok(())
@@ -334,21 +335,19 @@ fn schedulers(init: &mut Map) -> Result<()> {
                 Value::Text(text) => text.trim().parse().ok(),
                 other => other.as_f64(),
             };
-            let number = number.ok_or_else(|| {
-                Error::refused(format!("optimizer.learning_rate is {}", rate.quoted()))
-                    .expected("a number")
-            })?;
-            let constant: Map =
-                [("scheduler", Value::from("ConstantLR")), ("learning_rate", Value::Float(number))]
-                    .into_iter()
-                    .collect();
+            let number =
+                number.ok_or_else(|| unfit("optimizer.learning_rate", rate, "a number"))?;
+            let constant = Map::from([
+                ("scheduler", Value::from("ConstantLR")),
+                ("learning_rate", Value::Float(number)),
+            ]);
             constant.into()
         }
     };
     let mut converted = scheduled(&found)?;
     if scaled {
-        let inner: Map = [("scheduler", converted)].into_iter().collect();
-        let outer: Map = [("ScalePerParamLR", inner.into())].into_iter().collect();
+        let inner = Map::from([("scheduler", converted)]);
+        let outer = Map::from([("ScalePerParamLR", inner.into())]);
         converted = outer.into();
     }
     init.set("schedulers", [converted].into_iter().collect::<List>());
@@ -383,11 +382,9 @@ fn scheduled(found: &Value) -> Result<Value> {
     if let ([one], false) = (schedulers.as_slice(), chained) {
         return Ok(one.clone());
     }
-    let inner: Map =
-        [("schedulers", schedulers.into_iter().collect::<List>().into())].into_iter().collect();
-    let outer: Map = [(if chained { "ChainedScheduler" } else { "SequentialLR" }, inner.into())]
-        .into_iter()
-        .collect();
+    let inner = Map::from([("schedulers", schedulers.into_iter().collect::<List>().into())]);
+    let outer =
+        Map::from([(if chained { "ChainedScheduler" } else { "SequentialLR" }, inner.into())]);
     Ok(outer.into())
 }
 
@@ -403,7 +400,7 @@ fn one_scheduler(mut parameters: Map) -> Result<Value> {
         ))
         .expected(known.unwrap_or_default()));
     };
-    let named: Map = [(class, parameters.into())].into_iter().collect();
+    let named = Map::from([(class, parameters.into())]);
     Ok(named.into())
 }
 

@@ -44,7 +44,6 @@ enum NodeContent {
     Map(MapEntries),
 }
 
-/// A dict that is being read.
 #[derive(Default)]
 struct MapEntries {
     /// The dicts that `<<` merges; the dict's own keys override them.

@@ -49,7 +49,6 @@ pub(super) struct RuleScope<'a> {
 }
 
 impl RuleScope<'_> {
-    /// Fills the holes in a key.
     fn filled(&self, key: &str) -> String {
         match KeyPattern::parse(key) {
             Ok(pattern) => pattern.fill(self.captures, &[]),

@@ -6,13 +6,14 @@ mod packed;
 mod pickles;
 mod sets;
 mod sweep;
-pub(super) mod tar;
+pub(in crate::scan) mod tar;
 mod zip;
 
 use statelens_checkpoint::{FileSet, Finding, Grade, Limits, Memory, Unwatched};
 
-use super::tests::{
-    MARKED, PLAIN, ZipMember, bzip2, gzip, hex, join, member, noise, npy, tar, zip, zip_by,
+use super::{
+    MARKED, PLAIN, ZipMember, bzip2, gzip, hex, join, member, noise, npy, scan, scan_with, tar,
+    worst, zip, zip_by,
 };
 use crate::ScanOptions;
 
@@ -22,19 +23,6 @@ const HIDDEN: &[u8] = b"]K\x01aK\x00K\x02s.";
 
 /// A pickle that a loader begins and can't finish.
 const CUT: &[u8] = b"(";
-
-fn scan_with(name: &str, bytes: Vec<u8>, limits: &Limits) -> Vec<Finding> {
-    let files = FileSet::single(name, Memory::from(bytes));
-    super::scan(files, limits, &ScanOptions::default(), &mut Unwatched).unwrap()
-}
-
-fn scan(name: &str, bytes: Vec<u8>) -> Vec<Finding> {
-    scan_with(name, bytes, &Limits::default())
-}
-
-fn worst(name: &str, bytes: Vec<u8>) -> Option<Grade> {
-    scan(name, bytes).into_iter().map(|finding| finding.grade).max()
-}
 
 /// Returns the cases that do not end with exit status 1.
 fn missed(cases: Vec<(&str, Vec<u8>)>) -> Vec<&str> {

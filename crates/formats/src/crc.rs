@@ -1,11 +1,14 @@
 //! The checksum that TensorFlow stores: CRC-32C, masked so that the checksum of data that contains
 //! checksums remains effective (`tensorflow/core/lib/hash/crc32c.h`).
 
-pub(super) use crate::masked::mask;
 use statelens_tensor::crc;
 
-/// Returns the masked checksum of `bytes`.
-pub(super) fn masked(bytes: &[u8]) -> u32 {
+/// Returns the value stored for the checksum `crc`.
+pub(crate) fn mask(crc: u32) -> u32 {
+    crc.rotate_right(15).wrapping_add(0xa282_ead8)
+}
+
+pub(crate) fn masked(bytes: &[u8]) -> u32 {
     mask(crc::crc32c(0, bytes))
 }
 
