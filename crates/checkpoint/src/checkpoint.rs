@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use crate::pieces::Pieces;
 use crate::{
-    Error, FileSet, Finding, Limits, Quantizer, Result, Tensor, TensorId, Text, Unfolded, Value,
-    ValueId, room,
+    Error, FileSet, Finding, FindingKind, Limits, Quantizer, Result, Tensor, TensorId, Text,
+    Unfolded, Value, ValueId, room,
 };
 
 /// Description of the format of a checkpoint.
@@ -45,6 +45,11 @@ pub struct Checkpoint {
 }
 
 impl Checkpoint {
+    /// Returns the findings of this kind.
+    pub fn findings_of(&self, kind: FindingKind) -> impl Iterator<Item = &Finding> {
+        self.findings.iter().filter(move |finding| finding.kind == kind)
+    }
+
     /// Returns the root of the tree.
     pub fn root(&self) -> ValueId {
         self.root

@@ -26,6 +26,26 @@ impl Grade {
         [Self::Danger, Self::UnknownCode, Self::Damage, Self::Warning, Self::Note];
 }
 
+/// A subject of a [`Finding`] that code treats in a special way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum FindingKind {
+    /// Any other subject.
+    #[default]
+    Other,
+    /// Missing files whose contents are unknown, so that even their keys are missing from the list.
+    UnlistedFiles,
+    /// A different file under the name of a missing one.
+    WrongFile,
+    /// Values that a Cerebras file lists but does not have.
+    MissingValues,
+    /// The mark of an incomplete source; the detail is the text of the mark.
+    IncompleteSource,
+    /// A part of the file that a copy omits, which makes writing one a loss.
+    LeftOut,
+    /// Arrays without a dtype.
+    Untyped,
+}
+
 /// An observation of a reader.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
@@ -46,17 +66,13 @@ pub struct Finding {
     /// The call that a pickle requests, if the finding is about one. It was not made.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub call: Option<LoaderCall>,
-    /// Whether the contents of the missing files are unknown, so that even their keys are missing
-    /// from the list.
+    /// The subject, if code treats it in a special way.
     #[serde(skip)]
-    pub unlisted: bool,
+    pub kind: FindingKind,
     /// Whether the format's usual library refuses the file because of this. If so, verification
     /// fails.
     #[serde(skip)]
     pub refused: bool,
-    /// Whether a copy omits what the finding is about, which makes writing one a loss.
-    #[serde(skip)]
-    pub left_out: bool,
 }
 
 impl Finding {
@@ -70,9 +86,8 @@ impl Finding {
             advice: String::new(),
             call: None,
             missing: Vec::new(),
-            unlisted: false,
+            kind: FindingKind::Other,
             refused: false,
-            left_out: false,
         }
     }
 
@@ -111,17 +126,10 @@ impl Finding {
         self
     }
 
-    /// Marks that a copy omits what the finding is about.
+    /// Sets the subject.
     #[must_use]
-    pub fn left_out(mut self) -> Self {
-        self.left_out = true;
-        self
-    }
-
-    /// Sets whether the keys in the missing files are unknown.
-    #[must_use]
-    pub fn unlisted(mut self, unlisted: bool) -> Self {
-        self.unlisted = unlisted;
+    pub fn kind(mut self, kind: FindingKind) -> Self {
+        self.kind = kind;
         self
     }
 }

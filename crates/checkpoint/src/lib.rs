@@ -44,7 +44,7 @@ pub use cache::{BLOCK, Structure};
 pub use checkpoint::{Builder, Checkpoint, FormatInfo};
 pub use dtype::{Block, DType, Field, NumpyType};
 pub use error::{Error, ErrorKind, Result};
-pub use finding::{Finding, Grade, LoaderCall};
+pub use finding::{Finding, FindingKind, Grade, LoaderCall};
 pub use float::float_repr;
 pub use ids::{TensorId, ValueId};
 pub use int::Int;

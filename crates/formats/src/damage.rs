@@ -2,9 +2,7 @@
 
 use std::collections::HashSet;
 
-use statelens_checkpoint::{Checkpoint, Finding, Grade, Loss, LossCode};
-
-use crate::stray::IMPOSTOR;
+use statelens_checkpoint::{Checkpoint, Finding, FindingKind, Grade, Loss, LossCode};
 
 /// The name of the mark: a metadata key in safetensors, an attribute in HDF5, a record in a PyTorch
 /// archive, a prefix of the comment in a NumPy archive. [`mark`] returns its text. A TensorFlow
@@ -13,9 +11,6 @@ pub(crate) const MARK: &str = "statelens.incomplete";
 
 /// The maximum length of the text: HDF5 limits the size of attributes.
 const MAX_LEN: usize = 2000;
-
-/// The title of the finding for a mark.
-const CARRIED: &str = "This was made from an incomplete checkpoint";
 
 /// Returns the losses for everything that is missing, damaged or unfinished in the source.
 pub(crate) fn lost(source: &Checkpoint) -> Vec<Loss> {
@@ -61,7 +56,7 @@ pub(crate) fn lost(source: &Checkpoint) -> Vec<Loss> {
 
 /// Returns the losses for parts of the file that a copy leaves out.
 fn left_out(source: &Checkpoint) -> impl Iterator<Item = Loss> {
-    source.findings.iter().filter(|finding| finding.left_out).map(|finding| Loss {
+    source.findings_of(FindingKind::LeftOut).map(|finding| Loss {
         code: LossCode::SourceLeftOut,
         keys: Vec::new(),
         what: finding.title.clone(),
@@ -81,17 +76,17 @@ fn damage(source: &Checkpoint) -> impl Iterator<Item = &Finding> {
             // If the tensors in missing files are known, writing fails for them. If they are not,
             // `stray::unlisted` reports the files.
             && finding.missing.is_empty()
-            && !finding.title.starts_with(IMPOSTOR)
+            && finding.kind != FindingKind::WrongFile
     })
 }
 
 /// Returns the text of the mark for a copy of the source, or `None` if the source is undamaged.
 pub(crate) fn mark(source: &Checkpoint) -> Option<String> {
-    let unlisted = source.findings.iter().filter(|finding| finding.unlisted);
+    let unlisted = source.findings_of(FindingKind::UnlistedFiles);
     let reported: Vec<&str> = damage(source)
-        .map(|finding| match finding.title.as_str() {
-            CARRIED => finding.detail.as_str(),
-            title => title,
+        .map(|finding| match finding.kind {
+            FindingKind::IncompleteSource => finding.detail.as_str(),
+            _ => finding.title.as_str(),
         })
         .chain(unlisted.map(|finding| finding.title.as_str()))
         .collect();
@@ -113,7 +108,8 @@ pub(crate) fn mark(source: &Checkpoint) -> Option<String> {
 /// Returns the finding for a checkpoint that carries a mark.
 pub(crate) fn carried(text: &str) -> Finding {
     let text: String = text.chars().take(MAX_LEN).collect();
-    Finding::new(Grade::Damage, CARRIED)
+    Finding::new(Grade::Damage, "This was made from an incomplete checkpoint")
+        .kind(FindingKind::IncompleteSource)
         .detail(text)
         .advice("Go back to the original, or to a checkpoint that was written to its end.")
 }

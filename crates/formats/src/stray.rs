@@ -2,8 +2,8 @@
 //! explains what they are and what to do about them.
 
 use statelens_checkpoint::{
-    Checkpoint, Error, FileId, FileSet, Finding, Grade, Loss, LossCode, advice, capitalised,
-    grouped,
+    Checkpoint, Error, FileId, FileSet, Finding, FindingKind, Grade, Loss, LossCode, advice,
+    capitalised, grouped,
 };
 
 use crate::{Probe, foreign, paths};
@@ -156,9 +156,6 @@ pub(crate) fn is_pointer(files: &FileSet, id: FileId) -> bool {
         && files.read_vec(id, 0, len).is_ok_and(|bytes| bytes.starts_with(POINTER.as_bytes()))
 }
 
-/// The prefix of the titles of [`impostors`] findings.
-pub(crate) const IMPOSTOR: &str = "Not the expected file";
-
 /// Returns findings for files that the checkpoint misses, where a different file has that name.
 pub(crate) fn impostors(checkpoint: &Checkpoint) -> Vec<Finding> {
     let files = &checkpoint.files;
@@ -172,7 +169,8 @@ pub(crate) fn impostors(checkpoint: &Checkpoint) -> Vec<Finding> {
             break;
         }
         found.push(
-            Finding::new(Grade::Damage, format!("{IMPOSTOR}: {name}"))
+            Finding::new(Grade::Damage, format!("Not the expected file: {name}"))
+                .kind(FindingKind::WrongFile)
                 .detail(format!("{}.", capitalised(error.what())))
                 .advice(error.next_step().map(ToString::to_string).unwrap_or_default()),
         );
@@ -182,7 +180,7 @@ pub(crate) fn impostors(checkpoint: &Checkpoint) -> Vec<Finding> {
 
 /// Returns a loss that lists missing files whose content is unknown and therefore not written.
 pub(crate) fn unlisted(source: &Checkpoint) -> Option<Loss> {
-    let findings = source.findings.iter().filter(|finding| finding.unlisted);
+    let findings = source.findings_of(FindingKind::UnlistedFiles);
     let files: Vec<String> = findings.flat_map(|finding| finding.missing.clone()).collect();
     (!files.is_empty()).then(|| Loss {
         code: LossCode::MissingFiles,

@@ -1,10 +1,7 @@
 //! Arrays with elements of one or two bytes and no dtype; NumPy stores the floats of ml_dtypes in
 //! this way.
 
-use statelens_checkpoint::{Checkpoint, DType, Finding, Grade, counted};
-
-/// The start of the finding's title, used to remove it once the arrays have a dtype.
-const TITLE: &str = "No dtype is stored for ";
+use statelens_checkpoint::{Checkpoint, DType, Finding, FindingKind, Grade, counted};
 
 /// Whether a dtype is that of one or two untyped bytes: `V1`, `V2`.
 #[must_use]
@@ -36,19 +33,23 @@ pub fn untyped(checkpoint: &Checkpoint) -> Option<Finding> {
         _ => "bfloat16 and a float8: `--read-as 'KEY=bfloat16'`, `--read-as 'KEY=float8_e4m3fn'`",
     };
     Some(
-        Finding::new(Grade::Note, format!("{TITLE}{}", counted(ones + twos, "array")))
-            .detail(
-                "NumPy stores the floats of ml_dtypes (JAX, Keras) as bytes, without their \
+        Finding::new(
+            Grade::Note,
+            format!("No dtype is stored for {}", counted(ones + twos, "array")),
+        )
+        .kind(FindingKind::Untyped)
+        .detail(
+            "NumPy stores the floats of ml_dtypes (JAX, Keras) as bytes, without their \
                      type.",
-            )
-            .place(first.map(|leaf| leaf.flat.to_lossy().into_owned()).unwrap_or_default())
-            .advice(format!("They may be {likely}.")),
+        )
+        .place(first.map(|leaf| leaf.flat.to_lossy().into_owned()).unwrap_or_default())
+        .advice(format!("They may be {likely}.")),
     )
 }
 
 /// Replaces the finding of [`untyped`] with one for the remaining untyped arrays.
 pub fn update_untyped(checkpoint: &mut Checkpoint) {
-    checkpoint.findings.retain(|finding| !finding.title.starts_with(TITLE));
+    checkpoint.findings.retain(|finding| finding.kind != FindingKind::Untyped);
     let left = untyped(checkpoint);
     checkpoint.findings.extend(left);
 }

@@ -4,15 +4,12 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use statelens_checkpoint::{Checkpoint, Error, Grade, Plan, Result};
+use statelens_checkpoint::{Checkpoint, Error, FindingKind, Grade, Plan, Result};
 
 use super::dataloader::{DataState, Loader};
 pub use super::fix::check_format;
 use super::fix::{Fixed, fix, is_legacy};
 use super::write::{self, Version, WriteOptions};
-
-/// The end of the title of findings that [`repair`] may resolve.
-const MISSING: &str = " missing from the file";
 
 /// Plans a file with format version `to`, 0.5 or 0.4. Returns `None` if the checkpoint already has
 /// that version. Refuses damaged checkpoints unless `lossy`.
@@ -103,9 +100,9 @@ pub fn with_suffix(path: &Path, end: &str) -> PathBuf {
 /// Refuses a damaged checkpoint, since the rewritten file would look undamaged. With `but_missing`,
 /// values that are missing from the file are accepted.
 pub fn check_whole(checkpoint: &Checkpoint, but_missing: bool) -> Result<()> {
-    let passed = |title: &str| but_missing && title.ends_with(MISSING);
+    let passed = |kind| but_missing && kind == FindingKind::MissingValues;
     let mut findings = checkpoint.findings.iter();
-    let found = findings.find(|found| found.grade == Grade::Damage && !passed(&found.title));
+    let found = findings.find(|found| found.grade == Grade::Damage && !passed(found.kind));
     match found {
         None => Ok(()),
         Some(found) => {

@@ -1,6 +1,7 @@
 use statelens_checkpoint::json::utf8;
 use statelens_checkpoint::{
-    Checkpoint, Error, FileSet, Finding, FormatInfo, Grade, Layout, Limits, Progress, Result, Text,
+    Checkpoint, Error, FileSet, Finding, FindingKind, FormatInfo, Grade, Layout, Limits, Progress,
+    Result, Text,
 };
 
 use super::code;
@@ -192,7 +193,7 @@ fn read_shards(
             .detail(format!("Missing: {}.", missing.join(", ")))
             .advice("Put them next to the others, or open all of them together.")
             .missing(missing)
-            .unlisted(true),
+            .kind(FindingKind::UnlistedFiles),
         );
     }
     for path in paths {

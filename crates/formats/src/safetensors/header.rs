@@ -7,7 +7,8 @@ use std::collections::HashMap;
 
 use statelens_checkpoint::json::Parser;
 use statelens_checkpoint::{
-    Error, FileId, FileSet, Finding, Grade, Limits, Progress, Result, Text, grouped, order, room,
+    Error, FileId, FileSet, Finding, FindingKind, Grade, Limits, Progress, Result, Text, grouped,
+    order, room,
 };
 
 use super::{HeaderDType, MAX_HEADER, METADATA};
@@ -99,7 +100,7 @@ impl Header {
                             .detail("They are shown as JSON, and a copy holds them as text. The reference library refuses the file.")
                             .advice(REPAIR)
                             .refused()
-                            .left_out(),
+                            .kind(FindingKind::LeftOut),
                     );
                 }
                 continue;
@@ -213,7 +214,7 @@ impl Unclaimed {
                 .place(format!("byte {at}"))
                 .advice(REPAIR)
                 .refused()
-                .left_out(),
+                .kind(FindingKind::LeftOut),
         )
     }
 }

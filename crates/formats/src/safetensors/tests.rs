@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use serde_json::Value as Json;
 use statelens_checkpoint::{
-    ByteOrder, Checkpoint, DType, ErrorKind, FileSet, Grade, Layout, Limits, Memory, Result,
-    Tensor, Unwatched, Value,
+    ByteOrder, Checkpoint, DType, ErrorKind, FileSet, FindingKind, Grade, Layout, Limits, Memory,
+    Result, Tensor, Unwatched, Value,
 };
 
 use crate::counted::CountedFile;
@@ -75,7 +75,10 @@ fn verdicts_and_values_match_the_reference_library() {
             }
             // Intact tensors in a file that the library refuses.
             (Ok(checkpoint), Some(_))
-                if checkpoint.findings.iter().any(|found| found.refused && found.left_out) =>
+                if checkpoint
+                    .findings
+                    .iter()
+                    .any(|found| found.refused && found.kind == FindingKind::LeftOut) =>
             {
                 repairable += 1;
             }

@@ -9,8 +9,8 @@ use std::collections::{BTreeSet, HashMap};
 
 use statelens_checkpoint::json::{Document, JsonNode};
 use statelens_checkpoint::{
-    Checkpoint, Error, FileId, FileSet, Finding, Grade, Limits, Progress, Result, Text, listed,
-    order,
+    Checkpoint, Error, FileId, FileSet, Finding, FindingKind, Grade, Limits, Progress, Result,
+    Text, listed, order,
 };
 
 use super::join::Join;
@@ -167,10 +167,14 @@ impl Sharded {
         };
         let (count, all) = (missing.len(), self.shards.len());
         let title = format!("{count} of {all} shards are missing: {}", listed(&missing, 5));
+        let kind = match self.index {
+            Some(_) => FindingKind::Other,
+            None => FindingKind::UnlistedFiles,
+        };
         let finding = Finding::new(Grade::Damage, title)
             .detail(detail)
             .advice("Put the files next to the others, or open them all together.");
-        Some(finding.missing(missing).unlisted(self.index.is_none()))
+        Some(finding.missing(missing).kind(kind))
     }
 
     fn missing(&self) -> Vec<String> {

@@ -9,7 +9,8 @@
 use std::collections::{BTreeMap, HashMap};
 
 use statelens_checkpoint::{
-    ByteOrder, Error, FileSet, Finding, FormatInfo, Layout, Limits, Progress, Result, numel,
+    ByteOrder, Error, FileSet, Finding, FindingKind, FormatInfo, Layout, Limits, Progress, Result,
+    numel,
 };
 
 use super::bundle::shape;
@@ -170,7 +171,7 @@ fn missing_tables(files: &FileSet, ids: &[statelens_checkpoint::FileId]) -> Opti
             .detail("Variables in them are not shown, or have no data.")
             .advice("Put them next to this file, or open them as well.")
             .missing(missing)
-            .unlisted(true),
+            .kind(FindingKind::UnlistedFiles),
     )
 }
 

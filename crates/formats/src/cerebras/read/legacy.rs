@@ -5,8 +5,8 @@ use std::collections::hash_map::Entry;
 use std::rc::Rc;
 
 use statelens_checkpoint::{
-    DType, Error, FileId, Finding, Grade, Layout, LoaderCall, Progress, Result, Tensor, Text,
-    Value, ValueId, order, room,
+    DType, Error, FileId, Finding, FindingKind, Grade, Layout, LoaderCall, Progress, Result,
+    Tensor, Text, Value, ValueId, order, room,
 };
 use statelens_hdf5::{AttributeValues, Groups, Link, LinkValue, Object};
 use statelens_pickle::ScanOptions;
@@ -71,6 +71,7 @@ pub(super) fn read(
                     _ => format!("{count} values are missing from the file"),
                 },
             )
+            .kind(FindingKind::MissingValues)
             .detail(format!(
                 "The spec lists them, but the file does not have them: {}{}. The \
                                  Cerebras library warns and loads them as None.",
