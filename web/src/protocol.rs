@@ -236,7 +236,7 @@ pub enum FromWorker {
     /// A reply about comparing with a second checkpoint.
     Compare(compare::message::CompareReply),
     /// Statistics of tensors that a scan has read.
-    RowValues(Vec<values::message::RowValues>),
+    RowValues(values::message::RowStatistics),
     /// The reply to [`ToWorker::Rate`]: bytes read per millisecond.
     Rate(f64),
     /// The reply to [`ToWorker::Cells`].

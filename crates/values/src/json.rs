@@ -311,6 +311,59 @@ pub mod object {
     }
 }
 
+/// Serializes a number that may be unknown or not finite as [`Json::float`] writes it
+/// (`#[serde(with = …)]`).
+pub mod float {
+    use std::fmt;
+
+    use serde::de::{Deserializer, Error, Unexpected, Visitor};
+    use serde::ser::Serializer;
+    use statelens_checkpoint::float_repr;
+
+    /// Writes a number, `null`, or a string if it is not finite.
+    pub fn serialize<S: Serializer>(value: &Option<f64>, to: S) -> Result<S::Ok, S::Error> {
+        match value {
+            None => to.serialize_none(),
+            Some(value) if value.is_finite() => to.serialize_f64(*value),
+            Some(value) => to.serialize_str(&float_repr(*value)),
+        }
+    }
+
+    /// Reads what [`serialize`] writes.
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<f64>, D::Error> {
+        struct FloatVisitor;
+        impl Visitor<'_> for FloatVisitor {
+            type Value = Option<f64>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a number")
+            }
+
+            fn visit_f64<E: Error>(self, value: f64) -> Result<Self::Value, E> {
+                Ok(Some(value))
+            }
+
+            fn visit_u64<E: Error>(self, value: u64) -> Result<Self::Value, E> {
+                Ok(Some(value as f64))
+            }
+
+            fn visit_i64<E: Error>(self, value: i64) -> Result<Self::Value, E> {
+                Ok(Some(value as f64))
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<Self::Value, E> {
+                let invalid = |_| E::invalid_value(Unexpected::Str(text), &self);
+                text.parse().map(Some).map_err(invalid)
+            }
+
+            fn visit_unit<E: Error>(self) -> Result<Self::Value, E> {
+                Ok(None)
+            }
+        }
+        from.deserialize_any(FloatVisitor)
+    }
+}
+
 /// Returns the findings of a scan as JSON: `path`, if given, `worst` and `findings`.
 pub fn findings_json(path: Option<&str>, findings: &[Finding]) -> String {
     #[derive(Serialize)]

@@ -12,7 +12,7 @@ use wasm_bindgen::JsValue;
 use crate::open::message::FileName;
 use crate::protocol::FromWorker;
 use crate::protocol::task::{JobProgress, TaskResult};
-use crate::run_folder::message::{FileValues, RunGroup};
+use crate::run_folder::message::FileValues;
 use crate::worker::job::Job;
 use crate::worker::reading::drive;
 use crate::worker::sources::Sources;
@@ -76,7 +76,7 @@ async fn read(
     file: u32,
     job: &Job,
     report: impl Fn((u64, u64)),
-) -> Result<([Vec<RunGroup>; 2], String)> {
+) -> Result<([Vec<GroupValues>; 2], String)> {
     let files = sources.set(files).opened_at(FileId(file));
     let limits = Limits::default();
     let checkpoint = Arc::new(statelens_formats::open(files, &limits, &mut Unwatched)?);
@@ -94,11 +94,5 @@ async fn read(
     })
     .await?;
     let [states, roles] = all.map(TensorGroups::finish);
-    let describe = |groups: Vec<GroupValues>| groups.into_iter().map(describe).collect();
-    Ok(([describe(states.0), describe(roles.0)], states.1))
-}
-
-fn describe(of: GroupValues) -> RunGroup {
-    let counts = [of.tensors, of.missing, of.count, of.nan, of.infinite];
-    (of.name, counts, [of.norm, of.mean, of.std])
+    Ok(([states.0, roles.0], states.1))
 }

@@ -55,9 +55,9 @@ impl ValuesPanel {
         }
         self.one = None;
         if let Some(work) = work.filter(|work| work.view.weights.any()) {
-            work.add_values(vec![values.short.clone()], true);
+            work.add_values(vec![(values.row, (&values.measured.statistics).into())], true);
         }
-        if let Some(inspected) = inspected.as_mut().filter(|it| it.row == values.short.row) {
+        if let Some(inspected) = inspected.as_mut().filter(|it| it.row == values.row) {
             let inspected = Rc::make_mut(inspected);
             (inspected.values, inspected.unread) = (Some(values), None);
         }

@@ -4,8 +4,9 @@ use std::collections::HashSet;
 use std::rc::Rc;
 
 use statelens_checkpoint::order;
+use statelens_values::SummaryStatistics;
 
-use crate::values::message::RowValues;
+use crate::values::message::RowStatistics;
 
 /// The statistics known so far; clones share them.
 #[derive(Debug, Clone, Default)]
@@ -13,7 +14,7 @@ pub struct Weights(Rc<WeightsByRow>);
 
 #[derive(Debug, Clone, Default)]
 struct WeightsByRow {
-    rows: Vec<Option<RowValues>>,
+    rows: Vec<Option<SummaryStatistics>>,
     /// Rows that stand out among their siblings.
     outliers: HashSet<u32>,
     any: bool,
@@ -63,7 +64,7 @@ impl Weights {
     }
 
     /// Returns the statistics of a row.
-    pub fn get(&self, row: u32) -> Option<&RowValues> {
+    pub fn get(&self, row: u32) -> Option<&SummaryStatistics> {
         self.0.rows.get(row as usize)?.as_ref()
     }
 
@@ -73,11 +74,11 @@ impl Weights {
     }
 
     /// Stores statistics.
-    pub fn take(&mut self, read: Vec<RowValues>) {
+    pub fn take(&mut self, read: RowStatistics) {
         let known = Rc::make_mut(&mut self.0);
         known.any = true;
-        for values in read {
-            let at = values.row as usize;
+        for (row, values) in read {
+            let at = row as usize;
             if known.rows.len() <= at {
                 known.rows.resize(at + 1, None);
             }
@@ -100,7 +101,7 @@ impl Weights {
             sum.nan += values.nan;
             sum.infinite += values.infinite;
             sum.zeros += values.zeros;
-            sum.abs_max = either(sum.abs_max, values.abs_max, f64::max);
+            sum.abs_max = either(sum.abs_max, values.abs_max(), f64::max);
             sum.min = either(sum.min, values.min, f64::min);
             sum.max = either(sum.max, values.max, f64::max);
             deviations.extend(values.std);
@@ -135,22 +136,22 @@ impl RowTotals {
     }
 }
 
-impl RowValues {
-    /// Returns a statistic; a count is returned as a share of all values if `share`.
-    pub fn measure(&self, measure: RowMeasure, share: bool) -> Option<f64> {
+impl RowMeasure {
+    /// Returns the statistic of a row; a count is returned as a share of all values if `share`.
+    pub fn of(self, row: &SummaryStatistics, share: bool) -> Option<f64> {
         let count = |count: u64| match share {
-            true => count as f64 / self.count.max(1) as f64,
+            true => count as f64 / row.count.max(1) as f64,
             false => count as f64,
         };
-        match measure {
-            RowMeasure::Std => self.std,
-            RowMeasure::AbsMax => self.abs_max,
-            RowMeasure::Min => self.min,
-            RowMeasure::Max => self.max,
-            RowMeasure::Mean => self.mean,
-            RowMeasure::Zeros => Some(count(self.zeros)),
-            RowMeasure::Nan => Some(count(self.nan)),
-            RowMeasure::Inf => Some(count(self.infinite)),
+        match self {
+            Self::Std => row.std,
+            Self::AbsMax => row.abs_max(),
+            Self::Min => row.min,
+            Self::Max => row.max,
+            Self::Mean => row.mean,
+            Self::Zeros => Some(count(row.zeros)),
+            Self::Nan => Some(count(row.nan)),
+            Self::Inf => Some(count(row.infinite)),
         }
     }
 }
@@ -204,17 +205,17 @@ fn short(value: f64, trimmed: bool) -> String {
 mod tests {
     use super::*;
 
-    fn row(row: u32, std: f64, nan: u64) -> RowValues {
-        RowValues {
-            row,
+    fn row(row: u32, std: f64, nan: u64) -> (u32, SummaryStatistics) {
+        let values = SummaryStatistics {
             count: 10,
             nan,
             zeros: 1,
             std: Some(std),
-            abs_max: Some(std * 4.0),
             min: Some(-std),
-            ..RowValues::default()
-        }
+            max: Some(std * 4.0),
+            ..SummaryStatistics::default()
+        };
+        (row, values)
     }
 
     #[test]
@@ -225,7 +226,7 @@ mod tests {
         let sum = weights.sum([0, 1, 2, 3].into_iter());
         assert_eq!((sum.read, sum.nan, sum.zeros, sum.count), (3, 2, 3, 30));
         assert_eq!((sum.std, sum.abs_max), (Some(0.2), Some(1.2)));
-        assert_eq!((sum.min, sum.max), (Some(-0.3), None));
+        assert_eq!((sum.min, sum.max), (Some(-0.3), Some(1.2)));
         assert_eq!(weights.get(3), None);
         assert_eq!(sum.measure(RowMeasure::Nan), Some(2.0));
     }

@@ -119,6 +119,6 @@ fn statistics(json: &mut Json, of: &SummaryStatistics) {
     json.name("infinite").number(of.infinite);
     json.name("zeros").number(of.zeros);
     for (name, value) in [("min", of.min), ("max", of.max), ("mean", of.mean), ("std", of.std)] {
-        json.name(name).float((of.finite() > 0).then_some(value));
+        json.name(name).float(value);
     }
 }

@@ -2,9 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 use statelens_compare::diff::Outlines;
+use statelens_values::weights::Measured;
 
 use crate::matrix::message::PackedOverview;
-use crate::values::message::TensorValues;
 
 /// Values of two tensors side by side.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -20,7 +20,7 @@ pub struct TensorDiff {
     /// Histograms of both over the same bins: of equal width, and by magnitude.
     pub outlines: [Outlines; 2],
     /// The values of B − A.
-    pub differences: TensorValues,
+    pub differences: Measured,
     /// Where they differ: blocks of |B − A|.
     pub map: Option<PackedOverview>,
 }

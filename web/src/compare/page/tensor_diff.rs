@@ -5,6 +5,7 @@ use std::rc::Rc;
 use gloo_timers::callback::Timeout;
 use statelens_compare::diff::Outlines;
 use statelens_values::picture::{BlockMap, Chart, ColourScaling, Colours, Series, Show};
+use statelens_values::weights::Measured;
 use web_sys::Element;
 use yew::prelude::*;
 
@@ -21,7 +22,6 @@ use crate::protocol::job::JobKind;
 use crate::protocol::task::TaskRequest;
 use crate::state::fmt;
 use crate::state::task::Task;
-use crate::values::message::TensorValues;
 use crate::values::page::HistogramView;
 use crate::values::state::number;
 
@@ -148,7 +148,7 @@ fn diff_section(values: &TensorDiff, props: &TensorDiffProps) -> Html {
 
 #[derive(Properties, PartialEq)]
 struct DifferencesProps {
-    values: Rc<TensorValues>,
+    values: Rc<Measured>,
     dtype: String,
 }
 

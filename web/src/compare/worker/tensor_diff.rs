@@ -9,14 +9,13 @@ use statelens_compare::diff::{
 };
 use statelens_tensor::Machine as _;
 use statelens_values::weights::Measured;
-use statelens_values::{Scale, Summary};
+use statelens_values::{Scale, Statistics, Summary};
 
 use crate::compare::message::CompareOptions;
 use crate::compare::message::tensor_diff::{Renames, TensorDiff};
 use crate::compare::worker::pairing::{renamed, rows};
 use crate::matrix::message::PackedOverview;
 use crate::protocol::task::TaskResult;
-use crate::scan::worker::values;
 use crate::worker::job::Job;
 use crate::worker::opened::OpenCheckpoint;
 use crate::worker::reading::drive;
@@ -70,10 +69,11 @@ fn describe(of: &TensorDifference) -> TensorDiff {
         let of = of.statistics();
         [of.mean, of.std, of.l2]
     };
-    let differences = values(0, &Measured::of(&of.differences));
+    let differences = Measured::of(&of.differences);
+    let Statistics { count, zeros, .. } = differences.statistics;
     TensorDiff {
         sides: [side(&of.left), side(&of.right), side(&of.differences)],
-        differing: (differences.short.count - differences.short.zeros, differences.short.count),
+        differing: (count - zeros, count),
         nan: of.nan,
         shape: of.shape.clone(),
         outlines: [Scale::Linear, Scale::Log].map(|scale| of.outlines(scale, BINS)),

@@ -11,14 +11,12 @@ pub fn facts(of: &SummaryStatistics, integers: bool) -> Vec<Fact> {
     let fact =
         |label: &str, value: String| Fact { label: label.to_owned(), value, note: String::new() };
     let mut facts = Vec::new();
-    if of.finite() > 0 {
-        for (label, value) in [("min", of.min), ("max", of.max), ("mean", of.mean), ("std", of.std)]
-        {
-            // The mean of integers need not be an integer.
-            let whole = integers && matches!(label, "min" | "max");
-            let text = if whole { exact_integer(value) } else { cell(&float_repr(value)) };
-            facts.push(fact(label, text));
-        }
+    for (label, value) in [("min", of.min), ("max", of.max), ("mean", of.mean), ("std", of.std)] {
+        let Some(value) = value else { continue };
+        // The mean of integers need not be an integer.
+        let whole = integers && matches!(label, "min" | "max");
+        let text = if whole { exact_integer(value) } else { cell(&float_repr(value)) };
+        facts.push(fact(label, text));
     }
     for (label, count) in [("zeros", of.zeros), ("NaN", of.nan), ("infinite", of.infinite)] {
         if count > 0 || label == "zeros" {
