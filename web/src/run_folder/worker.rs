@@ -63,10 +63,11 @@ pub(crate) fn values(job: Job, files: Vec<FileName>, requested: Vec<u32>, data: 
                 Err(_) if job.check().is_err() => break,
                 Err(error) => (error.what().to_owned(), Default::default()),
             };
-            job.post(&FromWorker::FileValues(FileValues { file, problem, groups }));
+            let values = vec![FileValues { file, problem, groups }];
+            job.post(&FromWorker::Partial(TaskResult::RunValues(values)));
             before = before.saturating_add(size(file));
         }
-        job.post(&FromWorker::Done(TaskResult::RunValues));
+        job.post(&FromWorker::Done(TaskResult::RunValues(Vec::new())));
     });
 }
 

@@ -163,6 +163,7 @@ pub(crate) async fn scan(
     let found = found.borrow();
     let unread = rows.iter().filter_map(|(id, row)| Some((*row, found.unread.get(id)?.clone())));
     Ok(ScanReport {
+        rows: Vec::new(),
         bytes,
         unread_bytes: total - bytes.min(total),
         millis: now() - began,
@@ -259,7 +260,9 @@ impl ScanUpdates<'_> {
 
     fn post_reply(&mut self, (done, total): (u64, u64)) {
         let (done, total) = (done + self.before.0, total.saturating_add(self.before.1));
-        self.job.post(&FromWorker::RowValues(std::mem::take(&mut self.fresh)));
+        let rows = std::mem::take(&mut self.fresh);
+        let report = Box::new(ScanReport { rows, ..ScanReport::default() });
+        self.job.post(&FromWorker::Partial(TaskResult::Scan(report)));
         (self.progress)((done, total));
     }
 }

@@ -21,6 +21,8 @@ pub struct TensorValues {
 /// The result of reading all tensors.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ScanReport {
+    /// Statistics of tensors since the last message.
+    pub rows: RowStatistics,
     /// Bytes read.
     pub bytes: u64,
     /// Bytes left to read if it was stopped.

@@ -6,7 +6,7 @@ pub mod tensor_diff;
 
 use std::rc::{Rc, Weak};
 
-use statelens_checkpoint::{Checkpoint, ErrorKind, ReadAt, Result};
+use statelens_checkpoint::{Checkpoint, Error, ErrorKind, ReadAt, Result};
 use statelens_compare::check;
 use statelens_compare::diff::{
     Comparison, DiffOptions, Difference, Optimizers, PairChange, Tolerance,
@@ -16,7 +16,7 @@ use wasm_bindgen::JsValue;
 use web_sys::File;
 
 use crate::compare::message::{
-    CompareOptions, CompareReply, CompareRequest, ComparedRows, ComparisonResult, NO_ROW,
+    CompareOptions, CompareReply, CompareRequest, ComparisonUpdate, NO_ROW, StructureDifference,
 };
 use crate::compare::worker::pairing::{post_reply, renamed, rows};
 use crate::protocol::job::JobKind;
@@ -116,27 +116,25 @@ pub(crate) fn handle_request(
 }
 
 /// Compares: structure at once, then values.
-pub(crate) fn start(session: &SharedSession, job: Job, request: u32, options: &CompareOptions) {
+pub(crate) fn start(session: &SharedSession, job: Job, options: CompareOptions) {
     let Some((left, right)) = session.borrow().compared_sides() else { return };
     session.borrow_mut().compared.report = None;
-    match prepare(request, &left, &right, options) {
-        Ok((comparison, updates, structure)) => {
-            post_reply(&job, CompareReply::Structure { request, structure: Ok(structure) });
-            let session = Rc::downgrade(session);
-            Task::start(left, job, TaskResult::Compare, async move |task| {
-                run(task, &right, session, comparison, updates).await
-            });
-        }
-        Err(error) => {
-            let structure = Err(text::error(&error));
-            post_reply(&job, CompareReply::Structure { request, structure });
-        }
-    }
+    let session = Rc::downgrade(session);
+    Task::start(left, job, TaskResult::Compare, async move |task| {
+        let (structure, prepared) = match prepare(&task.open, &right, &options) {
+            Ok((structure, comparison, updates)) => (Ok(structure), Ok((comparison, updates))),
+            Err(error) => (Err(text::error(&error)), Err(Error::cancelled())),
+        };
+        let total = prepared.as_ref().map_or(0, |(comparison, _)| comparison.progress().1);
+        let structure = Some(structure);
+        task.progress((0, total), Some(ComparisonUpdate { structure, ..Default::default() }));
+        let (comparison, updates) = prepared?;
+        run(task, &right, session, comparison, updates).await
+    });
 }
 
 /// State needed to send updates of a comparison.
 struct CompareUpdates {
-    request: u32,
     /// For each leaf compared, its row in the first.
     rows: Vec<u32>,
     optimizers: Optimizers,
@@ -146,11 +144,10 @@ struct CompareUpdates {
 
 /// Compares structure, and prepares comparing elements.
 fn prepare(
-    request: u32,
     left: &OpenCheckpoint,
     right: &OpenCheckpoint,
     options: &CompareOptions,
-) -> Result<(Comparison, CompareUpdates, compare::message::StructureDifference)> {
+) -> Result<(StructureDifference, Comparison, CompareUpdates)> {
     for side in [left, right] {
         side.checkpoint.unfolded().check("comparing all values", &side.limits)?;
     }
@@ -165,7 +162,6 @@ fn prepare(
     };
     let rename = suggested(&first, &second);
     let mut updates = CompareUpdates {
-        request,
         rows: rows(left, &first),
         optimizers: Optimizers::of(&first, &second),
         reply: (0, 0, 0),
@@ -177,15 +173,14 @@ fn prepare(
             *pair = *found as u32;
         }
     }
-    let structure = compare::message::StructureDifference {
+    let structure = StructureDifference {
         pairs,
         found: updates.new_differences(&comparison),
         waiting: comparison.waiting().map(|leaf| updates.row(leaf)).collect(),
-        bytes: comparison.progress().1,
         rename,
         command: command(left, right, options),
     };
-    Ok((comparison, updates, structure))
+    Ok((structure, comparison, updates))
 }
 
 /// Suggests the replacement that would pair most of the unpaired keys, as a rule.
@@ -234,7 +229,7 @@ impl CompareUpdates {
     }
 
     /// Posts the progress and everything that was not sent yet.
-    fn post(&mut self, task: &Task<ComparisonResult>, of: &Comparison) {
+    fn post(&mut self, task: &Task<ComparisonUpdate>, of: &Comparison) {
         let settled = of.settled(self.reply.1).map(|leaf| self.row(leaf)).collect();
         self.reply.1 = of.compared();
         let all = &of.so_far().changes;
@@ -246,20 +241,19 @@ impl CompareUpdates {
         let measured = new.collect();
         self.reply.2 = all.len();
         let found = self.new_differences(of);
-        let compared = ComparedRows { request: self.request, settled, found, measured };
-        post_reply(&task.job, CompareReply::Compared(compared));
-        task.progress(of.progress(), None);
+        let update = ComparisonUpdate { settled, found, measured, ..Default::default() };
+        task.progress(of.progress(), Some(update));
     }
 }
 
 /// Compares values until done or stopped.
 async fn run(
-    task: &Task<ComparisonResult>,
+    task: &Task<ComparisonUpdate>,
     right: &OpenCheckpoint,
     session: Weak<std::cell::RefCell<Session>>,
     mut comparison: Comparison,
     mut updates: CompareUpdates,
-) -> Result<ComparisonResult> {
+) -> Result<ComparisonUpdate> {
     // The user agreed to a number of bytes to fetch of the first: fetching more than that is an
     // error.
     let sources = [&task.open.sources, &right.sources];
@@ -275,7 +269,8 @@ async fn run(
     if let Some(session) = session.upgrade() {
         session.borrow_mut().compared.report = Some(report.json(&updates.optimizers) + "\n");
     }
-    Ok(ComparisonResult { millis: task.millis(), close: report.close, nans: report.nan })
+    let (millis, close, nans) = (task.millis(), report.close, report.nan);
+    Ok(ComparisonUpdate { millis, close, nans, ..Default::default() })
 }
 
 /// Reads a manifest, or a list of keys; `None` if the file is neither.

@@ -104,17 +104,7 @@ impl PageModel {
                     matrix.singular.offers = offers;
                 }
             }
-            FromWorker::RowValues(values) => {
-                if let Some(work) = &mut self.work {
-                    work.add_values(values, false);
-                }
-            }
             FromWorker::Rate(rate) => self.values_panel.rate = Some(rate),
-            FromWorker::FileValues(values) => {
-                if let Some(view) = &mut self.run {
-                    Rc::make_mut(view).add_values(values);
-                }
-            }
             FromWorker::FileChecked(file, check) => {
                 if let Some(rail) = &mut self.rail {
                     Rc::make_mut(rail).set_problem(file, check.wrong.clone());
