@@ -95,7 +95,7 @@ pub enum TaskResult {
     /// The name of the file, which is sent with it.
     Export(String),
     Rank(Box<NormRanking>),
-    /// Each message has what was found since the last one.
+    /// Each message has the results since the last one.
     Compare(Box<ComparisonUpdate>),
     TensorDiff(Box<TensorDiff>),
     Renames(Box<Renames>),

@@ -3,9 +3,10 @@
 use std::collections::HashSet;
 use std::rc::Rc;
 
-use statelens_checkpoint::order;
+use statelens_checkpoint::{float_repr, order};
 use statelens_values::SummaryStatistics;
 
+use crate::state::fmt::{cell, exact, minus};
 use crate::values::message::RowStatistics;
 
 /// The statistics known so far; clones share them.
@@ -170,6 +171,26 @@ pub fn percent(part: u64, whole: u64) -> String {
     }
 }
 
+/// Returns the labels and values of the statistics of a tensor in a summary.
+pub fn summary_facts(of: &SummaryStatistics, integers: bool) -> Vec<(&'static str, String)> {
+    let figures = [("min", of.min), ("max", of.max), ("mean", of.mean), ("std", of.std)];
+    let figures = figures.into_iter().filter_map(|(label, value)| {
+        let value = value?;
+        // The mean of integers need not be an integer.
+        let whole = whole(value).filter(|_| integers && matches!(label, "min" | "max"));
+        Some((label, whole.unwrap_or_else(|| cell(&float_repr(value)))))
+    });
+    let counts = [("zeros", of.zeros), ("NaN", of.nan), ("infinite", of.infinite)];
+    let counts = counts.into_iter().filter(|(label, count)| *count > 0 || *label == "zeros");
+    figures.chain(counts.map(|(label, count)| (label, exact(count)))).collect()
+}
+
+/// Formats an integer that is held in a float; `None` if a float of this size need not be exact.
+pub fn whole(value: f64) -> Option<String> {
+    let digits = (value.abs() < 9_007_199_254_740_992.0).then(|| exact(value.abs() as u64))?;
+    Some(if value < 0.0 { format!("\u{2212}{digits}") } else { digits })
+}
+
 /// Formats a number with four significant digits and a true minus sign.
 pub fn number(value: f64) -> String {
     short(value, true)
@@ -183,7 +204,7 @@ pub fn figure(value: f64) -> String {
 
 fn short(value: f64, trimmed: bool) -> String {
     if value == 0.0 || !value.is_finite() {
-        return crate::state::fmt::minus(&value.abs().to_string().replace("NaN", "nan"));
+        return minus(&value.abs().to_string().replace("NaN", "nan"));
     }
     let text = format!("{value:.3e}");
     let (digits, exponent) = text.split_once('e').unwrap_or((&text, "0"));
@@ -203,7 +224,39 @@ fn short(value: f64, trimmed: bool) -> String {
 
 #[cfg(test)]
 mod tests {
+    use statelens_checkpoint::DType;
+    use statelens_values::Statistician;
+
     use super::*;
+
+    fn facts(dtype: &DType, bytes: &[u8], integers: bool) -> Vec<(&'static str, String)> {
+        let mut measure = Statistician::new(dtype).expect("numbers have some");
+        measure.feed(bytes);
+        summary_facts(&measure.finish(), integers)
+    }
+
+    #[test]
+    fn missing_statistics_are_omitted() {
+        let bytes = [1.0f32, -2.0, 0.0, f32::NAN].map(f32::to_le_bytes).concat();
+        let expected = [
+            ("min", "\u{2212}2.0"),
+            ("max", "1.0"),
+            ("mean", "\u{2212}0.3333"),
+            ("std", "1.2472"),
+            ("zeros", "1"),
+            ("NaN", "1"),
+        ];
+        let expected = expected.map(|(label, value)| (label, value.to_owned()));
+        assert_eq!(facts(&DType::F32, &bytes, false), expected);
+    }
+
+    #[test]
+    fn integers_are_formatted_exactly() {
+        let bytes = [-3i64, 0, 12_000].map(i64::to_le_bytes).concat();
+        let found = facts(&DType::I64, &bytes, true);
+        assert_eq!([&*found[0].1, &*found[1].1], ["\u{2212}3", "12,000"]);
+        assert!(found[2].1.contains("3999"), "the mean is {}", found[2].1);
+    }
 
     fn row(row: u32, std: f64, nan: u64) -> (u32, SummaryStatistics) {
         let values = SummaryStatistics {

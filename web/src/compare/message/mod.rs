@@ -125,8 +125,10 @@ pub struct StateDictCheck {
     pub states: (String, String),
     /// Keys that both sides have with the same shape.
     pub matching: u64,
-    /// Missing keys, unexpected keys, keys with different shapes.
-    pub counts: (u64, u64, u64),
+    /// Missing keys, unexpected keys.
+    pub counts: [u64; 2],
+    /// Keys with different shapes.
+    pub shapes: u64,
     pub lines: Vec<CheckLine>,
     /// The option of `statelens convert` that would make most keys match, and how many.
     pub rename: Option<(String, u64)>,

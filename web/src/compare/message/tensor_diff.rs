@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use statelens_compare::diff::Outlines;
+use statelens_values::Statistics;
 use statelens_values::weights::Measured;
 
 use crate::matrix::message::PackedOverview;
@@ -9,10 +10,8 @@ use crate::matrix::message::PackedOverview;
 /// Values of two tensors side by side.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct TensorDiff {
-    /// Mean, deviation and norm: of A, of B, and of B − A.
-    pub sides: [[Option<f64>; 3]; 3],
-    /// The number of values that differ, and of all values.
-    pub differing: (u64, u64),
+    /// Statistics of A and of B.
+    pub sides: [Statistics; 2],
     /// NaN on both sides, in A only, in B only.
     pub nan: [u64; 3],
     /// The shape that positions index into.

@@ -7,7 +7,7 @@ pub mod tensor_diff;
 use std::rc::{Rc, Weak};
 
 use statelens_checkpoint::{Checkpoint, Error, ErrorKind, ReadAt, Result};
-use statelens_compare::check;
+use statelens_compare::check::{self, Reference};
 use statelens_compare::diff::{
     Comparison, DiffOptions, Difference, Optimizers, PairChange, Tolerance,
 };
@@ -95,12 +95,9 @@ pub(crate) fn handle_request(
             let session = session.borrow();
             let Some(left) = &session.open else { return };
             let reference = match &session.compared {
-                ComparedCheckpoint { open: Some(of), .. } => {
-                    let has = check::has_state(&of.checkpoint, STATE);
-                    (check::expected_of(&of.checkpoint, &of.leaves), has)
-                }
+                ComparedCheckpoint { open: Some(of), .. } => Reference::of(&of.checkpoint, STATE),
                 ComparedCheckpoint { list: Some(list), .. } => {
-                    (list.clone(), check::lists_state(list, STATE))
+                    Reference::listed(list.clone(), STATE)
                 }
                 _ => return,
             };
@@ -291,35 +288,21 @@ fn listed(file: Option<File>) -> Result<Option<Vec<check::Expected>>> {
 /// Checks whether the first would load into the second, as `statelens check` does.
 fn check_loads(
     left: &OpenCheckpoint,
-    (reference, reference_has): (Vec<check::Expected>, bool),
+    reference: Reference,
     strict: bool,
     release: &str,
 ) -> compare::message::StateDictCheck {
     let release = check::LibraryRelease::parse(release).ok();
     let options = check::CheckOptions { strict, release, ..check::CheckOptions::default() };
     let file = &left.checkpoint;
-    let version = check::version_of(file);
-    let result = check::check(
-        check::expected_of(file, &left.leaves),
-        check::has_state(file, STATE),
-        reference,
-        reference_has,
-        version.as_deref(),
-        &options,
-    )
-    .with_format(release.and_then(|release| release.refuses(file)))
-    .with_damage(&file.findings);
-    let of_trainer = version.is_some() || file.format.id == "cerebras-h5";
+    let result = check::check_checkpoint(file, reference, &options);
+    let of_trainer = check::version_of(file).is_some() || file.format.id == "cerebras-h5";
     let releases = check::RELEASES.iter().filter(|_| of_trainer);
-    let count = |list: usize| list as u64;
     compare::message::StateDictCheck {
         loads: result.loads,
         matching: result.matching,
-        counts: (
-            count(result.missing.len()),
-            count(result.unexpected.len()),
-            count(result.shapes.len()),
-        ),
+        counts: [&result.missing, &result.unexpected].map(|keys| keys.len() as u64),
+        shapes: result.shapes.len() as u64,
         lines: result.lines(),
         prefixed: result.prefixed,
         of_release: result.remarks().into_iter().map(|(_, text)| text).collect(),

@@ -9,7 +9,7 @@ use statelens_compare::diff::{
 };
 use statelens_tensor::Machine as _;
 use statelens_values::weights::Measured;
-use statelens_values::{Scale, Statistics, Summary};
+use statelens_values::{Scale, Summary};
 
 use crate::compare::message::CompareOptions;
 use crate::compare::message::tensor_diff::{Renames, TensorDiff};
@@ -65,19 +65,12 @@ async fn close(
 }
 
 fn describe(of: &TensorDifference) -> TensorDiff {
-    let side = |of: &Summary| {
-        let of = of.statistics();
-        [of.mean, of.std, of.l2]
-    };
-    let differences = Measured::of(&of.differences);
-    let Statistics { count, zeros, .. } = differences.statistics;
     TensorDiff {
-        sides: [side(&of.left), side(&of.right), side(&of.differences)],
-        differing: (count - zeros, count),
+        sides: [&of.left, &of.right].map(Summary::statistics),
         nan: of.nan,
         shape: of.shape.clone(),
         outlines: [Scale::Linear, Scale::Log].map(|scale| of.outlines(scale, BINS)),
-        differences,
+        differences: Measured::of(&of.differences),
         map: of.drawn().map(|map| PackedOverview::of(&map, (0, 0))),
     }
 }

@@ -53,9 +53,8 @@ impl PageModel {
             FromWorker::ModelDescription(description) => {
                 if let Some(work) = &mut self.work {
                     let known = &work.opened.findings;
-                    let new =
-                        description.findings.iter().filter(|finding| !known.contains(finding));
-                    let new: Vec<_> = new.cloned().collect();
+                    let mut new = description.model.findings();
+                    new.retain(|finding| !known.contains(finding));
                     if !new.is_empty() {
                         Rc::make_mut(&mut work.opened).findings.extend(new);
                     }

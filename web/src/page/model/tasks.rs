@@ -111,7 +111,9 @@ impl PageModel {
                 if let Some(view) = &mut self.run {
                     let view = Rc::make_mut(view);
                     files.into_iter().for_each(|values| view.add_values(values));
-                    view.values.task.set((), done);
+                    if done {
+                        view.values.task.set((), true);
+                    }
                 }
             }
             // The matrix or the comparison is closed.

@@ -17,7 +17,7 @@ use crate::values::message::TensorValues;
 use crate::values::model::ValuesPanel;
 use crate::values::page::gauge::of_total;
 use crate::values::page::histogram::HistogramView;
-use crate::values::state::number;
+use crate::values::state::{number, whole};
 
 /// Properties of the section.
 #[derive(Properties, PartialEq)]
@@ -166,12 +166,7 @@ fn numbers(actor: &Actor, props: &StatisticsProps, measured: &Measured) -> Html 
 
 /// Formats a number; integers below 2^53 are shown exactly.
 fn number_text(value: f64, integer: bool) -> String {
-    if integer && value.abs() < 9_007_199_254_740_992.0 {
-        let digits = fmt::exact(value.abs() as u64);
-        if value < 0.0 { format!("\u{2212}{digits}") } else { digits }
-    } else {
-        number(value)
-    }
+    whole(value).filter(|_| integer).unwrap_or_else(|| number(value))
 }
 
 #[cfg(test)]
