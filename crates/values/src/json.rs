@@ -329,7 +329,7 @@ pub mod float {
         }
     }
 
-    /// Reads what [`serialize`] writes.
+    /// Reads the output of [`serialize`].
     pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<f64>, D::Error> {
         struct FloatVisitor;
         impl Visitor<'_> for FloatVisitor {
@@ -420,6 +420,31 @@ mod tests {
         json.text(&text);
         assert_eq!(json.as_str(), "\"a\\ud83db\\ud83d\\ude00\\udc80\"");
         assert_eq!(json_text(&text), json.as_str());
+    }
+
+    #[test]
+    fn floats_are_read_to_the_last_bit() {
+        #[derive(Serialize, serde::Deserialize)]
+        struct Number(#[serde(with = "float")] Option<f64>);
+        let mut bits = 1u64;
+        let next = || {
+            bits = bits.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            f64::from_bits(bits)
+        };
+        let special = [0.0, -0.0, 1.0, -7.0, f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 5e-324];
+        for value in special.into_iter().chain(std::iter::repeat_with(next).take(2_000)) {
+            let mut json = Json::new();
+            json.float(value);
+            assert_eq!(json_text(&Number(Some(value))), json.as_str());
+            let read: Number = serde_json::from_str(json.as_str()).unwrap();
+            let read = read.0.unwrap();
+            assert!(
+                read.to_bits() == value.to_bits() || read.is_nan() && value.is_nan(),
+                "{value}"
+            );
+        }
+        let read = |text| serde_json::from_str::<Number>(text).map(|number| number.0).ok();
+        assert_eq!((read("null"), read("12"), read("\"x\"")), (Some(None), Some(Some(12.0)), None));
     }
 
     #[test]
