@@ -24,9 +24,8 @@ use crate::protocol::job::{JobEnd, JobKind};
 use crate::protocol::task::{JobProgress, TaskRequest, TaskResult};
 use crate::read_as::message::ReadAs;
 use crate::rows::PackedRows;
-use crate::run_folder::message::FileValues;
 use crate::share::message::{SharedSummary, SummaryKind};
-use crate::{compare, family, model_description, values};
+use crate::{compare, family, model_description};
 
 /// The field of a posted object that holds the message.
 pub const MESSAGE: &str = "message";
@@ -227,7 +226,7 @@ pub enum FromWorker {
     FilesNeeded(Vec<String>),
     /// Progress of the task of this kind.
     Progress(JobKind, JobProgress),
-    /// The result of a task so far.
+    /// The result of a task so far, or since the last message.
     Partial(TaskResult),
     /// The result of a task, which is then over.
     Done(TaskResult),
@@ -235,8 +234,6 @@ pub enum FromWorker {
     Failed(JobKind, Option<ErrorText>),
     /// A reply about comparing with a second checkpoint.
     Compare(compare::message::CompareReply),
-    /// Statistics of tensors that a scan has read.
-    RowValues(Vec<values::message::RowValues>),
     /// The reply to [`ToWorker::Rate`]: bytes read per millisecond.
     Rate(f64),
     /// The reply to [`ToWorker::Cells`].
@@ -249,8 +246,6 @@ pub enum FromWorker {
     /// A file of [`ToWorker::CheckRun`] or [`ToWorker::CheckFiles`], as an index, and the result of
     /// opening it.
     FileChecked(u32, OpenCheck),
-    /// The values of one file of [`TaskRequest::RunValues`].
-    FileValues(FileValues),
     /// The job is over; its results were sent before.
     Ended(JobEnd),
 }

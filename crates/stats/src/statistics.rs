@@ -1,11 +1,13 @@
 //! The figures that are shown to users.
 
+use serde::{Deserialize, Serialize};
+
 use crate::Summary;
 use crate::exact::Moments;
 
 /// Statistics of the values of a tensor. Unless stated otherwise they cover the finite values only.
 /// A figure is `None` if there is no value to compute it from.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Statistics {
     /// Number of all values.
     pub count: u64,

@@ -311,6 +311,59 @@ pub mod object {
     }
 }
 
+/// Serializes a number that may be unknown or not finite as [`Json::float`] writes it
+/// (`#[serde(with = …)]`).
+pub mod float {
+    use std::fmt;
+
+    use serde::de::{Deserializer, Error, Unexpected, Visitor};
+    use serde::ser::Serializer;
+    use statelens_checkpoint::float_repr;
+
+    /// Writes a number, `null`, or a string if it is not finite.
+    pub fn serialize<S: Serializer>(value: &Option<f64>, to: S) -> Result<S::Ok, S::Error> {
+        match value {
+            None => to.serialize_none(),
+            Some(value) if value.is_finite() => to.serialize_f64(*value),
+            Some(value) => to.serialize_str(&float_repr(*value)),
+        }
+    }
+
+    /// Reads the output of [`serialize`].
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<f64>, D::Error> {
+        struct FloatVisitor;
+        impl Visitor<'_> for FloatVisitor {
+            type Value = Option<f64>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a number")
+            }
+
+            fn visit_f64<E: Error>(self, value: f64) -> Result<Self::Value, E> {
+                Ok(Some(value))
+            }
+
+            fn visit_u64<E: Error>(self, value: u64) -> Result<Self::Value, E> {
+                Ok(Some(value as f64))
+            }
+
+            fn visit_i64<E: Error>(self, value: i64) -> Result<Self::Value, E> {
+                Ok(Some(value as f64))
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<Self::Value, E> {
+                let invalid = |_| E::invalid_value(Unexpected::Str(text), &self);
+                text.parse().map(Some).map_err(invalid)
+            }
+
+            fn visit_unit<E: Error>(self) -> Result<Self::Value, E> {
+                Ok(None)
+            }
+        }
+        from.deserialize_any(FloatVisitor)
+    }
+}
+
 /// Returns the findings of a scan as JSON: `path`, if given, `worst` and `findings`.
 pub fn findings_json(path: Option<&str>, findings: &[Finding]) -> String {
     #[derive(Serialize)]
@@ -367,6 +420,31 @@ mod tests {
         json.text(&text);
         assert_eq!(json.as_str(), "\"a\\ud83db\\ud83d\\ude00\\udc80\"");
         assert_eq!(json_text(&text), json.as_str());
+    }
+
+    #[test]
+    fn floats_are_read_to_the_last_bit() {
+        #[derive(Serialize, serde::Deserialize)]
+        struct Number(#[serde(with = "float")] Option<f64>);
+        let mut bits = 1u64;
+        let next = || {
+            bits = bits.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            f64::from_bits(bits)
+        };
+        let special = [0.0, -0.0, 1.0, -7.0, f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 5e-324];
+        for value in special.into_iter().chain(std::iter::repeat_with(next).take(2_000)) {
+            let mut json = Json::new();
+            json.float(value);
+            assert_eq!(json_text(&Number(Some(value))), json.as_str());
+            let read: Number = serde_json::from_str(json.as_str()).unwrap();
+            let read = read.0.unwrap();
+            assert!(
+                read.to_bits() == value.to_bits() || read.is_nan() && value.is_nan(),
+                "{value}"
+            );
+        }
+        let read = |text| serde_json::from_str::<Number>(text).map(|number| number.0).ok();
+        assert_eq!((read("null"), read("12"), read("\"x\"")), (Some(None), Some(Some(12.0)), None));
     }
 
     #[test]

@@ -1,12 +1,12 @@
 //! The subset of a tensor's statistics that summaries contain.
 
+use serde::{Deserialize, Serialize};
 use statelens_checkpoint::DType;
-
-use statelens_stats::Accumulator;
+use statelens_stats::{Accumulator, Statistics};
 
 /// Statistics of the values of a tensor; of moduli for complex numbers. Records and quantised
 /// blocks do not have statistics.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct SummaryStatistics {
     /// Number of all values.
     pub count: u64,
@@ -16,21 +16,30 @@ pub struct SummaryStatistics {
     pub infinite: u64,
     /// Number of zeros of either sign.
     pub zeros: u64,
-    /// The smallest finite value. Like the following figures, NaN if there are no finite values.
-    pub min: f64,
+    /// The smallest finite value. Like the following figures, `None` if there are no finite values.
+    #[serde(with = "crate::json::float")]
+    pub min: Option<f64>,
     /// The largest finite value.
-    pub max: f64,
+    #[serde(with = "crate::json::float")]
+    pub max: Option<f64>,
     /// The mean of the finite values.
-    pub mean: f64,
+    #[serde(with = "crate::json::float")]
+    pub mean: Option<f64>,
     /// The standard deviation of the finite values with numpy's default: divided by the count, not
     /// by the count minus one.
-    pub std: f64,
+    #[serde(with = "crate::json::float")]
+    pub std: Option<f64>,
 }
 
 impl SummaryStatistics {
     /// Returns the number of finite values.
     pub fn finite(&self) -> u64 {
         self.count.saturating_sub(self.nan).saturating_sub(self.infinite)
+    }
+
+    /// Returns the largest finite magnitude.
+    pub fn abs_max(&self) -> Option<f64> {
+        Some(self.min?.abs().max(self.max?.abs()))
     }
 }
 
@@ -59,18 +68,17 @@ impl Statistician {
     }
 }
 
-impl From<&statelens_stats::Statistics> for SummaryStatistics {
-    fn from(of: &statelens_stats::Statistics) -> Self {
-        let float = |value: Option<f64>| value.unwrap_or(f64::NAN);
+impl From<&Statistics> for SummaryStatistics {
+    fn from(of: &Statistics) -> Self {
         Self {
             count: of.count,
             nan: of.nan,
             infinite: of.pos_inf + of.neg_inf,
             zeros: of.zeros,
-            min: float(of.min),
-            max: float(of.max),
-            mean: float(of.mean),
-            std: float(of.std),
+            min: of.min,
+            max: of.max,
+            mean: of.mean,
+            std: of.std,
         }
     }
 }
@@ -92,8 +100,9 @@ mod tests {
         let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
         let found = of(&DType::F32, &bytes, 1_000);
         assert_eq!((found.count, found.nan, found.infinite, found.zeros), (9, 1, 2, 1));
-        assert_eq!((found.min, found.max, found.mean), (-2.5, 4.0, 1.25));
-        assert!((found.std - 2.116_404_183_200_049).abs() < 1e-12, "{}", found.std);
+        assert_eq!((found.min, found.max, found.mean), (Some(-2.5), Some(4.0), Some(1.25)));
+        assert_eq!(found.abs_max(), Some(4.0));
+        assert!((found.std.unwrap() - 2.116_404_183_200_049).abs() < 1e-12, "{:?}", found.std);
         assert_eq!(found.finite(), 6);
     }
 
@@ -116,28 +125,29 @@ mod tests {
             bytes.as_chunks().0.iter().map(|bytes| f64::from(f32::from_le_bytes(*bytes))).collect();
         let mean = values.iter().sum::<f64>() / 5_000.0;
         let std = (values.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / 5_000.0).sqrt();
-        assert!((whole.mean / mean - 1.0).abs() < 1e-12, "{} {mean}", whole.mean);
-        assert!((whole.std / std - 1.0).abs() < 1e-12, "{} {std}", whole.std);
+        for (found, wanted) in [(whole.mean.unwrap(), mean), (whole.std.unwrap(), std)] {
+            assert!((found / wanted - 1.0).abs() < 1e-12, "{found} {wanted}");
+        }
     }
 
     #[test]
     fn computes_statistics_of_other_dtypes_and_of_no_elements() {
         let ints: Vec<u8> = [-3i64, 5, 0].iter().flat_map(|value| value.to_le_bytes()).collect();
         let found = of(&DType::I64, &ints, 5);
-        assert_eq!((found.min, found.max, found.zeros), (-3.0, 5.0, 1));
-        assert_eq!(of(&DType::Bool, &[0, 1, 1, 0], 3).mean, 0.5);
-        assert_eq!(of(&DType::BF16, &[0xc0, 0xbf], 1).min, -1.5);
+        assert_eq!((found.min, found.max, found.zeros), (Some(-3.0), Some(5.0), 1));
+        assert_eq!(of(&DType::Bool, &[0, 1, 1, 0], 3).mean, Some(0.5));
+        assert_eq!(of(&DType::BF16, &[0xc0, 0xbf], 1).abs_max(), Some(1.5));
         let none = Statistician::new(&DType::F32).unwrap().finish();
-        assert!(none.mean.is_nan() && none.min.is_nan() && none.count == 0);
+        assert_eq!((none, none.abs_max()), (SummaryStatistics::default(), None));
         let complex = [3f32, -4.0].map(f32::to_le_bytes).concat();
-        assert_eq!(of(&DType::C64, &complex, 3).max, 5.0);
+        assert_eq!(of(&DType::C64, &complex, 3).max, Some(5.0));
         assert!(Statistician::new(&DType::Bits8).is_none());
         let large = [f64::MAX, f64::MAX].map(f64::to_le_bytes).concat();
-        assert_eq!(of(&DType::F64, &large, 16).mean, f64::MAX);
+        assert_eq!(of(&DType::F64, &large, 16).mean, Some(f64::MAX));
         // A deviation of 1 around 1e15, which the sum of squares of doubles can't resolve.
         let far = [1e15 - 1.0, 1e15 + 1.0].map(f64::to_le_bytes).concat();
-        assert_eq!(of(&DType::F64, &far, 5).std, 1.0);
+        assert_eq!(of(&DType::F64, &far, 5).std, Some(1.0));
         let small = [1e-310f64, -1e-310].map(f64::to_le_bytes).concat();
-        assert_eq!(of(&DType::F64, &small, 16).std, 1e-310);
+        assert_eq!(of(&DType::F64, &small, 16).std, Some(1e-310));
     }
 }

@@ -8,7 +8,7 @@ use statelens_compare::diff::{PairChange, role_of};
 
 use crate::compare::message::tensor_diff::{Renames, TensorDiff};
 use crate::compare::message::{
-    CompareOptions, CompareReply, ComparisonResult, NO_ROW, StateDictCheck, StructureDifference,
+    CompareOptions, CompareReply, ComparisonUpdate, NO_ROW, StateDictCheck, StructureDifference,
 };
 use crate::compare::state::{CompareLine, CompareView, Pairs, RowPair, lines};
 use crate::open::message::OpenedCheckpoint;
@@ -47,7 +47,7 @@ pub struct ComparisonState {
     /// The command line that does the same comparison.
     pub command: String,
     /// Reading values; idle if it was stopped.
-    pub reading: Task<ComparisonResult>,
+    pub reading: Task<ComparisonUpdate>,
     /// The result of checking whether the first checkpoint would load into the second.
     pub checked: Option<Rc<StateDictCheck>>,
     /// Whether missing and unexpected keys make that check fail.
@@ -140,10 +140,8 @@ impl ComparisonState {
         }
     }
 
-    /// Applies a reply of the worker; `first` are the rows of the open checkpoint.
-    pub fn handle_reply(&mut self, reply: CompareReply, first: &Rc<Vec<Row>>) {
-        let picked = self.picked.and_then(|(a, _)| first.get(a as usize));
-        let first = &picked.map_or_else(|| first.clone(), |row| Rc::new(vec![row.clone()]));
+    /// Applies a reply of the worker.
+    pub fn handle_reply(&mut self, reply: CompareReply) {
         match reply {
             CompareReply::Opened(mut opened) => match std::mem::take(&mut opened.rows).unpack() {
                 Some(rows) => {
@@ -156,37 +154,46 @@ impl ComparisonState {
             },
             CompareReply::Listed(keys) => self.listed = Some(keys),
             CompareReply::OpenFailed(error) => self.error = Some(Rc::new(error)),
-            CompareReply::Structure { request, structure } if request == self.request => {
-                match structure {
-                    Ok(structure) => self.set_structure(structure, first),
-                    Err(error) => {
-                        self.error = Some(Rc::new(error));
-                        self.pairs = None;
-                        self.rebuild_lines();
-                    }
-                }
-            }
-            CompareReply::Compared(compared) if compared.request == self.request => {
-                let Some(pairs) = &mut self.pairs else { return };
-                let layers = Rc::make_mut(&mut self.layers);
-                for one in compared.measured {
-                    let Some(row) = pairs.a.get(one.leaf) else { continue };
-                    let Some((role, layer)) = role_of(&row.key) else { continue };
-                    let measured = PairChange { key: row.key.as_str().into(), ..one };
-                    layers.entry(role).or_default().push((layer, measured));
-                }
-                if !(compared.settled.is_empty() && compared.found.is_empty()) {
-                    let mut more = (**pairs).clone();
-                    more.add_results(&compared.settled, &compared.found);
-                    *pairs = Rc::new(more);
-                    self.rebuild_lines();
-                }
-            }
             CompareReply::Checked(checked) => self.checked = Some(Rc::new(checked)),
-            // Replies to outdated requests. A report is saved where it arrives.
-            CompareReply::Structure { .. }
-            | CompareReply::Compared(_)
-            | CompareReply::Report(_) => {}
+            // A report is saved where it arrives.
+            CompareReply::Report(_) => {}
+        }
+    }
+
+    /// Applies results of the comparison; `rows` are those of the open checkpoint.
+    pub fn add_results(&mut self, mut update: ComparisonUpdate, done: bool, rows: &Rc<Vec<Row>>) {
+        // Results of an earlier comparison may arrive while the second checkpoint is being opened.
+        if self.request == 0 {
+            return;
+        }
+        match update.structure.take() {
+            Some(Ok(structure)) => {
+                let picked = self.picked.and_then(|(a, _)| rows.get(a as usize));
+                let first = picked.map_or_else(|| rows.clone(), |row| Rc::new(vec![row.clone()]));
+                self.set_structure(structure, &first);
+            }
+            Some(Err(error)) => {
+                self.error = Some(Rc::new(error));
+                self.pairs = None;
+                self.rebuild_lines();
+            }
+            None => {}
+        }
+        if let Some(pairs) = &mut self.pairs {
+            let layers = Rc::make_mut(&mut self.layers);
+            for one in std::mem::take(&mut update.measured) {
+                let Some(row) = pairs.a.get(one.leaf) else { continue };
+                let Some((role, layer)) = role_of(&row.key) else { continue };
+                let measured = PairChange { key: row.key.as_str().into(), ..one };
+                layers.entry(role).or_default().push((layer, measured));
+            }
+            if !(update.settled.is_empty() && update.found.is_empty()) {
+                Rc::make_mut(pairs).add_results(&update.settled, &update.found);
+                self.rebuild_lines();
+            }
+        }
+        if done {
+            self.reading.set(update, true);
         }
     }
 
@@ -201,9 +208,6 @@ impl ComparisonState {
             self.rename.as_ref().is_some_and(|(_, keys)| parts_sides(*keys, common, fewer));
         // The command compares whole checkpoints.
         self.command = if self.picked.is_some() { String::new() } else { structure.command };
-        if let Task::Running(running) = &mut self.reading {
-            running.now.total = structure.bytes;
-        }
         (self.at, self.member) = (0, 0);
         self.rebuild_lines();
     }

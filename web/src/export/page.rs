@@ -25,7 +25,7 @@ pub(crate) struct SaveAsProps {
     pub(crate) dtype: AttrValue,
     /// Formats that the convert sheet writes for the whole tensor: pairs of id and extension.
     #[prop_or_default]
-    pub(crate) targets: Vec<(String, String)>,
+    pub(crate) targets: Vec<(&'static str, &'static str)>,
 }
 
 /// Returns a key with its slice in Python syntax.
@@ -59,7 +59,8 @@ pub(crate) fn SaveAs(props: &SaveAsProps) -> Html {
         html! { <button class="textlink" {onclick}>{ format!(".{extension}") }</button> }
     };
     // Formats of the convert sheet have their own buttons.
-    let sheet = |kind: &&ExportFormat| props.targets.iter().any(|(_, end)| end == kind.extension());
+    let sheet =
+        |kind: &&ExportFormat| props.targets.iter().any(|(_, end)| *end == kind.extension());
     let kinds = ExportFormat::ALL;
     let kinds = kinds.iter().filter(|kind| !sheet(kind));
     let onchange = {
@@ -69,10 +70,9 @@ pub(crate) fn SaveAs(props: &SaveAsProps) -> Html {
     html! {
         <div class="saveas lab" role="group" aria-label={format!("{} these formats", props.label)}><span>{ props.label.clone() }</span>
             { for props.targets.iter().map(|(id, extension)| {
-                let (row, to) = (props.row, id.clone());
+                let (row, to) = (props.row, *id);
                 let onclick = actor.on(move |actor, _: MouseEvent| {
-                    let to = to.clone();
-                    actor.update(move |model| model.save_key(row, to, single));
+                    actor.update(move |model| model.save_key(row, to.to_owned(), single));
                 });
                 html! { <button class="textlink" {onclick}>{ format!(".{extension}") }</button> }
             }) }

@@ -2,7 +2,6 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::open::message::Choice;
 use crate::protocol::error::ErrorText;
 
 /// What the page requests. The default keeps the names of the keys.
@@ -73,9 +72,9 @@ pub struct RecognisedModel {
     /// usually empty.
     pub mismatch: String,
     /// Possible target formats, the likeliest first.
-    pub targets: Vec<Choice>,
+    pub targets: Vec<FormatChoice>,
     /// Possible source formats.
-    pub sources: Vec<Choice>,
+    pub sources: Vec<FormatChoice>,
     /// The keys are those of a wrapped model.
     pub wrapped: bool,
     /// The checkpoint has an optimizer's state, or one is in a file next to it.
@@ -84,6 +83,13 @@ pub struct RecognisedModel {
     pub adapter: String,
     /// All models to choose from.
     pub models: Vec<String>,
+}
+
+/// A format of a model, as the command and as the page name it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct FormatChoice {
+    pub id: String,
+    pub name: String,
 }
 
 /// The outcome of converting a model.

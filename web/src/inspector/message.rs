@@ -1,6 +1,7 @@
 //! Messages about a row.
 
 use serde::{Deserialize, Serialize};
+use statelens_values::SummaryStatistics;
 
 use crate::protocol::error::ErrorText;
 use crate::values;
@@ -21,8 +22,8 @@ pub struct RowDetails {
     pub text: Option<String>,
     /// Attributes, as stored in the file.
     pub attributes: Vec<(String, String)>,
-    /// Statistics of a tensor in a summary; may be empty.
-    pub statistics: Vec<Fact>,
+    /// Statistics of a tensor in a summary, if it has them.
+    pub statistics: Option<SummaryStatistics>,
     /// Statistics of its values, if they were read.
     pub values: Option<Box<values::message::TensorValues>>,
     /// The number of bytes to read for these, if they were not.

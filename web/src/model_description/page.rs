@@ -3,9 +3,11 @@
 use std::rc::Rc;
 
 use gloo_timers::callback::Timeout;
+use statelens_checkpoint::{grouped, size_text};
+use statelens_describe::model::{Fact, MemoryEstimate, Model};
 use yew::prelude::*;
 
-use crate::model_description::message::{FactLine, ModelDescription};
+use crate::model_description::message::ModelDescription;
 use crate::page::marks::{cap, classes, when};
 use crate::page::model::actor::Actor;
 use crate::page::model::{PageModel, Tab};
@@ -45,7 +47,7 @@ pub fn footer(actor: &Actor, description: &ModelDescription, shown: bool) -> Htm
     html! {
         <section class="foot" aria-label="Model">
             <button class="textrow" id="show-treemap" onclick={map}>{ "Where the bytes are " }{ cap("T") }</button>
-            if !description.facts.is_empty() {
+            if !description.model.facts.is_empty() {
                 <button class={classes(&["textrow", when(shown, "only-s")])} id="show-model" onclick={all}>{ "About the model" }</button>
             }
         </section>
@@ -54,9 +56,11 @@ pub fn footer(actor: &Actor, description: &ModelDescription, shown: bool) -> Htm
 
 /// Renders the full description.
 pub fn all(actor: &Actor, description: &Rc<ModelDescription>) -> Html {
-    if description.facts.is_empty() {
+    if description.model.facts.is_empty() {
         return html! {};
     }
+    let model = &description.model;
+    let more = more(model);
     let fetch = description.fetch.clone().map(|name| {
         let onclick =
             actor.on(move |actor, _: MouseEvent| actor.request(&ToWorker::DescribeModel(true)));
@@ -65,18 +69,18 @@ pub fn all(actor: &Actor, description: &Rc<ModelDescription>) -> Html {
     html! {
         <>
             <section class="understood">
-                <div class="hd"><h3>{ "Model" }</h3><span class="lab">{ heading(description) }</span></div>
-                <dl class="kv">{ for description.facts.iter().map(fact_with_basis) }</dl>
+                <div class="hd"><h3>{ "Model" }</h3><span class="lab">{ heading(model) }</span></div>
+                <dl class="kv">{ for model.facts.iter().map(fact) }</dl>
                 { for fetch }
             </section>
             <section class="understood">
                 <div class="hd"><h3>{ "Parameters by part" }</h3></div>
-                { parts(description) }
+                { parts(model) }
             </section>
-            if !description.more.is_empty() {
+            if !more.is_empty() {
                 <section class="understood">
                     <div class="hd"><h3>{ "Memory and storage" }</h3></div>
-                    <dl class="kv">{ for description.more.iter().map(fact_with_basis) }</dl>
+                    <dl class="kv">{ for more }</dl>
                 </section>
             }
         </>
@@ -84,56 +88,94 @@ pub fn all(actor: &Actor, description: &Rc<ModelDescription>) -> Html {
 }
 
 /// Renders the parameters by part, with bars.
-pub fn parts(description: &ModelDescription) -> Html {
+pub fn parts(model: &Model) -> Html {
+    let params = model.number("parameters").unwrap_or(0).max(1);
     html! {
         <ul class="parts" aria-label="Parameters by part">
-            { for description.parts.iter().map(|part| html! {
-                <li style={format!("--w:{:.2}%", part.share.min(1.0) * 100.0)}>
-                    <span class="t">{ &part.label }</span>
-                    <span class="num">{ &part.value }</span>
-                    <span class="bar" aria-hidden="true"><i></i></span>
-                    <span class="dim">{ &part.basis }</span>
-                </li>
+            { for model.parts.iter().map(|sum| {
+                let active = match sum.active {
+                    Some(active) if active != sum.params => format!("{} active, ", grouped(active)),
+                    Some(_) => String::new(),
+                    None => "active unknown, ".to_owned(),
+                };
+                let share = sum.params as f64 / params as f64;
+                html! {
+                    <li style={format!("--w:{:.2}%", share.min(1.0) * 100.0)}>
+                        <span class="t">{ sum.component.word() }</span>
+                        <span class="num">{ grouped(sum.params) }</span>
+                        <span class="bar" aria-hidden="true"><i></i></span>
+                        <span class="dim">{ active }{ size_text(sum.bytes) }</span>
+                    </li>
+                }
             }) }
         </ul>
     }
 }
 
-fn heading(description: &ModelDescription) -> String {
-    match description.config.as_str() {
+fn heading(model: &Model) -> String {
+    match model.config.as_str() {
         "" => "Read from names and shapes".to_owned(),
         config => format!("Read from {config}, names and shapes"),
     }
 }
 
-fn is_known(fact: &FactLine) -> bool {
-    fact.source != "unknown"
-}
-
-fn fact(line: &FactLine) -> Html {
-    let known = is_known(line);
+fn fact(fact: &Fact) -> Html {
+    let (known, doubt, basis) = (fact.is_known(), &fact.doubt, fact.basis());
     html! {
         <>
-            <dt>{ &line.label }</dt>
-            <dd class={classes(&[when(!known, "dim"), when(!line.doubt.is_empty(), "w-warn")])} title={line.basis.clone()}>{ &line.value }
-                if known && !line.source.is_empty() { <span class="src">{ source_word(line) }</span> }
-                if !line.doubt.is_empty() { <span class="src doubt">{ &line.doubt }</span> }</dd>
+            <dt>{ &*fact.label }</dt>
+            <dd class={classes(&[when(!known, "dim"), when(!doubt.is_empty(), "w-warn")])} title={basis.clone()}>{ fact.text() }
+                if known { <span class="src">{ source_word(fact, &basis) }</span> }
+                if !doubt.is_empty() { <span class="src doubt">{ doubt }</span> }</dd>
+            if !basis.is_empty() { <dd class="basis">{ basis }</dd> }
         </>
     }
 }
 
 /// Returns the source of a fact: a config, the file's metadata, or an inference from names and
 /// shapes.
-fn source_word(line: &FactLine) -> String {
-    let of_config = [".json", ".yaml", ".yml"].iter().any(|end| line.basis.contains(end));
-    line.source.replace("read", if of_config { "from config" } else { "from the file" })
+fn source_word(fact: &Fact, basis: &str) -> String {
+    let of_config = [".json", ".yaml", ".yml"].iter().any(|end| basis.contains(end));
+    let read = if of_config { "from config" } else { "from the file" };
+    fact.source.word().replace("read", read)
 }
 
-fn fact_with_basis(line: &FactLine) -> Html {
-    html! {
-        <>
-            { fact(line) }
-            if !line.basis.is_empty() { <dd class="basis">{ &line.basis }</dd> }
-        </>
+/// Renders quantised layouts, memory and the optimizer.
+fn more(model: &Model) -> Vec<Html> {
+    let line = |label: &str, value: String, basis: &str| {
+        html! {
+            <>
+                <dt>{ label }</dt><dd>{ value }</dd>
+                if !basis.is_empty() { <dd class="basis">{ basis }</dd> }
+            </>
+        }
+    };
+    let mut lines = Vec::new();
+    for layout in &model.quantised {
+        let bits = layout.bits_per_weight().map(|bits| format!("{bits:.3} bits each"));
+        let block = match layout.block.is_empty() {
+            true => "block size unknown".to_owned(),
+            false => format!("a scale per {}", layout.block),
+        };
+        let value = bits.unwrap_or_else(|| "bits unknown".to_owned());
+        lines.push(line(&layout.layout, value, &format!("{block}, {} tensors", layout.tensors)));
     }
+    if let Some(memory) = &model.memory {
+        for (label, bytes, basis) in [
+            ("to load as stored", memory.stored, ""),
+            ("in bfloat16", memory.bfloat16, ""),
+            ("in float32", memory.float32, ""),
+            ("to train with Adam", memory.training, MemoryEstimate::FORMULA),
+        ] {
+            lines.push(line(label, size_text(bytes), basis));
+        }
+    }
+    for resolved in &model.optimizer {
+        let basis = match resolved.basis.as_str() {
+            "" => "their parameters are not known",
+            basis => basis,
+        };
+        lines.push(line("optimizer entries", grouped(resolved.entries), basis));
+    }
+    lines
 }

@@ -48,7 +48,7 @@ pub struct OpenedCheckpoint {
     pub main: u32,
     /// The other files that are checkpoints by themselves, as indices into the same list.
     pub others: Vec<u32>,
-    /// The format's id; a target with the same id writes the same format.
+    /// The format's id; if it can be written, that of its [`Writing`](statelens_formats::Writing).
     pub format_id: String,
     /// The format's name, as in "Cerebras HDF5".
     pub format: String,
@@ -67,8 +67,6 @@ pub struct OpenedCheckpoint {
     pub finding_keys: HashSet<String>,
     /// Possible rewrites in its own format.
     pub offers: Vec<RewriteOffer>,
-    /// Formats that it can be converted to.
-    pub targets: Vec<TargetFormat>,
     /// Names of files that are missing from the checkpoint.
     pub missing: Vec<String>,
     /// Milliseconds from the request to the reply.
@@ -98,36 +96,4 @@ pub struct FetchStats {
     pub without_ranges: bool,
     pub bytes: u64,
     pub requests: u64,
-}
-
-/// A format to convert to.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct TargetFormat {
-    /// The command's name for it.
-    pub id: String,
-    /// The display name, as in "PyTorch .pt".
-    pub name: String,
-    /// File extension without the dot.
-    pub extension: String,
-    /// What the format holds and which programs read it, in a sentence.
-    pub about: String,
-    /// Versions to choose from, the default first; empty if there is only one.
-    pub versions: Vec<Choice>,
-    /// Compressions, the default first; may be empty.
-    pub compressions: Vec<Choice>,
-    /// Shard sizes, with one file first; empty if the format can't be sharded.
-    pub shards: Vec<Choice>,
-    /// Whether it can have an object graph and a state file.
-    pub objects: bool,
-    /// Dtypes that floating point tensors can be cast to.
-    pub casts: Vec<Choice>,
-}
-
-/// One of several values to choose from.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Choice {
-    /// The command's name for it; empty for the default.
-    pub id: String,
-    /// The page's name for it.
-    pub name: String,
 }

@@ -1,9 +1,9 @@
 //! Controls for the options of a conversion. Each change requests a new plan.
 
+use statelens_formats::Choice;
 use yew::prelude::*;
 
 use crate::convert::state::Conversion;
-use crate::open::message::Choice;
 use crate::page::marks::one_of;
 use crate::page::model::actor::Actor;
 
@@ -54,12 +54,12 @@ pub(crate) fn radios(
         <span class="seg" role="radiogroup" aria-label={about.to_owned()}>
             { for list.iter().enumerate().map(|(at, choice)| {
                 let on = chosen.map_or(at == 0, |id| id == choice.id);
-                let id = (at > 0).then(|| choice.id.clone());
+                let id = (at > 0).then(|| choice.id.to_owned());
                 let onclick = actor.on(move |actor, _: MouseEvent| {
                     let id = id.clone();
                     change(actor, move |convert| set(convert, id));
                 });
-                one_of("radio", on, &choice.name, onclick)
+                one_of("radio", on, choice.name, onclick)
             }) }
         </span>
     }

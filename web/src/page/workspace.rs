@@ -210,7 +210,7 @@ fn top(actor: &Actor, props: &WorkspaceProps) -> Html {
                 <button class="btn only-l" onclick={on(|actor| actor.show(Some(Sheet::Share)))}>{ "Share " }{ cap("S") }</button>
                 if !opened.summary {
                     <button class="btn" id="compare-with" onclick={oncompare.reform(|_| ())}>{ "Compare " }{ cap("D") }</button>
-                    <button class="btn pri" onclick={on(|actor| actor.update(|model| model.start_convert()))} disabled={opened.targets.is_empty()}>
+                    <button class="btn pri" onclick={on(|actor| actor.update(|model| model.start_convert()))}>
                         { "Convert " }{ cap("C") }
                     </button>
                 }

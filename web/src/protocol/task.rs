@@ -5,12 +5,13 @@ use serde::{Deserialize, Serialize};
 use super::job::JobKind;
 use super::selection::MatrixSelection;
 use crate::compare::message::tensor_diff::{Renames, TensorDiff};
-use crate::compare::message::{CompareOptions, ComparisonResult};
+use crate::compare::message::{CompareOptions, ComparisonUpdate};
 use crate::convert::message::{ConversionResult, SaveTo};
 use crate::matrix::message::ranked::{NormRanking, RankedRequest};
 use crate::matrix::message::singular::SingularReport;
 use crate::matrix::message::{ExportRequest, PackedOverview};
 use crate::open::message::FileName;
+use crate::run_folder::message::FileValues;
 use crate::values::message::{ScanReport, TensorValues};
 use crate::verify::message::VerifyReport;
 
@@ -43,11 +44,7 @@ pub enum TaskRequest {
     /// Rank the rows of a matrix by norm.
     Rank(RankedRequest),
     /// Compare two checkpoints: structure at once, then values.
-    Compare {
-        /// Chosen by the page and repeated in each reply, so that the page can drop a late reply.
-        request: u32,
-        options: Box<CompareOptions>,
-    },
+    Compare(Box<CompareOptions>),
     /// Compare a row of the first closely with one of the second. Unless `on_request`, this stops
     /// at once if reading takes long, or has to be fetched.
     TensorDiff { pair: (u32, u32), on_request: bool },
@@ -73,7 +70,7 @@ impl TaskRequest {
             Self::Singular { .. } => JobKind::Singular,
             Self::Export(_) => JobKind::Export,
             Self::Rank(_) => JobKind::Rank,
-            Self::Compare { .. } => JobKind::Compare,
+            Self::Compare(_) => JobKind::Compare,
             Self::TensorDiff { .. } => JobKind::TensorDiff,
             Self::Renames(_) => JobKind::Renames,
             Self::RunValues { .. } => JobKind::RunValues,
@@ -88,7 +85,8 @@ pub enum TaskResult {
     /// the task ends early, no files are left behind.
     Write(Box<ConversionResult>),
     Verify(Box<VerifyReport>),
-    /// If the scan is stopped, it covers the tensors read so far.
+    /// The result so far has only the statistics of tensors read since the last one. If the scan is
+    /// stopped, it covers the tensors read so far.
     Scan(Box<ScanReport>),
     Statistics(Box<TensorValues>),
     /// If reading is stopped, it covers the blocks read so far.
@@ -97,11 +95,12 @@ pub enum TaskResult {
     /// The name of the file, which is sent with it.
     Export(String),
     Rank(Box<NormRanking>),
-    Compare(Box<ComparisonResult>),
+    /// Each message has the results since the last one.
+    Compare(Box<ComparisonUpdate>),
     TensorDiff(Box<TensorDiff>),
     Renames(Box<Renames>),
-    /// All files were read, or reading was stopped.
-    RunValues,
+    /// The values of files read since the last message.
+    RunValues(Vec<FileValues>),
 }
 
 /// Progress of a job.

@@ -1,11 +1,12 @@
 //! Rewriting a checkpoint without converting it (upgrade, repair, dataloader state): the buttons
 //! that offer it, and its part of the convert sheet.
 
+use statelens_formats::Choice;
 use yew::prelude::*;
 
 use crate::convert::message::ConvertOptions;
 use crate::convert::state::{Conversion, first_options};
-use crate::open::message::{Choice, OpenedCheckpoint};
+use crate::open::message::OpenedCheckpoint;
 use crate::page::controls::{change, choices};
 use crate::page::marks::{check, one_of, prose, typed};
 use crate::page::model::actor::Actor;
@@ -14,8 +15,10 @@ use crate::state::task::Task;
 use crate::state::work::OpenWork;
 
 /// Format versions that can be written, newest first, with their labels.
-const VERSIONS: [(&str, &str); 2] =
-    [("0.5", "0.5, releases 2.5 to 2.10"), ("0.4", "0.4, releases 2.0 to 2.4")];
+const VERSIONS: [Choice; 2] = [
+    Choice { id: "0.5", name: "0.5, releases 2.5 to 2.10" },
+    Choice { id: "0.4", name: "0.4, releases 2.0 to 2.4" },
+];
 
 /// Renders an optional rewrite, one that no finding calls for.
 pub fn article(actor: &Actor, work: &OpenWork, offer: &RewriteOffer) -> Html {
@@ -83,8 +86,8 @@ pub fn tasks(actor: &Actor, work: &OpenWork, convert: &Conversion) -> Html {
 pub fn fields(actor: &Actor, work: &OpenWork, convert: &Conversion, rewrite: &Rewrite) -> Html {
     let own = match rewrite {
         Rewrite::Upgrade { to } => {
-            let other_versions = VERSIONS.iter().filter(|(id, _)| *id != work.opened.version);
-            let list: Vec<Choice> = other_versions.map(|(id, name)| choice(id, name)).collect();
+            let other_versions = VERSIONS.iter().filter(|of| of.id != work.opened.version);
+            let list: Vec<Choice> = other_versions.copied().collect();
             version(actor, &list, to)
         }
         Rewrite::Fix { upgrade } => {
@@ -125,6 +128,7 @@ pub fn list(lines: &[String]) -> Html {
 }
 
 fn dataloader(actor: &Actor, iterable: bool, seed: &str, to: &str) -> Html {
+    let choice = |id, name| Choice { id, name };
     let kinds = [choice("map", "map"), choice("iterable", "iterable")];
     let kind = choices(
         actor,
@@ -146,7 +150,7 @@ fn dataloader(actor: &Actor, iterable: bool, seed: &str, to: &str) -> Html {
             }
         });
     });
-    let versions: Vec<Choice> = VERSIONS.iter().rev().map(|(id, name)| choice(id, name)).collect();
+    let [newer, older] = VERSIONS;
     html! {
         <>
             { kind }
@@ -157,7 +161,7 @@ fn dataloader(actor: &Actor, iterable: bool, seed: &str, to: &str) -> Html {
                     <p class="dim">{ "The shuffle seed of the run. It determines the order of samples." }</p>
                 </div></div>
             }
-            { version(actor, &versions, to) }
+            { version(actor, &[older, newer], to) }
         </>
     }
 }
@@ -171,10 +175,6 @@ fn version(actor: &Actor, list: &[Choice], to: &str) -> Html {
             _ => {}
         }
     })
-}
-
-fn choice(id: &str, name: &str) -> Choice {
-    Choice { id: id.into(), name: name.into() }
 }
 
 /// Changes the options of the chosen rewrite.

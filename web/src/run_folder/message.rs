@@ -1,6 +1,7 @@
 //! Messages about a run folder.
 
 use serde::{Deserialize, Serialize};
+use statelens_compare::runs::GroupValues;
 
 /// The values of a file of a run folder.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -10,9 +11,5 @@ pub struct FileValues {
     /// The problem found; may be empty.
     pub problem: String,
     /// Its groups by state and by role.
-    pub groups: [Vec<RunGroup>; 2],
+    pub groups: [Vec<GroupValues>; 2],
 }
-
-/// A group of tensors of a checkpoint: name; numbers of tensors, missing tensors, values, NaNs and
-/// infinities; norm, mean and deviation.
-pub type RunGroup = (String, [u64; 5], [f64; 3]);

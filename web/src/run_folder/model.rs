@@ -9,7 +9,7 @@ use statelens_compare::runs::{
 };
 
 use crate::page::drop::DroppedFile;
-use crate::run_folder::message::{self, RunGroup};
+use crate::run_folder::message::FileValues;
 use crate::run_folder::state::{RunPick, RunRow, SortedRun, step};
 use crate::state::task::Task;
 
@@ -44,13 +44,13 @@ pub struct RunView {
 }
 
 /// The problem with a file (empty if none was found), and its groups by state and by role.
-type FileValues = (String, [Vec<GroupValues>; 2]);
+type ReadValues = (String, [Vec<GroupValues>; 2]);
 
 /// Statistics of the values of a run folder's checkpoints.
 #[derive(Debug, Clone, Default)]
 pub struct RunFolderValues {
     /// Statistics of the files read so far, by the file's index in the drop.
-    pub read: Rc<HashMap<u32, FileValues>>,
+    pub read: Rc<HashMap<u32, ReadValues>>,
     /// The running read.
     pub task: Task<()>,
     /// Measured speed in bytes per millisecond.
@@ -105,9 +105,8 @@ impl RunView {
     }
 
     /// Keeps the values of a file.
-    pub fn add_values(&mut self, of: message::FileValues) {
-        let groups = of.groups.map(|groups| groups.into_iter().map(group).collect());
-        Rc::make_mut(&mut self.values.read).insert(of.file, (of.problem, groups));
+    pub fn add_values(&mut self, of: FileValues) {
+        Rc::make_mut(&mut self.values.read).insert(of.file, (of.problem, of.groups));
     }
 
     /// Returns the file indices and the total bytes of the checkpoints that can be opened and whose
@@ -300,11 +299,6 @@ impl RunView {
         let problem = (0..self.checks.len()).map(|entry| self.problem(entry));
         Some(self.sorted.run.json(problem) + "\n")
     }
-}
-
-fn group((name, counts, [norm, mean, std]): RunGroup) -> GroupValues {
-    let [tensors, missing, count, nan, infinite] = counts;
-    GroupValues { name, tensors, missing, count, nan, infinite, norm, mean, std }
 }
 
 /// Returns the modification time of a file; empty if the browser does not report it.

@@ -12,7 +12,7 @@ use wasm_bindgen::JsValue;
 use crate::open::message::FileName;
 use crate::protocol::FromWorker;
 use crate::protocol::task::{JobProgress, TaskResult};
-use crate::run_folder::message::{FileValues, RunGroup};
+use crate::run_folder::message::FileValues;
 use crate::worker::job::Job;
 use crate::worker::reading::drive;
 use crate::worker::sources::Sources;
@@ -63,10 +63,11 @@ pub(crate) fn values(job: Job, files: Vec<FileName>, requested: Vec<u32>, data: 
                 Err(_) if job.check().is_err() => break,
                 Err(error) => (error.what().to_owned(), Default::default()),
             };
-            job.post(&FromWorker::FileValues(FileValues { file, problem, groups }));
+            let values = vec![FileValues { file, problem, groups }];
+            job.post(&FromWorker::Partial(TaskResult::RunValues(values)));
             before = before.saturating_add(size(file));
         }
-        job.post(&FromWorker::Done(TaskResult::RunValues));
+        job.post(&FromWorker::Done(TaskResult::RunValues(Vec::new())));
     });
 }
 
@@ -76,7 +77,7 @@ async fn read(
     file: u32,
     job: &Job,
     report: impl Fn((u64, u64)),
-) -> Result<([Vec<RunGroup>; 2], String)> {
+) -> Result<([Vec<GroupValues>; 2], String)> {
     let files = sources.set(files).opened_at(FileId(file));
     let limits = Limits::default();
     let checkpoint = Arc::new(statelens_formats::open(files, &limits, &mut Unwatched)?);
@@ -94,11 +95,5 @@ async fn read(
     })
     .await?;
     let [states, roles] = all.map(TensorGroups::finish);
-    let describe = |groups: Vec<GroupValues>| groups.into_iter().map(describe).collect();
-    Ok(([describe(states.0), describe(roles.0)], states.1))
-}
-
-fn describe(of: GroupValues) -> RunGroup {
-    let counts = [of.tensors, of.missing, of.count, of.nan, of.infinite];
-    (of.name, counts, [of.norm, of.mean, of.std])
+    Ok(([states.0, roles.0], states.1))
 }

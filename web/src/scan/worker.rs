@@ -14,7 +14,7 @@ use statelens_values::weights::{
 use crate::inspector::message::RowDetails;
 use crate::protocol::FromWorker;
 use crate::protocol::task::TaskResult;
-use crate::values::message::{RowValues, ScanReport, TensorValues};
+use crate::values::message::{RowStatistics, ScanReport, TensorValues};
 use crate::values::worker::{Measurements, Results, SharedMeasurements};
 use crate::worker::job::Job;
 use crate::worker::now;
@@ -93,7 +93,10 @@ pub(crate) fn inspect(
     });
     inspected.unread = if known.is_some() { None } else { numbers.nbytes() };
     inspected.remote = open.sources.server().is_some();
-    inspected.values = known.map(|known| Box::new(values(inspected.row, &known)));
+    inspected.values = known.map(|known| {
+        let measured = (*known).clone();
+        Box::new(TensorValues { row: inspected.row, measured, ..TensorValues::default() })
+    });
 }
 
 /// Returns whether a tensor can be read in a moment.
@@ -138,7 +141,7 @@ pub(crate) async fn scan(
     let (mut fresh, mut wanted) = (Vec::new(), Vec::new());
     for (id, row) in &rows {
         match found.borrow().measured.get(id) {
-            Some(measured) => fresh.push(short(*row, measured)),
+            Some(measured) => fresh.push((*row, (&measured.statistics).into())),
             None => wanted.push(*id),
         }
     }
@@ -160,6 +163,7 @@ pub(crate) async fn scan(
     let found = found.borrow();
     let unread = rows.iter().filter_map(|(id, row)| Some((*row, found.unread.get(id)?.clone())));
     Ok(ScanReport {
+        rows: Vec::new(),
         bytes,
         unread_bytes: total - bytes.min(total),
         millis: now() - began,
@@ -216,7 +220,7 @@ struct ScanUpdates<'a> {
     open: &'a OpenCheckpoint,
     progress: &'a dyn Fn((u64, u64)),
     of: &'a HashMap<TensorId, Vec<u32>>,
-    fresh: Vec<RowValues>,
+    fresh: RowStatistics,
     /// Bytes done before this survey, and their total.
     before: (u64, u64),
 }
@@ -229,7 +233,7 @@ impl ScanUpdates<'_> {
                 TensorOutcome::Read(summary) => {
                     let measured = Measured::of(&summary);
                     let rows = self.of.get(&id).into_iter().flatten();
-                    self.fresh.extend(rows.map(|row| short(*row, &measured)));
+                    self.fresh.extend(rows.map(|row| (*row, (&measured.statistics).into())));
                     found.unread.remove(&id);
                     let quick = || {
                         let tensor = self.open.checkpoint.tensor(id);
@@ -256,7 +260,9 @@ impl ScanUpdates<'_> {
 
     fn post_reply(&mut self, (done, total): (u64, u64)) {
         let (done, total) = (done + self.before.0, total.saturating_add(self.before.1));
-        self.job.post(&FromWorker::RowValues(std::mem::take(&mut self.fresh)));
+        let rows = std::mem::take(&mut self.fresh);
+        let report = Box::new(ScanReport { rows, ..ScanReport::default() });
+        self.job.post(&FromWorker::Partial(TaskResult::Scan(report)));
         (self.progress)((done, total));
     }
 }
@@ -271,17 +277,22 @@ async fn read(
     let mut survey = Survey::divided(open.checkpoint.clone(), [id], PART);
     drive(&mut survey, &[&open.sources], &task.job, |survey, time| {
         if time {
-            let so_far = survey.so_far().map(|(_, measured)| values(0, &measured));
+            let so_far = survey.so_far();
+            let so_far = so_far.map(|(_, measured)| TensorValues {
+                row,
+                measured,
+                ..TensorValues::default()
+            });
             task.progress(survey.progress(), so_far);
         }
     })
     .await?;
     match survey.take().pop() {
         Some((_, TensorOutcome::Read(summary))) => {
-            let measured = Rc::new(Measured::of(&summary));
-            found.borrow_mut().measured.insert(id, measured.clone());
+            let measured = Measured::of(&summary);
+            found.borrow_mut().measured.insert(id, Rc::new(measured.clone()));
             let (bytes, _) = survey.progress();
-            Ok(TensorValues { bytes, millis: task.millis(), ..values(row, &measured) })
+            Ok(TensorValues { row, measured, bytes, millis: task.millis() })
         }
         Some((_, TensorOutcome::Without(reason) | TensorOutcome::Unread(reason))) => {
             Err(Error::damaged(reason))
@@ -313,37 +324,4 @@ async fn rate(open: &OpenCheckpoint, row: u32, job: &Job) -> Result<f64> {
 
 fn noticed(open: &OpenCheckpoint, measurements: &Measurements) -> Vec<Noticed> {
     findings(&open.checkpoint, &open.leaves, &Results(open, measurements))
-}
-
-fn short(row: u32, measured: &Measured) -> RowValues {
-    let of = &measured.statistics;
-    RowValues {
-        row,
-        count: of.count,
-        nan: of.nan,
-        infinite: of.pos_inf + of.neg_inf,
-        zeros: of.zeros,
-        min: of.min,
-        max: of.max,
-        mean: of.mean,
-        std: of.std,
-        abs_max: of.abs_max.map(|(value, _)| value),
-    }
-}
-
-pub(crate) fn values(row: u32, measured: &Measured) -> TensorValues {
-    let of = &measured.statistics;
-    TensorValues {
-        short: short(row, measured),
-        abs_mean: of.abs_mean,
-        places: [of.abs_max.map(|(_, at)| at), of.first_nan, of.first_inf],
-        quantiles: of.quantiles,
-        exact: of.exact,
-        beyond: of.beyond_6_std,
-        is_integer: of.whole.is_some(),
-        linear: measured.linear.clone(),
-        log: measured.log.clone(),
-        bytes: 0,
-        millis: 0.0,
-    }
 }

@@ -1,6 +1,6 @@
 //! Summaries: made for the share sheet, and opened from links.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::rc::Rc;
 
 use statelens_checkpoint::{Layout, TensorId, float_repr, shape_text};
@@ -14,7 +14,6 @@ use crate::open::message::OpenedCheckpoint;
 use crate::protocol::error::ErrorText;
 use crate::rows::{LeafKind, PackedRows, Row};
 use crate::share::message::{SharedLine, SharedSummary, SummaryKind};
-use crate::state::dtype::{DTypeFamily, family};
 use crate::state::fmt::cell;
 use crate::text;
 use crate::values::worker::Measurements;
@@ -65,12 +64,6 @@ impl MadeSummary {
     /// Returns the statistics of a row, if they were computed.
     pub fn statistics(&self, row: u32) -> Option<SummaryStatistics> {
         self.outline.entries.get(row as usize)?.statistics
-    }
-
-    /// Returns whether the values of a row are integers.
-    pub fn is_of_integers(&self, row: u32) -> bool {
-        let entry = self.outline.entries.get(row as usize);
-        entry.is_some_and(|entry| family(&entry.dtype) == DTypeFamily::Int)
     }
 
     /// Makes a link, and describes what it contains.
@@ -138,27 +131,16 @@ pub fn open(fragment: &str) -> Result<(MadeSummary, OpenedCheckpoint), Box<Error
     let rows: Vec<Row> = outline.entries.iter().cloned().map(row).collect();
     let opened = OpenedCheckpoint {
         name: outline.name.clone(),
-        main: 0,
-        others: Vec::new(),
         format_id: outline.format_id.clone(),
         format: outline.format.clone(),
         version: outline.version.clone(),
         producer: outline.producer.clone(),
         size: outline.size,
-        shards: 0,
         rows: PackedRows::pack(&rows),
         findings: outline.findings.clone(),
-        finding_keys: HashSet::new(),
-        targets: Vec::new(),
-        missing: Vec::new(),
-        millis: 0.0,
-        read: 0,
-        calls: 0,
-        searched: (0, 0),
-        unfolds: None,
         summary: true,
         model_params: outline.parameters().model,
-        offers: Vec::new(),
+        ..OpenedCheckpoint::default()
     };
     Ok((MadeSummary::new(outline), opened))
 }

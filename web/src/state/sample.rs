@@ -1,9 +1,7 @@
 //! Rows in the shape of real checkpoints, for tests.
 
-use std::collections::HashSet;
-
 use crate::open::message::OpenedCheckpoint;
-use crate::rows::{LeafKind, PackedRows, Row};
+use crate::rows::{LeafKind, Row};
 use crate::state::work::OpenWork;
 
 pub(crate) fn tensor(key: &str, dtype: &str, shape: &[u64]) -> Row {
@@ -79,29 +77,6 @@ pub(crate) fn all(rows: &[Row]) -> Vec<u32> {
 
 /// An open checkpoint with these rows.
 pub(crate) fn work(rows: Vec<Row>) -> OpenWork {
-    let opened = OpenedCheckpoint {
-        name: "x.mdl".into(),
-        main: 0,
-        others: Vec::new(),
-        format_id: String::new(),
-        format: String::new(),
-        version: String::new(),
-        producer: String::new(),
-        size: 0,
-        shards: 0,
-        rows: PackedRows::default(),
-        findings: Vec::new(),
-        finding_keys: HashSet::new(),
-        offers: Vec::new(),
-        targets: Vec::new(),
-        missing: Vec::new(),
-        millis: 0.0,
-        read: 0,
-        calls: 0,
-        searched: (0, 0),
-        unfolds: None,
-        summary: false,
-        model_params: 0,
-    };
+    let opened = OpenedCheckpoint { name: "x.mdl".into(), ..OpenedCheckpoint::default() };
     OpenWork::new(opened, rows)
 }

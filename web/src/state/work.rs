@@ -23,7 +23,7 @@ use crate::table::state::fit::{ColumnWidths, FittingColumns, KeyLines, KeyWidths
 use crate::table::state::{Column, DEFAULT_COLUMNS, Fold, SortedRows, Table, TableLine, TableView};
 use crate::tape::state::StateShare;
 use crate::tree::state::Tree;
-use crate::values::message::RowValues;
+use crate::values::message::RowStatistics;
 use crate::{tape, tree};
 
 /// With more top-level keys, these are the keys of a flat dict rather than states.
@@ -328,7 +328,7 @@ impl OpenWork {
 
     /// Stores statistics. A table that is sorted or filtered by them is rearranged at the `end`,
     /// and before that if it is small.
-    pub fn add_values(&mut self, read: Vec<RowValues>, end: bool) {
+    pub fn add_values(&mut self, read: RowStatistics, end: bool) {
         self.view.weights.take(read);
         if !end && self.rows.len() > MAX_LIVE_ROWS {
             return;

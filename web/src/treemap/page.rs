@@ -154,10 +154,10 @@ pub fn TreemapPane(props: &TreemapProps) -> Html {
             <div class="mapbody">
                 <div class="map" ref={node} tabindex="0" role="listbox" aria-label={map.text()} {onkeydown}
                     aria-activedescendant={at.map(|at| format!("box-{at}"))}>{ for cells }</div>
-                if let Some(description) = props.description.as_ref().filter(|description| !description.parts.is_empty()) {
+                if let Some(description) = props.description.as_ref().filter(|description| !description.model.parts.is_empty()) {
                     <aside class="mapparts" aria-label="Parameters by part" tabindex="0">
                         <div class="lab">{ "parameters by part" }</div>
-                        { model_description::page::parts(description) }
+                        { model_description::page::parts(&description.model) }
                     </aside>
                 }
             </div>

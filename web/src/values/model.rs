@@ -32,11 +32,21 @@ impl ValuesPanel {
         self.slice.as_ref().filter(|(of, _)| *of == row).map_or("", |(_, slice)| slice)
     }
 
-    /// Stores the report of the scan of all tensors.
-    pub fn set_scan(&mut self, mut scanned: Box<ScanReport>, work: Option<&mut OpenWork>) {
+    /// Stores results of the scan of all tensors.
+    pub fn set_scan(
+        &mut self,
+        mut scanned: Box<ScanReport>,
+        done: bool,
+        work: Option<&mut OpenWork>,
+    ) {
         if let Some(work) = work {
-            work.set_value_findings(std::mem::take(&mut scanned.findings));
-            work.add_values(Vec::new(), true);
+            if done {
+                work.set_value_findings(std::mem::take(&mut scanned.findings));
+            }
+            work.add_values(std::mem::take(&mut scanned.rows), done);
+        }
+        if !done {
+            return;
         }
         // Verifying reads all values, too.
         self.scan.start();
@@ -55,9 +65,9 @@ impl ValuesPanel {
         }
         self.one = None;
         if let Some(work) = work.filter(|work| work.view.weights.any()) {
-            work.add_values(vec![values.short.clone()], true);
+            work.add_values(vec![(values.row, (&values.measured.statistics).into())], true);
         }
-        if let Some(inspected) = inspected.as_mut().filter(|it| it.row == values.short.row) {
+        if let Some(inspected) = inspected.as_mut().filter(|it| it.row == values.row) {
             let inspected = Rc::make_mut(inspected);
             (inspected.values, inspected.unread) = (Some(values), None);
         }

@@ -3,9 +3,11 @@
 use std::collections::HashSet;
 use std::rc::Rc;
 
-use statelens_checkpoint::order;
+use statelens_checkpoint::{float_repr, order};
+use statelens_values::SummaryStatistics;
 
-use crate::values::message::RowValues;
+use crate::state::fmt::{cell, exact, minus};
+use crate::values::message::RowStatistics;
 
 /// The statistics known so far; clones share them.
 #[derive(Debug, Clone, Default)]
@@ -13,7 +15,7 @@ pub struct Weights(Rc<WeightsByRow>);
 
 #[derive(Debug, Clone, Default)]
 struct WeightsByRow {
-    rows: Vec<Option<RowValues>>,
+    rows: Vec<Option<SummaryStatistics>>,
     /// Rows that stand out among their siblings.
     outliers: HashSet<u32>,
     any: bool,
@@ -63,7 +65,7 @@ impl Weights {
     }
 
     /// Returns the statistics of a row.
-    pub fn get(&self, row: u32) -> Option<&RowValues> {
+    pub fn get(&self, row: u32) -> Option<&SummaryStatistics> {
         self.0.rows.get(row as usize)?.as_ref()
     }
 
@@ -73,11 +75,11 @@ impl Weights {
     }
 
     /// Stores statistics.
-    pub fn take(&mut self, read: Vec<RowValues>) {
+    pub fn take(&mut self, read: RowStatistics) {
         let known = Rc::make_mut(&mut self.0);
         known.any = true;
-        for values in read {
-            let at = values.row as usize;
+        for (row, values) in read {
+            let at = row as usize;
             if known.rows.len() <= at {
                 known.rows.resize(at + 1, None);
             }
@@ -100,7 +102,7 @@ impl Weights {
             sum.nan += values.nan;
             sum.infinite += values.infinite;
             sum.zeros += values.zeros;
-            sum.abs_max = either(sum.abs_max, values.abs_max, f64::max);
+            sum.abs_max = either(sum.abs_max, values.abs_max(), f64::max);
             sum.min = either(sum.min, values.min, f64::min);
             sum.max = either(sum.max, values.max, f64::max);
             deviations.extend(values.std);
@@ -135,22 +137,22 @@ impl RowTotals {
     }
 }
 
-impl RowValues {
-    /// Returns a statistic; a count is returned as a share of all values if `share`.
-    pub fn measure(&self, measure: RowMeasure, share: bool) -> Option<f64> {
+impl RowMeasure {
+    /// Returns the statistic of a row; a count is returned as a share of all values if `share`.
+    pub fn of(self, row: &SummaryStatistics, share: bool) -> Option<f64> {
         let count = |count: u64| match share {
-            true => count as f64 / self.count.max(1) as f64,
+            true => count as f64 / row.count.max(1) as f64,
             false => count as f64,
         };
-        match measure {
-            RowMeasure::Std => self.std,
-            RowMeasure::AbsMax => self.abs_max,
-            RowMeasure::Min => self.min,
-            RowMeasure::Max => self.max,
-            RowMeasure::Mean => self.mean,
-            RowMeasure::Zeros => Some(count(self.zeros)),
-            RowMeasure::Nan => Some(count(self.nan)),
-            RowMeasure::Inf => Some(count(self.infinite)),
+        match self {
+            Self::Std => row.std,
+            Self::AbsMax => row.abs_max(),
+            Self::Min => row.min,
+            Self::Max => row.max,
+            Self::Mean => row.mean,
+            Self::Zeros => Some(count(row.zeros)),
+            Self::Nan => Some(count(row.nan)),
+            Self::Inf => Some(count(row.infinite)),
         }
     }
 }
@@ -169,6 +171,26 @@ pub fn percent(part: u64, whole: u64) -> String {
     }
 }
 
+/// Returns the labels and values of the statistics of a tensor in a summary.
+pub fn summary_facts(of: &SummaryStatistics, integers: bool) -> Vec<(&'static str, String)> {
+    let figures = [("min", of.min), ("max", of.max), ("mean", of.mean), ("std", of.std)];
+    let figures = figures.into_iter().filter_map(|(label, value)| {
+        let value = value?;
+        // The mean of integers need not be an integer.
+        let whole = whole(value).filter(|_| integers && matches!(label, "min" | "max"));
+        Some((label, whole.unwrap_or_else(|| cell(&float_repr(value)))))
+    });
+    let counts = [("zeros", of.zeros), ("NaN", of.nan), ("infinite", of.infinite)];
+    let counts = counts.into_iter().filter(|(label, count)| *count > 0 || *label == "zeros");
+    figures.chain(counts.map(|(label, count)| (label, exact(count)))).collect()
+}
+
+/// Formats an integer that is held in a float; `None` if a float of this size need not be exact.
+pub fn whole(value: f64) -> Option<String> {
+    let digits = (value.abs() < 9_007_199_254_740_992.0).then(|| exact(value.abs() as u64))?;
+    Some(if value < 0.0 { format!("\u{2212}{digits}") } else { digits })
+}
+
 /// Formats a number with four significant digits and a true minus sign.
 pub fn number(value: f64) -> String {
     short(value, true)
@@ -182,7 +204,7 @@ pub fn figure(value: f64) -> String {
 
 fn short(value: f64, trimmed: bool) -> String {
     if value == 0.0 || !value.is_finite() {
-        return crate::state::fmt::minus(&value.abs().to_string().replace("NaN", "nan"));
+        return minus(&value.abs().to_string().replace("NaN", "nan"));
     }
     let text = format!("{value:.3e}");
     let (digits, exponent) = text.split_once('e').unwrap_or((&text, "0"));
@@ -202,19 +224,51 @@ fn short(value: f64, trimmed: bool) -> String {
 
 #[cfg(test)]
 mod tests {
+    use statelens_checkpoint::DType;
+    use statelens_values::Statistician;
+
     use super::*;
 
-    fn row(row: u32, std: f64, nan: u64) -> RowValues {
-        RowValues {
-            row,
+    fn facts(dtype: &DType, bytes: &[u8], integers: bool) -> Vec<(&'static str, String)> {
+        let mut measure = Statistician::new(dtype).expect("numbers have some");
+        measure.feed(bytes);
+        summary_facts(&measure.finish(), integers)
+    }
+
+    #[test]
+    fn missing_statistics_are_omitted() {
+        let bytes = [1.0f32, -2.0, 0.0, f32::NAN].map(f32::to_le_bytes).concat();
+        let expected = [
+            ("min", "\u{2212}2.0"),
+            ("max", "1.0"),
+            ("mean", "\u{2212}0.3333"),
+            ("std", "1.2472"),
+            ("zeros", "1"),
+            ("NaN", "1"),
+        ];
+        let expected = expected.map(|(label, value)| (label, value.to_owned()));
+        assert_eq!(facts(&DType::F32, &bytes, false), expected);
+    }
+
+    #[test]
+    fn integers_are_formatted_exactly() {
+        let bytes = [-3i64, 0, 12_000].map(i64::to_le_bytes).concat();
+        let found = facts(&DType::I64, &bytes, true);
+        assert_eq!([&*found[0].1, &*found[1].1], ["\u{2212}3", "12,000"]);
+        assert!(found[2].1.contains("3999"), "the mean is {}", found[2].1);
+    }
+
+    fn row(row: u32, std: f64, nan: u64) -> (u32, SummaryStatistics) {
+        let values = SummaryStatistics {
             count: 10,
             nan,
             zeros: 1,
             std: Some(std),
-            abs_max: Some(std * 4.0),
             min: Some(-std),
-            ..RowValues::default()
-        }
+            max: Some(std * 4.0),
+            ..SummaryStatistics::default()
+        };
+        (row, values)
     }
 
     #[test]
@@ -225,7 +279,7 @@ mod tests {
         let sum = weights.sum([0, 1, 2, 3].into_iter());
         assert_eq!((sum.read, sum.nan, sum.zeros, sum.count), (3, 2, 3, 30));
         assert_eq!((sum.std, sum.abs_max), (Some(0.2), Some(1.2)));
-        assert_eq!((sum.min, sum.max), (Some(-0.3), None));
+        assert_eq!((sum.min, sum.max), (Some(-0.3), Some(1.2)));
         assert_eq!(weights.get(3), None);
         assert_eq!(sum.measure(RowMeasure::Nan), Some(2.0));
     }

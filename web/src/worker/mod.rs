@@ -211,9 +211,7 @@ fn start_task(session: &SharedSession, job: Job, task: TaskRequest, data: &JsVal
         (TaskRequest::Verify { finite }, _) => verify::worker::start(session, job, finite, data),
         (TaskRequest::Scan, _) => scan::worker::start_scan(session, job),
         (TaskRequest::Statistics(row), _) => scan::worker::start_read(session, job, row),
-        (TaskRequest::Compare { request, options }, _) => {
-            compare::worker::start(session, job, request, &options)
-        }
+        (TaskRequest::Compare(options), _) => compare::worker::start(session, job, *options),
         (TaskRequest::TensorDiff { pair, on_request }, _) => {
             compare::worker::tensor_diff::start(session, job, pair, on_request)
         }

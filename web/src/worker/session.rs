@@ -8,9 +8,10 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
+use statelens_values::SummaryStatistics;
+
 use crate::convert::message::ConvertOptions;
 use crate::family::message::{FamilyRequest, NamedText};
-use crate::inspector::message::Fact;
 use crate::worker::compared::ComparedCheckpoint;
 use crate::worker::job::{Job, Jobs};
 use crate::worker::opened::OpenCheckpoint;
@@ -212,13 +213,7 @@ impl Session {
     }
 
     /// Returns the statistics of a row in the summary.
-    pub(crate) fn statistics(&self, row: u32) -> Vec<Fact> {
-        let summary = self.summary.as_ref();
-        let known = summary.and_then(|summary| Some((summary, summary.statistics(row)?)));
-        known
-            .map(|(summary, found)| {
-                values::worker::statistics::facts(&found, summary.is_of_integers(row))
-            })
-            .unwrap_or_default()
+    pub(crate) fn statistics(&self, row: u32) -> Option<SummaryStatistics> {
+        self.summary.as_ref()?.statistics(row)
     }
 }

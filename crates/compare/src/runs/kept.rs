@@ -126,9 +126,9 @@ mod tests {
             count: 10,
             nan: 1,
             infinite: 2,
-            norm: f64::INFINITY,
-            mean: -0.1 - 0.2,
-            std: 1e-300,
+            norm: Some(f64::INFINITY),
+            mean: Some(-0.1 - 0.2),
+            std: Some(1e-300),
         };
         StepValues {
             name: name.into(),

@@ -4,8 +4,8 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use serde::de::{Deserialize as _, Deserializer, Error as _};
-use serde_json::value::RawValue;
+use serde::ser::{SerializeStruct as _, Serializer};
+use serde::{Deserialize, Serialize};
 use statelens_checkpoint::{Checkpoint, Layout, Leaf, TensorId, counted, grouped, separator};
 use statelens_values::picture::{Chart, Series};
 use statelens_values::weights::{Survey, TensorOutcome, countable};
@@ -45,8 +45,9 @@ const MAX_GROUPS: usize = 20_000;
 /// The name of the group for the rest.
 const REST: &str = "(more)";
 
-/// Statistics of a group of tensors. Norm, mean and deviation are those of the finite values.
-#[derive(Debug, Clone, PartialEq, Default, serde::Deserialize)]
+/// Statistics of a group of tensors. Norm, mean and deviation are those of the finite values; `None`
+/// without finite values.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct GroupValues {
     /// The name of the group.
     #[serde(rename = "group")]
@@ -63,14 +64,14 @@ pub struct GroupValues {
     /// Number of infinite values.
     pub infinite: u64,
     /// The Euclidean norm.
-    #[serde(deserialize_with = "number")]
-    pub norm: f64,
+    #[serde(with = "statelens_values::json::float")]
+    pub norm: Option<f64>,
     /// The mean.
-    #[serde(deserialize_with = "number")]
-    pub mean: f64,
+    #[serde(with = "statelens_values::json::float")]
+    pub mean: Option<f64>,
     /// The standard deviation.
-    #[serde(deserialize_with = "number")]
-    pub std: f64,
+    #[serde(with = "statelens_values::json::float")]
+    pub std: Option<f64>,
 }
 
 impl GroupValues {
@@ -84,14 +85,14 @@ impl GroupValues {
         self.count += of.count;
         self.nan += of.nan;
         self.infinite += of.pos_inf + of.neg_inf;
-        self.norm = self.norm.hypot(of.l2.unwrap_or(0.0));
-        let (Some(mean), Some(std)) = (of.mean, of.std) else { return };
+        let (Some(norm), Some(mean), Some(std)) = (of.l2, of.mean, of.std) else { return };
+        self.norm = Some(self.norm.unwrap_or(0.0).hypot(norm));
         let (one, two) = (before / (before + now), now / (before + now));
-        let apart = mean - self.mean;
+        let apart = mean - self.mean.unwrap_or(0.0);
         // Combined with `hypot`, so that the squares don't overflow.
-        let within = (self.std * one.sqrt()).hypot(std * two.sqrt());
-        self.std = within.hypot(apart * (one * two).sqrt());
-        self.mean += apart * two;
+        let within = (self.std.unwrap_or(0.0) * one.sqrt()).hypot(std * two.sqrt());
+        self.std = Some(within.hypot(apart * (one * two).sqrt()));
+        self.mean = Some(self.mean.unwrap_or(0.0) + apart * two);
     }
 }
 
@@ -184,7 +185,7 @@ impl TensorGroups {
 }
 
 /// A checkpoint of a run, and its values if they have been read.
-#[derive(Debug, Clone, PartialEq, Default, serde::Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Deserialize)]
 pub struct StepValues {
     /// The name of its file.
     pub name: String,
@@ -253,12 +254,11 @@ impl TimelineMeasure {
     /// Returns the value for a group; NaN if the group does not have one.
     #[must_use]
     pub fn of(self, group: &GroupValues) -> f64 {
-        let finite = group.count - group.nan - group.infinite;
-        match self {
-            _ if finite == 0 => f64::NAN,
+        let value = match self {
             Self::Norm => group.norm,
             Self::Deviation => group.std,
-        }
+        };
+        value.unwrap_or(f64::NAN)
     }
 }
 
@@ -383,54 +383,27 @@ pub(super) fn groups_json<'a>(
     json.name("checkpoints").array(|json| {
         for step in steps {
             json.line();
-            step.json(json);
+            json.value(step);
         }
     });
 }
 
-impl StepValues {
-    fn json(&self, json: &mut Json) {
-        json.object(|json| {
-            json.name("name").str(&self.name);
-            json.name("step").number(self.step);
-            json.name("bytes").number(self.bytes);
-            json.name("modified").str(&self.modified);
-            if !self.wrong.is_empty() {
-                json.name("wrong").str(&self.wrong);
-            }
-            if self.is_partial() {
-                json.name("partial").bool(true);
-            }
-            json.name("groups").objects(&self.groups, |json, group| {
-                json.name("group").str(&group.name);
-                for (name, count) in [
-                    ("tensors", group.tensors),
-                    ("missing", group.missing),
-                    ("count", group.count),
-                    ("nan", group.nan),
-                    ("infinite", group.infinite),
-                ] {
-                    json.name(name).number(count);
-                }
-                let finite = group.count > group.nan + group.infinite;
-                for (name, value) in
-                    [("norm", group.norm), ("mean", group.mean), ("std", group.std)]
-                {
-                    json.name(name).float(finite.then_some(value));
-                }
-            });
-        });
-    }
-}
-
-/// Parses a number as [`Json::float`] writes it, exact to the last bit: a string if infinite, null
-/// if unknown.
-fn number<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
-    let text = <&RawValue>::deserialize(from)?.get();
-    match text.trim_matches('"').parse() {
-        _ if text == "null" => Ok(0.0),
-        Ok(number) => Ok(number),
-        Err(_) => Err(D::Error::custom("not a number")),
+impl Serialize for StepValues {
+    /// Leaves out `wrong` and `partial` if the values are complete.
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let mut fields = to.serialize_struct("StepValues", 7)?;
+        fields.serialize_field("name", &self.name)?;
+        fields.serialize_field("step", &self.step)?;
+        fields.serialize_field("bytes", &self.bytes)?;
+        fields.serialize_field("modified", &self.modified)?;
+        if !self.wrong.is_empty() {
+            fields.serialize_field("wrong", &self.wrong)?;
+        }
+        if self.is_partial() {
+            fields.serialize_field("partial", &true)?;
+        }
+        fields.serialize_field("groups", &self.groups)?;
+        fields.end()
     }
 }
 
@@ -456,9 +429,9 @@ mod tests {
         let all = statistics(&parts.concat());
         assert_eq!((group.tensors, group.count, group.nan, group.infinite), (4, 7, 1, 1));
         for (found, wanted) in [
-            (group.norm, all.l2.unwrap()),
-            (group.mean, all.mean.unwrap()),
-            (group.std, all.std.unwrap()),
+            (group.norm.unwrap(), all.l2.unwrap()),
+            (group.mean.unwrap(), all.mean.unwrap()),
+            (group.std.unwrap(), all.std.unwrap()),
         ] {
             assert!((found / wanted - 1.0).abs() < 1e-14, "{found} {wanted}");
         }
@@ -466,7 +439,7 @@ mod tests {
         let mut far = GroupValues::default();
         far.add(&statistics(&[1e15 - 1.0]));
         far.add(&statistics(&[1e15 + 1.0]));
-        assert_eq!((far.mean, far.std), (1e15, 1.0));
+        assert_eq!((far.mean, far.std), (Some(1e15), Some(1.0)));
     }
 
     fn step(step: u64, norm: f64, nan: u64) -> StepValues {
@@ -475,7 +448,7 @@ mod tests {
             tensors: 1,
             count: 10,
             nan,
-            norm,
+            norm: (nan < 10).then_some(norm),
             ..GroupValues::default()
         };
         let name = format!("checkpoint_{step}.mdl");
@@ -497,7 +470,7 @@ mod tests {
         let mut scaled = steps.clone();
         let scale = GroupValues {
             name: "grad_scaler".into(),
-            norm: 65_536.0,
+            norm: Some(65_536.0),
             count: 1,
             ..GroupValues::default()
         };
@@ -556,7 +529,7 @@ mod tests {
     fn hides_a_loss_scale_by_default() {
         let mut steps = [step(10, 1.0, 0), step(20, 2.0, 0)];
         let scale = |count| {
-            let (name, norm) = ("grad_scaler".to_owned(), 65_536.0);
+            let (name, norm) = ("grad_scaler".to_owned(), Some(65_536.0));
             GroupValues { name, tensors: 2, count, norm, ..GroupValues::default() }
         };
         steps.iter_mut().for_each(|step| step.groups.insert(0, scale(2)));

@@ -42,7 +42,7 @@ impl Fact {
         let (FactValue::Number(_), FactSource::Read(place)) = (&self.value, &self.source) else {
             return None;
         };
-        let compared = COMPARED.contains(&self.name) && self.contradicts;
+        let compared = COMPARED.contains(&&*self.name) && self.contradicts;
         compared.then(|| {
             format!("{}: {} in {place}, but {}", self.label, self.number_text(), self.doubt)
         })

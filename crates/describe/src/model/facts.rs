@@ -302,6 +302,7 @@ impl FactInputs<'_> {
 }
 
 fn fact(name: &'static str, label: &'static str, value: FactValue, source: FactSource) -> Fact {
+    let (name, label) = (name.into(), label.into());
     Fact { name, label, value, source, doubt: String::new(), contradicts: false }
 }
 

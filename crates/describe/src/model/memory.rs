@@ -1,9 +1,11 @@
 //! Memory needed to load and to train the model.
 
+use serde::{Deserialize, Serialize};
+
 use super::parts::{self, PartSum};
 
 /// Estimated memory, in bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemoryEstimate {
     /// Loading the model as stored.
     pub stored: u64,

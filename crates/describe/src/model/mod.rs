@@ -22,7 +22,9 @@ mod tests;
 mod weights;
 mod write;
 
-use serde::Serialize;
+use std::borrow::Cow;
+
+use serde::{Deserialize, Serialize};
 use statelens_checkpoint::{Checkpoint, FileId, Leaf};
 
 pub use config::Config;
@@ -39,7 +41,7 @@ use crate::summary::CheckpointSummary;
 use weights::Weights;
 
 /// A description of a model.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Model {
     /// The facts, in the order in which they are shown.
     pub facts: Vec<Fact>,
@@ -56,12 +58,12 @@ pub struct Model {
 }
 
 /// A fact about a model.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fact {
     /// The name in JSON.
-    pub name: &'static str,
+    pub name: Cow<'static, str>,
     /// The label for users.
-    pub label: &'static str,
+    pub label: Cow<'static, str>,
     /// The value.
     pub value: FactValue,
     /// The source of the value.
@@ -73,8 +75,7 @@ pub struct Fact {
 }
 
 /// The value of a fact.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(untagged)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FactValue {
     /// The value is not known.
     Unknown,
@@ -87,7 +88,7 @@ pub enum FactValue {
 }
 
 /// The source of a fact.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FactSource {
     /// It was read from the config or the file, at this location.
     Read(String),
@@ -98,7 +99,7 @@ pub enum FactSource {
 }
 
 /// Optimizer entries whose parameters were found in the same way.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Resolved {
     /// Number of entries.
     pub entries: u64,

@@ -14,7 +14,7 @@ use super::key::Parsed;
 use crate::entry::LeafSummary;
 
 /// Weights that are quantised in the same way.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Quantised {
     /// The layout: `GPTQ`, `Q4_K`.
     pub layout: String,

@@ -1,5 +1,7 @@
 //! Parameters by component.
 
+use serde::{Deserialize, Serialize};
+
 use super::config::Config;
 use super::experts;
 use super::roles::{ModelComponent, Role};
@@ -7,7 +9,7 @@ use super::stacks::Stack;
 use super::weights::Weights;
 
 /// The totals of a component of the model.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PartSum {
     /// The component.
     #[serde(rename = "part")]

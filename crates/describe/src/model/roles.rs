@@ -3,20 +3,25 @@
 //! Names are checked from the inside out: the innermost module with a known name decides, so that
 //! `attention.output.dense` is attention and `layer.3.output.dense` is not.
 
+use serde::{Deserialize, Serialize};
+
 use super::key::{Parsed, is_digits};
 
 /// A component of a model.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum ModelComponent {
     /// Embeddings of tokens, positions, patches, segment types.
     Embedding,
     /// Queries, keys, values, outputs.
     Attention,
     /// Feed-forward layers.
+    #[serde(rename = "MLP")]
     Mlp,
     /// Experts selected by a router, and the router.
     Experts,
     /// State-space layers, used instead of attention.
+    #[serde(rename = "state space")]
     StateSpace,
     /// Convolutions for images and sound.
     Convolution,
@@ -30,12 +35,6 @@ pub enum ModelComponent {
     Other,
     /// Stored values that are not trained: running means, masks, frequencies. Not parameters.
     Buffers,
-}
-
-impl serde::Serialize for ModelComponent {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.word())
-    }
 }
 
 impl ModelComponent {

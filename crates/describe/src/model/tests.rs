@@ -498,7 +498,7 @@ fn descriptions_match_transformers() {
         });
         let config = Config::new("config.json", values);
         for fact in Model::of_entries(&entries, Some(&config)).facts {
-            let apart = matches!(fact.name, "max_positions" | "vocabulary" | "tied_embeddings");
+            let apart = matches!(&*fact.name, "max_positions" | "vocabulary" | "tied_embeddings");
             if !fact.doubt.is_empty() && !apart {
                 wrong += &format!("{class}: {} {}\n", fact.name, fact.doubt);
             }

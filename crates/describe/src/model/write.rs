@@ -72,8 +72,14 @@ impl Model {
     pub fn write(&self, json: &mut Json) {
         json.name("config").str(&self.config);
         json.name("facts").objects(&self.facts, |json, fact| {
-            json.name("name").str(fact.name);
-            json.name("value").value(&fact.value);
+            json.name("name").str(&fact.name);
+            let json = json.name("value");
+            match &fact.value {
+                FactValue::Unknown => json.null(),
+                FactValue::Number(number) => json.number(*number),
+                FactValue::Flag(flag) => json.bool(*flag),
+                FactValue::Text(text) => json.str(text),
+            }
             json.name("source").str(fact.source.word());
             json.name("basis").str(&fact.basis());
         });

@@ -14,7 +14,7 @@ use super::LeafSummary;
 const LETTERS: &[u8; 32] = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ";
 
 /// A fingerprint.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Fingerprint {
     /// The short code, readable over the phone: `7Q2K-M0XW-9HTD-3BVF`.
     pub short: String,

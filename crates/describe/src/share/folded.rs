@@ -31,8 +31,8 @@ pub fn lines(outline: &Outline) -> Vec<FoldedLine> {
     let line = |line: fold::FoldedKey| {
         let members = || line.rows.iter().filter_map(|&row| entries.get(row as usize));
         let mut entry = members().next()?.clone();
-        let std = members().filter_map(|entry| entry.statistics);
-        let std = std.map(|of| (of.std, of.std)).reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)));
+        let std = members().filter_map(|entry| Some(entry.statistics?.std.unwrap_or(f64::NAN)));
+        let std = std.map(|std| (std, std)).reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)));
         let one_shape = members().all(|other| other.shape == entry.shape);
         let params = members().fold(0u64, |sum, entry| sum.saturating_add(entry.params));
         let bytes = members().fold(0u64, |sum, entry| sum.saturating_add(entry.bytes));

@@ -1,8 +1,8 @@
 //! A summary as JSON; its schema is in `docs/summary.md`.
 
-use statelens_values::{Json, SummaryStatistics};
+use statelens_values::Json;
 
-use super::{Fingerprint, FoldedLine, Outline, lines, structure_fingerprint};
+use super::{FoldedLine, Outline, lines, structure_fingerprint};
 use crate::Count;
 
 /// The version of the schema, incremented when a field is removed or changes its meaning.
@@ -23,8 +23,8 @@ pub fn write_json(outline: &Outline) -> String {
     });
     json.name("size").number(outline.size);
     json.name("fingerprints").object(|json| {
-        fingerprint(json, "structure", Some(&structure_fingerprint(&outline.entries)));
-        fingerprint(json, "content", outline.content.as_ref());
+        json.name("structure").value(&structure_fingerprint(&outline.entries));
+        json.name("content").value(&outline.content);
     });
     json.name("totals").object(|json| {
         json.name("leaves").number(totals.leaves);
@@ -60,8 +60,8 @@ pub fn write_json(outline: &Outline) -> String {
             if let Some(target) = &entry.link {
                 json.name("link").str(target);
             }
-            if let Some(of) = &entry.statistics {
-                json.name("statistics").object(|json| statistics(json, of));
+            if let Some(statistics) = &entry.statistics {
+                json.name("statistics").value(statistics);
             }
         });
     }
@@ -96,29 +96,8 @@ fn folded(json: &mut Json, line: &FoldedLine) {
     });
 }
 
-fn fingerprint(json: &mut Json, name: &str, print: Option<&Fingerprint>) {
-    json.name(name);
-    match print {
-        Some(print) => json.object(|json| {
-            json.name("short").str(&print.short);
-            json.name("sha256").str(&print.sha256);
-        }),
-        None => json.null(),
-    }
-}
-
 fn count(json: &mut Json, count: &Count) {
     json.name("tensors").number(count.tensors);
     json.name("elements").number(count.elements);
     json.name("bytes").number(count.bytes);
-}
-
-fn statistics(json: &mut Json, of: &SummaryStatistics) {
-    json.name("count").number(of.count);
-    json.name("nan").number(of.nan);
-    json.name("infinite").number(of.infinite);
-    json.name("zeros").number(of.zeros);
-    for (name, value) in [("min", of.min), ("max", of.max), ("mean", of.mean), ("std", of.std)] {
-        json.name(name).float((of.finite() > 0).then_some(value));
-    }
 }

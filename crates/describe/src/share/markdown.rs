@@ -202,7 +202,8 @@ fn statistics(outline: &Outline) -> Option<Vec<Vec<String>>> {
         let Some(of) = entry.statistics.filter(|_| entry.link.is_none()) else { continue };
         let mut row = vec![entry.key.clone()];
         row.extend(
-            [of.min, of.max, of.mean, of.std].map(|number| four_digits(number, of.finite())),
+            [of.min, of.max, of.mean, of.std]
+                .map(|number| number.map(four_digits).unwrap_or_default()),
         );
         row.extend([of.zeros, of.nan, of.infinite].map(grouped));
         rows.push(row);
@@ -211,9 +212,6 @@ fn statistics(outline: &Outline) -> Option<Vec<Vec<String>>> {
 }
 
 /// Formats a number with four significant digits, as Python prints it.
-fn four_digits(number: f64, finite: u64) -> String {
-    if finite == 0 {
-        return String::new();
-    }
+fn four_digits(number: f64) -> String {
     format!("{number:.3e}").parse().map(statelens_checkpoint::float_repr).unwrap_or_default()
 }

@@ -127,7 +127,8 @@ fn put_statistics(out: &mut Vec<u8>, outline: &Outline, precision: Precision) {
     for plane in 0..precision as usize {
         for column in 0..4 {
             let numbers = known.iter().map(|(.., of)| [of.min, of.max, of.mean, of.std][column]);
-            out.extend(numbers.map(|number| float(number, precision).to_be_bytes()[plane]));
+            let numbers = numbers.map(|number| float(number.unwrap_or(f64::NAN), precision));
+            out.extend(numbers.map(|bits| bits.to_be_bytes()[plane]));
         }
     }
 }
@@ -165,16 +166,18 @@ fn read_statistics(from: &mut Unpacker<'_>, outline: &mut Outline) -> Result<()>
     };
     for (row, (at, _)) in known.into_iter().enumerate() {
         let count = |column: usize| counts[column][row];
-        outline.entries[at].statistics = Some(SummaryStatistics {
+        let mut of = SummaryStatistics {
             count: count(0),
             nan: count(1),
             infinite: count(2),
             zeros: count(3),
-            min: number(0, row),
-            max: number(1, row),
-            mean: number(2, row),
-            std: number(3, row),
-        });
+            ..SummaryStatistics::default()
+        };
+        if of.finite() > 0 {
+            let figures = [&mut of.min, &mut of.max, &mut of.mean, &mut of.std];
+            (0..).zip(figures).for_each(|(column, of)| *of = Some(number(column, row)));
+        }
+        outline.entries[at].statistics = Some(of);
     }
     Ok(())
 }

@@ -6,6 +6,7 @@ use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use serde::{Deserialize, Serialize};
 use statelens_checkpoint::{Checkpoint, DType, Layout, Result, Tensor, TensorId};
 use statelens_tensor::{BUDGET, InOrder, Pieces, Pour, Receive, Work, grain};
 
@@ -21,7 +22,7 @@ const BINS: usize = 48;
 const START: usize = 16;
 
 /// The measured values of a tensor.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Measured {
     /// The statistics.
     pub statistics: Statistics,

@@ -61,24 +61,25 @@ pub enum CompareReply {
     OpenFailed(ErrorText),
     /// The file is not a checkpoint but a manifest or a list with this number of keys.
     Listed(u64),
-    /// The result of comparing structure, before any element is read.
-    Structure {
-        request: u32,
-        /// Pairs and differences, or why the two can't be compared.
-        structure: Result<StructureDifference, ErrorText>,
-    },
-    /// Results of reading values.
-    Compared(ComparedRows),
     /// Whether the open checkpoint would load.
     Checked(StateDictCheck),
     /// The report, as the command prints it.
     Report(String),
 }
 
-/// The end of a comparison.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct ComparisonResult {
-    /// Milliseconds spent.
+/// Results of a comparison since the last message.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct ComparisonUpdate {
+    /// In the first message, before any element is read: pairs and differences, or why the two
+    /// can't be compared.
+    pub structure: Option<Result<StructureDifference, ErrorText>>,
+    /// Rows of the first that were fully compared.
+    pub settled: Vec<u32>,
+    /// Differences found by reading values.
+    pub found: Vec<Difference>,
+    /// Norms and deviations, of equal rows too. Their leaves are rows of the first.
+    pub measured: Vec<PairChange>,
+    /// Milliseconds spent. Like the following figures, 0 until the end.
     pub millis: f64,
     /// Tensors that match only within the tolerance.
     pub close: u64,
@@ -94,8 +95,6 @@ pub struct StructureDifference {
     pub found: Vec<Difference>,
     /// Rows of the first whose values have yet to be read.
     pub waiting: Vec<u32>,
-    /// Bytes to read, of both.
-    pub bytes: u64,
     /// The replacement that would pair most of the unpaired keys, and how many it pairs.
     pub rename: Option<(String, u64)>,
     /// The equivalent command.
@@ -104,19 +103,6 @@ pub struct StructureDifference {
 
 /// Stands for "no row" in a list of rows.
 pub const NO_ROW: u32 = u32::MAX;
-
-/// Results of reading values.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct ComparedRows {
-    pub request: u32,
-    /// Rows of the first that were fully compared since the last message.
-    pub settled: Vec<u32>,
-    /// Differences found since the last message.
-    pub found: Vec<Difference>,
-    /// Norms and deviations computed since the last message, of equal rows too. Their leaves are
-    /// rows of the first.
-    pub measured: Vec<PairChange>,
-}
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Difference {
@@ -139,8 +125,10 @@ pub struct StateDictCheck {
     pub states: (String, String),
     /// Keys that both sides have with the same shape.
     pub matching: u64,
-    /// Missing keys, unexpected keys, keys with different shapes.
-    pub counts: (u64, u64, u64),
+    /// Missing keys, unexpected keys.
+    pub counts: [u64; 2],
+    /// Keys with different shapes.
+    pub shapes: u64,
     pub lines: Vec<CheckLine>,
     /// The option of `statelens convert` that would make most keys match, and how many.
     pub rename: Option<(String, u64)>,

@@ -2,17 +2,16 @@
 
 use serde::{Deserialize, Serialize};
 use statelens_compare::diff::Outlines;
+use statelens_values::Statistics;
+use statelens_values::weights::Measured;
 
 use crate::matrix::message::PackedOverview;
-use crate::values::message::TensorValues;
 
 /// Values of two tensors side by side.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct TensorDiff {
-    /// Mean, deviation and norm: of A, of B, and of B − A.
-    pub sides: [[Option<f64>; 3]; 3],
-    /// The number of values that differ, and of all values.
-    pub differing: (u64, u64),
+    /// Statistics of A and of B.
+    pub sides: [Statistics; 2],
     /// NaN on both sides, in A only, in B only.
     pub nan: [u64; 3],
     /// The shape that positions index into.
@@ -20,7 +19,7 @@ pub struct TensorDiff {
     /// Histograms of both over the same bins: of equal width, and by magnitude.
     pub outlines: [Outlines; 2],
     /// The values of B − A.
-    pub differences: TensorValues,
+    pub differences: Measured,
     /// Where they differ: blocks of |B − A|.
     pub map: Option<PackedOverview>,
 }

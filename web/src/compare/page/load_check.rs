@@ -56,7 +56,7 @@ pub(super) fn load_check(actor: &Actor, compare: &ComparisonState) -> Html {
 }
 
 fn summary(checked: &StateDictCheck) -> String {
-    let (missing, unexpected, shapes) = checked.counts;
+    let [missing, unexpected] = checked.counts;
     let of = match (checked.states.0.as_str(), checked.states.1.as_str()) {
         ("", "") => String::new(),
         (file, "") => format!(" in the state {file} of A"),
@@ -72,7 +72,7 @@ fn summary(checked: &StateDictCheck) -> String {
             text += &format!(", {} {what}", fmt::exact(count));
         }
     }
-    match shapes {
+    match checked.shapes {
         0 => {}
         1 => text += ", 1 shape mismatch",
         shapes => text += &format!(", {} shape mismatches", fmt::exact(shapes)),

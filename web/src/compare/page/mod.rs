@@ -102,9 +102,8 @@ pub fn use_compare(model: &PageModel, actor: &Actor) {
         });
     let sender = actor.clone();
     use_effect_with(requested, move |requested| {
-        if let Some((_, options, request)) = requested {
-            let options = Box::new((**options).clone());
-            sender.start(TaskRequest::Compare { request: *request, options });
+        if let Some((_, options, _)) = requested {
+            sender.start(TaskRequest::Compare(Box::new((**options).clone())));
         }
     });
     let requested = model
@@ -201,8 +200,8 @@ impl PageModel {
 
     /// Applies a reply of the worker about the comparison.
     pub(crate) fn handle_compare_reply(&mut self, reply: crate::compare::message::CompareReply) {
-        if let (Some(compare), Some(work)) = (&mut self.compare, &self.work) {
-            Rc::make_mut(compare).handle_reply(reply, &work.rows);
+        if let (Some(compare), Some(_)) = (&mut self.compare, &self.work) {
+            Rc::make_mut(compare).handle_reply(reply);
         }
     }
 }

@@ -4,7 +4,7 @@
 use statelens_checkpoint::Grade;
 use yew::prelude::*;
 
-use crate::compare::message::{CompareOptions, ComparisonResult};
+use crate::compare::message::{CompareOptions, ComparisonUpdate};
 use crate::compare::model::ComparisonState;
 use crate::compare::state::{MARKS, Mark};
 use crate::page::marks::{cap, classes, progress_bar, severity, tick_icon, when};
@@ -93,7 +93,7 @@ fn end(actor: &Actor, compare: &ComparisonState) -> Html {
             }
         }
         Task::Done(result) => {
-            let ComparisonResult { millis, close, nans } = &**result;
+            let ComparisonUpdate { millis, close, nans, .. } = &**result;
             let mut text = format!("values compared in {}", fmt::seconds(*millis));
             text += &format!(" \u{b7} {}", options_text(&compare.options));
             if *close > 0 {

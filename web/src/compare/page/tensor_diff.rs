@@ -4,7 +4,9 @@ use std::rc::Rc;
 
 use gloo_timers::callback::Timeout;
 use statelens_compare::diff::Outlines;
+use statelens_values::Statistics;
 use statelens_values::picture::{BlockMap, Chart, ColourScaling, Colours, Series, Show};
+use statelens_values::weights::Measured;
 use web_sys::Element;
 use yew::prelude::*;
 
@@ -21,7 +23,6 @@ use crate::protocol::job::JobKind;
 use crate::protocol::task::TaskRequest;
 use crate::state::fmt;
 use crate::state::task::Task;
-use crate::values::message::TensorValues;
 use crate::values::page::HistogramView;
 use crate::values::state::number;
 
@@ -124,16 +125,17 @@ fn diff_section(values: &TensorDiff, props: &TensorDiffProps) -> Html {
     let (compare, pair) = (&props.compare, &props.pair);
     let row = compare.pairs.as_ref().and_then(|pairs| pairs.row(pair));
     let Some(row) = row else { return html! {} };
-    let side = |label: &'static str, at: usize| {
-        let cell = |value: Option<f64>| value.map_or_else(|| "\u{2013}".to_owned(), number);
-        html! { <tr><th scope="row">{ label }</th>{ for values.sides.iter().map(|side| html! { <td>{ cell(side[at]) }</td> }) }</tr> }
+    let side = |label: &'static str, figure: fn(&Statistics) -> Option<f64>| {
+        let sides = values.sides.iter().chain([&values.differences.statistics]);
+        let cell = |of| figure(of).map_or_else(|| "\u{2013}".to_owned(), number);
+        html! { <tr><th scope="row">{ label }</th>{ for sides.map(|of| html! { <td>{ cell(of) }</td> }) }</tr> }
     };
     let [both, a, b] = values.nan;
     html! {
         <>
             <table class="sides three">
                 <thead><tr><th></th><th scope="col">{ "A" }</th><th scope="col">{ "B" }</th><th scope="col">{ "B \u{2212} A" }</th></tr></thead>
-                <tbody>{ side("mean", 0) }{ side("\u{3c3}", 1) }{ side("norm", 2) }</tbody>
+                <tbody>{ side("mean", |of| of.mean) }{ side("\u{3c3}", |of| of.std) }{ side("norm", |of| of.l2) }</tbody>
             </table>
             if both + a + b > 0 { <p class="mid-ink">{ format!("NaN in both {}, in A only {}, in B only {}", fmt::exact(both), fmt::exact(a), fmt::exact(b)) }</p> }
             <HistogramPairView outlines={values.outlines.clone()} name={row.key.clone()} />
@@ -148,7 +150,7 @@ fn diff_section(values: &TensorDiff, props: &TensorDiffProps) -> Html {
 
 #[derive(Properties, PartialEq)]
 struct DifferencesProps {
-    values: Rc<TensorValues>,
+    values: Rc<Measured>,
     dtype: String,
 }
 

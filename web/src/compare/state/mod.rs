@@ -425,7 +425,6 @@ mod tests {
                 difference(NO_ROW, 0, DifferenceKind::OnlyRight(String::new())),
             ],
             waiting: vec![0, 1, 2],
-            bytes: 96,
             rename: None,
             command: String::new(),
         };
@@ -488,7 +487,6 @@ mod tests {
             pairs: (0..12).collect(),
             found: Vec::new(),
             waiting: (0..12).collect(),
-            bytes: 0,
             rename: None,
             command: String::new(),
         };

@@ -6,8 +6,8 @@ pub mod tensor_diff;
 
 use std::rc::{Rc, Weak};
 
-use statelens_checkpoint::{Checkpoint, ErrorKind, ReadAt, Result};
-use statelens_compare::check;
+use statelens_checkpoint::{Checkpoint, Error, ErrorKind, ReadAt, Result};
+use statelens_compare::check::{self, Reference};
 use statelens_compare::diff::{
     Comparison, DiffOptions, Difference, Optimizers, PairChange, Tolerance,
 };
@@ -16,7 +16,7 @@ use wasm_bindgen::JsValue;
 use web_sys::File;
 
 use crate::compare::message::{
-    CompareOptions, CompareReply, CompareRequest, ComparedRows, ComparisonResult, NO_ROW,
+    CompareOptions, CompareReply, CompareRequest, ComparisonUpdate, NO_ROW, StructureDifference,
 };
 use crate::compare::worker::pairing::{post_reply, renamed, rows};
 use crate::protocol::job::JobKind;
@@ -95,12 +95,9 @@ pub(crate) fn handle_request(
             let session = session.borrow();
             let Some(left) = &session.open else { return };
             let reference = match &session.compared {
-                ComparedCheckpoint { open: Some(of), .. } => {
-                    let has = check::has_state(&of.checkpoint, STATE);
-                    (check::expected_of(&of.checkpoint, &of.leaves), has)
-                }
+                ComparedCheckpoint { open: Some(of), .. } => Reference::of(&of.checkpoint, STATE),
                 ComparedCheckpoint { list: Some(list), .. } => {
-                    (list.clone(), check::lists_state(list, STATE))
+                    Reference::listed(list.clone(), STATE)
                 }
                 _ => return,
             };
@@ -116,27 +113,25 @@ pub(crate) fn handle_request(
 }
 
 /// Compares: structure at once, then values.
-pub(crate) fn start(session: &SharedSession, job: Job, request: u32, options: &CompareOptions) {
+pub(crate) fn start(session: &SharedSession, job: Job, options: CompareOptions) {
     let Some((left, right)) = session.borrow().compared_sides() else { return };
     session.borrow_mut().compared.report = None;
-    match prepare(request, &left, &right, options) {
-        Ok((comparison, updates, structure)) => {
-            post_reply(&job, CompareReply::Structure { request, structure: Ok(structure) });
-            let session = Rc::downgrade(session);
-            Task::start(left, job, TaskResult::Compare, async move |task| {
-                run(task, &right, session, comparison, updates).await
-            });
-        }
-        Err(error) => {
-            let structure = Err(text::error(&error));
-            post_reply(&job, CompareReply::Structure { request, structure });
-        }
-    }
+    let session = Rc::downgrade(session);
+    Task::start(left, job, TaskResult::Compare, async move |task| {
+        let (structure, prepared) = match prepare(&task.open, &right, &options) {
+            Ok((structure, comparison, updates)) => (Ok(structure), Ok((comparison, updates))),
+            Err(error) => (Err(text::error(&error)), Err(Error::cancelled())),
+        };
+        let total = prepared.as_ref().map_or(0, |(comparison, _)| comparison.progress().1);
+        let structure = Some(structure);
+        task.progress((0, total), Some(ComparisonUpdate { structure, ..Default::default() }));
+        let (comparison, updates) = prepared?;
+        run(task, &right, session, comparison, updates).await
+    });
 }
 
 /// State needed to send updates of a comparison.
 struct CompareUpdates {
-    request: u32,
     /// For each leaf compared, its row in the first.
     rows: Vec<u32>,
     optimizers: Optimizers,
@@ -146,11 +141,10 @@ struct CompareUpdates {
 
 /// Compares structure, and prepares comparing elements.
 fn prepare(
-    request: u32,
     left: &OpenCheckpoint,
     right: &OpenCheckpoint,
     options: &CompareOptions,
-) -> Result<(Comparison, CompareUpdates, compare::message::StructureDifference)> {
+) -> Result<(StructureDifference, Comparison, CompareUpdates)> {
     for side in [left, right] {
         side.checkpoint.unfolded().check("comparing all values", &side.limits)?;
     }
@@ -165,7 +159,6 @@ fn prepare(
     };
     let rename = suggested(&first, &second);
     let mut updates = CompareUpdates {
-        request,
         rows: rows(left, &first),
         optimizers: Optimizers::of(&first, &second),
         reply: (0, 0, 0),
@@ -177,15 +170,14 @@ fn prepare(
             *pair = *found as u32;
         }
     }
-    let structure = compare::message::StructureDifference {
+    let structure = StructureDifference {
         pairs,
         found: updates.new_differences(&comparison),
         waiting: comparison.waiting().map(|leaf| updates.row(leaf)).collect(),
-        bytes: comparison.progress().1,
         rename,
         command: command(left, right, options),
     };
-    Ok((comparison, updates, structure))
+    Ok((structure, comparison, updates))
 }
 
 /// Suggests the replacement that would pair most of the unpaired keys, as a rule.
@@ -234,7 +226,7 @@ impl CompareUpdates {
     }
 
     /// Posts the progress and everything that was not sent yet.
-    fn post(&mut self, task: &Task<ComparisonResult>, of: &Comparison) {
+    fn post(&mut self, task: &Task<ComparisonUpdate>, of: &Comparison) {
         let settled = of.settled(self.reply.1).map(|leaf| self.row(leaf)).collect();
         self.reply.1 = of.compared();
         let all = &of.so_far().changes;
@@ -246,20 +238,19 @@ impl CompareUpdates {
         let measured = new.collect();
         self.reply.2 = all.len();
         let found = self.new_differences(of);
-        let compared = ComparedRows { request: self.request, settled, found, measured };
-        post_reply(&task.job, CompareReply::Compared(compared));
-        task.progress(of.progress(), None);
+        let update = ComparisonUpdate { settled, found, measured, ..Default::default() };
+        task.progress(of.progress(), Some(update));
     }
 }
 
 /// Compares values until done or stopped.
 async fn run(
-    task: &Task<ComparisonResult>,
+    task: &Task<ComparisonUpdate>,
     right: &OpenCheckpoint,
     session: Weak<std::cell::RefCell<Session>>,
     mut comparison: Comparison,
     mut updates: CompareUpdates,
-) -> Result<ComparisonResult> {
+) -> Result<ComparisonUpdate> {
     // The user agreed to a number of bytes to fetch of the first: fetching more than that is an
     // error.
     let sources = [&task.open.sources, &right.sources];
@@ -275,7 +266,8 @@ async fn run(
     if let Some(session) = session.upgrade() {
         session.borrow_mut().compared.report = Some(report.json(&updates.optimizers) + "\n");
     }
-    Ok(ComparisonResult { millis: task.millis(), close: report.close, nans: report.nan })
+    let (millis, close, nans) = (task.millis(), report.close, report.nan);
+    Ok(ComparisonUpdate { millis, close, nans, ..Default::default() })
 }
 
 /// Reads a manifest, or a list of keys; `None` if the file is neither.
@@ -296,35 +288,21 @@ fn listed(file: Option<File>) -> Result<Option<Vec<check::Expected>>> {
 /// Checks whether the first would load into the second, as `statelens check` does.
 fn check_loads(
     left: &OpenCheckpoint,
-    (reference, reference_has): (Vec<check::Expected>, bool),
+    reference: Reference,
     strict: bool,
     release: &str,
 ) -> compare::message::StateDictCheck {
     let release = check::LibraryRelease::parse(release).ok();
     let options = check::CheckOptions { strict, release, ..check::CheckOptions::default() };
     let file = &left.checkpoint;
-    let version = check::version_of(file);
-    let result = check::check(
-        check::expected_of(file, &left.leaves),
-        check::has_state(file, STATE),
-        reference,
-        reference_has,
-        version.as_deref(),
-        &options,
-    )
-    .with_format(release.and_then(|release| release.refuses(file)))
-    .with_damage(&file.findings);
-    let of_trainer = version.is_some() || file.format.id == "cerebras-h5";
+    let result = check::check_checkpoint(file, reference, &options);
+    let of_trainer = check::version_of(file).is_some() || file.format.id == "cerebras-h5";
     let releases = check::RELEASES.iter().filter(|_| of_trainer);
-    let count = |list: usize| list as u64;
     compare::message::StateDictCheck {
         loads: result.loads,
         matching: result.matching,
-        counts: (
-            count(result.missing.len()),
-            count(result.unexpected.len()),
-            count(result.shapes.len()),
-        ),
+        counts: [&result.missing, &result.unexpected].map(|keys| keys.len() as u64),
+        shapes: result.shapes.len() as u64,
         lines: result.lines(),
         prefixed: result.prefixed,
         of_release: result.remarks().into_iter().map(|(_, text)| text).collect(),

@@ -16,7 +16,6 @@ use crate::compare::message::tensor_diff::{Renames, TensorDiff};
 use crate::compare::worker::pairing::{renamed, rows};
 use crate::matrix::message::PackedOverview;
 use crate::protocol::task::TaskResult;
-use crate::scan::worker::values;
 use crate::worker::job::Job;
 use crate::worker::opened::OpenCheckpoint;
 use crate::worker::reading::drive;
@@ -66,18 +65,12 @@ async fn close(
 }
 
 fn describe(of: &TensorDifference) -> TensorDiff {
-    let side = |of: &Summary| {
-        let of = of.statistics();
-        [of.mean, of.std, of.l2]
-    };
-    let differences = values(0, &Measured::of(&of.differences));
     TensorDiff {
-        sides: [side(&of.left), side(&of.right), side(&of.differences)],
-        differing: (differences.short.count - differences.short.zeros, differences.short.count),
+        sides: [&of.left, &of.right].map(Summary::statistics),
         nan: of.nan,
         shape: of.shape.clone(),
         outlines: [Scale::Linear, Scale::Log].map(|scale| of.outlines(scale, BINS)),
-        differences,
+        differences: Measured::of(&of.differences),
         map: of.drawn().map(|map| PackedOverview::of(&map, (0, 0))),
     }
 }

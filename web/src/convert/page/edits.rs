@@ -1,11 +1,11 @@
 //! The parts of the convert sheet that edit the contents: states, keys, dtypes by key; and the
 //! preview of the changed keys.
 
+use statelens_formats::Choice;
 use yew::prelude::*;
 
 use crate::convert::message::{KeyChange, Preview};
 use crate::convert::state::Conversion;
-use crate::open::message::TargetFormat;
 use crate::page::controls::{change, choices};
 use crate::page::marks::{breakable, changed_key, classes, contents_text, tick_icon, typed, when};
 use crate::page::model::actor::Actor;
@@ -114,13 +114,21 @@ pub fn keys(actor: &Actor, convert: &Conversion) -> Html {
     }
 }
 
+/// Dtypes that floating-point tensors can be cast to.
+const CASTS: [Choice; 4] = [
+    Choice { id: "", name: "as it is" },
+    Choice { id: "float32", name: "f32" },
+    Choice { id: "bfloat16", name: "bf16" },
+    Choice { id: "float16", name: "f16" },
+];
+
 /// Renders the choice of a dtype for all floating-point tensors, and the rules by key.
-pub fn casts(actor: &Actor, convert: &Conversion, target: &TargetFormat) -> Html {
+pub fn casts(actor: &Actor, convert: &Conversion) -> Html {
     let for_all = choices(
         actor,
         "Cast",
         "dtype of floating-point tensors",
-        &target.casts,
+        &CASTS,
         convert.options.cast.as_deref(),
         |convert, id| convert.options.cast = id,
     );

@@ -1,24 +1,30 @@
 //! The parts of the convert sheet about the files to write.
 
+use statelens_formats::{Choice, Writing};
 use yew::prelude::*;
 
 use crate::convert::page::edits::Lines;
 use crate::convert::state::Conversion;
-use crate::open::message::{Choice, TargetFormat};
 use crate::page::controls::{change, radios};
 use crate::page::marks::check;
 use crate::page::model::actor::Actor;
 
 /// Id and name of the choice to distribute tensors by their names.
 const BY_NAME: &str = "by name";
+/// The choices of shards.
+const SHARDS: [Choice; 5] = [
+    Choice { id: "", name: "one file" },
+    Choice { id: "2GB", name: "2 GB" },
+    Choice { id: "5GB", name: "5 GB" },
+    Choice { id: "10GB", name: "10 GB" },
+    Choice { id: BY_NAME, name: BY_NAME },
+];
 
 /// Renders the choice of shards: a single file, files of a maximum size, or files by tensor names.
-pub fn shards(actor: &Actor, convert: &Conversion, target: &TargetFormat) -> Html {
-    if target.shards.is_empty() {
+pub fn shards(actor: &Actor, convert: &Conversion, target: &Writing) -> Html {
+    if !target.shards {
         return html! {};
     }
-    let mut list = target.shards.clone();
-    list.push(Choice { id: BY_NAME.into(), name: BY_NAME.into() });
     let rules = &convert.options.shard;
     let chosen = match rules {
         Some(_) => Some(BY_NAME),
@@ -29,7 +35,7 @@ pub fn shards(actor: &Actor, convert: &Conversion, target: &TargetFormat) -> Htm
     });
     html! {
         <div class="fs"><span class="lab">{ "Shards" }</span><div class="fields">
-            { radios(actor, "Shards: files with at most this many bytes of tensors, or by names, and an index", &list, chosen,
+            { radios(actor, "Shards: files with at most this many bytes of tensors, or by names, and an index", &SHARDS, chosen,
                 |convert, id| {
                     let named = id.as_deref() == Some(BY_NAME);
                     convert.options.shard = named.then(Vec::new);
@@ -46,8 +52,8 @@ pub fn shards(actor: &Actor, convert: &Conversion, target: &TargetFormat) -> Htm
 
 /// Renders the options that only TensorFlow has: the object graph, and the state file that names
 /// the latest checkpoint.
-pub fn objects(actor: &Actor, convert: &Conversion, target: &TargetFormat) -> Html {
-    if !target.objects {
+pub fn objects(actor: &Actor, convert: &Conversion, target: &Writing) -> Html {
+    if !target.graphs {
         return html! {};
     }
     let line = |id: &'static str, on: bool, text: &'static str, turn: fn(&mut Conversion)| {

@@ -7,12 +7,12 @@ pub mod running;
 use std::rc::Rc;
 
 use statelens_checkpoint::{Grade, visible};
+use statelens_formats::{Writing, writings};
 use yew::prelude::*;
 
 use crate::convert::message::{Loss, PlanSummary};
 use crate::convert::page::running::{done_body, failed_body, running_body};
-use crate::convert::state::Conversion;
-use crate::open::message::TargetFormat;
+use crate::convert::state::{Conversion, target};
 use crate::page::controls::{change, choices};
 use crate::page::marks::{classes, copy, one_of, prose, severity, tick_icon, when};
 use crate::page::model::actor::Actor;
@@ -65,10 +65,7 @@ pub fn ConvertSheet(props: &ConvertProps) -> Html {
 
 fn form(actor: &Actor, props: &ConvertProps) -> Html {
     let (work, convert) = (&props.work, &props.convert);
-    let Some(target) = work.opened.targets.iter().find(|target| target.id == convert.options.to)
-    else {
-        return html! {};
-    };
+    let Some(target) = target(&convert.options.to) else { return html! {} };
     html! {
         <>
             <div class="two" id="convert">
@@ -77,17 +74,17 @@ fn form(actor: &Actor, props: &ConvertProps) -> Html {
                     if let Some(rewrite) = &convert.options.rewrite {
                         { repair::page::fields(actor, work, convert, rewrite) }
                     } else {
-                    { targets(actor, work, convert, target) }
+                    { targets(actor, convert, target) }
                     { family::page::recognition(actor, convert) }
                     if convert.options.family.target.is_some() {
-                        { convert::page::edits::casts(actor, convert, target) }
+                        { convert::page::edits::casts(actor, convert) }
                         { family::page::fields(actor, convert) }
                     } else {
                     { versions(actor, convert, target) }
                     { convert::page::edits::states(actor, work, convert) }
                     { convert::page::edits::keys(actor, convert) }
-                    { convert::page::edits::casts(actor, convert, target) }
-                    { choices(actor, "Compress", "how tensors are stored", &target.compressions, convert.options.compress.as_deref(),
+                    { convert::page::edits::casts(actor, convert) }
+                    { choices(actor, "Compress", "how tensors are stored", target.compressions, convert.options.compress.as_deref(),
                         |convert, id| convert.options.compress = id) }
                     { convert::page::files::shards(actor, convert, target) }
                     { convert::page::files::objects(actor, convert, target) }
@@ -105,19 +102,17 @@ fn form(actor: &Actor, props: &ConvertProps) -> Html {
 /// Explanation of a conversion to a format of the model's family.
 const FAMILY: &str = "Writes keys, shapes and config as that release expects. Tensors are renamed, transposed, split or merged on the way.";
 
-fn targets(actor: &Actor, work: &OpenWork, convert: &Conversion, chosen: &TargetFormat) -> Html {
+fn targets(actor: &Actor, convert: &Conversion, chosen: &Writing) -> Html {
     let plain = convert.options.family.target.is_none();
     html! {
         <div class="fs"><span class="lab" id="l-target">{ "Target" }</span><div>
             <div role="radiogroup" aria-labelledby="l-target">
             <span class="seg">
-                { for work.opened.targets.iter().map(|target| {
+                { for writings().map(|target| {
                     let on = target.id == convert.options.to && plain;
-                    let id = target.id.clone();
                     let onclick = actor.on(move |actor, _: MouseEvent| {
-                        let id = id.clone();
                         change(actor, move |convert| {
-                            convert.options.to = id;
+                            convert.options.to = target.id.to_owned();
                             convert.options.version = None;
                             convert.options.compress = None;
                             convert.options.shard_size = None;
@@ -129,23 +124,23 @@ fn targets(actor: &Actor, work: &OpenWork, convert: &Conversion, chosen: &Target
                             convert.acknowledged.clear();
                         });
                     });
-                    one_of("radio", on, &target.name, onclick)
+                    one_of("radio", on, target.label, onclick)
                 }) }
             </span>
             { family::page::targets(actor, convert) }
             </div>
-            <p class="dim">{ if plain { &chosen.about } else { FAMILY } }</p>
+            <p class="dim">{ if plain { chosen.about } else { FAMILY } }</p>
             { family::page::unchanged_names_note(actor, convert) }
         </div></div>
     }
 }
 
-fn versions(actor: &Actor, convert: &Conversion, target: &TargetFormat) -> Html {
+fn versions(actor: &Actor, convert: &Conversion, target: &Writing) -> Html {
     choices(
         actor,
         "Version",
         "format version",
-        &target.versions,
+        target.versions,
         convert.options.version.as_deref(),
         |convert, id| {
             convert.options.version = id;

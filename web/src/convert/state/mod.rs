@@ -5,6 +5,7 @@ pub mod naming;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
+use statelens_formats::{Writing, writings};
 use web_sys::File;
 
 use crate::convert::message::{ConversionResult, ConvertOptions, Loss, LossId, PlanSummary};
@@ -49,7 +50,7 @@ pub struct Conversion {
 }
 
 impl Conversion {
-    /// Creates a conversion with default options; `None` if no format can be written.
+    /// Creates a conversion with default options; `None` for a summary.
     pub fn new(opened: &Rc<OpenedCheckpoint>, request: u32) -> Option<Self> {
         Some(Self {
             options: first_options(opened)?,
@@ -86,8 +87,7 @@ impl Conversion {
             self.options.to = to;
         }
         self.options.select = keys.iter().map(|(key, _)| key.clone()).collect();
-        let target = self.opened.targets.iter().find(|target| target.id == self.options.to);
-        let extension = target.map_or("", |target| target.extension.as_str());
+        let extension = target(&self.options.to).map_or("", extension);
         self.options.name = match keys {
             [(key, _)] if alone => key_name(key, extension),
             _ => keys_name(&self.opened.name, keys.len(), extension),
@@ -138,12 +138,22 @@ impl Conversion {
     }
 }
 
-/// Returns the default options: a format other than the checkpoint's if there is one. `None` if no
-/// format can be written.
+/// Returns the format with this id to convert to.
+pub fn target(id: &str) -> Option<&'static Writing> {
+    writings().find(|target| target.id == id)
+}
+
+/// Returns the usual file extension of a format.
+pub fn extension(target: &Writing) -> &'static str {
+    target.extensions.first().copied().unwrap_or_default()
+}
+
+/// Returns the default options: a format other than the checkpoint's if there is one. `None` for
+/// a summary.
 pub fn first_options(opened: &OpenedCheckpoint) -> Option<ConvertOptions> {
-    let targets = &opened.targets;
-    let target = targets.iter().find(|target| target.id != opened.format_id).or(targets.first())?;
-    let mut options = ConvertOptions { to: target.id.clone(), ..ConvertOptions::default() };
+    let mut targets = writings().filter(|_| !opened.summary);
+    let target = targets.find(|target| target.id != opened.format_id)?;
+    let mut options = ConvertOptions { to: target.id.to_owned(), ..ConvertOptions::default() };
     options.name = default_name(opened, &options);
     Some(options)
 }

@@ -6,7 +6,8 @@ use statelens_formats::cerebras::rewrite::with_suffix;
 use statelens_recipes::proposal::stem;
 
 use crate::convert::message::ConvertOptions;
-use crate::open::message::{OpenedCheckpoint, TargetFormat};
+use crate::convert::state::{extension, target};
+use crate::open::message::OpenedCheckpoint;
 use crate::repair::message::Rewrite;
 
 /// Maximum number of states listed in a file name.
@@ -23,9 +24,8 @@ pub fn default_name(opened: &OpenedCheckpoint, options: &ConvertOptions) -> Stri
         Some(Rewrite::Dataloader { .. }) => "_dataloader".to_owned(),
         None if options.family.target.is_some() => return converted_model(base, options),
         None => {
-            let target = opened.targets.iter().find(|target| target.id == options.to);
-            let extension = target.map(|target: &TargetFormat| target.extension.as_str());
-            return converted_name(base, extension.unwrap_or_default(), &options.states);
+            let extension = target(&options.to).map_or("", extension);
+            return converted_name(base, extension, &options.states);
         }
     };
     with_suffix(Path::new(base), &end).to_string_lossy().into_owned()

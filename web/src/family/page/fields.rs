@@ -1,12 +1,12 @@
 //! The fields of the convert sheet for a model family, from top to bottom.
 
 use statelens_checkpoint::Grade;
+use statelens_formats::Choice;
 use yew::prelude::*;
 
 use crate::convert::state::Conversion;
 use crate::family::message::FamilyReply;
 use crate::family::page::{config, rules};
-use crate::open::message::Choice;
 use crate::page::controls::choices;
 use crate::page::marks::{prose, severity};
 use crate::page::model::actor::Actor;
@@ -31,7 +31,7 @@ fn written(actor: &Actor, convert: &Conversion) -> Html {
     if !convert.options.family.is_folder() {
         return html! {};
     }
-    let choice = |id: &str, name: &str| Choice { id: id.into(), name: name.into() };
+    let choice = |id, name| Choice { id, name };
     let kinds = [choice("safetensors", "safetensors"), choice("torch", "PyTorch .bin")];
     let sizes = [choice("10GB", "10 GB"), choice("5GB", "5 GB"), choice("2GB", "2 GB")];
     html! {

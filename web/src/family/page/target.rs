@@ -4,10 +4,9 @@ use statelens_checkpoint::Grade;
 use yew::prelude::*;
 
 use crate::convert::state::Conversion;
-use crate::family::message::{NamedText, RecognisedModel};
+use crate::family::message::{FormatChoice, NamedText, RecognisedModel};
 use crate::family::page::files::Choose;
 use crate::family::page::request::set;
-use crate::open::message::Choice;
 use crate::page::controls::change;
 use crate::page::error::kind_word;
 use crate::page::marks::{self, classes, one_of, prose, severity, tick_icon, when};
@@ -31,7 +30,7 @@ pub fn targets(actor: &Actor, convert: &Conversion) -> Html {
     let chosen = convert.options.family.target.as_deref();
     let first = recognised.targets.len().min(BUTTONS);
     let (buttons, others) = recognised.targets.split_at(first);
-    let button = |target: &Choice| {
+    let button = |target: &FormatChoice| {
         let on = chosen == Some(&*target.id);
         let id = target.id.clone();
         let onclick = actor.on(move |actor, _: MouseEvent| choose(actor, Some(id.clone())));

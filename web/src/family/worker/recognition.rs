@@ -13,8 +13,7 @@ use statelens_recipes::{ModelFormat, families, ranks, recognise};
 
 use super::files::{self, MAX_CONFIG_SIZE, SourceModel};
 use super::library;
-use crate::family::message::{FamilyRequest, NamedText, RecognisedModel};
-use crate::open::message::Choice;
+use crate::family::message::{FamilyRequest, FormatChoice, NamedText, RecognisedModel};
 use crate::state::fmt::plural;
 use crate::text;
 use crate::worker::opened::OpenCheckpoint;
@@ -169,7 +168,7 @@ const DISTINCTIVE: [&str; 5] =
 fn mismatch(open: &OpenCheckpoint, config: &NamedText, value: &Value) -> String {
     let config_facts = Config::new(config.name.clone(), value.scalars());
     let model = Model::of(&open.checkpoint, &open.leaves, Some(&config_facts));
-    let doubted = |fact: &&Fact| DISTINCTIVE.contains(&fact.name) && !fact.doubt.is_empty();
+    let doubted = |fact: &&Fact| DISTINCTIVE.contains(&&*fact.name) && !fact.doubt.is_empty();
     let line = |fact: &Fact| {
         let counted = fact.doubt.split(':').next().unwrap_or_default();
         format!("{} {}, but {counted}", fact.label, fact.text())
@@ -257,8 +256,8 @@ fn formats() -> impl Iterator<Item = ModelFormat> {
     std::iter::once(ModelFormat::HuggingFace).chain(releases)
 }
 
-fn choice(format: ModelFormat) -> Choice {
-    Choice { id: format.to_string(), name: name_of(format) }
+fn choice(format: ModelFormat) -> FormatChoice {
+    FormatChoice { id: format.to_string(), name: name_of(format) }
 }
 
 /// Returns the display name of a format.

@@ -7,6 +7,7 @@ use statelens_recipes::conversion::ModelConversion;
 use statelens_recipes::engine::{Move, Unmatched};
 
 use crate::family::message::KeyRow;
+use crate::plan::worker::preview::{folded_rows, pattern};
 
 /// Returns the rows: keys that no rule covers first, then those that are left out, then the others.
 pub(super) fn rows(done: &ModelConversion) -> Vec<KeyRow> {
@@ -183,46 +184,23 @@ fn parts(keys: &[String]) -> String {
 
 /// Folds rows that differ only in numbers into one, in the order of the first.
 fn folded(rows: Vec<KeyRow>) -> Vec<KeyRow> {
-    let mut groups: Vec<Vec<KeyRow>> = Vec::new();
-    let mut known = HashMap::new();
-    for row in rows {
-        let shape = |key: &str| numbers::pattern(key, '.').0;
-        let alike = (shape(&row.old), shape(&row.new), row.operations.clone(), row.nearest.clone());
-        let at = *known.entry(alike).or_insert(groups.len());
-        match groups.get_mut(at) {
-            Some(group) => group.push(row),
-            None => groups.push(vec![row]),
-        }
-    }
-    groups.into_iter().flat_map(|group| merged_row(&group).map_or(group, |one| vec![one])).collect()
-}
-
-/// Returns one row for a group, if its numbers are every combination of the numbers at each
-/// position.
-fn merged_row(group: &[KeyRow]) -> Option<KeyRow> {
-    let first = group.first().filter(|_| group.len() > 1)?;
-    let key = |row: &KeyRow| if first.old.is_empty() { row.new.clone() } else { row.old.clone() };
-    let mut places: Vec<HashSet<u64>> = Vec::new();
-    for row in group {
-        let (_, numbers) = numbers::pattern(&key(row), '.');
-        places.resize_with(numbers.len(), HashSet::new);
-        for (place, number) in places.iter_mut().zip(numbers) {
-            place.insert(number);
-        }
-    }
-    if places.iter().map(HashSet::len).product::<usize>() != group.len() {
-        return None;
-    }
-    let side = |of: fn(&KeyRow) -> &str| match of(first).is_empty() {
-        true => Some(String::new()),
-        false => numbers::joined(group.iter().map(of), '.'),
+    let alike = |row: &KeyRow| {
+        (pattern(&row.old), pattern(&row.new), row.operations.clone(), row.nearest.clone())
     };
-    Some(KeyRow {
-        old: side(|row| &row.old)?,
-        new: side(|row| &row.new)?,
-        times: group.len() as u64,
-        ..first.clone()
-    })
+    folded_rows(
+        rows,
+        alike,
+        |row| if row.old.is_empty() { &row.new } else { &row.old },
+        |group| {
+            let first = group.first()?;
+            let side = |of: fn(&KeyRow) -> &str| match of(first).is_empty() {
+                true => Some(String::new()),
+                false => numbers::joined(group.iter().map(of), '.'),
+            };
+            let (old, new) = (side(|row| &row.old)?, side(|row| &row.new)?);
+            Some(KeyRow { old, new, times: group.len() as u64, ..first.clone() })
+        },
+    )
 }
 
 #[cfg(test)]

@@ -11,10 +11,10 @@ use regex_lite::Regex;
 use statelens_checkpoint::order;
 use statelens_convert::{Glob, GlobScope};
 use statelens_describe::distance;
+use statelens_values::SummaryStatistics;
 
 use crate::rows::{LeafKind, Row};
 use crate::state::dtype::is_short;
-use crate::values::message::RowValues;
 use crate::values::state::RowMeasure;
 
 #[derive(Debug, Clone, Default)]
@@ -103,7 +103,7 @@ impl Filter {
     }
 
     /// Returns true if a row passes. Terms about values reject rows that were not read.
-    pub fn passes(&self, row: &Row, values: Option<&RowValues>) -> bool {
+    pub fn passes(&self, row: &Row, values: Option<&SummaryStatistics>) -> bool {
         self.terms.iter().all(|(negative, term)| match term {
             Term::Values { .. } if values.is_none() => false,
             term => term.matches(row, values) != *negative,
@@ -138,7 +138,7 @@ impl Filter {
 }
 
 impl Term {
-    fn matches(&self, row: &Row, values: Option<&RowValues>) -> bool {
+    fn matches(&self, row: &Row, values: Option<&SummaryStatistics>) -> bool {
         match self {
             Self::Word { text, fold_case: true } => contains_folded(&row.key, text),
             Self::Word { text, fold_case: false } => row.key.contains(text.as_str()),
@@ -162,7 +162,7 @@ impl Term {
                     && order.holds(if *params { row.params } else { row.bytes }, *limit)
             }
             Self::Values { measure, share, order, limit } => values
-                .and_then(|values| values.measure(*measure, *share))
+                .and_then(|values| measure.of(values, *share))
                 .is_some_and(|value| order.holds(value, *limit)),
         }
     }
@@ -590,8 +590,13 @@ mod tests {
 
     #[test]
     fn value_terms_reject_unread_rows() {
-        let values =
-            RowValues { count: 10, nan: 1, zeros: 6, std: Some(1e-7), ..RowValues::default() };
+        let values = SummaryStatistics {
+            count: 10,
+            nan: 1,
+            zeros: 6,
+            std: Some(1e-7),
+            ..SummaryStatistics::default()
+        };
         let row = tensor("a.weight", "float32", &[10]);
         let passes =
             |filter: &str| Filter::parse(filter).expect("a filter").passes(&row, Some(&values));

@@ -8,6 +8,7 @@ use statelens_checkpoint::visible;
 use statelens_tensor::ElementPlaces;
 use yew::prelude::*;
 
+use crate::convert::state::{extension, target};
 use crate::export::page::{SaveAs, export_progress};
 use crate::inspector::message::{FormattedValues, RowDetails};
 use crate::inspector::page::code::CodeSection;
@@ -19,12 +20,14 @@ use crate::page::model::actor::{Actor, VALUES};
 use crate::protocol::ToWorker;
 use crate::read_as::page::{ReadAsChoice, untyped_size};
 use crate::rows::{LeafKind, Row};
+use crate::state::dtype::{DTypeFamily, family};
 use crate::state::fmt;
 use crate::state::work::OpenWork;
 use crate::state::work::layers::Layer;
 use crate::table::state::Fold;
 use crate::values::model::ValuesPanel;
 use crate::values::page::{GoTo, StatisticsSection};
+use crate::values::state::summary_facts;
 use crate::{matrix, model_description, read_as};
 
 /// Properties of the inspector.
@@ -173,10 +176,10 @@ fn leaf(props: &InspectorProps, actor: &Actor, id: u32, width: f64) -> Html {
                     <pre class="whole" tabindex="0">{ text }</pre>
                 </section>
             }
-            if let Some(inspected) = inspected.filter(|inspected| !inspected.statistics.is_empty()) {
+            if let Some(statistics) = inspected.and_then(|inspected| inspected.statistics) {
                 <section id="statistics">
                     <div class="hd"><h3>{ "Statistics" }</h3><span class="lab">{ format!("of {}", fmt::plural(row.params, "value")) }</span></div>
-                    <dl class="kv">{ for inspected.statistics.iter().map(|fact| html! { <><dt>{ &fact.label }</dt><dd>{ &fact.value }</dd></> }) }</dl>
+                    <dl class="kv">{ for summary_facts(&statistics, family(&row.dtype) == DTypeFamily::Int).into_iter().map(|(label, value)| html! { <><dt>{ label }</dt><dd>{ value }</dd></> }) }</dl>
                 </section>
             }
             if let Some(inspected) = inspected {
@@ -260,13 +263,11 @@ fn stepper(actor: &Actor, layer: &Layer) -> Html {
 /// Renders the buttons that save the tensor, or the shown slice of it, as a file of its own.
 fn save_as(actor: &Actor, values_panel: &ValuesPanel, work: &OpenWork, row: &Row, id: u32) -> Html {
     const KINDS: [&str; 4] = ["npy", "npz", "safetensors", "torch"];
-    let targets = &work.opened.targets;
     if row.kind != LeafKind::Tensor && row.kind != LeafKind::Array || work.opened.summary {
         return html! {};
     }
-    let found = KINDS.iter().filter_map(|kind| targets.iter().find(|target| target.id == *kind));
-    let targets: Vec<(String, String)> =
-        found.map(|target| (target.id.clone(), target.extension.clone())).collect();
+    let targets = KINDS.iter().filter_map(|kind| Some((*kind, extension(target(kind)?))));
+    let targets: Vec<_> = targets.collect();
     let slice = values_panel.slice_of(id);
     html! {
         <>

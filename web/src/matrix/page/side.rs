@@ -48,6 +48,7 @@ pub(super) fn Side(props: &SideProps) -> Html {
     let matrix = &props.matrix;
     let (rows, columns) = matrix.window();
     let values = props.inspected.as_ref().and_then(|inspected| inspected.values.as_ref());
+    let values = values.map(|of| (&of.measured, &of.measured.statistics));
     let list = |facts: Vec<(&'static str, String)>| {
         html! { <dl class="kv">{ for facts.into_iter().map(|(label, value)| html! { <><dt>{ label }</dt><dd>{ value }</dd></> }) }</dl> }
     };
@@ -55,20 +56,20 @@ pub(super) fn Side(props: &SideProps) -> Html {
         <aside class="side insp" aria-label="Numbers" tabindex="0">
             <section><div class="hd"><h3>{ "Under the lens" }</h3><span class="lab">{ fmt::plural(rows * columns, "value") }</span></div>
                 { list(facts(matrix)) }</section>
-            if let Some(values) = values {
-                <section><div class="hd"><h3>{ "Whole tensor" }</h3><span class="lab">{ fmt::plural(values.short.count, "value") }</span></div>
+            if let Some((measured, values)) = values {
+                <section><div class="hd"><h3>{ "Whole tensor" }</h3><span class="lab">{ fmt::plural(values.count, "value") }</span></div>
                     { list(vec![
-                        ("min", formatted(values.short.min)),
-                        ("max", formatted(values.short.max)),
-                        ("mean", formatted(values.short.mean)),
-                        ("\u{3c3}", formatted(values.short.std)),
+                        ("min", formatted(values.min)),
+                        ("max", formatted(values.max)),
+                        ("mean", formatted(values.mean)),
+                        ("\u{3c3}", formatted(values.std)),
                         ("median", formatted(values.quantiles.map(|quantiles| quantiles[2]))),
                         ("|x| mean", formatted(values.abs_mean)),
-                        ("zeros", fmt::exact(values.short.zeros)),
-                        ("NaN \u{b7} Inf", format!("{} \u{b7} {}", fmt::exact(values.short.nan), fmt::exact(values.short.infinite))),
-                        ("|x| > 6\u{3c3}", fmt::exact(values.beyond)),
+                        ("zeros", fmt::exact(values.zeros)),
+                        ("NaN \u{b7} Inf", format!("{} \u{b7} {}", fmt::exact(values.nan), fmt::exact(values.pos_inf + values.neg_inf))),
+                        ("|x| > 6\u{3c3}", fmt::exact(values.beyond_6_std)),
                     ]) }
-                    <HistogramView values={Rc::new((**values).clone())} dtype={props.dtype.to_string()} width={300.0} /></section>
+                    <HistogramView values={Rc::new(measured.clone())} dtype={props.dtype.to_string()} width={300.0} /></section>
             }
             <section><div class="hd"><h3>{ "Save the values" }</h3></div>
                 { saves(props) }

@@ -278,21 +278,14 @@ fn describe(
         format: checkpoint.format.name.to_owned(),
         version: checkpoint.format.version.clone(),
         producer: checkpoint.format.producer.clone(),
-        size: 0,
         shards: shards(checkpoint),
         rows: PackedRows::pack(&rows),
         findings,
         finding_keys,
         offers,
-        targets: plan::worker::targets(),
         missing,
-        millis: 0.0,
-        read: 0,
-        calls: 0,
-        searched: (0, 0),
-        unfolds: None,
-        summary: false,
         model_params: parameters(checkpoint, &leaves).model,
+        ..OpenedCheckpoint::default()
     };
     (opened, leaves)
 }

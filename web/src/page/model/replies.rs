@@ -53,9 +53,8 @@ impl PageModel {
             FromWorker::ModelDescription(description) => {
                 if let Some(work) = &mut self.work {
                     let known = &work.opened.findings;
-                    let new =
-                        description.findings.iter().filter(|finding| !known.contains(finding));
-                    let new: Vec<_> = new.cloned().collect();
+                    let mut new = description.model.findings();
+                    new.retain(|finding| !known.contains(finding));
                     if !new.is_empty() {
                         Rc::make_mut(&mut work.opened).findings.extend(new);
                     }
@@ -104,17 +103,7 @@ impl PageModel {
                     matrix.singular.offers = offers;
                 }
             }
-            FromWorker::RowValues(values) => {
-                if let Some(work) = &mut self.work {
-                    work.add_values(values, false);
-                }
-            }
             FromWorker::Rate(rate) => self.values_panel.rate = Some(rate),
-            FromWorker::FileValues(values) => {
-                if let Some(view) = &mut self.run {
-                    Rc::make_mut(view).add_values(values);
-                }
-            }
             FromWorker::FileChecked(file, check) => {
                 if let Some(rail) = &mut self.rail {
                     Rc::make_mut(rail).set_problem(file, check.wrong.clone());

@@ -80,7 +80,7 @@ impl PageModel {
             }
             (TaskResult::Verify(report), ..) => self.verification.set(report, done),
             (TaskResult::Scan(report), ..) => {
-                self.values_panel.set_scan(report, self.work.as_mut());
+                self.values_panel.set_scan(report, done, self.work.as_mut());
             }
             (TaskResult::Statistics(values), ..) => match (done, &mut self.values_panel.one) {
                 (false, Some((_, one))) => one.set(values, false),
@@ -96,16 +96,24 @@ impl PageModel {
                 matrix.singular.task.set(report, done);
             }
             (TaskResult::Rank(ranking), Some(matrix), _) => matrix.ranked.set(ranking, done),
-            (TaskResult::Compare(result), _, Some(compare)) => compare.reading.set(result, done),
+            (TaskResult::Compare(update), _, Some(compare)) => {
+                if let Some(work) = &self.work {
+                    compare.add_results(*update, done, &work.rows);
+                }
+            }
             (TaskResult::Renames(found), _, Some(compare)) => compare.renaming.set(found, done),
             (TaskResult::TensorDiff(diff), _, Some(compare)) => {
                 if let Some((_, task)) = &mut compare.tensor_diff {
                     task.set(diff, done);
                 }
             }
-            (TaskResult::RunValues, ..) => {
+            (TaskResult::RunValues(files), ..) => {
                 if let Some(view) = &mut self.run {
-                    Rc::make_mut(view).values.task.set((), done);
+                    let view = Rc::make_mut(view);
+                    files.into_iter().for_each(|values| view.add_values(values));
+                    if done {
+                        view.values.task.set((), true);
+                    }
                 }
             }
             // The matrix or the comparison is closed.

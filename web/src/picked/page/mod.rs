@@ -5,6 +5,7 @@ pub mod touch;
 use yew::prelude::*;
 
 use crate::compare::page::compare_rows;
+use crate::convert::state::{extension, target};
 use crate::page::model::actor::Actor;
 use crate::state::fmt;
 use crate::state::work::OpenWork;
@@ -42,20 +43,18 @@ pub(crate) fn strip(actor: &Actor, work: &OpenWork, oncompare: &Callback<()>) ->
         }
     });
     let other = oncompare.reform(|_: MouseEvent| ());
-    let targets = &work.opened.targets;
-    let kinds = KINDS.iter().filter_map(|kind| targets.iter().find(|target| target.id == *kind));
+    let kinds = KINDS.iter().filter_map(|kind| Some((*kind, extension(target(kind)?))));
     let tensors = sums.tensors > 0 && !work.opened.summary;
     html! {
         <div class="pane-h picked" id="picked" data-count={count.to_string()} role="group" aria-label="Picked keys">
             <b role="status">{ text }</b>
-            if !work.opened.summary && !targets.is_empty() {
+            if !work.opened.summary {
                 <button class="btn small" id="convert-picked" onclick={convert(None)}>{ format!("Convert {keys}\u{2026}") }</button>
             }
             if tensors {
                 <span class="saveas lab">{ "save as " }
-                    { for kinds.map(|target| {
-                        let id = KINDS.iter().find(|kind| **kind == target.id).copied();
-                        html! { <button class="textlink" onclick={convert(id)}>{ format!(".{}", target.extension) }</button> }
+                    { for kinds.map(|(id, extension)| html! {
+                        <button class="textlink" onclick={convert(Some(id))}>{ format!(".{extension}") }</button>
                     }) }</span>
             }
             if !work.opened.summary {

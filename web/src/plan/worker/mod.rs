@@ -6,49 +6,14 @@ pub mod summary;
 
 use statelens_checkpoint::{Plan, Result};
 use statelens_convert::{CastRule, Edit, OutputOptions, Pattern, Rename};
-use statelens_formats::{Shards, Writing};
+use statelens_formats::Shards;
 
 use crate::convert::message::{ConvertOptions, PlanSummary};
-use crate::open::message::{Choice, TargetFormat};
 use crate::plan;
 use crate::plan::worker::preview::preview;
 use crate::worker::command_line::command_line;
 use crate::worker::job::Job;
 use crate::worker::opened::OpenCheckpoint;
-
-/// Shard sizes: the command's name and the page's name.
-const SHARDS: [(&str, &str); 3] = [("2GB", "2 GB"), ("5GB", "5 GB"), ("10GB", "10 GB")];
-
-/// Returns the formats that can be written, with their options.
-pub fn targets() -> Vec<TargetFormat> {
-    let choice = |id: &str, name: &str| Choice { id: id.into(), name: name.into() };
-    let choices = |list: &[statelens_formats::Choice]| {
-        list.iter().map(|of| choice(of.id, of.name)).collect::<Vec<_>>()
-    };
-    let target = |writing: &Writing| TargetFormat {
-        id: writing.id.into(),
-        name: writing.label.into(),
-        extension: writing.extensions.first().copied().unwrap_or_default().into(),
-        about: writing.about.into(),
-        versions: choices(writing.versions),
-        compressions: choices(writing.compressions),
-        shards: match writing.shards {
-            true => {
-                let sizes = SHARDS.iter().map(|(id, name)| choice(id, name));
-                std::iter::once(choice("", "one file")).chain(sizes).collect()
-            }
-            false => Vec::new(),
-        },
-        objects: writing.graphs,
-        casts: vec![
-            choice("", "as it is"),
-            choice("float32", "f32"),
-            choice("bfloat16", "bf16"),
-            choice("float16", "f16"),
-        ],
-    };
-    statelens_formats::writings().map(target).collect()
-}
 
 /// Returns the id of the target that writes a checkpoint's format; the format's own id if it can't
 /// be written.

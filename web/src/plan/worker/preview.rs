@@ -1,6 +1,7 @@
 //! Preview of old and new keys before anything is written, with repeated ones folded into one row.
 
 use std::collections::{HashMap, HashSet};
+use std::hash::Hash;
 
 use statelens_checkpoint::numbers;
 use statelens_convert::Change;
@@ -38,41 +39,64 @@ pub(crate) fn preview(changes: Vec<Change>) -> Preview {
 
 /// Folds changes whose old and new keys differ only in numbers into one, in the order of the first.
 fn folded(changes: Vec<KeyChange>) -> Vec<KeyChange> {
-    let mut groups: Vec<Vec<KeyChange>> = Vec::new();
-    let mut known = HashMap::new();
-    for change in changes {
-        let shape = |key: &str| numbers::pattern(key, '.').0;
-        let alike = (shape(&change.old), change.new.as_deref().map(shape), change.dtype.clone());
-        let at = *known.entry(alike).or_insert(groups.len());
-        match groups.get_mut(at) {
-            Some(group) => group.push(change),
-            None => groups.push(vec![change]),
-        }
-    }
-    groups.into_iter().flat_map(|group| merged_row(&group).map_or(group, |one| vec![one])).collect()
+    let alike =
+        |of: &KeyChange| (pattern(&of.old), of.new.as_deref().map(pattern), of.dtype.clone());
+    folded_rows(
+        changes,
+        alike,
+        |change| &change.old,
+        |group| {
+            let first = group.first()?;
+            let old = numbers::joined(group.iter().map(|change| change.old.as_str()), '.')?;
+            let new = match &first.new {
+                Some(_) => {
+                    Some(numbers::joined(group.iter().filter_map(|of| of.new.as_deref()), '.')?)
+                }
+                None => None,
+            };
+            Some(KeyChange { old, new, dtype: first.dtype.clone(), times: group.len() as u64 })
+        },
+    )
 }
 
-/// Returns one row for a group, if its numbers are every combination of the numbers at each
-/// position: only then does `layers.0–31.experts.0–7` identify the keys exactly.
-fn merged_row(group: &[KeyChange]) -> Option<KeyChange> {
-    let first = group.first().filter(|_| group.len() > 1)?;
-    let mut places: Vec<HashSet<u64>> = Vec::new();
-    for change in group {
-        let (_, numbers) = numbers::pattern(&change.old, '.');
-        places.resize_with(numbers.len(), HashSet::new);
-        for (place, number) in places.iter_mut().zip(numbers) {
-            place.insert(number);
+/// Returns a key with its numbers replaced.
+pub(crate) fn pattern(key: &str) -> String {
+    numbers::pattern(key, '.').0
+}
+
+/// Replaces rows that are alike by one row, in the order of the first, if the numbers in their keys
+/// are every combination of the numbers at each position: only then does
+/// `layers.0–31.experts.0–7` identify the keys exactly.
+pub(crate) fn folded_rows<T, A: Eq + Hash>(
+    rows: Vec<T>,
+    alike: impl Fn(&T) -> A,
+    key: impl Fn(&T) -> &str,
+    merged: impl Fn(&[T]) -> Option<T>,
+) -> Vec<T> {
+    let mut groups: Vec<Vec<T>> = Vec::new();
+    let mut known = HashMap::new();
+    for row in rows {
+        let at = *known.entry(alike(&row)).or_insert(groups.len());
+        match groups.get_mut(at) {
+            Some(group) => group.push(row),
+            None => groups.push(vec![row]),
         }
     }
-    if places.iter().map(HashSet::len).product::<usize>() != group.len() {
-        return None;
-    }
-    let old = numbers::joined(group.iter().map(|change| change.old.as_str()), '.')?;
-    let new = match &first.new {
-        Some(_) => Some(numbers::joined(group.iter().filter_map(|one| one.new.as_deref()), '.')?),
-        None => None,
+    let one = |group: Vec<T>| {
+        let mut places: Vec<HashSet<u64>> = Vec::new();
+        for row in &group {
+            let (_, numbers) = numbers::pattern(key(row), '.');
+            places.resize_with(numbers.len(), HashSet::new);
+            for (place, number) in places.iter_mut().zip(numbers) {
+                place.insert(number);
+            }
+        }
+        let combinations = places.iter().map(HashSet::len).product::<usize>();
+        let row =
+            if group.len() > 1 && combinations == group.len() { merged(&group) } else { None };
+        row.map_or(group, |row| vec![row])
     };
-    Some(KeyChange { old, new, dtype: first.dtype.clone(), times: group.len() as u64 })
+    groups.into_iter().flat_map(one).collect()
 }
 
 #[cfg(test)]

@@ -683,11 +683,13 @@ mod tests {
 
     #[test]
     fn unread_rows_sort_last() {
-        use crate::values::message::RowValues;
+        use statelens_values::SummaryStatistics;
         let rows = gpt(3);
         let mut view = folded();
-        let of =
-            |row: u32| RowValues { row, std: Some(f64::from(row % 7)), ..RowValues::default() };
+        let of = |row: u32| {
+            let std = Some(f64::from(row % 7));
+            (row, SummaryStatistics { std, ..SummaryStatistics::default() })
+        };
         view.weights.take((0..8).map(of).collect());
         for down in [true, false] {
             view.sort = Some((Column::Measure(RowMeasure::Std), down));

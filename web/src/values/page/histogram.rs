@@ -4,19 +4,19 @@ use std::rc::Rc;
 
 use statelens_values::Histogram;
 use statelens_values::picture::power_of_ten;
+use statelens_values::weights::Measured;
 use yew::prelude::*;
 
 use crate::page::marks::{classes, one_of};
 use crate::state::dtype::family;
 use crate::state::fmt;
-use crate::values::message::TensorValues;
 use crate::values::state::{number, percent};
 
 /// Properties of a histogram.
 #[derive(Properties, PartialEq)]
 pub struct HistogramProps {
     /// The values to draw.
-    pub values: Rc<TensorValues>,
+    pub values: Rc<Measured>,
     /// The dtype, which determines the colour.
     pub dtype: String,
     /// Width in pixels.
@@ -168,7 +168,8 @@ impl HistogramAxis<'_> {
 }
 
 /// Renders quantiles and six standard deviations: a line for each, with a label if there is room.
-fn marks(values: &TensorValues, axis: &HistogramAxis<'_>) -> Html {
+fn marks(values: &Measured, axis: &HistogramAxis<'_>) -> Html {
+    let values = &values.statistics;
     let mut all: Vec<(f64, &str, &str)> = Vec::new();
     if let Some([low, _, middle, _, high]) = values.quantiles {
         all.extend([
@@ -177,8 +178,7 @@ fn marks(values: &TensorValues, axis: &HistogramAxis<'_>) -> Html {
             (high, "99 %", "quantile"),
         ]);
     }
-    if let (Some(mean), Some(std)) = (values.short.mean, values.short.std.filter(|std| *std > 0.0))
-    {
+    if let (Some(mean), Some(std)) = (values.mean, values.std.filter(|std| *std > 0.0)) {
         all.push((mean - 6.0 * std, "\u{2212}6\u{3c3}", "sigma"));
         all.push((mean + 6.0 * std, "+6\u{3c3}", "sigma"));
     }
@@ -248,10 +248,11 @@ fn powers(axis: &HistogramAxis<'_>) -> Vec<(f64, String)> {
 }
 
 /// Describes the histogram in a sentence, for screen readers.
-fn sentence(values: &TensorValues) -> String {
+fn sentence(values: &Measured) -> String {
     let finite = values.linear.counts.iter().sum();
     let mut text = format!("Histogram of {}", fmt::plural(finite, "value"));
-    if let (Some(min), Some(max)) = (values.short.min, values.short.max) {
+    let values = &values.statistics;
+    if let (Some(min), Some(max)) = (values.min, values.max) {
         text += &format!(" from {} to {}", number(min), number(max));
     }
     if let Some([_, low, _, high, _]) = values.quantiles {
@@ -262,17 +263,20 @@ fn sentence(values: &TensorValues) -> String {
 
 #[cfg(test)]
 mod tests {
+    use statelens_values::Statistics;
+
     use super::*;
-    use crate::values::message::RowValues;
 
     #[test]
     fn screen_readers_get_a_sentence() {
-        let values = TensorValues {
-            short: RowValues { min: Some(-0.2168), max: Some(0.2451), ..RowValues::default() },
+        let statistics = Statistics {
+            min: Some(-0.2168),
+            max: Some(0.2451),
             quantiles: Some([-0.05, -0.0126, 0.0, 0.0126, 0.05]),
-            linear: Histogram { edges: vec![0.0, 1.0], counts: vec![45_088_768] },
-            ..TensorValues::default()
+            ..Statistics::default()
         };
+        let linear = Histogram { edges: vec![0.0, 1.0], counts: vec![45_088_768] };
+        let values = Measured { statistics, linear, ..Measured::default() };
         assert_eq!(
             sentence(&values),
             "Histogram of 45,088,768 values from \u{2212}0.2168 to 0.2451; half lie between \u{2212}0.0126 and 0.0126."

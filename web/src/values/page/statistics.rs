@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use statelens_checkpoint::float_repr;
+use statelens_values::weights::Measured;
 use yew::prelude::*;
 
 use crate::inspector::message::RowDetails;
@@ -16,7 +17,7 @@ use crate::values::message::TensorValues;
 use crate::values::model::ValuesPanel;
 use crate::values::page::gauge::of_total;
 use crate::values::page::histogram::HistogramView;
-use crate::values::state::number;
+use crate::values::state::{number, whole};
 
 /// Properties of the section.
 #[derive(Properties, PartialEq)]
@@ -43,7 +44,7 @@ pub fn StatisticsSection(props: &StatisticsProps) -> Html {
         .filter(|(row, _)| *row == inspected.row)
         .map(|(_, task)| task);
     let (body, aside) = match (&inspected.values, one, inspected.unread) {
-        (Some(values), ..) => (numbers(&actor, props, &Rc::new((**values).clone())), aside(values)),
+        (Some(values), ..) => (numbers(&actor, props, &values.measured), aside(values)),
         (None, Some(Task::Failed(error)), _) => (
             html! { <><p class="w-warn">{ &error.title }</p><p class="dim">{ &error.text }</p></> },
             html! {},
@@ -52,7 +53,7 @@ pub fn StatisticsSection(props: &StatisticsProps) -> Html {
             html! {
                 <>
                     { progress_bar(true, "Reading the values", (task.now.done, task.now.total)) }
-                    if let Some(values) = &task.partial { { numbers(&actor, props, values) } }
+                    if let Some(values) = &task.partial { { numbers(&actor, props, &values.measured) } }
                 </>
             },
             reading(&actor, &task.now),
@@ -72,7 +73,7 @@ pub fn StatisticsSection(props: &StatisticsProps) -> Html {
 }
 
 fn aside(values: &TensorValues) -> Html {
-    let all = fmt::plural(values.short.count, "value");
+    let all = fmt::plural(values.measured.statistics.count, "value");
     let text = match values.millis {
         0.0 => format!("of {all}"),
         millis => format!("all {all}, {}", fmt::seconds(millis)),
@@ -102,14 +103,15 @@ fn not_read(actor: &Actor, props: &StatisticsProps, bytes: u64) -> Html {
     }
 }
 
-fn numbers(actor: &Actor, props: &StatisticsProps, values: &Rc<TensorValues>) -> Html {
-    let short = &values.short;
-    let median = values.quantiles.map(|quantiles| quantiles[2]);
+fn numbers(actor: &Actor, props: &StatisticsProps, measured: &Measured) -> Html {
+    let of = &measured.statistics;
+    let infinite = of.pos_inf + of.neg_inf;
+    let median = of.quantiles.map(|quantiles| quantiles[2]);
     let float = |label: &'static str, value: Option<f64>| {
         let shown = value.map(|value| {
             number_text(
                 value,
-                values.is_integer && !matches!(label, "mean" | "\u{3c3}" | "|x| mean"),
+                of.whole.is_some() && !matches!(label, "mean" | "\u{3c3}" | "|x| mean"),
             )
         });
         (
@@ -118,27 +120,28 @@ fn numbers(actor: &Actor, props: &StatisticsProps, values: &Rc<TensorValues>) ->
             value.map(float_repr).unwrap_or_default(),
         )
     };
-    let nan = format!("{} \u{b7} {}", fmt::exact(short.nan), fmt::exact(short.infinite));
+    let nan = format!("{} \u{b7} {}", fmt::exact(of.nan), fmt::exact(infinite));
     let all = [
-        float("min", short.min),
-        float("max", short.max),
-        float("mean", short.mean),
-        float("\u{3c3}", short.std),
+        float("min", of.min),
+        float("max", of.max),
+        float("mean", of.mean),
+        float("\u{3c3}", of.std),
         float("median", median),
-        float("|x| mean", values.abs_mean),
-        ("zeros", fmt::exact(short.zeros), short.zeros.to_string()),
-        ("NaN \u{b7} Inf", nan, format!("{} {}", short.nan, short.infinite)),
+        float("|x| mean", of.abs_mean),
+        ("zeros", fmt::exact(of.zeros), of.zeros.to_string()),
+        ("NaN \u{b7} Inf", nan, format!("{} {infinite}", of.nan)),
     ];
-    let [largest, first_nan, first_inf] = values.places;
-    let chips = [("first NaN", first_nan), ("first Inf", first_inf), ("largest |x|", largest)];
+    let largest = of.abs_max.map(|(_, at)| at);
+    let chips =
+        [("first NaN", of.first_nan), ("first Inf", of.first_inf), ("largest |x|", largest)];
     let shape = &props.row.shape;
     html! {
         <>
             <dl class="kv two">
                 { for all.into_iter().map(|(label, text, copied)| {
-                    let warns = label.starts_with("NaN") && short.nan + short.infinite > 0;
+                    let warns = label.starts_with("NaN") && of.nan + infinite > 0;
                     let title = match label {
-                        "median" if !values.exact => "Copy \u{b7} within 1/256",
+                        "median" if !of.exact => "Copy \u{b7} within 1/256",
                         _ => "Copy",
                     };
                     html! {
@@ -146,7 +149,7 @@ fn numbers(actor: &Actor, props: &StatisticsProps, values: &Rc<TensorValues>) ->
                     }
                 }) }
             </dl>
-            <HistogramView values={values.clone()} dtype={props.row.dtype.clone()} width={props.width} />
+            <HistogramView values={Rc::new(measured.clone())} dtype={props.row.dtype.clone()} width={props.width} />
             <div class="chips places">
                 { for chips.into_iter().filter_map(|(label, number)| {
                     let number = number?;
@@ -163,12 +166,7 @@ fn numbers(actor: &Actor, props: &StatisticsProps, values: &Rc<TensorValues>) ->
 
 /// Formats a number; integers below 2^53 are shown exactly.
 fn number_text(value: f64, integer: bool) -> String {
-    if integer && value.abs() < 9_007_199_254_740_992.0 {
-        let digits = fmt::exact(value.abs() as u64);
-        if value < 0.0 { format!("\u{2212}{digits}") } else { digits }
-    } else {
-        number(value)
-    }
+    whole(value).filter(|_| integer).unwrap_or_else(|| number(value))
 }
 
 #[cfg(test)]

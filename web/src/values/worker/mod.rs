@@ -1,7 +1,5 @@
 //! Results of reading the values of tensors, kept with the open session.
 
-pub mod statistics;
-
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;

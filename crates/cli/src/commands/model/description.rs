@@ -49,7 +49,7 @@ pub(crate) fn print(model: &Model, printer: &mut Printer) -> std::result::Result
     let mut table = TextTable::new(&["", "", "", ""]);
     for fact in &model.facts {
         let source = if fact.is_known() { fact.source.word() } else { "" };
-        table.row(vec![fact.label.into(), fact.text(), source.into(), fact.basis()]);
+        table.row(vec![fact.label.to_string(), fact.text(), source.into(), fact.basis()]);
     }
     table.print_body(printer)?;
     printer.line("")?;

@@ -218,8 +218,7 @@ fn show(steps: &[StepValues], printer: &mut Printer) -> Result<(), Failure> {
             table.row(row);
         }
         for group in &step.groups {
-            let finite = group.count > group.nan + group.infinite;
-            let number = |value| if finite { number_text(value) } else { String::new() };
+            let number = |value: Option<f64>| value.map_or_else(String::new, number_text);
             table.row(vec![
                 step.step.to_string(),
                 group.name.clone(),
