@@ -44,7 +44,7 @@ impl Source {
         error.at(self.base.saturating_add(address))
     }
 
-    /// Returns whether an address stands for nothing.
+    /// Returns whether an address is undefined: all its bits are set.
     pub(crate) fn is_undefined(&self, address: u64) -> bool {
         Cursor::is_undefined_offset(address, self.widths.offset)
     }

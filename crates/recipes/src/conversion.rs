@@ -405,7 +405,7 @@ fn on_base(
     configs: Configs<'_>,
     options: ApplyOptions,
 ) -> Result<Applied> {
-    let name = match base.eval(&OfConfigs(configs)).map_err(Error::refused)? {
+    let name = match base.value(&OfConfigs(configs))? {
         Scalar::Text(name) => name,
         other => {
             return Err(Error::refused(format!(
@@ -439,8 +439,7 @@ fn on_base(
 
 /// Returns whether the condition of a block holds.
 fn holds(block: &RuleBlock, configs: Configs<'_>) -> Result<bool> {
-    let when = block.when.as_ref().map(|when| when.is_true(&OfConfigs(configs)));
-    when.unwrap_or(Ok(true)).map_err(Error::refused)
+    block.when.as_ref().map_or(Ok(true), |when| when.is_true(&OfConfigs(configs)))
 }
 
 /// Returns whether pruned weights are saved as NaN, as one method of sparse training does.

@@ -79,7 +79,7 @@ pub(crate) fn write(
         }
         let mut entries = tree.entries(assembly.builder())?;
         for set in &block.sets {
-            let value = match set.value.constant().map_err(Error::refused)? {
+            let value = match set.value.constant()? {
                 Scalar::Int(number) => Value::Int(Int::from(number)),
                 Scalar::Float(number) => Value::Float(number),
                 other => return Err(Error::refused(format!("{other} is not a number"))),

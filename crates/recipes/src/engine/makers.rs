@@ -6,7 +6,6 @@ use statelens_checkpoint::{
     Arithmetic, Computed, DType, Error, Layout, Limits, Result, Strided, Tensor,
 };
 
-use super::operations::or_refuse;
 use crate::language::{Expression, Maker, Scope};
 
 /// Larger than in any model; limits tables of positions, which are made in memory.
@@ -17,14 +16,14 @@ const MAX_HEADS: u64 = 1 << 16;
 /// Creates the tensor; returns `None` if it is that of another key.
 pub(super) fn make(maker: &Maker, key: &str, scope: &dyn Scope) -> Result<Option<Tensor>> {
     let up_to = |most: u64, what: &'static str, expression: &Expression| -> Result<u64> {
-        let count = or_refuse(expression.count(scope))?;
+        let count = expression.count(scope)?;
         Limits::check(what, count, most)?;
         Ok(count)
     };
     let count = |len| up_to(MAX_POSITIONS, "positions of a created tensor", len);
     let heads = |len| up_to(MAX_HEADS, "heads, or dimensions of a head,", len);
     let shape = |all: &[Expression]| -> Result<Vec<u64>> {
-        all.iter().map(|one| or_refuse(one.count(scope))).collect()
+        all.iter().map(|one| one.count(scope)).collect()
     };
     Ok(Some(match maker {
         Maker::First(_) => return Ok(None),
@@ -34,9 +33,9 @@ pub(super) fn make(maker: &Maker, key: &str, scope: &dyn Scope) -> Result<Option
             Tensor::new(DType::I64, vec![1, len], Layout::Inline(bytes.into()))
         }
         Maker::Triangle(len) => triangle(count(len)?),
-        Maker::Number(number) => floats(Vec::new(), &[or_refuse(number.number(scope))?]),
+        Maker::Number(number) => floats(Vec::new(), &[number.number(scope)?]),
         Maker::Frequencies(base, dim) => {
-            let (base, dim) = (or_refuse(base.number(scope))?, heads(dim)?);
+            let (base, dim) = (base.number(scope)?, heads(dim)?);
             let frequencies: Vec<f64> =
                 (0..dim).step_by(2).map(|at| frequency(base, at, dim)).collect();
             floats(vec![frequencies.len() as u64], &frequencies)
@@ -47,11 +46,11 @@ pub(super) fn make(maker: &Maker, key: &str, scope: &dyn Scope) -> Result<Option
         }
         Maker::Zeros(all) => Tensor::new(DType::F32, shape(all)?, Layout::Fill([0; 4].into())),
         Maker::Normal(deviation, all) => {
-            let deviation = or_refuse(deviation.number(scope))?;
+            let deviation = deviation.number(scope)?;
             random(Arithmetic::Normal { deviation, seed: seed(key) }, shape(all)?)
         }
         Maker::Uniform(bound, all) => {
-            let bound = or_refuse(bound.number(scope))?;
+            let bound = bound.number(scope)?;
             random(Arithmetic::Uniform { bound, seed: seed(key) }, shape(all)?)
         }
     }))

@@ -57,7 +57,7 @@ impl OperationContext<'_> {
     fn join(&self, operation: &Operation, views: &[View], names: &[String]) -> Result<View> {
         match operation {
             Operation::Split { groups, slots } => {
-                unsplit(views, or_refuse(groups.count(self.scope))?, slots, names, self.scope)
+                unsplit(views, groups.count(self.scope)?, slots, names, self.scope)
             }
             Operation::Stack(axis) => View::stack(*axis, views),
             Operation::Concat(axis) => View::concat(*axis, views),
@@ -69,7 +69,7 @@ impl OperationContext<'_> {
         let count = names.len() as u64;
         match operation {
             Operation::Split { groups, slots } => {
-                split(whole, or_refuse(groups.count(self.scope))?, slots, names, self.scope)
+                split(whole, groups.count(self.scope)?, slots, names, self.scope)
             }
             Operation::Stack(axis) => {
                 check_count(whole.shape().get(*axis), count)?;
@@ -94,21 +94,20 @@ impl OperationContext<'_> {
             Operation::Transpose if view.shape().len() == 2 => view.permute(&[1, 0]),
             Operation::Rope { heads, dim } => match self.heads_of(heads, at) {
                 Some(heads) => {
-                    let dim = dim.as_ref().map(|dim| or_refuse(dim.count(scope))).transpose()?;
-                    rope(&view, or_refuse(heads.count(scope))?, dim, self.there)
+                    let dim = dim.as_ref().map(|dim| dim.count(scope)).transpose()?;
+                    rope(&view, heads.count(scope)?, dim, self.there)
                 }
                 None => Ok(view),
             },
             Operation::Regroup { outer, inner } => {
-                let (outer, inner) =
-                    (or_refuse(outer.count(scope))?, or_refuse(inner.count(scope))?);
+                let (outer, inner) = (outer.count(scope)?, inner.count(scope)?);
                 let (outer, inner) = if self.there { (outer, inner) } else { (inner, outer) };
                 regroup(&view, outer, inner)
             }
             Operation::Pad { rows, padded } if self.there => {
-                pad(&view, or_refuse(rows.count(scope))?, or_refuse(padded.count(scope))?)
+                pad(&view, rows.count(scope)?, padded.count(scope)?)
             }
-            Operation::Pad { rows, .. } => cut_off(&view, or_refuse(rows.count(scope))?),
+            Operation::Pad { rows, .. } => cut_off(&view, rows.count(scope)?),
             Operation::Lead(count) => lead(&view, *count, self.there),
             Operation::Roll => roll(&view, self.there),
             Operation::Add(number) => {
@@ -271,8 +270,7 @@ fn roll(view: &View, there: bool) -> Result<View> {
 }
 
 fn sizes(slots: &[Slot], scope: &dyn Scope) -> Result<Vec<u64>> {
-    let sizes: Result<Vec<u64>> =
-        slots.iter().map(|slot| or_refuse(slot.value.count(scope))).collect();
+    let sizes: Result<Vec<u64>> = slots.iter().map(|slot| slot.value.count(scope)).collect();
     match sizes?.into_iter().map(|size| (size < 1 << 32).then_some(size)).collect() {
         Some(sizes) => Ok(sizes),
         None => Err(Error::refused("a part of a tensor is larger than any tensor")),
@@ -316,8 +314,4 @@ fn with(first: &[u64], rest: &[u64]) -> Vec<u64> {
 fn cannot(what: &str, view: &View, into: &str) -> Error {
     Error::refused(format!("a tensor of shape {:?} can't {what} into {into}", view.shape()))
         .advice("Check that the config belongs to this checkpoint.")
-}
-
-pub(super) fn or_refuse<T>(result: std::result::Result<T, String>) -> Result<T> {
-    result.map_err(Error::refused)
 }

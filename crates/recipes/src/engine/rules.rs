@@ -10,7 +10,7 @@ use statelens_checkpoint::{Arithmetic, Error, Layout, Limits, Result, Setting, a
 use self::scope::RuleScope;
 pub(crate) use self::scope::lookup;
 use super::makers;
-use super::operations::{OperationContext, or_refuse};
+use super::operations::OperationContext;
 use super::scaling::{Factors, is_mup};
 use super::state::{State, StateValue};
 use crate::config::Value;
@@ -206,7 +206,7 @@ impl<'a> RuleApplication<'a> {
             let Some(matched) = pattern.matches(key) else { continue };
             let scope = self.scope(&matched.captures, prefix);
             if let Some(when) = &rule.when
-                && !or_refuse(when.is_true(&scope)).map_err(|error| at(rule, key, error))?
+                && !when.is_true(&scope).map_err(|error| at(rule, key, error))?
             {
                 continue;
             }
@@ -397,8 +397,8 @@ impl<'a> RuleApplication<'a> {
             };
             let scope = self.scope(captures, prefix);
             let named = |error: Error| creation_error(first, error);
-            let from = or_refuse(each.from.count(&scope)).map_err(named)?;
-            let to = or_refuse(each.to.count(&scope)).map_err(named)?;
+            let from = each.from.count(&scope).map_err(named)?;
+            let to = each.to.count(&scope).map_err(named)?;
             Limits::check("created tensors", to, MAX_CREATED)?;
             for number in from..to {
                 let mut captures = captures.clone();
@@ -418,7 +418,7 @@ impl<'a> RuleApplication<'a> {
         let named = |error: Error| creation_error(one, error);
         let scope = self.scope(captures, prefix);
         if let Some(when) = &one.when
-            && !or_refuse(when.is_true(&scope)).map_err(named)?
+            && !when.is_true(&scope).map_err(named)?
         {
             return Ok(());
         }
@@ -521,7 +521,7 @@ impl<'a> RuleApplication<'a> {
 fn counts(pattern: &KeyPattern, scope: &dyn Scope) -> Result<Vec<u64>> {
     let count = |group: &KeyGroup| match group {
         KeyGroup::Names(names) => Ok(names.len() as u64),
-        KeyGroup::Count(count) => or_refuse(count.count(scope)),
+        KeyGroup::Count(count) => count.count(scope),
     };
     pattern.groups().map(count).collect()
 }
@@ -534,7 +534,7 @@ fn groups(pattern: &KeyPattern, scope: &dyn Scope) -> Result<Vec<Vec<String>>> {
         let names: Vec<String> = match group {
             KeyGroup::Names(names) => names.clone(),
             KeyGroup::Count(count) => {
-                let count = or_refuse(count.count(scope))?;
+                let count = count.count(scope)?;
                 Limits::check("joined tensors", count, MAX_JOINED)?;
                 (0..count).map(|member| member.to_string()).collect()
             }

@@ -5,6 +5,8 @@
 
 use std::fmt;
 
+use statelens_checkpoint::{self as checkpoint, Error};
+
 #[derive(Debug, Clone)]
 pub struct Expression {
     text: String,
@@ -136,30 +138,35 @@ impl Expression {
         eval(&self.node, scope)
     }
 
+    /// Returns the value; an error refuses the conversion.
+    pub fn value(&self, scope: &dyn Scope) -> checkpoint::Result<Scalar> {
+        self.eval(scope).map_err(Error::refused)
+    }
+
     /// Evaluates an expression that refers to nothing else.
-    pub fn constant(&self) -> Result<Scalar, String> {
-        self.eval(&Nothing)
+    pub fn constant(&self) -> checkpoint::Result<Scalar> {
+        self.value(&Nothing)
     }
 
-    pub fn is_true(&self, scope: &dyn Scope) -> Result<bool, String> {
-        Ok(self.eval(scope)?.is_true())
+    pub fn is_true(&self, scope: &dyn Scope) -> checkpoint::Result<bool> {
+        Ok(self.value(scope)?.is_true())
     }
 
-    pub fn count(&self, scope: &dyn Scope) -> Result<u64, String> {
-        let value = self.eval(scope)?;
-        match value {
+    pub fn count(&self, scope: &dyn Scope) -> checkpoint::Result<u64> {
+        match self.value(scope)? {
             Scalar::Int(number) if number >= 0 => Ok(number as u64),
             Scalar::Float(number) if number >= 0.0 && number.fract() == 0.0 && number < 1e15 => {
                 Ok(number as u64)
             }
-            Scalar::Null => Err(format!("`{}` is not in the config", self.text)),
-            other => Err(format!("`{}` is {other}, not a count", self.text)),
+            Scalar::Null => Err(Error::refused(format!("`{}` is not in the config", self.text))),
+            other => Err(Error::refused(format!("`{}` is {other}, not a count", self.text))),
         }
     }
 
-    pub fn number(&self, scope: &dyn Scope) -> Result<f64, String> {
-        let value = self.eval(scope)?;
-        value.number().ok_or_else(|| format!("`{}` is {value}, not a number", self.text))
+    pub fn number(&self, scope: &dyn Scope) -> checkpoint::Result<f64> {
+        let value = self.value(scope)?;
+        let what = || Error::refused(format!("`{}` is {value}, not a number", self.text));
+        value.number().ok_or_else(what)
     }
 
     /// Returns the names in it that are neither configs nor functions.
@@ -642,6 +649,6 @@ mod tests {
             assert!(error.contains(said), "{text}: {error}");
         }
         let count = Expression::parse("right.nothing").unwrap().count(&TestScope).unwrap_err();
-        assert!(count.contains("`right.nothing` is not in the config"), "{count}");
+        assert!(count.what().contains("`right.nothing` is not in the config"), "{count}");
     }
 }
