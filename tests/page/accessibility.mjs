@@ -109,6 +109,31 @@ export function outside() {
   return [...new Set(found)].slice(0, 6);
 }
 
+/** Words that are broken inside although they are shorter than their column. */
+export function brokenWords() {
+  const found = [];
+  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  const range = document.createRange();
+  while (walker.nextNode()) {
+    const [text, element] = [walker.currentNode, walker.currentNode.parentElement];
+    if (!/\p{L}{3}/u.test(text.data) || !element.checkVisibility({ visibilityProperty: true }) || element.closest("svg, .vh, .unseen, textarea")) continue;
+    range.selectNodeContents(text);
+    if (range.getClientRects().length < 2) continue;
+    let block = element;
+    while (/inline|contents/.test(getComputedStyle(block).display)) block = block.parentElement;
+    const { paddingLeft, paddingRight } = getComputedStyle(block);
+    const room = block.clientWidth - parseFloat(paddingLeft) - parseFloat(paddingRight);
+    for (const { index, 0: word } of text.data.matchAll(/\p{L}{3,}/gu)) {
+      range.setStart(text, index);
+      range.setEnd(text, index + word.length);
+      const boxes = [...range.getClientRects()].filter(({ width }) => width > 0);
+      const broken = new Set(boxes.map(({ top }) => Math.round(top))).size > 1;
+      if (broken && boxes.reduce((sum, { width }) => sum + width, 0) < room - 1) found.push(`“${word}” is broken in ${block.tagName}.${block.className} “${block.textContent.slice(0, 60)}”`);
+    }
+  }
+  return [...new Set(found)].slice(0, 6);
+}
+
 /** What is looked into, and has hardly any room. */
 export function tooSmall() {
   const found = [];

@@ -103,7 +103,7 @@ for (const width of [360, 390, 720, 768, 820, 1024, 1440, 2560]) {
           if (wide > width) found.push(`${screen}: the page is ${wide} wide`);
           const isCut = (names) => names.filter((name) => name.scrollWidth > name.clientWidth + 1).map((name) => name.textContent);
           for (const name of await page.$$eval(".ab .name", isCut)) found.push(`${screen}: ${name} is cut`);
-          for (const problem of [...(await page.evaluate(checks.outside)), ...(await page.evaluate(checks.unreachable))]) found.push(`${screen}: ${problem}`);
+          for (const check of [checks.outside, checks.unreachable, checks.brokenWords]) found.push(...(await page.evaluate(check)).map((problem) => `${screen}: ${problem}`));
         });
         assert.deepEqual(found, []);
       },
@@ -170,8 +170,11 @@ test("columns of statistics leave the keys their room, in the table and in the t
   );
 });
 
-for (const width of [721, 768, 820, 1024]) {
-  test(`at ${width} pixels keys are shown in full before and after a scan${width === 768 ? " (core)" : ""}`, async () => {
+/** The columns of the table that are to be seen, by their classes. */
+const shownColumns = (page) => page.$$eval("#work .head > .c", (heads) => heads.filter((head) => head.checkVisibility()).map((head) => head.className.split(" ")[1]));
+
+for (const width of [721, 768, 820, 1024, 1181, 1200, 1300]) {
+  test(`at ${width} pixels keys, shapes and statistics are shown in full before and after a scan${width === 768 ? " (core)" : ""}`, async () => {
     const path = join(folder, "layers.safetensors");
     writeFileSync(path, floats(layers(12, "model.")));
     await withPage(
@@ -183,9 +186,20 @@ for (const width of [721, 768, 820, 1024]) {
         const last = page.locator('#work .row[data-key="model.layers.2.mlp.down_proj.weight"]');
         await last.waitFor();
         await becomes(() => cutKeys(page, "#work"), []);
+        const plain = await shownColumns(page);
+        for (const name of ["ck", "cd", "cs", "cb"]) assert.ok(plain.includes(name), `${name} in ${plain}`);
         await page.click("#scan");
         await page.waitForSelector("#scanned", { state: "attached" });
+        await page.waitForSelector("#work .head .wsd");
         await becomes(() => cutKeys(page, "#work"), []);
+        const scanned = await shownColumns(page);
+        for (const name of ["ck", "cd", "cs", "wsd"]) assert.ok(scanned.includes(name), `${name} in ${scanned}`);
+        // A key that wraps stays in its row, and rows stand below each other.
+        const rows = await page.$$eval("#work .scroller .flat:not(.stuck) .row", (rows) => rows.map((row) => [row, row.querySelector(".key")].map((part) => part.getBoundingClientRect()).map(({ top, bottom }) => [top, bottom])));
+        for (const [at, [[top, bottom], [keyTop, keyBottom]]] of rows.entries()) {
+          assert.ok(keyTop >= top - 1 && keyBottom <= bottom + 1, `${keyTop}–${keyBottom} in ${top}–${bottom}`);
+          if (at > 0) assert.ok(Math.abs(rows[at - 1][0][1] - top) < 1, "rows stand below each other");
+        }
         // What is left has its place: no cell lies over the key.
         const overlaps = await last.evaluate((row) => {
           const [key, ...others] = [...row.children].filter((cell) => cell.getBoundingClientRect().width > 0);
@@ -194,6 +208,56 @@ for (const width of [721, 768, 820, 1024]) {
         assert.deepEqual(overlaps, []);
       },
       { viewport: { width, height: 900 } },
+    );
+  });
+}
+
+/** Names of many lengths and letters: some fit into a line of the tree by a hair, some do not. */
+function manyNames() {
+  const letters = ["w", "i_", "W.", "long_word_", "a-b", "\u{5c42}", "\u00e9\u00df", "\u0416_", "0_", "\u{1f600}x", "of words "];
+  return letters.flatMap((letter) => [8, 15, 20, 22, 23, 24, 25, 26, 28, 32, 47, 70].map((length) => `${letter.repeat(length).slice(0, length)}`.toWellFormed()));
+}
+
+for (const width of [390, 768, 1440]) {
+  test(`at ${width} pixels lines of the tree have the height of their names${width === 1440 ? " (core)" : ""}`, async () => {
+    const names = ["post_attention_layernorm", ...manyNames()];
+    const path = join(folder, "names.safetensors");
+    writeFileSync(path, floats({ ...Object.fromEntries(names.flatMap((name) => [[`x.${name.replaceAll(".", "_")}.weight`, [1]], [`x.layers.0.${name.replaceAll(".", "_")}.weight`, [1]]])), ...layers(12, "model.") }));
+    await withPage(
+      browser,
+      async (page) => {
+        await page.setInputFiles("#choose-files", path);
+        await page.waitForSelector("#work .row");
+        if (width <= 720) await page.getByRole("tab", { name: "Tree" }).click();
+        else if (width <= 1180) await page.getByRole("button", { name: "Tree" }).click();
+        await page.waitForSelector(".tree li");
+        const wrong = () =>
+          page.$$eval(".tree li", (lines, small) =>
+            lines.flatMap((line) => {
+              const [name, number, box] = [line.querySelector(".t"), line.querySelector(".num"), line].map((part) => part.getBoundingClientRect());
+              const range = document.createRange();
+              range.selectNodeContents(line.querySelector(".t"));
+              const tops = new Set([...range.getClientRects()].filter(({ width }) => width > 0).map(({ top }) => Math.round(top / 8)));
+              const expected = small ? 44 + 18 * Math.max(tops.size - 2, 0) : 8 + 16 * tops.size;
+              const widest = Math.max(...[...range.getClientRects()].map(({ right }) => right));
+              const fits = Math.abs(box.height - expected) < 1 && widest <= number.left + 1 && name.top >= box.top - 1 && name.bottom <= box.bottom + 1;
+              return fits ? [] : [`${line.textContent}: ${tops.size} lines in ${box.height}, to ${widest} of ${number.left}`];
+            }),
+            width <= 720,
+          );
+        await becomes(wrong, []);
+        assert.ok((await page.locator(".tree li").count()) > 40);
+        // A name has no more lines than it needs.
+        const spare = await page.$$eval(".tree li", (lines) =>
+          lines.flatMap((line) => {
+            const [name, number] = [line.querySelector(".t"), line.querySelector(".num")].map((part) => part.getBoundingClientRect());
+            const text = line.querySelector(".t").textContent;
+            return /^[a-z_]+$/.test(text) && name.height > 20 && text.length * 7.3 < number.left - name.left - 40 ? [text] : [];
+          }),
+        );
+        assert.deepEqual(spare, []);
+      },
+      { viewport: { width, height: 2400 } },
     );
   });
 }

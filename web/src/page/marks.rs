@@ -157,16 +157,19 @@ pub fn value_kind(word: &str) -> Html {
 /// Renders a key, with invisible characters escaped. The prefix is dimmed and shortened first,
 /// except for the layer number.
 pub fn key(text: &str) -> Html {
-    let text = &visible(text);
+    let parts = parts_of_key(&visible(text)).into_iter();
+    html! { <span class="key">{ for parts.map(|(class, text)| html! { <span {class}>{ text }</span> }) }</span> }
+}
+
+/// Returns the parts of a key with their CSS classes: the prefix, the layer number and the end.
+pub fn parts_of_key(text: &str) -> Vec<(&'static str, String)> {
     let (head, tail) = key_parts(text);
     let (head, layer) = head.split_at(layer_at(head));
-    html! {
-        <span class="key">
-            if !head.is_empty() { <span class="a">{ head.to_owned() }</span> }
-            if !layer.is_empty() { <span class="n">{ layer.to_owned() }</span> }
-            <span class="z">{ tail.to_owned() }</span>
-        </span>
-    }
+    let parts = [("a", head), ("n", layer), ("z", tail)].into_iter();
+    parts
+        .filter(|(_, text)| !text.is_empty())
+        .map(|(class, text)| (class, text.to_owned()))
+        .collect()
 }
 
 /// Renders a key that preferably wraps after its dots. The segments that differ from `other` are
@@ -220,13 +223,10 @@ fn layer_at(head: &str) -> usize {
     head.len()
 }
 
-/// Keys with more characters than this are shortened until the user expands them.
-const MAX_KEY: usize = 300;
-
 /// Renders a key that wraps after its dots. A very long key is shortened and can be expanded.
 pub fn wrapped_key(text: &str) -> Html {
     let text = &visible(text);
-    let Some((start, end)) = ends(text, MAX_KEY) else { return whole_key(text) };
+    let Some((start, end)) = fmt::ends(text) else { return whole_key(text) };
     html! {
         <details class="longkey">
             <summary>
@@ -238,20 +238,10 @@ pub fn wrapped_key(text: &str) -> Html {
     }
 }
 
-/// Returns the beginning and the end of a text with more than `most` characters; `None` for others.
-fn ends(text: &str, most: usize) -> Option<(&str, &str)> {
-    text.char_indices().nth(most)?;
-    let (start, _) = text.char_indices().nth(most / 3)?;
-    let (end, _) = text.char_indices().rev().nth(most / 3)?;
-    Some((&text[..start], &text[end..]))
-}
-
 /// Renders a text. A very long one is shortened, with the whole text as its tooltip.
 pub fn cut_text(text: &str) -> Html {
-    match ends(text, MAX_KEY) {
-        Some((start, end)) => {
-            html! { <span title={text.to_owned()}>{ format!("{start} \u{2026} {end}") }</span> }
-        }
+    match fmt::ends(text) {
+        Some(_) => html! { <span title={text.to_owned()}>{ fmt::shortened(text) }</span> },
         None => html! { { text.to_owned() } },
     }
 }
@@ -259,10 +249,37 @@ pub fn cut_text(text: &str) -> Html {
 /// Renders a key that preferably wraps after its dots. A very long one is shortened.
 pub fn breakable(text: &str) -> Html {
     let text = &visible(text);
-    match ends(text, MAX_KEY) {
+    match fmt::ends(text) {
         Some(_) => cut_text(text),
         None => pieces(text),
     }
+}
+
+/// Renders a text as lines of these lengths in bytes. It is given as parts with their CSS classes.
+pub fn lined(parts: &[(&'static str, &str)], lines: impl Iterator<Item = usize>) -> Html {
+    let mut left = parts.iter().copied();
+    let (mut class, mut rest) = left.next().unwrap_or_default();
+    let line = |mut length: usize| {
+        let mut spans = Vec::new();
+        loop {
+            let (here, later) = rest.split_at(length.min(rest.len()));
+            if !here.is_empty() {
+                spans.push(html! { <span {class}>{ here.to_owned() }</span> });
+            }
+            (length, rest) = (length - here.len(), later);
+            if length == 0 {
+                break html! { <>{ for spans }</> };
+            }
+            match left.next() {
+                Some(next) => (class, rest) = next,
+                None => break html! { <>{ for spans }</> },
+            }
+        }
+    };
+    let lines: Vec<Html> = lines.map(line).collect();
+    let count = lines.len();
+    let ended = |(at, line)| html! { <>{ line }if at + 1 < count { <br /> }</> };
+    lines.into_iter().enumerate().map(ended).collect()
 }
 
 fn pieces(text: &str) -> Html {

@@ -29,8 +29,10 @@ pub mod shortcuts;
 pub mod stop_dialog;
 pub mod stored;
 pub mod stored_files;
+pub mod text_width;
 pub mod viewport;
 pub mod workspace;
+pub mod wrapping_key;
 
 /// Starts the page.
 pub fn start() {

@@ -9,7 +9,7 @@ use wasm_bindgen::JsValue;
 use yew::prelude::*;
 
 use crate::page::hooks::use_window_event;
-use crate::page::marks::{Copy, cap, classes, copy, key, one_of, when};
+use crate::page::marks::{Copy, breakable, cap, classes, copy, one_of, when};
 use crate::page::model::actor::Actor;
 use crate::page::sheet::SheetFrame;
 use crate::protocol::ToWorker;
@@ -314,7 +314,7 @@ fn recipient_view(work: &OpenWork, shared: &SharedSummary) -> Html {
             if work.sums.bytes > 0 && shared.options.keys == KeysAs::Plain { <TapeView parts={work.parts.clone()} layers={work.layers.clone()} /> }
             <ul class="shared-keys" tabindex="0" aria-label="Keys">
                 { for shared.lines.iter().map(|line| html! {
-                    <li>{ key(&line.key) }
+                    <li><span class="wrapkey">{ breakable(&line.key) }</span>
                         if line.times > 1 { <span class="dim">{ format!("\u{d7}{}", fmt::exact(line.times)) }</span> }
                         <span class="num">{ &line.what }</span>
                         if !line.std.is_empty() { <span class="num std"><span class="dim">{ "\u{3c3} " }</span>{ &line.std }</span> }</li>

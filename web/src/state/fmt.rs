@@ -4,29 +4,9 @@
 pub use statelens_checkpoint::counted as plural;
 /// Formats an exact count with commas: `13,476,889,245`.
 pub use statelens_checkpoint::grouped as exact;
-use statelens_checkpoint::known_key;
 /// Formats bytes in decimal units: `13.5 GB`, `262 MB`, `8.19 kB`, `4 B`.
 pub use statelens_checkpoint::size_short as bytes;
-
-/// Width in pixels of a character of the widest monospaced face, at 12 px.
-pub const CHARACTER: f64 = 7.25;
-
-/// Returns the number of lines of a monospaced text in a column of this width in pixels. The text
-/// preferably wraps after `breaks`.
-pub fn text_lines(text: &str, breaks: &[char], width: f64) -> usize {
-    let room = (width / CHARACTER).max(8.0) as usize;
-    let (mut lines, mut used) = (1, 0);
-    for part in text.split_inclusive(breaks) {
-        let length = part.chars().count();
-        if used > 0 && used + length > room {
-            (lines, used) = (lines + 1, 0);
-        }
-        used += length;
-        let more = used.saturating_sub(1) / room;
-        (lines, used) = (lines + more, used - more * room);
-    }
-    lines
-}
+use statelens_checkpoint::{known_key, visible};
 
 /// Formats a count in short: `6.74 B`, `131.07 M`, `4.10 k`, `291`.
 pub fn count(count: u64) -> String {
@@ -167,19 +147,26 @@ pub fn key_parts(key: &str) -> (&str, &str) {
     name.split_at(cut)
 }
 
+/// Texts with more characters than this are shortened.
+const MAX_TEXT: usize = 300;
+
+/// Returns the beginning and the end of a very long text; `None` for others.
+pub fn ends(text: &str) -> Option<(&str, &str)> {
+    text.char_indices().nth(MAX_TEXT)?;
+    let (start, _) = text.char_indices().nth(MAX_TEXT / 3)?;
+    let (end, _) = text.char_indices().rev().nth(MAX_TEXT / 3)?;
+    Some((&text[..start], &text[end..]))
+}
+
+/// Escapes the invisible characters of a text, and leaves out the middle of a very long one.
+pub fn shortened(text: &str) -> String {
+    let text = visible(text);
+    ends(&text).map(|(start, end)| format!("{start} \u{2026} {end}")).unwrap_or(text)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn texts_wrap_after_separators() {
-        let of = |text: &str| text_lines(text, &['_'], 10.5 * CHARACTER);
-        assert_eq!(["", "ten_chars_", "ten_chars_x"].map(of), [1, 1, 2]);
-        // "post_" and "attention_" don't fit into one line.
-        assert_eq!(of("post_attention_norm"), 3);
-        assert_eq!(of(&"x".repeat(25)), 3);
-        assert_eq!(of(&format!("a_{}_b", "x".repeat(11))), 3);
-    }
 
     #[test]
     fn formats_counts() {

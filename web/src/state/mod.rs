@@ -7,6 +7,7 @@ pub mod dtype;
 pub mod fmt;
 pub mod task;
 pub mod work;
+pub mod wrap;
 
 #[cfg(test)]
 pub(crate) mod sample;

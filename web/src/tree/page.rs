@@ -10,12 +10,13 @@ use yew::prelude::*;
 use crate::model_description;
 use crate::model_description::message::ModelDescription;
 use crate::page::hooks::{ByAddress, use_size, use_small};
-use crate::page::marks::{classes, when};
+use crate::page::marks::{classes, lined, when};
 use crate::page::model::actor::Actor;
+use crate::page::text_width::character_width;
 use crate::page::viewport::{LineLayout, is_visible, reveal, use_viewport};
 use crate::state::fmt;
 use crate::state::work::OpenWork;
-use crate::tree::state::{BREAKS, LEVEL, LINE, Tree};
+use crate::tree::state::{Tree, TreeWidths};
 
 /// Properties of the tree.
 #[derive(Properties, PartialEq)]
@@ -39,8 +40,10 @@ pub fn TreePane(props: &TreeProps) -> Html {
     let small = use_small();
     let (width, _) = use_size(&node);
     let shown = (ByAddress(work.tree.clone()), ByAddress(work.trie.clone()));
+    let widths = if small { &TreeWidths::SMALL } else { &TreeWidths::WIDE };
+    let room = (if width > 0.0 { width } else { f64::INFINITY }, widths);
     let lines = use_memo((shown, small, width), |((tree, trie), small, width)| {
-        lines(&tree.0, &trie.0, *small, *width)
+        lines(&tree.0, &trie.0, *small, (*width, widths))
     });
     let viewport = use_viewport(&node, &lines);
     let total = lines.total();
@@ -82,7 +85,7 @@ pub fn TreePane(props: &TreeProps) -> Html {
             <div class="lines" ref={node} role="tree" aria-label="State" tabindex="0" onkeydown={keys} onscroll={viewport.onscroll}
                 aria-activedescendant={active.map(|at| format!("branch-{at}"))}>
                 <ul role="presentation" style={format!("height:{total}px")}>
-                    { for (viewport.first..viewport.end).map(|index| line(&actor, work, index, at == Some(index), lines.top(index)..lines.top(index + 1))) }
+                    { for (viewport.first..viewport.end).map(|index| line(&actor, work, index, at == Some(index), lines.top(index)..lines.top(index + 1), room)) }
                 </ul>
             </div>
             if let Some(description) = &props.description { { model_description::page::footer(&actor, description, work.selection.is_none()) } }
@@ -94,22 +97,28 @@ pub fn TreePane(props: &TreeProps) -> Html {
 const MARGIN: f64 = 8.0;
 
 /// Returns the positions of the lines. A name that is too long for one line wraps.
-fn lines(tree: &Tree, trie: &Trie, small: bool, width: f64) -> LineLayout {
+fn lines(tree: &Tree, trie: &Trie, small: bool, (width, widths): (f64, &TreeWidths)) -> LineLayout {
     // Height of a line and of its text, and how many lines of text it has room for.
     let (each, text, fit) = if small { (44.0, 18.0, 2) } else { (24.0, 16.0, 1) };
     let count = tree.lines.len();
     if width == 0.0 {
         return LineLayout::Even { count, each };
     }
-    let widths = if small { SMALL } else { (LINE, LEVEL) };
-    let height = |lines: usize| each + text * lines.saturating_sub(fit) as f64;
-    LineLayout::of_heights(tree.text_lines(trie, width, widths).into_iter().map(height))
+    let height = |line: usize| {
+        let lines = tree.text_lines(trie, line, (width, widths), &character_width).len();
+        each + text * lines.saturating_sub(fit) as f64
+    };
+    LineLayout::of_heights((0..count).map(height))
 }
 
-/// On small screens, widths in pixels of everything in a line but its name, and of an indentation.
-const SMALL: (f64, f64) = (126.0, 12.0);
-
-fn line(actor: &Actor, work: &OpenWork, index: usize, selected: bool, place: Range<f64>) -> Html {
+fn line(
+    actor: &Actor,
+    work: &OpenWork,
+    index: usize,
+    selected: bool,
+    place: Range<f64>,
+    room: (f64, &TreeWidths),
+) -> Html {
     let (tree, trie) = (&work.tree, &work.trie);
     let branch = &tree.lines[index];
     let select =
@@ -132,7 +141,7 @@ fn line(actor: &Actor, work: &OpenWork, index: usize, selected: bool, place: Ran
         when(selected, "sel"),
         branch.family.class(),
     ]);
-    let name = tree.name(trie, index);
+    let lines = tree.text_lines(trie, index, room, &character_width);
     let (number, siblings) = branch.place;
     html! {
         <li key={index} id={format!("branch-{index}")} {class} role="treeitem" aria-level={(branch.level + 1).to_string()}
@@ -141,24 +150,19 @@ fn line(actor: &Actor, work: &OpenWork, index: usize, selected: bool, place: Ran
             style={format!("top:{}px;height:{}px;--l:{};--w:{share:.2}%", place.start, place.end - place.start, branch.level)} onclick={select} title={visible(&tree.path(trie, index))}>
             <span class="n">
                 <span class="twist" aria-hidden="true" onclick={branch.open.map(|_| toggle)}></span>
-                <span class="t">{ if name.is_empty() { html! { "(itself)" } } else { wrapping(&visible(&name)) } }</span>
+                <span class="t">{ lined(&[("", lines.concat().as_str())], lines.iter().map(String::len)) }</span>
                 if branch.times > 1 { <span class="x">{ format!("\u{d7}{}", branch.times) }</span> }
             </span>
             if branch.sums.bytes > 0 {
                 <span class="bar" aria-hidden="true"><i></i></span>
                 <span class="num">{ fmt::bytes(branch.sums.bytes) }</span>
             } else if let Some(value) = tree.value(trie, &work.rows, index) {
-                <span class="num">{ value.to_owned() }</span>
+                <span class="num value">{ value.to_owned() }</span>
             } else {
-                <span class="num">{ fmt::plural(branch.sums.values.max(branch.sums.tensors), if branch.sums.values > 0 { "value" } else { "tensor" }) }</span>
+                <span class="num value">{ fmt::plural(branch.sums.values.max(branch.sums.tensors), if branch.sums.values > 0 { "value" } else { "tensor" }) }</span>
             }
         </li>
     }
-}
-
-/// Renders a name that preferably wraps after its separators.
-fn wrapping(name: &str) -> Html {
-    name.split_inclusive(BREAKS).map(|part| html! { <>{ part.to_owned() }<wbr /></> }).collect()
 }
 
 /// Handles a key with the usual meaning in a tree. Returns whether the key has one.

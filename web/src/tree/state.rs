@@ -5,22 +5,17 @@
 
 use std::collections::HashSet;
 
+use statelens_checkpoint::visible;
 use statelens_describe::fold::{ChildRun, Sums, Trie, join};
 
 use crate::rows::Row;
 use crate::state::dtype::{DTypeFamily, row_family};
-use crate::state::fmt::{CHARACTER, text_lines};
+use crate::state::wrap::{CHARACTER, CharacterWidth, text_lines};
 
 /// Limits of the default width of the tree, in pixels.
 const WIDTHS: (f64, f64) = (256.0, 340.0);
-/// Width in pixels of everything in a line but its name and its indentation.
-pub const LINE: f64 = 104.0;
-/// Indentation in pixels of a level.
-pub const LEVEL: f64 = 8.0;
-/// Width in pixels of a value or a number of values, beyond that of a number of bytes.
-const TEXT: f64 = 34.0;
-/// Width in pixels of a number of repetitions.
-const TIMES: f64 = 27.0;
+/// Width in pixels of a number of repetitions without its digits.
+const TIMES: f64 = 6.0 + CHARACTER;
 /// Maximum number of lines that are measured.
 const MEASURED_LINES: usize = 2000;
 
@@ -79,23 +74,25 @@ impl Tree {
     pub fn fitting_width(&self, trie: &Trie) -> f64 {
         let line = |(at, line): (usize, &TreeLine)| {
             let name = self.name(trie, at).chars().count() as f64 * CHARACTER;
-            let times = if line.times > 1 { TIMES } else { 0.0 };
-            name + times + line.level as f64 * LEVEL + LINE
+            name + TreeWidths::WIDE.of(line)
         };
         let lines = self.lines.iter().take(MEASURED_LINES).enumerate();
         lines.map(line).fold(WIDTHS.0, f64::max).min(WIDTHS.1).ceil()
     }
 
-    /// Returns the number of lines of text that each name takes if the tree has this width in pixels.
-    /// `line` is the width of everything in a line but its name, and `level` of an indentation.
-    pub fn text_lines(&self, trie: &Trie, width: f64, (line, level): (f64, f64)) -> Vec<usize> {
-        let of = |(at, of): (usize, &TreeLine)| {
-            let times = if of.times > 1 { TIMES } else { 0.0 };
-            let number = if of.sums.bytes > 0 { 0.0 } else { TEXT };
-            let room = width - line - times - number - of.level as f64 * level;
-            text_lines(&self.name(trie, at), &BREAKS, room)
-        };
-        self.lines.iter().enumerate().map(of).collect()
+    /// Returns the lines of text of a name if the tree has this width in pixels. They end after
+    /// separators if possible.
+    pub fn text_lines(
+        &self,
+        trie: &Trie,
+        line: usize,
+        (width, widths): (f64, &TreeWidths),
+        measure: CharacterWidth<'_>,
+    ) -> Vec<String> {
+        let name = visible(&self.name(trie, line));
+        let name = if name.is_empty() { ROOT.to_owned() } else { name };
+        let room = width - widths.of(&self.lines[line]);
+        text_lines(&name, &BREAKS, room, measure).into_iter().map(str::to_owned).collect()
     }
 
     /// Returns the path of a line, with `0–31` for a fold.
@@ -183,7 +180,37 @@ impl Tree {
 }
 
 /// The characters after which a name wraps.
-pub const BREAKS: [char; 3] = ['.', '_', '-'];
+const BREAKS: [char; 3] = ['.', '_', '-'];
+/// The name of a leaf that is the root object.
+const ROOT: &str = "(itself)";
+
+/// Widths in pixels of what stands in a line beside its name, as in the style sheet.
+#[derive(Debug)]
+pub struct TreeWidths {
+    /// Padding, gaps and the arrow.
+    fixed: f64,
+    /// Indentation of a level.
+    level: f64,
+    /// A number of bytes.
+    bytes: f64,
+    /// A value, or a number of values.
+    value: f64,
+}
+
+impl TreeWidths {
+    /// The widths on wide screens.
+    pub const WIDE: Self = Self { fixed: 40.0, level: 8.0, bytes: 62.0, value: 96.0 };
+    /// The widths on small screens.
+    pub const SMALL: Self = Self { fixed: 62.0, level: 12.0, ..Self::WIDE };
+
+    /// Returns the width of everything in a line but its name.
+    fn of(&self, line: &TreeLine) -> f64 {
+        let digits = line.times.checked_ilog10().map_or(1, |log| log + 1);
+        let times = if line.times > 1 { TIMES + f64::from(digits) * CHARACTER } else { 0.0 };
+        let number = if line.sums.bytes > 0 { self.bytes } else { self.value };
+        self.fixed + line.level as f64 * self.level + times + number
+    }
+}
 
 struct TreeWalk<'a> {
     trie: &'a Trie,
@@ -370,7 +397,7 @@ mod tests {
             tensor(&key, "float32", &[64])
         };
         let name = "post_attention_layernorm".len() as f64 * CHARACTER;
-        assert!(of((0..12).map(layer).collect()) >= name + LINE);
+        assert!(of((0..12).map(layer).collect()) >= name + TreeWidths::WIDE.fixed);
         assert_eq!(of(vec![tensor(&"long".repeat(100), "float32", &[2])]), WIDTHS.1);
     }
 

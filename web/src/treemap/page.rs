@@ -251,19 +251,24 @@ fn draw(map: &Treemap, index: usize, selected: bool, onclick: Callback<MouseEven
     html! {
         <div key={index} id={format!("box-{index}")} {class} {style} role="option" title={text.clone()}
             aria-selected={selected.to_string()} {onclick}>
-            if named { <span class="t" aria-hidden="true">{ label(cell, (!typed).then_some(map.sums.bytes)) }</span> }
-            if typed { <span class="dt" aria-hidden="true">{ short(&cell.dtype) }{ if cell.mixed { " +" } else { "" } }{ format!(" \u{b7} {} %", fmt::percent(cell.sums.bytes, map.sums.bytes)) }</span> }
+            if named { <span class="t" aria-hidden="true">{ label(cell, typed, map.sums.bytes) }</span> }
+            if typed { <span class="dt" aria-hidden="true">{ format!("{} \u{b7} ", fmt::bytes(cell.sums.bytes)) }{ short(&cell.dtype) }{ if cell.mixed { " +" } else { "" } }{ share(cell, map.sums.bytes) }</span> }
             <span class="unseen">{ text }</span>
         </div>
     }
 }
 
-fn label(cell: &Cell, all: Option<u64>) -> Html {
+/// Renders the first line of a box. A box with a second line has its bytes there.
+fn label(cell: &Cell, is_short: bool, all: u64) -> Html {
     let times = if cell.times > 1 { format!(" \u{d7}{}", cell.times) } else { String::new() };
+    let (bytes, share) = (fmt::bytes(cell.sums.bytes), share(cell, all));
+    let size = if is_short { String::new() } else { format!("  {bytes}{share}") };
     // `bdi` isolates names in right-to-left scripts, which would otherwise reorder the number.
-    let share = all.map(|all| format!(" \u{b7} {} %", fmt::percent(cell.sums.bytes, all)));
-    let (bytes, share) = (fmt::bytes(cell.sums.bytes), share.unwrap_or_default());
-    html! { <><bdi>{ visible(&cell.name) }</bdi>{ format!("{times}  {bytes}{share}") }</> }
+    html! { <><bdi>{ visible(&cell.name) }</bdi>{ format!("{times}{size}") }</> }
+}
+
+fn share(cell: &Cell, all: u64) -> String {
+    format!(" \u{b7} {} %", fmt::percent(cell.sums.bytes, all))
 }
 
 /// Renders the largest boxes as a table, for screen readers.

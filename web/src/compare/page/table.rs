@@ -8,13 +8,14 @@ use statelens_compare::diff::DifferenceKind;
 use yew::prelude::*;
 
 use crate::compare::model::ComparisonState;
-use crate::compare::state::fit::{CompareColumns, key_lines};
+use crate::compare::state::fit::{CompareColumns, KeyText};
 use crate::compare::state::{CompareLine, CompareOrder, MARKS, Mark, Pairs};
 use crate::page::hooks::{ByAddress, use_media, use_size, use_small};
-use crate::page::marks::{self, FOLD, breakable, classes, dtype, severity, value_kind, when};
+use crate::page::marks::{self, FOLD, classes, dtype, lined, severity, value_kind, when};
 use crate::page::model::Tab;
 use crate::page::model::actor::Actor;
 use crate::page::rows::Rows;
+use crate::page::text_width::character_width;
 use crate::page::viewport::LineLayout;
 use crate::rows::Row;
 use crate::state::fmt;
@@ -130,10 +131,13 @@ pub(super) fn DifferenceTable(props: &TableProps) -> Html {
         Some((columns, lines)) => (Some(columns), lines.clone()),
         None => (None, LineLayout::Even { count, each: 24.0 }),
     };
+    let width = columns.map_or(f64::INFINITY, |columns| key_width(columns, room, small));
     let row = {
         let (compare, lines) = (compare.clone(), lines.clone());
         actor.on(move |actor, at: usize| match &compare.pairs {
-            Some(pairs) => line(actor, &compare, pairs, at, lines.top(at)..lines.top(at + 1)),
+            Some(pairs) => {
+                line(actor, (&compare, pairs), at, (lines.top(at)..lines.top(at + 1), width))
+            }
             None => html! {},
         })
     };
@@ -165,10 +169,18 @@ fn layout(
     small: bool,
 ) -> (CompareColumns, LineLayout) {
     let columns = CompareColumns::of(pairs, lines, room);
-    let (each, key) = if small { (48.0, room - SMALL_PADDING) } else { (24.0, columns.key) };
-    let height = |line: &CompareLine| each + 16.0 * (key_lines(pairs, line, key) - 1) as f64;
+    let (each, key) = (if small { 48.0 } else { 24.0 }, key_width(&columns, room, small));
+    let height = |line: &CompareLine| {
+        let lines = KeyText::of(pairs, line).lines(key, &character_width).len();
+        each + 16.0 * (lines - 1) as f64
+    };
     let lines = LineLayout::of_heights(lines.iter().map(height));
     (columns, lines)
+}
+
+/// Returns the width in pixels of the text of a key.
+fn key_width(columns: &CompareColumns, room: f64, small: bool) -> f64 {
+    if small { room - SMALL_PADDING } else { columns.key }
 }
 
 fn head(actor: &Actor, compare: &ComparisonState) -> Html {
@@ -194,10 +206,9 @@ fn head(actor: &Actor, compare: &ComparisonState) -> Html {
 
 fn line(
     actor: &Actor,
-    compare: &ComparisonState,
-    pairs: &Pairs,
+    (compare, pairs): (&ComparisonState, &Pairs),
     at: usize,
-    place: Range<f64>,
+    (place, width): (Range<f64>, f64),
 ) -> Html {
     let Some(line) = compare.lines.get(at) else { return html! {} };
     let selected = at == compare.at;
@@ -217,7 +228,7 @@ fn line(
         <div key={at} id={format!("line-{at}")} class={classes(&["row", when(selected, "sel")])} role="row" data-key={visible(&line.key)} data-mark={line.mark.word()}
             aria-rowindex={(at + 1).to_string()} aria-selected={selected.to_string()} style={format!("top:{}px;height:{}px", place.start, place.end - place.start)} {onclick}>
             <div class="c ch1" role="gridcell">{ mark(line.mark) }</div>
-            { if line.rest { equal_rows(line) } else { cells(pairs, line) } }
+            { if line.rest { equal_rows(line) } else { cells(pairs, line, width) } }
         </div>
     }
 }
@@ -233,23 +244,23 @@ fn equal_rows(line: &CompareLine) -> Html {
     }
 }
 
-fn cells(pairs: &Pairs, line: &CompareLine) -> Html {
+fn cells(pairs: &Pairs, line: &CompareLine, width: f64) -> Html {
     let members = || line.pairs.iter().filter_map(|at| pairs.pairs.get(*at as usize));
     let Some(pair) = members().next() else { return html! {} };
     let (a, b) = (pairs.first(pair), pairs.second(pair));
     let Some(row) = pairs.row(pair) else { return html! {} };
-    let times = line.pairs.len();
     let undefined = || if line.mark == Mark::Nan { "undefined".to_owned() } else { String::new() };
-    let old = line.old(pairs);
+    let key = KeyText::of(pairs, line);
+    let parts = [("old", &*key.old), ("", &*key.key), ("dim", &*key.times)];
+    let title = match line.old(pairs) {
+        Some(old) => format!("{old} \u{2192} {}", line.key),
+        None => line.key.clone(),
+    };
     let one_shape =
         members().all(|other| pairs.row(other).is_some_and(|other| other.shape == row.shape));
     html! {
         <>
-            <div class="c ck" role="gridcell" title={visible(&old.map_or_else(|| line.key.clone(), |old| format!("{old} \u{2192} {}", line.key)))}>
-                if let Some(old) = old { <span class="old">{ breakable(old) }</span>{ " \u{2192} " } }
-                <span>{ breakable(&line.key) }</span>
-                if times > 1 { <span class="dim">{ format!(" \u{d7}{times}") }</span> }
-            </div>
+            <div class="c ck" role="gridcell" title={visible(&title)}>{ lined(&parts, key.lines(width, &character_width).into_iter()) }</div>
             <div class="c cd" role="gridcell">{ kind(a, b) }</div>
             <div class="c cs m" role="gridcell">{ if one_shape { shape(a, b) } else { "shapes differ".to_owned() } }</div>
             <div class="c cp num" role="gridcell">{ line.max_abs.map_or_else(undefined, float) }</div>

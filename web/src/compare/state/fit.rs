@@ -3,7 +3,8 @@
 use statelens_compare::diff::DifferenceKind;
 
 use crate::compare::state::{CompareLine, Pairs};
-use crate::state::fmt::{CHARACTER, text_lines};
+use crate::state::fmt::shortened;
+use crate::state::wrap::{CHARACTER, CharacterWidth, text_lines};
 use crate::table::state::fit::{ColumnWidths, ROW_PADDING};
 
 /// Width in pixels of the column of changes, before the key.
@@ -18,8 +19,6 @@ const SECOND_DTYPE: f64 = 72.0;
 const PADDING: f64 = 12.0;
 /// Width of a key in pixels beyond which columns are not left out for it.
 const MAX_KEY: f64 = 480.0;
-/// Maximum number of lines that a key wraps into.
-const MAX_LINES: usize = 8;
 /// The columns that are left out, in this order, until the keys fit: cosine, relative change,
 /// shape, and kind.
 const OPTIONAL: [usize; 4] = [3, 4, 1, 0];
@@ -43,7 +42,8 @@ impl CompareColumns {
         let kind = of.kind + if casts { SECOND_DTYPE } else { 0.0 };
         let change = if charts { CHANGE.0 } else { CHANGE.1 };
         let mut widths = [kind, of.shape_width(true), NUMBER, NUMBER, change];
-        let longest = lines.iter().map(|line| key_text(pairs, line).chars().count()).max();
+        let longest =
+            lines.iter().map(|line| KeyText::of(pairs, line).text().chars().count()).max();
         let wanted = (longest.unwrap_or(0) as f64 * CHARACTER).min(MAX_KEY);
         let left =
             |widths: &[f64; 5]| room - ROW_PADDING - MARK - PADDING - widths.iter().sum::<f64>();
@@ -64,19 +64,40 @@ impl CompareColumns {
     }
 }
 
-/// Returns the text of the cell of a key: both keys of a renamed tensor, and the number of keys
-/// that the line represents.
-fn key_text(pairs: &Pairs, line: &CompareLine) -> String {
-    match (line.old(pairs), line.pairs.len()) {
-        _ if line.rest => String::new(),
-        (Some(old), _) => format!("{old} \u{2192} {}", line.key),
-        (None, 1) => line.key.clone(),
-        (None, times) => format!("{} \u{d7}{times}", line.key),
-    }
+/// The text of the cell of a key.
+pub struct KeyText {
+    /// The first key of a renamed tensor, or nothing.
+    pub old: String,
+    /// The key.
+    pub key: String,
+    /// The number of keys that the line represents, or nothing for one.
+    pub times: String,
 }
 
-/// Returns the number of lines of text that the key of a line takes if its column has this width in
-/// pixels.
-pub fn key_lines(pairs: &Pairs, line: &CompareLine, width: f64) -> usize {
-    text_lines(&key_text(pairs, line), &['.', '/', ' '], width).min(MAX_LINES)
+impl KeyText {
+    /// Returns the text of a line, with invisible characters escaped. Very long keys are shortened.
+    pub fn of(pairs: &Pairs, line: &CompareLine) -> Self {
+        let old = |old| format!("{} \u{2192} ", shortened(old));
+        let times = |times| format!(" \u{d7}{times}");
+        let (old, count) = (line.old(pairs).map(old), line.pairs.len());
+        let times = (count > 1 && old.is_none()).then(|| times(count));
+        Self {
+            old: old.unwrap_or_default(),
+            key: shortened(&line.key),
+            times: times.unwrap_or_default(),
+        }
+    }
+
+    /// Returns the whole text.
+    pub fn text(&self) -> String {
+        [&*self.old, &self.key, &self.times].concat()
+    }
+
+    /// Returns the lengths in bytes of the lines of text if the column of keys has this width in
+    /// pixels.
+    pub fn lines(&self, width: f64, measure: CharacterWidth<'_>) -> Vec<usize> {
+        let text = self.text();
+        let lines = text_lines(&text, &['.', '/', ' '], width, measure);
+        lines.into_iter().map(str::len).collect()
+    }
 }

@@ -165,7 +165,7 @@ pub fn AddressSheet(props: &AddressProps) -> Html {
                     <div class="ask">
                         <label class="inp">
                             <input type="url" data-focus="true" value={(*text).clone()} {oninput} {onkeydown} aria-label="URL of a checkpoint"
-                                placeholder="https://huggingface.co/…/model.safetensors" autocomplete="off" autocapitalize="off" spellcheck="false" />
+                                placeholder="https://…/model.safetensors" autocomplete="off" autocapitalize="off" spellcheck="false" />
                         </label>
                         { fetch_hint(&text, &parsed) }
                     </div>
