@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{Common, Durable};
+use super::{Common, Durable, Replacing};
 
 #[derive(Debug, Args)]
 pub(crate) struct ConvertModel {
@@ -102,4 +102,11 @@ pub(crate) struct ConvertModel {
 
     #[command(flatten)]
     pub(crate) common: Common,
+}
+
+impl ConvertModel {
+    /// Returns whether output files replace others.
+    pub(crate) fn replacing(&self) -> Replacing {
+        Replacing { force: self.force, durable: self.durable }
+    }
 }

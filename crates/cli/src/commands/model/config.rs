@@ -9,7 +9,7 @@ use statelens::{Error, ErrorKind, Result};
 use statelens_recipes::ModelFormat;
 use statelens_recipes::config::{Converted, Families, Language, Map, Value, parse};
 
-use crate::args::ConvertConfig;
+use crate::args::{ConvertConfig, Replacing};
 use crate::print::{CommandResult, Printer, complain, counted};
 
 pub(crate) fn run(args: &ConvertConfig) -> CommandResult {
@@ -35,7 +35,7 @@ pub(crate) fn run(args: &ConvertConfig) -> CommandResult {
     }
     let mut printer = Printer::new();
     if args.json {
-        printer.line(&json(&conversion, &converted, &files))?;
+        printer.json(|json| fields(&conversion, &converted, &files, json))?;
     } else {
         if conversion.recognised {
             printer.line(&format!(
@@ -43,13 +43,10 @@ pub(crate) fn run(args: &ConvertConfig) -> CommandResult {
                 conversion.model, conversion.source
             ))?;
         }
-        for (path, _) in &files {
-            printer.line(&format!("wrote {}", visible(&path.display().to_string())))?;
-        }
+        super::files::list(&files, &mut printer)?;
         report_dropped(&converted.dropped, args.debug, &mut printer)?;
     }
-    printer.finish()?;
-    Ok(true)
+    printer.success()
 }
 
 /// A requested conversion.
@@ -197,7 +194,7 @@ fn write(files: &[TextFile], args: &ConvertConfig) -> Result<()> {
                 .advice("Name another folder with --output-dir."));
         }
     }
-    super::files::write(files, args.force, &args.durable)
+    super::files::write(files, Replacing { force: args.force, durable: args.durable })
 }
 
 fn report_dropped(
@@ -217,23 +214,23 @@ fn report_dropped(
     dropped.iter().try_for_each(|key| printer.line(&format!("  {}", visible(key))))
 }
 
-fn json(requested: &ConfigConversion, converted: &Converted, files: &[TextFile]) -> String {
-    let mut json = Json::new();
-    json.object(|json| {
-        json.name("statelens").number(1);
-        json.name("model").str(&requested.model);
-        json.name("from").str(&requested.source.to_string());
-        json.name("to").str(&requested.target.to_string());
-        json.name("recognised").bool(requested.recognised);
-        json.name("steps").objects(&converted.steps, |json, step| {
-            json.name("from").str(&step.step.source.to_string());
-            json.name("to").str(&step.step.target.to_string());
-            json.name("table").str(&step.table);
-        });
-        json.name("files")
-            .array(|json| files.iter().for_each(|(path, _)| json.str(&path.to_string_lossy())));
-        json.name("dropped").value(&converted.dropped);
-        json.name("notes").value(&converted.notes);
+fn fields(
+    requested: &ConfigConversion,
+    converted: &Converted,
+    files: &[TextFile],
+    json: &mut Json,
+) {
+    json.name("model").str(&requested.model);
+    json.name("from").str(&requested.source.to_string());
+    json.name("to").str(&requested.target.to_string());
+    json.name("recognised").bool(requested.recognised);
+    json.name("steps").objects(&converted.steps, |json, step| {
+        json.name("from").str(&step.step.source.to_string());
+        json.name("to").str(&step.step.target.to_string());
+        json.name("table").str(&step.table);
     });
-    json.take()
+    json.name("files")
+        .array(|json| files.iter().for_each(|(path, _)| json.str(&path.to_string_lossy())));
+    json.name("dropped").value(&converted.dropped);
+    json.name("notes").value(&converted.notes);
 }
