@@ -169,11 +169,8 @@ test("columns of statistics leave the keys their room, in the table and in the t
   );
 });
 
-/** The columns of the table that are to be seen, by their classes. */
-const shownColumns = (page) => page.$$eval("#work .head > .c", (heads) => heads.filter((head) => head.checkVisibility()).map((head) => head.className.split(" ")[1]));
-
-for (const width of [721, 768, 820, 1024, 1181, 1200, 1300]) {
-  test(`at ${width} pixels keys, shapes and statistics are shown in full before and after a scan${width === 768 ? " (core)" : ""}`, async () => {
+for (const width of [721, 768, 820, 1024]) {
+  test(`at ${width} pixels keys are shown in full before and after a scan${width === 768 ? " (core)" : ""}`, async () => {
     const path = join(folder, "layers.safetensors");
     writeFileSync(path, floats(layers(12, "model.")));
     await withPage(
@@ -185,20 +182,9 @@ for (const width of [721, 768, 820, 1024, 1181, 1200, 1300]) {
         const last = page.locator('#work .row[data-key="model.layers.2.mlp.down_proj.weight"]');
         await last.waitFor();
         await becomes(() => cutKeys(page, "#work"), []);
-        const plain = await shownColumns(page);
-        for (const name of ["ck", "cd", "cs", "cb"]) assert.ok(plain.includes(name), `${name} in ${plain}`);
         await page.click("#scan");
         await page.waitForSelector("#scanned", { state: "attached" });
-        await page.waitForSelector("#work .head .wsd");
         await becomes(() => cutKeys(page, "#work"), []);
-        const scanned = await shownColumns(page);
-        for (const name of ["ck", "cd", "cs", "wsd"]) assert.ok(scanned.includes(name), `${name} in ${scanned}`);
-        // A key that wraps stays in its row, and rows stand below each other.
-        const rows = await page.$$eval("#work .scroller .flat:not(.stuck) .row", (rows) => rows.map((row) => [row, row.querySelector(".key")].map((part) => part.getBoundingClientRect()).map(({ top, bottom }) => [top, bottom])));
-        for (const [at, [[top, bottom], [keyTop, keyBottom]]] of rows.entries()) {
-          assert.ok(keyTop >= top - 1 && keyBottom <= bottom + 1, `${keyTop}–${keyBottom} in ${top}–${bottom}`);
-          if (at > 0) assert.ok(Math.abs(rows[at - 1][0][1] - top) < 1, "rows stand below each other");
-        }
         // What is left has its place: no cell lies over the key.
         const overlaps = await last.evaluate((row) => {
           const [key, ...others] = [...row.children].filter((cell) => cell.getBoundingClientRect().width > 0);

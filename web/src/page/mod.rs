@@ -32,7 +32,6 @@ pub mod stored_files;
 pub mod text_width;
 pub mod viewport;
 pub mod workspace;
-pub mod wrapping_key;
 
 /// Starts the page.
 pub fn start() {

@@ -201,7 +201,8 @@ impl OpenWork {
         };
         let keys = (&self.key_widths, lines);
         if !self.view.weights.any() {
-            return self.widths.fitting_plain(keys, (room, narrow));
+            let plain = || self.widths.fitting_plain(keys, room);
+            return if narrow { plain() } else { FittingColumns::default() };
         }
         self.widths.fitting(self.view.chosen, DEFAULT_COLUMNS, keys, (room, narrow))
     }

@@ -1,9 +1,5 @@
 //! The table of keys. It is virtual: only visible rows are in the document.
 
-mod key_cell;
-
-use std::ops::Range;
-
 use statelens_checkpoint::visible;
 use statelens_describe::fold::{join, values_text};
 use yew::prelude::*;
@@ -11,7 +7,7 @@ use yew::prelude::*;
 use crate::filter::state::Filter;
 use crate::page::columns::Grip;
 use crate::page::hooks::{ByAddress, use_media, use_size, use_small};
-use crate::page::marks::{classes, contents_text, dtype, value_kind, when};
+use crate::page::marks::{classes, contents_text, dtype, key, value_kind, when};
 use crate::page::model::Tab;
 use crate::page::model::actor::Actor;
 use crate::page::viewport::{LineLayout, reveal, use_viewport};
@@ -19,8 +15,7 @@ use crate::picked::page::touch::{LongPress, is_tap};
 use crate::rows::{LeafKind, Row};
 use crate::state::fmt;
 use crate::state::work::{OpenWork, Selection};
-use crate::table::page::key_cell::key_cell;
-use crate::table::state::{Column, Fold, FoldPattern, TableLine, common_kind};
+use crate::table::state::{Column, Fold, FoldPattern, Table, TableLine, common_kind};
 use crate::text::sentence;
 use crate::values::page::cells;
 
@@ -34,27 +29,12 @@ pub struct TableProps {
 /// Maximum width of the table in pixels, as in its style sheet.
 const MAX_WIDTH: f64 = 1800.0;
 
-/// Heights in pixels of a row: on wide screens, on small ones, and of a state on those.
-const HEIGHTS: (f64, f64, f64) = (24.0, 48.0, 30.0);
-/// Padding in pixels of a key, left and right together.
-const PADDING: f64 = 12.0;
-/// On small screens, width in pixels of what stands beside a key: the padding of the row, a gap and
-/// the number of bytes.
-const BESIDE_KEY: f64 = 32.0 + 12.0 + 62.0;
-
-/// Returns the positions of the lines. Keys that are too long for their column, which has this width
-/// in pixels, wrap.
-fn lines(work: &OpenWork, small: bool, width: f64) -> LineLayout {
-    let each = if small { HEIGHTS.1 } else { HEIGHTS.0 };
-    let height = |line: &TableLine| match line {
-        TableLine::State(_) if small => HEIGHTS.2,
-        line => key_cell(work, *line).height(width, each),
-    };
-    let heights: Vec<f64> = work.table.items.iter().map(height).collect();
-    match heights.iter().all(|height| *height == each) {
-        true => LineLayout::Even { count: heights.len(), each },
-        false => LineLayout::of_heights(heights.into_iter()),
+fn lines(table: &Table, small: bool) -> LineLayout {
+    if !small {
+        return LineLayout::Even { count: table.items.len(), each: 24.0 };
     }
+    let height = |line: &TableLine| if matches!(line, TableLine::State(_)) { 30.0 } else { 48.0 };
+    LineLayout::of_heights(table.items.iter().map(height))
 }
 
 /// The table of keys.
@@ -80,15 +60,8 @@ pub fn TablePane(props: &TableProps) -> Html {
         });
     }
     let work = &work;
-    let first_head = use_node_ref();
-    let (key_column, _) = use_size(&first_head);
-    let key_width = match (small, key_column > 0.0) {
-        (true, _) if room > 0.0 => room - BESIDE_KEY,
-        (false, true) => key_column - PADDING,
-        _ => f64::INFINITY,
-    };
-    let shown = (ByAddress(work.table.clone()), work.view.sort);
-    let lines = use_memo((shown, small, key_width), |_| lines(work, small, key_width));
+    let table = work.table.clone();
+    let lines = use_memo((ByAddress(table), small), |(table, small)| lines(&table.0, *small));
     let viewport = use_viewport(&node, &lines);
     let cursor = work.cursor();
     {
@@ -116,9 +89,9 @@ pub fn TablePane(props: &TableProps) -> Html {
     let resting = (*use_memo((), |()| LongPress::default())).clone();
     let [onpointerdown, onpointermove, ended] = resting.listeners(&actor);
     html! {
-        <div class={classes(&["gridbox", "keytable", when(work.widths.value == 0.0, "valueless"), when(work.view.weights.any(), "scanned"), when(!work.view.columns.shapes, "shapeless"), when(!work.view.columns.params, "paramless"), when(!work.view.columns.bytes, "byteless"), when(work.view.columns.measures == 0, "measureless")])} role="grid" aria-label="Flattened state" aria-multiselectable="true" tabindex="0" style={cells::widths(work)}
+        <div class={classes(&["gridbox", "keytable", when(work.widths.value == 0.0, "valueless"), when(work.view.weights.any(), "scanned"), when(!work.view.columns.shapes, "shapeless"), when(!work.view.columns.bytes, "byteless"), when(work.view.columns.measures == 0, "measureless")])} role="grid" aria-label="Flattened state" aria-multiselectable="true" tabindex="0" style={cells::widths(work)}
             aria-rowcount={work.table.items.len().to_string()} aria-activedescendant={cursor.map(|at| format!("line-{at}"))}>
-            { head(&actor, work, &first_head) }
+            { head(&actor, work) }
             <div class="scroller" role="rowgroup" ref={node} onscroll={viewport.onscroll} oncontextmenu={resting.menu()}
                 {onpointerdown} {onpointermove} onpointerup={ended.clone()} onpointercancel={ended}>
                 if let Some(at) = state.filter(|_| viewport.top > 0.0) {
@@ -126,7 +99,7 @@ pub fn TablePane(props: &TableProps) -> Html {
                 }
                 <div class="flat" role="presentation" style={format!("height:{}px", lines.total())}>
                     { for (viewport.first..viewport.end).map(|at| {
-                        line((&actor, &resting), work, at, cursor == Some(at), (lines.top(at)..lines.top(at + 1), key_width))
+                        line((&actor, &resting), work, at, cursor == Some(at), lines.top(at))
                     }) }
                 </div>
                 if work.table.items.is_empty() { { empty_table(&actor, work) } }
@@ -154,20 +127,19 @@ fn sticky_state(work: &OpenWork, line: usize) -> Option<usize> {
     below.then_some(state)
 }
 
-fn head(actor: &Actor, work: &OpenWork, first: &NodeRef) -> Html {
+fn head(actor: &Actor, work: &OpenWork) -> Html {
     html! {
         <div class="head" role="row">
             { for cells::columns(work).into_iter().map(|(column, name, class)| {
                 let Some(column) = column else {
-                    return html! { <div key={class} class={format!("c {class}")} role="columnheader">{ name }</div> };
+                    return html! { <div class={format!("c {class}")} role="columnheader">{ name }</div> };
                 };
 
                 let sorted = work.view.sort.filter(|(by, _)| *by == column);
                 let onclick = actor.on(move |actor, _: MouseEvent| actor.work(move |work| work.sort_by(column)));
                 let aria = sorted.map(|(_, down)| if down { "descending" } else { "ascending" });
-                let node = if column == Column::Key { first.clone() } else { NodeRef::default() };
                 html! {
-                    <div key={class} class={format!("c {class}")} role="columnheader" aria-sort={aria} ref={node}>
+                    <div class={format!("c {class}")} role="columnheader" aria-sort={aria}>
                         <button {onclick} title={format!("Sort by {name}")}>
                             { name }
                             if column == Column::Key && work.view.sort.is_none() { <span class="dim">{ " \u{b7} in file order" }</span> }
@@ -186,22 +158,17 @@ fn line(
     work: &OpenWork,
     at: usize,
     selected: bool,
-    (place, key_width): (Range<f64>, f64),
+    top: f64,
 ) -> Html {
     let table = &work.table;
     let item = table.items[at];
-    let key = |button| key_cell(work, item).html(button, key_width);
     let (class, cells) = match item {
-        TableLine::State(state) => return state_row(work, state, Some((at, place.start))),
+        TableLine::State(state) => return state_row(work, state, Some((at, top))),
         TableLine::Row(id) | TableLine::Member(_, id) => {
             let class = if matches!(item, TableLine::Member(..)) { "kid" } else { "" };
-            (class, leaf(work, id, key(None), actor))
+            (class, leaf(work, id, actor))
         }
-        TableLine::Fold(fold) => {
-            let fold = &table.folds[fold];
-            let key = key(Some(fold_button(actor, fold)));
-            ("fold", fold_cells(work, fold, key, actor))
-        }
+        TableLine::Fold(fold) => ("fold", fold_cells(work, &table.folds[fold], actor)),
         TableLine::Pattern(fold, pattern) => {
             let class = if work.view.sort.is_some() { "" } else { "kid" };
             (
@@ -210,7 +177,6 @@ fn line(
                     work,
                     &table.folds[fold],
                     &table.folds[fold].patterns[pattern],
-                    key(None),
                     actor,
                 ),
             )
@@ -260,18 +226,10 @@ fn line(
     html! {
         <div key={at} id={format!("line-{at}")} class={classes(&["row", class, when(last_kid, "last"), when(selected, "sel"), when(picked, "picked"), when(bad, "bad")])}
             role="row" data-key={visible(&key_of(work, item))} aria-rowindex={(at + 1).to_string()} aria-selected={chosen.to_string()}
-            style={row_style(&place)} onclick={select} ondblclick={toggle}>
+            style={format!("top:{top}px")} onclick={select} ondblclick={toggle}>
             { cells }
         </div>
     }
-}
-
-/// Returns the CSS of the place of a row. The style sheet has the height of most.
-fn row_style(place: &Range<f64>) -> String {
-    let height = place.end - place.start;
-    let own = height != HEIGHTS.0 && height != HEIGHTS.1;
-    let height = if own { format!(";height:{height}px") } else { String::new() };
-    format!("top:{}px{height}", place.start)
 }
 
 /// Returns the key of a line, with a range for several layers; empty for a state.
@@ -323,13 +281,13 @@ fn kind_cell(row: &Row) -> Html {
     }
 }
 
-fn leaf(work: &OpenWork, id: u32, key: Html, actor: &Actor) -> Html {
+fn leaf(work: &OpenWork, id: u32, actor: &Actor) -> Html {
     let row = &work.rows[id as usize];
     let has_shape = row.kind.has_shape();
     let scanned = work.view.weights.any() && has_shape && row.link.is_none();
     html! {
         <>
-            <div class="c ck" role="gridcell" title={visible(&row.key)}>{ key }</div>
+            <div class="c ck" role="gridcell" title={visible(&row.key)}>{ key(if row.key.is_empty() { "(root object)" } else { &row.key }) }</div>
             <div class="c cd" role="gridcell">{ kind_cell(row) }</div>
             <div class="c cs m" role="gridcell">{ if has_shape { fmt::shape(&row.shape) } else { String::new() } }</div>
             <div class="c cp num" role="gridcell">{ if has_shape { fmt::count(row.params) } else { String::new() } }</div>
@@ -366,7 +324,7 @@ fn link(work: &OpenWork, target: &str, actor: &Actor) -> Html {
     html! { <span class="linkto"><span class="dim">{ "= " }</span><button class="textlink" tabindex="-1" title={visible(target)} {onclick}>{ text }</button></span> }
 }
 
-fn fold_button(actor: &Actor, fold: &Fold) -> Html {
+fn fold_cells(work: &OpenWork, fold: &Fold, actor: &Actor) -> Html {
     let toggle = {
         let name = fold.name.clone();
         actor.on(move |actor, event: MouseEvent| {
@@ -378,14 +336,9 @@ fn fold_button(actor: &Actor, fold: &Fold) -> Html {
             });
         })
     };
-    html! {
-        <button class="tw" tabindex="-1" aria-label={if fold.open { "Fold" } else { "Unfold" }} onclick={toggle}>
-            { if fold.open { "\u{25be}" } else { "\u{25b8}" } }
-        </button>
-    }
-}
-
-fn fold_cells(work: &OpenWork, fold: &Fold, key: Html, actor: &Actor) -> Html {
+    let cut = fold.name.len() - fold.label.len();
+    let cut = if fold.container.is_empty() { cut } else { cut - fold.container.len() - 1 };
+    let (head, tail) = fold.name.split_at(cut);
     let rows: Vec<u32> =
         fold.patterns.iter().flat_map(|pattern| pattern.rows.iter().copied()).collect();
     let one_dtype = one(fold
@@ -399,7 +352,16 @@ fn fold_cells(work: &OpenWork, fold: &Fold, key: Html, actor: &Actor) -> Html {
         if fold.patterns.len() == 1 { values_text(&work.rows, &rows) } else { String::new() };
     html! {
         <>
-            <div class="c ck" role="gridcell" title={visible(&fold.name)} aria-expanded={fold.open.to_string()}>{ key }</div>
+            <div class="c ck" role="gridcell" title={visible(&fold.name)} aria-expanded={fold.open.to_string()}>
+                <span class="key">
+                    <button class="tw" tabindex="-1" aria-label={if fold.open { "Fold" } else { "Unfold" }} onclick={toggle}>
+                        { if fold.open { "\u{25be}" } else { "\u{25b8}" } }
+                    </button>
+                    if !head.is_empty() { <span class="a">{ visible(head) }</span> }
+                    <span class="z">{ visible(tail) }</span>
+                    <span class="x">{ format!("\u{d7}{}", fold.times) }</span>
+                </span>
+            </div>
             <div class="c cd" role="gridcell">
                 if one_dtype { if let Some(row) = fold.patterns.first().and_then(|pattern| first(work, pattern)) { { kind_cell(row) } } }
                 else { <span class="dim m">{ "several" }</span> }
@@ -421,19 +383,26 @@ fn fold_cells(work: &OpenWork, fold: &Fold, key: Html, actor: &Actor) -> Html {
     }
 }
 
-fn pattern_cells(
-    work: &OpenWork,
-    fold: &Fold,
-    pattern: &FoldPattern,
-    key: Html,
-    actor: &Actor,
-) -> Html {
+fn pattern_cells(work: &OpenWork, fold: &Fold, pattern: &FoldPattern, actor: &Actor) -> Html {
     let Some(row) = first(work, pattern) else { return html! {} };
     let one_kind = common_kind(&work.rows, &pattern.rows).is_some();
+    let sorted = work.view.sort.is_some();
     let scanned = work.view.weights.any() && row.kind.has_shape();
+    let label = if sorted {
+        join(&fold.name, &pattern.label, work.view.dot)
+    } else {
+        pattern.label.clone()
+    };
+    let (head, tail) = fmt::key_parts(&label);
     html! {
         <>
-            <div class="c ck" role="gridcell" title={visible(&join(&fold.name, &pattern.label, work.view.dot))}>{ key }</div>
+            <div class="c ck" role="gridcell" title={visible(&join(&fold.name, &pattern.label, work.view.dot))}>
+                <span class="key">
+                    if !head.is_empty() { <span class="a">{ visible(head) }</span> }
+                    <span class="z">{ visible(tail) }</span>
+                    if sorted { <span class="x">{ format!("\u{d7}{}", pattern.rows.len()) }</span> }
+                </span>
+            </div>
             <div class="c cd" role="gridcell">{ if one_kind { kind_cell(row) } else { html! {} } }</div>
             <div class="c cs m" role="gridcell">
                 if row.kind.has_shape() {
