@@ -359,7 +359,6 @@ pub(crate) struct ServeAt {
 }
 
 #[derive(Debug, Args)]
-#[command(mut_arg("force", |arg| arg.requires("output")))]
 pub(crate) struct Manifest {
     #[command(flatten)]
     pub(crate) input: Input,
@@ -368,15 +367,8 @@ pub(crate) struct Manifest {
     #[arg(short, long, value_name = "OUT")]
     pub(crate) output: Option<PathBuf>,
 
-    #[command(flatten)]
-    pub(crate) replacing: Replacing,
-}
-
-/// Whether output files replace others, and when they must be on the disk.
-#[derive(Debug, Clone, Copy, Default, Args)]
-pub(crate) struct Replacing {
     /// Replaces OUT if it exists
-    #[arg(long)]
+    #[arg(long, requires = "output")]
     pub(crate) force: bool,
 
     #[command(flatten)]
@@ -384,7 +376,7 @@ pub(crate) struct Replacing {
 }
 
 /// When output files must be on the disk.
-#[derive(Debug, Clone, Copy, Default, Args)]
+#[derive(Debug, Clone, Copy, Args)]
 pub(crate) struct Durable {
     /// Waits until the output is on the disk, as is always done before a file is replaced
     #[arg(long = "sync")]

@@ -20,9 +20,6 @@ use statelens_remote::{Address, Streamed, WantedFiles, Window};
 
 use crate::files;
 use crate::job_store::JobStore;
-#[cfg(feature = "object-store")]
-use crate::write::Replace;
-use crate::write::{FileOptions, Judge};
 
 /// Default limit on the bytes fetched from web servers.
 pub const CAP: u64 = 1_000_000_000;
@@ -159,13 +156,16 @@ impl RemoteOpener {
 }
 
 /// Writes the files of a plan as objects of a store. They appear when all are complete and `judge`
-/// accepts the report; then they are read back, and removed again if that fails.
+/// accepts the report; then they are read back within `limits`, and removed again if that fails.
+/// `warn` reports data that the store may have kept from a cancelled upload.
 #[cfg(feature = "object-store")]
-pub(crate) fn write(
+pub fn write(
     paths: &[PathBuf],
     plan: Plan,
-    options: &FileOptions<'_>,
-    judge: Judge<'_>,
+    replace: bool,
+    warn: fn(&str),
+    limits: &Limits,
+    judge: &dyn Fn(&RunReport) -> Result<()>,
     progress: &mut dyn Progress,
 ) -> Result<RunReport> {
     let places: Vec<objects::Location> = paths
@@ -175,15 +175,14 @@ pub(crate) fn write(
             Location::Web(address) => Err(no_writing(&address.to_string())),
         })
         .collect::<Result<_>>()?;
-    plan.bounded(options.limits)?;
+    plan.bounded(limits)?;
     let read_back = ReadBack::of(&plan);
-    let replace = options.replace == Replace::Any;
-    let mut sink = objects::ObjectSink::new(&plan, places, replace, options.warn)?;
+    let mut sink = objects::ObjectSink::new(&plan, places, replace, warn)?;
     let report = crate::executor::run(plan, &mut sink, progress)?;
     judge(&report)?;
     // An object appears only when it is complete, so it can't be read back before.
     let mut written = sink.finish()?;
-    read_back.check(written.open()?, options.limits, progress)?;
+    read_back.check(written.open()?, limits, progress)?;
     written.keep();
     Ok(report)
 }
@@ -222,11 +221,13 @@ fn no_listing(address: &str) -> Error {
 
 /// Fails: this program was built without support for object stores.
 #[cfg(not(feature = "object-store"))]
-pub(crate) fn write(
+pub fn write(
     paths: &[PathBuf],
     _: Plan,
-    _: &FileOptions<'_>,
-    _: Judge<'_>,
+    _: bool,
+    _: fn(&str),
+    _: &Limits,
+    _: &dyn Fn(&RunReport) -> Result<()>,
     _: &mut dyn Progress,
 ) -> Result<RunReport> {
     let path = paths.first().map(|path| path.to_string_lossy()).unwrap_or_default();

@@ -1,23 +1,21 @@
-//! Writes the files of a plan to the disk, or to an object store.
+//! Writes the files of a plan to the disk.
 
 mod stream;
 
-use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use statelens_checkpoint::{Checkpoint, Error, Limits, Plan, Progress, Result};
+use statelens_checkpoint::{Error, Limits, Plan, Progress, Result};
 use statelens_compare::ReadBack;
 use statelens_convert::RunReport;
 
+use crate::executor;
 use crate::files::{self, FileSource};
 use crate::output::{
     FolderLock, Folders, Output, Sync, check_target, keep_all, old_shards, same_file,
 };
-use crate::refusal::Refusal;
 use crate::sink::FileSink;
-use crate::{executor, remote};
 
 pub use stream::write_stream;
 
@@ -33,13 +31,6 @@ pub enum Replace {
     Source,
 }
 
-impl Replace {
-    /// Returns `Any` if existing files may be replaced.
-    pub fn of(replace: bool) -> Self {
-        if replace { Self::Any } else { Self::Nothing }
-    }
-}
-
 /// Options for writing files.
 #[derive(Debug, Clone, Copy)]
 pub struct FileOptions<'a> {
@@ -51,76 +42,16 @@ pub struct FileOptions<'a> {
     pub limits: &'a Limits,
     /// The files that the plan reads, which are not overwritten unless `replace` says so.
     pub sources: &'a [Arc<FileSource>],
-    /// How losses are refused; with `None`, they are accepted.
-    pub refusal: Option<Refusal>,
-    /// Reports data that an object store may have kept from a cancelled upload.
-    pub warn: fn(&str),
 }
 
-impl<'a> FileOptions<'a> {
-    /// Returns the options that replace no files and refuse losses.
-    pub fn new(limits: &'a Limits, sources: &'a [Arc<FileSource>]) -> Self {
-        Self {
-            replace: Replace::Nothing,
-            sync: Sync::IfReplacing,
-            limits,
-            sources,
-            refusal: Some(Refusal::default()),
-            warn: |_| {},
-        }
-    }
-
-    /// Fails if losses are refused and the plan has any.
-    pub fn check_losses(&self, plan: &Plan) -> Result<()> {
-        self.refusal.map_or(Ok(()), |refusal| refusal.check_losses(plan))
-    }
-
-    /// Fails if losses are refused and casts lost numbers of the source.
-    fn check_casts(&self, source: &Checkpoint, report: &RunReport) -> Result<()> {
-        self.refusal.map_or(Ok(()), |refusal| refusal.check_casts(source, report))
-    }
-}
-
-/// Decides whether the effects of casts are accepted.
-pub(crate) type Judge<'a> = &'a dyn Fn(&RunReport) -> Result<()>;
-
-/// Returns the paths of the files of a plan whose first file was planned for `path`: all are in its
-/// folder.
-pub fn paths(plan: &Plan, path: &Path) -> Vec<PathBuf> {
-    plan.files.iter().map(|file| path.with_file_name(&file.name)).collect()
-}
-
-/// Returns the name of the file at `path`, for which a plan is made.
-pub fn file_name(path: &Path) -> Result<&str> {
-    path.file_name().and_then(OsStr::to_str).ok_or_else(|| {
-        Error::refused("this does not name a file").in_file(path.display().to_string())
-    })
-}
-
-/// Writes the files of a plan to the folder of `path`, or to an object store if that is an address.
-/// They get their names when all are complete, were read back, and no losses are refused; on an
-/// error, nothing remains. Refuses output that is far larger than its source, within the limits.
-pub fn write_plan(
-    plan: Plan,
-    path: &Path,
-    options: &FileOptions<'_>,
-    progress: &mut dyn Progress,
-) -> Result<RunReport> {
-    options.check_losses(&plan)?;
-    let (paths, source) = (paths(&plan, path), plan.source.clone());
-    let judge = |report: &RunReport| options.check_casts(&source, report);
-    let written = match remote::address(path) {
-        Some(_) => remote::write(&paths, plan, options, &judge, progress),
-        None => write_files(&paths, plan, options, &judge, progress),
-    };
-    written.map_err(|error| error.in_file(path.display().to_string()))
-}
-
-fn write_files(
+/// Writes the files of a plan. They get the names `paths` when all are complete, were read back,
+/// and `judge` accepts the report; on an error, nothing remains. Refuses output that is far larger
+/// than its source, within `limits`.
+pub fn write_files(
     paths: &[PathBuf],
     plan: Plan,
     writing: &FileOptions<'_>,
-    judge: Judge<'_>,
+    judge: &dyn Fn(&RunReport) -> Result<()>,
     progress: &mut dyn Progress,
 ) -> Result<RunReport> {
     let replace = writing.replace != Replace::Nothing;
@@ -229,8 +160,8 @@ mod tests {
                 plan.files[0].segments = vec![Segment::Bytes(bytes.clone())];
             }
             let limits = &Limits::default();
-            let options = FileOptions { replace, ..FileOptions::new(limits, &[]) };
-            write_plan(plan, path, &options, &mut Unwatched)
+            let writing = FileOptions { replace, sync: Sync::IfReplacing, limits, sources: &[] };
+            write_files(&[path.to_owned()], plan, &writing, &|_| Ok(()), &mut Unwatched)
         };
         for (bytes, said) in
             [(&nothing, "can't be opened again"), (&other, "is not in the written file")]

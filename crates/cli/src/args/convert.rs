@@ -8,7 +8,7 @@ use statelens::Writing;
 use statelens::parts::convert::OutputOptions;
 use statelens::parts::formats::Choice;
 
-use super::{Common, Replacing};
+use super::{Common, Durable};
 
 #[derive(Debug, Args)]
 pub(crate) struct Convert {
@@ -72,7 +72,7 @@ pub(crate) struct Merge {
 }
 
 /// Options for the output.
-#[derive(Debug, Default, Args)]
+#[derive(Debug, Args)]
 pub(crate) struct Writes {
     /// The format to write; by default that of OUT's extension
     #[arg(long, value_name = "FORMAT", value_parser = formats())]
@@ -109,14 +109,29 @@ pub(crate) struct Writes {
     #[arg(long)]
     pub(crate) lossy: bool,
 
+    /// Replaces OUT if it exists
+    #[arg(long)]
+    pub(crate) force: bool,
+
     #[command(flatten)]
-    pub(crate) replacing: Replacing,
+    pub(crate) durable: Durable,
 }
 
 impl Writes {
     /// Returns the options for a format without any others.
-    pub(crate) fn plain(to: &str, replacing: Replacing) -> Self {
-        Self { to: Some(to.to_owned()), replacing, ..Self::default() }
+    pub(crate) fn plain(to: &str, force: bool, durable: Durable) -> Self {
+        Self {
+            to: Some(to.to_owned()),
+            compress: None,
+            format_version: None,
+            object_graph: false,
+            state_file: false,
+            shard_size: None,
+            shard: Vec::new(),
+            lossy: false,
+            force,
+            durable,
+        }
     }
 
     /// Returns the options of an output in this format.

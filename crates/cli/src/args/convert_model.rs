@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{Common, Durable, Replacing};
+use super::{Common, Durable};
 
 #[derive(Debug, Args)]
 pub(crate) struct ConvertModel {
@@ -102,11 +102,4 @@ pub(crate) struct ConvertModel {
 
     #[command(flatten)]
     pub(crate) common: Common,
-}
-
-impl ConvertModel {
-    /// Returns whether output files replace others.
-    pub(crate) fn replacing(&self) -> Replacing {
-        Replacing { force: self.force, durable: self.durable }
-    }
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 
 pub(crate) use super::convert_model::ConvertModel;
-use super::{Common, Durable, Replacing};
+use super::{Common, Durable};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ModelCommand {
@@ -138,7 +138,6 @@ pub(crate) struct ListConverters {
 }
 
 #[derive(Debug, Args)]
-#[command(mut_arg("force", |arg| arg.help("Replaces files that exist")))]
 pub(crate) struct FoldLora {
     /// The checkpoint: a Cerebras one with LoRA in it, or the model that a PEFT adapter was trained
     /// on
@@ -162,8 +161,12 @@ pub(crate) struct FoldLora {
     #[arg(long, value_name = "SIZE", default_value = "10GB")]
     pub(crate) hf_shard_size: String,
 
+    /// Replaces files that exist
+    #[arg(long)]
+    pub(crate) force: bool,
+
     #[command(flatten)]
-    pub(crate) replacing: Replacing,
+    pub(crate) durable: Durable,
 
     #[command(flatten)]
     pub(crate) common: Common,

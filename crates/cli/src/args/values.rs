@@ -7,7 +7,7 @@ use statelens::Statistics;
 use statelens::parts::values::Scale;
 use statelens::statistics::Grouping;
 
-use super::{Input, Replacing};
+use super::{Durable, Input};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ValuesCommand {
@@ -277,8 +277,12 @@ pub(crate) struct Export {
     #[arg(long, value_name = "SCALE", default_value = "linear")]
     pub(crate) scale: ScaleArg,
 
+    /// Replaces OUT if it exists
+    #[arg(long)]
+    pub(crate) force: bool,
+
     #[command(flatten)]
-    pub(crate) replacing: Replacing,
+    pub(crate) durable: Durable,
 }
 
 /// The spacing of bins.

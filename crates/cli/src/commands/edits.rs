@@ -3,9 +3,8 @@
 use std::fs;
 use std::path::Path;
 
-use statelens::job::EditTexts;
 use statelens::parts::checkpoint::{Checkpoint, visible};
-use statelens::parts::convert::{Change, Changed, Edit, Rename, RunReport};
+use statelens::parts::convert::{CastRule, Change, Changed, Edit, Pattern, Rename, RunReport};
 use statelens::parts::values::Json;
 use statelens::{DType, Error, Result};
 
@@ -16,27 +15,18 @@ use crate::source;
 /// Tensors that a refusal lists.
 const MAX_LISTED: usize = 10;
 
-/// Parses the edits.
 pub(super) fn edit(args: &Edits) -> Result<Edit> {
-    let mut edit = texts(args).edit()?;
-    edit.rename.extend(renames(&[], args.rename_map.as_deref())?);
-    Ok(edit)
-}
-
-/// Returns the edits as texts, without the list of names.
-pub(super) fn texts(args: &Edits) -> EditTexts {
-    EditTexts {
+    Ok(Edit {
         untie: args.untie,
         states: args.states.clone(),
-        select: args.select.clone(),
-        exclude: args.exclude.clone(),
+        select: Pattern::all(&args.select)?,
+        exclude: Pattern::all(&args.exclude)?,
         strip_prefix: args.strip_prefix.clone(),
-        rename: args.rename.clone(),
-        rename_list: None,
+        rename: renames(&args.rename, args.rename_map.as_deref())?,
         prefix: args.prefix.clone(),
         nest: args.nest,
-        cast: args.cast.clone(),
-    }
+        casts: CastRule::all(&args.cast)?,
+    })
 }
 
 /// Returns the `--rename` replacements, then those of the list of names.
@@ -125,16 +115,16 @@ pub(super) fn changes_json(json: &mut Json, changes: &[Change]) {
     });
 }
 
-/// Prints the effects of casts; `worst` is [`RunReport::worst`].
 pub(super) fn cast_text(
+    source: &Checkpoint,
     report: &RunReport,
-    worst: &[Changed],
     printer: &mut Printer,
 ) -> Result<(), Failure> {
     let cast = &report.cast;
     if cast.elements == 0 {
         return Ok(());
     }
+    let worst = report.worst(source);
     let keys = |of: fn(&Changed) -> bool| -> Vec<String> {
         worst.iter().filter(|changed| of(changed)).map(|changed| changed.key.clone()).collect()
     };
@@ -178,9 +168,11 @@ fn is_flushed(changed: &Changed) -> bool {
     changed.cast.flushed.saturating_mul(100) > changed.cast.nonzero
 }
 
-/// Lists the tensors whose numbers casts lost on standard error, one per line, and returns the error
-/// that refuses them.
-pub(super) fn refuse_casts(source: &Checkpoint, report: &RunReport) -> Error {
+/// Refuses a file in which casts did more than round, and lists the tensors, one per line.
+pub(super) fn refuse_false(source: &Checkpoint, report: &RunReport) -> Result<()> {
+    if !report.is_false() {
+        return Ok(());
+    }
     let (lines, more) = report.falsified(source, MAX_LISTED);
     for line in lines {
         complain(&format!("casting loses numbers: {line}"));
@@ -188,8 +180,8 @@ pub(super) fn refuse_casts(source: &Checkpoint, report: &RunReport) -> Error {
     if let Some(more) = more {
         complain(&format!("and {more}"));
     }
-    Error::refused("casting loses numbers, so nothing was kept").advice(
+    Err(Error::refused("casting loses numbers, so nothing was kept").advice(
         "Use a dtype with a larger range (bfloat16 has that of float32), cast only what fits with \
          --cast PATTERN=DTYPE, or continue with --lossy.",
-    )
+    ))
 }

@@ -12,9 +12,12 @@ pub(crate) fn run(args: &Formats) -> CommandResult {
     if args.markdown {
         printer.line(statelens::parts::formats::markdown().trim_end())?;
     } else if args.json {
-        printer.json(|json| {
+        let mut json = Json::new();
+        json.object(|json| {
+            json.name("statelens").number(1);
             json.name("formats").array(|json| FORMATS.iter().for_each(|row| object(json, row)));
-        })?;
+        });
+        printer.line(json.as_str())?;
     } else {
         let mut table = TextTable::new(&["format", "files", "read", "written", "--to"]);
         for format in FORMATS {
@@ -37,7 +40,8 @@ pub(crate) fn run(args: &Formats) -> CommandResult {
             printer.line(&format!("{}: {}", format.name, format.notes.replace('`', "")))?;
         }
     }
-    printer.success()
+    printer.finish()?;
+    Ok(true)
 }
 
 fn object(json: &mut Json, format: &Format) {

@@ -28,15 +28,19 @@ pub(crate) fn run(args: &Info) -> CommandResult {
     let mut printer = Printer::new();
     if args.model && !inputs.common.json {
         model::print(&model, &mut printer)?;
-        return printer.success();
+        printer.finish()?;
+        return Ok(true);
     }
     let summary = CheckpointSummary::of(checkpoint);
     let parameters = parameters(checkpoint, &checkpoint.leaves());
     if inputs.common.json {
-        printer.json(|json| {
+        let mut json = Json::new();
+        json.object(|json| {
+            json.name("statelens").number(1);
             summary.write(checkpoint, &parameters, &model.findings(), json);
             json.name("model").object(|json| model.write(json));
-        })?;
+        });
+        printer.line(&json.take())?;
     } else {
         facts(&summary, &parameters, &model.line(), &mut printer)?;
         counts(&summary, &mut printer)?;
@@ -46,7 +50,8 @@ pub(crate) fn run(args: &Info) -> CommandResult {
             super::print_findings(&findings, &mut printer)?;
         }
     }
-    printer.success()
+    printer.finish()?;
+    Ok(true)
 }
 
 /// Prints one row for each of several checkpoints.

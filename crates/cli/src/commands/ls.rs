@@ -38,7 +38,8 @@ pub(crate) fn run(args: &Ls) -> CommandResult {
     } else {
         print(args, checkpoint, found, &mut printer)?;
     }
-    printer.success()
+    printer.finish()?;
+    Ok(true)
 }
 
 /// The leaves to list.

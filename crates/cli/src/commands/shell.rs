@@ -73,5 +73,6 @@ fn under(
 fn print(bytes: &[u8]) -> CommandResult {
     let mut printer = Printer::new();
     printer.bytes(bytes)?;
-    printer.success()
+    printer.finish()?;
+    Ok(true)
 }

@@ -42,7 +42,8 @@ pub(crate) fn run(args: &Show) -> CommandResult {
             let code = code::of(checkpoint, leaf, slice.as_ref(), library.as_deref(), args)?;
             printer.text(&code)?;
         }
-        return printer.success();
+        printer.finish()?;
+        return Ok(true);
     }
     let parameters = parameters(checkpoint, &leaves, &found);
     let mut json = Json::new();
@@ -70,7 +71,8 @@ pub(crate) fn run(args: &Show) -> CommandResult {
         json.close('}');
         printer.line(&json.take())?;
     }
-    printer.success()
+    printer.finish()?;
+    Ok(true)
 }
 
 /// Returns the parameters that the numbers of optimizers refer to, if any shown key needs them.

@@ -13,7 +13,6 @@ use super::recipe::JobOutput;
 use super::results::{TaskResult, merged};
 use crate::files;
 use crate::output::{Output, same_file};
-use crate::refusal::Refusal;
 use crate::sink::write_at;
 use crate::write::complete;
 
@@ -36,17 +35,15 @@ impl OutputState {
 
 impl PlannedConversion<'_> {
     /// Completes the files, reads them back, and gives them their names. `results` come in the
-    /// order of the tasks; `refusal` refuses casts that lost numbers, unless the options accept them.
+    /// order of the tasks; `judge` decides whether the effects of casts are accepted.
     pub(crate) fn commit(
         &self,
         results: &[TaskResult],
-        refusal: Refusal,
+        judge: &dyn Fn(&RunReport) -> Result<()>,
         progress: &mut dyn Progress,
     ) -> Result<RunReport> {
         let mut report = merged(&self.plan, &self.division, results)?;
-        if !self.recipe.options.lossy {
-            refusal.check_casts(&self.plan.source, &report)?;
-        }
+        judge(&report)?;
         if self.is_remote() {
             self.complete(results, &mut report, progress)?;
             return Ok(report);

@@ -1,20 +1,19 @@
 //! Reports of the planned and written files, and of losses.
 
-use statelens::parts::checkpoint::{Loss, Plan, Size, visible};
-use statelens::parts::convert::{Share, shares};
-use statelens::report::files_json;
-use statelens::write::paths;
-use statelens::{ConversionPlan, Error, Refusal, Result, Written};
+use std::path::PathBuf;
 
-use super::{ConvertJob, Destination, Forecast};
+use statelens::parts::checkpoint::{Checkpoint, Loss, Plan, Size, visible};
+use statelens::parts::convert::{Change, RunReport, Share, shares};
+use statelens::parts::values::Json;
+use statelens::report::{cast_json, files_json, losses_json};
+use statelens::{Error, Result};
+
+use super::{ConvertJob, Destination};
 use crate::commands::edits;
 use crate::print::{Failure, Printer, TextTable, complain, grouped, keys_text, size_text};
 
-/// Refuses losses; names the options that accept or avoid them.
-pub(crate) const REFUSAL: Refusal = Refusal { losses: refuse_losses, casts: edits::refuse_casts };
-
 /// Lists the losses on standard error, one per line, and returns the error that refuses them.
-fn refuse_losses(losses: &[Loss]) -> Error {
+pub(crate) fn refuse_losses(losses: &[Loss]) -> Error {
     for loss in losses.iter().filter(|loss| !loss.harmless) {
         complain(&format!("would be lost: {}", loss_text(loss)));
     }
@@ -93,21 +92,22 @@ impl Shares {
 /// Prints a plan that was not run.
 pub(super) fn show(
     job: &ConvertJob<'_>,
-    forecast: &Forecast,
+    format: &str,
+    plan: &Plan,
+    size: Size,
+    changes: &[Change],
+    scanned: Option<&RunReport>,
     printer: &mut Printer,
 ) -> Result<(), Failure> {
-    let ConversionPlan { plan, changes, format } = &forecast.planned;
-    let (size, shares) = (plan.size()?, Shares::of(plan)?);
-    let (exact, bytes) = (matches!(size, Size::Exact(_)), size.bytes());
-    let paths = paths(plan, job.destination.path());
+    let shares = Shares::of(plan)?;
     if job.common.json {
-        return printer.json(|json| {
-            json.name("output").str(&job.destination.name());
-            json.name("format").str(format);
+        let mut json = Json::new();
+        json.object(|json| {
+            head(json, job, format);
             json.name("dry_run").bool(true);
-            json.name("bytes").number(bytes);
-            json.name("exact").bool(exact);
-            files_json(json, &paths);
+            json.name("bytes").number(size.bytes());
+            json.name("exact").bool(matches!(size, Size::Exact(_)));
+            files_json(json, &job.paths(plan));
             json.name("segments").object(|json| {
                 for (name, _, (count, bytes)) in shares.rows() {
                     json.name(name).object(|json| {
@@ -116,17 +116,22 @@ pub(super) fn show(
                     });
                 }
             });
-            forecast.json(json);
+            if let Some(report) = scanned {
+                cast_json(json, report, &report.worst(&plan.source));
+            }
+            losses_json(json, &plan.losses);
             edits::changes_json(json, changes);
         });
+        return printer.line(json.as_str());
     }
-    let at_most = if exact { "" } else { "at most " };
+    let at_most = if matches!(size, Size::Exact(_)) { "" } else { "at most " };
     let mut table = TextTable::new(&["", ""]);
-    for (at, path) in paths.iter().enumerate() {
+    for (at, path) in job.paths(plan).iter().enumerate() {
         let word = if at == 0 { "would write" } else { "" };
         table.row(vec![word.into(), path.display().to_string()]);
     }
     table.row(vec!["format".into(), format.into()]);
+    let bytes = size.bytes();
     table.row(vec![
         "size".into(),
         format!("{at_most}{} bytes ({})", grouped(bytes), size_text(bytes)),
@@ -143,7 +148,10 @@ pub(super) fn show(
         }
     }
     table.print_body(printer)?;
-    forecast.text(printer)?;
+    losses_text(&plan.losses, printer)?;
+    if let Some(report) = scanned {
+        edits::cast_text(&plan.source, report, printer)?;
+    }
     edits::changes_text(changes, printer)
 }
 
@@ -155,27 +163,48 @@ pub(crate) fn losses_text(losses: &[Loss], printer: &mut Printer) -> Result<(), 
     Ok(())
 }
 
+fn head(json: &mut Json, job: &ConvertJob<'_>, format: &str) {
+    json.name("statelens").number(1);
+    json.name("output").str(&job.destination.name());
+    json.name("format").str(format);
+}
+
 /// Reports the files that were written.
+#[allow(clippy::too_many_arguments, reason = "everything that there is to say, said once")]
 pub(super) fn done(
     job: &ConvertJob<'_>,
-    written: &Written,
+    format: &str,
+    paths: &[PathBuf],
+    source: &Checkpoint,
+    losses: &[Loss],
+    report: &RunReport,
     seconds: f64,
     printer: &mut Printer,
 ) -> Result<(), Failure> {
+    let bytes = report.bytes;
     if job.common.json && job.destination != Destination::Output {
-        return printer.line(&written.json());
+        let mut json = Json::new();
+        json.object(|json| {
+            head(json, job, format);
+            json.name("dry_run").bool(false);
+            json.name("bytes").number(bytes);
+            files_json(json, paths);
+            cast_json(json, report, &report.worst(source));
+            losses_json(json, losses);
+        });
+        return printer.line(json.as_str());
     }
-    let several = match written.files.len() {
-        0 | 1 => String::new(),
-        files => format!(" and {} more", files - 1),
+    let several = match paths {
+        [] | [_] => String::new(),
+        all => format!(" and {} more", all.len() - 1),
     };
-    let (first, bytes) = (written.files.first().unwrap_or(&written.output), written.bytes);
+    let first = paths.first().cloned().unwrap_or_else(|| job.destination.name().into());
     job.print_line(
         printer,
         &format!(
             "wrote {}{several}: {}, {} bytes in {seconds:.1} s ({}/s)",
             visible(&first.display().to_string()),
-            written.format,
+            format,
             grouped(bytes),
             size_text((bytes as f64 / seconds.max(1e-3)) as u64)
         ),
@@ -183,6 +212,6 @@ pub(super) fn done(
     if job.destination == Destination::Output {
         return Ok(());
     }
-    losses_text(&written.losses, printer)?;
-    edits::cast_text(&written.report, &written.changed, printer)
+    losses_text(losses, printer)?;
+    edits::cast_text(source, report, printer)
 }

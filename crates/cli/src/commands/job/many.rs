@@ -31,7 +31,8 @@ pub(super) fn plan(args: &JobMany) -> CommandResult {
         }
         _ => printer.line(&job.recipe().json()?)?,
     }
-    printer.success()
+    printer.finish()?;
+    Ok(true)
 }
 
 pub(super) fn commit(job: &Job, args: &JobPlace) -> CommandResult {

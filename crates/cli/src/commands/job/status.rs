@@ -32,7 +32,8 @@ pub(super) fn status(args: &JobPlace) -> CommandResult {
             printer.line(&format!("missing      {}", ranges(missing)))?;
         }
     }
-    printer.success()
+    printer.finish()?;
+    Ok(true)
 }
 
 pub(super) fn abort(args: &JobPlace) -> CommandResult {

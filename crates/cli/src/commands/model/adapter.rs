@@ -3,16 +3,17 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use statelens::parts::convert::shard_size;
+use statelens::parts::checkpoint::visible;
+use statelens::parts::convert::{Edit, shard_size};
 use statelens::parts::formats::Shards;
 use statelens::{Error, Result};
 use statelens_recipes::adapter::{CONFIG, FILES, FoldedAdapter, fold};
 
 use super::files;
 use super::siblings::{combine, sibling_config, stem, weights};
-use crate::args::{FoldLora, Writes};
+use crate::args::{Edits, FoldLora, Writes};
 use crate::commands::convert::{ConvertJob, Destination};
-use crate::print::{CommandResult, counted};
+use crate::print::{CommandResult, Printer, counted};
 use crate::source::{self, FileSource};
 
 /// Returns the adapter to fold: the one of the arguments, or the one in the folder of the
@@ -82,16 +83,28 @@ pub(super) fn run(args: &FoldLora, adapter: &Path) -> CommandResult {
             Some(path) => vec![(folder.join("config.json"), files::read_text(&path)?)],
             None => Vec::new(),
         };
-    files::check(&configs, args.replacing.force)?;
-    let writes = Writes::plain("safetensors", args.replacing);
-    let writing = statelens::parts::formats::writing("safetensors")?;
-    let destination = Destination::File(folder.join("model.safetensors"));
+    files::check(&configs, args.force)?;
+    let writes = Writes::plain("safetensors", args.force, args.durable);
     let job = ConvertJob {
+        destination: Destination::File(folder.join("model.safetensors")),
+        writing: statelens::parts::formats::writing("safetensors")?,
+        edits: &Edits::default(),
+        edit: Edit::default(),
+        writes: &writes,
+        common: &args.common,
+        dry_run: false,
+        scan: false,
         cut: Shards::BySize(shard_size(&args.hf_shard_size)?),
-        ..ConvertJob::new(destination, writing, &writes, &args.common)
     };
     job.run(folded.checkpoint, &sources)?;
-    let line = format!("{} changed", counted(folded.weights.len() as u64, "tensor"));
-    files::write_and_list(&configs, args.replacing, Some(&line), args.common.json)?;
+    files::write(&configs, args.force, &args.durable)?;
+    if !args.common.json {
+        let mut printer = Printer::new();
+        printer.line(&format!("{} changed", counted(folded.weights.len() as u64, "tensor")))?;
+        for (path, _) in &configs {
+            printer.line(&format!("wrote {}", visible(&path.display().to_string())))?;
+        }
+        printer.finish()?;
+    }
     Ok(true)
 }

@@ -86,9 +86,17 @@ pub(crate) fn run(args: &ConvertModel) -> CommandResult {
         printer.finish()?;
     }
     parts.write(&source.sources)?;
-    let line = (!converts_config && source.config.is_some())
-        .then_some("the config is not converted between these formats");
-    files::write_and_list(&configs, args.replacing(), line, args.common.json)?;
+    files::write(&configs, args.force, &args.durable)?;
+    let mut printer = Printer::new();
+    if !args.common.json {
+        if !converts_config && source.config.is_some() {
+            printer.line("the config is not converted between these formats")?;
+        }
+        for (path, _) in &configs {
+            printer.line(&format!("wrote {}", visible(&path.display().to_string())))?;
+        }
+    }
+    printer.finish()?;
     Ok(true)
 }
 

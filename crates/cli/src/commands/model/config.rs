@@ -9,7 +9,7 @@ use statelens::{Error, ErrorKind, Result};
 use statelens_recipes::ModelFormat;
 use statelens_recipes::config::{Converted, Families, Language, Map, Value, parse};
 
-use crate::args::{ConvertConfig, Replacing};
+use crate::args::ConvertConfig;
 use crate::print::{CommandResult, Printer, complain, counted};
 
 pub(crate) fn run(args: &ConvertConfig) -> CommandResult {
@@ -35,7 +35,7 @@ pub(crate) fn run(args: &ConvertConfig) -> CommandResult {
     }
     let mut printer = Printer::new();
     if args.json {
-        printer.json(|json| fields(&conversion, &converted, &files, json))?;
+        printer.line(&json(&conversion, &converted, &files))?;
     } else {
         if conversion.recognised {
             printer.line(&format!(
@@ -43,10 +43,13 @@ pub(crate) fn run(args: &ConvertConfig) -> CommandResult {
                 conversion.model, conversion.source
             ))?;
         }
-        super::files::list(&files, &mut printer)?;
+        for (path, _) in &files {
+            printer.line(&format!("wrote {}", visible(&path.display().to_string())))?;
+        }
         report_dropped(&converted.dropped, args.debug, &mut printer)?;
     }
-    printer.success()
+    printer.finish()?;
+    Ok(true)
 }
 
 /// A requested conversion.
@@ -194,7 +197,7 @@ fn write(files: &[TextFile], args: &ConvertConfig) -> Result<()> {
                 .advice("Name another folder with --output-dir."));
         }
     }
-    super::files::write(files, Replacing { force: args.force, durable: args.durable })
+    super::files::write(files, args.force, &args.durable)
 }
 
 fn report_dropped(
@@ -214,23 +217,23 @@ fn report_dropped(
     dropped.iter().try_for_each(|key| printer.line(&format!("  {}", visible(key))))
 }
 
-fn fields(
-    requested: &ConfigConversion,
-    converted: &Converted,
-    files: &[TextFile],
-    json: &mut Json,
-) {
-    json.name("model").str(&requested.model);
-    json.name("from").str(&requested.source.to_string());
-    json.name("to").str(&requested.target.to_string());
-    json.name("recognised").bool(requested.recognised);
-    json.name("steps").objects(&converted.steps, |json, step| {
-        json.name("from").str(&step.step.source.to_string());
-        json.name("to").str(&step.step.target.to_string());
-        json.name("table").str(&step.table);
+fn json(requested: &ConfigConversion, converted: &Converted, files: &[TextFile]) -> String {
+    let mut json = Json::new();
+    json.object(|json| {
+        json.name("statelens").number(1);
+        json.name("model").str(&requested.model);
+        json.name("from").str(&requested.source.to_string());
+        json.name("to").str(&requested.target.to_string());
+        json.name("recognised").bool(requested.recognised);
+        json.name("steps").objects(&converted.steps, |json, step| {
+            json.name("from").str(&step.step.source.to_string());
+            json.name("to").str(&step.step.target.to_string());
+            json.name("table").str(&step.table);
+        });
+        json.name("files")
+            .array(|json| files.iter().for_each(|(path, _)| json.str(&path.to_string_lossy())));
+        json.name("dropped").value(&converted.dropped);
+        json.name("notes").value(&converted.notes);
     });
-    json.name("files")
-        .array(|json| files.iter().for_each(|(path, _)| json.str(&path.to_string_lossy())));
-    json.name("dropped").value(&converted.dropped);
-    json.name("notes").value(&converted.notes);
+    json.take()
 }

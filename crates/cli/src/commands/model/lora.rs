@@ -2,15 +2,18 @@
 
 use std::path::{Path, PathBuf};
 
+use statelens::parts::checkpoint::visible;
+use statelens::parts::convert::Edit;
+use statelens::parts::formats::Shards;
 use statelens::{Error, Result};
 use statelens_recipes::lora;
 
 use super::siblings::sibling_config;
 use super::{adapter, files};
-use crate::args::{FoldLora, Writes};
+use crate::args::{Edits, FoldLora, Writes};
 use crate::commands;
 use crate::commands::convert::{ConvertJob, Destination};
-use crate::print::{CommandResult, complain, counted};
+use crate::print::{CommandResult, Printer, complain, counted};
 
 pub(crate) fn run(args: &FoldLora) -> CommandResult {
     if let Some(path) = adapter::of(args)? {
@@ -30,15 +33,33 @@ pub(crate) fn run(args: &FoldLora) -> CommandResult {
     }
     let path = folded_name(&config_path, args.output_dir.as_deref(), "yaml")?;
     let configs = [(path, folded.config.to_narrow_yaml())];
-    files::check(&configs, args.replacing.force)?;
-    let writes = Writes::plain("cerebras", args.replacing);
-    let output = folded_name(&args.checkpoint, args.output_dir.as_deref(), "mdl")?;
-    let writing = statelens::parts::formats::writing("cerebras")?;
-    let destination = Destination::File(output);
-    ConvertJob::new(destination, writing, &writes, &args.common)
-        .run(folded.checkpoint, &sources)?;
-    let line = format!("{} folded", counted(folded.weights.len() as u64, "weight"));
-    files::write_and_list(&configs, args.replacing, Some(&line), args.common.json)?;
+    files::check(&configs, args.force)?;
+    let writes = Writes::plain("cerebras", args.force, args.durable);
+    let job = ConvertJob {
+        destination: Destination::File(folded_name(
+            &args.checkpoint,
+            args.output_dir.as_deref(),
+            "mdl",
+        )?),
+        writing: statelens::parts::formats::writing("cerebras")?,
+        edits: &Edits::default(),
+        edit: Edit::default(),
+        writes: &writes,
+        common: &args.common,
+        dry_run: false,
+        scan: false,
+        cut: Shards::One,
+    };
+    job.run(folded.checkpoint, &sources)?;
+    files::write(&configs, args.force, &args.durable)?;
+    if !args.common.json {
+        let mut printer = Printer::new();
+        printer.line(&format!("{} folded", counted(folded.weights.len() as u64, "weight")))?;
+        for (path, _) in &configs {
+            printer.line(&format!("wrote {}", visible(&path.display().to_string())))?;
+        }
+        printer.finish()?;
+    }
     Ok(true)
 }
 

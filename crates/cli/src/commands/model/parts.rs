@@ -10,7 +10,7 @@ use statelens::parts::formats::Shards;
 use statelens_recipes::conversion::OPTIMIZER_FILE;
 
 use super::requested::RequestedConversion;
-use crate::args::{ConvertModel, Writes};
+use crate::args::{ConvertModel, Edits, Writes};
 use crate::commands::convert::{ConvertJob, Destination, Forecast};
 use crate::print::Failure;
 use crate::source::FileSource;
@@ -22,6 +22,7 @@ pub(super) struct CheckpointOutputs<'a> {
 }
 
 struct CheckpointOutput {
+    edits: Edits,
     edit: Edit,
     destination: Destination,
     writes: Writes,
@@ -47,8 +48,9 @@ impl<'a> CheckpointOutputs<'a> {
                 _ => "torch",
             };
             let (path, cut) = requested.output(args, name.as_deref())?;
-            let plain = Writes::plain(to, args.replacing());
+            let plain = Writes::plain(to, args.force, args.durable);
             let part = CheckpointOutput {
+                edits: Edits::default(),
                 edit: Edit { casts, ..Edit::default() },
                 destination: Destination::File(path),
                 writes: Writes { lossy: args.lossy, ..plain },
@@ -87,12 +89,16 @@ impl<'a> CheckpointOutputs<'a> {
 impl CheckpointOutput {
     fn job<'j>(&'j self, args: &'j ConvertModel) -> Result<ConvertJob<'j>> {
         let to = self.writes.to.as_deref().unwrap_or_default();
-        let (writing, destination) =
-            (statelens::parts::formats::writing(to)?, self.destination.clone());
         Ok(ConvertJob {
+            destination: self.destination.clone(),
+            writing: statelens::parts::formats::writing(to)?,
+            edits: &self.edits,
             edit: self.edit.clone(),
+            writes: &self.writes,
+            common: &args.common,
+            dry_run: false,
+            scan: false,
             cut: self.cut.clone(),
-            ..ConvertJob::new(destination, writing, &self.writes, &args.common)
         })
     }
 }

@@ -9,12 +9,12 @@ use statelens::parts::formats::cerebras::dataloader::{
     DataState, Loader, MAX_STATE_BYTES, is_state_file,
 };
 use statelens::parts::formats::cerebras::rewrite::with_dataloader;
-use statelens::write::file_name;
+use statelens::parts::values::Json;
 use statelens::{Error, Result};
 
-use super::writing::write;
+use super::writing::{file_name, forced, write};
 use crate::args::{ConvertDataloaderState, Dataloader};
-use crate::commands::convert::{file_options, losses_text};
+use crate::commands::convert::losses_text;
 use crate::print::{CommandResult, Printer, counted, grouped};
 
 pub(crate) fn run(args: &ConvertDataloaderState) -> CommandResult {
@@ -29,18 +29,22 @@ pub(crate) fn run(args: &ConvertDataloaderState) -> CommandResult {
     let (plan, replaced) =
         with_dataloader(&checkpoint, &state, &loader, &args.to, name).map_err(in_file)?;
     let losses = plan.losses.clone();
-    let bytes = write(plan, &args.output, &file_options(args.replacing, &sources, false))?;
+    let replace = forced(args.force);
+    let bytes = write(plan, &args.output, replace, &sources, false, args.durable.sync())?;
     let samples = state.samples();
     let mut printer = Printer::new();
     if args.common.json {
-        printer.json(|json| {
+        let mut json = Json::new();
+        json.object(|json| {
+            json.name("statelens").number(1);
             json.name("output").str(&args.output.to_string_lossy());
             json.name("bytes").number(bytes);
             json.name("step").number(state.step);
             json.name("workers").number(state.workers.len() as u64);
             json.name("samples_streamed").number(samples);
             json.name("replaced").bool(replaced);
-        })?;
+        });
+        printer.line(json.as_str())?;
     } else {
         if replaced {
             printer.line("replaced  the existing state `dataloader`")?;
@@ -55,7 +59,8 @@ pub(crate) fn run(args: &ConvertDataloaderState) -> CommandResult {
         ))?;
         losses_text(&losses, &mut printer)?;
     }
-    printer.success()
+    printer.finish()?;
+    Ok(true)
 }
 
 /// Reads the state that release 1.9 left in a folder.

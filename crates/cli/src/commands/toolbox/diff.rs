@@ -12,6 +12,7 @@ use statelens::parts::values::Json;
 use statelens::{DiffOptions, Error, Result, diff_with};
 
 use crate::args::{Diff, DiffOrder, EqualityTest};
+use crate::output::stop_signal;
 use crate::print::{CommandResult, Failure, Printer, TextTable, complain, counted, grouped};
 use crate::progress::{Bar, Unit};
 
@@ -50,7 +51,7 @@ pub(crate) fn run(args: &Diff) -> CommandResult {
     if args.renames {
         return renames::run(args, &left, &right, options);
     }
-    let mut bar = Bar::stoppable("comparing", Unit::Bytes)?;
+    let mut bar = Bar::new("comparing", Unit::Bytes).stopped_by(stop_signal()?);
     let mut report = diff_with(&left, &right, options, &mut bar)?;
     drop(bar);
     if args.sort == DiffOrder::Change {

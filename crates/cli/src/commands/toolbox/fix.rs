@@ -6,24 +6,19 @@ use std::path::Path;
 use statelens::parts::checkpoint::visible;
 use statelens::parts::formats::cerebras::fix::Fixed;
 use statelens::parts::formats::cerebras::rewrite::{repair, with_suffix};
-use statelens::write::{Replace, file_name};
+use statelens::parts::values::Json;
 use statelens::{Error, Result};
 
-use super::writing::write;
+use super::writing::{Replace, file_name, forced, write};
 use crate::args::FixCheckpointSpec;
-use crate::commands::convert::file_options;
 use crate::print::{CommandResult, Failure, Printer, grouped};
 
 pub(crate) fn run(args: &FixCheckpointSpec) -> CommandResult {
     let (checkpoint, sources) = super::open(&args.file, &args.common.with)?.into_parts();
-    let mut options = file_options(args.replacing, &sources, false);
-    let target = match (&args.output, args.inplace) {
-        (Some(output), _) => output.clone(),
-        (None, true) => {
-            options.replace = Replace::Source;
-            args.file.clone()
-        }
-        (None, false) => with_suffix(&args.file, "_fixed"),
+    let (target, replace) = match (&args.output, args.inplace) {
+        (Some(output), _) => (output.clone(), forced(args.force)),
+        (None, true) => (args.file.clone(), Replace::Source),
+        (None, false) => (with_suffix(&args.file, "_fixed"), forced(args.force)),
     };
     let (fixed, plan) = repair(&checkpoint, args.upgrade, file_name(&target)?)
         .map_err(|error| error.in_file(args.file.display().to_string()))?;
@@ -31,16 +26,18 @@ pub(crate) fn run(args: &FixCheckpointSpec) -> CommandResult {
     let mut printer = Printer::new();
     let Some(plan) = plan else {
         report(args, &fixed, None, &mut printer)?;
-        return printer.success();
+        printer.finish()?;
+        return Ok(true);
     };
-    if options.replace == Replace::Source && !args.yes && !agreed(&args.file)? {
+    if replace == Replace::Source && !args.yes && !agreed(&args.file)? {
         return Err(Error::refused("nothing was changed")
             .in_file(args.file.display().to_string())
             .into());
     }
-    let bytes = write(plan, &target, &options)?;
+    let bytes = write(plan, &target, replace, &sources, false, args.durable.sync())?;
     report(args, &fixed, Some((&target, bytes)), &mut printer)?;
-    printer.success()
+    printer.finish()?;
+    Ok(true)
 }
 
 /// Asks on standard error whether to replace the checkpoint; no answer means no.
@@ -66,7 +63,9 @@ fn report(
     printer: &mut Printer,
 ) -> Result<(), Failure> {
     if args.common.json {
-        return printer.json(|json| {
+        let mut json = Json::new();
+        json.object(|json| {
+            json.name("statelens").number(1);
             json.name("repairs").array(|json| {
                 fixed.repairs.iter().for_each(|repair| json.str(&repair.text()));
             });
@@ -80,6 +79,7 @@ fn report(
                 }
             }
         });
+        return printer.line(json.as_str());
     }
     for repair in &fixed.repairs {
         printer.line(&format!("repaired  {}", visible(&repair.text())))?;

@@ -69,7 +69,7 @@ pub(crate) fn run(args: &Prune) -> CommandResult {
         .collect();
     let sound = run.checkpoints().count() - unsound.len();
     match args.json {
-        true => printer.json(|json| fields(args, &removed, &unsound, freed, stay, json))?,
+        true => printer.line(&json(args, &removed, &unsound, freed, stay))?,
         false => {
             for (name, why) in &unsound {
                 printer.line(&format!("not sound  {}: {}", visible(name), visible(why)))?;
@@ -84,7 +84,8 @@ pub(crate) fn run(args: &Prune) -> CommandResult {
             show(args, &removed, freed, stay, &mut printer)?;
         }
     }
-    printer.success()
+    printer.finish()?;
+    Ok(true)
 }
 
 /// Syncs the checkpoints that stay to the disk before the others are removed irrevocably.
@@ -173,21 +174,19 @@ fn show(
     ))
 }
 
-fn fields(
-    args: &Prune,
-    removed: &[&str],
-    unsound: &[(&str, &str)],
-    freed: u64,
-    stay: u64,
-    json: &mut Json,
-) {
-    json.name("applied").bool(args.apply);
-    json.name("deleted").bool(args.delete);
-    json.name("files").array(|json| removed.iter().for_each(|name| json.str(name)));
-    json.name("unsound").objects(unsound, |json, (name, why)| {
-        json.name("name").str(name);
-        json.name("why").str(why);
+fn json(args: &Prune, removed: &[&str], unsound: &[(&str, &str)], freed: u64, stay: u64) -> String {
+    let mut json = Json::new();
+    json.object(|json| {
+        json.name("statelens").number(1);
+        json.name("applied").bool(args.apply);
+        json.name("deleted").bool(args.delete);
+        json.name("files").array(|json| removed.iter().for_each(|name| json.str(name)));
+        json.name("unsound").objects(unsound, |json, (name, why)| {
+            json.name("name").str(name);
+            json.name("why").str(why);
+        });
+        json.name("bytes").number(freed);
+        json.name("stay").number(stay);
     });
-    json.name("bytes").number(freed);
-    json.name("stay").number(stay);
+    json.take()
 }

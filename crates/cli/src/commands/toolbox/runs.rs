@@ -151,7 +151,8 @@ pub(crate) fn latest(args: &Latest) -> CommandResult {
     }
     let mut printer = Printer::new();
     printer.line(&folder.join(name).to_string_lossy())?;
-    printer.success()
+    printer.finish()?;
+    Ok(true)
 }
 
 /// Returns why the latest checkpoint is not sound. Opens only that one and its predecessors, back
@@ -192,7 +193,8 @@ fn latest_sound(args: &Latest, run: &RunContents) -> CommandResult {
     }
     let mut printer = Printer::new();
     printer.line(&folder.join(&found.name).to_string_lossy())?;
-    printer.success()
+    printer.finish()?;
+    Ok(true)
 }
 
 pub(crate) fn run(args: &Runs) -> CommandResult {
@@ -217,7 +219,8 @@ pub(crate) fn run(args: &Runs) -> CommandResult {
         true => printer.line(&run.json(checks.iter().map(|(_, wrong)| wrong.as_str())))?,
         false => show(&run, &checks, &mut printer)?,
     }
-    printer.success()
+    printer.finish()?;
+    Ok(true)
 }
 
 fn show(

@@ -1,6 +1,7 @@
 //! `statelens info --states`.
 
 use statelens::parts::describe::CheckpointSummary;
+use statelens::parts::values::Json;
 
 use std::path::Path;
 
@@ -12,9 +13,12 @@ pub(crate) fn run(file: &Path, common: &Common) -> CommandResult {
     let summary = CheckpointSummary::of(checkpoint);
     let mut printer = Printer::new();
     if common.json {
-        printer.json(|json| {
+        let mut json = Json::new();
+        json.object(|json| {
+            json.name("statelens").number(1);
             summary.write_states(json);
-        })?;
+        });
+        printer.line(json.as_str())?;
     } else if summary.by_state.is_empty() {
         printer.line("there are no states")?;
     } else {
@@ -33,5 +37,6 @@ pub(crate) fn run(file: &Path, common: &Common) -> CommandResult {
         }
         table.print(&mut printer)?;
     }
-    printer.success()
+    printer.finish()?;
+    Ok(true)
 }

@@ -3,11 +3,10 @@
 use statelens::parts::checkpoint::visible;
 use statelens::parts::formats::cerebras::rewrite::{upgrade, with_suffix};
 use statelens::parts::values::Json;
-use statelens::write::file_name;
 
-use super::writing::write;
+use super::writing::{file_name, forced, write};
 use crate::args::Upgrade;
-use crate::commands::convert::{file_options, losses_text};
+use crate::commands::convert::losses_text;
 use crate::print::{CommandResult, Printer, grouped};
 
 pub(crate) fn run(args: &Upgrade) -> CommandResult {
@@ -23,21 +22,22 @@ pub(crate) fn run(args: &Upgrade) -> CommandResult {
     let mut printer = Printer::new();
     let Some(plan) = plan.map_err(|error| error.in_file(name.clone()))? else {
         match args.input.common.json {
-            true => printer.json(|json| fields(&before, &args.to, None, json))?,
+            true => printer.line(&json(&before, &args.to, None))?,
             false => {
                 let text =
                     format!("{} already has format {before}: nothing was written", visible(&name));
                 printer.line(&text)?;
             }
         }
-        return printer.success();
+        printer.finish()?;
+        return Ok(true);
     };
     let losses = plan.losses.clone();
-    let bytes = write(plan, &target, &file_options(args.replacing, &sources, args.lossy))?;
+    let replace = forced(args.force);
+    let bytes = write(plan, &target, replace, &sources, args.lossy, args.durable.sync())?;
     match args.input.common.json {
         true => {
-            let path = target.to_string_lossy();
-            printer.json(|json| fields(&before, &args.to, Some((&path, bytes)), json))?;
+            printer.line(&json(&before, &args.to, Some((&target.to_string_lossy(), bytes))))?;
         }
         false => {
             printer.line(&format!(
@@ -49,18 +49,24 @@ pub(crate) fn run(args: &Upgrade) -> CommandResult {
             losses_text(&losses, &mut printer)?;
         }
     }
-    printer.success()
+    printer.finish()?;
+    Ok(true)
 }
 
-fn fields(before: &str, after: &str, written: Option<(&str, u64)>, json: &mut Json) {
-    json.name("from").str(before);
-    json.name("to").str(after);
-    json.name("output");
-    match written {
-        None => json.null(),
-        Some((path, bytes)) => {
-            json.str(path);
-            json.name("bytes").number(bytes);
+fn json(before: &str, after: &str, written: Option<(&str, u64)>) -> String {
+    let mut json = Json::new();
+    json.object(|json| {
+        json.name("statelens").number(1);
+        json.name("from").str(before);
+        json.name("to").str(after);
+        json.name("output");
+        match written {
+            None => json.null(),
+            Some((path, bytes)) => {
+                json.str(path);
+                json.name("bytes").number(bytes);
+            }
         }
-    }
+    });
+    json.take()
 }

@@ -5,7 +5,6 @@ mod hist;
 mod measure;
 mod picture;
 mod rows;
-mod selected;
 mod singular;
 pub(crate) mod stats;
 

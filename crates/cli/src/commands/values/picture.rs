@@ -10,7 +10,7 @@ use statelens::{Error, Result};
 
 use crate::args::{Export, ScaleArg};
 use crate::commands::pictures;
-use crate::output::check_target;
+use crate::output::{check_target, stop_signal};
 use crate::progress::{Bar, Unit};
 use crate::source::FileSource;
 
@@ -28,7 +28,7 @@ pub(super) fn write(
     title: &str,
 ) -> Result<u64> {
     let target = &args.output;
-    check_target(target, args.replacing.force, sources)?;
+    check_target(target, args.force, sources)?;
     let map = map(args, is_svg, checkpoint, tensor)?;
     let picture = Picture {
         map: &map,
@@ -40,13 +40,7 @@ pub(super) fn write(
             ScaleArg::Log => ColourScaling::Log,
         },
     };
-    pictures::save(
-        &picture,
-        (args.width, args.height),
-        target,
-        args.replacing.force,
-        args.replacing.durable.sync(),
-    )
+    pictures::save(&picture, (args.width, args.height), target, args.force, args.durable.sync())
 }
 
 /// Reads the tensor once.
@@ -72,7 +66,7 @@ fn map(args: &Export, is_svg: bool, checkpoint: &Checkpoint, tensor: &Tensor) ->
     let mut overview = Overview::new(&tensor.dtype, matrix, across, down).ok_or_else(|| {
         Error::unsupported(format!("values of {} can't be decoded", tensor.dtype))
     })?;
-    let mut bar = Bar::stoppable("reading", Unit::Bytes)?;
+    let mut bar = Bar::new("reading", Unit::Bytes).stopped_by(stop_signal()?);
     drain(&checkpoint.files, tensor, BUFFER, &mut bar, &mut |bytes| {
         overview.feed(bytes);
         Ok(())

@@ -6,6 +6,7 @@ use statelens::parts::values::report_json;
 use statelens::{Checkpoint, DiffOptions, parallel};
 
 use crate::args::Diff;
+use crate::output::stop_signal;
 use crate::print::{CommandResult, Printer, complain, counted};
 use crate::progress::{Bar, Unit};
 
@@ -27,7 +28,7 @@ pub(super) fn run(
     drop(comparison);
     for (side, mut survey) in unpaired.surveys().into_iter().enumerate() {
         let of = if side == 0 { left } else { right };
-        let mut bar = Bar::stoppable("hashing", Unit::Bytes)?;
+        let mut bar = Bar::new("hashing", Unit::Bytes).stopped_by(stop_signal()?);
         parallel::drive(&mut survey, of.workers(), &mut bar)?;
         unpaired.learn(side == 1, survey.take());
     }
