@@ -98,12 +98,12 @@ def main():
 def harmless_names():
     """Returns the module and the name of each harmless class and function."""
     text = re.sub(r"//[^\n]*", "", LIST.read_text())
-    lists = dict(re.findall(r"const (\w+): \[&str; \d+\] =\s*\[(.*?)\];", text, re.S))
-    strings = lambda part: re.findall(r'"([\w.]+)"', lists.get(part, part))
+    lists = dict(re.findall(r'const (\w+): &str = "([^"]*)";', text))
+    words = lambda part: lists.get(part, part.strip('"')).split()
     names = set()
     rows = text[text.index("const ROWS"):text.index("#[cfg(test)]\nmod tests")]
-    for modules, group in re.findall(r'(?:\{|;)\s*(\w+|\[[^\]]*\]),\s*(\w+|\[[^\]]*\]),\s*"', rows):
-        names |= {(module, name) for module in strings(modules) for name in strings(group)}
+    for modules, group in re.findall(r'(?:\{|;)\s*(\w+|"[^"]*"),\s*(\w+|"[^"]*"),\s*"', rows):
+        names |= {(module, name) for module in words(modules) for name in words(group)}
     assert ("collections", "OrderedDict") in names and ("torch", "FloatStorage") in names, "the list is not understood"
     return names
 
