@@ -172,7 +172,7 @@ impl Archive {
         self.by_name.sort_unstable_by_key(|index| records[*index as usize].raw_name());
     }
 
-    /// Whether other data precedes the archive in the file.
+    /// Returns whether other data precedes the archive in the file.
     pub(crate) fn is_led_by_something(&self) -> bool {
         self.led_by_something
     }
@@ -354,12 +354,12 @@ impl Record {
     }
 }
 
-/// Whether the first bytes are those of a zip archive, which may be empty.
+/// Returns whether the first bytes are those of a zip archive, which may be empty.
 pub(crate) fn is_zip(head: &[u8]) -> bool {
     head.starts_with(ZIP) || head.starts_with(b"PK\x05\x06")
 }
 
-/// Whether the file has an end record of a zip archive. A truncated file does not.
+/// Returns whether the file has an end record of a zip archive. A truncated file does not.
 pub(crate) fn has_end(source: &dyn ReadAt, archive: Span) -> Result<bool> {
     end::size(source, archive).map(|size| size.is_some())
 }

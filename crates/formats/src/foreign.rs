@@ -138,14 +138,14 @@ pub(crate) fn find(probe: &Probe<'_>) -> Option<Foreign> {
     }
 }
 
-/// Whether this is a table or an object of Torch7: its type, its index, then the version of an
-/// object.
+/// Returns whether this is a table or an object of Torch7: its type, its index, then the version of
+/// an object.
 fn torch7(head: &[u8]) -> bool {
     matches!(head, [3 | 4, 0, 0, 0, 1, 0, 0, 0, ..])
 }
 
-/// Whether this is the Base64 encoding, with or without line breaks, of the first bytes of a
-/// checkpoint.
+/// Returns whether this is the Base64 encoding, with or without line breaks, of the first bytes of
+/// a checkpoint.
 fn is_base64(head: &[u8]) -> bool {
     const STARTS: [&[u8]; 6] = [b"UEsDB", b"gAJ", b"gAR", b"R0dVR", b"iUhER", b"k05VTVBZ"];
     let letter = |byte: &u8| byte.is_ascii_alphanumeric() || b"+/=\r\n".contains(byte);

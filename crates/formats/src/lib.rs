@@ -99,7 +99,8 @@ pub fn open(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Res
     Ok(checkpoint)
 }
 
-/// Whether the file belongs to a registered format. Such a format resolves related files itself.
+/// Returns whether the file belongs to a registered format. Such a format resolves related files
+/// itself.
 fn is_of_others(files: &FileSet) -> Result<bool> {
     if formats().nth(FORMATS.len()).is_none() {
         return Ok(false);
@@ -143,7 +144,7 @@ pub(crate) fn open_one(
     }
 }
 
-/// Whether any format claims the main file, by content.
+/// Returns whether any format claims the main file, by content.
 pub(crate) fn is_claimed(files: &FileSet) -> bool {
     Probe::new(files).is_ok_and(|probe| best(&probe).is_some())
 }

@@ -61,7 +61,7 @@ impl<'a> Probe<'a> {
         self.files.main().map_or(0, |id| self.files.len(id))
     }
 
-    /// Whether the main file is empty.
+    /// Returns whether the main file is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

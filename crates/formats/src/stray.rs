@@ -119,7 +119,7 @@ pub(crate) fn explain(probe: &Probe<'_>) -> Error {
     error.in_file(probe.name())
 }
 
-/// Whether [`explain`] recognises the file.
+/// Returns whether [`explain`] recognises the file.
 pub(crate) fn is_explained(probe: &Probe<'_>) -> bool {
     kind(probe) != Stray::Unknown
 }
@@ -137,7 +137,7 @@ pub fn explaining_file(files: &FileSet) -> Option<FileId> {
     reported.min_by_key(|(other, kind, _)| (*other, *kind)).map(|(_, _, id)| id)
 }
 
-/// Whether a name has an extension of a checkpoint format.
+/// Returns whether a name has an extension of a checkpoint format.
 pub fn has_known_extension(name: &str) -> bool {
     let extension = name.rsplit_once('.').map(|(_, end)| end.to_ascii_lowercase());
     let mut known = crate::formats().flat_map(|format| format.extensions);
@@ -149,7 +149,7 @@ pub(crate) fn data_file(files: &FileSet, name: &str) -> Option<FileId> {
     files.find(name).filter(|id| !is_pointer(files, *id))
 }
 
-/// Whether a file is a Git LFS pointer. Does not read files that are too long for one.
+/// Returns whether a file is a Git LFS pointer. Does not read files that are too long for one.
 pub(crate) fn is_pointer(files: &FileSet, id: FileId) -> bool {
     let len = files.len(id);
     len < MAX_POINTER_LEN
@@ -212,7 +212,8 @@ fn kind(probe: &Probe<'_>) -> Stray {
     }
 }
 
-/// Whether a text is a server's error response: object stores send XML, others JSON or a few words.
+/// Returns whether a text is a server's error response: object stores send XML, others JSON or a
+/// few words.
 fn is_error_response(text: &str) -> bool {
     const WORDS: [&str; 7] = [
         "404: not found",
@@ -235,8 +236,8 @@ fn pointed_size(head: &[u8]) -> Option<u64> {
     text.lines().find_map(|line| line.strip_prefix("size ")?.trim().parse().ok())
 }
 
-/// Whether the file is part of an Orbax checkpoint, which is a folder with JSON metadata and arrays
-/// as OCDBT (`manifest.ocdbt`, `d/…`) or as zarr (`.zarray`).
+/// Returns whether the file is part of an Orbax checkpoint, which is a folder with JSON metadata
+/// and arrays as OCDBT (`manifest.ocdbt`, `d/…`) or as zarr (`.zarray`).
 fn is_orbax(probe: &Probe<'_>) -> bool {
     let json = probe.head().trim_ascii_start().starts_with(b"{");
     let holds = |word: &[u8]| probe.head().windows(word.len()).any(|bytes| bytes == word);
@@ -247,8 +248,9 @@ fn is_orbax(probe: &Probe<'_>) -> bool {
     }
 }
 
-/// Whether the file is a protocol buffer that begins with `ir_version`, a small number, followed by
-/// the producer (text), the opset or the graph. Exporters write the fields in this order.
+/// Returns whether the file is a protocol buffer that begins with `ir_version`, a small number,
+/// followed by the producer (text), the opset or the graph. Exporters write the fields in this
+/// order.
 fn is_onnx(probe: &Probe<'_>) -> bool {
     match *probe.head() {
         [0x08, 1..=20, 0x12, len, ref rest @ ..] => {

@@ -14,7 +14,7 @@ use self::lexer::{Code, Token, code};
 /// The maximum length of a template in bytes; real models have none that is longer.
 const MAX_LEN: usize = 1 << 20;
 
-/// Whether a metadata key holds a template that programs run.
+/// Returns whether a metadata key holds a template that programs run.
 pub(crate) fn is_template(key: &str) -> bool {
     key.starts_with("tokenizer.chat_template")
 }
@@ -203,7 +203,7 @@ fn literal(text: &str, spelled: bool) -> Option<(Grade, String)> {
     is_fragment(text).then(|| (Grade::UnknownCode, format!("{text:?}, a part of a Python name")))
 }
 
-/// Whether a text is a name such as `__class__`.
+/// Returns whether a text is a name such as `__class__`.
 fn is_dunder(text: &str) -> bool {
     let inner = text.strip_prefix("__").and_then(|text| text.strip_suffix("__"));
     inner.is_some_and(|inner| {
@@ -211,14 +211,14 @@ fn is_dunder(text: &str) -> bool {
     })
 }
 
-/// Whether a text is a piece from which a dunder name can be assembled or cut: `__cla`, `ss__`,
-/// `_`, `x__class__x`.
+/// Returns whether a text is a piece from which a dunder name can be assembled or cut: `__cla`,
+/// `ss__`, `_`, `x__class__x`.
 fn is_fragment(text: &str) -> bool {
     let letters = text.bytes().all(|byte| byte.is_ascii_alphabetic() || byte == b'_');
     letters && (text == "_" || text.contains("__"))
 }
 
-/// Whether a token can end a value, so that a bracket after it is a subscript.
+/// Returns whether a token can end a value, so that a bracket after it is a subscript.
 fn ends_value(token: &Token) -> bool {
     match token {
         Token::Name(name) => !has_word(WORDS, name),
@@ -322,12 +322,12 @@ impl Built {
         }
     }
 
-    /// Whether the template assigns a variable of this name.
+    /// Returns whether the template assigns a variable of this name.
     fn is_set(&self, name: &str) -> bool {
         self.set.contains(name)
     }
 
-    /// Whether an expression does not assemble text.
+    /// Returns whether an expression does not assemble text.
     fn keeps(&self, tokens: &[Token]) -> bool {
         tokens.iter().enumerate().all(|(at, token)| {
             let before = at.checked_sub(1).and_then(|at| tokens.get(at));
@@ -354,8 +354,8 @@ impl Built {
         })
     }
 
-    /// Whether a key, or the argument of a filter that takes one, is not assembled. Slices are not
-    /// keys.
+    /// Returns whether a key, or the argument of a filter that takes one, is not assembled. Slices
+    /// are not keys.
     fn is_plain_key(&self, tokens: &[Token]) -> bool {
         let mut depth = 0_usize;
         let slice = tokens.iter().any(|token| {

@@ -3,7 +3,7 @@
 
 use statelens_checkpoint::{Checkpoint, DType, Finding, FindingKind, Grade, counted};
 
-/// Whether a dtype is that of one or two untyped bytes: `V1`, `V2`.
+/// Returns whether a dtype is that of one or two untyped bytes: `V1`, `V2`.
 #[must_use]
 pub fn is_untyped(dtype: &DType) -> bool {
     let DType::Numpy(numpy) = dtype else { return false };

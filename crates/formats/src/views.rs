@@ -5,13 +5,13 @@ use std::mem::discriminant;
 
 use statelens_checkpoint::{Layout, Strided, Tensor};
 
-/// Whether two tensors with the same memory are the same view of it, and therefore have the same
-/// elements.
+/// Returns whether two tensors with the same memory are the same view of it, and therefore have the
+/// same elements.
 pub(crate) fn same_view(one: &Tensor, other: &Tensor) -> bool {
     same_elements(one, other) && one.shape == other.shape && one.layout == other.layout
 }
 
-/// Whether the element types of two tensors are the same.
+/// Returns whether the element types of two tensors are the same.
 pub(crate) fn same_elements(one: &Tensor, other: &Tensor) -> bool {
     one.dtype == other.dtype
         && one.stored == other.stored

@@ -60,7 +60,7 @@ impl NativeTensor {
         }
     }
 
-    /// Whether the elements are quantised in blocks, which neither NumPy nor torch has.
+    /// Returns whether the elements are quantised in blocks, which neither NumPy nor torch has.
     #[getter]
     fn is_blocks(&self) -> bool {
         matches!(self.0.dtype(), DType::Blocks(_))

@@ -120,13 +120,13 @@ impl Parser<'_> {
         self.word("null")
     }
 
-    /// Whether the next value is a string.
+    /// Returns whether the next value is a string.
     pub fn at_text(&mut self) -> bool {
         self.space();
         self.text.get(self.at) == Some(&b'"')
     }
 
-    /// Whether the next value is an object.
+    /// Returns whether the next value is an object.
     pub fn at_object(&mut self) -> bool {
         self.space();
         self.text.get(self.at) == Some(&b'{')
@@ -393,7 +393,8 @@ impl Parser<'_> {
     }
 }
 
-/// Whether a number follows RFC 8259: no leading zeros, and digits on both sides of the point.
+/// Returns whether a number follows RFC 8259: no leading zeros, and digits on both sides of the
+/// point.
 fn is_rfc_number(number: &str) -> bool {
     let number = number.strip_prefix('-').unwrap_or(number);
     let (mantissa, exponent) = match number.split_once(['e', 'E']) {

@@ -36,7 +36,7 @@ pub(crate) fn inside(name: &str) -> Cow<'_, str> {
     Cow::Owned(safe)
 }
 
-/// Whether [`inside`] changes a name.
+/// Returns whether [`inside`] changes a name.
 pub(crate) fn leads_out(name: &str) -> bool {
     name.starts_with('/')
         || is_drive(name)

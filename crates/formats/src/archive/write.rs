@@ -230,8 +230,8 @@ impl DirectoryEntry {
         }
     }
 
-    /// Whether the descriptor has 64-bit sizes. Torch writes them for records that are large or far
-    /// into the file.
+    /// Returns whether the descriptor has 64-bit sizes. Torch writes them for records that are
+    /// large or far into the file.
     fn wide_descriptor(&self) -> bool {
         self.len >= ZIP64 || self.at >= ZIP64
     }

@@ -17,7 +17,7 @@ pub const MAX_STATE_BYTES: u64 = 4 << 10;
 
 const WORKER: &str = "data_iter_state_file_worker_";
 
-/// Whether a file in the folder is a state file.
+/// Returns whether a file in the folder is a state file.
 pub fn is_state_file(name: &str) -> bool {
     name == GLOBAL || name.starts_with(WORKER) && name.ends_with(".txt")
 }

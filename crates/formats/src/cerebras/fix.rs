@@ -101,7 +101,7 @@ pub fn fix(source: &Checkpoint) -> Result<Fixed> {
     Ok(Fixed { checkpoint, repairs, no_global_step })
 }
 
-/// Whether a checkpoint has format 0.4 or older.
+/// Returns whether a checkpoint has format 0.4 or older.
 pub fn is_legacy(source: &Checkpoint) -> bool {
     source.format.version.parse::<f64>().is_ok_and(|version| version < 0.5)
 }

@@ -81,7 +81,7 @@ fn check_version(source: &Checkpoint) -> Result<()> {
     }
 }
 
-/// Whether [`repair`] or [`upgrade`] may apply.
+/// Returns whether [`repair`] or [`upgrade`] may apply.
 pub fn is_old(source: &Checkpoint) -> bool {
     source.format.id == "cerebras-h5" && is_legacy(source)
 }

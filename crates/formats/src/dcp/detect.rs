@@ -22,14 +22,14 @@ pub(crate) fn score(probe: &Probe<'_>) -> Score {
     }
 }
 
-/// Whether the first bytes are those of the metadata.
+/// Returns whether the first bytes are those of the metadata.
 fn is_metadata(head: &[u8]) -> bool {
     let head = &head[..head.len().min(256)];
     head.first() == Some(&PROTO)
         && MODULES.iter().any(|module| head.windows(module.len()).any(|bytes| bytes == *module))
 }
 
-/// Whether the name is that of a file written by a rank.
+/// Returns whether the name is that of a file written by a rank.
 fn is_rank(name: &str) -> bool {
     name.ends_with(".distcp")
 }

@@ -375,7 +375,8 @@ impl GgufReader<'_> {
         offset.checked_add(dtype.bytes_of(count)?)?.checked_next_multiple_of(self.alignment)
     }
 
-    /// Whether the file ends after the data of the tensors so far, whose descriptions end at `at`.
+    /// Returns whether the file ends after the data of the tensors so far, whose descriptions end
+    /// at `at`.
     fn is_end(&self, at: u64, end: Option<u64>) -> bool {
         let start = at.checked_next_multiple_of(self.alignment);
         let (Some(start), Some(end)) = (start, end) else { return false };

@@ -173,7 +173,7 @@ fn has_functions(module: &str) -> bool {
     within(module).next().is_some_and(|first| has_word(FUNCTIONS, first))
 }
 
-/// Whether a TensorFlow function only computes with tensors.
+/// Returns whether a TensorFlow function only computes with tensors.
 fn is_operation(name: &str) -> bool {
     const PARTS: [&str; 5] = ["__operators__", "image", "linalg", "math", "nn"];
     const NAMES: &str = "
@@ -187,7 +187,7 @@ fn is_operation(name: &str) -> bool {
     }
 }
 
-/// Whether a class of Keras is harmless. Based on `keras/api` of 3.12 and 2.15.
+/// Returns whether a class of Keras is harmless. Based on `keras/api` of 3.12 and 2.15.
 fn is_harmless(module: &str, class: &str) -> bool {
     let steps: Vec<&str> = within(module).collect();
     if let ["ops", part] = steps[..]

@@ -23,7 +23,7 @@ pub(crate) fn score(probe: &Probe<'_>) -> Score {
 /// Possible first members of a `.keras` file.
 const MEMBERS: &[&[u8]] = &[b"metadata.json", b"config.json", b"model.weights.h5"];
 
-/// Whether the first bytes are those of an index of sharded weights.
+/// Returns whether the first bytes are those of an index of sharded weights.
 pub(super) fn is_index(head: &[u8]) -> bool {
     let holds = |word: &[u8]| head.windows(word.len()).any(|bytes| bytes == word);
     // Other files are not searched: every file that is opened is scored.

@@ -116,8 +116,9 @@ fn read_archive(
     builder.finish(root, format, files, findings)
 }
 
-/// Whether a member before the one at `index`, which is called `full`, has the same `short` name.
-/// Names that are not UTF-8 can collide only once converted for display; `unclear` collects those.
+/// Returns whether a member before the one at `index`, which is called `full`, has the same `short`
+/// name. Names that are not UTF-8 can collide only once converted for display; `unclear` collects
+/// those.
 fn is_taken(
     archive: &Archive,
     index: usize,

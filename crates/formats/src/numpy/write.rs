@@ -244,7 +244,7 @@ impl NumpyWriter<'_> {
     }
 }
 
-/// Whether numpy can store the elements only as untyped bytes: TensorFlow's `int4`.
+/// Returns whether numpy can store the elements only as untyped bytes: TensorFlow's `int4`.
 fn is_unknown(dtype: &DType) -> bool {
     let DType::Numpy(numpy) = dtype else { return false };
     numpy.fields.is_empty() && numpy.code.starts_with('V') && !numpy.name.starts_with("void")

@@ -19,7 +19,7 @@ pub(crate) fn score(probe: &Probe<'_>) -> Score {
 /// The opcodes with which a pickle of protocol 0 or 1 can begin.
 const FIRST: &[u8] = b"()]}cGFIJKLMNSTUVX";
 
-/// Whether the bytes run as a pickle, or are incomplete only because the head ends.
+/// Returns whether the bytes run as a pickle, or are incomplete only because the head ends.
 fn runs(probe: &Probe<'_>) -> bool {
     let limits = statelens_checkpoint::Limits::default();
     match statelens_pickle::read(probe.head(), 0, &limits) {

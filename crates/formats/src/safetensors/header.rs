@@ -235,7 +235,7 @@ impl Header {
 }
 
 impl TensorInfo {
-    /// Whether the whole tensor is within the first `len` bytes of the data.
+    /// Returns whether the whole tensor is within the first `len` bytes of the data.
     pub(super) fn is_there(&self, len: u64) -> bool {
         self.end <= len
     }

@@ -118,7 +118,7 @@ fn stored_as(tensor: &statelens_checkpoint::Tensor) -> Option<(usize, Vec<u64>)>
     Some((rank, shape))
 }
 
-/// Whether the format has the dtype.
+/// Returns whether the format has the dtype.
 pub(crate) fn has(dtype: &DType) -> bool {
     DTYPES.iter().any(|known| known.dtype == *dtype)
 }

@@ -34,7 +34,7 @@ impl FindingSet {
         Region { set: Rc::clone(&self.0), unread: Some(Unread { what, place, why: None }) }
     }
 
-    /// Whether there is a finding above a note.
+    /// Returns whether there is a finding above a note.
     pub(super) fn is_suspicious(&self) -> bool {
         self.0.borrow().findings.iter().any(|finding| finding.grade > Grade::Note)
     }

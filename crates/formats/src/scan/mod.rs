@@ -189,7 +189,7 @@ fn unknown(search: &mut Search<'_>, label: &str, probe: &Probe<'_>) {
     search.report_opened(label, vec![finding]);
 }
 
-/// Whether the error is a lack of memory.
+/// Returns whether the error is a lack of memory.
 fn lacks_memory(error: &statelens_checkpoint::Error) -> bool {
     error.code() == room::CODE
 }

@@ -70,8 +70,8 @@ impl Packing {
         }
     }
 
-    /// Whether its magic number is conclusive. For other formats, a failure to decompress is not
-    /// damage.
+    /// Returns whether its magic number is conclusive. For other formats, a failure to decompress
+    /// is not damage.
     pub(super) fn is_certain(self) -> bool {
         !matches!(self, Self::Zlib | Self::Lzma | Self::OldJoblib)
     }
@@ -149,8 +149,8 @@ const OLD_JOBLIB: u64 = 2 + 19;
 /// The maximum distance of back-references in bytes.
 const WINDOW: u64 = 128 << 20;
 
-/// Whether liblzma would accept the bytes as LZMA with arbitrary properties. If `lzma.open` does
-/// not find xz, it requires a dictionary size of a usual form and a plausible length
+/// Returns whether liblzma would accept the bytes as LZMA with arbitrary properties. If `lzma.open`
+/// does not find xz, it requires a dictionary size of a usual form and a plausible length
 /// (`lzma_alone_decoder.c`, picky). If LZMA is requested explicitly, it accepts any dictionary
 /// size; of these, only streams without a length are recognised here.
 fn is_lzma(head: &[u8]) -> bool {

@@ -277,7 +277,7 @@ impl<'a> Search<'a> {
         self.progress.check(at, len)
     }
 
-    /// Whether a place is within a pickle that was run.
+    /// Returns whether a place is within a pickle that was run.
     pub(super) fn is_run(&self, blob: &Blob, at: u64) -> bool {
         let at = blob.base + at;
         let pickles = &self.spaces[blob.space].pickles;
@@ -582,7 +582,7 @@ impl Blob {
 /// The first bytes of a numpy array.
 pub(super) const NUMPY: &[u8] = b"\x93NUMPY";
 
-/// Whether a name is that of a pickle and of nothing else.
+/// Returns whether a name is that of a pickle and of nothing else.
 fn promises_pickle(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     [".pkl", ".pickle", ".joblib", "/.metadata"].iter().any(|end| name.ends_with(end))

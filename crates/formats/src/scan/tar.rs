@@ -219,7 +219,7 @@ struct Extra {
 }
 
 impl Extra {
-    /// Whether there are only a long name and a long link, as GNU tar writes them.
+    /// Returns whether there are only a long name and a long link, as GNU tar writes them.
     fn is_long_name_and_link(&self) -> bool {
         self.count == 2 && self.name.is_some() && self.link.is_some()
     }

@@ -99,7 +99,7 @@ impl<'a> UnclaimedNames<'a> {
         self.all.iter().copied()
     }
 
-    /// Whether there is a file with this name.
+    /// Returns whether there is a file with this name.
     pub(crate) fn has(&self, name: &str) -> bool {
         self.all.binary_search(&name).is_ok()
     }
@@ -171,12 +171,12 @@ fn tensorflow_v1(names: &UnclaimedNames<'_>) -> Vec<CheckpointFiles> {
     names.iter().filter(first).map(set).collect()
 }
 
-/// Whether a text consists of five or more digits.
+/// Returns whether a text consists of five or more digits.
 fn is_count(text: &str) -> bool {
     text.len() >= 5 && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// Whether a file is one of those next to the variables of a SavedModel.
+/// Returns whether a file is one of those next to the variables of a SavedModel.
 fn is_part(name: &str) -> bool {
     ["saved_model.pb", "fingerprint.pb", "keras_metadata.pb"].contains(&base(name))
 }

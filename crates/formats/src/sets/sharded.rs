@@ -287,7 +287,7 @@ fn has_extension(name: &str, extension: &str) -> bool {
     name.strip_suffix(extension).is_some_and(|stem| stem.ends_with('.'))
 }
 
-/// Whether a name is that of an index: `model.safetensors.index.json`, or
+/// Returns whether a name is that of an index: `model.safetensors.index.json`, or
 /// `model.safetensors.index.fp16.json` for a variant.
 fn is_index(name: &str) -> bool {
     let base = base(name);

@@ -103,7 +103,7 @@ pub(super) fn elements(number: u64) -> Option<DType> {
     row.2.clone().or_else(|| DType::from_ml_dtypes_name(row.1))
 }
 
-/// Whether TensorFlow has a dtype that torch lacks.
+/// Returns whether TensorFlow has a dtype that torch lacks.
 pub(crate) fn has(dtype: &DType) -> bool {
     matches!(dtype, DType::Numpy(numpy) if numpy.itemsize == 1 && known(&numpy.name).is_some())
 }

@@ -31,7 +31,7 @@ pub(super) fn index_of(name: &str) -> Option<String> {
     Some(format!("{}.index", name.strip_suffix(".meta")?))
 }
 
-/// Whether a file has the name of an index, and there are data files with the same prefix.
+/// Returns whether a file has the name of an index, and there are data files with the same prefix.
 pub(super) fn is_index(files: &FileSet, name: &str) -> bool {
     name.strip_suffix(".index").is_some_and(|prefix| {
         files.names().any(|(_, name)| data_shard(name).is_some_and(|(of, _)| of == prefix))

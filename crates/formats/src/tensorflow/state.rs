@@ -20,7 +20,7 @@ const ALL: &str = "all_model_checkpoint_paths";
 /// The maximum size read; TensorFlow never keeps so many checkpoints.
 const MAX_BYTES: u64 = 1 << 20;
 
-/// Whether the first bytes are those of a state file.
+/// Returns whether the first bytes are those of a state file.
 pub(super) fn is_state(head: &[u8]) -> bool {
     let head = head.trim_ascii_start();
     [LATEST, ALL].iter().any(|name| {

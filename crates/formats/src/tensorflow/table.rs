@@ -66,7 +66,7 @@ pub(super) struct Range {
     pub(super) end: u64,
 }
 
-/// Whether a file ends with the magic number of a table.
+/// Returns whether a file ends with the magic number of a table.
 pub(super) fn is_table(files: &FileSet, file: FileId) -> bool {
     let mut magic = [0; MAGIC.len()];
     let at = files.len(file).checked_sub(MAGIC.len() as u64);
@@ -158,8 +158,8 @@ impl<'a> SortedTable<'a> {
         Ok(())
     }
 
-    /// Whether this is a table of the V1 Saver. In it, the value of the first, empty key begins
-    /// with a message; the header of a bundle begins with numbers.
+    /// Returns whether this is a table of the V1 Saver. In it, the value of the first, empty key
+    /// begins with a message; the header of a bundle begins with numbers.
     pub(super) fn is_v1(&mut self) -> Result<bool> {
         let header = || {
             Error::damaged("the table does not begin with the header of a checkpoint")

@@ -18,7 +18,7 @@ pub(crate) fn score(probe: &Probe<'_>) -> Score {
     }
 }
 
-/// Whether this is a tar archive, as written by releases before 0.2.
+/// Returns whether this is a tar archive, as written by releases before 0.2.
 pub(super) fn is_tar(head: &[u8]) -> bool {
     head.get(257..262) == Some(b"ustar")
 }

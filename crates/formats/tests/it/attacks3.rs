@@ -15,7 +15,7 @@ fn scan(name: &str, bytes: Vec<u8>) -> Vec<Finding> {
         .unwrap()
 }
 
-/// Whether the command would exit with status 1.
+/// Returns whether the command would exit with status 1.
 fn is_found(findings: &[Finding]) -> bool {
     findings.iter().any(|finding| finding.grade > Grade::Warning)
 }

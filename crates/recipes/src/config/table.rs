@@ -66,11 +66,11 @@ pub(super) struct ModelParts {
 /// The position of the parts in Cerebras's config.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum PartsLayout {
-    /// Each under its name.
+    /// Each part is under its name.
     Pair,
     /// As `Pair`; Hugging Face's configs say which of the two they are.
     Dpr,
-    /// With a projector between them.
+    /// The parts have a projector between them.
     Llava,
     /// As `Llava`, nested; `encoder` is the key of the encoder.
     Simple { encoder: String },

@@ -235,7 +235,7 @@ impl Value {
         }
     }
 
-    /// Marks it as an occurrence of an object; equal values with the same mark are written as one.
+    /// Marks the value as an occurrence of an object. Equal values with one mark are written once.
     pub(super) fn share(&mut self, mark: u32) {
         match self {
             Self::List(list) => list.shared = Some(mark),

@@ -455,7 +455,8 @@ impl<'a> Metadata<'a> {
     }
 }
 
-/// Whether the metadata describes a single object with the value's own key, and nothing else.
+/// Returns whether the metadata describes a single object with the value's own key, and nothing
+/// else.
 fn is_plain(document: &Document, flat: &Text) -> bool {
     let root = document.root();
     let JsonNode::Object(entries) = document.node(root) else { return false };

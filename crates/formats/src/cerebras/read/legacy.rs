@@ -408,7 +408,7 @@ impl QuotedNames {
     }
 }
 
-/// Whether a name equals its key because nothing in it is encoded.
+/// Returns whether a name equals its key because nothing in it is encoded.
 fn is_plain(name: &Text) -> bool {
     name.as_str().is_some_and(|name| !name.contains('%'))
 }

@@ -61,7 +61,7 @@ impl SpecContainer {
         (at < self.steps.len()).then(|| (self.first + at, self.steps.stored(at)))
     }
 
-    /// Whether the names of its children in the file differ from their keys.
+    /// Returns whether the names of its children in the file differ from their keys.
     pub(super) fn is_renamed(&self) -> bool {
         matches!(self.steps, Steps::Renamed(..))
     }

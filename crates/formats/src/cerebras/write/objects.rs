@@ -333,7 +333,7 @@ fn unknown(class: &Global) -> Reason {
     format!("an object of the class {class}, which runs code when it is loaded").into()
 }
 
-/// Whether an entry of an object holds its class.
+/// Returns whether an entry of an object holds its class.
 pub(super) fn names_class(source: &Checkpoint, dict: &Dict, entry: &(DictKey, ValueId)) -> bool {
     let (key, id) = entry;
     let DictClass::Object(class) = &dict.class else { return false };
@@ -341,7 +341,8 @@ pub(super) fn names_class(source: &Checkpoint, dict: &Dict, entry: &(DictKey, Va
     is_named && matches!(source.value(*id), Value::Opaque(opaque) if opaque.global == **class)
 }
 
-/// Whether this is a class or function of the standard library whose instances are plain data.
+/// Returns whether this is a class or function of the standard library whose instances are plain
+/// data.
 fn is_known(global: &Global) -> bool {
     const BUILTINS: &str = "
         Ellipsis NotImplemented bool bytearray bytes complex dict float frozenset int list object

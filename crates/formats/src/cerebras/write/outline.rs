@@ -227,7 +227,7 @@ impl OutlineContainer {
     }
 }
 
-/// Whether an object is a namespace; their classes are part of every Python.
+/// Returns whether an object is a namespace; their classes are part of every Python.
 fn is_namespace(dict: &Dict) -> bool {
     let DictClass::Object(class) = &dict.class else { return false };
     class.is("argparse", "Namespace") || class.is("types", "SimpleNamespace")

@@ -43,7 +43,8 @@ pub(super) fn single(key: &Text, out: &mut String) {
     out.push(']');
 }
 
-/// Whether JSON can hold a key of a dict. (Other keys would be saved, but not found on load.)
+/// Returns whether JSON can hold a key of a dict. (Other keys would be saved, but not found on
+/// load.)
 pub(super) fn can_hold(key: &DictKey) -> bool {
     !matches!(key, DictKey::Bytes(_) | DictKey::Tuple(_) | DictKey::Other(_))
 }
@@ -150,7 +151,7 @@ fn json_key(key: &DictKey) -> String {
     }
 }
 
-/// Whether Python's JSON can hold the structure: it has no sets and no deques.
+/// Returns whether Python's JSON can hold the structure: it has no sets and no deques.
 fn dumpable(nodes: &[StructureNode]) -> bool {
     nodes.iter().all(|node| {
         !matches!(

@@ -189,8 +189,8 @@ fn plain_key(out: &mut Encoder, key: &DictKey) -> Result<()> {
     Ok(())
 }
 
-/// Whether the structure can hold a key and Python's representation of it, which becomes its name,
-/// is known.
+/// Returns whether the structure can hold a key and Python's representation of it, which becomes
+/// its name, is known.
 pub(super) fn can_hold(key: &DictKey) -> bool {
     let plain = |c: char| matches!(c, ' '..='~') && c != '\'' && c != '\\';
     let simple = |key: &DictKey| match key {

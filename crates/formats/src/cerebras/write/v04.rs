@@ -81,7 +81,7 @@ pub(super) fn plan(
     Ok((writer.file.plan(filter)?, losses))
 }
 
-/// Whether Python may share equal values of this kind.
+/// Returns whether Python may share equal values of this kind.
 fn is_interned(value: &Value) -> bool {
     use Value::*;
     matches!(value, None | Bool(_) | Int(_) | Float(_) | Str(_) | Complex(..) | DType { .. })

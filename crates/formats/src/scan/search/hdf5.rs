@@ -189,7 +189,7 @@ impl Values<'_> {
     }
 }
 
-/// Whether elements of this type are or contain arbitrary bytes.
+/// Returns whether elements of this type are or contain arbitrary bytes.
 fn may_hold(datatype: &Datatype) -> bool {
     match &datatype.class {
         Class::Str(_) | Class::Opaque { .. } | Class::VlenStr => true,

@@ -19,7 +19,7 @@ const ARRAY: &[u8] =
 /// The number of bytes first read of the pickle after an array.
 const WINDOW: u64 = 4 << 10;
 
-/// Whether joblib would read array data in the middle of this pickle.
+/// Returns whether joblib would read array data in the middle of this pickle.
 pub(super) fn is_wrapped(pickle: &Pickle) -> bool {
     pickle.globals().iter().any(|used| used.global.is(WRAPPER.0, WRAPPER.1))
         && wrappers(pickle).next().is_some()

@@ -263,13 +263,13 @@ impl Search<'_> {
     }
 }
 
-/// Whether the pickle calls something, rather than only naming it.
+/// Returns whether the pickle calls something, rather than only naming it.
 fn makes_calls(pickle: &Pickle) -> bool {
     pickle.nodes().any(|(_, node)| matches!(node, Node::Object(_)))
 }
 
-/// Whether the pickle names a class or function in a form that is usual in Python. Random bytes do
-/// not, and without such a name, no name can be computed, either.
+/// Returns whether the pickle names a class or function in a form that is usual in Python. Random
+/// bytes do not, and without such a name, no name can be computed, either.
 fn names_something(pickle: &Pickle) -> bool {
     let plain = |used: &GlobalUse| {
         !used.computed && is_name(&used.global.module) && is_name(&used.global.name)
@@ -284,13 +284,13 @@ fn may_resolve(pickle: &Pickle) -> bool {
     pickle.globals().iter().any(may)
 }
 
-/// Whether a text can be the dotted name of a module or of something in it.
+/// Returns whether a text can be the dotted name of a module or of something in it.
 fn is_name(text: &str) -> bool {
     let letters = |letter: char| letter.is_alphanumeric() || matches!(letter, '_' | '.' | '-');
     !text.is_empty() && text.chars().all(letters)
 }
 
-/// Whether the result so far justifies reading more.
+/// Returns whether the result so far justifies reading more.
 fn justifies_more(broken: &Broken, certainty: Certainty, read: u64) -> bool {
     match certainty {
         Certainty::Yes | Certainty::Perhaps => true,
@@ -303,7 +303,7 @@ fn justifies_more(broken: &Broken, certainty: Certainty, read: u64) -> bool {
     }
 }
 
-/// Whether there are more objects than random bytes produce.
+/// Returns whether there are more objects than random bytes produce.
 fn substance(broken: &Broken) -> bool {
     broken.pickle.nodes().count() > 5
 }

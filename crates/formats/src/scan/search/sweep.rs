@@ -105,8 +105,8 @@ impl Search<'_> {
     }
 }
 
-/// Whether anything the sweep looks for may begin with these two bytes. Nothing shorter than two
-/// bytes does harm.
+/// Returns whether anything the sweep looks for may begin with these two bytes. Nothing shorter
+/// than two bytes does harm.
 fn may_begin(first: u8, second: u8) -> bool {
     let pair = usize::from(u16::from_be_bytes([first, second]));
     BEGINNINGS[pair / 64] >> (pair % 64) & 1 == 1
@@ -143,8 +143,8 @@ static BEGINNINGS: [u64; 1024] = {
     bits
 };
 
-/// Whether there is more evidence for a compression than its magic number of two or three bytes,
-/// which is frequent among weights.
+/// Returns whether there is more evidence for a compression than its magic number of two or three
+/// bytes, which is frequent among weights.
 fn is_plausible(packing: Packing, here: &[u8]) -> bool {
     match (packing, here) {
         // The levels that zlib writes, and no preset dictionary.
@@ -157,7 +157,7 @@ fn is_plausible(packing: Packing, here: &[u8]) -> bool {
     }
 }
 
-/// Whether deflated data begins here: its first bytes decompress, or all of a short stream.
+/// Returns whether deflated data begins here: its first bytes decompress, or all of a short stream.
 fn inflates(bytes: &[u8]) -> bool {
     const SAMPLE: usize = 64;
     let kind = match bytes {
@@ -181,7 +181,7 @@ fn inflates(bytes: &[u8]) -> bool {
     }
 }
 
-/// Whether two lines follow that are names.
+/// Returns whether two lines follow that are names.
 fn names(bytes: &[u8]) -> bool {
     let Some(module) = line(bytes) else { return false };
     bytes.get(module + 1..).and_then(line).is_some()
@@ -230,8 +230,8 @@ const TEXTS: [bool; 256] = {
     texts
 };
 
-/// Whether bytes end with a name or with an opcode that stores it in the memo. This excludes most
-/// places quickly.
+/// Returns whether bytes end with a name or with an opcode that stores it in the memo. This
+/// excludes most places quickly.
 fn may_end_name(bytes: &[u8]) -> bool {
     match bytes {
         [.., op::BINPUT, _] | [.., op::LONG_BINPUT, _, _, _, _] => true,
@@ -240,7 +240,7 @@ fn may_end_name(bytes: &[u8]) -> bool {
     }
 }
 
-/// Whether bytes end with a name after an opcode with its length.
+/// Returns whether bytes end with a name after an opcode with its length.
 fn ends_with_counted_name(bytes: &[u8]) -> bool {
     let run = bytes.iter().rev().take_while(|byte| is_name_or_escape(**byte)).count();
     (1..=run).any(|len| match bytes[..bytes.len() - len] {

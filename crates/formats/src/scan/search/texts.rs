@@ -190,7 +190,8 @@ fn native() -> Finding {
     unknown("The archive holds a compiled library", detail)
 }
 
-/// Whether the first bytes are those of a compiled library: ELF, Mach-O or a Windows executable.
+/// Returns whether the first bytes are those of a compiled library: ELF, Mach-O or a Windows
+/// executable.
 fn is_native(head: &[u8]) -> bool {
     match head {
         [0x7f, b'E', b'L', b'F', 1 | 2, 1 | 2, 1, ..]
@@ -207,7 +208,7 @@ fn is_native(head: &[u8]) -> bool {
     }
 }
 
-/// Whether a name is that of a compiled library.
+/// Returns whether a name is that of a compiled library.
 fn is_library(name: &str) -> bool {
     let base = name.rsplit('/').next().unwrap_or(name);
     [".so", ".dll", ".dylib", ".pyd"].iter().any(|end| base.ends_with(end)) || base.contains(".so.")

@@ -31,7 +31,7 @@ impl<'a> Window<'a> {
         self.at.saturating_add(self.left_out).saturating_add(index)
     }
 
-    /// Whether the blob continues after the window.
+    /// Returns whether the blob continues after the window.
     pub(super) fn is_short(&self) -> bool {
         self.offset(self.bytes.len() as u64) < self.blob.source.len()
     }

@@ -32,7 +32,7 @@ fn missed(cases: Vec<(&str, Vec<u8>)>) -> Vec<&str> {
     missed.map(|(what, _)| what).collect()
 }
 
-/// Whether a finding says that something was not examined, for a reason with these words.
+/// Returns whether a finding says that something was not examined, for a reason with these words.
 fn is_unseen(findings: &[Finding], what: &str, why: &str) -> bool {
     findings.iter().any(|finding| {
         finding.grade == Grade::UnknownCode
@@ -113,7 +113,7 @@ fn reports_truncated_pickles_that_a_loader_reads() {
     assert_eq!(worst("x.bin", whole), None);
 }
 
-/// Whether the scan ran [`HIDDEN`].
+/// Returns whether the scan ran [`HIDDEN`].
 fn is_hidden_found(bytes: Vec<u8>) -> bool {
     scan("x.bin", bytes).iter().any(|finding| finding.title.contains("replaces items of a list"))
 }

@@ -2,7 +2,7 @@
 
 use statelens_checkpoint::{Checkpoint, DType, Opaque, Text, Value, ValueId};
 
-/// Whether torch has the dtype. It has no tensors of numpy's strings, records and dates.
+/// Returns whether torch has the dtype. It has no tensors of numpy's strings, records and dates.
 pub(super) fn is_torch(dtype: &DType) -> bool {
     !matches!(dtype, DType::Numpy(_))
 }
