@@ -164,7 +164,7 @@ fn status(actor: &Actor, compare: &ComparisonState, privacy: Html) -> Html {
     let show = actor.on(move |actor, _: MouseEvent| actor.show(Some(Sheet::Keys)));
     let unread = compare.pairs.as_ref().map_or(0, |pairs| {
         let found = pairs.found.iter();
-        found.filter(|one| matches!(one.kind, DifferenceKind::Unreadable(_))).count() as u64
+        found.filter(|one| matches!(one.kind, DifferenceKind::Unreadable { .. })).count() as u64
     });
     html! {
         <footer class="status">

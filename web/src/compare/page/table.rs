@@ -369,16 +369,16 @@ fn difference_text(pairs: &Pairs, line: &CompareLine) -> String {
     let found = line.pairs.iter().filter_map(|at| pairs.difference(pairs.pairs.get(*at as usize)?));
     let (mut differing, mut elements, mut text) = (0u64, 0u64, None);
     for one in found {
-        if let Some((numbers, _)) = one.kind.numbers() {
-            differing = differing.saturating_add(numbers.differing);
-            elements = elements.saturating_add(numbers.elements);
+        if let Some(of) = one.kind.elements() {
+            differing = differing.saturating_add(of.differing);
+            elements = elements.saturating_add(of.count);
         }
         let (left, right) = one.kind.sides();
         text.get_or_insert_with(|| match &one.kind {
-            DifferenceKind::Unreadable(_) => left,
+            DifferenceKind::Unreadable { .. } => left,
             DifferenceKind::Shape { .. } => String::new(),
             // The dtypes are in a column of their own; this describes how the values compare.
-            DifferenceKind::DType { values: Some(values), .. } => values.word(),
+            DifferenceKind::DType { values: Some(values), .. } => values.word.clone(),
             DifferenceKind::DType { .. } => format!("{left} \u{2192} {right}"),
             _ => format!("{} \u{2192} {}", fmt::minus(&left), fmt::minus(&right)),
         });

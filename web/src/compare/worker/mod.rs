@@ -8,9 +8,7 @@ use std::rc::{Rc, Weak};
 
 use statelens_checkpoint::{Checkpoint, Error, ErrorKind, ReadAt, Result};
 use statelens_compare::check::{self, Reference};
-use statelens_compare::diff::{
-    Comparison, DiffOptions, Difference, Optimizers, PairChange, Tolerance,
-};
+use statelens_compare::diff::{Comparison, DiffOptions, Difference, PairChange, Tolerance};
 use statelens_tensor::Machine as _;
 use wasm_bindgen::JsValue;
 use web_sys::File;
@@ -134,7 +132,6 @@ pub(crate) fn start(session: &SharedSession, job: Job, options: CompareOptions) 
 struct CompareUpdates {
     /// For each leaf compared, its row in the first.
     rows: Vec<u32>,
-    optimizers: Optimizers,
     /// How many differences, pairs and norms were already sent.
     reply: (usize, usize, usize),
 }
@@ -158,11 +155,7 @@ fn prepare(
         structure: false,
     };
     let rename = suggested(&first, &second);
-    let mut updates = CompareUpdates {
-        rows: rows(left, &first),
-        optimizers: Optimizers::of(&first, &second),
-        reply: (0, 0, 0),
-    };
+    let mut updates = CompareUpdates { rows: rows(left, &first), reply: (0, 0, 0) };
     let comparison = Comparison::new(first, second, how);
     let mut pairs = vec![NO_ROW; left.leaves.len()];
     for (row, found) in updates.rows.iter().zip(comparison.matches()) {
@@ -221,7 +214,7 @@ impl CompareUpdates {
             b,
             kind: found.kind.clone(),
             part: found.part.clone(),
-            parameter: self.optimizers.of_key(&found.key.to_lossy()).unwrap_or_default(),
+            parameter: found.parameter_text().unwrap_or_default(),
         }
     }
 
@@ -264,7 +257,7 @@ async fn run(
     ended?;
     let report = comparison.into_report();
     if let Some(session) = session.upgrade() {
-        session.borrow_mut().compared.report = Some(report.json(&updates.optimizers) + "\n");
+        session.borrow_mut().compared.report = Some(report.json() + "\n");
     }
     let (millis, close, nans) = (task.millis(), report.close, report.nan);
     Ok(ComparisonUpdate { millis, close, nans, ..Default::default() })
