@@ -20,7 +20,7 @@ use statelens_describe::{dtype_of, shape_of};
 use statelens_values::report_json;
 
 pub use layers::{KeyLayer, by_layer};
-pub use lines::CheckLine;
+pub use lines::{CheckLine, CheckLineKind};
 pub use reference::{Expected, is_text, parse_list, parse_reference};
 pub use release::{LibraryRelease, RELEASES, ReleaseVerdict, version_of};
 pub use rename::{PrefixChange, parts_sides, prefix_between};
