@@ -19,10 +19,9 @@ impl Fact {
 
     /// Returns the source, and what contradicts the value.
     pub fn basis(&self) -> String {
-        let (FactSource::Read(text) | FactSource::Inferred(text) | FactSource::Unknown(text)) =
-            &self.source;
+        let text = self.source.text();
         match self.doubt.is_empty() {
-            true => text.clone(),
+            true => text.to_owned(),
             false => format!("{text}; but {}", self.doubt),
         }
     }
@@ -32,10 +31,17 @@ impl FactSource {
     /// Returns `read`, `inferred` or `unknown`.
     pub fn word(&self) -> &'static str {
         match self {
-            Self::Read(_) => "read",
+            Self::Config(_) | Self::File(_) => "read",
             Self::Inferred(_) => "inferred",
             Self::Unknown(_) => "unknown",
         }
+    }
+
+    /// Returns the location, the evidence, or why it is not known.
+    fn text(&self) -> &str {
+        let (Self::Config(text) | Self::File(text) | Self::Inferred(text) | Self::Unknown(text)) =
+            self;
+        text
     }
 }
 
