@@ -167,6 +167,13 @@ impl NumericComparison {
         Self { word, precision, beyond_precision, elements }
     }
 
+    /// Returns whether a cast explains all differences: the values are equal, or equal at the
+    /// coarser dtype's precision.
+    pub fn is_cast(&self) -> bool {
+        let rounded = self.beyond_precision == Some(0) && !self.elements.has_one_sided_nan();
+        self.elements.differing == 0 || rounded
+    }
+
     pub(super) fn text(&self) -> String {
         let elements = &self.elements;
         if elements.differing == 0 {

@@ -57,19 +57,15 @@ impl Model {
                 if matches!(family.source, FactSource::Inferred(_)) { "looks like " } else { "" };
             parts.push(format!("{looks}{}", family.text()));
         }
-        for (name, word) in [
-            ("layers", "layers"),
-            ("hidden_size", "hidden"),
-            ("heads", "heads"),
-            ("vocabulary", "vocabulary"),
-            ("experts", "experts"),
+        for (name, before, after) in [
+            ("layers", "", " layers"),
+            ("hidden_size", "hidden ", ""),
+            ("heads", "", " heads"),
+            ("vocabulary", "vocabulary ", ""),
+            ("experts", "", " experts"),
         ] {
-            if let Some(number) = self.number(name) {
-                parts.push(match word {
-                    "layers" | "heads" | "experts" => format!("{} {word}", grouped(number)),
-                    _ => format!("{word} {}", grouped(number)),
-                });
-            }
+            let number = self.number(name).map(grouped);
+            parts.extend(number.map(|number| format!("{before}{number}{after}")));
         }
         parts.join("; ")
     }
