@@ -93,7 +93,7 @@ fn top(actor: &Actor, props: &CompareProps) -> Html {
     let save = actor.on(move |actor, _: MouseEvent| {
         actor.request(&ToWorker::Compare(CompareRequest::Report));
         let text = format!("{REPORT} was saved: JSON, as printed by statelens diff --json.");
-        actor.update(|model| model.notice = Some(text.into()));
+        actor.update(move |model| model.notice = Some(text.into()));
     });
     let options = &compare.options;
     let renames = !(options.strip_prefix.is_empty()
