@@ -195,7 +195,7 @@ pub enum FromWorker {
     Crashed(ErrorText),
     /// The reply to [`ToWorker::Share`].
     Shared(Box<SharedSummary>),
-    /// The reply to [`ToWorker::Summarize`]; the page saves it.
+    /// A summary or a report, which the page saves.
     Summary {
         /// The name of the file.
         name: String,
@@ -232,8 +232,10 @@ pub enum FromWorker {
     Done(TaskResult),
     /// The task of this kind failed; `None` if the page stopped it.
     Failed(JobKind, Option<ErrorText>),
-    /// A reply about comparing with a second checkpoint.
-    Compare(compare::message::CompareReply),
+    /// The reply to a request to open the second side of a comparison.
+    ComparedOpened(Result<compare::message::ComparedFile, ErrorText>),
+    /// Whether the open checkpoint would load into the second side.
+    LoadChecked(Box<compare::message::StateDictCheck>),
     /// The reply to [`ToWorker::Rate`]: bytes read per millisecond.
     Rate(f64),
     /// The reply to [`ToWorker::Cells`].

@@ -140,16 +140,6 @@ impl Limits {
         }
     }
 
-    /// Returns whether [`Limits::times`] can raise these limits.
-    pub fn can_be_raised(&self) -> bool {
-        self.times.is_some()
-    }
-
-    /// Returns the multiple of the default limits, as passed to [`Limits::times`].
-    pub fn raised(&self) -> u64 {
-        self.times.unwrap_or(1)
-    }
-
     /// Fails with a message that names the limit if `found` is over `allowed`.
     pub fn check(what: &str, found: u64, allowed: u64) -> Result<()> {
         if found <= allowed {
@@ -174,7 +164,7 @@ mod tests {
         assert!(large.string >= 200 << 20 && small.string < 65 << 20);
         let raised = Limits::times(3).fitted(8_000);
         assert_eq!((raised.values, raised.unfold), (3 * small.values, 3_000));
-        assert_eq!((small.raised(), raised.raised()), (1, 3));
+        assert_eq!((small.multiple(), raised.multiple()), (Some(1), Some(3)));
         assert_eq!(Limits::none().fitted(1), Limits::none());
         let chosen = Limits { structure: 1 << 10, ..Limits::default() };
         assert_eq!(chosen.fitted(200 << 20), chosen);

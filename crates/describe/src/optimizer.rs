@@ -23,7 +23,7 @@ pub struct Parameter {
 }
 
 /// The parameters that the optimizer entries of a checkpoint belong to.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Parameters {
     /// The parameter by the key of the entry: `optimizer.state.12`.
     by_entry: HashMap<String, Parameter>,

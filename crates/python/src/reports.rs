@@ -5,7 +5,7 @@ use statelens::parts::checkpoint::Leaf;
 use statelens::parts::compare::check::{
     CheckOptions, Expected, LibraryRelease, Reference as Against, check_checkpoint,
 };
-use statelens::parts::compare::diff::{Optimizers, Tolerance};
+use statelens::parts::compare::diff::Tolerance;
 use statelens::parts::convert::Pattern;
 use statelens::parts::describe::share::{
     write_fragment, write_html, write_json, write_markdown, write_text,
@@ -65,8 +65,7 @@ pub(crate) fn diff(
     let options = DiffOptions { tolerance, nan_differs, ignore_dtype, ignore_type, structure };
     Watch::new(progress).over(left.py(), |progress| {
         let (left, right) = (places.0.open(Opener::new())?, places.1.open(Opener::new())?);
-        let report = diff_with(&left, &right, options, progress)?;
-        Ok(report.json(&Optimizers::of(left.inner(), right.inner())))
+        Ok(diff_with(&left, &right, options, progress)?.json())
     })
 }
 

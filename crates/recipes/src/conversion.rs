@@ -9,7 +9,8 @@ use statelens_checkpoint::{
 
 use crate::config;
 use crate::engine::{
-    self, Applied, ApplyOptions, Assembly, Configs, Move, State, StateValue, Unmatched, apply,
+    self, Applied, ApplyOptions, Assembly, Configs, Move, MoveKind, State, StateValue, Unmatched,
+    apply,
 };
 use crate::families;
 use crate::format::{ModelFormat, Variant};
@@ -87,10 +88,7 @@ pub struct ModelConversion {
 impl ModelConversion {
     /// Returns the keys of the output that are filled with random numbers.
     pub fn random(&self) -> impl Iterator<Item = &str> {
-        let makers = ["= normal(", "= uniform("];
-        let made = self.moves.iter().filter(move |one| {
-            one.from.is_empty() && makers.iter().any(|maker| one.rule.contains(maker))
-        });
+        let made = self.moves.iter().filter(|one| one.kind == MoveKind::Create { random: true });
         made.flat_map(|one| &one.to).map(String::as_str)
     }
 }

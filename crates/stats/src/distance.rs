@@ -32,7 +32,7 @@ impl Default for Tolerance {
 }
 
 /// The distance between two tensors of the same shape.
-#[derive(Debug, Clone, PartialEq, Default, serde::Serialize, serde::Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct Numbers {
     /// Number of elements of either tensor.
     pub elements: u64,
@@ -63,7 +63,6 @@ pub struct Numbers {
     /// The distribution of the differences; `None` until the comparison is complete, and if nothing
     /// differs or has a distance.
     pub spread: Option<Spread>,
-    #[serde(skip)]
     differences: SpreadCounts,
     squares: f64,
     pairs: PairSums,

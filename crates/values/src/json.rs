@@ -364,6 +364,24 @@ pub mod float {
     }
 }
 
+/// Serializes a field that may be absent, and whose value is a number as in [`float`]
+/// (`#[serde(default, skip_serializing_if = "Option::is_none", with = …)]`).
+pub mod optional_float {
+    use serde::{Deserializer, Serializer};
+
+    /// Writes the value.
+    pub fn serialize<S: Serializer>(value: &Option<Option<f64>>, to: S) -> Result<S::Ok, S::Error> {
+        super::float::serialize(&value.flatten(), to)
+    }
+
+    /// Reads the output of [`serialize`].
+    pub fn deserialize<'de, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<Option<Option<f64>>, D::Error> {
+        super::float::deserialize(from).map(Some)
+    }
+}
+
 /// Returns the findings of a scan as JSON: `path`, if given, `worst` and `findings`.
 pub fn findings_json(path: Option<&str>, findings: &[Finding]) -> String {
     #[derive(Serialize)]

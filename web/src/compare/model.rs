@@ -8,7 +8,7 @@ use statelens_compare::diff::{PairChange, role_of};
 
 use crate::compare::message::tensor_diff::{Renames, TensorDiff};
 use crate::compare::message::{
-    CompareOptions, CompareReply, ComparisonUpdate, NO_ROW, StateDictCheck, StructureDifference,
+    CompareOptions, ComparedFile, ComparisonUpdate, NO_ROW, StateDictCheck, StructureDifference,
 };
 use crate::compare::state::{CompareLine, CompareView, Pairs, RowPair, lines};
 use crate::open::message::OpenedCheckpoint;
@@ -140,23 +140,22 @@ impl ComparisonState {
         }
     }
 
-    /// Applies a reply of the worker.
-    pub fn handle_reply(&mut self, reply: CompareReply) {
-        match reply {
-            CompareReply::Opened(mut opened) => match std::mem::take(&mut opened.rows).unpack() {
-                Some(rows) => {
-                    self.rows = Rc::new(rows);
-                    self.main = Some(opened.main);
-                    self.opened = Some(Rc::new(*opened));
-                    self.request = 1;
+    /// Sets the second side, or why it can't be opened.
+    pub fn set_opened(&mut self, opened: Result<ComparedFile, ErrorText>) {
+        match opened {
+            Ok(ComparedFile::Checkpoint(mut opened)) => {
+                match std::mem::take(&mut opened.rows).unpack() {
+                    Some(rows) => {
+                        self.rows = Rc::new(rows);
+                        self.main = Some(opened.main);
+                        self.opened = Some(Rc::new(*opened));
+                        self.request = 1;
+                    }
+                    None => self.error = Some(Rc::new(ErrorText::misfit())),
                 }
-                None => self.error = Some(Rc::new(ErrorText::misfit())),
-            },
-            CompareReply::Listed(keys) => self.listed = Some(keys),
-            CompareReply::OpenFailed(error) => self.error = Some(Rc::new(error)),
-            CompareReply::Checked(checked) => self.checked = Some(Rc::new(checked)),
-            // A report is saved where it arrives.
-            CompareReply::Report(_) => {}
+            }
+            Ok(ComparedFile::List(keys)) => self.listed = Some(keys),
+            Err(error) => self.error = Some(Rc::new(error)),
         }
     }
 

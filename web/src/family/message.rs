@@ -120,8 +120,10 @@ pub struct KeyRow {
     pub old: String,
     /// The keys in the output, folded into one text; empty if they are left out.
     pub new: String,
-    /// The operations applied.
+    /// The operations applied, or what happens to the keys.
     pub operations: String,
+    /// Whether the new keys are more than copies of the old ones.
+    pub rearranged: bool,
     /// The number of keys, differing only in numbers, that this row represents.
     pub times: u64,
     /// No rule covers these keys.

@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use gloo_timers::callback::Timeout;
 use statelens_checkpoint::{grouped, size_text};
-use statelens_describe::model::{Fact, MemoryEstimate, Model};
+use statelens_describe::model::{Fact, FactSource, MemoryEstimate, Model};
 use yew::prelude::*;
 
 use crate::model_description::message::ModelDescription;
@@ -125,7 +125,7 @@ fn fact(fact: &Fact) -> Html {
         <>
             <dt>{ &*fact.label }</dt>
             <dd class={classes(&[when(!known, "dim"), when(!doubt.is_empty(), "w-warn")])} title={basis.clone()}>{ fact.text() }
-                if known { <span class="src">{ source_word(fact, &basis) }</span> }
+                if known { <span class="src">{ source_word(&fact.source) }</span> }
                 if !doubt.is_empty() { <span class="src doubt">{ doubt }</span> }</dd>
             if !basis.is_empty() { <dd class="basis">{ basis }</dd> }
         </>
@@ -134,10 +134,12 @@ fn fact(fact: &Fact) -> Html {
 
 /// Returns the source of a fact: a config, the file's metadata, or an inference from names and
 /// shapes.
-fn source_word(fact: &Fact, basis: &str) -> String {
-    let of_config = [".json", ".yaml", ".yml"].iter().any(|end| basis.contains(end));
-    let read = if of_config { "from config" } else { "from the file" };
-    fact.source.word().replace("read", read)
+fn source_word(source: &FactSource) -> &'static str {
+    match source {
+        FactSource::Config(_) => "from config",
+        FactSource::File(_) => "from the file",
+        FactSource::Inferred(_) | FactSource::Unknown(_) => source.word(),
+    }
 }
 
 /// Renders quantised layouts, memory and the optimizer.

@@ -7,7 +7,6 @@ use wasm_bindgen::prelude::*;
 use web_sys::{Event, HtmlInputElement};
 use yew::prelude::*;
 
-use crate::compare::message::CompareReply;
 use crate::compare::model::ComparisonState;
 use crate::compare::page::{ChooseComparedDialog, CompareScreen};
 use crate::convert::message::WriteMethod;
@@ -378,9 +377,6 @@ fn sheet(model: &UseReducerHandle<PageModel>, actor: &Actor) -> Html {
 fn finish(message: &FromWorker, handle: JsValue) -> Option<web_sys::File> {
     if let FromWorker::Summary { name, text } = message {
         drop::save_text(text, name);
-    }
-    if let FromWorker::Compare(CompareReply::Report(report)) = message {
-        drop::save_text(report, "comparison.json");
     }
     if let FromWorker::Done(TaskResult::Export(name)) = message {
         let blob = handle.dyn_ref::<js_sys::Array>().map(|blobs| blobs.get(0));

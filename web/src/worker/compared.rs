@@ -4,10 +4,13 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use statelens_checkpoint::{Error, Result};
-use statelens_compare::check;
+use statelens_compare::check::{CheckReport, Expected, Reference, compare_keys};
 use statelens_convert::alone;
 
 use crate::worker::opened::OpenCheckpoint;
+
+/// The state of a trainer's checkpoint that is checked, which is the command's default.
+const STATE: &str = "model";
 
 /// The state of a comparison.
 #[derive(Default)]
@@ -15,8 +18,11 @@ pub(crate) struct ComparedCheckpoint {
     /// The first side, unless it is the open checkpoint.
     first: Option<OpenCheckpoint>,
     pub(crate) open: Option<OpenCheckpoint>,
-    /// The expected keys, if a manifest or a list of keys was opened instead of a checkpoint.
-    pub(crate) list: Option<Vec<check::Expected>>,
+    /// The expected keys, if a manifest or a list of keys was opened instead of a checkpoint, until
+    /// they are compared.
+    pub(crate) list: Option<Vec<Expected>>,
+    /// The keys of both sides compared, for the check whether the first would load.
+    keys: Option<CheckReport>,
     pub(crate) report: Option<String>,
 }
 
@@ -45,5 +51,19 @@ impl ComparedCheckpoint {
     ) -> Option<(OpenCheckpoint, OpenCheckpoint)> {
         let first = self.first.as_ref().or(open)?;
         Some((first.clone(), self.open.clone()?))
+    }
+
+    /// Returns the comparison of the keys of both sides, which is made once; `None` until the second
+    /// is open. `first` is the open checkpoint.
+    pub(crate) fn keys(&mut self, first: &OpenCheckpoint) -> Option<&CheckReport> {
+        if self.keys.is_none() {
+            let reference = match (&self.open, self.list.take()) {
+                (Some(open), _) => Reference::of(&open.checkpoint, STATE),
+                (None, list) => Reference::listed(list?, STATE),
+            };
+            let own = Reference::of(&first.checkpoint, STATE);
+            self.keys = Some(compare_keys(own, reference, STATE));
+        }
+        self.keys.as_ref()
     }
 }

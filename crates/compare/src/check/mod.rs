@@ -15,12 +15,12 @@ mod rename;
 use std::collections::HashMap;
 
 use serde::Serialize;
-use statelens_checkpoint::{Checkpoint, Finding, Grade, KeyPart, Leaf, Value};
+use statelens_checkpoint::{Checkpoint, Grade, KeyPart, Leaf, Value};
 use statelens_describe::{dtype_of, shape_of};
 use statelens_values::report_json;
 
 pub use layers::{KeyLayer, by_layer};
-pub use lines::CheckLine;
+pub use lines::{CheckLine, CheckLineKind};
 pub use reference::{Expected, is_text, parse_list, parse_reference};
 pub use release::{LibraryRelease, RELEASES, ReleaseVerdict, version_of};
 pub use rename::{PrefixChange, parts_sides, prefix_between};
@@ -153,57 +153,31 @@ pub fn check_checkpoint(
     reference: Reference,
     options: &CheckOptions,
 ) -> CheckReport {
-    let own = Reference::of(checkpoint, options.state.as_deref().unwrap_or_default());
-    let version = version_of(checkpoint);
-    let Reference { keys, has_state } = reference;
-    check(own.keys, own.has_state, keys, has_state, version.as_deref(), options)
-        .with_format(options.release.and_then(|release| release.refuses(checkpoint)))
-        .with_damage(&checkpoint.findings)
+    let state = options.state.as_deref().unwrap_or_default();
+    compare_keys(Reference::of(checkpoint, state), reference, state).judged(checkpoint, options)
 }
 
-/// Checks whether `file` would load into `reference`. `file_has` and `reference_has` are whether
-/// they have the state named in [`CheckOptions::state`].
-pub fn check(
-    file: Vec<Expected>,
-    file_has: bool,
-    reference: Vec<Expected>,
-    reference_has: bool,
-    version: Option<&str>,
-    options: &CheckOptions,
-) -> CheckReport {
-    let state = options.state.as_deref().unwrap_or_default();
-    let (file_has, reference_has) =
-        (file_has && !state.is_empty(), reference_has && !state.is_empty());
-    let mut file = if file_has { below(file, state) } else { file };
-    let reference = if reference_has { below(reference, state) } else { reference };
+/// Compares the keys of a file with those of a reference, below `state` on each side that has it.
+/// The report has no verdict yet, see [`CheckReport::judged`].
+pub fn compare_keys(file: Reference, reference: Reference, state: &str) -> CheckReport {
+    let below = |side: Reference| match side.has_state && !state.is_empty() {
+        true => (below(side.keys, state), state.to_owned()),
+        false => (side.keys, String::new()),
+    };
+    let ((mut file, file_state), (reference, reference_state)) = (below(file), below(reference));
     // The trainer's wrapper has the model as its attribute `model`.
     let wrapped = |items: &[Expected]| items.iter().all(|one| one.key.starts_with("model."));
-    let prefixed = file_has
-        && state == "model"
-        && !reference.is_empty()
-        && wrapped(&reference)
-        && !wrapped(&file);
+    let prefixed =
+        file_state == "model" && !reference.is_empty() && wrapped(&reference) && !wrapped(&file);
     if prefixed {
         file.iter_mut().for_each(|one| one.key.insert_str(0, "model."));
     }
-    let named = |has: bool| if has { state.to_owned() } else { String::new() };
-    let mut answer = CheckReport {
-        file_state: named(file_has),
-        reference_state: named(reference_has),
-        prefixed,
-        release: options.release.map(|release| release.verdict(version)),
-        ..CheckReport::default()
-    };
-    answer.compare(file, reference);
-    answer.rename = rename::nearest(&answer.missing, &answer.unexpected);
-    let keys = answer.missing.is_empty() && answer.unexpected.is_empty();
-    let release = answer.release.as_ref().is_none_or(|release| release.compatible);
-    answer.nothing = answer.matching == 0 && !keys && answer.shapes.is_empty();
-    answer.loads = answer.shapes.is_empty()
-        && !answer.nothing
-        && (keys || !options.strict)
-        && (release || !options.strict_version);
-    answer
+    let mut report =
+        CheckReport { file_state, reference_state, prefixed, ..CheckReport::default() };
+    report.compare(file, reference);
+    report.rename = rename::nearest(&report.missing, &report.unexpected);
+    report.nothing = report.matching == 0 && !report.has_same_keys() && report.shapes.is_empty();
+    report
 }
 
 /// Returns the keys below a state, without its name.
@@ -225,23 +199,29 @@ impl CheckReport {
         damage.chain(release).chain(self.format.as_ref().map(upgrade)).collect()
     }
 
-    /// Adds the reason why the release can't read the format of the file, see
-    /// [`LibraryRelease::refuses`].
+    /// Returns the report with the verdict on `checkpoint`, the file whose keys were compared.
     #[must_use]
-    pub fn with_format(mut self, why: Option<String>) -> Self {
-        self.loads &= why.is_none();
-        self.format = why;
+    pub fn judged(mut self, checkpoint: &Checkpoint, options: &CheckOptions) -> Self {
+        let damage = checkpoint.findings.iter().filter(|finding| finding.grade == Grade::Damage);
+        self.damage = damage.map(|finding| finding.title.clone()).collect();
+        self.format = options.release.and_then(|release| release.refuses(checkpoint));
+        self.with_verdict(version_of(checkpoint).as_deref(), options)
+    }
+
+    fn with_verdict(mut self, version: Option<&str>, options: &CheckOptions) -> Self {
+        self.release = options.release.map(|release| release.verdict(version));
+        let release = self.release.as_ref().is_none_or(|release| release.compatible);
+        self.loads = self.shapes.is_empty()
+            && !self.nothing
+            && (self.has_same_keys() || !options.strict)
+            && (release || !options.strict_version)
+            && self.format.is_none()
+            && self.damage.is_empty();
         self
     }
 
-    /// Adds damage and missing or unfinished parts of the file, with which it would not load
-    /// completely.
-    #[must_use]
-    pub fn with_damage(mut self, findings: &[Finding]) -> Self {
-        let damage = findings.iter().filter(|finding| finding.grade == Grade::Damage);
-        self.damage = damage.map(|finding| finding.title.clone()).collect();
-        self.loads &= self.damage.is_empty();
-        self
+    fn has_same_keys(&self) -> bool {
+        self.missing.is_empty() && self.unexpected.is_empty()
     }
 
     /// Returns a short verdict.
@@ -302,10 +282,9 @@ mod tests {
     }
 
     fn answer(file: &str, reference: &str, options: &CheckOptions) -> CheckReport {
-        let (file, reference) = (list(file), list(reference));
-        let has = |items: &[Expected]| lists_state(items, "model");
-        let (file_has, reference_has) = (has(&file), has(&reference));
-        check(file, file_has, reference, reference_has, Some("2.9.0"), options)
+        let of = |text| Reference::listed(list(text), "model");
+        compare_keys(of(file), of(reference), options.state.as_deref().unwrap_or_default())
+            .with_verdict(Some("2.9.0"), options)
     }
 
     #[test]
@@ -317,6 +296,8 @@ mod tests {
         assert_eq!(strict.matching, 2);
         let loose = CheckOptions { strict: false, ..CheckOptions::default() };
         assert!(answer(file, reference, &loose).loads);
+        // The verdict can change without comparing the keys again.
+        assert!(strict.clone().with_verdict(None, &loose).loads);
         let nothing = answer("a f [2]", "b f [2]", &loose);
         assert!(!nothing.loads && nothing.nothing);
         assert_eq!(nothing.verdict(), "nothing would be loaded");

@@ -23,6 +23,7 @@
 mod attributes;
 mod both;
 mod current;
+mod elements;
 mod lane;
 mod layers;
 mod optimizers;
@@ -39,19 +40,20 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use statelens_checkpoint::{Checkpoint, Progress, Result};
-use statelens_stats::Equality;
+use statelens_stats::{Equality, Numbers};
 use statelens_tensor::{Buffer, InOrder, Pieces, Work, drive};
 
 use both::Both;
 use current::{Current, PairNumbers};
+use optimizers::Optimizers;
 use pairs::TensorPair;
 
+pub use elements::{Distance, ElementDifference, NumericComparison};
 pub use layers::{PairChange, Quantity, Role, by_layer, role_of, roles};
-pub use optimizers::Optimizers;
 pub(crate) use pairs::same_value;
 pub use renames::{Basis, Renamed, Unpaired, rename_map};
-pub use report::{ComparisonReport, Difference, DifferenceKind, NumericComparison};
-pub use statelens_stats::{Numbers, Spread, Tolerance};
+pub use report::{ComparisonReport, Difference, DifferenceKind};
+pub use statelens_stats::{Spread, Tolerance};
 pub use tensor_diff::{Outlines, TensorComparing, TensorComparison, TensorDifference};
 
 /// Options of a comparison.
@@ -107,7 +109,7 @@ pub struct ComparisonResults {
 impl Comparison {
     /// Compares everything except the elements of tensors, which are compared as they are fed.
     pub fn new(left: Arc<Checkpoint>, right: Arc<Checkpoint>, options: DiffOptions) -> Self {
-        let mut report = ComparisonReport::default();
+        let mut report = ComparisonReport::new(Optimizers::of(&left, &right));
         let (pairs, matches) = pairs::pairs(&left, &right, &options, &mut report);
         attributes::attributes(&left, &right, &mut report);
         if options.structure {

@@ -6,13 +6,13 @@ use statelens_checkpoint::{
     Checkpoint, Layout, Leaf, Opaque, Quantizer, Tensor, TensorId, Text, Value, ValueId,
 };
 use statelens_describe::{dtype_of, shape_of, text_of, type_name};
-use statelens_values::{index, missing};
+use statelens_values::missing;
 
 use super::both::grain;
 use super::sets::names;
 use super::{
-    ComparisonReport, DiffOptions, DifferenceKind, Numbers, NumericComparison, PairChange,
-    PairNumbers, lane,
+    ComparisonReport, DiffOptions, DifferenceKind, ElementDifference, Numbers, NumericComparison,
+    PairChange, PairNumbers, lane,
 };
 
 /// Two tensors whose elements will be compared, and the leaves that refer to them.
@@ -62,13 +62,13 @@ pub(super) fn pairs(
                 matching.leaf(order, leaf, &of_right[other]);
             }
             None => {
-                let what = DifferenceKind::OnlyLeft(outline(left, leaf.target));
+                let what = DifferenceKind::OnlyLeft { left: outline(left, leaf.target) };
                 matching.report.differ(order, name, "", what);
             }
         }
     }
     for (index, leaf) in of_right.iter().enumerate().filter(|(index, _)| !met[*index]) {
-        let what = DifferenceKind::OnlyRight(outline(right, leaf.target));
+        let what = DifferenceKind::OnlyRight { right: outline(right, leaf.target) };
         matching.report.differ(of_left.len() + index, &right_names[index], "", what);
     }
     (matching.pairs, matches)
@@ -115,6 +115,7 @@ impl Matching<'_> {
         let alike = is_array(of_left) && is_array(of_right) && self.options.ignore_type;
         let key = &left.flat;
         if !alike && of_left.kind() != of_right.kind() {
+            self.report.array_kinds += u64::from(is_array(of_left) && is_array(of_right));
             let what =
                 DifferenceKind::Type { left: outline(self.left, l), right: outline(self.right, r) };
             return self.report.differ(order, key, "", what);
@@ -175,7 +176,7 @@ impl Matching<'_> {
     fn tensor(&mut self, order: usize, key: &Text, part: &str, l: ValueId, r: ValueId) {
         let found = (self.left.tensor_of(l), self.right.tensor_of(r));
         let (Some((left_id, left)), Some((right_id, right))) = found else {
-            let what = DifferenceKind::Unreadable("a tensor is missing".into());
+            let what = DifferenceKind::Unreadable { why: "a tensor is missing".into() };
             return self.report.differ(order, key, part, what);
         };
         if left.shape != right.shape {
@@ -199,7 +200,7 @@ impl Matching<'_> {
         }
         for (side, tensor) in [("left", left), ("right", right)] {
             if let Some(why) = missing(tensor) {
-                let what = DifferenceKind::Unreadable(format!("{side}: {why}"));
+                let what = DifferenceKind::Unreadable { why: format!("{side}: {why}") };
                 return self.report.differ(order, key, part, what);
             }
         }
@@ -356,7 +357,7 @@ impl ComparisonReport {
         match outcome {
             Err(error) => {
                 kinds.extend(dtype(None));
-                kinds.push(DifferenceKind::Unreadable(error.to_string()));
+                kinds.push(DifferenceKind::Unreadable { why: error.to_string() });
             }
             Ok(outcome) => {
                 let (mut numbers, rounded) = match outcome {
@@ -371,21 +372,18 @@ impl ComparisonReport {
                     self.close += u64::from(numbers.unequal > 0);
                     self.nan += numbers.left_nan.min(numbers.right_nan);
                 }
-                let first = match numbers.first {
-                    Some(first) => index(&pair.shape, first),
-                    None => Vec::new(),
-                };
+                let elements = ElementDifference::new(numbers, &pair.shape);
                 match pair.dtypes {
                     Some(_) => {
                         let rounded = rounded.map(|(dtype, numbers)| (dtype, numbers.differing));
-                        kinds.extend(dtype(Some(Box::new(NumericComparison {
-                            numbers,
-                            first,
-                            rounded,
-                        }))));
+                        let values = NumericComparison::new(elements, rounded);
+                        kinds.extend(dtype(Some(Box::new(values))));
                     }
-                    None if numbers.differing == 0 => {}
-                    None => kinds.push(DifferenceKind::Elements(Box::new(numbers), first)),
+                    None if elements.differing == 0 => {}
+                    None if elements.has_one_sided_nan() => {
+                        kinds.push(DifferenceKind::Nan(Box::new(elements)));
+                    }
+                    None => kinds.push(DifferenceKind::Elements(Box::new(elements))),
                 }
             }
         };

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use super::FactSource;
 use crate::entry::LeafSummary;
 
 /// The config of a model: from Hugging Face, Cerebras or Meta, or the metadata of a GGUF file.
@@ -10,6 +11,8 @@ pub struct Config {
     /// The name of its file.
     pub name: String,
     values: HashMap<String, String>,
+    /// Whether it is the metadata of the file that holds the weights.
+    is_metadata: bool,
 }
 
 /// The sections in which configs describe the language model.
@@ -31,7 +34,7 @@ impl Config {
         name: impl Into<String>,
         values: impl IntoIterator<Item = (String, String)>,
     ) -> Self {
-        Self { name: name.into(), values: values.into_iter().collect() }
+        Self { name: name.into(), values: values.into_iter().collect(), is_metadata: false }
     }
 
     /// Reads the metadata of a GGUF file: `llama.block_count` becomes `block_count`.
@@ -51,27 +54,27 @@ impl Config {
         });
         let own: Vec<_> = own.collect();
         values.extend(own);
-        Some(Self { name: "metadata".to_owned(), values })
+        Some(Self { name: "metadata".to_owned(), values, is_metadata: true })
     }
 
     /// Returns the text of the first key that exists, and its location.
-    pub(super) fn text(&self, keys: &[&str]) -> Option<(&str, String)> {
+    pub(super) fn text(&self, keys: &[&str]) -> Option<(&str, FactSource)> {
         SECTIONS.iter().find_map(|section| {
             keys.iter().find_map(|key| {
                 let key = format!("{section}{key}");
                 let value = self.values.get(&key)?;
-                Some((value.as_str(), format!("{}: {key}", self.name)))
+                Some((value.as_str(), self.source(&key)))
             })
         })
     }
 
     /// Returns the number of the first key that has one, and its location.
-    pub(super) fn number(&self, keys: &[&str]) -> Option<(u64, String)> {
+    pub(super) fn number(&self, keys: &[&str]) -> Option<(u64, FactSource)> {
         SECTIONS.iter().find_map(|section| {
             keys.iter().find_map(|key| {
                 let key = format!("{section}{key}");
                 let value = self.values.get(&key)?.parse().ok()?;
-                Some((value, format!("{}: {key}", self.name)))
+                Some((value, self.source(&key)))
             })
         })
     }
@@ -82,12 +85,17 @@ impl Config {
     }
 
     /// Returns the boolean of the first key that exists, and its location.
-    pub(super) fn flag(&self, keys: &[&str]) -> Option<(bool, String)> {
+    pub(super) fn flag(&self, keys: &[&str]) -> Option<(bool, FactSource)> {
         let (text, place) = self.text(keys)?;
         match text {
             "true" | "True" => Some((true, place)),
             "false" | "False" => Some((false, place)),
             _ => None,
         }
+    }
+
+    fn source(&self, key: &str) -> FactSource {
+        let place = format!("{}: {key}", self.name);
+        if self.is_metadata { FactSource::File(place) } else { FactSource::Config(place) }
     }
 }

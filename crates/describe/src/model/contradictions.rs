@@ -2,7 +2,7 @@
 
 use statelens_checkpoint::{Finding, Grade};
 
-use super::{Fact, FactSource, FactValue, Model};
+use super::{Fact, FactSource, Model};
 
 /// The facts that are compared. Others (ties, buffers, positions) are missing from some configs or
 /// defined differently.
@@ -39,19 +39,10 @@ impl Model {
 impl Fact {
     /// Describes the contradiction between the config and the file, if there is one.
     fn contradiction(&self) -> Option<String> {
-        let (FactValue::Number(_), FactSource::Read(place)) = (&self.value, &self.source) else {
+        let (FactSource::Config(place) | FactSource::File(place)) = &self.source else {
             return None;
         };
         let compared = COMPARED.contains(&&*self.name) && self.contradicts;
-        compared.then(|| {
-            format!("{}: {} in {place}, but {}", self.label, self.number_text(), self.doubt)
-        })
-    }
-
-    fn number_text(&self) -> String {
-        match self.value {
-            FactValue::Number(number) => statelens_checkpoint::grouped(number),
-            _ => String::new(),
-        }
+        compared.then(|| format!("{}: {} in {place}, but {}", self.label, self.text(), self.doubt))
     }
 }

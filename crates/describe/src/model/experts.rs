@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 
 use super::config::Config;
-use super::heads;
 use super::key::is_digits;
 use super::roles::Role;
 use super::stacks::Stack;
 use super::weights::Weights;
+use super::{FactSource, heads};
 
 /// Returns the number of experts per layer, and the evidence for it.
 pub(super) fn count(weights: &Weights, stacks: &[Stack]) -> Option<(u64, String)> {
@@ -40,7 +40,7 @@ pub(super) fn count(weights: &Weights, stacks: &[Stack]) -> Option<(u64, String)
 }
 
 /// Returns the number of experts per token, which only a config has.
-pub(super) fn per_token(config: Option<&Config>) -> Option<(u64, String)> {
+pub(super) fn per_token(config: Option<&Config>) -> Option<(u64, FactSource)> {
     config?.number(&[
         "num_experts_per_tok",
         "num_experts_per_token",

@@ -118,9 +118,8 @@ impl FactInputs<'_> {
             _ => format!("{title}, {structure}"),
         };
         match (read, named) {
-            (Some((kind, place)), _) => {
-                let title = with(kind);
-                fact("family", "family", FactValue::Text(title), FactSource::Read(place))
+            (Some((kind, source)), _) => {
+                fact("family", "family", FactValue::Text(with(kind)), source)
             }
             (None, Some(named)) => {
                 let by = format!("names: {}", named.by.join(", "));
@@ -144,9 +143,11 @@ impl FactInputs<'_> {
             let others = layers[1..].iter().take(3);
             let others: Vec<String> =
                 others.map(|stack| format!("{} in {}", count(stack), stack.prefix)).collect();
-            if let FactSource::Inferred(basis) | FactSource::Read(basis) = &mut fact.source {
-                *basis = format!("{basis}; also {}", others.join(", "));
-            }
+            let (FactSource::Config(basis)
+            | FactSource::File(basis)
+            | FactSource::Inferred(basis)
+            | FactSource::Unknown(basis)) = &mut fact.source;
+            *basis = format!("{basis}; also {}", others.join(", "));
         }
         fact
     }
@@ -232,14 +233,13 @@ impl FactInputs<'_> {
             "max_positions",
             "positions",
             &keys,
-            inferred,
+            inferred.clone(),
             "no learned position embeddings",
         );
         // OPT and RoBERTa have two additional rows at the start.
-        if fact.doubt.is_empty() {
-            return fact;
+        if let Some((rows, basis)) = inferred.filter(|_| fact.contradicts) {
+            fact.doubt = format!("the embedding has {}: {basis}", grouped(rows));
         }
-        fact.doubt = fact.doubt.replace("the file says", "the embedding has");
         fact
     }
 
@@ -259,13 +259,11 @@ impl FactInputs<'_> {
         });
         if let Some(head) = linked {
             let place = format!("{} is the embedding", head.key);
-            return fact(name, label, FactValue::Flag(true), FactSource::Read(place));
+            return fact(name, label, FactValue::Flag(true), FactSource::File(place));
         }
         let apart = tokens.and_then(|tokens| heads().find(|head| head.shape == tokens.shape));
         let mut found = match (read, apart) {
-            (Some((flag, place)), _) => {
-                fact(name, label, FactValue::Flag(flag), FactSource::Read(place))
-            }
+            (Some((flag, source)), _) => fact(name, label, FactValue::Flag(flag), source),
             (None, Some(head)) => {
                 let basis = format!("{} is stored on its own", head.key);
                 fact(name, label, FactValue::Flag(false), FactSource::Inferred(basis))
@@ -313,13 +311,13 @@ fn unknown(name: &'static str, label: &'static str, why: &str) -> Fact {
 fn of_number(
     name: &'static str,
     label: &'static str,
-    read: Option<SizeAndSource>,
+    read: Option<(u64, FactSource)>,
     inferred: Option<SizeAndSource>,
     why: &str,
 ) -> Fact {
     match (read, inferred) {
-        (Some((number, place)), inferred) => {
-            let mut fact = fact(name, label, FactValue::Number(number), FactSource::Read(place));
+        (Some((number, source)), inferred) => {
+            let mut fact = fact(name, label, FactValue::Number(number), source);
             if let Some((other, basis)) = inferred.filter(|(other, _)| *other != number) {
                 fact.doubt = format!("the file says {}: {basis}", grouped(other));
                 fact.contradicts = true;

@@ -90,8 +90,10 @@ pub enum FactValue {
 /// The source of a fact.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FactSource {
-    /// It was read from the config or the file, at this location.
-    Read(String),
+    /// It was read from the config, at this location.
+    Config(String),
+    /// It was read from the file, at this location.
+    File(String),
     /// It was inferred from these names or shapes.
     Inferred(String),
     /// It is not known, for this reason.

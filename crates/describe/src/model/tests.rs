@@ -93,7 +93,7 @@ fn reports_contradictions_with_the_config() {
     let model = Model::of_entries(&llama(32), Some(&config));
     assert_eq!(
         model.fact("family").unwrap().source,
-        FactSource::Read("config.json: model_type".into())
+        FactSource::Config("config.json: model_type".into())
     );
     assert_eq!(model.number("heads"), Some(32));
     assert_eq!(model.fact("kv_heads").unwrap().source.word(), "inferred");
@@ -427,7 +427,7 @@ fn recognises_gguf_blocks_by_dtype() {
     assert_eq!(model.number("heads"), Some(4));
     assert_eq!(
         model.fact("family").unwrap().source,
-        FactSource::Read("metadata: general.architecture".into())
+        FactSource::File("metadata: general.architecture".into())
     );
 }
 

@@ -19,10 +19,9 @@ impl Fact {
 
     /// Returns the source, and what contradicts the value.
     pub fn basis(&self) -> String {
-        let (FactSource::Read(text) | FactSource::Inferred(text) | FactSource::Unknown(text)) =
-            &self.source;
+        let text = self.source.text();
         match self.doubt.is_empty() {
-            true => text.clone(),
+            true => text.to_owned(),
             false => format!("{text}; but {}", self.doubt),
         }
     }
@@ -32,10 +31,17 @@ impl FactSource {
     /// Returns `read`, `inferred` or `unknown`.
     pub fn word(&self) -> &'static str {
         match self {
-            Self::Read(_) => "read",
+            Self::Config(_) | Self::File(_) => "read",
             Self::Inferred(_) => "inferred",
             Self::Unknown(_) => "unknown",
         }
+    }
+
+    /// Returns the location, the evidence, or why it is not known.
+    fn text(&self) -> &str {
+        let (Self::Config(text) | Self::File(text) | Self::Inferred(text) | Self::Unknown(text)) =
+            self;
+        text
     }
 }
 
@@ -51,19 +57,15 @@ impl Model {
                 if matches!(family.source, FactSource::Inferred(_)) { "looks like " } else { "" };
             parts.push(format!("{looks}{}", family.text()));
         }
-        for (name, word) in [
-            ("layers", "layers"),
-            ("hidden_size", "hidden"),
-            ("heads", "heads"),
-            ("vocabulary", "vocabulary"),
-            ("experts", "experts"),
+        for (name, before, after) in [
+            ("layers", "", " layers"),
+            ("hidden_size", "hidden ", ""),
+            ("heads", "", " heads"),
+            ("vocabulary", "vocabulary ", ""),
+            ("experts", "", " experts"),
         ] {
-            if let Some(number) = self.number(name) {
-                parts.push(match word {
-                    "layers" | "heads" | "experts" => format!("{} {word}", grouped(number)),
-                    _ => format!("{word} {}", grouped(number)),
-                });
-            }
+            let number = self.number(name).map(grouped);
+            parts.extend(number.map(|number| format!("{before}{number}{after}")));
         }
         parts.join("; ")
     }

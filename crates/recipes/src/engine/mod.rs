@@ -11,6 +11,6 @@ mod state;
 pub use assemble::Assembly;
 pub(crate) use carried::{METADATA, dict, entries, metadata};
 pub(crate) use rules::lookup;
-pub use rules::{Applied, ApplyOptions, Configs, Move, RULE_CODE, Unmatched, apply};
+pub use rules::{Applied, ApplyOptions, Configs, Move, MoveKind, RULE_CODE, Unmatched, apply};
 pub use scaling::is_mup;
 pub use state::{State, StateValue};

@@ -83,6 +83,22 @@ pub struct Move {
     pub to: Vec<String>,
     /// The text of the rule in the recipe.
     pub rule: String,
+    /// The kind of rule.
+    pub kind: MoveKind,
+}
+
+/// The kinds of rules that write a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MoveKind {
+    /// It converts keys of the source.
+    Convert,
+    /// It creates a tensor.
+    Create {
+        /// Whether the tensor is filled with random numbers.
+        random: bool,
+    },
+    /// It writes a key of the target a second time.
+    Twice,
 }
 
 /// Applies the rules of `block` in one direction.
@@ -459,7 +475,9 @@ impl<'a> RuleApplication<'a> {
             (None, _) => return Ok(()),
         };
         self.done.state.set(key.clone(), item);
-        self.done.moves.push(Move { from: Vec::new(), to: vec![key], rule: one.text.clone() });
+        let random = matches!(one.maker, Maker::Normal(..) | Maker::Uniform(..));
+        let (rule, kind) = (one.text.clone(), MoveKind::Create { random });
+        self.done.moves.push(Move { from: Vec::new(), to: vec![key], rule, kind });
         Ok(())
     }
 
@@ -476,13 +494,15 @@ impl<'a> RuleApplication<'a> {
             .collect();
         for (from, to, item) in copies {
             let rule = format!("twice {first} {second}");
-            self.done.moves.push(Move { from: vec![from], to: vec![to.clone()], rule });
+            let kind = MoveKind::Twice;
+            self.done.moves.push(Move { from: vec![from], to: vec![to.clone()], rule, kind });
             self.done.state.set(to, item);
         }
     }
 
     fn moved(&mut self, from: Vec<String>, to: Vec<String>, rule: &Rule) {
-        self.done.moves.push(Move { from, to, rule: rule.text.clone() });
+        let kind = MoveKind::Convert;
+        self.done.moves.push(Move { from, to, rule: rule.text.clone(), kind });
     }
 
     fn get(&self, key: &str, prefix: &str) -> Option<&'a StateValue> {

@@ -81,7 +81,7 @@ fn report_texts(pool: Workers, left: &Arc<Checkpoint>, right: &Arc<Checkpoint>) 
     };
     let diff = || {
         let machine = Comparison::new(left.clone(), right.clone(), DiffOptions::default());
-        Ok(pool.drive(machine)?.into_report().json(&Default::default()))
+        Ok(pool.drive(machine)?.into_report().json())
     };
     if large {
         // Only the jobs that read pieces of millions of elements: the others would take minutes.

@@ -27,7 +27,7 @@ pub enum CompareRequest {
         /// The release that would load it; empty for any.
         release: String,
     },
-    /// Send the report of a complete comparison.
+    /// Send the report of a complete comparison, as the command prints it.
     Report,
     /// Close the second checkpoint.
     Close,
@@ -54,18 +54,16 @@ pub struct CompareOptions {
     pub ignore_type: bool,
 }
 
-/// Replies from the worker.
+/// What was opened as the second side.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub enum CompareReply {
-    Opened(Box<OpenedCheckpoint>),
-    OpenFailed(ErrorText),
-    /// The file is not a checkpoint but a manifest or a list with this number of keys.
-    Listed(u64),
-    /// Whether the open checkpoint would load.
-    Checked(StateDictCheck),
-    /// The report, as the command prints it.
-    Report(String),
+pub enum ComparedFile {
+    Checkpoint(Box<OpenedCheckpoint>),
+    /// Not a checkpoint but a manifest or a list with this number of keys.
+    List(u64),
 }
+
+/// The name of the file in which the page saves the report.
+pub const REPORT: &str = "comparison.json";
 
 /// Results of a comparison since the last message.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]

@@ -4,7 +4,7 @@
 use std::rc::Rc;
 
 use statelens_checkpoint::visible;
-use statelens_compare::diff::{DifferenceKind, Numbers};
+use statelens_compare::diff::{DifferenceKind, ElementDifference};
 use yew::prelude::*;
 
 use super::layers::LayersSection;
@@ -122,18 +122,17 @@ fn sides(a: Option<&Row>, b: Option<&Row>) -> Html {
 }
 
 fn difference(found: &Difference, row: &Row) -> Html {
-    let nan = found.kind.has_one_sided_nan();
-    let numbers = found.kind.numbers();
+    let elements = found.kind.elements();
     let (left, right) = found.kind.sides();
     let title = match found.kind {
-        _ if nan => "NaN on one side",
-        DifferenceKind::OnlyLeft(_) | DifferenceKind::OnlyRight(_) => "Only on one side",
+        _ if found.kind.has_one_sided_nan() => "NaN on one side",
+        DifferenceKind::OnlyLeft { .. } | DifferenceKind::OnlyRight { .. } => "Only on one side",
         DifferenceKind::Type { .. } => "Different kinds",
         DifferenceKind::Shape { .. } => "Different shapes",
         DifferenceKind::DType { .. } => "Different dtypes",
         DifferenceKind::Value { .. } => "Different values",
-        DifferenceKind::Elements(..) => "Element differences",
-        DifferenceKind::Unreadable(_) => "Can\u{2019}t be compared",
+        DifferenceKind::Elements(_) | DifferenceKind::Nan(_) => "Element differences",
+        DifferenceKind::Unreadable { .. } => "Can\u{2019}t be compared",
     };
     let of = match found.part.as_str() {
         "" => String::new(),
@@ -142,9 +141,10 @@ fn difference(found: &Difference, row: &Row) -> Html {
     // The two sides already show the difference, except for parts of a tensor and long values.
     let shown = match found.kind {
         DifferenceKind::Value { .. } => !row.value.is_empty(),
-        DifferenceKind::Unreadable(_) | DifferenceKind::Elements(..) => false,
-        DifferenceKind::DType { .. } => numbers.is_none(),
-        _ => true,
+        DifferenceKind::DType { .. } => elements.is_none(),
+        DifferenceKind::Type { .. } | DifferenceKind::Shape { .. } => true,
+        DifferenceKind::OnlyLeft { .. } | DifferenceKind::OnlyRight { .. } => true,
+        _ => false,
     };
     if shown && found.part.is_empty() {
         return html! {};
@@ -152,37 +152,34 @@ fn difference(found: &Difference, row: &Row) -> Html {
     html! {
         <section>
             <div class="hd"><h3>{ format!("{title}{of}") }</h3>
-                if let Some((numbers, _)) = numbers { <span class="lab">{ share(numbers.differing, numbers.elements) }</span> }</div>
+                if let Some(of) = elements { <span class="lab">{ share(of.differing, of.count) }</span> }</div>
             if !left.is_empty() { <p class="mid-ink wrap">{ &left }
                 if !right.is_empty() { { format!(" \u{2192} {right}") } }</p> }
-            if let Some((numbers, first)) = numbers { { facts(&found.kind, numbers, first) } }
+            if let Some(elements) = elements { { facts(&found.kind, elements) } }
         </section>
     }
 }
 
-fn facts(kind: &DifferenceKind, numbers: &Numbers, first: &[u64]) -> Html {
-    let mut facts = vec![(
-        "differ",
-        format!("{} of {}", fmt::exact(numbers.differing), fmt::exact(numbers.elements)),
-    )];
+fn facts(kind: &DifferenceKind, elements: &ElementDifference) -> Html {
+    let mut facts = Vec::new();
     if let DifferenceKind::DType { values: Some(values), .. } = kind {
-        facts.insert(0, ("values", values.word()));
+        facts.push(("values", values.word.clone()));
     }
-    if numbers.differing > 0 {
-        facts.push(("first at", fmt::shape(first)));
-    }
-    if numbers.numeric {
+    let (differing, count) = (fmt::exact(elements.differing), fmt::exact(elements.count));
+    facts.push(("differ", format!("{differing} of {count}")));
+    facts.extend(elements.first.as_ref().map(|first| ("first at", fmt::shape(first))));
+    if let Some(distance) = &elements.distance {
         let number = |value: Option<f64>| value.map_or_else(|| "undefined".to_owned(), float);
-        if numbers.one_nan > 0 {
-            facts.push(("NaN on one side", fmt::exact(numbers.one_nan)));
+        if distance.one_nan > 0 {
+            facts.push(("NaN on one side", fmt::exact(distance.one_nan)));
         }
-        facts.push(("max |B \u{2212} A|", number(numbers.largest())));
-        facts.push(("max relative to B", number(numbers.largest_relative())));
-        facts.push(("mean squared error", number(numbers.mse())));
-        facts.push(("relative change", number(numbers.change())));
-        let cosine = numbers.cosine().map(|cosine| fmt::minus(&format!("{cosine:.7}")));
+        facts.push(("max |B \u{2212} A|", number(distance.max_abs)));
+        facts.push(("max relative to B", number(distance.max_rel)));
+        facts.push(("mean squared error", number(distance.mse)));
+        facts.push(("relative change", number(distance.change)));
+        let cosine = distance.cosine.map(|cosine| fmt::minus(&format!("{cosine:.7}")));
         facts.push(("cosine", cosine.unwrap_or_else(|| "undefined".to_owned())));
-        let (a, b) = (numbers.left_nan, numbers.right_nan);
+        let (a, b) = (distance.left_nan, distance.right_nan);
         if (a, b) != (0, 0) {
             facts
                 .push(("NaN in A \u{b7} B", format!("{} \u{b7} {}", fmt::exact(a), fmt::exact(b))));
@@ -201,7 +198,7 @@ fn by_member(actor: &Actor, compare: &ComparisonState, pairs: &Pairs) -> Html {
         .iter()
         .map(|at| {
             let found = pairs.pairs.get(*at as usize).and_then(|pair| pairs.difference(pair));
-            found.and_then(|found| found.kind.numbers()?.0.largest()).unwrap_or(0.0)
+            found.and_then(|found| found.kind.distance()?.max_abs).unwrap_or(0.0)
         })
         .collect();
     let most = values.iter().copied().filter(|value| value.is_finite()).fold(0.0, f64::max);

@@ -88,7 +88,7 @@ fn summary(checked: &StateDictCheck) -> String {
 }
 
 fn line(line: &CheckLine) -> Html {
-    let CheckLine { word, key: name, text, keys, numbers } = line;
+    let CheckLine { kind, key: name, text, keys, numbers } = line;
     let count = match (keys, numbers.as_str()) {
         (1, _) => String::new(),
         (keys, "") => format!(" \u{b7} {} keys", fmt::exact(*keys)),
@@ -96,7 +96,7 @@ fn line(line: &CheckLine) -> Html {
     };
     html! {
         <>
-            <dt>{ word }</dt>
+            <dt>{ kind.word() }</dt>
             <dd title={visible(&format!("{name} {text}{count}"))}><span class="wrapkey">{ breakable(name) }</span><span class="tag">{ format!("{text}{count}") }</span></dd>
         </>
     }

@@ -198,10 +198,10 @@ impl PageModel {
         (self.tab, self.screen) = (Tab::Keys, Screen::Compare);
     }
 
-    /// Applies a reply of the worker about the comparison.
-    pub(crate) fn handle_compare_reply(&mut self, reply: crate::compare::message::CompareReply) {
+    /// Changes the comparison, if it and the open checkpoint are still open.
+    pub(crate) fn change_comparison(&mut self, change: impl FnOnce(&mut ComparisonState)) {
         if let (Some(compare), Some(_)) = (&mut self.compare, &self.work) {
-            Rc::make_mut(compare).handle_reply(reply);
+            change(Rc::make_mut(compare));
         }
     }
 }

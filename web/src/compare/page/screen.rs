@@ -11,7 +11,7 @@ use super::matching::{Matching, suggestion};
 use super::renames::renames;
 use super::summary::summary;
 use super::table::{DifferenceTable, FilterBar};
-use crate::compare::message::CompareRequest;
+use crate::compare::message::{CompareRequest, REPORT};
 use crate::compare::model::ComparisonState;
 use crate::open::message::OpenedCheckpoint;
 use crate::page::bars::{back, tabs};
@@ -90,8 +90,11 @@ fn top(actor: &Actor, props: &CompareProps) -> Html {
     let matching = actor.on(move |actor, _: MouseEvent| {
         actor.compare(|compare| compare.matching = !compare.matching);
     });
-    let save = actor
-        .on(move |actor, _: MouseEvent| actor.request(&ToWorker::Compare(CompareRequest::Report)));
+    let save = actor.on(move |actor, _: MouseEvent| {
+        actor.request(&ToWorker::Compare(CompareRequest::Report));
+        let text = format!("{REPORT} was saved: JSON, as printed by statelens diff --json.");
+        actor.update(move |model| model.notice = Some(text.into()));
+    });
     let options = &compare.options;
     let renames = !(options.strip_prefix.is_empty()
         && options.rename.is_empty()
@@ -164,7 +167,7 @@ fn status(actor: &Actor, compare: &ComparisonState, privacy: Html) -> Html {
     let show = actor.on(move |actor, _: MouseEvent| actor.show(Some(Sheet::Keys)));
     let unread = compare.pairs.as_ref().map_or(0, |pairs| {
         let found = pairs.found.iter();
-        found.filter(|one| matches!(one.kind, DifferenceKind::Unreadable(_))).count() as u64
+        found.filter(|one| matches!(one.kind, DifferenceKind::Unreadable { .. })).count() as u64
     });
     html! {
         <footer class="status">

@@ -7,6 +7,7 @@ use statelens_checkpoint::{Grade, visible};
 use statelens_compare::diff::DifferenceKind;
 use yew::prelude::*;
 
+use crate::compare::message::Difference;
 use crate::compare::model::ComparisonState;
 use crate::compare::state::fit::{CompareColumns, KeyText};
 use crate::compare::state::{CompareLine, CompareOrder, MARKS, Mark, Pairs};
@@ -318,7 +319,9 @@ const HEIGHT: f64 = 15.0;
 fn changed(pairs: &Pairs, line: &CompareLine) -> Html {
     let difference_text = difference_text(pairs, line);
     // If a cast explains the difference, that is more useful than its size.
-    let is_cast = line.mark == Mark::Kind && difference_text != "differ";
+    let first = differences(pairs, line).next().map(|first| &first.kind);
+    let is_cast = line.mark == Mark::Kind
+        && matches!(first, Some(DifferenceKind::DType { values: Some(of), .. }) if of.is_cast());
     let most = line.spread.iter().copied().max().filter(|most| *most > 0 && !is_cast);
     // With NaNs on one side only there is no change to measure; the words say so instead.
     let (Some(most), Some(change)) = (most, line.change) else {
@@ -357,6 +360,14 @@ fn sides(counts: &[u64]) -> String {
     format!("{} below, {} around zero, {} above", percent(below), percent(middle), percent(above))
 }
 
+/// Returns the first difference of each pair of a line.
+fn differences<'a>(
+    pairs: &'a Pairs,
+    line: &'a CompareLine,
+) -> impl Iterator<Item = &'a Difference> {
+    line.pairs.iter().filter_map(|at| pairs.difference(pairs.pairs.get(*at as usize)?))
+}
+
 /// Describes what differs, in a few words.
 fn difference_text(pairs: &Pairs, line: &CompareLine) -> String {
     match line.mark {
@@ -366,19 +377,18 @@ fn difference_text(pairs: &Pairs, line: &CompareLine) -> String {
         Mark::Equal | Mark::Renamed => return "equal".to_owned(),
         Mark::Shape | Mark::Kind | Mark::Nan | Mark::Changed | Mark::Unread => {}
     }
-    let found = line.pairs.iter().filter_map(|at| pairs.difference(pairs.pairs.get(*at as usize)?));
     let (mut differing, mut elements, mut text) = (0u64, 0u64, None);
-    for one in found {
-        if let Some((numbers, _)) = one.kind.numbers() {
-            differing = differing.saturating_add(numbers.differing);
-            elements = elements.saturating_add(numbers.elements);
+    for one in differences(pairs, line) {
+        if let Some(of) = one.kind.elements() {
+            differing = differing.saturating_add(of.differing);
+            elements = elements.saturating_add(of.count);
         }
         let (left, right) = one.kind.sides();
         text.get_or_insert_with(|| match &one.kind {
-            DifferenceKind::Unreadable(_) => left,
+            DifferenceKind::Unreadable { .. } => left,
             DifferenceKind::Shape { .. } => String::new(),
             // The dtypes are in a column of their own; this describes how the values compare.
-            DifferenceKind::DType { values: Some(values), .. } => values.word(),
+            DifferenceKind::DType { values: Some(values), .. } => values.word.clone(),
             DifferenceKind::DType { .. } => format!("{left} \u{2192} {right}"),
             _ => format!("{} \u{2192} {}", fmt::minus(&left), fmt::minus(&right)),
         });

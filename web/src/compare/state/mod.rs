@@ -71,12 +71,14 @@ impl Mark {
     fn of(kind: &DifferenceKind) -> Self {
         match kind {
             _ if kind.has_one_sided_nan() => Self::Nan,
-            DifferenceKind::OnlyLeft(_) => Self::Removed,
-            DifferenceKind::OnlyRight(_) => Self::Added,
+            DifferenceKind::OnlyLeft { .. } => Self::Removed,
+            DifferenceKind::OnlyRight { .. } => Self::Added,
             DifferenceKind::Type { .. } | DifferenceKind::DType { .. } => Self::Kind,
             DifferenceKind::Shape { .. } => Self::Shape,
-            DifferenceKind::Value { .. } | DifferenceKind::Elements(..) => Self::Changed,
-            DifferenceKind::Unreadable(_) => Self::Unread,
+            DifferenceKind::Value { .. } | DifferenceKind::Elements(_) | DifferenceKind::Nan(_) => {
+                Self::Changed
+            }
+            DifferenceKind::Unreadable { .. } => Self::Unread,
         }
     }
 }
@@ -363,25 +365,22 @@ fn line(pairs: &Pairs, members: Vec<u32>) -> Option<CompareLine> {
         pairs: Rc::new(Vec::new()),
     };
     for pair in members.iter().filter_map(|at| pairs.pairs.get(*at as usize)) {
-        let Some((numbers, _)) = pairs.difference(pair).and_then(|found| found.kind.numbers())
-        else {
+        let Some(distance) = pairs.difference(pair).and_then(|found| found.kind.distance()) else {
             continue;
         };
-        if numbers.numeric {
-            if let Some(max_abs) = numbers.largest() {
-                line.max_abs = Some(line.max_abs.map_or(max_abs, |most| most.max(max_abs)));
-            }
-            if let Some(change) = numbers.change() {
-                line.change = Some(line.change.map_or(change, |most| most.max(change)));
-            }
-            if let Some(cosine) = numbers.cosine() {
-                line.cosine = Some(line.cosine.map_or(cosine, |least| least.min(cosine)));
-            }
-            if let Some(spread) = &numbers.spread {
-                let counts = &spread.counts;
-                line.spread.resize(counts.len(), 0);
-                line.spread.iter_mut().zip(counts).for_each(|(all, count)| *all += count);
-            }
+        if let Some(max_abs) = distance.max_abs {
+            line.max_abs = Some(line.max_abs.map_or(max_abs, |most| most.max(max_abs)));
+        }
+        if let Some(change) = distance.change {
+            line.change = Some(line.change.map_or(change, |most| most.max(change)));
+        }
+        if let Some(cosine) = distance.cosine {
+            line.cosine = Some(line.cosine.map_or(cosine, |least| least.min(cosine)));
+        }
+        if let Some(spread) = &distance.spread {
+            let counts = &spread.counts;
+            line.spread.resize(counts.len(), 0);
+            line.spread.iter_mut().zip(counts).for_each(|(all, count)| *all += count);
         }
     }
     if line.spread.iter().sum::<u64>() < MIN_SPREAD {
@@ -393,6 +392,8 @@ fn line(pairs: &Pairs, members: Vec<u32>) -> Option<CompareLine> {
 
 #[cfg(test)]
 mod tests {
+    use statelens_compare::diff::{Distance, ElementDifference, Spread};
+
     use super::*;
     use crate::state::sample::{tensor, value};
 
@@ -402,15 +403,35 @@ mod tests {
 
     /// Elements whose distance grows with the row `a`.
     fn elements(a: u32, b: u32, one_nan: u64) -> Difference {
-        let part = f64::from(a) / 8.0;
-        let numbers = serde_json::json!({
-            "elements": 4, "differing": 1, "unequal": 1, "first": 0, "max_abs": part, "max_rel": 1.0, "one_nan": one_nan,
-            "far": 0, "left_nan": one_nan, "right_nan": 0, "finite": 4, "numeric": true,
-            "spread": { "within": 3.0, "counts": [0, a * 20, 1] }, "squares": part,
-            "pairs": { "dot": 1.0 - part, "squares": [1.0, 1.0], "sums": [0.0, 0.0] },
+        let defined = |value: f64| (one_nan == 0).then_some(value);
+        let distance = Distance {
+            left_nan: one_nan,
+            right_nan: 0,
+            one_nan,
+            finite: 4,
+            max_abs: defined(f64::from(a) / 8.0),
+            max_rel: defined(1.0),
+            mse: defined(1.0),
+            cosine: defined(1.0 - f64::from(a) / 8.0),
+            change: defined(1.0),
+            spread: Some(Spread { within: 3.0, counts: vec![0, u64::from(a) * 20, 1] }),
+            finite_max_abs: None,
+        };
+        let elements = Box::new(ElementDifference {
+            count: 4,
+            differing: 1,
+            unequal: 1,
+            first: Some(vec![0]),
+            distance: Some(distance),
         });
-        let numbers = serde_json::from_value(numbers).unwrap();
-        difference(a, b, DifferenceKind::Elements(numbers, vec![0]))
+        difference(
+            a,
+            b,
+            match one_nan {
+                0 => DifferenceKind::Elements(elements),
+                _ => DifferenceKind::Nan(elements),
+            },
+        )
     }
 
     /// Layers 0 to 2 that change, one renamed row, one removed, one added.
@@ -421,8 +442,8 @@ mod tests {
         let structure = StructureDifference {
             pairs: vec![1, 2, 3, 4, NO_ROW],
             found: vec![
-                difference(4, NO_ROW, DifferenceKind::OnlyLeft(String::new())),
-                difference(NO_ROW, 0, DifferenceKind::OnlyRight(String::new())),
+                difference(4, NO_ROW, DifferenceKind::OnlyLeft { left: String::new() }),
+                difference(NO_ROW, 0, DifferenceKind::OnlyRight { right: String::new() }),
             ],
             waiting: vec![0, 1, 2],
             rename: None,

@@ -7,18 +7,18 @@ pub mod tensor_diff;
 use std::rc::{Rc, Weak};
 
 use statelens_checkpoint::{Checkpoint, Error, ErrorKind, ReadAt, Result};
-use statelens_compare::check::{self, Reference};
-use statelens_compare::diff::{
-    Comparison, DiffOptions, Difference, Optimizers, PairChange, Tolerance,
-};
+use statelens_compare::check::{self, CheckReport, Reference};
+use statelens_compare::diff::{Comparison, DiffOptions, Difference, PairChange, Tolerance};
 use statelens_tensor::Machine as _;
 use wasm_bindgen::JsValue;
 use web_sys::File;
 
 use crate::compare::message::{
-    CompareOptions, CompareReply, CompareRequest, ComparisonUpdate, NO_ROW, StructureDifference,
+    CompareOptions, CompareRequest, ComparedFile, ComparisonUpdate, NO_ROW, REPORT,
+    StructureDifference,
 };
-use crate::compare::worker::pairing::{post_reply, renamed, rows};
+use crate::compare::worker::pairing::{renamed, rows};
+use crate::protocol::FromWorker;
 use crate::protocol::job::JobKind;
 use crate::protocol::task::TaskResult;
 use crate::read_as::message::ReadAs;
@@ -35,8 +35,6 @@ use crate::{compare, open, text};
 
 /// Maximum size in bytes of a list of keys.
 const MAX_LIST_SIZE: f64 = 64e6;
-/// The state that is checked, which is the command's default.
-const STATE: &str = "model";
 
 /// Closes the second checkpoint.
 fn close_compared(session: &mut Session) {
@@ -61,51 +59,44 @@ pub(crate) fn handle_request(
             // Limits that the user raised for the first checkpoint apply to the second too.
             let limits = session.borrow().open.as_ref().map(|open| open.limits.clone());
             let limits = limits.unwrap_or_default();
-            let reply =
-                match open::worker::open(&files, handles, main, (&limits, ReadAs::default()), &job)
-                {
-                    Ok((open, opened)) => {
-                        session.borrow_mut().compared.open = Some(open);
-                        CompareReply::Opened(Box::new(opened))
+            let opened =
+                open::worker::open(&files, handles, main, (&limits, ReadAs::default()), &job);
+            let reply = match opened {
+                Ok((open, opened)) => {
+                    session.borrow_mut().compared.open = Some(open);
+                    Ok(ComparedFile::Checkpoint(Box::new(opened)))
+                }
+                Err(error) => match listed(listing) {
+                    Ok(Some(list)) => {
+                        let keys = list.len() as u64;
+                        session.borrow_mut().compared.list = Some(list);
+                        Ok(ComparedFile::List(keys))
                     }
-                    Err(error) => match listed(listing) {
-                        Ok(Some(list)) => {
-                            let keys = list.len() as u64;
-                            session.borrow_mut().compared.list = Some(list);
-                            CompareReply::Listed(keys)
-                        }
-                        Ok(None) => CompareReply::OpenFailed(*error),
-                        Err(own) if own.kind() == ErrorKind::Refused => {
-                            CompareReply::OpenFailed(text::error(&own))
-                        }
-                        Err(_) => CompareReply::OpenFailed(*error),
-                    },
-                };
-            post_reply(&job, reply);
+                    Err(own) if own.kind() == ErrorKind::Refused => Err(text::error(&own)),
+                    Ok(None) | Err(_) => Err(*error),
+                },
+            };
+            job.post(&FromWorker::ComparedOpened(reply));
         }
         CompareRequest::Picked(a, b) => {
             close_compared(&mut session.borrow_mut());
             let Some(open) = session.borrow().open.clone() else { return };
             match ComparedCheckpoint::of_rows(&open, a, b) {
                 Ok(compared) => session.borrow_mut().compared = compared,
-                Err(error) => post_reply(&job, CompareReply::OpenFailed(text::error(&error))),
+                Err(error) => job.post(&FromWorker::ComparedOpened(Err(text::error(&error)))),
             }
         }
         CompareRequest::Check { strict, release } => {
-            let session = session.borrow();
-            let Some(left) = &session.open else { return };
-            let reference = match &session.compared {
-                ComparedCheckpoint { open: Some(of), .. } => Reference::of(&of.checkpoint, STATE),
-                ComparedCheckpoint { list: Some(list), .. } => {
-                    Reference::listed(list.clone(), STATE)
-                }
-                _ => return,
-            };
-            post_reply(&job, CompareReply::Checked(check_loads(left, reference, strict, &release)));
+            let mut session = session.borrow_mut();
+            let Session { open: Some(first), compared, .. } = &mut *session else { return };
+            if let Some(keys) = compared.keys(first) {
+                let checked = check_loads(first, keys.clone(), strict, &release);
+                job.post(&FromWorker::LoadChecked(Box::new(checked)));
+            }
         }
         CompareRequest::Report => {
-            if let Some(report) = &session.borrow().compared.report {
-                post_reply(&job, CompareReply::Report(report.clone()));
+            if let Some(text) = session.borrow().compared.report.clone() {
+                job.post(&FromWorker::Summary { name: REPORT.to_owned(), text });
             }
         }
         CompareRequest::Close => close_compared(&mut session.borrow_mut()),
@@ -134,7 +125,6 @@ pub(crate) fn start(session: &SharedSession, job: Job, options: CompareOptions) 
 struct CompareUpdates {
     /// For each leaf compared, its row in the first.
     rows: Vec<u32>,
-    optimizers: Optimizers,
     /// How many differences, pairs and norms were already sent.
     reply: (usize, usize, usize),
 }
@@ -158,11 +148,7 @@ fn prepare(
         structure: false,
     };
     let rename = suggested(&first, &second);
-    let mut updates = CompareUpdates {
-        rows: rows(left, &first),
-        optimizers: Optimizers::of(&first, &second),
-        reply: (0, 0, 0),
-    };
+    let mut updates = CompareUpdates { rows: rows(left, &first), reply: (0, 0, 0) };
     let comparison = Comparison::new(first, second, how);
     let mut pairs = vec![NO_ROW; left.leaves.len()];
     for (row, found) in updates.rows.iter().zip(comparison.matches()) {
@@ -182,15 +168,7 @@ fn prepare(
 
 /// Suggests the replacement that would pair most of the unpaired keys, as a rule.
 fn suggested(left: &Checkpoint, right: &Checkpoint) -> Option<(String, u64)> {
-    let options = check::CheckOptions { state: None, ..check::CheckOptions::default() };
-    let result = check::check(
-        check::expected_of(left, &left.leaves()),
-        false,
-        check::expected_of(right, &right.leaves()),
-        false,
-        None,
-        &options,
-    );
+    let result = check::compare_keys(Reference::of(left, ""), Reference::of(right, ""), "");
     result.rename.map(|change| (change.rule(), change.keys))
 }
 
@@ -221,7 +199,7 @@ impl CompareUpdates {
             b,
             kind: found.kind.clone(),
             part: found.part.clone(),
-            parameter: self.optimizers.of_key(&found.key.to_lossy()).unwrap_or_default(),
+            parameter: found.parameter_text().unwrap_or_default(),
         }
     }
 
@@ -264,7 +242,7 @@ async fn run(
     ended?;
     let report = comparison.into_report();
     if let Some(session) = session.upgrade() {
-        session.borrow_mut().compared.report = Some(report.json(&updates.optimizers) + "\n");
+        session.borrow_mut().compared.report = Some(report.json() + "\n");
     }
     let (millis, close, nans) = (task.millis(), report.close, report.nan);
     Ok(ComparisonUpdate { millis, close, nans, ..Default::default() })
@@ -288,14 +266,14 @@ fn listed(file: Option<File>) -> Result<Option<Vec<check::Expected>>> {
 /// Checks whether the first would load into the second, as `statelens check` does.
 fn check_loads(
     left: &OpenCheckpoint,
-    reference: Reference,
+    keys: CheckReport,
     strict: bool,
     release: &str,
 ) -> compare::message::StateDictCheck {
     let release = check::LibraryRelease::parse(release).ok();
     let options = check::CheckOptions { strict, release, ..check::CheckOptions::default() };
     let file = &left.checkpoint;
-    let result = check::check_checkpoint(file, reference, &options);
+    let result = keys.judged(file, &options);
     let of_trainer = check::version_of(file).is_some() || file.format.id == "cerebras-h5";
     let releases = check::RELEASES.iter().filter(|_| of_trainer);
     compare::message::StateDictCheck {

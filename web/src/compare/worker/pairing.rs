@@ -5,9 +5,7 @@ use std::sync::Arc;
 use statelens_checkpoint::{Checkpoint, Result};
 use statelens_convert::{Edit, Rename};
 
-use crate::compare::message::{CompareOptions, CompareReply, NO_ROW};
-use crate::protocol::FromWorker;
-use crate::worker::job::Job;
+use crate::compare::message::{CompareOptions, NO_ROW};
 use crate::worker::opened::OpenCheckpoint;
 
 /// Returns the first checkpoint with its keys edited, so that they can be matched with the
@@ -42,9 +40,4 @@ pub(crate) fn rows(open: &OpenCheckpoint, edited: &Arc<Checkpoint>) -> Vec<u32> 
     }
     let leaves = edited.leaves();
     leaves.iter().map(|leaf| row_of.get(leaf.id.0 as usize).copied().unwrap_or(NO_ROW)).collect()
-}
-
-/// Posts a reply.
-pub(crate) fn post_reply(job: &Job, reply: CompareReply) {
-    job.post(&FromWorker::Compare(reply));
 }

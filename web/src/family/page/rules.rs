@@ -84,8 +84,7 @@ fn counts(actor: &Actor, convert: &Conversion, reply: &FamilyReply) -> Html {
         };
         actor.on(move |actor, _: Event| change(actor, apply))
     };
-    let done = shown.rows.iter().filter(|row| row.operations != "copy" && !row.new.is_empty());
-    let done: u64 = done.map(|row| row.times).sum();
+    let done: u64 = shown.rows.iter().filter(|row| row.rearranged).map(|row| row.times).sum();
     let request = &convert.options.family;
     html! {
         <>

@@ -140,7 +140,7 @@ fn keys(rowindex: String, row: &KeyRow, cut_old: usize, cut_new: usize) -> Html 
         when(row.unmatched, "none"),
         when(cut_old > 0, "kd"),
         when(row.new.is_empty() && !row.unmatched, "out"),
-        when(row.operations != "copy" && !row.unmatched && !row.new.is_empty(), "does"),
+        when(row.rearranged, "does"),
     ]);
     html! {
         <tr {class} aria-rowindex={rowindex}>
@@ -162,6 +162,7 @@ mod tests {
             old: old.into(),
             new: new.into(),
             operations: "copy".into(),
+            rearranged: false,
             times: 2,
             unmatched: false,
             nearest: String::new(),

@@ -103,7 +103,7 @@ pub(crate) fn table(
     {
         let mut wrong = text::error(error);
         // File names and lines are quoted without changes.
-        if error.what().starts_with(&inputs.rules.name) {
+        if is_of_text(error) {
             error.what().clone_into(&mut wrong.title);
         }
         wrong.next =

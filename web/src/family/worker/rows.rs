@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use statelens_checkpoint::numbers;
 use statelens_recipes::conversion::ModelConversion;
-use statelens_recipes::engine::{Move, Unmatched};
+use statelens_recipes::engine::{Move, MoveKind, Unmatched};
 
 use crate::family::message::KeyRow;
 use crate::plan::worker::preview::{folded_rows, pattern};
@@ -25,6 +25,7 @@ fn unmatched(one: &Unmatched) -> KeyRow {
         old: one.key.clone(),
         new: String::new(),
         operations: "no rule".to_owned(),
+        rearranged: false,
         times: 1,
         unmatched: true,
         nearest: one.nearest.clone().unwrap_or_default(),
@@ -36,14 +37,17 @@ fn row(one: &KeyMapping) -> KeyRow {
         let joined = numbers::joined(keys.iter().map(String::as_str), '.');
         joined.filter(|_| keys.len() > 2).unwrap_or_else(|| keys.join(" + "))
     };
+    let is_copy = one.operations.is_empty();
     let operations = match one.to.is_empty() {
         true => "left out".to_owned(),
+        false if is_copy => "copy".to_owned(),
         false => one.operations.join(", "),
     };
     KeyRow {
         old: side(&one.from),
         new: side(&one.to),
         operations,
+        rearranged: !one.to.is_empty() && !is_copy,
         times: 1,
         unmatched: false,
         nearest: String::new(),
@@ -54,6 +58,7 @@ fn row(one: &KeyMapping) -> KeyRow {
 struct KeyMapping {
     from: Vec<String>,
     to: Vec<String>,
+    /// Empty for a copy.
     operations: Vec<String>,
 }
 
@@ -89,11 +94,7 @@ fn composed(moves: &[Move], ends: &[usize]) -> Vec<KeyMapping> {
             };
             let mut operations: Vec<String> =
                 known.iter().flat_map(|mapping| mapping.operations.clone()).collect();
-            let own = operation_of(one);
-            if own != COPY || operations.is_empty() {
-                operations.retain(|before| before != COPY);
-                operations.push(own);
-            }
+            operations.extend(operation_of(one));
             operations.dedup();
             next.push(KeyMapping { from, to: one.to.clone(), operations });
         }
@@ -108,19 +109,16 @@ impl KeyMapping {
     }
 }
 
-const COPY: &str = "copy";
-
-/// Describes what a rule does to its keys, in a few words.
-fn operation_of(one: &Move) -> String {
+/// Describes what a rule does to its keys, in a few words; `None` if it only copies one.
+fn operation_of(one: &Move) -> Option<String> {
+    match one.kind {
+        MoveKind::Create { .. } => return Some(format!("created{}", source_function(&one.rule))),
+        MoveKind::Twice => return Some("copy once more".to_owned()),
+        MoveKind::Convert => {}
+    }
     let Some((_, operations)) = one.rule.split_once(" : ") else {
-        return match (one.from.is_empty(), one.rule.starts_with("twice ")) {
-            (true, _) => format!("created{}", source_function(&one.rule)),
-            (_, true) => "copy once more".to_owned(),
-            _ if one.to.len() > 1 && one.from.len() == 1 => {
-                format!("copy to {} keys", one.to.len())
-            }
-            _ => COPY.to_owned(),
-        };
+        let copies = one.to.len() > 1 && one.from.len() == 1;
+        return copies.then(|| format!("copy to {} keys", one.to.len()));
     };
     let joins = one.from.len() > 1;
     let count = one.from.len().max(one.to.len());
@@ -144,10 +142,7 @@ fn operation_of(one: &Move) -> String {
             _ => continue,
         });
     }
-    match said.is_empty() {
-        true => COPY.to_owned(),
-        false => said.join(", "),
-    }
+    (!said.is_empty()).then(|| said.join(", "))
 }
 
 /// Returns the function that makes a created key.
@@ -209,7 +204,7 @@ mod tests {
 
     fn moved(from: &[&str], to: &[&str], rule: &str) -> Move {
         let all = |keys: &[&str]| keys.iter().map(|key| (*key).to_owned()).collect();
-        Move { from: all(from), to: all(to), rule: rule.to_owned() }
+        Move { from: all(from), to: all(to), rule: rule.to_owned(), kind: MoveKind::Convert }
     }
 
     fn folded_rows(moves: Vec<Move>, ends: Vec<usize>) -> Vec<(String, String, String, u64)> {

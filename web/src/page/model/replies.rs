@@ -4,7 +4,6 @@ use std::rc::Rc;
 
 use web_sys::File;
 
-use crate::compare::message::CompareReply;
 use crate::open::message::{FileName, OpenedCheckpoint};
 use crate::page::model::{LoadingState, PageModel, Screen, Tab};
 use crate::page::stored::chosen_columns;
@@ -87,12 +86,12 @@ impl PageModel {
             FromWorker::Partial(result) => self.set_result(result, false, None),
             FromWorker::Done(result) => self.set_result(result, true, file),
             FromWorker::Failed(kind, error) => self.end_task(kind, error),
-            FromWorker::Compare(CompareReply::Report(_)) => {
-                let text =
-                    "comparison.json was saved: JSON, as printed by `statelens diff --json`.";
-                self.notice = Some(text.replace('`', "").into());
+            FromWorker::ComparedOpened(opened) => {
+                self.change_comparison(|compare| compare.set_opened(opened));
             }
-            FromWorker::Compare(reply) => self.handle_compare_reply(reply),
+            FromWorker::LoadChecked(checked) => {
+                self.change_comparison(|compare| compare.checked = Some(Rc::new(*checked)));
+            }
             FromWorker::Cells(of, cells) => {
                 if let Some(matrix) = self.matrix.as_mut().filter(|it| it.selection == of) {
                     matrix.set_cells(cells);

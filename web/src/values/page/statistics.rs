@@ -103,47 +103,42 @@ fn not_read(actor: &Actor, props: &StatisticsProps, bytes: u64) -> Html {
     }
 }
 
+/// The title of a figure that a click copies.
+const COPY: &str = "Copy";
+
 fn numbers(actor: &Actor, props: &StatisticsProps, measured: &Measured) -> Html {
     let of = &measured.statistics;
     let infinite = of.pos_inf + of.neg_inf;
     let median = of.quantiles.map(|quantiles| quantiles[2]);
-    let float = |label: &'static str, value: Option<f64>| {
-        let shown = value.map(|value| {
-            number_text(
-                value,
-                of.whole.is_some() && !matches!(label, "mean" | "\u{3c3}" | "|x| mean"),
-            )
-        });
-        (
-            label,
-            shown.unwrap_or_else(|| "\u{2013}".into()),
-            value.map(float_repr).unwrap_or_default(),
-        )
+    let integers = of.whole.is_some();
+    let figure = |label: &'static str, value: Option<f64>, integer: bool, title: &'static str| {
+        let text = value.map_or_else(|| "\u{2013}".into(), |value| number_text(value, integer));
+        (label, text, value.map(float_repr).unwrap_or_default(), title, false)
     };
     let nan = format!("{} \u{b7} {}", fmt::exact(of.nan), fmt::exact(infinite));
+    let copied_nan = format!("{} {infinite}", of.nan);
+    let of_median = if of.exact { COPY } else { "Copy \u{b7} within 1/256" };
     let all = [
-        float("min", of.min),
-        float("max", of.max),
-        float("mean", of.mean),
-        float("\u{3c3}", of.std),
-        float("median", median),
-        float("|x| mean", of.abs_mean),
-        ("zeros", fmt::exact(of.zeros), of.zeros.to_string()),
-        ("NaN \u{b7} Inf", nan, format!("{} {infinite}", of.nan)),
+        figure("min", of.min, integers, COPY),
+        figure("max", of.max, integers, COPY),
+        figure("mean", of.mean, false, COPY),
+        figure("\u{3c3}", of.std, false, COPY),
+        figure("median", median, integers, of_median),
+        figure("|x| mean", of.abs_mean, false, COPY),
+        ("zeros", fmt::exact(of.zeros), of.zeros.to_string(), COPY, false),
+        ("NaN \u{b7} Inf", nan, copied_nan, COPY, of.nan + infinite > 0),
     ];
     let largest = of.abs_max.map(|(_, at)| at);
-    let chips =
-        [("first NaN", of.first_nan), ("first Inf", of.first_inf), ("largest |x|", largest)];
+    let chips = [
+        ("first NaN", of.first_nan, true),
+        ("first Inf", of.first_inf, true),
+        ("largest |x|", largest, false),
+    ];
     let shape = &props.row.shape;
     html! {
         <>
             <dl class="kv two">
-                { for all.into_iter().map(|(label, text, copied)| {
-                    let warns = label.starts_with("NaN") && of.nan + infinite > 0;
-                    let title = match label {
-                        "median" if !of.exact => "Copy \u{b7} within 1/256",
-                        _ => "Copy",
-                    };
+                { for all.into_iter().map(|(label, text, copied, title, warns)| {
                     html! {
                         <div><dt>{ label }</dt><dd><button class={if warns { "w-warn" } else { "" }} {title} onclick={Callback::from(move |_: MouseEvent| copy(&copied))}>{ text }</button></dd></div>
                     }
@@ -151,12 +146,11 @@ fn numbers(actor: &Actor, props: &StatisticsProps, measured: &Measured) -> Html 
             </dl>
             <HistogramView values={Rc::new(measured.clone())} dtype={props.row.dtype.clone()} width={props.width} />
             <div class="chips places">
-                { for chips.into_iter().filter_map(|(label, number)| {
+                { for chips.into_iter().filter_map(|(label, number, warns)| {
                     let number = number?;
                     let index = statelens_values::index(shape, number);
                     let row = props.inspected.row;
                     let onclick = actor.on(move |actor, _: MouseEvent| actor.go_to(row, number));
-                    let warns = label != "largest |x|";
                     Some(html! { <button class={if warns { "chip warn" } else { "chip" }} {onclick}>{ label }<span class="m">{ format!("{} \u{203a}", fmt::shape(&index)) }</span></button> })
                 }) }
             </div>

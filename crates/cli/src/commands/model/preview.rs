@@ -42,7 +42,7 @@ fn moves(
         "{} from {} to {}",
         requested.recipe.family, requested.source, requested.target
     ))?;
-    for Move { from, to, rule } in &done.moves {
+    for Move { from, to, rule, .. } in &done.moves {
         let side = |keys: &[String]| match keys {
             [] => "-".to_owned(),
             keys => keys.join(" + "),

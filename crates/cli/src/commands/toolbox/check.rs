@@ -71,16 +71,14 @@ fn show(report: &CheckReport, no_strict: bool, printer: &mut Printer) -> Result<
             (keys, "") => format!("{} keys", grouped(keys)),
             (keys, numbers) => format!("{} keys, {numbers}", grouped(keys)),
         };
-        let passed = match line.word.as_str() {
-            "missing" | "unexpected" if no_strict => "skipped",
-            _ => "",
-        };
+        let is_skipped = no_strict && line.kind.is_skipped_unless_strict();
+        let passed = if is_skipped { "skipped" } else { "" };
         let more = [line.text.as_str(), count.as_str(), passed]
             .into_iter()
             .filter(|part| !part.is_empty())
             .collect::<Vec<_>>()
             .join(", ");
-        table.row(vec![line.word, line.key, more]);
+        table.row(vec![line.kind.word().to_owned(), line.key, more]);
     }
     table.print_body(printer)?;
     if report.prefixed {

@@ -6,7 +6,7 @@ mod tensor_diff;
 
 use statelens::parts::checkpoint::Checkpoint;
 use statelens::parts::compare::check::{expected_of, parts_sides, prefix_between};
-use statelens::parts::compare::diff::{ComparisonReport, DifferenceKind, Optimizers, Tolerance};
+use statelens::parts::compare::diff::{ComparisonReport, Tolerance};
 use statelens::parts::convert::{Edit, Pattern};
 use statelens::parts::values::Json;
 use statelens::{DiffOptions, Error, Result, diff_with};
@@ -61,12 +61,11 @@ pub(crate) fn run(args: &Diff) -> CommandResult {
         return Ok(report.matches());
     }
     let (left, right) = (left.inner(), right.inner());
-    let parameters = Optimizers::of(left, right);
     let mut printer = Printer::for_verdict();
     match args.common.json {
-        true => printer.line(&json(args, &report, &parameters))?,
+        true => printer.line(&json(args, &report))?,
         false => {
-            show(&report, &parameters, &mut printer)?;
+            show(&report, &mut printer)?;
             if args.by_layer {
                 layers::show(&report.changes, &mut printer)?;
             }
@@ -80,10 +79,10 @@ pub(crate) fn run(args: &Diff) -> CommandResult {
 }
 
 /// Returns the report as JSON.
-fn json(args: &Diff, report: &ComparisonReport, parameters: &Optimizers) -> String {
+fn json(args: &Diff, report: &ComparisonReport) -> String {
     let mut json = Json::new();
     json.object(|json| {
-        report.fields(parameters, json);
+        report.fields(json);
         if args.by_layer {
             layers::json(&report.changes, json);
         }
@@ -179,15 +178,11 @@ fn taken(opened: statelens::Checkpoint, edit: &Edit) -> Result<statelens::Checkp
     if edit.is_empty() { Ok(opened) } else { Ok(opened.edited(edit.apply(opened.inner())?)) }
 }
 
-fn show(
-    report: &ComparisonReport,
-    parameters: &Optimizers,
-    printer: &mut Printer,
-) -> Result<(), Failure> {
+fn show(report: &ComparisonReport, printer: &mut Printer) -> Result<(), Failure> {
     let mut table = TextTable::new(&["", ""]);
     for difference in &report.differences {
         let key = difference.key.to_lossy().into_owned();
-        let text = match parameters.of_key(&key) {
+        let text = match difference.parameter_text() {
             Some(parameter) => format!("of {parameter}: {}", difference.text()),
             None => difference.text(),
         };
@@ -198,16 +193,10 @@ fn show(
         0 => String::new(),
         close => format!(", {} of them within the tolerance only", grouped(close)),
     };
-    let arrays = |kind: &DifferenceKind| {
-        matches!(kind, DifferenceKind::Type { left, right }
-            if [left, right].iter().all(|side| side.starts_with("tensor") || side.starts_with("ndarray")))
-    };
-    let kinds = report.differences.iter().filter(|difference| arrays(&difference.kind)).count();
-    if kinds > 0 {
-        let keys = if kinds == 1 {
-            "1 key is a".into()
-        } else {
-            format!("{} are a", counted(kinds as u64, "key"))
+    if report.array_kinds > 0 {
+        let keys = match report.array_kinds {
+            1 => "1 key is a".to_owned(),
+            count => format!("{} are a", counted(count, "key")),
         };
         printer.line(&format!(
             "hint: {keys} tensor on one side and a NumPy array on the other; --ignore-type compares their values"

@@ -139,6 +139,17 @@ impl LossReport {
         }
     }
 
+    /// As [`LossReport::refuse`]; returns `None` in place of what is written for the value.
+    pub(super) fn refused<T>(
+        &mut self,
+        key: &Text,
+        why: impl Into<Cow<'static, str>>,
+        advice: Setting,
+    ) -> Option<T> {
+        self.refuse(key, why, advice);
+        None
+    }
+
     /// Returns the losses, or an error if anything was refused.
     pub(super) fn finish(self, version: &str) -> Result<Vec<Loss>, Error> {
         if self.refused.is_empty() {

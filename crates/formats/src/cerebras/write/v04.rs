@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use statelens_checkpoint::json::Json;
 use statelens_checkpoint::{
-    Array, Checkpoint, DType, Loss, Result, Setting, Tensor, TensorId, Text, Value, ValueId, room,
+    Array, Checkpoint, DType, Loss, Result, Tensor, TensorId, Text, Value, ValueId, room,
 };
 use statelens_hdf5::write::{
     Attribute, AttributeValue, Content, Dataset, DatasetId, Datatype, FilePlan, Filter,
@@ -16,7 +16,7 @@ use super::objects;
 use super::outline;
 use super::report::{self, CAST, EXCLUDE, LossReport};
 use super::tree;
-use super::v05::{dataset, dimensions, fill_value, lose_class, unfit};
+use super::v05::{dataset, dimensions, fill_value, fit, lose_class};
 use crate::damage;
 
 /// Leaves are datasets of one group here.
@@ -94,11 +94,11 @@ struct V04Writer<'a> {
     style: Style,
 }
 
-impl<'a> V04Writer<'a> {
+impl V04Writer<'_> {
     fn link(&mut self, key: &Text, name: &str, to: DatasetId) -> Option<DatasetId> {
         match self.file.link(name, to) {
             Ok(()) => Some(to),
-            Err(error) => self.refuse(key, error.what().to_owned(), EXCLUDE),
+            Err(error) => self.report.refused(key, error.what().to_owned(), EXCLUDE),
         }
     }
 
@@ -113,7 +113,7 @@ impl<'a> V04Writer<'a> {
                     let uint64 = Datatype::Int { size: 8, signed: false };
                     self.scalar(key, name, uint64, value.to_le_bytes().into())
                 }
-                _ => self.refuse(key, "an integer of more than 64 bits", EXCLUDE),
+                _ => self.report.refused(key, "an integer of more than 64 bits", EXCLUDE),
             },
             Value::Float(value) => {
                 self.scalar(key, name, Datatype::F64, value.to_le_bytes().into())
@@ -130,7 +130,7 @@ impl<'a> V04Writer<'a> {
                 }
                 None => {
                     let why = "a string that holds a NUL or half a surrogate pair";
-                    self.refuse(key, why, EXCLUDE)
+                    self.report.refused(key, why, EXCLUDE)
                 }
             },
             Value::Tensor(tensor) => self.tensor(key, name, *tensor),
@@ -153,9 +153,11 @@ impl<'a> V04Writer<'a> {
                     self.elements(key, name, "NumpyArrayH5Type", *tensor)
                 }
             }
-            Value::Sparse(_) => {
-                self.refuse(key, "a sparse tensor, which the format does not support", EXCLUDE)
-            }
+            Value::Sparse(_) => self.report.refused(
+                key,
+                "a sparse tensor, which the format does not support",
+                EXCLUDE,
+            ),
             _ => self.object(key, name, id),
         }
     }
@@ -163,12 +165,12 @@ impl<'a> V04Writer<'a> {
     fn tensor(&mut self, key: &Text, name: &str, id: TensorId) -> Option<DatasetId> {
         let tensor = match self.source.tensor(id) {
             Ok(tensor) => tensor,
-            Err(error) => return self.refuse(key, error.what().to_owned(), EXCLUDE),
+            Err(error) => return self.report.refused(key, error.what().to_owned(), EXCLUDE),
         };
         lose_class(&mut self.report, tensor, key);
         let (Some(datatype), Some(dims)) = (Datatype::of(&tensor.dtype), dimensions(tensor)) else {
             let why = format!("a tensor of {}; the format has no such dtype", tensor.dtype);
-            return self.refuse(key, why, CAST);
+            return self.report.refused(key, why, CAST);
         };
         let Some(fill) = fill_value(tensor).filter(|_| self.style == Style::Typed) else {
             return self.elements(key, name, "TorchTensorH5Type", id);
@@ -197,13 +199,13 @@ impl<'a> V04Writer<'a> {
 
     /// Writes the elements of a tensor or array.
     fn elements(&mut self, key: &Text, name: &str, kind: &str, id: TensorId) -> Option<DatasetId> {
-        let tensor = self.fit(key, id)?;
+        let tensor = fit(self.source, id, key, &mut self.report)?;
         let is_bfloat16 = tensor.dtype == DType::BF16;
         let mut attributes = self.kind(kind);
         attributes.push(Attribute::new("is_bfloat16", AttributeValue::Bool(is_bfloat16)));
         match dataset(self.source, id, attributes) {
             Ok(dataset) => self.add(key, name, dataset),
-            Err(why) => self.refuse(key, why, CAST),
+            Err(why) => self.report.refused(key, why, CAST),
         }
     }
 
@@ -233,7 +235,7 @@ impl<'a> V04Writer<'a> {
 
     fn object(&mut self, key: &Text, name: &str, id: ValueId) -> Option<DatasetId> {
         if self.style == Style::Untyped {
-            return self.refuse(key, "an object, which format 0.1 can't hold", EXCLUDE);
+            return self.report.refused(key, "an object, which format 0.1 can't hold", EXCLUDE);
         }
         match objects::pickle(self.source, id) {
             Ok(bytes) => {
@@ -241,7 +243,7 @@ impl<'a> V04Writer<'a> {
                 let about = vec![Attribute::new("object_value", AttributeValue::Text(hex))];
                 self.empty(key, name, "ObjectH5Type", Datatype::F32, about)
             }
-            Err(why) => self.refuse(key, why, EXCLUDE),
+            Err(why) => self.report.refused(key, why, EXCLUDE),
         }
     }
 
@@ -263,28 +265,8 @@ impl<'a> V04Writer<'a> {
     fn add(&mut self, key: &Text, name: &str, dataset: Dataset) -> Option<DatasetId> {
         match self.file.add(name, dataset) {
             Ok(id) => Some(id),
-            Err(error) => self.refuse(key, error.what().to_owned(), EXCLUDE),
+            Err(error) => self.report.refused(key, error.what().to_owned(), EXCLUDE),
         }
-    }
-
-    /// Returns the tensor, unless neither family can hold it.
-    fn fit(&mut self, key: &Text, id: TensorId) -> Option<&'a Tensor> {
-        let source = self.source;
-        match source.tensor(id).map(|tensor| (tensor, unfit(tensor))) {
-            Ok((tensor, None)) => Some(tensor),
-            Ok((_, Some((why, advice)))) => self.refuse(key, why, advice),
-            Err(error) => self.refuse(key, error.what().to_owned(), EXCLUDE),
-        }
-    }
-
-    fn refuse<T>(
-        &mut self,
-        key: &Text,
-        why: impl Into<std::borrow::Cow<'static, str>>,
-        advice: Setting,
-    ) -> Option<T> {
-        self.report.refuse(key, why, advice);
-        None
     }
 }
 

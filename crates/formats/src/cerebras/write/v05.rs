@@ -3,8 +3,8 @@
 
 use statelens_checkpoint::json::{self, Json};
 use statelens_checkpoint::{
-    Array, Checkpoint, DType, Layout, Loss, Result, Setting, Tensor, TensorClass, TensorId, Text,
-    Value, ValueId, room,
+    Array, Checkpoint, DType, Layout, Loss, Result, Tensor, TensorClass, TensorId, Text, Value,
+    ValueId, room,
 };
 use statelens_hdf5::write::{
     Attribute, AttributeValue, Content, Dataset, Datatype, FilePlan, Filter, PlannedSegments, Space,
@@ -61,7 +61,7 @@ struct V05Writer<'a> {
     report: LossReport,
 }
 
-impl<'a> V05Writer<'a> {
+impl V05Writer<'_> {
     fn leaf(&mut self, leaf: &FlatLeaf, leaves: &[FlatLeaf]) {
         let Some(key) = hdf5_name(&leaf.key) else {
             let why = "a name that holds a NUL or half a surrogate pair, which HDF5 can't store";
@@ -88,9 +88,11 @@ impl<'a> V05Writer<'a> {
         match self.source.value(id) {
             Value::None => Some(none("NoneSerializer", Vec::new())),
             Value::Bool(value) => scalar(Json::Bool(*value)),
-            Value::Int(value) if value.to_le_bytes().len() > MAX_INT_BYTES => {
-                self.refuse(flat, "an integer of more digits than Python's JSON reads", EXCLUDE)
-            }
+            Value::Int(value) if value.to_le_bytes().len() > MAX_INT_BYTES => self.report.refused(
+                flat,
+                "an integer of more digits than Python's JSON reads",
+                EXCLUDE,
+            ),
             Value::Int(value) => scalar(Json::Number(value.to_string())),
             Value::Float(value) => scalar(Json::float(*value)),
             Value::Str(text) => {
@@ -113,19 +115,21 @@ impl<'a> V05Writer<'a> {
                     _ => self.object(flat, id, key),
                 }
             }
-            Value::Sparse(_) => {
-                self.refuse(flat, "a sparse tensor, which the format does not support", EXCLUDE)
-            }
+            Value::Sparse(_) => self.report.refused(
+                flat,
+                "a sparse tensor, which the format does not support",
+                EXCLUDE,
+            ),
             _ => self.object(flat, id, key),
         }
     }
 
     fn tensor(&mut self, flat: &Text, id: TensorId, key: &str) -> Option<Json> {
-        let tensor = self.fit(flat, id)?;
+        let tensor = fit(self.source, id, flat, &mut self.report)?;
         let Some(code) = rtfx::number(&tensor.dtype) else {
             let why = format!("a tensor of {}; the format has no such dtype", tensor.dtype);
             let older = Datatype::of(&tensor.dtype).is_some();
-            return self.refuse(flat, why, if older { OLDER } else { CAST });
+            return self.report.refused(flat, why, if older { OLDER } else { CAST });
         };
         lose_class(&mut self.report, tensor, flat);
         let dtype = format!("torch.{}", tensor.dtype);
@@ -136,7 +140,7 @@ impl<'a> V05Writer<'a> {
             return Some(none("DeferredFullTensor", about));
         }
         let Some(dims) = dimensions(tensor) else {
-            return self.refuse(flat, "a dimension of more than 63 bits", EXCLUDE);
+            return self.report.refused(flat, "a dimension of more than 63 bits", EXCLUDE);
         };
         let shapes = match dims.len() {
             0 => AttributeValue::NoF64(vec![1, 0]),
@@ -165,7 +169,7 @@ impl<'a> V05Writer<'a> {
 
     fn array(&mut self, flat: &Text, id: TensorId, key: &str) -> Option<Json> {
         const ARRAY: &str = "NumpyArraySerializer";
-        let tensor = self.fit(flat, id)?;
+        let tensor = fit(self.source, id, flat, &mut self.report)?;
         if tensor.dtype == DType::BF16 {
             self.report.lose(report::BFLOAT16, flat);
             return self.tensor(flat, id, key);
@@ -189,7 +193,7 @@ impl<'a> V05Writer<'a> {
         const OBJECT: &str = "ObjectSerializer";
         let bytes = match objects::pickle(self.source, id) {
             Ok(bytes) => bytes,
-            Err(why) => return self.refuse(flat, why, EXCLUDE),
+            Err(why) => return self.report.refused(flat, why, EXCLUDE),
         };
         let attributes = vec![
             Attribute::new("__TYPE__", AttributeValue::Text(OBJECT.into())),
@@ -214,35 +218,15 @@ impl<'a> V05Writer<'a> {
     ) -> Option<()> {
         match dataset(self.source, id, attributes) {
             Ok(dataset) => self.add(flat, key, dataset),
-            Err(why) => self.refuse(flat, why, CAST),
+            Err(why) => self.report.refused(flat, why, CAST),
         }
     }
 
     fn add(&mut self, flat: &Text, key: &str, dataset: Dataset) -> Option<()> {
         match self.file.add(key, dataset) {
             Ok(_) => Some(()),
-            Err(error) => self.refuse(flat, error.what().to_owned(), EXCLUDE),
+            Err(error) => self.report.refused(flat, error.what().to_owned(), EXCLUDE),
         }
-    }
-
-    /// Returns the tensor, unless neither family can hold it.
-    fn fit(&mut self, flat: &Text, id: TensorId) -> Option<&'a Tensor> {
-        let source = self.source;
-        match source.tensor(id).map(|tensor| (tensor, unfit(tensor))) {
-            Ok((tensor, None)) => Some(tensor),
-            Ok((_, Some((why, advice)))) => self.refuse(flat, why, advice),
-            Err(error) => self.refuse(flat, error.what().to_owned(), EXCLUDE),
-        }
-    }
-
-    fn refuse<T>(
-        &mut self,
-        flat: &Text,
-        why: impl Into<std::borrow::Cow<'static, str>>,
-        advice: Setting,
-    ) -> Option<T> {
-        self.report.refuse(flat, why, advice);
-        None
     }
 }
 
@@ -284,15 +268,24 @@ pub(super) fn hdf5_name(key: &Text) -> Option<&str> {
     key.as_str().filter(|key| !key.contains('\0'))
 }
 
-/// Returns why neither family can hold a tensor or array, apart from its dtype.
-pub(super) fn unfit(tensor: &Tensor) -> Option<(String, Setting)> {
-    if let Layout::Missing(why) = &tensor.layout {
-        return Some((format!("there is no data to write: {why}"), EXCLUDE));
-    }
-    if tensor.quantizer.is_some() {
-        return Some(("a quantised tensor, which the format does not support".into(), EXCLUDE));
-    }
-    None
+/// Returns a tensor or array, unless neither family can hold it, whatever its dtype.
+pub(super) fn fit<'a>(
+    source: &'a Checkpoint,
+    id: TensorId,
+    key: &Text,
+    report: &mut LossReport,
+) -> Option<&'a Tensor> {
+    let why = match source.tensor(id) {
+        Err(error) => error.what().to_owned(),
+        Ok(tensor) => match &tensor.layout {
+            Layout::Missing(why) => format!("there is no data to write: {why}"),
+            _ if tensor.quantizer.is_some() => {
+                "a quantised tensor, which the format does not support".to_owned()
+            }
+            _ => return Some(tensor),
+        },
+    };
+    report.refused(key, why, EXCLUDE)
 }
 
 /// Adds losses for properties of a tensor that the format does not store.
