@@ -19,7 +19,7 @@ use clap_complete::Shell;
 use crate::output::Sync;
 
 pub(crate) use comparing::{Diff, DiffOrder, EqualityTest};
-pub(crate) use convert::{Convert, Edits, Merge, Writes};
+pub(crate) use convert::{Convert, Edits, Merge, Preview, Writes};
 pub(crate) use job::{Job, JobConvert, JobMany, JobPlace, JobRun};
 pub(crate) use listing::{Ls, Show, Sort};
 pub(crate) use model::{ConvertConfig, ConvertModel, FoldLora, ListConverters, ModelCommand};
@@ -359,6 +359,7 @@ pub(crate) struct ServeAt {
 }
 
 #[derive(Debug, Args)]
+#[command(mut_arg("force", |arg| arg.requires("output")))]
 pub(crate) struct Manifest {
     #[command(flatten)]
     pub(crate) input: Input,
@@ -367,25 +368,26 @@ pub(crate) struct Manifest {
     #[arg(short, long, value_name = "OUT")]
     pub(crate) output: Option<PathBuf>,
 
-    /// Replaces OUT if it exists
-    #[arg(long, requires = "output")]
-    pub(crate) force: bool,
-
     #[command(flatten)]
-    pub(crate) durable: Durable,
+    pub(crate) replacing: Replacing,
 }
 
-/// When output files must be on the disk.
-#[derive(Debug, Clone, Copy, Args)]
-pub(crate) struct Durable {
+/// Whether output files replace others, and when they must be on the disk.
+#[derive(Debug, Clone, Copy, Default, Args)]
+pub(crate) struct Replacing {
+    /// Replaces OUT if it exists
+    #[arg(long)]
+    pub(crate) force: bool,
+
     /// Waits until the output is on the disk, as is always done before a file is replaced
-    #[arg(long = "sync")]
+    #[arg(long)]
     sync: bool,
 }
 
-impl Durable {
-    pub(crate) fn sync(&self) -> Sync {
-        if self.sync { Sync::Always } else { Sync::IfReplacing }
+impl Replacing {
+    /// Returns when output files must be on the disk.
+    pub(crate) fn sync(self) -> Sync {
+        Sync::of(self.sync)
     }
 }
 

@@ -8,6 +8,7 @@ use anstyle::{AnsiColor, Style};
 pub(crate) use statelens::parts::checkpoint::{counted, grouped, size_text};
 use statelens::parts::checkpoint::{listed, room, visible};
 use statelens::parts::describe::grade_word;
+use statelens::parts::values::Json;
 use statelens::{Error, Grade};
 
 /// The reason why a command ended early.
@@ -73,6 +74,22 @@ impl Printer {
         }
         let written = self.out.write_all(bytes);
         self.check_written(written)
+    }
+
+    /// Prints a JSON object on one line: the version of its structure, then the fields that `write`
+    /// adds.
+    pub(crate) fn json(&mut self, write: impl FnOnce(&mut Json)) -> Result<(), Failure> {
+        let mut json = Json::new();
+        json.object(|json| {
+            json.name("statelens").number(1);
+            write(json);
+        });
+        self.line(json.as_str())
+    }
+
+    /// Flushes the buffer; returns the result of a command that succeeded.
+    pub(crate) fn success(self) -> CommandResult {
+        self.finish().map(|()| true)
     }
 
     /// Flushes the buffer.

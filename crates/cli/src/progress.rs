@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressStyle};
-use statelens::Progress;
+use statelens::{Progress, Result};
 
-use crate::output::report_to_caller;
+use crate::output::{report_to_caller, stop_signal};
 use crate::print::{counted, grouped, size_text};
 
 /// The unit that a job counts.
@@ -45,6 +45,11 @@ impl Bar {
         let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::hidden());
         bar.set_prefix(job);
         Self { bar, unit, started: Instant::now(), shown: None, stop: None }
+    }
+
+    /// Creates a bar for a job that a signal stops.
+    pub(crate) fn stoppable(job: &'static str, unit: Unit) -> Result<Self> {
+        Ok(Self::new(job, unit).stopped_by(stop_signal()?))
     }
 
     /// Stops the job once `flag` is set.

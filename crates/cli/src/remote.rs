@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::sync::{Arc, LazyLock};
 
 use statelens::parts::checkpoint::Plan;
+pub(crate) use statelens::remote::address;
 use statelens::remote::{CAP, Meter, RemoteOpener};
-pub(crate) use statelens::remote::{address, write};
 use statelens::{Result, SourceOpener};
 
 use crate::limits::limits;

@@ -4,10 +4,8 @@ use std::path::PathBuf;
 
 use pyo3::prelude::*;
 use statelens::job::{Job, JobWork, ManyCommand, Reading, TaskEnd, index_from_environment};
-use statelens::parts::checkpoint::{Loss, Plan};
-use statelens::parts::convert::RunReport;
 use statelens::statistics::Grouping;
-use statelens::{Error, Result, judge_casts, losses_refused};
+use statelens::{Error, Refusal};
 
 use crate::convert::ConvertOptions;
 use crate::errors::detached;
@@ -26,8 +24,7 @@ pub(crate) fn job_plan(
 ) -> PyResult<String> {
     Watch::new(progress).over(py, |progress| {
         let options = options.of_job(source, &path)?;
-        let agree = |losses: &[Loss]| -> Result<()> { Err(losses_refused(losses)) };
-        let (job, _) = Job::plan_conversion(&job, options, tasks, &agree, progress)?;
+        let (job, _) = Job::plan_conversion(&job, options, tasks, Refusal::default(), progress)?;
         job.recipe().json()
     })
 }
@@ -102,11 +99,7 @@ pub(crate) fn job_commit(
             JobWork::Convert(recipe) => recipe,
             JobWork::Many(_) => return job.commit_many()?.json(),
         };
-        let judge = |_: &Plan, report: &RunReport| match recipe.options.lossy {
-            true => Ok(()),
-            false => judge_casts(report),
-        };
-        Ok(recipe.json(job.commit(&judge, progress)?.as_ref()))
+        Ok(recipe.json(job.commit(Refusal::default(), progress)?.as_ref()))
     })
 }
 

@@ -27,7 +27,7 @@ pub(crate) fn verify(
 ) -> PyResult<String> {
     let place = Place::of(source, name)?;
     Watch::new(progress).over(source.py(), |progress| {
-        let report = Checkpoint::verify_opened(place.open(Opener::new()), progress)?;
+        let report = Checkpoint::verify_opened(place.open(Opener::new()), None, progress)?;
         Ok(report.json(report.answer(finite)))
     })
 }

@@ -182,11 +182,15 @@ impl Checkpoint {
         verification.into_report(manifest)
     }
 
-    /// Verifies a checkpoint as [`Checkpoint::verify_with`] does. One that is too damaged to open is
-    /// a verdict, too.
-    pub fn verify_opened(opened: Result<Self>, progress: &mut dyn Progress) -> Result<Verdict> {
+    /// Verifies a checkpoint as [`Checkpoint::verify_against`] does. One that is too damaged to open
+    /// is a verdict, too.
+    pub fn verify_opened(
+        opened: Result<Self>,
+        manifest: Option<&Manifest>,
+        progress: &mut dyn Progress,
+    ) -> Result<Verdict> {
         match opened {
-            Ok(checkpoint) => checkpoint.verify_with(progress),
+            Ok(checkpoint) => checkpoint.verify_against(manifest, progress),
             Err(error) if error.kind() == ErrorKind::Damaged => Ok(Verdict::of_damage(&error)),
             Err(error) => Err(error),
         }

@@ -1,16 +1,23 @@
 //! Conversion of checkpoints.
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use statelens_checkpoint::{DType, Error, Loss, Plan, Progress, Result, Unwatched};
-use statelens_convert::{CastRule, Changed, Edit, OutputOptions, Pattern, Rename, RunReport};
+use statelens_checkpoint::{
+    self as core, DType, Error, Limits, Loss, Plan, Progress, Result, Unwatched,
+};
+use statelens_convert::{
+    CastRule, Change, Changed, Edit, OutputOptions, Pattern, Rename, RunReport,
+};
 use statelens_formats::Shards;
 use statelens_values::Json;
 
 use crate::Checkpoint;
 use crate::output::Sync;
+use crate::refusal::Refusal;
 use crate::report::{cast_json, files_json, losses_json};
-use crate::write::{FileOptions, Replace, write_files};
+use crate::write::{FileOptions, Replace, file_name, output_paths, write_plan, write_stream};
 
 /// The format to write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -68,6 +75,8 @@ pub struct Conversion<'a> {
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Written {
+    /// The requested path or address.
+    pub output: PathBuf,
     /// Paths of the written files.
     pub files: Vec<PathBuf>,
     /// Total size in bytes.
@@ -88,8 +97,7 @@ impl Written {
         let mut json = Json::new();
         json.object(|json| {
             json.name("statelens").number(1);
-            let first = self.files.first().map(|path| path.to_string_lossy());
-            json.name("output").str(&first.unwrap_or_default());
+            json.name("output").str(&self.output.to_string_lossy());
             json.name("format").str(&self.format);
             json.name("dry_run").bool(false);
             json.name("bytes").number(self.bytes);
@@ -98,6 +106,70 @@ impl Written {
             losses_json(json, &self.losses);
         });
         json.take()
+    }
+}
+
+/// A planned conversion.
+#[derive(Debug, Clone)]
+pub struct ConversionPlan {
+    /// The files to write, with their losses.
+    pub plan: Plan,
+    /// The changes of keys.
+    pub changes: Vec<Change>,
+    /// The full name of the format: `Cerebras HDF5 0.5`.
+    pub format: String,
+}
+
+impl ConversionPlan {
+    /// Plans the files for `source` as edited by `edit`, named after `name`, as
+    /// [`OutputOptions::plan`] does.
+    pub fn new(
+        source: Arc<core::Checkpoint>,
+        edit: &Edit,
+        output: &OutputOptions,
+        cut: Shards,
+        name: &str,
+        limits: &Limits,
+    ) -> Result<Self> {
+        let (plan, changes) = output.plan(source, edit, cut, name, limits)?;
+        Ok(Self { plan, changes, format: output.format()? })
+    }
+
+    /// Writes the files as [`write_plan`] does.
+    pub fn write(
+        self,
+        path: &Path,
+        options: &FileOptions<'_>,
+        progress: &mut dyn Progress,
+    ) -> Result<Written> {
+        self.written(path, |plan| write_plan(plan, path, options, progress))
+    }
+
+    /// Writes the file to a stream as [`write_stream`] does.
+    pub fn write_stream(
+        self,
+        out: &mut dyn Write,
+        name: &str,
+        options: &FileOptions<'_>,
+        progress: &mut dyn Progress,
+    ) -> Result<Written> {
+        self.written(Path::new(name), |plan| write_stream(plan, out, name, options, progress))
+    }
+
+    /// Calls `write` with the plan; returns the result for `output`.
+    fn written(
+        self,
+        output: &Path,
+        write: impl FnOnce(Plan) -> Result<RunReport>,
+    ) -> Result<Written> {
+        let Self { plan, changes, format } = self;
+        // A large checkpoint has many changes, and they are not needed from here on.
+        drop(changes);
+        let (output, files) = (output.to_owned(), output_paths(&plan, output));
+        let (losses, source) = (plan.losses.clone(), plan.source.clone());
+        let report = write(plan)?;
+        let (bytes, changed) = (report.bytes, report.worst(&source));
+        Ok(Written { output, files, bytes, losses, report, changed, format })
     }
 }
 
@@ -208,10 +280,14 @@ impl<'a> Conversion<'a> {
 
     /// Returns the plan of the files to write, which are named after `name`, with their losses.
     pub fn plan(&self, name: &str) -> Result<Plan> {
+        Ok(self.planned(name)?.plan)
+    }
+
+    fn planned(&self, name: &str) -> Result<ConversionPlan> {
         let edit = self.edit.as_ref().map_err(Error::clone)?;
         let source = self.checkpoint.inner();
         let limits = source.files.limits();
-        Ok(self.output.plan(source.clone(), edit, Shards::One, name, limits)?.0)
+        ConversionPlan::new(source.clone(), edit, &self.output, Shards::One, name, limits)
     }
 
     /// Writes the files. They get their names when all are complete and were opened again with the
@@ -228,63 +304,21 @@ impl<'a> Conversion<'a> {
         progress: &mut dyn Progress,
     ) -> Result<Written> {
         let path = path.as_ref();
-        let named = |error: Error| match error.file() {
-            Some(_) => error,
-            None => error.in_file(path.display().to_string()),
-        };
-        let name = path.file_name().and_then(|name| name.to_str());
-        let name = name.ok_or_else(|| named(Error::refused("this does not name a file")))?;
-        let plan = self.plan(name).map_err(named)?;
-        if plan.loses() && !self.lossy {
-            return Err(named(losses_refused(&plan.losses)));
-        }
         // The limits with which the checkpoint was opened apply to the output, too.
         let limits = self.checkpoint.inner().files.limits();
-        let files: Vec<PathBuf> =
-            plan.files.iter().map(|file| path.with_file_name(&file.name)).collect();
-        let (losses, source) = (plan.losses.clone(), plan.source.clone());
-        let judge = |report: &RunReport| if self.lossy { Ok(()) } else { judge_casts(report) };
-        let writing = FileOptions {
-            replace: if self.replace { Replace::Any } else { Replace::Nothing },
-            sync: if self.sync { Sync::Always } else { Sync::IfReplacing },
-            limits,
-            sources: self.checkpoint.sources(),
+        let options = FileOptions {
+            replace: Replace::of(self.replace),
+            sync: Sync::of(self.sync),
+            refusal: (!self.lossy).then(Refusal::default),
+            ..FileOptions::new(limits, self.checkpoint.sources())
         };
-        let report = write_files(&files, plan, &writing, &judge, progress).map_err(named)?;
-        let format = self.output.format()?;
-        let (bytes, changed) = (report.bytes, report.worst(&source));
-        Ok(Written { files, bytes, losses, report, changed, format })
+        let planned = file_name(path).and_then(|name| self.planned(name));
+        let written = planned.and_then(|planned| planned.write(path, &options, progress));
+        written.map_err(|error| error.in_file(path.display().to_string()))
     }
 
     fn edited(mut self, change: impl FnOnce(&mut Edit) -> Result<()>) -> Self {
         self.edit = self.edit.and_then(|mut edit| change(&mut edit).map(|()| edit));
         self
     }
-}
-
-/// Fails if casts lost numbers: values became infinite or zero.
-pub fn judge_casts(report: &RunReport) -> Result<()> {
-    match report.is_false() {
-        true => Err(Error::refused("casting loses numbers, so nothing was kept")
-            .coded("lossy")
-            .advice("Use a dtype with a larger range, or accept losses with `lossy`.")),
-        false => Ok(()),
-    }
-}
-
-/// Returns the error that refuses and lists losses.
-pub fn losses_refused(losses: &[Loss]) -> Error {
-    let mut what = String::new();
-    for loss in losses.iter().filter(|loss| !loss.harmless) {
-        let keys = match loss.keys.as_slice() {
-            [] => String::new(),
-            [key] => format!(" (`{key}`)"),
-            [key, more @ ..] => format!(" (`{key}` and {} more)", more.len()),
-        };
-        what.push_str(if what.is_empty() { "" } else { "; " });
-        what.push_str(&format!("{}{keys}", loss.what));
-    }
-    Error::refused(format!("something would be lost, so nothing was written: {what}"))
-        .coded("lossy")
-        .advice("Leave these keys out, or accept losses with `lossy`.")
 }

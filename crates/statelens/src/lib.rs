@@ -56,6 +56,7 @@ pub mod listings;
 mod open;
 pub mod output;
 pub mod parallel;
+mod refusal;
 pub mod remote;
 pub mod report;
 pub mod scratch;
@@ -66,9 +67,10 @@ mod tensor;
 pub mod write;
 
 pub use checkpoint::{Checkpoint, ManifestForm, diff, diff_with};
-pub use conversion::{Conversion, Target, Written, convert, judge_casts, losses_refused};
+pub use conversion::{Conversion, ConversionPlan, Target, Written, convert};
 pub use element::Element;
 pub use open::{Opener, SourceOpener, open, open_url, scan};
+pub use refusal::Refusal;
 pub use statelens_checkpoint::{
     DType, Error, ErrorKind, Finding, Grade, Limits, Memory, Progress, ReadAt, Result, Value,
 };

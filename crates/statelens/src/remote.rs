@@ -12,9 +12,6 @@ use statelens_checkpoint::size_text;
 use statelens_checkpoint::{
     Checkpoint, Error, FileSet, Limits, Plan, Progress, ReadAt, Result, Scratch, Segment,
 };
-#[cfg(feature = "object-store")]
-use statelens_compare::ReadBack;
-use statelens_convert::RunReport;
 pub use statelens_remote::Meter;
 use statelens_remote::{Address, Streamed, WantedFiles, Window};
 
@@ -155,38 +152,6 @@ impl RemoteOpener {
     }
 }
 
-/// Writes the files of a plan as objects of a store. They appear when all are complete and `judge`
-/// accepts the report; then they are read back within `limits`, and removed again if that fails.
-/// `warn` reports data that the store may have kept from a cancelled upload.
-#[cfg(feature = "object-store")]
-pub fn write(
-    paths: &[PathBuf],
-    plan: Plan,
-    replace: bool,
-    warn: fn(&str),
-    limits: &Limits,
-    judge: &dyn Fn(&RunReport) -> Result<()>,
-    progress: &mut dyn Progress,
-) -> Result<RunReport> {
-    let places: Vec<objects::Location> = paths
-        .iter()
-        .map(|path| match Location::of(&path.to_string_lossy())? {
-            Location::Object(place) => Ok(place),
-            Location::Web(address) => Err(no_writing(&address.to_string())),
-        })
-        .collect::<Result<_>>()?;
-    plan.bounded(limits)?;
-    let read_back = ReadBack::of(&plan);
-    let mut sink = objects::ObjectSink::new(&plan, places, replace, warn)?;
-    let report = crate::executor::run(plan, &mut sink, progress)?;
-    judge(&report)?;
-    // An object appears only when it is complete, so it can't be read back before.
-    let mut written = sink.finish()?;
-    read_back.check(written.open()?, limits, progress)?;
-    written.keep();
-    Ok(report)
-}
-
 /// Lists the objects under a prefix of an object store: addresses, lengths in bytes, and tags.
 #[cfg(feature = "object-store")]
 pub fn listed(url: &str) -> Result<Vec<(String, u64, Option<String>)>> {
@@ -217,23 +182,6 @@ fn no_listing(address: &str) -> Error {
     Error::refused("folders of web servers can't be listed")
         .in_file(address)
         .advice("Name the files, or an object store (s3://, gs://, az://).")
-}
-
-/// Fails: this program was built without support for object stores.
-#[cfg(not(feature = "object-store"))]
-pub fn write(
-    paths: &[PathBuf],
-    _: Plan,
-    _: bool,
-    _: fn(&str),
-    _: &Limits,
-    _: &dyn Fn(&RunReport) -> Result<()>,
-    _: &mut dyn Progress,
-) -> Result<RunReport> {
-    let path = paths.first().map(|path| path.to_string_lossy()).unwrap_or_default();
-    match Location::of(&path)? {
-        Location::Web(_) => Err(no_writing(&path)),
-    }
 }
 
 fn no_writing(address: &str) -> Error {
@@ -316,18 +264,36 @@ pub(crate) struct SharedRange {
     pub(crate) head: u64,
 }
 
-/// Uploads of objects that several processes share.
+/// Uploads of objects, by one process or by several.
 #[cfg(feature = "object-store")]
 pub(crate) mod uploads {
+    use std::path::PathBuf;
+
     use statelens_checkpoint::{Plan, Progress, Result};
     use statelens_convert::RunReport;
 
-    use super::SharedRange;
     use super::objects::{Location, ObjectSink, PartRange};
+    use super::{SharedRange, no_writing};
 
     pub(crate) use super::objects::{
         abort_upload, begin_upload, complete_upload, exists_at, send_part,
     };
+
+    /// Returns a sink for the files of a plan at the addresses `paths`. Existing objects are replaced
+    /// only if `replace` is set. `warn` reports data that a store may have kept from a cancelled upload.
+    pub(crate) fn sink(
+        plan: &Plan,
+        paths: &[PathBuf],
+        replace: bool,
+        warn: fn(&str),
+    ) -> Result<ObjectSink> {
+        let location = |path: &PathBuf| match super::Location::of(&path.to_string_lossy())? {
+            super::Location::Object(location) => Ok(location),
+            super::Location::Web(address) => Err(no_writing(&address.to_string())),
+        };
+        let locations = paths.iter().map(location).collect::<Result<_>>()?;
+        ObjectSink::new(plan, locations, replace, warn)
+    }
 
     /// Runs a plan with a range for each file; also returns the names of the parts.
     pub(crate) fn send(
@@ -357,7 +323,8 @@ pub(crate) mod uploads {
 
     use super::{Location, SharedRange, no_writing};
 
-    fn absent<T>(url: &str) -> Result<T> {
+    /// Returns the error for an output at this address.
+    pub(crate) fn absent<T>(url: &str) -> Result<T> {
         Location::of(url)?;
         Err(no_writing(url))
     }

@@ -1,21 +1,25 @@
-//! Writes the files of a plan to the disk.
+//! Writes the files of a plan to the disk, or to an object store.
 
+#[cfg(feature = "object-store")]
+mod objects;
 mod stream;
 
+use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use statelens_checkpoint::{Error, Limits, Plan, Progress, Result};
+use statelens_checkpoint::{Checkpoint, Error, Limits, Plan, Progress, Result};
 use statelens_compare::ReadBack;
 use statelens_convert::RunReport;
 
-use crate::executor;
 use crate::files::{self, FileSource};
 use crate::output::{
     FolderLock, Folders, Output, Sync, check_target, keep_all, old_shards, same_file,
 };
+use crate::refusal::Refusal;
 use crate::sink::FileSink;
+use crate::{executor, remote};
 
 pub use stream::write_stream;
 
@@ -31,6 +35,13 @@ pub enum Replace {
     Source,
 }
 
+impl Replace {
+    /// Returns `Any` if existing files may be replaced.
+    pub fn of(replace: bool) -> Self {
+        if replace { Self::Any } else { Self::Nothing }
+    }
+}
+
 /// Options for writing files.
 #[derive(Debug, Clone, Copy)]
 pub struct FileOptions<'a> {
@@ -42,26 +53,84 @@ pub struct FileOptions<'a> {
     pub limits: &'a Limits,
     /// The files that the plan reads, which are not overwritten unless `replace` says so.
     pub sources: &'a [Arc<FileSource>],
+    /// How losses are refused; with `None`, they are accepted.
+    pub refusal: Option<Refusal>,
+    /// Reports data that an object store may have kept from a cancelled upload.
+    pub warn: fn(&str),
 }
 
-/// Writes the files of a plan. They get the names `paths` when all are complete, were read back,
-/// and `judge` accepts the report; on an error, nothing remains. Refuses output that is far larger
-/// than its source, within `limits`.
-pub fn write_files(
+impl<'a> FileOptions<'a> {
+    /// Returns the options that replace no files and refuse losses.
+    pub fn new(limits: &'a Limits, sources: &'a [Arc<FileSource>]) -> Self {
+        Self {
+            replace: Replace::Nothing,
+            sync: Sync::IfReplacing,
+            limits,
+            sources,
+            refusal: Some(Refusal::default()),
+            warn: |_| {},
+        }
+    }
+
+    /// Fails if losses are refused and the plan has any.
+    pub fn check_losses(&self, plan: &Plan) -> Result<()> {
+        self.refusal.map_or(Ok(()), |refusal| refusal.check_losses(plan))
+    }
+
+    /// Fails if losses are refused and casts lost numbers of the source.
+    fn check_casts(&self, source: &Checkpoint, report: &RunReport) -> Result<()> {
+        self.refusal.map_or(Ok(()), |refusal| refusal.check_casts(source, report))
+    }
+}
+
+/// Returns the paths of the files of a plan, all in the folder of `path`.
+pub fn output_paths(plan: &Plan, path: &Path) -> Vec<PathBuf> {
+    plan.files.iter().map(|file| path.with_file_name(&file.name)).collect()
+}
+
+/// Returns the name of the file at `path`; fails if there is none.
+pub fn file_name(path: &Path) -> Result<&str> {
+    path.file_name().and_then(OsStr::to_str).ok_or_else(|| {
+        Error::refused("this does not name a file").in_file(path.display().to_string())
+    })
+}
+
+/// Writes the files of a plan to the folder of `path`, or to an object store if that is an address.
+/// They get their names when all are complete and were read back; on an error, nothing remains.
+/// Fails if `options` refuse losses and there are any, or if the output is far larger than its
+/// source and the limits don't allow that.
+pub fn write_plan(
+    plan: Plan,
+    path: &Path,
+    options: &FileOptions<'_>,
+    progress: &mut dyn Progress,
+) -> Result<RunReport> {
+    options.check_losses(&plan)?;
+    let paths = output_paths(&plan, path);
+    let written = match remote::address(path) {
+        None => write_files(&paths, plan, options, progress),
+        #[cfg(feature = "object-store")]
+        Some(_) => objects::write_objects(&paths, plan, options, progress),
+        #[cfg(not(feature = "object-store"))]
+        Some(url) => remote::uploads::absent(url),
+    };
+    written.map_err(|error| error.in_file(path.display().to_string()))
+}
+
+fn write_files(
     paths: &[PathBuf],
     plan: Plan,
     writing: &FileOptions<'_>,
-    judge: &dyn Fn(&RunReport) -> Result<()>,
     progress: &mut dyn Progress,
 ) -> Result<RunReport> {
     let replace = writing.replace != Replace::Nothing;
     let create = |_, path: &Path, room| Output::create(path, replace, room);
     let (mut folders, outputs) = begin(paths, &plan, writing, &create)?;
     let files: Vec<Arc<fs::File>> = outputs.iter().map(|output| output.file.clone()).collect();
-    let read_back = ReadBack::of(&plan);
+    let (read_back, source) = (ReadBack::of(&plan), plan.source.clone());
     let mut sink = FileSink::new(files.clone());
     let report = executor::run(plan, &mut sink, progress)?;
-    judge(&report)?;
+    writing.check_casts(&source, &report)?;
     sink.finish()?;
     complete(&read_back, &files, paths, outputs, writing, progress)?;
     folders.keep();
@@ -160,8 +229,8 @@ mod tests {
                 plan.files[0].segments = vec![Segment::Bytes(bytes.clone())];
             }
             let limits = &Limits::default();
-            let writing = FileOptions { replace, sync: Sync::IfReplacing, limits, sources: &[] };
-            write_files(&[path.to_owned()], plan, &writing, &|_| Ok(()), &mut Unwatched)
+            let options = FileOptions { replace, ..FileOptions::new(limits, &[]) };
+            write_plan(plan, path, &options, &mut Unwatched)
         };
         for (bytes, said) in
             [(&nothing, "can't be opened again"), (&other, "is not in the written file")]

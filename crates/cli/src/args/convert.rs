@@ -8,7 +8,7 @@ use statelens::Writing;
 use statelens::parts::convert::OutputOptions;
 use statelens::parts::formats::Choice;
 
-use super::{Common, Durable};
+use super::{Common, Replacing};
 
 #[derive(Debug, Args)]
 pub(crate) struct Convert {
@@ -38,6 +38,19 @@ pub(crate) struct Convert {
     #[command(flatten)]
     pub(crate) edits: Edits,
 
+    #[command(flatten)]
+    pub(crate) preview: Preview,
+
+    #[command(flatten)]
+    pub(crate) writes: Writes,
+
+    #[command(flatten)]
+    pub(crate) common: Common,
+}
+
+/// Options that show what a conversion would do.
+#[derive(Debug, Args)]
+pub(crate) struct Preview {
     /// Shows what would be written, and writes nothing
     #[arg(long)]
     pub(crate) dry_run: bool,
@@ -46,12 +59,6 @@ pub(crate) struct Convert {
     /// or become zero
     #[arg(long, requires = "dry_run")]
     pub(crate) scan: bool,
-
-    #[command(flatten)]
-    pub(crate) writes: Writes,
-
-    #[command(flatten)]
-    pub(crate) common: Common,
 }
 
 #[derive(Debug, Args)]
@@ -72,7 +79,7 @@ pub(crate) struct Merge {
 }
 
 /// Options for the output.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 pub(crate) struct Writes {
     /// The format to write; by default that of OUT's extension
     #[arg(long, value_name = "FORMAT", value_parser = formats())]
@@ -109,29 +116,14 @@ pub(crate) struct Writes {
     #[arg(long)]
     pub(crate) lossy: bool,
 
-    /// Replaces OUT if it exists
-    #[arg(long)]
-    pub(crate) force: bool,
-
     #[command(flatten)]
-    pub(crate) durable: Durable,
+    pub(crate) replacing: Replacing,
 }
 
 impl Writes {
     /// Returns the options for a format without any others.
-    pub(crate) fn plain(to: &str, force: bool, durable: Durable) -> Self {
-        Self {
-            to: Some(to.to_owned()),
-            compress: None,
-            format_version: None,
-            object_graph: false,
-            state_file: false,
-            shard_size: None,
-            shard: Vec::new(),
-            lossy: false,
-            force,
-            durable,
-        }
+    pub(crate) fn plain(to: &str, replacing: Replacing) -> Self {
+        Self { to: Some(to.to_owned()), replacing, ..Self::default() }
     }
 
     /// Returns the options of an output in this format.

@@ -4,9 +4,13 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{Common, Durable};
+use super::{Common, Preview, Replacing};
 
 #[derive(Debug, Args)]
+#[command(mut_arg("dry_run", |arg| {
+    arg.help("Shows the old and new keys and what casts may lose, and writes nothing")
+}))]
+#[command(mut_arg("force", |arg| arg.help("Replaces files that exist")))]
 pub(crate) struct ConvertModel {
     /// The checkpoint: a file, an index of shards, or a folder; for a model of several parts, a
     /// folder that has a folder for each
@@ -76,29 +80,19 @@ pub(crate) struct ConvertModel {
     #[arg(long, value_name = "[PATTERN=]DTYPE")]
     pub(crate) cast: Vec<String>,
 
-    /// Shows the old and new keys and what casts may lose, and writes nothing
-    #[arg(long)]
-    pub(crate) dry_run: bool,
-
-    /// With --dry-run: reads what would be cast, and reports how many values would change, overflow
-    /// or become zero
-    #[arg(long, requires = "dry_run")]
-    pub(crate) scan: bool,
+    #[command(flatten)]
+    pub(crate) preview: Preview,
 
     /// Continues even if something is lost; otherwise the losses are listed and nothing is written
     #[arg(long)]
     pub(crate) lossy: bool,
-
-    /// Replaces files that exist
-    #[arg(long)]
-    pub(crate) force: bool,
 
     /// Accepted for scripts of the original tool
     #[arg(long, hide = true)]
     pub(crate) no_progress_bar: bool,
 
     #[command(flatten)]
-    pub(crate) durable: Durable,
+    pub(crate) replacing: Replacing,
 
     #[command(flatten)]
     pub(crate) common: Common,

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 
 pub(crate) use super::convert_model::ConvertModel;
-use super::{Common, Durable};
+use super::{Common, Replacing};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ModelCommand {
@@ -85,6 +85,7 @@ Examples:
 }
 
 #[derive(Debug, Args)]
+#[command(mut_arg("force", |arg| arg.help("Replaces files that exist")))]
 pub(crate) struct ConvertConfig {
     /// The config: config.json of Hugging Face, a .yaml of Cerebras, or a folder of parts
     #[arg(value_name = "CONFIG")]
@@ -110,16 +111,12 @@ pub(crate) struct ConvertConfig {
     #[arg(long)]
     pub(crate) debug: bool,
 
-    /// Replaces files that exist
-    #[arg(long)]
-    pub(crate) force: bool,
+    #[command(flatten)]
+    pub(crate) replacing: Replacing,
 
     /// Prints JSON, as docs/json.md describes it
     #[arg(long)]
     pub(crate) json: bool,
-
-    #[command(flatten)]
-    pub(crate) durable: Durable,
 }
 
 #[derive(Debug, Args)]
@@ -138,6 +135,7 @@ pub(crate) struct ListConverters {
 }
 
 #[derive(Debug, Args)]
+#[command(mut_arg("force", |arg| arg.help("Replaces files that exist")))]
 pub(crate) struct FoldLora {
     /// The checkpoint: a Cerebras one with LoRA in it, or the model that a PEFT adapter was trained
     /// on
@@ -161,12 +159,8 @@ pub(crate) struct FoldLora {
     #[arg(long, value_name = "SIZE", default_value = "10GB")]
     pub(crate) hf_shard_size: String,
 
-    /// Replaces files that exist
-    #[arg(long)]
-    pub(crate) force: bool,
-
     #[command(flatten)]
-    pub(crate) durable: Durable,
+    pub(crate) replacing: Replacing,
 
     #[command(flatten)]
     pub(crate) common: Common,

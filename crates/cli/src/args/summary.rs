@@ -4,10 +4,11 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-use super::{Durable, Spending};
+use super::{Replacing, Spending};
 
 /// What to write about a checkpoint.
 #[derive(Debug, Args)]
+#[command(mut_arg("force", |arg| arg.requires("output")))]
 pub(crate) struct SummaryArgs {
     /// The checkpoint
     #[arg(value_name = "FILE")]
@@ -30,12 +31,8 @@ pub(crate) struct SummaryArgs {
     #[arg(short, long, value_name = "OUT")]
     pub(crate) output: Option<PathBuf>,
 
-    /// Replaces OUT if it exists
-    #[arg(long, requires = "output")]
-    pub(crate) force: bool,
-
     #[command(flatten)]
-    pub(crate) durable: Durable,
+    pub(crate) replacing: Replacing,
 
     /// Prints a link to a page of Statelens at BASE that holds the structure after its #
     #[arg(long, value_name = "BASE", conflicts_with_all = ["to", "content", "output"])]

@@ -7,7 +7,7 @@ use statelens::Limits;
 use statelens::parts::compare::runs::Grouping;
 
 use super::comparing::Diff;
-use super::{Common, Durable, Input, Inputs};
+use super::{Common, Input, Inputs, Replacing};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Toolbox {
@@ -196,15 +196,12 @@ pub(crate) struct Upgrade {
     #[arg(long)]
     pub(crate) lossy: bool,
 
-    /// Replaces OUT if it exists
-    #[arg(long)]
-    pub(crate) force: bool,
-
     #[command(flatten)]
-    pub(crate) durable: Durable,
+    pub(crate) replacing: Replacing,
 }
 
 #[derive(Debug, Args)]
+#[command(mut_arg("force", |arg| arg.help("Replaces PATH if it exists")))]
 pub(crate) struct FixCheckpointSpec {
     /// The checkpoint to repair
     #[arg(value_name = "CHECKPOINT")]
@@ -227,12 +224,8 @@ pub(crate) struct FixCheckpointSpec {
     #[arg(long)]
     pub(crate) upgrade: bool,
 
-    /// Replaces PATH if it exists
-    #[arg(long)]
-    pub(crate) force: bool,
-
     #[command(flatten)]
-    pub(crate) durable: Durable,
+    pub(crate) replacing: Replacing,
 
     #[command(flatten)]
     pub(crate) common: Common,
@@ -268,12 +261,8 @@ pub(crate) struct ConvertDataloaderState {
     #[arg(long, value_name = "VERSION", default_value = "0.4", value_parser = ["0.4", "0.5"])]
     pub(crate) to: String,
 
-    /// Replaces OUT if it exists
-    #[arg(long)]
-    pub(crate) force: bool,
-
     #[command(flatten)]
-    pub(crate) durable: Durable,
+    pub(crate) replacing: Replacing,
 
     #[command(flatten)]
     pub(crate) common: Common,

@@ -7,7 +7,7 @@ use statelens::Statistics;
 use statelens::parts::values::Scale;
 use statelens::statistics::Grouping;
 
-use super::{Durable, Input};
+use super::{Input, Replacing};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ValuesCommand {
@@ -277,12 +277,8 @@ pub(crate) struct Export {
     #[arg(long, value_name = "SCALE", default_value = "linear")]
     pub(crate) scale: ScaleArg,
 
-    /// Replaces OUT if it exists
-    #[arg(long)]
-    pub(crate) force: bool,
-
     #[command(flatten)]
-    pub(crate) durable: Durable,
+    pub(crate) replacing: Replacing,
 }
 
 /// The spacing of bins.

@@ -9,24 +9,23 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
-use statelens::parts::checkpoint::{Checkpoint, Plan};
-use statelens::parts::convert::{Change, Edit, OutputOptions, RunReport};
+use statelens::parts::checkpoint::Checkpoint;
+use statelens::parts::convert::{Edit, OutputOptions};
 use statelens::parts::formats::{Shards, writing_of};
-use statelens::write::{Replace, write_files, write_stream};
-use statelens::{Error, Result, Writing};
+use statelens::write::Replace;
+use statelens::{ConversionPlan, Error, Result, Writing};
 
-use crate::args::{Common, Convert, Edits, Writes};
+use crate::args::{Common, Convert, Writes};
 use crate::commands::edits;
+use crate::commands::writing::file_options;
 use crate::limits::limits;
-use crate::output::stop_signal;
-use crate::print::{CommandResult, Failure, Printer, complain};
+use crate::print::{CommandResult, Printer};
 use crate::progress::{Bar, Unit};
 use crate::remote;
 use crate::source::FileSource;
 
 pub(crate) use destination::Destination;
 pub(crate) use forecast::Forecast;
-pub(crate) use report::{losses_text, refuse_losses};
 
 pub(crate) fn run(args: &Convert) -> CommandResult {
     let edit = edits::edit(&args.edits)?;
@@ -44,18 +43,13 @@ pub(crate) fn run(args: &Convert) -> CommandResult {
         None => Destination::in_place(&args.input, &checkpoint, &sources, &args.writes)?,
     };
     names::stay(&args.input, &checkpoint, &edit, writing.id);
-    ConvertJob {
-        destination,
-        writing,
-        edits: &args.edits,
-        edit,
-        writes: &args.writes,
-        common: &args.common,
-        dry_run: args.dry_run,
-        cut: Shards::One,
-        scan: args.scan,
+    edits::warn_of_unused(&args.edits, &edit, &checkpoint)?;
+    let job =
+        ConvertJob { edit, ..ConvertJob::new(destination, writing, &args.writes, &args.common) };
+    match args.preview.dry_run {
+        true => job.show(&checkpoint, args.preview.scan),
+        false => job.run(checkpoint, &sources),
     }
-    .run(checkpoint, &sources)
 }
 
 /// Runs [`run`] with the format that the command is named after.
@@ -72,120 +66,84 @@ pub(crate) fn run_to(mut args: Convert, to: &str) -> CommandResult {
 pub(crate) struct ConvertJob<'a> {
     pub(crate) destination: Destination,
     pub(crate) writing: &'static Writing,
-    pub(crate) edits: &'a Edits,
     pub(crate) edit: Edit,
     pub(crate) writes: &'a Writes,
     pub(crate) common: &'a Common,
-    pub(crate) dry_run: bool,
     /// How to split the output into shards, unless `writes` says so.
     pub(crate) cut: Shards,
-    /// Whether a dry run reads the values that are cast.
-    pub(crate) scan: bool,
 }
 
-impl ConvertJob<'_> {
-    /// Plans the output; also returns the changes of keys and the name of the format.
-    fn planned(&self, checkpoint: &Arc<Checkpoint>) -> Result<(Plan, Vec<Change>, String)> {
-        edits::warn_of_unused(self.edits, &self.edit, checkpoint)?;
-        let (output, name) = (self.output(checkpoint), self.destination.file_name()?);
-        let (source, cut) = (checkpoint.clone(), self.cut.clone());
-        let (plan, changes) = output.plan(source, &self.edit, cut, &name, limits())?;
-        self.destination.check(&plan)?;
-        Ok((plan, changes, output.format()?))
+impl<'a> ConvertJob<'a> {
+    /// Returns a job without edits, for one file unless `writes` splits it.
+    pub(crate) fn new(
+        destination: Destination,
+        writing: &'static Writing,
+        writes: &'a Writes,
+        common: &'a Common,
+    ) -> Self {
+        Self { destination, writing, edit: Edit::default(), writes, common, cut: Shards::One }
     }
 
-    /// Plans the conversion and, unless this is a dry run, writes it.
+    /// Returns a job that writes a file without edits, in the format that `writes` names.
+    pub(crate) fn to_file(path: PathBuf, writes: &'a Writes, common: &'a Common) -> Result<Self> {
+        let writing = statelens::parts::formats::writing(writes.to.as_deref().unwrap_or_default())?;
+        Ok(Self::new(Destination::File(path), writing, writes, common))
+    }
+
+    fn plan(&self, checkpoint: &Arc<Checkpoint>) -> Result<ConversionPlan> {
+        let (output, name) = (self.output(checkpoint), self.destination.file_name()?);
+        let (source, cut) = (checkpoint.clone(), self.cut.clone());
+        let planned = ConversionPlan::new(source, &self.edit, &output, cut, name, limits())?;
+        self.destination.check(&planned.plan)?;
+        Ok(planned)
+    }
+
+    /// Prints what would be written; with `scan`, reads the values that are cast. Fails where
+    /// writing would fail, except for losses of the plan.
+    fn show(&self, checkpoint: &Arc<Checkpoint>, scan: bool) -> CommandResult {
+        let forecast = self.forecast(checkpoint, scan)?;
+        let mut printer = Printer::new();
+        report::show(self, &forecast, &mut printer)?;
+        printer.finish()?;
+        if !self.writes.lossy {
+            forecast.refuse()?;
+        }
+        Ok(true)
+    }
+
+    /// Writes the checkpoint.
     pub(crate) fn run(
         &self,
         checkpoint: impl Into<Arc<Checkpoint>>,
         sources: &[Arc<FileSource>],
     ) -> CommandResult {
         let checkpoint = checkpoint.into();
-        let (plan, changes, format) = self.planned(&checkpoint)?;
-        let size = plan.size()?;
-        if self.dry_run {
-            let mut printer = Printer::new();
-            let scanned = match self.scan {
-                true => Some(forecast::counted(&checkpoint, plan.clone())?),
-                false => None,
-            };
-            report::show(self, &format, &plan, size, &changes, scanned.as_ref(), &mut printer)?;
-            printer.finish()?;
-            // A dry run fails where the real run would.
-            if let Some(report) = scanned.filter(|_| !self.writes.lossy) {
-                edits::refuse_false(&plan.source, &report)?;
-            }
-            return Ok(true);
+        let planned = self.plan(&checkpoint)?;
+        let mut options = file_options(self.writes.replacing, sources, self.writes.lossy);
+        if matches!(self.destination, Destination::InPlace(_)) {
+            options.replace = Replace::Source;
         }
-        if plan.loses() && !self.writes.lossy {
-            return Err(refuse_losses(&plan.losses).into());
-        }
+        // Before anything is fetched.
+        options.check_losses(&planned.plan)?;
         // The plan may hold an edited copy. Free the original so that a large checkpoint is not in
         // memory twice.
-        drop((checkpoint, changes));
-        remote::check_cap(&plan)?;
-        let (losses, source, paths) = (plan.losses.clone(), plan.source.clone(), self.paths(&plan));
-        let judge = |report: &RunReport| match self.writes.lossy {
-            true => Ok(()),
-            false => edits::refuse_false(&source, report),
-        };
-        let mut bar = Bar::new("writing", Unit::Bytes).stopped_by(stop_signal()?);
+        drop(checkpoint);
+        remote::check_cap(&planned.plan)?;
+        let mut bar = Bar::stoppable("writing", Unit::Bytes)?;
         let started = Instant::now();
         let written = match &self.destination {
+            Destination::File(path) | Destination::InPlace(path) => {
+                planned.write(path, &options, &mut bar)
+            }
             Destination::Output => {
-                let (out, name) = (&mut std::io::stdout(), "standard output");
-                write_stream(out, name, plan, limits(), &judge, &mut bar)
+                let (out, name) = (&mut std::io::stdout(), self.destination.name());
+                planned.write_stream(out, &name, &options, &mut bar)
             }
-            Destination::File(path) if remote::address(path).is_some() => {
-                let force = self.writes.force;
-                remote::write(&paths, plan, force, complain, limits(), &judge, &mut bar)
-            }
-            destination => {
-                let writing = statelens::write::FileOptions {
-                    replace: match destination {
-                        Destination::InPlace(_) => Replace::Source,
-                        _ if self.writes.force => Replace::Any,
-                        _ => Replace::Nothing,
-                    },
-                    sync: self.writes.durable.sync(),
-                    limits: limits(),
-                    sources,
-                };
-                write_files(&paths, plan, &writing, &judge, &mut bar)
-            }
-        };
-        let report = written.map_err(|error| self.named(error))?;
+        }?;
         drop(bar);
         let mut printer = Printer::new();
-        let seconds = started.elapsed().as_secs_f64();
-        report::done(self, &format, &paths, &source, &losses, &report, seconds, &mut printer)?;
-        printer.finish()?;
-        Ok(true)
-    }
-
-    /// Returns the paths of the plan's files, all in the folder of the destination.
-    fn paths(&self, plan: &Plan) -> Vec<PathBuf> {
-        let path = self.destination.path();
-        plan.files.iter().map(|file| path.with_file_name(&file.name)).collect()
-    }
-
-    /// Prints a line about the output; on standard error if standard output is the destination.
-    fn print_line(&self, printer: &mut Printer, line: &str) -> std::result::Result<(), Failure> {
-        match self.destination {
-            Destination::Output => {
-                complain(line);
-                Ok(())
-            }
-            _ => printer.line(line),
-        }
-    }
-
-    /// Names the destination in an error, unless the error already names a file.
-    fn named(&self, error: Error) -> Error {
-        match error.file() {
-            Some(_) => error,
-            None => error.in_file(self.destination.name()),
-        }
+        report::done(self, &written, started.elapsed().as_secs_f64(), &mut printer)?;
+        printer.success()
     }
 
     /// Returns the options of the output.

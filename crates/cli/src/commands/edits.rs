@@ -1,42 +1,46 @@
-//! The edits of `statelens convert`: their options, the changes of keys and the effects of casts.
+//! The edits of `statelens convert`: their options, and the changes of keys.
 
 use std::fs;
 use std::path::Path;
 
-use statelens::parts::checkpoint::{Checkpoint, visible};
-use statelens::parts::convert::{CastRule, Change, Changed, Edit, Pattern, Rename, RunReport};
+use statelens::job::EditTexts;
+use statelens::parts::checkpoint::Checkpoint;
+use statelens::parts::convert::{Change, Edit, Rename};
 use statelens::parts::values::Json;
 use statelens::{DType, Error, Result};
 
 use crate::args::Edits;
-use crate::print::{Failure, Printer, TextTable, complain, counted, grouped, keys_text};
+use crate::print::{Failure, Printer, TextTable, complain, counted, grouped};
 use crate::source;
 
-/// Tensors that a refusal lists.
-const MAX_LISTED: usize = 10;
-
+/// Parses the edits.
 pub(super) fn edit(args: &Edits) -> Result<Edit> {
-    Ok(Edit {
-        untie: args.untie,
-        states: args.states.clone(),
-        select: Pattern::all(&args.select)?,
-        exclude: Pattern::all(&args.exclude)?,
-        strip_prefix: args.strip_prefix.clone(),
-        rename: renames(&args.rename, args.rename_map.as_deref())?,
-        prefix: args.prefix.clone(),
-        nest: args.nest,
-        casts: CastRule::all(&args.cast)?,
-    })
+    let mut edit = texts(args).edit()?;
+    edit.rename.extend(listed_renames(args.rename_map.as_deref())?);
+    Ok(edit)
 }
 
-/// Returns the `--rename` replacements, then those of the list of names.
-pub(super) fn renames(texts: &[String], list: Option<&Path>) -> Result<Vec<Rename>> {
-    let mut renames = Rename::all(texts)?;
-    if let Some(path) = list {
-        let in_file = |error: Error| error.in_file(path.display().to_string());
-        renames.push(Rename::list(&self::list(path)?).map_err(in_file)?);
+/// Returns the edits as texts, without the list of names.
+pub(super) fn texts(args: &Edits) -> EditTexts {
+    EditTexts {
+        untie: args.untie,
+        states: args.states.clone(),
+        select: args.select.clone(),
+        exclude: args.exclude.clone(),
+        strip_prefix: args.strip_prefix.clone(),
+        rename: args.rename.clone(),
+        rename_list: None,
+        prefix: args.prefix.clone(),
+        nest: args.nest,
+        cast: args.cast.clone(),
     }
-    Ok(renames)
+}
+
+/// Returns the replacements of a list of names, if there is one.
+pub(super) fn listed_renames(path: Option<&Path>) -> Result<Option<Rename>> {
+    let Some(path) = path else { return Ok(None) };
+    let listed = Rename::list(&list(path)?);
+    listed.map(Some).map_err(|error| error.in_file(path.display().to_string()))
 }
 
 /// Reads a list of names.
@@ -113,75 +117,4 @@ pub(super) fn changes_json(json: &mut Json, changes: &[Change]) {
         dtype(json.name("old_dtype"), &change.old_dtype);
         dtype(json.name("new_dtype"), &change.new_dtype);
     });
-}
-
-pub(super) fn cast_text(
-    source: &Checkpoint,
-    report: &RunReport,
-    printer: &mut Printer,
-) -> Result<(), Failure> {
-    let cast = &report.cast;
-    if cast.elements == 0 {
-        return Ok(());
-    }
-    let worst = report.worst(source);
-    let keys = |of: fn(&Changed) -> bool| -> Vec<String> {
-        worst.iter().filter(|changed| of(changed)).map(|changed| changed.key.clone()).collect()
-    };
-    let within = match keys(|_| true).as_slice() {
-        [] => String::new(),
-        rounded => format!(", in {}", visible(&keys_text(rounded))),
-    };
-    printer.line(&format!(
-        "cast         {} numbers, {} of them rounded{within}",
-        grouped(cast.elements),
-        grouped(cast.changed)
-    ))?;
-    for pair in &report.pairs {
-        let mut parts = vec![counted(pair.tensors, "tensor")];
-        parts.extend(pair.effects());
-        printer.line(&format!(
-            "             {} -> {}: {}",
-            pair.from,
-            pair.to,
-            parts.join(", ")
-        ))?;
-    }
-    if cast.overflowed > 0 {
-        let number = if cast.overflowed == 1 { "number does" } else { "numbers do" };
-        printer.line(&format!(
-            "overflowed   {} {number} not fit the dtype, in {}",
-            grouped(cast.overflowed),
-            visible(&keys_text(&keys(|changed| changed.cast.overflowed > 0)))
-        ))?;
-    }
-    if worst.iter().any(is_flushed) {
-        printer.line(&format!(
-            "became 0     more than 1 % of the nonzero numbers, in {}",
-            visible(&keys_text(&keys(is_flushed)))
-        ))?;
-    }
-    Ok(())
-}
-
-fn is_flushed(changed: &Changed) -> bool {
-    changed.cast.flushed.saturating_mul(100) > changed.cast.nonzero
-}
-
-/// Refuses a file in which casts did more than round, and lists the tensors, one per line.
-pub(super) fn refuse_false(source: &Checkpoint, report: &RunReport) -> Result<()> {
-    if !report.is_false() {
-        return Ok(());
-    }
-    let (lines, more) = report.falsified(source, MAX_LISTED);
-    for line in lines {
-        complain(&format!("casting loses numbers: {line}"));
-    }
-    if let Some(more) = more {
-        complain(&format!("and {more}"));
-    }
-    Err(Error::refused("casting loses numbers, so nothing was kept").advice(
-        "Use a dtype with a larger range (bfloat16 has that of float32), cast only what fits with \
-         --cast PATTERN=DTYPE, or continue with --lossy.",
-    ))
 }

@@ -12,12 +12,9 @@ pub(crate) fn run(args: &Formats) -> CommandResult {
     if args.markdown {
         printer.line(statelens::parts::formats::markdown().trim_end())?;
     } else if args.json {
-        let mut json = Json::new();
-        json.object(|json| {
-            json.name("statelens").number(1);
+        printer.json(|json| {
             json.name("formats").array(|json| FORMATS.iter().for_each(|row| object(json, row)));
-        });
-        printer.line(json.as_str())?;
+        })?;
     } else {
         let mut table = TextTable::new(&["format", "files", "read", "written", "--to"]);
         for format in FORMATS {
@@ -40,8 +37,7 @@ pub(crate) fn run(args: &Formats) -> CommandResult {
             printer.line(&format!("{}: {}", format.name, format.notes.replace('`', "")))?;
         }
     }
-    printer.finish()?;
-    Ok(true)
+    printer.success()
 }
 
 fn object(json: &mut Json, format: &Format) {

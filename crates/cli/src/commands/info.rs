@@ -28,19 +28,15 @@ pub(crate) fn run(args: &Info) -> CommandResult {
     let mut printer = Printer::new();
     if args.model && !inputs.common.json {
         model::print(&model, &mut printer)?;
-        printer.finish()?;
-        return Ok(true);
+        return printer.success();
     }
     let summary = CheckpointSummary::of(checkpoint);
     let parameters = parameters(checkpoint, &checkpoint.leaves());
     if inputs.common.json {
-        let mut json = Json::new();
-        json.object(|json| {
-            json.name("statelens").number(1);
+        printer.json(|json| {
             summary.write(checkpoint, &parameters, &model.findings(), json);
             json.name("model").object(|json| model.write(json));
-        });
-        printer.line(&json.take())?;
+        })?;
     } else {
         facts(&summary, &parameters, &model.line(), &mut printer)?;
         counts(&summary, &mut printer)?;
@@ -50,8 +46,7 @@ pub(crate) fn run(args: &Info) -> CommandResult {
             super::print_findings(&findings, &mut printer)?;
         }
     }
-    printer.finish()?;
-    Ok(true)
+    printer.success()
 }
 
 /// Prints one row for each of several checkpoints.

@@ -38,8 +38,7 @@ pub(crate) fn run(args: &Ls) -> CommandResult {
     } else {
         print(args, checkpoint, found, &mut printer)?;
     }
-    printer.finish()?;
-    Ok(true)
+    printer.success()
 }
 
 /// The leaves to list.

@@ -6,7 +6,7 @@ use statelens::parts::describe::Unread;
 use statelens::{Checkpoint, Error, ManifestForm, Result};
 
 use crate::args::Manifest;
-use crate::output::{check_target, stop_signal, write_file};
+use crate::output::{check_target, write_file};
 use crate::print::{CommandResult, Failure, Printer, complain, grouped};
 use crate::progress::{Bar, Unit};
 
@@ -55,7 +55,7 @@ fn manifest(
     json: bool,
     out: &mut dyn FnMut(&str) -> Result<()>,
 ) -> Result<Vec<Unread>> {
-    let mut bar = Bar::new("hashing", Unit::Bytes).stopped_by(stop_signal()?);
+    let mut bar = Bar::stoppable("hashing", Unit::Bytes)?;
     let form = if json { ManifestForm::Json } else { ManifestForm::Lines };
     checkpoint.manifest(form, out, &mut bar)
 }
@@ -63,9 +63,9 @@ fn manifest(
 /// Writes the manifest to a file, which gets its name when it is complete.
 fn write(args: &Manifest, checkpoint: &Checkpoint, target: &Path) -> Result<Vec<Unread>> {
     checkpoint.check_size("hashing all values")?;
-    check_target(target, args.force, checkpoint.sources())?;
+    check_target(target, args.replacing.force, checkpoint.sources())?;
     let named = target.extension().is_some_and(|end| end.eq_ignore_ascii_case("json"));
-    write_file(target, args.force, args.durable.sync(), |out| {
+    write_file(target, args.replacing.force, args.replacing.sync(), |out| {
         let json = args.input.common.json || named;
         manifest(checkpoint, json, &mut |text| out(text.as_bytes()))
     })

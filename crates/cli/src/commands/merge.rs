@@ -4,8 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use statelens::parts::checkpoint::Checkpoint;
-use statelens::parts::convert::{Edit, Merging};
-use statelens::parts::formats::Shards;
+use statelens::parts::convert::Merging;
 use statelens::{Error, Result};
 
 use crate::args::{Edits, Merge};
@@ -18,22 +17,11 @@ use crate::{remote, scratch};
 
 pub(crate) fn run(args: &Merge) -> CommandResult {
     let (files, output) = files(args)?;
-    let edits = Edits::default();
     let first = files.first().cloned().unwrap_or_default();
-    let (destination, writing) = Destination::of(&first, Some(output), &edits, &args.writes)?;
+    let (destination, writing) =
+        Destination::of(&first, Some(output), &Edits::default(), &args.writes)?;
     let (checkpoint, sources) = merged(&files, args)?;
-    ConvertJob {
-        destination,
-        writing,
-        edits: &edits,
-        edit: Edit::default(),
-        writes: &args.writes,
-        common: &args.common,
-        dry_run: false,
-        cut: Shards::One,
-        scan: false,
-    }
-    .run(checkpoint, &sources)
+    ConvertJob::new(destination, writing, &args.writes, &args.common).run(checkpoint, &sources)
 }
 
 /// Returns the inputs and the output: the last file unless `-o` names another.

@@ -6,6 +6,7 @@ pub(crate) mod formats;
 mod histogram;
 pub(crate) mod info;
 pub(crate) mod job;
+mod losses;
 pub(crate) mod ls;
 pub(crate) mod manifest;
 pub(crate) mod merge;
@@ -19,6 +20,7 @@ pub(crate) mod show;
 pub(crate) mod summary;
 pub(crate) mod toolbox;
 pub(crate) mod values;
+mod writing;
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;

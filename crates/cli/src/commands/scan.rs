@@ -7,7 +7,7 @@ use std::path::Path;
 use statelens::parts::checkpoint::visible;
 use statelens::parts::describe::grade_word;
 use statelens::parts::formats::ScanOptions;
-use statelens::parts::values::{Json, findings_json, worst};
+use statelens::parts::values::{findings_json, worst};
 use statelens::{Error, Finding, Grade, Result};
 
 use crate::args::Scan;
@@ -163,13 +163,12 @@ impl Scanning {
         if !self.json {
             return Ok(());
         }
-        let mut json = Json::new();
-        json.object(|json| {
-            json.name("statelens").number(1);
-            json.name("path").str(&path.display().to_string());
-            json.name("error").str(&error.to_string());
-        });
-        self.print(|printer| printer.line(json.as_str()))
+        self.print(|printer| {
+            printer.json(|json| {
+                json.name("path").str(&path.display().to_string());
+                json.name("error").str(&error.to_string());
+            })
+        })
     }
 
     /// Prints, unless standard output was closed.

@@ -73,6 +73,5 @@ fn under(
 fn print(bytes: &[u8]) -> CommandResult {
     let mut printer = Printer::new();
     printer.bytes(bytes)?;
-    printer.finish()?;
-    Ok(true)
+    printer.success()
 }

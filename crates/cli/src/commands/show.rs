@@ -42,8 +42,7 @@ pub(crate) fn run(args: &Show) -> CommandResult {
             let code = code::of(checkpoint, leaf, slice.as_ref(), library.as_deref(), args)?;
             printer.text(&code)?;
         }
-        printer.finish()?;
-        return Ok(true);
+        return printer.success();
     }
     let parameters = parameters(checkpoint, &leaves, &found);
     let mut json = Json::new();
@@ -71,8 +70,7 @@ pub(crate) fn run(args: &Show) -> CommandResult {
         json.close('}');
         printer.line(&json.take())?;
     }
-    printer.finish()?;
-    Ok(true)
+    printer.success()
 }
 
 /// Returns the parameters that the numbers of optimizers refer to, if any shown key needs them.

@@ -6,14 +6,14 @@ use statelens::parts::describe::share::{
 use statelens::{Error, Result};
 
 use crate::args::{LinkKeys, SummaryArgs, To};
-use crate::output::{check_target, stop_signal, write_small};
+use crate::output::{check_target, write_small};
 use crate::print::{CommandResult, Printer};
 use crate::progress::{Bar, Unit};
 
 pub(crate) fn run(args: &SummaryArgs) -> CommandResult {
     let checkpoint = super::open(&args.file, &args.with)?;
     let outline = || {
-        let mut bar = Bar::new("reading", Unit::Bytes).stopped_by(stop_signal()?);
+        let mut bar = Bar::stoppable("reading", Unit::Bytes)?;
         checkpoint.outline(args.stats, args.content, &mut bar)
     };
     let text = match &args.link {
@@ -21,7 +21,7 @@ pub(crate) fn run(args: &SummaryArgs) -> CommandResult {
         None => {
             let to = kind(args)?;
             if let Some(target) = &args.output {
-                check_target(target, args.force, checkpoint.sources())?;
+                check_target(target, args.replacing.force, checkpoint.sources())?;
             }
             let outline = outline()?;
             match to {
@@ -33,7 +33,10 @@ pub(crate) fn run(args: &SummaryArgs) -> CommandResult {
         }
     };
     match &args.output {
-        Some(target) => write_small(&[(target.clone(), text)], args.force, args.durable.sync())?,
+        Some(target) => {
+            let files = [(target.clone(), text)];
+            write_small(&files, args.replacing.force, args.replacing.sync())?;
+        }
         None => {
             let mut printer = Printer::new();
             printer.text(&text)?;

@@ -124,6 +124,34 @@ fn upgrades_old_and_downgrades_new_versions() {
     assert!(error.contains("convert"), "{error}");
 }
 
+/// An address is not a folder on this disk.
+#[test]
+fn refuses_to_write_to_web_servers() {
+    let old = text(&fixture("cerebras/v2.4.0/gpt_small.mdl"));
+    let broken = text(&fixture("cerebras/compat/synthetic_1.7.mdl"));
+    let states = text(&fixture("cerebras/compat/dl_state"));
+    for args in [
+        &["upgrade", &old, "-o", "https://example.org/new.mdl"][..],
+        &["fix-checkpoint-spec", &broken, "--fixed-checkpoint-path", "https://example.org/new.mdl"],
+        &[
+            "convert-dataloader-state",
+            "-c",
+            &old,
+            "-w",
+            &states,
+            "-o",
+            "https://example.org/new.mdl",
+        ],
+        &["export", &old, "model.model.ln_f.weight", "https://example.org/new.npy"],
+    ] {
+        let error = run(args).failed();
+        assert!(error.contains("https://example.org/new."), "{error}");
+        assert!(error.contains("files are not written to web servers"), "{error}");
+        assert!(error.contains("Write to a file, or to an object store"), "{error}");
+        assert!(!Path::new("https:").exists());
+    }
+}
+
 #[test]
 fn dataloader_state_matches_the_original_script() {
     let folder = Folder::new();

@@ -138,6 +138,25 @@ fn writes_shards_as_objects() {
 }
 
 #[test]
+fn upgrade_and_export_write_objects() {
+    let folder = Folder::new();
+    let old = fixture("cerebras/v2.4.0/gpt_small.mdl");
+    let old = old.to_str().unwrap();
+    let store = Store::start(Protocol::S3);
+    for (command, name) in [
+        (&["upgrade", old][..], "new.mdl"),
+        (&["export", old, "model.model.ln_f.weight"], "weight.npy"),
+    ] {
+        let here = folder.file(name);
+        run(&store, &[command, &[here.to_str().unwrap()]].concat()).ok();
+        run(&store, &[command, &[store.at(&format!("bucket/{name}")).as_str()]].concat()).ok();
+        let written = store.object(&format!("bucket/{name}"));
+        assert!(written.is_some_and(|bytes| *bytes == fs::read(&here).unwrap()), "{name}");
+    }
+    assert!(store.shelf().uploads.is_empty());
+}
+
+#[test]
 fn replacing_an_object_requires_force() {
     let folder = Folder::new();
     let file = folder.with("a.mdl", &example());

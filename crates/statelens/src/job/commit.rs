@@ -13,6 +13,7 @@ use super::recipe::JobOutput;
 use super::results::{TaskResult, merged};
 use crate::files;
 use crate::output::{Output, same_file};
+use crate::refusal::Refusal;
 use crate::sink::write_at;
 use crate::write::complete;
 
@@ -35,15 +36,17 @@ impl OutputState {
 
 impl PlannedConversion<'_> {
     /// Completes the files, reads them back, and gives them their names. `results` come in the
-    /// order of the tasks; `judge` decides whether the effects of casts are accepted.
+    /// order of the tasks; `refusal` refuses casts that lost numbers, unless the options accept them.
     pub(crate) fn commit(
         &self,
         results: &[TaskResult],
-        judge: &dyn Fn(&RunReport) -> Result<()>,
+        refusal: Refusal,
         progress: &mut dyn Progress,
     ) -> Result<RunReport> {
         let mut report = merged(&self.plan, &self.division, results)?;
-        judge(&report)?;
+        if !self.recipe.options.lossy {
+            refusal.check_casts(&self.plan.source, &report)?;
+        }
         if self.is_remote() {
             self.complete(results, &mut report, progress)?;
             return Ok(report);

@@ -196,7 +196,7 @@ fn outcome(
 ) -> Result<CommandOutcome> {
     match command {
         ManyCommand::Verify { finite } => {
-            let report = Checkpoint::verify_opened(opener.open(path, progress), progress)?;
+            let report = Checkpoint::verify_opened(opener.open(path, progress), None, progress)?;
             let passes = report.answer(*finite);
             let verdict = report.verdict(*finite);
             Ok(CommandOutcome { passes, verdict, report: report.json(passes) })

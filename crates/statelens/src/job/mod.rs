@@ -42,6 +42,7 @@ use reading::JobOpener;
 use results::TaskResult;
 
 use crate::job_store::JobStore;
+use crate::refusal::Refusal;
 use crate::report::cast_json;
 
 /// A planned job.
@@ -162,14 +163,13 @@ impl Job {
         Ok(Self { place: place.to_owned(), store, recipe })
     }
 
-    /// Plans a conversion in about `tasks` tasks, or in a number that suits its size. `agree` is
-    /// called with the losses, unless the options accept them; its error ends the planning. Also
-    /// returns the losses.
+    /// Plans a conversion in about `tasks` tasks, or in a number that suits its size. `refusal`
+    /// refuses losses, unless the options accept them. Also returns the losses.
     pub fn plan_conversion(
         place: &Path,
         options: ConvertOptions,
         tasks: Option<u64>,
-        agree: &dyn Fn(&[Loss]) -> Result<()>,
+        refusal: Refusal,
         progress: &mut dyn Progress,
     ) -> Result<(Self, Vec<Loss>)> {
         let place = &store::absolute(place)?;
@@ -180,7 +180,7 @@ impl Job {
             ..options
         };
         let store = free(place)?;
-        let new = NewConversion::plan(options, tasks, agree, progress)?;
+        let new = NewConversion::plan(options, tasks, refusal, progress)?;
         let (recipe, losses) = (new.recipe.clone(), new.losses.clone());
         let job = Self::create(place, store, recipe)?;
         new.keep();
@@ -348,11 +348,11 @@ impl Job {
     }
 
     /// Completes the output of a conversion. Refuses while results are missing, or if a source has
-    /// changed. `judge` decides on the effects of casts. Returns `None` if the job was committed
-    /// before.
+    /// changed. `refusal` refuses casts that lost numbers, unless the options of the job accept
+    /// losses. Returns `None` if the job was committed before.
     pub fn commit(
         &self,
-        judge: &dyn Fn(&Plan, &RunReport) -> Result<()>,
+        refusal: Refusal,
         progress: &mut dyn Progress,
     ) -> Result<Option<Committed>> {
         if self.store.read(COMMITTED)?.is_some() {
@@ -369,7 +369,7 @@ impl Job {
             }
             results.push(result);
         }
-        let report = planned.commit(&results, &|report| judge(&planned.plan, report), progress)?;
+        let report = planned.commit(&results, refusal, progress)?;
         self.store.create(COMMITTED, &text(&json!({ "statelens": 1, "bytes": report.bytes }))?)?;
         Ok(Some(Committed { plan: planned.plan, report }))
     }

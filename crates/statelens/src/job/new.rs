@@ -1,6 +1,6 @@
 //! Planning a conversion as a job.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use sha2::{Digest as _, Sha256};
@@ -13,7 +13,8 @@ use super::reading::identities;
 use super::recipe::{ConvertRecipe, JobOutput, JobWork, Recipe, VERSION};
 use super::{digest, memory, objects};
 use crate::output::{Folders, Output};
-use crate::write::begin;
+use crate::refusal::Refusal;
+use crate::write::{begin, output_paths};
 
 /// Bytes of a task, unless the number of tasks is given.
 const TASK: u64 = 2_000_000_000;
@@ -31,17 +32,17 @@ pub(crate) struct NewConversion {
 }
 
 impl NewConversion {
-    /// Plans a conversion in `tasks` tasks, and creates its temporary files. `agree` is called with
-    /// what will be lost.
+    /// Plans a conversion in `tasks` tasks, and creates its temporary files. `refusal` refuses losses,
+    /// unless the options accept them.
     pub(crate) fn plan(
         options: ConvertOptions,
         tasks: Option<u64>,
-        agree: &dyn Fn(&[Loss]) -> Result<()>,
+        refusal: Refusal,
         progress: &mut dyn Progress,
     ) -> Result<Self> {
         let (plan, sources) = options.plan(progress)?;
-        if plan.loses() && !options.lossy {
-            agree(&plan.losses)?;
+        if !options.lossy {
+            refusal.check_losses(&plan)?;
         }
         let limits = options.reading.limits();
         let bytes = plan.bounded(&limits)?;
@@ -50,8 +51,7 @@ impl NewConversion {
         let division = Division::of(&plan, tasks, medium)?;
         let undivided: Vec<usize> = division.undivided().collect();
         let id = id(&options);
-        let paths: Vec<PathBuf> =
-            plan.files.iter().map(|file| options.destination.with_file_name(&file.name)).collect();
+        let paths = output_paths(&plan, &options.destination);
         // Dropped from the last to the first: the folders when they are empty.
         let (mut folders, mut outputs) = (Folders::default(), Vec::new());
         let mut uploads = objects::Uploads::default();

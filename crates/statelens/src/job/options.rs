@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use statelens_checkpoint::{Error, Limits, Plan, Progress, Result};
+use statelens_checkpoint::{Limits, Plan, Progress, Result};
 use statelens_convert::{CastRule, Edit, OutputOptions, Pattern, Rename};
 
 use super::reading::Reading;
@@ -12,7 +12,7 @@ use crate::Checkpoint;
 use crate::conversion::Conversion;
 use crate::files::FileSource;
 use crate::output::Sync;
-use crate::write::{FileOptions, Replace};
+use crate::write::{FileOptions, Replace, file_name};
 
 /// Edits of the keys and values to write, as texts.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -67,17 +67,14 @@ pub struct ConvertOptions {
 impl EditTexts {
     /// Parses the texts.
     pub fn edit(&self) -> Result<Edit> {
-        let mut rename = Rename::all(&self.rename)?;
-        if let Some(list) = &self.rename_list {
-            rename.push(Rename::list(list)?);
-        }
+        let list = self.rename_list.as_deref().map(Rename::list).transpose()?;
         Ok(Edit {
             untie: self.untie,
             states: self.states.clone(),
             select: Pattern::all(&self.select)?,
             exclude: Pattern::all(&self.exclude)?,
             strip_prefix: self.strip_prefix.clone(),
-            rename,
+            rename: Rename::all(&self.rename)?.into_iter().chain(list).collect(),
             prefix: self.prefix.clone(),
             nest: self.nest,
             casts: CastRule::all(&self.cast)?,
@@ -100,19 +97,14 @@ impl ConvertOptions {
         limits: &'a Limits,
         sources: &'a [Arc<FileSource>],
     ) -> FileOptions<'a> {
-        let replace = if self.replace { Replace::Any } else { Replace::Nothing };
-        FileOptions { replace, sync: Sync::Always, limits, sources }
+        let options = FileOptions::new(limits, sources);
+        FileOptions { replace: Replace::of(self.replace), sync: Sync::Always, ..options }
     }
 
     /// Opens the source and plans the output; also returns the source's files on disk.
     pub(crate) fn plan(&self, progress: &mut dyn Progress) -> Result<(Plan, Vec<Arc<FileSource>>)> {
         let opened = self.reading.opener()?.open(&self.source, progress)?;
-        let name = self.destination.file_name().and_then(|name| name.to_str());
-        let name = name.ok_or_else(|| {
-            Error::refused("this does not name a file")
-                .in_file(self.destination.display().to_string())
-        })?;
-        let plan = self.conversion(&opened).plan(name)?;
+        let plan = self.conversion(&opened).plan(file_name(&self.destination)?)?;
         Ok((plan, opened.sources().to_vec()))
     }
 }

@@ -19,6 +19,13 @@ pub enum Sync {
     Always,
 }
 
+impl Sync {
+    /// Returns `Always` if the caller wants to wait until the files are on the disk.
+    pub fn of(wait: bool) -> Self {
+        if wait { Self::Always } else { Self::IfReplacing }
+    }
+}
+
 /// Gives all files their names, in order. If one of them can't get its name, none does, and the
 /// files that had those names have them again.
 ///

@@ -3,31 +3,42 @@
 use std::io::{self, Read as _, Seek as _, Write};
 use std::sync::Arc;
 
-use statelens_checkpoint::{Error, Limits, Plan, Progress, Result};
+use statelens_checkpoint::{Error, Plan, Progress, Result};
 use statelens_compare::ReadBack;
 use statelens_convert::RunReport;
 
+use super::FileOptions;
 use crate::sink::FileSink;
 use crate::{executor, files, scratch};
 
 /// Writes the output to an unnamed file on disk, reads it back, and only then copies it to the
 /// stream, which errors call `name`.
 pub fn write_stream(
+    plan: Plan,
     out: &mut dyn Write,
     name: &str,
-    plan: Plan,
-    limits: &Limits,
-    judge: &dyn Fn(&RunReport) -> Result<()>,
+    options: &FileOptions<'_>,
     progress: &mut dyn Progress,
 ) -> Result<RunReport> {
-    plan.bounded(limits)?;
+    options.check_losses(&plan)?;
+    stream(plan, out, name, options, progress).map_err(|error| error.in_file(name))
+}
+
+fn stream(
+    plan: Plan,
+    out: &mut dyn Write,
+    name: &str,
+    options: &FileOptions<'_>,
+    progress: &mut dyn Progress,
+) -> Result<RunReport> {
+    plan.bounded(options.limits)?;
     let file = Arc::new(scratch::unnamed()?);
-    let read_back = ReadBack::of(&plan);
+    let (read_back, source) = (ReadBack::of(&plan), plan.source.clone());
     let mut sink = FileSink::new(vec![file.clone()]);
     let report = executor::run(plan, &mut sink, progress)?;
-    judge(&report)?;
+    options.check_casts(&source, &report)?;
     sink.finish()?;
-    read_back.check(vec![files::written(&file)?], limits, progress)?;
+    read_back.check(vec![files::written(&file)?], options.limits, progress)?;
     let failed = |error: io::Error| match error.kind() {
         io::ErrorKind::BrokenPipe => {
             Error::io(format!("{name} was closed before everything was written"))
@@ -50,7 +61,7 @@ pub fn write_stream(
 
 #[cfg(test)]
 mod tests {
-    use statelens_checkpoint::{Segment, Unwatched};
+    use statelens_checkpoint::{Limits, Segment, Unwatched};
 
     use super::*;
 
@@ -63,7 +74,8 @@ mod tests {
         let plan = conversion.plan("out.safetensors").unwrap();
         let limits = Limits::default();
         let write = |out: &mut Vec<u8>, plan| {
-            write_stream(out, "the output", plan, &limits, &|_| Ok(()), &mut Unwatched)
+            let options = FileOptions::new(&limits, &[]);
+            write_stream(plan, out, "the output", &options, &mut Unwatched)
         };
         let mut printed = Vec::new();
         let mut wrong = plan.clone();

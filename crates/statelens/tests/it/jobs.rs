@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::thread;
 
 use statelens::job::{ConvertOptions, EditTexts, Job, JobWork, Reading, TaskEnd};
-use statelens::parts::checkpoint::{Loss, Plan, Unwatched};
+use statelens::parts::checkpoint::Unwatched;
 use statelens::parts::convert::{OutputOptions, RunReport};
-use statelens::{DType, Opener, Result, Target, convert};
+use statelens::{DType, Opener, Refusal, Result, Target, convert};
 
 const TARGETS: [(Target, &str); 6] = [
     (Target::Registered("npy"), "npy"),
@@ -32,12 +32,9 @@ fn options(source: &Path, destination: &Path, to: &str) -> ConvertOptions {
     }
 }
 
-fn agree(_: &[Loss]) -> Result<()> {
-    Ok(())
-}
-
 fn plan(place: &Path, options: ConvertOptions, tasks: u64) -> Result<Job> {
-    Job::plan_conversion(place, options, Some(tasks), &agree, &mut Unwatched).map(|(job, _)| job)
+    let refusal = Refusal::default();
+    Job::plan_conversion(place, options, Some(tasks), refusal, &mut Unwatched).map(|(job, _)| job)
 }
 
 fn run(job: &Job, task: u64) -> Result<TaskEnd> {
@@ -50,8 +47,8 @@ fn run(job: &Job, task: u64) -> Result<TaskEnd> {
 }
 
 fn commit(job: &Job) -> Result<Option<RunReport>> {
-    let judge = |_: &Plan, _: &RunReport| Ok(());
-    Ok(job.commit(&judge, &mut Unwatched)?.map(|committed| committed.report))
+    let committed = job.commit(Refusal::default(), &mut Unwatched)?;
+    Ok(committed.map(|committed| committed.report))
 }
 
 /// Returns the tasks in another order, which depends on `seed`.

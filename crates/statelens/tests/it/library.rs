@@ -139,6 +139,15 @@ fn conversion_round_trips() {
     let smaller = statelens::open(&path).unwrap();
     assert!(smaller.keys().all(|key| key.starts_with("model.")));
     assert!(smaller.verify().unwrap().result.problems.is_empty());
+    // An address is not a folder on this disk.
+    let error = convert(&source, Target::Torch).write("https://example.org/out.pt").unwrap_err();
+    assert!(error.to_string().contains("not written to web servers"), "{error}");
+    // The report names the requested file, as that of the command does, not the first shard.
+    let path = folder.join("shards.pt");
+    let sharded = convert(&source, Target::Torch).shard_size("100kB").lossy().write(&path).unwrap();
+    assert!(sharded.files.len() > 1 && !sharded.files.contains(&path), "{sharded:?}");
+    let report: serde_json::Value = serde_json::from_str(&sharded.json()).unwrap();
+    assert_eq!(report["output"], path.to_str().unwrap());
 }
 
 #[test]

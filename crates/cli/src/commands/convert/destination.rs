@@ -1,6 +1,5 @@
 //! The destination of a new checkpoint.
 
-use std::ffi::OsStr;
 use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -99,11 +98,8 @@ impl Destination {
     }
 
     /// Returns the name of the file, without its folder.
-    pub(crate) fn file_name(&self) -> Result<String> {
-        let path = self.path();
-        path.file_name().and_then(OsStr::to_str).map(str::to_owned).ok_or_else(|| {
-            Error::refused("this does not name a file").in_file(path.display().to_string())
-        })
+    pub(crate) fn file_name(&self) -> Result<&str> {
+        statelens::write::file_name(self.path())
     }
 
     /// Returns the path of the file; a placeholder for standard output.

@@ -2,22 +2,21 @@
 
 use std::sync::Arc;
 
-use statelens::parts::checkpoint::{Checkpoint, Plan};
+use statelens::parts::checkpoint::Checkpoint;
 use statelens::parts::convert::RunReport;
 use statelens::parts::values::Json;
 use statelens::report::{cast_json, losses_json};
-use statelens::{Result, executor};
+use statelens::{ConversionPlan, Result, executor};
 
-use super::{ConvertJob, report};
-use crate::commands::edits;
-use crate::output::stop_signal;
+use super::ConvertJob;
+use crate::commands::losses::{REFUSAL, cast_text, losses_text};
 use crate::print::{Failure, Printer};
 use crate::progress::{Bar, Unit};
 use crate::{limits, remote};
 
-/// The losses that a conversion would have.
+/// The plan of a conversion and its losses.
 pub(crate) struct Forecast {
-    plan: Plan,
+    pub(super) planned: ConversionPlan,
     /// Counts of what casts would do; set if the values were read.
     scanned: Option<RunReport>,
 }
@@ -25,9 +24,9 @@ pub(crate) struct Forecast {
 impl ConvertJob<'_> {
     /// Computes the losses; with `scan`, reads the values to count what casts do.
     pub(crate) fn forecast(&self, checkpoint: &Arc<Checkpoint>, scan: bool) -> Result<Forecast> {
-        let (plan, ..) = self.planned(checkpoint)?;
-        let scanned = scan.then(|| counted(checkpoint, plan.clone())).transpose()?;
-        Ok(Forecast { plan, scanned })
+        let planned = self.plan(checkpoint)?;
+        let scanned = scan.then(|| counted(checkpoint, &planned)).transpose()?;
+        Ok(Forecast { planned, scanned })
     }
 
     /// Refuses, before anything is written, a conversion whose result [`ConvertJob::run`] would
@@ -36,13 +35,11 @@ impl ConvertJob<'_> {
         if self.writes.lossy {
             return Ok(());
         }
-        let (plan, ..) = self.planned(checkpoint)?;
-        if plan.loses() {
-            return Err(report::refuse_losses(&plan.losses));
-        }
-        let source = plan.source.clone();
-        match statelens::parts::convert::narrows(&source) {
-            true => edits::refuse_false(&source, &counted(checkpoint, plan)?),
+        let planned = self.plan(checkpoint)?;
+        REFUSAL.check_losses(&planned.plan)?;
+        let source = &planned.plan.source;
+        match statelens::parts::convert::narrows(source) {
+            true => REFUSAL.check_casts(source, &counted(checkpoint, &planned)?),
             false => Ok(()),
         }
     }
@@ -51,34 +48,36 @@ impl ConvertJob<'_> {
 impl Forecast {
     /// Prints the losses, then the counts.
     pub(crate) fn text(&self, printer: &mut Printer) -> Result<(), Failure> {
-        report::losses_text(&self.plan.losses, printer)?;
+        let plan = &self.planned.plan;
+        losses_text(&plan.losses, printer)?;
         match &self.scanned {
-            Some(report) => edits::cast_text(&self.plan.source, report, printer),
+            Some(report) => cast_text(report, &report.worst(&plan.source), printer),
             None => Ok(()),
         }
     }
 
     /// Writes the losses and counts as fields of an object.
     pub(crate) fn json(&self, json: &mut Json) {
+        let plan = &self.planned.plan;
         if let Some(report) = &self.scanned {
-            cast_json(json, report, &report.worst(&self.plan.source));
+            cast_json(json, report, &report.worst(&plan.source));
         }
-        losses_json(json, &self.plan.losses);
+        losses_json(json, &plan.losses);
     }
 
-    /// Fails where a conversion without `--lossy` would fail.
+    /// Fails if the casts that were counted would be refused.
     pub(crate) fn refuse(&self) -> Result<()> {
         match &self.scanned {
-            Some(report) => edits::refuse_false(&self.plan.source, report),
+            Some(report) => REFUSAL.check_casts(&self.planned.plan.source, report),
             None => Ok(()),
         }
     }
 }
 
 /// Reads the values that a plan writes and counts what casts do to them.
-pub(super) fn counted(checkpoint: &Checkpoint, plan: Plan) -> Result<RunReport> {
+fn counted(checkpoint: &Checkpoint, planned: &ConversionPlan) -> Result<RunReport> {
     limits::check(checkpoint, "reading all values")?;
-    remote::check_cap(&plan)?;
-    let mut bar = Bar::new("reading", Unit::Bytes).stopped_by(stop_signal()?);
-    executor::count(plan, &mut bar)
+    remote::check_cap(&planned.plan)?;
+    let mut bar = Bar::stoppable("reading", Unit::Bytes)?;
+    executor::count(planned.plan.clone(), &mut bar)
 }

@@ -1,54 +1,15 @@
-//! Reports of the planned and written files, and of losses.
+//! Reports of the planned and written files.
 
-use std::path::PathBuf;
+use statelens::parts::checkpoint::{Plan, Size, visible};
+use statelens::parts::convert::{Share, shares};
+use statelens::report::files_json;
+use statelens::write::output_paths;
+use statelens::{ConversionPlan, Result, Written};
 
-use statelens::parts::checkpoint::{Checkpoint, Loss, Plan, Size, visible};
-use statelens::parts::convert::{Change, RunReport, Share, shares};
-use statelens::parts::values::Json;
-use statelens::report::{cast_json, files_json, losses_json};
-use statelens::{Error, Result};
-
-use super::{ConvertJob, Destination};
+use super::{ConvertJob, Destination, Forecast};
 use crate::commands::edits;
-use crate::print::{Failure, Printer, TextTable, complain, grouped, keys_text, size_text};
-
-/// Lists the losses on standard error, one per line, and returns the error that refuses them.
-pub(crate) fn refuse_losses(losses: &[Loss]) -> Error {
-    for loss in losses.iter().filter(|loss| !loss.harmless) {
-        complain(&format!("would be lost: {}", loss_text(loss)));
-    }
-    Error::refused("something would be lost, so nothing was written")
-        .advice(format!("Continue with --lossy, or leave these keys out{}.", excluding(losses)))
-}
-
-fn loss_text(loss: &Loss) -> String {
-    let why = if loss.why.is_empty() { String::new() } else { format!(" {}", loss.why) };
-    let keys = match loss.keys.is_empty() {
-        true => String::new(),
-        false => format!("{}: ", keys_text(&loss.keys)),
-    };
-    format!("{keys}{}.{why}", loss.what)
-}
-
-/// Returns the options that exclude the lost keys, if they are few.
-fn excluding(losses: &[Loss]) -> String {
-    let lost = losses.iter().filter(|loss| !loss.harmless);
-    let keys: Vec<&String> = lost.flat_map(|loss| &loss.keys).collect();
-    let plain = |key: &&String| is_literal(key);
-    if keys.is_empty() || keys.len() > MAX_SUGGESTED || !keys.iter().all(plain) {
-        return " with --exclude".to_owned();
-    }
-    keys.iter().map(|key| format!(" --exclude '{key}'")).collect::<String>().replacen(' ', ": ", 1)
-}
-
-/// The largest number of keys for which the options are written out.
-const MAX_SUGGESTED: usize = 4;
-
-/// Returns whether a key, as a pattern, matches only itself.
-fn is_literal(key: &str) -> bool {
-    let is_expression = key.starts_with('/') && key.ends_with('/');
-    !is_expression && !key.contains(['\'', '*', '?', '[', '{'])
-}
+use crate::commands::losses::{cast_text, losses_text};
+use crate::print::{Failure, Printer, TextTable, complain, grouped, size_text};
 
 /// The number of parts and bytes of the new file, by how they are made.
 #[derive(Default)]
@@ -92,22 +53,21 @@ impl Shares {
 /// Prints a plan that was not run.
 pub(super) fn show(
     job: &ConvertJob<'_>,
-    format: &str,
-    plan: &Plan,
-    size: Size,
-    changes: &[Change],
-    scanned: Option<&RunReport>,
+    forecast: &Forecast,
     printer: &mut Printer,
 ) -> Result<(), Failure> {
-    let shares = Shares::of(plan)?;
+    let ConversionPlan { plan, changes, format } = &forecast.planned;
+    let (size, shares) = (plan.size()?, Shares::of(plan)?);
+    let (exact, bytes) = (matches!(size, Size::Exact(_)), size.bytes());
+    let paths = output_paths(plan, job.destination.path());
     if job.common.json {
-        let mut json = Json::new();
-        json.object(|json| {
-            head(json, job, format);
+        return printer.json(|json| {
+            json.name("output").str(&job.destination.name());
+            json.name("format").str(format);
             json.name("dry_run").bool(true);
-            json.name("bytes").number(size.bytes());
-            json.name("exact").bool(matches!(size, Size::Exact(_)));
-            files_json(json, &job.paths(plan));
+            json.name("bytes").number(bytes);
+            json.name("exact").bool(exact);
+            files_json(json, &paths);
             json.name("segments").object(|json| {
                 for (name, _, (count, bytes)) in shares.rows() {
                     json.name(name).object(|json| {
@@ -116,22 +76,17 @@ pub(super) fn show(
                     });
                 }
             });
-            if let Some(report) = scanned {
-                cast_json(json, report, &report.worst(&plan.source));
-            }
-            losses_json(json, &plan.losses);
+            forecast.json(json);
             edits::changes_json(json, changes);
         });
-        return printer.line(json.as_str());
     }
-    let at_most = if matches!(size, Size::Exact(_)) { "" } else { "at most " };
+    let at_most = if exact { "" } else { "at most " };
     let mut table = TextTable::new(&["", ""]);
-    for (at, path) in job.paths(plan).iter().enumerate() {
+    for (at, path) in paths.iter().enumerate() {
         let word = if at == 0 { "would write" } else { "" };
         table.row(vec![word.into(), path.display().to_string()]);
     }
     table.row(vec!["format".into(), format.into()]);
-    let bytes = size.bytes();
     table.row(vec![
         "size".into(),
         format!("{at_most}{} bytes ({})", grouped(bytes), size_text(bytes)),
@@ -148,70 +103,37 @@ pub(super) fn show(
         }
     }
     table.print_body(printer)?;
-    losses_text(&plan.losses, printer)?;
-    if let Some(report) = scanned {
-        edits::cast_text(&plan.source, report, printer)?;
-    }
+    forecast.text(printer)?;
     edits::changes_text(changes, printer)
 }
 
-pub(crate) fn losses_text(losses: &[Loss], printer: &mut Printer) -> Result<(), Failure> {
-    for loss in losses {
-        let word = if loss.harmless { "changed" } else { "lost" };
-        printer.line(&format!("{word:11}  {}", visible(&loss_text(loss))))?;
-    }
-    Ok(())
-}
-
-fn head(json: &mut Json, job: &ConvertJob<'_>, format: &str) {
-    json.name("statelens").number(1);
-    json.name("output").str(&job.destination.name());
-    json.name("format").str(format);
-}
-
-/// Reports the files that were written.
-#[allow(clippy::too_many_arguments, reason = "everything that there is to say, said once")]
+/// Reports the files that were written; on standard error if standard output is one of them.
 pub(super) fn done(
     job: &ConvertJob<'_>,
-    format: &str,
-    paths: &[PathBuf],
-    source: &Checkpoint,
-    losses: &[Loss],
-    report: &RunReport,
+    written: &Written,
     seconds: f64,
     printer: &mut Printer,
 ) -> Result<(), Failure> {
-    let bytes = report.bytes;
     if job.common.json && job.destination != Destination::Output {
-        let mut json = Json::new();
-        json.object(|json| {
-            head(json, job, format);
-            json.name("dry_run").bool(false);
-            json.name("bytes").number(bytes);
-            files_json(json, paths);
-            cast_json(json, report, &report.worst(source));
-            losses_json(json, losses);
-        });
-        return printer.line(json.as_str());
+        return printer.line(&written.json());
     }
-    let several = match paths {
-        [] | [_] => String::new(),
-        all => format!(" and {} more", all.len() - 1),
+    let several = match written.files.len() {
+        0 | 1 => String::new(),
+        files => format!(" and {} more", files - 1),
     };
-    let first = paths.first().cloned().unwrap_or_else(|| job.destination.name().into());
-    job.print_line(
-        printer,
-        &format!(
-            "wrote {}{several}: {}, {} bytes in {seconds:.1} s ({}/s)",
-            visible(&first.display().to_string()),
-            format,
-            grouped(bytes),
-            size_text((bytes as f64 / seconds.max(1e-3)) as u64)
-        ),
-    )?;
+    let (first, bytes) = (written.files.first().unwrap_or(&written.output), written.bytes);
+    let line = format!(
+        "wrote {}{several}: {}, {} bytes in {seconds:.1} s ({}/s)",
+        visible(&first.display().to_string()),
+        written.format,
+        grouped(bytes),
+        size_text((bytes as f64 / seconds.max(1e-3)) as u64)
+    );
     if job.destination == Destination::Output {
+        complain(&line);
         return Ok(());
     }
-    losses_text(losses, printer)?;
-    edits::cast_text(source, report, printer)
+    printer.line(&line)?;
+    losses_text(&written.losses, printer)?;
+    cast_text(&written.report, &written.changed, printer)
 }

@@ -1,13 +1,9 @@
 //! `statelens job commit`.
 
-use statelens::Result;
 use statelens::job::{ConvertRecipe, Job, JobWork};
-use statelens::parts::checkpoint::Plan;
-use statelens::parts::convert::RunReport;
 
 use crate::args::JobPlace;
-use crate::commands::edits;
-use crate::output::stop_signal;
+use crate::commands::losses::{REFUSAL, cast_text};
 use crate::print::{CommandResult, Printer, size_text};
 use crate::progress::{Bar, Unit};
 
@@ -20,17 +16,13 @@ pub(super) fn run(args: &JobPlace) -> CommandResult {
 }
 
 fn convert(job: &Job, convert: &ConvertRecipe, args: &JobPlace) -> CommandResult {
-    let judge = |plan: &Plan, report: &RunReport| -> Result<()> {
-        if convert.options.lossy { Ok(()) } else { edits::refuse_false(&plan.source, report) }
-    };
-    let mut bar = Bar::new("completing", Unit::Keys).stopped_by(stop_signal()?);
-    let committed = job.commit(&judge, &mut bar)?;
+    let mut bar = Bar::stoppable("completing", Unit::Keys)?;
+    let committed = job.commit(REFUSAL, &mut bar)?;
     drop(bar);
     let mut printer = Printer::new();
     if args.json {
         printer.line(&convert.json(committed.as_ref()))?;
-        printer.finish()?;
-        return Ok(true);
+        return printer.success();
     }
     match &committed {
         None => printer.line("the job was committed before")?,
@@ -41,9 +33,9 @@ fn convert(job: &Job, convert: &ConvertRecipe, args: &JobPlace) -> CommandResult
                 let path = output.path.display();
                 printer.line(&format!("wrote        {path}, {}", size_text(bytes)))?;
             }
-            edits::cast_text(&committed.plan.source, &committed.report, &mut printer)?;
+            let worst = committed.report.worst(&committed.plan.source);
+            cast_text(&committed.report, &worst, &mut printer)?;
         }
     }
-    printer.finish()?;
-    Ok(true)
+    printer.success()
 }

@@ -31,8 +31,7 @@ pub(super) fn plan(args: &JobMany) -> CommandResult {
         }
         _ => printer.line(&job.recipe().json()?)?,
     }
-    printer.finish()?;
-    Ok(true)
+    printer.success()
 }
 
 pub(super) fn commit(job: &Job, args: &JobPlace) -> CommandResult {

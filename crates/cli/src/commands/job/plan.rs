@@ -3,14 +3,13 @@
 use std::path::{Path, PathBuf};
 
 use statelens::job::{ConvertOptions, EditTexts, Job, JobWork, Reading};
-use statelens::parts::checkpoint::Loss;
 use statelens::parts::convert::CastRule;
 use statelens::{Error, Result};
 
-use crate::args::{Edits, JobConvert, Spending};
-use crate::commands::convert::{Destination, losses_text, refuse_losses};
+use crate::args::{JobConvert, Spending};
+use crate::commands::convert::Destination;
 use crate::commands::edits;
-use crate::output::stop_signal;
+use crate::commands::losses::{REFUSAL, losses_text};
 use crate::print::{CommandResult, Printer, counted, grouped, size_text};
 use crate::progress::{Bar, Unit};
 
@@ -29,21 +28,22 @@ pub(super) fn convert(args: &JobConvert) -> CommandResult {
         source: input.to_owned(),
         destination,
         output: writes.output(writing),
-        edits: texts(&args.edits)?,
+        edits: EditTexts {
+            rename_list: args.edits.rename_map.as_deref().map(edits::list).transpose()?,
+            ..edits::texts(&args.edits)
+        },
         lossy: writes.lossy,
-        replace: writes.force,
+        replace: writes.replacing.force,
         reading: reading(&args.common.spending, &args.common.with)?,
     };
-    let mut bar = Bar::new("planning", Unit::Keys).stopped_by(stop_signal()?);
+    let mut bar = Bar::stoppable("planning", Unit::Keys)?;
     let place = args.place.place();
-    let agree = |losses: &[Loss]| -> Result<()> { Err(refuse_losses(losses)) };
-    let (job, losses) = Job::plan_conversion(place, options, args.place.tasks, &agree, &mut bar)?;
+    let (job, losses) = Job::plan_conversion(place, options, args.place.tasks, REFUSAL, &mut bar)?;
     drop(bar);
     let mut printer = Printer::new();
     if args.common.json {
         printer.line(&job.recipe().json()?)?;
-        printer.finish()?;
-        return Ok(true);
+        return printer.success();
     }
     let recipe = job.recipe();
     let JobWork::Convert(convert) = &recipe.work else { return Ok(true) };
@@ -57,8 +57,7 @@ pub(super) fn convert(args: &JobConvert) -> CommandResult {
     }
     losses_text(&losses, &mut printer)?;
     summary(&job, args.place.place(), &mut printer)?;
-    printer.finish()?;
-    Ok(true)
+    printer.success()
 }
 
 /// Prints the number of tasks, their memory, and how to run them.
@@ -75,21 +74,6 @@ pub(super) fn summary(
         "to run       statelens job run {place} INDEX, for INDEX from 0 to {last}"
     ))?;
     printer.line(&format!("to complete  statelens job commit {place}"))
-}
-
-fn texts(edits: &Edits) -> Result<EditTexts> {
-    Ok(EditTexts {
-        untie: edits.untie,
-        states: edits.states.clone(),
-        select: edits.select.clone(),
-        exclude: edits.exclude.clone(),
-        strip_prefix: edits.strip_prefix.clone(),
-        rename: edits.rename.clone(),
-        rename_list: edits.rename_map.as_deref().map(edits::list).transpose()?,
-        prefix: edits.prefix.clone(),
-        nest: edits.nest,
-        cast: edits.cast.clone(),
-    })
 }
 
 pub(super) fn reading(spending: &Spending, with: &[PathBuf]) -> Result<Reading> {

@@ -1,10 +1,8 @@
 //! `statelens job run`.
 
 use statelens::job::{Job, TaskEnd, index_from_environment};
-use statelens::parts::values::Json;
 
 use crate::args::JobRun;
-use crate::output::stop_signal;
 use crate::print::{CommandResult, Printer};
 use crate::progress::{Bar, Unit};
 
@@ -14,7 +12,7 @@ pub(super) fn run(args: &JobRun) -> CommandResult {
         None => index_from_environment()?,
     };
     let job = Job::open(&args.place.job)?;
-    let mut bar = Bar::new("running", Unit::Bytes).stopped_by(stop_signal()?);
+    let mut bar = Bar::stoppable("running", Unit::Bytes)?;
     let mut ends = Vec::new();
     let outcome = job.run_group(index, args.per, &mut bar, &mut |task, end| {
         ends.push((task, end));
@@ -40,11 +38,8 @@ fn tell(
         let how = if before { "was done before" } else { "is done" };
         return printer.line(&format!("task {task} {how}"));
     }
-    let mut json = Json::new();
-    json.object(|json| {
-        json.name("statelens").number(1);
+    printer.json(|json| {
         json.name("task").number(task);
         json.name("done_before").bool(before);
-    });
-    printer.line(json.as_str())
+    })
 }

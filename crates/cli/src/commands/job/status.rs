@@ -32,8 +32,7 @@ pub(super) fn status(args: &JobPlace) -> CommandResult {
             printer.line(&format!("missing      {}", ranges(missing)))?;
         }
     }
-    printer.finish()?;
-    Ok(true)
+    printer.success()
 }
 
 pub(super) fn abort(args: &JobPlace) -> CommandResult {

@@ -3,17 +3,16 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use statelens::parts::checkpoint::visible;
-use statelens::parts::convert::{Edit, shard_size};
+use statelens::parts::convert::shard_size;
 use statelens::parts::formats::Shards;
 use statelens::{Error, Result};
 use statelens_recipes::adapter::{CONFIG, FILES, FoldedAdapter, fold};
 
 use super::files;
-use super::siblings::{combine, sibling_config, stem, weights};
-use crate::args::{Edits, FoldLora, Writes};
-use crate::commands::convert::{ConvertJob, Destination};
-use crate::print::{CommandResult, Printer, counted};
+use super::siblings::{combine, output_folder, sibling_config, stem, weights};
+use crate::args::{FoldLora, Writes};
+use crate::commands::convert::ConvertJob;
+use crate::print::{CommandResult, counted};
 use crate::source::{self, FileSource};
 
 /// Returns the adapter to fold: the one of the arguments, or the one in the folder of the
@@ -73,38 +72,20 @@ pub(super) fn run(args: &FoldLora, adapter: &Path) -> CommandResult {
     let (folded, sources) = folded(&args.checkpoint, adapter)?;
     let model = weights(&args.checkpoint);
     let name = format!("{}_folded", stem(&source::named(&model)?)?);
-    let folder = args.output_dir.clone().unwrap_or_else(|| match args.checkpoint.is_dir() {
-        true => args.checkpoint.clone(),
-        false => args.checkpoint.parent().map(Path::to_owned).unwrap_or_default(),
-    });
-    let folder = folder.join(name);
+    let folder = output_folder(args.output_dir.as_deref(), &args.checkpoint).join(name);
     let configs =
         match sibling_config(&args.checkpoint).filter(|path| path.ends_with("config.json")) {
             Some(path) => vec![(folder.join("config.json"), files::read_text(&path)?)],
             None => Vec::new(),
         };
-    files::check(&configs, args.force)?;
-    let writes = Writes::plain("safetensors", args.force, args.durable);
+    files::check(&configs, args.replacing.force)?;
+    let writes = Writes::plain("safetensors", args.replacing);
     let job = ConvertJob {
-        destination: Destination::File(folder.join("model.safetensors")),
-        writing: statelens::parts::formats::writing("safetensors")?,
-        edits: &Edits::default(),
-        edit: Edit::default(),
-        writes: &writes,
-        common: &args.common,
-        dry_run: false,
-        scan: false,
         cut: Shards::BySize(shard_size(&args.hf_shard_size)?),
+        ..ConvertJob::to_file(folder.join("model.safetensors"), &writes, &args.common)?
     };
     job.run(folded.checkpoint, &sources)?;
-    files::write(&configs, args.force, &args.durable)?;
-    if !args.common.json {
-        let mut printer = Printer::new();
-        printer.line(&format!("{} changed", counted(folded.weights.len() as u64, "tensor")))?;
-        for (path, _) in &configs {
-            printer.line(&format!("wrote {}", visible(&path.display().to_string())))?;
-        }
-        printer.finish()?;
-    }
+    let line = format!("{} changed", counted(folded.weights.len() as u64, "tensor"));
+    files::write_and_list(&configs, args.replacing, Some(&line), args.common.json)?;
     Ok(true)
 }

@@ -58,19 +58,19 @@ pub(crate) fn run(args: &ConvertModel) -> CommandResult {
         None => Vec::new(),
     };
     let mut made = std::mem::take(&mut done.parts);
-    if requested.source.is_cerebras() && target.is_cerebras() && !args.dry_run {
+    if requested.source.is_cerebras() && target.is_cerebras() && !args.preview.dry_run {
         put_data_state(&mut made, source.config.as_ref())?;
     }
     let parts = CheckpointOutputs::new(args, &requested, made, casts)?;
     notes.iter().for_each(|note| complain(note));
-    if args.dry_run {
+    if args.preview.dry_run {
         return preview::show(args, &requested, &done, &parts);
     }
     for one in &done.unmatched {
         complain(&format!("left out: {one}"));
     }
     // Check that every file can be written before writing the first.
-    files::check(&configs, args.force)?;
+    files::check(&configs, args.replacing.force)?;
     parts.check()?;
     if !args.common.json {
         let mut printer = Printer::new();
@@ -86,17 +86,9 @@ pub(crate) fn run(args: &ConvertModel) -> CommandResult {
         printer.finish()?;
     }
     parts.write(&source.sources)?;
-    files::write(&configs, args.force, &args.durable)?;
-    let mut printer = Printer::new();
-    if !args.common.json {
-        if !converts_config && source.config.is_some() {
-            printer.line("the config is not converted between these formats")?;
-        }
-        for (path, _) in &configs {
-            printer.line(&format!("wrote {}", visible(&path.display().to_string())))?;
-        }
-    }
-    printer.finish()?;
+    let line = (!converts_config && source.config.is_some())
+        .then_some("the config is not converted between these formats");
+    files::write_and_list(&configs, args.replacing, line, args.common.json)?;
     Ok(true)
 }
 

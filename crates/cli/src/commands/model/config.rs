@@ -1,14 +1,16 @@
 //! `statelens convert-config`.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use statelens::parts::checkpoint::visible;
 use statelens::parts::values::Json;
 use statelens::{Error, ErrorKind, Result};
 use statelens_recipes::ModelFormat;
-use statelens_recipes::config::{Converted, Families, Language, Map, Value, parse};
+use statelens_recipes::config::{Converted, Families, Language, Value, parse};
 
+use super::files::{TextFile, read_config, read_text};
+use super::siblings::name_text;
 use crate::args::ConvertConfig;
 use crate::print::{CommandResult, Printer, complain, counted};
 
@@ -35,7 +37,7 @@ pub(crate) fn run(args: &ConvertConfig) -> CommandResult {
     }
     let mut printer = Printer::new();
     if args.json {
-        printer.line(&json(&conversion, &converted, &files))?;
+        printer.json(|json| fields(&conversion, &converted, &files, json))?;
     } else {
         if conversion.recognised {
             printer.line(&format!(
@@ -43,13 +45,10 @@ pub(crate) fn run(args: &ConvertConfig) -> CommandResult {
                 conversion.model, conversion.source
             ))?;
         }
-        for (path, _) in &files {
-            printer.line(&format!("wrote {}", visible(&path.display().to_string())))?;
-        }
+        super::files::list(&files, &mut printer)?;
         report_dropped(&converted.dropped, args.debug, &mut printer)?;
     }
-    printer.finish()?;
-    Ok(true)
+    printer.success()
 }
 
 /// A requested conversion.
@@ -115,31 +114,22 @@ impl ConfigConversion {
         } else {
             Vec::new()
         };
-        if parts.is_empty() {
-            return read(path, Some(self.source));
+        match parts.is_empty() {
+            true => read(path, Some(self.source)),
+            false => read_config(path, &parts),
         }
-        let mut whole = Map::new();
-        for part in parts {
-            whole.set(
-                part.as_str(),
-                read(&path.join(&part).join("config.json"), Some(self.source))?,
-            );
-        }
-        Ok(whole.into())
     }
 }
 
 /// Reads a config in the language of its extension, or else that of its format.
 fn read(path: &Path, format: Option<ModelFormat>) -> Result<Value> {
     let name = path.display().to_string();
-    let text = super::files::read_text(path)?;
+    let text = read_text(path)?;
     let usual =
         if format == Some(ModelFormat::HuggingFace) { Language::Json } else { Language::Yaml };
     let language = Language::of_name(&name).unwrap_or(usual);
     parse(&text, language).map_err(|error| error.in_file(name))
 }
-
-type TextFile = (PathBuf, String);
 
 /// Returns the files to write, with the names that the original tool gives them.
 fn files(
@@ -152,35 +142,18 @@ fn files(
         None => args.config.parent().map(Path::to_owned).unwrap_or_default(),
     };
     converted.locate(&folder.display().to_string());
-    let text = |value: &Value| match converted.language {
-        Language::Json => value.to_json(),
-        Language::Yaml => value.to_yaml(),
+    let name = match converted.parts.is_empty() {
+        true => format!("{}.{}", name(&args.config, requested)?, converted.language.extension()),
+        // Unused: each part has a folder.
+        false => String::new(),
     };
-    if converted.parts.is_empty() {
-        let name = name(&args.config, requested)?;
-        return Ok(vec![(
-            folder.join(format!("{name}.{}", converted.language.extension())),
-            text(&converted.config),
-        )]);
-    }
-    let mut files = Vec::new();
-    for part in &converted.parts {
-        let config = converted.config.as_map().and_then(|parts| parts.get(part));
-        let path = folder.join(part).join("config.json");
-        files.push((path, config.map(text).unwrap_or_default()));
-    }
-    files.extend(converted.files.iter().map(|(path, value)| (folder.join(path), text(value))));
-    Ok(files)
+    Ok(super::files::of(converted, &folder, &name))
 }
 
 /// Returns `NAME_to_FORMAT`; a folder of parts becomes `config_to_FORMAT`.
 fn name(config: &Path, requested: &ConfigConversion) -> Result<String> {
     let stem = if config.is_dir() { config.file_name() } else { config.file_stem() };
-    let stem = stem.map(|stem| stem.to_string_lossy().into_owned());
-    let stem = stem.ok_or_else(|| {
-        Error::refused("this path has no file name").in_file(config.display().to_string())
-    })?;
-    let name = format!("{stem}_to_{}", requested.target);
+    let name = format!("{}_to_{}", name_text(stem, config)?, requested.target);
     if !config.is_dir() {
         return Ok(name);
     }
@@ -197,7 +170,7 @@ fn write(files: &[TextFile], args: &ConvertConfig) -> Result<()> {
                 .advice("Name another folder with --output-dir."));
         }
     }
-    super::files::write(files, args.force, &args.durable)
+    super::files::write(files, args.replacing)
 }
 
 fn report_dropped(
@@ -217,23 +190,23 @@ fn report_dropped(
     dropped.iter().try_for_each(|key| printer.line(&format!("  {}", visible(key))))
 }
 
-fn json(requested: &ConfigConversion, converted: &Converted, files: &[TextFile]) -> String {
-    let mut json = Json::new();
-    json.object(|json| {
-        json.name("statelens").number(1);
-        json.name("model").str(&requested.model);
-        json.name("from").str(&requested.source.to_string());
-        json.name("to").str(&requested.target.to_string());
-        json.name("recognised").bool(requested.recognised);
-        json.name("steps").objects(&converted.steps, |json, step| {
-            json.name("from").str(&step.step.source.to_string());
-            json.name("to").str(&step.step.target.to_string());
-            json.name("table").str(&step.table);
-        });
-        json.name("files")
-            .array(|json| files.iter().for_each(|(path, _)| json.str(&path.to_string_lossy())));
-        json.name("dropped").value(&converted.dropped);
-        json.name("notes").value(&converted.notes);
+fn fields(
+    requested: &ConfigConversion,
+    converted: &Converted,
+    files: &[TextFile],
+    json: &mut Json,
+) {
+    json.name("model").str(&requested.model);
+    json.name("from").str(&requested.source.to_string());
+    json.name("to").str(&requested.target.to_string());
+    json.name("recognised").bool(requested.recognised);
+    json.name("steps").objects(&converted.steps, |json, step| {
+        json.name("from").str(&step.step.source.to_string());
+        json.name("to").str(&step.step.target.to_string());
+        json.name("table").str(&step.table);
     });
-    json.take()
+    json.name("files")
+        .array(|json| files.iter().for_each(|(path, _)| json.str(&path.to_string_lossy())));
+    json.name("dropped").value(&converted.dropped);
+    json.name("notes").value(&converted.notes);
 }

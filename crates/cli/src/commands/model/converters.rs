@@ -44,7 +44,7 @@ pub(crate) fn run(args: &ListConverters) -> CommandResult {
     }
     let mut printer = Printer::new();
     if args.json {
-        printer.line(&json(&models))?;
+        printer.json(|json| fields(&models, json))?;
     } else {
         let mut table = TextTable::new(&["model", "from or to", "to or from"]);
         for (name, pairs) in &models {
@@ -54,8 +54,7 @@ pub(crate) fn run(args: &ListConverters) -> CommandResult {
         }
         table.print(&mut printer)?;
     }
-    printer.finish()?;
-    Ok(true)
+    printer.success()
 }
 
 /// Returns whether a format is neither Hugging Face's nor Cerebras's.
@@ -77,20 +76,15 @@ fn formats(formats: &[ModelFormat]) -> String {
     }
 }
 
-fn json(models: &[(&str, Vec<FormatPair>)]) -> String {
+fn fields(models: &[(&str, Vec<FormatPair>)], json: &mut Json) {
     let list = |json: &mut Json, formats: &[ModelFormat]| {
         json.array(|json| formats.iter().for_each(|format| json.str(&format.to_string())));
     };
-    let mut json = Json::new();
-    json.object(|json| {
-        json.name("statelens").number(1);
-        json.name("models").objects(models, |json, (name, pairs)| {
-            json.name("model").str(name);
-            json.name("converters").objects(pairs, |json, pair| {
-                list(json.name("left"), &pair.left);
-                list(json.name("right"), &pair.right);
-            });
+    json.name("models").objects(models, |json, (name, pairs)| {
+        json.name("model").str(name);
+        json.name("converters").objects(pairs, |json, pair| {
+            list(json.name("left"), &pair.left);
+            list(json.name("right"), &pair.right);
         });
     });
-    json.take()
 }

@@ -4,11 +4,13 @@ use std::fs;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
+use statelens::parts::checkpoint::visible;
 use statelens::{Error, Result};
 use statelens_recipes::config::{Converted, Language, Map, Value, parse};
 
-use crate::args::Durable;
+use crate::args::Replacing;
 use crate::output::{check_target, write_small};
+use crate::print::{Failure, Printer};
 
 /// The path and the text of a file to write.
 pub(super) type TextFile = (PathBuf, String);
@@ -69,8 +71,31 @@ pub(super) fn check(files: &[TextFile], replace: bool) -> Result<()> {
     files.iter().try_for_each(|(path, _)| check_target(path, replace, &[]))
 }
 
+/// Writes the files, and prints `line`, if there is one, and their paths, unless the result is JSON.
+pub(super) fn write_and_list(
+    files: &[TextFile],
+    replacing: Replacing,
+    line: Option<&str>,
+    json: bool,
+) -> Result<(), Failure> {
+    write(files, replacing)?;
+    let mut printer = Printer::new();
+    if !json {
+        line.map_or(Ok(()), |line| printer.line(line))?;
+        list(files, &mut printer)?;
+    }
+    printer.finish()
+}
+
+/// Prints the paths of files that were written.
+pub(super) fn list(files: &[TextFile], printer: &mut Printer) -> Result<(), Failure> {
+    files.iter().try_for_each(|(path, _)| {
+        printer.line(&format!("wrote {}", visible(&path.display().to_string())))
+    })
+}
+
 /// Writes the files; all get their names when all are complete.
-pub(super) fn write(files: &[TextFile], replace: bool, durable: &Durable) -> Result<()> {
-    check(files, replace)?;
-    write_small(files, replace, durable.sync())
+pub(super) fn write(files: &[TextFile], replacing: Replacing) -> Result<()> {
+    check(files, replacing.force)?;
+    write_small(files, replacing.force, replacing.sync())
 }

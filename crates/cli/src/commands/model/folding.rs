@@ -24,11 +24,7 @@ pub(super) struct FoldedModel {
 /// Folds the LoRA of a Cerebras checkpoint, or the adapter in the folder of any other checkpoint.
 pub(super) fn fold(path: &Path, read: &Checkpoint, config: Option<&Value>) -> Result<FoldedModel> {
     if recognise::is_cerebras(read) {
-        let config = config.ok_or_else(|| {
-            Error::refused("LoRA's scale is in the config, but the folder has no config")
-                .in_file(path.display().to_string())
-                .advice("Name it with --config.")
-        })?;
+        let config = config.ok_or_else(|| no_config(path))?;
         let folded = lora::fold(read, config)?;
         folded.notes.iter().for_each(|note| complain(note));
         let config = Some(folded.config);
@@ -41,4 +37,11 @@ pub(super) fn fold(path: &Path, read: &Checkpoint, config: Option<&Value>) -> Re
     })?;
     let (folded, sources) = adapter::folded(path, &adapter)?;
     Ok(FoldedModel { checkpoint: folded.checkpoint, sources: Some(sources), config: None })
+}
+
+/// Returns the error for a checkpoint with LoRA but without a config.
+pub(super) fn no_config(checkpoint: &Path) -> Error {
+    Error::refused("LoRA's scale is in the config, but the folder has no config")
+        .in_file(checkpoint.display().to_string())
+        .advice("Name it with --config.")
 }

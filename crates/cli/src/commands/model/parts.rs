@@ -1,6 +1,7 @@
 //! The checkpoints that a converted model is written to: one, or one per part, per rank, and for
 //! the optimizer.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use statelens::Result;
@@ -10,8 +11,8 @@ use statelens::parts::formats::Shards;
 use statelens_recipes::conversion::OPTIMIZER_FILE;
 
 use super::requested::RequestedConversion;
-use crate::args::{ConvertModel, Edits, Writes};
-use crate::commands::convert::{ConvertJob, Destination, Forecast};
+use crate::args::{ConvertModel, Writes};
+use crate::commands::convert::{ConvertJob, Forecast};
 use crate::print::Failure;
 use crate::source::FileSource;
 
@@ -22,9 +23,8 @@ pub(super) struct CheckpointOutputs<'a> {
 }
 
 struct CheckpointOutput {
-    edits: Edits,
+    path: PathBuf,
     edit: Edit,
-    destination: Destination,
     writes: Writes,
     cut: Shards,
 }
@@ -48,14 +48,9 @@ impl<'a> CheckpointOutputs<'a> {
                 _ => "torch",
             };
             let (path, cut) = requested.output(args, name.as_deref())?;
-            let plain = Writes::plain(to, args.force, args.durable);
-            let part = CheckpointOutput {
-                edits: Edits::default(),
-                edit: Edit { casts, ..Edit::default() },
-                destination: Destination::File(path),
-                writes: Writes { lossy: args.lossy, ..plain },
-                cut,
-            };
+            let edit = Edit { casts, ..Edit::default() };
+            let writes = Writes { lossy: args.lossy, ..Writes::plain(to, args.replacing) };
+            let part = CheckpointOutput { path, edit, writes, cut };
             Ok((part, Arc::new(checkpoint)))
         });
         Ok(Self { args, parts: parts.collect::<Result<_>>()? })
@@ -65,8 +60,8 @@ impl<'a> CheckpointOutputs<'a> {
     pub(super) fn forecasts(&self) -> Result<Vec<(String, Forecast)>> {
         let cast = self.parts.iter().filter(|(part, _)| !part.edit.casts.is_empty());
         cast.map(|(part, checkpoint)| {
-            let forecast = part.job(self.args)?.forecast(checkpoint, self.args.scan)?;
-            Ok((part.destination.name(), forecast))
+            let forecast = part.job(self.args)?.forecast(checkpoint, self.args.preview.scan)?;
+            Ok((part.path.display().to_string(), forecast))
         })
         .collect()
     }
@@ -88,17 +83,7 @@ impl<'a> CheckpointOutputs<'a> {
 
 impl CheckpointOutput {
     fn job<'j>(&'j self, args: &'j ConvertModel) -> Result<ConvertJob<'j>> {
-        let to = self.writes.to.as_deref().unwrap_or_default();
-        Ok(ConvertJob {
-            destination: self.destination.clone(),
-            writing: statelens::parts::formats::writing(to)?,
-            edits: &self.edits,
-            edit: self.edit.clone(),
-            writes: &self.writes,
-            common: &args.common,
-            dry_run: false,
-            scan: false,
-            cut: self.cut.clone(),
-        })
+        let plain = ConvertJob::to_file(self.path.clone(), &self.writes, &args.common)?;
+        Ok(ConvertJob { edit: self.edit.clone(), cut: self.cut.clone(), ..plain })
     }
 }

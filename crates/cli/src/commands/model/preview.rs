@@ -21,7 +21,7 @@ pub(super) fn show(
     let casts = parts.forecasts()?;
     let mut printer = Printer::new();
     if args.common.json {
-        printer.line(&json(requested, done, &casts))?;
+        printer.json(|json| fields(requested, done, &casts, json))?;
     } else {
         moves(requested, done, &mut printer)?;
         casts.iter().try_for_each(|(_, forecast)| forecast.text(&mut printer))?;
@@ -57,33 +57,28 @@ fn moves(
     Ok(())
 }
 
-fn json(
+fn fields(
     requested: &RequestedConversion,
     done: &ModelConversion,
     casts: &[(String, Forecast)],
-) -> String {
-    let mut json = Json::new();
-    json.object(|json| {
-        json.name("statelens").number(1);
-        json.name("model").str(&requested.recipe.family);
-        json.name("from").str(&requested.source.to_string());
-        json.name("to").str(&requested.target.to_string());
-        json.name("moves").objects(&done.moves, |json, one| {
-            json.name("from").value(&one.from);
-            json.name("to").value(&one.to);
-            json.name("rule").str(&one.rule);
-        });
-        json.name("unmatched")
-            .array(|json| done.unmatched.iter().for_each(|one| json.str(&one.key)));
-        json.name("nearest").array(|json| {
-            done.unmatched.iter().for_each(|one| json.value(&one.nearest));
-        });
-        if !casts.is_empty() {
-            json.name("casts").objects(casts, |json, (output, forecast)| {
-                json.name("output").str(output);
-                forecast.json(json);
-            });
-        }
+    json: &mut Json,
+) {
+    json.name("model").str(&requested.recipe.family);
+    json.name("from").str(&requested.source.to_string());
+    json.name("to").str(&requested.target.to_string());
+    json.name("moves").objects(&done.moves, |json, one| {
+        json.name("from").value(&one.from);
+        json.name("to").value(&one.to);
+        json.name("rule").str(&one.rule);
     });
-    json.take()
+    json.name("unmatched").array(|json| done.unmatched.iter().for_each(|one| json.str(&one.key)));
+    json.name("nearest").array(|json| {
+        done.unmatched.iter().for_each(|one| json.value(&one.nearest));
+    });
+    if !casts.is_empty() {
+        json.name("casts").objects(casts, |json, (output, forecast)| {
+            json.name("output").str(output);
+            forecast.json(json);
+        });
+    }
 }

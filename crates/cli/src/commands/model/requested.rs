@@ -12,7 +12,7 @@ use statelens_recipes::proposal::Clues;
 use statelens_recipes::{ModelFormat, ranks, recognise};
 
 use super::files::{self, TextFile};
-use super::siblings::{stem, weights};
+use super::siblings::{output_folder, stem, weights};
 use super::source::{ModelSource, recipe};
 use crate::args::ConvertModel;
 use crate::source;
@@ -75,7 +75,7 @@ impl RequestedConversion {
         source: &ModelSource,
         mut converted: Converted,
     ) -> Result<Vec<TextFile>> {
-        let folder = self.folder(args);
+        let folder = output_folder(args.output_dir.as_deref(), &args.checkpoint);
         converted.locate(&folder.display().to_string());
         if self.target.is_hf() && converted.parts.is_empty() {
             let path = folder.join(self.stem(args)?).join("config.json");
@@ -96,7 +96,7 @@ impl RequestedConversion {
         args: &ConvertModel,
         part: Option<&str>,
     ) -> Result<(PathBuf, Shards)> {
-        let folder = self.folder(args);
+        let folder = output_folder(args.output_dir.as_deref(), &args.checkpoint);
         if self.target.is_cerebras() {
             return Ok((folder.join(format!("{}.mdl", self.stem(args)?)), Shards::One));
         }
@@ -113,14 +113,6 @@ impl RequestedConversion {
         let folder = folder.join(part.map_or(self.stem(args)?, str::to_owned));
         let name = if args.export_safetensors { "model.safetensors" } else { "pytorch_model.bin" };
         Ok((folder.join(name), Shards::Numbered(shard_size(&args.hf_shard_size)?)))
-    }
-
-    fn folder(&self, args: &ConvertModel) -> PathBuf {
-        match &args.output_dir {
-            Some(folder) => folder.clone(),
-            None if args.checkpoint.is_dir() => args.checkpoint.clone(),
-            None => args.checkpoint.parent().map(Path::to_owned).unwrap_or_default(),
-        }
     }
 
     /// Returns `NAME_to_FORMAT`.

@@ -1,5 +1,6 @@
 //! Locates the files of a model, and the files in the same folder.
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -65,11 +66,23 @@ pub(super) fn sibling_config(checkpoint: &Path) -> Option<PathBuf> {
     yaml.next().is_none().then_some(first)
 }
 
+/// Returns the folder to write to: the one that the user names, or that of the checkpoint.
+pub(super) fn output_folder(named: Option<&Path>, checkpoint: &Path) -> PathBuf {
+    match named {
+        Some(folder) => folder.to_owned(),
+        None if checkpoint.is_dir() => checkpoint.to_owned(),
+        None => checkpoint.parent().map(Path::to_owned).unwrap_or_default(),
+    }
+}
+
 /// Returns the file name without its extensions (those that consist of letters).
 pub(super) fn stem(path: &Path) -> Result<String> {
-    let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
-    let name = name.ok_or_else(|| {
+    Ok(proposal::stem(&name_text(path.file_name(), path)?).to_owned())
+}
+
+/// Returns the file name of `path`, or its stem, as text; fails if it has none.
+pub(super) fn name_text(name: Option<&OsStr>, path: &Path) -> Result<String> {
+    name.map(|name| name.to_string_lossy().into_owned()).ok_or_else(|| {
         Error::refused("this path has no file name").in_file(path.display().to_string())
-    })?;
-    Ok(proposal::stem(&name).to_owned())
+    })
 }

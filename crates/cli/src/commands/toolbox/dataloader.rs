@@ -9,12 +9,12 @@ use statelens::parts::formats::cerebras::dataloader::{
     DataState, Loader, MAX_STATE_BYTES, is_state_file,
 };
 use statelens::parts::formats::cerebras::rewrite::with_dataloader;
-use statelens::parts::values::Json;
+use statelens::write::file_name;
 use statelens::{Error, Result};
 
-use super::writing::{file_name, forced, write};
 use crate::args::{ConvertDataloaderState, Dataloader};
-use crate::commands::convert::losses_text;
+use crate::commands::losses::losses_text;
+use crate::commands::writing::{file_options, output_json, write};
 use crate::print::{CommandResult, Printer, counted, grouped};
 
 pub(crate) fn run(args: &ConvertDataloaderState) -> CommandResult {
@@ -29,22 +29,17 @@ pub(crate) fn run(args: &ConvertDataloaderState) -> CommandResult {
     let (plan, replaced) =
         with_dataloader(&checkpoint, &state, &loader, &args.to, name).map_err(in_file)?;
     let losses = plan.losses.clone();
-    let replace = forced(args.force);
-    let bytes = write(plan, &args.output, replace, &sources, false, args.durable.sync())?;
+    let bytes = write(plan, &args.output, &file_options(args.replacing, &sources, false))?;
     let samples = state.samples();
     let mut printer = Printer::new();
     if args.common.json {
-        let mut json = Json::new();
-        json.object(|json| {
-            json.name("statelens").number(1);
-            json.name("output").str(&args.output.to_string_lossy());
-            json.name("bytes").number(bytes);
+        printer.json(|json| {
+            output_json(json, &args.output, Some(bytes));
             json.name("step").number(state.step);
             json.name("workers").number(state.workers.len() as u64);
             json.name("samples_streamed").number(samples);
             json.name("replaced").bool(replaced);
-        });
-        printer.line(json.as_str())?;
+        })?;
     } else {
         if replaced {
             printer.line("replaced  the existing state `dataloader`")?;
@@ -59,8 +54,7 @@ pub(crate) fn run(args: &ConvertDataloaderState) -> CommandResult {
         ))?;
         losses_text(&losses, &mut printer)?;
     }
-    printer.finish()?;
-    Ok(true)
+    printer.success()
 }
 
 /// Reads the state that release 1.9 left in a folder.

@@ -7,12 +7,12 @@ mod tensor_diff;
 use statelens::parts::checkpoint::Checkpoint;
 use statelens::parts::compare::check::{expected_of, parts_sides, prefix_between};
 use statelens::parts::compare::diff::{ComparisonReport, Tolerance};
-use statelens::parts::convert::{Edit, Pattern};
+use statelens::parts::convert::{Edit, Pattern, Rename};
 use statelens::parts::values::Json;
 use statelens::{DiffOptions, Error, Result, diff_with};
 
 use crate::args::{Diff, DiffOrder, EqualityTest};
-use crate::output::stop_signal;
+use crate::commands::edits::listed_renames;
 use crate::print::{CommandResult, Failure, Printer, TextTable, complain, counted, grouped};
 use crate::progress::{Bar, Unit};
 
@@ -22,9 +22,11 @@ pub(crate) fn run(args: &Diff) -> CommandResult {
     for side in [&left, &right] {
         side.check_size("comparing all values")?;
     }
+    let mut renames = Rename::all(&args.rename)?;
+    renames.extend(listed_renames(args.rename_map.as_deref())?);
     let rename = Edit {
         strip_prefix: args.strip_prefix.clone(),
-        rename: super::super::edits::renames(&args.rename, args.rename_map.as_deref())?,
+        rename: renames,
         prefix: args.prefix.clone(),
         ..Edit::default()
     };
@@ -51,7 +53,7 @@ pub(crate) fn run(args: &Diff) -> CommandResult {
     if args.renames {
         return renames::run(args, &left, &right, options);
     }
-    let mut bar = Bar::new("comparing", Unit::Bytes).stopped_by(stop_signal()?);
+    let mut bar = Bar::stoppable("comparing", Unit::Bytes)?;
     let mut report = diff_with(&left, &right, options, &mut bar)?;
     drop(bar);
     if args.sort == DiffOrder::Change {

@@ -6,38 +6,40 @@ use std::path::Path;
 use statelens::parts::checkpoint::visible;
 use statelens::parts::formats::cerebras::fix::Fixed;
 use statelens::parts::formats::cerebras::rewrite::{repair, with_suffix};
-use statelens::parts::values::Json;
+use statelens::write::{Replace, file_name};
 use statelens::{Error, Result};
 
-use super::writing::{Replace, file_name, forced, write};
 use crate::args::FixCheckpointSpec;
+use crate::commands::writing::{file_options, output_json, write};
 use crate::print::{CommandResult, Failure, Printer, grouped};
 
 pub(crate) fn run(args: &FixCheckpointSpec) -> CommandResult {
     let (checkpoint, sources) = super::open(&args.file, &args.common.with)?.into_parts();
-    let (target, replace) = match (&args.output, args.inplace) {
-        (Some(output), _) => (output.clone(), forced(args.force)),
-        (None, true) => (args.file.clone(), Replace::Source),
-        (None, false) => (with_suffix(&args.file, "_fixed"), forced(args.force)),
+    let mut options = file_options(args.replacing, &sources, false);
+    let target = match (&args.output, args.inplace) {
+        (Some(output), _) => output.clone(),
+        (None, true) => {
+            options.replace = Replace::Source;
+            args.file.clone()
+        }
+        (None, false) => with_suffix(&args.file, "_fixed"),
     };
     let (fixed, plan) = repair(&checkpoint, args.upgrade, file_name(&target)?)
         .map_err(|error| error.in_file(args.file.display().to_string()))?;
     drop(checkpoint);
     let mut printer = Printer::new();
     let Some(plan) = plan else {
-        report(args, &fixed, None, &mut printer)?;
-        printer.finish()?;
-        return Ok(true);
+        report(args, &fixed, &target, None, &mut printer)?;
+        return printer.success();
     };
-    if replace == Replace::Source && !args.yes && !agreed(&args.file)? {
+    if options.replace == Replace::Source && !args.yes && !agreed(&args.file)? {
         return Err(Error::refused("nothing was changed")
             .in_file(args.file.display().to_string())
             .into());
     }
-    let bytes = write(plan, &target, replace, &sources, false, args.durable.sync())?;
-    report(args, &fixed, Some((&target, bytes)), &mut printer)?;
-    printer.finish()?;
-    Ok(true)
+    let bytes = write(plan, &target, &options)?;
+    report(args, &fixed, &target, Some(bytes), &mut printer)?;
+    printer.success()
 }
 
 /// Asks on standard error whether to replace the checkpoint; no answer means no.
@@ -59,27 +61,18 @@ fn agreed(file: &Path) -> Result<bool> {
 fn report(
     args: &FixCheckpointSpec,
     fixed: &Fixed,
-    written: Option<(&Path, u64)>,
+    target: &Path,
+    bytes: Option<u64>,
     printer: &mut Printer,
 ) -> Result<(), Failure> {
     if args.common.json {
-        let mut json = Json::new();
-        json.object(|json| {
-            json.name("statelens").number(1);
+        return printer.json(|json| {
             json.name("repairs").array(|json| {
                 fixed.repairs.iter().for_each(|repair| json.str(&repair.text()));
             });
             json.name("no_global_step").bool(fixed.no_global_step);
-            json.name("output");
-            match written {
-                None => json.null(),
-                Some((path, bytes)) => {
-                    json.str(&path.to_string_lossy());
-                    json.name("bytes").number(bytes);
-                }
-            }
+            output_json(json, target, bytes);
         });
-        return printer.line(json.as_str());
     }
     for repair in &fixed.repairs {
         printer.line(&format!("repaired  {}", visible(&repair.text())))?;
@@ -87,11 +80,11 @@ fn report(
     if fixed.no_global_step {
         printer.line("skipped   the last epochs: there is no global_step to set them to")?;
     }
-    match written {
+    match bytes {
         None => printer.line("there is nothing to repair: nothing was written"),
-        Some((path, bytes)) => printer.line(&format!(
+        Some(bytes) => printer.line(&format!(
             "wrote     {}, {} bytes",
-            visible(&path.display().to_string()),
+            visible(&target.display().to_string()),
             grouped(bytes)
         )),
     }

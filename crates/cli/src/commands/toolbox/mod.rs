@@ -9,7 +9,6 @@ mod runs;
 pub(super) mod states;
 mod upgrade;
 mod verify;
-pub(crate) mod writing;
 
 use statelens::Error;
 

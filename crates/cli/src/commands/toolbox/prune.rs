@@ -69,7 +69,7 @@ pub(crate) fn run(args: &Prune) -> CommandResult {
         .collect();
     let sound = run.checkpoints().count() - unsound.len();
     match args.json {
-        true => printer.line(&json(args, &removed, &unsound, freed, stay))?,
+        true => printer.json(|json| fields(args, &removed, &unsound, freed, stay, json))?,
         false => {
             for (name, why) in &unsound {
                 printer.line(&format!("not sound  {}: {}", visible(name), visible(why)))?;
@@ -84,8 +84,7 @@ pub(crate) fn run(args: &Prune) -> CommandResult {
             show(args, &removed, freed, stay, &mut printer)?;
         }
     }
-    printer.finish()?;
-    Ok(true)
+    printer.success()
 }
 
 /// Syncs the checkpoints that stay to the disk before the others are removed irrevocably.
@@ -174,19 +173,21 @@ fn show(
     ))
 }
 
-fn json(args: &Prune, removed: &[&str], unsound: &[(&str, &str)], freed: u64, stay: u64) -> String {
-    let mut json = Json::new();
-    json.object(|json| {
-        json.name("statelens").number(1);
-        json.name("applied").bool(args.apply);
-        json.name("deleted").bool(args.delete);
-        json.name("files").array(|json| removed.iter().for_each(|name| json.str(name)));
-        json.name("unsound").objects(unsound, |json, (name, why)| {
-            json.name("name").str(name);
-            json.name("why").str(why);
-        });
-        json.name("bytes").number(freed);
-        json.name("stay").number(stay);
+fn fields(
+    args: &Prune,
+    removed: &[&str],
+    unsound: &[(&str, &str)],
+    freed: u64,
+    stay: u64,
+    json: &mut Json,
+) {
+    json.name("applied").bool(args.apply);
+    json.name("deleted").bool(args.delete);
+    json.name("files").array(|json| removed.iter().for_each(|name| json.str(name)));
+    json.name("unsound").objects(unsound, |json, (name, why)| {
+        json.name("name").str(name);
+        json.name("why").str(why);
     });
-    json.take()
+    json.name("bytes").number(freed);
+    json.name("stay").number(stay);
 }

@@ -151,8 +151,7 @@ pub(crate) fn latest(args: &Latest) -> CommandResult {
     }
     let mut printer = Printer::new();
     printer.line(&folder.join(name).to_string_lossy())?;
-    printer.finish()?;
-    Ok(true)
+    printer.success()
 }
 
 /// Returns why the latest checkpoint is not sound. Opens only that one and its predecessors, back
@@ -193,8 +192,7 @@ fn latest_sound(args: &Latest, run: &RunContents) -> CommandResult {
     }
     let mut printer = Printer::new();
     printer.line(&folder.join(&found.name).to_string_lossy())?;
-    printer.finish()?;
-    Ok(true)
+    printer.success()
 }
 
 pub(crate) fn run(args: &Runs) -> CommandResult {
@@ -219,8 +217,7 @@ pub(crate) fn run(args: &Runs) -> CommandResult {
         true => printer.line(&run.json(checks.iter().map(|(_, wrong)| wrong.as_str())))?,
         false => show(&run, &checks, &mut printer)?,
     }
-    printer.finish()?;
-    Ok(true)
+    printer.success()
 }
 
 fn show(

@@ -1,7 +1,6 @@
 //! `statelens info --states`.
 
 use statelens::parts::describe::CheckpointSummary;
-use statelens::parts::values::Json;
 
 use std::path::Path;
 
@@ -13,12 +12,9 @@ pub(crate) fn run(file: &Path, common: &Common) -> CommandResult {
     let summary = CheckpointSummary::of(checkpoint);
     let mut printer = Printer::new();
     if common.json {
-        let mut json = Json::new();
-        json.object(|json| {
-            json.name("statelens").number(1);
+        printer.json(|json| {
             summary.write_states(json);
-        });
-        printer.line(json.as_str())?;
+        })?;
     } else if summary.by_state.is_empty() {
         printer.line("there are no states")?;
     } else {
@@ -37,6 +33,5 @@ pub(crate) fn run(file: &Path, common: &Common) -> CommandResult {
         }
         table.print(&mut printer)?;
     }
-    printer.finish()?;
-    Ok(true)
+    printer.success()
 }

@@ -2,11 +2,11 @@
 
 use statelens::parts::checkpoint::visible;
 use statelens::parts::formats::cerebras::rewrite::{upgrade, with_suffix};
-use statelens::parts::values::Json;
+use statelens::write::file_name;
 
-use super::writing::{file_name, forced, write};
 use crate::args::Upgrade;
-use crate::commands::convert::losses_text;
+use crate::commands::losses::losses_text;
+use crate::commands::writing::{file_options, output_json, write};
 use crate::print::{CommandResult, Printer, grouped};
 
 pub(crate) fn run(args: &Upgrade) -> CommandResult {
@@ -18,55 +18,32 @@ pub(crate) fn run(args: &Upgrade) -> CommandResult {
         Some(output) => output.clone(),
         None => with_suffix(&args.input.file, &format!("_{}", args.to)),
     };
-    let plan = upgrade(&checkpoint, &args.to, file_name(&target)?, args.lossy);
+    let plan = upgrade(&checkpoint, &args.to, file_name(&target)?, args.lossy)
+        .map_err(|error| error.in_file(name.clone()))?;
+    let losses = plan.as_ref().map(|plan| plan.losses.clone()).unwrap_or_default();
+    let options = file_options(args.replacing, &sources, args.lossy);
+    let bytes = plan.map(|plan| write(plan, &target, &options)).transpose()?;
     let mut printer = Printer::new();
-    let Some(plan) = plan.map_err(|error| error.in_file(name.clone()))? else {
-        match args.input.common.json {
-            true => printer.line(&json(&before, &args.to, None))?,
-            false => {
-                let text =
-                    format!("{} already has format {before}: nothing was written", visible(&name));
-                printer.line(&text)?;
-            }
-        }
-        printer.finish()?;
-        return Ok(true);
-    };
-    let losses = plan.losses.clone();
-    let replace = forced(args.force);
-    let bytes = write(plan, &target, replace, &sources, args.lossy, args.durable.sync())?;
-    match args.input.common.json {
-        true => {
-            printer.line(&json(&before, &args.to, Some((&target.to_string_lossy(), bytes))))?;
-        }
-        false => {
-            printer.line(&format!(
-                "wrote {}: format {before} became {}, {} bytes",
-                visible(&target.display().to_string()),
-                args.to,
-                grouped(bytes)
-            ))?;
-            losses_text(&losses, &mut printer)?;
-        }
+    if args.input.common.json {
+        printer.json(|json| {
+            json.name("from").str(&before);
+            json.name("to").str(&args.to);
+            output_json(json, &target, bytes);
+        })?;
+        return printer.success();
     }
-    printer.finish()?;
-    Ok(true)
-}
-
-fn json(before: &str, after: &str, written: Option<(&str, u64)>) -> String {
-    let mut json = Json::new();
-    json.object(|json| {
-        json.name("statelens").number(1);
-        json.name("from").str(before);
-        json.name("to").str(after);
-        json.name("output");
-        match written {
-            None => json.null(),
-            Some((path, bytes)) => {
-                json.str(path);
-                json.name("bytes").number(bytes);
-            }
-        }
-    });
-    json.take()
+    match bytes {
+        None => printer.line(&format!(
+            "{} already has format {before}: nothing was written",
+            visible(&name)
+        ))?,
+        Some(bytes) => printer.line(&format!(
+            "wrote {}: format {before} became {}, {} bytes",
+            visible(&target.display().to_string()),
+            args.to,
+            grouped(bytes)
+        ))?,
+    }
+    losses_text(&losses, &mut printer)?;
+    printer.success()
 }

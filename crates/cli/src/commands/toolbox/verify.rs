@@ -5,11 +5,10 @@ use std::path::{Path, PathBuf};
 
 use statelens::parts::compare::verify::{Manifest, VerificationReport};
 use statelens::parts::values::Json;
-use statelens::{Error, ErrorKind, Result};
+use statelens::{Checkpoint, Error, Result};
 
 use crate::args::Verify;
 use crate::commands::several;
-use crate::output::stop_signal;
 use crate::print::{CommandResult, Failure, Printer, TextTable, grouped};
 use crate::progress::{Bar, Unit};
 
@@ -56,17 +55,10 @@ fn verify_file(
     with: &[PathBuf],
     manifest: Option<&Manifest>,
 ) -> Result<(VerificationReport, bool)> {
-    match crate::commands::open(file, with) {
-        Ok(checkpoint) => {
-            let mut bar = Bar::new("verifying", Unit::Bytes).stopped_by(stop_signal()?);
-            Ok((checkpoint.verify_against(manifest, &mut bar)?, true))
-        }
-        // A checkpoint too damaged to open is a result, not a failure.
-        Err(error) if error.kind() == ErrorKind::Damaged => {
-            Ok((VerificationReport::of_damage(&error), false))
-        }
-        Err(error) => Err(error),
-    }
+    let opened = crate::commands::open(file, with);
+    let is_open = opened.is_ok();
+    let mut bar = Bar::stoppable("verifying", Unit::Bytes)?;
+    Ok((Checkpoint::verify_opened(opened, manifest, &mut bar)?, is_open))
 }
 
 fn read(path: &Path) -> Result<Manifest> {

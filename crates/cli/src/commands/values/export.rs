@@ -1,27 +1,25 @@
 //! `statelens export`.
 
-use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 
-use statelens::parts::checkpoint::{Checkpoint, Leaf, Tensor, shape_text, visible};
+use statelens::parts::checkpoint::{Checkpoint, Tensor, shape_text, visible};
 use statelens::parts::convert::{alone, dtype_named, in_dtype, lacks_numpy};
 use statelens::parts::formats::{RequestedOptions, writing};
-use statelens::parts::tensor::{BUFFER, drain, sliced};
-use statelens::parts::values::{Csv, Json, missing};
-use statelens::{DType, Error, Result, Slice};
+use statelens::parts::tensor::{BUFFER, drain};
+use statelens::parts::values::{Csv, Json};
+use statelens::write::file_name;
+use statelens::{DType, Error, Result};
 
+use super::selected::SelectedTensor;
 use crate::args::Export;
-use crate::commands::toolbox::writing::{file_name, forced, write};
+use crate::commands::writing::{file_options, write};
 use crate::limits::limits;
-use crate::output::{check_target, stop_signal, write_file};
-use crate::print::{CommandResult, Failure, Printer, counted, grouped};
+use crate::output::{check_target, write_file};
+use crate::print::{CommandResult, Printer, counted, grouped};
 use crate::progress::{Bar, Unit};
 use crate::source::FileSource;
-
-/// Memory limit, in bytes, of a slice of quantised blocks.
-const MAX_SLICE_BYTES: u64 = 1 << 30;
 
 /// An output format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,11 +50,9 @@ pub(crate) fn run(args: &Export) -> CommandResult {
     let leaves = checkpoint.leaves();
     let mut taken = Vec::new();
     for key in &args.keys {
-        let (leaf, slice) = find(&leaves, key, &args.input.file)?;
-        let key = leaf.flat.to_lossy().into_owned();
-        let tensor = wanted(&checkpoint, leaf, slice, &key)?;
+        let SelectedTensor { key, title, tensor } =
+            SelectedTensor::find(&checkpoint, &leaves, key, &args.input.file)?;
         let tensor = upcast(tensor, dtype.clone(), format)?;
-        let title = slice.map_or_else(|| key.clone(), |slice| format!("{key}[{slice}]"));
         taken.push(ExportedTensor { name: key.clone(), key, title, tensor });
     }
     distinct(&mut taken, args)?;
@@ -83,9 +79,8 @@ pub(crate) fn run(args: &Export) -> CommandResult {
             let each = taken.iter().map(|one| (one.name.as_str(), one.tensor.clone()));
             let alone = Arc::new(alone(&checkpoint, each, limits())?);
             let plan = statelens::parts::formats::plan(alone, &target, file_name(&args.output)?)?;
-            let replace = forced(args.force);
             // Losses are accepted: they are about metadata, not about the values of the tensors.
-            write(plan, &args.output, replace, &sources, true, args.durable.sync())?
+            write(plan, &args.output, &file_options(args.replacing, &sources, true))?
         }
         _ => {
             return Err(named(
@@ -101,14 +96,12 @@ pub(crate) fn run(args: &Export) -> CommandResult {
     let mut printer = Printer::new();
     let output = args.output.display().to_string();
     if args.input.common.json {
-        let mut json = Json::new();
         let write_entry = |json: &mut Json, one: &ExportedTensor| {
             json.name("key").str(&one.key);
             json.name("dtype").str(one.tensor.dtype.name());
             json.name("shape").numbers(&one.tensor.shape);
         };
-        json.object(|json| {
-            json.name("statelens").number(1);
+        printer.json(|json| {
             match taken.as_slice() {
                 [one] => write_entry(json, one),
                 several => json.name("tensors").objects(several, |json, one| {
@@ -118,8 +111,7 @@ pub(crate) fn run(args: &Export) -> CommandResult {
             }
             json.name("output").str(&output);
             json.name("bytes").number(bytes);
-        });
-        printer.line(json.as_str())?;
+        })?;
     } else {
         let (output, bytes) = (visible(&output), grouped(bytes));
         let what = match taken.as_slice() {
@@ -131,8 +123,7 @@ pub(crate) fn run(args: &Export) -> CommandResult {
         };
         printer.line(&format!("wrote {output}: {what}, {bytes} bytes"))?;
     }
-    printer.finish()?;
-    Ok(true)
+    printer.success()
 }
 
 /// Names slices of the same key by their slice; refuses duplicates.
@@ -174,48 +165,6 @@ impl ExportFormat {
     }
 }
 
-/// Returns the leaf of a key and the slice that follows it. A key that itself ends with the
-/// brackets takes precedence.
-pub(super) fn find<'a>(
-    leaves: &'a [Leaf],
-    key: &'a str,
-    file: &Path,
-) -> Result<(&'a Leaf, Option<&'a str>)> {
-    let parts = key.strip_suffix(']').and_then(|text| text.rsplit_once('['));
-    match (crate::commands::leaf(leaves, key, file), parts) {
-        (Ok(leaf), _) => Ok((leaf, None)),
-        (Err(_), Some((key, slice))) => {
-            crate::commands::leaf(leaves, key, file).map(|leaf| (leaf, Some(slice)))
-        }
-        (Err(error), None) => Err(error),
-    }
-}
-
-/// Returns the tensor, or the slice of it.
-pub(super) fn wanted(
-    checkpoint: &Checkpoint,
-    leaf: &Leaf,
-    slice: Option<&str>,
-    key: &str,
-) -> Result<Tensor, Failure> {
-    let tensor = checkpoint.tensor_of(leaf.target).map(|(_, tensor)| tensor);
-    let Some(tensor) = tensor else {
-        return Err(Error::refused(format!("`{key}` is not a tensor")).into());
-    };
-    if let Some(why) = missing(tensor) {
-        let why = why.to_lossy();
-        return Err(Error::refused(format!("`{key}` has no data to write: {why}")).into());
-    }
-    let Some(tensor) = statelens::parts::tensor::numbers(tensor).map(Cow::into_owned) else {
-        let dtype = &tensor.dtype;
-        return Err(
-            Error::unsupported(format!("`{key}`: values of {dtype} can't be decoded")).into()
-        );
-    };
-    let Some(slice) = slice else { return Ok(tensor) };
-    Ok(sliced(&checkpoint.files, &tensor, &slice.parse::<Slice>()?, MAX_SLICE_BYTES)?)
-}
-
 /// Returns the tensor in the requested dtype; an error if the output format lacks its dtype.
 fn upcast(tensor: Tensor, dtype: Option<DType>, format: ExportFormat) -> Result<Tensor> {
     let numpy = matches!(format, ExportFormat::Npy | ExportFormat::Npz);
@@ -238,11 +187,11 @@ fn plain(
     tensor: &Tensor,
 ) -> Result<u64> {
     let target = &args.output;
-    check_target(target, args.force, sources)?;
-    let mut bar = Bar::new("writing", Unit::Bytes).stopped_by(stop_signal()?);
+    check_target(target, args.replacing.force, sources)?;
+    let mut bar = Bar::stoppable("writing", Unit::Bytes)?;
     let mut bytes = 0;
     let (mut csv, mut text) = (Csv::new(&tensor.dtype, &tensor.shape), String::new());
-    write_file(target, args.force, args.durable.sync(), |out| {
+    write_file(target, args.replacing.force, args.replacing.sync(), |out| {
         drain(&checkpoint.files, tensor, BUFFER, &mut bar, &mut |piece| {
             text.clear();
             let written = match format {

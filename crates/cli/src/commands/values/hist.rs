@@ -1,8 +1,8 @@
 //! `statelens stats --histogram`.
 
 use statelens::Error;
+use statelens::parts::values::statistics_json;
 use statelens::parts::values::weights::TensorOutcome as Found;
-use statelens::parts::values::{Json, statistics_json};
 
 use super::measure;
 use crate::args::{Input, ScaleArg};
@@ -34,9 +34,7 @@ pub(crate) fn run(input: &Input, key: &str, scale: ScaleArg, bins: u16) -> Comma
     let mut printer = Printer::new();
     if input.common.json {
         let tensor = checkpoint.tensor_of(leaf.target).map(|(_, tensor)| tensor);
-        let mut json = Json::new();
-        json.object(|json| {
-            json.name("statelens").number(1);
+        printer.json(|json| {
             json.name("key").text(&leaf.flat);
             if let Some(tensor) = tensor {
                 json.name("dtype").str(tensor.dtype.name());
@@ -44,13 +42,11 @@ pub(crate) fn run(input: &Input, key: &str, scale: ScaleArg, bins: u16) -> Comma
             }
             let shape = tensor.map(|tensor| tensor.shape.as_slice());
             statistics_json(json, &summary.statistics(), &histogram, shape);
-        });
-        printer.line(json.as_str())?;
+        })?;
     } else {
         for line in drawn(&summary, &histogram.edges, &histogram.counts) {
             printer.line(&line)?;
         }
     }
-    printer.finish()?;
-    Ok(true)
+    printer.success()
 }

@@ -5,7 +5,6 @@ use statelens::parts::values::weights::{Survey, TensorOutcome};
 use statelens::statistics::{self, first_read};
 use statelens::{Checkpoint, Result};
 
-use crate::output::stop_signal;
 use crate::progress::{Bar, Unit};
 
 /// Reads the tensors of these leaves and calls `out` once per tensor, in the order of the leaves.
@@ -25,6 +24,6 @@ pub(crate) fn drive(
     what: &'static str,
     mut out: impl FnMut(TensorId, TensorOutcome) -> Result<()>,
 ) -> Result<()> {
-    let mut bar = Bar::new(what, Unit::Bytes).stopped_by(stop_signal()?);
+    let mut bar = Bar::stoppable(what, Unit::Bytes)?;
     statistics::drive(survey, checkpoint.workers(), &mut bar, &mut out)
 }

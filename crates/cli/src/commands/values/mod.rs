@@ -5,6 +5,7 @@ mod hist;
 mod measure;
 mod picture;
 mod rows;
+mod selected;
 mod singular;
 pub(crate) mod stats;
 

@@ -10,7 +10,7 @@ use statelens::{Error, Result};
 
 use crate::args::{Export, ScaleArg};
 use crate::commands::pictures;
-use crate::output::{check_target, stop_signal};
+use crate::output::check_target;
 use crate::progress::{Bar, Unit};
 use crate::source::FileSource;
 
@@ -28,7 +28,7 @@ pub(super) fn write(
     title: &str,
 ) -> Result<u64> {
     let target = &args.output;
-    check_target(target, args.force, sources)?;
+    check_target(target, args.replacing.force, sources)?;
     let map = map(args, is_svg, checkpoint, tensor)?;
     let picture = Picture {
         map: &map,
@@ -40,7 +40,13 @@ pub(super) fn write(
             ScaleArg::Log => ColourScaling::Log,
         },
     };
-    pictures::save(&picture, (args.width, args.height), target, args.force, args.durable.sync())
+    pictures::save(
+        &picture,
+        (args.width, args.height),
+        target,
+        args.replacing.force,
+        args.replacing.sync(),
+    )
 }
 
 /// Reads the tensor once.
@@ -66,7 +72,7 @@ fn map(args: &Export, is_svg: bool, checkpoint: &Checkpoint, tensor: &Tensor) ->
     let mut overview = Overview::new(&tensor.dtype, matrix, across, down).ok_or_else(|| {
         Error::unsupported(format!("values of {} can't be decoded", tensor.dtype))
     })?;
-    let mut bar = Bar::new("reading", Unit::Bytes).stopped_by(stop_signal()?);
+    let mut bar = Bar::stoppable("reading", Unit::Bytes)?;
     drain(&checkpoint.files, tensor, BUFFER, &mut bar, &mut |bytes| {
         overview.feed(bytes);
         Ok(())

@@ -7,9 +7,9 @@ use statelens::parts::values::{
     Json, MAX_LINES, MatrixLine, MatrixLines, Rows, index, number_text,
 };
 
+use super::selected::SelectedTensor;
 use crate::args::{Input, RankedLines};
 use crate::limits::limits;
-use crate::output::stop_signal;
 use crate::print::{CommandResult, Printer, counted, grouped};
 use crate::progress::{Bar, Unit};
 
@@ -18,10 +18,8 @@ pub(crate) fn run(input: &Input, key: &str, of: RankedLines, top: usize) -> Comm
     let checkpoint = opened.inner();
     let leaves = checkpoint.leaves();
     let named = |error: Error| error.in_file(input.file.display().to_string());
-    let (leaf, slice) = super::export::find(&leaves, key, &input.file)?;
-    let key = leaf.flat.to_lossy().into_owned();
-    let tensor = super::export::wanted(checkpoint, leaf, slice, &key)?;
-    let title = slice.map_or_else(|| key.clone(), |slice| format!("{key}[{slice}]"));
+    let SelectedTensor { title, tensor, .. } =
+        SelectedTensor::find(checkpoint, &leaves, key, &input.file)?;
     let shape = &tensor.shape;
     let (outer, inner) =
         shape.split_at(shape.len().saturating_sub(if of == RankedLines::Kernels { 2 } else { 1 }));
@@ -33,7 +31,7 @@ pub(crate) fn run(input: &Input, key: &str, of: RankedLines, top: usize) -> Comm
     })?;
     let bytes = tensor.nbytes().unwrap_or(u64::MAX);
     checkpoint.unfolded().writing(bytes).check("reading it", limits()).map_err(named)?;
-    let mut bar = Bar::new("reading", Unit::Bytes).stopped_by(stop_signal()?);
+    let mut bar = Bar::stoppable("reading", Unit::Bytes)?;
     drain(&checkpoint.files, &tensor, BUFFER, &mut bar, &mut |bytes| {
         rows.feed(bytes);
         Ok(())
@@ -59,7 +57,6 @@ pub(crate) fn run(input: &Input, key: &str, of: RankedLines, top: usize) -> Comm
     };
     let mut printer = Printer::new();
     if input.common.json {
-        let mut json = Json::new();
         let list = |json: &mut Json, which: &[usize]| {
             json.array(|json| {
                 for at in which {
@@ -73,8 +70,7 @@ pub(crate) fn run(input: &Input, key: &str, of: RankedLines, top: usize) -> Comm
                 }
             });
         };
-        json.object(|json| {
-            json.name("statelens").number(1);
+        printer.json(|json| {
             json.name("key").str(&title);
             json.name("dtype").str(dtype.name());
             json.name("shape").numbers(shape);
@@ -87,8 +83,7 @@ pub(crate) fn run(input: &Input, key: &str, of: RankedLines, top: usize) -> Comm
             }
             list(json.name("largest"), largest);
             list(json.name("smallest"), &smallest);
-        });
-        printer.line(json.as_str())?;
+        })?;
     } else {
         let count = counted(lines.len() as u64, what);
         let shape = shape_text(shape);
@@ -116,6 +111,5 @@ pub(crate) fn run(input: &Input, key: &str, of: RankedLines, top: usize) -> Comm
             }
         }
     }
-    printer.finish()?;
-    Ok(true)
+    printer.success()
 }

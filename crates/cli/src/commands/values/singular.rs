@@ -6,11 +6,11 @@ use statelens::parts::tensor::{BUFFER, Buffer, drive};
 use statelens::parts::values::singular::{
     Singular, SingularPlan, Spectrum, Which, plan_text, spectrum_facts, spectrum_json,
 };
-use statelens::parts::values::{Json, Matrix, number_text};
+use statelens::parts::values::{Matrix, number_text};
 
+use super::selected::SelectedTensor;
 use crate::args::SingularArgs;
 use crate::limits::limits;
-use crate::output::stop_signal;
 use crate::print::{CommandResult, Printer, grouped};
 use crate::progress::{Bar, Unit};
 
@@ -25,11 +25,9 @@ pub(crate) fn run(args: &SingularArgs) -> CommandResult {
     let checkpoint = opened.inner();
     let leaves = checkpoint.leaves();
     let named = |error: Error| error.in_file(args.input.file.display().to_string());
-    let (leaf, slice) = super::export::find(&leaves, &args.key, &args.input.file)?;
-    let key = leaf.flat.to_lossy().into_owned();
-    let tensor = super::export::wanted(checkpoint, leaf, slice, &key)?;
+    let SelectedTensor { title, tensor, .. } =
+        SelectedTensor::find(checkpoint, &leaves, &args.key, &args.input.file)?;
     let shape = &tensor.shape;
-    let title = slice.map_or_else(|| key.clone(), |slice| format!("{key}[{slice}]"));
     if shape.len() != 2 {
         let rest = vec!["0, "; shape.len().saturating_sub(2)].concat();
         let error = Error::refused(format!("`{title}` has the shape {}", shape_text(shape)))
@@ -54,16 +52,14 @@ pub(crate) fn run(args: &SingularArgs) -> CommandResult {
         true => None,
         false => {
             let mut machine = Singular::new(&checkpoint.files, &tensor, matrix, plan)?;
-            let mut bar = Bar::new("multiplying", Unit::Work).stopped_by(stop_signal()?);
+            let mut bar = Bar::stoppable("multiplying", Unit::Work)?;
             drive(&mut machine, &mut Buffer::new(BUFFER), &mut bar).map_err(named)?;
             machine.found().cloned()
         }
     };
     let mut printer = Printer::new();
     if args.input.common.json {
-        let mut json = Json::new();
-        json.object(|json| {
-            json.name("statelens").number(1);
+        printer.json(|json| {
             json.name("key").str(&title);
             json.name("dtype").str(tensor.dtype.name());
             json.name("shape").numbers(shape);
@@ -71,8 +67,7 @@ pub(crate) fn run(args: &SingularArgs) -> CommandResult {
             if let Some(found) = &found {
                 spectrum_json(json, found);
             }
-        });
-        printer.line(json.as_str())?;
+        })?;
     } else {
         let (dtype, shape) = (&tensor.dtype, shape_text(shape));
         printer.line(&format!("{}  {dtype} {shape}", visible(&title)))?;
@@ -81,8 +76,7 @@ pub(crate) fn run(args: &SingularArgs) -> CommandResult {
             None => printer.line(&format!("would find {}", plan_text(&plan)))?,
         }
     }
-    printer.finish()?;
-    Ok(true)
+    printer.success()
 }
 
 fn lines(found: &Spectrum, printer: &mut Printer) -> Result<(), crate::print::Failure> {

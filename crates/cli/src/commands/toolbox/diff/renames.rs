@@ -6,7 +6,6 @@ use statelens::parts::values::report_json;
 use statelens::{Checkpoint, DiffOptions, parallel};
 
 use crate::args::Diff;
-use crate::output::stop_signal;
 use crate::print::{CommandResult, Printer, complain, counted};
 use crate::progress::{Bar, Unit};
 
@@ -28,7 +27,7 @@ pub(super) fn run(
     drop(comparison);
     for (side, mut survey) in unpaired.surveys().into_iter().enumerate() {
         let of = if side == 0 { left } else { right };
-        let mut bar = Bar::new("hashing", Unit::Bytes).stopped_by(stop_signal()?);
+        let mut bar = Bar::stoppable("hashing", Unit::Bytes)?;
         parallel::drive(&mut survey, of.workers(), &mut bar)?;
         unpaired.learn(side == 1, survey.take());
     }

@@ -10,7 +10,7 @@ use statelens::{Error, Result, Summary, parallel};
 
 use crate::args::{Diff, ScaleArg};
 use crate::commands::{histogram, leaf, pictures};
-use crate::output::{Sync, check_target, stop_signal};
+use crate::output::{Sync, check_target};
 use crate::print::{CommandResult, Failure, Printer, TextTable, grouped};
 use crate::progress::{Bar, Unit};
 
@@ -83,7 +83,7 @@ fn read(
 ) -> Result<TensorDifference> {
     let mut machine =
         TensorComparison::new((left.0.clone(), left.1), (right.0.clone(), right.1), BLOCKS)?;
-    let mut bar = Bar::new("reading", Unit::Bytes).stopped_by(stop_signal()?);
+    let mut bar = Bar::stoppable("reading", Unit::Bytes)?;
     parallel::drive(&mut machine, workers, &mut bar)?;
     Ok(machine.into_found())
 }

@@ -1,0 +1,49 @@
+//! Writes the output of commands to files, which appear when they are complete.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use statelens::Result;
+use statelens::parts::checkpoint::Plan;
+use statelens::parts::values::Json;
+use statelens::write::{FileOptions, Replace, write_plan};
+
+use super::losses::REFUSAL;
+use crate::args::Replacing;
+use crate::limits::limits;
+use crate::print::complain;
+use crate::progress::{Bar, Unit};
+use crate::source::FileSource;
+
+/// Returns the options for writing files. Without `lossy`, losses are refused.
+pub(crate) fn file_options(
+    replacing: Replacing,
+    sources: &[Arc<FileSource>],
+    lossy: bool,
+) -> FileOptions<'_> {
+    FileOptions {
+        replace: Replace::of(replacing.force),
+        sync: replacing.sync(),
+        refusal: (!lossy).then_some(REFUSAL),
+        warn: complain,
+        ..FileOptions::new(limits(), sources)
+    }
+}
+
+/// Runs a plan of one file and returns its bytes.
+pub(crate) fn write(plan: Plan, target: &Path, options: &FileOptions<'_>) -> Result<u64> {
+    let mut bar = Bar::stoppable("writing", Unit::Bytes)?;
+    Ok(write_plan(plan, target, options, &mut bar)?.bytes)
+}
+
+/// Writes the field `output`, and `bytes` if a file was written.
+pub(crate) fn output_json(json: &mut Json, target: &Path, bytes: Option<u64>) {
+    json.name("output");
+    match bytes {
+        None => json.null(),
+        Some(bytes) => {
+            json.str(&target.to_string_lossy());
+            json.name("bytes").number(bytes);
+        }
+    }
+}
