@@ -19,6 +19,7 @@ use statelens_checkpoint::{Error, Result, size_text};
 use statelens_tensor::BUFFER;
 
 use crate::files::FileSource;
+use crate::remote;
 
 /// A file that does not have its own name yet. If it is dropped before [`keep_all`], it is removed,
 /// and any file with that name stays unchanged.
@@ -32,10 +33,15 @@ pub struct Output {
     kept: bool,
 }
 
-/// Fails if `target` may not be written: it exists and is not to be replaced, it is one of the
-/// input files, or it is not a regular file.
+/// Fails if `target` may not be written: it is an address, it exists and is not to be replaced, it
+/// is one of the input files, or it is not a regular file.
 pub fn check_target(target: &Path, replace: bool, sources: &[Arc<FileSource>]) -> Result<()> {
     let name = || target.display().to_string();
+    if remote::address(target).is_some() {
+        return Err(Error::refused("this output can't be written to an address")
+            .in_file(name())
+            .advice("Write to a file."));
+    }
     let metadata = match fs::metadata(target) {
         Ok(metadata) => metadata,
         // A dangling link: the file would appear somewhere else.

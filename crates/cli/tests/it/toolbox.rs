@@ -153,6 +153,21 @@ fn refuses_to_write_to_web_servers() {
 }
 
 #[test]
+fn refuses_to_write_other_files_to_addresses() {
+    let file = text(&fixture("cerebras/v2.4.0/gpt_small.mdl"));
+    for args in [
+        &["summary", &file, "-o", "s3://bucket/model.html"][..],
+        &["manifest", &file, "-o", "https://example.org/manifest.txt"],
+        &["export", &file, "model.model.ln_f.weight", "s3://bucket/weight.csv"],
+        &["export", &file, "model.model.ln_f.weight", "https://example.org/weight.png"],
+    ] {
+        let error = run(args).failed();
+        assert!(error.contains("this output can't be written to an address"), "{error}");
+        assert!(!Path::new("https:").exists() && !Path::new("s3:").exists());
+    }
+}
+
+#[test]
 fn dataloader_state_matches_the_original_script() {
     let folder = Folder::new();
     let source = text(&fixture("cerebras/v2.10.0/gpt_small.mdl"));

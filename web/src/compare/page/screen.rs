@@ -11,7 +11,7 @@ use super::matching::{Matching, suggestion};
 use super::renames::renames;
 use super::summary::summary;
 use super::table::{DifferenceTable, FilterBar};
-use crate::compare::message::{CompareRequest, REPORT};
+use crate::compare::message::CompareRequest;
 use crate::compare::model::ComparisonState;
 use crate::open::message::OpenedCheckpoint;
 use crate::page::bars::{back, tabs};
@@ -90,11 +90,8 @@ fn top(actor: &Actor, props: &CompareProps) -> Html {
     let matching = actor.on(move |actor, _: MouseEvent| {
         actor.compare(|compare| compare.matching = !compare.matching);
     });
-    let save = actor.on(move |actor, _: MouseEvent| {
-        actor.request(&ToWorker::Compare(CompareRequest::Report));
-        let text = format!("{REPORT} was saved: JSON, as printed by statelens diff --json.");
-        actor.update(move |model| model.notice = Some(text.into()));
-    });
+    let save = actor
+        .on(move |actor, _: MouseEvent| actor.request(&ToWorker::Compare(CompareRequest::Report)));
     let options = &compare.options;
     let renames = !(options.strip_prefix.is_empty()
         && options.rename.is_empty()

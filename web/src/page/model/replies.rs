@@ -4,6 +4,7 @@ use std::rc::Rc;
 
 use web_sys::File;
 
+use crate::compare::message::REPORT;
 use crate::open::message::{FileName, OpenedCheckpoint};
 use crate::page::model::{LoadingState, PageModel, Screen, Tab};
 use crate::page::stored::chosen_columns;
@@ -16,6 +17,10 @@ use crate::state::work::OpenWork;
 impl PageModel {
     pub(crate) fn handle_reply(&mut self, session: u32, message: FromWorker, file: Option<File>) {
         match message {
+            FromWorker::Summary { name, .. } if name == REPORT => {
+                let text = format!("{name} was saved: JSON, as printed by statelens diff --json.");
+                self.notice = Some(text.into());
+            }
             FromWorker::Ready | FromWorker::Summary { .. } | FromWorker::Ended(_) => {}
             FromWorker::Shared(shared) => self.shared = Some(Rc::new(*shared)),
             FromWorker::Opening { doing, keys, read, calls } => {
