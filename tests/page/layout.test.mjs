@@ -169,8 +169,27 @@ test("columns of statistics leave the keys their room, in the table and in the t
   );
 });
 
-for (const width of [721, 768, 820, 1024]) {
-  test(`at ${width} pixels keys are shown in full before and after a scan${width === 768 ? " (core)" : ""}`, async () => {
+/** The columns of the table that are to be seen, by their classes. */
+const shownColumns = (page) => page.$$eval("#work .head > .c", (heads) => heads.filter((head) => head.checkVisibility()).map((head) => head.className.split(" ")[1]));
+
+/** Fails unless keys have the width that the program computed, and the columns fill the table. */
+async function keysFillTable(page) {
+  const { computed, keys, ends } = await page.$eval("#work .keytable", (table) => {
+    const rows = [...table.querySelectorAll(".head, .row:not(.grp)")];
+    const box = (element) => element.getBoundingClientRect();
+    return {
+      computed: parseFloat(getComputedStyle(table).getPropertyValue("--columns").match(/[\d.]+(?=px)/)[0]),
+      keys: rows.map((row) => box(row.querySelector(".ck")).width),
+      ends: rows.map((row) => box(row).right - Math.max(...[...row.children].map((cell) => box(cell).right))),
+    };
+  });
+  assert.ok(keys.length > 1);
+  for (const key of keys) assert.equal(key, computed);
+  for (const end of ends) assert.equal(end, 10);
+}
+
+for (const width of [721, 768, 820, 1024, 1181, 1200, 1300]) {
+  test(`at ${width} pixels keys, shapes and statistics are shown in full before and after a scan${width === 768 ? " (core)" : ""}`, async () => {
     const path = join(folder, "layers.safetensors");
     writeFileSync(path, floats(layers(12, "model.")));
     await withPage(
@@ -182,9 +201,22 @@ for (const width of [721, 768, 820, 1024]) {
         const last = page.locator('#work .row[data-key="model.layers.2.mlp.down_proj.weight"]');
         await last.waitFor();
         await becomes(() => cutKeys(page, "#work"), []);
+        const plain = await shownColumns(page);
+        for (const name of ["ck", "cd", "cs", "cb"]) assert.ok(plain.includes(name), `${name} in ${plain}`);
+        await keysFillTable(page);
         await page.click("#scan");
         await page.waitForSelector("#scanned", { state: "attached" });
+        await page.waitForSelector("#work .head .wsd");
         await becomes(() => cutKeys(page, "#work"), []);
+        const scanned = await shownColumns(page);
+        for (const name of ["ck", "cd", "cs", "wsd"]) assert.ok(scanned.includes(name), `${name} in ${scanned}`);
+        await keysFillTable(page);
+        // A key that wraps stays in its row, and rows stand below each other.
+        const rows = await page.$$eval("#work .scroller .flat:not(.stuck) .row", (rows) => rows.map((row) => [row, row.querySelector(".key")].map((part) => part.getBoundingClientRect()).map(({ top, bottom }) => [top, bottom])));
+        for (const [at, [[top, bottom], [keyTop, keyBottom]]] of rows.entries()) {
+          assert.ok(keyTop >= top - 1 && keyBottom <= bottom + 1, `${keyTop}–${keyBottom} in ${top}–${bottom}`);
+          if (at > 0) assert.ok(Math.abs(rows[at - 1][0][1] - top) < 1, "rows stand below each other");
+        }
         // What is left has its place: no cell lies over the key.
         const overlaps = await last.evaluate((row) => {
           const [key, ...others] = [...row.children].filter((cell) => cell.getBoundingClientRect().width > 0);
@@ -196,6 +228,38 @@ for (const width of [721, 768, 820, 1024]) {
     );
   });
 }
+
+test("a key that wraps is copied in one line, and the rows in view stay when keys begin to wrap", async () => {
+  const path = join(folder, "layers.safetensors");
+  writeFileSync(path, floats(layers(40, "model.")));
+  await withPage(
+    browser,
+    async (page) => {
+      await page.setInputFiles("#choose-files", path);
+      await page.waitForSelector("#work .row");
+      await page.keyboard.press("l");
+      await page.waitForSelector("#work .row:not(.grp):nth-child(20)");
+      await page.setViewportSize({ width: 1024, height: 900 });
+      await page.$eval("#work .scroller", (scroller) => scroller.scrollTo(0, 1200));
+      const top = () =>
+        page.$$eval("#work .row[data-key]", (rows) => {
+          const { top } = document.querySelector("#work .scroller").getBoundingClientRect();
+          return rows.find((row) => row.getBoundingClientRect().bottom > top + 1).dataset.key;
+        });
+      await becomes(async () => (await top()).startsWith("model.layers.8."), true);
+      const before = await top();
+      await page.setViewportSize({ width: 768, height: 900 });
+      await page.waitForSelector("#work .keylines");
+      assert.equal(await top(), before);
+      const [shown, copied] = await page.$eval("#work .row[data-key]:has(.keylines) .key", (key) => {
+        getSelection().selectAllChildren(key);
+        return [key.textContent, getSelection().toString()];
+      });
+      assert.equal(copied, shown);
+    },
+    { viewport: { width: 1440, height: 900 } },
+  );
+});
 
 /** Names of many lengths and letters: some fit into a line of the tree by a hair, some do not. */
 function manyNames() {

@@ -3,6 +3,7 @@
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { launch, site, withPage } from "./harness.mjs";
+import { safetensors } from "./make.mjs";
 
 let browser;
 before(async () => {
@@ -71,6 +72,22 @@ test("the layout does not shift from start to an open checkpoint", async () => {
     await page.waitForTimeout(700);
     assert.equal(await page.evaluate(() => globalThis.metrics.shift), 0, "while a checkpoint opens");
   });
+});
+
+test("the layout does not shift while a checkpoint opens whose keys wrap", async () => {
+  const keys = Array.from({ length: 40 }, (_, at) => `model.layers.${at}.a_block.post_attention_layernorm.a_rather_long_name.weight_${at}`);
+  await withPage(
+    browser,
+    async (page) => {
+      await page.addInitScript(watch);
+      await load(page);
+      await page.setInputFiles("#choose-files", { name: "long.safetensors", mimeType: "", buffer: safetensors(keys) });
+      await page.waitForSelector("#work .keylines");
+      await page.waitForTimeout(700);
+      assert.equal(await page.evaluate(() => globalThis.metrics.shift), 0);
+    },
+    { viewport: { width: 900, height: 900 } },
+  );
 });
 
 test("a session requests only the site's own files, each once", async () => {

@@ -157,16 +157,19 @@ pub fn value_kind(word: &str) -> Html {
 /// Renders a key, with invisible characters escaped. The prefix is dimmed and shortened first,
 /// except for the layer number.
 pub fn key(text: &str) -> Html {
-    let text = &visible(text);
+    let parts = parts_of_key(&visible(text)).into_iter();
+    html! { <span class="key">{ for parts.map(|(class, text)| html! { <span {class}>{ text }</span> }) }</span> }
+}
+
+/// Returns the parts of a key with their CSS classes: the prefix, the layer number and the end.
+pub fn parts_of_key(text: &str) -> Vec<(&'static str, String)> {
     let (head, tail) = key_parts(text);
     let (head, layer) = head.split_at(layer_at(head));
-    html! {
-        <span class="key">
-            if !head.is_empty() { <span class="a">{ head.to_owned() }</span> }
-            if !layer.is_empty() { <span class="n">{ layer.to_owned() }</span> }
-            <span class="z">{ tail.to_owned() }</span>
-        </span>
-    }
+    let parts = [("a", head), ("n", layer), ("z", tail)].into_iter();
+    parts
+        .filter(|(_, text)| !text.is_empty())
+        .map(|(class, text)| (class, text.to_owned()))
+        .collect()
 }
 
 /// Renders a key that preferably wraps after its dots. The segments that differ from `other` are
@@ -275,7 +278,8 @@ pub fn lined(parts: &[(&'static str, &str)], lines: impl Iterator<Item = usize>)
     };
     let lines: Vec<Html> = lines.map(line).collect();
     let count = lines.len();
-    let ended = |(at, line)| html! { <>{ line }if at + 1 < count { <br /> }</> };
+    // A break that the style sheet makes is not copied with the text.
+    let ended = |(at, line)| html! { <>{ line }if at + 1 < count { <span class="newline"></span> }</> };
     lines.into_iter().enumerate().map(ended).collect()
 }
 

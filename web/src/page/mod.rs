@@ -4,7 +4,6 @@ pub mod app;
 pub mod bars;
 pub mod bridge;
 pub mod chart;
-pub mod columns;
 pub mod controls;
 pub mod drop;
 pub mod drop_target;
@@ -32,6 +31,7 @@ pub mod stored_files;
 pub mod text_width;
 pub mod viewport;
 pub mod workspace;
+pub mod wrapping_key;
 
 /// Starts the page.
 pub fn start() {

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use web_sys::Element;
 use yew::prelude::*;
 
-use crate::page::hooks::use_size;
+use crate::page::hooks::{ByAddress, use_size};
 
 /// Pixels of lines rendered beyond both edges, so that a quick scroll shows no gap.
 const OVERSCAN: f64 = 240.0;
@@ -102,6 +102,33 @@ pub fn use_viewport(node: &NodeRef, lines: &LineLayout) -> Viewport {
     Viewport { top: *top, height, first, end, onscroll }
 }
 
+/// Keeps the lines of a scrolling element in view when their heights change. They are the same lines
+/// as long as `of` is equal; `top` is the scroll offset in pixels.
+#[hook]
+pub fn use_steady_lines<T: Clone + PartialEq + 'static>(
+    node: &NodeRef,
+    top: f64,
+    lines: &Rc<LineLayout>,
+    of: T,
+) {
+    let last = use_mut_ref(|| None);
+    let node = node.clone();
+    use_effect_with((of, ByAddress(lines.clone())), move |(of, ByAddress(lines))| {
+        let last = last.replace(Some((of.clone(), lines.clone())));
+        if let (Some((before, was)), Some(element)) = (last, node.cast::<Element>())
+            && before == *of
+        {
+            element.set_scroll_top(same_place(&was, lines, top).round() as i32);
+        }
+    });
+}
+
+/// Returns the scroll offset that shows the same line at the top, in pixels.
+fn same_place(was: &LineLayout, lines: &LineLayout, top: f64) -> f64 {
+    let at = was.at(top);
+    lines.top(at) + (top - was.top(at)).min(lines.top(at + 1) - lines.top(at))
+}
+
 fn visible_lines(lines: &LineLayout, top: f64, height: f64) -> (usize, usize) {
     if lines.count() == 0 {
         return (0, 0);
@@ -147,6 +174,15 @@ mod tests {
             (mixed.top(1), mixed.total(), mixed.at(77.0), mixed.at(78.0)),
             (30.0, 126.0, 1, 2)
         );
+    }
+
+    #[test]
+    fn keeps_the_top_line_when_heights_change() {
+        let even = LineLayout::Even { count: 1000, each: 24.0 };
+        let taller = LineLayout::of_heights((0..1000).map(|_| 40.0));
+        assert_eq!(same_place(&even, &taller, 0.0), 0.0);
+        assert_eq!(same_place(&even, &taller, 2405.0), 4005.0);
+        assert_eq!(same_place(&taller, &even, 4035.0), 2424.0);
     }
 
     #[test]

@@ -201,8 +201,7 @@ impl OpenWork {
         };
         let keys = (&self.key_widths, lines);
         if !self.view.weights.any() {
-            let plain = || self.widths.fitting_plain(keys, room);
-            return if narrow { plain() } else { FittingColumns::default() };
+            return self.widths.fitting_plain(keys, (room, narrow));
         }
         self.widths.fitting(self.view.chosen, DEFAULT_COLUMNS, keys, (room, narrow))
     }

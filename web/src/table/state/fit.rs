@@ -18,28 +18,39 @@ const MAX_CHARACTERS: (usize, usize) = (26, 20);
 const MISSING: usize = 14;
 /// Width in pixels of a character of a number of repetitions, and of the gap before it.
 const TIMES: (f64, f64) = (6.7, 8.0);
-/// Indentation in pixels of the lines of an open fold, and of its own line.
-const INDENT: (f64, f64) = (28.0, 16.0);
-/// Width of a key in pixels beyond which columns of statistics are not left out for it.
+/// Indentation in pixels of the lines of an open fold, and of its own line, behind its button.
+pub const INDENT: (f64, f64) = (28.0, 22.0);
+/// Width of a key in pixels beyond which no column is left out for it.
 const MAX_KEY: f64 = 440.0;
+/// Width in pixels that a key has at least: a longer one wraps. Any column is left out for it.
+const MIN_KEY: f64 = 160.0;
 /// Padding in pixels of a row of the table, left and right together.
 pub const ROW_PADDING: f64 = 20.0;
 /// Widths of the columns of bytes and of parameters, in pixels.
-const BYTES: f64 = 82.0;
-const PARAMS: f64 = 72.0;
+pub const BYTES: f64 = 82.0;
+pub const PARAMS: f64 = 72.0;
 /// Widths of the columns of statistics in pixels, in their order.
 pub const MEASURES: [f64; 7] = [66.0, 88.0, 66.0, 66.0, 66.0, 56.0, 64.0];
-/// The columns that are left out, in this order, until the keys fit: zeros, the largest magnitude,
-/// the shape, the line over the layers, the deviation, the number of NaNs, and the bytes.
-const OPTIONAL: [OptionalColumn; 7] = [
-    OptionalColumn::Measure(5),
-    OptionalColumn::Measure(2),
-    OptionalColumn::Shape,
-    OptionalColumn::Measure(BY_LAYER),
-    OptionalColumn::Measure(0),
-    OptionalColumn::Measure(6),
-    OptionalColumn::Bytes,
-];
+/// The columns that are left out, in this order, until the keys fit into one line; and those that
+/// are left out only until the keys have the room that they need if they wrap.
+type OptionalColumns = (&'static [OptionalColumn], &'static [OptionalColumn]);
+/// The optional columns before statistics are known.
+const PLAIN: OptionalColumns =
+    (&[OptionalColumn::Params], &[OptionalColumn::Bytes, OptionalColumn::Shape]);
+/// The optional columns once statistics are known: zeros, the largest magnitude, the bytes, the line
+/// over the layers, and the number of NaNs; then the deviation.
+const SCANNED: OptionalColumns = (
+    &[
+        OptionalColumn::Measure(5),
+        OptionalColumn::Measure(2),
+        OptionalColumn::Bytes,
+        OptionalColumn::Measure(BY_LAYER),
+        OptionalColumn::Measure(6),
+    ],
+    &[OptionalColumn::Measure(0), OptionalColumn::Shape],
+);
+/// The optional columns if the user chose the columns of statistics.
+const CHOSEN: OptionalColumns = (&[], &[OptionalColumn::Bytes, OptionalColumn::Shape]);
 /// The column of the line over the layers, which only folded rows have.
 const BY_LAYER: usize = 1;
 /// The columns of statistics that a narrow table has no room for, one bit each: minimum, maximum
@@ -65,11 +76,13 @@ pub struct FittingColumns {
     pub shapes: bool,
     /// Whether there is a column of bytes.
     pub bytes: bool,
+    /// Whether there is a column of parameters, before statistics are known.
+    pub params: bool,
 }
 
 impl Default for FittingColumns {
     fn default() -> Self {
-        Self { measures: DEFAULT_COLUMNS, shapes: true, bytes: true }
+        Self { measures: DEFAULT_COLUMNS, shapes: true, bytes: true, params: true }
     }
 }
 
@@ -80,6 +93,7 @@ enum OptionalColumn {
     Measure(usize),
     Shape,
     Bytes,
+    Params,
 }
 
 /// Widths of keys in pixels.
@@ -117,6 +131,8 @@ impl ColumnWidths {
     /// Returns the widths that fit the dtypes, shapes and links of these rows.
     pub fn of(rows: &[Row]) -> Self {
         let (mut kind, mut shape, mut link, mut has_values) = (4, 5, 0, false);
+        let first = rows.first().map(|row| (row.kind, &row.dtype));
+        let is_mixed = rows.iter().any(|row| Some((row.kind, &row.dtype)) != first);
         for row in rows {
             if row.kind.has_shape() {
                 kind = kind.max(short(&row.dtype).chars().count());
@@ -138,44 +154,46 @@ impl ColumnWidths {
             (0, true) => 64.0,
             (link, _) => pixels(link).max(64.0),
         };
-        Self { kind: pixels(kind) + GAUGE, shape: pixels(shape), value }
+        // A fold of several kinds has no gauge.
+        let several = if is_mixed { pixels("several".len()) } else { 0.0 };
+        Self { kind: several.max(pixels(kind) + GAUGE), shape: pixels(shape), value }
     }
 
     /// Returns which columns to show in a table of this width in pixels, once statistics are known:
-    /// those that the user chose, or else those of `all` that leave the keys their room. A `narrow`
-    /// table has no column of shapes.
+    /// those that the user chose, or else those of `all` that leave the keys their room.
     pub fn fitting(
         &self,
         chosen: Option<u16>,
         all: u16,
-        (keys, lines): (&KeyWidths, KeyLines),
+        keys: (&KeyWidths, KeyLines),
         (room, narrow): (f64, bool),
     ) -> FittingColumns {
         let possible = if narrow { !NOT_NARROW } else { !0 };
         let measures = chosen.unwrap_or(all) & possible;
-        let columns = FittingColumns { measures, shapes: !narrow, bytes: true };
-        match chosen {
-            Some(_) => columns,
-            None => self.leave_out(columns, (keys, lines), room),
-        }
+        let columns = FittingColumns { measures, params: false, ..FittingColumns::default() };
+        let optional = if chosen.is_some() { CHOSEN } else { SCANNED };
+        self.leave_out(columns, optional, keys, room)
     }
 
-    /// Returns which columns to show in a narrow table before statistics are known.
+    /// Returns which columns to show in a table of this width in pixels before statistics are known.
+    /// A `narrow` table has no columns of parameters and values.
     pub fn fitting_plain(
         &self,
-        (keys, lines): (&KeyWidths, KeyLines),
-        room: f64,
+        keys: (&KeyWidths, KeyLines),
+        (room, narrow): (f64, bool),
     ) -> FittingColumns {
         let all = FittingColumns::default();
-        let plain = self.leave_out(FittingColumns { measures: 0, ..all }, (keys, lines), room);
+        let room = if narrow { room } else { room - self.value };
+        let columns = FittingColumns { measures: 0, params: !narrow, ..all };
         // The columns of statistics are chosen once they are known.
-        FittingColumns { measures: all.measures, ..plain }
+        FittingColumns { measures: all.measures, ..self.leave_out(columns, PLAIN, keys, room) }
     }
 
     /// Leaves out columns until the keys fit.
     fn leave_out(
         &self,
         mut columns: FittingColumns,
+        (optional, essential): OptionalColumns,
         (keys, lines): (&KeyWidths, KeyLines),
         room: f64,
     ) -> FittingColumns {
@@ -184,24 +202,31 @@ impl ColumnWidths {
             KeyLines::FoldedInFull => keys.full,
             KeyLines::Flat => keys.flat,
         };
-        let key = key.min(MAX_KEY);
         let folded = lines != KeyLines::Flat;
         let wide = |columns: FittingColumns| {
-            let shape = if columns.shapes { self.shape_width(folded) } else { 0.0 };
-            let bytes = if columns.bytes { BYTES } else { 0.0 };
+            let widths = [
+                (columns.shapes, self.shape_width(folded)),
+                (columns.bytes, BYTES),
+                (columns.params, PARAMS),
+            ];
             let is_shown =
                 |at: usize| columns.measures >> at & 1 == 1 && (at != BY_LAYER || folded);
-            let measures = (0..).zip(MEASURES).filter(|(at, _)| is_shown(*at));
-            shape + bytes + measures.map(|(_, width)| width).sum::<f64>()
+            let measures =
+                MEASURES.into_iter().enumerate().map(|(at, width)| (is_shown(at), width));
+            let shown = widths.into_iter().chain(measures).filter(|(shown, _)| *shown);
+            shown.map(|(_, width)| width).sum::<f64>()
         };
-        for column in OPTIONAL {
-            if ROW_PADDING + self.kind + wide(columns) + key <= room {
-                break;
-            }
-            match column {
-                OptionalColumn::Measure(measure) => columns.measures &= !(1 << measure),
-                OptionalColumn::Shape => columns.shapes = false,
-                OptionalColumn::Bytes => columns.bytes = false,
+        for (list, most) in [(optional, MAX_KEY), (essential, MIN_KEY)] {
+            for column in list {
+                if ROW_PADDING + self.kind + wide(columns) + key.min(most) <= room {
+                    return columns;
+                }
+                match column {
+                    OptionalColumn::Measure(measure) => columns.measures &= !(1 << measure),
+                    OptionalColumn::Shape => columns.shapes = false,
+                    OptionalColumn::Bytes => columns.bytes = false,
+                    OptionalColumn::Params => columns.params = false,
+                }
             }
         }
         columns
@@ -218,12 +243,32 @@ impl ColumnWidths {
     pub fn shape_width(&self, folded: bool) -> f64 {
         self.shape.max(pixels(if folded { 13 } else { 6 }))
     }
+}
 
-    /// Returns the style properties that the rows of the table use.
-    pub fn style(&self, folded: bool) -> String {
-        let Self { kind, value, .. } = self;
-        let shape = self.shape_width(folded);
-        format!("--cd:{kind:.0}px;--cs:{shape:.0}px;--cv:{value:.0}px;")
+/// The columns of a table, which fill it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TableColumns {
+    /// Width in pixels of the column of keys.
+    key: f64,
+    /// Widths in pixels of the columns after it.
+    others: Vec<f64>,
+}
+
+impl TableColumns {
+    /// Gives the key the room that the other columns leave in a table of this width in pixels.
+    pub fn new(room: f64, others: Vec<f64>) -> Self {
+        Self { key: (room - ROW_PADDING - others.iter().sum::<f64>()).max(0.0), others }
+    }
+
+    /// Returns the width in pixels of the text of a key.
+    pub fn text(&self) -> f64 {
+        self.key - PADDING
+    }
+
+    /// Returns the grid of the columns as CSS.
+    pub fn style(&self) -> String {
+        let others: String = self.others.iter().map(|width| format!(" {width}px")).collect();
+        format!("--columns:minmax(0,{}px){others}", self.key)
     }
 }
 
@@ -298,13 +343,21 @@ mod tests {
         let mut rows =
             vec![tensor("a.weight", "bfloat16", &[32000, 4096]), tensor("b", "float32", &[8])];
         let of = ColumnWidths::of(&rows);
-        assert_eq!((of.kind, of.shape, of.value), (53.0, 107.0, 0.0));
-        assert!(of.style(true).contains("--cs:107px") && of.style(false).contains("--cs:107px"));
+        assert_eq!((of.kind, of.shape, of.value), (63.0, 107.0, 0.0));
+        assert_eq!((of.shape_width(true), of.shape_width(false)), (107.0, 107.0));
         rows[1].link = Some("model.layers.0.mlp.up_proj.weight".into());
         assert_eq!(ColumnWidths::of(&rows).value, 85.0);
         rows[1].link = None;
         rows[1].kind = LeafKind::Int;
         assert_eq!(ColumnWidths::of(&rows).value, 64.0);
+    }
+
+    #[test]
+    fn keys_get_the_room_that_other_columns_leave() {
+        let columns = TableColumns::new(488.0, vec![63.0, 107.0, 66.0]);
+        assert_eq!(columns.text(), 220.0);
+        assert_eq!(columns.style(), "--columns:minmax(0,232px) 63px 107px 66px");
+        assert_eq!(TableColumns::new(100.0, vec![600.0]).style(), "--columns:minmax(0,0px) 600px");
     }
 
     /// A model whose longest key is `model.layers.39.post_attention_layernorm.weight`.
@@ -323,42 +376,48 @@ mod tests {
         let (of, keys) = (ColumnWidths::of(&rows), keys(&rows));
         let shown = |lines, room| {
             let columns = of.fitting(None, DEFAULT_COLUMNS, (&keys, lines), (room, false));
-            (columns.measures, columns.shapes && columns.bytes)
+            (columns.measures, columns.shapes, columns.bytes)
         };
-        assert_eq!(shown(KeyLines::Folded, 1200.0), (DEFAULT_COLUMNS, true));
-        // Zeros go first, then the largest magnitude, the shape, and the line over the layers.
-        assert_eq!(shown(KeyLines::Folded, 820.0), (0b100_0111, true));
-        assert_eq!(shown(KeyLines::Folded, 780.0), (0b100_0011, true));
-        assert_eq!(shown(KeyLines::Folded, 660.0), (0b100_0011, false));
-        assert_eq!(shown(KeyLines::Folded, 400.0), (0, false));
-        // The deviation and the number of NaNs go last.
-        assert_eq!(shown(KeyLines::Flat, 640.0), (0b100_0011, false));
-        assert_eq!(shown(KeyLines::Flat, 600.0), (0b100_0000, false));
-        assert_eq!(shown(KeyLines::Flat, 540.0), (0, false));
+        assert_eq!(shown(KeyLines::Folded, 1200.0), (DEFAULT_COLUMNS, true, true));
+        // Zeros go first, then the largest magnitude, the bytes, the line over the layers, and the
+        // number of NaNs.
+        assert_eq!(shown(KeyLines::Folded, 820.0), (0b100_0111, true, true));
+        assert_eq!(shown(KeyLines::Folded, 780.0), (0b100_0011, true, true));
+        assert_eq!(shown(KeyLines::Folded, 680.0), (0b100_0011, true, false));
+        assert_eq!(shown(KeyLines::Folded, 660.0), (0b100_0001, true, false));
+        assert_eq!(shown(KeyLines::Flat, 600.0), (0b1, true, false));
+        // Keys wrap before the deviation and the shape go.
+        assert_eq!(shown(KeyLines::Flat, 420.0), (0b1, true, false));
+        assert_eq!(shown(KeyLines::Flat, 340.0), (0, true, false));
+        assert_eq!(shown(KeyLines::Flat, 260.0), (0, false, false));
         // Keys in full are longer, but have no line over the layers.
-        assert_eq!(shown(KeyLines::Flat, 820.0), (0b100_0111, true));
-        assert_eq!(shown(KeyLines::FoldedInFull, 820.0), (0b100_0011, false));
+        assert_eq!(shown(KeyLines::Flat, 840.0), (0b100_0111, true, true));
+        assert_eq!(shown(KeyLines::FoldedInFull, 820.0), (0b100_0011, true, false));
         let own = Some(0b111_1111);
         let fitting = |room, narrow| {
-            of.fitting(own, DEFAULT_COLUMNS, (&keys, KeyLines::Flat), (room, narrow))
+            let columns = of.fitting(own, DEFAULT_COLUMNS, (&keys, KeyLines::Flat), (room, narrow));
+            (columns.measures, columns.shapes, columns.bytes)
         };
-        let chosen = FittingColumns { measures: 0b111_1111, shapes: true, bytes: true };
-        assert_eq!(fitting(400.0, false), chosen, "the columns that the user chose");
-        let narrow = FittingColumns { measures: 0b100_0111, shapes: false, bytes: true };
-        assert_eq!(fitting(400.0, true), narrow);
+        // The columns that the user chose are shown.
+        assert_eq!(fitting(900.0, false), (0b111_1111, true, true));
+        assert_eq!(fitting(400.0, false), (0b111_1111, false, false));
+        assert_eq!(fitting(620.0, true), (0b100_0111, true, true));
     }
 
     #[test]
-    fn shapes_and_bytes_give_way_to_keys() {
+    fn parameters_give_way_to_keys_and_bytes_and_shapes_to_keys_that_wrap() {
         let rows = llama();
         let (of, keys) = (ColumnWidths::of(&rows), keys(&rows));
-        let shown = |room| {
-            let columns = of.fitting_plain((&keys, KeyLines::Flat), room);
-            (columns.shapes, columns.bytes)
+        let shown = |room, narrow| {
+            let columns = of.fitting_plain((&keys, KeyLines::Flat), (room, narrow));
+            (columns.params, columns.bytes, columns.shapes)
         };
-        assert_eq!(shown(600.0), (true, true));
-        assert_eq!(shown(540.0), (false, true));
-        assert_eq!(shown(450.0), (false, false));
+        assert_eq!(shown(660.0, false), (true, true, true));
+        assert_eq!(shown(600.0, false), (false, true, true));
+        assert_eq!(shown(600.0, true), (false, true, true));
+        assert_eq!(shown(420.0, true), (false, true, true));
+        assert_eq!(shown(380.0, true), (false, false, true));
+        assert_eq!(shown(260.0, true), (false, false, false));
     }
 
     #[test]
@@ -379,7 +438,8 @@ mod tests {
         let all: f64 = MEASURES.iter().sum::<f64>() - MEASURES[BY_LAYER];
         let room = fixed + all + MAX_KEY;
         let shown = of.fitting(None, 0b111_1111, (&keys, KeyLines::Flat), (room, false));
-        assert_eq!(shown, FittingColumns { measures: 0b111_1111, shapes: true, bytes: true });
+        let all = FittingColumns { measures: 0b111_1111, shapes: true, bytes: true, params: false };
+        assert_eq!(shown, all);
     }
 
     #[test]

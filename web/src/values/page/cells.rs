@@ -1,12 +1,14 @@
 //! Statistics of values in the table: the columns, and a sparkline over the layers of a fold.
 
+use std::collections::HashMap;
+
 use yew::prelude::*;
 
 use crate::page::marks::{classes, when};
 use crate::rows::Row;
 use crate::state::fmt;
 use crate::state::work::OpenWork;
-use crate::table::state::fit::MEASURES;
+use crate::table::state::fit::{BYTES, MEASURES, PARAMS};
 use crate::table::state::{COLUMNS, Column, Fold, FoldPattern};
 use crate::values::state::{RowMeasure, RowTotals, figure, number, percent};
 
@@ -50,33 +52,33 @@ pub fn columns(work: &OpenWork) -> Vec<ValueColumn> {
 
 /// Returns the columns of values that are shown.
 fn shown_columns(work: &OpenWork) -> impl Iterator<Item = ValueColumn> {
-    numbered_columns(work).map(|(_, column)| column)
-}
-
-/// Returns the columns of values that are shown, with their indices.
-fn numbered_columns(work: &OpenWork) -> impl Iterator<Item = (usize, ValueColumn)> {
     let bits = work.view.columns.measures;
     // The sparkline over layers needs folded rows.
     let folded = !work.table.folds.is_empty();
     let wanted = move |(at, (_, _, class)): &(usize, ValueColumn)| {
         bits >> at & 1 == 1 && (folded || *class != "wly")
     };
-    (0..).zip(VALUES).filter(wanted)
+    (0..).zip(VALUES).filter(wanted).map(|(_, column)| column)
 }
 
-/// Returns the widths of all columns as CSS.
-pub fn widths(work: &OpenWork) -> String {
-    // A column that was dragged has its own width.
-    let width = |(at, (_, _, class)): (usize, (_, _, &str))| {
-        let class = class.split(' ').next().unwrap_or_default();
-        format!("var(--own-{class}, {:.0}px) ", MEASURES.get(at).copied().unwrap_or_default())
+/// Returns the widths in pixels of the columns after the key. A narrow table has no column of plain
+/// values. A column that was dragged has its `own` width, by its CSS class.
+pub fn widths(work: &OpenWork, narrow: bool, own: &HashMap<&str, f64>) -> Vec<f64> {
+    let shown = work.view.columns;
+    let width = |class: &str| match class {
+        "cd" => Some(work.widths.kind),
+        "cs" => shown.shapes.then(|| work.widths.shape_width(!work.table.folds.is_empty())),
+        "cp" => shown.params.then_some(PARAMS),
+        "cb" => shown.bytes.then_some(BYTES),
+        "cv" => (!narrow).then_some(work.widths.value),
+        _ => (VALUES.iter().zip(MEASURES))
+            .find_map(|((.., classes), width)| classes.starts_with(class).then_some(width)),
     };
-    let folded = !work.table.folds.is_empty();
-    format!(
-        "{}--wcols:{}",
-        work.widths.style(folded),
-        numbered_columns(work).map(width).collect::<String>()
-    )
+    let after_key = columns(work).into_iter().skip(1);
+    let after_key = after_key.map(|(.., classes)| classes.split(' ').next().unwrap_or_default());
+    after_key
+        .filter_map(|class| width(class).map(|width| own.get(class).copied().unwrap_or(width)))
+        .collect()
 }
 
 /// Renders the cells of a tensor.

@@ -1,21 +1,29 @@
 //! The table of keys. It is virtual: only visible rows are in the document.
 
+mod key_cell;
+
+use std::collections::HashMap;
+use std::ops::Range;
+
 use statelens_checkpoint::visible;
 use statelens_describe::fold::{join, values_text};
+use web_sys::Element;
 use yew::prelude::*;
 
 use crate::filter::state::Filter;
-use crate::page::columns::Grip;
+use crate::page::edge::Edge;
 use crate::page::hooks::{ByAddress, use_media, use_size, use_small};
-use crate::page::marks::{classes, contents_text, dtype, key, value_kind, when};
+use crate::page::marks::{classes, contents_text, dtype, value_kind, when};
 use crate::page::model::Tab;
 use crate::page::model::actor::Actor;
-use crate::page::viewport::{LineLayout, reveal, use_viewport};
+use crate::page::viewport::{LineLayout, reveal, use_steady_lines, use_viewport};
 use crate::picked::page::touch::{LongPress, is_tap};
 use crate::rows::{LeafKind, Row};
 use crate::state::fmt;
 use crate::state::work::{OpenWork, Selection};
-use crate::table::state::{Column, Fold, FoldPattern, Table, TableLine, common_kind};
+use crate::table::page::key_cell::key_cell;
+use crate::table::state::fit::TableColumns;
+use crate::table::state::{Column, Fold, FoldPattern, TableLine, common_kind};
 use crate::text::sentence;
 use crate::values::page::cells;
 
@@ -29,12 +37,27 @@ pub struct TableProps {
 /// Maximum width of the table in pixels, as in its style sheet.
 const MAX_WIDTH: f64 = 1800.0;
 
-fn lines(table: &Table, small: bool) -> LineLayout {
-    if !small {
-        return LineLayout::Even { count: table.items.len(), each: 24.0 };
+/// Heights in pixels of a row: on wide screens, on small ones, and of a state on those.
+const HEIGHTS: (f64, f64, f64) = (24.0, 48.0, 30.0);
+/// The smallest and the largest width in pixels to which a column can be dragged.
+const WIDTHS: (f64, f64) = (40.0, 600.0);
+/// On small screens, width in pixels of what stands beside a key: the padding of the row, a gap and
+/// the number of bytes.
+const BESIDE_KEY: f64 = 32.0 + 12.0 + 62.0;
+
+/// Returns the positions of the lines. Keys that are too long for their column, which has this width
+/// in pixels, wrap.
+fn lines(work: &OpenWork, small: bool, width: f64) -> LineLayout {
+    let each = if small { HEIGHTS.1 } else { HEIGHTS.0 };
+    let height = |line: &TableLine| match line {
+        TableLine::State(_) if small => HEIGHTS.2,
+        line => key_cell(work, *line).height(width, each),
+    };
+    let heights: Vec<f64> = work.table.items.iter().map(height).collect();
+    match heights.iter().all(|height| *height == each) {
+        true => LineLayout::Even { count: heights.len(), each },
+        false => LineLayout::of_heights(heights.into_iter()),
     }
-    let height = |line: &TableLine| if matches!(line, TableLine::State(_)) { 30.0 } else { 48.0 };
-    LineLayout::of_heights(table.items.iter().map(height))
 }
 
 /// The table of keys.
@@ -43,12 +66,19 @@ pub fn TablePane(props: &TableProps) -> Html {
     let Some(actor) = use_context::<Actor>() else { return html! {} };
     let node = use_node_ref();
     let small = use_small();
-    let (room, _) = use_size(&node);
+    let (width, _) = use_size(&node);
+    let known = use_mut_ref(|| 0.0);
+    // A table that is hidden keeps its width.
+    if width > 0.0 {
+        known.replace(width.min(MAX_WIDTH));
+    }
+    let room = *known.borrow();
     let narrow = use_media("(max-width: 1180px)");
+    let own = use_state(HashMap::<&'static str, f64>::new);
     let mut work = props.work.clone();
     if room > 0.0 {
         // The columns are shown at once, and stored for the menus of columns.
-        work.view.columns = work.fitting_columns(room.min(MAX_WIDTH), narrow);
+        work.view.columns = work.fitting_columns(room, narrow);
     }
     {
         let actor = actor.clone();
@@ -60,14 +90,19 @@ pub fn TablePane(props: &TableProps) -> Html {
         });
     }
     let work = &work;
-    let table = work.table.clone();
-    let lines = use_memo((ByAddress(table), small), |(table, small)| lines(&table.0, *small));
+    let columns = TableColumns::new(room, cells::widths(work, narrow, &own));
+    let key_width = if small { room - BESIDE_KEY } else { columns.text() };
+    let shown = (ByAddress(work.table.clone()), work.view.sort);
+    let lines = use_memo((shown.clone(), small, key_width), |_| lines(work, small, key_width));
     let viewport = use_viewport(&node, &lines);
+    // Rows are drawn once their heights are known.
+    let visible = if room > 0.0 { viewport.first..viewport.end } else { 0..0 };
+    use_steady_lines(&node, viewport.top, &lines, shown);
     let cursor = work.cursor();
     {
         let (node, lines) = (node.clone(), lines.clone());
-        use_effect_with(work.scroll, move |_| {
-            if let (Some(at), Some(element)) = (cursor, node.cast::<web_sys::Element>())
+        use_effect_with((work.scroll, room > 0.0), move |_| {
+            if let (Some(at), Some(element)) = (cursor, node.cast::<Element>())
                 && at < lines.count()
             {
                 // Leaves room for the sticky state row at the top.
@@ -79,7 +114,7 @@ pub fn TablePane(props: &TableProps) -> Html {
         // A new filter or sort order starts at the top.
         let node = node.clone();
         use_effect_with((work.filter.clone(), work.view.sort), move |_| {
-            if let Some(element) = node.cast::<web_sys::Element>() {
+            if let Some(element) = node.cast::<Element>() {
                 element.set_scroll_top(0);
             }
         });
@@ -89,17 +124,18 @@ pub fn TablePane(props: &TableProps) -> Html {
     let resting = (*use_memo((), |()| LongPress::default())).clone();
     let [onpointerdown, onpointermove, ended] = resting.listeners(&actor);
     html! {
-        <div class={classes(&["gridbox", "keytable", when(work.widths.value == 0.0, "valueless"), when(work.view.weights.any(), "scanned"), when(!work.view.columns.shapes, "shapeless"), when(!work.view.columns.bytes, "byteless"), when(work.view.columns.measures == 0, "measureless")])} role="grid" aria-label="Flattened state" aria-multiselectable="true" tabindex="0" style={cells::widths(work)}
+        <div class={classes(&["gridbox", "keytable", when(work.widths.value == 0.0, "valueless"), when(work.view.weights.any(), "scanned"), when(!work.view.columns.shapes, "shapeless"), when(!work.view.columns.params, "paramless"), when(!work.view.columns.bytes, "byteless"), when(work.view.columns.measures == 0, "measureless")])} role="grid" aria-label="Flattened state" aria-multiselectable="true" tabindex="0" style={columns.style()}
             aria-rowcount={work.table.items.len().to_string()} aria-activedescendant={cursor.map(|at| format!("line-{at}"))}>
-            { head(&actor, work) }
+            // The columns have their places once the width is known.
+            if room > 0.0 { { head(&actor, work, &own) } } else { <div class="head"></div> }
             <div class="scroller" role="rowgroup" ref={node} onscroll={viewport.onscroll} oncontextmenu={resting.menu()}
                 {onpointerdown} {onpointermove} onpointerup={ended.clone()} onpointercancel={ended}>
                 if let Some(at) = state.filter(|_| viewport.top > 0.0) {
                     <div class="flat stuck" aria-hidden="true">{ state_row(work, at, None) }</div>
                 }
                 <div class="flat" role="presentation" style={format!("height:{}px", lines.total())}>
-                    { for (viewport.first..viewport.end).map(|at| {
-                        line((&actor, &resting), work, at, cursor == Some(at), lines.top(at))
+                    { for visible.map(|at| {
+                        line((&actor, &resting), work, at, cursor == Some(at), (lines.top(at)..lines.top(at + 1), key_width))
                     }) }
                 </div>
                 if work.table.items.is_empty() { { empty_table(&actor, work) } }
@@ -127,25 +163,38 @@ fn sticky_state(work: &OpenWork, line: usize) -> Option<usize> {
     below.then_some(state)
 }
 
-fn head(actor: &Actor, work: &OpenWork) -> Html {
+/// Renders the heads of the columns. A grip drags a column to its own width.
+fn head(actor: &Actor, work: &OpenWork, own: &UseStateHandle<HashMap<&'static str, f64>>) -> Html {
     html! {
         <div class="head" role="row">
             { for cells::columns(work).into_iter().map(|(column, name, class)| {
                 let Some(column) = column else {
-                    return html! { <div class={format!("c {class}")} role="columnheader">{ name }</div> };
+                    return html! { <div key={class} class={format!("c {class}")} role="columnheader">{ name }</div> };
                 };
-
                 let sorted = work.view.sort.filter(|(by, _)| *by == column);
                 let onclick = actor.on(move |actor, _: MouseEvent| actor.work(move |work| work.sort_by(column)));
                 let aria = sorted.map(|(_, down)| if down { "descending" } else { "ascending" });
+                let onresize = {
+                    let (own, class) = (own.clone(), class.split(' ').next().unwrap_or_default());
+                    Callback::from(move |(_, width): (Element, Option<f64>)| {
+                        let mut widths = (*own).clone();
+                        match width {
+                            Some(width) => widths.insert(class, width),
+                            None => widths.remove(class),
+                        };
+                        own.set(widths);
+                    })
+                };
                 html! {
-                    <div class={format!("c {class}")} role="columnheader" aria-sort={aria}>
+                    <div key={class} class={format!("c {class}")} role="columnheader" aria-sort={aria}>
                         <button {onclick} title={format!("Sort by {name}")}>
                             { name }
                             if column == Column::Key && work.view.sort.is_none() { <span class="dim">{ " \u{b7} in file order" }</span> }
                             if let Some((_, down)) = sorted { <span class="up">{ if down { " \u{2193}" } else { " \u{2191}" } }</span> }
                         </button>
-                        if column != Column::Key { <Grip class={class.split(' ').next().unwrap_or_default()} {name} /> }
+                        if column != Column::Key {
+                            <Edge class="grip" label={format!("Width of {name}")} limits={WIDTHS} is_orphan=true {onresize} />
+                        }
                     </div>
                 }
             }) }
@@ -158,17 +207,22 @@ fn line(
     work: &OpenWork,
     at: usize,
     selected: bool,
-    top: f64,
+    (place, key_width): (Range<f64>, f64),
 ) -> Html {
     let table = &work.table;
     let item = table.items[at];
+    let key = |button| key_cell(work, item).html(button, key_width);
     let (class, cells) = match item {
-        TableLine::State(state) => return state_row(work, state, Some((at, top))),
+        TableLine::State(state) => return state_row(work, state, Some((at, place.start))),
         TableLine::Row(id) | TableLine::Member(_, id) => {
             let class = if matches!(item, TableLine::Member(..)) { "kid" } else { "" };
-            (class, leaf(work, id, actor))
+            (class, leaf(work, id, key(None), actor))
         }
-        TableLine::Fold(fold) => ("fold", fold_cells(work, &table.folds[fold], actor)),
+        TableLine::Fold(fold) => {
+            let fold = &table.folds[fold];
+            let key = key(Some(fold_button(actor, fold)));
+            ("fold", fold_cells(work, fold, key, actor))
+        }
         TableLine::Pattern(fold, pattern) => {
             let class = if work.view.sort.is_some() { "" } else { "kid" };
             (
@@ -177,6 +231,7 @@ fn line(
                     work,
                     &table.folds[fold],
                     &table.folds[fold].patterns[pattern],
+                    key(None),
                     actor,
                 ),
             )
@@ -226,10 +281,18 @@ fn line(
     html! {
         <div key={at} id={format!("line-{at}")} class={classes(&["row", class, when(last_kid, "last"), when(selected, "sel"), when(picked, "picked"), when(bad, "bad")])}
             role="row" data-key={visible(&key_of(work, item))} aria-rowindex={(at + 1).to_string()} aria-selected={chosen.to_string()}
-            style={format!("top:{top}px")} onclick={select} ondblclick={toggle}>
+            style={row_style(&place)} onclick={select} ondblclick={toggle}>
             { cells }
         </div>
     }
+}
+
+/// Returns the CSS of the place of a row. The style sheet has the height of most.
+fn row_style(place: &Range<f64>) -> String {
+    let height = place.end - place.start;
+    let own = height != HEIGHTS.0 && height != HEIGHTS.1;
+    let height = if own { format!(";height:{height}px") } else { String::new() };
+    format!("top:{}px{height}", place.start)
 }
 
 /// Returns the key of a line, with a range for several layers; empty for a state.
@@ -281,13 +344,13 @@ fn kind_cell(row: &Row) -> Html {
     }
 }
 
-fn leaf(work: &OpenWork, id: u32, actor: &Actor) -> Html {
+fn leaf(work: &OpenWork, id: u32, key: Html, actor: &Actor) -> Html {
     let row = &work.rows[id as usize];
     let has_shape = row.kind.has_shape();
     let scanned = work.view.weights.any() && has_shape && row.link.is_none();
     html! {
         <>
-            <div class="c ck" role="gridcell" title={visible(&row.key)}>{ key(if row.key.is_empty() { "(root object)" } else { &row.key }) }</div>
+            <div class="c ck" role="gridcell" title={visible(&row.key)}>{ key }</div>
             <div class="c cd" role="gridcell">{ kind_cell(row) }</div>
             <div class="c cs m" role="gridcell">{ if has_shape { fmt::shape(&row.shape) } else { String::new() } }</div>
             <div class="c cp num" role="gridcell">{ if has_shape { fmt::count(row.params) } else { String::new() } }</div>
@@ -324,7 +387,7 @@ fn link(work: &OpenWork, target: &str, actor: &Actor) -> Html {
     html! { <span class="linkto"><span class="dim">{ "= " }</span><button class="textlink" tabindex="-1" title={visible(target)} {onclick}>{ text }</button></span> }
 }
 
-fn fold_cells(work: &OpenWork, fold: &Fold, actor: &Actor) -> Html {
+fn fold_button(actor: &Actor, fold: &Fold) -> Html {
     let toggle = {
         let name = fold.name.clone();
         actor.on(move |actor, event: MouseEvent| {
@@ -336,9 +399,14 @@ fn fold_cells(work: &OpenWork, fold: &Fold, actor: &Actor) -> Html {
             });
         })
     };
-    let cut = fold.name.len() - fold.label.len();
-    let cut = if fold.container.is_empty() { cut } else { cut - fold.container.len() - 1 };
-    let (head, tail) = fold.name.split_at(cut);
+    html! {
+        <button class="tw" tabindex="-1" aria-label={if fold.open { "Fold" } else { "Unfold" }} onclick={toggle}>
+            { if fold.open { "\u{25be}" } else { "\u{25b8}" } }
+        </button>
+    }
+}
+
+fn fold_cells(work: &OpenWork, fold: &Fold, key: Html, actor: &Actor) -> Html {
     let rows: Vec<u32> =
         fold.patterns.iter().flat_map(|pattern| pattern.rows.iter().copied()).collect();
     let one_dtype = one(fold
@@ -352,16 +420,7 @@ fn fold_cells(work: &OpenWork, fold: &Fold, actor: &Actor) -> Html {
         if fold.patterns.len() == 1 { values_text(&work.rows, &rows) } else { String::new() };
     html! {
         <>
-            <div class="c ck" role="gridcell" title={visible(&fold.name)} aria-expanded={fold.open.to_string()}>
-                <span class="key">
-                    <button class="tw" tabindex="-1" aria-label={if fold.open { "Fold" } else { "Unfold" }} onclick={toggle}>
-                        { if fold.open { "\u{25be}" } else { "\u{25b8}" } }
-                    </button>
-                    if !head.is_empty() { <span class="a">{ visible(head) }</span> }
-                    <span class="z">{ visible(tail) }</span>
-                    <span class="x">{ format!("\u{d7}{}", fold.times) }</span>
-                </span>
-            </div>
+            <div class="c ck" role="gridcell" title={visible(&fold.name)} aria-expanded={fold.open.to_string()}>{ key }</div>
             <div class="c cd" role="gridcell">
                 if one_dtype { if let Some(row) = fold.patterns.first().and_then(|pattern| first(work, pattern)) { { kind_cell(row) } } }
                 else { <span class="dim m">{ "several" }</span> }
@@ -383,26 +442,19 @@ fn fold_cells(work: &OpenWork, fold: &Fold, actor: &Actor) -> Html {
     }
 }
 
-fn pattern_cells(work: &OpenWork, fold: &Fold, pattern: &FoldPattern, actor: &Actor) -> Html {
+fn pattern_cells(
+    work: &OpenWork,
+    fold: &Fold,
+    pattern: &FoldPattern,
+    key: Html,
+    actor: &Actor,
+) -> Html {
     let Some(row) = first(work, pattern) else { return html! {} };
     let one_kind = common_kind(&work.rows, &pattern.rows).is_some();
-    let sorted = work.view.sort.is_some();
     let scanned = work.view.weights.any() && row.kind.has_shape();
-    let label = if sorted {
-        join(&fold.name, &pattern.label, work.view.dot)
-    } else {
-        pattern.label.clone()
-    };
-    let (head, tail) = fmt::key_parts(&label);
     html! {
         <>
-            <div class="c ck" role="gridcell" title={visible(&join(&fold.name, &pattern.label, work.view.dot))}>
-                <span class="key">
-                    if !head.is_empty() { <span class="a">{ visible(head) }</span> }
-                    <span class="z">{ visible(tail) }</span>
-                    if sorted { <span class="x">{ format!("\u{d7}{}", pattern.rows.len()) }</span> }
-                </span>
-            </div>
+            <div class="c ck" role="gridcell" title={visible(&join(&fold.name, &pattern.label, work.view.dot))}>{ key }</div>
             <div class="c cd" role="gridcell">{ if one_kind { kind_cell(row) } else { html! {} } }</div>
             <div class="c cs m" role="gridcell">
                 if row.kind.has_shape() {
