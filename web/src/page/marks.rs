@@ -279,7 +279,8 @@ pub fn lined(parts: &[(&'static str, &str)], lines: impl Iterator<Item = usize>)
     let lines: Vec<Html> = lines.map(line).collect();
     let count = lines.len();
     // A break that the style sheet makes is not copied with the text.
-    let ended = |(at, line)| html! { <>{ line }if at + 1 < count { <span class="newline"></span> }</> };
+    let ended =
+        |(at, line)| html! { <>{ line }if at + 1 < count { <span class="newline"></span> }</> };
     lines.into_iter().enumerate().map(ended).collect()
 }
 
