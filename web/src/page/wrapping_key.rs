@@ -19,7 +19,7 @@ const LINE: f64 = 16.0;
 /// A key in a column.
 #[derive(Default)]
 pub struct WrappingKey<'a> {
-    /// Width in pixels of what stands before the key.
+    /// Width in pixels of the space before the key.
     pub indent: f64,
     /// The key.
     pub text: Cow<'a, str>,

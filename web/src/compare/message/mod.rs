@@ -54,7 +54,7 @@ pub struct CompareOptions {
     pub ignore_type: bool,
 }
 
-/// What was opened as the second side.
+/// The file that was opened as the second side.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum ComparedFile {
     Checkpoint(Box<OpenedCheckpoint>),

@@ -41,8 +41,8 @@ const MAX_WIDTH: f64 = 1800.0;
 const HEIGHTS: (f64, f64, f64) = (24.0, 48.0, 30.0);
 /// The smallest and the largest width in pixels to which a column can be dragged.
 const WIDTHS: (f64, f64) = (40.0, 600.0);
-/// On small screens, width in pixels of what stands beside a key: the padding of the row, a gap and
-/// the number of bytes.
+/// Width in pixels that a key can't use on small screens: the padding of the row, a gap and the
+/// number of bytes.
 const BESIDE_KEY: f64 = 32.0 + 12.0 + 62.0;
 
 /// Returns the positions of the lines. Keys that are too long for their column, which has this width

@@ -391,7 +391,7 @@ mod tests {
         assert_eq!(shown(KeyLines::Flat, 340.0), (0, true, false));
         assert_eq!(shown(KeyLines::Flat, 260.0), (0, false, false));
         // Keys in full are longer, but have no line over the layers.
-        assert_eq!(shown(KeyLines::Flat, 840.0), (0b100_0111, true, true));
+        assert_eq!(shown(KeyLines::Flat, 820.0), (0b100_0111, true, true));
         assert_eq!(shown(KeyLines::FoldedInFull, 820.0), (0b100_0011, true, false));
         let own = Some(0b111_1111);
         let fitting = |room, narrow| {
