@@ -29,7 +29,7 @@ test("a model sorted by key folds once in table and tree, and steps through all 
     await open(page);
     const folds = await page.$$eval(".row.fold", (rows) => rows.map((row) => row.querySelector(".ck").textContent));
     assert.equal(folds.length, 1, folds.join("; "));
-    assert.match(folds[0], /model\.layers\.0–31×32/);
+    assert.match(folds[0], /model\.layers\.0–31 ×32/);
     const tree = await page.$$eval('[role="treeitem"]', (lines) => lines.map((line) => line.textContent));
     const repeated = tree.filter((line) => line.includes("×"));
     assert.equal(repeated.length, 1, tree.join("; "));
