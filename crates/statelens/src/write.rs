@@ -88,7 +88,7 @@ pub fn output_paths(plan: &Plan, path: &Path) -> Vec<PathBuf> {
     plan.files.iter().map(|file| path.with_file_name(&file.name)).collect()
 }
 
-/// Returns the name of the file at `path`; fails if there is none.
+/// Returns the last component of `path`. Fails if the path does not end with a file name.
 pub fn file_name(path: &Path) -> Result<&str> {
     path.file_name().and_then(OsStr::to_str).ok_or_else(|| {
         Error::refused("this does not name a file").in_file(path.display().to_string())

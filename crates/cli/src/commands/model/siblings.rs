@@ -80,7 +80,7 @@ pub(super) fn stem(path: &Path) -> Result<String> {
     Ok(proposal::stem(&name_text(path.file_name(), path)?).to_owned())
 }
 
-/// Returns the file name of `path`, or its stem, as text; fails if it has none.
+/// Returns `name`, the file name or the stem of `path`, as text. Fails if the path has no file name.
 pub(super) fn name_text(name: Option<&OsStr>, path: &Path) -> Result<String> {
     name.map(|name| name.to_string_lossy().into_owned()).ok_or_else(|| {
         Error::refused("this path has no file name").in_file(path.display().to_string())

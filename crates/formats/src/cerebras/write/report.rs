@@ -139,7 +139,8 @@ impl LossReport {
         }
     }
 
-    /// As [`LossReport::refuse`]; returns `None` in place of what is written for the value.
+    /// Adds a refusal like [`LossReport::refuse`]. Returns `None`, so that a caller that would return the
+    /// encoded value can return this.
     pub(super) fn refused<T>(
         &mut self,
         key: &Text,
