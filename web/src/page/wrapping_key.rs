@@ -38,22 +38,25 @@ impl<'a> WrappingKey<'a> {
     /// Returns the height in pixels of a row in a column of this width, given the height of rows
     /// whose keys don't wrap.
     pub fn height(&self, width: f64, each: f64) -> f64 {
-        // Most keys are short, and need not be split into parts.
-        let bytes = self.text.len() + self.repeated().len();
-        let is_plain = || self.text.bytes().all(|byte| matches!(byte, b' '..=b'~'));
-        if bytes as f64 * character_width('0') <= width - self.indent && is_plain() {
-            return each;
-        }
-        each + LINE * (self.lines(&self.parts(), width).len() - 1) as f64
+        let is_plain =
+            self.times.is_none() && self.text.bytes().all(|byte| matches!(byte, b' '..=b'~'));
+        // Runs for each key of a checkpoint. Most are shown unchanged, and need not be split into
+        // parts.
+        let lines = match is_plain {
+            true => self.lines(&self.text, width).len(),
+            false => self.lines(&text_of(&self.parts()), width).len(),
+        };
+        each + LINE * (lines - 1) as f64
     }
 
     /// Renders the key, with the button of a fold before it.
     pub fn html(&self, button: Option<Html>, width: f64) -> Html {
         let parts = self.parts();
-        let lines = self.lines(&parts, width);
+        let whole = text_of(&parts);
+        let lines = self.lines(&whole, width);
         let is_one = lines.len() == 1;
         let borrowed: Vec<_> = parts.iter().map(|(class, text)| (*class, &**text)).collect();
-        let text = lined(&borrowed, lines.into_iter());
+        let text = lined(&borrowed, lines.into_iter().map(str::len));
         html! {
             <span class="key">
                 { for button }
@@ -71,23 +74,23 @@ impl<'a> WrappingKey<'a> {
             }
             None => parts_of_key(&visible(&self.text)),
         };
-        parts.push(("x", self.repeated()));
         parts.retain(|(_, text)| !text.is_empty());
+        parts.extend(self.times.map(|times| ("x", format!(" \u{d7}{times}"))));
         parts
     }
 
-    fn repeated(&self) -> String {
-        self.times.map(|times| format!(" \u{d7}{times}")).unwrap_or_default()
-    }
-
-    /// Returns the lengths in bytes of the lines of text in a column of this width in pixels; one
-    /// line if there would be too many.
-    fn lines(&self, parts: &[(&str, String)], width: f64) -> Vec<usize> {
-        let text: String = parts.iter().map(|(_, text)| &**text).collect();
-        let lines = text_lines(&text, &BREAKS, width - self.indent, &character_width);
-        match lines.len() <= MAX_LINES {
-            true => lines.into_iter().map(str::len).collect(),
-            false => vec![text.len()],
+    /// Returns the lines of the text in a column of this width in pixels; one line if there would be
+    /// too many.
+    fn lines<'t>(&self, text: &'t str, width: f64) -> Vec<&'t str> {
+        let room = width - self.indent;
+        if text.len() as f64 * character_width('0') <= room && text.is_ascii() {
+            return vec![text];
         }
+        let lines = text_lines(text, &BREAKS, room, &character_width);
+        if lines.len() <= MAX_LINES { lines } else { vec![text] }
     }
+}
+
+fn text_of(parts: &[(&str, String)]) -> String {
+    parts.iter().map(|(_, text)| &**text).collect()
 }
