@@ -366,3 +366,11 @@ fn empty_roots_of_any_class_become_safetensors() {
         assert_eq!(run(["ls", "--json", &text(&out)]).json()["entries"][0]["kind"], "dict");
     }
 }
+
+#[test]
+fn names_the_keys_that_become_strings() {
+    let folder = Folder::new();
+    let file = folder.with("a.pkl", b"\x80\x02}ca\nE\nK\x01\x85RK\x02s.");
+    let error = convert(&file, &folder.file("a.pt"), &[]).failed();
+    assert!(error.contains("--exclude '<a.E(1) object 0>'"), "{error}");
+}
