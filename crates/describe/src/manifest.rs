@@ -226,8 +226,13 @@ impl Unread {
 /// Returns the columns of a line for people: hash or value, kind or dtype, shape, key.
 fn columns(checkpoint: &Checkpoint, leaf: &Leaf, facts: &[Facts]) -> [String; 4] {
     let value = match (facts, checkpoint.value(leaf.target)) {
+        (facts, _) if facts.iter().any(|facts| facts.failed.is_some()) => "unreadable".to_owned(),
+        (facts, _) if is_composed(checkpoint, leaf) && facts.iter().any(|f| f.hash.is_some()) => {
+            let mut json = Json::new();
+            json.object(|json| entry(json, checkpoint, leaf, false, facts));
+            hex(&Sha256::digest(json.take().as_bytes()))
+        }
         ([Facts { hash: Some(hash), .. }], _) => hash.clone(),
-        ([Facts { failed: Some(_), .. }, ..], _) => "unreadable".to_owned(),
         // Texts that would be cut short are hashed, so that differences at the end show.
         (_, Value::Str(text)) if text.as_bytes().len() > SHORT => {
             hex(&Sha256::digest(text.as_bytes()))
@@ -242,6 +247,13 @@ fn columns(checkpoint: &Checkpoint, leaf: &Leaf, facts: &[Facts]) -> [String; 4]
     let dtype = dtype_of(checkpoint, leaf.target).map_or(kind, |dtype| dtype.name());
     let shape = crate::shape_of(checkpoint, leaf.target).map_or(String::new(), shape_text);
     [value, dtype.to_owned(), shape, statelens_checkpoint::visible(&leaf.flat.to_lossy())]
+}
+
+/// Returns whether the values of a tensor depend on more than its own bytes: the parts of a sparse
+/// tensor, the quantizer of a quantised one. Their line has the hash of their entry in JSON.
+fn is_composed(checkpoint: &Checkpoint, leaf: &Leaf) -> bool {
+    let is_sparse = matches!(checkpoint.value(leaf.target), Value::Sparse(_));
+    is_sparse || checkpoint.tensor_of(leaf.target).is_some_and(|(_, t)| t.quantizer.is_some())
 }
 
 /// Returns whether the value's text can't be cut short: tensors have a hash or a reason for its
@@ -532,6 +544,46 @@ mod tests {
             serde_json::json!({"key": "l", "kind": "list"}),
         ];
         assert_eq!(*entries, expected);
+    }
+
+    #[test]
+    fn lines_change_with_the_parts_of_tensors() {
+        let lines = |checkpoint: &Checkpoint| {
+            let mut text = String::new();
+            let out = &mut |piece: &str| {
+                text.push_str(piece);
+                Ok(())
+            };
+            write_manifest_lines(checkpoint, &checkpoint.leaves(), &mut Unwatched, out).unwrap();
+            text
+        };
+        let sparse = |values: [f32; 2]| {
+            let values: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+            let inline = |dtype, data: Vec<u8>| {
+                Tensor::new(dtype, vec![data.len() as u64 / 4], Layout::Inline(data.into()))
+            };
+            let parts = vec![("indices", ValueId(0)), ("values", ValueId(1))];
+            let (dtype, layout, coalesced) = (DType::F32, "sparse_coo".to_owned(), Some(true));
+            let whole = Sparse { layout, dtype, shape: vec![9], parts, coalesced };
+            lines(&checkpoint(
+                vec![inline(DType::I32, vec![0; 8]), inline(DType::F32, values)],
+                vec![
+                    ("i", Value::Tensor(TensorId(0))),
+                    ("v", Value::Tensor(TensorId(1))),
+                    ("s", Value::Sparse(Box::new(whole))),
+                ],
+            ))
+        };
+        let last = |text: String| text.lines().last().unwrap().to_owned();
+        let (one, two) = (last(sparse([1.0, 2.0])), last(sparse([1.0, 3.0])));
+        assert!(one != two && one.ends_with("\tfloat32\t[9]\ts"), "{one}\n{two}");
+        assert_eq!(one.split('\t').next().unwrap().len(), 64, "{one}");
+        let quantized = |scale: f64| {
+            let mut tensor = Tensor::new(DType::QInt8, vec![8], span(8));
+            tensor.quantizer = Some(Quantizer::PerTensor { scale, zero_point: 0 });
+            lines(&checkpoint(vec![tensor], vec![("q", Value::Tensor(TensorId(0)))]))
+        };
+        assert_ne!(quantized(0.5), quantized(0.25));
     }
 
     #[test]

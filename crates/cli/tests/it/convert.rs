@@ -350,3 +350,27 @@ fn subset_of_states_is_named_as_the_trainer_does() {
     assert!(error.contains("optimizer") && error.contains("model"), "{error}");
     assert_eq!(run(["convert", &path]).code, Some(2));
 }
+
+#[test]
+fn empty_roots_of_any_class_become_safetensors() {
+    let folder = Folder::new();
+    let ordered = b"\x80\x02ccollections\nOrderedDict\n)R.";
+    let module = b"\x80\x02ca\nReLU\n)\x81}(X\x0b\0\0\0_parameters}X\x08\0\0\0_buffers}\
+        X\x08\0\0\0_modules}X\x07\0\0\0inplace\x89ub.";
+    let files: [(&str, &[u8]); 3] =
+        [("list.pkl", b"\x80\x02]."), ("ordered.pkl", ordered), ("module.pkl", module)];
+    for (name, bytes) in files {
+        let (file, out) = (folder.with(name, bytes), folder.file(&format!("{name}.safetensors")));
+        let printed = run(["convert", &text(&file), &text(&out), "--lossy"]).ok();
+        assert!(printed.contains("empty"), "{printed}");
+        assert_eq!(run(["ls", "--json", &text(&out)]).json()["entries"][0]["kind"], "dict");
+    }
+}
+
+#[test]
+fn names_the_keys_that_become_strings() {
+    let folder = Folder::new();
+    let file = folder.with("a.pkl", b"\x80\x02}ca\nE\nK\x01\x85RK\x02s.");
+    let error = convert(&file, &folder.file("a.pt"), &[]).failed();
+    assert!(error.contains("--exclude '<a.E(1) object 0>'"), "{error}");
+}

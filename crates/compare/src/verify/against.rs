@@ -22,7 +22,11 @@ impl Manifest {
     pub fn parse(text: &[u8]) -> Result<Self> {
         let advice = "Make one with `statelens manifest FILE -o MANIFEST`.";
         let refused = |what: &str| Error::refused(what).advice(advice);
-        if text.trim_ascii_start().starts_with(b"{") || text.trim_ascii_start().starts_with(b"[") {
+        // An empty container as first value begins like JSON: `{}`, tab, `dict`.
+        let first = text.split(|byte| *byte == b'\n').next().unwrap_or_default();
+        let is_line = first.split(|byte| *byte == b'\t').count() == 4;
+        let is_json = matches!(text.trim_ascii_start().first(), Some(b'{' | b'['));
+        if is_json && !is_line {
             let entries = manifest::read(text).map_err(|error| error.advice(advice))?;
             let tensors = |entry: &&ManifestEntry| entry.shape.is_some();
             let described = |entry: &ManifestEntry| {

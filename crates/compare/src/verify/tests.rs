@@ -186,6 +186,11 @@ fn compares_manifest_entries() {
             report.result.problems.iter().map(|one| one.text.as_str()).collect();
         assert_eq!(reported, ["it is not in the manifest", "it is missing"]);
     }
+    // An empty container as first value.
+    for text in ["{}\tdict\t\tv\n", "[]\tlist\t\tv\n"] {
+        let Manifest::Lines(lines) = Manifest::parse(text.as_bytes()).unwrap() else { panic!() };
+        assert_eq!(lines[0][3], "v");
+    }
     for text in ["", "{}", "[]", "some text\n", "{\"entries\":[{\"key\":\"a\",\"shape\":[2]}]}"] {
         let error = Manifest::parse(text.as_bytes()).unwrap_err();
         assert!(error.to_string().contains("manifest"), "{error}");

@@ -205,6 +205,22 @@ fn shared_memory_counts_as_tied() {
 }
 
 #[test]
+fn links_to_an_optimizer_count_in_the_model() {
+    let link = |key: &str, target: &str, shape: &[u64]| LeafSummary {
+        link: Some(target.into()),
+        ..tensor(key, "float32", shape)
+    };
+    let entries = [
+        tensor("optimizer.params.0", "float32", &[3, 2]),
+        link("model.embed.weight", "optimizer.params.0", &[3, 2]),
+        link("model.head.weight", "optimizer.params.0", &[3, 2]),
+        tensor("model.fc.weight", "float32", &[2, 2]),
+        link("model.again.weight", "model.fc.weight", &[2, 2]),
+    ];
+    assert_eq!(count::parameters_among(&entries, &[], Some("model")), 10);
+}
+
+#[test]
 fn family_is_recognised_by_consecutive_modules() {
     let family = |keys: &[&str]| {
         let tensors: Vec<(&str, &[u64])> = keys.iter().map(|key| (*key, &[4, 4][..])).collect();

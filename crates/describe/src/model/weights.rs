@@ -49,6 +49,7 @@ impl Weights {
     ) -> Self {
         let own = Own::of(entries, state);
         let mut owners: HashMap<(FileId, u64, u64), &str> = HashMap::new();
+        let mut linked: HashMap<&str, &str> = HashMap::new();
         let mut all = Vec::new();
         for (at, entry) in entries.iter().enumerate() {
             let Some(key) = own.key(entry) else { continue };
@@ -56,7 +57,16 @@ impl Weights {
                 let owner = *owners.entry((file, offset, entry.bytes)).or_insert(&entry.key);
                 (owner != entry.key).then(|| owner.to_owned())
             });
-            let tied = entry.link.clone().or(shared);
+            // A tensor that is a link out of the model, such as into an optimizer before it, is
+            // counted at its first key in the model.
+            let link = entry.link.as_deref().and_then(|target| match own.within(target) {
+                Some(_) => Some(target.to_owned()),
+                None => {
+                    let owner = *linked.entry(target).or_insert(&entry.key);
+                    (owner != entry.key).then(|| owner.to_owned())
+                }
+            });
+            let tied = link.or(shared);
             all.push(packed::StoredTensor { entry, parsed: Parsed::new(key), tied });
         }
         let (unpacked, quantised) = packed::unpack(all, config);
@@ -128,12 +138,17 @@ impl<'a> Own<'a> {
 
     /// Returns the key within the model, if the entry is one of its tensors.
     fn key<'k>(&self, entry: &'k LeafSummary) -> Option<&'k str> {
-        if !entry.is_tensor() || is_of_training(&entry.key) {
+        entry.is_tensor().then(|| self.within(&entry.key)).flatten()
+    }
+
+    /// Returns a key without the prefixes of the model, if it lies in the model.
+    fn within<'k>(&self, key: &'k str) -> Option<&'k str> {
+        if is_of_training(key) {
             return None;
         }
         let key = match self.state {
-            Some(state) => entry.key.strip_prefix(state)?.strip_prefix('.')?,
-            None => &entry.key,
+            Some(state) => key.strip_prefix(state)?.strip_prefix('.')?,
+            None => key,
         };
         key.strip_prefix(&*self.wrapper)
     }

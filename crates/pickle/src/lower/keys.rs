@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use statelens_checkpoint::{DictKey, Global, Int, Text};
 
+use super::objects::SHORT_ARGS;
 use super::{Entries, Lowering, NOT_YET};
 use crate::{Node, NodeId, Pickle};
 
@@ -83,13 +84,30 @@ impl Lowering<'_> {
                     Some(global) if global.is("torch._utils", "_rebuild_parameter") => {
                         format!("<torch.nn.parameter.Parameter object {place}>")
                     }
-                    Some(global) => format!("<{} object {place}>", short(&global)),
+                    Some(global) => {
+                        let args = self.key_args(id).unwrap_or_default();
+                        format!("<{}{args} object {place}>", short(&global))
+                    }
                     None => format!("<object {place}>"),
                 },
                 _ => format!("<object {place}>"),
             });
             DictKey::Other(text.into())
         })
+    }
+
+    /// Returns the arguments of an object that consists of a few plain ones, such as the member of
+    /// an enum: `(1)`. They distinguish the key from those of other files.
+    fn key_args(&self, id: NodeId) -> Option<String> {
+        let object = self.pickle.object(id)?;
+        let is_made = object.states.is_empty() && object.kwargs.is_none();
+        let is_bare = object.items.is_empty() && object.entries.is_empty();
+        let args = self.pickle.sequence(object.args).filter(|args| args.len() <= SHORT_ARGS)?;
+        if !is_made || !is_bare || args.is_empty() || !args.iter().all(|arg| self.is_short(*arg)) {
+            return None;
+        }
+        let args: Option<Vec<String>> = args.iter().map(|arg| self.repr(*arg)).collect();
+        Some(format!("({})", args?.join(", ")))
     }
 }
 

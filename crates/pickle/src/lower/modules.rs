@@ -29,6 +29,9 @@ const HOOKS: &str = "
 impl Lowering<'_> {
     /// Recognises a module: an object with such attributes, or one that is made from them.
     pub(super) fn module(&mut self, id: NodeId, object: &BuiltObject<'_>) -> Option<LoweredNode> {
+        if let Some(inner) = self.compiled(id) {
+            return Some(self.compiled_module(id, object, inner));
+        }
         let attributes = self.module_attributes(id)?;
         let mut fields = self.state_dict(attributes)?;
         let state = fields.len();
@@ -37,6 +40,30 @@ impl Lowering<'_> {
         self.add_made_from(&mut fields, object, &args, attributes);
         self.state.modules.insert(id);
         Some(object_of(class, form, fields, Some(state)))
+    }
+
+    /// Returns the module that `torch.compile` wraps: the first argument of
+    /// `OptimizedModule(module, context)` (`torch/_dynamo/eval_frame.py` of torch 2.15). Earlier
+    /// releases pickle the wrapper like any other module.
+    fn compiled(&self, id: NodeId) -> Option<NodeId> {
+        let (class, args) = self.pickle.call(id)?;
+        let is_wrapper = class.is("torch._dynamo.eval_frame", "OptimizedModule");
+        let inner = args.first().copied().filter(|_| is_wrapper)?;
+        self.module_attributes(inner).map(|_| inner)
+    }
+
+    /// Converts such a wrapper: `state_dict()` has the wrapped module as `_orig_mod`.
+    fn compiled_module(&self, id: NodeId, object: &BuiltObject<'_>, inner: NodeId) -> LoweredNode {
+        let (class, form, _) = self.made_from(object);
+        let mut fields = Fields::default();
+        fields.add("_orig_mod".into(), inner, "_modules");
+        let state = fields.len();
+        let args = self.pickle.call(id).map(|(_, args)| args).unwrap_or_default();
+        for (index, arg) in args.iter().enumerate().skip(1) {
+            fields.add(DictKey::from(format!("args[{index}]").as_str()), *arg, "args");
+        }
+        self.fill(&mut fields, &[], object);
+        object_of(class, form, fields, Some(state))
     }
 
     /// Handles a module that another module contains and that has a place elsewhere: `state_dict()`
@@ -159,7 +186,7 @@ impl Lowering<'_> {
         match name {
             _ if self.is_none(value) => false,
             "_buffers" => persistent(),
-            "_modules" => self.module_attributes(value).is_some(),
+            "_modules" => self.module_attributes(value).is_some() || self.compiled(value).is_some(),
             _ => true,
         }
     }

@@ -11,7 +11,7 @@ use super::{Assembly, Entries, LoweredNode, Lowering, NOT_YET};
 use crate::{BuiltObject, Node, NodeId};
 
 /// The most arguments of a call that is shown in one line, such as that of an enum's member.
-const SHORT_ARGS: usize = 6;
+pub(super) const SHORT_ARGS: usize = 6;
 /// The most bytes of a text among such arguments.
 const SHORT_TEXT: usize = 256;
 

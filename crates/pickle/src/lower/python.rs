@@ -16,9 +16,14 @@ impl Lowering<'_> {
             ("collections", "OrderedDict") => self.mapping(object, args, DictClass::Ordered),
             ("collections", "Counter") => self.mapping(object, args, DictClass::Counter),
             ("collections", "defaultdict") => {
-                let (factory, rest) = args
-                    .split_first()
-                    .map_or((None, args), |(first, rest)| (self.pickle.global(*first), rest));
+                let Some((first, rest)) = args.split_first() else {
+                    return self.mapping(object, args, DictClass::Default(None));
+                };
+                let factory = match self.pickle.node(*first) {
+                    Node::None => None,
+                    // A factory that is not a class or function is a field of an object.
+                    _ => Some(self.pickle.global(*first)?),
+                };
                 self.mapping(object, rest, DictClass::Default(factory))
             }
             ("collections", "deque") => self.deque(object, args),

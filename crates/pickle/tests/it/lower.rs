@@ -240,6 +240,101 @@ fn dict_subclasses_are_named_dicts() {
 }
 
 #[test]
+fn keys_show_the_arguments_of_objects() {
+    let keyed = |value: i64| {
+        lowered(|e| {
+            e.empty_dict();
+            e.mark();
+            e.named("lib", "Color").unwrap();
+            e.small_int(value);
+            e.tuple(TupleLen::One);
+            e.reduce();
+            e.str("red").unwrap();
+            e.setitems();
+        })
+    };
+    assert_eq!(flat(&keyed(1)), ["<lib.Color(1) object 0> str"]);
+    assert_eq!(flat(&keyed(2)), ["<lib.Color(2) object 0> str"]);
+}
+
+#[test]
+fn factory_of_a_defaultdict_is_kept() {
+    let filled = |factory: fn(&mut Encoder)| {
+        lowered(|e| {
+            e.named("collections", "defaultdict").unwrap();
+            factory(e);
+            e.tuple(TupleLen::One);
+            e.reduce();
+            e.mark();
+            set_str(e, "a", |e| e.small_int(1));
+            e.setitems();
+        })
+    };
+    let plain = filled(|e| e.named("builtins", "list").unwrap());
+    assert_eq!(flat(&plain), ["a int"]);
+    let made = filled(|e| {
+        e.named("functools", "partial").unwrap();
+        e.named("builtins", "int").unwrap();
+        e.small_int(7);
+        e.tuple(TupleLen::Two);
+        e.reduce();
+    });
+    let keys = flat(&made);
+    assert!(keys.iter().any(|key| key.starts_with("args[0]")), "{keys:?}");
+    assert!(keys.contains(&"a int".to_owned()), "{keys:?}");
+}
+
+#[test]
+fn compiled_modules_have_the_names_of_their_state_dict() {
+    let module = |e: &mut Encoder, name: &str, value: fn(&mut Encoder)| {
+        e.named("torch.nn.modules.linear", "Linear").unwrap();
+        e.empty_tuple();
+        e.newobj();
+        e.empty_dict();
+        e.mark();
+        for attribute in ["_parameters", "_buffers", "_modules"] {
+            set_str(e, attribute, |e| {
+                e.empty_dict();
+                if attribute == name {
+                    e.mark();
+                    set_str(e, "w", value);
+                    e.setitems();
+                }
+            });
+        }
+        e.setitems();
+        e.build();
+    };
+    let compiled = |e: &mut Encoder| {
+        e.named("torch._dynamo.eval_frame", "OptimizedModule").unwrap();
+        e.named("torch.nn.modules.linear", "Linear").unwrap();
+        e.empty_tuple();
+        e.newobj();
+        e.empty_dict();
+        e.mark();
+        for attribute in ["_buffers", "_modules"] {
+            set_str(e, attribute, Encoder::empty_dict);
+        }
+        set_str(e, "_parameters", |e| {
+            e.empty_dict();
+            e.mark();
+            set_str(e, "bias", |e| e.small_int(1));
+            e.setitems();
+        });
+        e.setitems();
+        e.build();
+        e.str("context").unwrap();
+        e.tuple(TupleLen::Two);
+        e.reduce();
+    };
+    let keys = flat(&lowered(compiled));
+    assert_eq!(keys[0], "_orig_mod.bias int");
+    assert!(keys.contains(&"args[1] str".to_owned()), "{keys:?}");
+    let keys = flat(&lowered(|e| module(e, "_modules", compiled)));
+    assert_eq!(keys[0], "w._orig_mod.bias int", "{keys:?}");
+}
+
+#[test]
 fn dill_lookups_are_matched_by_pattern_only() {
     let dill = |name: &str, argument: &str| {
         lowered(|e| {

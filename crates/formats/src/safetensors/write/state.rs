@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 
 use statelens_checkpoint::{
-    Checkpoint, DType, Error, Key, Layout, Leaf, Loss, LossCode, LossKind, Result, Setting,
-    TensorClass, TensorId, Text, Value, ValueId, advice, order,
+    Checkpoint, DType, DictClass, Error, Key, Layout, Leaf, Loss, LossCode, LossKind, Result,
+    Setting, TensorClass, TensorId, Text, Value, ValueId, advice, order,
 };
 
 use super::{WrittenTensor, stored_as};
@@ -33,6 +33,8 @@ const SUBCLASS: LossKind =
     LossCode::TensorClass.lost("tensors of other classes become plain tensors", TENSORS_ONLY);
 const NESTED: LossKind = LossCode::FullNames
     .harmless("containers become names with dots", "The format has one dict of names.");
+const EMPTY: LossKind = LossCode::Empty
+    .harmless("an empty container becomes an empty dict", "The format has one dict of names.");
 const ATTRIBUTES: LossKind = LossCode::Attributes.harmless(
     "Python attributes of dicts (`_metadata`) are left out",
     "The format has no place for them; `save_file` leaves them out, too.",
@@ -146,9 +148,15 @@ impl Sorter<'_> {
                 self.lose(AGAIN, name);
             }
             // The root itself, if it is empty.
-            Value::List(_) | Value::Tuple(_) | Value::Dict(_) | Value::Set(_)
-                if leaf.key.parts.is_empty()
-                    && self.source.value(leaf.target).children().is_empty() => {}
+            value @ (Value::List(_) | Value::Tuple(_) | Value::Dict(_) | Value::Set(_))
+                if leaf.key.parts.is_empty() && value.children().is_empty() =>
+            {
+                let is_dict =
+                    matches!(value, Value::Dict(dict) if matches!(dict.class, DictClass::Dict));
+                if !is_dict {
+                    self.lose(EMPTY, name);
+                }
+            }
             Value::Set(set) if set.frozen => self.lose(FROZEN, name),
             Value::Opaque(_) => {
                 self.lose(OBJECT, name);

@@ -94,7 +94,7 @@ impl<'a> Pickler<'a> {
         while let Some(todo) = self.todo.pop() {
             match todo {
                 Todo::Value(id) => self.value(self.source.resolve(id))?,
-                Todo::Key(dict, key) => self.key(dict, &key)?,
+                Todo::Key(value, key) => self.key(value, &key)?,
                 Todo::Mark => self.encoder.mark(),
                 Todo::Appends => self.encoder.appends(),
                 Todo::SetItems => self.encoder.setitems(),
@@ -344,31 +344,32 @@ impl<'a> Pickler<'a> {
         self.todo.push(Todo::SetItems);
         for (key, value) in batch.iter().rev() {
             self.todo.push(Todo::Value(*value));
-            self.todo.push(Todo::Key(id, key.clone()));
+            self.todo.push(Todo::Key(*value, key.clone()));
         }
         self.todo.push(Todo::Mark);
     }
 
-    fn key(&mut self, dict: ValueId, key: &DictKey) -> Result<()> {
+    /// Writes the key of `value`.
+    fn key(&mut self, value: ValueId, key: &DictKey) -> Result<()> {
         match key {
             DictKey::Str(text) => self.text(text)?,
-            DictKey::Int(int) => self.int(dict, int)?,
-            DictKey::Bool(value) => self.encoder.bool(*value),
+            DictKey::Int(int) => self.int(value, int)?,
+            DictKey::Bool(bool) => self.encoder.bool(*bool),
             DictKey::Float(float) => self.encoder.float(*float),
             DictKey::None => self.encoder.none(),
             DictKey::Bytes(bytes) => {
-                self.losses.add(losses::BYTES, dict);
+                self.losses.add(losses::BYTES, value);
                 self.byte_string(bytes)?;
             }
             DictKey::Tuple(keys) if keys.iter().all(|key| !matches!(key, DictKey::Tuple(_))) => {
                 self.encoder.mark();
                 for key in keys {
-                    self.key(dict, key)?;
+                    self.key(value, key)?;
                 }
                 self.encoder.marked_tuple();
             }
             DictKey::Tuple(_) | DictKey::Other(_) => {
-                self.losses.add(losses::KEY, dict);
+                self.losses.add(losses::KEY, value);
                 self.encoder.str(&key.to_string())?;
             }
         }
