@@ -3,8 +3,9 @@
 use std::fmt::Write as _;
 
 use statelens_checkpoint::{
-    Checkpoint, Chunked, DType, Field, FileSet, Form, Global, Layout, Leaf, Opaque, Set, Strided,
-    Tensor, TensorClass, Text, Tuple, TupleClass, Value, ValueId, float_repr, shape_text, visible,
+    ByteOrder, Checkpoint, Chunked, DType, Field, FileSet, Form, Global, Layout, Leaf, Opaque, Set,
+    Strided, Tensor, TensorClass, Text, Tuple, TupleClass, Value, ValueId, float_repr, shape_text,
+    visible,
 };
 use statelens_values::{complex_text, element_text};
 
@@ -186,7 +187,18 @@ pub const MISSING: &str = "missing: ";
 /// Describes the values of a tensor as far as the layout determines them.
 fn known(tensor: &Tensor) -> String {
     match &tensor.layout {
-        Layout::Fill(element) => format!("all {}", element_text(&tensor.stored, element)),
+        Layout::Fill(element) => {
+            let mut element = element.to_vec();
+            if tensor.byte_order == ByteOrder::Big {
+                for (offset, size) in tensor.stored.words() {
+                    let word = offset as usize..offset.saturating_add(size) as usize;
+                    if let Some(word) = element.get_mut(word) {
+                        word.reverse();
+                    }
+                }
+            }
+            format!("all {}", element_text(&tensor.stored, &element))
+        }
         Layout::Missing(why) => format!("{MISSING}{}", visible(&why.to_lossy())),
         _ => String::new(),
     }
@@ -195,7 +207,7 @@ fn known(tensor: &Tensor) -> String {
 /// Describes where and how a tensor's bytes are stored.
 pub fn layout_text(files: &FileSet, tensor: &Tensor) -> String {
     let mut text = place(files, tensor, &tensor.layout, &tensor.shape);
-    if tensor.byte_order == statelens_checkpoint::ByteOrder::Big && tensor.stored.itemsize() > 1 {
+    if tensor.byte_order == ByteOrder::Big && tensor.stored.itemsize() > 1 {
         text.push_str(", big-endian");
     }
     if tensor.stored != tensor.dtype {
@@ -332,6 +344,17 @@ fn clip(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn fill_values_are_in_the_byte_order_of_the_tensor() {
+        let filled = |dtype, bytes: &[u8]| {
+            let tensor = Tensor::new(dtype, vec![3], Layout::Fill(bytes.into()));
+            known(&Tensor { byte_order: ByteOrder::Big, ..tensor })
+        };
+        assert_eq!(filled(DType::I32, &[0, 0, 0, 5]), "all 5");
+        let complex = [1f32.to_be_bytes(), 2f32.to_be_bytes()].concat();
+        assert_eq!(filled(DType::C64, &complex), "all (1+2j)");
+    }
 
     #[test]
     fn prints_complex_numbers_as_python_does() {

@@ -73,15 +73,22 @@ impl Datatype {
         })
     }
 
+    /// Returns the dtype whose sizes, positions and bias are those of `format`; bytes if there is
+    /// none, as for a 16-byte float of the IEEE kind, which is not numpy's `long double` on x86.
     fn float(&self, format: FloatFormat) -> DType {
-        match (self.size, format.exponent, format.mantissa, format.bias) {
-            (1, 4, 3, 7) => DType::F8E4M3FN,
-            (1, 5, 2, 15) => DType::F8E5M2,
-            (2, 5, 10, 15) => DType::F16,
-            (2, 8, 7, 127) => DType::BF16,
-            (4, 8, 23, 127) => DType::F32,
-            (8, 11, 52, 1023) => DType::F64,
-            (12 | 16, ..) => DType::Numpy(Arc::new(NumpyType {
+        let FloatFormat { exponent, mantissa, bias, .. } = format;
+        let in_order = format.mantissa_at == 0
+            && format.exponent_at == mantissa
+            && u16::from(format.sign_at) == u16::from(mantissa) + u16::from(exponent);
+        match (self.size, exponent, mantissa, bias) {
+            _ if !in_order => self.void(Vec::new(), vec![(0, self.size)]),
+            (1, 4, 3, 7) if format.implied => DType::F8E4M3FN,
+            (1, 5, 2, 15) if format.implied => DType::F8E5M2,
+            (2, 5, 10, 15) if format.implied => DType::F16,
+            (2, 8, 7, 127) if format.implied => DType::BF16,
+            (4, 8, 23, 127) if format.implied => DType::F32,
+            (8, 11, 52, 1023) if format.implied => DType::F64,
+            (12 | 16, 15, 64, 16383) if !format.implied => DType::Numpy(Arc::new(NumpyType {
                 words: vec![(0, self.size)],
                 ..named(format!("float{}", self.size * 8), format!("f{}", self.size), self.size)
             })),
@@ -216,6 +223,8 @@ mod tests {
             exponent: 15,
             mantissa: 64,
             bias: 16383,
+            sign_at: 79,
+            exponent_at: 64,
             ..FloatFormat::default()
         };
         let part =
@@ -228,6 +237,51 @@ mod tests {
             (element.dtype.to_string().as_str(), element.dtype.itemsize()),
             ("complex256", 32)
         );
+    }
+
+    #[test]
+    fn only_floats_with_their_parts_in_the_usual_places_are_numbers() {
+        let name = |size, format| {
+            let class = Class::Float { format, order: Some(ByteOrder::Little) };
+            Datatype { size, class }.element().unwrap().dtype.to_string()
+        };
+        let single = FloatFormat {
+            precision: 32,
+            exponent: 8,
+            mantissa: 23,
+            bias: 127,
+            sign_at: 31,
+            exponent_at: 23,
+            mantissa_at: 0,
+            implied: true,
+        };
+        assert_eq!(name(4, single), "float32");
+        // The sign in the lowest bit, as HDF5 allows.
+        let turned = FloatFormat { sign_at: 0, exponent_at: 24, mantissa_at: 1, ..single };
+        assert_eq!(name(4, turned), "void32");
+        assert_eq!(name(4, FloatFormat { implied: false, ..single }), "void32");
+        let long = FloatFormat {
+            precision: 80,
+            exponent: 15,
+            mantissa: 64,
+            bias: 16383,
+            sign_at: 79,
+            exponent_at: 64,
+            mantissa_at: 0,
+            implied: false,
+        };
+        assert_eq!((name(16, long), name(12, long)), ("float128".into(), "float96".into()));
+        assert_eq!(name(16, FloatFormat { implied: true, ..long }), "void128");
+        // The `long double` of AArch64.
+        let quad = FloatFormat {
+            precision: 128,
+            mantissa: 112,
+            sign_at: 127,
+            exponent_at: 112,
+            implied: true,
+            ..long
+        };
+        assert_eq!(name(16, quad), "void128");
     }
 
     #[test]
