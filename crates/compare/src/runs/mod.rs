@@ -157,7 +157,8 @@ impl RunContents {
     #[must_use]
     pub fn with_latest(mut self, name: Option<String>) -> Self {
         let Some(name) = name.filter(|_| !self.indexed) else { return self };
-        match self.checkpoints().any(|entry| entry.name == name) {
+        let is_there = self.checkpoints().any(|entry| entry.name == name);
+        match is_there {
             true => self.latest = Some(name),
             false => (self.latest, self.absent_latest) = (None, Some(name)),
         }
