@@ -53,6 +53,9 @@ fn suspicion(template: &str) -> Option<(Grade, String)> {
 /// Functions of Jinja and of chat programs. Templates only call them.
 const FUNCTIONS: &str = "cycler dict joiner namespace raise_exception range strftime_now";
 
+/// Modules and functions of Python that a program may have passed to its templates.
+const PYTHON: &str = "builtins eval exec importlib os popen subprocess sys";
+
 /// Attributes without a leading underscore that give access to frames and code.
 const LEADING: &str = "
     mro gi_frame gi_code cr_frame cr_code ag_frame f_globals f_builtins tb_frame func_globals
@@ -181,6 +184,9 @@ fn named(name: &str, at: usize, code: &Code, built: &Built) -> Option<(Grade, St
     match name {
         _ if is_target => None,
         "lipsum" => danger("`lipsum`".into()),
+        _ if has_word(PYTHON, name) && (is_called || leads_on) && !built.is_set(name) => {
+            danger(format!("`{name}`"))
+        }
         "self" if !after.is_some_and(|after| after.is(".")) => unknown("`self`".into()),
         _ if has_word(FUNCTIONS, name) && leads_on => danger(format!("attributes of `{name}`")),
         _ if has_word(FUNCTIONS, name) && !is_called && !built.is_set(name) => {
@@ -460,6 +466,8 @@ mod tests {
             ("{{ __builtins__ }}", Grade::Danger, "`__builtins__`"),
             ("{{ x|attr(name) }}", Grade::Danger, "the filter `attr`"),
             ("{{ self }}", Grade::UnknownCode, "`self`"),
+            ("{{ os.system('x') }}", Grade::Danger, "`os`"),
+            ("{{ eval('1') }}", Grade::Danger, "`eval`"),
             ("{{ cycler.x }}", Grade::Danger, "attributes of `cycler`"),
             ("{{ '\\x61b' }}", Grade::UnknownCode, "letters that are written as escapes, \"ab\""),
         ] {

@@ -408,6 +408,70 @@ fn recognises_run_folders_of_other_trainers() {
 }
 
 #[test]
+fn reports_a_latest_checkpoint_that_is_not_there() {
+    for (file, text, dir) in [
+        ("latest", "global_step30\n", "global_step10"),
+        ("latest_checkpointed_iteration.txt", "300", "iter_0000100"),
+    ] {
+        let folder = Folder::new();
+        fs::create_dir(folder.file(dir)).unwrap();
+        let weights = report("folders/hf_trainer/checkpoint-500/model.safetensors");
+        fs::copy(weights, folder.file(dir).join("model.safetensors")).unwrap();
+        fs::write(folder.file(file), text).unwrap();
+        let path = text(folder.path());
+        let output = run(["latest", &path]);
+        assert_eq!(output.code, Some(1));
+        assert!(output.err.contains("is not there"), "{}", output.err);
+        assert!(run(["runs", &path]).ok().contains("is not there"));
+        let json = run(["runs", "--json", &path]).json();
+        assert!(json["latest"].is_null() && json["absent_latest"].is_string(), "{json}");
+        assert!(run(["latest", "--sound", &path]).ok().contains(dir));
+    }
+}
+
+/// An interrupted save leaves an empty folder, which the trainer loads all the same.
+#[test]
+fn empty_folder_counts_as_a_checkpoint_that_is_not_sound() {
+    let folder = Folder::new();
+    for step in ["1", "2"] {
+        fs::create_dir(folder.file(&format!("checkpoint-{step}"))).unwrap();
+    }
+    let weights = report("folders/hf_trainer/checkpoint-500/model.safetensors");
+    fs::copy(weights, folder.file("checkpoint-1/model.safetensors")).unwrap();
+    let path = text(folder.path());
+    let output = run(["latest", &path]);
+    assert!(output.out.contains("checkpoint-2"), "{}", output.out);
+    assert!(output.err.contains("no file in it holds weights"), "{}", output.err);
+    assert!(run(["latest", "--sound", &path]).out.contains("checkpoint-1"));
+}
+
+/// A link to another checkpoint is not a copy of it.
+#[cfg(unix)]
+#[test]
+fn prune_keeps_what_links_refer_to() {
+    use std::os::unix::fs::symlink;
+
+    let folder = Folder::new();
+    let weights = report("folders/hf_trainer/checkpoint-500/model.safetensors");
+    for step in ["1", "2", "3"] {
+        let path = folder.file(&format!("checkpoint-{step}"));
+        fs::create_dir(&path).unwrap();
+        if step != "3" {
+            fs::copy(&weights, path.join("model.safetensors")).unwrap();
+        }
+    }
+    symlink("../checkpoint-1/model.safetensors", folder.file("checkpoint-3/model.safetensors"))
+        .unwrap();
+    symlink("checkpoint-2", folder.file("checkpoint-4")).unwrap();
+    let path = text(folder.path());
+    // `checkpoint-4` is a link to 2, and the weights of 3 are those of 1.
+    for keep in ["1", "2"] {
+        let json = run(["prune", "--keep", keep, "--json", &path]).json();
+        assert_eq!(json["files"], serde_json::json!([]), "{json}");
+    }
+}
+
+#[test]
 fn warns_if_the_config_does_not_fit_the_model() {
     let folder = Folder::new();
     let model = fixture("trainer/gpt2/pytorch_model.bin");

@@ -81,6 +81,9 @@ pub struct RunContents {
     pub entries: Vec<FileEntry>,
     /// The name of the checkpoint that the trainer would load by itself.
     pub latest: Option<String>,
+    /// The name of the checkpoint that a file such as `latest` names, if it is not in the folder.
+    /// The trainer would then load nothing.
+    pub absent_latest: Option<String>,
     /// Whether there is an index.
     pub indexed: bool,
     /// Paths in the index that are not in the folder, or whose names are not those of checkpoints.
@@ -125,6 +128,7 @@ impl RunContents {
         let mut run = Self {
             entries,
             latest: None,
+            absent_latest: None,
             indexed: index.is_some(),
             only_index: Vec::new(),
             only_folder: Vec::new(),
@@ -148,12 +152,15 @@ impl RunContents {
         run
     }
 
-    /// Sets the entry that the trainer loads, as named by [`named_latest`], if that entry exists.
+    /// Sets the entry that the trainer loads, as named by [`named_latest`]. If that entry does not
+    /// exist, the trainer loads nothing.
     #[must_use]
     pub fn with_latest(mut self, name: Option<String>) -> Self {
-        let there = name.filter(|name| self.checkpoints().any(|entry| entry.name == *name));
-        if !self.indexed && there.is_some() {
-            self.latest = there;
+        let Some(name) = name.filter(|_| !self.indexed) else { return self };
+        let is_there = self.checkpoints().any(|entry| entry.name == name);
+        match is_there {
+            true => self.latest = Some(name),
+            false => (self.latest, self.absent_latest) = (None, Some(name)),
         }
         self
     }

@@ -71,7 +71,7 @@ fn strip_prefix(keys: &mut [NewKey], prefix: &str) -> Result<()> {
             "the prefix `{prefix}` is missing from {}{more}",
             named.join(", ")
         ))
-        .advice(format!("Select only keys that do, with the pattern `{prefix}*`.")));
+        .advice(format!("Select only keys that begin with it, with the pattern `{prefix}*`.")));
     }
     for key in keys.iter_mut().filter(|key| key.text.starts_with(prefix)) {
         key.remove_start(prefix.len());

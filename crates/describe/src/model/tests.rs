@@ -105,6 +105,22 @@ fn reports_contradictions_with_the_config() {
 }
 
 #[test]
+fn learned_positions_must_match_the_config() {
+    let findings = |key: &str, positions: &str| {
+        let values = [("model_type", "gpt2"), ("n_positions", positions)];
+        let values = values.map(|(key, value)| (key.to_owned(), value.to_owned()));
+        let config = Config::new("config.json", values);
+        of(&[("wte.weight", &[16, 8]), (key, &[10, 8])], Some(&config)).findings()
+    };
+    let found = findings("wpe.weight", "1024");
+    assert!(found[0].detail.contains("1,024") && found[0].detail.contains("10"), "{found:?}");
+    assert_eq!(findings("wpe.weight", "10"), []);
+    // OPT has two more rows, and vision encoders have positions of their own.
+    assert_eq!(findings("decoder.embed_positions.weight", "8"), []);
+    assert_eq!(findings("vision_model.embeddings.position_embedding.weight", "1024"), []);
+}
+
+#[test]
 fn active_experts_require_a_config() {
     let mut tensors: Vec<(String, Vec<u64>)> =
         vec![("model.embed_tokens.weight".into(), vec![100, 8])];

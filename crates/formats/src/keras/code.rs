@@ -4,6 +4,8 @@
 use statelens_checkpoint::json::{Document, Id, JsonNode, utf8};
 use statelens_checkpoint::{Finding, Grade, has_word};
 
+use crate::paths::leads_out;
+
 const MAX_FINDINGS: usize = 50;
 
 /// Returns findings about code that runs when the model is built from this configuration. A text
@@ -72,6 +74,12 @@ fn object(document: &Document, id: Id) -> Option<Finding> {
     if class == "function" {
         let name = config.and_then(|id| document.node(id).text());
         let name = name.map(|text| text.to_lossy().into_owned()).unwrap_or_default();
+        // Before 3.10, Keras takes a function that is not its own from this module.
+        if module == "builtins" && has_word(PYTHON, &name) {
+            let title = format!("The model's configuration names Python's function `{name}`");
+            let detail = "It would be called when the model is built or used.";
+            return Some(Finding::new(Grade::UnknownCode, title).detail(detail).advice(ADVICE));
+        }
         return (is_keras(&module) && !module.is_empty() && !has_functions(&module)).then(|| {
             let title = format!("The model's configuration names the function `{module}.{name}`");
             let detail = "It is not one of the usual activations and losses, and would be called \
@@ -79,7 +87,7 @@ fn object(document: &Document, id: Id) -> Option<Finding> {
             Finding::new(Grade::UnknownCode, title).detail(detail).advice(ADVICE)
         });
     }
-    if class == "TFOpLambda" {
+    if class == "TFOpLambda" || class == "SlicingOpLambda" {
         let name = config.and_then(|config| text(config, "function")).unwrap_or_default();
         return (!is_operation(&name)).then(|| {
             let title = format!("The model calls TensorFlow's function `{name}`");
@@ -87,6 +95,13 @@ fn object(document: &Document, id: Id) -> Option<Finding> {
                 "Keras looks it up in TensorFlow, whose functions can read and write files.";
             Finding::new(Grade::UnknownCode, title).detail(detail).advice(ADVICE)
         });
+    }
+    let vocabulary = config.and_then(|config| text(config, "vocabulary"));
+    if let Some(path) = vocabulary.filter(|path| has_word(LOOKUPS, &class) && leads_out(path)) {
+        let title = format!("The layer `{class}` reads the file {path:?}");
+        let detail = "Building the model from its configuration reads this file or address, and \
+                      its lines become the vocabulary.";
+        return Some(Finding::new(Grade::UnknownCode, title).detail(detail).advice(ADVICE));
     }
     let own = [&registered, &class]
         .into_iter()
@@ -150,6 +165,15 @@ const RUNS: [(&str, Grade, &str); 7] = [
     ("InstanceMethod", Grade::UnknownCode, "calls a method that it names"),
     ("InstanceProperty", Grade::UnknownCode, "reads a property that it names"),
 ];
+
+/// Functions of Python that run code, or reach files and other objects.
+const PYTHON: &str = "
+    __import__ breakpoint compile delattr eval exec getattr globals help input locals open setattr
+    vars
+";
+
+/// Layers whose vocabulary may be the name of a file.
+const LOOKUPS: &str = "IntegerLookup StringLookup TextVectorization";
 
 /// Modules of Keras with the functions used in models.
 const FUNCTIONS: &str = "
@@ -282,6 +306,30 @@ mod tests {
             (
                 r#"{"class_name":"TFOpLambda","config":{"function":"io.write_file"}}"#,
                 Some(Grade::UnknownCode),
+            ),
+            (
+                r#"{"class_name":"SlicingOpLambda","config":{"function":"io.read_file"}}"#,
+                Some(Grade::UnknownCode),
+            ),
+            (
+                r#"{"class_name":"SlicingOpLambda","config":{"function":"__operators__.getitem"}}"#,
+                None,
+            ),
+            (
+                r#"{"module":"builtins","class_name":"function","config":"eval"}"#,
+                Some(Grade::UnknownCode),
+            ),
+            (
+                r#"{"module":"keras.layers","class_name":"StringLookup","config":{"vocabulary":"/etc/passwd"}}"#,
+                Some(Grade::UnknownCode),
+            ),
+            (
+                r#"{"module":"keras.layers","class_name":"StringLookup","config":{"vocabulary":["a"]}}"#,
+                None,
+            ),
+            (
+                r#"{"module":"keras.layers","class_name":"TextVectorization","config":{"vocabulary":"vocab.txt"}}"#,
+                None,
             ),
             (
                 r#"{"module":"keras","class_name":"__typespec__","config":{}}"#,

@@ -7,6 +7,7 @@
 //! Decompressed data is a new run of bytes (a [`Space`]) that is examined in the same way.
 //! Everything is bounded. Where a limit is reached, a finding names the data that was not examined.
 
+mod graphs;
 mod hdf5;
 mod joblib;
 mod members;

@@ -165,7 +165,15 @@ fn by_extension(output: &Path) -> Result<&'static Writing> {
             .advice("Choose one with --to torch or --to tensorflow."));
     }
     statelens::parts::formats::writing_for_name(&name).ok_or_else(|| {
-        error("the extension is not that of a format")
+        let end = name.rsplit_once('.').map(|(_, end)| end.to_ascii_lowercase());
+        let is_its = |known: &&str| end.as_deref() == Some(*known);
+        let read_only = statelens::parts::formats::formats()
+            .find(|format| format.writes.is_none() && format.extensions.iter().any(is_its));
+        let what = match read_only {
+            Some(format) => format!("{} is read, but not written", format.name),
+            None => "the extension is not that of a format".to_owned(),
+        };
+        error(&what)
             .advice(format!("Choose the format by its extension or with --to: {}.", options()))
     })
 }
@@ -188,6 +196,8 @@ mod tests {
         assert_eq!(id("a/b.MDL").unwrap(), "cerebras");
         assert_eq!(id("b.x.pth").unwrap(), "torch");
         assert!(id("mdl").unwrap_err().to_string().contains("--to torch (.pt)"));
+        let gguf = id("a.gguf").unwrap_err().to_string();
+        assert!(gguf.contains("GGUF is read, but not written"), "{gguf}");
         assert!(id("a.CKPT").unwrap_err().to_string().contains("--to tensorflow"));
     }
 

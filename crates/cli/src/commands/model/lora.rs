@@ -16,10 +16,10 @@ pub(crate) fn run(args: &FoldLora) -> CommandResult {
     if let Some(path) = adapter::of(args)? {
         return adapter::run(args, &path);
     }
+    let (checkpoint, sources) = commands::open(&args.checkpoint, &args.common.with)?.into_parts();
     let config_path = args.config.clone().or_else(|| sibling_config(&args.checkpoint));
     let config_path = config_path.ok_or_else(|| folding::no_config(&args.checkpoint))?;
     let config = files::read_config(&config_path, &[])?;
-    let (checkpoint, sources) = commands::open(&args.checkpoint, &args.common.with)?.into_parts();
     let folded = lora::fold(&checkpoint, &config)?;
     for note in &folded.notes {
         complain(note);

@@ -12,7 +12,7 @@ use statelens::{Error, Result};
 use super::runs::open_checkpoints;
 use crate::args::Prune;
 use crate::output::{stop_signal, sync_folder};
-use crate::print::{CommandResult, Failure, Printer, grouped, size_text};
+use crate::print::{CommandResult, Failure, Printer, counted, grouped, size_text};
 use crate::progress::{Bar, Unit};
 
 /// The folder in the run folder that files are moved to, unless they are deleted for good.
@@ -37,7 +37,22 @@ pub(crate) fn run(args: &Prune) -> CommandResult {
     let mut printer = Printer::new();
     let mut freed = 0u64;
     let mut removed = Vec::new();
-    let all = run.prunable(keep, args.every, &unsound);
+    // A link holds nothing of its own, so it does not count as a checkpoint that is kept.
+    let is_link = |entry: &FileEntry| {
+        fs::symlink_metadata(folder.join(&entry.name)).is_ok_and(|data| data.is_symlink())
+    };
+    let uncounted: Vec<Option<String>> = run
+        .entries
+        .iter()
+        .zip(&unsound)
+        .map(|(entry, why)| why.clone().or_else(|| is_link(entry).then(|| "a link".to_owned())))
+        .collect();
+    let mut all = run.prunable(keep, args.every, &uncounted);
+    if !all.is_empty() {
+        let stay = run.checkpoints().filter(|entry| !all.contains(entry));
+        let targets = targets(folder, stay);
+        all.retain(|entry| !holds_any(&folder.join(&entry.name), &targets));
+    }
     if args.delete && !all.is_empty() {
         let stay = run.checkpoints().filter(|entry| !all.contains(entry));
         settle(folder, stay)?;
@@ -85,6 +100,17 @@ pub(crate) fn run(args: &Prune) -> CommandResult {
         }
     }
     printer.success()
+}
+
+/// Returns the files of the checkpoints that stay, with links resolved.
+fn targets<'a>(folder: &Path, stay: impl Iterator<Item = &'a FileEntry>) -> Vec<PathBuf> {
+    let files = stay.flat_map(FileEntry::files);
+    files.filter_map(|(name, _)| fs::canonicalize(folder.join(name)).ok()).collect()
+}
+
+/// Returns whether any of the files is this file, or in this folder.
+fn holds_any(path: &Path, files: &[PathBuf]) -> bool {
+    fs::canonicalize(path).is_ok_and(|path| files.iter().any(|file| file.starts_with(&path)))
 }
 
 /// Syncs the checkpoints that stay to the disk before the others are removed irrevocably.
@@ -167,9 +193,9 @@ fn show(
         }
     };
     printer.line(&format!(
-        "{} of {} checkpoints remain; {end}",
+        "{} of {} remain; {end}",
         grouped(stay),
-        grouped(stay + removed.len() as u64)
+        counted(stay + removed.len() as u64, "checkpoint")
     ))
 }
 

@@ -37,7 +37,12 @@ pub(super) fn read(args: &RunFolderArgs) -> Result<RunContents> {
         if metadata.is_file() {
             files.push((name, metadata.len()));
         } else if metadata.is_dir() && is_checkpoint_folder(&name) {
+            let from = files.len();
             below(&entry.path(), &name, &mut files);
+            // An empty folder counts for the trainer, too: it remains from an interrupted save.
+            if files.len() == from {
+                files.push((format!("{name}/"), 0));
+            }
         }
     }
     let latest = LATEST_FILES.iter().find_map(|name| {
@@ -136,9 +141,15 @@ pub(crate) fn latest(args: &Latest) -> CommandResult {
         return latest_sound(args, &run);
     }
     let Some(name) = &run.latest else {
-        let what = match run.indexed {
-            true => format!("no checkpoint that {INDEX} lists is there"),
-            false => format!("no file is named like {}", args.folder.name),
+        let what = match &run.absent_latest {
+            Some(name) => absent(name),
+            None if run.indexed => format!("no checkpoint that {INDEX} lists is there"),
+            None => format!(
+                "no file is named like {}, nor is there a checkpoint of another trainer by its \
+                 usual name. Give the names of the files with --name, e.g. \
+                 'model_{{step}}.pt', or the folder that holds them",
+                args.folder.name
+            ),
         };
         complain(&format!("{}: {what}.", folder.display()));
         return Ok(false);
@@ -152,6 +163,14 @@ pub(crate) fn latest(args: &Latest) -> CommandResult {
     let mut printer = Printer::new();
     printer.line(&folder.join(name).to_string_lossy())?;
     printer.success()
+}
+
+/// Returns the words for a checkpoint that a file names and that is not there.
+fn absent(name: &str) -> String {
+    format!(
+        "the trainer would load {}, which the folder names as the latest, but it is not there",
+        statelens::parts::checkpoint::visible(name)
+    )
 }
 
 /// Returns why the latest checkpoint is not sound. Opens only that one and its predecessors, back
@@ -254,6 +273,9 @@ fn show(
             "in the index, but not in the folder: {}",
             statelens::parts::checkpoint::visible(path)
         ))?;
+    }
+    if let Some(name) = &run.absent_latest {
+        printer.line(&absent(name))?;
     }
     let checkpoints = run.checkpoints().count() as u64;
     let bytes = run.checkpoints().map(|entry| entry.bytes).fold(0, u64::saturating_add);

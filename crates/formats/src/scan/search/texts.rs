@@ -5,7 +5,8 @@ use statelens_checkpoint::json::{Document, Id, JsonNode, utf8};
 use statelens_checkpoint::{FileSet, Finding, Grade, Result};
 
 use super::super::section::some;
-use super::{Blob, Search, SharedSource};
+use super::{Blob, Search, SharedSource, graphs};
+use crate::paths::leads_out;
 use crate::{gguf, keras, template};
 
 /// The maximum length of a configuration in bytes.
@@ -35,6 +36,7 @@ pub(super) fn examine(search: &mut Search<'_>, blob: &Blob, head: &[u8]) -> Resu
     if is_native(head) && !name.is_empty() || is_library(&name) && !blob.name.is_empty() {
         search.report(blob, vec![native()]);
     }
+    graphs::examine(search, blob, head, &name)?;
     let is_json = utf8(head).trim_ascii_start().starts_with(b"{")
         || name.ends_with(".json") && utf8(head).trim_ascii_start().starts_with(b"[");
     let is_root = blob.name.is_empty();
@@ -113,6 +115,12 @@ fn entry(document: &Document, key: &str, value: Id) -> Option<Finding> {
             Some(unknown("The pipeline comes with Python code", detail))
         }
         ("_target_", _) => text(value).and_then(|target| target_of(&target)),
+        ("weight_map", JsonNode::Object(entries)) => {
+            let mut files = entries.iter().filter_map(|(_, id)| text(*id));
+            let file = files.find(|file| leads_out(file))?;
+            let title = format!("The index names the file {file:?}, outside of its folder");
+            Some(unknown(&title, "A program that loads the model may read this file as weights."))
+        }
         ("chat_template", JsonNode::Object(entries)) => entries
             .iter()
             .filter_map(|(_, id)| text(*id))
@@ -231,6 +239,9 @@ mod tests {
             (r#"{"_class_name": ["pipeline", "Mine"]}"#, 1),
             (r#"{"_class_name": "StableDiffusionPipeline"}"#, 0),
             (r#"{"model": {"_target_": "os.system"}}"#, 1),
+            (r#"{"weight_map": {"a": "model-00001-of-00002.safetensors"}}"#, 0),
+            (r#"{"weight_map": {"a": "x.bin", "b": "../../x.bin"}}"#, 1),
+            (r#"{"weight_map": {"a": "/etc/passwd"}}"#, 1),
             (r#"[{"idx": 0, "name": "0", "path": "", "type": "os.Thing"}]"#, 1),
             (
                 r#"[{"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Pooling"}]"#,

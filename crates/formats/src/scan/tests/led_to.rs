@@ -1,5 +1,6 @@
 //! Each reader on its own: a pickle without any marker is found only where a reader leads to it.
 
+mod graphs;
 mod hdf5;
 mod joblib;
 mod packed;
