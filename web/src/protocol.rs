@@ -102,7 +102,6 @@ pub enum ToWorker {
         /// The target and its options.
         options: Box<ConvertOptions>,
     },
-    /// Start a task.
     Start(TaskRequest),
     /// Stop the jobs of a kind. Of a conversion, this removes what it wrote; of other jobs, the
     /// results so far are kept.

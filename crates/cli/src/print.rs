@@ -61,7 +61,6 @@ impl Printer {
         self.bytes(text.as_bytes())
     }
 
-    /// Prints a line.
     pub(crate) fn line(&mut self, text: &str) -> Result<(), Failure> {
         self.text(text)?;
         self.text("\n")

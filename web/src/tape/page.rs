@@ -13,7 +13,6 @@ use crate::state::dtype::{self, short};
 use crate::state::fmt;
 use crate::tape::state::{StateShare, Tape, lay_out};
 
-/// Properties of a tape.
 #[derive(Properties, PartialEq)]
 pub struct TapeProps {
     /// The states to show, with the bytes of their dtypes.
@@ -41,7 +40,6 @@ pub struct TapeProps {
     pub at: Option<AttrValue>,
 }
 
-/// The tape.
 #[component]
 pub fn TapeView(props: &TapeProps) -> Html {
     let node = use_node_ref();

@@ -34,7 +34,6 @@ use crate::print::{Failure, Printer, complain, grade_text};
 use crate::progress::{Bar, Unit};
 use crate::{remote, source};
 
-/// Opens a checkpoint.
 fn open(file: &Path, with: &[PathBuf]) -> Result<Checkpoint> {
     let mut bar = Bar::new("opening", Unit::Keys);
     let opener = remote::opener(with);

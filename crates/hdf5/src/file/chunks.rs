@@ -34,7 +34,6 @@ pub(crate) struct ChunkPlace {
     pub(crate) plain_edges: bool,
 }
 
-/// The chunks of one dataset.
 pub(crate) struct DatasetChunks {
     pub(crate) file: FileId,
     pub(crate) base: u64,

@@ -80,7 +80,6 @@ pub(crate) fn run(args: &Diff) -> CommandResult {
     Ok(report.matches())
 }
 
-/// Returns the report as JSON.
 fn json(args: &Diff, report: &ComparisonReport) -> String {
     let mut json = Json::new();
     json.object(|json| {
