@@ -178,7 +178,6 @@ impl FileSet {
 
     /// Returns the same files under the same ids, with `id` as the opened file. An id of another
     /// set changes nothing.
-    #[must_use]
     pub fn opened_at(&self, id: FileId) -> Self {
         let main = if self.get(id).is_some() { id.0 } else { self.main };
         Self { main, ..self.clone() }
