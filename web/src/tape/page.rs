@@ -128,9 +128,9 @@ fn stretches(tape: &Tape, top: f64, done: Option<u64>) -> Html {
                 <rect x={format!("{:.1}", stretch.x)} y={top.to_string()} width={format!("{:.1}", stretch.width)} height="12"
                     fill={match stretch.family {
                         // The file structure that a writer adds; tensors never have this family.
-                        Some(DTypeFamily::Value) => "var(--line-2)",
+                        Some(DTypeFamily::Value) => "var(--line-2)".to_owned(),
                         Some(family) => family.color(),
-                        None => "var(--ink-3)",
+                        None => "var(--ink-3)".to_owned(),
                     }} />
             }) }
             <path d={ticks} stroke="var(--panel)" stroke-width=".75" opacity=".7" />

@@ -30,7 +30,7 @@ use statelens::parts::convert::CastRule;
 use statelens::parts::describe::near_keys;
 use statelens::{Checkpoint, Error, Finding, Result};
 
-use crate::print::{Failure, Printer, complain, grade_text};
+use crate::print::{Failure, Printer, grade_text, warn};
 use crate::progress::{Bar, Unit};
 use crate::{remote, source};
 
@@ -47,9 +47,7 @@ fn open(file: &Path, with: &[PathBuf]) -> Result<Checkpoint> {
         None => {
             if !rules.is_empty() {
                 let file = file.display();
-                complain(&format!(
-                    "--read-as changes nothing in {file}: all its arrays have a dtype"
-                ));
+                warn(&format!("--read-as changes nothing in {file}: all its arrays have a dtype"));
             }
             checkpoint
         }
