@@ -76,7 +76,7 @@ struct SiblingFiles {
     files: OnceLock<Vec<File>>,
 }
 
-/// The most names that are recorded.
+/// Maximum number of names that are recorded.
 const MAX_MISSED: usize = 4_096;
 
 /// Bytes of weights below which a read uses the cache. Copying this many takes about as long as one

@@ -10,7 +10,7 @@ use statelens_checkpoint::{
 
 use crate::{Edit, Pattern};
 
-/// The most names that an error lists.
+/// Maximum number of names that an error lists.
 const NAMED: usize = 12;
 
 /// Returns for each value whether it is a leaf to keep or contains one.

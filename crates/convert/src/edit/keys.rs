@@ -6,7 +6,7 @@ use statelens_checkpoint::{Checkpoint, DictKey, Error, KeyPart, Leaf, Result, Va
 
 use crate::{Edit, Rename};
 
-/// The most keys that an error names.
+/// Maximum number of keys that an error names.
 const NAMED: usize = 3;
 
 /// The key of a leaf while rules are applied to it.
