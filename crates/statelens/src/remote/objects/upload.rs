@@ -87,7 +87,7 @@ impl ObjectSink {
 
     /// Takes the ranges that this process sends, by index of the plan's files.
     pub(crate) fn of_ranges(ranges: Vec<PartRange>, warn: fn(&str)) -> Result<Self> {
-        let upload = |range: PartRange| {
+        let upload = |range: PartRange| -> Result<Upload> {
             let upload = Upload::new(range.location, range.part, range.head, warn)?;
             Ok(Upload { id: Some(range.id), shared: Some(range.first), ..upload })
         };
