@@ -35,8 +35,17 @@ impl DTypeFamily {
     }
 
     /// Returns the colour token, for SVG.
-    pub fn color(self) -> String {
-        format!("var(--d-{})", self.class())
+    pub fn color(self) -> &'static str {
+        match self {
+            Self::Bf16 => "var(--d-bf16)",
+            Self::F16 => "var(--d-f16)",
+            Self::F32 => "var(--d-f32)",
+            Self::F64 => "var(--d-f64)",
+            Self::Int => "var(--d-int)",
+            Self::Bool => "var(--d-bool)",
+            Self::Fp8 => "var(--d-fp8)",
+            Self::Value => "var(--d-val)",
+        }
     }
 }
 

@@ -13,6 +13,7 @@ use crate::state::dtype::{self, short};
 use crate::state::fmt;
 use crate::tape::state::{StateShare, Tape, lay_out};
 
+/// Properties of a tape.
 #[derive(Properties, PartialEq)]
 pub struct TapeProps {
     /// The states to show, with the bytes of their dtypes.
@@ -40,6 +41,7 @@ pub struct TapeProps {
     pub at: Option<AttrValue>,
 }
 
+/// The tape.
 #[component]
 pub fn TapeView(props: &TapeProps) -> Html {
     let node = use_node_ref();
@@ -128,9 +130,9 @@ fn stretches(tape: &Tape, top: f64, done: Option<u64>) -> Html {
                 <rect x={format!("{:.1}", stretch.x)} y={top.to_string()} width={format!("{:.1}", stretch.width)} height="12"
                     fill={match stretch.family {
                         // The file structure that a writer adds; tensors never have this family.
-                        Some(DTypeFamily::Value) => "var(--line-2)".to_owned(),
+                        Some(DTypeFamily::Value) => "var(--line-2)",
                         Some(family) => family.color(),
-                        None => "var(--ink-3)".to_owned(),
+                        None => "var(--ink-3)",
                     }} />
             }) }
             <path d={ticks} stroke="var(--panel)" stroke-width=".75" opacity=".7" />
