@@ -67,7 +67,9 @@ pub enum ToWorker {
         agreed: FetchConsent,
     },
     /// Change how many bytes one action may fetch.
-    Allow { cap: u64 },
+    Allow {
+        cap: u64,
+    },
     /// Open the summary that a link carries after its `#`.
     OpenLink {
         /// The part after the `#`.
@@ -79,7 +81,9 @@ pub enum ToWorker {
         options: LinkOptions,
     },
     /// Write a summary as a file.
-    Summarize { kind: SummaryKind },
+    Summarize {
+        kind: SummaryKind,
+    },
     /// Describe one row in full.
     Inspect {
         /// The row, as numbered by [`OpenedCheckpoint::rows`].
@@ -102,7 +106,6 @@ pub enum ToWorker {
         /// The target and its options.
         options: Box<ConvertOptions>,
     },
-    /// Start a task.
     Start(TaskRequest),
     /// Stop the jobs of a kind. Of a conversion, this removes what it wrote; of other jobs, the
     /// results so far are kept.

@@ -16,7 +16,7 @@ const KEPT_AT_HAND: usize = 8 << 20;
 /// their structure between the weights, so larger blocks would mostly read bytes that aren't
 /// needed.
 pub const BLOCK: u64 = 64 << 10;
-/// The most blocks per read, of a local file and of one on a server.
+/// Maximum number of blocks per read, of a local file and of one on a server.
 const MAX_BLOCKS: u64 = 16;
 const MAX_REMOTE: u64 = 32;
 /// The number of cache hits since the last read from which the file counts as densely read.

@@ -107,7 +107,6 @@ impl Limits {
     /// Returns the limits for a file of `size` bytes. A value takes at least a byte of a pickle,
     /// and the pickle may be compressed, as may structures read as a whole, keys and texts. Limits
     /// that were set individually are kept.
-    #[must_use]
     pub fn fitted(&self, size: u64) -> Self {
         let Some(times) = self.times else { return self.clone() };
         let untouched = match self.fitted {

@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use crate::{ByteOrder, DType, Field, NumpyType};
 
-/// The most byte ranges to reverse in one element: more than in any real type, few enough to list.
+/// Maximum number of byte ranges to reverse in one element: more than in any real type, few enough
+/// to list.
 const MAX_WORDS: u64 = 1 << 16;
 
 /// The types that torch has, too.

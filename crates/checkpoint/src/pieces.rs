@@ -26,8 +26,8 @@ struct PieceChunk<T> {
     released: usize,
 }
 
-/// The most bytes in a chunk; a longer slice has a chunk of its own. Chunks of all lists have about
-/// the same size, so that the memory of a freed one fits a new one.
+/// Maximum number of bytes in a chunk; a longer slice has a chunk of its own. Chunks of all lists
+/// have about the same size, so that the memory of a freed one fits a new one.
 const BYTES: usize = 256 << 10;
 
 /// Returns the number of items in a chunk: a power of two.

@@ -76,7 +76,7 @@ struct SiblingFiles {
     files: OnceLock<Vec<File>>,
 }
 
-/// The most names that are recorded.
+/// Maximum number of names that are recorded.
 const MAX_MISSED: usize = 4_096;
 
 /// Bytes of weights below which a read uses the cache. Copying this many takes about as long as one
@@ -178,7 +178,6 @@ impl FileSet {
 
     /// Returns the same files under the same ids, with `id` as the opened file. An id of another
     /// set changes nothing.
-    #[must_use]
     pub fn opened_at(&self, id: FileId) -> Self {
         let main = if self.get(id).is_some() { id.0 } else { self.main };
         Self { main, ..self.clone() }

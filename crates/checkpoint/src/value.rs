@@ -265,6 +265,23 @@ impl Value {
         ids
     }
 
+    /// Removes the items and entries of a container whose values `keep` refuses.
+    pub fn retain_children(&mut self, keep: impl Fn(&ValueId) -> bool) {
+        match self {
+            Self::Dict(Dict { entries, .. }) => entries.retain(|(_, id)| keep(id)),
+            Self::List(List { items, .. }) | Self::Set(Set { items, .. }) => items.retain(keep),
+            Self::Tuple(Tuple { class, items }) => {
+                let before = items.len();
+                items.retain(keep);
+                if items.len() < before {
+                    // A named tuple or `torch.Size` with fewer items becomes a plain tuple.
+                    *class = TupleClass::Tuple;
+                }
+            }
+            _ => {}
+        }
+    }
+
     /// Calls `each` for each of [`Value::children`], without building a list.
     pub(crate) fn each_child(&self, mut each: impl FnMut(ValueId)) {
         match self {

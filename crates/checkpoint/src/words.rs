@@ -1,7 +1,6 @@
 //! Numbers, shapes and lists for display.
 
 /// Formats `1234567` as `1,234,567`.
-#[must_use]
 pub fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut out = String::with_capacity(digits.len() + digits.len() / 3);
@@ -15,7 +14,6 @@ pub fn grouped(number: u64) -> String {
 }
 
 /// Formats a count with its noun: `1 key`, `2,000 keys`.
-#[must_use]
 pub fn counted(number: u64, noun: &str) -> String {
     let end = match (number, noun.as_bytes().last()) {
         (1, _) => "",
@@ -26,7 +24,6 @@ pub fn counted(number: u64, noun: &str) -> String {
 }
 
 /// Formats the first of some names, and how many more there are: `a, b and 1,234 more`.
-#[must_use]
 pub fn listed<Name: AsRef<str>>(names: &[Name], most: usize) -> String {
     let few: Vec<&str> = names.iter().take(most).map(AsRef::as_ref).collect();
     let few = few.join(", ");
@@ -37,13 +34,11 @@ pub fn listed<Name: AsRef<str>>(names: &[Name], most: usize) -> String {
 }
 
 /// Returns whether a word is one of `words`, which white space separates.
-#[must_use]
 pub fn has_word(words: &str, word: &str) -> bool {
     words.split_ascii_whitespace().any(|known| known == word)
 }
 
 /// Formats a shape like torch: `[2, 3]`; `[]` for a scalar.
-#[must_use]
 pub fn shape_text(shape: &[u64]) -> String {
     let dims: Vec<String> = shape.iter().map(u64::to_string).collect();
     format!("[{}]", dims.join(", "))
@@ -51,7 +46,6 @@ pub fn shape_text(shape: &[u64]) -> String {
 
 /// Capitalises the first letter, unless the first word is a name: it contains a dot, a slash, an
 /// underscore or a digit, as `config.json` does.
-#[must_use]
 pub fn capitalised(text: &str) -> String {
     let word = text.split_whitespace().next().unwrap_or_default();
     let word = word.trim_end_matches(['.', ',', ':', ';', '!', '?']);
@@ -63,13 +57,11 @@ pub fn capitalised(text: &str) -> String {
 }
 
 /// Formats bytes in decimal units with three digits: `1.23 MB`; small numbers exactly: `12 bytes`.
-#[must_use]
 pub fn size_text(bytes: u64) -> String {
     sized(bytes, "bytes")
 }
 
 /// Like [`size_text`], for tables and other narrow places: `12 B`.
-#[must_use]
 pub fn size_short(bytes: u64) -> String {
     sized(bytes, "B")
 }

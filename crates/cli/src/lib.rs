@@ -19,7 +19,7 @@ use statelens::parts::checkpoint::visible;
 use statelens::{Error, Progress, Result};
 
 use crate::args::{Cli, Command};
-use crate::print::{Failure, complain};
+use crate::print::{Failure, warn};
 
 /// Exit status for a negative result.
 const NO: u8 = 1;
@@ -103,7 +103,7 @@ fn command(cli: Cli) -> u8 {
         Ok(false) => NO,
         Err(Failure::Reported) => failed(),
         Err(Failure::Error(error)) => {
-            complain(&limits::advise(error).to_string());
+            warn(&limits::advise(error).to_string());
             failed()
         }
     }

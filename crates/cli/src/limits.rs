@@ -18,13 +18,11 @@ pub(crate) fn parse(text: &str) -> Result<Limits, String> {
     }
 }
 
-/// Sets the limits.
 pub(crate) fn set(limits: Limits) {
     // Can't fail: a command sets them once, before it opens a file.
     let _ = LIMITS.set(limits);
 }
 
-/// Returns the limits.
 pub(crate) fn limits() -> &'static Limits {
     LIMITS.get_or_init(Limits::default)
 }

@@ -61,7 +61,6 @@ impl Printer {
         self.bytes(text.as_bytes())
     }
 
-    /// Prints a line.
     pub(crate) fn line(&mut self, text: &str) -> Result<(), Failure> {
         self.text(text)?;
         self.text("\n")
@@ -162,7 +161,7 @@ pub(crate) fn grade_text(grade: Grade, width: usize) -> String {
 }
 
 /// Prints a line on standard error. Errors are ignored: there is nowhere to report them.
-pub(crate) fn complain(text: &str) {
+pub(crate) fn warn(text: &str) {
     let _ = writeln!(io::stderr(), "statelens: {}", visible(text));
 }
 

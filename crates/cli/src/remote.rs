@@ -10,7 +10,7 @@ use statelens::remote::{CAP, Meter, RemoteOpener};
 use statelens::{Result, SourceOpener};
 
 use crate::limits::limits;
-use crate::print::{complain, grouped, size_text};
+use crate::print::{grouped, size_text, warn};
 use crate::scratch;
 
 /// Counts the bytes fetched from web servers; each command is one action.
@@ -39,7 +39,7 @@ pub(crate) fn report_fetched() {
     if METER.requests() > 0 && std::io::stderr().is_terminal() {
         let (bytes, requests) = (size_text(METER.fetched()), METER.requests());
         let word = if requests == 1 { "request" } else { "requests" };
-        complain(&format!("fetched {bytes} in {} {word}", grouped(requests)));
+        warn(&format!("fetched {bytes} in {} {word}", grouped(requests)));
     }
 }
 

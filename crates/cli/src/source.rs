@@ -9,7 +9,7 @@ pub(crate) use statelens::files::{
 };
 use statelens::{Error, Result};
 
-use crate::print::complain;
+use crate::print::warn;
 use crate::scratch;
 
 /// Opens a checkpoint as [`statelens::files::open`] does; `-` is standard input.
@@ -33,7 +33,7 @@ pub(crate) fn standard_input(with: &[PathBuf]) -> Result<OpenedFiles> {
         return Err(Error::refused("standard input is a terminal")
             .advice("Pipe a file into it: `statelens info - < FILE`."));
     }
-    complain("reading standard input into a temporary file");
+    warn("reading standard input into a temporary file");
     let mut file = scratch::unnamed()?;
     std::io::copy(&mut input, &mut file)
         .map_err(|error| Error::io(format!("standard input can't be saved: {error}")))?;

@@ -2,9 +2,7 @@
 
 use std::collections::HashSet;
 
-use statelens_checkpoint::{
-    Checkpoint, Dict, Layout, List, Loss, LossCode, Result, Set, Tuple, TupleClass, Value, ValueId,
-};
+use statelens_checkpoint::{Checkpoint, Layout, Loss, LossCode, Result, ValueId};
 
 /// Returns the checkpoint without the tensors that have no data, and the loss; `None` if all
 /// tensors have data, or none has.
@@ -29,19 +27,8 @@ pub(crate) fn without_missing(source: &Checkpoint) -> Result<Option<(Checkpoint,
     let mut builder = source.edit();
     let keep = |id: &ValueId| !gone.contains(id);
     for index in 0..source.values().len() {
-        match builder.value_mut(ValueId(index as u32)) {
-            Some(Value::Dict(Dict { entries, .. })) => entries.retain(|(_, id)| keep(id)),
-            Some(Value::List(List { items, .. }) | Value::Set(Set { items, .. })) => {
-                items.retain(keep);
-            }
-            Some(Value::Tuple(Tuple { class, items })) => {
-                let before = items.len();
-                items.retain(keep);
-                if items.len() < before {
-                    *class = TupleClass::Tuple;
-                }
-            }
-            _ => {}
+        if let Some(value) = builder.value_mut(ValueId(index as u32)) {
+            value.retain_children(keep);
         }
     }
     let loss = Loss {

@@ -13,7 +13,7 @@ use statelens_tensor::{BUDGET, CastReport, Gather, Receive, verbatim_span};
 use crate::casts::RunReport;
 use crate::make::{Make, TakeMade};
 
-/// The most zeros in one step.
+/// Maximum number of zeros in one step.
 const ZEROS: u64 = 64 << 10;
 
 /// The next action for the caller of a [`Run`].

@@ -7,7 +7,6 @@ use statelens_values::Json;
 
 /// Returns the containers with attributes, including the root, by flat key. The root's key is
 /// empty.
-#[must_use]
 pub fn groups_with_attributes(checkpoint: &Checkpoint) -> Vec<(Text, ValueId)> {
     let groups = containers(checkpoint).filter(|id| !checkpoint.raw_attributes(*id).is_empty());
     let keys = checkpoint.flat_keys(&groups.collect());
@@ -17,7 +16,6 @@ pub fn groups_with_attributes(checkpoint: &Checkpoint) -> Vec<(Text, ValueId)> {
 }
 
 /// Returns the container with this flat key in the form of a leaf; the root for the empty key.
-#[must_use]
 pub fn group(checkpoint: &Checkpoint, key: &str) -> Option<Leaf> {
     let (id, flat) = match key {
         "" => (checkpoint.root(), Text::from("")),

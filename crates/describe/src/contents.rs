@@ -31,7 +31,6 @@ pub(crate) fn is_text_complete(checkpoint: &Checkpoint, id: ValueId) -> bool {
     }
 }
 
-/// Returns whether the text of a value is complete.
 fn is_own_text_complete(checkpoint: &Checkpoint, id: ValueId) -> bool {
     let id = checkpoint.resolve(id);
     match checkpoint.value(id) {

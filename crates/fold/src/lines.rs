@@ -12,7 +12,6 @@ pub struct FoldedKey {
 }
 
 /// Returns all leaves as folded lines.
-#[must_use]
 pub fn lines<L: Foldable>(leaves: &[L], dot: char) -> Vec<FoldedKey> {
     let trie = Trie::new(leaves, dot);
     let mut out = Vec::new();
@@ -22,7 +21,6 @@ pub fn lines<L: Foldable>(leaves: &[L], dot: char) -> Vec<FoldedKey> {
 
 impl Trie {
     /// Returns a line for each key below several equal nodes; the keys are relative to the nodes.
-    #[must_use]
     pub fn patterns(&self, members: &[u32]) -> Vec<FoldedKey> {
         let mut out = Vec::new();
         self.lines(members, "", &mut out);
@@ -57,7 +55,6 @@ impl Trie {
 }
 
 /// Summarises several values: `0 … 290`, or the value that they all have.
-#[must_use]
 pub fn values_text<L: Foldable>(leaves: &[L], rows: &[u32]) -> String {
     let of = |row: u32| leaves.get(row as usize);
     let (first, last) =

@@ -72,7 +72,6 @@ impl Sums {
 }
 
 /// Returns the sums over rows.
-#[must_use]
 pub fn sums<'a, L: Foldable + 'a>(rows: impl IntoIterator<Item = &'a L>) -> Sums {
     let mut sums = Sums::default();
     rows.into_iter().for_each(|row| sums.add_row(row));
@@ -127,14 +126,12 @@ struct TrieNode {
 
 impl Trie {
     /// Builds the tree of all rows.
-    #[must_use]
     pub fn new<L: Foldable>(rows: &[L], dot: char) -> Self {
         let all: Vec<u32> = (0..rows.len() as u32).collect();
         Self::made(Rc::new(Segments::new(rows, dot)), &all)
     }
 
     /// Builds the tree of the `chosen` rows of this one, in that order.
-    #[must_use]
     pub fn of(&self, chosen: &[u32]) -> Self {
         Self::made(self.segments.clone(), chosen)
     }
@@ -316,57 +313,48 @@ impl Trie {
     }
 
     /// Returns the minimum number of nodes like this one that fold.
-    #[must_use]
     pub fn least(&self, child: u32) -> usize {
         let is_plain = self.segment(child as usize).pattern == 0;
         if is_plain && !self.is_leaf(child as usize) { 2 } else { MIN_NAMES }
     }
 
     /// Returns the separator of segments.
-    #[must_use]
     pub fn dot(&self) -> char {
         self.segments.dot
     }
 
     /// Returns the segment of a node.
-    #[must_use]
     pub fn name(&self, at: usize) -> &str {
         let segment = self.segment(at);
         &self.segments.text[segment.start as usize..segment.end as usize]
     }
 
     /// Returns the children of a node, in order of first appearance.
-    #[must_use]
     pub fn children(&self, at: usize) -> &[u32] {
         &self.children[self.nodes[at].children as usize..self.nodes[at + 1].children as usize]
     }
 
     /// Returns the leaves that end at a node: one, unless keys collide.
-    #[must_use]
     pub fn rows(&self, at: usize) -> &[u32] {
         &self.rows[self.nodes[at].rows as usize..self.nodes[at + 1].rows as usize]
     }
 
     /// Returns the first leaf at or below a node.
-    #[must_use]
     pub fn first(&self, at: usize) -> u32 {
         self.nodes[at].first
     }
 
     /// Returns the sums of all leaves at or below a node.
-    #[must_use]
     pub fn sums(&self, at: usize) -> &Sums {
         &self.sums.get_or_init(|| self.summed())[at]
     }
 
     /// Returns the parent; the root is its own parent.
-    #[must_use]
     pub fn parent(&self, at: usize) -> usize {
         self.nodes[at].parent as usize
     }
 
     /// Returns the depth of a node; 0 for the root.
-    #[must_use]
     pub fn depth(&self, mut at: usize) -> usize {
         let mut depth = 0;
         while at != 0 {
@@ -377,13 +365,11 @@ impl Trie {
     }
 
     /// Returns the position of a node among its parent's children.
-    #[must_use]
     pub fn place(&self, at: usize) -> usize {
         self.nodes[at].place as usize
     }
 
     /// Returns the nodes from the root to a leaf. Works only in the tree of all rows.
-    #[must_use]
     pub fn way_to(&self, row: u32) -> Vec<usize> {
         // In the tree of all rows, a segment's node has the same number as the segment: both are
         // created in order of appearance.
@@ -398,14 +384,12 @@ impl Trie {
     }
 
     /// Returns the number of nodes, including the root.
-    #[must_use]
     pub fn count(&self) -> usize {
         self.nodes.len() - 1
     }
 
     /// Returns the child with a name. Position `like` is tried first: in equal subtrees it usually
     /// matches.
-    #[must_use]
     pub fn child(&self, at: usize, name: &str, like: usize) -> Option<usize> {
         let children = self.children(at);
         let is_it = |child: &&u32| self.name(**child as usize) == name;
@@ -414,14 +398,12 @@ impl Trie {
     }
 
     /// Returns true if a node has no children.
-    #[must_use]
     pub fn is_leaf(&self, at: usize) -> bool {
         self.children(at).is_empty()
     }
 
     /// Returns true if a node is a single value: a leaf, or a variable of a TensorFlow object
     /// graph, which has only its attribute below it.
-    #[must_use]
     pub fn is_value(&self, at: usize) -> bool {
         match self.children(at) {
             [] => true,
@@ -431,7 +413,6 @@ impl Trie {
     }
 
     /// Returns the path of a node.
-    #[must_use]
     pub fn path(&self, mut at: usize) -> String {
         let mut names = Vec::new();
         while at != 0 {
@@ -451,7 +432,6 @@ impl Trie {
 
     /// Returns the children of a node as runs: those that fold form one, and every other child is a
     /// run of one.
-    #[must_use]
     pub fn runs(&self, at: usize) -> Vec<ChildRun> {
         let children = self.children(at);
         let mut runs = Vec::with_capacity(if children.len() < 64 { children.len() } else { 0 });
@@ -478,14 +458,12 @@ impl Trie {
     }
 
     /// Returns the label of a run: `0–31`, or the name of its only child.
-    #[must_use]
     pub fn run_label(&self, at: usize, run: ChildRun) -> String {
         let members = &self.children(at)[run.start..run.start + run.len];
         self.label(members)
     }
 
     /// Returns the joint label of nodes whose names differ only in their number.
-    #[must_use]
     pub fn label(&self, members: &[u32]) -> String {
         let Some(&first) = members.first() else { return String::new() };
         let name = self.name(first as usize);
@@ -499,14 +477,12 @@ impl Trie {
     }
 
     /// Returns the number in a node's name.
-    #[must_use]
     pub fn number(&self, at: usize) -> Option<u64> {
         self.segment(at).number
     }
 
     /// Returns the children of a node whose names differ from that of `one` only in a number,
     /// ordered by number, whatever is below them; empty if `one` has no number.
-    #[must_use]
     pub fn numbered_like(&self, above: usize, one: usize) -> Vec<u32> {
         let (own, leaf) = (self.segment(one), self.is_leaf(one));
         if own.number.is_none() || own.pattern != 0 && leaf {
@@ -537,7 +513,6 @@ impl TrieNode {
 }
 
 /// Joins a path and a name.
-#[must_use]
 pub fn join(path: &str, name: &str, dot: char) -> String {
     if path.is_empty() { name.to_owned() } else { format!("{path}{dot}{name}") }
 }

@@ -4,7 +4,6 @@
 use statelens_checkpoint::{Checkpoint, DType, Finding, FindingKind, Grade, counted};
 
 /// Returns whether a dtype is that of one or two untyped bytes: `V1`, `V2`.
-#[must_use]
 pub fn is_untyped(dtype: &DType) -> bool {
     let DType::Numpy(numpy) = dtype else { return false };
     numpy.fields.is_empty()
@@ -14,7 +13,6 @@ pub fn is_untyped(dtype: &DType) -> bool {
 }
 
 /// Returns a finding that suggests dtypes for untyped arrays.
-#[must_use]
 pub fn untyped(checkpoint: &Checkpoint) -> Option<Finding> {
     let of = |size: u64| {
         let tensors = checkpoint.tensors().iter();

@@ -283,7 +283,7 @@ impl Datatype {
     }
 }
 
-/// The most fields of a record and names of an enum that are listed.
+/// Maximum number of fields of a record and names of an enum that are listed.
 const MAX_NAMES: usize = 100;
 
 /// Returns the text after a list of [`MAX_NAMES`].

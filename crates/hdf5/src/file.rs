@@ -608,7 +608,7 @@ fn by_name(links: &[Link]) -> Result<Vec<u32>> {
     Ok(names)
 }
 
-/// The most links that are searched linearly, which costs less than a table per group.
+/// Maximum number of links that are searched linearly, which costs less than a table per group.
 const MAX_LINEAR: usize = 16;
-/// The most errors of unreadable attributes that are kept.
+/// Maximum number of errors of unreadable attributes that are kept.
 const MAX_TROUBLES: usize = 1000;

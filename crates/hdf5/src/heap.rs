@@ -281,7 +281,8 @@ struct DirectBlock {
 /// The flag for direct blocks with checksums.
 const CHECKED_BLOCKS: u8 = 2;
 
-/// The most levels of indirect blocks; each at least doubles the heap, so 64 exceeds 64 bits.
+/// Maximum number of levels of indirect blocks; each at least doubles the heap, so 64 exceeds 64
+/// bits.
 const LEVELS: u32 = 64;
 
 impl<'a> DenseHeap<'a> {

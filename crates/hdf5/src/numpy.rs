@@ -16,7 +16,8 @@ pub struct ElementType {
     pub dims: Vec<u64>,
 }
 
-/// The most numbers in one big-endian record: more than in any real one, few enough to list.
+/// Maximum number of numbers in one big-endian record: more than in any real one, few enough to
+/// list.
 const MAX_WORDS: usize = 65_536;
 
 impl Datatype {

@@ -21,7 +21,8 @@ pub struct Encoder {
 pub struct Frame(usize);
 
 impl Encoder {
-    /// The most items that Python puts between `MARK` and `APPENDS`, `SETITEMS` or `ADDITEMS`.
+    /// Maximum number of items that Python puts between `MARK` and `APPENDS`, `SETITEMS` or
+    /// `ADDITEMS`.
     pub const BATCH: usize = 1000;
 
     pub fn new() -> Self {

@@ -16,7 +16,7 @@ use crate::graph::damaged;
 use crate::opcode as op;
 use crate::{Broken, Call, Items, Node, NodeId, Oddity, Pickle, escapes, python2};
 
-/// The most bytes of all names that `STACK_GLOBAL` takes from the stack.
+/// Maximum number of bytes of all names that `STACK_GLOBAL` takes from the stack.
 const NAME_BYTES: u64 = 32 << 20;
 
 /// Reads the pickle at the start of `bytes` up to its `STOP`.

@@ -15,7 +15,7 @@ const MAGIC: &[u8] =
     &[crate::opcode::LONG1, 10, 0x6c, 0xfc, 0x9c, 0x46, 0xf9, 0x20, 0x6a, 0xa8, 0x50, 0x19, b'.'];
 /// The same as spelled in protocols 0 and 1.
 const MAGIC_TEXT: &[u8] = b"L119547037146038801333356L\n.";
-/// The most bytes before it: `PROTO` and a frame.
+/// Maximum number of bytes before it: `PROTO` and a frame.
 const PREFIX: usize = 11;
 
 #[derive(Debug)]

@@ -34,7 +34,6 @@ struct ModelFamily {
 pub struct RankedCheckpoint<'a> {
     /// The family whose files have these names.
     pub family: &'a str,
-    /// Their format.
     pub format: ModelFormat,
     /// Their folder: empty, or ending with `/`.
     pub folder: &'a str,

@@ -17,7 +17,6 @@ pub struct Guess {
     pub family: String,
     /// The number of keys that its rules match.
     pub known: usize,
-    /// The number of all keys.
     pub keys: usize,
 }
 

@@ -37,14 +37,12 @@ enum RequestedRange {
 
 impl Response {
     /// Creates a response with a text of one line.
-    #[must_use]
     pub fn text(status: u16, text: &str) -> Self {
         let content = ResponseBody::Bytes(format!("{text}\n").into_bytes().into());
         Self { status, content_type: "text/plain; charset=utf-8", headers: Vec::new(), content }
     }
 
     /// Creates a response with bytes of a content type.
-    #[must_use]
     pub fn bytes(bytes: impl Into<Cow<'static, [u8]>>, content_type: &'static str) -> Self {
         Self {
             status: 200,
@@ -75,7 +73,6 @@ impl Response {
     }
 
     /// Returns the status, before a range is applied.
-    #[must_use]
     pub fn status(&self) -> u16 {
         self.status
     }
@@ -148,7 +145,6 @@ impl Response {
 }
 
 /// Returns the content type of a file, by its extension.
-#[must_use]
 pub fn content_type(path: &Path) -> &'static str {
     match path.extension().and_then(|extension| extension.to_str()) {
         Some("html") => "text/html; charset=utf-8",

@@ -22,14 +22,12 @@ impl ServedFolder {
     }
 
     /// Returns its canonical path.
-    #[must_use]
     pub fn path(&self) -> &Path {
         &self.top
     }
 
     /// Returns the regular file at a decoded path, with symbolic links resolved; `None` if it does
     /// not exist or is outside the folder.
-    #[must_use]
     pub fn locate(&self, path: &str) -> Option<PathBuf> {
         let path = Path::new(path);
         if path.as_os_str().is_empty() || !path.components().all(is_name) {
@@ -41,7 +39,6 @@ impl ServedFolder {
     }
 
     /// Returns a response with the file, or status 404.
-    #[must_use]
     pub fn answer(&self, path: &str) -> Response {
         let opened = self.locate(path).and_then(|file| Some((File::open(&file).ok()?, file)));
         match opened {

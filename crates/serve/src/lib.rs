@@ -65,13 +65,11 @@ impl Server {
     }
 
     /// Returns the port that it listens on.
-    #[must_use]
     pub fn port(&self) -> u16 {
         self.port
     }
 
     /// Returns the address of its root, with a slash at the end.
-    #[must_use]
     pub fn address(&self) -> String {
         format!("http://127.0.0.1:{}/", self.port)
     }

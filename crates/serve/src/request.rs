@@ -38,19 +38,16 @@ impl Request {
     }
 
     /// Returns the method, as sent.
-    #[must_use]
     pub fn method(&self) -> &str {
         &self.method
     }
 
     /// Returns the decoded path without the query; `None` if it is malformed.
-    #[must_use]
     pub fn path(&self) -> Option<&str> {
         self.path.as_deref()
     }
 
     /// Returns a header by its name in lower case; `None` if it is missing or repeated.
-    #[must_use]
     pub fn header(&self, name: &str) -> Option<&str> {
         let mut all = self.headers.iter().filter(|(other, _)| other == name);
         let (_, value) = all.next()?;
@@ -58,7 +55,6 @@ impl Request {
     }
 
     /// Returns true if a header is present, once or more.
-    #[must_use]
     pub fn has(&self, name: &str) -> bool {
         self.headers.iter().any(|(other, _)| other == name)
     }

@@ -15,7 +15,7 @@ pub(crate) const MOST_WORKERS: usize = 8;
 /// and written (with 4 MiB it took half as long again).
 const BUFFER: usize = 256 << 10;
 
-/// The most bytes that a sink copies at once: progress is reported after each call.
+/// Maximum number of bytes that a sink copies at once: progress is reported after each call.
 const COPY: u64 = 64 << 20;
 
 /// Runs a plan: reads the source, and fills `sink` from the first byte to the last. The output does

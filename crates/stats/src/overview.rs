@@ -198,7 +198,6 @@ impl Overview {
 
     /// Returns this overview with its empty tiles filled from `other`, if `other` has the same
     /// blocks.
-    #[must_use]
     pub fn over(&self, other: &Self) -> Self {
         let mut both = self.clone();
         if (self.matrix, self.size) == (other.matrix, other.size) {

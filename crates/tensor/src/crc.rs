@@ -8,7 +8,6 @@
 use statelens_checkpoint::Checksum;
 
 /// Returns the CRC-32 of bytes that follow those whose CRC-32 is `sum`; 0 at the start.
-#[must_use]
 pub fn crc32(sum: u32, bytes: &[u8]) -> u32 {
     let mut hasher = crc32fast::Hasher::new_with_initial(sum);
     hasher.update(bytes);
@@ -16,7 +15,6 @@ pub fn crc32(sum: u32, bytes: &[u8]) -> u32 {
 }
 
 /// Returns the CRC-32C of bytes that follow those whose CRC-32C is `sum`; 0 at the start.
-#[must_use]
 pub fn crc32c(sum: u32, bytes: &[u8]) -> u32 {
     #[cfg(target_arch = "wasm32")]
     return tables::append(sum, bytes);
@@ -26,7 +24,6 @@ pub fn crc32c(sum: u32, bytes: &[u8]) -> u32 {
 
 /// Returns the checksum of some bytes followed by `len` others, from the checksums of both.
 #[cfg(not(target_arch = "wasm32"))]
-#[must_use]
 pub fn combined(checksum: Checksum, sum: u32, next: u32, len: u64) -> u32 {
     match checksum {
         Checksum::Crc32c => {
@@ -47,7 +44,6 @@ pub enum Summing {
 
 impl Summing {
     /// Starts a checksum of no bytes, if one is requested.
-    #[must_use]
     pub fn of(checksum: Checksum) -> Option<Self> {
         match checksum {
             Checksum::None => None,
@@ -63,7 +59,6 @@ impl Summing {
         }
     }
 
-    #[must_use]
     pub fn value(self) -> u32 {
         match self {
             Self::Crc32(sum) | Self::Crc32c(sum) => sum,

@@ -6,9 +6,9 @@ use statelens_checkpoint::{DType, Error, FileSet, Layout, Result, Tensor};
 
 use crate::{Slice, Taken, elements};
 
-/// The most bytes that are read at once to cover several elements.
+/// Maximum number of bytes that are read at once to cover several elements.
 const NEAR: u64 = 32 << 20;
-/// The most elements that are examined for others that lie nearby.
+/// Maximum number of elements that are examined for others that lie nearby.
 const MAX_AHEAD: u64 = 1 << 20;
 
 /// Returns a slice as a tensor: a view of the same bytes. Quantised blocks can't be cut by a view;

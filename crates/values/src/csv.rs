@@ -19,7 +19,6 @@ pub struct Csv {
 
 impl Csv {
     /// Creates a writer for a tensor of this dtype and shape.
-    #[must_use]
     pub fn new(dtype: &DType, shape: &[u64]) -> Self {
         let item = usize::try_from(dtype.itemsize()).unwrap_or(usize::MAX).max(1);
         let row = shape.last().copied().unwrap_or(1).max(1);

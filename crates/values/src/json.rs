@@ -257,7 +257,6 @@ impl Formatter for JsonFormatter {
     }
 }
 
-/// Returns a value as JSON.
 pub(crate) fn json_text(value: &impl Serialize) -> String {
     let mut out = Vec::new();
     // Writing to a vector does not fail, and no report has keys that are not strings.

@@ -56,7 +56,6 @@ pub struct ComparisonState {
     pub release: String,
     /// View options of the table.
     pub view: CompareView,
-    /// Lines of the table.
     pub lines: Rc<Vec<CompareLine>>,
     /// Error of the filter, if it can't be parsed.
     pub filter_error: Option<String>,
@@ -220,7 +219,6 @@ impl ComparisonState {
         }
     }
 
-    /// Restarts the comparison.
     pub fn restart(&mut self) {
         self.request += 1;
         self.error = None;

@@ -45,7 +45,6 @@ pub struct NamedText {
 /// The reply about a checkpoint to be converted.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FamilyReply {
-    /// The recognised model.
     pub recognised: RecognisedModel,
     /// The outcome, if a target was requested.
     pub shown: Option<ConversionOutcome>,

@@ -3,7 +3,6 @@
 use serde::{Deserialize, Serialize};
 use statelens_describe::model::Model;
 
-/// The description of the model.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ModelDescription {
     /// Empty if it is not recognised.

@@ -81,7 +81,6 @@ impl Bridge {
         bridge
     }
 
-    /// Returns whether a job of a kind is running.
     pub fn is_running(&self, kind: JobKind) -> bool {
         self.inner.borrow().jobs.iter().any(|job| job.1 == kind)
     }

@@ -6,7 +6,6 @@ use yew::prelude::*;
 /// How far an arrow key moves the edge, in pixels.
 const STEP: f64 = 16.0;
 
-/// Properties of an edge.
 #[derive(Properties, PartialEq)]
 pub struct EdgeProps {
     /// CSS class of the edge.

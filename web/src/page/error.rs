@@ -92,7 +92,6 @@ pub fn report(error: &ErrorText, name: &str, size: u64) -> String {
     out
 }
 
-/// Renders the error screen.
 pub fn error_screen(actor: &Actor, failed: &OpenFailure<'_>) -> Html {
     let error = failed.error;
     let choose = actor.on(move |actor, _: MouseEvent| actor.choose_files());

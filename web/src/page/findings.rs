@@ -31,7 +31,6 @@ pub struct FindingsProps {
     pub read_as: ReadAsChoice,
 }
 
-/// The sheet with the findings.
 #[component]
 pub fn FindingsSheet(props: &FindingsProps) -> Html {
     let Some(actor) = use_context::<Actor>() else { return html! {} };

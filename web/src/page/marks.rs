@@ -85,7 +85,6 @@ pub fn chip(
     }
 }
 
-/// Renders a tick.
 pub fn tick_icon() -> Html {
     html! {
         <svg class="fi good" viewBox="0 0 12 12" aria-hidden="true">
@@ -302,7 +301,6 @@ fn whole_key(text: &str) -> Html {
 /// Properties of a copy button.
 #[derive(Properties, PartialEq)]
 pub struct CopyProps {
-    /// The text to copy.
     pub text: AttrValue,
     /// The kind of the text, for the label, such as "key".
     pub label: AttrValue,

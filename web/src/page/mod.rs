@@ -33,7 +33,6 @@ pub mod viewport;
 pub mod workspace;
 pub mod wrapping_key;
 
-/// Starts the page.
 pub fn start() {
     yew::Renderer::<app::App>::new().render();
 }

@@ -181,7 +181,6 @@ pub struct PageModel {
     pub description: Option<Rc<ModelDescription>>,
     /// The treemap that is shown instead of the table, if any.
     pub treemap: Option<TreemapView>,
-    /// The summary to share.
     pub shared: Option<Rc<SharedSummary>>,
     /// The state of the verification.
     pub verification: Verification,

@@ -29,7 +29,6 @@ impl Pane {
     }
 }
 
-/// Properties of the edge of a pane.
 #[derive(Properties, PartialEq)]
 pub struct PaneEdgeProps {
     pub pane: Pane,

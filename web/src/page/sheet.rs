@@ -7,10 +7,8 @@ use crate::page::hooks::use_focus_trap;
 use crate::page::marks::close_icon;
 use crate::page::model::actor::Actor;
 
-/// Properties of a sheet.
 #[derive(Properties, PartialEq)]
 pub struct SheetProps {
-    /// Title of the sheet.
     pub title: AttrValue,
     /// Content next to the title.
     #[prop_or_default]
@@ -22,7 +20,6 @@ pub struct SheetProps {
     pub children: Html,
 }
 
-/// The frame of a sheet.
 #[component]
 pub fn SheetFrame(props: &SheetProps) -> Html {
     let actor = use_context::<Actor>();

@@ -59,7 +59,6 @@ pub enum TaskRequest {
 }
 
 impl TaskRequest {
-    /// Returns the kind of its job.
     pub fn kind(&self) -> JobKind {
         match self {
             Self::Write { .. } => JobKind::Write,
@@ -103,7 +102,6 @@ pub enum TaskResult {
     RunValues(Vec<FileValues>),
 }
 
-/// Progress of a job.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct JobProgress {
     /// Bytes processed, or operations of a computation.
@@ -116,7 +114,6 @@ pub struct JobProgress {
 }
 
 impl JobProgress {
-    /// Returns the progress in percent.
     pub fn percent(&self) -> f64 {
         self.done as f64 / self.total.max(1) as f64 * 100.0
     }

@@ -24,7 +24,6 @@ const MAX_CHECKED: usize = 64;
 pub struct RailProps {
     /// The checkpoints.
     pub rail: Rc<Rail>,
-    /// The dropped files.
     pub files: Rc<Vec<DroppedFile>>,
     /// Index of the open file.
     pub at: Option<u32>,

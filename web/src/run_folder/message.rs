@@ -3,7 +3,6 @@
 use serde::{Deserialize, Serialize};
 use statelens_compare::runs::GroupValues;
 
-/// The values of a file of a run folder.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FileValues {
     /// Its index in the drop.

@@ -13,7 +13,6 @@ use crate::run_folder::message::FileValues;
 use crate::run_folder::state::{RunPick, RunRow, SortedRun, step};
 use crate::state::task::Task;
 
-/// A run folder.
 #[derive(Debug, Clone)]
 pub struct RunView {
     /// The name of the folder; empty if its files were chosen without the folder.

@@ -139,7 +139,6 @@ pub struct RunPick {
     /// The row of the newest sound checkpoint; if none is sound, of the one that the trainer would
     /// load.
     pub row: usize,
-    /// Whether it is sound.
     pub is_sound: bool,
     /// The row of the checkpoint that the trainer would load, if it is another one.
     pub loaded: Option<usize>,

@@ -93,7 +93,6 @@ pub struct ShareProps {
     pub host: Option<AttrValue>,
 }
 
-/// The share sheet.
 #[component]
 pub fn ShareSheet(props: &ShareProps) -> Html {
     let Some(actor) = use_context::<Actor>() else { return html! {} };

@@ -74,7 +74,6 @@ impl<T> Task<T> {
         }
     }
 
-    /// Returns whether it is running.
     pub fn is_running(&self) -> bool {
         matches!(self, Self::Running(_))
     }

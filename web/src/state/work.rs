@@ -32,7 +32,6 @@ const MAX_STATES: usize = 100;
 /// Up to this many rows are rearranged while values are still being read.
 const MAX_LIVE_ROWS: usize = 20_000;
 
-/// The selection.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Selection {
     Row(u32),
@@ -43,7 +42,6 @@ pub enum Selection {
 /// Sums over the tensors of a dtype.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DtypeSums {
-    /// The number of tensors.
     pub tensors: u64,
     /// Their bytes; tied tensors count once.
     pub bytes: u64,
@@ -73,7 +71,6 @@ pub struct OpenWork {
     /// Dtypes by short word, the one with the most bytes first.
     pub dtypes: Rc<Vec<(String, DtypeSums)>>,
     pub widths: ColumnWidths,
-    /// The widths of the keys.
     pub key_widths: KeyWidths,
     /// The width in pixels of a tree that shows its names in full, within limits.
     pub tree_width: f64,
@@ -368,7 +365,6 @@ impl OpenWork {
         self.tree = Rc::new(Tree::new(&self.trie, &self.families, toggled));
     }
 
-    /// Selects a line of the table.
     pub fn select_line(&mut self, line: usize) {
         let Some(&item) = self.table.items.get(line) else { return };
         let selection = match item {

@@ -21,7 +21,6 @@ pub struct Stretch {
     pub family: Option<DTypeFamily>,
 }
 
-/// A tick of the axis.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AxisTick {
     /// Position in CSS pixels.

@@ -18,7 +18,6 @@ use crate::state::fmt;
 use crate::state::work::OpenWork;
 use crate::tree::state::{Tree, TreeWidths};
 
-/// Properties of the tree.
 #[derive(Properties, PartialEq)]
 pub struct TreeProps {
     /// The open checkpoint.

@@ -22,7 +22,7 @@ const MEASURED_LINES: usize = 2000;
 #[derive(Debug, Default)]
 pub struct Tree {
     pub lines: Vec<TreeLine>,
-    /// The most bytes of a line, which is the scale of the bars.
+    /// Maximum number of bytes of a line, which is the scale of the bars.
     pub largest: u64,
 }
 

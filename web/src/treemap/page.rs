@@ -47,7 +47,6 @@ pub fn toggle(model: &PageModel, actor: &Actor) -> bool {
     true
 }
 
-/// Properties of the treemap.
 #[derive(Properties, PartialEq)]
 pub struct TreemapProps {
     /// The open checkpoint.
@@ -58,7 +57,6 @@ pub struct TreemapProps {
     pub description: Option<Rc<ModelDescription>>,
 }
 
-/// The treemap.
 #[component]
 pub fn TreemapPane(props: &TreemapProps) -> Html {
     let Some(actor) = use_context::<Actor>() else { return html! {} };

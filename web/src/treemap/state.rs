@@ -42,7 +42,6 @@ impl ByDtype {
     }
 }
 
-/// Lays out the treemap.
 pub fn lay_out(
     view: &TreemapView,
     rows: &[Row],

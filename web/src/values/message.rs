@@ -7,7 +7,6 @@ use statelens_values::weights::{Measured, Noticed};
 /// Statistics of tensors by row.
 pub type RowStatistics = Vec<(u32, SummaryStatistics)>;
 
-/// The values of one tensor.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct TensorValues {
     pub row: u32,

@@ -54,14 +54,12 @@ impl Jobs {
         job
     }
 
-    /// Stops the jobs of a kind.
     pub(crate) fn stop(&self, kind: JobKind) {
         for job in self.all.iter().filter_map(Weak::upgrade).filter(|job| job.kind == kind) {
             job.stop(JobEnd::Stopped);
         }
     }
 
-    /// Returns whether a job of a kind is running.
     pub(crate) fn is_running(&self, kind: JobKind) -> bool {
         self.all.iter().filter_map(Weak::upgrade).any(|job| job.kind == kind)
     }

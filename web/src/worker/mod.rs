@@ -37,7 +37,6 @@ use crate::{
     text, verify,
 };
 
-/// Starts the worker.
 pub fn start() {
     // The open session. Nothing else holds it strongly beyond the handling of a request.
     let current = Rc::new(RefCell::new(Session::begin(0)));

@@ -20,10 +20,8 @@ use crate::{family, plan, share, values};
 /// The number of a plan request, and its options.
 pub(crate) type PlanRequest = (u32, Box<ConvertOptions>);
 
-/// A shared session.
 pub(crate) type SharedSession = Rc<RefCell<Session>>;
 
-/// A session.
 pub(crate) struct Session {
     id: u32,
     /// The checkpoint, once it is open.
@@ -40,7 +38,6 @@ pub(crate) struct Session {
     summary: Option<share::worker::MadeSummary>,
     /// Results of reading its tensors.
     pub(crate) found: values::worker::SharedMeasurements,
-    /// The checkpoint that it is compared with.
     pub(crate) compared: ComparedCheckpoint,
     pub(crate) jobs: Jobs,
 }

@@ -20,7 +20,6 @@ pub struct Sources {
 /// A file, for sequential reading.
 #[derive(Clone)]
 pub enum SourceFile {
-    /// A file on disk.
     Disk(BlobSource),
     /// A remote file, read by parts.
     Parts(Arc<remote::XhrFile>),
@@ -62,7 +61,6 @@ impl Sources {
         self.files.get(id.0 as usize)
     }
 
-    /// Returns a file on disk.
     pub fn disk(&self, id: FileId) -> Option<&BlobSource> {
         match self.source_file(id)? {
             SourceFile::Disk(file) => Some(file),

@@ -17,7 +17,7 @@ pub(crate) struct Diff {
     #[arg(value_name = "RIGHT")]
     pub(crate) right: PathBuf,
 
-    /// When numbers match [default: equal; allclose with --rtol or --atol]
+    /// How numbers are compared [default: equal; allclose with --rtol or --atol]
     #[arg(long, value_name = "OPERATION")]
     #[arg(visible_alias = "tensor_comparison_op")]
     pub(crate) op: Option<EqualityTest>,
@@ -67,7 +67,7 @@ pub(crate) struct Diff {
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     pub(crate) strip_prefix: String,
 
-    /// Replaces in the keys of LEFT what the expression finds, as `convert` does; may be repeated
+    /// Replaces matches of the expression in the keys of LEFT, as `convert` does; may be repeated
     #[arg(long, value_name = "REGEX=>REPLACEMENT")]
     pub(crate) rename: Vec<String>,
 
@@ -109,7 +109,7 @@ pub(crate) struct TensorDiffArgs {
     #[arg(long, value_name = "SCALE", default_value = "linear", requires = "closer")]
     pub(crate) scale: ScaleArg,
 
-    /// With --closer: how many bins there are
+    /// With --closer: number of bins
     #[arg(long, value_name = "COUNT", default_value_t = 24, value_parser = clap::value_parser!(u16).range(1..=10_000), requires = "closer")]
     pub(crate) bins: u16,
 
@@ -124,7 +124,7 @@ pub(crate) struct TensorDiffArgs {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum EqualityTest {
-    /// They are equal
+    /// They must be equal
     Equal,
     /// They are within --rtol and --atol
     Allclose,

@@ -55,8 +55,8 @@ pub(crate) struct Preview {
     #[arg(long)]
     pub(crate) dry_run: bool,
 
-    /// With --dry-run: reads what would be cast, and reports how many values would change, overflow
-    /// or become zero
+    /// With --dry-run: reads the tensors that would be cast, and reports how many values would
+    /// change, overflow or become zero
     #[arg(long, requires = "dry_run")]
     pub(crate) scan: bool,
 }
@@ -81,7 +81,7 @@ pub(crate) struct Merge {
 /// Options for the output.
 #[derive(Debug, Default, Args)]
 pub(crate) struct Writes {
-    /// The format to write; by default that of OUT's extension
+    /// The format to write; by default the one of OUT's extension
     #[arg(long, value_name = "FORMAT", value_parser = formats())]
     pub(crate) to: Option<String>,
 

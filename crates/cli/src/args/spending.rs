@@ -9,7 +9,7 @@ use super::{Command, ModelCommand, Toolbox, ValuesCommand};
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Limits")]
 pub(crate) struct Spending {
-    /// The most to fetch from web servers, e.g. 20GB; 1 GB by default
+    /// Maximum size to fetch from web servers, e.g. 20GB; 1 GB by default
     #[arg(long, value_name = "SIZE", value_parser = statelens::parts::convert::shard_size, hide_short_help = true)]
     pub(crate) max_fetch: Option<u64>,
 
@@ -23,7 +23,7 @@ pub(crate) struct Spending {
     #[arg(long, value_name = "TIMES|none", value_parser = crate::limits::parse, hide_short_help = true)]
     pub(crate) limit: Option<Limits>,
 
-    /// The most disk space for reordering tensors whose elements are stored in another order
+    /// Maximum disk space for reordering tensors whose elements are stored in another order
     /// (compressed and transposed, chunks of columns), e.g. 20GB; 8 GB by default
     #[arg(long, value_name = "SIZE", value_parser = statelens::parts::convert::shard_size, hide_short_help = true)]
     pub(crate) scratch: Option<u64>,

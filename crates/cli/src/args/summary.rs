@@ -14,7 +14,7 @@ pub(crate) struct SummaryArgs {
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
 
-    /// The format to write; by default that of OUT's extension, or txt
+    /// The format to write; by default the one of OUT's extension, or txt
     #[arg(long, value_name = "FORMAT")]
     pub(crate) to: Option<To>,
 

@@ -337,11 +337,11 @@ pub(crate) struct Runs {
 /// How the tensors of a checkpoint are grouped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum TimelineBy {
-    /// Those of one top-level state: model, optimizer
+    /// Tensors of one top-level state: model, optimizer
     State,
-    /// Those whose keys differ in the number of their layer only
+    /// Tensors whose keys differ only in the number of their layer
     Role,
-    /// Each separately
+    /// Each tensor separately
     Tensor,
 }
 

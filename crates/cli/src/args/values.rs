@@ -219,7 +219,7 @@ pub(crate) struct StatsArgs {
     #[arg(long, value_name = "WHAT", value_delimiter = ',')]
     pub(crate) fail_on: Vec<FailOn>,
 
-    /// How many bins the histograms have; by default 24 if drawn, 64 in the JSON
+    /// Number of bins of the histograms; by default 24 if drawn, 64 in the JSON
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=10_000))]
     pub(crate) bins: Option<u16>,
 
@@ -241,7 +241,7 @@ pub(crate) struct Hist {
     #[arg(long, value_name = "SCALE", default_value = "linear")]
     pub(crate) scale: ScaleArg,
 
-    /// How many bins to use
+    /// Number of bins
     #[arg(long, value_name = "COUNT", default_value_t = 24, value_parser = clap::value_parser!(u16).range(1..=10_000))]
     pub(crate) bins: u16,
 }
@@ -302,13 +302,13 @@ impl From<ScaleArg> for Scale {
 /// How tensors are grouped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum By {
-    /// Those whose keys are the same up to the first number: model.layers.3
+    /// Tensors whose keys are the same up to the first number: model.layers.3
     Layer,
-    /// Those whose keys differ in numbers only: model.layers.*.mlp.weight
+    /// Tensors whose keys differ only in numbers: model.layers.*.mlp.weight
     Role,
-    /// Those of one dtype
+    /// Tensors of one dtype
     Dtype,
-    /// Those of one top-level state: model, optimizer
+    /// Tensors of one top-level state: model, optimizer
     State,
 }
 

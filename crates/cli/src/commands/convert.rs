@@ -146,7 +146,6 @@ impl<'a> ConvertJob<'a> {
         printer.success()
     }
 
-    /// Returns the options of the output.
     fn output(&self, source: &Checkpoint) -> OutputOptions {
         let writing = self.writing;
         let mut output = self.writes.output(writing);

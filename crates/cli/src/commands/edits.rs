@@ -10,7 +10,7 @@ use statelens::parts::values::Json;
 use statelens::{DType, Error, Result};
 
 use crate::args::Edits;
-use crate::print::{Failure, Printer, TextTable, complain, counted, grouped};
+use crate::print::{Failure, Printer, TextTable, counted, grouped, warn};
 use crate::source;
 
 /// Parses the edits.
@@ -61,14 +61,14 @@ const LONGEST_LIST: u64 = 256 << 20;
 pub(super) fn warn_of_unused(args: &Edits, edit: &Edit, source: &Checkpoint) -> Result<()> {
     let unused = edit.unused(source)?;
     for text in &unused.exclude {
-        complain(&format!("--exclude {text}: no key matches"));
+        warn(&format!("--exclude {text}: no key matches"));
     }
     for text in &unused.rename {
         match (args.rename.contains(text), &args.rename_map) {
             (false, Some(list)) => {
-                complain(&format!("--rename-map {}: no key is in this list", list.display()));
+                warn(&format!("--rename-map {}: no key is in this list", list.display()));
             }
-            _ => complain(&format!("--rename {text}: no key matches")),
+            _ => warn(&format!("--rename {text}: no key matches")),
         }
     }
     Ok(())

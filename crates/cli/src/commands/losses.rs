@@ -4,7 +4,7 @@ use statelens::parts::checkpoint::{Checkpoint, Loss, visible};
 use statelens::parts::convert::{Changed, RunReport};
 use statelens::{Error, Refusal};
 
-use crate::print::{Failure, Printer, complain, counted, grouped, keys_text};
+use crate::print::{Failure, Printer, counted, grouped, keys_text, warn};
 
 /// Lists losses on standard error, and names the options that accept or avoid them.
 pub(crate) const REFUSAL: Refusal = Refusal { losses: refuse_losses, casts: refuse_casts };
@@ -76,7 +76,7 @@ pub(crate) fn cast_text(
 /// Lists the losses, one per line; returns the error that refuses them.
 fn refuse_losses(losses: &[Loss]) -> Error {
     for loss in losses.iter().filter(|loss| !loss.harmless) {
-        complain(&format!("would be lost: {}", loss_text(loss)));
+        warn(&format!("would be lost: {}", loss_text(loss)));
     }
     Error::refused("something would be lost, so nothing was written")
         .advice(format!("Continue with --lossy, or leave these keys out{}.", excluding(losses)))
@@ -87,10 +87,10 @@ fn refuse_losses(losses: &[Loss]) -> Error {
 fn refuse_casts(source: &Checkpoint, report: &RunReport) -> Error {
     let (lines, more) = report.falsified(source, MAX_LISTED);
     for line in lines {
-        complain(&format!("casting loses numbers: {line}"));
+        warn(&format!("casting loses numbers: {line}"));
     }
     if let Some(more) = more {
-        complain(&format!("and {more}"));
+        warn(&format!("and {more}"));
     }
     Error::refused("casting loses numbers, so nothing was kept").advice(
         "Use a dtype with a larger range (bfloat16 has that of float32), cast only what fits with \

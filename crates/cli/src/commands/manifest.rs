@@ -7,7 +7,7 @@ use statelens::{Checkpoint, Error, ManifestForm, Result};
 
 use crate::args::Manifest;
 use crate::output::{check_target, write_file};
-use crate::print::{CommandResult, Failure, Printer, complain, grouped};
+use crate::print::{CommandResult, Failure, Printer, grouped, warn};
 use crate::progress::{Bar, Unit};
 
 pub(crate) fn run(args: &Manifest) -> CommandResult {
@@ -39,10 +39,10 @@ pub(crate) fn run(args: &Manifest) -> CommandResult {
 /// Reports the keys that could not be read; returns whether all were read.
 fn report_unread(unread: &[Unread]) -> bool {
     for Unread { key, why } in unread.iter().take(SHOWN) {
-        complain(&format!("`{key}` can't be read: {why}"));
+        warn(&format!("`{key}` can't be read: {why}"));
     }
     if unread.len() > SHOWN {
-        complain(&format!("{} more keys can't be read", grouped((unread.len() - SHOWN) as u64)));
+        warn(&format!("{} more keys can't be read", grouped((unread.len() - SHOWN) as u64)));
     }
     unread.is_empty()
 }

@@ -10,7 +10,7 @@ use statelens::{Error, Result};
 use crate::args::{Edits, Merge};
 use crate::commands::convert::{ConvertJob, Destination};
 use crate::limits::limits;
-use crate::print::{CommandResult, complain, counted, keys_text};
+use crate::print::{CommandResult, counted, keys_text, warn};
 use crate::progress::{Bar, Unit};
 use crate::source::{self, FileSource};
 use crate::{remote, scratch};
@@ -69,14 +69,14 @@ fn merged(files: &[PathBuf], args: &Merge) -> Result<(Checkpoint, Vec<Arc<FileSo
     );
     if !args.writes.lossy {
         for one in collisions.iter().take(MAX_LISTED) {
-            complain(&format!("`{}` is in {} and in {}", one.key, one.first, one.last));
+            warn(&format!("`{}` is in {} and in {}", one.key, one.first, one.last));
         }
         return Err(Error::refused(text).advice(
             "Rename or leave them out with `statelens convert` first, or keep the last of each \
              with --lossy.",
         ));
     }
-    complain(&format!("{text}; the last of each is kept"));
+    warn(&format!("{text}; the last of each is kept"));
     Ok((checkpoint, sources))
 }
 

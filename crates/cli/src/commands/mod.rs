@@ -30,11 +30,10 @@ use statelens::parts::convert::CastRule;
 use statelens::parts::describe::near_keys;
 use statelens::{Checkpoint, Error, Finding, Result};
 
-use crate::print::{Failure, Printer, complain, grade_text};
+use crate::print::{Failure, Printer, grade_text, warn};
 use crate::progress::{Bar, Unit};
 use crate::{remote, source};
 
-/// Opens a checkpoint.
 fn open(file: &Path, with: &[PathBuf]) -> Result<Checkpoint> {
     let mut bar = Bar::new("opening", Unit::Keys);
     let opener = remote::opener(with);
@@ -48,9 +47,7 @@ fn open(file: &Path, with: &[PathBuf]) -> Result<Checkpoint> {
         None => {
             if !rules.is_empty() {
                 let file = file.display();
-                complain(&format!(
-                    "--read-as changes nothing in {file}: all its arrays have a dtype"
-                ));
+                warn(&format!("--read-as changes nothing in {file}: all its arrays have a dtype"));
             }
             checkpoint
         }

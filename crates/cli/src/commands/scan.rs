@@ -12,7 +12,7 @@ use statelens::{Error, Finding, Grade, Result};
 
 use crate::args::Scan;
 use crate::limits::limits;
-use crate::print::{CommandResult, Failure, Printer, TextTable, complain};
+use crate::print::{CommandResult, Failure, Printer, TextTable, warn};
 use crate::progress::{Bar, Unit};
 use crate::{remote, source};
 
@@ -159,7 +159,7 @@ impl Scanning {
         self.count.unread += 1;
         let row = [&*path.display().to_string(), "not read", error.what()];
         self.rows.push(row.map(str::to_owned).to_vec());
-        complain(&error.to_string());
+        warn(&error.to_string());
         if !self.json {
             return Ok(());
         }

@@ -6,7 +6,7 @@ use statelens::Error;
 use statelens::parts::values::Json;
 
 use crate::limits;
-use crate::print::{CommandResult, Failure, Printer, TextTable, complain};
+use crate::print::{CommandResult, Failure, Printer, TextTable, warn};
 
 /// The result for one of several files.
 pub(crate) struct FileRow {
@@ -45,7 +45,7 @@ pub(crate) fn each(
             Err(error) => {
                 unread = true;
                 let error = limits::advise(error).to_string();
-                complain(&error);
+                warn(&error);
                 let object: Box<dyn FnOnce(&mut Json)> =
                     Box::new(move |json| json.name("error").str(&error));
                 (vec!["could not be read".to_owned()], object)

@@ -11,7 +11,7 @@ use statelens::write::{FileOptions, Replace, write_plan};
 use super::losses::REFUSAL;
 use crate::args::Replacing;
 use crate::limits::limits;
-use crate::print::complain;
+use crate::print::warn;
 use crate::progress::{Bar, Unit};
 use crate::source::FileSource;
 
@@ -25,7 +25,7 @@ pub(crate) fn file_options(
         replace: Replace::of(replacing.force),
         sync: replacing.sync(),
         refusal: (!lossy).then_some(REFUSAL),
-        warn: complain,
+        warn,
         ..FileOptions::new(limits(), sources)
     }
 }

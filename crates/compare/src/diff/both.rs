@@ -60,7 +60,6 @@ impl<T: Taker> Both<T> {
         Ok(Self { left: stream(left)?, right: stream(right)?, done: 0, taker })
     }
 
-    /// Returns the taker.
     pub(super) fn into_taker(self) -> T {
         self.taker
     }

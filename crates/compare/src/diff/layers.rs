@@ -46,7 +46,6 @@ pub enum Quantity {
 
 impl Quantity {
     /// Returns the label of the axis.
-    #[must_use]
     pub fn word(self) -> &'static str {
         match self {
             Self::Norm => "norm",
@@ -58,7 +57,6 @@ impl Quantity {
 
 /// Returns the roles that occur for at least two of the keys, in order of first occurrence. The
 /// first number in a key is the layer; further numbers are part of the role.
-#[must_use]
 pub fn roles(keys: impl Iterator<Item = String>) -> Vec<Role> {
     let mut roles: Vec<Role> = Vec::new();
     let mut known: HashMap<String, usize> = HashMap::new();
@@ -76,7 +74,6 @@ pub fn roles(keys: impl Iterator<Item = String>) -> Vec<Role> {
 }
 
 /// Returns the key with `*` in place of its first number, and that number.
-#[must_use]
 pub fn role_of(key: &str) -> Option<(String, u64)> {
     let number = *pattern(key, '.').1.first()?;
     let mut parts: Vec<&str> = key.split('.').collect();
@@ -88,7 +85,6 @@ pub fn role_of(key: &str) -> Option<(String, u64)> {
 }
 
 /// Returns the chart of a role: A as a solid and B as a dashed line, or the change between them.
-#[must_use]
 pub fn by_layer(name: &str, quantity: Quantity, layers: &[(u64, &PairChange)]) -> Chart {
     let line = |name: &str, value: &dyn Fn(&PairChange) -> f64| Series {
         name: name.into(),

@@ -47,7 +47,6 @@ pub enum Basis {
 
 impl Basis {
     /// Returns a short description.
-    #[must_use]
     pub fn word(self) -> &'static str {
         match self {
             Self::Bytes => "same bytes",
@@ -99,13 +98,11 @@ impl Unpaired {
     }
 
     /// Returns whether there is nothing to pair.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.left.keys.is_empty() || self.right.keys.is_empty()
     }
 
     /// Returns the tensors that must be hashed on the left and on the right, and their total bytes.
-    #[must_use]
     pub fn hashed(&self) -> [(Vec<TensorId>, u64); 2] {
         let (left, right) = (self.left.kinds(), self.right.kinds());
         let of = |side: &RenameSide, other: &HashMap<(&str, &[u64]), usize>| {
@@ -124,7 +121,6 @@ impl Unpaired {
     }
 
     /// Returns the machines that hash the tensors of the left and of the right side.
-    #[must_use]
     pub fn surveys(&self) -> [Survey; 2] {
         let [left, right] = self.hashed();
         [
@@ -143,14 +139,12 @@ impl Unpaired {
     }
 
     /// Returns how many tensors of the left and of the right side are not in these pairs.
-    #[must_use]
     pub fn alone(&self, pairs: &[Renamed]) -> [u64; 2] {
         let of = |side: &RenameSide| side.keys.len().saturating_sub(pairs.len()) as u64;
         [of(&self.left), of(&self.right)]
     }
 
     /// Returns the pairs, in the order of the left side.
-    #[must_use]
     pub fn pairs(&self) -> Vec<Renamed> {
         let mut found = Pairing { of: self, met: Default::default(), pairs: Vec::new() };
         let mut by_bytes = [HashMap::new(), HashMap::new()];
@@ -198,7 +192,6 @@ impl Unpaired {
 
 /// Returns the pairs as a list of old and new keys in two columns, as `convert --rename-map`
 /// accepts it. Pairs are grouped by evidence, which is stated in a comment.
-#[must_use]
 pub fn rename_map(pairs: &[Renamed]) -> String {
     // If a key can't be written in columns, the list is JSON.
     let plain = |key: &str| {

@@ -51,7 +51,6 @@ impl KeptValues {
     }
 
     /// Returns the text of the file.
-    #[must_use]
     pub fn json(&self) -> String {
         let mut json = Json::new();
         json.object(|json| {
@@ -84,7 +83,6 @@ impl KeptValues {
     }
 
     /// Returns the groups of a checkpoint if it is unchanged.
-    #[must_use]
     pub fn groups(&self, by: Grouping, now: &StepValues) -> Option<&[GroupValues]> {
         let kept = self.of[by as usize].get(&now.name)?;
         let fits = kept.bytes == now.bytes && same_time(&kept.modified, &now.modified);
@@ -92,7 +90,6 @@ impl KeptValues {
     }
 
     /// Returns whether a checkpoint was changed since its values were saved.
-    #[must_use]
     pub fn is_changed(&self, by: Grouping, now: &StepValues) -> bool {
         self.of[by as usize].contains_key(&now.name) && self.groups(by, now).is_none()
     }
@@ -100,7 +97,6 @@ impl KeptValues {
 
 /// Formats a time since 1970 for the file; browsers only provide milliseconds (`is_exact` is
 /// false).
-#[must_use]
 pub fn time_text(since: Duration, is_exact: bool) -> String {
     match is_exact {
         true => format!("{}.{:09}", since.as_secs(), since.subsec_nanos()),

@@ -30,7 +30,6 @@ impl Grouping {
     pub const ALL: [Self; 3] = [Self::State, Self::Role, Self::Tensor];
 
     /// Returns a word for it.
-    #[must_use]
     pub fn word(self) -> &'static str {
         match self {
             Self::State => "state",
@@ -109,7 +108,6 @@ pub struct TensorGroups {
 
 impl TensorGroups {
     /// Returns the groups of a checkpoint before anything is read.
-    #[must_use]
     pub fn new(checkpoint: &Checkpoint, leaves: &[Leaf], by: Grouping) -> Self {
         let texts: Vec<_> = leaves.iter().map(|leaf| leaf.flat.to_lossy()).collect();
         let dot = separator(checkpoint.format.id, &mut texts.iter().map(|text| &**text));
@@ -144,7 +142,6 @@ impl TensorGroups {
     }
 
     /// Returns the machine that reads the tensors, in parts of about `bytes` bytes.
-    #[must_use]
     pub fn survey(&self, checkpoint: &Arc<Checkpoint>, leaves: &[Leaf], bytes: u64) -> Survey {
         let tensors = leaves.iter().filter_map(|leaf| checkpoint.tensor_of(leaf.target));
         let tensors: Vec<TensorId> =
@@ -173,7 +170,6 @@ impl TensorGroups {
     }
 
     /// Returns the groups, and an error message if some tensors could not be read.
-    #[must_use]
     pub fn finish(self) -> (Vec<GroupValues>, String) {
         let Self { groups, unread, why, .. } = self;
         let wrong = match unread {
@@ -214,14 +210,12 @@ pub enum TimelineMeasure {
 
 impl StepValues {
     /// Returns whether its values are known to be incomplete.
-    #[must_use]
     pub fn is_partial(&self) -> bool {
         let missing = self.groups.iter().any(|group| group.missing > 0);
         !self.groups.is_empty() && (missing || !self.wrong.is_empty())
     }
 
     /// Returns why its values are incomplete; empty if they are complete.
-    #[must_use]
     pub fn partial_reason(&self) -> String {
         if !self.is_partial() {
             return String::new();
@@ -243,7 +237,6 @@ impl StepValues {
 
 impl TimelineMeasure {
     /// Returns a label for it.
-    #[must_use]
     pub fn word(self) -> &'static str {
         match self {
             Self::Norm => "norm",
@@ -252,7 +245,6 @@ impl TimelineMeasure {
     }
 
     /// Returns the value for a group; NaN if the group does not have one.
-    #[must_use]
     pub fn of(self, group: &GroupValues) -> f64 {
         let value = match self {
             Self::Norm => group.norm,
@@ -263,7 +255,6 @@ impl TimelineMeasure {
 }
 
 /// Returns the names of all groups of these checkpoints, in order of first occurrence.
-#[must_use]
 pub fn group_names(steps: &[StepValues]) -> Vec<String> {
     let mut seen = HashSet::new();
     let all = steps.iter().flat_map(|step| &step.groups).map(|group| group.name.as_str());
@@ -282,7 +273,6 @@ pub struct FirstLines {
 
 /// Returns the groups that are drawn by default: the first `most`, without single numbers, states
 /// of random generators and counters if there are other groups.
-#[must_use]
 pub fn first_lines(steps: &[StepValues], most: usize) -> FirstLines {
     let is_single = |name: &String| {
         let groups = steps.iter().flat_map(|step| &step.groups);
@@ -322,7 +312,6 @@ fn is_bookkeeping(name: &str) -> bool {
 
 /// Returns a chart of these groups over steps, with the counts of NaN and infinite values below.
 /// Checkpoints without values are gaps; those with only some tensors read are partial.
-#[must_use]
 pub fn over_steps(steps: &[StepValues], names: &[String], measure: TimelineMeasure) -> Chart {
     let of = |step: &StepValues, name: &str| -> f64 {
         let group = step.groups.iter().find(|group| group.name == name);

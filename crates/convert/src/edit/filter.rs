@@ -5,12 +5,12 @@ use std::collections::{HashMap, HashSet, VecDeque};
 
 use statelens_checkpoint::{
     Builder, Checkpoint, Dict, Error, Finding, Grade, Leaf, List, Opaque, Result, Set, Text, Tuple,
-    TupleClass, Value, ValueId, listed, separator,
+    Value, ValueId, listed, separator,
 };
 
 use crate::{Edit, Pattern};
 
-/// The most names that an error lists.
+/// Maximum number of names that an error lists.
 const NAMED: usize = 12;
 
 /// Returns for each value whether it is a leaf to keep or contains one.
@@ -118,20 +118,8 @@ pub(super) fn filter(builder: &mut Builder, source: &Checkpoint, kept: &[bool], 
         if !source.value(id).is_container() {
             continue;
         }
-        match builder.value_mut(id) {
-            Some(Value::Dict(Dict { entries, .. })) => entries.retain(|(_, child)| keep(child)),
-            Some(Value::List(List { items, .. }) | Value::Set(Set { items, .. })) => {
-                items.retain(keep);
-            }
-            Some(Value::Tuple(Tuple { class, items })) => {
-                let before = items.len();
-                items.retain(keep);
-                if items.len() < before {
-                    // A named tuple or `torch.Size` with fewer items becomes a plain tuple.
-                    *class = TupleClass::Tuple;
-                }
-            }
-            _ => {}
+        if let Some(value) = builder.value_mut(id) {
+            value.retain_children(keep);
         }
     }
 }

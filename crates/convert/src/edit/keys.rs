@@ -6,13 +6,12 @@ use statelens_checkpoint::{Checkpoint, DictKey, Error, KeyPart, Leaf, Result, Va
 
 use crate::{Edit, Rename};
 
-/// The most keys that an error names.
+/// Maximum number of keys that an error names.
 const NAMED: usize = 3;
 
 /// The key of a leaf while rules are applied to it.
 #[derive(Debug, Clone)]
 pub(super) struct NewKey {
-    /// The leaf.
     pub(super) leaf: Leaf,
     /// The containers above it in the source, from the root down; one per step.
     pub(super) above: Vec<ValueId>,
@@ -216,7 +215,6 @@ impl NewKey {
         }
     }
 
-    /// Returns the steps of the key.
     pub(super) fn steps(&self) -> Vec<KeyStep<'_>> {
         let mut steps = Vec::with_capacity(self.dots.len() + 1);
         if self.leaf.key.parts.is_empty() && !self.changed {
@@ -246,7 +244,6 @@ impl NewKey {
     }
 }
 
-/// One step of a new key.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct KeyStep<'a> {
     pub(super) text: &'a str,

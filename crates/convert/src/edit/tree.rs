@@ -9,7 +9,6 @@ use statelens_checkpoint::{
 
 use super::keys::{KeyStep, NewKey};
 
-/// A container of the new tree.
 struct NewContainer {
     /// The container of the source that it was, if any.
     old: Option<ValueId>,

@@ -41,7 +41,7 @@ pub(super) fn untie(source: &Checkpoint) -> Result<Checkpoint> {
     builder.rebuild(source)
 }
 
-/// The most values that copies of containers may create.
+/// Maximum number of values that copies of containers may create.
 const MAX_COPIES: u64 = 1 << 22;
 
 /// Returns the checkpoint with a copy of the container in place of each link to a container with

@@ -47,11 +47,9 @@ pub(super) fn intermediate(
 /// The attention heads of a layer.
 #[derive(Debug, Default)]
 pub(super) struct Heads {
-    /// Number of query heads.
     pub(super) queries: Option<SizeAndSource>,
     /// Number of key and value heads.
     pub(super) keys: Option<SizeAndSource>,
-    /// The size of a head.
     pub(super) size: Option<SizeAndSource>,
     /// Number of query heads per key head.
     pub(super) shared: Option<SizeAndSource>,

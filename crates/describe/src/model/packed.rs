@@ -38,7 +38,6 @@ impl Quantised {
     }
 }
 
-/// A tensor as stored.
 pub(super) struct StoredTensor<'a> {
     pub(super) entry: &'a LeafSummary,
     pub(super) parsed: Parsed,

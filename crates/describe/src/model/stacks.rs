@@ -12,7 +12,6 @@ use super::weights::Weights;
 pub(super) struct Stack {
     /// The path before the number.
     pub(super) prefix: String,
-    /// The numbers.
     pub(super) numbers: BTreeSet<u64>,
     /// Number of parameters of all modules together.
     pub(super) params: u64,

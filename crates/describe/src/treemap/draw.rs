@@ -21,7 +21,6 @@ const NARROW: &str = "#772139";
 const LETTER: f64 = 6.7;
 
 /// Draws the treemap, with a caption below.
-#[must_use]
 pub fn svg(map: &Treemap, title: &str) -> String {
     let (wide, high) = map.size;
     let foot = 22.0;

@@ -73,7 +73,6 @@ pub struct Cell {
 }
 
 /// Lays out the contents of a branch; without one, of all groups.
-#[must_use]
 pub fn treemap<L: Foldable>(
     groups: &[TrieGroup<'_>],
     rows: &[L],
@@ -221,7 +220,6 @@ fn inside(rect: &Rect) -> Option<Rect> {
 impl Treemap {
     /// Returns the nearest box in a direction: (1, 0) is right. Considers only boxes without boxes
     /// inside.
-    #[must_use]
     pub fn neighbour(&self, from: usize, (x, y): (f64, f64)) -> Option<usize> {
         let middle = |rect: &Rect| (rect.left + rect.wide / 2.0, rect.top + rect.high / 2.0);
         let own = self.cells.get(from)?;
@@ -244,7 +242,6 @@ impl Treemap {
     }
 
     /// Returns the innermost box that contains a leaf.
-    #[must_use]
     pub fn holding(&self, trie: &Trie, row: u32) -> Option<usize> {
         let way = trie.way_to(row);
         let holds = |cell: &Cell| match &cell.branch {
@@ -255,7 +252,6 @@ impl Treemap {
     }
 
     /// Describes the treemap in a sentence, as alternative text.
-    #[must_use]
     pub fn text(&self) -> String {
         let mut text = format!("{} in boxes whose areas are bytes", size_text(self.sums.bytes));
         let outer = self.cells.iter().filter(|cell| cell.parent.is_none()).take(6);
@@ -267,7 +263,6 @@ impl Treemap {
     }
 
     /// Returns the figures as CSV, one line per box.
-    #[must_use]
     pub fn csv(&self) -> String {
         let mut text = "key,times,dtype,tensors,params,bytes,share,holds_others\n".to_owned();
         for cell in &self.cells {
@@ -285,7 +280,6 @@ impl Treemap {
 
 impl Cell {
     /// Describes the box.
-    #[must_use]
     pub fn text(&self, all: u64) -> String {
         let share = self.sums.bytes as f64 / all.max(1) as f64 * 100.0;
         let times = if self.times > 1 { format!(" \u{d7}{}", self.times) } else { String::new() };

@@ -13,7 +13,6 @@ pub struct Rect {
 
 /// Returns one rectangle per weight, in the same order; together they fill `rect`. Weights should
 /// be in descending order.
-#[must_use]
 pub fn tile(weights: &[f64], rect: Rect) -> Vec<Rect> {
     let mut tiles = Vec::with_capacity(weights.len());
     let mut free = rect;

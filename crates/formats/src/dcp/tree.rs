@@ -70,7 +70,6 @@ impl ContainerTree {
         Err(Error::damaged("a value has a path without steps"))
     }
 
-    /// Returns the slot of a step in a container.
     fn slot(&mut self, node: usize, step: &PathStep, limits: &Limits) -> Result<&mut Slot> {
         let mut added = 0;
         let slot = match (&mut self.nodes[node], step) {

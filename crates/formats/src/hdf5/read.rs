@@ -134,7 +134,6 @@ fn format(file: &Hdf5File) -> FormatInfo {
 /// A container and its objects.
 #[derive(Clone)]
 enum Container<'a> {
-    /// The main file.
     Main(&'a Hdf5File, &'a ObjectTree),
     /// A file that external links refer to.
     Linked(Rc<(Hdf5File, ObjectTree)>),
@@ -164,7 +163,6 @@ struct PendingLink {
     id: ValueId,
     /// The path of the link itself.
     from: String,
-    /// The group with the link.
     group: Place,
     target: LinkValue,
 }

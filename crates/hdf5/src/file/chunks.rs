@@ -34,7 +34,6 @@ pub(crate) struct ChunkPlace {
     pub(crate) plain_edges: bool,
 }
 
-/// The chunks of one dataset.
 pub(crate) struct DatasetChunks {
     pub(crate) file: FileId,
     pub(crate) base: u64,
@@ -52,7 +51,7 @@ pub(crate) struct DatasetChunks {
     pub(crate) fill: Arc<[u8]>,
     /// Children that fit in a node of a version 1 tree.
     pub(crate) width: u64,
-    /// The most chunks that may be listed.
+    /// Maximum number of chunks that may be listed.
     pub(crate) most: u64,
     /// The recorded end of the container, from its start: libhdf5 reads nothing beyond it.
     pub(crate) end: Option<u64>,

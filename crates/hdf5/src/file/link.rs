@@ -45,7 +45,7 @@ pub enum Followed {
     Circular,
 }
 
-/// The most soft links that are followed in a row.
+/// Maximum number of soft links that are followed in a row.
 const MAX_CHAIN: u32 = 32;
 
 /// Parses a link message, version 1. Returns the link and its creation order, 0 if that isn't

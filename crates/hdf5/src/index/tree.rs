@@ -23,7 +23,7 @@ pub(crate) struct ChunkTree<'a> {
     pub(crate) element: u64,
     /// Children that fit in a node.
     pub(crate) width: u64,
-    /// The most chunks that may be listed.
+    /// Maximum number of chunks that may be listed.
     pub(crate) most: u64,
     /// The recorded end of the container.
     pub(crate) end: Option<u64>,

@@ -40,7 +40,7 @@ pub struct CompoundField {
     pub datatype: Datatype,
 }
 
-/// The most dimensions of an array in a record, in version 1 of the message.
+/// Maximum number of dimensions of an array in a record, in version 1 of the message.
 const MAX_DIMENSIONS: usize = 4;
 
 /// Maximum nesting of records; those of numpy programs are two or three deep.

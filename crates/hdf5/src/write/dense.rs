@@ -76,7 +76,7 @@ const NODE: usize = 1 << 16;
 /// Bytes of a node besides its records: signature, version, type, checksum.
 const AROUND: usize = 10;
 
-/// The most attributes in trees of two levels, limited by the longer records.
+/// Maximum number of attributes in trees of two levels, limited by the longer records.
 pub(super) const MAX_ATTRIBUTES: usize = {
     let leaf = (NODE - AROUND) / 24;
     let root = (NODE - AROUND - POINTER) / (24 + POINTER);

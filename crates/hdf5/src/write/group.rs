@@ -19,9 +19,9 @@ const LEAF: usize = 8 + 40 * SYMBOLS;
 /// Size of the object header: its prefix and two messages of 16 bytes each.
 const HEADER: usize = 16 + 2 * 24;
 
-/// The most attributes that a header of version 1 can count.
+/// Maximum number of attributes that a header of version 1 can count.
 const MAX_COUNTED: usize = 65_533;
-/// The most attributes of a group. If a header can't count them, they are stored densely.
+/// Maximum number of attributes of a group. If a header can't count them, they are stored densely.
 pub(super) const MAX_DENSE: usize = dense::MAX_ATTRIBUTES;
 
 /// The parts of a group that others refer to, side by side, so that one position locates all:

@@ -10,9 +10,9 @@ use super::objects::SHORT_ARGS;
 use super::{Entries, Lowering, NOT_YET};
 use crate::{Node, NodeId, Pickle};
 
-/// The most parts of a tuple as a key, all levels together.
+/// Maximum number of parts of a tuple as a key, all levels together.
 const KEY_PARTS: usize = 256;
-/// The most bytes of a byte string as a key, if an old protocol spells it as text.
+/// Maximum number of bytes of a byte string as a key, if an old protocol spells it as text.
 const KEY_BYTES: usize = 4096;
 /// Maximum nesting of tuples in a key.
 const KEY_DEPTH: usize = 8;

@@ -60,7 +60,6 @@ impl Lowering<'_> {
         }
     }
 
-    /// Returns the tensor of an array of numbers.
     pub(super) fn array_tensor(&mut self, id: NodeId) -> Option<Tensor> {
         match self.numpy(id)? {
             LoweredNode::Parts(Assembly::Array { tensor, scalar: false }, _) => Some(*tensor),

@@ -10,9 +10,10 @@ use statelens_checkpoint::{
 use super::{Assembly, Entries, LoweredNode, Lowering, NOT_YET};
 use crate::{BuiltObject, Node, NodeId};
 
-/// The most arguments of a call that is shown in one line, such as that of an enum's member.
+/// Maximum number of arguments of a call that is shown in one line, such as that of an enum's
+/// member.
 pub(super) const SHORT_ARGS: usize = 6;
-/// The most bytes of a text among such arguments.
+/// Maximum number of bytes of a text among such arguments.
 const SHORT_TEXT: usize = 256;
 
 /// The entries of an object: unique keys, and a node for each.

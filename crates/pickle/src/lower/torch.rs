@@ -13,7 +13,7 @@ use crate::{Node, NodeId, Storage, read_stream};
 
 /// How many rebuilding functions may be nested.
 const WRAPPERS: usize = 4;
-/// The most dimensions that are accepted; the checkpoint's limit is the same or higher.
+/// Maximum number of dimensions that are accepted; the checkpoint's limit is the same or higher.
 pub(super) const RANK: usize = 64;
 
 /// A tensor, the parameters of its quantizer, and the attributes set on it.

@@ -9,8 +9,8 @@ use statelens_checkpoint::{Int, Limits, Result};
 
 use crate::graph::damaged;
 
-/// The most decimal digits that CPython converts. Hexadecimal, octal and binary numbers have no
-/// limit.
+/// Maximum number of decimal digits that CPython converts. Hexadecimal, octal and binary numbers
+/// have no limit.
 const DECIMAL_DIGITS: usize = 4300;
 
 /// Parses the operand of `INT` if it is not a bool.

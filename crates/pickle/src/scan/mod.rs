@@ -19,9 +19,9 @@ use crate::{Broken, Node, NodeId, Oddity, Pickle, PickleStream, read, read_strea
 
 /// Maximum nesting of streams that are scanned.
 const NESTING: usize = 2;
-/// The most findings that are listed individually.
+/// Maximum number of findings that are listed individually.
 const FINDINGS: usize = 100;
-/// The most consecutive pickles that are scanned.
+/// Maximum number of consecutive pickles that are scanned.
 const PICKLES: usize = 100_000;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -18,7 +18,7 @@ use crate::write::{begin, output_paths};
 
 /// Bytes of a task, unless the number of tasks is given.
 const TASK: u64 = 2_000_000_000;
-/// The most tasks, unless their number is given.
+/// Maximum number of tasks, unless their number is given.
 const MOST_TASKS: u64 = 1_000;
 
 /// A planned job of conversion that is not stored yet. If it is dropped, its temporary files are

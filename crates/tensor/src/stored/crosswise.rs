@@ -23,7 +23,7 @@ use crate::runs::Runs;
 use crate::shape::count;
 use crate::view::{View, check_view};
 
-/// The most passes over a stream before it is unpacked into scratch instead.
+/// Maximum number of passes over a stream before it is unpacked into scratch instead.
 const MAX_PASSES: u64 = 2;
 
 /// Creates the machine for the elements `range` of a view of `shape`.

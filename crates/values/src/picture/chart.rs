@@ -46,7 +46,6 @@ pub struct SharedAxis {
 
 impl SharedAxis {
     /// Returns `n` so that every `n`th tick has a label, on an axis of this width.
-    #[must_use]
     pub fn every(&self, wide: f64) -> usize {
         self.ticks.len().div_ceil(((wide / 52.0) as usize).max(2)).max(1)
     }
@@ -173,7 +172,6 @@ impl Chart {
 
     /// Draws the chart with this width and height. Colours also have classes (`l0`, `l1` …), so
     /// that a style sheet can override them.
-    #[must_use]
     pub fn svg(&self, width: u32, height: u32) -> String {
         let (wide, high) = (f64::from(width), f64::from(height));
         let frame = self.frame(wide, high);
@@ -318,7 +316,6 @@ impl Chart {
     }
 
     /// Describes the chart, with a sentence per line.
-    #[must_use]
     pub fn text(&self) -> String {
         let mut out = format!("{}: {} by {}.", self.title, self.up, self.across);
         for line in &self.lines {
@@ -377,7 +374,6 @@ impl Chart {
 
     /// Returns the numbers as CSV: a row per position, a column per line; if there are partial
     /// positions, a last column has the reason.
-    #[must_use]
     pub fn csv(&self) -> String {
         let mut places: Vec<f64> =
             self.lines.iter().flat_map(|line| line.points.iter().map(|(x, _)| *x)).collect();
@@ -454,7 +450,6 @@ fn labels_up(up: (f64, f64), log: bool, most: usize) -> Vec<(f64, String)> {
 }
 
 /// Formats a power of ten: `10\u{207b}\u{b3}`; `None` for other numbers.
-#[must_use]
 pub fn power_of_ten(value: f64) -> Option<String> {
     const DIGITS: [char; 10] = [
         '\u{2070}', '\u{b9}', '\u{b2}', '\u{b3}', '\u{2074}', '\u{2075}', '\u{2076}', '\u{2077}',

@@ -58,7 +58,6 @@ const GREY_DARK: [Rgb; 3] = [[24, 31, 28], [104, 120, 112], [242, 248, 245]];
 
 impl Colours {
     /// Creates the mapping for a map, on a dark or light background.
-    #[must_use]
     pub fn new(map: &BlockMap, show: Show, scaling: ColourScaling, dark: bool) -> Self {
         let of = if show == Show::Mean { &map.mean } else { &map.largest };
         let mut sorted: Vec<f64> =
@@ -73,19 +72,16 @@ impl Colours {
     }
 
     /// Returns the magnitude with the strongest colour.
-    #[must_use]
     pub fn limit(&self) -> f64 {
         self.limit
     }
 
     /// Returns whether negative and positive numbers have different colours.
-    #[must_use]
     pub fn is_signed(&self) -> bool {
         self.show == Show::Value
     }
 
     /// Returns the colour of a block; `None` if it does not have a value.
-    #[must_use]
     pub fn block(&self, map: &BlockMap, at: usize) -> Option<Rgb> {
         if map.marks.get(at).is_some_and(|marks| marks & (NAN | INFINITE) != 0) {
             return Some(ODD);
@@ -95,7 +91,6 @@ impl Colours {
     }
 
     /// Returns the colour of a number.
-    #[must_use]
     pub fn colour(&self, value: f64) -> Rgb {
         if !value.is_finite() {
             return ODD;
@@ -105,7 +100,6 @@ impl Colours {
     }
 
     /// Returns the colour at a position of the scale, from -1 to 1.
-    #[must_use]
     pub fn at(&self, part: f64) -> Rgb {
         let of = match (self.is_signed(), part < 0.0, self.dark) {
             (false, _, false) => GREY,
@@ -125,7 +119,6 @@ impl Colours {
     }
 
     /// Returns the magnitude at a position of the scale, for the legend.
-    #[must_use]
     pub fn magnitude(&self, part: f64) -> f64 {
         let part = part.clamp(0.0, 1.0);
         match self.scaling {
@@ -162,7 +155,6 @@ impl Colours {
 const DECADES: f64 = 1000.0;
 
 /// Returns the colour of a value between -`limit` and `limit`, on a dark or light background.
-#[must_use]
 pub fn of_value(value: f64, limit: f64, scaling: ColourScaling, dark: bool) -> Rgb {
     let scaling = if scaling == ColourScaling::Quantile { ColourScaling::Linear } else { scaling };
     Colours { show: Show::Value, scaling, limit, low: 0.0, sorted: Vec::new(), dark }.colour(value)

@@ -107,7 +107,6 @@ impl Picture<'_> {
 
 /// Returns which of `lines` rows or columns get a number on an axis of `dots` pixels, at least
 /// about `apart` pixels from each other: multiples of a power of two.
-#[must_use]
 pub fn ticks(lines: u64, dots: f64, apart: f64) -> Vec<u64> {
     let most = (dots / apart).floor().max(1.0) as u64;
     let step = lines.div_ceil(most).max(1).checked_next_power_of_two().unwrap_or(lines);

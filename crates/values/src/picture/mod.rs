@@ -47,7 +47,6 @@ pub const INFINITE: u8 = 4;
 
 impl BlockMap {
     /// Returns the data of an overview.
-    #[must_use]
     pub fn of(overview: &Overview) -> Self {
         let matrix = overview.matrix();
         let tiles = overview.tiles();
@@ -76,7 +75,6 @@ impl BlockMap {
     }
 
     /// Swaps rows and columns.
-    #[must_use]
     pub fn transposed(&self) -> Self {
         let turn = |(one, other)| (other, one);
         Self {
@@ -93,14 +91,12 @@ impl BlockMap {
     }
 
     /// Describes the picture in a sentence, as alternative text.
-    #[must_use]
     pub fn text(&self) -> String {
         self.text_of_slice(|row| row, |column| column)
     }
 
     /// As [`Self::text`], for a slice of a tensor: the functions return the number in the tensor of a
     /// row and of a column of the slice.
-    #[must_use]
     pub fn text_of_slice(
         &self,
         row_of: impl Fn(u64) -> u64,
@@ -142,7 +138,6 @@ impl BlockMap {
     }
 
     /// Returns the figures as CSV, one line per block.
-    #[must_use]
     pub fn csv(&self) -> String {
         let mut text = "row,column,rows,columns,largest,mean_magnitude,nan,infinite\n".to_owned();
         let across = self.size.1.max(1);

@@ -24,7 +24,6 @@ const LINES: Rgb = [126, 138, 132];
 const PAPER: u8 = 255;
 
 /// Draws a picture whose map has at most `wide` by `high` pixels, and at least one per cell.
-#[must_use]
 pub fn raster(picture: &Picture<'_>, wide: u32, high: u32) -> Raster {
     let places = picture.places(wide.into(), high.into());
     let (width, height) = (places.width as u32, places.height as u32);

@@ -8,7 +8,6 @@ use super::{ODD, Picture, Rgb, ticks};
 
 /// Draws a picture whose map has at most `wide` by `high` units, and at least one per cell. All
 /// cells of a colour are one path.
-#[must_use]
 pub fn svg(picture: &Picture<'_>, wide: u32, high: u32) -> String {
     let places = picture.places(wide.into(), high.into());
     let (width, height) = (places.width, places.height);

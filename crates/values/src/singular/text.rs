@@ -10,7 +10,6 @@ use crate::{Json, number_text};
 
 /// Describes the computation and its cost: `the 32 largest of 4,096, read up to 8 times (268 MB in
 /// all), in 6.4 MB of memory, about 10.7 billion operations`.
-#[must_use]
 pub fn plan_text(plan: &SingularPlan) -> String {
     let all = grouped(plan.rows.min(plan.columns));
     let what = match plan.largest {
@@ -32,7 +31,6 @@ pub fn plan_text(plan: &SingularPlan) -> String {
 }
 
 /// Returns figures about the matrix with their names.
-#[must_use]
 pub fn spectrum_facts(of: &Spectrum) -> Vec<(&'static str, String)> {
     let all = of.shape.0.min(of.shape.1);
     let shown_values = of.values.len() as u64;
@@ -103,7 +101,6 @@ pub fn spectrum_json(json: &mut Json, of: &Spectrum) {
 }
 
 /// Returns the values as CSV, one per line, with their maximum errors.
-#[must_use]
 pub fn spectrum_csv(of: &Spectrum) -> String {
     let mut text = "number,singular_value,error\n".to_owned();
     for ((number, value), error) in (1..).zip(&of.values).zip(&of.errors) {
@@ -113,7 +110,6 @@ pub fn spectrum_csv(of: &Spectrum) -> String {
 }
 
 /// Returns a line chart of the values, the largest first.
-#[must_use]
 pub fn spectrum_chart(of: &Spectrum, title: &str) -> Chart {
     let which = if of.whole { "all" } else { "the largest" };
     Chart {

@@ -110,7 +110,6 @@ pub(super) fn FilterBar(props: &TableProps) -> Html {
     }
 }
 
-/// The table of differences.
 #[component]
 pub(super) fn DifferenceTable(props: &TableProps) -> Html {
     let Some(actor) = use_context::<Actor>() else { return html! {} };
@@ -234,7 +233,6 @@ fn line(
     }
 }
 
-/// Renders the equal rows as one line.
 fn equal_rows(line: &CompareLine) -> Html {
     html! {
         <>

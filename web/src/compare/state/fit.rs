@@ -68,7 +68,6 @@ impl CompareColumns {
 pub struct KeyText {
     /// The first key of a renamed tensor, or nothing.
     pub old: String,
-    /// The key.
     pub key: String,
     /// The number of keys that the line represents, or nothing for one.
     pub times: String,

@@ -185,12 +185,10 @@ impl Pairs {
         self.second(pair).or_else(|| self.first(pair))
     }
 
-    /// Returns the row of the first.
     pub fn first(&self, pair: &RowPair) -> Option<&Row> {
         self.a.get(pair.a as usize)
     }
 
-    /// Returns the row of the second.
     pub fn second(&self, pair: &RowPair) -> Option<&Row> {
         self.b.get(pair.b as usize)
     }
@@ -215,13 +213,11 @@ impl Pairs {
     }
 }
 
-/// The order of the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum CompareOrder {
     /// By kind of difference, then in file order.
     #[default]
     Change,
-    /// File order.
     File,
     /// The largest difference first.
     MaxAbs,

@@ -36,7 +36,6 @@ pub struct ConvertProps {
     pub raise: Option<Callback<MouseEvent>>,
 }
 
-/// The convert sheet.
 #[component]
 pub fn ConvertSheet(props: &ConvertProps) -> Html {
     let Some(actor) = use_context::<Actor>() else { return html! {} };

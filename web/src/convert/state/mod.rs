@@ -125,7 +125,6 @@ impl Conversion {
         }
     }
 
-    /// Returns whether the conversion is running.
     pub fn is_running(&self) -> bool {
         self.task.is_running()
     }

@@ -36,7 +36,6 @@ pub enum OutputSink {
     /// A file of the origin's private file system.
     Private {
         file: FileSystemFileHandle,
-        /// Its access handle.
         access: FileSystemSyncAccessHandle,
         /// Bytes not written yet.
         buffer: Vec<u8>,

@@ -101,7 +101,6 @@ fn counts(actor: &Actor, convert: &Conversion, reply: &FamilyReply) -> Html {
     }
 }
 
-/// Properties of the editor.
 #[derive(Properties, PartialEq)]
 pub struct EditorProps {
     /// The rules: the initial text, and the current text while they are those of the family.

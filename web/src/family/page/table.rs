@@ -17,7 +17,6 @@ const ROW: (f64, f64) = (23.0, 60.0);
 const PADDING: f64 = 10.0;
 const INDENT: f64 = 14.0;
 
-/// Properties of the table.
 #[derive(Properties, PartialEq)]
 pub struct TableProps {
     /// The worker's reply about the model family.
@@ -68,7 +67,6 @@ pub fn FamilyTable(props: &TableProps) -> Html {
     }
 }
 
-/// A line of the table.
 #[derive(Debug, Clone, PartialEq)]
 enum FamilyLine {
     /// The common prefix of the keys below, before and after.

@@ -75,7 +75,6 @@ pub(crate) struct ReadyConversion {
 }
 
 impl ReadyConversion {
-    /// Returns the number of keys.
     pub(crate) fn keys(&self) -> u64 {
         self.keys
     }

@@ -28,18 +28,15 @@ pub(crate) struct ConversionInputs {
     pub(super) load_error: Option<Error>,
     /// Whether it was split into a file per rank.
     pub(super) ranked: bool,
-    /// The text of the config.
     pub(super) config: Option<NamedText>,
     /// The parsed config.
     pub(super) value: Option<Value>,
-    /// The source format.
     pub(super) source: Option<ModelFormat>,
     /// The rules, parsed and as text.
     pub(super) recipe: Result<Recipe>,
     pub(super) rules: NamedText,
 }
 
-/// Recognises the model.
 pub(crate) fn recognise_model(
     open: &OpenCheckpoint,
     request: &FamilyRequest,

@@ -11,7 +11,6 @@ use crate::page::model::actor::Actor;
 use crate::state::fmt;
 use crate::state::work::OpenWork;
 
-/// Properties of the menu.
 #[derive(Properties, PartialEq)]
 pub struct MenuProps {
     /// The open checkpoint.

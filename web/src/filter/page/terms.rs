@@ -10,7 +10,6 @@ const MAX_COUNTED: usize = 50_000;
 /// The same for regular expressions.
 const MAX_COUNTED_REGEX: usize = 5_000;
 
-/// An example term.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Example {
     /// The text to type.

@@ -4,7 +4,6 @@ use yew::prelude::*;
 
 use crate::page::marks::{Copy, when};
 
-/// Properties of the code section.
 #[derive(Properties, PartialEq)]
 pub struct CodeSectionProps {
     /// Pairs of library and code, the most common library first.

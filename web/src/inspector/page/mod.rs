@@ -30,7 +30,6 @@ use crate::values::page::{GoTo, StatisticsSection};
 use crate::values::state::summary_facts;
 use crate::{matrix, model_description, read_as};
 
-/// Properties of the inspector.
 #[derive(Properties, PartialEq)]
 pub struct InspectorProps {
     /// The open checkpoint.
@@ -47,7 +46,6 @@ pub struct InspectorProps {
     pub read_as: ReadAsChoice,
 }
 
-/// The inspector.
 #[component]
 pub fn Inspector(props: &InspectorProps) -> Html {
     let Some(actor) = use_context::<Actor>() else { return html! {} };

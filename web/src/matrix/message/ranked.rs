@@ -19,7 +19,6 @@ pub struct RankedRequest {
 /// Rows ranked by norm.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct NormRanking {
-    /// Whether these are kernels.
     pub kernels: bool,
     /// Whether they are in stored order.
     pub in_order: bool,

@@ -22,6 +22,5 @@ pub struct SingularReport {
     pub facts: Vec<(String, String)>,
     /// A line chart.
     pub svg: String,
-    /// The numbers.
     pub csv: String,
 }

@@ -10,11 +10,9 @@ use yew::prelude::*;
 pub struct ColouredCells {
     /// Number of cells per row.
     pub width: usize,
-    /// Colours of the cells.
     pub colours: Vec<Option<Rgb>>,
 }
 
-/// Properties of the canvas.
 #[derive(Properties, PartialEq)]
 pub struct CanvasProps {
     /// The cells to draw.

@@ -97,7 +97,6 @@ impl Actor {
         self.request(&ToWorker::Start(task));
     }
 
-    /// Stops the jobs of a kind.
     pub fn stop(&self, kind: JobKind) {
         self.request(&ToWorker::Stop(kind));
     }

@@ -25,7 +25,6 @@ use crate::run_folder::state::{step, timestamp};
 use crate::state::fmt;
 use crate::text::sentence;
 
-/// Properties of the screen.
 #[derive(Properties, PartialEq)]
 pub struct RunProps {
     pub view: Rc<RunView>,
@@ -46,7 +45,6 @@ const COLUMNS: [(&str, &str); 7] = [
     ("prune plan", "cq"),
 ];
 
-/// The screen of a run folder.
 #[component]
 pub fn RunScreen(props: &RunProps) -> Html {
     let Some(actor) = use_context::<Actor>() else { return html! {} };

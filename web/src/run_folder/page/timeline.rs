@@ -11,7 +11,6 @@ use crate::run_folder::model::RunView;
 use crate::run_folder::state::{step, ticks};
 use crate::state::fmt;
 
-/// Properties of the timeline.
 #[derive(Properties, PartialEq)]
 pub(super) struct TimelineProps {
     pub(super) view: std::rc::Rc<RunView>,
@@ -30,7 +29,6 @@ fn lane(entry: &FileEntry) -> Option<usize> {
     }
 }
 
-/// The timeline.
 #[component]
 pub(super) fn Timeline(props: &TimelineProps) -> Html {
     let Some(actor) = use_context::<Actor>() else { return html! {} };

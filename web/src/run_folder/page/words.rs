@@ -4,7 +4,6 @@ use statelens_compare::runs::RunFile;
 
 use crate::run_folder::model::RunView;
 
-/// Returns the word for the kind of a file.
 pub(super) fn kind_word(kind: &RunFile) -> &'static str {
     match kind {
         RunFile::Checkpoint(_) => "full",

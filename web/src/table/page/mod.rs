@@ -27,7 +27,6 @@ use crate::table::state::{Column, Fold, FoldPattern, TableLine, common_kind};
 use crate::text::sentence;
 use crate::values::page::cells;
 
-/// Properties of the table.
 #[derive(Properties, PartialEq)]
 pub struct TableProps {
     /// The open checkpoint.

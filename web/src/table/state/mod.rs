@@ -345,7 +345,6 @@ impl Table {
         }
     }
 
-    /// Returns the sums of a line.
     pub fn item_sums(&self, rows: &[Row], line: TableLine) -> Sums {
         match line {
             TableLine::State(at) => self.states[at].1,

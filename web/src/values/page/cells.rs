@@ -15,7 +15,6 @@ use crate::values::state::{RowMeasure, RowTotals, figure, number, percent};
 /// A column of values: column, title, CSS classes.
 type ValueColumn = (Option<Column>, &'static str, &'static str);
 
-/// The columns of values.
 pub(super) const VALUES: [ValueColumn; MEASURES.len()] = [
     (Some(Column::Measure(RowMeasure::Std)), "\u{3c3}", "wsd num"),
     (None, "by layer", "wly"),
@@ -50,7 +49,6 @@ pub fn columns(work: &OpenWork) -> Vec<ValueColumn> {
     }
 }
 
-/// Returns the columns of values that are shown.
 fn shown_columns(work: &OpenWork) -> impl Iterator<Item = ValueColumn> {
     let bits = work.view.columns.measures;
     // The sparkline over layers needs folded rows.

@@ -67,7 +67,6 @@ pub const HINT: &str = "An index, or a slice as in Python: [0:2, -4:], [0, :, 3,
 pub enum GoToTarget {
     /// A value, by its index in C order.
     Value(u64),
-    /// A slice.
     Slice(MatrixView),
 }
 

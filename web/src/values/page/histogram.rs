@@ -12,7 +12,6 @@ use crate::state::dtype::family;
 use crate::state::fmt;
 use crate::values::state::{number, percent};
 
-/// Properties of a histogram.
 #[derive(Properties, PartialEq)]
 pub struct HistogramProps {
     /// The values to draw.
@@ -32,7 +31,6 @@ const LEFT: f64 = 46.0;
 /// Minimum distance between labels of marks, in pixels.
 const MIN_LABEL_GAP: f64 = 34.0;
 
-/// The histogram.
 #[component]
 pub fn HistogramView(props: &HistogramProps) -> Html {
     let log = use_state(|| false);

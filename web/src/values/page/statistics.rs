@@ -32,7 +32,6 @@ pub struct StatisticsProps {
     pub width: f64,
 }
 
-/// The section with the statistics.
 #[component]
 pub fn StatisticsSection(props: &StatisticsProps) -> Html {
     let Some(actor) = use_context::<Actor>() else { return html! {} };

@@ -112,7 +112,6 @@ pub struct VerifyProps {
     pub raise: Option<Callback<MouseEvent>>,
 }
 
-/// The verify sheet.
 #[component]
 pub fn VerifySheet(props: &VerifyProps) -> Html {
     let Some(actor) = use_context::<Actor>() else { return html! {} };

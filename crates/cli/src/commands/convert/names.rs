@@ -6,7 +6,7 @@ use statelens::parts::checkpoint::Checkpoint;
 use statelens::parts::convert::Edit;
 use statelens_recipes::recognise;
 
-use crate::print::complain;
+use crate::print::warn;
 
 /// The keys of the largest model that is checked.
 const MAX_KEYS: usize = 100_000;
@@ -31,7 +31,7 @@ pub(super) fn stay(input: &Path, checkpoint: &Checkpoint, edit: &Edit, to: &str)
         return;
     }
     let input = input.display();
-    complain(&format!(
+    warn(&format!(
         "the keys stay {whose}, and {reader} uses others: `statelens convert-model {input} --to \
          {target}` writes those"
     ));

@@ -9,7 +9,7 @@ use statelens::{ConversionPlan, Result, Written};
 use super::{ConvertJob, Destination, Forecast};
 use crate::commands::edits;
 use crate::commands::losses::{cast_text, losses_text};
-use crate::print::{Failure, Printer, TextTable, complain, grouped, size_text};
+use crate::print::{Failure, Printer, TextTable, grouped, size_text, warn};
 
 /// The number of parts and bytes of the new file, by how they are made.
 #[derive(Default)]
@@ -130,7 +130,7 @@ pub(super) fn done(
         size_text((bytes as f64 / seconds.max(1e-3)) as u64)
     );
     if job.destination == Destination::Output {
-        complain(&line);
+        warn(&line);
         return Ok(());
     }
     printer.line(&line)?;

@@ -8,7 +8,7 @@ mod status;
 
 use crate::args::Job;
 use crate::limits;
-use crate::print::{CommandResult, Failure, complain};
+use crate::print::{CommandResult, Failure, warn};
 
 pub(crate) fn run(args: &Job) -> CommandResult {
     let done = match args {
@@ -26,7 +26,7 @@ pub(crate) fn run(args: &Job) -> CommandResult {
     match done {
         // The status is "no", not "failed", if trying again is useless.
         Err(Failure::Error(error)) if !statelens::job::worth_trying_again(&error) => {
-            complain(&limits::advise(error).to_string());
+            warn(&limits::advise(error).to_string());
             Ok(false)
         }
         done => done,

@@ -18,7 +18,7 @@ use super::source::ModelSource;
 use super::{files, folding, preview};
 use crate::args::ConvertModel;
 use crate::commands::toolbox::dataloader;
-use crate::print::{CommandResult, Printer, complain};
+use crate::print::{CommandResult, Printer, warn};
 
 pub(crate) fn run(args: &ConvertModel) -> CommandResult {
     let target: ModelFormat = args.tgt_fmt.parse()?;
@@ -62,12 +62,12 @@ pub(crate) fn run(args: &ConvertModel) -> CommandResult {
         put_data_state(&mut made, source.config.as_ref())?;
     }
     let parts = CheckpointOutputs::new(args, &requested, made, casts)?;
-    notes.iter().for_each(|note| complain(note));
+    notes.iter().for_each(|note| warn(note));
     if args.preview.dry_run {
         return preview::show(args, &requested, &done, &parts);
     }
     for one in &done.unmatched {
-        complain(&format!("left out: {one}"));
+        warn(&format!("left out: {one}"));
     }
     // Check that every file can be written before writing the first.
     files::check(&configs, args.replacing.force)?;
@@ -97,7 +97,7 @@ fn check_unmatched(args: &ConvertModel, unmatched: &[Unmatched]) -> Result<()> {
     if args.drop_unmatched_keys || unmatched.is_empty() {
         return Ok(());
     }
-    unmatched.iter().for_each(|one| complain(&format!("no rule covers {one}")));
+    unmatched.iter().for_each(|one| warn(&format!("no rule covers {one}")));
     Err(refuse_unmatched(unmatched).in_file(args.checkpoint.display().to_string()))
 }
 
@@ -108,7 +108,7 @@ fn put_data_state(made: &mut [(Option<String>, Checkpoint)], config: Option<&Val
     for (_, checkpoint) in made {
         let (with, replaces) = state.put_into(checkpoint, &loader)?;
         match replaces {
-            true => complain("the checkpoint has a state `dataloader`, which is kept"),
+            true => warn("the checkpoint has a state `dataloader`, which is kept"),
             false => *checkpoint = with,
         }
     }

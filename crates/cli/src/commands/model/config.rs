@@ -12,7 +12,7 @@ use statelens_recipes::config::{Converted, Families, Language, Value, parse};
 use super::files::{TextFile, read_config, read_text};
 use super::siblings::name_text;
 use crate::args::ConvertConfig;
-use crate::print::{CommandResult, Printer, complain, counted};
+use crate::print::{CommandResult, Printer, counted, warn};
 
 pub(crate) fn run(args: &ConvertConfig) -> CommandResult {
     let families = Families::known()?;
@@ -25,7 +25,7 @@ pub(crate) fn run(args: &ConvertConfig) -> CommandResult {
         Ok(converted) => converted,
         // A config that can't be converted is a regular result; any other error is a failure.
         Err(error) if error.kind() == ErrorKind::Refused => {
-            complain(&error.to_string());
+            warn(&error.to_string());
             return Ok(false);
         }
         Err(error) => return Err(error.into()),
@@ -33,7 +33,7 @@ pub(crate) fn run(args: &ConvertConfig) -> CommandResult {
     let files = files(args, &conversion, &mut converted)?;
     write(&files, args)?;
     for note in &converted.notes {
-        complain(note);
+        warn(note);
     }
     let mut printer = Printer::new();
     if args.json {

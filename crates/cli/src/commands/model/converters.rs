@@ -6,7 +6,7 @@ use statelens_recipes::language::RuleBlock;
 use statelens_recipes::{ModelFormat, families as recipes};
 
 use crate::args::ListConverters;
-use crate::print::{CommandResult, Printer, TextTable, complain};
+use crate::print::{CommandResult, Printer, TextTable, warn};
 
 pub(crate) fn run(args: &ListConverters) -> CommandResult {
     let families = Families::known()?;
@@ -39,7 +39,7 @@ pub(crate) fn run(args: &ListConverters) -> CommandResult {
         // A regular result, as in the original tool.
         let names: Vec<&str> = families.models().chain(layouts).collect();
         let only = only.unwrap_or_default();
-        complain(&format!("there is no model \"{only}\"; expected {}.", names.join(", ")));
+        warn(&format!("there is no model \"{only}\"; expected {}.", names.join(", ")));
         return Ok(false);
     }
     let mut printer = Printer::new();

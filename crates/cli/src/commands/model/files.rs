@@ -18,7 +18,6 @@ pub(super) type TextFile = (PathBuf, String);
 /// Bytes; more than any config or recipe has.
 const MAX: u64 = 16 << 20;
 
-/// Reads a text file.
 pub(super) fn read_text(path: &Path) -> Result<String> {
     let name = path.display().to_string();
     let failed = |error: std::io::Error| Error::io(error.to_string()).in_file(name.clone());

@@ -9,7 +9,7 @@ use statelens_recipes::config::Value;
 use statelens_recipes::{lora, recognise};
 
 use super::adapter;
-use crate::print::complain;
+use crate::print::warn;
 use crate::source::FileSource;
 
 /// The model to convert after folding.
@@ -26,7 +26,7 @@ pub(super) fn fold(path: &Path, read: &Checkpoint, config: Option<&Value>) -> Re
     if recognise::is_cerebras(read) {
         let config = config.ok_or_else(|| no_config(path))?;
         let folded = lora::fold(read, config)?;
-        folded.notes.iter().for_each(|note| complain(note));
+        folded.notes.iter().for_each(|note| warn(note));
         let config = Some(folded.config);
         return Ok(FoldedModel { checkpoint: folded.checkpoint, sources: None, config });
     }

@@ -10,7 +10,7 @@ use super::{adapter, files, folding};
 use crate::args::{FoldLora, Writes};
 use crate::commands;
 use crate::commands::convert::ConvertJob;
-use crate::print::{CommandResult, complain, counted};
+use crate::print::{CommandResult, counted, warn};
 
 pub(crate) fn run(args: &FoldLora) -> CommandResult {
     if let Some(path) = adapter::of(args)? {
@@ -22,7 +22,7 @@ pub(crate) fn run(args: &FoldLora) -> CommandResult {
     let config = files::read_config(&config_path, &[])?;
     let folded = lora::fold(&checkpoint, &config)?;
     for note in &folded.notes {
-        complain(note);
+        warn(note);
     }
     let path = folded_name(&config_path, args.output_dir.as_deref(), "yaml")?;
     let configs = [(path, folded.config.to_narrow_yaml())];

@@ -17,7 +17,6 @@ use super::source::{ModelSource, recipe};
 use crate::args::ConvertModel;
 use crate::source;
 
-/// A requested conversion.
 pub(super) struct RequestedConversion {
     pub(super) recipe: Recipe,
     pub(super) model: String,

@@ -11,7 +11,7 @@ use statelens_serve::{ServedFolder, Server};
 
 use crate::args::{OpenArgs, Serve, ServeAt};
 use crate::commands::serve::site::{PAGE, Served};
-use crate::print::{CommandResult, Printer, complain};
+use crate::print::{CommandResult, Printer, warn};
 use crate::source;
 
 pub(crate) fn run(args: &Serve) -> CommandResult {
@@ -67,7 +67,7 @@ fn start(folder: Option<ServedFolder>, name: Option<&str>, at: &ServeAt) -> Comm
     printer.line(&format!("Statelens is at {address}  (Ctrl-C stops it)"))?;
     printer.finish()?;
     if !at.no_browser && !browser::open(&address) {
-        complain("no browser could be started; open the address above in one");
+        warn("no browser could be started; open the address above in one");
     }
     server.wait();
     Ok(true)

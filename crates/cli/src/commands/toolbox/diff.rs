@@ -13,7 +13,7 @@ use statelens::{DiffOptions, Error, Result, diff_with};
 
 use crate::args::{Diff, DiffOrder, EqualityTest};
 use crate::commands::edits::listed_renames;
-use crate::print::{CommandResult, Failure, Printer, TextTable, complain, counted, grouped};
+use crate::print::{CommandResult, Failure, Printer, TextTable, counted, grouped, warn};
 use crate::progress::{Bar, Unit};
 
 pub(crate) fn run(args: &Diff) -> CommandResult {
@@ -80,7 +80,6 @@ pub(crate) fn run(args: &Diff) -> CommandResult {
     Ok(report.matches())
 }
 
-/// Returns the report as JSON.
 fn json(args: &Diff, report: &ComparisonReport) -> String {
     let mut json = Json::new();
     json.object(|json| {
@@ -154,7 +153,7 @@ fn sides(
     }
     for pattern in &filter.exclude {
         if !on(pattern, &left) && !on(pattern, &right) {
-            complain(&format!("--exclude {}: no key matches", pattern.as_str()));
+            warn(&format!("--exclude {}: no key matches", pattern.as_str()));
         }
     }
     let of = |keys: &[String], side: &str| {

@@ -14,9 +14,7 @@ use statelens::{Error, Progress as _, Result};
 
 use crate::args::{Latest, RunFolderArgs, Runs};
 use crate::limits::limits;
-use crate::print::{
-    CommandResult, Failure, Printer, TextTable, complain, counted, grouped, size_text,
-};
+use crate::print::{CommandResult, Failure, Printer, TextTable, counted, grouped, size_text, warn};
 use crate::progress::{Bar, Unit};
 use crate::source::Neighbours;
 
@@ -151,11 +149,11 @@ pub(crate) fn latest(args: &Latest) -> CommandResult {
                 args.folder.name
             ),
         };
-        complain(&format!("{}: {what}.", folder.display()));
+        warn(&format!("{}: {what}.", folder.display()));
         return Ok(false);
     };
     if let Some(why) = why_unsound(folder, &run, name) {
-        complain(&format!(
+        warn(&format!(
             "{}: not sound: {why}. `statelens latest --sound` prints the newest one that is.",
             folder.join(name).display()
         ));
@@ -200,13 +198,13 @@ fn latest_sound(args: &Latest, run: &RunContents) -> CommandResult {
     drop(bar);
     let unsound = run.unsound(&checks);
     let Some(found) = run.latest_sound(&unsound) else {
-        complain(&format!("{}: no checkpoint here is sound.", folder.display()));
+        warn(&format!("{}: no checkpoint here is sound.", folder.display()));
         return Ok(false);
     };
     let newer = run.entries.iter().zip(&unsound).rev().take_while(|(entry, _)| *entry != found);
     for (entry, why) in newer {
         if let Some(why) = why {
-            complain(&format!("skipped: {}: {why}.", entry.name));
+            warn(&format!("skipped: {}: {why}.", entry.name));
         }
     }
     let mut printer = Printer::new();

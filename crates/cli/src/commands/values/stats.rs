@@ -14,7 +14,7 @@ use statelens::{Error, Result, Statistics};
 
 use super::{hist, measure, rows};
 use crate::args::{FailOn, StatisticsField, StatsArgs};
-use crate::print::{CommandResult, Failure, Printer, TextTable, complain, counted, grouped};
+use crate::print::{CommandResult, Failure, Printer, TextTable, counted, grouped, warn};
 
 /// Bins of the histograms in the table.
 const SMALL: usize = 16;
@@ -67,7 +67,7 @@ pub(crate) fn run(args: &StatsArgs) -> CommandResult {
     }
     printer.finish()?;
     for (key, why) in &all.failed {
-        complain(&format!("`{key}` can't be read: {why}"));
+        warn(&format!("`{key}` can't be read: {why}"));
     }
     match (answer, all.failed.is_empty()) {
         (false, _) => Ok(false),

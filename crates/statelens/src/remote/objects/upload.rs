@@ -80,47 +80,16 @@ impl ObjectSink {
                 Some(Segment::Late { len: Some(len), .. }) if file.head_last => *len,
                 _ => 0,
             };
-            let keep = head.next_multiple_of(part);
-            let (Ok(part), Ok(keep)) = (usize::try_from(part), usize::try_from(keep)) else {
-                return Err(Error::unsupported("the file is too large to be sent in parts"));
-            };
-            uploads.push(Upload {
-                location,
-                warn,
-                id: None,
-                part,
-                kept: Vec::new(),
-                keep,
-                buffer: Vec::new(),
-                parts: Vec::new(),
-                sending: VecDeque::new(),
-                complete: false,
-                shared: None,
-            });
+            uploads.push(Upload::new(location, part, head, warn)?);
         }
         Ok(Self { uploads, current: 0, replace })
     }
 
     /// Takes the ranges that this process sends, by index of the plan's files.
     pub(crate) fn of_ranges(ranges: Vec<PartRange>, warn: fn(&str)) -> Result<Self> {
-        let upload = |range: PartRange| {
-            let keep = range.head.next_multiple_of(range.part.max(1));
-            let (Ok(part), Ok(keep)) = (usize::try_from(range.part), usize::try_from(keep)) else {
-                return Err(Error::unsupported("the file is too large to be sent in parts"));
-            };
-            Ok(Upload {
-                location: range.location,
-                warn,
-                id: Some(range.id),
-                part,
-                kept: Vec::new(),
-                keep,
-                buffer: Vec::new(),
-                parts: Vec::new(),
-                sending: VecDeque::new(),
-                complete: false,
-                shared: Some(range.first),
-            })
+        let upload = |range: PartRange| -> Result<Upload> {
+            let upload = Upload::new(range.location, range.part, range.head, warn)?;
+            Ok(Upload { id: Some(range.id), shared: Some(range.first), ..upload })
         };
         let uploads = ranges.into_iter().map(upload).collect::<Result<_>>()?;
         Ok(Self { uploads, current: 0, replace: true })
@@ -242,6 +211,27 @@ impl Drop for ObjectSink {
 }
 
 impl Upload {
+    /// Returns an upload in parts of `part` bytes, whose first `head` bytes are made last.
+    fn new(location: Location, part: u64, head: u64, warn: fn(&str)) -> Result<Self> {
+        let keep = head.next_multiple_of(part.max(1));
+        let (Ok(part), Ok(keep)) = (usize::try_from(part), usize::try_from(keep)) else {
+            return Err(Error::unsupported("the file is too large to be sent in parts"));
+        };
+        Ok(Self {
+            location,
+            warn,
+            id: None,
+            part,
+            kept: Vec::new(),
+            keep,
+            buffer: Vec::new(),
+            parts: Vec::new(),
+            sending: VecDeque::new(),
+            complete: false,
+            shared: None,
+        })
+    }
+
     fn begin(&mut self) -> Result<()> {
         if self.shared.is_none() {
             self.id = Some(self.location.create_upload()?);

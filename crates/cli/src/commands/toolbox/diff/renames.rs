@@ -6,7 +6,7 @@ use statelens::parts::values::report_json;
 use statelens::{Checkpoint, DiffOptions, parallel};
 
 use crate::args::Diff;
-use crate::print::{CommandResult, Printer, complain, counted};
+use crate::print::{CommandResult, Printer, counted, warn};
 use crate::progress::{Bar, Unit};
 
 #[derive(Serialize)]
@@ -54,13 +54,13 @@ fn report_basis(pairs: &[Renamed], alone: [u64; 2]) {
     for basis in [Basis::Bytes, Basis::BytesOfSeveral, Basis::Order] {
         let count = pairs.iter().filter(|pair| pair.basis == basis).count() as u64;
         if count > 0 {
-            complain(&format!("{}: {}", counted(count, "key"), basis.word()));
+            warn(&format!("{}: {}", counted(count, "key"), basis.word()));
         }
     }
     for (side, count) in ["LEFT", "RIGHT"].into_iter().zip(alone) {
         if count > 0 {
             let key = counted(count, "tensor");
-            complain(&format!("{key} of {side} alone: nothing on the other side fits"));
+            warn(&format!("{key} of {side} alone: nothing on the other side fits"));
         }
     }
 }

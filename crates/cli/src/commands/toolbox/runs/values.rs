@@ -19,7 +19,7 @@ use crate::args::Runs;
 use crate::commands::pictures::save_bytes;
 use crate::limits::{self, limits};
 use crate::output::{Sync, check_target, stop_signal};
-use crate::print::{CommandResult, Failure, Printer, TextTable, complain, counted, grouped};
+use crate::print::{CommandResult, Failure, Printer, TextTable, counted, grouped, warn};
 use crate::progress::{Bar, Unit};
 use crate::scratch;
 use crate::source::Neighbours;
@@ -86,14 +86,14 @@ fn drawn(steps: &[StepValues], chosen: &[String]) -> Vec<String> {
         let first = first_lines(steps, LINES);
         if !first.single.is_empty() {
             let left = statelens::parts::checkpoint::listed(&first.single, 3);
-            complain(&format!(
+            warn(&format!(
                 "the picture leaves out single numbers, random states and counters: {left}; choose with --group"
             ));
         }
         names.retain(|name| !first.single.contains(name));
     }
     if names.len() > LINES {
-        complain(&format!(
+        warn(&format!(
             "the picture has the first {LINES} of {} groups; choose them with --group",
             grouped(names.len() as u64)
         ));
@@ -127,12 +127,12 @@ fn report_kept(steps: &[StepValues], kept: &KeptValues, needed: &[Grouping], pat
     let changed = count(&|step| needed.iter().any(|by| kept.is_changed(*by, step)));
     if known > 0 {
         let known = counted(known as u64, "checkpoint");
-        complain(&format!("the values of {known} are from {}", path.display()));
+        warn(&format!("the values of {known} are from {}", path.display()));
     }
     if changed > 0 {
         let were = if changed == 1 { "was changed since its" } else { "were changed since their" };
         let changed = counted(changed as u64, "checkpoint");
-        complain(&format!("{changed} {were} values were kept in {}", path.display()));
+        warn(&format!("{changed} {were} values were kept in {}", path.display()));
     }
 }
 
@@ -256,7 +256,7 @@ fn kept(args: &Runs) -> Result<(PathBuf, KeptValues)> {
     let path = args.folder.folder.join(KEPT);
     let kept = read_kept(&path).unwrap_or_else(|error| {
         let then = if args.keep.is_some() { "it is replaced" } else { "it is not used" };
-        complain(&format!("{}: {}: {then}", path.display(), error.what()));
+        warn(&format!("{}: {}: {then}", path.display(), error.what()));
         KeptValues::default()
     });
     Ok((path, kept))
