@@ -409,7 +409,7 @@ fn recognises_run_folders_of_other_trainers() {
 
 #[test]
 fn reports_a_latest_checkpoint_that_is_not_there() {
-    for (file, text, dir) in [
+    for (file, content, dir) in [
         ("latest", "global_step30\n", "global_step10"),
         ("latest_checkpointed_iteration.txt", "300", "iter_0000100"),
     ] {
@@ -417,7 +417,7 @@ fn reports_a_latest_checkpoint_that_is_not_there() {
         fs::create_dir(folder.file(dir)).unwrap();
         let weights = report("folders/hf_trainer/checkpoint-500/model.safetensors");
         fs::copy(weights, folder.file(dir).join("model.safetensors")).unwrap();
-        fs::write(folder.file(file), text).unwrap();
+        fs::write(folder.file(file), content).unwrap();
         let path = text(folder.path());
         let output = run(["latest", &path]);
         assert_eq!(output.code, Some(1));

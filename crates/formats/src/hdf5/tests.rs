@@ -60,7 +60,8 @@ fn texts_in_records_are_compared_by_value() {
     let texts = |data: Vec<u8>| {
         let files = FileSet::single("a.h5", Memory::from(data));
         let checkpoint = read(files, &Limits::default(), &mut Unwatched).unwrap();
-        let leaf = checkpoint.leaves().iter().find(|leaf| leaf.flat == "cv").unwrap();
+        let leaves = checkpoint.leaves();
+        let leaf = leaves.iter().find(|leaf| leaf.flat == "cv").unwrap();
         match checkpoint.value(leaf.target) {
             Value::Opaque(opaque) => opaque.repr.clone().unwrap().to_string(),
             value => value.kind().to_owned(),
