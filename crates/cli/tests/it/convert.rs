@@ -371,6 +371,7 @@ fn empty_roots_of_any_class_become_safetensors() {
 fn names_the_keys_that_become_strings() {
     let folder = Folder::new();
     let file = folder.with("a.pkl", b"\x80\x02}ca\nE\nK\x01\x85RK\x02s.");
-    let error = convert(&file, &folder.file("a.pt"), &[]).failed();
-    assert!(error.contains("--exclude '<a.E(1) object 0>'"), "{error}");
+    let output = convert(&file, &folder.file("a.pt"), &[]);
+    assert_eq!(output.code, Some(2));
+    assert!(output.err.contains("--exclude '<a.E(1) object 0>'"), "{}", output.err);
 }
