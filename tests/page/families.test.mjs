@@ -488,6 +488,21 @@ test("unknown models are reported, and a custom recipe can be dropped", async ()
     await page.waitForSelector('#family-table td[title="net.first.weight"]');
     assert.match(await page.textContent("#loads"), /Not known.*no config/);
   });
+  await withPage(browser, async (page) => {
+    // A state `model` with keys that no family has: neither its model nor its release is recognised.
+    await sheet(page, [{ name: "own.pt", bytes: readFileSync(fixture("torch/zip_training_ckpt.pt")) }]);
+    assert.match(await page.textContent("#family"), /No known model family matches/);
+    for (const list of ["#family-model", "#family-source"]) assert.equal(await page.textContent(`${list} option`), "not recognised");
+  });
+});
+
+test("without a config, several families match, and keys without wrappers are not offered to be unwrapped", async () => {
+  await withPage(browser, async (page) => {
+    await sheet(page, [{ name: "training_state.pt", bytes: readFileSync(fixture("trainer/plain/training_state.pt")) }]);
+    await page.waitForSelector("#family .looks");
+    await page.waitForFunction(() => /Several model families match/.test(document.querySelector("#family").textContent));
+    assert.equal(await page.locator("#family-unwrap").count(), 0);
+  });
 });
 
 test("only files of matching families are fetched, when needed", async () => {

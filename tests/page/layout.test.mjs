@@ -90,6 +90,20 @@ for (const viewport of [
 }
 
 for (const width of [360, 390, 720, 768, 820, 1024, 1440, 2560]) {
+  test(`at ${width} pixels the shortcuts are shown in full${width === 768 ? " (core)" : ""}`, async () => {
+    await withPage(
+      browser,
+      async (page) => {
+        await page.keyboard.press("?");
+        await page.waitForSelector(".dlg .keys");
+        await rest(page);
+        const [content, room] = await page.$eval(".dlg:has(.keys)", (dialog) => [dialog.scrollWidth, dialog.clientWidth]);
+        assert.ok(content <= room, `${content} of ${room} pixels`);
+      },
+      { viewport: { width, height: 1000 } },
+    );
+  });
+
   test(`at ${width} pixels nothing is cut off${[390, 768, 1440].includes(width) ? " (core)" : ""}`, async () => {
     await withPage(
       browser,

@@ -78,6 +78,11 @@ test("a config that contradicts the tensors is a warning with both numbers, and 
     await page.waitForSelector("#work .notice.warn");
     assert.equal((await page.locator("#work .scroller .row").first().boundingBox()).y, top);
     assert.match(await page.textContent(".status"), /1 warning/);
+    // The inspector says it once.
+    const facts = await page.textContent(".insp .understood dl");
+    for (const doubt of await page.$$eval(".insp .doubt", (doubts) => doubts.map((doubt) => doubt.textContent))) {
+      assert.equal(facts.split(doubt).length - 1, 1, doubt);
+    }
     await page.keyboard.press("f");
     await page.waitForSelector(".find.warn");
     const text = await page.textContent(".find.warn");

@@ -121,6 +121,15 @@ test("a set of shards shows its folder and number", async () => {
     await page.waitForSelector("#work .row");
     assert.equal(await page.textContent("#work .top .name"), "hf_sharded_safetensors/");
     assert.match(await page.textContent("#shards"), /^\d+ shards$/);
+    // No file has the name of the set, so the inspector and the sheets show the folder, too.
+    assert.equal(await page.textContent(".insp .wrapkey"), "hf_sharded_safetensors/");
+    for (const key of ["c", "f", "v", "s"]) {
+      await page.keyboard.press(key);
+      await page.waitForSelector('[role="dialog"]');
+      assert.match(await page.innerText('[role="dialog"] header'), /hf_sharded_safetensors\//, key);
+      await page.keyboard.press("Escape");
+      await page.waitForSelector('[role="dialog"]', { state: "detached" });
+    }
   });
 });
 

@@ -8,7 +8,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
 import { becomes, command, dropped, drop, fixture, inWorker, launch, withPage } from "./harness.mjs";
-import { floats } from "./make.mjs";
+import { floats, safetensors } from "./make.mjs";
 
 let browser;
 let top;
@@ -223,6 +223,21 @@ test("a damaged index is reported, and no checkpoint is marked as loaded", async
     assert.equal(await page.$("#run .row .lens"), null);
     assert.match(await page.textContent("#run .insp"), /Autoload picks nothing/);
     assert.match(await page.textContent("#run .insp"), /line 1 is not understood/);
+  });
+});
+
+test("a run of another trainer is not called Cerebras's, and keys of a flat state dict are not states (core)", async () => {
+  const run = join(top, "trainer");
+  for (const step of [100, 200]) {
+    mkdirSync(join(run, `checkpoint-${step}`), { recursive: true });
+    writeFileSync(join(run, `checkpoint-${step}`, "model.safetensors"), safetensors(["lm_head.weight", "model.norm.weight", "model.layers.0.norm.weight"]));
+  }
+  await withPage(browser, async (page) => {
+    await choose(page, run);
+    assert.equal(await page.textContent("#run .badge"), "run folder");
+    await page.waitForFunction(() => document.querySelector("#run .row .cv").textContent === "2 states");
+    assert.match(await page.innerText("#run .insp dl"), /states\s+lm_head, model\s*$/);
+    assert.doesNotMatch(await page.textContent("#autoload"), /timestamp/);
   });
 });
 

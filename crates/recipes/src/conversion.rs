@@ -327,15 +327,17 @@ pub(crate) fn model_of(source: &Checkpoint, format: ModelFormat) -> Result<Value
         });
     }
     let tensors = |id: ValueId| match source.value(source.resolve(id)) {
-        Value::Dict(dict) => dict.entries.iter().any(|(_, id)| source.tensor_of(*id).is_some()),
-        _ => false,
+        Value::Dict(dict) => {
+            dict.entries.iter().filter(|(_, id)| source.tensor_of(*id).is_some()).count()
+        }
+        _ => 0,
     };
-    if tensors(root) {
-        return Ok(root);
-    }
+    // A training loop may save single tensors next to the model, for example the state of the
+    // random number generator.
+    let own = tensors(root);
     let wrapped = ["state_dict", "model", "module"].into_iter();
     let mut wrapped = wrapped.filter_map(|name| engine::dict(source, root, name));
-    Ok(wrapped.find(|id| tensors(*id)).unwrap_or(root))
+    Ok(wrapped.find(|id| tensors(*id) > own).unwrap_or(root))
 }
 
 fn step(

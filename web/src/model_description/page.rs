@@ -121,13 +121,15 @@ fn heading(model: &Model) -> String {
 
 fn fact(fact: &Fact) -> Html {
     let (known, doubt, basis) = (fact.is_known(), &fact.doubt, fact.basis());
+    // The doubt has a line of its own.
+    let source = fact.source.text();
     html! {
         <>
             <dt>{ &*fact.label }</dt>
-            <dd class={classes(&[when(!known, "dim"), when(!doubt.is_empty(), "w-warn")])} title={basis.clone()}>{ fact.text() }
+            <dd class={classes(&[when(!known, "dim"), when(!doubt.is_empty(), "w-warn")])} title={basis}>{ fact.text() }
                 if known { <span class="src">{ source_word(&fact.source) }</span> }
                 if !doubt.is_empty() { <span class="src doubt">{ doubt }</span> }</dd>
-            if !basis.is_empty() { <dd class="basis">{ basis }</dd> }
+            if !source.is_empty() { <dd class="basis">{ source }</dd> }
         </>
     }
 }

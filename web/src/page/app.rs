@@ -344,22 +344,22 @@ fn sheet(model: &UseReducerHandle<PageModel>, actor: &Actor) -> Html {
     match (model.sheet, &model.convert) {
         (Some(Sheet::Convert), Some(convert)) => {
             let raise = convert.task.error().and_then(|error| raise(model, actor, error));
-            html! { <ConvertSheet work={work.clone()} convert={convert.clone()} {raise} /> }
+            html! { <ConvertSheet work={work.clone()} title={title(model)} convert={convert.clone()} {raise} /> }
         }
         (Some(Sheet::Share), _) => {
             let cap = model.address.as_ref().map(|_| model.agreed.cap);
             let scanned = matches!(model.values_panel.scan, Task::Done(_));
-            html! { <ShareSheet work={work.clone()} shared={model.shared.clone()} verification={model.verification.clone()} {scanned} rate={model.values_panel.rate} {cap}
+            html! { <ShareSheet work={work.clone()} title={title(model)} shared={model.shared.clone()} verification={model.verification.clone()} {scanned} rate={model.values_panel.rate} {cap}
             host={model.fetched.as_ref().map(|fetched| AttrValue::from(fetched.host.clone()))} /> }
         }
         (Some(Sheet::Findings), _) => {
-            html! { <FindingsSheet work={work.clone()} scan={model.values_panel.scan.clone()} read_as={read_as(model, actor)} /> }
+            html! { <FindingsSheet work={work.clone()} title={title(model)} scan={model.values_panel.scan.clone()} read_as={read_as(model, actor)} /> }
         }
         (Some(Sheet::Verify), _) => {
             let cap = model.address.as_ref().map(|_| model.agreed.cap);
             let error = model.verification.task.error();
             let raise = error.and_then(|error| raise(model, actor, error));
-            html! { <VerifySheet work={work.clone()} verification={model.verification.clone()} {cap} rate={model.values_panel.rate} {raise} /> }
+            html! { <VerifySheet work={work.clone()} title={title(model)} verification={model.verification.clone()} {cap} rate={model.values_panel.rate} {raise} /> }
         }
         (Some(Sheet::Keys), _) => html! { <ShortcutsSheet /> },
         (Some(Sheet::Limit), _) => {

@@ -25,6 +25,8 @@ use crate::{read_as, repair, values};
 pub struct FindingsProps {
     /// The open checkpoint.
     pub work: OpenWork,
+    /// The name to show: the folder of a set of shards, else the file.
+    pub title: AttrValue,
     /// Progress or result of scanning the values.
     pub scan: Task<ScanReport>,
     /// The dtypes of arrays that are stored without one.
@@ -74,7 +76,7 @@ pub fn FindingsSheet(props: &FindingsProps) -> Html {
     };
     let verify = actor.on(move |actor, _: MouseEvent| actor.show(Some(Sheet::Verify)));
     html! {
-        <SheetFrame title="Findings" class="findings" note={html! { <span class="m dim">{ visible(&props.work.opened.name) }</span> }}>
+        <SheetFrame title="Findings" class="findings" note={html! { <span class="m dim">{ visible(&props.title) }</span> }}>
             <div class="sheetbody">
                 { failed }
                 if findings.is_empty() && noticed.is_empty() {

@@ -143,7 +143,7 @@ pub fn Workspace(props: &WorkspaceProps) -> Html {
                     // the rows.
                     if !work.opened_grave { { notice(&actor, work) } }
                 </section>
-                <Inspector work={work.clone()} description={props.description.clone()} inspected={props.inspected.clone()} values={props.values.clone()} values_panel={props.values_panel.clone()} read_as={props.read_as.clone()} />
+                <Inspector work={work.clone()} title={props.title.clone()} description={props.description.clone()} inspected={props.inspected.clone()} values={props.values.clone()} values_panel={props.values_panel.clone()} read_as={props.read_as.clone()} />
                 <PaneEdge pane={Pane::Tree} />
                 <PaneEdge pane={Pane::Inspector} />
             </div>

@@ -79,6 +79,8 @@ pub fn copy_link(shared: Option<&Rc<SharedSummary>>) -> bool {
 pub struct ShareProps {
     /// The open checkpoint.
     pub work: OpenWork,
+    /// The name to show: the folder of a set of shards, else the file.
+    pub title: AttrValue,
     /// The latest summary that the worker made.
     pub shared: Option<Rc<SharedSummary>>,
     /// The state of reading everything.
@@ -109,7 +111,7 @@ pub fn ShareSheet(props: &ShareProps) -> Html {
     }
     let copied = use_state(|| false);
     let work = &props.work;
-    let note = html! { <span class="m dim cut">{ visible(&work.opened.name) }</span> };
+    let note = html! { <span class="m dim cut">{ visible(&props.title) }</span> };
     let Some(shared) = &props.shared else {
         return html! { <SheetFrame title="Share a summary" class="sharing" {note}><div class="two"></div><footer></footer></SheetFrame> };
     };
@@ -233,8 +235,10 @@ fn statistics(actor: &Actor, props: &ShareProps) -> Html {
                     if let Some(error) = task.error() { <p class="w-warn">{ &error.title }{ " " }{ crate::text::place(error) }</p> }
                     if let Some(unfolds) = work.opened.unfolds { { unpack_confirmation(unfolds, props.verification.unpack_confirmed, confirm) } }
                     <ReadAll id="read-all" class="btn" work={work.clone()} verification={props.verification.clone()} rate={props.rate} cap={props.cap} />
-                    if state == "scanned" { <p>{ "The statistics from the scan are included already." }</p> }
-                    <p class="dim">{ "Adds minimum, maximum, mean and deviation of each tensor to the files, optionally to the link, and a fingerprint of the content." }
+                    <p class="dim">{ match state {
+                        "scanned" => "The statistics from the scan are included already. This adds a fingerprint of the content.",
+                        _ => "Adds minimum, maximum, mean and deviation of each tensor to the files, optionally to the link, and a fingerprint of the content.",
+                    } }
                         if let Some(host) = &props.host { <b>{ format!(" Fetches about {} from {host}.", fmt::bytes(work.sums.bytes)) }</b> }</p>
                 </>
             }

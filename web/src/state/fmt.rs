@@ -41,8 +41,12 @@ pub fn quoted(word: &str) -> String {
     }
 }
 
-/// Replaces a leading `-` by a true minus sign, for display; copied numbers keep `-`.
+/// Replaces a leading `-`, and that of an exponent, by a true minus sign, for display; copied
+/// numbers keep `-`.
 pub fn minus(text: &str) -> String {
+    if text.contains("e-") && text.parse::<f64>().is_ok() {
+        return text.replace('-', "\u{2212}");
+    }
     match text.strip_prefix('-') {
         Some(rest) if rest.starts_with(|c: char| c.is_ascii_digit() || c == 'i') => {
             format!("\u{2212}{rest}")
@@ -192,8 +196,8 @@ mod tests {
         for (text, expected) in [
             ("-0.003890991", "\u{2212}0.0039"),
             ("0.1", "0.1"),
-            ("1e-08", "1e-08"),
-            ("-1.2345678e-12", "\u{2212}1.23e-12"),
+            ("1e-08", "1e\u{2212}08"),
+            ("-1.2345678e-12", "\u{2212}1.23e\u{2212}12"),
             ("5000", "5000"),
             ("-7", "\u{2212}7"),
             ("nan", "nan"),

@@ -38,7 +38,7 @@ impl FactSource {
     }
 
     /// Returns the location, the evidence, or why it is not known.
-    fn text(&self) -> &str {
+    pub fn text(&self) -> &str {
         let (Self::Config(text) | Self::File(text) | Self::Inferred(text) | Self::Unknown(text)) =
             self;
         text

@@ -5,7 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use crate::original::Case;
-use statelens_checkpoint::{FileSet, Limits, Memory, Unwatched};
+use statelens_checkpoint::{
+    Builder, DType, Dict, DictKey, FileSet, FormatInfo, Layout, Limits, Memory, Span, Tensor,
+    Unwatched, Value,
+};
 use statelens_recipes::config::Families;
 use statelens_recipes::proposal::{Clues, parts_in};
 use statelens_recipes::{ModelFormat, families, recognise};
@@ -117,4 +120,40 @@ fn distinguishes_training_states_of_hugging_face_and_cerebras() {
     let error = clues(true).model(format, target).unwrap_err().to_string();
     assert!(error.contains("expected one of llama, mistral, qwen2"), "{error}");
     assert!(!recognise::is_training_state(&open("cerebras/v2.10.0/gpt_small.mdl"), false));
+}
+
+#[test]
+fn recognises_models_next_to_single_tensors() {
+    // `torch.save({"model": model.state_dict(), "rng_state": torch.get_rng_state(), …})`
+    let mut files = FileSet::default();
+    let file = files.push("training_state.pt", std::sync::Arc::new(Memory::from(vec![0; 8])));
+    let mut builder = Builder::new(&Limits::default());
+    let mut tensor = |builder: &mut Builder| {
+        let layout = Layout::Span(Span { file, offset: 0, len: 8 });
+        let tensor = builder.push_tensor(Tensor::new(DType::U8, vec![8], layout)).unwrap();
+        builder.push(Value::Tensor(tensor)).unwrap()
+    };
+    let entries = [
+        "model.embed_tokens.weight",
+        "model.layers.0.self_attn.q_proj.weight",
+        "model.layers.0.self_attn.k_proj.weight",
+        "model.layers.0.self_attn.v_proj.weight",
+        "model.layers.0.self_attn.o_proj.weight",
+        "model.layers.0.mlp.gate_proj.weight",
+        "model.layers.0.mlp.up_proj.weight",
+        "model.layers.0.mlp.down_proj.weight",
+        "model.layers.0.input_layernorm.weight",
+        "model.layers.0.post_attention_layernorm.weight",
+        "model.norm.weight",
+        "lm_head.weight",
+    ];
+    let entries = entries.map(|key| (DictKey::from(key), tensor(&mut builder))).to_vec();
+    let model = builder.push(Value::Dict(Dict { entries, ..Dict::default() })).unwrap();
+    let state = tensor(&mut builder);
+    let entries = vec![(DictKey::from("model"), model), (DictKey::from("rng_state"), state)];
+    let root = builder.push(Value::Dict(Dict { entries, ..Dict::default() })).unwrap();
+    let state = builder.finish(root, FormatInfo::default(), files, Vec::new()).unwrap();
+    let families = recognise::by_keys(&state, true, false);
+    assert!(families.iter().any(|guess| guess.family == "llama"), "no family");
+    assert!(recognise::is_training_state(&state, false));
 }

@@ -30,6 +30,8 @@ use crate::{convert, family, repair};
 pub struct ConvertProps {
     /// The open checkpoint.
     pub work: OpenWork,
+    /// The name to show: the folder of a set of shards, else the file.
+    pub title: AttrValue,
     /// The state of the conversion.
     pub convert: Conversion,
     /// Opens the checkpoint again with ten times the limits, if a limit was reached.
@@ -48,7 +50,7 @@ pub fn ConvertSheet(props: &ConvertProps) -> Html {
     };
     let note = html! {
         <>
-            <span class="m dim cut">{ visible(&props.work.opened.name) }</span>
+            <span class="m dim cut">{ visible(&props.title) }</span>
             <span class="dim only-l">{ "\u{2192}" }</span>
             <span class="m only-l cut">{ visible(&convert.options.name) }</span>
         </>

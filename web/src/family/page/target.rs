@@ -195,7 +195,9 @@ fn model(actor: &Actor, convert: &Conversion, recognised: &RecognisedModel) -> H
 fn source(actor: &Actor, convert: &Conversion, recognised: &RecognisedModel) -> Html {
     let chosen = convert.options.family.source.as_deref();
     let own = recognised.sources.iter().find(|one| one.id == recognised.source);
-    let own = own.filter(|_| chosen.is_none()).map(|own| &*own.name);
+    // Without a model, the source is only the first of the list.
+    let is_recognised = chosen.is_none() && !recognised.model.is_empty();
+    let own = own.filter(|_| is_recognised).map(|own| &*own.name);
     let onchange = picked(actor, |request, source| request.source = source);
     let all = recognised.sources.iter().map(|one| (&*one.id, &*one.name)).collect();
     list("from", "From", "family-source", &recognised_label(own), all, chosen, onchange)

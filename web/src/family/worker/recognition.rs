@@ -130,9 +130,11 @@ pub(crate) fn recognise_model(
             |target: &ModelFormat| leads(recipe, known, &recognised.model, *source, *target);
         recognised.targets = formats().chain(layouts).filter(leads).map(choice).collect();
     }
+    let is_known = |unwrap| !recognise::by_keys(checkpoint, !cerebras, unwrap).is_empty();
     recognised.wrapped = recognised.model.is_empty()
         && request.recipe.is_none()
-        && !recognise::by_keys(checkpoint, !cerebras, true).is_empty();
+        && !is_known(false)
+        && is_known(true);
     let unknown = not_fetched(failed)
         .or(load_error.clone().filter(|_| !request.fold))
         .or(wrong)

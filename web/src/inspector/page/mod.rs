@@ -34,6 +34,8 @@ use crate::{matrix, model_description, read_as};
 pub struct InspectorProps {
     /// The open checkpoint.
     pub work: OpenWork,
+    /// The name to show: the folder of a set of shards, else the file.
+    pub title: AttrValue,
     /// The worker's description of the model.
     pub description: Option<Rc<ModelDescription>>,
     /// Details of the selected row.
@@ -88,7 +90,7 @@ fn checkpoint_facts(props: &InspectorProps, actor: &Actor) -> Html {
     ];
     html! {
         <>
-            <section><div class="wrapkey">{ visible(&opened.name) }</div></section>
+            <section><div class="wrapkey">{ visible(&props.title) }</div></section>
             <section><dl class="kv" id="checkpoint-facts">
                 { for facts.into_iter().filter(|(_, value)| !value.is_empty()).map(|(label, value)| html! { <><dt>{ label }</dt><dd>{ value }</dd></> }) }
             </dl></section>

@@ -7,7 +7,7 @@ use statelens_checkpoint::{Grade, visible};
 use statelens_compare::runs::{INDEX, RunFile};
 use yew::prelude::*;
 
-use super::words::{kind_word, notes};
+use super::words::{is_cerebras, kind_word, notes, shown_states};
 use crate::page::marks::{Copy, cap, prose, severity};
 use crate::page::model::actor::Actor;
 use crate::run_folder::model::RunView;
@@ -46,7 +46,7 @@ fn selected_file(actor: &Actor, view: &Rc<RunView>) -> Html {
             super::open(&view, actor);
         })
     };
-    let states = checks.map(|checks| checks.states.join(", ")).unwrap_or_default();
+    let states = checks.map(|checks| shown_states(&checks.states).join(", ")).unwrap_or_default();
     let facts = [
         ("kind", kind_word(&entry.kind).to_owned()),
         (
@@ -82,6 +82,9 @@ fn autoload(view: &RunView) -> Html {
     let reason = match (&run.latest, run.indexed) {
         (Some(_), true) => {
             "Among the checkpoints that are both in the index and in the folder: the highest step, then the newest timestamp in the name. A name without a timestamp counts as the oldest; the file\u{2019}s own date is never used."
+        }
+        (Some(_), false) if !is_cerebras(view) => {
+            "It has the highest step, or the folder has a file that names it."
         }
         (Some(_), false) => {
             "The highest step, then the newest timestamp in the name. A name without a timestamp counts as the oldest; the file\u{2019}s own date is never used. Subsets and leftovers don\u{2019}t match the pattern."

@@ -9,7 +9,7 @@ use yew::prelude::*;
 use super::details::RunDetails;
 use super::timeline::Timeline;
 use super::values::ValuesSection;
-use super::words::{kind_word, notes};
+use super::words::{is_cerebras, kind_word, notes, shown_states};
 use crate::page::bars::tabs;
 use crate::page::drop;
 use crate::page::hooks::{use_size, use_small};
@@ -148,7 +148,7 @@ fn top(actor: &Actor, view: &Rc<RunView>) -> Html {
                 title="Close and go to the first screen">{ logo() }</button>
             <span class="vr"></span>
             <span class="name" title={visible(&name)}>{ visible(&name) }</span>
-            <span class="badge only-l">{ "Cerebras run folder" }</span>
+            <span class="badge only-l">{ if is_cerebras(view) { "Cerebras run folder" } else { "run folder" } }</span>
             <span class="facts">
                 { for facts.iter().filter(|(count, _)| *count > 0).map(|(count, word)| html! { <span><b>{ fmt::exact(*count) }</b>{ " " }{ *word }</span> }) }
                 <span class="always"><b>{ fmt::bytes(bytes) }</b></span>
@@ -240,8 +240,8 @@ fn line(
     let number = step(entry).and_then(|step| u64::try_from(step).ok()).map(fmt::exact);
     let checks = view.checks.get(row.entry).and_then(Option::as_ref);
     let states = match (checks, &entry.kind) {
-        (Some(checks), RunFile::Subset { .. }) => checks.states.join(", "),
-        (Some(checks), _) => match checks.states.len() {
+        (Some(checks), RunFile::Subset { .. }) => shown_states(&checks.states).join(", "),
+        (Some(checks), _) => match shown_states(&checks.states).len() {
             0 => String::new(),
             count => fmt::plural(count as u64, "state"),
         },

@@ -12,6 +12,26 @@ pub(super) fn kind_word(kind: &RunFile) -> &'static str {
     }
 }
 
+/// Returns whether the run is one of the Cerebras trainer, which alone writes `.mdl` files and the
+/// index.
+pub(super) fn is_cerebras(view: &RunView) -> bool {
+    let run = &view.sorted.run;
+    run.indexed || run.checkpoints().any(|entry| entry.name.ends_with(".mdl"))
+}
+
+/// Returns the states to show for the names at the top of a checkpoint: in a flat state dict these
+/// are keys, of which the states are the first parts.
+pub(super) fn shown_states(names: &[String]) -> Vec<&str> {
+    let mut states: Vec<&str> = Vec::new();
+    for name in names {
+        let state = name.split('.').next().filter(|state| !state.is_empty()).unwrap_or(name);
+        if !states.contains(&state) {
+            states.push(state);
+        }
+    }
+    states
+}
+
 /// Returns warnings about an entry.
 pub(super) fn notes(view: &RunView, entry: usize) -> Vec<String> {
     let mut notes = Vec::new();

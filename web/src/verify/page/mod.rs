@@ -102,6 +102,8 @@ fn mark(done: &VerifyReport) -> Html {
 pub struct VerifyProps {
     /// The open checkpoint.
     pub work: OpenWork,
+    /// The name to show: the folder of a set of shards, else the file.
+    pub title: AttrValue,
     /// The options and the state of the verification.
     pub verification: Verification,
     /// Maximum bytes that one action may fetch, for a remote checkpoint.
@@ -115,7 +117,7 @@ pub struct VerifyProps {
 #[component]
 pub fn VerifySheet(props: &VerifyProps) -> Html {
     let Some(actor) = use_context::<Actor>() else { return html! {} };
-    let note = html! { <span class="m dim cut">{ visible(&props.work.opened.name) }</span> };
+    let note = html! { <span class="m dim cut">{ visible(&props.title) }</span> };
     let chosen = use_node_ref();
     let body = match &props.verification.task {
         Task::Idle => form(&actor, props, &chosen),
