@@ -142,7 +142,9 @@ pub(super) fn unpack<'a>(
             count(&mut sums, &layout, entry, &unpacked);
             return unpacked;
         }
-        let trained = entry.dtype.contains("float") || entry.dtype.contains("complex");
+        // The quantised dtypes of PyTorch (`qint8`, `quint4x2`, …) stand for real numbers.
+        let real = ["float", "complex", "qint", "quint"];
+        let trained = real.iter().any(|part| entry.dtype.contains(part));
         let each = if entry.dtype == "float4_e2m1fn_x2" { 2 } else { 1 };
         let params = entry.params.saturating_mul(each);
         Unpacked { stored, shape: entry.shape.clone(), params, trained, helper: false }

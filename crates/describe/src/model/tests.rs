@@ -221,6 +221,17 @@ fn shared_memory_counts_as_tied() {
 }
 
 #[test]
+fn quantised_tensors_of_pytorch_count() {
+    let entries = [
+        tensor("fc.weight", "qint8", &[3, 2]),
+        tensor("embed.weight", "quint4x2", &[5, 2]),
+        tensor("fc.steps", "int64", &[7]),
+    ];
+    let model = Model::read(&entries, &[None; 3], None, None);
+    assert_eq!(model.number("parameters"), Some(16));
+}
+
+#[test]
 fn links_to_an_optimizer_count_in_the_model() {
     let link = |key: &str, target: &str, shape: &[u64]| LeafSummary {
         link: Some(target.into()),
