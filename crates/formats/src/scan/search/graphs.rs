@@ -17,7 +17,7 @@ const MAX_DEPTH: usize = 1_000;
 /// The maximum number of bytes read of a name or a path.
 const MAX_TEXT: u64 = 4 << 10;
 /// The maximum length of a graph in text format.
-const MAX_TEXT_GRAPH: u64 = 256 << 20;
+const MAX_TEXT_GRAPH: u64 = 32 << 20;
 /// The maximum number of findings per graph.
 const MAX_FINDINGS: usize = 50;
 /// The number of bytes that the walk reads at once.
@@ -253,7 +253,7 @@ fn operator(grade: Grade, name: &str, what: &str) -> Finding {
 /// Examines a graph in text format, in which operators are quoted names.
 fn text_graph(search: &mut Search<'_>, blob: &Blob) -> Result<()> {
     if blob.source.len() > MAX_TEXT_GRAPH {
-        search.unseen(blob, "a graph", "It is longer than any graph in text format.");
+        search.unseen(blob, "a graph", "It is in text format and longer than 32 MiB.");
         return Ok(());
     }
     let text = some(&*blob.source, 0, MAX_TEXT_GRAPH)?;

@@ -75,15 +75,17 @@ fn graphs_that_only_compute_are_no_finding() {
     }
 }
 
-/// Messages within messages, as deep as the file allows, and lengths beyond the file.
+/// Messages within messages, as deep as the file allows; a text beyond the limit; lengths beyond
+/// the file.
 #[test]
-fn graphs_of_any_depth_end() {
+fn graphs_of_any_size_end() {
     let mut nested = Vec::new();
     for _ in 0..3_000 {
         nested = field(1, &field(5, &field(6, &nested)));
     }
     let model = join(&[b"\x08\x08", &field(7, &nested)]);
     assert_eq!(worst("model.onnx", model), Some(Grade::UnknownCode));
+    assert_eq!(worst("long.pbtxt", vec![b' '; (32 << 20) + 1]), Some(Grade::UnknownCode));
     let far = [0x08, 0x01, 0x12, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f, 0];
     scan("saved_model.pb", far.to_vec());
 }
