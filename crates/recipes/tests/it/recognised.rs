@@ -128,7 +128,7 @@ fn recognises_models_next_to_single_tensors() {
     let mut files = FileSet::default();
     let file = files.push("training_state.pt", std::sync::Arc::new(Memory::from(vec![0; 8])));
     let mut builder = Builder::new(&Limits::default());
-    let mut tensor = |builder: &mut Builder| {
+    let tensor = |builder: &mut Builder| {
         let layout = Layout::Span(Span { file, offset: 0, len: 8 });
         let tensor = builder.push_tensor(Tensor::new(DType::U8, vec![8], layout)).unwrap();
         builder.push(Value::Tensor(tensor)).unwrap()
