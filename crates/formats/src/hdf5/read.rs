@@ -8,8 +8,8 @@ use statelens_checkpoint::{
     Unwatched, Value, ValueId, grouped, order,
 };
 use statelens_hdf5::{
-    AttributeValues, Class, Dataset, EndMismatch, External, Followed, Groups, Hdf5File, Link,
-    LinkValue, Object, ObjectKind, ObjectTree, find_file,
+    AttributeValues, Class, Dataset, Datatype, EndMismatch, External, Followed, Groups, Hdf5File,
+    Link, LinkValue, Object, ObjectKind, ObjectTree, find_file,
 };
 
 pub(crate) fn read(
@@ -134,7 +134,6 @@ fn format(file: &Hdf5File) -> FormatInfo {
 /// A container and its objects.
 #[derive(Clone)]
 enum Container<'a> {
-    /// The main file.
     Main(&'a Hdf5File, &'a ObjectTree),
     /// A file that external links refer to.
     Linked(Rc<(Hdf5File, ObjectTree)>),
@@ -164,7 +163,6 @@ struct PendingLink {
     id: ValueId,
     /// The path of the link itself.
     from: String,
-    /// The group with the link.
     group: Place,
     target: LinkValue,
 }
@@ -186,6 +184,8 @@ const MAX_FILES_IN_CHAIN: usize = 16;
 /// Limits in elements and bytes for datasets of strings or sequences that are listed by element.
 const MAX_ELEMENTS: u64 = 10_000;
 const MAX_BYTES: u64 = 4 << 20;
+/// Limit in bytes for datasets of records with strings or sequences, whose values become one text.
+const MAX_RENDERED: u64 = 256 << 10;
 /// The maximum number of findings that are reported individually.
 const MAX_FINDINGS: usize = 100;
 
@@ -417,9 +417,16 @@ impl Hdf5Reader<'_> {
                 self.strings(file, dataset, shape.is_empty())
             }
             Class::VlenStr if small => self.strings(file, dataset, false),
-            Class::Vlen(_) if small => self.sequences(file, dataset),
+            Class::Vlen(_) if small => self.sequences(file, Some(container.tree()), dataset),
             Class::VlenStr | Class::Vlen(_) => {
                 let text = format!("{count} times {}", dataset.datatype.describe());
+                Ok(opaque("Dataset", text))
+            }
+            // The bytes of such an element are an address in a heap: equal ones may stand for
+            // values that differ.
+            _ if small && bytes <= MAX_RENDERED && needs_heap(&dataset.datatype) => {
+                let data = file.read(dataset, self.files)?;
+                let text = file.render(Some(container.tree()), &dataset.datatype, &data)?;
                 Ok(opaque("Dataset", text))
             }
             _ => self.array(file.tensor(dataset, self.files)?),
@@ -449,10 +456,18 @@ impl Hdf5Reader<'_> {
         Ok(Value::List(List { items, ..List::default() }))
     }
 
-    fn sequences(&mut self, file: &Hdf5File, dataset: &Dataset) -> Result<Value> {
+    fn sequences(
+        &mut self,
+        file: &Hdf5File,
+        tree: Option<&ObjectTree>,
+        dataset: &Dataset,
+    ) -> Result<Value> {
         let Class::Vlen(base) = &dataset.datatype.class else { return Ok(Value::None) };
-        let Some(element) = base.element().filter(|element| element.dims.is_empty()) else {
-            return Ok(opaque("Dataset", dataset.datatype.describe()));
+        let Some(element) =
+            base.element().filter(|element| element.dims.is_empty() && !needs_heap(base))
+        else {
+            let data = file.read(dataset, self.files)?;
+            return Ok(opaque("Dataset", file.render(tree, &dataset.datatype, &data)?));
         };
         let data = file.read(dataset, self.files)?;
         let mut items = Vec::new();
@@ -464,6 +479,17 @@ impl Hdf5Reader<'_> {
             items.push(self.builder.push(value)?);
         }
         Ok(Value::List(List { items, ..List::default() }))
+    }
+}
+
+/// Returns whether elements hold strings or sequences of variable length within records or arrays.
+/// The parser limits the nesting of datatypes, so recursion is bounded.
+fn needs_heap(datatype: &Datatype) -> bool {
+    match &datatype.class {
+        Class::VlenStr | Class::Vlen(_) => true,
+        Class::Compound(members) => members.iter().any(|member| needs_heap(&member.datatype)),
+        Class::Array { base, .. } => needs_heap(base),
+        _ => false,
     }
 }
 

@@ -56,6 +56,26 @@ fn lists_links_with_their_targets() {
 }
 
 #[test]
+fn texts_in_records_are_compared_by_value() {
+    let texts = |data: Vec<u8>| {
+        let files = FileSet::single("a.h5", Memory::from(data));
+        let checkpoint = read(files, &Limits::default(), &mut Unwatched).unwrap();
+        let leaves = checkpoint.leaves();
+        let leaf = leaves.iter().find(|leaf| leaf.flat == "cv").unwrap();
+        match checkpoint.value(leaf.target) {
+            Value::Opaque(opaque) => opaque.repr.clone().unwrap().to_string(),
+            value => value.kind().to_owned(),
+        }
+    };
+    let mut data = bytes("compound_e.h5");
+    let whole = texts(data.clone());
+    assert!(whole.contains("'one'") && whole.contains("'two'"), "{whole}");
+    let at = data.windows(3).rposition(|part| part == b"one").unwrap();
+    data[at + 2] = b'o';
+    assert_eq!(texts(data), whole.replace("'one'", "'ono'"));
+}
+
+#[test]
 fn opens_every_fixture() {
     let mut opened = 0;
     for entry in std::fs::read_dir(folder()).unwrap() {
