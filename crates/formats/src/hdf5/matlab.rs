@@ -113,7 +113,7 @@ fn cells(
     }
     let bytes = file.read(dataset, files)?;
     let cell = |bytes: &[u8]| {
-        let text = file.render(Some(tree), &dataset.datatype, bytes)?;
+        let text = file.render(Some(tree), &dataset.datatype, bytes, u64::MAX)?;
         let global = Global::new("h5py", "Reference");
         Ok(Value::Opaque(Box::new(Opaque::reference(global, Some(text.into())))))
     };

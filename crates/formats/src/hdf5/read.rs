@@ -8,8 +8,8 @@ use statelens_checkpoint::{
     Unwatched, Value, ValueId, grouped, order,
 };
 use statelens_hdf5::{
-    AttributeValues, Class, Dataset, Datatype, EndMismatch, External, Followed, Groups, Hdf5File,
-    Link, LinkValue, Object, ObjectKind, ObjectTree, find_file,
+    AttributeValues, Class, Dataset, Datatype, ElementType, EndMismatch, External, Followed,
+    Groups, Hdf5File, Link, LinkValue, Object, ObjectKind, ObjectTree, find_file,
 };
 
 pub(crate) fn read(
@@ -53,6 +53,7 @@ pub(crate) fn grow(
         open: Vec::new(),
         links: VecDeque::new(),
         findings,
+        text_left: MAX_RENDERED,
     };
     let root = reader.walk()?;
     let Hdf5Reader { builder, places, findings, .. } = reader;
@@ -177,6 +178,8 @@ struct Hdf5Reader<'a> {
     open: Vec<(Place, ValueId, String)>,
     links: VecDeque<PendingLink>,
     findings: Vec<Finding>,
+    /// The bytes of text that may still be made of datasets, of [`MAX_RENDERED`].
+    text_left: u64,
 }
 
 /// The maximum length of a chain of external links.
@@ -184,8 +187,9 @@ const MAX_FILES_IN_CHAIN: usize = 16;
 /// Limits in elements and bytes for datasets of strings or sequences that are listed by element.
 const MAX_ELEMENTS: u64 = 10_000;
 const MAX_BYTES: u64 = 4 << 20;
-/// Limit in bytes for datasets of records with strings or sequences, whose values become one text.
-const MAX_RENDERED: u64 = 256 << 10;
+/// Limit in bytes of the texts of all datasets whose values become one text each: records with
+/// strings or sequences, and sequences of these.
+const MAX_RENDERED: u64 = 16 << 20;
 /// The maximum number of findings that are reported individually.
 const MAX_FINDINGS: usize = 100;
 
@@ -417,17 +421,23 @@ impl Hdf5Reader<'_> {
                 self.strings(file, dataset, shape.is_empty())
             }
             Class::VlenStr if small => self.strings(file, dataset, false),
-            Class::Vlen(_) if small => self.sequences(file, Some(container.tree()), dataset),
+            Class::Vlen(base) if small => {
+                let is_plain = |element: &ElementType| element.dims.is_empty() && !needs_heap(base);
+                if let Some(element) = base.element().filter(is_plain) {
+                    return self.sequences(file, dataset, &element);
+                }
+                let value = self.rendered(container, dataset)?;
+                Ok(value.unwrap_or_else(|| opaque("Dataset", dataset.datatype.describe())))
+            }
             Class::VlenStr | Class::Vlen(_) => {
                 let text = format!("{count} times {}", dataset.datatype.describe());
                 Ok(opaque("Dataset", text))
             }
-            // The bytes of such an element are an address in a heap: equal ones may stand for
-            // values that differ.
-            _ if small && bytes <= MAX_RENDERED && needs_heap(&dataset.datatype) => {
-                let data = file.read(dataset, self.files)?;
-                let text = file.render(Some(container.tree()), &dataset.datatype, &data)?;
-                Ok(opaque("Dataset", text))
+            _ if small && needs_heap(&dataset.datatype) => {
+                match self.rendered(container, dataset)? {
+                    Some(value) => Ok(value),
+                    None => self.array(file.tensor(dataset, self.files)?),
+                }
             }
             _ => self.array(file.tensor(dataset, self.files)?),
         }
@@ -456,19 +466,31 @@ impl Hdf5Reader<'_> {
         Ok(Value::List(List { items, ..List::default() }))
     }
 
+    /// Returns the values of a dataset as one text. The bytes of its elements are addresses in a
+    /// heap, which may be equal for values that differ. `None` if the texts of the file would
+    /// exceed [`MAX_RENDERED`]; the rest of the file is then not tried.
+    fn rendered(&mut self, container: &Container<'_>, dataset: &Dataset) -> Result<Option<Value>> {
+        let file = container.file();
+        let data = file.read(dataset, self.files)?;
+        match file.render(Some(container.tree()), &dataset.datatype, &data, self.text_left) {
+            Ok(text) => {
+                self.text_left -= text.len() as u64;
+                Ok(Some(opaque("Dataset", text)))
+            }
+            Err(error) if error.kind() == ErrorKind::Limit => {
+                self.text_left = 0;
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
     fn sequences(
         &mut self,
         file: &Hdf5File,
-        tree: Option<&ObjectTree>,
         dataset: &Dataset,
+        element: &ElementType,
     ) -> Result<Value> {
-        let Class::Vlen(base) = &dataset.datatype.class else { return Ok(Value::None) };
-        let Some(element) =
-            base.element().filter(|element| element.dims.is_empty() && !needs_heap(base))
-        else {
-            let data = file.read(dataset, self.files)?;
-            return Ok(opaque("Dataset", file.render(tree, &dataset.datatype, &data)?));
-        };
         let data = file.read(dataset, self.files)?;
         let mut items = Vec::new();
         for bytes in file.vlen_elements(&dataset.datatype, &data)? {

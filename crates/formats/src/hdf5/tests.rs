@@ -1,5 +1,6 @@
 //! Tests with files of h5py, PyTables, pandas and netCDF4, whole and damaged.
 
+use std::io::Read as _;
 use std::path::PathBuf;
 
 use statelens_checkpoint::{FileSet, Grade, Layout, Limits, Memory, Tensor, Unwatched, Value};
@@ -73,6 +74,22 @@ fn texts_in_records_are_compared_by_value() {
     let at = data.windows(3).rposition(|part| part == b"one").unwrap();
     data[at + 2] = b'o';
     assert_eq!(texts(data), whole.replace("'one'", "'ono'"));
+}
+
+/// 1,000 records refer to one text of 20,000 bytes: together they are longer than the limit. The
+/// file is h5py's, with the references of all records replaced by the first.
+#[test]
+fn repeated_texts_in_records_stay_within_a_limit() {
+    let mut data = Vec::new();
+    let packed = bytes("repeated_text.h5.gz");
+    flate2::read::GzDecoder::new(&packed[..]).read_to_end(&mut data).unwrap();
+    let files = FileSet::single("a.h5", Memory::from(data));
+    let checkpoint = read(files, &Limits::default(), &mut Unwatched).unwrap();
+    let leaves = checkpoint.leaves();
+    let leaf = leaves.iter().find(|leaf| leaf.flat == "records").unwrap();
+    assert!(checkpoint.tensor_of(leaf.target).is_some());
+    let leaf = leaves.iter().find(|leaf| leaf.flat == "few").unwrap();
+    assert!(matches!(checkpoint.value(leaf.target), Value::Opaque(_)));
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Attributes, and decoding of values.
 
+use std::cell::Cell;
 use std::sync::{Arc, PoisonError};
 
 use hdf5_reader::messages::dataspace::{self, DataspaceMessage, DataspaceType};
@@ -161,7 +162,7 @@ impl Attribute {
         {
             return text.clone();
         }
-        match (Renderer { file, tree }).values(&self.datatype, shape, &self.data) {
+        match file.renderer(tree, file.limits.structure).values(&self.datatype, shape, &self.data) {
             Ok(text) => file.shared(text.as_bytes()),
             Err(error) => format!("({error})").into(),
         }
@@ -242,13 +243,19 @@ impl Hdf5File {
     }
 
     /// Formats values of any datatype for display; paths of references are looked up in `tree`.
+    /// Fails if the text exceeds `max_text` bytes.
     pub fn render(
         &self,
         tree: Option<&ObjectTree>,
         datatype: &Datatype,
         data: &[u8],
+        max_text: u64,
     ) -> Result<String> {
-        (Renderer { file: self, tree }).values(datatype, &[], data)
+        self.renderer(tree, max_text).values(datatype, &[], data)
+    }
+
+    fn renderer<'a>(&'a self, tree: Option<&'a ObjectTree>, max_text: u64) -> Renderer<'a> {
+        Renderer { file: self, tree, max_text, written: Cell::new(0) }
     }
 
     /// Decodes bytes as text; recent texts are shared.

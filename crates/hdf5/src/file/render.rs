@@ -1,6 +1,8 @@
 //! Formats values of any datatype for display.
 
-use statelens_checkpoint::{Error, Result, Text, float_repr};
+use std::cell::Cell;
+
+use statelens_checkpoint::{Error, Limits, Result, Text, float_repr};
 
 use crate::datatype::{Class, Datatype, FloatFormat, Member};
 use crate::decode::{fixed_text, int, little};
@@ -11,6 +13,10 @@ pub(crate) struct Renderer<'a> {
     pub(crate) file: &'a Hdf5File,
     /// Used to look up the paths of references.
     pub(crate) tree: Option<&'a ObjectTree>,
+    /// Limit on the bytes of text that are written, and the number written. Many elements may
+    /// refer to the same bytes of a heap, so the text may be much longer than the file.
+    pub(crate) max_text: u64,
+    pub(crate) written: Cell<u64>,
 }
 
 impl Renderer<'_> {
@@ -28,8 +34,17 @@ impl Renderer<'_> {
         })
     }
 
-    /// Formats one value. The parser limits the nesting of datatypes, so recursion is bounded.
+    /// Formats one value, within the limit.
     fn value(&self, datatype: &Datatype, bytes: &[u8]) -> Result<String> {
+        let text = self.text(datatype, bytes)?;
+        let written = self.written.get().saturating_add(text.len() as u64);
+        Limits::check("bytes of the text of one value", written, self.max_text)?;
+        self.written.set(written);
+        Ok(text)
+    }
+
+    /// Formats one value. The parser limits the nesting of datatypes, so recursion is bounded.
+    fn text(&self, datatype: &Datatype, bytes: &[u8]) -> Result<String> {
         Ok(match &datatype.class {
             Class::Int { signed, order } => int(bytes, *signed, *order).to_string(),
             Class::Bits { order } => int(bytes, false, *order).to_string(),
