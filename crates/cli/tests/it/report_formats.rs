@@ -469,6 +469,17 @@ fn prune_keeps_what_links_refer_to() {
         let json = run(["prune", "--keep", keep, "--json", &path]).json();
         assert_eq!(json["files"], serde_json::json!([]), "{json}");
     }
+
+    // A link that is not a checkpoint.
+    let folder = Folder::new();
+    for step in ["1", "2", "3"] {
+        let path = folder.file(&format!("checkpoint-{step}"));
+        fs::create_dir(&path).unwrap();
+        fs::copy(&weights, path.join("model.safetensors")).unwrap();
+    }
+    symlink("checkpoint-1", folder.file("best")).unwrap();
+    let json = run(["prune", "--keep", "1", "--json", &text(folder.path())]).json();
+    assert_eq!(json["files"], serde_json::json!(["checkpoint-2"]), "{json}");
 }
 
 #[test]

@@ -189,7 +189,7 @@ const MAX_ELEMENTS: u64 = 10_000;
 const MAX_BYTES: u64 = 4 << 20;
 /// Limit in bytes of the texts of all datasets whose values become one text each: records with
 /// strings or sequences, and sequences of these.
-const MAX_RENDERED: u64 = 16 << 20;
+const MAX_RENDERED: u64 = 8 << 20;
 /// The maximum number of findings that are reported individually.
 const MAX_FINDINGS: usize = 100;
 

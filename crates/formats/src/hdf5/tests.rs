@@ -76,7 +76,7 @@ fn texts_in_records_are_compared_by_value() {
     assert_eq!(texts(data), whole.replace("'one'", "'ono'"));
 }
 
-/// 1,000 records refer to one text of 20,000 bytes: together they are longer than the limit. The
+/// 600 records refer to one text of 20,000 bytes: together they are longer than the limit. The
 /// file is h5py's, with the references of all records replaced by the first.
 #[test]
 fn repeated_texts_in_records_stay_within_a_limit() {

@@ -50,7 +50,7 @@ pub(crate) fn run(args: &Prune) -> CommandResult {
     let mut all = run.prunable(keep, args.every, &uncounted);
     if !all.is_empty() {
         let stay = run.checkpoints().filter(|entry| !all.contains(entry));
-        let targets = targets(folder, stay);
+        let targets = targets(folder, stay)?;
         all.retain(|entry| !holds_any(&folder.join(&entry.name), &targets));
     }
     if args.delete && !all.is_empty() {
@@ -102,10 +102,14 @@ pub(crate) fn run(args: &Prune) -> CommandResult {
     printer.success()
 }
 
-/// Returns the files of the checkpoints that stay, with links resolved.
-fn targets<'a>(folder: &Path, stay: impl Iterator<Item = &'a FileEntry>) -> Vec<PathBuf> {
-    let files = stay.flat_map(FileEntry::files);
-    files.filter_map(|(name, _)| fs::canonicalize(folder.join(name)).ok()).collect()
+/// Returns the paths, with links resolved, of the files of the checkpoints that stay and of all
+/// links in the folder, such as `best`: links are never removed.
+fn targets<'a>(folder: &Path, stay: impl Iterator<Item = &'a FileEntry>) -> Result<Vec<PathBuf>> {
+    let failed = |error| Error::io(format!("can't list {}: {error}", folder.display()));
+    let listed = fs::read_dir(folder).map_err(failed)?;
+    let links = listed.flatten().map(|entry| entry.path()).filter(|path| path.is_symlink());
+    let files = stay.flat_map(FileEntry::files).map(|(name, _)| folder.join(name));
+    Ok(files.chain(links).filter_map(|path| fs::canonicalize(path).ok()).collect())
 }
 
 /// Returns whether any of the files is this file, or in this folder.
