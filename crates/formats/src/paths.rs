@@ -11,7 +11,7 @@ pub(crate) fn folder(name: &str) -> &str {
 }
 
 /// Returns whether a path that should be relative leads out of its folder, on any system.
-pub(crate) fn leads_out(path: &str) -> bool {
+pub(crate) fn is_outside(path: &str) -> bool {
     let drive = path.as_bytes().get(1) == Some(&b':') && path.as_bytes()[0].is_ascii_alphabetic();
     path.starts_with(['/', '\\', '~'])
         || drive
@@ -26,12 +26,12 @@ mod tests {
     #[test]
     fn tells_paths_inside_the_folder_from_others() {
         for path in ["w.bin", "data/w.bin", "./w.bin", "a..b/c", "0", "1234", ""] {
-            assert!(!leads_out(path), "{path}");
+            assert!(!is_outside(path), "{path}");
         }
         for path in
             ["/w", "../w", "a/../../w", "C:\\w", "..\\w", "\\\\host\\w", "http://x/w", "~/w"]
         {
-            assert!(leads_out(path), "{path}");
+            assert!(is_outside(path), "{path}");
         }
     }
 }

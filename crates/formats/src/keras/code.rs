@@ -4,7 +4,7 @@
 use statelens_checkpoint::json::{Document, Id, JsonNode, utf8};
 use statelens_checkpoint::{Finding, Grade, has_word};
 
-use crate::paths::leads_out;
+use crate::paths::is_outside;
 
 const MAX_FINDINGS: usize = 50;
 
@@ -97,7 +97,7 @@ fn object(document: &Document, id: Id) -> Option<Finding> {
         });
     }
     let vocabulary = config.and_then(|config| text(config, "vocabulary"));
-    if let Some(path) = vocabulary.filter(|path| has_word(LOOKUPS, &class) && leads_out(path)) {
+    if let Some(path) = vocabulary.filter(|path| has_word(LOOKUPS, &class) && is_outside(path)) {
         let title = format!("The layer `{class}` reads the file {path:?}");
         let detail = "Building the model from its configuration reads this file or address, and \
                       its lines become the vocabulary.";

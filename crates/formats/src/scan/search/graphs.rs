@@ -10,7 +10,7 @@ use statelens_checkpoint::{Finding, Grade, ReadAt, Result, has_word};
 
 use super::super::section::some;
 use super::{Blob, Search};
-use crate::paths::leads_out;
+use crate::paths::is_outside;
 
 /// The maximum nesting of messages. Protocol buffers allow 100 levels by default.
 const MAX_DEPTH: usize = 1_000;
@@ -223,7 +223,7 @@ fn judge(field: Field, text: &str) -> Option<Finding> {
         }
         Field::OnnxOperator => has_word(PYTHON, text)
             .then(|| operator(Grade::UnknownCode, text, "calls a Python function")),
-        Field::Path => leads_out(text).then(|| {
+        Field::Path => is_outside(text).then(|| {
             let title = format!("The model refers to the file {text:?}, outside of its folder");
             Finding::new(Grade::UnknownCode, title)
                 .detail("A program that loads the model may read this file as weights.")

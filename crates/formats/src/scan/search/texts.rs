@@ -6,7 +6,7 @@ use statelens_checkpoint::{FileSet, Finding, Grade, Result};
 
 use super::super::section::some;
 use super::{Blob, Search, SharedSource, graphs};
-use crate::paths::leads_out;
+use crate::paths::is_outside;
 use crate::{gguf, keras, template};
 
 /// The maximum length of a configuration in bytes.
@@ -117,7 +117,7 @@ fn entry(document: &Document, key: &str, value: Id) -> Option<Finding> {
         ("_target_", _) => text(value).and_then(|target| target_of(&target)),
         ("weight_map", JsonNode::Object(entries)) => {
             let mut files = entries.iter().filter_map(|(_, id)| text(*id));
-            let file = files.find(|file| leads_out(file))?;
+            let file = files.find(|file| is_outside(file))?;
             let title = format!("The index names the file {file:?}, outside of its folder");
             Some(unknown(&title, "A program that loads the model may read this file as weights."))
         }
