@@ -1,8 +1,8 @@
 // Starts Statelens: the page in a window, the core in a worker. Both run the same module, which is compiled once.
 async function fetched(address) {
-  const answer = await fetch(address);
-  if (!answer.ok) throw new Error(`${address}: ${answer.status}`);
-  return answer;
+  const response = await fetch(address);
+  if (!response.ok) throw new Error(`${address}: ${response.status}`);
+  return response;
 }
 
 async function compile(address) {

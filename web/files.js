@@ -1,14 +1,14 @@
-// Files as the desktop gives them: pasted, opened with the installed page, or opened before. The page (offers.rs)
-// calls `files.start` when it can open some.
+// Files from the desktop: pasted, opened with the installed page, or opened before. The page (offers.rs) calls
+// `files.start` when it can open files.
 
-/** A request to the browser's database, as a promise. */
+/** Returns a promise for a request to the browser's database. */
 const done = (request) =>
   new Promise((resolve, reject) => {
     request.onsuccess = () => resolve(request.result);
     request.onerror = () => reject(request.error);
   });
 
-/** The files that were opened before, by their handles; they are in the browser's database and nowhere else. */
+/** Opens the store of the handles of opened files, which exists only in the browser's database. */
 async function store(mode = "readonly") {
   const opening = indexedDB.open("statelens", 1);
   opening.onupgradeneeded = () => opening.result.createObjectStore("recent", { keyPath: "id", autoIncrement: true });
@@ -48,16 +48,16 @@ async function remember(handles) {
 
 async function read(handles) {
   const opened = await Promise.all(handles.map((handle) => handle.getFile()));
-  // What can't be remembered is opened all the same.
+  // Files open even if they can't be remembered.
   remember(handles).catch(() => {});
   return opened;
 }
 
-/** Gives files to the page. */
-let give;
+/** The page's callback that opens files. */
+let openInPage;
 
 const files = {
-  /** Whether this browser can remember files, and whether it is to. */
+  /** Whether this browser can remember files, and whether the user allowed it. */
   can,
   on,
   async turn(yes) {
@@ -68,7 +68,7 @@ const files = {
     }
     changed();
   },
-  /** The latest first. */
+  /** Lists the remembered files, the latest first. */
   async list() {
     if (!on()) return [];
     const entries = await done((await store()).getAll());
@@ -85,14 +85,17 @@ const files = {
     }
     return read(handles);
   },
-  /** The browser's dialog, where it gives handles. */
+  /** Shows the browser's file dialog, which returns handles. */
   async choose() {
     const handles = await showOpenFilePicker({ multiple: true }).catch(() => []);
-    if (handles.length) give(await read(handles));
+    if (handles.length) openInPage(await read(handles));
   },
-  /** What lists the files of a dropped folder, each with its path. Of a page from disk Chromium reads none in another way. */
+  /**
+   * Returns a function that lists the files of a dropped folder with their paths. For a page from disk, Chromium offers no
+   * other way to read them.
+   */
   folder(item) {
-    // Taken while the event is handled.
+    // The item is valid only while the event is handled.
     const handle = item.getAsFileSystemHandle?.().catch(() => {});
     return async () => {
       const found = [];
@@ -102,17 +105,17 @@ const files = {
         for await (const one of folder.values()) {
           const name = `${path}/${one.name}`;
           if (one.kind === "directory") folders.push([name, one]);
-          // What was removed meanwhile, or may not be read, is not there.
+          // Skips files that were removed meanwhile or can't be read.
           else await one.getFile().then((file) => found.push([name, file]), () => {});
         }
       }
       return found;
     };
   },
-  /** From now on the page can open files: `open` takes an array of them. */
+  /** Registers the page's callback, which takes an array of files. */
   start(open) {
-    give = open;
-    // Opened with the installed page, from the desktop.
+    openInPage = open;
+    // Files opened with the installed page.
     globalThis.launchQueue?.setConsumer(async (launch) => {
       if (launch.files?.length) open(await read(launch.files));
     });
@@ -124,7 +127,7 @@ const files = {
     });
     addEventListener("drop", async (event) => {
       if (!on()) return;
-      // Taken while the event is handled; after that there are none.
+      // The items are valid only while the event is handled.
       const items = [...(event.dataTransfer?.items ?? [])].filter((item) => item.kind === "file");
       const handles = await Promise.all(items.map((item) => item.getAsFileSystemHandle?.()));
       if (handles.every((handle) => handle?.kind === "file")) remember(handles).catch(() => {});

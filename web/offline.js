@@ -1,10 +1,10 @@
-// Keeps the site for when there is no network (sw.js), and tells the page when a newer version is there. It is never
-// put in place of the one that runs unless the user says so, or all windows are closed.
+// Registers the service worker (sw.js), which caches the site for offline use, and notifies the page of a newer version.
+// That version takes over if the user agrees, or when all windows are closed.
 const worker = navigator.serviceWorker;
-// The command serves the page itself: there is nothing to keep.
+// A page that the command serves needs no cache.
 if (worker && location.protocol.startsWith("http") && !document.querySelector("meta[name=files]")) {
   const registration = await worker.register("sw.js").catch(() => null);
-  const look = () => {
+  const announce = () => {
     if (!registration?.waiting || !worker.controller) return;
     globalThis.newVersion = () => {
       worker.addEventListener("controllerchange", () => location.reload(), { once: true });
@@ -12,6 +12,6 @@ if (worker && location.protocol.startsWith("http") && !document.querySelector("m
     };
     dispatchEvent(new Event("newversion"));
   };
-  look();
-  registration?.addEventListener("updatefound", () => registration.installing.addEventListener("statechange", look));
+  announce();
+  registration?.addEventListener("updatefound", () => registration.installing.addEventListener("statechange", announce));
 }

@@ -1,6 +1,6 @@
 // Tells the user if the browser can't run the program, which uses WebAssembly SIMD.
 
-/** The smallest program with a vector in it. */
+/** A minimal Wasm module with a SIMD instruction. */
 const VECTOR = [0, 97, 115, 109, 1, 0, 0, 0, 1, 5, 1, 96, 0, 1, 123, 3, 2, 1, 0, 10, 8, 1, 6, 0, 65, 0, 253, 15, 11];
 
 /** Returns whether the browser supports SIMD; if it does not, the page says so. */

@@ -1,5 +1,5 @@
-// Starts Statelens where all of it is in one file, which may lie on a disk: `cargo xtask dist` puts this into an async
-// function behind the program's own script, whose start is `init`. Page and worker both run it.
+// Starts Statelens from a single HTML file, which may be on disk. `cargo xtask dist` wraps this in an async function after
+// the program's script, which defines `init`. Page and worker both run it.
 async function unpacked(id) {
   const packed = Uint8Array.from(atob(document.getElementById(id).textContent), (letter) => letter.charCodeAt(0));
   return new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
@@ -10,7 +10,7 @@ if (globalThis.document) {
   for (const event of ["dragover", "drop"]) {
     addEventListener(event, (dropped) => dropped.preventDefault());
   }
-  /** The bundled examples, and the files of model families. */
+  /** Returns a bundled example or a file of a model family. */
   globalThis.embedded = async (path) => new Response(await unpacked(path)).blob();
   if (globalThis.hasSimd()) {
     const wasm = new Response(await unpacked("wasm"), { headers: { "Content-Type": "application/wasm" } });
@@ -19,7 +19,7 @@ if (globalThis.document) {
     globalThis.program = {
       module: await WebAssembly.compileStreaming(wasm),
       worker: URL.createObjectURL(script),
-      // For a page from disk, browsers start no worker that is a module.
+      // Browsers do not start module workers for a page from disk.
       options: { type: "classic" },
     };
     await init({ module_or_path: globalThis.program.module });

@@ -1,8 +1,8 @@
-// Keeps the site for when there is no network. What it keeps is one version, whole: a file that is not the one it
-// names (a host that is being updated) makes it start over, and the version before stays.
+// Caches the site for offline use, as one complete version. If a file does not match its hash, because the host is being
+// updated, the installation fails and the old version stays.
 
-// The site's files by their hashes, and a name for all of them: `cargo xtask` fills them in. In a site that Trunk built
-// they are empty, and nothing is kept.
+// The hashes of the site's files, and the name of the version. `cargo xtask` fills them in. In a site that Trunk built they
+// are empty, and nothing is cached.
 const FILES = {};
 const VERSION = "";
 
@@ -10,24 +10,24 @@ const { scope } = registration;
 const PREFIX = `statelens ${scope} `;
 const NAME = PREFIX + VERSION;
 
-/** The address under which a file is kept; the page itself is where its folder is. */
+/** Returns the URL of a file; that of the page is its folder. */
 const address = (file) => new URL(file === "index.html" ? "./" : file, scope).href;
 
 async function fill() {
   const cache = await caches.open(NAME);
   await Promise.all(
     Object.entries(FILES).map(async ([file, integrity]) => {
-      // Asks the host whether what the browser has is still right: no second download of what is.
-      const answer = await fetch(address(file), { cache: "no-cache", integrity });
-      if (!answer.ok) throw new Error(`${file}: ${answer.status}`);
-      await cache.put(address(file), answer);
+      // Revalidates the browser's cache, so that unchanged files are not downloaded again.
+      const response = await fetch(address(file), { cache: "no-cache", integrity });
+      if (!response.ok) throw new Error(`${file}: ${response.status}`);
+      await cache.put(address(file), response);
     }),
   );
 }
 
 async function take() {
   await clients.claim();
-  // Another window may still show the version before, and start another worker of it: then that stays for now.
+  // Another window may still run the old version and start its worker, so that version stays for now.
   const windows = await clients.matchAll({ type: "window", includeUncontrolled: true });
   if (windows.length > 1) return;
   const names = await caches.keys();
@@ -35,24 +35,24 @@ async function take() {
   await Promise.all(others.map((name) => caches.delete(name)));
 }
 
-async function find(request, kept) {
+async function find(request, url) {
   const options = { ignoreVary: true };
   const cache = await caches.open(NAME);
-  return (await cache.match(kept, options)) ?? (await caches.match(kept, options)) ?? fetch(request);
+  return (await cache.match(url, options)) ?? (await caches.match(url, options)) ?? fetch(request);
 }
 
 if (VERSION) {
   addEventListener("install", (event) => event.waitUntil(fill()));
   addEventListener("activate", (event) => event.waitUntil(take()));
-  // Only when its user says so; see web/offline.js.
+  // Sent when the user agrees; see web/offline.js.
   addEventListener("message", ({ data }) => data === "take over" && skipWaiting());
   addEventListener("fetch", (event) => {
     const { request } = event;
-    const [asked] = request.url.split(/[?#]/);
-    if (request.method !== "GET" || !asked.startsWith(scope) || request.headers.has("range")) return;
-    const page = request.mode === "navigate" && (asked === scope || asked === `${scope}index.html`);
-    // Names with a hash in them may be those of the version before.
-    const ours = page || asked.slice(scope.length) in FILES || /-[0-9a-f]{16}[._]/.test(asked);
-    if (ours) event.respondWith(find(request, page ? scope : asked));
+    const [url] = request.url.split(/[?#]/);
+    if (request.method !== "GET" || !url.startsWith(scope) || request.headers.has("range")) return;
+    const page = request.mode === "navigate" && (url === scope || url === `${scope}index.html`);
+    // Names that contain a hash may belong to the old version.
+    const cached = page || url.slice(scope.length) in FILES || /-[0-9a-f]{16}[._]/.test(url);
+    if (cached) event.respondWith(find(request, page ? scope : url));
   });
 }

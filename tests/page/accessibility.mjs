@@ -1,7 +1,7 @@
-// Accessibility checks of a screen. Each runs in the page and returns a list of violations.
+// Accessibility checks of a screen, which run in the page. Most of them return a list of violations.
 
-/** What is drawn by a background alone, of all that is on the screen; told apart in colours that are not forced. */
-export function painted() {
+/** Records the elements that are drawn only by a background colour, for `lostBackgrounds`, while colours are not forced. */
+export function recordBackgrounds() {
   const clear = (color) => color === "transparent" || /, 0\)$|\/ 0\)$/.test(color);
   const shown = (element) => {
     const { width, height } = element.getBoundingClientRect();
@@ -17,15 +17,15 @@ export function painted() {
       if (empty && !clear(style.backgroundColor)) found.push([element, pseudo, style.backgroundColor]);
     }
   }
-  // What has the colour of what is behind it was no drawing; a line that parts things is one that nobody misses.
+  // Ignores backgrounds of the same colour as the element behind, and separator lines (`.vr`), which carry no information.
   globalThis.painted = found.filter(([element, pseudo, color]) => {
     const behind = (at) => (at ? (clear(getComputedStyle(at).backgroundColor) ? behind(at.parentElement) : getComputedStyle(at).backgroundColor) : "none");
     return color !== behind(pseudo ? element : element.parentElement) && !element.matches(".vr");
   });
 }
 
-/** Of those, what is not to be seen any more. */
-export function unpainted() {
+/** Lists the recorded elements that forced colours made invisible: without a background, a border and an image. */
+export function lostBackgrounds() {
   const clear = (color) => color === "transparent" || /, 0\)$|\/ 0\)$/.test(color);
   const lost = [];
   for (const [element, pseudo] of globalThis.painted) {
@@ -41,21 +41,21 @@ export function unpainted() {
   return [...new Set(lost)];
 }
 
-/** What is chosen, pressed or selected and looks like what is not. */
-export function alike() {
+/** Lists selected, checked, pressed or current elements that look like one of their other peers. */
+export function indistinct() {
   const states = ["aria-selected", "aria-checked", "aria-pressed", "aria-current"];
   const looks = ["borderTopColor", "borderTopWidth", "borderTopStyle", "borderBottomWidth", "borderBottomColor", "outlineStyle", "outlineWidth", "color", "fontWeight", "textDecorationLine"];
-  // The colour of what is behind shows through.
-  const ground = (at) => (at ? (/transparent|, 0\)$/.test(getComputedStyle(at).backgroundColor) ? ground(at.parentElement) : getComputedStyle(at).backgroundColor) : "");
+  // Resolves a transparent background to the colour behind it.
+  const background = (at) => (at ? (/transparent|, 0\)$/.test(getComputedStyle(at).backgroundColor) ? background(at.parentElement) : getComputedStyle(at).backgroundColor) : "");
   const look = (element) => {
     const of = (element, pseudo) => {
       const style = getComputedStyle(element, pseudo);
       const outline = style.outlineStyle === "none" ? ["outlineWidth", "outlineColor"] : [];
       return looks.filter((name) => !outline.includes(name)).map((name) => style[name]).join(";") + (pseudo ? style.content : "");
     };
-    return [ground(element), of(element), of(element, "::before"), of(element, "::after")].join("|");
+    return [background(element), of(element), of(element, "::before"), of(element, "::after")].join("|");
   };
-  // Without the focus, which is no state.
+  // The focus would change the look as well.
   document.activeElement?.blur();
   const found = [];
   for (const state of states) {
@@ -73,7 +73,10 @@ export function alike() {
   return [...new Set(found)];
 }
 
-/** The element that has the focus: what it is, and whether that is to be seen. */
+/**
+ * Describes the element with the focus: its name, whether it shows the focus, whether it is inside the window, and whether
+ * it had the focus before.
+ */
 export function focused() {
   const element = document.activeElement;
   if (!element || element === document.body) return null;
@@ -92,7 +95,7 @@ export function focused() {
   return { name, seen, inside, before };
 }
 
-/** Whether the document scrolls to the side, and what goes beyond the window where nothing scrolls to it. */
+/** Lists elements outside the window that no container scrolls or clips, and reports a document that scrolls sideways. */
 export function outside() {
   const found = [];
   const { scrollWidth, clientWidth } = document.documentElement;
@@ -102,14 +105,14 @@ export function outside() {
     const { left, right, width, height } = element.getBoundingClientRect();
     if (width < 1 || height < 1 || (right <= innerWidth + 1 && left >= -1)) continue;
     let at = element.parentElement;
-    // What scrolls is reached; what is cut with dots says so.
+    // A container that scrolls makes them reachable; one that clips shows an ellipsis.
     while (at && !/auto|scroll|hidden|clip/.test(getComputedStyle(at).overflowX)) at = at.parentElement;
     if (!at || at === document.body) found.push(`${element.tagName}.${element.getAttribute("class")} lies from ${Math.round(left)} to ${Math.round(right)}`);
   }
   return [...new Set(found)].slice(0, 6);
 }
 
-/** Words that are broken inside although they are shorter than their column. */
+/** Lists words that are broken although they fit into their column. */
 export function brokenWords() {
   const found = [];
   const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
@@ -134,23 +137,23 @@ export function brokenWords() {
   return [...new Set(found)].slice(0, 6);
 }
 
-/** What is looked into, and has hardly any room. */
+/** Lists scrollable areas that are smaller than 120 × 96 pixels. */
 export function tooSmall() {
   const found = [];
-  for (const room of document.querySelectorAll("[role=grid] .scroller, .map, .tree .lines, .insp, .sheetbody, [role=dialog] .body")) {
-    if (!room.checkVisibility({ visibilityProperty: true }) || room.closest(".wheremap, [aria-hidden=true]") || room.matches("#lens")) continue;
-    const { width, height } = room.getBoundingClientRect();
-    if (width < 120 || height < 96) found.push(`${room.tagName}.${room.className} has ${Math.round(width)} × ${Math.round(height)} px`);
+  for (const area of document.querySelectorAll("[role=grid] .scroller, .map, .tree .lines, .insp, .sheetbody, [role=dialog] .body")) {
+    if (!area.checkVisibility({ visibilityProperty: true }) || area.closest(".wheremap, [aria-hidden=true]") || area.matches("#lens")) continue;
+    const { width, height } = area.getBoundingClientRect();
+    if (width < 120 || height < 96) found.push(`${area.tagName}.${area.className} has ${Math.round(width)} × ${Math.round(height)} px`);
   }
   return found;
 }
 
-/** Rows whose names and numbers are too far from each other to be read as one line. */
+/** Reports rows in which names and numbers are too far apart, because they are wider than 2,000 pixels. */
 export function stretched() {
   return [...document.querySelectorAll("[role=grid] .row")].filter((row) => row.getBoundingClientRect().width > 2000).slice(0, 1).map((row) => `a row of ${Math.round(row.getBoundingClientRect().width)} px`);
 }
 
-/** Controls that are cut off, or lie under something. */
+/** Lists controls that are cut off, or covered by another element. */
 export function unreachable() {
   const found = [];
   const dialogs = document.querySelectorAll('[role="dialog"]');
@@ -164,7 +167,7 @@ export function unreachable() {
     if (box.width < 1 || box.height < 1) continue;
     let [left, right, up, down] = [Math.max(box.left, 0), Math.min(box.right, innerWidth), Math.max(box.top, 0), Math.min(box.bottom, innerHeight)];
     let dots = false;
-    // What the body cuts the window cuts.
+    // The body clips at the edges of the window, which are the initial values.
     for (let at = control.parentElement; at && at !== document.body; at = at.parentElement) {
       const style = getComputedStyle(at);
       const edge = at.getBoundingClientRect();
@@ -175,7 +178,7 @@ export function unreachable() {
     }
     const wide = right - left;
     const high = down - up;
-    // Of what is longer than its room a part is enough, if dots say so or the room scrolls.
+    // With an ellipsis 16 pixels are enough; otherwise the control must be visible up to the width of the window.
     const least = dots ? Math.min(box.width, 16) : Math.min(box.width, innerWidth - 40) - 3;
     if (wide < least || high < Math.min(box.height, 40) - 3) {
       found.push(`${name} is cut: ${Math.round(wide)} × ${Math.round(high)} of ${Math.round(box.width)} × ${Math.round(box.height)}`);
@@ -188,7 +191,7 @@ export function unreachable() {
   return found;
 }
 
-/** Texts that lie over each other. */
+/** Lists pairs of overlapping texts. */
 export function overlapping() {
   const dialogs = document.querySelectorAll('[role="dialog"]');
   const top = dialogs[dialogs.length - 1] ?? document.body;
@@ -208,7 +211,7 @@ export function overlapping() {
         if (style.overflowY !== "visible" && !at.closest("svg")) [up, down] = [Math.max(up, edge.top), Math.min(down, edge.bottom)];
         if (style.position === "fixed") break;
       }
-      // Letters leave some of their line empty.
+      // Glyphs do not fill their line box.
       const lead = (down - up) * 0.18;
       if (right - left > 2 && down - up > 4) texts.push({ node, element, left, right, up: up + lead, down: down - lead });
     }
@@ -221,7 +224,7 @@ export function overlapping() {
       const [left, right] = [Math.max(one.left, two.left), Math.min(one.right, two.right)];
       const [up, down] = [Math.max(one.up, two.up), Math.min(one.down, two.down)];
       if (right - left < 3 || down - up < 3) continue;
-      // One of them may lie over the other on a ground of its own, as what stays on top of a list does.
+      // Texts may overlap if one has an opaque background, for example a sticky header over a list.
       const stack = document.elementsFromPoint((left + right) / 2, (up + down) / 2);
       const [high, low] = [one, two].map(({ element }) => stack.findIndex((it) => element.contains(it) || it === element)).sort((a, b) => a - b);
       const between = high >= 0 && low >= 0 ? stack.slice(high, low) : [];
@@ -232,25 +235,25 @@ export function overlapping() {
   return [...new Set(found)].slice(0, 6);
 }
 
-/** Pictures that nobody hears the numbers of. */
-export function silent() {
+/** Lists pictures without numbers in their text alternative. */
+export function unlabelled() {
   const found = [];
   const numbers = (text) => /\d/.test(text ?? "");
   for (const picture of document.querySelectorAll("canvas, svg")) {
     if (picture.parentElement.closest("svg") || !picture.checkVisibility({ visibilityProperty: true })) continue;
     const { width, height } = picture.getBoundingClientRect();
-    // Marks stand beside their words, and the first screen has an ornament.
+    // Ignores the ornament of the start screen, and small marks, which have text next to them.
     if (picture.matches(".lensart[aria-hidden=true]")) continue;
     if (width * height < 26 * 26 || width < 12 || height < 8) continue;
     const named = picture.closest('[role="img"], [role="slider"], [role="group"][aria-label], [role="listbox"][aria-label], button[aria-label]');
     const text = named && [named.getAttribute("aria-label"), named.getAttribute("aria-valuetext")].join(" ");
-    const beside = picture.closest(".overview")?.querySelector(".map[aria-label]")?.getAttribute("aria-label");
-    if (!numbers(text) && !numbers(beside)) found.push(`${picture.tagName}.${picture.getAttribute("class")} in .${picture.parentElement.className}: ${text ?? "no text"}`);
+    const mapLabel = picture.closest(".overview")?.querySelector(".map[aria-label]")?.getAttribute("aria-label");
+    if (!numbers(text) && !numbers(mapLabel)) found.push(`${picture.tagName}.${picture.getAttribute("class")} in .${picture.parentElement.className}: ${text ?? "no text"}`);
   }
   return [...new Set(found)];
 }
 
-/** What moves for longer than a millisecond. */
+/** Lists animations, transitions and smooth scrolling that take longer than a millisecond. */
 export function moving() {
   const found = document.getAnimations().filter((one) => Number(one.effect?.getComputedTiming().activeDuration) > 1).map((one) => `${one.constructor.name} of ${one.effect.target?.className}`);
   const most = (list) => Math.max(...list.split(",").map((time) => parseFloat(time) * (time.trim().endsWith("ms") ? 1 : 1000)));
@@ -264,21 +267,21 @@ export function moving() {
   return [...new Set(found)].slice(0, 8);
 }
 
-/** Texts from right to left that turn around what stands beside them: what is not of these keys alone, or not isolated. */
+/** Lists right-to-left texts that can reorder the text around them: they are not isolated, or contain more than a key. */
 export function unisolated(keys) {
-  const other = /[\u0590-\u08ff\u202a-\u202e\u2066\u2067]/;
+  const rightToLeft = /[\u0590-\u08ff\u202a-\u202e\u2066\u2067]/;
   const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
   const found = [];
   for (let node; (node = walker.nextNode()); ) {
     const text = node.data.trim();
-    // Code is shown as it is copied.
-    if (!other.test(text) || !node.parentElement.checkVisibility() || node.parentElement.closest("svg, option, title, .unseen, .vh, pre, .path")) continue;
+    // Code is copied unchanged, so it is not isolated.
+    if (!rightToLeft.test(text) || !node.parentElement.checkVisibility() || node.parentElement.closest("svg, option, title, .unseen, .vh, pre, .path")) continue;
     let at = node.parentElement;
     const isolates = (at) => /isolate|plaintext/.test(getComputedStyle(at).unicodeBidi);
     while (getComputedStyle(at).display === "inline" && !isolates(at)) at = at.parentElement;
     const isolated = /^[^\u2068]*\u2068[^\u2069]*\u2069/.test(text);
     const whole = keys.some((key) => key.includes(text));
-    // In a block of its own a key turns nothing around but itself.
+    // A key alone in its block reorders nothing but itself.
     if (!isolated && !(whole && (isolates(at) || at.textContent.trim() === text))) found.push(`${node.parentElement.tagName}.${node.parentElement.className}: ${text.slice(0, 60)}`);
   }
   return [...new Set(found)];

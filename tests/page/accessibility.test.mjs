@@ -24,7 +24,7 @@ after(async () => {
   rmSync(folder, { recursive: true });
 });
 
-/** Looks at all screens, and fails with what was found on any. */
+/** Collects the problems of all screens, and fails if there are any. */
 async function all(options, collect) {
   await withPage(
     browser,
@@ -44,7 +44,7 @@ async function all(options, collect) {
   );
 }
 
-/** Goes from control to control by the Tab key, once around; what does not show that it has the focus, or is not there. */
+/** Presses Tab until the focus returns; lists controls that do not show the focus, or are outside the window. */
 async function stops(page) {
   const found = [];
   await page.evaluate(() => {
@@ -56,8 +56,8 @@ async function stops(page) {
     const stop = await page.evaluate(checks.focused);
     again += Number(!stop || stop.before);
     if (!stop || stop.before) continue;
-    if (!stop.seen) found.push(`the focus is not seen on ${stop.name}`);
-    if (!stop.inside) found.push(`the focus goes out of sight to ${stop.name}`);
+    if (!stop.seen) found.push(`the focus is invisible on ${stop.name}`);
+    if (!stop.inside) found.push(`the focus is outside the window on ${stop.name}`);
   }
   await page.evaluate(() => document.activeElement?.blur());
   return found;
@@ -67,9 +67,9 @@ for (const colorScheme of ["light", "dark"]) {
   test(`with forced colours, ${colorScheme}, nothing is conveyed by background alone, and the focus is visible`, async () => {
     await all({ name: `forced-${colorScheme}`, colorScheme, viewport: { width: 1440, height: 900 } }, async (page, screen) => {
       await page.emulateMedia({ forcedColors: "none", reducedMotion: "reduce" });
-      await page.evaluate(checks.painted);
+      await page.evaluate(checks.recordBackgrounds);
       await page.emulateMedia({ forcedColors: "active" });
-      const found = [...(await page.evaluate(checks.unpainted)), ...(await page.evaluate(checks.alike))];
+      const found = [...(await page.evaluate(checks.lostBackgrounds)), ...(await page.evaluate(checks.indistinct))];
       if (process.env.STATELENS_PICTURES) await page.screenshot({ path: join(process.env.STATELENS_PICTURES, `${screen}-forced-${colorScheme}.png`) });
       if (colorScheme === "light") found.push(...(await stops(page)));
       await page.emulateMedia({ forcedColors: "none" });
@@ -101,18 +101,18 @@ for (const [width, height] of [
 }
 
 test("pictures have text alternatives", async () => {
-  await all({ name: "heard", viewport: { width: 1440, height: 900 } }, (page) => page.evaluate(checks.silent));
+  await all({ name: "heard", viewport: { width: 1440, height: 900 } }, (page) => page.evaluate(checks.unlabelled));
 });
 
 test("nothing moves with reduced motion", async () => {
   await withPage(browser, async (page) => {
-    // Else this would find nothing anywhere.
+    // Shows that the check finds animations.
     assert.notDeepEqual(await page.evaluate(checks.moving), []);
   });
   await all({ name: "still", reducedMotion: "reduce" }, (page) => page.evaluate(checks.moving));
 });
 
-/** Keys from right to left, with marks upon marks, and with signs that turn text around. */
+/** Right-to-left keys, a key with an override character, one with many combining marks, and a plain one. */
 const KEYS = [
   "نموذج.طبقات.0.انتباه.وزن",
   "נוירון.שכבה.0.משקל",
@@ -156,7 +156,7 @@ for (const [width, height] of [
         await page.setInputFiles("#choose-files", path);
         await page.waitForSelector("#work .row");
         await even("#work .row:not(.grp)");
-        // The parts of a key stand in its order, whichever way each runs.
+        // The parts of a key are in the order of its path, whatever the direction of their text.
         const order = await page.$$eval("#work .row .key", (keys) =>
           keys.map((key) => [...key.children].map((part) => part.getBoundingClientRect().left)).filter((lefts) => lefts.some((left, at) => at && left < lefts[at - 1])),
         );

@@ -1,5 +1,4 @@
-// Two checkpoints side by side: what the page finds is what `statelens diff` and `statelens check`
-// say.
+// Comparisons: the page's results equal those of `statelens diff` and `statelens check`.
 
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
@@ -23,17 +22,17 @@ after(async () => {
   rmSync(folder, { recursive: true });
 });
 
-/** What the command prints; 1 says that they differ, or that it would not load. */
+/** Returns the command's output. Status 1 means that the checkpoints differ, or that one would not load. */
 function run(...args) {
   const { status, stdout, stderr } = spawnSync(command, args, { encoding: "utf8" });
   assert.ok(status === 0 || status === 1, stderr);
   return stdout;
 }
 
-/** Files of a folder of ours, or a fixture, in the form that `drop` takes. */
+/** Returns a file of the test's folder in the form that `drop` takes. */
 const made = (name) => ({ name, bytes: readFileSync(join(folder, name)) });
 
-/** The model of a small GPT with weights that differ here and there, and its bias gone. */
+/** Writes the model of a small GPT with some changed weights and without one bias; returns its path. */
 function changed() {
   const path = join(folder, "changed.safetensors");
   run("convert", fixture(GPT), path, "--states", "model", "--exclude", "model.model.ln_f.bias", "--lossy", "--force");
@@ -48,7 +47,7 @@ function changed() {
   return path;
 }
 
-/** Drops on the right half of the window: beside what is open. */
+/** Drops files on the right half of the window, which compares them with the open checkpoint. */
 async function compareWith(page, files) {
   const width = page.viewportSize().width;
   const given = files.map(({ name, bytes }) => ({ name, base64: Buffer.from(bytes).toString("base64") }));
@@ -67,14 +66,14 @@ async function compareWith(page, files) {
   await page.waitForSelector("#compare");
 }
 
-/** Waits until everything is compared, and takes the report. */
+/** Waits until the comparison is complete, and returns its report. */
 async function report(page) {
   await page.waitForSelector("#save-report:not([disabled])");
   const [download] = await Promise.all([page.waitForEvent("download"), page.click("#save-report")]);
   return readFileSync(await download.path(), "utf8");
 }
 
-/** How many keys have a mark, as the page counts them. */
+/** Returns the number of keys with a mark, as the page counts them. */
 const count = (page, word) =>
   page.$$eval("#verdict .fig", (figures, word) => {
     const figure = figures.find((figure) => figure.textContent.endsWith(word));
@@ -99,7 +98,7 @@ for (const [title, first, second, options, choose] of [
     },
   ],
 ]) {
-  test(`${title}: the report is that of the command`, async () => {
+  test(`${title}: the report equals the command's`, async () => {
     const expected = run("diff", fixture(first), fixture(second), "--json", ...options);
     await withPage(browser, async (page) => {
       await drop(page, "body", [dropped(first)]);
@@ -145,8 +144,8 @@ test("the table and the details show the differences of the report (core)", asyn
   });
 });
 
-test("rows draw the histogram of differences that the command counts, folds the sum", async () => {
-  // Layers 0 to 2 change evenly, layer 3 only upwards, and of `few` too few values to draw them.
+test("rows show the command's histogram of differences, and folds show the sum", async () => {
+  // Layers 0 to 2 change in both directions, layer 3 only upwards. `few` has too few values for a histogram.
   const rows = (of) => Array.from({ length: 64 }, (_, row) => Array.from({ length: 64 }, (_, column) => of(64 * row + column)));
   const model = (change) => {
     const layers = [0, 1, 2, 3].map((layer) => [`h.${layer}.w`, rows((at) => at / 4096 + change * (layer === 3 ? at % 7 : (at % 7) - 3) * 0.01)]);
@@ -202,7 +201,7 @@ test("a suggested rename makes the keys match, as the command's does", async () 
     await page.waitForSelector("#save-report:not([disabled])");
     const before = await count(page, "added");
     assert.ok(before > 0);
-    // It is said before anybody looks for it: most keys have no partner.
+    // The suggestion is shown at once, because most keys have no counterpart.
     await page.locator(".parted").getByRole("button", { name: "Use it" }).first().waitFor();
     await page.keyboard.press("m");
     await page.waitForSelector(".parted", { state: "detached" });
@@ -213,7 +212,7 @@ test("a suggested rename makes the keys match, as the command's does", async () 
     assert.ok((await count(page, "added")) < before);
     assert.ok((await count(page, "renamed")) > 0);
     assert.ok((await page.textContent(".matching .cmd")).includes(`--rename '${rule}'`));
-    // A rule that is none is an error that says so, and is mended where it stands.
+    // An invalid rule is reported, and can be corrected in place.
     await page.fill(".matching textarea", "nonsense");
     await page.press(".matching textarea", "Tab");
     await page.waitForSelector('#compare [role="alert"]:has-text("nonsense")');
@@ -230,13 +229,13 @@ for (const [first, second] of [
   ["cerebras/compat/synthetic_1.7.mdl", "cerebras/compat/synthetic_1.7_fixed.mdl"],
   ["cerebras/v2.10.0/seed.mdl", GPT],
 ]) {
-  test(`whether ${first} would load into ${second} is what \`check\` says`, async () => {
+  test(`the page and \`check\` agree on whether ${first} would load into ${second}`, async () => {
     await withPage(browser, async (page) => {
       await drop(page, "body", [dropped(first)]);
       await page.waitForSelector("#work .row");
       await compareWith(page, [dropped(second)]);
       await page.waitForSelector("#save-report:not([disabled])");
-      assert.equal(await page.locator(".parted").count(), 0, "no prefix parts these two");
+      assert.equal(await page.locator(".parted").count(), 0, "no rename is suggested");
       for (const options of [[], ["--no-strict"]]) {
         const json = JSON.parse(run("check", fixture(first), "--against", fixture(second), "--json", ...options));
         if (options.length) {
@@ -251,7 +250,7 @@ for (const [first, second] of [
           assert.equal(verdict.includes(`${list.length.toLocaleString("en")} ${word}`), list.length > 0, verdict);
         }
       }
-      // Missing and unexpected keys count again; then a release after the other.
+      // Missing and unexpected keys count again; then with each release.
       await page.click("#loads .chip[aria-pressed]");
       const menu = page.getByLabel("release filter");
       const releases = await menu.locator("option").allTextContents();
@@ -272,7 +271,7 @@ for (const [first, second] of [
         );
       }
       await menu.selectOption("");
-      // The remaining line says whether the first is incomplete.
+      // Without a release, the only line left states that the first checkpoint is incomplete, if it is.
       const left = [...run("check", fixture(first), "--against", fixture(second)).matchAll(/^incomplete +.*$/gm)].length;
       await page.waitForFunction((left) => document.querySelectorAll("#loads .release").length === left, left);
     });
@@ -303,7 +302,7 @@ test("a manifest or a list of keys is checked as the command checks it", async (
 });
 
 test("comparing values shows progress, stops on request and restarts", async () => {
-  // A gigabyte on either side, which takes the disk no room.
+  // Sparse files of 1 GiB.
   const size = 1 << 30;
   const head = Buffer.from(JSON.stringify({ w: { dtype: "F32", shape: [size / 4], data_offsets: [0, size] } }));
   const length = Buffer.alloc(8);
@@ -322,7 +321,7 @@ test("comparing values shows progress, stops on request and restarts", async () 
     await page.title();
     await page.click("#compare-with");
     await (await chooserOpens).setFiles(paths[1]);
-    // The structure is there before the values.
+    // The structure is shown before the values are read.
     await page.waitForSelector('#compare [data-mark="not read"]');
     await page.waitForSelector("#verdict .prog");
     await page.keyboard.press("Escape");
@@ -336,13 +335,13 @@ test("comparing values shows progress, stops on request and restarts", async () 
   });
 });
 
-test("opens by key, swaps sides, closes; a file that is not a checkpoint says why", async () => {
+test("a comparison opens by key, swaps sides and closes; a file that is not a checkpoint is reported", async () => {
   await withPage(browser, async (page) => {
     await drop(page, "body", [dropped(GPT)]);
     await page.waitForSelector("#work .row");
     const chooserOpens = page.waitForEvent("filechooser");
     await page.evaluate(() => {});
-    // Until the browser has answered something, it may not know yet that the dialog is ours.
+    // Once the browser has answered a request, it intercepts dialogs.
     await page.title();
     await page.keyboard.press("d");
     const chooser = await chooserOpens;
@@ -358,7 +357,7 @@ test("opens by key, swaps sides, closes; a file that is not a checkpoint says wh
     assert.deepEqual(await names(), ["seed.mdl", "gpt_small.mdl"]);
     assert.deepEqual([await count(page, "added"), await count(page, "removed")], [removed, added]);
     assert.equal(await report(page), run("diff", fixture("cerebras/v2.10.0/seed.mdl"), fixture(GPT), "--json"));
-    // The filter, then nothing to find, then back.
+    // A filter without matches is cleared with Escape.
     await page.keyboard.press("/");
     await page.keyboard.type("no such key");
     await page.waitForSelector('#compare .empty');
@@ -368,7 +367,7 @@ test("opens by key, swaps sides, closes; a file that is not a checkpoint says wh
     await page.waitForSelector('#compare [role="alert"]');
     await page.keyboard.press("Escape");
     await page.waitForSelector("#work .row");
-    // What is dropped on the left half takes the place of what is open.
+    // A file dropped on the left half replaces the open checkpoint.
     await drop(page, "body", [dropped(GPT)]);
     await page.waitForSelector('#work[data-name="gpt_small.mdl"]');
   });

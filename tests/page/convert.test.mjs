@@ -1,4 +1,4 @@
-// Converting in the page gives the same bytes as the command; cancelling leaves nothing.
+// Converting in the page writes the same bytes as the command; cancelling leaves no files.
 
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
@@ -20,14 +20,14 @@ after(async () => {
   rmSync(folder, { recursive: true });
 });
 
-/** What the command writes. */
+/** Returns the bytes that the command writes. */
 function byCommand(name, target, ...options) {
   const output = join(folder, `${Math.random()}.out`);
   execFileSync(command, ["convert", fixture(name), output, "--to", target, ...options], { stdio: "pipe" });
   return readFileSync(output);
 }
 
-/** A browser without a save dialog: the page writes to the private file system, then downloads. */
+/** Removes the save dialog: the page then writes to the private file system, and downloads the result. */
 async function withoutDialog(page) {
   await page.addInitScript(() => delete window.showSaveFilePicker);
   await page.reload();
@@ -44,12 +44,12 @@ async function plan(page, name, target, ...choices) {
   await page.waitForSelector("#write:not([disabled])");
 }
 
-/** Writes, and returns the bytes that the browser saved. */
+/** Writes, and returns the downloaded bytes. */
 async function download(page) {
   return (await saved(page)).bytes;
 }
 
-/** As `download`, and the name of the file. */
+/** Like `download`, but returns the name of the file as well. */
 async function saved(page) {
   const [download] = await Promise.all([page.waitForEvent("download"), page.click("#write")]);
   await page.waitForSelector("#convert-done");
@@ -57,7 +57,7 @@ async function saved(page) {
   return { name: download.suggestedFilename(), bytes: readFileSync(await download.path()) };
 }
 
-test("a prefix that some keys lack is refused, with a button that leaves them out", () =>
+test("a prefix that some keys lack is refused, with a button that excludes them", () =>
   withPage(browser, async (page) => {
     await drop(page, "body", [dropped("cerebras/v2.10.0/gpt_small.mdl")]);
     await page.waitForSelector("#work .row");
@@ -77,7 +77,7 @@ for (const [name, target, choices, options] of [
   ["torch/zip_training_ckpt.pt", "cerebras", ["Cerebras", "LZ4"], ["--compress", "lz4"]],
   ["cerebras/v2.10.0/gpt_small.mdl", "cerebras", ["Cerebras", "bf16"], ["--cast", "bfloat16"]],
 ]) {
-  test(`${name} to ${choices.join(", ")} is what the command writes`, async () => {
+  test(`${name} converts to ${choices.join(", ")} as by the command`, async () => {
     await withPage(browser, async (page) => {
       await withoutDialog(page);
       await plan(page, name, ...choices);
@@ -93,7 +93,7 @@ for (const [name, target, choices, options] of [
   });
 }
 
-/** A browser that keeps no private files either, as in some private windows: neither for the page nor for its worker. */
+/** Removes the save dialog and the private file system, as in some private windows, for the page and its worker. */
 async function withoutPrivateFiles(page) {
   await page.route("**/boot.js", async (route) => {
     const response = await route.fetch();
@@ -108,7 +108,7 @@ for (const [name, target, choices, options] of [
   ["torch/zip_training_ckpt.pt", "cerebras", ["Cerebras", "LZ4"], ["--compress", "lz4"]],
   ["cerebras/v2.10.0/gpt_small.mdl", "torch", ["PyTorch", "bf16"], ["--cast", "bfloat16"]],
 ]) {
-  test(`without private files ${name} to ${choices.join(", ")} is written too, and opens`, async () => {
+  test(`without private files ${name} converts to ${choices.join(", ")}, and the result opens`, async () => {
     const work = async (page) => {
       await withoutPrivateFiles(page);
       await plan(page, name, ...choices);
@@ -152,7 +152,7 @@ test("selects the keys that the command selects, and the result opens (core)", a
     const written = await saved(page);
     const expected = byCommand(name, "torch", "--lossy", "--states", states);
     assert.ok(written.bytes.equals(expected));
-    // The name says that some of the states are left out.
+    // The name contains the selected states.
     assert.match(written.name, /^gpt_small_.*\.pt$/);
     await page.click("#open-result");
     await page.waitForFunction((name) => document.title.startsWith(name), written.name);
@@ -190,7 +190,7 @@ test("keys are renamed, nested and cast by key, as the table and the command say
 
 test("the file that the save dialog chose holds the same bytes", async () => {
   await withPage(browser, async (page) => {
-    // The dialog itself can't be driven; the private file system hands out the same kind of file.
+    // The dialog can't be operated by a test; the private file system returns the same kind of handle.
     await page.addInitScript(() => {
       window.showSaveFilePicker = async ({ suggestedName }) =>
         (await navigator.storage.getDirectory()).getFileHandle(suggestedName, { create: true });
@@ -210,7 +210,7 @@ test("the file that the save dialog chose holds the same bytes", async () => {
   });
 });
 
-/** The names of temporary files in the private file system. */
+/** Returns the names of temporary files in the private file system. */
 const temporary = (page) =>
   page.evaluate(async () => {
     const root = await navigator.storage.getDirectory();
@@ -218,7 +218,7 @@ const temporary = (page) =>
     try {
       for await (const name of (await root.getDirectoryHandle("statelens")).keys()) names.push(name);
     } catch {
-      // No folder: nothing was ever written.
+      // Without the folder, nothing was written.
     }
     return names;
   });
@@ -241,7 +241,7 @@ test("cancel stops a conversion and removes what it wrote", async () => {
     await page.click("#cancel");
     await page.waitForSelector("#write");
     assert.deepEqual(await temporary(page), []);
-    // It can be run again, and looked away from meanwhile.
+    // The conversion can be started again, and continues without the sheet.
     await page.click("#write");
     await page.waitForSelector("#convert-run");
     await page.getByRole("button", { name: "Browse meanwhile" }).first().click();
@@ -312,7 +312,7 @@ test("incomplete checkpoints are written only on request, as the command writes 
     await page.waitForSelector(".plan:not(.late)");
     const losses = page.locator(".loss", { hasText: "not written to its end" });
     assert.equal(await losses.count(), 1);
-    assert.ok(await page.isDisabled("#write"), "nothing is lost without a word");
+    assert.ok(await page.isDisabled("#write"), "losses need confirmation");
     for (const box of await page.$$(".loss input")) await box.check();
     await page.waitForSelector("#write:not([disabled])");
     assert.ok((await download(page)).equals(byCommand(name, "torch", "--lossy")));

@@ -1,4 +1,4 @@
-// Checkpoints that were cut short: what is whole is shown, and what is missing is marked.
+// Checkpoints that were cut short: complete tensors are shown, and missing ones are marked.
 
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
@@ -11,7 +11,7 @@ before(async () => {
 });
 after(() => browser.close());
 
-test("what a cut file lacks is a gap in the tape and marked in its rows (core)", () =>
+test("missing tensors of a cut file are a gap in the tape and marked in their rows (core)", () =>
   withPage(browser, async (page) => {
     const row = Array.from({ length: 64 }, (_, at) => at);
     const names = Array.from({ length: 6 }, (_, at) => `model.layers.${at}.weight`);
@@ -20,11 +20,11 @@ test("what a cut file lacks is a gap in the tape and marked in its rows (core)",
     await page.waitForSelector("#work .row");
     const gap = page.locator(".tape .gap rect");
     await becomes(() => gap.count(), 1);
-    // Three of seven tensors, at the end.
+    // Three of seven tensors are missing, at the end.
     const [tape, missing] = [await page.locator(".tape svg").boundingBox(), await gap.boundingBox()];
     assert.ok(Math.abs(missing.width - (tape.width * 3) / 7) < 2);
     const marks = page.locator("#work .gone");
-    // The folded layers, and the tensor in them.
+    // The row of the folded layers, and the tensor in them.
     assert.deepEqual(await marks.allTextContents(), ["3 missing", "3 missing"]);
     const fits = await marks.evaluateAll((marks) => marks.every((mark) => {
       const [mine, row] = [mark, mark.closest(".row")].map((of) => of.getBoundingClientRect());
@@ -35,7 +35,7 @@ test("what a cut file lacks is a gap in the tape and marked in its rows (core)",
     await becomes(() => marks.allTextContents(), ["missing", "missing", "missing"]);
   }));
 
-test("a cut PyTorch file opens with the tensors that are whole", () =>
+test("a cut PyTorch file opens with its complete tensors", () =>
   withPage(browser, async (page) => {
     const { bytes } = dropped("reports/cut.pt");
     for (const part of [0.5, 0.8]) {
@@ -43,7 +43,7 @@ test("a cut PyTorch file opens with the tensors that are whole", () =>
       await page.waitForSelector("#work .row");
       await page.waitForSelector(".notice");
     }
-    // With less than its structure it says what happened in its own words.
+    // If the structure is cut as well, the error is not that of the zip library.
     await drop(page, "body", [{ name: "cut.pt", bytes: bytes.subarray(0, 200) }]);
     await page.waitForSelector("#error");
     assert.doesNotMatch(await page.textContent("#error h1, #error h2"), /EOCD|invalid Zip/i);

@@ -1,4 +1,4 @@
-// Files as the desktop gives them: pasted, opened with the installed page, and opened before.
+// Files from the desktop: pasted, opened with the installed page, and opened before.
 
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
@@ -14,7 +14,7 @@ after(() => browser.close());
 const seed = dropped("cerebras/v2.10.0/seed.mdl");
 const opened = (page, name) => page.waitForFunction((name) => document.title.startsWith(name), name);
 
-/** A handle of a file, as the desktop or a dialog gives it; it lies in the browser's private files. */
+/** Creates a file handle, like one from the desktop or a dialog, in the private file system. Keeps it in `handles`. */
 async function handle(page, { name, bytes }) {
   await page.evaluate(
     async ({ name, base64 }) => {
@@ -59,7 +59,7 @@ test("files opened with the installed page open", async () => {
     assert.ok(await page.$("#start"), "started without a file");
     await page.evaluate(() => globalThis.launched({ files: [globalThis.handles["seed.mdl"]] }));
     await opened(page, "seed.mdl");
-    // A second launch replaces what is open.
+    // A second launch replaces the open checkpoint.
     await handle(page, { name: "other.mdl", bytes: seed.bytes });
     await page.evaluate(() => globalThis.launched({ files: [globalThis.handles["other.mdl"]] }));
     await opened(page, "other.mdl");
@@ -72,7 +72,7 @@ test("the manifest names the extensions of the formats, and no others", () => {
   const readme = readFileSync(`${root}README.md`, "utf8").match(/<!-- formats[^]*?<!-- \/formats -->/)[0];
   const rows = readme.split("\n").filter((line) => line.startsWith("|")).slice(2);
   const named = rows.flatMap((row) => [...row.split("|")[2].matchAll(/`(\.[^`]+)`/g)].map((match) => match[1]));
-  // Of two extensions in a row the last is what a desktop goes by; .json is far too much to claim.
+  // Desktops look only at the last extension of a name; `.json` is too general to claim.
   const ends = named.map((end) => end.slice(end.lastIndexOf("."))).filter((end) => end !== ".json");
   assert.deepEqual([...new Set(handled)].sort(), [...new Set(ends)].sort());
   assert.equal(new Set(handled).size, handled.length);
@@ -100,13 +100,13 @@ test("files are remembered only on request, and forgotten otherwise", async () =
         return all.result.length;
       });
     const box = page.locator(".keep input");
-    // Off at first: what is dropped or opened leaves no trace.
+    // Off by default: opened files are not stored.
     assert.equal(await box.isChecked(), false);
     await handle(page, seed);
     await page.setInputFiles("#choose-files", { name: "seed.mdl", mimeType: "", buffer: seed.bytes });
     await opened(page, "seed.mdl");
     assert.equal(await stored(), 0);
-    // On: the dialog gives handles.
+    // On: handles from the dialog are stored.
     await start();
     await box.check();
     await handle(page, seed);
@@ -118,26 +118,26 @@ test("files are remembered only on request, and forgotten otherwise", async () =
     await page.keyboard.press("o");
     await opened(page, "seed.pt");
     await page.waitForFunction(() => globalThis.files.list().then((list) => list.length === 2));
-    // A dialog that is left changes nothing.
+    // A cancelled dialog changes nothing.
     await page.evaluate(() => (globalThis.showOpenFilePicker = () => Promise.reject(new DOMException("left", "AbortError"))));
     await page.keyboard.press("o");
-    // In another session they are there, the latest first, and open with a click.
+    // The next session lists them, the latest first; a click opens them.
     await start();
     await page.waitForSelector('[data-list="recent"]');
     assert.deepEqual(await rows(), ["seed.pt", "seed.mdl"]);
     assert.match(await page.textContent(".ex"), /and 1 more/);
     await page.click('.ex[data-name="seed.mdl"]');
     await opened(page, "seed.mdl");
-    // The same file again is the same entry, now the latest.
+    // A file that is opened again moves to the top.
     await page.waitForFunction(() => globalThis.files.list().then(([latest]) => latest.name === "seed.mdl"));
     await start();
     await page.waitForSelector('.exhead + .ex[data-name="seed.mdl"]');
     assert.equal(await stored(), 2);
-    // A file that is gone is told.
+    // A removed file is reported.
     await page.evaluate(async () => (await navigator.storage.getDirectory()).removeEntry("seed.mdl"));
     await page.click('.ex[data-name="seed.mdl"]');
     await page.waitForFunction(() => /could not be opened again/.test(document.body.innerText));
-    // Off: all are forgotten.
+    // Off: all are removed.
     await start();
     await box.uncheck();
     await page.waitForSelector('[data-list="examples"]');

@@ -1,5 +1,4 @@
-// Two tensors beside each other, norms by layer, renamed tensors, and the values of a run folder: the
-// numbers are those of the command.
+// Tensor diffs, norms by layer, renamed tensors and values of run folders: the numbers equal the command's.
 
 import assert from "node:assert/strict";
 import { execFileSync, spawnSync } from "node:child_process";
@@ -26,7 +25,7 @@ const matrix = (scale, odd) =>
     Array.from({ length: 16 }, (_, column) => (row === 17 && column === 5 && odd !== undefined ? odd : Math.sin(row * 16 + column) * scale)),
   );
 
-/** Two checkpoints: the second layer differs, the third most of all; one is NaN in B; two have other keys. */
+/** Two checkpoints: layer 1 differs, layer 2 differs most, one value is NaN in B, and two tensors have other keys. */
 const A = () => floats({ "h.0.w": matrix(1), "h.1.w": matrix(1), "h.2.w": matrix(1), "n.w": matrix(1), "old.a": [1, 2, 3], "old.b": [4, 5] });
 const B = () => floats({ "h.0.w": matrix(1), "h.1.w": matrix(1.5), "h.2.w": matrix(3, 40), "n.w": matrix(1, NaN), "new.a": [1, 2, 3], "new.b": [4, 6] });
 
@@ -47,8 +46,8 @@ async function compare(page) {
   await page.waitForSelector("#save-report:not([disabled])");
 }
 
-/** Waits until a text is like this. */
-async function says(read, pattern) {
+/** Waits until a text matches. */
+async function waitForText(read, pattern) {
   let text;
   for (const until = Date.now() + 20_000; ; await new Promise((done) => setTimeout(done, 50))) {
     text = await read();
@@ -70,7 +69,7 @@ function files() {
   return paths;
 }
 
-test("figures of a comparison are not cut beside an empty column", async () => {
+test("figures of a comparison are not cut next to an empty column", async () => {
   const small = (step) => Array.from({ length: 64 }, (_, at) => 1 + step * Math.sin(at));
   const large = (odd, step) => floats({ n: small(step), w: Array.from({ length: 352 }, (_, row) => Array.from({ length: 128 }, (_, column) => (row === 120 && column === 57 ? odd : Math.sin(row + column)))) });
   const [a, b] = [large(0, 0), large(NaN, 0.0169)];
@@ -104,16 +103,16 @@ test("a selected pair shows its tensor diff, with the numbers of the command (co
     assert.deepEqual(counts.map(([a]) => a), expected.distributions.left);
     assert.deepEqual(counts.map(([, b]) => b), expected.distributions.right);
     const wide = (selector) => page.locator(selector).boundingBox().then((box) => box.width);
-    assert.ok((await wide("#differences svg")) > 0.8 * (await wide("#differences")), "the histogram of the differences is as wide as its room");
+    assert.ok((await wide("#differences svg")) > 0.8 * (await wide("#differences")), "the histogram of the differences fills its container");
     const svg = await saved(page, page.locator("#outlines").getByRole("button", { name: "SVG" }));
     assert.match(svg, /stroke-dasharray="6 3"/);
     assert.match(await page.getAttribute("#outlines svg", "aria-label"), /A and B: % of values per bin by value\. A: .* B: /);
-    // The largest difference is where the command says: its cell is found by keys, and by a click.
+    // The largest difference is where the command says; a click selects its cell.
     const [down, across] = expected.difference.abs_max_at;
     const map = page.locator("#where .map");
     const box = await map.boundingBox();
     await map.click({ position: { x: (across + 0.5) * (box.width / 16), y: (down + 0.5) * (box.height / 24) } });
-    await says(() => page.textContent("#where .read"), /\|B − A\| \d.* at \[17, 5\]/);
+    await waitForText(() => page.textContent("#where .read"), /\|B − A\| \d.* at \[17, 5\]/);
     assert.deepEqual(await accessibility(page, "differences"), []);
     await page.click("#go-there");
     await page.waitForSelector("#work");
@@ -123,18 +122,18 @@ test("a selected pair shows its tensor diff, with the numbers of the command (co
   });
 });
 
-test("NaN on one side is a mark of its own, and located", async () => {
+test("NaN on one side has a mark of its own, and a location", async () => {
   await withPage(
     browser,
     async (page) => {
       await compare(page);
       await row(page, "n.w");
       await page.waitForSelector("#closer #where");
-      await says(() => page.textContent("#closer"), /NaN in both 0, in A only 0, in B only 1/);
+      await waitForText(() => page.textContent("#closer"), /NaN in both 0, in A only 0, in B only 1/);
       const map = page.locator("#where .map");
       const box = await map.boundingBox();
       await map.click({ position: { x: 5.5 * (box.width / 16), y: 17.5 * (box.height / 24) } });
-      await says(() => page.textContent("#where .read"), /NaN or infinite at \[17, 5\]/);
+      await waitForText(() => page.textContent("#where .read"), /NaN or infinite at \[17, 5\]/);
       const wide = await page.evaluate(() => document.documentElement.scrollWidth);
       assert.ok(wide <= 390, `${wide} pixels wide`);
     },
@@ -167,11 +166,11 @@ test("renamed tensors are found, compared by their new keys, and saved as the co
   await withPage(browser, async (page) => {
     await compare(page);
     await page.click("#find-renames");
-    await says(() => page.textContent("#renames"), /2 tensors of A have another key in B: 1 with identical bytes, 1 matched by shape and order \(a guess\)/);
+    await waitForText(() => page.textContent("#renames"), /2 tensors of A have another key in B: 1 with identical bytes, 1 matched by shape and order \(a guess\)/);
     assert.equal(await saved(page, page.locator("#save-renames")), list);
     await page.click("#use-renames");
     await page.waitForSelector("#save-report:not([disabled])");
-    await says(() => page.textContent("#verdict"), /1 renamed/);
+    await waitForText(() => page.textContent("#verdict"), /1 renamed/);
     await page.click("#convert-renames");
     await page.waitForSelector(".sheet");
     const rules = await page.$$eval(".sheet textarea", (areas) => areas.map((area) => area.value).join("\n"));
@@ -182,7 +181,7 @@ test("renamed tensors are found, compared by their new keys, and saved as the co
 test("the values of a run folder are read on request, and plotted over the steps", async () => {
   const run = join(folder, "run");
   mkdirSync(run);
-  // Files are named as those of a trainer; what they are, their bytes say.
+  // Files are named like those of a trainer; the format is recognised by content.
   const values = { 10: [3, 4], 20: [6, 8], 30: [NaN, 1] };
   for (const [step, pair] of Object.entries(values)) writeFileSync(join(run, `checkpoint_${step}.mdl`), floats({ "model.h.0.w": pair, "model.h.1.w": [0] }));
   writeFileSync(join(run, "checkpoint_40.mdl"), "cut");

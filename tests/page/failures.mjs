@@ -1,4 +1,4 @@
-// A reporter for node's test runner: a line for each test that failed, with its file, a tab, its name and the error.
+// A reporter for Node's test runner: prints a line for each failed test, with its file, a tab, its name and the error.
 
 const flat = (text) => String(text).replace(/\s+/g, " ");
 

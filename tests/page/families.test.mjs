@@ -1,4 +1,4 @@
-// Model families in the convert sheet: what the page writes is what `statelens convert-model` writes.
+// Model families in the convert sheet: the page writes what `statelens convert-model` writes.
 
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
@@ -19,7 +19,7 @@ let made;
 before(async () => {
   browser = await launch();
   folder = mkdtempSync(join(tmpdir(), "statelens-families-"));
-  // One of Cerebras's, which the command made.
+  // A Cerebras checkpoint, written by the command.
   run("convert-model", fixture(SHARDS), "--to", "cs-2.9", "-o", folder);
   made = readdirSync(folder).sort();
 });
@@ -28,24 +28,24 @@ after(async () => {
   rmSync(folder, { recursive: true });
 });
 
-/** Runs the command. */
+/** Returns the command's output. */
 function run(...words) {
   return execFileSync(command, words, { stdio: "pipe", encoding: "utf8" });
 }
 
-/** The files of a folder, in the form that `drop` takes. */
+/** Returns the files of a folder in the form that `drop` takes. */
 function filesOf(path, only = () => true) {
   return readdirSync(path).filter(only).map((name) => ({ name, bytes: readFileSync(join(path, name)) }));
 }
 
-/** A browser without a save dialog: what is written is downloaded. */
+/** Removes the save dialog: output is downloaded. */
 async function withoutDialog(page) {
   await page.addInitScript(() => delete window.showSaveFilePicker);
   await page.reload();
   await page.waitForSelector("#start");
 }
 
-/** Opens files and the convert sheet. */
+/** Opens files, and then the convert sheet. */
 async function sheet(page, files) {
   await withoutDialog(page);
   await drop(page, "body", files);
@@ -56,7 +56,7 @@ async function sheet(page, files) {
 
 const target = (page, name) => page.locator(".famtargets").getByRole("radio", { name }).first().click();
 
-/** Writes, and collects what is saved, by name. */
+/** Writes, and returns the downloaded files by name. */
 async function written(page, count, button = "#write") {
   await page.waitForSelector(`${button}:not([disabled])`);
   const downloads = [];
@@ -105,7 +105,7 @@ for (const [kind, flags] of [
   ["safetensors", ["--export-safetensors"]],
   ["PyTorch .bin", []],
 ]) {
-  test(`and back to Hugging Face as ${kind}`, async () => {
+  test(`a Cerebras Llama converts to Hugging Face as ${kind}`, async () => {
     const output = join(folder, `back ${kind}`);
     run("convert-model", join(folder, "pytorch_model_to_cs-2.9.mdl"), "--to", "hf", "-o", output, ...flags, "--config", join(folder, "config_to_cs-2.9.yaml"));
     const expected = filesOf(join(output, "pytorch_model_to_cs-2.9_to_hf"));
@@ -125,10 +125,10 @@ for (const [kind, flags] of [
 
 test("optimizer moments are converted with their parameters in both directions, as by the command", async () => {
   const trained = fixture("trainer/gpt2");
-  const there = join(folder, "trained");
-  run("convert-model", trained, "--to", "cs-2.9", "-o", there, "--with-optimizer");
+  const dir = join(folder, "trained");
+  run("convert-model", trained, "--to", "cs-2.9", "-o", dir, "--with-optimizer");
   const model = "pytorch_model_to_cs-2.9";
-  run("convert-model", join(there, `${model}.mdl`), "--to", "hf", "-o", join(folder, "untrained"), "--with-optimizer", "--config", join(there, "config_to_cs-2.9.yaml"));
+  run("convert-model", join(dir, `${model}.mdl`), "--to", "hf", "-o", join(folder, "untrained"), "--with-optimizer", "--config", join(dir, "config_to_cs-2.9.yaml"));
   const convert = async (page, files, name, expected) => {
     await sheet(page, files);
     await target(page, name);
@@ -145,21 +145,21 @@ test("optimizer moments are converted with their parameters in both directions, 
     for (const { name, bytes } of expected) assert.ok(files_[name].equals(bytes), name);
   };
   const trainers = filesOf(trained).sort((a) => (a.name === "optimizer.pt" ? 1 : -1));
-  await withPage(browser, (page) => convert(page, trainers, "Cerebras 2.9", filesOf(there)));
-  await withPage(browser, (page) => convert(page, filesOf(there), "Hugging Face", filesOf(join(folder, "untrained", `${model}_to_hf`))));
+  await withPage(browser, (page) => convert(page, trainers, "Cerebras 2.9", filesOf(dir)));
+  await withPage(browser, (page) => convert(page, filesOf(dir), "Hugging Face", filesOf(join(folder, "untrained", `${model}_to_hf`))));
 });
 
 test("if the optimizer can't be written, no weights stay in the browser", async () => {
-  const there = join(folder, "to fail");
-  run("convert-model", fixture("trainer/gpt2"), "--to", "cs-2.9", "-o", there, "--with-optimizer");
+  const dir = join(folder, "to fail");
+  run("convert-model", fixture("trainer/gpt2"), "--to", "cs-2.9", "-o", dir, "--with-optimizer");
   await withPage(browser, async (page) => {
-    await sheet(page, filesOf(there));
+    await sheet(page, filesOf(dir));
     await target(page, "Hugging Face");
     await page.waitForSelector("#family-keys");
     await page.check("#family-optimizer");
     await page.waitForSelector('.cmdline:has-text("--with-optimizer")');
     await page.waitForSelector("#write:not([disabled])");
-    // The first file is written, the second isn't.
+    // Writing the second file fails.
     await page.workers()[0].evaluate(() => {
       const own = FileSystemFileHandle.prototype.createSyncAccessHandle;
       let files = 0;
@@ -182,20 +182,20 @@ test("if the optimizer can't be written, no weights stay in the browser", async 
 });
 
 for (const [layout, from, opens] of [
-  ["meta", SHARDS, (page, there) => drop(page, "body", filesOf(there))],
-  // Its files are in a folder for each rank.
-  ["megatron", "trainer/gpt2", (page, there) => page.setInputFiles("#choose-folder", there)],
+  ["meta", SHARDS, (page, dir) => drop(page, "body", filesOf(dir))],
+  // Each rank has a folder.
+  ["megatron", "trainer/gpt2", (page, dir) => page.setInputFiles("#choose-folder", dir)],
 ]) {
   test(`the files of two ranks of ${layout} are joined, as the command joins them`, async () => {
     const output = join(folder, `ranks of ${layout}`);
     run("convert-model", fixture(from), "--to", layout, "--ranks", "2", "-o", output);
-    const there = join(output, `pytorch_model_to_${layout}`);
-    copyFileSync(fixture(`${from}/config.json`), join(there, "config.json"));
-    run("convert-model", there, "--to", "hf", "--export-safetensors", "-o", output);
+    const dir = join(output, `pytorch_model_to_${layout}`);
+    copyFileSync(fixture(`${from}/config.json`), join(dir, "config.json"));
+    run("convert-model", dir, "--to", "hf", "--export-safetensors", "-o", output);
     const expected = filesOf(join(output, `pytorch_model_to_${layout}_to_hf`));
     await withPage(browser, async (page) => {
       await withoutDialog(page);
-      await opens(page, there);
+      await opens(page, dir);
       await page.waitForSelector("#work .row");
       await page.keyboard.press("c");
       await page.waitForSelector('#family .looks:has-text("file names")');
@@ -217,20 +217,20 @@ const GPT_OSS = [
 ];
 
 test("gpt-oss in OpenAI's files is recognised and converts to Hugging Face and back, as by the command", async () => {
-  const there = join(folder, "gpt-oss");
-  mkdirSync(there);
+  const dir = join(folder, "gpt-oss");
+  mkdirSync(dir);
   const config = JSON.stringify({ num_attention_heads: 2, num_key_value_heads: 1 });
-  writeFileSync(join(there, "model.safetensors"), safetensors(GPT_OSS));
-  writeFileSync(join(there, "config.json"), config);
-  const source = filesOf(there);
-  run("convert-model", there, "--to", "hf", "--export-safetensors", "-o", there);
-  const made = join(there, "model_to_hf");
+  writeFileSync(join(dir, "model.safetensors"), safetensors(GPT_OSS));
+  writeFileSync(join(dir, "config.json"), config);
+  const source = filesOf(dir);
+  run("convert-model", dir, "--to", "hf", "--export-safetensors", "-o", dir);
+  const made = join(dir, "model_to_hf");
   const expected = filesOf(made);
   writeFileSync(join(made, "config.json"), config);
   const theirs = filesOf(made);
-  run("convert-model", made, "--to", "openai", "--export-safetensors", "-o", there);
-  const [name] = readdirSync(there).filter((name) => name.endsWith("_to_openai"));
-  const back = filesOf(join(there, name));
+  run("convert-model", made, "--to", "openai", "--export-safetensors", "-o", dir);
+  const [name] = readdirSync(dir).filter((name) => name.endsWith("_to_openai"));
+  const back = filesOf(join(dir, name));
   const convert = async (page, name, files) => {
     await target(page, name);
     await page.waitForSelector("#family-keys");
@@ -261,7 +261,7 @@ test("conversions that the page can't write name the command", async () => {
   });
 });
 
-/** The model and the adapter that PEFT has trained on it, as they would lie in one folder. */
+/** Returns the files of a model, and those of an adapter that PEFT trained on it. */
 const adapted = () => ["model", "adapter"].map((part) => filesOf(fixture(`peft/llama_bf16/${part}`)));
 
 test("an adapter next to its model or dropped on it is folded, as by the command", async () => {
@@ -280,7 +280,7 @@ test("an adapter next to its model or dropped on it is folded, as by the command
   };
   const [model, adapter] = adapted();
   await withPage(browser, async (page) => {
-    // Whatever comes first in the folder, the model is what is opened.
+    // The model is opened even if the adapter comes first.
     await sheet(page, [...adapter, ...model]);
     await fold(page);
   });
@@ -317,32 +317,32 @@ test("an adapter that does not fit says what is wrong and what to do", async () 
   }
 });
 
-/** A GPT-2 of width 2, of whose keys one number does not fit float16. */
-function gpt2(there) {
-  mkdirSync(there);
-  writeFileSync(join(there, "model.safetensors"), floats({
+/** Writes a GPT-2 of width 2 in which one number does not fit float16; returns its folder. */
+function gpt2(dir) {
+  mkdirSync(dir);
+  writeFileSync(join(dir, "model.safetensors"), floats({
     "transformer.wte.weight": [[0.5, -1]],
     "transformer.wpe.weight": [[0.25, 3]],
     "transformer.h.0.attn.c_attn.weight": [[1, 2, 3, 70000, 5, 6], [0.1, 8, 9, -10, 11, 12]],
   }));
-  writeFileSync(join(there, "config.json"), JSON.stringify({
+  writeFileSync(join(dir, "config.json"), JSON.stringify({
     architectures: ["GPT2LMHeadModel"], model_type: "gpt2", vocab_size: 1, n_embd: 2, n_head: 1, n_layer: 1, n_positions: 1, n_inner: 8,
     activation_function: "gelu_new", resid_pdrop: 0.1, embd_pdrop: 0.1, attn_pdrop: 0.1, layer_norm_epsilon: 1e-5, initializer_range: 0.02,
   }));
-  return there;
+  return dir;
 }
 
 test("casts list their losses before writing, and are written as by the command", async () => {
-  const there = gpt2(join(folder, "cast"));
+  const dir = gpt2(join(folder, "cast"));
   const name = "model_to_cs-2.9.mdl";
   const byCommand = (...casts) => {
-    run("convert-model", there, "--to", "cs-2.9", "-o", join(folder, "cast on the way"), "--force", ...casts.flatMap((cast) => ["--cast", cast]), "--lossy");
+    run("convert-model", dir, "--to", "cs-2.9", "-o", join(folder, "cast on the way"), "--force", ...casts.flatMap((cast) => ["--cast", cast]), "--lossy");
     return readFileSync(join(folder, "cast on the way", name));
   };
   const plan = (page, text) => page.locator(".plan:not(.late)", { hasText: text }).waitFor();
   const f16 = (page) => page.locator('[aria-label^="Cast:"]').getByRole("radio", { name: "f16", exact: true });
   await withPage(browser, async (page) => {
-    await sheet(page, filesOf(there));
+    await sheet(page, filesOf(dir));
     await target(page, "Cerebras 2.9");
     await f16(page).click();
     await plan(page, "float32 becomes float16: numbers beyond 65504 become infinite");
@@ -352,12 +352,12 @@ test("casts list their losses before writing, and are written as by the command"
     await page.waitForSelector("#scanned");
     await page.keyboard.press("c");
     await target(page, "Cerebras 2.9");
-    // Queries, keys and values are cut of one tensor, which is one that was read.
+    // Queries, keys and values are slices of one tensor, which was scanned.
     const rules = page.getByRole("textbox", { name: "Rules", exact: true });
     await rules.fill("*proj_*=float16");
     await plan(page, "float32 becomes float16: max |x| is 70000; 1 tensor has numbers that do not fit");
     assert.match(await page.textContent(".cmdline"), /--cast '\*proj_\*=float16'/);
-    // This model has a few of its tensors only.
+    // The model lacks most of its tensors.
     await page.locator(".loss input").check();
     await page.click("#write");
     await page.waitForSelector("#falsify");
@@ -367,12 +367,12 @@ test("casts list their losses before writing, and are written as by the command"
     assert.match(await page.textContent("#casts"), /float32 to float16, 3 tensors: .*1 did not fit/);
   });
   await withPage(browser, async (page) => {
-    await sheet(page, filesOf(there));
+    await sheet(page, filesOf(dir));
     await target(page, "Cerebras 2.9");
     const rules = page.getByRole("textbox", { name: "Rules", exact: true });
     await rules.fill("transformer.h.*=float16");
     await page.waitForSelector('.refused:has-text("no floating-point tensor has a key that matches")');
-    // The rules are of the format's own keys.
+    // Rules name keys of the target, so another target clears them.
     await target(page, "Cerebras 2.10");
     assert.equal(await rules.inputValue(), "");
     await target(page, "Cerebras 2.9");
@@ -425,7 +425,7 @@ test("with very many keys the table updates with the rules before the plan does"
     await page.fill("#rules", rule("second"));
     await page.waitForSelector('#family-table td[title="second.0–24999.weight"]');
     assert.equal(await page.isDisabled("#write"), true, "the file is not planned yet");
-    // The next edit takes the place of this one.
+    // The next edit replaces this one.
     await page.fill("#rules", rule("third"));
     await page.waitForSelector('#family-table td[title="third.0–24999.weight"]');
     await page.waitForSelector("#write:not([disabled])");
@@ -451,7 +451,6 @@ test("unmatched keys come first, with the nearest rule, and are left out on requ
     await page.check("#drop-unmatched");
     await page.locator(".loss input").check();
     await page.waitForSelector("#write:not([disabled])");
-    // The config still asks for them where their neighbours are.
     assert.match(await page.textContent(".cmdline .m"), /--drop-unmatched-keys/);
   });
 });
@@ -465,12 +464,12 @@ test("a config with more layers reports that the model would not load", async ()
     await page.waitForSelector("#loads .w-danger");
     assert.match(await page.textContent("#loads"), /missing keys: `?transformer_decoder\.layers\.2\./);
     assert.match(await page.textContent("#family-config-name"), /chosen by you/);
-    // It is written only on request.
+    // Writing needs confirmation.
     assert.ok(await page.isDisabled("#write"));
     assert.match(await page.textContent("#write"), /^Acknowledge 1 loss/);
     await page.locator(".loss input").check();
     await page.waitForSelector("#write:not([disabled])");
-    // Another config is another loss.
+    // Without this config there is no loss.
     await page.click("#config-remove");
     await page.waitForSelector("#loads .w-good");
     assert.equal(await page.locator(".loss").count(), 0);
@@ -489,7 +488,7 @@ test("unknown models are reported, and a custom recipe can be dropped", async ()
     assert.match(await page.textContent("#loads"), /Not known.*no config/);
   });
   await withPage(browser, async (page) => {
-    // A state `model` with keys that no family has: neither its model nor its release is recognised.
+    // A state `model` whose keys match no family: neither the model nor its release is recognised.
     await sheet(page, [{ name: "own.pt", bytes: readFileSync(fixture("torch/zip_training_ckpt.pt")) }]);
     assert.match(await page.textContent("#family"), /No known model family matches/);
     for (const list of ["#family-model", "#family-source"]) assert.equal(await page.textContent(`${list} option`), "not recognised");
@@ -519,7 +518,7 @@ test("only files of matching families are fetched, when needed", async () => {
     const found = families();
     assert.ok(found.includes("llama.recipe") && found.includes("llama.yaml"), found.join(" "));
     assert.ok(!found.some((name) => /t5|bert|dpr/.test(name)), found.join(" "));
-    // Once is enough.
+    // Each file is fetched once.
     await target(page, "Cerebras 2.9");
     await page.waitForSelector("#loads .w-good");
     assert.equal(new Set(families()).size, families().length);
@@ -536,7 +535,7 @@ test("a family that can't be fetched is reported, and fetched the next time", as
     await page.waitForSelector("#work .row");
     await page.keyboard.press("c");
     await page.waitForSelector('#family:has-text("could not fetch families/llama.recipe")');
-    // Plain conversion goes on.
+    // Plain conversion still works.
     await page.waitForSelector("#write:not([disabled])");
     blocked = false;
     await page.getByRole("radio", { name: "safetensors" }).first().click();
@@ -562,7 +561,7 @@ test("the config can be chosen, and one of another model is reported (core)", as
     const files = filesOf(fixture(SHARDS));
     const config = JSON.parse(readFileSync(fixture(`${SHARDS}/config.json`), "utf8"));
     await sheet(page, files.filter(({ name }) => !name.endsWith("config.json")));
-    // Without a config, three families have these keys.
+    // Without a config, the keys match three families.
     await page.waitForSelector('#family:has-text("one of llama, mistral, qwen2")');
     await page.selectOption("#family-model", "llama");
     await target(page, "Cerebras 2.9");

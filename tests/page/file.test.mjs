@@ -1,4 +1,4 @@
-// statelens.html: the whole tool in one file, opened from disk.
+// statelens.html: the whole page in one file, opened from disk.
 
 import assert from "node:assert/strict";
 import { copyFileSync, mkdtempSync, readdirSync, rmSync, statSync } from "node:fs";
@@ -18,7 +18,7 @@ let folder;
 let page;
 before(async () => {
   browser = await launch();
-  // Alone in a folder: nothing beside it can be of use to it.
+  // The file is alone in its folder, so it can't use other files.
   folder = mkdtempSync(join(tmpdir(), "statelens file "));
   page = join(folder, "statelens #1.html");
   copyFileSync(single, page);
@@ -28,7 +28,7 @@ after(async () => {
   rmSync(folder, { recursive: true });
 });
 
-/** Opens the file from disk, and fails on errors and on anything that is asked for beside it. */
+/** Opens the file from disk; fails on errors and on requests for anything else. */
 async function visit(work, address = pathToFileURL(page).href) {
   const context = await browser.newContext({ acceptDownloads: true });
   const problems = [];
@@ -88,7 +88,7 @@ test("contains the examples", async () => {
   });
 });
 
-test("converts", async () => {
+test("converts a checkpoint", async () => {
   await visit(async (tab) => {
     await drop(tab, "body", [dropped("cerebras/v2.10.0/seed.mdl")]);
     await tab.waitForSelector("#work .row");
@@ -111,7 +111,7 @@ test("remembers files only on request, as a hosted page does", async () => {
 
 test("its policy allows only its own scripts", async () => {
   const text = readFileSync(single, "utf8");
-  assert.ok(!/<(link|script|img)[^>]+(href|src)="(?!data:)/.test(text.slice(0, text.indexOf("<style>"))), "nothing is named that lies elsewhere");
+  assert.ok(!/<(link|script|img)[^>]+(href|src)="(?!data:)/.test(text.slice(0, text.indexOf("<style>"))), "it refers to no other file");
   const context = await browser.newContext();
   const tab = await context.newPage();
   await tab.goto(pathToFileURL(page).href);

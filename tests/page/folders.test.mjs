@@ -1,5 +1,5 @@
-// Folders that are dropped, as the browser hands them over when a person drags them here: `setInputFiles` and events
-// made by a script come without entries of a file system, which is what the page walks through.
+// Folders that are dropped by the browser's own drag events. `setInputFiles` and events made by a script have no file
+// system entries, which the page reads.
 
 import assert from "node:assert/strict";
 import { copyFileSync, mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
@@ -21,7 +21,7 @@ after(async () => {
   rmSync(top, { recursive: true });
 });
 
-/** Drags files and folders of the disk onto the page, and lets go. */
+/** Drags files and folders of the disk onto the page, and drops them. */
 async function drag(page, ...paths) {
   const session = await page.context().newCDPSession(page);
   const data = { items: [], files: paths, dragOperationsMask: 1 };
@@ -31,7 +31,7 @@ async function drag(page, ...paths) {
   await session.detach();
 }
 
-const folderOf = (name, files) => {
+const makeFolder = (name, files) => {
   for (const [path, bytes] of Object.entries(files)) {
     const place = join(top, name, path);
     mkdirSync(join(place, ".."), { recursive: true });
@@ -40,7 +40,7 @@ const folderOf = (name, files) => {
   return join(top, name);
 };
 
-/** An index of shards, and the shards. */
+/** Returns an index of shards, and the shards. */
 function sharded(count) {
   const files = {};
   const map = {};
@@ -55,15 +55,15 @@ function sharded(count) {
 }
 
 test("a dropped folder yields all files of its subfolders, in any number of batches", async () => {
-  // A reader of a folder gives a hundred entries at once.
+  // A directory reader returns at most a hundred entries at once.
   const files = sharded(230);
   for (let at = 0; at < 40; at++) files[`notes/deep/${at}/a.txt`] = "x";
-  const folder = folderOf("sharded", files);
+  const folder = makeFolder("sharded", files);
   await withPage(browser, async (page) => {
     await drag(page, folder);
     await page.waitForSelector("#work .row");
     await page.waitForFunction(() => document.title.startsWith("model"));
-    // Every shard is there: nothing is missing.
+    // No shard is missing.
     assert.equal(await page.$(".notice.danger, .notice.warn"), null);
     await page.fill("#filter", "layers.230.weight");
     await page.keyboard.press("Enter");
@@ -90,7 +90,7 @@ test("a dropped run folder opens as a run under its own name (core)", async () =
 
 test("folders and files of any name can be dropped together", async () => {
   const name = "ключи und Gewichte ✓ #1 100% ?";
-  const folder = folderOf(name, { [`${name}/eins/model.safetensors`]: floats({ "ein.weight": [1, 2] }) });
+  const folder = makeFolder(name, { [`${name}/eins/model.safetensors`]: floats({ "ein.weight": [1, 2] }) });
   const empty = join(top, "empty");
   mkdirSync(empty);
   const note = join(top, "note.txt");
@@ -106,7 +106,7 @@ test("folders and files of any name can be dropped together", async () => {
 test("an empty folder is reported, and so is one without checkpoints", async () => {
   const empty = join(top, "nothing");
   mkdirSync(join(empty, "in", "it"), { recursive: true });
-  const other = folderOf("other", { "a.txt": "x", "b/c.txt": "y" });
+  const other = makeFolder("other", { "a.txt": "x", "b/c.txt": "y" });
   await withPage(browser, async (page) => {
     await drag(page, empty);
     await page.waitForSelector("#error");
@@ -118,8 +118,8 @@ test("an empty folder is reported, and so is one without checkpoints", async () 
 });
 
 test("the page in one file reads a dropped folder, too", async () => {
-  // There entries can't be read.
-  const folder = folderOf("from disk", { "deep/er/model.safetensors": floats({ "a.weight": [1, 2] }), "note.txt": "x" });
+  // A page from disk can't read file system entries.
+  const folder = makeFolder("from disk", { "deep/er/model.safetensors": floats({ "a.weight": [1, 2] }), "note.txt": "x" });
   const context = await browser.newContext();
   try {
     const page = await context.newPage();
@@ -134,7 +134,7 @@ test("the page in one file reads a dropped folder, too", async () => {
 });
 
 test("a symbolic link to its own folder does not loop", async () => {
-  const folder = folderOf("round", { "model.safetensors": floats({ w: [1, 2] }) });
+  const folder = makeFolder("round", { "model.safetensors": floats({ w: [1, 2] }) });
   symlinkSync(folder, join(folder, "again"), "dir");
   await withPage(browser, async (page) => {
     await drag(page, folder);

@@ -1,4 +1,4 @@
-// Layers fold by their numbers and shapes, in whichever order a file has them.
+// Layers fold by number and shape, whatever their order in the file.
 
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
@@ -15,7 +15,7 @@ before(async () => {
 });
 after(() => browser.close());
 
-/** The layers of a model as most are written: sorted by their names as text, 0, 1, 10, 11, …. */
+/** The keys of a model, sorted as text: layers 0, 1, 10, 11, …. */
 const layers = Array.from({ length: 32 }, (_, layer) => ["attn.q", "mlp.up", "norm"].map((name) => `model.layers.${layer}.${name}.weight`));
 const keys = ["model.embed.weight", ...layers.flat(), "model.norm.weight"].sort();
 
@@ -47,7 +47,7 @@ test("a model sorted by key folds once in table and tree, and steps through all 
   });
 });
 
-test("its HTML summary folds once, too", async () => {
+test("the HTML summary of a model sorted by key folds once", async () => {
   const folder = mkdtempSync(join(tmpdir(), "folding-"));
   const context = await browser.newContext({ offline: true });
   try {

@@ -1,5 +1,5 @@
-// The browser, the site and the fixtures for the page's tests. `cargo xtask test-page` builds the
-// site, serves it and says where things are in the environment.
+// The browser, the site and the fixtures for the page's tests. `cargo xtask test-page` builds and serves the site, and
+// passes its URL and other paths in environment variables.
 
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
@@ -11,25 +11,25 @@ import { chromium } from "playwright-core";
 
 const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 
-/** Milliseconds that a busy computer is given to show what was done. */
+/** Milliseconds to wait for the page on a busy machine. */
 const PATIENCE = 20_000;
 
-/** The top of the repository. */
+/** The folder of the repository, with a slash at the end. */
 export const root = fileURLToPath(new URL("../../", import.meta.url));
 
-/** The address of the served site. */
+/** The URL of the served site. */
 export const site = fromEnvironment("STATELENS_URL");
 
-/** The program `statelens`. */
+/** The path of the program `statelens`. */
 export const command = fromEnvironment("STATELENS_COMMAND");
 
-/** Returns the path of a fixture, for example `fixture("torch/x.pt")`. `cargo xtask test-page` makes the folder. */
+/** Returns the path of a fixture, for example `fixture("torch/x.pt")`. `cargo xtask test-page` creates the fixtures. */
 export function fixture(name) {
   return `${root}target/fixtures/${name}`;
 }
 
 /**
- * Starts a headless browser that downloads, updates and reports nothing of its own.
+ * Starts a headless browser without background downloads, updates and reports.
  * @param {string[]} more further command line switches
  */
 export function launch(more = []) {
@@ -37,7 +37,7 @@ export function launch(more = []) {
     executablePath: fromEnvironment("STATELENS_CHROMIUM"),
     args: [
       "--headless",
-      // Containers run as root and offer no sandbox of their own.
+      // Chromium's sandbox does not work as root in a container.
       "--no-sandbox",
       "--disable-gpu",
       "--disable-quic",
@@ -51,9 +51,8 @@ export function launch(more = []) {
 }
 
 /**
- * Opens the site in a fresh context and runs `work(page)`. Afterwards it fails when the page (or its
- * worker) asked for anything beyond the site's own files, broke the content security policy, threw
- * an error that nobody caught, or printed an error to the console.
+ * Opens the site in a new context and runs `work(page)`. Then fails if the page or its worker requested anything but the
+  * site's own files, violated the content security policy, threw an uncaught error, or printed an error to the console.
  * @param {import("playwright-core").Browser} browser
  * @param {(page: import("playwright-core").Page) => Promise<void>} work
  * @param {import("playwright-core").BrowserContextOptions} options
@@ -61,10 +60,10 @@ export function launch(more = []) {
 export async function withPage(browser, work, options = {}) {
   // The service worker would fetch and hash the whole site for each test.
   const context = await browser.newContext({ acceptDownloads: true, serviceWorkers: "block", ...options });
-  const strangers = [];
+  const foreign = [];
   const errors = [];
   context.on("request", (request) => {
-    if (!ours(request.url())) strangers.push(request.url());
+    if (!isOwn(request.url())) foreign.push(request.url());
   });
   context.on("weberror", (event) => errors.push(String(event.error())));
   context.on("console", (message) => {
@@ -73,22 +72,22 @@ export async function withPage(browser, work, options = {}) {
   try {
     const page = await context.newPage();
     await page.goto(site);
-    // The load event comes before the Wasm has run: until the first screen stands, nobody listens.
+    // The load event fires before the Wasm runs. The page handles events once its first screen is drawn.
     await page.waitForSelector("#start");
     await work(page);
   } finally {
     await context.close();
   }
-  assert.deepEqual(strangers, [], "requests beyond the site's own files");
+  assert.deepEqual(foreign, [], "requests beyond the site's own files");
   assert.deepEqual(errors, [], "errors in the page");
 }
 
-/** Runs in the worker: each piece of a stream of a file, and each read at once, takes so many milliseconds. */
+/** Delays each piece of a file's stream and each synchronous read. Runs in the worker. */
 function slow({ streams = [0], reads = 0 }) {
   const plain = Blob.prototype.stream;
-  let begun = 0;
+  let opened = 0;
   Blob.prototype.stream = function () {
-    const delay = streams[Math.min(begun++, streams.length - 1)];
+    const delay = streams[Math.min(opened++, streams.length - 1)];
     const reader = plain.call(this).getReader({ mode: "byob" });
     return new ReadableStream({
       type: "bytes",
@@ -111,9 +110,9 @@ function slow({ streams = [0], reads = 0 }) {
 }
 
 /**
- * As `withPage`, but the page's worker reads files slowly.
- * @param {{streams?: number[], reads?: number}} slowness milliseconds that each piece takes of the first stream of a
- * file, of the second, and of all further ones; and each read at once
+ * Like `withPage`, but the page's worker reads files slowly.
+  * @param {{streams?: number[], reads?: number}} slowness milliseconds per piece of the first stream of a file, of the second,
+  * and so on (the last number repeats); and per synchronous read
  */
 export function withSlowPage(browser, slowness, work, options = {}) {
   const slowly = async (page) => {
@@ -124,7 +123,7 @@ export function withSlowPage(browser, slowness, work, options = {}) {
 }
 
 /**
- * Opens the page again, with a worker that first calls `script(argument)`.
+ * Reloads the page with a worker that first calls `script(argument)`.
  * @param {import("playwright-core").Page} page
  */
 export async function inWorker(page, script, argument) {
@@ -138,22 +137,21 @@ export async function inWorker(page, script, argument) {
 }
 
 /**
- * The dialog for files that `act` opens. The browser has to know that it is waited for before it is
- * asked for: a key that is pressed at once may overtake that, and then no dialog is told of.
+ * Returns the file dialog that `act` opens. The browser must intercept dialogs before `act`, because a key press may
+  * overtake the request to intercept them.
  * @param {import("playwright-core").Page} page
  * @param {() => Promise<void>} act
  */
 export async function choosing(page, act) {
   const chooser = page.waitForEvent("filechooser");
-  // Whatever went before is done when this is answered.
+  // The browser handles requests in order: after this one, it intercepts dialogs.
   await page.evaluate(() => {});
   await act();
   return chooser;
 }
 
 /**
- * Drops files on an element the way a user does; they are given as `{name, bytes}`, so that a test
- * need not have them on disk.
+ * Drops files on an element, as a user does. Files are `{name, bytes}`, so they need not exist on disk.
  */
 export async function drop(page, selector, files) {
   const given = files.map(({ name, bytes }) => ({ name, base64: Buffer.from(bytes).toString("base64") }));
@@ -171,43 +169,43 @@ export async function drop(page, selector, files) {
   await transfer.dispose();
 }
 
-/** A fixture in the form that `drop` takes. */
+/** Returns a fixture in the form that `drop` takes. */
 export function dropped(name) {
   return { name: name.split("/").pop(), bytes: readFileSync(fixture(name)) };
 }
 
 /**
- * What axe has to say of a screen at rest that is serious, or breaks one of the rules named. `cargo xtask pictures` keeps a
- * picture of it as well, under the name of the screen.
- * @returns {Promise<string[]>} rule and elements of each
+ * Runs axe on a screen, and returns the violations that are serious or break one of `rules`. With STATELENS_PICTURES set
+  * (`cargo xtask pictures`), also saves a screenshot under the screen's name.
+  * @returns {Promise<string[]>} screen, rule and elements of each
  */
-export async function accessibility(page, screen, named = []) {
-  // What fades in has less contrast until it is there.
+export async function accessibility(page, screen, rules = []) {
+  // Elements that fade in have less contrast until the animation ends.
   await page.evaluate(() => {
-    const ending = document.getAnimations().filter((one) => one.effect?.getComputedTiming().iterations !== Infinity);
-    return Promise.all(ending.map((one) => one.finished.catch(() => {})));
+    const finite = document.getAnimations().filter((one) => one.effect?.getComputedTiming().iterations !== Infinity);
+    return Promise.all(finite.map((one) => one.finished.catch(() => {})));
   });
   if (process.env.STATELENS_PICTURES) {
-    const way = await page.evaluate(() => `${innerWidth}-${matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light"}`);
-    await page.screenshot({ path: join(process.env.STATELENS_PICTURES, `${screen.replace(/\W+/g, "-")}-${way}.png`) });
+    const variant = await page.evaluate(() => `${innerWidth}-${matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light"}`);
+    await page.screenshot({ path: join(process.env.STATELENS_PICTURES, `${screen.replace(/\W+/g, "-")}-${variant}.png`) });
   }
   await page.evaluate(axe);
   const violations = await page.evaluate(async () => {
     const found = await axe.run(document, { resultTypes: ["violations"], rules: { "label-content-name-mismatch": { enabled: true } } });
-    // The rows of a grid that has the focus itself are scrolled by its arrow keys.
+    // Arrow keys scroll the rows of a grid that can have the focus.
     const scrolledByGrid = ({ target: [rows] }) => document.querySelector(rows)?.closest('[role="grid"][tabindex="0"]');
     const scrolling = found.violations.find(({ id }) => id === "scrollable-region-focusable");
     if (scrolling) scrolling.nodes = scrolling.nodes.filter((node) => !scrolledByGrid(node));
     return found.violations.filter(({ nodes }) => nodes.length > 0);
   });
-  const bad = violations.filter(({ id, impact }) => ["serious", "critical"].includes(impact) || named.includes(id));
+  const bad = violations.filter(({ id, impact }) => ["serious", "critical"].includes(impact) || rules.includes(id));
   return bad.map(({ id, nodes }) => `${screen}: ${id}: ${nodes.slice(0, 3).map(({ html }) => html.slice(0, 160)).join(" | ")}`);
 }
 
 /**
- * Reads again and again until `read()` gives what is expected, as the page answers a key or a wheel in a later frame.
+ * Polls `read()` until it returns the expected value, because the page handles input in a later frame.
  * @param {() => Promise<unknown>} read
- * @param {unknown} expected what `assert.deepEqual` takes for the same
+ * @param {unknown} expected compared by `assert.deepEqual`
  */
 export async function becomes(read, expected) {
   for (const until = Date.now() + PATIENCE; ; await new Promise((done) => setTimeout(done, 50))) {
@@ -216,13 +214,13 @@ export async function becomes(read, expected) {
   }
 }
 
-/** Waits until the page has drawn twice: whatever it was about to do at once is done. */
+/** Waits for two frames, so that pending changes are drawn. */
 export async function drawn(page) {
   await page.evaluate(() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done)))));
 }
 
-/** Whether an address is one of the site's, or made by the page itself. */
-function ours(url) {
+/** Returns whether a URL belongs to the site, or was created by the page. */
+function isOwn(url) {
   return url.startsWith(site) || url.startsWith(`blob:${site}`) || url.startsWith("data:");
 }
 

@@ -15,7 +15,7 @@ let small;
 before(async () => {
   browser = await launch();
   folder = mkdtempSync(join(tmpdir(), "statelens-expand-"));
-  // 1.6 GB, of which nearly nothing is on the disk.
+  // A sparse file of 1.6 GB.
   sparse = make("sparse.safetensors", { "big.weight": ["F32", [20_000, 20_000], 4] }, (put) => {
     put("big.weight", 12_345 * 20_000 + 6_789, floats([0.25, -7.5, 0.125]));
     put("big.weight", 3 * 20_000 + 5, floats([1.5, NaN]));
@@ -36,7 +36,7 @@ after(async () => {
 
 const floats = (values) => Buffer.from(Float32Array.from(values).buffer);
 
-/** A safetensors file; what is not written of it is zeros, and takes no room. */
+/** Writes a sparse safetensors file: zeros, except for what `fill` writes. */
 function make(name, tensors, fill) {
   const head = {};
   let at = 0;
@@ -68,11 +68,11 @@ async function expand(page, path, key) {
   await page.waitForSelector("#overview canvas");
 }
 
-/** Until all of it was read. */
+/** Waits until the whole tensor is read. */
 const read = (page) => page.waitForSelector("#look-reading", { state: "detached", timeout: 240_000 });
 
-/** The block of the overview that stands out most from the ground: its column and row, and how many there are. */
-const brightest = (page) =>
+/** Returns the darkest block of the overview, the number of columns and rows, and the blocks with NaN. */
+const darkest = (page) =>
   page.evaluate(() => {
     const canvas = document.querySelector("#overview canvas");
     const { data, width, height } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
@@ -84,13 +84,13 @@ const brightest = (page) =>
     return { column: best % width, row: Math.floor(best / width), width, height, odds };
   });
 
-/** The middle of a block on the screen. */
+/** Returns the centre of a block on the screen. */
 async function block(page, { column, row, width, height }) {
   const box = await page.locator("#overview canvas").boundingBox();
   return [box.x + ((column + 0.5) / width) * box.width, box.y + ((row + 0.5) / height) * box.height];
 }
 
-/** The values of the grid by the numbers of its rows and columns. */
+/** Returns the values of the grid, and the numbers of its rows and columns. */
 const grid = (page) =>
   page.evaluate(() => {
     const columns = [...document.querySelectorAll(".grid thead th")].map((cell) => Number(cell.textContent));
@@ -98,37 +98,37 @@ const grid = (page) =>
     return { columns, rows };
   });
 
-/** What the command says of the same values. */
+/** Returns the same values as the command prints them. */
 function shown(path, key, { columns, rows }, leading = "") {
   const slice = `${leading}${rows[0][0]}:${rows.at(-1)[0] + 1}, ${columns[0]}:${columns.at(-1) + 1}`;
   const output = execFileSync(command, ["show", "--json", path, `${key}[${slice}]`], { encoding: "utf8" });
-  // As it is written: a number that is parsed has lost its `.0`.
+  // Compares texts, because a parsed number has lost its `.0`.
   return /"values":\[(.*)\]/.exec(output)[1].split(",").map((text) => text.replaceAll('"', "").toLowerCase());
 }
 
-const at = (page) => page.textContent("#told");
+const selection = (page) => page.textContent("#told");
 
 test("the heatmap shows an outlier as the darkest block; a click or its index selects it", async () => {
   await withPage(browser, async (page) => {
     await expand(page, sparse, "big.weight");
-    // It is drawn before all of it was read, and that can be stopped.
+    // The heatmap is drawn while the tensor is being read.
     assert.match(await page.textContent("#look-reading"), /of 1\.60 GB/);
     await read(page);
-    const best = await brightest(page);
+    const best = await darkest(page);
     const [high, wide] = [Math.ceil(20_000 / best.height), Math.ceil(20_000 / best.width)];
     assert.deepEqual([best.column, best.row], [Math.floor(6_790 / wide), Math.floor(12_345 / high)]);
-    assert.deepEqual(best.odds, [[0, 0]], "the block with NaN is told apart");
+    assert.deepEqual(best.odds, [[0, 0]], "the block with NaN is marked");
     assert.match(await page.getAttribute("#overview", "aria-label"), /the value of largest magnitude is \u22127\.5, in rows 1\d+ to 1\d+, columns 6\d+ to 6\d+; 1 cell has NaN/);
     await page.mouse.move(...(await block(page, best)));
     await page.waitForFunction(() => /largest −7\.5 · mean \|x\|/.test(document.querySelector(".overview .read").textContent));
     await page.mouse.click(...(await block(page, best)));
     await page.waitForFunction(() => /\[12345, 6790\] −7\.5 bits c0f00000/.test(document.querySelector("#told").textContent));
-    assert.match(await at(page), /byte 987,627,160 of 1,600,000,000/);
+    assert.match(await selection(page), /byte 987,627,160 of 1,600,000,000/);
     assert.equal(await page.locator(".grid td.at").getAttribute("title"), "-7.5");
     const values = await grid(page);
     assert.deepEqual(values.rows.flatMap(([, row]) => row), shown(sparse, "big.weight", values));
 
-    // By its index; Escape leaves the box first, then the picture.
+    // An index selects a value; Escape closes the heatmap.
     await page.keyboard.press("g");
     await page.keyboard.type("[3, 6]");
     await page.keyboard.press("Enter");
@@ -166,7 +166,7 @@ test("values of bfloat16 are exact, and keys move the lens (core)", async () => 
     assert.match(await page.textContent(".lookbar"), /8 px per value/);
     await page.keyboard.press("0");
     assert.match(await page.textContent(".lookbar"), /2 px per value/);
-    // Rows as columns: the same key goes the other way.
+    // Transposed: the same key moves along the other dimension.
     await page.keyboard.press("t");
     await page.keyboard.press("ArrowDown");
     await page.waitForFunction(() => document.querySelector("#told").textContent.startsWith("[1, 66] "));
@@ -225,7 +225,7 @@ test("the heatmap is saved as a picture and as numbers", async () => {
     assert.deepEqual([png.readUInt32BE(16), png.readUInt32BE(20)], size);
     const lines = (await save("csv")).toString().trimEnd().split("\n");
     assert.equal(lines.length, 1 + 96 * 128);
-    // Each block is a value here.
+    // Each block is a single value here.
     const first = shown(small, "half.weight", { columns: [0, 1], rows: [[0], [0]] });
     const exact = lines.slice(1, 3).map((line) => Number(line.split(",")[4]));
     exact.forEach((value, at) => assert.ok(Math.abs(value - first[at]) < 1e-6 * Math.abs(value), `${value}, ${first[at]}`));

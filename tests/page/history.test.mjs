@@ -1,4 +1,4 @@
-// Back, forward, Escape: what is open is a place in the browser's history, and one key loses nothing.
+// Back, Forward and Escape: open checkpoints are entries of the browser's history, and a single key loses no work.
 
 import assert from "node:assert/strict";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
@@ -27,8 +27,8 @@ async function open(page, name) {
   await shows(page, name.split("/").pop());
 }
 
-/** Opens an address as a user does: U, the address, Enter. */
-async function ask(page, address) {
+/** Opens a URL by keyboard: U, the URL, Enter. */
+async function openAddress(page, address) {
   await page.keyboard.press("u");
   await page.waitForSelector("#address");
   await page.fill("#address input", address);
@@ -37,9 +37,9 @@ async function ask(page, address) {
 }
 
 test("a typed address opens without an exception", async () => {
-  // `withPage` fails on errors that nobody caught.
+  // `withPage` fails on uncaught errors.
   await withPage(browser, async (page) => {
-    await ask(page, example);
+    await openAddress(page, example);
     await drawn(page);
   });
 });
@@ -65,22 +65,22 @@ test("Back cancels opening", async () => {
   writeFileSync(many, manyKeys(60_000));
   await withPage(browser, async (page) => {
     await page.setInputFiles("#choose-files", many);
-    // It is a step in the history as soon as it is being opened.
+    // The history entry exists as soon as opening begins.
     await page.waitForFunction(() => history.state === 1);
     await page.goBack();
     await page.waitForSelector("#start");
     await page.waitForTimeout(2_000);
     assert.ok(await page.isVisible("#start"), "the first screen stays");
-    // The next thing is opened as ever.
+    // The next file opens as usual.
     await open(page, "cerebras/v2.10.0/seed.mdl");
   });
 });
 
-test("an address is in the URL while it is open, and only then", async () => {
+test("the URL names a remote checkpoint only while it is open", async () => {
   await withPage(browser, async (page) => {
-    await ask(page, example);
+    await openAddress(page, example);
     assert.equal(new URL(page.url()).searchParams.get("url"), example);
-    // Whoever is given the URL sees the same.
+    // The URL opens the same checkpoint.
     await page.reload();
     await shows(page, "gpt_small.mdl");
     await open(page, "cerebras/v2.10.0/seed.mdl");
@@ -88,7 +88,7 @@ test("an address is in the URL while it is open, and only then", async () => {
     await page.goBack();
     await shows(page, "gpt_small.mdl");
     assert.equal(new URL(page.url()).searchParams.get("url"), example);
-    // Its own button leaves it, too.
+    // The home button clears the URL, too.
     await page.click(".home");
     await page.waitForSelector("#start");
     assert.equal(new URL(page.url()).search, "");
@@ -117,7 +117,7 @@ test("Back closes a comparison without reopening the checkpoint, and closes shee
 test("Escape and Back ask before a running write is lost", async () => {
   const large = join(folder, "large.safetensors");
   denseCheckpoint(large, 12, 1);
-  // It is to be written for as long as this takes: 12 tensors of 8 MB, 60 ms for each MB.
+  // The write has to outlast the test: 12 tensors of 8 MB, 60 ms for each MB.
   await withSlowPage(browser, { streams: [60] }, async (page) => {
     await page.addInitScript(() => delete window.showSaveFilePicker);
     await page.reload();

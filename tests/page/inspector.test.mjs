@@ -1,4 +1,4 @@
-// What the inspector says of a key, and what it saves of it.
+// The inspector: facts about a key, code that reads it, and saved tensors.
 
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
@@ -21,7 +21,7 @@ after(async () => {
   rmSync(folder, { recursive: true });
 });
 
-async function lookAt(page, name, key) {
+async function select(page, name, key) {
   await drop(page, "body", [dropped(name)]);
   await page.waitForSelector("#work .row");
   await page.fill("#filter", key);
@@ -31,9 +31,9 @@ async function lookAt(page, name, key) {
 
 test("an optimizer entry names its parameter and links to it", async () => {
   await withPage(browser, async (page) => {
-    await lookAt(page, TRAINER, "optimizer.state.4.exp_avg");
+    await select(page, TRAINER, "optimizer.state.4.exp_avg");
     await page.locator(".top .facts", { hasText: "32.19 k params" }).waitFor();
-    // Told by the worker when the key is already shown.
+    // The worker sends this after the key is shown.
     const facts = page.locator(".insp .facts", { hasText: "matched by order and shape; 1 key of the model has no entry" });
     await facts.waitFor();
     await facts.getByRole("button", { name: "qkv.weight" }).click();
@@ -41,12 +41,12 @@ test("an optimizer entry names its parameter and links to it", async () => {
   });
 });
 
-test("the Python that reads a tensor is what the command prints (core)", async () => {
+test("the Python code that reads a tensor equals the command's (core)", async () => {
   await withPage(browser, async (page) => {
     const name = "safetensors/order.safetensors";
     const entries = JSON.parse(execFileSync(command, ["ls", "--json", fixture(name)])).entries;
     const { key } = entries.find(({ dtype }) => dtype);
-    await lookAt(page, name, key);
+    await select(page, name, key);
     const codeOf = (library) =>
       execFileSync(command, ["show", fixture(name), key, `--code=${library}`])
         .toString()
@@ -66,7 +66,7 @@ for (const extension of ["npy", "safetensors"]) {
       await page.reload();
       await page.waitForSelector("#start");
       const key = "model.model.wpe.weight";
-      await lookAt(page, TRAINER, key);
+      await select(page, TRAINER, key);
       await page.locator(".saveas").getByRole("button", { name: `.${extension}` }).first().click();
       await page.waitForSelector(".plan:not(.late)");
       for (const box of await page.$$(".loss input")) await box.check();

@@ -1,4 +1,4 @@
-// What the page can do at once, how each is begun and ended, and what the command gives for it.
+// The page's jobs: how each is started and finished, and the command's result for comparison.
 
 import assert from "node:assert/strict";
 import { execFileSync, spawnSync } from "node:child_process";
@@ -8,10 +8,10 @@ import { basename, join } from "node:path";
 import { after, before } from "node:test";
 import { choosing, command, launch, withPage, withSlowPage } from "./harness.mjs";
 
-/** A loaded machine reads slowly. */
+/** Milliseconds to wait on a loaded machine. */
 export const LONG = 300_000;
 
-/** Of the file of tests that runs: each has its own process. */
+/** The browser and the temporary folder of a test file. Each test file runs in a process of its own. */
 export let browser;
 export let folder;
 before(async () => {
@@ -23,10 +23,10 @@ after(async () => {
   rmSync(folder, { recursive: true });
 });
 
-/** A page that saves what it writes as downloads. */
+/** Runs `work` in a page that saves its output as downloads. */
 export const tab = (work) => withPage(browser, (page) => downloading(page, work));
 
-/** The same, whose worker reads files slowly, as `withSlowPage` has it. */
+/** Runs `work` like `tab`, but the page's worker reads files slowly, as in `withSlowPage`. */
 export const slowTab = (slowness, work) => withSlowPage(browser, slowness, (page) => downloading(page, work));
 
 async function downloading(page, work) {
@@ -41,7 +41,7 @@ export async function open(page, file) {
   await page.locator(`#work[data-name*="${basename(file)}"]`).waitFor({ timeout: LONG });
 }
 
-/** Reports and summaries are saved as downloads, too. */
+/** Returns whether a download is a checkpoint. Reports and summaries are downloads, too. */
 export const isWritten = (download) => /\.(pt|mdl)$/.test(download.suggestedFilename());
 
 export async function saved(page, click, predicate = (download) => !isWritten(download)) {
@@ -55,7 +55,10 @@ export const run = (...args) => {
   return stdout;
 };
 
-/** What can be done at once: begins it and leaves it alone; whether it is still at it; waits for what comes of it. */
+/**
+ * The jobs that can run concurrently. `begin` starts a job in the background, `isRunning` returns whether it still runs,
+ * `end` waits for its result, and `expected` returns the result to compare with.
+ */
 export const jobs = {
   verify: {
     async begin(page) {
@@ -75,7 +78,7 @@ export const jobs = {
     expected: ({ a }) => run("verify", a, "--json"),
   },
   write: {
-    /** Lays out what is written, so that it can begin at once. */
+    /** Waits for the plan, so that `begin` writes at once. */
     async prepare(page) {
       await planned(page);
       await page.keyboard.press("Escape");
@@ -108,7 +111,7 @@ export const jobs = {
     },
     async end(page) {
       await page.waitForSelector("#scanned", { timeout: LONG });
-      // The columns of values, of the rows that are in view.
+      // The visible rows, with their columns of values.
       return Buffer.from((await page.locator("#work .row").allTextContents()).join("\n"));
     },
     isRunning: (page) => page.isVisible("#scanning"),
@@ -116,7 +119,7 @@ export const jobs = {
       let rows;
       await tab(async (page) => {
         await open(page, a);
-        // Alone it can be over before anything is seen of it.
+        // A scan alone may end before its progress is visible, so `begin` would wait in vain.
         await page.click("#scan");
         rows = await this.end(page);
       });
@@ -124,7 +127,7 @@ export const jobs = {
       return rows;
     },
   },
-  // What has a screen of its own: it can only be begun last.
+  // A comparison has a screen of its own, so it has to start last.
   compare: {
     async begin(page, { b }) {
       const chooser = await choosing(page, () => page.keyboard.press("d"));
@@ -153,5 +156,5 @@ export async function planned(page) {
 }
 
 export function same(name, got, expected) {
-  assert.ok(got.equals(expected), `${name}: ${got.length} bytes, expected ${expected.length}, which are others`);
+  assert.ok(got.equals(expected), `${name}: ${got.length} bytes differ from the expected ${expected.length} bytes`);
 }

@@ -15,11 +15,11 @@ async function gpt(page) {
   await page.waitForSelector("#work .row");
 }
 
-/** Waits until a row is selected, as a key press is handled in a later frame. */
+/** Waits until a row is selected; the page handles key presses in a later frame. */
 const isSelected = (page, key) =>
   becomes(() => page.evaluate(() => document.querySelector(".row.sel .ck")?.title), key);
 
-test("rows, folds, layers, filter, sheets (core)", async () => {
+test("keys reach rows, folds, layers, the filter and sheets (core)", async () => {
   await withPage(browser, async (page) => {
     await gpt(page);
     await page.keyboard.press("j");
@@ -40,7 +40,7 @@ test("rows, folds, layers, filter, sheets (core)", async () => {
 
     await page.keyboard.press("/");
     await page.keyboard.type("blocks.*.bias shape:[96]");
-    // The count follows the last letter a moment later.
+    // The count is updated shortly after the last letter.
     await page.waitForSelector('.hits[data-count="2"]');
     await page.keyboard.press("Escape");
     assert.equal(await page.inputValue("#filter"), "");
@@ -69,7 +69,7 @@ test("rows, folds, layers, filter, sheets (core)", async () => {
   });
 });
 
-test("the tree, by keys and by clicks", async () => {
+test("the tree works by keys and by clicks", async () => {
   await withPage(browser, async (page) => {
     await gpt(page);
     await page.focus('[role="tree"]');
@@ -104,7 +104,7 @@ test("key presses faster than the tree renders are all handled", async () => {
   });
 });
 
-test("sorting by size, and back to file order", async () => {
+test("a column head sorts by size, and the third click restores the file order", async () => {
   await withPage(browser, async (page) => {
     await gpt(page);
     const first = () => page.$eval(".row .ck", (cell) => cell.textContent);

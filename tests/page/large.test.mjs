@@ -1,4 +1,4 @@
-// A checkpoint of 10 GB (sparse: it takes no room) opens and converts within 200 MB.
+// A sparse checkpoint of 10 GB opens and converts within 200 MB of memory.
 
 import assert from "node:assert/strict";
 import { mkdtempSync, rmSync } from "node:fs";
@@ -44,7 +44,7 @@ test("10 GB opens and converts in under 200 MB", { skip: process.platform !== "l
       const [download] = await Promise.all([page.waitForEvent("download"), page.click("#write")]);
       await page.waitForSelector("#convert-done");
       assert.match(await page.textContent(".runhead"), new RegExp(size.toLocaleString("en-US")));
-      // The bytes of smaller files are compared elsewhere; here some of it is saved, to see what that takes.
+      // Other tests compare bytes. This one saves a part of the file, to measure the memory.
       await page.waitForTimeout(5000);
       await download.cancel();
       console.log(`# 10 GB: ${millis} ms to open, ${Math.round(peak - start)} MB above the start at most`);

@@ -1,5 +1,5 @@
-// Where things stand: they stay in their places while a file is dragged and while rows are chosen, nothing is cut off at any
-// width, and keys have the room that the other columns don't need.
+// Layout: nothing moves while a file is dragged or rows are picked, nothing is cut off at any width, and keys get the width
+// that the other columns don't need.
 
 import assert from "node:assert/strict";
 import { copyFileSync, mkdtempSync, rmSync, truncateSync, writeFileSync } from "node:fs";
@@ -24,7 +24,7 @@ after(async () => {
   rmSync(folder, { recursive: true });
 });
 
-/** Holds a file over the page, or takes it away again. */
+/** Dispatches the events of a file that is dragged over the page, or away from it. */
 async function drag(page, event) {
   await page.evaluate((event) => {
     const transfer = new DataTransfer();
@@ -38,7 +38,7 @@ async function drag(page, event) {
 const SCREEN = ["header", "main", "footer"];
 const CONTENT = "main > *:nth-child(2)";
 
-/** Fails if one of these parts moves while a file is held over the page. */
+/** Fails if one of these parts moves while a file is dragged over the page. */
 async function stays(page, state, parts = [...SCREEN, CONTENT]) {
   const boxes = (page) =>
     page.evaluate((parts) =>
@@ -81,7 +81,7 @@ for (const viewport of [
       async (page) => {
         await page.setInputFiles("#choose-files", { name: "many.safetensors", mimeType: "", buffer: safetensors(Array.from({ length: 40_000 }, (_, at) => `layers.${at}.weight`)) });
         await page.waitForSelector("#loading");
-        // The content is the progress, which changes meanwhile.
+        // The content shows the progress, which changes.
         await stays(page, "loading", SCREEN);
       },
       { viewport },
@@ -125,7 +125,7 @@ for (const width of [360, 390, 720, 768, 820, 1024, 1440, 2560]) {
   });
 }
 
-/** Which keys of the table are cut. */
+/** Returns the keys of the table that are cut. */
 const cutKeys = (page, rows) =>
   page.$$eval(`${rows} .ck .key > *`, (parts) => parts.filter((part) => part.scrollWidth > part.clientWidth + 1).map((part) => part.parentElement.textContent));
 
@@ -148,14 +148,14 @@ test("keys are not truncated while other columns are empty; empty columns are hi
   );
 });
 
-/** A model as a trainer saves it: the keys of layers of a Llama, below `model`. */
+/** Returns tensors with the keys of a Llama's layers, below the `model` of a trainer. */
 function layers(count, prefix = "model.model.") {
   const names = ["self_attn.q_proj", "self_attn.k_proj", "mlp.gate_proj", "mlp.down_proj", "input_layernorm", "post_attention_layernorm"];
   const numbers = Array.from({ length: count }, (_, at) => at);
   return Object.fromEntries(numbers.flatMap((layer) => names.map((name) => [`${prefix}layers.${layer}.${name}.weight`, [[layer, 1], [2, -3]]])));
 }
 
-test("columns of statistics leave the keys their room, in the table and in the tree (core)", async () => {
+test("columns of statistics leave enough width for keys, in the table and in the tree (core)", async () => {
   const path = join(folder, "layers.safetensors");
   writeFileSync(path, floats(layers(12, "model.")));
   await withPage(
@@ -173,7 +173,7 @@ test("columns of statistics leave the keys their room, in the table and in the t
       await page.waitForSelector("#work .row:not(.grp):nth-child(20)");
       await page.waitForSelector("#work .head .wly", { state: "detached" });
       assert.deepEqual(await cutKeys(page, "#work"), [], "all keys");
-      // What the user chooses is shown, whatever room it takes.
+      // Selected columns are always shown.
       const heads = () => page.$$eval("#work .head .c", (heads) => heads.map((head) => head.textContent.trim()));
       await page.click("#columns summary");
       for (const name of ["min", "max", "zeros", "|x| max"]) await page.locator("#columns").getByRole("checkbox", { name, exact: true }).check();
@@ -183,16 +183,16 @@ test("columns of statistics leave the keys their room, in the table and in the t
   );
 });
 
-/** The columns of the table that are to be seen, by their classes. */
+/** Returns the classes of the visible columns of the table. */
 const shownColumns = (page) => page.$$eval("#work .head > .c", (heads) => heads.filter((head) => head.checkVisibility()).map((head) => head.className.split(" ")[1]));
 
-/** Fails unless keys have the width that the program computed, and the columns fill the table. */
+/** Fails unless keys have the computed width, and the columns fill the table. */
 async function keysFillTable(page) {
   const { computed, keys, ends } = await page.$eval("#work .keytable", (table) => {
     const rows = [...table.querySelectorAll(".head, .row:not(.grp)")];
     const box = (element) => element.getBoundingClientRect();
     const { left } = box(table);
-    // The head is above the rows, and does not end before the gutter of the scroll bar.
+    // The head also spans the gutter of the scroll bar, so the edge is that of the rows.
     const right = left + table.querySelector(".scroller").clientWidth;
     return {
       computed: parseFloat(getComputedStyle(table).getPropertyValue("--columns").match(/[\d.]+(?=px)/)[0]),
@@ -228,13 +228,13 @@ for (const width of [721, 768, 820, 1024, 1181, 1200, 1300]) {
         const scanned = await shownColumns(page);
         for (const name of ["ck", "cd", "cs", "wsd"]) assert.ok(scanned.includes(name), `${name} in ${scanned}`);
         await keysFillTable(page);
-        // A key that wraps stays in its row, and rows stand below each other.
+        // A wrapped key stays inside its row, and rows are adjacent.
         const rows = await page.$$eval("#work .scroller .flat:not(.stuck) .row", (rows) => rows.map((row) => [row, row.querySelector(".key")].map((part) => part.getBoundingClientRect()).map(({ top, bottom }) => [top, bottom])));
         for (const [at, [[top, bottom], [keyTop, keyBottom]]] of rows.entries()) {
           assert.ok(keyTop >= top - 1 && keyBottom <= bottom + 1, `${keyTop}–${keyBottom} in ${top}–${bottom}`);
-          if (at > 0) assert.ok(Math.abs(rows[at - 1][0][1] - top) < 1, "rows stand below each other");
+          if (at > 0) assert.ok(Math.abs(rows[at - 1][0][1] - top) < 1, "rows are adjacent");
         }
-        // What is left has its place: no cell lies over the key.
+        // No cell overlaps the key.
         const overlaps = await last.evaluate((row) => {
           const [key, ...others] = [...row.children].filter((cell) => cell.getBoundingClientRect().width > 0);
           return others.filter((cell) => cell.getBoundingClientRect().left < key.getBoundingClientRect().right - 1).map((cell) => cell.className);
@@ -246,7 +246,7 @@ for (const width of [721, 768, 820, 1024, 1181, 1200, 1300]) {
   });
 }
 
-test("a key that wraps is copied in one line, and the rows in view stay when keys begin to wrap", async () => {
+test("a wrapped key is copied as one line, and the visible rows stay when keys begin to wrap", async () => {
   const path = join(folder, "layers.safetensors");
   writeFileSync(path, floats(layers(40, "model.language_model.text_decoder.")));
   await withPage(
@@ -261,7 +261,7 @@ test("a key that wraps is copied in one line, and the rows in view stay when key
       const top = () =>
         page.$$eval("#work .row[data-key]", (rows) => {
           const { top } = document.querySelector("#work .scroller").getBoundingClientRect();
-          // Empty until the rows of a new place are drawn.
+          // Empty until the rows at the new position are drawn.
           return rows.find((row) => row.getBoundingClientRect().bottom > top + 1)?.dataset.key ?? "";
         });
       await becomes(async () => (await top()).startsWith("model.language_model.text_decoder.layers.8."), true);
@@ -279,14 +279,14 @@ test("a key that wraps is copied in one line, and the rows in view stay when key
   );
 });
 
-/** Names of many lengths and letters: some fit into a line of the tree by a hair, some do not. */
+/** Returns names of many lengths and scripts, some of which just fit into a line of the tree. */
 function manyNames() {
   const letters = ["w", "i_", "W.", "long_word_", "a-b", "\u{5c42}", "\u00e9\u00df", "\u0416_", "0_", "\u{1f600}x", "of words "];
   return letters.flatMap((letter) => [8, 15, 20, 22, 23, 24, 25, 26, 28, 32, 47, 70].map((length) => `${letter.repeat(length).slice(0, length)}`.toWellFormed()));
 }
 
 for (const width of [390, 768, 1440]) {
-  test(`at ${width} pixels lines of the tree have the height of their names${width === 1440 ? " (core)" : ""}`, async () => {
+  test(`at ${width} pixels lines of the tree are as high as their names${width === 1440 ? " (core)" : ""}`, async () => {
     const names = ["post_attention_layernorm", ...manyNames()];
     const path = join(folder, "names.safetensors");
     writeFileSync(path, floats({ ...Object.fromEntries(names.flatMap((name) => [[`x.${name.replaceAll(".", "_")}.weight`, [1]], [`x.layers.0.${name.replaceAll(".", "_")}.weight`, [1]]])), ...layers(12, "model.") }));
@@ -314,7 +314,7 @@ for (const width of [390, 768, 1440]) {
           );
         await becomes(wrong, []);
         assert.ok((await page.locator(".tree li").count()) > 40);
-        // A name has no more lines than it needs.
+        // Names have no more lines than they need.
         const spare = await page.$$eval(".tree li", (lines) =>
           lines.flatMap((line) => {
             const [name, number] = [line.querySelector(".t"), line.querySelector(".num")].map((part) => part.getBoundingClientRect());
@@ -345,7 +345,7 @@ for (const width of [390, 820, 1024, 1200, 1440]) {
         else if (width <= 1180) await page.getByRole("button", { name: "Tree" }).click();
         await page.waitForSelector(".tree li");
         assert.deepEqual(await page.$$eval(".tree .n, .tree .t", isCut), []);
-        // No name reaches over its line, nor over what stands beside it.
+        // No name overlaps another line or the number.
         const over = () =>
           page.$$eval(".tree li", (lines) =>
             lines.filter((line) => {
@@ -404,7 +404,7 @@ for (const width of [390, 768, 1024, 1440]) {
 }
 
 for (const width of [390, 768, 1024, 1440]) {
-  test(`at ${width} pixels a name of 44 letters is shown in full, and numbers stand once`, async () => {
+  test(`at ${width} pixels a file name of 44 letters is shown in full, and numbers are shown once`, async () => {
     const name = "a_rather_long_name_of_checkpoint.safetensors";
     assert.equal(name.length, 44);
     const path = join(folder, name);
@@ -417,7 +417,7 @@ for (const width of [390, 768, 1024, 1440]) {
         const cut = () => page.$eval(".top .name", (name) => [name.scrollWidth > name.clientWidth + 1, name.scrollHeight > name.clientHeight + 1]);
         const facts = page.locator("#work .top .facts");
         assert.deepEqual(await cut(), [false, false]);
-        // The inspector has parameters and bytes of the whole; on a small screen it is another tab.
+        // The inspector shows parameters and bytes of the checkpoint. On small screens it is another tab, so the header does.
         assert.equal(await facts.isVisible(), width < 720);
         assert.equal(await page.locator("#checkpoint-facts").isVisible(), width > 720);
         await page.locator("#work .row:not(.grp):not(.fold)").first().click();
@@ -452,7 +452,7 @@ for (const width of [390, 768, 1024, 1440]) {
         assert.deepEqual(rows.map((row) => row.text !== ""), [true, true, false]);
         for (const [at, row] of rows.entries()) {
           assert.ok(!row.cut && row.end <= row.bottom, `${row.name}: ${JSON.stringify(row)}`);
-          if (at > 0) assert.ok(Math.abs(row.top - rows[at - 1].bottom) < 1, "rows stand below each other");
+          if (at > 0) assert.ok(Math.abs(row.top - rows[at - 1].bottom) < 1, "rows are adjacent");
         }
       },
       { viewport: { width, height: 900 } },
@@ -497,7 +497,7 @@ test("a click anywhere in the head of a column sorts by it (core)", async () => 
       await page.waitForSelector("#work .row");
       const cell = page.locator("#work .head .cb");
       const box = await cell.boundingBox();
-      // Far from the word, which stands at the right.
+      // Far from the label, which is right-aligned.
       await page.mouse.click(box.x + 14, box.y + box.height - 4);
       await page.waitForSelector('#work .head .cb[aria-sort="descending"]');
       assert.equal(await cell.locator("button").evaluate((button) => getComputedStyle(button).cursor), "pointer");
@@ -544,8 +544,8 @@ test("a rename shows the changed segments in full", async () => {
         ["attention.", true],
       ]);
       const lines = await page.$$eval("#preview tbody tr", (rows) => rows.map((row) => Math.round(row.getBoundingClientRect().height)));
-      assert.equal(new Set(lines).size, 1, "how often it repeats stands in the same line");
-      // Without a cast there is no column of dtypes, and the keys have its room.
+      assert.equal(new Set(lines).size, 1, "the number of layers is on the same line");
+      // Without a cast there is no dtype column.
       assert.equal(await page.locator("#preview thead th").count(), 3);
     },
     { viewport: { width: 1440, height: 900 } },
@@ -565,7 +565,7 @@ test("keys before and after a rename are never cut", async () => {
         await page.waitForSelector("#write:not([disabled])");
         await page.getByRole("textbox", { name: "Rename" }).fill("self_attn=>attention");
         await page.waitForSelector("#preview .chg");
-        // Parts in a line of text have no size of their own: 0 by 0.
+        // Inline elements have a size of 0 × 0, so they are not reported.
         const cut = (parts) => parts.filter((part) => part.scrollWidth > part.clientWidth + 1 || part.scrollHeight > part.clientHeight + 1).map((part) => part.textContent);
         assert.deepEqual(await page.$$eval("#preview td:not(.ar), #preview td .key > *", cut), []);
         assert.match(await page.locator("#preview tbody tr").first().textContent(), /model\.model\.layers\.0–11\.self_attn\.q_proj\.weight ×12.*model\.model\.layers\.0–11\.attention\.q_proj\.weight/);
@@ -575,7 +575,7 @@ test("keys before and after a rename are never cut", async () => {
   }
 });
 
-test("E without a selection says what to do, and Escape leaves the go-to box before it clears what is picked", async () => {
+test("E without a selection says what to do, and Escape leaves the go-to box before it clears picked rows", async () => {
   await withPage(browser, async (page) => {
     await page.setInputFiles("#choose-files", files.model);
     await page.waitForSelector("#work .row");

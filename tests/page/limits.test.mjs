@@ -1,5 +1,4 @@
-// Files that are far more than they seem: the page asks before it goes through them, and what is over
-// a limit can be opened all the same.
+// Files that expand far beyond their size: the page asks before it processes them, and files over a limit open on request.
 
 import assert from "node:assert/strict";
 import { mkdtempSync, rmSync, truncateSync, writeFileSync } from "node:fs";
@@ -15,7 +14,7 @@ before(async () => {
 after(() => browser.close());
 
 test("files over a limit open with higher limits on request (core)", async () => {
-  // Lists in lists, 1,500 deep, with a number in the innermost.
+  // Nested lists, 1,500 deep, with a number in the innermost.
   const deep = Buffer.concat([Buffer.from([0x80, 2]), Buffer.alloc(1500, "]"), Buffer.from("K\x07"), Buffer.alloc(1500, "a"), Buffer.from(".")]);
   await withPage(browser, async (page) => {
     await drop(page, "body", [{ name: "deep.pkl", bytes: deep }]);
@@ -43,7 +42,7 @@ test("data that unpacks to far more is read and written only after confirmation"
     await page.keyboard.press("s");
     const read = page.locator("#read-all");
     await read.waitFor();
-    // It is the same read, and the same answer; taken back, nothing is read.
+    // The confirmation applies to this read as well, and can be revoked.
     assert.ok(await page.isChecked(".far-more"));
     await page.uncheck(".far-more");
     assert.ok(await read.isDisabled());
@@ -74,7 +73,7 @@ test("data that unpacks to far more is not compared without confirmation", async
 test("a tensor that takes too many passes to reorder is written on request", async () => {
   const folder = mkdtempSync(join(tmpdir(), "statelens-limits-"));
   try {
-    // 4 GiB, by columns. It takes no room on most disks.
+    // A sparse file of 4 GiB, in column order.
     const path = join(folder, "columns.npy");
     const text = "{'descr': '<f4', 'fortran_order': True, 'shape': (32768, 32768), }";
     const head = Buffer.from(`\x93NUMPY\x01\x00..${text.padEnd(117)}\n`, "latin1");

@@ -1,4 +1,4 @@
-// Links to what is looked at; and what happens when the reader stops: it is opened again, where it was.
+// Links to a selection, and restarts of a crashed worker.
 
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
@@ -15,22 +15,22 @@ const matrix = (at, rows, columns) =>
   Array.from({ length: rows }, (_, row) => Array.from({ length: columns }, (_, column) => (((row * columns + column) * 37 + at) % 101) - 50));
 const bytes = floats(Object.fromEntries(Array.from({ length: 12 }, (_, at) => [`model.layers.${at}.mlp.weight`, matrix(at, 40, 30)])));
 const name = "small model.safetensors";
-const give = (page) => drop(page, "#start", [{ name, bytes }]);
+const dropModel = (page) => drop(page, "#start", [{ name, bytes }]);
 const hash = (page) => page.evaluate(() => decodeURIComponent(location.hash));
 const key = (page) => page.locator(".insp .wrapkey").first().textContent();
-const work = (page) => page.waitForSelector(`#work[data-name*="${name}"]`);
+const waitForModel = (page) => page.waitForSelector(`#work[data-name*="${name}"]`);
 
-/** Goes to an address as from elsewhere. */
-async function come(page, behind) {
+/** Opens a URL from another page. */
+async function visit(page, path) {
   await page.goto("about:blank");
-  await page.goto(`${site}${behind}`);
+  await page.goto(`${site}${path}`);
   await page.waitForSelector("#start");
 }
 
 test("the URL follows the selection, and Back closes the heatmap (core)", async () => {
   await withPage(browser, async (page) => {
-    await give(page);
-    await work(page);
+    await dropModel(page);
+    await waitForModel(page);
     await becomes(() => hash(page), `#file=${name}`);
     await page.fill("#filter", "layers.3");
     await page.keyboard.press("Enter");
@@ -42,14 +42,14 @@ test("the URL follows the selection, and Back closes the heatmap (core)", async 
     await page.keyboard.press("ArrowDown");
     await page.keyboard.press("ArrowRight");
     await becomes(() => hash(page), `#file=${name}&key=model.layers.3.mlp.weight&slice=[1,1]&filter=layers.3&view=expanded`);
-    assert.equal(await page.evaluate(() => history.length), steps + 1, "a step for the picture, none for the arrows");
+    assert.equal(await page.evaluate(() => history.length), steps + 1, "one entry for the heatmap, none for the arrow keys");
     await page.goBack();
     await page.waitForSelector("#work .row");
     assert.equal(await key(page), "model.layers.3.mlp.weight");
     await page.goForward();
     await page.waitForSelector(".look");
     await becomes(() => hash(page), `#file=${name}&key=model.layers.3.mlp.weight&slice=[1,1]&filter=layers.3&view=expanded`);
-    // Shut by its own key it is where it was, too.
+    // Escape restores the workspace, too.
     await page.keyboard.press("Escape");
     await page.waitForSelector("#work .row");
     await page.keyboard.press("f");
@@ -59,14 +59,14 @@ test("the URL follows the selection, and Back closes the heatmap (core)", async 
 
 test("a link names its file, and selects the value in it", async () => {
   await withPage(browser, async (page) => {
-    await come(page, "#file=small%20model.safetensors&key=model.layers.7.mlp.weight&slice=[12:14,5:9]&view=expanded");
+    await visit(page, "#file=small%20model.safetensors&key=model.layers.7.mlp.weight&slice=[12:14,5:9]&view=expanded");
     assert.match(await page.textContent("#wanted"), /points to model\.layers\.7\.mlp\.weight in small model\.safetensors/);
     assert.deepEqual(await accessibility(page, "wanted"), []);
-    await give(page);
+    await dropModel(page);
     await page.waitForSelector(".look");
     await becomes(() => hash(page), `#file=${name}&key=model.layers.7.mlp.weight&slice=[12:14,5:9]&at=[12,5]&view=expanded`);
     assert.equal(await page.textContent(".exp .main h2"), "[12:14, 5:9]");
-    // Somebody changes the address by hand.
+    // The user edits the URL.
     await page.evaluate(() => (location.hash = "#file=small%20model.safetensors&key=model.layers.2.mlp.weight"));
     await page.waitForSelector("#work .row.sel");
     assert.equal(await key(page), "model.layers.2.mlp.weight");
@@ -85,8 +85,8 @@ const typed = async (page, text) => {
 test("a typed slice is part of the URL: Back, Forward and links restore it", async () => {
   const link = (part, more = "") => `#file=${name}&key=${KEY}${part && `&slice=${part}`}${more}&filter=${KEY}`;
   await withPage(browser, async (page) => {
-    await give(page);
-    await work(page);
+    await dropModel(page);
+    await waitForModel(page);
     await page.fill("#filter", KEY);
     await page.keyboard.press("Enter");
     await page.waitForSelector("#go-to");
@@ -105,17 +105,17 @@ test("a typed slice is part of the URL: Back, Forward and links restore it", asy
     await becomes(() => page.locator("#slice").count(), 0);
     await page.goForward();
     await becomes(() => slice(page), "[0:2, 26:30]");
-    // An index is a value of the whole.
+    // An index selects a value of the whole tensor.
     await typed(page, "5, 6");
     await becomes(() => hash(page), link("[5,6]"));
     await page.goBack();
     await becomes(() => slice(page), "[0:2, 26:30]");
-    // The way back to the whole tensor is the browser's.
+    // A button shows the whole tensor.
     await page.click("#slice-whole");
     await becomes(() => hash(page), link(""));
-    // Somebody else comes by it.
-    await come(page, `#file=small%20model.safetensors&key=${KEY}&slice=[1:4,::-7]`);
-    await give(page);
+    // A shared link shows the slice.
+    await visit(page, `#file=small%20model.safetensors&key=${KEY}&slice=[1:4,::-7]`);
+    await dropModel(page);
     await becomes(() => slice(page), "[1:4, 29:0:-7]");
     const first = await page.locator(".vals td").first().getAttribute("title");
     assert.equal(first, String(bytes.readFloatLE(8 + Number(bytes.readBigUInt64LE(0)) + 4 * (7 * 1200 + 1 * 30 + 29)).toFixed(1)));
@@ -125,7 +125,7 @@ test("a typed slice is part of the URL: Back, Forward and links restore it", asy
 test("the heatmap of a slice has a URL; dragging an index adds no history entry", async () => {
   const cube = { name: "cube.safetensors", bytes: stored({ w: ["F32", [3, 4, 5, 6], Buffer.from(Float32Array.from({ length: 360 }, (_, at) => at).buffer)] }) };
   await withPage(browser, async (page) => {
-    await come(page, "#file=cube.safetensors&key=w&slice=[0,:,3,:]&at=[0,2,3,4]&view=expanded");
+    await visit(page, "#file=cube.safetensors&key=w&slice=[0,:,3,:]&at=[0,2,3,4]&view=expanded");
     await drop(page, "#start", [cube]);
     await page.waitForSelector(".look");
     await becomes(() => page.textContent(".exp .main h2"), "[0, :, 3, :]");
@@ -145,8 +145,8 @@ test("the heatmap of a slice has a URL; dragging an index adds no history entry"
 
 test("a link with an invalid slice is reported, and the slice ignored", async () => {
   await withPage(browser, async (page) => {
-    await give(page);
-    await work(page);
+    await dropModel(page);
+    await waitForModel(page);
     const go = (part) => page.evaluate((to) => (location.hash = to), `#file=small%20model.safetensors&key=${KEY}&slice=${part}`);
     const notice = page.locator("#notice");
     for (const [part, message] of [
@@ -181,8 +181,8 @@ test("a link with an invalid slice is reported, and the slice ignored", async ()
 
 test("a reloaded page names the file that was open", async () => {
   await withPage(browser, async (page) => {
-    await give(page);
-    await work(page);
+    await dropModel(page);
+    await waitForModel(page);
     await page.fill("#filter", "layers.3");
     await page.keyboard.press("Enter");
     await becomes(() => hash(page), `#file=${name}&key=model.layers.3.mlp.weight&filter=layers.3`);
@@ -190,14 +190,14 @@ test("a reloaded page names the file that was open", async () => {
     await page.waitForSelector("#wanted");
     assert.equal(await page.textContent("#wanted"), "You had small model.safetensors open. Drop it again to pick up where you left off, at model.layers.3.mlp.weight.");
     assert.deepEqual(await accessibility(page, "was open"), []);
-    // Loaded once more, it still says so.
+    // After another reload, it still does.
     await page.reload();
     assert.match(await page.textContent("#wanted"), /^You had small model\.safetensors open/);
-    await give(page);
+    await dropModel(page);
     await page.waitForSelector("#work .row.sel");
     assert.equal(await key(page), "model.layers.3.mlp.weight");
-    // A link that somebody sent is one, whatever was open before; also when it is loaded anew.
-    await come(page, "#file=other.safetensors&key=model.layers.7.mlp.weight");
+    // A shared link is reported as one even if another file was open before, and after a reload.
+    await visit(page, "#file=other.safetensors&key=model.layers.7.mlp.weight");
     await page.reload();
     assert.match(await page.textContent("#wanted"), /^This link points to model\.layers\.7\.mlp\.weight in other\.safetensors\. Drop/);
   });
@@ -214,25 +214,25 @@ test("a link to a remote checkpoint opens it", async () => {
 });
 
 for (const [how, stop] of [
-  ["beside a message", () => void Promise.reject(new Error("a trap"))],
-  ["in a message", () => void setTimeout(() => { throw new Error("a trap"); })],
+  ["with an unhandled rejection", () => void Promise.reject(new Error("a trap"))],
+  ["with an uncaught error", () => void setTimeout(() => { throw new Error("a trap"); })],
 ]) {
   test(`a worker that crashes ${how} is restarted, with the same selection`, async () => {
     await withPage(browser, async (page) => {
-      await give(page);
-      await work(page);
+      await dropModel(page);
+      await waitForModel(page);
       await page.fill("#filter", "layers.1");
       await page.keyboard.press("Enter");
       await page.keyboard.press("j");
       const before = await key(page);
-      const reader = page.workers()[0];
-      await reader.evaluate(stop);
+      const worker = page.workers()[0];
+      await worker.evaluate(stop);
       assert.match(await page.locator("#notice").textContent(), /The reader stopped.*small model\.safetensors is open again at the same place/);
       await page.waitForSelector(".row.sel");
       assert.equal(await key(page), before);
       assert.equal(await page.inputValue("#filter"), "layers.1");
       await page.waitForSelector(".vals");
-      // One that stops again at once is not started for ever.
+      // A worker that crashes again at once is not restarted.
       await page.workers().at(-1).evaluate(stop);
       await page.waitForSelector("#error");
       assert.match(await page.textContent("#error"), /The reader stopped/);

@@ -1,8 +1,8 @@
-// Files that are too large or too many to keep as fixtures, made when a test needs them.
+// Creates files that are too large or too many to keep as fixtures.
 
 import { closeSync, ftruncateSync, openSync, writeFileSync, writeSync } from "node:fs";
 
-/** A pickle (protocol 2) of a flat dict of floats with that many keys. */
+/** Returns a pickle (protocol 2) of a flat dict of `count` floats. */
 export function manyKeys(count) {
   const parts = [Buffer.from([0x80, 2, 0x7d, 0x28])];
   for (let at = 0; at < count; at++) {
@@ -15,7 +15,7 @@ export function manyKeys(count) {
   return Buffer.concat(parts);
 }
 
-/** A safetensors file with a tensor of four float32 for each of the keys. */
+/** Returns a safetensors file with four float32 zeros for each key. */
 export function safetensors(keys) {
   const head = {};
   keys.forEach((key, at) => (head[key] = { dtype: "F32", shape: [4], data_offsets: [at * 16, at * 16 + 16] }));
@@ -25,7 +25,7 @@ export function safetensors(keys) {
   return Buffer.concat([length, text, Buffer.alloc(keys.length * 16)]);
 }
 
-/** A safetensors file of tensors of float32: lists of numbers, or of rows of numbers. */
+/** Returns a safetensors file of float32 tensors, given as lists of numbers or of rows. */
 export function floats(tensors) {
   const head = {};
   let at = 0;
@@ -39,7 +39,7 @@ export function floats(tensors) {
   return Buffer.concat([length, text, ...Object.values(tensors).map((values) => Buffer.from(Float32Array.from(values.flat()).buffer))]);
 }
 
-/** A safetensors file of tensors: dtype, shape and bytes of each. */
+/** Returns a safetensors file of tensors, each given as dtype, shape and bytes. */
 export function stored(tensors) {
   const head = {};
   let at = 0;
@@ -54,10 +54,10 @@ export function stored(tensors) {
 }
 
 /**
- * A PyTorch zip file with tensors of zeros, written sparsely: it takes no room on most disks.
- * @param {string} path where
- * @param {number} tensors how many
- * @param {number} numel float32 elements of each, below 2^31
+ * Writes a sparse PyTorch zip file with tensors of zeros, which needs hardly any disk space.
+  * @param {string} path
+  * @param {number} tensors number of tensors
+  * @param {number} numel float32 elements per tensor, below 2^31
  */
 export function sparseCheckpoint(path, tensors, numel) {
   const names = ["data.pkl", "byteorder", "version"];
@@ -74,7 +74,7 @@ export function sparseCheckpoint(path, tensors, numel) {
     head.writeUInt32LE(0xffffffff, 22);
     head.writeUInt16LE(encoded.length, 26);
     const extra = zip64([length, length]);
-    // A record begins at a multiple of 64, as torch has it: the padding is an extra field.
+    // An extra field aligns the data of each record to 64 bytes, as torch does.
     const padding = (64 - ((at + 30 + encoded.length + extra.length + 4) % 64)) % 64;
     const filler = Buffer.alloc(4 + padding);
     filler.write("FB");
@@ -143,7 +143,7 @@ function text(string) {
   return Buffer.concat([head, bytes]);
 }
 
-/** The pickle of `{"layer.0.weight": tensor, …}`, as torch.save writes it. */
+/** Returns the pickle of `{"layer.0.weight": tensor, …}`, as torch.save writes it. */
 function pickle(tensors, numel) {
   const count = Buffer.alloc(5);
   count[0] = 0x4a;
@@ -168,11 +168,10 @@ function pickle(tensors, numel) {
 }
 
 /**
- * A safetensors file of float32 tensors of 8 MB each, whose values tell which file they are of and
- * where in it they are.
- * @param {string} path where
- * @param {number} tensors how many
- * @param {number} seed another one makes another file
+ * Writes a safetensors file of float32 tensors of 8 MB each. A value depends on the seed, its tensor and its position.
+  * @param {string} path
+  * @param {number} tensors number of tensors
+  * @param {number} seed distinguishes files
  */
 export function denseCheckpoint(path, tensors, seed) {
   const each = 8 << 20;
@@ -195,9 +194,9 @@ export function denseCheckpoint(path, tensors, seed) {
 }
 
 /**
- * A safetensors file with the keys of a small Llama: values as of training, those of the lower layers of a smaller
- * spread, one NaN, and one layer whose matrices are far too large. With `steps`, as it is so much later: each value moved a
- * little, those of upper layers more.
+ * Writes a safetensors file with the keys of a small Llama and values like those of a trained one: smaller deviations in
+  * lower layers, one NaN, and one layer whose MLP matrices are too large. `steps` simulates further training: each value
+  * changes a little, those of upper layers more.
  */
 export function trainedCheckpoint(path, layers = 16, width = 96, steps = 0) {
   const shapes = { "model.embed_tokens.weight": [512, width] };
@@ -212,8 +211,8 @@ export function trainedCheckpoint(path, layers = 16, width = 96, steps = 0) {
   const head = { __metadata__: { format: "pt" } };
   const parts = [];
   let at = 0;
-  // Sums of twelve uniform numbers are near enough to normal ones.
-  const from = (seed) => () => {
+  // The sum of twelve uniform numbers approximates a normal distribution.
+  const random = (seed) => () => {
     let sum = -6;
     for (let turn = 0; turn < 12; turn++) {
       seed = (Math.imul(seed, 1664525) + 1013904223) >>> 0;
@@ -221,14 +220,14 @@ export function trainedCheckpoint(path, layers = 16, width = 96, steps = 0) {
     }
     return sum;
   };
-  const [normal, moved] = [from(1), from(2)];
+  const [normal, moved] = [random(1), random(2)];
   for (const [key, shape] of Object.entries(shapes)) {
     const layer = Number(/layers\.(\d+)/.exec(key)?.[1] ?? 0);
     const count = shape.reduce((product, dim) => product * dim, 1);
     const spread = 0.02 * (1 + layer / layers) * (layer === 9 && key.includes("mlp") ? 6 : 1);
     const values = Float32Array.from({ length: count }, () => (shape.length === 1 ? 1 + 0.01 * normal() : spread * normal()));
     const move = 0.0004 * Math.sqrt(steps) * (1 + layer / layers) * (shape.length === 1 ? 0.2 : 1);
-    // Norms grow, the others go either way.
+    // Weights of norms grow; other values change in both directions.
     if (steps) values.forEach((value, at) => (values[at] = value + move * (moved() + (shape.length === 1 ? 1 : 0))));
     if (key === "model.layers.5.mlp.up_proj.weight") values[120 * width + 57] = NaN;
     head[key] = { dtype: "F32", shape, data_offsets: [at, at + values.byteLength] };

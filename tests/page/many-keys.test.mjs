@@ -1,5 +1,5 @@
-// A hundred thousand keys: of the tree and the table only what is in sight is in the document, and
-// the filter finds what it should. How long that takes is the benchmark's, see measure.mjs.
+// 100,000 keys: the document contains only the visible parts of tree and table, and the filter finds the right keys.
+// measure.mjs measures the times.
 
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
@@ -33,7 +33,7 @@ async function open(page, keys) {
 
 const elements = (page) => page.evaluate(() => document.getElementsByTagName("*").length);
 
-/** What the chosen line of the tree says of itself, once it was scrolled to. */
+/** Describes the selected line of the tree, once there is one. */
 async function selected(page) {
   const chosen = '[role="treeitem"][aria-selected="true"]';
   await page.waitForSelector(chosen);
@@ -49,9 +49,9 @@ async function selected(page) {
   }));
 }
 
-const inTree = (page) => page.evaluate(() => document.activeElement.getAttribute("role"));
+const focusedRole = (page) => page.evaluate(() => document.activeElement.getAttribute("role"));
 
-/** Types into the filter, and waits until it says that so many keys fit. */
+/** Types into the filter, and waits for the expected number of keys. */
 async function hits(page, text, expected) {
   await page.fill("#filter", text);
   const hitCount = () => page.evaluate(() => document.querySelector(".hits")?.textContent.match(/^([\d\s,.]+) keys?$/)?.[1]);
@@ -72,10 +72,10 @@ test("the first keys are shown while the rest is being read", { timeout: 300_000
     });
     await open(page, keys);
     const early = await page.evaluate(() => window.early);
-    assert.ok(early, "nothing was shown before all was");
+    assert.ok(early, "no rows were shown early");
     assert.ok(early.rows > 10 && early.rows <= 100, `${early.rows} rows`);
     assert.deepEqual([early.first, early.inert], [keys[0], true]);
-    // Afterwards all are there.
+    // Then all keys are listed.
     assert.equal(await page.getAttribute('[role="treeitem"]', "aria-setsize"), String(COUNT));
   });
 });
@@ -100,13 +100,13 @@ test("flat keys: arrow keys move through the tree, and the filter counts", { tim
     assert.ok((await up()) > COUNT - 100, `${await up()}`);
     await page.keyboard.press("Home");
     await becomes(async () => (await selected(page)).place, `1 of ${COUNT}`);
-    assert.equal(await inTree(page), "tree");
+    assert.equal(await focusedRole(page), "tree");
     await becomes(() => page.getAttribute('[role="tree"]', "aria-activedescendant"), "branch-0");
 
-    // Scrolled by the wheel: other lines come, the focus and what is looked at stay.
+    // The wheel scrolls to other lines; focus and selection stay.
     await page.$eval('[role="tree"]', (tree) => (tree.scrollTop = tree.scrollHeight / 2));
     await page.waitForSelector(`[aria-posinset="${COUNT / 2}"]`);
-    assert.equal(await inTree(page), "tree");
+    assert.equal(await focusedRole(page), "tree");
     await becomes(() => page.getAttribute('[role="tree"]', "aria-activedescendant"), null);
     await page.keyboard.press("ArrowDown");
     await becomes(async () => (await selected(page)).name, keys[1]);
@@ -118,7 +118,7 @@ test("flat keys: arrow keys move through the tree, and the filter counts", { tim
     await hits(page, "*_777*", count((key) => /_777/.test(key)));
     await hits(page, "/_9.*3_/", count((key) => /_9.*3_/.test(key)));
     assert.equal(await page.$$eval("#work .row", (rows) => rows.length > 10 && rows.length < 200), true);
-    // What is typed while an expression is on its way takes its place.
+    // A new filter replaces an expression that is being evaluated.
     await page.fill("#filter", "/1.*1/");
     await hits(page, "tensor_123_", 1);
     await page.waitForTimeout(200);
@@ -128,7 +128,7 @@ test("flat keys: arrow keys move through the tree, and the filter counts", { tim
 });
 
 test("layers: lines stay open while scrolling", { timeout: 300_000 }, async () => {
-  // No two layers have the same names: nothing folds, so that the tree has a line for each part.
+  // All names of layers differ: nothing folds, so the tree has a line for each part.
   const part = (at) => `${at & 4 ? "even" : "odd"}_${Math.floor(at / 4)}`;
   const keys = Array.from({ length: COUNT }, (_, at) => `model.layers.${Math.floor(at / 4)}.${part(at)}.${"abcd"[at % 4]}.weight`);
   await withPage(browser, async (page) => {
@@ -149,7 +149,7 @@ test("layers: lines stay open while scrolling", { timeout: 300_000 }, async () =
     for (const key of ["ArrowDown", "ArrowDown"]) await page.keyboard.press(key);
     const first = async () => (({ place, open, shown }) => [place, open, shown])(await selected(page));
     await becomes(first, [`1 of ${COUNT / 4}`, "true", true]);
-    // Shut, and up to what holds it.
+    // Collapses the line, then moves to its parent.
     await page.keyboard.press("ArrowLeft");
     await becomes(async () => (await selected(page)).open, "false");
     await page.keyboard.press("ArrowLeft");

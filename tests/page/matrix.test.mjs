@@ -15,7 +15,7 @@ let path;
 before(async () => {
   browser = await launch();
   folder = mkdtempSync(join(tmpdir(), "statelens-matrix-"));
-  // Rank 3, and a row of zeros; kernels of which number 5 is the largest.
+  // A matrix of rank 3 with a row of zeros; kernels of which number 5 is the largest.
   const matrix = Array.from({ length: 48 * 40 }, (_, at) => {
     const [row, column] = [Math.floor(at / 40), at % 40];
     return row === 7 ? 0 : (row % 5) * (column % 7) + (row % 3) * 0.5 * (column % 2) + (row === 11 ? column : 0);
@@ -40,7 +40,7 @@ async function open(page) {
   await page.waitForSelector("#work .row");
 }
 
-async function look(page, key) {
+async function select(page, key) {
   await page.fill("#filter", key);
   await page.keyboard.press("Enter");
   await page.waitForFunction((key) => document.querySelector(".insp .wrapkey")?.textContent.includes(key), key);
@@ -48,12 +48,12 @@ async function look(page, key) {
 
 async function expand(page, key) {
   await open(page);
-  await look(page, key);
+  await select(page, key);
   await page.keyboard.press("e");
   await page.waitForSelector("#overview canvas");
 }
 
-/** What a click saves. */
+/** Returns the name and the bytes of the file that a click saves. */
 async function saved(page, click) {
   const download = page.waitForEvent("download");
   await click();
@@ -78,7 +78,7 @@ test("singular values match the command, with rank and chart", async () => {
     const lines = bytes.toString().trim().split("\n").slice(1);
     const wanted = json("singular", path, "embed.weight").values;
     assert.deepEqual(lines.map((line) => Number(line.split(",")[1])), wanted);
-    // With the largest only, it is told how far off they may be.
+    // The largest singular values alone give the same rank.
     await page.click("#singular-largest");
     await page.waitForFunction(() => /rank3 of 40/.test(document.querySelector("#singular dl")?.textContent) && !document.querySelector("#singular-stop"));
   });
@@ -96,12 +96,12 @@ test("rows are ranked by norm, and kernels shown as tiles (core)", async () => {
     await page.click("#ranked tbody button");
     await page.waitForFunction((row) => document.querySelector("#told").textContent.startsWith(`[${row}, 20]`), rows[0]);
     await page.keyboard.press("Escape");
-    await look(page, "conv.weight");
+    await select(page, "conv.weight");
     await page.keyboard.press("e");
     await page.click("#show-kernels");
     await page.waitForSelector(".tiles li");
     assert.equal(await page.locator(".tiles li").count(), 12);
-    // Number 5 is that of [1, 2].
+    // Kernel 5 has the index [1, 2].
     assert.match(await page.getAttribute(".tiles button", "aria-label"), /^\[1, 2\]: norm/);
     await page.click(".tiles button");
     await page.waitForFunction(() => document.querySelector("#told").textContent.startsWith("[1, 2, "));
@@ -148,7 +148,7 @@ test("several keys are picked, counted, converted and compared", async () => {
     await page.waitForSelector("#convert");
     await page.waitForFunction(() => /keys2 of 3/.test(document.querySelector(".plan dl")?.textContent));
     await page.keyboard.press("Escape");
-    // A comparison begins with these keys alone.
+    // The comparison is filtered by the picked keys.
     const choosing = page.waitForEvent("filechooser");
     await page.click("#compare-other");
     await (await choosing).setFiles(path);
@@ -176,7 +176,7 @@ test("a long press picks a row, and taps pick more", async () => {
         await page.waitForTimeout(millis);
         await send("touchEnd", []);
       };
-      // Moved meanwhile, it scrolls.
+      // A touch that moves is a scroll.
       await hold(0, 700, 40);
       assert.equal(await page.locator("#picked").count(), 0);
       await hold(0, 700);
@@ -189,7 +189,7 @@ test("a long press picks a row, and taps pick more", async () => {
       await page.waitForSelector('#picked[data-count="1"]');
       await page.locator("#clear-picked").tap();
       assert.equal(await page.locator("#picked").count(), 0);
-      // With nothing picked a tap looks at a key, as before.
+      // Without picked rows, a tap selects a key.
       await rows.nth(1).tap();
       await page.locator(".insp .wrapkey").waitFor();
       assert.equal(await page.locator("#picked").count(), 0);
@@ -201,7 +201,7 @@ test("a long press picks a row, and taps pick more", async () => {
 test("a tensor is saved as text, as bytes and as float32", async () => {
   await withPage(browser, async (page) => {
     await open(page);
-    await look(page, "norm.weight");
+    await select(page, "norm.weight");
     const save = (name) => saved(page, () => page.locator(".saveas").getByRole("button", { name, exact: true }).click());
     const csv = await save(".csv");
     assert.equal(csv[0], "norm.weight.csv");
@@ -224,13 +224,13 @@ for (const [colorScheme, width, height] of [["light", 1440, 900], ["dark", 390, 
         await page.waitForSelector("#picked");
         assert.deepEqual(await accessibility(page, "picked", ["aria-required-children", "label-content-name-mismatch", "scrollable-region-focusable", "landmark-one-main"]), []);
         await page.keyboard.press("Escape");
-        await look(page, "embed.weight");
+        await select(page, "embed.weight");
         await page.keyboard.press("e");
         await page.click("#singular-all");
         await page.waitForSelector("#singular svg desc", { state: "attached" });
         await page.click("#rank-rows");
         await page.waitForSelector("#ranked table");
-        assert.deepEqual(await accessibility(page, "looked", ["aria-required-children", "label-content-name-mismatch", "scrollable-region-focusable", "landmark-one-main"]), []);
+        assert.deepEqual(await accessibility(page, "singular values", ["aria-required-children", "label-content-name-mismatch", "scrollable-region-focusable", "landmark-one-main"]), []);
         const wide = await page.evaluate(() => document.documentElement.scrollWidth);
         assert.ok(wide <= width, `nothing is wider than the window: ${wide}`);
       },

@@ -1,5 +1,5 @@
-// What the page takes to open, filter, scroll, verify and convert files of very many keys, for
-// `cargo xtask bench`. Nothing here fails because something is slow.
+// Measures how long the page takes to open, filter, scroll, verify and convert files of very many keys, for
+// `cargo xtask bench`. Slow results are not failures.
 //
 //     node measure.mjs FOLDER [PART OF A FILE'S NAME]
 
@@ -12,7 +12,7 @@ import { marked, memory } from "./memory.mjs";
 
 const PARTS = ["attention.weight", "attention.bias", "dense.weight", "dense.bias"];
 
-/** Keys by shape: one name each, layers that fold, and deep ones that share little. */
+/** Kinds of keys: flat names, layers that fold, and deep paths that share little. */
 const SHAPES = {
   flat: (at) => `tensor_${at}_weight`,
   layers: (at) => `model.layers.${at >> 2}.${PARTS[at & 3]}`,
@@ -22,17 +22,17 @@ const SHAPES = {
 const COUNTS = [20_000, 100_000];
 const KINDS = ["safetensors", "pt", "npz", "mdl"];
 
-/** Typed into the filter, letter by letter. */
+/** Texts that are typed into the filter, letter by letter. */
 const WORDS = ["weight", "/we.*t/"];
 const FRAMES = 60;
 
-/** Runs in the page: what its measurements are made with. */
+/** Defines the functions that measure. Runs in the page. */
 function tools() {
   window.bench = {
-    /** Once what was done is on the screen. */
+    /** Waits until pending changes are on the screen. */
     painted: () => new Promise((done) => requestAnimationFrame(() => setTimeout(done))),
     elements: () => document.getElementsByTagName("*").length,
-    /** The times from frame to frame while something is done: median, 95th of 100, worst. */
+    /** Measures the times between frames during `act`: median, 95th percentile and maximum. */
     async frames(act) {
       const times = [];
       let going = true;
@@ -47,7 +47,7 @@ function tools() {
       const at = (part) => took[Math.ceil(part * took.length) - 1] ?? 0;
       return { result, frames: [at(0.5), at(0.95), at(1)] };
     },
-    /** From the choice of a file until its first rows are on the screen, and until all of it is. */
+    /** Measures the time from the choice of a file to its first rows, and to the complete table. */
     opening() {
       const chosen = new Promise((done) => addEventListener("change", () => done(performance.now()), { capture: true, once: true }));
       this.opened = chosen.then(async (began) => {
@@ -59,7 +59,7 @@ function tools() {
         return performance.now() - began;
       });
     },
-    /** The slowest letter of a word, until all its rows are on the screen and until the first are, and the longest that the page was busy at one go. */
+    /** Types a word. Returns the longest times of a letter: until all rows or the first are drawn, and of a busy page. */
     async typing(word) {
       const input = document.querySelector("#filter");
       const type = (text) => {
@@ -84,7 +84,7 @@ function tools() {
       await this.painted();
       return { slowest, busiest, shown };
     },
-    /** Scrolls from one end to the other, a step in each frame. */
+    /** Scrolls from one end to the other, one step per frame. */
     async scrolling(selector, frames) {
       const element = document.querySelector(selector);
       const step = (element.scrollHeight - element.clientHeight) / frames;
@@ -99,7 +99,7 @@ function tools() {
   };
 }
 
-/** How long something takes that ends when an element is there. */
+/** Returns the milliseconds from `act` until an element exists. */
 async function until(page, selector, act) {
   const began = performance.now();
   await act();
@@ -152,13 +152,13 @@ async function measure(browser, file) {
   }
 }
 
-/** The files to measure, which are made unless they are there. */
+/** Yields the files to measure, and creates missing ones. */
 function* files(folder) {
   mkdirSync(folder, { recursive: true });
   for (const [shape, key] of Object.entries(SHAPES)) {
     for (const kind of KINDS) {
       for (const count of COUNTS) {
-        // What is deep is there to see the page fold; that differs little by format.
+        // Deep keys measure folding, which hardly depends on the format.
         if (shape === "deep" && !(kind === "safetensors" && count === 100_000)) continue;
         if (!`${shape}-${count}.${kind}`.includes(process.argv[3] ?? "")) continue;
         const plain = join(folder, `${shape}-${count}.safetensors`);
@@ -203,7 +203,7 @@ try {
     const found = await measure(browser, file);
     console.log(COLUMNS.map(([name, cell]) => cell(found).padStart(name.length)).join("  "));
   }
-  console.log("(times are the longest of their kind; of frames the median, the 95th of 100 and the worst while it is typed or scrolled; targets at 100,000 keys: first rows under 500 ms, a letter under 50 ms)");
+  console.log("(times are maxima; frames: median, 95th percentile and maximum while typing or scrolling; targets at 100,000 keys: first rows under 500 ms, a letter under 50 ms)");
 } finally {
   await browser.close();
 }

@@ -1,15 +1,15 @@
-// Memory of the browser and of all that it started. Reads /proc, so that only Linux tells.
+// Memory of the browser and its child processes, read from /proc on Linux.
 
 import { readFileSync, readdirSync } from "node:fs";
 
 const MARK = `--statelens-memory-${process.pid}`;
 
-/** A switch for `launch`, which names this browser's processes among all that run. */
+/** Returns a switch for `launch` that marks this browser's processes. */
 export function marked() {
   return MARK;
 }
 
-/** Anonymous and shared memory of the marked browser, in MB; 0 where there is no /proc. */
+/** Returns the anonymous and shared memory of the marked browser in MB, or 0 without /proc. */
 export function memory() {
   if (process.platform !== "linux") return 0;
   const parents = new Map();
@@ -20,16 +20,16 @@ export function memory() {
       parents.set(pid, { parent: /PPid:\s+(\d+)/.exec(status)[1], status });
       if (readFileSync(`/proc/${pid}/cmdline`, "utf8").includes(MARK)) roots.push(pid);
     } catch {
-      // It ended while we looked.
+      // The process ended meanwhile.
     }
   }
-  const ours = (pid) => {
+  const isMarked = (pid) => {
     for (let at = pid; parents.has(at); at = parents.get(at).parent) if (roots.includes(at)) return true;
     return false;
   };
   let kilobytes = 0;
   for (const [pid, { status }] of parents) {
-    if (!ours(pid)) continue;
+    if (!isMarked(pid)) continue;
     for (const name of ["RssAnon", "RssShmem"]) kilobytes += Number(new RegExp(`${name}:\\s+(\\d+)`).exec(status)?.[1] ?? 0);
   }
   return kilobytes / 1024;

@@ -1,4 +1,4 @@
-// What the model is, and where its bytes are.
+// The model description and the treemap.
 
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
@@ -21,7 +21,7 @@ async function open(page, ...files) {
   await page.waitForSelector("#show-model", { state: "attached" });
 }
 
-/** What a list says: by label, the value and what tells it. */
+/** Returns a list of facts: by label, the value and its source. */
 const listed = (page, list) =>
   page.$$eval(`${list} dt`, (terms) =>
     Object.fromEntries(
@@ -49,10 +49,10 @@ test("read, inferred and unknown facts are distinguished", () =>
     assert.equal(facts.heads[1], "from config");
     assert.equal(facts["hidden size"][0], original.n_embd.toLocaleString("en"));
     assert.match(await page.innerText(".insp .parts"), /attention[\s\S]*MLP/);
-    assert.deepEqual(await accessibility(page, "understanding"), []);
+    assert.deepEqual(await accessibility(page, "model description"), []);
   }));
 
-test("facts about the model stand once, and are shown again from below the tree (core)", () =>
+test("facts about the model are shown once, and a button below the tree shows them again (core)", () =>
   withPage(
     browser,
     async (page) => {
@@ -78,7 +78,7 @@ test("a config that contradicts the tensors is a warning with both numbers, and 
     await page.waitForSelector("#work .notice.warn");
     assert.equal((await page.locator("#work .scroller .row").first().boundingBox()).y, top);
     assert.match(await page.textContent(".status"), /1 warning/);
-    // The inspector says it once.
+    // The inspector shows each contradiction once.
     const facts = await page.textContent(".insp .understood dl");
     for (const doubt of await page.$$eval(".insp .doubt", (doubts) => doubts.map((doubt) => doubt.textContent))) {
       assert.equal(facts.split(doubt).length - 1, 1, doubt);
@@ -101,7 +101,7 @@ test("describing the model does not delay typing after opening", () =>
         window.requested += JSON.stringify(message, (_, value) => (typeof value === "bigint" ? 0 : value)).includes("DescribeModel");
         return post.call(this, message, ...rest);
       };
-      // A letter as soon as there are rows, and others soon after.
+      // Types a letter as soon as there are rows, and others soon after.
       const watcher = new MutationObserver(() => {
         if (!document.querySelector("#work .row")) return;
         watcher.disconnect();
@@ -130,7 +130,7 @@ test("treemap boxes are sized by bytes, and arrow keys move between them (core)"
     await open(page, model);
     await page.keyboard.press("t");
     await page.waitForSelector(".map .box");
-    // Areas of the outermost boxes, by what they say they hold.
+    // Areas of the boxes that contain no others, and the shares in their titles.
     const sizes = await page.$$eval(".map .box:not(.open)", (boxes) =>
       boxes.map((box) => {
         const { width, height } = box.getBoundingClientRect();
@@ -148,19 +148,19 @@ test("treemap boxes are sized by bytes, and arrow keys move between them (core)"
     assert.equal(share, Math.max(...sizes.map(([, share]) => share)), "the first key chooses the largest box");
     const lens = () => page.getAttribute(".tape .lens circle", "cx");
     const before = await lens();
-    // Beside it, or below.
+    // The next box is to the right or below.
     await page.keyboard.press("ArrowRight");
     await page.keyboard.press("ArrowDown");
     await page.waitForFunction((first) => document.querySelector(".map .box.sel")?.id !== first, first);
     assert.notEqual(await lens(), before, "the lens marks the same bytes");
     assert.equal(await page.getAttribute(".map", "aria-activedescendant"), await page.getAttribute(".map .box.sel", "id"));
 
-    // In by Enter, out by Escape, to the table by another.
+    // Enter zooms in, and Escape zooms out.
     await page.keyboard.press("Enter");
     await page.waitForSelector(".mapway [aria-current]");
     await page.keyboard.press("Escape");
     await page.waitForSelector(".mapway [aria-current]", { state: "detached" });
-    // Or by one click on what a box holds others in.
+    // A click on the heading of a box zooms in, too.
     await page.click(".map .box.open .t", { force: true });
     await page.waitForSelector(".mapway [aria-current]");
     await page.keyboard.press("Escape");
@@ -178,7 +178,7 @@ test("treemap boxes are sized by bytes, and arrow keys move between them (core)"
 
 for (const [width, height] of [[390, 844], [1440, 900]]) {
   for (const colorScheme of ["light", "dark"]) {
-    test(`the treemap is clean at ${width} in ${colorScheme}`, () =>
+    test(`the treemap has no accessibility violations at ${width}, ${colorScheme}`, () =>
       withPage(
         browser,
         async (page) => {

@@ -1,4 +1,4 @@
-// Anywhere and offline: below any path of any static host, and with the network off after the first visit.
+// The page works below any path of any static host, and offline after the first visit.
 
 import assert from "node:assert/strict";
 import { cpSync, mkdtempSync, readFileSync, readdirSync, rmSync, writeFileSync } from "node:fs";
@@ -18,8 +18,8 @@ after(() => browser.close());
 const types = { ".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".wasm": "application/wasm", ".svg": "image/svg+xml" };
 
 /**
- * A static host that sends nothing but the type: the site lies below `path`. It can be taken off the network, and its
- * files changed. With `plain`, it does not even know the type of Wasm.
+ * Starts a static host that sends only content types, with the site below `path`. It can go offline, and its files can be
+  * changed. With `plain`, it does not know the type of Wasm.
  */
 async function host(path, { plain = false } = {}) {
   const folder = mkdtempSync(join(tmpdir(), "statelens-site-"));
@@ -91,10 +91,10 @@ async function visit(address, work) {
   assert.deepEqual(problems, []);
 }
 
-/** Waits until the whole site is kept. */
-const kept = (page) => page.evaluate(() => navigator.serviceWorker.ready.then(() => true));
+/** Waits until the whole site is cached. */
+const waitForCache = (page) => page.evaluate(() => navigator.serviceWorker.ready.then(() => true));
 
-/** Opens an example and looks at a value of it: page, worker and files of the site are all at work. */
+/** Opens an example and selects a key, which needs the page, the worker and files of the site. */
 async function use(page) {
   await page.waitForSelector("#start");
   await page.click('.ex[data-name="gpt_small.mdl"]');
@@ -106,60 +106,60 @@ async function use(page) {
 for (const [what, path, options] of [
   ["the root of a host", "/"],
   ["a sub-path", "/tools/v1/statelens/"],
-  ["a sub-path with letters to encode", "/a%20b/%C3%A9/"],
-  ["a host that knows no types", "/x/", { plain: true }],
+  ["a sub-path with characters to encode", "/a%20b/%C3%A9/"],
+  ["a host without content types", "/x/", { plain: true }],
 ]) {
   test(`the page works at ${what}`, async () => {
-    const there = await host(decodeURIComponent(path), options);
+    const server = await host(decodeURIComponent(path), options);
     try {
-      await visit(new URL(path, there.address).href, async (page) => {
-        await page.goto(new URL(path, there.address).href);
+      await visit(new URL(path, server.address).href, async (page) => {
+        await page.goto(new URL(path, server.address).href);
         await use(page);
-        await kept(page);
+        await waitForCache(page);
       });
     } finally {
-      await there.end();
+      await server.end();
     }
   });
 }
 
 test("after the first visit it works with the network off (core)", async () => {
-  const there = await host("/sub/");
+  const server = await host("/sub/");
   try {
-    await visit(there.address, async (page, context) => {
-      await page.goto(there.address);
+    await visit(server.address, async (page, context) => {
+      await page.goto(server.address);
       await page.waitForSelector("#start");
-      await kept(page);
-      await there.off();
-      // The window that is open, without a reload.
+      await waitForCache(page);
+      await server.off();
+      // The open window works without a reload.
       await use(page);
-      // A reload, and the same with a query and as index.html; each opens what is dropped.
-      for (const address of [there.address, `${there.address}?from=home`, `${there.address}index.html`]) {
+      // After a reload, with a query and as index.html, it opens dropped files.
+      for (const address of [server.address, `${server.address}?from=home`, `${server.address}index.html`]) {
         await page.goto(address);
         await use(page);
         await drop(page, "body", [dropped("cerebras/v2.10.0/seed.mdl")]);
         await page.waitForFunction(() => document.title.startsWith("seed.mdl"));
       }
-      // A new window, of which the browser has nothing in memory.
+      // A new window has nothing in memory.
       const other = await context.newPage();
-      await other.goto(there.address);
+      await other.goto(server.address);
       await use(other);
     });
   } finally {
-    await there.end();
+    await server.end();
   }
 });
 
 test("model families are available with the network off", async () => {
-  const there = await host("/sub/");
+  const server = await host("/sub/");
   const folder = fixture("recipes/llama/inv_freq_bin_2shards.hf-to-cs2.9/in");
   try {
-    await visit(there.address, async (page) => {
-      await page.goto(there.address);
+    await visit(server.address, async (page) => {
+      await page.goto(server.address);
       await page.waitForSelector("#start");
-      await kept(page);
-      await there.off();
-      await page.goto(there.address);
+      await waitForCache(page);
+      await server.off();
+      await page.goto(server.address);
       await page.waitForSelector("#start");
       await drop(page, "body", readdirSync(folder).map((name) => ({ name, bytes: readFileSync(join(folder, name)) })));
       await page.waitForSelector("#work .row");
@@ -168,54 +168,54 @@ test("model families are available with the network off", async () => {
       await page.waitForSelector("#loads .w-good");
     });
   } finally {
-    await there.end();
+    await server.end();
   }
 });
 
 test("exactly the files of the site are cached", async () => {
-  const there = await host("/sub/");
+  const server = await host("/sub/");
   try {
-    await visit(there.address, async (page) => {
-      await page.goto(there.address);
-      await kept(page);
+    await visit(server.address, async (page) => {
+      await page.goto(server.address);
+      await waitForCache(page);
       const names = await page.evaluate(async () => {
         const [name] = await caches.keys();
         return (await (await caches.open(name)).keys()).map((request) => request.url);
       });
-      const script = readFileSync(join(there.folder, "sw.js"), "utf8");
+      const script = readFileSync(join(server.folder, "sw.js"), "utf8");
       const listed = [...script.matchAll(/^ {2}"([^"]+)": "sha256-/gm)].map((line) => line[1]);
       assert.ok(listed.includes("index.html") && listed.includes("examples/gpt_small.mdl") && listed.some((name) => name.endsWith(".wasm")));
-      const expectedFiles = listed.map((name) => there.address + (name === "index.html" ? "" : name));
+      const expectedFiles = listed.map((name) => server.address + (name === "index.html" ? "" : name));
       assert.deepEqual(names.sort(), expectedFiles.sort());
     });
   } finally {
-    await there.end();
+    await server.end();
   }
 });
 
 test("a newer version is announced, and installed only on request", async () => {
-  const there = await host("/sub/");
+  const server = await host("/sub/");
   const title = (page) => page.getAttribute("meta[name=description]", "content");
   try {
-    await visit(there.address, async (page, context) => {
-      await page.goto(there.address);
-      await kept(page);
+    await visit(server.address, async (page, context) => {
+      await page.goto(server.address);
+      await waitForCache(page);
       const before = await title(page);
-      change(there.folder, "index.html", (text) => text.replace(before, "The next version"));
+      change(server.folder, "index.html", (text) => text.replace(before, "The next version"));
       await page.reload();
       await use(page);
       await page.waitForSelector(".news");
       assert.match(await page.textContent(".news"), /newer version/);
-      assert.equal(await title(page), before, "the version that was there goes on");
-      // Put off: it goes on, also in a new window and after a reload.
+      assert.equal(await title(page), before, "the old version stays");
+      // Later: the old version stays, also in a new window and after a reload.
       await page.locator(".news").getByRole("button", { name: "Later" }).first().click();
       assert.equal(await page.$(".news"), null);
-      assert.ok(await page.$("#work .row"), "what is open stays open");
+      assert.ok(await page.$("#work .row"), "the checkpoint stays open");
       const other = await context.newPage();
-      await other.goto(there.address);
+      await other.goto(server.address);
       await use(other);
       assert.equal(await title(other), before);
-      // Taken: this window reloads; the other one keeps what it has.
+      // Reload: this window gets the new version; the other one keeps the old.
       await other.waitForSelector(".news");
       await page.reload();
       await page.waitForSelector(".news");
@@ -224,28 +224,28 @@ test("a newer version is announced, and installed only on request", async () => 
       assert.equal(await title(page), "The next version");
       assert.ok(await other.$("#work .row"), "another window is not reloaded");
       assert.equal(await title(other), before);
-      await there.off();
+      await server.off();
       await page.reload();
       await use(page);
       assert.equal(await title(page), "The next version");
     });
   } finally {
-    await there.end();
+    await server.end();
   }
 });
 
 test("a partly deployed version is not installed", async () => {
-  const there = await host("/sub/");
+  const server = await host("/sub/");
   try {
     const context = await browser.newContext();
     const page = await context.newPage();
-    await page.goto(there.address);
-    await kept(page);
+    await page.goto(server.address);
+    await waitForCache(page);
     // The host has the new service worker, but not yet the new files.
-    const script = readFileSync(join(there.folder, "sw.js"), "utf8");
-    const old = readFileSync(join(there.folder, "boot.js"), "utf8");
-    change(there.folder, "boot.js", (text) => `${text}\n// next`);
-    writeFileSync(join(there.folder, "boot.js"), old);
+    const script = readFileSync(join(server.folder, "sw.js"), "utf8");
+    const old = readFileSync(join(server.folder, "boot.js"), "utf8");
+    change(server.folder, "boot.js", (text) => `${text}\n// next`);
+    writeFileSync(join(server.folder, "boot.js"), old);
     const state = await page.evaluate(async () => {
       const registration = await navigator.serviceWorker.getRegistration();
       const installing = new Promise((resolve) => registration.addEventListener("updatefound", () => resolve(registration.installing)));
@@ -255,14 +255,14 @@ test("a partly deployed version is not installed", async () => {
       return worker.state;
     });
     assert.equal(state, "redundant");
-    await there.off();
+    await server.off();
     await page.reload();
     await use(page);
     assert.equal(await page.$(".news"), null);
-    assert.notEqual(readFileSync(join(there.folder, "sw.js"), "utf8"), script);
+    assert.notEqual(readFileSync(join(server.folder, "sw.js"), "utf8"), script);
     await context.close();
   } finally {
-    await there.end();
+    await server.end();
   }
 });
 
@@ -280,13 +280,13 @@ test("the page can be installed, and opens the files that it reads", async () =>
       if (icon.sizes !== "any") assert.equal(size, icon.sizes, icon.src);
     }
     assert.ok(manifest.icons.some((icon) => icon.purpose === "maskable"));
-    // What Chromium itself would keep from installing.
+    // Reasons for which Chromium would not install the page.
     const session = await page.context().newCDPSession(page);
     await page.evaluate(() => navigator.serviceWorker.ready.then(() => true));
     const { installabilityErrors } = await session.send("Page.getInstallabilityErrors");
     const { errors } = await session.send("Page.getAppManifest");
     assert.deepEqual(errors, []);
-    // A window that was opened for a test counts as one in private mode.
+    // Chromium treats windows of a test as private ones.
     assert.deepEqual(installabilityErrors.map((error) => error.errorId).filter((id) => id !== "in-incognito"), []);
   };
   await withPage(browser, installable, { serviceWorkers: "allow" });

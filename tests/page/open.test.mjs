@@ -1,4 +1,4 @@
-// Opening: what a user drops is shown, whatever it is.
+// Opening: checkpoints, examples, damaged and unknown files, and files that link to each other.
 
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
@@ -16,7 +16,7 @@ oid sha256:61c9f3a8d4a0b7f2e5a9c86f1d0be7c4429a53e1f0dd6b78ab9f22b0c517e3d4
 size 4938993736
 `;
 
-/** The keys of the rows in sight, in order. */
+/** Returns the keys of the visible rows, in order. */
 const keys = (page) =>
   page.$$eval(".row:not(.grp) .ck", (cells) => cells.map((cell) => cell.getAttribute("title")));
 
@@ -27,7 +27,7 @@ async function open(page, file) {
   await page.waitForSelector("#work .row");
 }
 
-test("the seed state dict is five rows", async () => {
+test("the seed state dict has five rows", async () => {
   await withPage(browser, async (page) => {
     await open(page, dropped("cerebras/v2.10.0/seed.mdl"));
     assert.deepEqual(await keys(page), ["a.b", "a.c", "d.0", "d.1", "d.2"]);
@@ -49,7 +49,7 @@ test("a training state folds, and a layer shows its values (core)", async () => 
     await page.waitForFunction(() => /block 1 of/.test(document.querySelector(".insp .step").textContent));
     assert.equal(await page.textContent(".insp .wrapkey"), "model.model.blocks.1.qkv.weight");
     assert.match(await page.textContent(".insp .facts"), /bytes12,288/);
-    // The values are read again for the other layer.
+    // The values of the other layer are read.
     await page.waitForSelector(".vals td");
     assert.equal(await page.$$eval(".vals td", (cells) => cells.filter((cell) => cell.textContent).length), 60);
   });
@@ -148,7 +148,7 @@ test("20,000 keys open at once and scroll; only visible rows exist", async () =>
       transfer.items.add(new File([Uint8Array.from(atob(base64), (c) => c.charCodeAt(0))], "many.pkl"));
       return transfer;
     }, [bytes.toString("base64")]);
-    // From the drop to the table, on the page's own clock.
+    // From the drop to the table, measured by the page's clock.
     const millis = await page.evaluate(
       (transfer) =>
         new Promise((resolve) => {

@@ -1,5 +1,5 @@
-// Every pair of what the page can do, at once: each gives what it gives alone, whichever ends last, and
-// whatever is dropped meanwhile.
+// Every pair of the page's jobs runs concurrently: each gives the same result as alone, whichever ends last and whatever is
+// dropped meanwhile.
 
 import assert from "node:assert/strict";
 import { basename, join } from "node:path";
@@ -18,11 +18,11 @@ function small() {
   return few;
 }
 
-/** What a job gives of a file when nothing goes on beside it. */
-const given = {};
-const aloneOf = (job, files) => (given[`${job} ${files.a}`] ??= jobs[job].expected(files));
+/** Results of jobs that ran alone. */
+const resultsAlone = {};
+const resultAlone = (job, files) => (resultsAlone[`${job} ${files.a}`] ??= jobs[job].expected(files));
 
-/** Milliseconds that each piece of a file takes in a slowed page. */
+/** Milliseconds per piece of a file in a slow page. */
 const [SLOW, SLOWER] = [8, 40];
 
 const PAIRS = [
@@ -34,13 +34,13 @@ const PAIRS = [
   ["write", "compare"],
 ];
 
-// They wait more than they work.
+// The tests mostly wait, so two can run at once.
 describe("every pair", { concurrency: 2 }, () => {
   for (const pair of PAIRS) {
     for (const last of pair) {
-      test(`${pair.join(" and ")} run concurrently with ${last} ending last give the same results as alone`, async () => {
+      test(`${pair.join(" and ")} give the same results concurrently as alone if ${last} ends last`, async () => {
         const files = small();
-        // A comparison has a screen of its own, which has to be left before others are looked at; and it works longer.
+        // A comparison takes longer, and has a screen of its own, which has to be closed before the other result is read.
         const compares = pair.includes("compare");
         const ends = [...pair].sort((one, other) => (compares ? (one === "compare" ? -1 : 1) : one === last ? 1 : other === last ? -1 : 0));
         const slower = (compares ? 4 : 2) * SLOWER;
@@ -49,21 +49,21 @@ describe("every pair", { concurrency: 2 }, () => {
           for (const job of pair) await jobs[job].prepare?.(page);
           for (const job of pair) await jobs[job].begin(page, files);
           const first = await jobs[ends[0]].end(page);
-          // Before it is compared: what it gives alone may take longer to make than the other job takes.
+          // Checked before the results are compared, because computing the expected one may take longer than the other job.
           if (ends[1] === last) assert.ok(await jobs[last].isRunning(page), `${last} ended before ${ends[0]}`);
-          same(ends[0], first, await aloneOf(ends[0], files));
-          same(ends[1], await jobs[ends[1]].end(page), await aloneOf(ends[1], files));
+          same(ends[0], first, await resultAlone(ends[0], files));
+          same(ends[1], await jobs[ends[1]].end(page), await resultAlone(ends[1], files));
         });
       });
     }
   }
 
-  const SAID = { scan: /scanning the values of c\.safetensors/i, verify: /reading all of c\.safetensors/i, write: /writing c\.pt/i, compare: /comparing c\.safetensors/i };
+  const NOTICES = { scan: /scanning the values of c\.safetensors/i, verify: /reading all of c\.safetensors/i, write: /writing c\.pt/i, compare: /comparing c\.safetensors/i };
 
   for (const pair of PAIRS) {
     test(`dropping another file during ${pair.join(" and ")} stops both and gives its own results`, async () => {
       const files = small();
-      // Not the one that it is compared with: a dialog that gives the same file again tells of no change.
+      // Not the file of the first comparison: choosing the same file again causes no change event.
       const others = { a: files.c, b: files.a };
       await slowTab({ streams: [SLOWER] }, async (page) => {
         const downloads = [];
@@ -75,13 +75,13 @@ describe("every pair", { concurrency: 2 }, () => {
         if (pair.includes("write")) await page.click("#stop-and-open");
         await page.locator(`#work[data-name*="${basename(files.c)}"]`).waitFor({ timeout: LONG });
         const notice = await page.textContent("#notice");
-        for (const job of pair) assert.match(notice, SAID[job]);
+        for (const job of pair) assert.match(notice, NOTICES[job]);
         await page.getByRole("button", { name: "OK" }).click();
-        assert.deepEqual(downloads, [], "nothing of what was stopped is saved");
-        // The same again, of the other file.
+        assert.deepEqual(downloads, [], "stopped jobs save nothing");
+        // The same jobs with the other file.
         for (const job of pair) await jobs[job].prepare?.(page);
         for (const job of pair) await jobs[job].begin(page, others);
-        for (const job of [...pair].reverse()) same(job, await jobs[job].end(page), await aloneOf(job, others));
+        for (const job of [...pair].reverse()) same(job, await jobs[job].end(page), await resultAlone(job, others));
       });
     });
   }
@@ -95,7 +95,7 @@ describe("every pair", { concurrency: 2 }, () => {
         for (const job of pair) await jobs[job].begin(page, files);
         await page.setInputFiles("#choose-files", files.c);
         await page.click("#keep-writing");
-        for (const job of [...pair].reverse()) same(job, await jobs[job].end(page), await aloneOf(job, files));
+        for (const job of [...pair].reverse()) same(job, await jobs[job].end(page), await resultAlone(job, files));
       });
     });
   }

@@ -1,4 +1,4 @@
-// What is done with several picked keys.
+// Actions on several picked keys.
 
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
@@ -33,7 +33,7 @@ test("two picked tensors are compared with each other (core)", () =>
     const { matches, differences } = JSON.parse(readFileSync(await download.path(), "utf8"));
     assert.equal(matches, false);
     assert.deepEqual([differences.length, differences[0].what, differences[0].differing], [1, "elements", 1]);
-    // The other way round, and back to the keys.
+    // Swaps the sides, then returns to the keys.
     await page.keyboard.press("x");
     await page.waitForSelector('#compare [data-side="A"][title="b.weight"]');
     await page.waitForSelector("#save-report:not([disabled])");
@@ -51,7 +51,7 @@ test("tensors of different shapes differ by their shape", () =>
     assert.deepEqual(differences.map(({ what }) => what), ["shape"]);
   }));
 
-test("another file is a choice of its own, and three keys have no pair", () =>
+test("three picked keys can be compared with another file only", () =>
   withPage(browser, async (page) => {
     await pick(page, ["a.weight", "b.weight", "c.bias"]);
     assert.equal(await page.isDisabled("#compare-picked"), true);

@@ -1,4 +1,4 @@
-// The pictures of the documents, taken from the page as it is: `cargo xtask pictures`.
+// Takes the screenshots of the documents: `cargo xtask pictures`.
 
 import { mkdirSync, mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -11,7 +11,7 @@ mkdirSync(target, { recursive: true });
 const folder = mkdtempSync(join(tmpdir(), "statelens-pictures-"));
 const files = shownFiles(folder);
 const { model, later } = files;
-/** Of the screens those that are shown as they are on a telephone. */
+/** Screens that are also shown at the size of a phone. */
 const SMALL = ["workspace", "inspector", "scanned", "findings", "expanded", "treemap", "convert", "compare", "run"];
 const browser = await launch();
 for (const colorScheme of ["light", "dark"]) {
@@ -59,7 +59,7 @@ for (const colorScheme of ["light", "dark"]) {
     await screens(page, files, async (name) => {
       if (!names.includes(name)) return;
       await rest(page);
-      // What is read meanwhile is there.
+      // Waits for values that are still being read.
       await page.waitForTimeout(600);
       await page.screenshot({ path: join(target, `${name}-${width}${colorScheme}.png`) });
     });

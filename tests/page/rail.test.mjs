@@ -1,4 +1,4 @@
-// The checkpoints of a drop: a list that says which are damaged, leads to each and compares two; and the ways back.
+// The list of dropped checkpoints marks damaged ones, opens each and compares two; buttons lead back.
 
 import assert from "node:assert/strict";
 import { copyFileSync, mkdirSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
@@ -142,7 +142,7 @@ test("one read serves verifying, the table, the findings and the summary (core)"
     await page.click("#verify-begin");
     await page.waitForSelector("#verify-done");
     await page.keyboard.press("Escape");
-    // The table has the values, and nothing is left to scan.
+    // The table shows the values, and nothing is left to scan.
     await page.waitForSelector("#work .head .wsd");
     assert.match(await page.textContent("#scanned"), /all values are read/);
     await page.keyboard.press("f");

@@ -1,5 +1,5 @@
-// How fast the page reads the values of large files, beside a bare stream of the same file, and how long Netron takes to
-// show it; for `cargo xtask bench`. Nothing here fails because something is slow.
+// Measures how fast the page reads the values of large files, compared with a bare stream of the same file, and how long
+// Netron takes to show it; for `cargo xtask bench`. Slow results are not failures.
 //
 //     node rates.mjs NETRON FILE…    NETRON is the folder of Netron's page, or empty
 
@@ -11,7 +11,7 @@ import { launch, site } from "./harness.mjs";
 const REPEAT = 3;
 const LONG = 600_000;
 
-/** A worker that reads a file and does nothing with it. */
+/** The script of a worker that reads a file and discards the data. */
 const READER = `onmessage = async ({ data: file }) => {
   const reader = file.stream().getReader({ mode: "byob" });
   for (let buffer = new ArrayBuffer(4 << 20); ; ) {
@@ -22,7 +22,7 @@ const READER = `onmessage = async ({ data: file }) => {
   postMessage(0);
 }`;
 
-/** A page of its own in a fresh context, which `work` gets. */
+/** Runs `work(page)` in a new context. */
 async function withPage(browser, work) {
   const context = await browser.newContext({ serviceWorkers: "block" });
   try {
@@ -32,7 +32,7 @@ async function withPage(browser, work) {
   }
 }
 
-/** Milliseconds that a worker takes to stream a file. */
+/** Returns the milliseconds that a worker takes to stream a file. */
 function streamed(browser, file) {
   return withPage(browser, async (page) => {
     await page.route(`${site}blank`, (route) => route.fulfill({ contentType: "text/html", body: "<input type=file>" }));
@@ -50,7 +50,7 @@ function streamed(browser, file) {
   });
 }
 
-/** Milliseconds until a file is open, and then until its values are scanned. */
+/** Returns the milliseconds that opening a file takes, and those that a scan of its values takes. */
 function scanned(browser, file) {
   return withPage(browser, async (page) => {
     await page.goto(site);
@@ -70,7 +70,7 @@ function scanned(browser, file) {
   });
 }
 
-/** The files of Netron's page. */
+/** Serves the files of Netron's page. */
 function netron(folder) {
   const types = { ".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".json": "application/json" };
   const server = createServer((request, response) => {
@@ -85,10 +85,10 @@ function netron(folder) {
   return new Promise((done) => server.listen(0, "127.0.0.1", () => done(server)));
 }
 
-/** Milliseconds until Netron shows a file, or what it says instead. */
+/** Returns the milliseconds until Netron shows a file, or its error message. */
 function shown(browser, address, file) {
   return withPage(browser, async (page) => {
-    // It asks others about its user: nobody answers here.
+    // Blocks Netron's requests to other sites.
     await page.route("**/*", (route) => (route.request().url().startsWith(address) ? route.continue() : route.abort()));
     await page.context().addCookies([{ name: "consent", value: "1", url: address }]);
     await page.goto(address);
@@ -96,7 +96,7 @@ function shown(browser, address, file) {
     await page.waitForTimeout(500);
     const began = performance.now();
     await page.setInputFiles("#open-file-dialog", file);
-    // Not by `waitForFunction`, which takes `eval`: Netron has none.
+    // `waitForFunction` needs `eval`, which Netron's page forbids.
     const devtools = await page.context().newCDPSession(page);
     const expression = `document.querySelector("body.default #target .node") ? true : document.body.classList.contains("alert") && document.querySelector("#message-text").textContent`;
     let found = false;
@@ -136,7 +136,7 @@ try {
     console.log(`  open: ${Math.round(open)} ms`);
     if (server) {
       const found = await shown(browser, `http://127.0.0.1:${server.address().port}/`, file).catch((error) => error.message.split("\n")[0]);
-      console.log(`  Netron: ${typeof found === "number" ? `${Math.round(found)} ms until it stands` : `not opened: ${found}`}`);
+      console.log(`  Netron: ${typeof found === "number" ? `${Math.round(found)} ms until it is shown` : `not opened: ${found}`}`);
     }
   }
 } finally {

@@ -1,4 +1,4 @@
-// Arrays that are stored without a dtype are read as the one that the user chooses.
+// Arrays that are stored without a dtype are read as the dtype that the user selects.
 
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
@@ -38,7 +38,7 @@ test("arrays without a dtype get one in the findings or in the inspector (core)"
     await page.waitForFunction(() => document.querySelector(".insp [data-read-as=two]")?.value === "bfloat16");
     await page.selectOption(".insp [data-read-as=one]", "float8_e4m3fn");
     await page.waitForFunction(() => document.querySelector(".insp [data-read-as=one]")?.value === "float8_e4m3fn");
-    // What is written is what the command writes. In the list, keys select from it.
+    // The output equals the command's. The list loses the focus first, because a key would select one of its options.
     await page.locator(".insp [data-read-as=one]").blur();
     await page.keyboard.press("c");
     await page.locator('[role="dialog"]').getByRole("radio", { name: "safetensors" }).first().click();
@@ -52,7 +52,7 @@ test("arrays without a dtype get one in the findings or in the inspector (core)"
     execFileSync(command, ["convert", fixture(NPZ), path, "--to", "safetensors", "--read-as", "bfloat16", "--read-as", "float8_e4m3fn", "--lossy"]);
     assert.ok(readFileSync(await download.path()).equals(readFileSync(path)));
     await page.keyboard.press("Escape");
-    // And back to bytes.
+    // Resets the array to bytes.
     await page.selectOption(".insp [data-read-as=two]", "");
     await page.waitForFunction(() => document.querySelector(".insp [data-read-as=two]")?.value === "");
   }));

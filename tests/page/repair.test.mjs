@@ -1,5 +1,4 @@
-// Upgrading, repairing and putting in the state of a dataloader, as the commands do; subsets of
-// the states.
+// Upgrading, repairing and adding a dataloader state, as the commands do; subsets of the states.
 
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
@@ -20,14 +19,14 @@ after(async () => {
   rmSync(folder, { recursive: true });
 });
 
-/** What a command writes to the path that `words` is called with. */
+/** Returns the bytes that a command writes. `words` takes the output path and returns the arguments. */
 function byCommand(words) {
   const output = join(folder, `${Math.random()}.mdl`);
   execFileSync(command, words(output), { stdio: "pipe" });
   return readFileSync(output);
 }
 
-/** A page without a save dialog, in which files are open. */
+/** Opens files in a page without a save dialog, and runs `work`. */
 function opened(open, work) {
   return withPage(browser, async (page) => {
     await page.addInitScript(() => delete window.showSaveFilePicker);
@@ -41,14 +40,14 @@ function opened(open, work) {
 
 const openedOne = (name, work) => opened((page) => drop(page, "body", [dropped(name)]), work);
 
-/** The text of the findings, in a sheet that is open then. */
+/** Opens the findings, and returns their text. */
 async function findings(page) {
   await page.keyboard.press("f");
   await page.waitForSelector(".sheet.findings");
   return page.textContent(".sheet.findings .sheetbody");
 }
 
-/** Writes what is asked for; returns its name and bytes. */
+/** Writes, and returns the name and the bytes of the output. */
 async function write(page) {
   await page.waitForSelector(".plan:not(.late)");
   for (const box of await page.$$(".loss input")) await box.check();
@@ -59,7 +58,7 @@ async function write(page) {
   return { name: download.suggestedFilename(), bytes: readFileSync(await download.path()) };
 }
 
-/** Waits until the command that the sheet shows, which comes with the plan, has these words. */
+/** Waits until the plan is complete and its command contains these words. */
 const planned = (page, ...words) =>
   page.waitForFunction(
     (words) => {
@@ -140,7 +139,7 @@ test("a spec is repaired as the command does, with and without the upgrade (core
 });
 
 test("a tied weight missing under all its keys is named", async () => {
-  // The dataset of a weight that the spec names twice gets a name that the spec does not have.
+  // Renames the dataset of a weight that the spec has under two keys.
   const bytes = readFileSync(fixture("cerebras/compat/synthetic_1.7.mdl"));
   const [from, to] = ["model.lm_head.weight", "model.lm_heax.weight"].map((text) => Buffer.from(text));
   let found = 0;
@@ -210,7 +209,7 @@ test("mismatched state files are named, and can be dropped again", async () => {
     assert.equal(await page.getByRole("button", { name: "Add the dataloader state" }).count(), 0);
     await page.keyboard.press("Escape");
     await drop(page, "body", files);
-    // While it loads there is no status.
+    // A page that is loading has no status bar.
     await page.waitForFunction(() => {
       const status = document.querySelector(".status")?.textContent;
       return status?.includes("opened") && !status.includes("warning");

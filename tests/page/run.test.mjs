@@ -1,5 +1,4 @@
-// A run folder: what the page lists is what `statelens runs` lists, and no more of the files is
-// read than that needs.
+// Run folders: the page lists what `statelens runs` lists, and reads no more of the files than necessary.
 
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
@@ -21,7 +20,7 @@ after(async () => {
   rmSync(top, { recursive: true });
 });
 
-/** A model_dir: real checkpoints, a subset, one cut short, one never finished, leftovers, an index. */
+/** Creates a model_dir: real checkpoints, a subset, a truncated and an unfinished checkpoint, leftovers, an index. */
 function runFolder(name, index) {
   const folder = join(top, name);
   mkdirSync(join(folder, "cerebras_logs"), { recursive: true });
@@ -42,7 +41,7 @@ function runFolder(name, index) {
 
 const runs = (folder) => execFileSync(command, ["runs", folder, "--json"], { encoding: "utf8" });
 
-/** Chooses the folder, as the dialog hands it over. */
+/** Opens the folder, as the dialog does. */
 async function choose(page, folder) {
   await page.setInputFiles("#choose-folder", folder);
   await page.waitForSelector("#run .row");
@@ -54,7 +53,7 @@ async function list(page) {
   return readFileSync(await download.path(), "utf8");
 }
 
-/** The rows: file, step, kind, and whether they are flagged. */
+/** Returns the rows: file, step, kind, and whether they are flagged. */
 const rows = (page) =>
   page.$$eval("#run .row", (rows) =>
     rows.map((row) => ({
@@ -68,7 +67,7 @@ const rows = (page) =>
 
 const selected = (page) => page.$eval("#run .row.sel .ck", (cell) => cell.title);
 
-/** Goes to a row above, key by key; the page answers each in a later frame. */
+/** Moves the selection up to a row, key by key; the page handles each key in a later frame. */
 async function goUp(page, name) {
   const names = (await rows(page)).map((row) => row.name);
   const keys = names.indexOf(await selected(page)) - names.indexOf(name);
@@ -90,7 +89,7 @@ for (const [name, index] of [
       assert.equal(await list(page), expected);
       const shown = await rows(page);
       assert.deepEqual(shown.map((row) => row.name).sort(), json.files.map((file) => file.name).sort());
-      // The trainer's order, the newest first.
+      // In the trainer's order, the newest first.
       const full = json.files.filter((file) => file.what === "checkpoint").map((file) => file.name);
       assert.deepEqual(shown.filter((row) => row.kind === "full").map((row) => row.name), full.reverse());
       assert.deepEqual(shown.filter((row) => row.lens).map((row) => row.name), [json.latest]);
@@ -99,13 +98,13 @@ for (const [name, index] of [
       assert.deepEqual([row("model_checkpoint_1500.mdl").kind, row("model_checkpoint_1500.mdl").step], ["subset", "1,500"]);
       assert.deepEqual([row("checkpoint_3500.mdl.3f9a1c07.tmp").kind, row("checkpoint_3500.mdl.3f9a1c07.tmp").flagged], ["leftover", true]);
       for (const file of json.files.filter((file) => file.wrong)) assert.ok(row(file.name).flagged, file.name);
-      // One unfinished, one cut short, one that lacks a state of the others.
+      // One is unfinished, one is truncated, one lacks a state that the others have.
       assert.equal(json.files.filter((file) => file.wrong).length, 3);
       if (index) {
         const text = await page.textContent("#index");
         for (const name of [...json.only_index, ...json.only_folder.slice(0, 8)]) assert.ok(text.includes(name), `${name} in ${text}`);
       }
-      // The plan of a pruning is the command's, too.
+      // The plan of pruning equals the command's.
       const plan = JSON.parse(execFileSync(command, ["prune", folder, "--keep", "2", "--every", "1000", "--json"], { encoding: "utf8" }));
       await page.fill("#prune label:nth-of-type(1) input", "2");
       await page.fill("#prune label:nth-of-type(2) input", "1000");
@@ -164,7 +163,7 @@ test("the main button opens the newest sound checkpoint, next to a note on the d
     const sound = execFileSync(command, ["latest", folder, "--sound"], { encoding: "utf8", stdio: "pipe" });
     assert.match(sound, /checkpoint_1500\.mdl\n$/);
     assert.match(await page.textContent("#autoload code"), /^statelens latest \S+ --sound$/);
-    // Both are read in full, beside each other or one below the other.
+    // Both buttons are shown in full, side by side or stacked.
     for (const [width, height] of [[390, 844], [800, 900], [1440, 900]]) {
       await page.setViewportSize({ width, height });
       const fits = () =>
@@ -176,10 +175,10 @@ test("the main button opens the newest sound checkpoint, next to a note on the d
         });
       await becomes(fits, true);
     }
-    // The button leads to why it is damaged.
+    // The button shows why the checkpoint is damaged.
     await page.click("#show-loaded");
     await page.waitForSelector("#run .insp .warnline");
-    // What is looked at is another one now; the button opens what it says all the same.
+    // The selection has changed, but the main button still opens the checkpoint that it names.
     assert.equal(await selected(page), "checkpoint_3000.mdl");
     assert.equal(await mainButton(page), "Open 1,500 \u00b7 newest sound");
     await page.click("#open-step");
@@ -198,7 +197,7 @@ test("Enter opens the newest sound checkpoint unless another is selected", async
   });
 });
 
-test("one button if the newest is sound; if none is, it opens the one that the trainer would load", async () => {
+test("there is one button if the newest checkpoint is sound; if none is, it opens the one that the trainer would load", async () => {
   const folder = smallRun("sound");
   await withPage(browser, async (page) => {
     await choose(page, folder);
@@ -255,7 +254,7 @@ test("a single checkpoint opens, two are listed as a run", async () => {
 test("listing a run does not read weights", async () => {
   const folder = join(top, "large");
   mkdirSync(folder);
-  // A checkpoint of 64 MB: its structure is a few thousand bytes.
+  // Checkpoints of 64 MB with a structure of a few bytes.
   const size = 64 << 20;
   const head = Buffer.from(JSON.stringify({ w: { dtype: "F32", shape: [size / 4], data_offsets: [0, size] } }));
   const length = Buffer.alloc(8);
@@ -282,7 +281,7 @@ test("listing a run does not read weights", async () => {
   });
 });
 
-/** A run of three small checkpoints. */
+/** Creates a run of three small checkpoints. */
 function smallRun(name) {
   const folder = join(top, name);
   mkdirSync(folder);
@@ -294,7 +293,7 @@ function smallRun(name) {
 
 const KEPT = "statelens-values.json";
 
-/** What the button saves. */
+/** Returns the file that the button saves. */
 async function savedValues(page) {
   const [download] = await Promise.all([page.waitForEvent("download"), page.click("#save-values")]);
   assert.equal(download.suggestedFilename(), KEPT);
@@ -311,7 +310,7 @@ test("values of a run are saved, and loaded from that file for unchanged checkpo
     await page.click("#read-run");
     const text = await savedValues(page);
     assert.deepEqual(norms(text), [["state", [5, 10, 1]], ["role", [5, 10, 1]]]);
-    // The command keeps the same, but for times that are more exact, and takes this one.
+    // The command writes the same file, except for more exact times, and accepts the page's.
     const values = (...more) => execFileSync(command, ["runs", folder, "--values", "--json", ...more], { encoding: "utf8" });
     values("--keep");
     const cut = (text) => text.replace(/("modified":"\d+\.\d{3})\d*/g, "$1");
@@ -319,13 +318,13 @@ test("values of a run are saved, and loaded from that file for unchanged checkpo
     const other = text.replaceAll('"norm":5.0', '"norm":7.5');
     writeFileSync(kept, other);
     assert.equal(JSON.parse(values()).checkpoints[0].groups[0].norm, 7.5);
-    // So does the page: nothing is left to be read.
+    // The page accepts it as well, and reads nothing.
     await choose(page, folder);
     assert.match(await page.textContent("#kept"), /^Values of 3 checkpoints are from statelens-values\.json\.$/);
     assert.equal(await page.$("#read-run"), null);
     assert.match(await page.getAttribute("#run-values .chart", "aria-label"), /NaN or infinite: 1 at 30/);
     assert.equal(await savedValues(page), other);
-    // What was changed is read again, and nothing else.
+    // Only a changed checkpoint is read again.
     writeFileSync(join(folder, "checkpoint_20.mdl"), floats({ "model.h.0.w": [1, 2, 2] }));
     await choose(page, folder);
     assert.match(await page.textContent("#kept"), /Values of 2 checkpoints .* 1 checkpoint was changed since/);
@@ -333,7 +332,7 @@ test("values of a run are saved, and loaded from that file for unchanged checkpo
     await page.click("#read-run");
     await page.waitForSelector("#read-run", { state: "detached" });
     assert.deepEqual(norms(await savedValues(page)), [["state", [7.5, 3, 1]], ["role", [7.5, 3, 1]]]);
-    // One that is damaged is told of, and all is read.
+    // A damaged file is reported, and all checkpoints are read.
     writeFileSync(kept, text.slice(0, 200));
     await choose(page, folder);
     assert.match(await page.textContent("#kept"), /statelens-values\.json is not used: this is not a file of kept values/);
@@ -342,7 +341,7 @@ test("values of a run are saved, and loaded from that file for unchanged checkpo
 });
 
 for (const [colorScheme, width, height] of [["light", 1440, 900], ["dark", 390, 844]]) {
-  test(`the chart of values has its steps below those of the timeline, and no loss scale at first, at ${width}`, () =>
+  test(`the steps of the values chart are aligned with the timeline, and loss scales are hidden at first, at ${width}`, () =>
     withPage(
       browser,
       async (page) => {

@@ -1,4 +1,4 @@
-// `statelens serve`: the page from the command itself, for this machine and its browser only.
+// `statelens serve` serves the page to browsers on this machine only.
 
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
@@ -15,7 +15,7 @@ let top;
 let served;
 before(async () => {
   browser = await launch();
-  // A folder to serve, beside a file and another folder that must stay out of reach.
+  // A folder to serve, and next to it a file and a folder that must not be served.
   top = mkdtempSync(join(tmpdir(), "statelens-serve-"));
   const dir = join(top, "models");
   mkdirSync(join(dir, "run 1"), { recursive: true });
@@ -34,7 +34,7 @@ after(async () => {
   rmSync(top, { recursive: true });
 });
 
-/** Starts the command; answers with its address, in parts. */
+/** Starts the command; returns its address, and the parts of it. */
 async function serve(...args) {
   const child = spawn(command, [...args, "--port", "0", "--no-browser"], { stdio: ["ignore", "pipe", "pipe"] });
   const text = await new Promise((resolve, reject) => {
@@ -49,7 +49,7 @@ async function serve(...args) {
   return { address, port: Number(port), token: pathname.split("/")[1], stop: () => child.kill() };
 }
 
-/** Sends a request as it stands, which no client of HTTP would; answers with status, head and body. */
+/** Sends a request unchanged, which HTTP clients do not; returns status, head and body. */
 function raw(path, { host = `127.0.0.1:${served.port}`, headers = [], method = "GET" } = {}) {
   return new Promise((resolve, reject) => {
     const socket = connect(served.port, "127.0.0.1", () => {
@@ -188,7 +188,7 @@ test("a page of another origin is refused even with the token", async () => {
   }
 });
 
-/** Runs `work(page)` at an address of the command; fails on errors and on requests elsewhere. */
+/** Runs `work(page)` at an address of the command; fails on errors and on requests to other servers. */
 async function visit(address, work) {
   const context = await browser.newContext();
   const { origin } = new URL(address);
@@ -226,12 +226,12 @@ test("the page lists the folder's checkpoints, and opens them by ranges (core)",
       await page.click('.row:has([title="a.b"])');
       await page.waitForSelector(".insp .facts");
     }
-    assert.equal(await page.evaluate(() => navigator.serviceWorker.getRegistrations().then((all) => all.length)), 0, "nothing is kept");
+    assert.equal(await page.evaluate(() => navigator.serviceWorker.getRegistrations().then((all) => all.length)), 0, "no service worker");
   });
 });
 
 test("only the needed parts of a large file are read", async () => {
-  // Half a gigabyte, of which the system stores nothing.
+  // A sparse file of 500 MB.
   const { ftruncateSync, openSync, writeSync, closeSync } = await import("node:fs");
   const header = JSON.stringify({ big: { dtype: "F32", shape: [125, 1000, 1000], data_offsets: [0, 500_000_000] } });
   const file = openSync(join(top, "models", "big.safetensors"), "w");

@@ -1,5 +1,5 @@
-// What is done at once, and what happens to it when something else is opened: no job gets bytes of
-// another file, none is lost without a word, and each gives what it gives alone.
+// Jobs in progress when others start or another file is opened: no job reads another file, none is lost without a notice,
+// and each gives the same result as alone.
 
 import assert from "node:assert/strict";
 import { mkdirSync, readFileSync, truncateSync, writeFileSync } from "node:fs";
@@ -10,8 +10,7 @@ import { LONG, browser, folder, isWritten, jobs, planned, open, run, same, saved
 import { denseCheckpoint } from "./make.mjs";
 
 /**
- * Two files of 64 MB, the second a little larger: little for a disk, and a page that reads them slowly takes seconds, on any
- * machine.
+ * Two files of 64 and 72 MB, which take seconds in a page that reads slowly.
  */
 let made;
 function files() {
@@ -25,11 +24,11 @@ function files() {
   return made;
 }
 
-/** A page whose worker takes 60 ms for each 1 MB of a file. */
+/** Runs `work` in a page whose worker takes 60 ms for each MB of a file. */
 const slowed = (work) => slowTab({ streams: [60] }, work);
 
-/** What is answered at once, as it is shown. */
-const questions = {
+/** Requests that the page answers at once; each returns the displayed result. */
+const requests = {
   values: async (page) => {
     await page.keyboard.press("End");
     await page.waitForSelector(".insp table.vals");
@@ -59,12 +58,12 @@ function expected(job) {
 test("a conversion that outlasts a scan writes its own file, whatever is dropped", async () => {
   const { a, b } = files();
   const wanted = await expected("write");
-  // Values first, and writing slowly.
+  // The first stream, for the values, is faster than that for writing.
   await slowTab({ streams: [40, 150] }, async (page) => {
     await open(page, a);
     await jobs.write.prepare(page);
     await jobs.verify.begin(page);
-    // So far that it ends first.
+    // Waits until the first job is almost complete, so that it ends first.
     await page.keyboard.press("s");
     await page.waitForFunction(() => Number(document.querySelector("[aria-label='Reading everything']")?.ariaValueNow) >= 85, null, { timeout: LONG });
     await page.keyboard.press("Escape");
@@ -74,11 +73,11 @@ test("a conversion that outlasts a scan writes its own file, whatever is dropped
     await page.keyboard.press("Escape");
     assert.ok(await jobs.write.isRunning(page), "it was written before the values were read");
     await page.setInputFiles("#choose-files", b);
-    // It is asked, and nothing is lost without the user's word.
+    // The page asks before it stops the write.
     const requested = page.waitForSelector("#stop").then(() => "asked");
     const replaced = page.locator(`#work[data-name*="${basename(b)}"]`).waitFor({ timeout: LONG }).then(() => "opened");
     if ((await Promise.race([requested, replaced])) === "opened") {
-      const written = await jobs.write.end(page).catch(() => assert.fail("it ended without a word"));
+      const written = await jobs.write.end(page).catch(() => assert.fail("it ended without a notice"));
       same("written under the name of the first", written, wanted);
       assert.fail("the other was opened without a question");
     }
@@ -94,14 +93,14 @@ for (const job of ["scan", "verify", "write"]) {
     await slowed(async (page) => {
       await open(page, given.a);
       const answers = {};
-      for (const [name, ask] of Object.entries(questions)) answers[name] = await ask(page);
+      for (const [name, request] of Object.entries(requests)) answers[name] = await request(page);
       await page.keyboard.press("Home");
       await jobs[job].prepare?.(page);
       await jobs[job].begin(page, given);
-      for (const [name, ask] of Object.entries(questions)) {
-        // The convert sheet shows how far it is.
+      for (const [name, request] of Object.entries(requests)) {
+        // During a write, the convert sheet shows its progress instead of the plan.
         if (job === "write" && name === "plan") continue;
-        assert.equal(await ask(page), answers[name], name);
+        assert.equal(await request(page), answers[name], name);
       }
       same(job, await jobs[job].end(page), await expected(job));
     });
@@ -120,7 +119,7 @@ test("stopping one job does not affect another", async () => {
     await page.waitForSelector("#verify-form");
     await page.keyboard.press("Escape");
     same("write", await jobs.write.end(page), await expected("write"));
-    // And begun again, it is whole, too.
+    // A stopped job can be restarted, and completes.
     await page.keyboard.press("Escape");
     await jobs.verify.begin(page);
     same("verify", await jobs.verify.end(page), await expected("verify"));
@@ -144,7 +143,7 @@ for (const [job, words] of [
       if (job === "write") await page.click("#stop-and-open");
       await page.locator(`#work[data-name*="${basename(b)}"]`).waitFor();
       assert.match(await page.textContent("#notice"), words);
-      // Nothing of it is heard any more, and nothing of it is in the way.
+      // The stopped job sends no results, and does not block others.
       await jobs.verify.begin(page);
       same("verify", await jobs.verify.end(page), run("verify", b, "--json"));
       assert.deepEqual(downloads.filter((name) => name.endsWith(".pt")), []);
@@ -155,7 +154,7 @@ for (const [job, words] of [
   });
 }
 
-/** The names of the files that pages keep in the browser's private file system. */
+/** Returns the names of the files in the browser's private file system. */
 const kept = (page) =>
   page.evaluate(async () => {
     const top = await navigator.storage.getDirectory();
@@ -166,8 +165,8 @@ const kept = (page) =>
     return names;
   });
 
-/** Writes a file through the private file system. */
-async function compressed(page, file) {
+/** Plans compressed output, which is written through the private file system. */
+async function planCompressed(page, file) {
   await open(page, file);
   await page.keyboard.press("c");
   for (const choice of ["Cerebras", "LZ4"]) await page.getByRole("radio", { name: choice }).first().click();
@@ -187,7 +186,7 @@ test("a second tab keeps the first one's finished files, and a later tab removes
     return page;
   };
   const first = await tabs();
-  await compressed(first, file);
+  await planCompressed(first, file);
   await saved(first, () => first.click("#write"), isWritten);
   await first.waitForSelector("#convert-done");
   assert.equal((await kept(first)).length, 1);
@@ -195,7 +194,7 @@ test("a second tab keeps the first one's finished files, and a later tab removes
   await open(second, file);
   await second.waitForTimeout(1000);
   assert.equal((await kept(first)).length, 1, "the second tab removed it");
-  // The result is there: it can be opened, and read to its end.
+  // The result can be opened, and read completely.
   await first.click("#open-result");
   await first.waitForFunction(() => document.title.includes(".mdl"));
   await first.keyboard.press("v");
@@ -215,7 +214,7 @@ test("a second tab keeps the first one's finished files, and a later tab removes
 test("a stopped write leaves nothing in the private file system", async () => {
   const { a } = files();
   await slowed(async (page) => {
-    await compressed(page, a);
+    await planCompressed(page, a);
     await page.click("#write");
     await page.waitForSelector("#convert-run");
     await page.getByRole("button", { name: "Browse meanwhile" }).click();
@@ -258,7 +257,7 @@ test("leaving the page asks only while a file is written", async () => {
 test("a folder of 3,000 files is searched by reading little of each", async () => {
   const many = join(folder, "many");
   mkdirSync(many);
-  // Of 300 kB each, of which a disk keeps the first: what follows are zeros.
+  // Sparse files of 300 kB each.
   for (let at = 0; at < 3000; at++) {
     const path = join(many, `part_${at}.dat`);
     writeFileSync(path, "no checkpoint ");
@@ -273,9 +272,9 @@ test("a folder of 3,000 files is searched by reading little of each", async () =
     console.log(`# 3,001 files: ${Date.now() - began} ms, ${status}`);
     const [, number, unit] = /examined 3,001 files \(([\d.]+) (kB|MB|GB)\)/.exec(status) ?? [];
     const bytes = Number(number) * { kB: 1e3, MB: 1e6, GB: 1e9 }[unit];
-    // 20 kB of the beginning and of the end, where some formats have their magic number.
+    // 20 kB at the beginning and at the end, where some formats have their magic number.
     assert.ok(bytes < 3001 * 41_000, `${status}: more than 41 kB of each`);
-    // What was only looked at is no part of it.
+    // The bytes read of the checkpoint do not include the search.
     assert.match(status, /read all of \d+(\.\d+)? kB/);
   });
 });

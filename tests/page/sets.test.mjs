@@ -1,5 +1,4 @@
-// Checkpoints of several files, dropped together, are one; what comes of them is what the command
-// writes.
+// Checkpoints of several files: dropped together they open as one, and convert as by the command.
 
 import assert from "node:assert/strict";
 import { execFileSync, spawnSync } from "node:child_process";
@@ -50,7 +49,7 @@ for (const [set, main, target, choice, extension] of [
   });
 }
 
-/** Opens the convert sheet and chooses a format and more; every loss is acknowledged. */
+/** Opens the convert sheet, selects options, and acknowledges every loss. */
 async function plan(page, ...choices) {
   await page.waitForSelector("#work .row");
   await page.keyboard.press("c");
@@ -60,7 +59,7 @@ async function plan(page, ...choices) {
   await page.waitForSelector("#write:not([disabled])");
 }
 
-/** What the page writes, by file name. */
+/** Returns the files that the page writes, by name. */
 async function downloads(page, count) {
   const files = {};
   const all = new Promise((resolve) => {
@@ -74,7 +73,7 @@ async function downloads(page, count) {
   return all;
 }
 
-/** What the command writes into an empty folder. */
+/** Returns the files that the command writes, by name. */
 function byCommand(source, name, ...options) {
   const output = mkdtempSync(join(folder, "by-command-"));
   execFileSync(command, ["convert", fixture(source), join(output, name), "--lossy", ...options], { stdio: "pipe" });
@@ -86,7 +85,7 @@ test("a folder with a TensorFlow checkpoint converts to safetensors", async () =
     await page.addInitScript(() => delete window.showSaveFilePicker);
     await page.reload();
     await page.waitForSelector("#start");
-    // As the folder dialog hands it over, with what else lies there.
+    // Opens all files of the folder, as the dialog does.
     await page.setInputFiles("#choose-folder", fixture("tf/saver_v2_sharded"));
     await plan(page, "safetensors");
     const [written] = Object.values(await downloads(page, 1));

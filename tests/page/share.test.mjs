@@ -1,4 +1,4 @@
-// Sharing: what the page makes is what the command makes, and links open to what they hold.
+// Sharing: links and files equal the command's, and links open.
 
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
@@ -31,20 +31,20 @@ async function share(page, file) {
 test("the page's link equals the command's for all options (core)", async () => {
   await withPage(browser, async (page) => {
     const shown = await share(page, evil);
-    const is = async (...more) => {
+    const waitForLink = async (...more) => {
       const expected = linkTo(evil, ...more);
       await page.waitForFunction((text) => document.querySelector(".sheet.sharing .cmd code")?.textContent === text, expected);
     };
-    await is();
+    await waitForLink();
     assert.ok((await shown.textContent()).startsWith(`${site}#s=1.`));
     await page.getByLabel("values that are not tensors").check();
-    await is("--values");
+    await waitForLink("--values");
     await page.getByLabel("findings").uncheck();
-    await is("--values", "--no-findings");
+    await waitForLink("--values", "--no-findings");
     await page.getByRole("radio", { name: "coded" }).click();
-    await is("--keys", "coded");
+    await waitForLink("--keys", "coded");
     await page.getByRole("radio", { name: "hidden" }).click();
-    await is("--keys", "hidden");
+    await waitForLink("--keys", "hidden");
   });
 });
 
@@ -70,7 +70,7 @@ test("the link's content is shown and copied", async () => {
   );
 });
 
-test("files are those of the command, byte for byte", async () => {
+test("files equal the command's, byte for byte", async () => {
   await withPage(browser, async (page) => {
     await share(page, small);
     for (const [name, kind] of [["HTML", "html"], ["Markdown", "md"], ["JSON", "json"]]) {
@@ -97,7 +97,7 @@ test("files contain statistics and content fingerprint if values were read", asy
       ]);
       assert.equal(readFileSync(await download.path(), "utf8"), run(small, "--to", kind, "--stats"), name);
     }
-    // They go into the link if that is asked for.
+    // The link contains statistics on request.
     const expected = linkTo(small, "--stats");
     const shown = page.locator(".sheet.sharing .cmd code").first();
     assert.equal(await shown.textContent(), linkTo(small));
@@ -161,7 +161,7 @@ test("files and link contain scan results without reading again", async () => {
     const expected = JSON.parse(run(file, "--to", "json", "--stats"));
     assert.deepEqual(contents.keys, expected.keys);
     assert.deepEqual(contents.findings, expected.findings);
-    // Nobody has read all bytes as they are stored.
+    // A scan does not read all stored bytes, so there is no fingerprint of the content.
     assert.equal(contents.fingerprints.content ?? null, null);
     await page.waitForSelector('#share-statistics[data-state="scanned"]');
     await page.getByLabel("statistics, rounded").check();
@@ -188,7 +188,7 @@ test("reading values can be stopped, and the file stays open", async () => {
       await page.waitForFunction(() => Number(document.querySelector("[aria-label='Reading everything']")?.ariaValueNow) > 0);
       await page.getByRole("button", { name: "Stop" }).click();
       await bar.waitFor({ state: "detached" });
-      // The sheet is where it was, and so is what is behind it.
+      // The sheet and the workspace behind it are unchanged.
       assert.ok(await page.locator("#read-all").isVisible());
       assert.equal(await page.locator("#filter").inputValue(), filtered);
       await page.keyboard.press("Escape");
@@ -226,20 +226,20 @@ test("a link opens to the structure, without values, and says so (core)", async 
     await page.keyboard.press("j");
     await page.waitForSelector("#no-values");
     assert.match(await page.locator(".insp").textContent(), /\[97, 32\]/);
-    // It can be given on as it is.
+    // The link can be shared again.
     await page.keyboard.press("s");
     await page.waitForFunction(
       (text) => document.querySelector(".sheet.sharing .cmd code")?.textContent === text,
       linkTo(small),
     );
     await page.keyboard.press("Escape");
-    // And a file takes its place.
+    // A file replaces the link.
     await page.setInputFiles("#choose-files", small);
     await page.getByRole("button", { name: /^Convert/ }).waitFor();
   });
 });
 
-test("findings travel with a link, and another link takes its place", async () => {
+test("a link contains findings, and another link replaces it", async () => {
   await withPage(browser, async (page) => {
     await page.goto(linkTo(small));
     await page.waitForSelector("#work");
@@ -270,7 +270,7 @@ test("a file replaces the link in the URL, and Back restores it", async () => {
     assert.equal(`${site}${await hash()}`, first);
     await page.setInputFiles("#choose-files", evil);
     await page.getByRole("button", { name: /^Convert/ }).waitFor();
-    // The same link once more.
+    // The same link opens again.
     await page.evaluate((hash) => (location.hash = hash), first.slice(first.indexOf("#")));
     await page.waitForSelector("#summary-only");
   });
@@ -289,7 +289,7 @@ test("damaged, huge and foreign links are refused with an error", async () => {
     await refused(`${link.slice(0, 200)}%00${link.slice(203)}`, /This link is damaged/);
     await refused(`${site}#s=1.${"A".repeat(20_000)}`, /the limit is 16000/);
     await refused(`${site}#s=9.AAAA`, /made by a newer Statelens/);
-    // Anything else behind the # is none of ours.
+    // Other fragments of the URL are ignored.
     await page.goto("about:blank");
     await page.goto(`${site}#top`);
     await page.waitForSelector("#start");
@@ -307,12 +307,12 @@ test("the HTML page opens from disk, filters, sorts and folds, without requests 
     page.on("request", (request) => requested.push(request.url()));
     await page.setContent("<p>");
     const html = run(small, "--to", "html", "--stats");
-    // As a file would: the policy is in the page itself.
+    // Like a file, the page has its own policy.
     await page.goto(`data:text/html;base64,${Buffer.from(html).toString("base64")}`);
     const rows = page.locator("tbody tr");
     await rows.first().waitFor();
     assert.ok((await rows.count()) < 130, "layers are folded");
-    // The statistics of folded layers are those of all of them.
+    // The statistics of a fold combine those of its layers.
     const columns = await page.getByRole("columnheader").allTextContents();
     const folded = page.getByRole("row", { name: "blocks.0–1.fc1.weight" });
     const least = (await folded.locator("td").allTextContents())[columns.indexOf("min")];
@@ -323,7 +323,7 @@ test("the HTML page opens from disk, filters, sorts and folds, without requests 
     assert.equal(Number(least.replace("−", "-")), Number(expected.toPrecision(4)));
     assert.match(await page.locator("#model").textContent(), /layers2/);
     assert.match(await page.locator("header").textContent(), /A92Q-SNGB-Q7MA-DQGK/);
-    // All columns are in the window, and none of them is empty.
+    // All columns fit into the window, and empty ones are hidden.
     await page.setViewportSize({ width: 1440, height: 900 });
     const [shown, whole] = await page.locator(".scroll").evaluate((table) => [table.clientWidth, table.scrollWidth]);
     assert.ok(whole <= shown, `the table is ${whole} px wide in ${shown} px`);

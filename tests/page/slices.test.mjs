@@ -1,4 +1,4 @@
-// Slices: typed as for the command, seen, drawn along any two dimensions, saved as the command exports them.
+// Slices: typed as for the command, shown, drawn along any two dimensions, and saved as the command exports them.
 
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
@@ -31,9 +31,9 @@ after(async () => {
   rmSync(folder, { recursive: true });
 });
 
-async function look(page, key, file = path) {
+async function open(page, key, file = path) {
   await page.setInputFiles("#choose-files", file);
-  // Until then, the rows are those of the file that was open before.
+  // Until then, the rows are those of the previous file.
   await page.waitForFunction((name) => document.title.startsWith(name), basename(file));
   await page.waitForSelector("#work .row");
   await find(page, key);
@@ -50,7 +50,7 @@ async function type(page, slice) {
   await page.press("#go-to", "Enter");
 }
 
-/** What a click saves. */
+/** Returns the name and the bytes of the file that a click saves. */
 async function saved(page, click) {
   const download = page.waitForEvent("download");
   await click();
@@ -58,14 +58,14 @@ async function saved(page, click) {
   return [file.suggestedFilename(), readFileSync(await file.path())];
 }
 
-/** What the command exports. */
+/** Returns the bytes that the command exports. */
 function exported(file, key, extension, ...more) {
   const output = join(folder, `exported.${extension}`);
   execFileSync(command, ["export", file, key, output, "--force", ...more]);
   return readFileSync(output);
 }
 
-/** The values that are shown in the inspector, and the command's. */
+/** Values as the inspector shows them, and as the command prints them. */
 const values = (page) => page.$$eval(".vals td", (cells) => cells.map((cell) => cell.title).filter(Boolean));
 const shown = (file, key) => {
   const selectedText = execFileSync(command, ["show", "--json", file, key], { encoding: "utf8" });
@@ -83,7 +83,7 @@ for (const [key, slice, shape] of [
 ]) {
   test(`${key}[${slice}] is shown and saved as the command does`, () =>
     withPage(browser, async (page) => {
-      await look(page, key);
+      await open(page, key);
       await type(page, `[${slice}]`);
       await page.waitForSelector("#slice");
       assert.ok((await page.textContent("#slice")).includes(shape));
@@ -101,7 +101,7 @@ for (const [key, slice, shape] of [
     }));
 }
 
-test("the shown Python code reads the slice in each library, and is the command's", () =>
+test("the shown Python code reads the slice in each library, and equals the command's", () =>
   withPage(browser, async (page) => {
     const code = () => page.locator("#code pre").textContent();
     for (const [file, key, libraries] of [
@@ -109,7 +109,7 @@ test("the shown Python code reads the slice in each library, and is the command'
       [fixture("torch/zip_training_ckpt.pt"), "model.emb.weight", ["torch"]],
       [fixture("hdf5/contiguous.h5"), "f4", ["h5py"]],
     ]) {
-      await look(page, key, file);
+      await open(page, key, file);
       const whole = await code();
       for (const typed of ["0", "1:, ::-1"]) {
         await type(page, `[${typed}]`);
@@ -131,7 +131,7 @@ test("the shown Python code reads the slice in each library, and is the command'
 
 test("invalid slices are reported, and an index selects a value", () =>
   withPage(browser, async (page) => {
-    await look(page, "embed.weight");
+    await open(page, "embed.weight");
     for (const [typed, selectedText] of [
       ["[99]", /index 99 is outside of 48/],
       [":, :, :", /more parts than the tensor has dimensions/],
@@ -149,7 +149,7 @@ test("invalid slices are reported, and an index selects a value", () =>
 
 test("dtypes that NumPy lacks are saved as float32 there, and unchanged elsewhere", () =>
   withPage(browser, async (page) => {
-    await look(page, "half.weight");
+    await open(page, "half.weight");
     await type(page, "3:5, ::-2");
     const save = page.getByRole("group", { name: "save the slice as" });
     for (const kind of KINDS) {
@@ -166,7 +166,7 @@ test("slices of chunked and quantised tensors match the command (core)", () =>
       ["gguf/quants.gguf", "q.Q4_0"],
     ]) {
       const file = fixture(name);
-      await look(page, key, file);
+      await open(page, key, file);
       await type(page, "1:3, ::-7");
       await becomes(async () => (await values(page)).slice(0, 6), shown(file, `${key}[1:3, ::-7]`).slice(0, 6));
       const save = page.getByRole("group", { name: "save the slice as" });
@@ -181,7 +181,7 @@ const selectedText = (page) => page.textContent("#told");
 
 test("any two dimensions can be drawn, at an index of the others", () =>
   withPage(browser, async (page) => {
-    await look(page, "conv.weight");
+    await open(page, "conv.weight");
     await page.keyboard.press("e");
     await page.waitForSelector("#overview canvas");
     const size = () => page.$$eval("#overview canvas", (all) => all.flatMap((canvas) => [canvas.height, canvas.width]));
@@ -198,19 +198,19 @@ test("any two dimensions can be drawn, at an index of the others", () =>
     await page.waitForFunction((value) => document.querySelector("#told").textContent.startsWith("[0, 2, 3, 4]"), wanted[16]);
     const [, bytes] = await saved(page, () => page.getByRole("button", { name: ".npz", exact: true }).click());
     assert.ok(bytes.equals(exported(path, "conv.weight[0, :, 3, :]", "npz")));
-    // Rows and columns change places.
+    // Swaps rows and columns.
     await page.selectOption("#look-dim-rows", "3");
     await becomes(size, [6, 4]);
     assert.deepEqual(await page.$$eval(".lookbar select", (all) => all.slice(0, 2).map((one) => one.value)), ["3", "1"]);
     await page.selectOption("#look-dim-columns", "0");
     await becomes(size, [6, 3]);
     await page.waitForFunction(() => /\[:, 0, 0, :\]|\[:, 2, 3, :\]|\[:, \d, \d, :\]/.test(document.querySelector(".exp .main h2").textContent));
-    assert.equal(await page.locator("#kernels").count(), 0, "these are no kernels");
+    assert.equal(await page.locator("#kernels").count(), 0, "these are not kernels");
   }));
 
 test("a slice is drawn, and saved as requested", () =>
   withPage(browser, async (page) => {
-    await look(page, "conv.weight");
+    await open(page, "conv.weight");
     await type(page, "1:, :, ::2, -3:");
     await page.waitForSelector("#slice");
     await page.keyboard.press("Escape");
@@ -229,7 +229,7 @@ test("a slice is drawn, and saved as requested", () =>
       assert.ok((await save("save the slice as", kind)).equals(exported(path, "conv.weight[1:, :, ::2, -3:]", kind)), kind);
     }
     assert.ok((await save("save the drawn slice as", "npy")).equals(exported(path, "conv.weight[2, 0, ::2, -3:]", "npy")));
-    // Another one is typed here; what lies outside of it is still reached.
+    // Another slice can be typed here, and an index outside of it is still selected.
     await page.keyboard.press("g");
     await page.keyboard.type("[0, :, 3, :]");
     await page.keyboard.press("Enter");
@@ -248,7 +248,7 @@ test("saving a slice does not affect the progress of a running write", () =>
     await page.waitForSelector("#start");
     const large = join(folder, "dense.safetensors");
     denseCheckpoint(large, 8, 1);
-    await look(page, "layers.3.weight", large);
+    await open(page, "layers.3.weight", large);
     await page.keyboard.press("c");
     await page.getByRole("radio", { name: "PyTorch" }).first().click();
     await page.waitForSelector(".plan:not(.late)");
@@ -286,13 +286,13 @@ test("saving a slice does not affect the progress of a running write", () =>
   }));
 
 for (const [colorScheme, width, height] of [["light", 1440, 900], ["dark", 1440, 900], ["light", 390, 844], ["dark", 390, 844]]) {
-  test(`slices at ${width}, ${colorScheme}`, () =>
+  test(`slices have no accessibility violations at ${width}, ${colorScheme}`, () =>
     withPage(
       browser,
       async (page) => {
         const rules = ["aria-required-children", "label-content-name-mismatch", "scrollable-region-focusable", "landmark-one-main"];
         const facts = async () => width < 1000 && (await page.getByRole("tab", { name: /Tensor/ }).click());
-        await look(page, "conv.weight");
+        await open(page, "conv.weight");
         await facts();
         await type(page, "1:, :, 3, -3:");
         await page.waitForSelector("#slice");
@@ -302,11 +302,11 @@ for (const [colorScheme, width, height] of [["light", 1440, 900], ["dark", 1440,
         await page.keyboard.press("e");
         await page.waitForSelector("#overview canvas");
         assert.deepEqual(await accessibility(page, "slice drawn", rules), []);
-        // Few values are squares.
+        // Few values are drawn as squares.
         const { width: wide, height: high } = await page.locator("#overview canvas").boundingBox();
         assert.ok(Math.abs(wide / 3 - high / 4) < 1, `${wide} x ${high}`);
         const left = async (selector) => Math.round((await page.locator(selector).first().boundingBox()).x);
-        assert.equal(await left("#overview"), await left(".overview .profile"), "what is along the edges is of these columns");
+        assert.equal(await left("#overview"), await left(".overview .profile"), "the profile is aligned with the columns");
         await page.keyboard.press("Escape");
         if (width < 1000) await page.getByRole("tab", { name: /Keys/ }).click();
         await find(page, "tiny.weight");

@@ -1,4 +1,4 @@
-// The page starts, and the harness sees what it must see.
+// The page starts, and the harness detects what it has to detect.
 
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
@@ -41,7 +41,7 @@ test("a checkpoint opens, its values are read, and it converts (core)", async ()
   });
 });
 
-/** Runs in the page: a browser without SIMD, which finds a program with vectors invalid. */
+/** Simulates a browser without SIMD, which finds a program with vectors invalid. Runs in the page. */
 function withoutSimd() {
   WebAssembly.validate = () => false;
 }
@@ -74,13 +74,13 @@ test("the content security policy blocks requests to other sites (core)", async 
     assert.equal(violation, "connect-src");
   }).then(
     () => assert.fail("the console error of the refusal must be seen"),
-    // The refusal is printed as an error, which `withPage` reports: so this also shows that it looks.
+    // The browser prints an error for the violation, so this also shows that `withPage` fails on errors.
     (error) => assert.match(error.message, /errors in the page/),
   );
 });
 
 test("requests to other sites are detected, from page and worker", async () => {
-  // Without the policy, which would stop the request before it is made.
+  // Without the policy, which would block the request.
   const work = withPage(
     browser,
     (page) => page.evaluate((address) => fetch(address).catch(() => {}), new URL("x", site.replace("127.0.0.1", "127.0.0.2")).href),

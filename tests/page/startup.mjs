@@ -1,5 +1,5 @@
-// How long the page takes until its first screen stands: on the first visit, and on later ones, from hosts that
-// compress by gzip, by brotli, or not at all, at some speeds. Nothing here fails because something is slow.
+// Measures how long the page takes to draw its first screen, on the first and on later visits, from hosts that compress
+// with gzip, with brotli or not at all, at several speeds. Slow results are not failures.
 //
 //     node startup.mjs NAME=FOLDER [NAME=FOLDER …]
 
@@ -20,21 +20,21 @@ const TYPES = {
   ".webmanifest": "application/manifest+json",
 };
 
-/** What hosts do to a file; most that compress leave alone what they don't know to be text or Wasm. */
+/** Compression by host. Most hosts compress only files that they know to be text or Wasm. */
 const HOSTS = {
   gzip: (bytes) => gzipSync(bytes, { level: 6 }),
   brotli: (bytes) => brotliCompressSync(bytes, { params: { [constants.BROTLI_PARAM_QUALITY]: 9 } }),
   none: null,
 };
 
-/** Megabits in a second. */
+/** Megabits per second. */
 const SPEEDS = [10, 100];
 const LATENCY = 20;
 const PIECE = 16 << 10;
 const FIRST_VISITS = 3;
 const LATER_VISITS = 5;
 
-/** Serves a folder as such a host does, over a line of that speed which all requests share. */
+/** Serves a folder like such a host. All requests share a connection of this speed. */
 async function serve(folder, host, megabits) {
   const packed = new Map();
   let free = 0;
@@ -73,7 +73,7 @@ async function serve(folder, host, megabits) {
   return server;
 }
 
-/** Milliseconds from asking for the page until its first screen stands. */
+/** Returns the milliseconds from the request for the page to its first screen. */
 async function visit(context, address) {
   const page = await context.newPage();
   await page.goto(address);
@@ -81,7 +81,7 @@ async function visit(context, address) {
   const taken = await page.evaluate(
     () => new Promise((done) => requestAnimationFrame(() => setTimeout(() => done(performance.now())))),
   );
-  // The service worker keeps what it needs, and the browser what it compiled.
+  // Leaves time to cache the site and the compiled program.
   await page.waitForTimeout(2500);
   await page.close();
   return taken;

@@ -1,4 +1,4 @@
-// Asking for keys: the menu of terms, what may have been meant, which columns there are, a layer read by keys.
+// Filter terms: the menu, suggestions, columns of values, and the sparkline by keyboard.
 
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
@@ -11,7 +11,7 @@ before(async () => {
 });
 after(() => browser.close());
 
-// Ten layers whose deviations grow, one of them with a NaN.
+// Ten layers with growing deviations, one of them with a NaN.
 const layer = (at) => Array.from({ length: 16 }, (_, row) => Array.from({ length: 8 }, (_, column) => (at + 1) * ((((row * 8 + column) * 37) % 101) - 50)));
 const layers = Object.fromEntries(Array.from({ length: 10 }, (_, at) => [`model.layers.${at}.mlp.weight`, layer(at)]));
 layers["model.layers.6.mlp.weight"][3][2] = NaN;
@@ -55,7 +55,7 @@ test("an unknown term is underlined, and a similar one suggested", async () => {
     await open(page);
     await page.fill("#filter", "mlp dtpye:f32");
     assert.equal(await page.textContent(".mirror u"), "dtpye");
-    // It stands under what is typed.
+    // The underline is below the typed text.
     const [typed, under] = await page.evaluate(() => ["#filter", ".mirror"].map((one) => document.querySelector(one).getBoundingClientRect().left));
     assert.ok(Math.abs(typed - under) <= 1, `${typed} ${under}`);
     await page.click("#meant");
@@ -76,9 +76,9 @@ test("columns of values can be chosen, and the choice is stored", async () => {
     await page.locator("#columns").getByRole("checkbox", { name: "zeros" }).first().uncheck();
     const wanted = ["\u03c3", "by layer", "|x| max", "min", "NaN, Inf"];
     await becomes(async () => (await heads()).slice(4), wanted);
-    // In file order the first row is the state, the next the fold of the layers: its least value is that of the last one.
+    // The minimum of a fold is that of its layers, here of the last one.
     assert.equal(await page.locator(".row.fold .wmn").textContent(), "\u2212500");
-    // Escape shuts the menu, and what has the focus then is what opened it.
+    // Escape closes the menu, and its button gets the focus.
     await page.keyboard.press("Escape");
     assert.equal(await page.locator("#columns[open]").count(), 0);
     assert.equal(await page.evaluate(() => document.activeElement.closest("#columns") !== null), true);

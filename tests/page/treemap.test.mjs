@@ -30,13 +30,13 @@ test("a hundred thousand flat keys are divided into ranges that a click opens (c
     assert.match(await title(0), /^w00000 … w00999 /);
     await page.locator(".map .box.open .t").nth(2).click({ force: true });
     await becomes(() => page.locator(".mapway .m").count(), 2);
-    // Each level is a button of its own; the first of them goes back to the whole.
+    // Each level is a button; the first one returns to the whole checkpoint.
     await page.locator(".mapway button").first().click();
     await page.waitForSelector(".mapway [aria-current]", { state: "detached" });
     assert.match(await title(0), /^w00000 … w09999 /);
   }));
 
-test("boxes of each family of dtypes but bfloat16 have a texture of their own", () =>
+test("boxes of each dtype family except bfloat16 have a texture of their own", () =>
   withPage(browser, async (page) => {
     const dtypes = { f32: ["F32", 4], f16: ["F16", 2], f64: ["F64", 8], i32: ["I32", 4], bool: ["BOOL", 1], f8: ["F8_E4M3", 1], bf16: ["BF16", 2] };
     const tensors = Object.entries(dtypes).map(([name, [dtype, size]]) => [name, [dtype, [64], Buffer.alloc(64 * size)]]);
@@ -52,7 +52,7 @@ test("boxes of each family of dtypes but bfloat16 have a texture of their own", 
     assert.equal(new Set(Object.values(of)).size, textures.length, "no two families look the same");
   }));
 
-test("what is inside a run of layers is named with the range, and so is the way to it", () =>
+test("boxes in folded layers, and the path to them, are named with the range of layers", () =>
   withPage(browser, async (page) => {
     const parts = ["attn.q", "attn.k", "mlp.up", "mlp.down"];
     const keys = Array.from({ length: 40 }, (_, at) => parts.map((part) => `model.layers.${at}.${part}.weight`)).flat();
@@ -61,7 +61,7 @@ test("what is inside a run of layers is named with the range, and so is the way 
     await inside.last().locator(".t").click({ force: true });
     await page.waitForSelector(".mapway [aria-current]");
     assert.equal(await page.getAttribute(".mapway [aria-current]", "title"), "model.layers.0–39.mlp");
-    // Every box says its share.
+    // Every box shows its share.
     const shares = await page.locator(".map .box").evaluateAll((boxes) => boxes.map((box) => / %/.test(box.textContent)));
     assert.ok(shares.every(Boolean));
   }));

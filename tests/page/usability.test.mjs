@@ -18,7 +18,7 @@ after(async () => {
   rmSync(folder, { recursive: true });
 });
 
-/** A safetensors file of tensors `{name: [dtype, shape, bytes]}`. */
+/** Returns a safetensors file of tensors `{name: [dtype, shape, bytes]}`. */
 function safetensors(tensors) {
   const entries = {};
   let at = 0;
@@ -140,7 +140,7 @@ test("an invalid filter is reported, and sizes may contain a space", async () =>
     await page.waitForSelector('.hits[data-count="1"]');
     await page.fill("#filter", "bytes > 10 kB");
     await page.waitForSelector('.hits[data-count="1"]');
-    // Enter and the arrow lead to the table.
+    // The arrow key moves the focus from the filter to the table.
     await page.focus("#filter");
     await page.keyboard.press("ArrowDown");
     await page.waitForSelector('.row.sel [title="large"]');
@@ -193,7 +193,7 @@ test("the convert sheet uses the page's terms", async () => {
     await page.waitForSelector(".plan:not(.late), .refused");
     const labels = await page.$$eval(".fields .lab", (labels) => labels.map((label) => label.textContent));
     for (const label of ["Include", "Exclude", "Remove prefix", "Add prefix"]) assert.ok(labels.includes(label), label);
-    // What a target refuses names no option of the command.
+    // The messages of a target name no options of the command.
     for (const target of await page.$$('[aria-labelledby="l-target"] [role="radio"]')) {
       await target.click();
       await page.waitForSelector(".plan:not(.late), .refused");

@@ -1,4 +1,4 @@
-// The values of tensors: all of them are scanned, those of one are read while it is looked at.
+// Values of tensors: a scan reads all of them, and the inspector reads those of the selected tensor.
 
 import assert from "node:assert/strict";
 import { closeSync, ftruncateSync, mkdtempSync, openSync, rmSync, writeSync } from "node:fs";
@@ -19,10 +19,10 @@ after(async () => {
 });
 
 /**
- * A safetensors file of float32; what is not written of it is zeros, and takes no room.
+ * Writes a sparse safetensors file of float32: zeros, except for what `fill` writes.
  * @param {string} name of the file
  * @param {Record<string, number[]>} shapes of the tensors
- * @param {(put: (key: string, first: number, values: number[]) => void) => void} fill writes values from an element on
+ * @param {(put: (key: string, first: number, values: number[]) => void) => void} fill writes values, from element `first`
  */
 function make(name, shapes, fill) {
   const head = {};
@@ -47,12 +47,12 @@ function make(name, shapes, fill) {
   return path;
 }
 
-/** Values that spread, so large. */
+/** Returns `count` values between `-size` and `size`. */
 function spread(size, count) {
   return Array.from({ length: count }, (_, at) => (size * (((at * 7919) % 101) - 50)) / 50);
 }
 
-/** A small model of so many layers; `change(put)` writes into it. */
+/** Writes a small model of `layers` layers; `change(put)` changes it. */
 function model(name, layers, change = () => {}) {
   const shapes = { "model.embed.weight": [64, 16] };
   for (let at = 0; at < layers; at++) {
@@ -70,7 +70,7 @@ function model(name, layers, change = () => {}) {
   });
 }
 
-/** A window in which all columns of values have room. */
+/** A window that is wide enough for all columns of values. */
 const WIDE = { viewport: { width: 1600, height: 900 } };
 
 async function open(page, path) {
@@ -83,7 +83,7 @@ async function scan(page) {
   await page.waitForSelector("#scanned");
 }
 
-test("once all values are read, the status bar says so, and not how little opening read", async () => {
+test("the status bar reports that all values are read, instead of the bytes that opening read", async () => {
   const path = make("partly.safetensors", { "part.weight": [2000, 2000] }, () => {});
   await withPage(browser, async (page) => {
     await open(page, path);
@@ -93,7 +93,7 @@ test("once all values are read, the status bar says so, and not how little openi
   });
 });
 
-/** The text of a row of the table, cell by cell. */
+/** Returns the text of a row of the table, by column. */
 function cells(page, key) {
   return page.evaluate((key) => {
     const rows = [...document.querySelectorAll(".scroller .row")];
@@ -103,7 +103,7 @@ function cells(page, key) {
 }
 
 test("a NaN in a file of 20 GB is found and selected in four clicks", { timeout: 400_000 }, async () => {
-  // Nearly nothing of it is on the disk.
+  // A sparse file.
   const shapes = { "head.weight": [1000, 500] };
   for (let at = 0; at < 40; at++) shapes[`layers.${at}.weight`] = [10_000, 12_500];
   const path = make("twenty.safetensors", shapes, (put) => {
@@ -115,7 +115,7 @@ test("a NaN in a file of 20 GB is found and selected in four clicks", { timeout:
     await chooser.setFiles(path);
     await page.waitForSelector("#work .row");
     await page.click("#scan");
-    // The gauge tells how far it is, how fast, and how long it takes.
+    // The gauge shows progress and speed.
     await page.waitForFunction(() => /of 20\.0 GB · [\d.]+ [MG]B\/s/.test(document.querySelector("#scanning .told")?.textContent ?? ""));
     assert.equal(await page.locator("#scanning [role=progressbar]").getAttribute("aria-label"), "Scanning values");
     await page.waitForSelector("#scanned", { timeout: 300_000 });
@@ -126,9 +126,9 @@ test("a NaN in a file of 20 GB is found and selected in four clicks", { timeout:
     assert.equal(await page.textContent(".vals .here"), "nan");
     assert.ok(await page.locator(".vals .here").isVisible());
     const box = await page.locator(".vals .here").boundingBox();
-    assert.ok(box.y > 0 && box.y + box.height < page.viewportSize().height, "it is in sight");
+    assert.ok(box.y > 0 && box.y + box.height < page.viewportSize().height, "it is visible");
     assert.match(await page.textContent(".insp .wrapkey"), /layers\.31\.weight/);
-    // The table shows where it is, too.
+    // The table marks it, too.
     assert.equal((await cells(page, "weight")).wnn, "–");
     assert.equal(await page.locator(".row.bad").count(), 2, "the fold, and its pattern");
   });
@@ -142,14 +142,14 @@ test("columns of values are exact and sortable, with totals and extremes of fold
   await withPage(browser, async (page) => {
     await open(page, path);
     await scan(page);
-    // σ of 1,024 values in steps of a hundredth, by Python.
+    // σ of 1,024 values in steps of a hundredth, computed with Python.
     assert.deepEqual(await cells(page, "embed.weight").then(({ wsd, wmx, wzr, wnn }) => [wsd, wmx, wzr, wnn]), ["0.01167", "0.02000", "1.0 %", "–"]);
     const attn = await cells(page, "attn.weight");
     assert.deepEqual([attn.wmx, attn.wnn], ["4", "2 !"]);
     const fold = await cells(page, "model.layers.0–11");
     assert.deepEqual([fold.wmx, fold.wnn, fold.wsd], ["4", "2 !", ""]);
     assert.deepEqual(await cells(page, "norm.weight").then(({ wsd, wzr }) => [wsd, wzr]), ["0", "0 %"]);
-    // The line over the layers: hover reads one, a click goes there.
+    // The sparkline shows a layer on hover, and selects it on click.
     const line = page.locator('.row[data-key$="attn.weight"] .spark').first();
     assert.match(await line.getAttribute("aria-label"), /σ by layer, from 0\.0\d+ to/);
     const box = await line.boundingBox();
@@ -157,7 +157,7 @@ test("columns of values are exact and sortable, with totals and extremes of fold
     await page.waitForFunction(() => /layer 11: σ 0\.0/.test(document.querySelector(".spark .tip")?.textContent ?? ""));
     await page.mouse.click(box.x + 2, box.y + box.height / 2);
     await page.waitForFunction(() => document.querySelector(".insp .wrapkey")?.textContent.includes("layers.0.attn.weight"));
-    // Sorted by the largest magnitude, the largest first; then the other way.
+    // Sorts by the largest magnitude, first descending, then ascending.
     await page.locator(".head").getByRole("button", { name: "|x| max" }).first().click();
     assert.match(await page.locator(".scroller .row .key").first().textContent(), /attn\.weight/);
     await page.locator(".head").getByRole("button", { name: "|x| max" }).first().click();
@@ -211,7 +211,7 @@ test("findings about values show numbers, location and checks (core)", async () 
     assert.match(contents, /The structure and all values were read/);
     await page.locator(".of-values:has(svg.depth)").first().getByRole("button", { name: "Show the key" }).click();
     await page.waitForFunction(() => document.querySelector(".insp .wrapkey")?.textContent.includes("layers.9.attn.weight"));
-    // The line marks the layer that stands out.
+    // The sparkline marks the outlier.
     assert.equal(await page.locator(".spark .odd").count(), 1);
 
     const sound = make("sound.safetensors", { "a.weight": [16, 16] }, (put) => put("a.weight", 0, spread(1, 256)));
@@ -231,7 +231,7 @@ test("a stopped scan keeps its results, and resumes", async () => {
     await open(page, path);
     await page.click("#scan");
     await page.waitForFunction(() => [...document.querySelectorAll(".row .wzr")].some((cell) => cell.textContent === "100 %"));
-    // Rows that were not read show it.
+    // Rows that are not read yet have a mark.
     assert.ok((await page.locator('.row .wmx:has-text("·")').count()) > 0);
     await page.click("#scan-stop");
     await page.waitForSelector("#scanned");
@@ -247,7 +247,7 @@ test("a stopped scan keeps its results, and resumes", async () => {
   }, WIDE);
 });
 
-test("statistics of the selected tensor are read, of a very large one on request", async () => {
+test("statistics of the selected tensor are read at once, those of a very large one on request", async () => {
   const path = make("inspect.safetensors", { "small.weight": [10, 10], "middle.weight": [10_000, 10_000], "large.weight": [20_000, 15_000] }, (put) => {
     put("small.weight", 0, spread(1, 100));
     put("middle.weight", 3, [-8, 2]);
@@ -262,7 +262,7 @@ test("statistics of the selected tensor are read, of a very large one on request
     const numbers = () => page.evaluate(() => Object.fromEntries([...document.querySelectorAll("#statistics .two > div")].map((pair) => [pair.children[0].textContent, pair.children[1].textContent])));
     assert.deepEqual(await numbers(), { min: "−1", max: "1", mean: "−0.002", "σ": "0.5857", median: "−0.02", "|x| mean": "0.508", zeros: "1", "NaN · Inf": "0 · 0" });
     assert.match(await page.locator(".histogram svg").getAttribute("aria-label"), /^Histogram of 100 values from −1 to 1; half lie between −0\.\d+ and 0\.\d+\.$/);
-    // A bin under the pointer, and by arrow keys; the other scale.
+    // The histogram shows a bin on hover and by arrow keys, on both scales.
     await page.hover(".histogram svg");
     assert.match(await page.textContent(".histogram .read"), /to .*: \d+ values?, /);
     await page.locator(".histogram").getByRole("radio", { name: "log" }).first().click();
@@ -271,7 +271,7 @@ test("statistics of the selected tensor are read, of a very large one on request
     await page.keyboard.press("ArrowRight");
     assert.match(await page.textContent(".histogram .read"), /to .*: \d+ values?, /);
 
-    // 400 MB: it reads by itself, and tells how far it is.
+    // A tensor of 400 MB is read at once, with progress.
     await page.fill("#filter", "middle");
     await page.keyboard.press("Enter");
     await page.waitForSelector("#stop-reading");
@@ -284,7 +284,7 @@ test("statistics of the selected tensor are read, of a very large one on request
     assert.equal(await page.textContent(".vals .here"), "inf");
     assert.match(await page.getByRole("button", { name: "largest" }).first().textContent(), /\[0, 3\]/);
 
-    // 1.2 GB: a button says how long it takes, by what the others took.
+    // For a tensor of 1.2 GB, a button shows how long the read will take, by the speed of earlier reads.
     await page.fill("#filter", "large");
     await page.keyboard.press("Enter");
     await page.waitForFunction(() => /^Read 1\.20 GB · about \d+ s$/.test(document.querySelector("#read-values")?.textContent ?? ""));
@@ -335,7 +335,7 @@ test("an index selects a value", async () => {
 
 for (const colorScheme of ["light", "dark"]) {
   for (const width of [1440, 390]) {
-    test(`axe finds nothing in what shows values at ${width}, ${colorScheme}`, async () => {
+    test(`axe finds nothing in views of values at ${width}, ${colorScheme}`, async () => {
       const path = model("axe.safetensors", 16, (put) => {
         put("model.layers.5.attn.weight", 17, [NaN]);
         put("model.layers.9.attn.weight", 0, spread(0.3, 256));
@@ -345,27 +345,27 @@ for (const colorScheme of ["light", "dark"]) {
         browser,
         async (page) => {
           const found = [];
-          const look = async (what) => {
+          const check = async (what) => {
             found.push(...(await accessibility(page, what)));
           };
           const small = width < 720;
           await open(page, large);
           await page.click(small ? ".scan-small" : "#scan");
           await page.waitForSelector(small ? ".scan-small" : "#scanning");
-          await look("scanning");
+          await check("scanning");
           await page.click(small ? ".scan-small" : "#scan-stop");
           await page.setInputFiles("#choose-files", path);
           await page.waitForSelector('#work[data-name="axe.safetensors"]');
           await page.click(small ? ".scan-small" : "#scan");
           await page.waitForSelector(".notice");
-          await look("scanned");
+          await check("scanned");
           await page.click(".notice");
           await page.waitForSelector("svg.depth");
-          await look("findings of values");
+          await check("findings of values");
           await page.click(".show-value");
           await page.waitForSelector(".vals .here");
           await page.waitForSelector(".histogram");
-          await look("a value, and statistics");
+          await check("a value, and statistics");
           assert.deepEqual(found, []);
         },
         { colorScheme, viewport: { width, height: 844 } },

@@ -1,4 +1,4 @@
-// Verifying: what the page finds is what the command finds, in the same words.
+// Verification: the page finds what the command finds, in the same words.
 
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
@@ -23,20 +23,20 @@ after(async () => {
   rmSync(folder, { recursive: true });
 });
 
-/** What the command says, in JSON and in words; and whether the answer was yes. */
+/** Returns the command's report as JSON and as text, and whether it found no errors. */
 function runCommand(...args) {
   const run = (...more) => spawnSync(command, ["verify", ...args, ...more], { encoding: "utf8", maxBuffer: 1 << 26 });
   const { status, stdout } = run("--json");
   return { sound: status === 0, json: stdout, text: run().stdout };
 }
 
-/** Where a tensor lies in a file, by the command. */
-function place(file, key) {
+/** Returns the command's entry of a tensor, with its location in the file. */
+function entryOf(file, key) {
   const run = spawnSync(command, ["show", file, key, "--json"], { encoding: "utf8" });
   return JSON.parse(run.stdout).entries[0];
 }
 
-/** A copy of a file with one byte changed. */
+/** Writes a copy of a file with one changed byte; returns its path. */
 function broken(file, name, at) {
   const bytes = readFileSync(file);
   bytes[at] ^= 0x10;
@@ -52,7 +52,7 @@ async function open(page, file) {
   await page.waitForSelector("#verify-form");
 }
 
-/** Verifies, and compares what is shown and saved with what the command says. */
+/** Verifies, and compares the shown and the saved report with the command's. */
 async function verify(page, ...args) {
   await page.click("#verify-begin");
   await page.waitForSelector("#verify-done");
@@ -85,8 +85,8 @@ test("a sound file has no errors", async () => {
 
 test("a flipped byte in a zip member or chunk is reported by key (core)", async () => {
   await withPage(browser, async (page) => {
-    const lies = place(zip, "emb.weight").stored_in;
-    const member = broken(zip, "member.pt", Number(/bytes (\d+)/.exec(lies)[1]) + 3);
+    const location = entryOf(zip, "emb.weight").stored_in;
+    const member = broken(zip, "member.pt", Number(/bytes (\d+)/.exec(location)[1]) + 3);
     await open(page, member);
     const first = await verify(page, member);
     assert.ok(!first.sound);
@@ -104,7 +104,7 @@ test("a flipped byte in a zip member or chunk is reported by key (core)", async 
     assert.ok(!second.sound);
     const [problem] = JSON.parse(second.json).problems;
     assert.ok(problem.key);
-    // The key leads to its row.
+    // A click on the key selects its row.
     await page.locator("#verify-done").getByRole("button", { name: problem.key }).first().click();
     await page.waitForSelector("#verify-done", { state: "detached" });
     assert.match(await page.textContent(".insp"), new RegExp(problem.key));
@@ -126,7 +126,7 @@ test("NaN and Inf are counted, and are not an error", async () => {
     assert.ok(sound);
     assert.match(shown, /layer\.weight2 NaN, 1 infinite of 4 elements, first at \[0, 1\]/);
     assert.match(shown, /no checksums in this format: changed values can.t be detected/);
-    // Or a fault, where that is asked for.
+    // With `--finite`, they are errors.
     await page.getByRole("button", { name: "Verify again" }).click();
     await page.check("#finite");
     const finite = await verify(page, path, "--finite");
@@ -146,7 +146,7 @@ test("a chosen or dropped manifest reports whether the checkpoint is unchanged",
     assert.ok(same.sound);
     assert.match(same.shown, /entries match/);
     assert.match(same.shown, /--manifest model\.manifest/);
-    // Another one, dropped on what is shown.
+    // Another manifest is dropped on the sheet.
     const other = readFileSync(manifest, "utf8").replace("float32", "float16");
     const second = join(folder, "other.manifest");
     writeFileSync(second, other);
@@ -155,7 +155,7 @@ test("a chosen or dropped manifest reports whether the checkpoint is unchanged",
     const changed = await verify(page, zip, "--manifest", second);
     assert.ok(!changed.sound);
     assert.match(changed.shown, /expected float16; found float32/);
-    // What is no manifest is refused.
+    // A file that is not a manifest is refused.
     await drop(page, ".sheet", [{ name: "none.txt", bytes: Buffer.from("some text\n") }]);
     await page.click("#verify-begin");
     await page.waitForSelector(".runbody[role=alert]");
@@ -172,7 +172,7 @@ test("verification shows progress in the status bar, and can be stopped", async 
     await page.click("#verify-begin");
     await page.waitForFunction(() => Number(document.querySelector("#verify-run [role=progressbar]")?.ariaValueNow) > 0);
     await page.waitForFunction(() => /[MG]B\/s/.test(document.querySelector("#verify-run .runhead")?.textContent ?? ""));
-    // The page answers meanwhile.
+    // The page still responds.
     await page.getByRole("button", { name: "Browse meanwhile" }).click();
     await page.waitForFunction(() => /verifying \d+ %/.test(document.querySelector("#verify").textContent));
     await page.keyboard.press("l");
@@ -182,7 +182,7 @@ test("verification shows progress in the status bar, and can be stopped", async 
     await page.click("#verify-cancel");
     await page.waitForSelector("#verify-form");
     assert.equal(await page.locator("#verify-run").count(), 0);
-    // It begins anew; Escape stops it, too.
+    // Verification can be restarted, and stopped with Escape.
     await page.click("#verify-begin");
     await page.waitForSelector("#verify-run");
     await page.keyboard.press("Escape");

@@ -34,13 +34,13 @@ const number = () => {
 const signed = () => { const n = number(); return n % 2 ? -(n + 1) / 2 : n / 2; };
 const raw = () => { const length = number(); return bytes.subarray(at, at += length); };
 const text = () => utf8.decode(raw());
-const several = (one) => Array.from({ length: number() }, one);
+const array = (one) => Array.from({ length: number() }, one);
 
-const ended = () => bytes.subarray(at, (at = bytes.indexOf(254, at) + 1) - 1);
+const terminated = () => bytes.subarray(at, (at = bytes.indexOf(254, at) + 1) - 1);
 const template = () => {
   const pieces = [];
   let from = 0;
-  const all = ended();
+  const all = terminated();
   all.forEach((byte, to) => { if (byte === 255) { pieces.push(utf8.decode(all.subarray(from, to))); from = to + 1; } });
   pieces.push(utf8.decode(all.subarray(from)));
   return pieces;
@@ -48,12 +48,12 @@ const template = () => {
 const [name, , format, version, producer] = [text(), text(), text(), text(), text()];
 const length = number();
 number();
-const patterns = several(() => {
+const patterns = array(() => {
   const head = bytes[at++], kind = KINDS[head & 15], flags = head >> 4;
   const p = { key: template(), kind, dtype: "", shape: null, params: 0, bytes: 0, value: [""], link: null };
   if ((head & 15) < 3) {
-    p.dtype = utf8.decode(ended());
-    p.shape = several(number);
+    p.dtype = utf8.decode(terminated());
+    p.shape = array(number);
     p.params = p.shape.reduce((a, b) => a * b, 1);
     p.bytes = p.params * Math.max(1, (/\d+/.exec(p.dtype) || [8])[0] / 8);
   }
@@ -63,17 +63,17 @@ const patterns = several(() => {
   p.arity = [p.key, p.value, p.link || [""]].reduce((sum, pieces) => sum + pieces.length - 1, 0);
   return p;
 });
-const leaves = several(() => ({ pattern: patterns[number()], numbers: [] }));
+const leaves = array(() => ({ pattern: patterns[number()], numbers: [] }));
 for (let column = 0; ; column++) {
   const open = leaves.filter((leaf) => leaf.pattern.arity > column);
   if (!open.length) break;
   let before = 0;
   for (const leaf of open) leaf.numbers.push(before += signed());
 }
-const findings = several(() => {
+const findings = array(() => {
   const grade = ["note", "warning", "danger", "damage", "unknown code"][bytes[at++]];
   const [title, detail, where, advice] = [text(), text(), text(), text()];
-  return { grade, title, detail, where, advice, call: several(text) };
+  return { grade, title, detail, where, advice, call: array(text) };
 });
 
 const row = (p, values) => {
@@ -101,7 +101,7 @@ known.forEach((r, i) => {
 });
 at += planes * 4 * measured;
 const params = number();
-// The statistics of several tensors together; each standard deviation counts with its mean.
+// Combines the statistics of several tensors, with the pooled standard deviation.
 const joint = (all) => {
   if (!all.every((s) => s) || !all.length) return undefined;
   const sum = (of) => all.reduce((sum, s) => sum + of(s), 0);
@@ -110,17 +110,17 @@ const joint = (all) => {
   return { min: Math.min(...all.map((s) => s.min)), max: Math.max(...all.map((s) => s.max)), mean, std, count,
     zeros: sum((s) => s.zeros), nan: sum((s) => s.nan), inf: sum((s) => s.inf) };
 };
-// Layers that repeat are one row.
-const folded = several(() => {
+// Repeated layers are one row.
+const folded = array(() => {
   let from = 0;
-  const members = several(() => rows[from += signed()]), [first] = members, times = members.length;
+  const members = array(() => rows[from += signed()]), [first] = members, times = members.length;
   if (times === 1) return first;
   const [key, value, link] = [text(), text(), text()];
   return { ...first, stats: joint(members.map((r) => r.stats)), key, value, link: link || null, times, params: number(), bytes: number(),
     shape: number() ? first.shape : "shapes differ" };
 });
 
-const model = several(() => [text(), text(), text()]);
+const model = array(() => [text(), text(), text()]);
 
 const tensors = rows.filter((r) => r.tensor && !r.link);
 const total = (of) => of.reduce((sum, r) => [sum[0] + r.params, sum[1] + r.bytes], [0, 0]);
@@ -194,7 +194,7 @@ const short = (n) => {
 };
 const columns = [["key", (r) => r.key], ["kind", (r) => r.dtype], ["shape", (r) => r.shape], ["params", (r) => r.params, 1],
   ["bytes", (r) => r.bytes, 1]];
-// A column that would be empty takes no room.
+// Empty columns are left out.
 const counted = (one) => !["nan", "inf"].includes(one) || known.some((r) => r.stats[one]);
 for (const one of measured ? ["min", "max", "mean", "std", "zeros", "nan", "inf"].filter(counted) : []) columns.push([one, (r) => r.stats ? r.stats[one] : NaN, 2]);
 if (rows.some((r) => r.link || r.value)) columns.push(["value", (r) => r.link ? "= " + r.link : r.value]);
@@ -277,7 +277,7 @@ const nav = make("nav", "", make("h2", "", "State"), tree(folded, 0, ""));
 nav.setAttribute("aria-label", "Tree");
 const table = make("table", "", make("thead", "", heads), body);
 page.append(make("div", "cols", nav, make("div", "", bar, make("div", "scroll", table), more)),
-  make("footer", "", "A summary made by Statelens. No weights are in it: the file is with whoever sent it."));
+  make("footer", "", "A summary made by Statelens. It contains no weights; the sender has the file."));
 draw();
 })().catch((error) => {
   document.getElementById("page").textContent = "This summary can\u2019t be shown: " + error.message
