@@ -33,7 +33,7 @@ def main():
     options.work.mkdir(parents=True)
     checks = Checks()
     print(f"cerebras-pytorch {cstorch.__version__}")
-    for part in (downgraded, converted, repaired, dataloader):
+    for part in (downgrade, convert, repair, dataloader):
         before = checks.count
         part(checks, options)
         print(f"{part.__name__:12}{checks.count - before} checks")
@@ -43,29 +43,29 @@ def main():
     return 1 if checks.problems else 0
 
 
-def saved(name):
+def load_pt(name):
     return torch.load(FIXTURES / f"v2.10.0/{name}.pt", weights_only=False)
 
 
-def downgraded(checks, options):
+def downgrade(checks, options):
     for name in NEW:
         source = FIXTURES / f"v2.10.0/{name}.mdl"
         checks(not loads(source), f"{name} loads without a conversion, so the case tests nothing")
         new = options.work / f"{name}.mdl"
         statelens(options, "upgrade", source, "--to", "0.4", "-o", new)
-        same(checks, f"{name} as 0.4", cstorch.load(new), saved(name))
+        same(checks, f"{name} as 0.4", cstorch.load(new), load_pt(name))
 
 
-def converted(checks, options):
+def convert(checks, options):
     for name in NEW:
         for compression in ([], ["--compress", "lz4"], ["--compress", "gzip"]):
             new = options.work / f"{name}-pt{''.join(compression)}.mdl"
             source = FIXTURES / f"v2.10.0/{name}.pt"
             statelens(options, "convert", source, new, "--format-version", "0.4", *compression)
-            same(checks, f"{name}.pt {compression}", cstorch.load(new), saved(name))
+            same(checks, f"{name}.pt {compression}", cstorch.load(new), load_pt(name))
 
 
-def repaired(checks, options):
+def repair(checks, options):
     """Compares `fix_checkpoint_spec` with the original script, using the release that the script is for."""
     new = options.work / "fixed.mdl"
     old = FIXTURES / "compat/synthetic_1.7.mdl"
