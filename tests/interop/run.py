@@ -221,7 +221,7 @@ class Report:
             self.reason(reason, name[1], name[1])
         for loss in losses:
             self.losses[loss["what"]] += len(loss["keys"])
-        result = "different, for a reason" if sentences else "equal after the reported losses" if losses else "equal"
+        result = "equal, with exceptions" if sentences else "equal after the reported losses" if losses else "equal"
         self.counts[name[0]][result] += 1
         return None
 
