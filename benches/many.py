@@ -1,11 +1,10 @@
-"""Files of very many tensors, for `cargo xtask bench`: what opening them takes.
+"""Writes files with many tensors, for the times of opening in `cargo xtask bench`.
 
-    python many.py torch FOLDER         by current torch, safetensors, numpy and h5py, and by hand where
-                                        the format's own library is not among them
-    python many.py tensorflow FOLDER    by TensorFlow
+    python many.py torch FOLDER         with torch, safetensors, numpy and h5py; other formats by hand
+    python many.py tensorflow FOLDER    with TensorFlow
 
-Each holds 20,000 tensors of four float32 in 5,000 layers; zip64.pt holds 66,000, so that its archive
-has more records than a zip file without 64-bit extension can count. Files that are there are kept.
+Each file has 20,000 tensors of four float32 in 5,000 layers. zip64.pt has 66,000, so its archive has more
+records than a zip file without the 64-bit extension can count. Existing files are kept.
 """
 
 import io
@@ -67,7 +66,7 @@ def legacy(path):
 
 
 def tar(path):
-    """As torch 0.1 wrote it: `torch.load` still reads it."""
+    """Writes the tar format of torch 0.1, which `torch.load` still reads."""
     import torch
 
     class Pickler(pickle.Pickler):
@@ -80,19 +79,19 @@ def tar(path):
     def pickled(value):
         return pickle.dumps(value, protocol=2)
 
-    state, storages, held = io.BytesIO(), io.BytesIO(), io.BytesIO()
+    state, storages, views = io.BytesIO(), io.BytesIO(), io.BytesIO()
     Pickler(state, protocol=2).dump({name: Key((number,)) for number, name in enumerate(names())})
     storages.write(pickled(COUNT))
-    held.write(pickled(COUNT))
+    views.write(pickled(COUNT))
     for number in range(COUNT):
         storages.write(pickled((COUNT + number, "cpu", torch.FloatStorage)))
         storages.write(struct.pack("<q4f", 4, *[float(number)] * 4))
-        held.write(pickled((number, COUNT + number, torch.FloatTensor)))
-        held.write(struct.pack("<iiqqq", 1, 0, 4, 1, 0))
+        views.write(pickled((number, COUNT + number, torch.FloatTensor)))
+        views.write(struct.pack("<iiqqq", 1, 0, 4, 1, 0))
     storages.write(pickled([]))
     info = pickled({"protocol_version": 1000, "little_endian": True, "type_sizes": {"short": 2, "int": 4, "long": 8}})
     with tarfile.open(path, "w", format=tarfile.PAX_FORMAT) as archive:
-        for name, content in (("sys_info", info), ("pickle", state.getvalue()), ("tensors", held.getvalue()),
+        for name, content in (("sys_info", info), ("pickle", state.getvalue()), ("tensors", views.getvalue()),
                               ("storages", storages.getvalue())):
             member = tarfile.TarInfo(name)
             member.size = len(content)
@@ -147,7 +146,7 @@ def npz_deflated(path):
 
 
 def gguf(path):
-    """By hand, as ggml's `gguf.md` describes version 3."""
+    """Writes version 3 as ggml's `gguf.md` describes it."""
 
     def string(text):
         return struct.pack("<Q", len(text)) + text.encode()
@@ -165,7 +164,7 @@ def gguf(path):
 
 
 def flax(path):
-    """By hand, as `flax.serialization.msgpack_serialize` packs a nested dict."""
+    """Packs a nested dict as `flax.serialization.msgpack_serialize` does."""
 
     def text(value):
         return struct.pack(">BB", 0xD9, len(value)) + value.encode()
@@ -184,10 +183,10 @@ def flax(path):
     tree = {}
     for name, value in arrays().items():
         *folders, last = name.split(".")
-        place = tree
+        parent = tree
         for folder in folders:
-            place = place.setdefault(folder, {})
-        place[last] = value
+            parent = parent.setdefault(folder, {})
+        parent[last] = value
     path.write_bytes(nested({"params": tree}))
 
 
@@ -200,18 +199,18 @@ def hdf5(path):
 
 
 def layers():
-    """Layers of a Keras model: their names, and the weights of each."""
+    """Yields the name of each layer of a Keras model, and the shapes of its weights."""
     for number in range(COUNT // 2):
         yield f"dense_{number}" if number else "dense", {"kernel": (2, 2), "bias": (4,)}
 
 
 def config():
-    made = [{"class_name": "Dense", "config": {"name": name}, "name": name} for name, _ in layers()]
-    return json.dumps({"class_name": "Sequential", "config": {"name": "model", "layers": made}})
+    listed = [{"class_name": "Dense", "config": {"name": name}, "name": name} for name, _ in layers()]
+    return json.dumps({"class_name": "Sequential", "config": {"name": "model", "layers": listed}})
 
 
 def keras_h5(path):
-    """By hand, in the layout of Keras 2's `save_model`."""
+    """Writes the layout of Keras 2's `save_model`."""
     import h5py
     import numpy as np
 
@@ -233,14 +232,14 @@ def fill_weights(file, part=lambda _: True):
 
     for number, (name, shapes) in enumerate(layers()):
         if part(number):
-            held = file.create_group(f"layers/{name}/vars")
-            held.attrs["name"] = name
+            group = file.create_group(f"layers/{name}/vars")
+            group.attrs["name"] = name
             for index, shape in enumerate(shapes.values()):
-                held[str(index)] = np.zeros(shape, "<f4")
+                group[str(index)] = np.zeros(shape, "<f4")
 
 
 def keras_weights(path):
-    """By hand, in the layout of Keras 3's `save_weights`."""
+    """Writes the layout of Keras 3's `save_weights`."""
     import h5py
 
     with h5py.File(path, "w") as file:
@@ -248,31 +247,31 @@ def keras_weights(path):
 
 
 def keras(path):
-    """By hand, in the layout of Keras 3's `model.save`."""
+    """Writes the layout of Keras 3's `model.save`."""
     import h5py
 
-    held = io.BytesIO()
-    with h5py.File(held, "w") as file:
+    weights = io.BytesIO()
+    with h5py.File(weights, "w") as file:
         fill_weights(file)
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("metadata.json", json.dumps({"keras_version": "3.15.1", "date_saved": "2026-11-20@00:00:00"}))
         archive.writestr("config.json", config())
-        archive.writestr("model.weights.h5", held.getvalue())
+        archive.writestr("model.weights.h5", weights.getvalue())
 
 
 def keras_set(path):
-    """By hand, in the layout of Keras 3's `save_weights(max_shard_size=...)`."""
+    """Writes the layout of Keras 3's `save_weights(max_shard_size=...)`."""
     import h5py
 
     path.mkdir()
     weight_map = {}
     for shard in range(SHARDS):
-        file = f"model_{shard:05}.weights.h5"
-        with h5py.File(path / file, "w") as held:
-            fill_weights(held, lambda number, shard=shard: number % SHARDS == shard)
+        file_name = f"model_{shard:05}.weights.h5"
+        with h5py.File(path / file_name, "w") as file:
+            fill_weights(file, lambda number, shard=shard: number % SHARDS == shard)
         for number, (name, _) in enumerate(layers()):
             if number % SHARDS == shard:
-                weight_map[f"/layers/{name}/vars"] = file
+                weight_map[f"/layers/{name}/vars"] = file_name
     index = {"metadata": {"total_size": 16 * COUNT}, "weight_map": weight_map}
     (path / "model.weights.json").write_text(json.dumps(index))
 
@@ -284,7 +283,7 @@ def bundle(path):
 
 
 def partitioned(path):
-    """2,500 variables of eight slices each."""
+    """Writes 2,500 variables of eight slices each."""
     import tensorflow as tf
 
     slices = [f"{4 * SHARDS} {4 * number},4" for number in range(SHARDS)] * (COUNT // SHARDS)
@@ -317,7 +316,7 @@ def saver_v1(path):
                           shapes_and_slices=[""] * COUNT, data=values)
 
 
-WHAT = {
+WRITERS = {
     "torch": {
         "zip64.pt": zip64, "zip.pt": torch_zip, "legacy.pt": legacy, "tar.pt": tar, "dcp": dcp, "torch-set": torch_set,
         "one.safetensors": safetensors, "safetensors-set": safetensors_set, "stored.npz": npz,
@@ -332,6 +331,6 @@ WHAT = {
 if __name__ == "__main__":
     folder = Path(sys.argv[2])
     folder.mkdir(parents=True, exist_ok=True)
-    for name, make in WHAT[sys.argv[1]].items():
+    for name, make in WRITERS[sys.argv[1]].items():
         if not ((folder / name).exists() or (folder / f"{name}.index").exists()):
             make(folder / name)

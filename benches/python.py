@@ -1,10 +1,11 @@
-"""Reads a tensor, a slice of it, and the state dict with pystatelens and with the real libraries, in one run:
+"""Compares pystatelens with the real libraries at reading a tensor, a slice and the state dict:
 
     python benches/python.py FOLDER [MEGABYTES]
 
-Both open the file each time, in the same process, in turns of five runs (the first run of a turn pays for memory
-that the other library gave back to the system); the fastest run counts, and the files are in the system's cache. A ratio below 1 means that pystatelens is faster. Then it reads files
-of 8 and of 32 such tensors, one after the other, and prints the peak memory of each process.
+Each run opens the file, in the same process, with the file in the system's cache. The libraries take turns of five runs,
+because the first run of a turn pays for memory that the other library gave back to the system. The fastest run counts.
+A ratio below 1 means that pystatelens is faster. A second table has the peak memory of processes that read files of 8
+and of 32 such tensors, one tensor at a time.
 """
 
 import re
@@ -32,10 +33,10 @@ OURS = {
 def main():
     folder, megabytes = Path(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 256
     folder.mkdir(parents=True, exist_ok=True)
-    made = files(folder, megabytes)
+    paths = files(folder, megabytes)
     print("| file | read | by | its time | pystatelens | ratio |\n|---|---|---|--:|--:|--:|")
     for name, what, library, theirs in cases():
-        compare(name, what, library, lambda: theirs(made[name]), lambda: OURS[what](made[name]))
+        compare(name, what, library, lambda: theirs(paths[name]), lambda: OURS[what](paths[name]))
     print("\n| file | size | peak memory |\n|---|--:|--:|")
     for times in (1, 4):
         for name, path in files(folder, megabytes, TENSORS * times).items():
@@ -46,30 +47,30 @@ def main():
 
 
 def files(folder, megabytes, tensors=TENSORS):
-    """Files of random float32: eight tensors of that size together, or more of the same."""
+    """Returns files of random float32, and writes missing ones. Eight tensors have `megabytes` together."""
     import torch
 
     columns = 1024
     rows = megabytes * 1_000_000 // TENSORS // columns // 4
     safetensors = folder / f"{megabytes}x{tensors}.safetensors"
-    made = {"safetensors": safetensors, ".pt": safetensors.with_suffix(".pt"), ".mdl": safetensors.with_suffix(".mdl")}
-    if not all(path.exists() for path in made.values()):
+    paths = {"safetensors": safetensors, ".pt": safetensors.with_suffix(".pt"), ".mdl": safetensors.with_suffix(".mdl")}
+    if not all(path.exists() for path in paths.values()):
         random = np.random.default_rng(1)
         arrays = (random.random((rows, columns), "float32") for _ in range(tensors))
         state = {f"layers.{i}.weight": torch.from_numpy(array) for i, array in enumerate(arrays)}
-        for path in made.values():
+        for path in paths.values():
             pystatelens.save(state, path, replace=True)
-    return made
+    return paths
 
 
 def cases():
-    yield from of_safetensors()
-    yield from of_torch()
-    yield from of_h5py()
-    yield from of_cstorch()
+    yield from safetensors_cases()
+    yield from torch_cases()
+    yield from h5py_cases()
+    yield from cstorch_cases()
 
 
-def of_safetensors():
+def safetensors_cases():
     from safetensors import safe_open
     from safetensors.numpy import load_file as load_numpy
     from safetensors.torch import load_file as load_torch
@@ -85,10 +86,10 @@ def of_safetensors():
     yield "safetensors", "a tensor", "safetensors", whole
     yield "safetensors", "10 rows", "safetensors", part
     yield "safetensors", "all, to NumPy", "safetensors", load_numpy
-    yield "safetensors", "all, to torch", "safetensors", lambda path: copied(load_torch(path))
+    yield "safetensors", "all, to torch", "safetensors", lambda path: cloned(load_torch(path))
 
 
-def of_torch():
+def torch_cases():
     import torch
 
     def load(path, mmap=False):
@@ -98,10 +99,10 @@ def of_torch():
     yield ".pt", "a tensor", "torch, mmap", lambda path: load(path, True)[KEY].clone().numpy()
     yield ".pt", "10 rows", "torch, mmap", lambda path: load(path, True)[KEY][ROWS].clone().numpy()
     yield ".pt", "all, to torch", "torch", load
-    yield ".pt", "all, to torch", "torch, mmap", lambda path: copied(load(path, True))
+    yield ".pt", "all, to torch", "torch, mmap", lambda path: cloned(load(path, True))
 
 
-def of_h5py():
+def h5py_cases():
     import h5py
     import hdf5plugin  # noqa: F401  registers the LZ4 filter
 
@@ -118,7 +119,7 @@ def of_h5py():
     yield ".mdl", "all, to NumPy", "h5py", everything
 
 
-def of_cstorch():
+def cstorch_cases():
     try:
         import cerebras.pytorch as cstorch
     except ImportError:
@@ -126,13 +127,13 @@ def of_cstorch():
         return
     yield ".mdl", "a tensor", "cerebras.pytorch", lambda path: cstorch.load(path)[KEY].numpy()
     yield ".mdl", "10 rows", "cerebras.pytorch", lambda path: cstorch.load(path)[KEY][ROWS].numpy()
-    # A clone of its tensors would still be read later.
+    # `clone` of a tensor from cstorch reads its values later.
     read = lambda path: {key: tensor.numpy() for key, tensor in cstorch.load(path).items()}
     yield ".mdl", "all, to NumPy", "cerebras.pytorch", read
 
 
-def copied(state):
-    """Reads tensors that are mapped or read later."""
+def cloned(state):
+    """Copies tensors, so that mapped ones are read."""
     return {key: tensor.clone() for key, tensor in state.items()}
 
 
@@ -160,7 +161,7 @@ def assert_equal(theirs, ours):
 def walk(path):
     for _, tensor in pystatelens.open(path).tensors():
         tensor.numpy()
-    # Not `ru_maxrss`: a new process inherits that of the one that started it.
+    # A new process inherits `ru_maxrss` from its parent.
     status = Path("/proc/self/status").read_text()
     print(int(re.search(r"VmHWM:\s+(\d+) kB", status)[1]) // 1000)
 

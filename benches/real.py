@@ -1,23 +1,23 @@
-"""What `cargo xtask bench` asks of the real libraries; run by the interpreters of their environments.
+"""Runs the operations of the real libraries that `cargo xtask bench` measures. In the environment of Cerebras:
 
-    python real.py inputs FOLDER NAME ROWS    FOLDER/NAME.mdl by cstorch.save and FOLDER/NAME.pt by torch.save,
-                                              of the same state dict: 37 float32 and 37 bfloat16 tensors of
-                                              ROWS x 1000 random numbers, and some scalars
-    python real.py list FILE                  the keys of a .mdl
-    python real.py to-torch IN OUT            .mdl to .pt
-    python real.py to-cerebras IN OUT         .pt to .mdl
-    python real.py family-steps IN OUT HEADS  a llama of Hugging Face to .mdl, by the steps that Cerebras's converter
-                                              takes: everything in memory, renamed, q and k permuted, cstorch.save
+    python real.py inputs FOLDER NAME ROWS    writes a state dict to FOLDER/NAME.mdl with cstorch.save and to
+                                              FOLDER/NAME.pt with torch.save: 37 float32 and 37 bfloat16 tensors
+                                              of ROWS x 1000 random numbers, and some scalars
+    python real.py list FILE                  lists the keys of a .mdl
+    python real.py to-torch IN OUT            converts .mdl to .pt
+    python real.py to-cerebras IN OUT         converts .pt to .mdl
+    python real.py family-steps IN OUT HEADS  converts a llama of Hugging Face to .mdl with the steps of Cerebras's
+                                              converter: load all, rename, permute q and k, cstorch.save
 
-and by that of current torch, respectively of TensorFlow:
+In the environment of current torch, or of TensorFlow:
 
-    python real.py plain-inputs FOLDER NAME   FOLDER/NAME.pt and .safetensors: 500 MiB in 100 float32 tensors
+    python real.py plain-inputs FOLDER NAME   writes 500 MiB in 100 float32 tensors to FOLDER/NAME.pt and .safetensors
     python real.py torch-to-safetensors IN OUT
     python real.py safetensors-to-torch IN OUT
-    python real.py h5-to-safetensors IN OUT   every dataset of a .mdl, by h5py
+    python real.py h5-to-safetensors IN OUT   converts every dataset of a .mdl with h5py
     python real.py safetensors-to-tensorflow IN PREFIX
 
-Each is what a short script of a user would do, start of the interpreter and imports included.
+Each operation is a short script as users write it. The times include the start of the interpreter and the imports.
 """
 
 import sys
@@ -142,15 +142,15 @@ def safetensors_to_tensorflow(source, prefix):
     tf1.disable_eager_execution()
     variables, values = [], {}
     for name, array in load_file(source).items():
-        held = tf1.placeholder(array.dtype, array.shape)
-        variables.append(tf1.get_variable(name, initializer=held, use_resource=True))
-        values[held] = array
+        placeholder = tf1.placeholder(array.dtype, array.shape)
+        variables.append(tf1.get_variable(name, initializer=placeholder, use_resource=True))
+        values[placeholder] = array
     with tf1.Session() as session:
         session.run([variable.initializer for variable in variables], values)
         tf1.train.Saver(variables).save(session, prefix, write_meta_graph=False, write_state=False)
 
 
-WHAT = {
+OPERATIONS = {
     "inputs": inputs,
     "list": list_keys,
     "to-torch": to_torch,
@@ -164,4 +164,4 @@ WHAT = {
 }
 
 if __name__ == "__main__":
-    WHAT[sys.argv[1]](*sys.argv[2:])
+    OPERATIONS[sys.argv[1]](*sys.argv[2:])

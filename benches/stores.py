@@ -1,11 +1,11 @@
-"""Converts a checkpoint as a job into an object store of another project, with 1, 2 and 4 workers.
+"""Converts a checkpoint as a job into an emulated object store, with 1, 2 and 4 workers.
 
     python benches/stores.py STATELENS FOLDER s3      # needs moto[server] and boto3
     python benches/stores.py STATELENS FOLDER azure   # needs azure-storage-blob, and Azurite on port 10000
 
-STATELENS is the command, built with `--features object-store`. Each output must be that of
-`statelens convert`, byte for byte, also if a task is killed, and an aborted job must leave nothing.
-Prints the times, and the processor time of the workers; that of the server is not in it.
+STATELENS is the command, built with `--features object-store`. Each output must have the same bytes as the output of
+`statelens convert`, even if tasks are killed, and an aborted job must leave nothing in the store. Prints the wall time,
+and the CPU time of the workers without the server.
 """
 
 import contextlib
@@ -34,12 +34,12 @@ def main():
 
 
 class Store:
-    """An object store, with functions of its own library."""
+    """An object store. `put`, `get` and `contents` use the store's own client library."""
 
-    def __init__(self, prefix, environment, put, get, left):
+    def __init__(self, prefix, environment, put, get, contents):
         self.prefix = prefix
         self.environment = {**os.environ, **environment}
-        self.put, self.get, self.left = put, get, left
+        self.put, self.get, self.contents = put, get, contents
 
 
 @contextlib.contextmanager
@@ -64,9 +64,9 @@ def moto():
         region_name="us-east-1",
     )
     try:
-        until(lambda: client.create_bucket(Bucket="bucket"))
+        retry(lambda: client.create_bucket(Bucket="bucket"))
 
-        def left():
+        def contents():
             names = [it["Key"] for it in client.list_objects_v2(Bucket="bucket").get("Contents", [])]
             return names, client.list_multipart_uploads(Bucket="bucket").get("Uploads", [])
 
@@ -75,7 +75,7 @@ def moto():
             environment,
             lambda name, data: client.put_object(Bucket="bucket", Key=name, Body=data),
             lambda name: client.get_object(Bucket="bucket", Key=name)["Body"].read(),
-            left,
+            contents,
         )
     finally:
         server.kill()
@@ -86,11 +86,11 @@ def moto():
 def azurite():
     from azure.storage.blob import BlobServiceClient
 
-    # The account of the emulator, which its documentation names.
+    # The public account of the emulator, from its documentation.
     key = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
     service = BlobServiceClient("http://127.0.0.1:10000/devstoreaccount1", credential=key)
     container = service.get_container_client(f"bucket{os.getpid()}")
-    until(container.create_container)
+    retry(container.create_container)
     yield Store(
         f"az://{container.container_name}",
         {"AZURE_STORAGE_USE_EMULATOR": "true"},
@@ -101,8 +101,8 @@ def azurite():
     container.delete_container()
 
 
-def until(work):
-    """Repeats work until the server answers."""
+def retry(work):
+    """Repeats `work` until the server responds."""
     for _ in range(100):
         with contextlib.suppress(Exception):
             return work()
@@ -111,7 +111,7 @@ def until(work):
 
 
 def checkpoint(path, tensors=16, rows=3_072):
-    """Writes 200 MB of random numbers."""
+    """Returns a file of 200 MB of random bytes as float32, and writes it if it is missing."""
     if not path.exists():
         header, size = {}, rows * 4_096
         for i in range(tensors):
@@ -150,37 +150,37 @@ def convert(statelens, folder, store, source, extension):
         assert store.get(name) == expected
         run("job", "abort", job)
         assert store.get(name) == expected
-    before = store.left()
+    before = store.contents()
     job = f"{store.prefix}/aborted"
     plan(job, f"never.{extension}")
     run("job", "run", job, 1)
-    killed_while_it_runs(start(statelens, store, job, 0))
-    assert store.left() != before
+    kill_soon(start(statelens, store, job, 0))
+    assert store.contents() != before
     run("job", "abort", job)
-    assert store.left() == before, store.left()
+    assert store.contents() == before, store.contents()
 
 
 @contextlib.contextmanager
-def timed(what):
-    def spent():
+def timed(name):
+    def cpu_time():
         children = resource.getrusage(resource.RUSAGE_CHILDREN)
         return children.ru_utime + children.ru_stime
 
-    wall, used = time.perf_counter(), spent()
+    wall, cpu = time.perf_counter(), cpu_time()
     yield
-    print(f"{what} {time.perf_counter() - wall:.1f} s, {spent() - used:.1f} s of processor time", flush=True)
+    print(f"{name} {time.perf_counter() - wall:.1f} s, {cpu_time() - cpu:.1f} s of CPU time", flush=True)
 
 
 def work(statelens, store, job, workers, tasks, killed):
-    """Runs all tasks, the last one first, with this number of processes at a time. The first `killed` of
-    them are killed at a random time, and run again."""
+    """Runs all tasks, the last one first, in up to `workers` processes at a time. Kills the first `killed` processes at
+    a random time, and runs their tasks again."""
     waiting, running, ends = list(range(tasks)), [], []
     while waiting or running:
         while waiting and len(running) < workers:
             task = waiting.pop()
             process = start(statelens, store, job, task)
             if len(ends) < killed:
-                ends.append(killed_while_it_runs(process))
+                ends.append(kill_soon(process))
                 waiting.append(task)
             else:
                 running.append(process)
@@ -189,7 +189,7 @@ def work(statelens, store, job, workers, tasks, killed):
         running = [process for process in running if process not in ended]
         time.sleep(0.01)
     if killed:
-        print(f"status of the killed processes: {ends}", flush=True)
+        print(f"exit status of the killed processes: {ends}", flush=True)
 
 
 def start(statelens, store, job, task):
@@ -197,8 +197,8 @@ def start(statelens, store, job, task):
     return subprocess.Popen(command, env=store.environment, stdout=subprocess.DEVNULL)
 
 
-def killed_while_it_runs(process):
-    """Kills a process at a random time within half a second; returns its exit status."""
+def kill_soon(process):
+    """Kills a process at a random time within half a second, and returns its exit status."""
     time.sleep(random.random() / 2)
     process.kill()
     return process.wait()

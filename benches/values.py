@@ -1,12 +1,12 @@
-"""What `cargo xtask bench values` asks of numpy.
+"""Measures numpy for `cargo xtask bench values`.
 
-    python values.py inputs FOLDER    FOLDER/values-f32.safetensors and values-bf16.safetensors, 2 GB each: 16 matrices
-                                      of normal numbers
-    python values.py sum FILE         the seconds that reading all values and a plain sum of them take
-    python values.py mapped FILE      those of the sum where they are mapped into memory, and not read first
-    python values.py five FILE        those of reading and numpy's own five passes: is-NaN, min, max, mean and deviation
+    python values.py inputs FOLDER    writes FOLDER/values-f32.safetensors and values-bf16.safetensors: 16 matrices of
+                                      normally distributed numbers, 2 GB each
+    python values.py sum FILE         prints the seconds for reading all values and adding them
+    python values.py mapped FILE      the same with a memory-mapped file
+    python values.py five FILE        prints the seconds for reading and five passes: isnan, min, max, mean, std
 
-A file is a .safetensors or a .mdl, whose chunks h5py unpacks. The start of the interpreter is no part of the seconds.
+FILE is a .safetensors or a .mdl, which h5py reads. The seconds exclude the start of the interpreter.
 """
 
 import json
@@ -44,10 +44,10 @@ def tensors(path, mapped):
         import h5py
         import hdf5plugin  # noqa: F401
 
-        found = []
+        datasets = []
         with h5py.File(path) as file:
-            file.visititems(lambda _, it: found.append(it) if isinstance(it, h5py.Dataset) and it.ndim == 2 else None)
-            for dataset in found:
+            file.visititems(lambda _, it: datasets.append(it) if isinstance(it, h5py.Dataset) and it.ndim == 2 else None)
+            for dataset in datasets:
                 yield dataset[...]
         return
     import ml_dtypes
@@ -66,7 +66,7 @@ def tensors(path, mapped):
 
 
 def plain_sum(values):
-    # numpy adds float32 up eight at a time; of bfloat16 it has no sum that is of use, so each becomes one.
+    # numpy's own sum of bfloat16 is too inexact, so convert to float32 first.
     return values.sum(dtype=np.float32) if values.dtype == np.float32 else values.astype(np.float32).sum()
 
 
@@ -76,12 +76,12 @@ def five(values):
     return np.isnan(values).sum(), values.min(), values.max(), values.mean(), values.std()
 
 
-what, path = sys.argv[1:]
-if what == "inputs":
+operation, path = sys.argv[1:]
+if operation == "inputs":
     inputs(path)
 else:
-    work = five if what == "five" else plain_sum
-    began = time.perf_counter()
-    for tensor in tensors(path, what == "mapped"):
+    work = five if operation == "five" else plain_sum
+    start = time.perf_counter()
+    for tensor in tensors(path, operation == "mapped"):
         work(tensor)
-    print(time.perf_counter() - began)
+    print(time.perf_counter() - start)

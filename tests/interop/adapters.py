@@ -1,6 +1,8 @@
-"""Adapters that PEFT has saved, folded into their models by `fold-lora`: what is written is what
-`merge_and_unload` of PEFT makes of the same two folders, tensor by tensor, and gives the same answers.
-With --fixtures FOLDER the cases are saved there: the model, the adapter, and what PEFT makes of them."""
+"""Compares `fold-lora` with `merge_and_unload` of PEFT.
+
+Both fold an adapter saved by PEFT into its model. The tensors and the logits of the results must be equal.
+With --fixtures FOLDER, it only saves the cases there: the model, the adapter, and PEFT's result.
+"""
 
 import argparse
 import json
@@ -28,15 +30,15 @@ LLAMA = dict(
 GPT2 = dict(vocab_size=96, n_embd=64, n_layer=2, n_head=2, n_positions=16)
 
 
-def llama(**more):
-    return hf.LlamaForCausalLM(hf.LlamaConfig(**LLAMA, **more))
+def llama(**options):
+    return hf.LlamaForCausalLM(hf.LlamaConfig(**LLAMA, **options))
 
 
 def gpt2():
     return hf.GPT2LMHeadModel(hf.GPT2Config(**GPT2))
 
 
-# A model, its dtype, and how it is trained.
+# A function that creates the model, the dtype, and the options of `LoraConfig`.
 CASES = {
     "llama": (
         llama,
@@ -68,20 +70,21 @@ CASES = {
 }
 
 
-def shaken(model):
-    """Half of an adapter is zero at first, and would hide that it is lost."""
+def randomise(model):
+    """Adds noise to all parameters, because the loss of zero biases would not be visible."""
     with torch.no_grad():
         for tensor in model.parameters():
             tensor.add_(torch.randn_like(tensor) * 0.1)
     return model.eval()
 
 
-def make(folder, model, dtype, how):
-    """The model, an adapter of it, and the folded model, as the libraries save them."""
+def make(folder, model, dtype, lora):
+    """Saves a model, an adapter of it, and the folded model with the real libraries."""
     torch.manual_seed(16)
-    shaken(model()).to(dtype).save_pretrained(folder / "model")
+    randomise(model()).to(dtype).save_pretrained(folder / "model")
     base = hf.AutoModelForCausalLM.from_pretrained(folder / "model", dtype=dtype)
-    trained = peft.get_peft_model(base, peft.LoraConfig(task_type="CAUSAL_LM", **how))
+    trained = peft.get_peft_model(base, peft.LoraConfig(task_type="CAUSAL_LM", **lora))
+    # PEFT initialises half of each adapter with zeros.
     with torch.no_grad():
         for name, tensor in trained.named_parameters():
             if tensor.requires_grad:
@@ -94,8 +97,8 @@ def make(folder, model, dtype, how):
 
 def fold(statelens, folder):
     command = [statelens, "fold-lora", folder / "model", "--adapter", folder / "adapter", "-o", folder / "out"]
-    done = subprocess.run(list(map(str, command)), capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr.strip()
+    process = subprocess.run(list(map(str, command)), capture_output=True, text=True)
+    assert process.returncode == 0, process.stderr.strip()
     return folder / "out/model_folded"
 
 
@@ -104,22 +107,22 @@ def check(statelens, work, name):
     shutil.rmtree(folder, ignore_errors=True)
     make(folder, *CASES[name])
     out = fold(statelens, folder)
-    own = safetensors.torch.load_file(out / "model.safetensors")
+    ours = safetensors.torch.load_file(out / "model.safetensors")
     theirs = safetensors.torch.load_file(folder / "merged/model.safetensors")
-    assert set(own) == set(theirs), sorted(set(own) ^ set(theirs))
+    assert set(ours) == set(theirs), sorted(set(ours) ^ set(theirs))
     changed = 0
     before = safetensors.torch.load_file(folder / "model/model.safetensors")
-    for key in own:
-        assert own[key].dtype == theirs[key].dtype, key
-        assert torch.equal(own[key], theirs[key]), f"{key}: {(own[key] - theirs[key]).abs().max()}"
-        changed += not torch.equal(own[key], before[key])
-    assert changed, "nothing was folded"
+    for key in ours:
+        assert ours[key].dtype == theirs[key].dtype, key
+        assert torch.equal(ours[key], theirs[key]), f"{key}: {(ours[key] - theirs[key]).abs().max()}"
+        changed += not torch.equal(ours[key], before[key])
+    assert changed, "the adapter changed no tensor"
     tokens = torch.arange(12).reshape(1, 12) % 24
-    answers = [
+    logits = [
         hf.AutoModelForCausalLM.from_pretrained(path, dtype="auto").eval()(input_ids=tokens).logits
         for path in (out, folder / "merged")
     ]
-    assert torch.equal(*answers), "other answers"
+    assert torch.equal(*logits), "the logits differ"
 
 
 def main():
@@ -138,7 +141,7 @@ def main():
     def compare(name):
         check(options.statelens, options.work, name)
 
-    return verdicts.run("adapters", "folded", CASES, compare)
+    return verdicts.run("adapters", "folded adapters", CASES, compare)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""Writes the names that `torch.load(weights_only=True)` of the installed torch accepts, one a line.
+"""Prints the names that `torch.load(weights_only=True)` of the installed torch accepts, one per line.
 
-usage: allowlist.py > tests/fixtures/weights_only_VERSION.txt
+    python allowlist.py > tests/fixtures/weights_only_VERSION.txt
 
-Run by hand with torch 2.4 and the newest, in an environment of its own each.
+Run it by hand with torch 2.4 and with the newest torch, each in a separate environment.
 """
 
 from torch._weights_only_unpickler import _get_allowed_globals

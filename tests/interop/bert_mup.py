@@ -1,10 +1,13 @@
-"""BERT with muP, converted to Hugging Face, gives the logits of the muP model.
+"""Checks that a BERT with muP has the same logits after its conversion to Hugging Face.
 
-The muP model is transformers' BERT with what the Cerebras Model Zoo adds (release 2.4, `BertModel.forward`
-in `models/nlp/bert/bert_model.py` and `BertPretrainModel.forward` in `bert_pretrain_models.py`): the output
-of the embeddings' norm is multiplied by `embeddings_scale`, the products of queries and keys by
-`attention_logits_alpha`, and they are divided by the size of a head rather than by its root, and both logits
-are multiplied by `output_logits_alpha * mup_base_hidden_size / hidden_size`."""
+The muP model is BERT of transformers with the scales of the Cerebras Model Zoo (release 2.4, `BertModel.forward`
+in `models/nlp/bert/bert_model.py` and `BertPretrainModel.forward` in `bert_pretrain_models.py`):
+
+- The output of the embeddings' norm is multiplied by `embeddings_scale`.
+- The attention logits are multiplied by `attention_logits_alpha`, and divided by the size of a head instead of its
+  square root.
+- The output logits are multiplied by `output_logits_alpha * mup_base_hidden_size / hidden_size`.
+"""
 
 import argparse
 import itertools
@@ -21,7 +24,7 @@ import yaml
 import verdicts
 
 HIDDEN, HEADS, BASE = 8, 2, 4
-# Each of the scales alone, and all of them.
+# Sets of scales: each one alone, and all together.
 SCALES = {
     "embeddings": dict(embeddings_scale=10.0),
     "attention": dict(attention_logits_alpha=0.7),
@@ -30,7 +33,7 @@ SCALES = {
     "all": dict(embeddings_scale=10.0, attention_logits_alpha=0.7, output_logits_alpha=3.0),
 }
 
-# Keys of transformers, and those of the Model Zoo.
+# Parts of keys in transformers, and in the Model Zoo.
 NAMES = [
     ("bert.embeddings.LayerNorm.", "bert_encoder.embed_ln_f."),
     ("bert.embeddings.word_embeddings.", "bert_encoder.embedding_layer.word_embeddings."),
@@ -60,9 +63,9 @@ def zoo_name(key):
 
 
 def mup_logits(model, scales, ids, segments):
-    """The logits of the muP model with these weights: its scales are applied to hidden states."""
+    """Returns the logits of the muP model, computed with hooks that scale hidden states."""
     embeddings = scales.get("embeddings_scale", 1.0)
-    # transformers divides by the root of the head's size once.
+    # transformers already divides by the square root of the head's size once.
     keys = scales.get("attention_logits_alpha", 1.0) / math.sqrt(HIDDEN // HEADS)
     width = HIDDEN / BASE if scales.get("scale_output_logits_by_d", True) else math.sqrt(HIDDEN / BASE)
     logits = scales.get("output_logits_alpha", 1.0) / width
@@ -71,10 +74,10 @@ def mup_logits(model, scales, ids, segments):
         key = layer.attention.self.key
         hooks.append(key.register_forward_hook(lambda _m, _i, out: out * keys))
     with torch.no_grad():
-        found = model(input_ids=ids, token_type_ids=segments)
+        output = model(input_ids=ids, token_type_ids=segments)
     for hook in hooks:
         hook.remove()
-    return found.prediction_logits * logits, found.seq_relationship_logits * logits
+    return output.prediction_logits * logits, output.seq_relationship_logits * logits
 
 
 def main():
@@ -85,9 +88,9 @@ def main():
     hf.logging.set_verbosity_error()
     hf.logging.disable_progress_bar()
 
-    def ran(*command):
-        done = subprocess.run([options.statelens, *map(str, command)], capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr.strip()
+    def statelens(*command):
+        process = subprocess.run([options.statelens, *map(str, command)], capture_output=True, text=True)
+        assert process.returncode == 0, process.stderr.strip()
 
     def check(case):
         scales = SCALES[case]
@@ -110,14 +113,14 @@ def main():
             parameter.data = torch.randn_like(parameter) * 0.5
         ids, segments = torch.randint(0, 11, (2, 7)), torch.tensor([[0, 0, 0, 1, 1, 1, 1]] * 2)
         expected = mup_logits(model, scales, ids, segments)
-        # The Model Zoo has the bias of the word predictions once.
+        # The Model Zoo stores the bias of the word predictions once.
         state = {
             zoo_name(key): value
             for key, value in model.state_dict().items()
             if "position_ids" not in key and key != "cls.predictions.bias"
         }
         torch.save({"model": state}, work / "mup.pt")
-        ran("convert", work / "mup.pt", work / "mup.mdl")
+        statelens("convert", work / "mup.pt", work / "mup.mdl")
         params = dict(
             vocab_size=11,
             hidden_size=HIDDEN,
@@ -138,21 +141,21 @@ def main():
             **scales,
         )
         (work / "params.yaml").write_text(yaml.dump({"model": params}))
-        ran(
+        statelens(
             *("convert-model", work / "mup.mdl", "--config", work / "params.yaml", "--model", "bert"),
             *("--src-fmt", "cs-2.3", "--tgt-fmt", "hf", "--output-dir", work / "hf"),
         )
-        (found,) = (work / "hf").glob("*_to_hf")
-        again = hf.BertForPreTraining.from_pretrained(found, attn_implementation="eager").eval()
+        (folder,) = (work / "hf").glob("*_to_hf")
+        converted = hf.BertForPreTraining.from_pretrained(folder, attn_implementation="eager").eval()
         with torch.no_grad():
-            got = again(input_ids=ids, token_type_ids=segments)
-        pairs = zip(("words", "sentences"), expected, (got.prediction_logits, got.seq_relationship_logits))
-        for name, one, two in pairs:
-            error, size = (one - two).abs().max().item(), one.abs().max().item()
-            assert error < 1e-5 * size, f"{name}: off by {error:.2e} of {size:.2f}"
+            actual = converted(input_ids=ids, token_type_ids=segments)
+        pairs = zip(("words", "sentences"), expected, (actual.prediction_logits, actual.seq_relationship_logits))
+        for name, theirs, ours in pairs:
+            error, size = (theirs - ours).abs().max().item(), theirs.abs().max().item()
+            assert error < 1e-5 * size, f"{name}: error {error:.2e}, largest logit {size:.2f}"
 
     def differ(_):
-        # Otherwise the scales would not be seen in the logits at all.
+        """Checks that each set of scales gives different logits, so that the comparison above is meaningful."""
         torch.manual_seed(0)
         config = hf.BertConfig(
             vocab_size=11, hidden_size=HIDDEN, num_hidden_layers=2, num_attention_heads=HEADS,
@@ -163,11 +166,11 @@ def main():
             parameter.data = torch.randn_like(parameter) * 0.5
         ids, segments = torch.randint(0, 11, (2, 7)), torch.zeros(2, 7, dtype=torch.long)
         all_logits = [mup_logits(model, scales, ids, segments)[0] for scales in SCALES.values()]
-        for one, two in itertools.combinations(all_logits, 2):
-            assert not torch.allclose(one, two, rtol=1e-2)
+        for first, second in itertools.combinations(all_logits, 2):
+            assert not torch.allclose(first, second, rtol=1e-2)
 
-    failed = verdicts.run("bert_mup", "scales of muP folded into BERT", SCALES, check)
-    return verdicts.run("bert_mup", "sets of scales with logits of their own", ["scales"], differ) or failed
+    failed = verdicts.run("bert_mup", "sets of muP scales", SCALES, check)
+    return verdicts.run("bert_mup", "comparison between the sets of scales", ["scales"], differ) or failed
 
 
 if __name__ == "__main__":

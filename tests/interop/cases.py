@@ -1,6 +1,6 @@
-"""What is converted, and every case that can't be compared, by name and with its reason.
+"""Lists the conversions that `run.py` compares, and the exceptions with their reasons.
 
-`run.py` fails when a reason is no longer needed.
+`run.py` fails if an exception is no longer needed.
 """
 
 from dataclasses import dataclass
@@ -9,11 +9,11 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Case:
-    group: str  # what is shown, in words
-    source: str  # the fixture, from tests/fixtures
-    suffix: str  # of what is written
-    expect: str  # how the source is loaded, see load.py
-    actual: str  # how what we wrote is loaded
+    group: str  # title in the output
+    source: str  # path of the fixture below tests/fixtures
+    suffix: str  # extension of the output
+    expect: str  # loader of the source, see load.py
+    actual: str  # loader of the output
     options: tuple = ()
     cast: str = ""
 
@@ -33,7 +33,7 @@ def cases(fixtures: Path):
             else:
                 yield Case("mdl -> mdl, LZ4", name, ".mdl", "cstorch", "cstorch", ("--compress", "lz4"))
                 yield Case("mdl -> mdl 0.4", name, ".mdl", "cstorch", "cstorch", ("--format-version", "0.4"))
-        # The state dicts that release 2.4 was given are those that 2.10 was given.
+        # Releases 2.4 and 2.10 saved the same state dicts, so the `.pt` files of 2.4 need one case only.
         elif name.startswith("cerebras/v2.4.0/") and name.endswith(".pt"):
             yield Case("pt -> mdl 0.4", name, ".mdl", "torch", "cstorch", ("--format-version", "0.4"))
         elif name.startswith(TORCH) and name.endswith((".pt", ".pth", ".ckpt", ".pth.tar")):
@@ -50,14 +50,14 @@ def cases(fixtures: Path):
         yield Case("pt -> mdl, cast", name, ".mdl", "torch", "cstorch", ("--cast", "bfloat16"), "bfloat16")
 
 
-# cstorch needs ten minutes and more to load 20,000 values, whoever wrote them: it takes the square
-# of their number. The same code wrote `legacy_many_5k`.
+# cstorch takes more than ten minutes to load 20,000 values, because its time is quadratic in their number.
+# `legacy_many_5k` covers the same code.
 SLOW = ("torch/zip_many_20k.pt", "torch/zip_20k_views_one_storage.pt")
 TORCH = ("cerebras/v2.10.0", "torch/", "torch_crafted/")
 
-# Why the library itself does not load a fixture: `reason: fixtures`.
+# Fixtures that their own library does not load: `reason: fixtures`.
 _NOT_LOADED = {
-    "made by hand without what cstorch needs: it refuses": [
+    "made by hand without data that cstorch requires": [
         f"cerebras/errors/{name}.mdl"
         for name in ("dset_missing", "dset_without_attrs", "empty", "link_missing", "missing_key_meta", "no_spec",
                      "no_success", "no_version", "nothdf5", "success_false", "unknown_type", "version_0_4_on_new")
@@ -74,27 +74,27 @@ _NOT_LOADED = {
         "cerebras/v2.10.0/keys_int_str_collide.mdl",
         "cerebras/v2.10.0/keys_tuple.mdl",
     ],
-    "a defaultdict of three: cstorch loses the third when it saves, and can't load the rest": [
+    "a defaultdict with three items: cstorch loses the third one when it saves, and can't load the rest": [
         "cerebras/v2.10.0-special/defaultdict3.mdl",
     ],
     "a TorchScript graph that cstorch saves and can't run": ["cerebras/v2.10.0-special/graph_tensor.mdl"],
-    "links to a file by an absolute path that only existed where it was saved": [
+    "links to a file by an absolute path of another machine": [
         "cerebras/v2.10.0-special/link_external.mdl",
         "cerebras/v2.10.0-special/link_legacy.mdl",
         "cerebras/v2.10.0-special/link_safetensors.mdl",
         "cerebras/v2.4.0-special/link_external.mdl",
         "cerebras/v2.4.0-special/file_tensor_link.mdl",
     ],
-    "an entry without a type, left by a save that failed: cstorch 2.10 stops at its own ImportError": [
+    "an entry without a type, from a save that failed: cstorch 2.10 stops at its own ImportError": [
         "cerebras/v2.4.0-special/full_none.mdl",
         "cerebras/v2.4.0/string_nul.mdl",
         "cerebras/v2.4.0/string_surrogate.mdl",
     ],
-    "torch.save stopped half-way and left an archive without a pickle": [
+    "torch.save failed and left an archive without a pickle": [
         f"cerebras/{release}/dtype_uint{bits}.pt" for release in ("v2.10.0", "v2.4.0") for bits in (16, 32, 64)
     ],
     "torch writes these dtypes into a legacy file and can't load them": ["torch/legacy_new_dtypes.pt"],
-    "torch wants one folder at the start of the archive": [
+    "torch requires one top-level folder in the archive": [
         "torch_crafted/no_root.pt",
         "torch_crafted/root_deep.pt",
         "torch_crafted/prefixed.pt",
@@ -103,7 +103,7 @@ _NOT_LOADED = {
 }
 NOT_LOADED = {name: reason for reason, names in _NOT_LOADED.items() for name in names}
 
-# Conversions that lose something, and so are asked for with --lossy: `target: fixtures`.
+# Conversions that lose something and need --lossy: `target: fixtures`.
 LOSSY = {
     ".pt": [
         "cerebras/v2.10.0-special/dictsub.mdl",
@@ -168,10 +168,10 @@ LOSSY = {
     ],
 }
 
-# What the target can't hold: `reason: [(targets, patterns, fixtures)]`. The conversion is refused, and done
-# again without the keys that match; all the rest is compared. Without patterns nothing would be left.
+# Values that the target can't hold: `reason: [(targets, patterns, fixtures)]`. We refuse the conversion. `run.py`
+# repeats it without the keys that match, and compares the other keys. Empty patterns mean that no keys remain.
 _REFUSED = {
-    "objects that only their own code could make again, and arrays that h5py does not write": [
+    "objects that only their own code can create, and arrays that h5py does not write": [
         ("0.5 0.4", [], [
             "cerebras/v2.10.0-special/dictsub.mdl",
             "cerebras/v2.10.0-special/listsub.mdl",
@@ -203,7 +203,7 @@ _REFUSED = {
             "torch/zip_rng_states.pt",
         ]),
     ],
-    "the format holds no such tensors: the Cerebras library refuses to save them, too": [
+    "the format has no such tensors, and the Cerebras library refuses to save them": [
         ("0.5", [], [
             "cerebras/v2.4.0/dtype_complex128.mdl",
             "cerebras/v2.4.0/dtype_complex64.mdl",
@@ -234,7 +234,7 @@ _REFUSED = {
             "torch_crafted/with_junk.pt",
         ]),
     ],
-    "two values with one flat key: the library would lose one of them": [
+    "two values with the same flat key: the library would lose one of them": [
         ("0.5", [], [
             "cerebras/v2.10.0/keys_collide.pt",
             "cerebras/v2.10.0/keys_collide_tensor.pt",
@@ -255,7 +255,7 @@ _REFUSED = {
             "torch/zip_unicode_keys.pt",
         ]),
     ],
-    "a key that the library saves and does not find again": [
+    "a key that the library can save but not load": [
         ("0.5", [], [
             "cerebras/v2.10.0/keys_tuple.pt",
             "cerebras/v2.4.0/keys_tuple.mdl",
@@ -272,7 +272,7 @@ _REFUSED = {
             "torch/zip_nested_python_weightsonly.pt",
         ]),
     ],
-    "a name that HDF5 can not hold": [
+    "a name that HDF5 can't store": [
         ("0.4", [""], [
             "cerebras/v2.10.0/keys_empty_scalar.mdl",
         ]),
@@ -312,13 +312,13 @@ _REFUSED = {
             "torch/zip_protocol5.pt",
         ]),
     ],
-    "0.4 stores strings as C does": [
+    "0.4 stores strings as NUL-terminated UTF-8": [
         ("0.4", [], [
             "cerebras/v2.10.0/string_nul.mdl",
             "cerebras/v2.10.0/string_surrogate.mdl",
         ]),
     ],
-    "containers that hold themselves": [
+    "containers that contain themselves": [
         (".pt", [], [
             "torch/zip_cyclic.pt",
         ]),
@@ -336,34 +336,33 @@ REFUSED = {
     for name in names
 }
 
-# Where what we wrote, or our manifest, differs from what the library makes of the source, and that is
-# right: `reason: {fixture: keys}`.
+# Intended differences of our output or manifest from the values that the library loads: `reason: {fixture: keys}`.
 _DIFFERENT = {
-    "a constant tensor without a value: the library gives whatever was in memory": {
+    "a constant tensor without a value: the library returns uninitialised memory": {
         "cerebras/v2.10.0-special/full_tensors.mdl": ["none"],
     },
-    "a hard link: the library makes two tensors of one dataset; for us they are tied": {
+    "a hard link: the library loads two tensors from one dataset; we tie them": {
         "cerebras/v2.4.0-special/hardlink_alias.mdl": ["model.lm_head.weight"],
         "cerebras/v2.4.0-special/link_to_self.mdl": ["model.lm_head.weight"],
     },
-    "release 2.4 stored a torch.Size; 2.10 makes a plain tuple of it": {
+    "release 2.4 stored a torch.Size, which 2.10 loads as a plain tuple": {
         "cerebras/v2.4.0/torch_size.mdl": ["size", "t.shape"],
     },
 }
 DIFFERENT = {name: (keys, reason) for reason, names in _DIFFERENT.items() for name, keys in names.items()}
 
-# Of those, the ones that are equal at times: what was in memory may happen to be what we wrote.
+# Intended differences that are not always there, because uninitialised memory may equal our values.
 EQUAL_AT_TIMES = {"cerebras/v2.10.0-special/full_tensors.mdl"}
 
-# Manifests that list something else than what the library loaded, and rightly: `fixture: reason`.
-TWO_KINDS = "two keys that differ only in their type: we put the text in quotes"
+# Manifests that correctly differ from the values that the library loads: `fixture: reason`.
+TWO_KINDS = "two keys that differ only in their type: we put the string in quotes"
 MANIFEST_DIFFERENT = {
-    "cerebras/v2.10.0-special/dictsub.mdl": "a pickled subclass of dict is one object for us",
-    "cerebras/v2.10.0-special/listsub.mdl": "a pickled subclass of list is one object for us",
-    "cerebras/v2.10.0/defaultdict.mdl": "the library names the values of a defaultdict after its factory, and so do we",
-    "cerebras/v2.4.0/defaultdict.mdl": "the library names the values of a defaultdict after its factory, and so do we",
+    "cerebras/v2.10.0-special/dictsub.mdl": "we list a pickled subclass of dict as one object",
+    "cerebras/v2.10.0-special/listsub.mdl": "we list a pickled subclass of list as one object",
+    "cerebras/v2.10.0/defaultdict.mdl": "we use the library's names for the values of a defaultdict, after its factory",
+    "cerebras/v2.4.0/defaultdict.mdl": "we use the library's names for the values of a defaultdict, after its factory",
     "cerebras/v2.10.0/keys_int_str_collide.pt": TWO_KINDS,
     "cerebras/v2.4.0/keys_int_str_collide.mdl": TWO_KINDS,
     "cerebras/v2.4.0/keys_int_str_collide.pt": TWO_KINDS,
-    "torch/zip_shared_objects.pt": "a list that is there five times: we list it once, and four links",
+    "torch/zip_shared_objects.pt": "a list that occurs five times: we list it once, and four ties",
 }

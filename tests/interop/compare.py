@@ -1,38 +1,39 @@
-"""Compares what two libraries loaded, both as `describe` puts it."""
+"""Compares the values that two libraries loaded, in the form of `describe`."""
 
 import math
 import re
 from fnmatch import fnmatchcase
 
-# A part of the tree whose form nobody could foresee; see `BECOMES`.
+# A subtree of any form, which is not compared; see `BECOMES`.
 ANYTHING = {"kind": "anything"}
 
 
 def flat_key(path):
-    """The key as `cstorch` and `statelens` join it: `str` of every step."""
+    """Returns the flat key of a path, as `cstorch` and `statelens` join it."""
     return ".".join(step[1:] if step[:1] in "#$" else step for step in path)
 
 
 def differences(expected, actual, same_storages=False):
-    """What differs, a sentence each. Which tensors share a storage without being the same is
-    compared only on demand: not every format can say it."""
+    """Returns one sentence for each difference. `same_storages` also compares which tensors share a storage without
+    being equal, which not every format can store."""
     skipped = [path for path, node in expected if node == ANYTHING]
     if skipped:
         expected = [row for row in expected if not _below(row[0], skipped)]
         actual = [row for row in actual if not _below(row[0], skipped)]
-    found = []
+    sentences = []
     for (path, node), (other_path, other) in zip(expected, actual):
         if path != other_path:
-            found.append(f"expected {flat_key(path)!r}, found {flat_key(other_path)!r}")
-            return found
+            sentences.append(f"expected {flat_key(path)!r}, found {flat_key(other_path)!r}")
+            return sentences
         for field in sorted(set(node) | set(other)):
             if field == "storage" and not same_storages:
                 continue
             if node.get(field) != other.get(field):
-                found.append(f"{flat_key(path)!r}: {field}: expected {node.get(field)!r}, found {other.get(field)!r}")
+                difference = f"expected {node.get(field)!r}, found {other.get(field)!r}"
+                sentences.append(f"{flat_key(path)!r}: {field}: {difference}")
     if len(expected) != len(actual):
-        found.append(f"expected {len(expected)} values, found {len(actual)}")
-    return found
+        sentences.append(f"expected {len(expected)} values, found {len(actual)}")
+    return sentences
 
 
 def _below(path, tops):
@@ -40,30 +41,30 @@ def _below(path, tops):
 
 
 def without(rows, patterns):
-    """The rows that `statelens convert --exclude` with these patterns leaves."""
-    # `KEY.*` matches the fields of an object, which is one value to the library.
+    """Returns the rows that remain after `statelens convert --exclude` with these patterns."""
+    # `KEY.*` matches the fields of an object, which the library loads as one value.
     patterns = [*patterns, *(pattern[:-2] for pattern in patterns if pattern.endswith(".*"))]
-    left_out = [path for path, _ in rows if path and any(fnmatchcase(flat_key(path), pattern) for pattern in patterns)]
-    return [row for row in rows if not _below(row[0], left_out)]
+    excluded = [path for path, _ in rows if path and any(fnmatchcase(flat_key(path), pattern) for pattern in patterns)]
+    return [row for row in rows if not _below(row[0], excluded)]
 
 
-# What is said of the source or of the reader, and changes nothing in what is written.
-TOLD = re.compile(r"need a (later torch than 2\.4|torch that has these dtypes)|missing from the file$")
+# Losses that describe the source or the reader, and do not change the output.
+NOTES = re.compile(r"need a (later torch than 2\.4|torch that has these dtypes)|missing from the file$")
 
 
 def apply_losses(rows, losses):
-    """What is left of `rows` if a conversion loses what it says, and only that; and where it says
-    something else than what is there."""
-    found = []
+    """Applies the losses that a conversion reports to `rows`. Returns the expected rows of its output, and a sentence
+    for each loss that does not list the right keys."""
+    sentences = []
     objects = [flat_key(path) for path, node in rows if _is_object(path, node)]
     for loss in losses:
-        if CAST.match(loss["what"]) or loss["what"] in ASKED or TOLD.search(loss["what"]):
+        if CAST.match(loss["what"]) or loss["what"] in EXPECTED or NOTES.search(loss["what"]):
             continue
         if loss["what"] not in BECOMES:
-            found.append(f"nothing here knows what this means: {loss['what']!r}")
+            sentences.append(f"`BECOMES` does not have this loss: {loss['what']!r}")
             continue
         applies, change = BECOMES[loss["what"]]
-        # We list the fields of an object, which is one value to the library.
+        # We list the fields of an object, which the library loads as one value.
         tops = {key: next((top for top in objects if _inside(key, top)), None) for key in loss["keys"]}
         opened = loss["what"] == WITHOUT_CLASS
         listed = {top if opened and top is not None else key for key, top in tops.items() if opened or top is None}
@@ -71,13 +72,13 @@ def apply_losses(rows, losses):
         if loss["what"] in AS_LISTED:
             touched = {index for index in touched if flat_key(rows[index][0]) in listed}
         keys = {flat_key(rows[index][0]) for index in touched}
-        # The same object at a second place is listed once, where it is first.
+        # An object that occurs twice is listed once, at its first key.
         again = {flat_key(rows[index][0]) for index in touched
                  if flat_key(rows[index][1].get("tie") or []) in listed}
         if loss["what"] not in UNSEEN and (listed - keys or keys - listed - again):
-            found.append(f"{loss['what']!r} should be said of {sorted(keys)}, and is said of {sorted(listed)}")
+            sentences.append(f"{loss['what']!r} should list {sorted(keys)}, but lists {sorted(listed)}")
         rows = [[path, change(path, node) if index in touched else node] for index, (path, node) in enumerate(rows)]
-    return rows, found
+    return rows, sentences
 
 
 def _inside(key, top):
@@ -139,9 +140,9 @@ def _is_huge(path, node):
     return node["kind"] == "int" and int(node["value"]).bit_length() >= 255 * 8
 
 
-# What it says of the class of an object, whose fields it writes.
+# The loss of the class of an object, whose fields are written.
 WITHOUT_CLASS = "objects become plain dicts of their fields, without their class"
-# What a conversion says will happen: which values it concerns, and what becomes of them.
+# The losses that a conversion reports: a function that selects the affected values, and one that changes their nodes.
 BECOMES = {
     "numpy arrays become tensors of the same values": (
         lambda path, node: node["kind"] == "ndarray" and _numbers(node),
@@ -190,7 +191,7 @@ BECOMES = {
         lambda path, node: {**node, "tie": path},
     ),
     "contents of modules outside the state dict are left out": (_is_object, lambda path, node: ANYTHING),
-    # These change nothing that is described.
+    # `describe` does not show these.
     "attributes set on a dict (a state dict's `_metadata`) are left out": (None, None),
     "Python attributes of dicts and tensors are left out": (None, None),
     "Python attributes of tensors are left out": (None, None),
@@ -198,8 +199,7 @@ BECOMES = {
     "deques lose their maximum length": (None, None),
     "containers that were one object become equal copies": (None, None),
 }
-# What becomes of one and the same kind of value depends on the format or on what is in it: each must
-# be listed, for what is not listed must be equal.
+# Losses that affect the listed keys only: whether a value is affected depends on the format and its content.
 AS_LISTED = {
     "dicts of other classes become plain dicts",
     "numpy scalars become arrays without dimensions",
@@ -207,7 +207,7 @@ AS_LISTED = {
     "objects become dicts of their attributes",
     WITHOUT_CLASS,
 }
-# What is said of values whose rows do not show that it concerns them.
+# Losses whose affected values can't be recognised in the rows.
 UNSEEN = {
     "contents of modules outside the state dict are left out",
     "containers that were one object become equal copies",
@@ -219,17 +219,17 @@ UNSEEN = {
     "tensors that share memory are written one by one",
     "deques lose their maximum length",
 }
-# A cast that was asked for: what is expected was cast, too.
+# A requested cast, which `describe` also applies to the expected values.
 CAST = re.compile(r"\w+ becomes \w+: ")
-# What was asked for, and what is as damaged in the source as the library has it.
-ASKED = {
+# Requested losses, and damage that the library finds in the source, too.
+EXPECTED = {
     "the optimizer's state is left out, so training can't resume from this",
     "the data is missing from the source, or damaged in it",
 }
 
 
 def manifest_entries(rows):
-    """The manifest that belongs to what a library loaded: `[key, fields]`, as far as it can know."""
+    """Returns the expected entries of the manifest, `[key, fields]`, for the values that a library loaded."""
     entries, skipped = [], []
     for index, (path, node) in enumerate(rows):
         if _below(path, skipped):
@@ -265,7 +265,7 @@ def manifest_entries(rows):
 
 
 def _dtype_name(node):
-    """The manifest's name for numpy's dtype: `bytes16` for `|S2`, `void96` for a record."""
+    """Returns the manifest's name for a dtype of NumPy: `bytes16` for `|S2`, `void96` for a record."""
     dtype = node["dtype"]
     for code, name, bits in (("|S", "bytes", 8), ("<U", "str", 32)):
         if dtype.startswith(code):
@@ -275,19 +275,18 @@ def _dtype_name(node):
 
 
 def manifest_differences(rows, manifest):
-    """How a manifest of ours differs from what the library loaded."""
+    """Returns one sentence for each difference of our manifest from the values that a library loaded."""
     expected = manifest_entries(rows)
     objects = [key for key, fields in expected if fields.get("kind") == "object"]
-    # We list the fields of an object, which is one value to the library.
+    # We list the fields of an object, which the library loads as one value.
     owner = {entry["key"]: next((key for key in objects if entry["key"] == key or _inside(entry["key"], key)), None)
              for entry in manifest["entries"]}
-    missing = [f"{key!r} and its fields are not listed" for key in objects if key not in owner.values()]
+    sentences = [f"{key!r} and its fields are not listed" for key in objects if key not in owner.values()]
     expected = [[key, fields] for key, fields in expected if key not in objects]
     actual = [entry for entry in manifest["entries"] if owner[entry["key"]] is None]
     ties = {flat_key(path): flat_key(node["tie"]) for path, node in rows if "tie" in node}
-    # The members of a set have no order and no key of their own.
-    found = missing
     for (key, fields), entry in zip(expected, actual):
+        # Members of a set have neither an order nor a key.
         if key.split(".{}")[0] != (entry["key"].rsplit(".", 1)[0] if ".{}" in key else entry["key"]):
             return [f"expected {key!r}, found {entry['key']!r}"]
         for name, value in fields.items():
@@ -295,9 +294,9 @@ def manifest_differences(rows, manifest):
             if name == "parts":
                 other = {part: {field: other[part].get(field) for field in wanted} for part, wanted in value.items()}
             if other != value:
-                found.append(f"{key!r}: {name}: expected {value!r}, found {other!r}")
+                sentences.append(f"{key!r}: {name}: expected {value!r}, found {other!r}")
         if "alias_of" in entry and key in ties and ties[entry["alias_of"]] != ties[key]:
-            found.append(f"{key!r}: is said to be {entry['alias_of']!r}, and is not")
+            sentences.append(f"{key!r}: is listed as an alias of {entry['alias_of']!r}, but is not tied to it")
     if len(expected) != len(actual):
-        found.append(f"expected {len(expected)} entries, found {len(actual)}")
-    return found
+        sentences.append(f"expected {len(expected)} entries, found {len(actual)}")
+    return sentences

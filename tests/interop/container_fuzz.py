@@ -1,11 +1,11 @@
-"""Fuzzer: containers that Python's readers find a pickle in, and `statelens scan` must find, too.
+"""Fuzzes containers: if a Python reader finds a pickle in a container, `statelens scan` must find it too.
 
     python container_fuzz.py --statelens BINARY --work FOLDER [--seed N] [--cases N]
 
-Each case is a container with a pickle that names `statelens_marker.run`, changed at random. It goes through
-`tarfile`, `zipfile`, `gzip`, `bz2`, `lzma`, `zlib`, `numpy.load` and, where they are installed, `joblib.load` and
-`torch.load(weights_only=False)`. No name is imported: the pickle gets an inert object instead. Where a reader met the name, the scan of the same file
-must end with 1. Exit status 1 if one did not; its file is kept.
+Each case is a container with random changes, and with a pickle that names `statelens_marker.run`. The readers are
+`tarfile`, `zipfile`, `gzip`, `bz2`, `lzma`, `zlib`, `numpy.load` and, if they are installed, `joblib.load` and
+`torch.load(weights_only=False)`. They import no names: each pickle gets an inert object instead. If a reader loads the
+marker, the scan of the same file must report it. The exit status is 1 if a scan does not; the script keeps the file.
 """
 
 import argparse
@@ -44,24 +44,24 @@ warnings.simplefilter("ignore")
 MARKER = "statelens_marker"
 BATCH = 400
 MOST = 1 << 22
-# Address space that readers may take for a mutated length, in bytes.
+# Address space for readers, in bytes, because a mutated length may be huge.
 MEMORY = 2 << 30
 
 
-class Met(BaseException):
-    """The marker was named."""
+class MarkerLoaded(BaseException):
+    """A reader loaded the marker."""
 
 
-class Late(BaseException):
-    """A reader takes too long: `tarfile` of Python before 3.14 may go round for ever."""
+class Timeout(BaseException):
+    """A reader takes too long. Before Python 3.14, `tarfile` has an infinite loop."""
 
 
-def late(*_):
-    raise Late
+def raise_timeout(*_):
+    raise Timeout
 
 
 class Inert:
-    """Stands for whatever a pickle names."""
+    """Replaces each class and function of a pickle."""
 
     def __init__(self, *args, **kwargs):
         pass
@@ -80,7 +80,7 @@ class Inert:
 
 def find_class(module, name):
     if module == MARKER:
-        raise Met
+        raise MarkerLoaded
     return Inert
 
 
@@ -90,7 +90,7 @@ class Recorder(pickle._Unpickler):
 
 
 class Recording:
-    """Takes the place of the module `pickle`."""
+    """Replaces the module `pickle`."""
 
     def __getattr__(self, name):
         return getattr(pickle, name)
@@ -115,10 +115,8 @@ if joblib:
     joblib.numpy_pickle.pickle = Recording()
 
 
-# Payloads that no search for marks in all bytes finds, and two that one does.
-
-
 def payload(rng):
+    """Returns a pickle that loads and calls the marker. A search for signatures in all bytes would find the last two."""
     module, name = MARKER.encode(), b"run"
     return rng.choice(
         [
@@ -139,7 +137,7 @@ def harmless(rng):
 
 
 def number(rng, value, width):
-    """A number as the header of a tar member may have it."""
+    """Returns a number in a spelling that `tarfile` accepts in a header."""
     spellings = [
         b"%0*o\0" % (width - 1, value),
         b"%0*o " % (width - 1, value),
@@ -156,7 +154,7 @@ def number(rng, value, width):
     return text[:width].ljust(width, b"\0")
 
 
-def tar_header(rng, name, size, kind, more=b""):
+def tar_header(rng, name, size, kind, extension=b""):
     header = bytearray(512)
     header[:100] = name[:100].ljust(100, b"\0")
     header[100:108] = b"0000644\0"
@@ -165,7 +163,7 @@ def tar_header(rng, name, size, kind, more=b""):
     header[156:157] = kind
     if rng.random() < 0.7:
         header[257:265] = rng.choice([b"ustar\x0000", b"ustar  \0"])
-    header[386 : 386 + len(more)] = more
+    header[386 : 386 + len(extension)] = extension
     total = sum(header[:148]) + sum(header[156:]) + 256
     header[148:156] = number(rng, total, 8)
     return bytes(header)
@@ -196,24 +194,24 @@ def tar(rng, data):
     for at in range(rng.randrange(1, 4)):
         body = data if at == 0 or rng.random() < 0.3 else harmless(rng)
         name = rng.choice(names)
-        way = rng.randrange(9)
-        if way == 0:
+        form = rng.randrange(9)
+        if form == 0:
             size = rng.choice([b"%d" % len(body), b"+%d" % len(body), b" 0_%d" % len(body), b"-1", b"x"])
             out += pax(rng, [(b"size", size)])
             out += tar_header(rng, name, rng.choice([0, len(body), 512]), b"0") + padded(body)
-        elif way == 1:
+        elif form == 1:
             cut = rng.randrange(len(body) + 1)
             hole = rng.choice([0, 512, 7])
             parts = [(0, cut), (cut + hole, len(body) - cut)]
-            more = b"".join(number(rng, n, 12) for part in parts for n in part).ljust(97, b"\0")
+            sparse = b"".join(number(rng, n, 12) for part in parts for n in part).ljust(97, b"\0")
             total = number(rng, len(body) + hole, 12)
-            out += tar_header(rng, name, len(body), b"S", more + total) + padded(body)
-        elif way == 2:
+            out += tar_header(rng, name, len(body), b"S", sparse + total) + padded(body)
+        elif form == 2:
             text = b",".join(b"%d" % n for n in (0, len(body)))
             records = [(b"GNU.sparse.map", text), (b"GNU.sparse.size", b"%d" % len(body))]
             rng.shuffle(records)
             out += pax(rng, records) + tar_header(rng, name, len(body), b"0") + padded(body)
-        elif way == 3:
+        elif form == 3:
             records = [
                 (b"GNU.sparse.size", b"%d" % len(body)),
                 (b"GNU.sparse.numblocks", b"1"),
@@ -221,7 +219,7 @@ def tar(rng, data):
                 (b"GNU.sparse.numbytes", b"%d" % len(body)),
             ]
             out += pax(rng, records) + tar_header(rng, name, len(body), b"0") + padded(body)
-        elif way == 4:
+        elif form == 4:
             table = padded(b"1\n0\n%d\n" % len(body))
             records = [
                 (b"GNU.sparse.major", b"1"),
@@ -230,12 +228,12 @@ def tar(rng, data):
             ]
             size = len(table) + len(body)
             out += pax(rng, records) + tar_header(rng, name, size, b"0") + table + padded(body)
-        elif way == 5:
+        elif form == 5:
             long = b"n" * rng.randrange(90, 600) + b"\0"
             out += tar_header(rng, b"././@LongLink", len(long), b"L") + padded(long)
             out += tar_header(rng, name, len(body), b"0") + padded(body)
-        elif way == 6:
-            # What has no data, whatever its size says.
+        elif form == 6:
+            # Members of these types have no data, for any size in the header.
             out += tar_header(rng, name, rng.choice([0, 512, 1024]), rng.choice([b"1", b"5", b"2", b"6"]))
             out += tar_header(rng, name, len(body), b"0") + padded(body)
         else:
@@ -253,11 +251,11 @@ def zip_archive(rng, data):
         if rng.random() < 0.3:
             archive.comment = bytes(rng.randrange(60))
     bytes_ = bytearray(file.getvalue())
-    way = rng.randrange(7)
+    form = rng.randrange(7)
     end = bytes_.rfind(b"PK\5\6")
     size, offset = struct.unpack_from("<II", bytes_, end + 12)
-    if way == 0:
-        # All offsets are too large by the same, as Python allows.
+    if form == 0:
+        # All offsets are too large by the same amount, which Python accepts.
         shift = rng.randrange(1, 1000)
         at = offset
         while bytes_[at : at + 4] == b"PK\1\2":
@@ -265,20 +263,20 @@ def zip_archive(rng, data):
             struct.pack_into("<I", bytes_, at + 42, header + shift)
             at += 46 + sum(struct.unpack_from("<HHH", bytes_, at + 28))
         struct.pack_into("<I", bytes_, end + 16, offset + shift)
-    elif way == 1:
+    elif form == 1:
         bytes_[:0] = harmless(rng) + bytes(rng.randrange(100))
-    elif way in (2, 3):
-        # Records for large archives: the right one before the locator, or where it points to.
+    elif form in (2, 3):
+        # Two zip64 records. The locator may point to either, or elsewhere.
         good = zip64_record(size, offset)
         other = zip64_record(rng.randrange(200), rng.randrange(200))
-        first, second = (good, other) if way == 2 else (other, good)
+        first, second = (good, other) if form == 2 else (other, good)
         at = rng.choice([end, end + 56, rng.randrange(end + 60)])
         locator = b"PK\6\7" + struct.pack("<IQI", 0, at, 1)
         tail = bytes(bytes_[end:])
         if rng.random() < 0.5:
             tail = tail[:12] + b"\xff" * 8 + tail[20:]
         bytes_[end:] = first + second + locator + tail
-    elif way == 4:
+    elif form == 4:
         bytes_ += bytes_[: rng.randrange(len(bytes_))]
     return bytes(bytes_)
 
@@ -289,36 +287,36 @@ def zip64_record(size, offset):
 
 def compressed(rng, data):
     alone = {"format": lzma.FORMAT_ALONE}
-    way = rng.randrange(9)
-    if way == 0:
+    form = rng.randrange(9)
+    if form == 0:
         cut = rng.randrange(len(data) + 1)
         pack = rng.choice([gzip.compress, bz2.compress, lzma.compress])
         return pack(data[:cut]) + pack(data[cut:])
-    if way == 1:
+    if form == 1:
         cut = rng.randrange(len(data) + 1)
         return lzma.compress(data[:cut]) + lzma.compress(data[cut:], **alone)
-    if way == 2:
+    if form == 2:
         cut = rng.randrange(len(data) + 1)
         return lzma.compress(data[:cut], **alone) + lzma.compress(data[cut:], **alone)
-    if way == 3:
+    if form == 3:
         props = {"id": lzma.FILTER_LZMA1, "dict_size": rng.choice([4096, 6144, 1 << 16, 3 << 20])}
         props |= {"lc": rng.randrange(4), "lp": rng.randrange(2), "pb": rng.randrange(5)}
         packed = bytearray(lzma.compress(data, filters=[props], **alone))
         if rng.random() < 0.5:
             struct.pack_into("<I", packed, 1, rng.choice([1 << 28, 1 << 30, 0xFFFFFFFF, 0x30000000, 12345]))
         return bytes(packed)
-    if way == 4:
+    if form == 4:
         filters = [{"id": lzma.FILTER_DELTA, "dist": rng.randrange(1, 9)}] if rng.random() < 0.5 else []
         filters += [{"id": rng.choice([lzma.FILTER_X86, lzma.FILTER_ARM])}] if rng.random() < 0.3 else []
         filters += [{"id": lzma.FILTER_LZMA2, "preset": rng.randrange(7)}]
         check = rng.choice([lzma.CHECK_NONE, lzma.CHECK_CRC32, lzma.CHECK_CRC64, lzma.CHECK_SHA256])
         return lzma.compress(data, check=check, filters=filters) + bytes(4 * rng.randrange(3))
-    if way == 5:
+    if form == 5:
         return zlib.compress(data, rng.randrange(10))
-    if way == 6:
+    if form == 6:
         packer = zlib.compressobj(wbits=rng.choice([9, 11, 13, 15, 31]))
         return packer.compress(data) + packer.flush()
-    if way == 7 and joblib:
+    if form == 7 and joblib:
         length = hex(len(data)).encode()
         return b"ZF" + length.ljust(19) + zlib.compress(data)
     return gzip.compress(data) + bytes(rng.randrange(9))
@@ -334,35 +332,36 @@ def array(rng, data):
 
 
 def with_arrays(rng, data):
-    """A file of joblib, with the payload in place of the end, and wrappers given their state again."""
+    """Returns a file of joblib with the payload at its end, in some cases after an array wrapper whose state is
+    set again."""
     file = io.BytesIO()
     value = [np.arange(rng.randrange(5)), np.array(["ab"] * rng.randrange(3)), {"w": np.zeros(2)}]
     joblib.dump(value[: rng.randrange(1, 4)], file)
     made = file.getvalue()
     body = data[2:-1] if data[:1] == b"\x80" else data[:-1]
-    way = rng.randrange(3)
-    if way == 0:
+    form = rng.randrange(3)
+    if form == 0:
         return made[:-1] + b"0" + body + b"."
     where = made.find(b"numpy_array_alignment_bytes")
     built = made.find(b"b", where)
-    if way == 1 or built < 0:
+    if form == 1 or built < 0:
         return made + data
-    # The wrapper is the last but two in the memo; its state is empty the second time.
+    # Sets an empty state for the first object in the memo.
     return made[: built + 1] + made[built + 1 : -1] + b"0h\x00}b" + bytes(rng.randrange(40)) + b"0" + body + b"."
 
 
-# Records of a zip file of torch, and names that its reader may take for the pickle.
+# Names of records that torch's zip reader may accept as the pickle, and names that it must not.
 RECORDS = ["data.pkl", "DATA.PKL", "Data.pkl", "constants.pkl", "./data.pkl", "data.pkl/", "a/data.pkl", "data.pkl.bak"]
 
 
 def torch_file(rng, data):
-    """A file of `torch.save` in one of its formats, with the payload in place of one of its pickles."""
+    """Returns a file of `torch.save` with the payload in place of one of its pickles."""
     file = io.BytesIO()
     weights = {"w": torch.zeros(2), "b": torch.ones(1)}
     if rng.random() < 0.4:
         torch.save(weights, file, _use_new_zipfile_serialization=False)
         made = file.getvalue()
-        # Three pickles (magic number, version, system) before the one of the state dict.
+        # Three pickles (magic number, version, system) precede the state dict.
         ends, stream = [], io.BytesIO(made)
         for _ in range(3):
             Recorder(stream).load()
@@ -380,11 +379,11 @@ def torch_file(rng, data):
             record = name.split("/", 1)[1]
             body = source.read(name)
             if record == "data.pkl":
-                way = rng.randrange(3)
-                body = data if way < 2 else body
-                if way == 2:
+                form = rng.randrange(3)
+                body = data if form < 2 else body
+                if form == 2:
                     archive.writestr(f"{folder}/{rng.choice(RECORDS)}", data, rng.choice(methods))
-                if way == 1:
+                if form == 1:
                     record = rng.choice(RECORDS[:3])
             archive.writestr(f"{folder}/{record}", body, rng.choice(methods))
     return made.getvalue()
@@ -408,12 +407,12 @@ def mutated(rng, data):
     data = bytearray(data)
     for _ in range(rng.randrange(1, 4)):
         at = rng.randrange(len(data) + 1)
-        way = rng.randrange(4)
-        if way == 0 and at < len(data):
+        form = rng.randrange(4)
+        if form == 0 and at < len(data):
             data[at] = rng.choice([0, 0xFF, data[at] ^ 1 << rng.randrange(8), rng.randrange(256)])
-        elif way == 1:
+        elif form == 1:
             data[at:at] = bytes(rng.randrange(256) for _ in range(rng.randrange(1, 5)))
-        elif way == 2:
+        elif form == 2:
             del data[at : at + rng.randrange(1, 5)]
         else:
             size = rng.choice([1, 16, 512])
@@ -489,8 +488,8 @@ def attempt(read):
         pass
 
 
-def is_met(data):
-    """Whether a reader met the marker, and which."""
+def reader_of_marker(data):
+    """Returns the name of the first reader that loads the marker, or None."""
     readers = {
         "pickle": lambda data: unpickle(io.BytesIO(data)),
         "tarfile": by_tar,
@@ -504,9 +503,9 @@ def is_met(data):
         signal.alarm(3)
         try:
             attempt(lambda read=read: read(data))
-        except Met:
+        except MarkerLoaded:
             return name
-        except Late:
+        except Timeout:
             pass
         finally:
             signal.alarm(0)
@@ -514,7 +513,7 @@ def is_met(data):
 
 
 def address_space():
-    """Bytes of address space that this process has: the libraries of torch alone may take gigabytes."""
+    """Returns the size of the process's address space in bytes. The libraries of torch alone may need gigabytes."""
     return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
 
 
@@ -525,9 +524,9 @@ def main():
     parser.add_argument("--cases", type=int, default=1200)
     parser.add_argument("--work", type=Path, required=True)
     options = parser.parse_args()
-    signal.signal(signal.SIGALRM, late)
+    signal.signal(signal.SIGALRM, raise_timeout)
     rng = random.Random(options.seed)
-    met, missed, done = {}, 0, 0
+    loaded, missed, done = {}, 0, 0
     unlimited = resource.getrlimit(resource.RLIMIT_AS)
     while done < options.cases:
         count = min(BATCH, options.cases - done)
@@ -538,20 +537,20 @@ def main():
                 data = container(rng, payload(rng))
                 path = Path(folder, f"{at}{rng.choice(['.pt', '.bin', '.joblib', '.nemo', '.npy', ''])}")
                 path.write_bytes(data)
-                reader = is_met(data)
+                reader = reader_of_marker(data)
                 if reader:
-                    met[reader] = met.get(reader, 0) + 1
+                    loaded[reader] = loaded.get(reader, 0) + 1
                     expected[str(path)] = reader
             resource.setrlimit(resource.RLIMIT_AS, unlimited)
-            ran = subprocess.run(
+            process = subprocess.run(
                 [options.statelens, "scan", "--json", folder], capture_output=True, text=True, timeout=1800
             )
-            lines = [json.loads(line) for line in ran.stdout.splitlines()]
+            lines = [json.loads(line) for line in process.stdout.splitlines()]
             if len(lines) != count:
-                sys.exit(f"{len(lines)} answers for {count} files: {ran.stderr[-2000:]}")
+                sys.exit(f"{len(lines)} reports for {count} files: {process.stderr[-2000:]}")
             for line in lines:
                 bad = line["worst"] in ("damage", "unknown code", "danger")
-                # Bytes that break off after a name and call nothing are a warning that names the module.
+                # A truncated pickle that only loads the name is a warning with the name of the module.
                 bad = bad or any(MARKER in finding["title"] for finding in line["findings"])
                 path = Path(line["path"])
                 if str(path) in expected and not bad:
@@ -559,10 +558,10 @@ def main():
                     options.work.mkdir(parents=True, exist_ok=True)
                     kept = options.work / f"{options.seed}_{done}_{path.name}"
                     shutil.copy(path, kept)
-                    print(f"missed, met by {expected[str(path)]}: {kept}", flush=True)
+                    print(f"missed, but loaded by {expected[str(path)]}: {kept}", flush=True)
         done += count
-    print(f"{done} containers, seed {options.seed}: the pickle was met in {sum(met.values())} {met}, {missed} missed")
-    return 1 if missed or not met else 0
+    print(f"{done} containers, seed {options.seed}: readers loaded {sum(loaded.values())} {loaded}, scan missed {missed}")
+    return 1 if missed or not loaded else 0
 
 
 if __name__ == "__main__":

@@ -1,11 +1,10 @@
-"""Lets a CUDA build of torch start on a machine without the CUDA libraries.
+"""Makes a CUDA build of torch start on a machine without the CUDA libraries.
 
     python cuda_stand_ins.py SITE_PACKAGES
 
-PyPI has torch for Linux only as a CUDA build, whose wheel asks for gigabytes of libraries (cuBLAS,
-cuDNN, NCCL...) that the loader wants to see although nothing on a CPU calls them. For each
-that is missing beside torch, this compiles an empty library of the same name that defines the names
-torch refers to, each as a trap. torch's own files are left alone: what loads a checkpoint is torch.
+PyPI has torch for Linux only as a CUDA build. Its wheel depends on gigabytes of libraries (cuBLAS, cuDNN, NCCL...) that
+the dynamic loader requires, although no code calls them on a CPU. For each missing library, this script compiles a stub
+of the same name, with a trap for each symbol that torch refers to. The files of torch itself stay unchanged.
 """
 
 import re
@@ -14,7 +13,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-# Libraries whose names carry no version, and how the names in them begin.
+# Libraries whose symbols have no version, and a pattern for the start of their symbols.
 UNVERSIONED = {
     "libcuda.so": "cu[A-Z]",
     "libcufile": "cuFile",
@@ -38,11 +37,11 @@ def main(site_packages):
             start = next((s for prefix, s in UNVERSIONED.items() if name.startswith(prefix)), None)
             versions = {"": {s for s in unversioned if start and re.match(start, s)}}
         build(folder / name, versions)
-        print(f"{name}: {sum(map(len, versions.values()))} names")
+        print(f"{name}: {sum(map(len, versions.values()))} symbols")
 
 
 def references(libraries):
-    """What the libraries need: {library: {version: names}}, and the names without a version."""
+    """Returns the symbols that the libraries need, `{library: {version: symbols}}`, and those without a version."""
     needed, owner, unversioned = {}, {}, set()
     for library in libraries:
         for name in re.findall(r"NEEDED.*\[(.*?)\]", readelf("-dW", library)):
@@ -69,7 +68,7 @@ def build(path, versions):
         if version
     )
     with tempfile.TemporaryDirectory() as folder:
-        source, exports = Path(folder, "stand_in.c"), Path(folder, "exports.map")
+        source, exports = Path(folder, "stub.c"), Path(folder, "exports.map")
         source.write_text("".join(f"void {name}(void) {{ __builtin_trap(); }}\n" for name in names))
         exports.write_text(script)
         command = ["cc", "-w", "-shared", "-nostdlib", f"-Wl,-soname,{path.name}", "-o", path, source]

@@ -1,11 +1,11 @@
-"""Puts into words what a library loaded, so that two libraries in two interpreters can be compared.
+"""Describes loaded values as JSON, to compare libraries that run in different interpreters.
 
-`describe(value)` gives rows `[path, node]`, containers before what is in them. A path is a list of
-steps: `repr` of a dict key, `#3` for a position, `{}` for a member of a set (members are sorted, sets
-have no order). A node is a dict: `kind`, and what there is to know about that kind. Tensors and
-arrays carry the SHA-256 of their logical values (C order, little-endian), and
+`describe(value)` returns rows `[path, node]`, each container before its items. A path is a list of steps: `$KEY` for a
+string key, `repr` for another key, `#3` for a position, `{}` for a member of a set. Sets have no order, so their members
+are sorted. A node is a dict with `kind` and fields of this kind. Tensors and arrays have the SHA-256 of their logical
+values (C order, little-endian), and
 
-- `tie`: the path of the first tensor that is the same (the same object, or the same place in the same storage);
+- `tie`: the path of the first tensor that is the same object, or the same view of the same storage;
 - `storage`: the path of the first tensor with the same storage.
 """
 
@@ -17,7 +17,7 @@ import torch
 
 
 def describe(value, cast=""):
-    """The rows; with floating-point tensors cast to the dtype `cast`, if there is one."""
+    """Returns the rows of a value. Floating-point tensors are cast to the dtype `cast`, unless it is empty."""
     return _Describer(getattr(torch, cast) if cast else None).rows(value)
 
 
@@ -27,7 +27,7 @@ class _Describer:
         self.open = {}
         self.ties = {}
         self.storages = {}
-        # Identity is only worth something while nothing is freed.
+        # References to all objects, because `id` of a freed object may be reused.
         self.alive = []
 
     def rows(self, value):
@@ -94,9 +94,9 @@ class _Describer:
                 node["class"] = _dotted(type(tensor))
             if tensor.requires_grad:
                 node["requires_grad"] = True
-            held = tensor.untyped_storage()
-            self.alive.append(held)
-            storage = ("storage", held._cdata)
+            untyped = tensor.untyped_storage()
+            self.alive.append(untyped)
+            storage = ("storage", untyped._cdata)
             identity = (storage, tensor.storage_offset(), tuple(tensor.shape), tensor.stride(), tensor.dtype,
                         tensor.is_conj(), tensor.is_neg())
         tensor = tensor.detach().resolve_conj().resolve_neg()
@@ -149,7 +149,7 @@ def _plain(value):
 
 
 def _parts(value):
-    """The node and the children of a container; None for a leaf."""
+    """Returns the node and the children of a container, or None for a leaf."""
     kind = _dotted(type(value))
     if isinstance(value, (torch.Size, tuple)):
         return {"kind": "tuple", "class": kind}, _positions(value)
@@ -165,7 +165,7 @@ def _parts(value):
 
 
 def _key(key):
-    # A numpy integer as a key is its own class; the key of a state dict is the number.
+    # `repr` of a NumPy integer has its type, but the key of a state dict is the number.
     return repr(int(key)) if isinstance(key, numbers.Integral) and not isinstance(key, bool) else repr(key)
 
 

@@ -1,13 +1,12 @@
-"""Interop of `scan`: what it calls harmless is loaded by Python, which must do nothing but make values.
+"""Loads random pickles that `statelens scan` reports as harmless, and checks that they only create values.
 
     python harmless_pickles.py --statelens BINARY --work FOLDER [--count N] [--seed N]
 
-Makes pickles at random from a grammar of opcodes: with the names that are known to be harmless (read from
-`crates/pickle/src/names/harmless.rs`), used in the usual way and in every other, and with names that would
-run, write or reach something. `statelens scan` judges each. What it calls harmless is loaded in a process of
-its own, in an empty folder, with an audit hook that fails on anything but looking up a name of the list:
-opening, importing, compiling, running, connecting. A crash of that process is a failure, too. Exit status 1
-if anything happens that should not.
+A grammar of opcodes generates the pickles. They use harmless names (from `crates/pickle/src/names/harmless.rs`) in
+usual and unusual ways, and hostile names that would run, write or reach something. Pickles that `statelens scan` reports
+as harmless are loaded in a separate process, in an empty folder. An audit hook of this process refuses all events but
+the lookup of harmless names, such as opening, importing, compiling, running and connecting. The exit status is 1 if the
+hook refuses an event or if the process crashes.
 """
 
 import argparse
@@ -29,7 +28,7 @@ HERE = Path(__file__).resolve()
 LIST = HERE.parent.parent.parent / "crates/pickle/src/names/harmless.rs"
 BATCH = 200
 
-# Names that must never be called: each would leave a trace, reach something or run what it is given.
+# Names that must never be called, because they run code, write files or reach other objects.
 HOSTILE = [
     ("os", "system"), ("posix", "system"), ("subprocess", "getoutput"), ("builtins", "eval"),
     ("builtins", "exec"), ("builtins", "open"), ("builtins", "getattr"), ("builtins", "setattr"),
@@ -43,7 +42,7 @@ HOSTILE = [
     ("torch.storage", "UntypedStorage.from_file"), ("dill._dill", "_create_code"), ("__main__", "Thing"),
 ]
 
-# What a process that only makes values may do. The rest of the events are told.
+# Audit events that occur while values are created. The hook reports all others.
 ALLOWED = {
     "pickle.find_class", "object.__getattr__", "object.__setattr__", "object.__delattr__", "builtins.id",
     "array.__new__", "sys._getframe", "cpython._PySys_ClearAuditHooks", "gc.get_objects",
@@ -66,31 +65,31 @@ def main():
     names = importable(harmless_names())
     files = []
     for number in range(options.count):
-        maker = Maker(random.Random(options.seed * 1_000_003 + number), names)
+        generator = Generator(random.Random(options.seed * 1_000_003 + number), names)
         path = folder / f"{number:05}.pkl"
-        path.write_bytes(maker.pickle())
+        path.write_bytes(generator.pickle())
         files.append(path)
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         verdicts = list(pool.map(lambda path: judge(options.statelens, path), files))
-    wrong = [f"{path.name}: scan ended with {code}" for path, code in zip(files, verdicts) if code not in (0, 1)]
+    wrong = [f"{path.name}: scan exited with {code}" for path, code in zip(files, verdicts) if code not in (0, 1)]
     harmless = [path for path, code in zip(files, verdicts) if code == 0]
-    # What is not installed here would be looked for on the disk, and do nothing else.
+    # Pickles with names of missing libraries would only search for their modules.
     tops = {module.split(".")[0] for module, _ in harmless_names()}
     absent = [top.encode() for top in tops if importlib.util.find_spec(top) is None]
     harmless = [path for path in harmless if not any(top in path.read_bytes() for top in absent)]
-    # So few would show nothing.
+    # Too few harmless pickles would not test enough.
     if len(harmless) < options.count // 20 or len(harmless) == options.count:
-        wrong.append(f"{len(harmless)} of {options.count} are called harmless: the grammar is off")
-    loaded, made = 0, 0
+        wrong.append(f"{len(harmless)} of {options.count} are reported as harmless: the grammar is wrong")
+    loaded, created = 0, 0
     for start in range(0, len(harmless), BATCH):
         batch = harmless[start:start + BATCH]
-        outcome, problems = watch(options.work, batch)
+        count, problems = load_in_process(options.work, batch)
         loaded += len(batch)
-        made += outcome
+        created += count
         wrong += problems
     print("\n".join(wrong[:40]) or (
-        f"{options.count} pickles of {len(names)} harmless and {len(HOSTILE)} hostile names: {loaded} are called "
-        f"harmless, and loading them did nothing else ({made} made a value, the others an error)"
+        f"{options.count} pickles of {len(names)} harmless and {len(HOSTILE)} hostile names: {loaded} are reported as "
+        f"harmless, and loading them has no other effects ({created} create a value, the others fail)"
     ))
     return 1 if wrong else 0
 
@@ -104,61 +103,63 @@ def harmless_names():
     rows = text[text.index("const ROWS"):text.index("#[cfg(test)]\nmod tests")]
     for modules, group in re.findall(r'(?:\{|;)\s*(\w+|"[^"]*"),\s*(\w+|"[^"]*"),\s*"', rows):
         names |= {(module, name) for module in words(modules) for name in words(group)}
-    assert ("collections", "OrderedDict") in names and ("torch", "FloatStorage") in names, "the list is not understood"
+    assert ("collections", "OrderedDict") in names and ("torch", "FloatStorage") in names, f"can't parse {LIST}"
     return names
 
 
 def importable(names):
-    """Those that this interpreter has: without its library, a name does nothing."""
+    """Returns the names whose library is installed. Other names have no effect."""
     warnings.simplefilter("ignore")
-    found = []
+    installed = []
     for module, name in sorted(names):
         try:
             getattr(importlib.import_module(module), name)
-            found.append((module, name))
+            installed.append((module, name))
         except Exception:
             pass
-    return found
+    return installed
 
 
 def judge(statelens, path):
-    """What scan says: 0 if nothing is to be feared, 1 if something is, anything else if it failed."""
-    ran = subprocess.run([statelens, "scan", "--json", path], capture_output=True, timeout=60)
-    if ran.returncode == 0:
-        worst = [json.loads(line).get("worst") for line in ran.stdout.splitlines() if line.startswith(b"{")]
+    """Returns 0 if `scan` reports the file as harmless, 1 if it does not, and the exit status if it failed."""
+    process = subprocess.run([statelens, "scan", "--json", path], capture_output=True, timeout=60)
+    if process.returncode == 0:
+        worst = [json.loads(line).get("worst") for line in process.stdout.splitlines() if line.startswith(b"{")]
         return 0 if set(worst) <= {None, "note", "warning"} else 1
-    # A file that can't be opened is not called harmless.
-    return 1 if ran.returncode in (1, 2) else ran.returncode
+    # `scan` exits with 2 if it can't open the file.
+    return 1 if process.returncode in (1, 2) else process.returncode
 
 
-def watch(work, batch):
-    """Loads the files in another process; how many made a value, and what went wrong."""
+def load_in_process(work, batch):
+    """Loads the files in another process. Returns the number of values that they create, and the problems."""
     empty = work / "empty"
     shutil.rmtree(empty, ignore_errors=True)
     empty.mkdir()
     environment = {"PATH": os.environ.get("PATH", ""), "PYTHONDONTWRITEBYTECODE": "1", "HOME": str(empty.resolve())}
     command = [sys.executable, HERE, "--load", *[path.resolve() for path in batch]]
     try:
-        ran = subprocess.run(command, cwd=empty, env=environment, capture_output=True, text=True, timeout=600)
-    except subprocess.TimeoutExpired as slow:
-        return 0, [f"loading takes too long, {last(slow.stdout)}"]
+        process = subprocess.run(command, cwd=empty, env=environment, capture_output=True, text=True, timeout=600)
+    except subprocess.TimeoutExpired as error:
+        return 0, [f"loading takes too long, {position(error.stdout)}"]
     problems = []
-    lines = [json.loads(line) for line in ran.stdout.splitlines() if line.startswith("{")]
+    lines = [json.loads(line) for line in process.stdout.splitlines() if line.startswith("{")]
     problems += [f"{line['file']}: {line['problem']}" for line in lines if line.get("problem")]
-    if ran.returncode != 0:
-        problems.append(f"the loader ended with {ran.returncode}, {last(ran.stdout)} {ran.stderr[-300:]}")
-    problems += [f"{left} was left behind in the folder" for left in os.listdir(empty)]
-    return sum(1 for line in lines if line.get("made")), problems
+    if process.returncode != 0:
+        status = f"the loader exited with {process.returncode}"
+        problems.append(f"{status}, {position(process.stdout)} {process.stderr[-300:]}")
+    problems += [f"loading wrote {name}" for name in os.listdir(empty)]
+    return sum(1 for line in lines if line.get("created")), problems
 
 
-def last(output):
+def position(output):
+    """Returns the last file that the loader started, for an error message."""
     text = output.decode() if isinstance(output, bytes) else output or ""
-    begun = [json.loads(line)["file"] for line in text.splitlines() if line.startswith("{")]
-    return f"in or behind {begun[-1]}" if begun else "before the first file"
+    started = [json.loads(line)["file"] for line in text.splitlines() if line.startswith("{")]
+    return f"in or after {started[-1]}" if started else "before the first file"
 
 
 def load(files):
-    """Loads each file under the hook; prints what happened, a line each."""
+    """Loads each file under the audit hook, and prints one line with the result of each."""
     import gc
     import pickle
 
@@ -183,11 +184,11 @@ def load(files):
     for name, data in contents:
         print(json.dumps({"file": name}), flush=True)
         seen.clear()
-        made, value = False, None
+        created, value = False, None
         watching[0] = True
         try:
             value = pickle.loads(data)
-            made = True
+            created = True
         except MemoryError:
             pass
         except Exception:
@@ -195,28 +196,28 @@ def load(files):
         del value
         gc.collect()
         watching[0] = False
-        print(json.dumps({"file": name, "made": made, "problem": "; ".join(seen)}), flush=True)
-    # What the interpreter does at its end is its own.
+        print(json.dumps({"file": name, "created": created, "problem": "; ".join(seen)}), flush=True)
+    # Skips the cleanup of the interpreter.
     sys.stdout.flush()
     os._exit(0)
 
 
 def is_constant(code):
-    """What dill has evaluated for Python's constants, as text and compiled."""
+    """Returns whether code is one of the constants that dill evaluates, as text or compiled."""
     if isinstance(code, bytes):
         return re.fullmatch(rb"Ellipsis|NotImplemented|None|range\(-?\d+(, -?\d+)*\)", code) is not None
     return set(getattr(code, "co_names", "?")) <= {"Ellipsis", "NotImplemented", "range"}
 
 
 def warm_up(names):
-    """Libraries import parts of themselves when they are first used: here, where nothing is watched."""
+    """Calls the harmless names before the hook is active, because libraries import modules at the first use."""
     import codecs
 
     for codec in ("latin1", "utf-8", "ascii"):
         codecs.lookup(codec)
     tries = [(), (None,), (1,), ("x",), (b"x",), ([1],), ({},), ("f4",), (2, 3), ("x", "latin1"), (dict, (), ())]
     for module, name in sorted(names):
-        # Two would do what they are told; elements of ml_dtypes crash when they are made of a text.
+        # Two of the names evaluate or import their argument, and types of ml_dtypes crash with a string.
         if name in ("_eval_repr", "_import_module") or module == "ml_dtypes":
             continue
         try:
@@ -235,17 +236,17 @@ def warm_up(names):
             pickle.loads(pickle.dumps(value, protocol))
 
 
-class Maker:
-    """Makes one pickle at random."""
+class Generator:
+    """Generates one random pickle."""
 
     def __init__(self, chance, names):
         self.chance = chance
         self.names = names
         self.memo = 0
         self.protocol = chance.choice([0, 1, 2, 2, 2, 3, 4, 4, 5])
-        # Most are without hostile names, so that what is left to find is the harmless ones misused.
+        # Most pickles have no hostile names, so that `scan` must judge the use of harmless ones.
         self.hostile = chance.choice([0, 0, 0, 0.02, 0.2])
-        # Names whose use is restricted come up more often than their number would have it.
+        # Names with restricted uses, which are selected more often than others.
         self.special = [
             pair for pair in names
             if pair[0].startswith(("dill", "numpy.core.mul", "numpy._core.mul", "torch.jit", "_codecs", "copyreg"))
@@ -267,13 +268,13 @@ class Maker:
         simple = [self.number, self.text, self.bytes, self.constant, self.name]
         deep = [self.tuple, self.list, self.dict, self.call, self.call, self.call, self.instance, self.built, self.built,
                 self.usual, self.usual, self.usual, self.old, self.passed, self.extended]
-        made = self.chance.choice(simple if depth > 4 else simple + deep + deep)(depth)
+        opcodes = self.chance.choice(simple if depth > 4 else simple + deep + deep)(depth)
         if self.memo and self.chance.random() < 0.05:
-            made = b"j" + struct.pack("<I", self.chance.randrange(self.memo))
+            opcodes = b"j" + struct.pack("<I", self.chance.randrange(self.memo))
         elif self.chance.random() < 0.2:
-            made += b"r" + struct.pack("<I", self.memo)
+            opcodes += b"r" + struct.pack("<I", self.memo)
             self.memo += 1
-        return made
+        return opcodes
 
     def number(self, _depth):
         return self.chance.choice([
@@ -337,17 +338,17 @@ class Maker:
         return b"(" + self.items(depth) + f"i{module}\n{name}\n".encode()
 
     def built(self, depth):
-        made = self.chance.choice([self.call, self.instance, self.name, self.usual])(depth)
+        opcodes = self.chance.choice([self.call, self.instance, self.name, self.usual])(depth)
         for _ in range(self.chance.randint(1, 2)):
-            made += self.chance.choice([
+            opcodes += self.chance.choice([
                 self.dict(depth) + b"b", b"N" + self.dict(depth) + b"\x86b", self.tuple(depth) + b"b",
                 self.value(depth + 1) + b"a", self.text(depth) + self.value(depth + 1) + b"s",
                 b"(" + self.items(depth) + b"\x90",
             ])
-        return made
+        return opcodes
 
     def passed(self, depth):
-        """A function that calls another: with what it is given."""
+        """Returns a call of a function that calls its first argument."""
         callers = [
             ("torch._tensor", "_rebuild_from_type_v2"), ("dill._dill", "_create_array"), ("copyreg", "__newobj__"),
             ("numpy.random._pickle", "__generator_ctor"), ("copyreg", "_reconstructor"), ("collections", "defaultdict"),
@@ -356,7 +357,7 @@ class Maker:
         return self.spelled(*caller) + b"(" + self.name() + self.items(depth) + b"tR"
 
     def extended(self, depth):
-        """Something popped, something doubled, a call of what a call gives."""
+        """Returns a popped value, a duplicated value, or a call of the result of a call."""
         return self.chance.choice([
             self.value(depth + 1) + b"0" + self.value(depth + 1),
             self.value(depth + 1) + b"2\x86",
@@ -364,7 +365,7 @@ class Maker:
         ])
 
     def usual(self, depth):
-        """What honest files hold, sometimes with one thing changed."""
+        """Returns opcodes as in ordinary files, sometimes with one argument changed."""
         odd = lambda usual, *others: self.chance.choice([usual] * 6 + list(others))
         dtype = lambda: (
             b"cnumpy\ndtype\n(" + spell(odd("f4", "O8", "V8", "f8", "U2", "O,i4")) + b"\x89\x88tR(K\x03"

@@ -1,18 +1,15 @@
-"""Flips bits of HDF5 files where libhdf5 keeps its own notes, and compares the verdicts.
+"""Flips bits in the metadata of HDF5 files, and compares `statelens verify` with libhdf5.
 
-Where libhdf5 refuses a file, or can't list or read something in it, `statelens verify` must not
-call it sound; where both read it, both must read the same datasets. Files are written here, in the
-oldest and in the latest layout of libhdf5, with every kind of index that it has. The oldest layout
-has no checksums, so that each field has to be checked for itself.
+If libhdf5 refuses a file, or can't list or read an object in it, `verify` must not report it as sound. If both read the
+file, they must read the same datasets. The script writes the files in the oldest and in the latest layout of libhdf5,
+with each kind of index. The oldest layout has no checksums, so the reader must check each field.
 
-What is refused by h5py or by its surroundings, and not by libhdf5, is no damage:
+Errors of h5py and of its environment are not damage:
 
-- A soft link may lead nowhere.
-- A name need not be UTF-8. h5py lists such a name as bytes and does not find it: it is opened by a
-  lower function here.
-- h5py has no dtype for every datatype: not for times, and not for floats of unusual parts.
-- A filter that is not installed here may be installed elsewhere. Its number next to the name of
-  another filter is damage.
+- A soft link may be dangling.
+- A name may be invalid UTF-8. h5py lists such a name as bytes but can't open it, so the script uses the low-level API.
+- h5py lacks dtypes for some datatypes: times, and floats with unusual fields.
+- A filter may be missing in this environment. But the number of a filter with the name of another filter is damage.
 """
 
 import argparse
@@ -31,7 +28,7 @@ import numpy as np
 
 
 def write(path, libver):
-    """A file with every structure that libhdf5 has an index or a heap for."""
+    """Writes a file with all kinds of indexes and heaps of libhdf5."""
     with h5py.File(path, "w", libver=libver) as file:
         data = np.arange(4096, dtype="<f4")
         file["contiguous"] = data[:64].reshape(8, 8)
@@ -48,7 +45,7 @@ def write(path, libver):
         inner = names.create_group("inner")
         inner["soft"] = h5py.SoftLink("/contiguous")
         inner["hard"] = file["contiguous"]
-        # One dataset for each kind of chunk index, with filters and without.
+        # One dataset for each kind of chunk index, with and without filters.
         chunked = file.create_group("chunked")
         for name, options in {
             "plain": {},
@@ -68,7 +65,7 @@ def write(path, libver):
 
 
 def write_paged(path, libver):
-    """Chunk indexes that are so long that they are cut into pages."""
+    """Writes chunk indexes that are long enough for several pages."""
     with h5py.File(path, "w", libver=libver) as file:
         data = np.arange(5000, dtype="<u1")
         file.create_dataset("fixed", data=data[:2100], chunks=(1,))
@@ -77,7 +74,7 @@ def write_paged(path, libver):
 
 
 def write_heaps(path, libver):
-    """Links and attributes that fill several levels of a heap's blocks."""
+    """Writes links and attributes that fill several levels of blocks of a heap."""
     with h5py.File(path, "w", libver=libver) as file:
         group = file.create_group("group")
         target = file.create_dataset("target", data=np.arange(3, dtype="<i8"))
@@ -86,12 +83,12 @@ def write_heaps(path, libver):
         for index in range(40):
             target.attrs[f"attribute {index}"] = np.arange(40, dtype="<f8")
         if libver == "latest":
-            # Larger than what a header takes: a huge object of the heap.
+            # Too large for an object header, so it is a huge object of the heap.
             target.attrs["huge"] = np.arange(20000, dtype="<f8")
 
 
 def write_filtered(path, libver):
-    """A few datasets in a small file, so that each byte of it comes up."""
+    """Writes a few datasets to a small file, so that the flips reach most of its bytes."""
     with h5py.File(path, "w", libver=libver) as file:
         data = np.arange(48, dtype="<f4").reshape(8, 6)
         file.create_dataset("deflate", data=data, chunks=(4, 3), compression="gzip")
@@ -100,63 +97,64 @@ def write_filtered(path, libver):
 
 
 def metadata(path):
-    """The bytes that are not data of datasets."""
-    taken = bytearray(os.path.getsize(path))
+    """Returns the offsets of all bytes that are not values of datasets."""
+    is_data = bytearray(os.path.getsize(path))
     def mark(offset, size):
         if offset is not None:
-            taken[offset : offset + size] = b"\1" * size
-    def visit(_, one):
-        if isinstance(one, h5py.Dataset):
-            if one.chunks:
-                for index in range(one.id.get_num_chunks()):
-                    chunk = one.id.get_chunk_info(index)
+            is_data[offset : offset + size] = b"\1" * size
+    def visit(_, node):
+        if isinstance(node, h5py.Dataset):
+            if node.chunks:
+                for index in range(node.id.get_num_chunks()):
+                    chunk = node.id.get_chunk_info(index)
                     mark(chunk.byte_offset, chunk.size)
             else:
-                mark(one.id.get_offset(), one.id.get_storage_size())
+                mark(node.id.get_offset(), node.id.get_storage_size())
     with h5py.File(path) as file:
         file.visititems(visit)
-    return [at for at, byte in enumerate(taken) if not byte]
+    return [offset for offset, byte in enumerate(is_data) if not byte]
 
 
-def look(path):
-    """What h5py reads: for each dataset of numbers dtype, shape and hash."""
-    found = {}
-    def attributes(one):
-        for attribute in list(one.attrs):
-            read(lambda: one.attrs[attribute])
-    def walk(group, prefix, above):
+def hashes(path):
+    """Reads all objects and attributes with h5py, and returns the hash of each dataset by key."""
+    values = {}
+    def attributes(node):
+        for attribute in list(node.attrs):
+            read(lambda: node.attrs[attribute])
+    def walk(group, prefix, ancestors):
         for name in list(group):
             raw = name if isinstance(name, bytes) else name.encode("utf-8", "surrogateescape")
             key = prefix + raw.decode("utf-8", "replace")
             hard = group.id.links.get_info(raw).type == h5py.h5l.TYPE_HARD
             try:
-                one = opened(h5py.h5o.open(group.id, raw))
+                node = high_level(h5py.h5o.open(group.id, raw))
             except KeyError:
                 if hard:
                     raise
                 continue
-            attributes(one)
-            if isinstance(one, h5py.Dataset):
-                value = read(lambda: np.asarray(one[()]))
+            attributes(node)
+            if isinstance(node, h5py.Dataset):
+                value = read(lambda: np.asarray(node[()]))
                 if value is None:
-                    found[key] = None
+                    values[key] = None
                     continue
                 value = value.astype(value.dtype.newbyteorder("<"))
-                found[key] = hashlib.sha256(value.tobytes()).hexdigest()
-            elif isinstance(one, h5py.Group) and hard and one.id not in above:
-                walk(one, key + ".", above + [one.id])
+                values[key] = hashlib.sha256(value.tobytes()).hexdigest()
+            elif isinstance(node, h5py.Group) and hard and node.id not in ancestors:
+                walk(node, key + ".", ancestors + [node.id])
     with h5py.File(path, "r") as file:
         attributes(file)
         walk(file, "", [file.id])
-    return found
+    return values
 
 
-def opened(one):
-    kinds = {h5py.h5g.GroupID: h5py.Group, h5py.h5d.DatasetID: h5py.Dataset}
-    return kinds.get(type(one), h5py.Datatype)(one)
+def high_level(identifier):
+    """Returns the high-level object of a low-level identifier."""
+    classes = {h5py.h5g.GroupID: h5py.Group, h5py.h5d.DatasetID: h5py.Dataset}
+    return classes.get(type(identifier), h5py.Datatype)(identifier)
 
 
-# What h5py says where it has no dtype, and libhdf5 where a filter is not installed.
+# Parts of messages: h5py lacks a dtype, or libhdf5 lacks a filter.
 NO_DTYPE = [
     "No NumPy equivalent", "Insufficient precision in available types", "not understood",
     "NumPy dtype descriptor requires",
@@ -165,33 +163,34 @@ NO_FILTER = ["/plugin)", "is not registered"]
 
 
 def read(value):
-    """A value; none if h5py has no dtype for it, or no filter."""
+    """Calls `value` and returns its result, or None if h5py lacks the dtype or the filter."""
     try:
         return value()
     except (OSError, TypeError, ValueError) as error:
-        if any(known in str(error) for known in NO_DTYPE + NO_FILTER):
+        if any(part in str(error) for part in NO_DTYPE + NO_FILTER):
             return None
         raise
 
 
 def worker():
-    """Reads paths, prints what h5py makes of each; it may die of one, or want all memory."""
+    """Reads paths from standard input, and prints the hashes or the error of h5py for each. h5py may crash or need all
+    memory."""
     resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
     for line in sys.stdin:
         try:
-            answer = {"found": look(line.strip())}
+            result = {"hashes": hashes(line.strip())}
         except Exception as error:
-            answer = {"refused": f"{type(error).__name__}: {error}"}
-        print(json.dumps(answer), flush=True)
+            result = {"refused": f"{type(error).__name__}: {error}"}
+        print(json.dumps(result), flush=True)
 
 
 class Reader:
-    """h5py in a process of its own, started again when it dies or hangs."""
+    """Reads files with h5py in a separate process, and restarts the process if it crashes or hangs."""
 
     def __init__(self):
         self.process = None
 
-    def ask(self, path):
+    def read(self, path):
         if self.process is None:
             self.process = subprocess.Popen(
                 [sys.executable, __file__, "--worker"],
@@ -205,35 +204,35 @@ class Reader:
             self.process.kill()
             self.process.wait()
             self.process = None
-            return {"refused": "the process died or hung"}
+            return {"refused": "the process crashed or hung"}
         return json.loads(line)
 
 
 class Outcome:
     def __init__(self):
-        self.counts = {"both read the same": 0, "both refuse": 0, "only statelens objects": 0}
+        self.counts = {"both read the same": 0, "both refuse": 0, "only statelens refuses": 0}
         self.failures = []
 
 
-def judge(statelens, path, reader, outcome, what):
-    verified = subprocess.run([statelens, "verify", path], capture_output=True, text=True)
-    theirs = reader.ask(path)
-    if verified.returncode not in (0, 1, 2) or "panicked" in verified.stderr:
-        outcome.failures.append(f"{what}: verify ended with {verified.returncode}")
-    elif verified.returncode:
-        either = "both refuse" if "refused" in theirs else "only statelens objects"
-        outcome.counts[either] += 1
+def judge(statelens, path, reader, outcome, title):
+    verify = subprocess.run([statelens, "verify", path], capture_output=True, text=True)
+    theirs = reader.read(path)
+    if verify.returncode not in (0, 1, 2) or "panicked" in verify.stderr:
+        outcome.failures.append(f"{title}: verify exited with {verify.returncode}")
+    elif verify.returncode:
+        result = "both refuse" if "refused" in theirs else "only statelens refuses"
+        outcome.counts[result] += 1
     elif "refused" in theirs:
-        outcome.failures.append(f"{what}: called sound, but h5py says {theirs['refused'][:200]}")
+        outcome.failures.append(f"{title}: reported as sound, but h5py fails: {theirs['refused'][:200]}")
     else:
-        listed = subprocess.run([statelens, "manifest", "--json", path], capture_output=True)
-        entries = json.loads(listed.stdout)["entries"]
+        manifest = subprocess.run([statelens, "manifest", "--json", path], capture_output=True)
+        entries = json.loads(manifest.stdout)["entries"]
         ours = {entry["key"]: entry["sha256"] for entry in entries if "sha256" in entry}
-        known = {key: value for key, value in theirs["found"].items() if value is not None}
+        known = {key: value for key, value in theirs["hashes"].items() if value is not None}
         differ = [key for key, value in known.items() if ours.get(key) != value]
-        more = [key for key in ours if key not in theirs["found"]]
-        if differ or more:
-            outcome.failures.append(f"{what}: called sound, differs at {(differ + more)[:3]}")
+        extra = [key for key in ours if key not in theirs["hashes"]]
+        if differ or extra:
+            outcome.failures.append(f"{title}: reported as sound, but differs at {(differ + extra)[:3]}")
         else:
             outcome.counts["both read the same"] += 1
 
@@ -243,7 +242,7 @@ def main():
     parser.add_argument("--worker", action="store_true")
     parser.add_argument("--statelens")
     parser.add_argument("--work", type=pathlib.Path)
-    parser.add_argument("--flips", type=int, default=40, help="of each file")
+    parser.add_argument("--flips", type=int, default=40, help="number of flips for each file")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", default="")
     args = parser.parse_args()
@@ -251,30 +250,29 @@ def main():
         return worker()
     args.work.mkdir(parents=True, exist_ok=True)
     chance, reader, failed = random.Random(args.seed), Reader(), 0
-    makers = {"all": write, "paged": write_paged, "heaps": write_heaps, "filtered": write_filtered}
-    for maker, libver in [(m, v) for m in makers for v in ("earliest", "latest")]:
-        name = f"{maker}_{libver}"
+    writers = {"all": write, "paged": write_paged, "heaps": write_heaps, "filtered": write_filtered}
+    for writer, libver in [(w, v) for w in writers for v in ("earliest", "latest")]:
+        name = f"{writer}_{libver}"
         if args.only not in name:
             continue
         path = args.work / f"{name}.h5"
-        makers[maker](path, libver)
+        writers[writer](path, libver)
         whole = path.read_bytes()
         outcome = Outcome()
-        judge(args.statelens, str(path), reader, outcome, f"{name} as it was written")
+        judge(args.statelens, str(path), reader, outcome, f"{name} without damage")
         if outcome.counts["both read the same"] != 1:
-            outcome.failures.append(f"{name}: not read as it was written")
-        places = metadata(path)
+            outcome.failures.append(f"{name}: not read correctly without damage")
+        offsets = metadata(path)
         damaged = str(args.work / f"{name}.damaged.h5")
-        for at in chance.sample(places, min(args.flips, len(places))):
+        for offset in chance.sample(offsets, min(args.flips, len(offsets))):
             bit = chance.randrange(8)
             changed = bytearray(whole)
-            changed[at] ^= 1 << bit
+            changed[offset] ^= 1 << bit
             pathlib.Path(damaged).write_bytes(changed)
-            what = f"{name}, byte {at}, bit {bit}"
-            judge(args.statelens, damaged, reader, outcome, what)
+            judge(args.statelens, damaged, reader, outcome, f"{name}, byte {offset}, bit {bit}")
         pathlib.Path(damaged).unlink(missing_ok=True)
-        counts = ", ".join(f"{count} {what}" for what, count in outcome.counts.items())
-        print(f"{name}: {len(places)} bytes of metadata; {counts}; {len(outcome.failures)} failures", flush=True)
+        counts = ", ".join(f"{count} {result}" for result, count in outcome.counts.items())
+        print(f"{name}: {len(offsets)} bytes of metadata; {counts}; {len(outcome.failures)} failures", flush=True)
         for failure in outcome.failures:
             print(f"  {failure}")
         failed += len(outcome.failures)

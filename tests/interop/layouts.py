@@ -1,6 +1,8 @@
-"""Layouts that models have elsewhere: Meta's files in ranks, Megatron's, OpenAI's, stacked experts, split
-projections. What we make of them is what the facts named in each recipe say, bit for bit, and gives
-in transformers the answers of a model that reads the other layout. Small ones, random weights."""
+"""Converts other layouts of models: Meta's ranks, Megatron, OpenAI, stacked experts, split projections.
+
+The converted tensors must be equal, bit for bit, to tensors computed from the layout's definition. In transformers, the
+converted model must have the logits of the original layout. The models are small, with random weights.
+"""
 
 import argparse
 import copy
@@ -30,79 +32,80 @@ SIZES = dict(
 )
 
 
-def shaken(model):
-    """Biases are zero and scales one at first, which would hide that they are lost."""
+def randomise(model):
+    """Adds noise to all parameters, because the loss of biases of zero and scales of one would not be visible."""
     with torch.no_grad():
         for tensor in model.parameters():
             tensor.add_(torch.randn_like(tensor) * 0.02)
     return model.eval()
 
 
-def answer(model, tokens):
+def compute_logits(model, tokens):
     with torch.no_grad():
         return model(input_ids=tokens).logits
 
 
-def same(one, other):
-    """The same keys, in any order, with the same elements of the same dtype."""
-    assert set(one) == set(other), sorted(set(one) ^ set(other))
-    for key in one:
-        assert one[key].dtype == other[key].dtype, key
-        assert torch.equal(one[key], other[key]), key
+def assert_equal(expected, actual):
+    """Asserts that two state dicts have the same keys, in any order, and equal tensors."""
+    assert set(expected) == set(actual), sorted(set(expected) ^ set(actual))
+    for key in expected:
+        assert expected[key].dtype == actual[key].dtype, key
+        assert torch.equal(expected[key], actual[key]), key
 
 
 class Converter:
     def __init__(self, statelens, work):
         self.statelens, self.work = statelens, work
 
-    def run(self, source, to, out, *more):
-        command = [self.statelens, "convert-model", source, "--to", to, "-o", out, *more]
+    def run(self, source, to, out, *arguments):
+        command = [self.statelens, "convert-model", source, "--to", to, "-o", out, *arguments]
         return subprocess.run(list(map(str, command)), capture_output=True, text=True)
 
-    def __call__(self, source, to, out, *more):
-        """The folder that is written."""
+    def __call__(self, source, to, out, *arguments):
+        """Converts a model, and returns the output folder."""
         out = self.work / out
-        done = self.run(source, to, out, *more)
-        assert done.returncode == 0, f"{source} to {to}: {done.stderr.strip()}"
-        (found,) = out.glob(f"*_to_{to}")
-        return found
+        process = self.run(source, to, out, *arguments)
+        assert process.returncode == 0, f"{source} to {to}: {process.stderr.strip()}"
+        (folder,) = out.glob(f"*_to_{to}")
+        return folder
 
-    def saved(self, name, model):
+    def save(self, name, model):
+        """Saves a model with transformers, and returns its folder."""
         model.save_pretrained(self.work / name)
         return self.work / name
 
 
-def tensors(folder):
-    found = {}
+def load_tensors(folder):
+    tensors = {}
     for file in sorted(folder.glob("*.safetensors")):
-        found.update(safetensors.torch.load_file(file))
+        tensors.update(safetensors.torch.load_file(file))
     for file in sorted(folder.glob("*.bin")):
-        found.update(torch.load(file, weights_only=True))
-    return found
+        tensors.update(torch.load(file, weights_only=True))
+    return tensors
 
 
-def loaded(kind, folder, config):
-    """The model of a folder, with no key missing or left over."""
+def load_model(cls, folder, config):
+    """Loads a model, and asserts that no keys are missing, unexpected or mismatched."""
     config.save_pretrained(folder)
-    model, told = kind.from_pretrained(folder, output_loading_info=True)
-    left = {name: told[name] for name in ("missing_keys", "unexpected_keys", "mismatched_keys") if told[name]}
-    assert not left, left
+    model, info = cls.from_pretrained(folder, output_loading_info=True)
+    wrong = {name: info[name] for name in ("missing_keys", "unexpected_keys", "mismatched_keys") if info[name]}
+    assert not wrong, wrong
     return model.eval()
 
 
-# Meta's model, as llama/model.py computes it: rotary embeddings turn neighbours, as complex numbers.
-def meta_answer(weights, tokens, heads, kv, theta, eps):
+def meta_logits(weights, tokens, heads, kv, theta, eps):
+    """Computes Meta's model as in `llama/model.py`: rotary embeddings rotate pairs of neighbours as complex numbers."""
     dim = weights["norm.weight"].numel()
     size = dim // heads
     angles = 1.0 / theta ** (torch.arange(0, size, 2).float() / size)
-    turns = torch.outer(torch.arange(tokens.shape[1]).float(), angles)
-    turns = torch.polar(torch.ones_like(turns), turns)[None, :, None]
+    rotations = torch.outer(torch.arange(tokens.shape[1]).float(), angles)
+    rotations = torch.polar(torch.ones_like(rotations), rotations)[None, :, None]
 
     def norm(x, name):
         return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps) * weights[name]
 
-    def turned(x):
-        pairs = torch.view_as_complex(x.reshape(*x.shape[:-1], -1, 2)) * turns
+    def rotate(x):
+        pairs = torch.view_as_complex(x.reshape(*x.shape[:-1], -1, 2)) * rotations
         return torch.view_as_real(pairs).flatten(3)
 
     x = weights["tok_embeddings.weight"][tokens]
@@ -114,7 +117,7 @@ def meta_answer(weights, tokens, heads, kv, theta, eps):
         q, k, v = (
             (h @ weights[f"{at}attention.w{name}.weight"].T).view(*h.shape[:2], -1, size) for name in "qkv"
         )
-        q, k = turned(q), turned(k)
+        q, k = rotate(q), rotate(k)
         k, v = (part.repeat_interleave(heads // kv, dim=2) for part in (k, v))
         scores = torch.einsum("bqhd,bkhd->bhqk", q, k) / size**0.5 + mask
         mixed = torch.einsum("bhqk,bkhd->bqhd", scores.softmax(-1), v).flatten(2)
@@ -125,7 +128,7 @@ def meta_answer(weights, tokens, heads, kv, theta, eps):
     return norm(x, "norm.weight") @ weights["output.weight"].T
 
 
-# Which dimension a rank of Meta's holds a part of: ColumnParallelLinear, RowParallelLinear.
+# Weights that Meta splits across ranks by rows (ColumnParallelLinear) and by columns (RowParallelLinear).
 META_ROWS = ("wq", "wk", "wv", "w1", "w3", "output")
 META_COLUMNS = ("wo", "w2")
 
@@ -167,31 +170,31 @@ def meta(convert, ranks, llama3):
     params = dict(dim=dim, n_layers=2, n_heads=heads, n_kv_heads=kv, norm_eps=eps, vocab_size=96)
     (folder / "params.json").write_text(json.dumps(params | ({"rope_theta": theta} if llama3 else {})))
 
-    there = convert(folder, "hf", name + "-hf", "--export-safetensors")
+    converted = convert(folder, "hf", name + "-hf", "--export-safetensors")
     config = hf.LlamaConfig(**SIZES, rms_norm_eps=eps, rope_parameters=dict(rope_type="default", rope_theta=theta))
-    model = loaded(hf.LlamaForCausalLM, there, config)
+    model = load_model(hf.LlamaForCausalLM, converted, config)
     tokens = torch.randint(0, 96, (2, 12))
-    ours, theirs = answer(model, tokens), meta_answer(weights, tokens, heads, kv, theta, eps)
+    ours, theirs = compute_logits(model, tokens), meta_logits(weights, tokens, heads, kv, theta, eps)
     assert torch.allclose(ours, theirs, rtol=1e-4, atol=1e-4), (ours - theirs).abs().max()
-    back = convert(there, "meta", name + "-back", "--ranks", ranks)
+    back = convert(converted, "meta", name + "-back", "--ranks", ranks)
     for rank in range(ranks):
-        same(parts[rank], torch.load(back / f"consolidated.{rank:02}.pth", weights_only=True))
+        assert_equal(parts[rank], torch.load(back / f"consolidated.{rank:02}.pth", weights_only=True))
 
 
 def flat(tree, path=""):
-    found = {}
+    leaves = {}
     for key, value in tree.items():
-        found.update(flat(value, f"{path}{key}/") if isinstance(value, dict) else {path + key: value})
-    return found
+        leaves.update(flat(value, f"{path}{key}/") if isinstance(value, dict) else {path + key: value})
+    return leaves
 
 
 def megatron(convert, ranks):
-    """Cut as checkpoint_reshaping_and_interoperability.py of transformers 4.46.3 cuts it."""
+    """Compares with the split in `checkpoint_reshaping_and_interoperability.py` of transformers 4.46.3."""
     name = f"megatron-{ranks}"
     config = hf.GPT2Config(vocab_size=97, n_embd=32, n_layer=2, n_head=4, n_positions=64)
-    model = shaken(hf.GPT2LMHeadModel(config))
-    source = convert.saved(name, model)
-    there = convert(source, "megatron", name + "-there", "--ranks", ranks)
+    model = randomise(hf.GPT2LMHeadModel(config))
+    source = convert.save(name, model)
+    converted = convert(source, "megatron", name + "-there", "--ranks", ranks)
     state = model.state_dict()
     padded = -(-97 // (128 * ranks)) * 128 * ranks
     words = state["transformer.wte.weight"]
@@ -213,77 +216,79 @@ def megatron(convert, ranks):
         for kind in ("weight", "bias"):
             expected[f"language_model/encoder/final_layernorm.{kind}"] = state[f"transformer.ln_f.{kind}"]
             for n in range(2):
-                for own, (other, dim) in names.items():
-                    tensor = state[f"transformer.h.{n}.{own}.{kind}"]
+                for hf_name, (megatron_name, dim) in names.items():
+                    tensor = state[f"transformer.h.{n}.{hf_name}.{kind}"]
                     tensor = tensor.T if tensor.dim() == 2 else tensor
-                    if own == "attn.c_attn":
+                    if hf_name == "attn.c_attn":
                         split = tensor.reshape(3, 4, 8, *tensor.shape[1:])
                         tensor = split.transpose(0, 1).reshape(tensor.shape)
                     if dim == 0 or dim == 1 and kind == "weight":
                         tensor = tensor.chunk(ranks, dim=dim)[rank]
-                    expected[f"language_model/encoder/layers.{n}.{other}.{kind}"] = tensor
-        file = there / f"mp_rank_{rank:02}/model_optim_rng.pt"
-        found = torch.load(file, weights_only=True)
-        assert found.pop("checkpoint_version") == 3.0
-        same(expected, flat(found.pop("model")))
-        assert not found, found.keys()
-    shutil.copy(source / "config.json", there)
-    back = convert(there, "hf", name + "-back", "--export-safetensors")
-    again = loaded(hf.GPT2LMHeadModel, back, config)
+                    expected[f"language_model/encoder/layers.{n}.{megatron_name}.{kind}"] = tensor
+        file = converted / f"mp_rank_{rank:02}/model_optim_rng.pt"
+        actual = torch.load(file, weights_only=True)
+        assert actual.pop("checkpoint_version") == 3.0
+        assert_equal(expected, flat(actual.pop("model")))
+        assert not actual, actual.keys()
+    shutil.copy(source / "config.json", converted)
+    back = convert(converted, "hf", name + "-back", "--export-safetensors")
+    reloaded = load_model(hf.GPT2LMHeadModel, back, config)
     tokens = torch.randint(0, 97, (2, 12))
-    assert torch.equal(answer(model, tokens), answer(again, tokens))
-    # A part of the model would be taken for all of it.
+    assert torch.equal(compute_logits(model, tokens), compute_logits(reloaded, tokens))
+    # With a missing rank, the conversion must fail instead of writing a part of the model.
     if ranks > 1:
-        shutil.rmtree(there / f"mp_rank_{ranks - 1:02}")
-        done = convert.run(there, "hf", convert.work / f"{name}-part")
-        assert done.returncode and "some of its files are missing" in done.stderr, done.stderr
+        shutil.rmtree(converted / f"mp_rank_{ranks - 1:02}")
+        process = convert.run(converted, "hf", convert.work / f"{name}-part")
+        assert process.returncode and "some of its files are missing" in process.stderr, process.stderr
 
 
 def experts(convert, name, model):
-    """Transformers saves the experts one by one and has them stacked in memory."""
-    model = shaken(model)
-    source = convert.saved(name, model)
-    there = convert(source, "stacked", name + "-there", "--export-safetensors")
-    same(dict(model.state_dict()), tensors(there))
-    assert any(key.endswith("experts.gate_up_proj") for key in tensors(there))
-    shutil.copy(source / "config.json", there)
-    back = convert(there, "hf", name + "-back", "--export-safetensors")
-    same(tensors(source), tensors(back))
-    again = loaded(type(model), back, model.config)
+    """Compares stacked experts with the state dict in memory: transformers saves each expert separately, but stacks
+    them in memory."""
+    model = randomise(model)
+    source = convert.save(name, model)
+    converted = convert(source, "stacked", name + "-there", "--export-safetensors")
+    assert_equal(dict(model.state_dict()), load_tensors(converted))
+    assert any(key.endswith("experts.gate_up_proj") for key in load_tensors(converted))
+    shutil.copy(source / "config.json", converted)
+    back = convert(converted, "hf", name + "-back", "--export-safetensors")
+    assert_equal(load_tensors(source), load_tensors(back))
+    reloaded = load_model(type(model), back, model.config)
     tokens = torch.randint(0, 96, (2, 12))
-    assert torch.equal(answer(model, tokens), answer(again, tokens))
+    assert torch.equal(compute_logits(model, tokens), compute_logits(reloaded, tokens))
 
 
 def phi3(convert):
-    """Phi-3 with its projections split is what Llama's code reads."""
+    """Loads Phi-3 with split projections as a Llama."""
     config = hf.Phi3Config(**SIZES, pad_token_id=0, bos_token_id=1, eos_token_id=2)
-    model = shaken(hf.Phi3ForCausalLM(config))
-    source = convert.saved("phi3", model)
-    there = convert(source, "split", "phi3-there", "--export-safetensors")
-    shutil.copy(source / "config.json", there)
-    back = convert(there, "hf", "phi3-back", "--export-safetensors")
-    same(tensors(source), tensors(back))
+    model = randomise(hf.Phi3ForCausalLM(config))
+    source = convert.save("phi3", model)
+    converted = convert(source, "split", "phi3-there", "--export-safetensors")
+    shutil.copy(source / "config.json", converted)
+    back = convert(converted, "hf", "phi3-back", "--export-safetensors")
+    assert_equal(load_tensors(source), load_tensors(back))
     theta = config.rope_parameters["rope_theta"]
-    other = hf.LlamaConfig(
+    llama_config = hf.LlamaConfig(
         **SIZES, rms_norm_eps=config.rms_norm_eps, rope_parameters=dict(rope_type="default", rope_theta=theta)
     )
-    llama = loaded(hf.LlamaForCausalLM, there, other)
+    llama = load_model(hf.LlamaForCausalLM, converted, llama_config)
     tokens = torch.randint(0, 96, (2, 12))
-    ours, theirs = answer(llama, tokens), answer(model, tokens)
+    ours, theirs = compute_logits(llama, tokens), compute_logits(model, tokens)
     assert torch.allclose(ours, theirs, rtol=1e-5, atol=1e-5), (ours - theirs).abs().max()
 
 
-# gpt-oss, as OpenAI's gpt_oss/torch/model.py computes it.
+# The values of the 16 codes of FP4.
 FP4 = torch.tensor([0.0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6])
 
 
-def unpacked(blocks, scales):
-    """MXFP4: 16 bytes are 32 numbers, the lower half of a byte first, times a power of two."""
+def unpack(blocks, scales):
+    """Unpacks MXFP4: 16 bytes are 32 numbers, the lower half of a byte first, times a power of two."""
     numbers = FP4[torch.stack([blocks & 15, blocks >> 4], dim=-1).int()].flatten(-2)
     return torch.ldexp(numbers, scales.int()[..., None] - 127).flatten(-2)
 
 
-def openai_answer(weights, tokens, config):
+def openai_logits(weights, tokens, config):
+    """Computes gpt-oss as OpenAI's `gpt_oss/torch/model.py`."""
     heads, kv, size = config.num_attention_heads, config.num_key_value_heads, config.head_dim
     weights = {key: tensor if tensor.dtype == torch.uint8 else tensor.float() for key, tensor in weights.items()}
     length = len(tokens)
@@ -296,17 +301,17 @@ def openai_answer(weights, tokens, config):
     def linear(x, name):
         return x @ weights[f"{name}.weight"].T + weights[f"{name}.bias"]
 
-    def turned(x):
-        one, other = x.chunk(2, dim=-1)
+    def rotate(x):
+        first, second = x.chunk(2, dim=-1)
         return torch.cat(
-            [one * angles.cos() - other * angles.sin(), other * angles.cos() + one * angles.sin()], dim=-1
+            [first * angles.cos() - second * angles.sin(), second * angles.cos() + first * angles.sin()], dim=-1
         )
 
     x = weights["embedding.weight"][tokens]
     for n in range(config.num_hidden_layers):
         at = f"block.{n}.attn."
         q, k, v = linear(norm(x, at + "norm.scale"), at + "qkv").split([heads * size, kv * size, kv * size], -1)
-        q, k = turned(q.view(length, heads, size)), turned(k.view(length, kv, size))
+        q, k = rotate(q.view(length, heads, size)), rotate(k.view(length, kv, size))
         k, v = (part.repeat_interleave(heads // kv, dim=1) for part in (k, v.view(length, kv, size)))
         scores = torch.einsum("qhd,khd->hqk", q, k) / size**0.5
         hidden = torch.ones(length, length).triu(1)
@@ -320,7 +325,7 @@ def openai_answer(weights, tokens, config):
         h = norm(x, at + "norm.scale")
         best = linear(h, at + "gate").topk(config.num_experts_per_tok, dim=-1)
         one, two = (
-            (unpacked(weights[f"{at}{name}_weight.blocks"], weights[f"{at}{name}_weight.scales"])[best.indices],
+            (unpack(weights[f"{at}{name}_weight.blocks"], weights[f"{at}{name}_weight.scales"])[best.indices],
              weights[f"{at}{name}_bias"][best.indices])
             for name in ("mlp1", "mlp2")
         )
@@ -370,32 +375,32 @@ def gpt_oss(convert):
     folder = convert.work / "gpt-oss"
     folder.mkdir()
     safetensors.torch.save_file(weights, folder / "model.safetensors")
-    # What OpenAI's config.json says, which has no model_type.
-    own = dict(num_hidden_layers=2, num_attention_heads=heads, num_key_value_heads=kv, head_dim=size)
-    (folder / "config.json").write_text(json.dumps(own))
+    # OpenAI's config.json has no model_type.
+    openai_config = dict(num_hidden_layers=2, num_attention_heads=heads, num_key_value_heads=kv, head_dim=size)
+    (folder / "config.json").write_text(json.dumps(openai_config))
 
-    there = convert(folder, "hf", "gpt-oss-there", "--export-safetensors")
+    converted = convert(folder, "hf", "gpt-oss-there", "--export-safetensors")
     kept = ["model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens", "lm_head"]
     config.quantization_config = {"quant_method": "mxfp4", "modules_to_not_convert": kept}
-    model = loaded(hf.GptOssForCausalLM, there, config).float()
+    model = load_model(hf.GptOssForCausalLM, converted, config).float()
     tokens = torch.randint(0, 96, (12,))
-    ours, theirs = answer(model, tokens[None])[0], openai_answer(weights, tokens, config)
+    ours, theirs = compute_logits(model, tokens[None])[0], openai_logits(weights, tokens, config)
     assert torch.allclose(ours, theirs, rtol=1e-3, atol=1e-3), (ours - theirs).abs().max()
-    back = convert(there, "openai", "gpt-oss-back", "--export-safetensors")
-    same(weights, tensors(back))
+    back = convert(converted, "openai", "gpt-oss-back", "--export-safetensors")
+    assert_equal(weights, load_tensors(back))
 
 
 def wrapped(convert):
-    """What torch puts into keys is told of, and taken out by --unwrap."""
+    """Converts keys with the prefixes of torch's wrappers: they are an error without --unwrap, which removes them."""
     config = hf.GPT2Config(vocab_size=97, n_embd=32, n_layer=2, n_head=4, n_positions=64)
-    model = shaken(hf.GPT2LMHeadModel(config))
-    source = convert.saved("unwrapped", model)
+    model = randomise(hf.GPT2LMHeadModel(config))
+    source = convert.save("unwrapped", model)
 
-    def made(source, name, *more):
-        there = convert(source, "megatron", name, "--model", "gpt2-megatron", *more)
-        return flat(torch.load(there / "mp_rank_00/model_optim_rng.pt", weights_only=True)["model"])
+    def to_megatron(source, name, *arguments):
+        converted = convert(source, "megatron", name, "--model", "gpt2-megatron", *arguments)
+        return flat(torch.load(converted / "mp_rank_00/model_optim_rng.pt", weights_only=True)["model"])
 
-    expected = made(source, "unwrapped-there")
+    expected = to_megatron(source, "unwrapped-there")
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     for at, wrap in enumerate((torch.nn.DataParallel, torch.compile, sharded)):
         folder = convert.work / f"wrapped-{at}"
@@ -404,14 +409,14 @@ def wrapped(convert):
         assert not any(key in keys for key in model.state_dict()), list(keys)[:3]
         torch.save({key: tensor.detach().clone() for key, tensor in keys.items()}, folder / "pytorch_model.bin")
         config.save_pretrained(folder)
-        done = convert.run(folder, "cs-2.9", folder / "refused")
-        assert done.returncode and "--unwrap" in done.stderr, done.stderr
-        same(expected, made(folder, f"wrapped-{at}-there", "--unwrap"))
+        process = convert.run(folder, "cs-2.9", folder / "refused")
+        assert process.returncode and "--unwrap" in process.stderr, process.stderr
+        assert_equal(expected, to_megatron(folder, f"wrapped-{at}-there", "--unwrap"))
     dist.destroy_process_group()
 
 
 def sharded(model):
-    """By FullyShardedDataParallel, its blocks apart, with their activations checkpointed."""
+    """Wraps the model and each of its blocks in FullyShardedDataParallel, with checkpointed activations."""
     cpu = torch.device("cpu")
     blocks = model.transformer.h
     for at, block in enumerate(blocks):
@@ -496,7 +501,7 @@ def main():
         torch.manual_seed(0)
         CASES[name](convert)
 
-    return verdicts.run("layouts", "there and back", CASES, check)
+    return verdicts.run("layouts", "layouts converted there and back", CASES, check)
 
 
 if __name__ == "__main__":

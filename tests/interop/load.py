@@ -1,14 +1,14 @@
-"""Loads files with the libraries of this interpreter and describes what they gave.
+"""Loads files with the libraries of this interpreter, and describes the loaded values.
 
     python load.py JOBS.json RESULTS.jsonl
 
-JOBS is a list of `{"id", "how", "path", "cast"}`; `cast` is empty or the dtype that floating-point
-tensors are cast to after loading. A result is `{"id", "rows"}` or `{"id", "error"}`, a line each. How:
+JOBS is a list of `{"id", "how", "path", "cast"}`. `cast` is empty, or the dtype for casts of floating-point tensors after
+loading. A result is `{"id", "rows"}` or `{"id", "error"}`, one per line. Values of `how`:
 
 - `cstorch`: `cerebras.pytorch.load`;
-- `torch`: `torch.load(weights_only=False)`, for fixtures that we made ourselves, with stand-ins for classes that are not installed;
+- `torch`: `torch.load(weights_only=False)`, with placeholders for missing classes. For our own fixtures only;
 - `weights_only`: `torch.load(weights_only=True)`;
-- `h5py`: every dataset and attribute is read; one row per object.
+- `h5py`: reads all datasets and attributes, with one row per object.
 """
 
 import contextlib
@@ -80,17 +80,17 @@ def _value_text(value):
 
 
 class _Unpickler(pickle.Unpickler):
-    """Gives a class of the right name for one that is not installed."""
+    """Replaces a class that is not installed with a placeholder of the same name."""
 
     def find_class(self, module, name):
         try:
             return super().find_class(module, name)
         except (ImportError, AttributeError):
-            base = _BASES.get(name, _StandIn)
-            return _STAND_INS.setdefault((module, name), type(name, (base,), {"__module__": module}))
+            base = _BASES.get(name, _Placeholder)
+            return _PLACEHOLDERS.setdefault((module, name), type(name, (base,), {"__module__": module}))
 
 
-class _StandIn:
+class _Placeholder:
     def __new__(cls, *arguments, **named):
         return super().__new__(cls)
 
@@ -106,10 +106,10 @@ class _Named(tuple):
         return super().__new__(cls, items)
 
 
-_STAND_INS = {}
-# What the classes in our own fixtures derived from.
+_PLACEHOLDERS = {}
+# Base classes of the classes in our own fixtures.
 _BASES = {"AttributeDict": dict, "Sub": torch.Tensor, "NT": _Named, "Pt": _Named}
-_PICKLE = types.ModuleType("pickle_with_stand_ins")
+_PICKLE = types.ModuleType("pickle_with_placeholders")
 _PICKLE.__dict__.update(pickle.__dict__)
 _PICKLE.Unpickler = _Unpickler
 _PICKLE.load = lambda file, **options: _Unpickler(file, **options).load()

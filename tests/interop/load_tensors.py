@@ -1,15 +1,15 @@
-"""Loads files with one of the real libraries and tells every value by its flat key.
+"""Loads files with the real libraries, and prints the values by flat key.
 
     python load_tensors.py JOBS.json RESULTS.jsonl
 
-JOBS is a list of `{"id", "how", "path"}`; a result is `{"id", "values"}` or `{"id", "error"}`, a line
-each. A value is `{"dtype", "shape", "sha256"}` for tensors and arrays (of the logical values, C
-order, little-endian), or `{"value"}` for what is none. How:
+JOBS is a list of `{"id", "how", "path"}`. A result is `{"id", "values"}` or `{"id", "error"}`, one per line. A value is
+`{"dtype", "shape", "sha256"}` for tensors and arrays (hash of the logical values, C order, little-endian), and
+`{"value"}` for others. Values of `how`:
 
 - `cstorch`: `cerebras.pytorch.load`; `weights_only`: `torch.load(weights_only=True)`;
-- `torch_index`, `safetensors_index`: every shard that an index names, and that each holds what it says;
+- `torch_index`, `safetensors_index`: all shards of an index. Each shard must have the keys that the index lists for it;
 - `safetensors`: `safetensors.torch.load_file`; `numpy`: `numpy.load(allow_pickle=False)`;
-- `tensorflow`: `tf.train.load_checkpoint`, every variable.
+- `tensorflow`: all variables with `tf.train.load_checkpoint`.
 """
 
 import contextlib
@@ -41,7 +41,7 @@ def main(jobs_path, results_path):
 
 
 def array(value):
-    """A numpy array, with the name that torch has for its dtype."""
+    """Describes a NumPy array, with torch's name of its dtype."""
     value = numpy.asarray(value)
     kind, bits = value.dtype.kind, value.dtype.itemsize * 8
     name = {"S": f"bytes{bits}", "U": f"str{bits}"}.get(kind, value.dtype.name)
@@ -62,13 +62,13 @@ def tensor(value):
 
 
 def flat(value):
-    """Every leaf of nested dicts and lists, its path joined by dots."""
+    """Describes all leaves of nested dicts and lists, by their paths joined with dots."""
     import torch
 
     values, waiting = {}, [((), value)]
     while waiting:
         path, value = waiting.pop()
-        # cstorch reads objects and arrays when they are asked for.
+        # cstorch reads objects and arrays on the first access.
         value = value.value if type(value).__name__ in ("DeferredObject", "DeferredNumpyArray") else value
         key = ".".join(path)
         if isinstance(value, dict) and value:
@@ -76,7 +76,7 @@ def flat(value):
         elif isinstance(value, (list, tuple)) and value:
             waiting += [((*path, str(index)), child) for index, child in enumerate(value)]
         elif isinstance(value, (set, frozenset)) and value:
-            # Members have no order of their own.
+            # Sets have no order.
             waiting += [((*path, str(index)), child) for index, child in enumerate(sorted(value, key=repr))]
         elif isinstance(value, torch.Tensor):
             values[key] = tensor(value)
@@ -113,16 +113,16 @@ def load_index(path, load):
     index = json.loads(path.read_text())
     values, total = {}, 0
     for shard in sorted(set(index["weight_map"].values())):
-        held = load(path.parent / shard)
-        named = {key for key, name in index["weight_map"].items() if name == shard}
-        if named - set(held):
-            raise ValueError(f"{shard} does not hold {sorted(named - set(held))[:3]}")
-        if set(held) & set(values):
-            raise ValueError(f"{shard} repeats {sorted(set(held) & set(values))[:3]}")
-        values.update(held)
+        tensors = load(path.parent / shard)
+        listed = {key for key, name in index["weight_map"].items() if name == shard}
+        if listed - set(tensors):
+            raise ValueError(f"{shard} does not have {sorted(listed - set(tensors))[:3]}")
+        if set(tensors) & set(values):
+            raise ValueError(f"{shard} repeats {sorted(set(tensors) & set(values))[:3]}")
+        values.update(tensors)
         total += (path.parent / shard).stat().st_size
     if not 0 <= index["metadata"]["total_size"] <= total:
-        raise ValueError(f"total_size is {index['metadata']['total_size']}, and the shards have {total} bytes")
+        raise ValueError(f"total_size is {index['metadata']['total_size']}, but the shards have {total} bytes")
     return values
 
 

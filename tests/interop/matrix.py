@@ -1,11 +1,11 @@
-"""Every readable format to every writable one: what the real libraries read back is compared.
+"""Converts each readable format to each writable one, and compares the output as loaded by the real libraries.
 
     python matrix.py --statelens BINARY --cerebras PYTHON --tensorflow PYTHON --work FOLDER [--write]
 
-For each source, `statelens manifest` says what is in it (the fixture tests compare that with what the
-libraries said). Each conversion says what is lost or changed; all else must be equal bit for bit in
-what the target's own library loads. The table is `docs/conversions.md`: the run fails if it is
-another one, and writes it with `--write`.
+The expected values are those of `statelens manifest` for the source, which the fixture tests compare with the real
+libraries. Each conversion reports lost and changed values. All others must be equal, bit for bit, after the target's own
+library has loaded the output. The result is a table. The run fails if it differs from `docs/conversions.md`; with
+`--write`, it writes the table to this file.
 """
 
 import argparse
@@ -24,7 +24,7 @@ HERE = Path(__file__).resolve().parent
 FIXTURES = HERE.parents[1] / "target/fixtures"
 TABLE = HERE.parent.parent / "docs" / "conversions.md"
 
-# Of each format that is read: its name, and a fixture with as much in it as there is.
+# Readable formats: the name, and a fixture with as many features as possible.
 SOURCES = [
     ("Cerebras HDF5 0.5", "cerebras/v2.10.0/gpt_small.mdl"),
     ("Cerebras HDF5 0.4", "cerebras/v2.4.0/gpt_small.mdl"),
@@ -50,7 +50,7 @@ SOURCES = [
     ("HDF5", "hdf5/contiguous.h5"),
 ]
 
-# Of each format that is written: its name, options, the name of the file, and how it is loaded.
+# Writable formats: the name, options, the output path, the path to load, and the loader in load_tensors.py.
 TARGETS = [
     ("Cerebras 0.5", ("--to", "cerebras"), "out.mdl", "out.mdl", "cstorch"),
     ("Cerebras 0.4", ("--to", "cerebras", "--format-version", "0.4"), "out.mdl", "out.mdl", "cstorch"),
@@ -82,14 +82,14 @@ def main():
     problems, cells, changes = [], {}, collections.defaultdict(set)
     for pair, done in converted.items():
         (source, fixture), target = pair[0], pair[1]
-        found = judge(options, manifests[pair[0]], target, done, loaded.get(pair), cells, pair, changes)
-        problems += [f"{source} ({fixture}) -> {target[0]}: {text}" for text in found[:SHOWN]]
+        sentences = judge(options, manifests[pair[0]], target, done, loaded.get(pair), cells, pair, changes)
+        problems += [f"{source} ({fixture}) -> {target[0]}: {sentence}" for sentence in sentences[:SHOWN]]
     text = table(cells, changes)
     if options.write:
         TABLE.parent.mkdir(exist_ok=True)
         TABLE.write_text(text)
     elif not TABLE.exists() or TABLE.read_text() != text:
-        problems.append(f"{TABLE.name} is not what came out: look at the difference, then run with --write")
+        problems.append(f"{TABLE.name} differs from the result: check the difference, then run with --write")
     print(text)
     print("\n".join(problems) or "Every conversion agrees with the real libraries.")
     return 1 if problems else 0
@@ -105,7 +105,7 @@ def arguments():
     return parser.parse_args()
 
 
-class Converted:
+class Conversion:
     def __init__(self, path=None, how=None, losses=None, error=None):
         self.path, self.how, self.losses, self.error = path, how, losses, error
 
@@ -117,11 +117,11 @@ def convert(options, source, target):
     command = [options.statelens, "convert", "--json", "--lossy", FIXTURES / source[1], folder / name, *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     if done.returncode != 0:
-        return Converted(error=done.stderr.strip() or f"exit status {done.returncode}")
+        return Conversion(error=done.stderr.strip() or f"exit status {done.returncode}")
     if how.endswith("_index") and (folder / name).exists():
-        # All of it fits one shard, so there is no index.
+        # The output fits one shard, so there is no index.
         result, how = name, {"torch_index": "weights_only", "safetensors_index": "safetensors"}[how]
-    return Converted(folder / result, how, json.loads(done.stdout)["losses"])
+    return Conversion(folder / result, how, json.loads(done.stdout)["losses"])
 
 
 def manifest(options, path):
@@ -139,12 +139,12 @@ def load(options, converted):
 
     def load_in(interpreter, pairs):
         name = Path(interpreter).parent.parent.name
-        asked, answered = options.work / f"{name}.json", options.work / f"{name}.jsonl"
-        asked.write_text(json.dumps([{"id": index, "how": converted[pair].how, "path": str(converted[pair].path)}
+        jobs, results = options.work / f"{name}.json", options.work / f"{name}.jsonl"
+        jobs.write_text(json.dumps([{"id": index, "how": converted[pair].how, "path": str(converted[pair].path)}
                                      for index, pair in enumerate(pairs)]))
-        subprocess.run([interpreter, "-W", "ignore", HERE / "load_tensors.py", asked, answered], check=True,
+        subprocess.run([interpreter, "-W", "ignore", HERE / "load_tensors.py", jobs, results], check=True,
                        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"})
-        with open(answered) as lines:
+        with open(results) as lines:
             return {pairs[result["id"]]: result for result in map(json.loads, lines)}
 
     results = {}
@@ -155,57 +155,57 @@ def load(options, converted):
 
 
 def judge(options, entries, target, done, loaded, cells, pair, changes):
-    """What is wrong; the cell of the table, and what changes, go to where they are kept."""
+    """Returns one sentence for each difference. Adds the cell of the table to `cells`, and the losses to `changes`."""
     source = pair[0][0]
     if done.error is not None:
         cells[pair] = "refused"
-        # What is refused, without the whole list of it and what to do.
+        # The problem without the list of keys and the advice.
         reason = done.error.removeprefix("statelens: ").split("; ")[0].split(". ")[0]
         changes[target[0], f"refused: {reason}"].add(source)
         return [] if "can't hold" in reason else [done.error]
     if "error" in loaded:
         cells[pair] = "WRONG"
         return [f"does not load: {loaded['error']}"]
-    told = {key: loss["what"] for loss in done.losses for key in loss["keys"]}
-    # What was inside one object may be told key by key, or the other way round.
-    opened = [key for key, what in told.items() if what.startswith(OPENED)]
+    reported = {key: loss["what"] for loss in done.losses for key in loss["keys"]}
+    # A loss may list an object or the keys inside it.
+    opened = [key for key, what in reported.items() if what.startswith(OPENED)]
     for loss in done.losses:
         changes[target[0], loss["what"]].add(source)
-    values, found = loaded["values"], []
+    values, sentences = loaded["values"], []
     tensors = {entry["key"]: entry for entry in entries if "sha256" in entry}
     for entry in entries:
         key = entry["key"]
-        # A tie is to be what it is tied to, as two objects or as one.
+        # A tied tensor must be equal to the first one, as one object or as two.
         while "alias_of" in entry and entry["alias_of"] in tensors and "sha256" not in entry:
             entry = tensors[entry["alias_of"]]
         actual = values.pop(key, None)
-        if key in told or inside(key, opened):
+        if key in reported or inside(key, opened):
             continue
         if "alias_of" in entry and "sha256" not in entry:
             continue
         if actual is None:
-            found.append(f"{key!r} is not there, and nothing was said about it")
+            sentences.append(f"{key!r} is missing, but not reported as lost")
         elif entry["kind"] in ("tensor", "ndarray"):
-            wanted = {name: entry[name] for name in ("dtype", "shape", "sha256")}
-            # From TensorFlow to TensorFlow, a byte of four bits stays what it was.
-            if wanted["dtype"] == "uint8" and actual.get("dtype") == "uint4":
-                wanted["dtype"] = "uint4"
-            if actual != wanted and not same_strings(entry, actual):
-                found.append(f"{key!r}: expected {wanted}, found {actual}")
+            expected = {name: entry[name] for name in ("dtype", "shape", "sha256")}
+            # A conversion from TensorFlow to TensorFlow keeps uint4.
+            if expected["dtype"] == "uint8" and actual.get("dtype") == "uint4":
+                expected["dtype"] = "uint4"
+            if actual != expected and not same_strings(entry, actual):
+                sentences.append(f"{key!r}: expected {expected}, found {actual}")
         elif "value" in entry and not same(entry, actual):
-            found.append(f"{key!r}: expected {entry['value']!r}, found {actual}")
-    strangers = [key for key in values if key not in told and not inside(key, opened)]
-    found += [f"{key!r} is there, and not in the source" for key in strangers]
+            sentences.append(f"{key!r}: expected {entry['value']!r}, found {actual}")
+    extra = [key for key in values if key not in reported and not inside(key, opened)]
+    sentences += [f"{key!r} is not in the source" for key in extra]
     if target[4].startswith("safetensors"):
-        found += returned(options, entries, done, told)
+        sentences += metadata_differences(options, entries, done, reported)
     lost = sum(len(loss["keys"]) for loss in done.losses if not loss["harmless"])
     changed = sum(len(loss["keys"]) for loss in done.losses if loss["harmless"])
     words = ["equal"] + [f"{changed} changed in form"] * bool(changed) + [f"{lost} lost"] * bool(lost)
-    cells[pair] = "WRONG" if found else ", ".join(words)
-    return found
+    cells[pair] = "WRONG" if sentences else ", ".join(words)
+    return sentences
 
 
-# Losses of which the keys are those of containers, and what is inside changes its place or form.
+# Losses that list containers, whose items get other keys or forms.
 OPENED = ("objects ", "of objects", "sets become", "a value without a name")
 
 
@@ -214,7 +214,7 @@ def inside(key, containers):
 
 
 def same_strings(entry, actual):
-    """TensorFlow gives strings of their own lengths for what was padded with zeros to one width."""
+    """Returns whether TensorFlow's strings, which have different lengths, equal the zero-padded strings of an entry."""
     if not entry["dtype"].startswith("bytes") or "value" not in actual:
         return False
     width = int(entry["dtype"].removeprefix("bytes")) // 8
@@ -233,11 +233,11 @@ def same(entry, actual):
     return value == expected
 
 
-def returned(options, entries, done, told):
-    """Plain values are not tensors to safetensors: they come back from the metadata, through us."""
+def metadata_differences(options, entries, done, reported):
+    """Compares plain values, which safetensors does not load. We store them in the metadata of the file."""
     back = {entry["key"]: entry for entry in manifest(options, done.path)}
-    plain = [entry for entry in entries if entry["kind"] != "object" and "value" in entry and entry["key"] in told]
-    return [f"{entry['key']!r} does not come back: {back.get(entry['key'])}" for entry in plain
+    plain = [entry for entry in entries if entry["kind"] != "object" and "value" in entry and entry["key"] in reported]
+    return [f"{entry['key']!r} is not restored from the metadata: {back.get(entry['key'])}" for entry in plain
             if any(back.get(entry["key"], {}).get(name) != entry[name] for name in ("kind", "value"))]
 
 
@@ -259,10 +259,10 @@ def table(cells, changes):
         lines.append(f"| {source[0]} | " + " | ".join(cells[source, target] for target in TARGETS) + " |")
     lines += ["", "## What changes, and where", ""]
     for target in TARGETS:
-        told = {what: sources for (name, what), sources in changes.items() if name == target[0]}
-        if told:
+        losses = {what: sources for (name, what), sources in changes.items() if name == target[0]}
+        if losses:
             lines += [f"### {target[0]}", ""]
-            lines += [f"- {what} — from {', '.join(sorted(sources))}" for what, sources in sorted(told.items())]
+            lines += [f"- {what} — from {', '.join(sorted(sources))}" for what, sources in sorted(losses.items())]
             lines.append("")
     return "\n".join(lines).rstrip() + "\n"
 

@@ -1,6 +1,8 @@
-"""Models of transformers, converted to Cerebras's release 2.9 and back: they load with no key missing
-or left over, and give the very numbers that they gave before. Small ones with random weights. One is cast
-on the way, and has the very bits that torch's own casts give."""
+"""Converts models of transformers to Cerebras's release 2.9 and back.
+
+The result must load without missing or unexpected keys and have the same logits. Another case compares a cast during the
+conversion with torch's casts, bit for bit. The models are small, with random weights.
+"""
 
 import argparse
 import shutil
@@ -23,7 +25,7 @@ COMMON = dict(
 )
 GROUPED = dict(COMMON, num_key_value_heads=2)
 
-# Per family: the model, and keys that the original converter adds, which hold no weights.
+# By family: a function that creates the model, and a part of the keys without weights that the original converter adds.
 MODELS = {
     "llama": (lambda: hf.LlamaForCausalLM(hf.LlamaConfig(**GROUPED)), ""),
     "qwen2": (lambda: hf.Qwen2ForCausalLM(hf.Qwen2Config(**GROUPED)), ""),
@@ -52,12 +54,12 @@ MODELS = {
 }
 
 
-def answer(model, tokens):
+def compute_logits(model, tokens):
     with torch.no_grad():
         if model.config.is_encoder_decoder:
             return model(input_ids=tokens, decoder_input_ids=tokens).logits
-        found = model(input_ids=tokens)
-    return found.prediction_logits if hasattr(found, "prediction_logits") else found.logits
+        output = model(input_ids=tokens)
+    return output.prediction_logits if hasattr(output, "prediction_logits") else output.logits
 
 
 def main():
@@ -68,39 +70,39 @@ def main():
     hf.logging.set_verbosity_error()
     hf.logging.disable_progress_bar()
 
-    def convert(source, config, family, of, to, out, *more):
+    def convert(source, config, family, source_format, to, out, *arguments):
         command = [options.statelens, "convert-model", source, "--config", config, "--model", family]
-        command += ["--src-fmt", of, "--tgt-fmt", to, "--output-dir", out, *more]
-        done = subprocess.run(list(map(str, command)), capture_output=True, text=True)
-        if done.returncode:
-            raise AssertionError(f"{of} to {to}: {done.stderr.strip()}")
+        command += ["--src-fmt", source_format, "--tgt-fmt", to, "--output-dir", out, *arguments]
+        process = subprocess.run(list(map(str, command)), capture_output=True, text=True)
+        if process.returncode:
+            raise AssertionError(f"{source_format} to {to}: {process.stderr.strip()}")
 
     def check(family):
-        make, made = MODELS[family]
+        make, added = MODELS[family]
         work = options.work / family
         shutil.rmtree(work, ignore_errors=True)
         torch.manual_seed(0)
         model = make().eval()
-        # Biases are zero and scales one at first, which would hide that they are lost.
+        # Noise, because the loss of biases of zero and scales of one would not be visible.
         with torch.no_grad():
             for tensor in model.parameters():
                 tensor.add_(torch.randn_like(tensor) * 0.02)
         tokens = torch.randint(0, 97, (2, 12))
-        before = answer(model, tokens)
+        before = compute_logits(model, tokens)
         model.save_pretrained(work / "hf")
         convert(work / "hf/model.safetensors", work / "hf/config.json", family, "hf", "cs-2.9", work / "cs")
         (state,), (config,) = (work / "cs").glob("*.mdl"), (work / "cs").glob("*.yaml")
         convert(state, config, family, "cs-2.9", "hf", work / "back")
         (back,) = (work / "back").glob("*_to_hf")
-        again, told = type(model).from_pretrained(back, output_loading_info=True)
-        tied = set(getattr(again, "all_tied_weights_keys", None) or [])
-        missing = set(told["missing_keys"]) - tied
-        left = {key for key in told["unexpected_keys"] if not made or made not in key}
+        reloaded, info = type(model).from_pretrained(back, output_loading_info=True)
+        tied = set(getattr(reloaded, "all_tied_weights_keys", None) or [])
+        missing = set(info["missing_keys"]) - tied
+        unexpected = {key for key in info["unexpected_keys"] if not added or added not in key}
         assert not missing, f"missing: {sorted(missing)}"
-        assert not left, f"left over: {sorted(left)}"
-        assert not told["mismatched_keys"], told["mismatched_keys"]
-        after = answer(again.eval(), tokens)
-        assert torch.equal(before, after), f"off by {(before - after).abs().max().item()}"
+        assert not unexpected, f"unexpected: {sorted(unexpected)}"
+        assert not info["mismatched_keys"], info["mismatched_keys"]
+        after = compute_logits(reloaded.eval(), tokens)
+        assert torch.equal(before, after), f"logits differ by up to {(before - after).abs().max().item()}"
 
     def cast(_):
         work = options.work / "cast"
@@ -108,7 +110,7 @@ def main():
         torch.manual_seed(0)
         model = MODELS["llama"][0]()
         with torch.no_grad():
-            # Numbers of all magnitudes: too large for float16, and subnormal in it or zero.
+            # Numbers of all magnitudes: in float16, some overflow, and some become subnormal or zero.
             for tensor in model.parameters():
                 tensor.copy_(torch.randn_like(tensor) * 10 ** torch.empty_like(tensor).uniform_(-9, 6))
         model.save_pretrained(work / "hf")
@@ -130,8 +132,8 @@ def main():
             assert ours[key].dtype == expected.dtype, f"{key}: {ours[key].dtype}"
             assert torch.equal(ours[key].view(torch.int16), expected.view(torch.int16)), key
 
-    failed = verdicts.run("models", "families there and back", MODELS, check)
-    return verdicts.run("models", "cast on the way, as torch casts", ["llama"], cast) or failed
+    failed = verdicts.run("models", "families converted there and back", MODELS, check)
+    return verdicts.run("models", "cast compared with torch", ["llama"], cast) or failed
 
 
 if __name__ == "__main__":

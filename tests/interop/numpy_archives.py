@@ -1,11 +1,10 @@
-"""Interop with NumPy: converts fixtures to `.npz` and compares bit for bit with what NumPy loads.
+"""Converts fixtures to `.npz`, and compares the arrays that NumPy loads with the source, bit for bit.
 
     python numpy_archives.py --statelens BINARY --work FOLDER
 
-What every archive should hold is what `statelens manifest` says of the source, which other tests compare
-with the libraries that own the formats. NumPy loads the archive with `allow_pickle=False`; each array's
-dtype, shape and bytes (little-endian, C order) must be those of the source, and the archive must hold
-nothing else. Exit status 1 if anything differs.
+The expected values are those of `statelens manifest` for the source, which other tests compare with the formats' own
+libraries. NumPy loads the archive with `allow_pickle=False`. Each array must have the dtype, shape and bytes
+(little-endian, C order) of the source, and there must be no other arrays. The exit status is 1 if anything differs.
 """
 
 import argparse
@@ -20,7 +19,7 @@ import numpy as np
 
 FIXTURES = Path(__file__).resolve().parents[2] / "target/fixtures"
 
-# Sources of every kind; many hold plain values, nesting, views, links and dtypes that NumPy lacks.
+# Many sources have plain values, nesting, views, ties and dtypes that NumPy lacks.
 SOURCES = [
     "numpy/plain.npz",
     "numpy/slash_keys.npz",
@@ -55,7 +54,7 @@ SOURCES = [
     "gguf/bigendian.gguf",
 ]
 
-# dtypes that NumPy lacks: what their bits are, and how many of those one element is.
+# Dtypes that NumPy lacks: the dtype with the same bits, and its number of elements for one element.
 BITS = {
     "bfloat16": ("<u2", 1),
     "float8_e4m3fn": ("|u1", 1),
@@ -74,7 +73,7 @@ BITS = {
     "qint32": ("<i4", 1),
 }
 
-# What has no place in an archive of arrays, and must be named as lost.
+# Kinds that an archive of arrays can't store. The conversion must report them as lost.
 LEFT_OUT = ("none", "object", "dict", "list", "tuple", "set")
 
 
@@ -94,20 +93,20 @@ def main():
         except Exception as error:
             wrong.append(f"{source}: {type(error).__name__}: {error}")
     wrong += outside(options)
-    print("\n".join(wrong[:40]) or f"{len(SOURCES)} NumPy archives: {compared} arrays are what they should be")
+    print("\n".join(wrong[:40]) or f"{len(SOURCES)} NumPy archives: {compared} arrays are equal")
     return 1 if wrong else 0
 
 
 def check(options, source):
     output = options.work / (source.replace("/", "_") + ".npz")
-    ran = run(options, "convert", "--json", "--lossy", "--force", FIXTURES / source, output)
-    lost = {key for loss in json.loads(ran)["losses"] if not loss["harmless"] for key in loss["keys"]}
+    report = run(options, "convert", "--json", "--lossy", "--force", FIXTURES / source, output)
+    lost = {key for loss in json.loads(report)["losses"] if not loss["harmless"] for key in loss["keys"]}
     entries = json.loads(run(options, "manifest", "--json", FIXTURES / source))["entries"]
     with zipfile.ZipFile(output) as members:
         assert members.testzip() is None, "a checksum is wrong"
-        # What its source lacks is said where NumPy doesn't look.
-        assert members.comment.startswith(b"statelens.incomplete: ") == ("no_success" in source), "its comment"
-    # One fixture is a record of very many fields, whose description is longer than NumPy takes unasked.
+        # The comment of the archive, which NumPy ignores, says that the source is incomplete.
+        assert members.comment.startswith(b"statelens.incomplete: ") == ("no_success" in source), "wrong comment"
+    # One fixture is a record with many fields. Its header is longer than NumPy's default limit.
     archive = np.load(output, allow_pickle=False, max_header_size=1 << 20)
     names = set(archive.files)
     differences = []
@@ -116,13 +115,13 @@ def check(options, source):
         key = entry["key"] or "arr_0"
         if entry["kind"] in LEFT_OUT:
             if key not in lost:
-                differences.append(f"{key} is lost and nobody said so")
+                differences.append(f"{key} is lost, but not reported")
             continue
         if entry["kind"] == "sparse":
             names -= {f"{key}.{part}" for part in entry["parts"]}
             continue
         if key not in names:
-            differences.append(f"{key} is not there")
+            differences.append(f"{key} is missing")
             continue
         names.discard(key)
         compared += 1
@@ -130,12 +129,12 @@ def check(options, source):
         if difference:
             differences.append(f"{key}: {difference}")
         if entry.get("dtype") in BITS and key not in lost:
-            differences.append(f"{key} is lost and nobody said so")
-    differences += [f"{name} should not be there" for name in sorted(names)]
+            differences.append(f"{key} is lost, but not reported")
+    differences += [f"{name} is not in the source" for name in sorted(names)]
     return compared, differences
 
 
-# Names that would lead out of the folder that an archive is unpacked to, and what becomes of them.
+# Keys that would leave the folder when an archive is unpacked, and their escaped names.
 OUTSIDE = {
     "../../x": "%2E%2E/%2E%2E/x",
     "/etc/x": "%2Fetc/x",
@@ -156,21 +155,21 @@ def outside(options):
     source.write_bytes(len(head).to_bytes(8, "little") + head + np.arange(len(entries), dtype="<f4").tobytes())
     output.unlink(missing_ok=True)
     if "names that lead outside the folder" not in refused(options, "convert", source, output):
-        return ["names that lead out of the folder are written without a question"]
+        return ["names that lead outside the folder are written without --lossy"]
     run(options, "convert", "--lossy", source, output)
     archive = np.load(output, allow_pickle=False)
-    found = {name: float(archive[name][0]) for name in archive.files}
+    actual = {name: float(archive[name][0]) for name in archive.files}
     expected = {safe: float(index) for index, safe in enumerate(OUTSIDE.values())}
     folder = options.work / "unpacked"
     zipfile.ZipFile(output).extractall(folder)
-    stray = [name for name in expected if not (folder / f"{name}.npy").is_file()]
-    return [f"{found} instead of {expected}"] * (found != expected) + [f"{name} is elsewhere" for name in stray]
+    missing = [name for name in expected if not (folder / f"{name}.npy").is_file()]
+    return [f"{actual} instead of {expected}"] * (actual != expected) + [f"{name} is not unpacked" for name in missing]
 
 
 def refused(options, *arguments):
     command = [str(options.statelens), *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    return done.stderr + done.stdout if done.returncode else ""
+    process = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    return process.stderr + process.stdout if process.returncode else ""
 
 
 def differs(array, entry):
@@ -188,25 +187,25 @@ def differs(array, entry):
         if list(array.shape) != shape:
             return f"has shape {array.shape}, should be {shape}"
         digest = hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()
-        return None if digest == entry["sha256"] else "other bytes"
+        return None if digest == entry["sha256"] else "the bytes differ"
     if kind == "bytes":
         digest = hashlib.sha256(array.tobytes()).hexdigest()
-        return None if digest == entry["sha256"] else "other bytes"
+        return None if digest == entry["sha256"] else "the bytes differ"
     if array.shape != ():
         return f"has shape {array.shape}, should have none"
     value = array[()]
     if kind == "complex":
-        found = [python_float(value.real), python_float(value.imag)]
+        actual = [python_float(value.real), python_float(value.imag)]
     elif kind == "float":
-        found = python_float(value)
+        actual = python_float(value)
     elif kind == "bool":
-        found = bool(value)
+        actual = bool(value)
     else:
-        found = str(value)
+        actual = str(value)
     expected = entry["value"]
-    # NumPy's strings lose NULs at their end, which is said as a loss.
+    # NumPy's strings lose NULs at their end, which the conversion reports as a loss.
     expected = expected.rstrip("\0") if kind == "str" else expected
-    return None if found == expected else f"is {found!r}, should be {expected!r}"
+    return None if actual == expected else f"is {actual!r}, should be {expected!r}"
 
 
 def python_float(value):
@@ -214,10 +213,10 @@ def python_float(value):
 
 
 def run(options, *arguments):
-    ran = subprocess.run([options.statelens, *map(str, arguments)], capture_output=True, timeout=120)
-    if ran.returncode != 0:
-        raise RuntimeError(ran.stderr.decode(errors="replace").strip())
-    return ran.stdout.decode()
+    process = subprocess.run([options.statelens, *map(str, arguments)], capture_output=True, timeout=120)
+    if process.returncode != 0:
+        raise RuntimeError(process.stderr.decode(errors="replace").strip())
+    return process.stdout.decode()
 
 
 sys.exit(main())

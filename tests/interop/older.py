@@ -1,9 +1,9 @@
-"""Interop with the last release before format 0.5: what is written for it loads in cerebras-pytorch 2.4.
+"""Loads our files of format 0.4 with cerebras-pytorch 2.4, the last release before format 0.5.
 
     python older.py --statelens BINARY --work FOLDER
 
-Runs in the environment of cerebras-pytorch 2.4, whose wheels are for Python 3.8 only. Exit status 1 if
-anything differs.
+Runs in the environment of cerebras-pytorch 2.4, which has wheels for Python 3.8 only. The exit status is 1 if anything
+differs.
 """
 
 import argparse
@@ -20,7 +20,7 @@ import cerebras.pytorch as cstorch
 
 from toolbox import FIXTURES, Checks, flat, loads, same, statelens
 
-# Written by release 2.10, with what torch.save wrote of the same state beside them.
+# Fixtures of release 2.10. Each `.mdl` has a sibling `.pt` that `torch.save` wrote from the same state dict.
 NEW = ["gpt_small", "gpt_small_bf16", "dtypes", "tied", "strings", "seed"]
 
 
@@ -33,7 +33,7 @@ def main():
     options.work.mkdir(parents=True)
     checks = Checks()
     print(f"cerebras-pytorch {cstorch.__version__}")
-    for part in (downgraded, converted, repaired, dataloader):
+    for part in (downgrade, convert, repair, dataloader):
         before = checks.count
         part(checks, options)
         print(f"{part.__name__:12}{checks.count - before} checks")
@@ -43,33 +43,33 @@ def main():
     return 1 if checks.problems else 0
 
 
-def saved(name):
+def load_pt(name):
     return torch.load(FIXTURES / f"v2.10.0/{name}.pt", weights_only=False)
 
 
-def downgraded(checks, options):
+def downgrade(checks, options):
     for name in NEW:
         source = FIXTURES / f"v2.10.0/{name}.mdl"
-        checks(not loads(source), f"{name} loads as it is, so that nothing is shown")
+        checks(not loads(source), f"{name} loads without a conversion, so the case tests nothing")
         new = options.work / f"{name}.mdl"
         statelens(options, "upgrade", source, "--to", "0.4", "-o", new)
-        same(checks, f"{name} as 0.4", cstorch.load(new), saved(name))
+        same(checks, f"{name} as 0.4", cstorch.load(new), load_pt(name))
 
 
-def converted(checks, options):
+def convert(checks, options):
     for name in NEW:
         for compression in ([], ["--compress", "lz4"], ["--compress", "gzip"]):
             new = options.work / f"{name}-pt{''.join(compression)}.mdl"
             source = FIXTURES / f"v2.10.0/{name}.pt"
             statelens(options, "convert", source, new, "--format-version", "0.4", *compression)
-            same(checks, f"{name}.pt {compression}", cstorch.load(new), saved(name))
+            same(checks, f"{name}.pt {compression}", cstorch.load(new), load_pt(name))
 
 
-def repaired(checks, options):
-    """What the original script wrote, read by the release that it was written for."""
+def repair(checks, options):
+    """Compares `fix_checkpoint_spec` with the original script, using the release that the script is for."""
     new = options.work / "fixed.mdl"
     old = FIXTURES / "compat/synthetic_1.7.mdl"
-    # It loads, with a warning, and without three weights.
+    # Before the repair, the file loads with a warning and without three weights.
     before = flat(cstorch.load(old))
     lost = [key for key, value in before.items() if value is None]
     checks(len(lost) == 3, f"{lost} are missing before the repair")
@@ -82,11 +82,11 @@ def dataloader(checks, options):
     for kind in ("map", "iterable"):
         new = options.work / f"dl_{kind}.mdl"
         statelens(options, "convert-dataloader-state", "-c", source, "-w", states, "-o", new, "-d", kind, "-s", 42)
-        found, original = cstorch.load(new), cstorch.load(FIXTURES / f"compat/dl_{kind}.mdl")
-        same(checks, f"dataloader of {kind}", found.pop("dataloader"), original["dataloader"])
+        loaded, original = cstorch.load(new), cstorch.load(FIXTURES / f"compat/dl_{kind}.mdl")
+        same(checks, f"dataloader of {kind}", loaded.pop("dataloader"), original["dataloader"])
         expected = cstorch.load(source)
         del expected["dataloader"]
-        same(checks, f"all but the dataloader, {kind}", found, expected)
+        same(checks, f"all but the dataloader, {kind}", loaded, expected)
 
 
 if __name__ == "__main__":

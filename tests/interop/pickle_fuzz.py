@@ -1,19 +1,16 @@
-"""Runs random pickles through CPython's unpicklers and `scan`, and compares what they do.
+"""Compares `scan` with CPython's unpicklers on random pickles.
 
     python pickle_fuzz.py --batch PROGRAM [--seconds N] [--cases N] [--seed N] [--python PYTHON ...]
 
-Each case goes through `pickle._Unpickler` (in Python) and `pickle.Unpickler` (in C) of every PYTHON.
-Both have a `find_class` that imports nothing: it notes the name and returns an inert class, and what
-the pickle does to that class and to its objects is noted, too. PROGRAM is the example `scan_batch` of
-`statelens-formats`. A case is a difference if `scan` would end with exit status 0 and
+Each case runs in `pickle._Unpickler` (in Python) and `pickle.Unpickler` (in C) of each PYTHON. Their `find_class` imports
+nothing: it records the name and returns an inert class, which records the calls of the class and the changes of its
+objects. PROGRAM is the example `scan_batch` of `statelens-formats`. If `scan` would exit with 0, a case is a difference if
 
-- an unpickler looked up a name that `scan` did not see, or that is not on the list of harmless names
-  and not in a warning, or
-- an unpickler made a call, or changed an object, that `scan` did not see with the same arguments: then
-  the pattern that allowed it judged something else.
+- an unpickler looks up a name that `scan` does not list as harmless or in a warning, or
+- an unpickler calls a function or changes an object, and `scan` has no record of it with the same arguments.
 
-Exit status 1 if there is a difference; the cases are printed in hexadecimal, shortened as far as they
-still differ.
+The exit status is 1 if there are differences. Differing cases are printed after they have been shorten as far as
+possible.
 """
 
 import argparse
@@ -35,7 +32,7 @@ from _compat_pickle import IMPORT_MAPPING, NAME_MAPPING
 from pathlib import Path
 
 FIXTURES = Path(__file__).resolve().parent.parent / "fixtures"
-# Longer fixtures would take all the time.
+# The maximum length of fixtures in bytes, because longer ones are slow.
 LONGEST = 3000
 SHOWN = 20
 MEMORY = 1 << 30
@@ -58,20 +55,20 @@ def main():
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--batch", required=True)
-    parser.add_argument("--work", help="not used: nothing is written")
+    parser.add_argument("--work", help="ignored, because this script writes no files")
     parser.add_argument("--seconds", type=float, default=30)
-    parser.add_argument("--cases", type=int, default=0, help="stop after so many (0: by time)")
+    parser.add_argument("--cases", type=int, default=0, help="number of cases (0: until the time is over)")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--python", nargs="*", default=[])
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     return parser.parse_args()
 
 
-# What CPython does
+# Unpicklers
 
 
 class Trace:
-    """What one unpickler did."""
+    """The names and calls of one unpickler."""
 
     def __init__(self):
         self.names = set()
@@ -80,12 +77,12 @@ class Trace:
 
 
 TRACE = Trace()
-# Tuples that are deeper, or within others and longer, are not spelled out.
+# Tuples that are nested more deeply, and longer tuples inside others, are abbreviated.
 DEEPEST, WIDEST = 4, 8
 
 
 def canon(value, depth=0):
-    """The spelling of a value, as `scan_batch` has it."""
+    """Returns the text of a value in the form of `scan_batch`."""
     kind = type(value)
     if value is None:
         return "N"
@@ -112,8 +109,8 @@ def canon(value, depth=0):
     return f"?{kind.__name__}"
 
 
-class Changed:
-    """A method that only notes that it was called, on a class or on its objects."""
+class RecordedMethod:
+    """A method of a class or of its objects that only records its calls."""
 
     def __init__(self, verb, many=False):
         self.verb, self.many = verb, many
@@ -121,18 +118,19 @@ class Changed:
     def __get__(self, instance, owner):
         target = canon(owner if instance is None else instance)
 
-        def noted(*args):
+        def record(*args):
             for group in [(item,) for item in args[0]] if self.many else [args]:
                 TRACE.calls.add(" ".join([self.verb, target, *map(canon, group)]))
 
-        return noted
+        return record
 
 
 class Inert:
-    """What stands for an object: nothing that is done to it has an effect."""
+    """A placeholder for an object. It records changes, but they have no effect."""
 
-    append, add, extend, update = Changed("add"), Changed("add"), Changed("add", True), Changed("add", True)
-    __setstate__ = Changed("build")
+    append = add = RecordedMethod("add")
+    extend = update = RecordedMethod("add", True)
+    __setstate__ = RecordedMethod("build")
 
     def __setitem__(self, key, value):
         TRACE.calls.add(f"set {canon(self)} {canon(key)} {canon(value)}")
@@ -149,7 +147,7 @@ class Inert:
 
 
 class Meta(type):
-    """The class of what stands for a class or function."""
+    """The metaclass of placeholders for classes and functions."""
 
     names, extension = ("", ""), False
 
@@ -169,19 +167,19 @@ def new(cls, *args, **kwargs):
     return object.__new__(cls)
 
 
-STANDINS = {}
+PLACEHOLDERS = {}
 
 
-def stand_in(module, name, extension=False):
+def placeholder(module, name, extension=False):
     key = (module, name, extension)
-    if key not in STANDINS:
-        if len(STANDINS) > 20_000:
-            STANDINS.clear()
-        cls = Meta("StandIn", (Inert,), {"__new__": new})
+    if key not in PLACEHOLDERS:
+        if len(PLACEHOLDERS) > 20_000:
+            PLACEHOLDERS.clear()
+        cls = Meta("Placeholder", (Inert,), {"__new__": new})
         type.__setattr__(cls, "names", (module, name))
         type.__setattr__(cls, "extension", extension)
-        STANDINS[key] = cls
-    return STANDINS[key]
+        PLACEHOLDERS[key] = cls
+    return PLACEHOLDERS[key]
 
 
 def special(kind):
@@ -190,16 +188,16 @@ def special(kind):
     return value
 
 
-# What a program would have registered; a file can only name them by number.
+# Extension codes as a program registers them. A pickle refers to them by number only.
 REGISTERED = {1: ("registered", "first"), 2: ("registered", "second"), 300: ("registered", "third")}
 for code, names in REGISTERED.items():
     copyreg.add_extension(*names, code)
 
 
-def mapped(module, name):
+def python3_name(module, name):
     if (module, name) in NAME_MAPPING:
         return NAME_MAPPING[module, name]
-    # Python 3 has no such module, and `scan` takes it for the one that has its names.
+    # Python 3 does not have this module. `scan` treats its names as those of `builtins`.
     if module == "exceptions":
         return "builtins", name
     return IMPORT_MAPPING.get(module, module), name
@@ -208,11 +206,11 @@ def mapped(module, name):
 class Pure(pickle._Unpickler):
     def find_class(self, module, name):
         if module == "registered":
-            return stand_in(module, name, True)
+            return placeholder(module, name, True)
         if self.proto < 3 and self.fix_imports:
-            module, name = mapped(module, name)
+            module, name = python3_name(module, name)
         TRACE.names.add((module, name))
-        return stand_in(module, name)
+        return placeholder(module, name)
 
     def persistent_load(self, pid):
         return special("p")
@@ -223,12 +221,12 @@ class Fast(pickle.Unpickler):
 
     def find_class(self, module, name):
         if module == "registered":
-            return stand_in(module, name, True)
-        # The unpickler in C does not tell its protocol.
+            return placeholder(module, name, True)
+        # The unpickler in C does not expose the protocol.
         if self.mapped:
-            module, name = mapped(module, name)
+            module, name = python3_name(module, name)
         TRACE.names.add((module, name))
-        return stand_in(module, name)
+        return placeholder(module, name)
 
     def persistent_load(self, pid):
         return special("p")
@@ -239,12 +237,12 @@ class FastMapped(Fast):
 
 
 def run(unpickler, data, encoding, buffers):
-    """What an unpickler does with up to three pickles that follow each other in a file."""
+    """Loads up to three consecutive pickles of a file, and returns the trace of the unpickler."""
     global TRACE
     TRACE = Trace()
     file = io.BytesIO(data)
     copyreg._extension_cache.clear()
-    # Of processor time: other programs don't shorten it.
+    # A limit of CPU time, which does not depend on other programs.
     signal.setitimer(signal.ITIMER_VIRTUAL, 10)
     try:
         for _ in range(3):
@@ -297,7 +295,7 @@ def names(rng):
 
 
 def encoded(rng, text, kinds="XVU8"):
-    """A text by one of the opcodes that make a `str`."""
+    """Returns an opcode that creates a `str`."""
     data = text.encode("utf-8", "surrogatepass")
     kind = rng.choice(kinds)
     if kind == "V" and "\n" not in text:
@@ -365,7 +363,7 @@ def named(rng):
 
 
 def value(rng, depth=0):
-    """Opcodes that leave one value on the stack."""
+    """Returns opcodes that push one value on the stack."""
     roll = rng.random()
     if depth > 4 or roll < 0.45:
         return scalar(rng)
@@ -383,29 +381,29 @@ def value(rng, depth=0):
         return rng.choice([b"]", b"}", b"\x8f"]) + change(rng, depth)
     if roll < 0.93:
         args = rng.choice([lambda: b")", lambda: b"(" + many() + b"t", lambda: inner() + b"\x85", inner])()
-        made = rng.choice([
+        call = rng.choice([
             lambda: named(rng) + args + b"R", lambda: named(rng) + args + b"\x81",
             lambda: named(rng) + args + b"}\x92", lambda: b"(" + named(rng) + many() + b"o",
             lambda: b"(" + many() + b"i" + "\n".join(names(rng)).encode() + b"\n",
             lambda: inner() + args + b"R",
         ])()
-        return made + (change(rng, depth) if rng.random() < 0.4 else b"")
+        return call + (change(rng, depth) if rng.random() < 0.4 else b"")
     return inner() + change(rng, depth)
 
 
 def change(rng, depth):
-    """Opcodes that change the value on top of the stack, or nothing."""
+    """Returns opcodes that change the value on top of the stack, or no opcodes."""
     inner = lambda: value(rng, depth + 1)
     many = lambda: b"".join(inner() for _ in range(rng.randrange(3)))
     return rng.choice([
         lambda: b"", lambda: inner() + b"a", lambda: b"(" + many() + b"e", lambda: inner() + inner() + b"s",
         lambda: b"(" + inner() + inner() + b"u", lambda: b"(" + many() + b"u", lambda: b"(" + many() + b"\x90",
-        lambda: inner() + b"b", lambda: b"}b", lambda: b"N" + inner() + b"\x86b", memo_of(rng),
+        lambda: inner() + b"b", lambda: b"}b", lambda: b"N" + inner() + b"\x86b", memo_opcodes(rng),
         lambda: inner() + b"0", lambda: b"(0", lambda: b"(" + many() + b"1", lambda: b"20", lambda: b"2a",
     ])()
 
 
-def memo_of(rng):
+def memo_opcodes(rng):
     index = rng.randrange(6)
     text = rng.choice([b"%d", b"0%d", b" %d ", b"+%d", b"%d\x00x", b"-%d", b"9999999999999999999999%d"]) % index
     return lambda: rng.choice([
@@ -458,10 +456,10 @@ def mutated(rng, data):
 
 
 def corpus():
-    """Pickles of the fixtures, and of values of all kinds."""
-    found = []
+    """Returns pickles from the fixtures, and pickles of values of all kinds."""
+    pickles = []
     for path in sorted(FIXTURES.rglob("*")):
-        # Hashing what is nested to be large takes Python for ever.
+        # Python needs exponential time to hash nested tuples with shared items.
         if not path.is_file() or "laughs" in path.name or path.suffix in (".json", ".md", ".tsv", ".py"):
             continue
         data = path.read_bytes()
@@ -469,17 +467,17 @@ def corpus():
             try:
                 with zipfile.ZipFile(io.BytesIO(data)) as archive:
                     members = [name for name in archive.namelist() if name.endswith(".pkl")]
-                    found += [archive.read(name) for name in members]
+                    pickles += [archive.read(name) for name in members]
             except Exception:
                 continue
         elif data[:1] == b"\x80" or path.suffix in (".pkl", ".bin", ".pt"):
-            found.append(data)
+            pickles.append(data)
     values = [
         None, [1, -5, 1 << 70, 1.5], {"a": (1, "é", b"x"), "b": {2, 3}}, [True, frozenset([1])],
         bytearray(b"ab"), "x" * 300, [[]] * 3, {1: {2: {3: []}}}, list(range(300)),
     ]
-    found += [pickle.dumps(value, protocol) for value in values for protocol in range(6)]
-    return [data for data in found if 0 < len(data) <= LONGEST]
+    pickles += [pickle.dumps(value, protocol) for value in values for protocol in range(6)]
+    return [data for data in pickles if 0 < len(data) <= LONGEST]
 
 
 def cases(rng):
@@ -497,36 +495,39 @@ def cases(rng):
         yield case
 
 
-# The comparison
+# Comparison
 
 
 class Batch:
-    """The example `scan_batch`, kept running."""
+    """A running process of the example `scan_batch`."""
 
     def __init__(self, program):
         self.process = subprocess.Popen([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
-    def ask(self, data):
+    def scan(self, data):
         self.process.stdin.write(struct.pack("<I", len(data)) + data)
         self.process.stdin.flush()
         line = self.process.stdout.readline()
         if not line:
-            raise SystemExit(f"scan_batch ended at {data.hex()}")
+            raise SystemExit(f"scan_batch exited at {data.hex()}")
         return None if line == b"1\n" else json.loads(line)
 
 
-class Scanned:
-    def __init__(self, answer):
-        self.harmless = {(module, name) for module, name, harmless in answer["names"] if harmless}
-        self.titles = "\n".join(answer["titles"])
-        self.calls = set(answer["calls"])
-        # What is called with something else than a tuple is compared by what is called.
+class ScanReport:
+    """The names and calls that `scan` recorded."""
+
+    def __init__(self, report):
+        self.harmless = {(module, name) for module, name, harmless in report["names"] if harmless}
+        self.titles = "\n".join(report["titles"])
+        self.calls = set(report["calls"])
+        # Calls whose arguments are not a tuple are compare without arguments.
         self.any = {call.rsplit(" ", 1)[0] for call in self.calls if call.endswith(" *")}
         self.bare = {call for call in self.calls if call.count(" ") == 1}
 
-    def wrong(self, trace):
+    def difference(self, trace):
+        """Returns the first name or call of a trace that `scan` did not record, or None."""
         for module, name in trace.names:
-            # A name that no module can have is not imported.
+            # Python can't import a module with an invalid name.
             if not re.fullmatch(r"[\w.-]+", module):
                 continue
             if (module, name) not in self.harmless and f"`{module}`" not in self.titles:
@@ -538,32 +539,33 @@ class Scanned:
         return None
 
 
-def compared(batch, data, options):
-    """What an unpickler does that `scan` does not know of, or None; and whether `scan` ends with 0."""
-    answer = batch.ask(data)
-    if answer is None:
+def compare(batch, data, options):
+    """Returns the first difference of the unpicklers from `scan`, or None; and whether `scan` would exit with 0."""
+    report = batch.scan(data)
+    if report is None:
         return None, False
-    scanned = Scanned(answer)
+    report = ScanReport(report)
     encoding, buffers = options
-    wrong = scanned.wrong(run(Pure, data, encoding, buffers))
-    # The unpickler in C either maps all names or none.
-    fast = scanned.wrong(run(Fast, data, encoding, buffers))
-    if fast is not None and scanned.wrong(run(FastMapped, data, encoding, buffers)) is None:
+    pure = report.difference(run(Pure, data, encoding, buffers))
+    # The protocol is unknown in C, so compare with all names mapped to Python 3, and with no names mapped.
+    fast = report.difference(run(Fast, data, encoding, buffers))
+    if fast is not None and report.difference(run(FastMapped, data, encoding, buffers)) is None:
         fast = None
-    return wrong or fast and f"{fast} (in C)", True
+    return pure or fast and f"{fast} (in C)", True
 
 
 def too_slow(*_):
     raise TimeoutError
 
 
-def shortened(batch, data, options):
+def shorten(batch, data, options):
+    """Removes bytes from a case as long as it has a difference."""
     size = max(1, len(data) // 2)
     while size:
         at = 0
         while at < len(data):
             shorter = data[:at] + data[at + size :]
-            if compared(batch, shorter, options)[0]:
+            if compare(batch, shorter, options)[0]:
                 data = shorter
             else:
                 at += size
@@ -584,23 +586,23 @@ def work(options):
             break
         if done % 64 == 0 and time.monotonic() - start > options.seconds:
             break
-        how = (rng.choice(["ASCII", "ASCII", "utf-8", "bytes"]), rng.random() < 0.3)
-        wrong, ended = compared(batch, case, how)
+        unpickler_options = (rng.choice(["ASCII", "ASCII", "utf-8", "bytes"]), rng.random() < 0.3)
+        difference, is_harmless = compare(batch, case, unpickler_options)
         done += 1
-        harmless += ended
-        named_cases += bool(ended and TRACE.names)
-        if wrong:
-            short = shortened(batch, case, how)
-            wrong = compared(batch, short, how)[0]
-            if not any(known == wrong for known, _ in differences):
-                differences.append((wrong, short))
-                print(f"{wrong}: {short!r} {how}", flush=True)
+        harmless += is_harmless
+        named_cases += bool(is_harmless and TRACE.names)
+        if difference:
+            short = shorten(batch, case, unpickler_options)
+            difference = compare(batch, short, unpickler_options)[0]
+            if not any(known == difference for known, _ in differences):
+                differences.append((difference, short))
+                print(f"{difference}: {short!r} {unpickler_options}", flush=True)
             if len(differences) >= SHOWN:
                 break
     version = sys.version.split()[0]
     print(
         f"Python {version}, seed {options.seed}: {done} cases in {time.monotonic() - start:.0f} s, "
-        f"{harmless} that scan takes for harmless, {named_cases} of them with names; "
+        f"{harmless} that scan reports as harmless, {named_cases} of them with names; "
         f"{len(differences)} differences",
         flush=True,
     )

@@ -1,10 +1,10 @@
-"""Interop: converts every fixture with `statelens` and compares with the real libraries.
+"""Converts all fixtures with `statelens`, and compares the output with the real libraries.
 
     python run.py --statelens BINARY --cerebras PYTHON [--h5dump PROGRAM] --work FOLDER [--only TEXT]
 
-Runs in the environment of current torch; PYTHON is that of cerebras-pytorch. Each library loads
-the source and what we wrote; both are described (`describe.py`) and compared (`compare.py`). What can't
-be compared is named in `cases.py`. Exit status 1 if anything differs or a reason there is outdated.
+Runs in the environment of current torch; PYTHON is the interpreter of cerebras-pytorch. The real libraries load the
+source and our output. `describe.py` describes both, and `compare.py` compares the descriptions. `cases.py` lists the
+exceptions. The exit status is 1 if anything differs, or if an exception is no longer needed.
 """
 
 import argparse
@@ -31,23 +31,23 @@ def main():
     shutil.rmtree(options.work, ignore_errors=True)
     options.work.mkdir(parents=True)
     start = time.monotonic()
-    chosen = [case for case in cases.cases(FIXTURES) if options.only in f"{case.group}: {case.source}"]
+    selected = [case for case in cases.cases(FIXTURES) if options.only in f"{case.group}: {case.source}"]
     report = Report(complete=not options.only)
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        written = dict(zip(chosen, pool.map(lambda case: convert(options, case), chosen)))
-        sources = sorted({case.source for case in chosen})
+        written = dict(zip(selected, pool.map(lambda case: convert(options, case), selected)))
+        sources = sorted({case.source for case in selected})
         manifests = dict(zip(sources, pool.map(lambda source: manifest(options, source), sources)))
-    say(f"{len(chosen)} conversions, {len(sources)} manifests", start)
+    say(f"{len(selected)} conversions, {len(sources)} manifests", start)
 
-    loaded = load(options, chosen, written)
+    loaded = load(options, selected, written)
     say(f"{len(loaded)} files loaded by the real libraries", start)
 
-    for case in chosen:
+    for case in selected:
         judge(report, case, written[case], loaded)
     for source in sources:
         judge_manifest(report, source, manifests[source], loaded)
-    check_hdf5(report, options, chosen, written, loaded)
+    check_hdf5(report, options, selected, written, loaded)
     say("compared", start)
     return report.show()
 
@@ -58,7 +58,7 @@ def arguments():
     parser.add_argument("--cerebras", type=Path, required=True)
     parser.add_argument("--h5dump", type=Path)
     parser.add_argument("--work", type=Path, required=True)
-    parser.add_argument("--only", default="", help="only cases whose `group: fixture` has this text")
+    parser.add_argument("--only", default="", help="run only cases whose `group: fixture` contains this text")
     return parser.parse_args()
 
 
@@ -66,8 +66,8 @@ def say(text, start):
     print(f"[{time.monotonic() - start:5.1f} s] {text}", flush=True)
 
 
-class Written:
-    """What `statelens convert` did: a file and what it said is lost, or why it refused."""
+class Output:
+    """The result of `statelens convert`: a file and the reported losses, or an error."""
 
     def __init__(self, path, losses, error, refused=False):
         self.path, self.losses, self.error, self.refused = path, losses, error, refused
@@ -88,31 +88,32 @@ def convert(options, case):
         steps.append(("REFUSED", [f"--exclude={pattern}" for pattern in patterns]))
     if case.source in cases.LOSSY[case.target]:
         steps.append(("LOSSY", ["--lossy"]))
-    # Each step must be needed: without it, the conversion is not done.
-    for table, more in steps:
+    # Without the options of each step, the conversion must fail.
+    for table, arguments in steps:
         if subprocess.run(command, capture_output=True, timeout=120).returncode == 0:
-            return Written(output, [], f"works, so it need not be in {table}")
-        if table == "REFUSED" and not more:
-            return Written(output, [], None, refused=True)
-        command += more
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    # What is damaged in the source, or does not fit, is written only when that is asked for.
-    if done.returncode != 0 and any(why in done.stderr for why in DAMAGED) and "--lossy" not in command:
-        done = subprocess.run([*command, "--lossy"], capture_output=True, text=True, timeout=120)
-    if done.returncode != 0:
-        return Written(output, [], done.stderr.strip() or f"exit status {done.returncode}")
-    return Written(output, json.loads(done.stdout)["losses"], None)
+            return Output(output, [], f"works, so remove it from {table}")
+        if table == "REFUSED" and not arguments:
+            return Output(output, [], None, refused=True)
+        command += arguments
+    process = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    # Damaged values, and numbers that don't fit the dtype, need --lossy.
+    if process.returncode != 0 and any(text in process.stderr for text in DAMAGED) and "--lossy" not in command:
+        process = subprocess.run([*command, "--lossy"], capture_output=True, text=True, timeout=120)
+    if process.returncode != 0:
+        return Output(output, [], process.stderr.strip() or f"exit status {process.returncode}")
+    return Output(output, json.loads(process.stdout)["losses"], None)
 
 
 def manifest(options, source):
-    done = subprocess.run([options.statelens, "manifest", "--json", FIXTURES / source], capture_output=True, timeout=120)
-    return json.loads(done.stdout) if done.returncode == 0 else done.stderr.decode().strip()
+    command = [options.statelens, "manifest", "--json", FIXTURES / source]
+    process = subprocess.run(command, capture_output=True, timeout=120)
+    return json.loads(process.stdout) if process.returncode == 0 else process.stderr.decode().strip()
 
 
-def load(options, chosen, written):
-    """What the libraries say about every source and output: `{(how, path, cast): result}`."""
-    jobs = {(case.expect, str(FIXTURES / case.source), case.cast) for case in chosen}
-    jobs |= {(case.expect, str(FIXTURES / case.source), "") for case in chosen}
+def load(options, selected, written):
+    """Loads all sources and outputs with the real libraries. Returns `{(how, path, cast): result}`."""
+    jobs = {(case.expect, str(FIXTURES / case.source), case.cast) for case in selected}
+    jobs |= {(case.expect, str(FIXTURES / case.source), "") for case in selected}
     for case, output in written.items():
         if output.exists:
             jobs.add((case.actual, str(output.path), ""))
@@ -131,11 +132,11 @@ def load(options, chosen, written):
 
 def load_in(work, interpreter, jobs):
     name = Path(interpreter).parent.parent.name
-    asked, answered = work / f"{name}.json", work / f"{name}.jsonl"
-    asked.write_text(json.dumps([{"id": index, "how": how, "path": path, "cast": cast}
-                                 for index, (how, path, cast) in enumerate(jobs)]))
-    subprocess.run([interpreter, "-W", "ignore", HERE / "load.py", asked, answered], check=True)
-    with open(answered) as lines:
+    input_path, output_path = work / f"{name}.json", work / f"{name}.jsonl"
+    input_path.write_text(json.dumps([{"id": index, "how": how, "path": path, "cast": cast}
+                                      for index, (how, path, cast) in enumerate(jobs)]))
+    subprocess.run([interpreter, "-W", "ignore", HERE / "load.py", input_path, output_path], check=True)
+    with open(output_path) as lines:
         return {jobs[result["id"]]: result for result in map(json.loads, lines)}
 
 
@@ -155,9 +156,9 @@ def judge(report, case, output, loaded):
     actual = loaded[case.actual, str(output.path), ""]
     if "error" in actual:
         return report.wrong(name, [f"does not load: {actual['error']}"])
-    rows, found = compare.apply_losses(compare.without(expected["rows"], patterns), output.losses)
-    found += compare.differences(rows, actual["rows"])
-    report.judged(name, found, output.losses)
+    rows, sentences = compare.apply_losses(compare.without(expected["rows"], patterns), output.losses)
+    sentences += compare.differences(rows, actual["rows"])
+    report.add(name, sentences, output.losses)
 
 
 def judge_manifest(report, source, ours, loaded):
@@ -167,32 +168,34 @@ def judge_manifest(report, source, ours, loaded):
         return report.not_loaded("manifest", source, theirs["error"])
     if isinstance(ours, str):
         return report.wrong(name, [ours])
-    found = compare.manifest_differences(theirs["rows"], ours)
+    sentences = compare.manifest_differences(theirs["rows"], ours)
     if source in cases.MANIFEST_DIFFERENT:
-        if not found:
-            return report.wrong(name, ["agrees, so it need not be in MANIFEST_DIFFERENT"])
+        if not sentences:
+            return report.wrong(name, ["agrees, so remove it from MANIFEST_DIFFERENT"])
         report.reason(cases.MANIFEST_DIFFERENT[source], source, source)
         report.counts["manifest"]["different, for a reason"] += 1
         return None
-    report.judged(name, found, [])
+    report.add(name, sentences, [])
 
 
-def check_hdf5(report, options, chosen, written, loaded):
-    """h5py and h5dump open what we write and read all of it."""
+def check_hdf5(report, options, selected, written, loaded):
+    """Reads our HDF5 files completely with h5py and h5dump."""
     files = {case: output for case, output in written.items() if output.exists and case.suffix == ".mdl"}
     for case, output in files.items():
         result = loaded["h5py", str(output.path), ""]
-        report.judged(("h5py reads it", f"{case.source} ({case.group})"), [result["error"]] if "error" in result else [], [])
+        errors = [result["error"]] if "error" in result else []
+        report.add(("read by h5py", f"{case.source} ({case.group})"), errors, [])
     if options.h5dump is None:
-        return print("h5dump was not found: nothing was checked with it")
+        return print("h5dump is not installed, so it checked no files")
 
     def dump(output):
-        done = subprocess.run([options.h5dump, output.path], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-        return [] if done.returncode == 0 else [f"exit status {done.returncode}: {done.stderr[:200]}"]
+        command = [options.h5dump, output.path]
+        process = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        return [] if process.returncode == 0 else [f"exit status {process.returncode}: {process.stderr[:200]}"]
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        for case, found in zip(files, pool.map(dump, files.values())):
-            report.judged(("h5dump reads it", f"{case.source} ({case.group})"), found, [])
+        for case, errors in zip(files, pool.map(dump, files.values())):
+            report.add(("read by h5dump", f"{case.source} ({case.group})"), errors, [])
 
 
 class Report:
@@ -204,21 +207,22 @@ class Report:
         self.losses = collections.Counter()
         self.used = set()
 
-    def wrong(self, name, found):
+    def wrong(self, name, sentences):
         self.counts[name[0]]["WRONG"] += 1
-        more = f" (and {len(found) - SHOWN} more)" if len(found) > SHOWN else ""
-        self.problems.append(f"{name[0]}: {name[1]}:" + "".join(f"\n    {text}" for text in found[:SHOWN]) + more)
+        rest = f" (and {len(sentences) - SHOWN} more)" if len(sentences) > SHOWN else ""
+        self.problems.append(f"{name[0]}: {name[1]}:" + "".join(f"\n    {text}" for text in sentences[:SHOWN]) + rest)
 
-    def judged(self, name, found, losses):
+    def add(self, name, sentences, losses):
         keys, reason = cases.DIFFERENT.get(name[1], ((), None))
-        wrong = [text for text in found if not any(text.startswith(f"{key!r}: ") for key in keys)]
+        wrong = [text for text in sentences if not any(text.startswith(f"{key!r}: ") for key in keys)]
         if wrong:
             return self.wrong(name, wrong)
-        if found:
+        if sentences:
             self.reason(reason, name[1], name[1])
         for loss in losses:
             self.losses[loss["what"]] += len(loss["keys"])
-        self.counts[name[0]]["equal, but for a reason" if found else "equal after what it said becomes of values" if losses else "equal"] += 1
+        result = "equal, with exceptions" if sentences else "equal after the reported losses" if losses else "equal"
+        self.counts[name[0]][result] += 1
         return None
 
     def reason(self, reason, source, used):
@@ -236,13 +240,13 @@ class Report:
         if self.complete:
             listed = {*cases.NOT_LOADED, *cases.REFUSED, *cases.DIFFERENT, *cases.MANIFEST_DIFFERENT}
             for name in sorted(listed - self.used - cases.EQUAL_AT_TIMES, key=str):
-                self.problems.append(f"{name} is in cases.py without need")
+                self.problems.append(f"{name} is not needed in cases.py")
         print("\nNot compared, or different for a reason:")
         for reason, names in sorted(self.reasons.items()):
             print(f"  {reason}")
             for source in sorted(names):
                 print(f"      {source}")
-        print("\nWhat conversions said becomes of values, and did (values):")
+        print("\nReported losses that were verified (number of values):")
         for what, count in sorted(self.losses.items()):
             print(f"  {count:6}  {what}")
         print("\nCompared:")

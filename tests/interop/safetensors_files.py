@@ -1,12 +1,14 @@
-"""Interop with the safetensors library, both ways, bit for bit.
+"""Compares with the safetensors library in both directions, bit for bit.
 
     python safetensors_files.py --statelens BINARY --work FOLDER
 
-Ours for it: fixtures are converted; `safetensors.torch` must load what `torch.load` loads from the
-source, and save the same tensors as the very same bytes. Its for ours: files of every dtype, of tied
-weights and shards are described by `statelens manifest` and converted to `.pt`. And both must agree on
-which files are sound: the fixtures made for that, and files with one byte changed. Exit status 1 if
-anything differs.
+- Fixtures are converted to safetensors. `safetensors.torch` must load the same tensors as `torch.load` from the source,
+  and saving them again must give the same bytes.
+- Files of the library, with all dtypes, tied weights and shards, are read with `statelens manifest` and converted to
+  `.pt`.
+- Both must agree which files are sound: the fixtures for this purpose, and files with one changed byte.
+
+The exit status is 1 if anything differs.
 """
 
 import argparse
@@ -37,7 +39,7 @@ SOURCES = [
     "torch/legacy_tied.pt",
 ]
 
-# dtypes of torch that the format lacks: their tensors are left out, which is a loss.
+# Dtypes of torch that the format lacks. Their tensors are lost.
 LACKING = {torch.complex128, torch.complex32, torch.quint4x2, torch.quint2x4, torch.qint8, torch.quint8, torch.qint32}
 
 DTYPES = [
@@ -68,9 +70,9 @@ def main():
     sys.exit(bool(failures))
 
 
-def check(ok, what):
+def check(ok, message):
     if not ok:
-        failures.append(what)
+        failures.append(message)
     return ok
 
 
@@ -79,12 +81,12 @@ def statelens(options, *arguments):
 
 
 def convert(options, *arguments):
-    done = statelens(options, "convert", "--lossy", *arguments)
-    return check(done.returncode == 0, f"convert {arguments}: {done.stderr}")
+    process = statelens(options, "convert", "--lossy", *arguments)
+    return check(process.returncode == 0, f"convert {arguments}: {process.stderr}")
 
 
 def bits(tensor):
-    """The elements as bytes, in C order."""
+    """Returns the elements as bytes, in C order."""
     tensor = tensor.detach().resolve_conj().resolve_neg().contiguous()
     if tensor.numel() == 0:
         return b""
@@ -92,7 +94,7 @@ def bits(tensor):
 
 
 def flat(value, name=()):
-    """Tensors by flattened key."""
+    """Yields flat keys and tensors."""
     if isinstance(value, torch.Tensor):
         yield ".".join(name), value
     elif isinstance(value, dict):
@@ -103,7 +105,7 @@ def flat(value, name=()):
             yield from flat(inner, (*name, str(index)))
 
 
-def holds(tensor):
+def is_supported(tensor):
     return not tensor.is_quantized and tensor.layout == torch.strided and not tensor.is_meta and tensor.dtype not in LACKING
 
 
@@ -113,40 +115,40 @@ def header(data):
 
 
 def ours(options):
-    """What we write is what the library writes of the same tensors."""
+    """Compares our files with the library's files of the same tensors."""
     compared = 0
     for source in SOURCES:
         path = FIXTURES / source
         out = options.work / (path.name + ".safetensors")
         if not convert(options, path, out):
             continue
-        expected = {name: tensor for name, tensor in flat(torch.load(path, weights_only=True)) if holds(tensor)}
+        expected = {name: tensor for name, tensor in flat(torch.load(path, weights_only=True)) if is_supported(tensor)}
         loaded = load_file(out)
         data = out.read_bytes()
         entries, start = header(data)
         metadata = entries.pop("__metadata__", {})
         for name, tensor in expected.items():
-            # A name that was dropped for a tied one is recorded as `save_model` does.
+            # The metadata maps omitted names of tied tensors to the stored ones, as `save_model` does.
             actual = loaded.get(metadata.get(name, name))
-            if check(actual is not None, f"{source}: {name} is not there"):
+            if check(actual is not None, f"{source}: {name} is missing"):
                 same = (actual.dtype, actual.shape, bits(actual)) == (tensor.dtype, tensor.shape, bits(tensor))
                 check(same, f"{source}: {name} differs")
                 compared += 1
-        check(set(loaded) <= set(expected), f"{source}: more than was saved: {set(loaded) - set(expected)}")
+        check(set(loaded) <= set(expected), f"{source}: unexpected tensors: {set(loaded) - set(expected)}")
         again = save(loaded, metadata=metadata or None)
         # The library orders several entries of the metadata at random.
         if len(metadata) <= 1:
-            check(again == data, f"{source}: the library writes other bytes")
+            check(again == data, f"{source}: the library writes different bytes")
         else:
-            theirs, place = header(again)
+            theirs, offset = header(again)
             theirs.pop("__metadata__")
-            check(list(theirs.items()) == list(entries.items()), f"{source}: the library writes another header")
-            check(again[place:] == data[start:], f"{source}: the library writes other data")
+            check(list(theirs.items()) == list(entries.items()), f"{source}: the library writes a different header")
+            check(again[offset:] == data[start:], f"{source}: the library writes different data")
     return f"{compared} tensors of {len(SOURCES)} files loaded"
 
 
 def every_dtype(options):
-    """Files of the library: every dtype, ties."""
+    """Reads files of the library with all dtypes and with tied tensors."""
     generator = torch.Generator().manual_seed(7)
     tensors = {}
     for name in DTYPES:
@@ -160,11 +162,11 @@ def every_dtype(options):
     manifest(options, path, tensors)
     again = options.work / "dtypes-again.safetensors"
     if convert(options, path, again):
-        check(again.read_bytes() == path.read_bytes(), "dtypes: our copy has other bytes")
+        check(again.read_bytes() == path.read_bytes(), "dtypes: the bytes of our copy differ")
     back = options.work / "dtypes.pt"
     if convert(options, path, back):
         loaded = torch.load(back, weights_only=True)
-        check(list(sorted(loaded)) == sorted(tensors), "dtypes.pt: other keys")
+        check(list(sorted(loaded)) == sorted(tensors), "dtypes.pt: the keys differ")
         for name, tensor in tensors.items():
             same = loaded[name].dtype == tensor.dtype and bits(loaded[name]) == bits(tensor)
             check(same, f"dtypes.pt: {name} differs")
@@ -173,19 +175,19 @@ def every_dtype(options):
     tied = options.work / "tied.safetensors"
     save_model(module, tied)
     entries = manifest(options, tied, module.state_dict())
-    check(entries["1.weight"].get("alias_of") == "0.weight", "tied: no link")
+    check(entries["1.weight"].get("alias_of") == "0.weight", "tied: the tie is missing")
     source, again = options.work / "tied.pt", options.work / "tied-again.safetensors"
     torch.save(module.state_dict(), source)
     if convert(options, source, again):
-        check(again.read_bytes() == tied.read_bytes(), "tied: other bytes than save_model's")
+        check(again.read_bytes() == tied.read_bytes(), "tied: the bytes differ from those of save_model")
     return f"{len(tensors)} tensors of {len(DTYPES)} dtypes described"
 
 
 def manifest(options, path, tensors):
-    done = statelens(options, "manifest", "--json", path)
-    if not check(done.returncode == 0, f"{path.name}: {done.stderr}"):
+    process = statelens(options, "manifest", "--json", path)
+    if not check(process.returncode == 0, f"{path.name}: {process.stderr}"):
         return {}
-    entries = {entry["key"]: entry for entry in json.loads(done.stdout)["entries"]}
+    entries = {entry["key"]: entry for entry in json.loads(process.stdout)["entries"]}
     check(set(entries) == set(tensors), f"{path.name}: keys {set(entries) ^ set(tensors)}")
     for name, tensor in tensors.items():
         entry = entries.get(name, {})
@@ -196,7 +198,7 @@ def manifest(options, path, tensors):
 
 
 def shards(options):
-    """A set that we write, as the Hugging Face libraries load it: by the index."""
+    """Loads our sharded output by its index, as the Hugging Face libraries do."""
     generator = torch.Generator().manual_seed(8)
     tensors = {f"layers.{index}.weight": torch.randn(64, 64, generator=generator) for index in range(10)}
     source = options.work / "whole.safetensors"
@@ -213,22 +215,22 @@ def shards(options):
     for name, file in index["weight_map"].items():
         with safetensors.safe_open(folder / file, framework="pt") as shard:
             check(torch.equal(shard.get_tensor(name), tensors[name]), f"{file}: {name} differs")
-    # Named by its folder, by its index or by a shard, it is opened whole.
+    # The folder, the index and a shard open the whole set.
     for path in (folder, folder / "model.safetensors.index.json", folder / files[3]):
         manifest(options, path, tensors)
     return f"{len(files)} shards loaded"
 
 
 def verdicts(options):
-    """Which files are sound."""
+    """Compares which files we and the library accept as sound."""
     files = [path.read_bytes() for path in sorted((FIXTURES / "safetensors").glob("*.safetensors"))]
     tensors = {"a": torch.arange(3, dtype=torch.int16), "b.c": torch.ones(2, 1), "d": torch.tensor(True)}
     whole = save(tensors, metadata={"a": "b"})
     chance = random.Random(9)
     for _ in range(400):
         changed = bytearray(whole)
-        place = chance.randrange(len(changed))
-        changed[place] = chance.choice([chance.randrange(256), *b'0123456789"{}[],:. \\'])
+        offset = chance.randrange(len(changed))
+        changed[offset] = chance.choice([chance.randrange(256), *b'0123456789"{}[],:. \\'])
         files.append(bytes(changed))
     path = options.work / "verdict.safetensors"
     refused = 0
@@ -240,10 +242,10 @@ def verdicts(options):
         except Exception as error:
             theirs = str(error)
             refused += 1
-        # Files that the library refuses may open with findings, but are not sound.
-        done = statelens(options, "info" if theirs is None else "verify", path)
-        agree = done.returncode in ((0,) if theirs is None else (1, 2))
-        if check(agree, f"verdict: theirs {theirs!r}, ours {done.stderr!r}"):
+        # We may open a file that the library refuses, but `verify` must report it as damaged.
+        process = statelens(options, "info" if theirs is None else "verify", path)
+        agree = process.returncode in ((0,) if theirs is None else (1, 2))
+        if check(agree, f"verdict: theirs {theirs!r}, ours {process.stderr!r}"):
             continue
         (options.work / f"verdict-{len(failures)}.safetensors").write_bytes(data)
     return f"{len(files)} verdicts agree, {refused} of them refusals"

@@ -1,10 +1,10 @@
-"""Interop: runs the Python that `statelens show --code` prints, and compares what it reads with our hash of it.
+"""Runs the Python code of `statelens show --code`, and compares the values that it reads with our hashes.
 
     python snippets.py --statelens BINARY --work FOLDER [--cerebras PYTHON] [--tensorflow PYTHON] [--jax PYTHON]
 
-For fixtures of every format that has such code: the first tensors of each, whole and sliced, with every library
-that is offered. Libraries that this environment lacks are run in the environments that are given for them; without
-these they are counted as not run. Exit status 1 if a snippet fails or reads something else.
+Takes the first tensors of fixtures in each format, whole and sliced, with each supported library. Libraries that this
+environment lacks run with the given interpreters; without an interpreter, they are skipped and counted. The exit status
+is 1 if a snippet fails or reads different values.
 """
 
 import argparse
@@ -41,16 +41,16 @@ SOURCES = [
 LIBRARIES = ["torch", "safetensors", "numpy", "numpy.memmap", "h5py", "jax", "cstorch", "tensorflow"]
 ELSEWHERE = {"cstorch": "cerebras", "tensorflow": "tensorflow", "jax": "jax"}
 TENSORS = 12
-# For tensors of at least so many dimensions: backwards, and what only few libraries take at once, too.
+# Slices, with the minimum number of dimensions. Few libraries support negative steps directly.
 SLICES = [(1, "[1:]"), (1, "[-1]"), (1, "[::-2]"), (2, "[0:2, -4:]"), (2, "[..., ::-1]"), (2, "[0, ::3]"), (2, "[1:1]"), (3, "[0, :, -1]"), (3, "[:, 0, ::-3]")]
 
-# What the snippet bound, as bytes in C order, little-endian: what our manifest hashes.
+# Prints the hash of the tensor's bytes (C order, little-endian), as in our manifest.
 REPORT = """
 import hashlib, sys
 def raw(t):
     if hasattr(t, "detach"):
         import torch
-        # Of one value any step is contiguous, but not to view it as bytes.
+        # A single value is contiguous with any stride, but `view` needs a stride of 1.
         t = t.detach().clone(memory_format=torch.contiguous_format)
         if t.dtype == torch.bool or not t.dtype.is_complex and not t.dtype.is_floating_point:
             try:
@@ -75,49 +75,49 @@ def main():
     options = parser.parse_args()
     shutil.rmtree(options.work, ignore_errors=True)
     options.work.mkdir(parents=True)
-    failures, jobs, left = [], {}, 0
+    failures, jobs, skipped = [], {}, 0
     for path in [FIXTURES / source for source in SOURCES] + cubes(options.work / "cubes"):
         source = path.relative_to(FIXTURES if path.is_relative_to(FIXTURES) else options.work)
         if not path.exists():
-            failures.append(f"{source} is not there")
+            failures.append(f"{source} is missing")
             continue
-        for library, code, expected, what in wanted(options, path):
+        for library, code, expected, key in snippets(options, path):
             python = {"cerebras": options.cerebras, "tensorflow": options.tensorflow, "jax": options.jax}.get(ELSEWHERE.get(library), Path(sys.executable))
             if python is None:
-                left += 1
+                skipped += 1
                 continue
-            jobs.setdefault(str(python), []).append((f"{source}: {what} with {library}", code, expected))
+            jobs.setdefault(str(python), []).append((f"{source}: {key} with {library}", code, expected))
     runs = {}
-    for python, several in jobs.items():
+    for python, snippets_of_python in jobs.items():
         # One process for each environment: the libraries take seconds to import.
         script = options.work / "all.py"
-        lines = ["results = []", f"for name, code in {[(name, code + REPORT) for name, code, _ in several]!r}:"]
+        lines = ["results = []", f"for name, code in {[(name, code + REPORT) for name, code, _ in snippets_of_python]!r}:"]
         lines += ["    import io, contextlib, traceback", "    out = io.StringIO()", "    try:", "        with contextlib.redirect_stdout(out):"]
         lines += ["            exec(code, {})", "        results.append((name, out.getvalue().strip()))"]
         lines += ["    except Exception as error:", "        results.append((name, 'failed: ' + repr(error)[:200]))"]
         lines += ["import json", "print('RESULTS ' + json.dumps(results))"]
         script.write_text("\n".join(lines))
-        done = subprocess.run([python, script], capture_output=True, text=True)
-        found = [line for line in done.stdout.splitlines() if line.startswith("RESULTS ")]
-        if not found:
-            failures.append(f"{python}: {done.stderr[-500:]}")
+        process = subprocess.run([python, script], capture_output=True, text=True)
+        lines = [line for line in process.stdout.splitlines() if line.startswith("RESULTS ")]
+        if not lines:
+            failures.append(f"{python}: {process.stderr[-500:]}")
             continue
-        results = dict(json.loads(found[0][len("RESULTS "):]))
-        for name, _, expected in several:
+        results = dict(json.loads(lines[0][len("RESULTS "):]))
+        for name, _, expected in snippets_of_python:
             library = name.rsplit(" ", 1)[1]
             runs[library] = runs.get(library, 0) + 1
             if results[name] != expected:
                 failures.append(f"{name}: {results[name]}, expected {expected}")
-    print("; ".join(f"{library}: {runs[library]} snippets" for library in LIBRARIES if library in runs) + (f"; {left} not run" if left else ""))
-    missing = [library for library in LIBRARIES if library not in runs and (library not in ELSEWHERE or not left)]
-    failures += [f"nothing was read with {library}" for library in missing]
+    print("; ".join(f"{library}: {runs[library]} snippets" for library in LIBRARIES if library in runs) + (f"; {skipped} not run" if skipped else ""))
+    missing = [library for library in LIBRARIES if library not in runs and (library not in ELSEWHERE or not skipped)]
+    failures += [f"no snippet used {library}" for library in missing]
     for failure in failures:
         print("FAILED", failure)
     sys.exit(bool(failures))
 
 
 def cubes(folder):
-    """Files of tensors with three dimensions, by the libraries themselves."""
+    """Writes files of tensors with three dimensions, with the real libraries."""
     import h5py
     import numpy as np
     import torch
@@ -136,30 +136,31 @@ def cubes(folder):
     return sorted(folder.iterdir())
 
 
-def wanted(options, path):
-    """Library, code, hash and a name for every tensor that is taken, whole and sliced."""
+def snippets(options, path):
+    """Yields the library, the code, the hash and the key for some tensors of a file and for slices of them."""
     entries = [entry for entry in json.loads(statelens(options, "manifest", "--json", path))["entries"] if entry.get("sha256") and entry.get("shape") is not None]
     listed = {entry["key"]: entry for entry in json.loads(statelens(options, "ls", "--json", path))["entries"]}
-    chosen = [entry for entry in entries if entry["key"] in listed and listed[entry["key"]].get("dtype")][:TENSORS]
-    for entry in chosen:
-        yield from of(options, path, entry["key"], entry["sha256"])
-    sliced = [entry for entry in chosen if entry["shape"] and entry["shape"][0] > 1]
-    # Of as many dimensions as there are: the first two, and the first two that have more.
+    selected = [entry for entry in entries if entry["key"] in listed and listed[entry["key"]].get("dtype")][:TENSORS]
+    for entry in selected:
+        yield from snippets_of_key(options, path, entry["key"], entry["sha256"])
+    sliced = [entry for entry in selected if entry["shape"] and entry["shape"][0] > 1]
+    # The first two tensors, and two others with the highest number of dimensions.
     most = max((len(entry["shape"]) for entry in sliced), default=0)
     sliced = sliced[:2] + [entry for entry in sliced[2:] if len(entry["shape"]) == most][:2]
     raw = options.work / "slice.raw"
     for entry in sliced:
         for key in [entry["key"] + slice for least, slice in SLICES if len(entry["shape"]) >= least]:
-            # What our own slice is, its bytes say.
+            # The manifest has no hashes of slices.
             statelens(options, "export", path, key, raw, "--force")
-            yield from of(options, path, key, hashlib.sha256(raw.read_bytes()).hexdigest())
+            yield from snippets_of_key(options, path, key, hashlib.sha256(raw.read_bytes()).hexdigest())
 
 
-def of(options, path, key, expected):
+def snippets_of_key(options, path, key, expected):
     for library in LIBRARIES:
-        done = subprocess.run([options.statelens, "show", path, key, f"--code={library}"], capture_output=True, text=True)
-        if done.returncode == 0:
-            yield library, done.stdout, expected, key
+        command = [options.statelens, "show", path, key, f"--code={library}"]
+        process = subprocess.run(command, capture_output=True, text=True)
+        if process.returncode == 0:
+            yield library, process.stdout, expected, key
 
 
 def statelens(options, *arguments):

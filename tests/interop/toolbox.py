@@ -1,9 +1,9 @@
-"""Interop of the commands for those who train: what they write loads in the Cerebras library, what
-they say is what torch says.
+"""Compares the commands for training with the Cerebras library and with torch.
 
     python toolbox.py --statelens BINARY --work FOLDER
 
-Runs in the environment of cerebras-pytorch. Exit status 1 if anything differs.
+Runs in the environment of cerebras-pytorch, which must load the output of the commands. torch computes the expected
+results of `diff` and `check`. The exit status is 1 if anything differs.
 """
 
 import argparse
@@ -24,7 +24,7 @@ warnings.simplefilter("ignore")
 import cerebras.pytorch as cstorch
 
 FIXTURES = Path(__file__).resolve().parents[2] / "target/fixtures" / "cerebras"
-# Of formats 0.1 to 0.4, in the variety that cstorch loads or did load.
+# Files of formats 0.1 to 0.4 of all kinds that cstorch loads or has loaded.
 UPGRADED = [
     "compat/synthetic_1.7_fixed.mdl",
     "errors/v03_from_201.mdl",
@@ -45,7 +45,7 @@ def main():
     shutil.rmtree(options.work, ignore_errors=True)
     options.work.mkdir(parents=True)
     checks = Checks()
-    for part in (repaired, upgraded, dataloader, compared, checked):
+    for part in (repair, upgrade, dataloader, diff, check):
         before = checks.count
         part(checks, options)
         print(f"{part.__name__:12}{checks.count - before} checks")
@@ -59,53 +59,54 @@ class Checks:
     def __init__(self):
         self.count, self.problems = 0, []
 
-    def __call__(self, holds, what):
+    def __call__(self, passed, message):
         self.count += 1
-        if not holds:
-            self.problems.append(what)
+        if not passed:
+            self.problems.append(message)
 
 
 def statelens(options, *arguments, expect=(0,)):
-    done = subprocess.run([options.statelens, *map(str, arguments)], capture_output=True, text=True, timeout=300)
-    if done.returncode not in expect:
-        raise SystemExit(f"statelens {' '.join(map(str, arguments))}: {done.returncode}\n{done.stdout}{done.stderr}")
-    return done
+    process = subprocess.run([options.statelens, *map(str, arguments)], capture_output=True, text=True, timeout=300)
+    if process.returncode not in expect:
+        output = f"{process.returncode}\n{process.stdout}{process.stderr}"
+        raise SystemExit(f"statelens {' '.join(map(str, arguments))}: {output}")
+    return process
 
 
 def flat(value, name=""):
-    """The leaves of what was loaded, by flat keys."""
+    """Returns the leaves of a loaded value by flat key."""
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, (list, tuple)) else None
     if items is None:
         return {name: value}
-    found = {}
+    leaves = {}
     for key, child in items:
-        found.update(flat(child, f"{name}.{key}" if name else str(key)))
-    return found
+        leaves.update(flat(child, f"{name}.{key}" if name else str(key)))
+    return leaves
 
 
 def plain(value):
-    """A tensor as dtype, shape and bytes; anything else as it is."""
+    """Returns the dtype, shape and bytes of a tensor or array, and other values unchanged."""
     value = getattr(value, "value", value) if type(value).__name__ == "DeferredObject" else value
     if isinstance(value, torch.Tensor):
         data = value.clone().contiguous().reshape(-1)
-        held = data.view(torch.uint8).numpy().tobytes() if data.numel() else b""
-        return ("tensor", str(value.dtype), tuple(value.shape), held)
+        raw = data.view(torch.uint8).numpy().tobytes() if data.numel() else b""
+        return ("tensor", str(value.dtype), tuple(value.shape), raw)
     if type(value).__module__ == "numpy":
         return ("array", str(value.dtype), value.shape, numpy.asarray(value).tobytes())
     return value
 
 
-def same(checks, what, found, expected):
-    found, expected = flat(found), flat(expected)
-    checks(list(found) == list(expected), f"{what}: keys {set(found) ^ set(expected)}")
+def same(checks, title, actual, expected):
+    actual, expected = flat(actual), flat(expected)
+    checks(list(actual) == list(expected), f"{title}: keys {set(actual) ^ set(expected)}")
     for key, value in expected.items():
-        one, other = plain(found.get(key)), plain(value)
-        equal = one == other or isinstance(one, float) and isinstance(other, float) and math.isnan(one) and math.isnan(other)
-        checks(equal, f"{what}: {key}: {str(one)[:100]} is not {str(other)[:100]}")
+        ours, theirs = plain(actual.get(key)), plain(value)
+        both_nan = isinstance(ours, float) and isinstance(theirs, float) and math.isnan(ours) and math.isnan(theirs)
+        checks(ours == theirs or both_nan, f"{title}: {key}: {str(ours)[:100]} is not {str(theirs)[:100]}")
 
 
 def untyped(path):
-    """A file of release 1.7 or older, which the library no longer loads, by h5py."""
+    """Reads a file of release 1.7 or older with h5py, because the library no longer loads it."""
     values = {}
     with h5py.File(path, "r") as file:
         for key, dataset in file.items():
@@ -125,46 +126,46 @@ def loads(path):
     return True
 
 
-def repaired(checks, options):
+def repair(checks, options):
     source = FIXTURES / "compat/synthetic_1.7.mdl"
     expected = untyped(FIXTURES / "compat/synthetic_1.7_fixed.mdl")
-    checks(not loads(source), "the old checkpoint loads as it is, so that nothing was shown")
+    checks(not loads(source), "the old checkpoint loads without a conversion, so the case tests nothing")
     new = options.work / "upgraded.mdl"
     statelens(options, "fix-checkpoint-spec", source, "--fixed_checkpoint_path", new, "--upgrade")
-    found = flat(cstorch.load(new))
-    same(checks, "repaired and upgraded", dict(sorted(found.items())), dict(sorted(expected.items())))
-    # Without the upgrade it is what the original script wrote, attribute by attribute.
+    actual = flat(cstorch.load(new))
+    same(checks, "repaired and upgraded", dict(sorted(actual.items())), dict(sorted(expected.items())))
+    # Without the upgrade, all attributes must equal those of the original script.
     new = options.work / "fixed.mdl"
     statelens(options, "fix-checkpoint-spec", source, "--fixed_checkpoint_path", new)
     with h5py.File(new, "r") as ours, h5py.File(FIXTURES / "compat/synthetic_1.7_fixed.mdl", "r") as theirs:
         checks(set(ours.attrs) == set(theirs.attrs), f"attributes of the root: {set(ours.attrs)}")
         checks(set(ours) == set(theirs), f"datasets: {set(ours) ^ set(theirs)}")
         for key, dataset in theirs.items():
-            mine = ours[key]
-            checks(numpy.array_equal(mine[()], dataset[()]), f"{key}: {mine[()]} is not {dataset[()]}")
-            checks(mine.dtype == dataset.dtype, f"{key}: {mine.dtype} is not {dataset.dtype}")
-            attributes = [{name: bool(value) for name, value in each.attrs.items()} for each in (mine, dataset)]
+            our_dataset = ours[key]
+            checks(numpy.array_equal(our_dataset[()], dataset[()]), f"{key}: {our_dataset[()]} is not {dataset[()]}")
+            checks(our_dataset.dtype == dataset.dtype, f"{key}: {our_dataset.dtype} is not {dataset.dtype}")
+            attributes = [{name: bool(value) for name, value in each.attrs.items()} for each in (our_dataset, dataset)]
             checks(attributes[0] == attributes[1], f"{key}: {attributes}")
-        tied = [[h5py.h5o.get_info(file[key].id).addr for key in TIED] for file in (ours, theirs)]
-        checks(all(one == other for one, other in tied), f"weights of two names lie apart: {tied}")
+        addresses = [[h5py.h5o.get_info(file[key].id).addr for key in TIED] for file in (ours, theirs)]
+        checks(all(first == second for first, second in addresses), f"tied weights have two addresses: {addresses}")
 
 
 TIED = ("model.ln_f.weight", "model.transformer_decoder.norm.weight")
 
 
-def upgraded(checks, options):
+def upgrade(checks, options):
     for name in UPGRADED + DOWNGRADED:
         to = "0.4" if name in DOWNGRADED else "0.5"
         new = options.work / f"{name.replace('/', '_')}.{to}.mdl"
         statelens(options, "upgrade", FIXTURES / name, "--to", to, "-o", new)
-        found = cstorch.load(new)
+        actual = cstorch.load(new)
         if name.startswith("compat/"):
-            checks(not loads(FIXTURES / name), f"{name} loads as it is")
+            checks(not loads(FIXTURES / name), f"{name} loads without a conversion")
             expected = dict(sorted(untyped(FIXTURES / name).items()))
-            found = dict(sorted(flat(found).items()))
+            actual = dict(sorted(flat(actual).items()))
         else:
             expected = cstorch.load(FIXTURES / name)
-        same(checks, f"{name} as {to}", found, expected)
+        same(checks, f"{name} as {to}", actual, expected)
         with h5py.File(new, "r") as file:
             checks(file.attrs["__version__"] == float(to), f"{name}: {file.attrs['__version__']}")
 
@@ -174,50 +175,52 @@ def dataloader(checks, options):
     for kind in ("map", "iterable"):
         new = options.work / f"dl_{kind}.mdl"
         statelens(options, "convert-dataloader-state", "-c", source, "-w", states, "-o", new, "-d", kind, "-s", 42)
-        found, original = cstorch.load(new), cstorch.load(FIXTURES / f"compat/dl_{kind}.mdl")
-        same(checks, f"dataloader of {kind}", found.pop("dataloader"), original["dataloader"])
+        converted, original = cstorch.load(new), cstorch.load(FIXTURES / f"compat/dl_{kind}.mdl")
+        same(checks, f"dataloader of {kind}", converted.pop("dataloader"), original["dataloader"])
         expected = cstorch.load(source)
         del expected["dataloader"]
-        same(checks, f"all but the dataloader, {kind}", found, expected)
+        same(checks, f"all but the dataloader, {kind}", converted, expected)
 
 
-def compared(checks, options):
-    """The distances that `diff` tells are those that torch computes."""
+def diff(checks, options):
+    """Compares the distances of `diff` with those that torch computes."""
     generator = torch.Generator().manual_seed(1)
-    one = {"a": torch.randn(64, 33, generator=generator), "b": torch.randn(1000, generator=generator).double()}
-    one["c"] = torch.randn(501, generator=generator).bfloat16()
-    one["i"] = torch.randint(-1000, 1000, (77,), generator=generator)
-    two = {key: value.clone() for key, value in one.items()}
-    two["a"][3, 5:9] += 0.25
-    two["b"][::7] *= 1.001
-    two["c"][100] = 7
-    two["i"][50:] += 3
-    paths = [options.work / "one.pt", options.work / "two.pt"]
-    torch.save(one, paths[0])
-    torch.save(two, paths[1])
+    left = {"a": torch.randn(64, 33, generator=generator), "b": torch.randn(1000, generator=generator).double()}
+    left["c"] = torch.randn(501, generator=generator).bfloat16()
+    left["i"] = torch.randint(-1000, 1000, (77,), generator=generator)
+    right = {key: value.clone() for key, value in left.items()}
+    right["a"][3, 5:9] += 0.25
+    right["b"][::7] *= 1.001
+    right["c"][100] = 7
+    right["i"][50:] += 3
+    paths = [options.work / "left.pt", options.work / "right.pt"]
+    torch.save(left, paths[0])
+    torch.save(right, paths[1])
     report = json.loads(statelens(options, "diff", *paths, "--json", expect=(1,)).stdout)
-    found = {difference["key"]: difference for difference in report["differences"]}
-    checks(set(found) == set(one), f"keys that differ: {set(found)}")
-    for key, left in one.items():
-        left, right = left.double(), two[key].double()
-        apart, told = (left - right).abs(), found[key]
-        checks(told["differing"] == int((left != right).sum()), f"{key}: {told['differing']} differ")
-        first = [int(index) for index in (left != right).nonzero()[0]]
-        checks(told["first"] == first, f"{key}: first at {told['first']}, not {first}")
-        cosine = torch.nn.functional.cosine_similarity(left.flatten(), right.flatten(), dim=0)
-        expected = {"max_abs": apart.max(), "max_rel": (apart / right.abs()).max(), "mse": (apart**2).mean(), "cosine": cosine}
+    differences = {difference["key"]: difference for difference in report["differences"]}
+    checks(set(differences) == set(left), f"keys that differ: {set(differences)}")
+    for key in left:
+        a, b = left[key].double(), right[key].double()
+        distance, actual = (a - b).abs(), differences[key]
+        checks(actual["differing"] == int((a != b).sum()), f"{key}: {actual['differing']} differ")
+        first = [int(index) for index in (a != b).nonzero()[0]]
+        checks(actual["first"] == first, f"{key}: first at {actual['first']}, not {first}")
+        cosine = torch.nn.functional.cosine_similarity(a.flatten(), b.flatten(), dim=0)
+        mse, max_rel = (distance**2).mean(), (distance / b.abs()).max()
+        expected = {"max_abs": distance.max(), "max_rel": max_rel, "mse": mse, "cosine": cosine}
         for name, value in expected.items():
-            checks(math.isclose(told[name], float(value), rel_tol=1e-9), f"{key}: {name} {told[name]}, torch has {float(value)}")
+            close = math.isclose(actual[name], float(value), rel_tol=1e-9)
+            checks(close, f"{key}: {name} {actual[name]}, torch has {float(value)}")
     for rtol, atol in ((1e-5, 1e-8), (1e-2, 0.0), (0.0, 0.3), (1.0, 100.0)):
         arguments = ["diff", *paths, "--json", "--op", "allclose", "--rtol", rtol, "--atol", atol]
-        told = json.loads(statelens(options, *arguments, expect=(0, 1)).stdout)
-        differing = {difference["key"] for difference in told["differences"]}
-        expected = {key for key in one if not torch.allclose(one[key].double(), two[key].double(), rtol, atol)}
+        report = json.loads(statelens(options, *arguments, expect=(0, 1)).stdout)
+        differing = {difference["key"] for difference in report["differences"]}
+        expected = {key for key in left if not torch.allclose(left[key].double(), right[key].double(), rtol, atol)}
         checks(differing == expected, f"rtol {rtol}, atol {atol}: {differing}, torch has {expected}")
 
 
-def checked(checks, options):
-    """`check` says yes where `load_state_dict` loads."""
+def check(checks, options):
+    """Compares the result of `check` with that of `load_state_dict`."""
     model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.LayerNorm(4))
     reference = options.work / "reference.pt"
     torch.save(model.state_dict(), reference)
@@ -241,13 +244,15 @@ def checked(checks, options):
             except RuntimeError:
                 expected = 1
             if name == "prefix":
-                # Torch is content without a single key; we say that nothing would be loaded.
+                # If no key matches, torch succeeds without loading anything, but `check` fails.
                 expected = 1
             arguments = ["check", path, "--against", reference, "--json"] + ([] if strict else ["--no-strict"])
-            done = statelens(options, *arguments, expect=(0, 1))
-            checks(done.returncode == expected, f"{name}, strict {strict}: {done.returncode}, torch has {expected}")
+            process = statelens(options, *arguments, expect=(0, 1))
+            status = process.returncode
+            checks(status == expected, f"{name}, strict {strict}: {status}, torch has {expected}")
             if name == "prefix":
-                checks(json.loads(done.stdout)["rename"]["option"] == "--strip-prefix net.", f"{name}: {done.stdout}")
+                option = json.loads(process.stdout)["rename"]["option"]
+                checks(option == "--strip-prefix net.", f"{name}: {process.stdout}")
 
 
 if __name__ == "__main__":

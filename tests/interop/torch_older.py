@@ -1,11 +1,10 @@
-"""Interop with two releases of torch: what `torch.load(weights_only=True)` takes of our files in each.
+"""Loads our files with `torch.load(weights_only=True)` in torch 2.4 and in current torch.
 
     python torch_older.py --statelens BINARY --work FOLDER
 
-Run with torch 2.4, which cerebras-pytorch 2.10 brings, and with today's torch. A file for which nothing is
-said about torch 2.4 must load in both with `weights_only=True`. A file for which it is said must load in
-today's torch so, must be refused by 2.4, and must load there with `weights_only=False`. Exit status 1 if
-anything differs.
+Run it with torch 2.4, a dependency of cerebras-pytorch 2.10, and with current torch. If a conversion does not mention
+torch 2.4, both must load its output. If it does, current torch must load the output, torch 2.4 must refuse it, and
+torch 2.4 must load it with `weights_only=False`. The exit status is 1 if anything differs.
 """
 
 import argparse
@@ -21,7 +20,7 @@ FIXTURES = Path(__file__).resolve().parents[2] / "target/fixtures"
 OLDER = torch.__version__.startswith("2.4")
 NOTE = "weights_only=True"
 
-# Checkpoints of every kind that becomes a .pt file; some hold bytes, sets and complex numbers.
+# Checkpoints of several formats. Some have bytes, sets and complex numbers.
 SOURCES = [
     "torch/zip_all_dtypes.pt",
     "torch/zip_tied.pt",
@@ -37,7 +36,7 @@ SOURCES = [
     "keras/k2_full.h5",
 ]
 
-# Values of one kind each: what 2.4 takes of them.
+# Values, and whether torch 2.4 loads them with `weights_only=True`.
 VALUES = {
     "no_items": (set(), True),
     "items": ({1, 2}, False),
@@ -58,29 +57,29 @@ def main():
     options = parser.parse_args()
     shutil.rmtree(options.work, ignore_errors=True)
     options.work.mkdir(parents=True)
-    told = 0
+    newer = 0
     for source in SOURCES:
-        told += one(options, FIXTURES / source, source.replace("/", "_"))
-    for name, (value, takes) in VALUES.items():
+        newer += has_note(options, FIXTURES / source, source.replace("/", "_"))
+    for name, (value, loads) in VALUES.items():
         source = options.work / f"{name}.source.pt"
         torch.save({"value": value, "tensor": torch.ones(2)}, source)
-        noted = one(options, source, name)
-        check(noted != takes, f"{name}: a note is {'there' if noted else 'missing'}")
+        noted = has_note(options, source, name)
+        check(noted != loads, f"{name}: {'unexpected' if noted else 'missing'} note about torch 2.4")
     count = len(SOURCES) + len(VALUES)
-    print(f"torch {torch.__version__}: {count} files load as they should; {told} of the fixtures need a later one")
+    print(f"torch {torch.__version__}: {count} files checked; {newer} of the fixtures need a later torch than 2.4")
     for failure in failures:
         print("FAILED", failure)
     sys.exit(bool(failures))
 
 
-def one(options, source, name):
-    """Converts and loads; whether something was said about torch 2.4."""
+def has_note(options, source, name):
+    """Converts a file and checks that torch loads it. Returns whether the conversion has a note about torch 2.4."""
     target = options.work / f"{name}.out.pt"
     command = [options.statelens, "convert", "--lossy", "--json", source, target]
-    done = subprocess.run([*map(str, command)], capture_output=True, text=True, timeout=120)
-    if not check(done.returncode == 0, f"{name}: {done.stderr}"):
+    process = subprocess.run([*map(str, command)], capture_output=True, text=True, timeout=120)
+    if not check(process.returncode == 0, f"{name}: {process.stderr}"):
         return False
-    noted = NOTE in json.dumps(json.loads(done.stdout)) and "2.4" in done.stdout
+    noted = NOTE in json.dumps(json.loads(process.stdout)) and "2.4" in process.stdout
     try:
         torch.load(target, weights_only=True)
         loaded = True
@@ -88,16 +87,16 @@ def one(options, source, name):
         loaded = False
         reason = error
     if OLDER and noted:
-        check(not loaded, f"{name}: torch 2.4 takes it, though we say that it doesn't")
+        check(not loaded, f"{name}: torch 2.4 loads it, but the note says that it does not")
         torch.load(target, weights_only=False)
     else:
         check(loaded, f"{name}: {'' if loaded else reason}")
     return noted
 
 
-def check(ok, what):
+def check(ok, message):
     if not ok:
-        failures.append(what)
+        failures.append(message)
     return ok
 
 

@@ -1,11 +1,13 @@
-"""Interop with torch on checkpoints of several files, both ways, bit for bit.
+"""Compares checkpoints of several files with torch in both directions, bit for bit.
 
     python torch_sets.py --statelens BINARY --work FOLDER
 
-Ours for it: fixtures are cut into shards; every shard must load with `weights_only=True`, the index must
-say what is where, and together they must be what `torch.load` loads from the source. Its for ours:
-distributed checkpoints of one process and of several are converted to `.pt`, which must be what
-`dcp_to_torch_save` makes of them. Exit status 1 if anything differs.
+- Fixtures are converted to shards. Each shard must load with `weights_only=True`, the index must list its tensors, and
+  the shards together must equal the values that `torch.load` loads from the source.
+- Distributed checkpoints of one process and of several are converted to `.pt`. The result must equal the output of
+  `dcp_to_torch_save`.
+
+The exit status is 1 if anything differs.
 """
 
 import argparse
@@ -20,7 +22,7 @@ from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 
 FIXTURES = Path(__file__).resolve().parents[2] / "target/fixtures"
 
-# Flat and nested, tied and plain, with values that are no tensors.
+# Flat and nested state dicts, with ties and with plain values.
 SOURCES = [
     "torch/zip_all_dtypes.pt",
     "torch/zip_tied.pt",
@@ -46,9 +48,9 @@ def main():
     sys.exit(bool(failures))
 
 
-def check(ok, what):
+def check(ok, message):
     if not ok:
-        failures.append(what)
+        failures.append(message)
     return ok
 
 
@@ -63,8 +65,8 @@ def shards(options):
         folder.mkdir()
         target = folder / "pytorch_model.bin"
         size = max(1, (FIXTURES / source).stat().st_size // 8)
-        done = statelens(options, "convert", "--lossy", "--shard-size", size, FIXTURES / source, target)
-        if not check(done.returncode == 0, f"{source}: {done.stderr}"):
+        process = statelens(options, "convert", "--lossy", "--shard-size", size, FIXTURES / source, target)
+        if not check(process.returncode == 0, f"{source}: {process.stderr}"):
             continue
         index = json.loads((folder / "pytorch_model.bin.index.json").read_text())["weight_map"]
         merged = {}
@@ -72,52 +74,52 @@ def shards(options):
         check(len(written) > 1, f"{source}: {len(written)} shards")
         for shard in written:
             part = torch.load(shard, weights_only=True)
-            check(not merged.keys() & part.keys(), f"{source}: {shard.name} holds what another holds, too")
+            check(not merged.keys() & part.keys(), f"{source}: {shard.name} repeats keys of another shard")
             merged.update(part)
             tensors = {name for name, value in part.items() if isinstance(value, torch.Tensor)}
-            named = {name for name, file in index.items() if file == shard.name}
-            check(tensors == named, f"{source}: the index names {named} in {shard.name}, which holds {tensors}")
+            listed = {name for name, file in index.items() if file == shard.name}
+            check(tensors == listed, f"{source}: the index lists {listed} in {shard.name}, which has {tensors}")
             files += 1
         expected = flat(torch.load(FIXTURES / source, weights_only=False))
         compare(source, merged, expected)
-        # Tensors that shared memory do so again.
-        for one, other in sharing(expected):
-            check(pointer(merged[one]) == pointer(merged[other]), f"{source}: {one} and {other} are no longer tied")
+        # Tensors that share memory in the source must share memory in the output.
+        for name, first in sharing(expected):
+            check(pointer(merged[name]) == pointer(merged[first]), f"{source}: {name} and {first} are no longer tied")
     return f"{len(SOURCES)} state dicts in {files} shards loaded by torch"
 
 
 def folders(options):
     for name in FOLDERS:
-        wanted, written = options.work / f"{name}.wanted.pt", options.work / f"{name}.pt"
-        dcp_to_torch_save(FIXTURES / name, wanted)
-        done = statelens(options, "convert", FIXTURES / name / ".metadata", written)
-        if check(done.returncode == 0, f"{name}: {done.stderr}"):
-            ours, theirs = torch.load(written, weights_only=True), torch.load(wanted, weights_only=False)
+        expected, output = options.work / f"{name}.expected.pt", options.work / f"{name}.pt"
+        dcp_to_torch_save(FIXTURES / name, expected)
+        process = statelens(options, "convert", FIXTURES / name / ".metadata", output)
+        if check(process.returncode == 0, f"{name}: {process.stderr}"):
+            ours, theirs = torch.load(output, weights_only=True), torch.load(expected, weights_only=False)
             compare(name, flat(ours), flat(theirs))
-    return f"{len(FOLDERS)} distributed checkpoints equal to what torch merges"
+    return f"{len(FOLDERS)} distributed checkpoints compared with the output of dcp_to_torch_save"
 
 
 def flat(value, path=()):
-    """Leaves by their names with dots, as they are when nesting is given up."""
+    """Returns the leaves by flat key."""
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, (list, tuple)) else ()
     leaves = {}
-    for key, below in items:
-        leaves.update(flat(below, (*path, str(key))))
+    for key, child in items:
+        leaves.update(flat(child, (*path, str(key))))
     return leaves or {".".join(path): value}
 
 
-def compare(name, found, expected):
-    check(found.keys() == expected.keys(), f"{name}: keys {set(found) ^ set(expected)}")
-    for key in found.keys() & expected.keys():
-        check(same(found[key], expected[key]), f"{name}: {key} is {found[key]!r}, not {expected[key]!r}")
+def compare(name, actual, expected):
+    check(actual.keys() == expected.keys(), f"{name}: keys {set(actual) ^ set(expected)}")
+    for key in actual.keys() & expected.keys():
+        check(same(actual[key], expected[key]), f"{name}: {key} is {actual[key]!r}, not {expected[key]!r}")
 
 
-def same(one, other):
-    if not isinstance(other, torch.Tensor):
-        return type(one) is type(other) and (one == other or one != one)
-    if one.dtype != other.dtype or one.shape != other.shape:
+def same(actual, expected):
+    if not isinstance(expected, torch.Tensor):
+        return type(actual) is type(expected) and (actual == expected or actual != actual)
+    if actual.dtype != expected.dtype or actual.shape != expected.shape:
         return False
-    return raw(one) == raw(other)
+    return raw(actual) == raw(expected)
 
 
 def raw(tensor):
@@ -132,6 +134,7 @@ def pointer(tensor):
 
 
 def sharing(tensors):
+    """Yields the names of tensors, each with the name of an earlier tensor that has the same storage."""
     seen = {}
     for name, tensor in tensors.items():
         if isinstance(tensor, torch.Tensor) and tensor.numel():

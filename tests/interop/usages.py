@@ -1,10 +1,10 @@
-"""Writes ordinary values of torch, NumPy and Python in every protocol and container.
+"""Writes ordinary values of torch, NumPy and Python in all protocols and containers.
 
-usage: usages.py FOLDER
+    python usages.py FOLDER
 
-Run by hand with torch 2.4 and NumPy 1.26, and with the newest of both and ml_dtypes. `statelens scan FOLDER` must
-end with 0, but for jagged tensors, which are a subclass, for `channels_last` in protocol 4, which no pickler
-can name, and for masked arrays in `.npy` files, which NumPy can't write. `tests/fixtures/usages` has a part of it.
+Run it by hand with torch 2.4 and NumPy 1.26, and with the newest versions of both and ml_dtypes. `statelens scan FOLDER`
+must exit with 0. There are three exceptions: jagged tensors, which are a subclass; `channels_last` in protocol 4, which no
+pickler can name; and masked arrays in `.npy` files, which NumPy can't write. `tests/fixtures/usages` has some of the files.
 """
 import sys, os, io, copy, pickle, collections, random, datetime, decimal, fractions, uuid, pathlib, argparse, types, warnings
 warnings.simplefilter('ignore')

@@ -1,8 +1,8 @@
-"""Runs cases that fail by an assertion, and sums up."""
+"""Runs cases that fail with an assertion, and prints a summary."""
 
 
 def run(name, what, cases, check):
-    """Checks each case by its name; returns the exit status."""
+    """Calls `check` with the name of each case, and returns the exit status."""
     failed = 0
     for case in cases:
         try:

@@ -1,4 +1,4 @@
-"""What the tests share: fixtures with their real content, and small files for the examples."""
+"""Pytest fixtures: the folder of test files, and small checkpoints for the examples."""
 
 import json
 import os
@@ -11,9 +11,9 @@ import pytest
 
 ROOT = Path(__file__).parents[3]
 FIXTURES = Path(os.environ.get("STATELENS_FIXTURES", ROOT / "target/fixtures"))
-# `describe` puts what a library loaded into words, as the interop tests of the command do.
+# The interop tests have `describe`, which describes loaded values as JSON.
 sys.path.insert(0, str(ROOT / "tests/interop"))
-# A process in the background may have inherited that Ctrl-C is ignored, which tests send.
+# A shell starts background processes with SIGINT ignored, but some tests send it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
@@ -29,7 +29,7 @@ def write_safetensors(path, arrays):
 
 @pytest.fixture(autouse=True)
 def examples(tmp_path, monkeypatch):
-    """Runs every test, and every example of the documents, in a folder with two checkpoints."""
+    """Runs each test, and each example of the documents, in a folder with two checkpoints."""
     weight = np.arange(24, dtype="float32").reshape(4, 6)
     write_safetensors(
         tmp_path / "model.safetensors", {"layers.0.weight": weight, "norm": np.ones(6, "float32")}

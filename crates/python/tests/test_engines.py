@@ -1,4 +1,4 @@
-"""The examples of docs/scale.md for engines that run Python: their output is that of `convert`."""
+"""Runs the examples of docs/scale.md for Python engines, and compares their output with that of `convert`."""
 
 import os
 import re
@@ -16,10 +16,10 @@ from conftest import ROOT
 TASKS = 64
 
 
-def example(title):
-    """The code below a heading, for the job in the current folder."""
+def example(heading):
+    """Returns the code below a heading, with the path of the job in the current folder."""
     text = (ROOT / "docs/scale.md").read_text()
-    section = re.search(rf"^## {title}\n(.*?)(?=^## )", text, re.DOTALL | re.MULTILINE)[1]
+    section = re.search(rf"^## {heading}\n(.*?)(?=^## )", text, re.DOTALL | re.MULTILINE)[1]
     code = "\n".join(line for line in section.splitlines() if not line or line.startswith("    "))
     assert "/shared/job" in code
     return textwrap.dedent(code).replace("/shared/job", os.path.abspath("job"))
@@ -27,7 +27,7 @@ def example(title):
 
 @pytest.fixture
 def expected(examples):
-    """Plans a job, and returns the bytes that it writes to `out.pt`."""
+    """Plans a job that writes `out.pt`, and returns the expected bytes of this file."""
     numbers = np.arange(12_000_000, dtype="float32")
     pystatelens.save({"a": numbers[:5_000_000], "b": numbers[5_000_000:].reshape(1_000, 7_000)}, "in.safetensors")
     pystatelens.convert("in.safetensors", "expected.pt")
@@ -38,10 +38,10 @@ def expected(examples):
 def test_ray_runs_the_task_of_a_killed_worker_again(expected, examples, monkeypatch):
     import ray
 
-    # Ray keeps a token there.
+    # Ray writes a token to the home directory.
     monkeypatch.setenv("HOME", str(examples))
     (examples / "run.py").write_text(example("Ray"))
-    # Each task takes two cores, so there are two workers.
+    # Each task reserves two cores, so there are two workers.
     ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False)
     try:
         address = ray.get_runtime_context().gcs_address
@@ -49,7 +49,7 @@ def test_ray_runs_the_task_of_a_killed_worker_again(expected, examples, monkeypa
         killed = False
         while engine.poll() is None and not killed:
             for process in psutil.Process().children(recursive=True):
-                if not killed and name(process) == "ray::task":
+                if not killed and title(process) == "ray::task":
                     process.send_signal(signal.SIGKILL)
                     killed = True
         assert engine.wait(300) == 0 and killed
@@ -58,8 +58,8 @@ def test_ray_runs_the_task_of_a_killed_worker_again(expected, examples, monkeypa
     assert (examples / "out.pt").read_bytes() == expected
 
 
-def name(process):
-    """The title that a process of Ray gives itself."""
+def title(process):
+    """Returns the title of a process, which Ray sets to the name of its task."""
     try:
         return "".join(process.cmdline()[:1])
     except psutil.Error:

@@ -1,4 +1,4 @@
-"""The examples in the documents and in the documentation of functions."""
+"""Runs the examples in docs/python.md and in the docstrings."""
 
 import doctest
 import importlib
@@ -21,11 +21,11 @@ def test_docstrings(name):
     assert doctest.testmod(importlib.import_module(name), optionflags=FLAGS).failed == 0
 
 
-def test_there_are_examples():
+def test_docstrings_have_examples():
     finder = doctest.DocTestFinder()
     modules = [importlib.import_module(name) for name in MODULES]
-    found = sum(len(test.examples) > 0 for module in modules for test in finder.find(module))
-    assert found >= 12
+    count = sum(len(test.examples) > 0 for module in modules for test in finder.find(module))
+    assert count >= 12
 
 
 def test_document():

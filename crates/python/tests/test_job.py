@@ -1,4 +1,4 @@
-"""Jobs: the output is that of one conversion, whatever the order of the tasks."""
+"""Tests of jobs: the output equals that of `convert`, for any order of the tasks."""
 
 import itertools
 import multiprocessing
@@ -12,7 +12,7 @@ from pystatelens import job
 
 
 def large(tmp_path):
-    """A checkpoint of 24 MB, and the file that `convert` makes of it."""
+    """Writes a checkpoint of 24 MB, and the output of `convert` for it."""
     random = np.random.default_rng(1)
     arrays = {f"layers.{i}.weight": random.random((500, 1_000), "float32") for i in range(12)}
     pystatelens.save(arrays, "large.npz")
@@ -20,13 +20,13 @@ def large(tmp_path):
     return tmp_path
 
 
-def planned(name="out.pt", tasks=5):
+def plan(name="out.pt", tasks=5):
     return job.plan("large.npz", name, "job", tasks=tasks, cast={"layers.1*": "bfloat16"})
 
 
 def test_tasks_in_any_order_write_the_output_of_convert(tmp_path):
     large(tmp_path)
-    tasks = planned()["tasks"]
+    tasks = plan()["tasks"]
     assert tasks == 5
     with pytest.raises(pystatelens.IoError) as missing:
         job.commit("job")
@@ -45,16 +45,16 @@ def test_tasks_in_any_order_write_the_output_of_convert(tmp_path):
 
 def test_worker_processes_share_a_job(tmp_path):
     large(tmp_path)
-    tasks = planned()["tasks"]
+    tasks = plan()["tasks"]
     with multiprocessing.get_context("spawn").Pool(2) as pool:
-        ended = pool.starmap(job.run, [("job", index) for index in range(tasks)])
-    assert list(itertools.chain(*ended)) == [(index, False) for index in range(tasks)]
+        ends = pool.starmap(job.run, [("job", index) for index in range(tasks)])
+    assert list(itertools.chain(*ends)) == [(index, False) for index in range(tasks)]
     job.commit("job")
     assert (tmp_path / "out.pt").read_bytes() == (tmp_path / "expected.pt").read_bytes()
 
 
 def test_threads_of_one_process_run_different_jobs(examples):
-    """Options of one job do not affect another in the same process."""
+    """Checks that the options of a job do not affect another job in the same process."""
     job.plan_many("verify", ["trainer.pt"], "one", finite=True)
     job.plan_many("scan", ["trainer.pt"], "two", allow=["a.b"])
     threads = [threading.Thread(target=job.run, args=(name, 0)) for name in ("one", "two")]
@@ -65,7 +65,7 @@ def test_threads_of_one_process_run_different_jobs(examples):
     assert job.commit("one")["command"] == "verify" and job.commit("two")["command"] == "scan"
 
 
-def test_the_number_of_the_task_comes_from_the_engine(examples, monkeypatch):
+def test_the_task_number_comes_from_the_engine(examples, monkeypatch):
     job.plan_many("manifest", ["trainer.pt", "model.safetensors"], "job", tasks=2)
     with pytest.raises(pystatelens.RefusedError, match="SLURM_ARRAY_TASK_ID"):
         job.run("job")
@@ -100,7 +100,7 @@ def test_losses_are_refused(examples):
         job.plan("trainer.pt", "out.npz", "job", selekt="*")
 
 
-def test_damage_is_kept_apart(examples):
+def test_damaged_files_are_reported_separately(examples):
     data = (examples / "trainer.pt").read_bytes()
     (examples / "short.pt").write_bytes(data[: len(data) // 2])
     job.plan_many("verify", ["*.pt", "model.safetensors"], "job")
@@ -113,7 +113,7 @@ def test_damage_is_kept_apart(examples):
 
 def test_progress_stops_a_task(tmp_path):
     large(tmp_path)
-    planned()
+    plan()
 
     def stop(done, total):
         return False

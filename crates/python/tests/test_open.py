@@ -1,4 +1,4 @@
-"""Opening: paths, addresses, file objects, and how little is read."""
+"""Tests of `open`: paths, addresses, file objects, and the number of bytes read."""
 
 import io
 import os
@@ -16,7 +16,7 @@ import pystatelens
 
 
 class Counting(io.FileIO):
-    """Counts the bytes read."""
+    """A file object that counts the bytes read."""
 
     count = 0
 
@@ -27,17 +27,17 @@ class Counting(io.FileIO):
 
 
 class Short(io.FileIO):
-    """Returns at most seven bytes at a time, as a file object may."""
+    """A file object that returns at most seven bytes per call, which its protocol allows."""
 
     def read(self, size=-1):
         return super().read(min(size, 7))
 
 
 @pytest.mark.parametrize("source", [str, Path, os.fsencode, lambda path: open(path, "rb"), Short])
-def test_every_kind_of_source_gives_the_same(source, examples):
+def test_all_sources_give_the_same_checkpoint(source, examples):
     if source is os.fsencode:
         with pytest.raises(pystatelens.StatelensError):
-            pystatelens.open(os.fsencode("model.safetensors"))  # the bytes of a file, not its name
+            pystatelens.open(os.fsencode("model.safetensors"))  # bytes are content, not a name
         return
     checkpoint = pystatelens.open(source(examples / "model.safetensors"))
     assert list(checkpoint) == ["layers.0.weight", "norm"]
@@ -58,7 +58,7 @@ def test_bytes_and_fsspec(examples):
 
 
 class Ranges(BaseHTTPRequestHandler):
-    """Serves the files of the current folder, in ranges of bytes."""
+    """Serves the files of the current folder, with range requests."""
 
     protocol_version = "HTTP/1.1"
     sent = 0
@@ -82,7 +82,7 @@ class Ranges(BaseHTTPRequestHandler):
         try:
             self.wfile.write(data[start:end])
         except ConnectionError:
-            return  # It has all that it needs.
+            return  # The client closed the connection early.
         Ranges.sent += end - start
 
     def log_message(self, *_):
@@ -125,7 +125,7 @@ def test_slices_read_only_what_they_need(tmp_path):
     assert part.shape == (2, 500) and Counting.count == opened
     wanted = np.arange(rows * width, dtype="float32").reshape(rows, width)[7:9, ..., ::2]
     assert np.array_equal(part.numpy(), wanted)
-    # Of 16 MB: at most the block of the cache that holds the two rows.
+    # The file has 16 MB. The reader may fetch the whole cache block of the two rows.
     assert 2 * 500 * 4 <= Counting.count - opened <= 64 << 10
     before = Counting.count
     assert tensor[100:200].numpy().shape == (100, width)

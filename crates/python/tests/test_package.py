@@ -1,4 +1,4 @@
-"""The package itself: its command, and that it has no unsafe code of its own."""
+"""Tests of the package: its command works, and its Rust sources have no unsafe code."""
 
 import re
 import subprocess
@@ -15,7 +15,7 @@ def run(*arguments, **options):
     return subprocess.run([COMMAND, *arguments], capture_output=True, text=True, **options)
 
 
-def test_the_command_comes_along(examples):
+def test_the_package_has_the_command(examples):
     assert run("--version").stdout.split() == ["statelens", pystatelens.__version__]
     listed = run("ls", "trainer.pt")
     assert listed.returncode == 0 and "model.norm" in listed.stdout
@@ -24,7 +24,7 @@ def test_the_command_comes_along(examples):
 
 
 def test_ctrl_c_ends_the_command(examples):
-    """A signal ends the command with the status that shells report, also while it reads a pipe."""
+    """Checks that SIGINT ends the command while it reads a pipe, with the status that shells report."""
     import signal
 
     process = subprocess.Popen([COMMAND, "info", "-"], stdin=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -35,7 +35,7 @@ def test_ctrl_c_ends_the_command(examples):
     process.stderr.close()
 
 
-def test_there_is_no_unsafe_code():
+def test_sources_have_no_unsafe_code():
     sources = sorted((ROOT / "crates/python/src").rglob("*.rs"))
     assert len(sources) > 8
     for path in sources:

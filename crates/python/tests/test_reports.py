@@ -1,4 +1,4 @@
-"""Reports and conversions: the same as the command prints, cancelled by exceptions and Ctrl-C."""
+"""Tests of reports and conversions: they equal those of the command, and exceptions and Ctrl-C cancel them."""
 
 import json
 import os
@@ -16,7 +16,7 @@ import torch
 
 
 def command(*arguments, status=0):
-    """What the command of the package prints with `--json`."""
+    """Returns the JSON that the command of the package prints."""
     run = subprocess.run(
         [sys.executable, "-m", "pystatelens", *map(str, arguments)], capture_output=True, text=True
     )
@@ -24,7 +24,7 @@ def command(*arguments, status=0):
     return json.loads(run.stdout)
 
 
-def test_reports_are_those_of_the_command(fixtures):
+def test_reports_equal_those_of_the_command(fixtures):
     source = fixtures / "torch/zip_module_state_dict.pt"
     other = fixtures / "cerebras/v2.10.0/gpt_small.mdl"
     other = other if other.exists() else next((fixtures / "cerebras/v2.10.0").glob("*.mdl"))
@@ -39,10 +39,10 @@ def test_reports_are_those_of_the_command(fixtures):
     assert json.loads(pystatelens.summary(source, "json")) == command("summary", source, "--to", "json")
 
 
-def test_an_open_checkpoint_and_a_file_object_will_do(examples):
-    opened = pystatelens.open("trainer.pt")
+def test_reports_take_open_checkpoints_and_file_objects(examples):
+    checkpoint = pystatelens.open("trainer.pt")
     with open("trainer.pt", "rb") as file:
-        for source in (opened, file):
+        for source in (checkpoint, file):
             assert pystatelens.verify(source)["sound"]
             assert pystatelens.scan(source)["findings"] == []
             assert len(pystatelens.stats(source)["tensors"]) == 2
@@ -135,9 +135,9 @@ def test_other_threads_run_during_the_work(tmp_path):
         nonlocal ticks
         while not stop.is_set():
             ticks += 1
-            time.sleep(0)  # lets others have the interpreter
+            time.sleep(0)  # releases the interpreter
 
-    # No thread gets the interpreter unless another releases it.
+    # A thread gets the interpreter only when another thread releases it.
     before = sys.getswitchinterval()
     sys.setswitchinterval(1000)
     try:
@@ -154,15 +154,15 @@ def test_other_threads_run_during_the_work(tmp_path):
 
 @pytest.mark.parametrize("name", [name for name in pystatelens.errors.__all__])
 def test_exceptions_can_be_pickled(name):
-    kind = getattr(pystatelens, name)
-    error = kind("a.pt: it is bad (at byte 3). Leave it.", "it is bad", "bad", "a.pt", 3, "Leave it.")
+    exception = getattr(pystatelens, name)
+    error = exception("a.pt: it is bad (at byte 3). Leave it.", "it is bad", "bad", "a.pt", 3, "Leave it.")
     copy = pickle.loads(pickle.dumps(error))
-    assert type(copy) is kind and str(copy) == str(error)
+    assert type(copy) is exception and str(copy) == str(error)
     assert vars(copy) == vars(error) and copy.offset == 3
-    assert issubclass(kind, pystatelens.StatelensError)
+    assert issubclass(exception, pystatelens.StatelensError)
 
 
-def test_exceptions_are_also_those_of_python(examples):
+def test_exceptions_derive_from_builtin_ones(examples):
     with pytest.raises(FileNotFoundError):
         pystatelens.open("missing.pt")
     with pytest.raises(KeyError):
@@ -181,12 +181,12 @@ def test_the_table_for_notebooks(examples):
 
 
 def llama(fixtures):
-    """A model, and an implementation to convert it to."""
+    """Returns the folder of a model, and an implementation to convert it to."""
     case = next((fixtures / "recipes").glob("llama/*hf-to-cs*"))
     return case / "in", case.name.rsplit("-to-", 1)[1].replace("cs", "cs-")
 
 
-def test_convert_model_is_the_command(fixtures, tmp_path):
+def test_convert_model_writes_sound_checkpoints(fixtures, tmp_path):
     model, target = llama(fixtures)
     reports = pystatelens.convert_model(model, target, output_dir=tmp_path / "out", drop_unmatched_keys=True)
     assert reports and all(os.path.exists(path) for report in reports for path in report["files"])
@@ -201,7 +201,7 @@ import os, pathlib, pystatelens, signal, sys
 def handled():
     lines = pathlib.Path("/proc/self/status").read_text().splitlines()
     masks = [line.split()[1] for line in lines if line.startswith(("SigIgn", "SigCgt"))]
-    # Above 31 are those that the C library uses for threads.
+    # The C library uses signals above 31 for threads.
     return [int(mask, 16) & 0x7fffffff for mask in masks]
 
 before = handled()
@@ -216,8 +216,8 @@ except KeyboardInterrupt:
 
 def test_convert_model_leaves_signals_to_python(fixtures, tmp_path):
     model, target = llama(fixtures)
-    ended = subprocess.run([sys.executable, "-c", ONE_MODEL, model, target], capture_output=True)
-    assert ended.returncode == -signal.SIGTERM, ended.stderr
+    process = subprocess.run([sys.executable, "-c", ONE_MODEL, model, target], capture_output=True)
+    assert process.returncode == -signal.SIGTERM, process.stderr
 
 
 def test_progress_stops_convert_model(fixtures, tmp_path):

@@ -1,4 +1,4 @@
-"""Writing state dicts of Python, also as `cerebras.pytorch` does."""
+"""Tests of `save`, and of `load` and `save` in `pystatelens.cstorch`."""
 
 import ml_dtypes
 import numpy as np
@@ -8,7 +8,7 @@ import pytest
 import torch
 
 
-def test_what_torch_reads_is_what_was_saved():
+def test_torch_reads_saved_state_dicts():
     weight = torch.arange(6.0).reshape(2, 3)
     state = {
         "model": {"a": weight.t(), "tied": weight, "again": weight, "half": weight.bfloat16()},
@@ -38,7 +38,7 @@ def test_arrays_and_tensors_of_checkpoints_are_saved(examples):
     assert theirs["lazy"].tolist() == [1] * 6 and theirs["eight"].dtype == torch.float8_e5m2
 
 
-def test_what_can_not_be_written_is_refused():
+def test_unsupported_values_are_refused():
     with pytest.raises(pystatelens.UnsupportedError, match="can't be written"):
         pystatelens.save({"x": object()}, "x.pt")
     deep = []
@@ -74,7 +74,7 @@ def test_cstorch_keeps_values_types_and_ties():
     assert meta["model"]["wte"].device.type == "meta" and meta["model"]["wte"] is meta["model"]["head"]
 
 
-def test_cstorch_loads_what_the_real_one_saved(fixtures):
+def test_cstorch_loads_files_of_the_real_library(fixtures):
     for path in sorted((fixtures / "cerebras/v2.10.0").glob("*.mdl"))[:20]:
         try:
             ours = pystatelens.cstorch.load(path)

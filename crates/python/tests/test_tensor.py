@@ -1,4 +1,4 @@
-"""Tensors: indices as NumPy has them, and arrays of other libraries."""
+"""Tests of tensors: indices as in NumPy, and conversions to arrays of other libraries."""
 
 import itertools
 import os
@@ -25,7 +25,7 @@ INDICES = [
 ]
 
 
-def test_indices_are_those_of_numpy(tmp_path):
+def test_indices_work_as_in_numpy(tmp_path):
     array = np.arange(4 * 5 * 6, dtype="int16").reshape(4, 5, 6)
     np.save("x.npy", array)
     tensor = pystatelens.open("x.npy")[""]
@@ -52,7 +52,7 @@ def test_wrong_indices_are_index_errors(index):
     [None, True, 1.5, "x", [0, 1], np.array([0, 1]), np.zeros(4, "bool"), np.True_, slice(1.5, None)]
     + [torch.tensor([0, 1]), (0, [True, False, True, False, True])],
 )
-def test_other_indices_are_type_errors_that_say_what_to_do(index):
+def test_other_indices_are_type_errors_with_advice(index):
     np.save("x.npy", np.zeros((4, 5, 6)))
     with pytest.raises(TypeError, match="read it first: `tensor.numpy"):
         pystatelens.open("x.npy")[""][index]
@@ -65,7 +65,7 @@ def test_slices_of_the_first_dimension_are_iterated_over():
     assert [row.numpy().tolist() for row in tensor] == array.tolist()
     with pytest.raises(TypeError, match="without dimensions"):
         list(tensor[0, 0])
-    # It would compare tensors, not their elements.
+    # `in` would compare tensors instead of elements.
     with pytest.raises(TypeError):
         3.0 in tensor
 
@@ -99,20 +99,20 @@ def test_arrays_are_writable_and_not_copied():
     np.save("x.npy", np.arange(1000.0))
     tensor = pystatelens.open("x.npy")[""]
     array = tensor.numpy()
-    # It is a view of the memory that the file was read into.
+    # The array is a view of the memory that received the bytes of the file.
     assert isinstance(array.base, bytearray) and array.flags.writeable
     array[0] = 7
     assert tensor.numpy()[0] == 0
 
 
 def base(array):
-    """The object that owns the memory of an array."""
+    """Returns the object that owns the memory of an array."""
     while isinstance(array.base, np.ndarray):
         array = array.base
     return array if array.base is None else array.base
 
 
-def test_large_tensors_are_read_from_the_file_into_memory_that_is_not_filled():
+def test_large_tensors_are_read_into_uninitialised_memory():
     numbers = np.random.default_rng(1).random((3, 300, 500))
     state = {"x": torch.from_numpy(numbers), "y": torch.from_numpy(numbers).to(torch.bfloat16)}
     for name, options in [("x.pt", {}), ("x.npz", {"select": "x"}), ("x.mdl", {})]:
@@ -123,7 +123,7 @@ def test_large_tensors_are_read_from_the_file_into_memory_that_is_not_filled():
             assert np.array_equal(array, numbers[index]) and array.flags.writeable
             assert isinstance(base(array), np.ndarray)
             assert torch.equal(tensor[index].torch(), state["x"][index])
-        # These bytes are not dense in the file.
+        # The bytes of these columns are not contiguous in the file.
         columns = tensor[..., :450]
         assert np.array_equal(columns.numpy(), numbers[..., :450]) and isinstance(base(columns.numpy()), bytearray)
         cast = tensor.cast("float32")
@@ -142,7 +142,7 @@ def test_a_file_that_became_shorter_is_an_error():
             read()
 
 
-def test_other_libraries_ask_for_it():
+def test_other_libraries_convert_tensors():
     np.save("x.npy", np.arange(6.0).reshape(2, 3))
     tensor = pystatelens.open("x.npy")[""]
     assert np.asarray(tensor).sum() == 15

@@ -1,4 +1,4 @@
-"""The values of all fixtures, compared with what the real libraries read."""
+"""Compares the values of all fixtures with the values that the real libraries read."""
 
 import hashlib
 import json
@@ -14,19 +14,19 @@ from conftest import FIXTURES, ROOT
 from describe import describe
 
 CEREBRAS = ROOT / "target/python/cerebras/bin/python"
-# Plain values, by the word for them in the recorded expectations.
+# Functions that return the plain value of an entry in `*.expected.json`, by its `kind`.
 PLAIN = {
-    "bool": lambda about: about["value"],
-    "int": lambda about: int(about["value"]),
-    "float": lambda about: number(about["value"]),
-    "str": lambda about: about["value"],
-    "none": lambda about: None,
+    "bool": lambda entry: entry["value"],
+    "int": lambda entry: int(entry["value"]),
+    "float": lambda entry: number(entry["value"]),
+    "str": lambda entry: entry["value"],
+    "none": lambda entry: None,
 }
-# In the file, the bytes are in the other order than the recorded ones.
+# The byte order in the file differs from the recorded one.
 BIG_ENDIAN = {"bigendian.gguf"}
-# Objects of classes, whose members have no keys.
+# Files with objects of classes, whose attributes have no keys.
 OBJECTS = {"zip_python_objects.pt"}
-# cerebras.pytorch does not set the memory of this tensor.
+# cerebras.pytorch leaves the memory of this tensor uninitialised.
 UNDEFINED = {("full_tensors.mdl", "none")}
 
 
@@ -35,7 +35,7 @@ def number(text):
 
 
 def recorded():
-    """Files, with what the real library read: bytes of tensors, and plain values, by key."""
+    """Yields files with the recorded values by key: hashes of tensors, and plain values."""
     for path in sorted(FIXTURES.rglob("*.expected.json")):
         expected = json.loads(path.read_text())
         entries = expected.get("entries") if isinstance(expected, dict) else None
@@ -47,16 +47,16 @@ def recorded():
         # Two keys may have the same flat form.
         values = {}
         for entry in entries:
-            key, about = entry if isinstance(entry, list) else (entry.get("key"), entry)
+            key, fields = entry if isinstance(entry, list) else (entry.get("key"), entry)
             if source.parent.name in ("flax", "keras"):
                 key = key.replace("/", ".")
             if (source.name, key) in UNDEFINED or "\ud800" in key:
                 continue
-            if about.get("sha256") and about.get("kind") in ("tensor", "ndarray"):
-                order = "swapped" if str(about.get("dtype")).startswith(">") else "sha256"
-                values.setdefault(key, []).append((order, about["sha256"]))
-            elif about.get("kind") in PLAIN and ("value" in about or about["kind"] == "none"):
-                values.setdefault(key, []).append(("value", PLAIN[about["kind"]](about)))
+            if fields.get("sha256") and fields.get("kind") in ("tensor", "ndarray"):
+                order = "swapped" if str(fields.get("dtype")).startswith(">") else "sha256"
+                values.setdefault(key, []).append((order, fields["sha256"]))
+            elif fields.get("kind") in PLAIN and ("value" in fields or fields["kind"] == "none"):
+                values.setdefault(key, []).append(("value", PLAIN[fields["kind"]](fields)))
         if values:
             yield pytest.param(source, values, id=str(source.relative_to(FIXTURES)))
 
@@ -66,20 +66,20 @@ def sha256(value):
 
 
 def content(value):
-    """A value in the words of `recorded`."""
+    """Returns a value in the form of `recorded`."""
     if isinstance(value, (pystatelens.Tensor, np.generic)):
         return "sha256", sha256(value)
     return "value", value
 
 
-def is_same(found, expected):
+def is_same(actual, expected):
     if isinstance(expected, float):
-        return repr(found) == repr(expected)
-    return type(found) is type(expected) and found == expected
+        return repr(actual) == repr(expected)
+    return type(actual) is type(expected) and actual == expected
 
 
 @pytest.mark.parametrize("path, values", recorded())
-def test_values_are_the_recorded_ones(path, values):
+def test_values_equal_the_recorded_ones(path, values):
     checkpoint = pystatelens.open(path)
     missing = [key for key in values if key not in checkpoint]
     assert missing == [] or path.name in OBJECTS
@@ -87,14 +87,14 @@ def test_values_are_the_recorded_ones(path, values):
         if key in missing or isinstance(checkpoint[key], pystatelens.Opaque):
             assert path.name in OBJECTS
             continue
-        kind, found = content(checkpoint[key])
+        kind, actual = content(checkpoint[key])
         if expected[0][0] == "swapped":
-            kind, found = "swapped", sha256(checkpoint[key].numpy().byteswap())
-        assert any(kind == other and is_same(found, value) for other, value in expected), key
+            kind, actual = "swapped", sha256(checkpoint[key].numpy().byteswap())
+        assert any(kind == other and is_same(actual, value) for other, value in expected), key
 
 
 def rows(value):
-    """What is in a loaded value, without which views share a storage: ours are dense."""
+    """Returns the description of a loaded value. It omits shared storages, because our tensors are dense."""
     return [(path, without_sharing(node)) for path, node in describe(value)]
 
 
@@ -103,16 +103,16 @@ def without_sharing(node):
     return {name: it for name, it in node.items() if name not in hidden}
 
 
-def of_torch():
-    """Files of torch. Not attacks: torch would allocate all that they claim."""
+def torch_files():
+    """Yields files of torch, except attacks, for which torch would allocate any size."""
     for folder in ["cerebras", "dcp_single", "reports", "torch", "torch_crafted"]:
         for path in sorted((FIXTURES / folder).rglob("*")):
             if path.suffix in (".pt", ".pth", ".bin", ".ckpt"):
                 yield path
 
 
-@pytest.mark.parametrize("path", of_torch(), ids=lambda path: str(path.relative_to(FIXTURES)))
-def test_state_dicts_are_those_of_torch(path):
+@pytest.mark.parametrize("path", torch_files(), ids=lambda path: str(path.relative_to(FIXTURES)))
+def test_state_dicts_equal_those_of_torch(path):
     warnings.simplefilter("ignore")
     try:
         theirs = torch.load(path, map_location="cpu", weights_only=True)
@@ -125,22 +125,22 @@ def test_state_dicts_are_those_of_torch(path):
     assert rows(pystatelens.open(path).state_dict()) == rows(theirs)
 
 
-# Where we differ on purpose: subclasses of `dict` and `list` are read without their class; links of
-# HDF5 are ties; and cerebras.pytorch does not set the memory of a tensor.
+# Intended differences: we read subclasses of `dict` and `list` without their class, and HDF5 links as ties;
+# cerebras.pytorch leaves the memory of a tensor uninitialised.
 DIFFERENT = {"dictsub.mdl", "listsub.mdl", "hardlink_alias.mdl", "link_to_self.mdl", "full_tensors.mdl"}
 
 
-def of_cstorch():
-    """The files for `cerebras.pytorch`, if its environment is installed."""
-    found = (FIXTURES / "cerebras").rglob("*.mdl") if CEREBRAS.exists() else []
-    return sorted(path for path in found if path.name not in DIFFERENT)
+def cstorch_files():
+    """Returns the files for `cerebras.pytorch`, or an empty list if its environment is not installed."""
+    files = (FIXTURES / "cerebras").rglob("*.mdl") if CEREBRAS.exists() else []
+    return sorted(path for path in files if path.name not in DIFFERENT)
 
 
 @pytest.fixture(scope="module")
 def cstorch(tmp_path_factory):
-    """What `cerebras.pytorch.load` makes of them."""
+    """Returns the descriptions of all files as `cerebras.pytorch.load` reads them."""
     folder = tmp_path_factory.mktemp("cstorch")
-    jobs = [{"id": str(path), "how": "cstorch", "path": str(path), "cast": ""} for path in of_cstorch()]
+    jobs = [{"id": str(path), "how": "cstorch", "path": str(path), "cast": ""} for path in cstorch_files()]
     (folder / "jobs.json").write_text(json.dumps(jobs))
     script = ROOT / "tests/interop/load.py"
     arguments = [CEREBRAS, "-W", "ignore", script, folder / "jobs.json", folder / "results.jsonl"]
@@ -151,16 +151,16 @@ def cstorch(tmp_path_factory):
 
 
 def without(described, paths):
-    """Rows that are not below these paths."""
+    """Returns the rows that are not below these paths."""
     return [row for row in described if not any(row[0][: len(path)] == path for path in paths)]
 
 
-@pytest.mark.parametrize("path", of_cstorch(), ids=lambda path: str(path.relative_to(FIXTURES)))
-def test_state_dicts_are_those_of_cstorch(path, cstorch):
+@pytest.mark.parametrize("path", cstorch_files(), ids=lambda path: str(path.relative_to(FIXTURES)))
+def test_state_dicts_equal_those_of_cstorch(path, cstorch):
     theirs = cstorch[str(path)]
     if "error" in theirs:
         pytest.skip(f"cerebras.pytorch refuses it: {theirs['error']}")
-    # Objects of classes, which are not made here.
+    # pystatelens does not create objects of classes.
     objects = [path for path, node in theirs["rows"] if node["kind"] == "object"]
     ours = json.loads(json.dumps(rows(pystatelens.cstorch.load(path))))
     expected = [[path, without_sharing(node)] for path, node in theirs["rows"]]
@@ -192,13 +192,13 @@ def test_numpy(path):
     ours = pystatelens.open(path)
     for key, array in theirs.items():
         if isinstance(array, bytes):
-            # A member that is not an array.
+            # This member is not an array.
             assert ours[key] == array
             continue
-        found = ours[key].numpy() if isinstance(ours[key], pystatelens.Tensor) else ours[key]
-        assert found.shape == array.shape, key
-        assert found.dtype == array.dtype.newbyteorder("<"), key
-        assert found.tobytes() == np.ascontiguousarray(array.astype(found.dtype)).tobytes(), key
+        actual = ours[key].numpy() if isinstance(ours[key], pystatelens.Tensor) else ours[key]
+        assert actual.shape == array.shape, key
+        assert actual.dtype == array.dtype.newbyteorder("<"), key
+        assert actual.tobytes() == np.ascontiguousarray(array.astype(actual.dtype)).tobytes(), key
 
 
 @pytest.mark.parametrize("path", sorted((FIXTURES / "hdf5").glob("*.h5")), ids=lambda path: path.name)
@@ -211,22 +211,22 @@ def test_hdf5(path):
         compared = 0
         for key, tensor in ours.tensors():
             theirs = file.get(key.replace(".", "/"))
-            # Other types keep their bytes, which h5py converts.
+            # We return the bytes of other types unchanged, but h5py converts them.
             if theirs is None or theirs.dtype.kind not in "iufb" or tensor.dtype.startswith("void"):
                 continue
             try:
-                array, bytes_of_ours = theirs[()], tensor.tobytes()
+                array, our_bytes = theirs[()], tensor.tobytes()
             except (OSError, pystatelens.UnsupportedError):
                 continue
-            if len(bytes_of_ours) != array.nbytes:
-                # NumPy does not have this float, such as bfloat16, so h5py widens it.
+            if len(our_bytes) != array.nbytes:
+                # h5py widens floats that NumPy lacks, such as bfloat16.
                 assert theirs.dtype.kind == "f"
                 continue
             assert tensor.shape == theirs.shape, key
-            assert bytes_of_ours == np.ascontiguousarray(array.astype(array.dtype.newbyteorder("<"))).tobytes(), key
+            assert our_bytes == np.ascontiguousarray(array.astype(array.dtype.newbyteorder("<"))).tobytes(), key
             compared += 1
         if not compared:
-            pytest.skip("it has no plain numbers that both read")
+            pytest.skip("there are no plain numbers that both read")
 
 
 @pytest.mark.parametrize("path", sorted((FIXTURES / "gguf").glob("*.gguf")), ids=lambda path: path.name)

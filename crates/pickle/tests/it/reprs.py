@@ -1,4 +1,4 @@
-"""Writes reprs.tsv: what CPython pickles, and its repr. Run with the Python of your choice."""
+"""Writes reprs.tsv: pickles of CPython and the `repr` of their values. Run it with any version of Python."""
 import argparse
 import collections
 import datetime

@@ -1,4 +1,4 @@
-"""Opens, explains, compares and converts model checkpoints, without running anything in them.
+"""Opens, explains, compares and converts model checkpoints, without running code from them.
 
 >>> import pystatelens
 >>> checkpoint = pystatelens.open("model.safetensors")

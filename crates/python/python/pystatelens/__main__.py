@@ -1,4 +1,4 @@
-"""`python -m pystatelens` is the command `statelens`."""
+"""Runs the command `statelens` for `python -m pystatelens`."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Open checkpoints."""
+"""Opens checkpoints."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class File(Protocol):
-    """A binary file object: of Python, or of fsspec."""
+    """A binary file object of Python or fsspec."""
 
     def read(self, size: int, /) -> bytes: ...
 
@@ -27,27 +27,26 @@ class File(Protocol):
 
 
 Source: TypeAlias = str | os.PathLike[str] | File | bytes
-"""Where a checkpoint is: a path, an address, a file object, or its bytes."""
+"""The source of a checkpoint: a path, an address, a file object, or the bytes of a file."""
 
 
 class Format(NamedTuple):
     """The format of a file."""
 
     id: str
-    """The short name, which is the same in all versions: `cerebras-h5`, `torch-zip`."""
+    """The short name, such as `cerebras-h5` or `torch-zip`. It is the same in all versions of Statelens."""
     name: str
-    """The name to show."""
+    """The full name."""
     version: str
-    """The version of the format; may be empty."""
+    """The version of the format, or an empty string."""
     producer: str
-    """The program that wrote the file; may be empty."""
+    """The program that wrote the file, or an empty string."""
 
 
 class Checkpoint(Mapping[str, Any]):
     """An open checkpoint: a mapping from flat keys to tensors and plain values.
 
-    Opening one reads its structure. A `Tensor` is read when its values are asked for; other values
-    are Python objects.
+    Opening reads the structure only. A `Tensor` reads its values on request; other values are Python objects.
 
     >>> import pystatelens
     >>> checkpoint = pystatelens.open("trainer.pt")
@@ -56,7 +55,8 @@ class Checkpoint(Mapping[str, Any]):
     >>> checkpoint["epoch"], checkpoint["model.norm"].shape
     (3, (6,))
 
-    It may be used in a `with` statement. Its files are closed when nothing refers to it and its tensors.
+    A checkpoint is a context manager. Its files are closed when there are no references to it and its
+    tensors.
     """
 
     __slots__ = ("_opened",)
@@ -65,13 +65,13 @@ class Checkpoint(Mapping[str, Any]):
         self._opened: NativeCheckpoint | None = native
 
     def close(self) -> None:
-        """Ends the use of the checkpoint. Its tensors can still be read."""
+        """Closes the checkpoint. Tensors obtained before can still be read."""
         self._opened = None
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *raised: object) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
     @property
@@ -100,8 +100,8 @@ class Checkpoint(Mapping[str, Any]):
         return len(self._native.keys())
 
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
-        """Returns the tensors and arrays with their keys, in file order. A tied tensor appears under
-        each of its keys."""
+        """Yields the keys and their tensors and arrays, in file order. A tied tensor appears under each
+        of its keys."""
         for key in self:
             value = self[key]
             if isinstance(value, Tensor):
@@ -110,10 +110,11 @@ class Checkpoint(Mapping[str, Any]):
     def state_dict(
         self, key: str = "", *, framework: Literal["torch", "numpy", "lazy"] = "torch"
     ) -> Any:
-        """Returns the nested dicts and lists below `key`, by default the whole, with tensors of torch,
-        arrays of NumPy, or tensors that are read later.
+        """Returns the nested dicts and lists below `key` (default: all), with torch tensors, NumPy arrays
+        or, for `lazy`, instances of `Tensor`.
 
-        Objects that occur several times are the same object in the result: tied tensors stay tied.
+        An object that occurs several times in the checkpoint is one object in the result: tied tensors
+        stay tied.
 
         >>> import pystatelens
         >>> pystatelens.open("trainer.pt").state_dict("model", framework="lazy")
@@ -136,10 +137,10 @@ _LAZY = Maker()
 
 
 def _is_key(key: object) -> TypeGuard[str]:
-    """Returns whether an object may be a key: a string without lone surrogates."""
+    """Returns whether an object is a valid key: a string without lone surrogates."""
     if not isinstance(key, str):
         return False
-    return key.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in key)
+    return key.isascii() or not any("\ud800" <= character <= "\udfff" for character in key)
 
 
 def open(
@@ -148,14 +149,14 @@ def open(
     with_files: Iterable[str | os.PathLike[str]] = (),
     max_fetch: int | None = None,
 ) -> Checkpoint:
-    """Opens a checkpoint in any format that Statelens reads; the content says which.
+    """Opens a checkpoint in any format that Statelens reads. It detects the format from the content.
 
     `source` is a path, a folder with one checkpoint, a shard or index of a set, an address
     (`https://`, a page of the Hugging Face Hub, `s3://`, `gs://`, `az://`), or a binary file object,
-    also one of fsspec. Other files that it refers to are found in its folder, or given by
-    `with_files`. From web servers, at most `max_fetch` bytes are fetched, by default 1 GB.
+    including one of fsspec. Other files of the checkpoint are found in its folder, or listed in
+    `with_files`. `max_fetch` limits the bytes that are fetched from web servers (default: 1 GB).
 
-    Nothing in the file is run. Weights are read when a tensor's values are asked for.
+    No code in the file is run. Weights are read when a tensor's values are requested.
 
     >>> import pathlib
     >>> import pystatelens
@@ -168,7 +169,8 @@ def open(
 
 
 def located(source: Source | Checkpoint) -> tuple[Any, str]:
-    """Returns an open checkpoint, a path, an address or a file object, and the name of the file."""
+    """Returns the source as the extension module takes it (an open checkpoint, a path, an address or a
+    file object), and the name of the file."""
     if isinstance(source, Checkpoint):
         return source._native, ""
     if isinstance(source, (bytes, bytearray, memoryview)):
@@ -182,7 +184,7 @@ def located(source: Source | Checkpoint) -> tuple[Any, str]:
 
         source = fsspec.open(path, "rb")
     if not hasattr(source, "read") and hasattr(source, "open"):
-        # An OpenFile of fsspec.
+        # `fsspec.core.OpenFile`.
         source = source.open()
     if isinstance(source, io.TextIOBase):
         raise TypeError('the file is opened as text; open it with "rb"')

@@ -1,4 +1,4 @@
-"""The command `statelens`, which the package brings along."""
+"""Runs the command `statelens`, which is part of the package."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from . import _native
 
 
 def main() -> int:
-    """Runs the command with the arguments of this process; returns its exit status."""
+    """Runs the command with the arguments of this process, and returns its exit status."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        # Ctrl-C ends the command as it ends any program, or as the command itself handles it.
-        # Python's own handler would wait until the command returns.
+        # Python's handler of Ctrl-C would wait until the command returns. The default handler ends
+        # the process, unless the command installs its own.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     return _native.command(sys.argv)

@@ -1,4 +1,4 @@
-"""Conversions to other formats and to other implementations of a model."""
+"""Converts checkpoints to other formats and to other implementations of a model."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ._reports import Progress
 
 
 class ConvertOptions(TypedDict, total=False):
-    """The options of `convert`."""
+    """Options of `convert`."""
 
     to: str | None
     version: str | None
@@ -54,13 +54,13 @@ def convert(
 ) -> dict[str, Any]:
     """Converts a checkpoint to another format, in bounded memory.
 
-    The format is that of `to` (`safetensors`, `torch`, `cerebras`, `tensorflow`, `npz`), or of the
-    extension of `path`. `select`, `exclude` and the keys of `cast` are globs, or regular expressions
-    between slashes; `rename` maps regular expressions to their replacements, in which `$1` is a group;
-    `cast` is a dtype for all floating-point tensors, or maps patterns to dtypes. If something would be
-    lost, nothing is written unless `lossy` agrees.
+    `to` names the format (`safetensors`, `torch`, `cerebras`, `tensorflow`, `npz`). The default depends
+    on the extension of `path`. `select`, `exclude` and the keys of `cast` are globs, or regular
+    expressions between slashes. `rename` maps regular expressions to replacements, in which `$1` is a
+    group. `cast` is a dtype for all floating-point tensors, or maps patterns to dtypes. A conversion
+    that loses something is refused unless `lossy` is true.
 
-    The files get their names when all are complete and were read back. The report is what
+    The files get their names when all are complete and have been read back. Returns the report that
     `statelens convert --json` prints.
 
     >>> import pystatelens
@@ -112,12 +112,12 @@ def convert_model(
     replace: bool = False,
     progress: Progress | None = None,
 ) -> list[dict[str, Any]]:
-    """Converts a model between implementations: `hf`, `cs-2.9`, `cs-current`, `meta` and others, with
-    its config. See `statelens convert-model --help`.
+    """Converts a model and its config between implementations: `hf`, `cs-2.9`, `cs-current`, `meta` and
+    others. See `statelens convert-model --help`.
 
-    Returns a report for each checkpoint that was written.
+    Returns a report for each checkpoint that it wrote.
     """
-    given: dict[str, object] = {
+    values: dict[str, object] = {
         "--tgt-fmt": to,
         "--model": model,
         "--src-fmt": src_fmt,
@@ -137,7 +137,7 @@ def convert_model(
         "--force": replace,
     }
     arguments = ["--json"]
-    arguments += [f"{name}={_text(value)}" for name, value in given.items() if value is not None]
+    arguments += [f"{name}={_text(value)}" for name, value in values.items() if value is not None]
     arguments += [f"--cast={key}={dtype}" if key else f"--cast={dtype}" for key, dtype in _casts(cast, "")]
     arguments += [name for name, flag in flags.items() if flag]
     printed = _native.convert_model([*arguments, "--", os.fspath(checkpoint)], progress)
@@ -145,7 +145,7 @@ def convert_model(
 
 
 def native_options(**options: Unpack[ConvertOptions]) -> dict[str, Any]:
-    """Returns options of `convert` as the extension module takes them."""
+    """Returns the options of `convert` in the form that the extension module takes."""
     unknown = options.keys() - ConvertOptions.__annotations__.keys()
     if unknown:
         raise TypeError(f"there is no option {min(unknown)!r}")
@@ -154,9 +154,9 @@ def native_options(**options: Unpack[ConvertOptions]) -> dict[str, Any]:
         "version": options.get("version"),
         "compression": options.get("compression"),
         "shard_size": options.get("shard_size"),
-        "select": _several(options.get("select", ())),
-        "exclude": _several(options.get("exclude", ())),
-        "states": _several(options.get("states", ())),
+        "select": _list(options.get("select", ())),
+        "exclude": _list(options.get("exclude", ())),
+        "states": _list(options.get("states", ())),
         "rename": list((options.get("rename") or {}).items()),
         "strip_prefix": options.get("strip_prefix", ""),
         "prefix": options.get("prefix", ""),
@@ -168,15 +168,15 @@ def native_options(**options: Unpack[ConvertOptions]) -> dict[str, Any]:
 
 
 def _casts(cast: DType | Mapping[str, DType] | None, every: str) -> list[tuple[str, str]]:
-    """Returns patterns with the names of dtypes; `every` is the pattern of one dtype for all tensors."""
+    """Returns pairs of a pattern and the name of a dtype. A single dtype gets the pattern `every`."""
     if cast is None:
         return []
-    given = cast if isinstance(cast, Mapping) else {every: cast}
-    return [(pattern, dtype_name(dtype)) for pattern, dtype in given.items()]
+    casts = cast if isinstance(cast, Mapping) else {every: cast}
+    return [(pattern, dtype_name(dtype)) for pattern, dtype in casts.items()]
 
 
-def _several(given: str | Iterable[str]) -> list[str]:
-    return [given] if isinstance(given, str) else list(given)
+def _list(strings: str | Iterable[str]) -> list[str]:
+    return [strings] if isinstance(strings, str) else list(strings)
 
 
 def _text(value: object) -> str:

@@ -1,4 +1,4 @@
-"""The dtypes of NumPy and torch for those of tensors."""
+"""Finds the dtypes of NumPy and torch for the dtypes of tensors."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from ._native import Tensor as NativeTensor
 
 DType: TypeAlias = Union[str, type[Any], "np.dtype[Any]", "pytorch.dtype"]
-"""A dtype: its name, or the object of torch, NumPy or ml_dtypes."""
+"""A dtype: its name, or an object of torch, NumPy or ml_dtypes."""
 
 _ADVICE = "Read it in another one: `tensor.cast(\"float32\")`."
 
-# Dtypes of torch whose elements NumPy can hold, but not name.
+# Dtypes of torch that NumPy lacks, and the NumPy dtypes that hold their elements.
 _AS_BYTES = {
     "float4_e2m1fn_x2": "uint8",
     "bits1x8": "uint8",
@@ -33,10 +33,10 @@ _AS_BYTES = {
     "quint2x4": "uint8",
 }
 
-# The dtypes that `numpy_dtype` has looked up, by name and size.
+# Results of `_named`, by name and size in bytes.
 _KNOWN: dict[tuple[str, int], np.dtype[Any] | None] = {}
 
-# Dtypes that NumPy can pass on to other libraries.
+# Dtypes that NumPy exports through DLPack.
 EXPORTED = frozenset(
     ["bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64"]
     + ["float16", "float32", "float64", "complex64", "complex128"]
@@ -52,14 +52,14 @@ def dtype_name(dtype: DType) -> str:
 
 
 def numpy_dtype(native: NativeTensor) -> np.dtype[Any]:
-    """Returns the dtype of `Tensor.numpy`; those that NumPy lacks are from ml_dtypes."""
+    """Returns the dtype of `Tensor.numpy`. Dtypes that NumPy lacks come from ml_dtypes."""
     import numpy as np
 
     if native.is_blocks:
         raise unsupported(native, "NumPy")
-    given = native.numpy_type
-    if given is not None:
-        described: np.dtype[Any] = np.dtype(given).newbyteorder("<")
+    descr = native.numpy_type
+    if descr is not None:
+        described: np.dtype[Any] = np.dtype(descr).newbyteorder("<")
         return described
     key = native.dtype, native.itemsize
     if key not in _KNOWN:
@@ -71,15 +71,15 @@ def numpy_dtype(native: NativeTensor) -> np.dtype[Any]:
 
 
 def _named(name: str, itemsize: int) -> np.dtype[Any] | None:
-    """Returns the dtype with the name of torch's, if NumPy or ml_dtypes has one."""
+    """Returns the dtype of NumPy or ml_dtypes with a name of torch, or None."""
     import numpy as np
 
     if name == "complex32":
         return np.dtype([("real", "<f2"), ("imag", "<f2")])
     if name.startswith(("bfloat16", "float8", "float6", "float4_e2m1fn", "int2", "int4", "int1")):
-        found = _ml_dtype(name)
-        if found is not None and np.dtype(found).itemsize == itemsize:
-            known: np.dtype[Any] = np.dtype(found)
+        scalar_type = _ml_dtype(name)
+        if scalar_type is not None and np.dtype(scalar_type).itemsize == itemsize:
+            known: np.dtype[Any] = np.dtype(scalar_type)
             return known
     try:
         dtype: np.dtype[Any] = np.dtype(_AS_BYTES.get(name, name)).newbyteorder("<")
@@ -92,10 +92,10 @@ def torch_dtype(native: NativeTensor) -> Any:
     """Returns the dtype of `Tensor.torch`."""
     import torch
 
-    found = None if native.numpy_type is not None else getattr(torch, native.dtype, None)
-    if not isinstance(found, torch.dtype):
+    dtype = None if native.numpy_type is not None else getattr(torch, native.dtype, None)
+    if not isinstance(dtype, torch.dtype):
         raise unsupported(native, "torch")
-    return found
+    return dtype
 
 
 def unsupported(native: NativeTensor, library: str) -> UnsupportedError:
@@ -105,7 +105,7 @@ def unsupported(native: NativeTensor, library: str) -> UnsupportedError:
 
 
 def _ml_dtype(name: str) -> Any:
-    # Without it, such elements can be read in torch, or cast.
+    # ml_dtypes is optional: torch reads such elements too, and `cast` converts them.
     try:
         return getattr(importlib.import_module("ml_dtypes"), name, None)
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""Makes the objects of a state dict that Python itself lacks."""
+"""Creates the objects of a state dict that are not built into Python, such as tensors."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Opaque:
-    """An object of a class that Statelens does not make, because nothing in a checkpoint is run."""
+    """A placeholder for an object of a class that Statelens does not create, because it runs no code from a
+    checkpoint."""
 
     module: str
     """The module of its class."""
     name: str
-    """The name of its class, or of the function that would return it."""
+    """The name of its class, or of the function that returns it."""
     text: str | None = None
-    """Python's `repr` of it, for classes that are known."""
+    """The `repr` of the object, if Statelens knows its class."""
 
     def __repr__(self) -> str:
         return self.text or f"<{self.module}.{self.name}>"
@@ -29,7 +30,7 @@ class Opaque:
 
 @dataclass(frozen=True)
 class SparseTensor:
-    """A sparse tensor of torch, as its dense parts."""
+    """The dense parts of a sparse tensor of torch."""
 
     layout: str
     """`sparse_coo`, `sparse_csr`, `sparse_csc`, `sparse_bsr` or `sparse_bsc`."""
@@ -48,8 +49,8 @@ class SparseTensor:
 
         parts = {name: part.torch() for name, part in self.parts.items()}
         if self.layout == "sparse_coo":
-            made = torch.sparse_coo_tensor(parts["indices"], parts["values"], self.shape)
-            return made._coalesced_(bool(self.coalesced))
+            tensor = torch.sparse_coo_tensor(parts["indices"], parts["values"], self.shape)
+            return tensor._coalesced_(bool(self.coalesced))
         by_row = "crow_indices" in parts
         rows = parts["crow_indices" if by_row else "ccol_indices"]
         columns = parts["col_indices" if by_row else "row_indices"]
@@ -59,7 +60,7 @@ class SparseTensor:
 
 
 class Maker:
-    """Makes tensors that are read later."""
+    """Creates instances of `Tensor`, which read their values later."""
 
     def tensor(self, native: NativeTensor, quantizer: Any) -> Any:
         return Tensor(native, quantizer)
@@ -76,8 +77,8 @@ class Maker:
         parts: dict[str, NativeTensor],
         coalesced: bool | None,
     ) -> Any:
-        of = {name: Tensor(part) for name, part in parts.items()}
-        return SparseTensor(layout, dtype, shape, of, coalesced)
+        tensors = {name: Tensor(part) for name, part in parts.items()}
+        return SparseTensor(layout, dtype, shape, tensors, coalesced)
 
     def dtype(self, name: str, numpy: bool) -> Any:
         return name
@@ -106,7 +107,7 @@ class NumpyMaker(Maker):
 
 
 class TorchMaker(NumpyMaker):
-    """Reads tensors into torch's, and arrays into NumPy's, as `torch.load` does."""
+    """Reads tensors into torch tensors, and arrays into NumPy arrays, as `torch.load` does."""
 
     def tensor(self, native: NativeTensor, quantizer: Any) -> Any:
         return Tensor(native, quantizer).torch()

@@ -1,4 +1,4 @@
-"""Reports about checkpoints. Each is what the command prints with `--json`, as Python objects."""
+"""Returns reports about checkpoints: the JSON that the command prints with `--json`, as Python objects."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from . import _native
 from ._checkpoint import Checkpoint, Source, located
 
 Progress: TypeAlias = Callable[[int, int], object]
-"""A function of the units done and of all units, or of 0 while their number is unknown. An exception
-in it, or the result `False`, stops the work."""
+"""A callback `progress(done, total)`. `total` is 0 while it is unknown. The operation stops if the
+callback raises an exception or returns `False`."""
 
 
 def verify(
     source: Source | Checkpoint, *, finite: bool = False, progress: Progress | None = None
 ) -> dict[str, Any]:
-    """Reads everything, checks every checksum, and counts NaN and infinities.
+    """Reads the whole checkpoint, checks its checksums, and counts NaN and infinities.
 
-    Damage is a result: `report["sound"]` says whether there is none, and with `finite`, whether there
-    are no NaN and infinities either.
+    Damage does not raise an exception: `report["sound"]` is false for a damaged checkpoint and, with
+    `finite`, for one with NaN or infinities.
 
     >>> import pystatelens
     >>> report = pystatelens.verify("model.safetensors")
@@ -37,9 +37,9 @@ def scan(
     allow: Iterable[str] = (),
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """Lists what loading the file with the usual libraries would run, without running it.
+    """Lists the code that the usual libraries would run while loading the file, without running it.
 
-    `allow` has names such as `package.module.Class` that are harmless.
+    `allow` lists names that are harmless, such as `package.module.Class`.
 
     >>> import pystatelens
     >>> pystatelens.scan("model.safetensors")["worst"] is None
@@ -62,8 +62,7 @@ def diff(
 ) -> dict[str, Any]:
     """Compares two checkpoints of any formats, key by key and value by value.
 
-    Values are equal if they are the same, or with `rtol` or `atol`, if
-    `|left - right| <= atol + rtol * |right|`.
+    Values must be equal or, with `rtol` or `atol`, satisfy `|left - right| <= atol + rtol * |right|`.
 
     >>> import pystatelens
     >>> report = pystatelens.diff("model.safetensors", "trainer.pt")
@@ -86,10 +85,10 @@ def check(
     release: str | None = None,
     strict_version: bool = True,
 ) -> dict[str, Any]:
-    """Checks whether a checkpoint would load into another, or into a model, without reading weights.
+    """Checks whether a checkpoint would load into another one or into a model, without reading weights.
 
-    `against` is a checkpoint, a state dict (`model.state_dict()`), or a list of keys. Where a side has
-    the state `state`, only that is compared.
+    `against` is a checkpoint, a state dict (`model.state_dict()`), or a list of keys. If a side has the
+    state `state`, only this state of it is compared.
 
     >>> import pystatelens
     >>> report = pystatelens.check("trainer.pt", ["layers.0.weight", "norm", "head"])
@@ -115,10 +114,10 @@ def stats(
     bins: int = 64,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """Reads all tensors whose keys match a pattern: counts, NaN, extremes, moments, histograms, and
-    what is suspicious.
+    """Computes statistics of all tensors whose keys match a pattern: counts, NaN, extremes, moments,
+    histograms and findings.
 
-    A pattern is a glob, or a regular expression between slashes. `by` adds groups.
+    A pattern is a glob, or a regular expression between slashes. `by` adds statistics of groups.
 
     >>> import pystatelens
     >>> tensor = pystatelens.stats("model.safetensors", "layers.*")["tensors"][0]
@@ -137,7 +136,7 @@ def summary(
     content: bool = False,
     progress: Progress | None = None,
 ) -> str:
-    """Summarises a checkpoint as text, Markdown, a page of HTML or JSON, with repeated layers folded.
+    """Summarises a checkpoint as text, Markdown, an HTML page or JSON, with repeated layers folded.
 
     `stats` adds statistics and `content` a fingerprint of the values; both read all values.
 
@@ -158,7 +157,7 @@ def _is_source(value: object) -> bool:
 
 
 def _type(value: Any) -> tuple[str | None, list[int] | None]:
-    """Returns the dtype and shape of a tensor or array; nothing for other values."""
+    """Returns the dtype and shape of a tensor or array, and None twice for other values."""
     shape = getattr(value, "shape", None)
     if shape is None:
         return None, None

@@ -1,4 +1,4 @@
-"""Writes state dicts of Python."""
+"""Writes state dicts from Python."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def save(
     replace: bool = False,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """Writes a state dict with tensors of torch, arrays of NumPy or tensors of checkpoints, in the
-    format of `to` or of the extension of `path`. The options and the report are those of `convert`.
+    """Writes a state dict with torch tensors, NumPy arrays or tensors of open checkpoints, in the format
+    `to` or that of the extension of `path`. Takes options of `convert` and returns its report.
 
     >>> import numpy as np
     >>> import pystatelens
@@ -44,7 +44,8 @@ def save(
 
 
 def described(value: Any) -> Any:
-    """Returns the dtype, shape and memory of a tensor or array, or the name of a dtype or device."""
+    """Returns a value as the extension module takes it: the dtype, shape and bytes of a tensor or array, or
+    the name of a dtype or device."""
     if isinstance(value, Tensor):
         return value.dtype, value.shape, value.tobytes(), False, False
     torch = sys.modules.get("torch")

@@ -1,4 +1,4 @@
-"""Tensors, which are read when their values are asked for."""
+"""Tensors, which read their values on request."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _Item = SupportsIndex | slice | EllipsisType
 
 
 class Tensor:
-    """A tensor of a checkpoint, or a slice of one. It holds the place of its bytes, not the bytes.
+    """A tensor of a checkpoint, or a slice of one. It holds the location of its bytes, not the bytes.
 
     >>> import pystatelens
     >>> weight = pystatelens.open("model.safetensors")["layers.0.weight"]
@@ -44,7 +44,7 @@ class Tensor:
 
     @property
     def dtype(self) -> str:
-        """The name of the dtype: torch's, or NumPy's for those that torch lacks."""
+        """The name of the dtype in torch or, if torch lacks it, in NumPy."""
         return self._native.dtype
 
     @property
@@ -73,20 +73,20 @@ class Tensor:
         return self.shape[0]
 
     def __getitem__(self, index: _Item | tuple[_Item, ...]) -> Tensor:
-        """Returns a slice without reading it. Reading it reads only the bytes that it needs."""
+        """Returns a slice without reading it. The slice reads only the bytes that it needs."""
         per_channel = self._quantizer is not None and len(self._quantizer) > 2
         return Tensor(self._native.slice(index), None if per_channel else self._quantizer)
 
     def __iter__(self) -> Iterator[Tensor]:
-        """Returns the slices of the first dimension, without reading them."""
+        """Yields the slices of the first dimension, without reading them."""
         return (self[index] for index in range(len(self)))
 
-    # Without it, `in` would compare slices that nobody has read.
+    # `in` raises a TypeError. Python would otherwise compare slices instead of elements.
     __contains__: None = None
 
     def cast(self, dtype: DType) -> Tensor:
-        """Returns the tensor in another dtype, which its elements are rounded to when they are read.
-        It is given by its name, or as the dtype of torch or NumPy.
+        """Returns the tensor in another dtype: a name, or a dtype of torch or NumPy. Its elements are
+        rounded when they are read.
 
         >>> import pystatelens
         >>> pystatelens.open("model.safetensors")["layers.0.weight"].cast("bfloat16").dtype
@@ -95,14 +95,14 @@ class Tensor:
         return Tensor(self._native.cast(dtype_name(dtype)))
 
     def numpy(self) -> npt.NDArray[Any]:
-        """Reads the elements into a new array. Dtypes that NumPy lacks are those of `ml_dtypes`;
-        quantised elements are read as the integers that are stored."""
+        """Reads the elements into a new array. Dtypes that NumPy lacks come from `ml_dtypes`. Quantised
+        elements are the stored integers."""
         import numpy as np
 
         return np.ndarray(self.shape, numpy_dtype(self._native), _read(self._native))
 
     def torch(self) -> pytorch.Tensor:
-        """Reads the elements into a new tensor."""
+        """Reads the elements into a new torch tensor."""
         import torch
 
         dtype = torch_dtype(self._native)
@@ -118,7 +118,7 @@ class Tensor:
         return self._native.read()
 
     def item(self) -> Any:
-        """Reads the only element as an object of Python.
+        """Reads the only element as a Python object.
 
         >>> import pystatelens
         >>> weight = pystatelens.open("model.safetensors")["layers.0.weight"]
@@ -147,7 +147,7 @@ class Tensor:
         return array if dtype is None else array.astype(dtype, copy=False)
 
     def __dlpack__(self, **options: Any) -> Any:
-        """Reads the elements for another library, as `from_dlpack` of that library asks for them."""
+        """Reads the elements for `from_dlpack` of another library."""
         exported = self.numpy() if self.dtype in EXPORTED else self.torch()
         return exported.__dlpack__(**options)
 
@@ -174,20 +174,20 @@ class Tensor:
 
 
 _PIECE = 64 << 20
-"""Bytes that are read before Python looks for Ctrl-C."""
+"""Number of bytes between two checks for Ctrl-C."""
 
 
 def _read(native: NativeTensor) -> Any:
-    """Reads the elements into new memory. Where the system can read them from a file, that memory is
-    NumPy's, which is not filled with zeros before."""
-    found = native.in_file() if hasattr(os, "preadv") else None
-    if found is None:
+    """Reads the elements into new memory. If they are contiguous in a file, it uses uninitialised memory of
+    NumPy, which is faster than a bytearray."""
+    location = native.in_file() if hasattr(os, "preadv") else None
+    if location is None:
         return native.read()
     try:
         import numpy as np
     except ImportError:
         return native.read()
-    file, offset = found
+    file, offset = location
     memory = np.empty(native.nbytes, "uint8")
     rest = memory.data
     try:
@@ -195,5 +195,5 @@ def _read(native: NativeTensor) -> Any:
             rest, offset = rest[count:], offset + count
     except OSError:
         pass
-    # Reports why it can't be read.
+    # After an error, `native.read` raises the exception that describes it.
     return native.read() if rest else memory

@@ -1,14 +1,14 @@
-"""`load` and `save` of `cerebras.pytorch` for checkpoints (`.mdl`), without its dependencies.
+"""Replaces `load` and `save` of `cerebras.pytorch` for checkpoints (`.mdl`), without its dependencies.
 
     import pystatelens.cstorch as cstorch
 
     state_dict = cstorch.load("checkpoint_1000.mdl")
     cstorch.save(state_dict, "copy.mdl")
 
-As there, `load` also reads PyTorch's and safetensors' files, objects that occur several times are the
-same object after loading, and `save` refuses to replace a file. Unlike there, tensors are read at
-once, and pickled objects of classes that Python and NumPy lack become `pystatelens.Opaque`, because
-nothing in a file is run.
+As in `cerebras.pytorch`, `load` also reads files of PyTorch and safetensors, an object that occurs
+several times is one object after loading, and `save` refuses to replace a file. There are two
+differences: `load` reads tensors at once, and pickled objects of classes that are not in Python or
+NumPy become `pystatelens.Opaque`, because no code from a file is run.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["load", "save"]
 
 
 def load(checkpoint_file: str | os.PathLike[str] | File, map_location: Any = None) -> Any:
-    """Returns the state dict in a checkpoint, with tensors of torch on the device `map_location`.
+    """Returns the state dict of a checkpoint, with torch tensors on the device `map_location`.
 
     >>> import torch
     >>> save({"weight": torch.ones(2), "step": 3}, "checkpoint_3.mdl")
@@ -35,13 +35,13 @@ def load(checkpoint_file: str | os.PathLike[str] | File, map_location: Any = Non
 
 
 def save(obj: Any, checkpoint_file: str | os.PathLike[str]) -> None:
-    """Writes a state dict as a Cerebras checkpoint. An existing file is not replaced: that is an
-    `ExistsError`, which is a `FileExistsError`."""
+    """Writes a state dict as a Cerebras checkpoint. Raises `ExistsError`, a `FileExistsError`, if the file
+    exists."""
     _save(obj, checkpoint_file, to="cerebras", lossy=False)
 
 
 def _moved(value: Any, device: Any, moved: dict[int, Any]) -> Any:
-    """Moves the tensors in dicts, lists and tuples to a device; each once."""
+    """Moves the tensors in dicts, lists and tuples to a device, each tensor once."""
     import torch
 
     if id(value) in moved:

@@ -1,4 +1,4 @@
-"""The exceptions of pystatelens, by what you can do about them. They can be pickled."""
+"""Exceptions of pystatelens. Each class suggests a different reaction. They can be pickled."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ __all__ = [
 
 
 class StatelensError(Exception):
-    """The base of all exceptions of pystatelens.
+    """Base class of the exceptions of pystatelens.
 
-    `str()` of it says what is wrong, where, and what to do. `code` is the same in all versions.
+    `str(error)` has the problem, the place and the advice. `code` is the same in all versions.
 
     >>> import pystatelens
     >>> try:
@@ -33,15 +33,15 @@ class StatelensError(Exception):
     """
 
     what: str
-    """The problem, without its place and without advice."""
+    """The problem, without the place and the advice."""
     code: str
     """A stable name of the problem."""
     file: str | None
-    """The file in which it is."""
+    """The file with the problem."""
     offset: int | None
-    """The byte of that file."""
+    """The byte offset of the problem in the file."""
     advice: str | None
-    """What to do next."""
+    """The next step for the user."""
 
     def __init__(
         self,
@@ -64,12 +64,12 @@ class StatelensError(Exception):
         return self._message
 
     def __reduce__(self) -> tuple[Any, ...]:
-        given = (self._message, self.what, self.code, self.file, self.offset, self.advice)
-        return (type(self), given)
+        arguments = (self._message, self.what, self.code, self.file, self.offset, self.advice)
+        return (type(self), arguments)
 
 
 class DamagedError(StatelensError, ValueError):
-    """The file violates its format: download it again, or examine the damaged place."""
+    """The file violates its format. Download it again, or examine the damaged place."""
 
 
 class UnsupportedError(StatelensError):
@@ -77,19 +77,19 @@ class UnsupportedError(StatelensError):
 
 
 class LimitError(StatelensError):
-    """Going on would exceed a limit."""
+    """The operation would exceed a limit."""
 
 
 class RefusedError(StatelensError):
-    """The operation would lose or overwrite something, or does not make sense."""
+    """The operation would lose or overwrite something, or its arguments are invalid."""
 
 
 class IoError(StatelensError, OSError):
-    """Reading or writing failed. If a file object raised an exception, it is the `__cause__`."""
+    """Reading or writing failed. The `__cause__` is the exception of a file object, if it raised one."""
 
 
 class CancelledError(StatelensError):
-    """The progress callback returned `False`. Nothing was kept."""
+    """The progress callback returned `False`. Incomplete output was removed."""
 
 
 class NoSuchKeyError(RefusedError, KeyError):
@@ -105,4 +105,4 @@ class NotFoundError(IoError, FileNotFoundError):
 
 
 class ExistsError(RefusedError, FileExistsError):
-    """The file to write exists."""
+    """The output file exists."""

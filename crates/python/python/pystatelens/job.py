@@ -1,4 +1,4 @@
-"""Jobs: work that is divided into numbered tasks, which any engine runs on any machines.
+"""Divides a conversion or a check into numbered tasks, which any engine can run on many machines.
 
 >>> import pystatelens
 >>> recipe = pystatelens.job.plan("trainer.pt", "model.npz", "job", tasks=2, states="model")
@@ -7,8 +7,8 @@
 >>> pystatelens.job.commit("job")["files"][0].endswith("model.npz")
 True
 
-A task may be repeated, killed, or run twice at the same time. An `IoError` or a `LimitError` may go
-away if it is tried again; other exceptions will not.
+A task may be repeated, killed, or run twice at the same time. After an `IoError` or a `LimitError`, a
+retry may succeed; after other exceptions, it fails again.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ __all__ = ["TaskEnd", "abort", "commit", "plan", "plan_many", "run", "status"]
 
 
 class TaskEnd(NamedTuple):
-    """How a task ended."""
+    """The result of a task."""
 
     task: int
     """The number of the task."""
     done_before: bool
-    """Whether it was done before."""
+    """Whether the task was complete before this run."""
 
 
 def plan(
@@ -43,13 +43,13 @@ def plan(
     progress: Progress | None = None,
     **options: Unpack[ConvertOptions],
 ) -> dict[str, Any]:
-    """Plans a conversion in about `tasks` tasks, by default one for every 2 GB; returns the recipe.
+    """Plans a conversion in about `tasks` tasks (default: one for every 2 GB), and returns the recipe.
 
-    `source`, `path` and the folder `job` are paths or addresses of an object store that all workers
-    reach. The options are those of `convert`, and the output is the same, byte for byte.
+    `source`, `path` and the folder `job` are paths or object store addresses that all workers can reach.
+    Takes the options of `convert`. The output has the same bytes as the output of `convert`.
     """
-    places = (os.fspath(source), os.fspath(path), os.fspath(job))
-    return _loaded(_native.job_plan(*places, tasks, native_options(**options), progress))
+    paths = (os.fspath(source), os.fspath(path), os.fspath(job))
+    return _loaded(_native.job_plan(*paths, tasks, native_options(**options), progress))
 
 
 def plan_many(
@@ -62,7 +62,7 @@ def plan_many(
     allow: Iterable[str] = (),
     by: Literal["layer", "role", "dtype", "state"] | None = None,
 ) -> dict[str, Any]:
-    """Plans a command for many checkpoints, by default ten in each task; returns the recipe.
+    """Plans a command for many checkpoints (default: ten in each task), and returns the recipe.
 
     `checkpoints` are files, folders, globs, addresses, prefixes of an object store that end in `/`,
     or `@` and the path of a list. `finite` is an option of `verify`, `allow` of `scan`, `by` of
@@ -88,29 +88,29 @@ def run(
     per: int = 1,
     progress: Progress | None = None,
 ) -> list[TaskEnd]:
-    """Runs the task `index`, or with `per`, the tasks from `index * per`.
+    """Runs `per` tasks, from task `index * per`.
 
-    Without `index`, the number comes from `SLURM_ARRAY_TASK_ID`, `JOB_COMPLETION_INDEX`,
+    The default of `index` comes from `SLURM_ARRAY_TASK_ID`, `JOB_COMPLETION_INDEX`,
     `AWS_BATCH_JOB_ARRAY_INDEX` or `STATELENS_TASK`.
     """
     return [TaskEnd(*end) for end in _native.job_run(os.fspath(job), index, per, progress)]
 
 
 def commit(job: str | os.PathLike[str], *, progress: Progress | None = None) -> dict[str, Any]:
-    """Completes the output when all tasks are done, and combines their reports. It may be repeated.
+    """Completes the output when all tasks are done, and combines their reports. May be repeated.
 
-    While results are missing, it raises an `IoError` with the code `results-missing`.
+    Raises an `IoError` with the code `results-missing` if a task is not done.
     """
     return _loaded(_native.job_commit(os.fspath(job), progress))
 
 
 def status(job: str | os.PathLike[str]) -> dict[str, Any]:
-    """Counts the tasks that are done, and lists those that failed or are missing."""
+    """Counts the tasks that are done, and lists the failed and the missing ones."""
     return _loaded(_native.job_status(os.fspath(job)))
 
 
 def abort(job: str | os.PathLike[str]) -> None:
-    """Removes everything that the job has written; the output of a committed job stays."""
+    """Removes all files of the job. The output of a committed job stays."""
     _native.job_abort(os.fspath(job))
 
 
