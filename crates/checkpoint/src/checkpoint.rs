@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use crate::pieces::Pieces;
 use crate::{
-    Error, FileSet, Finding, FindingKind, Limits, Quantizer, Result, Tensor, TensorId, Text,
-    Unfolded, Value, ValueId, room,
+    DictKey, Error, FileSet, Finding, FindingKind, Limits, Quantizer, Result, Tensor, TensorId,
+    Text, Unfolded, Value, ValueId, room,
 };
 
 /// Description of the format of a checkpoint.
@@ -99,6 +99,26 @@ impl Checkpoint {
     /// dict value.
     pub fn attributes(&self, id: ValueId) -> Option<ValueId> {
         self.attributes.get(&id).copied()
+    }
+
+    /// Returns the Python attributes of a value by name; those in `__slots__` come last.
+    pub fn named_attributes(&self, id: ValueId) -> Vec<(&Text, ValueId)> {
+        let Some(attributes) = self.attributes(id).map(|id| self.resolve(id)) else {
+            return Vec::new();
+        };
+        let parts = match self.value(attributes) {
+            Value::Tuple(parts) => parts.items.as_slice(),
+            _ => &[attributes],
+        };
+        let dicts = parts.iter().filter_map(|id| match self.value(self.resolve(*id)) {
+            Value::Dict(dict) => Some(&dict.entries),
+            _ => None,
+        });
+        let named = dicts.flatten().filter_map(|(key, id)| match key {
+            DictKey::Str(name) => Some((name, *id)),
+            _ => None,
+        });
+        named.collect()
     }
 
     /// Returns the name of a leaf in the file, where that differs from its flat key.

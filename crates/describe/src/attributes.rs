@@ -5,6 +5,8 @@ use std::collections::HashSet;
 use statelens_checkpoint::{Checkpoint, Key, Leaf, Text, ValueId, order};
 use statelens_values::Json;
 
+use crate::attribute_text;
+
 /// Returns the containers with attributes, including the root, by flat key. The root's key is
 /// empty.
 pub fn groups_with_attributes(checkpoint: &Checkpoint) -> Vec<(Text, ValueId)> {
@@ -62,5 +64,8 @@ pub fn groups_json(json: &mut Json, checkpoint: &Checkpoint) {
 pub fn attributes_json(json: &mut Json, checkpoint: &Checkpoint, id: ValueId) {
     for (name, text) in checkpoint.raw_attributes(id) {
         json.name(&name.to_lossy()).text(text);
+    }
+    for (name, id) in checkpoint.named_attributes(checkpoint.resolve(id)) {
+        json.name(&name.to_lossy()).str(&attribute_text(checkpoint, id));
     }
 }

@@ -33,7 +33,7 @@ pub use parameters::ParameterCount;
 pub use suggest::{distance, near_keys};
 pub use summary::{CheckpointSummary, Count, StateSummary};
 pub use text::{
-    MISSING, dtype_of, fields_text, kind_of, layout_text, link_text, shape_of, text_of, type_name,
-    value_text,
+    MISSING, attribute_text, dtype_of, fields_text, kind_of, layout_text, link_text, shape_of,
+    text_of, type_name, value_text,
 };
 pub use typed::{element_json, leaf_json};

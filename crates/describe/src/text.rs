@@ -143,6 +143,18 @@ pub fn text_of(checkpoint: &Checkpoint, id: ValueId) -> String {
     clip(&text)
 }
 
+/// Describes an attribute of a value in one short line: a tensor by its dtype and shape, a
+/// container without its contents.
+pub fn attribute_text(checkpoint: &Checkpoint, id: ValueId) -> String {
+    match (dtype_of(checkpoint, id), shape_of(checkpoint, id)) {
+        (Some(dtype), Some(shape)) => {
+            let kind = checkpoint.value(checkpoint.resolve(id)).kind();
+            format!("{kind} {dtype} {}", shape_text(shape))
+        }
+        _ => scalar(checkpoint, id),
+    }
+}
+
 /// Describes a value inside another one, without the contents of containers.
 fn scalar(checkpoint: &Checkpoint, id: ValueId) -> String {
     match checkpoint.value(checkpoint.resolve(id)) {

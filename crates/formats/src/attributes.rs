@@ -5,11 +5,11 @@ use std::collections::HashSet;
 use statelens_checkpoint::{Checkpoint, Loss, LossCode, Text, Value, ValueId, order};
 
 /// Returns the flat keys of the values that have Python attributes, sorted.
-pub(crate) fn owners(source: &Checkpoint, of: impl Fn(&Value) -> bool) -> Vec<Text> {
+pub(crate) fn owners(source: &Checkpoint, of: impl Fn(ValueId, &Value) -> bool) -> Vec<Text> {
     let owners: HashSet<ValueId> = (0..)
         .map(ValueId)
         .zip(source.values())
-        .filter(|(id, value)| source.attributes(*id).is_some() && of(value))
+        .filter(|(id, value)| source.attributes(*id).is_some() && of(*id, value))
         .map(|(id, _)| id)
         .collect();
     if owners.is_empty() {
@@ -22,7 +22,7 @@ pub(crate) fn owners(source: &Checkpoint, of: impl Fn(&Value) -> bool) -> Vec<Te
 
 /// Returns the loss of the attributes of these values; `None` if they have none.
 pub(crate) fn left_out(source: &Checkpoint, of: impl Fn(&Value) -> bool) -> Option<Loss> {
-    let keys = owners(source, of);
+    let keys = owners(source, |_, value| of(value));
     (!keys.is_empty()).then(|| Loss {
         code: LossCode::Attributes,
         keys: keys.iter().map(Text::to_string).collect(),
@@ -30,4 +30,36 @@ pub(crate) fn left_out(source: &Checkpoint, of: impl Fn(&Value) -> bool) -> Opti
         why: "The format has no place for them.".into(),
         harmless: true,
     })
+}
+
+/// Returns the loss of tensors that are attributes of other tensors, such as the scales of
+/// bitsandbytes; `None` if there are none.
+pub(crate) fn tensors_left_out(source: &Checkpoint) -> Option<Loss> {
+    let keys = owners(source, |id, _| has_more_data(source, id));
+    (!keys.is_empty()).then(|| Loss {
+        code: LossCode::TensorAttributes,
+        keys: keys.iter().map(Text::to_string).collect(),
+        what: "tensors that are Python attributes of these tensors are left out".into(),
+        why: "They have no key.".into(),
+        harmless: false,
+    })
+}
+
+/// Returns whether the attributes of a tensor contain a tensor that is not its own data.
+fn has_more_data(source: &Checkpoint, id: ValueId) -> bool {
+    let Some((_, own)) = source.tensor_of(id) else { return false };
+    let (mut open, mut seen) = (Vec::from_iter(source.attributes(id)), HashSet::new());
+    while let Some(id) = open.pop() {
+        let id = source.resolve(id);
+        if !seen.insert(id) {
+            continue;
+        }
+        if let Some((_, tensor)) = source.tensor_of(id)
+            && (&tensor.layout, &tensor.shape) != (&own.layout, &own.shape)
+        {
+            return true;
+        }
+        open.extend(source.value(id).children());
+    }
+    false
 }

@@ -4,6 +4,8 @@ use std::collections::HashSet;
 
 use statelens_checkpoint::{Checkpoint, Finding, FindingKind, Grade, Loss, LossCode};
 
+use crate::attributes;
+
 /// The name of the mark: a metadata key in safetensors, an attribute in HDF5, a record in a PyTorch
 /// archive, a prefix of the comment in a NumPy archive. [`mark`] returns its text. A TensorFlow
 /// bundle can't hold it, since it holds only variables.
@@ -23,7 +25,8 @@ pub(crate) fn lost(source: &Checkpoint) -> Vec<Loss> {
         keys.extend(known.filter(|key| places.contains(key.as_str())));
     }
     let of_keys = |finding: &&Finding| keys.contains(&finding.place);
-    let mut losses: Vec<Loss> = left_out(source).collect();
+    let mut losses: Vec<Loss> =
+        left_out(source).chain(attributes::tensors_left_out(source)).collect();
     let mut reported = HashSet::new();
     for finding in findings.iter().filter(|finding| !of_keys(finding)) {
         if reported.insert(&finding.title) {

@@ -7,8 +7,8 @@ use statelens::parts::checkpoint::{
     Checkpoint, Leaf, Quantizer, Tensor, float_repr, known_key, shape_text,
 };
 use statelens::parts::describe::{
-    Parameter, Parameters, attributes_json, dtype_of, element_json, fields_text, group, kind_of,
-    layout_text, leaf_json, link_text, near_keys, shape_of, text_of, type_name,
+    Parameter, Parameters, attribute_text, attributes_json, dtype_of, element_json, fields_text,
+    group, kind_of, layout_text, leaf_json, link_text, near_keys, shape_of, text_of, type_name,
 };
 use statelens::parts::values::{Json, element_text};
 use statelens::{Error, Result, Value};
@@ -322,6 +322,9 @@ fn facts(
     }
     for (name, text) in checkpoint.raw_attributes(leaf.id) {
         row(&format!("@{name}"), cut(&text.to_lossy()));
+    }
+    for (name, id) in checkpoint.named_attributes(leaf.target) {
+        row(&format!("@{name}"), attribute_text(checkpoint, id));
     }
     if let Some(slice) = values.and_then(|values| values.slice) {
         row("slice", format!("[{}] of shape {}", slice.text, shape_text(slice.places.shape())));

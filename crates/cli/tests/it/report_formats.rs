@@ -603,6 +603,27 @@ fn compares_python_attributes_and_lists_their_loss() {
 }
 
 #[test]
+fn tensors_in_python_attributes_are_shown_compared_and_not_dropped() {
+    let folder = Folder::new();
+    let [one, two] = ["a", "b"].map(|tag| report(&format!("attributes/tensors_{tag}.pt")));
+    let differing = run(["diff", &one, &two]);
+    assert_eq!(differing.code, Some(1), "{}", differing.out);
+    for text in ["p  @state.absmax: elements: 1 of 1 differ", "1 difference:"] {
+        assert!(differing.out.contains(text), "{}", differing.out);
+    }
+    run(["diff", &one, &one]).ok();
+    assert!(run(["show", &one, "p"]).ok().contains("@state"));
+    assert!(run(["show", "--json", &one, "p"]).ok().contains(r#""state":"{…}""#));
+    for target in ["o.mdl", "o.npz", "o.safetensors", "o.pt"] {
+        let target = folder.file(target);
+        let refused = convert(&one, &target, &[]);
+        assert_eq!(refused.code, Some(2), "{}", refused.err);
+        assert!(refused.err.contains("tensors that are Python attributes"), "{}", refused.err);
+        convert(&one, &target, &["--lossy"]).ok();
+    }
+}
+
+#[test]
 fn writes_a_group_that_contains_the_root() {
     // `/loop/back` is another name of the root.
     let folder = Folder::new();

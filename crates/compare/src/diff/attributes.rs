@@ -4,25 +4,30 @@
 
 use std::collections::{HashMap, HashSet};
 
-use statelens_checkpoint::{Checkpoint, DictKey, Text, Value, ValueId, order};
-use statelens_describe::{groups_with_attributes, text_of};
+use statelens_checkpoint::{Checkpoint, Layout, Text, Value, ValueId, order};
+use statelens_describe::{attribute_text, groups_with_attributes};
 
 use super::pairs::same_value;
-use super::{ComparisonReport, DiffOptions, DifferenceKind};
+use super::{AttributePair, ComparisonReport, DiffOptions, DifferenceKind};
 
 /// Formats whose attributes are the user's, not those of the format itself.
 const FORMATS: [&str; 4] = ["hdf5", "keras", "keras-weights", "safetensors"];
 
-/// Compares the attributes at the common keys. The differences come after those of leaves.
-pub(super) fn attributes(left: &Checkpoint, right: &Checkpoint, report: &mut ComparisonReport) {
+/// Compares the attributes at the common keys, and returns the tensors in them, which remain to be
+/// compared. The differences come after those of leaves.
+pub(super) fn attributes(
+    left: &Checkpoint,
+    right: &Checkpoint,
+    report: &mut ComparisonReport,
+) -> Vec<AttributePair> {
     let format = left.format.id;
     if format != right.format.id {
-        return;
+        return Vec::new();
     }
     let behind = left.leaves().len() + right.leaves().len();
-    of_python(left, right, behind, report);
+    let pairs = of_python(left, right, behind, report);
     if !FORMATS.contains(&format) {
-        return;
+        return pairs;
     }
     let (left_places, right_places) = (places(left), places(right));
     let mut keys: Vec<&Text> =
@@ -44,10 +49,18 @@ pub(super) fn attributes(left: &Checkpoint, right: &Checkpoint, report: &mut Com
             }
         }
     }
+    pairs
 }
 
-/// Compares the Python attributes of dicts and tensors that both sides have.
-fn of_python(left: &Checkpoint, right: &Checkpoint, behind: usize, report: &mut ComparisonReport) {
+/// Compares the Python attributes of dicts and tensors that both sides have, except for the
+/// elements of tensors in them.
+fn of_python(
+    left: &Checkpoint,
+    right: &Checkpoint,
+    behind: usize,
+    report: &mut ComparisonReport,
+) -> Vec<AttributePair> {
+    let mut pairs = Vec::new();
     let [left_owners, right_owners] = [left, right].map(|of| {
         let owners: HashSet<ValueId> = (0..of.values().len() as u32)
             .map(ValueId)
@@ -56,7 +69,7 @@ fn of_python(left: &Checkpoint, right: &Checkpoint, behind: usize, report: &mut 
         owners
     });
     if left_owners.is_empty() && right_owners.is_empty() {
-        return;
+        return pairs;
     }
     let (left_places, right_places) = (values(left), values(right));
     let (mut keys, mut seen) = (Vec::new(), HashSet::new());
@@ -69,6 +82,7 @@ fn of_python(left: &Checkpoint, right: &Checkpoint, behind: usize, report: &mut 
         let (Some(one), Some(two)) = (left_places.get(key), right_places.get(key)) else {
             continue;
         };
+        let own = (layout(left, *one), layout(right, *two));
         let (one, two) = (set_on(left, *one), set_on(right, *two));
         let mut names: Vec<&Text> = one.keys().chain(two.keys()).copied().collect();
         order::natural(&mut names);
@@ -77,22 +91,69 @@ fn of_python(left: &Checkpoint, right: &Checkpoint, behind: usize, report: &mut 
             let (one, two) = (one.get(name), two.get(name));
             let name = format!("@{name}");
             if let (Some(one), Some(two)) = (one, two) {
+                let mut inside = tensors(left, *one, right, *two);
+                // A wrapper has the tensor that it wraps as an attribute.
+                inside.retain(|(_, one, two)| (layout(left, *one), layout(right, *two)) != own);
+                pairs.extend(
+                    inside.into_iter().map(|(path, one, two)| {
+                        (behind, key.clone(), name.clone() + &path, one, two)
+                    }),
+                );
                 if let Some((path, one, two)) = first_difference(left, *one, right, *two) {
                     let what = DifferenceKind::Value {
-                        left: text_of(left, one),
-                        right: text_of(right, two),
+                        left: attribute_text(left, one),
+                        right: attribute_text(right, two),
                     };
                     report.differ(behind, key, &format!("{name}{path}"), what);
                 }
                 continue;
             }
             let text = |of, id: Option<&ValueId>| {
-                id.map_or_else(|| "missing".into(), |id| text_of(of, *id))
+                id.map_or_else(|| "missing".into(), |id| attribute_text(of, *id))
             };
             let what = DifferenceKind::Value { left: text(left, one), right: text(right, two) };
             report.differ(behind, key, &name, what);
         }
     }
+    pairs
+}
+
+fn layout(checkpoint: &Checkpoint, id: ValueId) -> Option<&Layout> {
+    checkpoint.tensor_of(id).map(|(_, tensor)| &tensor.layout)
+}
+
+/// Returns the tensors of the same shape at the same places of two values, each with the rest of
+/// its key.
+fn tensors(
+    left: &Checkpoint,
+    one: ValueId,
+    right: &Checkpoint,
+    two: ValueId,
+) -> Vec<(String, ValueId, ValueId)> {
+    let (mut open, mut seen, mut found) =
+        (vec![(String::new(), one, two)], HashSet::new(), Vec::new());
+    while let Some((path, one, two)) = open.pop() {
+        let (one, two) = (left.resolve(one), right.resolve(two));
+        if !seen.insert((one, two)) {
+            continue;
+        }
+        if let (Some((_, a)), Some((_, b))) = (left.tensor_of(one), right.tensor_of(two)) {
+            if a.shape == b.shape {
+                found.push((path, one, two));
+            }
+            continue;
+        }
+        let (value, other) = (left.value(one), right.value(two));
+        let below = value.children().into_iter().zip(other.children()).enumerate();
+        open.extend(below.map(|(at, (one, two))| {
+            let step = match value {
+                Value::Dict(dict) => dict.entries.get(at).map(|(key, _)| key.to_string()),
+                _ => None,
+            };
+            (format!("{path}.{}", step.unwrap_or_else(|| at.to_string())), one, two)
+        }));
+    }
+    found
 }
 
 /// Returns the first difference of two values: the rest of its key, and its description.
@@ -130,13 +191,7 @@ fn values(checkpoint: &Checkpoint) -> HashMap<Text, ValueId> {
 
 /// Returns the Python attributes of a value by name.
 fn set_on(checkpoint: &Checkpoint, id: ValueId) -> HashMap<&Text, ValueId> {
-    let attributes = checkpoint.attributes(id).map(|id| checkpoint.value(checkpoint.resolve(id)));
-    let Some(Value::Dict(dict)) = attributes else { return HashMap::new() };
-    let named = dict.entries.iter().filter_map(|(key, id)| match key {
-        DictKey::Str(name) => Some((name, *id)),
-        _ => None,
-    });
-    named.collect()
+    checkpoint.named_attributes(id).into_iter().collect()
 }
 
 /// Returns all leaves, the root, and the containers with attributes, by key.

@@ -39,7 +39,7 @@ mod tests;
 use std::ops::Range;
 use std::sync::Arc;
 
-use statelens_checkpoint::{Checkpoint, Progress, Result};
+use statelens_checkpoint::{Checkpoint, Progress, Result, Text, ValueId};
 use statelens_stats::{Equality, Numbers};
 use statelens_tensor::{Buffer, InOrder, Pieces, Work, drive};
 
@@ -77,6 +77,9 @@ impl DiffOptions {
     }
 }
 
+/// Two tensors in Python attributes with the same name: order, key, name, and both tensors.
+type AttributePair = (usize, Text, String, ValueId, ValueId);
+
 /// Number of elements of a pair that one worker compares at a time.
 const PIECE: u64 = 4 << 20;
 
@@ -110,8 +113,8 @@ impl Comparison {
     /// Compares everything except the elements of tensors, which are compared as they are fed.
     pub fn new(left: Arc<Checkpoint>, right: Arc<Checkpoint>, options: DiffOptions) -> Self {
         let mut report = ComparisonReport::new(Optimizers::of(&left, &right));
-        let (pairs, matches) = pairs::pairs(&left, &right, &options, &mut report);
-        attributes::attributes(&left, &right, &mut report);
+        let inside = attributes::attributes(&left, &right, &mut report);
+        let (pairs, matches) = pairs::pairs(&left, &right, &options, &mut report, inside);
         if options.structure {
             structure::structure(&left, &right, &mut report);
         }
@@ -143,13 +146,25 @@ impl Comparison {
 
     /// Returns the leaves of the left side whose elements are not compared yet.
     pub fn waiting(&self) -> impl Iterator<Item = usize> {
-        places(self.work().pairs.iter().skip(self.compared()))
+        self.places(self.work().pairs.iter().skip(self.compared()))
     }
 
     /// Returns the leaves of the left side that belong to the completely compared pairs of tensors,
     /// from pair `from` on.
     pub fn settled(&self, from: usize) -> impl Iterator<Item = usize> {
-        places(self.work().pairs.iter().take(self.compared()).skip(from))
+        self.places(self.work().pairs.iter().take(self.compared()).skip(from))
+    }
+
+    /// Returns the leaves of the left side that refer to these pairs.
+    fn places<'a>(
+        &self,
+        pairs: impl Iterator<Item = &'a TensorPair>,
+    ) -> impl Iterator<Item = usize> {
+        // Tensors in attributes are not leaves.
+        let leaves = self.matches().len();
+        pairs
+            .flat_map(|pair| pair.places.iter().map(|(order, ..)| *order))
+            .filter(move |order| *order < leaves)
     }
 
     /// Returns the report, which is complete once the machine needs nothing more.
@@ -219,11 +234,6 @@ impl Work for Comparing {
         sum.report.compared(&self.pairs[self.pieces.item(part)], found);
         Ok(())
     }
-}
-
-/// Returns the leaves of the left side that pairs belong to.
-fn places<'a>(pairs: impl Iterator<Item = &'a TensorPair>) -> impl Iterator<Item = usize> {
-    pairs.flat_map(|pair| pair.places.iter().map(|(order, ..)| *order))
 }
 
 /// Compares two checkpoints, reading synchronously. Progress is in logical bytes of both.

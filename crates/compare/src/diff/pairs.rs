@@ -11,8 +11,8 @@ use statelens_values::missing;
 use super::both::grain;
 use super::sets::names;
 use super::{
-    ComparisonReport, DiffOptions, DifferenceKind, ElementDifference, Numbers, NumericComparison,
-    PairChange, PairNumbers, lane,
+    AttributePair, ComparisonReport, DiffOptions, DifferenceKind, ElementDifference, Numbers,
+    NumericComparison, PairChange, PairNumbers, lane,
 };
 
 /// Two tensors whose elements will be compared, and the leaves that refer to them.
@@ -34,12 +34,14 @@ impl TensorPair {
 }
 
 /// Compares everything except elements. Returns the pairs of tensors whose elements must be
-/// compared, and for each leaf on the left the index of its counterpart on the right.
+/// compared, and for each leaf on the left the index of its counterpart on the right. `inside`:
+/// tensors that are not leaves.
 pub(super) fn pairs(
     left: &Checkpoint,
     right: &Checkpoint,
     options: &DiffOptions,
     report: &mut ComparisonReport,
+    inside: Vec<AttributePair>,
 ) -> (Vec<TensorPair>, Vec<Option<usize>>) {
     let (of_left, of_right) = (left.leaves(), right.leaves());
     let (left_names, right_names) = (names(left, &of_left), names(right, &of_right));
@@ -70,6 +72,9 @@ pub(super) fn pairs(
     for (index, leaf) in of_right.iter().enumerate().filter(|(index, _)| !met[*index]) {
         let what = DifferenceKind::OnlyRight { right: outline(right, leaf.target) };
         matching.report.differ(of_left.len() + index, &right_names[index], "", what);
+    }
+    for (order, key, part, left, right) in inside {
+        matching.tensor(order, &key, &part, left, right);
     }
     (matching.pairs, matches)
 }

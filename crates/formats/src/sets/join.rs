@@ -149,8 +149,10 @@ impl Join {
         self.findings.push(finding.clone().place(place));
     }
 
-    pub(super) fn has(&self, key: &Text) -> bool {
-        self.by_key.contains_key(key)
+    /// Returns the name of the file that holds a key.
+    pub(super) fn file_of(&self, key: &Text) -> Option<&str> {
+        let entry = self.by_key.get(key).and_then(|at| self.entries.get(*at));
+        entry.map(|entry| self.names.get(entry.part).map_or("", String::as_str))
     }
 
     /// Adds a tensor that is known only by its key and by the reason why it is missing.

@@ -9,8 +9,8 @@ use std::collections::{BTreeSet, HashMap};
 
 use statelens_checkpoint::json::{Document, JsonNode};
 use statelens_checkpoint::{
-    Checkpoint, Error, FileId, FileSet, Finding, FindingKind, Grade, Limits, Progress, Result,
-    Text, listed, order,
+    Checkpoint, Error, ErrorKind, FileId, FileSet, Finding, FindingKind, Grade, Limits, Progress,
+    Result, Text, capitalised, listed, order,
 };
 
 use super::join::Join;
@@ -24,8 +24,9 @@ pub(crate) struct Sharded {
     shards: Vec<(String, Option<FileId>)>,
     /// Shards of the same numbered family that the index does not name.
     unnamed: Vec<String>,
-    /// The name of an index that is ignored because all of its shards are missing.
-    stale: Option<String>,
+    /// The finding about an index that is ignored: it can't be read, or all of its shards are
+    /// missing.
+    ignored: Option<Finding>,
 }
 
 impl Sharded {
@@ -34,16 +35,17 @@ impl Sharded {
         let main = files.main()?;
         let name = files.name(main);
         if is_index(name) && !stray::is_pointer(files, main) {
-            let index =
-                ShardIndex::read(files, main, limits).map_err(|error| error.in_file(name))?;
-            let indexed = Self::indexed(files, index);
-            if indexed.shards.iter().all(|(name, _)| files.find(name).is_none())
-                && let Some(shards) = complete(files, name)
-            {
-                let stale = Some(name.to_owned());
-                return Ok(Some(Self { index: None, shards, unnamed: Vec::new(), stale }));
+            let index = ShardIndex::read(files, main, limits);
+            let indexed = index.map(|index| Self::indexed(files, index));
+            let may_ignore = match &indexed {
+                Ok(indexed) => indexed.shards.iter().all(|(name, _)| files.find(name).is_none()),
+                Err(error) => matches!(error.kind(), ErrorKind::Damaged | ErrorKind::Unsupported),
+            };
+            if may_ignore && let Some(shards) = complete(files, name) {
+                let ignored = Some(ignored(name, indexed.as_ref().err()));
+                return Ok(Some(Self { index: None, shards, unnamed: Vec::new(), ignored }));
             }
-            return Ok(Some(indexed));
+            return indexed.map(Some).map_err(|error| error.in_file(name));
         }
         let number = Number::parse(name);
         // Shards can have any name, but those in an index have one of these extensions.
@@ -67,14 +69,14 @@ impl Sharded {
         let shards = number.all(|name| files.find(name).is_some());
         let shards = shards.map(|name| (shard(files, &name), name)).map(|(id, name)| (name, id));
         let shards = shards.collect();
-        let numbered = Self { index: None, shards, unnamed: Vec::new(), stale: None };
+        let numbered = Self { index: None, shards, unnamed: Vec::new(), ignored: None };
         Ok(Some(numbered).filter(|_| number.count > 1))
     }
 
     fn indexed(files: &FileSet, index: ShardIndex) -> Self {
         let shards = index.shards.iter().map(|name| (name.clone(), shard(files, name))).collect();
         let unnamed = unnamed(files, &index.shards);
-        Self { index: Some(index), shards, unnamed, stale: None }
+        Self { index: Some(index), shards, unnamed, ignored: None }
     }
 
     /// Returns the shards that are not missing, each as a set of all files with the shard as main
@@ -128,18 +130,9 @@ impl Sharded {
             .ok_or_else(|| Error::damaged("none of the shards was found"))
     }
 
-    /// Returns findings about missing shards, shards that the index does not name, and a stale
-    /// index.
+    /// Returns findings about missing shards, shards that the index does not name, and an index
+    /// that is ignored.
     pub(crate) fn findings(&self) -> Vec<Finding> {
-        let stale = self.stale.as_ref().map(|index| {
-            Finding::new(Grade::Warning, format!("The index {index} names other files"))
-                .detail(
-                    "None of them exists. The numbered shards next to it are complete and were \
-                         opened without it. Libraries follow the index and refuse the folder.",
-                )
-                .advice("Delete the index, or fetch the one of these shards.")
-                .refused()
-        });
         let unnamed = (!self.unnamed.is_empty()).then(|| {
             let title = match self.unnamed.as_slice() {
                 [one] => format!("The index does not name the shard {one}"),
@@ -150,7 +143,7 @@ impl Sharded {
                          and libraries that follow the index do not load them.")
                 .advice("Fetch the index again, or delete it: the shards are then opened by their numbers.")
         });
-        self.missing_shards().into_iter().chain(stale).chain(unnamed).collect()
+        self.missing_shards().into_iter().chain(self.ignored.clone()).chain(unnamed).collect()
     }
 
     fn missing_shards(&self) -> Option<Finding> {
@@ -181,6 +174,30 @@ impl Sharded {
         let missing = self.shards.iter().filter(|(_, id)| id.is_none());
         missing.map(|(name, _)| name.clone()).collect()
     }
+}
+
+/// Returns the finding about an index that is ignored, because of an error or since it names only
+/// other files.
+fn ignored(index: &str, error: Option<&Error>) -> Finding {
+    let (grade, title, why) = match error {
+        Some(error) => (
+            Grade::Damage,
+            format!("The index {index} can't be read"),
+            capitalised(&error.to_string()),
+        ),
+        None => (
+            Grade::Warning,
+            format!("The index {index} names other files"),
+            "None of them exists.".to_owned(),
+        ),
+    };
+    Finding::new(grade, title)
+        .detail(format!(
+            "{why} The numbered shards next to it are complete and were opened without it. \
+             Libraries follow the index and refuse the folder."
+        ))
+        .advice("Delete the index, or fetch the one of these shards.")
+        .refused()
 }
 
 /// Returns the shards of the complete numbered set with the name of the index. Returns `None` if
@@ -416,7 +433,7 @@ impl ShardIndex {
 
     /// Adds keys that are in the index but in no shard, and findings about other differences.
     fn check(&self, shards: &[(String, Option<FileId>)], join: &mut Join) -> Result<()> {
-        let mut lost: Vec<String> = Vec::new();
+        let (mut lost, mut misplaced): (Vec<String>, Vec<String>) = Default::default();
         let mut extra: Vec<String> = join
             .unknown(|key| self.by_key.contains_key(key))
             .iter()
@@ -431,7 +448,10 @@ impl ShardIndex {
         };
         let reasons: Vec<Text> = shards.iter().map(why).collect();
         for (key, at) in &self.order {
-            if join.has(key) {
+            if let Some(name) = join.file_of(key) {
+                if self.owner(key).is_some_and(|at| shards[at].0 != name) {
+                    misplaced.push(key.to_string());
+                }
                 continue;
             }
             if shards[*at].1.is_some() {
@@ -447,6 +467,14 @@ impl ShardIndex {
                 )
                 .detail(format!("{}.", listed(&lost, 5)))
                 .advice("The index and the shards may be of different versions: fetch both again."),
+            );
+        }
+        if !misplaced.is_empty() {
+            let title = format!("The index names the wrong shard for {}", listed(&misplaced, 5));
+            join.finding(
+                Finding::new(Grade::Warning, title)
+                    .detail("A library that looks for a tensor by the index does not find it.")
+                    .advice("Fetch the index again, or convert the checkpoint: that writes one."),
             );
         }
         if !extra.is_empty() {

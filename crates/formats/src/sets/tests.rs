@@ -262,6 +262,37 @@ fn reports_invalid_indexes() {
 }
 
 #[test]
+fn reports_tensors_in_another_shard_than_the_index_says() {
+    let (one, two) = (pickle(&[("a", 1)]), pickle(&[("b", 2), ("c", 3)]));
+    let set = files(&[
+        ("x.bin.index.json", INDEX.as_bytes()),
+        ("x-00001-of-00002.bin", &one),
+        ("x-00002-of-00002.bin", &two),
+    ]);
+    let checkpoint = open(set).unwrap();
+    assert_eq!(keys(&checkpoint), ["c", "a", "b"]);
+    let titles: Vec<&str> = checkpoint.findings.iter().map(|it| it.title.as_str()).collect();
+    assert_eq!(titles, ["The index names the wrong shard for b"]);
+}
+
+#[test]
+fn opens_complete_shards_next_to_an_unreadable_index() {
+    let (one, two) = (pickle(&[("a", 1), ("b", 2)]), pickle(&[("c", 3)]));
+    let (first, second) = (("x-00001-of-00002.bin", &one[..]), ("x-00002-of-00002.bin", &two[..]));
+    for text in
+        [&INDEX[..90], &INDEX.replace('}', ",}"), "\u{feff}{}", "{}", r#"{"weight_map": {}}"#]
+    {
+        let index = ("x.bin.index.json", text.as_bytes());
+        let checkpoint = open(files(&[index, first, second])).unwrap();
+        assert_eq!(keys(&checkpoint), ["a", "b", "c"], "{text}");
+        let finding = &checkpoint.findings[0];
+        assert_eq!(finding.grade, Grade::Damage);
+        assert_eq!(finding.title, "The index x.bin.index.json can't be read");
+        assert!(open(files(&[index, first])).is_err(), "{text}");
+    }
+}
+
+#[test]
 fn orbax_folder_is_one_set() {
     assert_eq!(
         sorted(&[

@@ -202,7 +202,7 @@ impl Sorter<'_> {
                 }
             }
         }
-        for key in attributes::owners(self.source, |_| true) {
+        for key in attributes::owners(self.source, |_, _| true) {
             self.lose(ATTRIBUTES, &key);
         }
     }
