@@ -1,6 +1,12 @@
 #![allow(clippy::panic, reason = "a test fails by panicking")]
 use super::*;
 
+impl Model {
+    fn of_entries(entries: &[LeafSummary], config: Option<&Config>) -> Self {
+        Self::read(entries, &[], None, config)
+    }
+}
+
 /// Returns a tensor of an outline.
 fn tensor(key: &str, dtype: &str, shape: &[u64]) -> LeafSummary {
     let params = shape.iter().product();
@@ -245,6 +251,35 @@ fn links_to_an_optimizer_count_in_the_model() {
         link("model.again.weight", "model.fc.weight", &[2, 2]),
     ];
     assert_eq!(count::parameters_among(&entries, &[], Some("model")), 10);
+}
+
+#[test]
+fn state_of_optimizers_is_not_counted() {
+    for keys in [
+        &["state.0.step", "state.0.exp_avg", "param_groups.0.lr", "state.0.sum"][..],
+        &["state.a.bias.step", "state.a.bias.exp_avg_sq_row", "param_groups.0.lr"],
+        &["state.a.bias.step", "state.a.bias.exp_avg", "state.a.bias.master_param"],
+        &["0.bfloat16.param", "0.bfloat16.exp_avg", "0.bfloat16.exp_avg_sq"],
+        &["state.optimizers.Adam.state.w.d", "state.optimizers.Adam.param_groups.0.lr"],
+        &["optimizer_state_dict.fp32_flat_groups.0", "optimizer.vars.0"],
+        &["opt_state.0.mu.w", "opt_state.0.count", "step"],
+        &["model/w/.OPTIMIZER_SLOT/optimizer/m/.ATTRIBUTES/VARIABLE_VALUE"],
+        &["bert/dense/kernel/adam_m", "dense/kernel/Momentum", "beta1_power"],
+        &["global_step", "model_ema.num_updates"],
+    ] {
+        let entries: Vec<_> = keys
+            .iter()
+            .map(|key| {
+                let scalar = key.ends_with("step") || key.ends_with("num_updates");
+                tensor(key, "float32", if scalar { &[] } else { &[3, 2] })
+            })
+            .collect();
+        assert_eq!(count::parameters_among(&entries, &[], None), 0, "{keys:?}");
+    }
+    // The names of modules of a model.
+    let keys = ["state.0.weight", "momentum_encoder.w", "step.weight", "model.state.bias"];
+    let entries = keys.map(|key| tensor(key, "float32", &[3, 2]));
+    assert_eq!(count::parameters_among(&entries, &[], None), 24);
 }
 
 #[test]
