@@ -16,6 +16,7 @@ mod memory;
 mod packed;
 mod parts;
 mod roles;
+mod sizes;
 mod stacks;
 #[cfg(test)]
 mod tests;
