@@ -20,7 +20,7 @@ pub(crate) fn handle_request(session: &SharedSession, job: Job, fetch: bool) {
     let Some(open) = session.borrow().open.clone() else {
         let summary = session.borrow().shared();
         if let Some(outline) = summary {
-            post(&job, Model::of_entries(&outline.entries, None), None);
+            post(&job, outline.model(), None);
         }
         return;
     };

@@ -273,7 +273,10 @@ impl RunView {
     /// Returns the entries that a pruning would delete.
     pub fn prunable(&self) -> Vec<&FileEntry> {
         let keep = usize::try_from(self.keep).unwrap_or(usize::MAX);
-        self.sorted.run.prunable(keep, (self.every > 0).then_some(self.every), &self.unsound)
+        let best = self.checks.iter().flatten().flat_map(|check| &check.best).cloned();
+        let best: Vec<String> = best.collect();
+        let every = (self.every > 0).then_some(self.every);
+        self.sorted.run.prunable(keep, every, &self.unsound, &best)
     }
 
     /// Returns the label of a row: its step, or its name.

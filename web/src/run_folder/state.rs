@@ -1,10 +1,10 @@
 //! A run folder on the page: finds it among the dropped files, and arranges its rows.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use statelens_checkpoint::order;
 use statelens_compare::runs::{
-    FileEntry, NamePattern, RunContents, RunFile, is_checkpoint_folder, parse_index,
+    FileEntry, NamePattern, RunContents, RunFile, is_checkpoint_folder, parse_index, step_folders,
 };
 
 use crate::open::message::FileName;
@@ -23,8 +23,9 @@ pub struct RunFolder {
 pub fn find(files: &[FileName]) -> Option<RunFolder> {
     let mut places: HashMap<String, usize> = HashMap::new();
     let mut folders: Vec<RunFolder> = Vec::new();
+    let steps = step_folders(files.iter().map(|file| file.path.as_str()));
     for (at, file) in files.iter().enumerate() {
-        let (name, _) = split(&file.path);
+        let name = folder_of(&file.path, &steps);
         let place = *places.entry(name.to_owned()).or_insert_with(|| {
             folders.push(RunFolder { name: name.to_owned(), members: Vec::new() });
             folders.len() - 1
@@ -49,26 +50,33 @@ pub fn find(files: &[FileName]) -> Option<RunFolder> {
 
 /// Returns names without the folder, and sizes.
 fn names(files: &[FileName], folder: &RunFolder) -> Vec<(String, u64)> {
-    let of = |at: &usize| files.get(*at).map(|file| (split(&file.path).1.to_owned(), file.size));
+    let of = |at: &usize| files.get(*at).map(|file| (folder.within(file).to_owned(), file.size));
     folder.members.iter().filter_map(of).collect()
 }
 
-/// Splits a path into the run folder that it would belong to, and the rest: the file name, or the
-/// path from a folder on that is named like a checkpoint.
-fn split(path: &str) -> (&str, &str) {
+impl RunFolder {
+    /// Returns the path of a file, relative to the folder.
+    fn within<'a>(&self, file: &'a FileName) -> &'a str {
+        file.path.strip_prefix(&*self.name).unwrap_or(&file.path).trim_start_matches('/')
+    }
+}
+
+/// Returns the run folder that a file would belong to: that of the first folder in its path that is
+/// named like a checkpoint or is in `steps`, else its own.
+fn folder_of<'a>(path: &'a str, steps: &HashSet<&str>) -> &'a str {
     let mut start = 0;
     for (end, _) in path.match_indices('/') {
-        if is_checkpoint_folder(&path[start..end]) {
-            return (path[..start].trim_end_matches('/'), &path[start..]);
+        if is_checkpoint_folder(&path[start..end]) || steps.contains(&path[..end]) {
+            return path[..start].trim_end_matches('/');
         }
         start = end + 1;
     }
-    path.rsplit_once('/').unwrap_or(("", path))
+    path.rsplit_once('/').map_or("", |(folder, _)| folder)
 }
 
 /// Returns the index of a file of the folder among the dropped files.
 pub fn place_of(name: &str, files: &[FileName], folder: &RunFolder) -> Option<usize> {
-    let is_it = |at: &&usize| files.get(**at).is_some_and(|file| split(&file.path).1 == name);
+    let is_it = |at: &&usize| files.get(**at).is_some_and(|file| folder.within(file) == name);
     folder.members.iter().find(is_it).copied()
 }
 
@@ -115,7 +123,7 @@ pub fn sort(
     let mut places: HashMap<String, usize> = HashMap::new();
     for at in &folder.members {
         if let Some(file) = files.get(*at) {
-            places.insert(split(&file.path).1.to_owned(), *at);
+            places.insert(folder.within(file).to_owned(), *at);
         }
     }
     let row = |(entry, of): (usize, &FileEntry)| {
@@ -182,7 +190,7 @@ pub fn step(entry: &FileEntry) -> Option<u128> {
 /// Formats the timestamp in an entry's name: `2026-01-31 10:45:12`.
 pub fn timestamp(entry: &FileEntry) -> Option<String> {
     let RunFile::Checkpoint(name) = &entry.kind else { return None };
-    let text = name.timestamp.as_deref()?;
+    let text = name.timestamp.as_deref().filter(|text| text.len() == 15)?;
     let part = |from: usize, to: usize| text.get(from..to).unwrap_or_default();
     Some(format!(
         "{}-{}-{} {}:{}:{}",
@@ -234,6 +242,12 @@ mod tests {
             found(&["r/checkpoint_1.mdl", "r/old/checkpoint_1.mdl", "r/old/checkpoint_2.mdl"]),
             some("r/old", &[1, 2])
         );
+        // Steps of Orbax, and a folder that only has a number for a name.
+        assert_eq!(
+            found(&["o/1/_CHECKPOINT_METADATA", "o/2/default/d/x", "o/2/_CHECKPOINT_METADATA"]),
+            some("o", &[0, 1, 2])
+        );
+        assert_eq!(found(&["j/7/checkpoint_1.pt", "j/7/checkpoint_2.pt"]), some("j/7", &[0, 1]));
     }
 
     #[test]

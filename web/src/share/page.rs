@@ -307,10 +307,14 @@ fn keys_hint(keys: KeysAs) -> &'static str {
 /// Renders the content of the link as its recipient sees it.
 fn recipient_view(work: &OpenWork, shared: &SharedSummary) -> Html {
     let opened = &work.opened;
+    let (number, what) = match opened.model_params {
+        0 => (work.sums.params, " elements"),
+        params => (params, " params"),
+    };
     html! {
         <>
             <div class="who"><b class="m">{ visible(&base_name(&opened.name)) }</b><span class="badge">{ format!("{} {}", opened.format, opened.version).trim().to_owned() }</span></div>
-            <div class="m sums"><span>{ fmt::count(work.opened.model_params) }<span class="dim">{ " params" }</span></span>
+            <div class="m sums"><span>{ fmt::count(number) }<span class="dim">{ what }</span></span>
                 <span>{ fmt::bytes(work.sums.bytes) }</span>
                 <span>{ fmt::exact(work.sums.tensors) }<span class="dim">{ " tensors" }</span></span></div>
             // The tape shows names of states, so it is for plain keys only.

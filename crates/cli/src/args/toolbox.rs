@@ -121,8 +121,10 @@ Examples:
 Only files that are named like checkpoints are ever removed: no subsets, no trainer states,
 nothing else. A checkpoint counts as kept only if it is sound: it can be opened, nothing in it is
 missing, damaged or unfinished, and it has every state that the others have. The others are
-listed. The checkpoint that the trainer would load is always kept. With --apply, files are moved
-to the folder statelens-trash in DIR; with --delete as well, they are deleted permanently.
+listed. The checkpoint that the trainer would load is always kept, and so are the best one, as far
+as names or the trainer say which it is, and targets of links. Checkpoints with epochs in their names
+are counted apart from those with steps. With --apply, files are moved to the folder statelens-trash
+in DIR; with --delete as well, they are deleted permanently.
 
 Examples:
   statelens prune model_dir --keep 3
@@ -276,7 +278,7 @@ pub(crate) enum Dataloader {
     Iterable,
 }
 
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub(crate) struct RunFolderArgs {
     /// The run folder (model_dir)
     #[arg(value_name = "DIR")]
@@ -292,7 +294,7 @@ pub(crate) struct RunFolderArgs {
     pub(crate) limit: Option<Limits>,
 }
 
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub(crate) struct Runs {
     #[command(flatten)]
     pub(crate) folder: RunFolderArgs,

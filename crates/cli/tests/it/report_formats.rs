@@ -482,6 +482,63 @@ fn prune_keeps_what_links_refer_to() {
     assert_eq!(json["files"], serde_json::json!(["checkpoint-2"]), "{json}");
 }
 
+/// A run of TensorFlow: a checkpoint is several files, and the newest is the one in `checkpoint`.
+#[test]
+fn prunes_all_files_of_a_checkpoint_of_tensorflow() {
+    let folder = Folder::new();
+    for step in ["8", "9", "10"] {
+        for end in ["index", "data-00000-of-00001"] {
+            let from = fixture(&format!("tf/tf2_checkpoint/ckpt-1.{end}"));
+            fs::copy(from, folder.file(&format!("ckpt-{step}.{end}"))).unwrap();
+        }
+    }
+    fs::write(folder.file("checkpoint"), "model_checkpoint_path: \"ckpt-9\"\n").unwrap();
+    let path = text(folder.path());
+    assert!(run(["latest", &path]).ok().trim().ends_with("ckpt-9.index"));
+    let json = run(["prune", "--keep", "1", "--apply", "--json", &path]).json();
+    assert_eq!(json["files"], serde_json::json!(["ckpt-8.index"]), "{json}");
+    let mut names: Vec<String> = fs::read_dir(folder.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .filter(|name| name.starts_with("ckpt"))
+        .collect();
+    names.sort();
+    let kept = ["ckpt-10.data-00000-of-00001", "ckpt-10.index", "ckpt-9.data-00000-of-00001"];
+    assert_eq!(names[..3], kept);
+    let trash = folder.file("statelens-trash");
+    assert_eq!(fs::read_dir(trash).unwrap().count(), 2);
+}
+
+/// Lightning has its checkpoints in `version_0/checkpoints`, and Hugging Face's Trainer says which
+/// one is the best.
+#[test]
+fn prune_keeps_the_best_of_a_run() {
+    let weights = report("folders/hf_trainer/checkpoint-500/model.safetensors");
+    let folder = Folder::new();
+    let inner = folder.file("version_0/checkpoints");
+    fs::create_dir_all(&inner).unwrap();
+    for epoch in 1..=4 {
+        let loss = [0.9, 0.2, 0.5, 0.4][epoch - 1];
+        let name = format!("epoch={epoch}-val_loss={loss:.2}.safetensors");
+        fs::copy(&weights, inner.join(name)).unwrap();
+    }
+    let path = text(folder.path());
+    assert!(run(["latest", &path]).ok().contains("checkpoints/epoch=4-"));
+    let json = run(["prune", "--keep", "1", "--json", &path]).json();
+    assert_eq!(json["files"], serde_json::json!(["epoch=3-val_loss=0.50.safetensors"]), "{json}");
+
+    let folder = Folder::new();
+    for step in ["1", "2", "3"] {
+        let path = folder.file(&format!("checkpoint-{step}"));
+        fs::create_dir(&path).unwrap();
+        fs::copy(&weights, path.join("model.safetensors")).unwrap();
+        let state = r#"{"best_model_checkpoint": "out/checkpoint-1"}"#;
+        fs::write(path.join("trainer_state.json"), state).unwrap();
+    }
+    let json = run(["prune", "--keep", "1", "--json", &text(folder.path())]).json();
+    assert_eq!(json["files"], serde_json::json!(["checkpoint-2"]), "{json}");
+}
+
 #[test]
 fn warns_if_the_config_does_not_fit_the_model() {
     let folder = Folder::new();

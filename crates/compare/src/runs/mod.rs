@@ -20,7 +20,7 @@ pub use index::{INDEX, parse_index};
 pub use kept::{KEPT, KeptValues, MAX_KEPT, time_text};
 pub use pattern::{CheckpointName, NamePattern};
 pub use sound::OpenCheck;
-pub use trainers::{LATEST_FILES, named_latest, weights_of};
+pub use trainers::{LATEST_FILES, STEP_MARKS, named_latest, step_folders, weights_of};
 pub use values::{
     FirstLines, GroupValues, Grouping, StepValues, TensorGroups, TimelineMeasure, first_lines,
     group_names, over_steps, values_json,
@@ -28,7 +28,7 @@ pub use values::{
 
 use statelens_checkpoint::order;
 use statelens_values::Json;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 /// A file in the run folder, or a subfolder that is a checkpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,8 +39,8 @@ pub struct FileEntry {
     pub bytes: u64,
     /// Its kind, derived from its name.
     pub kind: RunFile,
-    /// For a folder, the paths of its files relative to the run folder, and their sizes; empty for
-    /// a file.
+    /// For a folder, the paths of its files relative to the run folder, and their sizes; the files
+    /// of a checkpoint of TensorFlow; empty for another file.
     pub members: Vec<(String, u64)>,
 }
 
@@ -54,6 +54,10 @@ pub fn is_checkpoint_folder(name: &str) -> bool {
 pub enum RunFile {
     /// A checkpoint that counts for the trainer.
     Checkpoint(CheckpointName),
+    /// The last checkpoint under a fixed name (`last.ckpt`), which the trainer loads.
+    Last,
+    /// The best checkpoint (`checkpoint_best.pt`).
+    Best,
     /// Named like a checkpoint, but with an invalid timestamp; the trainer skips it.
     NoDate,
     /// Some states of a checkpoint, saved in addition to it (`model_checkpoint_500.mdl`).
@@ -101,27 +105,39 @@ impl RunContents {
         index: Option<Vec<String>>,
         pattern: &NamePattern,
     ) -> Self {
-        let mut folders: Vec<FileEntry> = Vec::new();
+        let mut groups: HashMap<String, FileEntry> = HashMap::new();
         let mut entries: Vec<FileEntry> = Vec::new();
-        for (path, bytes) in files {
-            let Some((top, _)) = path.split_once('/') else {
-                let kind = kind(&path, pattern);
-                entries.push(FileEntry { name: path, bytes, kind, members: Vec::new() });
+        let paths = || files.iter().map(|(path, _)| path.as_str());
+        let steps = step_folders(paths());
+        let indices: HashSet<&str> =
+            paths().filter_map(|path| path.strip_suffix(".index")).collect();
+        for (path, bytes) in &files {
+            let grouped = match path.split_once('/') {
+                Some((top, _)) if steps.contains(top) => {
+                    Some((top.to_owned(), trainers::step(top)))
+                }
+                Some((top, _)) => Some((top.to_owned(), trainers::folder(top))),
+                None => trainers::of_tensorflow(path)
+                    .filter(|(prefix, _)| pattern.is_default() && indices.contains(prefix))
+                    .and_then(|(prefix, _)| Some((prefix, trainers::tensorflow(prefix)?)))
+                    .map(|(prefix, name)| (format!("{prefix}.index"), Some(name))),
+            };
+            let Some((name, parsed)) = grouped else {
+                let (name, kind) = (path.clone(), kind(path, pattern));
+                entries.push(FileEntry { name, bytes: *bytes, kind, members: Vec::new() });
                 continue;
             };
-            let known = folders.iter().position(|folder| folder.name == top);
-            let at = known.or_else(|| {
-                let name = top.to_owned();
-                let kind = RunFile::Checkpoint(trainers::folder(top)?);
-                folders.push(FileEntry { name, bytes: 0, kind, members: Vec::new() });
-                Some(folders.len() - 1)
+            let Some(parsed) = parsed else { continue };
+            let group = groups.entry(name).or_insert_with_key(|name| FileEntry {
+                name: name.clone(),
+                bytes: 0,
+                kind: RunFile::Checkpoint(parsed),
+                members: Vec::new(),
             });
-            if let Some(folder) = at.and_then(|at| folders.get_mut(at)) {
-                folder.bytes = folder.bytes.saturating_add(bytes);
-                folder.members.push((path, bytes));
-            }
+            group.bytes = group.bytes.saturating_add(*bytes);
+            group.members.push((path.clone(), *bytes));
         }
-        entries.extend(folders);
+        entries.extend(groups.into_values());
         order::by(&mut entries, |a, b| {
             (!a.is_checkpoint(), &a.kind, &a.name).cmp(&(!b.is_checkpoint(), &b.kind, &b.name))
         });
@@ -136,7 +152,7 @@ impl RunContents {
         let names: HashSet<String> = run.checkpoints().map(|entry| entry.name.clone()).collect();
         let mut listed = HashSet::new();
         for path in index.unwrap_or_default() {
-            let name = path.rsplit(['/', '\\']).next().unwrap_or(&path);
+            let name = file_name(&path);
             if names.contains(name) {
                 listed.insert(name.to_owned());
             } else {
@@ -145,7 +161,11 @@ impl RunContents {
         }
         let indexed = run.indexed;
         let counts = |entry: &&FileEntry| !indexed || listed.contains(&entry.name);
-        let latest = run.checkpoints().rfind(counts).map(|entry| entry.name.clone());
+        // A version makes a name longer: `last-v1.ckpt`.
+        let lasts = run.entries.iter().filter(|entry| !indexed && entry.kind == RunFile::Last);
+        let last = lasts.max_by_key(|entry| (entry.name.len(), &entry.name));
+        let latest = last.or_else(|| run.checkpoints().rfind(counts));
+        let latest = latest.map(|entry| entry.name.clone());
         let unlisted = run.checkpoints().filter(|entry| !counts(entry));
         let only_folder = unlisted.map(|entry| entry.name.clone()).collect();
         (run.latest, run.only_folder) = (latest, only_folder);
@@ -174,39 +194,73 @@ impl RunContents {
     /// `unsound` is the result of [`RunContents::unsound`].
     ///
     /// Also kept are checkpoints whose step is a multiple of `every`, the one that would be loaded,
-    /// the newest sound one of the trainer's, and everything newer than the oldest that is kept.
-    /// Returns nothing if fewer than `keep` are sound. Never returns files that are not named as
-    /// checkpoints.
+    /// the newest sound one of the trainer's, those in `best`, those with the lowest or the highest
+    /// metric in their name, and everything newer than the oldest that is kept. Returns nothing if
+    /// fewer than `keep` are sound. Never returns files that are not named as checkpoints.
+    ///
+    /// Each series ([`CheckpointName::series`]) is counted on its own. Returns only sound ones of it,
+    /// and none if two have the same number.
     pub fn prunable(
         &self,
         keep: usize,
         every: Option<u64>,
         unsound: &[Option<String>],
+        best: &[String],
     ) -> Vec<&FileEntry> {
+        let extremes = self.extremes();
         let stays = |entry: &FileEntry| match &entry.kind {
             RunFile::Checkpoint(name) => {
                 every.is_some_and(|every| every > 0 && name.step.is_multiple_of(every.into()))
             }
             _ => true,
         };
-        let mut kept = 0;
+        let mut kept: HashMap<&str, usize> = HashMap::new();
+        let mut seen = HashSet::new();
+        let mut mixed = HashSet::new();
         let mut old = Vec::new();
         for (at, entry) in self.entries.iter().enumerate().rev() {
-            if !entry.is_checkpoint() {
-                continue;
+            let RunFile::Checkpoint(name) = &entry.kind else { continue };
+            let series = name.series.as_str();
+            let sound = matches!(unsound.get(at), Some(None));
+            if !series.is_empty() && !seen.insert(name) {
+                mixed.insert(series);
             }
-            if kept >= keep.max(1) {
-                old.push(entry);
-            } else if matches!(unsound.get(at), Some(None)) {
-                kept += 1;
+            let kept = kept.entry(series).or_default();
+            if *kept < keep.max(1) {
+                *kept += usize::from(sound);
+            } else if sound || series.is_empty() {
+                old.push((series, entry));
             }
         }
         let sound = self.latest_sound(unsound).map(|entry| &entry.name);
-        old.retain(|entry| {
-            !stays(entry) && Some(&entry.name) != self.latest.as_ref() && Some(&entry.name) != sound
+        let prunable = old.into_iter().rev().filter(|(series, entry)| {
+            !stays(entry)
+                && !mixed.contains(series)
+                && !best.contains(&entry.name)
+                && !extremes.contains(entry.name.as_str())
+                && Some(&entry.name) != self.latest.as_ref()
+                && Some(&entry.name) != sound
         });
-        old.reverse();
-        old
+        prunable.map(|(_, entry)| entry).collect()
+    }
+
+    /// Returns the names of the checkpoints with the lowest or the highest metric in their name.
+    fn extremes(&self) -> HashSet<&str> {
+        let mut by_metric: HashMap<(String, usize), Vec<(f64, &str)>> = HashMap::new();
+        for entry in self.checkpoints() {
+            let stem = entry.name.rsplit_once('.').map_or(&*entry.name, |(stem, _)| stem);
+            for (at, metric) in trainers::metrics(stem).into_iter().enumerate() {
+                let same = by_metric.entry((trainers::masked(stem), at)).or_default();
+                same.push((metric, &entry.name));
+            }
+        }
+        let mut extremes = HashSet::new();
+        for of in by_metric.values() {
+            let lowest = of.iter().min_by(|a, b| a.0.total_cmp(&b.0));
+            let highest = of.iter().max_by(|a, b| a.0.total_cmp(&b.0));
+            extremes.extend(lowest.into_iter().chain(highest).map(|(_, name)| *name));
+        }
+        extremes
     }
 
     /// Returns the contents as JSON. `wrong` has the problem of each entry, or an empty string.
@@ -229,10 +283,15 @@ impl FileEntry {
     /// Returns the path of the file to open, relative to the run folder; `None` for a folder
     /// without weights.
     pub fn opened(&self) -> Option<&str> {
-        match self.members.is_empty() {
-            true => Some(&self.name),
-            false => trainers::main(&self.members),
+        match self.is_folder() {
+            false => Some(&self.name),
+            true => trainers::main(&self.members),
         }
+    }
+
+    /// Returns whether it is a folder.
+    pub fn is_folder(&self) -> bool {
+        self.members.first().is_some_and(|(path, _)| path.contains('/'))
     }
 
     /// Returns the paths of all its files, relative to the run folder, and their sizes.
@@ -243,6 +302,11 @@ impl FileEntry {
         }
     }
 
+    /// Returns whether the trainer may load it.
+    pub fn is_loadable(&self) -> bool {
+        self.is_checkpoint() || self.kind == RunFile::Last
+    }
+
     /// Returns whether the trainer counts it as a checkpoint.
     pub fn is_checkpoint(&self) -> bool {
         matches!(self.kind, RunFile::Checkpoint(_))
@@ -250,7 +314,7 @@ impl FileEntry {
 
     /// Returns whether it is named as a checkpoint, or as some states of one, and so can be opened.
     pub fn holds_states(&self) -> bool {
-        matches!(self.kind, RunFile::Checkpoint(_) | RunFile::Subset { .. })
+        self.is_loadable() || matches!(self.kind, RunFile::Best | RunFile::Subset { .. })
     }
 
     fn json(&self, wrong: &str, json: &mut Json) {
@@ -280,6 +344,8 @@ impl RunFile {
     pub fn word(&self) -> &'static str {
         match self {
             Self::Checkpoint(_) => "checkpoint",
+            Self::Last => "last",
+            Self::Best => "best",
             Self::NoDate => "no date",
             Self::Subset { .. } => "subset",
             Self::TrainerState => "trainer state",
@@ -296,8 +362,8 @@ fn kind(name: &str, pattern: &NamePattern) -> RunFile {
         Some(Err(_)) => return RunFile::NoDate,
         None => {}
     }
-    if let Some(name) = trainers::file(name).filter(|_| pattern.is_default()) {
-        return RunFile::Checkpoint(name);
+    if let Some(kind) = trainers::file(name).filter(|_| pattern.is_default()) {
+        return kind;
     }
     if name == INDEX || name.strip_suffix(".lock") == Some(INDEX) {
         return RunFile::Index;
@@ -319,6 +385,11 @@ fn kind(name: &str, pattern: &NamePattern) -> RunFile {
         Some((states, of)) if !states.is_empty() => RunFile::Subset { states, of },
         _ => RunFile::Other,
     }
+}
+
+/// Returns the name of the file in a path of any system.
+pub fn file_name(path: &str) -> &str {
+    path.rsplit(['/', '\\']).next().unwrap_or(path)
 }
 
 /// Returns whether the name is that of an incomplete file: `NAME.0123abcd.tmp`, as the Cerebras
@@ -397,7 +468,7 @@ mod tests {
         };
         let all = run(&NAMES, None);
         let sound = vec![None; NAMES.len()];
-        let gone = |keep, every| names(all.prunable(keep, every, &sound));
+        let gone = |keep, every| names(all.prunable(keep, every, &sound, &[]));
         assert_eq!(gone(2, None), ["checkpoint_20.mdl", "checkpoint_100.mdl"]);
         assert_eq!(gone(1, Some(100)), ["checkpoint_20.mdl"]);
         assert_eq!(gone(9, None), [""; 0]);
@@ -405,8 +476,76 @@ mod tests {
         // 0.
         let listed = run(&NAMES, Some(&["checkpoint_20.mdl"]));
         assert_eq!(
-            names(listed.prunable(0, None, &sound)),
+            names(listed.prunable(0, None, &sound, &[])),
             ["checkpoint_100.mdl", "checkpoint_100_20240131_235959.mdl"]
         );
+    }
+
+    #[test]
+    fn groups_files_of_other_trainers() {
+        let names = |names: &[&str]| {
+            let run = run(names, None);
+            let entries = run.entries.iter().map(|entry| (entry.name.clone(), entry.kind.word()));
+            (entries.collect::<Vec<_>>(), run.latest)
+        };
+        let (entries, latest) = names(&[
+            "ckpt-3.index",
+            "ckpt-3.data-00000-of-00001",
+            "ckpt-12.data-00000-of-00001",
+            "ckpt-12.index",
+            "ckpt-13.data-00000-of-00001",
+            "10/_CHECKPOINT_METADATA",
+            "10/default/d/x",
+            "11/x",
+        ]);
+        let entries: Vec<(&str, &str)> =
+            entries.iter().map(|(name, word)| (name.as_str(), *word)).collect();
+        let wanted = [
+            ("ckpt-3.index", "checkpoint"),
+            ("10", "checkpoint"),
+            ("ckpt-12.index", "checkpoint"),
+            ("ckpt-13.data-00000-of-00001", "other"),
+        ];
+        assert_eq!(entries, wanted);
+        assert_eq!(latest.as_deref(), Some("ckpt-12.index"));
+        let (_, latest) = names(&["checkpoint3.pt", "checkpoint_last.pt", "checkpoint_best.pt"]);
+        assert_eq!(latest.as_deref(), Some("checkpoint_last.pt"));
+        let (_, latest) = names(&["last.ckpt", "last-v1.ckpt", "epoch=3.ckpt"]);
+        assert_eq!(latest.as_deref(), Some("last-v1.ckpt"));
+    }
+
+    #[test]
+    fn prune_counts_each_series_and_keeps_the_best() {
+        let gone = |names: &[&str], bad: &str, best: &str| -> Vec<String> {
+            let run = run(names, None);
+            let why = |entry: &FileEntry| (entry.name == bad).then(String::new);
+            let unsound: Vec<_> = run.entries.iter().map(why).collect();
+            let gone = run.prunable(1, None, &unsound, &[best.to_owned()]);
+            gone.iter().map(|entry| entry.name.clone()).collect()
+        };
+        let fairseq = [
+            "checkpoint1.pt",
+            "checkpoint2.pt",
+            "checkpoint_1_100.pt",
+            "checkpoint_2_200.pt",
+            "checkpoint_best.pt",
+            "checkpoint_last.pt",
+        ];
+        assert_eq!(gone(&fairseq, "", ""), ["checkpoint1.pt", "checkpoint_1_100.pt"]);
+        // Not certainly a checkpoint.
+        assert_eq!(gone(&fairseq, "checkpoint1.pt", ""), ["checkpoint_1_100.pt"]);
+        // Folds rather than epochs.
+        assert_eq!(gone(&["checkpoint_1_100.pt", "checkpoint_2_100.pt"], "", ""), [""; 0]);
+        let keras = [
+            "weights.01-0.50.h5",
+            "weights.02-0.10.h5",
+            "weights.03-0.30.h5",
+            "weights.04-0.40.h5",
+        ];
+        assert_eq!(gone(&keras, "", ""), ["weights.03-0.30.h5"]);
+        let lightning = ["epoch=1.ckpt", "epoch=2.ckpt", "epoch=3.ckpt", "last.ckpt"];
+        assert_eq!(gone(&lightning, "", "epoch=1.ckpt"), ["epoch=2.ckpt"]);
+        // Two networks.
+        assert_eq!(gone(&["a_epoch.01.h5", "b_epoch.02.h5"], "", ""), [""; 0]);
     }
 }

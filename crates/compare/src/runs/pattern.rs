@@ -10,13 +10,23 @@ pub struct NamePattern {
     after: String,
 }
 
-/// The step and timestamp in the name of a checkpoint; ordered by age.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+/// The step, or the epoch, and the timestamp in the name of a checkpoint; ordered by age.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CheckpointName {
     /// The step at which it was saved.
     pub step: u128,
     /// A timestamp like `20240131_235959`, which the trainer adds if the name without it is taken.
     pub timestamp: Option<String>,
+    /// The name with `#` for its numbers, if the number is that of an epoch or a save: it is only
+    /// comparable with those of the same series. Empty for a step.
+    pub series: String,
+}
+
+impl CheckpointName {
+    /// Creates the name of a checkpoint that was saved at this step.
+    pub(super) fn at(step: u128, timestamp: Option<String>) -> Self {
+        Self { step, timestamp, series: String::new() }
+    }
 }
 
 impl Default for NamePattern {
@@ -66,9 +76,9 @@ impl NamePattern {
         // A step that overflows can't be from training.
         let step = step.parse().ok()?;
         Some(match timestamp {
-            None => Ok(CheckpointName { step, timestamp: None }),
+            None => Ok(CheckpointName::at(step, None)),
             Some((day, time, text)) if is_date(day, time) => {
-                Ok(CheckpointName { step, timestamp: Some(text.to_owned()) })
+                Ok(CheckpointName::at(step, Some(text.to_owned())))
             }
             Some((_, _, text)) => {
                 Err(Error::refused(format!("the timestamp {text} is not a date")).in_file(name))
@@ -103,7 +113,7 @@ mod tests {
         let pattern = NamePattern::default();
         let found = |name: &str| pattern.find(name).map(|name| name.ok());
         let name = |step, timestamp: Option<&str>| {
-            Some(Some(CheckpointName { step, timestamp: timestamp.map(str::to_owned) }))
+            Some(Some(CheckpointName::at(step, timestamp.map(str::to_owned))))
         };
         assert_eq!(found("checkpoint_5.mdl"), name(5, None));
         assert_eq!(found("checkpoint_0005.mdl"), name(5, None));

@@ -8,7 +8,7 @@ use std::collections::HashSet;
 
 use statelens_checkpoint::{Checkpoint, Error, Grade, Value};
 
-use super::{FileEntry, RunContents};
+use super::{FileEntry, RunContents, RunFile, file_name};
 
 /// The result of opening a checkpoint of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
@@ -17,26 +17,33 @@ pub struct OpenCheck {
     pub wrong: String,
     /// The names of its top-level states.
     pub states: Vec<String>,
+    /// The names of the files that Lightning holds to be the best.
+    pub best: Vec<String>,
 }
 
 impl OpenCheck {
     /// Creates the result of opening a checkpoint.
     pub fn of(opened: Result<&Checkpoint, &Error>) -> Self {
         match opened {
-            Err(error) => Self { wrong: error.what().to_owned(), states: Vec::new() },
+            Err(error) => Self::failed(error.what()),
             Ok(checkpoint) => {
                 let mut findings = checkpoint.findings.iter();
                 let found = findings.find(|found| found.grade == Grade::Damage);
                 let wrong = found.map(|found| found.title.clone()).unwrap_or_default();
-                Self { wrong, states: states(checkpoint) }
+                Self { wrong, states: states(checkpoint), best: best(checkpoint) }
             }
         }
+    }
+
+    /// Creates the result for a checkpoint that can't be opened.
+    pub fn failed(why: impl Into<String>) -> Self {
+        Self { wrong: why.into(), ..Self::default() }
     }
 }
 
 impl RunContents {
-    /// Returns, for each of [`RunContents::entries`] that is a checkpoint, why it is not sound;
-    /// `None` if it is sound or not a checkpoint. `checks` has the result of each entry; entries
+    /// Returns, for each of [`RunContents::entries`] that the trainer loads, why it is not sound;
+    /// `None` if it is sound or never loaded. `checks` has the result of each entry; entries
     /// that were not opened (`None`) are not sound.
     pub fn unsound(&self, checks: &[Option<OpenCheck>]) -> Vec<Option<String>> {
         let of = |at: usize| checks.get(at).and_then(Option::as_ref);
@@ -51,7 +58,7 @@ impl RunContents {
             }
         }
         let why = |(at, entry): (usize, &FileEntry)| {
-            if !entry.is_checkpoint() {
+            if !entry.is_loadable() {
                 return None;
             }
             match of(at) {
@@ -70,13 +77,14 @@ impl RunContents {
     /// Returns the newest sound checkpoint that the trainer would not skip; `unsound` is the result
     /// of [`RunContents::unsound`].
     pub fn latest_sound(&self, unsound: &[Option<String>]) -> Option<&FileEntry> {
-        let mut entries = self.entries.iter().enumerate().rev();
-        let found = entries.find(|(at, entry)| {
-            entry.is_checkpoint()
+        let sound = |(at, entry): &(usize, &FileEntry)| {
+            entry.is_loadable()
                 && !self.only_folder.contains(&entry.name)
                 && matches!(unsound.get(*at), Some(None))
-        });
-        found.map(|(_, entry)| entry)
+        };
+        let entries = || self.entries.iter().enumerate().rev().filter(sound);
+        let last = entries().find(|(_, entry)| entry.kind == RunFile::Last);
+        last.or_else(|| entries().next()).map(|(_, entry)| entry)
     }
 }
 
@@ -86,6 +94,25 @@ fn states(checkpoint: &Checkpoint) -> Vec<String> {
         Value::Dict(dict) => dict.entries.iter().map(|(key, _)| key.to_string()).collect(),
         _ => Vec::new(),
     }
+}
+
+/// Returns the names of the files in `callbacks.*.best_model_path`.
+fn best(checkpoint: &Checkpoint) -> Vec<String> {
+    let entry = |id, wanted: &str| match checkpoint.value(checkpoint.resolve(id)) {
+        Value::Dict(dict) => {
+            let found = dict.entries.iter().find(|(key, _)| key.to_string() == wanted);
+            found.map(|(_, id)| checkpoint.resolve(*id))
+        }
+        _ => None,
+    };
+    let callbacks = entry(checkpoint.root(), "callbacks").map(|id| checkpoint.value(id));
+    let Some(Value::Dict(callbacks)) = callbacks else { return Vec::new() };
+    let paths = callbacks.entries.iter().filter_map(|(_, id)| entry(*id, "best_model_path"));
+    let names = paths.filter_map(|id| match checkpoint.value(id) {
+        Value::Str(path) => Some(file_name(&path.to_lossy()).to_owned()),
+        _ => None,
+    });
+    names.collect()
 }
 
 #[cfg(test)]
@@ -100,7 +127,7 @@ mod tests {
 
     fn check(wrong: &str, states: &[&str]) -> Option<OpenCheck> {
         let states = states.iter().map(|state| (*state).to_owned()).collect();
-        Some(OpenCheck { wrong: wrong.to_owned(), states })
+        Some(OpenCheck { wrong: wrong.to_owned(), states, ..OpenCheck::default() })
     }
 
     #[test]
@@ -141,7 +168,7 @@ mod tests {
         ]);
         let bad = Some("cut short".to_owned());
         let names = |keep, unsound: &[Option<String>]| -> Vec<String> {
-            run.prunable(keep, None, unsound).iter().map(|entry| entry.name.clone()).collect()
+            run.prunable(keep, None, unsound, &[]).iter().map(|entry| entry.name.clone()).collect()
         };
         // The newest is cut short, so the newest sound one is kept in addition to it.
         let newest = [None, None, None, None, bad.clone()];

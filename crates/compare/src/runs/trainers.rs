@@ -3,50 +3,164 @@
 //! | trainer | checkpoint | which one is loaded |
 //! |---|---|---|
 //! | Hugging Face Trainer, diffusers, Accelerate | folder `checkpoint-500` | the highest step |
-//! | PyTorch Lightning | file `epoch=3-step=500.ckpt` | the highest step |
+//! | PyTorch Lightning | files `epoch=3-step=500.ckpt`, `epoch=3-val_loss=0.21.ckpt` | `last.ckpt` |
 //! | DeepSpeed | folder `global_step500` | the one named in the file `latest` |
 //! | Megatron | folder `iter_0000500` | the one in `latest_checkpointed_iteration.txt` |
+//! | fairseq | files `checkpoint3.pt`, `checkpoint_3_500.pt` | `checkpoint_last.pt` |
+//! | Keras | files `weights.03-0.21.h5`, `model.05.keras` | the highest epoch |
+//! | TensorFlow | `ckpt-3.index`, `ckpt-3.data-00000-of-00001` | the one in the file `checkpoint` |
+//! | Orbax | folder `500` with `_CHECKPOINT_METADATA` or `checkpoint` | the highest step |
 //! | scripts | file `checkpoint_500.pt` | the highest step |
 
-use super::CheckpointName;
+use std::collections::HashSet;
+
+use super::{CheckpointName, RunFile};
 
 /// File extensions that PyTorch and others use for checkpoints.
 const ENDS: [&str; 7] = ["pt", "pth", "bin", "ckpt", "tar", "safetensors", "pkl"];
 
-/// Parses the name of a checkpoint file; `None` if it is not one.
-pub(super) fn file(name: &str) -> Option<CheckpointName> {
+/// File extensions that Keras uses, the longest first.
+const KERAS_ENDS: [&str; 4] = [".weights.h5", ".keras", ".hdf5", ".h5"];
+
+/// Classifies a file by its name; `None` if it is not a checkpoint.
+pub(super) fn file(name: &str) -> Option<RunFile> {
+    let keras = KERAS_ENDS.iter().find_map(|end| name.strip_suffix(end));
+    let stem = match keras {
+        Some(stem) => stem,
+        None => torch_stem(name)?,
+    };
+    let lower = stem.to_ascii_lowercase();
+    if is_best(stem) {
+        return Some(RunFile::Best);
+    }
+    if words(&lower).any(|word| matches!(word, "last" | "latest")) {
+        return Some(RunFile::Last);
+    }
+    let found = if keras.is_some() { of_keras(stem, name) } else { of_torch(stem) };
+    found.map(RunFile::Checkpoint)
+}
+
+/// Returns the name without the extension of a torch file.
+fn torch_stem(name: &str) -> Option<&str> {
     let (stem, end) = name.rsplit_once('.')?;
     let stem = match (stem.rsplit_once('.'), end) {
         // `checkpoint_500.pth.tar`
         (Some((stem, "pt" | "pth")), "tar") => stem,
         _ => stem,
     };
-    if !ENDS.contains(&end) {
-        return None;
+    ENDS.contains(&end).then_some(stem)
+}
+
+fn of_torch(stem: &str) -> Option<CheckpointName> {
+    for (word, is_step) in [("step=", true), ("epoch=", false)] {
+        let Some(at) = stem.rfind(word) else { continue };
+        // A name that was taken gets a version: `step=500-v1`.
+        let version = stem.rfind("-v").filter(|version| number(&stem[version + 2..]).is_some());
+        let (stem, version) = stem.split_at(version.filter(|v| *v > at).unwrap_or(stem.len()));
+        let (step, _) = leading_number(&stem[at + word.len()..])?;
+        let version = version.strip_prefix('-').map(str::to_owned);
+        let series = if is_step { String::new() } else { masked(stem) };
+        return Some(CheckpointName { step, timestamp: version, series });
     }
-    let (step, version) = match stem.rfind("step=") {
-        Some(at) => {
-            let rest = &stem[at + "step=".len()..];
-            let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
-            let (step, rest) = rest.split_at(digits);
-            // A name that was taken gets a version: `step=500-v1`.
-            (step, Some(rest).filter(|rest| rest.starts_with("-v")).map(|rest| &rest[1..]))
+    let words = ["checkpoint", "ckpt", "step", "iter"];
+    let (word, rest) = words.iter().find_map(|word| Some((word, stem.strip_prefix(word)?)))?;
+    let numbers = match rest.strip_prefix(['_', '-']) {
+        Some(numbers) => numbers,
+        // fairseq saves `checkpoint3.pt` after an epoch.
+        None if *word == "checkpoint" => {
+            return Some(CheckpointName {
+                step: number(rest)?,
+                timestamp: None,
+                series: masked(stem),
+            });
         }
-        None => {
-            let before = ["checkpoint", "ckpt", "step", "iter"];
-            let step =
-                before.iter().find_map(|word| stem.strip_prefix(word)?.strip_prefix(['_', '-']))?;
-            (step, None)
-        }
+        None => return None,
     };
-    Some(CheckpointName { step: number(step)?, timestamp: version.map(str::to_owned) })
+    match numbers.split_once('_') {
+        // fairseq saves `checkpoint_3_500.pt` in epoch 3.
+        Some((epoch, step)) if *word == "checkpoint" && number(epoch).is_some() => {
+            Some(CheckpointName { step: number(step)?, timestamp: None, series: masked(stem) })
+        }
+        _ => Some(CheckpointName::at(number(numbers)?, None)),
+    }
+}
+
+/// Parses a name like `weights.03-0.21.h5`. Without a metric, a name like `model_3.h5` may be that
+/// of a member of an ensemble.
+fn of_keras(stem: &str, name: &str) -> Option<CheckpointName> {
+    let (before, parsed) = numbered(stem)?;
+    let lower = before.to_ascii_lowercase();
+    let has = |known: &[&str]| words(&lower).any(|word| known.contains(&word));
+    let padded = before.ends_with('.') && name[before.len() + 1..].starts_with(digit);
+    let known = has(&["checkpoint", "ckpt", "cp", "epoch"])
+        || has(&["weights", "model"]) && (padded || !metrics(stem).is_empty());
+    known.then_some(parsed)
+}
+
+/// Returns the name of the checkpoint of TensorFlow that a file belongs to, and the file's role;
+/// `None` for other files.
+pub(super) fn of_tensorflow(file: &str) -> Option<(&str, &str)> {
+    let (prefix, role) = file.rsplit_once('.')?;
+    let is_data = |role: &str| {
+        let numbers = role.strip_prefix("data-").and_then(|rest| rest.split_once("-of-"));
+        numbers.is_some_and(|(at, of)| number(at).is_some() && number(of).is_some())
+    };
+    (matches!(role, "index" | "meta") || is_data(role)).then_some((prefix, role))
+}
+
+/// Parses the prefix of a checkpoint of TensorFlow: `ckpt-3`, `model.ckpt-500`, `cp-0005.ckpt`.
+pub(super) fn tensorflow(prefix: &str) -> Option<CheckpointName> {
+    Some(numbered(prefix.strip_suffix(".ckpt").unwrap_or(prefix))?.1).filter(|_| !is_best(prefix))
+}
+
+fn is_best(name: &str) -> bool {
+    name.to_ascii_lowercase().contains("best")
+}
+
+/// Returns the text before the first number of a name, and the name; the number must be a whole
+/// word.
+fn numbered(stem: &str) -> Option<(&str, CheckpointName)> {
+    let (before, rest) = stem.split_at(stem.find(digit)?);
+    let (step, after) = leading_number(rest)?;
+    let whole = before.ends_with(['.', '-', '_', '='])
+        && (after.is_empty() || after.starts_with(['.', '-', '_']));
+    whole.then(|| (before, CheckpointName { step, timestamp: None, series: masked(stem) }))
 }
 
 /// Parses the name of a checkpoint folder; `None` if it is not one.
 pub(super) fn folder(name: &str) -> Option<CheckpointName> {
     let before = ["checkpoint-", "checkpoint_", "global_step", "iter_", "step_", "step-"];
     let step = before.iter().find_map(|before| name.strip_prefix(before))?;
-    Some(CheckpointName { step: number(step)?, timestamp: None })
+    Some(CheckpointName::at(number(step)?, None))
+}
+
+/// Names of entries of a folder that show that it is a step of Orbax, if the folder's name is a
+/// number.
+pub const STEP_MARKS: [&str; 2] = ["_CHECKPOINT_METADATA", "checkpoint"];
+
+/// Returns the folders among these paths that are steps of Orbax.
+pub fn step_folders<'a>(paths: impl Iterator<Item = &'a str> + Clone) -> HashSet<&'a str> {
+    let marked = paths.clone().filter_map(|path| {
+        STEP_MARKS.iter().find_map(|mark| {
+            let at = path.find(&format!("/{mark}"))?;
+            let end = path[at + 1 + mark.len()..].chars().next();
+            let folder = &path[..at];
+            let name = folder.rsplit('/').next().unwrap_or(folder);
+            (end.is_none_or(|end| end == '/') && number(name).is_some()).then_some(folder)
+        })
+    });
+    let mut folders: HashSet<&str> = marked.collect();
+    // TensorFlow, too, has a file `checkpoint`, next to its indices.
+    for path in paths.filter(|path| path.ends_with(".index")) {
+        path.rsplit_once('/').map(|(folder, _)| folders.remove(folder));
+    }
+    folders
+}
+
+/// Parses the name of a step of Orbax.
+pub(super) fn step(name: &str) -> Option<CheckpointName> {
+    let series = masked(name);
+    Some(CheckpointName { step: number(name)?, timestamp: None, series })
 }
 
 /// Returns the name of the entry to load, given the name and text of a file that names it.
@@ -57,16 +171,72 @@ pub fn named_latest(file: &str, text: &str) -> Option<String> {
         "latest_checkpointed_iteration.txt" => {
             Some(format!("iter_{:07}", text.parse::<u64>().ok()?))
         }
+        "checkpoint" => {
+            let mut lines = text.lines();
+            let path = lines.find_map(|line| line.strip_prefix("model_checkpoint_path:"))?;
+            let path = path.trim().trim_matches('"');
+            let prefix = path.rsplit(['/', '\\']).next().unwrap_or(path);
+            tensorflow(prefix).map(|_| format!("{prefix}.index"))
+        }
         _ => None,
     }
 }
 
 /// Files of a run folder whose text [`named_latest`] parses.
-pub const LATEST_FILES: [&str; 2] = ["latest", "latest_checkpointed_iteration.txt"];
+pub const LATEST_FILES: [&str; 3] = ["latest", "latest_checkpointed_iteration.txt", "checkpoint"];
+
+/// Returns the metrics in a name: its numbers with a decimal point, and those after `=` that are
+/// neither epochs nor steps.
+pub(super) fn metrics(stem: &str) -> Vec<f64> {
+    let is_number = |c: char| c.is_ascii_digit() || c == '.';
+    let mut found = Vec::new();
+    let mut end = 0;
+    while let Some(at) = stem[end..].find(digit).map(|at| at + end) {
+        let rest = &stem[at..];
+        end = at + rest.find(|c| !is_number(c)).unwrap_or(rest.len());
+        let text = stem[at..end].trim_end_matches('.');
+        let (before, sign) = match stem[..at].strip_suffix("=-") {
+            Some(_) => (&stem[..at - 1], -1.0),
+            None => (&stem[..at], 1.0),
+        };
+        let named =
+            before.ends_with('=') && !before.ends_with("epoch=") && !before.ends_with("step=");
+        if named || text.contains('.') {
+            found.extend(text.parse::<f64>().ok().map(|number| number * sign));
+        }
+    }
+    found
+}
+
+/// Returns the text with `#` for each number.
+pub(super) fn masked(text: &str) -> String {
+    let mut masked = String::new();
+    for c in text.chars() {
+        match c.is_ascii_digit() {
+            true if masked.ends_with('#') => {}
+            true => masked.push('#'),
+            false => masked.push(c),
+        }
+    }
+    masked
+}
+
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    text.split(|c: char| !c.is_ascii_alphabetic())
+}
+
+fn digit(c: char) -> bool {
+    c.is_ascii_digit()
+}
 
 fn number(text: &str) -> Option<u128> {
-    let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    text.parse().ok().filter(|_| digits)
+    leading_number(text).filter(|(_, rest)| rest.is_empty()).map(|(number, _)| number)
+}
+
+/// Parses the number at the start of a text; returns it and the rest.
+fn leading_number(text: &str) -> Option<(u128, &str)> {
+    let end = text.find(|c| !digit(c)).unwrap_or(text.len());
+    Some((text[..end].parse().ok()?, &text[end..]))
 }
 
 /// Returns the file to open in a checkpoint folder, given the paths and sizes of its files: the
@@ -121,7 +291,7 @@ const TRAINING: [&str; 6] =
 const OTHER_LIBRARIES: [&str; 2] = ["tf_model.h5", "rust_model.ot"];
 
 /// File names of model weights, the most likely first.
-const MAINS: [&str; 14] = [
+const MAINS: [&str; 16] = [
     "model.safetensors.index.json",
     "pytorch_model.bin.index.json",
     "model.safetensors",
@@ -136,6 +306,8 @@ const MAINS: [&str; 14] = [
     "model_optim_rng.pt",
     ".metadata",
     "flax_model.msgpack",
+    "_CHECKPOINT_METADATA",
+    "checkpoint",
 ];
 
 #[cfg(test)]
@@ -145,21 +317,51 @@ mod tests {
     #[test]
     fn parses_steps_in_names_of_other_trainers() {
         let step = |name: Option<CheckpointName>| name.map(|name| name.step);
-        for (name, wanted) in [
-            ("epoch=3-step=500.ckpt", Some(500)),
-            ("epoch=3-step=500-v1.ckpt", Some(500)),
-            ("step=7.ckpt", Some(7)),
-            ("checkpoint_500.pt", Some(500)),
-            ("checkpoint-500.pth", Some(500)),
-            ("checkpoint_500.pth.tar", Some(500)),
-            ("ckpt_12.safetensors", Some(12)),
-            ("last.ckpt", None),
-            ("model.pt", None),
-            ("checkpoint_best.pt", None),
-            ("checkpoint_500.txt", None),
-            ("epoch=3.ckpt", None),
+        let found = |name: &str| match file(name) {
+            Some(RunFile::Checkpoint(name)) => Some((name.step, name.series)),
+            _ => None,
+        };
+        for (name, step, series) in [
+            ("epoch=3-step=500.ckpt", 500, ""),
+            ("epoch=3-step=500-v1.ckpt", 500, ""),
+            ("step=7.ckpt", 7, ""),
+            ("epoch=3.ckpt", 3, "epoch=#"),
+            ("epoch=3-v1.ckpt", 3, "epoch=#"),
+            ("net-epoch=03-val_loss=0.21.ckpt", 3, "net-epoch=#-val_loss=#.#"),
+            ("checkpoint_500.pt", 500, ""),
+            ("checkpoint-500.pth", 500, ""),
+            ("checkpoint_500.pth.tar", 500, ""),
+            ("ckpt_12.safetensors", 12, ""),
+            ("checkpoint3.pt", 3, "checkpoint#"),
+            ("checkpoint_1_5000.pt", 5000, "checkpoint_#_#"),
+            ("weights.03-0.21.h5", 3, "weights.#-#.#"),
+            ("weights-improvement-12-0.93.hdf5", 12, "weights-improvement-#-#.#"),
+            ("model.05.keras", 5, "model.#"),
+            ("cp-0005.weights.h5", 5, "cp-#"),
         ] {
-            assert_eq!(step(file(name)), wanted, "{name}");
+            assert_eq!(found(name), Some((step, series.to_owned())), "{name}");
+        }
+        for name in [
+            "model.pt",
+            "checkpoint_500.txt",
+            "checkpoint_fold1.pt",
+            "checkpoint_1_2_3.pt",
+            // Members of an ensemble, a version, a year.
+            "model_3.h5",
+            "model.3.keras",
+            "model_v2_05.h5",
+            "data_2024.h5",
+            "resnet50_weights.h5",
+        ] {
+            assert_eq!(file(name), None, "{name}");
+        }
+        for name in ["last.ckpt", "last-v1.ckpt", "checkpoint_last.pt", "latest.pth"] {
+            assert_eq!(file(name), Some(RunFile::Last), "{name}");
+        }
+        for name in
+            ["checkpoint_best.pt", "model_best.pth.tar", "best-epoch=3.ckpt", "best.05-0.1.h5"]
+        {
+            assert_eq!(file(name), Some(RunFile::Best), "{name}");
         }
         for (name, wanted) in [
             ("checkpoint-500", Some(500)),
@@ -173,6 +375,42 @@ mod tests {
         assert_eq!(named_latest("latest", "global_step10\n").as_deref(), Some("global_step10"));
         let megatron = named_latest("latest_checkpointed_iteration.txt", "100");
         assert_eq!(megatron.as_deref(), Some("iter_0000100"));
+        let text =
+            "model_checkpoint_path: \"/runs/ckpt-3\"\nall_model_checkpoint_paths: \"ckpt-2\"";
+        assert_eq!(named_latest("checkpoint", text).as_deref(), Some("ckpt-3.index"));
+        assert_eq!(named_latest("checkpoint", "model_checkpoint_path: \"model.ckpt\""), None);
+        for (prefix, wanted) in
+            [("model.ckpt-500", Some(500)), ("cp-0005.ckpt", Some(5)), ("best-3", None)]
+        {
+            assert_eq!(step(tensorflow(prefix)), wanted, "{prefix}");
+        }
+    }
+
+    #[test]
+    fn finds_metrics_in_names() {
+        for (name, wanted) in [
+            ("weights.03-0.21-0.93", &[0.21, 0.93][..]),
+            ("epoch=3-val_loss=0.21", &[0.21]),
+            ("epoch=3-step=400-elbo=-2.50-wer=12", &[-2.5, 12.0]),
+            ("model.05", &[]),
+            ("checkpoint_1_5000", &[]),
+        ] {
+            assert_eq!(metrics(name), wanted, "{name}");
+        }
+    }
+
+    #[test]
+    fn finds_steps_of_orbax() {
+        let paths = [
+            "run/100/_CHECKPOINT_METADATA",
+            "run/100/default/manifest.ocdbt",
+            "run/200/checkpoint/x",
+            "tf/1/checkpoint",
+            "tf/1/ckpt-1.index",
+            "job/7/checkpoint_1.pt",
+        ];
+        let found = step_folders(paths.into_iter());
+        assert_eq!(found, HashSet::from(["run/100", "run/200"]));
     }
 
     #[test]
@@ -191,6 +429,7 @@ mod tests {
             Some("c/unet/weights.bin")
         );
         assert_eq!(main_of(&["c/trainer_state.json"]), None);
+        assert_eq!(main_of(&["3/d/x", "3/checkpoint"]).as_deref(), Some("3/checkpoint"));
         let hub = ["onnx/model.safetensors", "pytorch_model.bin", "model.safetensors.index.json"];
         assert_eq!(weights_of(hub.into_iter()), Some("model.safetensors.index.json"));
         for others in

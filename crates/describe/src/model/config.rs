@@ -16,7 +16,7 @@ pub struct Config {
 }
 
 /// The sections in which configs describe the language model.
-const SECTIONS: [&str; 9] = [
+const SECTIONS: [&str; 8] = [
     "",
     "model.",
     "trainer.init.model.",
@@ -25,8 +25,10 @@ const SECTIONS: [&str; 9] = [
     "language_config.",
     "language_model.",
     "decoder.",
-    "vision_config.",
 ];
+
+/// The sections in which configs describe the encoder of images.
+const VISION: [&str; 2] = ["vision_config.", ""];
 
 impl Config {
     /// Creates a config of dotted keys and plain values as text.
@@ -70,7 +72,19 @@ impl Config {
 
     /// Returns the number of the first key that has one, and its location.
     pub(super) fn number(&self, keys: &[&str]) -> Option<(u64, FactSource)> {
-        SECTIONS.iter().find_map(|section| {
+        self.number_in(&SECTIONS, keys)
+    }
+
+    /// Like [`Config::number`], for the part of the model with this path.
+    pub(super) fn number_of(&self, path: &str, keys: &[&str]) -> Option<(u64, FactSource)> {
+        match path.contains("vision") || path.contains("visual") {
+            true => self.number_in(&VISION, keys),
+            false => self.number(keys),
+        }
+    }
+
+    fn number_in(&self, sections: &[&str], keys: &[&str]) -> Option<(u64, FactSource)> {
+        sections.iter().find_map(|section| {
             keys.iter().find_map(|key| {
                 let key = format!("{section}{key}");
                 let value = self.values.get(&key)?.parse().ok()?;

@@ -2,7 +2,7 @@
 
 use statelens_checkpoint::{Finding, Grade};
 
-use super::{Fact, FactSource, Model};
+use super::{Fact, FactSource, Model, sizes};
 
 /// The ends of keys of learned position embeddings that have exactly as many rows as the config
 /// says: GPT-2 and BERT. Those of vision encoders do not.
@@ -10,7 +10,7 @@ const LEARNED: [&str; 2] = ["wpe.weight", ".embeddings.position_embeddings.weigh
 
 /// The facts that are compared. Others (ties, buffers, positions) are missing from some configs or
 /// defined differently.
-const COMPARED: [&str; 8] = [
+const COMPARED: [&str; 9] = [
     "layers",
     "hidden_size",
     "intermediate_size",
@@ -19,6 +19,7 @@ const COMPARED: [&str; 8] = [
     "head_size",
     "vocabulary",
     "experts",
+    "experts_per_token",
 ];
 
 impl Model {
@@ -48,7 +49,7 @@ impl Fact {
         };
         let learned =
             self.name == "max_positions" && LEARNED.iter().any(|end| self.doubt.ends_with(end));
-        let compared = learned || COMPARED.contains(&&*self.name);
+        let compared = learned || COMPARED.contains(&&*self.name) || sizes::is_field(&self.name);
         (compared && self.contradicts)
             .then(|| format!("{}: {} in {place}, but {}", self.label, self.text(), self.doubt))
     }

@@ -9,7 +9,7 @@ use super::parts::{self, PartSum};
 use super::roles::{ModelComponent, Role};
 use super::stacks::Stack;
 use super::weights::Weights;
-use super::{Fact, FactSource, FactValue, experts, family};
+use super::{Fact, FactSource, FactValue, experts, family, sizes};
 
 /// Returns all facts.
 pub(super) fn all(
@@ -24,11 +24,11 @@ pub(super) fn all(
     let wide =
         hidden.as_ref().and_then(|(hidden, _)| heads::intermediate(weights, stacks, *hidden));
     let shape = "can't be inferred: no norm or embedding";
-    facts.push(inputs.number("hidden_size", "hidden size", &HIDDEN, hidden, shape));
-    facts.push(inputs.number(
+    facts.push(of_number("hidden_size", "hidden size", inputs.read(&HIDDEN), hidden, shape));
+    facts.push(of_number(
         "intermediate_size",
         "feed-forward size",
-        &INTERMEDIATE,
+        inputs.read(&INTERMEDIATE),
         wide,
         "no feed-forward matrix recognised",
     ));
@@ -37,6 +37,7 @@ pub(super) fn all(
     facts.push(inputs.positions());
     facts.push(inputs.tied());
     facts.extend(inputs.experts());
+    facts.extend(config.map(|config| sizes::contradictions(weights, config)).unwrap_or_default());
     facts.push(params(parts));
     if facts.iter().any(|fact| fact.name == "experts") {
         facts.push(active(parts));
@@ -86,6 +87,16 @@ const KEY_HEADS: [&str; 6] = [
     "extra_attention_params.num_kv_groups",
 ];
 
+/// Fields with the number of layers of a stack, by the end of its path.
+const STACKS: [(&str, &[&str]); 6] = [
+    ("encoder.block", &["num_layers"]),
+    ("decoder.block", &["num_decoder_layers", "num_layers"]),
+    ("text_model.encoder.layers", &["text_config.num_hidden_layers"]),
+    ("vision_model.encoder.layers", &["vision_config.num_hidden_layers"]),
+    ("encoder.layers", &["encoder_layers"]),
+    ("decoder.layers", &["decoder_layers"]),
+];
+
 struct FactInputs<'a> {
     weights: &'a Weights,
     stacks: &'a [Stack],
@@ -105,6 +116,25 @@ impl FactInputs<'_> {
         let read =
             self.config.and_then(|config| config.number(keys)).filter(|(number, _)| *number > 0);
         of_number(name, label, read, inferred, unknown)
+    }
+
+    /// Returns a number of the config for the main stack.
+    fn read(&self, keys: &[&str]) -> Option<(u64, FactSource)> {
+        let path = self.stacks.first().filter(|stack| stack.layers);
+        let path = path.map_or("", |stack| stack.prefix.as_str());
+        let own = keys.iter().map(|key| match path.ends_with("decoder.layers") {
+            true => key.replace("encoder_", "decoder_"),
+            false => (*key).to_owned(),
+        });
+        let own: Vec<String> = own.collect();
+        let own: Vec<&str> = own.iter().map(String::as_str).collect();
+        self.config?.number_of(path, &own).filter(|(number, _)| *number > 0)
+    }
+
+    /// Returns the number of layers of a stack that the config has for stacks with its name.
+    fn read_layers(&self, stack: &Stack) -> Option<(u64, FactSource)> {
+        let (_, keys) = STACKS.iter().find(|(end, _)| stack.prefix.ends_with(end))?;
+        self.config?.number(keys)
     }
 
     fn family(&self) -> Fact {
@@ -137,8 +167,20 @@ impl FactInputs<'_> {
         let layers: Vec<&Stack> = self.stacks.iter().filter(|stack| stack.layers).collect();
         let count = |stack: &Stack| stack.numbers.len() as u64;
         let inferred = layers.first().map(|stack| (count(stack), basis(stack)));
-        let mut fact =
-            self.number("layers", "layers", &LAYERS, inferred, "no modules are numbered as layers");
+        let read = layers.first().and_then(|stack| self.read_layers(stack));
+        let missing = "no modules are numbered as layers";
+        let read = read.or_else(|| self.read(&LAYERS));
+        let mut fact = of_number("layers", "layers", read, inferred, missing);
+        for stack in layers.iter().skip(1).filter(|_| !fact.contradicts) {
+            if let Some((number, FactSource::Config(place))) = self.read_layers(stack)
+                && number != count(stack)
+            {
+                let (file, basis) = (count(stack), basis(stack));
+                fact.doubt = format!("{number} in {place}, and the file says {file}: {basis}");
+                fact.contradicts = true;
+                break;
+            }
+        }
         if layers.len() > 1 {
             let others = layers[1..].iter().take(3);
             let others: Vec<String> =
@@ -153,11 +195,11 @@ impl FactInputs<'_> {
     }
 
     fn heads(&self) -> Vec<Fact> {
-        let inferred = heads::heads(self.weights, self.stacks);
+        let mut inferred = heads::heads(self.weights, self.stacks);
         let missing = "not stored in the file; add config.json";
         let mut facts = Vec::new();
-        let queries = self.number("heads", "heads", &HEADS, inferred.queries, missing);
-        let read = self.config.and_then(|config| config.number(&KEY_HEADS));
+        let mut queries = of_number("heads", "heads", self.read(&HEADS), inferred.queries, missing);
+        let read = self.read(&KEY_HEADS);
         let by_share =
             number_of(&queries).zip(inferred.shared.clone()).and_then(|(heads, (share, basis))| {
                 let whole = share > 0 && heads.is_multiple_of(share);
@@ -165,6 +207,15 @@ impl FactInputs<'_> {
             });
         let keys =
             of_number("kv_heads", "key and value heads", read, inferred.keys.or(by_share), missing);
+        let size = self.read(&["head_dim", "d_kv", "attention.key_length"]);
+        if let (Some(heads), Some((rows, basis))) = (number_of(&queries), inferred.rows) {
+            if !rows.is_multiple_of(heads) && !queries.contradicts {
+                queries.doubt = format!("the file has {} rows: {basis}", grouped(rows));
+                queries.contradicts = true;
+            } else if size.is_some() && inferred.size.is_none() {
+                inferred.size = Some((rows / heads, format!("{basis}, for {heads} heads")));
+            }
+        }
         let known = [&queries, &keys].into_iter().any(Fact::is_known);
         let has_attention =
             self.weights.all.iter().any(|weight| weight.component == ModelComponent::Attention);
@@ -181,9 +232,6 @@ impl FactInputs<'_> {
                 FactSource::Inferred(basis),
             ));
         }
-        let size = self
-            .config
-            .and_then(|config| config.number(&["head_dim", "d_kv", "attention.key_length"]));
         if size.is_some() || inferred.size.is_some() {
             facts.push(of_number("head_size", "head size", size, inferred.size, missing));
         }
@@ -295,7 +343,14 @@ impl FactInputs<'_> {
         }
         let some = experts::per_token(self.config);
         let missing = "not stored in the file; add config.json";
-        vec![fact, of_number("experts_per_token", "experts per token", some, None, missing)]
+        let mut each = of_number("experts_per_token", "experts per token", some, None, missing);
+        if let (Some(all), Some(some)) = (number_of(&fact), number_of(&each))
+            && some > all
+        {
+            each.doubt = format!("there are {} experts", grouped(all));
+            each.contradicts = true;
+        }
+        vec![fact, each]
     }
 }
 
@@ -308,7 +363,7 @@ fn unknown(name: &'static str, label: &'static str, why: &str) -> Fact {
     fact(name, label, FactValue::Unknown, FactSource::Unknown(why.to_owned()))
 }
 
-fn of_number(
+pub(super) fn of_number(
     name: &'static str,
     label: &'static str,
     read: Option<(u64, FactSource)>,

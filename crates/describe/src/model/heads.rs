@@ -53,6 +53,8 @@ pub(super) struct Heads {
     pub(super) size: Option<SizeAndSource>,
     /// Number of query heads per key head.
     pub(super) shared: Option<SizeAndSource>,
+    /// Number of rows of the queries of all heads, if the keys have heads of the same size.
+    pub(super) rows: Option<SizeAndSource>,
 }
 
 /// Returns what shapes determine about heads with certainty.
@@ -72,11 +74,21 @@ pub(super) fn heads(weights: &Weights, stacks: &[Stack]) -> Heads {
             .map(|(weight, [_, count, _])| (count, format!("the shape of {}", weight.key)));
         return heads;
     }
-    let outputs = |weight: &Weight| match weight.shape[..] {
-        [outputs, _] => Some(outputs),
+    let outputs = |weight: &Weight| match (weight.shape.as_slice(), &*weight.parsed.leaf) {
+        ([_, outputs], "kernel") | ([outputs, _], _) => Some(*outputs),
         _ => None,
     };
-    let (wide, narrow) = (query.and_then(outputs), key.and_then(outputs));
+    let (mut wide, narrow) = (query.and_then(outputs), key.and_then(outputs));
+    // Gated attention has the gates, one for each row, in the same matrix (Qwen3-Next).
+    let output = weights.all.iter().find(|w| in_stack(w, main) && w.parsed.name() == "o_proj");
+    if let (Some(rows), Some(output)) = (wide, output)
+        && output.shape.get(1).and_then(|inputs| inputs.checked_mul(2)) == Some(rows)
+    {
+        wide = Some(rows / 2);
+    }
+    if let (Some(wide), Some(_), Some(query)) = (wide, narrow, query) {
+        heads.rows = Some((wide, format!("the shape of {}", query.key)));
+    }
     if let (Some(wide), Some(narrow), Some(key)) = (wide, narrow, key)
         && narrow > 0
         && wide.is_multiple_of(narrow)

@@ -16,6 +16,7 @@ mod memory;
 mod packed;
 mod parts;
 mod roles;
+mod sizes;
 mod stacks;
 #[cfg(test)]
 mod tests;
@@ -126,12 +127,9 @@ impl Model {
         model
     }
 
-    /// Like [`Model::of`], but uses only an outline.
-    pub fn of_entries(entries: &[LeafSummary], config: Option<&Config>) -> Self {
-        Self::read(entries, &[], None, config)
-    }
-
-    fn read(
+    /// Describes a model by its entries alone. `places` has the location of each entry's bytes, if
+    /// known; `state` is the state that is the model, if there are others.
+    pub(crate) fn read(
         entries: &[LeafSummary],
         places: &[Option<(FileId, u64)>],
         state: Option<&str>,

@@ -148,9 +148,22 @@ fn is_buffer(key: &Parsed, rank: usize) -> bool {
         "freqs_cis",
         "e_score_correction_bias",
     ];
+    /// Names of single numbers that are counted or set, not trained.
+    const COUNTERS: [&str; 8] = [
+        "step",
+        "steps",
+        "global_step",
+        "epoch",
+        "iteration",
+        "iterations",
+        "num_updates",
+        "decay",
+    ];
     let last = key.modules.last().map(String::as_str).unwrap_or_default();
+    let counter = rank == 0 && key.leaf.is_empty() && COUNTERS.contains(&last);
     let mask = rank == 4 && key.leaf == "bias";
-    mask || NAMES.contains(&key.leaf.as_str())
+    mask || counter
+        || NAMES.contains(&key.leaf.as_str())
         || NAMES.contains(&last)
         || key.modules.iter().any(|part| part == "rotary_emb" || part == "rope_freqs")
 }
@@ -416,6 +429,7 @@ mod tests {
             ),
             ("vit.embeddings.cls_token", 3, Embedding, Role::Any),
             ("logit_scale", 0, Other, Role::Any),
+            ("model_ema.decay", 0, Buffers, Role::Any),
         ] {
             assert_eq!(component_and_role(key, rank), (part, role), "{key}");
         }

@@ -1,6 +1,12 @@
 #![allow(clippy::panic, reason = "a test fails by panicking")]
 use super::*;
 
+impl Model {
+    fn of_entries(entries: &[LeafSummary], config: Option<&Config>) -> Self {
+        Self::read(entries, &[], None, config)
+    }
+}
+
 /// Returns a tensor of an outline.
 fn tensor(key: &str, dtype: &str, shape: &[u64]) -> LeafSummary {
     let params = shape.iter().product();
@@ -102,6 +108,133 @@ fn reports_contradictions_with_the_config() {
     assert_eq!(model.number("layers"), Some(40));
     assert_eq!(layers.doubt, "the file says 32: model.layers, 0 to 31");
     assert_eq!(model.number("max_positions"), Some(4096));
+}
+
+/// Returns what contradicts the fields of a config.
+fn contradictions(tensors: &[(&str, &[u64])], values: &[(&str, &str)]) -> String {
+    let values = values.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
+    let found = of(tensors, Some(&Config::new("config.json", values))).findings();
+    found.into_iter().map(|finding| finding.detail).collect()
+}
+
+/// Returns the tensors of two layers, with `#` for the number.
+fn layered(tensors: &[(&str, &[u64])]) -> Vec<(String, Vec<u64>)> {
+    let layer = |at: u32| {
+        tensors.iter().map(move |(key, shape)| (key.replace('#', &at.to_string()), shape.to_vec()))
+    };
+    layer(0).chain(layer(1)).collect()
+}
+
+#[test]
+fn sizes_must_match_the_config() {
+    let found = |tensors: &[(&str, &[u64])], values: &[(&str, &str)]| {
+        let tensors = layered(tensors);
+        let tensors: Vec<(&str, &[u64])> =
+            tensors.iter().map(|(key, shape)| (key.as_str(), shape.as_slice())).collect();
+        contradictions(&tensors, values)
+    };
+    // Mistral Nemo: the heads together are narrower than the hidden size.
+    let nemo: &[(&str, &[u64])] = &[
+        ("model.layers.#.input_layernorm.weight", &[80]),
+        ("model.layers.#.self_attn.q_proj.weight", &[64, 80]),
+        ("model.layers.#.self_attn.k_proj.weight", &[16, 80]),
+        ("model.layers.#.self_attn.o_proj.weight", &[80, 64]),
+    ];
+    let heads = ("num_attention_heads", "8");
+    let keys = ("num_key_value_heads", "2");
+    assert_eq!(found(nemo, &[heads, keys, ("head_dim", "8"), ("hidden_size", "80")]), "");
+    let wrong = found(nemo, &[heads, keys, ("head_dim", "16")]);
+    assert!(wrong.contains("head size: 16") && wrong.contains("says 8"), "{wrong}");
+    assert!(found(nemo, &[("num_attention_heads", "6")]).contains("heads: 6"));
+    // Qwen3-Next: queries and their gates.
+    let gated: &[(&str, &[u64])] = &[
+        ("model.layers.#.input_layernorm.weight", &[80]),
+        ("model.layers.#.self_attn.q_proj.weight", &[128, 80]),
+        ("model.layers.#.self_attn.q_norm.weight", &[8]),
+        ("model.layers.#.self_attn.k_proj.weight", &[16, 80]),
+        ("model.layers.#.self_attn.o_proj.weight", &[80, 64]),
+    ];
+    assert_eq!(found(gated, &[heads, keys, ("head_dim", "8")]), "");
+    // T5 with a smaller decoder.
+    let t5: &[(&str, &[u64])] = &[
+        ("encoder.block.#.layer.0.SelfAttention.q.weight", &[32, 16]),
+        ("encoder.block.#.layer.0.SelfAttention.k.weight", &[32, 16]),
+        ("encoder.block.#.layer.1.DenseReluDense.wi.weight", &[64, 16]),
+        ("encoder.block.#.layer.1.DenseReluDense.wo.weight", &[16, 64]),
+        ("encoder.block.#.layer.1.layer_norm.weight", &[16]),
+        ("encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight", &[32, 4]),
+        ("decoder.block.0.layer.0.SelfAttention.q.weight", &[32, 16]),
+        ("decoder.block.0.layer.2.layer_norm.weight", &[16]),
+    ];
+    let sound = [
+        ("d_model", "16"),
+        ("d_kv", "8"),
+        ("d_ff", "64"),
+        ("num_heads", "4"),
+        ("num_layers", "2"),
+        ("num_decoder_layers", "1"),
+        ("relative_attention_num_buckets", "32"),
+    ];
+    assert_eq!(found(t5, &sound), "");
+    for (at, (field, _)) in sound.iter().enumerate() {
+        let mut wrong = sound;
+        wrong[at].1 = "3";
+        assert!(found(t5, &wrong).contains(&format!("config.json: {field}")), "{field}");
+    }
+    // CLIP: the larger encoder is the one of images.
+    let clip: &[(&str, &[u64])] = &[
+        ("vision_model.encoder.layers.#.layer_norm1.weight", &[48]),
+        ("vision_model.encoder.layers.#.self_attn.q_proj.weight", &[48, 48]),
+        ("vision_model.encoder.layers.#.mlp.fc2.weight", &[48, 192]),
+        ("vision_model.embeddings.patch_embedding.weight", &[48, 3, 14, 14]),
+        ("text_model.encoder.layers.0.layer_norm1.weight", &[16]),
+        ("text_model.encoder.layers.0.mlp.fc2.weight", &[16, 64]),
+        ("text_projection.weight", &[24, 16]),
+    ];
+    let sound = [
+        ("projection_dim", "24"),
+        ("text_config.hidden_size", "16"),
+        ("text_config.intermediate_size", "64"),
+        ("text_config.num_hidden_layers", "1"),
+        ("vision_config.hidden_size", "48"),
+        ("vision_config.intermediate_size", "192"),
+        ("vision_config.num_hidden_layers", "2"),
+        ("vision_config.patch_size", "14"),
+    ];
+    assert_eq!(found(clip, &sound), "");
+    let mut wrong = sound;
+    wrong[3].1 = "4";
+    assert!(found(clip, &wrong).contains("4 in config.json: text_config.num_hidden_layers"));
+    wrong = sound;
+    wrong[7].1 = "16";
+    assert!(found(clip, &wrong).contains("patch_size: 16"));
+    // LLaVA's config relies on defaults for the language model.
+    assert_eq!(found(nemo, &[("vision_config.hidden_size", "1024")]), "");
+    let mamba: &[(&str, &[u64])] = &[
+        ("backbone.layers.#.mixer.A_log", &[32, 4]),
+        ("backbone.layers.#.mixer.conv1d.weight", &[32, 1, 4]),
+        ("backbone.layers.#.mixer.dt_proj.weight", &[32, 2]),
+    ];
+    assert_eq!(found(mamba, &[("state_size", "4"), ("time_step_rank", "auto")]), "");
+    assert!(found(mamba, &[("state_size", "16")]).contains("state_size: 16"));
+    let experts: &[(&str, &[u64])] = &[
+        ("model.layers.#.mlp.gate.weight", &[2, 8]),
+        ("model.layers.#.mlp.experts.0.down_proj.weight", &[8, 6]),
+        ("model.layers.#.mlp.experts.1.down_proj.weight", &[8, 6]),
+        ("model.layers.#.mlp.shared_expert.down_proj.weight", &[8, 12]),
+    ];
+    let sound = [
+        ("num_experts", "2"),
+        ("num_experts_per_tok", "2"),
+        ("moe_intermediate_size", "6"),
+        ("shared_expert_intermediate_size", "12"),
+    ];
+    assert_eq!(found(experts, &sound), "");
+    for (at, (field, _)) in sound.iter().enumerate() {
+        let mut wrong = sound;
+        wrong[at].1 = "3";
+        assert!(found(experts, &wrong).contains(&format!("3 in config.json: {field}")), "{field}");
+    }
 }
 
 #[test]
@@ -245,6 +378,35 @@ fn links_to_an_optimizer_count_in_the_model() {
         link("model.again.weight", "model.fc.weight", &[2, 2]),
     ];
     assert_eq!(count::parameters_among(&entries, &[], Some("model")), 10);
+}
+
+#[test]
+fn state_of_optimizers_is_not_counted() {
+    for keys in [
+        &["state.0.step", "state.0.exp_avg", "param_groups.0.lr", "state.0.sum"][..],
+        &["state.a.bias.step", "state.a.bias.exp_avg_sq_row", "param_groups.0.lr"],
+        &["state.a.bias.step", "state.a.bias.exp_avg", "state.a.bias.master_param"],
+        &["0.bfloat16.param", "0.bfloat16.exp_avg", "0.bfloat16.exp_avg_sq"],
+        &["state.optimizers.Adam.state.w.d", "state.optimizers.Adam.param_groups.0.lr"],
+        &["optimizer_state_dict.fp32_flat_groups.0", "optimizer.vars.0"],
+        &["opt_state.0.mu.w", "opt_state.0.count", "step"],
+        &["model/w/.OPTIMIZER_SLOT/optimizer/m/.ATTRIBUTES/VARIABLE_VALUE"],
+        &["bert/dense/kernel/adam_m", "dense/kernel/Momentum", "beta1_power"],
+        &["global_step", "model_ema.num_updates"],
+    ] {
+        let entries: Vec<_> = keys
+            .iter()
+            .map(|key| {
+                let scalar = key.ends_with("step") || key.ends_with("num_updates");
+                tensor(key, "float32", if scalar { &[] } else { &[3, 2] })
+            })
+            .collect();
+        assert_eq!(count::parameters_among(&entries, &[], None), 0, "{keys:?}");
+    }
+    // The names of modules of a model.
+    let keys = ["state.0.weight", "momentum_encoder.w", "step.weight", "model.state.bias"];
+    let entries = keys.map(|key| tensor(key, "float32", &[3, 2]));
+    assert_eq!(count::parameters_among(&entries, &[], None), 24);
 }
 
 #[test]

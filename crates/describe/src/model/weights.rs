@@ -109,6 +109,8 @@ fn of_batch_norms(all: &mut [Weight]) {
 /// Selects the entries that belong to the model.
 struct Own<'a> {
     state: Option<&'a str>,
+    /// The prefixes of the keys in the state of an optimizer.
+    optimizers: HashSet<String>,
     /// The common prefix of all its keys, which carries no information.
     wrapper: String,
 }
@@ -119,7 +121,7 @@ const WRAPPERS: [&str; 6] =
 
 impl<'a> Own<'a> {
     fn of(entries: &[LeafSummary], state: Option<&'a str>) -> Self {
-        let mut own = Self { state, wrapper: String::new() };
+        let mut own = Self { state, optimizers: optimizers(entries), wrapper: String::new() };
         // If only one state has tensors, names are relative to that state.
         for _ in 0..WRAPPERS.len() {
             let mut keys = entries.iter().filter_map(|entry| own.key(entry));
@@ -143,7 +145,8 @@ impl<'a> Own<'a> {
 
     /// Returns a key without the prefixes of the model, if it lies in the model.
     fn within<'k>(&self, key: &'k str) -> Option<&'k str> {
-        if is_of_training(key) {
+        let mut prefixes = key.match_indices('.').map(|(at, _)| &key[..=at]);
+        if is_of_training(key) || prefixes.any(|prefix| self.optimizers.contains(prefix)) {
             return None;
         }
         let key = match self.state {
@@ -154,13 +157,50 @@ impl<'a> Own<'a> {
     }
 }
 
-/// Returns whether a key belongs to an optimizer or to other training state.
+/// Finds the states of optimizers by their structure: `state` next to `param_groups`, as torch saves
+/// it, and dicts with moments, which also have steps and master copies.
+fn optimizers(entries: &[LeafSummary]) -> HashSet<String> {
+    let mut prefixes = HashSet::new();
+    for entry in entries {
+        let groups = match entry.key.starts_with("param_groups.") {
+            true => Some(0),
+            false => entry.key.find(".param_groups.").map(|at| at + 1),
+        };
+        if let Some(at) = groups {
+            let prefix = &entry.key[..at];
+            prefixes.extend([format!("{prefix}state."), format!("{prefix}param_groups.")]);
+        }
+        if let Some((owner, _)) = entry.key.rsplit_once('.').filter(|(_, last)| is_moment(last)) {
+            prefixes.insert(format!("{owner}."));
+        }
+    }
+    prefixes
+}
+
+/// Returns whether the name of a key says that it belongs to an optimizer or to other training state.
 fn is_of_training(key: &str) -> bool {
-    let first = key.split(['.', '/']).next().unwrap_or_default();
-    let last = key.rsplit(['.', '/']).next().unwrap_or_default();
-    let first = first.to_ascii_lowercase();
-    first.starts_with("optim")
+    /// Names of the variables that the optimizers of TensorFlow 1 and BERT keep for each weight.
+    const SLOTS: [&str; 12] = [
+        "adam",
+        "adam_1",
+        "adam_m",
+        "adam_v",
+        "momentum",
+        "rmsprop",
+        "rmsprop_1",
+        "adagrad",
+        "ftrl",
+        "ftrl_1",
+        "beta1_power",
+        "beta2_power",
+    ];
+    let lower = key.to_ascii_lowercase();
+    let mut parts = lower.split(['.', '/']);
+    let first = parts.clone().next().unwrap_or_default();
+    let last = parts.clone().next_back().unwrap_or_default();
+    parts.any(|part| part.starts_with("optim") || part == "opt_state")
         || first.starts_with("__")
-        || matches!(&*first, "metadata" | "ema" | "grad_scaler" | "lr_scheduler" | "rng_state")
-        || is_moment(last) && key.contains("state")
+        || matches!(first, "metadata" | "ema" | "grad_scaler" | "lr_scheduler" | "rng_state")
+        || is_moment(last)
+        || SLOTS.contains(&last)
 }

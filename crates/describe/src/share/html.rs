@@ -9,7 +9,6 @@ use statelens_checkpoint::varint::{write_bytes, write_number};
 use super::bytes::put_signed;
 use super::pack::{Precision, pack};
 use super::{FoldedLine, Outline, lines, link, structure_fingerprint};
-use crate::model::Model;
 
 const PAGE: &str = include_str!("page.html");
 const STYLE: &str = include_str!("page.css");
@@ -52,7 +51,7 @@ pub fn write_html(outline: &Outline) -> String {
 
 /// Appends the facts about a recognised model: label, value and source.
 fn put_model(outline: &Outline, out: &mut Vec<u8>) {
-    let model = Model::of_entries(&outline.entries, None);
+    let model = outline.model();
     let recognised = model.is_recognised();
     let facts: Vec<_> = model.facts.iter().filter(|fact| recognised && fact.is_known()).collect();
     write_number(out, facts.len() as u64);

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use statelens_checkpoint::{Checkpoint, Finding, Leaf, separator};
 
-use crate::model::{parameters, parameters_among};
+use crate::model::{FactValue, Model, parameters, parameters_among};
 use crate::parameters::ParameterCount;
 use crate::summary::{model_among, slot};
 use crate::{CheckpointSummary, Count, StateSummary};
@@ -91,6 +91,18 @@ impl Outline {
         let totals = self.totals();
         let state = model_among(&totals.by_state, false).map(|(name, _)| name);
         parameters_among(&self.entries, &[], state)
+    }
+
+    /// Describes the model.
+    pub fn model(&self) -> Model {
+        let totals = self.totals();
+        let state = model_among(&totals.by_state, false).map(|(name, _)| name);
+        let mut model = Model::read(&self.entries, &[], state, None);
+        let fact = model.facts.iter_mut().find(|fact| fact.name == "parameters");
+        if let (Some(fact), Some(count)) = (fact, self.parameters) {
+            fact.value = FactValue::Number(count);
+        }
+        model
     }
 
     /// Counts leaves and tensors.

@@ -1,13 +1,13 @@
 //! Keys of dicts.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
 use statelens_checkpoint::{DictKey, Global, Int, Text};
 
-use super::objects::SHORT_ARGS;
 use super::{Entries, Lowering, NOT_YET};
+use crate::repr::LENGTH;
 use crate::{Node, NodeId, Pickle};
 
 /// Maximum number of parts of a tuple as a key, all levels together.
@@ -30,10 +30,20 @@ impl Lowering<'_> {
     pub(super) fn entries(&self, entries: &[(NodeId, NodeId)]) -> (Entries, Vec<NodeId>) {
         let keys = entries.iter().enumerate();
         let keys: Entries = keys.map(|(at, (key, _))| (self.key(*key, at), NOT_YET)).collect();
-        match may_repeat(&keys) {
+        let (mut keys, values) = match may_repeat(&keys) {
             false => (keys, entries.iter().map(|(_, value)| *value).collect()),
             true => self.distinct(entries),
+        };
+        // Objects are different keys, even if they print alike.
+        let mut seen = HashSet::new();
+        for (at, (key, _)) in keys.iter_mut().enumerate() {
+            if let DictKey::Other(text) = key
+                && !seen.insert(text.clone())
+            {
+                *text = format!("{} {at}", text.to_lossy()).into();
+            }
         }
+        (keys, values)
     }
 
     /// Returns the entries of a dict with keys as [`Self::entries`] returns them.
@@ -77,7 +87,7 @@ impl Lowering<'_> {
         let affordable = self.afford((KEY_PARTS - left).saturating_sub(1));
         key.filter(|_| affordable).unwrap_or_else(|| {
             let text = self.repr(id).unwrap_or_else(|| match pickle.node(id) {
-                Node::Tuple(_) => format!("(... {place})"),
+                Node::Tuple(_) => self.spelled(id).unwrap_or_else(|| format!("(... {place})")),
                 Node::Global(global) => short(global),
                 Node::Object(object) => match pickle.global(object.callable) {
                     // The state of an optimizer that was saved whole.
@@ -85,29 +95,98 @@ impl Lowering<'_> {
                         format!("<torch.nn.parameter.Parameter object {place}>")
                     }
                     Some(global) => {
-                        let args = self.key_args(id).unwrap_or_default();
-                        format!("<{}{args} object {place}>", short(&global))
+                        let text =
+                            self.spelled(id).unwrap_or_else(|| format!("<{}>", short(&global)));
+                        format!("{} object {place}>", text.strip_suffix('>').unwrap_or(&text))
                     }
                     None => format!("<object {place}>"),
                 },
-                _ => format!("<object {place}>"),
+                _ => self.spelled(id).unwrap_or_else(|| format!("<object {place}>")),
             });
             DictKey::Other(text.into())
         })
     }
 
-    /// Returns the arguments of an object that consists of a few plain ones, such as the member of
-    /// an enum: `(1)`. They distinguish the key from those of other files.
-    fn key_args(&self, id: NodeId) -> Option<String> {
-        let object = self.pickle.object(id)?;
-        let is_made = object.states.is_empty() && object.kwargs.is_none();
-        let is_bare = object.items.is_empty() && object.entries.is_empty();
-        let args = self.pickle.sequence(object.args).filter(|args| args.len() <= SHORT_ARGS)?;
-        if !is_made || !is_bare || args.is_empty() || !args.iter().all(|arg| self.is_short(*arg)) {
-            return None;
+    fn spelled(&self, id: NodeId) -> Option<String> {
+        let mut text = String::new();
+        self.spell(id, KEY_DEPTH, &mut text).map(|()| text)
+    }
+
+    /// Appends the text of a key: its `repr`, or its class with all that it is made from, which
+    /// distinguishes it from those of other files. `None` if not everything is plain, or if it is
+    /// nested more than `depth` levels.
+    fn spell(&self, id: NodeId, depth: usize, out: &mut String) -> Option<()> {
+        let depth = depth.checked_sub(1)?;
+        let pickle = self.pickle;
+        if let Some(text) = self.repr(id) {
+            out.push_str(&text);
+        } else {
+            match pickle.node(id) {
+                Node::Tuple(items) => self.spell_all("(", pickle.items(*items), ")", depth, out)?,
+                Node::List(items) => self.spell_all("[", items, "]", depth, out)?,
+                Node::Set(items) => self.spell_all("{", items, "}", depth, out)?,
+                Node::FrozenSet(items) => self.spell_all("{", items, "}", depth, out)?,
+                Node::Dict(entries) => self.spell_entries(entries, depth, out)?,
+                Node::Object(_) => {
+                    let object = pickle.object(id).filter(|object| object.kwargs.is_none())?;
+                    let (mut class, mut args) = pickle.call(id)?;
+                    if &*class.name == "_reconstructor"
+                        && let [own, ..] = args
+                    {
+                        (class, args) = (pickle.global(*own)?, &[]);
+                    }
+                    out.push('<');
+                    out.push_str(&short(&class));
+                    if !args.is_empty() {
+                        self.spell_all("(", args, ")", depth, out)?;
+                    }
+                    for state in &object.states {
+                        out.push(' ');
+                        self.spell(*state, depth, out)?;
+                    }
+                    if !object.items.is_empty() {
+                        self.spell_all(" [", &object.items, "]", depth, out)?;
+                    }
+                    if !object.entries.is_empty() {
+                        self.spell_entries(&object.entries, depth, out)?;
+                    }
+                    out.push('>');
+                }
+                _ => return None,
+            }
         }
-        let args: Option<Vec<String>> = args.iter().map(|arg| self.repr(*arg)).collect();
-        Some(format!("({})", args?.join(", ")))
+        (out.len() <= LENGTH).then_some(())
+    }
+
+    fn spell_all(
+        &self,
+        start: &str,
+        items: &[NodeId],
+        end: &str,
+        depth: usize,
+        out: &mut String,
+    ) -> Option<()> {
+        out.push_str(start);
+        for (index, item) in items.iter().enumerate() {
+            out.push_str(if index > 0 { ", " } else { "" });
+            self.spell(*item, depth, out)?;
+        }
+        out.push_str(end);
+        Some(())
+    }
+
+    fn spell_entries(
+        &self,
+        entries: &[(NodeId, NodeId)],
+        depth: usize,
+        out: &mut String,
+    ) -> Option<()> {
+        for (index, (key, value)) in entries.iter().enumerate() {
+            self.spell_all(if index > 0 { ", " } else { "{" }, &[*key], ": ", depth, out)?;
+            self.spell(*value, depth, out)?;
+        }
+        out.push('}');
+        Some(())
     }
 }
 

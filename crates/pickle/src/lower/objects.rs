@@ -12,7 +12,7 @@ use crate::{BuiltObject, Node, NodeId};
 
 /// Maximum number of arguments of a call that is shown in one line, such as that of an enum's
 /// member.
-pub(super) const SHORT_ARGS: usize = 6;
+const SHORT_ARGS: usize = 6;
 /// Maximum number of bytes of a text among such arguments.
 const SHORT_TEXT: usize = 256;
 
@@ -132,7 +132,7 @@ impl Lowering<'_> {
     }
 
     /// Returns whether an argument is short and plain.
-    pub(super) fn is_short(&self, id: NodeId) -> bool {
+    fn is_short(&self, id: NodeId) -> bool {
         match self.pickle.node(id) {
             Node::None | Node::Bool(_) | Node::Float(_) | Node::Global(_) => true,
             Node::Int(int) => int.to_i64().is_some(),

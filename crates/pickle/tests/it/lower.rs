@@ -257,6 +257,65 @@ fn keys_show_the_arguments_of_objects() {
     assert_eq!(flat(&keyed(2)), ["<lib.Color(2) object 0> str"]);
 }
 
+/// Encodes an instance of a class with these fields, as dataclasses are pickled.
+fn dataclass(e: &mut Encoder, name: &str, fields: &[(&str, &dyn Fn(&mut Encoder))]) {
+    e.named("lib", name).unwrap();
+    e.empty_tuple();
+    e.newobj();
+    e.empty_dict();
+    e.mark();
+    fields.iter().for_each(|(key, value)| set_str(e, key, value));
+    e.setitems();
+    e.build();
+}
+
+#[test]
+fn keys_show_the_fields_of_objects() {
+    let checkpoint = lowered(|e| {
+        e.empty_dict();
+        e.mark();
+        for (at, x) in [1, 2].into_iter().enumerate() {
+            let point = |e: &mut Encoder| dataclass(e, "Point", &[("x", &|e| e.small_int(x))]);
+            point(e);
+            e.small_int(0);
+            dataclass(e, "Line", &[("from", &point), ("name", &|e| e.str("a").unwrap())]);
+            e.small_int(0);
+            point(e);
+            e.small_int(at as i64);
+            e.tuple(TupleLen::Two);
+            e.small_int(0);
+        }
+        e.setitems();
+    });
+    assert_eq!(
+        flat(&checkpoint),
+        [
+            "<lib.Point {'x': 1} object 0> int",
+            "<lib.Line {'from': <lib.Point {'x': 1}>, 'name': 'a'} object 1> int",
+            "(<lib.Point {'x': 1}>, 0) int",
+            "<lib.Point {'x': 2} object 3> int",
+            "<lib.Line {'from': <lib.Point {'x': 2}>, 'name': 'a'} object 4> int",
+            "(<lib.Point {'x': 2}>, 1) int",
+        ]
+    );
+}
+
+#[test]
+fn keys_that_print_alike_are_numbered() {
+    let checkpoint = lowered(|e| {
+        e.empty_dict();
+        e.mark();
+        for _ in 0..2 {
+            dataclass(e, "Point", &[]);
+            e.small_int(7);
+            e.tuple(TupleLen::Two);
+            e.small_int(0);
+        }
+        e.setitems();
+    });
+    assert_eq!(flat(&checkpoint), ["(<lib.Point {}>, 7) int", "(<lib.Point {}>, 7) 1 int"]);
+}
+
 #[test]
 fn factory_of_a_defaultdict_is_kept() {
     let filled = |factory: fn(&mut Encoder)| {

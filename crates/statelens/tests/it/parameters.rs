@@ -49,6 +49,8 @@ fn parameter_counts_agree_across_reports() {
         assert_eq!(summary["model_params"], count.model, "info --json: {name}");
         let outline = Outline::new(inner, &leaves);
         assert_eq!(outline.parameters().model, count.model, "the summary: {name}");
+        let of_model = |outline: &Outline| outline.model().number("parameters");
+        assert_eq!(of_model(&outline), fact, "the facts of the page: {name}");
         let text = count.text();
         let markdown = write_markdown(&outline);
         let line = markdown.lines().find(|line| line.starts_with("| parameters |"));
@@ -67,6 +69,7 @@ fn parameter_counts_agree_across_reports() {
             };
             let shared = open_link(&link).unwrap();
             assert_eq!(shared.parameters().model, count.model, "a link: {name}");
+            assert_eq!(of_model(&shared), fact, "the inspector of a link: {name}");
         }
     }
     assert!(opened > 250, "{opened} fixtures were opened");
@@ -74,9 +77,11 @@ fn parameter_counts_agree_across_reports() {
 
 #[test]
 fn parameter_count_excludes_optimizer_ties_and_buffers() {
-    for (name, model, all) in
-        [("keras/k3_seq_compiled.keras", 218, 656), ("trainer/gpt2/pytorch_model.bin", 1952, 2080)]
-    {
+    for (name, model, all) in [
+        ("keras/k3_seq_compiled.keras", 218, 656),
+        ("trainer/gpt2/pytorch_model.bin", 1952, 2080),
+        ("trainer/gpt2/optimizer.pt", 0, 3920),
+    ] {
         let checkpoint = open(fixtures().join(name)).unwrap();
         let count = parameters(checkpoint.inner(), &checkpoint.inner().leaves());
         assert_eq!((count.model, count.all), (model, all), "{name}");

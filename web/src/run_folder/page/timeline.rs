@@ -25,7 +25,7 @@ fn lane(entry: &FileEntry) -> Option<usize> {
         RunFile::Checkpoint(_) | RunFile::NoDate => Some(0),
         RunFile::Subset { .. } => Some(1),
         RunFile::TrainerState | RunFile::Temporary => Some(2),
-        RunFile::Index | RunFile::Other => None,
+        RunFile::Last | RunFile::Best | RunFile::Index | RunFile::Other => None,
     }
 }
 

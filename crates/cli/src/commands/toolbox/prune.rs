@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
 use statelens::parts::checkpoint::visible;
-use statelens::parts::compare::runs::FileEntry;
+use statelens::parts::compare::runs::{FileEntry, file_name};
 use statelens::parts::values::Json;
 use statelens::{Error, Result};
 
@@ -19,6 +19,7 @@ use crate::progress::{Bar, Unit};
 const TRASH: &str = "statelens-trash";
 
 pub(crate) fn run(args: &Prune) -> CommandResult {
+    let args = &Prune { folder: super::runs::entered(&args.folder), ..*args };
     let run = super::runs::read(&args.folder)?;
     let keep = usize::try_from(args.keep).unwrap_or(usize::MAX);
     let folder = &args.folder.folder;
@@ -28,7 +29,7 @@ pub(crate) fn run(args: &Prune) -> CommandResult {
         bar = bar.stopped_by(stop.clone());
     }
     let checks =
-        open_checkpoints(folder, &run, &mut bar, FileEntry::is_checkpoint).map_err(|_| {
+        open_checkpoints(folder, &run, &mut bar, FileEntry::is_loadable).map_err(|_| {
             Error::io("stopped while checkpoints were being opened; nothing was changed")
                 .in_file(folder.display().to_string())
         })?;
@@ -47,11 +48,14 @@ pub(crate) fn run(args: &Prune) -> CommandResult {
         .zip(&unsound)
         .map(|(entry, why)| why.clone().or_else(|| is_link(entry).then(|| "a link".to_owned())))
         .collect();
-    let mut all = run.prunable(keep, args.every, &uncounted);
+    let mut best: Vec<String> =
+        checks.iter().flatten().flat_map(|check| &check.best).cloned().collect();
+    best.extend(run.checkpoints().rev().find_map(|entry| best_of_trainer(folder, entry)));
+    let mut all = run.prunable(keep, args.every, &uncounted, &best);
     if !all.is_empty() {
-        let stay = run.checkpoints().filter(|entry| !all.contains(entry));
+        let stay = run.entries.iter().filter(|entry| !all.contains(entry));
         let targets = targets(folder, stay)?;
-        all.retain(|entry| !holds_any(&folder.join(&entry.name), &targets));
+        all.retain(|entry| !paths(folder, entry).iter().any(|path| holds_any(path, &targets)));
     }
     if args.delete && !all.is_empty() {
         let stay = run.checkpoints().filter(|entry| !all.contains(entry));
@@ -62,15 +66,15 @@ pub(crate) fn run(args: &Prune) -> CommandResult {
         if stop.as_ref().is_some_and(|stop| stop.load(Ordering::Relaxed)) {
             return Err(stopped(args, removed.len(), all.len()).into());
         }
-        let path = folder.join(&entry.name);
+        let paths = paths(folder, entry);
         // Links are skipped: their target is elsewhere.
-        let is_folder = !entry.members.is_empty();
+        let is_folder = entry.is_folder();
         let is_there = |data: fs::Metadata| if is_folder { data.is_dir() } else { data.is_file() };
-        if !fs::symlink_metadata(&path).is_ok_and(is_there) {
+        if !paths.iter().all(|path| fs::symlink_metadata(path).is_ok_and(is_there)) {
             continue;
         }
         if args.apply {
-            remove(folder, entry, &path, args.delete)?;
+            paths.iter().try_for_each(|path| remove(folder, is_folder, path, args.delete))?;
         }
         freed = freed.saturating_add(entry.bytes);
         removed.push(entry.name.as_str());
@@ -80,6 +84,7 @@ pub(crate) fn run(args: &Prune) -> CommandResult {
         .entries
         .iter()
         .zip(&unsound)
+        .filter(|(entry, _)| entry.is_checkpoint())
         .filter_map(|(entry, why)| Some((entry.name.as_str(), why.as_deref()?)))
         .collect();
     let sound = run.checkpoints().count() - unsound.len();
@@ -100,6 +105,23 @@ pub(crate) fn run(args: &Prune) -> CommandResult {
         }
     }
     printer.success()
+}
+
+/// Returns the paths of a folder, or of the files of a checkpoint.
+fn paths(folder: &Path, entry: &FileEntry) -> Vec<PathBuf> {
+    match entry.is_folder() {
+        true => vec![folder.join(&entry.name)],
+        false => entry.files().iter().map(|(name, _)| folder.join(name)).collect(),
+    }
+}
+
+/// Returns the name of the best checkpoint, as Hugging Face's Trainer saves it in each checkpoint.
+fn best_of_trainer(folder: &Path, entry: &FileEntry) -> Option<String> {
+    const MAX_STATE: u64 = 64 << 20;
+    let path = folder.join(&entry.name).join("trainer_state.json");
+    fs::metadata(&path).ok().filter(|data| data.is_file() && data.len() <= MAX_STATE)?;
+    let state: serde_json::Value = serde_json::from_slice(&fs::read(path).ok()?).ok()?;
+    Some(file_name(state["best_model_checkpoint"].as_str()?).to_owned())
 }
 
 /// Returns the paths, with links resolved, of the files of the checkpoints that stay and of all
@@ -141,7 +163,7 @@ fn stopped(args: &Prune, done: usize, all: usize) -> Error {
         .advice("The others are unchanged. Run the same command again to continue.")
 }
 
-fn remove(folder: &Path, entry: &FileEntry, path: &Path, delete: bool) -> Result<()> {
+fn remove(folder: &Path, is_folder: bool, path: &Path, delete: bool) -> Result<()> {
     let failed = |what: &str, error: std::io::Error| {
         Error::io(format!("it can't be {what}: {error}"))
             .in_file(path.display().to_string())
@@ -149,15 +171,13 @@ fn remove(folder: &Path, entry: &FileEntry, path: &Path, delete: bool) -> Result
     };
     if delete {
         // Links in a folder are removed, not followed.
-        let removed = match entry.members.is_empty() {
-            true => fs::remove_file(path),
-            false => fs::remove_dir_all(path),
-        };
+        let removed = if is_folder { fs::remove_dir_all(path) } else { fs::remove_file(path) };
         return removed.map_err(|error| failed("deleted", error));
     }
     let trash = folder.join(TRASH);
     fs::create_dir_all(&trash).map_err(|error| failed("moved to the trash", error))?;
-    let target = free_name(&trash, &entry.name);
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let target = free_name(&trash, &name);
     fs::rename(path, target).map_err(|error| failed("moved to the trash", error))
 }
 

@@ -7,7 +7,7 @@ use std::{fs, io};
 
 use statelens::parts::checkpoint::Unwatched;
 use statelens::parts::compare::runs::{
-    FileEntry, INDEX, LATEST_FILES, NamePattern, OpenCheck, RunContents, RunFile,
+    FileEntry, INDEX, LATEST_FILES, NamePattern, OpenCheck, RunContents, RunFile, STEP_MARKS,
     is_checkpoint_folder, named_latest, parse_index,
 };
 use statelens::{Error, Progress as _, Result};
@@ -20,6 +20,28 @@ use crate::source::Neighbours;
 
 /// Bytes of the longest index that is read.
 const MAX_INDEX: u64 = 64 << 20;
+
+/// Returns the folder with the checkpoints: the given one, or PyTorch Lightning's
+/// `version_0/checkpoints` in it.
+pub(super) fn entered(args: &RunFolderArgs) -> RunFolderArgs {
+    let mut args = args.clone();
+    if read(&args).is_ok_and(|run| !run.entries.iter().any(FileEntry::is_loadable)) {
+        let below = fs::read_dir(&args.folder).into_iter().flatten().flatten();
+        let versions: Vec<_> = below
+            .filter(|entry| entry.file_name().to_string_lossy().starts_with("version_"))
+            .map(|entry| entry.path())
+            .collect();
+        let logs = match &versions[..] {
+            [only] => only,
+            _ => &args.folder,
+        };
+        let inner = logs.join("checkpoints");
+        if inner.is_dir() {
+            args.folder = inner;
+        }
+    }
+    args
+}
 
 /// Reads a run folder: the names of its files, and its index if there is one.
 pub(super) fn read(args: &RunFolderArgs) -> Result<RunContents> {
@@ -34,7 +56,11 @@ pub(super) fn read(args: &RunFolderArgs) -> Result<RunContents> {
         let name = entry.file_name().to_string_lossy().into_owned();
         if metadata.is_file() {
             files.push((name, metadata.len()));
-        } else if metadata.is_dir() && is_checkpoint_folder(&name) {
+        } else if metadata.is_dir()
+            && (is_checkpoint_folder(&name)
+                || name.bytes().all(|byte| byte.is_ascii_digit())
+                    && STEP_MARKS.iter().any(|mark| entry.path().join(mark).exists()))
+        {
             let from = files.len();
             below(&entry.path(), &name, &mut files);
             // An empty folder counts for the trainer, too: it remains from an interrupted save.
@@ -45,7 +71,7 @@ pub(super) fn read(args: &RunFolderArgs) -> Result<RunContents> {
     }
     let latest = LATEST_FILES.iter().find_map(|name| {
         let path = folder.join(name);
-        let short = fs::metadata(&path).is_ok_and(|data| data.is_file() && data.len() <= 1024);
+        let short = fs::metadata(&path).is_ok_and(|data| data.is_file() && data.len() <= 64 << 10);
         named_latest(name, &fs::read_to_string(path).ok().filter(|_| short)?)
     });
     Ok(RunContents::new(files, index(folder)?, &pattern).with_latest(latest))
@@ -100,7 +126,7 @@ fn index(folder: &Path) -> Result<Option<Vec<String>>> {
 /// Opens the structure of one of the folder's files.
 fn check_opens(files: &Neighbours, entry: &FileEntry) -> OpenCheck {
     let Some(name) = entry.opened() else {
-        return OpenCheck { wrong: "no file in it holds weights".into(), states: Vec::new() };
+        return OpenCheck::failed("no file in it holds weights");
     };
     let files = files.opened_at(name);
     let opened = statelens::parts::formats::open(files, limits(), &mut Unwatched);
@@ -133,6 +159,7 @@ pub(super) fn open_checkpoints(
 }
 
 pub(crate) fn latest(args: &Latest) -> CommandResult {
+    let args = &Latest { folder: entered(&args.folder), ..*args };
     let run = read(&args.folder)?;
     let folder = &args.folder.folder;
     if args.sound {
@@ -194,7 +221,7 @@ fn why_unsound(folder: &Path, run: &RunContents, latest: &str) -> Option<String>
 fn latest_sound(args: &Latest, run: &RunContents) -> CommandResult {
     let folder = &args.folder.folder;
     let mut bar = Bar::new("opening", Unit::Files);
-    let checks = open_checkpoints(folder, run, &mut bar, FileEntry::is_checkpoint)?;
+    let checks = open_checkpoints(folder, run, &mut bar, FileEntry::is_loadable)?;
     drop(bar);
     let unsound = run.unsound(&checks);
     let Some(found) = run.latest_sound(&unsound) else {
@@ -213,6 +240,7 @@ fn latest_sound(args: &Latest, run: &RunContents) -> CommandResult {
 }
 
 pub(crate) fn run(args: &Runs) -> CommandResult {
+    let args = &Runs { folder: entered(&args.folder), ..args.clone() };
     let run = read(&args.folder)?;
     let mut bar = Bar::new("opening", Unit::Files);
     let which = |entry: &FileEntry| entry.holds_states() && !args.quick;
