@@ -24,6 +24,9 @@ pub struct FormatInfo {
     pub facts: Vec<(String, String)>,
 }
 
+/// The beginning of a raw attribute that is not a value, but why the value can't be compared.
+pub const NOT_COMPARED: &str = "(not compared: ";
+
 /// A state dict with the locations of its tensors; opening one reads no weights.
 #[derive(Debug, Clone)]
 pub struct Checkpoint {

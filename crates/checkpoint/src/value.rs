@@ -229,6 +229,9 @@ pub struct Opaque {
     pub entries: Vec<(ValueId, ValueId)>,
     /// Python's `repr` of it, for the harmless classes that we know (dates, paths, ranges, …).
     pub repr: Option<Text>,
+    /// What is compared instead of `repr`, if that is only a beginning: a digest of each element, or
+    /// the reason why there is none. It is not part of the tree, and never converted.
+    pub contents: Option<TensorId>,
 }
 
 impl Opaque {
@@ -242,6 +245,7 @@ impl Opaque {
             items: Vec::new(),
             entries: Vec::new(),
             repr,
+            contents: None,
         }
     }
 }
@@ -325,6 +329,7 @@ impl Value {
             Self::Opaque(opaque) => {
                 move_all(&mut opaque.args);
                 opaque.state.iter_mut().for_each(|id| id.0 += values);
+                opaque.contents.iter_mut().for_each(|id| id.0 += tensors);
                 move_all(&mut opaque.items);
                 for (key, value) in &mut opaque.entries {
                     key.0 += values;

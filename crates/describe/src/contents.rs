@@ -42,8 +42,10 @@ fn is_own_text_complete(checkpoint: &Checkpoint, id: ValueId) -> bool {
 
 /// Returns the SHA-256, in hexadecimal, of a value with everything below it. Tensors are
 /// represented by dtype and shape only. A value that occurs again is represented by a reference to
-/// its first occurrence.
-pub(crate) fn contents_hash(checkpoint: &Checkpoint, id: ValueId) -> String {
+/// its first occurrence. `contents` is the hash of [`Opaque::contents`], which replaces the text.
+///
+/// [`Opaque::contents`]: statelens_checkpoint::Opaque::contents
+pub(crate) fn contents_hash(checkpoint: &Checkpoint, id: ValueId, contents: &str) -> String {
     let mut hash = Sha256::new();
     let mut part = |tag: &str, bytes: &[u8]| {
         hash.update(tag.as_bytes());
@@ -80,8 +82,17 @@ pub(crate) fn contents_hash(checkpoint: &Checkpoint, id: ValueId) -> String {
                 }
             }
             Value::Opaque(opaque) => {
-                let repr = opaque.repr.as_ref().map_or(&[][..], |repr| repr.as_bytes());
-                part("repr", repr);
+                match opaque.contents.and_then(|id| checkpoint.tensor(id).ok()) {
+                    Some(tensor) => {
+                        part("dtype", tensor.dtype.to_string().as_bytes());
+                        tensor.shape.iter().for_each(|dim| part("dim", &dim.to_le_bytes()));
+                        part("contents", contents.as_bytes());
+                    }
+                    None => {
+                        let repr = opaque.repr.as_ref().map_or(&[][..], |repr| repr.as_bytes());
+                        part("repr", repr);
+                    }
+                }
                 let counts = [opaque.args.len(), opaque.items.len(), opaque.entries.len()];
                 counts.iter().for_each(|count| part("count", &(*count as u64).to_le_bytes()));
             }

@@ -25,7 +25,8 @@
 //! - `bytes`: `nbytes`, `sha256`. `none` has no other fields.
 //! - `object`: `type`, a dotted name. These are objects that could not be or were not built, and
 //!   values that are not plain (a dtype, a device, a frozen set). `value` is the object as text; if
-//!   the text is incomplete, `sha256` is a hash of the contents instead.
+//!   the text is incomplete, `sha256` is a hash of the contents instead, or `missing` the reason why
+//!   they are not known.
 //! - `dict`, `list`, `tuple`, `set`: empty containers.
 //!
 //! Bytes that can't be read have `error` with the reason instead of the hash.
@@ -45,6 +46,7 @@ use statelens_values::Json;
 use statelens_values::reading::{Hashed, Hashing, Readable, TakesHashes, hex, missing, tensors_of};
 
 use crate::contents::{contents_hash, is_text_complete};
+use crate::text::MISSING;
 use crate::{dtype_of, text_of, type_name};
 
 /// Strings longer than this are not repeated by links: a file that links to one long string a
@@ -232,13 +234,17 @@ fn columns(checkpoint: &Checkpoint, leaf: &Leaf, facts: &[Facts]) -> [String; 4]
             json.object(|json| entry(json, checkpoint, leaf, false, facts));
             hex(&Sha256::digest(json.take().as_bytes()))
         }
-        ([Facts { hash: Some(hash), .. }], _) => hash.clone(),
+        ([contents @ Facts { hash: None, .. }], Value::Opaque(_)) => {
+            let why = why_missing(contents.of(checkpoint));
+            format!("{MISSING}{}", statelens_checkpoint::visible(&why.to_lossy()))
+        }
+        ([Facts { hash: Some(hash), .. }], value) if value.kind() != "object" => hash.clone(),
         // Texts that would be cut short are hashed, so that differences at the end show.
         (_, Value::Str(text)) if text.as_bytes().len() > SHORT => {
             hex(&Sha256::digest(text.as_bytes()))
         }
         (_, value) if !shows(value) && !is_text_complete(checkpoint, leaf.target) => {
-            contents_hash(checkpoint, leaf.target)
+            hash_of(checkpoint, leaf, facts)
         }
         // Links are resolved, because formats differ in what they store as links.
         _ => text_of(checkpoint, leaf.target),
@@ -268,6 +274,12 @@ struct Facts {
     hash: Option<String>,
     /// Why the bytes could not be read.
     failed: Option<String>,
+}
+
+impl Facts {
+    fn of<'a>(&self, checkpoint: &'a Checkpoint) -> Option<&'a Tensor> {
+        checkpoint.tensor(self.tensor?).ok()
+    }
 }
 
 /// The hashes of tensors and of values in memory.
@@ -322,12 +334,18 @@ impl<'a> Hashes<'a> {
                 }
                 facts
             }
+            Value::Opaque(opaque) => {
+                opaque.contents.into_iter().map(|tensor| self.of(Some(tensor))).collect()
+            }
             _ => Vec::new(),
         }
     }
 
     fn tensor(&self, id: ValueId) -> Facts {
-        let tensor = self.checkpoint.tensor_of(id).map(|(tensor, _)| tensor);
+        self.of(self.checkpoint.tensor_of(id).map(|(tensor, _)| tensor))
+    }
+
+    fn of(&self, tensor: Option<TensorId>) -> Facts {
         let of = |of: &HashMap<TensorId, String>| tensor.and_then(|id| of.get(&id)).cloned();
         Facts { tensor, hash: of(&self.tensors), failed: of(&self.failed) }
     }
@@ -362,9 +380,14 @@ fn entry(json: &mut Json, checkpoint: &Checkpoint, leaf: &Leaf, alias: bool, fac
         }
         _ if value.kind() == "object" => {
             json.name("type").str(&type_name(checkpoint, leaf.target).unwrap_or_default());
-            match is_text_complete(checkpoint, leaf.target) {
-                true => json.name("value").str(&text_of(checkpoint, leaf.target)),
-                false => json.name("sha256").str(&contents_hash(checkpoint, leaf.target)),
+            match facts {
+                [contents] if contents.hash.is_none() => {
+                    not_hashed(json, contents.of(checkpoint), contents);
+                }
+                _ if is_text_complete(checkpoint, leaf.target) => {
+                    json.name("value").str(&text_of(checkpoint, leaf.target));
+                }
+                _ => json.name("sha256").str(&hash_of(checkpoint, leaf, facts)),
             }
         }
         _ => {}
@@ -373,7 +396,7 @@ fn entry(json: &mut Json, checkpoint: &Checkpoint, leaf: &Leaf, alias: bool, fac
 
 fn tensor(json: &mut Json, checkpoint: &Checkpoint, facts: &[Facts]) {
     let [own, of_quantizer @ ..] = facts else { return };
-    let Some(tensor) = own.tensor.and_then(|id| checkpoint.tensor(id).ok()) else { return };
+    let Some(tensor) = own.of(checkpoint) else { return };
     dense(json, tensor, own);
     match &tensor.quantizer {
         None => {}
@@ -404,7 +427,7 @@ fn parts(json: &mut Json, checkpoint: &Checkpoint, sparse: &Sparse, facts: &[Fac
 }
 
 fn part_fields(json: &mut Json, checkpoint: &Checkpoint, part: &Facts) {
-    if let Some(tensor) = part.tensor.and_then(|id| checkpoint.tensor(id).ok()) {
+    if let Some(tensor) = part.of(checkpoint) {
         dense(json, tensor, part);
     }
 }
@@ -413,14 +436,30 @@ fn dense(json: &mut Json, tensor: &Tensor, facts: &Facts) {
     json.name("dtype").str(tensor.dtype.name());
     json.name("shape").numbers(&tensor.shape);
     json.name("nbytes").number(tensor.nbytes().unwrap_or(0));
-    if let Some(why) = &facts.failed {
-        return json.name("error").str(why);
+    match facts.hash.as_deref() {
+        Some(hash) => json.name("sha256").str(hash),
+        None => not_hashed(json, Some(tensor), facts),
     }
-    match (facts.hash.as_deref(), missing(tensor)) {
-        (Some(hash), _) => json.name("sha256").str(hash),
-        (None, Some(why)) => json.name("missing").text(why),
-        (None, None) => json.name("missing").str("a few bytes that are repeated too often"),
+}
+
+/// Writes why there is no hash.
+fn not_hashed(json: &mut Json, tensor: Option<&Tensor>, facts: &Facts) {
+    match &facts.failed {
+        Some(why) => json.name("error").str(why),
+        None => json.name("missing").text(&why_missing(tensor)),
     }
+}
+
+/// Returns why a tensor was not read.
+fn why_missing(tensor: Option<&Tensor>) -> Text {
+    let why = tensor.and_then(missing).cloned();
+    why.unwrap_or_else(|| "a few bytes that are repeated too often".into())
+}
+
+/// Returns the hash of a value whose text is not complete.
+fn hash_of(checkpoint: &Checkpoint, leaf: &Leaf, facts: &[Facts]) -> String {
+    let contents = facts.first().and_then(|facts| facts.hash.as_deref());
+    contents_hash(checkpoint, leaf.target, contents.unwrap_or_default())
 }
 
 fn int_text(int: &Int) -> String {
@@ -496,6 +535,7 @@ mod tests {
             items: vec![],
             entries: vec![],
             repr: None,
+            contents: None,
         };
         let checkpoint = checkpoint(
             vec![Tensor::new(DType::F32, vec![2], span(8)), gone, quantized],

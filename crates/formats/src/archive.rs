@@ -37,6 +37,8 @@ pub(crate) struct Archive {
     root: String,
     comment: String,
     led_by_something: bool,
+    /// Whether several records have the same name; only the last of them is listed.
+    repeats: bool,
     /// Whether backslashes in names were replaced by slashes.
     backslashes: bool,
 }
@@ -95,6 +97,21 @@ impl Archive {
         span: Span,
         limits: &Limits,
     ) -> Result<Self> {
+        let archive = Self::open_repeating(source, span, limits)?;
+        match archive.repeats {
+            true => Err(Error::damaged("two records of the archive have the same name")
+                .advice("Readers disagree about which of them counts: do not trust the file.")),
+            false => Ok(archive),
+        }
+    }
+
+    /// Like [`Archive::open_within`]; of several records with the same name, takes the last one, as
+    /// Python's `zipfile` does.
+    pub(crate) fn open_repeating(
+        source: Arc<dyn ReadAt>,
+        span: Span,
+        limits: &Limits,
+    ) -> Result<Self> {
         let Span { file, offset: base, len } = span;
         if base.checked_add(len).is_none_or(|end| end > source.len()) {
             return Err(Error::damaged("an archive runs past the end of the file")
@@ -113,10 +130,7 @@ impl Archive {
         let archive =
             ZipArchive::with_config(Config { archive_offset }, adapter).map_err(damaged)?;
         Limits::check("records of the archive", archive.len() as u64, limits.members)?;
-        if archive.has_duplicate_names() {
-            return Err(Error::damaged("two records of the archive have the same name")
-                .advice("Readers disagree about which of them counts: do not trust the file."));
-        }
+        let repeats = archive.has_duplicate_names();
         end::check(&*source, span, archive.central_directory_start())?;
         let end = base.saturating_add(archive.central_directory_start());
         let comment = String::from_utf8_lossy(archive.comment()).into_owned();
@@ -151,6 +165,7 @@ impl Archive {
             root,
             comment,
             led_by_something,
+            repeats,
             backslashes: false,
         })
     }
@@ -175,6 +190,11 @@ impl Archive {
     /// Returns whether other data precedes the archive in the file.
     pub(crate) fn is_led_by_something(&self) -> bool {
         self.led_by_something
+    }
+
+    /// Returns whether several records have the same name.
+    pub(crate) fn repeats(&self) -> bool {
+        self.repeats
     }
 
     /// Returns all records, in the order of the directory.
@@ -371,6 +391,18 @@ pub(crate) fn first_name(head: &[u8]) -> Option<&[u8]> {
         _ => return None,
     };
     head.get(LOCAL_HEADER as usize..)?.get(..len)
+}
+
+/// Returns the name of the first member of an archive that other bytes precede; empty if it is not
+/// among the first bytes of the file.
+pub(crate) fn behind(head: &[u8]) -> Option<&[u8]> {
+    let start = memchr::memmem::find(head, ZIP)?;
+    Some(first_name(&head[start..]).unwrap_or_default())
+}
+
+/// Returns whether the name of a member is that of an array in an archive of numpy.
+pub(crate) fn is_array(name: &[u8]) -> bool {
+    name.ends_with(b".npy")
 }
 
 /// Sets the bound of every record. Fails if records overlap.

@@ -95,7 +95,7 @@ impl Checks {
             return Ok(());
         }
         let source = files.structure(span.file)?;
-        let archive = match Archive::open_within(source, span, limits) {
+        let archive = match Archive::open_repeating(source, span, limits) {
             Ok(archive) => archive,
             Err(error) => {
                 let error = error.in_file(files.name(span.file));

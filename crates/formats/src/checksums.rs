@@ -20,10 +20,10 @@ pub fn checks(checkpoint: &Checkpoint, limits: &Limits) -> Result<Checks> {
     let mut checks = Checks { summed: hdf5.is_some(), structure, ..Checks::default() };
     let mut used: BTreeSet<FileId> = checkpoint.tensors().iter().flat_map(files_of).collect();
     used.insert(main);
-    // Other data may precede the archives of torch, which its readers skip. The main file of a set
-    // is its index, not an archive.
+    // Other data may precede the archives of torch and numpy, which the readers skip. The main file
+    // of a set is its index, not an archive.
     let is_set = used.len() > 1 || head.first() == Some(&b'{');
-    let behind = matches!(checkpoint.format.id, "torch-zip" | "torch-export") && !is_set;
+    let behind = matches!(checkpoint.format.id, "torch-zip" | "torch-export" | "npz") && !is_set;
     for file in used {
         let len = files.len(file);
         checks.archive(files, Span { file, offset: 0, len }, behind && file == main, limits)?;

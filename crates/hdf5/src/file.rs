@@ -9,6 +9,7 @@ pub(crate) mod end;
 pub(crate) mod group;
 pub(crate) mod link;
 pub(crate) mod render;
+mod selection;
 mod superblock;
 
 use std::collections::hash_map::Entry;
@@ -197,6 +198,19 @@ impl Hdf5File {
             .take_while(|start| *start < head.len())
             .find_map(|start| head[start..].strip_prefix(b"\x89HDF\r\n\x1a\n"))
             .map(|rest| rest.first().copied().unwrap_or(0))
+    }
+
+    /// Lets the container be read many times its size in all, since values may refer to the same
+    /// bytes of a heap in any order.
+    #[must_use]
+    pub fn for_values(mut self) -> Self {
+        self.source.allow_repeats();
+        self
+    }
+
+    /// Returns the offset in its file that [`Hdf5File::open_at`] was given.
+    pub fn start(&self) -> u64 {
+        self.source.base().saturating_sub(self.superblock.base_address)
     }
 
     /// Returns the file of the set that contains it.
@@ -501,7 +515,11 @@ impl ObjectTree {
         while let Some(group) = open.pop_front() {
             let path = paths.get(&group).cloned().unwrap_or_else(|| "".into());
             let path = path.as_bytes().strip_suffix(b"/").unwrap_or(path.as_bytes()).to_vec();
-            for link in self.groups.links.get(&group).into_iter().flatten().flatten() {
+            // By name, so that the choice does not depend on the order in the file.
+            let mut links: Vec<&Link> =
+                self.groups.links.get(&group).into_iter().flatten().flatten().collect();
+            links.sort_unstable_by_key(|link| link.name.as_bytes());
+            for link in links {
                 let LinkValue::Hard(address) = link.target else { continue };
                 if let Entry::Vacant(place) = paths.entry(address) {
                     place.insert(Text::decode(

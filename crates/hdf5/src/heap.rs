@@ -117,21 +117,34 @@ impl GlobalHeap {
         let mut cursor = Cursor::new(element);
         let count = cursor.read_u32_le().map_err(from_reader)?;
         let address = cursor.read_offset(source.widths.offset).map_err(from_reader)?;
-        let index = cursor.read_u32_le().map_err(from_reader)?;
         let len = u64::from(count).checked_mul(unit).ok_or_else(outside)?;
         if len == 0 || address == 0 || source.is_undefined(address) {
             return Ok(HeapValue(None));
         }
+        let value = self.object(source, element.get(4..).unwrap_or_default(), limits)?;
+        // As in libhdf5 since 1.14: a value is all of its object.
+        match len == value.as_slice().len() as u64 {
+            true => Ok(value),
+            false => Err(outside()),
+        }
+    }
+
+    /// Returns the bytes of the object that a heap address and an index refer to.
+    pub(crate) fn object(
+        &self,
+        source: &Source,
+        reference: &[u8],
+        limits: &Limits,
+    ) -> Result<HeapValue> {
+        let mut cursor = Cursor::new(reference);
+        let address = cursor.read_offset(source.widths.offset).map_err(from_reader)?;
+        let index = cursor.read_u32_le().map_err(from_reader)?;
         let collection = self.collection(source, address, limits)?;
         let place = u16::try_from(index).ok().and_then(|index| collection.place(index));
-        let (offset, held) = place.ok_or_else(outside)?;
-        // As in libhdf5 since 1.14: a value is all of its object.
-        if len != held as u64 {
-            return Err(outside());
-        }
-        Limits::check("bytes of one string", len, limits.string)?;
-        source.spend(len)?;
-        Ok(HeapValue(Some((collection, offset..offset + held))))
+        let (offset, len) = place.ok_or_else(outside)?;
+        Limits::check("bytes of one string", len as u64, limits.string)?;
+        source.spend(len as u64)?;
+        Ok(HeapValue(Some((collection, offset..offset + len))))
     }
 
     fn collection(

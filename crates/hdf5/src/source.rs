@@ -23,6 +23,8 @@ pub(crate) struct Source {
     base: u64,
     pub(crate) widths: Widths,
     spent: AtomicU64,
+    /// How many times its size may be spent.
+    repeats: u64,
     reached: AtomicU64,
 }
 
@@ -31,7 +33,13 @@ const SLACK: u64 = 16 << 20;
 
 impl Source {
     pub(crate) fn new(inner: Arc<Structure>, base: u64, widths: Widths) -> Self {
-        Self { inner, base, widths, spent: AtomicU64::new(0), reached: AtomicU64::new(0) }
+        let (spent, reached) = (AtomicU64::new(0), AtomicU64::new(0));
+        Self { inner, base, widths, spent, repeats: 4, reached }
+    }
+
+    /// Raises the limit of [`Source::spend`].
+    pub(crate) fn allow_repeats(&mut self) {
+        self.repeats = 256;
     }
 
     /// Returns the first byte of the container in its file.
@@ -98,7 +106,7 @@ impl Source {
     /// ten thousand times the file's size in time and memory: that is a limit error.
     pub(crate) fn spend(&self, bytes: u64) -> Result<()> {
         let spent = self.spent.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes);
-        let most = self.inner.len().saturating_mul(4).saturating_add(SLACK);
+        let most = self.inner.len().saturating_mul(self.repeats).saturating_add(SLACK);
         Limits::check("bytes of structure, including repeated references", spent, most)
     }
 

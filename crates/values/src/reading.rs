@@ -69,7 +69,7 @@ pub fn missing(tensor: &Tensor) -> Option<&Text> {
 }
 
 /// Returns the tensors of a value: the tensor itself, or the parts of a sparse one, and those of
-/// its quantizer. Parts have a name.
+/// its quantizer; the contents of an object. Parts have a name.
 pub fn tensors_of(checkpoint: &Checkpoint, id: ValueId) -> Vec<(TensorId, &'static str)> {
     let mut found = Vec::new();
     let mut push = |id: ValueId, name| {
@@ -77,6 +77,7 @@ pub fn tensors_of(checkpoint: &Checkpoint, id: ValueId) -> Vec<(TensorId, &'stat
     };
     match checkpoint.value(id) {
         Value::Sparse(sparse) => sparse.parts.iter().for_each(|(name, part)| push(*part, *name)),
+        Value::Opaque(opaque) => found.extend(opaque.contents.map(|tensor| (tensor, ""))),
         _ => {
             push(id, "");
             let quantizer = checkpoint.tensor_of(id).and_then(|(_, t)| t.quantizer.as_ref());

@@ -4,7 +4,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use statelens_checkpoint::{Checkpoint, Layout, Text, Value, ValueId, order};
+use statelens_checkpoint::{Checkpoint, Layout, NOT_COMPARED, Text, Value, ValueId, order};
 use statelens_describe::{attribute_text, groups_with_attributes};
 
 use super::pairs::same_value;
@@ -40,7 +40,11 @@ pub(super) fn attributes(
         names.dedup();
         for name in names {
             let (one, two) = (one.get(name), two.get(name));
-            if one != two {
+            let unread = [one, two].into_iter().flatten().find(|value| is_not_compared(value));
+            if let Some(why) = unread {
+                let what = DifferenceKind::Unreadable { why: why.to_string() };
+                report.differ(behind, key, &format!("@{name}"), what);
+            } else if one != two {
                 let text = |value: Option<&&Text>| {
                     value.map_or_else(|| "missing".into(), |value| value.to_string())
                 };
@@ -199,6 +203,11 @@ fn places(checkpoint: &Checkpoint) -> HashMap<Text, ValueId> {
     let leaves = checkpoint.leaves().into_iter().map(|leaf| (leaf.flat, leaf.id));
     let root = (Text::from(""), checkpoint.root());
     leaves.chain([root]).chain(groups_with_attributes(checkpoint)).collect()
+}
+
+/// Returns whether a value is the reason why the value can't be compared.
+fn is_not_compared(value: &Text) -> bool {
+    value.as_bytes().starts_with(NOT_COMPARED.as_bytes())
 }
 
 /// Returns the attributes of a value, without those that describe its storage.

@@ -150,6 +150,11 @@ impl Matching<'_> {
                 self.tensor(order, key, "", l, r);
                 self.quantizers(order, key, l, r);
             }
+            (Value::Opaque(one), Value::Opaque(two))
+                if let (Some(one), Some(two)) = (one.contents, two.contents) =>
+            {
+                self.contents(order, key, (l, one), (r, two));
+            }
             _ => {
                 if !same_value(self.left, l, self.right, r, self.options) {
                     let (part, l, r) = self.first_item(l, r);
@@ -180,10 +185,41 @@ impl Matching<'_> {
 
     fn tensor(&mut self, order: usize, key: &Text, part: &str, l: ValueId, r: ValueId) {
         let found = (self.left.tensor_of(l), self.right.tensor_of(r));
-        let (Some((left_id, left)), Some((right_id, right))) = found else {
+        let (Some(left), Some(right)) = found else {
             let what = DifferenceKind::Unreadable { why: "a tensor is missing".into() };
             return self.report.differ(order, key, part, what);
         };
+        self.tensors(order, key, part, left, right);
+    }
+
+    /// Compares objects by their contents, whatever their texts are.
+    fn contents(
+        &mut self,
+        order: usize,
+        key: &Text,
+        (l, left): (ValueId, TensorId),
+        (r, right): (ValueId, TensorId),
+    ) {
+        let (Ok(one), Ok(two)) = (self.left.tensor(left), self.right.tensor(right)) else { return };
+        let is_known = |tensor: &Tensor| matches!(tensor.layout, Layout::Inline(_));
+        if let Some(what) = unreadable(one, two) {
+            self.report.differ(order, key, "", what);
+        } else if one.shape != two.shape || is_known(one) && is_known(two) && one != two {
+            let (left, right) = (value_text(self.left, l), value_text(self.right, r));
+            self.report.differ(order, key, "", DifferenceKind::Value { left, right });
+        } else {
+            self.tensors(order, key, "", (left, one), (right, two));
+        }
+    }
+
+    fn tensors(
+        &mut self,
+        order: usize,
+        key: &Text,
+        part: &str,
+        (left_id, left): (TensorId, &Tensor),
+        (right_id, right): (TensorId, &Tensor),
+    ) {
         if left.shape != right.shape {
             let what =
                 DifferenceKind::Shape { left: left.shape.clone(), right: right.shape.clone() };
@@ -203,11 +239,8 @@ impl Matching<'_> {
                 return self.report.differ(order, key, part, what);
             }
         }
-        for (side, tensor) in [("left", left), ("right", right)] {
-            if let Some(why) = missing(tensor) {
-                let what = DifferenceKind::Unreadable { why: format!("{side}: {why}") };
-                return self.report.differ(order, key, part, what);
-            }
+        if let Some(what) = unreadable(left, right) {
+            return self.report.differ(order, key, part, what);
         }
         let place = (order, key.clone(), part.to_owned());
         if let Some(known) = self.known.get(&(left_id, right_id)) {
@@ -255,6 +288,15 @@ impl Matching<'_> {
             }
         }
     }
+}
+
+/// Returns why two tensors can't be compared, if one of them does not have bytes.
+fn unreadable(left: &Tensor, right: &Tensor) -> Option<DifferenceKind> {
+    let (side, why) = match (missing(left), missing(right)) {
+        (Some(why), _) => ("left", why),
+        (None, why) => ("right", why?),
+    };
+    Some(DifferenceKind::Unreadable { why: format!("{side}: {why}") })
 }
 
 fn value_text(checkpoint: &Checkpoint, id: ValueId) -> String {

@@ -22,8 +22,8 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use statelens_checkpoint::{
-    Checkpoint, DType, Error, FileId, Grade, Layout, Leaf, Progress, Result, Span, Tensor,
-    TensorId, order,
+    Checkpoint, DType, Error, ErrorKind, FileId, Grade, Layout, Leaf, Progress, Result, Span,
+    Tensor, TensorId, order,
 };
 use statelens_formats::checks::{Check, Checks};
 use statelens_tensor::{
@@ -448,7 +448,13 @@ impl Work for Verifying {
             // Unreadable bytes are a problem, and the verification continues.
             (Err(error), _) => {
                 let error = statelens_values::reading::of_one_tensor(error)?;
-                report.result.problems.push(self.unreadable(job, &error));
+                match (self.of(job), error.kind()) {
+                    ((None, Some(id)), ErrorKind::Limit | ErrorKind::Unsupported) => {
+                        let (key, why) = (self.key(id), error.to_string());
+                        report.result.unread.push(UnreadTensor { key, why });
+                    }
+                    _ => report.result.problems.push(self.unreadable(job, &error)),
+                }
             }
             (Ok(sum), Some(check)) => {
                 report::count(&mut report.result.checksums, check.algorithm.name(), 1);

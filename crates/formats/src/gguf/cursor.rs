@@ -78,9 +78,25 @@ impl<'a> Cursor<'a> {
         if self.narrow { Ok(u64::from(self.u32()?)) } else { self.u64() }
     }
 
+    /// Fails if the rest of the file is too short for `count` entries of at least `least` bytes,
+    /// which is not known from the entries until all of the rest has been parsed.
+    pub(super) fn room(&self, what: &str, count: u64, least: u64, at: u64) -> Result<()> {
+        let most = self.source.len().saturating_sub(self.at) / least;
+        if count <= most {
+            return Ok(());
+        }
+        Err(Error::damaged(format!("the file counts {count} {what}, but ends before"))
+            .at(at)
+            .expected(format!("at most {most}"))
+            .advice(
+                "The number is damaged, or the file is cut short: compare its size with the original.",
+            ))
+    }
+
     pub(super) fn text(&mut self) -> Result<Vec<u8>> {
         let start = self.at;
         let len = self.count()?;
+        self.room("bytes of a text", len, 1, start)?;
         Limits::check("bytes of a text", len, self.limits.string)
             .map_err(|error| error.at(start))?;
         self.bytes(len)

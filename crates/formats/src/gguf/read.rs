@@ -36,7 +36,10 @@ pub(crate) fn read(
         reader.broken.add(Rule::OldVersion, &"".into());
     }
     let tensors = reader.cursor.count()?;
+    let at = reader.cursor.at;
     let pairs = reader.cursor.count()?;
+    let least = if version == 1 { 9 } else { 13 };
+    reader.cursor.room("metadata entries", pairs, least, at)?;
     let counts = |error: Error| {
         match error.kind() {
         ErrorKind::Damaged if error.next_step().is_none() => error.advice(format!(
@@ -184,6 +187,7 @@ impl GgufReader<'_> {
                     if item_type == ARRAY && open.is_empty() {
                         self.broken.add(Rule::NestedArray, key);
                     }
+                    let at = self.cursor.at;
                     let left = self.cursor.count()?;
                     match number(item_type) {
                         Some(dtype) => Some(self.numbers(dtype, left)?),
@@ -193,6 +197,8 @@ impl GgufReader<'_> {
                             )));
                         }
                         None => {
+                            let least = if self.cursor.narrow { 4 } else { 8 };
+                            self.cursor.room("items of an array", left, least, at)?;
                             open.push(OpenArray { item_type, left, items: Vec::new() });
                             None
                         }
@@ -274,7 +280,6 @@ impl GgufReader<'_> {
         metadata: Option<ValueId>,
         progress: &mut dyn Progress,
     ) -> Result<Vec<(DictKey, ValueId)>> {
-        Limits::check("tensors of the file", count, self.limits.members)?;
         let described = self.all_described(count, progress)?;
         // The tensor data begins at the next multiple of the alignment.
         let start = self.cursor.at.checked_next_multiple_of(self.alignment);
@@ -334,6 +339,7 @@ impl GgufReader<'_> {
                 return Ok(described);
             }
             let one = one?;
+            Limits::check("tensors of the file", done + 1, self.limits.members)?;
             end = end.and_then(|end| self.behind(end, &one));
             described.push(one);
         }
@@ -401,6 +407,8 @@ impl GgufReader<'_> {
         let at = self.cursor.at;
         let name = self.text()?;
         let rank = self.cursor.u32()?;
+        let wide = if self.cursor.narrow { 4 } else { 8 };
+        self.cursor.room("dimensions of a tensor", rank.into(), wide, at)?;
         Limits::check("dimensions of a tensor", rank.into(), self.limits.rank)
             .map_err(|error| error.at(at))?;
         let mut shape = Vec::new();

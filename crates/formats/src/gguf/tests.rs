@@ -123,10 +123,39 @@ fn decoded_blocks_match_the_library() {
     }
 }
 
+/// A count that the file has no room for is damage; a higher limit would not help.
+#[test]
+fn impossible_counts_are_damage_at_their_place() {
+    let whole = bytes("types_v3.gguf");
+    for (at, counted) in [(8, "tensors"), (16, "metadata entries")] {
+        for count in [1u64 << 20, 1 << 40, u64::MAX] {
+            let mut file = whole.clone();
+            file[at..at + 8].copy_from_slice(&count.to_le_bytes());
+            let error = match open_bytes(file) {
+                Err(error) => error,
+                // All tensors that are there are shown.
+                Ok(checkpoint) => {
+                    assert!(at == 8 && checkpoint.findings.iter().any(|it| it.refused), "{count}");
+                    continue;
+                }
+            };
+            assert_eq!(error.kind(), ErrorKind::Damaged, "{counted} {count}: {error}");
+            assert!(error.offset().is_some(), "{counted} {count}: {error}");
+        }
+    }
+    for name in ["x_kvcount_bomb", "x_strlen_bomb"] {
+        let error = open_bytes(bytes(&format!("{name}.gguf"))).map(drop).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Damaged, "{name}: {error}");
+        assert!(error.offset().is_some(), "{name}: {error}");
+    }
+}
+
 #[test]
 fn refuses_bombs_and_truncated_files() {
-    for name in ["x_kvcount_bomb", "x_strlen_bomb", "x_tensorcount_bomb", "x_truncated"] {
-        let error = open_bytes(bytes(&format!("{name}.gguf"))).unwrap_err();
+    let counted = open("x_tensorcount_bomb.gguf");
+    assert!(counted.findings[0].refused && counted.findings[0].title.ends_with("describes 8"));
+    for name in ["x_kvcount_bomb", "x_strlen_bomb", "x_truncated"] {
+        let error = open_bytes(bytes(&format!("{name}.gguf"))).map(drop).unwrap_err();
         assert!(matches!(error.kind(), ErrorKind::Damaged | ErrorKind::Limit), "{name}: {error}");
     }
     let whole = bytes("types_v3.gguf");

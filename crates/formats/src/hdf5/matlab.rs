@@ -4,7 +4,8 @@
 //! 0.65 and `hdf5storage` 0.1. Arrays keep the order of HDF5's dimensions, the reverse of MATLAB's.
 
 use statelens_checkpoint::{
-    ByteOrder, DType, Error, FileSet, Global, Layout, Opaque, Result, Tensor, Text, Value,
+    ByteOrder, DType, Error, ErrorKind, FileSet, Global, Layout, Opaque, Result, Tensor, Text,
+    Value,
 };
 use statelens_hdf5::{Dataset, Hdf5File, Object, ObjectTree};
 
@@ -113,11 +114,19 @@ fn cells(
     }
     let bytes = file.read(dataset, files)?;
     let cell = |bytes: &[u8]| {
-        let text = file.render(Some(tree), &dataset.datatype, bytes, u64::MAX)?;
+        let mut text = String::new();
+        let mut add = |piece: &str| {
+            text.push_str(piece);
+            Ok(())
+        };
+        file.render(Some(tree), &dataset.datatype, &[], bytes, &mut add)?;
         let global = Global::new("h5py", "Reference");
         Ok(Value::Opaque(Box::new(Opaque::reference(global, Some(text.into())))))
     };
-    bytes.chunks_exact(size).map(cell).collect::<Result<_>>().map(Some)
+    match bytes.chunks_exact(size).map(cell).collect::<Result<_>>() {
+        Err(error) if error.kind() == ErrorKind::Unsupported => Ok(None),
+        cells => cells.map(Some),
+    }
 }
 
 /// Converts a record of the floats `real` and `imag` to complex numbers.

@@ -6,8 +6,9 @@
 //! | in the file | here |
 //! |---|---|
 //! | group | dict, in the order of creation if the file keeps that, else sorted |
-//! | dataset | array; strings of rank 0 and 1 become a string and a list of strings |
-//! | dataset of sequences | list of arrays, if it is small |
+//! | dataset | array; strings become a string, or lists of strings if they are few |
+//! | dataset of sequences | lists of arrays, if they are few |
+//! | many strings or sequences; references, records with strings | a text, at least of the first elements |
 //! | dataset without a dataspace | `None` |
 //! | attributes | shown with their value |
 //! | text that is not UTF-8 | bytes; in names and attributes lone surrogates, as in h5py |
@@ -18,6 +19,7 @@
 //! Read only. The only HDF5 files that Statelens writes are Cerebras checkpoints.
 
 pub(crate) mod detect;
+mod digests;
 mod matlab;
 pub(crate) mod read;
 #[cfg(test)]

@@ -1,15 +1,16 @@
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 
+use super::digests::{self, is_indirect};
 use super::matlab::{self, Matlab};
 use statelens_checkpoint::{
     Array, Builder, Checkpoint, DType, Dict, DictKey, Error, ErrorKind, FileSet, Finding,
     FormatInfo, Global, Grade, Layout, Limits, List, Opaque, Progress, Result, Tensor, Text,
-    Unwatched, Value, ValueId, grouped, order,
+    Unwatched, Value, ValueId, grouped, numel, order, shape_text,
 };
 use statelens_hdf5::{
-    AttributeValues, Class, Dataset, Datatype, ElementType, EndMismatch, External, Followed,
-    Groups, Hdf5File, Link, LinkValue, Object, ObjectKind, ObjectTree, find_file,
+    AttributeValues, Class, Dataset, ElementType, EndMismatch, External, Followed, Groups,
+    Hdf5File, Link, LinkValue, Object, ObjectKind, ObjectTree, find_file,
 };
 
 pub(crate) fn read(
@@ -187,9 +188,14 @@ const MAX_FILES_IN_CHAIN: usize = 16;
 /// Limits in elements and bytes for datasets of strings or sequences that are listed by element.
 const MAX_ELEMENTS: u64 = 10_000;
 const MAX_BYTES: u64 = 4 << 20;
-/// Limit in bytes of the texts of all datasets whose values become one text each: records with
-/// strings or sequences, and sequences of these.
+/// Limit in bytes of the texts of all datasets whose values become one text each: references, and
+/// records with strings or sequences.
 const MAX_RENDERED: u64 = 8 << 20;
+/// Limits of the text of a dataset that is larger: its first elements, and bytes.
+const FIRST: u64 = 100;
+const MAX_BEGINNING: u64 = 16 << 10;
+/// The maximum number of chunks of which an index is read for the first elements.
+const MAX_CHUNKS: u64 = 100_000;
 /// The maximum number of findings that are reported individually.
 const MAX_FINDINGS: usize = 100;
 
@@ -221,7 +227,10 @@ impl Hdf5Reader<'_> {
                 Some(Ok(links)) => links.as_slice(),
                 Some(Err(error)) => {
                     self.warn(format!("The group /{path} can't be listed"), error, &path);
-                    &[]
+                    let value =
+                        self.compared_by("Group", error.what().to_owned(), unread(error))?;
+                    self.set(id, value);
+                    continue;
                 }
                 None => &[],
             };
@@ -354,7 +363,8 @@ impl Hdf5Reader<'_> {
             Some(Ok(object)) => object,
             Some(Err(error)) => {
                 self.warn(format!("The object /{path} can't be read"), error, &path);
-                self.set(id, opaque("Dataset", error.what().to_owned()));
+                let value = self.unread(error)?;
+                self.set(id, value);
                 return Ok(());
             }
             None => {
@@ -376,12 +386,12 @@ impl Hdf5Reader<'_> {
                 Err(error) if error.kind() == ErrorKind::Cancelled => return Err(error),
                 Err(error) => {
                     self.warn(format!("The dataset /{path} can't be read"), &error, &path);
-                    opaque("Dataset", error.what().to_owned())
+                    self.unread(&error)?
                 }
             },
             ObjectKind::Unreadable(error) => {
                 self.warn(format!("The dataset /{path} can't be read"), error, &path);
-                opaque("Dataset", error.what().to_owned())
+                self.unread(error)?
             }
             ObjectKind::Datatype(datatype) => opaque("Datatype", datatype.describe()),
         };
@@ -402,42 +412,35 @@ impl Hdf5Reader<'_> {
     ) -> Result<Value> {
         let file = container.file();
         match matlab::read(file, container.tree(), self.files, object, dataset)? {
-            Some(Matlab::Texts(texts)) => return self.texts(&texts, texts.len() == 1),
+            Some(Matlab::Texts(texts)) => {
+                let rows = [texts.len() as u64];
+                return self.texts(&texts, if rows == [1] { &[] } else { &rows[..] });
+            }
             Some(Matlab::Cells(cells)) => {
                 let items = cells.into_iter().map(|cell| self.builder.push(cell));
                 let items = items.collect::<Result<Vec<_>>>()?;
-                return Ok(Value::List(List { items, ..List::default() }));
+                return self.list(items, &[]);
             }
             Some(Matlab::Array(tensor)) => return self.array(tensor),
             None => {}
         }
         let Some(shape) = &dataset.shape else { return Ok(Value::None) };
-        let strings = matches!(dataset.datatype.class, Class::Str(_) | Class::VlenStr);
         let count = dataset.count()?;
         let bytes = count.saturating_mul(dataset.datatype.size);
-        let small = count <= MAX_ELEMENTS && bytes <= MAX_BYTES;
+        let is_small = count <= MAX_ELEMENTS && bytes <= MAX_BYTES;
+        // A list of nothing would not have a shape of several dimensions.
+        let is_list = is_small && (shape.len() <= 1 || count > 0);
         match &dataset.datatype.class {
-            _ if strings && shape.len() <= 1 && small => {
-                self.strings(file, dataset, shape.is_empty())
-            }
-            Class::VlenStr if small => self.strings(file, dataset, false),
-            Class::Vlen(base) if small => {
-                let is_plain = |element: &ElementType| element.dims.is_empty() && !needs_heap(base);
-                if let Some(element) = base.element().filter(is_plain) {
-                    return self.sequences(file, dataset, &element);
+            Class::Str(_) if shape.len() <= 1 && is_small => self.strings(file, dataset, shape),
+            Class::VlenStr if is_list => self.strings(file, dataset, shape),
+            Class::Vlen(base) if is_list && !is_indirect(base) => {
+                match base.element().filter(|element| element.dims.is_empty()) {
+                    Some(element) => self.sequences(file, dataset, shape, &element),
+                    None => self.indirect(container, dataset, shape, is_small),
                 }
-                let value = self.rendered(container, dataset)?;
-                Ok(value.unwrap_or_else(|| opaque("Dataset", dataset.datatype.describe())))
             }
-            Class::VlenStr | Class::Vlen(_) => {
-                let text = format!("{count} times {}", dataset.datatype.describe());
-                Ok(opaque("Dataset", text))
-            }
-            _ if small && needs_heap(&dataset.datatype) => {
-                match self.rendered(container, dataset)? {
-                    Some(value) => Ok(value),
-                    None => self.array(file.tensor(dataset, self.files)?),
-                }
+            _ if is_indirect(&dataset.datatype) => {
+                self.indirect(container, dataset, shape, is_small)
             }
             _ => self.array(file.tensor(dataset, self.files)?),
         }
@@ -448,47 +451,115 @@ impl Hdf5Reader<'_> {
         Ok(Value::Array(Array { tensor, scalar: false }))
     }
 
-    fn strings(&mut self, file: &Hdf5File, dataset: &Dataset, scalar: bool) -> Result<Value> {
+    fn strings(&mut self, file: &Hdf5File, dataset: &Dataset, shape: &[u64]) -> Result<Value> {
         let data = file.read(dataset, self.files)?;
         let AttributeValues::Text(texts) = file.values(&dataset.datatype, &data)? else {
             return Err(Error::damaged("strings that are not valid strings"));
         };
-        self.texts(&texts, scalar)
+        self.texts(&texts, shape)
     }
 
-    /// Returns strings as a list, or as a single string if `scalar`.
-    fn texts(&mut self, texts: &[Text], scalar: bool) -> Result<Value> {
-        if let (true, [text]) = (scalar, texts) {
+    /// Returns strings as a list, or as a single string if there are no dimensions.
+    fn texts(&mut self, texts: &[Text], shape: &[u64]) -> Result<Value> {
+        if let ([], [text]) = (shape, texts) {
             return Ok(text_or_bytes(text));
         }
         let items = texts.iter().map(|text| self.builder.push(text_or_bytes(text)));
         let items = items.collect::<Result<Vec<_>>>()?;
-        Ok(Value::List(List { items, ..List::default() }))
+        self.list(items, shape)
     }
 
-    /// Returns the values of a dataset as one text. The bytes of its elements are addresses in a
-    /// heap, which may be equal for values that differ. `None` if the texts of the file would
-    /// exceed [`MAX_RENDERED`]; the rest of the file is then not tried.
-    fn rendered(&mut self, container: &Container<'_>, dataset: &Dataset) -> Result<Option<Value>> {
-        let file = container.file();
-        let data = file.read(dataset, self.files)?;
-        match file.render(Some(container.tree()), &dataset.datatype, &data, self.text_left) {
-            Ok(text) => {
-                self.text_left -= text.len() as u64;
-                Ok(Some(opaque("Dataset", text)))
-            }
-            Err(error) if error.kind() == ErrorKind::Limit => {
-                self.text_left = 0;
-                Ok(None)
-            }
-            Err(error) => Err(error),
+    /// Returns items as a list, with a list for each row of the later dimensions.
+    fn list(&mut self, mut items: Vec<ValueId>, shape: &[u64]) -> Result<Value> {
+        let value = |items| Value::List(List { items, ..List::default() });
+        for dim in shape.iter().skip(1).rev() {
+            let rows = items.chunks(usize::try_from(*dim).unwrap_or(usize::MAX).max(1));
+            let rows = rows.map(|row| self.builder.push(value(row.to_vec())));
+            items = rows.collect::<Result<_>>()?;
         }
+        Ok(value(items))
+    }
+
+    /// Returns the values of a dataset as one text, with digests to compare them by. The bytes of
+    /// the elements are addresses. The text of a large dataset is that of the first elements; the
+    /// texts of a file do not exceed [`MAX_RENDERED`].
+    fn indirect(
+        &mut self,
+        container: &Container<'_>,
+        dataset: &Dataset,
+        shape: &[u64],
+        is_small: bool,
+    ) -> Result<Value> {
+        let (file, tree, datatype) = (container.file(), container.tree(), &dataset.datatype);
+        let stored = file.opaque(dataset, self.files)?;
+        if let Layout::Missing(why) = &stored.layout {
+            return Err(Error::unsupported(why.to_lossy()));
+        }
+        let count = dataset.count()?;
+        if count == 0 && shape.len() > 1 {
+            return Ok(opaque("Dataset", format!("{} {}", datatype.describe(), shape_text(shape))));
+        }
+        let room = if is_small { self.text_left } else { self.text_left.min(MAX_BEGINNING) };
+        let (mut text, mut is_whole) = (String::new(), is_small);
+        let mut is_full = false;
+        let mut add = |piece: &str| {
+            is_full |= (text.len() + piece.len()) as u64 > room;
+            text.push_str(if is_full { "" } else { piece });
+        };
+        let contents = if is_small {
+            let data = file.read(dataset, self.files)?;
+            let digest = digests::digest(file, Some(tree), datatype, shape, &data, &mut add);
+            digest.map(|digest| {
+                digests::of_digests(datatype, Vec::new(), Layout::Inline(digest.as_slice().into()))
+            })
+        } else {
+            let chunks = match &stored.layout {
+                Layout::Chunked(chunked) => count / numel(&chunked.shape).unwrap_or(1).max(1),
+                _ => 0,
+            };
+            let first = if chunks > MAX_CHUNKS { 0 } else { count.min(FIRST) };
+            statelens_tensor::elements(self.files, &stored, 0..first)
+                .and_then(|data| {
+                    digests::digest(file, Some(tree), datatype, &[first], &data, &mut add)
+                })
+                .and_then(|_| digests::tensor(file, tree, datatype, stored, self.builder.limits()))
+        };
+        let contents = match contents {
+            Err(error) if matches!(error.kind(), ErrorKind::Limit | ErrorKind::Unsupported) => {
+                is_whole = false;
+                unread(&error)
+            }
+            contents => contents?,
+        };
+        self.text_left = self.text_left.saturating_sub(text.len() as u64);
+        if !is_whole || is_full {
+            let head = match text.strip_suffix(']') {
+                Some("[") => "…".to_owned(),
+                Some(head) => format!("{head}, …"),
+                None => format!("{text}…"),
+            };
+            text = format!("{count} times {}: {head}", datatype.describe());
+        }
+        self.compared_by("Dataset", text, contents)
+    }
+
+    /// Returns a placeholder for an object that can't be read: it is not equal to any other.
+    fn unread(&mut self, error: &Error) -> Result<Value> {
+        self.compared_by("Dataset", error.what().to_owned(), unread(error))
+    }
+
+    /// Returns a placeholder that is compared by a tensor instead of its text.
+    fn compared_by(&mut self, class: &str, repr: String, contents: Tensor) -> Result<Value> {
+        let contents = Some(self.builder.push_tensor(contents)?);
+        let reference = Opaque::reference(Global::new("h5py", class), Some(repr.into()));
+        Ok(Value::Opaque(Box::new(Opaque { contents, ..reference })))
     }
 
     fn sequences(
         &mut self,
         file: &Hdf5File,
         dataset: &Dataset,
+        shape: &[u64],
         element: &ElementType,
     ) -> Result<Value> {
         let data = file.read(dataset, self.files)?;
@@ -500,18 +571,7 @@ impl Hdf5Reader<'_> {
             let value = self.array(Tensor { byte_order: element.order, ..tensor })?;
             items.push(self.builder.push(value)?);
         }
-        Ok(Value::List(List { items, ..List::default() }))
-    }
-}
-
-/// Returns whether elements hold strings or sequences of variable length within records or arrays.
-/// The parser limits the nesting of datatypes, so recursion is bounded.
-fn needs_heap(datatype: &Datatype) -> bool {
-    match &datatype.class {
-        Class::VlenStr | Class::Vlen(_) => true,
-        Class::Compound(members) => members.iter().any(|member| needs_heap(&member.datatype)),
-        Class::Array { base, .. } => needs_heap(base),
-        _ => false,
+        self.list(items, shape)
     }
 }
 
@@ -521,6 +581,11 @@ fn text_or_bytes(text: &Text) -> Value {
         false => Value::Str(text.clone()),
         true => Value::Bytes { data: text.encode().into(), mutable: false },
     }
+}
+
+/// Returns a tensor that has the reason why there is nothing to compare.
+fn unread(error: &Error) -> Tensor {
+    Tensor::new(DType::U8, vec![0], Layout::Missing(error.to_string().as_str().into()))
 }
 
 fn circular(path: &Text) -> String {

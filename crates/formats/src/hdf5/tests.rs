@@ -76,20 +76,111 @@ fn texts_in_records_are_compared_by_value() {
     assert_eq!(texts(data), whole.replace("'one'", "'ono'"));
 }
 
+fn open_packed(name: &str) -> statelens_checkpoint::Checkpoint {
+    let mut data = Vec::new();
+    let packed = bytes(name);
+    flate2::read::GzDecoder::new(&packed[..]).read_to_end(&mut data).unwrap();
+    let files = FileSet::single("a.h5", Memory::from(data));
+    read(files, &Limits::default(), &mut Unwatched).unwrap()
+}
+
+/// Returns the text of an object, and the digests of its elements.
+fn text_and_digests(
+    checkpoint: &statelens_checkpoint::Checkpoint,
+    key: &str,
+) -> (String, statelens_checkpoint::Result<Vec<u8>>) {
+    let leaves = checkpoint.leaves();
+    let leaf = leaves.iter().find(|leaf| leaf.flat == key).unwrap_or_else(|| panic!("{key}"));
+    let Value::Opaque(opaque) = checkpoint.value(leaf.target) else { panic!("{key}") };
+    let tensor = checkpoint.tensor(opaque.contents.unwrap()).unwrap();
+    let all = 0..tensor.numel().unwrap();
+    let digests = match &tensor.layout {
+        Layout::Missing(why) => Err(statelens_checkpoint::Error::unsupported(why.to_string())),
+        _ => statelens_tensor::elements(&checkpoint.files, tensor, all),
+    };
+    (opaque.repr.clone().unwrap().to_string(), digests)
+}
+
 /// 600 records refer to one text of 20,000 bytes: together they are longer than the limit. The
 /// file is h5py's, with the references of all records replaced by the first.
 #[test]
 fn repeated_texts_in_records_stay_within_a_limit() {
-    let mut data = Vec::new();
-    let packed = bytes("repeated_text.h5.gz");
-    flate2::read::GzDecoder::new(&packed[..]).read_to_end(&mut data).unwrap();
-    let files = FileSet::single("a.h5", Memory::from(data));
-    let checkpoint = read(files, &Limits::default(), &mut Unwatched).unwrap();
+    let checkpoint = open_packed("repeated_text.h5.gz");
+    let (text, _) = text_and_digests(&checkpoint, "records");
+    assert!(text.starts_with("600 times record") && text.ends_with('…'), "{}", &text[..200]);
+    assert!(text.len() < 9 << 20);
+    let (text, digests) = text_and_digests(&checkpoint, "few");
+    assert!(!text.ends_with('…') || text.len() < 100, "{}", &text[..100]);
+    assert_eq!(digests.unwrap().len(), 16);
+}
+
+/// The files are h5py's. The second has the same content at other addresses, in other versions of
+/// the format; in the third, one element of each dataset differs.
+#[test]
+fn heap_values_and_references_are_compared_by_what_they_refer_to() {
+    let [one, moved, changed] = ["indirect", "indirect_moved", "indirect_changed"]
+        .map(|name| open_packed(&format!("{name}.h5.gz")));
+    for (key, len, at) in [
+        ("many", 12_000, 11_000),
+        ("flat", 70_000, 69_999),
+        ("sequences", 12_000, 11_000),
+        ("records", 12_000, 11_000),
+        ("far", 11_000, 10_999),
+        ("objects", 1, 0),
+        ("regions", 1, 0),
+    ] {
+        let of = |checkpoint| {
+            let (text, digests) = text_and_digests(checkpoint, key);
+            let digests: Vec<_> = digests.unwrap().chunks(16).map(<[u8]>::to_vec).collect();
+            assert_eq!(digests.len(), len, "{key}");
+            (text, digests)
+        };
+        let (one, moved, changed) = (of(&one), of(&moved), of(&changed));
+        assert_eq!(one, moved, "{key}");
+        let differ: Vec<usize> = (0..len).filter(|at| one.1[*at] != changed.1[*at]).collect();
+        assert_eq!(differ, [at], "{key}");
+    }
+    let text = |key| text_and_digests(&one, key).0;
+    assert!(text("many").starts_with("12000 times string: ['first', '', "), "{}", text("many"));
+    assert!(text("flat").starts_with("70000 times string: ['it\\'s', ''"), "{}", text("flat"));
+    assert_eq!(text("objects"), "[reference to /g/grid, reference to /g, null reference]");
+    assert_eq!(
+        text("regions"),
+        "[reference to [0:2, 1:3] of /g/grid, reference to [0:5:2, 3] of /g/grid, \
+         reference to points (1, 2), (4, 5) of /g/grid, \
+         reference to [0:4:3, 0:2] of /g/grid, null reference]"
+    );
+    let attributes = |checkpoint: &statelens_checkpoint::Checkpoint| {
+        checkpoint.raw_attributes(checkpoint.root()).to_vec()
+    };
+    assert_eq!(attributes(&one), attributes(&moved));
+    assert_ne!(attributes(&one), attributes(&changed));
+}
+
+#[test]
+fn lists_of_texts_have_the_shape_of_the_dataset() {
+    let checkpoint = open_packed("indirect.h5.gz");
     let leaves = checkpoint.leaves();
-    let leaf = leaves.iter().find(|leaf| leaf.flat == "records").unwrap();
-    assert!(checkpoint.tensor_of(leaf.target).is_some());
-    let leaf = leaves.iter().find(|leaf| leaf.flat == "few").unwrap();
-    assert!(matches!(checkpoint.value(leaf.target), Value::Opaque(_)));
+    let keys: Vec<String> = leaves
+        .iter()
+        .map(|leaf| leaf.flat.to_string())
+        .filter(|key| key.starts_with("two"))
+        .collect();
+    assert_eq!(keys, ["two.0.0", "two.0.1", "two.0.2", "two.1.0", "two.1.1", "two.1.2"]);
+}
+
+/// The file is h5py's: an anonymous dataset has only references.
+#[test]
+fn references_to_anonymous_objects_are_not_compared() {
+    let checkpoint = open_packed("anonymous.h5.gz");
+    let (text, digests) = text_and_digests(&checkpoint, "objects");
+    assert!(digests.is_err());
+    assert!(text.starts_with("2 times object reference: [null reference"), "{text}");
+    let attributes = checkpoint.raw_attributes(checkpoint.root());
+    let text =
+        |name: &str| attributes.iter().find(|(other, _)| *other == name).unwrap().1.to_string();
+    assert!(text("object").starts_with(statelens_checkpoint::NOT_COMPARED), "{}", text("object"));
+    assert_eq!(text("null"), "[null reference, null reference]");
 }
 
 #[test]

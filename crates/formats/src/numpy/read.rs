@@ -64,7 +64,8 @@ fn read_archive(
     progress: &mut dyn Progress,
 ) -> Result<Checkpoint> {
     let main = files.main()?;
-    let archive = Archive::open(files.structure(main)?, main, limits)?;
+    let span = Span { file: main, offset: 0, len: files.len(main) };
+    let archive = Archive::open_repeating(files.structure(main)?, span, limits)?;
     let mut reader = NumpyReader {
         builder: Builder::new(limits),
         limits,
@@ -72,6 +73,23 @@ fn read_archive(
         member: String::new(),
         before: None,
     };
+    if archive.is_led_by_something() {
+        reader.findings.push(
+            Finding::new(Grade::Warning, "There are bytes before the archive")
+                .detail("`numpy.load` refuses a file that does not begin with the archive.")
+                .advice("`statelens convert FILE OUT.npz` writes an archive that numpy reads.")
+                .refused(),
+        );
+    }
+    if archive.repeats() {
+        reader.findings.push(
+            Finding::new(Grade::Damage, "Several members of the archive have the same name")
+                .detail(
+                    "`numpy.load` returns the last one, as is done here; the others are hidden.",
+                )
+                .advice("Find out who wrote the file; do not convert it as it is."),
+        );
+    }
     let mut entries = room::vec(archive.len() as u64)?;
     let mut unclear = HashSet::new();
     let mut room = MAX_BYTES;
@@ -80,7 +98,7 @@ fn read_archive(
         if done.is_multiple_of(256) {
             progress.check(done as u64, total)?;
         }
-        let full = record.name();
+        let full = name_in_python(record);
         let id = reader.member(&archive, record, &mut room)?;
         if let Some(Value::Array(Array { tensor, .. })) = reader.builder.value(id)
             && let Some(tensor) = reader.builder.tensor(*tensor)
@@ -116,9 +134,24 @@ fn read_archive(
     builder.finish(root, format, files, findings)
 }
 
+/// Returns the name of a member as Python's `zipfile` decodes it: if it is not UTF-8, in the code
+/// page of the first zip program.
+fn name_in_python(record: &Record) -> String {
+    let decoded = |byte: &u8| match byte.checked_sub(0x80) {
+        None => char::from(*byte),
+        Some(at) => CP437.chars().nth(at.into()).unwrap_or(char::REPLACEMENT_CHARACTER),
+    };
+    let name = record.raw_name();
+    std::str::from_utf8(name).map_or_else(|_| name.iter().map(decoded).collect(), str::to_owned)
+}
+
+/// The upper half of code page 437.
+const CP437: &str = "\
+    ÇüéâäàåçêëèïîìÄÅÉæÆôöòûùÿÖÜ¢£¥₧ƒáíóúñÑªº¿⌐¬½¼¡«»░▒▓│┤╡╢╖╕╣║╗╝╜╛┐\
+    └┴┬├─┼╞╟╚╔╩╦╠═╬╧╨╤╥╙╘╒╓╫╪┘┌█▄▌▐▀αßΓπΣσµτΦΘΩδ∞φε∩≡±≥≤⌠⌡÷≈°∙·√ⁿ²■\u{a0}";
+
 /// Returns whether a member before the one at `index`, which is called `full`, has the same `short`
-/// name. Names that are not UTF-8 can collide only once converted for display; `unclear` collects
-/// those.
+/// name. `unclear` collects the names that are not UTF-8 in the archive.
 fn is_taken(
     archive: &Archive,
     index: usize,
@@ -126,11 +159,13 @@ fn is_taken(
     short: &str,
     unclear: &mut HashSet<String>,
 ) -> Result<bool> {
-    if full.contains(char::REPLACEMENT_CHARACTER) {
-        return Ok(!room::add(unclear, short.to_owned())?);
+    let is_unclear = archive.records()[index].raw_name() != full.as_bytes();
+    if unclear.contains(short) || is_unclear && !room::add(unclear, short.to_owned())? {
+        return Ok(true);
     }
     // If one of them has the extension, the other does not, and keeps its name.
     let other = match short.len() < full.len() {
+        true if is_unclear => archive.index(&[full]).or_else(|| archive.index(&[short])),
         true if short.ends_with(".npy") => return Ok(false),
         true => archive.index(&[short]),
         false => archive.index(&[short, ".npy"]),
@@ -227,7 +262,7 @@ struct NumpyReader<'a> {
 impl NumpyReader<'_> {
     /// Reads a member. An unreadable member does not affect the others.
     fn member(&mut self, archive: &Archive, record: &Record, room: &mut u64) -> Result<ValueId> {
-        self.member = record.name();
+        self.member = name_in_python(record);
         match self.try_member(archive, record, room) {
             Ok(id) => Ok(id),
             Err(error) if matches!(error.kind(), ErrorKind::Limit | ErrorKind::Io) => {

@@ -117,6 +117,62 @@ fn recognises_arrays_by_content() {
     assert_eq!(read("long"), array[128..]);
 }
 
+/// numpy 2.4 refuses such a file, but it is not one of torch's.
+#[test]
+fn opens_archives_behind_other_bytes() {
+    for name in ["x.npz", "x.bin"] {
+        let file = [b"#!/bin/sh\n", &bytes("numpy/plain.npz")[..]].concat();
+        let checkpoint = open_bytes(name, file).unwrap();
+        assert_eq!(checkpoint.format.id, "npz");
+        assert!(checkpoint.findings.iter().any(|finding| finding.refused));
+        let whole = open("numpy/plain.npz");
+        let of = |checkpoint: &Checkpoint| {
+            statelens_tensor::elements(&checkpoint.files, tensor(checkpoint, "f4"), 0..2).unwrap()
+        };
+        assert_eq!(of(&checkpoint), of(&whole));
+        let checks = crate::checks(&checkpoint, &Limits::default()).unwrap();
+        assert!(checks.broken.is_empty() && !checks.checks.is_empty());
+    }
+}
+
+/// `numpy.load` (2.4) returns the last of two members with one name.
+#[test]
+fn the_last_of_several_members_of_a_name_counts() {
+    let first = bytes("numpy/f4.npy");
+    let mut last = first.clone();
+    *last.last_mut().unwrap() ^= 1;
+    let members: &[(&str, &[u8])] = &[("a.npy", &first), ("b.npy", &first), ("a.npy", &last)];
+    let checkpoint = open_bytes("x.npz", deflated(members)).unwrap();
+    let keys: Vec<String> = checkpoint.leaves().iter().map(|leaf| leaf.flat.to_string()).collect();
+    assert_eq!(keys, ["a", "b"]);
+    assert_eq!(checkpoint.findings[0].grade, Grade::Damage);
+    let read = statelens_tensor::elements(&checkpoint.files, tensor(&checkpoint, "a"), 0..6);
+    assert_eq!(read.unwrap(), last[128..]);
+}
+
+/// Python decodes names that are not UTF-8 with code page 437: byte 0x82 is `é`, 0xe1 is `ß`.
+#[test]
+fn names_that_are_not_utf8_are_decoded_as_in_python() {
+    let array = bytes("numpy/f4.npy");
+    let open = |names: &[&str]| {
+        let members: Vec<(&str, &[u8])> = names.iter().map(|name| (*name, &array[..])).collect();
+        let mut file = deflated(&members);
+        for (from, to) in [(b"1.npy", b"\x82.npy"), (b"2.npy", b"\xe1.npy")] {
+            while let Some(at) = file.windows(5).position(|part| part == from) {
+                file[at..at + 5].copy_from_slice(to);
+            }
+        }
+        let checkpoint = open_bytes("x.npz", file).unwrap();
+        let keys: Vec<String> =
+            checkpoint.leaves().iter().map(|leaf| leaf.flat.to_string()).collect();
+        (keys, checkpoint.findings.len())
+    };
+    assert_eq!(open(&["1.npy", "2.npy"]), (vec!["é".into(), "ß".into()], 0));
+    // These have the same name in Python.
+    assert_eq!(open(&["1.npy", "é.npy"]), (vec!["é".into(), "é.npy".into()], 1));
+    assert_eq!(open(&["é.npy", "1.npy"]), (vec!["é".into(), "é.npy".into()], 1));
+}
+
 #[test]
 fn attacks_are_refused_or_inert() {
     for (name, word) in [

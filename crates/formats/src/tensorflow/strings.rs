@@ -88,6 +88,7 @@ pub(super) fn value(builder: &mut Builder, shape: &[u64], strings: &[&[u8]]) -> 
         items: items?,
         entries: Vec::new(),
         repr: None,
+        contents: None,
     })))
 }
 

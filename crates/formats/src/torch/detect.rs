@@ -1,4 +1,4 @@
-use crate::archive::ZIP;
+use crate::archive::{ZIP, behind, is_array};
 use crate::{Probe, Score};
 
 /// Scores a file that begins with a zip archive or with the magic number of the stream format of
@@ -12,9 +12,9 @@ pub(crate) fn score(probe: &Probe<'_>) -> Score {
         return Score::Maybe;
     }
     // A zip archive may follow a shell script or similar. An HDF5 file may also contain one.
-    match memchr::memchr_iter(ZIP[0], head).any(|at| head[at..].starts_with(ZIP)) {
-        true => Score::Holds,
-        false => Score::No,
+    match behind(head) {
+        Some(first) if !is_array(first) => Score::Holds,
+        _ => Score::No,
     }
 }
 

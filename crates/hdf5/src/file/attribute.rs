@@ -1,16 +1,16 @@
 //! Attributes, and decoding of values.
 
-use std::cell::Cell;
 use std::sync::{Arc, PoisonError};
 
 use hdf5_reader::messages::dataspace::{self, DataspaceMessage, DataspaceType};
 use hdf5_reader::messages::{MSG_DATASPACE, MSG_DATATYPE};
-use statelens_checkpoint::{Error, Int, Limits, Result, Text, numel};
+use statelens_checkpoint::{Error, Int, Limits, NOT_COMPARED, Result, Text, numel};
 
 use crate::datatype::{Class, Datatype};
 use crate::decode::{fixed_text, int, little};
 use crate::file::render::{self, Renderer};
 use crate::header;
+use crate::heap::HeapValue;
 use crate::{Hdf5File, ObjectTree};
 
 /// The length of each dimension.
@@ -162,9 +162,17 @@ impl Attribute {
         {
             return text.clone();
         }
-        match file.renderer(tree, file.limits.structure).values(&self.datatype, shape, &self.data) {
-            Ok(text) => file.shared(text.as_bytes()),
-            Err(error) => format!("({error})").into(),
+        // A single value is shown without brackets, whatever its shape.
+        let shape = if numel(shape) == Some(1) { &[][..] } else { shape };
+        let (mut text, limit) = (String::new(), file.limits.structure);
+        let mut add = |piece: &str| {
+            Limits::check("bytes of text", (text.len() + piece.len()) as u64, limit)?;
+            text.push_str(piece);
+            Ok(())
+        };
+        match file.render(tree, &self.datatype, shape, &self.data, &mut add) {
+            Ok(()) => file.shared(text.as_bytes()),
+            Err(error) => format!("{NOT_COMPARED}{error})").into(),
         }
     }
 }
@@ -207,7 +215,7 @@ impl Hdf5File {
                 let mut texts = Vec::new();
                 let mut spent = 0u64;
                 for element in elements {
-                    let bytes = self.heap.get(&self.source, element, 1, &self.limits)?;
+                    let bytes = self.vlen_element(element, 1)?;
                     let bytes = bytes.as_slice();
                     spent += bytes.len() as u64;
                     Limits::check("bytes of strings in one value", spent, self.limits.structure)?;
@@ -233,7 +241,7 @@ impl Hdf5File {
         let mut spent = 0u64;
         data.chunks_exact(size)
             .map(|element| {
-                let bytes = self.heap.get(&self.source, element, unit, &self.limits)?;
+                let bytes = self.vlen_element(element, unit)?;
                 let bytes = bytes.as_slice().to_vec();
                 spent += bytes.len() as u64;
                 Limits::check("bytes of sequences in one value", spent, self.limits.structure)?;
@@ -242,20 +250,28 @@ impl Hdf5File {
             .collect()
     }
 
-    /// Formats values of any datatype for display; paths of references are looked up in `tree`.
-    /// Fails if the text exceeds `max_text` bytes.
+    /// Returns the bytes of a variable-length element; `unit` is the size of what its length counts.
+    pub(crate) fn vlen_element(&self, element: &[u8], unit: u64) -> Result<HeapValue> {
+        self.heap.get(&self.source, element, unit, &self.limits)
+    }
+
+    /// Returns the bytes of the object that an address and an index in the heap refer to.
+    pub(crate) fn heap_object(&self, reference: &[u8]) -> Result<HeapValue> {
+        self.heap.object(&self.source, reference, &self.limits)
+    }
+
+    /// Formats values of any datatype, in brackets by the dimensions of `shape`, and passes the text
+    /// to `out` piece by piece. The same text means the same values: fails for values that can't be
+    /// read, such as references to objects without a path in `tree`.
     pub fn render(
         &self,
         tree: Option<&ObjectTree>,
         datatype: &Datatype,
+        shape: &[u64],
         data: &[u8],
-        max_text: u64,
-    ) -> Result<String> {
-        self.renderer(tree, max_text).values(datatype, &[], data)
-    }
-
-    fn renderer<'a>(&'a self, tree: Option<&'a ObjectTree>, max_text: u64) -> Renderer<'a> {
-        Renderer { file: self, tree, max_text, written: Cell::new(0) }
+        out: &mut dyn FnMut(&str) -> Result<()>,
+    ) -> Result<()> {
+        Renderer { file: self, tree, out }.nested(datatype, shape, data)
     }
 
     /// Decodes bytes as text; recent texts are shared.
@@ -333,5 +349,5 @@ impl AsRef<[u8]> for Parsed {
 
 fn float(datatype: &Datatype, bytes: &[u8]) -> Option<f64> {
     let Class::Float { format, order: Some(order) } = &datatype.class else { return None };
-    render::float(*format, &little(bytes, *order))
+    render::float(*format, &little(bytes, *order)).map(|(number, _)| number)
 }

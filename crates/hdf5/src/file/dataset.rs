@@ -386,6 +386,14 @@ impl Hdf5File {
         Ok(Layout::Chunked(Chunked { shape: whole.collect(), chunks: Arc::new(chunks) }))
     }
 
+    /// Returns a dataset as a tensor of opaque bytes: its elements as stored in the file, whatever
+    /// their type.
+    pub fn opaque(&self, dataset: &Dataset, files: &FileSet) -> Result<Tensor> {
+        let Datatype { size, .. } = *dataset.datatype;
+        let datatype = Arc::new(Datatype { size, class: Class::Opaque { tag: "".into() } });
+        self.tensor(&Dataset { datatype, ..dataset.clone() }, files)
+    }
+
     /// Reads the bytes of a small dataset: strings, sequences, or values to be shown.
     ///
     /// Undoes filters, but returns the elements as stored in the file. Fails if their size exceeds
@@ -394,19 +402,13 @@ impl Hdf5File {
         let bytes = dataset.count()?.saturating_mul(dataset.datatype.size);
         Limits::check("bytes of a dataset that is read whole", bytes, self.limits.structure)?;
         self.source.spend(bytes)?;
-        let shape = dataset.shape.clone().unwrap_or_default();
-        // Treats the elements as opaque bytes, whatever their type.
-        let opaque = Dataset {
-            datatype: Arc::new(Datatype {
-                size: dataset.datatype.size,
-                class: Class::Opaque { tag: "".into() },
-            }),
-            ..dataset.clone()
-        };
-        let Some((element, _)) = opaque.element() else { return Ok(Vec::new()) };
-        match self.layout(&opaque, files, &element, &shape, bytes)? {
+        if dataset.shape.is_none() {
+            return Ok(Vec::new());
+        }
+        let Tensor { layout, shape, .. } = self.opaque(dataset, files)?;
+        match layout {
             Layout::Inline(data) => Ok(data.to_vec()),
-            Layout::Fill(one) => Ok(one.repeat(opaque.count()? as usize)),
+            Layout::Fill(one) => Ok(one.repeat(dataset.count()? as usize)),
             Layout::Span(span) => files.read_vec(span.file, span.offset, span.len),
             Layout::Chunked(chunked) => {
                 crate::file::chunks::gather(&chunked, files, &shape, dataset.datatype.size, bytes)

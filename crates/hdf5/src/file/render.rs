@@ -1,131 +1,157 @@
 //! Formats values of any datatype for display.
 
-use std::cell::Cell;
+use statelens_checkpoint::{Error, Result, Text, float_repr};
 
-use statelens_checkpoint::{Error, Limits, Result, Text, float_repr};
-
+use crate::block::little as address;
 use crate::datatype::{Class, Datatype, FloatFormat, Member};
 use crate::decode::{fixed_text, int, little};
+use crate::file::selection;
 use crate::{Hdf5File, ObjectTree};
 
-/// Formats values: numbers as in Python, texts in quotes, names of enums, paths of references.
+/// Formats values: numbers as in Python, texts in quotes, names of enums, and what references refer
+/// to. Equal texts mean equal values: a value that can't be formatted in this way is an error.
 pub(crate) struct Renderer<'a> {
     pub(crate) file: &'a Hdf5File,
     /// Used to look up the paths of references.
     pub(crate) tree: Option<&'a ObjectTree>,
-    /// Limit on the bytes of text that are written, and the number written. Many elements may
-    /// refer to the same bytes of a heap, so the text may be much longer than the file.
-    pub(crate) max_text: u64,
-    pub(crate) written: Cell<u64>,
+    /// Receives the text piece by piece. Many elements may refer to the same bytes of a heap, so the
+    /// text may be much longer than the file.
+    pub(crate) out: &'a mut dyn FnMut(&str) -> Result<()>,
 }
 
 impl Renderer<'_> {
-    /// Formats the values in `data`, in brackets by the dimensions of `shape`; a single value
-    /// without brackets.
-    pub(crate) fn values(&self, datatype: &Datatype, shape: &[u64], data: &[u8]) -> Result<String> {
-        let size = size_of(datatype)?;
-        let values: Vec<String> = data
-            .chunks_exact(size)
-            .map(|bytes| self.value(datatype, bytes))
-            .collect::<Result<_>>()?;
-        Ok(match values.as_slice() {
-            [value] => value.clone(),
-            values => nested(shape, values),
-        })
+    /// Formats the values in `data`, in brackets by the dimensions of `shape`. The parser limits the
+    /// nesting of datatypes, so recursion is bounded.
+    pub(crate) fn nested(&mut self, datatype: &Datatype, shape: &[u64], data: &[u8]) -> Result<()> {
+        // The number of elements in each row, outermost first.
+        let mut rows: Vec<usize> = Vec::with_capacity(shape.len());
+        for dim in shape.iter().rev() {
+            let inner = rows.last().copied().unwrap_or(1);
+            rows.push(inner.saturating_mul(usize::try_from(*dim).unwrap_or(usize::MAX)).max(1));
+        }
+        let count = |at: usize| rows.iter().filter(|row| at.is_multiple_of(**row)).count();
+        let elements = data.chunks_exact(size_of(datatype)?);
+        let len = elements.len();
+        for (at, bytes) in elements.enumerate() {
+            if at > 0 {
+                (self.out)(&"]".repeat(count(at)))?;
+                (self.out)(", ")?;
+            }
+            (self.out)(&"[".repeat(count(at)))?;
+            self.value(datatype, bytes)?;
+        }
+        (self.out)(if len == 0 && !rows.is_empty() { "[" } else { "" })?;
+        (self.out)(&"]".repeat(if len == 0 { rows.len().min(1) } else { rows.len() }))
     }
 
-    /// Formats one value, within the limit.
-    fn value(&self, datatype: &Datatype, bytes: &[u8]) -> Result<String> {
-        let text = self.text(datatype, bytes)?;
-        let written = self.written.get().saturating_add(text.len() as u64);
-        Limits::check("bytes of the text of one value", written, self.max_text)?;
-        self.written.set(written);
-        Ok(text)
-    }
-
-    /// Formats one value. The parser limits the nesting of datatypes, so recursion is bounded.
-    fn text(&self, datatype: &Datatype, bytes: &[u8]) -> Result<String> {
-        Ok(match &datatype.class {
+    /// Formats one value.
+    pub(crate) fn value(&mut self, datatype: &Datatype, bytes: &[u8]) -> Result<()> {
+        let text = match &datatype.class {
             Class::Int { signed, order } => int(bytes, *signed, *order).to_string(),
             Class::Bits { order } => int(bytes, false, *order).to_string(),
-            Class::Float { format, order: Some(order) } => {
-                float(*format, &little(bytes, *order)).map_or_else(|| hex(bytes), float_repr)
-            }
+            Class::Float { .. } => real(datatype, bytes),
             Class::Enum { .. } if datatype.is_bool() => {
                 if bytes == [0] { "False" } else { "True" }.into()
             }
             Class::Enum { base, members } => {
                 match members.iter().find(|(_, value)| value == bytes) {
                     Some((name, _)) => name.to_string(),
-                    None => self.value(base, bytes)?,
+                    None => return self.value(base, bytes),
                 }
             }
-            Class::Str(padding) => format!("'{}'", fixed_text(bytes, *padding)),
+            Class::Str(padding) => return self.quoted(&fixed_text(bytes, *padding)),
             Class::VlenStr => {
-                let text = self.file.vlen_elements(datatype, bytes)?.concat();
-                let text = text.strip_suffix(&[0]).unwrap_or(&text);
-                format!("'{}'", Text::decode(text))
+                let text = self.file.vlen_element(bytes, 1)?;
+                let text = text.as_slice();
+                return self.quoted(&Text::decode(text.strip_suffix(&[0]).unwrap_or(text)));
             }
             Class::Vlen(base) => {
-                let values = self.file.vlen_elements(datatype, bytes)?.concat();
-                let values = values.chunks_exact(size_of(base)?);
-                let values: Vec<String> =
-                    values.map(|bytes| self.value(base, bytes)).collect::<Result<_>>()?;
-                format!("[{}]", values.join(", "))
+                let values = self.file.vlen_element(bytes, base.size)?;
+                let values = values.as_slice();
+                return self.nested(base, &[(values.len() / size_of(base)?) as u64], values);
             }
-            Class::Array { base, dims } => {
-                let values = bytes.chunks_exact(size_of(base)?);
-                let values: Vec<String> =
-                    values.map(|bytes| self.value(base, bytes)).collect::<Result<_>>()?;
-                nested(dims, &values)
-            }
-            Class::Complex(base) => self.complex(base, bytes)?,
+            Class::Array { base, dims } => return self.nested(base, dims, bytes),
+            Class::Complex(base) => complex(base, bytes)?,
             Class::Compound(members) => match members.as_slice() {
-                [re, im] if is_complex(re, im) => self.complex(&re.datatype, bytes)?,
+                [re, im] if is_complex(re, im) => complex(&re.datatype, bytes)?,
                 members => {
-                    let fields: Vec<String> = members
-                        .iter()
-                        .map(|member| {
-                            let value = self.value(&member.datatype, field(member, bytes)?)?;
-                            Ok(format!("{}: {value}", member.name))
-                        })
-                        .collect::<Result<_>>()?;
-                    format!("{{{}}}", fields.join(", "))
+                    for (at, member) in members.iter().enumerate() {
+                        (self.out)(if at == 0 { "{" } else { ", " })?;
+                        (self.out)(&format!("{}: ", member.name))?;
+                        self.value(&member.datatype, field(member, bytes)?)?;
+                    }
+                    if members.is_empty() { "{}" } else { "}" }.into()
                 }
             },
-            Class::Reference { region: false } => self.reference(bytes),
-            Class::Float { order: None, .. }
-            | Class::Reference { region: true }
-            | Class::Time
-            | Class::Opaque { .. } => hex(bytes),
-        })
+            Class::Reference { region } => self.reference(*region, bytes)?,
+            Class::Time | Class::Opaque { .. } => hex(bytes),
+        };
+        (self.out)(&text)
     }
 
-    fn complex(&self, base: &Datatype, bytes: &[u8]) -> Result<String> {
-        let (re, im) = bytes.split_at(size_of(base)?.min(bytes.len()));
-        // Python prints parts of complex numbers as `1`, not `1.0`.
-        let part = |bytes: &[u8]| {
-            let text = self.value(base, bytes)?;
-            Ok::<_, Error>(text.strip_suffix(".0").map_or(text.clone(), str::to_owned))
-        };
-        let (re, im) = (part(re)?, part(im)?);
-        let sign = if im.starts_with(['-', '+']) { "" } else { "+" };
-        Ok(format!("({re}{sign}{im}j)"))
+    /// Writes a text in quotes, with quotes and backslashes in it escaped.
+    fn quoted(&mut self, text: &Text) -> Result<()> {
+        (self.out)("'")?;
+        for piece in text.pieces() {
+            match piece {
+                Ok(piece) if !piece.contains(['\'', '\\']) => (self.out)(piece)?,
+                Ok(piece) => (self.out)(&piece.replace('\\', "\\\\").replace('\'', "\\'"))?,
+                Err(surrogate) => (self.out)(&format!("\\u{surrogate:04x}"))?,
+            }
+        }
+        (self.out)("'")
     }
 
-    /// Returns the path of the object that a reference points to, or its address.
-    fn reference(&self, bytes: &[u8]) -> String {
-        let address = match bytes.len() {
-            ..=8 => bytes.iter().rev().fold(0u64, |address, byte| address << 8 | u64::from(*byte)),
-            _ => return hex(bytes),
+    /// Describes a reference by the path of its object and, for a region, what is selected there.
+    fn reference(&self, region: bool, bytes: &[u8]) -> Result<String> {
+        if bytes.iter().all(|byte| *byte == 0) {
+            return Ok("null reference".into());
+        }
+        let width = usize::from(self.file.source.widths.offset);
+        let path = |bytes: &[u8]| {
+            let at = address(bytes);
+            self.tree.and_then(|tree| tree.path(at)).ok_or_else(|| {
+                let what = "a reference to an object that no group contains";
+                self.file.source.at(at, Error::unsupported(what))
+            })
         };
-        if address == 0 {
-            return "null reference".into();
+        match (region, bytes.len()) {
+            (false, len) if len == width => Ok(format!("reference to {}", path(bytes)?)),
+            (true, len) if len == width + 4 => {
+                let target = self.file.heap_object(bytes)?;
+                let (object, selection) =
+                    target.as_slice().split_at_checked(width).ok_or_else(selection::short)?;
+                let (path, selection) = (path(object)?, selection::describe(selection)?);
+                Ok(format!("reference to {selection} of {path}"))
+            }
+            _ => Err(Error::unsupported("a reference of a kind that HDF5 1.12 introduced")),
         }
-        match self.tree.and_then(|tree| tree.path(address)) {
-            Some(path) => format!("reference to {path}"),
-            None => format!("reference to the object at byte {address}"),
+    }
+}
+
+fn complex(base: &Datatype, bytes: &[u8]) -> Result<String> {
+    let (re, im) = bytes.split_at(size_of(base)?.min(bytes.len()));
+    // Python prints parts of complex numbers as `1`, not `1.0`.
+    let part = |bytes: &[u8]| {
+        let text = real(base, bytes);
+        text.strip_suffix(".0").map_or(text.clone(), str::to_owned)
+    };
+    let (re, im) = (part(re), part(im));
+    let sign = if im.starts_with(['-', '+']) { "" } else { "+" };
+    Ok(format!("({re}{sign}{im}j)"))
+}
+
+/// Formats a float like Python; one that 64 bits don't hold exactly as its bytes.
+fn real(datatype: &Datatype, bytes: &[u8]) -> String {
+    match &datatype.class {
+        Class::Float { format, order: Some(order) } => {
+            let bytes = little(bytes, *order);
+            match float(*format, &bytes) {
+                Some((number, true)) => float_repr(number),
+                _ => hex(&bytes),
+            }
         }
+        _ => hex(bytes),
     }
 }
 
@@ -151,26 +177,16 @@ fn is_complex(re: &Member, im: &Member) -> bool {
         && (re.offset, im.offset) == (0, re.datatype.size)
 }
 
-/// Puts values in brackets by dimensions, the last one varying fastest.
-fn nested(shape: &[u64], values: &[String]) -> String {
-    let mut parts = values.to_vec();
-    for dim in shape.iter().skip(1).rev() {
-        let dim = usize::try_from(*dim).unwrap_or(usize::MAX).max(1);
-        parts = parts.chunks(dim).map(|row| format!("[{}]", row.join(", "))).collect();
-    }
-    format!("[{}]", parts.join(", "))
-}
-
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold("0x".to_owned(), |text, byte| text + &format!("{byte:02x}"))
 }
 
-/// Decodes a binary float from its little-endian bytes, rounded to 64 bits; `None` if it has more
-/// than 128 bits.
+/// Decodes a binary float from its little-endian bytes, rounded to 64 bits, and returns whether the
+/// result is exact; `None` if it has more than 128 bits.
 ///
 /// Format: "Floating-Point" of the datatype message, HDF5 File Format Specification 3.0, section
 /// IV.A.2.d.
-pub(crate) fn float(format: FloatFormat, bytes: &[u8]) -> Option<f64> {
+pub(crate) fn float(format: FloatFormat, bytes: &[u8]) -> Option<(f64, bool)> {
     if bytes.len() > 16 {
         return None;
     }
@@ -198,7 +214,10 @@ pub(crate) fn float(format: FloatFormat, bytes: &[u8]) -> Option<f64> {
         }
         _ => scaled(mantissa, exponent.max(1) - bias - (width - 1)),
     };
-    Some(if negative { -magnitude } else { magnitude })
+    let digits = 128u32.saturating_sub(mantissa.leading_zeros() + mantissa.trailing_zeros());
+    let is_held = magnitude.is_normal() || mantissa == 0 || (format.exponent, bias) == (11, 1023);
+    let is_exact = exponent == last || digits <= 53 && is_held;
+    Some((if negative { -magnitude } else { magnitude }, is_exact))
 }
 
 /// Returns `mantissa` times two to the power of `exponent`.

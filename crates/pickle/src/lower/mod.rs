@@ -557,6 +557,7 @@ fn empty(global: Global, form: Form) -> Opaque {
         items: Vec::new(),
         entries: Vec::new(),
         repr: None,
+        contents: None,
     }
 }
 

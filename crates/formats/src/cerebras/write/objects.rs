@@ -253,7 +253,7 @@ impl ObjectWriter<'_> {
     }
 
     fn opaque(&mut self, opaque: &Opaque) -> Result<(), Reason> {
-        let Opaque { global, form, args, state, items, entries, repr } = opaque;
+        let Opaque { global, form, args, state, items, entries, repr, .. } = opaque;
         if global.is("cerebras", "unreadable") {
             // The reader's placeholder for a value that could not be read.
             let text = repr.as_ref().map_or("it could not be read".into(), |text| text.to_lossy());

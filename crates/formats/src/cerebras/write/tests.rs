@@ -344,6 +344,7 @@ fn refusal_names_keys_and_a_remedy() {
         items: Vec::new(),
         entries: Vec::new(),
         repr: Some("x".into()),
+        contents: None,
     };
     entries.push(("o", make.value(Value::Opaque(Box::new(opaque)))));
     for name in ["a", "a/b", "t/", "n\0"] {
