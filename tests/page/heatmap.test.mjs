@@ -163,9 +163,9 @@ test("values of bfloat16 are exact, and keys move the lens (core)", async () => 
     await page.keyboard.press("Shift+ArrowRight");
     await page.waitForFunction(() => document.querySelector("#told").textContent.startsWith("[1, 65] "));
     await page.keyboard.press("+");
-    assert.match(await page.textContent(".lookbar"), /8 px per value/);
+    await page.locator(".lookbar", { hasText: "8 px per value" }).waitFor();
     await page.keyboard.press("0");
-    assert.match(await page.textContent(".lookbar"), /2 px per value/);
+    await page.locator(".lookbar", { hasText: "2 px per value" }).waitFor();
     // Transposed: the same key moves along the other dimension.
     await page.keyboard.press("t");
     await page.keyboard.press("ArrowDown");

@@ -1,5 +1,7 @@
 //! `statelens diff` and `info --states`.
 
+use std::collections::BTreeSet;
+use std::io::Read as _;
 use std::path::Path;
 
 use crate::common::{Folder, Ran, fixture, run};
@@ -179,4 +181,47 @@ fn optimizer_differences_name_the_parameter() {
     assert!(found["right_parameter"].is_null());
     let text = diff(&mdl, &without, &[]).out;
     assert!(text.contains(&format!("of `{parameter}`: only left")), "{text}");
+}
+
+/// Texts, sequences and references of HDF5 are compared by what they are, in files of h5py.
+#[test]
+fn values_in_heaps_are_compared_by_value() {
+    let folder = Folder::new();
+    let [one, moved, changed, anonymous] =
+        ["indirect", "indirect_moved", "indirect_changed", "anonymous"].map(|name| {
+            let packed = std::fs::read(fixture(&format!("hdf5/{name}.h5.gz"))).unwrap();
+            let mut data = Vec::new();
+            flate2::read::GzDecoder::new(&packed[..]).read_to_end(&mut data).unwrap();
+            folder.with(&format!("{name}.h5"), &data)
+        });
+    assert!(diff(&one, &moved, &[]).ok().starts_with("the checkpoints match"));
+    let ran = diff(&one, &changed, &["--json"]);
+    assert_eq!(ran.code, Some(1), "{}", ran.err);
+    let json: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
+    let differences = json["differences"].as_array().unwrap();
+    let keys: BTreeSet<&str> = differences.iter().filter_map(|one| one["key"].as_str()).collect();
+    for key in ["far", "flat", "many", "objects", "records", "regions", "sequences"] {
+        assert!(keys.contains(key), "{key}: {}", ran.out);
+    }
+    let many = differences.iter().find(|one| one["key"] == "many").unwrap();
+    assert_eq!(many["first"], serde_json::json!([11_000]), "{many}");
+    let manifest = |path: &Path| run(["manifest", "--json", &path.to_string_lossy()]).json();
+    let entries = [&one, &moved, &changed].map(|path| manifest(path)["entries"].clone());
+    assert_eq!(entries[0], entries[1]);
+    for (one, other) in entries[0].as_array().unwrap().iter().zip(entries[2].as_array().unwrap()) {
+        let key = one["key"].as_str().unwrap();
+        assert_eq!(one == other, key.starts_with("g."), "{key}");
+    }
+    let lines = run(["manifest", &one.to_string_lossy()]).ok();
+    let lines = folder.with("lines.txt", lines.as_bytes());
+    let verify = |path: &Path| {
+        run(["verify", &path.to_string_lossy(), "--manifest", &lines.to_string_lossy()])
+    };
+    assert_eq!((verify(&moved).code, verify(&changed).code), (Some(0), Some(1)));
+    // What a reference to an anonymous dataset refers to is not known.
+    let ran = diff(&anonymous, &anonymous, &[]);
+    assert_eq!(ran.code, Some(1), "{}", ran.err);
+    assert_eq!(ran.out.matches("can't be compared").count(), 2, "{}", ran.out);
+    let verified = run(["verify", &anonymous.to_string_lossy()]);
+    assert!(verified.out.contains("1 tensor not read"), "{}{}", verified.out, verified.err);
 }

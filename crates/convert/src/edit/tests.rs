@@ -148,6 +148,7 @@ fn objects_keep_their_links() {
         items: vec![],
         entries: vec![],
         repr: None,
+        contents: None,
     }));
     let object = tree.0.push(object).unwrap();
     let root = tree.dict(&[("w", w), ("o", object)]);

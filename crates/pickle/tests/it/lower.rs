@@ -257,8 +257,11 @@ fn keys_show_the_arguments_of_objects() {
     assert_eq!(flat(&keyed(2)), ["<lib.Color(2) object 0> str"]);
 }
 
+/// The name of a field, and a function that encodes its value.
+type Field<'a> = (&'a str, &'a dyn Fn(&mut Encoder));
+
 /// Encodes an instance of a class with these fields, as dataclasses are pickled.
-fn dataclass(e: &mut Encoder, name: &str, fields: &[(&str, &dyn Fn(&mut Encoder))]) {
+fn dataclass(e: &mut Encoder, name: &str, fields: &[Field<'_>]) {
     e.named("lib", name).unwrap();
     e.empty_tuple();
     e.newobj();
