@@ -120,6 +120,7 @@ fn refuses_to_convert_duplicate_names() {
         (twice, "two entries named `a`"),
         (attack("dup_h5.h5"), "two links named `aa`"),
         (attack("dup_h5_latest.h5"), "two links named `aa`"),
+        (attack("dup_npz.npz"), "members of the archive have the same name"),
         (attack("dup_npz_ext.npz"), "named `a` to numpy"),
     ] {
         let args = [OsStr::new("convert"), path.as_os_str(), out.as_os_str()];
@@ -133,7 +134,7 @@ fn refuses_to_convert_duplicate_names() {
         fs::remove_file(&out).unwrap();
     }
     // If readers disagree about the list of entries, `--lossy` can't choose between them.
-    for name in ["dup_npz.npz", "dup_h5_chunks.h5", "dup_gguf.gguf", "dup_st_field.safetensors"] {
+    for name in ["dup_h5_chunks.h5", "dup_gguf.gguf", "dup_st_field.safetensors"] {
         let path = attack(name);
         let args = ["convert", "--lossy"].map(OsStr::new);
         let args = [&args[..], &[path.as_os_str(), out.as_os_str()]].concat();
