@@ -229,8 +229,8 @@ pub struct Opaque {
     pub entries: Vec<(ValueId, ValueId)>,
     /// Python's `repr` of it, for the harmless classes that we know (dates, paths, ranges, …).
     pub repr: Option<Text>,
-    /// What is compared instead of `repr`, if that is only a beginning: a digest of each element, or
-    /// the reason why there is none. It is not part of the tree, and never converted.
+    /// The tensor to compare instead of `repr`, if that is only a beginning: a digest of each
+    /// element, or the reason why they are not known. It is not part of the tree, and never converted.
     pub contents: Option<TensorId>,
 }
 

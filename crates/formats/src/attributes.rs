@@ -33,7 +33,7 @@ pub(crate) fn left_out(source: &Checkpoint, of: impl Fn(&Value) -> bool) -> Opti
 }
 
 /// Returns the loss of tensors that are attributes of other tensors, such as the scales of
-/// bitsandbytes; `None` if there are none.
+/// bitsandbytes; `None` without such tensors.
 pub(crate) fn tensors_left_out(source: &Checkpoint) -> Option<Loss> {
     let keys = owners(source, |id, _| has_more_data(source, id));
     (!keys.is_empty()).then(|| Loss {

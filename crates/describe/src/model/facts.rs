@@ -9,7 +9,7 @@ use super::parts::{self, PartSum};
 use super::roles::{ModelComponent, Role};
 use super::stacks::Stack;
 use super::weights::Weights;
-use super::{Fact, FactSource, FactValue, experts, family, sizes};
+use super::{Fact, FactSource, FactValue, experts, family};
 
 /// Returns all facts.
 pub(super) fn all(
@@ -37,7 +37,6 @@ pub(super) fn all(
     facts.push(inputs.positions());
     facts.push(inputs.tied());
     facts.extend(inputs.experts());
-    facts.extend(config.map(|config| sizes::contradictions(weights, config)).unwrap_or_default());
     facts.push(params(parts));
     if facts.iter().any(|fact| fact.name == "experts") {
         facts.push(active(parts));

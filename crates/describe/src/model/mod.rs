@@ -140,7 +140,8 @@ impl Model {
         let weights = Weights::new(entries, places, state, config);
         let stacks = stacks::find(&weights);
         let mut parts = parts::sums(&weights, &stacks, config);
-        let facts = facts::all(&weights, &stacks, &parts, config);
+        let mut facts = facts::all(&weights, &stacks, &parts, config);
+        facts.extend(config.into_iter().flat_map(|config| sizes::contradictions(&weights, config)));
         parts.retain(|part| part.tensors > 0);
         Self {
             facts,

@@ -179,7 +179,7 @@ struct Hdf5Reader<'a> {
     open: Vec<(Place, ValueId, String)>,
     links: VecDeque<PendingLink>,
     findings: Vec<Finding>,
-    /// The bytes of text that may still be made of datasets, of [`MAX_RENDERED`].
+    /// The remaining bytes of [`MAX_RENDERED`] for texts of datasets.
     text_left: u64,
 }
 
