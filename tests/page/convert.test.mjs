@@ -57,6 +57,24 @@ async function saved(page) {
   return { name: download.suggestedFilename(), bytes: readFileSync(await download.path()) };
 }
 
+test("a file of one array converts by target, key, dtype and name alone (core)", () =>
+  withPage(browser, async (page) => {
+    await withoutDialog(page);
+    const name = "numpy/F3d.npy";
+    await drop(page, "body", [dropped(name)]);
+    await page.waitForSelector("#work .row");
+    await page.keyboard.press("c");
+    // The key is the name of the file, so that there is a plan at once.
+    await page.waitForSelector("#write:not([disabled])");
+    assert.equal(await page.getByRole("textbox", { name: "Add prefix" }).inputValue(), "F3d");
+    const fields = await page.$$eval("#convert .formside :is(input, textarea)", (fields) => fields.length);
+    assert.equal(fields, 2, "the key and the name of the output");
+    await page.getByRole("radio", { name: "safetensors" }).click();
+    await page.waitForSelector(".plan:not(.late)");
+    await page.waitForSelector("#write:not([disabled])");
+    assert.ok((await download(page)).equals(byCommand(name, "safetensors", "--prefix", "F3d")));
+  }));
+
 test("a prefix that some keys lack is refused, with a button that excludes them", () =>
   withPage(browser, async (page) => {
     await drop(page, "body", [dropped("cerebras/v2.10.0/gpt_small.mdl")]);

@@ -35,6 +35,38 @@ test("missing tensors of a cut file are a gap in the tape and marked in their ro
     await becomes(() => marks.allTextContents(), ["missing", "missing", "missing"]);
   }));
 
+/** The WCAG contrast of two colours, as the browser computes them: `rgb(…)`. */
+function contrast(...colours) {
+  const [light, dark] = colours
+    .map((colour) => colour.match(/[\d.]+/g).slice(0, 3).map((part) => part / 255).map((part) => (part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4)))
+    .map(([red, green, blue]) => 0.2126 * red + 0.7152 * green + 0.0722 * blue)
+    .sort((a, b) => b - a);
+  return (light + 0.05) / (dark + 0.05);
+}
+
+for (const colorScheme of ["light", "dark"]) {
+  test(`the hatching of missing and unread parts is legible in ${colorScheme} colours`, () =>
+    withPage(
+      browser,
+      async (page) => {
+        const whole = floats({ whole: [[1, 2], [3, 4]], missing: [[1, 2], [3, 4]] });
+        await drop(page, "body", [{ name: "cut.safetensors", bytes: whole.subarray(0, whole.length - 16) }]);
+        await page.waitForSelector(".tape .gap rect");
+        assert.match(await page.$eval(".tape .gap rect", (rect) => getComputedStyle(rect).fill), /#hatching/);
+        const fills = await page.$$eval(".tape #hatching rect", (rects) => rects.map((rect) => getComputedStyle(rect).fill));
+        assert.ok(contrast(...fills) >= 4.5, fills.join());
+        await page.click('#work .row[data-key="whole"]');
+        await page.keyboard.press("e");
+        await page.waitForSelector("#overview");
+        const lines = await page.$eval("#overview", (map) => getComputedStyle(map).backgroundImage.match(/rgb\([^)]*\)/g));
+        const colours = [...new Set(lines)];
+        assert.equal(colours.length, 2);
+        assert.ok(contrast(...colours) >= 3, colours.join());
+      },
+      { colorScheme },
+    ));
+}
+
 test("a cut PyTorch file opens with its complete tensors", () =>
   withPage(browser, async (page) => {
     const { bytes } = dropped("reports/cut.pt");

@@ -6,7 +6,7 @@ import { copyFileSync, mkdtempSync, rmSync, truncateSync, writeFileSync } from "
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
-import { becomes, choosing, drop, fixture, launch, withPage, withSlowPage } from "./harness.mjs";
+import { becomes, choosing, drop, dropped, fixture, launch, withPage, withSlowPage } from "./harness.mjs";
 import { floats, safetensors } from "./make.mjs";
 import { rest, screens, shownFiles } from "./screens.mjs";
 import * as checks from "./accessibility.mjs";
@@ -527,6 +527,104 @@ test("rows do not move when some are picked, or when values are NaN (core)", asy
     { viewport: { width: 1440, height: 900 } },
   );
 });
+
+for (const width of [390, 1024, 1440]) {
+  test(`at ${width} pixels the call of a hostile pickle is named in full in its rows`, () =>
+    withPage(
+      browser,
+      async (page) => {
+        await drop(page, "body", [dropped("attacks/builtins_eval.pt")]);
+        await page.waitForSelector("#work .row");
+        // The call begins with its name: "builtins.eval(".
+        const shown = (cells) =>
+          cells.map((cell) => {
+            const range = document.createRange();
+            range.setStart(cell.firstChild, 0);
+            range.setEnd(cell.firstChild, "builtins.eval(".length);
+            return range.toString() === "builtins.eval(" && range.getBoundingClientRect().right <= cell.getBoundingClientRect().right;
+          });
+        await becomes(() => page.$$eval("#work .row .cv .v", shown), [true]);
+        if (width === 1440) {
+          const [content, room] = await page.$eval("#work .row .cv .v", (value) => [value.scrollWidth, value.clientWidth]);
+          assert.ok(content <= room, `${content} of ${room} pixels`);
+        }
+        if (width > 720) await keysFillTable(page);
+        if (width <= 720) await page.getByRole("tab", { name: "Tree" }).click();
+        else if (width <= 1180) await page.getByRole("button", { name: "Tree" }).click();
+        await becomes(() => page.$$eval(".tree .value", shown), [true]);
+      },
+      { viewport: { width, height: 900 } },
+    ));
+}
+
+for (const width of [1024, 1200, 1280, 1440]) {
+  test(`at ${width} pixels sorting hides no column${width === 1280 ? " (core)" : ""}`, async () => {
+    const path = join(folder, "layers.safetensors");
+    writeFileSync(path, floats(layers(12)));
+    await withPage(
+      browser,
+      async (page) => {
+        await page.setInputFiles("#choose-files", path);
+        await page.waitForSelector("#work .row");
+        for (const scanned of [false, true]) {
+          if (scanned) {
+            await page.click("#scan");
+            await page.waitForSelector("#scanned", { state: "attached" });
+            await page.waitForSelector("#work .head .wsd");
+          }
+          const before = await shownColumns(page);
+          for (const name of before) {
+            const head = page.locator(`#work .head .${name}`);
+            if (!(await head.locator("button").count())) continue;
+            await head.locator("button").click();
+            await page.waitForSelector(`#work .head .${name}[aria-sort]`);
+            await becomes(() => shownColumns(page), before);
+            assert.deepEqual(await cutKeys(page, "#work"), []);
+          }
+          if (before.includes("cp")) assert.ok(await page.locator("#work .row .cp").first().textContent());
+          // Back to the order of the file.
+          await page.locator(`#work .head [aria-sort] button`).click();
+          await page.locator(`#work .head [aria-sort] button`).click();
+        }
+      },
+      { viewport: { width, height: 900 } },
+    );
+  });
+}
+
+for (const width of [1024, 1200]) {
+  test(`at ${width} pixels the captions of the heatmap are shown in full`, () =>
+    withPage(
+      browser,
+      async (page) => {
+        await page.setInputFiles("#choose-files", files.model);
+        await page.waitForSelector("#work .row");
+        await page.locator('#work .row[data-key*="embed_tokens"]').first().click();
+        await page.keyboard.press("e");
+        await page.waitForSelector(".exp #overview canvas");
+        await page.waitForSelector(".under .told");
+        await page.hover("#overview");
+        const isCut = (parts) => parts.filter((part) => part.scrollWidth > part.clientWidth + 1 || part.scrollHeight > part.clientHeight + 1).map((part) => part.textContent);
+        assert.deepEqual(await page.$$eval("#look .main :is(.lab, .read, .told, h2)", isCut), []);
+      },
+      { viewport: { width, height: 900 } },
+    ));
+}
+
+test("the list of keys in the share sheet has no scroll bar of its own that cuts a row", () =>
+  withPage(browser, async (page) => {
+    await page.setInputFiles("#choose-files", fixture("cerebras/v2.10.0/gpt_small.mdl"));
+    await page.waitForSelector("#work .row");
+    await page.keyboard.press("s");
+    const list = page.locator(".shared-keys");
+    await list.waitFor();
+    const [content, room] = await list.evaluate((list) => [list.scrollHeight, list.clientHeight]);
+    assert.ok(content <= room, `${content} of ${room} pixels`);
+    // The last row is reached by scrolling the pane, which keys can do.
+    await page.getByRole("complementary", { name: "What the other person sees" }).focus();
+    await page.keyboard.press("End");
+    await becomes(() => list.locator("li").last().evaluate((row) => row.getBoundingClientRect().bottom < document.querySelector(".sheet footer").getBoundingClientRect().top), true);
+  }));
 
 test("a rename shows the changed segments in full", async () => {
   await withPage(

@@ -23,9 +23,9 @@ pub(crate) struct SaveAsProps {
     #[prop_or(AttrValue::Static("save as"))]
     pub(crate) label: AttrValue,
     pub(crate) dtype: AttrValue,
-    /// Formats that the convert sheet writes for the whole tensor: pairs of id and extension.
+    /// Whether the convert sheet writes the tensor as PyTorch's format.
     #[prop_or_default]
-    pub(crate) targets: Vec<(&'static str, &'static str)>,
+    pub(crate) sheet: bool,
 }
 
 /// Returns a key with its slice in Python syntax.
@@ -58,25 +58,20 @@ pub(crate) fn SaveAs(props: &SaveAsProps) -> Html {
         });
         html! { <button class="textlink" {onclick}>{ format!(".{extension}") }</button> }
     };
-    // Formats of the convert sheet have their own buttons.
-    let sheet =
-        |kind: &&ExportFormat| props.targets.iter().any(|(_, end)| *end == kind.extension());
-    let kinds = ExportFormat::ALL;
-    let kinds = kinds.iter().filter(|kind| !sheet(kind));
+    let row = props.row;
+    let convert = actor.on(move |actor, _: MouseEvent| {
+        actor.update(move |model| model.save_key(row, "torch".to_owned(), single));
+    });
     let onchange = {
         let upcast = upcast.clone();
         Callback::from(move |_: Event| upcast.set(!*upcast))
     };
     html! {
         <div class="saveas lab" role="group" aria-label={format!("{} these formats", props.label)}><span>{ props.label.clone() }</span>
-            { for props.targets.iter().map(|(id, extension)| {
-                let (row, to) = (props.row, *id);
-                let onclick = actor.on(move |actor, _: MouseEvent| {
-                    actor.update(move |model| model.save_key(row, to.to_owned(), single));
-                });
-                html! { <button class="textlink" {onclick}>{ format!(".{extension}") }</button> }
-            }) }
-            { for kinds.map(|kind| take(*kind)) }
+            { for ExportFormat::ALL.into_iter().map(take) }
+            if props.sheet {
+                <button class="textlink" onclick={convert}>{ ".pt\u{2026}" }</button>
+            }
             if short {
                 <label class="upcast" title={format!("NumPy has no {}: NumPy files always get float32", props.dtype)}><input type="checkbox" class="cb" checked={*upcast} {onchange} />{ "as float32" }</label>
             }

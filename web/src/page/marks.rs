@@ -33,6 +33,18 @@ pub fn progress_bar(thin: bool, label: &'static str, (done, total): (u64, u64)) 
     }
 }
 
+/// The fill of a part that is damaged or missing, in a drawing with [`hatching`].
+pub const HATCHED: &str = "url(#hatching)";
+
+/// Defines the hatching of parts that are damaged or missing.
+pub fn hatching() -> Html {
+    html! {
+        <defs><pattern id="hatching" width="5" height="5" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">
+            <rect width="5" height="5" fill="var(--paper)" /><rect width="2" height="5" fill="var(--warn)" />
+        </pattern></defs>
+    }
+}
+
 /// Returns CSS classes; empty names are skipped.
 pub fn classes(names: &[&'static str]) -> Classes {
     names.iter().copied().filter(|name| !name.is_empty()).collect()

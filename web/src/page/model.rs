@@ -7,6 +7,7 @@ mod tasks;
 
 use std::rc::Rc;
 
+use statelens_recipes::proposal::stem;
 use yew::prelude::*;
 
 use crate::compare::model::ComparisonState;
@@ -472,7 +473,11 @@ impl PageModel {
             return;
         }
         let before = self.convert.as_ref().map_or(0, |convert| convert.request);
-        if let Some(convert) = Conversion::new(&work.opened, before + 1) {
+        if let Some(mut convert) = Conversion::new(&work.opened, before + 1) {
+            // Most formats need a key.
+            if work.is_lone_array() {
+                convert.options.prefix = stem(&convert.options.name).to_owned();
+            }
             self.convert = Some(convert);
         }
     }

@@ -178,7 +178,7 @@ pub fn ShareSheet(props: &ShareProps) -> Html {
                         <p class="dim">{ "Covers all keys, dtypes and shapes: two checkpoints with the same 16-character code have the same structure, whatever their format." }</p>
                     </div></div>
                 </div>
-                <aside aria-label="What the other person sees">
+                <aside aria-label="What the other person sees" tabindex="0">
                     <div class="lab">{ "What the other person sees" }</div>
                     <div class={classes(&["seen", when(late, "late")])}>{ recipient_view(work, shared) }</div>
                 </aside>
@@ -319,7 +319,7 @@ fn recipient_view(work: &OpenWork, shared: &SharedSummary) -> Html {
                 <span>{ fmt::exact(work.sums.tensors) }<span class="dim">{ " tensors" }</span></span></div>
             // The tape shows names of states, so it is for plain keys only.
             if work.sums.bytes > 0 && shared.options.keys == KeysAs::Plain { <TapeView parts={work.parts.clone()} layers={work.layers.clone()} /> }
-            <ul class="shared-keys" tabindex="0" aria-label="Keys">
+            <ul class="shared-keys" aria-label="Keys">
                 { for shared.lines.iter().map(|line| html! {
                     <li><span class="wrapkey">{ breakable(&line.key) }</span>
                         if line.times > 1 { <span class="dim">{ format!("\u{d7}{}", fmt::exact(line.times)) }</span> }

@@ -164,7 +164,7 @@ impl OpenWork {
             states: Rc::new(states),
             dtypes: Rc::new(dtypes(&rows)),
             widths: ColumnWidths::of(&rows),
-            key_widths: KeyWidths::of(&rows, &table, dot),
+            key_widths: KeyWidths::of(&rows, &table),
             tree_width: tree.fitting_width(&trie),
             table: Rc::new(table),
             tree: Rc::new(tree),
@@ -191,16 +191,18 @@ impl OpenWork {
 
     /// Returns which columns to show in a table of this width in pixels.
     pub fn fitting_columns(&self, room: f64, narrow: bool) -> FittingColumns {
-        let lines = match (self.view.fold && !self.table.folds.is_empty(), self.view.sort) {
-            (false, _) => KeyLines::Flat,
-            (true, None) => KeyLines::Folded,
-            (true, Some(_)) => KeyLines::FoldedInFull,
-        };
+        let folded = self.view.fold && !self.table.folds.is_empty();
+        let lines = if folded { KeyLines::Folded } else { KeyLines::Flat };
         let keys = (&self.key_widths, lines);
         if !self.view.weights.any() {
             return self.widths.fitting_plain(keys, (room, narrow));
         }
         self.widths.fitting(self.view.chosen, DEFAULT_COLUMNS, keys, (room, narrow))
+    }
+
+    /// Returns whether the checkpoint is a single array that has no key.
+    pub fn is_lone_array(&self) -> bool {
+        matches!(&**self.rows, [row] if row.kind.has_shape() && row.key.is_empty())
     }
 
     /// Returns the selected leaf.
@@ -608,6 +610,18 @@ mod tests {
         work.toggle_branch(work.tree.identity(3));
         let branch = work.branch().expect("a branch");
         assert_eq!(work.tree.name(&work.trie, branch), "blocks");
+    }
+
+    #[test]
+    fn sorting_hides_no_column() {
+        let mut work = work(4);
+        for room in (300..1500).step_by(10).map(f64::from) {
+            work.view.sort = None;
+            let before = work.fitting_columns(room, false);
+            work.view.sort = Some((Column::Params, true));
+            work.rearrange();
+            assert_eq!(work.fitting_columns(room, false), before, "{room}");
+        }
     }
 
     #[test]

@@ -7,7 +7,7 @@ use yew::prelude::*;
 
 use crate::convert::message::PlanSummary;
 use crate::page::hooks::{use_size, use_small};
-use crate::page::marks::{classes, when};
+use crate::page::marks::{HATCHED, classes, hatching, when};
 use crate::state::dtype::DTypeFamily;
 use crate::state::dtype::{self, short};
 use crate::state::fmt;
@@ -152,12 +152,11 @@ fn gaps(missing: &[(u64, u64)], scale: f64, top: f64) -> Html {
         let (x, wide) = (*start as f64 * scale, (end - start) as f64 * scale);
         html! {
             <g class="gap">
-                <rect x={format!("{x:.1}")} y={top.to_string()} width={format!("{:.1}", wide.max(1.0))} height="12" fill="var(--panel)" opacity=".8" />
-                <path d={format!("M{x:.1} {}h{:.1}", top + 6.0, wide.max(1.0))} stroke="var(--warn)" stroke-width="1.5" stroke-dasharray="3 3" />
+                <rect x={format!("{x:.1}")} y={top.to_string()} width={format!("{:.1}", wide.max(1.0))} height="12" fill={HATCHED} stroke="var(--warn)" />
             </g>
         }
     };
-    html! { <>{ for missing.iter().map(gap) }</> }
+    html! { if !missing.is_empty() { <>{ hatching() }{ for missing.iter().map(gap) }</> } }
 }
 
 fn axis(tape: &Tape, top: f64) -> Html {

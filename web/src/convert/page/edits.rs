@@ -76,19 +76,6 @@ pub fn keys(actor: &Actor, convert: &Conversion) -> Html {
         });
         html! { <Lines key={version} {label} value={value.to_vec()} {placeholder} {onchange} /> }
     };
-    let text = |label: &'static str,
-                value: &str,
-                placeholder: &'static str,
-                set: fn(&mut Conversion, String)| {
-        let oninput = actor.on(move |actor, event: InputEvent| {
-            let Some(value) = typed(&event) else { return };
-            change(actor, move |convert| set(convert, value));
-        });
-        html! {
-            <label class="field"><span class="lab">{ label }</span>
-                <span class="inp"><input type="text" value={value.to_owned()} {oninput} {placeholder} autocomplete="off" autocapitalize="off" spellcheck="false" /></span></label>
-        }
-    };
     let check = |label: &'static str,
                  id: &'static str,
                  checked: bool,
@@ -104,12 +91,44 @@ pub fn keys(actor: &Actor, convert: &Conversion) -> Html {
         <div class="fs"><span class="lab">{ "Keys" }</span><div class="fields">
             { lines("Include", convert.included, &options.select, "all; or e.g. model.* or /regex/, one per line", |convert, list| convert.options.select = list) }
             { lines("Exclude", 0, &options.exclude, "nothing; or e.g. *.bias, one per line", |convert, list| convert.options.exclude = list) }
-            { text("Remove prefix", &options.strip_prefix, "e.g. model.", |convert, text| convert.options.strip_prefix = text) }
+            { text(actor, "Remove prefix", &options.strip_prefix, "e.g. model.", |convert, text| convert.options.strip_prefix = text) }
             { lines("Rename", 0, &options.rename, "regex=>replacement, with $1 for a group; one per line", |convert, list| convert.options.rename = list) }
-            { text("Add prefix", &options.prefix, "e.g. model.", |convert, text| convert.options.prefix = text) }
+            { prefix(actor, convert, "e.g. model.") }
             { check("Nest", "nest", options.nest, "Split keys at their dots into nested dicts", |convert| convert.options.nest = !convert.options.nest) }
             { check("Untie", "untie", options.untie, "Store a separate copy for each tied name", |convert| convert.options.untie = !convert.options.untie) }
             if let Some(Ok(plan)) = &convert.plan { { table(&plan.preview) } }
+        </div></div>
+    }
+}
+
+fn text(
+    actor: &Actor,
+    label: &'static str,
+    value: &str,
+    placeholder: &'static str,
+    set: fn(&mut Conversion, String),
+) -> Html {
+    let oninput = actor.on(move |actor, event: InputEvent| {
+        let Some(value) = typed(&event) else { return };
+        change(actor, move |convert| set(convert, value));
+    });
+    html! {
+        <label class="field"><span class="lab">{ label }</span>
+            <span class="inp"><input type="text" value={value.to_owned()} {oninput} {placeholder} autocomplete="off" autocapitalize="off" spellcheck="false" /></span></label>
+    }
+}
+
+fn prefix(actor: &Actor, convert: &Conversion, placeholder: &'static str) -> Html {
+    text(actor, "Add prefix", &convert.options.prefix, placeholder, |convert, text| {
+        convert.options.prefix = text
+    })
+}
+
+/// Renders the field for the key of an array that has none.
+pub fn key_of_array(actor: &Actor, convert: &Conversion) -> Html {
+    html! {
+        <div class="fs"><span class="lab">{ "Keys" }</span><div class="fields">
+            { prefix(actor, convert, "the key of the array, e.g. weight") }
         </div></div>
     }
 }
@@ -122,17 +141,20 @@ const CASTS: [Choice; 4] = [
     Choice { id: "float16", name: "f16" },
 ];
 
-/// Renders the choice of a dtype for all floating-point tensors, and the rules by key.
-pub fn casts(actor: &Actor, convert: &Conversion) -> Html {
-    let for_all = choices(
+/// Renders the choice of a dtype for all floating-point tensors.
+pub fn cast(actor: &Actor, convert: &Conversion) -> Html {
+    choices(
         actor,
         "Cast",
         "dtype of floating-point tensors",
         &CASTS,
         convert.options.cast.as_deref(),
         |convert, id| convert.options.cast = id,
-    );
+    )
+}
 
+/// Renders the choice of a dtype for all floating-point tensors, and the rules by key.
+pub fn casts(actor: &Actor, convert: &Conversion) -> Html {
     let onchange = actor.on(move |actor, list: Vec<String>| {
         change(actor, move |convert| convert.options.casts = list);
     });
@@ -140,7 +162,7 @@ pub fn casts(actor: &Actor, convert: &Conversion) -> Html {
     let format = convert.options.family.target.clone().unwrap_or_default();
     html! {
         <>
-            { for_all }
+            { cast(actor, convert) }
             <div class="fs"><span class="lab">{ "Cast by key" }</span><div class="fields">
                 <Lines key={format} label="Rules" value={convert.options.casts.clone()} {onchange}
                     placeholder="none; or *.norm.*=float32, one per line; the first that matches wins" />

@@ -76,6 +76,12 @@ fn form(actor: &Actor, props: &ConvertProps) -> Html {
                         { repair::page::fields(actor, work, convert, rewrite) }
                     } else {
                     { targets(actor, convert, target) }
+                    if work.is_lone_array() {
+                        { versions(actor, convert, target) }
+                        { convert::page::edits::key_of_array(actor, convert) }
+                        { convert::page::edits::cast(actor, convert) }
+                        { compression(actor, convert, target) }
+                    } else {
                     { family::page::recognition(actor, convert) }
                     if convert.options.family.target.is_some() {
                         { convert::page::edits::casts(actor, convert) }
@@ -85,10 +91,10 @@ fn form(actor: &Actor, props: &ConvertProps) -> Html {
                     { convert::page::edits::states(actor, work, convert) }
                     { convert::page::edits::keys(actor, convert) }
                     { convert::page::edits::casts(actor, convert) }
-                    { choices(actor, "Compress", "how tensors are stored", target.compressions, convert.options.compress.as_deref(),
-                        |convert, id| convert.options.compress = id) }
+                    { compression(actor, convert, target) }
                     { convert::page::files::shards(actor, convert, target) }
                     { convert::page::files::objects(actor, convert, target) }
+                    }
                     }
                     }
                     { name(actor, convert) }
@@ -146,6 +152,17 @@ fn versions(actor: &Actor, convert: &Conversion, target: &Writing) -> Html {
         |convert, id| {
             convert.options.version = id;
         },
+    )
+}
+
+fn compression(actor: &Actor, convert: &Conversion, target: &Writing) -> Html {
+    choices(
+        actor,
+        "Compress",
+        "how tensors are stored",
+        target.compressions,
+        convert.options.compress.as_deref(),
+        |convert, id| convert.options.compress = id,
     )
 }
 

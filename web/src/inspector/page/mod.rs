@@ -8,7 +8,6 @@ use statelens_checkpoint::visible;
 use statelens_tensor::ElementPlaces;
 use yew::prelude::*;
 
-use crate::convert::state::{extension, target};
 use crate::export::page::{SaveAs, export_progress};
 use crate::inspector::message::{FormattedValues, RowDetails};
 use crate::inspector::page::code::CodeSection;
@@ -262,17 +261,14 @@ fn stepper(actor: &Actor, layer: &Layer) -> Html {
 
 /// Renders the buttons that save the tensor, or the shown slice of it, as a file of its own.
 fn save_as(actor: &Actor, values_panel: &ValuesPanel, work: &OpenWork, row: &Row, id: u32) -> Html {
-    const KINDS: [&str; 4] = ["npy", "npz", "safetensors", "torch"];
     if row.kind != LeafKind::Tensor && row.kind != LeafKind::Array || work.opened.summary {
         return html! {};
     }
-    let targets = KINDS.iter().filter_map(|kind| Some((*kind, extension(target(kind)?))));
-    let targets: Vec<_> = targets.collect();
     let slice = values_panel.slice_of(id);
     html! {
         <>
             if slice.is_empty() {
-                <SaveAs key={id} row={id} tensor={row.key.clone()} dtype={row.dtype.clone()} {targets} />
+                <SaveAs key={id} row={id} tensor={row.key.clone()} dtype={row.dtype.clone()} sheet=true />
             } else {
                 <SaveAs key={id} row={id} tensor={row.key.clone()} slice={slice.to_owned()} label="save the slice as" dtype={row.dtype.clone()} />
             }

@@ -5,7 +5,7 @@ use yew::prelude::*;
 
 use super::axis::{LEFT, RIGHT, last_step, shared};
 use crate::page::hooks::use_size;
-use crate::page::marks::{classes, when};
+use crate::page::marks::{HATCHED, classes, hatching, when};
 use crate::page::model::actor::Actor;
 use crate::run_folder::model::RunView;
 use crate::run_folder::state::{step, ticks};
@@ -89,6 +89,7 @@ pub(super) fn Timeline(props: &TimelineProps) -> Html {
                         if at % every == 0 { <text x={format!("{at_x:.1}")} y={(axis + 18.0).to_string()} text-anchor="middle">{ short(*tick) }</text> }
                     </> }
                 }) }
+                { hatching() }
                 { for marks }
                 if let Some((_, x, y)) = latest { { lens(*x, *y, width) } }
             </svg>
@@ -137,7 +138,7 @@ fn short(step: u128) -> String {
     }
 }
 
-/// Renders an entry: filled if sound, as an outline if a pruning would delete it, dashed in amber
+/// Renders an entry: filled if sound, as an outline if a pruning would delete it, hatched in amber
 /// if it is a leftover or damaged.
 fn mark(actor: &Actor, view: &RunView, entry: &FileEntry, at: usize, x: f64, y: f64) -> Html {
     let latest = Some(&entry.name) == view.sorted.run.latest.as_ref();
@@ -151,7 +152,7 @@ fn mark(actor: &Actor, view: &RunView, entry: &FileEntry, at: usize, x: f64, y: 
         _ => (16.0, "var(--ink-3)"),
     };
     let (fill, stroke, dash) = match (broken, latest, is_pruned) {
-        (true, ..) => ("var(--panel)", "var(--warn)", "3 2"),
+        (true, ..) => (HATCHED, "var(--warn)", "none"),
         (_, true, _) => ("var(--accent)", "var(--accent)", "none"),
         (_, _, true) => ("var(--panel)", color, "2 2"),
         _ if entry.kind == RunFile::TrainerState => ("none", color, "none"),

@@ -5,7 +5,7 @@ use statelens_describe::fold::join;
 use crate::page::wrapping_key::WrappingKey;
 use crate::state::work::OpenWork;
 use crate::table::state::TableLine;
-use crate::table::state::fit::INDENT;
+use crate::table::state::fit::{INDENT, key_text};
 
 /// Returns the key of a line of the table; of a state, which has a cell of its own, nothing.
 pub(super) fn key_cell(work: &OpenWork, line: TableLine) -> WrappingKey<'_> {
@@ -13,12 +13,8 @@ pub(super) fn key_cell(work: &OpenWork, line: TableLine) -> WrappingKey<'_> {
     match line {
         TableLine::State(_) => WrappingKey::default(),
         TableLine::Row(id) | TableLine::Member(_, id) => {
-            let key = match &*work.rows[id as usize].key {
-                "" => "(root object)",
-                key => key,
-            };
             let indent = if matches!(line, TableLine::Row(_)) { 0.0 } else { INDENT.0 };
-            WrappingKey::new(key, indent)
+            WrappingKey::new(key_text(&work.rows[id as usize]), indent)
         }
         TableLine::Fold(fold) => {
             let fold = &folds[fold];

@@ -1,8 +1,6 @@
 //! Widths of the table's columns, from their contents; the key gets the remaining width.
 
-use statelens_describe::fold::join;
-
-use crate::rows::Row;
+use crate::rows::{LeafKind, Row};
 use crate::state::dtype::short;
 use crate::state::wrap::CHARACTER;
 use crate::table::state::{DEFAULT_COLUMNS, Table, TableLine};
@@ -14,6 +12,8 @@ const GAUGE: f64 = 12.0;
 /// Characters of a shape, and of the target of a link, beyond which they are truncated.
 const MAX_CHARACTERS: (usize, usize) = (26, 20);
 
+/// Characters of a call in a pickle that are shown if the keys leave the room.
+const MAX_CALL: usize = 80;
 /// Characters of "99,999 missing".
 const MISSING: usize = 14;
 /// Width in pixels of a character of a number of repetitions, and of the gap before it.
@@ -65,6 +65,8 @@ pub struct ColumnWidths {
     /// The value; 0 if no row has one. The values of rows without a shape also use the preceding
     /// columns.
     pub value: f64,
+    /// The longest object, such as a call in a pickle; 0 if there are none.
+    pub object: f64,
 }
 
 /// The columns of the table that give way to keys.
@@ -103,21 +105,19 @@ pub struct KeyWidths {
     all: f64,
     /// The widest of a tensor in the folded table.
     folded: f64,
-    /// The widest of a tensor in the folded table, in full.
-    full: f64,
     /// The widest of a tensor in the table that is not folded.
     flat: f64,
 }
 
 impl KeyWidths {
     /// Measures the keys of these rows, and the lines of the folded table.
-    pub fn of(rows: &[Row], table: &Table, dot: char) -> Self {
-        let mut widths = Self { all: 0.0, folded: 0.0, full: 0.0, flat: 0.0 };
+    pub fn of(rows: &[Row], table: &Table) -> Self {
+        let mut widths = Self { all: 0.0, folded: 0.0, flat: 0.0 };
         for &line in &table.items {
-            let (full, folded) = key_widths(rows, table, line, dot);
-            widths.all = folded.max(widths.all);
+            let width = key_width(rows, table, line);
+            widths.all = width.max(widths.all);
             if table.first_row(line).is_some_and(|id| rows[id as usize].kind.has_shape()) {
-                (widths.full, widths.folded) = (full.max(widths.full), folded.max(widths.folded));
+                widths.folded = width.max(widths.folded);
             }
         }
         let tensors = rows.iter().filter(|row| row.kind.has_shape());
@@ -131,6 +131,7 @@ impl ColumnWidths {
     /// Returns the widths that fit the dtypes, shapes and links of these rows.
     pub fn of(rows: &[Row]) -> Self {
         let (mut kind, mut shape, mut link, mut has_values) = (4, 5, 0, false);
+        let mut object = 0.0_f64;
         let first = rows.first().map(|row| (row.kind, &row.dtype));
         let is_mixed = rows.iter().any(|row| Some((row.kind, &row.dtype)) != first);
         for row in rows {
@@ -142,6 +143,9 @@ impl ColumnWidths {
             } else {
                 kind = kind.max(row.kind.word().len());
                 has_values = true;
+                if row.kind == LeafKind::Object {
+                    object = object.max(pixels(row.value.chars().count().min(MAX_CALL)));
+                }
             }
             if let Some(target) = &row.link {
                 let last = target.rsplit(['.', '/']).next().unwrap_or(target);
@@ -156,7 +160,7 @@ impl ColumnWidths {
         };
         // A fold of several kinds has no gauge.
         let several = if is_mixed { pixels("several".len()) } else { 0.0 };
-        Self { kind: several.max(pixels(kind) + GAUGE), shape: pixels(shape), value }
+        Self { kind: several.max(pixels(kind) + GAUGE), shape: pixels(shape), value, object }
     }
 
     /// Returns which columns to show in a table of this width in pixels, once statistics are known:
@@ -199,7 +203,6 @@ impl ColumnWidths {
     ) -> FittingColumns {
         let key = match lines {
             KeyLines::Folded => keys.folded,
-            KeyLines::FoldedInFull => keys.full,
             KeyLines::Flat => keys.flat,
         };
         let folded = lines != KeyLines::Flat;
@@ -239,6 +242,16 @@ impl ColumnWidths {
         ROW_PADDING + columns + keys.all
     }
 
+    /// Widens the last of the columns after the key, by what the keys don't need, for the longest
+    /// object. Objects use all columns but the first, which is the kind.
+    pub fn widen(&self, columns: &mut [f64], keys: &KeyWidths, room: f64) {
+        let all: f64 = columns.iter().sum();
+        if let [kind, .., last] = columns {
+            let missing = self.object - (all - *kind);
+            *last += missing.min(room - ROW_PADDING - all - keys.all.max(MIN_KEY)).max(0.0);
+        }
+    }
+
     /// Returns the width of the column of shapes. Folded rows may show "shapes differ".
     pub fn shape_width(&self, folded: bool) -> f64 {
         self.shape.max(pixels(if folded { 13 } else { 6 }))
@@ -275,40 +288,32 @@ impl TableColumns {
 /// How the lines of the table show keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeyLines {
-    /// Repeated layers are folded, and lines of a fold show the part of the key within it.
+    /// Repeated layers are folded, and lines of a fold show the part of the key within it. If the
+    /// table is sorted, they show the whole key, which may wrap: sorting hides no column.
     Folded,
-    /// Repeated layers are folded, and each line shows its whole key, because the table is sorted.
-    FoldedInFull,
     /// Each key has its line.
     Flat,
 }
 
-/// Returns the width in pixels of the key of a line: in full, and as the folded table shows it.
-fn key_widths(rows: &[Row], table: &Table, line: TableLine, dot: char) -> (f64, f64) {
-    let repeated = |times: u64| {
-        let digits = times.checked_ilog10().map_or(1, |log| log as usize + 1);
-        TIMES.0 * (digits + 1) as f64 + TIMES.1
-    };
+/// Returns the key of a row as the table shows it.
+pub fn key_text(row: &Row) -> &str {
+    if row.key.is_empty() { "(root object)" } else { &row.key }
+}
+
+/// Returns the width in pixels of the key of a line, as the folded table shows it.
+fn key_width(rows: &[Row], table: &Table, line: TableLine) -> f64 {
     let text = |text: &str| pixels(text.chars().count());
     match line {
-        TableLine::State(_) => (0.0, 0.0),
-        TableLine::Row(id) => {
-            let key = text(&rows[id as usize].key);
-            (key, key)
-        }
-        TableLine::Member(_, id) => {
-            let key = text(&rows[id as usize].key);
-            (key, key + INDENT.0)
-        }
+        TableLine::State(_) => 0.0,
+        TableLine::Row(id) => text(key_text(&rows[id as usize])),
+        TableLine::Member(_, id) => text(&rows[id as usize].key) + INDENT.0,
         TableLine::Fold(fold) => {
             let fold = &table.folds[fold];
-            let name = text(&fold.name) + INDENT.1 + repeated(fold.times);
-            (name, name)
+            let digits = fold.times.checked_ilog10().map_or(1, |log| log as usize + 1);
+            text(&fold.name) + INDENT.1 + TIMES.0 * (digits + 1) as f64 + TIMES.1
         }
-        TableLine::Pattern(at, pattern) => {
-            let (fold, label) = (&table.folds[at], &table.folds[at].patterns[pattern].label);
-            let full = text(&join(&fold.name, label, dot)) + repeated(fold.times);
-            (full, text(label) + INDENT.0)
+        TableLine::Pattern(fold, pattern) => {
+            text(&table.folds[fold].patterns[pattern].label) + INDENT.0
         }
     }
 }
@@ -326,7 +331,6 @@ fn shape_characters(shape: &[u64]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rows::LeafKind;
     use crate::state::fmt;
     use crate::state::sample::{all, tensor, value};
     use crate::table::state::TableView;
@@ -335,7 +339,7 @@ mod tests {
     fn keys(rows: &[Row]) -> KeyWidths {
         let trie = Trie::new(rows, '.');
         let view = TableView { fold: true, ..TableView::default() };
-        KeyWidths::of(rows, &Table::new(rows, &trie, &all(rows), &view, None), '.')
+        KeyWidths::of(rows, &Table::new(rows, &trie, &all(rows), &view, None))
     }
 
     #[test]
@@ -350,6 +354,24 @@ mod tests {
         rows[1].link = None;
         rows[1].kind = LeafKind::Int;
         assert_eq!(ColumnWidths::of(&rows).value, 64.0);
+    }
+
+    #[test]
+    fn objects_get_the_room_that_keys_leave() {
+        let mut call = value("model.payload", &"os.system(...)".repeat(10));
+        call.kind = LeafKind::Object;
+        let rows = [tensor("model.weight", "float32", &[8]), call];
+        let (of, keys) = (ColumnWidths::of(&rows), keys(&rows));
+        assert_eq!(of.object, pixels(MAX_CALL));
+        let widened = |room| {
+            let mut columns = [of.kind, of.shape_width(false), PARAMS, BYTES, of.value];
+            of.widen(&mut columns, &keys, room);
+            columns.iter().skip(1).sum::<f64>()
+        };
+        let own = of.shape_width(false) + PARAMS + BYTES + of.value;
+        assert_eq!(widened(2000.0), of.object);
+        assert_eq!(widened(ROW_PADDING + MIN_KEY + of.kind + own + 30.0), own + 30.0);
+        assert_eq!(widened(300.0), own);
     }
 
     #[test]
@@ -390,9 +412,8 @@ mod tests {
         assert_eq!(shown(KeyLines::Flat, 420.0), (0b1, true, false));
         assert_eq!(shown(KeyLines::Flat, 340.0), (0, true, false));
         assert_eq!(shown(KeyLines::Flat, 260.0), (0, false, false));
-        // Keys in full are longer, but have no line over the layers.
+        // Without folds there is no line over the layers.
         assert_eq!(shown(KeyLines::Flat, 820.0), (0b100_0111, true, true));
-        assert_eq!(shown(KeyLines::FoldedInFull, 820.0), (0b100_0011, true, false));
         let own = Some(0b111_1111);
         let fitting = |room, narrow| {
             let columns = of.fitting(own, DEFAULT_COLUMNS, (&keys, KeyLines::Flat), (room, narrow));
@@ -426,7 +447,7 @@ mod tests {
         let alone = keys(&rows);
         rows.push(value(&"long.".repeat(20), "1"));
         let both = keys(&rows);
-        assert_eq!((both.folded, both.full, both.flat), (alone.folded, alone.full, alone.flat));
+        assert_eq!((both.folded, both.flat), (alone.folded, alone.flat));
         assert!(both.all > alone.all);
     }
 
