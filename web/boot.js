@@ -28,14 +28,19 @@ if (globalThis.document) {
   const { js, wasm } = document.querySelector("script[data-wasm]").dataset;
   const absolute = (address) => new URL(address, document.baseURI).href;
   if (globalThis.hasSimd()) {
-    // The page hands this to the worker that it starts.
-    globalThis.program = {
-      script: absolute(js),
-      module: await compile(absolute(wasm)),
-      worker: import.meta.url,
-      options: { type: "module" },
-    };
-    await run(globalThis.program);
+    try {
+      // The page hands this to the worker that it starts.
+      globalThis.program = {
+        script: absolute(js),
+        module: await compile(absolute(wasm)),
+        worker: import.meta.url,
+        options: { type: "module" },
+      };
+      await run(globalThis.program);
+    } catch (error) {
+      globalThis.showFailure(`Statelens could not be loaded: ${error.message}. Check the connection and whether an extension or a firewall blocks this site, then reload the page.`);
+      throw error;
+    }
   }
 } else {
   // An error in an asynchronous task is reported like an error in a message handler.

@@ -62,6 +62,49 @@ test("a browser without SIMD gets a message with advice", async () => {
   }
 });
 
+/** Opens the page in a context of its own, prepared by `prepare(page)`, which answers requests. */
+async function starting(prepare, work) {
+  const context = await browser.newContext({ serviceWorkers: "block" });
+  try {
+    const page = await context.newPage();
+    await prepare(page);
+    await page.goto(site, { waitUntil: "commit" });
+    await work(page);
+  } finally {
+    await context.close();
+  }
+}
+
+test("the page says that it is loading until the program is there", async () => {
+  let answer;
+  const arrives = new Promise((resolve) => (answer = resolve));
+  const held = (page) => page.route("**/*.wasm", (route) => arrives.then(() => route.continue()));
+  await starting(held, async (page) => {
+    await page.getByRole("status").waitFor();
+    assert.deepEqual(await accessibility(page, "starting"), []);
+    answer();
+    await page.waitForSelector("#start");
+    assert.equal(await page.locator(".starting").count(), 0);
+  });
+});
+
+for (const [what, prepare] of [
+  ["its program is blocked", (page) => page.route("**/*.wasm", (route) => route.abort())],
+  ["the server lacks its program", (page) => page.route("**/*.wasm", (route) => route.fulfill({ status: 404 }))],
+  ["its script is blocked", (page) => page.route(/statelens-app[^/]*\.js$/, (route) => route.abort())],
+  ["WebAssembly is turned off", (page) => page.addInitScript(() => delete globalThis.WebAssembly)],
+]) {
+  test(`the page says so if ${what}, and can be loaded again`, () =>
+    starting(prepare, async (page) => {
+      await page.getByRole("alert").waitFor();
+      assert.deepEqual(await accessibility(page, what), []);
+      assert.equal(await page.locator(".starting").count(), 0);
+      await page.unrouteAll();
+      await page.getByRole("button", { name: "Reload" }).click();
+      await page.waitForSelector(what.startsWith("WebAssembly") ? "[role=alert]" : "#start");
+    }));
+}
+
 test("the content security policy blocks requests to other sites (core)", async () => {
   await withPage(browser, async (page) => {
     const violation = await page.evaluate(
