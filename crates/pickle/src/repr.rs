@@ -78,13 +78,7 @@ impl Pickle {
         depth: usize,
         out: &mut String,
     ) -> Option<()> {
-        out.push_str(start);
-        for (index, item) in items.iter().enumerate() {
-            out.push_str(if index > 0 { ", " } else { "" });
-            self.print(*item, depth, out)?;
-        }
-        out.push_str(end);
-        Some(())
+        join(start, items, end, out, |item, out| self.print(item, depth, out))
     }
 
     fn object_repr(&self, id: NodeId, depth: usize, out: &mut String) -> Option<()> {
@@ -415,6 +409,23 @@ fn complex(real: f64, imaginary: f64) -> String {
     }
     let sign = if imaginary.is_sign_negative() && !imaginary.is_nan() { "" } else { "+" };
     format!("({}{sign}{}j)", part(real), part(imaginary))
+}
+
+/// Appends items, separated by commas, between two texts; `print` appends one.
+pub(crate) fn join(
+    start: &str,
+    items: &[NodeId],
+    end: &str,
+    out: &mut String,
+    print: impl Fn(NodeId, &mut String) -> Option<()>,
+) -> Option<()> {
+    out.push_str(start);
+    for (index, item) in items.iter().enumerate() {
+        out.push_str(if index > 0 { ", " } else { "" });
+        print(*item, out)?;
+    }
+    out.push_str(end);
+    Some(())
 }
 
 /// Appends Python's `repr` of a string.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use statelens_checkpoint::{DictKey, Global, Int, Text};
 
 use super::{Entries, Lowering, NOT_YET};
-use crate::repr::LENGTH;
+use crate::repr::{LENGTH, join};
 use crate::{Node, NodeId, Pickle};
 
 /// Maximum number of parts of a tuple as a key, all levels together.
@@ -107,9 +107,12 @@ impl Lowering<'_> {
         })
     }
 
+    /// Returns the text of [`Self::spell`], within the budget: many keys may be the same object.
     fn spelled(&self, id: NodeId) -> Option<String> {
         let mut text = String::new();
-        self.spell(id, KEY_DEPTH, &mut text).map(|()| text)
+        let found = (self.state.work.get() > 0).then(|| self.spell(id, KEY_DEPTH, &mut text))?;
+        let is_affordable = self.afford(found.map_or(LENGTH, |()| text.len()));
+        found.filter(|()| is_affordable).map(|()| text)
     }
 
     /// Appends the text of a key: its `repr`, or its class with all that it is made from, which
@@ -166,13 +169,7 @@ impl Lowering<'_> {
         depth: usize,
         out: &mut String,
     ) -> Option<()> {
-        out.push_str(start);
-        for (index, item) in items.iter().enumerate() {
-            out.push_str(if index > 0 { ", " } else { "" });
-            self.spell(*item, depth, out)?;
-        }
-        out.push_str(end);
-        Some(())
+        join(start, items, end, out, |item, out| self.spell(item, depth, out))
     }
 
     fn spell_entries(

@@ -319,6 +319,20 @@ fn keys_that_print_alike_are_numbered() {
     assert_eq!(flat(&checkpoint), ["(<lib.Point {}>, 7) int", "(<lib.Point {}>, 7) 1 int"]);
 }
 
+/// Returns a pickle of a dict whose keys are the same object, which contains 1,024 objects.
+fn keys_of_one_object(times: usize) -> Vec<u8> {
+    let mut bytes = b"\x80\x02clib\nA\n)\x81q\x000".to_vec();
+    for level in 0..5 {
+        bytes.extend(b"](");
+        bytes.extend([b'h', level].repeat(4));
+        bytes.extend([b'e', b'q', level + 1, b'0']);
+    }
+    bytes.extend(b"clib\nB\n)\x81}X\x01\0\0\0xh\x05sbq\x060}(");
+    bytes.extend(b"h\x06K\x01".repeat(times));
+    bytes.extend(b"u.");
+    bytes
+}
+
 #[test]
 fn factory_of_a_defaultdict_is_kept() {
     let filled = |factory: fn(&mut Encoder)| {
@@ -612,6 +626,7 @@ fn repeated_large_work_is_bounded() {
                 e.setitems();
             }),
         ),
+        ("keys that are one object whose text is too long", keys_of_one_object(200_000)),
         (
             "a long text as a name",
             repeated(&text, &|e, [large, _]| {
