@@ -69,7 +69,7 @@ async function expand(page, path, key) {
 }
 
 /** Waits until the whole tensor is read. */
-const read = (page) => page.waitForSelector("#look-reading", { state: "detached", timeout: 240_000 });
+const read = (page) => page.waitForSelector("#matrix-reading", { state: "detached", timeout: 240_000 });
 
 /** Returns the darkest block of the overview, the number of columns and rows, and the blocks with NaN. */
 const darkest = (page) =>
@@ -106,13 +106,13 @@ function shown(path, key, { columns, rows }, leading = "") {
   return /"values":\[(.*)\]/.exec(output)[1].split(",").map((text) => text.replaceAll('"', "").toLowerCase());
 }
 
-const selection = (page) => page.textContent("#told");
+const selection = (page) => page.textContent("#selected-value");
 
 test("the heatmap shows an outlier as the darkest block; a click or its index selects it", async () => {
   await withPage(browser, async (page) => {
     await expand(page, sparse, "big.weight");
     // The heatmap is drawn while the tensor is being read.
-    assert.match(await page.textContent("#look-reading"), /of 1\.60 GB/);
+    assert.match(await page.textContent("#matrix-reading"), /of 1\.60 GB/);
     await read(page);
     const best = await darkest(page);
     const [high, wide] = [Math.ceil(20_000 / best.height), Math.ceil(20_000 / best.width)];
@@ -122,7 +122,7 @@ test("the heatmap shows an outlier as the darkest block; a click or its index se
     await page.mouse.move(...(await block(page, best)));
     await page.waitForFunction(() => /largest −7\.5 · mean \|x\|/.test(document.querySelector(".overview .read").textContent));
     await page.mouse.click(...(await block(page, best)));
-    await page.waitForFunction(() => /\[12345, 6790\] −7\.5 bits c0f00000/.test(document.querySelector("#told").textContent));
+    await page.waitForFunction(() => /\[12345, 6790\] −7\.5 bits c0f00000/.test(document.querySelector("#selected-value").textContent));
     assert.match(await selection(page), /byte 987,627,160 of 1,600,000,000/);
     assert.equal(await page.locator(".grid td.at").getAttribute("title"), "-7.5");
     const values = await grid(page);
@@ -132,10 +132,10 @@ test("the heatmap shows an outlier as the darkest block; a click or its index se
     await page.keyboard.press("g");
     await page.keyboard.type("[3, 6]");
     await page.keyboard.press("Enter");
-    await page.waitForFunction(() => /^\[3, 6\] nan/.test(document.querySelector("#told").textContent));
+    await page.waitForFunction(() => /^\[3, 6\] nan/.test(document.querySelector("#selected-value").textContent));
     await page.keyboard.press("ArrowLeft");
-    await page.waitForFunction(() => /^\[3, 5\] 1\.5/.test(document.querySelector("#told").textContent));
-    assert.ok((await page.locator("#look *").count()) < 700, "few nodes");
+    await page.waitForFunction(() => /^\[3, 5\] 1\.5/.test(document.querySelector("#selected-value").textContent));
+    assert.ok((await page.locator("#matrix *").count()) < 700, "few nodes");
     await page.keyboard.press("Escape");
     await page.waitForSelector("#work .row");
   }, { viewport: { width: 1440, height: 900 } });
@@ -144,9 +144,9 @@ test("the heatmap shows an outlier as the darkest block; a click or its index se
 test("a stopped heatmap shows what was read", async () => {
   await withPage(browser, async (page) => {
     await expand(page, sparse, "big.weight");
-    await page.click("#look-stop");
-    await page.waitForSelector("#look-stopped");
-    assert.match(await page.textContent("#look-stopped"), /stopped after .* of 1\.60 GB/);
+    await page.click("#matrix-stop");
+    await page.waitForSelector("#matrix-stopped");
+    assert.match(await page.textContent("#matrix-stopped"), /stopped after .* of 1\.60 GB/);
     assert.ok(await page.locator("#overview canvas").isVisible());
   });
 });
@@ -154,24 +154,24 @@ test("a stopped heatmap shows what was read", async () => {
 test("values of bfloat16 are exact, and keys move the lens (core)", async () => {
   await withPage(browser, async (page) => {
     await expand(page, small, "half.weight");
-    await page.waitForFunction(() => /^\[0, 0\] \S/.test(document.querySelector("#told").textContent));
+    await page.waitForFunction(() => /^\[0, 0\] \S/.test(document.querySelector("#selected-value").textContent));
     const values = await grid(page);
     assert.deepEqual(values.rows.flatMap(([, row]) => row), shown(small, "half.weight", values));
     await page.keyboard.press("ArrowDown");
     await page.keyboard.press("ArrowRight");
-    await page.waitForFunction(() => document.querySelector("#told").textContent.startsWith("[1, 1]"));
+    await page.waitForFunction(() => document.querySelector("#selected-value").textContent.startsWith("[1, 1]"));
     await page.keyboard.press("Shift+ArrowRight");
-    await page.waitForFunction(() => document.querySelector("#told").textContent.startsWith("[1, 65] "));
+    await page.waitForFunction(() => document.querySelector("#selected-value").textContent.startsWith("[1, 65] "));
     await page.keyboard.press("+");
-    await page.locator(".lookbar", { hasText: "8 px per value" }).waitFor();
+    await page.locator(".matrix-bar", { hasText: "8 px per value" }).waitFor();
     await page.keyboard.press("0");
-    await page.locator(".lookbar", { hasText: "2 px per value" }).waitFor();
+    await page.locator(".matrix-bar", { hasText: "2 px per value" }).waitFor();
     // Transposed: the same key moves along the other dimension.
     await page.keyboard.press("t");
     await page.keyboard.press("ArrowDown");
-    await page.waitForFunction(() => document.querySelector("#told").textContent.startsWith("[1, 66] "));
+    await page.waitForFunction(() => document.querySelector("#selected-value").textContent.startsWith("[1, 66] "));
     await page.keyboard.press("End");
-    await page.waitForFunction(() => document.querySelector("#told").textContent.startsWith("[95, 127] "));
+    await page.waitForFunction(() => document.querySelector("#selected-value").textContent.startsWith("[95, 127] "));
     await page.keyboard.press("e");
     await page.waitForSelector("#work .row");
   });
@@ -180,27 +180,27 @@ test("values of bfloat16 are exact, and keys move the lens (core)", async () => 
 test("tensors of more dimensions show a slice, long vectors are folded", async () => {
   await withPage(browser, async (page) => {
     await expand(page, small, "kernel.weight");
-    await page.waitForFunction(() => /^\[0, 0, 0, 0\] −100/.test(document.querySelector("#told").textContent));
+    await page.waitForFunction(() => /^\[0, 0, 0, 0\] −100/.test(document.querySelector("#selected-value").textContent));
     await page.fill('[aria-label="Index of dimension 0, of 3"]', "2");
     await page.keyboard.press("Tab");
-    await page.waitForFunction(() => /^\[2, 0, 0, 0\] 140/.test(document.querySelector("#told").textContent));
+    await page.waitForFunction(() => /^\[2, 0, 0, 0\] 140/.test(document.querySelector("#selected-value").textContent));
     await page.locator('[aria-label="Slider of dimension 1"]').focus();
     await page.keyboard.press("ArrowRight");
-    await page.waitForFunction(() => /^\[2, 1, 0, 0\] 170/.test(document.querySelector("#told").textContent));
+    await page.waitForFunction(() => /^\[2, 1, 0, 0\] 170/.test(document.querySelector("#selected-value").textContent));
     const values = await grid(page);
     assert.deepEqual(values.rows.flatMap(([, row]) => row), shown(small, "kernel.weight", values, "2, 1, "));
     await page.fill("#go-to", "1, 3, 4, 5");
     await page.press("#go-to", "Enter");
-    await page.waitForFunction(() => /^\[1, 3, 4, 5\] 139/.test(document.querySelector("#told").textContent));
+    await page.waitForFunction(() => /^\[1, 3, 4, 5\] 139/.test(document.querySelector("#selected-value").textContent));
     await page.fill("#go-to", "9");
     await page.press("#go-to", "Enter");
-    assert.match(await page.textContent(".lookbar [role=alert]"), /index 9 is outside of 3/);
+    assert.match(await page.textContent(".matrix-bar [role=alert]"), /index 9 is outside of 3/);
     await page.keyboard.press("Escape");
     await page.keyboard.press("Escape");
     await expand(page, small, "vector.bias");
     await page.fill("#go-to", "2999");
     await page.press("#go-to", "Enter");
-    await page.waitForFunction(() => document.querySelector("#told").textContent.startsWith("[2999] "));
+    await page.waitForFunction(() => document.querySelector("#selected-value").textContent.startsWith("[2999] "));
     assert.match(await page.locator(".grid td.at").getAttribute("title"), new RegExp(`^${((2999 * 31) % 17) - 8}\\.0$`));
   });
 });
@@ -229,7 +229,7 @@ test("the heatmap is saved as a picture and as numbers", async () => {
     const first = shown(small, "half.weight", { columns: [0, 1], rows: [[0], [0]] });
     const exact = lines.slice(1, 3).map((line) => Number(line.split(",")[4]));
     exact.forEach((value, at) => assert.ok(Math.abs(value - first[at]) < 1e-6 * Math.abs(value), `${value}, ${first[at]}`));
-    for (const [menu, choice] of [["look-scale", "quantile"], ["look-show", "largest, ±"], ["look-scale", "± log"]]) {
+    for (const [menu, choice] of [["matrix-scale", "quantile"], ["matrix-show", "largest, ±"], ["matrix-scale", "± log"]]) {
       const before = await page.evaluate(() => document.querySelector("#overview canvas").toDataURL());
       await page.selectOption(`#${menu}`, choice);
       await page.waitForFunction((before) => document.querySelector("#overview canvas").toDataURL() !== before, before);
@@ -249,7 +249,7 @@ for (const colorScheme of ["light", "dark"]) {
           await page.waitForSelector("#work .row.sel");
           await page.keyboard.press("e");
           await page.waitForSelector("#overview canvas");
-          await page.waitForFunction(() => /bits/.test(document.querySelector("#told").textContent));
+          await page.waitForFunction(() => /bits/.test(document.querySelector("#selected-value").textContent));
           assert.deepEqual(await accessibility(page, "expanded", ["aria-required-children", "label-content-name-mismatch", "scrollable-region-focusable", "landmark-one-main"]), []);
           const wide = await page.evaluate(() => document.documentElement.scrollWidth);
           assert.ok(wide <= width, `nothing is wider than the window: ${wide}`);

@@ -361,8 +361,8 @@ for (const width of [390, 820, 1024, 1200, 1440]) {
         await page.waitForSelector(`.insp[data-key="${name}"]`);
         assert.deepEqual(await page.$$eval(".insp .wrapkey", isCut), []);
         await page.keyboard.press("e");
-        await page.waitForSelector("#look .wrapkey");
-        assert.deepEqual(await page.$$eval("#look .lookkey, #look .wrapkey", isCut), []);
+        await page.waitForSelector("#matrix .wrapkey");
+        assert.deepEqual(await page.$$eval("#matrix .matrix-key, #matrix .wrapkey", isCut), []);
       },
       { viewport: { width, height: 900 } },
     );
@@ -602,10 +602,10 @@ for (const width of [1024, 1200]) {
         await page.locator('#work .row[data-key*="embed_tokens"]').first().click();
         await page.keyboard.press("e");
         await page.waitForSelector(".exp #overview canvas");
-        await page.waitForSelector(".under .told");
+        await page.waitForSelector(".under .selected-value");
         await page.hover("#overview");
         const isCut = (parts) => parts.filter((part) => part.scrollWidth > part.clientWidth + 1 || part.scrollHeight > part.clientHeight + 1).map((part) => part.textContent);
-        assert.deepEqual(await page.$$eval("#look .main :is(.lab, .read, .told, h2)", isCut), []);
+        assert.deepEqual(await page.$$eval("#matrix .main :is(.lab, .read, .selected-value, h2)", isCut), []);
       },
       { viewport: { width, height: 900 } },
     ));

@@ -37,7 +37,7 @@ test("the URL follows the selection, and Back closes the heatmap (core)", async 
     await becomes(() => hash(page), `#file=${name}&key=model.layers.3.mlp.weight&filter=layers.3`);
     const steps = await page.evaluate(() => history.length);
     await page.keyboard.press("e");
-    await page.waitForSelector(".look");
+    await page.waitForSelector(".matrix");
     await becomes(() => hash(page), `#file=${name}&key=model.layers.3.mlp.weight&slice=[0,0]&filter=layers.3&view=expanded`);
     await page.keyboard.press("ArrowDown");
     await page.keyboard.press("ArrowRight");
@@ -47,7 +47,7 @@ test("the URL follows the selection, and Back closes the heatmap (core)", async 
     await page.waitForSelector("#work .row");
     assert.equal(await key(page), "model.layers.3.mlp.weight");
     await page.goForward();
-    await page.waitForSelector(".look");
+    await page.waitForSelector(".matrix");
     await becomes(() => hash(page), `#file=${name}&key=model.layers.3.mlp.weight&slice=[1,1]&filter=layers.3&view=expanded`);
     // Escape restores the workspace, too.
     await page.keyboard.press("Escape");
@@ -63,7 +63,7 @@ test("a link names its file, and selects the value in it", async () => {
     assert.match(await page.textContent("#wanted"), /points to model\.layers\.7\.mlp\.weight in small model\.safetensors/);
     assert.deepEqual(await accessibility(page, "wanted"), []);
     await dropModel(page);
-    await page.waitForSelector(".look");
+    await page.waitForSelector(".matrix");
     await becomes(() => hash(page), `#file=${name}&key=model.layers.7.mlp.weight&slice=[12:14,5:9]&at=[12,5]&view=expanded`);
     assert.equal(await page.textContent(".exp .main h2"), "[12:14, 5:9]");
     // The user edits the URL.
@@ -127,9 +127,9 @@ test("the heatmap of a slice has a URL; dragging an index adds no history entry"
   await withPage(browser, async (page) => {
     await visit(page, "#file=cube.safetensors&key=w&slice=[0,:,3,:]&at=[0,2,3,4]&view=expanded");
     await drop(page, "#start", [cube]);
-    await page.waitForSelector(".look");
+    await page.waitForSelector(".matrix");
     await becomes(() => page.textContent(".exp .main h2"), "[0, :, 3, :]");
-    await becomes(async () => (await page.textContent("#told")).startsWith("[0, 2, 3, 4]"), true);
+    await becomes(async () => (await page.textContent("#selected-value")).startsWith("[0, 2, 3, 4]"), true);
     const steps = await page.evaluate(() => history.length);
     await page.locator('[aria-label="Slider of dimension 2"]').fill("1");
     await becomes(() => hash(page), "#file=cube.safetensors&key=w&slice=[0,:,1,:]&at=[0,2,1,4]&view=expanded");
@@ -174,7 +174,7 @@ test("a link with an invalid slice is reported, and the slice ignored", async ()
       assert.equal(await key(page), KEY);
     }
     await go("[99,:]&view=expanded");
-    await page.waitForSelector(".look");
+    await page.waitForSelector(".matrix");
     assert.equal(await page.textContent(".exp .main h2"), "Whole tensor");
   });
 });

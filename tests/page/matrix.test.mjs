@@ -94,7 +94,7 @@ test("rows are ranked by norm, and kernels shown as tiles (core)", async () => {
     assert.deepEqual(rows, [...ranked.largest, ...ranked.smallest].map((row) => row.index[0]));
     assert.match(await page.textContent("#ranked dl"), new RegExp(`all zero${ranked.zero}equal to an earlier one${ranked.copied}$`));
     await page.click("#ranked tbody button");
-    await page.waitForFunction((row) => document.querySelector("#told").textContent.startsWith(`[${row}, 20]`), rows[0]);
+    await page.waitForFunction((row) => document.querySelector("#selected-value").textContent.startsWith(`[${row}, 20]`), rows[0]);
     await page.keyboard.press("Escape");
     await select(page, "conv.weight");
     await page.keyboard.press("e");
@@ -104,7 +104,7 @@ test("rows are ranked by norm, and kernels shown as tiles (core)", async () => {
     // Kernel 5 has the index [1, 2].
     assert.match(await page.getAttribute(".tiles button", "aria-label"), /^\[1, 2\]: norm/);
     await page.click(".tiles button");
-    await page.waitForFunction(() => document.querySelector("#told").textContent.startsWith("[1, 2, "));
+    await page.waitForFunction(() => document.querySelector("#selected-value").textContent.startsWith("[1, 2, "));
     await page.getByRole("radio", { name: "in order" }).click();
     await page.waitForFunction(() => document.querySelector(".tiles button")?.getAttribute("aria-label").startsWith("[0, 0]"));
     const [name, bytes] = await saved(page, () => page.getByRole("button", { name: ".npy", exact: true }).click());
@@ -117,14 +117,14 @@ test("rows are ranked by norm, and kernels shown as tiles (core)", async () => {
 test("the wheel scrolls the values; profiles show magnitude or norm", async () => {
   await withPage(browser, async (page) => {
     await expand(page, "embed.weight");
-    await page.waitForFunction(() => /^\[0, 0\] \S/.test(document.querySelector("#told").textContent));
-    await page.selectOption("#look-scale", "linear");
+    await page.waitForFunction(() => /^\[0, 0\] \S/.test(document.querySelector("#selected-value").textContent));
+    await page.selectOption("#matrix-scale", "linear");
     const before = await page.locator(".profile path").first().getAttribute("d");
-    await page.selectOption("#look-profiles", "norm");
+    await page.selectOption("#matrix-profiles", "norm");
     await page.waitForFunction((before) => document.querySelector(".profile path").getAttribute("d") !== before, before);
     await page.hover("table.grid");
     await page.mouse.wheel(0, 330);
-    await page.waitForFunction(() => /^\[1\d, 0\]/.test(document.querySelector("#told").textContent));
+    await page.waitForFunction(() => /^\[1\d, 0\]/.test(document.querySelector("#selected-value").textContent));
   });
 });
 

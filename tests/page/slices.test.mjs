@@ -177,7 +177,7 @@ test("slices of chunked and quantised tensors match the command (core)", () =>
     }
   }));
 
-const selectedText = (page) => page.textContent("#told");
+const selectedText = (page) => page.textContent("#selected-value");
 
 test("any two dimensions can be drawn, at an index of the others", () =>
   withPage(browser, async (page) => {
@@ -186,7 +186,7 @@ test("any two dimensions can be drawn, at an index of the others", () =>
     await page.waitForSelector("#overview canvas");
     const size = () => page.$$eval("#overview canvas", (all) => all.flatMap((canvas) => [canvas.height, canvas.width]));
     assert.deepEqual(await size(), [5, 6]);
-    await page.selectOption("#look-dim-rows", "1");
+    await page.selectOption("#matrix-dim-rows", "1");
     await becomes(size, [4, 6]);
     await page.locator('[aria-label="Slider of dimension 2"]').fill("3");
     await page.waitForFunction(() => /\[0, :, 3, :\]/.test(document.querySelector(".exp .main h2").textContent));
@@ -195,14 +195,14 @@ test("any two dimensions can be drawn, at an index of the others", () =>
     await becomes(values, wanted);
     await page.keyboard.press("Escape");
     await page.locator(".grid tbody tr").nth(2).locator("td").nth(4).click();
-    await page.waitForFunction((value) => document.querySelector("#told").textContent.startsWith("[0, 2, 3, 4]"), wanted[16]);
+    await page.waitForFunction((value) => document.querySelector("#selected-value").textContent.startsWith("[0, 2, 3, 4]"), wanted[16]);
     const [, bytes] = await saved(page, () => page.getByRole("button", { name: ".npz", exact: true }).click());
     assert.ok(bytes.equals(exported(path, "conv.weight[0, :, 3, :]", "npz")));
     // Swaps rows and columns.
-    await page.selectOption("#look-dim-rows", "3");
+    await page.selectOption("#matrix-dim-rows", "3");
     await becomes(size, [6, 4]);
-    assert.deepEqual(await page.$$eval(".lookbar select", (all) => all.slice(0, 2).map((one) => one.value)), ["3", "1"]);
-    await page.selectOption("#look-dim-columns", "0");
+    assert.deepEqual(await page.$$eval(".matrix-bar select", (all) => all.slice(0, 2).map((one) => one.value)), ["3", "1"]);
+    await page.selectOption("#matrix-dim-columns", "0");
     await becomes(size, [6, 3]);
     await page.waitForFunction(() => /\[:, 0, 0, :\]|\[:, 2, 3, :\]|\[:, \d, \d, :\]/.test(document.querySelector(".exp .main h2").textContent));
     assert.equal(await page.locator("#kernels").count(), 0, "these are not kernels");

@@ -116,7 +116,7 @@ test("a NaN in a file of 20 GB is found and selected in four clicks", { timeout:
     await page.waitForSelector("#work .row");
     await page.click("#scan");
     // The gauge shows progress and speed.
-    await page.waitForFunction(() => /of 20\.0 GB · [\d.]+ [MG]B\/s/.test(document.querySelector("#scanning .told")?.textContent ?? ""));
+    await page.waitForFunction(() => /of 20\.0 GB · [\d.]+ [MG]B\/s/.test(document.querySelector("#scanning .scan-progress")?.textContent ?? ""));
     assert.equal(await page.locator("#scanning [role=progressbar]").getAttribute("aria-label"), "Scanning values");
     await page.waitForSelector("#scanned", { timeout: 300_000 });
     assert.match(await page.textContent("#scanned"), /scanned 20\.0 GB in (\d+ min )?[\d.]+ s/);

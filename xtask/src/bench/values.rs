@@ -86,13 +86,14 @@ fn in_turns(mut ours: Command, (name, mut other): (&'static str, Command)) -> Re
     let (mut best, mut best_other) = (None, None);
     for _ in 0..REPEAT {
         best = Some(once(&mut ours, None)?.best(best));
-        best_other = Some(told(&mut other)?.best(best_other));
+        best_other = Some(run_timed(&mut other)?.best(best_other));
     }
     let ours = best.context("nothing was measured")?;
     Ok(BenchResult { ours, other: best_other.map(|ran| (name, ran)) })
 }
 
-fn told(command: &mut Command) -> Result<Ran> {
+/// Runs a program that prints its own duration in seconds.
+fn run_timed(command: &mut Command) -> Result<Ran> {
     let what = shell::shown(command);
     let mut child = command.stdout(Stdio::piped()).spawn().with_context(|| what.clone())?;
     let mut text = String::new();
@@ -100,6 +101,6 @@ fn told(command: &mut Command) -> Result<Ran> {
         std::io::Read::read_to_string(out, &mut text)?;
     }
     let usage = child.wait4()?;
-    let seconds = text.trim().parse().with_context(|| format!("`{what}` said {text:?}"))?;
+    let seconds = text.trim().parse().with_context(|| format!("`{what}` printed {text:?}"))?;
     Ok(Ran { wall: Duration::from_secs_f64(seconds), peak: usage.rusage.maxrss })
 }

@@ -49,7 +49,7 @@ pub fn ChooseComparedDialog(props: &ChooseComparedProps) -> Html {
         <>
             <div class="scrim" onclick={close.clone()}></div>
             <div class="center">
-                <div ref={node} class="dlg beside" role="dialog" aria-modal="true" aria-label="Compare with" tabindex="-1">
+                <div ref={node} class="dlg choose-file" role="dialog" aria-modal="true" aria-label="Compare with" tabindex="-1">
                     <header>
                         <h2>{ "Compare with" }</h2>
                         <button class="ico" aria-label="Close" title="Close (Esc)" onclick={close}>{ close_icon() }</button>

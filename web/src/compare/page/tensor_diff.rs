@@ -84,7 +84,7 @@ pub(super) fn TensorDiffSection(props: &TensorDiffProps) -> Html {
     let request = actor.on(move |actor, _: MouseEvent| actor.request_tensor_diff(place, true));
     let bytes = rows.map_or(0, |(a, b)| a.bytes.saturating_add(b.bytes));
     let button = |bytes: u64| {
-        html! { <p><button class="btn" id="look-closer" onclick={request.clone()}>{ format!("Read {}", fmt::bytes(bytes)) }</button></p> }
+        html! { <p><button class="btn" id="read-values" onclick={request.clone()}>{ format!("Read {}", fmt::bytes(bytes)) }</button></p> }
     };
     let tensor_diff = compare.tensor_diff.as_ref().filter(|(of, _)| *of == place).map(|(_, it)| it);
     let (aside, body) = match tensor_diff {

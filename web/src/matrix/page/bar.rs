@@ -58,7 +58,7 @@ pub(super) fn Bar(props: &BarProps) -> Html {
     };
     let last: Vec<u64> = matrix.view.shape.iter().map(|dim| dim.saturating_sub(1)).collect();
     html! {
-        <div class="pane-h lookbar">
+        <div class="pane-h matrix-bar">
             if let Some(layer) = &props.layer { { step(&actor, layer) }<span class="vr only-l"></span> }
             <label class="inp goto"><span class="lab">{ "go to" }</span>
                 <input id="go-to" type="text" {onkeydown} placeholder={fmt::shape(&last)} aria-label="Go to the value at an index, or to a slice"
@@ -66,7 +66,7 @@ pub(super) fn Bar(props: &BarProps) -> Html {
             if let Some(error) = &*wrong { <span class="w-warn" role="alert">{ prose(error) }</span> }
             { dims(&actor, matrix) }
             if !matrix.view.is_usual() {
-                <button class="btn quiet small" id="look-whole" onclick={on(|it| it.show(MatrixView::new(&it.view.shape)))}>{ "whole tensor" }</button>
+                <button class="btn quiet small" id="matrix-whole" onclick={on(|it| it.show(MatrixView::new(&it.view.shape)))}>{ "whole tensor" }</button>
             }
             <span class="vr only-l"></span>
             <span class="step" role="group" aria-label="Zoom">
@@ -113,7 +113,7 @@ fn choice<T: Copy + PartialEq + 'static>(
     });
     html! {
         <label class="chip menu">{ name }
-            <select {onchange} aria-label={name} id={format!("look-{name}")}>
+            <select {onchange} aria-label={name} id={format!("matrix-{name}")}>
                 { for choices.iter().map(|(choice, text)| html! { <option value={*text} selected={*choice == current}>{ *text }</option> }) }
             </select></label>
     }

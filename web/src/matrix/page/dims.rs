@@ -47,7 +47,7 @@ fn choice(
     });
     html! {
         <label class="chip menu">{ name }
-            <select {onchange} aria-label={format!("Dimension of {name}")} id={format!("look-dim-{name}")}>
+            <select {onchange} aria-label={format!("Dimension of {name}")} id={format!("matrix-dim-{name}")}>
                 { for matrix.view.shape.iter().enumerate().map(|(dim, len)| html! {
                     <option value={dim.to_string()} selected={dim == current}>{ format!("dim {dim} \u{b7} {len}") }</option>
                 }) }

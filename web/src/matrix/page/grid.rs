@@ -159,7 +159,7 @@ pub(super) fn Grid(props: &GridProps) -> Html {
             </section>
             <section class="values" ref={table} aria-label="Values">
                 <div class="hd"><h3>{ "Values" }</h3>
-                    <span class="m told" id="told" aria-live="polite">{ selected_value(matrix, shown, props.bytes) }</span>
+                    <span class="m selected-value" id="selected-value" aria-live="polite">{ selected_value(matrix, shown, props.bytes) }</span>
                     <span class="lab">{ "copy as " }<button class="textlink" onclick={copied("\t")}>{ "text" }</button>{ " " }<button class="textlink" onclick={copied(",")}>{ "CSV" }</button></span></div>
                 <table class="grid" {onwheel}>
                     <thead><tr><td></td>{ for (left..left + columns).map(|column| html! {

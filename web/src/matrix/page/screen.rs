@@ -57,12 +57,12 @@ pub fn MatrixScreen(props: &MatrixScreenProps) -> Html {
     let title = AttrValue::from(sliced_key(&row.key, &matrix.selection.slice));
     let axes = axes(matrix);
     html! {
-        <main class="app look" id="look">
+        <main class="app matrix" id="matrix">
             <header class="top">
                 <span class="only-l">{ logo() }</span>
-                <button class="btn quiet" id="look-back" onclick={back}>{ format!("\u{2039} {} ", props.work.opened.name) }<span class="only-l">{ cap("Esc") }</span></button>
+                <button class="btn quiet" id="matrix-back" onclick={back}>{ format!("\u{2039} {} ", props.work.opened.name) }<span class="only-l">{ cap("Esc") }</span></button>
                 <span class="vr only-l"></span>
-                <h1 class="lookkey">{ wrapped_key(&row.key) }</h1>
+                <h1 class="matrix-key">{ wrapped_key(&row.key) }</h1>
                 <Copy text={row.key.clone()} label="key" />
                 <span class="grow"></span>
                 { dtype(&row.dtype) }
@@ -141,15 +141,15 @@ fn progress(actor: &Actor, matrix: &MatrixState) -> Html {
     }
     let progress = format!("{} of {}", fmt::bytes(done), fmt::bytes(total));
     if !running {
-        return html! { <span class="m dim" id="look-stopped">{ format!("stopped after {progress}") }</span> };
+        return html! { <span class="m dim" id="matrix-stopped">{ format!("stopped after {progress}") }</span> };
     }
 
     let onclick = actor.on(move |actor, _: MouseEvent| actor.stop(JobKind::Overview));
     html! {
-        <span class="going" id="look-reading">
+        <span class="going" id="matrix-reading">
             { progress_bar(false, "Reading the whole tensor", matrix.read) }
             <span class="m dim">{ progress }</span>
-            <button class="textlink" id="look-stop" {onclick}>{ "Stop" }</button>
+            <button class="textlink" id="matrix-stop" {onclick}>{ "Stop" }</button>
         </span>
     }
 }

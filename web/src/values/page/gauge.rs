@@ -122,7 +122,7 @@ fn gauge(actor: &Actor, now: &JobProgress, past: &[(u64, f64)], stopping: bool) 
     html! {
         <span class="scan now" id="scanning">
             { progress_bar(false, "Scanning values", (now.done, now.total)) }
-            <span class="m told">{ parts.join(" \u{b7} ") }</span>
+            <span class="m scan-progress">{ parts.join(" \u{b7} ") }</span>
             <button class="btn" id="scan-stop" disabled={stopping} onclick={stop}>{ if stopping { "Stopping" } else { "Stop" } }</button>
         </span>
     }
