@@ -102,7 +102,7 @@ impl Renderer<'_> {
         (self.out)("'")
     }
 
-    /// Describes a reference by the path of its object and, for a region, what is selected there.
+    /// Describes a reference by the path of its object and the selection of its region.
     fn reference(&self, region: bool, bytes: &[u8]) -> Result<String> {
         if bytes.iter().all(|byte| *byte == 0) {
             return Ok("null reference".into());
