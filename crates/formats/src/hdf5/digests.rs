@@ -242,7 +242,7 @@ impl Digests {
     }
 
     /// Returns whether an element of a chunk is inside the dataset. Chunks at the edges may hold
-    /// elements of a dataset that was larger, and refer to what no longer exists.
+    /// elements of a dataset that was larger, and refer to values that no longer exist.
     fn is_inside(&self, chunk: &Chunk, element: u32) -> bool {
         let mut left = u64::from(element);
         let axes = self.block.iter().zip(&chunk.at).zip(&self.stored.shape).rev();
