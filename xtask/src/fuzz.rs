@@ -18,15 +18,20 @@ const OPTIONS: [&str; 5] = [
     "-print_final_stats=1",
 ];
 
+/// Downloads the dependencies. Fails if the lock file is outdated, which cargo-fuzz would silently
+/// update.
+pub(crate) fn fetch() -> Result<()> {
+    let manifest = project::root().join("fuzz/Cargo.toml");
+    let mut fetch = shell::command("cargo");
+    shell::run(fetch.args(["fetch", "--quiet", "--locked", "--manifest-path"]).arg(manifest))
+}
+
 /// Runs each target that has seeds for some seconds. Mutations are random unless there is a seed for
 /// them.
 pub(crate) fn run(seconds: u32, filter: Option<&str>, seed: Option<u32>) -> Result<()> {
     let cargo_fuzz = setup::tools::cargo_fuzz()?;
     statelens_fixtures::make()?;
-    // cargo-fuzz would update an outdated lock file without a word.
-    let manifest = project::root().join("fuzz/Cargo.toml");
-    let mut fetch = shell::command("cargo");
-    shell::run(fetch.args(["fetch", "--quiet", "--locked", "--manifest-path"]).arg(manifest))?;
+    fetch()?;
     for target in targets(filter)? {
         println!("\n== Fuzz {target} for {seconds} s");
         let corpus = project::root().join("fuzz/corpus").join(&target);

@@ -51,6 +51,7 @@ pub(crate) fn run(tier: Tier) -> ExitCode {
         cargo(&["fmt", "--all", "--check"])?;
         cargo(&["fmt", "--manifest-path", "fuzz/Cargo.toml", "--check"])
     });
+    report.step("lock file of the fuzz targets", fuzz::fetch);
     report.step("clippy", || clippy(all));
     report.step("cycles of modules", cycles::check);
     report.step("style sheets of the page", styles::check);
