@@ -5,7 +5,7 @@ import { appendFileSync, copyFileSync, mkdirSync, mkdtempSync, rmSync, writeFile
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
-import { accessibility, choosing, drop, dropped, fixture, launch, withPage, withSlowPage } from "./harness.mjs";
+import { accessibility, choosing, drop, dropped, fixture, holdStreams, launch, releaseStreams, withPage, withSlowPage } from "./harness.mjs";
 import { denseCheckpoint, safetensors } from "./make.mjs";
 
 let browser;
@@ -104,17 +104,21 @@ for (const [width, height] of SIZES) {
       await page.setInputFiles("#choose-files", source);
       await page.waitForSelector("#work .row");
       // Both sheets start the same read; after it, neither offers it again.
+      await holdStreams(page);
       await page.keyboard.press("s");
       await page.click("#read-all");
       await page.getByRole("progressbar", { name: "Reading everything" }).waitFor();
       await checkScreen("reading values");
       await page.getByRole("button", { name: "Stop" }).click();
+      await releaseStreams(page);
       await page.waitForSelector("#read-all");
       await page.keyboard.press("Escape");
+      await holdStreams(page);
       await page.keyboard.press("v");
       await page.click("#verify-begin");
       await page.waitForSelector("#verify-run");
       await checkScreen("verifying");
+      await releaseStreams(page);
       await page.waitForSelector("#verify-done", { timeout: 60_000 });
       await checkScreen("verified");
       await page.keyboard.press("Escape");
@@ -131,6 +135,7 @@ for (const [width, height] of SIZES) {
         await page.click("#write:not([disabled])");
         await page.waitForSelector("#convert-run");
       };
+      await holdStreams(page);
       await write();
       await checkScreen("writing");
       await page.getByRole("button", { name: "Browse meanwhile" }).click();
@@ -139,14 +144,17 @@ for (const [width, height] of SIZES) {
       await page.waitForSelector("#stop");
       await checkScreen("whether to stop");
       await page.click("#keep-writing");
+      await releaseStreams(page);
       await page.waitForFunction(() => !/writing/.test(document.querySelector(".status").textContent), null, { timeout: 60_000 });
       await write();
       await page.waitForSelector("#convert-done", { timeout: 60_000 });
       await checkScreen("written");
       await page.keyboard.press("Escape");
+      await holdStreams(page);
       await write();
       // A changed file can't be read.
       appendFileSync(source, "more");
+      await releaseStreams(page);
       await page.waitForSelector("#convert-run", { state: "detached", timeout: 60_000 });
       assert.match(await page.textContent('[role="dialog"]'), /changed, moved or removed/);
       await checkScreen("failed");

@@ -82,8 +82,14 @@ export async function withPage(browser, work, options = {}) {
   assert.deepEqual(errors, [], "errors in the page");
 }
 
-/** Delays each piece of a file's stream and each synchronous read. Runs in the worker. */
+/** Delays each piece of a file's stream and each synchronous read; streams can be held. Runs in the worker. */
 function slow({ streams = [0], reads = 0 }) {
+  let released = Promise.resolve();
+  let release;
+  new BroadcastChannel("streams").onmessage = ({ data }) => {
+    release?.();
+    if (data === "hold") released = new Promise((done) => (release = done));
+  };
   const plain = Blob.prototype.stream;
   let opened = 0;
   Blob.prototype.stream = function () {
@@ -93,6 +99,7 @@ function slow({ streams = [0], reads = 0 }) {
       type: "bytes",
       async pull(controller) {
         await new Promise((done) => setTimeout(done, delay));
+        await released;
         const { view } = controller.byobRequest;
         const { value, done } = await reader.read(new Uint8Array(Math.min(view.byteLength, 1 << 20)));
         if (done) controller.close();
@@ -121,6 +128,16 @@ export function withSlowPage(browser, slowness, work, options = {}) {
   };
   return withPage(browser, slowly, options);
 }
+
+/**
+ * Holds the streams of files in a page of `withSlowPage`, so that a pass goes on until `releaseStreams`, however busy the
+ * machine is.
+ * @param {import("playwright-core").Page} page
+ */
+export const holdStreams = (page) => page.evaluate(() => new BroadcastChannel("streams").postMessage("hold"));
+
+/** @param {import("playwright-core").Page} page */
+export const releaseStreams = (page) => page.evaluate(() => new BroadcastChannel("streams").postMessage("release"));
 
 /**
  * Reloads the page with a worker that first calls `script(argument)`.
