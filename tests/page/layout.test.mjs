@@ -115,7 +115,7 @@ for (const width of [360, 390, 720, 768, 820, 1024, 1440, 2560]) {
           const wide = await page.evaluate(() => document.documentElement.scrollWidth);
           if (wide > width) found.push(`${screen}: the page is ${wide} wide`);
           const isCut = (names) => names.filter((name) => name.scrollWidth > name.clientWidth + 1).map((name) => name.textContent);
-          for (const name of await page.$$eval(".ab .name", isCut)) found.push(`${screen}: ${name} is cut`);
+          for (const name of await page.$$eval(".ab .name, .status > button", isCut)) found.push(`${screen}: ${name} is cut`);
           for (const check of [checks.outside, checks.unreachable, checks.brokenWords]) found.push(...(await page.evaluate(check)).map((problem) => `${screen}: ${problem}`));
         });
         assert.deepEqual(found, []);
@@ -124,6 +124,34 @@ for (const width of [360, 390, 720, 768, 820, 1024, 1440, 2560]) {
     );
   });
 }
+
+test("at 320 by 256 pixels, as at 400 %, the status bar wraps, and all of a sheet can be reached", async () => {
+  await withPage(
+    browser,
+    async (page) => {
+      await page.setInputFiles("#choose-files", files.model);
+      await page.waitForSelector("#work");
+      await rest(page);
+      const cut = await page.$$eval(".status > button", (buttons) => buttons.filter((button) => button.scrollWidth > button.clientWidth + 1).map((button) => button.textContent));
+      assert.deepEqual(cut, []);
+      for (const key of ["c", "s", "v"]) {
+        await page.keyboard.press(key);
+        await page.waitForSelector(".sheet > footer");
+        await rest(page);
+        const [visible, content] = await page.$eval(".sheet", (sheet) => {
+          const content = sheet.querySelector(".sheetbody, .two");
+          content.scrollIntoView();
+          const [{ top, bottom }, footer] = [content, sheet.querySelector("footer")].map((part) => part.getBoundingClientRect());
+          return [Math.min(bottom, footer.top, innerHeight) - Math.max(top, 0), content.scrollHeight];
+        });
+        assert.ok(visible >= Math.min(content, 128), `the sheet of ${key} shows ${visible} of ${content} pixels`);
+        await page.keyboard.press("Escape");
+        await page.waitForSelector(".sheet", { state: "detached" });
+      }
+    },
+    { viewport: { width: 320, height: 256 } },
+  );
+});
 
 /** Returns the keys of the table that are cut. */
 const cutKeys = (page, rows) =>

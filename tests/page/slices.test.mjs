@@ -72,6 +72,21 @@ const shown = (file, key) => {
   return /"values":\[(.*)\]/.exec(selectedText)[1].split(",");
 };
 
+test("in a low window the values of a slice are in view once it was typed", () =>
+  withPage(
+    browser,
+    async (page) => {
+      await open(page, "embed.weight");
+      await page.keyboard.press("g");
+      await page.keyboard.type("0:2, -4:");
+      await page.keyboard.press("Enter");
+      await page.waitForFunction(() => document.querySelectorAll(".vals td").length < 20);
+      const [bottom, inspector] = await page.evaluate(() => [".vals", ".insp"].map((name) => document.querySelector(name).getBoundingClientRect().bottom));
+      assert.ok(bottom <= inspector, `the values end at ${bottom}, the inspector at ${inspector}`);
+    },
+    { viewport: { width: 1280, height: 640 } },
+  ));
+
 const KINDS = ["npy", "npz", "safetensors", "csv", "raw"];
 
 for (const [key, slice, shape] of [

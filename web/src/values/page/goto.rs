@@ -35,6 +35,8 @@ pub fn GoTo(props: &GoToProps) -> Html {
             match GoToTarget::typed(&input.value(), &shape) {
                 Ok(goal) => {
                     wrong.set(None);
+                    // The values are below, where a low window would not show them.
+                    input.scroll_into_view();
                     match goal {
                         GoToTarget::Value(number) => actor.go_to(row, number),
                         GoToTarget::Slice(view) => {
