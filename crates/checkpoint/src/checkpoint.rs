@@ -124,6 +124,27 @@ impl Checkpoint {
         named.collect()
     }
 
+    /// Returns the tensors in the Python attributes of a tensor that are not its own data, such as
+    /// the scales of bitsandbytes.
+    pub fn attribute_tensors(&self, id: ValueId) -> Vec<TensorId> {
+        let (mut open, mut seen, mut found) =
+            (Vec::from_iter(self.attributes(id)), HashSet::new(), Vec::new());
+        let Some((_, own)) = self.tensor_of(id).filter(|_| !open.is_empty()) else { return found };
+        while let Some(id) = open.pop() {
+            let id = self.resolve(id);
+            if !seen.insert(id) {
+                continue;
+            }
+            if let Some((inner, tensor)) = self.tensor_of(id)
+                && (&tensor.layout, &tensor.shape) != (&own.layout, &own.shape)
+            {
+                found.push(inner);
+            }
+            open.extend(self.value(id).children().into_iter().rev());
+        }
+        found
+    }
+
     /// Returns the name of a leaf in the file, where that differs from its flat key.
     pub fn stored_key(&self, id: ValueId) -> Option<&Text> {
         self.stored_keys.get(&id)

@@ -671,6 +671,13 @@ fn tensors_in_python_attributes_are_shown_compared_and_not_dropped() {
     run(["diff", &one, &one]).ok();
     assert!(run(["show", &one, "p"]).ok().contains("@state"));
     assert!(run(["show", "--json", &one, "p"]).ok().contains(r#""state":"{…}""#));
+    for json in [&[][..], &["--json"]] {
+        let manifest = text(&folder.file(&format!("manifest{}", json.len())));
+        run([&["manifest", &one, "-o", &manifest], json].concat()).ok();
+        run(["verify", &one, "--manifest", &manifest]).ok();
+        let changed = run(["verify", &two, "--manifest", &manifest]);
+        assert!(changed.code == Some(1) && changed.out.contains("differ"), "{}", changed.out);
+    }
     for target in ["o.mdl", "o.npz", "o.safetensors", "o.pt"] {
         let target = folder.file(target);
         let refused = convert(&one, &target, &[]);
