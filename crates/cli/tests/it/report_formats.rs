@@ -287,6 +287,19 @@ fn group_attributes_are_shown_and_compared() {
         assert!(diff.out.contains(part), "{part}: {}", diff.out);
     }
     run(["diff", &a, &a]).ok();
+    // Attributes of another type with the same text, and an enum whose names are swapped.
+    let [one, two] = ["a", "b"].map(|tag| report(&format!("h5_attributes/types_{tag}.h5")));
+    let diff = run(["diff", &one, &two]).out;
+    for line in [
+        "w  @(datatype): value: enum of uint8 (A = 0, B = 1) / enum of uint8 (A = 1, B = 0)",
+        "w  @digit: type: string / int64",
+        "w  @shape: type: int64 / int64 [1]",
+        "w  @whole: type: int32 / int64",
+        "4 differences",
+    ] {
+        assert!(diff.contains(line), "{line}: {diff}");
+    }
+    run(["diff", &one, &one]).ok();
     // As h5py reads them.
     let printed = run(["show", &report("h5_attributes/kinds.h5"), "w"]).ok();
     for line in [
