@@ -240,6 +240,28 @@ test("a run of another trainer is not called Cerebras's, and keys of a flat stat
   });
 });
 
+test("the latest and the best checkpoint are those that the trainer's files name", async () => {
+  const run = join(top, "named");
+  for (const step of [900, 1000, 1100]) {
+    mkdirSync(join(run, `checkpoint-${step}`), { recursive: true });
+    writeFileSync(join(run, `checkpoint-${step}`, "model.safetensors"), safetensors(["w"]));
+    writeFileSync(join(run, `checkpoint-${step}`, "trainer_state.json"), '{"best_model_checkpoint": "out/checkpoint-900"}');
+  }
+  for (const latest of ["checkpoint-1000", "checkpoint-700"]) {
+    writeFileSync(join(run, "latest"), latest);
+    const expected = runs(run);
+    await withPage(browser, async (page) => {
+      await choose(page, run);
+      assert.equal(await list(page), expected);
+      assert.equal(await page.textContent("#latest"), latest);
+      await page.fill("#prune label:nth-of-type(1) input", "1");
+      const plan = JSON.parse(execFileSync(command, ["prune", run, "--keep", "1", "--json"], { encoding: "utf8" }));
+      await becomes(() => page.$$eval("#run [data-plan=prune]", (rows) => rows.map((row) => row.dataset.name).sort().join()), plan.files.sort().join());
+      assert.match(await page.textContent("#run .row[data-name=checkpoint-900] .cq"), /best/);
+    });
+  }
+});
+
 test("a single checkpoint opens, two are listed as a run", async () => {
   await withPage(browser, async (page) => {
     const one = (name) => ({ ...dropped("cerebras/v2.10.0/seed.mdl"), name });

@@ -42,6 +42,7 @@ pub struct Checkpoint {
     attributes: HashMap<ValueId, ValueId>,
     stored_keys: HashMap<ValueId, Text>,
     raw_attributes: RawAttributes,
+    attribute_types: RawAttributes,
     outside_state: HashSet<ValueId>,
     holds_tensor: Vec<bool>,
     unfolded: Unfolded,
@@ -124,6 +125,27 @@ impl Checkpoint {
         named.collect()
     }
 
+    /// Returns the tensors in the Python attributes of a tensor that are not its own data, such as
+    /// the scales of bitsandbytes.
+    pub fn attribute_tensors(&self, id: ValueId) -> Vec<TensorId> {
+        let (mut open, mut seen, mut found) =
+            (Vec::from_iter(self.attributes(id)), HashSet::new(), Vec::new());
+        let Some((_, own)) = self.tensor_of(id).filter(|_| !open.is_empty()) else { return found };
+        while let Some(id) = open.pop() {
+            let id = self.resolve(id);
+            if !seen.insert(id) {
+                continue;
+            }
+            if let Some((inner, tensor)) = self.tensor_of(id)
+                && (&tensor.layout, &tensor.shape) != (&own.layout, &own.shape)
+            {
+                found.push(inner);
+            }
+            open.extend(self.value(id).children().into_iter().rev());
+        }
+        found
+    }
+
     /// Returns the name of a leaf in the file, where that differs from its flat key.
     pub fn stored_key(&self, id: ValueId) -> Option<&Text> {
         self.stored_keys.get(&id)
@@ -133,6 +155,11 @@ impl Checkpoint {
     /// metadata), as text.
     pub fn raw_attributes(&self, id: ValueId) -> &[(Text, Text)] {
         self.raw_attributes.get(id)
+    }
+
+    /// Returns the types of the raw attributes of HDF5 by name; their texts do not show them.
+    pub fn attribute_types(&self, id: ValueId) -> &[(Text, Text)] {
+        self.attribute_types.get(id)
     }
 
     /// Returns whether a pickled module holds the value, and everything below it, in addition to
@@ -171,8 +198,8 @@ impl Checkpoint {
             attributes: self.attributes.clone(),
             stored_keys: self.stored_keys.clone(),
             raw_attributes: self.raw_attributes.clone(),
+            attribute_types: self.attribute_types.clone(),
             outside_state: self.outside_state.clone(),
-            alike: VecDeque::new(),
             limits: Limits::none(),
         }
     }
@@ -185,12 +212,30 @@ struct RawAttributes {
     /// Index into `lists` by value, plus 1; 0 for values without attributes. Only as long as needed
     /// for the last value that has any.
     of: Vec<u32>,
+    /// Lists that were set recently: most values share theirs with a recent one.
+    alike: VecDeque<u32>,
 }
 
 impl RawAttributes {
     fn get(&self, id: ValueId) -> &[(Text, Text)] {
         let list = self.of.get(id.0 as usize).and_then(|list| list.checked_sub(1));
         list.and_then(|list| self.lists.get(list as usize)).map_or(&[], |list| list)
+    }
+
+    fn set_list(&mut self, id: ValueId, attributes: Vec<(Text, Text)>) {
+        if attributes.is_empty() {
+            return self.set(id, None);
+        }
+        let lists = &mut self.lists;
+        let known = |list: &u32| lists.get(*list as usize).is_some_and(|it| it[..] == attributes);
+        let list = self.alike.iter().copied().find(known).unwrap_or_else(|| {
+            let new = lists.len() as u32;
+            lists.push(attributes.into());
+            self.alike.truncate(MAX_COMPARED - 1);
+            self.alike.push_front(new);
+            new
+        });
+        self.set(id, Some(list));
     }
 
     fn set(&mut self, id: ValueId, list: Option<u32>) {
@@ -230,9 +275,8 @@ pub struct Builder {
     attributes: HashMap<ValueId, ValueId>,
     stored_keys: HashMap<ValueId, Text>,
     raw_attributes: RawAttributes,
+    attribute_types: RawAttributes,
     outside_state: HashSet<ValueId>,
-    /// Lists that were set recently: most values share theirs with a recent one.
-    alike: VecDeque<u32>,
     limits: Limits,
 }
 
@@ -323,20 +367,12 @@ impl Builder {
 
     /// Sets what [`Checkpoint::raw_attributes`] returns.
     pub fn set_raw_attributes(&mut self, id: ValueId, attributes: Vec<(Text, Text)>) {
-        if attributes.is_empty() {
-            self.raw_attributes.set(id, None);
-            return;
-        }
-        let lists = &mut self.raw_attributes.lists;
-        let known = |list: &u32| lists.get(*list as usize).is_some_and(|it| it[..] == attributes);
-        let list = self.alike.iter().copied().find(known).unwrap_or_else(|| {
-            let new = lists.len() as u32;
-            lists.push(attributes.into());
-            self.alike.truncate(MAX_COMPARED - 1);
-            self.alike.push_front(new);
-            new
-        });
-        self.raw_attributes.set(id, Some(list));
+        self.raw_attributes.set_list(id, attributes);
+    }
+
+    /// Sets what [`Checkpoint::attribute_types`] returns.
+    pub fn set_attribute_types(&mut self, id: ValueId, types: Vec<(Text, Text)>) {
+        self.attribute_types.set_list(id, types);
     }
 
     /// Returns the raw attributes, see [`Checkpoint::raw_attributes`].
@@ -373,6 +409,7 @@ impl Builder {
         let keys = part.stored_keys.iter().map(|(id, key)| (moved(id), key.clone()));
         self.stored_keys.extend(keys);
         self.raw_attributes.append(&part.raw_attributes, values);
+        self.attribute_types.append(&part.attribute_types, values);
         self.outside_state.extend(part.outside_state.iter().map(moved));
         Ok(moved(&part.root))
     }
@@ -389,7 +426,7 @@ impl Builder {
         self.flatten_links()?;
         let holds_tensor = self.mark_tensors()?;
         let Self { values, tensors, attributes, stored_keys, raw_attributes, .. } = self;
-        let Self { outside_state, limits, .. } = self;
+        let Self { attribute_types, outside_state, limits, .. } = self;
         let mut checkpoint = Checkpoint {
             format,
             files,
@@ -400,6 +437,7 @@ impl Builder {
             attributes,
             stored_keys,
             raw_attributes,
+            attribute_types,
             outside_state,
             holds_tensor,
             unfolded: Unfolded::default(),

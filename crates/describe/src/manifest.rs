@@ -16,7 +16,7 @@
 //!   order, little-endian, dense). If the bytes are not available, `missing` has the reason instead
 //!   of the hash. The same goes for tensors that take less than a thousandth of their size in the
 //!   file, once 16 GiB of such repetition are hashed. A quantised tensor has its integers and
-//!   `quantizer`.
+//!   `quantizer`. A tensor whose Python attributes hold tensors has `attributes`, a hash of them.
 //! - `sparse`: `dtype` and `shape` of the whole tensor, `layout`, and `parts`, an object of
 //!   tensors.
 //! - `int`, `float` (Python's repr, `nan`, `inf`, `-inf`), `str`: `value`, a string, so that no
@@ -30,6 +30,9 @@
 //! - `dict`, `list`, `tuple`, `set`: empty containers.
 //!
 //! Bytes that can't be read have `error` with the reason instead of the hash.
+//!
+//! Attributes of HDF5 and metadata of safetensors are not part of it, because other formats do not
+//! have them: `diff` compares them.
 //!
 //! A link has the fields of its target, and `alias_of`, the target's key; it does not repeat a
 //! string longer than 4 KiB. A link to a container that is not empty has only its kind.
@@ -256,10 +259,12 @@ fn columns(checkpoint: &Checkpoint, leaf: &Leaf, facts: &[Facts]) -> [String; 4]
 }
 
 /// Returns whether the values of a tensor depend on more than its own bytes: the parts of a sparse
-/// tensor, the quantizer of a quantised one. Their line has the hash of their entry in JSON.
+/// tensor, the quantizer of a quantised one, tensors in its Python attributes. Their line has the
+/// hash of their entry in JSON.
 fn is_composed(checkpoint: &Checkpoint, leaf: &Leaf) -> bool {
-    let is_sparse = matches!(checkpoint.value(leaf.target), Value::Sparse(_));
-    is_sparse || checkpoint.tensor_of(leaf.target).is_some_and(|(_, t)| t.quantizer.is_some())
+    matches!(checkpoint.value(leaf.target), Value::Sparse(_))
+        || checkpoint.tensor_of(leaf.target).is_some_and(|(_, t)| t.quantizer.is_some())
+        || !checkpoint.attribute_tensors(leaf.target).is_empty()
 }
 
 /// Returns whether the value's text can't be cut short: tensors have a hash or a reason for its
@@ -314,8 +319,8 @@ impl<'a> Hashes<'a> {
         columns(self.checkpoint, leaf, &facts)
     }
 
-    /// Returns the hashes of all parts of a value: one for a tensor, several for a sparse or
-    /// quantised one, none for a plain value.
+    /// Returns the hashes of all parts of a value, in the order of [`tensors_of`]: one for a tensor,
+    /// several for a composed one, none for a plain value.
     fn facts(&mut self, id: ValueId) -> Vec<Facts> {
         let checkpoint = self.checkpoint;
         match checkpoint.value(id) {
@@ -323,31 +328,13 @@ impl<'a> Hashes<'a> {
                 let hash = self.bytes.entry(id).or_insert_with(|| hex(&Sha256::digest(data)));
                 vec![Facts { tensor: None, hash: Some(hash.clone()), failed: None }]
             }
-            Value::Sparse(sparse) => {
-                sparse.parts.iter().map(|(_, part)| self.tensor(*part)).collect()
-            }
-            Value::Tensor(_) | Value::Array(_) => {
-                let mut facts = vec![self.tensor(id)];
-                let quantizer = checkpoint.tensor_of(id).and_then(|(_, t)| t.quantizer.as_ref());
-                if let Some(Quantizer::PerChannel { scales, zero_points, .. }) = quantizer {
-                    facts.extend([self.tensor(*scales), self.tensor(*zero_points)]);
-                }
-                facts
-            }
-            Value::Opaque(opaque) => {
-                opaque.contents.into_iter().map(|tensor| self.of(Some(tensor))).collect()
-            }
-            _ => Vec::new(),
+            _ => tensors_of(checkpoint, id).into_iter().map(|(part, _)| self.of(part)).collect(),
         }
     }
 
-    fn tensor(&self, id: ValueId) -> Facts {
-        self.of(self.checkpoint.tensor_of(id).map(|(tensor, _)| tensor))
-    }
-
-    fn of(&self, tensor: Option<TensorId>) -> Facts {
-        let of = |of: &HashMap<TensorId, String>| tensor.and_then(|id| of.get(&id)).cloned();
-        Facts { tensor, hash: of(&self.tensors), failed: of(&self.failed) }
+    fn of(&self, tensor: TensorId) -> Facts {
+        let of = |of: &HashMap<TensorId, String>| of.get(&tensor).cloned();
+        Facts { tensor: Some(tensor), hash: of(&self.tensors), failed: of(&self.failed) }
     }
 }
 
@@ -356,7 +343,7 @@ fn entry(json: &mut Json, checkpoint: &Checkpoint, leaf: &Leaf, alias: bool, fac
     let value = checkpoint.value(leaf.target);
     json.name("kind").str(value.kind());
     match value {
-        Value::Tensor(_) | Value::Array(_) => tensor(json, checkpoint, facts),
+        Value::Tensor(_) | Value::Array(_) => tensor(json, checkpoint, leaf.target, facts),
         Value::Sparse(sparse) => parts(json, checkpoint, sparse, facts),
         Value::Bool(value) => json.name("value").bool(*value),
         Value::Int(int) => {
@@ -394,10 +381,12 @@ fn entry(json: &mut Json, checkpoint: &Checkpoint, leaf: &Leaf, alias: bool, fac
     }
 }
 
-fn tensor(json: &mut Json, checkpoint: &Checkpoint, facts: &[Facts]) {
-    let [own, of_quantizer @ ..] = facts else { return };
+fn tensor(json: &mut Json, checkpoint: &Checkpoint, id: ValueId, facts: &[Facts]) {
+    let [own, others @ ..] = facts else { return };
     let Some(tensor) = own.of(checkpoint) else { return };
     dense(json, tensor, own);
+    let inner = checkpoint.attribute_tensors(id).len();
+    let (of_quantizer, inner) = others.split_at(others.len().saturating_sub(inner));
     match &tensor.quantizer {
         None => {}
         Some(Quantizer::PerTensor { scale, zero_point }) => {
@@ -412,6 +401,14 @@ fn tensor(json: &mut Json, checkpoint: &Checkpoint, facts: &[Facts]) {
                 json.name(name).object(|json| part_fields(json, checkpoint, part));
             }
         }),
+    }
+    if let Some(attributes) = checkpoint.attributes(id).filter(|_| !inner.is_empty()) {
+        let mut text = contents_hash(checkpoint, attributes, "");
+        for part in inner {
+            let why = || why_missing(part.of(checkpoint)).to_string();
+            text.push_str(part.hash.as_ref().or(part.failed.as_ref()).unwrap_or(&why()));
+        }
+        json.name("attributes").str(&hex(&Sha256::digest(text)));
     }
 }
 
@@ -624,6 +621,17 @@ mod tests {
             lines(&checkpoint(vec![tensor], vec![("q", Value::Tensor(TensorId(0)))]))
         };
         assert_ne!(quantized(0.5), quantized(0.25));
+        let with_scale = |scale: f32| {
+            let own = Tensor::new(DType::U8, vec![8], span(8));
+            let scale = Layout::Inline(scale.to_le_bytes()[..].into());
+            let inner = Tensor::new(DType::F32, vec![], scale);
+            let plain = checkpoint(vec![own, inner], vec![("w", Value::Tensor(TensorId(0)))]);
+            let mut edit = plain.edit();
+            let inner = edit.push(Value::Tensor(TensorId(1))).unwrap();
+            edit.set_attributes(ValueId(0), inner);
+            lines(&edit.rebuild(&plain).unwrap())
+        };
+        assert_ne!(with_scale(0.5), with_scale(0.25));
     }
 
     #[test]

@@ -35,7 +35,7 @@ pub(crate) fn left_out(source: &Checkpoint, of: impl Fn(&Value) -> bool) -> Opti
 /// Returns the loss of tensors that are attributes of other tensors, such as the scales of
 /// bitsandbytes; `None` without such tensors.
 pub(crate) fn tensors_left_out(source: &Checkpoint) -> Option<Loss> {
-    let keys = owners(source, |id, _| has_more_data(source, id));
+    let keys = owners(source, |id, _| !source.attribute_tensors(id).is_empty());
     (!keys.is_empty()).then(|| Loss {
         code: LossCode::TensorAttributes,
         keys: keys.iter().map(Text::to_string).collect(),
@@ -43,23 +43,4 @@ pub(crate) fn tensors_left_out(source: &Checkpoint) -> Option<Loss> {
         why: "They have no key.".into(),
         harmless: false,
     })
-}
-
-/// Returns whether the attributes of a tensor contain a tensor that is not its own data.
-fn has_more_data(source: &Checkpoint, id: ValueId) -> bool {
-    let Some((_, own)) = source.tensor_of(id) else { return false };
-    let (mut open, mut seen) = (Vec::from_iter(source.attributes(id)), HashSet::new());
-    while let Some(id) = open.pop() {
-        let id = source.resolve(id);
-        if !seen.insert(id) {
-            continue;
-        }
-        if let Some((_, tensor)) = source.tensor_of(id)
-            && (&tensor.layout, &tensor.shape) != (&own.layout, &own.shape)
-        {
-            return true;
-        }
-        open.extend(source.value(id).children());
-    }
-    false
 }

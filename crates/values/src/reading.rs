@@ -69,7 +69,7 @@ pub fn missing(tensor: &Tensor) -> Option<&Text> {
 }
 
 /// Returns the tensors of a value: the tensor itself, or the parts of a sparse one, and those of
-/// its quantizer; the contents of an object. Parts have a name.
+/// its quantizer and its Python attributes; the contents of an object. Parts have a name.
 pub fn tensors_of(checkpoint: &Checkpoint, id: ValueId) -> Vec<(TensorId, &'static str)> {
     let mut found = Vec::new();
     let mut push = |id: ValueId, name| {
@@ -85,6 +85,8 @@ pub fn tensors_of(checkpoint: &Checkpoint, id: ValueId) -> Vec<(TensorId, &'stat
                 push(*scales, "scales");
                 push(*zero_points, "zero_points");
             }
+            let inner = checkpoint.attribute_tensors(id).into_iter();
+            found.extend(inner.map(|tensor| (tensor, "attributes")));
         }
     }
     found

@@ -26,6 +26,8 @@ pub struct RunView {
     /// Per entry, why a pruning must not count the checkpoint as kept; see
     /// [`statelens_compare::runs::RunContents::unsound`].
     unsound: Rc<Vec<Option<String>>>,
+    /// The names of the best checkpoints.
+    pub best: Rc<Vec<String>>,
     /// Index of the selected row.
     pub at: usize,
     /// Whether the user selected that row.
@@ -93,6 +95,7 @@ impl RunView {
             sorted: Rc::new(sorted),
             checks: Rc::new(checks),
             unsound: Rc::new(unsound),
+            best: Rc::default(),
             at,
             chosen: false,
             scroll: 1,
@@ -203,6 +206,7 @@ impl RunView {
         if let Some(place) = row.and_then(|row| Rc::make_mut(&mut self.checks).get_mut(row.entry)) {
             *place = Some(check);
             self.unsound = Rc::new(self.sorted.run.unsound(&self.checks));
+            self.best = Rc::new(self.sorted.run.best(&self.checks));
             if let Some(pick) = self.pick().filter(|_| !self.chosen) {
                 self.at = pick.row;
                 self.scroll += 1;
@@ -273,10 +277,8 @@ impl RunView {
     /// Returns the entries that a pruning would delete.
     pub fn prunable(&self) -> Vec<&FileEntry> {
         let keep = usize::try_from(self.keep).unwrap_or(usize::MAX);
-        let best = self.checks.iter().flatten().flat_map(|check| &check.best).cloned();
-        let best: Vec<String> = best.collect();
         let every = (self.every > 0).then_some(self.every);
-        self.sorted.run.prunable(keep, every, &self.unsound, &best)
+        self.sorted.run.prunable(keep, every, &self.unsound, &self.best)
     }
 
     /// Returns the label of a row: its step, or its name.

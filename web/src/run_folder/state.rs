@@ -101,11 +101,13 @@ pub struct SortedRun {
     pub error: Option<String>,
 }
 
-/// Sorts a run folder; `index` is the text of its index, or why it can't be read.
+/// Sorts a run folder; `index` is the text of its index, or why it can't be read, and `latest` the
+/// entry that a file in it names.
 pub fn sort(
     files: &[FileName],
     folder: &RunFolder,
     index: Option<Result<String, String>>,
+    latest: Option<String>,
 ) -> SortedRun {
     let parsed = index.map(|text| {
         text.and_then(|text| parse_index(&text).map_err(|error| error.what().to_owned()))
@@ -116,7 +118,8 @@ pub fn sort(
         Some(Err(error)) => (None, Some(error)),
     };
     let listed = paths.as_ref().map_or(0, Vec::len);
-    let mut run = RunContents::new(names(files, folder), paths, &NamePattern::default());
+    let run = RunContents::new(names(files, folder), paths, &NamePattern::default());
+    let mut run = run.with_latest(latest);
     if error.is_some() {
         run.latest = None;
     }
@@ -261,11 +264,14 @@ mod tests {
         ]);
         let folder = find(&files).unwrap();
         assert_eq!((folder.name.as_str(), folder.members.len()), ("out", 4));
-        let sorted = sort(&files, &folder, None);
+        let sorted = sort(&files, &folder, None, None);
         let rows: Vec<usize> = sorted.rows.iter().map(|row| row.file).collect();
         assert_eq!(rows, [3, 0]);
         assert_eq!(sorted.run.latest.as_deref(), Some("checkpoint-1000"));
         assert_eq!(sorted.loaded(), Some(0));
+        let named = |name: &str| sort(&files, &folder, None, Some(name.to_owned()));
+        assert_eq!(named("checkpoint-500").loaded(), Some(1));
+        assert_eq!(named("checkpoint-700").run.absent_latest.as_deref(), Some("checkpoint-700"));
     }
 
     #[test]
@@ -280,7 +286,7 @@ mod tests {
             "r/trainer_state_5.mdl",
         ]);
         let folder = find(&files).unwrap();
-        let sorted = sort(&files, &folder, None);
+        let sorted = sort(&files, &folder, None, None);
         let names: Vec<&str> = sorted
             .rows
             .iter()
@@ -304,10 +310,10 @@ mod tests {
         let newest = &sorted.run.entries[sorted.rows[1].entry];
         assert_eq!(timestamp(newest).as_deref(), Some("2024-01-31 23:59:59"));
         assert_eq!(sorted.run.latest.as_deref(), Some("checkpoint_10_20240131_235959.mdl"));
-        let listed = sort(&files, &folder, Some(Ok("- r/checkpoint_5.mdl\n".into())));
+        let listed = sort(&files, &folder, Some(Ok("- r/checkpoint_5.mdl\n".into())), None);
         assert_eq!(listed.run.latest.as_deref(), Some("checkpoint_5.mdl"));
         assert_eq!(listed.run.only_folder.len(), 2);
-        let broken = sort(&files, &folder, Some(Ok("a: b\n".into())));
+        let broken = sort(&files, &folder, Some(Ok("a: b\n".into())), None);
         assert!(broken.error.is_some());
         assert_eq!(broken.run.latest, None);
     }
@@ -316,7 +322,7 @@ mod tests {
     fn picks_the_newest_sound_checkpoint() {
         let files = files(&["checkpoint_1.mdl", "checkpoint_2.mdl", "checkpoint_3.mdl"]);
         let folder = find(&files).unwrap();
-        let sorted = sort(&files, &folder, None);
+        let sorted = sort(&files, &folder, None, None);
         let bad = || Some("cut short".to_owned());
         // Rows are the newest first, entries the oldest first.
         let newest = sorted.pick(&[None, None, None]);
@@ -326,7 +332,7 @@ mod tests {
         let none = sorted.pick(&[bad(), bad(), bad()]);
         assert_eq!(none, Some(RunPick { row: 0, is_sound: false, loaded: None }));
         // It is unknown which checkpoint would be loaded.
-        let broken = sort(&files, &folder, Some(Ok("a: b\n".into())));
+        let broken = sort(&files, &folder, Some(Ok("a: b\n".into())), None);
         let sound = broken.pick(&[None, None, bad()]);
         assert_eq!(sound, Some(RunPick { row: 1, is_sound: true, loaded: None }));
         assert_eq!(broken.pick(&[bad(), bad(), bad()]), None);

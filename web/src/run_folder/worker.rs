@@ -36,8 +36,7 @@ pub(crate) fn check_files(job: Job, files: Vec<FileName>, requested: Vec<u32>, d
 fn check_file(files: &[FileName], sources: &Sources, file: u32) -> OpenCheck {
     // A new cache: blocks of the previous file are of no use.
     let files = sources.set(files).opened_at(FileId(file));
-    let opened = statelens_formats::open(files, &Limits::default(), &mut Unwatched);
-    OpenCheck::of(opened.as_ref())
+    OpenCheck::open(&files, &Limits::default())
 }
 
 /// Reads all values of the requested files, one after the other.

@@ -287,6 +287,19 @@ fn group_attributes_are_shown_and_compared() {
         assert!(diff.out.contains(part), "{part}: {}", diff.out);
     }
     run(["diff", &a, &a]).ok();
+    // Attributes of another type with the same text, and an enum whose names are swapped.
+    let [one, two] = ["a", "b"].map(|tag| report(&format!("h5_attributes/types_{tag}.h5")));
+    let diff = run(["diff", &one, &two]).out;
+    for line in [
+        "w  @(datatype): value: enum of uint8 (A = 0, B = 1) / enum of uint8 (A = 1, B = 0)",
+        "w  @digit: type: string / int64",
+        "w  @shape: type: int64 / int64 [1]",
+        "w  @whole: type: int32 / int64",
+        "4 differences",
+    ] {
+        assert!(diff.contains(line), "{line}: {diff}");
+    }
+    run(["diff", &one, &one]).ok();
     // As h5py reads them.
     let printed = run(["show", &report("h5_attributes/kinds.h5"), "w"]).ok();
     for line in [
@@ -482,6 +495,32 @@ fn prune_keeps_what_links_refer_to() {
     assert_eq!(json["files"], serde_json::json!(["checkpoint-2"]), "{json}");
 }
 
+/// Steps of Orbax are folders, which can't be opened.
+#[test]
+fn prunes_completed_steps_of_orbax() {
+    let folder = Folder::new();
+    for (step, from, loss) in [(5, 0, 0.25), (900, 0, 0.5), (1000, 10, 0.75), (1100, 10, 0.5)] {
+        for name in ["_CHECKPOINT_METADATA", "default/_METADATA", "default/manifest.ocdbt"] {
+            let to = folder.file(&format!("{step}/{name}"));
+            fs::create_dir_all(to.parent().unwrap()).unwrap();
+            fs::copy(fixture(&format!("orbax/steps/{from}/{name}")), to).unwrap();
+        }
+        let metrics = folder.file(&format!("{step}/metrics"));
+        fs::create_dir(&metrics).unwrap();
+        fs::write(metrics.join("metrics"), format!(r#"{{"loss": {loss}}}"#)).unwrap();
+    }
+    // The newest is not complete, and 5 has the lowest loss.
+    fs::remove_dir_all(folder.file("1100/default")).unwrap();
+    fs::create_dir(folder.file("1200.orbax-checkpoint-tmp-1")).unwrap();
+    let path = text(folder.path());
+    let sound = run(["latest", "--sound", &path]);
+    assert!(sound.out.trim().ends_with("1000") && sound.err.contains("`default`"), "{}", sound.err);
+    let json = run(["prune", "--keep", "1", "--apply", "--json", &path]).json();
+    assert_eq!(json["files"], serde_json::json!(["900"]), "{json}");
+    assert!(folder.file("statelens-trash/900/default/manifest.ocdbt").exists());
+    assert!(folder.file("1200.orbax-checkpoint-tmp-1").exists());
+}
+
 /// A run of TensorFlow: a checkpoint is several files, and the newest is the one in `checkpoint`.
 #[test]
 fn prunes_all_files_of_a_checkpoint_of_tensorflow() {
@@ -515,7 +554,7 @@ fn prunes_all_files_of_a_checkpoint_of_tensorflow() {
 fn prune_keeps_the_best_of_a_run() {
     let weights = report("folders/hf_trainer/checkpoint-500/model.safetensors");
     let folder = Folder::new();
-    let inner = folder.file("version_0/checkpoints");
+    let inner = folder.file("lightning_logs/version_0/checkpoints");
     fs::create_dir_all(&inner).unwrap();
     for epoch in 1..=4 {
         let loss = [0.9, 0.2, 0.5, 0.4][epoch - 1];
@@ -524,6 +563,8 @@ fn prune_keeps_the_best_of_a_run() {
     }
     let path = text(folder.path());
     assert!(run(["latest", &path]).ok().contains("checkpoints/epoch=4-"));
+    let logs = text(&folder.file("lightning_logs"));
+    assert_eq!(run(["latest", &logs]).ok(), run(["latest", &path]).ok());
     let json = run(["prune", "--keep", "1", "--json", &path]).json();
     assert_eq!(json["files"], serde_json::json!(["epoch=3-val_loss=0.50.safetensors"]), "{json}");
 
@@ -671,6 +712,13 @@ fn tensors_in_python_attributes_are_shown_compared_and_not_dropped() {
     run(["diff", &one, &one]).ok();
     assert!(run(["show", &one, "p"]).ok().contains("@state"));
     assert!(run(["show", "--json", &one, "p"]).ok().contains(r#""state":"{…}""#));
+    for json in [&[][..], &["--json"]] {
+        let manifest = text(&folder.file(&format!("manifest{}", json.len())));
+        run([&["manifest", &one, "-o", &manifest], json].concat()).ok();
+        run(["verify", &one, "--manifest", &manifest]).ok();
+        let changed = run(["verify", &two, "--manifest", &manifest]);
+        assert!(changed.code == Some(1) && changed.out.contains("differ"), "{}", changed.out);
+    }
     for target in ["o.mdl", "o.npz", "o.safetensors", "o.pt"] {
         let target = folder.file(target);
         let refused = convert(&one, &target, &[]);

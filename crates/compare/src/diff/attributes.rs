@@ -18,6 +18,7 @@ const FORMATS: [&str; 4] = ["hdf5", "keras", "keras-weights", "safetensors"];
 pub(super) fn attributes(
     left: &Checkpoint,
     right: &Checkpoint,
+    options: &DiffOptions,
     report: &mut ComparisonReport,
 ) -> Vec<AttributePair> {
     let format = left.format.id;
@@ -40,17 +41,22 @@ pub(super) fn attributes(
         names.dedup();
         for name in names {
             let (one, two) = (one.get(name), two.get(name));
-            let unread = [one, two].into_iter().flatten().find(|value| is_not_compared(value));
-            if let Some(why) = unread {
-                let what = DifferenceKind::Unreadable { why: why.to_string() };
-                report.differ(behind, key, &format!("@{name}"), what);
-            } else if one != two {
-                let text = |value: Option<&&Text>| {
-                    value.map_or_else(|| "missing".into(), |value| value.to_string())
-                };
-                let what = DifferenceKind::Value { left: text(one), right: text(two) };
-                report.differ(behind, key, &format!("@{name}"), what);
-            }
+            let [left, right] = [one, two].map(|value| value.map(|(text, _)| *text));
+            let text = |value: Option<&Text>| value.map_or("missing".into(), Text::to_string);
+            let unread = left.into_iter().chain(right).find(|value| is_not_compared(value));
+            let what = match (unread, one, two) {
+                (Some(why), ..) => DifferenceKind::Unreadable { why: why.to_string() },
+                _ if left != right => {
+                    DifferenceKind::Value { left: text(left), right: text(right) }
+                }
+                (_, Some((_, left)), Some((_, right)))
+                    if left != right && !options.ignore_dtype =>
+                {
+                    DifferenceKind::Type { left: text(*left), right: text(*right) }
+                }
+                _ => continue,
+            };
+            report.differ(behind, key, &format!("@{name}"), what);
         }
     }
     pairs
@@ -210,10 +216,17 @@ fn is_not_compared(value: &Text) -> bool {
     value.as_bytes().starts_with(NOT_COMPARED.as_bytes())
 }
 
-/// Returns the attributes of a value, without those that describe its storage.
-fn own(checkpoint: &Checkpoint, id: ValueId) -> HashMap<&Text, &Text> {
+/// Returns the attributes of a value with their types, without those that describe its storage.
+fn own(checkpoint: &Checkpoint, id: ValueId) -> HashMap<&Text, (&Text, Option<&Text>)> {
+    let types = checkpoint.attribute_types(id).iter().map(|(name, of)| (name, of));
+    let types: HashMap<&Text, &Text> = types.collect();
+    // The dtype of an enum does not have its names.
+    let counts = |name: &Text, value: &Text| {
+        !name.as_bytes().starts_with(b"(")
+            || *name == "(datatype)" && value.as_bytes().starts_with(b"enum")
+    };
     let all = checkpoint.raw_attributes(id).iter();
-    all.filter(|(name, _)| !name.as_bytes().starts_with(b"("))
-        .map(|(name, value)| (name, value))
+    all.filter(|(name, value)| counts(name, value))
+        .map(|(name, value)| (name, (value, types.get(name).copied())))
         .collect()
 }

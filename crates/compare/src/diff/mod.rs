@@ -113,7 +113,7 @@ impl Comparison {
     /// Compares everything except the elements of tensors, which are compared as they are fed.
     pub fn new(left: Arc<Checkpoint>, right: Arc<Checkpoint>, options: DiffOptions) -> Self {
         let mut report = ComparisonReport::new(Optimizers::of(&left, &right));
-        let inside = attributes::attributes(&left, &right, &mut report);
+        let inside = attributes::attributes(&left, &right, &options, &mut report);
         let (pairs, matches) = pairs::pairs(&left, &right, &options, &mut report, inside);
         if options.structure {
             structure::structure(&left, &right, &mut report);

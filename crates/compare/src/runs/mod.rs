@@ -20,7 +20,7 @@ pub use index::{INDEX, parse_index};
 pub use kept::{KEPT, KeptValues, MAX_KEPT, time_text};
 pub use pattern::{CheckpointName, NamePattern};
 pub use sound::OpenCheck;
-pub use trainers::{LATEST_FILES, STEP_MARKS, named_latest, step_folders, weights_of};
+pub use trainers::{LATEST_FILES, MAX_LATEST, STEP_MARKS, named_latest, step_folders, weights_of};
 pub use values::{
     FirstLines, GroupValues, Grouping, StepValues, TensorGroups, TimelineMeasure, first_lines,
     group_names, over_steps, values_json,
@@ -254,13 +254,7 @@ impl RunContents {
                 same.push((metric, &entry.name));
             }
         }
-        let mut extremes = HashSet::new();
-        for of in by_metric.values() {
-            let lowest = of.iter().min_by(|a, b| a.0.total_cmp(&b.0));
-            let highest = of.iter().max_by(|a, b| a.0.total_cmp(&b.0));
-            extremes.extend(lowest.into_iter().chain(highest).map(|(_, name)| *name));
-        }
-        extremes
+        by_metric.values().flat_map(|of| lowest_and_highest(of)).collect()
     }
 
     /// Returns the contents as JSON. `wrong` has the problem of each entry, or an empty string.
@@ -385,6 +379,13 @@ fn kind(name: &str, pattern: &NamePattern) -> RunFile {
         Some((states, of)) if !states.is_empty() => RunFile::Subset { states, of },
         _ => RunFile::Other,
     }
+}
+
+/// Returns the names with the lowest and the highest value.
+fn lowest_and_highest<'a>(of: &[(f64, &'a str)]) -> impl Iterator<Item = &'a str> + use<'a> {
+    let lowest = of.iter().min_by(|a, b| a.0.total_cmp(&b.0));
+    let highest = of.iter().max_by(|a, b| a.0.total_cmp(&b.0));
+    [lowest, highest].map(|one| one.map(|(_, name)| *name)).into_iter().flatten()
 }
 
 /// Returns the name of the file in a path of any system.

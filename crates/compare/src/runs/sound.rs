@@ -4,24 +4,74 @@
 //! or unfinished (the `__SUCCESS__` mark of Cerebras checkpoints is one sign), and it has every
 //! state that any other intact checkpoint of the run has.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
-use statelens_checkpoint::{Checkpoint, Error, Grade, Value};
+use statelens_checkpoint::{Checkpoint, Error, FileSet, Grade, Limits, Unwatched, Value};
 
-use super::{FileEntry, RunContents, RunFile, file_name};
+use super::{FileEntry, RunContents, RunFile, file_name, is_checkpoint_folder, lowest_and_highest};
 
 /// The result of opening a checkpoint of a run.
-#[derive(Debug, Clone, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, serde::Serialize, serde::Deserialize)]
 pub struct OpenCheck {
     /// The reason why it can't be opened, or its missing or damaged parts; empty if it is sound.
     pub wrong: String,
     /// The names of its top-level states.
     pub states: Vec<String>,
-    /// The names of the files that Lightning holds to be the best.
+    /// The names of the checkpoints that the trainer held to be the best when it saved this one.
     pub best: Vec<String>,
+    /// The metrics that Orbax saved with it.
+    pub metrics: Vec<(String, f64)>,
 }
 
+/// The file that Orbax writes into the folder of a step.
+const STEP_METADATA: &str = "_CHECKPOINT_METADATA";
+/// Maximum size in bytes of a JSON file next to the weights that is read.
+const MAX_JSON: u64 = 64 << 20;
+
 impl OpenCheck {
+    /// Opens the main file of `files` as a checkpoint of a run. A step of Orbax, which can't be
+    /// read, is judged by its metadata and the names of its files.
+    pub fn open(files: &FileSet, limits: &Limits) -> Self {
+        let Ok(main) = files.main() else { return Self::failed("there is no file") };
+        let main = files.name(main);
+        if let Some(folder) = main.strip_suffix(STEP_METADATA) {
+            return Self::of_step(files, folder);
+        }
+        let mut check =
+            Self::of(statelens_formats::open(files.clone(), limits, &mut Unwatched).as_ref());
+        let mut ends = main.match_indices('/').map(|(at, _)| at);
+        let folder = ends.find(|at| is_checkpoint_folder(file_name(&main[..*at])));
+        let state = folder.and_then(|at| json(files, &main[..=at], "trainer_state.json"));
+        let best = state.as_ref().and_then(|state| state["best_model_checkpoint"].as_str());
+        check.best.extend(best.map(|path| file_name(path).to_owned()));
+        check
+    }
+
+    /// Creates the result for a step of Orbax in this folder. Orbax writes the time of the commit
+    /// once everything else is saved.
+    fn of_step(files: &FileSet, folder: &str) -> Self {
+        let Some(step) = json(files, folder, STEP_METADATA) else {
+            return Self::failed("its metadata can't be read");
+        };
+        if step["commit_timestamp_nsecs"].as_u64().is_none() {
+            return Self::failed("its save was not completed");
+        }
+        let paths =
+            files.names().filter_map(|(_, name)| name.strip_prefix(folder)?.split_once('/'));
+        let saved: HashSet<&str> = paths.map(|(item, _)| item).collect();
+        let items = step["item_handlers"].as_object();
+        let lacks = items.and_then(|items| items.keys().find(|item| !saved.contains(&***item)));
+        let metrics = json(files, folder, "metrics/metrics");
+        let metrics = metrics.as_ref().unwrap_or(&step["metrics"]).as_object();
+        let number =
+            |(name, value): (&String, &serde_json::Value)| Some((name.clone(), value.as_f64()?));
+        Self {
+            wrong: lacks.map_or_else(String::new, |item| format!("it lacks the item `{item}`")),
+            metrics: metrics.into_iter().flatten().filter_map(number).collect(),
+            ..Self::default()
+        }
+    }
+
     /// Creates the result of opening a checkpoint.
     pub fn of(opened: Result<&Checkpoint, &Error>) -> Self {
         match opened {
@@ -30,7 +80,8 @@ impl OpenCheck {
                 let mut findings = checkpoint.findings.iter();
                 let found = findings.find(|found| found.grade == Grade::Damage);
                 let wrong = found.map(|found| found.title.clone()).unwrap_or_default();
-                Self { wrong, states: states(checkpoint), best: best(checkpoint) }
+                let (states, best) = (states(checkpoint), best(checkpoint));
+                Self { wrong, states, best, ..Self::default() }
             }
         }
     }
@@ -74,6 +125,28 @@ impl RunContents {
         self.entries.iter().enumerate().map(why).collect()
     }
 
+    /// Returns the names of the best checkpoints: those that the newest checkpoint of each series
+    /// names, and those with the lowest and the highest value of a metric.
+    pub fn best(&self, checks: &[Option<OpenCheck>]) -> Vec<String> {
+        let (mut best, mut seen) = (Vec::new(), HashSet::new());
+        let mut by_metric: HashMap<&str, Vec<(f64, &str)>> = HashMap::new();
+        for (entry, check) in self.entries.iter().zip(checks).rev() {
+            let Some(check) = check else { continue };
+            let series = match &entry.kind {
+                RunFile::Checkpoint(name) => Some(&name.series),
+                _ => None,
+            };
+            if !check.best.is_empty() && seen.insert(series) {
+                best.extend(check.best.iter().cloned());
+            }
+            for (name, value) in &check.metrics {
+                by_metric.entry(name).or_default().push((*value, &entry.name));
+            }
+        }
+        best.extend(by_metric.values().flat_map(|of| lowest_and_highest(of)).map(str::to_owned));
+        best
+    }
+
     /// Returns the newest sound checkpoint that the trainer would not skip; `unsound` is the result
     /// of [`RunContents::unsound`].
     pub fn latest_sound(&self, unsound: &[Option<String>]) -> Option<&FileEntry> {
@@ -86,6 +159,13 @@ impl RunContents {
         let last = entries().find(|(_, entry)| entry.kind == RunFile::Last);
         last.or_else(|| entries().next()).map(|(_, entry)| entry)
     }
+}
+
+/// Reads a JSON file in a folder; `None` if it is not there, too long or not valid.
+fn json(files: &FileSet, folder: &str, name: &str) -> Option<serde_json::Value> {
+    let file = files.find(&format!("{folder}{name}"))?;
+    let len = Some(files.len(file)).filter(|len| *len <= MAX_JSON)?;
+    serde_json::from_slice(&files.read_vec(file, 0, len).ok()?).ok()
 }
 
 /// Returns the names of the top-level states.
@@ -119,6 +199,12 @@ fn best(checkpoint: &Checkpoint) -> Vec<String> {
 mod tests {
     use super::*;
     use crate::runs::NamePattern;
+    use statelens_checkpoint::Memory;
+    use std::sync::Arc;
+
+    fn memory(text: &str) -> Memory {
+        Memory::from(text.as_bytes().to_vec())
+    }
 
     fn run(names: &[&str]) -> RunContents {
         let files = names.iter().map(|name| ((*name).to_owned(), 10)).collect();
@@ -155,6 +241,43 @@ mod tests {
         assert_eq!(unsound[4], None);
         assert_eq!(run.latest_sound(&unsound).unwrap().name, "checkpoint_1.mdl");
         assert_eq!(run.latest_sound(&[]), None);
+    }
+
+    #[test]
+    fn judges_steps_of_orbax_by_their_metadata() {
+        let step = |metadata: &str, loss: &str| {
+            let mut files = FileSet::single("r/7/_CHECKPOINT_METADATA", memory(metadata));
+            for name in ["r/7/default/d/x", "r/8/other/x"] {
+                files.push(name, Arc::new(memory("")));
+            }
+            files.push("r/7/metrics/metrics", Arc::new(memory(loss)));
+            OpenCheck::open(&files, &Limits::default())
+        };
+        let metadata = |items: &str, commit: &str| {
+            format!(r#"{{"item_handlers": {items}, "commit_timestamp_nsecs": {commit}}}"#)
+        };
+        let sound = step(&metadata(r#"{"default": "a.B"}"#, "5"), r#"{"loss": 0.5, "at": "x"}"#);
+        assert_eq!((sound.wrong.as_str(), &sound.metrics[..]), ("", &[("loss".into(), 0.5)][..]));
+        for (metadata, wrong) in [
+            (metadata(r#"{"default": "a.B", "other": "a.B"}"#, "5"), "it lacks the item `other`"),
+            (metadata("{}", "null"), "its save was not completed"),
+            ("{".into(), "its metadata can't be read"),
+        ] {
+            assert_eq!(step(&metadata, "").wrong, wrong);
+        }
+    }
+
+    #[test]
+    fn best_is_what_the_newest_checkpoint_names() {
+        let names: Vec<String> = (1..=4).map(|step| format!("checkpoint_{step}.pt")).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let best = |of: usize| vec![names[of].to_owned()];
+        let checks = [0, 1, 1].map(|of| Some(OpenCheck { best: best(of), ..OpenCheck::default() }));
+        assert_eq!(run(&names).best(&[&checks[..], &[None]].concat()), best(1));
+        let metrics = [0.5, 0.25, 0.75, 0.5].map(|loss| {
+            Some(OpenCheck { metrics: vec![("loss".into(), loss)], ..OpenCheck::default() })
+        });
+        assert_eq!(run(&names).best(&metrics), [names[1], names[2]]);
     }
 
     #[test]

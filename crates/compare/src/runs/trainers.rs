@@ -184,6 +184,8 @@ pub fn named_latest(file: &str, text: &str) -> Option<String> {
 
 /// Files of a run folder whose text [`named_latest`] parses.
 pub const LATEST_FILES: [&str; 3] = ["latest", "latest_checkpointed_iteration.txt", "checkpoint"];
+/// Maximum size in bytes of such a file.
+pub const MAX_LATEST: u64 = 64 << 10;
 
 /// Returns the metrics in a name: its numbers with a decimal point, and those after `=` that are
 /// neither epochs nor steps.

@@ -400,6 +400,11 @@ impl Hdf5Reader<'_> {
         let attributes = raw_attributes(container.file(), Some(container.tree()), object, &[]);
         if !attributes.is_empty() {
             self.builder.set_raw_attributes(id, attributes);
+            let file = container.file();
+            let types = object.attributes.iter().map(|attribute| {
+                (attribute.name.clone(), file.shared(attribute.describe_type().as_bytes()))
+            });
+            self.builder.set_attribute_types(id, types.collect());
         }
         Ok(())
     }

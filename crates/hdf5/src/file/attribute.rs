@@ -4,7 +4,7 @@ use std::sync::{Arc, PoisonError};
 
 use hdf5_reader::messages::dataspace::{self, DataspaceMessage, DataspaceType};
 use hdf5_reader::messages::{MSG_DATASPACE, MSG_DATATYPE};
-use statelens_checkpoint::{Error, Int, Limits, NOT_COMPARED, Result, Text, numel};
+use statelens_checkpoint::{Error, Int, Limits, NOT_COMPARED, Result, Text, numel, shape_text};
 
 use crate::datatype::{Class, Datatype};
 use crate::decode::{fixed_text, int, little};
@@ -150,6 +150,19 @@ impl Attribute {
                 file.vlen_elements(&self.datatype, &self.data).map(|_| ()).map_err(context)
             }
             _ => Ok(()),
+        }
+    }
+
+    /// Returns the type and shape. Text is of one type, however it is stored.
+    pub fn describe_type(&self) -> String {
+        let datatype = match &self.datatype.class {
+            Class::Str(_) | Class::VlenStr => "string".into(),
+            _ => self.datatype.describe(),
+        };
+        match self.shape.as_deref() {
+            None => format!("{datatype} without elements"),
+            Some([]) => datatype,
+            Some(shape) => format!("{datatype} {}", shape_text(shape)),
         }
     }
 

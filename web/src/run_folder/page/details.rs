@@ -92,6 +92,9 @@ fn autoload(view: &RunView) -> Html {
         (None, _) if view.sorted.error.is_some() => {
             "The index can\u{2019}t be parsed, so it is unknown which checkpoint would be loaded."
         }
+        (None, _) if run.absent_latest.is_some() => {
+            "The folder has a file that names a checkpoint, which is not there, so nothing is loaded:"
+        }
         (None, true) => {
             "The folder has none of the checkpoints in the index, so nothing is loaded."
         }
@@ -103,7 +106,7 @@ fn autoload(view: &RunView) -> Html {
         <section id="autoload">
             <div class="hd"><h3>{ title }</h3></div>
             <p class="small mid-ink">{ reason }</p>
-            if let Some(latest) = &run.latest { <div class="wrapkey" id="latest">{ latest }</div> }
+            if let Some(latest) = run.latest.as_ref().or(run.absent_latest.as_ref()) { <div class="wrapkey" id="latest">{ visible(latest) }</div> }
             { command(view) }
         </section>
     }

@@ -9,7 +9,7 @@ mod words;
 
 use std::rc::Rc;
 
-use statelens_compare::runs::{INDEX, KEPT, MAX_KEPT};
+use statelens_compare::runs::{INDEX, KEPT, LATEST_FILES, MAX_KEPT, MAX_LATEST, named_latest};
 use wasm_bindgen::JsValue;
 use wasm_bindgen_futures::{JsFuture, spawn_local};
 use yew::prelude::*;
@@ -33,12 +33,18 @@ pub fn open_run_folder(actor: &Actor, files: Vec<DroppedFile>) -> Result<(), Vec
     let Some(folder) = find(&names) else { return Err(files) };
     let actor = actor.clone();
     spawn_local(async move {
-        let of = async |name| match files.get(place_of(name, &names, &folder)?) {
-            Some(file) => Some(text(file).await),
+        let of = async |name, most| match files.get(place_of(name, &names, &folder)?) {
+            Some(file) => Some(text(file, most).await),
             None => None,
         };
-        let (index, kept) = (of(INDEX).await, of(KEPT).await);
-        let sorted = sort(&names, &folder, index);
+        let (index, kept) = (of(INDEX, MAX_KEPT).await, of(KEPT, MAX_KEPT).await);
+        let mut latest = None;
+        for name in LATEST_FILES {
+            if let Some(Ok(text)) = of(name, MAX_LATEST).await {
+                latest = latest.or_else(|| named_latest(name, &text));
+            }
+        }
+        let sorted = sort(&names, &folder, index, latest);
         let mut view = RunView::new(folder.name, files, sorted);
         if let Some(kept) = kept {
             view.load_values(kept);
@@ -52,9 +58,9 @@ pub fn open_run_folder(actor: &Actor, files: Vec<DroppedFile>) -> Result<(), Vec
     Ok(())
 }
 
-/// Reads a text file that lies next to the checkpoints.
-async fn text(dropped: &DroppedFile) -> Result<String, String> {
-    if dropped.name.size > MAX_KEPT {
+/// Reads a text file of at most `most` bytes that lies next to the checkpoints.
+async fn text(dropped: &DroppedFile, most: u64) -> Result<String, String> {
+    if dropped.name.size > most {
         return Err("it is too long".into());
     }
     match JsFuture::from(dropped.file.text()).await {

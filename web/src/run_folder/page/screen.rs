@@ -257,6 +257,9 @@ fn line(
         RunFile::Checkpoint(_) if latest => {
             html! { <>{ "keep" }<span class="dim">{ " \u{b7} autoload" }</span></> }
         }
+        RunFile::Checkpoint(_) if view.best.contains(&entry.name) => {
+            html! { <>{ "keep" }<span class="dim">{ " \u{b7} best" }</span></> }
+        }
         RunFile::Checkpoint(_) => html! { { "keep" } },
         RunFile::Subset { .. } => {
             html! { <>{ "keep" }<span class="dim">{ " \u{b7} subset" }</span></> }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
 use statelens::parts::checkpoint::visible;
-use statelens::parts::compare::runs::{FileEntry, file_name};
+use statelens::parts::compare::runs::FileEntry;
 use statelens::parts::values::Json;
 use statelens::{Error, Result};
 
@@ -48,10 +48,7 @@ pub(crate) fn run(args: &Prune) -> CommandResult {
         .zip(&unsound)
         .map(|(entry, why)| why.clone().or_else(|| is_link(entry).then(|| "a link".to_owned())))
         .collect();
-    let mut best: Vec<String> =
-        checks.iter().flatten().flat_map(|check| &check.best).cloned().collect();
-    best.extend(run.checkpoints().rev().find_map(|entry| best_of_trainer(folder, entry)));
-    let mut all = run.prunable(keep, args.every, &uncounted, &best);
+    let mut all = run.prunable(keep, args.every, &uncounted, &run.best(&checks));
     if !all.is_empty() {
         let stay = run.entries.iter().filter(|entry| !all.contains(entry));
         let targets = targets(folder, stay)?;
@@ -113,15 +110,6 @@ fn paths(folder: &Path, entry: &FileEntry) -> Vec<PathBuf> {
         true => vec![folder.join(&entry.name)],
         false => entry.files().iter().map(|(name, _)| folder.join(name)).collect(),
     }
-}
-
-/// Returns the name of the best checkpoint, as Hugging Face's Trainer saves it in each checkpoint.
-fn best_of_trainer(folder: &Path, entry: &FileEntry) -> Option<String> {
-    const MAX_STATE: u64 = 64 << 20;
-    let path = folder.join(&entry.name).join("trainer_state.json");
-    fs::metadata(&path).ok().filter(|data| data.is_file() && data.len() <= MAX_STATE)?;
-    let state: serde_json::Value = serde_json::from_slice(&fs::read(path).ok()?).ok()?;
-    Some(file_name(state["best_model_checkpoint"].as_str()?).to_owned())
 }
 
 /// Returns the paths, with links resolved, of the files of the checkpoints that stay and of all

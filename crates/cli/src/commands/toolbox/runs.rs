@@ -5,10 +5,9 @@ mod values;
 use std::path::Path;
 use std::{fs, io};
 
-use statelens::parts::checkpoint::Unwatched;
 use statelens::parts::compare::runs::{
-    FileEntry, INDEX, LATEST_FILES, NamePattern, OpenCheck, RunContents, RunFile, STEP_MARKS,
-    is_checkpoint_folder, named_latest, parse_index,
+    FileEntry, INDEX, LATEST_FILES, MAX_LATEST, NamePattern, OpenCheck, RunContents, RunFile,
+    STEP_MARKS, is_checkpoint_folder, named_latest, parse_index,
 };
 use statelens::{Error, Progress as _, Result};
 
@@ -22,18 +21,20 @@ use crate::source::Neighbours;
 const MAX_INDEX: u64 = 64 << 20;
 
 /// Returns the folder with the checkpoints: the given one, or PyTorch Lightning's
-/// `version_0/checkpoints` in it.
+/// `lightning_logs/version_0/checkpoints` in it.
 pub(super) fn entered(args: &RunFolderArgs) -> RunFolderArgs {
     let mut args = args.clone();
     if read(&args).is_ok_and(|run| !run.entries.iter().any(FileEntry::is_loadable)) {
-        let below = fs::read_dir(&args.folder).into_iter().flatten().flatten();
+        let logs = args.folder.join("lightning_logs");
+        let logs = if logs.is_dir() { &logs } else { &args.folder };
+        let below = fs::read_dir(logs).into_iter().flatten().flatten();
         let versions: Vec<_> = below
             .filter(|entry| entry.file_name().to_string_lossy().starts_with("version_"))
             .map(|entry| entry.path())
             .collect();
         let logs = match &versions[..] {
             [only] => only,
-            _ => &args.folder,
+            _ => logs,
         };
         let inner = logs.join("checkpoints");
         if inner.is_dir() {
@@ -71,7 +72,8 @@ pub(super) fn read(args: &RunFolderArgs) -> Result<RunContents> {
     }
     let latest = LATEST_FILES.iter().find_map(|name| {
         let path = folder.join(name);
-        let short = fs::metadata(&path).is_ok_and(|data| data.is_file() && data.len() <= 64 << 10);
+        let short =
+            fs::metadata(&path).is_ok_and(|data| data.is_file() && data.len() <= MAX_LATEST);
         named_latest(name, &fs::read_to_string(path).ok().filter(|_| short)?)
     });
     Ok(RunContents::new(files, index(folder)?, &pattern).with_latest(latest))
@@ -128,9 +130,7 @@ fn check_opens(files: &Neighbours, entry: &FileEntry) -> OpenCheck {
     let Some(name) = entry.opened() else {
         return OpenCheck::failed("no file in it holds weights");
     };
-    let files = files.opened_at(name);
-    let opened = statelens::parts::formats::open(files, limits(), &mut Unwatched);
-    OpenCheck::of(opened.as_ref())
+    OpenCheck::open(&files.opened_at(name), limits())
 }
 
 fn neighbours(folder: &Path, run: &RunContents) -> Neighbours {
@@ -247,6 +247,7 @@ pub(crate) fn run(args: &Runs) -> CommandResult {
     let checks = open_checkpoints(&args.folder.folder, &run, &mut bar, which)?;
     drop(bar);
     let unsound = run.unsound(&checks);
+    let best = run.best(&checks);
     let wrong = |at: usize| match (&checks[at], &unsound[at]) {
         (Some(_), Some(why)) => why.clone(),
         (Some(check), None) => check.wrong.clone(),
@@ -260,7 +261,7 @@ pub(crate) fn run(args: &Runs) -> CommandResult {
     let mut printer = Printer::new();
     match args.json {
         true => printer.line(&run.json(checks.iter().map(|(_, wrong)| wrong.as_str())))?,
-        false => show(&run, &checks, &mut printer)?,
+        false => show(&run, &checks, &best, &mut printer)?,
     }
     printer.success()
 }
@@ -268,6 +269,7 @@ pub(crate) fn run(args: &Runs) -> CommandResult {
 fn show(
     run: &RunContents,
     checks: &[(&FileEntry, String)],
+    best: &[String],
     printer: &mut Printer,
 ) -> Result<(), Failure> {
     let mut table = TextTable::new(&["file", "what", ">step", ">bytes", ""]);
@@ -279,6 +281,9 @@ fn show(
         let mut notes = Vec::new();
         if run.latest.as_ref() == Some(&entry.name) {
             notes.push("latest".to_owned());
+        }
+        if best.contains(&entry.name) {
+            notes.push("best".to_owned());
         }
         if run.only_folder.contains(&entry.name) {
             notes.push("not in the index".to_owned());
