@@ -11,32 +11,34 @@ use crate::{ByteOrder, DType, Field, NumpyType};
 /// to list.
 const MAX_WORDS: u64 = 1 << 16;
 
-/// The types that torch has, too.
-const CODES: [(&str, DType); 14] = [
-    ("b1", DType::Bool),
-    ("u1", DType::U8),
-    ("u2", DType::U16),
-    ("u4", DType::U32),
-    ("u8", DType::U64),
-    ("i1", DType::I8),
-    ("i2", DType::I16),
-    ("i4", DType::I32),
-    ("i8", DType::I64),
-    ("f2", DType::F16),
-    ("f4", DType::F32),
-    ("f8", DType::F64),
-    ("c8", DType::C64),
-    ("c16", DType::C128),
+/// The types that torch has, too, with their letters.
+const CODES: [(&str, &str, DType); 14] = [
+    ("b1", "?", DType::Bool),
+    ("u1", "B", DType::U8),
+    ("u2", "H", DType::U16),
+    ("u4", "I", DType::U32),
+    ("u8", "Q", DType::U64),
+    ("i1", "b", DType::I8),
+    ("i2", "h", DType::I16),
+    ("i4", "i", DType::I32),
+    ("i8", "q", DType::I64),
+    ("f2", "e", DType::F16),
+    ("f4", "f", DType::F32),
+    ("f8", "d", DType::F64),
+    ("c8", "F", DType::C64),
+    ("c16", "D", DType::C128),
 ];
 
+/// The units of dates.
+const UNITS: [&str; 13] = ["Y", "M", "W", "D", "h", "m", "s", "ms", "us", "ns", "ps", "fs", "as"];
+
 impl DType {
-    /// Returns the dtype of a code without its byte order: `f4`, `U3`, `S2`, `V12`, `M8[s]`, `f16`;
-    /// `None` for an unknown code, and for objects (`O`).
+    /// Returns the dtype of a code without its byte order: `f4`, `U3`, `S2`, `V12`, `M8[s]`, `f16`,
+    /// `d`; `None` for an unknown code, for objects (`O`), and for letters of types whose size
+    /// depends on the machine.
     pub fn from_numpy_code(code: &str) -> Option<Self> {
-        if code == "?" {
-            return Some(Self::Bool);
-        }
-        if let Some((_, dtype)) = CODES.iter().find(|(known, _)| *known == code) {
+        let is_known = |row: &&(&str, &str, _)| row.0 == code || row.1 == code;
+        if let Some((.., dtype)) = CODES.iter().find(is_known) {
             return Some(dtype.clone());
         }
         let (kind, rest) = code.split_at_checked(1)?;
@@ -46,7 +48,7 @@ impl DType {
             _ if digits.bytes().all(|byte| byte.is_ascii_digit()) => digits.parse::<u64>().ok()?,
             _ => return None,
         };
-        let unit_is_sound = unit.is_empty() || unit.ends_with(']') && unit.len() <= 32;
+        let unit_is_sound = unit.is_empty() || is_unit(unit);
         if !unit_is_sound || !matches!(kind, "M" | "m") && !unit.is_empty() {
             return None;
         }
@@ -77,7 +79,7 @@ impl DType {
     pub fn numpy_code(&self) -> Option<&str> {
         match self {
             Self::Numpy(numpy) => Some(&numpy.code),
-            _ => CODES.iter().find(|(_, dtype)| dtype == self).map(|(code, _)| *code),
+            _ => CODES.iter().find(|row| row.2 == *self).map(|row| row.0),
         }
     }
 
@@ -161,6 +163,14 @@ impl DType {
     }
 }
 
+/// Returns whether a text is the unit of a date: `[s]`, `[25s]`.
+fn is_unit(text: &str) -> bool {
+    let inner = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or("");
+    let name = inner.trim_start_matches(|c: char| c.is_ascii_digit());
+    let count = &inner[..inner.len() - name.len()];
+    UNITS.contains(&name) && (count.is_empty() || count.parse::<i32>().is_ok())
+}
+
 /// Builds a type with one byte range per code unit. For a very long string the list would take more
 /// memory than the file, so it has only the first unit. See [`DType::unit`].
 fn numpy(name: String, code: String, itemsize: u64, word: u64) -> Option<DType> {
@@ -197,10 +207,11 @@ mod tests {
             assert_eq!(named, Some(dtype), "{name}");
         }
         let wrong =
-            ["", "f", "f3", "q4", "U-1", "U+1", "é4", "O", "f4[s]", "U99999999999999999999"];
+            ["", "g", "f3", "q4", "U-1", "U+1", "é4", "O", "f4[s]", "U99999999999999999999"];
         for code in wrong.into_iter().chain([
             "U9223372036854775807",
             "M8[s",
+            "M8[foo]",
             "M4[s]",
             "S9223372036854775807",
         ]) {

@@ -24,6 +24,7 @@ pub use encode::{Encoder, Frame, MemoId, TupleLen};
 use graph::Oddity;
 pub use graph::{Broken, BuiltObject, Call, GlobalUse, Items, Node, NodeId, Pickle};
 pub use lower::{Lowered, view};
+pub use machine::numbers::long as parse_long;
 pub use machine::{read, read_joined};
 pub use scan::{DTypeElements, ScanOptions, is_harmless, scan_pickles};
 pub use storages::{NoStorages, STORAGE_CLASSES, Storage, Storages, storage_dtype};

@@ -3,7 +3,7 @@
 mod calls;
 mod input;
 mod memo;
-mod numbers;
+pub(crate) mod numbers;
 mod stack;
 
 use std::collections::HashMap;

@@ -117,11 +117,6 @@ const REAL: &[(&str, &str, &str)] = &[
     ("cerebras/v2.4.0/top_leaf_", "damage", LISTED),
     ("cerebras/v2.4.0/custom.pt", "unknown code", CLASS),
     ("gguf/x_", "damage", BROKEN),
-    (
-        "hdf5/indirect",
-        "damage",
-        "lengths and addresses in a compressed chunk look like a header of LZMA",
-    ),
     ("keras/k3_sharded.weights.json.expected.json", "damage", "it looks like an index of shards"),
     ("recipes/", "unknown code", "the configuration of a model with its own code"),
     ("reports/gguf_odd/dup_", "damage", BROKEN),

@@ -293,7 +293,7 @@ const TRAINING: [&str; 6] =
 const OTHER_LIBRARIES: [&str; 2] = ["tf_model.h5", "rust_model.ot"];
 
 /// File names of model weights, the most likely first.
-const MAINS: [&str; 16] = [
+const MAINS: [&str; 18] = [
     "model.safetensors.index.json",
     "pytorch_model.bin.index.json",
     "model.safetensors",
@@ -303,7 +303,9 @@ const MAINS: [&str; 16] = [
     "diffusion_pytorch_model.safetensors",
     "pytorch_lora_weights.safetensors",
     "model-00001-of-*.safetensors",
+    "model-1-of-*.safetensors",
     "pytorch_model-00001-of-*.bin",
+    "pytorch_model-1-of-*.bin",
     "mp_rank_00_model_states.pt",
     "model_optim_rng.pt",
     ".metadata",
@@ -430,6 +432,8 @@ mod tests {
             main_of(&["c/unet/weights.bin", "c/optimizer.bin"]).as_deref(),
             Some("c/unet/weights.bin")
         );
+        let shards = ["c/model-1-of-2.safetensors", "c/model-2-of-2.safetensors", "c/other.bin"];
+        assert_eq!(main_of(&shards).as_deref(), Some(shards[0]));
         assert_eq!(main_of(&["c/trainer_state.json"]), None);
         assert_eq!(main_of(&["3/d/x", "3/checkpoint"]).as_deref(), Some("3/checkpoint"));
         let hub = ["onnx/model.safetensors", "pytorch_model.bin", "model.safetensors.index.json"];

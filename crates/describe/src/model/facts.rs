@@ -86,6 +86,12 @@ const KEY_HEADS: [&str; 6] = [
     "extra_attention_params.num_kv_groups",
 ];
 
+/// Fields with the number of key heads in configs that may not use it.
+const OTHER_KEY_HEADS: [&str; 2] = ["attn_config.kv_n_heads", "multi_query_group_num"];
+
+/// Flags that decide whether all heads share one key, whatever the number of key heads says.
+const SHARED: [&str; 3] = ["multi_query", "multi_query_attention", "new_decoder_architecture"];
+
 /// Fields with the number of layers of a stack, by the end of its path.
 const STACKS: [(&str, &[&str]); 6] = [
     ("encoder.block", &["num_layers"]),
@@ -204,7 +210,7 @@ impl FactInputs<'_> {
                 let whole = share > 0 && heads.is_multiple_of(share);
                 whole.then(|| (heads / share, format!("{basis}, {share} heads share one")))
             });
-        let keys =
+        let mut keys =
             of_number("kv_heads", "key and value heads", read, inferred.keys.or(by_share), missing);
         let size = self.read(&["head_dim", "d_kv", "attention.key_length"]);
         if let (Some(heads), Some((rows, basis))) = (number_of(&queries), inferred.rows) {
@@ -213,6 +219,24 @@ impl FactInputs<'_> {
                 queries.contradicts = true;
             } else if size.is_some() && inferred.size.is_none() {
                 inferred.size = Some((rows / heads, format!("{basis}, for {heads} heads")));
+            }
+        }
+        if let (Some(heads), Some(((rows, basis), hidden))) = (number_of(&queries), inferred.fused)
+        {
+            let stated = number_of(&keys).or_else(|| Some(self.read(&OTHER_KEY_HEADS)?.0));
+            let size = size.as_ref().map(|(size, _)| *size).or_else(|| hidden.checked_div(heads));
+            let fits = |keys: u64| {
+                let all = keys.saturating_mul(2).saturating_add(heads);
+                size.is_none_or(|size| all.saturating_mul(size) == rows)
+            };
+            let is_shared = |config: &Config| config.flag(&SHARED).is_some();
+            let unclear = stated.is_none() || self.config.is_some_and(is_shared);
+            if !stated.is_some_and(fits) && !(unclear && (fits(1) || fits(heads))) {
+                let fact = if keys.is_known() { &mut keys } else { &mut queries };
+                let rows = grouped(rows);
+                fact.doubt =
+                    format!("the file has {rows} rows of queries, keys and values: {basis}");
+                fact.contradicts = true;
             }
         }
         let known = [&queries, &keys].into_iter().any(Fact::is_known);

@@ -55,7 +55,12 @@ pub(super) struct Heads {
     pub(super) shared: Option<SizeAndSource>,
     /// Number of rows of the queries of all heads, if the keys have heads of the same size.
     pub(super) rows: Option<SizeAndSource>,
+    /// Number of rows of a matrix of queries, keys and values, and the hidden size.
+    pub(super) fused: Option<(SizeAndSource, u64)>,
 }
+
+/// Names of matrices of queries, keys and values.
+const FUSED: [&str; 6] = ["c_attn", "query_key_value", "qkv_proj", "wqkv", "qkv", "linear_qkv"];
 
 /// Returns what shapes determine about heads with certainty.
 pub(super) fn heads(weights: &Weights, stacks: &[Stack]) -> Heads {
@@ -64,6 +69,9 @@ pub(super) fn heads(weights: &Weights, stacks: &[Stack]) -> Heads {
     let first =
         |role| weights.of(role).find(move |weight| in_stack(weight, main) && is_weight(weight));
     let (query, key) = (first(Role::Query), first(Role::Key));
+    if query.is_none() {
+        heads.fused = fused(weights, main, hidden(weights, stacks));
+    }
     // In JAX and Keras, heads are a separate dimension: [hidden, heads, size].
     if let Some((weight, [_, count, size])) = query.and_then(|query| three(query)) {
         let basis = format!("the shape of {}", weight.key);
@@ -123,6 +131,31 @@ pub(super) fn heads(weights: &Weights, stacks: &[Stack]) -> Heads {
         heads.queries = Some((*count, format!("the shape of {}", weight.key)));
     }
     heads
+}
+
+/// Returns the rows of the first matrix of queries, keys and values in a stack of a language model.
+fn fused(
+    weights: &Weights,
+    main: &Stack,
+    hidden: Option<SizeAndSource>,
+) -> Option<(SizeAndSource, u64)> {
+    let (hidden, _) = hidden.filter(|_| !main.prefix.contains("vis"))?;
+    let weight = weights.all.iter().find(|weight| {
+        let key = &weight.parsed;
+        let is_cross = key.modules.iter().any(|part| part.contains("cross"));
+        in_stack(weight, main)
+            && is_weight(weight)
+            && FUSED.contains(&key.name())
+            && matches!(&*key.leaf, "" | "weight")
+            && !is_cross
+    })?;
+    let rows = match weight.shape[..] {
+        [rows, inputs] if inputs == hidden => rows,
+        // GPT-2 has the transposed matrix.
+        [inputs, rows] if inputs == hidden => rows,
+        _ => return None,
+    };
+    Some(((rows, format!("the shape of {}", weight.key)), hidden))
 }
 
 fn three(weight: &Weight) -> Option<(&Weight, [u64; 3])> {

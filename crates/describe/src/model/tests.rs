@@ -237,6 +237,84 @@ fn sizes_must_match_the_config() {
     }
 }
 
+/// Queries, keys and values in one matrix, as the families store them.
+#[test]
+fn rows_of_fused_attention_must_match_the_config() {
+    let found = |name: &str, shape: &[u64], values: &[(&str, &str)]| {
+        let (norm, name) = (format!("h.#.{}", "input_layernorm.weight"), format!("h.#.{name}"));
+        let tensors = layered(&[(&norm, &[64]), (&name, shape)]);
+        let tensors: Vec<(&str, &[u64])> =
+            tensors.iter().map(|(key, shape)| (key.as_str(), shape.as_slice())).collect();
+        contradictions(&tensors, values)
+    };
+    let (heads, keys) = (("num_attention_heads", "4"), ("num_key_value_heads", "2"));
+    let falcon = ("num_kv_heads", "2");
+    let bigcode = ("multi_query", "true");
+    let glm =
+        [("multi_query_attention", "true"), ("multi_query_group_num", "2"), ("kv_channels", "16")];
+    let sound: [(&str, &[u64], &[(&str, &str)]); 14] = [
+        ("attn.c_attn.weight", &[64, 192], &[("n_head", "4")]),
+        ("attn.c_attn.weight", &[96, 64], &[("n_head", "4"), bigcode]),
+        ("attn.c_attn.weight", &[96, 64], &[("n_head", "4")]),
+        ("crossattention.c_attn.weight", &[64, 128], &[("n_head", "4")]),
+        ("self_attention.query_key_value.weight", &[192, 64], &[("n_head", "4")]),
+        (
+            "self_attention.query_key_value.weight",
+            &[96, 64],
+            &[heads, bigcode, ("num_kv_heads", "4")],
+        ),
+        (
+            "self_attention.query_key_value.weight",
+            &[192, 64],
+            &[heads, ("multi_query", "false"), falcon],
+        ),
+        (
+            "self_attention.query_key_value.weight",
+            &[128, 64],
+            &[heads, ("new_decoder_architecture", "true"), falcon],
+        ),
+        ("self_attention.query_key_value.weight", &[128, 64], &[&[heads], &glm[..]].concat()),
+        ("self_attn.qkv_proj.weight", &[128, 64], &[heads, keys]),
+        ("self_attn.qkv_proj.weight", &[256, 64], &[heads, keys, ("head_dim", "32")]),
+        ("self_attn.qkv_proj.qweight", &[8, 192], &[heads, keys]),
+        ("attn.Wqkv.weight", &[192, 64], &[("n_heads", "4")]),
+        (
+            "norm_attn_norm.attn.Wqkv.weight",
+            &[128, 64],
+            &[("n_heads", "4"), ("attn_config.kv_n_heads", "2")],
+        ),
+    ];
+    for (name, shape, values) in sound {
+        assert_eq!(found(name, shape, values), "", "{name} {shape:?}");
+    }
+    let wrong: [(&str, &[u64], &[(&str, &str)], &str); 5] = [
+        (
+            "attn.c_attn.weight",
+            &[64, 192],
+            &[("n_head", "4"), ("num_key_value_heads", "2")],
+            "value heads: 2",
+        ),
+        ("self_attn.qkv_proj.weight", &[192, 64], &[heads, keys], "192 rows"),
+        ("self_attn.qkv_proj.weight", &[128, 64], &[heads, keys, ("head_dim", "32")], "128 rows"),
+        (
+            "self_attention.query_key_value.weight",
+            &[160, 64],
+            &[heads, ("new_decoder_architecture", "true"), falcon],
+            "160 rows",
+        ),
+        (
+            "attn.Wqkv.weight",
+            &[192, 64],
+            &[("n_heads", "4"), ("attn_config.kv_n_heads", "2")],
+            "heads: 4",
+        ),
+    ];
+    for (name, shape, values, said) in wrong {
+        let text = found(name, shape, values);
+        assert!(text.contains(said), "{name} {shape:?}: {text}");
+    }
+}
+
 #[test]
 fn learned_positions_must_match_the_config() {
     let findings = |key: &str, positions: &str| {

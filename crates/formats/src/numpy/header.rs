@@ -1,6 +1,6 @@
 //! The header of an array.
 
-use statelens_checkpoint::{ByteOrder, DType, Error, Field, Limits, Result};
+use statelens_checkpoint::{ByteOrder, DType, Error, Field, Limits, Result, order};
 
 use super::literal::{self, Literal};
 
@@ -10,6 +10,9 @@ pub(super) const PREFIX: u64 = 12;
 /// The maximum length of the text in bytes. numpy refuses more than 10,000 unless it trusts the
 /// file.
 const MAX_LEN: u64 = 4 << 20;
+
+/// The entries of the dict.
+const KEYS: [&str; 3] = ["descr", "fortran_order", "shape"];
 
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Header {
@@ -69,6 +72,10 @@ impl Header {
         let Literal::Dict(entries) = literal::parse(&text)? else {
             return Err(wrong("is not a dict"));
         };
+        let is_known = |key: &Literal| matches!(key, Literal::Str(key) if KEYS.contains(&&**key));
+        if !entries.iter().all(|(key, _)| is_known(key)) {
+            return Err(wrong("has other entries").expected(KEYS.join(", ")));
+        }
         let field = |name: &str| {
             let entry = entries.iter().rev().find(|(key, _)| *key == Literal::Str(name.into()));
             entry.map(|(_, value)| value).ok_or_else(|| wrong(&format!("has no {name:?}")))
@@ -86,7 +93,11 @@ impl Header {
             Literal::Bool(fortran) => *fortran,
             _ => return Err(wrong("does not give the order of the elements")),
         };
-        let shape = shape(field("shape")?).ok_or_else(|| wrong("has no valid shape"))?;
+        let shape = match field("shape")? {
+            Literal::Tuple(dims) => dims.iter().map(dim).collect(),
+            _ => None,
+        };
+        let shape: Vec<u64> = shape.ok_or_else(|| wrong("has no valid shape"))?;
         Ok(Self { version, element, fortran, shape })
     }
 }
@@ -98,14 +109,18 @@ fn shorten(text: &str) -> String {
     }
 }
 
+/// Returns the shape of a field, which may be a single number.
 fn shape(literal: &Literal) -> Option<Vec<u64>> {
-    let one = |literal: &Literal| match literal {
+    match literal {
+        Literal::Tuple(items) => items.iter().map(dim).collect(),
+        number => Some(vec![dim(number)?]),
+    }
+}
+
+fn dim(literal: &Literal) -> Option<u64> {
+    match literal {
         Literal::Int(int) => u64::try_from(*int).ok(),
         _ => None,
-    };
-    match literal {
-        Literal::Tuple(items) => items.iter().map(one).collect(),
-        number => Some(vec![one(number)?]),
     }
 }
 
@@ -118,8 +133,21 @@ fn element(descr: &Literal) -> Option<ElementType> {
     }
 }
 
-/// Parses codes such as `<f4`, `|S3`, `>U2`, `|O`.
+/// Parses codes such as `<f4`, `|S3`, `>U2`, `|O`, and names such as `float32`. Several codes,
+/// separated by commas, are a record with fields `f0`, `f1`, etc.
 fn simple(code: &str) -> Option<ElementType> {
+    if code.contains(',') {
+        let codes = code.trim_end().strip_suffix(',').unwrap_or(code).split(',');
+        let field = |(at, code): (usize, &str)| {
+            let parts = [format!("f{at}"), code.trim().to_owned()].map(Literal::Str);
+            Literal::Tuple(parts.into())
+        };
+        return record(&codes.enumerate().map(field).collect::<Vec<_>>());
+    }
+    let named = DType::from_torch_name(code).filter(|dtype| dtype.numpy_code().is_some());
+    if let Some(dtype) = named {
+        return Some(ElementType::Plain(dtype, ByteOrder::Little));
+    }
     let (order, code) = match code.split_at_checked(1)? {
         (">", code) => (ByteOrder::Big, code),
         ("<" | "|" | "=", code) => (ByteOrder::Little, code),
@@ -171,12 +199,16 @@ fn record(parts: &[Literal]) -> Option<ElementType> {
         };
         let count = dims.iter().try_fold(1u64, |count, dim| count.checked_mul(*dim))?;
         let len = dtype.itemsize().checked_mul(count)?;
-        let padding =
-            name.is_empty() && dtype.numpy_code().is_some_and(|code| code.starts_with('V'));
-        if !padding {
+        let is_void = matches!(&dtype, DType::Numpy(numpy) if numpy.fields.is_empty() && numpy.code.starts_with('V'));
+        if !name.is_empty() || !is_void && dims.is_empty() {
             fields.push((Field { name: name.clone(), offset, dtype, shape: dims }, order));
         }
         offset = offset.checked_add(len)?;
+    }
+    let mut names: Vec<&str> = fields.iter().map(|(field, _)| &*field.name).collect();
+    order::natural(&mut names);
+    if names.windows(2).any(|pair| pair[0] == pair[1]) {
+        return None;
     }
     Some(ElementType::Plain(DType::record(offset, fields)?, ByteOrder::Big))
 }

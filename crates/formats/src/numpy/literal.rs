@@ -122,7 +122,7 @@ impl Parser<'_> {
     }
 
     fn skip_space(&mut self) {
-        self.rest = self.rest.trim_start_matches([' ', '\t', '\n', '\r', '\0']);
+        self.rest = self.rest.trim_start_matches([' ', '\t', '\n', '\r', '\x0c']);
     }
 
     fn accept(&mut self, wanted: char) -> bool {
@@ -148,11 +148,9 @@ impl Parser<'_> {
                 return Ok(literal);
             }
         }
-        // Python 2 marks texts with `u`, and in it bytes are texts.
-        for prefix in ["u'", "u\"", "b'", "b\""] {
-            if self.rest.starts_with(prefix) {
-                self.advance(1);
-            }
+        // Python 2 marks texts with `u`.
+        if self.rest.starts_with("u'") || self.rest.starts_with("u\"") {
+            self.advance(1);
         }
         match self.rest.chars().next() {
             Some(quote @ ('\'' | '"')) => self.string(quote),
@@ -161,22 +159,20 @@ impl Parser<'_> {
     }
 
     fn int(&mut self) -> Result<Literal> {
-        let digits = self.rest.trim_start_matches(['-', '+']);
-        let sign = self.rest.len() - digits.len();
-        let len = digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len());
-        let text = self.rest.get(..sign + len).unwrap_or("");
-        if len == 0 || sign > 1 {
+        let unsigned = self.rest.strip_prefix(['-', '+']).unwrap_or(self.rest);
+        if !unsigned.starts_with(|c: char| c.is_ascii_digit()) {
             return Err(
                 self.wrong("holds something that is not a text, number, list, tuple or dict")
             );
         }
-        let value =
-            text.parse().map_err(|_| self.wrong("holds a number that does not fit 64 bits"))?;
+        let is_end = |c: char| !c.is_ascii_alphanumeric() && c != '_';
+        let end = unsigned.find(is_end).unwrap_or(unsigned.len());
+        let text = &self.rest[..self.rest.len() - unsigned.len() + end];
+        let value = statelens_pickle::parse_long(text.as_bytes()).ok();
+        let value = value.and_then(|value| value.to_i64());
+        let value = value
+            .ok_or_else(|| self.wrong("holds a number that is invalid or does not fit 64 bits"))?;
         self.advance(text.len());
-        // The suffix of long integers in Python 2.
-        if self.rest.starts_with(['L', 'l']) {
-            self.advance(1);
-        }
         Ok(Literal::Int(value))
     }
 
@@ -184,7 +180,8 @@ impl Parser<'_> {
         self.advance(1);
         let mut text = String::new();
         loop {
-            let Some(at) = self.rest.find([quote, '\\']) else {
+            let end = self.rest.find([quote, '\\', '\n', '\r']);
+            let Some(at) = end.filter(|at| !self.rest[*at..].starts_with(['\n', '\r'])) else {
                 return Err(self.wrong("has a text that does not end"));
             };
             text.push_str(&self.rest[..at]);

@@ -74,6 +74,61 @@ fn arrays_are_spans_of_the_file() {
     assert_eq!((one.format.id, one.format.version.as_str()), ("npy", "3.0"));
 }
 
+/// Returns what `tests/interop/numpy_headers.py` says about an array.
+fn described(checkpoint: &Checkpoint) -> serde_json::Value {
+    let Value::Array(array) = checkpoint.value(checkpoint.root()) else { return "objects".into() };
+    let tensor = checkpoint.tensor(array.tensor).unwrap();
+    let order = match tensor.byte_order {
+        _ if tensor.dtype.words().is_empty() || !fields(&tensor.dtype).is_empty() => "|",
+        ByteOrder::Little => "<",
+        ByteOrder::Big => ">",
+    };
+    let fortran = !checkpoint.format.facts.is_empty();
+    serde_json::json!([order, element(&tensor.dtype), tensor.shape, fortran])
+}
+
+fn fields(dtype: &DType) -> &[Field] {
+    if let DType::Numpy(numpy) = dtype { &numpy.fields } else { &[] }
+}
+
+fn element(dtype: &DType) -> Vec<serde_json::Value> {
+    if fields(dtype).is_empty() {
+        return vec![dtype.numpy_code().into()];
+    }
+    let field = |field: &Field| {
+        let start = vec![field.name.clone().into(), field.offset.into()];
+        [start, element(&field.dtype), vec![field.shape.clone().into()]].concat()
+    };
+    let fields: Vec<_> = fields(dtype).iter().map(field).collect();
+    vec![fields.into(), dtype.itemsize().into()]
+}
+
+/// Headers that numpy does not write itself, too. Those that it refuses are refused, and some more.
+#[test]
+fn headers_mean_what_they_mean_to_numpy() {
+    let kinds: serde_json::Value = serde_json::from_slice(&bytes("numpy/headers.json")).unwrap();
+    let mut read = 0;
+    for (kind, cases) in kinds.as_object().unwrap() {
+        for (text, expected) in cases.as_object().unwrap() {
+            let (descr, shape) = match kind.as_str() {
+                "descr" => (text.as_str(), "(2,)"),
+                _ => ("'<f4'", text.as_str()),
+            };
+            let header = match kind.as_str() {
+                "header" => text.clone(),
+                _ => format!("{{'descr': {descr}, 'fortran_order': False, 'shape': {shape}}}"),
+            };
+            let latin: Vec<u8> = header.chars().map(|c| c as u8).collect();
+            let len = (latin.len() as u16).to_le_bytes();
+            let file = [b"\x93NUMPY\x01\0", &len[..], &latin, &[0; 4096]].concat();
+            let Ok(checkpoint) = open_bytes("a.npy", file) else { continue };
+            assert_eq!(described(&checkpoint), *expected, "{header}");
+            read += 1;
+        }
+    }
+    assert!(read > 100, "{read}");
+}
+
 #[test]
 fn members_that_are_not_arrays_are_bytes() {
     let checkpoint = open("numpy/mixed_members.npz");

@@ -243,7 +243,9 @@ pub(super) fn unpack(
         }
         let dictionary = exactly::<5>(&**source, 0)
             .map_or(0, |head| u64::from(u32::from_le_bytes([head[1], head[2], head[3], head[4]])));
-        differs |= broken.is_some() && dictionary > WINDOW >> depth;
+        // Other data that looks like a header yields a few bytes at most.
+        let expands = bytes.len() as u64 > used;
+        differs |= broken.is_some() && expands && dictionary > WINDOW >> depth;
     }
     Ok(Unpacked { bytes, broken, more: more.then_some(reader), used, differs })
 }

@@ -323,55 +323,68 @@ const MAX_INDEXES: usize = 16;
 /// Extensions of formats that are split into numbered shards.
 const EXTENSIONS: [&str; 7] = ["safetensors", "bin", "pt", "pth", "ckpt", "h5", "gguf"];
 
-/// The parts of a shard's name, `STEM-00001-of-00003.EXTENSION`.
+/// The maximum number of shards of a set that is known by its numbers.
+const MAX_NUMBERED: u64 = 999_999;
+
+/// The parts of a shard's name, `STEM-00001-of-00003.EXTENSION`, `STEM-1-of-3.EXTENSION` etc.
 #[derive(Debug, PartialEq, Eq)]
 struct Number<'a> {
     /// Includes the folder, but not the separator.
     stem: &'a str,
     separator: char,
     at: u64,
-    count: u64,
+    /// The number of digits of `at`, including leading zeros.
     digits: usize,
+    count: u64,
+    /// The digits of `count`.
+    of: &'a str,
     extension: &'a str,
 }
 
 impl<'a> Number<'a> {
     fn parse(name: &'a str) -> Option<Self> {
         let (rest, extension) = name.rsplit_once('.')?;
-        let (rest, count) = rest.rsplit_once("-of-")?;
+        let (rest, of) = rest.rsplit_once("-of-")?;
         let cut = rest.rfind(|c: char| !c.is_ascii_digit())?;
         let separator = rest[cut..].chars().next().filter(|c| matches!(c, '-' | '_'))?;
         let (stem, at) = (&rest[..cut], &rest[cut + 1..]);
         let digits = at.len();
-        if !(4..=6).contains(&digits) || count.len() != digits || stem.is_empty() {
+        if digits > 20 || stem.is_empty() {
             return None;
         }
-        let (at, count): (u64, u64) = (at.parse().ok()?, count.parse().ok()?);
-        (at <= count && EXTENSIONS.contains(&extension)).then_some(Self {
+        let (at, count): (u64, u64) = (at.parse().ok()?, of.parse().ok()?);
+        (at <= count && count <= MAX_NUMBERED && EXTENSIONS.contains(&extension)).then_some(Self {
             stem,
             separator,
             at,
-            count,
             digits,
+            count,
+            of,
             extension,
         })
     }
 
-    fn name(&self, at: u64) -> String {
-        let Self { stem, separator, count, digits, extension, .. } = self;
-        format!("{stem}{separator}{at:0digits$}-of-{count:0digits$}.{extension}")
+    fn name(&self, at: u64, digits: usize) -> String {
+        let Self { stem, separator, of, extension, .. } = self;
+        format!("{stem}{separator}{at:0digits$}-of-{of}.{extension}")
     }
 
     /// Returns the common part of all shards' names.
     fn family(&self) -> String {
-        format!("{}{}*-of-{}.{}", self.stem, self.separator, self.count, self.extension)
+        format!("{}{}*-of-{}.{}", self.stem, self.separator, self.of, self.extension)
     }
 
     /// Returns the names of all shards. Most sets count from 1, some from 0.
     fn all(&self, is_there: impl Fn(&str) -> bool) -> impl Iterator<Item = String> {
-        let zero = self.at == 0 || is_there(&self.name(0));
+        // `10-of-12` does not show whether the first is `01-of-12` or `1-of-12`.
+        let is_full = self.digits > 1 && self.at.to_string().len() == self.digits;
+        let digits = match is_full && (0..10).any(|at| is_there(&self.name(at, 1))) {
+            true => 1,
+            false => self.digits,
+        };
+        let zero = self.at == 0 || is_there(&self.name(0, digits));
         let first = u64::from(!zero);
-        (first..first + self.count).map(|at| self.name(at))
+        (first..first + self.count).map(move |at| self.name(at, digits))
     }
 }
 

@@ -228,6 +228,30 @@ fn lists_tensors_of_missing_shards() {
     assert!(error.to_string().contains("x-00002-of-00002.bin"), "{error}");
 }
 
+/// Numbers with and without leading zeros, in the order of the numbers.
+#[test]
+fn joins_shards_numbered_in_any_width() {
+    let shards: Vec<Vec<u8>> = (1..=12).map(|at| pickle(&[(&format!("k{at}"), at)])).collect();
+    let keys: Vec<String> = (1..=12).map(|at| format!("k{at}")).collect();
+    for (at, of) in [(1, 1), (2, 2), (3, 3), (5, 5), (6, 6), (8, 8), (1, 5), (5, 1)] {
+        let name = |number: usize| format!("m/x-{number:0at$}-of-{:0of$}.bin", 12);
+        let names: Vec<String> = (1..=12).map(name).collect();
+        let mut all: Vec<(&str, &[u8])> =
+            names.iter().zip(&shards).map(|(name, bytes)| (name.as_str(), &bytes[..])).collect();
+        for main in [0, 1, 9, 11] {
+            all.swap(0, main);
+            assert_eq!(self::keys(&open(files(&all)).unwrap()), keys, "{}", all[0].0);
+            all.swap(0, main);
+        }
+        assert_eq!(sort(&files(&all)).len(), 1, "{}", names[0]);
+        let missing = open(files(&all[1..])).unwrap().findings.remove(0).missing;
+        assert_eq!(missing, names[..1]);
+    }
+    let gguf = statelens_fixtures::read("gguf_split/model-00001-of-00003.gguf");
+    let checkpoint = open(files(&[("model-1-of-3.gguf", &gguf)])).unwrap();
+    assert_eq!(checkpoint.findings[0].missing, ["model-2-of-3.gguf", "model-3-of-3.gguf"]);
+}
+
 #[test]
 fn index_decides_between_duplicate_keys() {
     let (one, two) = (pickle(&[("a", 1), ("c", 9), ("b", 2)]), pickle(&[("c", 3)]));

@@ -27,7 +27,8 @@ pub(super) fn int(line: &[u8]) -> Result<Int> {
     }
 }
 
-pub(super) fn long(line: &[u8]) -> Result<Int> {
+/// Parses an integer as Python spells it: `16`, `0x10`, `1_6`, `16L`.
+pub fn long(line: &[u8]) -> Result<Int> {
     let line = line.strip_suffix(b"L").unwrap_or(line);
     literal(until_nul(line))
 }

@@ -130,6 +130,9 @@ fn reports_lzma_with_trailing_data() {
     assert_eq!(worst("x.bin", large.clone()), Some(Grade::Note));
     large[1..5].copy_from_slice(&(256_u32 << 20).to_le_bytes());
     assert_eq!(worst("x.bin", large), Some(Grade::Damage));
+    // Integers that look like a header, and what decompresses from them by chance.
+    let integers = "0200000010000000a80d0000000000000800000000000000000000000000000000000000";
+    assert_eq!(worst("x.bin", hex(integers)), Some(Grade::Note));
     // The dictionary of a block of xz.
     let xz = "fd377a585a000004e6d6b44602002101200000000988a5760100095d4b01614b004b02732e0000002aa72b0a34\
               dd45100001220a151ae1671fb6f37d010000000004595a";
