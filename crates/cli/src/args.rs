@@ -120,7 +120,8 @@ Examples:
     /// Prints every leaf with a hash of its values, to compare checkpoints across formats
     #[command(after_help = "\
 Hashes are SHA-256 of the logical values (C order, little-endian). They do not depend on the
-format, on chunks or on views.
+format, on chunks or on views. Attributes of HDF5 and the metadata of safetensors are not values,
+so a manifest does not cover them; `statelens diff` compares them.
 
 Examples:
   statelens manifest --json model.pt > model.json

@@ -15,8 +15,9 @@
 //!   where torch does not have the dtype; `shape`; `nbytes` and `sha256` of the logical values (C
 //!   order, little-endian, dense). If the bytes are not available, `missing` has the reason instead
 //!   of the hash. The same goes for tensors that take less than a thousandth of their size in the
-//!   file, once 16 GiB of such repetition are hashed. A quantised tensor has its integers and
-//!   `quantizer`. A tensor whose Python attributes hold tensors has `attributes`, a hash of them.
+//!   file, once 16 GiB of such repetition are hashed. A record has `fields`, a text. A
+//!   quantised tensor has its integers and `quantizer`. A tensor whose Python attributes hold
+//!   tensors has `attributes`, a hash of them.
 //! - `sparse`: `dtype` and `shape` of the whole tensor, `layout`, and `parts`, an object of
 //!   tensors.
 //! - `int`, `float` (Python's repr, `nan`, `inf`, `-inf`), `str`: `value`, a string, so that no
@@ -50,7 +51,7 @@ use statelens_values::reading::{Hashed, Hashing, Readable, TakesHashes, hex, mis
 
 use crate::contents::{contents_hash, is_text_complete};
 use crate::text::MISSING;
-use crate::{dtype_of, text_of, type_name};
+use crate::{dtype_of, fields_text, text_of, type_name};
 
 /// Strings longer than this are not repeated by links: a file that links to one long string a
 /// million times must not produce a million long strings.
@@ -259,11 +260,13 @@ fn columns(checkpoint: &Checkpoint, leaf: &Leaf, facts: &[Facts]) -> [String; 4]
 }
 
 /// Returns whether the values of a tensor depend on more than its own bytes: the parts of a sparse
-/// tensor, the quantizer of a quantised one, tensors in its Python attributes. Their line has the
-/// hash of their entry in JSON.
+/// tensor, the quantizer of a quantised one, tensors in its Python attributes, names of fields.
+/// Their line has the hash of their entry in JSON.
 fn is_composed(checkpoint: &Checkpoint, leaf: &Leaf) -> bool {
     matches!(checkpoint.value(leaf.target), Value::Sparse(_))
-        || checkpoint.tensor_of(leaf.target).is_some_and(|(_, t)| t.quantizer.is_some())
+        || checkpoint.tensor_of(leaf.target).is_some_and(|(_, tensor)| {
+            tensor.quantizer.is_some() || fields_text(&tensor.dtype).is_some()
+        })
         || !checkpoint.attribute_tensors(leaf.target).is_empty()
 }
 
@@ -433,6 +436,9 @@ fn dense(json: &mut Json, tensor: &Tensor, facts: &Facts) {
     json.name("dtype").str(tensor.dtype.name());
     json.name("shape").numbers(&tensor.shape);
     json.name("nbytes").number(tensor.nbytes().unwrap_or(0));
+    if let Some(fields) = fields_text(&tensor.dtype) {
+        json.name("fields").str(&fields);
+    }
     match facts.hash.as_deref() {
         Some(hash) => json.name("sha256").str(hash),
         None => not_hashed(json, Some(tensor), facts),

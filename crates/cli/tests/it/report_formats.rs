@@ -749,3 +749,42 @@ fn writes_bytes_without_a_name_as_an_array() {
     let shown = run(["show", &text(&target), "arr_0"]).ok();
     assert!(shown.contains("97 98 99"), "{shown}");
 }
+
+/// Attributes are not values: a manifest does not cover them, and the answer says so. The names of
+/// a record's fields are part of its values.
+#[test]
+fn a_manifest_covers_names_of_fields_but_not_attributes() {
+    let folder = Folder::new();
+    let record = |names: [&str; 2]| {
+        let header = format!(
+            "{{'descr': [('{}', '<i4'), ('{}', '<i4')], 'fortran_order': False, 'shape': (2,), }}\n",
+            names[0], names[1]
+        );
+        let mut file = b"\x93NUMPY\x01\0".to_vec();
+        file.extend((header.len() as u16).to_le_bytes());
+        file.extend(header.as_bytes());
+        file.extend(0_u8..16);
+        file
+    };
+    let (one, two) = (folder.file("one.npy"), folder.file("two.npy"));
+    fs::write(&one, record(["a", "b"])).unwrap();
+    fs::write(&two, record(["b", "a"])).unwrap();
+    let (one, two) = (text(&one), text(&two));
+    for json in [&[][..], &["--json"]] {
+        let manifest = text(&folder.file(&format!("manifest{}", json.len())));
+        run([&["manifest", &one, "-o", &manifest], json].concat()).ok();
+        run(["verify", &one, "--manifest", &manifest]).ok();
+        assert_eq!(run(["verify", &two, "--manifest", &manifest]).code, Some(1));
+    }
+    let differ = run(["diff", &one, &two]);
+    assert!(differ.out.contains("a int32, b int32 / b int32, a int32"), "{}", differ.out);
+    let with_metadata = folder.file("metadata.safetensors");
+    let header =
+        br#"{"__metadata__":{"epoch":"1"},"w":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}}"#;
+    let length = (header.len() as u64).to_le_bytes();
+    fs::write(&with_metadata, [&length[..], header].concat()).unwrap();
+    let (file, manifest) = (text(&with_metadata), text(&folder.file("manifest")));
+    run(["manifest", &file, "-o", &manifest]).ok();
+    let same = run(["verify", &file, "--manifest", &manifest]).ok();
+    assert!(same.contains("match; attributes are not compared"), "{same}");
+}

@@ -62,6 +62,15 @@ pub(super) fn attributes(
     pairs
 }
 
+/// Returns whether a checkpoint has metadata that [`attributes`] compares.
+pub(crate) fn has_attributes(checkpoint: &Checkpoint) -> bool {
+    let has_own = |id: ValueId| {
+        FORMATS.contains(&checkpoint.format.id) && !own(checkpoint, id).is_empty()
+            || !checkpoint.named_attributes(id).is_empty()
+    };
+    (0..checkpoint.values().len() as u32).map(ValueId).any(has_own)
+}
+
 /// Compares the Python attributes of dicts and tensors that both sides have, except for the
 /// elements of tensors in them.
 fn of_python(

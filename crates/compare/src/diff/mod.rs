@@ -43,6 +43,7 @@ use statelens_checkpoint::{Checkpoint, Progress, Result, Text, ValueId};
 use statelens_stats::{Equality, Numbers};
 use statelens_tensor::{Buffer, InOrder, Pieces, Work, drive};
 
+pub(crate) use attributes::has_attributes;
 use both::Both;
 use current::{Current, PairNumbers};
 use optimizers::Optimizers;

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use statelens_checkpoint::{
     Checkpoint, Layout, Leaf, Opaque, Quantizer, Tensor, TensorId, Text, Value, ValueId,
 };
-use statelens_describe::{dtype_of, shape_of, text_of, type_name};
+use statelens_describe::{dtype_of, fields_text, shape_of, text_of, type_name};
 use statelens_values::missing;
 
 use super::both::grain;
@@ -225,8 +225,14 @@ impl Matching<'_> {
                 DifferenceKind::Shape { left: left.shape.clone(), right: right.shape.clone() };
             return self.report.differ(order, key, part, what);
         }
-        let dtypes = (!left.dtype.is_same(&right.dtype) && !self.options.ignore_dtype)
-            .then(|| (left.dtype.to_string(), right.dtype.to_string()));
+        let dtypes = (!left.dtype.is_same(&right.dtype) && !self.options.ignore_dtype).then(|| {
+            match (left.dtype.to_string(), right.dtype.to_string()) {
+                (one, two) if one == two => [&left.dtype, &right.dtype]
+                    .map(|dtype| fields_text(dtype).unwrap_or_else(|| one.clone()))
+                    .into(),
+                names => names,
+            }
+        });
         if let Some((left_name, right_name)) = &dtypes {
             // If both are numeric, the numbers are compared as well.
             let numbers = lane::lane(&left.dtype, &right.dtype)

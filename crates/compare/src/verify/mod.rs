@@ -32,6 +32,7 @@ use statelens_tensor::{
 use statelens_values::reading::{Repetition, tensors_of};
 use statelens_values::{Accumulator, Summary, index};
 
+use crate::diff::has_attributes;
 use passing::{Passed, PassedTensor, Passing};
 use spans::Places;
 use table::PerTensor;
@@ -115,6 +116,7 @@ impl Verification {
             result: VerificationResult::default(),
             summed: checks.summed,
             structure: checks.structure,
+            attributes: false,
         };
         report.result.without_checksum = checks.without;
         report.result.problems = checkpoint
@@ -193,6 +195,7 @@ impl Verification {
         }
         report.result.problems = all_problems;
         if let Some(manifest) = manifest {
+            report.attributes = has_attributes(checkpoint);
             let (matching, problems) = against::against(checkpoint, leaves, hashes, manifest)?;
             report.result.manifest =
                 Some(MatchingEntries { entries: matching + problems.len() as u64, matching });

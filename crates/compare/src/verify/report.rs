@@ -16,6 +16,8 @@ pub struct VerificationReport {
     pub summed: bool,
     /// Whether checksums cover the structure.
     pub structure: bool,
+    /// Whether there is a manifest, and the checkpoint has attributes, which no manifest covers.
+    pub attributes: bool,
 }
 
 /// The problems found, and the numbers of tensors, bytes and checksums that were checked.
@@ -330,7 +332,10 @@ impl VerificationReport {
         let read = format!("{tensors}, {}", size_text(self.result.bytes));
         let mut scope = vec![("read", read), ("checksums", checksums)];
         if let Some(MatchingEntries { entries, matching }) = self.result.manifest {
-            let text = format!("{} of {} entries match", grouped(matching), grouped(entries));
+            let mut text = format!("{} of {} entries match", grouped(matching), grouped(entries));
+            if self.attributes {
+                text += "; attributes are not compared";
+            }
             scope.push(("manifest", text));
         }
         scope
