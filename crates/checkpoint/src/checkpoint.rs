@@ -303,10 +303,10 @@ impl Builder {
     /// Adds a tensor. Its size must fit in 64 bits and its rank within the limit.
     pub fn push_tensor(&mut self, tensor: Tensor) -> Result<TensorId> {
         Limits::check("dimensions of a tensor", tensor.shape.len() as u64, self.limits.rank)?;
-        // A dimension of 0 must not hide overflow in the others: NumPy and torch refuse a shape
-        // whose other dimensions are impossible.
+        // A dimension of 0 must not hide overflow in the others: torch refuses a shape whose strides
+        // are impossible.
         let mut others = tensor.shape.iter().filter(|dim| **dim > 0);
-        let others = others.try_fold(tensor.dtype.itemsize().max(1), |product, dim| {
+        let others = others.try_fold(1u64, |product, dim| {
             product.checked_mul(*dim).filter(|product| *product <= i64::MAX as u64)
         });
         let quantized = matches!(tensor.dtype, crate::DType::Blocks(_));

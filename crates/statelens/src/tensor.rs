@@ -6,7 +6,7 @@ use std::sync::Arc;
 use statelens_checkpoint::{
     self as core, DType, Error, FileSet, Layout, Progress, Result, Span, TensorId, Unwatched, room,
 };
-use statelens_tensor::{BUFFER, Cast, decodes, drain, numbers, verbatim_span};
+use statelens_tensor::{BUFFER, Cast, drain, has_floats, numbers, verbatim_span};
 use statelens_values::{Accumulator, Statistics, Summary};
 
 use crate::files::FileSource;
@@ -195,7 +195,7 @@ impl Tensor {
     /// Fails if they can't be converted.
     pub fn cast(&self, dtype: DType) -> Result<Self> {
         let from = match &self.tensor.stored {
-            DType::Blocks(block) if decodes(block) => &DType::F32,
+            stored @ DType::Blocks(_) if has_floats(stored) => &DType::F32,
             stored => stored,
         };
         if *from != dtype {

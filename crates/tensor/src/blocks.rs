@@ -59,9 +59,14 @@ pub fn dequantized(tensor: &Tensor) -> Option<Tensor> {
     Some(Tensor { dtype: dtype?, ..tensor.clone() })
 }
 
-/// Returns whether a type of blocks can be decoded, and so a tensor of them cast.
-pub fn decodes(block: &Block) -> bool {
-    Blocks::new(*block).is_some()
+/// Returns whether the elements are floating-point numbers that can be cast: one for each element,
+/// also of the types that only `ml_dtypes` has, or in blocks that can be decoded.
+pub fn has_floats(dtype: &DType) -> bool {
+    match dtype {
+        DType::Blocks(block) => Blocks::new(**block).is_some(),
+        DType::F4E2M1FNX2 => false,
+        dtype => plain(dtype).as_ref().unwrap_or(dtype).is_float(),
+    }
 }
 
 /// Returns the tensor in a form whose elements can be read individually: itself, or

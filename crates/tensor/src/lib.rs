@@ -30,7 +30,7 @@ mod unpack;
 mod view;
 mod work;
 
-pub use blocks::{decodes, dequantized, numbers};
+pub use blocks::{dequantized, has_floats, numbers};
 pub use cast::{Cast, CastReport, Narrowing, decode_f4, plain};
 pub use drain::{drain, drain_range, elements};
 pub use gather::{BUDGET, Gather, grain, verbatim_span};

@@ -35,7 +35,7 @@ pub(crate) fn sliced_key(key: &str, slice: &str) -> String {
 
 /// Returns whether NumPy does not have the dtype, so that a cast to float32 is offered.
 fn is_short(dtype: &str) -> bool {
-    dtype == "bfloat16" || dtype.starts_with("float8") || dtype.starts_with("float4")
+    dtype == "bfloat16" || dtype.starts_with("float8")
 }
 
 /// The buttons, one for each format.

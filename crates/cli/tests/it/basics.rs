@@ -5,7 +5,7 @@ use std::io::Read as _;
 use std::path::Path;
 use std::process::Stdio;
 
-use crate::common::{Folder, fixture, run, statelens};
+use crate::common::{Folder, fixture, run, safetensors, statelens, text};
 
 const SEED: &str = "cerebras/v2.10.0/seed.mdl";
 
@@ -327,4 +327,45 @@ fn show_prints_python_code_that_reads_a_tensor() {
     assert!(run(["show", &file, &key, "--code=jax"]).ok().contains("jnp.asarray(tensor)"));
     let error = run(["show", &file, &key, "--code=tensorflow"]).failed();
     assert!(error.contains("expected torch or numpy.memmap or jax"), "{error}");
+}
+
+/// The libraries read it: no element is there, however many each row would have.
+#[test]
+fn empty_tensors_may_have_a_huge_dimension() {
+    let folder = Folder::new();
+    let tensors: [(&str, &str, &[u64], &[u8]); 3] = [
+        ("w", "F32", &[0, 1 << 62], &[]),
+        ("x", "F64", &[1 << 62, 0], &[]),
+        ("y", "BF16", &[1, 1 << 31, 0, 1 << 31], &[]),
+    ];
+    let file = text(&folder.with("a.safetensors", &safetensors(&tensors)));
+    let out = |name: &str| text(&folder.file(name));
+    let [pt, st, mdl] = [out("b.pt"), out("b.safetensors"), out("b.mdl")];
+    let [tf, npz] = [out("b.index"), out("b.npz")];
+    for args in [
+        &["ls", &file][..],
+        &["summary", &file],
+        &["info", "--model", &file],
+        &["stats", &file],
+        &["verify", &file],
+        &["manifest", &file],
+        &["scan", &file],
+        &["diff", &file, &file],
+        &["show", &file, "w"],
+        &["show", &file, "w[:, 5:7]"],
+        &["convert", &file, &pt],
+        &["convert", &file, &st, "--cast", "float16"],
+        &["convert", &file, &mdl],
+        &["convert", &file, &tf],
+        &["convert", &pt, &st, "--force"],
+        &["stats", &mdl],
+        &["diff", &file, &tf],
+        &["verify", &pt],
+    ] {
+        let ran = run(args);
+        assert_eq!(ran.code, Some(0), "{args:?}: {}{}", ran.out, ran.err);
+    }
+    // numpy refuses it.
+    let refused = run(["convert", &file, &npz, "--lossy"]).err;
+    assert!(refused.contains("numpy refuses the shape"), "{refused}");
 }

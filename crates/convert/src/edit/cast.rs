@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use statelens_checkpoint::{Checkpoint, DType, Error, Result, TensorId, Value, ValueId};
+use statelens_tensor::has_floats;
 
 use crate::{Edit, Pattern};
 
@@ -94,7 +95,7 @@ pub(super) fn cast(
     checkpoint: &Checkpoint,
     reached: &[bool],
 ) -> Result<Checkpoint> {
-    if let Some(cast) = casts.iter().find(|cast| !castable(&cast.dtype)) {
+    if let Some(cast) = casts.iter().find(|cast| !has_floats(&cast.dtype)) {
         return Err(Error::refused(format!("tensors can't be cast to {}", cast.dtype))
             .advice("Use float32, float16, bfloat16, float64 or one of the float8 types."));
     }
@@ -157,7 +158,7 @@ pub(super) fn cast(
     }
     for (id, dtype) in sparse {
         if let Some(Value::Sparse(value)) = builder.value_mut(id)
-            && castable(&value.dtype)
+            && has_floats(&value.dtype)
         {
             value.dtype = dtype.clone();
         }
@@ -191,20 +192,5 @@ fn floating(checkpoint: &Checkpoint, id: ValueId, arrays: Arrays) -> Vec<TensorI
             sparse.parts.iter().filter_map(|(_, part)| one(checkpoint.resolve(*part))).collect()
         }
         _ => one(id).into_iter().collect(),
-    }
-}
-
-/// Returns whether the elements are floating-point numbers, including types that only `ml_dtypes`
-/// has.
-fn has_floats(dtype: &DType) -> bool {
-    castable(dtype) || statelens_tensor::plain(dtype).is_some_and(|dtype| dtype.is_float())
-}
-
-/// Returns whether the dtype is a floating-point type with one number per element, or of decodable
-/// blocks.
-fn castable(dtype: &DType) -> bool {
-    match dtype {
-        DType::Blocks(block) => statelens_tensor::decodes(block),
-        dtype => dtype.is_float() && *dtype != DType::F4E2M1FNX2,
     }
 }

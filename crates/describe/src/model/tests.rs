@@ -252,7 +252,8 @@ fn rows_of_fused_attention_must_match_the_config() {
     let bigcode = ("multi_query", "true");
     let glm =
         [("multi_query_attention", "true"), ("multi_query_group_num", "2"), ("kv_channels", "16")];
-    let sound: [(&str, &[u64], &[(&str, &str)]); 14] = [
+    type Case<'a> = (&'a str, &'a [u64], &'a [(&'a str, &'a str)]);
+    let sound: [Case<'_>; 14] = [
         ("attn.c_attn.weight", &[64, 192], &[("n_head", "4")]),
         ("attn.c_attn.weight", &[96, 64], &[("n_head", "4"), bigcode]),
         ("attn.c_attn.weight", &[96, 64], &[("n_head", "4")]),
@@ -287,29 +288,24 @@ fn rows_of_fused_attention_must_match_the_config() {
     for (name, shape, values) in sound {
         assert_eq!(found(name, shape, values), "", "{name} {shape:?}");
     }
-    let wrong: [(&str, &[u64], &[(&str, &str)], &str); 5] = [
+    let wrong: [(Case<'_>, &str); 5] = [
+        (("attn.c_attn.weight", &[64, 192], &[("n_head", "4"), keys]), "value heads: 2"),
+        (("self_attn.qkv_proj.weight", &[192, 64], &[heads, keys]), "192 rows"),
+        (("self_attn.qkv_proj.weight", &[128, 64], &[heads, keys, ("head_dim", "32")]), "128 rows"),
         (
-            "attn.c_attn.weight",
-            &[64, 192],
-            &[("n_head", "4"), ("num_key_value_heads", "2")],
-            "value heads: 2",
-        ),
-        ("self_attn.qkv_proj.weight", &[192, 64], &[heads, keys], "192 rows"),
-        ("self_attn.qkv_proj.weight", &[128, 64], &[heads, keys, ("head_dim", "32")], "128 rows"),
-        (
-            "self_attention.query_key_value.weight",
-            &[160, 64],
-            &[heads, ("new_decoder_architecture", "true"), falcon],
+            (
+                "self_attention.query_key_value.weight",
+                &[160, 64],
+                &[heads, ("new_decoder_architecture", "true"), falcon],
+            ),
             "160 rows",
         ),
         (
-            "attn.Wqkv.weight",
-            &[192, 64],
-            &[("n_heads", "4"), ("attn_config.kv_n_heads", "2")],
+            ("attn.Wqkv.weight", &[192, 64], &[("n_heads", "4"), ("attn_config.kv_n_heads", "2")]),
             "heads: 4",
         ),
     ];
-    for (name, shape, values, said) in wrong {
+    for ((name, shape, values), said) in wrong {
         let text = found(name, shape, values);
         assert!(text.contains(said), "{name} {shape:?}: {text}");
     }

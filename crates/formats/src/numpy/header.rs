@@ -1,6 +1,6 @@
 //! The header of an array.
 
-use statelens_checkpoint::{ByteOrder, DType, Error, Field, Limits, Result, order};
+use statelens_checkpoint::{ByteOrder, DType, Error, Field, Limits, Result, Tensor, numel, order};
 
 use super::literal::{self, Literal};
 
@@ -56,6 +56,14 @@ pub(super) fn lengths(prefix: &[u8]) -> Result<(u64, u64)> {
     };
     Limits::check("bytes of the description of a numpy array", len, MAX_LEN)?;
     Ok((start, len))
+}
+
+/// Returns the bytes of an array; `None` if numpy refuses its shape: even for an empty array, the
+/// other dimensions must fit 63 bits.
+pub(super) fn array_len(tensor: &Tensor) -> Option<u64> {
+    let others: Vec<u64> = tensor.shape.iter().map(|dim| (*dim).max(1)).collect();
+    let most = numel(&others)?.checked_mul(tensor.dtype.itemsize())?;
+    tensor.nbytes().filter(|_| most <= i64::MAX as u64)
 }
 
 impl Header {

@@ -8,7 +8,7 @@ use statelens_checkpoint::{
 };
 use statelens_pickle::{NoStorages, ScanOptions};
 
-use super::header::{ElementType, Header, MAGIC, PREFIX, lengths};
+use super::header::{ElementType, Header, MAGIC, PREFIX, array_len, lengths};
 use crate::archive::{Archive, Record, names};
 use crate::damage;
 
@@ -352,7 +352,7 @@ impl NumpyReader<'_> {
                 tensor.shape
             ))
         };
-        let wanted = tensor.nbytes().ok_or_else(too_large)?;
+        let wanted = array_len(tensor).ok_or_else(too_large)?;
         let there = source.len() - skip;
         if there < wanted {
             return Err(Error::damaged(format!(

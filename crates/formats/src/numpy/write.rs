@@ -15,6 +15,7 @@ use statelens_checkpoint::{
     PlannedFile, Result, Segment, Setting, Tensor, TensorClass, TensorId, Text, Value, advice,
 };
 
+use super::header::array_len;
 use crate::advice;
 use crate::archive::names;
 use crate::archive::write::{Body, NewRecord, layout};
@@ -164,9 +165,10 @@ impl NumpyWriter<'_> {
             }
         };
         let shape: Vec<u64> = tensor.shape.iter().copied().chain(further).collect();
-        let len = tensor
-            .nbytes()
-            .ok_or_else(|| Error::unsupported("an array has more bytes than 64 bits can count"))?;
+        let len = array_len(tensor).ok_or_else(|| {
+            Error::unsupported(format!("numpy refuses the shape {:?}", tensor.shape))
+                .advice(advice::exclude())
+        })?;
         self.member(key, Body::Led(header::header(&descr, &shape)?, id, len))
     }
 

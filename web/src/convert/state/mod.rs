@@ -77,9 +77,7 @@ impl Conversion {
         let alone = to.is_some();
         if let Some(to) = to {
             // NumPy has these float types only through another library.
-            let lacks = |dtype: &str| {
-                dtype == "bfloat16" || dtype.starts_with("float8") || dtype.starts_with("float4")
-            };
+            let lacks = |dtype: &str| dtype == "bfloat16" || dtype.starts_with("float8");
             let numpy = matches!(to.as_str(), "npy" | "npz");
             if numpy && keys.iter().any(|(_, dtype)| lacks(dtype)) {
                 self.options.cast = Some("float32".into());

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use statelens::parts::checkpoint::{Checkpoint, Tensor, shape_text, visible};
 use statelens::parts::convert::{alone, dtype_named, in_dtype, lacks_numpy};
 use statelens::parts::formats::{RequestedOptions, writing};
-use statelens::parts::tensor::{BUFFER, drain};
+use statelens::parts::tensor::{BUFFER, drain, has_floats};
 use statelens::parts::values::{Csv, Json};
 use statelens::write::file_name;
 use statelens::{DType, Error, Result};
@@ -171,8 +171,11 @@ fn upcast(tensor: Tensor, dtype: Option<DType>, format: ExportFormat) -> Result<
     match dtype {
         Some(dtype) => in_dtype(tensor, dtype),
         None if numpy && lacks_numpy(&tensor.dtype) => {
-            Err(Error::refused(format!("numpy has no {}", tensor.dtype))
-                .advice("Add --as float32, which holds all its numbers."))
+            let advice = match has_floats(&tensor.dtype) {
+                true => "Add --as float32, which holds all its numbers.",
+                false => "Write it to a .safetensors or .raw file.",
+            };
+            Err(Error::refused(format!("numpy has no {}", tensor.dtype)).advice(advice))
         }
         None => Ok(tensor),
     }

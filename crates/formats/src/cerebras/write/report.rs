@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 
 use statelens_checkpoint::{
-    Advice, Error, Loss, LossCode, LossKind, Losses, Setting, Text, advice,
+    Advice, DType, Error, Loss, LossCode, LossKind, Losses, Setting, Text, advice,
 };
 
 /// Losses and refusals found so far.
@@ -16,7 +16,12 @@ pub(super) struct LossReport {
     advice: Vec<Setting>,
 }
 
-pub(super) const CAST: Setting = Setting::CastToFloat32;
+const CAST: Setting = Setting::CastToFloat32;
+/// Returns the setting that avoids a tensor of a dtype that the format lacks.
+pub(super) fn without(dtype: &DType) -> Setting {
+    if statelens_tensor::has_floats(dtype) { CAST } else { EXCLUDE }
+}
+
 pub(super) const OLDER: Setting = Setting::FormatVersion04;
 pub(super) const EXCLUDE: Setting = Setting::Exclude;
 

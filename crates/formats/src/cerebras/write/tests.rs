@@ -369,6 +369,20 @@ fn refusal_names_keys_and_a_remedy() {
         assert!(refused.contains(word), "{word} is not in: {refused}");
     }
 
+    // A cast is advised only if the tensor can be cast.
+    for (dtype, advised) in
+        [(DType::F8E4M3FN, true), (DType::F4E2M1FNX2, false), (DType::QInt8, false)]
+    {
+        let mut make = Make::new();
+        let tensor = make.tensor(dtype.clone(), &[2]);
+        let root = make.named(vec![("t", tensor)]);
+        let source = make.done(root);
+        for version in [Version::V04, Version::V05] {
+            let refused = refusal(&source, version);
+            assert_eq!(refused.contains("--cast"), advised, "{dtype}: {refused}");
+        }
+    }
+
     let mut make = Make::new();
     let entries: Vec<(DictKey, ValueId)> = (0..25)
         .map(|index| (Text::from(format!("t{index}")), make.tensor(DType::I8, &[1])))

@@ -14,7 +14,7 @@ use statelens_hdf5::write::{
 use super::node::FormatFamily;
 use super::objects;
 use super::outline;
-use super::report::{self, CAST, EXCLUDE, LossReport};
+use super::report::{self, EXCLUDE, LossReport};
 use super::tree;
 use super::v05::{dataset, dimensions, fill_value, fit, lose_class};
 use crate::damage;
@@ -170,7 +170,7 @@ impl V04Writer<'_> {
         lose_class(&mut self.report, tensor, key);
         let (Some(datatype), Some(dims)) = (Datatype::of(&tensor.dtype), dimensions(tensor)) else {
             let why = format!("a tensor of {}; the format has no such dtype", tensor.dtype);
-            return self.report.refused(key, why, CAST);
+            return self.report.refused(key, why, report::without(&tensor.dtype));
         };
         let Some(fill) = fill_value(tensor).filter(|_| self.style == Style::Typed) else {
             return self.elements(key, name, "TorchTensorH5Type", id);
@@ -205,7 +205,7 @@ impl V04Writer<'_> {
         attributes.push(Attribute::new("is_bfloat16", AttributeValue::Bool(is_bfloat16)));
         match dataset(self.source, id, attributes) {
             Ok(dataset) => self.add(key, name, dataset),
-            Err(why) => self.report.refused(key, why, CAST),
+            Err((why, setting)) => self.report.refused(key, why, setting),
         }
     }
 

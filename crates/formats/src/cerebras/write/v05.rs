@@ -3,8 +3,8 @@
 
 use statelens_checkpoint::json::{self, Json};
 use statelens_checkpoint::{
-    Array, Checkpoint, DType, Layout, Loss, Result, Tensor, TensorClass, TensorId, Text, Value,
-    ValueId, room,
+    Array, Checkpoint, DType, Layout, Loss, Result, Setting, Tensor, TensorClass, TensorId, Text,
+    Value, ValueId, room,
 };
 use statelens_hdf5::write::{
     Attribute, AttributeValue, Content, Dataset, Datatype, FilePlan, Filter, PlannedSegments, Space,
@@ -13,7 +13,7 @@ use statelens_hdf5::write::{
 use super::node::{FlatLeaf, FormatFamily};
 use super::objects;
 use super::outline;
-use super::report::{self, CAST, EXCLUDE, LossReport, OLDER};
+use super::report::{self, EXCLUDE, LossReport, OLDER};
 use super::spec;
 use crate::cerebras::rtfx;
 use crate::damage;
@@ -129,7 +129,11 @@ impl V05Writer<'_> {
         let Some(code) = rtfx::number(&tensor.dtype) else {
             let why = format!("a tensor of {}; the format has no such dtype", tensor.dtype);
             let older = Datatype::of(&tensor.dtype).is_some();
-            return self.report.refused(flat, why, if older { OLDER } else { CAST });
+            return self.report.refused(
+                flat,
+                why,
+                if older { OLDER } else { report::without(&tensor.dtype) },
+            );
         };
         lose_class(&mut self.report, tensor, flat);
         let dtype = format!("torch.{}", tensor.dtype);
@@ -218,7 +222,7 @@ impl V05Writer<'_> {
     ) -> Option<()> {
         match dataset(self.source, id, attributes) {
             Ok(dataset) => self.add(flat, key, dataset),
-            Err(why) => self.report.refused(flat, why, CAST),
+            Err((why, setting)) => self.report.refused(flat, why, setting),
         }
     }
 
@@ -298,15 +302,18 @@ pub(super) fn lose_class(report: &mut LossReport, tensor: &Tensor, key: &Text) {
     }
 }
 
-/// Returns the dataset for a tensor's elements. Fails if HDF5 has no such type.
+/// Returns the dataset for a tensor's elements. Fails if HDF5 has no such type, with the reason and
+/// the setting that avoids it.
 pub(super) fn dataset(
     source: &Checkpoint,
     id: TensorId,
     attributes: Vec<Attribute>,
-) -> Result<Dataset, String> {
-    let tensor = source.tensor(id).map_err(|error| error.what().to_owned())?;
-    let datatype = Datatype::of(&tensor.dtype)
-        .ok_or_else(|| format!("an array of {}, which h5py does not write", tensor.dtype))?;
+) -> Result<Dataset, (String, Setting)> {
+    let tensor = source.tensor(id).map_err(|error| (error.what().to_owned(), EXCLUDE))?;
+    let datatype = Datatype::of(&tensor.dtype).ok_or_else(|| {
+        let why = format!("an array of {}, which h5py does not write", tensor.dtype);
+        (why, report::without(&tensor.dtype))
+    })?;
     let space = match tensor.shape.as_slice() {
         [] => Space::Scalar,
         shape => Space::Simple(shape.to_vec()),
