@@ -77,10 +77,11 @@ test("in a low window the values of a slice are in view once it was typed", () =
     browser,
     async (page) => {
       await open(page, "embed.weight");
+      await page.keyboard.press("Escape");
       await page.keyboard.press("g");
       await page.keyboard.type("0:2, -4:");
       await page.keyboard.press("Enter");
-      await page.waitForFunction(() => document.querySelectorAll(".vals td").length < 20);
+      await page.waitForFunction(() => document.querySelectorAll(".vals td[title]").length === 8);
       const [bottom, inspector] = await page.evaluate(() => [".vals", ".insp"].map((name) => document.querySelector(name).getBoundingClientRect().bottom));
       assert.ok(bottom <= inspector, `the values end at ${bottom}, the inspector at ${inspector}`);
     },
