@@ -20,6 +20,7 @@
 
 pub(crate) mod detect;
 mod digests;
+mod losses;
 mod matlab;
 pub(crate) mod read;
 #[cfg(test)]
@@ -32,5 +33,6 @@ pub(crate) static FORMAT: Format = Format {
     reads: "as a tree of groups, datasets, attributes",
     score: detect::score,
     open: read::read,
+    left_out: Some(losses::attributes_left_out),
     ..Format::named(&["hdf5"], "any other HDF5")
 };

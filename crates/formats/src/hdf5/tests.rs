@@ -57,6 +57,16 @@ fn lists_links_with_their_targets() {
 }
 
 #[test]
+fn attributes_and_enum_names_are_losses() {
+    let lost = |name: &str| super::losses::attributes_left_out(&open(name)).map(|loss| loss.keys);
+    assert_eq!(lost("enum_e.h5").unwrap(), ["@flag", "enum @(datatype)"]);
+    assert_eq!(lost("attrs_e.h5").unwrap().len(), 39);
+    assert_eq!(lost("contiguous.h5"), None);
+    assert_eq!(lost("netcdf4.h5").unwrap(), ["@title", "temp @_FillValue", "temp @units"]);
+    assert_eq!(lost("pytables.h5"), None);
+}
+
+#[test]
 fn texts_in_records_are_compared_by_value() {
     let texts = |data: Vec<u8>| {
         let files = FileSet::single("a.h5", Memory::from(data));
