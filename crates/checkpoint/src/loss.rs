@@ -101,6 +101,8 @@ codes! {
     Gradient = "gradient",
     /// Complex numbers of 32 bits become pairs of real numbers.
     HalfComplex = "half-complex",
+    /// A text key gets quotes, since another key has the same text.
+    KeyQuoted = "key-quoted",
     /// A key that is not a string becomes one.
     KeyType = "key-type",
     /// The metadata of the file is left out.

@@ -12,6 +12,19 @@ pub(crate) fn rename_or_exclude() -> Advice {
     advice!["Rename it with ", Setting::Rename, ", or leave it out with ", Setting::Exclude, "."]
 }
 
+/// Returns the advice for values that would have one name. No pattern selects just one of several
+/// keys (`count`) that are written alike: `a.b` and `b` in `a`.
+pub(crate) fn rename_one(count: usize) -> Advice {
+    match count {
+        ..2 => rename_or_exclude(),
+        _ => {
+            "Patterns find both: rename one where the file was made, or convert to PyTorch, which \
+              keeps both."
+                .into()
+        }
+    }
+}
+
 /// Returns the error for `count` tensors whose data is missing, with the first keys and a reason.
 pub(crate) fn no_data(count: usize, keys: impl Iterator<Item = String>, why: &Text) -> Error {
     let shown: Vec<String> = keys.take(5).collect();

@@ -236,10 +236,12 @@ impl<'a> CerebrasReading<'a> {
                 .detail("It was read as 0.5, as the library does."),
             ),
             None if current => self.findings.push(
-                Finding::new(Grade::Warning, "The file does not give its format version").detail(
-                    "It was read as 0.5, which its content follows. The Cerebras library \
+                Finding::new(Grade::Warning, "The file does not give its format version")
+                    .detail(
+                        "It was read as 0.5, which its content follows. The Cerebras library \
                              refuses to load it without `__version__`.",
-                ),
+                    )
+                    .refused(),
             ),
             Some(version) if (version < 0.5) == current => self.findings.push(
                 Finding::new(

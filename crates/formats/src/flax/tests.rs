@@ -124,6 +124,16 @@ fn invalid_entries_are_skipped_with_damage() {
 }
 
 #[test]
+fn reads_maps_with_an_integer_key() {
+    let array = b"\xc7\x11\x01\x93\x91\x01\xa7float32\xc4\x04\0\0\x80?";
+    let checkpoint = open([&b"\x81\x01"[..], array].concat()).unwrap();
+    assert_eq!(checkpoint.format.id, "flax");
+    assert_eq!(checkpoint.leaves()[0].flat, "1");
+    // Without an array, too much else looks like this.
+    assert!(open(vec![0x81, 1, 2]).is_err());
+}
+
+#[test]
 fn refuses_bombs_and_truncated_files() {
     let whole = bytes();
     // After the first array.

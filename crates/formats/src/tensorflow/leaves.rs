@@ -34,6 +34,8 @@ struct Problem {
     count: u64,
 }
 
+pub(super) const NO_CHECKSUM: &str =
+    "Tensors have no checksum, and TensorFlow refuses to restore them";
 /// The maximum size of a graph that is read. It would take a hundred thousand variables to exceed
 /// it.
 const MAX_GRAPH: usize = 8 << 20;
@@ -187,9 +189,10 @@ impl BundleLeaves {
                 1 => String::new(),
                 count => format!(" There are {} more.", count - 1),
             };
-            Finding::new(problem.grade, problem.title)
+            let finding = Finding::new(problem.grade, problem.title)
                 .detail(format!("{}{more}", sentence(&problem.detail)))
-                .place(problem.first)
+                .place(problem.first);
+            if problem.title == NO_CHECKSUM { finding.refused() } else { finding }
         }));
         let mut entries = Vec::with_capacity(self.found.len());
         for BundleLeaf { key, value, attributes } in self.found {

@@ -6,7 +6,7 @@ use statelens_checkpoint::{
 };
 
 use super::bundle::{BundleEntry, Header};
-use super::leaves::{BundleLeaves, Contents};
+use super::leaves::{BundleLeaves, Contents, NO_CHECKSUM};
 use super::members::{self, BundleTables};
 use super::table::SortedTable;
 use super::{dtype, slices, strings, v1};
@@ -117,7 +117,7 @@ impl Bundle<'_> {
         if entry.crc.is_none() && entry.slices.is_empty() && entry.size > 0 {
             self.leaves.problem(
                 Grade::Warning,
-                "Tensors have no checksum, and TensorFlow refuses to restore them",
+                NO_CHECKSUM,
                 key,
                 "the checksum of its bytes is not stored",
             );

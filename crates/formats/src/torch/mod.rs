@@ -43,5 +43,6 @@ pub(crate) static FORMAT: Format = Format {
         "torch-tar" => read::tar::checks(files, limits).map(Some),
         _ => Ok(None),
     }),
+    left_out: Some(write::quoted_keys),
     ..Format::named(&["torch-zip", "torch-legacy", "torch-tar", "torch-export"], "PyTorch")
 };

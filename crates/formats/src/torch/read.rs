@@ -187,11 +187,13 @@ impl Facts {
             Ok(1..=10) => {}
             Ok(version) => findings.push(
                 Finding::new(Grade::Warning, format!("The file claims format version {version}"))
-                    .detail("torch of release 2 refuses versions above 10."),
+                    .detail("torch of release 2 refuses versions above 10.")
+                    .refused(),
             ),
             Err(_) => findings.push(
                 Finding::new(Grade::Warning, "The file has no version record")
-                    .detail("torch refuses to load it."),
+                    .detail("torch refuses to load it.")
+                    .refused(),
             ),
         }
         findings.extend(archive.text(damage::MARK, limits).map(|text| damage::carried(&text)));

@@ -324,6 +324,23 @@ const REFUSED: &[(&str, &str)] =
     &[("torch_crafted/lfs_pointer.bin", "Git LFS"), ("torch_crafted/zero_bytes.pt", "empty")];
 
 #[test]
+fn files_without_a_version_are_refused_by_torch() {
+    let mut bytes = std::fs::read(fixtures().join("torch/zip_bare_str.pt")).unwrap();
+    let names: Vec<usize> =
+        (8..bytes.len()).filter(|at| bytes[..*at].ends_with(b"/version")).collect();
+    names.iter().for_each(|at| bytes[at - 1] = b'x');
+    let files = FileSet::single("x.pt", Memory::from(bytes));
+    let checkpoint = crate::open(files, &Limits::default(), &mut Unwatched).unwrap();
+    let refused: Vec<&str> = checkpoint
+        .findings
+        .iter()
+        .filter(|finding| finding.refused)
+        .map(|finding| &*finding.title)
+        .collect();
+    assert_eq!(refused, ["The file has no version record"]);
+}
+
+#[test]
 fn values_match_torch() {
     let mut failures = Vec::new();
     let mut compared = 0;

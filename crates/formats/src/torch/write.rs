@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use state::PickledState;
 use statelens_checkpoint::{
-    Builder, Checkpoint, DictClass, Loss, Plan, PlannedFile, Result, Value,
+    Builder, Checkpoint, DictClass, KeyPart, Leaf, Loss, Plan, PlannedFile, Result, Value,
 };
 
 use crate::archive::write::{Body, NewRecord, layout};
@@ -54,6 +54,15 @@ pub fn plan(source: Arc<Checkpoint>, options: &WriteOptions, name: &str) -> Resu
         |value: &Value| matches!(value, Value::Dict(dict) if dict.class == DictClass::Ordered);
     losses.extend(attributes::left_out(&source, |value| !is_ordered(value)));
     Ok(Plan { source: Arc::new(builder.rebuild(&source)?), files, losses })
+}
+
+/// Returns the loss of text keys that only their type distinguishes from other keys of their dict.
+pub(crate) fn quoted_keys(source: &Checkpoint) -> Option<Loss> {
+    let is_quoted =
+        |leaf: &Leaf| leaf.key.parts.iter().any(|part| matches!(part, KeyPart::Quoted { .. }));
+    let keys: Vec<String> =
+        source.each_leaf().filter(is_quoted).map(|leaf| leaf.flat.to_string()).collect();
+    (!keys.is_empty()).then(|| losses::QUOTED.of(keys))
 }
 
 /// Plans a single file that holds `source`, whose tensors are those of `builder`.

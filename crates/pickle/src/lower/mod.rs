@@ -570,6 +570,9 @@ fn bytes(data: Arc<[u8]>) -> Value {
     Value::Bytes { data, mutable: false }
 }
 
+/// The title of a problem because of which torch refuses the file.
+const BACKWARDS: &str = "A tensor runs backwards through its storage";
+
 /// Problems with tensors, counted by kind.
 #[derive(Default)]
 struct Problems {
@@ -592,7 +595,8 @@ impl Problems {
                     1 => format!("{detail}."),
                     _ => format!("{count} times; the first: {detail}."),
                 };
-                Finding::new(grade, title).detail(detail)
+                let finding = Finding::new(grade, title).detail(detail);
+                if title == BACKWARDS { finding.refused() } else { finding }
             })
             .collect()
     }

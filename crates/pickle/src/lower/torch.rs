@@ -7,7 +7,7 @@ use statelens_checkpoint::{
     TensorClass, Text, TupleClass, Value, contiguous_strides, numel,
 };
 
-use super::{Assembly, LoweredNode, Lowering, reference};
+use super::{Assembly, BACKWARDS, LoweredNode, Lowering, reference};
 use crate::storages::StorageName;
 use crate::{Node, NodeId, Storage, read_stream};
 
@@ -404,7 +404,7 @@ impl Lowering<'_> {
         if strides.iter().any(|stride| *stride < 0) {
             self.state.problems.add(
                 Grade::Warning,
-                "A tensor runs backwards through its storage",
+                BACKWARDS,
                 format!("Its strides are {strides:?}; torch refuses negative ones"),
             );
         }

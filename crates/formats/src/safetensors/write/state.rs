@@ -227,7 +227,7 @@ impl Sorter<'_> {
                     "two keys would have the name `{name}`: {}",
                     paths.join(" and ")
                 ))
-                .advice(advice::rename_or_exclude()));
+                .advice(advice::rename_one(paths.len())));
             }
         }
         Ok(())

@@ -241,6 +241,24 @@ fn reports_unsupported_dtypes() {
 }
 
 #[test]
+fn quoted_keys_are_a_loss() {
+    let source = checkpoint(|builder| {
+        let (one, other) = (tensor(builder, DType::F32, &[1]), tensor(builder, DType::F32, &[2]));
+        vec![(DictKey::Int(1i64.into()), one), ("1".into(), other)]
+    });
+    let losses = |to| {
+        let target = crate::writing(to).unwrap().target(&Default::default()).unwrap();
+        let plan = crate::plan(source.clone(), &target, "m").unwrap();
+        plan.losses.iter().filter(|loss| !loss.harmless).map(|loss| loss.keys.join(" ")).collect()
+    };
+    for to in ["safetensors", "npz", "tensorflow"] {
+        let lost: Vec<String> = losses(to);
+        assert_eq!(lost, ["'1'"], "{to}");
+    }
+    assert!(losses("torch").is_empty());
+}
+
+#[test]
 fn refuses_colliding_and_reserved_names() {
     let refusal = |source| plan(source, &WriteOptions::default(), "m").unwrap_err().to_string();
     let source = checkpoint(|builder| {
@@ -250,7 +268,9 @@ fn refuses_colliding_and_reserved_names() {
         let other = tensor(builder, DType::F32, &[1]);
         vec![("a".into(), a), ("a.b".into(), other)]
     });
-    assert!(refusal(source).contains("the name `a.b`: `a` > `b` and `a.b`"));
+    let clash = refusal(source);
+    assert!(clash.contains("the name `a.b`: `a` > `b` and `a.b`"));
+    assert!(clash.contains("convert to PyTorch") && !clash.contains("--exclude"), "{clash}");
     let source =
         checkpoint(|builder| vec![("__metadata__".into(), tensor(builder, DType::U8, &[1]))]);
     assert!(refusal(source).contains("__metadata__"));

@@ -42,8 +42,9 @@ pub(super) fn refuse_collisions(named: &[NamedTensor]) -> Result<()> {
         Some(pair) => {
             let name = String::from_utf8_lossy(&pair[0].name);
             let [one, other] = [&pair[0], &pair[1]].map(|named| parts(&named.tensor.key));
+            let alike = pair[0].tensor.key.flat() == pair[1].tensor.key.flat();
             Err(Error::refused(format!("two values would both be called `{name}`: {one}; {other}"))
-                .advice(advice::rename_or_exclude()))
+                .advice(advice::rename_one(1 + usize::from(alike))))
         }
     }
 }

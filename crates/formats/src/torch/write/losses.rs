@@ -34,6 +34,10 @@ pub(super) const UNSCALED: LossKind = LossCode::Quantizer.lost(
 );
 pub(super) const KEY: LossKind =
     LossCode::KeyType.lost("keys of other types become strings", CLASS);
+pub(super) const QUOTED: LossKind = LossCode::KeyQuoted.lost(
+    "text keys get quotes, since other keys have the same text",
+    "The format has text keys only: under the name without quotes, a reader finds the other value.",
+);
 pub(super) const BIG_INT: LossKind = LossCode::BigInt.lost(
     "integers of more than 255 bytes become strings of their digits",
     "`torch.load(weights_only=True)` refuses longer ones.",
