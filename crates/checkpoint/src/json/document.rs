@@ -135,6 +135,14 @@ impl Document {
         }
     }
 
+    /// Returns the entries of an object.
+    pub fn entries(&self, object: Id) -> &[(Text, Id)] {
+        match self.node(object) {
+            JsonNode::Object(entries) => entries,
+            _ => &[],
+        }
+    }
+
     /// Displays a value like Python's `str()`, with nested strings in quotes.
     pub fn python(&self, id: Id) -> Python<'_> {
         Python { document: self, id }

@@ -251,6 +251,18 @@ fn verify_reports_position_and_expected_checksum() {
 }
 
 #[test]
+fn files_that_the_library_refuses_are_not_sound() {
+    for (name, library) in [
+        ("cerebras/errors/no_version.mdl", "Cerebras library"),
+        ("tf_crafted/no_crc/m.index", "TensorFlow"),
+    ] {
+        let ran = run(["verify", fixture(name).to_str().unwrap()]);
+        assert_eq!(ran.code, Some(1), "{name}: {}", ran.out);
+        assert!(ran.out.contains(&format!("{library} refuses")), "{name}: {}", ran.out);
+    }
+}
+
+#[test]
 fn formats_without_checksums_claim_only_structure() {
     for name in
         ["pickle/numpy_proto2.pkl", "flax/flax_model.msgpack", "numpy/f4.npy", "gguf/quants.gguf"]

@@ -6,7 +6,8 @@
 
 use std::collections::{HashMap, HashSet};
 
-use statelens_checkpoint::{Checkpoint, Error, FileSet, Grade, Limits, Unwatched, Value};
+use statelens_checkpoint::json::{Document, Id, JsonNode};
+use statelens_checkpoint::{Checkpoint, Error, FileSet, Grade, Limits, Text, Unwatched, Value};
 
 use super::{FileEntry, RunContents, RunFile, file_name, is_checkpoint_folder, lowest_and_highest};
 
@@ -42,8 +43,9 @@ impl OpenCheck {
         let mut ends = main.match_indices('/').map(|(at, _)| at);
         let folder = ends.find(|at| is_checkpoint_folder(file_name(&main[..*at])));
         let state = folder.and_then(|at| json(files, &main[..=at], "trainer_state.json"));
-        let best = state.as_ref().and_then(|state| state["best_model_checkpoint"].as_str());
-        check.best.extend(best.map(|path| file_name(path).to_owned()));
+        let best = state.as_ref().and_then(|it| it.field(it.root(), "best_model_checkpoint"));
+        let best = best.and_then(JsonNode::text).map(Text::to_string);
+        check.best.extend(best.map(|path| file_name(&path).to_owned()));
         check
     }
 
@@ -53,21 +55,28 @@ impl OpenCheck {
         let Some(step) = json(files, folder, STEP_METADATA) else {
             return Self::failed("its metadata can't be read");
         };
-        if step["commit_timestamp_nsecs"].as_u64().is_none() {
+        if !matches!(step.field(step.root(), "commit_timestamp_nsecs"), Some(JsonNode::Int(_))) {
             return Self::failed("its save was not completed");
         }
         let paths =
             files.names().filter_map(|(_, name)| name.strip_prefix(folder)?.split_once('/'));
-        let saved: HashSet<&str> = paths.map(|(item, _)| item).collect();
-        let items = step["item_handlers"].as_object();
-        let lacks = items.and_then(|items| items.keys().find(|item| !saved.contains(&***item)));
+        let saved: HashSet<&[u8]> = paths.map(|(item, _)| item.as_bytes()).collect();
+        let items = step.get(step.root(), "item_handlers").map_or(&[][..], |of| step.entries(of));
+        let lacks = items.iter().find(|(item, _)| !saved.contains(item.as_bytes()));
         let metrics = json(files, folder, "metrics/metrics");
-        let metrics = metrics.as_ref().unwrap_or(&step["metrics"]).as_object();
-        let number =
-            |(name, value): (&String, &serde_json::Value)| Some((name.clone(), value.as_f64()?));
+        let metrics = match &metrics {
+            Some(metrics) => Some((metrics, metrics.root())),
+            None => step.get(step.root(), "metrics").map(|id| (&step, id)),
+        };
+        let metrics = metrics.into_iter().flat_map(|(json, of)| {
+            let number =
+                |(name, id): &(Text, Id)| Some((name.to_string(), number(json.node(*id))?));
+            json.entries(of).iter().filter_map(number)
+        });
         Self {
-            wrong: lacks.map_or_else(String::new, |item| format!("it lacks the item `{item}`")),
-            metrics: metrics.into_iter().flatten().filter_map(number).collect(),
+            wrong: lacks
+                .map_or_else(String::new, |(item, _)| format!("it lacks the item `{item}`")),
+            metrics: metrics.collect(),
             ..Self::default()
         }
     }
@@ -162,10 +171,19 @@ impl RunContents {
 }
 
 /// Reads a JSON file in a folder; `None` if it is not there, too long or not valid.
-fn json(files: &FileSet, folder: &str, name: &str) -> Option<serde_json::Value> {
+fn json(files: &FileSet, folder: &str, name: &str) -> Option<Document> {
     let file = files.find(&format!("{folder}{name}"))?;
     let len = Some(files.len(file)).filter(|len| *len <= MAX_JSON)?;
-    serde_json::from_slice(&files.read_vec(file, 0, len).ok()?).ok()
+    Document::parse(&files.read_vec(file, 0, len).ok()?).ok()
+}
+
+/// Returns a finite number.
+fn number(node: &JsonNode) -> Option<f64> {
+    match node {
+        JsonNode::Int(int) => Some(int.to_i64()? as f64),
+        JsonNode::Float(number) => Some(*number).filter(|number| number.is_finite()),
+        _ => None,
+    }
 }
 
 /// Returns the names of the top-level states.
@@ -256,7 +274,10 @@ mod tests {
         let metadata = |items: &str, commit: &str| {
             format!(r#"{{"item_handlers": {items}, "commit_timestamp_nsecs": {commit}}}"#)
         };
-        let sound = step(&metadata(r#"{"default": "a.B"}"#, "5"), r#"{"loss": 0.5, "at": "x"}"#);
+        let sound = step(
+            &metadata(r#"{"default": "a.B"}"#, "5"),
+            r#"{"loss": 0.5, "nan": NaN, "at": "x"}"#,
+        );
         assert_eq!((sound.wrong.as_str(), &sound.metrics[..]), ("", &[("loss".into(), 0.5)][..]));
         for (metadata, wrong) in [
             (metadata(r#"{"default": "a.B", "other": "a.B"}"#, "5"), "it lacks the item `other`"),

@@ -124,7 +124,7 @@ fn prefix(actor: &Actor, convert: &Conversion, placeholder: &'static str) -> Htm
     })
 }
 
-/// Renders the field for the key of an array that has none.
+/// Renders the field for the key under which an array without a key is written.
 pub fn key_of_array(actor: &Actor, convert: &Conversion) -> Html {
     html! {
         <div class="fs"><span class="lab">{ "Keys" }</span><div class="fields">

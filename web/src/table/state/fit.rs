@@ -65,7 +65,7 @@ pub struct ColumnWidths {
     /// The value; 0 if no row has one. The values of rows without a shape also use the preceding
     /// columns.
     pub value: f64,
-    /// The longest object, such as a call in a pickle; 0 if there are none.
+    /// The longest object, such as a call in a pickle; 0 without objects.
     pub object: f64,
 }
 
