@@ -78,6 +78,7 @@ test("in a low window the values of a slice are in view once it was typed", () =
     async (page) => {
       await open(page, "embed.weight");
       await page.keyboard.press("Escape");
+      await page.waitForSelector("#go-to");
       await page.keyboard.press("g");
       await page.keyboard.type("0:2, -4:");
       await page.keyboard.press("Enter");
