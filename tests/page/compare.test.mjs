@@ -191,6 +191,22 @@ test("rows show the command's histogram of differences, and folds show the sum",
   });
 });
 
+test("at 320 pixels long names of both sides are shown to the end", () => {
+  const [first, second] = [1000, 2000].map((step) => ({ ...dropped(GPT), name: `a-model-with-a-long-name-step-${step}.mdl` }));
+  return withPage(
+    browser,
+    async (page) => {
+      await drop(page, "body", [first]);
+      await page.waitForSelector("#work .row");
+      await compareWith(page, [second]);
+      await page.waitForSelector("#save-report:not([disabled])");
+      const sizes = await page.$$eval(".ab .name", (names) => names.map((name) => [name.scrollWidth - name.clientWidth, name.scrollHeight - name.clientHeight]));
+      assert.deepEqual(sizes, [[0, 0], [0, 0]]);
+    },
+    { viewport: { width: 320, height: 568 } },
+  );
+});
+
 test("a suggested rename makes the keys match, as the command's does", async () => {
   const path = join(folder, "renamed.safetensors");
   run("convert", fixture(GPT), path, "--states", "model", "--rename", "^model\\.model\\.=>net.", "--lossy");
