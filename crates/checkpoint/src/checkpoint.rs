@@ -303,16 +303,15 @@ impl Builder {
     /// Adds a tensor. Its size must fit in 64 bits and its rank within the limit.
     pub fn push_tensor(&mut self, tensor: Tensor) -> Result<TensorId> {
         Limits::check("dimensions of a tensor", tensor.shape.len() as u64, self.limits.rank)?;
-        // A dimension of 0 must not hide overflow in the others: torch refuses a shape whose strides
-        // are impossible.
-        let mut others = tensor.shape.iter().filter(|dim| **dim > 0);
-        let others = others.try_fold(1u64, |product, dim| {
-            product.checked_mul(*dim).filter(|product| *product <= i64::MAX as u64)
-        });
+        // A dimension of 0 must not hide overflow in the others: as torch does, refuses a shape
+        // whose strides are impossible. The stride of the first dimension does not count it.
+        let fits = |product: u64, dim: &u64| {
+            product.checked_mul(*dim.max(&1)).filter(|product| *product <= i64::MAX as u64)
+        };
+        let (first, others) = tensor.shape.split_at(tensor.shape.len().min(1));
+        let possible = [first, others].iter().all(|dims| dims.iter().try_fold(1, fits).is_some());
         let quantized = matches!(tensor.dtype, crate::DType::Blocks(_));
-        if tensor.nbytes().is_none_or(|bytes| bytes > i64::MAX as u64)
-            || others.is_none() && !quantized
-        {
+        if tensor.nbytes().is_none_or(|bytes| bytes > i64::MAX as u64) || !possible && !quantized {
             return Err(Error::damaged(format!(
                 "a tensor of shape {:?} has more bytes than fit 63 bits",
                 tensor.shape

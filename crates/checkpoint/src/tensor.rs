@@ -131,13 +131,15 @@ pub fn numel(shape: &[u64]) -> Option<u64> {
     shape.iter().try_fold(1u64, |product, dim| product.checked_mul(*dim))
 }
 
-/// Returns the strides, in elements, of a dense C-order array; `None` if they do not fit.
+/// Returns the strides, in elements, of a dense C-order array; `None` if they do not fit. In an array
+/// without elements, strides that do not fit are 0.
 pub fn contiguous_strides(shape: &[u64]) -> Option<Vec<i64>> {
     let mut strides = vec![0; shape.len()];
     let mut step = 1i64;
     for (stride, dim) in strides.iter_mut().zip(shape).rev() {
         *stride = step;
-        step = step.checked_mul(i64::try_from((*dim).max(1)).ok()?)?;
+        let next = i64::try_from((*dim).max(1)).ok().and_then(|dim| step.checked_mul(dim));
+        step = next.or(shape.contains(&0).then_some(0))?;
     }
     Some(strides)
 }
@@ -161,6 +163,10 @@ mod tests {
         assert_eq!(numel(&[]), Some(1));
         assert_eq!(contiguous_strides(&[2, 3, 4]), Some(vec![12, 4, 1]));
         assert_eq!(contiguous_strides(&[u64::MAX, 1]), None);
+        // torch has the first, and refuses the others.
+        assert_eq!(contiguous_strides(&[1 << 62, 2, 0]), Some(vec![2, 1, 1]));
+        assert_eq!(contiguous_strides(&[0, 1 << 62, 2]), Some(vec![0, 2, 1]));
+        assert_eq!(contiguous_strides(&[u64::MAX, 2, 0]), Some(vec![2, 1, 1]));
         assert_eq!(fortran_strides(&[2, 3, 4]), Some(vec![1, 2, 6]));
     }
 }

@@ -120,7 +120,7 @@ impl Archive {
         }
         let mut head = [0; 4];
         source.read_at(base, &mut head[..len.min(4) as usize])?;
-        let led_by_something = head != *ZIP;
+        let led_by_something = !is_zip(&head);
         let archive_offset = match led_by_something {
             false => ArchiveOffset::Known(0),
             true => ArchiveOffset::Detect,

@@ -28,6 +28,7 @@ use crate::page::findings::FindingsSheet;
 use crate::page::history::use_history;
 use crate::page::hooks::{ByAddress, use_small};
 use crate::page::keys::use_keys;
+use crate::page::marks::hatching;
 use crate::page::model::actor::{Actor, VALUES};
 use crate::page::model::{ModelUpdate, PageModel, Screen, Sheet};
 use crate::page::offline::NewVersion;
@@ -127,6 +128,7 @@ pub fn App() -> Html {
         <ContextProvider<Actor> context={actor.clone()}>
             <input ref={actor.files.clone()} id="choose-files" type="file" multiple={true} hidden={true} onchange={chosen.clone()} />
             <input ref={actor.folder.clone()} id="choose-folder" type="file" multiple={true} hidden={true} onchange={chosen} />
+            { hatching() }
             { screen(&model, &actor) }
             { sheet(&model, &actor) }
             { stop_dialog::dialog(&model, &actor) }

@@ -33,15 +33,18 @@ pub fn progress_bar(thin: bool, label: &'static str, (done, total): (u64, u64)) 
     }
 }
 
-/// The fill of a part that is damaged or missing, in a drawing with [`hatching`].
+/// The fill of a part that is damaged or missing; [`hatching`] defines it.
 pub const HATCHED: &str = "url(#hatching)";
 
-/// Defines the hatching of parts that are damaged or missing.
+/// Defines [`HATCHED`]. The page has it once, outside everything that may be hidden: an id must be
+/// unique, and a pattern within a hidden element is not drawn.
 pub fn hatching() -> Html {
     html! {
-        <defs><pattern id="hatching" width="5" height="5" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">
-            <rect width="5" height="5" fill="var(--paper)" /><rect width="2" height="5" fill="var(--warn)" />
-        </pattern></defs>
+        <svg width="0" height="0" style="position:absolute" aria-hidden="true">
+            <defs><pattern id="hatching" width="5" height="5" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">
+                <rect width="5" height="5" fill="var(--paper)" /><rect width="2" height="5" fill="var(--warn)" />
+            </pattern></defs>
+        </svg>
     }
 }
 

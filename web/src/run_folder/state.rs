@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use statelens_checkpoint::order;
 use statelens_compare::runs::{
-    FileEntry, NamePattern, RunContents, RunFile, is_checkpoint_folder, parse_index, step_folders,
+    FileEntry, NamePattern, RunContents, RunFile, is_checkpoint_folder, marked_folders, parse_index,
 };
 
 use crate::open::message::FileName;
@@ -23,9 +23,9 @@ pub struct RunFolder {
 pub fn find(files: &[FileName]) -> Option<RunFolder> {
     let mut places: HashMap<String, usize> = HashMap::new();
     let mut folders: Vec<RunFolder> = Vec::new();
-    let steps = step_folders(files.iter().map(|file| file.path.as_str()));
+    let marked = marked_folders(files.iter().map(|file| file.path.as_str()));
     for (at, file) in files.iter().enumerate() {
-        let name = folder_of(&file.path, &steps);
+        let name = folder_of(&file.path, &marked);
         let place = *places.entry(name.to_owned()).or_insert_with(|| {
             folders.push(RunFolder { name: name.to_owned(), members: Vec::new() });
             folders.len() - 1
@@ -62,11 +62,11 @@ impl RunFolder {
 }
 
 /// Returns the run folder that a file would belong to: that of the first folder in its path that is
-/// named like a checkpoint or is in `steps`, else its own.
-fn folder_of<'a>(path: &'a str, steps: &HashSet<&str>) -> &'a str {
+/// named like a checkpoint or is in `marked`, else its own.
+fn folder_of<'a>(path: &'a str, marked: &HashSet<&str>) -> &'a str {
     let mut start = 0;
     for (end, _) in path.match_indices('/') {
-        if is_checkpoint_folder(&path[start..end]) || steps.contains(&path[..end]) {
+        if is_checkpoint_folder(&path[start..end]) || marked.contains(&path[..end]) {
             return path[..start].trim_end_matches('/');
         }
         start = end + 1;

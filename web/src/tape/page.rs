@@ -7,7 +7,7 @@ use yew::prelude::*;
 
 use crate::convert::message::PlanSummary;
 use crate::page::hooks::{use_size, use_small};
-use crate::page::marks::{HATCHED, classes, hatching, when};
+use crate::page::marks::{HATCHED, classes, when};
 use crate::state::dtype::DTypeFamily;
 use crate::state::dtype::{self, short};
 use crate::state::fmt;
@@ -156,7 +156,7 @@ fn gaps(missing: &[(u64, u64)], scale: f64, top: f64) -> Html {
             </g>
         }
     };
-    html! { if !missing.is_empty() { <>{ hatching() }{ for missing.iter().map(gap) }</> } }
+    html! { <>{ for missing.iter().map(gap) }</> }
 }
 
 fn axis(tape: &Tape, top: f64) -> Html {

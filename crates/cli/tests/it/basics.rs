@@ -333,10 +333,12 @@ fn show_prints_python_code_that_reads_a_tensor() {
 #[test]
 fn empty_tensors_may_have_a_huge_dimension() {
     let folder = Folder::new();
-    let tensors: [(&str, &str, &[u64], &[u8]); 3] = [
+    let tensors: [(&str, &str, &[u64], &[u8]); 5] = [
         ("w", "F32", &[0, 1 << 62], &[]),
         ("x", "F64", &[1 << 62, 0], &[]),
         ("y", "BF16", &[1, 1 << 31, 0, 1 << 31], &[]),
+        ("z", "F32", &[1 << 62, 2, 0], &[]),
+        ("z2", "F16", &[1 << 62, 0, 2], &[]),
     ];
     let file = text(&folder.with("a.safetensors", &safetensors(&tensors)));
     let out = |name: &str| text(&folder.file(name));

@@ -375,3 +375,20 @@ fn names_the_keys_that_become_strings() {
     assert_eq!(output.code, Some(2));
     assert!(output.err.contains("--exclude '<a.E(1) object 0>'"), "{}", output.err);
 }
+
+/// `{"a.b": 1, "a": {"b": 2}}`: no pattern finds just one of them.
+#[test]
+fn advises_pytorch_for_keys_that_are_written_alike() {
+    let folder = Folder::new();
+    let source = text(&folder.with("alike.msgpack", b"\x82\xa3a.b\x01\xa1a\x81\xa1b\x02"));
+    for target in ["x.npz", "x.mdl", "x.safetensors"] {
+        let refused = run(["convert", &source, &text(&folder.file(target)), "--lossy"]);
+        assert_eq!(refused.code, Some(2), "{target}: {}", refused.out);
+        let advice = refused.err.to_lowercase();
+        assert!(advice.contains("patterns find both") && advice.contains("pytorch"), "{advice}");
+    }
+    let target = text(&folder.file("x.pt"));
+    run(["convert", &source, &target, "--lossy"]).ok();
+    let rows = run(["ls", &target]).ok();
+    assert_eq!(rows.lines().filter(|line| line.starts_with("a.b ")).count(), 2, "{rows}");
+}

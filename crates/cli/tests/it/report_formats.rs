@@ -420,6 +420,39 @@ fn recognises_run_folders_of_other_trainers() {
     assert!(run_folder.join("statelens-trash/checkpoint-500/optimizer.pt").exists());
 }
 
+/// DeepSpeed's `save_checkpoint` takes a tag of any name.
+#[test]
+fn recognises_tags_of_deepspeed() {
+    let folder = Folder::new();
+    for tag in ["epoch_2", "epoch_10", "best-model", "final"] {
+        fs::create_dir(folder.file(tag)).unwrap();
+        for entry in fs::read_dir(report("folders/deepspeed/global_step10")).unwrap() {
+            let entry = entry.unwrap();
+            fs::copy(entry.path(), folder.file(tag).join(entry.file_name())).unwrap();
+        }
+    }
+    fs::create_dir(folder.file("logs")).unwrap();
+    let path = text(folder.path());
+    for latest in ["epoch_2", "best-model", "final"] {
+        fs::write(folder.file("latest"), latest).unwrap();
+        assert!(run(["latest", &path]).ok().trim_end().ends_with(latest));
+    }
+    let rows = run(["runs", &path]).ok();
+    let row = |name: &str| rows.lines().find(|row| row.starts_with(name)).unwrap().to_owned();
+    assert!(row("final").contains("latest"), "{rows}");
+    assert!(row("epoch_10").contains("checkpoint"), "{rows}");
+    assert!(!rows.contains("logs"), "{rows}");
+    for tag in ["best-model", "final"] {
+        let info = run(["info", &text(&folder.file(tag))]).ok();
+        assert!(info.contains("mp_rank_00_model_states.pt"), "{info}");
+    }
+    run(["prune", &path, "--keep", "1", "--apply"]).ok();
+    let left = ["best-model", "epoch_10", "final", "latest", "logs", "statelens-trash"];
+    let mut names = folder.names();
+    names.sort();
+    assert_eq!(names, left);
+}
+
 #[test]
 fn reports_a_latest_checkpoint_that_is_not_there() {
     for (file, content, dir) in [

@@ -255,6 +255,7 @@ fn files_that_the_library_refuses_are_not_sound() {
     for (name, library) in [
         ("cerebras/errors/no_version.mdl", "Cerebras library"),
         ("tf_crafted/no_crc/m.index", "TensorFlow"),
+        ("attacks/t_negative_stride.pt", "torch"),
     ] {
         let ran = run(["verify", fixture(name).to_str().unwrap()]);
         assert_eq!(ran.code, Some(1), "{name}: {}", ran.out);

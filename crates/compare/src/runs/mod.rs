@@ -20,7 +20,9 @@ pub use index::{INDEX, parse_index};
 pub use kept::{KEPT, KeptValues, MAX_KEPT, time_text};
 pub use pattern::{CheckpointName, NamePattern};
 pub use sound::OpenCheck;
-pub use trainers::{LATEST_FILES, MAX_LATEST, STEP_MARKS, named_latest, step_folders, weights_of};
+pub use trainers::{
+    LATEST_FILES, MAX_LATEST, folder_marks, marked_folders, named_latest, weights_of,
+};
 pub use values::{
     FirstLines, GroupValues, Grouping, StepValues, TensorGroups, TimelineMeasure, first_lines,
     group_names, over_steps, values_json,
@@ -54,7 +56,8 @@ pub fn is_checkpoint_folder(name: &str) -> bool {
 pub enum RunFile {
     /// A checkpoint that counts for the trainer.
     Checkpoint(CheckpointName),
-    /// The last checkpoint under a fixed name (`last.ckpt`), which the trainer loads.
+    /// The last checkpoint under a fixed name (`last.ckpt`), which the trainer loads; also one of
+    /// DeepSpeed under a name without a step.
     Last,
     /// The best checkpoint (`checkpoint_best.pt`).
     Best,
@@ -108,30 +111,34 @@ impl RunContents {
         let mut groups: HashMap<String, FileEntry> = HashMap::new();
         let mut entries: Vec<FileEntry> = Vec::new();
         let paths = || files.iter().map(|(path, _)| path.as_str());
-        let steps = step_folders(paths());
+        let marked = marked_folders(paths());
         let indices: HashSet<&str> =
             paths().filter_map(|path| path.strip_suffix(".index")).collect();
         for (path, bytes) in &files {
             let grouped = match path.split_once('/') {
-                Some((top, _)) if steps.contains(top) => {
-                    Some((top.to_owned(), trainers::step(top)))
+                Some((top, _)) if marked.contains(top) => {
+                    Some((top.to_owned(), Some(trainers::marked(top))))
                 }
-                Some((top, _)) => Some((top.to_owned(), trainers::folder(top))),
+                Some((top, _)) => {
+                    Some((top.to_owned(), trainers::folder(top).map(RunFile::Checkpoint)))
+                }
                 None => trainers::of_tensorflow(path)
                     .filter(|(prefix, _)| pattern.is_default() && indices.contains(prefix))
                     .and_then(|(prefix, _)| Some((prefix, trainers::tensorflow(prefix)?)))
-                    .map(|(prefix, name)| (format!("{prefix}.index"), Some(name))),
+                    .map(|(prefix, name)| {
+                        (format!("{prefix}.index"), Some(RunFile::Checkpoint(name)))
+                    }),
             };
-            let Some((name, parsed)) = grouped else {
+            let Some((name, kind)) = grouped else {
                 let (name, kind) = (path.clone(), kind(path, pattern));
                 entries.push(FileEntry { name, bytes: *bytes, kind, members: Vec::new() });
                 continue;
             };
-            let Some(parsed) = parsed else { continue };
+            let Some(kind) = kind else { continue };
             let group = groups.entry(name).or_insert_with_key(|name| FileEntry {
                 name: name.clone(),
                 bytes: 0,
-                kind: RunFile::Checkpoint(parsed),
+                kind,
                 members: Vec::new(),
             });
             group.bytes = group.bytes.saturating_add(*bytes);
@@ -172,15 +179,26 @@ impl RunContents {
         run
     }
 
-    /// Sets the entry that the trainer loads, as named by [`named_latest`]. If that entry does not
-    /// exist, the trainer loads nothing.
+    /// Sets the entry that the trainer loads, as named by [`named_latest`]. If that checkpoint does
+    /// not exist, the trainer loads nothing.
     #[must_use]
     pub fn with_latest(mut self, name: Option<String>) -> Self {
         let Some(name) = name.filter(|_| !self.indexed) else { return self };
-        let is_there = self.checkpoints().any(|entry| entry.name == name);
-        match is_there {
-            true => self.latest = Some(name),
-            false => (self.latest, self.absent_latest) = (None, Some(name)),
+        let is_known = trainers::folder(&name).is_some()
+            || name.ends_with(".index")
+            || self.entries.iter().any(FileEntry::is_folder);
+        let is_named = |entry: &&mut FileEntry| entry.name == name && !entry.members.is_empty();
+        match self.entries.iter_mut().find(is_named) {
+            Some(entry) => {
+                // It is loaded, even if it is named as the best one.
+                if entry.kind == RunFile::Best {
+                    entry.kind = RunFile::Last;
+                }
+                self.latest = Some(name);
+            }
+            None if is_known => (self.latest, self.absent_latest) = (None, Some(name)),
+            // The file is about something else.
+            None => {}
         }
         self
     }
@@ -513,6 +531,45 @@ mod tests {
         assert_eq!(latest.as_deref(), Some("checkpoint_last.pt"));
         let (_, latest) = names(&["last.ckpt", "last-v1.ckpt", "epoch=3.ckpt"]);
         assert_eq!(latest.as_deref(), Some("last-v1.ckpt"));
+    }
+
+    #[test]
+    fn tags_of_deepspeed_may_have_any_name() {
+        let tag = |tag: &str| format!("{tag}/mp_rank_00_model_states.pt");
+        let mut paths = ["epoch_1", "epoch_10", "epoch_9", "best-model", "final"].map(tag).to_vec();
+        paths.push("sharded/zero_pp_rank_0_mp_rank_00_model_states.pt".into());
+        paths.push("logs/model_states.pt".into());
+        let paths: Vec<&str> = paths.iter().map(String::as_str).collect();
+        let entries = |run: &RunContents| -> Vec<String> {
+            run.entries
+                .iter()
+                .map(|entry| format!("{} {}", entry.name, entry.kind.word()))
+                .collect()
+        };
+        let all = run(&paths, None).with_latest(Some("epoch_9".into()));
+        let wanted = [
+            "epoch_1 checkpoint",
+            "epoch_9 checkpoint",
+            "epoch_10 checkpoint",
+            "final last",
+            "sharded last",
+            "best-model best",
+        ];
+        assert_eq!(entries(&all), wanted);
+        assert_eq!(all.latest.as_deref(), Some("epoch_9"));
+        let opened = all.entries.iter().map(|entry| entry.opened().unwrap());
+        assert!(opened.clone().all(|path| path.ends_with("model_states.pt")));
+        let gone = all.prunable(1, None, &vec![None; all.entries.len()], &[]);
+        assert_eq!(gone.iter().map(|entry| &*entry.name).collect::<Vec<_>>(), ["epoch_1"]);
+        // The trainer loads the best one.
+        let best = run(&paths, None).with_latest(Some("best-model".into()));
+        assert_eq!(best.latest.as_deref(), Some("best-model"));
+        assert!(best.entries.iter().any(|entry| entry.name == "best-model" && entry.is_loadable()));
+        let absent = run(&paths, None).with_latest(Some("epoch_11".into()));
+        assert_eq!((absent.latest, absent.absent_latest.as_deref()), (None, Some("epoch_11")));
+        // Something else is called `latest`.
+        let other = run(&["checkpoint_1.pt"], None).with_latest(Some("2026-01-31".into()));
+        assert_eq!((other.latest.as_deref(), other.absent_latest), (Some("checkpoint_1.pt"), None));
     }
 
     #[test]

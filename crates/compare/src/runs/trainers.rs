@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | Hugging Face Trainer, diffusers, Accelerate | folder `checkpoint-500` | the highest step |
 //! | PyTorch Lightning | files `epoch=3-step=500.ckpt`, `epoch=3-val_loss=0.21.ckpt` | `last.ckpt` |
-//! | DeepSpeed | folder `global_step500` | the one named in the file `latest` |
+//! | DeepSpeed | folder `global_step500`, or of any name, its tag | the one named in the file `latest` |
 //! | Megatron | folder `iter_0000500` | the one in `latest_checkpointed_iteration.txt` |
 //! | fairseq | files `checkpoint3.pt`, `checkpoint_3_500.pt` | `checkpoint_last.pt` |
 //! | Keras | files `weights.03-0.21.h5`, `model.05.keras` | the highest epoch |
@@ -134,19 +134,31 @@ pub(super) fn folder(name: &str) -> Option<CheckpointName> {
     Some(CheckpointName::at(number(step)?, None))
 }
 
-/// Names of entries of a folder that show that it is a step of Orbax, if the folder's name is a
-/// number.
-pub const STEP_MARKS: [&str; 2] = ["_CHECKPOINT_METADATA", "checkpoint"];
+/// Names of entries of a folder that show that it is a checkpoint: two of steps of Orbax, then those
+/// of DeepSpeed.
+const MARKS: [&str; 4] = [
+    "_CHECKPOINT_METADATA",
+    "checkpoint",
+    "mp_rank_00_model_states.pt",
+    "zero_pp_rank_0_mp_rank_00_model_states.pt",
+];
 
-/// Returns the folders among these paths that are steps of Orbax.
-pub fn step_folders<'a>(paths: impl Iterator<Item = &'a str> + Clone) -> HashSet<&'a str> {
+/// Returns the names of entries that show that a folder of this name is a checkpoint. That of a step
+/// of Orbax is a number.
+pub fn folder_marks(name: &str) -> &'static [&'static str] {
+    if number(name).is_some() { &MARKS } else { &MARKS[2..] }
+}
+
+/// Returns the folders among these paths that are steps of Orbax or checkpoints of DeepSpeed.
+pub fn marked_folders<'a>(paths: impl Iterator<Item = &'a str> + Clone) -> HashSet<&'a str> {
     let marked = paths.clone().filter_map(|path| {
-        STEP_MARKS.iter().find_map(|mark| {
+        MARKS.iter().find_map(|mark| {
             let at = path.find(&format!("/{mark}"))?;
             let end = path[at + 1 + mark.len()..].chars().next();
             let folder = &path[..at];
             let name = folder.rsplit('/').next().unwrap_or(folder);
-            (end.is_none_or(|end| end == '/') && number(name).is_some()).then_some(folder)
+            let counts = folder_marks(name).contains(mark);
+            (end.is_none_or(|end| end == '/') && counts).then_some(folder)
         })
     });
     let mut folders: HashSet<&str> = marked.collect();
@@ -157,17 +169,33 @@ pub fn step_folders<'a>(paths: impl Iterator<Item = &'a str> + Clone) -> HashSet
     folders
 }
 
-/// Parses the name of a step of Orbax.
-pub(super) fn step(name: &str) -> Option<CheckpointName> {
-    let series = masked(name);
-    Some(CheckpointName { step: number(name)?, timestamp: None, series })
+/// Classifies a checkpoint folder by its name, which may be any: the step of Orbax or the tag of
+/// DeepSpeed.
+pub(super) fn marked(name: &str) -> RunFile {
+    let after = |word: &str| {
+        let rest = &name[name.rfind(word)? + word.len()..];
+        Some(leading_number(rest.trim_start_matches(['_', '-', '=']))?.0)
+    };
+    let only = || {
+        let (start, end) = (name.find(digit)?, name.rfind(digit)?);
+        number(&name[start..=end])
+    };
+    let step = ["step", "iter", "epoch"].into_iter().find_map(after).or_else(only);
+    match (folder(name), step) {
+        (Some(name), _) => RunFile::Checkpoint(name),
+        _ if is_best(name) => RunFile::Best,
+        (None, Some(step)) => {
+            RunFile::Checkpoint(CheckpointName { step, timestamp: None, series: masked(name) })
+        }
+        (None, None) => RunFile::Last,
+    }
 }
 
 /// Returns the name of the entry to load, given the name and text of a file that names it.
 pub fn named_latest(file: &str, text: &str) -> Option<String> {
     let text = text.trim();
     match file {
-        "latest" => Some(text.to_owned()).filter(|text| folder(text).is_some()),
+        "latest" => Some(text.to_owned()).filter(|text| !text.contains(['/', '\n'])),
         "latest_checkpointed_iteration.txt" => {
             Some(format!("iter_{:07}", text.parse::<u64>().ok()?))
         }
@@ -376,7 +404,25 @@ mod tests {
         ] {
             assert_eq!(step(folder(name)), wanted, "{name}");
         }
+        for (name, wanted) in [
+            ("global_step10", Some((10, ""))),
+            ("100", Some((100, "#"))),
+            ("epoch_3", Some((3, "epoch_#"))),
+            ("epoch2_step400_v1", Some((400, "epoch#_step#_v#"))),
+            ("tag-7", Some((7, "tag-#"))),
+            ("2026-01-31", None),
+            ("final", None),
+            ("épilogue", None),
+        ] {
+            let wanted = wanted.map_or(RunFile::Last, |(step, series)| {
+                RunFile::Checkpoint(CheckpointName { step, timestamp: None, series: series.into() })
+            });
+            assert_eq!(marked(name), wanted, "{name}");
+        }
+        assert_eq!(marked("best-model-3"), RunFile::Best);
         assert_eq!(named_latest("latest", "global_step10\n").as_deref(), Some("global_step10"));
+        assert_eq!(named_latest("latest", "best-model\n").as_deref(), Some("best-model"));
+        assert_eq!(named_latest("latest", "two\nlines"), None);
         let megatron = named_latest("latest_checkpointed_iteration.txt", "100");
         assert_eq!(megatron.as_deref(), Some("iter_0000100"));
         let text =
@@ -413,7 +459,7 @@ mod tests {
             "tf/1/ckpt-1.index",
             "job/7/checkpoint_1.pt",
         ];
-        let found = step_folders(paths.into_iter());
+        let found = marked_folders(paths.into_iter());
         assert_eq!(found, HashSet::from(["run/100", "run/200"]));
     }
 

@@ -3,7 +3,7 @@ use std::collections::HashSet;
 use statelens_checkpoint::{
     Array, Builder, ByteOrder, Checkpoint, DType, Dict, DictKey, Error, ErrorKind, FileId, FileSet,
     Finding, FormatInfo, Global, Grade, Layout, Limits, List, Opaque, Progress, Result, Span,
-    Tensor, Text, Value, ValueId, counted,
+    Tensor, Text, Value, ValueId, counted, numel,
 };
 
 use super::cursor::Cursor;
@@ -440,7 +440,10 @@ impl GgufReader<'_> {
             ))
             .at(at));
         }
-        let len = tensor.nbytes().ok_or_else(|| {
+        // As in ggml, the other dimensions count although one is 0.
+        let others: Vec<u64> = tensor.shape.iter().map(|dim| (*dim).max(1)).collect();
+        let counts = numel(&others).is_some_and(|count| count <= i64::MAX as u64);
+        let len = tensor.nbytes().filter(|_| counts).ok_or_else(|| {
             Error::damaged(format!(
                 "a tensor of shape {:?} is larger than 64 bits can count",
                 tensor.shape

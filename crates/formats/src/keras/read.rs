@@ -1,8 +1,9 @@
 use statelens_checkpoint::json::utf8;
 use statelens_checkpoint::{
     Checkpoint, Error, FileSet, Finding, FindingKind, FormatInfo, Grade, Layout, Limits, Progress,
-    Result, Text,
+    Result, Span, Text,
 };
+use statelens_hdf5::Hdf5File;
 
 use super::code;
 use super::config::Config;
@@ -62,8 +63,15 @@ fn read_model(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> R
         }
     })?;
     let growing = Growing::new(limits);
+    // If the weights are cut short, other members follow where they should continue.
+    let is_whole = |span: &Span| {
+        let file = Hdf5File::open_at(&files, span.file, span.offset, limits);
+        !file.is_ok_and(|file| file.recorded_end().is_some_and(|end| end > span.len))
+    };
     let mut growing = match archive.layout(weights)? {
-        Layout::Span(span) => growing.add(&files, span.file, span.offset, progress)?,
+        Layout::Span(span) if is_whole(&span) => {
+            growing.add(&files, span.file, span.offset, progress)?
+        }
         // HDF5 needs random access, so the member is decompressed whole, as in Keras.
         _ => {
             let (bytes, intact) = archive

@@ -168,3 +168,18 @@ fn damaged_copies_never_panic() {
         });
     }
 }
+
+/// h5py refuses the weights ("truncated file"), and so does Keras.
+#[test]
+fn weights_cut_short_in_an_archive_are_damaged() {
+    let mut file = bytes("k3_seq_compiled.keras");
+    let at = file.windows(8).position(|bytes| bytes == b"\x89HDF\r\n\x1a\n").unwrap();
+    // The end of the file in a superblock of version 0.
+    let end = &mut file[at + 40..at + 48];
+    let recorded = u64::from_le_bytes((*end).try_into().unwrap());
+    end.copy_from_slice(&(recorded + 100).to_le_bytes());
+    let files = FileSet::single("x.keras", Memory::from(file));
+    let checkpoint = crate::open(files, &Limits::default(), &mut Unwatched).unwrap();
+    let titles: Vec<&str> = checkpoint.findings.iter().map(|found| found.title.as_str()).collect();
+    assert!(titles.contains(&"The file is cut short: 100 bytes are missing"), "{titles:?}");
+}

@@ -89,7 +89,12 @@ impl Header {
             entry.map(|(_, value)| value).ok_or_else(|| wrong(&format!("has no {name:?}")))
         };
         let descr = field("descr")?;
-        let element = element(descr).ok_or_else(|| {
+        // A sub-array at the top would change the shape of the array, which numpy refuses.
+        let is_one = |(element, dims): &(ElementType, Vec<u64>)| {
+            *element == ElementType::Objects || dims.iter().all(|dim| *dim == 1)
+        };
+        let element = element(descr).filter(is_one).map(|(element, _)| element);
+        let element = element.ok_or_else(|| {
             let descr = match descr {
                 Literal::Str(code) => format!("'{code}'"),
                 _ => "a record with a field of such a type".to_owned(),
@@ -120,7 +125,7 @@ fn shorten(text: &str) -> String {
 /// Returns the shape of a field, which may be a single number.
 fn shape(literal: &Literal) -> Option<Vec<u64>> {
     match literal {
-        Literal::Tuple(items) => items.iter().map(dim).collect(),
+        Literal::Tuple(items) | Literal::List(items) => items.iter().map(dim).collect(),
         number => Some(vec![dim(number)?]),
     }
 }
@@ -132,43 +137,132 @@ fn dim(literal: &Literal) -> Option<u64> {
     }
 }
 
-/// Returns the element type that `descr` describes. Its nesting is limited by the literal parser.
-fn element(descr: &Literal) -> Option<ElementType> {
+/// Returns the element type that `descr` describes, and the shape of the sub-array that each
+/// element is. Its nesting is limited by the literal parser.
+fn element(descr: &Literal) -> Option<(ElementType, Vec<u64>)> {
     match descr {
-        Literal::Str(code) => simple(code),
-        Literal::List(fields) => record(fields),
+        Literal::Str(code) => codes(code),
+        Literal::List(fields) => Some((record(fields)?, Vec::new())),
+        Literal::Tuple(pair) => match pair.as_slice() {
+            [base, dims] => repeated(base, dims),
+            _ => None,
+        },
         _ => None,
     }
 }
 
-/// Parses codes such as `<f4`, `|S3`, `>U2`, `|O`, and names such as `float32`. Several codes,
-/// separated by commas, are a record with fields `f0`, `f1`, etc.
-fn simple(code: &str) -> Option<ElementType> {
-    if code.contains(',') {
-        let codes = code.trim_end().strip_suffix(',').unwrap_or(code).split(',');
-        let field = |(at, code): (usize, &str)| {
-            let parts = [format!("f{at}"), code.trim().to_owned()].map(Literal::Str);
-            Literal::Tuple(parts.into())
-        };
-        return record(&codes.enumerate().map(field).collect::<Vec<_>>());
+/// Returns the type of a sub-array with these dimensions. A number that follows a string type
+/// without a size is the size: `('S', 2)` is `S2`.
+fn repeated(base: &Literal, dims: &Literal) -> Option<(ElementType, Vec<u64>)> {
+    let (element, inner) = element(base)?;
+    if let (ElementType::Plain(DType::Numpy(numpy), order), Literal::Str(_)) = (&element, base)
+        && let Some(kind) = numpy.code.strip_suffix('0').filter(|kind| kind.len() == 1)
+    {
+        let Literal::Int(size) = dims else { return None };
+        let sized = DType::from_numpy_code(&format!("{kind}{size}"))?;
+        return Some((ElementType::Plain(sized, *order), inner));
     }
-    let named = DType::from_torch_name(code).filter(|dtype| dtype.numpy_code().is_some());
+    Some((element, [shape(dims)?, inner].concat()))
+}
+
+/// Parses a code, or several, separated by commas: a record with fields `f0`, `f1`, etc. Each may
+/// begin with the shape of a sub-array: `2f4, (2, 3)<i1`.
+fn codes(text: &str) -> Option<(ElementType, Vec<u64>)> {
+    let (_, start) = order(text);
+    let has_shape = start.starts_with(|c: char| c.is_ascii_digit()) || start.starts_with("()");
+    if !has_shape && !text.contains(',') {
+        return Some((single(text)?, Vec::new()));
+    }
+    let (mut types, mut rest, mut is_record) = (Vec::new(), text, false);
+    while !rest.is_empty() {
+        let (outer, start) = order(rest);
+        let code = start.trim_start_matches(|c: char| " (),".contains(c) || c.is_ascii_digit());
+        let dims = &start[..start.len() - code.len()];
+        let (inner, code) = order(code);
+        let (code, after) =
+            code.split_at(code.find(|c: char| c == ',' || c.is_whitespace()).unwrap_or(code.len()));
+        let contradicts = !outer.is_empty() && !inner.is_empty() && outer != inner;
+        if contradicts || code.starts_with(|c: char| c == '(' || c.is_ascii_digit()) {
+            return None;
+        }
+        let code = Literal::Str([outer, if outer.is_empty() { inner } else { "" }, code].concat());
+        types.push(match dims {
+            "" => code,
+            _ if dims.trim().is_empty() => return None,
+            // Two numbers are a tuple without parentheses, too.
+            _ => Literal::Tuple(vec![code, literal::parse(&format!("({dims})")).ok()?]),
+        });
+        rest = after.trim_start();
+        if !rest.is_empty() {
+            is_record = true;
+            rest = rest.strip_prefix(',')?.trim_start();
+        }
+    }
+    if !is_record {
+        return element(types.first()?);
+    }
+    let field = |(at, descr)| Literal::Tuple(vec![Literal::Str(format!("f{at}")), descr]);
+    Some((record(&types.into_iter().enumerate().map(field).collect::<Vec<_>>())?, Vec::new()))
+}
+
+/// Splits off the character for the byte order.
+fn order(code: &str) -> (&str, &str) {
+    code.split_at(usize::from(code.starts_with(['<', '>', '=', '|'])))
+}
+
+/// Other letters and names of types. The sizes are those of 64-bit Linux. Names follow no byte
+/// order; letters may.
+const ALIASES: [(&str, &str); 23] = [
+    ("b1", "bool_"),
+    ("i1", "byte"),
+    ("u1", "ubyte"),
+    ("i2", "short"),
+    ("u2", "ushort"),
+    ("i4", "intc"),
+    ("u4", "uintc"),
+    ("i8", "l n p int int_ intp long longlong"),
+    ("u8", "L N P uint uintp ulong ulonglong"),
+    ("f2", "half"),
+    ("f4", "single"),
+    ("f8", "float double"),
+    ("f16", "g float128 longdouble"),
+    ("c8", "csingle"),
+    ("c16", "complex cdouble"),
+    ("c32", "G complex256 clongdouble"),
+    ("S1", "c"),
+    ("S0", "bytes bytes_"),
+    ("U0", "str str_ unicode"),
+    ("V0", "void"),
+    ("M8", "M"),
+    ("m8", "m"),
+    ("O", "T O4 O8 object object_"),
+];
+
+/// Parses codes such as `<f4`, `|S3`, `>U2`, `|O`, and names such as `float32`.
+fn single(text: &str) -> Option<ElementType> {
+    let named = DType::from_torch_name(text).filter(|dtype| dtype.numpy_code().is_some());
     if let Some(dtype) = named {
         return Some(ElementType::Plain(dtype, ByteOrder::Little));
     }
-    let (order, code) = match code.split_at_checked(1)? {
-        (">", code) => (ByteOrder::Big, code),
-        ("<" | "|" | "=", code) => (ByteOrder::Little, code),
-        _ => (ByteOrder::Little, code),
-    };
-    // Codes of floats that extensions add to NumPy, and that NumPy alone can't read.
+    let dated = [("datetime64", "M8"), ("timedelta64", "m8")];
+    let dated = dated.iter().find_map(|(name, code)| Some((code, text.strip_prefix(name)?)));
+    if let Some((code, unit)) = dated {
+        return single(&format!("{code}{unit}"));
+    }
+    let (order, code) = order(text);
+    let is_name = |name: &str| name == code && (name.len() <= 2 || order.is_empty());
     let code = match code {
+        // Codes of floats that extensions add to NumPy, and that NumPy alone can't read.
         "f1" => "V1",
         "E2" => "V2",
-        code => code,
+        code => {
+            let row = ALIASES.iter().find(|row| row.1.split(' ').any(is_name));
+            row.map_or(code, |row| row.0)
+        }
     };
+    let order = if order == ">" { ByteOrder::Big } else { ByteOrder::Little };
     match code {
-        "O" | "O4" | "O8" => Some(ElementType::Objects),
+        "O" => Some(ElementType::Objects),
         _ => Some(ElementType::Plain(DType::from_numpy_code(code)?, order)),
     }
 }
@@ -179,10 +273,10 @@ fn record(parts: &[Literal]) -> Option<ElementType> {
     let mut fields = Vec::with_capacity(parts.len());
     let mut offset = 0u64;
     for part in parts {
-        let Literal::Tuple(part) = part else { return None };
-        let (name, descr, dims) = match part.as_slice() {
-            [name, descr] => (name, descr, Vec::new()),
-            [name, descr, dims] => (name, descr, shape(dims)?),
+        let (Literal::Tuple(part) | Literal::List(part)) = part else { return None };
+        let (name, (element, dims)) = match part.as_slice() {
+            [name, descr] => (name, element(descr)?),
+            [name, descr, dims] => (name, repeated(descr, dims)?),
             _ => return None,
         };
         let name = match name {
@@ -193,18 +287,7 @@ fn record(parts: &[Literal]) -> Option<ElementType> {
             },
             _ => return None,
         };
-        // A sub-array may also be combined with its dtype: `(base, shape)`.
-        let (descr, dims) = match descr {
-            Literal::Tuple(pair) => match pair.as_slice() {
-                [base, inner] => (base, [dims, shape(inner)?].concat()),
-                _ => return None,
-            },
-            descr => (descr, dims),
-        };
-        let (dtype, order) = match element(descr)? {
-            ElementType::Plain(dtype, order) => (dtype, order),
-            ElementType::Objects => return Some(ElementType::Objects),
-        };
+        let ElementType::Plain(dtype, order) = element else { return Some(element) };
         let count = dims.iter().try_fold(1u64, |count, dim| count.checked_mul(*dim))?;
         let len = dtype.itemsize().checked_mul(count)?;
         let is_void = matches!(&dtype, DType::Numpy(numpy) if numpy.fields.is_empty() && numpy.code.starts_with('V'));

@@ -1,7 +1,8 @@
 //! A parser, without recursion, for the Python literals in the header of an array.
 //!
 //! numpy writes them with `repr` and reads them with `ast.literal_eval`: dicts, lists, tuples,
-//! strings, integers and the three constants. Names and calls are errors, never code.
+//! strings, integers and the three constants. Names and calls are errors, never code. Comments and
+//! line continuations are skipped.
 
 use statelens_checkpoint::{Error, Result};
 
@@ -103,6 +104,8 @@ fn close(container: OpenContainer) -> Option<Literal> {
     })
 }
 
+const LINE_ENDS: [char; 2] = ['\n', '\r'];
+
 struct Parser<'a> {
     rest: &'a str,
     len: usize,
@@ -122,7 +125,17 @@ impl Parser<'_> {
     }
 
     fn skip_space(&mut self) {
-        self.rest = self.rest.trim_start_matches([' ', '\t', '\n', '\r', '\x0c']);
+        loop {
+            self.rest = self.rest.trim_start_matches([' ', '\t', '\n', '\r', '\x0c']);
+            let continued = self.rest.strip_prefix('\\').filter(|rest| rest.len() > 1);
+            self.rest = match continued.filter(|rest| rest.starts_with(LINE_ENDS)) {
+                Some(rest) => rest,
+                None if self.rest.starts_with('#') => {
+                    self.rest.trim_start_matches(|c| !LINE_ENDS.contains(&c))
+                }
+                None => return,
+            };
+        }
     }
 
     fn accept(&mut self, wanted: char) -> bool {
@@ -148,73 +161,119 @@ impl Parser<'_> {
                 return Ok(literal);
             }
         }
-        // Python 2 marks texts with `u`.
-        if self.rest.starts_with("u'") || self.rest.starts_with("u\"") {
-            self.advance(1);
+        if self.string_start().is_none() {
+            return self.int();
         }
-        match self.rest.chars().next() {
-            Some(quote @ ('\'' | '"')) => self.string(quote),
-            _ => self.int(),
+        // Python joins adjacent strings.
+        let mut text = String::new();
+        while let Some((prefix, quote)) = self.string_start() {
+            let raw = self.rest[..prefix].eq_ignore_ascii_case("r");
+            self.advance(prefix);
+            self.string(quote, raw, &mut text)?;
+            self.skip_space();
         }
+        Ok(Literal::Str(text))
+    }
+
+    /// Returns the length of the prefix of a string (`u`, as Python 2 writes it, or `r`) and its
+    /// quote.
+    fn string_start(&self) -> Option<(usize, char)> {
+        let prefix = usize::from(self.rest.starts_with(['u', 'U', 'r', 'R']));
+        let quote = self.rest.get(prefix..)?.chars().next()?;
+        matches!(quote, '\'' | '"').then_some((prefix, quote))
     }
 
     fn int(&mut self) -> Result<Literal> {
-        let unsigned = self.rest.strip_prefix(['-', '+']).unwrap_or(self.rest);
-        if !unsigned.starts_with(|c: char| c.is_ascii_digit()) {
+        let negative = self.rest.starts_with('-');
+        self.advance(usize::from(self.rest.starts_with(['-', '+'])));
+        self.skip_space();
+        if !self.rest.starts_with(|c: char| c.is_ascii_digit()) {
             return Err(
                 self.wrong("holds something that is not a text, number, list, tuple or dict")
             );
         }
         let is_end = |c: char| !c.is_ascii_alphanumeric() && c != '_';
-        let end = unsigned.find(is_end).unwrap_or(unsigned.len());
-        let text = &self.rest[..self.rest.len() - unsigned.len() + end];
+        let text = &self.rest[..self.rest.find(is_end).unwrap_or(self.rest.len())];
         let value = statelens_pickle::parse_long(text.as_bytes()).ok();
         let value = value.and_then(|value| value.to_i64());
         let value = value
             .ok_or_else(|| self.wrong("holds a number that is invalid or does not fit 64 bits"))?;
         self.advance(text.len());
-        Ok(Literal::Int(value))
+        Ok(Literal::Int(if negative { -value } else { value }))
     }
 
-    fn string(&mut self, quote: char) -> Result<Literal> {
-        self.advance(1);
-        let mut text = String::new();
+    /// Appends a string to `text`.
+    fn string(&mut self, quote: char, raw: bool, text: &mut String) -> Result<()> {
+        let triple = quote.to_string().repeat(3);
+        let end = if self.rest.starts_with(&triple) { &triple[..] } else { &triple[..1] };
+        self.advance(end.len());
         loop {
-            let end = self.rest.find([quote, '\\', '\n', '\r']);
-            let Some(at) = end.filter(|at| !self.rest[*at..].starts_with(['\n', '\r'])) else {
-                return Err(self.wrong("has a text that does not end"));
-            };
-            text.push_str(&self.rest[..at]);
-            self.advance(at);
-            if self.accept(quote) {
-                return Ok(Literal::Str(text));
+            let stop = self.rest.find([quote, '\\', '\n', '\r']).unwrap_or(self.rest.len());
+            text.push_str(&self.rest[..stop]);
+            self.advance(stop);
+            if self.rest.starts_with(end) {
+                self.advance(end.len());
+                return Ok(());
             }
-            let (c, len) = escape(self.rest).ok_or_else(|| self.wrong("has an invalid escape"))?;
-            text.push(c);
+            let len = match self.rest.as_bytes() {
+                [b'\\', b'\r', b'\n', ..] if !raw => 3,
+                [b'\\', b'\r' | b'\n', ..] if !raw => 2,
+                [b'\\', ..] if !raw => {
+                    let escape = escape(self.rest);
+                    let (c, len) = escape.ok_or_else(|| self.wrong("has an invalid escape"))?;
+                    text.push(c);
+                    len
+                }
+                [b'\\', b'\\' | b'\'' | b'"', ..] => {
+                    text.push_str(&self.rest[..2]);
+                    2
+                }
+                [b'\\' | b'\'' | b'"', ..] => {
+                    text.push_str(&self.rest[..1]);
+                    1
+                }
+                [_, ..] if end.len() == 3 => {
+                    text.push('\n');
+                    if self.rest.starts_with("\r\n") { 2 } else { 1 }
+                }
+                _ => return Err(self.wrong("has a text that does not end")),
+            };
             self.advance(len);
         }
     }
 }
 
-/// Returns the character for an escape, and the length of the escape.
+/// Returns the character for the escape at the start of `text`, and the length of the escape.
 fn escape(text: &str) -> Option<(char, usize)> {
     let hex = |digits: usize| {
         let number = text.get(2..2 + digits)?;
         let number = number.bytes().all(|byte| byte.is_ascii_hexdigit()).then_some(number)?;
         Some((char::from_u32(u32::from_str_radix(number, 16).ok()?)?, 2 + digits))
     };
-    match text.as_bytes().get(1)? {
-        b'n' => Some(('\n', 2)),
-        b'r' => Some(('\r', 2)),
-        b't' => Some(('\t', 2)),
-        b'\\' => Some(('\\', 2)),
-        b'\'' => Some(('\'', 2)),
-        b'"' => Some(('"', 2)),
-        b'x' => hex(2),
-        b'u' => hex(4),
-        b'U' => hex(8),
-        _ => None,
+    let octal = text[1..].bytes().take(3).take_while(|byte| (b'0'..b'8').contains(byte)).count();
+    if octal > 0 {
+        let c = char::from_u32(u32::from_str_radix(&text[1..1 + octal], 8).ok()?)?;
+        return Some((c, 1 + octal));
     }
+    let c = match text.as_bytes().get(1)? {
+        b'x' => return hex(2),
+        b'u' => return hex(4),
+        b'U' => return hex(8),
+        b'N' => return None,
+        b'a' => '\x07',
+        b'b' => '\x08',
+        b't' => '\t',
+        b'n' => '\n',
+        b'v' => '\x0b',
+        b'f' => '\x0c',
+        b'r' => '\r',
+        b'\\' => '\\',
+        b'\'' => '\'',
+        b'"' => '"',
+        // Not an escape: the backslash remains.
+        _ => return Some(('\\', 1)),
+    };
+    Some((c, 2))
 }
 
 #[cfg(test)]
@@ -267,7 +326,13 @@ mod tests {
             "[1 2]",
             "(]",
             "'a",
-            "'\\q'",
+            "'\\xq'",
+            "'\\N{DIGIT ONE}'",
+            "'a\nb'",
+            "ur'a'",
+            "'a' b'b'",
+            "(1, # 2)",
+            "1\\\n",
             "__import__('os')",
             "Truer",
             "1.5",

@@ -238,8 +238,10 @@ impl NumpyWriter<'_> {
             self.losses.add(losses::OUTSIDE, key);
         }
         if !self.names.insert(name.clone().into_owned()) {
+            let leaves = self.source.leaves();
+            let alike = leaves.iter().filter(|leaf| leaf.flat.to_lossy() == key).count();
             return Err(Error::refused(format!("two entries would both be named {key:?}"))
-                .advice(advice::rename_or_exclude()));
+                .advice(advice::rename_one(alike)));
         }
         self.records.push(NewRecord { name: format!("{name}.npy"), body });
         Ok(())

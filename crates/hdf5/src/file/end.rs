@@ -62,7 +62,7 @@ impl Hdf5File {
 
     /// Returns the recorded end of the container, from its start; `None` if it is undefined or
     /// contradicts itself.
-    pub(crate) fn recorded_end(&self) -> Option<u64> {
+    pub fn recorded_end(&self) -> Option<u64> {
         let recorded = self.superblock().eof_address;
         if self.source.is_undefined(recorded) {
             return None;

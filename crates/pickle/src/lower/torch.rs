@@ -454,8 +454,7 @@ impl Lowering<'_> {
     ) -> Result<Tensor, Option<Reason>> {
         let dtype = self.dtype(dtype)?;
         let shape = self.shape_of(size)?;
-        let numel = shape.iter().try_fold(1u64, |product, dim| product.checked_mul(*dim));
-        let fits = numel.and_then(|numel| numel.checked_mul(dtype.itemsize()));
+        let fits = numel(&shape).and_then(|numel| numel.checked_mul(dtype.itemsize()));
         if fits.is_none_or(|bytes| bytes > i64::MAX as u64) {
             return Err(Some("Its size does not fit 64 bits".into()));
         }

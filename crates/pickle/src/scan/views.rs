@@ -27,11 +27,14 @@ pub(super) fn is_inside(pickle: &Pickle, function: &str, args: &[NodeId]) -> boo
         };
         let (size, stride) = (numbers(*size)?, numbers(*stride)?);
         let mut last = u64::try_from(pickle.int(*offset)?).ok()?;
+        if size.contains(&0) {
+            return Some(size.len() == stride.len());
+        }
         // The number of elements must fit as well: with strides of 0, they take no memory.
         let count = size.iter().try_fold(unit, |count, size| count.checked_mul(*size))?;
         i64::try_from(count).ok()?;
         for (size, stride) in size.iter().zip(&stride) {
-            last = last.checked_add(size.saturating_sub(1).checked_mul(*stride)?)?;
+            last = last.checked_add((size - 1).checked_mul(*stride)?)?;
         }
         // Storages with less than a byte per element are counted in bytes.
         let packed = match name.dtype {
@@ -40,8 +43,8 @@ pub(super) fn is_inside(pickle: &Pickle, function: &str, args: &[NodeId]) -> boo
             _ => 1,
         };
         let room = name.len().ok()?.checked_mul(packed)?;
-        let elements = if size.contains(&0) { 0 } else { last.checked_add(1)? };
-        Some(size.len() == stride.len() && elements.checked_mul(unit)? <= room)
+        let bytes = last.checked_add(1)?.checked_mul(unit)?;
+        Some(size.len() == stride.len() && bytes <= room)
     };
     inside().unwrap_or(false)
 }

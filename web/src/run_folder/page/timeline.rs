@@ -5,7 +5,7 @@ use yew::prelude::*;
 
 use super::axis::{LEFT, RIGHT, last_step, shared};
 use crate::page::hooks::use_size;
-use crate::page::marks::{HATCHED, classes, hatching, when};
+use crate::page::marks::{HATCHED, classes, when};
 use crate::page::model::actor::Actor;
 use crate::run_folder::model::RunView;
 use crate::run_folder::state::{step, ticks};
@@ -89,7 +89,6 @@ pub(super) fn Timeline(props: &TimelineProps) -> Html {
                         if at % every == 0 { <text x={format!("{at_x:.1}")} y={(axis + 18.0).to_string()} text-anchor="middle">{ short(*tick) }</text> }
                     </> }
                 }) }
-                { hatching() }
                 { for marks }
                 if let Some((_, x, y)) = latest { { lens(*x, *y, width) } }
             </svg>

@@ -7,7 +7,7 @@ use std::{fs, io};
 
 use statelens::parts::compare::runs::{
     FileEntry, INDEX, LATEST_FILES, MAX_LATEST, NamePattern, OpenCheck, RunContents, RunFile,
-    STEP_MARKS, is_checkpoint_folder, named_latest, parse_index,
+    folder_marks, is_checkpoint_folder, named_latest, parse_index,
 };
 use statelens::{Error, Progress as _, Result};
 
@@ -59,8 +59,7 @@ pub(super) fn read(args: &RunFolderArgs) -> Result<RunContents> {
             files.push((name, metadata.len()));
         } else if metadata.is_dir()
             && (is_checkpoint_folder(&name)
-                || name.bytes().all(|byte| byte.is_ascii_digit())
-                    && STEP_MARKS.iter().any(|mark| entry.path().join(mark).exists()))
+                || folder_marks(&name).iter().any(|mark| entry.path().join(mark).exists()))
         {
             let from = files.len();
             below(&entry.path(), &name, &mut files);

@@ -25,6 +25,10 @@ pub(super) fn without(dtype: &DType) -> Setting {
 pub(super) const OLDER: Setting = Setting::FormatVersion04;
 pub(super) const EXCLUDE: Setting = Setting::Exclude;
 
+/// The reason to refuse the second of two entries with the same name.
+pub(super) const SAME_NAME: &str = "another entry has the same name once it is flattened (if \
+     patterns find both, convert to PyTorch, which keeps both)";
+
 /// Returns a sentence on the setting that avoids a refusal.
 fn sentence(setting: Setting) -> Advice {
     let text = match setting {

@@ -52,8 +52,7 @@ pub(super) fn plan(
             continue;
         }
         if !names.insert(name.clone()) {
-            let why = "another entry has the same name once it is flattened";
-            writer.report.refuse(&leaf.key, why, EXCLUDE);
+            writer.report.refuse(&leaf.key, report::SAME_NAME, EXCLUDE);
             written.push(None);
             continue;
         }

@@ -43,8 +43,7 @@ pub(super) fn plan(
         if names.insert(&leaf.key) {
             writer.leaf(leaf, &outline.leaves);
         } else {
-            let why = "another entry has the same name once it is flattened";
-            writer.report.refuse(&leaf.key, why, EXCLUDE);
+            writer.report.refuse(&leaf.key, report::SAME_NAME, EXCLUDE);
         }
     }
     if let Some(mark) = damage::mark(source) {
