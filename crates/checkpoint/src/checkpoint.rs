@@ -26,6 +26,9 @@ pub struct FormatInfo {
 
 /// The beginning of a raw attribute that is not a value, but why the value can't be compared.
 pub const NOT_COMPARED: &str = "(not compared: ";
+/// Name of the raw attribute with the type of a number, or of the elements that a dataset does not
+/// have, which their values do not show.
+pub const STORED_TYPE: &str = "(type)";
 
 /// A state dict with the locations of its tensors; opening one reads no weights.
 #[derive(Debug, Clone)]

@@ -385,6 +385,22 @@ impl Value {
     }
 }
 
+impl DictKey {
+    /// Returns the word for its type.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Str(_) => "str",
+            Self::Int(_) => "int",
+            Self::Bool(_) => "bool",
+            Self::Float(_) => "float",
+            Self::None => "none",
+            Self::Bytes(_) => "bytes",
+            Self::Tuple(_) => "tuple",
+            Self::Other(_) => "object",
+        }
+    }
+}
+
 impl fmt::Display for DictKey {
     /// Formats like Python's `str()` of the key, which flattening puts between the dots.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -3,9 +3,10 @@
 use std::collections::HashMap;
 
 use sha2::{Digest, Sha256};
-use statelens_checkpoint::{Checkpoint, Value, ValueId};
+use statelens_checkpoint::{Checkpoint, DictKey, Value, ValueId};
 use statelens_values::reading::hex;
 
+use crate::exact::{class_text, is_ambiguous, record_text};
 use crate::text::SHOWN_ARGS;
 use crate::{text_of, type_name};
 
@@ -63,7 +64,8 @@ pub(crate) fn contents_hash(checkpoint: &Checkpoint, id: ValueId, contents: &str
         }
         seen.insert(id, seen.len() as u64);
         let children = value.children();
-        part(value.kind(), type_name(checkpoint, id).unwrap_or_default().as_bytes());
+        let class = type_name(checkpoint, id).map(|_| class_text(checkpoint, id));
+        part(value.kind(), class.unwrap_or_default().as_bytes());
         part("children", &(children.len() as u64).to_le_bytes());
         match value {
             Value::Str(text) => part("text", text.as_bytes()),
@@ -75,10 +77,14 @@ pub(crate) fn contents_hash(checkpoint: &Checkpoint, id: ValueId, contents: &str
                 part("im", &im.to_bits().to_le_bytes());
             }
             Value::Device(name) => part("device", name.as_bytes()),
-            Value::DType { dtype, .. } => part("dtype", dtype.to_string().as_bytes()),
+            Value::DType { dtype, .. } => {
+                part("dtype", dtype.to_string().as_bytes());
+                record_text(dtype, false).iter().for_each(|text| part("fields", text.as_bytes()));
+            }
             Value::Dict(dict) => {
                 for (key, _) in &dict.entries {
-                    part("key", key.to_string().as_bytes());
+                    let is_open = matches!(key, DictKey::Str(text) if is_ambiguous(text));
+                    part(if is_open { "text key" } else { "key" }, key.to_string().as_bytes());
                 }
             }
             Value::Opaque(opaque) => {

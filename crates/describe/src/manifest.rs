@@ -30,6 +30,10 @@
 //!   they are not known.
 //! - `dict`, `list`, `tuple`, `set`: empty containers.
 //!
+//! Where `types` is present, it has the types that these fields leave open: of dict keys that read
+//! like keys of another type (`int key`), of empty containers, of numbers in GGUF. Earlier manifests
+//! do not have it, and formats without such types have nothing to compare it with.
+//!
 //! Bytes that can't be read have `error` with the reason instead of the hash.
 //!
 //! Attributes of HDF5 and metadata of safetensors are not part of it, because other formats do not
@@ -51,7 +55,7 @@ use statelens_values::reading::{Hashed, Hashing, Readable, TakesHashes, hex, mis
 
 use crate::contents::{contents_hash, is_text_complete};
 use crate::text::MISSING;
-use crate::{dtype_of, fields_text, text_of, type_name};
+use crate::{dtype_of, fields_text, text_of, type_name, types_text};
 
 /// Strings longer than this are not repeated by links: a file that links to one long string a
 /// million times must not produce a million long strings.
@@ -76,8 +80,8 @@ pub fn write_manifest(
 }
 
 /// Writes the manifest for people and for `diff`: a line per leaf with tab-separated columns: hash
-/// or value, kind or dtype, shape, key. Links have the columns of their targets. Returns the keys
-/// that could not be read.
+/// or value, kind or dtype, shape, key, and `types` if present. Links have the columns of their
+/// targets. Returns the keys that could not be read.
 pub fn write_manifest_lines(
     checkpoint: &Checkpoint,
     leaves: &[Leaf],
@@ -199,13 +203,18 @@ impl ManifestOutput<'_> {
                     json.object(|json| {
                         json.name("key").text(&leaf.flat);
                         entry(json, checkpoint, leaf, leaf.alias_of.is_some(), &facts);
+                        types(json, checkpoint, leaf);
                         if let Some(target) = &leaf.alias_of {
                             json.name("alias_of").text(target);
                         }
                     });
                     json.take()
                 }
-                None => columns(checkpoint, leaf, &facts).join("\t") + "\n",
+                None => {
+                    let columns = columns(checkpoint, leaf, &facts).into_iter();
+                    let columns = columns.chain(types_text(checkpoint, leaf));
+                    columns.collect::<Vec<_>>().join("\t") + "\n"
+                }
             };
             (self.out)(&text)?;
         }
@@ -312,6 +321,7 @@ impl<'a> Hashes<'a> {
         json.object(|json| {
             json.name("key").text(&leaf.flat);
             entry(json, self.checkpoint, leaf, alias, &facts);
+            types(json, self.checkpoint, leaf);
         });
         json.take()
     }
@@ -381,6 +391,13 @@ fn entry(json: &mut Json, checkpoint: &Checkpoint, leaf: &Leaf, alias: bool, fac
             }
         }
         _ => {}
+    }
+}
+
+/// Writes the types that the other fields leave open.
+fn types(json: &mut Json, checkpoint: &Checkpoint, leaf: &Leaf) {
+    if let Some(types) = types_text(checkpoint, leaf) {
+        json.name("types").str(&types);
     }
 }
 

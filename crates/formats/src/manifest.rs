@@ -16,6 +16,8 @@ pub struct ManifestEntry {
     pub shape: Option<Vec<u64>>,
     /// The SHA-256 of the logical bytes.
     pub sha256: Option<String>,
+    /// The types that the other fields leave open.
+    pub types: Option<String>,
     /// Whether the manifest says that this is a link to another leaf.
     pub alias: bool,
     /// All other fields in order: the name, and the value as JSON without spaces.
@@ -66,6 +68,7 @@ fn entry(json: &mut Parser<'_>) -> Result<ManifestEntry> {
         dtype: None,
         shape: None,
         sha256: None,
+        types: None,
         alias: false,
         rest: Vec::new(),
     };
@@ -78,6 +81,7 @@ fn entry(json: &mut Parser<'_>) -> Result<ManifestEntry> {
             "kind" => entry.kind = text(json)?,
             "dtype" => entry.dtype = Some(text(json)?),
             "sha256" => entry.sha256 = Some(text(json)?),
+            "types" => entry.types = Some(text(json)?),
             "shape" => {
                 let (mut shape, mut first) = (Vec::new(), true);
                 json.array()?;

@@ -286,6 +286,11 @@ impl Pickle {
             ("timezone", [_, _]) => self.print_items("datetime.timezone(", args, ")", depth, out),
             ("date" | "time" | "datetime", [packed, zone @ ..]) => {
                 let packed = self.packed(*packed)?;
+                let fold = match (name, &*packed) {
+                    ("time", [hour, ..]) => *hour,
+                    ("datetime", [_, _, month, ..]) => *month,
+                    _ => 0,
+                };
                 let numbers = match (name, &*packed) {
                     ("date", [hi, lo, month, day]) => {
                         vec![year(*hi, *lo), *month as u32, *day as u32]
@@ -305,7 +310,7 @@ impl Pickle {
                     out.push_str(", tzinfo=");
                     self.print(*zone, depth, out)?;
                 }
-                out.push(')');
+                out.push_str(if fold & 0x80 == 0 { ")" } else { ", fold=1)" });
                 Some(())
             }
             _ => None,

@@ -145,6 +145,69 @@ fn structure_option_compares_classes_and_ties() {
 }
 
 #[test]
+fn types_of_keys_and_of_empty_values_are_compared() {
+    let folder = Folder::new();
+    let gguf = |kind: &[u8], value: &[u8]| {
+        let head = b"GGUF\x03\0\0\0\0\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0k";
+        [&head[..], kind, b"\0\0\0", value].concat()
+    };
+    let pickled = |value: &[u8]| [b"\x80\x02}U\x01a", value, b"s."].concat();
+    let deque = |len: u8| pickled(&[b"ccollections\ndeque\n)K", &[len][..], b"\x86R"].concat());
+    let factory = |of: &str| {
+        let call = format!("ccollections\ndefaultdict\nc__builtin__\n{of}\n");
+        pickled(&[call.as_bytes(), b"\x85R"].concat())
+    };
+    let pairs = [
+        ("pkl", pickled(b"}K\x01K\x03s"), pickled(b"}U\x011K\x03s")),
+        ("pkl", pickled(b"}NK\x03s"), pickled(b"}U\x04NoneK\x03s")),
+        ("pkl", pickled(b"}K\x01}s"), pickled(b"}U\x011}s")),
+        ("pkl", deque(3), deque(4)),
+        ("pkl", factory("list"), factory("int")),
+        ("gguf", gguf(b"\0", b"\x05"), gguf(b"\x04", b"\x05\0\0\0")),
+        ("gguf", gguf(b"\x06", &0.5f32.to_le_bytes()), gguf(b"\x0c", &0.5f64.to_le_bytes())),
+        ("msgpack", b"\x81\xa1w\xc7\x01\x09a".to_vec(), b"\x81\xa1w\xc7\x01\x09b".to_vec()),
+    ];
+    for (at, (end, one, other)) in pairs.iter().enumerate() {
+        let [one, other] = [(1, one), (2, other)]
+            .map(|(side, bytes)| folder.with(&format!("{at}-{side}.{end}"), bytes));
+        diff(&one, &one, &["--structure"]).ok();
+        for options in [&[][..], &["--structure"]] {
+            let ran = diff(&one, &other, options);
+            assert_eq!(ran.code, Some(1), "pair {at}: {}{}", ran.out, ran.err);
+        }
+        for name in ["m.txt", "m.json"] {
+            let manifest = folder.file(&format!("{at}-{name}"));
+            let manifest = manifest.to_str().unwrap();
+            run(["manifest", one.to_str().unwrap(), "-o", manifest]).ok();
+            let verify =
+                |path: &Path| run(["verify", path.to_str().unwrap(), "--manifest", manifest]);
+            if *end != "msgpack" {
+                verify(&one).ok();
+                // Earlier manifests do not have the types.
+                let text = std::fs::read_to_string(manifest).unwrap();
+                let old = text.lines().map(|line| match line.split_once(",\"types\"") {
+                    Some((head, rest)) => {
+                        format!("{head}{}", &rest[rest.find('}').unwrap()..])
+                    }
+                    None => line.split('\t').take(4).collect::<Vec<_>>().join("\t"),
+                });
+                let old: Vec<String> = old.collect();
+                let before = folder.with(&format!("{at}-old-{name}"), old.join("\n").as_bytes());
+                run(["verify", one.to_str().unwrap(), "--manifest", before.to_str().unwrap()]).ok();
+            }
+            let ran = verify(&other);
+            assert_eq!(ran.code, Some(1), "pair {at}: {}{}", ran.out, ran.err);
+            assert!(*end == "msgpack" || ran.out.contains("its types differ"), "{}", ran.out);
+        }
+    }
+    // Different nesting and item types below one flat key.
+    let nested = folder.with("nested.pkl", b"\x80\x02}U\x01a}U\x01bK\x03ss.");
+    let flat = folder.with("flat.pkl", b"\x80\x02}U\x03a.bK\x03s.");
+    diff(&nested, &flat, &[]).ok();
+    assert_eq!(diff(&nested, &flat, &["--structure"]).code, Some(1));
+}
+
+#[test]
 fn reports_nan_on_one_side_only() {
     let folder = Folder::new();
     let file = |name: &str, values: [f32; 2]| {

@@ -4,14 +4,16 @@
 
 use std::collections::{HashMap, HashSet};
 
-use statelens_checkpoint::{Checkpoint, Layout, NOT_COMPARED, Text, Value, ValueId, order};
+use statelens_checkpoint::{
+    Checkpoint, Layout, NOT_COMPARED, STORED_TYPE, Text, Value, ValueId, order,
+};
 use statelens_describe::{attribute_text, groups_with_attributes};
 
 use super::pairs::same_value;
 use super::{AttributePair, ComparisonReport, DiffOptions, DifferenceKind};
 
 /// Formats whose attributes are the user's, not those of the format itself.
-const FORMATS: [&str; 4] = ["hdf5", "keras", "keras-weights", "safetensors"];
+const FORMATS: [&str; 5] = ["gguf", "hdf5", "keras", "keras-weights", "safetensors"];
 
 /// Compares the attributes at the common keys, and returns the tensors in them, which remain to be
 /// compared. The differences come after those of leaves.
@@ -65,7 +67,8 @@ pub(super) fn attributes(
 /// Returns whether a checkpoint has metadata that [`attributes`] compares.
 pub(crate) fn has_attributes(checkpoint: &Checkpoint) -> bool {
     let has_own = |id: ValueId| {
-        FORMATS.contains(&checkpoint.format.id) && !own(checkpoint, id).is_empty()
+        FORMATS.contains(&checkpoint.format.id)
+            && own(checkpoint, id).keys().any(|name| **name != STORED_TYPE)
             || !checkpoint.named_attributes(id).is_empty()
     };
     (0..checkpoint.values().len() as u32).map(ValueId).any(has_own)
@@ -232,6 +235,7 @@ fn own(checkpoint: &Checkpoint, id: ValueId) -> HashMap<&Text, (&Text, Option<&T
     // The dtype of an enum does not have its names.
     let counts = |name: &Text, value: &Text| {
         !name.as_bytes().starts_with(b"(")
+            || *name == STORED_TYPE
             || *name == "(datatype)" && value.as_bytes().starts_with(b"enum")
     };
     let all = checkpoint.raw_attributes(id).iter();

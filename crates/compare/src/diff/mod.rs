@@ -4,10 +4,10 @@
 //! checkpoint it needs, and holds little more than one piece of two tensors in memory. [`compare`]
 //! is for callers that may block.
 //!
-//! Leaves are compared by flat key. Attributes (of HDF5, `__metadata__` of safetensors) are
-//! compared between files of the same format. The classes of containers that are not empty, and
-//! ties between leaves, are compared only with [`DiffOptions::structure`], because formats differ
-//! in which of these they can represent.
+//! Leaves are compared by flat key. Attributes (of HDF5, `__metadata__` of safetensors) and the
+//! types of dict keys are compared between files of the same format. The classes of containers that
+//! are not empty and of tensors, the nesting of keys, and ties between leaves, are compared only
+//! with [`DiffOptions::structure`], because formats differ in which of these they can represent.
 //!
 //! Numbers: 0.0 and -0.0 are equal. A NaN equals a NaN in the same place, unless
 //! [`DiffOptions::nan_differs`] selects torch's rule; an infinity equals itself. Errors, mean and
@@ -116,6 +116,11 @@ impl Comparison {
         let mut report = ComparisonReport::new(Optimizers::of(&left, &right));
         let inside = attributes::attributes(&left, &right, &options, &mut report);
         let (pairs, matches) = pairs::pairs(&left, &right, &options, &mut report, inside);
+        let is_alike = left.format.id == right.format.id;
+        if options.structure || is_alike {
+            let exact = options.structure && is_alike;
+            structure::paths((&left, &right), &matches, exact, &mut report);
+        }
         if options.structure {
             structure::structure(&left, &right, &mut report);
         }

@@ -45,12 +45,13 @@ pub(super) fn names(checkpoint: &Checkpoint, leaves: &[Leaf]) -> Vec<Text> {
         }
     }
     let mut at_item: HashMap<ValueId, usize> = HashMap::new();
-    let name = |(flat, item): (Text, &Option<(ValueId, ValueId)>)| {
+    let name = |(leaf, item): (&Leaf, &Option<(ValueId, ValueId)>)| {
+        let flat = leaf.flat.clone();
         let Some((set, item)) = item else { return flat };
         let Some((key, texts)) = keys.get(set).zip(texts.get(item)) else { return flat };
         let key = key.to_lossy();
         match texts.as_slice() {
-            [only] => format!("{key}{{{only}}}").into(),
+            [only] if leaf.id == *item => format!("{key}{{{only}}}").into(),
             texts => {
                 let at = at_item.entry(*item).or_default();
                 *at += 1;
@@ -58,5 +59,5 @@ pub(super) fn names(checkpoint: &Checkpoint, leaves: &[Leaf]) -> Vec<Text> {
             }
         }
     };
-    flat().zip(&items).map(name).collect()
+    leaves.iter().zip(&items).map(name).collect()
 }

@@ -1,10 +1,10 @@
-//! Compares what formats represent differently, and only on request: the classes of containers, and
-//! which tensors are tied.
+//! Compares what formats represent differently: the types of dict keys, and only on request the
+//! classes of containers, and which tensors are tied.
 
 use std::collections::{HashMap, HashSet};
 
-use statelens_checkpoint::{Checkpoint, Leaf, Text, ValueId, order};
-use statelens_describe::type_name;
+use statelens_checkpoint::{Checkpoint, Key, KeyPart, Leaf, Text, Value, ValueId, order};
+use statelens_describe::{class_text, type_name};
 
 use super::{ComparisonReport, DifferenceKind};
 
@@ -45,6 +45,62 @@ pub(super) fn structure(left: &Checkpoint, right: &Checkpoint, report: &mut Comp
     }
 }
 
+/// Compares the paths of matched leaves: the types of dict keys, and if `exact`, also their nesting
+/// and the classes of tensors. The differences come after those of leaves.
+pub(super) fn paths(
+    (left, right): (&Checkpoint, &Checkpoint),
+    matches: &[Option<usize>],
+    exact: bool,
+    report: &mut ComparisonReport,
+) {
+    let (of_left, of_right) = (left.leaves(), right.leaves());
+    let behind = of_left.len() + of_right.len();
+    let mut known = HashSet::new();
+    let mut differ = |key: Text, part: &str, left: String, right: String| {
+        let what = DifferenceKind::Type { left, right };
+        if known.insert((key.clone(), format!("{what:?}"))) {
+            report.differ(behind, &key, part, what);
+        }
+    };
+    for (l, found) in of_left.iter().zip(matches) {
+        let Some(r) = found.and_then(|index| of_right.get(index)) else { continue };
+        let (one, two) = (&l.key.parts, &r.key.parts);
+        let is_key = |part: &KeyPart| part.dict_key().is_some();
+        let nests = |(a, b): (&KeyPart, &KeyPart)| is_key(a) && is_key(b) && a.text() != b.text();
+        if one.len() != two.len() || one.iter().zip(two).any(nests) {
+            if exact {
+                let text = |parts: &[KeyPart]| {
+                    let parts: Vec<String> =
+                        parts.iter().map(|part| part.text().to_string()).collect();
+                    format!("at {}", parts.join(" / "))
+                };
+                differ(l.flat.clone(), "nesting", text(one), text(two));
+            }
+            continue;
+        }
+        for (at, (a, b)) in one.iter().zip(two).enumerate() {
+            let (Some(a), Some(b)) = (a.dict_key(), b.dict_key()) else { continue };
+            if a.kind() != b.kind() {
+                let key = Key { parts: one[..=at].to_vec() }.flat();
+                differ(key, "key", a.kind().to_owned(), b.kind().to_owned());
+            }
+        }
+        let of = |checkpoint: &Checkpoint, leaf: &Leaf| match checkpoint.value(leaf.target) {
+            Value::Tensor(_) => type_name(checkpoint, leaf.target).unwrap_or("torch.Tensor".into()),
+            Value::Array(array) => {
+                if array.scalar { "numpy scalar" } else { "numpy.ndarray" }.into()
+            }
+            value => value.kind().to_owned(),
+        };
+        if exact && left.value(l.target).kind() == right.value(r.target).kind() {
+            let (one, two) = (of(left, l), of(right, r));
+            if one != two {
+                differ(l.flat.clone(), "class", one, two);
+            }
+        }
+    }
+}
+
 /// Returns the classes of the containers that are not empty, by key.
 fn classes(checkpoint: &Checkpoint) -> HashMap<Text, String> {
     let containers: HashSet<ValueId> = (0..)
@@ -52,10 +108,8 @@ fn classes(checkpoint: &Checkpoint) -> HashMap<Text, String> {
         .filter(|(_, value)| value.is_container() && !value.children().is_empty())
         .map(|(index, _)| ValueId(index))
         .collect();
-    let class = |id: ValueId| {
-        type_name(checkpoint, id).unwrap_or_else(|| checkpoint.value(id).kind().to_owned())
-    };
-    checkpoint.flat_keys(&containers).into_iter().map(|(id, key)| (key, class(id))).collect()
+    let keys = checkpoint.flat_keys(&containers).into_iter();
+    keys.map(|(id, key)| (key, class_text(checkpoint, id))).collect()
 }
 
 /// Returns, for each tied tensor, the first key of its group in sorted order. It does not matter

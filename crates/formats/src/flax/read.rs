@@ -197,9 +197,19 @@ impl FlaxReader<'_> {
                 let why = error.what();
                 let what = format!("an extension of {len} bytes and the type {kind}: {why}");
                 self.warn("An extension can't be read", &error.at(start));
-                self.builder.push(opaque(what))
+                // The text has to be incomplete, so that the bytes are compared instead.
+                self.opaque(what + "…", start, len)
             }
         }
+    }
+
+    /// Adds an object that is compared by its bytes.
+    fn opaque(&mut self, repr: String, offset: u64, len: u64) -> Result<ValueId> {
+        let layout = Layout::Span(Span { file: self.file, offset, len });
+        let bytes = Tensor::new(DType::U8, vec![len], layout);
+        let contents = Some(self.builder.push_tensor(bytes)?);
+        let reference = Opaque::reference(Global::new("msgpack", "ExtType"), Some(repr.into()));
+        self.builder.push(Value::Opaque(Box::new(Opaque { contents, ..reference })))
     }
 
     fn warn(&mut self, title: &str, error: &Error) {
@@ -388,8 +398,4 @@ fn dtype_named(name: &str) -> Option<DType> {
     DType::from_torch_name(name)
         .or_else(|| DType::from_ml_dtypes_name(name))
         .or_else(|| DType::from_numpy_name(name))
-}
-
-fn opaque(repr: String) -> Value {
-    Value::Opaque(Box::new(Opaque::reference(Global::new("msgpack", "ExtType"), Some(repr.into()))))
 }

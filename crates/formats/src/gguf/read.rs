@@ -2,8 +2,8 @@ use std::collections::HashSet;
 
 use statelens_checkpoint::{
     Array, Builder, ByteOrder, Checkpoint, DType, Dict, DictKey, Error, ErrorKind, FileId, FileSet,
-    Finding, FormatInfo, Global, Grade, Layout, Limits, List, Opaque, Progress, Result, Span,
-    Tensor, Text, Value, ValueId, counted, numel,
+    Finding, FormatInfo, Global, Grade, Layout, Limits, List, Opaque, Progress, Result,
+    STORED_TYPE, Span, Tensor, Text, Value, ValueId, counted, numel,
 };
 
 use super::cursor::Cursor;
@@ -131,6 +131,10 @@ impl GgufReader<'_> {
             }
             let value_type = self.cursor.u32()?;
             let id = self.value(&key, value_type).map_err(|error| error.context(&key))?;
+            if let Some(dtype) = number(value_type) {
+                let stored = (STORED_TYPE.into(), dtype.name().into());
+                self.builder.set_raw_attributes(id, vec![stored]);
+            }
             let value = self.builder.value(id);
             if key.is_empty() {
                 self.broken.add(Rule::EmptyKey, &key);

@@ -5,8 +5,8 @@ use super::digests::{self, is_indirect};
 use super::matlab::{self, Matlab};
 use statelens_checkpoint::{
     Array, Builder, Checkpoint, DType, Dict, DictKey, Error, ErrorKind, FileSet, Finding,
-    FormatInfo, Global, Grade, Layout, Limits, List, Opaque, Progress, Result, Tensor, Text,
-    Unwatched, Value, ValueId, grouped, numel, order, shape_text,
+    FormatInfo, Global, Grade, Layout, Limits, List, Opaque, Progress, Result, STORED_TYPE, Tensor,
+    Text, Unwatched, Value, ValueId, grouped, numel, order, shape_text,
 };
 use statelens_hdf5::{
     AttributeValues, Class, Dataset, ElementType, EndMismatch, External, Followed, Groups,
@@ -395,9 +395,14 @@ impl Hdf5Reader<'_> {
             }
             ObjectKind::Datatype(datatype) => opaque("Datatype", datatype.describe()),
         };
+        let is_empty = matches!(&value, Value::None)
+            || matches!(&value, Value::List(list) if list.items.is_empty());
         self.set(id, value);
         self.places.insert(place, id);
-        let attributes = raw_attributes(container.file(), Some(container.tree()), object, &[]);
+        let mut attributes = raw_attributes(container.file(), Some(container.tree()), object, &[]);
+        if let Some(dataset) = object.dataset().filter(|_| is_empty) {
+            attributes.push((STORED_TYPE.into(), dataset.datatype.describe().into()));
+        }
         if !attributes.is_empty() {
             self.builder.set_raw_attributes(id, attributes);
             let file = container.file();
