@@ -13,11 +13,11 @@ use crate::{project, setup, shell, single, wheel};
 
 /// Maximum number of bytes that a browser downloads to run the page, with each file compressed by
 /// gzip.
-const BUDGET: u64 = 2_340_000;
+const BUDGET: u64 = 2_350_000;
 
 /// Maximum size of the page in one file. Its Wasm is compressed by gzip, which browsers can
 /// decompress, and encoded in base64.
-const SINGLE_BUDGET: u64 = 3_800_000;
+const SINGLE_BUDGET: u64 = 3_815_000;
 
 /// Minimum number of vector additions and multiplications in the page's Wasm, which has 62. None are
 /// left if the crate that is linked last is not optimised for speed (ARCHITECTURE.md, "How the page

@@ -30,9 +30,9 @@
 //!   they are not known.
 //! - `dict`, `list`, `tuple`, `set`: empty containers.
 //!
-//! Where `types` is present, it has the types that these fields leave open: of dict keys that read
-//! like keys of another type (`int key`), of empty containers, of numbers in GGUF. Earlier manifests
-//! do not have it, and formats without such types have nothing to compare it with.
+//! Where `types` is present (in JSON only), it has the types that these fields leave open: of dict
+//! keys that read like keys of another type (`int key`), of empty containers, of numbers in GGUF.
+//! Earlier manifests do not have it, and formats without such types have nothing to compare it with.
 //!
 //! Bytes that can't be read have `error` with the reason instead of the hash.
 //!
@@ -80,8 +80,8 @@ pub fn write_manifest(
 }
 
 /// Writes the manifest for people and for `diff`: a line per leaf with tab-separated columns: hash
-/// or value, kind or dtype, shape, key, and `types` if present. Links have the columns of their
-/// targets. Returns the keys that could not be read.
+/// or value, kind or dtype, shape, key. Links have the columns of their targets. Returns the keys
+/// that could not be read.
 pub fn write_manifest_lines(
     checkpoint: &Checkpoint,
     leaves: &[Leaf],
@@ -210,11 +210,7 @@ impl ManifestOutput<'_> {
                     });
                     json.take()
                 }
-                None => {
-                    let columns = columns(checkpoint, leaf, &facts).into_iter();
-                    let columns = columns.chain(types_text(checkpoint, leaf));
-                    columns.collect::<Vec<_>>().join("\t") + "\n"
-                }
+                None => columns(checkpoint, leaf, &facts).join("\t") + "\n",
             };
             (self.out)(&text)?;
         }
@@ -594,14 +590,16 @@ mod tests {
                 "quantizer": {"scale": "0.5", "zero_point": "-1"}}),
             serde_json::json!({"key": "i", "kind": "int", "value": "-18446744073709551616"}),
             serde_json::json!({"key": "f", "kind": "float", "value": "-0.0"}),
-            serde_json::json!({"key": "nan", "kind": "float", "value": "nan"}),
+            serde_json::json!({"key": "nan", "kind": "float", "value": "nan",
+                "types": "str key"}),
             serde_json::json!({"key": "b", "kind": "bool", "value": true}),
             serde_json::json!({"key": "n", "kind": "none"}),
             serde_json::json!({"key": "c", "kind": "complex", "value": ["1.0", "-inf"]}),
             serde_json::json!({"key": "y", "kind": "bytes", "nbytes": 0, "sha256":
-                "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"}),
+                "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
+                "types": "bytes"}),
             serde_json::json!({"key": "o", "kind": "object", "type": "a.B.C", "value": "a.B.C()"}),
-            serde_json::json!({"key": "l", "kind": "list"}),
+            serde_json::json!({"key": "l", "kind": "list", "types": "list"}),
         ];
         assert_eq!(*entries, expected);
     }

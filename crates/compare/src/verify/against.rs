@@ -3,7 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 
 use statelens_checkpoint::{Checkpoint, Error, Leaf, Result, TensorId, Text};
-use statelens_describe::{Hashes, types_text};
+use statelens_describe::Hashes;
 use statelens_formats::manifest::{self, ManifestEntry};
 
 use super::report::{Problem, Trouble};
@@ -13,9 +13,8 @@ use super::report::{Problem, Trouble};
 pub enum Manifest {
     /// Entries from JSON.
     Entries(Vec<ManifestEntry>),
-    /// In lines of four columns: hash or value, kind or dtype, shape, key; and often a fifth: the
-    /// types that they leave open.
-    Lines(Vec<([String; 4], Option<String>)>),
+    /// In lines of four columns: hash or value, kind or dtype, shape, key.
+    Lines(Vec<[String; 4]>),
 }
 
 impl Manifest {
@@ -25,7 +24,7 @@ impl Manifest {
         let refused = |what: &str| Error::refused(what).advice(advice);
         // An empty container as first value begins like JSON: `{}`, tab, `dict`.
         let first = text.split(|byte| *byte == b'\n').next().unwrap_or_default();
-        let is_line = matches!(first.split(|byte| *byte == b'\t').count(), 4 | 5);
+        let is_line = first.split(|byte| *byte == b'\t').count() == 4;
         let is_json = matches!(text.trim_ascii_start().first(), Some(b'{' | b'['));
         if is_json && !is_line {
             let entries = manifest::read(text).map_err(|error| error.advice(advice))?;
@@ -47,13 +46,13 @@ impl Manifest {
         let mut lines = Vec::new();
         for (number, line) in (1..).zip(text.lines()) {
             let mut columns = line.split('\t').map(str::to_owned);
-            let columns: [Option<String>; 6] = std::array::from_fn(|_| columns.next());
-            let [Some(value), Some(dtype), Some(shape), Some(key), types, None] = columns else {
+            let columns: [Option<String>; 5] = std::array::from_fn(|_| columns.next());
+            let [Some(value), Some(dtype), Some(shape), Some(key), None] = columns else {
                 return Err(refused(&format!(
                     "this is not a manifest: line {number} does not have four columns separated by tabs"
                 )));
             };
-            lines.push(([value, dtype, shape, key], types));
+            lines.push([value, dtype, shape, key]);
         }
         match lines.is_empty() {
             true => Err(refused("this is not a manifest: it is empty")),
@@ -75,7 +74,7 @@ impl Manifest {
                 entries.get(index).map_or_else(|| "".into(), |entry| entry.key.clone())
             }
             Self::Lines(lines) => {
-                lines.get(index).map_or_else(|| "".into(), |([.., key], _)| key.as_str().into())
+                lines.get(index).map_or_else(|| "".into(), |[.., key]| key.as_str().into())
             }
         }
     }
@@ -117,10 +116,7 @@ pub(super) fn against(
                 let own = manifest::read_entry(known.json(leaf, wanted.alias).as_bytes())?;
                 entry(&key, wanted, &own)
             }
-            Manifest::Lines(lines) => {
-                let own = (known.columns(leaf), types_text(checkpoint, leaf));
-                columns(&key, &lines[index], &own)
-            }
+            Manifest::Lines(lines) => columns(&key, &lines[index], &known.columns(leaf)),
         };
         match found {
             None => matching += 1,
@@ -168,11 +164,7 @@ fn types(key: &str, wanted: &Option<String>, own: &Option<String>) -> Option<Pro
     (wanted != own).then(|| problem(key, "its types differ", &shortened(wanted), &shortened(own)))
 }
 
-fn columns(
-    key: &str,
-    (wanted, wanted_types): &([String; 4], Option<String>),
-    (own, own_types): &([String; 4], Option<String>),
-) -> Option<Problem> {
+fn columns(key: &str, wanted: &[String; 4], own: &[String; 4]) -> Option<Problem> {
     let of = |[value, dtype, shape, _]: &[String; 4]| {
         [
             ("its dtype differs", dtype.clone()),
@@ -181,9 +173,7 @@ fn columns(
         ]
     };
     let mut fields = of(wanted).into_iter().zip(of(own));
-    let Some(((what, wanted), (_, own))) = fields.find(|(wanted, own)| wanted != own) else {
-        return types(key, wanted_types, own_types);
-    };
+    let ((what, wanted), (_, own)) = fields.find(|(wanted, own)| wanted != own)?;
     Some(problem(key, what, &shortened(&wanted), &shortened(&own)))
 }
 

@@ -189,7 +189,7 @@ fn compares_manifest_entries() {
     // An empty container as first value.
     for text in ["{}\tdict\t\tv\n", "[]\tlist\t\tv\n"] {
         let Manifest::Lines(lines) = Manifest::parse(text.as_bytes()).unwrap() else { panic!() };
-        assert_eq!(lines[0].0[3], "v");
+        assert_eq!(lines[0][3], "v");
     }
     for text in ["", "{}", "[]", "some text\n", "{\"entries\":[{\"key\":\"a\",\"shape\":[2]}]}"] {
         let error = Manifest::parse(text.as_bytes()).unwrap_err();
