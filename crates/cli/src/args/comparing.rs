@@ -50,7 +50,8 @@ pub(crate) struct Diff {
     #[arg(long)]
     pub(crate) ignore_type: bool,
 
-    /// Also compares the classes of containers, and which weights are tied
+    /// Also compares the classes of containers and tensors, how keys are nested, and which weights
+    /// are tied
     #[arg(long)]
     pub(crate) structure: bool,
 

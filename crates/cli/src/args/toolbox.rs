@@ -22,9 +22,10 @@ be equal; with --op allclose, |left - right| <= atol + rtol * |right|. 0.0 and -
 NaN equals a NaN in the same place unless --nan-differs is given. NaN on one side only is reported
 separately; errors and cosine are then undefined. Relative errors are relative to RIGHT. Different
 dtypes are a difference, but the values are still compared: unchanged, and with the finer side
-rounded to the coarser dtype (\"equal at bfloat16 precision\"). With --structure, classes of
-containers (dict or OrderedDict, list or tuple) and ties of weights are compared as well; not
-every format can hold them.
+rounded to the coarser dtype (\"equal at bfloat16 precision\"). Files of one format also differ if
+the types of their keys do (1 or '1'). With --structure, classes of containers (dict or
+OrderedDict, list or tuple) and tensors, the nesting of keys ('a.b' or 'b' in 'a') and ties of
+weights are compared as well; not every format can hold them.
 
 Examples:
   statelens diff checkpoint.mdl converted.pt

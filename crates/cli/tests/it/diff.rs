@@ -203,6 +203,21 @@ fn types_of_keys_and_of_empty_values_are_compared() {
     assert_eq!(diff(&nested, &flat, &["--structure"]).code, Some(1));
 }
 
+/// The hour that occurs twice when clocks are set back: pickled as the top bit of the month.
+#[test]
+fn the_fold_of_times_is_compared() {
+    let folder = Folder::new();
+    let file = |name: &str, month: u8| {
+        let packed = [0x07, 0xe4, month, 25, 2, 30, 0, 0, 0, 0];
+        let call = b"\x80\x03cdatetime\ndatetime\nC\x0a";
+        folder.with(name, &[&call[..], &packed, b"\x85R."].concat())
+    };
+    let [first, second] = [file("first.pkl", 10), file("second.pkl", 10 | 0x80)];
+    let ran = diff(&first, &second, &[]);
+    assert_eq!(ran.code, Some(1), "{}{}", ran.out, ran.err);
+    assert!(ran.out.contains("datetime.datetime(2020, 10, 25, 2, 30, fold=1)"), "{}", ran.out);
+}
+
 #[test]
 fn reports_nan_on_one_side_only() {
     let folder = Folder::new();
