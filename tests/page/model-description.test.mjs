@@ -91,7 +91,7 @@ test("a config that contradicts the tensors is a warning with both numbers, and 
     assert.match(text, new RegExp(`hidden size: 512 in config\\.json: n_embd, but the file says ${original.n_embd}\\b`));
   }));
 
-test("describing the model does not delay typing after opening", () =>
+test("the model is described once typing after opening pauses", () =>
   withPage(browser, async (page) => {
     const requested = () => page.evaluate(() => window.requested);
     await page.evaluate(() => {
@@ -101,28 +101,35 @@ test("describing the model does not delay typing after opening", () =>
         window.requested += JSON.stringify(message, (_, value) => (typeof value === "bigint" ? 0 : value)).includes("DescribeModel");
         return post.call(this, message, ...rest);
       };
-      // Types a letter as soon as there are rows, and others soon after.
-      const watcher = new MutationObserver(() => {
-        if (!document.querySelector("#work .row")) return;
-        watcher.disconnect();
-        const input = document.querySelector("#filter");
-        for (let letter = 1; letter <= 6; letter++) {
-          setTimeout(() => {
-            input.value = "weight".slice(0, letter);
-            input.dispatchEvent(new InputEvent("input", { bubbles: true }));
-            window.whileTyping = window.requested;
-          }, 60 * letter);
-        }
-      });
-      watcher.observe(document.body, { childList: true, subtree: true });
+      // The timers of the pause, by number, run when the test runs them.
+      window.pauses = new Map();
+      let count = 0;
+      const { setTimeout, clearTimeout } = window;
+      window.setTimeout = (run, delay, ...rest) => {
+        if (delay !== 250) return setTimeout(run, delay, ...rest);
+        window.pauses.set(--count, run);
+        return count;
+      };
+      window.clearTimeout = (timer) => window.pauses.delete(timer) || clearTimeout(timer);
     });
-    await open(page, model);
-    assert.equal(await page.inputValue("#filter"), "weight");
-    assert.equal(await page.evaluate(() => window.whileTyping), 0);
+    const pause = async (last) => {
+      await page.waitForFunction((last) => window.pauses.size === 1 && !window.pauses.has(last), last);
+      return page.evaluate(() => [...window.pauses.keys()][0]);
+    };
+    await page.setInputFiles("#choose-files", model);
+    let timer = await pause();
+    for (const typed of ["w", "we", "weight"]) {
+      await page.fill("#filter", typed);
+      timer = await pause(timer);
+      assert.equal(await requested(), 0, typed);
+    }
+    await page.evaluate((timer) => window.pauses.get(timer)(), timer);
+    await page.waitForSelector("#show-model", { state: "attached" });
     assert.equal(await requested(), 1);
+    await page.evaluate(() => window.pauses.clear());
     await page.fill("#filter", "");
-    await page.waitForTimeout(600);
-    assert.equal(await requested(), 1);
+    await page.waitForFunction(() => document.querySelectorAll("#work .row").length > 1);
+    assert.deepEqual([await requested(), await page.evaluate(() => window.pauses.size)], [1, 0]);
   }));
 
 test("treemap boxes are sized by bytes, and arrow keys move between them (core)", () =>
