@@ -5,12 +5,12 @@
 use std::collections::{HashMap, HashSet};
 
 use statelens_checkpoint::{
-    Checkpoint, Layout, NOT_COMPARED, STORED_TYPE, Text, Value, ValueId, order,
+    Checkpoint, Layout, Leaf, NOT_COMPARED, STORED_TYPE, Text, Value, ValueId, order,
 };
 use statelens_describe::{attribute_text, groups_with_attributes};
 
 use super::pairs::same_value;
-use super::{AttributePair, ComparisonReport, DiffOptions, DifferenceKind};
+use super::{AttributePair, ComparisonReport, DiffOptions, DifferenceKind, Side};
 
 /// Formats whose attributes are the user's, not those of the format itself.
 const FORMATS: [&str; 5] = ["gguf", "hdf5", "keras", "keras-weights", "safetensors"];
@@ -18,8 +18,7 @@ const FORMATS: [&str; 5] = ["gguf", "hdf5", "keras", "keras-weights", "safetenso
 /// Compares the attributes at the common keys, and returns the tensors in them, which remain to be
 /// compared. The differences come after those of leaves.
 pub(super) fn attributes(
-    left: &Checkpoint,
-    right: &Checkpoint,
+    [(left, of_left), (right, of_right)]: [Side<'_>; 2],
     options: &DiffOptions,
     report: &mut ComparisonReport,
 ) -> Vec<AttributePair> {
@@ -27,12 +26,12 @@ pub(super) fn attributes(
     if format != right.format.id {
         return Vec::new();
     }
-    let behind = left.leaves().len() + right.leaves().len();
+    let behind = of_left.len() + of_right.len();
     let pairs = of_python(left, right, behind, report);
     if !FORMATS.contains(&format) {
         return pairs;
     }
-    let (left_places, right_places) = (places(left), places(right));
+    let (left_places, right_places) = (places(left, of_left), places(right, of_right));
     let mut keys: Vec<&Text> =
         left_places.keys().filter(|key| right_places.contains_key(*key)).collect();
     order::natural(&mut keys);
@@ -217,8 +216,8 @@ fn set_on(checkpoint: &Checkpoint, id: ValueId) -> HashMap<&Text, ValueId> {
 }
 
 /// Returns all leaves, the root, and the containers with attributes, by key.
-fn places(checkpoint: &Checkpoint) -> HashMap<Text, ValueId> {
-    let leaves = checkpoint.leaves().into_iter().map(|leaf| (leaf.flat, leaf.id));
+fn places(checkpoint: &Checkpoint, leaves: &[Leaf]) -> HashMap<Text, ValueId> {
+    let leaves = leaves.iter().map(|leaf| (leaf.flat.clone(), leaf.id));
     let root = (Text::from(""), checkpoint.root());
     leaves.chain([root]).chain(groups_with_attributes(checkpoint)).collect()
 }

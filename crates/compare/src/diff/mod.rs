@@ -39,7 +39,7 @@ mod tests;
 use std::ops::Range;
 use std::sync::Arc;
 
-use statelens_checkpoint::{Checkpoint, Progress, Result, Text, ValueId};
+use statelens_checkpoint::{Checkpoint, Leaf, Progress, Result, Text, ValueId};
 use statelens_stats::{Equality, Numbers};
 use statelens_tensor::{Buffer, InOrder, Pieces, Work, drive};
 
@@ -93,6 +93,9 @@ statelens_tensor::in_order! {
     pub struct Comparison(Comparing);
 }
 
+/// A checkpoint and its leaves.
+type Side<'a> = (&'a Checkpoint, &'a [Leaf]);
+
 /// The work of a [`Comparison`]: reads the tensors with the same keys.
 pub struct Comparing {
     left: Arc<Checkpoint>,
@@ -113,16 +116,18 @@ pub struct ComparisonResults {
 impl Comparison {
     /// Compares everything except the elements of tensors, which are compared as they are fed.
     pub fn new(left: Arc<Checkpoint>, right: Arc<Checkpoint>, options: DiffOptions) -> Self {
-        let mut report = ComparisonReport::new(Optimizers::of(&left, &right));
-        let inside = attributes::attributes(&left, &right, &options, &mut report);
-        let (pairs, matches) = pairs::pairs(&left, &right, &options, &mut report, inside);
+        let (of_left, of_right) = (left.leaves(), right.leaves());
+        let sides = [(&*left, &*of_left), (&*right, &*of_right)];
+        let mut report = ComparisonReport::new(Optimizers::of(sides));
+        let inside = attributes::attributes(sides, &options, &mut report);
+        let (pairs, matches) = pairs::pairs(sides, &options, &mut report, inside);
         let is_alike = left.format.id == right.format.id;
         if options.structure || is_alike {
             let exact = options.structure && is_alike;
-            structure::paths((&left, &right), &matches, exact, &mut report);
+            structure::paths(sides, &matches, exact, &mut report);
         }
         if options.structure {
-            structure::structure(&left, &right, &mut report);
+            structure::structure(sides, &mut report);
         }
         let mut pieces = Pieces::default();
         for (at, pair) in pairs.iter().enumerate() {

@@ -1,7 +1,8 @@
 //! The parameters of optimizer entries when two checkpoints are compared.
 
-use statelens_checkpoint::Checkpoint;
 use statelens_describe::Parameters;
+
+use super::Side;
 
 /// The parameters that the optimizer entries of both sides belong to.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -12,9 +13,9 @@ pub(super) struct Optimizers {
 
 impl Optimizers {
     /// Finds the parameters; does not read tensors.
-    pub(super) fn of(left: &Checkpoint, right: &Checkpoint) -> Self {
-        let of = |side: &Checkpoint| Parameters::of(side, &side.leaves());
-        Self { left: of(left), right: of(right) }
+    pub(super) fn of(sides: [Side<'_>; 2]) -> Self {
+        let [left, right] = sides.map(|(side, leaves)| Parameters::of(side, leaves));
+        Self { left, right }
     }
 
     /// Returns the parameter of an entry, and that of the right side if it is a different one.

@@ -12,7 +12,7 @@ use super::both::grain;
 use super::sets::names;
 use super::{
     AttributePair, ComparisonReport, DiffOptions, DifferenceKind, ElementDifference, Numbers,
-    NumericComparison, PairChange, PairNumbers, lane,
+    NumericComparison, PairChange, PairNumbers, Side, lane,
 };
 
 /// Two tensors whose elements will be compared, and the leaves that refer to them.
@@ -37,14 +37,12 @@ impl TensorPair {
 /// compared, and for each leaf on the left the index of its counterpart on the right. `inside`:
 /// tensors that are not leaves.
 pub(super) fn pairs(
-    left: &Checkpoint,
-    right: &Checkpoint,
+    [(left, of_left), (right, of_right)]: [Side<'_>; 2],
     options: &DiffOptions,
     report: &mut ComparisonReport,
     inside: Vec<AttributePair>,
 ) -> (Vec<TensorPair>, Vec<Option<usize>>) {
-    let (of_left, of_right) = (left.leaves(), right.leaves());
-    let (left_names, right_names) = (names(left, &of_left), names(right, &of_right));
+    let (left_names, right_names) = (names(left, of_left), names(right, of_right));
     // Two leaves may have the same flat key; they are matched in order.
     let mut by_key: HashMap<&Text, VecDeque<usize>> = HashMap::new();
     for (index, name) in right_names.iter().enumerate() {

@@ -6,11 +6,13 @@ use std::collections::{HashMap, HashSet};
 use statelens_checkpoint::{Checkpoint, Key, KeyPart, Leaf, Text, Value, ValueId, order};
 use statelens_describe::{class_text, type_name};
 
-use super::{ComparisonReport, DifferenceKind};
+use super::{ComparisonReport, DifferenceKind, Side};
 
 /// Compares both at their common keys. The differences come after those of leaves.
-pub(super) fn structure(left: &Checkpoint, right: &Checkpoint, report: &mut ComparisonReport) {
-    let (of_left, of_right) = (left.leaves(), right.leaves());
+pub(super) fn structure(
+    [(left, of_left), (right, of_right)]: [Side<'_>; 2],
+    report: &mut ComparisonReport,
+) {
     let behind = of_left.len() + of_right.len();
     let right_classes = classes(right);
     let mut left_classes: Vec<(Text, String)> = classes(left).into_iter().collect();
@@ -27,8 +29,8 @@ pub(super) fn structure(left: &Checkpoint, right: &Checkpoint, report: &mut Comp
     let keys = |leaves: &[Leaf]| -> HashSet<Text> {
         leaves.iter().map(|leaf| leaf.flat.clone()).collect()
     };
-    let common: HashSet<Text> = keys(&of_left).intersection(&keys(&of_right)).cloned().collect();
-    let (left_ties, right_ties) = (ties(left, &of_left, &common), ties(right, &of_right, &common));
+    let common: HashSet<Text> = keys(of_left).intersection(&keys(of_right)).cloned().collect();
+    let (left_ties, right_ties) = (ties(left, of_left, &common), ties(right, of_right, &common));
     let all: HashSet<&Text> = left_ties.keys().chain(right_ties.keys()).collect();
     let mut all: Vec<&Text> = all.into_iter().collect();
     all.sort_unstable_by_key(|key| key.as_bytes());
@@ -48,12 +50,11 @@ pub(super) fn structure(left: &Checkpoint, right: &Checkpoint, report: &mut Comp
 /// Compares the paths of matched leaves: the types of dict keys, and if `exact`, also their nesting
 /// and the classes of tensors. The differences come after those of leaves.
 pub(super) fn paths(
-    (left, right): (&Checkpoint, &Checkpoint),
+    [(left, of_left), (right, of_right)]: [Side<'_>; 2],
     matches: &[Option<usize>],
     exact: bool,
     report: &mut ComparisonReport,
 ) {
-    let (of_left, of_right) = (left.leaves(), right.leaves());
     let behind = of_left.len() + of_right.len();
     let mut known = HashSet::new();
     let mut differ = |key: Text, part: &str, left: String, right: String| {
@@ -65,6 +66,9 @@ pub(super) fn paths(
     for (l, found) in of_left.iter().zip(matches) {
         let Some(r) = found.and_then(|index| of_right.get(index)) else { continue };
         let (one, two) = (&l.key.parts, &r.key.parts);
+        if !exact && one == two {
+            continue;
+        }
         let is_key = |part: &KeyPart| part.dict_key().is_some();
         let nests = |(a, b): (&KeyPart, &KeyPart)| is_key(a) && is_key(b) && a.text() != b.text();
         if one.len() != two.len() || one.iter().zip(two).any(nests) {
