@@ -196,6 +196,10 @@ fn types_of_keys_and_of_empty_values_are_compared() {
             verify(&one, before.to_str().unwrap()).ok();
         }
     }
+    // A tuple in a set, and its only item.
+    let tuple = folder.with("tuple.pkl", &pickled(b"\x8f(U\x01q\x85\x90"));
+    let item = folder.with("item.pkl", &pickled(b"\x8f(U\x01q\x90"));
+    assert_eq!(diff(&tuple, &item, &[]).code, Some(1));
     // Different nesting and item types below one flat key.
     let nested = folder.with("nested.pkl", b"\x80\x02}U\x01a}U\x01bK\x03ss.");
     let flat = folder.with("flat.pkl", b"\x80\x02}U\x03a.bK\x03s.");

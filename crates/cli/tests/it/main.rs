@@ -39,6 +39,7 @@ mod outputs;
 mod remote;
 mod report_formats;
 mod rows;
+mod run_folders;
 mod scan;
 mod scratch;
 mod select;
