@@ -296,21 +296,41 @@ test("statistics of the selected tensor are read at once, those of a very large 
   });
 });
 
-test("a small screen shows values in the second line of a row", async () => {
-  const path = model("narrow.safetensors", 10, (put) => put("model.layers.5.attn.weight", 17, [NaN]));
-  await withPage(
-    browser,
-    async (page) => {
-      await open(page, path);
-      await page.click(".scan-small");
-      await page.waitForSelector(".vsum");
-      await page.waitForFunction(() => [...document.querySelectorAll(".vsum")].some((line) => /σ 0\.0\d+ · max 0\.0\d+ · 1 NaN/.test(line.textContent)));
-      const wide = await page.evaluate(() => document.documentElement.scrollWidth);
-      assert.ok(wide <= 390, `${wide}`);
-    },
-    { viewport: { width: 390, height: 844 } },
-  );
-});
+for (const width of [360, 390]) {
+  test(`at ${width} pixels values are shown in the second line of a row, next to the shape`, async () => {
+    const shapes = { "mlp.down.weight": [96, 192], "mlp.up.weight": [192, 96], "norm.weight": [96] };
+    const path = make("narrow.safetensors", shapes, (put) => {
+      for (const key of ["mlp.down.weight", "mlp.up.weight"]) put(key, 0, spread(0.023456, 192 * 96));
+      put("mlp.up.weight", 17, [NaN]);
+      put("norm.weight", 17, [Infinity, -Infinity]);
+    });
+    await withPage(
+      browser,
+      async (page) => {
+        await open(page, path);
+        await page.click(".scan-small");
+        await page.waitForSelector(".vsum");
+        await page.waitForFunction(() => document.querySelectorAll(".vsum").length === 3);
+        const lines = await page.locator(".vsum").allTextContents();
+        assert.match(lines[0], /^σ 0\.0\d{4} · max 0\.02346$/);
+        assert.deepEqual(lines.slice(1), ["max 0.02346 · 1 NaN", "max 0 · 2 Inf"]);
+        const overlaps = await page.evaluate(() =>
+          [...document.querySelectorAll("#work .row:has(.cs):has(.vsum)")]
+            .filter((row) => {
+              const shape = document.createRange();
+              shape.selectNodeContents(row.querySelector(".cs"));
+              return shape.getBoundingClientRect().right > row.querySelector(".vsum").getBoundingClientRect().left;
+            })
+            .map((row) => row.textContent),
+        );
+        assert.deepEqual(overlaps, []);
+        const wide = await page.evaluate(() => document.documentElement.scrollWidth);
+        assert.ok(wide <= width, `${wide}`);
+      },
+      { viewport: { width, height: 844 } },
+    );
+  });
+}
 
 test("an index selects a value", async () => {
   const path = make("goto.safetensors", { "a.weight": [200, 1000] }, (put) => put("a.weight", 120_576, [42]));

@@ -168,16 +168,15 @@ fn not_finite(totals: &RowTotals) -> String {
     format!("{} NaN, {} infinite", fmt::exact(totals.nan), fmt::exact(totals.infinite))
 }
 
-/// Formats the statistics in one line, for small screens.
+/// Formats the statistics in one line, for small screens: without the standard deviation if there
+/// are NaN or infinite values, for which there would be no room.
 pub fn values_line(totals: &RowTotals) -> String {
-    let mut parts = Vec::new();
-    parts.extend(totals.std.map(|std| format!("\u{3c3} {}", number(std))));
-    parts.extend(totals.abs_max.map(|max| format!("max {}", number(max))));
-    let bad = totals.nan + totals.infinite;
-    if bad > 0 {
-        parts.push(format!("{} NaN", fmt::exact(bad)));
-    }
-    parts.join(" \u{b7} ")
+    let bad = [(totals.nan, "NaN"), (totals.infinite, "Inf")]
+        .map(|(count, name)| (count > 0).then(|| format!("{} {name}", fmt::exact(count))));
+    let std = totals.std.filter(|_| bad == [None, None]);
+    let std = std.map(|std| format!("\u{3c3} {}", number(std)));
+    let max = totals.abs_max.map(|max| format!("max {}", number(max)));
+    [std, max].into_iter().chain(bad).flatten().collect::<Vec<_>>().join(" \u{b7} ")
 }
 
 /// Properties of a sparkline of standard deviations over layers.
