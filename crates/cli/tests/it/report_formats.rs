@@ -287,8 +287,8 @@ fn group_attributes_are_shown_and_compared() {
         assert!(diff.out.contains(part), "{part}: {}", diff.out);
     }
     run(["diff", &a, &a]).ok();
-    // Attributes of another type with the same text, an enum whose names are swapped, and a dataset
-    // without elements.
+    // Attributes of another type with the same text, an enum whose names are swapped, also in a
+    // record, and a dataset without elements.
     let [one, two] = ["a", "b"].map(|tag| report(&format!("h5_attributes/types_{tag}.h5")));
     let diff = run(["diff", &one, &two]).out;
     for line in [
@@ -296,8 +296,9 @@ fn group_attributes_are_shown_and_compared() {
         "w  @digit: type: string / int64",
         "w  @shape: type: int64 / int64 [1]",
         "w  @whole: type: int32 / int64",
+        "r  @(datatype): value: record (kind enum of uint8 (A = 0, B = 1)) / record (kind",
         "z  @(type): value: float32 / int64",
-        "5 differences",
+        "6 differences",
     ] {
         assert!(diff.contains(line), "{line}: {diff}");
     }

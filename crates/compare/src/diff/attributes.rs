@@ -231,11 +231,11 @@ fn is_not_compared(value: &Text) -> bool {
 fn own(checkpoint: &Checkpoint, id: ValueId) -> HashMap<&Text, (&Text, Option<&Text>)> {
     let types = checkpoint.attribute_types(id).iter().map(|(name, of)| (name, of));
     let types: HashMap<&Text, &Text> = types.collect();
-    // The dtype of an enum does not have its names.
+    // The dtype of an enum, also in a record, does not have its names.
     let counts = |name: &Text, value: &Text| {
         !name.as_bytes().starts_with(b"(")
             || *name == STORED_TYPE
-            || *name == "(datatype)" && value.as_bytes().starts_with(b"enum")
+            || *name == "(datatype)" && value.to_lossy().contains("enum of ")
     };
     let all = checkpoint.raw_attributes(id).iter();
     all.filter(|(name, value)| counts(name, value))
