@@ -30,8 +30,9 @@ pub(crate) fn run(args: &Info) -> CommandResult {
         model::print(&model, &mut printer)?;
         return printer.success();
     }
-    let summary = CheckpointSummary::of(checkpoint);
-    let parameters = parameters(checkpoint, &checkpoint.leaves());
+    let leaves = checkpoint.leaves();
+    let summary = CheckpointSummary::new(checkpoint, &leaves);
+    let parameters = parameters(checkpoint, &leaves, &summary);
     if inputs.common.json {
         printer.json(|json| {
             summary.write(checkpoint, &parameters, &model.findings(), json);
@@ -54,14 +55,15 @@ fn table(args: &Inputs) -> CommandResult {
     let heads = ["format", ">tensors", ">parameters", ">bytes", "findings"];
     several::each(&args.files, &heads, args.common.json, |file| {
         let (checkpoint, _) = super::open(file, &args.common.with)?.into_parts();
-        let summary = CheckpointSummary::of(&checkpoint);
+        let leaves = checkpoint.leaves();
+        let summary = CheckpointSummary::new(&checkpoint, &leaves);
         let worst = checkpoint.findings.iter().map(|finding| finding.grade).max();
         let findings = match (worst, checkpoint.findings.len()) {
             (None, _) => String::new(),
             (Some(worst), 1) => grade_word(worst).to_owned(),
             (Some(worst), count) => format!("{}, {count} in all", grade_word(worst)),
         };
-        let parameters = parameters(&checkpoint, &checkpoint.leaves());
+        let parameters = parameters(&checkpoint, &leaves, &summary);
         let cells = vec![
             format!("{} {}", summary.format.name, summary.format.version).trim_end().to_owned(),
             grouped(summary.all.tensors),

@@ -3,16 +3,18 @@
 use statelens_checkpoint::{Checkpoint, FileId, Layout, Leaf};
 
 use super::config::Config;
-use super::parts;
-use super::weights::Weights;
+use super::{roles, weights};
 use crate::entry::LeafSummary;
 use crate::parameters::ParameterCount;
 use crate::summary::CheckpointSummary;
 
-/// Counts the parameters of a checkpoint; does not read tensors. `leaves` are those of
-/// `checkpoint`.
-pub fn parameters(checkpoint: &Checkpoint, leaves: &[Leaf]) -> ParameterCount {
-    let summary = CheckpointSummary::new(checkpoint, leaves);
+/// Counts the parameters of a checkpoint; does not read tensors. `leaves` and `summary` are those
+/// of `checkpoint`.
+pub fn parameters(
+    checkpoint: &Checkpoint,
+    leaves: &[Leaf],
+    summary: &CheckpointSummary,
+) -> ParameterCount {
     let (entries, places) = model_entries(checkpoint, leaves);
     let state = summary.model().map(|(name, _)| name.to_owned());
     let model = parameters_among(&entries, &places, state.as_deref());
@@ -27,8 +29,13 @@ pub(crate) fn parameters_among(
     state: Option<&str>,
 ) -> u64 {
     let own = Config::of_entries(entries);
-    let weights = Weights::new(entries, places, state, own.as_ref());
-    parts::params(&parts::sums(&weights, &[], None))
+    let (unpacked, _) = weights::unpacked(entries, places, state, own.as_ref());
+    let counted = unpacked.iter().filter(|tensor| {
+        let stored = &tensor.stored;
+        let buffer = !tensor.trained || roles::is_buffer(&stored.parsed, tensor.shape.len());
+        stored.tied.is_none() && !buffer
+    });
+    counted.fold(0, |all, tensor| all.saturating_add(tensor.params))
 }
 
 /// Returns the leaves that may belong to a model, and the location of each one's bytes, if known.

@@ -103,7 +103,7 @@ const STACKS: [(&str, &[&str]); 6] = [
 ];
 
 struct FactInputs<'a> {
-    weights: &'a Weights,
+    weights: &'a Weights<'a>,
     stacks: &'a [Stack],
     config: Option<&'a Config>,
 }
@@ -321,12 +321,11 @@ impl FactInputs<'_> {
             .and_then(|config| config.flag(&["tie_word_embeddings", "share_embedding_weights"]));
         let tokens = self.weights.of(Role::Tokens).next();
         let heads = || self.weights.of(Role::Head).filter(|weight| weight.shape.len() == 2);
-        let same = |key: &str| {
-            tokens.is_some_and(|tokens| tokens.key == key || tokens.tied.as_deref() == Some(key))
-        };
+        let same =
+            |key: &str| tokens.is_some_and(|tokens| tokens.key == key || tokens.tied == Some(key));
         let linked = heads().find(|head| {
-            let tied = tokens.and_then(|tokens| tokens.tied.as_deref()) == Some(head.key.as_str());
-            tied || head.tied.as_deref().is_some_and(same)
+            let tied = tokens.and_then(|tokens| tokens.tied) == Some(head.key);
+            tied || head.tied.is_some_and(same)
         });
         if let Some(head) = linked {
             let place = format!("{} is the embedding", head.key);

@@ -144,7 +144,7 @@ struct TensorNames<'a> {
 }
 
 impl<'a> TensorNames<'a> {
-    fn of(weights: &'a Weights) -> Self {
+    fn of(weights: &'a Weights<'_>) -> Self {
         let keys: HashSet<Vec<&str>> =
             weights.all.iter().map(|weight| parts(&weight.parsed)).collect();
         Self { modules: keys.iter().flatten().copied().collect(), keys }
@@ -160,7 +160,7 @@ impl<'a> TensorNames<'a> {
 }
 
 /// Returns the modules and the leaf, without numbers.
-fn parts(key: &Parsed) -> Vec<&str> {
+fn parts<'a>(key: &'a Parsed) -> Vec<&'a str> {
     let modules = key.modules.iter().filter(|part| !is_digits(part)).map(|part| base(part));
-    modules.chain([key.leaf.as_str()]).collect()
+    modules.chain([&*key.leaf]).collect()
 }

@@ -82,7 +82,7 @@ pub(super) fn heads(weights: &Weights, stacks: &[Stack]) -> Heads {
             .map(|(weight, [_, count, _])| (count, format!("the shape of {}", weight.key)));
         return heads;
     }
-    let outputs = |weight: &Weight| match (weight.shape.as_slice(), &*weight.parsed.leaf) {
+    let outputs = |weight: &Weight| match (&*weight.shape, &*weight.parsed.leaf) {
         ([_, outputs], "kernel") | ([outputs, _], _) => Some(*outputs),
         _ => None,
     };
@@ -158,7 +158,7 @@ fn fused(
     Some(((rows, format!("the shape of {}", weight.key)), hidden))
 }
 
-fn three(weight: &Weight) -> Option<(&Weight, [u64; 3])> {
+fn three<'a>(weight: &'a Weight<'a>) -> Option<(&'a Weight<'a>, [u64; 3])> {
     Some((weight, weight.shape[..].try_into().ok()?))
 }
 

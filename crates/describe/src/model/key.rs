@@ -1,13 +1,15 @@
 //! A parsed key: the path of modules, the name within the last module, and the first number, which
 //! is usually that of a layer.
 
+use std::borrow::Cow;
+
 /// A parsed key, in lower case.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Parsed {
+pub(super) struct Parsed<'a> {
     /// The modules, the outermost first.
-    pub(super) modules: Vec<String>,
+    pub(super) modules: Vec<Cow<'a, str>>,
     /// The name within the last module: `weight`, `bias`; empty if the key ends in a module's name.
-    pub(super) leaf: String,
+    pub(super) leaf: Cow<'a, str>,
     /// The index of the first module that is a number, and the number.
     pub(super) index: Option<(usize, u64)>,
 }
@@ -47,14 +49,15 @@ const LEAVES: [&str; 31] = [
     "weight_zero_point",
 ];
 
-impl Parsed {
-    pub(super) fn new(key: &str) -> Self {
-        let lower = key.to_lowercase();
-        let lower = lower.strip_suffix(":0").unwrap_or(&lower);
-        let parts = lower.split(['.', '/']).filter(|part| !part.is_empty());
-        let mut modules: Vec<String> = parts.map(str::to_owned).collect();
-        let mut leaf = String::new();
-        if modules.len() > 1 && modules.last().is_some_and(|last| LEAVES.contains(&last.as_str())) {
+impl<'a> Parsed<'a> {
+    pub(super) fn new(key: &'a str) -> Self {
+        let key = key.strip_suffix(":0").unwrap_or(key);
+        let parts = key.split(['.', '/']).filter(|part| !part.is_empty());
+        // Most keys have fewer parts.
+        let mut modules = Vec::with_capacity(8);
+        modules.extend(parts.map(lower));
+        let mut leaf = Cow::default();
+        if modules.len() > 1 && modules.last().is_some_and(|last| LEAVES.contains(&&**last)) {
             leaf = modules.pop().unwrap_or_default();
         }
         let index = modules.iter().enumerate().find_map(|(at, part)| Some((at, number(part)?)));
@@ -65,7 +68,7 @@ impl Parsed {
     pub(super) fn name(&self) -> &str {
         let vague =
             |part: &str| matches!(part, "dense" | "linear" | "linear_layer" | "base_layer" | "fn");
-        let mut parts = self.modules.iter().rev().map(String::as_str);
+        let mut parts = self.modules.iter().rev().map(|part| &**part);
         parts.find(|part| !vague(part) && !is_digits(part)).unwrap_or_default()
     }
 
@@ -80,13 +83,21 @@ impl Parsed {
     }
 
     /// Returns the modules after the number of the layer.
-    pub(super) fn within(&self) -> &[String] {
+    pub(super) fn within(&self) -> &[Cow<'a, str>] {
         self.index.map_or(&[], |(at, _)| &self.modules[at + 1..])
     }
 
     /// Returns the modules before the number of the layer; all modules if there is no number.
-    pub(super) fn before(&self) -> &[String] {
+    pub(super) fn before(&self) -> &[Cow<'a, str>] {
         self.index.map_or(&self.modules, |(at, _)| &self.modules[..at])
+    }
+}
+
+/// Returns the text in lower case; borrows it if it already is.
+pub(super) fn lower(text: &str) -> Cow<'_, str> {
+    match text.bytes().any(|byte| byte.is_ascii_uppercase() || !byte.is_ascii()) {
+        true => text.to_lowercase().into(),
+        false => text.into(),
     }
 }
 

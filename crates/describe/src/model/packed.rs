@@ -5,12 +5,13 @@
 //! 0.10, the fp8 of DeepSeek and transformers, the MXFP4 of gpt-oss, MLX 0.25, and GGUF's block
 //! types.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 
 use statelens_checkpoint::order;
 
 use super::config::Config;
-use super::key::Parsed;
+use super::key::{Parsed, lower};
 use crate::entry::LeafSummary;
 
 /// Weights that are quantised in the same way.
@@ -40,14 +41,14 @@ impl Quantised {
 
 pub(super) struct StoredTensor<'a> {
     pub(super) entry: &'a LeafSummary,
-    pub(super) parsed: Parsed,
-    pub(super) tied: Option<String>,
+    pub(super) parsed: Parsed<'a>,
+    pub(super) tied: Option<&'a str>,
 }
 
 /// A tensor with its shape when unpacked.
 pub(super) struct Unpacked<'a> {
     pub(super) stored: StoredTensor<'a>,
-    pub(super) shape: Vec<u64>,
+    pub(super) shape: Cow<'a, [u64]>,
     pub(super) params: u64,
     /// False for integers, which are not parameters.
     pub(super) trained: bool,
@@ -101,7 +102,7 @@ pub(super) fn unpack<'a>(
     let mut modules: HashMap<&str, Module<'a>> = HashMap::new();
     // Every layout has at least one of these names; most models have none.
     let packed = all.iter().any(|stored| {
-        let name = split(&stored.entry.key).1.to_lowercase();
+        let name = lower(split(&stored.entry.key).1);
         is_helper(&name) || name == PACKED || name.ends_with("_scales")
     });
     for stored in all.iter().filter(|_| packed) {
@@ -122,7 +123,7 @@ pub(super) fn unpack<'a>(
             layouts.push(layout);
         }
     }
-    for stored in &all {
+    for stored in all.iter().filter(|_| packed) {
         if let Some((weight, _)) = stored.entry.key.split_once(".quant_state.")
             && let Some(layout) = places.get(weight).copied()
         {
@@ -147,7 +148,7 @@ pub(super) fn unpack<'a>(
         let trained = real.iter().any(|part| entry.dtype.contains(part));
         let each = if entry.dtype == "float4_e2m1fn_x2" { 2 } else { 1 };
         let params = entry.params.saturating_mul(each);
-        Unpacked { stored, shape: entry.shape.clone(), params, trained, helper: false }
+        Unpacked { stored, shape: (&entry.shape).into(), params, trained, helper: false }
     });
     let unpacked = unpacked.collect();
     order::by(&mut sums, |a, b| b.params.cmp(&a.params).then(a.layout.cmp(&b.layout)));
@@ -186,19 +187,19 @@ impl PackedTensor<'_> {
     fn unpacked<'a>(&self, mut stored: StoredTensor<'a>) -> Unpacked<'a> {
         let entry = stored.entry;
         if entry.key != self.values.key {
-            let shape = entry.shape.clone();
+            let shape = (&entry.shape).into();
             return Unpacked { stored, shape, params: 0, trained: true, helper: true };
         }
         if !stored.parsed.leaf.is_empty() {
             // Named like the weight of its module.
-            stored.parsed.leaf = "weight".to_owned();
+            stored.parsed.leaf = "weight".into();
         }
         let shape = self.shape.as_ref();
         let params =
             shape.map(|shape| shape.iter().fold(1u64, |all, dim| all.saturating_mul(*dim)));
         Unpacked {
             stored,
-            shape: shape.unwrap_or(&entry.shape).clone(),
+            shape: shape.map_or((&entry.shape).into(), |shape| shape.clone().into()),
             params: params.unwrap_or(entry.params),
             trained: true,
             helper: false,

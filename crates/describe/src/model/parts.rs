@@ -43,9 +43,8 @@ pub(super) fn sums(weights: &Weights, stacks: &[Stack], config: Option<&Config>)
             chosen = chosen.saturating_add(weight.params);
         }
     }
-    let share = experts::count(weights, stacks)
-        .zip(experts::per_token(config))
-        .map(|((all, _), (some, _))| (all, some));
+    let share = experts::per_token(config)
+        .and_then(|(some, _)| Some((experts::count(weights, stacks)?.0, some)));
     for sum in &mut sums {
         sum.active = match (sum.component, share) {
             (ModelComponent::Experts, _) if chosen == 0 => Some(sum.params),

@@ -3,6 +3,8 @@
 //! Names are checked from the inside out: the innermost module with a known name decides, so that
 //! `attention.output.dense` is attention and `layer.3.output.dense` is not.
 
+use std::borrow::Cow;
+
 use serde::{Deserialize, Serialize};
 
 use super::key::{Parsed, is_digits};
@@ -95,7 +97,7 @@ pub(super) enum Role {
 /// Returns the component and role of a tensor. `rank` is the number of dimensions; tensors that are
 /// not `trained`, like integers, are not parameters.
 pub(super) fn of(key: &Parsed, rank: usize, trained: bool) -> (ModelComponent, Role) {
-    let leaf = key.leaf.as_str();
+    let leaf = &*key.leaf;
     if !trained || is_buffer(key, rank) {
         return (ModelComponent::Buffers, Role::Any);
     }
@@ -130,7 +132,8 @@ pub(super) fn of(key: &Parsed, rank: usize, trained: bool) -> (ModelComponent, R
 const QUERY_NORMS: [&str; 8] =
     ["q_norm", "k_norm", "q_layernorm", "k_layernorm", "query_norm", "key_norm", "q_a_", "kv_a_"];
 
-fn is_buffer(key: &Parsed, rank: usize) -> bool {
+/// Returns whether a tensor with this name is not trained.
+pub(super) fn is_buffer(key: &Parsed, rank: usize) -> bool {
     const NAMES: [&str; 15] = [
         "final_logits_bias",
         "running_mean",
@@ -159,11 +162,11 @@ fn is_buffer(key: &Parsed, rank: usize) -> bool {
         "num_updates",
         "decay",
     ];
-    let last = key.modules.last().map(String::as_str).unwrap_or_default();
+    let last = key.modules.last().map_or("", |last| &**last);
     let counter = rank == 0 && key.leaf.is_empty() && COUNTERS.contains(&last);
     let mask = rank == 4 && key.leaf == "bias";
     mask || counter
-        || NAMES.contains(&key.leaf.as_str())
+        || NAMES.contains(&&*key.leaf)
         || NAMES.contains(&last)
         || key.modules.iter().any(|part| part == "rotary_emb" || part == "rope_freqs")
 }
@@ -206,14 +209,14 @@ fn embedding(key: &Parsed, rank: usize) -> Option<Role> {
         "embedding",
         "embeddings",
     ];
-    let attention = |part: &String| part.contains("attn") || part.contains("attention");
+    let attention = |part: &Cow<str>| part.contains("attn") || part.contains("attention");
     if key.modules.iter().any(attention) || key.index.is_some() {
         return None;
     }
     let has = |words: &[&str]| {
         key.modules.iter().any(|part| words.iter().any(|word| part.contains(word)))
     };
-    let exact = |words: &[&str]| key.modules.iter().any(|part| words.contains(&part.as_str()));
+    let exact = |words: &[&str]| key.modules.iter().any(|part| words.contains(&&**part));
     if has(&["position", "pos_embed"]) || exact(&["wpe"]) {
         return Some(Role::Positions);
     }
@@ -221,7 +224,7 @@ fn embedding(key: &Parsed, rank: usize) -> Option<Role> {
         return Some(Role::Any);
     }
     let last = key.modules.iter().rev().find(|part| !is_digits(part))?;
-    let named = TOKENS.contains(&last.as_str());
+    let named = TOKENS.contains(&&**last);
     match (named && rank == 2, named || has(&["embed"])) {
         (true, _) => Some(Role::Tokens),
         (false, true) => Some(Role::Any),
@@ -249,7 +252,7 @@ fn is_head(key: &Parsed) -> bool {
     let before = key.before();
     let alone =
         |word: &str| key.index.is_none() && key.modules.len() == 1 && key.modules[0] == word;
-    before.iter().any(|part| HEADS.contains(&part.as_str())) || alone("output")
+    before.iter().any(|part| HEADS.contains(&&**part)) || alone("output")
 }
 
 fn expert(key: &Parsed, name: &str, rank: usize) -> Option<Role> {

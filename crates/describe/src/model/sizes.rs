@@ -1,5 +1,7 @@
 //! Sizes in a config that must be the size of a tensor, family by family.
 
+use std::borrow::Cow;
+
 use super::config::Config;
 use super::facts::of_number;
 use super::weights::Weights;
@@ -45,11 +47,11 @@ pub(super) fn is_field(name: &str) -> bool {
 /// Returns a fact for each field that contradicts the shapes.
 pub(super) fn contradictions(weights: &Weights, config: &Config) -> Vec<Fact> {
     let fact = |(field, end, dim): &(&'static str, &str, usize)| {
-        let end: Vec<String> = end.split('.').map(str::to_owned).collect();
+        let end: Vec<Cow<str>> = end.split('.').map(Cow::from).collect();
         let weight = weights.all.iter().find(|weight| {
             matches!(&*weight.parsed.leaf, "" | "weight") && weight.parsed.modules.ends_with(&end)
         })?;
-        let read = config.number_of(&weight.key, &[field])?;
+        let read = config.number_of(weight.key, &[field])?;
         let inferred = (*weight.shape.get(*dim)?, format!("the shape of {}", weight.key));
         let fact = of_number(field, field, Some(read), Some(inferred), "");
         (fact.contradicts && matches!(fact.source, FactSource::Config(_))).then_some(fact)

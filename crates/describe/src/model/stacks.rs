@@ -42,7 +42,7 @@ pub(super) fn find(weights: &Weights) -> Vec<Stack> {
         let within = weight.parsed.within();
         let nested = within
             .windows(2)
-            .any(|two| NESTED.contains(&two[0].as_str()) && super::key::is_digits(&two[1]))
+            .any(|two| NESTED.contains(&&*two[0]) && super::key::is_digits(&two[1]))
             || within.first().is_some_and(|first| super::key::is_digits(first));
         if nested {
             inner.insert(prefix.clone());

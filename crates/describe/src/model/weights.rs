@@ -1,26 +1,27 @@
 //! Selects the tensors of the model from the entries of a checkpoint, with parsed keys, ties, and
 //! packed tensors in their unpacked shapes.
 
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
 use statelens_checkpoint::FileId;
 use statelens_values::weights::is_moment;
 
 use super::config::Config;
-use super::key::Parsed;
-use super::packed::{self, Quantised};
+use super::key::{Parsed, lower};
+use super::packed::{self, Quantised, StoredTensor, Unpacked};
 use super::roles::{self, ModelComponent, Role};
 use crate::entry::LeafSummary;
 use crate::summary::MODELS;
 
 /// A tensor of the model.
 #[derive(Debug, Clone)]
-pub(super) struct Weight {
+pub(super) struct Weight<'a> {
     /// The full key.
-    pub(super) key: String,
-    pub(super) parsed: Parsed,
+    pub(super) key: &'a str,
+    pub(super) parsed: Parsed<'a>,
     /// The unpacked shape.
-    pub(super) shape: Vec<u64>,
+    pub(super) shape: Cow<'a, [u64]>,
     /// Number of parameters; 0 for scales and for tied tensors.
     pub(super) params: u64,
     /// Number of bytes in the file; 0 for tied tensors.
@@ -28,62 +29,72 @@ pub(super) struct Weight {
     pub(super) component: ModelComponent,
     pub(super) role: Role,
     /// The key of the tensor that it is tied to.
-    pub(super) tied: Option<String>,
+    pub(super) tied: Option<&'a str>,
 }
 
 /// The tensors of the model.
 #[derive(Debug, Default)]
-pub(super) struct Weights {
-    pub(super) all: Vec<Weight>,
+pub(super) struct Weights<'a> {
+    pub(super) all: Vec<Weight<'a>>,
     pub(super) quantised: Vec<Quantised>,
 }
 
-impl Weights {
+impl<'a> Weights<'a> {
     /// Selects the tensors. `state` is the state that is the model, if known; `places` has the
     /// location of each entry's bytes, if known: that of tied tensors is the same.
     pub(super) fn new(
-        entries: &[LeafSummary],
+        entries: &'a [LeafSummary],
         places: &[Option<(FileId, u64)>],
-        state: Option<&str>,
+        state: Option<&'a str>,
         config: Option<&Config>,
     ) -> Self {
-        let own = Own::of(entries, state);
-        let mut owners: HashMap<(FileId, u64, u64), &str> = HashMap::new();
-        let mut linked: HashMap<&str, &str> = HashMap::new();
-        let mut all = Vec::new();
-        for (at, entry) in entries.iter().enumerate() {
-            let Some(key) = own.key(entry) else { continue };
-            let shared = places.get(at).copied().flatten().and_then(|(file, offset)| {
-                let owner = *owners.entry((file, offset, entry.bytes)).or_insert(&entry.key);
-                (owner != entry.key).then(|| owner.to_owned())
-            });
-            // A tensor that is a link out of the model, such as into an optimizer before it, is
-            // counted at its first key in the model.
-            let link = entry.link.as_deref().and_then(|target| match own.within(target) {
-                Some(_) => Some(target.to_owned()),
-                None => {
-                    let owner = *linked.entry(target).or_insert(&entry.key);
-                    (owner != entry.key).then(|| owner.to_owned())
-                }
-            });
-            let tied = link.or(shared);
-            all.push(packed::StoredTensor { entry, parsed: Parsed::new(key), tied });
-        }
-        let (unpacked, quantised) = packed::unpack(all, config);
-        let mut all: Vec<Weight> = unpacked.into_iter().map(weight).collect();
+        let (unpacked, quantised) = unpacked(entries, places, state, config);
+        let mut all: Vec<Weight<'a>> = unpacked.into_iter().map(weight).collect();
         of_batch_norms(&mut all);
         Self { all, quantised }
     }
 
     /// Returns the weights with a role.
-    pub(super) fn of(&self, role: Role) -> impl Iterator<Item = &Weight> {
+    pub(super) fn of(&self, role: Role) -> impl Iterator<Item = &Weight<'a>> {
         self.all.iter().filter(move |weight| weight.role == role)
     }
 }
 
-fn weight(unpacked: packed::Unpacked<'_>) -> Weight {
-    let packed::Unpacked { stored, shape, params, trained, helper } = unpacked;
-    let packed::StoredTensor { entry, parsed, tied } = stored;
+/// Selects the tensors, like [`Weights::new`], without their components and roles.
+pub(super) fn unpacked<'a>(
+    entries: &'a [LeafSummary],
+    places: &[Option<(FileId, u64)>],
+    state: Option<&'a str>,
+    config: Option<&Config>,
+) -> (Vec<Unpacked<'a>>, Vec<Quantised>) {
+    let (own, keys) = Own::of(entries, state);
+    let mut owners: HashMap<(FileId, u64, u64), &str> = HashMap::with_capacity(places.len());
+    let mut linked: HashMap<&str, &str> = HashMap::new();
+    let mut all = Vec::with_capacity(keys.len());
+    for (at, key) in keys {
+        let entry = &entries[at];
+        let shared = places.get(at).copied().flatten().and_then(|(file, offset)| {
+            let owner = *owners.entry((file, offset, entry.bytes)).or_insert(&entry.key);
+            (owner != entry.key).then_some(owner)
+        });
+        // A tensor that is a link out of the model, such as into an optimizer before it, is
+        // counted at its first key in the model.
+        let link = entry.link.as_deref().and_then(|target| match own.within(target) {
+            Some(_) => Some(target),
+            None => {
+                let owner = *linked.entry(target).or_insert(&entry.key);
+                (owner != entry.key).then_some(owner)
+            }
+        });
+        let tied = link.or(shared);
+        all.push(StoredTensor { entry, parsed: Parsed::new(key), tied });
+    }
+    packed::unpack(all, config)
+}
+
+fn weight(unpacked: Unpacked<'_>) -> Weight<'_> {
+    let Unpacked { stored, shape, params, trained, helper } = unpacked;
+    let StoredTensor { entry, parsed, tied } = stored;
     let (part, role) = roles::of(&parsed, shape.len(), trained);
     // A scale is not one of the component's matrices.
     let role = if helper { Role::Any } else { role };
@@ -91,13 +102,13 @@ fn weight(unpacked: packed::Unpacked<'_>) -> Weight {
         Some(_) => (0, 0),
         None => (params, entry.bytes),
     };
-    Weight { key: entry.key.clone(), parsed, shape, params, bytes, component: part, role, tied }
+    Weight { key: &entry.key, parsed, shape, params, bytes, component: part, role, tied }
 }
 
 /// Assigns everything next to a running mean to norms, whatever its name.
 fn of_batch_norms(all: &mut [Weight]) {
     let is_mean = |weight: &&Weight| matches!(&*weight.parsed.leaf, "running_mean" | "moving_mean");
-    let norms: HashSet<Vec<String>> =
+    let norms: HashSet<Vec<Cow<str>>> =
         all.iter().filter(is_mean).map(|weight| weight.parsed.modules.clone()).collect();
     for weight in all.iter_mut().filter(|weight| weight.component != ModelComponent::Buffers) {
         if norms.contains(&weight.parsed.modules) {
@@ -112,7 +123,7 @@ struct Own<'a> {
     /// The prefixes of the keys in the state of an optimizer.
     optimizers: HashSet<String>,
     /// The common prefix of all its keys, which carries no information.
-    wrapper: String,
+    wrapper: &'a str,
 }
 
 /// Names of wrappers around a model.
@@ -120,40 +131,43 @@ const WRAPPERS: [&str; 6] =
     ["module", "_orig_mod", "_forward_module", "model", "params", "base_model"];
 
 impl<'a> Own<'a> {
-    fn of(entries: &[LeafSummary], state: Option<&'a str>) -> Self {
-        let mut own = Self { state, optimizers: optimizers(entries), wrapper: String::new() };
+    /// Also returns the index of each entry that is a tensor of the model, and its key within it.
+    fn of(entries: &'a [LeafSummary], state: Option<&'a str>) -> (Self, Vec<(usize, &'a str)>) {
+        let mut own = Self { state, optimizers: optimizers(entries), wrapper: "" };
+        let tensors = entries.iter().enumerate().filter(|(_, entry)| entry.is_tensor());
+        let mut keys: Vec<(usize, &str)> =
+            tensors.filter_map(|(at, entry)| Some((at, own.within(&entry.key)?))).collect();
+        let Some((_, whole)) = keys.first().copied() else { return (own, keys) };
         // If only one state has tensors, names are relative to that state.
         for _ in 0..WRAPPERS.len() {
-            let mut keys = entries.iter().filter_map(|entry| own.key(entry));
-            let Some(first) = keys.next().and_then(|key| key.split_once('.')) else { break };
-            let first = first.0;
+            let rest = &whole[own.wrapper.len()..];
+            let Some((first, _)) = rest.split_once('.') else { break };
             let known = WRAPPERS.contains(&first) || MODELS.contains(&first);
-            let in_it =
-                |key: &str| key.strip_prefix(first).is_some_and(|rest| rest.starts_with('.'));
-            if !known || !keys.all(in_it) {
+            let wrapper = &whole[..own.wrapper.len() + first.len() + 1];
+            if !known || !keys.iter().all(|(_, key)| key.starts_with(wrapper)) {
                 break;
             }
-            own.wrapper = format!("{}{first}.", own.wrapper);
+            own.wrapper = wrapper;
         }
-        own
-    }
-
-    /// Returns the key within the model, if the entry is one of its tensors.
-    fn key<'k>(&self, entry: &'k LeafSummary) -> Option<&'k str> {
-        entry.is_tensor().then(|| self.within(&entry.key)).flatten()
+        for (_, key) in &mut keys {
+            *key = &key[own.wrapper.len()..];
+        }
+        (own, keys)
     }
 
     /// Returns a key without the prefixes of the model, if it lies in the model.
     fn within<'k>(&self, key: &'k str) -> Option<&'k str> {
         let mut prefixes = key.match_indices('.').map(|(at, _)| &key[..=at]);
-        if is_of_training(key) || prefixes.any(|prefix| self.optimizers.contains(prefix)) {
+        let in_optimizer =
+            !self.optimizers.is_empty() && prefixes.any(|prefix| self.optimizers.contains(prefix));
+        if in_optimizer || is_of_training(key) {
             return None;
         }
         let key = match self.state {
             Some(state) => key.strip_prefix(state)?.strip_prefix('.')?,
             None => key,
         };
-        key.strip_prefix(&*self.wrapper)
+        key.strip_prefix(self.wrapper)
     }
 }
 
@@ -194,7 +208,7 @@ fn is_of_training(key: &str) -> bool {
         "beta1_power",
         "beta2_power",
     ];
-    let lower = key.to_ascii_lowercase();
+    let lower = lower(key);
     let mut parts = lower.split(['.', '/']);
     let first = parts.clone().next().unwrap_or_default();
     let last = parts.clone().next_back().unwrap_or_default();

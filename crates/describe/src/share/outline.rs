@@ -56,7 +56,7 @@ impl Outline {
     /// Creates the outline of an open checkpoint with these leaves; does not read tensors. Folders
     /// are removed from its name and from file names in findings.
     pub fn new(checkpoint: &Checkpoint, leaves: &[Leaf]) -> Self {
-        let files = CheckpointSummary::new(checkpoint, leaves).files;
+        let summary = CheckpointSummary::new(checkpoint, leaves);
         let main = checkpoint.files.main().map_or("", |main| checkpoint.files.name(main));
         let folders: Vec<&str> = checkpoint
             .files
@@ -70,11 +70,11 @@ impl Outline {
             format: checkpoint.format.name.to_owned(),
             version: checkpoint.format.version.clone(),
             producer: checkpoint.format.producer.clone(),
-            size: files.iter().fold(0, |sum: u64, (_, len)| sum.saturating_add(*len)),
+            size: summary.files.iter().fold(0, |sum: u64, (_, len)| sum.saturating_add(*len)),
             entries: leaves.iter().map(|leaf| LeafSummary::new(checkpoint, leaf)).collect(),
             findings: findings.collect(),
             content: None,
-            parameters: Some(parameters(checkpoint, leaves).model),
+            parameters: Some(parameters(checkpoint, leaves, &summary).model),
         }
     }
 

@@ -41,7 +41,7 @@ fn parameter_counts_agree_across_reports() {
         let name = path.display();
         let inner = checkpoint.inner();
         let leaves = inner.leaves();
-        let count = parameters(inner, &leaves);
+        let count = parameters(inner, &leaves, &CheckpointSummary::new(inner, &leaves));
         let fact = Model::of(inner, &leaves, None).number("parameters");
         assert_eq!(fact, Some(count.model), "the inspector: {name}");
         let summary = CheckpointSummary::of(inner).json(inner, &count);
@@ -84,7 +84,8 @@ fn parameter_count_excludes_optimizer_ties_and_buffers() {
         ("trainer/gpt2/optimizer.pt", 0, 3932),
     ] {
         let checkpoint = open(fixtures().join(name)).unwrap();
-        let count = parameters(checkpoint.inner(), &checkpoint.inner().leaves());
+        let (inner, leaves) = (checkpoint.inner(), checkpoint.inner().leaves());
+        let count = parameters(inner, &leaves, &CheckpointSummary::new(inner, &leaves));
         assert_eq!((count.model, count.all), (model, all), "{name}");
     }
 }
