@@ -10,6 +10,7 @@ use std::sync::Arc;
 use statelens_checkpoint::{
     Checkpoint, Error, FileId, FileSet, Finding, Grade, Layout, Leaf, Limits, Unwatched, order,
 };
+use statelens_describe::CheckpointSummary;
 use statelens_describe::model::parameters;
 use statelens_describe::share::LeafSummary;
 use statelens_recipes::adapter;
@@ -270,6 +271,7 @@ fn describe(
         finding.advice.clear();
     }
     let offers = repair::worker::offers(checkpoint, &mut findings);
+    let summary = CheckpointSummary::new(checkpoint, &leaves);
     let opened = OpenedCheckpoint {
         name: found.name.clone(),
         main: found.main.0,
@@ -284,7 +286,7 @@ fn describe(
         finding_keys,
         offers,
         missing,
-        model_params: parameters(checkpoint, &leaves).model,
+        model_params: parameters(checkpoint, &leaves, &summary).model,
         ..OpenedCheckpoint::default()
     };
     (opened, leaves)
