@@ -6,9 +6,9 @@
 use std::env;
 use std::sync::LazyLock;
 
-static TARGET: LazyLock<fn(&[u8])> = LazyLock::new(|| {
+static TARGET: LazyLock<statelens_fuzz::Target> = LazyLock::new(|| {
     let name = env::var("STATELENS_FUZZ_TARGET").expect("STATELENS_FUZZ_TARGET names a target");
-    statelens_fuzz::target(&name).expect("the name is in `TARGETS`")
+    statelens_fuzz::target(&name).expect("the name is that of a target or the id of a format")
 });
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| TARGET(bytes));

@@ -19,7 +19,7 @@ use statelens_checkpoint::{
 };
 use statelens_convert::{Run, Step, TensorWriter, WriteTarget, plan};
 use statelens_describe::{CheckpointSummary, ParameterCount, write_manifest};
-use statelens_formats::{RequestedOptions, writings};
+use statelens_formats::{FORMATS, RequestedOptions, writings};
 use statelens_tensor::{Machine as _, Need};
 
 /// Maximum number of logical bytes that a target reads: a file of a few bytes may describe a
@@ -27,28 +27,33 @@ use statelens_tensor::{Machine as _, Need};
 const READ: u64 = 4 << 20;
 
 /// The targets by name. `seeds/NAME.txt` lists the folders with the inputs that a target starts from.
+/// Every format whose id is not here has a target of its own, which starts from the fixtures in
+/// `tests/fixtures/ID`.
 const TARGETS: &[(&str, fn(&[u8]))] = &[
     ("cerebras", |bytes| examine("x.mdl", bytes)),
     ("config", config::run),
     ("dcp", dcp::run),
-    ("flax", |bytes| examine("x.msgpack", bytes)),
-    ("gguf", |bytes| examine("x.gguf", bytes)),
-    ("hdf5", |bytes| examine("x.h5", bytes)),
-    ("keras", |bytes| examine("x.weights.h5", bytes)),
     ("link", link::run),
     ("numpy", |bytes| examine("x.npz", bytes)),
     ("pickle", pickle::run),
     ("recipe", recipe::run),
-    ("safetensors", |bytes| examine("x.safetensors", bytes)),
     ("scan", scan::run),
     ("split_reads", split_reads),
     ("tensorflow", tensorflow::run),
     ("torch", |bytes| examine("x.pt", bytes)),
 ];
 
-/// Returns the target with this name.
-pub fn target(name: &str) -> Option<fn(&[u8])> {
-    TARGETS.iter().find(|(known, _)| *known == name).map(|(_, run)| *run)
+/// A fuzz target.
+pub type Target = Box<dyn Fn(&[u8]) + Send + Sync>;
+
+/// Returns the target with this name: one of [`TARGETS`], or the format with this id.
+pub fn target(name: &str) -> Option<Target> {
+    if let Some((_, run)) = TARGETS.iter().find(|(known, _)| *known == name) {
+        return Some(Box::new(run));
+    }
+    let format = FORMATS.iter().find(|format| format.ids.contains(&name))?;
+    let file = format!("x.{}", format.extensions.first().unwrap_or(&name));
+    Some(Box::new(move |bytes| examine(&file, bytes)))
 }
 
 /// The last four bytes determine how the file before them is cut, so that the fixtures are usable as

@@ -24,7 +24,8 @@ HERE = Path(__file__).resolve().parent
 FIXTURES = HERE.parents[1] / "target/fixtures"
 TABLE = HERE.parent.parent / "docs" / "conversions.md"
 
-# Readable formats: the name, and a fixture with as many features as possible.
+# Readable formats: the name, and a fixture with as many features as possible. A format of which no file is here gets
+# the largest file of `tests/fixtures/ID`.
 SOURCES = [
     ("Cerebras HDF5 0.5", "cerebras/v2.10.0/gpt_small.mdl"),
     ("Cerebras HDF5 0.4", "cerebras/v2.4.0/gpt_small.mdl"),
@@ -71,10 +72,11 @@ def main():
     shutil.rmtree(options.work, ignore_errors=True)
     options.work.mkdir(parents=True)
     start = time.monotonic()
-    pairs = [(source, target) for source in SOURCES for target in TARGETS]
+    sources = SOURCES + others(options)
+    pairs = [(source, target) for source in sources for target in TARGETS]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         converted = dict(zip(pairs, pool.map(lambda pair: convert(options, *pair), pairs), strict=True))
-        manifests = dict(zip(SOURCES, pool.map(lambda source: manifest(options, FIXTURES / source[1]), SOURCES), strict=True))
+        manifests = dict(zip(sources, pool.map(lambda source: manifest(options, FIXTURES / source[1])["entries"], sources), strict=True))
     print(f"[{time.monotonic() - start:5.1f} s] {len(pairs)} conversions", flush=True)
     loaded = load(options, {pair: done for pair, done in converted.items() if done.losses is not None})
     print(f"[{time.monotonic() - start:5.1f} s] {len(loaded)} checkpoints loaded by the real libraries", flush=True)
@@ -105,6 +107,22 @@ def arguments():
     return parser.parse_args()
 
 
+def others(options):
+    """Returns a source for each format of which no file is in SOURCES."""
+    known = {manifest(options, FIXTURES / path)["format"]["name"] for _, path in SOURCES}
+    done = subprocess.run([options.statelens, "formats", "--json"], capture_output=True, text=True, check=True)
+    found = []
+    for form in json.loads(done.stdout)["formats"]:
+        if known.isdisjoint(form["ids"]):
+            files = [path for id in form["ids"] for path in (FIXTURES / id).rglob("*")
+                     if path.is_file() and path.suffix.removeprefix(".") in form["extensions"]]
+            if not files:
+                raise SystemExit(f"{form['name']}: add a file to tests/fixtures/{form['ids'][0]}")
+            largest = max(files, key=lambda path: path.stat().st_size)
+            found.append((form["name"], str(largest.relative_to(FIXTURES))))
+    return found
+
+
 class Conversion:
     def __init__(self, path=None, how=None, losses=None, error=None):
         self.path, self.how, self.losses, self.error = path, how, losses, error
@@ -128,7 +146,7 @@ def manifest(options, path):
     done = subprocess.run([options.statelens, "manifest", "--json", path], capture_output=True, text=True, timeout=120)
     if done.returncode != 0:
         raise SystemExit(f"{path}: {done.stderr}")
-    return json.loads(done.stdout)["entries"]
+    return json.loads(done.stdout)
 
 
 def load(options, converted):
@@ -235,7 +253,7 @@ def same(entry, actual):
 
 def metadata_differences(options, entries, done, reported):
     """Compares plain values, which safetensors does not load. We store them in the metadata of the file."""
-    back = {entry["key"]: entry for entry in manifest(options, done.path)}
+    back = {entry["key"]: entry for entry in manifest(options, done.path)["entries"]}
     plain = [entry for entry in entries if entry["kind"] != "object" and "value" in entry and entry["key"] in reported]
     return [f"{entry['key']!r} is not restored from the metadata: {back.get(entry['key'])}" for entry in plain
             if any(back.get(entry["key"], {}).get(name) != entry[name] for name in ("kind", "value"))]
@@ -255,7 +273,7 @@ def table(cells, changes):
         "| from \\ to | " + " | ".join(target[0] for target in TARGETS) + " |",
         "|---" * (len(TARGETS) + 1) + "|",
     ]
-    for source in SOURCES:
+    for source in dict.fromkeys(source for source, _ in cells):
         lines.append(f"| {source[0]} | " + " | ".join(cells[source, target] for target in TARGETS) + " |")
     lines += ["", "## What changes, and where", ""]
     for target in TARGETS:

@@ -5,7 +5,10 @@
 //! subject in several files. Sibling modules are compared including everything below them: two
 //! folders that use each other form a cycle, even if none of their files is part of one. In the page,
 //! a feature's files are compared with those of their layer.
+//!
+//! The same check fails if code outside the formats decides by the id of a format ([`format_ids`]).
 
+mod format_ids;
 mod graph;
 mod paths;
 
@@ -30,6 +33,11 @@ pub(crate) fn check() -> Result<()> {
         bail!("modules use each other in a circle:\n  {}", found.join("\n  "));
     }
     println!("no module uses another in a circle");
+    let decisions = format_ids::found(&crates()?)?;
+    if !decisions.is_empty() {
+        bail!("ids of formats belong into crates/formats:\n  {}", decisions.join("\n  "));
+    }
+    println!("no crate decides by the id of a format");
     Ok(())
 }
 
@@ -46,6 +54,11 @@ pub(crate) fn draw() -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Returns the ids of all formats.
+pub(crate) fn format_ids() -> Result<Vec<String>> {
+    format_ids::all(&project::root().join("crates/formats/src"))
 }
 
 /// Returns all crates of the workspace by name, with their source folders.

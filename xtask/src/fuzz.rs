@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
 
+use crate::cycles::format_ids;
 use crate::{built, project, setup, shell};
 
 /// Limits per input: more than any reader's own limits, with room for the fuzzer itself and, since
@@ -54,32 +55,43 @@ pub(crate) fn run(seconds: u32, filter: Option<&str>, seed: Option<u32>) -> Resu
     Ok(())
 }
 
-/// Returns the names of the targets, which are those of their lists of seeds.
+/// Returns the names of the targets: those of the lists of seeds, and the formats with fixtures in a
+/// folder of their id.
 fn targets(filter: Option<&str>) -> Result<Vec<String>> {
-    let mut names = Vec::new();
+    let matches = |name: &String| filter.is_none_or(|part| name.contains(part));
+    let ids = format_ids()?.into_iter().filter(|id| format_seeds(id).is_dir());
+    let mut names: Vec<String> = ids.filter(matches).collect();
     for entry in fs::read_dir(project::root().join("fuzz/seeds")).context("reading fuzz/seeds")? {
         let path = entry?.path();
         if path.extension().is_some_and(|kind| kind == "txt") {
             let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-            if filter.is_none_or(|part| name.contains(part)) {
+            if matches(&name) && !names.contains(&name) {
                 names.push(name);
             }
         }
     }
     if names.is_empty() {
-        bail!("no list in fuzz/seeds matches `{}`", filter.unwrap_or_default());
+        bail!("no fuzz target matches `{}`", filter.unwrap_or_default());
     }
     names.sort();
     Ok(names)
 }
 
+/// Returns the folder with the fixtures of a format that are named after its id.
+fn format_seeds(id: &str) -> PathBuf {
+    project::root().join("target/fixtures").join(id)
+}
+
 /// Writes the list of seed files of a target in libFuzzer's format.
 ///
 /// `fuzz/seeds/TARGET.txt` lists folders, one per line, each followed by the extensions of the
-/// files to take, if not all.
+/// files to take, if not all. Without it, the target is a format, and the seeds are its fixtures.
 fn seed_list(target: &str) -> Result<PathBuf> {
     let path = project::root().join("fuzz/seeds").join(format!("{target}.txt"));
-    let text = fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
+    let text = match path.exists() {
+        true => fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?,
+        false => format_seeds(target).display().to_string(),
+    };
     let mut seeds = Vec::new();
     for line in text.lines() {
         let mut words = line.split_whitespace();

@@ -5,24 +5,9 @@ use std::sync::Arc;
 
 use crate::pieces::Pieces;
 use crate::{
-    DictKey, Error, FileSet, Finding, FindingKind, Limits, Quantizer, Result, Tensor, TensorId,
-    Text, Unfolded, Value, ValueId, room,
+    DictKey, Error, FileSet, Finding, FindingKind, FormatInfo, Limits, Quantizer, Result, Tensor,
+    TensorId, Text, Unfolded, Value, ValueId, room,
 };
-
-/// Description of the format of a checkpoint.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct FormatInfo {
-    /// The format's short name, stable, lower case: `cerebras-h5`, `torch-zip`, `pickle`, `hdf5`.
-    pub id: &'static str,
-    /// Name to display: `Cerebras HDF5`, `PyTorch zip`.
-    pub name: &'static str,
-    /// Version of the format as stored in the file; may be empty.
-    pub version: String,
-    /// The program that wrote it, e.g. `cerebras-pytorch 2.10.0`; may be empty.
-    pub producer: String,
-    /// Further facts worth showing, as name and text.
-    pub facts: Vec<(String, String)>,
-}
 
 /// The beginning of a raw attribute that is not a value, but why the value can't be compared.
 pub const NOT_COMPARED: &str = "(not compared: ";

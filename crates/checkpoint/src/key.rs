@@ -74,11 +74,11 @@ pub fn known_key(key: &str) -> &str {
     key.strip_suffix("/.ATTRIBUTES/VARIABLE_VALUE").filter(|name| !name.is_empty()).unwrap_or(key)
 }
 
-/// Returns the separator between the segments of keys: a slash for names like those of TensorFlow's
-/// variables, else a dot.
-pub fn separator(format: &str, keys: &mut dyn Iterator<Item = &str>) -> char {
+/// Returns the separator between the segments of keys: a slash if the format may use it
+/// ([`FormatTraits::slash_keys`](crate::FormatTraits::slash_keys)) and the keys do, else a dot.
+pub fn separator(slash_keys: bool, keys: &mut dyn Iterator<Item = &str>) -> char {
     let (mut slashes, mut dots) = (0, 0);
-    if format.starts_with("tensorflow") {
+    if slash_keys {
         for key in keys {
             slashes += u64::from(key.contains('/'));
             dots += u64::from(key.contains('.'));

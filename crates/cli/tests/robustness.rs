@@ -24,10 +24,40 @@ use std::time::Duration;
 use corpus::{files, fixtures, manifest, name, open};
 use peak_alloc::PeakAlloc;
 use statelens::Progress;
+use statelens::parts::checkpoint::Checkpoint;
+use statelens::parts::formats::FORMATS;
 use statelens_fixtures::busy;
 
 #[global_allocator]
 static ALLOCATOR: PeakAlloc = PeakAlloc;
+
+/// Folders with fixtures of formats that are not named after the id of one.
+const FOLDERS: [&str; 13] = [
+    "attacks",
+    "cerebras",
+    "dcp_ranks",
+    "dcp_single",
+    "gguf_split",
+    "hf_sharded_safetensors",
+    "numpy",
+    "tf",
+    "tf_crafted",
+    "torch",
+    "torch_crafted",
+    "torch_export",
+    "torchscript",
+];
+
+/// Returns the folders with fixtures of formats: [`FOLDERS`], and those named after the id of a
+/// format.
+fn format_folders() -> Vec<&'static str> {
+    let ids = FORMATS.iter().flat_map(|format| format.ids).copied();
+    let own = ids.filter(|id| fixtures().join(id).is_dir());
+    let mut folders: Vec<&str> = FOLDERS.into_iter().chain(own).collect();
+    folders.sort_unstable();
+    folders.dedup();
+    folders
+}
 
 const MAX_MEMORY: usize = 256 << 20;
 const MAX_TIME: Duration = Duration::from_secs(2);
@@ -42,7 +72,7 @@ fn attacks_and_broken_files_stay_within_memory() {
         ALLOCATOR.reset_peak_usage();
         let before = ALLOCATOR.current_usage();
         let bytes = fs::read(path).unwrap();
-        opened += usize::from(survive(&name(path), &bytes));
+        opened += usize::from(survive(&name(path), &FixtureSet::of(path), &bytes));
         let used = ALLOCATOR.peak_usage() - before;
         assert!(used < MAX_MEMORY, "{}: {} MB", name(path), used >> 20);
         assert!(!canary(), "{} was run", name(path));
@@ -62,20 +92,8 @@ fn canary_name_matches_the_attacks() {
 fn truncated_and_corrupted_fixtures_stay_within_memory() {
     let _alone = alone();
     ALLOCATOR.reset_peak_usage();
-    let folders = [
-        "cerebras",
-        "torch",
-        "torch_crafted",
-        "torchscript",
-        "pickle",
-        "hdf5",
-        "attacks",
-        "numpy",
-        "gguf",
-        "keras",
-        "flax",
-    ];
-    let mut paths: Vec<PathBuf> = folders.iter().flat_map(|folder| files(folder)).collect();
+    let mut paths: Vec<PathBuf> =
+        format_folders().iter().flat_map(|folder| files(folder)).collect();
     // The largest first, to balance the load of the threads.
     paths.sort_by_key(|path| std::cmp::Reverse(fs::metadata(path).unwrap().len()));
     let next = AtomicUsize::new(0);
@@ -96,8 +114,60 @@ fn truncated_and_corrupted_fixtures_stay_within_memory() {
     assert!(!canary());
 }
 
+#[test]
+fn damage_tests_cover_every_format() {
+    let mut opened: HashSet<&str> = HashSet::new();
+    for path in format_folders().iter().flat_map(|folder| files(folder)) {
+        let set = FixtureSet::of(&path);
+        opened.extend(set.open(fs::read(&path).unwrap()).ok().map(|found| found.format.id));
+    }
+    let missing: Vec<_> =
+        FORMATS.iter().filter(|format| !format.ids.iter().any(|id| opened.contains(id))).collect();
+    assert!(missing.is_empty(), "no fixture in tests/fixtures/ID opens as {missing:?}");
+}
+
+/// The most files in a folder that are opened together.
+const MAX_SET: usize = 8;
+
+/// A fixture with the other files of its checkpoint.
+struct FixtureSet {
+    name: String,
+    /// The file to open, if it is another one.
+    main: Option<String>,
+    others: Vec<PathBuf>,
+}
+
+impl FixtureSet {
+    /// Finds the other files: those of a small folder that has an index.
+    fn of(path: &Path) -> Self {
+        let folder = path.parent().unwrap();
+        let base = |path: &Path| path.file_name().unwrap().to_string_lossy().into_owned();
+        let mut set = Self { name: base(path), main: None, others: Vec::new() };
+        let mut all: Vec<PathBuf> =
+            fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+        all.sort();
+        all.retain(|other| other.is_file());
+        let is_index = |name: &str| {
+            [".metadata", ".index", ".index.json"].iter().any(|end| name.ends_with(end))
+        };
+        let index = all.iter().map(|path| base(path)).find(|name| is_index(name));
+        if let Some(index) = index.filter(|_| all.len() <= MAX_SET) {
+            set.main = Some(index).filter(|_| !is_index(&set.name));
+            all.retain(|other| other != path);
+            set.others = all;
+        }
+        set
+    }
+
+    /// Opens the checkpoint with `bytes` in place of the fixture.
+    fn open(&self, bytes: Vec<u8>) -> statelens::Result<Checkpoint> {
+        open(&self.name, bytes, &self.others, self.main.as_deref())
+    }
+}
+
 /// Tries one fixture in all its damaged forms; returns their number.
 fn damage(path: &Path) -> usize {
+    let set = &FixtureSet::of(path);
     let whole = fs::read(path).unwrap();
     let name = name(path);
     let mut random = Random(whole.len() as u64 ^ 0x9e37_79b9_7f4a_7c15);
@@ -105,13 +175,13 @@ fn damage(path: &Path) -> usize {
     let cuts: HashSet<usize> = (0..variants).map(|i| random.place(i, whole.len())).collect();
     let flips: HashSet<usize> = (0..variants).map(|i| random.place(i, whole.len())).collect();
     for cut in &cuts {
-        survive(&format!("{name}, cut at {cut}"), &whole[..*cut]);
+        survive(&format!("{name}, cut at {cut}"), set, &whole[..*cut]);
     }
     let mut bytes = whole;
     for flip in flips.iter().filter(|flip| **flip < bytes.len()).copied().collect::<Vec<_>>() {
         let mask = random.next().to_le_bytes()[0].max(1);
         bytes[flip] ^= mask;
-        survive(&format!("{name}, byte {flip} ^ {mask:#x}"), &bytes);
+        survive(&format!("{name}, byte {flip} ^ {mask:#x}"), set, &bytes);
         bytes[flip] ^= mask;
     }
     cuts.len() + flips.len()
@@ -125,16 +195,16 @@ fn variants(len: usize) -> usize {
 
 /// Opens the file and reads everything in it; returns whether it could be opened. Fails on a panic,
 /// or if it takes too long.
-fn survive(name: &str, bytes: &[u8]) -> bool {
+fn survive(name: &str, set: &FixtureSet, bytes: &[u8]) -> bool {
     let before = busy();
-    let outcome = catch_unwind(AssertUnwindSafe(|| read_all(name, bytes)));
+    let outcome = catch_unwind(AssertUnwindSafe(|| read_all(name, set, bytes)));
     let taken = busy().saturating_sub(before);
     assert!(taken < MAX_TIME, "{name}: took {taken:?}");
     outcome.unwrap_or_else(|_| panic!("{name}: panicked"))
 }
 
-fn read_all(name: &str, bytes: &[u8]) -> bool {
-    match open(name, bytes.to_vec(), &[]) {
+fn read_all(name: &str, set: &FixtureSet, bytes: &[u8]) -> bool {
+    match set.open(bytes.to_vec()) {
         Ok(checkpoint) => {
             // Damaged bytes of a tensor are an error of their own.
             if let Err(error) = manifest(&checkpoint, &mut Patience) {

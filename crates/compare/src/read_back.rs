@@ -65,7 +65,7 @@ impl ReadBack {
     fn compare(&self, written: &Checkpoint) -> Result<()> {
         let loss_reports = ReportedLosses::new(&self.losses);
         let mut found = WrittenLeaves::new(written);
-        let strict = ["torch", "cerebras"].iter().any(|id| written.format.id.starts_with(id));
+        let strict = written.format.traits.exact_read_back;
         let mut ties: HashMap<ValueId, ValueId> = HashMap::new();
         let mut unmatched = Vec::new();
         let aliases = aliases(&self.source);
@@ -79,7 +79,7 @@ impl ReadBack {
                     How::Lost => {}
                     // It may have another name.
                     How::Form => unmatched.push(leaf),
-                    How::Exact if written.format.id.starts_with("tensorflow") => {
+                    How::Exact if written.format.traits.renames_keys => {
                         unmatched.push(leaf);
                     }
                     How::Exact => {
@@ -351,7 +351,8 @@ fn broken(what: String) -> Error {
 mod tests {
     use super::*;
     use statelens_checkpoint::{
-        Builder, Dict, DictKey, FormatInfo, Layout, LossCode, Tensor, TensorId, ValueId,
+        Builder, Dict, DictKey, FormatInfo, FormatTraits, Layout, LossCode, Tensor, TensorId,
+        ValueId,
     };
 
     fn checkpoint(entries: Vec<(&str, Value)>, tensors: &[(DType, Vec<u64>)]) -> Checkpoint {
@@ -365,7 +366,8 @@ mod tests {
             .map(|(key, value)| (DictKey::from(key), builder.push(value).unwrap()))
             .collect();
         let root = builder.push(Value::Dict(Dict { entries, ..Dict::default() })).unwrap();
-        let format = FormatInfo { id: "torch-zip", ..FormatInfo::default() };
+        let traits = FormatTraits { exact_read_back: true, ..FormatTraits::DEFAULT };
+        let format = FormatInfo { traits, ..FormatInfo::default() };
         builder.finish(root, format, FileSet::default(), Vec::new()).unwrap()
     }
 

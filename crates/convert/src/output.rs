@@ -53,8 +53,7 @@ impl OutputOptions {
         limits: &Limits,
     ) -> Result<(Plan, Vec<Change>)> {
         let target = statelens_formats::writing(&self.to)?.target(&self.requested())?;
-        if target.writing.id != "torch" {
-            // The torch format stores repeated text once; the others write it out each time.
+        if !target.writing.stores_texts_once {
             let texts = Unfolded { tensor_bytes: 0, ..source.unfolded() };
             texts.check("writing the file", limits)?;
         }

@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 use std::fmt::Write as _;
 
 use statelens_checkpoint::{
-    Checkpoint, DType, Dict, DictClass, DictKey, Field, Leaf, List, ListClass, STORED_TYPE, Text,
-    Value, ValueId, shape_text, visible,
+    Checkpoint, DType, Dict, DictClass, DictKey, Field, Leaf, List, ListClass, PythonTypes,
+    STORED_TYPE, Text, Value, ValueId, shape_text, visible,
 };
 
 use crate::type_name;
@@ -16,12 +16,10 @@ use crate::type_name;
 /// Formats without Python's types have neither for keys and containers.
 pub fn types_text(checkpoint: &Checkpoint, leaf: &Leaf) -> Option<String> {
     let (value, mut types) = (checkpoint.value(leaf.target), Vec::new());
-    let format = checkpoint.format.id;
-    if format.starts_with("torch")
-        || ["pickle", "flax", "cerebras-h5", "npy", "npz"].contains(&format)
-    {
-        // The names of arrays in an archive are always strings.
-        let parts = leaf.key.parts.iter().skip(usize::from(format == "npz"));
+    let python_types = checkpoint.format.traits.python_types;
+    if python_types != PythonTypes::None {
+        let names = usize::from(python_types == PythonTypes::InsideEntries);
+        let parts = leaf.key.parts.iter().skip(names);
         let keys = parts.filter_map(|part| part.dict_key());
         let open = keys.filter(|key| !matches!(key, DictKey::Str(text) if !is_ambiguous(text)));
         types.extend(open.map(|key| format!("{} key", key.kind())));

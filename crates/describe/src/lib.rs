@@ -5,7 +5,6 @@
 //! and sinks, never to a terminal or a file.
 
 mod attributes;
-mod code;
 mod contents;
 mod entry;
 mod exact;
@@ -25,7 +24,6 @@ mod typed;
 pub use statelens_fold as fold;
 
 pub use attributes::{attributes_json, group, groups_json, groups_with_attributes};
-pub use code::{Snippet, indexed, snippets};
 pub use exact::{class_text, types_text};
 pub use grade::grade_word;
 pub use manifest::{Hashes, ManifestWriter, Unread, write_manifest, write_manifest_lines};

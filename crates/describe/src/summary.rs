@@ -61,7 +61,7 @@ pub struct StateSummary {
 impl CheckpointSummary {
     /// Counts without reading tensors or keeping a list of the leaves.
     pub fn of(checkpoint: &Checkpoint) -> Self {
-        let dot = match checkpoint.format.id.starts_with("tensorflow") {
+        let dot = match checkpoint.format.traits.slash_keys {
             true => separator_of(checkpoint, &checkpoint.leaves()),
             false => '.',
         };
@@ -237,7 +237,7 @@ fn is_nested(checkpoint: &Checkpoint) -> bool {
 /// Returns the separator between segments of keys.
 fn separator_of(checkpoint: &Checkpoint, leaves: &[Leaf]) -> char {
     let flats: Vec<_> = leaves.iter().map(|leaf| leaf.flat.to_lossy()).collect();
-    separator(checkpoint.format.id, &mut flats.iter().map(|flat| &**flat))
+    separator(checkpoint.format.traits.slash_keys, &mut flats.iter().map(|flat| &**flat))
 }
 
 impl Count {

@@ -298,7 +298,7 @@ fn splits_variable_names_at_slashes() {
         names.iter().map(|name| tensor(name, "float32", &[2])).collect()
     };
     let rows = named(&["net/dense_1.5/kernel", "net/dense_1.5/bias", "step"]);
-    assert_eq!(separator("tensorflow", &mut rows.iter().map(|row| &*row.key)), '/');
+    assert_eq!(separator(true, &mut rows.iter().map(|row| &*row.key)), '/');
     let trie = Trie::new(&rows, '/');
     assert_eq!(labels(&trie, &["net"]), all("dense_1.5", 1));
     let rows = named(&["m/lst/0/.ATTRIBUTES/VARIABLE_VALUE", "m/w/.ATTRIBUTES/VARIABLE_VALUE"]);

@@ -7,10 +7,12 @@ use std::sync::Arc;
 use std::sync::{PoisonError, RwLock};
 
 use statelens_checkpoint::{
-    Checkpoint, DType, Error, FileSet, Limits, Loss, Plan, Progress, Result, Setting, advice,
+    Checkpoint, DType, Error, FileSet, FormatTraits, Limits, Loss, Plan, Progress, Result, Setting,
+    advice,
 };
 
 use crate::checks::Checks;
+use crate::snippet::SnippetsOf;
 use crate::{FORMATS, Probe, Score, Shards};
 
 /// A format. Each has a `static` of this type in its folder; [`FORMATS`] lists them.
@@ -27,6 +29,15 @@ pub struct Format {
     pub writes: Option<Writing>,
     /// Further remarks; may be empty.
     pub notes: &'static str,
+    /// Facts by which other code decides; opening a checkpoint copies them to its
+    /// [`FormatInfo`](statelens_checkpoint::FormatInfo).
+    pub traits: FormatTraits,
+    /// The extensions of files that are split into numbered shards (`x-00001-of-00003.bin`), without
+    /// the dot.
+    pub shard_extensions: &'static [&'static str],
+    /// The extensions that files other than weights rarely have, without the dot. Such a file whose
+    /// content no format recognises is damaged.
+    pub weights_extensions: &'static [&'static str],
     /// Scores how likely a file is of this format, by its first bytes and what they refer to.
     pub score: fn(&Probe<'_>) -> Score,
     /// Reads the structure of the first file of the set; see [`crate::open`].
@@ -37,6 +48,8 @@ pub struct Format {
     /// Finds the checksums of its files, unless they are those of a zip archive. The function
     /// returns `None` for a checkpoint whose checksums are those of a zip archive.
     pub checks: Option<FindChecks>,
+    /// Returns Python code that reads a leaf with the libraries of the format, the usual one first.
+    pub snippets: Option<SnippetsOf>,
     /// Returns a loss for content of such a checkpoint that no other format can hold.
     pub left_out: Option<fn(&Checkpoint) -> Option<Loss>>,
 }
@@ -52,10 +65,14 @@ impl Format {
             reads: "",
             writes: None,
             notes: "",
+            traits: FormatTraits::DEFAULT,
+            shard_extensions: &[],
+            weights_extensions: &[],
             score: |_| Score::No,
             open: |_, _, _| Err(Error::unsupported("this format has no reader")),
             searched: false,
             checks: None,
+            snippets: None,
             left_out: None,
         }
     }
@@ -131,6 +148,8 @@ pub struct Writing {
     pub compressions: &'static [Choice],
     /// Whether a checkpoint can be split into several files.
     pub shards: bool,
+    /// Whether a text that occurs repeatedly is stored once.
+    pub stores_texts_once: bool,
     /// Whether an object graph and a file that names the latest checkpoint can be written.
     pub graphs: bool,
     /// Whether the format holds elements of a dtype that torch lacks (quantised blocks, small
@@ -168,6 +187,7 @@ impl Writing {
             versions: &[],
             compressions: &[],
             shards: false,
+            stores_texts_once: false,
             graphs: false,
             has: |_| true,
             plan,

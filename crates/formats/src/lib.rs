@@ -34,6 +34,7 @@ pub mod safetensors;
 mod scan;
 pub mod sets;
 mod shards;
+mod snippet;
 mod stray;
 mod template;
 pub mod tensorflow;
@@ -54,11 +55,13 @@ pub use format::{
 pub use probe::{Probe, Score};
 pub use scan::{scan, scan_file};
 pub use shards::Shards;
+pub use snippet::{PythonLeaf, Snippet, SnippetsOf, indexed};
 use statelens_checkpoint::{
-    Checkpoint, FileSet, Finding, Grade, Limits, Loss, Plan, Progress, Result,
+    Checkpoint, FileSet, Finding, Grade, Leaf, Limits, Loss, Plan, Progress, Result,
 };
 pub use statelens_pickle::ScanOptions;
-pub use stray::{STAND_IN, explaining_file, has_known_extension};
+use statelens_tensor::Slice;
+pub use stray::{STAND_IN, explaining_file, has_known_extension, is_named_as_weights};
 pub use untyped::{is_untyped, untyped, update_untyped};
 
 /// The built-in formats, in display order. Where scores are equal, the first one opens the file.
@@ -138,7 +141,10 @@ pub(crate) fn open_one(
     match best(&probe) {
         Some((_, format)) => {
             let name = probe.name().to_owned();
-            (format.open)(files, limits, progress).map_err(|error| error.in_file(name))
+            let mut opened =
+                (format.open)(files, limits, progress).map_err(|error| error.in_file(name))?;
+            opened.format.traits = format_of(opened.format.id).unwrap_or(format).traits;
+            Ok(opened)
         }
         None => Err(stray::explain(&probe)),
     }
@@ -155,6 +161,19 @@ pub(crate) fn best(probe: &Probe<'_>) -> Option<(Score, &'static Format)> {
     // `max_by_key` returns the last of equal maxima.
     let best = scores.rev().max_by_key(|(score, _)| *score);
     best.filter(|(score, _)| *score > Score::No)
+}
+
+/// Returns ways to read a leaf in Python, the usual one first; none if that would require running
+/// code that a pickle names, or if the slice is invalid. `place` converts the name of a file to the
+/// path to open.
+pub fn snippets(
+    checkpoint: &Checkpoint,
+    leaf: &Leaf,
+    slice: Option<&Slice>,
+    place: &dyn Fn(&str) -> String,
+) -> Vec<Snippet> {
+    let of_format = format_of(checkpoint.format.id).and_then(|format| format.snippets);
+    snippet::snippets(checkpoint, leaf, slice, place, of_format)
 }
 
 /// Plans the files of `target` that hold `source`. Reads and writes no files.

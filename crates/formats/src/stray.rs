@@ -144,6 +144,13 @@ pub fn has_known_extension(name: &str) -> bool {
     extension.is_some_and(|extension| known.any(|end| *end == extension))
 }
 
+/// Returns whether a name has an extension that files other than weights rarely have.
+pub fn is_named_as_weights(name: &str) -> bool {
+    let extension = name.rsplit_once('.').map(|(_, end)| end);
+    let mut known = crate::formats().flat_map(|format| format.weights_extensions);
+    extension.is_some_and(|extension| known.any(|end| *end == extension))
+}
+
 /// Finds the file with tensor data that has this name, unless a Git LFS pointer is in its place.
 pub(crate) fn data_file(files: &FileSet, name: &str) -> Option<FileId> {
     files.find(name).filter(|id| !is_pointer(files, *id))

@@ -194,7 +194,8 @@ impl<'a> MeasuredTensors<'a> {
         leaves: &'a [Leaf],
     ) -> Self {
         let texts: Vec<_> = leaves.iter().map(|leaf| leaf.flat.to_lossy()).collect();
-        let dot = separator(checkpoint.format.id, &mut texts.iter().map(|text| &**text));
+        let dot =
+            separator(checkpoint.format.traits.slash_keys, &mut texts.iter().map(|text| &**text));
         let mut firsts = HashMap::new();
         for leaf in leaves {
             if let Some((id, _)) = checkpoint.tensor_of(leaf.target) {

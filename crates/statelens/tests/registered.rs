@@ -6,6 +6,7 @@ mod tpack;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use statelens::parts::formats::{is_named_as_weights, snippets};
 use statelens::{ErrorKind, Grade, Target, convert, diff, open, register, scan};
 
 #[test]
@@ -44,6 +45,13 @@ fn registered_format_supports_every_operation() {
     let opened = open(&pack).unwrap();
     assert_eq!((opened.format().id, opened.tensors().count()), ("tpack", source.tensors().count()));
     assert!(diff(&source, &opened).unwrap().differences.is_empty());
+    // Its facts and its code reach everything that decides by the format.
+    assert_eq!(opened.format().traits, tpack::TPACK.traits);
+    let core = opened.inner();
+    let leaf = core.leaves().remove(0);
+    let code = snippets(core, &leaf, None, &str::to_owned).remove(0);
+    assert_eq!((code.library, code.code.contains("tpack.load(")), ("tpack", true));
+    assert!(is_named_as_weights("a/b.tpack"));
     convert(&opened, Target::Safetensors).write(&back).unwrap();
     assert!(diff(&source, &open(&back).unwrap()).unwrap().differences.is_empty());
     assert!(scan(&pack).unwrap().is_empty());

@@ -3,7 +3,8 @@
 use statelens_checkpoint::{
     Checkpoint, Error, FileSet, Layout, Leaf, Result, Tensor, Value, visible,
 };
-use statelens_describe::{indexed, layout_text, snippets, type_name, value_text};
+use statelens_describe::{layout_text, type_name, value_text};
+use statelens_formats::{indexed, snippets};
 use statelens_tensor::{ElementPlaces, Slice};
 use statelens_values::element_text;
 

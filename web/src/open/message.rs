@@ -50,6 +50,8 @@ pub struct OpenedCheckpoint {
     pub others: Vec<u32>,
     /// The format's id; if it can be written, that of its [`Writing`](statelens_formats::Writing).
     pub format_id: String,
+    /// Whether the format may separate the segments of keys with slashes.
+    pub slash_keys: bool,
     /// The format's name, as in "Cerebras HDF5".
     pub format: String,
     /// The format's version, if the file states it.

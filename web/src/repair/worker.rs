@@ -39,7 +39,7 @@ pub fn offers(checkpoint: &Checkpoint, findings: &mut Vec<Finding>) -> Vec<Rewri
             Err(_) => None,
         };
         offers.extend(upgrade.map(|offer| RewriteOffer { finding: Some(at), ..offer }));
-    } else if checkpoint.format.id == "cerebras-h5" {
+    } else if statelens_formats::cerebras::is_cerebras(checkpoint) {
         offers.push(offer(
             Rewrite::Upgrade { to: "0.4".into() },
             "Write 0.4 for older releases",

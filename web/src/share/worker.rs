@@ -132,6 +132,7 @@ pub fn open(fragment: &str) -> Result<(MadeSummary, OpenedCheckpoint), Box<Error
     let opened = OpenedCheckpoint {
         name: outline.name.clone(),
         format_id: outline.format_id.clone(),
+        slash_keys: outline.slash_keys,
         format: outline.format.clone(),
         version: outline.version.clone(),
         producer: outline.producer.clone(),

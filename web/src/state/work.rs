@@ -135,7 +135,7 @@ impl OpenWork {
     /// Arranges the rows of an opened checkpoint.
     pub fn new(opened: OpenedCheckpoint, rows: Vec<Row>) -> Self {
         let all: Vec<u32> = (0..rows.len() as u32).collect();
-        let dot = separator(&opened.format_id, &mut rows.iter().map(|row| &*row.key));
+        let dot = separator(opened.slash_keys, &mut rows.iter().map(|row| &*row.key));
         let trie = Trie::new(&rows, dot);
         let families = tree::state::families(&trie, &rows);
         let view = TableView { fold: true, dot, ..TableView::default() };

@@ -38,12 +38,20 @@ pub(crate) fn name(path: &Path) -> String {
     path.components().map(|part| part.as_os_str().to_string_lossy()).collect::<Vec<_>>().join("/")
 }
 
-/// Opens bytes as the file `name`, with other files that it may refer to.
-pub(crate) fn open(name: &str, bytes: Vec<u8>, others: &[PathBuf]) -> Result<Checkpoint> {
+/// Opens bytes as the file `name`, with other files that it may refer to, or opens `main` among them.
+pub(crate) fn open(
+    name: &str,
+    bytes: Vec<u8>,
+    others: &[PathBuf],
+    main: Option<&str>,
+) -> Result<Checkpoint> {
     let mut files = FileSet::single(name, Memory::from(bytes));
     for path in others {
         let name = path.file_name().unwrap().to_string_lossy();
         files.push(name, Arc::new(Memory::from(fs::read(path).unwrap())));
+    }
+    if let Some(main) = main.and_then(|main| files.find(main)) {
+        files = files.opened_at(main);
     }
     statelens::parts::formats::open(files, &Limits::default(), &mut Unwatched)
 }

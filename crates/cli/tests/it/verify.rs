@@ -15,7 +15,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
 /// Returns the report and the manifest of the bytes of a file; `None` if they can't be opened.
 fn report(name: &str, bytes: &[u8], others: &[PathBuf]) -> Option<(VerificationReport, String)> {
-    let checkpoint = crate::corpus::open(name, bytes.to_vec(), others).ok()?;
+    let checkpoint = crate::corpus::open(name, bytes.to_vec(), others, None).ok()?;
     let checks = statelens::parts::formats::checks(&checkpoint, &Limits::default()).ok()?;
     let manifest = crate::corpus::manifest(&checkpoint, &mut Unwatched).unwrap_or_default();
     let report = verify(Arc::new(checkpoint), checks, None, &mut Unwatched).unwrap();

@@ -5,6 +5,7 @@ use std::fmt;
 
 use serde::Serialize;
 use statelens_checkpoint::{Checkpoint, DictKey, Error, Result, Value, ValueId};
+use statelens_formats::cerebras::is_cerebras;
 
 /// A release of the Cerebras library: the major and minor version, which are all that is compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,7 +48,7 @@ impl LibraryRelease {
     /// Returns why this release can't read the format of a Cerebras checkpoint, if it can't.
     pub fn refuses(self, checkpoint: &Checkpoint) -> Option<String> {
         let format = &checkpoint.format;
-        if format.id == "cerebras-h5" { self.unreadable(&format.version) } else { None }
+        if is_cerebras(checkpoint) { self.unreadable(&format.version) } else { None }
     }
 
     /// Returns why this release can't read a version of the Cerebras format, if it can't.

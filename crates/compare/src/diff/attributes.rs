@@ -12,9 +12,6 @@ use statelens_describe::{attribute_text, groups_with_attributes};
 use super::pairs::same_value;
 use super::{AttributePair, ComparisonReport, DiffOptions, DifferenceKind, Side};
 
-/// Formats whose attributes are the user's, not those of the format itself.
-const FORMATS: [&str; 5] = ["gguf", "hdf5", "keras", "keras-weights", "safetensors"];
-
 /// Compares the attributes at the common keys, and returns the tensors in them, which remain to be
 /// compared. The differences come after those of leaves.
 pub(super) fn attributes(
@@ -22,13 +19,12 @@ pub(super) fn attributes(
     options: &DiffOptions,
     report: &mut ComparisonReport,
 ) -> Vec<AttributePair> {
-    let format = left.format.id;
-    if format != right.format.id {
+    if left.format.id != right.format.id {
         return Vec::new();
     }
     let behind = of_left.len() + of_right.len();
     let pairs = of_python(left, right, behind, report);
-    if !FORMATS.contains(&format) {
+    if !left.format.has_user_attributes() {
         return pairs;
     }
     let (left_places, right_places) = (places(left, of_left), places(right, of_right));
@@ -66,7 +62,7 @@ pub(super) fn attributes(
 /// Returns whether a checkpoint has metadata that [`attributes`] compares.
 pub(crate) fn has_attributes(checkpoint: &Checkpoint) -> bool {
     let has_own = |id: ValueId| {
-        FORMATS.contains(&checkpoint.format.id)
+        checkpoint.format.has_user_attributes()
             && own(checkpoint, id).keys().any(|name| **name != STORED_TYPE)
             || !checkpoint.named_attributes(id).is_empty()
     };

@@ -110,7 +110,8 @@ impl TensorGroups {
     /// Returns the groups of a checkpoint before anything is read.
     pub fn new(checkpoint: &Checkpoint, leaves: &[Leaf], by: Grouping) -> Self {
         let texts: Vec<_> = leaves.iter().map(|leaf| leaf.flat.to_lossy()).collect();
-        let dot = separator(checkpoint.format.id, &mut texts.iter().map(|text| &**text));
+        let dot =
+            separator(checkpoint.format.traits.slash_keys, &mut texts.iter().map(|text| &**text));
         let (mut of, mut groups) = (HashMap::new(), Vec::<GroupValues>::new());
         let mut known: HashMap<String, usize> = HashMap::new();
         let mut absent = HashSet::new();

@@ -20,7 +20,7 @@ const NAMED: usize = 12;
 pub(super) fn keep(edit: &Edit, source: &Checkpoint) -> Result<Vec<bool>> {
     let leaves = source.leaves();
     let flats: Vec<_> = leaves.iter().map(|leaf| leaf.flat.to_lossy()).collect();
-    let dot = separator(source.format.id, &mut flats.iter().map(|flat| &**flat));
+    let dot = separator(source.format.traits.slash_keys, &mut flats.iter().map(|flat| &**flat));
     check_states(edit, &leaves, dot)?;
     let mut used = vec![false; edit.select.len()];
     let mut kept = vec![false; source.values().len()];

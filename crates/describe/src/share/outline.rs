@@ -20,6 +20,8 @@ pub struct Outline {
     pub format_id: String,
     /// The format's display name: `Cerebras HDF5`.
     pub format: String,
+    /// Whether the format may separate the segments of keys with slashes.
+    pub slash_keys: bool,
     /// The format's version; may be empty.
     pub version: String,
     /// The program that wrote it; may be empty.
@@ -68,6 +70,7 @@ impl Outline {
             name: base_name(main).to_owned(),
             format_id: checkpoint.format.id.to_owned(),
             format: checkpoint.format.name.to_owned(),
+            slash_keys: checkpoint.format.traits.slash_keys,
             version: checkpoint.format.version.clone(),
             producer: checkpoint.format.producer.clone(),
             size: summary.files.iter().fold(0, |sum: u64, (_, len)| sum.saturating_add(*len)),
@@ -127,7 +130,7 @@ impl Outline {
 
     /// Returns the separator between segments of keys.
     pub(super) fn separator(&self) -> char {
-        separator(&self.format_id, &mut self.entries.iter().map(|entry| &*entry.key))
+        separator(self.slash_keys, &mut self.entries.iter().map(|entry| &*entry.key))
     }
 
     /// Returns the format with its version: `Cerebras HDF5 0.5`.

@@ -1,7 +1,8 @@
 //! Serialises an outline. Links and HTML pages contain the result, deflated.
 //!
 //! In order: name, format id, format, version, producer; size of the files; number of parameters of
-//! the model plus 1, or 0 if the leaves determine it; leaves (`columns.rs`); findings; statistics.
+//! the model plus 1, or 0 if the leaves determine it; leaves (`columns.rs`); findings; statistics;
+//! [`SLASHES`] if the format separates keys with slashes.
 //! Numbers and texts are encoded as in `bytes.rs`.
 
 use statelens_checkpoint::varint::{write_bytes, write_number};
@@ -10,6 +11,9 @@ use statelens_values::SummaryStatistics;
 
 use super::bytes::{Unpacker, cut, put_signed};
 use super::{Outline, columns};
+
+/// The last byte if slashes separate the segments of keys.
+const SLASHES: u8 = b'/';
 
 /// Number of bytes of a 32-bit float that are kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,6 +36,9 @@ pub(super) fn pack(outline: &Outline, precision: Precision) -> Vec<u8> {
     write_number(&mut out, outline.findings.len() as u64);
     outline.findings.iter().for_each(|finding| put_finding(&mut out, finding));
     put_statistics(&mut out, outline, precision);
+    if outline.slash_keys {
+        out.push(SLASHES);
+    }
     out
 }
 
@@ -53,7 +60,8 @@ pub(super) fn unpack(bytes: &[u8]) -> Result<Outline> {
         outline.findings.push(finding(&mut from)?);
     }
     read_statistics(&mut from, &mut outline)?;
-    if from.rest.is_empty() { Ok(outline) } else { Err(cut()) }
+    outline.slash_keys = from.rest == [SLASHES];
+    if from.rest.is_empty() || outline.slash_keys { Ok(outline) } else { Err(cut()) }
 }
 
 /// Returns the number of parameters plus 1, or 0 if the leaves determine it.

@@ -66,6 +66,7 @@ fn llama(layers: u64) -> Outline {
     Outline {
         name: "checkpoint_1000.mdl".into(),
         format_id: "cerebras-h5".into(),
+        slash_keys: false,
         format: "Cerebras HDF5".into(),
         version: "0.5".into(),
         producer: "cerebras-pytorch 2.10.0".into(),
@@ -101,6 +102,7 @@ fn weights_of(mut outline: Outline) -> Outline {
     Outline {
         name: "model.safetensors".into(),
         format_id: "safetensors".into(),
+        slash_keys: false,
         format: "safetensors".into(),
         entries: outline.entries,
         size: outline.size,
@@ -319,7 +321,7 @@ fn groups_names_with_slashes() {
     let names = ["dense/kernel", "dense/bias", "out.1/kernel", "global_step"];
     let entries: Vec<LeafSummary> =
         names.iter().map(|name| tensor(name, "float32", &[2])).collect();
-    let outline = Outline { format_id: "tensorflow".into(), entries, ..llama(0) };
+    let outline = Outline { slash_keys: true, entries, ..llama(0) };
     let states = |outline: &Outline| -> Vec<(String, u64)> {
         outline.totals().by_state.into_iter().map(|(name, state)| (name, state.leaves)).collect()
     };
@@ -331,7 +333,7 @@ fn groups_names_with_slashes() {
     assert_eq!(counts, [2, 1, 1]);
     assert!(coded.entries[2].key.contains(".1/"), "{}", coded.entries[2].key);
     // In other formats, only dots separate names.
-    let torch = Outline { format_id: "torch-zip".into(), ..outline };
+    let torch = Outline { slash_keys: false, ..outline };
     assert_eq!(states(&torch).len(), 4);
 }
 

@@ -30,10 +30,10 @@ pub mod write;
 
 use std::sync::Arc;
 
-use statelens_checkpoint::{Checkpoint, Plan, Result};
+use statelens_checkpoint::{Checkpoint, FormatTraits, Plan, PythonTypes, Result};
 
 use crate::format::choice;
-use crate::{Format, WriteTarget, Writing};
+use crate::{Format, PythonLeaf, Snippet, WriteTarget, Writing};
 
 pub(crate) static FORMAT: Format = Format {
     extensions: &["mdl", "h5", "hdf5"],
@@ -50,10 +50,22 @@ pub(crate) static FORMAT: Format = Format {
         has: |_| false,
         ..Writing::named("cerebras", "Cerebras HDF5", &["mdl", "h5", "hdf5"], plan)
     }),
+    traits: FormatTraits {
+        python_types: PythonTypes::All,
+        exact_read_back: true,
+        ..FormatTraits::DEFAULT
+    },
+    weights_extensions: &["mdl"],
     score: detect::score,
     open: read::read,
+    snippets: Some(snippets),
     ..Format::named(&["cerebras-h5"], "Cerebras HDF5")
 };
+
+/// Returns whether a checkpoint is in the Cerebras format.
+pub fn is_cerebras(checkpoint: &Checkpoint) -> bool {
+    FORMAT.ids.contains(&checkpoint.format.id)
+}
 
 fn plan(source: Arc<Checkpoint>, target: &WriteTarget, name: &str) -> Result<Plan> {
     let options = write::WriteOptions {
@@ -68,4 +80,17 @@ fn plan(source: Arc<Checkpoint>, target: &WriteTarget, name: &str) -> Result<Pla
         },
     };
     write::plan(source, &options, name)
+}
+
+fn snippets(leaf: &PythonLeaf<'_>) -> Vec<Snippet> {
+    let (main, what, index) = (&leaf.main, leaf.variable(), leaf.torch_index());
+    let cstorch = leaf.subscripts().map(|keys| Snippet {
+        library: "cstorch",
+        code: format!(
+            "import cerebras.pytorch as cstorch\n\nstate = cstorch.load({main}, \
+             map_location=\"cpu\")\n{what} = state{keys}{index}\n"
+        ),
+    });
+    let h5py = leaf.is_plain().then(|| leaf.h5py(&leaf.stored_name()));
+    cstorch.into_iter().chain(h5py).collect()
 }

@@ -601,6 +601,7 @@ fn format(
         version: version.map_or_else(|| if current { "0.5" } else { "0.1" }.into(), float_repr),
         producer,
         facts: vec![("superblock".into(), format!("version {}", file.superblock_version()))],
+        ..FormatInfo::default()
     }
 }
 

@@ -24,12 +24,19 @@ pub(crate) mod read;
 mod tests;
 mod tree;
 
+use statelens_checkpoint::{FormatTraits, PythonTypes};
+
 use crate::Format;
 use crate::checks::Checks;
 
 pub(crate) static FORMAT: Format = Format {
     extensions: &["distcp"],
     reads: "folders of `.metadata` and `__*.distcp`; chunked tensors are assembled",
+    traits: FormatTraits {
+        python_types: PythonTypes::All,
+        exact_read_back: true,
+        ..FormatTraits::DEFAULT
+    },
     score: detect::score,
     open: read::read,
     checks: Some(|_, files, limits| {

@@ -250,6 +250,7 @@ impl<'a> DcpReading<'a> {
                 ("Files".into(), files.len().to_string()),
                 ("Chunks of tensors".into(), self.chunks.to_string()),
             ],
+            ..FormatInfo::default()
         }
     }
 

@@ -21,11 +21,14 @@ pub(crate) mod read;
 #[cfg(test)]
 mod tests;
 
+use statelens_checkpoint::{FormatTraits, PythonTypes};
+
 use crate::Format;
 
 pub(crate) static FORMAT: Format = Format {
     extensions: &["msgpack", "flax"],
     reads: "state dicts with all dtypes of JAX; chunked arrays are assembled",
+    traits: FormatTraits { python_types: PythonTypes::All, ..FormatTraits::DEFAULT },
     score: detect::score,
     open: read::read,
     ..Format::named(&["flax"], "Flax msgpack")

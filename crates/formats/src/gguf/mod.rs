@@ -23,11 +23,16 @@ mod rules;
 mod tests;
 mod types;
 
+use statelens_checkpoint::FormatTraits;
+
 use crate::Format;
 
 pub(crate) static FORMAT: Format = Format {
     extensions: &["gguf"],
     reads: "versions 1 to 3, either byte order, sets of numbered files; values of plain, Q4_0, Q4_1, Q5_0, Q5_1 and Q8_0 tensors",
+    traits: FormatTraits { user_attributes: &["gguf"], ..FormatTraits::DEFAULT },
+    shard_extensions: &["gguf"],
+    weights_extensions: &["gguf"],
     score: detect::score,
     open: read::read,
     ..Format::named(&["gguf"], "GGUF")

@@ -26,13 +26,23 @@ pub(crate) mod read;
 #[cfg(test)]
 mod tests;
 
-use crate::Format;
+use statelens_checkpoint::FormatTraits;
+
+use crate::{Format, PythonLeaf, Snippet};
 
 pub(crate) static FORMAT: Format = Format {
     extensions: &["h5", "hdf5"],
     reads: "as a tree of groups, datasets, attributes",
+    traits: FormatTraits { user_attributes: &["hdf5"], ..FormatTraits::DEFAULT },
+    shard_extensions: &["h5"],
     score: detect::score,
     open: read::read,
+    snippets: Some(snippets),
     left_out: Some(losses::attributes_left_out),
     ..Format::named(&["hdf5"], "any other HDF5")
 };
+
+fn snippets(leaf: &PythonLeaf<'_>) -> Vec<Snippet> {
+    // h5py converts floats that NumPy does not have to other dtypes.
+    leaf.has_numpy_dtype().then(|| leaf.h5py(&leaf.dataset())).into_iter().collect()
+}

@@ -23,11 +23,15 @@ pub(crate) mod read;
 #[cfg(test)]
 mod tests;
 
+use statelens_checkpoint::FormatTraits;
+
 use crate::Format;
 
 pub(crate) static FORMAT: Format = Format {
     extensions: &["keras", "weights.h5", "weights.json"],
     reads: "`.keras`, Keras 2 `.h5`, Keras 3 `.weights.h5`, in shards too; layers in the model's order",
+    traits: FormatTraits { user_attributes: &["keras", "keras-weights"], ..FormatTraits::DEFAULT },
+    weights_extensions: &["keras"],
     score: detect::score,
     open: read::read,
     ..Format::named(&["keras", "keras-h5", "keras-weights"], "Keras")

@@ -21,7 +21,9 @@ pub(crate) mod read;
 mod tests;
 pub mod write;
 
-use crate::{Format, Writing};
+use statelens_checkpoint::{FormatTraits, PythonTypes};
+
+use crate::{Format, PythonLeaf, Snippet, Writing};
 
 /// The format of single arrays.
 pub static ARRAY: Format = Format {
@@ -35,8 +37,10 @@ pub static ARRAY: Format = Format {
             write::plan(source, &write::WriteOptions { single: true }, name)
         })
     }),
+    traits: FormatTraits { python_types: PythonTypes::All, ..FormatTraits::DEFAULT },
     score: detect::array,
     open: read::read,
+    snippets: Some(array_snippets),
     ..Format::named(&["npy"], "NumPy array")
 };
 
@@ -53,8 +57,11 @@ pub static ARCHIVE: Format = Format {
             write::plan(source, &write::WriteOptions::default(), name)
         })
     }),
+    traits: FormatTraits { python_types: PythonTypes::InsideEntries, ..FormatTraits::DEFAULT },
+    weights_extensions: &["npz"],
     score: detect::archive,
     open: read::read,
+    snippets: Some(archive_snippets),
     ..Format::named(&["npz"], "NumPy archive")
 };
 
@@ -63,4 +70,19 @@ pub static ARCHIVE: Format = Format {
 pub(crate) fn holds_objects(version: (u8, u8), text: &[u8]) -> Option<bool> {
     let header = header::Header::parse(version, text).ok()?;
     Some(header.element == header::ElementType::Objects)
+}
+
+fn array_snippets(leaf: &PythonLeaf<'_>) -> Vec<Snippet> {
+    let (path, index) = (&leaf.path, leaf.numpy_index());
+    numpy_snippet(leaf, format!("{path}, mmap_mode=\"r\"){index}"))
+}
+
+fn archive_snippets(leaf: &PythonLeaf<'_>) -> Vec<Snippet> {
+    let (path, name, index) = (&leaf.path, leaf.stored_name(), leaf.numpy_index());
+    numpy_snippet(leaf, format!("{path})[{name}]{index}"))
+}
+
+fn numpy_snippet(leaf: &PythonLeaf<'_>, call: String) -> Vec<Snippet> {
+    let code = format!("import numpy as np\n\ntensor = np.load({call}\n");
+    leaf.tensor.map(|_| Snippet { library: "numpy", code }).into_iter().collect()
 }

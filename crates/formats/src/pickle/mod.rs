@@ -10,11 +10,14 @@ pub(crate) mod read;
 #[cfg(test)]
 mod tests;
 
+use statelens_checkpoint::{FormatTraits, PythonTypes};
+
 use crate::Format;
 
 pub(crate) static FORMAT: Format = Format {
     extensions: &["pkl"],
     reads: "protocols 0 to 5; objects stay inert",
+    traits: FormatTraits { python_types: PythonTypes::All, ..FormatTraits::DEFAULT },
     score: detect::score,
     open: read::read,
     searched: true,

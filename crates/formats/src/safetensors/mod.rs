@@ -42,9 +42,9 @@ pub mod write;
 
 use std::sync::LazyLock;
 
-use statelens_checkpoint::{Block, DType};
+use statelens_checkpoint::{Block, DType, FormatTraits};
 
-use crate::{Format, Writing};
+use crate::{Format, PythonLeaf, Snippet, Writing};
 
 /// The dtypes, in the order of the reference library.
 static DTYPES: LazyLock<Vec<HeaderDType>> = LazyLock::new(|| {
@@ -132,12 +132,32 @@ pub(crate) static FORMAT: Format = Format {
         what: "one file, or shards with an index",
         shards: true,
         has: write::has,
-        ..Writing::named(NAME, NAME, &[NAME], |source, target, name| {
+        ..Writing::named("safetensors", NAME, &[NAME], |source, target, name| {
             write::plan(source, &write::WriteOptions { shards: target.shards.clone() }, name)
         })
     }),
+    traits: FormatTraits { user_attributes: &[NAME], ..FormatTraits::DEFAULT },
+    shard_extensions: &[NAME],
+    weights_extensions: &[NAME],
     score: detect::score,
     open: read::read,
+    snippets: Some(snippets),
     left_out: Some(write::metadata_left_out),
-    ..Format::named(&[NAME], NAME)
+    ..Format::named(&["safetensors"], NAME)
 };
+
+fn snippets(leaf: &PythonLeaf<'_>) -> Vec<Snippet> {
+    if leaf.tensor.is_none() {
+        return Vec::new();
+    }
+    let (path, name) = (&leaf.path, leaf.name());
+    let read = match leaf.numpy_index().is_empty() {
+        true => format!("tensor = file.get_tensor({name})"),
+        false => format!("tensor = file.get_slice({name}){}", leaf.torch_index()),
+    };
+    let code = format!(
+        "from safetensors import safe_open\n\nwith safe_open({path}, framework=\"pt\") as file:\n    \
+         {read}\n"
+    );
+    vec![Snippet { library: NAME, code }]
+}

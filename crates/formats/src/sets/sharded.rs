@@ -16,7 +16,7 @@ use statelens_checkpoint::{
 use super::join::Join;
 use super::{CheckpointFiles, UnclaimedNames};
 use crate::paths::{base, folder};
-use crate::{Probe, stray};
+use crate::{Probe, formats, stray};
 
 pub(crate) struct Sharded {
     index: Option<ShardIndex>,
@@ -49,7 +49,7 @@ impl Sharded {
         }
         let number = Number::parse(name);
         // Shards can have any name, but those in an index have one of these extensions.
-        if number.is_none() && !EXTENSIONS.iter().any(|extension| has_extension(name, extension)) {
+        if number.is_none() && !extensions().any(|extension| has_extension(name, extension)) {
             return Ok(None);
         }
         let is_near = |other: &str| is_index(other) && folder(other) == folder(name);
@@ -320,8 +320,10 @@ fn index_stem(name: &str) -> (&str, &str) {
 /// The maximum number of indexes that are read to find that of a shard.
 const MAX_INDEXES: usize = 16;
 
-/// Extensions of formats that are split into numbered shards.
-const EXTENSIONS: [&str; 7] = ["safetensors", "bin", "pt", "pth", "ckpt", "h5", "gguf"];
+/// Returns the extensions of formats that are split into numbered shards.
+fn extensions() -> impl Iterator<Item = &'static str> {
+    formats().flat_map(|format| format.shard_extensions).copied()
+}
 
 /// The maximum number of shards of a set that is known by its numbers.
 const MAX_NUMBERED: u64 = 999_999;
@@ -353,15 +355,8 @@ impl<'a> Number<'a> {
             return None;
         }
         let (at, count): (u64, u64) = (at.parse().ok()?, of.parse().ok()?);
-        (at <= count && count <= MAX_NUMBERED && EXTENSIONS.contains(&extension)).then_some(Self {
-            stem,
-            separator,
-            at,
-            digits,
-            count,
-            of,
-            extension,
-        })
+        (at <= count && count <= MAX_NUMBERED && extensions().any(|known| known == extension))
+            .then_some(Self { stem, separator, at, digits, count, of, extension })
     }
 
     fn name(&self, at: u64, digits: usize) -> String {

@@ -41,9 +41,9 @@ pub mod write;
 
 use std::sync::Arc;
 
-use statelens_checkpoint::{Checkpoint, Plan, Result};
+use statelens_checkpoint::{Checkpoint, FormatTraits, Plan, Result};
 
-use crate::{Format, WriteTarget, Writing};
+use crate::{Format, PythonLeaf, Snippet, WriteTarget, Writing};
 
 pub(crate) static FORMAT: Format = Format {
     extensions: &["index"],
@@ -58,8 +58,10 @@ pub(crate) static FORMAT: Format = Format {
         has: write::has,
         ..Writing::named("tensorflow", "TensorFlow checkpoint", &["index", "ckpt"], plan)
     }),
+    traits: FormatTraits { renames_keys: true, slash_keys: true, ..FormatTraits::DEFAULT },
     score: detect::score,
     open: read::read,
+    snippets: Some(snippets),
     checks: Some(|_, files, limits| checks::checks(files, limits).map(Some)),
     left_out: Some(write::dtypes_left_out),
     ..Format::named(&["tensorflow", "tensorflow-v1"], "TensorFlow")
@@ -72,4 +74,18 @@ fn plan(source: Arc<Checkpoint>, target: &WriteTarget, name: &str) -> Result<Pla
         shards: target.shards.clone(),
     };
     write::plan(source, &options, name)
+}
+
+fn snippets(leaf: &PythonLeaf<'_>) -> Vec<Snippet> {
+    // Only the V2 reader of tensorflow takes a prefix.
+    if leaf.checkpoint.format.id != "tensorflow" || leaf.tensor.is_none() {
+        return Vec::new();
+    }
+    let prefix = leaf.main.replacen(".index\"", "\"", 1);
+    let (name, index) = (leaf.stored_name(), leaf.numpy_index());
+    let code = format!(
+        "import tensorflow as tf\n\ntensor = tf.train.load_checkpoint({prefix})\
+         .get_tensor({name}){index}\n"
+    );
+    vec![Snippet { library: "tensorflow", code }]
 }

@@ -98,6 +98,7 @@ fn bundle(
         version: format!("V2, {}", header.producer),
         producer: String::new(),
         facts,
+        ..FormatInfo::default()
     };
     Ok((leaves, format, findings))
 }

@@ -87,6 +87,7 @@ pub(super) fn read(
         version: "V1".into(),
         producer: String::new(),
         facts,
+        ..FormatInfo::default()
     };
     Ok((leaves, format, findings))
 }

@@ -21,7 +21,9 @@ pub(crate) mod read;
 pub(crate) mod tests;
 pub mod write;
 
-use crate::{Format, Writing};
+use statelens_checkpoint::{FormatTraits, PythonTypes};
+
+use crate::{Format, PythonLeaf, Snippet, Writing};
 
 pub(crate) static FORMAT: Format = Format {
     extensions: &["pt", "pth", "bin", "ckpt"],
@@ -31,13 +33,22 @@ pub(crate) static FORMAT: Format = Format {
         about: "A zip of a pickle and raw tensors. Loads with torch.load(weights_only=True): nothing in it can run.",
         what: "zip that `torch.load(weights_only=True)` accepts; one file, or shards with an index",
         shards: true,
+        stores_texts_once: true,
         has: |_| false,
         ..Writing::named("torch", "PyTorch zip", &["pt", "pth", "bin"], |source, target, name| {
             write::plan(source, &write::WriteOptions { shards: target.shards.clone() }, name)
         })
     }),
+    traits: FormatTraits {
+        python_types: PythonTypes::All,
+        exact_read_back: true,
+        ..FormatTraits::DEFAULT
+    },
+    shard_extensions: &["bin", "pt", "pth", "ckpt"],
+    weights_extensions: &["pt", "pth", "ckpt"],
     score: detect::score,
     open: read::read,
+    snippets: Some(snippets),
     searched: true,
     checks: Some(|checkpoint, files, limits| match checkpoint.format.id {
         "torch-tar" => read::tar::checks(files, limits).map(Some),
@@ -46,3 +57,19 @@ pub(crate) static FORMAT: Format = Format {
     left_out: Some(write::quoted_keys),
     ..Format::named(&["torch-zip", "torch-legacy", "torch-tar", "torch-export"], "PyTorch")
 };
+
+fn snippets(leaf: &PythonLeaf<'_>) -> Vec<Snippet> {
+    let format = &leaf.checkpoint.format;
+    let is_zip = format.id == "torch-zip";
+    if format.name == "TorchScript" || !is_zip && format.id != "torch-legacy" {
+        return Vec::new();
+    }
+    let Some(keys) = leaf.subscripts() else { return Vec::new() };
+    let map = if is_zip && leaf.tensor.is_some() { ", mmap=True" } else { "" };
+    let (path, what, index) = (&leaf.path, leaf.variable(), leaf.torch_index());
+    let code = format!(
+        "import torch\n\nstate = torch.load({path}, map_location=\"cpu\", \
+         weights_only=True{map})\n{what} = state{keys}{index}\n"
+    );
+    vec![Snippet { library: "torch", code }]
+}

@@ -225,6 +225,7 @@ impl Facts {
             version: self.version,
             producer: String::new(),
             facts: self.facts,
+            ..FormatInfo::default()
         }
     }
 }

@@ -7,6 +7,7 @@ use std::time::UNIX_EPOCH;
 
 use statelens_checkpoint::{Error, Result};
 use statelens_convert::Pattern;
+use statelens_formats::is_named_as_weights;
 
 use super::recipe::ManySource;
 use super::store::absolute;
@@ -15,10 +16,6 @@ use crate::remote::{self, listed};
 
 /// Bytes of the longest list that is read.
 const MAX_LIST: u64 = 1 << 30;
-
-/// Extensions that files other than weights rarely have. Such a file whose content no format
-/// recognises is damaged, so the report must list it.
-const WEIGHTS: [&str; 8] = ["safetensors", "gguf", "pt", "pth", "ckpt", "mdl", "npz", "keras"];
 
 /// Characters that begin a pattern in a glob.
 const WILDCARDS: [char; 4] = ['*', '?', '[', '{'];
@@ -135,11 +132,6 @@ impl SourceListing {
         }
         Ok(())
     }
-}
-
-fn is_named_as_weights(name: &str) -> bool {
-    let extension = Path::new(name).extension().and_then(|extension| extension.to_str());
-    extension.is_some_and(|extension| WEIGHTS.contains(&extension))
 }
 
 /// Lists the files in a folder and its subfolders, sorted. Links to folders are not followed.

@@ -257,7 +257,7 @@ fn statistics(
     let core = checkpoint.inner();
     let leaves = core.leaves();
     let texts: Vec<_> = leaves.iter().map(|leaf| leaf.flat.to_lossy()).collect();
-    let dot = separator(core.format.id, &mut texts.iter().map(|text| &**text));
+    let dot = separator(core.format.traits.slash_keys, &mut texts.iter().map(|text| &**text));
     let mut firsts = HashMap::new();
     for leaf in &leaves {
         if let Some((id, _)) = core.tensor_of(leaf.target) {

@@ -3,12 +3,19 @@
 use std::sync::Arc;
 
 use statelens::parts::checkpoint::*;
+use statelens::parts::formats::Snippet;
 use statelens::parts::formats::checks::{Algorithm, Check, Checks};
 use statelens::{Format, Probe, Score, WriteTarget, Writing};
 
 pub(crate) static TPACK: Format = Format {
     reads: "all of it",
     writes: Some(Writing::named("tpack", "Tensor pack", &["tpack"], plan)),
+    traits: FormatTraits { exact_read_back: true, slash_keys: true, ..FormatTraits::DEFAULT },
+    weights_extensions: &["tpack"],
+    snippets: Some(|leaf| {
+        let code = format!("import tpack\n\ntensor = tpack.load({})[{}]\n", leaf.path, leaf.name());
+        vec![Snippet { library: "tpack", code }]
+    }),
     score: |probe: &Probe<'_>| match probe.head().starts_with(MAGIC) {
         true => Score::Exact,
         false => Score::No,

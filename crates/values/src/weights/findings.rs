@@ -107,7 +107,7 @@ pub fn findings(checkpoint: &Checkpoint, leaves: &[Leaf], seen: &impl Seen) -> V
     // Sorted, so that the result is deterministic.
     statelens_checkpoint::order::natural(&mut equal);
     let (at, read): (Vec<usize>, Vec<Read<'_>>) = known.into_iter().unzip();
-    let dot = separator(checkpoint.format.id, &mut keys.iter().map(String::as_str));
+    let dot = separator(checkpoint.format.traits.slash_keys, &mut keys.iter().map(String::as_str));
     let mut all = notice(&read, &equal, &scalars(checkpoint, leaves), dot);
     for noticed in &mut all {
         noticed.tensors.iter_mut().for_each(|tensor| *tensor = at[*tensor]);

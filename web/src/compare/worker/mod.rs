@@ -274,7 +274,8 @@ fn check_loads(
     let options = check::CheckOptions { strict, release, ..check::CheckOptions::default() };
     let file = &left.checkpoint;
     let result = keys.judged(file, &options);
-    let of_trainer = check::version_of(file).is_some() || file.format.id == "cerebras-h5";
+    let of_trainer =
+        check::version_of(file).is_some() || statelens_formats::cerebras::is_cerebras(file);
     let releases = check::RELEASES.iter().filter(|_| of_trainer);
     compare::message::StateDictCheck {
         loads: result.loads,

@@ -277,6 +277,7 @@ fn describe(
         main: found.main.0,
         others,
         format_id: plan::worker::target_of(checkpoint.format.id),
+        slash_keys: checkpoint.format.traits.slash_keys,
         format: checkpoint.format.name.to_owned(),
         version: checkpoint.format.version.clone(),
         producer: checkpoint.format.producer.clone(),

@@ -1,7 +1,7 @@
 //! `statelens show --code`.
 
 use statelens::parts::checkpoint::{Checkpoint, Leaf};
-use statelens::parts::describe::snippets;
+use statelens::parts::formats::snippets;
 use statelens::{Error, Result};
 
 use crate::args::Show;

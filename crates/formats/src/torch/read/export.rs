@@ -76,6 +76,7 @@ pub(super) fn read(
         version: text(if early { "version" } else { "archive_version" }).unwrap_or_default(),
         producer: String::new(),
         facts,
+        ..FormatInfo::default()
     };
     let ExportReading { builder, mut findings, unread, .. } = reading;
     findings.extend(unread.findings());

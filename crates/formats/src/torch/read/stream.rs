@@ -30,6 +30,7 @@ pub(super) fn read(
             ("Storages".into(), stream.storages.len().to_string()),
             ("Pickle protocol".into(), stream.pickle.protocol().to_string()),
         ],
+        ..FormatInfo::default()
     };
     builder.finish(lowered.root, format, files, findings)
 }

@@ -46,6 +46,7 @@ pub(super) fn read(
             ("Tensors".into(), table.tensors.len().to_string()),
             ("Pickle protocol".into(), pickle.protocol().to_string()),
         ],
+        ..FormatInfo::default()
     };
     builder.finish(lowered.root, format, files, findings)
 }

@@ -23,14 +23,16 @@ pub struct Snippet {
     pub code: String,
 }
 
-/// Returns ways to read a leaf in Python, the usual one first; none if that would require running
-/// code that a pickle names, or if the slice is invalid. `place` converts the name of a file to the
-/// path to open.
-pub fn snippets(
+/// Returns the code of a format for a leaf, the usual one first.
+pub type SnippetsOf = fn(&PythonLeaf<'_>) -> Vec<Snippet>;
+
+/// Returns ways to read a leaf in Python: those of the format, and those for any file.
+pub(crate) fn snippets(
     checkpoint: &Checkpoint,
     leaf: &Leaf,
     slice: Option<&Slice>,
     place: &dyn Fn(&str) -> String,
+    of_format: Option<SnippetsOf>,
 ) -> Vec<Snippet> {
     let tensor = checkpoint.tensor_of(leaf.target).map(|(_, tensor)| tensor);
     if tensor.is_some_and(|tensor| matches!(tensor.layout, Layout::Missing(_))) {
@@ -42,104 +44,89 @@ pub fn snippets(
     let shape = tensor.map(|tensor| tensor.shape.as_slice()).unwrap_or_default();
     let slice = slice.map_or_else(|| Ok(PythonSlice::default()), |it| PythonSlice::new(it, shape));
     let Ok(slice) = slice else { return Vec::new() };
-    let wanted = WantedLeaf { leaf, tensor, slice, path: path(own), main: path(main) };
-    let mut found = wanted.of_format(checkpoint);
+    let wanted = PythonLeaf { checkpoint, leaf, tensor, slice, path: path(own), main: path(main) };
+    let mut found = of_format.map_or_else(Vec::new, |snippets| snippets(&wanted));
     found.extend(wanted.mapped());
     found.extend(wanted.jax(&found));
     found
 }
 
-struct WantedLeaf<'a> {
-    leaf: &'a Leaf,
-    tensor: Option<&'a Tensor>,
+/// A leaf to read in Python, and the parts of code for it.
+#[derive(Debug)]
+pub struct PythonLeaf<'a> {
+    /// The checkpoint with the leaf.
+    pub checkpoint: &'a Checkpoint,
+    /// The leaf.
+    pub leaf: &'a Leaf,
+    /// The tensor, if the leaf is one.
+    pub tensor: Option<&'a Tensor>,
     slice: PythonSlice,
     /// The file with the tensor, as a Python literal.
-    path: String,
+    pub path: String,
     /// The file that was opened, as a Python literal.
-    main: String,
+    pub main: String,
 }
 
-impl WantedLeaf<'_> {
-    fn of_format(&self, checkpoint: &Checkpoint) -> Vec<Snippet> {
-        let Self { leaf, path, main, .. } = self;
-        let PythonSlice { index, forwards, .. } = &self.slice;
-        // The index for PyTorch, applied to the whole tensor or to the part that was read.
-        let torch = format!("{forwards}{}", self.slice.then_torch());
-        let name = text(&leaf.flat.to_lossy());
-        let stored = checkpoint.stored_key(leaf.id).unwrap_or(&leaf.flat);
-        let stored = text(&stored.to_lossy());
-        let what = if self.tensor.is_some() { "tensor" } else { "value" };
-        let mut found = Vec::new();
-        let mut add = |library, code: String| found.push(Snippet { library, code });
-        match (checkpoint.format.id, checkpoint.format.name) {
-            (_, "TorchScript") => {}
-            ("torch-zip" | "torch-legacy", _) => {
-                if let Some(keys) = indexed(&leaf.key) {
-                    let map = match checkpoint.format.id == "torch-zip" && self.tensor.is_some() {
-                        true => ", mmap=True",
-                        false => "",
-                    };
-                    add(
-                        "torch",
-                        format!(
-                            "import torch\n\nstate = torch.load({path}, map_location=\"cpu\", \
-                             weights_only=True{map})\n{what} = state{keys}{torch}\n"
-                        ),
-                    );
-                }
-            }
-            ("cerebras-h5", _) => {
-                if let Some(keys) = indexed(&leaf.key) {
-                    add(
-                        "cstorch",
-                        format!(
-                            "import cerebras.pytorch as cstorch\n\nstate = cstorch.load({main}, \
-                             map_location=\"cpu\")\n{what} = state{keys}{torch}\n"
-                        ),
-                    );
-                }
-                if self.plain() {
-                    add("h5py", self.h5py(&stored));
-                }
-            }
-            // h5py converts floats that NumPy does not have to other dtypes.
-            ("hdf5", _) if self.tensor.is_some_and(|tensor| own_of_numpy(&tensor.dtype)) => {
-                add("h5py", self.h5py(&text(&inside(&leaf.key))));
-            }
-            ("safetensors", _) if self.tensor.is_some() => {
-                let open = |framework: &str, last: &str| {
-                    format!(
-                        "from safetensors import safe_open\n\nwith safe_open({path}, \
-                         framework=\"{framework}\") as file:\n    {last}\n"
-                    )
-                };
-                let take = match index.is_empty() {
-                    true => format!("tensor = file.get_tensor({name})"),
-                    false => format!("tensor = file.get_slice({name}){torch}"),
-                };
-                add("safetensors", open("pt", &take));
-            }
-            ("npz", _) if self.tensor.is_some() => add(
-                "numpy",
-                format!("import numpy as np\n\ntensor = np.load({path})[{stored}]{index}\n"),
-            ),
-            ("npy", _) if self.tensor.is_some() => add(
-                "numpy",
-                format!("import numpy as np\n\ntensor = np.load({path}, mmap_mode=\"r\"){index}\n"),
-            ),
-            ("tensorflow", _) if self.tensor.is_some() => {
-                let prefix = main.replacen(".index\"", "\"", 1);
-                add(
-                    "tensorflow",
-                    format!(
-                        "import tensorflow as tf\n\ntensor = tf.train.load_checkpoint({prefix})\
-                         .get_tensor({stored}){index}\n"
-                    ),
-                );
-            }
-            _ => {}
-        }
-        found
+impl PythonLeaf<'_> {
+    /// Returns the variable that the last line binds: `tensor` or `value`.
+    pub fn variable(&self) -> &'static str {
+        if self.tensor.is_some() { "tensor" } else { "value" }
+    }
+
+    /// Returns the flat key as a Python literal.
+    pub fn name(&self) -> String {
+        text(&self.leaf.flat.to_lossy())
+    }
+
+    /// Returns the name in the file as a Python literal.
+    pub fn stored_name(&self) -> String {
+        let stored = self.checkpoint.stored_key(self.leaf.id).unwrap_or(&self.leaf.flat);
+        text(&stored.to_lossy())
+    }
+
+    /// Returns the path as index expressions; see [`indexed`].
+    pub fn subscripts(&self) -> Option<String> {
+        indexed(&self.leaf.key)
+    }
+
+    /// Returns the index for NumPy; empty for the whole tensor.
+    pub fn numpy_index(&self) -> &str {
+        &self.slice.index
+    }
+
+    /// Returns the index for PyTorch, applied to the whole tensor or to the part that was read.
+    pub fn torch_index(&self) -> String {
+        format!("{}{}", self.slice.forwards, self.slice.then_torch())
+    }
+
+    /// Returns whether a dataset holds the numbers unchanged.
+    pub fn is_plain(&self) -> bool {
+        self.tensor.is_some_and(|tensor| {
+            matches!(tensor.layout, Layout::Span(_)) && tensor.dtype != DType::BF16
+        })
+    }
+
+    /// Returns whether NumPy has the dtype of the tensor without the help of another library.
+    pub fn has_numpy_dtype(&self) -> bool {
+        self.tensor.is_some_and(|tensor| own_of_numpy(&tensor.dtype))
+    }
+
+    /// Returns code that reads the dataset with this name.
+    pub fn h5py(&self, dataset: &str) -> Snippet {
+        let (path, then) = (&self.path, self.slice.then_numpy());
+        // Datasets are read by indexing; an empty tuple reads everything.
+        let index = if self.slice.index.is_empty() { "[()]" } else { &self.slice.forwards };
+        let code = format!(
+            "import h5py\n\nwith h5py.File({path}, \"r\") as file:\n    tensor = file[{dataset}]{index}{then}\n"
+        );
+        Snippet { library: "h5py", code }
+    }
+
+    /// Returns the path of the dataset in HDF5 as a Python literal.
+    pub fn dataset(&self) -> String {
+        let parts = self.leaf.key.parts.iter();
+        let parts: Vec<String> = parts.map(|part| part.text().to_lossy().into_owned()).collect();
+        text(&parts.join("/"))
     }
 
     /// Returns code that maps the tensor with NumPy, if it is contiguous, in C order and not
@@ -188,22 +175,6 @@ impl WantedLeaf<'_> {
             read.code
         );
         Some(Snippet { library: "jax", code })
-    }
-
-    /// Returns whether a dataset holds the numbers unchanged.
-    fn plain(&self) -> bool {
-        self.tensor.is_some_and(|tensor| {
-            matches!(tensor.layout, Layout::Span(_)) && tensor.dtype != DType::BF16
-        })
-    }
-
-    fn h5py(&self, dataset: &str) -> String {
-        let (path, then) = (&self.path, self.slice.then_numpy());
-        // Datasets are read by indexing; an empty tuple reads everything.
-        let index = if self.slice.index.is_empty() { "[()]" } else { &self.slice.forwards };
-        format!(
-            "import h5py\n\nwith h5py.File({path}, \"r\") as file:\n    tensor = file[{dataset}]{index}{then}\n"
-        )
     }
 }
 
@@ -291,13 +262,6 @@ fn literal(key: &DictKey, depth: usize) -> Option<String> {
         }
         _ => return None,
     })
-}
-
-/// Returns the path of a dataset in HDF5.
-fn inside(key: &Key) -> String {
-    let parts: Vec<String> =
-        key.parts.iter().map(|part| part.text().to_lossy().into_owned()).collect();
-    parts.join("/")
 }
 
 /// Returns a string as a Python literal.
