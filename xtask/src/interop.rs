@@ -10,8 +10,19 @@ use crate::{project, python, shell};
 /// Seconds that random pickles are compared in a run of all tests.
 const FUZZ_SECONDS: u32 = 30;
 
+/// The scripts to run.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Share {
+    All,
+    /// One for each library: files that it wrote, files that we wrote, and code for it.
+    Ci,
+}
+
+/// The scripts of [`Share::Ci`], besides the comparison of all fixtures.
+const CI: [&str; 5] = ["snippets", "numpy_archives", "safetensors_files", "bundles", "optimizers"];
+
 /// Runs `tests/interop` with the binary `statelens`; prints counts, and fails on any difference.
-pub(crate) fn run(root: &Path, statelens: &Path) -> Result<(), String> {
+pub(crate) fn run(root: &Path, statelens: &Path, share: Share) -> Result<(), String> {
     let python = python::set_up(root)?;
     statelens_fixtures::make().map_err(|error| format!("target/fixtures: {error}"))?;
     let script = |name: &str, interpreter: &Path| {
@@ -49,6 +60,13 @@ pub(crate) fn run(root: &Path, statelens: &Path) -> Result<(), String> {
     match &python.older {
         Ok(interpreter) => scripts.push(script("older", interpreter)),
         Err(why) => println!("Release 2.4 of cerebras-pytorch is left out: {why}"),
+    }
+    if share == Share::Ci {
+        let is_in = |script: &Command| {
+            let name = script.get_args().next().map(Path::new).and_then(Path::file_stem);
+            name.is_some_and(|name| name == "run" || CI.iter().any(|listed| name == *listed))
+        };
+        scripts.retain(is_in);
     }
     // Run all of them, so that one run reports every difference.
     let failed = at_once(scripts);

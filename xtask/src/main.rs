@@ -6,6 +6,7 @@
 
 mod bench;
 mod built;
+mod changes;
 mod cycles;
 mod dist;
 mod fuzz;
@@ -27,7 +28,9 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+use crate::interop::Share;
 use crate::page::PageTests;
+use crate::setup::Packages;
 use crate::test::Tier;
 
 /// The tasks of the Statelens repository.
@@ -48,14 +51,20 @@ enum Task {
     },
     /// Build the command (target/release/statelens) with the page in it.
     Build,
+    /// Check a change in less than two minutes: format, and clippy and the library tests of the
+    /// crates that differ from `main`.
+    Check,
     /// Run the tests before a pull request: format, clippy, cycles, unit and fixture tests, and the
     /// page's core tests in a browser. The last line counts the steps that passed and failed.
     Test {
-        /// Everything: also clippy for wasm32, packages, all damaged and hostile variants, all page
-        /// tests, interop with the real libraries, object stores, fuzzing, and the other builds of
-        /// the page.
+        /// Everything: also clippy for wasm32, packages, documentation, the oldest Rust, all damaged
+        /// and hostile variants, all page tests, interop with the real libraries, the Python
+        /// package, object stores, fuzzing, and the small page.
         #[arg(long)]
         all: bool,
+        /// What CI runs: also the Python package, more page tests, fuzzing, and a share of interop.
+        #[arg(long, conflicts_with = "all")]
+        ci: bool,
     },
     /// Run the page's tests in a headless browser.
     TestPage {
@@ -135,9 +144,13 @@ fn main() -> ExitCode {
     let result = match Arguments::parse().task {
         Task::Serve { port } => page::serve(port),
         Task::Build => page::build_all(),
-        Task::Test { all } => return test::run(if all { Tier::All } else { Tier::Core }),
-        Task::TestPage { other_builds: true, .. } => setup::prepare(setup::OTHER_BUILDS)
-            .and_then(|()| page::smoke_tests_of_other_builds(&[])),
+        Task::Check => return test::check(),
+        Task::Test { all: true, .. } => return test::run(Tier::All),
+        Task::Test { ci: true, .. } => return test::run(Tier::Ci),
+        Task::Test { .. } => return test::run(Tier::Core),
+        Task::TestPage { other_builds: true, .. } => {
+            setup::prepare(setup::OTHER_BUILDS).and_then(|()| page::smoke_tests_of_other_builds())
+        }
         Task::TestPage { filter, core, .. } => setup::prepare(setup::PAGE_TESTS).and_then(|()| {
             let which = match filter.as_deref() {
                 Some(name) => PageTests::Named(name),
@@ -150,7 +163,7 @@ fn main() -> ExitCode {
         Task::Startup => page::startup(),
         Task::Interop => setup::prepare(setup::INTEROP)
             .and_then(|()| page::debug_command(&[]))
-            .and_then(|command| test::interop(&command)),
+            .and_then(|command| test::interop(&command, Share::All)),
         Task::Bench { parts } => bench::run(&parts),
         Task::Dist => dist::run(),
         Task::Wheel { test: true } => setup::prepare(setup::INTEROP).and_then(|()| wheel::test()),
@@ -161,7 +174,7 @@ fn main() -> ExitCode {
         Task::Cycles { draw: false } => cycles::check(),
         Task::Fixtures { pack, unpack } => fixtures(pack.as_deref(), unpack.as_deref()),
         Task::Styles => styles::check(),
-        Task::Setup => setup::prepare(setup::ALL),
+        Task::Setup => setup::install(setup::ALL, Packages::Install),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

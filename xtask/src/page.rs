@@ -10,6 +10,11 @@ use statelens_serve::{ServedFolder, Server};
 use crate::site::Goal;
 use crate::{project, setup, shell, single, site};
 
+/// The files of page tests that CI runs completely: what no core test covers, and what loses data if
+/// it breaks.
+const CI_FILES: [&str; 8] =
+    ["axe", "compare", "convert", "desktop", "open", "session", "share", "verify"];
+
 /// Marks the page tests that `cargo xtask test` runs, at the end of their names.
 const CORE: &str = "(core)";
 
@@ -36,15 +41,23 @@ pub(crate) fn build_all() -> Result<()> {
     Ok(())
 }
 
+/// Runs the smoke tests on the small site.
+pub(crate) fn smoke_tests_of_small_page(features: Features) -> Result<()> {
+    smoke_tests(&[site::build(Goal::Small)?], features)
+}
+
 /// Runs the smoke tests on the small site, and on the site that Trunk builds.
-pub(crate) fn smoke_tests_of_other_builds(features: Features) -> Result<()> {
-    let (small, trunk) = (site::build(Goal::Small)?, site::build_with_trunk()?);
+pub(crate) fn smoke_tests_of_other_builds() -> Result<()> {
+    smoke_tests(&[site::build(Goal::Small)?, site::build_with_trunk()?], &[])
+}
+
+fn smoke_tests(sites: &[PathBuf], features: Features) -> Result<()> {
     let (browser, command) = (setup::page_tests()?, debug_command(features)?);
     statelens_fixtures::make().context("making target/fixtures")?;
     let files = test_files(PageTests::Named("smoke"))?;
-    for site in [small, trunk] {
+    for site in sites {
         println!("\n== Smoke tests of {}", site.display());
-        let server = start_server(&site, 0)?;
+        let server = start_server(site, 0)?;
         let mut node = node(&server, &browser, &command);
         shell::run(node.args(["--test", "--test-reporter=spec"]).args(&files))?;
     }
@@ -55,6 +68,8 @@ pub(crate) fn smoke_tests_of_other_builds(features: Features) -> Result<()> {
 pub(crate) enum PageTests<'a> {
     /// Those whose names end in `(core)`: the main job of each screen.
     Core,
+    /// Those of [`CI_FILES`], and the core tests of the other files.
+    Ci,
     All,
     /// Those in files whose names contain this.
     Named(&'a str),
@@ -73,20 +88,40 @@ pub(crate) fn test(which: PageTests<'_>, features: Features) -> Result<()> {
     let server = start_server(&site, 0)?;
     let list = project::target().join("page-failures.txt");
     fs::write(&list, "").context("writing target/page-failures.txt")?;
-    let mut node = node(&server, &browser, &command);
-    node.env("STATELENS_SINGLE", &single).args(["--test", "--test-concurrency=2"]);
-    if let PageTests::Core = which {
-        node.arg(format!("--test-name-pattern={}$", CORE.replace(['(', ')'], ".")));
+    let run = |files: &[PathBuf], core: bool| -> Result<()> {
+        let mut node = node(&server, &browser, &command);
+        node.env("STATELENS_SINGLE", &single).args(["--test", "--test-concurrency=2"]);
+        if core {
+            node.arg(format!("--test-name-pattern={}$", CORE.replace(['(', ')'], ".")));
+        }
+        node.args(["--test-reporter=spec", "--test-reporter-destination=stdout"]);
+        node.arg("--test-reporter").arg(project::root().join("tests/page/failures.mjs"));
+        node.arg("--test-reporter-destination").arg(&list);
+        shell::run(node.args(files))
+    };
+    let mut failed = String::new();
+    let mut outcome = Ok(());
+    let (whole, core): (Vec<PathBuf>, Vec<PathBuf>) = match which {
+        PageTests::Core => (Vec::new(), files),
+        PageTests::Ci => files.into_iter().partition(|file| is_in_ci(file)),
+        PageTests::All | PageTests::Named(_) => (files, Vec::new()),
+    };
+    for (files, core) in [(whole, false), (core, true)] {
+        if !files.is_empty() {
+            outcome = outcome.and(run(&files, core));
+            failed += &fs::read_to_string(&list).context("reading target/page-failures.txt")?;
+        }
     }
-    node.args(["--test-reporter=spec", "--test-reporter-destination=stdout"]);
-    node.arg("--test-reporter").arg(project::root().join("tests/page/failures.mjs"));
-    node.arg("--test-reporter-destination").arg(&list);
-    let outcome = shell::run(node.args(files));
-    let failed = fs::read_to_string(&list).context("reading target/page-failures.txt")?;
     match failed.lines().count() {
         0 => outcome,
         count => bail!("{count} of the page's tests failed:\n{}", listed(&failed)),
     }
+}
+
+/// Returns whether CI runs all tests of a file.
+fn is_in_ci(file: &Path) -> bool {
+    let name = file.file_name().unwrap_or_default().to_string_lossy();
+    name.strip_suffix(".test.mjs").is_some_and(|name| CI_FILES.contains(&name))
 }
 
 /// Returns a line for each failed test: its file, its name and the error.
@@ -227,6 +262,9 @@ fn test_files(which: PageTests<'_>) -> Result<Vec<PathBuf>> {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let runs = match which {
             PageTests::Core => fs::read_to_string(&path).is_ok_and(|text| text.contains(CORE)),
+            PageTests::Ci => {
+                is_in_ci(&path) || fs::read_to_string(&path).is_ok_and(|text| text.contains(CORE))
+            }
             PageTests::All => true,
             PageTests::Named(part) => name.contains(part),
         };

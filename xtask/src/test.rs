@@ -1,5 +1,7 @@
 //! The tests of the project, step by step.
 
+mod slowest;
+
 use std::path::Path;
 use std::process::ExitCode;
 use std::thread;
@@ -7,9 +9,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Error, Result};
 
+use crate::interop::Share;
 use crate::page::{Features, PageTests};
 use crate::{
-    cycles, dist, fuzz, interop as real_libraries, page, project, setup, shell, styles, wheel,
+    changes, cycles, dist, fuzz, interop as real_libraries, page, project, setup, shell, styles,
+    wheel,
 };
 
 /// Seconds that each fuzz target runs here.
@@ -23,6 +27,12 @@ const FUZZ_SEED: u32 = 1;
 const TESTS: [&str; 7] =
     ["test", "--locked", "--workspace", "--exclude", "statelens-app", "--exclude", "xtask-bindgen"];
 
+/// What is tested of each crate. Clippy compiles the examples; linking them here takes a minute.
+const TARGETS: [&str; 3] = ["--lib", "--bins", "--tests"];
+
+/// The crates that are published, and so have to be compiled without their default features.
+const WITH_FEATURES: [&str; 3] = ["statelens", "statelens-cli", "statelens-recipes"];
+
 /// The optional feature that all steps of [`Tier::All`] compile, so that they share their artifacts:
 /// the command reads from object stores, which the tests imitate.
 const OBJECT_STORES: Features = &["--features", "statelens-cli/object-store"];
@@ -33,8 +43,10 @@ const DEEP: &str = "STATELENS_DEEP";
 /// The extent of a test run.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Tier {
-    /// For contributors before a pull request, and for CI.
+    /// For contributors before a pull request.
     Core,
+    /// For CI on two cores within an hour: a share of every area.
+    Ci,
     /// Everything, before a release.
     All,
 }
@@ -43,7 +55,9 @@ pub(crate) enum Tier {
 pub(crate) fn run(tier: Tier) -> ExitCode {
     let mut report = TestReport::default();
     let all = tier == Tier::All;
-    report.step("set up", || setup::prepare(if all { setup::ALL } else { setup::PAGE_TESTS }));
+    report.step("set up", || {
+        setup::prepare(if tier == Tier::Core { setup::PAGE_TESTS } else { setup::ALL })
+    });
     if report.failed() > 0 {
         return report.sum_up();
     }
@@ -58,12 +72,35 @@ pub(crate) fn run(tier: Tier) -> ExitCode {
     if all {
         report.step("clippy for wasm32", clippy_wasm);
         report.step("packages", packages);
+        report.step("documentation", documentation);
+        report.step("without default features", without_default_features);
+        report.step("minimum Rust version", minimum_version);
     }
     match tier {
         Tier::Core => {
             report.step("unit and fixture tests", || tests(false));
             report.step("build of the page", || page::build().map(drop));
             report.step("page in a browser, core", || page::test(PageTests::Core, &[]));
+        }
+        Tier::Ci => {
+            report.step("unit and fixture tests", || tests(false));
+            report.step("build of the page", || page::build().map(drop));
+            report.step("build of the command", || page::debug_command_with_page(&[]).map(drop));
+            report.concurrently(
+                |report| report.step("page in a browser", || page::test(PageTests::Ci, &[])),
+                |report| {
+                    report.step("interop with the real libraries, a share", || {
+                        let command = page::debug_command_with_page(&[])?;
+                        interop(&command, Share::Ci)
+                    });
+                },
+            );
+            report.concurrently(
+                |report| report.step("Python package", wheel::test),
+                |report| {
+                    report.step("fuzz", || fuzz::run(FUZZ_SECONDS, None, Some(FUZZ_SEED)));
+                },
+            );
         }
         Tier::All => {
             // Linking a page keeps one core busy, and so do the longest tests.
@@ -72,8 +109,8 @@ pub(crate) fn run(tier: Tier) -> ExitCode {
                     report.step("build of the page", || page::build().map(drop));
                     report.step("fuzz", || fuzz::run(FUZZ_SECONDS, None, Some(FUZZ_SEED)));
                     report.step("budget", dist::budget);
-                    report.step("smoke tests of other builds", || {
-                        page::smoke_tests_of_other_builds(OBJECT_STORES)
+                    report.step("smoke tests of the small page", || {
+                        page::smoke_tests_of_small_page(OBJECT_STORES)
                     });
                 },
                 |report| report.step("unit and fixture tests", || tests(true)),
@@ -88,7 +125,7 @@ pub(crate) fn run(tier: Tier) -> ExitCode {
                 },
                 |report| {
                     report.step("interop with the real libraries", || {
-                        interop(&page::debug_command_with_page(OBJECT_STORES)?)
+                        interop(&page::debug_command_with_page(OBJECT_STORES)?, Share::All)
                     });
                     report.step("Python package", wheel::test);
                 },
@@ -98,9 +135,31 @@ pub(crate) fn run(tier: Tier) -> ExitCode {
     report.sum_up()
 }
 
+/// Checks a change in less than two minutes, if the crates were compiled before: format, clippy and
+/// the library tests of the crates with changes.
+pub(crate) fn check() -> ExitCode {
+    let mut report = TestReport::default();
+    report.step("format", || cargo(&["fmt", "--all", "--check"]));
+    match changes::packages() {
+        Ok(changed) if changed.is_empty() => println!("no crate differs from main"),
+        Ok(changed) => {
+            let packages: Vec<&str> =
+                changed.iter().flat_map(|name| ["-p", name.as_str()]).collect();
+            let clippy = ["clippy", "--locked", "--all-targets"];
+            let clippy = [&clippy[..], &packages, &["--", "-D", "warnings"]].concat();
+            report.step("clippy of the changed crates", || cargo(&clippy));
+            let tests = [&["test", "--locked", "--lib", "--bins"], &packages[..]].concat();
+            report.step("library tests of the changed crates", || cargo(&tests));
+        }
+        Err(error) => report.step("changed crates", || Err(error)),
+    }
+    report.step("cycles of modules", cycles::check);
+    report.sum_up()
+}
+
 /// Compares the command with the real libraries.
-pub(crate) fn interop(command: &Path) -> Result<()> {
-    real_libraries::run(project::root(), command).map_err(Error::msg)
+pub(crate) fn interop(command: &Path, share: Share) -> Result<()> {
+    real_libraries::run(project::root(), command, share).map_err(Error::msg)
 }
 
 /// Lints everything that runs on this machine.
@@ -123,12 +182,49 @@ fn packages() -> Result<()> {
 /// Runs the unit and fixture tests of everything that runs on this machine, and of the logic of the page (filter, byte
 /// map, texts).
 fn tests(deep: bool) -> Result<()> {
+    let command = |targets: &[&str]| {
+        let mut cargo = shell::command("cargo");
+        cargo.args(TESTS).args(targets).arg("--no-fail-fast");
+        if deep {
+            cargo.env(DEEP, "1").args(OBJECT_STORES);
+        }
+        cargo
+    };
+    let tested = slowest::run(&mut command(&TARGETS));
+    let documented = shell::run(&mut command(&["--doc"]));
+    tested.and(documented)
+}
+
+/// Compiles the documentation: a link to something that is gone is an error.
+fn documentation() -> Result<()> {
     let mut cargo = shell::command("cargo");
-    cargo.args(TESTS).arg("--no-fail-fast");
-    if deep {
-        cargo.env(DEEP, "1").args(OBJECT_STORES);
+    cargo.env("RUSTDOCFLAGS", "-D warnings");
+    cargo.args(["doc", "--locked", "--workspace", "--no-deps", "--document-private-items"]);
+    shell::run(cargo.args(["--exclude", "statelens-app", "--exclude", "xtask-bindgen"]))
+}
+
+fn without_default_features() -> Result<()> {
+    WITH_FEATURES.iter().try_for_each(|package| {
+        cargo(&["check", "--locked", "--no-default-features", "-p", package])
+    })
+}
+
+/// Compiles everything with the oldest Rust that the project supports, unless the other steps use
+/// that one.
+fn minimum_version() -> Result<()> {
+    let version = project::RUST_VERSION;
+    let used = shell::output(shell::command("rustc").arg("--version")).unwrap_or_default();
+    if used.starts_with(&format!("rustc {version}.")) {
+        println!("the other steps use Rust {version}");
+        return Ok(());
     }
-    shell::run(&mut cargo)
+    let toolchain = format!("{version}.0");
+    let mut rustup = shell::command("rustup");
+    shell::run(rustup.args(["toolchain", "install", &toolchain, "--profile", "minimal"]))?;
+    let mut cargo = shell::command("rustup");
+    cargo.args(["run", &toolchain, "cargo", "check", "--locked", "--workspace", "--target-dir"]);
+    cargo.arg(project::target().join("minimum-rust"));
+    shell::run(cargo.args(["--exclude", "statelens-app", "--exclude", "xtask-bindgen"]))
 }
 
 /// Compares the unpicklers of CPython with `scan` on random pickles.
@@ -144,8 +240,8 @@ fn cargo(arguments: &[&str]) -> Result<()> {
 /// Lints the page and all of the core; only the command and the tasks are never compiled for
 /// wasm32.
 fn clippy_wasm() -> Result<()> {
-    let env = setup::wasm::clippy_env()?;
-    let mut cargo = env.command("cargo");
+    setup::wasm::target()?;
+    let mut cargo = shell::command("cargo");
     cargo.args(["clippy", "--locked", "--profile", "tools", "--workspace"]);
     for name in ["statelens", "statelens-cli", "statelens-serve", "pystatelens", "xtask"] {
         cargo.args(["--exclude", name]);

@@ -9,8 +9,8 @@ use crate::shell;
 /// Installs packages, as root or with a `sudo` that needs no password; otherwise fails with the
 /// command to type.
 pub(crate) fn install(packages: &[&str]) -> Result<()> {
-    let line = format!("apt-get install --no-install-recommends {}", packages.join(" "));
     let Some(mut prefix) = prefix() else {
+        let line = line(packages);
         bail!("this needs administrator rights; run `sudo {line}`, then the same task again");
     };
     prefix.extend(["env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "-q", "-y"]);
@@ -23,6 +23,11 @@ pub(crate) fn install(packages: &[&str]) -> Result<()> {
     let mut words = vec!["install", "--no-install-recommends"];
     words.extend(packages);
     apt(&words)
+}
+
+/// Returns the command that installs packages.
+pub(crate) fn line(packages: &[&str]) -> String {
+    format!("apt-get install --no-install-recommends {}", packages.join(" "))
 }
 
 pub(crate) fn present() -> bool {

@@ -12,8 +12,6 @@ use anyhow::{Error, Result, bail};
 
 use crate::{project, python, shell};
 
-pub(crate) use wasm::wasm_env;
-
 /// An external requirement of a task.
 pub(crate) struct Need {
     /// What it is, what needs it, its size, and how long installing takes.
@@ -29,17 +27,18 @@ pub(crate) struct Need {
 pub(crate) const PAGE_TESTS: &[Need] = &[WASM, NODE, CHROMIUM];
 
 /// The requirements for testing the small page and the page built by Trunk.
-pub(crate) const OTHER_BUILDS: &[Need] = &[WASM, NODE, CHROMIUM, CXX, TOOLS];
+pub(crate) const OTHER_BUILDS: &[Need] = &[WASM, NODE, CHROMIUM, TRUNK];
 
 pub(crate) const INTEROP: &[Need] = &[H5DUMP, PYTHON];
 
-pub(crate) const ALL: &[Need] = &[WASM, NODE, CHROMIUM, CXX, H5DUMP, PYTHON, TOOLS];
+/// The requirements of all tests but those of Trunk's build.
+pub(crate) const ALL: &[Need] = &[WASM, NODE, CHROMIUM, CXX, H5DUMP, PYTHON, CARGO_FUZZ];
 
 const WASM: Need = Need {
-    about: "Rust for WebAssembly, which the page is compiled with: 20 MB from rustup, seconds; or Debian's, 600 MB, minutes",
+    about: "Rust for WebAssembly, which the page is compiled with: 20 MB from rustup, seconds",
     packages: &[],
     is_missing: || !wasm::is_installed(),
-    install: || wasm::clippy_env().map(drop),
+    install: wasm::target,
 };
 
 const NODE: Need = Need {
@@ -80,17 +79,40 @@ const PYTHON: Need = Need {
     install: || python::set_up(project::root()).map(drop).map_err(Error::msg),
 };
 
-const TOOLS: Need = Need {
-    about: "Trunk, wasm-bindgen, wasm-opt and cargo-fuzz: 110 MB to download, 4 minutes to compile",
+const CARGO_FUZZ: Need = Need {
+    about: "cargo-fuzz, which builds and runs the fuzz targets: a minute to compile",
     packages: &[],
-    is_missing: tools::missing_for_tests,
-    install: tools::install_for_tests,
+    is_missing: || tools::is_missing("cargo-fuzz"),
+    install: || tools::cargo_fuzz().map(drop),
 };
 
+const TRUNK: Need = Need {
+    about: "Trunk, wasm-bindgen and wasm-opt: 110 MB to download, 3 minutes to compile",
+    packages: &[],
+    is_missing: || tools::is_missing("trunk"),
+    install: || tools::trunk().map(drop),
+};
+
+/// Who may install packages of the system.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Packages {
+    /// `cargo xtask setup`, which was called for that.
+    Install,
+    /// All other tasks: they print the command and stop, unless they run in CI.
+    Ask,
+}
+
 /// Lists missing requirements and installs them: packages first, then the rest concurrently, because
-/// some are downloaded and others compiled. Without the right to install packages, it fails with the
-/// command to type.
+/// some are downloaded and others compiled. If the task may not install packages, or has not the
+/// right to, it fails with the command to type.
 pub(crate) fn prepare(needs: &[Need]) -> Result<()> {
+    let in_ci = std::env::var_os("CI").is_some_and(|value| !value.is_empty());
+    install(needs, if in_ci { Packages::Install } else { Packages::Ask })
+}
+
+/// As [`prepare`], and installs packages only if `packages` allows it.
+pub(crate) fn install(needs: &[Need], packages: Packages) -> Result<()> {
+    let allowed = packages;
     let missing: Vec<&Need> = needs.iter().filter(|need| (need.is_missing)()).collect();
     if missing.is_empty() {
         return Ok(());
@@ -100,6 +122,12 @@ pub(crate) fn prepare(needs: &[Need]) -> Result<()> {
     let packages: Vec<&str> =
         missing.iter().flat_map(|need| need.packages.iter().copied()).collect();
     if !packages.is_empty() && apt::present() {
+        if allowed == Packages::Ask {
+            bail!(
+                "packages are missing; run `cargo xtask setup`, or `sudo {}`, then this task again",
+                apt::line(&packages)
+            );
+        }
         apt::install(&packages)?;
     }
     thread::scope(|scope| {
@@ -144,5 +172,21 @@ mod tests {
         assert!(prepare(&[THERE]).is_ok());
         let error = prepare(&[THERE, REFUSED]).unwrap_err();
         assert_eq!(error.to_string(), "type this line");
+    }
+
+    #[test]
+    fn packages_are_installed_by_setup_only() {
+        const PACKAGE: Need = Need {
+            about: "a package",
+            packages: &["statelens-test-that-is-not-a-package"],
+            is_missing: || true,
+            install: || bail!("it was installed"),
+        };
+        let error = install(&[PACKAGE], Packages::Ask).unwrap_err().to_string();
+        let wanted = match apt::present() {
+            true => "install --no-install-recommends statelens-test-that-is-not-a-package",
+            false => "it was installed",
+        };
+        assert!(error.contains(wanted), "{error}");
     }
 }

@@ -25,7 +25,7 @@ pub(crate) fn trunk() -> Result<Vec<PathBuf>> {
         package: "trunk",
         program: "trunk",
         version: TRUNK,
-        why: "The tests build the page with it once. Built without its download and TLS features, which are not used here. About 3 minutes.",
+        why: "The page builds with it, too. Built without its download and TLS features, which are not used here. About 3 minutes.",
         arguments: &["--no-default-features", "--locked"],
     })?;
     if built {
@@ -43,13 +43,6 @@ pub(crate) fn wasm_bindgen() -> Result<PathBuf> {
     let mut cargo = shell::command("cargo");
     shell::run(cargo.args(["build", "--locked", "--profile", "tools", "-p", "xtask-bindgen"]))?;
     Ok(project::target().join("tools").join("xtask-bindgen"))
-}
-
-/// Installs Trunk, wasm-opt and cargo-fuzz one after the other: they are built in one folder, so
-/// they must be complete before steps run concurrently.
-pub(crate) fn install_for_tests() -> Result<()> {
-    trunk()?;
-    cargo_fuzz().map(drop)
 }
 
 /// Fails with instructions if there is no C++ compiler.
@@ -110,10 +103,14 @@ pub(super) fn page_packages_missing() -> bool {
     })
 }
 
-/// Returns whether some of the tools of [`install_for_tests`] are missing.
-pub(super) fn missing_for_tests() -> bool {
-    let programs = ["trunk", "cargo-fuzz"];
-    programs.iter().any(|program| !project::tools().join("bin").join(program).is_file())
+/// Returns whether a program that cargo installs is missing.
+pub(super) fn is_missing(name: &str) -> bool {
+    !program(name).is_file()
+}
+
+/// Returns the path of a program that cargo installs.
+pub(crate) fn program(name: &str) -> PathBuf {
+    project::tools().join("bin").join(name)
 }
 
 struct Tool<'a> {

@@ -73,12 +73,16 @@ pub(crate) fn build(goal: Goal) -> Result<PathBuf> {
 
 /// Builds the small site with Trunk from the same description, and returns its folder.
 pub(crate) fn build_with_trunk() -> Result<PathBuf> {
-    let mut env = setup::wasm_env()?;
-    env.prepend_to_path(setup::tools::trunk()?)?;
+    wasm::target()?;
+    let tools = setup::tools::trunk()?;
+    let old = env::var_os("PATH").unwrap_or_default();
+    let path = env::join_paths(tools.into_iter().chain(env::split_paths(&old)))
+        .context("a folder of the tools has a name that PATH can't hold")?;
     // Trunk can work offline because all its tools are found; it would download missing ones.
-    shell::run(env.command("cargo").args(["fetch", "--locked", "--target", wasm::TARGET]))?;
+    shell::run(shell::command("cargo").args(["fetch", "--locked", "--target", wasm::TARGET]))?;
     let folder = project::target().join("site-trunk");
-    let mut trunk = env.command("trunk");
+    let mut trunk = shell::command(setup::tools::program("trunk"));
+    trunk.env("PATH", path);
     // Trunk takes this variable for an option that requires `true` or `false`.
     trunk.env_remove("NO_COLOR");
     trunk.args(["build", "--release", "--offline", "--skip-version-check", "--dist"]);
@@ -94,7 +98,8 @@ fn compile(goal: Goal, description: &Description) -> Result<PathBuf> {
         Goal::Fast => &program.fast,
         Goal::Small => &program.small,
     };
-    let mut cargo = setup::wasm_env()?.command("cargo");
+    wasm::target()?;
+    let mut cargo = shell::command("cargo");
     cargo.args(["build", "--locked", "--target", wasm::TARGET, "--profile", profile]);
     shell::run(cargo.args(["--manifest-path", &program.manifest]))?;
     let folder = project::target().join(wasm::TARGET).join(profile);
