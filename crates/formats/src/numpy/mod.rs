@@ -21,7 +21,7 @@ pub(crate) mod read;
 mod tests;
 pub mod write;
 
-use statelens_checkpoint::{FormatTraits, PythonTypes};
+use statelens_checkpoint::{DType, FormatTraits, PythonTypes};
 
 use crate::{Format, PythonLeaf, Snippet, Writing};
 
@@ -73,16 +73,37 @@ pub(crate) fn holds_objects(version: (u8, u8), text: &[u8]) -> Option<bool> {
 }
 
 fn array_snippets(leaf: &PythonLeaf<'_>) -> Vec<Snippet> {
-    let (path, index) = (&leaf.path, leaf.numpy_index());
-    numpy_snippet(leaf, format!("{path}, mmap_mode=\"r\"){index}"))
+    // What is in an array of objects is in a pickle.
+    if !leaf.leaf.key.parts.is_empty() {
+        return Vec::new();
+    }
+    let (path, size, index) = (&leaf.path, header_size(leaf), leaf.numpy_index());
+    numpy_snippet(leaf, format!("{path}, mmap_mode=\"r\"{size}){index}"))
 }
 
 fn archive_snippets(leaf: &PythonLeaf<'_>) -> Vec<Snippet> {
-    let (path, name, index) = (&leaf.path, leaf.stored_name(), leaf.numpy_index());
-    numpy_snippet(leaf, format!("{path})[{name}]{index}"))
+    // What is in an array of objects is not a member of the archive.
+    if leaf.leaf.key.parts.len() != 1 {
+        return Vec::new();
+    }
+    let (path, size, name) = (&leaf.path, header_size(leaf), leaf.stored_name());
+    numpy_snippet(leaf, format!("{path}{size})[{name}]{}", leaf.numpy_index()))
 }
 
 fn numpy_snippet(leaf: &PythonLeaf<'_>, call: String) -> Vec<Snippet> {
     let code = format!("import numpy as np\n\ntensor = np.load({call}\n");
     leaf.tensor.map(|_| Snippet { library: "numpy", code }).into_iter().collect()
+}
+
+/// Fields of a record of which the header may be long.
+const MANY_FIELDS: usize = 50;
+
+/// Returns the argument of `np.load` that allows a long header: that of a record with many fields.
+/// NumPy's limit is 10,000 bytes.
+fn header_size(leaf: &PythonLeaf<'_>) -> &'static str {
+    let fields = match leaf.tensor.map(|tensor| &tensor.dtype) {
+        Some(DType::Numpy(numpy)) => numpy.fields.len(),
+        _ => 0,
+    };
+    if fields > MANY_FIELDS { ", max_header_size=1 << 24" } else { "" }
 }

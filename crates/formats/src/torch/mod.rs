@@ -21,7 +21,10 @@ pub(crate) mod read;
 pub(crate) mod tests;
 pub mod write;
 
-use statelens_checkpoint::{FormatTraits, PythonTypes};
+use statelens_checkpoint::{
+    Checkpoint, DictClass, DictKey, FormatTraits, ListClass, PythonTypes, Tensor, TensorClass,
+    TupleClass, Value,
+};
 
 use crate::{Format, PythonLeaf, Snippet, Writing};
 
@@ -61,7 +64,8 @@ pub(crate) static FORMAT: Format = Format {
 fn snippets(leaf: &PythonLeaf<'_>) -> Vec<Snippet> {
     let format = &leaf.checkpoint.format;
     let is_zip = format.id == "torch-zip";
-    if format.name == "TorchScript" || !is_zip && format.id != "torch-legacy" {
+    let is_known = is_zip && format.name != "TorchScript" || format.id == "torch-legacy";
+    if !is_known || !loads_weights_only(leaf.checkpoint) {
         return Vec::new();
     }
     let Some(keys) = leaf.subscripts() else { return Vec::new() };
@@ -72,4 +76,36 @@ fn snippets(leaf: &PythonLeaf<'_>) -> Vec<Snippet> {
          weights_only=True{map})\n{what} = state{keys}{index}\n"
     );
     vec![Snippet { library: "torch", code }]
+}
+
+/// Returns whether `torch.load(weights_only=True)` reads the file: it refuses all classes but those
+/// of plain values, dicts and tensors, wherever they are in the pickle.
+///
+/// The list is that of `torch/_weights_only_unpickler.py` of torch 2.8.
+fn loads_weights_only(checkpoint: &Checkpoint) -> bool {
+    let is_plain = |value: &Value| match value {
+        Value::None
+        | Value::Bool(_)
+        | Value::Int(_)
+        | Value::Float(_)
+        | Value::Complex(..)
+        | Value::Str(_)
+        | Value::Bytes { .. }
+        | Value::Tensor(_)
+        | Value::Sparse(_)
+        | Value::DType { numpy: false, .. }
+        | Value::Device(_)
+        | Value::Link(_) => true,
+        Value::List(list) => list.class == ListClass::List,
+        Value::Tuple(tuple) => !matches!(tuple.class, TupleClass::Named(_)),
+        Value::Set(set) => !set.frozen,
+        Value::Dict(dict) => {
+            let is_plain = |(key, _): &(DictKey, _)| !matches!(key, DictKey::Other(_));
+            matches!(dict.class, DictClass::Dict | DictClass::Ordered | DictClass::Counter)
+                && dict.entries.iter().all(is_plain)
+        }
+        Value::Array(_) | Value::DType { numpy: true, .. } | Value::Opaque(_) => false,
+    };
+    let is_subclass = |tensor: &Tensor| matches!(tensor.class, TensorClass::Other(_));
+    checkpoint.values().iter().all(is_plain) && !checkpoint.tensors().iter().any(is_subclass)
 }
