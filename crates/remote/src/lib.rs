@@ -15,7 +15,7 @@ mod wanted;
 
 pub use address::Address;
 pub use answer::{Begin, Head, Identity, Next, TRIES, Verdict, begin};
-pub use meter::{Allowance, Meter};
+pub use meter::{Allowance, Meter, MeteredCall};
 pub use remote::{FIRST, Fetch, RemoteFile, length_unknown, open, unreachable};
 pub use streamed::{Streamed, Window};
 pub use wanted::WantedFiles;

@@ -1,23 +1,36 @@
 //! Counts and limits the bytes that are fetched.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use statelens_checkpoint::{Error, Result, size_text};
+use statelens_checkpoint::{Advice, Error, Result, size_text};
 
 /// Counts the bytes fetched from servers, and stops an action that would fetch more than was
 /// agreed.
 ///
 /// Each action has its own [`Allowance`]. If several actions take turns, their caller sets the
-/// current one: see [`Meter::charge`].
+/// current one: see [`Meter::charge`]. If they run at the same time, see [`Meter::call`].
 #[derive(Debug)]
 pub struct Meter {
     fetched: AtomicU64,
     requests: AtomicU64,
     /// The allowance of the current action.
     charged: Mutex<Arc<Allowance>>,
+    /// The limit of each call, and the number of calls that are running.
+    cap: u64,
+    calls: Mutex<usize>,
     /// Advice on how to allow more: a sentence.
-    advice: &'static str,
+    advice: Advice,
+}
+
+/// A call that is running, see [`Meter::call`].
+#[derive(Debug)]
+pub struct MeteredCall(Arc<Meter>);
+
+impl Drop for MeteredCall {
+    fn drop(&mut self) {
+        *self.0.calls() -= 1;
+    }
 }
 
 /// The bytes that one action may fetch and has fetched.
@@ -47,13 +60,36 @@ impl Allowance {
 impl Meter {
     /// Creates a meter with an allowance of `cap` bytes for the first action; `advice` explains how
     /// to allow more.
-    pub fn new(cap: u64, advice: &'static str) -> Self {
+    pub fn new(cap: u64, advice: impl Into<Advice>) -> Self {
         Self {
             fetched: AtomicU64::new(0),
             requests: AtomicU64::new(0),
             charged: Mutex::new(Allowance::new(cap)),
-            advice,
+            cap,
+            calls: Mutex::new(0),
+            advice: advice.into(),
         }
+    }
+
+    /// Begins a call, an action that ends when the result is dropped: it may fetch as much as the
+    /// first action, and does not inherit failures. Calls that run at the same time, in several
+    /// threads, share the sum of their limits.
+    pub fn call(self: &Arc<Self>) -> MeteredCall {
+        let mut calls = self.calls();
+        let (mut cap, mut fetched) = (self.cap, 0);
+        if *calls > 0 {
+            let others = self.charged();
+            cap = cap.saturating_add(others.cap());
+            fetched = others.fetched.load(Relaxed);
+        }
+        *calls += 1;
+        self.charge(Arc::new(Allowance { cap: cap.into(), fetched: fetched.into() }));
+        drop(calls);
+        MeteredCall(self.clone())
+    }
+
+    fn calls(&self) -> MutexGuard<'_, usize> {
+        self.calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the bytes fetched.
@@ -103,7 +139,7 @@ impl Meter {
             size_text(cap)
         ))
         .coded("fetch-cap")
-        .advice(self.advice))
+        .advice(self.advice.clone()))
     }
 
     /// Counts a request and the bytes that it fetched.
@@ -122,6 +158,27 @@ impl Meter {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_call_has_the_whole_limit() {
+        let meter = Arc::new(Meter::new(100, "Allow more."));
+        meter.count(90);
+        for _ in 0..3 {
+            let _call = meter.call();
+            meter.check(100, "host").unwrap();
+            meter.count(100);
+            assert!(meter.check(1, "host").is_err());
+        }
+        let (one, other) = (meter.call(), meter.call());
+        meter.check(200, "host").unwrap();
+        meter.count(150);
+        drop(one);
+        meter.check(50, "host").unwrap();
+        assert!(meter.check(51, "host").is_err());
+        drop(other);
+        let _call = meter.call();
+        assert!(meter.check(101, "host").is_err());
+    }
 
     #[test]
     fn each_action_spends_its_own_allowance() {

@@ -45,8 +45,8 @@ pub struct RemoteFile<F> {
     first: Vec<u8>,
     /// The address after redirects, so that they need not be followed for each part.
     direct: Mutex<Option<String>>,
-    /// The action in which a request finally failed, and the error: further reads in that action
-    /// return it at once instead of waiting again.
+    /// The action (see [`Meter`]) in which a request finally failed, and the error: further reads in
+    /// that action return it at once instead of waiting again.
     failed: Mutex<Option<(Arc<Allowance>, Error)>>,
 }
 
@@ -158,7 +158,10 @@ impl<F: Fetch> ReadAt for RemoteFile<F> {
                 return Err(error.clone());
             }
             if let Err(error) = self.piece(at, piece) {
-                *failed = Some((action, error.clone()));
+                // A limit holds for a number of bytes: fewer may be allowed.
+                if error.kind() != ErrorKind::Limit {
+                    *failed = Some((action, error.clone()));
+                }
                 return Err(error);
             }
             drop(failed);

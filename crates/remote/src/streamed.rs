@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use statelens_checkpoint::{ReadAt, Result};
+use statelens_checkpoint::{ErrorKind, ReadAt, Result};
 
 /// Bytes fetched at once: at first, and at most.
 const MIN_BYTES: u64 = 1 << 20;
@@ -59,7 +59,15 @@ impl ReadAt for Streamed {
                 // Free the old piece first, so that there is never more than one.
                 *piece = StreamedPiece::default();
                 let mut bytes = vec![0; len as usize];
-                self.source.read_at(at, &mut bytes)?;
+                let mut read = self.source.read_at(at, &mut bytes);
+                if read.as_ref().is_err_and(|error| error.kind() == ErrorKind::Limit)
+                    && rest.len() < bytes.len()
+                {
+                    // Without reading ahead, the limit may suffice.
+                    bytes.truncate(rest.len());
+                    read = self.source.read_at(at, &mut bytes);
+                }
+                read?;
                 *piece = StreamedPiece { file: self.number, start: at, bytes };
                 continue;
             }
@@ -81,6 +89,8 @@ impl fmt::Debug for Streamed {
 
 #[cfg(test)]
 mod tests {
+    use statelens_checkpoint::Error;
+
     use super::*;
 
     #[derive(Debug)]
@@ -98,6 +108,28 @@ mod tests {
             }
             Ok(())
         }
+    }
+
+    #[test]
+    fn a_limit_on_fetching_leaves_out_what_is_read_ahead() {
+        #[derive(Debug)]
+        struct Limited;
+        impl ReadAt for Limited {
+            fn len(&self) -> u64 {
+                40 << 20
+            }
+            fn read_at(&self, _: u64, buffer: &mut [u8]) -> Result<()> {
+                match buffer.len() > 300_000 {
+                    true => Err(Error::limit("this takes more than allowed")),
+                    false => Ok(()),
+                }
+            }
+        }
+        let file = Streamed::new(Arc::new(Limited), Arc::new(Window::default()), 0);
+        for at in [0, 300_000, 7 << 20] {
+            file.read_at(at, &mut vec![0; 300_000]).unwrap();
+        }
+        assert!(file.read_at(0, &mut vec![0; 300_001]).is_err());
     }
 
     #[test]

@@ -64,6 +64,7 @@ pub mod sink;
 mod slice;
 pub mod statistics;
 mod tensor;
+pub mod waiting;
 pub mod write;
 
 pub use checkpoint::{Checkpoint, ManifestForm, diff, diff_with};

@@ -6,12 +6,14 @@ use std::num::NonZero;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::Builder;
 use std::time::Duration;
 
 use statelens_checkpoint::{Error, Progress, Result, room};
 use statelens_tensor::{Buffer, InOrder, Work, drive as drive_one};
+
+use crate::waiting::stoppable;
 
 /// Returns the number of cores available to this process.
 pub fn cores() -> usize {
@@ -81,7 +83,8 @@ where
 
 /// Calls `make` for each of `parts` on `workers` threads, until all are done or `progress` cancels
 /// it. `take` gets the results in the order of the parts, on the calling thread; if it fails, all
-/// threads stop. `size` is the size of a part in bytes, as counted by progress.
+/// threads stop. If `make` panics, all threads stop, too, and the panic goes on in the calling thread.
+/// `size` is the size of a part in bytes, as counted by progress.
 ///
 /// Each thread holds the memory of one part, and a few results per thread wait for their turn.
 pub(crate) fn in_order<T: Send>(
@@ -100,13 +103,14 @@ pub(crate) fn in_order<T: Send>(
     let (send, receive) = mpsc::channel();
     let stopped = || shared.stop.load(Ordering::Relaxed);
     std::thread::scope(|scope| {
-        let mut started = 0;
+        let mut threads = Vec::new();
         for _ in 0..workers {
             let send = send.clone();
             let (shared, next, delivered, turn) = (&shared, &next, &delivered, &turn);
             let (stopped, end, size, make) = (&stopped, parts.end, &size, &make);
-            let worker = move || {
+            let work = move || {
                 let mut buffer = Buffer::new(BUFFER);
+                let _guard = StopOnPanic { shared, delivered, turn };
                 loop {
                     let part = next.fetch_add(1, Ordering::Relaxed);
                     if part >= end {
@@ -128,11 +132,17 @@ pub(crate) fn in_order<T: Send>(
                     }
                 }
             };
+            let stop = shared.stop.clone();
+            let go_on = move || match stop.load(Ordering::Relaxed) {
+                true => Err(Error::cancelled()),
+                false => Ok(()),
+            };
+            let worker = move || stoppable(Arc::new(go_on), work);
             // One thread is enough; with little memory, it just takes longer.
             match thread().and_then(|thread| thread.spawn_scoped(scope, worker).map_err(no_thread))
             {
-                Ok(_) => started += 1,
-                Err(error) if started == 0 => return Err(error),
+                Ok(thread) => threads.push(thread),
+                Err(error) if threads.is_empty() => return Err(error),
                 Err(_) => break,
             }
         }
@@ -157,13 +167,39 @@ pub(crate) fn in_order<T: Send>(
         };
         let outcome = deliver();
         if outcome.is_err() {
-            shared.stop.store(true, Ordering::Relaxed);
-            // The lock prevents a worker from starting to wait just after the notification.
-            let _held = delivered.lock().unwrap_or_else(PoisonError::into_inner);
-            turn.notify_all();
+            stop_all(&shared, &delivered, &turn);
+        }
+        for thread in threads {
+            if let Err(panic) = thread.join() {
+                std::panic::resume_unwind(panic);
+            }
         }
         outcome
     })
+}
+
+/// Stops all workers, also those that wait for their turn.
+fn stop_all(shared: &WorkerProgress, delivered: &Mutex<usize>, turn: &Condvar) {
+    shared.stop.store(true, Ordering::Relaxed);
+    // The lock prevents a worker from starting to wait just after the notification.
+    let _held = delivered.lock().unwrap_or_else(PoisonError::into_inner);
+    turn.notify_all();
+}
+
+/// Stops all workers if the worker that holds it panics: its part would be missing, and the others
+/// would wait for it for ever.
+struct StopOnPanic<'a> {
+    shared: &'a WorkerProgress,
+    delivered: &'a Mutex<usize>,
+    turn: &'a Condvar,
+}
+
+impl Drop for StopOnPanic<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            stop_all(self.shared, self.delivered, self.turn);
+        }
+    }
 }
 
 /// Returns a builder for a thread, if the system has memory for one.
@@ -185,7 +221,7 @@ pub(crate) fn no_thread(error: std::io::Error) -> Error {
 #[derive(Debug, Default)]
 struct WorkerProgress {
     done: AtomicU64,
-    stop: AtomicBool,
+    stop: Arc<AtomicBool>,
 }
 
 /// A worker's view of the shared progress, for a part of `size` bytes.
@@ -297,5 +333,38 @@ mod tests {
         let mut machine = doubling(100_000, 10);
         assert!(drive(&mut machine, 3, &mut Unwatched).is_err());
         assert_eq!(machine.split().1.sum().len(), 10);
+    }
+
+    #[test]
+    fn a_panic_of_a_worker_reaches_the_caller() {
+        for workers in [1, 2, 5] {
+            let make = |part: usize, _: &mut Buffer, _: &mut dyn Progress| {
+                assert!(part != 3, "part 3 is bad");
+                part
+            };
+            let run = || in_order(0..10_000, workers, |_| 1, make, &mut Unwatched, |_| Ok(()));
+            let run = std::panic::AssertUnwindSafe(run);
+            let panic = std::panic::catch_unwind(run).unwrap_err();
+            assert_eq!(panic.downcast_ref::<&str>(), Some(&"part 3 is bad"));
+        }
+    }
+
+    #[test]
+    fn a_worker_stops_waiting_for_a_server_when_all_stop() {
+        let make = |_: usize, _: &mut Buffer, _: &mut dyn Progress| {
+            // Stands for a server that never responds.
+            while crate::waiting::current().unwrap()().is_ok() {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        };
+        struct Third(usize);
+        impl Progress for Third {
+            fn report(&mut self, _: u64, _: u64) -> bool {
+                self.0 += 1;
+                self.0 < 3
+            }
+        }
+        let stopped = in_order(0..9, 2, |_| 1, make, &mut Third(0), |()| Ok(()));
+        assert_eq!(stopped.unwrap_err().kind(), ErrorKind::Cancelled);
     }
 }

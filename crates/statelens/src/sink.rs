@@ -222,7 +222,7 @@ impl FileSink {
 
     fn failed(&self, error: &io::Error) -> Error {
         let place = format!("writing failed within the first {} bytes", grouped(self.written));
-        match error.kind() {
+        let made = match error.kind() {
             io::ErrorKind::StorageFull => {
                 Error::io(format!("{place}: the disk is full")).advice("Make room and try again.")
             }
@@ -232,7 +232,8 @@ impl FileSink {
                 Error::io(format!("{place}: the system allows no larger file"))
             }
             _ => Error::io(format!("{place}: {error}")),
-        }
+        };
+        made.caused_by_system(error)
     }
 }
 
@@ -270,6 +271,7 @@ type JobQueue = Mutex<Option<Receiver<WriteJob>>>;
 /// only, because the bytes that this thread read last are in its processor's cache.
 fn write_all(waiting: &JobQueue, empty: &Sender<Buffer>, mut own: Buffer) -> WriteResult {
     let lock = || waiting.lock().unwrap_or_else(PoisonError::into_inner);
+    let _guard = CloseOnPanic(waiting);
     loop {
         let mut jobs = Some(lock());
         let job = jobs.as_ref().and_then(|jobs| jobs.as_ref()?.recv().ok());
@@ -296,6 +298,17 @@ fn write_all(waiting: &JobQueue, empty: &Sender<Buffer>, mut own: Buffer) -> Wri
         if let Some(buffer) = piece.made {
             // Fails when the sink is gone, after the last bytes.
             let _ = empty.send(buffer);
+        }
+    }
+}
+
+/// Closes the queue if the writer that holds it panics, because its piece is missing.
+struct CloseOnPanic<'a>(&'a JobQueue);
+
+impl Drop for CloseOnPanic<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
         }
     }
 }
@@ -352,7 +365,8 @@ impl Sink for FileSink {
         let (mut offset, mut left) = (span.offset, span.len);
         while left > 0 {
             let len = self.room().min(usize::try_from(left).unwrap_or(PIECE));
-            if len < LONG {
+            // The caller's thread can be stopped while it waits for a server; the writers can't.
+            if len < LONG || files.is_remote() {
                 files.read(span.file, offset, self.next(len)?)?;
             } else {
                 let (source, name) = (source.clone(), files.name(span.file).to_owned());
@@ -456,6 +470,27 @@ mod tests {
         let outcome = sink.copy(&files, span).and_then(|()| sink.finish());
         let error = outcome.unwrap_err().to_string();
         assert!(error.contains("reading failed") && error.contains("in.pt"), "{error}");
+        fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn a_panic_of_a_writer_is_an_error() {
+        #[derive(Debug)]
+        struct Panicking;
+        impl ReadAt for Panicking {
+            fn len(&self) -> u64 {
+                1 << 40
+            }
+            fn read_at(&self, _: u64, _: &mut [u8]) -> Result<()> {
+                panic!("reading is broken")
+            }
+        }
+        let path = std::env::temp_dir().join(format!("statelens-panic-{}", std::process::id()));
+        let files = FileSet::single("in.pt", Panicking);
+        let mut sink = FileSink::new(vec![Arc::new(fs::File::create_new(&path).unwrap())]);
+        let span = Span { file: FileId(0), offset: 0, len: 1 << 40 };
+        let error = sink.copy(&files, span).unwrap_err();
+        assert!(error.to_string().contains("writing ended unexpectedly"), "{error}");
         fs::remove_file(&path).unwrap();
     }
 

@@ -2,13 +2,14 @@
 
 use std::io::Read as _;
 use std::sync::{Arc, LazyLock};
-use std::thread::sleep;
 use std::time::Duration;
 
 use statelens_checkpoint::{Error, ReadAt, Result};
 use statelens_remote::{Address, Fetch, Head, Identity, Meter, unreachable};
 use ureq::http::{Response, Uri};
 use ureq::{Agent, Body, ResponseExt as _};
+
+use crate::waiting;
 
 /// Bytes of the largest file that is fetched from a server without range requests; it is held in
 /// memory.
@@ -44,43 +45,66 @@ impl Fetch for Client {
         offset: u64,
         buffer: &mut [u8],
     ) -> Result<(Head, usize)> {
-        let last = offset + buffer.len() as u64 - 1;
-        let mut request = AGENT
-            .get(url)
-            .header("Range", format!("bytes={offset}-{last}"))
-            .header("Accept-Encoding", "identity");
-        // With a strong tag, the server sends the whole file instead of a part if the file has
-        // changed.
-        let tag = identity.and_then(|identity| identity.etag.as_deref());
-        if let Some(tag) = tag.filter(|tag| tag.starts_with('"')) {
-            request = request.header("If-Range", tag);
-        }
-        let mut response = request.call().map_err(|error| failed(url, &error))?;
-        let head = head(&response, url);
-        let mut got = 0;
-        if head.status == 206 {
-            let mut body = response.body_mut().as_reader();
-            while got < buffer.len() {
-                match body.read(&mut buffer[got..]) {
-                    Ok(0) => break,
-                    Ok(more) => got += more,
-                    Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-                    // The caller compares the length received with the length expected.
-                    Err(_) => break,
-                }
-            }
-        }
-        Ok((head, got))
+        let (url, identity) = (url.to_owned(), identity.cloned());
+        let mut bytes = vec![0; buffer.len()];
+        let answer = waiting::wait(move || {
+            let (head, got) = fetch(&url, identity.as_ref(), offset, &mut bytes)?;
+            bytes.truncate(got);
+            Ok((head, bytes))
+        });
+        let (head, bytes) = answer?;
+        buffer[..bytes.len()].copy_from_slice(&bytes);
+        Ok((head, bytes.len()))
     }
 
     fn pause(&self, millis: u64) -> Result<()> {
-        sleep(Duration::from_millis(millis));
-        Ok(())
+        waiting::pause(Duration::from_millis(millis))
     }
+}
+
+/// Makes a request as [`Fetch::fetch`] does.
+fn fetch(
+    url: &str,
+    identity: Option<&Identity>,
+    offset: u64,
+    buffer: &mut [u8],
+) -> Result<(Head, usize)> {
+    let last = offset + buffer.len() as u64 - 1;
+    let mut request = AGENT
+        .get(url)
+        .header("Range", format!("bytes={offset}-{last}"))
+        .header("Accept-Encoding", "identity");
+    // With a strong tag, the server sends the whole file instead of a part if the file has
+    // changed.
+    let tag = identity.and_then(|identity| identity.etag.as_deref());
+    if let Some(tag) = tag.filter(|tag| tag.starts_with('"')) {
+        request = request.header("If-Range", tag);
+    }
+    let mut response = request.call().map_err(|error| failed(url, &error))?;
+    let head = head(&response, url);
+    let mut got = 0;
+    if head.status == 206 {
+        let mut body = response.body_mut().as_reader();
+        while got < buffer.len() {
+            match body.read(&mut buffer[got..]) {
+                Ok(0) => break,
+                Ok(more) => got += more,
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                // The caller compares the length received with the length expected.
+                Err(_) => break,
+            }
+        }
+    }
+    Ok((head, got))
 }
 
 /// Fetches a whole file.
 fn whole(url: &str, len: u64) -> Result<Vec<u8>> {
+    let url = url.to_owned();
+    waiting::wait(move || fetch_whole(&url, len))
+}
+
+fn fetch_whole(url: &str, len: u64) -> Result<Vec<u8>> {
     let request = AGENT.get(url).header("Accept-Encoding", "identity");
     let mut response = request.call().map_err(|error| failed(url, &error))?;
     let mut bytes = Vec::new();

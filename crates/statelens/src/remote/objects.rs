@@ -201,7 +201,7 @@ fn runtime() -> Result<&'static Runtime> {
 }
 
 fn wait<T>(future: impl Future<Output = T>) -> Result<T> {
-    Ok(runtime()?.block_on(future))
+    runtime()?.block_on(crate::waiting::checked(future))
 }
 
 /// Returns whether an object is missing. For users who may not list the bucket, a store reports a
