@@ -19,6 +19,7 @@ fn control(setting: Setting) -> &'static str {
         Setting::FormatVersion04 => "\u{201c}Version\u{201d} 0.4",
         Setting::FromCerebras => "2.4 under \u{201c}From\u{201d}",
         Setting::FromHuggingFace => "Hugging Face under \u{201c}From\u{201d}",
+        Setting::MaxFetch => "the limit on fetching",
         Setting::Model => "\u{201c}Model\u{201d}",
         Setting::ObjectGraph => "\u{201c}Object graph\u{201d}",
         Setting::Prefix => "\u{201c}Add prefix\u{201d}",

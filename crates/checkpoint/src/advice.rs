@@ -27,6 +27,8 @@ pub enum Setting {
     FromCerebras,
     /// The format of the source, set to Hugging Face.
     FromHuggingFace,
+    /// The number of bytes that may be fetched from servers.
+    MaxFetch,
     /// The model family.
     Model,
     /// Whether the object graph is written.
@@ -67,6 +69,7 @@ impl Setting {
             Self::FormatVersion04 => "--format-version 0.4",
             Self::FromCerebras => "--src-fmt cs-2.4",
             Self::FromHuggingFace => "--src-fmt hf",
+            Self::MaxFetch => "--max-fetch",
             Self::Model => "--model",
             Self::ObjectGraph => "--object-graph",
             Self::Prefix => "--prefix NAME",
@@ -142,6 +145,15 @@ impl Advice {
         texts.collect()
     }
 
+    /// Returns the text and the command, with the front end's names of settings.
+    pub fn sentence(&self, name: impl Fn(Setting) -> &'static str) -> String {
+        let text = self.text(name);
+        match &self.command {
+            Some(command) => format!("{text}: `{command}`."),
+            None => text,
+        }
+    }
+
     /// Returns the command to run.
     pub fn to_run(&self) -> Option<&str> {
         self.command.as_deref()
@@ -151,11 +163,7 @@ impl Advice {
 impl fmt::Display for Advice {
     /// Writes the advice with the command's names of settings.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text(Setting::option))?;
-        match &self.command {
-            Some(command) => write!(f, ": `{command}`."),
-            None => Ok(()),
-        }
+        f.write_str(&self.sentence(Setting::option))
     }
 }
 

@@ -1,9 +1,10 @@
 //! Errors, grouped by what the user can do about them.
 
 use std::fmt;
+use std::io;
 use std::sync::Arc;
 
-use crate::Advice;
+use crate::{Advice, Setting};
 
 /// A result whose error is [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -130,6 +131,15 @@ impl Error {
         self
     }
 
+    /// Sets an error of the system as the cause, of which only the number is kept.
+    #[must_use]
+    pub fn caused_by_system(self, error: &io::Error) -> Self {
+        match error.raw_os_error() {
+            Some(number) => self.caused_by(io::Error::from_raw_os_error(number)),
+            None => self,
+        }
+    }
+
     /// Sets the file name, unless an inner call already did.
     #[must_use]
     pub fn in_file(mut self, name: impl Into<String>) -> Self {
@@ -194,6 +204,17 @@ impl Error {
     /// Returns what a valid file has in this place.
     pub fn expectation(&self) -> Option<&str> {
         self.0.expected.as_deref()
+    }
+
+    /// Returns the whole message, with the front end's names of settings in the advice.
+    pub fn message(&self, name: impl Fn(Setting) -> &'static str) -> String {
+        let mut message =
+            Self(Box::new(ErrorParts { advice: None, ..*self.0.clone() })).to_string();
+        if let Some(advice) = &self.0.advice {
+            message.push(' ');
+            message += &advice.sentence(name);
+        }
+        message
     }
 
     /// Returns the advice.

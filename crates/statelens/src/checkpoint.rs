@@ -12,6 +12,7 @@ use statelens_compare::verify::{Manifest, Verification, VerificationReport as Ve
 use statelens_convert::CastRule;
 use statelens_describe::share::{Measuring, Outline};
 use statelens_describe::{ManifestWriter, Unread};
+use statelens_remote::{Meter, MeteredCall};
 
 use crate::files::FileSource;
 use crate::{Tensor, parallel};
@@ -23,12 +24,26 @@ pub struct Checkpoint {
     sources: Arc<[Arc<FileSource>]>,
     /// The values by flat key, collected when the first is looked up.
     by_key: Arc<OnceLock<HashMap<String, Vec<ValueId>>>>,
+    /// The meter of a remote checkpoint, if its limit is that of a call.
+    meter: Option<Arc<Meter>>,
 }
 
 impl Checkpoint {
     /// Wraps a checkpoint and the files on disk that it is read from.
     pub(crate) fn new(inner: core::Checkpoint, sources: Vec<Arc<FileSource>>) -> Self {
-        Self { inner: Arc::new(inner), sources: sources.into(), by_key: Arc::default() }
+        let (sources, by_key) = (sources.into(), Arc::default());
+        Self { inner: Arc::new(inner), sources, by_key, meter: None }
+    }
+
+    /// Limits each call that reads the checkpoint, by the meter with which it was opened.
+    pub(crate) fn metered(self, meter: Arc<Meter>) -> Self {
+        Self { meter: Some(meter), ..self }
+    }
+
+    /// Begins a call that reads the checkpoint through [`Checkpoint::inner`], as the methods of this
+    /// type do: it may fetch as many bytes from servers as [`Opener`](crate::Opener) allows.
+    pub fn call(&self) -> Option<MeteredCall> {
+        self.meter.as_ref().map(Meter::call)
     }
 
     /// Returns the name and version of the format.
@@ -78,7 +93,8 @@ impl Checkpoint {
         }
         let leaves = self.inner.leaves();
         let near = statelens_describe::near_keys(&leaves, key, NEAR);
-        let near: Vec<String> = near.iter().map(|leaf| format!("`{}`", leaf.flat)).collect();
+        let mut near: Vec<String> = near.iter().map(|leaf| format!("`{}`", leaf.flat)).collect();
+        near.dedup();
         let error = Error::refused(format!("there is no key `{key}`")).coded("no-such-key");
         Err(match near.as_slice() {
             [] => error,
@@ -113,7 +129,8 @@ impl Checkpoint {
 
     /// Returns a tensor by its id in [`Checkpoint::inner`]; `key` is what it calls itself.
     pub fn tensor_by_id(&self, id: TensorId, key: impl Into<String>) -> Result<Tensor> {
-        Tensor::new(&self.inner, self.sources.clone(), key.into(), id)
+        let (sources, meter) = (self.sources.clone(), self.meter.clone());
+        Tensor::new(&self.inner, sources, meter, key.into(), id)
     }
 
     /// Returns the value at `key`: a leaf, or the dict, list or other container that holds the keys
@@ -174,6 +191,7 @@ impl Checkpoint {
         manifest: Option<&Manifest>,
         progress: &mut dyn Progress,
     ) -> Result<Verdict> {
+        let _call = self.call();
         self.check_size("reading all values")?;
         let checks = statelens_formats::checks(&self.inner, self.inner.files.limits())?;
         self.inner.room(600)?;
@@ -218,9 +236,15 @@ impl Checkpoint {
         (self.inner, self.sources)
     }
 
+    /// Wraps a checkpoint that was built from tensors of others, which are read from the files
+    /// `sources` on disk, among others.
+    pub fn built(inner: core::Checkpoint, sources: Vec<Arc<FileSource>>) -> Self {
+        Self::new(inner, sources)
+    }
+
     /// Returns an edited copy of this checkpoint, which is read from the same files.
     pub fn edited(&self, inner: core::Checkpoint) -> Self {
-        Self { inner: Arc::new(inner), sources: self.sources.clone(), by_key: Arc::default() }
+        Self { inner: Arc::new(inner), by_key: Arc::default(), ..self.clone() }
     }
 
     /// Returns a copy in which arrays without a dtype have the dtype of these rules; `None` if there
@@ -248,6 +272,7 @@ impl Checkpoint {
         out: &mut dyn FnMut(&str) -> Result<()>,
         progress: &mut dyn Progress,
     ) -> Result<Vec<Unread>> {
+        let _call = self.call();
         self.check_size("hashing all values")?;
         let leaves = self.inner.leaves();
         let mut writer = match form {
@@ -266,6 +291,7 @@ impl Checkpoint {
         content: bool,
         progress: &mut dyn Progress,
     ) -> Result<Outline> {
+        let _call = self.call();
         self.inner.room(750)?;
         let leaves = self.inner.leaves();
         let mut outline = Outline::new(&self.inner, &leaves);
@@ -311,6 +337,7 @@ pub fn diff_with(
     options: DiffOptions,
     progress: &mut dyn Progress,
 ) -> Result<Diff> {
+    let _calls = (left.call(), right.call());
     for side in [left, right] {
         side.check_size("comparing all values")?;
     }

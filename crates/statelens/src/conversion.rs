@@ -283,7 +283,8 @@ impl<'a> Conversion<'a> {
         Ok(self.planned(name)?.plan)
     }
 
-    fn planned(&self, name: &str) -> Result<ConversionPlan> {
+    /// Plans the files to write, which are named after `name`; reads no values.
+    pub fn planned(&self, name: &str) -> Result<ConversionPlan> {
         let edit = self.edit.as_ref().map_err(Error::clone)?;
         let source = self.checkpoint.inner();
         let limits = source.files.limits();
@@ -304,6 +305,7 @@ impl<'a> Conversion<'a> {
         progress: &mut dyn Progress,
     ) -> Result<Written> {
         let path = path.as_ref();
+        let _call = self.checkpoint.call();
         // The limits with which the checkpoint was opened apply to the output, too.
         let limits = self.checkpoint.inner().files.limits();
         let options = FileOptions {

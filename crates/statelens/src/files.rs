@@ -457,7 +457,7 @@ impl ReadAt for FileSource {
             std::io::ErrorKind::UnexpectedEof => {
                 Error::io("the file became shorter while it was read").at(offset)
             }
-            _ => Error::io(format!("reading failed: {error}")).at(offset),
+            _ => Error::io(format!("reading failed: {error}")).caused_by_system(&error).at(offset),
         })
     }
 }
@@ -516,7 +516,7 @@ fn file_name(path: &Path) -> String {
 pub fn open_error(error: &std::io::Error, path: &Path) -> Error {
     use std::io::ErrorKind;
     let name = path.display().to_string();
-    match error.kind() {
+    let made = match error.kind() {
         ErrorKind::NotFound => {
             Error::io("the file does not exist").coded("not-found").in_file(name)
         }
@@ -524,7 +524,8 @@ pub fn open_error(error: &std::io::Error, path: &Path) -> Error {
             .in_file(name)
             .advice("Ask its owner, or change its permissions."),
         _ => Error::io(format!("it can't be opened: {error}")).in_file(name),
-    }
+    };
+    made.caused_by_system(error)
 }
 
 #[cfg(test)]

@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use statelens_checkpoint::{Error, FileSet, Finding, Limits, Progress, ReadAt, Result, Unwatched};
+use statelens_checkpoint::{
+    Error, FileSet, Finding, Limits, Progress, ReadAt, Result, Setting, Unwatched, advice,
+};
 use statelens_formats::ScanOptions;
 use statelens_remote::Meter;
 
@@ -84,7 +86,8 @@ impl<'a> Opener<'a> {
         self
     }
 
-    /// Sets how many bytes may be fetched from web servers for this checkpoint.
+    /// Sets how many bytes may be fetched from web servers to open the checkpoint, and then by each
+    /// call that reads it.
     #[must_use]
     pub fn fetch_at_most(mut self, bytes: u64) -> Self {
         self.fetch = bytes;
@@ -124,7 +127,9 @@ impl<'a> Opener<'a> {
     pub fn open_url(mut self, url: &str) -> Result<Checkpoint> {
         let mut nobody = Unwatched;
         let progress = self.progress.take().unwrap_or(&mut nobody);
-        self.sources().open(address(url)?, progress)
+        let sources = self.sources();
+        let opened = sources.open(address(url)?, progress)?;
+        Ok(opened.metered(sources.remote.meter))
     }
 
     /// Opens a checkpoint from any source. `name` is its file name: the format is recognised by
@@ -164,7 +169,7 @@ impl<'a> Opener<'a> {
     }
 
     fn sources(&self) -> SourceOpener {
-        let advice = "Allow more with `Opener::fetch_at_most`.";
+        let advice = advice!["Allow more with ", Setting::MaxFetch, "."];
         let remote = RemoteOpener {
             meter: Arc::new(Meter::new(self.fetch, advice)),
             limits: self.limits.clone(),

@@ -114,7 +114,9 @@ pub fn write_small<Bytes: AsRef<[u8]>>(
 }
 
 fn write_error(error: &io::Error, target: &Path) -> Error {
-    Error::io(format!("writing failed: {error}")).in_file(target.display().to_string())
+    Error::io(format!("writing failed: {error}"))
+        .caused_by_system(error)
+        .in_file(target.display().to_string())
 }
 
 impl Output {
@@ -262,7 +264,7 @@ fn exists(target: &Path) -> Error {
 
 fn create_error(error: &io::Error, folder: &Path, target: &Path) -> Error {
     let name = target.display().to_string();
-    match error.kind() {
+    let made = match error.kind() {
         io::ErrorKind::NotFound => {
             Error::io(format!("there is no folder `{}`", folder.display())).in_file(name)
         }
@@ -273,7 +275,8 @@ fn create_error(error: &io::Error, folder: &Path, target: &Path) -> Error {
         .in_file(name)
         .advice("Name a file in another folder."),
         _ => Error::io(format!("it can't be created: {error}")).in_file(name),
-    }
+    };
+    made.caused_by_system(error)
 }
 
 /// Gives a new file the permissions of the file that it replaces and, where the system allows it,

@@ -2,10 +2,12 @@
 
 use std::path::PathBuf;
 
-use statelens_checkpoint::Loss;
-use statelens_convert::{Changed, RunReport};
+use statelens_checkpoint::{DType, Loss, Plan, Result, Size};
+use statelens_convert::{Change, Changed, RunReport, Share, shares};
 use statelens_tensor::CastReport;
 use statelens_values::Json;
+
+use crate::ConversionPlan;
 
 /// Keys that a report lists with the effects of casts.
 const NAMED: usize = 1000;
@@ -47,4 +49,95 @@ fn counts(json: &mut Json, cast: &CastReport) {
     json.name("nonzero").number(cast.nonzero);
     json.name("flushed").number(cast.flushed);
     json.name("largest_relative_error").float(cast.worst);
+}
+
+/// The number of parts and bytes of new files, by how they are made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Shares {
+    made: (u64, u64),
+    copied: (u64, u64),
+    gathered: (u64, u64),
+    cast: (u64, u64),
+    compressed: (u64, u64),
+}
+
+impl Shares {
+    /// Counts the parts of a plan.
+    pub fn of(plan: &Plan) -> Result<Self> {
+        let mut sums = Self::default();
+        for found in shares(plan) {
+            let (share, bytes, _) = found?;
+            let sum = match share {
+                Share::Made => &mut sums.made,
+                Share::Copied => &mut sums.copied,
+                Share::Gathered => &mut sums.gathered,
+                Share::Cast => &mut sums.cast,
+                Share::Compressed => &mut sums.compressed,
+            };
+            sum.0 += 1;
+            sum.1 = sum.1.saturating_add(bytes);
+        }
+        Ok(sums)
+    }
+
+    /// Returns, for each way, its name, what is made so, and the number of parts and bytes.
+    pub fn rows(&self) -> [(&'static str, &'static str, (u64, u64)); 5] {
+        [
+            ("made", "headers, indexes and plain values", self.made),
+            ("copied", "unchanged", self.copied),
+            ("gathered", "assembled from chunks, views or constants", self.gathered),
+            ("cast", "cast to another dtype", self.cast),
+            ("compressed", "compressed; sizes are before compression", self.compressed),
+        ]
+    }
+}
+
+/// Returns the report of a conversion that was planned only, as `statelens convert --dry-run --json`
+/// prints it. `scanned` counts what casts would do, if the values were read.
+pub fn planned_json(
+    planned: &ConversionPlan,
+    output: &str,
+    paths: &[PathBuf],
+    scanned: Option<&RunReport>,
+) -> Result<String> {
+    let ConversionPlan { plan, changes, format } = planned;
+    let (size, shares) = (plan.size()?, Shares::of(plan)?);
+    let mut json = Json::new();
+    json.object(|json| {
+        json.name("statelens").number(1);
+        json.name("output").str(output);
+        json.name("format").str(format);
+        json.name("dry_run").bool(true);
+        json.name("bytes").number(size.bytes());
+        json.name("exact").bool(matches!(size, Size::Exact(_)));
+        files_json(json, paths);
+        json.name("segments").object(|json| {
+            for (name, _, (count, bytes)) in shares.rows() {
+                json.name(name).object(|json| {
+                    json.name("count").number(count);
+                    json.name("bytes").number(bytes);
+                });
+            }
+        });
+        if let Some(report) = scanned {
+            cast_json(json, report, &report.worst(&plan.source));
+        }
+        losses_json(json, &plan.losses);
+        changes_json(json, changes);
+    });
+    Ok(json.take())
+}
+
+/// Writes the field `keys`: the old and the new key and dtype of each leaf.
+fn changes_json(json: &mut Json, changes: &[Change]) {
+    let dtype = |json: &mut Json, dtype: &Option<DType>| match dtype {
+        Some(dtype) => json.str(dtype.name()),
+        None => json.null(),
+    };
+    json.name("keys").objects(changes, |json, change| {
+        json.name("old").str(&change.old);
+        json.name("new").value(&change.new);
+        dtype(json.name("old_dtype"), &change.old_dtype);
+        dtype(json.name("new_dtype"), &change.new_dtype);
+    });
 }

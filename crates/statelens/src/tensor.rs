@@ -4,8 +4,10 @@ use std::fs;
 use std::sync::Arc;
 
 use statelens_checkpoint::{
-    self as core, DType, Error, FileSet, Layout, Progress, Result, Span, TensorId, Unwatched, room,
+    self as core, DType, Error, ErrorKind, FileSet, Layout, Progress, Result, Span, TensorId,
+    Unwatched, room,
 };
+use statelens_remote::{Meter, MeteredCall};
 use statelens_tensor::{BUFFER, Cast, drain, has_floats, numbers, verbatim_span};
 use statelens_values::{Accumulator, Statistics, Summary};
 
@@ -21,7 +23,11 @@ pub struct Tensor {
     files: FileSet,
     /// The files of the set that are on disk.
     sources: Arc<[Arc<FileSource>]>,
+    /// The meter of a remote checkpoint, if its limit is that of a call.
+    meter: Option<Arc<Meter>>,
     key: String,
+    /// Its number in the checkpoint, unless it is a slice or a cast.
+    id: Option<TensorId>,
     tensor: core::Tensor,
 }
 
@@ -30,11 +36,12 @@ impl Tensor {
     pub(crate) fn new(
         checkpoint: &core::Checkpoint,
         sources: Arc<[Arc<FileSource>]>,
+        meter: Option<Arc<Meter>>,
         key: String,
         id: TensorId,
     ) -> Result<Self> {
         let (files, tensor) = (checkpoint.files.clone(), checkpoint.tensor(id)?.clone());
-        Ok(Self { files, sources, key, tensor })
+        Ok(Self { files, sources, meter, key, id: Some(id), tensor })
     }
 
     /// Returns its flat key.
@@ -67,9 +74,25 @@ impl Tensor {
         &self.tensor
     }
 
+    /// Returns its number in the checkpoint; `None` for a slice or a cast.
+    pub fn id(&self) -> Option<TensorId> {
+        self.id
+    }
+
+    /// Returns the files that hold its bytes.
+    pub fn files(&self) -> &FileSet {
+        &self.files
+    }
+
+    /// Returns the files of its checkpoint that are on disk.
+    pub fn sources(&self) -> &Arc<[Arc<FileSource>]> {
+        &self.sources
+    }
+
     /// Reads all values in C order. `T` need not be the tensor's own dtype; fails if a value can't
     /// be represented exactly in `T`. Blocks of quantised numbers (GGUF) read as `f32`.
     pub fn read<T: Element>(&self) -> Result<Vec<T>> {
+        let _call = self.call();
         let size = T::DTYPE.itemsize().max(1) as usize;
         let mut values = room::vec(self.numel())?;
         let as_this = core::Tensor { dtype: T::DTYPE, ..self.tensor.clone() };
@@ -90,7 +113,7 @@ impl Tensor {
             values.extend(whole.map(T::from_bytes));
             Ok(())
         })
-        .map_err(|error| error.context(format!("`{}`", self.key)))?;
+        .map_err(|error| self.named(error))?;
         if report.changed > 0 {
             return Err(Error::refused(format!(
                 "{} of the {} values of `{}`, which has dtype {}, are not exact in {}",
@@ -113,7 +136,29 @@ impl Tensor {
         progress: &mut dyn Progress,
         out: &mut dyn FnMut(&[u8]) -> Result<()>,
     ) -> Result<()> {
-        drain(&self.files, &self.tensor, BUFFER, progress, out).map(|_| ())
+        let _call = self.call();
+        self.drained(progress, out)
+    }
+
+    fn drained(
+        &self,
+        progress: &mut dyn Progress,
+        out: &mut dyn FnMut(&[u8]) -> Result<()>,
+    ) -> Result<()> {
+        let drained = drain(&self.files, &self.tensor, BUFFER, progress, out);
+        drained.map(|_| ()).map_err(|error| self.named(error))
+    }
+
+    /// Adds the key to an error.
+    fn named(&self, error: Error) -> Error {
+        match self.key.is_empty() || error.kind() == ErrorKind::Cancelled {
+            true => error,
+            false => error.context(format!("`{}`", self.key)),
+        }
+    }
+
+    fn call(&self) -> Option<MeteredCall> {
+        self.meter.as_ref().map(Meter::call)
     }
 
     /// Reads all its bytes in C order, little-endian, in its own dtype.
@@ -127,6 +172,7 @@ impl Tensor {
     /// exactly their length. Bytes that are dense in a file are read directly into place;
     /// `progress` counts bytes and can cancel.
     pub fn read_into(&self, out: &mut [u8], progress: &mut dyn Progress) -> Result<()> {
+        let _call = self.call();
         let total = self.nbytes();
         if out.len() as u64 != total {
             let lengths = format!("{} bytes of memory for {total} of `{}`", out.len(), self.key);
@@ -135,14 +181,15 @@ impl Tensor {
         let mut done = 0;
         if let Some(span) = verbatim_span(&self.tensor) {
             for piece in out.chunks_mut(PIECE) {
-                self.files.read_weights(span.file, span.offset + done, piece)?;
+                let read = self.files.read_weights(span.file, span.offset + done, piece);
+                read.map_err(|error| self.named(error))?;
                 done += piece.len() as u64;
                 progress.check(done, total)?;
             }
             return Ok(());
         }
         let mut rest = out;
-        self.each(progress, &mut |bytes| {
+        self.drained(progress, &mut |bytes| {
             let place = rest.split_off_mut(..bytes.len());
             place.ok_or_else(|| Error::damaged("more bytes than expected"))?.copy_from_slice(bytes);
             Ok(())
@@ -172,6 +219,7 @@ impl Tensor {
     /// Computes the same as [`Tensor::stats`], as a summary that can be merged and makes
     /// histograms; `progress` can cancel.
     pub fn summary(&self, progress: &mut dyn Progress) -> Result<Option<Summary>> {
+        let _call = self.call();
         let Some(numbers) = numbers(&self.tensor) else { return Ok(None) };
         let mut accumulator = Accumulator::new();
         if !accumulator.begin(&numbers.dtype, 0) {
@@ -205,8 +253,7 @@ impl Tensor {
     }
 
     fn with(&self, tensor: core::Tensor) -> Self {
-        let (files, sources) = (self.files.clone(), self.sources.clone());
-        Self { files, sources, key: self.key.clone(), tensor }
+        Self { tensor, id: None, ..self.clone() }
     }
 }
 

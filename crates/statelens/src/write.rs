@@ -132,9 +132,23 @@ fn write_files(
     let report = executor::run(plan, &mut sink, progress)?;
     writing.check_casts(&source, &report)?;
     sink.finish()?;
-    complete(&read_back, &files, paths, outputs, writing, progress)?;
+    let mut progress = Finishing { of: progress, bytes: report.bytes };
+    complete(&read_back, &files, paths, outputs, writing, &mut progress)?;
     folders.keep();
     Ok(report)
+}
+
+/// The progress of reading written files back, which counts keys: repeats the figures of a run that has
+/// written all bytes.
+pub(crate) struct Finishing<'a> {
+    pub(crate) of: &'a mut dyn Progress,
+    pub(crate) bytes: u64,
+}
+
+impl Progress for Finishing<'_> {
+    fn report(&mut self, _done: u64, _total: u64) -> bool {
+        self.of.report(self.bytes, self.bytes)
+    }
 }
 
 /// Creates the temporary files of a plan, with space on their disk, and the folders for them.

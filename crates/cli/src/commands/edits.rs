@@ -6,7 +6,6 @@ use std::path::Path;
 use statelens::job::EditTexts;
 use statelens::parts::checkpoint::Checkpoint;
 use statelens::parts::convert::{Change, Edit, Rename};
-use statelens::parts::values::Json;
 use statelens::{DType, Error, Result};
 
 use crate::args::Edits;
@@ -104,17 +103,4 @@ pub(super) fn changes_text(changes: &[Change], printer: &mut Printer) -> Result<
         table.row(vec![change.old.clone(), arrow.into(), new.into(), dtype]);
     }
     table.print(printer)
-}
-
-pub(super) fn changes_json(json: &mut Json, changes: &[Change]) {
-    let dtype = |json: &mut Json, dtype: &Option<DType>| match dtype {
-        Some(dtype) => json.str(dtype.name()),
-        None => json.null(),
-    };
-    json.name("keys").objects(changes, |json, change| {
-        json.name("old").str(&change.old);
-        json.name("new").value(&change.new);
-        dtype(json.name("old_dtype"), &change.old_dtype);
-        dtype(json.name("new_dtype"), &change.new_dtype);
-    });
 }

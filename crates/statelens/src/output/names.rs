@@ -251,6 +251,7 @@ fn aside(temporary: &Path, digit: &str) -> PathBuf {
 
 fn not_named(target: &Path, error: &io::Error) -> Error {
     Error::io(format!("the finished file can't be renamed into place: {error}"))
+        .caused_by_system(error)
         .in_file(target.display().to_string())
         .advice("Nothing was replaced.")
 }

@@ -6,7 +6,7 @@ use statelens_checkpoint::{Plan, Progress, Result};
 use statelens_compare::ReadBack;
 use statelens_convert::RunReport;
 
-use super::{FileOptions, Replace};
+use super::{FileOptions, Finishing, Replace};
 use crate::executor;
 use crate::remote::uploads;
 
@@ -26,7 +26,8 @@ pub(super) fn write_objects(
     options.check_casts(&source, &report)?;
     // An object appears only when it is complete, so it can't be read back before.
     let mut written = sink.finish()?;
-    read_back.check(written.open()?, options.limits, progress)?;
+    let mut progress = Finishing { of: progress, bytes: report.bytes };
+    read_back.check(written.open()?, options.limits, &mut progress)?;
     written.keep();
     Ok(report)
 }

@@ -7,7 +7,7 @@ use statelens_checkpoint::{Error, Plan, Progress, Result};
 use statelens_compare::ReadBack;
 use statelens_convert::RunReport;
 
-use super::FileOptions;
+use super::{FileOptions, Finishing};
 use crate::sink::FileSink;
 use crate::{executor, files, scratch};
 
@@ -38,7 +38,8 @@ fn stream(
     let report = executor::run(plan, &mut sink, progress)?;
     options.check_casts(&source, &report)?;
     sink.finish()?;
-    read_back.check(vec![files::written(&file)?], options.limits, progress)?;
+    let mut progress = Finishing { of: progress, bytes: report.bytes };
+    read_back.check(vec![files::written(&file)?], options.limits, &mut progress)?;
     let failed = |error: io::Error| match error.kind() {
         io::ErrorKind::BrokenPipe => {
             Error::io(format!("{name} was closed before everything was written"))

@@ -65,6 +65,11 @@ impl Forecast {
         losses_json(json, &plan.losses);
     }
 
+    /// Returns what casts would do, if the values were read.
+    pub(super) fn scanned(&self) -> Option<&RunReport> {
+        self.scanned.as_ref()
+    }
+
     /// Fails if the casts that were counted would be refused.
     pub(crate) fn refuse(&self) -> Result<()> {
         match &self.scanned {

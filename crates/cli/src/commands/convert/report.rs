@@ -1,8 +1,7 @@
 //! Reports of the planned and written files.
 
-use statelens::parts::checkpoint::{Plan, Size, visible};
-use statelens::parts::convert::{Share, shares};
-use statelens::report::files_json;
+use statelens::parts::checkpoint::{Size, visible};
+use statelens::report::{Shares, planned_json};
 use statelens::write::output_paths;
 use statelens::{ConversionPlan, Result, Written};
 
@@ -10,45 +9,6 @@ use super::{ConvertJob, Destination, Forecast};
 use crate::commands::edits;
 use crate::commands::losses::{cast_text, losses_text};
 use crate::print::{Failure, Printer, TextTable, grouped, size_text, warn};
-
-/// The number of parts and bytes of the new file, by how they are made.
-#[derive(Default)]
-struct Shares {
-    made: (u64, u64),
-    copied: (u64, u64),
-    gathered: (u64, u64),
-    cast: (u64, u64),
-    compressed: (u64, u64),
-}
-
-impl Shares {
-    fn of(plan: &Plan) -> Result<Self> {
-        let mut sums = Self::default();
-        for found in shares(plan) {
-            let (share, bytes, _) = found?;
-            let sum = match share {
-                Share::Made => &mut sums.made,
-                Share::Copied => &mut sums.copied,
-                Share::Gathered => &mut sums.gathered,
-                Share::Cast => &mut sums.cast,
-                Share::Compressed => &mut sums.compressed,
-            };
-            sum.0 += 1;
-            sum.1 = sum.1.saturating_add(bytes);
-        }
-        Ok(sums)
-    }
-
-    fn rows(&self) -> [(&'static str, &'static str, (u64, u64)); 5] {
-        [
-            ("made", "headers, indexes and plain values", self.made),
-            ("copied", "unchanged", self.copied),
-            ("gathered", "assembled from chunks, views or constants", self.gathered),
-            ("cast", "cast to another dtype", self.cast),
-            ("compressed", "compressed; sizes are before compression", self.compressed),
-        ]
-    }
-}
 
 /// Prints a plan that was not run.
 pub(super) fn show(
@@ -61,24 +21,8 @@ pub(super) fn show(
     let (exact, bytes) = (matches!(size, Size::Exact(_)), size.bytes());
     let paths = output_paths(plan, job.destination.path());
     if job.common.json {
-        return printer.json(|json| {
-            json.name("output").str(&job.destination.name());
-            json.name("format").str(format);
-            json.name("dry_run").bool(true);
-            json.name("bytes").number(bytes);
-            json.name("exact").bool(exact);
-            files_json(json, &paths);
-            json.name("segments").object(|json| {
-                for (name, _, (count, bytes)) in shares.rows() {
-                    json.name(name).object(|json| {
-                        json.name("count").number(count);
-                        json.name("bytes").number(bytes);
-                    });
-                }
-            });
-            forecast.json(json);
-            edits::changes_json(json, changes);
-        });
+        let (name, scanned) = (job.destination.name(), forecast.scanned());
+        return printer.line(&planned_json(&forecast.planned, &name, &paths, scanned)?);
     }
     let at_most = if exact { "" } else { "at most " };
     let mut table = TextTable::new(&["", ""]);
