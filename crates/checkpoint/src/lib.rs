@@ -65,7 +65,7 @@ pub use scratch::{Area, MemoryScratch, Scratch};
 pub use source::{File, FileId, FileSet, Siblings, Span};
 pub use tensor::{
     Arithmetic, ByteOrder, Chunk, Chunked, Chunks, Computed, Concat, Deferred, Layout, Locate,
-    Packed, Packing, Part, Product, Quantizer, Rounding, Strided, Tensor, TensorClass,
+    Packed, Packing, Part, Product, Quantizer, Relocation, Rounding, Strided, Tensor, TensorClass,
     contiguous_strides, fortran_strides, numel,
 };
 pub use text::Text;

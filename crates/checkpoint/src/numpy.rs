@@ -83,6 +83,17 @@ impl DType {
         }
     }
 
+    /// Returns the dtype of arrays of Python objects, `numpy.dtype("O")`. No tensor has it.
+    pub fn objects() -> Self {
+        Self::Numpy(Arc::new(NumpyType {
+            name: "object".into(),
+            code: "O".into(),
+            itemsize: 8,
+            words: Vec::new(),
+            fields: Vec::new(),
+        }))
+    }
+
     /// Returns a record. Its fields keep their own byte orders: the byte ranges of big-endian
     /// fields are listed in [`NumpyType::words`], so a tensor of records counts as big-endian.
     ///

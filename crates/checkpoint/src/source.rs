@@ -133,6 +133,11 @@ impl FileSet {
         self
     }
 
+    /// Returns whether both are clones of one set.
+    pub fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.files, &other.files)
+    }
+
     /// Returns whether any of the files is on a server.
     pub fn is_remote(&self) -> bool {
         self.present().any(|file| file.structure.is_remote())

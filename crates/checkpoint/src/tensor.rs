@@ -1,6 +1,7 @@
 //! Tensors: element type and location.
 
 mod layout;
+mod relocation;
 
 use crate::{DType, Text, ValueId};
 
@@ -8,6 +9,7 @@ pub use layout::{
     Arithmetic, Chunk, Chunked, Chunks, Computed, Concat, Deferred, Layout, Locate, Packed,
     Packing, Part, Product, Rounding, Strided,
 };
+pub use relocation::Relocation;
 
 /// An array of elements and the location of its bytes.
 ///

@@ -1,26 +1,32 @@
 //! State dicts of Python as checkpoints, to be written.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::sync::Arc;
 
-use pyo3::buffer::PyBuffer;
 use pyo3::prelude::*;
 use pyo3::types::{
-    PyBool, PyByteArray, PyBytes, PyComplex, PyDict, PyFloat, PyFrozenSet, PyInt, PyList,
-    PyMemoryView, PySet, PySlice, PyString, PyTuple,
+    PyBool, PyByteArray, PyBytes, PyComplex, PyDict, PyFloat, PyFrozenSet, PyInt, PyList, PySet,
+    PyString, PyTuple,
 };
+use statelens::files::FileSource;
 use statelens::parts::checkpoint::{
-    Array, Builder, Dict, DictClass, DictKey, FileSet, FormatInfo, Int, Layout, Limits, List, Set,
-    Span, Tensor, Text, Tuple, ValueId,
+    Array, Builder, Dict, DictClass, DictKey, FileId, FileSet, FormatInfo, Int, Key, KeyPart,
+    Layout, Limits, List, Quantizer, Relocation, Set, Span, Strided, Tensor, TensorClass, TensorId,
+    Tuple, ValueId,
 };
-use statelens::{Checkpoint, DType, Error, ReadAt, Result, Value};
+use statelens::{Checkpoint, DType, Error, Value};
 
 use crate::checkpoint::NativeCheckpoint;
+use crate::dtype::dtype_of;
 use crate::errors::raised;
+use crate::memory::Memory;
+use crate::tensor::NativeTensor;
+use crate::text::{from_python, to_python};
 
-/// Containers in containers that are followed: Python's own limit.
-const MOST_DEPTH: usize = 1_000;
+/// Maximum nesting of containers: that of Python's own recursion.
+const MAX_DEPTH: usize = 1_000;
+/// Maximum nesting of tuples in a key.
+const MAX_KEY_DEPTH: usize = 100;
 
 /// Collects the values of a state dict. Tensors stay where they are in memory.
 pub(crate) struct Collector<'py> {
@@ -30,17 +36,66 @@ pub(crate) struct Collector<'py> {
     files: FileSet,
     /// The values by identity of their objects, which are held so that no other takes their place.
     seen: HashMap<usize, (ValueId, Bound<'py, PyAny>)>,
+    /// The storages of torch by their address, with their lengths.
+    storages: HashMap<usize, (FileId, u64)>,
+    /// The tensors of torch: two with the same view of one storage are tied.
+    views: HashMap<TensorView, ValueId>,
+    /// The sets of files of open checkpoints, and their tensors, by set and by storage or number:
+    /// those that are equal are tied.
+    relocations: Vec<(FileSet, Relocation)>,
+    lazy: HashMap<LazyOrigin, Vec<(Tensor, ValueId)>>,
+    /// The files on disk of these checkpoints.
+    sources: Vec<Arc<FileSource>>,
+    /// The containers that are being filled, the innermost last.
+    open: Vec<OpenContainer<'py>>,
+}
+
+/// Address of the storage, first element, shape, strides and dtype of a tensor.
+type TensorView = (usize, u64, Vec<u64>, Vec<i64>, String);
+
+/// The set of files of a tensor, and its storage or its number.
+type LazyOrigin = (usize, Result<u32, TensorId>);
+
+/// A container, and those of its items that are not yet collected.
+struct OpenContainer<'py> {
+    id: ValueId,
+    kind: ContainerKind,
+    keys: Vec<DictKey>,
+    items: std::vec::IntoIter<Bound<'py, PyAny>>,
+    done: Vec<ValueId>,
+}
+
+enum ContainerKind {
+    Dict(DictClass),
+    List,
+    Tuple,
+    Set { frozen: bool },
 }
 
 /// What `describe` returns for an object that Python itself lacks.
 #[derive(FromPyObject)]
 enum Described<'py> {
-    /// dtype, shape, the memory, whether it is an array, and whether it is a scalar.
-    Memory(String, Vec<u64>, Bound<'py, PyAny>, bool, bool),
-    /// The names of a dtype, and whether it is NumPy's.
-    DType(String, bool),
+    /// An array of NumPy: dtype, shape, the memory, and whether it is a scalar.
+    Array(Bound<'py, PyAny>, Vec<u64>, Bound<'py, PyAny>, bool),
+    /// A tensor of an open checkpoint, whether it is an array, and its quantizer.
+    Lazy(Bound<'py, NativeTensor>, bool, Option<QuantizerParts<'py>>),
+    /// A tensor of torch: dtype, shape, address and memory of the storage, first element, strides.
+    Tensor(String, Vec<u64>, usize, Bound<'py, PyAny>, u64, Vec<i64>),
+    /// The dtype of NumPy or torch, and whether it is NumPy's.
+    DType(Bound<'py, PyAny>, bool),
     /// A device.
     Device(String),
+    /// The keys and values of a mapping.
+    Mapping(Bound<'py, PyList>),
+}
+
+/// How quantised integers represent numbers.
+#[derive(FromPyObject)]
+enum QuantizerParts<'py> {
+    /// The scale and the zero point.
+    Tensor(f64, i64),
+    /// The scales, the zero points, and the axis.
+    Channels(Bound<'py, NativeTensor>, Bound<'py, NativeTensor>, u64),
 }
 
 impl<'py> Collector<'py> {
@@ -53,18 +108,64 @@ impl<'py> Collector<'py> {
         let limits = Limits::none();
         let builder = Builder::new(&limits);
         let (files, seen) = (FileSet::default().within(&limits), HashMap::new());
-        let mut collector = Self { describe, builder, files, seen };
-        let root = collector.value(object, 0)?;
-        let Self { builder, files, .. } = collector;
+        let mut collector = Self {
+            describe,
+            builder,
+            files,
+            seen,
+            storages: HashMap::new(),
+            views: HashMap::new(),
+            relocations: Vec::new(),
+            lazy: HashMap::new(),
+            sources: Vec::new(),
+            open: Vec::new(),
+        };
+        let root = collector.all(object)?;
+        let Self { builder, files, sources, .. } = collector;
         let core = builder.finish(root, FormatInfo::default(), files, Vec::new());
-        core.map(Checkpoint::from).map_err(|error| raised(object.py(), &error))
+        core.map(|core| Checkpoint::built(core, sources))
+            .map_err(|error| raised(object.py(), &error))
+    }
+
+    /// Collects an object and everything in it, without recursion; returns its id.
+    fn all(&mut self, object: &Bound<'py, PyAny>) -> PyResult<ValueId> {
+        let root = self.begin(object)?;
+        while let Some(container) = self.open.last_mut() {
+            if let Some(item) = container.items.next() {
+                let id = self.begin(&item)?;
+                if let Some(container) = self.open.iter_mut().rev().find(|one| one.id != id) {
+                    container.done.push(id);
+                }
+                continue;
+            }
+            let Some(OpenContainer { id, kind, keys, done: items, .. }) = self.open.pop() else {
+                break;
+            };
+            let value = match kind {
+                ContainerKind::Dict(class) => {
+                    Value::Dict(Dict { class, entries: keys.into_iter().zip(items).collect() })
+                }
+                ContainerKind::List => Value::List(List { items, ..List::default() }),
+                ContainerKind::Tuple => Value::Tuple(Tuple { items, ..Tuple::default() }),
+                ContainerKind::Set { frozen } => Value::Set(Set { frozen, items }),
+            };
+            self.set(id, value);
+        }
+        Ok(root)
     }
 
     fn push(&mut self, py: Python<'py>, value: Value) -> PyResult<ValueId> {
         self.builder.push(value).map_err(|error| raised(py, &error))
     }
 
-    fn value(&mut self, object: &Bound<'py, PyAny>, depth: usize) -> PyResult<ValueId> {
+    fn set(&mut self, id: ValueId, value: Value) {
+        if let Some(place) = self.builder.value_mut(id) {
+            *place = value;
+        }
+    }
+
+    /// Collects an object, or opens it if it is a container; returns its id.
+    fn begin(&mut self, object: &Bound<'py, PyAny>) -> PyResult<ValueId> {
         let py = object.py();
         if let Some(plain) = plain(object)? {
             return self.push(py, plain);
@@ -74,83 +175,254 @@ impl<'py> Collector<'py> {
             let link = Value::Link(*known);
             return self.push(py, link);
         }
-        if depth > MOST_DEPTH {
+        if self.open.len() > MAX_DEPTH {
             return Err(raised(py, &Error::limit("the state dict is nested too deeply")));
         }
         let id = self.push(py, Value::None)?;
         self.seen.insert(identity, (id, object.clone()));
-        let value = match self.container(object, depth + 1)? {
-            Some(value) => value,
-            None => self.described(object)?,
-        };
-        if let Some(place) = self.builder.value_mut(id) {
-            *place = value;
+        if let Some(container) = self.container(object, id)? {
+            self.open.push(container);
+        } else if let Some(value) = self.described(object, id)? {
+            self.set(id, value);
         }
         Ok(id)
     }
 
-    fn items(
-        &mut self,
-        items: impl Iterator<Item = Bound<'py, PyAny>>,
-        depth: usize,
-    ) -> PyResult<Vec<ValueId>> {
-        items.map(|item| self.value(&item, depth)).collect()
-    }
-
-    fn container(&mut self, object: &Bound<'py, PyAny>, depth: usize) -> PyResult<Option<Value>> {
-        if let Ok(dict) = object.cast::<PyDict>() {
+    /// Returns a container of Python that is still to be filled.
+    fn container(
+        &self,
+        object: &Bound<'py, PyAny>,
+        id: ValueId,
+    ) -> PyResult<Option<OpenContainer<'py>>> {
+        let mut keys = Vec::new();
+        let (kind, items) = if let Ok(dict) = object.cast::<PyDict>() {
             let class = match dict.get_type().name()?.to_str()? {
                 "OrderedDict" => DictClass::Ordered,
                 _ => DictClass::Dict,
             };
-            let mut entries = Vec::new();
+            let mut items = Vec::new();
             for (key, item) in dict.iter() {
-                entries.push((key_of(&key)?, self.value(&item, depth)?));
+                keys.push(self.key_of(&key)?);
+                items.push(item);
             }
-            return Ok(Some(Value::Dict(Dict { class, entries })));
-        }
-        if let Ok(list) = object.cast::<PyList>() {
-            let items = self.items(list.iter(), depth)?;
-            return Ok(Some(Value::List(List { items, ..List::default() })));
-        }
-        if let Ok(tuple) = object.cast::<PyTuple>() {
-            let items = self.items(tuple.iter(), depth)?;
-            return Ok(Some(Value::Tuple(Tuple { items, ..Tuple::default() })));
-        }
-        let frozen = object.is_instance_of::<PyFrozenSet>();
-        if frozen || object.is_instance_of::<PySet>() {
-            let members = object.try_iter()?.collect::<PyResult<Vec<_>>>()?;
-            let items = self.items(members.into_iter(), depth)?;
-            return Ok(Some(Value::Set(Set { frozen, items })));
-        }
-        Ok(None)
+            (ContainerKind::Dict(class), items)
+        } else if let Ok(list) = object.cast::<PyList>() {
+            (ContainerKind::List, list.iter().collect())
+        } else if let Ok(tuple) = object.cast::<PyTuple>() {
+            (ContainerKind::Tuple, tuple.iter().collect())
+        } else {
+            let frozen = object.is_instance_of::<PyFrozenSet>();
+            if !frozen && !object.is_instance_of::<PySet>() {
+                return Ok(None);
+            }
+            let members = object.try_iter()?.collect::<PyResult<_>>()?;
+            (ContainerKind::Set { frozen }, members)
+        };
+        Ok(Some(OpenContainer { id, kind, keys, items: items.into_iter(), done: Vec::new() }))
     }
 
-    fn described(&mut self, object: &Bound<'py, PyAny>) -> PyResult<Value> {
+    /// Returns the value of an object that Python itself lacks; `None` if it was opened as a
+    /// container.
+    fn described(&mut self, object: &Bound<'py, PyAny>, id: ValueId) -> PyResult<Option<Value>> {
         let py = object.py();
-        let unknown =
-            |name: &str| raised(py, &Error::refused(format!("there is no dtype `{name}`")));
-        match self.describe.call1((object,))?.extract()? {
-            Described::Memory(name, shape, memory, is_array, scalar) => {
-                let dtype = DType::from_torch_name(&name).ok_or_else(|| unknown(&name))?;
-                let memory = Memory::new(&memory)?;
-                let len = memory.len();
-                let file =
-                    self.files.push(format!("tensor {}", self.files.count()), Arc::new(memory));
+        let key = to_python(py, &self.key().flat())?;
+        let described = self.describe.call1((object, key))?;
+        Ok(Some(match described.extract()? {
+            Described::Array(dtype, shape, memory, scalar) => {
+                let dtype = self.dtype(&dtype)?;
+                let (file, len) = self.memory(&memory)?;
                 let layout = Layout::Span(Span { file, offset: 0, len });
                 let tensor = self.builder.push_tensor(Tensor::new(dtype, shape, layout));
                 let tensor = tensor.map_err(|error| raised(py, &error))?;
-                Ok(match is_array {
-                    true => Value::Array(Array { tensor, scalar }),
-                    false => Value::Tensor(tensor),
-                })
+                Value::Array(Array { tensor, scalar })
             }
-            Described::DType(name, numpy) => {
-                let dtype = DType::from_torch_name(&name).ok_or_else(|| unknown(&name))?;
-                Ok(Value::DType { dtype, numpy })
+            Described::Tensor(dtype, shape, address, memory, offset, strides) => {
+                let view = (address, offset, shape.clone(), strides.clone(), dtype.clone());
+                if let Some(tied) = self.views.get(&view) {
+                    return Ok(Some(Value::Link(*tied)));
+                }
+                self.views.insert(view, id);
+                let dtype = self.dtype(PyString::new(py, &dtype).as_any())?;
+                let (file, len) = match self.storages.get(&address) {
+                    Some(known) => *known,
+                    None => {
+                        let added = self.memory(&memory)?;
+                        self.storages.insert(address, added);
+                        added
+                    }
+                };
+                let storage = Arc::new(Layout::Span(Span { file, offset: 0, len }));
+                let strided = Strided { storage, storage_len: len, offset, strides };
+                let tensor = Tensor::new(dtype, shape, Layout::Strided(strided));
+                let tensor = self.builder.push_tensor(tensor);
+                Value::Tensor(tensor.map_err(|error| raised(py, &error))?)
             }
-            Described::Device(name) => Ok(Value::Device(name.as_str().into())),
+            Described::Lazy(tensor, is_array, quantizer) => {
+                self.lazy(&tensor, id, is_array, quantizer)?
+            }
+            Described::DType(dtype, numpy) => Value::DType { dtype: self.dtype(&dtype)?, numpy },
+            Described::Device(name) => Value::Device(name.as_str().into()),
+            Described::Mapping(pairs) => {
+                let (mut keys, mut items) = (Vec::new(), Vec::new());
+                for pair in pairs.iter() {
+                    let (key, item): (Bound<'py, PyAny>, Bound<'py, PyAny>) = pair.extract()?;
+                    keys.push(self.key_of(&key)?);
+                    items.push(item);
+                }
+                let kind = ContainerKind::Dict(DictClass::Dict);
+                let (items, done) = (items.into_iter(), Vec::new());
+                self.open.push(OpenContainer { id, kind, keys, items, done });
+                return Ok(None);
+            }
+        }))
+    }
+
+    /// Refers to a tensor of an open checkpoint, which is read when it is written.
+    fn lazy(
+        &mut self,
+        native: &Bound<'py, NativeTensor>,
+        id: ValueId,
+        is_array: bool,
+        quantizer: Option<QuantizerParts<'py>>,
+    ) -> PyResult<Value> {
+        let tensor = &native.get().0;
+        let known = self.relocations.iter().position(|(files, _)| files.is(tensor.files()));
+        let set = known.unwrap_or(self.relocations.len());
+        if known.is_none() {
+            let relocation = Relocation::new(tensor.files(), &mut self.files);
+            self.relocations.push((tensor.files().clone(), relocation));
+            self.sources.extend(tensor.sources().iter().cloned());
         }
+        let inner = tensor.inner();
+        if let Some(origin) = inner.storage.map(Ok).or(tensor.id().map(Err)) {
+            let equal = self.lazy.entry((set, origin)).or_default();
+            if let Some((_, tied)) = equal.iter().find(|(other, _)| other == inner) {
+                return Ok(Value::Link(*tied));
+            }
+            equal.push((inner.clone(), id));
+        }
+        let quantizer = match quantizer {
+            None => None,
+            Some(QuantizerParts::Tensor(scale, zero_point)) => {
+                Some(Quantizer::PerTensor { scale, zero_point })
+            }
+            Some(QuantizerParts::Channels(scales, zero_points, axis)) => {
+                let scales = self.part(&scales)?;
+                Some(Quantizer::PerChannel { scales, zero_points: self.part(&zero_points)?, axis })
+            }
+        };
+        // `Parameter` and `requires_grad` are not part of a state dict in Python, either.
+        let plain = Tensor {
+            storage: None,
+            requires_grad: false,
+            class: TensorClass::Tensor,
+            quantizer,
+            ..inner.clone()
+        };
+        let relocated = self.relocations.get(set).map(|(_, by)| by.tensor(&plain));
+        let tensor = self.builder.push_tensor(relocated.unwrap_or(plain));
+        let tensor = tensor.map_err(|error| raised(native.py(), &error))?;
+        Ok(match is_array {
+            true => Value::Array(Array { tensor, scalar: false }),
+            false => Value::Tensor(tensor),
+        })
+    }
+
+    /// Adds a tensor of an open checkpoint that is a part of another value; returns its id.
+    fn part(&mut self, native: &Bound<'py, NativeTensor>) -> PyResult<ValueId> {
+        let id = self.push(native.py(), Value::None)?;
+        let value = self.lazy(native, id, false, None)?;
+        self.set(id, value);
+        Ok(id)
+    }
+
+    fn dtype(&self, dtype: &Bound<'py, PyAny>) -> PyResult<DType> {
+        dtype_of(dtype)?.ok_or_else(|| {
+            let what = match dtype.str() {
+                Ok(name) => format!("no format has the dtype `{name}`"),
+                Err(_) => "no format has this dtype".into(),
+            };
+            raised(dtype.py(), &self.at(Error::unsupported(what)))
+        })
+    }
+
+    /// Adds the memory of an array to the files; returns its file and its length.
+    fn memory(&mut self, memory: &Bound<'py, PyAny>) -> PyResult<(FileId, u64)> {
+        let memory = Memory::new(memory)?;
+        let len = memory.byte_len();
+        let name = format!("tensor {}", self.files.count());
+        Ok((self.files.push(name, Arc::new(memory)), len))
+    }
+
+    /// Returns the key of the item that is being collected.
+    fn key(&self) -> Key {
+        let innermost = self.open.len().saturating_sub(1);
+        let parts = self.open.iter().enumerate().map(|(depth, container)| {
+            // The container in it is one of its items already.
+            let at = container.done.len().saturating_sub(usize::from(depth < innermost));
+            match (&container.kind, container.keys.get(at)) {
+                (ContainerKind::Dict(_), Some(key)) => KeyPart::Field(key.clone()),
+                _ => KeyPart::Index(at as u64),
+            }
+        });
+        Key { parts: parts.collect() }
+    }
+
+    /// Adds the key of the item that is being collected to an error.
+    fn at(&self, error: Error) -> Error {
+        match self.key().flat() {
+            key if key.is_empty() => error,
+            key => error.context(format!("`{key}`")),
+        }
+    }
+
+    /// Converts the key of a dict, without recursion.
+    fn key_of(&self, key: &Bound<'py, PyAny>) -> PyResult<DictKey> {
+        // The tuples around the current part: their parts so far, and those still to come.
+        let mut outer: Vec<(Vec<DictKey>, std::vec::IntoIter<Bound<'py, PyAny>>)> = Vec::new();
+        let mut next = key.clone();
+        loop {
+            let mut made = if let Ok(items) = next.cast_exact::<PyTuple>() {
+                if outer.len() >= MAX_KEY_DEPTH {
+                    let what = format!("a key has tuples in more than {MAX_KEY_DEPTH} tuples");
+                    return Err(raised(key.py(), &self.at(Error::limit(what))));
+                }
+                outer.push((Vec::new(), items.iter().collect::<Vec<_>>().into_iter()));
+                None
+            } else {
+                Some(self.plain_key(&next)?)
+            };
+            // Completes the tuples that end here.
+            loop {
+                let Some((parts, items)) = outer.last_mut() else {
+                    match made {
+                        Some(key) => return Ok(key),
+                        None => break,
+                    }
+                };
+                parts.extend(made.take());
+                if let Some(item) = items.next() {
+                    next = item;
+                    break;
+                }
+                made = outer.pop().map(|(parts, _)| DictKey::Tuple(parts));
+            }
+        }
+    }
+
+    fn plain_key(&self, key: &Bound<'py, PyAny>) -> PyResult<DictKey> {
+        Ok(match plain(key)? {
+            Some(Value::None) => DictKey::None,
+            Some(Value::Bool(value)) => DictKey::Bool(value),
+            Some(Value::Int(value)) => DictKey::Int(value),
+            Some(Value::Float(value)) => DictKey::Float(value),
+            Some(Value::Str(value)) => DictKey::Str(value),
+            Some(Value::Bytes { data, mutable: false }) => DictKey::Bytes(data),
+            _ => {
+                let what = format!("{} can't be the key of a dict", key.repr()?);
+                return Err(raised(key.py(), &self.at(Error::unsupported(what))));
+            }
+        })
     }
 }
 
@@ -164,8 +436,8 @@ fn plain(object: &Bound<'_, PyAny>) -> PyResult<Option<Value>> {
         Value::Int(int(object)?)
     } else if object.is_exact_instance_of::<PyFloat>() {
         Value::Float(object.extract()?)
-    } else if object.is_exact_instance_of::<PyString>() {
-        Value::Str(text(object)?)
+    } else if let Ok(string) = object.cast_exact::<PyString>() {
+        Value::Str(from_python(string)?)
     } else if let Ok(bytes) = object.cast_exact::<PyBytes>() {
         Value::Bytes { data: bytes.as_bytes().into(), mutable: false }
     } else if let Ok(bytes) = object.cast_exact::<PyByteArray>() {
@@ -175,27 +447,6 @@ fn plain(object: &Bound<'_, PyAny>) -> PyResult<Option<Value>> {
     } else {
         return Ok(None);
     }))
-}
-
-fn key_of(key: &Bound<'_, PyAny>) -> PyResult<DictKey> {
-    if let Ok(items) = key.cast_exact::<PyTuple>() {
-        // A key that contains itself does not exist: tuples are complete when they are hashed.
-        return Ok(DictKey::Tuple(
-            items.iter().map(|item| key_of(&item)).collect::<PyResult<_>>()?,
-        ));
-    }
-    Ok(match plain(key)? {
-        Some(Value::None) => DictKey::None,
-        Some(Value::Bool(value)) => DictKey::Bool(value),
-        Some(Value::Int(value)) => DictKey::Int(value),
-        Some(Value::Float(value)) => DictKey::Float(value),
-        Some(Value::Str(value)) => DictKey::Str(value),
-        Some(Value::Bytes { data, mutable: false }) => DictKey::Bytes(data),
-        _ => {
-            let error = Error::unsupported(format!("{} can't be the key of a dict", key.repr()?));
-            return Err(raised(key.py(), &error));
-        }
-    })
 }
 
 fn int(object: &Bound<'_, PyAny>) -> PyResult<Int> {
@@ -209,57 +460,11 @@ fn int(object: &Bound<'_, PyAny>) -> PyResult<Int> {
     Ok(Int::from_le_bytes(bytes.cast::<PyBytes>()?.as_bytes()))
 }
 
-/// Returns a string, which may have lone surrogates.
-fn text(object: &Bound<'_, PyAny>) -> PyResult<Text> {
-    let bytes = object.call_method1("encode", ("utf-8", "surrogatepass"))?;
-    let text = Text::from_surrogatepass(bytes.cast::<PyBytes>()?.as_bytes());
-    text.map_err(|_| raised(object.py(), &Error::damaged("a string that is not Unicode")))
-}
-
-/// The memory of an array.
-struct Memory {
-    /// A `memoryview` of its bytes.
-    view: Py<PyAny>,
-    len: u64,
-}
-
-impl Memory {
-    fn new(object: &Bound<'_, PyAny>) -> PyResult<Self> {
-        let view = PyMemoryView::from(object)?;
-        Ok(Self { len: view.len()? as u64, view: view.into_any().unbind() })
-    }
-
-    fn copy(&self, py: Python<'_>, offset: u64, out: &mut [u8]) -> PyResult<()> {
-        let start = isize::try_from(offset)?;
-        let stop = start.saturating_add(isize::try_from(out.len())?);
-        let part = self.view.bind(py).get_item(PySlice::new(py, start, stop, 1))?;
-        PyBuffer::<u8>::get(&part)?.copy_to_slice(py, out)
-    }
-}
-
-impl fmt::Debug for Memory {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Memory({})", self.len)
-    }
-}
-
-impl ReadAt for Memory {
-    fn len(&self) -> u64 {
-        self.len
-    }
-
-    fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<()> {
-        Python::attach(|py| self.copy(py, offset, out)).map_err(|error| {
-            Error::io(format!("reading memory failed: {error}")).at(offset).caused_by(error)
-        })
-    }
-}
-
 /// A state dict as an open checkpoint, which can be converted to any format.
 #[pyfunction]
 pub(crate) fn collect<'py>(
     object: &Bound<'py, PyAny>,
     describe: Bound<'py, PyAny>,
 ) -> PyResult<NativeCheckpoint> {
-    Collector::collect(object, describe).map(NativeCheckpoint)
+    Collector::collect(object, describe).map(NativeCheckpoint::from)
 }

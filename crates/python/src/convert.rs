@@ -4,12 +4,15 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use pyo3::prelude::*;
+use statelens::executor::count;
 use statelens::job::{ConvertOptions as JobOptions, EditTexts, Reading};
-use statelens::parts::convert::OutputOptions;
-use statelens::parts::formats::writing_for_name;
-use statelens::{Error, Opener, Result};
+use statelens::parts::convert::{OutputOptions, read_as_rule};
+use statelens::parts::formats::{writing_for_name, writing_of};
+use statelens::report::planned_json;
+use statelens::write::{file_name, output_paths};
+use statelens::{Checkpoint, Error, Result};
 
-use crate::place::Place;
+use crate::place::{Located, Place};
 use crate::watch::Watch;
 
 /// The options of a conversion.
@@ -20,16 +23,22 @@ pub(crate) struct ConvertOptions {
     version: Option<String>,
     compression: Option<String>,
     shard_size: Option<String>,
+    shards: Vec<(String, String)>,
+    object_graph: bool,
+    state_file: bool,
     select: Vec<String>,
     exclude: Vec<String>,
     states: Vec<String>,
     rename: Vec<(String, String)>,
+    rename_map: Option<String>,
     strip_prefix: String,
     prefix: String,
+    nest: bool,
     cast: Vec<(String, String)>,
     untie: bool,
     lossy: bool,
     replace: bool,
+    read_as: Vec<String>,
 }
 
 impl ConvertOptions {
@@ -52,11 +61,13 @@ impl ConvertOptions {
             source,
             destination: path.to_owned(),
             output: OutputOptions {
-                to: self.to.map_or_else(by_name, Ok)?,
+                to: self.to.map_or_else(by_name, |to| Ok(writer_of(to)))?,
                 version: self.version,
                 compression: self.compression,
                 shard_size: self.shard_size,
-                ..OutputOptions::default()
+                shards: joined(self.shards, "="),
+                object_graph: self.object_graph,
+                state_file: self.state_file,
             },
             edits: EditTexts {
                 untie: self.untie,
@@ -65,32 +76,71 @@ impl ConvertOptions {
                 exclude: self.exclude,
                 strip_prefix: self.strip_prefix,
                 rename: joined(self.rename, "=>"),
+                rename_list: self.rename_map,
                 prefix: self.prefix,
+                nest: self.nest,
                 cast: joined(self.cast, "="),
-                ..EditTexts::default()
             },
             lossy: self.lossy,
             replace: self.replace,
-            reading: Reading::default(),
+            reading: Reading { read_as: self.read_as, ..Reading::default() },
         })
     }
+}
+
+/// Returns the name of the writer for the id of a format, which `Checkpoint.format` has; other names
+/// unchanged.
+fn writer_of(name: String) -> String {
+    writing_of(&name).map_or(name, |writing| writing.id.to_owned())
 }
 
 /// Converts a checkpoint; returns the report as JSON.
 #[pyfunction]
 pub(crate) fn convert(
-    source: &Bound<'_, PyAny>,
-    name: &str,
+    py: Python<'_>,
+    source: Located<'_>,
     path: PathBuf,
     options: ConvertOptions,
     progress: Option<Py<PyAny>>,
 ) -> PyResult<String> {
-    let place = Place::of(source, name)?;
-    Watch::new(progress).over(source.py(), |progress| {
+    let place = Place::of(&source)?;
+    Watch::new(progress).over(py, |progress| {
         let options = options.of_job(PathBuf::new(), &path)?;
-        let checkpoint = place.open(Opener::new())?;
+        let checkpoint = read_as(place.open(progress)?, &options.reading.read_as)?;
         Ok(options.conversion(&checkpoint).write_with(&path, progress)?.json())
     })
+}
+
+/// Plans a conversion, and writes nothing; returns the report as JSON. With `scan`, reads the values
+/// that are cast, to count what that does to them.
+#[pyfunction]
+pub(crate) fn plan_conversion(
+    py: Python<'_>,
+    source: Located<'_>,
+    path: PathBuf,
+    options: ConvertOptions,
+    scan: bool,
+    progress: Option<Py<PyAny>>,
+) -> PyResult<String> {
+    let place = Place::of(&source)?;
+    Watch::new(progress).over(py, |progress| {
+        let options = options.of_job(PathBuf::new(), &path)?;
+        let checkpoint = read_as(place.open(progress)?, &options.reading.read_as)?;
+        let _call = checkpoint.call();
+        let planned = options.conversion(&checkpoint).planned(file_name(&path)?)?;
+        let counted = match scan {
+            true => Some(count(planned.plan.clone(), progress)?),
+            false => None,
+        };
+        let paths = output_paths(&planned.plan, &path);
+        planned_json(&planned, &path.to_string_lossy(), &paths, counted.as_ref())
+    })
+}
+
+/// Returns a checkpoint in which arrays without a dtype have the dtype of these rules.
+pub(crate) fn read_as(checkpoint: Checkpoint, rules: &[String]) -> Result<Checkpoint> {
+    let rules = rules.iter().map(|rule| read_as_rule(rule)).collect::<Result<Vec<_>>>()?;
+    Ok(checkpoint.read_as(&rules)?.unwrap_or(checkpoint))
 }
 
 /// Converts a model with the arguments of `statelens convert-model`; returns what it prints.

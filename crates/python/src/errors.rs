@@ -1,22 +1,49 @@
 //! Raises errors of the core as the exceptions of `pystatelens.errors`.
 
 use std::error::Error as _;
+use std::io;
+use std::sync::Arc;
 
 use pyo3::exceptions::{PyException, PyImportError};
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::PyModule;
+use statelens::parts::checkpoint::Setting;
+use statelens::waiting::{StopCheck, stoppable};
 use statelens::{Error, ErrorKind, Result};
 
-/// Does work without holding the interpreter.
+/// The module `pystatelens.errors`, imported when this one is: an import would fail while a signal is
+/// pending.
+static CLASSES: PyOnceLock<Py<PyModule>> = PyOnceLock::new();
+
+/// Imports the classes of exceptions.
+pub(crate) fn import_classes(py: Python<'_>) -> PyResult<()> {
+    CLASSES.get_or_try_init(py, || Ok(py.import("pystatelens.errors")?.unbind())).map(|_| ())
+}
+
+/// Does work without holding the interpreter. Ctrl-C ends it while it waits for a server.
 pub(crate) fn detached<T: Send>(
     py: Python<'_>,
     work: impl FnOnce() -> Result<T> + Send,
 ) -> PyResult<T> {
-    py.detach(work).map_err(|error| raised(py, &error))
+    py.detach(|| stoppable(signal_check(), work)).map_err(|error| raised(py, &error))
+}
+
+/// Returns a check for Ctrl-C, which finds it in the main thread of Python only.
+pub(crate) fn signal_check() -> Arc<StopCheck> {
+    Arc::new(|| {
+        let checked = Python::attach(|py| py.check_signals());
+        checked.map_err(|signal| Error::cancelled().caused_by(signal))
+    })
 }
 
 /// Returns the exception for an error. If Python code caused the error, for example a file object,
-/// that exception is its `__cause__`; exceptions such as `KeyboardInterrupt` are raised unchanged.
+/// that exception is its `__cause__`; exceptions such as `KeyboardInterrupt` are raised unchanged. A
+/// signal that is pending comes first.
 pub(crate) fn raised(py: Python<'_>, error: &Error) -> PyErr {
+    if let Err(signal) = py.check_signals() {
+        return signal;
+    }
     let cause = error.source().and_then(|cause| cause.downcast_ref::<PyErr>());
     let cause = cause.map(|cause| cause.clone_ref(py));
     if let Some(cause) = &cause
@@ -24,18 +51,16 @@ pub(crate) fn raised(py: Python<'_>, error: &Error) -> PyErr {
     {
         return cause.clone_ref(py);
     }
-    let made = py.import("pystatelens.errors").and_then(|module| {
-        let place = (error.file(), error.offset());
-        let sentence =
-            (error.to_string(), error.what(), error.next_step().map(ToString::to_string));
-        module.getattr(class(error))?.call1((
-            sentence.0,
-            sentence.1,
-            error.code(),
-            place.0,
-            place.1,
-            sentence.2,
-        ))
+    let made = import_classes(py).and_then(|()| {
+        let classes =
+            CLASSES.get(py).ok_or_else(|| PyImportError::new_err("pystatelens.errors"))?;
+        let advice = error.next_step().map(|advice| advice.sentence(parameter));
+        let parts = (error.message(parameter), error.what(), error.code(), error.file());
+        let more = (error.offset(), advice, errno(py, error, cause.as_ref()));
+        classes
+            .bind(py)
+            .getattr(class(error))?
+            .call1((parts.0, parts.1, parts.2, parts.3, more.0, more.1, more.2))
     });
     let exception = match made {
         Ok(exception) => PyErr::from_value(exception),
@@ -43,6 +68,14 @@ pub(crate) fn raised(py: Python<'_>, error: &Error) -> PyErr {
     };
     exception.set_cause(py, cause);
     exception
+}
+
+/// Returns the number of the system's error that caused this one, if it is known.
+fn errno(py: Python<'_>, error: &Error, cause: Option<&PyErr>) -> Option<i32> {
+    if let Some(cause) = cause {
+        return cause.value(py).getattr("errno").ok()?.extract().ok();
+    }
+    error.source()?.downcast_ref::<io::Error>()?.raw_os_error()
 }
 
 /// Returns the name of the class of exceptions.
@@ -59,5 +92,34 @@ fn class(error: &Error) -> &'static str {
         (_, ErrorKind::Io) => "IoError",
         (_, ErrorKind::Cancelled) => "CancelledError",
         _ => "StatelensError",
+    }
+}
+
+/// Returns the parameter of a function in Python that stands for a setting.
+pub(crate) fn parameter(setting: Setting) -> &'static str {
+    match setting {
+        Setting::CastToFloat32 => "`cast=\"float32\"`",
+        Setting::Compress => "`compression`",
+        Setting::Config => "`config`",
+        Setting::DropUnmatched => "`drop_unmatched_keys=True`",
+        Setting::Exclude => "`exclude`",
+        Setting::FoldLora => "`fold_lora=True`",
+        Setting::FormatVersion => "`version`",
+        Setting::FormatVersion04 => "`version=\"0.4\"`",
+        Setting::FromCerebras => "`src_fmt=\"cs-2.4\"`",
+        Setting::FromHuggingFace => "`src_fmt=\"hf\"`",
+        Setting::MaxFetch => "`max_fetch`",
+        Setting::Model => "`model`",
+        Setting::ObjectGraph => "`object_graph`",
+        Setting::Prefix => "`prefix`",
+        Setting::Recipe => "`recipe`",
+        Setting::Rename => "`rename`",
+        Setting::Select => "`select`",
+        Setting::ShardSize => "`shard_size`",
+        Setting::Shards => "`shard_size` or `shards`",
+        Setting::ToTensorflow => "`to=\"tensorflow\"`",
+        Setting::Untie => "`untie=True`",
+        Setting::Unwrap => "`unwrap=True`",
+        Setting::WithOptimizer => "`with_optimizer=True`",
     }
 }

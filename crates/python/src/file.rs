@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
 
+use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyTypeError;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -32,14 +33,21 @@ impl FileObject {
         // One call may return fewer bytes than requested.
         while !buffer.is_empty() {
             let read = object.call_method1(intern!(py, "read"), (buffer.len(),))?;
-            let bytes = read.cast::<PyBytes>()?.as_bytes();
-            if bytes.is_empty() {
+            let more = || PyTypeError::new_err("`read` returned more bytes than requested");
+            if let Ok(bytes) = read.cast::<PyBytes>() {
+                let bytes = bytes.as_bytes();
+                if bytes.is_empty() {
+                    return Ok(false);
+                }
+                buffer.split_off_mut(..bytes.len()).ok_or_else(more)?.copy_from_slice(bytes);
+                continue;
+            }
+            let bytes = PyBuffer::<u8>::get(&read)?;
+            if bytes.len_bytes() == 0 {
                 return Ok(false);
             }
-            let Some(place) = buffer.split_off_mut(..bytes.len()) else {
-                return Err(PyTypeError::new_err("`read` returned more bytes than requested"));
-            };
-            place.copy_from_slice(bytes);
+            let place = buffer.split_off_mut(..bytes.len_bytes()).ok_or_else(more)?;
+            bytes.copy_to_slice(py, place)?;
         }
         Ok(true)
     }

@@ -7,17 +7,22 @@ mod checkpoint;
 mod collect;
 mod command;
 mod convert;
+mod dtype;
 mod errors;
 mod file;
 mod job;
+mod memory;
 mod place;
 mod reports;
 mod tensor;
+mod text;
 mod tree;
 mod watch;
 
 #[pyo3::pymodule]
 mod _native {
+    use pyo3::prelude::*;
+
     #[pymodule_export]
     use crate::checkpoint::NativeCheckpoint;
     #[pymodule_export]
@@ -25,15 +30,21 @@ mod _native {
     #[pymodule_export]
     use crate::command::command;
     #[pymodule_export]
-    use crate::convert::{convert, convert_model};
+    use crate::convert::{convert, convert_model, plan_conversion};
     #[pymodule_export]
     use crate::job::{job_abort, job_commit, job_plan, job_plan_many, job_run, job_status};
     #[pymodule_export]
-    use crate::place::{is_address, open};
+    use crate::place::{is_address, open, parse_size};
     #[pymodule_export]
     use crate::reports::{check, diff, scan, stats, summary, verify};
     #[pymodule_export]
     use crate::tensor::{NativeFile, NativeTensor};
+
+    /// Imports what is needed later.
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        crate::errors::import_classes(module.py())
+    }
 
     /// The version of the package.
     #[pymodule_export]

@@ -3,14 +3,23 @@
 use std::path::{Path, PathBuf};
 
 use pyo3::prelude::*;
-use statelens::{Checkpoint, Finding, Opener, Progress, Result, remote};
+use statelens::parts::convert::size;
+use statelens::{Checkpoint, Error, Finding, Opener, Progress, ReadAt as _, Result, remote};
 
 use crate::checkpoint::NativeCheckpoint;
+use crate::errors::raised;
 use crate::file::FileObject;
 use crate::watch::Watch;
 
-/// The place of a checkpoint.
-pub(crate) enum Place {
+/// A source as `pystatelens._checkpoint.located` returns it: an open checkpoint, a path, an address or a
+/// file object; the name of its file; the number of bytes that may be fetched.
+#[derive(FromPyObject)]
+pub(crate) struct Located<'py>(Bound<'py, PyAny>, String, Option<u64>);
+
+/// The place of a checkpoint, and the number of bytes that may be fetched from it.
+pub(crate) struct Place(PlaceKind, Option<u64>);
+
+enum PlaceKind {
     /// A checkpoint that is open.
     Opened(Checkpoint),
     /// A path or an address.
@@ -20,23 +29,35 @@ pub(crate) enum Place {
 }
 
 impl Place {
-    /// Takes an open checkpoint, a path, an address, or a file object whose file is called `name`.
-    pub(crate) fn of(source: &Bound<'_, PyAny>, name: &str) -> PyResult<Self> {
-        if let Ok(opened) = source.cast::<NativeCheckpoint>() {
-            return Ok(Self::Opened(opened.get().0.clone()));
-        }
-        match source.hasattr("read")? {
-            true => Ok(Self::Object(FileObject::new(source)?, name.to_owned())),
-            false => Ok(Self::Named(source.extract()?)),
-        }
+    /// Takes a source.
+    pub(crate) fn of(located: &Located<'_>) -> PyResult<Self> {
+        let Located(source, name, fetch) = located;
+        let kind = if let Ok(opened) = source.cast::<NativeCheckpoint>() {
+            PlaceKind::Opened(opened.get().checkpoint.clone())
+        } else if source.hasattr("read")? {
+            PlaceKind::Object(FileObject::new(source)?, name.clone())
+        } else {
+            PlaceKind::Named(source.extract()?)
+        };
+        Ok(Self(kind, *fetch))
     }
 
-    /// Opens the checkpoint.
-    pub(crate) fn open(self, opener: Opener<'_>) -> Result<Checkpoint> {
-        match self {
-            Self::Opened(checkpoint) => Ok(checkpoint),
-            Self::Object(object, name) => opener.open_source(&name, object),
-            Self::Named(path) => match remote::address(&path) {
+    /// Opens the checkpoint. `progress` can cancel, and hears no figures.
+    pub(crate) fn open(self, progress: &mut dyn Progress) -> Result<Checkpoint> {
+        self.open_with(Vec::new(), progress)
+    }
+
+    /// Opens the checkpoint, which may refer to the files in `with`.
+    fn open_with(self, with: Vec<PathBuf>, progress: &mut dyn Progress) -> Result<Checkpoint> {
+        let mut opening = Opening(progress);
+        let opener = with.into_iter().fold(self.opener(&mut opening), Opener::with);
+        match self.0 {
+            PlaceKind::Opened(checkpoint) => Ok(checkpoint),
+            PlaceKind::Object(object, name) => {
+                let len = object.len();
+                opener.open_source(&name, object).map_err(|error| named_by_bytes(error, &name, len))
+            }
+            PlaceKind::Named(path) => match remote::address(&path) {
                 Some(url) => opener.open_url(url),
                 None => opener.open(&path),
             },
@@ -44,44 +65,67 @@ impl Place {
     }
 
     /// Scans the files.
-    pub(crate) fn scan(self, opener: Opener<'_>) -> Result<Vec<Finding>> {
-        match self {
-            Self::Opened(checkpoint) => opener.scan_files(checkpoint.inner().files.clone()),
-            Self::Object(object, name) => opener.scan_source(&name, object),
-            Self::Named(path) => match remote::address(&path) {
+    pub(crate) fn scan(
+        self,
+        allow: Vec<String>,
+        progress: &mut dyn Progress,
+    ) -> Result<Vec<Finding>> {
+        let opener = allow.into_iter().fold(self.opener(progress), Opener::allow);
+        match self.0 {
+            PlaceKind::Opened(checkpoint) => opener.scan_files(checkpoint.inner().files.clone()),
+            PlaceKind::Object(object, name) => opener.scan_source(&name, object),
+            PlaceKind::Named(path) => match remote::address(&path) {
                 Some(url) => opener.scan_url(url),
                 None => opener.scan(&path),
             },
         }
     }
-}
 
-/// Returns the options for opening checkpoints: other files that they may refer to, and the maximum
-/// number of bytes to fetch.
-pub(crate) fn opener<'a>(
-    with: Vec<PathBuf>,
-    fetch: Option<u64>,
-    progress: &'a mut dyn Progress,
-) -> Opener<'a> {
-    let opener = with.into_iter().fold(Opener::new(), Opener::with).progress(progress);
-    match fetch {
-        Some(bytes) => opener.fetch_at_most(bytes),
-        None => opener,
+    fn opener<'a>(&self, progress: &'a mut dyn Progress) -> Opener<'a> {
+        let opener = Opener::new().progress(progress);
+        match self.1 {
+            Some(bytes) => opener.fetch_at_most(bytes),
+            None => opener,
+        }
     }
 }
+
+/// The progress of opening, which counts keys: lets an observer cancel it, without its figures.
+struct Opening<'a>(&'a mut dyn Progress);
+
+impl Progress for Opening<'_> {
+    fn report(&mut self, _done: u64, _total: u64) -> bool {
+        self.0.report(0, 0)
+    }
+}
+
+/// Adds to an error about few bytes that they are not taken for a path.
+fn named_by_bytes(error: Error, name: &str, len: u64) -> Error {
+    match name == "bytes" && len < LONGEST_PATH {
+        true => error.advice("Bytes are the content of a file. A path is a `str` or a `Path`."),
+        false => error,
+    }
+}
+
+/// Bytes of the longest path.
+const LONGEST_PATH: u64 = 4_096;
 
 /// Opens a checkpoint.
 #[pyfunction]
 pub(crate) fn open(
-    source: &Bound<'_, PyAny>,
-    name: &str,
+    py: Python<'_>,
+    source: Located<'_>,
     with_files: Vec<PathBuf>,
-    fetch: Option<u64>,
 ) -> PyResult<NativeCheckpoint> {
-    let place = Place::of(source, name)?;
-    let opened = Watch::new(None)
-        .over(source.py(), |progress| place.open(opener(with_files, fetch, progress)));
-    opened.map(NativeCheckpoint)
+    let place = Place::of(&source)?;
+    let opened = Watch::new(None).over(py, |progress| place.open_with(with_files, progress));
+    opened.map(NativeCheckpoint::from)
+}
+
+/// Returns the number of bytes that a text such as `20GB` stands for.
+#[pyfunction]
+pub(crate) fn parse_size(py: Python<'_>, text: &str) -> PyResult<u64> {
+    size(text).map_err(|error| raised(py, &error))
 }
 
 /// Returns whether a path is an address that Statelens reads itself.

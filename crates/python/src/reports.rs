@@ -12,22 +12,22 @@ use statelens::parts::describe::share::{
 };
 use statelens::parts::values::findings_json;
 use statelens::statistics::{self, Grouping, MeasuredTensors, ReadTwice, StatisticsOptions};
-use statelens::{Checkpoint, DiffOptions, Error, Opener, Progress, Result, diff_with};
+use statelens::{Checkpoint, DiffOptions, Error, Progress, Result, diff_with};
 
-use crate::place::Place;
+use crate::place::{Located, Place};
 use crate::watch::Watch;
 
 /// Reads everything, and checks every checksum.
 #[pyfunction]
 pub(crate) fn verify(
-    source: &Bound<'_, PyAny>,
-    name: &str,
+    py: Python<'_>,
+    source: Located<'_>,
     finite: bool,
     progress: Option<Py<PyAny>>,
 ) -> PyResult<String> {
-    let place = Place::of(source, name)?;
-    Watch::new(progress).over(source.py(), |progress| {
-        let report = Checkpoint::verify_opened(place.open(Opener::new()), None, progress)?;
+    let place = Place::of(&source)?;
+    Watch::new(progress).over(py, |progress| {
+        let report = Checkpoint::verify_opened(place.open(progress), None, progress)?;
         Ok(report.json(report.answer(finite)))
     })
 }
@@ -35,36 +35,31 @@ pub(crate) fn verify(
 /// Scans a file for code that loading it would run.
 #[pyfunction]
 pub(crate) fn scan(
-    source: &Bound<'_, PyAny>,
-    name: &str,
+    py: Python<'_>,
+    source: Located<'_>,
     allow: Vec<String>,
     progress: Option<Py<PyAny>>,
 ) -> PyResult<String> {
-    let place = Place::of(source, name)?;
-    Watch::new(progress).over(source.py(), |progress| {
-        let opener = allow.into_iter().fold(Opener::new().progress(progress), Opener::allow);
-        Ok(findings_json(None, &place.scan(opener)?))
-    })
+    let place = Place::of(&source)?;
+    Watch::new(progress).over(py, |progress| Ok(findings_json(None, &place.scan(allow, progress)?)))
 }
 
 /// Compares two checkpoints.
 #[pyfunction]
-#[allow(clippy::too_many_arguments, reason = "the options of the function in Python")]
 pub(crate) fn diff(
-    left: &Bound<'_, PyAny>,
-    left_name: &str,
-    right: &Bound<'_, PyAny>,
-    right_name: &str,
+    py: Python<'_>,
+    left: Located<'_>,
+    right: Located<'_>,
     tolerance: Option<(f64, f64)>,
     flags: (bool, bool, bool, bool),
     progress: Option<Py<PyAny>>,
 ) -> PyResult<String> {
-    let places = (Place::of(left, left_name)?, Place::of(right, right_name)?);
+    let places = (Place::of(&left)?, Place::of(&right)?);
     let (nan_differs, ignore_dtype, ignore_type, structure) = flags;
     let tolerance = tolerance.map(|(relative, absolute)| Tolerance { relative, absolute });
     let options = DiffOptions { tolerance, nan_differs, ignore_dtype, ignore_type, structure };
-    Watch::new(progress).over(left.py(), |progress| {
-        let (left, right) = (places.0.open(Opener::new())?, places.1.open(Opener::new())?);
+    Watch::new(progress).over(py, |progress| {
+        let (left, right) = (places.0.open(progress)?, places.1.open(progress)?);
         Ok(diff_with(&left, &right, options, progress)?.json())
     })
 }
@@ -76,35 +71,36 @@ type KeyType = (String, Option<String>, Option<Vec<u64>>);
 #[derive(FromPyObject)]
 pub(crate) enum Reference<'py> {
     /// Keys.
+    #[pyo3(transparent)]
     List(Vec<KeyType>),
-    /// A checkpoint, and the name of its file.
-    Other(Bound<'py, PyAny>, String),
+    /// A checkpoint.
+    #[pyo3(transparent)]
+    Other(Located<'py>),
 }
 
 /// Checks whether a checkpoint would load into another, or into a model with these keys.
 #[pyfunction]
 pub(crate) fn check(
-    source: &Bound<'_, PyAny>,
-    name: &str,
+    py: Python<'_>,
+    source: Located<'_>,
     reference: Reference<'_>,
     state: Option<String>,
     strict: bool,
     release: Option<&str>,
     strict_version: bool,
 ) -> PyResult<String> {
-    let py = source.py();
-    let place = Place::of(source, name)?;
+    let place = Place::of(&source)?;
     let (list, other) = match reference {
         Reference::List(list) => (list, None),
-        Reference::Other(other, name) => (Vec::new(), Some(Place::of(&other, &name)?)),
+        Reference::Other(other) => (Vec::new(), Some(Place::of(&other)?)),
     };
     Watch::new(None).over(py, |progress| {
         let release = release.map(LibraryRelease::parse).transpose()?;
         let options = CheckOptions { strict, state, release, strict_version };
         let state = options.state.as_deref().unwrap_or_default();
-        let checkpoint = place.open(Opener::new().progress(progress))?;
+        let checkpoint = place.open(progress)?;
         let reference = match other {
-            Some(place) => Against::of(place.open(Opener::new())?.inner(), state),
+            Some(place) => Against::of(place.open(progress)?.inner(), state),
             None => {
                 let one = |(key, dtype, shape): KeyType| Expected { key, dtype, shape };
                 Against::listed(list.into_iter().map(one).collect(), state)
@@ -117,16 +113,16 @@ pub(crate) fn check(
 /// Summarises a checkpoint.
 #[pyfunction]
 pub(crate) fn summary(
-    source: &Bound<'_, PyAny>,
-    name: &str,
+    py: Python<'_>,
+    source: Located<'_>,
     to: &str,
     stats: bool,
     content: bool,
     progress: Option<Py<PyAny>>,
 ) -> PyResult<String> {
-    let place = Place::of(source, name)?;
-    Watch::new(progress).over(source.py(), |progress| {
-        let outline = place.open(Opener::new())?.outline(stats, content, progress)?;
+    let place = Place::of(&source)?;
+    Watch::new(progress).over(py, |progress| {
+        let outline = place.open(progress)?.outline(stats, content, progress)?;
         match to {
             "text" => Ok(write_text(&outline)),
             "markdown" => Ok(write_markdown(&outline)),
@@ -142,18 +138,18 @@ pub(crate) fn summary(
 /// Computes statistics of all tensors whose keys match a pattern.
 #[pyfunction]
 pub(crate) fn stats(
-    source: &Bound<'_, PyAny>,
-    name: &str,
+    py: Python<'_>,
+    source: Located<'_>,
     patterns: Vec<String>,
     by: Option<&str>,
     bins: u16,
     progress: Option<Py<PyAny>>,
 ) -> PyResult<String> {
-    let place = Place::of(source, name)?;
-    Watch::new(progress).over(source.py(), |progress| {
+    let place = Place::of(&source)?;
+    Watch::new(progress).over(py, |progress| {
         let by = by.map(Grouping::named).transpose()?;
         let options = StatisticsOptions { bins: bins.into(), by, ..StatisticsOptions::default() };
-        measured(&place.open(Opener::new())?, &Pattern::all(&patterns)?, options, progress)
+        measured(&place.open(progress)?, &Pattern::all(&patterns)?, options, progress)
     })
 }
 
@@ -163,6 +159,7 @@ fn measured(
     options: StatisticsOptions<'_>,
     progress: &mut dyn Progress,
 ) -> Result<String> {
+    let _call = checkpoint.call();
     let (core, workers) = (checkpoint.inner(), checkpoint.workers());
     core.room(800)?;
     let wanted = |leaf: &Leaf| Pattern::any_selects(patterns, &leaf.flat.to_lossy());

@@ -3,13 +3,13 @@
 use std::fs::File;
 use std::sync::Arc;
 
-use pyo3::IntoPyObjectExt as _;
 use pyo3::exceptions::{PyOverflowError, PyTypeError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyByteArray, PyDict, PyEllipsis, PySlice, PyTuple};
-use statelens::parts::checkpoint::{NumpyType, room};
+use pyo3::types::{PyBool, PyByteArray, PyEllipsis, PySlice, PyTuple};
+use statelens::parts::checkpoint::room;
 use statelens::{Axis, DType, Error, Slice, Tensor};
 
+use crate::dtype::numpy_only;
 use crate::errors::raised;
 use crate::watch::Watch;
 
@@ -54,10 +54,7 @@ impl NativeTensor {
     /// The argument of `numpy.dtype` for the dtypes that only NumPy has; `None` for all others.
     #[getter]
     fn numpy_type<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        match self.0.dtype() {
-            DType::Numpy(numpy) => description(py, numpy).map(Some),
-            _ => Ok(None),
-        }
+        numpy_only(py, self.0.dtype())
     }
 
     /// Returns whether the elements are quantised in blocks, which neither NumPy nor torch has.
@@ -160,31 +157,4 @@ fn integer(object: &Bound<'_, PyAny>) -> PyResult<i64> {
         }
         error => Err(error),
     })
-}
-
-/// Returns the argument of `numpy.dtype`: a code such as `<U3`, or a dict for a record.
-fn description<'py>(py: Python<'py>, numpy: &NumpyType) -> PyResult<Bound<'py, PyAny>> {
-    if numpy.fields.is_empty() {
-        return format!("<{}", numpy.code).into_bound_py_any(py);
-    }
-    let formats: Vec<_> = numpy
-        .fields
-        .iter()
-        .map(|field| {
-            let dtype = match &field.dtype {
-                // The depth of records is bounded by the readers.
-                DType::Numpy(inner) => description(py, inner)?,
-                dtype => dtype.name().into_bound_py_any(py)?,
-            };
-            (dtype, PyTuple::new(py, &field.shape)?).into_bound_py_any(py)
-        })
-        .collect::<PyResult<_>>()?;
-    let names: Vec<&str> = numpy.fields.iter().map(|field| field.name.as_str()).collect();
-    let offsets: Vec<u64> = numpy.fields.iter().map(|field| field.offset).collect();
-    let dict = PyDict::new(py);
-    dict.set_item("names", names)?;
-    dict.set_item("formats", formats)?;
-    dict.set_item("offsets", offsets)?;
-    dict.set_item("itemsize", numpy.itemsize)?;
-    Ok(dict.into_any())
 }

@@ -14,8 +14,10 @@ use statelens::parts::checkpoint::{
 };
 use statelens::{Checkpoint, Error, Value};
 
+use crate::dtype::numpy_only;
 use crate::errors::{detached, raised};
 use crate::tensor::NativeTensor;
+use crate::text::to_python;
 
 /// Builds Python objects. An object that occurs several times in the checkpoint is one object here,
 /// so tied tensors stay tied. `maker` makes tensors and whatever else Python itself lacks; its
@@ -43,25 +45,25 @@ enum Task {
 }
 
 impl<'a, 'py> Trees<'a, 'py> {
-    /// Builds the leaf `key`.
+    /// Builds the leaf `id`, which has the key `key`.
     pub(crate) fn of_leaf(
         checkpoint: &'a Checkpoint,
+        id: ValueId,
         key: &str,
         maker: &'a Bound<'py, PyAny>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let id = detached(maker.py(), || checkpoint.leaf_id(key))?;
         let tensor = checkpoint.inner().tensor_of(id);
         let keys = tensor.map(|(tensor, _)| (tensor, key.to_owned())).into_iter().collect();
         Self::new(checkpoint, maker, keys).build(id)
     }
 
-    /// Builds the value at `key` with everything below it.
+    /// Builds the value `id` with everything below it.
     pub(crate) fn below(
         checkpoint: &'a Checkpoint,
-        key: &str,
+        id: ValueId,
         maker: &'a Bound<'py, PyAny>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let (id, keys) = detached(maker.py(), || {
+        let keys = detached(maker.py(), || {
             let core = checkpoint.inner();
             core.room(200)?;
             let mut keys = HashMap::new();
@@ -70,7 +72,7 @@ impl<'a, 'py> Trees<'a, 'py> {
                     keys.entry(tensor).or_insert_with(|| leaf.flat.to_lossy().into_owned());
                 }
             }
-            Ok((checkpoint.value_id(key)?, keys))
+            Ok(keys)
         })?;
         Self::new(checkpoint, maker, keys).build(id)
     }
@@ -233,7 +235,10 @@ impl<'a, 'py> Trees<'a, 'py> {
                 maker.call_method1("array", (self.tensor(array.tensor)?, array.scalar))
             }
             Value::Sparse(sparse) => self.sparse(sparse),
-            Value::DType { dtype, numpy } => maker.call_method1("dtype", (dtype.name(), *numpy)),
+            Value::DType { dtype, numpy } => {
+                let descr = numpy_only(py, dtype)?;
+                maker.call_method1("dtype", (dtype.name(), *numpy, descr))
+            }
             Value::Device(name) => maker.call_method1("device", (self.text(name)?,)),
             Value::Opaque(opaque) => self.opaque(opaque),
             Value::None
@@ -324,15 +329,8 @@ impl<'a, 'py> Trees<'a, 'py> {
         }
     }
 
-    /// Returns a string, which may have lone surrogates.
     fn text(&self, text: &Text) -> PyResult<Bound<'py, PyAny>> {
-        match text.as_str() {
-            Some(text) => text.into_bound_py_any(self.py()),
-            None => {
-                let bytes = PyBytes::new(self.py(), text.as_bytes());
-                bytes.call_method1("decode", ("utf-8", "surrogatepass"))
-            }
-        }
+        to_python(self.py(), text)
     }
 }
 

@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 use pyo3::prelude::*;
 use statelens::{Progress, Result};
 
-use crate::errors::raised;
+use statelens::waiting::stoppable;
+
+use crate::errors::{raised, signal_check};
 
 /// Time between two looks at Python: it takes the interpreter, for which other threads may wait.
 const TICK: Duration = Duration::from_millis(50);
@@ -18,13 +20,21 @@ pub(crate) struct Watch {
     last: Instant,
     /// The last figures with a known total, which stand for those of steps without one.
     figures: (u64, u64),
+    /// The total whose end was reported.
+    ended: Option<u64>,
     raised: Arc<Mutex<Option<PyErr>>>,
 }
 
 impl Watch {
     /// Creates a watch that calls `callback(done, total)`.
     pub(crate) fn new(callback: Option<Py<PyAny>>) -> Self {
-        Self { callback, last: Instant::now(), figures: (0, 0), raised: Arc::default() }
+        Self {
+            callback,
+            last: Instant::now(),
+            figures: (0, 0),
+            ended: None,
+            raised: Arc::default(),
+        }
     }
 
     /// Does work without holding the interpreter, watched.
@@ -43,7 +53,8 @@ impl Watch {
         work: impl FnOnce(Box<dyn Progress>) -> Result<T> + Send,
     ) -> PyResult<T> {
         let exception = self.raised.clone();
-        py.detach(|| work(Box::new(self))).map_err(|error| {
+        let check = signal_check();
+        py.detach(|| stoppable(check, || work(Box::new(self)))).map_err(|error| {
             let exception = exception.lock().unwrap_or_else(PoisonError::into_inner).take();
             exception.unwrap_or_else(|| raised(py, &error))
         })
@@ -64,9 +75,12 @@ impl Progress for Watch {
         } else if self.figures.1 == 0 {
             self.figures.0 = done;
         }
-        let is_end = total > 0 && done >= total && self.callback.is_some();
-        if self.last.elapsed() < TICK && !is_end {
+        let is_end = total > 0 && done >= total && self.ended != Some(total);
+        if self.last.elapsed() < TICK && !(is_end && self.callback.is_some()) {
             return true;
+        }
+        if is_end {
+            self.ended = Some(total);
         }
         let go_on = Python::attach(|py| self.look(py));
         self.last = Instant::now();

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from server import running
 
 ROOT = Path(__file__).parents[3]
 FIXTURES = Path(os.environ.get("STATELENS_FIXTURES", ROOT / "target/fixtures"))
@@ -54,3 +55,10 @@ def _trainer(path, state):
 @pytest.fixture
 def fixtures():
     return FIXTURES
+
+
+@pytest.fixture
+def server(examples):
+    """A server of the files in the folder of the test."""
+    with running() as server:
+        yield server

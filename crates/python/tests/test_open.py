@@ -2,11 +2,8 @@
 
 import io
 import os
-import re
 import sys
-import threading
 from concurrent.futures import ThreadPoolExecutor
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import fsspec
@@ -57,60 +54,18 @@ def test_bytes_and_fsspec(examples):
         assert pystatelens.open(source)["norm"].numpy().sum() == 6
 
 
-class Ranges(BaseHTTPRequestHandler):
-    """Serves the files of the current folder, with range requests."""
-
-    protocol_version = "HTTP/1.1"
-    sent = 0
-
-    def do_GET(self):
-        try:
-            data = Path(self.path.lstrip("/")).read_bytes()
-        except OSError:
-            return self.send_error(404)
-        found = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
-        start, end = 0, len(data)
-        if found:
-            start, end = int(found[1]), min(int(found[2] or end) + 1, end)
-        self.send_response(206 if found else 200)
-        if found:
-            self.send_header("Content-Range", f"bytes {start}-{end - 1}/{len(data)}")
-        self.send_header("Accept-Ranges", "bytes")
-        self.send_header("ETag", '"1"')
-        self.send_header("Content-Length", str(end - start))
-        self.end_headers()
-        try:
-            self.wfile.write(data[start:end])
-        except ConnectionError:
-            return  # The client closed the connection early.
-        Ranges.sent += end - start
-
-    def log_message(self, *_):
-        pass
-
-
-@pytest.fixture
-def server(examples):
-    with ThreadingHTTPServer(("127.0.0.1", 0), Ranges) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-        thread.join()
-
-
 def test_addresses_are_read_in_ranges(server, examples):
     rows = np.arange(4_000_000, dtype="float32").reshape(4_000, 1_000)
     pystatelens.save({"a": rows, "b": rows}, "big.safetensors")
-    Ranges.sent = 0
-    checkpoint = pystatelens.open(f"{server}/big.safetensors")
+    server.sent = 0
+    checkpoint = pystatelens.open(f"{server.url}/big.safetensors")
     assert np.array_equal(checkpoint["b"][2_000:2_002, ::3].numpy(), rows[2_000:2_002, ::3])
-    assert 0 < Ranges.sent < 4_000_000 < os.path.getsize("big.safetensors")
-    assert pystatelens.verify(f"{server}/model.safetensors")["sound"]
+    assert 0 < server.sent < 4_000_000 < os.path.getsize("big.safetensors")
+    assert pystatelens.verify(f"{server.url}/model.safetensors")["sound"]
     with pytest.raises(pystatelens.StatelensError):
-        pystatelens.open(f"{server}/missing.safetensors")
+        pystatelens.open(f"{server.url}/missing.safetensors")
     with pytest.raises(pystatelens.LimitError):
-        pystatelens.open(f"{server}/big.safetensors", max_fetch=1_000)["a"].numpy()
+        pystatelens.open(f"{server.url}/big.safetensors", max_fetch=1_000)["a"].numpy()
 
 
 def test_slices_read_only_what_they_need(tmp_path):

@@ -1,5 +1,8 @@
 """Tests of `save`, and of `load` and `save` in `pystatelens.cstorch`."""
 
+import subprocess
+import sys
+
 import ml_dtypes
 import numpy as np
 import pystatelens
@@ -87,3 +90,138 @@ def test_cstorch_loads_files_of_the_real_library(fixtures):
             except Exception:
                 continue
             assert list(ours) == list(theirs), path.name
+
+
+def test_tied_weights_of_a_module_stay_tied():
+    module = torch.nn.ModuleDict({"e": torch.nn.Embedding(10, 4), "h": torch.nn.Linear(4, 10, bias=False)})
+    module["h"].weight = module["e"].weight
+    state = module.state_dict()
+    assert state["e.weight"] is not state["h.weight"]
+    pystatelens.save(state, "t.pt")
+    theirs = torch.load("t.pt")
+    assert theirs["e.weight"].data_ptr() == theirs["h.weight"].data_ptr()
+    assert torch.equal(theirs["e.weight"], state["e.weight"])
+    pystatelens.cstorch.save(state, "t.mdl")
+    ours = pystatelens.cstorch.load("t.mdl")
+    assert ours["e.weight"] is ours["h.weight"] and torch.equal(ours["e.weight"], state["e.weight"])
+
+
+def test_only_equal_views_are_tied():
+    base = torch.arange(24.0)
+    state = {
+        "base": base,
+        "again": base[:],
+        "part": base[:12],
+        "shape": base.view(4, 6),
+        "turned": base.view(4, 6).t(),
+        "turned again": base.view(4, 6).t(),
+        "from 12": base[12:],
+        "bits": base.view(torch.int32),
+        "every other": base[::2],
+        "expanded": base[3:4].expand(5),
+        "empty": torch.empty(0),
+        "empty too": torch.empty(0),
+        "conjugate": torch.tensor([1 + 2j]).conj(),
+        "negative": torch.tensor([1 + 2j]).conj().imag,
+    }
+    pystatelens.save(state, "views.pt")
+    theirs = torch.load("views.pt")
+    assert all(torch.equal(theirs[key], value) for key, value in state.items())
+    places = {}
+    for key in state:
+        places.setdefault((theirs[key].data_ptr(), theirs[key].shape, theirs[key].stride()), []).append(key)
+    assert ["base", "again"] in places.values() and ["turned", "turned again"] in places.values()
+    assert len(places) == len(state) - 2 - (theirs["empty"].data_ptr() == 0)
+    # Formats that hold no views take copies of them.
+    pystatelens.save({key: state[key] for key in ("base", "part", "turned")}, "views.safetensors")
+
+
+def test_tensors_of_open_checkpoints_are_read_when_they_are_written():
+    rows = np.arange(40_000, dtype="float32").reshape(200, 200)
+    np.savez_compressed("packed.npz", rows=rows, text=np.array(["ab", "c"]))
+    pystatelens.save({"rows": torch.from_numpy(rows)}, "chunked.mdl", compression="gzip")
+    torch.save({"t": torch.from_numpy(rows).t(), "tied": (one := torch.ones(3)), "again": one}, "strided.pt")
+    packed, chunked = pystatelens.open("packed.npz"), pystatelens.open("chunked.mdl")
+    strided = pystatelens.open("strided.pt")
+    state = {
+        **dict(strided.tensors()),
+        "packed": packed["rows"],
+        "chunked": chunked["rows"],
+        "slice": chunked["rows"][10:20, ::3],
+        "cast": packed["rows"].cast("float64"),
+        "memory": rows,
+    }
+    for name in ("lazy.pt", "lazy.mdl", "lazy.npz", "lazy.safetensors"):
+        pystatelens.save(state, name, lossy=True)
+        ours = pystatelens.open(name)
+        assert pystatelens.verify(name)["sound"]
+        assert np.array_equal(ours["t"].numpy(), rows.T)
+        assert np.array_equal(ours["packed"].numpy(), rows)
+        assert np.array_equal(ours["chunked"].numpy(), rows)
+        assert np.array_equal(ours["slice"].numpy(), rows[10:20, ::3])
+        assert ours["cast"].dtype == "float64" and np.array_equal(ours["cast"].numpy(), rows)
+    theirs = torch.load("lazy.pt", weights_only=False)
+    assert theirs["tied"].data_ptr() == theirs["again"].data_ptr()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the peak of memory is read from /proc")
+def test_saving_tensors_of_open_checkpoints_is_bounded_in_memory(tmp_path):
+    size = 1 << 28
+    with open("large.safetensors", "wb") as file:
+        header = f'{{"w":{{"dtype":"U8","shape":[{size >> 13},{1 << 13}],"data_offsets":[0,{size}]}}}}'.encode()
+        file.write(len(header).to_bytes(8, "little") + header)
+        file.truncate(8 + len(header) + size)
+    script = """
+import pystatelens
+checkpoint = pystatelens.open("large.safetensors")
+pystatelens.save({**dict(checkpoint.tensors()), "half": checkpoint["w"][::2]}, "copy.safetensors")
+print(next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM")))
+"""
+    run = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
+    # In kilobytes: the tensors have 400 MB.
+    assert int(run.stdout) < 200_000
+
+
+def test_a_mapping_or_checkpoint_is_a_state_dict(examples):
+    from types import MappingProxyType
+
+    pystatelens.save(MappingProxyType({"a": MappingProxyType({"b": np.ones(2)})}), "m.pt", lossy=True)
+    assert list(pystatelens.open("m.pt")) == ["a.b"]
+
+
+def test_a_state_dict_is_verified_measured_and_compared():
+    state = {"w": torch.arange(6.0), "n": {"x": torch.tensor([1.0, float("nan")])}}
+    torch.save(state, "state.pt")
+    assert pystatelens.diff("state.pt", state)["differences"] == []
+    assert pystatelens.verify(state)["sound"] and not pystatelens.verify(state, finite=True)["sound"]
+    assert pystatelens.stats(state, "w")["tensors"][0]["max"] == 5
+    state["w"] = state["w"] + 1
+    assert [one["key"] for one in pystatelens.diff("state.pt", state)["differences"]] == ["w"]
+
+
+def test_arrays_of_all_dtypes_of_numpy_are_saved():
+    arrays = {
+        "text": np.array(["ab", "ç"]),
+        "bytes": np.array([b"ab", b"c"]),
+        "dates": np.array(["2020-01-01", "NaT"], "M8[D]"),
+        "times": np.array([1, 2], "m8[us]"),
+        "records": np.array([(1, 2.5, [1, 2])], [("a", "i4"), ("b", "f8"), ("c", "u1", (2,))]),
+        "nested": np.zeros(2, [("x", [("y", "<U2"), ("z", "f4")])]),
+        "long": np.array([1.5], "longdouble"),
+        "big": np.arange(3, dtype=">f8"),
+        "void": np.zeros(2, "V3"),
+        "scalar": np.float32(2.5),
+        "bfloat16": np.ones(2, ml_dtypes.bfloat16),
+    }
+    pystatelens.save(arrays, "arrays.npz", lossy=True)
+    with np.load("arrays.npz") as theirs:
+        for key, array in arrays.items():
+            if key != "bfloat16":
+                assert theirs[key].dtype == np.asarray(array).dtype.newbyteorder("="), key
+                assert np.array_equal(theirs[key], array) or key == "dates", key
+        assert theirs["dates"].tolist() == arrays["dates"].tolist()
+    ours = pystatelens.open("arrays.npz")
+    for key in ("text", "records", "dates"):
+        pystatelens.save({key: ours[key]}, "again.npz", replace=True)
+        again = np.load("again.npz")[key]
+        assert again.dtype == arrays[key].dtype and again.tobytes() == arrays[key].tobytes()

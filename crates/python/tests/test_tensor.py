@@ -183,3 +183,74 @@ def test_blocks_are_read_as_numbers(fixtures):
         with pytest.raises(pystatelens.UnsupportedError, match="cast"):
             tensor.numpy()
         assert np.isfinite(tensor.cast("float32").numpy()).all()
+
+
+def test_tensors_of_one_element_compare_as_numbers():
+    torch.save({"step": torch.tensor(3), "loss": torch.tensor([[2.5]]), "w": torch.ones(2)}, "c.pt")
+    checkpoint = pystatelens.open("c.pt")
+    step, loss, weights = checkpoint["step"], checkpoint["loss"], checkpoint["w"]
+    assert step == 3 and step != 4 and 3 == step and not step == 3.5 and step < 4 and step >= np.int64(3)
+    assert loss == 2.5 and loss < step
+    assert step == checkpoint["step"] and step == torch.tensor(3) and step == np.array([3])
+    assert (step == None) is False and (step == [3]) is False  # noqa: E711
+    assert step in [1, 3] and step not in (1, 2)
+    for other in (1, weights, np.ones(2), torch.ones(2)):
+        with pytest.raises(TypeError, match="only tensors with one element"):
+            weights == other
+    with pytest.raises(TypeError):
+        step < "x"
+    assert len({step, loss, step}) == 2
+
+
+def test_tensors_of_one_element_are_numbers():
+    torch.save({"step": torch.tensor(3), "loss": torch.tensor(2.567), "w": torch.ones(2)}, "c.pt")
+    checkpoint = pystatelens.open("c.pt")
+    step, loss = checkpoint["step"], checkpoint["loss"]
+    assert list(range(step)) == [0, 1, 2] and [4, 5, 6, 7][step] == 7
+    assert complex(loss).real == pytest.approx(2.567) and round(loss, 1) == pytest.approx(2.6)
+    assert round(loss) == 3 and f"{loss:.2f} {step:03d}" == "2.57 003" and f"{step}" == str(step)
+    with pytest.raises(TypeError, match="is not an integer"):
+        range(loss)
+    for use in (range, complex, round, lambda it: f"{it:.2f}"):
+        with pytest.raises(ValueError, match="2 elements, not one"):
+            use(checkpoint["w"])
+
+
+def test_numbers_need_no_numpy():
+    import subprocess
+    import sys
+
+    state = {
+        "bool": torch.tensor(True),
+        "int": torch.tensor([-(2**40)]),
+        "byte": torch.tensor(200, dtype=torch.uint8),
+        "half": torch.tensor(1.5, dtype=torch.float16),
+        "bfloat": torch.tensor(-2.5, dtype=torch.bfloat16),
+        "eight": torch.tensor(0.5).to(torch.float8_e4m3fn),
+        "double": torch.tensor(1e300, dtype=torch.float64),
+        "complex": torch.tensor(1 + 2j),
+        "scalar": np.float32(2.25),
+        "integer": np.int16(-7),
+    }
+    torch.save(state, "numbers.pt")
+    script = """
+import sys
+sys.modules["numpy"] = None
+import pystatelens
+print([value.item() if hasattr(value, "item") else value for value in pystatelens.open("numbers.pt").values()])
+"""
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert eval(run.stdout) == [True, -(2**40), 200, 1.5, -2.5, 0.5, 1e300, 1 + 2j, 2.25, -7]
+
+
+def test_dtypes_are_values():
+    import pickle
+
+    dtypes = ["O", "U3", "S2", "M8[s]", "f4", "V5", [("a", "i4"), ("b", "U2")], "longdouble"]
+    state = {str(number): np.dtype(dtype) for number, dtype in enumerate(dtypes)}
+    with open("dtypes.pkl", "wb") as file:
+        pickle.dump({**state, "bf": np.dtype(ml_dtypes.bfloat16)}, file)
+    for framework in ("numpy", "torch"):
+        ours = pystatelens.open("dtypes.pkl").state_dict(framework=framework)
+        assert {key: ours[key] for key in state} == state
+        assert ours["bf"] == np.dtype(ml_dtypes.bfloat16)

@@ -30,7 +30,8 @@ impl Lowering<'_> {
         let (global, args) = self.pickle.call(id)?;
         if global.is("numpy", "dtype") {
             let element = self.element(id)?;
-            return Some(LoweredNode::Plain(Value::DType { dtype: element.dtype, numpy: true }));
+            let dtype = if element.objects { DType::objects() } else { element.dtype };
+            return Some(LoweredNode::Plain(Value::DType { dtype, numpy: true }));
         }
         match (&*global.module, &*global.name) {
             (

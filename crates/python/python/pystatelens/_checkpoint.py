@@ -6,9 +6,10 @@ import io
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, Self, TypeAlias, TypeGuard
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, Self, TypeAlias
 
 from . import _native
+from ._arguments import Path, Size, paths, size
 from ._makers import Maker, maker
 from ._tensor import Tensor
 
@@ -19,15 +20,19 @@ if TYPE_CHECKING:
 class File(Protocol):
     """A binary file object of Python or fsspec."""
 
-    def read(self, size: int, /) -> bytes: ...
+    def read(self, size: int, /) -> bytes | bytearray | memoryview: ...
 
     def seek(self, offset: int, whence: int = 0, /) -> int: ...
 
     def tell(self) -> int: ...
 
 
-Source: TypeAlias = str | os.PathLike[str] | File | bytes
+Source: TypeAlias = str | os.PathLike[str] | File | bytes | bytearray | memoryview
 """The source of a checkpoint: a path, an address, a file object, or the bytes of a file."""
+
+Located: TypeAlias = tuple[Any, str, int | None]
+"""What the extension module opens: an open checkpoint, a path, an address or a file object; the name of the
+file; and the number of bytes that may be fetched."""
 
 
 class Format(NamedTuple):
@@ -59,9 +64,11 @@ class Checkpoint(Mapping[str, Any]):
     tensors.
     """
 
-    __slots__ = ("_opened",)
+    __slots__ = ("__weakref__", "_opened")
 
     def __init__(self, native: NativeCheckpoint) -> None:
+        if not isinstance(native, _native.Checkpoint):
+            raise TypeError("a checkpoint is opened by `pystatelens.open`")
         self._opened: NativeCheckpoint | None = native
 
     def close(self) -> None:
@@ -86,18 +93,18 @@ class Checkpoint(Mapping[str, Any]):
         return Format(*self._native.format)
 
     def __getitem__(self, key: str) -> Any:
-        if not _is_key(key):
+        if not isinstance(key, str):
             raise KeyError(key)
         return self._native.leaf(key, _LAZY)
 
     def __contains__(self, key: object) -> bool:
-        return _is_key(key) and self._native.has(key)
+        return isinstance(key, str) and self._native.has(key)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._native.keys())
 
     def __len__(self) -> int:
-        return len(self._native.keys())
+        return len(self._native)
 
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
         """Yields the keys and their tensors and arrays, in file order. A tied tensor appears under each
@@ -124,7 +131,7 @@ class Checkpoint(Mapping[str, Any]):
 
     def _repr_html_(self) -> str:
         """Returns the table of keys for notebooks, with repeated layers folded."""
-        return _native.summary(self._native, "", "fragment", False, False, None)
+        return _native.summary((self._native, "", None), "fragment", False, False, None)
 
     def __repr__(self) -> str:
         if self._opened is None:
@@ -136,25 +143,19 @@ class Checkpoint(Mapping[str, Any]):
 _LAZY = Maker()
 
 
-def _is_key(key: object) -> TypeGuard[str]:
-    """Returns whether an object is a valid key: a string without lone surrogates."""
-    if not isinstance(key, str):
-        return False
-    return key.isascii() or not any("\ud800" <= character <= "\udfff" for character in key)
-
-
 def open(
     source: Source,
     *,
-    with_files: Iterable[str | os.PathLike[str]] = (),
-    max_fetch: int | None = None,
+    with_files: Path | Iterable[Path] = (),
+    max_fetch: Size | None = None,
 ) -> Checkpoint:
     """Opens a checkpoint in any format that Statelens reads. It detects the format from the content.
 
     `source` is a path, a folder with one checkpoint, a shard or index of a set, an address
     (`https://`, a page of the Hugging Face Hub, `s3://`, `gs://`, `az://`), or a binary file object,
     including one of fsspec. Other files of the checkpoint are found in its folder, or listed in
-    `with_files`. `max_fetch` limits the bytes that are fetched from web servers (default: 1 GB).
+    `with_files`. `max_fetch` limits the bytes that opening it, and each later read of a tensor, fetches
+    from web servers: a number, or a text such as `20GB` (default: 1 GB).
 
     No code in the file is run. Weights are read when a tensor's values are requested.
 
@@ -164,29 +165,35 @@ def open(
     ...     sorted(pystatelens.open(file))
     ['layers.0.weight', 'norm']
     """
-    others = [os.fspath(path) for path in with_files]
-    return Checkpoint(_native.open(*located(source), others, max_fetch))
+    return Checkpoint(_native.open(located(source, max_fetch), paths(with_files)))
 
 
-def located(source: Source | Checkpoint) -> tuple[Any, str]:
-    """Returns the source as the extension module takes it (an open checkpoint, a path, an address or a
-    file object), and the name of the file."""
+def located(source: Source | Checkpoint | Mapping[Any, Any], max_fetch: Size | None = None) -> Located:
+    """Returns the source as the extension module takes it. A state dict is collected first."""
+    fetch = size("max_fetch", max_fetch)
     if isinstance(source, Checkpoint):
-        return source._native, ""
+        return source._native, "", fetch
+    if isinstance(source, Mapping):
+        from ._savers import described
+
+        return _native.collect(source, described), "", fetch
     if isinstance(source, (bytes, bytearray, memoryview)):
-        return io.BytesIO(source), "bytes"
+        return io.BytesIO(source), "bytes", fetch
     if isinstance(source, (str, os.PathLike)):
         path = os.fspath(source)
         scheme = path.partition("://")[0] if "://" in path else ""
         if not scheme or _native.is_address(path):
-            return path, ""
+            return path, "", fetch
         import fsspec
 
         source = fsspec.open(path, "rb")
     if not hasattr(source, "read") and hasattr(source, "open"):
         # `fsspec.core.OpenFile`.
         source = source.open()
+    if not hasattr(source, "read"):
+        kind = type(source).__name__
+        raise TypeError(f"expected a path, an address, a binary file object or bytes, not {kind}")
     if isinstance(source, io.TextIOBase):
         raise TypeError('the file is opened as text; open it with "rb"')
     name = getattr(source, "name", None) or getattr(source, "path", None)
-    return source, PurePath(name).name if isinstance(name, str) else "file object"
+    return source, PurePath(name).name if isinstance(name, str) else "file object", fetch

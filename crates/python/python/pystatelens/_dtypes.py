@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any, TypeAlias, Union
 
-from .errors import UnsupportedError
+from .errors import StatelensError, UnsupportedError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 DType: TypeAlias = Union[str, type[Any], "np.dtype[Any]", "pytorch.dtype"]
 """A dtype: its name, or an object of torch, NumPy or ml_dtypes."""
 
-_ADVICE = "Read it in another one: `tensor.cast(\"float32\")`."
+_CAST = "Read it in another one: `tensor.cast(\"float32\")`."
+_BYTES = "Read its bytes: `tensor.tobytes()`."
 
 # Dtypes of torch that NumPy lacks, and the NumPy dtypes that hold their elements.
 _AS_BYTES = {
@@ -70,6 +71,18 @@ def numpy_dtype(native: NativeTensor) -> np.dtype[Any]:
     return dtype
 
 
+def numpy_object(name: str, descr: Any) -> np.dtype[Any]:
+    """Returns the dtype of NumPy that a file holds as a value, by its name, or by an argument of
+    `numpy.dtype` if only NumPy has it."""
+    import numpy as np
+
+    known: np.dtype[Any] | None = np.dtype(descr) if descr is not None else _named(name, -1)
+    if known is None:
+        what = f"NumPy has no dtype {name}"
+        raise UnsupportedError(f"{what}.", what, "unsupported")
+    return known
+
+
 def _named(name: str, itemsize: int) -> np.dtype[Any] | None:
     """Returns the dtype of NumPy or ml_dtypes with a name of torch, or None."""
     import numpy as np
@@ -78,7 +91,7 @@ def _named(name: str, itemsize: int) -> np.dtype[Any] | None:
         return np.dtype([("real", "<f2"), ("imag", "<f2")])
     if name.startswith(("bfloat16", "float8", "float6", "float4_e2m1fn", "int2", "int4", "int1")):
         scalar_type = _ml_dtype(name)
-        if scalar_type is not None and np.dtype(scalar_type).itemsize == itemsize:
+        if scalar_type is not None and itemsize in (-1, np.dtype(scalar_type).itemsize):
             known: np.dtype[Any] = np.dtype(scalar_type)
             return known
     try:
@@ -101,7 +114,12 @@ def torch_dtype(native: NativeTensor) -> Any:
 def unsupported(native: NativeTensor, library: str) -> UnsupportedError:
     """Returns the error for a dtype that a library lacks."""
     what = f"`{native.key}` has dtype {native.dtype}, which {library} does not have"
-    return UnsupportedError(f"{what}. {_ADVICE}", what, "unsupported", advice=_ADVICE)
+    advice = _CAST
+    try:
+        native.cast("float32")
+    except StatelensError:
+        advice = "Read it into NumPy: `tensor.numpy()`." if native.numpy_type is not None else _BYTES
+    return UnsupportedError(f"{what}. {advice}", what, "unsupported", advice=advice)
 
 
 def _ml_dtype(name: str) -> Any:
@@ -110,5 +128,5 @@ def _ml_dtype(name: str) -> Any:
         return getattr(importlib.import_module("ml_dtypes"), name, None)
     except ImportError as error:
         what = f"dtype {name} needs the package ml_dtypes"
-        advice = f"Install it: `pip install ml_dtypes`. {_ADVICE}"
+        advice = f"Install it: `pip install ml_dtypes`. {_CAST}"
         raise UnsupportedError(f"{what}. {advice}", what, "unsupported", advice=advice) from error

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ._dtypes import numpy_object
 from ._tensor import Tensor
 from .errors import UnsupportedError
 
@@ -66,8 +67,14 @@ class Maker:
         return Tensor(native, quantizer)
 
     def array(self, native: NativeTensor, scalar: bool) -> Any:
-        tensor = Tensor(native)
-        return tensor.numpy()[()] if scalar else tensor
+        tensor = Tensor(native, is_array=True)
+        if not scalar:
+            return tensor
+        try:
+            return tensor.numpy()[()]
+        except ImportError:
+            # Without NumPy, a scalar of it is a number of Python.
+            return tensor.item()
 
     def sparse(
         self,
@@ -80,7 +87,7 @@ class Maker:
         tensors = {name: Tensor(part) for name, part in parts.items()}
         return SparseTensor(layout, dtype, shape, tensors, coalesced)
 
-    def dtype(self, name: str, numpy: bool) -> Any:
+    def dtype(self, name: str, numpy: bool, descr: Any) -> Any:
         return name
 
     def device(self, name: str) -> Any:
@@ -100,10 +107,8 @@ class NumpyMaker(Maker):
         array = Tensor(native).numpy()
         return array[()] if scalar else array
 
-    def dtype(self, name: str, numpy: bool) -> Any:
-        import numpy as np
-
-        return np.dtype(name) if numpy else name
+    def dtype(self, name: str, numpy: bool, descr: Any) -> Any:
+        return numpy_object(name, descr) if numpy else name
 
 
 class TorchMaker(NumpyMaker):
@@ -122,9 +127,9 @@ class TorchMaker(NumpyMaker):
     ) -> Any:
         return super().sparse(layout, dtype, shape, parts, coalesced).torch()
 
-    def dtype(self, name: str, numpy: bool) -> Any:
+    def dtype(self, name: str, numpy: bool, descr: Any) -> Any:
         if numpy:
-            return super().dtype(name, numpy)
+            return super().dtype(name, numpy, descr)
         import torch
 
         return getattr(torch, name, name)

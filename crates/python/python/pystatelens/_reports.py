@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, TypeAlias
 
 from . import _native
+from ._arguments import Size, strings, tolerance, whole
 from ._checkpoint import Checkpoint, Source, located
 
 Progress: TypeAlias = Callable[[int, int], object]
@@ -15,10 +16,20 @@ Progress: TypeAlias = Callable[[int, int], object]
 callback raises an exception or returns `False`."""
 
 
+StateDict: TypeAlias = Mapping[Any, Any]
+"""A state dict in memory: tensors of torch, arrays of NumPy, plain values."""
+
+
 def verify(
-    source: Source | Checkpoint, *, finite: bool = False, progress: Progress | None = None
+    source: Source | Checkpoint | StateDict,
+    *,
+    finite: bool = False,
+    max_fetch: Size | None = None,
+    progress: Progress | None = None,
 ) -> dict[str, Any]:
     """Reads the whole checkpoint, checks its checksums, and counts NaN and infinities.
+
+    `max_fetch` is the number of bytes that may be fetched from web servers, as in `open`.
 
     Damage does not raise an exception: `report["sound"]` is false for a damaged checkpoint and, with
     `finite`, for one with NaN or infinities.
@@ -28,13 +39,14 @@ def verify(
     >>> report["sound"], report["problems"]
     (True, [])
     """
-    return _loaded(_native.verify(*located(source), finite, progress))
+    return _loaded(_native.verify(located(source, max_fetch), finite, progress))
 
 
 def scan(
     source: Source | Checkpoint,
     *,
-    allow: Iterable[str] = (),
+    allow: str | Iterable[str] = (),
+    max_fetch: Size | None = None,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
     """Lists the code that the usual libraries would run while loading the file, without running it.
@@ -45,12 +57,12 @@ def scan(
     >>> pystatelens.scan("model.safetensors")["worst"] is None
     True
     """
-    return _loaded(_native.scan(*located(source), list(allow), progress))
+    return _loaded(_native.scan(located(source, max_fetch), strings(allow), progress))
 
 
 def diff(
-    left: Source | Checkpoint,
-    right: Source | Checkpoint,
+    left: Source | Checkpoint | StateDict,
+    right: Source | Checkpoint | StateDict,
     *,
     rtol: float | None = None,
     atol: float | None = None,
@@ -58,9 +70,10 @@ def diff(
     ignore_dtype: bool = False,
     ignore_type: bool = False,
     structure: bool = False,
+    max_fetch: Size | None = None,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """Compares two checkpoints of any formats, key by key and value by value.
+    """Compares two checkpoints of any formats, or state dicts, key by key and value by value.
 
     Values must be equal or, with `rtol` or `atol`, satisfy `|left - right| <= atol + rtol * |right|`.
 
@@ -69,21 +82,24 @@ def diff(
     >>> report["matches"], report["differences"][0]["key"]
     (False, 'layers.0.weight')
     """
-    tolerance = None
-    if rtol is not None or atol is not None:
-        tolerance = (1e-5 if rtol is None else rtol, 1e-8 if atol is None else atol)
+    relative, absolute = tolerance("rtol", rtol), tolerance("atol", atol)
+    limits = None
+    if relative is not None or absolute is not None:
+        limits = (1e-5 if relative is None else relative, 1e-8 if absolute is None else absolute)
     flags = (nan_differs, ignore_dtype, ignore_type, structure)
-    return _loaded(_native.diff(*located(left), *located(right), tolerance, flags, progress))
+    sides = (located(left, max_fetch), located(right, max_fetch))
+    return _loaded(_native.diff(*sides, limits, flags, progress))
 
 
 def check(
-    source: Source | Checkpoint,
+    source: Source | Checkpoint | StateDict,
     against: Source | Checkpoint | Mapping[str, Any] | Iterable[str],
     *,
     state: str | None = "model",
     strict: bool = True,
     release: str | None = None,
     strict_version: bool = True,
+    max_fetch: Size | None = None,
 ) -> dict[str, Any]:
     """Checks whether a checkpoint would load into another one or into a model, without reading weights.
 
@@ -97,21 +113,22 @@ def check(
     """
     reference: Any
     if isinstance(against, Checkpoint) or _is_source(against):
-        reference = located(against)  # type: ignore[arg-type]
+        reference = located(against, max_fetch)  # type: ignore[arg-type]
     elif isinstance(against, Mapping):
         reference = [(key, *_type(value)) for key, value in against.items()]
     else:
         reference = [(key, None, None) for key in against]  # type: ignore[union-attr]
     options = (state, strict, release, strict_version)
-    return _loaded(_native.check(*located(source), reference, *options))
+    return _loaded(_native.check(located(source, max_fetch), reference, *options))
 
 
 def stats(
-    source: Source | Checkpoint,
+    source: Source | Checkpoint | StateDict,
     patterns: str | Iterable[str] = (),
     *,
     by: Literal["layer", "role", "dtype", "state"] | None = None,
     bins: int = 64,
+    max_fetch: Size | None = None,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
     """Computes statistics of all tensors whose keys match a pattern: counts, NaN, extremes, moments,
@@ -124,16 +141,18 @@ def stats(
     >>> tensor["key"], tensor["min"], tensor["max"], tensor["mean"]
     ('layers.0.weight', 0.0, 23.0, 11.5)
     """
-    patterns = [patterns] if isinstance(patterns, str) else list(patterns)
-    return _loaded(_native.stats(*located(source), patterns, by, bins, progress))
+    bins = whole("bins", bins, 1, 65_535)
+    options = (strings(patterns), by, bins)
+    return _loaded(_native.stats(located(source, max_fetch), *options, progress))
 
 
 def summary(
-    source: Source | Checkpoint,
+    source: Source | Checkpoint | StateDict,
     to: Literal["text", "markdown", "html", "json"] = "text",
     *,
     stats: bool = False,
     content: bool = False,
+    max_fetch: Size | None = None,
     progress: Progress | None = None,
 ) -> str:
     """Summarises a checkpoint as text, Markdown, an HTML page or JSON, with repeated layers folded.
@@ -144,7 +163,7 @@ def summary(
     >>> print(pystatelens.summary("trainer.pt").splitlines()[0])
     trainer.pt
     """
-    return _native.summary(*located(source), to, stats, content, progress)
+    return _native.summary(located(source, max_fetch), to, stats, content, progress)
 
 
 def _loaded(text: str) -> dict[str, Any]:
@@ -153,7 +172,9 @@ def _loaded(text: str) -> dict[str, Any]:
 
 
 def _is_source(value: object) -> bool:
-    return isinstance(value, (str, os.PathLike, bytes)) or hasattr(value, "read")
+    kinds = (str, os.PathLike, bytes, bytearray, memoryview)
+    # `fsspec.core.OpenFile` has `open`.
+    return isinstance(value, kinds) or hasattr(value, "read") or hasattr(value, "open")
 
 
 def _type(value: Any) -> tuple[str | None, list[int] | None]:

@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 import os
 import sys
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from . import _native
 from ._convert import native_options
 from ._reports import Progress
 from ._tensor import Tensor
 from .errors import UnsupportedError
+
+if TYPE_CHECKING:
+    import numpy as np
 
 
 def save(
@@ -38,44 +42,87 @@ def save(
         to=to, version=version, compression=compression, lossy=lossy, replace=replace
     )
     collected = _native.collect(state_dict, described)
-    report = _native.convert(collected, "", os.fspath(path), options, progress)
+    report = _native.convert((collected, "", None), os.fspath(path), options, progress)
     loaded: dict[str, Any] = json.loads(report)
     return loaded
 
 
-def described(value: Any) -> Any:
-    """Returns a value as the extension module takes it: the dtype, shape and bytes of a tensor or array, or
-    the name of a dtype or device."""
+def described(value: Any, key: str) -> Any:
+    """Returns a value as the extension module takes it: the dtype, shape and memory of a tensor or array,
+    a dtype, the name of a device, or the items of a mapping. `key` is its key, for errors."""
     if isinstance(value, Tensor):
-        return value.dtype, value.shape, value.tobytes(), False, False
+        return value._native, value._is_array, value._quantizer
     torch = sys.modules.get("torch")
     if torch is not None:
         if isinstance(value, torch.Tensor):
-            return _tensor(value)
+            return _tensor(value, key)
         if isinstance(value, torch.dtype):
             return str(value).removeprefix("torch."), False
         if isinstance(value, torch.device):
             return str(value)
     numpy = sys.modules.get("numpy")
-    if numpy is not None and isinstance(value, (numpy.ndarray, numpy.generic)):
-        array = numpy.asarray(value)
-        dense = numpy.ascontiguousarray(array.astype(array.dtype.newbyteorder("<"), copy=False))
-        memory = memoryview(dense.reshape(-1).view("uint8"))
-        return array.dtype.name, array.shape, memory, True, isinstance(value, numpy.generic)
-    if numpy is not None and isinstance(value, numpy.dtype):
-        return value.name, True
-    what = f"a value of type {type(value).__module__}.{type(value).__qualname__} can't be written"
-    advice = "Leave it out, or write its parts."
-    raise UnsupportedError(f"{what}. {advice}", what, "unsupported", advice=advice)
+    if numpy is not None:
+        if isinstance(value, (numpy.ndarray, numpy.generic)):
+            return _array(value, key)
+        if isinstance(value, numpy.dtype):
+            return _numpy_dtype(value, key), True
+    if isinstance(value, Mapping):
+        return list(value.items())
+    kind = f"{type(value).__module__}.{type(value).__qualname__}"
+    raise _unsupported(key, f"a value of type {kind} can't be written", "Leave it out, or write its parts.")
 
 
-def _tensor(tensor: Any) -> Any:
+def _array(value: Any, key: str) -> Any:
+    import numpy as np
+
+    if isinstance(value, np.ma.MaskedArray):
+        advice = "Write `array.filled()`, or `array.data` and `array.mask`."
+        raise _unsupported(key, "a masked array can't be written", advice)
+    array = np.asarray(value)
+    dtype = _numpy_dtype(array.dtype, key)
+    dense = np.ascontiguousarray(array.astype(array.dtype.newbyteorder("<"), copy=False))
+    memory = memoryview(dense.reshape(-1).view("uint8")) if dense.nbytes else b""
+    return dtype, array.shape, memory, isinstance(value, np.generic)
+
+
+def _numpy_dtype(dtype: np.dtype[Any], key: str) -> Any:
+    """Returns the name or code of a dtype; for records, the size and the fields."""
+    if dtype.hasobject:
+        advice = "Write numbers, or convert the items to strings: `array.astype(str)`."
+        raise _unsupported(key, f"dtype {dtype} holds Python objects, which can't be written", advice)
+    if dtype.fields is not None:
+        fields = []
+        for name in dtype.names or ():
+            field, offset = dtype.fields[name][:2]
+            item, shape = field.subdtype or (field, ())
+            fields.append((name, _numpy_dtype(item, key), offset, shape))
+        return dtype.itemsize, fields
+    # Those of ml_dtypes, which other libraries define, have names only.
+    defined_elsewhere = 2
+    return dtype.name if dtype.isbuiltin == defined_elsewhere else dtype.str[1:]
+
+
+def _tensor(tensor: Any, key: str) -> Any:
     import torch
 
     if tensor.layout != torch.strided or tensor.is_quantized:
-        what = "sparse and quantised tensors can't be written from Python"
-        advice = "Write their parts."
-        raise UnsupportedError(f"{what}. {advice}", what, "unsupported", advice=advice)
-    dense = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous()
-    memory = memoryview(dense.reshape(-1).view(torch.uint8).numpy())
-    return str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape), memory, False, False
+        raise _unsupported(
+            key, "sparse and quantised tensors can't be written from Python", "Write their parts."
+        )
+    if tensor.device.type == "meta":
+        raise _unsupported(key, "a tensor on the device `meta` has no values", "Load its values first.")
+    address, view = tensor.untyped_storage()._cdata, tensor.detach()
+    if tensor.device.type != "cpu" or tensor.is_conj() or tensor.is_neg():
+        # The address of a copy is that of its original, so that tied tensors stay tied.
+        bits = (tensor.is_conj(), tensor.is_neg())
+        address = hash((address, *bits, tensor.storage_offset(), tensor.stride())) % 2**63
+        view = view.cpu().resolve_conj().resolve_neg().contiguous()
+    storage = torch.empty(0, dtype=torch.uint8).set_(view.untyped_storage())
+    memory = memoryview(storage.numpy())
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    return dtype, tuple(view.shape), address, memory, view.storage_offset(), view.stride()
+
+
+def _unsupported(key: str, what: str, advice: str) -> UnsupportedError:
+    what = f"`{key}`: {what}" if key else what
+    return UnsupportedError(f"{what}. {advice}", what, "unsupported", advice=advice)

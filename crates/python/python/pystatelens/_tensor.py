@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+import operator
 import os
-from collections.abc import Iterator
+import struct
+from collections.abc import Callable, Iterator
 from types import EllipsisType
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
+from . import _native
 from ._dtypes import EXPORTED, DType, dtype_name, numpy_dtype, torch_dtype, unsupported
 
 if TYPE_CHECKING:
@@ -31,11 +34,16 @@ class Tensor:
            [12., 14., 16.]], dtype=float32)
     """
 
-    __slots__ = ("_native", "_quantizer")
+    __slots__ = ("__weakref__", "_is_array", "_native", "_quantizer")
 
-    def __init__(self, native: NativeTensor, quantizer: Any = None) -> None:
+    def __init__(
+        self, native: NativeTensor, quantizer: Any = None, is_array: bool = False
+    ) -> None:
+        if not isinstance(native, _native.Tensor):
+            raise TypeError("a tensor is an item of a checkpoint: `pystatelens.open(path)[key]`")
         self._native = native
         self._quantizer = quantizer
+        self._is_array = is_array
 
     @property
     def key(self) -> str:
@@ -75,7 +83,8 @@ class Tensor:
     def __getitem__(self, index: _Item | tuple[_Item, ...]) -> Tensor:
         """Returns a slice without reading it. The slice reads only the bytes that it needs."""
         per_channel = self._quantizer is not None and len(self._quantizer) > 2
-        return Tensor(self._native.slice(index), None if per_channel else self._quantizer)
+        quantizer = None if per_channel else self._quantizer
+        return Tensor(self._native.slice(index), quantizer, self._is_array)
 
     def __iter__(self) -> Iterator[Tensor]:
         """Yields the slices of the first dimension, without reading them."""
@@ -92,7 +101,7 @@ class Tensor:
         >>> pystatelens.open("model.safetensors")["layers.0.weight"].cast("bfloat16").dtype
         'bfloat16'
         """
-        return Tensor(self._native.cast(dtype_name(dtype)))
+        return Tensor(self._native.cast(dtype_name(dtype)), is_array=self._is_array)
 
     def numpy(self) -> npt.NDArray[Any]:
         """Reads the elements into a new array. Dtypes that NumPy lacks come from `ml_dtypes`. Quantised
@@ -127,6 +136,12 @@ class Tensor:
         """
         if self.size != 1:
             raise ValueError(f"{self!r} has {self.size:,} elements, not one")
+        code = _CODES.get(self.dtype)
+        if code is not None:
+            parts = struct.unpack("<" + code, self.tobytes())
+            return complex(*parts) if len(parts) > 1 else parts[0]
+        if self.dtype.startswith(("bfloat16", "float8")):
+            return self.cast("float32").item()
         return self.numpy().item()
 
     def __bool__(self) -> bool:
@@ -137,6 +152,42 @@ class Tensor:
 
     def __float__(self) -> float:
         return float(self.item())
+
+    def __complex__(self) -> complex:
+        return complex(self.item())
+
+    def __index__(self) -> int:
+        value = self.item()
+        if not isinstance(value, int):
+            raise TypeError(f"{self!r} is not an integer")
+        return value
+
+    def __round__(self, digits: int | None = None) -> Any:
+        return round(self.item(), digits)
+
+    def __format__(self, spec: str) -> str:
+        return format(self.item(), spec) if spec else str(self)
+
+    def __eq__(self, other: object) -> Any:
+        return self._compared(other, operator.eq)
+
+    def __ne__(self, other: object) -> Any:
+        return self._compared(other, operator.ne)
+
+    def __lt__(self, other: object) -> Any:
+        return self._compared(other, operator.lt)
+
+    def __le__(self, other: object) -> Any:
+        return self._compared(other, operator.le)
+
+    def __gt__(self, other: object) -> Any:
+        return self._compared(other, operator.gt)
+
+    def __ge__(self, other: object) -> Any:
+        return self._compared(other, operator.ge)
+
+    # By identity, as for tensors of torch.
+    __hash__ = object.__hash__
 
     def __array__(
         self, dtype: npt.DTypeLike | None = None, copy: bool | None = None
@@ -155,6 +206,19 @@ class Tensor:
         cpu = 1
         return (cpu, 0)
 
+    def _compared(self, other: object, compare: Callable[[Any, Any], Any]) -> Any:
+        """Compares the only element with a number, or with the only element of another tensor."""
+        is_tensor = isinstance(other, Tensor) or hasattr(other, "__array__")
+        if not is_tensor and not isinstance(other, (int, float, complex, str, bytes)):
+            return NotImplemented
+        sizes = (self.size, math.prod(getattr(other, "shape", ())))
+        if sizes != (1, 1):
+            raise TypeError(
+                f"{self!r} can't be compared: only tensors with one element can. "
+                "Compare its values: `tensor.numpy()`."
+            )
+        return compare(self.item(), other.item() if is_tensor else other)  # type: ignore[attr-defined]
+
     def __repr__(self) -> str:
         return f"Tensor({self.key!r}, {self.dtype}, {self.shape})"
 
@@ -172,6 +236,25 @@ class Tensor:
             case _:
                 raise unsupported(self._native, "this constructor of torch")
 
+
+_CODES = {
+    "bool": "?",
+    "uint8": "B",
+    "uint16": "H",
+    "uint32": "I",
+    "uint64": "Q",
+    "int8": "b",
+    "int16": "h",
+    "int32": "i",
+    "int64": "q",
+    "float16": "e",
+    "float32": "f",
+    "float64": "d",
+    "complex32": "ee",
+    "complex64": "ff",
+    "complex128": "dd",
+}
+"""The codes of numbers for `struct`, by dtype."""
 
 _PIECE = 64 << 20
 """Number of bytes between two checks for Ctrl-C."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno as codes
 from typing import Any
 
 __all__ = [
@@ -42,6 +43,7 @@ class StatelensError(Exception):
     """The byte offset of the problem in the file."""
     advice: str | None
     """The next step for the user."""
+    _errno = codes.EIO
 
     def __init__(
         self,
@@ -51,8 +53,14 @@ class StatelensError(Exception):
         file: str | None = None,
         offset: int | None = None,
         advice: str | None = None,
+        errno: int | None = None,
     ) -> None:
         super().__init__(message)
+        if isinstance(self, OSError):
+            # What `OSError` takes as arguments. `errno.EIO` stands for an unknown number.
+            self.errno = self._errno if errno is None else errno
+            self.strerror = message if what is None else what
+            self.filename = file
         self._message = message
         self.what = message if what is None else what
         self.code = code
@@ -65,7 +73,7 @@ class StatelensError(Exception):
 
     def __reduce__(self) -> tuple[Any, ...]:
         arguments = (self._message, self.what, self.code, self.file, self.offset, self.advice)
-        return (type(self), arguments)
+        return (type(self), (*arguments, getattr(self, "errno", None)))
 
 
 class DamagedError(StatelensError, ValueError):
@@ -103,6 +111,10 @@ class SliceError(RefusedError, IndexError):
 class NotFoundError(IoError, FileNotFoundError):
     """The file does not exist."""
 
+    _errno = codes.ENOENT
+
 
 class ExistsError(RefusedError, FileExistsError):
     """The output file exists."""
+
+    _errno = codes.EEXIST

@@ -19,6 +19,7 @@ from collections.abc import Iterable
 from typing import Any, Literal, NamedTuple, Unpack
 
 from . import _native
+from ._arguments import paths, strings, whole
 from ._convert import ConvertOptions, native_options
 from ._reports import Progress
 
@@ -48,8 +49,8 @@ def plan(
     `source`, `path` and the folder `job` are paths or object store addresses that all workers can reach.
     Takes the options of `convert`. The output has the same bytes as the output of `convert`.
     """
-    paths = (os.fspath(source), os.fspath(path), os.fspath(job))
-    return _loaded(_native.job_plan(*paths, tasks, native_options(**options), progress))
+    places = (os.fspath(source), os.fspath(path), os.fspath(job))
+    return _loaded(_native.job_plan(*places, _tasks(tasks), native_options(**options), progress))
 
 
 def plan_many(
@@ -59,7 +60,7 @@ def plan_many(
     *,
     tasks: int | None = None,
     finite: bool = False,
-    allow: Iterable[str] = (),
+    allow: str | Iterable[str] = (),
     by: Literal["layer", "role", "dtype", "state"] | None = None,
 ) -> dict[str, Any]:
     """Plans a command for many checkpoints (default: ten in each task), and returns the recipe.
@@ -75,10 +76,9 @@ def plan_many(
     >>> pystatelens.job.commit("checks")["passed"]
     2
     """
-    paths = [checkpoints] if isinstance(checkpoints, (str, os.PathLike)) else checkpoints
-    names = [os.fspath(path) for path in paths]
-    options = {"finite": finite, "allow": list(allow), "by": by}
-    return _loaded(_native.job_plan_many(command, names, os.fspath(job), tasks, options))
+    options = {"finite": finite, "allow": strings(allow), "by": by}
+    names = paths(checkpoints)
+    return _loaded(_native.job_plan_many(command, names, os.fspath(job), _tasks(tasks), options))
 
 
 def run(
@@ -93,6 +93,8 @@ def run(
     The default of `index` comes from `SLURM_ARRAY_TASK_ID`, `JOB_COMPLETION_INDEX`,
     `AWS_BATCH_JOB_ARRAY_INDEX` or `STATELENS_TASK`.
     """
+    index = None if index is None else whole("index", index, 0, 2**64 - 1)
+    per = whole("per", per, 1, 2**64 - 1)
     return [TaskEnd(*end) for end in _native.job_run(os.fspath(job), index, per, progress)]
 
 
@@ -112,6 +114,10 @@ def status(job: str | os.PathLike[str]) -> dict[str, Any]:
 def abort(job: str | os.PathLike[str]) -> None:
     """Removes all files of the job. The output of a committed job stays."""
     _native.job_abort(os.fspath(job))
+
+
+def _tasks(tasks: int | None) -> int | None:
+    return None if tasks is None else whole("tasks", tasks, 1, 2**64 - 1)
 
 
 def _loaded(text: str) -> dict[str, Any]:
