@@ -81,7 +81,7 @@ def _array(value: Any, key: str) -> Any:
     array = np.asarray(value)
     dtype = _numpy_dtype(array.dtype, key)
     dense = np.ascontiguousarray(array.astype(array.dtype.newbyteorder("<"), copy=False))
-    memory = memoryview(dense.reshape(-1).view("uint8")) if dense.nbytes else b""
+    memory = dense.reshape(-1).view("uint8").data if dense.nbytes else b""
     return dtype, array.shape, memory, isinstance(value, np.generic)
 
 
@@ -118,7 +118,7 @@ def _tensor(tensor: Any, key: str) -> Any:
         address = hash((address, *bits, tensor.storage_offset(), tensor.stride())) % 2**63
         view = view.cpu().resolve_conj().resolve_neg().contiguous()
     storage = torch.empty(0, dtype=torch.uint8).set_(view.untyped_storage())
-    memory = memoryview(storage.numpy())
+    memory = storage.numpy().data
     dtype = str(tensor.dtype).removeprefix("torch.")
     return dtype, tuple(view.shape), address, memory, view.storage_offset(), view.stride()
 

@@ -56,11 +56,7 @@ class StatelensError(Exception):
         errno: int | None = None,
     ) -> None:
         super().__init__(message)
-        if isinstance(self, OSError):
-            # What `OSError` takes as arguments. `errno.EIO` stands for an unknown number.
-            self.errno = self._errno if errno is None else errno
-            self.strerror = message if what is None else what
-            self.filename = file
+        _set_system_error(self, self._errno if errno is None else errno, what or message, file)
         self._message = message
         self.what = message if what is None else what
         self.code = code
@@ -74,6 +70,12 @@ class StatelensError(Exception):
     def __reduce__(self) -> tuple[Any, ...]:
         arguments = (self._message, self.what, self.code, self.file, self.offset, self.advice)
         return (type(self), (*arguments, getattr(self, "errno", None)))
+
+
+def _set_system_error(error: object, number: int, what: str, file: str | None) -> None:
+    """Sets what `OSError` takes as arguments. The number `EIO` stands for an unknown one."""
+    if isinstance(error, OSError):
+        error.errno, error.strerror, error.filename = number, what, file
 
 
 class DamagedError(StatelensError, ValueError):
