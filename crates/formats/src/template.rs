@@ -1,15 +1,18 @@
-//! Detects code in chat templates: Jinja that reaches into Python. Templates of real models test
-//! roles, concatenate text and call a few helpers. An exploit needs an attribute or a key whose
-//! name begins with underscores, or one that is assembled at run time. Both are reported, and so
-//! are filters, tags and character escapes that templates of real models do not use.
+//! Detects code in chat templates: Jinja that reaches into Python. A template is read as Jinja reads
+//! it, and is harmless if everything in it is on the lists in [`names`]: tags, tests, filters,
+//! functions and methods. Any other attribute or key is harmless if it is a name that the sandbox of
+//! Jinja permits and that neither the template nor another text of the file assembles ([`flow`]).
+//! What can't be read is unknown code.
 
+mod flow;
 mod lexer;
+mod names;
+mod parser;
+mod scope;
 
-use std::collections::{HashMap, HashSet};
+use statelens_checkpoint::{Finding, Grade};
 
-use statelens_checkpoint::{Finding, Grade, has_word};
-
-use self::lexer::{Code, Token, code};
+use self::parser::Suspicion;
 
 /// The maximum length of a template in bytes; real models have none that is longer.
 const MAX_LEN: usize = 1 << 20;
@@ -40,357 +43,17 @@ pub(crate) fn finding(key: &str, template: &str) -> Option<Finding> {
 }
 
 /// Returns the most severe suspicion about a template, with its grade.
-fn suspicion(template: &str) -> Option<(Grade, String)> {
-    if template.len() > MAX_LEN {
-        return Some((Grade::UnknownCode, "more text than any template has".to_owned()));
-    }
-    let code = code(template);
-    let built = Built::of(&code);
-    let found = code.iter().flat_map(|code| judge(code, &built));
-    found.reduce(|worst, next| if next.0 > worst.0 { next } else { worst })
-}
-
-/// Functions of Jinja and of chat programs. Templates only call them.
-const FUNCTIONS: &str = "cycler dict joiner namespace raise_exception range strftime_now";
-
-/// Modules and functions of Python that a program may have passed to its templates.
-const PYTHON: &str = "builtins eval exec importlib os popen subprocess sys";
-
-/// Attributes without a leading underscore that give access to frames and code.
-const LEADING: &str = "
-    mro gi_frame gi_code cr_frame cr_code ag_frame f_globals f_builtins tb_frame func_globals
-    func_code co_code
-";
-
-const TAGS: &str = "
-    block break call continue do elif else endblock endcall endfilter endfor endgeneration endif
-    endmacro endraw endset endwith filter for generation if macro raw set with
-";
-
-/// The filters of Jinja, without `attr`.
-const FILTERS: &str = "
-    abs batch capitalize center count d default dictsort e escape filesizeformat first float
-    forceescape format from_json groupby indent int items join last length list lower map max min
-    pprint random reject rejectattr replace reverse round safe select selectattr slice sort string
-    striptags sum title tojson trim truncate unique upper urlencode urlize wordcount wordwrap
-    xmlattr
-";
-
-/// Filters that take the name of an attribute or of another filter.
-const REACHING: &str = "groupby map max min rejectattr selectattr sort sum unique";
-
-/// Filters that do not assemble text.
-const KEEPING: &str = "
-    abs capitalize count d default dictsort e first float int items last length list lower max min
-    reverse round safe sort string trim upper
-";
-
-/// Methods that do not assemble text.
-const KEEPING_METHODS: &str = "
-    append capitalize copy endswith find get items keys lower lstrip pop rsplit rstrip split
-    startswith strip upper values
-";
-
-/// Keywords that may stand in the position of a value.
-const WORDS: &str = "and elif else if in is not or recursive set";
-
-/// Returns the suspicious constructs in a code section.
-fn judge(code: &Code, built: &Built) -> Vec<(Grade, String)> {
-    let tokens = &*code.tokens;
-    let mut found = Vec::new();
-    if let Some(tag) = tokens.first().and_then(Token::name).filter(|_| code.statement) {
-        match tag {
-            "import" | "include" | "extends" | "from" => {
-                found.push((Grade::UnknownCode, format!("`{tag}`, which runs another template")));
-            }
-            _ if has_word(TAGS, tag) => {}
-            _ => found.push((Grade::UnknownCode, format!("the tag `{tag}`"))),
-        }
-    }
-    for (at, token) in tokens.iter().enumerate() {
-        let before = at.checked_sub(1).and_then(|at| tokens.get(at));
-        let after = tokens.get(at + 1);
-        match token {
-            Token::Name(name) => found.extend(named(name, at, code, built)),
-            Token::Text { text, spelled } => found.extend(literal(text, *spelled)),
-            Token::Operator("[") if before.is_some_and(ends_value) => {
-                let key = &tokens[at + 1..closing(tokens, at)];
-                if !built.is_plain_key(key) {
-                    let what = "a computed key".to_owned();
-                    found.push((Grade::UnknownCode, what));
-                }
-            }
-            Token::Operator("*" | "**")
-                if before.is_none_or(|before| before.is("(") || before.is(","))
-                    && after.is_some() =>
-            {
-                found.push((Grade::UnknownCode, "computed arguments".to_owned()));
-            }
-            _ => {}
-        }
-    }
-    found
-}
-
-fn named(name: &str, at: usize, code: &Code, built: &Built) -> Option<(Grade, String)> {
-    let tokens = &*code.tokens;
-    let before = at.checked_sub(1).and_then(|at| tokens.get(at));
-    let after = tokens.get(at + 1);
-    let is_called = after.is_some_and(|after| after.is("("));
-    let danger = |what: String| Some((Grade::Danger, what));
+fn suspicion(template: &str) -> Option<Suspicion> {
     let unknown = |what: String| Some((Grade::UnknownCode, what));
-    if before.is_some_and(|before| before.is(".")) {
-        return match name {
-            _ if name.starts_with('_') || has_word(LEADING, name) => {
-                danger(format!("the attribute `{name}`"))
-            }
-            // Format strings can access attributes and items of their arguments.
-            "format" | "format_map" => match at.checked_sub(2).map(|at| &tokens[at]) {
-                Some(Token::Text { text, .. }) if !text.contains(['.', '[']) => None,
-                _ => unknown(format!("the method `{name}`")),
-            },
-            _ => None,
-        };
+    if template.len() > MAX_LEN {
+        return unknown("more text than any template has".to_owned());
     }
-    if name.starts_with("__") {
-        return danger(format!("`{name}`"));
+    match lexer::tokens(template) {
+        Ok(tokens) => parser::judge(&tokens)
+            .into_iter()
+            .reduce(|worst, next| if next.0 > worst.0 { next } else { worst }),
+        Err(what) => unknown(what),
     }
-    let block = code.statement && at == 1 && tokens[0].name() == Some("filter");
-    if block || before.is_some_and(|before| before.is("|")) {
-        if name == "attr" {
-            return danger("the filter `attr`".into());
-        }
-        if !has_word(FILTERS, name) {
-            return unknown(format!("the filter `{name}`"));
-        }
-        if has_word(REACHING, name) && is_called {
-            let arguments = &tokens[at + 2..closing(tokens, at + 1)];
-            let first = match arguments.first() {
-                Some(Token::Text { text, .. }) => Some(&**text),
-                _ => None,
-            };
-            if name == "map" && first == Some("attr") {
-                return danger("the filter `attr`".into());
-            }
-            if !built.is_plain_key(arguments) {
-                return unknown(format!("a computed attribute name for `{name}`"));
-            }
-        }
-        return None;
-    }
-    // The name of a keyword argument or the target of an assignment.
-    let is_target = after.is_some_and(|after| after.is("="));
-    let leads_on = after.is_some_and(|after| after.is(".") || after.is("["));
-    match name {
-        _ if is_target => None,
-        "lipsum" => danger("`lipsum`".into()),
-        _ if has_word(PYTHON, name) && (is_called || leads_on) && !built.is_set(name) => {
-            danger(format!("`{name}`"))
-        }
-        "self" if !after.is_some_and(|after| after.is(".")) => unknown("`self`".into()),
-        _ if has_word(FUNCTIONS, name) && leads_on => danger(format!("attributes of `{name}`")),
-        _ if has_word(FUNCTIONS, name) && !is_called && !built.is_set(name) => {
-            // `x is not dict` does not refer to the function, but no real template contains it.
-            unknown(format!("`{name}` as a value"))
-        }
-        _ => None,
-    }
-}
-
-fn literal(text: &str, spelled: bool) -> Option<(Grade, String)> {
-    let leads = |part: &str| is_dunder(part) || has_word(LEADING, part);
-    if leads(text) || text.split(['.', ',', ' ']).any(is_dunder) {
-        return Some((Grade::Danger, format!("{text:?}")));
-    }
-    if spelled {
-        let what = format!("letters that are written as escapes, {text:?}");
-        return Some((Grade::UnknownCode, what));
-    }
-    is_fragment(text).then(|| (Grade::UnknownCode, format!("{text:?}, a part of a Python name")))
-}
-
-/// Returns whether a text is a name such as `__class__`.
-fn is_dunder(text: &str) -> bool {
-    let inner = text.strip_prefix("__").and_then(|text| text.strip_suffix("__"));
-    inner.is_some_and(|inner| {
-        !inner.is_empty() && inner.bytes().all(|byte| byte.is_ascii_alphabetic() || byte == b'_')
-    })
-}
-
-/// Returns whether a text is a piece from which a dunder name can be assembled or cut: `__cla`,
-/// `ss__`, `_`, `x__class__x`.
-fn is_fragment(text: &str) -> bool {
-    let letters = text.bytes().all(|byte| byte.is_ascii_alphabetic() || byte == b'_');
-    letters && (text == "_" || text.contains("__"))
-}
-
-/// Returns whether a token can end a value, so that a bracket after it is a subscript.
-fn ends_value(token: &Token) -> bool {
-    match token {
-        Token::Name(name) => !has_word(WORDS, name),
-        Token::Text { .. } | Token::Number => true,
-        Token::Operator(operator) => matches!(*operator, ")" | "]" | "}"),
-        Token::Other => false,
-    }
-}
-
-/// Returns the index of the bracket that closes the one at `open`, or the end if it is not closed.
-fn closing(tokens: &[Token], open: usize) -> usize {
-    let mut depth = 0_usize;
-    for (at, token) in tokens.iter().enumerate().skip(open) {
-        match token {
-            Token::Operator("(" | "[" | "{") => depth += 1,
-            Token::Operator(")" | "]" | "}") => {
-                depth = depth.saturating_sub(1);
-                if depth == 0 {
-                    return at;
-                }
-            }
-            _ => {}
-        }
-    }
-    tokens.len()
-}
-
-/// The variables of a template, and those that may hold text assembled at run time.
-struct Built {
-    set: HashSet<String>,
-    built: HashSet<String>,
-}
-
-impl Built {
-    fn of(code: &[Code]) -> Self {
-        let mut given: Vec<(String, &[Token])> = Vec::new();
-        let mut built: HashSet<String> = HashSet::new();
-        let mut macros: HashMap<&str, Vec<String>> = HashMap::new();
-        for code in code {
-            let tokens = &*code.tokens;
-            match tokens.first().and_then(Token::name).filter(|_| code.statement) {
-                Some("set") => {
-                    let equals = tokens.iter().position(|token| token.is("="));
-                    let (targets, value) = tokens.split_at(equals.unwrap_or(tokens.len()));
-                    let targets = targets.iter().skip(1).filter_map(Token::name).map(str::to_owned);
-                    match value {
-                        // A block assignment, which assembles text.
-                        [] => built.extend(targets),
-                        value => given.extend(targets.map(|name| (name, value))),
-                    }
-                }
-                Some("for") => {
-                    let within = tokens.iter().position(|token| token.name() == Some("in"));
-                    let (targets, value) = tokens.split_at(within.unwrap_or(tokens.len()));
-                    let targets = targets.iter().skip(1).filter_map(Token::name);
-                    given.extend(targets.map(|name| (name.to_owned(), value)));
-                }
-                Some("macro") => {
-                    let names = tokens.iter().skip(2).filter_map(Token::name).map(str::to_owned);
-                    if let Some(name) = tokens.get(1).and_then(Token::name) {
-                        macros.insert(name, names.collect());
-                    }
-                }
-                Some("call") => {
-                    built.extend(tokens.iter().filter_map(Token::name).map(str::to_owned))
-                }
-                _ => {}
-            }
-        }
-        for code in code {
-            let tokens = &*code.tokens;
-            for (at, token) in tokens.iter().enumerate() {
-                let Some(name) = token.name() else { continue };
-                let after = tokens.get(at + 1);
-                if after.is_some_and(|after| after.is("=")) {
-                    // A keyword argument; ends at the next comma or at the closing bracket.
-                    given.push((name.to_owned(), &tokens[at + 2..argument_end(tokens, at + 2)]));
-                }
-                if let Some(parameters) = macros.get(name)
-                    && after.is_some_and(|after| after.is("("))
-                    && tokens.first().and_then(Token::name) != Some("macro")
-                {
-                    let arguments = &tokens[at + 2..closing(tokens, at + 1)];
-                    given.extend(parameters.iter().map(|name| (name.clone(), arguments)));
-                }
-            }
-        }
-        let set = given.iter().map(|(name, _)| name.clone()).chain(built.iter().cloned()).collect();
-        let mut variables = Self { set, built };
-        // A variable that is assigned from an assembled value may itself hold assembled text.
-        loop {
-            let before = variables.built.len();
-            for (name, value) in &given {
-                if !variables.built.contains(name) && !variables.keeps(value) {
-                    variables.built.insert(name.clone());
-                }
-            }
-            if variables.built.len() == before {
-                return variables;
-            }
-        }
-    }
-
-    /// Returns whether the template assigns a variable of this name.
-    fn is_set(&self, name: &str) -> bool {
-        self.set.contains(name)
-    }
-
-    /// Returns whether an expression does not assemble text.
-    fn keeps(&self, tokens: &[Token]) -> bool {
-        tokens.iter().enumerate().all(|(at, token)| {
-            let before = at.checked_sub(1).and_then(|at| tokens.get(at));
-            let after = tokens.get(at + 1);
-            let is_called = after.is_some_and(|after| after.is("("));
-            let number = |token: Option<&Token>| token == Some(&Token::Number);
-            match token {
-                Token::Operator("~" | "*" | "%" | "**") => false,
-                // In Python, only a number can be added to a number.
-                Token::Operator("+") => number(before) || number(after),
-                Token::Name(name) if before.is_some_and(|before| before.is("|")) => {
-                    has_word(KEEPING, name)
-                }
-                Token::Name(name) if before.is_some_and(|before| before.is(".")) => {
-                    !self.built.contains(name) && (!is_called || has_word(KEEPING_METHODS, name))
-                }
-                Token::Name(name) => {
-                    !self.built.contains(name)
-                        && (!is_called || has_word(FUNCTIONS, name) || has_word(WORDS, name))
-                }
-                Token::Other => false,
-                _ => true,
-            }
-        })
-    }
-
-    /// Returns whether a key, or the argument of a filter that takes one, is not assembled. Slices
-    /// are not keys.
-    fn is_plain_key(&self, tokens: &[Token]) -> bool {
-        let mut depth = 0_usize;
-        let slice = tokens.iter().any(|token| {
-            match token {
-                Token::Operator("(" | "[" | "{") => depth += 1,
-                Token::Operator(")" | "]" | "}") => depth = depth.saturating_sub(1),
-                _ => {}
-            }
-            depth == 0 && token.is(":")
-        });
-        slice || self.keeps(tokens)
-    }
-}
-
-/// Returns the index of the end of the argument that begins at `start`.
-fn argument_end(tokens: &[Token], start: usize) -> usize {
-    let mut depth = 0_usize;
-    for (at, token) in tokens.iter().enumerate().skip(start) {
-        match token {
-            Token::Operator(",") if depth == 0 => return at,
-            Token::Operator("(" | "[" | "{") => depth += 1,
-            Token::Operator(")" | "]" | "}") => match depth.checked_sub(1) {
-                Some(less) => depth = less,
-                None => return at,
-            },
-            _ => {}
-        }
-    }
-    tokens.len()
 }
 
 #[cfg(test)]
@@ -409,6 +72,149 @@ mod tests {
         ] {
             assert_eq!(suspicion(template), None, "{template}");
         }
+    }
+
+    /// The constructs of 141 templates of public models and trainers, in other words. jinja2 3.1
+    /// renders them.
+    #[test]
+    fn accepts_constructs_of_public_templates() {
+        for template in [
+            "{{ bos_token + eos_token if messages else pad_token }}{{- '\\n' -}}{%+ if true %}{%- endif +%}",
+            "{%- if not add_generation_prompt is defined %}{%- set add_generation_prompt = false %}{%- endif %}",
+            "{% if strftime_now is defined %}{% set today = strftime_now('%d %b %Y') %}{% else %}{% set today = '1 Jan' %}{% endif %}",
+            "{% if messages[0].role == 'system' %}{% set rest = messages[1:] %}{% else %}{% set rest = messages %}{% endif %}{% for m in rest[::-1] %}{{ m.content }}{% endfor %}",
+            "{% for m in messages %}{% if (m['role'] == 'user') != (loop.index0 % 2 == 0) %}{{ raise_exception('roles' ~ m.role) }}{% elif loop.last or messages[loop.index0 + 1].role != 'tool' %}{% endif %}{% else %}{% endfor %}",
+            "{% set ns = namespace(last=0, text='', seen=[], is_first=true) %}{% for m in messages %}{% set ns.last = loop.index0 %}{% set ns.text = ns.text ~ m.content + '\n\n' %}{% endfor %}{{ messages[ns.last].content }}",
+            "{% for i in range(messages|length - 1, -1, -1) %}{% set m = messages[i] %}{{ m }}{% endfor %}",
+            "{% for _ in range(2) %}{% set index = (messages|length - 1) - loop.index0 %}{{ messages[index].role }}{% endfor %}",
+            "{% macro show(spec, name='x') %}{% set types = {'string': 'str', 'integer': 'int'} %}{% if types[spec.type] is defined %}{{ types[spec.type] }}{% elif spec.type is sequence and spec.type is not string %}{{ spec.type | join(' | ') }}{% endif %}{% endmacro %}{% for tool in tools %}{{ show(tool.function.parameters) }}{% endfor %}",
+            "{% macro extra(dict_, handled) %}{% for key in dict_ if key not in handled %}{% if dict_[key] is mapping %}{{ dict_[key] | tojson | safe }}{% endif %}{% endfor %}{% endmacro %}{% for t in tools %}{{ extra(t, ['name', 'type']) }}{% endfor %}",
+            "{% for name, spec in tools[0].parameters.properties.items() %}{{ tools[0].parameters.required[loop.index0] }}{{ name ~ ': ' ~ spec | tojson(indent=4, ensure_ascii=False) }}{% endfor %}",
+            "{% for k, v in tool.arguments|items %}{{ k }}{{ tool.arguments[k] }}{% endfor %}{% for k in tools|dictsort %}{{ k[0] }}{% endfor %}",
+            "{% set text = message.content.split('</think>')[-1].lstrip('\n').rstrip() %}{{ text.startswith('<x>') and not text.endswith(\"</x>\") }}",
+            "{{ messages | selectattr('role', 'equalto', 'user') | map(attribute='content') | list | last | default('', true) | trim }}",
+            "{{ tools | map('tojson') | join(',') }}{{ tools | rejectattr('type', 'in', ['a']) | list | length }}{{ x | reject('none') | first }}",
+            "{{ message.get('tool_calls', []) | length }}{{ messages[-1]['content'][0]['text'] }}{{ tool_call.function.arguments if tool_call.function is defined else tool_call.arguments }}",
+            "{% set messages = [{'role': 'system', 'content': 'a' ~ date}] + messages %}{% set names = {'user': 'U', 'assistant': 'A'} %}{% for m in messages %}{{ names[m['role']] }}{% endfor %}",
+            "{% set parts = [] %}{% for m in messages %}{% set _ = parts.append(m.role ~ m.content) %}{% endfor %}{{ parts | join('\n') }}{{ messages[loop_index|int] }}",
+            "{% generation %}{{ m.content | upper | replace('a', 'b') }}{% endgeneration %}{% continue %}{% break %}{% do x.append(1) %}",
+            "{% raw %}{{ not code }}{% endraw %}{%- raw -%} {% endraw -%}{# a 'comment {{ #}a {%- if a %}'{%- endif %} { % }",
+            "{% set x %}{{ a }} b{% endset %}{% set y = x | trim %}",
+            "{{ '%s: %d' | format('a', 1) }}{{ 'a {} b'.format(x) }}{{ \"it's\" ~ 'a\\'b' ~ '\\u2581' ~ '\\d' }}{{ 1.5 * 2 ** 3 // 4 % 5 }}",
+            "{{ x is not none and x is iterable and x is not string or x is boolean and not (y is true) }}{{ x is divisibleby 3 }}{{ a in b and a not in ['c', 'd'] }}",
+            "{% for kind, items in [('a', 1), ('b', 2)] %}{{ kind }}{% endfor %}{{ {'a': {'b': 1}}.a.b }}{{ ('a', 'b')[loop_ % 2 == 0] }}",
+            "{{ '__' }}{{ '________' }}{{ 'a_b' }}{{ '<|_|>' }}{{ x.replace(' ', '_') }}{{ 'file__1' if false }}".replace("file__1", "file_1").as_str(),
+        ] {
+            assert_eq!(suspicion(template), None, "{template}");
+        }
+    }
+
+    /// Names that the template or another text of the file assembles, on their way to a key.
+    #[test]
+    fn follows_assembled_names_to_keys() {
+        let start = "{% macro m() %}{% endmacro %}{% set u = 'a_b'[1] %}{% set n = u ~ u ~ 'init' ~ u ~ u %}";
+        for template in [
+            "{{ x[n] }}",
+            "{{ x[(n)] }}{{ x[n|trim] }}",
+            "{{ x[n if a else 'b'] }}",
+            "{{ x['a' and n] }}",
+            "{{ x['__init' '__'] }}",
+            "{% set l = [n] %}{{ x[l[0]] }}",
+            "{% set l = [[n]] %}{{ x[l[0][0]] }}",
+            "{% set l = [] %}{% set _ = l.append(n) %}{{ x[l[0]] }}",
+            "{% set l = [] %}{% set d = {'a': l} %}{% set _ = d.a.append(n) %}{{ x[l[0]] }}",
+            "{% set l = [] %}{% set d = {'a': l} %}{% for v in d.values() %}{% set _ = v.append(n) %}{% endfor %}{{ x[l[0]] }}",
+            "{% set l = [] %}{% set d = {y: l} %}{% set _ = d.a.append(n) %}{{ x[l[0]] }}",
+            "{% set l = [] %}{% set k = [l] %}{% set _ = k[0].insert(0, n) %}{{ x[l[0]] }}",
+            "{% set d = {} %}{% set _ = d.update({'a': n}) %}{{ x[d.a] }}",
+            "{% set d = {} %}{% set _ = d.update(a=n) %}{{ x[d['a']] }}",
+            "{% set d = {} %}{% set _ = d.setdefault('a', n) %}{{ x[d.get('a')] }}",
+            "{% set d = {'a': n} %}{% for k, v in d.items() %}{{ x[v] }}{% endfor %}",
+            "{% set d = {'a': n} %}{% for v in d.values() %}{{ x[v] }}{% endfor %}",
+            "{% set d = {n: 1} %}{% for k, v in d|items %}{{ x[k] }}{% endfor %}",
+            "{% set d = {n: 1} %}{% for k in d %}{{ x[k] }}{% endfor %}",
+            "{% set d = dict(a=n) %}{{ x[d.pop('a')] }}",
+            "{% set d = {'a': n} %}{% for p in d|dictsort %}{{ x[p[1]] }}{% endfor %}",
+            "{% set s = namespace(a='') %}{% set s.a = n %}{{ x[s.a] }}{{ x[s['a']] }}",
+            "{% set s = namespace({'a': n}) %}{{ x[s.a] }}",
+            "{% macro f(k) %}{{ x[k] }}{% endmacro %}{{ f(n) }}",
+            "{% macro f(a, k='b') %}{{ x[k] }}{% endmacro %}{{ f(1, k=n) }}",
+            "{% macro f(k=n) %}{{ x[k] }}{% endmacro %}{{ f() }}",
+            "{% macro f() %}{{ x[varargs[0]] }}{% endmacro %}{{ f(n) }}",
+            "{% macro f() %}{{ x[kwargs.a] }}{% endmacro %}{{ f(a=n) }}",
+            "{% macro f() %}{{ caller(n) }}{% endmacro %}{% call(k) f() %}{{ x[k] }}{% endcall %}",
+            "{% macro f() %}{{ n }}{% endmacro %}{{ x[f()] }}",
+            "{% set k %}{{ n }}{% endset %}{{ x[k] }}",
+            "{% for k in cycler(n, 'a') %}{{ x[k] }}{% endfor %}",
+            "{{ x[cycler(n).next()] }}",
+            "{% for k in [n, 'b'] %}{{ x[loop.previtem] }}{% endfor %}",
+            "{{ x[[u, u]|join] }}{{ x['-_-_-'|replace('-', '')] }}",
+            "{{ x['_x_xixnxixtx_x_'[::2]] }}",
+            "{{ x['_<b>_'|striptags] }}",
+            "{{ x|map(attribute=n)|list }}",
+            "{{ x|sort(false, false, n) }}",
+            "{{ [{'a': n}]|map(attribute='a')|list }}{% for k in [{'a': n}]|map(attribute='a') %}{{ x[k] }}{% endfor %}",
+            // A special token, or a variable that a file can set to one.
+            "{{ x[bos_token] }}",
+            "{{ x[additional_special_tokens[0]] }}",
+            "{{ x[anything] }}{{ x[anything[2:]] }}",
+            "{% for k in [anything] %}{{ x[k] }}{% endfor %}",
+            "{% if false %}{% set k = 'a' %}{% endif %}{{ x[k] }}",
+            "{% for k in [] %}{% endfor %}{{ x[k] }}",
+            "{% for k in [1] %}{% block b %}{{ x[k] }}{% endblock %}{% endfor %}",
+            "{% if a %}{% set k = 'a' %}{% elif b %}{% else %}{% set k = 'b' %}{% endif %}{{ x[k] }}",
+            // Calls and values that no list has.
+            "{% set f = m %}{{ f() }}",
+            "{{ m['name'] }}",
+            "{{ [m][0] }}",
+            "{% if a %}{% set m = x.y %}{% endif %}{{ m() }}",
+            "{{ x.y.getpid() }}{{ x['a']() }}",
+            "{{ (x.y)() }}",
+            "{{ x.encode() }}",
+            "{{ x is unheard_of }}",
+            "{{ x|select('unheard_of') }}",
+            "{{ x|map('map', 'a') }}",
+            "{% for k in x recursive %}{{ loop(k) }}{% endfor %}",
+            "{% set loop = 1 %}",
+            "{% macro range() %}{% endmacro %}{{ range() }}",
+            "{{ x['_private'] }}{{ x['mro'] }}",
+            "{{ ｘ }}{{ x.__ｃｌａｓｓ__ }}",
+            // What can't be parsed.
+            "{{ x",
+            "{{ x }",
+            "{% if x %}",
+            "{% endif %}",
+            "{% if x %}{% endfor %}",
+            "{{ 'x }}",
+            "{# x",
+            "{% raw %}",
+            "{% raw %}{% x %}{% endraw %}",
+            "{{ (x] }}",
+            "{{ x y }}",
+            "{{ 1abc }}{{ 007 }}",
+            "{{ 'a\\\nb' }}{{ '\\N{LOW LINE}' }}",
+        ] {
+            assert!(suspicion(&format!("{start}{template}")).is_some(), "{template}");
+        }
+        assert_eq!(suspicion(start), None);
+    }
+
+    /// Hostile templates take time in proportion to their length.
+    #[test]
+    fn deep_and_long_templates_end() {
+        let many = |text: &dyn Fn(usize) -> String| (0..20_000).map(text).collect::<String>();
+        let names = many(&|index| format!("a{index},"));
+        for template in [
+            format!("{{{{{}", "a[".repeat(100_000)),
+            format!("{{{{ {}1 }}}}", "-".repeat(100_000)),
+            format!("{{{{ a{} }}}}", " if b else c".repeat(50_000)),
+            format!("{{% macro m({names}) %}}{{% endmacro %}}{}", "{{ m(x[y]) }}".repeat(20_000)),
+            many(&|index| format!("{{% set a{index} = a{} %}}", index + 1)) + "{{ x[a0] }}",
+            "{% if a %}".repeat(50_000),
+        ] {
+            assert!(suspicion(&template).is_some(), "{template:.40}");
+        }
+        assert_eq!(suspicion(&format!("{{{{ a{} }}}}", " ~ b".repeat(100_000))), None);
     }
 
     #[test]
@@ -469,7 +275,7 @@ mod tests {
             ("{{ os.system('x') }}", Grade::Danger, "`os`"),
             ("{{ eval('1') }}", Grade::Danger, "`eval`"),
             ("{{ cycler.x }}", Grade::Danger, "attributes of `cycler`"),
-            ("{{ '\\x61b' }}", Grade::UnknownCode, "letters that are written as escapes, \"ab\""),
+            ("{{ '\\x61b' }}", Grade::UnknownCode, "letters that are written as escapes"),
         ] {
             assert_eq!(suspicion(template), Some((grade, what.to_owned())), "{template:.40}");
         }

@@ -1,192 +1,209 @@
-//! A lexer for the code in Jinja templates; follows `jinja2/lexer.py` with the default delimiters.
+//! A strict lexer for Jinja. It follows `jinja2/lexer.py` of 3.1 with the default delimiters, and
+//! refuses everything that other versions or programs may read differently.
 
-/// A code section: the text between `{{` and `}}`, or between `{%` and `%}`.
-pub(super) struct Code {
-    pub(super) statement: bool,
-    pub(super) tokens: Vec<Token>,
-}
-
+/// A token of the code in a template; the text around the code has none.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Token {
-    Name(String),
-    /// A string without quotes and with escapes resolved; `spelled` says whether it had numeric or
-    /// named character escapes.
-    Text {
-        text: String,
-        spelled: bool,
-    },
+pub(super) enum Token<'t> {
+    /// `{%`
+    Statement,
+    /// `{{`
+    Output,
+    /// The end of a statement or an output.
+    End,
+    Name(&'t str),
+    /// A string without quotes and with escapes resolved.
+    Text(String),
     Number,
     Operator(&'static str),
-    /// Input that Jinja rejects.
-    Other,
-}
-
-impl Token {
-    pub(super) fn is(&self, operator: &str) -> bool {
-        matches!(self, Self::Operator(found) if *found == operator)
-    }
-
-    pub(super) fn name(&self) -> Option<&str> {
-        match self {
-            Self::Name(name) => Some(name),
-            _ => None,
-        }
-    }
 }
 
 /// Operators, longest first.
-const OPERATORS: [&str; 27] = [
+const OPERATORS: [&str; 25] = [
     "**", "//", "==", "!=", ">=", "<=", "+", "-", "/", "*", "%", "~", "[", "]", "(", ")", "{", "}",
-    ">", "<", "=", ".", ":", "|", ",", ";", "!",
+    ">", "<", "=", ".", ":", "|", ",",
 ];
 
-/// Returns the code sections of a template, without comments and raw blocks.
-pub(super) fn code(template: &str) -> Vec<Code> {
+const SPACE: [char; 4] = [' ', '\t', '\n', '\r'];
+
+/// Returns the tokens of a template, or what can't be read.
+pub(super) fn tokens(template: &str) -> Result<Vec<Token<'_>>, String> {
     let mut found = Vec::new();
     let mut rest = template;
     while let Some(start) = rest.find('{') {
-        let after = rest.get(start + 2..).unwrap_or_default();
-        match rest.as_bytes().get(start + 1) {
-            Some(b'#') => rest = after.find("#}").map_or("", |end| &after[end + 2..]),
-            Some(b'%') => {
-                if let Some(raw) = raw(after) {
-                    rest = raw;
-                    continue;
+        let (kind, inner) = rest[start + 1..].split_at_checked(1).unwrap_or_default();
+        let code = inner.strip_prefix(['-', '+']).unwrap_or(inner);
+        rest = match kind {
+            "#" => inner.split_once("#}").ok_or("a comment that does not end")?.1,
+            "%" => match raw(code)? {
+                Some(after) => after,
+                None => {
+                    found.push(Token::Statement);
+                    section(code, "%}", &mut found)?
                 }
-                let (tokens, left) = tokens(after, "%}");
-                found.push(Code { statement: true, tokens });
-                rest = left;
+            },
+            "{" => {
+                found.push(Token::Output);
+                section(code, "}}", &mut found)?
             }
-            Some(b'{') => {
-                let (tokens, left) = tokens(after, "}}");
-                found.push(Code { statement: false, tokens });
-                rest = left;
-            }
-            _ => rest = &rest[start + 1..],
-        }
+            _ => &rest[start + 1..],
+        };
     }
-    found
+    Ok(found)
 }
 
-/// Returns the text after a raw block, if `code` starts with one. The content of a raw block is
-/// text.
-fn raw(code: &str) -> Option<&str> {
-    let tag = |code: &str, name: &str| {
-        let inner = code.trim_start_matches(['-', '+']).trim_start().strip_prefix(name)?;
-        let inner = inner.trim_start();
-        let end = inner.trim_start_matches(['-', '+']).strip_prefix("%}")?;
-        Some(code.len() - end.len())
+/// Returns the text after a raw block, if `code` starts with one.
+fn raw(code: &str) -> Result<Option<&str>, String> {
+    let tag = |code: &'_ str, name: &str| {
+        let rest = code.trim_start_matches(SPACE).strip_prefix(name)?.trim_start_matches(SPACE);
+        let rest = rest.strip_prefix("%}").or_else(|| rest.strip_prefix("-%}"))?;
+        Some(code.len() - rest.len())
     };
-    let start = tag(code, "raw")?;
-    let mut rest = &code[start..];
-    while let Some(at) = rest.find("{%") {
-        rest = &rest[at + 2..];
-        if let Some(end) = tag(rest, "endraw") {
-            return Some(&rest[end..]);
-        }
-    }
-    Some("")
+    let Some(start) = tag(code, "raw") else { return Ok(None) };
+    let end = || {
+        let (_, after) = code[start..].split_once("{%")?;
+        let after = after.strip_prefix(['-', '+']).unwrap_or(after);
+        Some(&after[tag(after, "endraw")?..])
+    };
+    end().map(Some).ok_or_else(|| "a raw block with other code in it".to_owned())
 }
 
-/// Reads tokens up to an `end` outside of all brackets, and returns them with the rest of the
-/// template. Without such an `end`, the rest is all code.
-fn tokens<'a>(code: &'a str, end: &str) -> (Vec<Token>, &'a str) {
-    let mut found = Vec::new();
-    let mut depth = 0_usize;
-    let mut rest = code.strip_prefix(['-', '+']).unwrap_or(code);
-    while let Some(first) = rest.chars().next() {
-        if depth == 0 {
-            let trimmed = rest.strip_prefix(['-', '+']).unwrap_or(rest);
-            if let Some(left) = rest.strip_prefix(end).or_else(|| trimmed.strip_prefix(end)) {
-                return (found, left);
-            }
+/// Reads the tokens up to an `end` outside of all brackets, and returns the rest of the template.
+fn section<'t>(
+    mut rest: &'t str,
+    end: &str,
+    found: &mut Vec<Token<'t>>,
+) -> Result<&'t str, String> {
+    let mut open = Vec::new();
+    loop {
+        rest = rest.trim_start_matches(SPACE);
+        let trimmed = match end {
+            "%}" => rest.strip_prefix(['-', '+']).unwrap_or(rest),
+            _ => rest.strip_prefix('-').unwrap_or(rest),
+        };
+        let ended = rest.strip_prefix(end).or_else(|| trimmed.strip_prefix(end));
+        if open.is_empty()
+            && let Some(after) = ended
+        {
+            found.push(Token::End);
+            return Ok(after);
         }
-        let is_name = |letter: char| letter.is_alphanumeric() || letter == '_';
-        let (token, left) = if first.is_whitespace() {
-            rest = &rest[first.len_utf8()..];
-            continue;
-        } else if first == '"' || first == '\'' {
-            text(&rest[1..], first)
-        } else if first.is_ascii_digit() {
-            let len = rest.find(|letter| !is_name(letter)).unwrap_or(rest.len());
-            (Token::Number, &rest[len..])
-        } else if is_name(first) {
-            let len = rest.find(|letter| !is_name(letter)).unwrap_or(rest.len());
-            (Token::Name(rest[..len].to_owned()), &rest[len..])
-        } else {
-            match OPERATORS.iter().find(|operator| rest.starts_with(**operator)) {
-                Some(operator) => (Token::Operator(operator), &rest[operator.len()..]),
-                None => (Token::Other, &rest[first.len_utf8()..]),
+        let Some(first) = rest.bytes().next() else {
+            return Err("code that does not end".to_owned());
+        };
+        let token = match first {
+            b'"' | b'\'' => {
+                let (text, after) = text(&rest[1..], char::from(first))?;
+                rest = after;
+                Token::Text(text)
+            }
+            b'0'..=b'9' => {
+                rest = number(rest, found.last() == Some(&Token::Operator(".")))?;
+                Token::Number
+            }
+            b'a'..=b'z' | b'A'..=b'Z' | b'_' => {
+                let len = rest.bytes().take_while(|byte| is_word(*byte)).count();
+                let (name, after) = rest.split_at(len);
+                rest = after;
+                Token::Name(name)
+            }
+            _ => {
+                let operator = OPERATORS.iter().find(|operator| rest.starts_with(**operator));
+                let unknown = || format!("the sign {:?}", rest.chars().next().unwrap_or_default());
+                let operator = *operator.ok_or_else(unknown)?;
+                rest = &rest[operator.len()..];
+                let opening = match operator {
+                    ")" => "(",
+                    "]" => "[",
+                    "}" => "{",
+                    _ => "",
+                };
+                match operator {
+                    "(" | "[" | "{" => open.push(operator),
+                    _ if !opening.is_empty() && open.pop() != Some(opening) => {
+                        return Err(format!("a bracket {operator:?} that was not opened"));
+                    }
+                    _ => {}
+                }
+                Token::Operator(operator)
             }
         };
-        if ["(", "[", "{"].iter().any(|open| token.is(open)) {
-            depth += 1;
-        } else if [")", "]", "}"].iter().any(|close| token.is(close)) {
-            depth = depth.saturating_sub(1);
+        // What follows a name or number without a space is an operator, as in every grammar.
+        let glued = matches!(token, Token::Name(_) | Token::Number)
+            && rest.starts_with(|next: char| !next.is_ascii() || is_word(next as u8));
+        if glued {
+            return Err("letters that are not ASCII, or a number with letters".to_owned());
         }
         found.push(token);
-        rest = left;
     }
-    (found, "")
 }
 
-fn text(body: &str, quote: char) -> (Token, &str) {
-    let mut escaped = false;
-    let end = body.char_indices().find(|(_, letter)| {
-        let ends = *letter == quote && !escaped;
-        escaped = *letter == '\\' && !escaped;
-        ends
-    });
-    let end = end.map_or(body.len(), |(end, _)| end);
-    let (text, spelled) = unescape(&body[..end]);
-    (Token::Text { text, spelled }, body.get(end + 1..).unwrap_or_default())
+fn is_word(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || byte == b'_'
 }
 
-/// Resolves Python's escapes. The flag says whether an ASCII character was given by number, or any
-/// character by name. Numeric escapes of other characters are common and harmless, since no name
-/// of Python itself contains such characters.
-fn unescape(body: &str) -> (String, bool) {
+/// Skips a number: digits, and a fraction unless it is an index after a period.
+fn number(rest: &str, is_index: bool) -> Result<&str, String> {
+    let digits = |text: &str| text.bytes().take_while(u8::is_ascii_digit).count();
+    let len = digits(rest);
+    if len > 1 && rest.starts_with('0') {
+        return Err("a number with leading zeros".to_owned());
+    }
+    let after = &rest[len..];
+    let fraction = after.strip_prefix('.').filter(|_| !is_index);
+    Ok(match fraction.map(|fraction| (fraction, digits(fraction))) {
+        Some((fraction, len)) if len > 0 => &fraction[len..],
+        _ => after,
+    })
+}
+
+/// Reads a string up to its closing quote, and resolves the escapes as Python does. Refuses those
+/// that spell a letter.
+fn text(body: &str, quote: char) -> Result<(String, &str), String> {
     let mut text = String::new();
-    let mut spelled = false;
     let mut letters = body.chars();
-    while let Some(letter) = letters.next() {
+    loop {
+        let letter = letters.next().ok_or("a string that does not end")?;
+        if letter == quote {
+            return Ok((text, letters.as_str()));
+        }
         if letter != '\\' {
             text.push(letter);
             continue;
         }
-        let number = match letters.next() {
-            None => {
-                text.push('\\');
-                continue;
+        let rest = letters.as_str();
+        let (base, start, len) = match letters.next() {
+            Some('x') => (16, 1, 2),
+            Some('u') => (16, 1, 4),
+            Some('U') => (16, 1, 8),
+            Some('0'..='7') => {
+                let is_octal = |byte: &u8| matches!(byte, b'0'..=b'7');
+                (8, 0, rest.bytes().take(3).take_while(is_octal).count())
             }
-            Some('x') => number(&mut letters, 0, 16, 2),
-            Some('u') => number(&mut letters, 0, 16, 4),
-            Some('U') => number(&mut letters, 0, 16, 8),
-            Some(digit @ '0'..='7') => {
-                number(&mut letters, digit.to_digit(8).unwrap_or_default(), 8, 2)
-            }
-            Some(plain) => {
-                spelled |= plain == 'N';
-                text.push(match plain {
-                    'n' => '\n',
-                    'r' => '\r',
-                    't' => '\t',
-                    other => other,
-                });
+            Some('N' | '\n' | '\r') | None => return Err(SPELLED.to_owned()),
+            Some(other) => {
+                match other {
+                    'n' => text.push('\n'),
+                    'r' => text.push('\r'),
+                    't' => text.push('\t'),
+                    '\\' | '\'' | '"' => text.push(other),
+                    'a' | 'b' | 'f' | 'v' => text.push('\u{b}'),
+                    _ if other.is_ascii() => text.extend(['\\', other]),
+                    _ => return Err(SPELLED.to_owned()),
+                }
                 continue;
             }
         };
-        spelled |= number.is_ascii_graphic();
-        text.push(number);
+        let digits = rest.get(start..start + len).ok_or(SPELLED)?;
+        let is_number = digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let number = u32::from_str_radix(digits, base).ok().filter(|_| is_number).ok_or(SPELLED)?;
+        // No name of Python contains other characters.
+        let letter = char::from_u32(number).unwrap_or(char::REPLACEMENT_CHARACTER);
+        if letter.is_ascii_graphic() {
+            return Err(SPELLED.to_owned());
+        }
+        text.push(letter);
+        letters = rest[start + len..].chars();
     }
-    (text, spelled)
 }
 
-/// Returns the character with the code `first` followed by at most `most` digits.
-fn number(letters: &mut std::str::Chars<'_>, first: u32, base: u32, most: usize) -> char {
-    let digits = letters.clone().take(most).map_while(|letter| letter.to_digit(base));
-    let (count, value) =
-        digits.fold((0, first), |(count, value), digit| (count + 1, value * base + digit));
-    letters.by_ref().take(count).for_each(|_: char| {});
-    char::from_u32(value).unwrap_or(char::REPLACEMENT_CHARACTER)
-}
+const SPELLED: &str = "letters that are written as escapes";
