@@ -15,7 +15,7 @@ pub(crate) fn findings(text: &[u8]) -> Vec<Finding> {
     let text = utf8(text);
     let end = text.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
     match Document::parse(&text[..end]) {
-        Ok(document) => of_document(&document),
+        Ok(document) => objects(&document),
         Err(error) => vec![
             Finding::new(Grade::UnknownCode, "The model's configuration can't be read")
                 .detail(error.to_string())
@@ -24,8 +24,8 @@ pub(crate) fn findings(text: &[u8]) -> Vec<Finding> {
     }
 }
 
-/// Like [`findings`], for a parsed configuration.
-pub(crate) fn of_document(document: &Document) -> Vec<Finding> {
+/// Returns the findings about all objects of a configuration.
+fn objects(document: &Document) -> Vec<Finding> {
     let mut found = Vec::new();
     let mut open = vec![document.root()];
     while let Some(id) = open.pop() {
@@ -103,24 +103,20 @@ fn object(document: &Document, id: Id) -> Option<Finding> {
                       its lines become the vocabulary.";
         return Some(Finding::new(Grade::UnknownCode, title).detail(detail).advice(ADVICE));
     }
-    let own = [&registered, &class]
-        .into_iter()
-        .any(|name| name.split_once('>').is_some_and(|(package, _)| !package.starts_with("keras")));
-    if own {
-        let name = if registered.contains('>') { registered } else { class };
-        return Some(
-            Finding::new(Grade::Warning, format!("The model needs the custom class `{name}`"))
-                .detail(
-                    "Keras finds it among the classes that the loading program has registered; \
-                         it is not in this file.",
-                ),
-        );
-    }
-    (!module.is_empty() && !is_harmless(&module, &class)).then(|| {
+    if !module.is_empty() && !is_harmless(&module, &class) {
         let title = format!("The model's configuration names the class `{module}.{class}`");
         let detail = "It is in a package of Keras, but it is not known to be harmless.";
-        Finding::new(Grade::UnknownCode, title).detail(detail).advice(ADVICE)
-    })
+        return Some(Finding::new(Grade::UnknownCode, title).detail(detail).advice(ADVICE));
+    }
+    // Keras uses a registered name only without a module.
+    let own = [registered, class].into_iter().find(|name| {
+        name.split_once('>').is_some_and(|(package, _)| !package.starts_with("keras"))
+    });
+    let name = own.filter(|_| module.is_empty())?;
+    Some(Finding::new(Grade::Warning, format!("The model needs the custom class `{name}`")).detail(
+        "Keras finds it among the classes that the loading program has registered; it is not \
+             in this file.",
+    ))
 }
 
 /// Returns the finding for a Lambda: marshalled Python code, or a function by name.
@@ -286,6 +282,10 @@ mod tests {
             (
                 r#"{"class_name":"Mine","registered_name":"Custom>Mine","config":{}}"#,
                 Some(Grade::Warning),
+            ),
+            (
+                r#"{"module":"keras.utils","class_name":"get_file","registered_name":"Custom>get_file","config":{}}"#,
+                Some(Grade::UnknownCode),
             ),
             ("not JSON", Some(Grade::UnknownCode)),
             (

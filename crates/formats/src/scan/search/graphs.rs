@@ -173,7 +173,8 @@ fn walk(
             reported = at;
             search.progress.check(0, 0)?;
         }
-        let Some(tag) = reader.varint(&mut at)? else { break };
+        // Parsers in C++ drop the higher bits of a tag.
+        let Some(tag) = reader.varint(&mut at)?.map(|tag| tag & u64::from(u32::MAX)) else { break };
         let len = match tag & 7 {
             0 => {
                 reader.varint(&mut at)?;
@@ -223,12 +224,7 @@ fn judge(field: Field, text: &str) -> Option<Finding> {
         }
         Field::OnnxOperator => has_word(PYTHON, text)
             .then(|| operator(Grade::UnknownCode, text, "calls a Python function")),
-        Field::Path => is_outside(text).then(|| {
-            let title = format!("The model refers to the file {text:?}, outside of its folder");
-            Finding::new(Grade::UnknownCode, title)
-                .detail("A program that loads the model may read this file as weights.")
-                .advice(ADVICE)
-        }),
+        Field::Path => is_outside(text).then(|| outside(text)),
         // `output_stream` of `PrintV2`, and `debug_urls` of the operators of the debugger.
         Field::Address => {
             ["file://", "grpc://"].iter().any(|scheme| text.starts_with(scheme)).then(|| {
@@ -239,6 +235,14 @@ fn judge(field: Field, text: &str) -> Option<Finding> {
             })
         }
     }
+}
+
+/// Returns the finding for a path of a model that leads out of its folder.
+pub(super) fn outside(path: &str) -> Finding {
+    let title = format!("The model refers to the file {path:?}, outside of its folder");
+    Finding::new(Grade::UnknownCode, title)
+        .detail("A program that loads the model may read this file as weights.")
+        .advice(ADVICE)
 }
 
 fn operator(grade: Grade, name: &str, what: &str) -> Finding {

@@ -2,17 +2,24 @@
 //! datasets of strings, opaque bytes and sequences of bytes. Keras stores its configuration in an
 //! attribute.
 
+use std::collections::BTreeSet;
+
 use statelens_checkpoint::{Error, FileSet, Limits, Result};
-use statelens_hdf5::{Class, Dataset, Datatype, Hdf5File, Object, ObjectKind, ObjectTree};
+use statelens_hdf5::{
+    Class, Dataset, Datatype, Hdf5File, LinkValue, Object, ObjectKind, ObjectTree,
+};
 
 use super::super::fatal;
-use super::{Blob, Container, Search, SharedSource};
+use super::{Blob, Container, Search, SharedSource, graphs};
 use crate::keras;
+use crate::paths::is_outside;
 
 /// The maximum number of bytes read of a value.
 const MAX_VALUE_BYTES: u64 = 64 << 20;
 /// The maximum number of bytes read of all values together.
 const MAX_BYTES: u64 = 256 << 20;
+/// The maximum number of links to other files that are listed.
+const MAX_LINKS: usize = 50;
 /// The length of the shortest pickle that calls something.
 const MIN_LEN: usize = 6;
 
@@ -37,6 +44,14 @@ pub(super) fn examine(search: &mut Search<'_>, blob: &Blob) -> Result<()> {
     for error in troubles(&tree) {
         unread(search, blob, error)?;
     }
+    let links = tree.groups.links.values().flatten().flatten();
+    let outside = links.filter_map(|link| match &link.target {
+        LinkValue::External(external) => Some(external.file.to_lossy().into_owned()),
+        _ => None,
+    });
+    let outside: BTreeSet<String> = outside.filter(|file| is_outside(file)).collect();
+    let outside = outside.into_iter().take(MAX_LINKS);
+    search.report(blob, outside.map(|file| graphs::outside(&file)).collect());
     let mut values = Values { file: &file, files: &files, left: MAX_BYTES };
     for object in tree.objects.values().flatten() {
         if !values.object(search, blob, object)? {
@@ -207,7 +222,6 @@ fn is_byte(datatype: &Datatype) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 

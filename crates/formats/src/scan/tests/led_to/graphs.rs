@@ -52,6 +52,12 @@ fn examines_graphs() {
         ("model.onnx", onnx("/etc/passwd")),
         ("renamed.bin", onnx("..\\x")),
         ("model.onnx", join(&[b"\x08\x08", &field(7, &python)])),
+        ("model.onnx", {
+            // Parsers in C++ drop the bits of a tag above 32.
+            let entry = join(&[b"\x92\x80\x80\x80\x90\x01\x02/x"]);
+            let tensor = field(13, &entry);
+            join(&[b"\x08\x08", &field(7, &field(5, &tensor))])
+        }),
         ("packed.zip", zip(&[member("m/saved_model.pb", &saved_model(&write))])),
     ] {
         let worst = worst(name, bytes.clone());
