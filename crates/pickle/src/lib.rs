@@ -26,6 +26,7 @@ pub use graph::{Broken, BuiltObject, Call, GlobalUse, Items, Node, NodeId, Pickl
 pub use lower::{Lowered, view};
 pub use machine::numbers::long as parse_long;
 pub use machine::{read, read_joined};
+pub use names::is_dangerous;
 pub use scan::{DTypeElements, ScanOptions, is_harmless, scan_pickles};
 pub use storages::{NoStorages, STORAGE_CLASSES, Storage, Storages, storage_dtype};
 pub use stream::{PickleStream, is_stream, read_stream};

@@ -132,6 +132,12 @@ impl Parser<'_> {
         self.text.get(self.at) == Some(&b'{')
     }
 
+    /// Returns whether the next value is an array.
+    pub fn at_array(&mut self) -> bool {
+        self.space();
+        self.text.get(self.at) == Some(&b'[')
+    }
+
     /// Skips a value of any kind.
     pub fn skip(&mut self) -> Result<()> {
         // Containers opened here, innermost last: whether it is an object, and whether it is still

@@ -39,6 +39,11 @@ pub(crate) fn verdict(global: &Global) -> Verdict {
     danger::reason(module, name).map_or(Verdict::Unknown, Verdict::Danger)
 }
 
+/// Returns whether a name is known to run code, or to lead to names that do.
+pub fn is_dangerous(module: &str, name: &str) -> bool {
+    danger::reason(module, name).is_some()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,18 +1,21 @@
 //! Code other than pickles: names in configurations of models, templates that programs render, and
 //! compiled libraries.
 
-use statelens_checkpoint::json::{Document, Id, JsonNode, utf8};
-use statelens_checkpoint::{FileSet, Finding, Grade, Result};
+mod json;
+mod rules;
+mod yaml;
 
+use statelens_checkpoint::json::utf8;
+use statelens_checkpoint::{Error, ErrorKind, FileSet, Finding, Grade, Result};
+
+use self::rules::Rules;
 use super::super::section::some;
 use super::{Blob, Search, SharedSource, graphs};
-use crate::paths::is_outside;
 use crate::{gguf, keras, template};
 
-/// The maximum length of a configuration in bytes.
+/// The maximum length of a configuration in bytes. Vocabularies and indices in JSON are longer.
 const MAX_LEN: u64 = 32 << 20;
-/// The maximum number of findings of one kind per text.
-const MAX_FINDINGS: usize = 50;
+const MAX_JSON: u64 = 128 << 20;
 
 const ADVICE: &str = "Do not load the model unless you know what that is.";
 
@@ -37,155 +40,75 @@ pub(super) fn examine(search: &mut Search<'_>, blob: &Blob, head: &[u8]) -> Resu
         search.report(blob, vec![native()]);
     }
     graphs::examine(search, blob, head, &name)?;
-    let is_json = utf8(head).trim_ascii_start().starts_with(b"{")
-        || name.ends_with(".json") && utf8(head).trim_ascii_start().starts_with(b"[");
-    let is_root = blob.name.is_empty();
-    let json = is_json && (name.ends_with(".json") || is_root);
-    let jinja = [".jinja", ".jinja2"].iter().any(|end| name.ends_with(end));
-    let yaml = [".yaml", ".yml"].iter().any(|end| name.ends_with(end));
-    if !(json || jinja || yaml) {
+    let is_brace = search.is_file(blob)
+        && blob.source.len() <= MAX_JSON
+        && utf8(head).trim_ascii_start().starts_with(b"{");
+    let Some(syntax) = syntax(&name).or(is_brace.then_some(Syntax::Json)) else { return Ok(()) };
+    let most = if syntax == Syntax::Json { MAX_JSON } else { MAX_LEN };
+    if blob.source.len() > most {
+        search.unseen(blob, "a configuration", "It is longer than any configuration.");
         return Ok(());
     }
-    if blob.source.len() > MAX_LEN {
-        // Indexes of tensors have no length limit.
-        if !is_json {
-            search.unseen(blob, "a configuration", "It is longer than any configuration.");
-        }
-        return Ok(());
-    }
-    let text = some(&*blob.source, 0, MAX_LEN)?;
-    let text = utf8(&text);
-    let findings = match () {
-        () if jinja => {
-            template::finding(&name, &String::from_utf8_lossy(&text)).into_iter().collect()
-        }
-        () if yaml => of_yaml(&String::from_utf8_lossy(&text)),
-        () => match Document::parse(&text) {
-            Ok(document) => {
-                let mut findings = keras::code::of_document(&document);
-                findings.extend(of_hub(&document));
-                findings
-            }
-            Err(_) if name.ends_with("config.json") => keras::code::findings(&text),
-            Err(_) => Vec::new(),
-        },
-    };
+    let bytes = some(&*blob.source, 0, most)?;
+    let findings = read(syntax, &name, &utf8(&bytes));
     search.report(blob, findings);
     Ok(())
 }
 
-/// Returns findings about code that the configuration of a Hugging Face model, or of a program
-/// based on Hydra, runs.
-fn of_hub(document: &Document) -> Vec<Finding> {
-    let mut found = Vec::new();
-    let mut open = vec![document.root()];
-    while let Some(id) = open.pop()
-        && found.len() < MAX_FINDINGS
-    {
-        match document.node(id) {
-            JsonNode::Array(items) => open.extend(items),
-            JsonNode::Object(entries) => {
-                for (key, value) in entries {
-                    found.extend(entry(document, &key.to_lossy(), *value));
-                    open.push(*value);
-                }
-                found.extend(module(document, id));
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Syntax {
+    Jinja,
+    Json,
+    Yaml,
+}
+
+/// Returns whether a name is that of a text that loaders interpret.
+pub(super) fn is_text(name: &str) -> bool {
+    syntax(&name.to_ascii_lowercase()).is_some()
+}
+
+fn syntax(name: &str) -> Option<Syntax> {
+    let ends = |extensions: &[&str]| extensions.iter().any(|end| name.ends_with(end));
+    match () {
+        () if ends(&[".jinja", ".jinja2", ".j2"]) => Some(Syntax::Jinja),
+        () if ends(&[".yaml", ".yml"]) => Some(Syntax::Yaml),
+        () if ends(&[".json", ".zarray", ".zmetadata"]) => Some(Syntax::Json),
+        () => None,
+    }
+}
+
+/// Returns the findings for a text. `name` is its path in lower case.
+fn read(syntax: Syntax, name: &str, bytes: &[u8]) -> Vec<Finding> {
+    let mut rules = Rules::of(name, syntax == Syntax::Yaml);
+    let unread = match syntax {
+        Syntax::Json => match json::read(bytes, &mut rules) {
+            // Loaders parse all of these, and only some of the other files.
+            Err(error) if LOADED.iter().any(|end| name.ends_with(end)) || !is_syntax(&error) => {
+                Some(error.to_string())
             }
-            _ => {}
-        }
+            _ => None,
+        },
+        _ => match str::from_utf8(bytes) {
+            Ok(text) if syntax == Syntax::Yaml => yaml::read(text, &mut rules).err(),
+            Ok(text) => {
+                rules.found.extend(template::finding(name, text));
+                None
+            }
+            Err(_) => Some("It is not UTF-8.".to_owned()),
+        },
+    };
+    if rules.has_classes && syntax == Syntax::Json {
+        rules.found.extend(keras::code::findings(bytes));
     }
-    found.dedup();
-    found
+    rules.found.extend(unread.map(|why| unknown("The configuration can't be read", &why)));
+    rules.found
 }
 
-fn entry(document: &Document, key: &str, value: Id) -> Option<Finding> {
-    let text = |id: Id| document.node(id).text().map(|text| text.to_lossy().into_owned());
-    match (key, document.node(value)) {
-        ("auto_map" | "custom_pipelines", JsonNode::Object(entries)) if !entries.is_empty() => {
-            let detail = "transformers loads these classes from Python files of the repository if \
-                          `trust_remote_code` is set.";
-            Some(unknown("The model comes with Python code", detail))
-        }
-        ("trust_remote_code", JsonNode::Bool(true)) => {
-            let detail = "With this option, libraries run Python files of the repository.";
-            Some(unknown("The configuration has `trust_remote_code` set", detail))
-        }
-        ("_class_name", JsonNode::Array(_)) => {
-            let detail = "diffusers loads the pipeline from a Python file of the repository.";
-            Some(unknown("The pipeline comes with Python code", detail))
-        }
-        ("_target_", _) => text(value).and_then(|target| target_of(&target)),
-        ("weight_map", JsonNode::Object(entries)) => {
-            let mut files = entries.iter().filter_map(|(_, id)| text(*id));
-            let file = files.find(|file| is_outside(file))?;
-            let title = format!("The index names the file {file:?}, outside of its folder");
-            Some(unknown(&title, "A program that loads the model may read this file as weights."))
-        }
-        ("chat_template", JsonNode::Object(entries)) => entries
-            .iter()
-            .filter_map(|(_, id)| text(*id))
-            .find_map(|text| template::finding(key, &text)),
-        _ if key.ends_with("template") => {
-            text(value).and_then(|text| template::finding(key, &text))
-        }
-        _ => None,
-    }
-}
+/// Endings of the names of JSON files that loaders act on.
+const LOADED: [&str; 4] = ["chat_template.json", "config.json", "model_index.json", "modules.json"];
 
-/// Returns a finding for an entry of `modules.json`, whose type sentence-transformers imports.
-fn module(document: &Document, id: Id) -> Option<Finding> {
-    let text = |name: &str| document.field(id, name).and_then(JsonNode::text);
-    let class = text("type")?.to_lossy().into_owned();
-    let is_module = text("path").is_some() && text("name").is_some() && class.contains('.');
-    let known = class.starts_with("sentence_transformers.");
-    (is_module && document.field(id, "idx").is_some() && !known).then(|| {
-        let title = format!("The configuration names the class `{class}`");
-        unknown(&title, "sentence-transformers imports it and creates an object of it.")
-    })
-}
-
-/// Returns a finding for a target that a configuration of Hydra or NeMo calls.
-fn target_of(target: &str) -> Option<Finding> {
-    let target = target.trim().trim_matches(['"', '\'']);
-    let (module, class) = target.rsplit_once('.')?;
-    let is_class = class.starts_with(|first: char| first.is_ascii_uppercase());
-    let known = (module == "nemo" || module.starts_with("nemo.")) && is_class;
-    (!known).then(|| {
-        let title = format!("The configuration calls `{target}`");
-        unknown(&title, "Hydra imports what `_target_` names and calls it when the model is built.")
-    })
-}
-
-/// Examines YAML for tags that construct Python objects, and for names that are called.
-fn of_yaml(text: &str) -> Vec<Finding> {
-    let mut found = Vec::new();
-    if text.lines().any(|line| {
-        let tags = ["!!python/", "!python/", "tag:yaml.org,2002:python/", "%TAG"];
-        tags.iter().any(|tag| line.contains(tag)) || line.contains('!') && line.contains("%7")
-    }) {
-        let detail = "YAML loaders other than the safe one create the objects that such tags name.";
-        found.push(unknown("The configuration has tags that create Python objects", detail));
-    }
-    if text.contains("chat_template") {
-        found.extend(template::finding("chat_template", text));
-    }
-    for line in text.lines() {
-        let entry = line.trim_start().trim_start_matches(['-', '{', ' ', '?']);
-        let places = entry.match_indices("target").map(|(at, _)| &entry[at + 6..]);
-        for rest in places {
-            let rest = rest.strip_prefix('_').unwrap_or(rest).trim_start_matches(['"', '\'']);
-            let Some(value) = rest.trim_start().strip_prefix(':') else { continue };
-            let value = value.split([',', '}', '#']).next().unwrap_or_default();
-            found.extend(target_of(value));
-        }
-        if entry.contains("\\x5f") || entry.contains("\\u005f") || entry.contains("\\U0000005") {
-            let detail = "One of them may be the key `_target_`, which is called.";
-            found
-                .push(unknown("The configuration has letters that are written as escapes", detail));
-        }
-    }
-    found.truncate(MAX_FINDINGS);
-    found
+fn is_syntax(error: &Error) -> bool {
+    error.kind() == ErrorKind::Damaged
 }
 
 fn unknown(title: &str, detail: &str) -> Finding {
@@ -226,51 +149,128 @@ fn is_library(name: &str) -> bool {
 mod tests {
     use super::*;
 
+    fn count(syntax: Syntax, name: &str, text: &str) -> usize {
+        let found = read(syntax, name, text.as_bytes());
+        assert!(found.iter().all(|finding| finding.grade > Grade::Warning), "{found:?}");
+        found.len()
+    }
+
     #[test]
     fn finds_configurations_that_load_code() {
-        for (text, expected) in [
-            (r#"{"auto_map": {"AutoModel": "modeling.X"}}"#, 1),
-            (r#"{"auto_map": {}, "model_type": "llama"}"#, 0),
-            (r#"{"a": [{"trust_remote_code": true}]}"#, 1),
-            (r#"{"trust_remote_code": false}"#, 0),
-            (r#"{"chat_template": "{{ ''.__class__ }}"}"#, 1),
-            (r#"{"chat_template": [{"name": "x", "template": "{{ ''.__class__ }}"}]}"#, 1),
-            (r#"{"chat_template": "{{ messages[0]['content'] }}"}"#, 0),
-            (r#"{"_class_name": ["pipeline", "Mine"]}"#, 1),
-            (r#"{"_class_name": "StableDiffusionPipeline"}"#, 0),
-            (r#"{"model": {"_target_": "os.system"}}"#, 1),
-            (r#"{"weight_map": {"a": "model-00001-of-00002.safetensors"}}"#, 0),
-            (r#"{"weight_map": {"a": "x.bin", "b": "../../x.bin"}}"#, 1),
-            (r#"{"weight_map": {"a": "/etc/passwd"}}"#, 1),
-            (r#"[{"idx": 0, "name": "0", "path": "", "type": "os.Thing"}]"#, 1),
+        for (name, text, expected) in [
+            ("config.json", r#"{"auto_map": {"AutoModel": "modeling.X"}}"#, 1),
+            ("config.json", r#"{"auto_map": ["tok.X", null]}"#, 1),
+            ("config.json", r#"{"auto_map": {"AutoTokenizer": [null, "tok.X"]}}"#, 1),
+            ("config.json", r#"{"\u0061uto_map": "tok.X"}"#, 1),
+            ("config.json", r#"{"auto_map": {"AutoModel": "a.X"}, "auto_map": {}}"#, 1),
+            ("config.json", r#"{"auto_map": {}, "model_type": "llama"}"#, 0),
+            ("config.json", r#"{"auto_map": [], "x": [{"auto_map": null}]}"#, 0),
+            ("config.json", r#"{"custom_pipelines": {"a": {"impl": "a.X"}}}"#, 1),
+            ("x.json", r#"{"a": [{"trust_remote_code": true}]}"#, 1),
+            ("x.json", r#"{"trust_remote_code": false}"#, 0),
+            ("x.json", r#"{"chat_template": "{{ ''.__class__ }}"}"#, 1),
             (
-                r#"[{"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Pooling"}]"#,
+                "x.json",
+                r#"{"chat_template": [{"name": "x", "template": "{{ ''.__class__ }}"}]}"#,
+                1,
+            ),
+            ("x.json", r#"{"chat_template": {"default": "{{ ''.__class__ }}"}}"#, 1),
+            ("x.json", r#"{"chat_template": "{{ messages[0]['content'] }}"}"#, 0),
+            ("model_index.json", r#"{"_class_name": ["pipeline", "Mine"]}"#, 1),
+            ("model_index.json", r#"{"_class_name": "X", "unet": ["diffusers", "UNet"]}"#, 0),
+            ("model_index.json", r#"{"_class_name": "X", "a": [null, null]}"#, 0),
+            ("model_index.json", r#"{"_class_name": "X", "unet": ["my_unet", "UNet"]}"#, 1),
+            ("config.json", r#"{"model": {"_target_": "os.system"}}"#, 1),
+            ("config.json", r#"{"model": {"_target_": "${x}"}, "x": "os.system"}"#, 1),
+            ("config.json", r#"{"model": {"_target_": {"a": 1}}}"#, 1),
+            ("x.index.json", r#"{"weight_map": {"a": "model-00001-of-00002.safetensors"}}"#, 0),
+            ("x.index.json", r#"{"weight_map": {"a": "x.bin", "b": "../../x.bin"}}"#, 1),
+            ("x.index.json", r#"{"weight_map": {"target": "/etc/passwd"}}"#, 1),
+            ("modules.json", r#"[{"idx": 0, "name": "0", "path": "", "type": "os.Thing"}]"#, 1),
+            ("modules.json", r#"[{"type": "os.Thing"}]"#, 1),
+            ("modules.json", r#"[{"type": "sentence_transformers.models.Pooling"}]"#, 0),
+            ("modules.json", r#"[{"type": "sentence_transformersx.models.Pooling"}]"#, 1),
+            ("adapter_config.json", r#"{"auto_mapping": {"parent_library": "x"}}"#, 1),
+            (
+                "adapter_config.json",
+                r#"{"auto_mapping": {"parent_library": "transformers.models.a"}}"#,
                 0,
             ),
+            (
+                "adapter_config.json",
+                r#"{"auto_mapping": null, "megatron_core": "megatron.core"}"#,
+                0,
+            ),
+            ("adapter_config.json", r#"{"megatron_core": "antigravity"}"#, 1),
+            ("config.json", r#"{"activation_function": "gelu_new"}"#, 0),
+            ("config.json", r#"{"activation_function": "torch.nn.modules.activation.Tanh"}"#, 0),
+            ("config.json", r#"{"activation_function": "os.getpid"}"#, 1),
+            ("config.json", r#"{"_attn_implementation": "someone/kernel"}"#, 1),
+            (".zarray", r#"{"filters": [{"id": "pickle", "protocol": 5}]}"#, 1),
+            ("a/zarr.json", r#"{"codecs": [{"name": "numcodecs.pickle"}]}"#, 1),
+            (".zmetadata", r#"{"metadata": {"w/.zarray": {"filters": [{"id": "pickle"}]}}}"#, 1),
+            (".zarray", r#"{"compressor": {"id": "blosc", "cname": "lz4"}, "filters": null}"#, 0),
+            ("config.json", "not JSON", 1),
+            ("lines.json", "{}\n{}", 0),
         ] {
-            let found = of_hub(&Document::parse(text.as_bytes()).unwrap());
-            assert_eq!(found.len(), expected, "{text}: {found:?}");
+            assert_eq!(count(Syntax::Json, name, text), expected, "{text}");
+        }
+        let deep = format!("{}1", "[".repeat(200_000));
+        assert_eq!(count(Syntax::Json, "x.json", &deep), 1);
+    }
+
+    #[test]
+    fn reads_yaml_as_loaders_do() {
+        for (text, expected) in [
+            ("encoder:\n  _target_: nemo.collections.asr.modules.ConformerEncoder\n", 0),
+            ("encoder:\n  _target_: os.system\n", 1),
+            ("encoder:\n  _target_: nemo.utils.subprocess.Popen\n", 1),
+            ("encoder:\n  _target_: Thing\n", 1),
+            ("encoder:\n  _target_:\n    os.system\n", 1),
+            ("encoder:\n  _target_: >-\n    os.system\n", 1),
+            ("encoder:\n  ? _target_\n  : os.system\n", 1),
+            ("encoder:\n  ? |-\n    _target_\n  : os.system\n", 1),
+            ("x: &x os.system\n_target_: *x\n", 1),
+            ("x: &x nemo.core.Model\n_target_: *x\n", 0),
+            ("x: &k _target_\ny: {*k : os.system}\n", 1),
+            ("x: &m {a: 1}\n_target_: *m\n", 1),
+            ("a: &a {_target_: os.system}\nb:\n  <<: *a\n", 1),
+            ("a: 1\n---\n_target_: os.system\n", 1),
+            ("x: os.system\n_target_: ${x}\n", 1),
+            ("x: ${oc.create:${y}}\n", 1),
+            ("x: ${oc.env:HOME}/${a.b[0]}\ny: ${.z}\n", 0),
+            ("x: '${oc.select:a,{_target_: os.system}}'\n", 1),
+            ("command: echo ${PORT:-80}\n", 0),
+            ("{encoder: {_target_: builtins.eval, x: 1}}", 1),
+            ("\"_target_\": subprocess.Popen\n", 1),
+            ("\"_t\\x61rget_\": subprocess.Popen\n", 1),
+            ("target: nemo.collections.asr.models.EncDecCTCModel\n", 0),
+            ("target: nemo.utils.model_utils.import_class_by_path\n", 1),
+            ("target: my.Model\n", 1),
+            ("target: 0.5\nx: {target: [a.b, c.d]}\n", 0),
+            ("# _target_: os.system\ntext: 'a _target_: os.system'\n", 0),
+            ("a: !!python/object/apply:os.system [id]\n", 1),
+            ("a: !!pyt%68on/object/apply:os.system [id]\n", 1),
+            ("a: !<tag:yaml.org,2002:python/name:os.system> ''\n", 1),
+            ("%TAG ! tag:yaml.org,2002:python/\n---\na: !name:os.system ''\n", 1),
+            ("a: !mine 1\n", 1),
+            ("a: [!!str 1, !!float 2, ! x, !!set {b}]\n", 0),
+            ("chat_template: \"{{ ''.__class__ }}\"\n", 1),
+            ("chat_template: \"{{ messages[0]['content'] }}\"\n", 0),
+            ("auto_map: {AutoModel: a.X}\n", 1),
+            ("a: 1\nb: [2, 3]\n", 0),
+            ("? [a]\n: 1\n", 1),
+            ("a: [1\n", 1),
+            ("a: 1 # \u{2028}_target_: os.system\n", 1),
+            ("", 0),
+        ] {
+            assert_eq!(count(Syntax::Yaml, "x.yaml", text), expected, "{text}");
         }
     }
 
     #[test]
-    fn finds_targets_and_tags_in_yaml() {
-        for (text, expected) in [
-            ("encoder:\n  _target_: nemo.collections.asr.modules.ConformerEncoder\n", 0),
-            ("encoder:\n  _target_: os.system\n", 1),
-            ("{encoder: {_target_: builtins.eval, x: 1}}", 1),
-            ("\"_target_\": subprocess.Popen\n", 1),
-            ("target: nemo.collections.asr.models.EncDecCTCModel\n", 0),
-            ("target: nemo.utils.model_utils.import_class_by_path\n", 1),
-            ("target: my.Model\n", 1),
-            ("\"\\x5ftarget\\x5f\": os.system\n", 1),
-            ("a: !!python/object/apply:os.system [id]\n", 1),
-            ("chat_template: \"{{ ''.__class__ }}\"\n", 1),
-            ("chat_template: \"{{ messages[0]['content'] }}\"\n", 0),
-            ("a: 1\nb: [2, 3]\n", 0),
-        ] {
-            let found = of_yaml(text);
-            assert_eq!(found.len().min(1), expected, "{text}: {found:?}");
-        }
+    fn text_in_another_encoding_is_unknown() {
+        assert_eq!(read(Syntax::Yaml, "x.yaml", b"a: \xff").len(), 1);
+        assert_eq!(read(Syntax::Jinja, "x.jinja", b"\xff").len(), 1);
     }
 }

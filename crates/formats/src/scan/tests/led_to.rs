@@ -131,6 +131,36 @@ fn reads_views_of_torch_0_1() {
     assert_eq!(storages(b"K\0.("), Some(Grade::Damage));
 }
 
+/// Texts, graphs and links that loaders read in ways that are easy to miss, and honest ones beside
+/// them. See the README of the fixtures.
+#[test]
+fn reads_files_as_loaders_do() {
+    let mut open = vec![statelens_fixtures::path("attacks4")];
+    let mut seen = 0;
+    while let Some(folder) = open.pop() {
+        for entry in std::fs::read_dir(&folder).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.to_string_lossy().replace('\\', "/");
+            if path.is_dir() {
+                open.push(path);
+                continue;
+            }
+            seen += 1;
+            // What the codec makes of a chunk is in `.zarray` only.
+            if name.contains("/zarr/") && !name.ends_with(".zarray") {
+                continue;
+            }
+            let worst = worst(&name, std::fs::read(&path).unwrap());
+            assert_eq!(
+                worst <= Some(Grade::Warning),
+                name.contains("/honest"),
+                "{name}: {worst:?}"
+            );
+        }
+    }
+    assert_eq!(seen, 53);
+}
+
 /// Code that is not a pickle.
 #[test]
 fn finds_code_outside_pickles() {
@@ -153,6 +183,9 @@ fn finds_code_outside_pickles() {
         ("config.json", br#"{"auto_map": {"AutoModel": "modeling.X"}}"#),
         ("chat_template.jinja", template),
         ("chat_template.jinja2", template),
+        ("chat_template.j2", template),
+        ("chat_template.jinja", b"\xff"),
+        (".zarray", br#"{"filters": [{"id": "pickle"}]}"#),
         ("model.yaml", b"_target_: os.system\n"),
         ("model.yml", b"a: !!python/object/apply:os.system [id]\n"),
         ("model.yml", b"a: !<tag:yaml.org,2002:p%79thon/object/apply:os.system> [id]\n"),

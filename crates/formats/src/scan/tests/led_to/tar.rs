@@ -260,3 +260,36 @@ fn reports_archives_with_too_many_members() {
     assert!(is_unseen(&findings, "all that looks like a pickle", "too much"), "{findings:?}");
     assert!(is_unseen(&findings, "the rest of a tar archive", "too many"), "{findings:?}");
 }
+
+/// A loader reads the target of a link as what the name of the link says.
+#[test]
+fn examines_targets_of_links_under_their_names() {
+    let link = |name: &str, kind: u8, target: &str| {
+        let mut header = header(name.as_bytes(), kind, 0);
+        header[157..157 + target.len()].copy_from_slice(target.as_bytes());
+        summed(header).to_vec()
+    };
+    let notes = |text: &[u8]| entry("./d/notes.txt", b'0', text);
+    let (evil, plain) = (notes(b"_target_: os.system\n"), notes(b"a: 1\n"));
+    let symbolic = link("model_config.yaml", b'2', "d/notes.txt");
+    for (what, parts, is_finding) in [
+        ("no link", vec![&evil], false),
+        ("a symbolic link", vec![&evil, &symbolic], true),
+        ("before its target", vec![&symbolic, &evil], true),
+        ("a hard link", vec![&evil, &link("d/x.yaml", b'1', "d/notes.txt")], true),
+        ("relative to the link", vec![&evil, &link("d/e/x.yaml", b'2', "../notes.txt")], true),
+        (
+            "a link to a link",
+            vec![&evil, &link("x.yml", b'2', "model_config.yaml"), &symbolic],
+            true,
+        ),
+        ("to a harmless text", vec![&plain, &symbolic], false),
+        ("to nothing", vec![&plain, &link("x.json", b'2', "/etc/x")], true),
+        ("to itself", vec![&plain, &link("x.jinja", b'2', "x.jinja")], true),
+        ("another name", vec![&plain, &link("x.bin", b'2', "/etc/x")], false),
+    ] {
+        let parts: Vec<&[u8]> = parts.into_iter().map(Vec::as_slice).collect();
+        let worst = worst("x.nemo", parts.concat());
+        assert_eq!(worst > Some(Grade::Warning), is_finding, "{what}: {worst:?}");
+    }
+}
