@@ -11,6 +11,7 @@ mod pickle;
 mod recipe;
 mod scan;
 mod tensorflow;
+mod texts;
 
 use std::sync::Arc;
 
@@ -33,6 +34,8 @@ const TARGETS: &[(&str, fn(&[u8]))] = &[
     ("cerebras", |bytes| examine("x.mdl", bytes)),
     ("config", config::run),
     ("dcp", dcp::run),
+    ("jinja", texts::jinja),
+    ("json", texts::json),
     ("link", link::run),
     ("numpy", |bytes| examine("x.npz", bytes)),
     ("pickle", pickle::run),
@@ -41,6 +44,7 @@ const TARGETS: &[(&str, fn(&[u8]))] = &[
     ("split_reads", split_reads),
     ("tensorflow", tensorflow::run),
     ("torch", |bytes| examine("x.pt", bytes)),
+    ("yaml", texts::yaml),
 ];
 
 /// A fuzz target.

@@ -83,9 +83,16 @@ fn read(syntax: Syntax, name: &str, bytes: &[u8]) -> Vec<Finding> {
     let unread = match syntax {
         Syntax::Json => match json::read(bytes, &mut rules) {
             // Loaders parse all of these, and only some of the other files.
-            Err(error) if LOADED.iter().any(|end| name.ends_with(end)) || !is_syntax(&error) => {
-                Some(error.to_string())
+            Err(error) if LOADED.iter().any(|end| name.ends_with(end)) && is_syntax(&error) => {
+                // A loader of YAML accepts more, such as a pointer to another file.
+                let mut again = Rules::of(name, true);
+                let text = String::from_utf8_lossy(bytes);
+                let unread = yaml::read(&text, &mut again).map_err(|_| error.to_string()).err();
+                rules.has_classes |= again.has_classes;
+                rules.found.extend(again.found);
+                unread
             }
+            Err(error) if !is_syntax(&error) => Some(error.to_string()),
             _ => None,
         },
         _ => match str::from_utf8(bytes) {
@@ -210,7 +217,15 @@ mod tests {
             ("a/zarr.json", r#"{"codecs": [{"name": "numcodecs.pickle"}]}"#, 1),
             (".zmetadata", r#"{"metadata": {"w/.zarray": {"filters": [{"id": "pickle"}]}}}"#, 1),
             (".zarray", r#"{"compressor": {"id": "blosc", "cname": "lz4"}, "filters": null}"#, 0),
-            ("config.json", "not JSON", 1),
+            ("config.json", "{not: JSON", 1),
+            ("config.json", "{'class_name': 'Lambda',}", 1),
+            ("config.json", "x:\n  _target_: os.system", 1),
+            ("config.json", "../../blobs/0123", 0),
+            (
+                "config.json",
+                "version https://git-lfs.github.com/spec/v1\noid sha256:01\nsize 9\n",
+                0,
+            ),
             ("lines.json", "{}\n{}", 0),
         ] {
             assert_eq!(count(Syntax::Json, name, text), expected, "{text}");
