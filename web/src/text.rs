@@ -9,6 +9,7 @@ use crate::state::fmt::exact;
 /// Returns the page's name of a setting: a control, and its value if one is meant.
 fn control(setting: Setting) -> &'static str {
     match setting {
+        Setting::AbortJob => "`statelens job abort`",
         Setting::CastToFloat32 => "\u{201c}Cast\u{201d} f32",
         Setting::Compress => "\u{201c}Compress\u{201d}",
         Setting::Config => "\u{201c}Config\u{201d}",
@@ -19,9 +20,12 @@ fn control(setting: Setting) -> &'static str {
         Setting::FormatVersion04 => "\u{201c}Version\u{201d} 0.4",
         Setting::FromCerebras => "2.4 under \u{201c}From\u{201d}",
         Setting::FromHuggingFace => "Hugging Face under \u{201c}From\u{201d}",
+        Setting::ListKeys => "the table of keys",
+        Setting::MakeManifest => "\u{201c}Manifest\u{201d}",
         Setting::MaxFetch => "the limit on fetching",
         Setting::Model => "\u{201c}Model\u{201d}",
         Setting::ObjectGraph => "\u{201c}Object graph\u{201d}",
+        Setting::PlanJob => "`statelens job plan`",
         Setting::Prefix => "\u{201c}Add prefix\u{201d}",
         Setting::Recipe => "\u{201c}Edit rules\u{201d}",
         Setting::Rename => "\u{201c}Rename\u{201d}",

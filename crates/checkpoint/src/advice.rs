@@ -7,6 +7,8 @@ use std::fmt;
 /// A setting that advice names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Setting {
+    /// What removes a job.
+    AbortJob,
     /// The dtype of the output, set to float32.
     CastToFloat32,
     /// The compression of the output.
@@ -27,12 +29,18 @@ pub enum Setting {
     FromCerebras,
     /// The format of the source, set to Hugging Face.
     FromHuggingFace,
+    /// What lists the keys of a checkpoint.
+    ListKeys,
+    /// What makes a manifest.
+    MakeManifest,
     /// The number of bytes that may be fetched from servers.
     MaxFetch,
     /// The model family.
     Model,
     /// Whether the object graph is written.
     ObjectGraph,
+    /// What plans a job.
+    PlanJob,
     /// The prefix that is added to keys.
     Prefix,
     /// The user's own recipe.
@@ -59,6 +67,7 @@ impl Setting {
     /// Returns the name in the command and in jobs: an option, and its value if one is meant.
     pub fn option(self) -> &'static str {
         match self {
+            Self::AbortJob => "`statelens job abort`",
             Self::CastToFloat32 => "--cast float32",
             Self::Compress => "--compress",
             Self::Config => "--config",
@@ -69,9 +78,12 @@ impl Setting {
             Self::FormatVersion04 => "--format-version 0.4",
             Self::FromCerebras => "--src-fmt cs-2.4",
             Self::FromHuggingFace => "--src-fmt hf",
+            Self::ListKeys => "`statelens ls`",
+            Self::MakeManifest => "`statelens manifest FILE -o MANIFEST`",
             Self::MaxFetch => "--max-fetch",
             Self::Model => "--model",
             Self::ObjectGraph => "--object-graph",
+            Self::PlanJob => "`statelens job plan`",
             Self::Prefix => "--prefix NAME",
             Self::Recipe => "--recipe FILE",
             Self::Rename => "--rename",

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use statelens_checkpoint::{Checkpoint, Error, Result};
+use statelens_checkpoint::{Checkpoint, Error, Result, Setting, advice};
 use statelens_formats::Shards;
 
 use crate::Pattern;
@@ -46,8 +46,11 @@ fn shards_by_name(rules: &[String], source: &Checkpoint) -> Result<Shards> {
     }
     match parsed.iter().find(|(_, _, used)| !used) {
         Some((pattern, ..)) => {
-            Err(Error::refused(format!("no key is left for {}", pattern.as_str()))
-                .advice("List the keys with `statelens ls`; the first pattern that matches wins."))
+            Err(Error::refused(format!("no key is left for {}", pattern.as_str())).advice(advice![
+                "List the keys with ",
+                Setting::ListKeys,
+                "; the first pattern that matches wins."
+            ]))
         }
         None => Ok(Shards::Named(Arc::new(names))),
     }

@@ -42,7 +42,7 @@ impl NativeCheckpoint {
     }
 
     /// Returns the leaf with a key, if there is one.
-    fn find(&self, key: &Text) -> Result<Option<ValueId>> {
+    pub(crate) fn find(&self, key: &Text) -> Result<Option<ValueId>> {
         let index = self.index()?;
         let found = index.by_key.get(key).and_then(|at| index.leaves.get(*at));
         Ok(found.map(|(_, id)| *id))
@@ -153,6 +153,15 @@ impl NativeCheckpoint {
                 .value_id(&text.to_lossy())
                 .map_err(|error| raised(key.py(), &error))?,
         };
-        Trees::below(&self.checkpoint, id, maker)
+        let keys = detached(key.py(), || {
+            let mut keys = HashMap::new();
+            for (key, id) in &self.index()?.leaves {
+                if let Some((tensor, _)) = self.checkpoint.inner().tensor_of(*id) {
+                    keys.entry(tensor).or_insert_with(|| key.to_lossy().into_owned());
+                }
+            }
+            Ok(keys)
+        })?;
+        Trees::below(&self.checkpoint, id, keys, maker)
     }
 }

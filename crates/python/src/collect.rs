@@ -10,9 +10,9 @@ use pyo3::types::{
 };
 use statelens::files::FileSource;
 use statelens::parts::checkpoint::{
-    Array, Builder, Dict, DictClass, DictKey, FileId, FileSet, FormatInfo, Int, Key, KeyPart,
-    Layout, Limits, List, Quantizer, Relocation, Set, Span, Strided, Tensor, TensorClass, TensorId,
-    Tuple, ValueId,
+    Array, Builder, Dict, DictClass, DictKey, FileId, FileSet, FormatInfo, Global, Int, Key,
+    KeyPart, Layout, Limits, List, Opaque, Quantizer, Relocation, Set, Span, Sparse, Strided,
+    Tensor, TensorClass, TensorId, Tuple, ValueId,
 };
 use statelens::{Checkpoint, DType, Error, Value};
 
@@ -25,6 +25,9 @@ use crate::text::{from_python, to_python};
 
 /// Maximum nesting of containers: that of Python's own recursion.
 const MAX_DEPTH: usize = 1_000;
+/// The names of the parts of sparse tensors.
+const SPARSE_PARTS: [&str; 6] =
+    ["indices", "values", "crow_indices", "col_indices", "ccol_indices", "row_indices"];
 /// Maximum nesting of tuples in a key.
 const MAX_KEY_DEPTH: usize = 100;
 
@@ -81,12 +84,27 @@ enum Described<'py> {
     Lazy(Bound<'py, NativeTensor>, bool, Option<QuantizerParts<'py>>),
     /// A tensor of torch: dtype, shape, address and memory of the storage, first element, strides.
     Tensor(String, Vec<u64>, usize, Bound<'py, PyAny>, u64, Vec<i64>),
+    /// A sparse tensor: layout, dtype, shape, parts by name, and whether it is coalesced.
+    Sparse(String, String, Vec<u64>, Bound<'py, PyDict>, Option<bool>),
+    /// A quantised tensor of torch: dtype, shape, the integers, and their scales.
+    Quantized(String, Vec<u64>, Bound<'py, PyAny>, ScaleParts<'py>),
+    /// An object of a class that is not created: module, name and text.
+    Opaque((String, String, Option<String>)),
     /// The dtype of NumPy or torch, and whether it is NumPy's.
     DType(Bound<'py, PyAny>, bool),
     /// A device.
     Device(String),
     /// The keys and values of a mapping.
     Mapping(Bound<'py, PyList>),
+}
+
+/// The scales and zero points of a quantised tensor of torch.
+#[derive(FromPyObject)]
+enum ScaleParts<'py> {
+    /// The scale and the zero point.
+    Tensor(f64, i64),
+    /// The tensors of scales and zero points, and the axis.
+    Channels(Bound<'py, PyAny>, Bound<'py, PyAny>, u64),
 }
 
 /// How quantised integers represent numbers.
@@ -106,25 +124,77 @@ impl<'py> Collector<'py> {
     ) -> PyResult<Checkpoint> {
         // Its own program made it, so no size is suspicious.
         let limits = Limits::none();
-        let builder = Builder::new(&limits);
-        let (files, seen) = (FileSet::default().within(&limits), HashMap::new());
-        let mut collector = Self {
+        let files = FileSet::default().within(&limits);
+        let mut collector = Self::new(describe, Builder::new(&limits), files);
+        let root = collector.all(object)?;
+        let Self { builder, files, sources, .. } = collector;
+        let core = builder.finish(root, FormatInfo::default(), files, Vec::new());
+        core.map(|core| Checkpoint::built(core, sources))
+            .map_err(|error| raised(object.py(), &error))
+    }
+
+    /// Returns a checkpoint in which some leaves have other values. Keys that it lacks are added at
+    /// the top.
+    fn update(
+        of: &NativeCheckpoint,
+        updates: &Bound<'py, PyDict>,
+        describe: Bound<'py, PyAny>,
+    ) -> PyResult<Checkpoint> {
+        let py = updates.py();
+        let core = of.checkpoint.inner();
+        let mut collector = Self::new(describe, core.edit(), core.files.clone());
+        let mut added = Vec::new();
+        for (key, object) in updates.iter() {
+            let key = from_python(key.cast::<PyString>()?)?;
+            let known = of.find(&key).map_err(|error| raised(py, &error))?;
+            let new = collector.all(&object)?;
+            match known {
+                // Tied keys are one value, and change together.
+                Some(id) => {
+                    let value = collector.builder.value(new).cloned().unwrap_or(Value::None);
+                    collector.set(core.resolve(id), value);
+                    collector.moved(new, core.resolve(id));
+                }
+                None => added.push((DictKey::Str(key), new)),
+            }
+        }
+        if !added.is_empty() {
+            match collector.builder.value_mut(core.root()) {
+                Some(Value::Dict(root)) => root.entries.extend(added),
+                _ => {
+                    let error = Error::refused("keys can only be added to a dict");
+                    return Err(raised(py, &error));
+                }
+            }
+        }
+        let Self { builder, files, sources, .. } = collector;
+        let built = builder.finish(core.root(), core.format.clone(), files, core.findings.clone());
+        let sources = of.checkpoint.sources().iter().cloned().chain(sources).collect();
+        built.map(|core| Checkpoint::built(core, sources)).map_err(|error| raised(py, &error))
+    }
+
+    /// Forgets a value that was moved to the id `to`.
+    fn moved(&mut self, from: ValueId, to: ValueId) {
+        self.set(from, Value::None);
+        let seen = self.seen.values_mut().map(|(id, _)| id);
+        let lazy = self.lazy.values_mut().flatten().map(|(_, id)| id);
+        let ids = seen.chain(lazy).chain(self.views.values_mut());
+        ids.filter(|id| **id == from).for_each(|id| *id = to);
+    }
+
+    fn new(describe: Bound<'py, PyAny>, builder: Builder, files: FileSet) -> Self {
+        Self {
             describe,
             builder,
             files,
-            seen,
+            seen: HashMap::new(),
             storages: HashMap::new(),
             views: HashMap::new(),
             relocations: Vec::new(),
             lazy: HashMap::new(),
             sources: Vec::new(),
             open: Vec::new(),
-        };
-        let root = collector.all(object)?;
-        let Self { builder, files, sources, .. } = collector;
-        let core = builder.finish(root, FormatInfo::default(), files, Vec::new());
-        core.map(|core| Checkpoint::built(core, sources))
-            .map_err(|error| raised(object.py(), &error))
+        }
     }
 
     /// Collects an object and everything in it, without recursion; returns its id.
@@ -260,6 +330,41 @@ impl<'py> Collector<'py> {
             Described::Lazy(tensor, is_array, quantizer) => {
                 self.lazy(&tensor, id, is_array, quantizer)?
             }
+            Described::Sparse(layout, dtype, shape, parts, coalesced) => {
+                let dtype = self.dtype(PyString::new(py, &dtype).as_any())?;
+                let mut found = Vec::new();
+                for (name, part) in parts.iter() {
+                    let name = from_python(name.cast::<PyString>()?)?;
+                    let known = SPARSE_PARTS.iter().find(|known| name.as_str() == Some(known));
+                    if let Some(known) = known {
+                        found.push((*known, self.leaf(&part)?));
+                    }
+                }
+                let sparse = Sparse { layout, dtype, shape, parts: found, coalesced };
+                Value::Sparse(Box::new(sparse))
+            }
+            Described::Quantized(dtype, shape, memory, scales) => {
+                let dtype = self.dtype(PyString::new(py, &dtype).as_any())?;
+                let quantizer = Some(match scales {
+                    ScaleParts::Tensor(scale, zero_point) => {
+                        Quantizer::PerTensor { scale, zero_point }
+                    }
+                    ScaleParts::Channels(scales, zero_points, axis) => {
+                        let scales = self.leaf(&scales)?;
+                        let zero_points = self.leaf(&zero_points)?;
+                        Quantizer::PerChannel { scales, zero_points, axis }
+                    }
+                });
+                let (file, len) = self.memory(&memory)?;
+                let layout = Layout::Span(Span { file, offset: 0, len });
+                let tensor = Tensor { quantizer, ..Tensor::new(dtype, shape, layout) };
+                let tensor = self.builder.push_tensor(tensor);
+                Value::Tensor(tensor.map_err(|error| raised(py, &error))?)
+            }
+            Described::Opaque((module, name, text)) => {
+                let text = text.as_deref().map(Into::into);
+                Value::Opaque(Box::new(Opaque::reference(Global::new(module, name), text)))
+            }
             Described::DType(dtype, numpy) => Value::DType { dtype: self.dtype(&dtype)?, numpy },
             Described::Device(name) => Value::Device(name.as_str().into()),
             Described::Mapping(pairs) => {
@@ -326,6 +431,15 @@ impl<'py> Collector<'py> {
             true => Value::Array(Array { tensor, scalar: false }),
             false => Value::Tensor(tensor),
         })
+    }
+
+    /// Collects a tensor that is a part of another value; returns its id.
+    fn leaf(&mut self, object: &Bound<'py, PyAny>) -> PyResult<ValueId> {
+        let id = self.push(object.py(), Value::None)?;
+        if let Some(value) = self.described(object, id)? {
+            self.set(id, value);
+        }
+        Ok(id)
     }
 
     /// Adds a tensor of an open checkpoint that is a part of another value; returns its id.
@@ -467,4 +581,14 @@ pub(crate) fn collect<'py>(
     describe: Bound<'py, PyAny>,
 ) -> PyResult<NativeCheckpoint> {
     Collector::collect(object, describe).map(NativeCheckpoint::from)
+}
+
+/// An open checkpoint in which some leaves have other values.
+#[pyfunction]
+pub(crate) fn updated<'py>(
+    of: &Bound<'py, NativeCheckpoint>,
+    updates: &Bound<'py, PyDict>,
+    describe: Bound<'py, PyAny>,
+) -> PyResult<NativeCheckpoint> {
+    Collector::update(of.get(), updates, describe).map(NativeCheckpoint::from)
 }

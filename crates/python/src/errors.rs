@@ -98,6 +98,7 @@ fn class(error: &Error) -> &'static str {
 /// Returns the parameter of a function in Python that stands for a setting.
 pub(crate) fn parameter(setting: Setting) -> &'static str {
     match setting {
+        Setting::AbortJob => "`pystatelens.job.abort`",
         Setting::CastToFloat32 => "`cast=\"float32\"`",
         Setting::Compress => "`compression`",
         Setting::Config => "`config`",
@@ -108,9 +109,12 @@ pub(crate) fn parameter(setting: Setting) -> &'static str {
         Setting::FormatVersion04 => "`version=\"0.4\"`",
         Setting::FromCerebras => "`src_fmt=\"cs-2.4\"`",
         Setting::FromHuggingFace => "`src_fmt=\"hf\"`",
+        Setting::ListKeys => "`pystatelens.ls`",
+        Setting::MakeManifest => "`pystatelens.manifest`",
         Setting::MaxFetch => "`max_fetch`",
         Setting::Model => "`model`",
         Setting::ObjectGraph => "`object_graph`",
+        Setting::PlanJob => "`pystatelens.job.plan`",
         Setting::Prefix => "`prefix`",
         Setting::Recipe => "`recipe`",
         Setting::Rename => "`rename`",

@@ -99,7 +99,8 @@ pub(crate) fn job_commit(
             JobWork::Convert(recipe) => recipe,
             JobWork::Many(_) => return job.commit_many()?.json(),
         };
-        Ok(recipe.json(job.commit(Refusal::default(), progress)?.as_ref()))
+        let committed = job.commit(Refusal::default(), progress)?;
+        job.commit_json(recipe, committed.as_ref())
     })
 }
 

@@ -11,6 +11,7 @@ mod dtype;
 mod errors;
 mod file;
 mod job;
+mod lists;
 mod memory;
 mod place;
 mod reports;
@@ -26,13 +27,15 @@ mod _native {
     #[pymodule_export]
     use crate::checkpoint::NativeCheckpoint;
     #[pymodule_export]
-    use crate::collect::collect;
+    use crate::collect::{collect, updated};
     #[pymodule_export]
     use crate::command::command;
     #[pymodule_export]
     use crate::convert::{convert, convert_model, plan_conversion};
     #[pymodule_export]
     use crate::job::{job_abort, job_commit, job_plan, job_plan_many, job_run, job_status};
+    #[pymodule_export]
+    use crate::lists::{ls, manifest, matching};
     #[pymodule_export]
     use crate::place::{is_address, open, parse_size};
     #[pymodule_export]

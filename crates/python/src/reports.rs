@@ -6,6 +6,7 @@ use statelens::parts::compare::check::{
     CheckOptions, Expected, LibraryRelease, Reference as Against, check_checkpoint,
 };
 use statelens::parts::compare::diff::Tolerance;
+use statelens::parts::compare::verify::Manifest;
 use statelens::parts::convert::Pattern;
 use statelens::parts::describe::share::{
     write_fragment, write_html, write_json, write_markdown, write_text,
@@ -23,11 +24,14 @@ pub(crate) fn verify(
     py: Python<'_>,
     source: Located<'_>,
     finite: bool,
+    manifest: Option<Vec<u8>>,
     progress: Option<Py<PyAny>>,
 ) -> PyResult<String> {
     let place = Place::of(&source)?;
     Watch::new(progress).over(py, |progress| {
-        let report = Checkpoint::verify_opened(place.open(progress), None, progress)?;
+        let manifest = manifest.as_deref().map(Manifest::parse).transpose()?;
+        let opened = place.open(progress);
+        let report = Checkpoint::verify_opened(opened, manifest.as_ref(), progress)?;
         Ok(report.json(report.answer(finite)))
     })
 }

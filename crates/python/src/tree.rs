@@ -15,7 +15,7 @@ use statelens::parts::checkpoint::{
 use statelens::{Checkpoint, Error, Value};
 
 use crate::dtype::numpy_only;
-use crate::errors::{detached, raised};
+use crate::errors::raised;
 use crate::tensor::NativeTensor;
 use crate::text::to_python;
 
@@ -57,23 +57,13 @@ impl<'a, 'py> Trees<'a, 'py> {
         Self::new(checkpoint, maker, keys).build(id)
     }
 
-    /// Builds the value `id` with everything below it.
+    /// Builds the value `id` with everything below it. `keys` are those of the tensors.
     pub(crate) fn below(
         checkpoint: &'a Checkpoint,
         id: ValueId,
+        keys: HashMap<TensorId, String>,
         maker: &'a Bound<'py, PyAny>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let keys = detached(maker.py(), || {
-            let core = checkpoint.inner();
-            core.room(200)?;
-            let mut keys = HashMap::new();
-            for leaf in core.each_leaf() {
-                if let Some((tensor, _)) = core.tensor_of(leaf.target) {
-                    keys.entry(tensor).or_insert_with(|| leaf.flat.to_lossy().into_owned());
-                }
-            }
-            Ok(keys)
-        })?;
         Self::new(checkpoint, maker, keys).build(id)
     }
 

@@ -122,3 +122,13 @@ def test_progress_stops_a_task(tmp_path):
         for index in range(5):
             job.run("job", index, progress=stop)
     assert job.status("job")["missing"]
+
+
+def test_a_second_commit_returns_the_same_report(examples):
+    pystatelens.job.plan("trainer.pt", "twice.npz", "job", tasks=2, states="model", cast="float16", lossy=True)
+    for index in range(2):
+        pystatelens.job.run("job", index)
+    first = pystatelens.job.commit("job")
+    again = pystatelens.job.commit("job")
+    assert first["bytes"] > 0 and first["cast"] and not first["committed_before"]
+    assert again == {**first, "committed_before": True}

@@ -231,3 +231,27 @@ def test_progress_stops_convert_model(fixtures, tmp_path):
             model, target, output_dir=tmp_path / "out", drop_unmatched_keys=True, progress=interrupt
         )
     assert not [path for path in tmp_path.rglob("out/*") if path.suffix in (".mdl", ".part")]
+
+
+def test_leaves_are_listed(examples):
+    leaves = pystatelens.ls("trainer.pt")
+    assert [leaf["key"] for leaf in leaves] == list(pystatelens.open("trainer.pt"))
+    assert leaves[0]["dtype"] == "float32" and leaves[0]["shape"] == [4, 6]
+    assert [leaf["key"] for leaf in pystatelens.ls("trainer.pt", tensors=True)] == list(pystatelens.open("trainer.pt"))[:2]
+    assert pystatelens.ls("trainer.pt", dtype="float16") == []
+    assert len(pystatelens.ls({"a": 1, "b": {"c": 2}}, ["a", "b.*"])) == 2
+
+
+def test_manifests_find_changes(examples):
+    import json
+
+    manifest = pystatelens.manifest("trainer.pt")
+    (examples / "manifest.json").write_text(json.dumps(manifest))
+    for listed in (manifest, "manifest.json", examples / "manifest.json"):
+        assert pystatelens.verify("trainer.pt", manifest=listed)["sound"]
+    state = pystatelens.open("trainer.pt").state_dict()
+    state["model"]["norm"][0] = 2
+    assert not pystatelens.verify(state, manifest=manifest)["sound"]
+    with pytest.raises(pystatelens.RefusedError, match="pystatelens.manifest") as caught:
+        pystatelens.verify("trainer.pt", manifest={"no": 1})
+    assert "statelens manifest" not in str(caught.value)

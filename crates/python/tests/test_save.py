@@ -225,3 +225,101 @@ def test_arrays_of_all_dtypes_of_numpy_are_saved():
         pystatelens.save({key: ours[key]}, "again.npz", replace=True)
         again = np.load("again.npz")[key]
         assert again.dtype == arrays[key].dtype and again.tobytes() == arrays[key].tobytes()
+
+
+def test_sparse_and_quantised_tensors_and_opaque_objects_are_saved():
+    import datetime
+
+    dense = torch.tensor([[0.0, 2.0], [3.0, 0.0]])
+    quantised = torch.quantize_per_tensor(torch.tensor([0.5, 1.0]), 0.5, 3, torch.qint8)
+    channels = torch.quantize_per_channel(
+        dense, torch.tensor([0.5, 0.25], dtype=torch.float64), torch.tensor([0, 1]), 0, torch.quint8
+    )
+    state = {
+        "coo": dense.to_sparse(),
+        "csr": dense.to_sparse_csr(),
+        "csc": dense.to_sparse_csc(),
+        "quantised": quantised,
+        "channels": channels,
+        "date": datetime.date(2024, 1, 2),
+    }
+    pickled = {key: value for key, value in state.items() if key != "date"}
+    pystatelens.save(pickled, "mixed.pt")
+    theirs = torch.load("mixed.pt")
+    for key in ("coo", "csr", "csc"):
+        assert theirs[key].layout == state[key].layout and torch.equal(theirs[key].to_dense(), dense)
+    for key in ("quantised", "channels"):
+        assert theirs[key].dtype == state[key].dtype and torch.equal(theirs[key].dequantize(), state[key].dequantize())
+    torch.save(state, "theirs.pt")
+    for framework in ("lazy", "torch"):
+        again = pystatelens.open("theirs.pt").state_dict(framework=framework)
+        assert isinstance(again["date"], pystatelens.Opaque)
+        pystatelens.save(again, "again.pt", lossy=True, replace=True)
+        loaded = torch.load("again.pt")
+        assert torch.equal(loaded["coo"].to_dense(), dense) and "2024" in str(loaded["date"])
+        assert torch.equal(loaded["channels"].dequantize(), channels.dequantize())
+
+
+def test_an_open_checkpoint_is_saved_whole(examples):
+    pystatelens.save(pystatelens.open("trainer.pt"), "copy.pt")
+    assert torch.load("copy.pt")["model"]["layers"]["0"]["weight"].shape == (4, 6)
+
+
+def test_file_objects_are_written(examples):
+    import io
+
+    file = io.BytesIO()
+    report = pystatelens.save({"w": np.arange(3)}, file, to="npz")
+    assert report["bytes"] == len(file.getvalue())
+    assert np.load(io.BytesIO(file.getvalue()))["w"].tolist() == [0, 1, 2]
+    with pytest.raises(pystatelens.RefusedError, match="Choose the format with `to`"):
+        pystatelens.save({"w": np.arange(3)}, file)
+
+
+def test_some_values_of_a_checkpoint_are_replaced(examples):
+    embedding = torch.arange(6.0).reshape(3, 2)
+    state = {"model": {"head": embedding, "wte": embedding, "norm": torch.ones(2)}, "step": 3, "old": [1]}
+    torch.save(state, "old.pt")
+    new = torch.full((3, 2), 7.0)
+    report = pystatelens.convert(
+        "old.pt", "new.pt", update={"model.norm": new[0], "step": 4, "note": "edited", "copy": new[0]}, drop="old*"
+    )
+    theirs = torch.load("new.pt")
+    assert report["files"] == ["new.pt"] and list(theirs) == ["model", "step", "note", "copy"]
+    assert theirs["step"] == 4 and theirs["note"] == "edited" and theirs["model"]["norm"].tolist() == [7, 7]
+    assert theirs["copy"].tolist() == [7, 7]
+    assert theirs["model"]["head"].data_ptr() == theirs["model"]["wte"].data_ptr()
+    # Tied keys change together.
+    pystatelens.convert(pystatelens.open("old.pt"), "tied.pt", update={"model.wte": new})
+    tied = torch.load("tied.pt")["model"]
+    assert torch.equal(tied["head"], new) and tied["head"].data_ptr() == tied["wte"].data_ptr()
+    # A tensor of another checkpoint is read when it is written.
+    pystatelens.convert("old.pt", "lazy.pt", update={"model.head": pystatelens.open("new.pt")["model.norm"][:1]})
+    assert torch.load("lazy.pt")["model"]["head"].tolist() == [7]
+    assert pystatelens.open("old.pt")["step"] == 3
+
+
+def test_conversions_are_planned(examples):
+    import os
+
+    options = {"states": "model", "nest": False, "rename_map": {"layers.0.weight": "h.0.w"}, "cast": "bfloat16"}
+    planned = pystatelens.convert("trainer.pt", "planned.npz", dry_run=True, lossy=True, **options)
+    assert planned["dry_run"] and not os.path.exists("planned.npz")
+    assert planned["files"] == ["planned.npz"] and planned["bytes"] > 100 and planned["keys"]
+    counted = pystatelens.convert("trainer.pt", "planned.npz", dry_run="scan", lossy=True, **options)
+    assert counted["cast"]["changed"] == 0
+    divided = pystatelens.convert(
+        "trainer.pt", "parts.safetensors", states="model", lossy=True, shards={"*norm*": "norms.safetensors"}
+    )
+    assert "norms.safetensors" in divided["files"] and len(pystatelens.open("norms.safetensors")) == 2
+    pystatelens.convert("model.safetensors", "nested.pt", nest=True, to=pystatelens.open("trainer.pt").format.id)
+    assert set(torch.load("nested.pt")) == {"layers", "norm"}
+
+
+def test_progress_counts_one_unit_to_the_end():
+    seen = []
+    arrays = {f"w{number}": np.zeros(1 << 20) for number in range(4)}
+    np.savez("many.npz", **arrays)
+    pystatelens.convert("many.npz", "o.npz", progress=lambda done, total: seen.append((done, total)))
+    totals = {total for _, total in seen if total}
+    assert len(totals) == 1 and seen[-1][0] == seen[-1][1] == totals.pop()

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use statelens_checkpoint::{Checkpoint, Error, Leaf, Result, TensorId, Text};
+use statelens_checkpoint::{Checkpoint, Error, Leaf, Result, Setting, TensorId, Text, advice};
 use statelens_describe::Hashes;
 use statelens_formats::manifest::{self, ManifestEntry};
 
@@ -20,14 +20,15 @@ pub enum Manifest {
 impl Manifest {
     /// Parses a manifest; fails if it does not have hashes.
     pub fn parse(text: &[u8]) -> Result<Self> {
-        let advice = "Make one with `statelens manifest FILE -o MANIFEST`.";
-        let refused = |what: &str| Error::refused(what).advice(advice);
+        let advised =
+            |error: Error| error.advice(advice!["Make one with ", Setting::MakeManifest, "."]);
+        let refused = |what: &str| advised(Error::refused(what));
         // An empty container as first value begins like JSON: `{}`, tab, `dict`.
         let first = text.split(|byte| *byte == b'\n').next().unwrap_or_default();
         let is_line = first.split(|byte| *byte == b'\t').count() == 4;
         let is_json = matches!(text.trim_ascii_start().first(), Some(b'{' | b'['));
         if is_json && !is_line {
-            let entries = manifest::read(text).map_err(|error| error.advice(advice))?;
+            let entries = manifest::read(text).map_err(advised)?;
             let tensors = |entry: &&ManifestEntry| entry.shape.is_some();
             let described = |entry: &ManifestEntry| {
                 let known = |name: &str| entry.rest.iter().any(|(field, _)| field == name);

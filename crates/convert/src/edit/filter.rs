@@ -4,8 +4,8 @@ use std::cell::OnceCell;
 use std::collections::{HashMap, HashSet, VecDeque};
 
 use statelens_checkpoint::{
-    Builder, Checkpoint, Dict, Error, Finding, Grade, Leaf, List, Opaque, Result, Set, Text, Tuple,
-    Value, ValueId, listed, separator,
+    Builder, Checkpoint, Dict, Error, Finding, Grade, Leaf, List, Opaque, Result, Set, Setting,
+    Text, Tuple, Value, ValueId, advice, listed, separator,
 };
 
 use crate::{Edit, Pattern};
@@ -94,7 +94,7 @@ pub(super) fn no_match(pattern: &Pattern) -> Error {
     let text = pattern.as_str();
     let error = Error::refused(format!("no key matches {text}"));
     if text.starts_with('/') || text.contains('*') {
-        return error.advice("List the keys with `statelens ls`.");
+        return error.advice(advice!["List the keys with ", Setting::ListKeys, "."]);
     }
     error.advice(format!(
         "A pattern must match the whole key: `{text}.*` matches the keys below it, `*{text}*` all \

@@ -7,11 +7,11 @@ array([0., 1., 2.], dtype=float32)
 """
 
 from . import job
-from ._checkpoint import Checkpoint, Format, open
+from ._checkpoint import Checkpoint, Format, Subtree, open
 from ._convert import convert, convert_model
 from ._makers import Opaque, SparseTensor
 from ._native import __version__
-from ._reports import check, diff, scan, stats, summary, verify
+from ._reports import check, diff, ls, manifest, scan, stats, summary, verify
 from ._savers import save
 from ._tensor import Tensor
 from .errors import (
@@ -43,6 +43,7 @@ __all__ = [
     "SliceError",
     "SparseTensor",
     "StatelensError",
+    "Subtree",
     "Tensor",
     "UnsupportedError",
     "__version__",
@@ -51,6 +52,8 @@ __all__ = [
     "convert_model",
     "diff",
     "job",
+    "ls",
+    "manifest",
     "open",
     "save",
     "scan",

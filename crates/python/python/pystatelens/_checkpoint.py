@@ -5,13 +5,14 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import compress
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, Self, TypeAlias
 
-from . import _native
-from ._arguments import Path, Size, paths, size
-from ._makers import Maker, maker
-from ._tensor import Tensor
+from . import _native, _tensor
+from ._arguments import Path, Size, paths, size, strings
+from ._makers import Maker, maker, skipping, without_skipped
+from ._tensor import Origin, Tensor, origin_of
 
 if TYPE_CHECKING:
     from ._native import Checkpoint as NativeCheckpoint
@@ -64,12 +65,13 @@ class Checkpoint(Mapping[str, Any]):
     tensors.
     """
 
-    __slots__ = ("__weakref__", "_opened")
+    __slots__ = ("__weakref__", "_maker", "_opened")
 
-    def __init__(self, native: NativeCheckpoint) -> None:
+    def __init__(self, native: NativeCheckpoint, origin: Origin | None = None) -> None:
         if not isinstance(native, _native.Checkpoint):
             raise TypeError("a checkpoint is opened by `pystatelens.open`")
         self._opened: NativeCheckpoint | None = native
+        self._maker = Maker(origin)
 
     def close(self) -> None:
         """Closes the checkpoint. Tensors obtained before can still be read."""
@@ -95,7 +97,7 @@ class Checkpoint(Mapping[str, Any]):
     def __getitem__(self, key: str) -> Any:
         if not isinstance(key, str):
             raise KeyError(key)
-        return self._native.leaf(key, _LAZY)
+        return self._native.leaf(key, self._maker)
 
     def __contains__(self, key: object) -> bool:
         return isinstance(key, str) and self._native.has(key)
@@ -106,28 +108,45 @@ class Checkpoint(Mapping[str, Any]):
     def __len__(self) -> int:
         return len(self._native)
 
-    def tensors(self) -> Iterator[tuple[str, Tensor]]:
+    def tensors(self, patterns: str | Iterable[str] = ()) -> Iterator[tuple[str, Tensor]]:
         """Yields the keys and their tensors and arrays, in file order. A tied tensor appears under each
-        of its keys."""
-        for key in self:
-            value = self[key]
-            if isinstance(value, Tensor):
-                yield key, value
+        of its keys. With `patterns`, globs or regular expressions between slashes, yields only those
+        whose keys match one."""
+        return _tensors(self, patterns)
+
+    def below(self, key: str) -> Subtree:
+        """Returns the leaves below `key` as a mapping, whose keys lack `key` and the dot after it.
+
+        >>> import pystatelens
+        >>> model = pystatelens.open("trainer.pt").below("model")
+        >>> list(model), model["norm"].shape
+        (['layers.0.weight', 'norm'], (6,))
+        """
+        return Subtree(self, key)
 
     def state_dict(
-        self, key: str = "", *, framework: Literal["torch", "numpy", "lazy"] = "torch"
+        self,
+        key: str = "",
+        *,
+        framework: Literal["torch", "numpy", "lazy"] = "torch",
+        skip: bool = False,
     ) -> Any:
         """Returns the nested dicts and lists below `key` (default: all), with torch tensors, NumPy arrays
         or, for `lazy`, instances of `Tensor`.
 
         An object that occurs several times in the checkpoint is one object in the result: tied tensors
-        stay tied.
+        stay tied. With `skip`, tensors that can't be read into the framework are left out, such as those
+        on the device `meta`; otherwise, the exception names the first of them.
 
         >>> import pystatelens
         >>> pystatelens.open("trainer.pt").state_dict("model", framework="lazy")
         {'layers': {'0': {'weight': Tensor('model.layers.0.weight', float32, (4, 6))}}, 'norm': ...}
         """
-        return self._native.below(key, maker(framework))
+        if framework == "lazy":
+            return self._native.below(key, self._maker)
+        if not skip:
+            return self._native.below(key, maker(framework))
+        return without_skipped(self._native.below(key, skipping(maker(framework))))
 
     def _repr_html_(self) -> str:
         """Returns the table of keys for notebooks, with repeated layers folded."""
@@ -139,8 +158,64 @@ class Checkpoint(Mapping[str, Any]):
         title = " ".join(part for part in (self.format.name, self.format.version) if part)
         return f"<Checkpoint: {title}, {len(self):,} keys>"
 
+    def __reduce__(self) -> Any:
+        """Opens the checkpoint again, by its path or address."""
+        self._native  # noqa: B018  A closed checkpoint can't be pickled.
+        return reopened, (origin_of(self._maker.origin),)
 
-_LAZY = Maker()
+
+class Subtree(Mapping[str, Any]):
+    """The leaves of a checkpoint below a key, as a mapping from the rest of their keys."""
+
+    __slots__ = ("_checkpoint", "_key", "_keys")
+
+    def __init__(self, checkpoint: Checkpoint, key: str) -> None:
+        self._checkpoint = checkpoint
+        self._key = key
+        start = f"{key}." if key else ""
+        self._keys = {whole.removeprefix(start): whole for whole in checkpoint if whole.startswith(start)}
+        if not self._keys:
+            # Raises the exception that suggests similar keys.
+            checkpoint._native.below(key, checkpoint._maker)
+
+    def __getitem__(self, key: str) -> Any:
+        known = self._keys.get(key) if isinstance(key, str) else None
+        if known is None:
+            # Raises the exception that suggests similar keys.
+            return self._checkpoint[f"{self._key}.{key}"]
+        return self._checkpoint[known]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._keys)
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def tensors(self, patterns: str | Iterable[str] = ()) -> Iterator[tuple[str, Tensor]]:
+        """Yields the keys and their tensors and arrays, as `Checkpoint.tensors` does."""
+        return _tensors(self, patterns)
+
+    def state_dict(
+        self, *, framework: Literal["torch", "numpy", "lazy"] = "torch", skip: bool = False
+    ) -> Any:
+        """Returns what is below the key as nested dicts and lists, as `Checkpoint.state_dict` does."""
+        return self._checkpoint.state_dict(self._key, framework=framework, skip=skip)
+
+    def __repr__(self) -> str:
+        return f"<{self._key!r} of {self._checkpoint!r}, {len(self):,} keys>"
+
+
+def _tensors(
+    leaves: Mapping[str, Any], patterns: str | Iterable[str]
+) -> Iterator[tuple[str, Tensor]]:
+    keys = list(leaves)
+    wanted = strings(patterns)
+    if wanted:
+        keys = list(compress(keys, _native.matching(wanted, keys)))
+    for key in keys:
+        value = leaves[key]
+        if isinstance(value, Tensor):
+            yield key, value
 
 
 def open(
@@ -165,7 +240,28 @@ def open(
     ...     sorted(pystatelens.open(file))
     ['layers.0.weight', 'norm']
     """
-    return Checkpoint(_native.open(located(source, max_fetch), paths(with_files)))
+    others = paths(with_files)
+    opened = _native.open(located(source, max_fetch), others)
+    if not isinstance(source, (str, os.PathLike)):
+        return Checkpoint(opened)
+    # Absolute, because another process has another folder.
+    places = [place if "://" in place else os.path.abspath(place) for place in (os.fspath(source), *others)]
+    return Checkpoint(opened, (places[0], tuple(places[1:]), max_fetch))
+
+
+def reopened(origin: Origin) -> Checkpoint:
+    """Opens a checkpoint again, unless it was opened again recently: its tensors share it."""
+    if origin not in _REOPENED:
+        source, with_files, max_fetch = origin
+        while len(_REOPENED) >= _MOST_REOPENED:
+            del _REOPENED[next(iter(_REOPENED))]
+        _REOPENED[origin] = open(source, with_files=with_files, max_fetch=max_fetch)
+    return _REOPENED[origin]
+
+
+_MOST_REOPENED = 8
+_REOPENED: dict[Origin, Checkpoint] = {}
+_tensor.reopened = reopened
 
 
 def located(source: Source | Checkpoint | Mapping[Any, Any], max_fetch: Size | None = None) -> Located:

@@ -10,7 +10,7 @@ from typing import Any, Literal, TypedDict, Unpack
 
 from . import _native
 from ._arguments import Size, size, strings
-from ._checkpoint import Checkpoint, Source, located
+from ._checkpoint import Checkpoint, Located, Source, located
 from ._dtypes import DType, dtype_name
 from ._reports import Progress
 
@@ -64,6 +64,8 @@ def convert(
     untie: bool = False,
     lossy: bool = False,
     replace: bool = False,
+    update: Mapping[str, Any] | None = None,
+    drop: str | Iterable[str] = (),
     dry_run: bool | Literal["scan"] = False,
     max_fetch: Size | None = None,
     progress: Progress | None = None,
@@ -84,6 +86,9 @@ def convert(
     keys, or names a file that does; `prefix` adds a prefix; `nest` splits names at their dots into nested
     dicts; `cast` is a dtype for all floating-point tensors, or maps patterns to dtypes. `untie` writes a
     copy for each key of a tied tensor. `read_as` is the dtype of arrays whose file does not have it.
+
+    `update` maps keys to new values, tensors or arrays or plain values: a key that exists gets the new value, with
+    all keys that are tied to it, and others are added at the top. `drop` leaves out keys, as `exclude` does.
 
     A conversion that loses something is refused unless `lossy` is true, and files are replaced only with
     `replace`. `dry_run` writes nothing and returns the plan; `"scan"` also counts what casts would do.
@@ -108,7 +113,7 @@ def convert(
         object_graph=object_graph,
         state_file=state_file,
         select=select,
-        exclude=exclude,
+        exclude=[*strings(exclude), *strings(drop)],
         states=states,
         rename=rename,
         rename_map=rename_map,
@@ -121,13 +126,24 @@ def convert(
         lossy=lossy,
         replace=replace,
     )
-    place = (located(source, max_fetch), os.fspath(path), options)
+    place = (_updated(located(source, max_fetch), update or {}), os.fspath(path), options)
     if dry_run:
         report = _native.plan_conversion(*place, dry_run == "scan", progress)
     else:
         report = _native.convert(*place, progress)
     loaded: dict[str, Any] = json.loads(report)
     return loaded
+
+
+def _updated(place: Located, update: Mapping[str, Any]) -> Located:
+    """Returns a source in which some keys have other values."""
+    if not update:
+        return place
+    from ._savers import described
+
+    source, _, fetch = place
+    native = source if isinstance(source, _native.Checkpoint) else _native.open(place, [])
+    return _native.updated(native, dict(update), described), "", fetch
 
 
 def convert_model(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ._dtypes import numpy_object
-from ._tensor import Tensor
+from ._tensor import Origin, Tensor
 from .errors import UnsupportedError
 
 if TYPE_CHECKING:
@@ -61,13 +63,17 @@ class SparseTensor:
 
 
 class Maker:
-    """Creates instances of `Tensor`, which read their values later."""
+    """Creates instances of `Tensor`, which read their values later. `origin` says how their checkpoint is
+    opened again."""
+
+    def __init__(self, origin: Origin | None = None) -> None:
+        self.origin = origin
 
     def tensor(self, native: NativeTensor, quantizer: Any) -> Any:
-        return Tensor(native, quantizer)
+        return Tensor(native, quantizer, origin=self.origin)
 
     def array(self, native: NativeTensor, scalar: bool) -> Any:
-        tensor = Tensor(native, is_array=True)
+        tensor = Tensor(native, is_array=True, origin=self.origin)
         if not scalar:
             return tensor
         try:
@@ -138,6 +144,52 @@ class TorchMaker(NumpyMaker):
         import torch
 
         return torch.device(name)
+
+
+class _Skipped:
+    """Stands for a tensor that can't be read."""
+
+
+_SKIPPED = _Skipped()
+
+
+def skipping(maker: Maker) -> Maker:
+    """Returns a maker that makes a mark of tensors that can't be read."""
+
+    def skip(make: Callable[..., Any]) -> Callable[..., Any]:
+        def made(*arguments: Any) -> Any:
+            try:
+                return make(*arguments)
+            except UnsupportedError:
+                return _SKIPPED
+
+        return made
+
+    for name in ("tensor", "array", "sparse"):
+        setattr(maker, name, skip(getattr(maker, name)))
+    return maker
+
+
+def without_skipped(state: Any) -> Any:
+    """Removes the marks of `skipping` from dicts and lists. In a tuple, `None` would change its meaning, so the mark stays."""
+    if state is _SKIPPED:
+        return None
+    todo, seen = [state], set()
+    while todo:
+        value = todo.pop()
+        if id(value) in seen:
+            continue
+        seen.add(id(value))
+        if isinstance(value, dict):
+            for key in [key for key, item in value.items() if item is _SKIPPED]:
+                del value[key]
+            todo.extend(value.values())
+        elif isinstance(value, list):
+            value[:] = [item for item in value if item is not _SKIPPED]
+            todo.extend(value)
+        elif isinstance(value, (tuple, set, frozenset, deque)):
+            todo.extend(value)
+    return state
 
 
 def maker(framework: str) -> Maker:

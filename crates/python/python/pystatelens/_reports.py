@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from . import _native
 from ._arguments import Size, strings, tolerance, whole
 from ._checkpoint import Checkpoint, Source, located
+from ._dtypes import DType, dtype_name
 
 Progress: TypeAlias = Callable[[int, int], object]
 """A callback `progress(done, total)`. `total` is 0 while it is unknown. The operation stops if the
@@ -24,11 +26,13 @@ def verify(
     source: Source | Checkpoint | StateDict,
     *,
     finite: bool = False,
+    manifest: str | os.PathLike[str] | Mapping[str, Any] | None = None,
     max_fetch: Size | None = None,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
     """Reads the whole checkpoint, checks its checksums, and counts NaN and infinities.
 
+    With `manifest`, the report of `manifest` or a file with one, also compares every value with it.
     `max_fetch` is the number of bytes that may be fetched from web servers, as in `open`.
 
     Damage does not raise an exception: `report["sound"]` is false for a damaged checkpoint and, with
@@ -39,7 +43,51 @@ def verify(
     >>> report["sound"], report["problems"]
     (True, [])
     """
-    return _loaded(_native.verify(located(source, max_fetch), finite, progress))
+    listed = _manifest(manifest)
+    return _loaded(_native.verify(located(source, max_fetch), finite, listed, progress))
+
+
+def manifest(
+    source: Source | Checkpoint | StateDict,
+    *,
+    max_fetch: Size | None = None,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Returns the hash of each tensor and each plain value, from which `verify` later finds what changed.
+
+    >>> import json, pathlib
+    >>> import pystatelens
+    >>> manifest = pystatelens.manifest("model.safetensors")
+    >>> [entry["key"] for entry in manifest["entries"]]
+    ['layers.0.weight', 'norm']
+    >>> pystatelens.verify("model.safetensors", manifest=manifest)["sound"]
+    True
+    """
+    return _loaded(_native.manifest(located(source, max_fetch), progress))
+
+
+def ls(
+    source: Source | Checkpoint | StateDict,
+    patterns: str | Iterable[str] = (),
+    *,
+    tensors: bool = False,
+    dtype: DType | Iterable[DType] = (),
+    max_fetch: Size | None = None,
+) -> list[dict[str, Any]]:
+    """Lists the leaves in file order: key, kind, dtype, shape and size, or the value.
+
+    A pattern is a glob, or a regular expression between slashes. `tensors` leaves out plain values, and
+    `dtype` lists tensors of some dtypes only. No weights are read.
+
+    >>> import pystatelens
+    >>> [(leaf["key"], leaf["kind"]) for leaf in pystatelens.ls("trainer.pt", "*e*")]
+    [('model.layers.0.weight', 'tensor'), ('model.norm', 'tensor'), ('epoch', 'int')]
+    """
+    several = isinstance(dtype, Iterable) and not isinstance(dtype, (str, type))
+    dtypes: list[Any] = list(dtype) if several else [dtype]  # type: ignore[arg-type]
+    options = (strings(patterns), tensors, [dtype_name(one) for one in dtypes])
+    entries: list[dict[str, Any]] = _loaded(_native.ls(located(source, max_fetch), *options))["entries"]
+    return entries
 
 
 def scan(
@@ -164,6 +212,14 @@ def summary(
     trainer.pt
     """
     return _native.summary(located(source, max_fetch), to, stats, content, progress)
+
+
+def _manifest(manifest: str | os.PathLike[str] | Mapping[str, Any] | None) -> bytes | None:
+    if manifest is None:
+        return None
+    if isinstance(manifest, Mapping):
+        return json.dumps(manifest).encode()
+    return Path(manifest).read_bytes()
 
 
 def _loaded(text: str) -> dict[str, Any]:

@@ -4,23 +4,33 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
+import tempfile
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from . import _native
+from ._checkpoint import Checkpoint
 from ._convert import native_options
 from ._reports import Progress
+from ._makers import Opaque, SparseTensor
 from ._tensor import Tensor
-from .errors import UnsupportedError
+from .errors import RefusedError, UnsupportedError
 
 if TYPE_CHECKING:
     import numpy as np
 
 
+class SupportsWrite(Protocol):
+    """A binary file object that can be written."""
+
+    def write(self, data: bytes, /) -> object: ...
+
+
 def save(
     state_dict: Any,
-    path: str | os.PathLike[str],
+    path: str | os.PathLike[str] | SupportsWrite,
     *,
     to: str | None = None,
     version: str | None = None,
@@ -30,7 +40,8 @@ def save(
     progress: Progress | None = None,
 ) -> dict[str, Any]:
     """Writes a state dict with torch tensors, NumPy arrays or tensors of open checkpoints, in the format
-    `to` or that of the extension of `path`. Takes options of `convert` and returns its report.
+    `to` or that of the extension of `path`, which may be a binary file object. Takes options of `convert`
+    and returns its report. Tensors of open checkpoints are read when they are written.
 
     >>> import numpy as np
     >>> import pystatelens
@@ -41,9 +52,29 @@ def save(
     options = native_options(
         to=to, version=version, compression=compression, lossy=lossy, replace=replace
     )
-    collected = _native.collect(state_dict, described)
-    report = _native.convert((collected, "", None), os.fspath(path), options, progress)
-    loaded: dict[str, Any] = json.loads(report)
+    if isinstance(state_dict, Checkpoint):
+        collected = state_dict._native
+    else:
+        collected = _native.collect(state_dict, described)
+    place = (collected, "", None)
+    if isinstance(path, (str, os.PathLike)):
+        return _loaded(_native.convert(place, os.fspath(path), options, progress))
+    # A file object: the file is complete before anything is written to it.
+    if to is None:
+        what, advice = "a file object has no extension", "Choose the format with `to`."
+        raise RefusedError(f"{what}. {advice}", what, "refused", advice=advice)
+    with tempfile.TemporaryDirectory() as folder:
+        report = _loaded(_native.convert(place, os.path.join(folder, "checkpoint"), options, progress))
+        if len(report["files"]) > 1:
+            what = f"this writes {len(report['files'])} files, and a file object takes one"
+            raise RefusedError(f"{what}.", what, "refused")
+        with open(report["files"][0], "rb") as file:
+            shutil.copyfileobj(file, path, 1 << 20)
+    return {**report, "files": [], "output": ""}
+
+
+def _loaded(text: str) -> dict[str, Any]:
+    loaded: dict[str, Any] = json.loads(text)
     return loaded
 
 
@@ -66,6 +97,10 @@ def described(value: Any, key: str) -> Any:
             return _array(value, key)
         if isinstance(value, numpy.dtype):
             return _numpy_dtype(value, key), True
+    if isinstance(value, SparseTensor):
+        return value.layout, value.dtype, value.shape, value.parts, value.coalesced
+    if isinstance(value, Opaque):
+        return value.module, value.name, value.text
     if isinstance(value, Mapping):
         return list(value.items())
     kind = f"{type(value).__module__}.{type(value).__qualname__}"
@@ -105,12 +140,12 @@ def _numpy_dtype(dtype: np.dtype[Any], key: str) -> Any:
 def _tensor(tensor: Any, key: str) -> Any:
     import torch
 
-    if tensor.layout != torch.strided or tensor.is_quantized:
-        raise _unsupported(
-            key, "sparse and quantised tensors can't be written from Python", "Write their parts."
-        )
+    if tensor.layout != torch.strided:
+        return _sparse(tensor, key)
     if tensor.device.type == "meta":
         raise _unsupported(key, "a tensor on the device `meta` has no values", "Load its values first.")
+    if tensor.is_quantized:
+        return _quantized(tensor)
     address, view = tensor.untyped_storage()._cdata, tensor.detach()
     if tensor.device.type != "cpu" or tensor.is_conj() or tensor.is_neg():
         # The address of a copy is that of its original, so that tied tensors stay tied.
@@ -121,6 +156,40 @@ def _tensor(tensor: Any, key: str) -> Any:
     memory = storage.numpy().data
     dtype = str(tensor.dtype).removeprefix("torch.")
     return dtype, tuple(view.shape), address, memory, view.storage_offset(), view.stride()
+
+
+def _sparse(tensor: Any, key: str) -> Any:
+    import torch
+
+    name = str(tensor.layout).removeprefix("torch.")
+    coalesced = tensor.is_coalesced() if tensor.layout == torch.sparse_coo else None
+    names = {
+        "sparse_coo": ("_indices", "_values"),
+        "sparse_csr": ("crow_indices", "col_indices", "values"),
+        "sparse_bsr": ("crow_indices", "col_indices", "values"),
+        "sparse_csc": ("ccol_indices", "row_indices", "values"),
+        "sparse_bsc": ("ccol_indices", "row_indices", "values"),
+    }
+    if name not in names:
+        raise _unsupported(key, f"a tensor with layout {name} can't be written", "Write its parts.")
+    detached = tensor.detach()
+    parts = {part.removeprefix("_"): getattr(detached, part)() for part in names[name]}
+    return name, str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape), parts, coalesced
+
+
+def _quantized(tensor: Any) -> Any:
+    import torch
+
+    integers = tensor.detach().cpu().int_repr().contiguous()
+    scales: tuple[Any, ...]
+    if tensor.qscheme() in (torch.per_tensor_affine, torch.per_tensor_symmetric):
+        scales = (tensor.q_scale(), tensor.q_zero_point())
+    else:
+        points = (tensor.q_per_channel_scales(), tensor.q_per_channel_zero_points())
+        scales = (*points, tensor.q_per_channel_axis())
+    memory = integers.reshape(-1).view(torch.uint8).numpy().data if integers.numel() else b""
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    return dtype, tuple(tensor.shape), memory, scales
 
 
 def _unsupported(key: str, what: str, advice: str) -> UnsupportedError:

@@ -8,7 +8,7 @@ import os
 import struct
 from collections.abc import Callable, Iterator
 from types import EllipsisType
-from typing import TYPE_CHECKING, Any, SupportsIndex
+from typing import TYPE_CHECKING, Any, SupportsIndex, TypeAlias
 
 from . import _native
 from ._dtypes import EXPORTED, DType, dtype_name, numpy_dtype, torch_dtype, unsupported
@@ -20,6 +20,16 @@ if TYPE_CHECKING:
     from ._native import Tensor as NativeTensor
 
 _Item = SupportsIndex | slice | EllipsisType
+
+Origin: TypeAlias = tuple[str, tuple[str, ...], int | str | None]
+"""How a checkpoint is opened again: its path or address, the files that it refers to, and the number of bytes
+that may be fetched."""
+
+Step: TypeAlias = tuple[str, Any]
+"""`slice` and an index, or `cast` and the name of a dtype."""
+
+reopened: Callable[[Origin], Any]
+"""Opens a checkpoint again. Set by `pystatelens._checkpoint`."""
 
 
 class Tensor:
@@ -34,16 +44,24 @@ class Tensor:
            [12., 14., 16.]], dtype=float32)
     """
 
-    __slots__ = ("__weakref__", "_is_array", "_native", "_quantizer")
+    __slots__ = ("__weakref__", "_is_array", "_native", "_origin", "_quantizer", "_steps")
 
     def __init__(
-        self, native: NativeTensor, quantizer: Any = None, is_array: bool = False
+        self,
+        native: NativeTensor,
+        quantizer: Any = None,
+        is_array: bool = False,
+        origin: Origin | None = None,
+        steps: tuple[Step, ...] = (),
     ) -> None:
         if not isinstance(native, _native.Tensor):
             raise TypeError("a tensor is an item of a checkpoint: `pystatelens.open(path)[key]`")
         self._native = native
         self._quantizer = quantizer
         self._is_array = is_array
+        self._origin = origin
+        # The slices and casts that lead to it from a tensor of the checkpoint.
+        self._steps = steps
 
     @property
     def key(self) -> str:
@@ -84,7 +102,8 @@ class Tensor:
         """Returns a slice without reading it. The slice reads only the bytes that it needs."""
         per_channel = self._quantizer is not None and len(self._quantizer) > 2
         quantizer = None if per_channel else self._quantizer
-        return Tensor(self._native.slice(index), quantizer, self._is_array)
+        steps = (*self._steps, ("slice", _plain(index)))
+        return Tensor(self._native.slice(index), quantizer, self._is_array, self._origin, steps)
 
     def __iter__(self) -> Iterator[Tensor]:
         """Yields the slices of the first dimension, without reading them."""
@@ -101,26 +120,41 @@ class Tensor:
         >>> pystatelens.open("model.safetensors")["layers.0.weight"].cast("bfloat16").dtype
         'bfloat16'
         """
-        return Tensor(self._native.cast(dtype_name(dtype)), is_array=self._is_array)
+        name = dtype_name(dtype)
+        steps = (*self._steps, ("cast", name))
+        return Tensor(self._native.cast(name), None, self._is_array, self._origin, steps)
 
-    def numpy(self) -> npt.NDArray[Any]:
-        """Reads the elements into a new array. Dtypes that NumPy lacks come from `ml_dtypes`. Quantised
-        elements are the stored integers."""
+    def numpy(self, dtype: DType | None = None) -> npt.NDArray[Any]:
+        """Reads the elements into a new array, cast to `dtype` if it is given. Dtypes that NumPy lacks come
+        from `ml_dtypes`. Quantised elements are the stored integers."""
         import numpy as np
 
+        if dtype is not None:
+            return self.cast(dtype).numpy()
         return np.ndarray(self.shape, numpy_dtype(self._native), _read(self._native))
 
-    def torch(self) -> pytorch.Tensor:
-        """Reads the elements into a new torch tensor."""
+    def read_into(self, array: npt.NDArray[Any]) -> None:
+        """Reads the elements into an array of the same shape, cast to its dtype."""
+        if tuple(array.shape) != self.shape:
+            raise ValueError(f"{self!r} does not fit an array of shape {tuple(array.shape)}")
+        array[...] = self.numpy() if str(array.dtype) == self.dtype else self.numpy(array.dtype)
+
+    def torch(self, *, device: Any = None, dtype: DType | None = None) -> pytorch.Tensor:
+        """Reads the elements into a new torch tensor, cast to `dtype` and moved to `device` if they are
+        given."""
+        if dtype is not None:
+            return self.cast(dtype).torch(device=device)
+        if device is not None:
+            return self.torch().to(device)
         import torch
 
-        dtype = torch_dtype(self._native)
+        own = torch_dtype(self._native)
         if self._native.dtype.startswith(("qint", "quint")):
-            return self._quantized(dtype)
+            return self._quantized(own)
         if math.prod(self.shape) == 0:
-            return torch.empty(self.shape, dtype=dtype)
+            return torch.empty(self.shape, dtype=own)
         whole = torch.frombuffer(_read(self._native), dtype=torch.uint8)
-        return whole.view(dtype).reshape(self.shape)
+        return whole.view(own).reshape(self.shape)
 
     def tobytes(self) -> bytearray:
         """Reads the elements as bytes in C order, little-endian."""
@@ -219,6 +253,10 @@ class Tensor:
             )
         return compare(self.item(), other.item() if is_tensor else other)  # type: ignore[attr-defined]
 
+    def __reduce__(self) -> Any:
+        """Opens the checkpoint again, by its path or address."""
+        return _reread, (origin_of(self._origin), self.key, self._steps)
+
     def __repr__(self) -> str:
         return f"Tensor({self.key!r}, {self.dtype}, {self.shape})"
 
@@ -280,3 +318,34 @@ def _read(native: NativeTensor) -> Any:
         pass
     # After an error, `native.read` raises the exception that describes it.
     return native.read() if rest else memory
+
+
+def origin_of(origin: Origin | None) -> Origin:
+    """Returns how a checkpoint is opened again, or refuses to pickle it."""
+    if origin is None:
+        raise TypeError("only checkpoints that were opened by a path or an address can be pickled")
+    return origin
+
+
+def _reread(origin: Origin, key: str, steps: tuple[Step, ...]) -> Tensor:
+    """Returns a tensor of a checkpoint that is opened again."""
+    tensor: Tensor = reopened(origin)[key]
+    for step, argument in steps:
+        tensor = tensor[_index(argument)] if step == "slice" else tensor.cast(argument)
+    return tensor
+
+
+def _plain(index: _Item | tuple[_Item, ...]) -> Any:
+    """Returns an index in a form that can be pickled; Python before 3.14 does not pickle slices of all
+    objects."""
+    if isinstance(index, tuple):
+        return tuple(_plain(item) for item in index)
+    if isinstance(index, slice):
+        return ["slice", index.start, index.stop, index.step]
+    return index
+
+
+def _index(plain: Any) -> Any:
+    if isinstance(plain, tuple):
+        return tuple(_index(item) for item in plain)
+    return slice(*plain[1:]) if isinstance(plain, list) else plain

@@ -31,7 +31,7 @@ pub use reading::{Reading, SourceIdentity};
 pub use recipe::{ConvertRecipe, JobOutput, JobWork, ManyCommand, ManyRecipe, ManySource, Recipe};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use statelens_checkpoint::{Error, ErrorKind, Loss, Plan, Progress, Result};
+use statelens_checkpoint::{Error, ErrorKind, Loss, Plan, Progress, Result, Setting, advice};
 use statelens_convert::RunReport;
 use statelens_values::Json;
 
@@ -157,7 +157,7 @@ impl Job {
         let named = |error: Error| error.in_file(place.display().to_string());
         let bytes = store.read(RECIPE)?.ok_or_else(|| {
             named(Error::refused("there is no job").coded("no-job"))
-                .advice("`statelens job plan` plans one.")
+                .advice(advice![Setting::PlanJob, " plans one."])
         })?;
         let recipe = Recipe::parse(&bytes).map_err(named)?;
         Ok(Self { place: place.to_owned(), store, recipe })
@@ -370,8 +370,34 @@ impl Job {
             results.push(result);
         }
         let report = planned.commit(&results, refusal, progress)?;
-        self.store.create(COMMITTED, &text(&json!({ "statelens": 1, "bytes": report.bytes }))?)?;
-        Ok(Some(Committed { plan: planned.plan, report }))
+        let bytes = report.bytes;
+        let committed = Committed { plan: planned.plan, report };
+        let report: Option<Value> = match &self.recipe.work {
+            JobWork::Convert(recipe) => serde_json::from_str(&recipe.json(Some(&committed))).ok(),
+            JobWork::Many(_) => None,
+        };
+        let kept = json!({ "statelens": 1, "bytes": bytes, "report": report });
+        self.store.create(COMMITTED, &text(&kept)?)?;
+        Ok(Some(committed))
+    }
+
+    /// Returns the report of [`Job::commit`] as JSON, whose result is `committed`; if the job was
+    /// committed before, the report of that time.
+    pub fn commit_json(
+        &self,
+        recipe: &ConvertRecipe,
+        committed: Option<&Committed>,
+    ) -> Result<String> {
+        if committed.is_none() {
+            let kept = self.store.read(COMMITTED)?.unwrap_or_default();
+            let kept: Value = serde_json::from_slice(&kept).unwrap_or_default();
+            if let Some(Value::Object(report)) = kept.get("report") {
+                let mut report = report.clone();
+                report.insert("committed_before".into(), true.into());
+                return Ok(Value::Object(report).to_string());
+            }
+        }
+        Ok(recipe.json(committed))
     }
 
     /// Returns which tasks are done, failed or missing.
@@ -502,7 +528,11 @@ fn taken(place: &Path) -> Error {
     Error::refused("there is a job already")
         .in_file(place.display().to_string())
         .coded("exists")
-        .advice("Name another place for the job, or remove that one with `statelens job abort`.")
+        .advice(advice![
+            "Name another place for the job, or remove that one with ",
+            Setting::AbortJob,
+            "."
+        ])
 }
 
 fn result_name(task: u64) -> String {

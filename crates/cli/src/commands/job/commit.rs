@@ -21,7 +21,7 @@ fn convert(job: &Job, convert: &ConvertRecipe, args: &JobPlace) -> CommandResult
     drop(bar);
     let mut printer = Printer::new();
     if args.json {
-        printer.line(&convert.json(committed.as_ref()))?;
+        printer.line(&job.commit_json(convert, committed.as_ref())?)?;
         return printer.success();
     }
     match &committed {
