@@ -8,6 +8,7 @@ mod attributes;
 mod contents;
 mod entry;
 mod exact;
+mod file_grade;
 mod grade;
 mod manifest;
 pub mod model;
@@ -25,6 +26,7 @@ pub use statelens_fold as fold;
 
 pub use attributes::{attributes_json, group, groups_json, groups_with_attributes};
 pub use exact::{class_text, types_text};
+pub use file_grade::FileGrade;
 pub use grade::grade_word;
 pub use manifest::{Hashes, ManifestWriter, Unread, write_manifest, write_manifest_lines};
 pub use natural::natural_order;

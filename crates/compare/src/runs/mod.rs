@@ -29,6 +29,7 @@ pub use values::{
 };
 
 use statelens_checkpoint::order;
+use statelens_describe::FileGrade;
 use statelens_values::Json;
 use std::collections::{HashMap, HashSet};
 
@@ -275,15 +276,19 @@ impl RunContents {
         by_metric.values().flat_map(|of| lowest_and_highest(of)).collect()
     }
 
-    /// Returns the contents as JSON. `wrong` has the problem of each entry, or an empty string.
-    pub fn json<'a>(&self, wrong: impl IntoIterator<Item = &'a str>) -> String {
+    /// Returns the contents as JSON. `checked` has the problem of each entry, or an empty string, and
+    /// its grade, if it is known.
+    pub fn json<'a>(
+        &self,
+        checked: impl IntoIterator<Item = (&'a str, Option<FileGrade>)>,
+    ) -> String {
         let mut json = Json::new();
         json.object(|json| {
             json.name("statelens").number(1);
             json.fields(self);
             json.name("files").array(|json| {
-                for (entry, wrong) in self.entries.iter().zip(wrong) {
-                    entry.json(wrong, json);
+                for (entry, (wrong, grade)) in self.entries.iter().zip(checked) {
+                    entry.json(wrong, grade, json);
                 }
             });
         });
@@ -329,7 +334,7 @@ impl FileEntry {
         self.is_loadable() || matches!(self.kind, RunFile::Best | RunFile::Subset { .. })
     }
 
-    fn json(&self, wrong: &str, json: &mut Json) {
+    fn json(&self, wrong: &str, grade: Option<FileGrade>, json: &mut Json) {
         json.object(|json| {
             json.name("name").str(&self.name);
             json.name("what").str(self.kind.word());
@@ -343,6 +348,9 @@ impl FileEntry {
                 if let Some(timestamp) = &name.timestamp {
                     json.name("timestamp").str(timestamp);
                 }
+            }
+            if let Some(grade) = grade {
+                json.name("grade").str(grade.word());
             }
             if !wrong.is_empty() {
                 json.name("wrong").str(wrong);

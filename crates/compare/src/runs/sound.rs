@@ -2,20 +2,35 @@
 //!
 //! A checkpoint is sound if its structure can be read to the end, nothing in it is missing, damaged
 //! or unfinished (the `__SUCCESS__` mark of Cerebras checkpoints is one sign), and it has every
-//! state that any other intact checkpoint of the run has.
+//! state that any other intact checkpoint of the run has. It is not sound if loading it would do
+//! harm, or if its values were read and some are NaN or infinite.
 
 use std::collections::{HashMap, HashSet};
 
 use statelens_checkpoint::json::{Document, Id, JsonNode};
-use statelens_checkpoint::{Checkpoint, Error, FileSet, Grade, Limits, Text, Unwatched, Value};
+use statelens_checkpoint::{
+    Checkpoint, Error, ErrorKind, FileSet, Finding, Grade, Limits, Text, Unwatched, Value, grouped,
+};
+use statelens_describe::FileGrade;
 
 use super::{FileEntry, RunContents, RunFile, file_name, is_checkpoint_folder, lowest_and_highest};
 
 /// The result of opening a checkpoint of a run.
 #[derive(Debug, Clone, PartialEq, Default, serde::Serialize, serde::Deserialize)]
 pub struct OpenCheck {
-    /// The reason why it can't be opened, or its missing or damaged parts; empty if it is sound.
+    /// The reason why it can't be opened, its missing or damaged parts, or the harm that loading it
+    /// would do; empty if it is sound.
     pub wrong: String,
+    /// The grade by its structure; `None` if Statelens can't judge it, because a part of its format
+    /// is not supported or a limit was reached.
+    #[serde(default)]
+    pub structure: Option<FileGrade>,
+    /// Number of values that are NaN or infinite; `None` until its values were read.
+    #[serde(default)]
+    pub not_finite: Option<u64>,
+    /// What the grade is because of; may be empty.
+    #[serde(default)]
+    pub reason: String,
     /// The names of its top-level states.
     pub states: Vec<String>,
     /// The names of the checkpoints that the trainer held to be the best when it saved this one.
@@ -56,7 +71,8 @@ impl OpenCheck {
             return Self::failed("its metadata can't be read");
         };
         if !matches!(step.field(step.root(), "commit_timestamp_nsecs"), Some(JsonNode::Int(_))) {
-            return Self::failed("its save was not completed");
+            let structure = Some(FileGrade::Incomplete);
+            return Self { structure, ..Self::failed("its save was not completed") };
         }
         let paths =
             files.names().filter_map(|(_, name)| name.strip_prefix(folder)?.split_once('/'));
@@ -73,7 +89,9 @@ impl OpenCheck {
                 |(name, id): &(Text, Id)| Some((name.to_string(), number(json.node(*id))?));
             json.entries(of).iter().filter_map(number)
         });
+        let grade = if lacks.is_some() { FileGrade::Incomplete } else { FileGrade::Whole };
         Self {
+            structure: Some(grade),
             wrong: lacks
                 .map_or_else(String::new, |(item, _)| format!("it lacks the item `{item}`")),
             metrics: metrics.collect(),
@@ -84,20 +102,37 @@ impl OpenCheck {
     /// Creates the result of opening a checkpoint.
     pub fn of(opened: Result<&Checkpoint, &Error>) -> Self {
         match opened {
-            Err(error) => Self::failed(error.what()),
+            Err(error) => {
+                let unknown = matches!(error.kind(), ErrorKind::Unsupported | ErrorKind::Limit);
+                let structure = (!unknown).then_some(FileGrade::Damaged);
+                Self { structure, ..Self::failed(error.what()) }
+            }
             Ok(checkpoint) => {
-                let mut findings = checkpoint.findings.iter();
-                let found = findings.find(|found| found.grade == Grade::Damage);
+                let (grade, worst) = FileGrade::of_findings(&checkpoint.findings);
+                // Trainers save objects of their own: unknown code does not make a checkpoint unsound.
+                let unsound =
+                    |found: &&Finding| matches!(found.grade, Grade::Damage | Grade::Danger);
+                let found =
+                    worst.filter(unsound).or_else(|| checkpoint.findings.iter().find(unsound));
                 let wrong = found.map(|found| found.title.clone()).unwrap_or_default();
                 let (states, best) = (states(checkpoint), best(checkpoint));
-                Self { wrong, states, best, ..Self::default() }
+                let reason = worst.map(|found| found.title.clone()).unwrap_or_default();
+                let structure = Some(grade);
+                Self { wrong, structure, reason, states, best, ..Self::default() }
             }
         }
     }
 
     /// Creates the result for a checkpoint that can't be opened.
     pub fn failed(why: impl Into<String>) -> Self {
-        Self { wrong: why.into(), ..Self::default() }
+        let why = why.into();
+        let structure = Some(FileGrade::Damaged);
+        Self { wrong: why.clone(), reason: why, structure, ..Self::default() }
+    }
+
+    /// Returns the grade by all that was read; `None` if Statelens can't judge it.
+    pub fn grade(&self) -> Option<FileGrade> {
+        Some(self.structure?.with_values(self.not_finite.unwrap_or(0)))
     }
 }
 
@@ -124,6 +159,10 @@ impl RunContents {
             match of(at) {
                 None => Some("its structure was not read".to_owned()),
                 Some(check) if !check.wrong.is_empty() => Some(check.wrong.clone()),
+                Some(OpenCheck { not_finite: Some(count @ 1..), .. }) => Some(match count {
+                    1 => "1 value is NaN or infinite".to_owned(),
+                    count => format!("{} values are NaN or infinite", grouped(*count)),
+                }),
                 Some(check) => {
                     let has: HashSet<&str> = check.states.iter().map(String::as_str).collect();
                     let (state, other) = all.iter().find(|(state, _)| !has.contains(state))?;
@@ -132,6 +171,18 @@ impl RunContents {
             }
         };
         self.entries.iter().enumerate().map(why).collect()
+    }
+
+    /// Returns the grades of [`RunContents::entries`]; `None` for those that were not opened or can't
+    /// be judged. A checkpoint that is not sound only because it lacks a state is incomplete.
+    pub fn grades(&self, checks: &[Option<OpenCheck>]) -> Vec<Option<FileGrade>> {
+        let unsound = self.unsound(checks);
+        let of = |at: usize| {
+            let grade = checks.get(at)?.as_ref()?.grade()?;
+            let lacks = matches!(unsound.get(at), Some(Some(_)));
+            Some(if lacks { grade.max(FileGrade::Incomplete) } else { grade })
+        };
+        (0..self.entries.len()).map(of).collect()
     }
 
     /// Returns the names of the best checkpoints: those that the newest checkpoint of each series
@@ -217,7 +268,7 @@ fn best(checkpoint: &Checkpoint) -> Vec<String> {
 mod tests {
     use super::*;
     use crate::runs::NamePattern;
-    use statelens_checkpoint::Memory;
+    use statelens_checkpoint::{Builder, FormatInfo, Memory};
     use std::sync::Arc;
 
     fn memory(text: &str) -> Memory {
@@ -259,6 +310,33 @@ mod tests {
         assert_eq!(unsound[4], None);
         assert_eq!(run.latest_sound(&unsound).unwrap().name, "checkpoint_1.mdl");
         assert_eq!(run.latest_sound(&[]), None);
+    }
+
+    #[test]
+    fn checkpoints_that_would_do_harm_or_have_nan_are_not_sound() {
+        let run = run(&["checkpoint_1.mdl", "checkpoint_2.mdl", "checkpoint_3.mdl"]);
+        let opened = |grade| {
+            let mut builder = Builder::new(&Limits::default());
+            let root = builder.push(Value::None).unwrap();
+            let format = FormatInfo { id: "x", name: "X", ..FormatInfo::default() };
+            let files = FileSet::single("x", memory(""));
+            let findings = vec![Finding::new(grade, "Loading would call eval")];
+            let checkpoint = builder.finish(root, format, files, findings).unwrap();
+            Some(OpenCheck::of(Ok(&checkpoint)))
+        };
+        let mut checks = [opened(Grade::UnknownCode), opened(Grade::Note), opened(Grade::Danger)];
+        let unsound = run.unsound(&checks);
+        assert_eq!(unsound[2].as_deref(), Some("Loading would call eval"));
+        assert_eq!(run.latest_sound(&unsound).unwrap().name, "checkpoint_2.mdl");
+        checks[1].as_mut().unwrap().not_finite = Some(2);
+        let unsound = run.unsound(&checks);
+        assert_eq!(unsound[1].as_deref(), Some("2 values are NaN or infinite"));
+        assert_eq!(run.latest_sound(&unsound).unwrap().name, "checkpoint_1.mdl");
+        let words = |checks: &[Option<OpenCheck>]| -> Vec<&str> {
+            run.grades(checks).iter().map(|it| it.map_or("", FileGrade::word)).collect()
+        };
+        assert_eq!(words(&checks), ["unknown code", "not finite", "dangerous"]);
+        assert_eq!(words(&[None, check("", &["model"]), None]), [""; 3], "not judged");
     }
 
     #[test]

@@ -9,6 +9,7 @@ use statelens::parts::compare::runs::{
     FileEntry, INDEX, LATEST_FILES, MAX_LATEST, NamePattern, OpenCheck, RunContents, RunFile,
     folder_marks, is_checkpoint_folder, named_latest, parse_index,
 };
+use statelens::parts::describe::FileGrade;
 use statelens::{Error, Progress as _, Result};
 
 use crate::args::{Latest, RunFolderArgs, Runs};
@@ -256,23 +257,24 @@ pub(crate) fn run(args: &Runs) -> CommandResult {
     if args.values {
         return values::run(args, &run, &wrong);
     }
-    let checks: Vec<(&FileEntry, String)> = run.entries.iter().zip(wrong).collect();
+    let grades = run.grades(&checks);
     let mut printer = Printer::new();
     match args.json {
-        true => printer.line(&run.json(checks.iter().map(|(_, wrong)| wrong.as_str())))?,
-        false => show(&run, &checks, &best, &mut printer)?,
+        true => printer.line(&run.json(wrong.iter().map(String::as_str).zip(grades)))?,
+        false => show(&run, &wrong, &grades, &best, &mut printer)?,
     }
     printer.success()
 }
 
 fn show(
     run: &RunContents,
-    checks: &[(&FileEntry, String)],
+    wrong: &[String],
+    grades: &[Option<FileGrade>],
     best: &[String],
     printer: &mut Printer,
 ) -> Result<(), Failure> {
-    let mut table = TextTable::new(&["file", "what", ">step", ">bytes", ""]);
-    for (entry, wrong) in checks {
+    let mut table = TextTable::new(&["file", "what", ">step", ">bytes", "grade", ""]);
+    for ((entry, wrong), grade) in run.entries.iter().zip(wrong).zip(grades) {
         let step = match &entry.kind {
             RunFile::Checkpoint(name) => name.step.to_string(),
             _ => String::new(),
@@ -295,7 +297,12 @@ fn show(
         }
         let name = entry.name.clone();
         let what = entry.kind.word().to_owned();
-        table.row(vec![name, what, step, grouped(entry.bytes), notes.join("; ")]);
+        let grade = match grade {
+            Some(grade) => grade.word(),
+            None if entry.holds_states() => "not checked",
+            None => "",
+        };
+        table.row(vec![name, what, step, grouped(entry.bytes), grade.to_owned(), notes.join("; ")]);
     }
     table.print(printer)?;
     for path in &run.only_index {
