@@ -159,7 +159,7 @@ impl FactInputs<'_> {
             (None, Some(named)) => {
                 let by = format!("names: {}", named.by.join(", "));
                 let title = FactValue::Text(with(named.title));
-                fact("family", "looks like", title, FactSource::Inferred(by))
+                fact("family", "family", title, FactSource::Inferred(by))
             }
             (None, None) => {
                 unknown("family", "family", "the names are not those of a known family")
@@ -310,6 +310,7 @@ impl FactInputs<'_> {
         // OPT and RoBERTa have two additional rows at the start.
         if let Some((rows, basis)) = inferred.filter(|_| fact.contradicts) {
             fact.doubt = format!("the embedding has {}: {basis}", grouped(rows));
+            fact.in_file = None;
         }
         fact
     }
@@ -378,7 +379,7 @@ impl FactInputs<'_> {
 
 fn fact(name: &'static str, label: &'static str, value: FactValue, source: FactSource) -> Fact {
     let (name, label) = (name.into(), label.into());
-    Fact { name, label, value, source, doubt: String::new(), contradicts: false }
+    Fact { name, label, value, source, doubt: String::new(), contradicts: false, in_file: None }
 }
 
 fn unknown(name: &'static str, label: &'static str, why: &str) -> Fact {
@@ -398,6 +399,7 @@ pub(super) fn of_number(
             if let Some((other, basis)) = inferred.filter(|(other, _)| *other != number) {
                 fact.doubt = format!("the file says {}: {basis}", grouped(other));
                 fact.contradicts = true;
+                fact.in_file = Some(other);
             }
             fact
         }

@@ -73,6 +73,9 @@ pub struct Fact {
     pub doubt: String,
     /// Whether `doubt` is a real contradiction, and not, for example, just padding.
     pub contradicts: bool,
+    /// The number that names and shapes give, if it is not the value.
+    #[serde(default)]
+    pub in_file: Option<u64>,
 }
 
 /// The value of a fact.
@@ -173,6 +176,12 @@ impl Model {
 }
 
 impl Fact {
+    /// Returns the number that names and shapes give if the value contradicts it: the file is right
+    /// then, and the config is that of another model.
+    pub fn corrected(&self) -> Option<u64> {
+        self.in_file.filter(|_| self.contradicts)
+    }
+
     /// Returns whether the value is known.
     pub fn is_known(&self) -> bool {
         self.value != FactValue::Unknown

@@ -107,6 +107,9 @@ fn reports_contradictions_with_the_config() {
     let layers = model.fact("layers").unwrap();
     assert_eq!(model.number("layers"), Some(40));
     assert_eq!(layers.doubt, "the file says 32: model.layers, 0 to 31");
+    assert_eq!(layers.corrected(), Some(32), "the file is right");
+    assert!(model.line().contains("32 layers"), "{}", model.line());
+    assert_eq!(model.fact("heads").unwrap().corrected(), None);
     assert_eq!(model.number("max_positions"), Some(4096));
 }
 

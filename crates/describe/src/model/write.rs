@@ -64,7 +64,8 @@ impl Model {
             ("vocabulary", "vocabulary ", ""),
             ("experts", "", " experts"),
         ] {
-            let number = self.number(name).map(grouped);
+            let corrected = self.fact(name).and_then(Fact::corrected);
+            let number = corrected.or_else(|| self.number(name)).map(grouped);
             parts.extend(number.map(|number| format!("{before}{number}{after}")));
         }
         parts.join("; ")
