@@ -183,7 +183,9 @@ impl LeafPattern {
     }
 
     fn write(&self, out: &mut Vec<u8>) {
-        let kind = KINDS.iter().position(|kind| *kind == self.kind).unwrap_or(0) as u8;
+        // A kind without a code is not a tensor.
+        let code = |wanted: &str| KINDS.iter().position(|kind| *kind == wanted);
+        let kind = code(self.kind).or_else(|| code("object")).unwrap_or_default() as u8;
         let flags = u8::from(self.sizes.is_some())
             | u8::from(!self.value.is_empty()) << 1
             | u8::from(self.link.is_some()) << 2;
