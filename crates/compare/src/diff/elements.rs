@@ -127,6 +127,12 @@ impl ElementDifference {
 }
 
 impl Distance {
+    /// Returns the largest `|left - right|`, or that of the elements which are finite on both sides if
+    /// others have no distance.
+    pub fn largest_finite(&self) -> Option<f64> {
+        self.max_abs.or(self.finite_max_abs.flatten())
+    }
+
     fn text(&self) -> String {
         let mut text = match (self.max_abs, self.max_rel, self.mse) {
             (Some(abs), Some(rel), Some(mse)) => {
