@@ -25,6 +25,9 @@ const LAYERS: [(&str, &[&str]); 5] = [
     ("worker", &["worker"]),
 ];
 
+/// The module of the page's state.
+const STATE: [&str; 2] = ["page", "model"];
+
 /// The modules of a crate by path, each with the modules that it uses.
 pub(super) struct Graph {
     uses: BTreeMap<Path, BTreeSet<Path>>,
@@ -113,7 +116,15 @@ impl Graph {
 }
 
 /// Returns the path by which a module is compared: its layer comes before its feature.
+///
+/// The file of a layer's own folder (`worker/mod.rs`) is compared as a module in it. Otherwise it
+/// would be the parent of all features, and could use each of them although they use it. The page's
+/// state is the one file that has parts of all features.
 fn layered(module: &Path) -> Path {
+    let is_layer = |(_, folder): &(&str, &[&str])| *folder == module.as_slice();
+    if LAYERS.iter().any(is_layer) && module.as_slice() != STATE {
+        return [module.as_slice(), &["mod".to_owned()]].concat();
+    }
     let [feature, layer, rest @ ..] = module.as_slice() else { return module.clone() };
     let Some((_, folder)) = LAYERS.iter().find(|(name, _)| name == layer) else {
         return module.clone();
@@ -238,5 +249,19 @@ mod tests {
         assert_eq!(features("pub struct S;"), [""; 0]);
         assert_eq!(features("use crate::a::page::P; pub struct S;"), ["page state"]);
         assert_eq!(features("use crate::a::state::S; pub struct S;"), [""; 0]);
+        // What a layer's own file has may not use the features, since they use it.
+        let dispatch = |file, other| {
+            circles(&[
+                ("", "mod a; mod worker; mod dispatch;"),
+                ("a", "pub mod worker;"),
+                ("a::worker", "use crate::worker::post; pub fn start() {}"),
+                ("worker", file),
+                ("dispatch", other),
+            ])
+        };
+        let post = "pub fn post() {}";
+        let uses = "use crate::a; pub fn post() { a::worker::start(); }";
+        assert_eq!(dispatch(post, uses), [""; 0]);
+        assert_eq!(dispatch(uses, ""), ["worker::a worker::mod"]);
     }
 }
