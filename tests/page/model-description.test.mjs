@@ -40,7 +40,7 @@ test("read, inferred and unknown facts are distinguished", () =>
     let facts = await listed(page, ".insp .understood dl");
     assert.deepEqual(facts.layers, [String(original.n_layer), "inferred"]);
     assert.deepEqual(facts.heads, ["unknown", "unknown"]);
-    assert.match(facts["looks like"][0], /^GPT-2-like/);
+    assert.match(facts["family"][0], /^GPT-2-like/);
 
     await open(page, model, config);
     facts = await listed(page, ".insp .understood dl");

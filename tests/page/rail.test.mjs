@@ -35,9 +35,9 @@ test("several files are listed: which is open, which is damaged; a click or key 
     await drop(page, "body", three);
     await page.waitForSelector("#work #rail");
     await becomes(() => states(page), [
-      ["a.pt", "sound", true],
+      ["a.pt", "whole", true],
       ["b.pt", "damaged", false],
-      ["c.mdl", "sound", false],
+      ["c.mdl", "whole", false],
     ]);
     assert.equal(await page.textContent("#show-rail"), "1 of 3");
     await page.click('#rail [data-name="c.mdl"] button');
@@ -47,9 +47,9 @@ test("several files are listed: which is open, which is damaged; a click or key 
     await page.keyboard.press("]");
     await page.waitForSelector("#error #rail");
     assert.deepEqual(await states(page), [
-      ["a.pt", "sound", false],
+      ["a.pt", "whole", false],
       ["b.pt", "damaged", true],
-      ["c.mdl", "sound", false],
+      ["c.mdl", "whole", false],
     ]);
     assert.doesNotMatch(await page.textContent("#error"), /none of them/);
     await page.keyboard.press("[");

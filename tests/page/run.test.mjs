@@ -59,8 +59,8 @@ const rows = (page) =>
     rows.map((row) => ({
       name: row.querySelector(".ck").title,
       step: row.querySelector(".cp").textContent,
-      kind: row.querySelector(".cd").textContent,
-      flagged: row.querySelector(".cd .fi") !== null,
+      kind: row.querySelector(".cd > span:last-child").textContent,
+      flagged: row.querySelector(".cd :is(.fi.warn, .fi.danger)") !== null,
       lens: row.querySelector(".lens") !== null,
     })),
   );
@@ -152,7 +152,7 @@ test("the main button opens the newest sound checkpoint, next to a note on the d
   await withPage(browser, async (page) => {
     await choose(page, folder);
     assert.equal(await page.textContent("#latest"), "checkpoint_3000.mdl");
-    assert.equal(await mainButton(page), "Open 1,500 \u00b7 newest sound");
+    assert.equal(await mainButton(page), "Open 1,500 \u00b7 newest whole");
     assert.equal(await page.textContent("#show-loaded"), "Step 3,000 is damaged, and the trainer would resume from it");
     assert.equal(await selected(page), "checkpoint_1500.mdl");
     const plan = JSON.parse(execFileSync(command, ["prune", folder, "--keep", "1", "--json"], { encoding: "utf8" }));
@@ -180,7 +180,7 @@ test("the main button opens the newest sound checkpoint, next to a note on the d
     await page.waitForSelector("#run .insp .warnline");
     // The selection has changed, but the main button still opens the checkpoint that it names.
     assert.equal(await selected(page), "checkpoint_3000.mdl");
-    assert.equal(await mainButton(page), "Open 1,500 \u00b7 newest sound");
+    assert.equal(await mainButton(page), "Open 1,500 \u00b7 newest whole");
     await page.click("#open-step");
     await page.waitForSelector("#work .row");
     assert.match(await page.textContent("#work .top .name"), /checkpoint_1500\.mdl$/);
@@ -201,14 +201,14 @@ test("there is one button if the newest checkpoint is sound; if none is, it open
   const folder = smallRun("sound");
   await withPage(browser, async (page) => {
     await choose(page, folder);
-    assert.equal(await mainButton(page), "Open 30 \u00b7 newest sound");
+    assert.equal(await mainButton(page), "Open 30 \u00b7 newest whole");
     assert.equal(await page.$("#show-loaded"), null);
     assert.equal(await page.$("#none-sound"), null);
     assert.match(await page.textContent("#autoload code"), /^statelens latest \S+$/);
     for (const step of [10, 20, 30]) truncateSync(join(folder, `checkpoint_${step}.mdl`), 60);
     await choose(page, folder);
     await becomes(() => mainButton(page), "Open 30 \u00b7 the trainer would resume from it");
-    assert.equal(await page.textContent("#none-sound"), "no checkpoint is sound");
+    assert.equal(await page.textContent("#none-sound"), "no checkpoint is whole");
     assert.equal(await page.$("#show-loaded"), null);
     await page.click("#open-step");
     await page.waitForSelector("#error");

@@ -7,15 +7,21 @@
 //! A feature is a folder with a module per layer: `message` has its part of the protocol, `worker`
 //! runs in the worker, `state` computes what the page shows from the replies, without the browser,
 //! `model` is its part of the page's state, and `page` has its components. What features share is
-//! in [`protocol`], [`worker`], [`state`] and [`page`].
+//! in [`protocol`], [`worker`], [`state`] and [`page`]. `features` lists the tasks of all features,
+//! and [`dispatch`] passes each request of the page to the feature that handles it.
 //!
 //! This crate is not a library for others: its only user is the binary, which is both page and
 //! worker.
 
 #![allow(missing_docs, reason = "an application: the names have no other users")]
 
+// Comes first: the modules below it expand its list.
+#[macro_use]
+mod features;
+
 pub mod compare;
 pub mod convert;
+pub mod dispatch;
 pub mod export;
 pub mod family;
 pub mod filter;

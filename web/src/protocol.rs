@@ -251,6 +251,6 @@ pub enum FromWorker {
     /// A file of [`ToWorker::CheckRun`] or [`ToWorker::CheckFiles`], as an index, and the result of
     /// opening it.
     FileChecked(u32, OpenCheck),
-    /// The job is over; its results were sent before.
-    Ended(JobEnd),
+    /// The job of this kind is over; its results were sent before.
+    Ended(JobKind, JobEnd),
 }

@@ -3,7 +3,7 @@
 use statelens_checkpoint::{Advice, Error, ErrorKind, Setting, capitalised};
 
 use crate::protocol;
-use crate::protocol::error::{ErrorText, FALSIFIED};
+use crate::protocol::error::{ErrorText, FALSIFIED, UNWRITTEN};
 use crate::state::fmt::exact;
 
 /// Returns the page's name of a setting: a control, and its value if one is meant.
@@ -73,6 +73,7 @@ pub fn error(error: &Error) -> ErrorText {
         ErrorKind::Limit => protocol::error::ErrorKind::Limit,
         ErrorKind::Refused if error.code() == FALSIFIED => protocol::error::ErrorKind::Falsified,
         ErrorKind::Refused => protocol::error::ErrorKind::Refused,
+        ErrorKind::Io if error.code() == UNWRITTEN => protocol::error::ErrorKind::Unwritten,
         ErrorKind::Io | ErrorKind::Cancelled => protocol::error::ErrorKind::Io,
         _ => protocol::error::ErrorKind::Unsupported,
     };
@@ -162,6 +163,9 @@ mod tests {
         assert!(failure(&Error::cancelled()).is_none());
         let falsified = error(&Error::refused("casting loses numbers").coded(FALSIFIED));
         assert_eq!(falsified.kind, protocol::error::ErrorKind::Falsified);
+        let full = error(&Error::io("the disk is full").coded(UNWRITTEN));
+        assert_eq!(full.kind, protocol::error::ErrorKind::Unwritten);
+        assert_eq!(error(&Error::io("it is gone")).kind, protocol::error::ErrorKind::Io);
     }
 
     #[test]

@@ -4,6 +4,6 @@ fn main() {
     if web_sys::window().is_some() {
         statelens_web::page::start();
     } else {
-        statelens_web::worker::start();
+        statelens_web::dispatch::start();
     }
 }

@@ -16,6 +16,17 @@ pub enum SaveTo {
     Handle,
 }
 
+/// Runs a plan.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WriteRequest {
+    /// The request that produced the plan.
+    pub request: u32,
+    /// Where the bytes go. The handle of [`SaveTo::Handle`] is sent with this message.
+    pub sink: SaveTo,
+    /// Keep the files even if casts did more to numbers than round them.
+    pub falsify: bool,
+}
+
 /// The target and options of a conversion. The fields are named after the command's options.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ConvertOptions {

@@ -3,7 +3,7 @@
 use yew::prelude::*;
 
 use crate::convert::state::naming::key_name;
-use crate::matrix::message::{ExportFormat, ExportRequest};
+use crate::matrix::message::{ExportFormat, ExportRequest, ExportedFile};
 use crate::page::model::actor::Actor;
 use crate::protocol::job::JobKind;
 use crate::protocol::task::TaskRequest;
@@ -80,7 +80,7 @@ pub(crate) fn SaveAs(props: &SaveAsProps) -> Html {
 }
 
 /// Renders the progress of saving, or its error.
-pub(crate) fn export_progress(actor: &Actor, export: &Task<String>) -> Html {
+pub(crate) fn export_progress(actor: &Actor, export: &Task<ExportedFile>) -> Html {
     match export {
         Task::Idle | Task::Done(_) => html! {},
         Task::Running(task) => {

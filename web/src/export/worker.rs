@@ -11,33 +11,29 @@ use statelens_values::Csv;
 use wasm_bindgen::JsValue;
 use web_sys::Blob;
 
-use crate::convert::message::SaveTo;
+use crate::convert::message::{SaveTo, WriteMethod};
 use crate::convert::worker::running::run;
-use crate::matrix::message::{ExportFormat, ExportRequest};
-use crate::protocol::task::TaskResult;
+use crate::matrix::message::{ExportFormat, ExportRequest, ExportedFile};
 use crate::worker::job::Job;
-use crate::worker::opened::OpenCheckpoint;
+use crate::worker::outputs;
 use crate::worker::reading::drive;
 use crate::worker::selection::{numbers_of, slice_of};
+use crate::worker::session::SharedSession;
 use crate::worker::task::Task;
 
 /// Bytes passed to the browser at once, which moves them to disk if needed.
 const PART: usize = 8 << 20;
 
 /// Handles a request of the page.
-pub(crate) fn start(open: OpenCheckpoint, job: Job, request: ExportRequest) {
-    Task::start(
-        open,
-        job,
-        |name| TaskResult::Export(*name),
-        async move |task| {
-            task.attach(export(task, &request).await?);
-            Ok(request.name)
-        },
-    );
+pub(crate) fn start(session: &SharedSession, job: Job, request: ExportRequest, _: &JsValue) {
+    let Some(open) = session.borrow().open.clone() else { return };
+    Task::start(open, job, async move |task: &Task| {
+        task.attach(export(task, &request).await?);
+        Ok(ExportedFile { name: request.name })
+    });
 }
 
-async fn export(task: &Task<String>, request: &ExportRequest) -> Result<Array> {
+async fn export(task: &Task, request: &ExportRequest) -> Result<Array> {
     let open = &task.open;
     let mut tensor: Tensor = numbers_of(open, request.row)?.into_owned();
     if !request.slice.is_empty() {
@@ -58,13 +54,13 @@ async fn export(task: &Task<String>, request: &ExportRequest) -> Result<Array> {
 }
 
 /// Exports raw bytes, or numbers as text.
-async fn plain(task: &Task<String>, tensor: &Tensor, csv: Option<Csv>) -> Result<Array> {
+async fn plain(task: &Task, tensor: &Tensor, csv: Option<Csv>) -> Result<Array> {
     let open = &task.open;
     let taken = ExportOutput { csv, text: String::new(), bytes: Vec::new(), parts: Array::new() };
     let mut pour = Pour::all(&open.checkpoint.files, tensor, BUDGET, taken)?;
     drive(&mut pour, &[&open.sources], &task.job, |pour, time| {
         if time {
-            task.progress(pour.progress(), None);
+            task.progress(pour.progress());
         }
     })
     .await?;
@@ -74,7 +70,7 @@ async fn plain(task: &Task<String>, tensor: &Tensor, csv: Option<Csv>) -> Result
 }
 
 /// Exports a file of a format that holds dtype and shape, by the same writer as any conversion.
-async fn written(task: &Task<String>, request: &ExportRequest, tensor: Tensor) -> Result<Array> {
+async fn written(task: &Task, request: &ExportRequest, tensor: Tensor) -> Result<Array> {
     let open = &task.open;
     let key = open.leaves.get(request.row as usize).map(|leaf| leaf.flat.to_lossy());
     let key = key.unwrap_or_default();
@@ -82,7 +78,11 @@ async fn written(task: &Task<String>, request: &ExportRequest, tensor: Tensor) -
     let target = writing(request.kind.extension())?.target(&RequestedOptions::default())?;
     let plan = statelens_formats::plan(Arc::new(alone), &target, &request.name)?;
     let ran = run(plan, task, SaveTo::Download, JsValue::UNDEFINED, true).await;
-    ran.map(|(_, files)| files)
+    let (done, files) = ran?;
+    if done.method == WriteMethod::Private {
+        outputs::add(&files, &done.names);
+    }
+    Ok(files)
 }
 
 struct ExportOutput {

@@ -15,6 +15,7 @@ use crate::page::marks::key;
 use crate::page::model::actor::Actor;
 use crate::page::model::{PageModel, Screen, Sheet, Tab};
 use crate::page::stored::{store_open_name, was_open};
+use crate::protocol::job::JobKind;
 use crate::state::work::OpenWork;
 use crate::values::page::{GoToTarget, number_of};
 
@@ -23,7 +24,7 @@ const SHEETS: [(&str, Sheet); 4] = [
     ("convert", Sheet::Convert),
     ("findings", Sheet::Findings),
     ("share", Sheet::Share),
-    ("verify", Sheet::Verify),
+    ("verify", Sheet::Task(JobKind::Verify)),
 ];
 /// The word for a comparison in a link.
 const COMPARE: &str = "compare";

@@ -126,10 +126,16 @@ fn fact(fact: &Fact) -> Html {
     html! {
         <>
             <dt>{ &*fact.label }</dt>
-            <dd class={classes(&[when(!known, "dim"), when(!doubt.is_empty(), "w-warn")])} title={basis}>{ fact.text() }
-                if known { <span class="src">{ source_word(&fact.source) }</span> }
-                if !doubt.is_empty() { <span class="src doubt">{ doubt }</span> }</dd>
-            if !source.is_empty() { <dd class="basis">{ source }</dd> }
+            if let Some(number) = fact.corrected() {
+                // A config of another model must not stand for the file.
+                <dd title={doubt.clone()}>{ grouped(number) }<span class="src">{ "from the shapes" }</span>
+                    <span class="src doubt w-warn">{ format!("{} says {}", source.split(':').next().unwrap_or(source), fact.text()) }</span></dd>
+            } else {
+                <dd class={classes(&[when(!known, "dim"), when(!doubt.is_empty(), "w-warn")])} title={basis}>{ fact.text() }
+                    if known { <span class="src">{ source_word(&fact.source) }</span> }
+                    if !doubt.is_empty() { <span class="src doubt">{ doubt }</span> }</dd>
+                if !source.is_empty() { <dd class="basis">{ source }</dd> }
+            }
         </>
     }
 }

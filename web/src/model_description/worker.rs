@@ -4,13 +4,14 @@ use std::rc::Rc;
 
 use statelens_describe::model::{Config, Model};
 
-use crate::family;
 use crate::family::message::NamedText;
+use crate::family::worker::FamilyState;
 use crate::model_description::message::ModelDescription;
 use crate::protocol::FromWorker;
 use crate::worker::job::Job;
 use crate::worker::remote;
 use crate::worker::session::SharedSession;
+use crate::{family, share};
 
 /// Models with more keys are not described: it would take a list of them.
 const MAX_KEYS: u64 = 200_000;
@@ -18,7 +19,7 @@ const MAX_KEYS: u64 = 200_000;
 /// Handles a request of the page; with `fetch`, the config next to a remote model is fetched first.
 pub(crate) fn handle_request(session: &SharedSession, job: Job, fetch: bool) {
     let Some(open) = session.borrow().open.clone() else {
-        let summary = session.borrow().shared();
+        let summary = share::worker::shared(&mut session.borrow_mut());
         if let Some(outline) = summary {
             post(&job, outline.model(), None);
         }
@@ -34,7 +35,7 @@ pub(crate) fn handle_request(session: &SharedSession, job: Job, fetch: bool) {
             let text = bytes.and_then(|bytes| String::from_utf8(bytes).ok());
             if let Some(session) = weak.upgrade() {
                 let config = text.map(|text| NamedText { name: name.to_owned(), text });
-                session.borrow_mut().note_config(config);
+                session.borrow_mut().kept(|model: &mut FamilyState| model.note_config(config));
                 handle_request(&session, own, false);
             }
         });
@@ -43,13 +44,15 @@ pub(crate) fn handle_request(session: &SharedSession, job: Job, fetch: bool) {
         return;
     }
     let config = family::worker::config_of_files(&open.checkpoint.files);
-    let text = config.or_else(|| session.borrow().config());
+    let (known, requested) = session
+        .borrow_mut()
+        .kept(|model: &mut FamilyState| (model.config(), model.requested_config()));
+    let text = config.or(known);
     let config = text.as_ref().and_then(|text| {
         let value = family::worker::read_config(text).ok()?;
         Some(Config::new(text.name.clone(), value.scalars()))
     });
     let model = Model::of(&open.checkpoint, &open.leaves, config.as_ref());
-    let requested = session.borrow().requested_config();
     let fetch = (server.is_some() && !requested && model.is_recognised()).then(|| name.to_owned());
     post(&job, model, fetch);
 }

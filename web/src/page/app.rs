@@ -33,11 +33,13 @@ use crate::page::model::actor::{Actor, VALUES};
 use crate::page::model::{ModelUpdate, PageModel, Screen, Sheet};
 use crate::page::offline::NewVersion;
 use crate::page::recovery::use_recovery;
+use crate::page::sheet::TaskSheet;
 use crate::page::shortcuts::ShortcutsSheet;
 use crate::page::stop_dialog;
 use crate::page::stored_files::use_desktop_files;
 use crate::page::workspace::Workspace;
 use crate::protocol::error::{ErrorKind, ErrorText};
+use crate::protocol::job::JobKind;
 use crate::protocol::task::TaskResult;
 use crate::protocol::{FromWorker, JobMessage, ToWorker};
 use crate::read_as::message::ReadAs;
@@ -47,7 +49,6 @@ use crate::share::page::{ShareSheet, use_link_of_page};
 use crate::state::fmt;
 use crate::state::task::Task;
 use crate::values::page::use_values_panel;
-use crate::verify::page::VerifySheet;
 use crate::{compare, open, rail, run_folder};
 
 /// The root component.
@@ -198,7 +199,7 @@ fn screen(model: &UseReducerHandle<PageModel>, actor: &Actor) -> Html {
         (Screen::Work | Screen::Loading, Some(work)) => html! {
             <Workspace {work} oncompare={oncompare(model, actor)} tab={model.tab} tree_shown={model.tree_shown} description={model.description.clone()} treemap={model.treemap.clone()} inspected={model.inspected.clone()}
                 values={model.values.clone()} running={running(model)} fetched={model.fetched.clone()} cap={model.agreed.cap}
-                privacy={privacy(model)} verifying={model.verification.task.clone()} values_panel={model.values_panel.clone()}
+                privacy={privacy(model)} verifying={model.verification.task.clone()} grade={model.grade()} values_panel={model.values_panel.clone()}
                 title={title(model)} rail={model.rail.clone()} files={model.files.clone()} run={run_name(model)} read_as={read_as(model, actor)} />
         },
         _ => start_screen(actor, model.dragged, model.pending_link.as_deref()),
@@ -357,11 +358,18 @@ fn sheet(model: &UseReducerHandle<PageModel>, actor: &Actor) -> Html {
         (Some(Sheet::Findings), _) => {
             html! { <FindingsSheet work={work.clone()} title={title(model)} scan={model.values_panel.scan.clone()} read_as={read_as(model, actor)} /> }
         }
-        (Some(Sheet::Verify), _) => {
-            let cap = model.address.as_ref().map(|_| model.agreed.cap);
-            let error = model.verification.task.error();
-            let raise = error.and_then(|error| raise(model, actor, error));
-            html! { <VerifySheet work={work.clone()} title={title(model)} verification={model.verification.clone()} {cap} rate={model.values_panel.rate} {raise} /> }
+        (Some(Sheet::Task(kind)), _) => {
+            let error = model.task_error(kind);
+            task_sheet(
+                kind,
+                TaskSheet {
+                    model,
+                    work: work.clone(),
+                    title: title(model),
+                    cap: model.address.as_ref().map(|_| model.agreed.cap),
+                    raise: error.and_then(|error| raise(model, actor, &error)),
+                },
+            )
         }
         (Some(Sheet::Keys), _) => html! { <ShortcutsSheet /> },
         (Some(Sheet::Limit), _) => {
@@ -374,16 +382,30 @@ fn sheet(model: &UseReducerHandle<PageModel>, actor: &Actor) -> Html {
     }
 }
 
+macro_rules! sheets {
+    ($($(#[$doc:meta])* $kind:ident($request:ty) -> $result:ty, starts $start:path $(, sheet $sheet:path)?;)*) => {
+        /// Renders the sheet of a task, if it has one.
+        fn task_sheet(kind: JobKind, shown: TaskSheet<'_>) -> Html {
+            match kind {
+                $($(JobKind::$kind => $sheet(shown),)?)*
+                _ => html! {},
+            }
+        }
+    };
+}
+
+tasks!(sheets);
+
 /// Saves the files that a reply brings. Returns the file of a conversion if it is a single one, so
 /// that it can be opened.
 fn finish(message: &FromWorker, handle: JsValue) -> Option<web_sys::File> {
     if let FromWorker::Summary { name, text } = message {
         drop::save_text(text, name);
     }
-    if let FromWorker::Done(TaskResult::Export(name)) = message {
+    if let FromWorker::Done(TaskResult::Export(exported)) = message {
         let blob = handle.dyn_ref::<js_sys::Array>().map(|blobs| blobs.get(0));
         if let Some(Ok(blob)) = blob.map(JsCast::dyn_into) {
-            drop::save(&blob, name);
+            drop::save(&blob, &exported.name);
         }
         return None;
     }
@@ -418,8 +440,14 @@ fn use_requests(model: &UseReducerHandle<PageModel>, actor: &Actor) {
     let at = model.values_panel.at.filter(|(of, _)| Some(*of) == row).map(|(_, number)| number);
     let sender = actor.clone();
     let slice = row.map_or("", |row| model.values_panel.slice_of(row)).to_owned();
+    // A value that was selected by a click stays where it is.
+    let is_shown = model.values.as_ref().is_some_and(|shown| {
+        let end = shown.start + shown.values.as_ref().map_or(0, |texts| texts.len() as u64);
+        let inside = |at: u64| !slice.is_empty() || (shown.start..end).contains(&at);
+        Some(shown.row) == row && shown.slice == slice && at.is_some_and(inside)
+    });
     use_effect_with((opened.clone(), row, at, slice), move |(_, row, at, slice)| {
-        if let Some(row) = *row {
+        if let Some(row) = row.filter(|_| !is_shown) {
             // Places the selected value in the middle of the window.
             let start = at.map_or(0, |number| number.saturating_sub(u64::from(VALUES) / 2));
             sender.request(&ToWorker::Values { row, slice: slice.clone(), start, count: VALUES });

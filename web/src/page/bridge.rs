@@ -85,11 +85,9 @@ impl Bridge {
         self.inner.borrow().jobs.iter().any(|job| job.1 == kind)
     }
 
-    /// Returns the running jobs that would be lost if something else were opened.
-    pub fn long_jobs(&self) -> Vec<JobKind> {
-        let long =
-            [JobKind::Write, JobKind::Verify, JobKind::Scan, JobKind::RunValues, JobKind::Compare];
-        long.into_iter().filter(|kind| self.is_running(*kind)).collect()
+    /// Returns the running jobs, which end if something else is opened.
+    pub fn running(&self) -> Vec<JobKind> {
+        self.inner.borrow().jobs.iter().map(|job| job.1).collect()
     }
 
     /// Terminates the worker at once and starts a new one, with nothing open.
@@ -303,9 +301,11 @@ impl BridgeState {
         self.session_request = None;
         let is_under_way = self.jobs.iter().any(|job| job.0 == posted.job);
         match posted.message {
-            FromWorker::Ended(_) => {
+            // A task that ended without a result is not running any more. The end of a job that a
+            // newer one of its kind replaced says nothing about that one.
+            FromWorker::Ended(kind, _) => {
                 self.jobs.retain(|job| job.0 != posted.job);
-                false
+                is_under_way && !self.jobs.iter().any(|job| job.1 == kind)
             }
             FromWorker::Fetched(_) => true,
             _ => is_under_way,
@@ -370,8 +370,10 @@ mod tests {
         assert_eq!(accepts(3, 8, measured()), (true, 2));
         assert_eq!(accepts(2, 8, measured()), (false, 2), "another session");
         assert_eq!(accepts(3, 7, measured()), (false, 2), "a job that was replaced");
-        assert_eq!(accepts(2, 8, FromWorker::Ended(JobEnd::Replaced)), (false, 2));
-        assert_eq!(accepts(3, 8, FromWorker::Ended(JobEnd::Completed)), (false, 1));
+        let ended = |end| FromWorker::Ended(JobKind::Verify, end);
+        assert_eq!(accepts(2, 8, ended(JobEnd::Replaced)), (false, 2));
+        assert_eq!(accepts(3, 8, ended(JobEnd::Completed)), (true, 1), "the page stops its task");
+        assert_eq!(accepts(3, 8, ended(JobEnd::Completed)), (false, 1));
         assert_eq!(accepts(3, 8, measured()), (false, 1), "a job that is over");
     }
 }

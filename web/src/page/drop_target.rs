@@ -12,6 +12,7 @@ use crate::page::marks::{classes, when};
 use crate::page::model::actor::Actor;
 use crate::page::model::{PageModel, Sheet};
 use crate::protocol::error::{ErrorKind, ErrorText};
+use crate::protocol::job::JobKind;
 use crate::{compare, family, run_folder, verify};
 
 /// Handles items that are dragged over the window and dropped on it.
@@ -148,7 +149,7 @@ pub fn drop_overlay(model: &PageModel) -> Html {
             Some(Sheet::Convert) => {
                 "Release to use it as the config or recipe, or to open it.".to_owned()
             }
-            Some(Sheet::Verify) => "Release to use it as the manifest.".to_owned(),
+            Some(Sheet::Task(JobKind::Verify)) => "Release to use it as the manifest.".to_owned(),
             _ => drag_hint(model.dragged),
         };
         return html! { <div class="dropover"><b>{ text }</b></div> };

@@ -94,7 +94,7 @@ pub fn Edge(props: &EdgeProps) -> Html {
     html! {
         <span ref={node} class={props.class} role="separator" tabindex="0" aria-orientation="vertical"
             aria-label={props.label.clone()} aria-valuemin={least.to_string()} aria-valuemax={most.to_string()}
-            aria-valuenow={width.unwrap_or(least).to_string()} onpointercancel={onpointerup.clone()}
+            aria-valuenow={width.unwrap_or(least).to_string()} aria-valuetext={width.map_or_else(|| "automatic".to_owned(), |width| format!("{width} pixels"))} onpointercancel={onpointerup.clone()}
             {onpointerdown} {onpointermove} {onpointerup} {onkeydown} {ondblclick}></span>
     }
 }

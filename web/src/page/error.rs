@@ -48,6 +48,7 @@ pub fn kind_word(kind: ErrorKind) -> &'static str {
         ErrorKind::Limit | ErrorKind::FetchCap => "Over a limit",
         ErrorKind::Refused | ErrorKind::Falsified => "Refused",
         ErrorKind::Io => "Could not be read",
+        ErrorKind::Unwritten => "Could not be written",
     }
 }
 

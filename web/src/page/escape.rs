@@ -6,7 +6,7 @@ use crate::convert::state::Conversion;
 use crate::page::model::actor::Actor;
 use crate::page::model::{PageModel, PendingAction, Screen, Sheet, StopReason};
 use crate::protocol::job::JobKind;
-use crate::{compare, run_folder, verify};
+use crate::{compare, run_folder};
 
 /// Closes the topmost element: a sheet, the filter, a file that is being opened. Returns whether
 /// there was one.
@@ -21,10 +21,11 @@ pub fn escape(model: &PageModel, actor: &Actor, target: Option<&web_sys::Element
             // Asks first: one key press should not discard minutes of work.
             let stop = |actor: &Actor| actor.stop(JobKind::Write);
             actor.confirm(Some(PendingAction::new(StopReason::Stop, stop)));
-        } else if model.sheet == Some(Sheet::Verify) && model.verification.task.is_running() {
-            verify::page::stop(actor);
-        } else {
-            actor.show(None);
+            return true;
+        }
+        match model.sheet {
+            Some(Sheet::Task(kind)) if model.is_task_running(kind) => actor.stop_task(kind),
+            _ => actor.show(None),
         }
         return true;
     }

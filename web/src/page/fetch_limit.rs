@@ -146,6 +146,8 @@ pub fn retry_button(
             next.follow = true;
             hint = ("Follow the redirect if you trust this server", "Follow it".to_owned());
         }
+        // The server sends the same file again.
+        _ if kind != ErrorKind::Io => return html! {},
         _ => {}
     }
     let address = address.clone();

@@ -12,6 +12,7 @@ use crate::page::marks::{self, cap, chip, classes, prose, severity, when};
 use crate::page::model::Sheet;
 use crate::page::model::actor::Actor;
 use crate::page::sheet::SheetFrame;
+use crate::protocol::job::JobKind;
 use crate::read_as::page::{ReadAsChoice, untyped_size};
 use crate::repair::message::RewriteOffer;
 use crate::state::task::Task;
@@ -74,7 +75,8 @@ pub fn FindingsSheet(props: &FindingsProps) -> Html {
         };
         chip(on, None, onclick, content)
     };
-    let verify = actor.on(move |actor, _: MouseEvent| actor.show(Some(Sheet::Verify)));
+    let verify =
+        actor.on(move |actor, _: MouseEvent| actor.show(Some(Sheet::Task(JobKind::Verify))));
     html! {
         <SheetFrame title="Findings" class="findings" note={html! { <span class="m dim">{ visible(&props.title) }</span> }}>
             <div class="sheetbody">

@@ -316,6 +316,13 @@ fn navigated(
         actor.confirm(None);
         return actor.show(None);
     }
+    // Back undoes a filter before it closes the checkpoint.
+    let leaves = trail.borrow().history.get(&to) != Some(&HistoryEntry::of(model));
+    let filtered = model.work.as_ref().is_some_and(|work| !work.filter.is_empty());
+    if to < from && leaves && filtered && model.screen == Screen::Work {
+        stay();
+        return actor.work(|work| work.set_filter(""));
+    }
     let confirmed = std::mem::take(&mut trail.borrow_mut().confirmed);
     if actor.bridge.is_running(JobKind::Write) && !confirmed {
         stay();

@@ -10,6 +10,7 @@ use crate::page::hooks::use_window_event;
 use crate::page::marks::copy;
 use crate::page::model::actor::Actor;
 use crate::page::model::{PageModel, Screen, Sheet};
+use crate::protocol::job::JobKind;
 use crate::state::fmt;
 use crate::state::work::OpenWork;
 use crate::{compare, matrix, rail, run_folder, share, treemap};
@@ -91,7 +92,7 @@ fn press(model: &PageModel, actor: &Actor, event: &KeyboardEvent) -> bool {
         "c" => actor.update(|model| model.start_convert()),
         "f" => actor.show(Some(Sheet::Findings)),
         "s" => actor.show(Some(Sheet::Share)),
-        "v" if compare::page::can_compare(model) => actor.show(Some(Sheet::Verify)),
+        "v" if compare::page::can_compare(model) => actor.show(Some(Sheet::Task(JobKind::Verify))),
         "ArrowDown" | "ArrowUp" if event.shift_key() && is_table(target.as_ref()) => {
             let by = if key == "ArrowDown" { 1 } else { -1 };
             actor.work(move |work| work.extend_pick(by));
@@ -200,7 +201,12 @@ fn copy_values(model: &PageModel) -> bool {
     match &model.values {
         Some(values) if !selected && Some(values.row) == row => match &values.values {
             Ok(texts) => {
-                copy(&texts.join("\n"));
+                // A value that is selected is copied alone.
+                let at = model.values_panel.at.filter(|(of, _)| Some(*of) == row);
+                let at = at.filter(|_| values.slice.is_empty());
+                let at = at.and_then(|(_, number)| number.checked_sub(values.start));
+                let one = at.and_then(|at| texts.get(usize::try_from(at).ok()?));
+                copy(&one.cloned().unwrap_or_else(|| texts.join("\n")));
                 true
             }
             Err(_) => false,

@@ -13,6 +13,7 @@ pub mod escape;
 pub mod fetch_limit;
 pub mod findings;
 pub mod focus;
+pub mod grade;
 pub mod history;
 pub mod hooks;
 pub mod keys;

@@ -1,9 +1,10 @@
 //! The page's state, and the actions that change it.
 
 pub mod actor;
+mod grade;
 mod join;
 mod replies;
-mod tasks;
+pub(crate) mod tasks;
 
 use std::rc::Rc;
 
@@ -62,7 +63,8 @@ pub enum Sheet {
     Address,
     /// Choosing a second checkpoint to compare with.
     ChooseCompared,
-    Verify,
+    /// The sheet of a task.
+    Task(JobKind),
     /// A scan would fetch more bytes than one action may.
     Limit,
 }
@@ -374,6 +376,11 @@ impl PageModel {
         self.save_keys(&picked.unwrap_or_default(), to);
     }
 
+    /// Returns the name of the open checkpoint; empty if none is open.
+    pub(crate) fn open_name(&self) -> String {
+        self.work.as_ref().map(|work| work.opened.name.clone()).unwrap_or_default()
+    }
+
     /// Marks the conversion as running.
     fn begin_writing(&mut self) {
         let Some(convert) = &mut self.convert else { return };
@@ -424,22 +431,9 @@ impl PageModel {
 
     /// Sets a notice that lists the jobs being stopped and why.
     fn interrupt(&mut self, jobs: &[JobKind], opened: bool) {
-        let name = self.work.as_ref().map(|work| work.opened.name.clone()).unwrap_or_default();
-        let folder = self.run.as_ref().map_or("", |view| &view.folder);
-        let jobs_text: Vec<String> = jobs
-            .iter()
-            .filter_map(|kind| match kind {
-                JobKind::Write => {
-                    let written = self.convert.as_ref().map(|convert| &convert.options.name);
-                    Some(format!("writing {}", written.unwrap_or(&name)))
-                }
-                JobKind::Verify => Some(format!("reading all of {name}")),
-                JobKind::Scan => Some(format!("scanning the values of {name}")),
-                JobKind::RunValues => Some(format!("scanning the values of {folder}")),
-                JobKind::Compare => Some(format!("comparing {name}")),
-                _ => None,
-            })
-            .collect();
+        let mut jobs_text: Vec<String> =
+            jobs.iter().filter_map(|kind| self.lost_work(*kind)).collect();
+        jobs_text.dedup();
         if let Some(view) = self.run.as_mut().filter(|view| view.values.task.is_running()) {
             Rc::make_mut(view).values.task.stop();
         }

@@ -1,11 +1,28 @@
 //! A sheet that slides in from the right over a scrim. It traps the focus and closes with Escape or
 //! the cross.
+//! A task has such a sheet if its line in `features` names the function that renders it.
 
 use yew::prelude::*;
 
 use crate::page::hooks::use_focus_trap;
 use crate::page::marks::close_icon;
+use crate::page::model::PageModel;
 use crate::page::model::actor::Actor;
+use crate::state::work::OpenWork;
+
+/// What the sheet of a task is about.
+pub struct TaskSheet<'a> {
+    /// The page's state, which has that of the task.
+    pub model: &'a PageModel,
+    /// The open checkpoint.
+    pub work: OpenWork,
+    /// Its name: the folder of a set of shards, else the file.
+    pub title: AttrValue,
+    /// Maximum bytes that one action may fetch, for a remote checkpoint.
+    pub cap: Option<u64>,
+    /// Opens the checkpoint again with ten times the limits, if the task reached a limit.
+    pub raise: Option<Callback<MouseEvent>>,
+}
 
 #[derive(Properties, PartialEq)]
 pub struct SheetProps {

@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use gloo_timers::callback::Timeout;
 use statelens_checkpoint::{Grade, visible};
+use statelens_describe::FileGrade;
 use wasm_bindgen::JsCast;
 use yew::prelude::*;
 
@@ -18,8 +19,9 @@ use crate::page::bars::{back, menu, tabs};
 use crate::page::drop::DroppedFile;
 use crate::page::fetch_limit;
 use crate::page::focus::enter_table;
+use crate::page::grade::{grade_mark, grade_title};
 use crate::page::marks::{
-    FOLD, cap, chip, chosen, classes, logo, prose, severity, severity_count, tick_icon, typed, when,
+    FOLD, cap, chip, chosen, classes, logo, prose, severity, severity_count, typed, when,
 };
 use crate::page::model::actor::Actor;
 use crate::page::model::{Sheet, Tab};
@@ -69,6 +71,8 @@ pub struct WorkspaceProps {
     pub privacy: Html,
     /// State of the verification.
     pub verifying: Task<VerifyReport>,
+    /// Whether the checkpoint can be used, by all that was read of it.
+    pub grade: Option<FileGrade>,
     /// The state of reading values.
     pub values_panel: ValuesPanel,
     /// Lets the user choose a second checkpoint.
@@ -353,7 +357,7 @@ fn FilterBar(props: &FilterProps) -> Html {
                 } else if let Some(tested) = work.searching() {
                     <span class="hits dim">{ format!("{} % searched", tested * 100 / work.rows.len().max(1)) }</span>
                 } else if !work.filter.is_empty() {
-                    <span class="hits" role="status" data-count={work.table.leaves.to_string()}>{ fmt::plural(work.table.leaves as u64, "key") }</span>
+                    <span class="hits" role="status" data-count={work.table.leaves.to_string()}>{ fmt::plural(work.table.leaves as u64, if work.is_loosened() { "similar key" } else { "key" }) }</span>
                 } else {
                     <kbd class="car">{ "/" }</kbd>
                 }
@@ -425,13 +429,16 @@ fn status(actor: &Actor, work: &OpenWork, props: &WorkspaceProps) -> Html {
     let open = actor.on(move |actor, _: MouseEvent| actor.choose_files());
     html! {
         <footer class="status">
+            if let Some(grade) = props.grade {
+                <span id="grade" data-grade={grade.word()} title={grade_title(grade)}>{ grade_mark(props.grade) }<b>{ grade.word() }</b></span>
+            }
             <button class="textrow" onclick={show(Sheet::Findings)} title="Findings (F)">
                 { for Grade::ALL.into_iter().filter(|&grade| count(grade) > 0).map(|grade| html! {
                     <span>{ severity(grade) }
                         if grade == Grade::Note { { severity_count(grade, count(grade)) } }
                         else { <b>{ severity_count(grade, count(grade)) }</b> }</span>
                 }) }
-                if Grade::ALL.into_iter().all(|grade| count(grade) == 0) { <span>{ tick_icon() }{ "no findings" }</span> }
+                if Grade::ALL.into_iter().all(|grade| count(grade) == 0) { <span>{ "no findings" }</span> }
             </button>
             if !opened.summary { { verify::page::status(actor, &props.verifying) } }
             { values::page::status(actor, work, &props.values_panel, fetch_cap(props)) }

@@ -5,6 +5,9 @@ use serde::{Deserialize, Serialize};
 /// The code of the error for casts that change numbers by more than rounding.
 pub const FALSIFIED: &str = "falsified";
 
+/// The code of errors of writing, as opposed to reading.
+pub const UNWRITTEN: &str = "unwritten";
+
 /// The kind of an error, which decides its next steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ErrorKind {
@@ -22,8 +25,10 @@ pub enum ErrorKind {
     Refused,
     /// Casts changed numbers by more than rounding; the user may keep the result.
     Falsified,
-    /// The browser could not read or write.
+    /// The browser could not read.
     Io,
+    /// The browser could not write.
+    Unwritten,
 }
 
 /// An error, as a user reads it.

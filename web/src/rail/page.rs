@@ -3,12 +3,14 @@
 
 use std::rc::Rc;
 
-use statelens_checkpoint::{Grade, visible};
+use statelens_checkpoint::visible;
+use statelens_describe::FileGrade;
 use yew::prelude::*;
 
 use crate::page::drop::DroppedFile;
+use crate::page::grade::{grade_mark, grade_text};
 use crate::page::hooks::ByAddress;
-use crate::page::marks::{classes, severity, tick_icon, when};
+use crate::page::marks::{classes, when};
 use crate::page::model::PageModel;
 use crate::page::model::actor::Actor;
 use crate::page::pair;
@@ -56,12 +58,13 @@ pub fn RailPane(props: &RailProps) -> Html {
             pair::begin_pair(actor, of(first), of(second));
         })
     });
-    let damaged = props.rail.entries.iter().filter(|entry| is_damaged(entry)).count() as u64;
     html! {
         <section class="rail" id="rail" aria-label="Files">
             <div class="pane-h">
                 <b>{ fmt::plural(props.rail.entries.len() as u64, "checkpoint") }</b>
-                if damaged > 0 { <span class="w-warn">{ format!("{} damaged", fmt::exact(damaged)) }</span> }
+                { for props.rail.counts().into_iter().map(|(grade, count)| html! {
+                    <span class={if grade > FileGrade::NotFinite { "w-danger" } else { "w-warn" }}>{ format!("{} {}", fmt::exact(count), grade.word()) }</span>
+                }) }
                 <span class="grow"></span>
                 if let Some(onclick) = compare {
                     <button class="btn small" id="compare-ticked" {onclick}>{ if props.rail.entries.len() == 2 { "Compare both" } else { "Compare ticked" } }</button>
@@ -74,10 +77,6 @@ pub fn RailPane(props: &RailProps) -> Html {
             </ul>
         </section>
     }
-}
-
-fn is_damaged(entry: &RailEntry) -> bool {
-    entry.problem.as_ref().is_some_and(|problem| !problem.is_empty())
 }
 
 fn line(
@@ -97,10 +96,18 @@ fn line(
         })
     };
     let tick = actor.on(move |actor, _: Event| actor.update(move |model| model.tick(main)));
-    let (mark, word) = match &entry.problem {
-        None => (html! { <svg class="fi" aria-hidden="true"></svg> }, "not checked yet".to_owned()),
-        Some(problem) if problem.is_empty() => (tick_icon(), "sound".to_owned()),
-        Some(problem) => (severity(Grade::Warning), format!("damaged: {problem}")),
+    let grade = entry.check.as_ref().and_then(|check| check.grade);
+    let word = match &entry.check {
+        Some(check) if check.grade.is_none() => format!("can\u{2019}t be read: {}", check.reason),
+        Some(check) if !check.reason.is_empty() => {
+            format!("{}: {}", grade_text(grade), check.reason)
+        }
+        _ => grade_text(grade).to_owned(),
+    };
+    let state = match &entry.check {
+        Some(check) if check.grade.is_none() => "unreadable",
+        None => "unknown",
+        _ => grade_text(grade),
     };
     let name = visible(&entry.name);
     let files = if entry.files > 1 {
@@ -109,16 +116,12 @@ fn line(
         String::new()
     };
     html! {
-        <li key={main} class={classes(&[when(at, "at")])} data-file={main.to_string()} data-name={name.clone()} data-state={match &entry.problem {
-            None => "unknown",
-            Some(problem) if problem.is_empty() => "sound",
-            Some(_) => "damaged",
-        }}>
+        <li key={main} class={classes(&[when(at, "at")])} data-file={main.to_string()} data-name={name.clone()} data-state={state}>
             <input type="checkbox" class="cb" checked={ticked} onchange={tick} aria-label={format!("Compare {name}")} title="Tick two to compare them" />
             <button onclick={open} aria-current={at.then_some("true")} title={format!("{name}: {files}{}, {word}", fmt::bytes(entry.bytes))}>
                 <span class="n m">{ name.clone() }</span>
                 <span class="num">{ fmt::bytes(entry.bytes) }</span>
-                { mark }<span class="vh">{ word }</span>
+                { grade_mark(grade) }<span class="vh">{ word }</span>
             </button>
         </li>
     }

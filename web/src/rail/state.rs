@@ -2,6 +2,8 @@
 
 use std::rc::Rc;
 
+use statelens_describe::{FileGrade, natural_order};
+
 use crate::open::message::{FileName, FoundCheckpoint};
 
 /// A checkpoint among the dropped files.
@@ -17,8 +19,17 @@ pub struct RailEntry {
     /// The total length of its files in bytes.
     pub bytes: u64,
     pub files: u64,
-    /// The problem found on opening it; empty if there was no problem, `None` until it was opened.
-    pub problem: Option<String>,
+    /// Whether it can be used; `None` until it was opened.
+    pub check: Option<RailCheck>,
+}
+
+/// The result of opening a checkpoint of the drop.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RailCheck {
+    /// `None` if Statelens can't judge it.
+    pub grade: Option<FileGrade>,
+    /// What the grade is because of; may be empty.
+    pub reason: String,
 }
 
 /// The checkpoints of a drop, ordered by step and name.
@@ -47,11 +58,11 @@ impl Rail {
                 .fold(0, |sum, file| sum.saturating_add(file.size)),
             files: found.members.len() as u64,
             members: Rc::new(found.members),
-            problem: None,
+            check: None,
         };
         let mut entries: Vec<RailEntry> = found.into_iter().map(entry).collect();
         statelens_checkpoint::order::by(&mut entries, |one, other| {
-            (one.step, natural(&one.name)).cmp(&(other.step, natural(&other.name)))
+            one.step.cmp(&other.step).then_with(|| natural_order(&one.name, &other.name))
         });
         Some(Self { entries, ticked: Vec::new() })
     }
@@ -70,16 +81,24 @@ impl Rail {
         self.entries.get(next.checked_rem(count)?).map(|entry| entry.main)
     }
 
-    /// Stores the problem of a file's checkpoint; empty if there was no problem.
-    pub fn set_problem(&mut self, file: u32, problem: String) {
-        if let Some(at) = self.find(file) {
-            self.entries[at].problem = Some(problem);
+    /// Stores the grade of a file's checkpoint, and what it is because of.
+    pub fn set_grade(&mut self, file: u32, grade: Option<FileGrade>, reason: String) {
+        if let Some(entry) = self.find(file).and_then(|at| self.entries.get_mut(at)) {
+            entry.check = Some(RailCheck { grade, reason });
         }
+    }
+
+    /// Returns how many checkpoints have each grade that is not good, the worst first.
+    pub fn counts(&self) -> Vec<(FileGrade, u64)> {
+        let grades = || self.entries.iter().filter_map(|entry| entry.check.as_ref()?.grade);
+        let count = |of: FileGrade| (of, grades().filter(|grade| *grade == of).count() as u64);
+        let bad = FileGrade::ALL.into_iter().filter(|grade| !grade.is_good());
+        bad.map(count).filter(|(_, count)| *count > 0).collect()
     }
 
     /// Returns the main files of the entries that were not opened yet.
     pub fn unchecked(&self) -> Vec<u32> {
-        let unknown = self.entries.iter().filter(|entry| entry.problem.is_none());
+        let unknown = self.entries.iter().filter(|entry| entry.check.is_none());
         unknown.map(|entry| entry.main).collect()
     }
 
@@ -130,19 +149,6 @@ pub fn step(path: &str) -> Option<u64> {
         })
     };
     lower.rsplit('/').find_map(of)
-}
-
-/// Splits a name into texts and numbers, for natural sorting.
-fn natural(name: &str) -> Vec<(&str, u64)> {
-    let mut parts = Vec::new();
-    let mut rest = name;
-    while !rest.is_empty() {
-        let text = rest.find(|c: char| c.is_ascii_digit()).unwrap_or(rest.len());
-        let digits = rest[text..].bytes().take_while(u8::is_ascii_digit).count();
-        parts.push((&rest[..text], rest[text..text + digits].parse().unwrap_or(u64::MAX)));
-        rest = &rest[text + digits..];
-    }
-    parts
 }
 
 #[cfg(test)]
@@ -202,7 +208,11 @@ mod tests {
         assert_eq!(three.pair(), None);
         [2, 0, 1].into_iter().for_each(|main| three.tick(main));
         assert_eq!((three.pair(), &three.ticked[..]), (Some((0, 1)), &[0, 1][..]));
-        three.set_problem(2, "cut".into());
+        three.set_grade(2, Some(FileGrade::Damaged), "cut".into());
         assert_eq!(three.unchecked(), [0, 1]);
+        three.set_grade(0, Some(FileGrade::Dangerous), "Loading would call eval".into());
+        three.set_grade(1, Some(FileGrade::Whole), String::new());
+        let counts = [(FileGrade::Dangerous, 1), (FileGrade::Damaged, 1)];
+        assert_eq!(three.counts(), counts, "what is good is not counted");
     }
 }

@@ -7,11 +7,16 @@ use std::time::Duration;
 use statelens_compare::runs::{
     FileEntry, GroupValues, Grouping, KeptValues, OpenCheck, RunFile, StepValues, time_text,
 };
+use statelens_describe::FileGrade;
+use web_sys::File;
 
 use crate::page::drop::DroppedFile;
-use crate::run_folder::message::FileValues;
+use crate::page::model::PageModel;
+use crate::page::model::tasks::TaskSlot;
+use crate::protocol::task::JobProgress;
+use crate::run_folder::message::{FileValues, RunValues};
 use crate::run_folder::state::{RunPick, RunRow, SortedRun, step};
-use crate::state::task::Task;
+use crate::state::task::{Task, TaskState};
 
 #[derive(Debug, Clone)]
 pub struct RunView {
@@ -26,6 +31,8 @@ pub struct RunView {
     /// Per entry, why a pruning must not count the checkpoint as kept; see
     /// [`statelens_compare::runs::RunContents::unsound`].
     unsound: Rc<Vec<Option<String>>>,
+    /// The grade of each entry, as far as it is known.
+    grades: Rc<Vec<Option<FileGrade>>>,
     /// The names of the best checkpoints.
     pub best: Rc<Vec<String>>,
     /// Index of the selected row.
@@ -95,6 +102,7 @@ impl RunView {
             sorted: Rc::new(sorted),
             checks: Rc::new(checks),
             unsound: Rc::new(unsound),
+            grades: Rc::default(),
             best: Rc::default(),
             at,
             chosen: false,
@@ -108,7 +116,53 @@ impl RunView {
 
     /// Keeps the values of a file.
     pub fn add_values(&mut self, of: FileValues) {
+        let not_finite = not_finite(&of.groups[0]);
         Rc::make_mut(&mut self.values.read).insert(of.file, (of.problem, of.groups));
+        self.set_not_finite(of.file, not_finite);
+    }
+
+    /// Stores how many values of a file are NaN or infinite.
+    pub fn set_not_finite(&mut self, file: u32, count: u64) {
+        let check = self.entry_of(file).and_then(|at| Rc::make_mut(&mut self.checks).get_mut(at));
+        if let Some(Some(check)) = check {
+            check.not_finite = Some(count);
+            self.judge();
+        }
+    }
+
+    /// Returns how many values of a file are NaN or infinite; `None` until they were read.
+    pub fn not_finite(&self, file: u32) -> Option<u64> {
+        self.checks.get(self.entry_of(file)?)?.as_ref()?.not_finite
+    }
+
+    /// Returns the names of the groups of a file, by role, that have values which are not finite.
+    pub fn not_finite_groups(&self, file: u32) -> Vec<&str> {
+        let groups = self.values.read.get(&file).map_or(&[][..], |(_, groups)| &groups[1]);
+        let bad = groups.iter().filter(|group| group.nan > 0 || group.infinite > 0);
+        bad.map(|group| group.name.as_str()).collect()
+    }
+
+    /// Returns the grade of an entry; `None` if it is not known.
+    pub fn grade(&self, entry: usize) -> Option<FileGrade> {
+        self.grades.get(entry).copied().flatten()
+    }
+
+    /// Returns the index of the entry that a file is opened for.
+    fn entry_of(&self, file: u32) -> Option<usize> {
+        let row = self.sorted.rows.iter().find(|row| row.file == file as usize)?;
+        Some(row.entry)
+    }
+
+    /// Judges the checkpoints again after something was read, and selects the one to open unless the
+    /// user selected another.
+    fn judge(&mut self) {
+        self.unsound = Rc::new(self.sorted.run.unsound(&self.checks));
+        self.grades = Rc::new(self.sorted.run.grades(&self.checks));
+        self.best = Rc::new(self.sorted.run.best(&self.checks));
+        if let Some(pick) = self.pick().filter(|_| !self.chosen) {
+            self.at = pick.row;
+            self.scroll += 1;
+        }
     }
 
     /// Returns the file indices and the total bytes of the checkpoints that can be opened and whose
@@ -180,8 +234,11 @@ impl RunView {
         for (file, step) in self.checkpoints() {
             let groups = GROUPINGS.map(|by| kept.groups(by, &step).map(<[_]>::to_vec));
             if let [Some(states), Some(roles)] = groups {
-                let values = (String::new(), [states, roles]);
-                Rc::make_mut(&mut self.values.read).insert(file, values);
+                self.add_values(FileValues {
+                    file,
+                    problem: String::new(),
+                    groups: [states, roles],
+                });
                 known += 1;
             } else if GROUPINGS.iter().any(|by| kept.is_changed(*by, &step)) {
                 changed += 1;
@@ -202,15 +259,11 @@ impl RunView {
 
     /// Applies the result of opening a file.
     pub fn set_check(&mut self, file: u32, check: OpenCheck) {
-        let row = self.sorted.rows.iter().find(|row| row.file == file as usize);
-        if let Some(place) = row.and_then(|row| Rc::make_mut(&mut self.checks).get_mut(row.entry)) {
-            *place = Some(check);
-            self.unsound = Rc::new(self.sorted.run.unsound(&self.checks));
-            self.best = Rc::new(self.sorted.run.best(&self.checks));
-            if let Some(pick) = self.pick().filter(|_| !self.chosen) {
-                self.at = pick.row;
-                self.scroll += 1;
-            }
+        let entry = self.entry_of(file);
+        if let Some(place) = entry.and_then(|at| Rc::make_mut(&mut self.checks).get_mut(at)) {
+            let values = self.values.read.get(&file).map(|(_, groups)| not_finite(&groups[0]));
+            *place = Some(OpenCheck { not_finite: values, ..check });
+            self.judge();
         }
     }
 
@@ -266,6 +319,18 @@ impl RunView {
         if self.unchecked().is_empty() { self.sorted.pick(&self.unsound) } else { None }
     }
 
+    /// Returns what is wrong with a row's checkpoint, in words that follow its name.
+    pub fn defect(&self, row: usize) -> String {
+        let entry = self.sorted.rows.get(row).map_or(usize::MAX, |row| row.entry);
+        match self.grade(entry) {
+            Some(FileGrade::NotFinite) => "has values that are not finite".to_owned(),
+            Some(FileGrade::Incomplete) if !self.is_damaged(row) => "lacks a state".to_owned(),
+            Some(grade) if !grade.is_good() => format!("is {}", grade.word()),
+            _ if self.is_damaged(row) => "can\u{2019}t be read".to_owned(),
+            _ => "lacks a state".to_owned(),
+        }
+    }
+
     /// Returns whether a row's file is damaged, incomplete or unfinished, rather than only lacking
     /// a state that the others have.
     pub fn is_damaged(&self, row: usize) -> bool {
@@ -300,9 +365,14 @@ impl RunView {
         if !self.unchecked().is_empty() {
             return None;
         }
-        let problem = (0..self.checks.len()).map(|entry| self.problem(entry));
+        let problem = (0..self.checks.len()).map(|entry| (self.problem(entry), self.grade(entry)));
         Some(self.sorted.run.json(problem) + "\n")
     }
+}
+
+/// Returns the number of values in groups that are NaN or infinite.
+fn not_finite(groups: &[GroupValues]) -> u64 {
+    groups.iter().fold(0, |sum, group| sum.saturating_add(group.nan).saturating_add(group.infinite))
 }
 
 /// Returns the modification time of a file; empty if the browser does not report it.
@@ -312,5 +382,31 @@ fn modified(of: &DroppedFile) -> String {
         time_text(Duration::from_millis(millis as u64), false)
     } else {
         String::new()
+    }
+}
+
+impl TaskSlot for RunValues {
+    fn task(model: &mut PageModel) -> Option<&mut dyn TaskState> {
+        Some(&mut Rc::make_mut(model.run.as_mut()?).values.task)
+    }
+
+    fn store(self: Box<Self>, model: &mut PageModel, done: bool, _: Option<File>) {
+        let Some(view) = &mut model.run else { return };
+        let view = Rc::make_mut(view);
+        self.into_iter().for_each(|values| view.add_values(values));
+        if done {
+            view.values.task.set((), true);
+        }
+    }
+
+    fn note_progress(model: &mut PageModel, now: &JobProgress) {
+        if let Some(view) = model.run.as_mut().filter(|_| now.millis > 200.0) {
+            Rc::make_mut(view).values.rate = Some(now.done as f64 / now.millis);
+        }
+    }
+
+    fn lost_work(model: &PageModel) -> Option<String> {
+        let folder = model.run.as_ref().map_or("", |view| &view.folder);
+        Some(format!("scanning the values of {folder}"))
     }
 }

@@ -12,11 +12,12 @@ use wasm_bindgen::JsValue;
 use crate::open::message::FileName;
 use crate::protocol::FromWorker;
 use crate::protocol::task::{JobProgress, TaskResult};
-use crate::run_folder::message::FileValues;
+use crate::run_folder::message::{FileValues, RunValuesRequest};
 use crate::worker::job::Job;
+use crate::worker::port::{files_of, now};
 use crate::worker::reading::drive;
+use crate::worker::session::SharedSession;
 use crate::worker::sources::Sources;
-use crate::worker::{files_of, now};
 
 /// Opens the requested files one after the other, until something else is opened.
 pub(crate) fn check_files(job: Job, files: Vec<FileName>, requested: Vec<u32>, data: &JsValue) {
@@ -40,7 +41,8 @@ fn check_file(files: &[FileName], sources: &Sources, file: u32) -> OpenCheck {
 }
 
 /// Reads all values of the requested files, one after the other.
-pub(crate) fn values(job: Job, files: Vec<FileName>, requested: Vec<u32>, data: &JsValue) {
+pub(crate) fn values(_: &SharedSession, job: Job, request: RunValuesRequest, data: &JsValue) {
+    let RunValuesRequest { files, requested } = request;
     let sources = Rc::new(Sources::from_disk(files_of(data)));
     job.clone().spawn(async move {
         let began = now();
@@ -63,10 +65,10 @@ pub(crate) fn values(job: Job, files: Vec<FileName>, requested: Vec<u32>, data: 
                 Err(error) => (error.what().to_owned(), Default::default()),
             };
             let values = vec![FileValues { file, problem, groups }];
-            job.post(&FromWorker::Partial(TaskResult::RunValues(values)));
+            job.post(&FromWorker::Partial(Box::new(values).into()));
             before = before.saturating_add(size(file));
         }
-        job.post(&FromWorker::Done(TaskResult::RunValues(Vec::new())));
+        job.post(&FromWorker::Done(TaskResult::RunValues(Box::default())));
     });
 }
 

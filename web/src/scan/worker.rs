@@ -11,14 +11,16 @@ use statelens_values::weights::{
     CHECKS, Measured, Noticed, Survey, TensorOutcome, countable, findings, to_hash, to_read_by_rows,
 };
 
+use wasm_bindgen::JsValue;
+
 use crate::inspector::message::RowDetails;
 use crate::protocol::FromWorker;
 use crate::protocol::task::TaskResult;
-use crate::values::message::{RowStatistics, ScanReport, TensorValues};
-use crate::values::worker::{Measurements, Results, SharedMeasurements};
+use crate::values::message::{RowStatistics, ScanReport, ScanRequest, TensorValues};
 use crate::worker::job::Job;
-use crate::worker::now;
+use crate::worker::measurements::{Measurements, Results, SharedMeasurements};
 use crate::worker::opened::OpenCheckpoint;
+use crate::worker::port::now;
 use crate::worker::reading::{Driver, drive};
 use crate::worker::session::SharedSession;
 use crate::worker::task::Task;
@@ -34,24 +36,18 @@ const SAMPLE: u64 = 64 << 20;
 const MAX_HISTOGRAMS: usize = 20_000;
 
 /// Begins reading all tensors.
-pub(crate) fn start_scan(session: &SharedSession, job: Job) {
+pub(crate) fn start_scan(session: &SharedSession, job: Job, _: ScanRequest, _: &JsValue) {
     let Some((open, found)) = session.borrow().measurements() else { return };
-    let session = Rc::downgrade(session);
-    Task::start(open, job, TaskResult::Scan, async move |task| {
-        let updates = |progress| task.progress(progress, None);
-        let ended = scan(&task.open, &found, &task.job, updates).await;
-        if let Some(session) = session.upgrade() {
-            session.borrow_mut().scanned();
-        }
-        ended
+    Task::start(open, job, async move |task: &Task| {
+        scan(&task.open, &found, &task.job, |progress| task.progress(progress)).await
     });
 }
 
 /// Begins reading one tensor.
-pub(crate) fn start_read(session: &SharedSession, job: Job, row: u32) {
+pub(crate) fn start_read(session: &SharedSession, job: Job, row: u32, _: &JsValue) {
     let Some((open, found)) = session.borrow().measurements() else { return };
-    let work = async move |task: &Task<_>| read(task, &found, row).await;
-    Task::start(open, job, TaskResult::Statistics, work);
+    let work = async move |task: &Task| read(task, &found, row).await;
+    Task::start(open, job, work);
 }
 
 /// Begins measuring the speed.
@@ -160,7 +156,9 @@ pub(crate) async fn scan(
         Err(error) if job.check().is_ok() => return Err(error),
         _ => {}
     }
-    let found = found.borrow();
+    let mut found = found.borrow_mut();
+    // The results of a scan that was stopped are those of some tensors only.
+    found.scans += u32::from(bytes >= total);
     let unread = rows.iter().filter_map(|(id, row)| Some((*row, found.unread.get(id)?.clone())));
     Ok(ScanReport {
         rows: Vec::new(),
@@ -267,23 +265,17 @@ impl ScanUpdates<'_> {
     }
 }
 
-async fn read(
-    task: &Task<TensorValues>,
-    found: &SharedMeasurements,
-    row: u32,
-) -> Result<TensorValues> {
+async fn read(task: &Task, found: &SharedMeasurements, row: u32) -> Result<TensorValues> {
     let open = &task.open;
     let (id, _) = tensor(open, row).ok_or_else(|| Error::refused("this is not a tensor"))?;
     let mut survey = Survey::divided(open.checkpoint.clone(), [id], PART);
     drive(&mut survey, &[&open.sources], &task.job, |survey, time| {
         if time {
             let so_far = survey.so_far();
-            let so_far = so_far.map(|(_, measured)| TensorValues {
-                row,
-                measured,
-                ..TensorValues::default()
-            });
-            task.progress(survey.progress(), so_far);
+            if let Some((_, measured)) = so_far {
+                task.post_partial(TensorValues { row, measured, ..TensorValues::default() });
+            }
+            task.progress(survey.progress());
         }
     })
     .await?;

@@ -13,13 +13,13 @@ use crate::page::marks::{Copy, breakable, cap, classes, copy, one_of, when};
 use crate::page::model::actor::Actor;
 use crate::page::sheet::SheetFrame;
 use crate::protocol::ToWorker;
+use crate::protocol::job::JobKind;
 use crate::share::message::SharedSummary;
 use crate::share::state::{KINDS, fits, is_reachable, without_secrets};
 use crate::state::fmt;
 use crate::state::task::Task;
 use crate::state::work::OpenWork;
 use crate::tape::page::TapeView;
-use crate::verify;
 use crate::verify::model::Verification;
 use crate::verify::page::read_all::ReadAll;
 use crate::verify::page::unpack_confirmation;
@@ -216,7 +216,7 @@ fn statistics(actor: &Actor, props: &ShareProps) -> Html {
             let now = &running.now;
             let percent = fmt::percent(now.done, now.total.max(1));
 
-            let stop = actor.on(move |actor, _: MouseEvent| verify::page::stop(actor));
+            let stop = actor.on(move |actor, _: MouseEvent| actor.stop_task(JobKind::Verify));
             html! {
                 <div class="long">
                     <span class="big" role="progressbar" aria-label="Reading everything" aria-valuemin="0" aria-valuemax="100" aria-valuenow={percent.to_string()}>{ format!("{percent} %") }</span>

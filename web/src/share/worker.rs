@@ -16,8 +16,9 @@ use crate::rows::{LeafKind, PackedRows, Row};
 use crate::share::message::{SharedLine, SharedSummary, SummaryKind};
 use crate::state::fmt::cell;
 use crate::text;
-use crate::values::worker::Measurements;
+use crate::worker::measurements::Measurements;
 use crate::worker::opened::OpenCheckpoint;
+use crate::worker::session::Session;
 
 /// Maximum number of lines of a link shown.
 const MAX_LINES: usize = 200;
@@ -28,6 +29,44 @@ pub struct MadeSummary {
     /// The contents.
     pub outline: Rc<Outline>,
     sizes: [u64; 3],
+}
+
+/// The summary that the session keeps.
+#[derive(Default)]
+struct KeptSummary {
+    made: Option<MadeSummary>,
+    /// The number of scans whose results it includes; `None` if it was opened from a link.
+    scans: Option<u32>,
+}
+
+/// Keeps a summary that was opened from a link.
+pub(crate) fn store(session: &mut Session, summary: MadeSummary) {
+    session.kept(|kept: &mut KeptSummary| kept.made = Some(summary));
+}
+
+/// Returns the summary of the open checkpoint, with the results so far. It is made on first use, and
+/// again after a scan.
+pub(crate) fn summary(session: &mut Session) -> Option<MadeSummary> {
+    let Some((open, found)) = session.measurements() else {
+        return session.kept(|kept: &mut KeptSummary| kept.made.clone());
+    };
+    let found = found.borrow();
+    session.kept(|kept: &mut KeptSummary| {
+        if kept.scans != Some(found.scans) {
+            (kept.made, kept.scans) = (Some(MadeSummary::of(&open, &found)), Some(found.scans));
+        }
+        kept.made.clone()
+    })
+}
+
+/// Returns the outline of a summary that was opened from a link.
+pub(crate) fn shared(session: &mut Session) -> Option<Rc<Outline>> {
+    session.kept(|kept: &mut KeptSummary| kept.made.as_ref().map(|made| made.outline.clone()))
+}
+
+/// Returns the statistics of a row in the summary.
+pub(crate) fn statistics(session: &mut Session, row: u32) -> Option<SummaryStatistics> {
+    session.kept(|kept: &mut KeptSummary| kept.made.as_ref()?.statistics(row))
 }
 
 impl MadeSummary {
@@ -46,7 +85,7 @@ impl MadeSummary {
     /// fingerprint of the content once all tensors are hashed.
     pub(crate) fn of(open: &OpenCheckpoint, measurements: &Measurements) -> Self {
         let mut outline = Outline::new(&open.checkpoint, &open.leaves);
-        if measurements.scanned {
+        if measurements.scans > 0 {
             let known = |id| {
                 measurements
                     .measured

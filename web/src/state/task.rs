@@ -106,6 +106,8 @@ pub trait TaskState {
     fn fail(&mut self, error: ErrorText);
     /// Stops it; a result so far is kept.
     fn stop(&mut self);
+    fn is_running(&self) -> bool;
+    fn error(&self) -> Option<&Rc<ErrorText>>;
 }
 
 impl<T> TaskState for Task<T> {
@@ -125,6 +127,14 @@ impl<T> TaskState for Task<T> {
 
     fn stop(&mut self) {
         Self::stop(self);
+    }
+
+    fn is_running(&self) -> bool {
+        Self::is_running(self)
+    }
+
+    fn error(&self) -> Option<&Rc<ErrorText>> {
+        Self::error(self)
     }
 }
 

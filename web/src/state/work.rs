@@ -104,6 +104,8 @@ pub struct OpenWork {
     /// A running search. The table shows the first matching rows, and stays unchanged until there
     /// are enough of them.
     search: Option<Search>,
+    /// How often the words of the filter were loosened because nothing was found.
+    looseness: u32,
     /// Target rows of links, by key, since every visible link is looked up.
     targets: Rc<HashMap<String, u32>>,
     /// The index of the fold member selected last, kept when moving between patterns.
@@ -183,6 +185,7 @@ impl OpenWork {
             chosen: Rc::new(all),
             sorted: None,
             search: None,
+            looseness: 0,
             targets: Rc::new(targets(&rows)),
             member: 0,
             rows: Rc::new(rows),
@@ -258,6 +261,7 @@ impl OpenWork {
         match Filter::parse(text) {
             Ok(filter) => {
                 self.filter_error = None;
+                self.looseness = 0;
                 self.search = Some(Search::new(filter, &self.keys));
                 self.continue_search();
             }
@@ -275,6 +279,15 @@ impl OpenWork {
         let Some(mut search) = self.search.take() else { return };
         if search.run_batch(&self.rows, &self.view.weights) {
             let found = search.found();
+            if found.is_empty()
+                && let Some(filter) = Filter::parse(&self.filter)
+                    .ok()
+                    .and_then(|filter| filter.loosened(self.looseness))
+            {
+                self.looseness += 1;
+                self.search = Some(Search::new(filter, &self.keys));
+                return self.continue_search();
+            }
             // Another keystroke often changes nothing.
             if found != *self.chosen {
                 self.chosen = Rc::new(found);
@@ -287,6 +300,12 @@ impl OpenWork {
             }
             self.search = Some(search);
         }
+    }
+
+    /// Returns whether no key has the words of the filter, so that keys are shown that have parts
+    /// which begin like them.
+    pub fn is_loosened(&self) -> bool {
+        self.looseness > 1 && !self.chosen.is_empty() && !self.filter.is_empty()
     }
 
     /// Returns the number of rows tested by a running search.
@@ -339,6 +358,16 @@ impl OpenWork {
             let text = self.filter.clone();
             self.set_filter(&text);
         }
+    }
+
+    /// Returns the number of values that are NaN or infinite, of the tensors that were read.
+    pub fn not_finite(&self) -> u64 {
+        self.view.weights.not_finite()
+    }
+
+    /// Returns whether a scan of all tensors has ended.
+    pub fn is_scanned(&self) -> bool {
+        self.noticed.is_some()
     }
 
     /// Stores the findings about values.

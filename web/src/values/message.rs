@@ -17,6 +17,10 @@ pub struct TensorValues {
     pub millis: f64,
 }
 
+/// Reads all tensors that were not read yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ScanRequest;
+
 /// The result of reading all tensors.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ScanReport {

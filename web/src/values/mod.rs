@@ -4,4 +4,3 @@ pub mod message;
 pub mod model;
 pub mod page;
 pub mod state;
-pub mod worker;

@@ -18,6 +18,8 @@ struct WeightsByRow {
     rows: Vec<Option<SummaryStatistics>>,
     /// Rows that stand out among their siblings.
     outliers: HashSet<u32>,
+    /// Number of values that are NaN or infinite.
+    not_finite: u64,
     any: bool,
 }
 
@@ -83,8 +85,16 @@ impl Weights {
             if known.rows.len() <= at {
                 known.rows.resize(at + 1, None);
             }
+            let count = |values: &SummaryStatistics| values.nan.saturating_add(values.infinite);
+            let before = known.rows[at].as_ref().map_or(0, count);
+            known.not_finite = known.not_finite.saturating_add(count(&values)) - before;
             known.rows[at] = Some(values);
         }
+    }
+
+    /// Returns the number of values that are NaN or infinite, of the rows that were read.
+    pub fn not_finite(&self) -> u64 {
+        self.0.not_finite
     }
 
     /// Stores which rows stand out.

@@ -3,6 +3,14 @@
 use serde::{Deserialize, Serialize};
 use statelens_compare::verify::VerificationReport;
 
+/// Verifies: reads everything once, checks it also against the manifest that may be sent with this
+/// message, and keeps the statistics and hashes of all tensors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VerifyRequest {
+    /// Whether any number that is not finite is an error.
+    pub finite: bool,
+}
+
 /// The result of a verification.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct VerifyReport {

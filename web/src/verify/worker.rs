@@ -16,12 +16,12 @@ use crate::protocol::FromWorker;
 use crate::protocol::job::JobKind;
 use crate::protocol::task::TaskResult;
 use crate::scan;
-use crate::values::worker::SharedMeasurements;
-use crate::verify::message::VerifyReport;
+use crate::verify::message::{VerifyReport, VerifyRequest};
 use crate::worker::blob::BlobSource;
 use crate::worker::command_line::command_line;
-use crate::worker::files_of;
 use crate::worker::job::Job;
+use crate::worker::measurements::SharedMeasurements;
+use crate::worker::port::files_of;
 use crate::worker::reading::drive;
 use crate::worker::session::SharedSession;
 use crate::worker::task::Task;
@@ -30,11 +30,12 @@ use crate::worker::task::Task;
 const MAX_MANIFEST_SIZE: u64 = 256 << 20;
 
 /// Begins verifying, with the manifest that may be sent with the message.
-pub(crate) fn start(session: &SharedSession, job: Job, finite: bool, data: &JsValue) {
+pub(crate) fn start(session: &SharedSession, job: Job, request: VerifyRequest, data: &JsValue) {
+    let finite = request.finite;
     let Some((open, found)) = session.borrow().measurements() else { return };
     let manifest = files_of(data).into_iter().next();
     let session = Rc::downgrade(session);
-    Task::start(open, job, TaskResult::Verify, async move |task| {
+    Task::start(open, job, async move |task: &Task| {
         let report = verify(task, &found, manifest, finite).await?;
         // A scan running at the same time posts its own results.
         let scans = session
@@ -46,9 +47,6 @@ pub(crate) fn start(session: &SharedSession, job: Job, finite: bool, data: &JsVa
                 task.open.report_fetched(&task.job);
             })
             .await?;
-            if let Some(session) = session.upgrade() {
-                session.borrow_mut().scanned();
-            }
             task.job.post(&FromWorker::Done(TaskResult::Scan(Box::new(scanned))));
         }
         Ok(report)
@@ -56,7 +54,7 @@ pub(crate) fn start(session: &SharedSession, job: Job, finite: bool, data: &JsVa
 }
 
 async fn verify(
-    task: &Task<VerifyReport>,
+    task: &Task,
     found: &SharedMeasurements,
     manifest: Option<File>,
     finite: bool,
@@ -77,7 +75,7 @@ async fn verify(
     drive(&mut verification, &[&open.sources], &task.job, |verification, time| {
         keep(verification);
         if time {
-            task.progress(verification.progress(), None);
+            task.progress(verification.progress());
         }
     })
     .await?;

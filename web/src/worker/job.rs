@@ -12,7 +12,7 @@ use web_sys::AbortController;
 
 use crate::protocol::FromWorker;
 use crate::protocol::job::{JobEnd, JobKind};
-use crate::worker::post_as;
+use crate::worker::port::post_as;
 
 /// Advice in the error of a job that reached its limit of bytes to fetch.
 const ADVICE: &str = "Raise the limit in the status bar, or download the file.";
@@ -115,7 +115,7 @@ impl JobState {
 impl Drop for JobState {
     fn drop(&mut self) {
         let reason = self.stopped.get().unwrap_or(JobEnd::Completed);
-        post_as(self.session, self.id, &FromWorker::Ended(reason), &JsValue::UNDEFINED);
+        post_as(self.session, self.id, &FromWorker::Ended(self.kind, reason), &JsValue::UNDEFINED);
     }
 }
 

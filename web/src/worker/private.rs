@@ -7,7 +7,7 @@ use wasm_bindgen_futures::JsFuture;
 use web_sys::{File, FileSystemDirectoryHandle, FileSystemFileHandle};
 
 use crate::messages::{LOCK, get};
-use crate::worker::scope;
+use crate::worker::port::scope;
 
 /// The folder of the files.
 const FOLDER: &str = "statelens";

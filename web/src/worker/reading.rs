@@ -20,7 +20,7 @@ use web_sys::{
 use crate::messages::get;
 use crate::worker::blob::{self, BlobSource};
 use crate::worker::job::Job;
-use crate::worker::now;
+use crate::worker::port::now;
 use crate::worker::remote::{self, XhrFile};
 use crate::worker::sources::{SourceFile, Sources};
 

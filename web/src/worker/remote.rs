@@ -23,7 +23,7 @@ use web_sys::{
 use crate::open::message::FetchStats;
 use crate::protocol::FromWorker;
 use crate::worker::job::Job;
-use crate::worker::{now, scope};
+use crate::worker::port::{now, scope};
 
 /// Timeout of a request in milliseconds; one more is added for each 50 bytes.
 const TIMEOUT: u32 = 15_000;

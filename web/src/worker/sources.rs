@@ -68,6 +68,15 @@ impl Sources {
         }
     }
 
+    /// Returns the names and sizes of the files on disk.
+    pub(crate) fn disk_files(&self) -> Vec<(String, u64)> {
+        let names = self.files.iter().filter_map(|file| match file {
+            SourceFile::Disk(disk) => Some((disk.file().name(), disk.file().size() as u64)),
+            _ => None,
+        });
+        names.collect()
+    }
+
     /// Returns the server of remote files.
     pub fn server(&self) -> Option<&Rc<RemoteServer>> {
         self.server.as_ref()

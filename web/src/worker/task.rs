@@ -9,34 +9,34 @@ use crate::protocol::FromWorker;
 use crate::protocol::task::{JobProgress, TaskResult};
 use crate::text;
 use crate::worker::job::Job;
-use crate::worker::now;
 use crate::worker::opened::OpenCheckpoint;
+use crate::worker::port::now;
 
 /// A running request.
-pub(crate) struct Task<T> {
+pub(crate) struct Task {
     /// The checkpoint that it reads.
     pub(crate) open: OpenCheckpoint,
     pub(crate) job: Job,
     began: f64,
-    result: fn(Box<T>) -> TaskResult,
     /// The finished files, sent with the result.
     files: RefCell<JsValue>,
 }
 
-impl<T: 'static> Task<T> {
+impl Task {
     /// Runs `work`, and posts its result.
-    pub(crate) fn start(
+    pub(crate) fn start<T>(
         open: OpenCheckpoint,
         job: Job,
-        result: fn(Box<T>) -> TaskResult,
         work: impl AsyncFnOnce(&Self) -> Result<T> + 'static,
-    ) {
+    ) where
+        Box<T>: Into<TaskResult>,
+    {
         let (began, files) = (now(), RefCell::default());
-        let task = Self { open, job: job.clone(), began, result, files };
+        let task = Self { open, job: job.clone(), began, files };
         job.spawn(async move {
             let kind = task.job.kind();
             let reply = match work(&task).await {
-                Ok(result) => FromWorker::Done((task.result)(Box::new(result))),
+                Ok(result) => FromWorker::Done(Box::new(result).into()),
                 Err(_) if task.job.check().is_err() => FromWorker::Failed(kind, None),
                 Err(error) => FromWorker::Failed(kind, text::failure(&error)),
             };
@@ -44,20 +44,22 @@ impl<T: 'static> Task<T> {
             task.open.report_fetched(&task.job);
         });
     }
-}
 
-impl<T> Task<T> {
-    /// Posts progress, and the result so far if it changed.
-    pub(crate) fn progress(&self, (done, total): (u64, u64), so_far: Option<T>) {
-        let now = JobProgress { done, total, millis: self.millis(), key: String::new() };
-        self.post_progress(now, so_far);
+    /// Posts progress: what is done, and the total.
+    pub(crate) fn progress(&self, (done, total): (u64, u64)) {
+        self.post_progress(JobProgress { done, total, millis: self.millis(), key: String::new() });
+    }
+
+    /// Posts the result so far.
+    pub(crate) fn post_partial<T>(&self, so_far: T)
+    where
+        Box<T>: Into<TaskResult>,
+    {
+        self.job.post(&FromWorker::Partial(Box::new(so_far).into()));
     }
 
     /// As [`Task::progress`], with the key being written.
-    pub(crate) fn post_progress(&self, now: JobProgress, so_far: Option<T>) {
-        if let Some(so_far) = so_far {
-            self.job.post(&FromWorker::Partial((self.result)(Box::new(so_far))));
-        }
+    pub(crate) fn post_progress(&self, now: JobProgress) {
         self.job.post(&FromWorker::Progress(self.job.kind(), now));
         self.open.report_fetched(&self.job);
     }

@@ -7,6 +7,14 @@ use statelens_values::weights::Measured;
 
 use crate::matrix::message::PackedOverview;
 
+/// Compares a row of the first checkpoint closely with one of the second.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TensorDiffRequest {
+    pub pair: (u32, u32),
+    /// Otherwise this stops at once if reading takes long, or has to be fetched.
+    pub on_request: bool,
+}
+
 /// Values of two tensors side by side.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct TensorDiff {

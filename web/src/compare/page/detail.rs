@@ -173,12 +173,20 @@ fn facts(kind: &DifferenceKind, elements: &ElementDifference) -> Html {
         if distance.one_nan > 0 {
             facts.push(("NaN on one side", fmt::exact(distance.one_nan)));
         }
-        facts.push(("max |B \u{2212} A|", number(distance.max_abs)));
-        facts.push(("max relative to B", number(distance.max_rel)));
-        facts.push(("mean squared error", number(distance.mse)));
-        facts.push(("relative change", number(distance.change)));
-        let cosine = distance.cosine.map(|cosine| fmt::minus(&format!("{cosine:.7}")));
-        facts.push(("cosine", cosine.unwrap_or_else(|| "undefined".to_owned())));
+        if let (None, Some(Some(largest))) = (distance.max_abs, distance.finite_max_abs) {
+            // What has no distance must not hide what has.
+            facts.push(("max |B \u{2212} A|", float(largest)));
+            let finite = fmt::exact(distance.finite);
+            let without = fmt::exact(elements.count.saturating_sub(distance.finite));
+            facts.push(("of", format!("the {finite} that are finite in both, without {without}")));
+        } else {
+            facts.push(("max |B \u{2212} A|", number(distance.max_abs)));
+            facts.push(("max relative to B", number(distance.max_rel)));
+            facts.push(("mean squared error", number(distance.mse)));
+            facts.push(("relative change", number(distance.change)));
+            let cosine = distance.cosine.map(|cosine| fmt::minus(&format!("{cosine:.7}")));
+            facts.push(("cosine", cosine.unwrap_or_else(|| "undefined".to_owned())));
+        }
         let (a, b) = (distance.left_nan, distance.right_nan);
         if (a, b) != (0, 0) {
             facts

@@ -57,7 +57,7 @@ pub fn compare_rows(actor: &Actor, a: u32, b: u32) {
 /// Returns whether the open checkpoint can be compared with a second one. A summary has no values,
 /// and a file dropped on the verify sheet is a manifest.
 pub fn can_compare(model: &PageModel) -> bool {
-    model.sheet != Some(Sheet::Verify)
+    model.sheet != Some(Sheet::Task(JobKind::Verify))
         && model.work.as_ref().is_some_and(|work| !work.opened.summary)
 }
 

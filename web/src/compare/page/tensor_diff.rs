@@ -11,7 +11,7 @@ use web_sys::Element;
 use yew::prelude::*;
 
 use super::table::float;
-use crate::compare::message::tensor_diff::TensorDiff;
+use crate::compare::message::tensor_diff::{TensorDiff, TensorDiffRequest};
 use crate::compare::model::ComparisonState;
 use crate::compare::state::{Mark, RowPair};
 use crate::matrix::page::{Canvas, ColouredCells, Saved};
@@ -40,7 +40,7 @@ impl Actor {
     /// Starts the detailed comparison of a pair of rows. With `on_request`, the user requested it, so it
     /// runs even if it takes long.
     fn request_tensor_diff(&self, pair: (u32, u32), on_request: bool) {
-        self.start(TaskRequest::TensorDiff { pair, on_request });
+        self.start(TaskRequest::TensorDiff(TensorDiffRequest { pair, on_request }));
         self.compare(move |compare| compare.tensor_diff = Some((pair, Task::started())));
     }
 

@@ -364,7 +364,7 @@ fn line(pairs: &Pairs, members: Vec<u32>) -> Option<CompareLine> {
         let Some(distance) = pairs.difference(pair).and_then(|found| found.kind.distance()) else {
             continue;
         };
-        if let Some(max_abs) = distance.max_abs {
+        if let Some(max_abs) = distance.largest_finite() {
             line.max_abs = Some(line.max_abs.map_or(max_abs, |most| most.max(max_abs)));
         }
         if let Some(change) = distance.change {

@@ -20,14 +20,13 @@ use crate::compare::message::{
 use crate::compare::worker::pairing::{renamed, rows};
 use crate::protocol::FromWorker;
 use crate::protocol::job::JobKind;
-use crate::protocol::task::TaskResult;
 use crate::read_as::message::ReadAs;
 use crate::worker::blob::BlobSource;
 use crate::worker::command_line::command_line;
 use crate::worker::compared::ComparedCheckpoint;
-use crate::worker::files_of;
 use crate::worker::job::Job;
 use crate::worker::opened::OpenCheckpoint;
+use crate::worker::port::files_of;
 use crate::worker::reading::drive;
 use crate::worker::session::{Session, SharedSession};
 use crate::worker::task::Task;
@@ -104,18 +103,19 @@ pub(crate) fn handle_request(
 }
 
 /// Compares: structure at once, then values.
-pub(crate) fn start(session: &SharedSession, job: Job, options: CompareOptions) {
+pub(crate) fn start(session: &SharedSession, job: Job, options: Box<CompareOptions>, _: &JsValue) {
     let Some((left, right)) = session.borrow().compared_sides() else { return };
     session.borrow_mut().compared.report = None;
     let session = Rc::downgrade(session);
-    Task::start(left, job, TaskResult::Compare, async move |task| {
+    Task::start(left, job, async move |task: &Task| {
         let (structure, prepared) = match prepare(&task.open, &right, &options) {
             Ok((structure, comparison, updates)) => (Ok(structure), Ok((comparison, updates))),
             Err(error) => (Err(text::error(&error)), Err(Error::cancelled())),
         };
         let total = prepared.as_ref().map_or(0, |(comparison, _)| comparison.progress().1);
         let structure = Some(structure);
-        task.progress((0, total), Some(ComparisonUpdate { structure, ..Default::default() }));
+        task.post_partial(ComparisonUpdate { structure, ..Default::default() });
+        task.progress((0, total));
         let (comparison, updates) = prepared?;
         run(task, &right, session, comparison, updates).await
     });
@@ -204,7 +204,7 @@ impl CompareUpdates {
     }
 
     /// Posts the progress and everything that was not sent yet.
-    fn post(&mut self, task: &Task<ComparisonUpdate>, of: &Comparison) {
+    fn post(&mut self, task: &Task, of: &Comparison) {
         let settled = of.settled(self.reply.1).map(|leaf| self.row(leaf)).collect();
         self.reply.1 = of.compared();
         let all = &of.so_far().changes;
@@ -217,13 +217,14 @@ impl CompareUpdates {
         self.reply.2 = all.len();
         let found = self.new_differences(of);
         let update = ComparisonUpdate { settled, found, measured, ..Default::default() };
-        task.progress(of.progress(), Some(update));
+        task.post_partial(update);
+        task.progress(of.progress());
     }
 }
 
 /// Compares values until done or stopped.
 async fn run(
-    task: &Task<ComparisonUpdate>,
+    task: &Task,
     right: &OpenCheckpoint,
     session: Weak<std::cell::RefCell<Session>>,
     mut comparison: Comparison,

@@ -10,12 +10,12 @@ use statelens_compare::diff::{
 use statelens_tensor::Machine as _;
 use statelens_values::weights::Measured;
 use statelens_values::{Scale, Summary};
+use wasm_bindgen::JsValue;
 
 use crate::compare::message::CompareOptions;
-use crate::compare::message::tensor_diff::{Renames, TensorDiff};
+use crate::compare::message::tensor_diff::{Renames, TensorDiff, TensorDiffRequest};
 use crate::compare::worker::pairing::{renamed, rows};
 use crate::matrix::message::PackedOverview;
-use crate::protocol::task::TaskResult;
 use crate::worker::job::Job;
 use crate::worker::opened::OpenCheckpoint;
 use crate::worker::reading::drive;
@@ -30,14 +30,15 @@ const BINS: usize = 48;
 const MAX_UNASKED: u64 = 1_000_000_000;
 
 /// Compares a row of each checkpoint.
-pub(crate) fn start(session: &SharedSession, job: Job, pair: (u32, u32), on_request: bool) {
+pub(crate) fn start(session: &SharedSession, job: Job, request: TensorDiffRequest, _: &JsValue) {
+    let TensorDiffRequest { pair, on_request } = request;
     let Some((left, right)) = session.borrow().compared_sides() else { return };
-    let work = async move |task: &Task<_>| close(task, &right, pair, on_request).await;
-    Task::start(left, job, TaskResult::TensorDiff, work);
+    let work = async move |task: &Task| close(task, &right, pair, on_request).await;
+    Task::start(left, job, work);
 }
 
 async fn close(
-    task: &Task<TensorDiff>,
+    task: &Task,
     right: &OpenCheckpoint,
     pair: (u32, u32),
     on_request: bool,
@@ -56,8 +57,10 @@ async fn close(
     drive(&mut comparison, &[&left.sources, &right.sources], &task.job, |comparison, time| {
         if time {
             let so_far = comparison.so_far();
-            let some = so_far.differences.count() > 0;
-            task.progress(comparison.progress(), some.then(|| describe(so_far)));
+            if so_far.differences.count() > 0 {
+                task.post_partial(describe(so_far));
+            }
+            task.progress(comparison.progress());
         }
     })
     .await?;
@@ -76,17 +79,18 @@ fn describe(of: &TensorDifference) -> TensorDiff {
 }
 
 /// Searches the second checkpoint for renamed tensors.
-pub(crate) fn start_renames(session: &SharedSession, job: Job, options: CompareOptions) {
+pub(crate) fn start_renames(
+    session: &SharedSession,
+    job: Job,
+    options: Box<CompareOptions>,
+    _: &JsValue,
+) {
     let Some((left, right)) = session.borrow().compared_sides() else { return };
-    let work = async move |task: &Task<_>| find(task, &right, &options).await;
-    Task::start(left, job, TaskResult::Renames, work);
+    let work = async move |task: &Task| find(task, &right, &options).await;
+    Task::start(left, job, work);
 }
 
-async fn find(
-    task: &Task<Renames>,
-    right: &OpenCheckpoint,
-    options: &CompareOptions,
-) -> Result<Renames> {
+async fn find(task: &Task, right: &OpenCheckpoint, options: &CompareOptions) -> Result<Renames> {
     let left = &task.open;
     let first = renamed(left, options)?;
     let second = &right.checkpoint;
@@ -101,7 +105,7 @@ async fn find(
         drive(&mut survey, &[sources], &task.job, |survey, time| {
             if time {
                 let done = survey.progress().0.saturating_add(before[side]);
-                task.progress((done, total), None);
+                task.progress((done, total));
             }
         })
         .await?;

@@ -12,6 +12,7 @@ use yew::prelude::*;
 
 use crate::convert::message::{Loss, PlanSummary};
 use crate::convert::page::running::{done_body, failed_body, running_body};
+use crate::convert::state::presets::Preset;
 use crate::convert::state::{Conversion, target};
 use crate::page::controls::{change, choices};
 use crate::page::marks::{classes, copy, one_of, prose, severity, tick_icon, when};
@@ -75,6 +76,7 @@ fn form(actor: &Actor, props: &ConvertProps) -> Html {
                     if let Some(rewrite) = &convert.options.rewrite {
                         { repair::page::fields(actor, work, convert, rewrite) }
                     } else {
+                    { presets(actor, work, convert) }
                     { targets(actor, convert, target) }
                     if work.is_lone_array() {
                         { versions(actor, convert, target) }
@@ -103,6 +105,31 @@ fn form(actor: &Actor, props: &ConvertProps) -> Html {
             </div>
             { footer(actor, convert) }
         </>
+    }
+}
+
+/// Renders a button for each conversion that is often wanted; nothing if none fits.
+fn presets(actor: &Actor, work: &OpenWork, convert: &Conversion) -> Html {
+    let states: Vec<String> = work.states.iter().map(|(name, _)| name.clone()).collect();
+    let all = Preset::all(convert, &states, work.opened.shards);
+    if all.is_empty() || work.is_lone_array() {
+        return html! {};
+    }
+    let button = |preset: Preset| {
+        let label = preset.label();
+        let states = states.clone();
+        let onclick = actor.on(move |actor, _: MouseEvent| match &preset {
+            Preset::Family(id, _) => family::page::choose(actor, Some(id.clone())),
+            _ => {
+                let (preset, states) = (preset.clone(), states.clone());
+                change(actor, move |convert| preset.apply(convert, &states));
+            }
+        });
+        html! { <button class="btn" {onclick}>{ label }</button> }
+    };
+    html! {
+        <div class="fs" id="presets"><span class="lab">{ "Presets" }</span>
+            <div class="presets">{ for all.into_iter().map(button) }</div></div>
     }
 }
 
@@ -303,6 +330,28 @@ fn loss_line(actor: &Actor, convert: &Conversion, loss: &Loss) -> Html {
     }
 }
 
+/// Renders a button that shows the notes and losses of the plan, for sheets whose plan is below the
+/// form; nothing if there are none.
+fn effects(convert: &Conversion) -> Html {
+    let Some(Ok(plan)) = &convert.plan else { return html! {} };
+    let count = |count: usize, word: &str| (count > 0).then(|| fmt::plural(count as u64, word));
+    let losses = convert.losses().len();
+    let parts = [count(losses, "loss"), count(plan.notes.len(), "note")];
+    let text: Vec<String> = parts.into_iter().flatten().collect();
+    if text.is_empty() {
+        return html! {};
+    }
+    let onclick = Callback::from(|_: MouseEvent| {
+        let document = web_sys::window().and_then(|window| window.document());
+        let effects = document.and_then(|it| it.query_selector("#convert .checks").ok().flatten());
+        if let Some(effects) = effects {
+            effects.scroll_into_view();
+        }
+    });
+    let mark = severity(if losses > 0 { Grade::Warning } else { Grade::Note });
+    html! { <button class="btn quiet below" id="effects" {onclick}>{ mark }{ text.join(", ") }{ " \u{2303}" }</button> }
+}
+
 fn footer(actor: &Actor, convert: &Conversion) -> Html {
     let plan = match &convert.plan {
         Some(Ok(plan)) => Some(plan.clone()),
@@ -335,6 +384,7 @@ fn footer(actor: &Actor, convert: &Conversion) -> Html {
                 if let Some(Err(error)) = &convert.plan { <span class="mid-ink cut" id="why-not" title={error.title.clone()}>{ prose(&error.title) }</span> }
             </span>
             if !command.is_empty() { <button class="btn quiet only-l" onclick={oncopy}>{ "Copy command" }</button> }
+            { effects(convert) }
             <button class={classes(&["btn", when(ready, "pri")])} id="write" disabled={!ready} onclick={run}>{ text }</button>
         </footer>
     }

@@ -1,6 +1,7 @@
 //! The state of a conversion: its options, its plan and its progress.
 
 pub mod naming;
+pub mod presets;
 
 use std::collections::BTreeSet;
 use std::rc::Rc;

@@ -9,15 +9,15 @@ use std::rc::Rc;
 use statelens_checkpoint::Error;
 use wasm_bindgen::JsValue;
 
-use crate::convert::message::{ConversionResult, ConvertOptions, SaveTo};
+use crate::convert::message::{ConversionResult, ConvertOptions, WriteMethod, WriteRequest};
 use crate::family::message::{FamilyReply, NamedText};
+use crate::family::worker::FamilyState;
 use crate::messages::get;
-use crate::protocol::task::TaskResult;
 use crate::protocol::{FromWorker, HANDLE};
 use crate::worker::job::Job;
 use crate::worker::session::SharedSession;
 use crate::worker::task::Task;
-use crate::worker::{private, remote};
+use crate::worker::{outputs, private, remote};
 use crate::{convert, family, plan, repair, text};
 
 /// The number of keys above which planning waits for [`DEBOUNCE`].
@@ -25,16 +25,25 @@ const DEBOUNCE_ABOVE: u64 = 20_000;
 /// Milliseconds to wait for the next edit before planning a file with very many keys.
 const DEBOUNCE: u32 = 1_000;
 
+/// The last plan, and the request that it answers.
+#[derive(Default)]
+struct LatestPlan(Option<(u32, plan::worker::PlannedOutput)>);
+
 /// Plans a conversion and posts the plan. For a remote model it fetches the config next to it
 /// first.
 pub(crate) fn plan(session: &SharedSession, job: &Job, request: u32, options: Box<ConvertOptions>) {
     let Some(open) = session.borrow().open.clone() else { return };
     let wanted = match options.rewrite {
-        None => session.borrow().config_to_fetch(&open, &options.family),
+        None => session
+            .borrow_mut()
+            .kept(|model: &mut FamilyState| model.config_to_fetch(&open, &options.family)),
         Some(_) => None,
     };
     if let (Some(name), Some(server)) = (wanted, open.sources.server().cloned()) {
-        if !session.borrow_mut().defer_plan(job, (request, options)) {
+        let waiting = (request, options);
+        let first =
+            session.borrow_mut().kept(|model: &mut FamilyState| model.defer_plan(job, waiting));
+        if !first {
             return;
         }
         let (weak, job) = (Rc::downgrade(session), job.clone());
@@ -44,7 +53,8 @@ pub(crate) fn plan(session: &SharedSession, job: &Job, request: u32, options: Bo
             let text = bytes.and_then(|bytes| String::from_utf8(bytes).ok());
             if let Some(session) = weak.upgrade() {
                 let config = text.map(|text| NamedText { name: name.to_owned(), text });
-                let waiting = session.borrow_mut().take_config(config);
+                let waiting =
+                    session.borrow_mut().kept(|model: &mut FamilyState| model.take_config(config));
                 if let Some((job, (request, options))) = waiting {
                     plan(&session, &job, request, options);
                 }
@@ -52,7 +62,10 @@ pub(crate) fn plan(session: &SharedSession, job: &Job, request: u32, options: Bo
         });
     }
     let found = match options.rewrite {
-        None => match session.borrow_mut().family(&open, &options.family) {
+        None => match session
+            .borrow_mut()
+            .kept(|model: &mut FamilyState| model.recognise(&open, &options.family))
+        {
             Ok(found) => Some(found),
             Err(wanted) => return job.post(&FromWorker::FilesNeeded(wanted)),
         },
@@ -94,7 +107,7 @@ pub(crate) fn plan(session: &SharedSession, job: &Job, request: u32, options: Bo
             Err(error) => (None, Err(text::error(&error))),
         };
         if let Some(session) = weak.upgrade() {
-            session.borrow_mut().plan = output;
+            session.borrow_mut().kept(|latest: &mut LatestPlan| latest.0 = output);
             own.post(&FromWorker::Planned { request, plan });
         }
     };
@@ -104,7 +117,7 @@ pub(crate) fn plan(session: &SharedSession, job: &Job, request: u32, options: Bo
     // Planning a file with very many keys takes seconds, in which the worker receives no messages.
     // The page has the table of rules meanwhile; if a rule is edited during the pause, the next
     // request replaces this one.
-    session.borrow_mut().plan = None;
+    session.borrow_mut().kept(|latest: &mut LatestPlan| latest.0 = None);
     let job = job.clone();
     job.clone().spawn(async move {
         gloo_timers::future::TimeoutFuture::new(DEBOUNCE).await;
@@ -115,22 +128,18 @@ pub(crate) fn plan(session: &SharedSession, job: &Job, request: u32, options: Bo
 }
 
 /// Writes the files of the plan that was made for `request`.
-pub(crate) fn run(
-    session: &SharedSession,
-    job: &Job,
-    (request, sink, falsify): (u32, SaveTo, bool),
-    data: &JsValue,
-) {
-    let session = session.borrow();
-    let plan = session.plan.clone().filter(|(output, _)| *output == request);
-    let Some(((_, output), open)) = plan.zip(session.open.clone()) else {
+pub(crate) fn run(session: &SharedSession, job: Job, request: WriteRequest, data: &JsValue) {
+    let WriteRequest { request, sink, falsify } = request;
+    let plan = session.borrow_mut().kept(|latest: &mut LatestPlan| latest.0.clone());
+    let plan = plan.filter(|(output, _)| *output == request);
+    let Some(((_, output), open)) = plan.zip(session.borrow().open.clone()) else {
         let error = Error::refused("a newer plan has replaced this one");
         return job.post(&FromWorker::Failed(job.kind(), Some(text::error(&error))));
     };
-    let (job, handle) = (job.clone(), get(data, HANDLE));
+    let handle = get(data, HANDLE);
     // The user agreed to the number of bytes with the plan.
     job.agrees_to_all();
-    Task::start(open, job, TaskResult::Write, async move |task| {
+    Task::start(open, job, async move |task: &Task| {
         let plan::worker::PlannedOutput { plan, more, texts } = output;
         let run = |plan| convert::worker::running::run(plan, task, sink, handle.clone(), falsify);
         let mut ran = run(plan).await;
@@ -152,6 +161,11 @@ pub(crate) fn run(
             }
         }
         let (done, files) = ran?;
+        if done.method == WriteMethod::Private {
+            // The result can be opened; earlier ones can't any more, unless one is the source.
+            outputs::release(&task.open.sources.disk_files());
+            outputs::add(&files, &done.names);
+        }
         task.attach(files);
         Ok(ConversionResult { texts, ..done })
     });

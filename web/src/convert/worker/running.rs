@@ -11,9 +11,10 @@ use wasm_bindgen::prelude::*;
 use crate::convert::message::{self, ConversionResult};
 use crate::convert::worker::sink::OutputSink;
 use crate::protocol::task::JobProgress;
+use crate::worker::port::now;
+use crate::worker::private;
 use crate::worker::reading::Driver;
 use crate::worker::task::Task;
-use crate::worker::{now, private};
 use crate::{convert, plan, text};
 
 /// Runs a plan that reads the checkpoint of a task. Returns a report, and the finished files.
@@ -21,9 +22,9 @@ use crate::{convert, plan, text};
 /// # Errors
 /// Errors of the core or the browser, cancellation by the user, and, unless `falsify`, casts that
 /// did more than round. Then no files are left behind.
-pub(crate) async fn run<T>(
+pub(crate) async fn run(
     plan: Plan,
-    task: &Task<T>,
+    task: &Task,
     to: message::SaveTo,
     handle: JsValue,
     falsify: bool,
@@ -127,13 +128,13 @@ impl OutputFiles {
     }
 }
 
-struct WritingRun<'a, T> {
+struct WritingRun<'a> {
     run: Run,
     driver: Driver<'a>,
-    updates: WriteUpdates<'a, T>,
+    updates: WriteUpdates<'a>,
 }
 
-impl<T> WritingRun<'_, T> {
+impl WritingRun<'_> {
     async fn all(&mut self, sinks: &mut OutputFiles) -> Result<()> {
         let Self { run, driver, updates } = self;
         while let Some(step) = run.next_step()? {
@@ -179,19 +180,19 @@ impl<T> WritingRun<'_, T> {
 }
 
 /// Reports progress, with the key being written.
-struct WriteUpdates<'a, T> {
-    task: &'a Task<T>,
+struct WriteUpdates<'a> {
+    task: &'a Task,
     began: f64,
     keys: KeysByProgress,
 }
 
-impl<T> WriteUpdates<'_, T> {
+impl WriteUpdates<'_> {
     fn post_progress(&self, done: u64, total: u64, now_is_the_time: bool) {
         if !now_is_the_time {
             return;
         }
         let (millis, key) = (now() - self.began, self.keys.at(done));
-        self.task.post_progress(JobProgress { done, total, millis, key }, None);
+        self.task.post_progress(JobProgress { done, total, millis, key });
     }
 }
 

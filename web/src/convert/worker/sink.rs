@@ -13,6 +13,7 @@ use web_sys::{
 };
 
 use crate::convert::message::WriteMethod;
+use crate::protocol::error::UNWRITTEN;
 use crate::worker::sources::Sources;
 use crate::worker::{blob, private};
 
@@ -288,25 +289,29 @@ fn full(error: &JsValue) -> Error {
     match name.as_str() {
         "QuotaExceededError" => disk_full(),
         "NotAllowedError" | "SecurityError" => {
-            Error::io("the browser does not allow the page to write there")
+            unwritten("the browser does not allow the page to write there")
                 .advice("Choose another place, or allow it.")
         }
         "NotReadableError" | "NotFoundError" => blob::changed_file_error(""),
         _ => {
             let message = crate::messages::get(error, "message").as_string().unwrap_or(name);
-            Error::io(format!("the browser could not write: {message}"))
+            unwritten(format!("the browser could not write: {message}"))
         }
     }
 }
 
+fn unwritten(what: impl Into<String>) -> Error {
+    Error::io(what).coded(UNWRITTEN)
+}
+
 fn disk_full() -> Error {
-    Error::io("the disk is full, or the browser\u{2019}s quota for this page is used up").advice(
+    unwritten("the disk is full, or the browser\u{2019}s quota for this page is used up").advice(
         "Free some space, or convert on the command line, which writes directly to the target.",
     )
 }
 
 fn no_private_files() -> Error {
-    Error::io("this browser has no private storage for the page (as in a private window) and no save dialog, so it can write at most 512 MB")
+    unwritten("this browser has no private storage for the page (as in a private window) and no save dialog, so it can write at most 512 MB")
         .advice("Use a normal window, or convert on the command line.")
 }
 

@@ -13,5 +13,6 @@ mod verdict;
 pub use config::missing_config;
 pub use fields::fields;
 pub use files::{accept_files, use_families};
+pub(crate) use target::choose;
 pub use target::{recognition, targets, unchanged_names_note};
 pub use verdict::verdict;

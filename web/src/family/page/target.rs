@@ -54,7 +54,7 @@ pub fn targets(actor: &Actor, convert: &Conversion) -> Html {
 }
 
 /// Chooses a format of the family; `None` keeps the names of the keys.
-pub(super) fn choose(actor: &Actor, target: Option<String>) {
+pub(crate) fn choose(actor: &Actor, target: Option<String>) {
     change(actor, move |convert| {
         let options = &mut convert.options;
         let was_folder = options.family.is_folder();

@@ -7,9 +7,11 @@ mod load_check;
 mod plan;
 mod recognition;
 mod rows;
+mod state;
 
 pub(crate) use files::MAX_CONFIG_SIZE;
 pub(crate) use plan::{plain, plan, table};
 pub(crate) use recognition::{
     ConversionInputs, config_name, config_of_files, read as read_config, recognise_model,
 };
+pub(crate) use state::FamilyState;

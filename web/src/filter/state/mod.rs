@@ -2,9 +2,11 @@
 //! once values were read, `nan>0`, `std<1e-6`, `absmax>100`, `zeros>50%`.
 //!
 //! Terms are separated by spaces and must all hold; `-` or `!` before a term negates it. A word matches a
-//! part of the key, ignoring case unless the word has a capital. A glob matches whole segments, so
-//! that `layers.*.attn` and `*.weight` mean what they look like.
+//! part of the key, ignoring case unless the word has a capital; a number in it is a whole number of
+//! the key. A glob matches whole segments, so that `layers.*.attn` and `*.weight` mean what they look
+//! like. If nothing is found, [`Filter::loosened`] searches for words more loosely.
 
+mod fragments;
 pub mod search;
 
 use regex_lite::Regex;
@@ -13,6 +15,7 @@ use statelens_convert::{Glob, GlobScope};
 use statelens_describe::distance;
 use statelens_values::SummaryStatistics;
 
+use crate::filter::state::fragments::Fragments;
 use crate::rows::{LeafKind, Row};
 use crate::state::dtype::is_short;
 use crate::values::state::RowMeasure;
@@ -24,7 +27,8 @@ pub struct Filter {
 
 #[derive(Debug, Clone)]
 enum Term {
-    Word { text: String, fold_case: bool },
+    Word(Word),
+    Fragments(Fragments),
     Glob(Glob),
     Pattern(Regex),
     Dtype(String),
@@ -33,6 +37,46 @@ enum Term {
     Shape(Vec<Dim>),
     Size { params: bool, order: Relation, limit: u64 },
     Values { measure: RowMeasure, share: bool, order: Relation, limit: f64 },
+}
+
+/// A part of a key.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Word {
+    pub(crate) text: String,
+    fold_case: bool,
+    /// Whether a digit at either end is the end of a number of the key.
+    pub(crate) whole_numbers: bool,
+}
+
+/// Returns whether the part of a key from `start` to `end` does not cut a number in two.
+pub(crate) fn is_whole(key: &[u8], start: usize, end: usize) -> bool {
+    let digit = |at: usize| key.get(at).is_some_and(u8::is_ascii_digit);
+    let cut = |at: usize| at > 0 && digit(at - 1) && digit(at);
+    !cut(start) && !cut(end)
+}
+
+impl Word {
+    fn matches(&self, key: &str) -> bool {
+        if !self.fold_case {
+            return key
+                .match_indices(self.text.as_str())
+                .any(|(at, _)| self.fits(key.as_bytes(), at, at + self.text.len()));
+        }
+        if key.is_ascii() && self.text.is_ascii() {
+            let (key, part) = (key.as_bytes(), self.text.as_bytes());
+            return part.is_empty()
+                || key.windows(part.len()).enumerate().any(|(at, window)| {
+                    window.eq_ignore_ascii_case(part) && self.fits(key, at, at + part.len())
+                });
+        }
+        let key = key.to_lowercase();
+        key.match_indices(self.text.as_str())
+            .any(|(at, _)| self.fits(key.as_bytes(), at, at + self.text.len()))
+    }
+
+    fn fits(&self, key: &[u8], start: usize, end: usize) -> bool {
+        !self.whole_numbers || is_whole(key, start, end)
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -115,13 +159,38 @@ impl Filter {
         self.terms.iter().any(|(_, term)| matches!(term, Term::Values { .. }))
     }
 
+    /// Returns a filter whose words match more keys, for when nothing is found: first ignoring case,
+    /// with numbers cut short (`step` 0); then (1) by the beginnings of the parts of a key, as `l3 up`
+    /// for `layers.3.mlp.up_proj`. Returns `None` if no word can be loosened further.
+    pub fn loosened(mut self, step: u32) -> Option<Self> {
+        let mut changed = false;
+        for (negative, term) in &mut self.terms {
+            let Term::Word(word) = term else { continue };
+            if *negative {
+                continue;
+            }
+            let next = match step {
+                0 => Term::Word(Word {
+                    text: word.text.to_lowercase(),
+                    fold_case: true,
+                    whole_numbers: false,
+                }),
+                1 => Term::Fragments(Fragments::new(&word.text)),
+                _ => return None,
+            };
+            changed |= !matches!(&next, Term::Word(next) if next == word);
+            *term = next;
+        }
+        changed.then_some(self)
+    }
+
     /// Removes and returns the words that are matched ignoring case, each with whether it is
     /// negated.
-    pub(crate) fn take_words(&mut self) -> Vec<(bool, String)> {
+    pub(crate) fn take_words(&mut self) -> Vec<(bool, Word)> {
         let mut words = Vec::new();
         self.terms.retain(|(negative, term)| match term {
-            Term::Word { text, fold_case: true } if !text.contains('\n') => {
-                words.push((*negative, text.clone()));
+            Term::Word(word) if word.fold_case && !word.text.contains('\n') => {
+                words.push((*negative, word.clone()));
                 false
             }
             _ => true,
@@ -140,8 +209,8 @@ impl Filter {
 impl Term {
     fn matches(&self, row: &Row, values: Option<&SummaryStatistics>) -> bool {
         match self {
-            Self::Word { text, fold_case: true } => contains_folded(&row.key, text),
-            Self::Word { text, fold_case: false } => row.key.contains(text.as_str()),
+            Self::Word(word) => word.matches(&row.key),
+            Self::Fragments(fragments) => fragments.match_key(&row.key),
             Self::Glob(glob) => glob.matches(&row.key),
             Self::Pattern(pattern) => pattern.is_match(&row.key),
             Self::Dtype(name) => {
@@ -305,10 +374,17 @@ fn joined(words: Vec<&str>) -> Vec<String> {
 }
 
 fn is_unit(word: &str) -> bool {
-    let word = word.to_ascii_lowercase();
-    let short =
-        word.strip_suffix('b').map_or(word.as_str(), |word| word.strip_suffix('i').unwrap_or(word));
-    matches!(short, "" | "k" | "m" | "g" | "t" | "p")
+    unit(&word.to_ascii_lowercase()).is_some()
+}
+
+/// Returns the factor of a unit in lower case: `""`, `k`, `mb`, `gib`.
+fn unit(word: &str) -> Option<f64> {
+    let (prefix, base) = match word.strip_suffix("ib") {
+        Some(prefix) if !prefix.is_empty() => (prefix, 1024.0f64),
+        _ => (word.strip_suffix('b').unwrap_or(word), 1000.0),
+    };
+    let power = ["", "k", "m", "g", "t", "p"].iter().position(|known| *known == prefix)?;
+    Some(base.powi(power as i32))
 }
 
 /// Splits at spaces that are not inside `/…/`, `[…]` or the parentheses of a shape.
@@ -411,7 +487,7 @@ fn term(word: &str) -> Result<Term, String> {
         return Ok(Term::Glob(Glob::new(word, GlobScope::Segments)));
     }
     let fold_case = !word.chars().any(char::is_uppercase);
-    Ok(Term::Word { text: word.to_owned(), fold_case })
+    Ok(Term::Word(Word { text: word.to_owned(), fold_case, whole_numbers: true }))
 }
 
 fn kind(text: &str) -> Result<Term, String> {
@@ -461,19 +537,7 @@ fn quantity(text: &str) -> Option<u64> {
     let text = text.trim().to_lowercase().replace(['_', ','], "");
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let number: f64 = text[..digits].parse().ok()?;
-    let scale = match text[digits..].trim() {
-        "" => 1.0,
-        "k" | "kb" => 1e3,
-        "m" | "mb" => 1e6,
-        "g" | "gb" => 1e9,
-        "b" => 1.0,
-        "t" | "tb" => 1e12,
-        "kib" => 1024.0,
-        "mib" => 1024.0 * 1024.0,
-        "gib" => 1024.0 * 1024.0 * 1024.0,
-        _ => return None,
-    };
-    let value = number * scale;
+    let value = number * unit(text[digits..].trim())?;
     (0.0..=1.8e19).contains(&value).then_some(value as u64)
 }
 
@@ -512,16 +576,6 @@ fn shape_matches(dims: &[Dim], shape: &[u64]) -> bool {
     }
 }
 
-/// Returns true if `text` contains `part`, ignoring case; `part` is in lower case.
-fn contains_folded(text: &str, part: &str) -> bool {
-    if text.is_ascii() && part.is_ascii() {
-        let (text, part) = (text.as_bytes(), part.as_bytes());
-        return part.is_empty()
-            || text.windows(part.len()).any(|window| window.eq_ignore_ascii_case(part));
-    }
-    text.to_lowercase().contains(part)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -542,6 +596,61 @@ mod tests {
         );
         assert_eq!(hits("fc -bias -blocks.0"), ["model.model.blocks.1.fc.weight"]);
         assert_eq!(hits("").len(), gpt(2).len());
+    }
+
+    #[test]
+    fn numbers_in_words_are_whole() {
+        let key = |text: &str, key: &str| {
+            let row = tensor(key, "float32", &[2]);
+            Filter::parse(text).unwrap().matches(&row)
+        };
+        for (text, expected) in [
+            ("layers.3 up", [true, false, false]),
+            ("layers.3", [true, false, false]),
+            ("30", [false, true, false]),
+            ("s.3", [true, false, false]),
+            ("layers. up", [true, true, true]),
+            ("layers.33", [false, false, true]),
+        ] {
+            let found = ["layers.3.up", "layers.30.up", "layers.33.up"].map(|it| key(text, it));
+            assert_eq!(found, expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn words_that_find_nothing_are_loosened() {
+        let rows = gpt(2);
+        let found = |text: &str, step: u32| {
+            let filter = Filter::parse(text).unwrap().loosened(step)?;
+            Some(rows.iter().filter(|row| filter.matches(row)).count())
+        };
+        assert_eq!(hits("Blocks.1 FC").len(), 0);
+        assert_eq!(found("Blocks.1 FC", 0), Some(2), "ignoring case");
+        assert_eq!(found("b1 f", 0), Some(0));
+        assert_eq!(found("b1 f", 1), Some(2), "by fragments");
+        assert_eq!(found("b1 f", 2), None);
+        assert_eq!(found("dtype:bf16", 1), None, "there is no word");
+        assert_eq!(found("-fc", 0), None, "what is excluded stays exact");
+    }
+
+    #[test]
+    fn sizes_have_the_usual_units() {
+        for (text, bytes) in [
+            ("1", 1),
+            ("2B", 2),
+            ("1.5k", 1_500),
+            ("3 MB", 3_000_000),
+            ("1GiB", 1 << 30),
+            ("1TiB", 1 << 40),
+            ("1 PB", 1_000_000_000_000_000),
+            ("1PiB", 1 << 50),
+        ] {
+            assert_eq!(quantity(text), Some(bytes), "{text}");
+            let term = format!("bytes > {text}");
+            assert!(Filter::parse(&term).is_ok(), "{term}");
+        }
+        assert_eq!(quantity("1 ib"), None);
+        assert_eq!(quantity("1 EB"), None);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use memchr::memmem::Finder;
 
-use crate::filter::state::Filter;
+use crate::filter::state::{Filter, Word, is_whole};
 use crate::rows::Row;
 use crate::values::state::Weights;
 
@@ -43,12 +43,17 @@ impl SearchText {
     }
 
     /// Returns the rows whose keys contain a word.
-    fn holding(&self, word: &str) -> Vec<u32> {
+    fn holding(&self, word: &Word) -> Vec<u32> {
         let (mut found, mut from, mut row) = (Vec::new(), 0, 0);
-        let finder = Finder::new(word);
+        let (finder, text) = (Finder::new(&word.text), self.text.as_bytes());
         while row < self.ends.len() {
-            let Some(at) = finder.find(&self.text.as_bytes()[from..]) else { break };
-            while self.ends[row] <= from + at {
+            let Some(at) = finder.find(&text[from..]) else { break };
+            let at = from + at;
+            if word.whole_numbers && !is_whole(text, at, at + word.text.len()) {
+                from = at + 1;
+                continue;
+            }
+            while self.ends[row] <= at {
                 row += 1;
             }
             found.push(row as u32);
@@ -56,6 +61,14 @@ impl SearchText {
             row += 1;
         }
         found
+    }
+
+    /// Returns whether the key of a row contains a word.
+    fn has(&self, row: u32, word: &Word, finder: &Finder<'_>) -> bool {
+        let key = self.of(row);
+        finder
+            .find_iter(key)
+            .any(|at| !word.whole_numbers || is_whole(key, at, at + word.text.len()))
     }
 
     fn of(&self, row: u32) -> &[u8] {
@@ -84,13 +97,13 @@ impl Search {
         let first = words.next();
         let all = 0..keys.ends.len() as u32;
         let mut candidates = match &first {
-            Some((false, word)) if !word.is_empty() => keys.holding(word),
+            Some((false, word)) if !word.text.is_empty() => keys.holding(word),
             _ => all.collect(),
         };
-        let rest = first.filter(|(negative, word)| *negative || word.is_empty());
+        let rest = first.filter(|(negative, word)| *negative || word.text.is_empty());
         for (negative, word) in rest.into_iter().chain(words) {
-            let finder = Finder::new(&word);
-            candidates.retain(|&row| finder.find(keys.of(row)).is_some() != negative);
+            let finder = Finder::new(&word.text);
+            candidates.retain(|&row| keys.has(row, &word, &finder) != negative);
         }
         Self { filter, candidates, at: 0, found: Vec::new(), shows_first: false }
     }

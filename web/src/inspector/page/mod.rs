@@ -336,7 +336,8 @@ fn value_section(
             { save_as(actor, values_panel, work, row, id) }
             if row.params > 1 { <GoTo key={id} row={id} shape={row.shape.clone()} /> }
             if !slice.is_empty() { { slice_line(actor, slice, &places) } }
-            { grid(row, &places, start, texts, selected, width) }
+            { grid(actor, (row, id), &places, start, texts, selected, width) }
+            { value_bar(actor, (row, id), &places, start, texts, selected) }
             if count > u64::from(VALUES) {
                 <div class="pager">
                     <span class="step">
@@ -354,9 +355,48 @@ fn value_section(
     }
 }
 
-/// Renders values in C order, a few per line, each line with the index of its first value.
+/// Renders the selected value: its index, all its digits, and buttons to copy it and to step.
+fn value_bar(
+    actor: &Actor,
+    (row, id): (&Row, u32),
+    places: &ElementPlaces,
+    start: u64,
+    texts: &[String],
+    selected: Option<u64>,
+) -> Html {
+    let is_it = |at: &usize| Some(places.place(start + *at as u64)) == selected;
+    let Some(at) = (0..texts.len()).find(is_it) else { return html! {} };
+    let number = start + at as u64;
+    let index = fmt::shape(&statelens_values::index(&row.shape, places.place(number)));
+    let step = |to: Option<u64>, name: &'static str, sign: &'static str| {
+        let to = to.filter(|to| *to < places.count()).map(|to| places.place(to));
+        let onclick = actor.on(move |actor, _: MouseEvent| {
+            if let Some(to) = to {
+                actor.values_panel(move |panel| panel.at = Some((id, to)));
+            }
+        });
+        html! { <button aria-label={name} disabled={to.is_none()} {onclick}>{ sign }</button> }
+    };
+    html! {
+        <div class="valuebar" id="value-bar" role="status">
+            <span class="m dim">{ index }</span>
+            <b class="m">{ texts[at].clone() }</b>
+            { dtype(&row.dtype) }
+            <Copy text={texts[at].clone()} label="value" />
+            <span class="grow"></span>
+            <span class="step">
+                { step(number.checked_sub(1), "Previous value", "\u{2039}") }
+                { step(number.checked_add(1), "Next value", "\u{203a}") }
+            </span>
+        </div>
+    }
+}
+
+/// Renders values in C order, a few per line, each line with the index of its first value. A click
+/// selects a value.
 fn grid(
-    row: &Row,
+    actor: &Actor,
+    (row, id): (&Row, u32),
     places: &ElementPlaces,
     start: u64,
     texts: &[String],
@@ -379,8 +419,12 @@ fn grid(
                 <tr>
                     <th scope="row">{ index(start + (line * per_line) as u64) }</th>
                     { for chunk.iter().enumerate().map(|(at, cell)| {
-                        let on = selected == Some(start + (line * per_line + at) as u64);
-                        html! { <td class={when(on, "here")} aria-current={on.then_some("location")} title={texts[line * per_line + at].clone()}>{ cell }</td> }
+                        let number = places.place(start + (line * per_line + at) as u64);
+                        let on = selected == Some(number);
+                        let onclick = actor.on(move |actor, _: MouseEvent| {
+                            actor.values_panel(move |panel| panel.at = Some((id, number)));
+                        });
+                        html! { <td class={when(on, "here")} tabindex={on.then_some("-1")} aria-current={on.then_some("location")} title={texts[line * per_line + at].clone()} {onclick}>{ cell }</td> }
                     }) }
                     { for (chunk.len()..per_line.min(cells.len())).map(|_| html! { <td></td> }) }
                 </tr>

@@ -9,6 +9,14 @@ use statelens_values::picture::BlockMap;
 
 pub use crate::protocol::selection::MatrixSelection;
 
+/// Reads a whole matrix, reduced to at most this many blocks across and down.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct OverviewRequest {
+    pub selection: MatrixSelection,
+    pub across: u32,
+    pub down: u32,
+}
+
 /// A tensor to export, and how.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ExportRequest {
@@ -18,6 +26,12 @@ pub struct ExportRequest {
     pub kind: ExportFormat,
     /// Whether numbers are converted to float32.
     pub single: bool,
+    pub name: String,
+}
+
+/// An exported tensor; the file is sent with it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExportedFile {
     pub name: String,
 }
 

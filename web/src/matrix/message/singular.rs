@@ -2,6 +2,16 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::protocol::selection::MatrixSelection;
+
+/// Computes the singular values of a matrix.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SingularRequest {
+    pub selection: MatrixSelection,
+    /// All singular values, or only the largest.
+    pub all: bool,
+}
+
 /// A computation on offer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SingularOffer {

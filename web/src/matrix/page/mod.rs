@@ -14,6 +14,7 @@ mod spectrum;
 use gloo_timers::callback::Timeout;
 use yew::prelude::*;
 
+use crate::matrix::message::OverviewRequest;
 use crate::matrix::state::MatrixState;
 use crate::page::model::actor::Actor;
 use crate::page::model::{PageModel, Screen};
@@ -69,7 +70,7 @@ pub fn use_matrix(model: &UseReducerHandle<PageModel>, actor: &Actor, small: boo
             let stop = selection.is_some().then(|| actor.clone());
             if let Some(selection) = selection.clone() {
                 let offers = ToWorker::SingularOffers(selection.clone());
-                actor.start(TaskRequest::Overview { selection, across, down });
+                actor.start(TaskRequest::Overview(OverviewRequest { selection, across, down }));
                 actor.request(&offers);
             }
             // Stops reading for a view that is no longer shown.

@@ -12,6 +12,7 @@ use super::ranked;
 use super::side::Side;
 use crate::export::page::sliced_key;
 use crate::inspector::message::RowDetails;
+use crate::matrix::message::ExportedFile;
 use crate::matrix::state::{ByIdentity, MatrixState};
 use crate::page::hooks::{has_touch, use_media};
 use crate::page::marks::{Copy, cap, dtype, logo, progress_bar, wrapped_key};
@@ -31,7 +32,7 @@ pub struct MatrixScreenProps {
     /// Details of the row.
     pub inspected: Option<Rc<RowDetails>>,
     /// Progress of saving its values to a file.
-    pub export: Task<String>,
+    pub export: Task<ExportedFile>,
     /// The note on where bytes go.
     pub privacy: Html,
 }

@@ -13,6 +13,7 @@ use super::save::Saved;
 use super::spectrum;
 use crate::export::page::{SaveAs, export_progress};
 use crate::inspector::message::RowDetails;
+use crate::matrix::message::ExportedFile;
 use crate::matrix::state::view::text;
 use crate::matrix::state::{ByIdentity, MatrixState, Profile};
 use crate::page::model::actor::Actor;
@@ -34,7 +35,7 @@ pub(super) struct SideProps {
     pub(super) dtype: AttrValue,
     /// Size of the whole tensor in bytes.
     pub(super) bytes: u64,
-    pub(super) export: Task<String>,
+    pub(super) export: Task<ExportedFile>,
 }
 
 /// Rows or columns stand out from this multiple of the median on; `MAX_LISTED` is the maximum number

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use yew::prelude::*;
 
 use crate::convert::state::naming::key_name;
-use crate::matrix::message::singular::{SingularOffer, SingularReport};
+use crate::matrix::message::singular::{SingularOffer, SingularReport, SingularRequest};
 use crate::matrix::state::MatrixState;
 use crate::page::drop::save_text;
 use crate::page::model::actor::Actor;
@@ -18,7 +18,7 @@ impl Actor {
     /// Requests singular values of the matrix: all, or only the largest.
     fn find_singular(&self, matrix: &MatrixState, all: bool) {
         let selection = matrix.selection.clone();
-        self.start(TaskRequest::Singular { selection, all });
+        self.start(TaskRequest::Singular(SingularRequest { selection, all }));
         self.matrix(|it| it.singular.task = Task::started());
     }
 }

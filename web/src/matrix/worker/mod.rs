@@ -9,16 +9,17 @@ use statelens_checkpoint::{Error, Layout, Result, Tensor, Unwatched};
 use statelens_tensor::{BUDGET, BUFFER, Machine as _, Pour, drain_range};
 use statelens_values::picture::BlockMap;
 use statelens_values::{Matrix, Overview, element_text};
+use wasm_bindgen::JsValue;
 
-use crate::matrix::message::{Cells, MatrixSelection, PackedOverview};
+use crate::matrix::message::{Cells, MatrixSelection, OverviewRequest, PackedOverview};
 use crate::protocol::FromWorker;
-use crate::protocol::task::TaskResult;
 use crate::text;
 use crate::worker::job::Job;
-use crate::worker::now;
 use crate::worker::opened::OpenCheckpoint;
+use crate::worker::port::now;
 use crate::worker::reading::{YieldTimer, drive};
 use crate::worker::selection::tensor;
+use crate::worker::session::SharedSession;
 use crate::worker::task::Task;
 
 /// Maximum number of bytes read for a first, coarse picture.
@@ -42,14 +43,16 @@ pub(crate) fn post_cells(
     open.report_fetched(job);
 }
 
-/// Begins reading a whole matrix, reduced to at most `most` blocks across and down.
-pub(crate) fn start(open: OpenCheckpoint, job: Job, of: MatrixSelection, most: (u32, u32)) {
-    let work = async move |task: &Task<_>| overview(task, &of, most).await;
-    Task::start(open, job, TaskResult::Overview, work);
+/// Begins reading a whole matrix, reduced to blocks.
+pub(crate) fn start(session: &SharedSession, job: Job, request: OverviewRequest, _: &JsValue) {
+    let Some(open) = session.borrow().open.clone() else { return };
+    let OverviewRequest { selection: of, across, down } = request;
+    let work = async move |task: &Task| overview(task, &of, (across, down)).await;
+    Task::start(open, job, work);
 }
 
 async fn overview(
-    task: &Task<PackedOverview>,
+    task: &Task,
     selection: &MatrixSelection,
     most: (u32, u32),
 ) -> Result<PackedOverview> {
@@ -66,7 +69,8 @@ async fn overview(
         PackedOverview::of(&BlockMap::of(&all.over(coarse)), (done, total))
     };
     if total > MAX_COARSE / 2 && sample(open, &tensor, matrix, &mut coarse, job).await? {
-        task.progress((0, total), Some(packed(&all, &coarse, 0)));
+        task.post_partial(packed(&all, &coarse, 0));
+        task.progress((0, total));
     }
 
     let range = matrix.first..matrix.first + matrix.len;
@@ -74,7 +78,8 @@ async fn overview(
     let ended = drive(&mut pour, &[&open.sources], job, |pour, time| {
         if time {
             let done = pour.progress().0;
-            task.progress((done, total), Some(packed(&pour.into, &coarse, done)));
+            task.post_partial(packed(&pour.into, &coarse, done));
+            task.progress((done, total));
         }
     })
     .await;

@@ -3,13 +3,13 @@
 use statelens_checkpoint::{Error, Result, Unwatched};
 use statelens_tensor::{BUDGET, BUFFER, Machine as _, Pour, drain_range};
 use statelens_values::{Matrix, MatrixLines, Overview, Rows};
+use wasm_bindgen::JsValue;
 
 use crate::matrix::message::ranked::{NormRanking, RankedRequest};
-use crate::protocol::task::TaskResult;
 use crate::worker::job::Job;
-use crate::worker::opened::OpenCheckpoint;
 use crate::worker::reading::drive;
 use crate::worker::selection::{numbers_of, tensor};
+use crate::worker::session::SharedSession;
 use crate::worker::task::Task;
 
 /// Number of rows listed, and of kernels shown.
@@ -17,11 +17,12 @@ const MAX_LISTED: usize = 8;
 const MAX_KERNELS: usize = 48;
 
 /// Handles a request of the page.
-pub(crate) fn start(open: OpenCheckpoint, job: Job, request: RankedRequest) {
-    Task::start(open, job, TaskResult::Rank, async move |task| rank(task, &request).await);
+pub(crate) fn start(session: &SharedSession, job: Job, request: RankedRequest, _: &JsValue) {
+    let Some(open) = session.borrow().open.clone() else { return };
+    Task::start(open, job, async move |task| rank(task, &request).await);
 }
 
-async fn rank(task: &Task<NormRanking>, request: &RankedRequest) -> Result<NormRanking> {
+async fn rank(task: &Task, request: &RankedRequest) -> Result<NormRanking> {
     let open = &task.open;
     let (tensor, range, width, size) = match request.kernels {
         true => {
@@ -44,7 +45,7 @@ async fn rank(task: &Task<NormRanking>, request: &RankedRequest) -> Result<NormR
     let mut pour = Pour::new(&open.checkpoint.files, &tensor, range, BUDGET, rows)?;
     drive(&mut pour, &[&open.sources], &task.job, |pour, time| {
         if time {
-            task.progress(pour.progress(), None);
+            task.progress(pour.progress());
         }
     })
     .await?;

@@ -6,15 +6,16 @@ use statelens_values::singular::{
     Singular, SingularPlan, Spectrum, USUALLY_LARGEST, Which, plan_text, practise, spectrum_chart,
     spectrum_csv, spectrum_facts,
 };
+use wasm_bindgen::JsValue;
 
 use crate::matrix::message::MatrixSelection;
-use crate::matrix::message::singular::{SingularOffer, SingularReport};
-use crate::protocol::task::TaskResult;
+use crate::matrix::message::singular::{SingularOffer, SingularReport, SingularRequest};
 use crate::worker::job::Job;
-use crate::worker::now;
 use crate::worker::opened::OpenCheckpoint;
+use crate::worker::port::now;
 use crate::worker::reading::drive;
 use crate::worker::selection::tensor;
+use crate::worker::session::SharedSession;
 use crate::worker::task::Task;
 
 /// Maximum number of bytes of memory to use: a page does not have much.
@@ -27,10 +28,10 @@ const WIDTH: u32 = 268;
 const HEIGHT: u32 = 210;
 
 /// Computes the singular values of a matrix: all, or only the largest.
-pub(crate) fn start(open: OpenCheckpoint, job: Job, selection: MatrixSelection, all: bool) {
-    Task::start(open, job, TaskResult::Singular, async move |task| {
-        find(task, &selection, all).await
-    });
+pub(crate) fn start(session: &SharedSession, job: Job, request: SingularRequest, _: &JsValue) {
+    let Some(open) = session.borrow().open.clone() else { return };
+    let SingularRequest { selection, all } = request;
+    Task::start(open, job, async move |task| find(task, &selection, all).await);
 }
 
 /// Offers all singular values if possible, and the largest if those are fewer.
@@ -67,11 +68,7 @@ fn speed() -> f64 {
     }
 }
 
-async fn find(
-    task: &Task<SingularReport>,
-    selection: &MatrixSelection,
-    all: bool,
-) -> Result<SingularReport> {
+async fn find(task: &Task, selection: &MatrixSelection, all: bool) -> Result<SingularReport> {
     let open = &task.open;
     let (tensor, matrix) = tensor(open, selection)?;
     let which = match all {
@@ -86,7 +83,10 @@ async fn find(
         let found = machine.found().filter(|found| found.passes != passes);
         passes = found.map_or(passes, |found| found.passes);
         if time || found.is_some() {
-            task.progress(machine.progress(), found.map(|found| report(found, &title)));
+            if let Some(found) = found {
+                task.post_partial(report(found, &title));
+            }
+            task.progress(machine.progress());
         }
     })
     .await?;

@@ -7,10 +7,11 @@ use web_sys::{ClipboardEvent, Element};
 use yew::prelude::*;
 
 use crate::open::message::FetchConsent;
+use crate::open::page::pasted::{PastedText, command};
 use crate::open::page::start_list::served;
 use crate::page::fetch_limit::CAPS;
 use crate::page::hooks::{use_focus_trap, use_window_event};
-use crate::page::marks::{close_icon, severity, typed};
+use crate::page::marks::{Copy, close_icon, severity, typed};
 use crate::page::model::actor::Actor;
 use crate::page::model::{PageModel, Sheet};
 use crate::protocol::ToWorker;
@@ -67,7 +68,8 @@ pub fn open_address_of_page(actor: &Actor) -> bool {
     named.is_some()
 }
 
-/// Opens a URL that is pasted outside of input fields.
+/// Opens the dialog with an address, a path or the name of a repository that is pasted outside of
+/// input fields.
 #[hook]
 pub fn use_pasted_address(model: &UseReducerHandle<PageModel>, actor: &Actor) {
     let model = model.clone();
@@ -81,19 +83,18 @@ pub fn use_pasted_address(model: &UseReducerHandle<PageModel>, actor: &Actor) {
         }
         let pasted = event.dyn_ref::<ClipboardEvent>().and_then(ClipboardEvent::clipboard_data);
         let text = pasted.and_then(|data| data.get_data("text/plain").ok()).unwrap_or_default();
-        if let Some(url) = pasted_url(&text) {
+        if let Some(pasted) = PastedText::of(&text) {
             event.prevent_default();
-            actor.prompt_address(url);
+            match &pasted {
+                PastedText::Address(address) => actor.prompt_address(address),
+                // A path must not be taken for one of the page's own site.
+                PastedText::Path(_) | PastedText::Repository(_) => {
+                    actor.show_address_prompt(pasted.prompt().into());
+                }
+            }
         }
     });
     use_window_event("paste", listen);
-}
-
-/// Returns the pasted text if it is a single HTTP or HTTPS URL.
-fn pasted_url(text: &str) -> Option<&str> {
-    let text = text.trim();
-    let is_url = text.starts_with("https://") || text.starts_with("http://");
-    (is_url && !text.contains(char::is_whitespace)).then_some(text)
 }
 
 /// Returns the page's origin, such as `https://example.org`, as the browser reports it.
@@ -199,6 +200,14 @@ fn parse_address(text: &str) -> Result<Address, String> {
 
 /// Explains what opening the address fetches, or why it can't be opened.
 fn fetch_hint(text: &str, parsed: &Result<Address, String>) -> Html {
+    if let (Err(_), Some(PastedText::Path(path))) = (parsed, PastedText::of(text)) {
+        return html! {
+            <>
+                <p class="why" role="alert">{ severity(Grade::Warning) }<span>{ "A page can\u{2019}t open paths. Drop the file here, or run:" }</span></p>
+                <div class="cmd"><code>{ command(path) }</code><Copy text={command(path)} label="command" /></div>
+            </>
+        };
+    }
     match parsed {
         Err(_) if text.is_empty() => html! {
             <p>{ "URL of a checkpoint or of its shard index. The server must support range requests. Hugging Face links work." }</p>

@@ -4,5 +4,6 @@ pub mod address;
 pub mod illustration;
 pub mod loading;
 pub mod menu;
+mod pasted;
 pub mod start;
 pub mod start_list;

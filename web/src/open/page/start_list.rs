@@ -2,6 +2,7 @@
 //! files, or the bundled examples.
 
 use js_sys::Array;
+use statelens_describe::natural_order;
 use wasm_bindgen::prelude::*;
 use wasm_bindgen_futures::{JsFuture, spawn_local};
 use web_sys::{Event, HtmlInputElement};
@@ -219,7 +220,11 @@ async fn listed(base: &str) -> Result<ServedFolder, String> {
             bytes: bytes.fold(0, u64::saturating_add),
         }
     };
-    let checkpoints = list(&json, "checkpoints").iter().map(listed).collect();
+    let mut checkpoints: Vec<_> = list(&json, "checkpoints").iter().map(listed).collect();
+    // Steps of a run come in their order.
+    statelens_checkpoint::order::by(&mut checkpoints, |one: &ServedCheckpoint, other| {
+        natural_order(&one.main, &other.main)
+    });
     Ok(ServedFolder { folder: text(&json, "folder"), checkpoints })
 }
 

@@ -1,6 +1,7 @@
 //! Finds the file to open, reads its structure, and converts it into rows.
 
 pub mod address;
+mod folder;
 pub mod progress;
 
 use std::collections::{HashMap, HashSet};
@@ -25,8 +26,8 @@ use crate::read_as::message::ReadAs;
 use crate::read_as::worker::typed;
 use crate::rows::{PackedRows, Row};
 use crate::worker::job::Job;
-use crate::worker::now;
 use crate::worker::opened::OpenCheckpoint;
+use crate::worker::port::now;
 use crate::worker::sources::Sources;
 use crate::{open, plan, repair, share, text};
 
@@ -48,8 +49,10 @@ pub fn open(
     let sources = Rc::new(Sources::from_disk(files));
     let set = sources.set(names);
     let mut open_progress = OpenProgress::new(job, Some(sources.read_counter()));
-    let order = candidates(&set, requested);
-    if order.len() > 1 {
+    let (order, found_any) = candidates(&set, requested);
+    // Otherwise the files are tried only to find out why they can't be opened.
+    let are_checkpoints = found_any && folder::looks_like(&set).is_none() || requested.is_some();
+    if order.len() > 1 && are_checkpoints {
         job.post(&FromWorker::Checkpoints(found_among(&set, &order)));
     }
     // Bytes read so far were spent on finding the checkpoints among the files.
@@ -88,6 +91,9 @@ pub fn open(
                 failed.get_or_insert((found.main, explained(&set, found.main, &error)));
             }
         }
+    }
+    if order.len() > 1 && !are_checkpoints {
+        return Err(Box::new(folder::nothing_to_open(&set)));
     }
     Err(Box::new(failed.map_or_else(
         || text::error(&statelens_checkpoint::Error::io("no file was given")),
@@ -174,8 +180,8 @@ struct Candidate {
 
 /// Returns the candidates in the order in which they are tried: the requested file, then the
 /// checkpoints among the files; if there are no checkpoints, every file, to find out why it can't
-/// be opened.
-fn candidates(set: &FileSet, requested: Option<u32>) -> Vec<Candidate> {
+/// be opened. Also returns whether there are any.
+fn candidates(set: &FileSet, requested: Option<u32>) -> (Vec<Candidate>, bool) {
     let mut order = Vec::new();
     let requested = requested.map(FileId).filter(|main| set.source(*main).is_ok());
     let alone = |main: FileId| {
@@ -201,10 +207,11 @@ fn candidates(set: &FileSet, requested: Option<u32>) -> Vec<Candidate> {
     if order.is_empty() {
         order.extend(statelens_formats::explaining_file(set).map(alone));
     }
-    if order.is_empty() {
+    let found_any = !order.is_empty();
+    if !found_any {
         order.extend(set.iter().map(|(main, _)| alone(main)));
     }
-    order
+    (order, found_any)
 }
 
 fn explained(set: &FileSet, file: FileId, error: &Error) -> ErrorText {
@@ -322,7 +329,7 @@ mod tests {
             set.push(name, Arc::new(statelens_checkpoint::Memory::from(bytes)));
         }
         fn mains(set: &FileSet, requested: Option<u32>) -> Vec<u32> {
-            candidates(set, requested).iter().map(|found| found.main.0).collect()
+            candidates(set, requested).0.iter().map(|found| found.main.0).collect()
         }
         assert_eq!(mains(&set, None), [1, 2]);
         assert_eq!(mains(&set, Some(2)), [2, 1]);

@@ -10,7 +10,7 @@ use crate::protocol::FromWorker;
 use crate::rows::{LeafKind, PackedRows, Row};
 use crate::worker::blob::ReadCounter;
 use crate::worker::job::Job;
-use crate::worker::now;
+use crate::worker::port::now;
 
 /// Milliseconds after which the first keys are sent before opening is complete.
 const PREVIEW_AFTER: f64 = 80.0;

@@ -8,7 +8,7 @@ use wasm_bindgen_futures::spawn_local;
 use web_sys::HtmlInputElement;
 use yew::prelude::*;
 
-use crate::convert::message::{PlanSummary, SaveTo};
+use crate::convert::message::{PlanSummary, SaveTo, WriteRequest};
 use crate::page::bridge::Bridge;
 use crate::page::drop::{self, DroppedFile};
 use crate::page::model::{ModelUpdate, PageModel, PendingAction, Screen, Sheet, StopReason, Tab};
@@ -77,7 +77,7 @@ impl Actor {
     /// Reports which jobs are stopped: because another file was opened (true), or because the open
     /// one was closed.
     pub fn interrupt(&self, opened: bool) {
-        let jobs = self.bridge.long_jobs();
+        let jobs = self.bridge.running();
         self.update(move |model| model.interrupt(&jobs, opened));
     }
 
@@ -99,6 +99,12 @@ impl Actor {
 
     pub fn stop(&self, kind: JobKind) {
         self.request(&ToWorker::Stop(kind));
+    }
+
+    /// Stops a task, and shows that at once.
+    pub fn stop_task(&self, kind: JobKind) {
+        self.stop(kind);
+        self.update(move |model| model.stop_task(kind));
     }
 
     /// Like [`Actor::request`], with files or a handle attached. Returns whether the request was sent.
@@ -273,15 +279,19 @@ impl Actor {
             [name] if !plan.zero_copy && has_save_dialog() => name.clone(),
             _ => {
                 actor.update(|model| model.begin_writing());
-                actor.start(TaskRequest::Write { request, sink: SaveTo::Download, falsify });
+                actor.start(TaskRequest::Write(WriteRequest {
+                    request,
+                    sink: SaveTo::Download,
+                    falsify,
+                }));
                 return;
             }
         };
         spawn_local(async move {
             // Without a handle the user cancelled the dialog.
             if let Some(handle) = show_save_dialog(&name).await {
-                let run =
-                    ToWorker::Start(TaskRequest::Write { request, sink: SaveTo::Handle, falsify });
+                let write = WriteRequest { request, sink: SaveTo::Handle, falsify };
+                let run = ToWorker::Start(TaskRequest::Write(write));
                 // If this fails, another checkpoint was opened while the dialog was shown.
                 if actor.request_with(&run, &JsValue::UNDEFINED, &handle) {
                     actor.update(|model| model.begin_writing());

@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use statelens_describe::FileGrade;
 use web_sys::File;
 
 use crate::compare::message::REPORT;
@@ -9,7 +10,7 @@ use crate::open::message::{FileName, OpenedCheckpoint};
 use crate::page::model::{LoadingState, PageModel, Screen, Tab};
 use crate::page::stored::chosen_columns;
 use crate::protocol::FromWorker;
-use crate::protocol::error::ErrorText;
+use crate::protocol::error::{ErrorKind, ErrorText};
 use crate::rail::state::Rail;
 use crate::rows::PackedRows;
 use crate::state::work::OpenWork;
@@ -21,7 +22,8 @@ impl PageModel {
                 let text = format!("{name} was saved: JSON, as printed by statelens diff --json.");
                 self.notice = Some(text.into());
             }
-            FromWorker::Ready | FromWorker::Summary { .. } | FromWorker::Ended(_) => {}
+            FromWorker::Ready | FromWorker::Summary { .. } => {}
+            FromWorker::Ended(kind, _) => self.stop_task(kind),
             FromWorker::Shared(shared) => self.shared = Some(Rc::new(*shared)),
             FromWorker::Opening { doing, keys, read, calls } => {
                 let before = std::mem::take(&mut self.loading);
@@ -46,7 +48,9 @@ impl PageModel {
             FromWorker::OpenFailed(error) => {
                 (self.pending_link, self.revived) = (None, None);
                 if let (Some(rail), Some(requested)) = (&mut self.rail, self.requested) {
-                    Rc::make_mut(rail).set_problem(requested, error.title.clone());
+                    let judged = matches!(error.kind, ErrorKind::Damaged);
+                    let grade = judged.then_some(FileGrade::Damaged);
+                    Rc::make_mut(rail).set_grade(requested, grade, error.title.clone());
                 }
                 self.error = Some(Rc::new(error));
                 self.work = None;
@@ -89,7 +93,10 @@ impl PageModel {
             }
             FromWorker::Progress(kind, now) => self.note_progress(kind, now),
             FromWorker::Partial(result) => self.set_result(result, false, None),
-            FromWorker::Done(result) => self.set_result(result, true, file),
+            FromWorker::Done(result) => {
+                self.set_result(result, true, file);
+                self.note_grade();
+            }
             FromWorker::Failed(kind, error) => self.end_task(kind, error),
             FromWorker::ComparedOpened(opened) => {
                 self.change_comparison(|compare| compare.set_opened(opened));
@@ -110,7 +117,7 @@ impl PageModel {
             FromWorker::Rate(rate) => self.values_panel.rate = Some(rate),
             FromWorker::FileChecked(file, check) => {
                 if let Some(rail) = &mut self.rail {
-                    Rc::make_mut(rail).set_problem(file, check.wrong.clone());
+                    Rc::make_mut(rail).set_grade(file, check.grade(), check.reason.clone());
                 }
                 if let Some(view) = &mut self.run {
                     Rc::make_mut(view).set_check(file, check);
@@ -145,6 +152,8 @@ impl PageModel {
         work.view.chosen = chosen_columns();
         self.work = Some(work);
         self.session = session;
+        self.recall_values();
+        self.note_grade();
         self.loading = LoadingState::default();
         self.inspected = None;
         self.values = None;

@@ -10,114 +10,128 @@ use crate::protocol::job::JobKind;
 use crate::protocol::task::{JobProgress, TaskResult};
 use crate::state::task::TaskState;
 
+/// Where the page keeps the state of a task. Features implement it for the result of their task.
+pub(crate) trait TaskSlot {
+    /// Returns the task; `None` if it is not shown any more.
+    fn task(model: &mut PageModel) -> Option<&mut dyn TaskState>;
+
+    /// Stores the result, or the result so far. A conversion's file comes with it.
+    fn store(self: Box<Self>, model: &mut PageModel, done: bool, file: Option<File>);
+
+    /// Notes progress for more than the task itself.
+    fn note_progress(_model: &mut PageModel, _now: &JobProgress) {}
+
+    /// Prepares for the end of the task, with its error.
+    fn prepare_end(_model: &mut PageModel, _error: Option<&ErrorText>) {}
+
+    /// Returns what the task does, in words, if the user would miss it: "comparing a.pt".
+    fn lost_work(_model: &PageModel) -> Option<String> {
+        None
+    }
+}
+
+macro_rules! slots {
+    ($($(#[$doc:meta])* $kind:ident($request:ty) -> $result:ty, starts $start:path $(, sheet $sheet:path)?;)*) => {
+        impl PageModel {
+            /// Returns the task of a kind; `None` if it is not shown any more, or not a task.
+            fn task(&mut self, kind: JobKind) -> Option<&mut dyn TaskState> {
+                match kind {
+                    $(JobKind::$kind => <$result as TaskSlot>::task(self),)*
+                    _ => None,
+                }
+            }
+
+            pub(super) fn note_progress(&mut self, kind: JobKind, now: JobProgress) {
+                match kind {
+                    $(JobKind::$kind => <$result as TaskSlot>::note_progress(self, &now),)*
+                    _ => {}
+                }
+                if let Some(task) = self.task(kind) {
+                    task.progress(now);
+                }
+            }
+
+            pub(super) fn end_task(&mut self, kind: JobKind, error: Option<ErrorText>) {
+                match kind {
+                    $(JobKind::$kind => <$result as TaskSlot>::prepare_end(self, error.as_ref()),)*
+                    _ => {}
+                }
+                match (self.task(kind), error) {
+                    (Some(task), Some(error)) => task.fail(error),
+                    (Some(task), None) => task.stop(),
+                    (None, _) => {}
+                }
+            }
+
+            /// Stores the result of a task, or the result so far.
+            pub(super) fn set_result(&mut self, result: TaskResult, done: bool, file: Option<File>) {
+                match result {
+                    $(TaskResult::$kind(result) => result.store(self, done, file),)*
+                }
+            }
+
+            /// Returns what a job does, in words, if the user would miss it.
+            pub(super) fn lost_work(&self, kind: JobKind) -> Option<String> {
+                match kind {
+                    $(JobKind::$kind => <$result as TaskSlot>::lost_work(self),)*
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+
+tasks!(slots);
+
 impl PageModel {
-    /// Returns the task of a kind; `None` if it is not shown any more.
-    fn task(&mut self, kind: JobKind) -> Option<&mut dyn TaskState> {
-        Some(match kind {
-            JobKind::Write => &mut self.convert.as_mut()?.task,
-            JobKind::Verify => &mut self.verification.task,
-            JobKind::Scan => &mut self.values_panel.scan,
-            JobKind::TensorStats => &mut self.values_panel.one.as_mut()?.1,
-            JobKind::Export => &mut self.values_panel.export,
-            JobKind::Overview => &mut self.matrix.as_mut()?.overview,
-            JobKind::Singular => &mut self.matrix.as_mut()?.singular.task,
-            JobKind::Rank => &mut self.matrix.as_mut()?.ranked,
-            JobKind::Compare => &mut Rc::make_mut(self.compare.as_mut()?).reading,
-            JobKind::Renames => &mut Rc::make_mut(self.compare.as_mut()?).renaming,
-            JobKind::TensorDiff => {
-                &mut Rc::make_mut(self.compare.as_mut()?).tensor_diff.as_mut()?.1
-            }
-            JobKind::RunValues => &mut Rc::make_mut(self.run.as_mut()?).values.task,
-            _ => return None,
-        })
-    }
-
-    pub(super) fn note_progress(&mut self, kind: JobKind, now: JobProgress) {
-        let rate = Some(now.done as f64 / now.millis);
-        match (kind, &mut self.run) {
-            (JobKind::Scan, _) if self.values_panel.scan.is_running() && now.millis > 500.0 => {
-                self.values_panel.rate = rate;
-            }
-            (JobKind::RunValues, Some(view)) if now.millis > 200.0 => {
-                Rc::make_mut(view).values.rate = rate;
-            }
-            (JobKind::Overview, _) => {
-                if let Some(matrix) = &mut self.matrix {
-                    matrix.read = (now.done, now.total);
-                }
-            }
-            _ => {}
-        }
+    /// Stops the state of a task whose job is over, unless its result has arrived.
+    pub(crate) fn stop_task(&mut self, kind: JobKind) {
         if let Some(task) = self.task(kind) {
-            task.progress(now);
+            task.stop();
         }
     }
 
-    pub(super) fn end_task(&mut self, kind: JobKind, error: Option<ErrorText>) {
-        if let (JobKind::Write, Some(convert)) = (kind, &mut self.convert) {
-            convert.file = None;
-            // An error before the start, such as that of a newer plan, is shown too.
-            if error.is_some() {
-                convert.task.start();
-            }
-        }
-        match (self.task(kind), error) {
-            (Some(task), Some(error)) => task.fail(error),
-            (Some(task), None) => task.stop(),
-            (None, _) => {}
-        }
+    /// Returns whether the task of a kind is running.
+    pub(crate) fn is_task_running(&self, kind: JobKind) -> bool {
+        self.clone().task(kind).is_some_and(|task| task.is_running())
     }
 
-    /// Stores the result of a task, or the result so far. A conversion's file comes with it.
-    pub(super) fn set_result(&mut self, result: TaskResult, done: bool, file: Option<File>) {
-        let compare = self.compare.as_mut().map(Rc::make_mut);
-        match (result, &mut self.matrix, compare) {
-            (TaskResult::Write(result), ..) => {
-                if let Some(convert) = &mut self.convert {
-                    convert.task.set(result, done);
-                    convert.file = file;
-                }
-            }
-            (TaskResult::Verify(report), ..) => self.verification.set(report, done),
-            (TaskResult::Scan(report), ..) => {
-                self.values_panel.set_scan(report, done, self.work.as_mut());
-            }
-            (TaskResult::Statistics(values), ..) => match (done, &mut self.values_panel.one) {
-                (false, Some((_, one))) => one.set(values, false),
-                (false, None) => {}
-                (true, _) => {
-                    let work = self.work.as_mut();
-                    self.values_panel.set_statistics(values, work, &mut self.inspected);
-                }
-            },
-            (TaskResult::Export(name), ..) => self.values_panel.export.set(name, done),
-            (TaskResult::Overview(packed), Some(matrix), _) => matrix.set_overview(&packed, done),
-            (TaskResult::Singular(report), Some(matrix), _) => {
-                matrix.singular.task.set(report, done);
-            }
-            (TaskResult::Rank(ranking), Some(matrix), _) => matrix.ranked.set(ranking, done),
-            (TaskResult::Compare(update), _, Some(compare)) => {
-                if let Some(work) = &self.work {
-                    compare.add_results(*update, done, &work.rows);
-                }
-            }
-            (TaskResult::Renames(found), _, Some(compare)) => compare.renaming.set(found, done),
-            (TaskResult::TensorDiff(diff), _, Some(compare)) => {
-                if let Some((_, task)) = &mut compare.tensor_diff {
-                    task.set(diff, done);
-                }
-            }
-            (TaskResult::RunValues(files), ..) => {
-                if let Some(view) = &mut self.run {
-                    let view = Rc::make_mut(view);
-                    files.into_iter().for_each(|values| view.add_values(values));
-                    if done {
-                        view.values.task.set((), true);
-                    }
-                }
-            }
-            // The matrix or the comparison is closed.
-            _ => {}
-        }
+    /// Returns the error of the task of a kind, if it failed.
+    pub(crate) fn task_error(&self, kind: JobKind) -> Option<Rc<ErrorText>> {
+        self.clone().task(kind)?.error().cloned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::FromWorker;
+    use crate::protocol::job::JobEnd;
+    use crate::state::task::Task;
+
+    #[test]
+    fn tasks_that_end_without_a_result_stop() {
+        let mut model = PageModel::default();
+        model.verification.task = Task::started();
+        model.values_panel.scan = Task::started();
+        assert!(model.is_task_running(JobKind::Verify));
+        model.handle_reply(0, FromWorker::Ended(JobKind::Verify, JobEnd::Completed), None);
+        assert!(!model.is_task_running(JobKind::Verify));
+        assert!(model.is_task_running(JobKind::Scan), "another task");
+        let scanned = Box::default();
+        model.handle_reply(0, FromWorker::Done(TaskResult::Scan(scanned)), None);
+        model.handle_reply(0, FromWorker::Ended(JobKind::Scan, JobEnd::Completed), None);
+        assert!(matches!(model.values_panel.scan, Task::Done(_)), "its result arrived");
+    }
+
+    #[test]
+    fn jobs_that_users_would_miss_have_words() {
+        let mut model = PageModel::default();
+        let jobs = [JobKind::Scan, JobKind::Inspect, JobKind::Rank, JobKind::Compare];
+        let words: Vec<String> = jobs.iter().filter_map(|kind| model.lost_work(*kind)).collect();
+        assert_eq!(words, ["scanning the values of ", "comparing "]);
+        model.interrupt(&jobs, false);
+        let notice = model.notice.unwrap_or_default();
+        assert!(notice.ends_with("were stopped because the file was closed."), "{notice}");
     }
 }

@@ -10,7 +10,7 @@ use crate::plan::worker::PlannedOutput;
 use crate::protocol::error::FALSIFIED;
 use crate::state::fmt::{exact, plural};
 use crate::values::state::number;
-use crate::values::worker::Measurements;
+use crate::worker::measurements::Measurements;
 
 /// Number of tensors that a refusal names.
 const MAX_NAMED: usize = 5;

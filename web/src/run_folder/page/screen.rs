@@ -4,6 +4,7 @@ use std::rc::Rc;
 
 use statelens_checkpoint::{Grade, visible};
 use statelens_compare::runs::RunFile;
+use statelens_describe::FileGrade;
 use yew::prelude::*;
 
 use super::details::RunDetails;
@@ -12,6 +13,7 @@ use super::values::ValuesSection;
 use super::words::{is_cerebras, kind_word, notes, shown_states};
 use crate::page::bars::tabs;
 use crate::page::drop;
+use crate::page::grade::{grade_mark, grade_text, grade_title};
 use crate::page::hooks::{use_size, use_small};
 use crate::page::marks::{cap, classes, logo, prose, severity, tick_icon, when};
 use crate::page::model::actor::Actor;
@@ -169,7 +171,7 @@ fn main_button(actor: &Actor, view: &Rc<RunView>) -> Html {
     let Some(pick) = view.pick() else {
         let text = match view.unchecked().len() {
             0 => "Nothing would be loaded",
-            _ => "Open the newest sound one",
+            _ => "Open the newest whole one",
         };
         return html! { <button class="btn pri" id="open-step" disabled=true><span class="cut">{ text }</span></button> };
     };
@@ -191,17 +193,21 @@ fn main_button(actor: &Actor, view: &Rc<RunView>) -> Html {
             view.sorted.rows.get(row).and_then(|row| view.sorted.run.entries.get(row.entry));
         entry.map(|entry| visible(&entry.name))
     };
-    let what = if pick.is_sound { "newest sound" } else { LOADED };
+    let what = match pick.is_sound {
+        true if view.unread().0.is_empty() => "newest without NaN",
+        true => "newest whole",
+        false => LOADED,
+    };
     let other_button = match pick.loaded {
         Some(row) => {
-            let how = if view.is_damaged(row) { "is damaged" } else { "lacks a state" };
+            let how = view.defect(row);
             html! {
                 <span class="loaded">{ severity(Grade::Warning) }<button class="textlink" id="show-loaded" onclick={show(row)}
                     title={name(row).map(|name| format!("Show the defects of {name}"))}>{ format!("Step {} {how}, and {LOADED}", view.label_of(row)) }</button></span>
             }
         }
         None if !pick.is_sound => html! {
-            <span class="loaded" id="none-sound">{ severity(Grade::Warning) }<span>{ "no checkpoint is sound" }</span></span>
+            <span class="loaded" id="none-sound">{ severity(Grade::Warning) }<span>{ "no checkpoint is whole" }</span></span>
         },
         None => html! {},
     };
@@ -237,6 +243,16 @@ fn line(
     };
     let latest = Some(&entry.name) == view.sorted.run.latest.as_ref();
     let notes = notes(view, row.entry);
+    let grade = view.grade(row.entry);
+    let mark = match grade {
+        None if !notes.is_empty() => severity(Grade::Warning),
+        None if !entry.holds_states() => html! {},
+        // Notes may warn of more than the grade says.
+        Some(good) if good.is_good() && !notes.is_empty() => severity(Grade::Warning),
+        grade => {
+            html! { <>{ grade_mark(grade) }<span class="vh">{ format!("{} ", grade_text(grade)) }</span></> }
+        }
+    };
     let number = step(entry).and_then(|step| u64::try_from(step).ok()).map(fmt::exact);
     let checks = view.checks.get(row.entry).and_then(Option::as_ref);
     let states = match (checks, &entry.kind) {
@@ -272,7 +288,7 @@ fn line(
         when(!entry.is_checkpoint() && !entry.holds_states(), "quiet"),
     ]);
     html! {
-        <div key={at} id={format!("line-{at}")} {class} role="row" data-name={visible(&entry.name)} data-plan={planned} aria-rowindex={(at + 1).to_string()} aria-selected={selected.to_string()}
+        <div key={at} id={format!("line-{at}")} {class} role="row" data-name={visible(&entry.name)} data-plan={planned} data-grade={grade.map(FileGrade::word)} aria-rowindex={(at + 1).to_string()} aria-selected={selected.to_string()}
             style={format!("top:{top}px;height:{height}px")} {onclick} ondblclick={open}>
             <div class="c ck m" role="gridcell" title={visible(&entry.name)}>
                 <span class="cut">{ visible(&entry.name) }</span>
@@ -281,7 +297,7 @@ fn line(
             </div>
             <div class="c cp num" role="gridcell">{ number }</div>
             <div class="c cs m dim" role="gridcell">{ timestamp(entry) }</div>
-            <div class="c cd" role="gridcell">if !notes.is_empty() { { severity(Grade::Warning) } }<span>{ kind_word(&entry.kind) }</span></div>
+            <div class="c cd" role="gridcell" title={grade.map(grade_title)}>{ mark }<span>{ kind_word(&entry.kind) }</span></div>
             <div class="c cv m dim" role="gridcell" title={states.clone()}><span class="v">{ states }</span></div>
             <div class="c cb num" role="gridcell">{ fmt::bytes(entry.bytes) }</div>
             <div class="c cq" role="gridcell">{ plan }</div>

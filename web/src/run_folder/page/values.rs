@@ -17,6 +17,7 @@ use crate::page::model::actor::Actor;
 use crate::protocol::ToWorker;
 use crate::protocol::job::JobKind;
 use crate::protocol::task::{JobProgress, TaskRequest};
+use crate::run_folder::message::RunValuesRequest;
 use crate::run_folder::model::{RunView, StoredValues};
 use crate::state::fmt;
 
@@ -34,7 +35,7 @@ fn read(view: &RunView, actor: &Actor, requested: Vec<u32>) {
     let handles: js_sys::Array =
         view.files.iter().map(|dropped| JsValue::from(dropped.file.clone())).collect();
     let files = view.files.iter().map(|dropped| dropped.name.clone()).collect();
-    let task = ToWorker::Start(TaskRequest::RunValues { files, requested });
+    let task = ToWorker::Start(TaskRequest::RunValues(RunValuesRequest { files, requested }));
     actor.bridge.post_with(&task, &handles, &JsValue::UNDEFINED);
     actor.run_folder(|view| view.values.task.start());
 }

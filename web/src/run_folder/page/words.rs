@@ -48,6 +48,11 @@ pub(super) fn notes(view: &RunView, entry: usize) -> Vec<String> {
     if !view.problem(entry).is_empty() {
         notes.push(view.problem(entry).to_owned());
     }
+    let row = view.sorted.rows.iter().find(|row| row.entry == entry);
+    let groups = row.map_or_else(Vec::new, |row| view.not_finite_groups(row.file as u32));
+    if !groups.is_empty() {
+        notes.push(format!("NaN or infinity is in: {}.", groups.join(", ")));
+    }
     if view.sorted.run.only_folder.contains(&of.name) {
         notes.push("The index does not list it: autoload skips it.".into());
     }

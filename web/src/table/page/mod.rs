@@ -189,7 +189,7 @@ fn head(actor: &Actor, work: &OpenWork, own: &UseStateHandle<HashMap<&'static st
                     })
                 };
                 html! {
-                    <div key={class} class={format!("c {class}")} role="columnheader" aria-sort={aria}>
+                    <div key={class} class={format!("c {class}")} role="columnheader" aria-label={name} aria-sort={aria}>
                         <button {onclick} title={format!("Sort by {name}")}>
                             { name }
                             if column == Column::Key && work.view.sort.is_none() { <span class="dim">{ " \u{b7} in file order" }</span> }

@@ -37,17 +37,17 @@ type OptionalColumns = (&'static [OptionalColumn], &'static [OptionalColumn]);
 /// The optional columns before statistics are known.
 const PLAIN: OptionalColumns =
     (&[OptionalColumn::Params], &[OptionalColumn::Bytes, OptionalColumn::Shape]);
-/// The optional columns once statistics are known: zeros, the largest magnitude, the bytes, the line
-/// over the layers, and the number of NaNs; then the deviation.
+/// The optional columns once statistics are known: zeros, the largest magnitude, the bytes and the
+/// line over the layers; then the deviation, the shape, and last the number of NaNs, which is what
+/// most scans are for.
 const SCANNED: OptionalColumns = (
     &[
         OptionalColumn::Measure(5),
         OptionalColumn::Measure(2),
         OptionalColumn::Bytes,
         OptionalColumn::Measure(BY_LAYER),
-        OptionalColumn::Measure(6),
     ],
-    &[OptionalColumn::Measure(0), OptionalColumn::Shape],
+    &[OptionalColumn::Measure(0), OptionalColumn::Shape, OptionalColumn::Measure(6)],
 );
 /// The optional columns if the user chose the columns of statistics.
 const CHOSEN: OptionalColumns = (&[], &[OptionalColumn::Bytes, OptionalColumn::Shape]);
@@ -401,16 +401,15 @@ mod tests {
             (columns.measures, columns.shapes, columns.bytes)
         };
         assert_eq!(shown(KeyLines::Folded, 1200.0), (DEFAULT_COLUMNS, true, true));
-        // Zeros go first, then the largest magnitude, the bytes, the line over the layers, and the
-        // number of NaNs.
+        // Zeros go first, then the largest magnitude, the bytes and the line over the layers.
         assert_eq!(shown(KeyLines::Folded, 820.0), (0b100_0111, true, true));
         assert_eq!(shown(KeyLines::Folded, 780.0), (0b100_0011, true, true));
         assert_eq!(shown(KeyLines::Folded, 680.0), (0b100_0011, true, false));
         assert_eq!(shown(KeyLines::Folded, 660.0), (0b100_0001, true, false));
-        assert_eq!(shown(KeyLines::Flat, 600.0), (0b1, true, false));
-        // Keys wrap before the deviation and the shape go.
-        assert_eq!(shown(KeyLines::Flat, 420.0), (0b1, true, false));
-        assert_eq!(shown(KeyLines::Flat, 340.0), (0, true, false));
+        assert_eq!(shown(KeyLines::Flat, 600.0), (0b100_0001, true, false));
+        // Keys wrap before the deviation, the shape and the number of NaNs go.
+        assert_eq!(shown(KeyLines::Flat, 420.0), (0b100_0000, true, false));
+        assert_eq!(shown(KeyLines::Flat, 340.0), (0b100_0000, false, false));
         assert_eq!(shown(KeyLines::Flat, 260.0), (0, false, false));
         // Without folds there is no line over the layers.
         assert_eq!(shown(KeyLines::Flat, 820.0), (0b100_0111, true, true));

@@ -6,6 +6,7 @@ use std::collections::HashSet;
 
 use statelens_checkpoint::order;
 use statelens_describe::fold::{self, ChildRun, Sums, Trie, join};
+use statelens_describe::natural_order;
 
 use crate::rows::{LeafKind, Row};
 use crate::table::state::fit::FittingColumns;
@@ -306,7 +307,7 @@ impl Table {
         let row = |line: TableLine| self.first_row(line).map(|id| &rows[id as usize]);
         let (Some(x), Some(y)) = (row(a), row(b)) else { return std::cmp::Ordering::Equal };
         match column {
-            Column::Key => natural(&x.key).cmp(natural(&y.key)),
+            Column::Key => natural_order(&x.key, &y.key),
             Column::Kind => (!x.kind.has_shape(), &x.dtype, x.kind.word()).cmp(&(
                 !y.kind.has_shape(),
                 &y.dtype,
@@ -496,11 +497,6 @@ impl TableBuilder<'_> {
         let one_shape = line.rows.windows(2).all(|pair| row(pair[0]).shape == row(pair[1]).shape);
         FoldPattern { label: line.key, rows: line.rows, sums, one_shape }
     }
-}
-
-/// Returns a sort key by which `layers.10` comes after `layers.9`.
-fn natural(key: &str) -> impl Iterator<Item = (u64, &str)> {
-    key.split(['.', '/']).map(|part| (part.parse().unwrap_or(u64::MAX), part))
 }
 
 /// Returns the kind of several rows if they all have the same.

@@ -8,6 +8,7 @@ mod histogram;
 mod picker;
 mod statistics;
 
+use wasm_bindgen::JsCast;
 use yew::prelude::*;
 
 use crate::page::model::PageModel;
@@ -17,6 +18,7 @@ use crate::protocol::job::JobKind;
 use crate::protocol::task::TaskRequest;
 use crate::state::task::Task;
 use crate::state::work::OpenWork;
+use crate::values::message::ScanRequest;
 use crate::values::model::ValuesPanel;
 
 pub use cells::columns;
@@ -38,7 +40,7 @@ impl Actor {
 
     /// Starts a scan of all tensors that have not been read yet.
     pub fn scan(&self) {
-        self.start(TaskRequest::Scan);
+        self.start(TaskRequest::Scan(ScanRequest));
         self.values_panel(|values_panel| {
             values_panel.scan.start();
             values_panel.stopping = false;
@@ -53,7 +55,7 @@ impl Actor {
 
     /// Starts reading a tensor.
     pub fn read_values(&self, row: u32) {
-        self.start(TaskRequest::Statistics(row));
+        self.start(TaskRequest::TensorStats(row));
         self.values_panel(move |values_panel| values_panel.one = Some((row, Task::started())));
     }
 
@@ -109,6 +111,14 @@ pub fn use_values_panel(model: &UseReducerHandle<PageModel>, actor: &Actor) {
         let selected = document.and_then(|it| it.query_selector(".vals .here").ok().flatten());
         if let Some(selected) = selected {
             selected.scroll_into_view_with_bool(false);
+            // The sheet that led here has closed, and its focus went with it.
+            let document = web_sys::window().and_then(|window| window.document());
+            let active = document.and_then(|it| it.active_element());
+            if active.is_none_or(|it| it.tag_name() == "BODY")
+                && let Some(selected) = selected.dyn_ref::<web_sys::HtmlElement>()
+            {
+                let _ = selected.focus();
+            }
         }
     });
 }

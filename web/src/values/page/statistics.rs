@@ -102,11 +102,23 @@ fn not_read(actor: &Actor, props: &StatisticsProps, bytes: u64) -> Html {
     }
 }
 
+/// Number of values below which a histogram and the place of the largest value say nothing new.
+const MIN_DRAWN: u64 = 8;
+
+/// Returns whether the numbers of a dtype are complex; their statistics are those of |x|.
+fn is_complex(dtype: &str) -> bool {
+    dtype.starts_with("complex")
+}
+
 /// The title of a figure that a click copies.
 const COPY: &str = "Copy";
 
 fn numbers(actor: &Actor, props: &StatisticsProps, measured: &Measured) -> Html {
     let of = &measured.statistics;
+    if of.count == 0 {
+        return html! { <p class="dim" id="no-values">{ "No values: a dimension is 0." }</p> };
+    }
+    let complex = is_complex(&props.row.dtype);
     let infinite = of.pos_inf + of.neg_inf;
     let median = of.quantiles.map(|quantiles| quantiles[2]);
     let integers = of.whole.is_some();
@@ -118,16 +130,17 @@ fn numbers(actor: &Actor, props: &StatisticsProps, measured: &Measured) -> Html 
     let copied_nan = format!("{} {infinite}", of.nan);
     let of_median = if of.exact { COPY } else { "Copy \u{b7} within 1/256" };
     let all = [
-        figure("min", of.min, integers, COPY),
-        figure("max", of.max, integers, COPY),
-        figure("mean", of.mean, false, COPY),
-        figure("\u{3c3}", of.std, false, COPY),
-        figure("median", median, integers, of_median),
-        figure("|x| mean", of.abs_mean, false, COPY),
+        figure(if complex { "|x| min" } else { "min" }, of.min, integers, COPY),
+        figure(if complex { "|x| max" } else { "max" }, of.max, integers, COPY),
+        figure(if complex { "|x| mean" } else { "mean" }, of.mean, false, COPY),
+        figure(if complex { "|x| \u{3c3}" } else { "\u{3c3}" }, of.std, false, COPY),
+        figure(if complex { "|x| median" } else { "median" }, median, integers, of_median),
+        figure("|x| mean", of.abs_mean.filter(|_| !complex), false, COPY),
         ("zeros", fmt::exact(of.zeros), of.zeros.to_string(), COPY, false),
         ("NaN \u{b7} Inf", nan, copied_nan, COPY, of.nan + infinite > 0),
     ];
-    let largest = of.abs_max.map(|(_, at)| at);
+    let largest =
+        of.abs_max.map(|(_, at)| at).filter(|_| of.count >= MIN_DRAWN && of.min != of.max);
     let chips = [
         ("first NaN", of.first_nan, true),
         ("first Inf", of.first_inf, true),
@@ -137,13 +150,16 @@ fn numbers(actor: &Actor, props: &StatisticsProps, measured: &Measured) -> Html 
     html! {
         <>
             <dl class="kv two">
-                { for all.into_iter().map(|(label, text, copied, title, warns)| {
+                { for all.into_iter().filter(|(label, text, ..)| !(complex && *label == "|x| mean" && text == "\u{2013}")).map(|(label, text, copied, title, warns)| {
                     html! {
                         <div><dt>{ label }</dt><dd><button class={if warns { "w-warn" } else { "" }} {title} onclick={Callback::from(move |_: MouseEvent| copy(&copied))}>{ text }</button></dd></div>
                     }
                 }) }
             </dl>
-            <HistogramView values={Rc::new(measured.clone())} dtype={props.row.dtype.clone()} width={props.width} />
+            if complex { <p class="dim">{ "Of the magnitudes |x|: complex numbers have no order." }</p> }
+            if of.count >= MIN_DRAWN && (of.min != of.max || of.min.is_none()) {
+                <HistogramView values={Rc::new(measured.clone())} dtype={props.row.dtype.clone()} width={props.width} />
+            }
             <div class="chips places">
                 { for chips.into_iter().filter_map(|(label, number, warns)| {
                     let number = number?;

@@ -15,7 +15,7 @@ use crate::page::error::{error_body, raise_limits_offer};
 use crate::page::marks::{Copy, cap, check, key, prose, severity, tick_icon};
 use crate::page::model::actor::{Actor, click};
 use crate::page::model::{PageModel, Sheet};
-use crate::page::sheet::SheetFrame;
+use crate::page::sheet::{SheetFrame, TaskSheet};
 use crate::protocol::error::ErrorText;
 use crate::protocol::job::JobKind;
 use crate::protocol::task::JobProgress;
@@ -38,17 +38,19 @@ impl Actor {
     }
 }
 
-/// Stops the verification.
-pub fn stop(actor: &Actor) {
-    actor.stop(JobKind::Verify);
-    actor.verify(|verification| verification.task = Task::Idle);
+/// Renders the sheet.
+pub(crate) fn sheet(shown: TaskSheet) -> Html {
+    let TaskSheet { model, work, title, cap, raise } = shown;
+    let rate = model.values_panel.rate;
+    let verification = model.verification.clone();
+    html! { <VerifySheet {work} {title} {verification} {cap} {rate} {raise} /> }
 }
 
 /// Takes a single file that is dropped on the sheet as the manifest. Returns false for anything
 /// else.
 pub fn accept_manifest(model: &PageModel, actor: &Actor, dropped: &[DroppedFile]) -> bool {
     match dropped {
-        [one] if model.sheet == Some(Sheet::Verify) => {
+        [one] if model.sheet == Some(Sheet::Task(JobKind::Verify)) => {
             actor.update(move |model| model.dragged = None);
             set_manifest(actor, Some(one.file.clone()));
             true
@@ -59,13 +61,15 @@ pub fn accept_manifest(model: &PageModel, actor: &Actor, dropped: &[DroppedFile]
 
 /// Sets the manifest. That stops a running verification, since everything must be read again.
 fn set_manifest(actor: &Actor, manifest: Option<File>) {
-    stop(actor);
-    actor.verify(|verification| verification.manifest = manifest);
+    actor.stop(JobKind::Verify);
+    actor
+        .verify(|verification| (verification.task, verification.manifest) = (Task::Idle, manifest));
 }
 
 /// Renders the button in the status bar, which also shows progress and result.
 pub fn status(actor: &Actor, task: &Task<VerifyReport>) -> Html {
-    let onclick = actor.on(move |actor, _: MouseEvent| actor.show(Some(Sheet::Verify)));
+    let onclick =
+        actor.on(move |actor, _: MouseEvent| actor.show(Some(Sheet::Task(JobKind::Verify))));
     let text = match task {
         Task::Idle => html! { { "Verify" } },
         Task::Running(running) => {
@@ -199,7 +203,7 @@ pub fn unpack_confirmation(
 fn running(actor: &Actor, work: &OpenWork, now: &JobProgress, past: &[(u64, f64)]) -> Html {
     let percent = fmt::percent(now.done, now.total.max(1));
     let done = now.done as f64 / now.total.max(1) as f64 * work.sums.bytes as f64;
-    let cancel = actor.on(move |actor, _: MouseEvent| stop(actor));
+    let cancel = actor.on(move |actor, _: MouseEvent| actor.stop_task(JobKind::Verify));
     let browse = actor.on(move |actor, _: MouseEvent| actor.show(None));
     html! {
         <>

@@ -11,6 +11,7 @@ use crate::protocol::ToWorker;
 use crate::protocol::task::TaskRequest;
 use crate::state::fmt;
 use crate::state::work::OpenWork;
+use crate::verify::message::VerifyRequest;
 use crate::verify::model::Verification;
 
 /// Properties of the button.
@@ -62,7 +63,7 @@ fn on_start(actor: &Actor, verification: &Verification) -> Callback<MouseEvent> 
         let files: js_sys::Array =
             manifest.iter().map(|file| JsValue::from(file.clone())).collect();
         if actor.request_with(
-            &ToWorker::Start(TaskRequest::Verify { finite }),
+            &ToWorker::Start(TaskRequest::Verify(VerifyRequest { finite })),
             &files,
             &JsValue::UNDEFINED,
         ) {

@@ -17,8 +17,8 @@ pub(crate) struct Measurements {
     pub(crate) measured: HashMap<TensorId, Rc<Measured>>,
     /// Why some were not read.
     pub(crate) unread: HashMap<TensorId, String>,
-    /// Whether all tensors were scanned.
-    pub(crate) scanned: bool,
+    /// How many times all tensors were read; results derived from them are made again after each.
+    pub(crate) scans: u32,
     /// Hashes of tensors that may be equal to others, from scans.
     pub(crate) hashes: HashMap<TensorId, u128>,
     /// SHA-256 in hexadecimal, from verification.
