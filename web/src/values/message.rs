@@ -18,8 +18,8 @@ pub struct TensorValues {
 }
 
 /// Reads all tensors that were not read yet.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ScanRequest;
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ScanRequest {}
 
 /// The result of reading all tensors.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]

@@ -40,7 +40,7 @@ impl Actor {
 
     /// Starts a scan of all tensors that have not been read yet.
     pub fn scan(&self) {
-        self.start(TaskRequest::Scan(ScanRequest));
+        self.start(TaskRequest::Scan(ScanRequest {}));
         self.values_panel(|values_panel| {
             values_panel.scan.start();
             values_panel.stopping = false;
