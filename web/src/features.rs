@@ -2,8 +2,8 @@
 //!
 //! A line says all that the page and its worker need to know of a task that is not about it alone.
 //! From the list come its kind of job, its request and result on the wire, the call that starts it in
-//! the worker, where the page keeps its state, and its sheet. A feature adds a line here, and
-//! implements `TaskSlot` for its result.
+//! the worker, where the page keeps its state, and its sheet. A feature adds a line here, and its components
+//! implement `TaskSlot` for its result.
 
 /// Calls a macro with the list of tasks. A line has the kind of the task, the types of its request
 /// and of its result, the function that starts it in the worker, and its sheet, if it has one of its

@@ -1,7 +1,6 @@
 //! Converting the open checkpoint.
 
 pub mod message;
-pub mod model;
 pub mod page;
 pub mod state;
 pub mod worker;

@@ -8,15 +8,11 @@ use statelens_compare::runs::{
     FileEntry, GroupValues, Grouping, KeptValues, OpenCheck, RunFile, StepValues, time_text,
 };
 use statelens_describe::FileGrade;
-use web_sys::File;
 
 use crate::page::drop::DroppedFile;
-use crate::page::model::PageModel;
-use crate::page::model::tasks::TaskSlot;
-use crate::protocol::task::JobProgress;
-use crate::run_folder::message::{FileValues, RunValues};
+use crate::run_folder::message::FileValues;
 use crate::run_folder::state::{RunPick, RunRow, SortedRun, step};
-use crate::state::task::{Task, TaskState};
+use crate::state::task::Task;
 
 #[derive(Debug, Clone)]
 pub struct RunView {
@@ -382,31 +378,5 @@ fn modified(of: &DroppedFile) -> String {
         time_text(Duration::from_millis(millis as u64), false)
     } else {
         String::new()
-    }
-}
-
-impl TaskSlot for RunValues {
-    fn task(model: &mut PageModel) -> Option<&mut dyn TaskState> {
-        Some(&mut Rc::make_mut(model.run.as_mut()?).values.task)
-    }
-
-    fn store(self: Box<Self>, model: &mut PageModel, done: bool, _: Option<File>) {
-        let Some(view) = &mut model.run else { return };
-        let view = Rc::make_mut(view);
-        self.into_iter().for_each(|values| view.add_values(values));
-        if done {
-            view.values.task.set((), true);
-        }
-    }
-
-    fn note_progress(model: &mut PageModel, now: &JobProgress) {
-        if let Some(view) = model.run.as_mut().filter(|_| now.millis > 200.0) {
-            Rc::make_mut(view).values.rate = Some(now.done as f64 / now.millis);
-        }
-    }
-
-    fn lost_work(model: &PageModel) -> Option<String> {
-        let folder = model.run.as_ref().map_or("", |view| &view.folder);
-        Some(format!("scanning the values of {folder}"))
     }
 }

@@ -10,6 +10,7 @@ mod renames;
 mod screen;
 mod summary;
 mod table;
+mod task;
 mod tensor_diff;
 
 use std::rc::Rc;

@@ -3,6 +3,7 @@
 pub mod edits;
 pub mod files;
 pub mod running;
+mod task;
 
 use std::rc::Rc;
 

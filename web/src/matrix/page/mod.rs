@@ -10,6 +10,7 @@ mod save;
 mod screen;
 mod side;
 mod spectrum;
+mod task;
 
 use gloo_timers::callback::Timeout;
 use yew::prelude::*;

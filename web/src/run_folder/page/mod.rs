@@ -3,6 +3,7 @@
 mod axis;
 mod details;
 mod screen;
+mod task;
 mod timeline;
 mod values;
 mod words;

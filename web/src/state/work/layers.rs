@@ -128,7 +128,7 @@ mod tests {
         assert_eq!(key(&work), "model.layers.0.mlp.up.weight");
         assert_eq!(work.layers.len(), 32);
         // Layers hidden by the filter are skipped.
-        work.set_filter("layers.1");
+        work.set_filter(r"/layers\.1/");
         work.select_row(work.find("model.layers.1.norm.weight").expect("a row"));
         work.step_layer(1);
         assert_eq!(key(&work), "model.layers.10.norm.weight");

@@ -7,6 +7,7 @@ mod goto;
 mod histogram;
 mod picker;
 mod statistics;
+mod task;
 
 use wasm_bindgen::JsCast;
 use yew::prelude::*;

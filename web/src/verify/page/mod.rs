@@ -1,6 +1,7 @@
 //! The verify sheet: the options, the progress, and the result.
 
 pub mod read_all;
+mod task;
 
 use std::rc::Rc;
 
