@@ -154,3 +154,21 @@ test("one read serves verifying, the table, the findings and the summary (core)"
     assert.equal(await page.locator("#read-all").count(), 0);
   });
 });
+
+test("a malicious pickle is never marked as good: the list has the grade of each file (core)", async () => {
+  await withPage(browser, async (page) => {
+    const files = ["builtins_eval.pt", "builtins_exec_proto0.pt"].map((name) => dropped(`attacks/${name}`));
+    await drop(page, "body", [...files, { ...whole, name: "whole.pt" }]);
+    await page.waitForSelector("#rail");
+    await becomes(async () => (await states(page)).map(([name, state]) => [name, state]), [
+      ["builtins_eval.pt", "dangerous"],
+      ["builtins_exec_proto0.pt", "dangerous"],
+      ["whole.pt", "whole"],
+    ]);
+    assert.equal(await page.locator("#rail li[data-state=dangerous] .fi.good").count(), 0);
+    assert.match(await page.textContent("#rail .pane-h"), /2 dangerous/);
+    assert.match(await page.getAttribute('#rail li[data-name="builtins_eval.pt"] button', "title"), /dangerous: .*eval/);
+    await page.click('#rail [data-name="builtins_eval.pt"] button');
+    await page.waitForSelector('#grade[data-grade="dangerous"]');
+  });
+});

@@ -374,6 +374,8 @@ for (const [colorScheme, width, height] of [["light", 1440, 900], ["dark", 390, 
         }
         writeFileSync(join(folder, "checkpoint_700.mdl.3f9a1c07.tmp"), "left");
         await choose(page, folder);
+        // A small screen has a tab for the chart.
+        if (width < 720) await page.getByRole("tab", { name: "Chart" }).click();
         await page.click("#read-run");
         await page.waitForSelector("#read-run", { state: "detached" });
         const middle = async (locator) => {
@@ -403,3 +405,23 @@ for (const [colorScheme, width, height] of [["light", 1440, 900], ["dark", 390, 
       { colorScheme, viewport: { width, height } },
     ));
 }
+
+test("a checkpoint with NaN is not the newest good one once its values were read, and keeps that when it is opened", async () => {
+  const folder = join(top, "with_nan");
+  mkdirSync(folder);
+  for (const [step, values] of [[100, [3, 4]], [200, [6, NaN]]]) {
+    writeFileSync(join(folder, `checkpoint_${step}.mdl`), floats({ "model.h.0.w": values }));
+  }
+  await withPage(browser, async (page) => {
+    await choose(page, folder);
+    assert.equal(await mainButton(page), "Open 200 \u00b7 newest whole");
+    await page.click("#read-run");
+    await becomes(() => mainButton(page), "Open 100 \u00b7 newest without NaN");
+    assert.equal(await page.getAttribute('#run .row[data-name="checkpoint_200.mdl"]', "data-grade"), "not finite");
+    assert.match(await page.textContent('#run .row[data-name="checkpoint_200.mdl"] .why'), /1 value is NaN or infinite/);
+    assert.match(await page.textContent("#show-loaded"), /Step 200 has values that are not finite/);
+    await page.dblclick('#run .row[data-name="checkpoint_200.mdl"]');
+    await page.waitForSelector('#grade[data-grade="not finite"]');
+    assert.match(await page.textContent("#work .notice"), /1 value is NaN or infinite/);
+  });
+});

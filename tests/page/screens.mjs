@@ -80,7 +80,7 @@ export async function screens(page, { model, smaller, run }, visit) {
   await visit("compare");
   await page.setInputFiles("#choose-folder", run);
   await page.waitForSelector("#run .row", { state: "attached" });
-  await tab("Files");
+  await tab("Chart");
   await page.click("#read-run:not([disabled])");
   await page.waitForSelector("#run-values .chart", { state: "attached" });
   await page.waitForSelector("#read-run, #stop-values", { state: "detached" });

@@ -32,6 +32,7 @@ pub mod messages;
 pub mod model_description;
 pub mod open;
 pub mod page;
+pub mod palette;
 pub mod picked;
 pub mod plan;
 pub mod protocol;

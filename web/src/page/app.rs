@@ -38,6 +38,7 @@ use crate::page::shortcuts::ShortcutsSheet;
 use crate::page::stop_dialog;
 use crate::page::stored_files::use_desktop_files;
 use crate::page::workspace::Workspace;
+use crate::palette::page::Palette;
 use crate::protocol::error::{ErrorKind, ErrorText};
 use crate::protocol::job::JobKind;
 use crate::protocol::task::TaskResult;
@@ -372,6 +373,9 @@ fn sheet(model: &UseReducerHandle<PageModel>, actor: &Actor) -> Html {
             )
         }
         (Some(Sheet::Keys), _) => html! { <ShortcutsSheet /> },
+        (Some(Sheet::Palette), _) => {
+            html! { <Palette model={model.clone()} work={work.clone()} /> }
+        }
         (Some(Sheet::Limit), _) => {
             html! { <LimitDialog needed={work.sums.bytes} cap={model.agreed.cap} /> }
         }

@@ -38,6 +38,15 @@ fn press(model: &PageModel, actor: &Actor, event: &KeyboardEvent) -> bool {
     if key == "Escape" {
         return escape(model, actor, target.as_ref());
     }
+    let command = event.ctrl_key() || event.meta_key();
+    if command && key == "k" && model.screen == Screen::Work && model.pending.is_none() {
+        match model.sheet {
+            None => actor.show(Some(Sheet::Palette)),
+            Some(Sheet::Palette) => actor.show(None),
+            Some(_) => return false,
+        }
+        return true;
+    }
     if matches!(tag.as_str(), "INPUT" | "SELECT" | "TEXTAREA") || event.alt_key() {
         return false;
     }
@@ -49,7 +58,7 @@ fn press(model: &PageModel, actor: &Actor, event: &KeyboardEvent) -> bool {
     if model.pending.is_some() {
         return false;
     }
-    if event.ctrl_key() || event.meta_key() {
+    if command {
         return match key.as_str() {
             "c" => copy_values(model),
             "a" => pick_all(model, actor),

@@ -59,6 +59,8 @@ pub enum Sheet {
     Share,
     /// The list of keyboard shortcuts.
     Keys,
+    /// The field over all actions and keys.
+    Palette,
     /// Opening from an address.
     Address,
     /// Choosing a second checkpoint to compare with.

@@ -31,6 +31,7 @@ const GROUPS: [&[ShortcutGroup]; 3] = [
                 ("Read everything, verify", &["V"]),
                 ("View as heatmap", &["E"]),
                 ("Where the bytes are", &["T"]),
+                ("Any action or key", &["\u{2318}", "K"]),
                 ("Shortcuts", &["?"]),
             ],
         ),

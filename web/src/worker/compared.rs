@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use statelens_checkpoint::{Error, Result};
 use statelens_compare::check::{CheckReport, Expected, Reference, compare_keys};
+use statelens_compare::diff::ComparisonReport;
 use statelens_convert::alone;
 
 use crate::worker::opened::OpenCheckpoint;
@@ -23,7 +24,8 @@ pub(crate) struct ComparedCheckpoint {
     pub(crate) list: Option<Vec<Expected>>,
     /// The keys of both sides compared, for the check whether the first would load.
     keys: Option<CheckReport>,
-    pub(crate) report: Option<String>,
+    /// The result, once the comparison is complete.
+    pub(crate) report: Option<ComparisonReport>,
 }
 
 impl ComparedCheckpoint {

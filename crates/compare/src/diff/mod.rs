@@ -29,6 +29,7 @@ mod layers;
 mod optimizers;
 mod pairs;
 mod renames;
+mod document;
 mod report;
 mod sets;
 mod structure;

@@ -27,8 +27,8 @@ pub enum CompareRequest {
         /// The release that would load it; empty for any.
         release: String,
     },
-    /// Send the report of a complete comparison, as the command prints it.
-    Report,
+    /// Send the report of a complete comparison.
+    Report(ReportFormat),
     /// Close the second checkpoint.
     Close,
 }
@@ -62,8 +62,37 @@ pub enum ComparedFile {
     List(u64),
 }
 
-/// The name of the file in which the page saves the report.
-pub const REPORT: &str = "comparison.json";
+/// The formats of the report of a comparison.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ReportFormat {
+    /// As the command prints it.
+    Json,
+    Markdown,
+    Html,
+}
+
+impl ReportFormat {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Html, Self::Markdown, Self::Json];
+
+    /// Returns the name of the file.
+    pub fn file_name(self) -> &'static str {
+        match self {
+            Self::Json => "comparison.json",
+            Self::Markdown => "comparison.md",
+            Self::Html => "comparison.html",
+        }
+    }
+
+    /// Returns the name of the format.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Json => "JSON",
+            Self::Markdown => "Markdown",
+            Self::Html => "HTML",
+        }
+    }
+}
 
 /// Results of a comparison since the last message.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]

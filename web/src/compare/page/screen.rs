@@ -11,7 +11,7 @@ use super::matching::{Matching, suggestion};
 use super::renames::renames;
 use super::summary::summary;
 use super::table::{DifferenceTable, FilterBar};
-use crate::compare::message::CompareRequest;
+use crate::compare::message::{CompareRequest, ReportFormat};
 use crate::compare::model::ComparisonState;
 use crate::open::message::OpenedCheckpoint;
 use crate::page::bars::{back, tabs};
@@ -90,13 +90,22 @@ fn top(actor: &Actor, props: &CompareProps) -> Html {
     let matching = actor.on(move |actor, _: MouseEvent| {
         actor.compare(|compare| compare.matching = !compare.matching);
     });
-    let save = actor
-        .on(move |actor, _: MouseEvent| actor.request(&ToWorker::Compare(CompareRequest::Report)));
+    let complete = matches!(compare.reading, Task::Done(_)) && compare.error.is_none();
+    let save = |format: ReportFormat| {
+        let id = match format {
+            ReportFormat::Json => "save-report",
+            ReportFormat::Markdown => "save-markdown",
+            ReportFormat::Html => "save-html",
+        };
+        let onclick = actor.on(move |actor, _: MouseEvent| {
+            actor.request(&ToWorker::Compare(CompareRequest::Report(format)));
+        });
+        html! { <button class="btn" {id} {onclick} disabled={!complete}>{ format.name() }</button> }
+    };
     let options = &compare.options;
     let renames = !(options.strip_prefix.is_empty()
         && options.rename.is_empty()
         && options.prefix.is_empty());
-    let complete = matches!(compare.reading, Task::Done(_)) && compare.error.is_none();
     html! {
         <header class="top">
             <button class="home" onclick={home} aria-label="Statelens: close and go to the first screen" title="Close and go to the first screen">{ logo() }</button>
@@ -115,8 +124,9 @@ fn top(actor: &Actor, props: &CompareProps) -> Html {
                 <button class="btn only-l" disabled={compare.opened.is_none() || swap.is_none()} onclick={swap}>{ "Swap A and B " }{ cap("X") }</button>
                 <button class="btn" onclick={matching} aria-expanded={compare.matching.to_string()}>{ "Matching " }
                     <span class="dim only-l">{ if renames { "by renamed keys" } else { "by key" } }</span>{ cap("M") }</button>
-                <button class="btn" id="save-report" onclick={save} disabled={!complete}
-                    title={if complete { "JSON, as printed by `statelens diff --json`" } else { "Available when the comparison is complete" }}>{ "Save report" }</button>
+                <span class="savereport" role="group" aria-label="Save report"
+                    title={if complete { "Saves the report" } else { "Available when the comparison is complete" }}>
+                    <span class="lab only-l">{ "report" }</span>{ for ReportFormat::ALL.into_iter().map(save) }</span>
             </span>
         </header>
     }

@@ -14,7 +14,7 @@ use wasm_bindgen::JsValue;
 use web_sys::File;
 
 use crate::compare::message::{
-    CompareOptions, CompareRequest, ComparedFile, ComparisonUpdate, NO_ROW, REPORT,
+    CompareOptions, CompareRequest, ComparedFile, ComparisonUpdate, NO_ROW, ReportFormat,
     StructureDifference,
 };
 use crate::compare::worker::pairing::{renamed, rows};
@@ -93,10 +93,19 @@ pub(crate) fn handle_request(
                 job.post(&FromWorker::LoadChecked(Box::new(checked)));
             }
         }
-        CompareRequest::Report => {
-            if let Some(text) = session.borrow().compared.report.clone() {
-                job.post(&FromWorker::Summary { name: REPORT.to_owned(), text });
-            }
+        CompareRequest::Report(format) => {
+            let session = session.borrow();
+            let sides = session.compared_sides().map(|(left, right)| [left, right]);
+            let (Some(report), Some(sides)) = (&session.compared.report, sides) else { return };
+            let names = sides.map(|side| side.source_name());
+            let names = [names[0].as_str(), names[1].as_str()];
+            let text = match format {
+                ReportFormat::Json => report.json() + "\n",
+                ReportFormat::Markdown => report.markdown(names),
+                ReportFormat::Html => report.html(names),
+            };
+            let name = format.file_name().to_owned();
+            job.post(&FromWorker::Summary { name, text });
         }
         CompareRequest::Close => close_compared(&mut session.borrow_mut()),
     }
@@ -242,10 +251,10 @@ async fn run(
     updates.post(task, &comparison);
     ended?;
     let report = comparison.into_report();
-    if let Some(session) = session.upgrade() {
-        session.borrow_mut().compared.report = Some(report.json() + "\n");
-    }
     let (millis, close, nans) = (task.millis(), report.close, report.nan);
+    if let Some(session) = session.upgrade() {
+        session.borrow_mut().compared.report = Some(report);
+    }
     Ok(ComparisonUpdate { millis, close, nans, ..Default::default() })
 }
 

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use statelens_describe::FileGrade;
 use web_sys::File;
 
-use crate::compare::message::REPORT;
+use crate::compare::message::ReportFormat;
 use crate::open::message::{FileName, OpenedCheckpoint};
 use crate::page::model::{LoadingState, PageModel, Screen, Tab};
 use crate::page::stored::chosen_columns;
@@ -18,11 +18,17 @@ use crate::state::work::OpenWork;
 impl PageModel {
     pub(crate) fn handle_reply(&mut self, session: u32, message: FromWorker, file: Option<File>) {
         match message {
-            FromWorker::Summary { name, .. } if name == REPORT => {
-                let text = format!("{name} was saved: JSON, as printed by statelens diff --json.");
-                self.notice = Some(text.into());
+            FromWorker::Summary { name, .. } => {
+                let report = ReportFormat::ALL.into_iter().find(|it| it.file_name() == name);
+                let about = match report {
+                    Some(ReportFormat::Json) => "JSON, as printed by statelens diff --json",
+                    Some(ReportFormat::Markdown) => "Markdown, for an issue or a wiki",
+                    Some(ReportFormat::Html) => "a page that any browser opens",
+                    None => return,
+                };
+                self.notice = Some(format!("{name} was saved: {about}.").into());
             }
-            FromWorker::Ready | FromWorker::Summary { .. } => {}
+            FromWorker::Ready => {}
             FromWorker::Ended(kind, _) => self.stop_task(kind),
             FromWorker::Shared(shared) => self.shared = Some(Rc::new(*shared)),
             FromWorker::Opening { doing, keys, read, calls } => {

@@ -69,10 +69,10 @@ pub fn RunScreen(props: &RunProps) -> Html {
     };
     let pane = if props.tab == Tab::Tensor { "v-insp" } else { "v-keys" };
     html! {
-        <main class={classes(&["app", "ws", "run", when(!has_timestamps(view), "undated")])} id="run">
+        <main class={classes(&["app", "ws", "run", when(!has_timestamps(view), "undated"), when(props.tab == Tab::Tree, "v-chart")])} id="run">
             { top(&actor, view) }
             <div class="tops"><Timeline view={view.clone()} /><ValuesSection view={view.clone()} /></div>
-            { tabs(&actor, props.tab, &[(Tab::Keys, "Files"), (Tab::Tensor, "Details")]) }
+            { tabs(&actor, props.tab, &[(Tab::Keys, "Files"), (Tab::Tree, "Chart"), (Tab::Tensor, "Details")]) }
             <div class={classes(&["cols", pane])}>
                 <section class="mid" aria-label="Files" ref={node}>
                     <div class="gridbox" role="grid" aria-label="Checkpoints" tabindex="0" aria-rowcount={count.to_string()}
