@@ -179,11 +179,18 @@ pub(crate) fn latest(args: &Latest) -> CommandResult {
         warn(&format!("{}: {what}.", folder.display()));
         return Ok(false);
     };
-    if let Some(why) = why_unsound(folder, &run, name) {
+    let (why, check) = judge_latest(folder, &run, name);
+    let grade = check.as_ref().and_then(OpenCheck::grade);
+    let shown = folder.join(name);
+    let shown = shown.display();
+    if let Some(why) = why {
+        let word = grade.filter(|grade| !grade.is_good()).map(|grade| format!("{}: ", grade.word()));
         warn(&format!(
-            "{}: not sound: {why}. `statelens latest --sound` prints the newest one that is.",
-            folder.join(name).display()
+            "{shown}: not sound: {}{why}. `statelens latest --sound` prints the newest one that is.",
+            word.unwrap_or_default()
         ));
+    } else if let (Some(grade), Some(check)) = (grade.filter(|grade| !grade.is_good()), &check) {
+        warn(&format!("{shown}: {}: {}.", grade.word(), check.reason));
     }
     let mut printer = Printer::new();
     printer.line(&folder.join(name).to_string_lossy())?;
@@ -198,12 +205,19 @@ fn absent(name: &str) -> String {
     )
 }
 
-/// Returns why the latest checkpoint is not sound. Opens only that one and its predecessors, back
-/// to the first that opens: its states are those that the latest should have.
-fn why_unsound(folder: &Path, run: &RunContents, latest: &str) -> Option<String> {
+/// Returns why the latest checkpoint is not sound, and the result of opening it. Opens only that one
+/// and its predecessors, back to the first that opens: its states are those that the latest should
+/// have.
+fn judge_latest(
+    folder: &Path,
+    run: &RunContents,
+    latest: &str,
+) -> (Option<String>, Option<OpenCheck>) {
     let mut checks: Vec<Option<OpenCheck>> = vec![None; run.entries.len()];
     let files = neighbours(folder, run);
-    let at = run.entries.iter().position(|entry| entry.name == latest)?;
+    let Some(at) = run.entries.iter().position(|entry| entry.name == latest) else {
+        return (None, None);
+    };
     for (at, entry) in run.entries.iter().enumerate().take(at + 1).rev() {
         let found = check_opens(&files, entry);
         let done = found.wrong.is_empty() && entry.name != latest;
@@ -214,7 +228,7 @@ fn why_unsound(folder: &Path, run: &RunContents, latest: &str) -> Option<String>
             break;
         }
     }
-    run.unsound(&checks).swap_remove(at)
+    (run.unsound(&checks).swap_remove(at), checks.swap_remove(at))
 }
 
 /// Prints the newest checkpoint that is sound.
