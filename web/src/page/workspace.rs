@@ -191,7 +191,7 @@ fn top(actor: &Actor, props: &WorkspaceProps) -> Html {
                 title="Close and go to the first screen">{ logo() }</button>
             <span class="vr"></span>
             if let Some(run) = &props.run { { back(run, "Back to the run (Esc)", on(Actor::leave)) } }
-            <span class="name" title={visible(&opened.name)}>{ visible(&props.title) }</span>
+            <h1 class="name" title={visible(&opened.name)}>{ visible(&props.title) }</h1>
             if let Some((at, count)) = place(props) {
                 <button class="btn quiet small rail-button" id="show-rail" title="Dropped files ([ and ])" onclick={on(Actor::show_rail)}>
                     { format!("{at} of {count}") }</button>

@@ -300,14 +300,16 @@ fn text(files: &FileSet, file: FileId, limits: &Limits) -> Result<Vec<u8>> {
     files.read(file, 0, &mut length)?;
     let length = u64::from_le_bytes(length);
     if length > MAX_HEADER {
-        return Err(Error::damaged(format!("the header claims {length} bytes"))
+        return Err(Error::damaged(format!("the header claims {} bytes", grouped(length)))
             .at(0)
-            .expected(format!("at most {MAX_HEADER}")));
+            .expected(format!("at most {}, which the format allows", grouped(MAX_HEADER)))
+            .advice("The first bytes are damaged, or this is not a safetensors file."));
     }
     if length > len - 8 {
         return Err(Error::damaged(format!(
-            "the header claims {length} bytes, and the file has {} after it",
-            len - 8
+            "the header claims {} bytes, and the file has {} after it",
+            grouped(length),
+            grouped(len - 8)
         ))
         .at(0)
         .advice("The file is cut short, or is not a safetensors file."));
@@ -318,7 +320,10 @@ fn text(files: &FileSet, file: FileId, limits: &Limits) -> Result<Vec<u8>> {
         Ok(_) => Ok(text),
         Err(error) => {
             let at = error.valid_up_to();
-            Err(Error::damaged("the header is not UTF-8").at(8 + at as u64))
+            Err(Error::damaged("the header is not UTF-8")
+                .at(8 + at as u64)
+                .expected(format!("{} bytes of JSON", grouped(length)))
+                .advice("The tensors behind it can't be located: get another copy of the file."))
         }
     }
 }

@@ -111,6 +111,7 @@ fn top(actor: &Actor, props: &CompareProps) -> Html {
             <button class="home" onclick={home} aria-label="Statelens: close and go to the first screen" title="Close and go to the first screen">{ logo() }</button>
             <span class="vr"></span>
             { back(if props.title.is_empty() { "Back" } else { &props.title }, "Back to the first checkpoint (Esc)", leave) }
+            <h1 class="vh">{ "Comparison" }</h1>
             <div class="ab">
                 if compare.picked.is_some() {
                     { side("A", &props.names.0, None, true) }

@@ -27,7 +27,7 @@ const BLOCKS: (u32, u32) = (160, 100);
 /// Number of bins of the histograms.
 const BINS: usize = 48;
 /// Pairs up to this many bytes are read without asking; longer ones on request.
-const MAX_UNASKED: u64 = 1_000_000_000;
+const MAX_UNASKED: u64 = 64_000_000;
 
 /// Compares a row of each checkpoint.
 pub(crate) fn start(session: &SharedSession, job: Job, request: TensorDiffRequest, _: &JsValue) {

@@ -149,7 +149,7 @@ fn top(actor: &Actor, view: &Rc<RunView>) -> Html {
             <button class="home" onclick={on(|_, actor| actor.update(|model| model.leave()))} aria-label="Statelens: close and go to the first screen"
                 title="Close and go to the first screen">{ logo() }</button>
             <span class="vr"></span>
-            <span class="name" title={visible(&name)}>{ visible(&name) }</span>
+            <h1 class="name" title={visible(&name)}>{ visible(&name) }</h1>
             <span class="badge only-l">{ if is_cerebras(view) { "Cerebras run folder" } else { "run folder" } }</span>
             <span class="facts">
                 { for facts.iter().filter(|(count, _)| *count > 0).map(|(count, word)| html! { <span><b>{ fmt::exact(*count) }</b>{ " " }{ *word }</span> }) }

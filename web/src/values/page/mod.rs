@@ -31,7 +31,7 @@ pub use picker::picker;
 pub use statistics::{StatisticsProps, StatisticsSection};
 
 /// Maximum size in bytes of a tensor that is read when selected; larger ones are read on demand.
-const MAX_UNASKED: u64 = 1_000_000_000;
+const MAX_UNASKED: u64 = 64_000_000;
 
 impl Actor {
     /// Changes the state of reading values.
