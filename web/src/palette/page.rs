@@ -34,7 +34,8 @@ pub fn Palette(props: &PaletteProps) -> Html {
         let node = node.clone();
         use_effect_with((chosen, found.len()), move |_| {
             let list = node.cast::<web_sys::Element>();
-            let current = list.and_then(|it| it.query_selector("[aria-selected=true]").ok().flatten());
+            let current =
+                list.and_then(|it| it.query_selector("[aria-selected=true]").ok().flatten());
             if let Some(current) = current {
                 current.scroll_into_view_with_bool(false);
             }

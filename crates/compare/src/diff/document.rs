@@ -40,7 +40,10 @@ impl ComparisonReport {
         let facts = document.facts.into_iter().map(|(label, value)| [label.to_owned(), value]);
         table(["", ""], &mut facts.into_iter());
         let kinds = document.kinds.into_iter();
-        table(["difference", "keys"], &mut kinds.map(|(kind, count)| [kind.to_owned(), grouped(count)]));
+        table(
+            ["difference", "keys"],
+            &mut kinds.map(|(kind, count)| [kind.to_owned(), grouped(count)]),
+        );
         // A key in code may not have the mark that ends code.
         let code = |key: String| format!("`{}`", key.replace('`', "'"));
         let listed = document.differences.into_iter();

@@ -23,13 +23,13 @@
 mod attributes;
 mod both;
 mod current;
+mod document;
 mod elements;
 mod lane;
 mod layers;
 mod optimizers;
 mod pairs;
 mod renames;
-mod document;
 mod report;
 mod sets;
 mod structure;

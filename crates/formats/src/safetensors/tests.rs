@@ -103,7 +103,10 @@ fn errors_name_the_violated_rule() {
     for (name, words) in [
         ("x_deep_json", "an array where an object belongs"),
         ("x_empty_file", "empty"),
-        ("x_header_100MB_plus", "claims 100,000,001 bytes (at byte 0); expected at most 100,000,000"),
+        (
+            "x_header_100MB_plus",
+            "claims 100,000,001 bytes (at byte 0); expected at most 100,000,000",
+        ),
         ("x_header_too_big", "expected at most 100,000,000"),
         ("x_overlap", "the data of `b` overlaps that of the tensor before it by "),
         ("x_invalid_utf8", "not UTF-8 (at byte 11)"),

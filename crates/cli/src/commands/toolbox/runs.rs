@@ -184,7 +184,8 @@ pub(crate) fn latest(args: &Latest) -> CommandResult {
     let shown = folder.join(name);
     let shown = shown.display();
     if let Some(why) = why {
-        let word = grade.filter(|grade| !grade.is_good()).map(|grade| format!("{}: ", grade.word()));
+        let word =
+            grade.filter(|grade| !grade.is_good()).map(|grade| format!("{}: ", grade.word()));
         warn(&format!(
             "{shown}: not sound: {}{why}. `statelens latest --sound` prints the newest one that is.",
             word.unwrap_or_default()
