@@ -305,7 +305,7 @@ impl BridgeState {
             // newer one of its kind replaced says nothing about that one.
             FromWorker::Ended(kind, _) => {
                 self.jobs.retain(|job| job.0 != posted.job);
-                is_under_way && !self.jobs.iter().any(|job| job.1 == kind)
+                is_under_way && kind.is_task() && !self.jobs.iter().any(|job| job.1 == kind)
             }
             FromWorker::Fetched(_) => true,
             _ => is_under_way,
@@ -374,6 +374,8 @@ mod tests {
         assert_eq!(accepts(2, 8, ended(JobEnd::Replaced)), (false, 2));
         assert_eq!(accepts(3, 8, ended(JobEnd::Completed)), (true, 1), "the page stops its task");
         assert_eq!(accepts(3, 8, ended(JobEnd::Completed)), (false, 1));
+        let other = FromWorker::Ended(JobKind::Inspect, JobEnd::Completed);
+        assert_eq!(accepts(3, 9, other), (false, 0), "only tasks have a state in the page");
         assert_eq!(accepts(3, 8, measured()), (false, 1), "a job that is over");
     }
 }

@@ -430,7 +430,7 @@ fn status(actor: &Actor, work: &OpenWork, props: &WorkspaceProps) -> Html {
     html! {
         <footer class="status">
             if let Some(grade) = props.grade {
-                <span id="grade" data-grade={grade.word()} title={grade_title(grade)}>{ grade_mark(props.grade) }<b>{ grade.word() }</b></span>
+                <span class="opt" id="grade" data-grade={grade.word()} title={grade_title(grade)}>{ grade_mark(props.grade) }<b>{ grade.word() }</b></span>
             }
             <button class="textrow" onclick={show(Sheet::Findings)} title="Findings (F)">
                 { for Grade::ALL.into_iter().filter(|&grade| count(grade) > 0).map(|grade| html! {

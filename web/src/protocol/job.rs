@@ -28,6 +28,13 @@ macro_rules! kinds {
             Other,
             $($(#[$doc])* $kind,)*
         }
+
+        impl JobKind {
+            /// Returns whether it is a task, which has progress and a result.
+            pub fn is_task(self) -> bool {
+                matches!(self, $(Self::$kind)|*)
+            }
+        }
     };
 }
 

@@ -54,8 +54,14 @@ impl PageModel {
             FromWorker::OpenFailed(error) => {
                 (self.pending_link, self.revived) = (None, None);
                 if let (Some(rail), Some(requested)) = (&mut self.rail, self.requested) {
-                    let judged = matches!(error.kind, ErrorKind::Damaged);
-                    let grade = judged.then_some(FileGrade::Damaged);
+                    let unknown = matches!(
+                        error.kind,
+                        ErrorKind::Unsupported
+                            | ErrorKind::Limit
+                            | ErrorKind::FetchCap
+                            | ErrorKind::Io
+                    );
+                    let grade = (!unknown).then_some(FileGrade::Damaged);
                     Rc::make_mut(rail).set_grade(requested, grade, error.title.clone());
                 }
                 self.error = Some(Rc::new(error));
