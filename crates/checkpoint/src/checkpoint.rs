@@ -15,6 +15,22 @@ pub const NOT_COMPARED: &str = "(not compared: ";
 /// have, which their values do not show.
 pub const STORED_TYPE: &str = "(type)";
 
+/// Returns whether the description of an HDF5 datatype has an enum, also in a record. Names in quotes
+/// do not count.
+pub fn has_enum(description: &str) -> bool {
+    let (mut rest, mut is_quoted) = (description, false);
+    while let Some(next) = rest.chars().next() {
+        match next {
+            '\\' if is_quoted => rest = rest.get(1..).unwrap_or_default(),
+            '\'' => is_quoted = !is_quoted,
+            _ if !is_quoted && rest.starts_with("enum of ") => return true,
+            _ => {}
+        }
+        rest = rest.get(next.len_utf8()..).unwrap_or_default();
+    }
+    false
+}
+
 /// A state dict with the locations of its tensors; opening one reads no weights.
 #[derive(Debug, Clone)]
 pub struct Checkpoint {
@@ -334,6 +350,11 @@ impl Builder {
         self.attributes.insert(id, attributes);
     }
 
+    /// Returns the Python attributes, see [`Checkpoint::attributes`].
+    pub fn attributes(&self, id: ValueId) -> Option<ValueId> {
+        self.attributes.get(&id).copied()
+    }
+
     /// Sets what [`Checkpoint::stored_key`] returns.
     pub fn set_stored_key(&mut self, id: ValueId, key: Text) {
         self.stored_keys.insert(id, key);
@@ -365,6 +386,11 @@ impl Builder {
     /// Returns the raw attributes, see [`Checkpoint::raw_attributes`].
     pub fn raw_attributes(&self, id: ValueId) -> &[(Text, Text)] {
         self.raw_attributes.get(id)
+    }
+
+    /// Returns their types, see [`Checkpoint::attribute_types`].
+    pub fn attribute_types(&self, id: ValueId) -> &[(Text, Text)] {
+        self.attribute_types.get(id)
     }
 
     /// Adds all values and tensors of another checkpoint; returns the new id of its root. Both must
@@ -525,6 +551,34 @@ mod tests {
             flat(&finish(builder, root)),
             ["a.x int", "a.y int = a.x", "e list", "self dict = "]
         );
+    }
+
+    #[test]
+    fn finds_enums_in_descriptions_of_datatypes() {
+        for (text, has) in [
+            ("enum of int8 (A = 0)", true),
+            ("record (kind enum of int8 (A = 0))", true),
+            ("record ('enum of x' int8)", false),
+            (r"record ('a\'enum of b' int8, k enum of int8 (A = 0))", true),
+            (r"record ('a\'enum of b' int8)", false),
+        ] {
+            assert_eq!(has_enum(text), has, "{text}");
+        }
+    }
+
+    #[test]
+    fn refuses_shapes_that_torch_and_safetensors_refuse() {
+        // `torch.empty` and safetensors 0.8 fail for the first two: the stride of a dimension does
+        // not fit 63 bits, and they accept the others.
+        let mut builder = Builder::new(&Limits::default());
+        let mut accepts = |shape: &[u64]| {
+            let layout = Layout::Inline([].into());
+            builder.push_tensor(Tensor::new(DType::F32, shape.to_vec(), layout)).is_ok()
+        };
+        assert!(!accepts(&[0, 1 << 62, 2]) && !accepts(&[0, 1 << 61, 4]));
+        for shape in [[0, 1 << 62, 1], [0, 1 << 60, 4], [1 << 62, 0, 2], [1 << 62, 2, 0]] {
+            assert!(accepts(&shape), "{shape:?}");
+        }
     }
 
     #[test]

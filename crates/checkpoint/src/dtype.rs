@@ -89,6 +89,8 @@ pub struct NumpyType {
 pub struct Field {
     /// Name of the field.
     pub name: String,
+    /// NumPy's title, a second name; empty if there is none.
+    pub title: String,
     /// Bytes from the start of the record.
     pub offset: u64,
     /// Element type.
@@ -224,7 +226,8 @@ impl DType {
         (&one.name, &one.code, one.itemsize) == (&other.name, &other.code, other.itemsize)
             && one.fields.len() == other.fields.len()
             && sorted(one).into_iter().zip(sorted(other)).all(|(one, other)| {
-                (&one.name, one.offset, &one.shape) == (&other.name, other.offset, &other.shape)
+                (&one.name, &one.title) == (&other.name, &other.title)
+                    && (one.offset, &one.shape) == (other.offset, &other.shape)
                     && one.dtype.is_same(&other.dtype)
             })
     }
@@ -279,7 +282,8 @@ mod tests {
     fn records_compare_equal_in_any_byte_order() {
         let field = |name: &str, offset, order| {
             let dtype = DType::F32;
-            (Field { name: name.into(), offset, dtype, shape: Vec::new() }, order)
+            let title = String::new();
+            (Field { name: name.into(), title, offset, dtype, shape: Vec::new() }, order)
         };
         let (big, little) = (ByteOrder::Big, ByteOrder::Little);
         let record = |fields| DType::record(8, fields).unwrap();

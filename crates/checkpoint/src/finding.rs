@@ -40,7 +40,8 @@ pub enum FindingKind {
     MissingValues,
     /// The mark of an incomplete source; the detail is the text of the mark.
     IncompleteSource,
-    /// A part of the file that a copy omits, which makes writing one a loss.
+    /// A part of the source that a copy omits, which makes writing one a loss. A note needs no
+    /// consent.
     LeftOut,
     /// Arrays without a dtype.
     Untyped,

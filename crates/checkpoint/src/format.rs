@@ -40,6 +40,11 @@ pub struct FormatTraits {
     pub renames_keys: bool,
     /// Whether the segments of keys are separated by slashes, if the keys have any.
     pub slash_keys: bool,
+    /// The key of the object graph, which names other keys and has the same key in all files.
+    pub graph_key: Option<&'static str>,
+    /// The name of the metadata of the file, which are the raw attributes of the root, and which
+    /// other formats have no place for.
+    pub file_metadata: Option<&'static str>,
 }
 
 impl FormatTraits {
@@ -50,6 +55,8 @@ impl FormatTraits {
         exact_read_back: false,
         renames_keys: false,
         slash_keys: false,
+        graph_key: None,
+        file_metadata: None,
     };
 }
 

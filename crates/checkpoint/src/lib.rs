@@ -42,7 +42,7 @@ mod words;
 
 pub use advice::{Advice, Phrase, Setting};
 pub use cache::{BLOCK, Structure};
-pub use checkpoint::{Builder, Checkpoint, NOT_COMPARED, STORED_TYPE};
+pub use checkpoint::{Builder, Checkpoint, NOT_COMPARED, STORED_TYPE, has_enum};
 pub use dtype::{Block, DType, Field, NumpyType};
 pub use error::{Error, ErrorKind, Result};
 pub use finding::{Finding, FindingKind, Grade, LoaderCall};

@@ -135,7 +135,7 @@ codes! {
     ObjectFields = "object-fields",
     /// An object is left out.
     ObjectLeftOut = "object-left-out",
-    /// An object becomes the text that Python prints for it.
+    /// An object becomes the text that Python prints for it, or the name of its class.
     ObjectText = "object-text",
     /// The state of the optimizer is left out.
     Optimizer = "optimizer",

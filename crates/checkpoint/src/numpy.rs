@@ -242,6 +242,7 @@ mod tests {
     fn records_keep_the_byte_order_of_each_field() {
         let field = |name: &str, offset, code, shape: &[u64]| Field {
             name: name.into(),
+            title: String::new(),
             offset,
             dtype: DType::from_numpy_code(code).unwrap(),
             shape: shape.to_vec(),

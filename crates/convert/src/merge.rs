@@ -1,4 +1,6 @@
-//! Merges the dicts of several checkpoints, key by key.
+//! Merges the dicts of several checkpoints, key by key, and the attributes of the dicts.
+
+mod attributes;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -7,6 +9,8 @@ use statelens_checkpoint::{
     Builder, Checkpoint, Dict, Error, FileId, FileSet, Finding, FormatInfo, Limits, Memory, Result,
     Value, ValueId,
 };
+
+use attributes::{MergedDicts, Unmerged, same};
 
 /// Merges checkpoints one after another. Containers other than dicts are treated as single values.
 #[derive(Debug)]
@@ -18,6 +22,7 @@ pub struct Merging {
     /// The names of the checkpoints, and the first value id of each.
     parts: Vec<(String, u32)>,
     collisions: Vec<Collision>,
+    unmerged: Unmerged,
 }
 
 /// A key that two checkpoints have, if it is a tensor (values are not compared) or the values
@@ -42,6 +47,7 @@ impl Merging {
             findings: Vec::new(),
             parts: Vec::new(),
             collisions: Vec::new(),
+            unmerged: Unmerged::default(),
         }
     }
 
@@ -85,9 +91,13 @@ impl Merging {
             };
             self.findings.push(finding.clone().place(place));
         }
-        match self.root {
+        match self.root.take() {
             None => self.root = Some((top, part.format.clone())),
-            Some((root, _)) => self.merge(root, top)?,
+            Some((root, format)) => {
+                let same_format = format.id == part.format.id;
+                self.root = Some((root, format));
+                self.merge((root, top), same_format, part.format.traits.file_metadata)?;
+            }
         }
         Ok(())
     }
@@ -95,15 +105,23 @@ impl Merging {
     /// Returns the checkpoint, in the format of the first one, and the keys that several had. Fails
     /// if nothing was added.
     pub fn finish(self) -> Result<(Checkpoint, Vec<Collision>)> {
-        let Self { builder, files, root, findings, collisions, .. } = self;
+        let Self { builder, files, root, mut findings, collisions, unmerged, .. } = self;
+        findings.extend(unmerged.findings());
         let (root, format) = root.ok_or_else(|| Error::refused("there is nothing to merge"))?;
         Ok((builder.finish(root, format, files, findings)?, collisions))
     }
 
-    /// Moves the entries of a dict into another one.
-    fn merge(&mut self, into: ValueId, from: ValueId) -> Result<()> {
+    /// Moves the entries of the second dict into the first.
+    fn merge(
+        &mut self,
+        (into, from): (ValueId, ValueId),
+        is_same_format: bool,
+        file_metadata: Option<&'static str>,
+    ) -> Result<()> {
         let mut open = vec![(into, from, String::new())];
         while let Some((into, from, path)) = open.pop() {
+            let dicts = MergedDicts { into, from, key: &path, is_same_format, file_metadata };
+            self.unmerged.merge(&mut self.builder, &dicts)?;
             let new = match self.builder.value_mut(from) {
                 Some(Value::Dict(Dict { entries, .. })) => std::mem::take(entries),
                 _ => continue,
@@ -126,6 +144,13 @@ impl Merging {
                 match (value(old), value(id)) {
                     (Some(Value::Dict(_)), Some(Value::Dict(_))) => open.push((old, id, path)),
                     (Some(one), Some(other)) if is_plain(one) && one == other => {}
+                    (Some(one), Some(_))
+                        if self.is_plain_list(one) && same(&self.builder, old, id) =>
+                    {
+                        if let Some(value) = self.builder.value_mut(id) {
+                            *value = Value::Link(old);
+                        }
+                    }
                     _ => self.replace(old, id, path)?,
                 }
             }
@@ -160,6 +185,16 @@ impl Merging {
         };
         self.collisions.push(Collision { key, first: name(old), last: name(new) });
         Ok(())
+    }
+
+    /// Returns whether the value is a list or tuple of plain values.
+    fn is_plain_list(&self, value: &Value) -> bool {
+        let items = match value {
+            Value::List(list) => &list.items,
+            Value::Tuple(tuple) => &tuple.items,
+            _ => return false,
+        };
+        items.iter().all(|item| self.builder.value(*item).is_some_and(is_plain))
     }
 
     /// Returns a value and everything below it.

@@ -64,15 +64,19 @@ pub(crate) fn is_ambiguous(text: &Text) -> bool {
 }
 
 /// Describes the fields of a record with their offsets, then those of records in it. If the record
-/// is `known`, returns `None` unless a field is a record or there is padding.
+/// is `known`, returns `None` unless a field is a record, or bytes that could be one, or there is
+/// padding.
 pub(crate) fn record_text(dtype: &DType, known: bool) -> Option<String> {
     let (mut open, mut text, mut is_plain) = (VecDeque::from([dtype]), String::new(), known);
     while let Some(dtype) = open.pop_front() {
         let DType::Numpy(numpy) = dtype else { continue };
         let mut end = 0;
-        for Field { name, dtype, offset, shape } in &numpy.fields {
+        for Field { name, title, dtype, offset, shape } in &numpy.fields {
             let _ = write!(text, "{name} {dtype} {} at {offset}; ", shape_text(shape));
-            let inner = matches!(dtype, DType::Numpy(inner) if !inner.fields.is_empty());
+            if !title.is_empty() {
+                let _ = write!(text, "titled {title}; ");
+            }
+            let inner = matches!(dtype, DType::Numpy(inner) if inner.code.starts_with('V'));
             is_plain &= *offset == end && !inner;
             let count = shape.iter().fold(1u64, |count, dim| count.saturating_mul(*dim));
             end = offset.saturating_add(dtype.itemsize().saturating_mul(count));

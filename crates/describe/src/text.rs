@@ -30,9 +30,15 @@ pub fn dtype_of(checkpoint: &Checkpoint, id: ValueId) -> Option<&DType> {
 /// Describes the fields of a record: `id int32, x float64 [2], label bytes24`.
 pub fn fields_text(dtype: &DType) -> Option<String> {
     let DType::Numpy(numpy) = dtype else { return None };
-    let field = |field: &Field| match field.shape.as_slice() {
-        [] => format!("{} {}", field.name, field.dtype),
-        shape => format!("{} {} {}", field.name, field.dtype, shape_text(shape)),
+    let field = |field: &Field| {
+        let name = match field.title.as_str() {
+            "" => field.name.clone(),
+            title => format!("{} ({title})", field.name),
+        };
+        match field.shape.as_slice() {
+            [] => format!("{name} {}", field.dtype),
+            shape => format!("{name} {} {}", field.dtype, shape_text(shape)),
+        }
     };
     let fields: Vec<String> = numpy.fields.iter().map(field).collect();
     (!fields.is_empty()).then(|| fields.join(", "))
@@ -182,6 +188,12 @@ fn opaque_text(checkpoint: &Checkpoint, opaque: &Opaque) -> String {
             if opaque.global.is("numpy", "ndarray") {
                 let items = opaque.items.iter().take(WIDTH / 2);
                 let items: Vec<_> = items.map(|item| scalar(checkpoint, *item)).collect();
+                let shape = opaque.args.first().map(|id| checkpoint.value(checkpoint.resolve(*id)));
+                if let (Some(Value::Tuple(shape)), [item]) = (shape, &items[..])
+                    && shape.items.is_empty()
+                {
+                    return format!("array({item}, dtype=object)");
+                }
                 return format!("array([{}], dtype=object)", items.join(", "));
             }
             format!("{name}({})", few.join(", "))

@@ -22,11 +22,21 @@ pub(crate) fn owners(source: &Checkpoint, of: impl Fn(ValueId, &Value) -> bool) 
 
 /// Returns the loss of the attributes of these values; `None` if they have none.
 pub(crate) fn left_out(source: &Checkpoint, of: impl Fn(&Value) -> bool) -> Option<Loss> {
-    let keys = owners(source, |_, value| of(value));
-    (!keys.is_empty()).then(|| Loss {
+    let is_tensor = |value: &Value| matches!(value, Value::Tensor(_) | Value::Array(_));
+    let tensors = owners(source, |_, value| of(value) && is_tensor(value));
+    let mut keys = owners(source, |_, value| of(value) && !is_tensor(value));
+    let what = match (keys.is_empty(), tensors.is_empty()) {
+        (true, true) => return None,
+        (false, true) => "Python attributes of dicts (`_metadata`) are left out",
+        (true, false) => "Python attributes of tensors are left out",
+        (false, false) => "Python attributes of dicts and tensors are left out",
+    };
+    keys.extend(tensors);
+    order::natural(&mut keys);
+    Some(Loss {
         code: LossCode::Attributes,
         keys: keys.iter().map(Text::to_string).collect(),
-        what: "Python attributes of dicts and tensors are left out".into(),
+        what: what.into(),
         why: "The format has no place for them.".into(),
         harmless: true,
     })

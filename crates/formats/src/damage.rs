@@ -64,7 +64,7 @@ fn left_out(source: &Checkpoint) -> impl Iterator<Item = Loss> {
         keys: Vec::new(),
         what: finding.title.clone(),
         why: finding.detail.clone().into(),
-        harmless: false,
+        harmless: finding.grade == Grade::Note,
     })
 }
 

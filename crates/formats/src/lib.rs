@@ -27,6 +27,7 @@ pub mod hdf5;
 pub mod keras;
 pub mod manifest;
 pub mod numpy;
+mod object_text;
 mod paths;
 pub mod pickle;
 mod probe;

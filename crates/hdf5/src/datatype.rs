@@ -132,11 +132,10 @@ impl Datatype {
             Class::Bits { .. } => format!("bitfield of {bits} bits"),
             Class::Opaque { .. } => format!("opaque of {} bytes", self.size),
             Class::Compound(members) => {
-                let fields = members.iter().take(MAX_NAMES);
-                let fields: Vec<String> = fields
-                    .map(|member| format!("{} {}", member.name, member.datatype.describe()))
-                    .collect();
-                format!("record ({}{})", fields.join(", "), more(members.len()))
+                let field = |member: &Member| {
+                    format!("{} {}", quoted(&member.name), member.datatype.describe())
+                };
+                format!("record ({})", listed(members.iter().map(field)))
             }
             Class::Reference { region: false } => "object reference".into(),
             Class::Reference { region: true } => "region reference".into(),
@@ -146,11 +145,10 @@ impl Datatype {
                     Class::Int { signed, order } => (signed, order),
                     _ => (false, ByteOrder::Little),
                 };
-                let names = members.iter().take(MAX_NAMES);
-                let names: Vec<String> = names
-                    .map(|(name, value)| format!("{name} = {}", int(value, signed, order)))
-                    .collect();
-                format!("enum of {} ({}{})", base.describe(), names.join(", "), more(members.len()))
+                let names = members.iter().map(|(name, value)| {
+                    format!("{} = {}", quoted(name), int(value, signed, order))
+                });
+                format!("enum of {} ({})", base.describe(), listed(names))
             }
             Class::VlenStr => "string".into(),
             Class::Vlen(base) => format!("sequence of {}", base.describe()),
@@ -286,11 +284,37 @@ impl Datatype {
 /// Maximum number of fields of a record and names of an enum that are listed.
 const MAX_NAMES: usize = 100;
 
-/// Returns the text after a list of [`MAX_NAMES`].
-fn more(count: usize) -> String {
-    match count.saturating_sub(MAX_NAMES) {
-        0 => String::new(),
-        more => format!(", and {more} more"),
+/// Joins texts; instead of those after the first [`MAX_NAMES`], gives their number and a checksum,
+/// which differs between lists that differ only there.
+fn listed(texts: impl Iterator<Item = String>) -> String {
+    let (mut list, mut more, mut sum) = (Vec::new(), 0, FNV_START);
+    for text in texts {
+        if list.len() < MAX_NAMES {
+            list.push(text);
+            continue;
+        }
+        more += 1;
+        for byte in text.bytes().chain([0]) {
+            sum = (sum ^ u32::from(byte)).wrapping_mul(FNV_PRIME);
+        }
+    }
+    if more > 0 {
+        list.push(format!("and {more} more with checksum {sum:08x}"));
+    }
+    list.join(", ")
+}
+
+/// The constants of FNV-1a with 32 bits.
+const FNV_START: u32 = 0x811c_9dc5;
+const FNV_PRIME: u32 = 0x0100_0193;
+
+/// Returns a name, in quotes if it has characters that separate names in the description.
+fn quoted(name: &Text) -> String {
+    let text = name.to_lossy();
+    let is_plain = |c: char| !c.is_whitespace() && !"()[]{},='\"\\".contains(c);
+    match !text.is_empty() && text.chars().all(is_plain) {
+        true => text.into_owned(),
+        false => format!("'{}'", text.replace('\\', "\\\\").replace('\'', "\\'")),
     }
 }
 

@@ -148,6 +148,7 @@ impl Datatype {
             }
             fields.push(Field {
                 name: member.name.to_lossy().into_owned(),
+                title: String::new(),
                 offset: member.offset,
                 dtype: element.dtype,
                 shape: element.dims,

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use statelens_checkpoint::{Form, Global, Int, Text, float_repr, has_word};
 
 use crate::graph::is_dill;
+use crate::pathlib::path_text;
 use crate::python2::Spelled;
 use crate::{Node, NodeId, Pickle};
 
@@ -136,7 +137,7 @@ impl Pickle {
             }
             ("functools", "partial", _) => self.partial(id, depth, out),
             ("builtins", "complex", [real, imaginary]) => {
-                out.push_str(&complex(self.float(*real)?, self.float(*imaginary)?));
+                out.push_str(&complex_repr(self.float(*real)?, self.float(*imaginary)?));
                 Some(())
             }
             ("_codecs", "encode", _) | ("builtins", "bytes", _)
@@ -241,18 +242,12 @@ impl Pickle {
         if parts.len() > LENGTH {
             return None;
         }
-        let mut path = String::new();
-        for part in parts {
-            let part = self.str(*part).filter(|part| part.len() + path.len() <= LENGTH)?;
-            let part = if windows { part.replace('\\', "/") } else { part.to_owned() };
-            if !path.is_empty() && !path.ends_with('/') {
-                path.push('/');
-            }
-            path.push_str(&part);
+        let parts: Vec<&str> = parts.iter().map(|part| self.str(*part)).collect::<Option<_>>()?;
+        if parts.iter().map(|part| part.len()).sum::<usize>() > LENGTH {
+            return None;
         }
-        if path.is_empty() {
-            path.push('.');
-        }
+        let path = path_text(windows, &parts);
+        let path = if windows { path.replace('\\', "/") } else { path };
         out.push_str(name);
         out.push('(');
         text_repr(&path.into(), out);
@@ -404,7 +399,7 @@ fn trimmed(date: Vec<u32>, time: &[u8; 3], micros: &[u8]) -> Option<Vec<u32>> {
 }
 
 /// Returns Python's `repr` of a complex number: without `.0`, and without a real part of 0.
-fn complex(real: f64, imaginary: f64) -> String {
+pub fn complex_repr(real: f64, imaginary: f64) -> String {
     let part = |value: f64| {
         let text = float_repr(value);
         text.strip_suffix(".0").map(str::to_owned).unwrap_or(text)
@@ -434,7 +429,7 @@ pub(crate) fn join(
 }
 
 /// Appends Python's `repr` of a string.
-fn text_repr(text: &Text, out: &mut String) {
+pub fn text_repr(text: &Text, out: &mut String) {
     let has = |quote| text.as_bytes().contains(&quote);
     let quote = if has(b'\'') && !has(b'"') { '"' } else { '\'' };
     out.push(quote);
@@ -484,7 +479,8 @@ fn is_printable(c: char) -> bool {
         )
 }
 
-fn bytes_repr(bytes: &[u8], out: &mut String) {
+/// Appends Python's `repr` of a byte string.
+pub fn bytes_repr(bytes: &[u8], out: &mut String) {
     let quote = if bytes.contains(&b'\'') && !bytes.contains(&b'"') { b'"' } else { b'\'' };
     out.push('b');
     out.push(char::from(quote));

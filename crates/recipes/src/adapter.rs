@@ -77,7 +77,12 @@ pub fn fold(joined: &Checkpoint, config: &Value) -> Result<FoldedAdapter> {
     }
     let weights = changed.keys().cloned().collect();
     let mut assembly = Assembly::of(joined);
-    let root = assembly.state(&replaced(joined, &model, changed)?)?;
+    let folded = assembly.state(&replaced(joined, &model, changed)?)?;
+    if let Some((_, base)) = root.entries.first() {
+        assembly.keep_attributes(*base, folded);
+        assembly.keep_python_attributes(*base, folded);
+    }
+    let root = folded;
     let mut folded = FoldedAdapter { checkpoint: assembly.finish(root)?, weights };
     order::natural(&mut folded.weights);
     Ok(folded)

@@ -4,7 +4,8 @@
 use std::collections::{HashMap, VecDeque};
 
 use statelens_checkpoint::{
-    Checkpoint, DictKey, Error, Limits, Result, Setting, Value, ValueId, advice, counted, order,
+    Checkpoint, DictKey, Error, Finding, FindingKind, Grade, Limits, Result, Setting, Value,
+    ValueId, advice, counted, order,
 };
 
 use crate::config;
@@ -223,9 +224,25 @@ pub fn convert(
             entries.push((DictKey::from(engine::METADATA), metadata));
             assembly.dict(entries)?
         };
-        done.parts.push((name, assembly.finish(root)?));
+        if source.format.traits.file_metadata.is_some() {
+            assembly.keep_attributes(source.root(), root);
+        }
+        let mut part = assembly.finish(root)?;
+        part.findings.extend(versions_left_out(source, first.from));
+        done.parts.push((name, part));
     }
     Ok(done)
+}
+
+/// Returns the finding that versions of modules are not converted; `None` without versions.
+fn versions_left_out(source: &Checkpoint, from: ModelFormat) -> Option<Finding> {
+    let model = model_of(source, from).unwrap_or_else(|_| source.root());
+    source.attributes(source.resolve(model))?;
+    Some(
+        Finding::new(Grade::Note, "Python attributes of dicts (`_metadata`) are left out")
+            .kind(FindingKind::LeftOut)
+            .detail("They describe the modules of the old format."),
+    )
 }
 
 /// Returns the section of a config that describes the model.

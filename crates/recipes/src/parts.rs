@@ -70,7 +70,9 @@ impl Joined {
     fn add(&mut self, name: &str, part: Checkpoint) -> Result<()> {
         self.entries.push((DictKey::from(name), self.builder.append(&part)?));
         self.findings.extend(part.findings);
-        self.format = part.format;
+        if self.entries.len() == 1 {
+            self.format = part.format;
+        }
         Ok(())
     }
 

@@ -83,6 +83,7 @@ mod tests {
         }
         let field = |name: &str, offset, code| Field {
             name: name.into(),
+            title: String::new(),
             offset,
             dtype: DType::from_numpy_code(code).unwrap(),
             shape: Vec::new(),

@@ -5,7 +5,7 @@
 use std::collections::{HashMap, HashSet};
 
 use statelens_checkpoint::{
-    Checkpoint, Layout, Leaf, NOT_COMPARED, STORED_TYPE, Text, Value, ValueId, order,
+    Checkpoint, Layout, Leaf, NOT_COMPARED, STORED_TYPE, Text, Value, ValueId, has_enum, order,
 };
 use statelens_describe::{attribute_text, groups_with_attributes};
 
@@ -231,7 +231,7 @@ fn own(checkpoint: &Checkpoint, id: ValueId) -> HashMap<&Text, (&Text, Option<&T
     let counts = |name: &Text, value: &Text| {
         !name.as_bytes().starts_with(b"(")
             || *name == STORED_TYPE
-            || *name == "(datatype)" && value.to_lossy().contains("enum of ")
+            || *name == "(datatype)" && has_enum(&value.to_lossy())
     };
     let all = checkpoint.raw_attributes(id).iter();
     all.filter(|(name, value)| counts(name, value))

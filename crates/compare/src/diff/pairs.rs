@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use statelens_checkpoint::{
     Checkpoint, Layout, Leaf, Opaque, Quantizer, Tensor, TensorId, Text, Value, ValueId,
 };
-use statelens_describe::{dtype_of, fields_text, shape_of, text_of, type_name};
+use statelens_describe::{dtype_of, fields_text, link_text, shape_of, text_of, type_name};
 use statelens_values::missing;
 
 use super::both::grain;
@@ -114,6 +114,16 @@ impl Matching<'_> {
         self.report.keys += 1;
         let (l, r) = (left.target, right.target);
         let (of_left, of_right) = (self.left.value(l), self.right.value(r));
+        if let (Some(one), Some(two)) = (reference(self.left, left), reference(self.right, right)) {
+            // The contents are compared in their own place.
+            if left.alias_of != right.alias_of
+                && !same_value(self.left, l, self.right, r, self.options)
+            {
+                let what = DifferenceKind::Value { left: one, right: two };
+                self.report.differ(order, &left.flat, "", what);
+            }
+            return;
+        }
         let is_array = |value: &Value| matches!(value, Value::Tensor(_) | Value::Array(_));
         let alike = is_array(of_left) && is_array(of_right) && self.options.ignore_type;
         let key = &left.flat;
@@ -301,6 +311,16 @@ fn unreadable(left: &Tensor, right: &Tensor) -> Option<DifferenceKind> {
         (None, why) => ("right", why?),
     };
     Some(DifferenceKind::Unreadable { why: format!("{side}: {why}") })
+}
+
+/// Returns the text of a reference to a container or an object that has a place of its own; `None`
+/// for any other leaf.
+fn reference(checkpoint: &Checkpoint, leaf: &Leaf) -> Option<String> {
+    let target = leaf.alias_of.as_ref()?;
+    let value = checkpoint.value(leaf.target);
+    let has_place = !target.is_empty() || leaf.target == checkpoint.root();
+    let is_shared = value.is_container() || matches!(value, Value::Opaque(_));
+    if has_place && is_shared { link_text(leaf) } else { None }
 }
 
 fn value_text(checkpoint: &Checkpoint, id: ValueId) -> String {

@@ -3,7 +3,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use statelens_checkpoint::{Checkpoint, Key, KeyPart, Leaf, Text, Value, ValueId, order};
+use statelens_checkpoint::{Checkpoint, Key, KeyPart, Leaf, Tensor, Text, Value, ValueId, order};
 use statelens_describe::{class_text, type_name};
 
 use super::{ComparisonReport, DifferenceKind, Side};
@@ -47,7 +47,7 @@ pub(super) fn structure(
     }
 }
 
-/// Compares the paths of matched leaves: the types of dict keys, and if `exact`, also their nesting
+/// Compares the paths of matched leaves: the types of dict keys, torch's `requires_grad`, and if `exact`, also their nesting
 /// and the classes of tensors. The differences come after those of leaves.
 pub(super) fn paths(
     [(left, of_left), (right, of_right)]: [Side<'_>; 2],
@@ -65,6 +65,17 @@ pub(super) fn paths(
     };
     for (l, found) in of_left.iter().zip(matches) {
         let Some(r) = found.and_then(|index| of_right.get(index)) else { continue };
+        if left.format.id == right.format.id
+            && let (Some((_, one)), Some((_, two))) = (left.tensor_of(l.id), right.tensor_of(r.id))
+            && one.class == two.class
+            && one.requires_grad != two.requires_grad
+        {
+            let text = |tensor: &Tensor| match tensor.requires_grad {
+                true => "requires_grad".to_owned(),
+                false => "no requires_grad".to_owned(),
+            };
+            differ(l.flat.clone(), "", text(one), text(two));
+        }
         let (one, two) = (&l.key.parts, &r.key.parts);
         if !exact && one == two {
             continue;

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use statelens_checkpoint::{
-    Array, Builder, Checkpoint, DType, Dict, DictKey, FileSet, FormatInfo, Layout, Limits, Memory,
-    Span, Tensor, Unwatched, Value,
+    Array, Builder, Checkpoint, DType, Dict, DictKey, FileSet, FormatInfo, Layout, Limits, List,
+    Memory, Span, Tensor, Unwatched, Value,
 };
 use statelens_tensor::Machine as _;
 
@@ -510,4 +510,62 @@ fn names_the_parameter_of_optimizer_entries() {
     assert_eq!(named("m.w", "m.w"), ("`m.w`".into(), "m.w".into(), none));
     // The number refers to different parameters on the two sides.
     assert_eq!(named("m.w", "m.v"), ("`m.w` / `m.v`".into(), "m.w".into(), "m.v".into()));
+}
+
+/// Builds `{"config": {"lr": …}, "layers": [{"config": config}, …]}`.
+fn shared(lr: f64, layers: usize, elsewhere: bool) -> Arc<Checkpoint> {
+    let mut builder = Builder::new(&Limits::default());
+    let mut dict = |entries: Vec<(&str, Value)>| {
+        let entries = entries.into_iter().map(|(key, value)| {
+            let id = builder.push(value).unwrap();
+            (DictKey::from(key), id)
+        });
+        let dict = Dict { entries: entries.collect(), ..Dict::default() };
+        builder.push(Value::Dict(dict)).unwrap()
+    };
+    let config = dict(vec![("lr", Value::Float(lr))]);
+    let other = dict(vec![("lr", Value::Float(9.0))]);
+    let target = if elsewhere { other } else { config };
+    let items: Vec<_> = (0..layers).map(|_| dict(vec![("config", Value::Link(target))])).collect();
+    let list = List { items, ..List::default() };
+    let layers = builder.push(Value::List(list)).unwrap();
+    let entries =
+        vec![("config".into(), config), ("other".into(), other), ("layers".into(), layers)];
+    let root = builder.push(Value::Dict(Dict { entries, ..Dict::default() })).unwrap();
+    let files = FileSet::single("x", Memory::from(Vec::new()));
+    Arc::new(builder.finish(root, FormatInfo::default(), files, Vec::new()).unwrap())
+}
+
+#[test]
+fn changed_container_is_one_difference_however_often_it_is_referenced() {
+    let diff = |left: &Arc<Checkpoint>, right: &Arc<Checkpoint>| {
+        let options = DiffOptions::default();
+        texts(&compare(left.clone(), right.clone(), options, &mut Unwatched).unwrap())
+    };
+    let left = shared(0.1, 30, false);
+    assert_eq!(diff(&left, &shared(0.2, 30, false)), ["config.lr value: 0.1 / 0.2"]);
+    assert_eq!(diff(&left, &left), [""; 0]);
+    // A reference to another container names it.
+    let elsewhere = diff(&shared(0.1, 2, false), &shared(0.1, 2, true));
+    let expected = ["layers.0.config value: = config / = other"];
+    assert_eq!(elsewhere[..1], expected);
+    assert_eq!(elsewhere.len(), 2);
+}
+
+#[test]
+fn compares_requires_grad_of_tensors_of_one_class() {
+    let tensor = |requires_grad| {
+        let mut builder = Builder::new(&Limits::default());
+        let mut tensor = Tensor::new(DType::U8, vec![1], Layout::Fill([1].into()));
+        tensor.requires_grad = requires_grad;
+        let tensor = builder.push_tensor(tensor).unwrap();
+        let id = builder.push(Value::Tensor(tensor)).unwrap();
+        let dict = Dict { entries: vec![("w".into(), id)], ..Dict::default() };
+        let root = builder.push(Value::Dict(dict)).unwrap();
+        let files = FileSet::single("x", Memory::from(Vec::new()));
+        Arc::new(builder.finish(root, FormatInfo::default(), files, Vec::new()).unwrap())
+    };
+    let options = DiffOptions::default();
+    let report = compare(tensor(true), tensor(false), options, &mut Unwatched).unwrap();
+    assert_eq!(texts(&report), ["w type: requires_grad / no requires_grad"]);
 }

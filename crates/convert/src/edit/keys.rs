@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use statelens_checkpoint::{Checkpoint, DictKey, Error, KeyPart, Leaf, Result, ValueId};
 
+use super::graph;
 use crate::{Edit, Rename};
 
 /// Maximum number of keys that an error names.
@@ -21,6 +22,8 @@ pub(super) struct NewKey {
     pub(super) dots: Vec<Dot>,
     /// Whether a rule changed it.
     pub(super) changed: bool,
+    /// Whether it is TensorFlow's object graph, which has one name in all checkpoints.
+    is_graph: bool,
 }
 
 /// A dot that separates two steps.
@@ -37,9 +40,9 @@ pub(super) fn new_keys(edit: &Edit, source: &Checkpoint) -> Result<Vec<NewKey>> 
     let parents = super::parents(source);
     let nested = Nested::new(source);
     let mut keys: Vec<NewKey> =
-        source.leaves().into_iter().map(|leaf| NewKey::old(leaf, &parents)).collect();
+        source.leaves().into_iter().map(|leaf| NewKey::old(leaf, source, &parents)).collect();
     strip_prefix(&mut keys, &edit.strip_prefix)?;
-    for key in &mut keys {
+    for key in keys.iter_mut().filter(|key| !key.is_graph) {
         for rename in &edit.rename {
             key.rename(rename, source.root(), &nested);
         }
@@ -98,11 +101,11 @@ impl NewKey {
     /// Returns whether the key is outside the state dict, like `__metadata__` and the attributes of
     /// a module: such keys have no prefix of a model, and get none.
     fn is_outside_model(&self) -> bool {
-        self.leaf.outside_state || self.text.starts_with("__")
+        self.leaf.outside_state || self.is_graph || self.text.starts_with("__")
     }
 
     /// Returns the original key of a leaf.
-    fn old(leaf: Leaf, parents: &[Option<ValueId>]) -> Self {
+    fn old(leaf: Leaf, source: &Checkpoint, parents: &[Option<ValueId>]) -> Self {
         let mut above = Vec::new();
         let mut at = leaf.id;
         for _ in &leaf.key.parts {
@@ -120,7 +123,8 @@ impl NewKey {
             }
             text.push_str(&part.text().to_lossy());
         }
-        Self { leaf, above, text, dots, changed: false }
+        let is_graph = graph::is_graph(source, &text);
+        Self { leaf, above, text, dots, changed: false, is_graph }
     }
 
     fn rename(&mut self, rename: &Rename, root: ValueId, nested: &Nested) {

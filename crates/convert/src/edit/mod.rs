@@ -2,6 +2,7 @@
 
 mod cast;
 mod filter;
+mod graph;
 mod keys;
 mod names;
 mod replacement;
@@ -9,6 +10,7 @@ mod state;
 mod tree;
 mod untie;
 mod unused;
+mod versions;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -42,9 +44,10 @@ pub use unused::Unused;
 ///   dict in a place with dicts, lists or tuples among the neighbours, and stay within the name if
 ///   there are only leaves. So a flat state dict stays flat, and a nested one nested.
 ///
-/// Dicts and lists keep their kind, order and attributes if their keys are unchanged; a list with
-/// an item that was moved or renamed becomes a dict, since lists have no names. Values that are the
-/// same object remain so.
+/// Dicts and lists keep their kind, order and attributes; a list with an item that was moved or
+/// renamed becomes a dict, since lists have no names. A dict of which all keys move to another place
+/// is that dict in its new place. The modules in `_metadata` of a state dict are renamed with its
+/// keys. Values that are the same object remain so.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Edit {
     /// Gives each name of a tensor a copy of its own: nothing is tied, and no memory is shared.
@@ -240,8 +243,11 @@ impl Edit {
         if self.renames() {
             let keys = keys::new_keys(self, &edited)?;
             if keys.iter().any(|key| key.changed) {
-                edited = tree::moved(&edited, &keys)?;
+                edited = tree::moved(self, source, &edited, &keys)?;
             }
+        }
+        if let Some(followed) = graph::follow(&edited, source, &moved)? {
+            edited = followed;
         }
         if !self.casts.is_empty() {
             edited = cast::cast(&self.casts, &edited, &reached)?;

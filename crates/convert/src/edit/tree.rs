@@ -3,11 +3,13 @@
 use std::collections::{HashMap, HashSet};
 
 use statelens_checkpoint::{
-    Checkpoint, Dict, DictKey, Error, KeyPart, List, Result, Set, Text, Tuple, TupleClass, Value,
-    ValueId, order,
+    Checkpoint, Dict, DictClass, DictKey, Error, Key, KeyPart, List, Result, Set, Text, Tuple,
+    TupleClass, Value, ValueId, order,
 };
 
 use super::keys::{KeyStep, NewKey};
+use super::versions::{self, MovedDict};
+use crate::Edit;
 
 struct NewContainer {
     /// The container of the source that it was, if any.
@@ -39,10 +41,15 @@ enum StepType {
 }
 
 /// Returns the checkpoint with its leaves at the places of their new keys, in the order of the
-/// keys.
-pub(super) fn moved(checkpoint: &Checkpoint, keys: &[NewKey]) -> Result<Checkpoint> {
+/// keys. `source` has the keys that `edit` left out as well.
+pub(super) fn moved(
+    edit: &Edit,
+    source: &Checkpoint,
+    checkpoint: &Checkpoint,
+    keys: &[NewKey],
+) -> Result<Checkpoint> {
     check_names(keys)?;
-    let nodes = grow(keys)?;
+    let (nodes, paths) = grow(keys)?;
     let mut builder = checkpoint.edit();
     let ids = identities(checkpoint, &nodes);
     let above: HashSet<ValueId> = keys.iter().flat_map(|key| &key.above).copied().collect();
@@ -61,13 +68,25 @@ pub(super) fn moved(checkpoint: &Checkpoint, keys: &[NewKey]) -> Result<Checkpoi
             *value = Value::None;
         }
     }
-    for (node, place) in nodes.iter().zip(&places) {
+    let homes = homes(checkpoint, keys, &paths, &places);
+    // An object is no longer one if its contents become those of the root.
+    let is_plain = |id: ValueId| match checkpoint.value(id) {
+        Value::Dict(dict) => !matches!(dict.class, DictClass::Other(_) | DictClass::Object(_)),
+        _ => false,
+    };
+    let itself: HashMap<usize, ValueId> = homes
+        .iter()
+        .filter(|home| home.whole && !kept.contains(&home.id) && is_plain(home.id))
+        .map(|home| (home.node, home.id))
+        .collect();
+    for (index, (node, place)) in nodes.iter().zip(&places).enumerate() {
         let children = node.children.iter().map(|child| match child.led_to {
             LedTo::Node(index) => places[index],
             LedTo::Leaf(index) => keys[index].leaf.id,
         });
         let children: Vec<ValueId> = children.collect();
-        let value = container(node.old.map(|old| checkpoint.value(old)), &node.children, children);
+        let old = itself.get(&index).copied().or(node.old);
+        let value = container(old.map(|old| checkpoint.value(old)), &node.children, children);
         if let Some(slot) = builder.value_mut(*place) {
             *slot = value;
         }
@@ -80,8 +99,86 @@ pub(super) fn moved(checkpoint: &Checkpoint, keys: &[NewKey]) -> Result<Checkpoi
             builder.set_stored_key(key.leaf.id, Text::from(key.text.as_str()));
         }
     }
+    let with_attributes = homes.into_iter().filter(|home| checkpoint.attributes(home.id).is_some());
+    let dicts: Vec<MovedDict> = with_attributes
+        .map(|home| MovedDict {
+            id: home.id,
+            old_start: home.old_start,
+            place: places[home.node],
+            new_start: home.new_start,
+            whole: home.whole,
+        })
+        .collect();
+    let left_out = match dicts.is_empty() {
+        true => Vec::new(),
+        false => versions::follow(&mut builder, edit, source, checkpoint, keys, &dicts)?,
+    };
     let Checkpoint { format, files, findings, .. } = checkpoint;
-    builder.finish(places[0], format.clone(), files.clone(), findings.clone())
+    let findings = findings.iter().cloned().chain(left_out).collect();
+    builder.finish(places[0], format.clone(), files.clone(), findings)
+}
+
+/// A dict of the source, and its new container: the dict itself if it is kept, else the container
+/// that holds all its leaves.
+struct Home {
+    id: ValueId,
+    /// The start of its keys, and of the keys in the new container.
+    old_start: String,
+    new_start: String,
+    node: usize,
+    /// Whether the dict is kept, or the new container has no other leaves.
+    whole: bool,
+}
+
+/// Returns the new containers of the dicts above the leaves, the outermost first. `paths` are the
+/// containers above each leaf, `places` the values of the containers.
+fn homes(
+    checkpoint: &Checkpoint,
+    keys: &[NewKey],
+    paths: &[Vec<usize>],
+    places: &[ValueId],
+) -> Vec<Home> {
+    let is_dict = |id: ValueId| matches!(checkpoint.value(id), Value::Dict(_));
+    let mut counts = vec![0; places.len()];
+    // The nodes above a node, which has its own index last.
+    let mut above: HashMap<usize, (usize, &[usize])> = HashMap::new();
+    // For each dict: its depth, one of its keys, the common path, and the number of its leaves.
+    let mut found: HashMap<ValueId, (usize, usize, &[usize], usize)> = HashMap::new();
+    let mut order = Vec::new();
+    for (index, (key, path)) in keys.iter().zip(paths).enumerate() {
+        for (at, node) in path.iter().enumerate() {
+            counts[*node] += 1;
+            above.entry(*node).or_insert_with(|| (index, &path[..=at]));
+        }
+        for (depth, id) in key.above.iter().enumerate().filter(|(_, id)| is_dict(**id)) {
+            let (.., common, count) = found.entry(*id).or_insert_with(|| {
+                order.push(*id);
+                (depth, index, &path[..], 0)
+            });
+            let alike = common.iter().zip(path).take_while(|(one, other)| one == other).count();
+            *common = &common[..alike];
+            *count += 1;
+        }
+    }
+    let kept: HashMap<ValueId, usize> = places.iter().copied().zip(0..).collect();
+    let mut homes: Vec<(usize, Home)> = Vec::with_capacity(order.len());
+    for id in order {
+        let Some((depth, index, common, count)) = found.get(&id).copied() else { continue };
+        let itself = kept.get(&id).and_then(|node| above.get(node)).copied();
+        let (at, path) = itself.unwrap_or((index, common));
+        let Some(node) = path.last().copied() else { continue };
+        let old = Key { parts: keys[index].leaf.key.parts[..depth].to_vec() };
+        let old_start = match depth {
+            0 => String::new(),
+            _ => format!("{}.", old.flat().to_lossy()),
+        };
+        let end = path.len().checked_sub(2).and_then(|dot| keys[at].dots.get(dot));
+        let new_start = end.map_or("", |dot| &keys[at].text[..=dot.at]).to_owned();
+        let whole = itself.is_some() || counts[node] == count;
+        homes.push((depth, Home { id, old_start, new_start, node, whole }));
+    }
+    homes.sort_by_key(|(depth, _)| *depth);
+    homes.into_iter().map(|(_, home)| home).collect()
 }
 
 /// Fails if two leaves would have the same key, or one an empty key.
@@ -105,14 +202,16 @@ fn check_names(keys: &[NewKey]) -> Result<()> {
     Ok(())
 }
 
-/// Returns the containers of the new tree, the root first.
-fn grow(keys: &[NewKey]) -> Result<Vec<NewContainer>> {
+/// Returns the containers of the new tree, the root first, and those above each leaf.
+fn grow(keys: &[NewKey]) -> Result<(Vec<NewContainer>, Vec<Vec<usize>>)> {
     let root = keys.iter().find_map(|key| key.above.first().copied());
     let mut nodes = vec![NewContainer { old: root, in_place: true, children: Vec::new() }];
+    let mut paths = Vec::with_capacity(keys.len());
     let mut known: HashMap<(usize, StepType, String), (LedTo, usize)> = HashMap::new();
     for (index, key) in keys.iter().enumerate() {
         let steps = key.steps();
         let mut node = 0;
+        let mut path = vec![0];
         let mut in_place = true;
         for (depth, step) in steps.iter().enumerate() {
             let part = key.kept_part(step);
@@ -127,6 +226,7 @@ fn grow(keys: &[NewKey]) -> Result<Vec<NewContainer>> {
             let led_to = match known.get(&at) {
                 Some((LedTo::Node(below), _)) if !last => {
                     node = *below;
+                    path.push(node);
                     continue;
                 }
                 Some((_, other)) => return Err(both(&keys[*other], key)),
@@ -142,10 +242,12 @@ fn grow(keys: &[NewKey]) -> Result<Vec<NewContainer>> {
             nodes[node].children.push(child);
             if let LedTo::Node(below) = led_to {
                 node = below;
+                path.push(node);
             }
         }
+        paths.push(path);
     }
-    Ok(nodes)
+    Ok((nodes, paths))
 }
 
 fn both(one: &NewKey, other: &NewKey) -> Error {

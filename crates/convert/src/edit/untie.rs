@@ -80,6 +80,10 @@ fn part_containers(source: &Checkpoint) -> Result<Option<Checkpoint>> {
             };
             let mut value = source.value(from).clone();
             if value.is_container() && around.insert(from) {
+                if let Some(attributes) = source.attributes(from) {
+                    let shared = builder.push(Value::Link(source.resolve(attributes)))?;
+                    builder.set_attributes(to, shared);
+                }
                 tasks.push(Copying::Leave(from));
                 let mut result = Ok(());
                 value.each_child_mut(|child| {

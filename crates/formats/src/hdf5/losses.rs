@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use statelens_checkpoint::{Checkpoint, Loss, LossCode, ValueId, order};
+use statelens_checkpoint::{Checkpoint, Loss, LossCode, ValueId, has_enum, order};
 
 /// Attributes by which libraries store structure: dimension scales and netCDF, objects that have a
 /// `CLASS` (PyTables among them), and Keras.
@@ -40,7 +40,7 @@ pub(crate) fn attributes_left_out(source: &Checkpoint) -> Option<Loss> {
                         || name.starts_with("layer_names")
                         || name.starts_with("weight_names"));
             let is_storage = name.starts_with('(');
-            let is_enum = name == "(datatype)" && text.contains("enum of ");
+            let is_enum = name == "(datatype)" && has_enum(&text);
             if is_enum || !is_storage && !is_structure {
                 keys.push(format!("{key} @{name}").trim_start().to_owned());
             }

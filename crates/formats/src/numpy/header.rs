@@ -279,10 +279,11 @@ fn record(parts: &[Literal]) -> Option<ElementType> {
             [name, descr, dims] => (name, repeated(descr, dims)?),
             _ => return None,
         };
-        let name = match name {
-            Literal::Str(name) => name,
+        let (title, name) = match name {
+            Literal::Str(name) => (String::new(), name),
             Literal::Tuple(names) => match names.as_slice() {
-                [_title, Literal::Str(name)] => name,
+                [Literal::Str(title), Literal::Str(name)] => (title.clone(), name),
+                [_, Literal::Str(name)] => (String::new(), name),
                 _ => return None,
             },
             _ => return None,
@@ -292,7 +293,7 @@ fn record(parts: &[Literal]) -> Option<ElementType> {
         let len = dtype.itemsize().checked_mul(count)?;
         let is_void = matches!(&dtype, DType::Numpy(numpy) if numpy.fields.is_empty() && numpy.code.starts_with('V'));
         if !name.is_empty() || !is_void && dims.is_empty() {
-            fields.push((Field { name: name.clone(), offset, dtype, shape: dims }, order));
+            fields.push((Field { name: name.clone(), title, offset, dtype, shape: dims }, order));
         }
         offset = offset.checked_add(len)?;
     }

@@ -367,7 +367,8 @@ fn written_arrays_are_read_back() {
 fn records_keep_fields_and_padding() {
     let field = |name: &str, offset, code| {
         let dtype = DType::from_numpy_code(code).unwrap();
-        (Field { name: name.into(), offset, dtype, shape: vec![] }, ByteOrder::Little)
+        let title = String::new();
+        (Field { name: name.into(), title, offset, dtype, shape: vec![] }, ByteOrder::Little)
     };
     for (fields, kept) in [
         (vec![field("it's é", 2, "i2"), field("重", 8, "f4")], true),

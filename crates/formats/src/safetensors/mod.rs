@@ -136,7 +136,11 @@ pub(crate) static FORMAT: Format = Format {
             write::plan(source, &write::WriteOptions { shards: target.shards.clone() }, name)
         })
     }),
-    traits: FormatTraits { user_attributes: &[NAME], ..FormatTraits::DEFAULT },
+    traits: FormatTraits {
+        user_attributes: &[NAME],
+        file_metadata: Some(METADATA),
+        ..FormatTraits::DEFAULT
+    },
     shard_extensions: &[NAME],
     weights_extensions: &[NAME],
     score: detect::score,

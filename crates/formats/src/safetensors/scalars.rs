@@ -7,6 +7,8 @@ use statelens_checkpoint::{
     Checkpoint, DType, Dict, Error, List, Result, Set, Text, Tuple, Value, ValueId,
 };
 
+use crate::object_text::object_text;
+
 /// The key in `__metadata__`.
 pub(super) const KEY: &str = "statelens";
 
@@ -93,13 +95,13 @@ pub(super) fn encode(source: &Checkpoint, values: &[(Text, ValueId)]) -> Option<
         out.push_str(if index > 0 { ", " } else { "" });
         json::quote(name, &mut out);
         out.push_str(": ");
-        put(source.value(*id), &mut out);
+        put(source, source.value(*id), &mut out);
     }
     out.push_str("}}");
     Some(out)
 }
 
-fn put(value: &Value, out: &mut String) {
+fn put(source: &Checkpoint, value: &Value, out: &mut String) {
     match value {
         Value::Bool(value) => out.push_str(if *value { "true" } else { "false" }),
         Value::Int(value) => out.push_str(&value.to_string()),
@@ -120,10 +122,7 @@ fn put(value: &Value, out: &mut String) {
         Value::List(_) => one("empty", &"list".into(), out),
         Value::Tuple(_) => one("empty", &"tuple".into(), out),
         Value::Set(_) => one("empty", &"set".into(), out),
-        Value::Opaque(opaque) => match &opaque.repr {
-            Some(repr) => json::quote(repr, out),
-            None => json::quote(&opaque.global.to_string().into(), out),
-        },
+        Value::Opaque(opaque) => json::quote(&object_text(source, opaque), out),
         Value::None | Value::Tensor(_) | Value::Array(_) | Value::Sparse(_) | Value::Link(_) => {
             out.push_str("null");
         }

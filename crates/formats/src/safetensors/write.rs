@@ -64,9 +64,11 @@ pub fn plan(source: Arc<Checkpoint>, options: &WriteOptions, name: &str) -> Resu
         common.retain(|(key, _)| *key != damage::MARK);
         common.push((damage::MARK.into(), mark.into()));
     }
-    // Loaders that use metadata at all need to know which framework the tensors are for.
-    if values.is_some() && !common.iter().any(|(key, _)| *key == "format") {
-        common.push(("format".into(), "pt".into()));
+    // Loaders that use metadata need to know which framework the tensors are for; transformers 4.36
+    // fails without it. A file that has no metadata stays as it is.
+    let is_new = source.format.id != "safetensors" || values.is_some();
+    if is_new && !common.iter().any(|(key, _)| *key == "format") {
+        common.insert(0, ("format".into(), "pt".into()));
     }
     for (index, (file, mut tensors)) in assignment.files.iter().zip(parts).enumerate() {
         let mut metadata = common.clone();

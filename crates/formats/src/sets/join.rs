@@ -15,6 +15,8 @@ pub(super) struct Join {
     entries: Vec<JoinedEntry>,
     by_key: HashMap<Text, usize>,
     raw: Vec<(Text, Text)>,
+    /// Python attributes of the first dict that has any.
+    attributes: Option<ValueId>,
     findings: Vec<Finding>,
     /// File names, for messages.
     names: Vec<String>,
@@ -48,6 +50,7 @@ impl Join {
             entries: Vec::new(),
             by_key: HashMap::new(),
             raw: Vec::new(),
+            attributes: None,
             findings: Vec::new(),
             names: Vec::new(),
         }
@@ -95,6 +98,8 @@ impl Join {
                 Some(at) => self.twice(&text, at, entry, belongs(&text)),
             }
         }
+        let attributes = part.attributes(part.root()).map(|id| ValueId(id.0 + shift));
+        self.attributes = self.attributes.or(attributes);
         for (raw, value) in part.raw_attributes(part.root()) {
             if !self.raw.iter().any(|(known, _)| known == raw) {
                 self.raw.push((raw.clone(), value.clone()));
@@ -210,6 +215,9 @@ impl Join {
         }
         let entries = self.entries.into_iter().map(|entry| (entry.key, entry.id)).collect();
         let root = self.builder.push(Value::Dict(Dict { class: self.class, entries }))?;
+        if let Some(attributes) = self.attributes {
+            self.builder.set_attributes(root, attributes);
+        }
         if !self.raw.is_empty() {
             self.builder.set_raw_attributes(root, self.raw);
         }

@@ -8,7 +8,7 @@ use statelens_checkpoint::{Limits, Result};
 use super::proto::{FieldValue, Message};
 
 /// The key under which the graph is stored.
-pub(super) const KEY: &[u8] = b"_CHECKPOINTABLE_OBJECT_GRAPH";
+pub(super) const KEY: &[u8] = super::GRAPH_KEY.as_bytes();
 
 /// The object to which a key belongs.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -1,5 +1,7 @@
 //! Collects the leaves of a checkpoint and the problems with them.
 
+use std::collections::BTreeSet;
+
 use statelens_checkpoint::{
     Array, Builder, ByteOrder, Checkpoint, DType, Dict, DictKey, FileSet, Finding, FormatInfo,
     Global, Grade, Layout, Limits, Opaque, Result, Tensor, Text, Value, ValueId, capitalised, room,
@@ -36,6 +38,7 @@ struct Problem {
 
 pub(super) const NO_CHECKSUM: &str =
     "Tensors have no checksum, and TensorFlow refuses to restore them";
+const GRAPH_IS_STALE: &str = "The object graph names keys that are missing";
 /// The maximum size of a graph that is read. It would take a hundred thousand variables to exceed
 /// it.
 const MAX_GRAPH: usize = 8 << 20;
@@ -164,6 +167,26 @@ impl BundleLeaves {
                 return None;
             }
         };
+        // An object with several tensors, such as a table, is named by the start of their keys.
+        let known: BTreeSet<&[u8]> = self.found.iter().map(|leaf| &leaf.key[..]).collect();
+        let is_known = |key: &[u8]| {
+            let next = known.range(key..).next();
+            next.is_some_and(|next| next.starts_with(key))
+        };
+        let mut missing: Vec<&Vec<u8>> = names.keys().filter(|key| !is_known(key)).collect();
+        missing.sort_unstable();
+        if let Some(first) = missing.first() {
+            let more = match missing.len() {
+                1 => String::new(),
+                count => format!(" and {} more keys", count - 1),
+            };
+            let first = String::from_utf8_lossy(first).into_owned();
+            let why = format!(
+                "The index does not have `{first}`{more}. `tf.train.Checkpoint` can't restore the \
+                 objects they belong to."
+            );
+            self.problem(Grade::Warning, GRAPH_IS_STALE, graph::KEY, why);
+        }
         for leaf in &mut self.found {
             let Some(KeyObject { object, slot, variable }) = names.get(&leaf.key) else { continue };
             leaf.attributes.push(("object".into(), object.as_str().into()));
@@ -192,7 +215,8 @@ impl BundleLeaves {
             let finding = Finding::new(problem.grade, problem.title)
                 .detail(format!("{}{more}", sentence(&problem.detail)))
                 .place(problem.first);
-            if problem.title == NO_CHECKSUM { finding.refused() } else { finding }
+            let refused = [NO_CHECKSUM, GRAPH_IS_STALE].contains(&problem.title);
+            if refused { finding.refused() } else { finding }
         }));
         let mut entries = Vec::with_capacity(self.found.len());
         for BundleLeaf { key, value, attributes } in self.found {

@@ -14,7 +14,7 @@
 //! | partitioned variables | joined when they are read | whole |
 //! | strings | as bytes | yes |
 //! | variants | name only | no |
-//! | object graph | names of the objects next to the keys | on request |
+//! | object graph | names of the objects next to the keys | edited with the keys, or made on request |
 //! | `checkpoint` state file | opens the latest one it names | on request |
 //! | SavedModel | its variables; graphs are not shown | no |
 //! | V1 Saver, sharded or not | yes | no |
@@ -26,6 +26,7 @@ pub(crate) mod checks;
 pub(crate) mod detect;
 mod dtype;
 mod graph;
+mod graph_edit;
 mod leaves;
 mod members;
 mod proto;
@@ -41,9 +42,14 @@ pub mod write;
 
 use std::sync::Arc;
 
+pub use graph_edit::{EditedGraph, edit_graph};
+
 use statelens_checkpoint::{Checkpoint, FormatTraits, Plan, Result};
 
 use crate::{Format, PythonLeaf, Snippet, WriteTarget, Writing};
+
+/// The key under which the object graph is stored, and looked up by `tf.train.Checkpoint`.
+const GRAPH_KEY: &str = "_CHECKPOINTABLE_OBJECT_GRAPH";
 
 pub(crate) static FORMAT: Format = Format {
     extensions: &["index"],
@@ -58,7 +64,12 @@ pub(crate) static FORMAT: Format = Format {
         has: write::has,
         ..Writing::named("tensorflow", "TensorFlow checkpoint", &["index", "ckpt"], plan)
     }),
-    traits: FormatTraits { renames_keys: true, slash_keys: true, ..FormatTraits::DEFAULT },
+    traits: FormatTraits {
+        renames_keys: true,
+        slash_keys: true,
+        graph_key: Some(GRAPH_KEY),
+        ..FormatTraits::DEFAULT
+    },
     score: detect::score,
     open: read::read,
     snippets: Some(snippets),

@@ -79,6 +79,22 @@ pub(super) fn put_bytes(out: &mut Vec<u8>, number: u64, value: &[u8]) {
     out.extend_from_slice(value);
 }
 
+/// Appends a field with any value, even one that is zero.
+pub(super) fn put(out: &mut Vec<u8>, number: u64, value: FieldValue<'_>) {
+    match value {
+        FieldValue::Varint(value) => {
+            write_number(out, number << 3);
+            write_number(out, value);
+        }
+        FieldValue::Fixed64(value) => {
+            write_number(out, number << 3 | 1);
+            out.extend_from_slice(&value.to_le_bytes());
+        }
+        FieldValue::Bytes(bytes) => put_bytes(out, number, bytes),
+        FieldValue::Fixed32(value) => put_fixed32(out, number, value),
+    }
+}
+
 /// Appends a field with a 4-byte integer, even if that is zero.
 pub(super) fn put_fixed32(out: &mut Vec<u8>, number: u64, value: u32) {
     write_number(out, number << 3 | 5);

@@ -339,10 +339,12 @@ impl Lowering<'_> {
                 return None;
             }
             let entry = self.pickle.field(table, &name)?;
-            let [dtype, offset, ..] = self.pickle.sequence(entry)? else { return None };
+            let [dtype, offset, title @ ..] = self.pickle.sequence(entry)? else { return None };
+            let title = title.first().and_then(|title| self.pickle.text(*title));
+            let title = title.map_or_else(String::new, |title| title.to_lossy().into_owned());
             let offset = u64::try_from(self.pickle.int(*offset)?).ok()?;
             let (NumpyElement { dtype, order, .. }, shape) = self.sub_array(*dtype, depth)?;
-            fields.push((Field { name, offset, dtype, shape }, order));
+            fields.push((Field { name, title, offset, dtype, shape }, order));
         }
         DType::record(itemsize, fields)
     }

@@ -57,6 +57,26 @@ impl<'a> Assembly<'a> {
         self.builder.push(Value::Dict(Dict { entries, ..Dict::default() }))
     }
 
+    /// Gives a new dict the attributes of a dict of the source.
+    pub fn keep_attributes(&mut self, old: ValueId, new: ValueId) {
+        let builder = &mut self.builder;
+        builder.set_raw_attributes(new, self.source.raw_attributes(old).to_vec());
+        builder.set_attribute_types(new, self.source.attribute_types(old).to_vec());
+    }
+
+    /// Gives a new dict with the same keys the class and the Python attributes of a dict of the
+    /// source.
+    pub fn keep_python_attributes(&mut self, old: ValueId, new: ValueId) {
+        let Some(attributes) = self.source.attributes(old) else { return };
+        let (Value::Dict(old), Some(Value::Dict(dict))) =
+            (self.source.value(old), self.builder.value_mut(new))
+        else {
+            return;
+        };
+        dict.class = old.class.clone();
+        self.builder.set_attributes(new, attributes);
+    }
+
     pub fn value(&mut self, value: Value) -> Result<ValueId> {
         self.builder.push(value)
     }
@@ -116,6 +136,7 @@ impl<'a> Assembly<'a> {
             }
             let Some(value) = builder.value(id) else { continue };
             open.extend(value.children());
+            open.extend(builder.attributes(id));
             if let Value::Link(target) = value {
                 open.push(*target);
             }

@@ -41,7 +41,10 @@ fn record(fields: &[Field], itemsize: u64) -> Option<String> {
             parts.push(padding(gap));
         }
         let (descr, true) = descr(&field.dtype)? else { return None };
-        let name = quoted(&field.name)?;
+        let name = match quoted(&field.title) {
+            Some(title) => format!("({title}, {})", quoted(&field.name)?),
+            None => quoted(&field.name)?,
+        };
         parts.push(match field.shape.as_slice() {
             [] => format!("({name}, {descr})"),
             dims => format!("({name}, {descr}, {})", tuple(dims)),

@@ -10,6 +10,7 @@ use statelens_checkpoint::{
 use super::{WrittenTensor, stored_as};
 use crate::advice;
 use crate::attributes;
+use crate::object_text::BECOMES_TEXT;
 use crate::safetensors::METADATA;
 
 /// A checkpoint as a flat list of tensors and plain values.
@@ -35,10 +36,6 @@ const NESTED: LossKind = LossCode::FullNames
     .harmless("containers become names with dots", "The format has one dict of names.");
 const EMPTY: LossKind = LossCode::Empty
     .harmless("an empty container becomes an empty dict", "The format has one dict of names.");
-const ATTRIBUTES: LossKind = LossCode::Attributes.harmless(
-    "Python attributes of dicts (`_metadata`) are left out",
-    "The format has no place for them; `save_file` leaves them out, too.",
-);
 const SHARED: LossKind = LossCode::SharedMemory
     .harmless("views that share memory are written separately", "The format has no views.");
 const PLAIN: LossKind = LossCode::PlainValue.harmless(
@@ -54,8 +51,7 @@ const AGAIN: LossKind = LossCode::RepeatedContainer.lost(
 const FROZEN: LossKind = LossCode::FrozensetLeftOut.lost("frozensets are left out", TENSORS_ONLY);
 const NUMPY_DTYPE: LossKind =
     LossCode::NumpyDtype.lost("numpy dtypes become their names", TENSORS_ONLY);
-const OBJECT: LossKind =
-    LossCode::ObjectText.lost("objects become the text that Python prints for them", TENSORS_ONLY);
+const OBJECT: LossKind = LossCode::ObjectText.lost(BECOMES_TEXT, TENSORS_ONLY);
 const LONG_INT: LossKind = LossCode::BigInt
     .lost("integers of thousands of digits are left out", "Python would not read them.");
 
@@ -202,9 +198,7 @@ impl Sorter<'_> {
                 }
             }
         }
-        for key in attributes::owners(self.source, |_, _| true) {
-            self.lose(ATTRIBUTES, &key);
-        }
+        self.losses.extend(attributes::left_out(self.source, |_| true));
     }
 
     /// Fails if two values have the same name, or one has a name that the format reserves.

@@ -2,6 +2,7 @@
 
 use statelens_checkpoint::{Checkpoint, Loss, LossCode, LossKind};
 
+use crate::object_text::BECOMES_TEXT;
 use crate::tensorflow::dtype;
 
 /// The save counter. Every `tf.train.Checkpoint` has one, and without it in the file, restoring is
@@ -65,8 +66,7 @@ pub(super) const BIG_INT: LossKind =
     LossCode::BigInt.lost("integers of more than 64 bits become strings of their digits", TENSORS);
 pub(super) const TEXT: LossKind =
     LossCode::DtypeText.lost("dtypes and devices become their names", TENSORS);
-pub(super) const OBJECT: LossKind =
-    LossCode::ObjectText.lost("objects become the text that Python prints for them", TENSORS);
+pub(super) const OBJECT: LossKind = LossCode::ObjectText.lost(BECOMES_TEXT, TENSORS);
 
 /// The name that is given to a checkpoint that is a single value.
 pub(super) const NAMED: LossKind = LossCode::NameAdded.harmless(

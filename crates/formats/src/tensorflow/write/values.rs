@@ -11,6 +11,7 @@ use super::losses;
 use super::strings::{self, Late};
 use crate::advice;
 use crate::crc;
+use crate::object_text::{array_shape, object_text};
 use crate::tensorflow::dtype;
 
 pub(super) struct LeafTensor {
@@ -190,7 +191,7 @@ impl Items<'_> {
             self.strings(leaf, shape, &strings);
             return;
         }
-        let text = opaque.repr.clone().unwrap_or_else(|| opaque.global.to_string().into());
+        let text = object_text(&source, opaque);
         self.text(leaf, &text.to_lossy(), losses::OBJECT);
     }
 }
@@ -200,25 +201,14 @@ fn string_array<'a>(
     source: &'a Checkpoint,
     opaque: &'a Opaque,
 ) -> Option<(Vec<u64>, Vec<&'a [u8]>)> {
-    let Value::Tuple(shape) = source.value(source.resolve(*opaque.args.first()?)) else {
-        return None;
-    };
-    if !opaque.global.is("numpy", "ndarray") {
-        return None;
-    }
-    let dim = |id: &_| match source.value(source.resolve(*id)) {
-        Value::Int(dim) => dim.to_u64(),
-        _ => None,
-    };
-    let shape: Vec<u64> = shape.items.iter().map(dim).collect::<Option<_>>()?;
+    let shape = array_shape(source, opaque)?;
     let string = |id: &_| match source.value(source.resolve(*id)) {
         Value::Str(text) => Some(text.as_bytes()),
         Value::Bytes { data, .. } => Some(&**data),
         _ => None,
     };
     let strings: Vec<&[u8]> = opaque.items.iter().map(string).collect::<Option<_>>()?;
-    let numel = statelens_checkpoint::numel(&shape);
-    (numel == Some(strings.len() as u64)).then_some((shape, strings))
+    Some((shape, strings))
 }
 
 /// Returns TensorFlow's dtype number for the elements of a tensor, the resulting shape, and the

@@ -2,6 +2,8 @@
 
 use statelens_checkpoint::{LossCode, LossKind};
 
+use crate::object_text::BECOMES_TEXT;
+
 const NUMPY: &str = "`torch.load(weights_only=True)` refuses every numpy class.";
 const CLASS: &str = "`torch.load(weights_only=True)` refuses the class.";
 
@@ -22,8 +24,7 @@ pub(super) const NAMED: LossKind =
 pub(super) const FROZEN: LossKind = LossCode::Frozenset.lost("frozensets become sets", CLASS);
 pub(super) const DICT: LossKind =
     LossCode::DictClass.lost("dicts of other classes become plain dicts", CLASS);
-pub(super) const OBJECT: LossKind =
-    LossCode::ObjectText.lost("objects become the text that Python prints for them", CLASS);
+pub(super) const OBJECT: LossKind = LossCode::ObjectText.lost(BECOMES_TEXT, CLASS);
 pub(super) const MODULE: LossKind =
     LossCode::ObjectFields.lost("objects become dicts of their attributes", CLASS);
 pub(super) const SUBCLASS: LossKind =

@@ -12,9 +12,10 @@ use statelens_checkpoint::{
 use statelens_pickle::{Encoder, MemoId, TupleLen};
 
 use super::losses;
-use super::stand_in::{StandIn, is_torch, path_text, stand_in};
+use super::stand_in::{StandIn, is_torch, stand_in};
 use super::storages::{Storages, storage_class};
 use crate::advice;
+use crate::object_text::pathlib_text;
 
 pub(super) struct Pickler<'a> {
     source: &'a Checkpoint,
@@ -574,7 +575,7 @@ impl<'a> Pickler<'a> {
     }
 
     fn object(&mut self, id: ValueId, opaque: &Opaque) -> Result<()> {
-        let path = path_text(self.source, opaque).is_some();
+        let path = pathlib_text(self.source, opaque).is_some();
         let stand_in = stand_in(self.source, id, opaque);
         let kind = match &stand_in {
             StandIn::Text(_) if path => losses::PATH,

@@ -1,6 +1,8 @@
 //! Substitutes for values that torch's safe loader would refuse.
 
-use statelens_checkpoint::{Checkpoint, DType, Opaque, Text, Value, ValueId};
+use statelens_checkpoint::{Checkpoint, DType, Opaque, Text, ValueId};
+
+use crate::object_text::{object_text, pathlib_text};
 
 /// Returns whether torch has the dtype. It has no tensors of numpy's strings, records and dates.
 pub(super) fn is_torch(dtype: &DType) -> bool {
@@ -21,7 +23,7 @@ pub(super) enum StandIn<'a> {
 
 /// Returns the substitute for `opaque`, the value `id`.
 pub(super) fn stand_in<'a>(source: &Checkpoint, id: ValueId, opaque: &'a Opaque) -> StandIn<'a> {
-    if let Some(text) = path_text(source, opaque) {
+    if let Some(text) = pathlib_text(source, opaque) {
         return StandIn::Text(text);
     }
     if source.holds_tensor(id) {
@@ -36,23 +38,5 @@ pub(super) fn stand_in<'a>(source: &Checkpoint, id: ValueId, opaque: &'a Opaque)
         }
         return StandIn::Items(&opaque.args);
     }
-    StandIn::Text(opaque.repr.clone().unwrap_or_else(|| opaque.global.to_string().into()))
-}
-
-/// Returns the path of a `pathlib` object.
-pub(super) fn path_text(source: &Checkpoint, opaque: &Opaque) -> Option<Text> {
-    let global = &opaque.global;
-    if !global.module.starts_with("pathlib") || !global.name.ends_with("Path") {
-        return None;
-    }
-    let separator = if global.name.contains("Windows") { "\\" } else { "/" };
-    let mut path = String::new();
-    for part in &opaque.args {
-        let Value::Str(text) = source.value(source.resolve(*part)) else { return None };
-        if !path.is_empty() && !path.ends_with(separator) {
-            path.push_str(separator);
-        }
-        path.push_str(text.as_str()?);
-    }
-    Some(path.into())
+    StandIn::Text(object_text(source, opaque))
 }
