@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use statelens_checkpoint::{Checkpoint, DictKey, Error, KeyPart, Leaf, Result, ValueId};
 
-use super::graph;
+use super::{graph, versions};
 use crate::{Edit, Rename};
 
 /// Maximum number of keys that an error names.
@@ -81,7 +81,8 @@ fn strip_prefix(keys: &mut [NewKey], prefix: &str) -> Result<()> {
     Ok(())
 }
 
-/// Whether each value is a container of containers.
+/// Whether each value is a container of containers. The state dict of a module is not one: its names
+/// have dots, whatever its values are.
 struct Nested(Vec<bool>);
 
 impl Nested {
@@ -89,7 +90,14 @@ impl Nested {
         let holds = |value: &statelens_checkpoint::Value| {
             value.children().iter().any(|child| source.value(*child).is_container())
         };
-        Self(source.values().iter().map(|value| value.is_container() && holds(value)).collect())
+        let mut nested: Vec<bool> =
+            source.values().iter().map(|value| value.is_container() && holds(value)).collect();
+        for id in versions::owners(source) {
+            if let Some(nested) = nested.get_mut(id.0 as usize) {
+                *nested = false;
+            }
+        }
+        Self(nested)
     }
 
     fn is(&self, id: ValueId) -> bool {

@@ -62,10 +62,21 @@ fn move_with_their_dict() {
 
 #[test]
 fn follow_a_prefix_that_is_added_and_return() {
+    for name in ["bn.pt", "quantised.pt"] {
+        let source = fixture(name);
+        let stripped = strip("module.").apply(&source).unwrap();
+        let prefix = Edit { prefix: "module.".into(), ..Edit::default() };
+        let prefixed = prefix.apply(&stripped).unwrap();
+        assert_eq!(root_versions(&prefixed), root_versions(&source));
+        // The names stay flat, though quantised modules have tuples.
+        let names = |checkpoint: &Checkpoint| match checkpoint.value(checkpoint.root()) {
+            Value::Dict(dict) => dict.entries.iter().map(|(key, _)| key.to_string()).collect(),
+            _ => Vec::new(),
+        };
+        assert_eq!(names(&prefixed), names(&source));
+    }
     let source = fixture("bn.pt");
     let stripped = strip("module.").apply(&source).unwrap();
-    let prefixed = Edit { prefix: "module.".into(), ..Edit::default() }.apply(&stripped).unwrap();
-    assert_eq!(root_versions(&prefixed), root_versions(&source));
     let nested = Edit { nest: true, ..strip("module.") }.apply(&source).unwrap();
     assert_eq!(root_versions(&nested), root_versions(&stripped));
 }

@@ -114,7 +114,9 @@ impl Graph {
             let mut at = 0;
             for (depth, name) in path.iter().enumerate() {
                 let rest = path.len() - depth - 1;
-                let own = (rest <= alike).then(|| nodes[nodes.len() - 1 - rest]);
+                // The root stays the root: it has other children.
+                let own = (rest <= alike && rest + 1 < nodes.len())
+                    .then(|| nodes[nodes.len() - 1 - rest]);
                 let known = self.child(at, name);
                 let is_left =
                     left.contains(&(at, name.clone())) && !used.contains(&(at, name.clone()));
