@@ -66,8 +66,8 @@ fn windows_path(parts: &[&str]) -> (String, String) {
 
 /// Splits a path into drive or share, whether a root follows, and the rest.
 fn split_root(path: &str) -> (&str, bool, &str) {
-    let end = if path.starts_with("\\\\") {
-        let server = path[2..].find('\\').map(|at| at + 3);
+    let end = if let Some(share) = path.strip_prefix("\\\\") {
+        let server = share.find('\\').map(|at| at + 3);
         let share = server.and_then(|at| path[at..].find('\\').map(|end| at + end));
         share.unwrap_or(path.len())
     } else if path.as_bytes().get(1) == Some(&b':') && path.is_char_boundary(2) {
