@@ -51,6 +51,12 @@ struct Import {
     what: &'static str,
 }
 
+impl Import {
+    fn permits(&self, name: &str) -> bool {
+        is_within(self.known, name) || self.is_dotted && !is_dotted_name(name)
+    }
+}
+
 const IMPORTS: [Import; 7] = [
     Import {
         key: "type",
@@ -234,26 +240,16 @@ impl<'n> Rules<'n> {
                 ),
             _ if !is_text => {}
             Topic::Code if !text.is_empty() => self.code(),
-            Topic::Components if is_first && self.open.len() == 2 => {
-                let library = text.split('.').next().unwrap_or(text);
-                if !has_word(LIBRARIES, library) {
-                    self.import(text, "diffusers imports it.");
-                }
+            Topic::Components if is_first && self.open.len() == 2 && !is_library(text) => {
+                self.import(text, "diffusers imports it.");
             }
             Topic::Target if matches!(text, "" | "???") => {}
-            Topic::Target | Topic::PlainTarget => {
-                let is_name = is_dotted_name(text);
-                let doubtful = topic == Topic::Target || is_name || text.contains("${");
-                if doubtful && !(is_name && is_known_target(text)) {
-                    let start: String = text.chars().take(100).collect();
-                    self.unknown(format!("The configuration calls `{start}`"), HYDRA);
-                }
+            Topic::PlainTarget if !is_dotted_name(text) && !text.contains("${") => {}
+            Topic::Target | Topic::PlainTarget if !is_known_target(text) => {
+                let start: String = text.chars().take(100).collect();
+                self.unknown(format!("The configuration calls `{start}`"), HYDRA);
             }
-            Topic::Import(import) => {
-                if !is_within(import.known, text) && (!import.is_dotted || is_dotted_name(text)) {
-                    self.import(text, import.what);
-                }
-            }
+            Topic::Import(import) if !import.permits(text) => self.import(text, import.what),
             Topic::Kernel if text.contains('/') => {
                 self.import(text, "transformers fetches this kernel and runs its code.");
             }
@@ -320,6 +316,11 @@ fn is_dotted_name(text: &str) -> bool {
     text.contains('.') && text.split('.').all(is_name)
 }
 
+/// Returns whether the components of a pipeline may come from a library.
+fn is_library(name: &str) -> bool {
+    has_word(LIBRARIES, name.split('.').next().unwrap_or(name))
+}
+
 /// Returns whether a name is one of these packages or within one.
 fn is_within(packages: &str, name: &str) -> bool {
     packages.split_ascii_whitespace().any(|package| {
@@ -331,7 +332,8 @@ fn is_within(packages: &str, name: &str) -> bool {
 /// Returns whether a target is a class of NeMo or a layer or optimizer of torch.
 fn is_known_target(target: &str) -> bool {
     let Some((module, class)) = target.rsplit_once('.') else { return false };
-    class.starts_with(|first: char| first.is_ascii_uppercase())
+    is_dotted_name(target)
+        && class.starts_with(|first: char| first.is_ascii_uppercase())
         && is_within("nemo torch.nn torch.optim", module)
         && !statelens_pickle::is_dangerous(module, class)
 }
