@@ -10,6 +10,7 @@ mod link;
 mod pickle;
 mod recipe;
 mod scan;
+mod sweep;
 mod tensorflow;
 mod texts;
 
@@ -42,6 +43,7 @@ const TARGETS: &[(&str, fn(&[u8]))] = &[
     ("recipe", recipe::run),
     ("scan", scan::run),
     ("split_reads", split_reads),
+    ("sweep", sweep::run),
     ("tensorflow", tensorflow::run),
     ("torch", |bytes| examine("x.pt", bytes)),
     ("yaml", texts::yaml),

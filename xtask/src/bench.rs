@@ -8,6 +8,7 @@
 //! machines differ, and the numbers are for people to read.
 
 mod families;
+mod scan;
 mod values;
 mod views;
 
@@ -54,6 +55,8 @@ pub(crate) enum Benchmark {
     Families,
     /// Statistics of 2 GB, compared with numpy.
     Values,
+    /// The search for code in 1 GiB of weights.
+    Scan,
     /// 5 GB.
     Large,
     /// The page in a browser.
@@ -95,6 +98,9 @@ pub(crate) fn run(parts: &[Benchmark]) -> Result<()> {
     }
     if asked(Benchmark::Values) {
         bench.values(&mut table)?;
+    }
+    if asked(Benchmark::Scan) {
+        bench.scan(&mut table)?;
     }
     if asked(Benchmark::Large) {
         bench.large(&mut table)?;

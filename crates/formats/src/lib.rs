@@ -9,6 +9,7 @@ mod advice;
 mod archive;
 mod attributes;
 mod blocks;
+mod budget;
 pub mod cerebras;
 pub mod checks;
 mod checksums;
@@ -54,7 +55,7 @@ pub use format::{
     markdown, writing, writing_for_name, writing_of, writings,
 };
 pub use probe::{Probe, Score};
-pub use scan::{scan, scan_file};
+pub use scan::{OneThread, Workers, scan, scan_file, scan_on};
 pub use shards::Shards;
 pub use snippet::{PythonLeaf, Snippet, SnippetsOf, indexed};
 use statelens_checkpoint::{

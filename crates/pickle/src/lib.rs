@@ -10,6 +10,7 @@
 mod encode;
 mod escapes;
 mod graph;
+mod held;
 mod lower;
 mod machine;
 mod names;

@@ -1,5 +1,30 @@
 //! The opcodes of pickle protocols 0 to 5, by CPython's names (`Lib/pickle.py`).
 
+/// Returns whether it is an opcode of any protocol.
+pub const fn is_opcode(byte: u8) -> bool {
+    matches!(
+        byte,
+        b'('
+            | b')'
+            | b'.'
+            | b'0'..=b'2'
+            | b'B'
+            | b'C'
+            | b'F'
+            | b'G'
+            | b'I'..=b'N'
+            | b'P'..=b'V'
+            | b'X'
+            | b']'
+            | b'a'..=b'e'
+            | b'g'..=b'j'
+            | b'l'
+            | b'o'..=b'u'
+            | b'}'
+            | PROTO..=READONLY_BUFFER
+    )
+}
+
 pub const MARK: u8 = b'(';
 pub const STOP: u8 = b'.';
 pub const POP: u8 = b'0';

@@ -106,6 +106,12 @@ pub fn begin(address: &Address, head: &Head, got: u64, wanted: u64, most: u64) -
         })),
         (206, None) => Verdict::Good(Begin::LengthUnknown),
         (416, Some(0)) => Verdict::Good(Begin::Empty),
+        (200, Some(total)) if head.length.is_some_and(|len| len < total) => Verdict::Stop(
+            Error::unsupported(format!(
+                "{host} sent a part of the file as if it were the whole file"
+            ))
+            .advice("Download the file and open it from the disk."),
+        ),
         (200, _) => match head.length {
             Some(0) => Verdict::Good(Begin::Empty),
             Some(len) if len <= most => Verdict::Good(Begin::Whole(len)),

@@ -45,6 +45,7 @@
 //! which bytes they need and are fed with them. For programs that read bytes in another way, the
 //! machines are in [`machines`], and the crates that they come from in [`parts`].
 
+mod all_cores;
 mod checkpoint;
 mod conversion;
 mod element;
@@ -67,6 +68,7 @@ mod tensor;
 pub mod waiting;
 pub mod write;
 
+pub use all_cores::AllCores;
 pub use checkpoint::{Checkpoint, ManifestForm, diff, diff_with};
 pub use conversion::{Conversion, ConversionPlan, Target, Written, convert};
 pub use element::Element;

@@ -10,11 +10,11 @@ use statelens_checkpoint::{
 use statelens_formats::ScanOptions;
 use statelens_remote::Meter;
 
-use crate::Checkpoint;
 use crate::files::{self, OpenedFiles};
 use crate::listings::Listings;
 use crate::remote::{self, RemoteOpener};
 use crate::scratch::{Disk, MOST};
+use crate::{AllCores, Checkpoint};
 
 /// Opens a checkpoint on disk: a file, a folder that holds one, or a shard or index of a set. Its
 /// format is recognised by content. Reads the structure, never the weights.
@@ -165,7 +165,7 @@ impl<'a> Opener<'a> {
         let mut nobody = Unwatched;
         let progress = self.progress.unwrap_or(&mut nobody);
         let options = ScanOptions { allow: self.allow };
-        statelens_formats::scan(files, &self.limits, &options, progress)
+        statelens_formats::scan_on(&AllCores, files, &self.limits, &options, progress)
     }
 
     fn sources(&self) -> SourceOpener {
@@ -246,6 +246,6 @@ impl SourceOpener {
             Some(url) => self.remote.files(url, &self.with, progress)?,
             None => files::open_listed(source, &self.with, &self.listings)?.files,
         };
-        statelens_formats::scan(files, &self.remote.limits, options, progress)
+        statelens_formats::scan_on(&AllCores, files, &self.remote.limits, options, progress)
     }
 }

@@ -71,7 +71,7 @@ pub(super) fn values_files(folder: &Path) -> Vec<PathBuf> {
 }
 
 /// Returns a command, pinned to one core if requested and if this system supports it.
-fn pinned(program: &Path, one: bool) -> Command {
+pub(super) fn pinned(program: &Path, one: bool) -> Command {
     if !(one && cfg!(target_os = "linux")) {
         return shell::command(program);
     }

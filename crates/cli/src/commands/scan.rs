@@ -8,7 +8,7 @@ use statelens::parts::checkpoint::visible;
 use statelens::parts::describe::grade_word;
 use statelens::parts::formats::ScanOptions;
 use statelens::parts::values::{findings_json, worst};
-use statelens::{Error, Finding, Grade, Result};
+use statelens::{AllCores, Error, Finding, Grade, Result};
 
 use crate::args::Scan;
 use crate::limits::limits;
@@ -83,7 +83,7 @@ impl Scanning {
         if path.is_dir() {
             return folder::walk(path, &mut |file, files| match files {
                 Ok(files) => self.scan(file, |options, bar| {
-                    statelens::parts::formats::scan_file(files, limits(), options, bar)
+                    statelens::parts::formats::scan_file(&AllCores, files, limits(), options, bar)
                 }),
                 Err(error) => self.failed(file, &error),
             });
@@ -92,7 +92,7 @@ impl Scanning {
         self.scan(path, |options, bar| match path == Path::new("-") {
             true => {
                 let files = source::standard_input(with)?.files;
-                statelens::parts::formats::scan(files, limits(), options, bar)
+                statelens::parts::formats::scan_on(&AllCores, files, limits(), options, bar)
             }
             false => remote::opener(with).scan(path, options, bar),
         })

@@ -8,9 +8,11 @@ mod indices;
 mod packed;
 mod search;
 mod section;
+mod starts;
 mod tar;
 #[cfg(test)]
 mod tests;
+mod workers;
 mod zip;
 
 use std::collections::BTreeSet;
@@ -21,6 +23,8 @@ use statelens_checkpoint::{
 use statelens_pickle::ScanOptions;
 
 use self::search::Search;
+pub use self::workers::{OneThread, Workers};
+use crate::budget::Budget;
 use crate::{Probe, Score, dcp, open_one, paths, sets, stray};
 
 /// Reports what loading a file with the usual libraries would do. There is a finding for every name
@@ -38,12 +42,34 @@ pub fn scan(
     options: &ScanOptions,
     progress: &mut dyn Progress,
 ) -> Result<Vec<Finding>> {
+    scan_on(&OneThread, files, limits, options, progress)
+}
+
+/// Like [`scan`], with several threads that search large files.
+pub fn scan_on(
+    workers: &dyn Workers,
+    files: FileSet,
+    limits: &Limits,
+    options: &ScanOptions,
+    progress: &mut dyn Progress,
+) -> Result<Vec<Finding>> {
+    scan_within(files, limits, options, Budget::within(limits), workers, progress)
+}
+
+fn scan_within(
+    files: FileSet,
+    limits: &Limits,
+    options: &ScanOptions,
+    budget: Budget,
+    workers: &dyn Workers,
+    progress: &mut dyn Progress,
+) -> Result<Vec<Finding>> {
     let main = files.main()?;
     let set = sets::Sharded::of(&files, limits);
     let parts = set.iter().flatten().flat_map(|set| set.parts(&files));
     let longest = parts.filter_map(|(_, part)| Some(part.len(part.main().ok()?))).max();
     let limits = &limits.fitted(longest.unwrap_or_default().max(files.len(main)));
-    let mut search = Search::new(limits, options, progress);
+    let mut search = Search::new(limits, options, budget, workers, progress);
     match set {
         Ok(Some(set)) => {
             search.report_opened("", set.findings());
@@ -59,21 +85,22 @@ pub fn scan(
             search.file("", files.name(main), files.structure(main)?, Vec::new())?;
         }
     }
-    Ok(search.findings.finish())
+    Ok(search.finish())
 }
 
-/// Like [`scan`], for one of many files that are all scanned: the other files of its set are not
+/// Like [`scan_on`], for one of many files that are all scanned: the other files of its set are not
 /// examined.
 pub fn scan_file(
+    workers: &dyn Workers,
     files: FileSet,
     limits: &Limits,
     options: &ScanOptions,
     progress: &mut dyn Progress,
 ) -> Result<Vec<Finding>> {
     let limits = &limits.fitted(files.len(files.main()?));
-    let mut search = Search::new(limits, options, progress);
+    let mut search = Search::new(limits, options, Budget::within(limits), workers, progress);
     one(&mut search, "", &files, false)?;
-    Ok(search.findings.finish())
+    Ok(search.finish())
 }
 
 /// Scans one checkpoint. `label` distinguishes it from others in its set.

@@ -1,5 +1,6 @@
 //! Decompression within limits.
 
+mod lz4;
 mod xz;
 mod zstd;
 
@@ -28,6 +29,8 @@ pub(super) enum Packing {
     /// LZMA as in zip archives: with a different header and without a length.
     ZipLzma,
     Zstd,
+    /// The frames of LZ4, as joblib writes them.
+    Lz4,
     /// A format that is recognised but not decompressed.
     Other(&'static str),
 }
@@ -44,7 +47,7 @@ impl Packing {
             // byte of the code.
             [0x5d, 0, ..] if head.get(LZMA_HEADER) == Some(&0) => Self::Lzma,
             [b'7', b'z', 0xbc, 0xaf, 0x27, 0x1c, ..] => Self::Other("a 7z archive"),
-            [0x04, 0x22, 0x4d, 0x18, ..] => Self::Other("compressed by LZ4"),
+            [0x04, 0x22, 0x4d, 0x18, ..] => Self::Lz4,
             [b'R', b'a', b'r', b'!', 0x1a, 7, ..] => Self::Other("a RAR archive"),
             _ => return None,
         })
@@ -79,7 +82,8 @@ impl Packing {
     /// Returns the cost per byte of output: some formats are much slower than others.
     pub(super) fn weight(self) -> u64 {
         match self {
-            Self::Bzip2 | Self::Xz | Self::Lzma | Self::ZipLzma => 4,
+            Self::Bzip2 => 6,
+            Self::Xz | Self::Lzma | Self::ZipLzma => 4,
             _ => 1,
         }
     }
@@ -93,6 +97,7 @@ impl Packing {
             Self::Xz => "xz",
             Self::Lzma | Self::ZipLzma => "lzma",
             Self::Zstd => "zstd",
+            Self::Lz4 => "lz4",
             Self::Other(what) => what,
         }
     }
@@ -135,6 +140,7 @@ impl Packing {
                 lzma(from(part, 9), props, dictionary, u64::MAX, window)?
             }
             Self::Zstd => Box::new(zstd::Zstd::new(whole(part), window)),
+            Self::Lz4 => Box::new(lz4::Lz4::new(whole(part))),
             Self::Other(_) => return Err("Statelens does not unpack it".to_owned()),
         })
     }

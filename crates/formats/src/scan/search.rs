@@ -17,6 +17,7 @@ mod sweep;
 mod tarred;
 mod texts;
 mod torch;
+mod unpack;
 mod window;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,22 +31,28 @@ use statelens_checkpoint::{
 use statelens_pickle::{ScanOptions, is_stream};
 
 use super::findings::{FindingSet, Region, RegionPlace};
-use super::packed::{self, Packing, Unpacked};
+use super::packed::Packing;
 use super::section::{Section, some};
+use super::starts::{HDF5, NUMPY};
 use super::tar;
+use super::workers::Workers;
 use super::zip::{self, Directory};
+use crate::budget::Budget;
 use crate::numpy;
 
 /// The maximum nesting of compressed files.
 const DEEPEST: u32 = 4;
-/// The maximum number of bytes decompressed, in addition to an amount that grows with the file.
-const UNPACKED: u64 = 512 << 20;
-/// The maximum number of bytes decompressed per byte of the file.
-const UNPACKED_PER_BYTE: u64 = 64;
-/// The cost of an attempt at decompression, in bytes.
-const ATTEMPT: u64 = 32 << 10;
-/// The maximum number of bytes that a reader may have read ahead.
-const AHEAD: u64 = 64 << 10;
+/// The cost of an attempt at decompression, in units of the budget.
+const ATTEMPT: u64 = 30_000;
+/// The number of units after which the caller is asked whether to continue: some hundredths of a
+/// second.
+const TICK: u64 = 30_000_000;
+/// The cost of a member of an archive.
+const ENTRY: u64 = 2_000;
+/// The cost per byte of a pickle that is run.
+pub(super) const RUN: u64 = 20;
+/// The cost per byte that is read and searched.
+pub(super) const READ: u64 = 1;
 /// The number of bytes read to detect the format of a run of bytes. The limit is higher for a whole
 /// file, since HDF5 may follow other data.
 const HEAD: u64 = 1 << 10;
@@ -100,6 +107,8 @@ pub(super) enum Container {
 pub(super) enum Certainty {
     /// A loader would unpickle here. It is a finding if that fails.
     Yes,
+    /// The file begins like a pickle, which weights also do by chance.
+    Likely,
     /// A loader may unpickle here, if this is a pickle.
     Perhaps,
     /// No reader leads here, but the bytes look like the start of a pickle.
@@ -118,6 +127,7 @@ enum ScanTask {
 pub(super) struct Search<'a> {
     pub(super) limits: &'a Limits,
     options: &'a ScanOptions,
+    workers: &'a dyn Workers,
     progress: &'a mut dyn Progress,
     tasks: Vec<ScanTask>,
     spaces: Vec<Space>,
@@ -135,22 +145,25 @@ pub(super) struct Search<'a> {
     promised: bool,
     /// Whether the last pickle fails at a memo entry that was never set.
     unset_memo: bool,
-    /// Remaining budgets: bytes to decompress, bytes to run as pickles, and archive members to
-    /// examine.
-    unpack: u64,
-    work: u64,
-    entries: u64,
+    /// The work that is left for the whole scan.
+    budget: Budget,
+    /// Units spent since the caller was last asked whether to continue.
+    unwatched: u64,
+    cancelled: bool,
 }
 
 impl<'a> Search<'a> {
     pub(super) fn new(
         limits: &'a Limits,
         options: &'a ScanOptions,
+        budget: Budget,
+        workers: &'a dyn Workers,
         progress: &'a mut dyn Progress,
     ) -> Self {
         Self {
             limits,
             options,
+            workers,
             progress,
             tasks: Vec::new(),
             spaces: Vec::new(),
@@ -162,9 +175,9 @@ impl<'a> Search<'a> {
             name: String::new(),
             promised: false,
             unset_memo: false,
-            unpack: 0,
-            work: 0,
-            entries: 0,
+            budget,
+            unwatched: 0,
+            cancelled: false,
         }
     }
 
@@ -180,9 +193,7 @@ impl<'a> Search<'a> {
         let len = source.len();
         self.file = file.into();
         self.records = storages::Records::default();
-        self.unpack = UNPACKED.saturating_add(len.saturating_mul(UNPACKED_PER_BYTE));
-        self.work = (64 << 20) + len.saturating_mul(16);
-        self.entries = self.limits.members.saturating_mul(2);
+        self.budget.add_file(len);
         let blob = self.root_blob(source);
         self.name = name.to_owned();
         self.promised = promises_pickle(name);
@@ -193,14 +204,34 @@ impl<'a> Search<'a> {
         self.run()
     }
 
-    /// Processes all tasks, the last first, so that decompressed data is freed early.
+    /// Returns all findings.
+    pub(super) fn finish(self) -> Vec<Finding> {
+        if self.budget.is_exhausted() {
+            self.findings.add(
+                Finding::new(Grade::UnknownCode, "The scan ended before everything was examined")
+                    .detail("The file makes far more work than files of its size do.")
+                    .advice("Unpack it and scan its content, or do not load the file."),
+            );
+        }
+        self.findings.finish()
+    }
+
+    /// Processes all tasks, the last first, so that decompressed data is freed early. Once the
+    /// budget is exhausted, the others are dropped, which [`Search::finish`] reports.
     fn run(&mut self) -> Result<()> {
         while let Some(task) = self.tasks.pop() {
             self.progress.check(0, 0)?;
+            if self.budget.is_exhausted() {
+                self.tasks.clear();
+                break;
+            }
             match task {
                 ScanTask::Examine(blob) => self.examine(&blob)?,
                 ScanTask::Unpack(blob, packing, led) => self.unpack(blob, packing, led)?,
                 ScanTask::Sweep(blob) => self.sweep(&blob)?,
+            }
+            if self.cancelled {
+                return Err(Error::cancelled());
             }
         }
         Ok(())
@@ -246,12 +277,9 @@ impl<'a> Search<'a> {
         let done = before.is_some_and(|(start, end)| *start == of.base + at || of.base + at < *end);
         // Bytes within a pickle are a value of it.
         if !done && !self.is_run(of, at) && self.is_new(Container::Packed, of, at, 0) {
-            if self.unpack < ATTEMPT {
-                let why = "There is too much of it.";
-                self.unseen(of, "all that may be compressed", why);
+            if !self.spend(ATTEMPT) {
                 return;
             }
-            self.unpack -= ATTEMPT;
             let blob = of.part(packing.name(), at, u64::MAX);
             self.tasks.push(ScanTask::Unpack(blob, packing, false));
         }
@@ -292,28 +320,42 @@ impl<'a> Search<'a> {
             return Ok(());
         }
         // Readers of archives start from the end. The sweep finds all other archives.
+        let mut is_other = false;
         if (blob.root || head.starts_with(b"PK"))
             && let Some(end) = zip::last_end(&*blob.source)
         {
+            is_other |= head.starts_with(zip::LOCAL);
             self.archive(blob, end)?;
         }
         if tar::is_header(&*blob.source, 0) {
+            is_other = true;
             self.tar(blob, 0, true)?;
         }
-        if let Some(packing) = Packing::at_start(&head) {
+        let packing = Packing::at_start(&head);
+        if let Some(packing) = packing {
             self.packed(blob, packing.name(), 0, blob.source.len(), packing);
         }
         if statelens_hdf5::Hdf5File::is_likely(&head) {
+            is_other |= head.starts_with(HDF5);
             hdf5::examine(self, blob)?;
         }
+        if head.get(4..8) == Some(MOBILE) {
+            self.found = true;
+            self.report(blob, vec![mobile()]);
+        }
         texts::examine(self, blob, &head)?;
-        let marked = matches!(head[..], [0x80, 2..=5, ..]);
+        is_other |= head.starts_with(NUMPY) || is_safetensors(&head, blob.source.len());
+        // Content decides over the name: joblib, accelerate and others also use the extensions of
+        // pickles for compressed files and archives.
         let promised = promises_pickle(&blob.name) || self.is_file(blob) && self.promised;
-        // joblib uses the same extension for compressed files.
-        let promised = promised && !Packing::at_start(&head).is_some_and(Packing::is_certain);
-        let certainty = match is_stream(&head) || promised || marked && self.is_file(blob) {
-            true => Certainty::Yes,
-            false => Certainty::Perhaps,
+        if promised && let Some(packing) = packing {
+            is_other |= packing.is_certain() || self.unpacks(blob, packing)?;
+        }
+        let marked = matches!(head[..], [0x80, 2..=5, ..]);
+        let certainty = match () {
+            () if is_stream(&head) || promised && !is_other => Certainty::Yes,
+            () if marked && self.is_file(blob) && !is_other => Certainty::Likely,
+            () => Certainty::Perhaps,
         };
         self.sequence(blob, 0, certainty)
     }
@@ -344,15 +386,11 @@ impl<'a> Search<'a> {
     }
 
     pub(super) fn may_enter(&mut self, blob: &Blob) -> bool {
-        self.entries = self.entries.saturating_sub(1);
-        if self.entries == 0 {
-            self.unseen(
-                blob,
-                "the rest of the archives",
-                "They have more members than the limit allows.",
-            );
+        let may = self.spend(ENTRY);
+        if !may {
+            self.unseen(blob, "the rest of the archives", "They have too many members.");
         }
-        self.entries > 0
+        may
     }
 
     /// Examines a numpy array: if it has objects, its data is a pickle.
@@ -368,6 +406,9 @@ impl<'a> Search<'a> {
         if !self.is_new(Container::Numpy, blob, at, blob.source.len() - at) {
             return Ok(());
         }
+        if !self.spend(len.min(MAX_HEADER) * 2 * READ) {
+            return Ok(());
+        }
         let header = some(&*blob.source, at + skip, len.min(MAX_HEADER))?;
         let certainty = match numpy::holds_objects((prefix[6], prefix[7]), &header) {
             Some(true) => Certainty::Yes,
@@ -381,102 +422,18 @@ impl<'a> Search<'a> {
         self.sequence(blob, at + skip + len, certainty)
     }
 
-    fn unpack(&mut self, blob: Blob, packing: Packing, led: bool) -> Result<()> {
-        let whose = blob.describe();
-        if let (Packing::Other(what), true) = (packing, led) {
-            self.unseen(&blob, &whose, &format!("It is {what}, which Statelens does not unpack."));
-            return Ok(());
-        }
-        if blob.unpacked >= DEEPEST {
-            self.unseen(&blob, &whose, "It is packed in too many layers.");
-            return Ok(());
-        }
-        let weight = packing.weight();
-        let most = (self.limits.structure >> blob.unpacked).min(self.unpack / weight);
-        let unpacked = packed::unpack(&blob.source, packing, most, blob.unpacked)?;
-        let Unpacked { bytes, broken, more, used, differs } = unpacked;
-        self.unpack = self.unpack.saturating_sub(bytes.len() as u64 * weight + used);
-        if broken.is_none() {
-            let end = blob.base + used.saturating_sub(AHEAD);
-            self.spaces[blob.space].unpacked.insert(blob.base, end);
-        }
-        let is_finding = led && (packing.is_certain() || differs);
-        if let Some(why) = broken
-            && is_finding
-        {
-            let title = format!("{} can't be unpacked to its end", capitalised(&whose));
-            self.findings.add(
-                Finding::new(Grade::Damage, title)
-                    .detail(format!(
-                        "As {}: {why}. The part before that was examined.",
-                        packing.name()
-                    ))
-                    .place(self.place(&blob, 0)),
-            );
-        }
-        let space = self.space();
-        let cut = more.is_some();
-        let source = Arc::new(Memory::from(bytes));
-        let unpacked = blob.unpacked + 1;
-        let inner = Blob { source, space, base: 0, root: true, unpacked, cut, ..blob };
-        if let Some(more) = more {
-            self.rest(&inner, more, weight)?;
-        }
-        self.whole(inner);
-        Ok(())
-    }
-
-    /// Examines data that is too long to keep in memory, in pieces. `weight` is the cost of a byte.
-    fn rest(&mut self, blob: &Blob, mut more: Box<dyn std::io::Read>, weight: u64) -> Result<()> {
-        const PIECE: u64 = 8 << 20;
-        const OVERLAP: usize = 64 << 10;
-        let mut at = blob.source.len();
-        let mut bytes = some(&*blob.source, at - at.min(OVERLAP as u64), OVERLAP as u64)?;
-        loop {
-            self.progress.check(0, 0)?;
-            let kept = bytes.len();
-            let piece = PIECE.min(self.unpack / weight);
-            let done = packed::fill(&mut *more, &mut bytes, kept as u64 + piece);
-            let read = (bytes.len() - kept) as u64;
-            self.unpack -= read * weight;
-            at += read;
-            if let Some(error) = done.as_ref().err().and_then(packed::no_memory) {
-                return Err(error.clone());
+    /// Spends from the budget, and returns whether there was enough. Once the user cancelled, there
+    /// is nothing left to spend, so every search ends soon; [`Search::run`] then fails.
+    pub(super) fn spend(&mut self, units: u64) -> bool {
+        self.unwatched = self.unwatched.saturating_add(units);
+        if self.unwatched > TICK {
+            self.unwatched = 0;
+            if !self.progress.report(0, 0) {
+                self.cancelled = true;
+                self.budget = Budget::of(0);
             }
-            if piece == 0 {
-                let why =
-                    format!("It is far longer than the file: {at} bytes of it were unpacked.");
-                self.unseen(blob, &format!("the rest of {}", blob.describe()), &why);
-                return Ok(());
-            }
-            let space = self.space();
-            let source = Arc::new(Memory::from(bytes));
-            let piece = Blob { source: source.clone(), space, ..blob.clone() };
-            let waiting = self.tasks.len();
-            self.sweep(&piece)?;
-            if self.tasks.len() > waiting {
-                self.tasks.truncate(waiting);
-                self.unseen(
-                    blob,
-                    "an archive",
-                    "It is in data that is too long to be unpacked completely.",
-                );
-            }
-            if let Err(error) = done {
-                self.unseen(blob, &format!("the rest of {}", blob.describe()), &error.to_string());
-                return Ok(());
-            }
-            if read == 0 {
-                return Ok(());
-            }
-            bytes = source.0[source.0.len().saturating_sub(OVERLAP)..].to_vec();
         }
-    }
-
-    /// Subtracts from the budget for running pickles, and returns whether any is left.
-    pub(super) fn spend(&mut self, bytes: u64) -> bool {
-        self.work = self.work.saturating_sub(bytes);
-        self.work > 0
+        self.budget.spend(units)
     }
 
     /// Adds findings that were made in a blob.
@@ -580,8 +537,25 @@ impl Blob {
     }
 }
 
-/// The first bytes of a numpy array.
-pub(super) const NUMPY: &[u8] = b"\x93NUMPY";
+/// The identifier of TorchScript's FlatBuffers (`mobile_bytecode.fbs`), after an offset.
+const MOBILE: &[u8] = b"PTMF";
+
+fn mobile() -> Finding {
+    Finding::new(Grade::Note, "The file holds the code of a TorchScript model").detail(
+        "It is a FlatBuffer of PyTorch Mobile. torch runs it in its own interpreter, which calls \
+         torch's operators but no Python. It runs when the model is called.",
+    )
+}
+
+/// Returns whether the first bytes are those of safetensors: the length of a header that fits, and
+/// the start of its JSON. Read as a little-endian number, 640 is also the `PROTO` of a pickle.
+fn is_safetensors(head: &[u8], len: u64) -> bool {
+    let Some((length, text)) = head.split_first_chunk::<8>() else { return false };
+    let length = u64::from_le_bytes(*length);
+    let opens =
+        text.first() == Some(&b'{') && matches!(text.get(1), Some(b'"' | b'}' | b' ' | b'\n'));
+    opens && length.checked_add(8).is_some_and(|end| end <= len)
+}
 
 /// Returns whether a name is that of a pickle and of nothing else.
 fn promises_pickle(name: &str) -> bool {
@@ -619,15 +593,17 @@ mod tests {
     use super::*;
     use crate::scan::tests::led_to::tar::sparse_member;
     use crate::scan::tests::{bzip2, join};
+    use crate::scan::workers::OneThread;
 
     /// Runs a part of a search on a file, and returns its findings.
     fn search(bytes: Vec<u8>, part: impl FnOnce(&mut Search<'_>, Blob)) -> Vec<Finding> {
         let (limits, options) = (Limits::default(), ScanOptions::default());
         let mut progress = Unwatched;
-        let mut search = Search::new(&limits, &options, &mut progress);
+        let budget = Budget::within(&limits);
+        let mut search = Search::new(&limits, &options, budget, &OneThread, &mut progress);
         let blob = search.root_blob(Arc::new(Memory::from(bytes)));
         part(&mut search, blob);
-        search.findings.finish()
+        search.finish()
     }
 
     /// The budget counts compressed bytes, so that streams without content use it up, too.
@@ -636,9 +612,9 @@ mod tests {
         let empty = bzip2(b"").repeat(1_000);
         let len = empty.len() as u64;
         search(empty, |search, blob| {
-            search.unpack = 1 << 20;
+            search.budget = Budget::of(1 << 20);
             search.unpack(blob, Packing::Bzip2, false).unwrap();
-            assert!(search.unpack <= (1 << 20) - len, "{}", search.unpack);
+            assert!(search.budget.left() <= (1 << 20) - len, "{:?}", search.budget);
         });
     }
 
@@ -648,7 +624,7 @@ mod tests {
         for (second, is_finding) in [(100, false), (600_000, true)] {
             let archive = join(&[&sparse_member(600_000), &sparse_member(second)]);
             let findings = search(archive, |search, blob| {
-                (search.unpack, search.work, search.entries) = (1 << 20, 1 << 20, 10);
+                search.budget = Budget::of(1 << 20);
                 search.tar(&blob, 0, true).unwrap();
             });
             let is_unseen = findings.iter().any(|finding| finding.detail.contains("sparse"));
@@ -660,12 +636,42 @@ mod tests {
     #[test]
     fn pickle_beyond_the_budget_is_a_finding() {
         let pickle = join(&[&b"N0".repeat(100_000), b"N."]);
-        for (work, is_finding) in [(1 << 20, false), (10_000, true)] {
+        for (units, is_finding) in [(1 << 30, false), (10_000, true)] {
             let findings = search(pickle.clone(), |search, blob| {
-                search.work = work;
+                search.budget = Budget::of(units);
                 search.pickle(&blob, 0, Certainty::Yes).unwrap();
             });
             assert_eq!(!findings.is_empty(), is_finding, "{findings:?}");
+        }
+    }
+
+    /// Searches that only spend are cancelled, too.
+    #[test]
+    fn search_ends_when_the_user_cancels() {
+        struct Cancels;
+        impl Progress for Cancels {
+            fn report(&mut self, _done: u64, total: u64) -> bool {
+                total > 0
+            }
+        }
+        let (limits, options) = (Limits::default(), ScanOptions::default());
+        let mut progress = Cancels;
+        let budget = Budget::within(&limits);
+        let mut search = Search::new(&limits, &options, budget, &OneThread, &mut progress);
+        assert!(search.spend(TICK) && !search.spend(1) && !search.spend(0));
+        assert!(search.cancelled);
+    }
+
+    /// Nothing is examined after the budget is exhausted, and that is a finding.
+    #[test]
+    fn exhausted_budget_is_a_finding() {
+        for (units, expected) in [(1 << 20, 0), (10, 1)] {
+            let findings = search(b"nothing".to_vec(), |search, blob| {
+                search.budget = Budget::of(units);
+                search.whole(blob);
+                search.run().unwrap();
+            });
+            assert_eq!(findings.len(), expected, "{findings:?}");
         }
     }
 }

@@ -36,6 +36,10 @@ impl ReadAt for Section {
         self.len
     }
 
+    fn overhead(&self) -> u64 {
+        self.source.overhead()
+    }
+
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
         let end = offset.checked_add(buffer.len() as u64);
         if end.is_none_or(|end| end > self.len) {

@@ -16,6 +16,8 @@ use statelens_checkpoint::{
 };
 
 use crate::ScanOptions;
+use crate::budget::Budget;
+use crate::scan::OneThread;
 
 /// Calls `os.system`, in protocol 0, without any marker of a pickle.
 pub(super) const BARE: &[u8] = b"cos\nsystem\n(S'true'\ntR.";
@@ -26,6 +28,13 @@ const STACKED: &[u8] = b"\x80\x04\x8c\x02os\x94\x8c\x06system\x94\x93\x8c\x04tru
 fn scan_with(name: &str, bytes: Vec<u8>, limits: &Limits) -> Vec<Finding> {
     let files = FileSet::single(name, Memory::from(bytes));
     super::scan(files, limits, &ScanOptions::default(), &mut Unwatched).unwrap()
+}
+
+/// Scans a file within a budget of so many units.
+fn scan_within(name: &str, bytes: Vec<u8>, limits: &Limits, units: u64) -> Vec<Finding> {
+    let files = FileSet::single(name, Memory::from(bytes));
+    let (options, budget) = (ScanOptions::default(), Budget::of(units));
+    super::scan_within(files, limits, &options, budget, &OneThread, &mut Unwatched).unwrap()
 }
 
 fn scan(name: &str, bytes: Vec<u8>) -> Vec<Finding> {
@@ -383,7 +392,7 @@ fn reports_data_that_cannot_be_decompressed() {
         ("m.7z", b"7z\xbc\xaf\x27\x1c\0\0and so on".to_vec(), Grade::UnknownCode),
         ("m.rar", b"Rar!\x1a\x07\0and so on".to_vec(), Grade::UnknownCode),
         ("m.rar5", b"Rar!\x1a\x07\x01\0and so on".to_vec(), Grade::UnknownCode),
-        ("m.lz4", b"\x04\x22\x4d\x18and so on".to_vec(), Grade::UnknownCode),
+        ("m.lz4", b"\x04\x22\x4d\x18and so on".to_vec(), Grade::Damage),
         ("m.gz", gzip(&noise(5000))[..2000].to_vec(), Grade::Damage),
         (
             "m.zip",

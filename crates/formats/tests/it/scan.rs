@@ -108,6 +108,22 @@ fn worst(findings: &[Finding]) -> Option<Grade> {
     findings.iter().map(|finding| finding.grade).max()
 }
 
+/// What the oldest writers wrote, and containers with the name of a pickle.
+#[test]
+fn files_of_old_writers_have_nothing_to_report() {
+    let mut seen = 0;
+    for (name, path) in files("usages_old") {
+        let findings = scan(&path, &ScanOptions::default()).unwrap();
+        assert!(worst(&findings) <= Some(Grade::Note), "{name}: {findings:?}");
+        seen += 1;
+    }
+    assert!(seen >= 20, "{seen}");
+    let evil = fixtures().join("attacks4/bytesio_evil.pt");
+    let findings = scan(&evil, &ScanOptions::default()).unwrap();
+    assert_eq!(worst(&findings), Some(Grade::Danger), "{findings:?}");
+    assert!(findings.iter().all(|finding| !finding.title.contains("BytesIO")), "{findings:?}");
+}
+
 #[test]
 fn real_checkpoints_have_only_known_names() {
     let mut unknown: BTreeMap<String, Vec<String>> = BTreeMap::new();

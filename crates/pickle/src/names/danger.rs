@@ -21,6 +21,9 @@ pub(super) fn reason(module: &str, name: &str) -> Option<&'static str> {
     let single = NAMES.iter().find(|(bad, names, _)| {
         *bad == module && (has_word(names, first) || has_word(names, name))
     });
+    if INERT.iter().any(|(inert, names)| *inert == module && has_word(names, name)) {
+        return None;
+    }
     let whole = || {
         let within =
             |modules: &str| modules.split_ascii_whitespace().any(|bad| is_within(module, bad));
@@ -129,6 +132,39 @@ const MODULES: &[(&str, &str)] = &[
         ",
     ),
     (CODE, "dill"),
+];
+
+/// Classes in these modules that only hold data, and whose names say nothing about what a pickle
+/// does with them.
+const INERT: &[(&str, &str)] = &[
+    ("io", "BytesIO StringIO"),
+    ("_io", "BytesIO StringIO"),
+    ("_pyio", "BytesIO StringIO"),
+    ("http", "HTTPStatus HTTPMethod"),
+    ("http.cookies", "SimpleCookie Morsel"),
+    ("signal", "Signals Handlers Sigmasks struct_siginfo"),
+    ("socket", "AddressFamily SocketKind MsgFlag AddressInfo"),
+    ("ssl", "TLSVersion VerifyMode VerifyFlags Options AlertDescription SSLErrorNumber"),
+    ("inspect", "Parameter Signature _ParameterKind FrameInfo ArgSpec FullArgSpec Traceback"),
+    ("platform", "uname_result"),
+    ("os", "stat_result terminal_size times_result uname_result"),
+    ("posix", "stat_result terminal_size times_result uname_result"),
+    ("sys", "version_info float_info int_info hash_info flags"),
+    (
+        "urllib.parse",
+        "ParseResult ParseResultBytes SplitResult SplitResultBytes DefragResult DefragResultBytes",
+    ),
+    ("resource", "struct_rusage"),
+    ("weakref", "WeakValueDictionary WeakKeyDictionary WeakSet"),
+    ("_weakrefset", "WeakSet"),
+    ("threading", "local"),
+    ("asyncio.exceptions", "CancelledError TimeoutError InvalidStateError"),
+    ("concurrent.futures._base", "CancelledError TimeoutError"),
+    ("urllib.error", "HTTPError URLError"),
+    ("zipfile", "ZipInfo BadZipFile"),
+    ("tarfile", "TarInfo TarError ReadError"),
+    ("logging", "LogRecord"),
+    ("subprocess", "CompletedProcess CalledProcessError TimeoutExpired"),
 ];
 
 /// Dangerous names in modules that are otherwise not dangerous, and everything below these names.

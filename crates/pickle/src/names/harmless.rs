@@ -1,7 +1,7 @@
 //! The table of harmless names. It contains only exact names, no wildcards and no prefixes; a name
 //! that is not in it is reported.
 //!
-//! A row allows the usages that torch (2.4 to 2.15), NumPy (1 and 2), Lightning, the Trainer of
+//! A row allows the usages that torch (0.4 to 2.15), NumPy (1.6 to 2), Python 2, Lightning, the Trainer of
 //! Hugging Face, DeepSpeed, Cerebras and Python itself write. In these usages, a name neither runs
 //! code from the file, nor imports, reads or writes anything, nor touches memory outside of its
 //! object, nor changes an object that other code shares. See [`super::pattern`] for the notation.
@@ -91,6 +91,13 @@ const MULTIARRAY: &str = "
     numpy._core._multiarray_umath
 ";
 
+/// Members of the enumerations in `signal`, which Python pickles by name from 3.11 on.
+const SIGNALS: &str = "
+    SIGABRT SIGALRM SIGBUS SIGCHLD SIGCONT SIGFPE SIGHUP SIGILL SIGINT SIGKILL SIGPIPE SIGQUIT
+    SIGSEGV SIGSTOP SIGTERM SIGTRAP SIGTSTP SIGTTIN SIGTTOU SIGUSR1 SIGUSR2 SIG_BLOCK SIG_DFL SIG_IGN
+    SIG_SETMASK SIG_UNBLOCK
+";
+
 macro_rules! rows {
     ($($modules:expr, $names:expr, $usages:literal, $why:literal $(, $danger:expr)?;)*) => {
         &[$(Row {
@@ -122,6 +129,16 @@ pub(super) const ROWS: &[Row] = rows! {
     "builtins", "range", "call(int, int, int); bare", "three numbers";
     "builtins", "slice", "call(any, any, any); bare", "holds three values";
     "builtins", "Ellipsis NotImplemented None", "bare", "constants";
+    "builtins", "iter",
+        "call(list|(any*)|str|bytes|builtins.range()) state nat", "goes over values of the pickle",
+        CODE;
+    "builtins", "reversed", "call(list|(any*)) state int", "the same", CODE;
+    "builtins", "enumerate", "call(builtins.iter(), nat)", "the same", CODE;
+    "builtins", "zip", "call(builtins.iter()*)", "the same", CODE;
+    "builtins", "NoneType EllipsisType NotImplementedType", "bare",
+        "types of constants, as dill names them";
+    "types", "NoneType EllipsisType NotImplementedType", "bare", "types of constants";
+    "typing", "Any", "bare", "a mark for any type";
     "builtins", "type", "gives(none|<builtins.Ellipsis>|<builtins.NotImplemented>)",
         "the type of a constant; called otherwise, it looks up or creates classes";
     "builtins", "
@@ -140,13 +157,16 @@ pub(super) const ROWS: &[Row] = rows! {
     ", "call(any*); call(any*) state attributes; bare",
         "an exception that is created and not raised is data";
     "collections", "OrderedDict",
-        "call() entries any; call() state {_metadata: any} entries any; call(list); bare",
+        "call() entries any; call() state {_metadata: any} entries any; call(list) state \
+         {_metadata: any}; bare",
         "a dict, with the versions that torch keeps of a state dict";
     "collections", "defaultdict", "call(factory?) entries any; bare",
         "a dict; missing keys get a plain type";
     "collections", "Counter", "call(dict?) entries any; bare", "a dict";
     "collections", "deque", "call(list|(any*)?, int|none?) items any; bare", "a list with two ends";
-    "collections", "ChainMap UserDict UserList", "new() state {maps: [any], data: dict|list}; bare",
+    "collections", "ChainMap UserDict UserList",
+        "new() state {maps: [any], data: dict|list}; call() state {maps: [any], data: dict|list}; \
+         bare",
         "hold dicts and lists";
     "collections", "UserString", "new(str?) state {data: str}; bare", "a text";
     "_codecs", "encode", "call(str, codec)",
@@ -170,18 +190,29 @@ pub(super) const ROWS: &[Row] = rows! {
         "call(str*); bare", "a path is text until it is opened";
     "decimal", "Decimal", "call(str); bare", "a number";
     "fractions", "Fraction", "call(int, int); call(str); bare", "a number";
-    "uuid", "UUID", "new() state {int: int, is_safe: int|none}; bare", "a number";
+    "uuid", "UUID", "new() state {int: int, is_safe: int|none|uuid.SafeUUID()}; bare",
+        "a number";
     "uuid", "SafeUUID", "gives(int|none); bare", "a member of an enumeration";
     "argparse", "Namespace", "new(); new() state attributes; bare",
         "attributes, except those with a meaning to NumPy or Python";
     "types", "SimpleNamespace", "call(); call() state attributes; bare",
         "attributes, except those with a meaning to NumPy or Python";
 
+    "_io", "BytesIO", "new() state (bytes, nat, none)",
+        "bytes in memory, which are examined like a file";
+    "_io", "StringIO", "new() state (str, none|str, nat, none)", "a text in memory";
+    "http", "HTTPStatus", "gives(int); bare", "a member of an enumeration";
+    "http", "HTTPMethod", "gives(str); bare", "a member of an enumeration";
+    "signal", "Signals Handlers Sigmasks", "gives(int); bare", "a member of an enumeration";
+    "signal", SIGNALS, "bare", "members of enumerations";
+
     // NumPy.
     "numpy", "
         generic number integer floating bool bool_ int8 int16 int32 int64 uint8 uint16 uint32 uint64
         intc uintc longlong ulonglong int_ uint float16 float32 float64 float128 longdouble
         complex64 complex128 complex256 clongdouble str_ bytes_ datetime64 timedelta64 record
+        string_ unicode_ object_ void signedinteger unsignedinteger inexact complexfloating
+        flexible character
     ", "bare",
         "types of elements; called with an object, one reads the address that the object gives";
     "numpy", "ndarray recarray matrix", "bare",
@@ -221,6 +252,9 @@ pub(super) const ROWS: &[Row] = rows! {
          call(numpy.random._pickle.__bit_generator_ctor()|generator-name, \
          <numpy.random._pickle.__bit_generator_ctor>?) state generator-state",
         "the same, with distributions";
+    "numpy.random", "__RandomState_ctor",
+        "call() state ('MT19937', array|list|(int*), position, int?, float?)",
+        "the same, as NumPy wrote it up to 1.16";
     "numpy.random._pcg64", "PCG64 PCG64DXSM", "bare", "a type of generators";
     "numpy.random._mt19937", "MT19937", "bare", "a type of generators";
     "numpy.random._philox", "Philox", "bare", "a type of generators";
@@ -250,7 +284,7 @@ pub(super) const ROWS: &[Row] = rows! {
         "the type of tensors; called with `cdata`, it takes a number for an address";
     "torch.nn.parameter", "Parameter Buffer", "call(tensor, bool?); new(tensor, bool?); bare",
         "a tensor";
-    "torch", "Size", "call(sizes); bare", "a shape";
+    "torch", "Size", "call(sizes); new(sizes); bare", "a shape";
     "torch", "device", "call(str, nat?); bare", "a name and a number";
     "torch", "
         bcomplex32 bfloat16 bits16 bits1x8 bits2x4 bits4x2 bits8 bool complex128 complex32 complex64
@@ -301,6 +335,8 @@ pub(super) const ROWS: &[Row] = rows! {
     "torch._tensor torch.tensor", "_rebuild_from_type_v2",
         "call(rebuilder, tensor-class, arguments, tensor-state)",
         "a tensor with attributes: the function is judged as if called";
+    "torch._tensor torch.tensor", "_rebuild_from_type",
+        "call(rebuilder, tensor-class, arguments, attributes)", "the same, as torch 1 calls it";
     "torch.jit._pickle", "build_intlist build_tensorlist build_doublelist build_boollist",
         "gives(list)", "lists in TorchScript: each returns its argument";
     "torch.jit._pickle", "build_tensor_from_id", "gives(int)",
@@ -340,13 +376,20 @@ pub(super) const ROWS: &[Row] = rows! {
     "torch.distributed.checkpoint.metadata", "ChunkStorageMetadata",
         "new() state {offsets: size, sizes: size}", "numbers";
     "torch.distributed.checkpoint.metadata", "TensorStorageMetadata",
-        "new() state {properties: torch.distributed.checkpoint.metadata.TensorProperties(), \
-         size: size, chunks: list}",
+        "new() state {properties: torch.distributed.checkpoint.metadata.TensorProperties()\
+         |torch.distributed._shard.sharded_tensor.metadata.TensorProperties(), size: size, \
+         chunks: list}",
         "type, shape and chunks";
     "torch.distributed.checkpoint.metadata", "TensorProperties",
         "new() state (any, layout, bool, \
          torch.distributed.checkpoint.metadata._MEM_FORMAT_ENCODING(), bool, sizes?)",
         "type, layout and flags";
+    "torch.distributed._shard.sharded_tensor.metadata", "TensorProperties",
+        "new() state (any, layout, bool, \
+         torch.distributed._shard.sharded_tensor.metadata.MEM_FORMAT_ENCODING(), bool)",
+        "the same, up to torch 2.3";
+    "torch.distributed._shard.sharded_tensor.metadata", "MEM_FORMAT_ENCODING", "gives(int); bare",
+        "a member of an enumeration";
     "torch.distributed.checkpoint.metadata", "MetadataIndex",
         "new() state {fqn: str, offset: none|size, index: none|int}", "a name and a place";
     "torch.distributed.checkpoint.metadata", "StorageMeta",
@@ -374,7 +417,10 @@ pub(super) const ROWS: &[Row] = rows! {
         "settings of a run; the constructor would set it up";
     "transformers.training_args", "OptimizerNames", "gives(str); bare",
         "a member of an enumeration";
-    "transformers.trainer_utils", "HubStrategy IntervalStrategy SaveStrategy SchedulerType",
+    "transformers.trainer_utils", "
+        EvaluationStrategy FSDPOption HubStrategy IntervalStrategy SaveStrategy SchedulerType
+        ShardedDDPOption
+    ",
         "gives(str); bare", "members of enumerations";
     "transformers.trainer_pt_utils", "AcceleratorConfig", "new() state attributes", "settings";
     "accelerate.state", "PartialState", "new() state attributes",

@@ -91,8 +91,8 @@ macro_rules! words {
 words! {
     Any "any" "any value; its parts are judged separately";
     None "none" "`None`";
-    False "false" "`False`";
-    True "true" "`True`";
+    False "false" "`False` or 0";
+    True "true" "`True` or 1";
     Bool "bool" "`True`, `False`, or 0 or 1";
     Int "int" "an integer";
     Nat "nat" "an integer from 0 on";
@@ -145,7 +145,8 @@ pub(crate) const ALIASES: &[(&str, &str)] = &[
          |torch._utils._rebuild_device_tensor_from_numpy()\
          |torch._utils._rebuild_device_tensor_from_cpu_tensor()\
          |torch._utils._rebuild_parameter()|torch._utils._rebuild_parameter_with_state()\
-         |torch._tensor._rebuild_from_type_v2()|torch.tensor._rebuild_from_type_v2()",
+         |torch._tensor._rebuild_from_type_v2()|torch.tensor._rebuild_from_type_v2()\
+         |torch._tensor._rebuild_from_type()|torch.tensor._rebuild_from_type()",
     ),
     (
         "tensor-class",

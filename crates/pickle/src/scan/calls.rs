@@ -190,9 +190,11 @@ impl<'a> Matcher<'a> {
             ("copyreg", "_reconstructor", [class, ..]) => {
                 (*class, of(How::New, made.container, &[], true))
             }
-            ("torch._tensor" | "torch.tensor", "_rebuild_from_type_v2", [function, _, args, _]) => {
-                (*function, of(How::Call, *args, items(*args), true))
-            }
+            (
+                "torch._tensor" | "torch.tensor",
+                "_rebuild_from_type" | "_rebuild_from_type_v2",
+                [function, _, args, _],
+            ) => (*function, of(How::Call, *args, items(*args), true)),
             (_, "_create_array", [function, args, ..]) if is_dill(global) && !made.is_changed() => {
                 let states = &made.args[2..made.args.len().min(3)];
                 (*function, Made { states, ..of(How::Call, *args, items(*args), true) })
@@ -305,8 +307,8 @@ impl<'a> Matcher<'a> {
         match word {
             Word::Any => true,
             Word::None => *node == Node::None,
-            Word::False => *node == Node::Bool(false),
-            Word::True => *node == Node::Bool(true),
+            Word::False => within(0),
+            Word::True => within(1) && !within(0),
             Word::Bool => within(1),
             Word::Int => matches!(node, Node::Int(_) | Node::Bool(_)),
             Word::Nat => within(i64::MAX),

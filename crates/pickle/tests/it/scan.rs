@@ -96,6 +96,69 @@ fn harmless_names_require_their_usual_usage() {
     }
 }
 
+/// Each usage as the oldest and the newest writer spells it, next to one that no library writes.
+#[test]
+fn old_and_new_spellings_are_harmless() {
+    use Grade::{Danger, Note, UnknownCode};
+    for (parts, grade) in [
+        // The flags of a dtype: numbers up to NumPy 1.18.
+        ("cnumpy\ndtype\n(«f4»\u{89}\u{88}tR(I3\n«<»NNNI-1\nI-1\nI0\ntb", Note),
+        ("cnumpy\ndtype\n(«f4»I0\nI1\ntR(I3\n«<»NNNI-1\nI-1\nI0\ntb", Note),
+        ("cnumpy\ndtype\n(«f4»I0\nI0\ntR(I3\n«<»NNNI-1\nI-1\nI0\ntb", Danger),
+        ("cnumpy\ndtype\n(«f4»I0\nI2\ntR(I3\n«<»NNNI-1\nI-1\nI0\ntb", Danger),
+        ("cnumpy\ndtype\n(«f4»I0\nI1\ntR(I3\n«<»NNNI-1\nI-1\nI63\ntb", Danger),
+        // Random states up to NumPy 1.16.
+        ("cnumpy.random\n__RandomState_ctor\n)R(«MT19937»]I624\nI0\nF0.0\ntb", Note),
+        ("cnumpy.random\n__RandomState_ctor\n)R(«MT19937»]I625\nI0\nF0.0\ntb", UnknownCode),
+        ("cnumpy.random\n__RandomState_ctor\n(«x»tR", UnknownCode),
+        // Shapes of torch 1.0.
+        ("ctorch\nSize\n((I1\nI2\nttR", Note),
+        ("ctorch\nSize\n((I1\nI2\ntt\u{81}", Note),
+        ("ctorch\nSize\n((I-1\ntt\u{81}", UnknownCode),
+        ("ctorch._tensor\n_rebuild_from_type\n(cos\nsystem\nctorch\nTensor\n(«x»t}tR", Danger),
+        // A state dict of torch and Python 2.
+        ("ccollections\nOrderedDict\n(]tR}«_metadata»}sb", Note),
+        ("ccollections\nOrderedDict\n(]tR}«x»}sb", UnknownCode),
+        // Types of constants, as dill and Python 3.10 name them.
+        ("cdill._dill\n_load_type\n(«NoneType»tR", Note),
+        ("cdill._dill\n_load_type\n(«NoneType»tR)R", UnknownCode),
+        ("ctypes\nEllipsisType\n", Note),
+        ("ctyping\nAny\n", Note),
+        ("ctyping\nAny\n)R", UnknownCode),
+        // Files in memory, and on disk.
+        ("c_io\nBytesIO\n)\u{81}(c_codecs\nencode\n(«x»«latin1»tRI0\nNtb", Note),
+        ("c_io\nBytesIO\n)\u{81}(«x»I0\n}tb", UnknownCode),
+        ("c_io\nBytesIO\n(«x»tR", UnknownCode),
+        ("c_io\nBytesIO.getbuffer\n", Danger),
+        ("c_io\nFileIO\n(«x»«w»tR", Danger),
+        ("c_io\nopen\n(«x»«w»tR", Danger),
+        // Members of enumerations.
+        ("chttp\nHTTPStatus\n(I200\ntR", Note),
+        ("chttp\nHTTPStatus\n(I200\ntR}b", Danger),
+        ("chttp.client\nHTTPConnection\n(«x»tR", Danger),
+        ("csignal\nSignals\n(I2\ntR", Note),
+        ("csignal\nSIGINT\n", Note),
+        ("csignal\nSIGINT\n}b", Danger),
+        ("csignal\nalarm\n(I2\ntR", Danger),
+        ("csocket\nAddressFamily\n(I2\ntR", UnknownCode),
+        ("csocket\nsocket\n)R", Danger),
+        // Iterators over values, and over the calls of a function.
+        ("cbuiltins\niter\n(]tRI1\nb", Note),
+        ("c__builtin__\niter\n((I1\nttR", Note),
+        ("cbuiltins\niter\n(cos\ngetpid\nNtR", Danger),
+        ("cbuiltins\niter\n(cargparse\nNamespace\nNtR", Danger),
+        ("(cbuiltins\niter\nt", Danger),
+        ("cbuiltins\nreversed\n(]tRI-1\nb", Note),
+        ("cbuiltins\nenumerate\n(cbuiltins\niter\n(]tRI3\ntR", Note),
+        ("cbuiltins\nenumerate\n(cargparse\nNamespace\n)RI3\ntR", Danger),
+        ("cbuiltins\nzip\n(cbuiltins\niter\n(]tRtR", Note),
+        ("cbuiltins\nmap\n(cbuiltins\nint\n]tR", Danger),
+    ] {
+        let bytes = pickle(parts);
+        assert_eq!(worst(&bytes), grade, "{parts}: {:#?}", scan(&bytes));
+    }
+}
+
 #[test]
 fn protocol_selects_python_2_or_3_names() {
     // Below protocol 3, names are Python 2's; from 3 on, this module does not exist.

@@ -229,6 +229,8 @@ mod tests {
 
     use super::*;
     use crate::ScanOptions;
+    use crate::budget::Budget;
+    use crate::scan::workers::OneThread;
 
     /// Returns the kinds of errors in a file.
     fn kinds(bytes: &[u8]) -> BTreeSet<&'static str> {
@@ -281,7 +283,8 @@ mod tests {
         let examine_with = |left: usize| {
             let (limits, options) = (Limits::default(), ScanOptions::default());
             let mut progress = Unwatched;
-            let mut search = Search::new(&limits, &options, &mut progress);
+            let budget = Budget::within(&limits);
+            let mut search = Search::new(&limits, &options, budget, &OneThread, &mut progress);
             let (bytes, left) = (Memory::from(whole.clone()), AtomicUsize::new(left));
             let blob = search.root_blob(Arc::new(Failing { bytes, left }));
             examine(&mut search, &blob)
@@ -309,7 +312,8 @@ mod tests {
                 }
                 let (limits, options) = (Limits::default(), ScanOptions::default());
                 let mut progress = Unwatched;
-                let mut search = Search::new(&limits, &options, &mut progress);
+                let budget = Budget::within(&limits);
+                let mut search = Search::new(&limits, &options, budget, &OneThread, &mut progress);
                 let blob = search.root_blob(Arc::new(Memory::from(bytes)));
                 examine(&mut search, &blob).unwrap();
                 let findings = search.findings.finish();

@@ -9,7 +9,7 @@ use statelens_checkpoint::Result;
 use statelens_pickle::{Broken, BuiltObject, Node, NodeId, Pickle};
 
 use super::super::section::{exactly, some};
-use super::{Blob, Certainty, Search};
+use super::{Blob, Certainty, RUN, Search};
 
 /// The class of the object that describes an array.
 const WRAPPER: (&str, &str) = ("joblib.numpy_pickle", "NumpyArrayWrapper");
@@ -95,7 +95,8 @@ fn run_within_budget(
     bytes: &[u8],
     base: u64,
 ) -> Option<std::result::Result<Pickle, Broken>> {
-    search.spend(bytes.len() as u64).then(|| statelens_pickle::read(bytes, base, search.limits))
+    let cost = bytes.len() as u64 * RUN;
+    search.spend(cost).then(|| statelens_pickle::read(bytes, base, search.limits))
 }
 
 /// Returns the first wrapper with more states than the known number.

@@ -3,24 +3,31 @@
 use std::ops::Range;
 
 use statelens_checkpoint::{ErrorKind, Finding, Global, Grade, Result};
-use statelens_pickle::{Broken, GlobalUse, Node, Pickle, is_harmless, is_stream};
+use statelens_pickle::{Broken, GlobalUse, Node, Pickle, is_harmless, is_stream, opcode as op};
 
 use super::super::findings::Region;
 use super::super::lacks_memory;
 use super::super::section::some;
 use super::window::Window;
-use super::{Blob, Certainty, Search, joblib, storages};
+use super::{Blob, Certainty, READ, RUN, Search, joblib, storages};
 
 /// The number of bytes first read of a pickle.
 const WINDOW: u64 = 4 << 10;
 /// The same for a place that no reader leads to.
 const GLANCE: u64 = 512;
+/// The cost of running one pickle, in addition to that of its bytes.
+const ATTEMPT: u64 = 500;
+/// The cost of a name in a pickle.
+const NAME: u64 = 2_000;
+/// The cost of judging a value of a pickle.
+const NODE: u64 = 60;
 /// Shorter pickles, such as `N.`, occur by chance.
 const MIN_PICKLE: u64 = 4;
 /// The maximum number of bytes run of a pickle that uses the memo of the previous one.
 const JOINED: u64 = 1 << 20;
 /// The first opcode of pickles of protocol 2 and later.
-const PROTO: u8 = statelens_pickle::opcode::PROTO;
+const PROTO: u8 = op::PROTO;
+const INST: u8 = op::INST;
 
 impl Search<'_> {
     /// Runs consecutive pickles from `at` on.
@@ -31,7 +38,7 @@ impl Search<'_> {
         mut certainty: Certainty,
     ) -> Result<()> {
         // The stream format of torch has five.
-        let mut due = if certainty == Certainty::Yes { 1 } else { 0 };
+        let mut due = if matches!(certainty, Certainty::Yes | Certainty::Likely) { 1 } else { 0 };
         if certainty == Certainty::Yes && is_stream(&some(&*blob.source, at, 64)?) {
             due = 5;
         }
@@ -59,7 +66,7 @@ impl Search<'_> {
     fn joined(&mut self, blob: &Blob, first: u64, at: u64) -> Result<()> {
         let region = self.region(blob, at, "a pickle that uses the memo of another");
         let len = (at - first).saturating_add(JOINED).min(blob.source.len() - first);
-        if len > self.limits.structure || !self.spend(len) {
+        if len > self.limits.structure || !self.spend(len * RUN) {
             region.unread("There is too much of it.");
             return Ok(());
         }
@@ -90,7 +97,7 @@ impl Search<'_> {
     ) -> Result<Option<(Pickle, u64)>> {
         let start = blob.base + at;
         let there = blob.source.len().saturating_sub(at);
-        let led = matches!(certainty, Certainty::Yes | Certainty::Perhaps);
+        let led = matches!(certainty, Certainty::Yes | Certainty::Likely | Certainty::Perhaps);
         let space = &mut self.spaces[blob.space];
         if space.pickles.contains_key(&start)
             || led && space.tried.contains(&(start, there, Certainty::Yes))
@@ -99,12 +106,13 @@ impl Search<'_> {
             return Ok(None);
         }
         let region = self.region(blob, at, "all that looks like a pickle");
-        if self.work == 0 {
+        if self.budget.is_exhausted() {
             region.unread("There is too much of it.");
             return Ok(None);
         }
         let first = if led { WINDOW } else { GLANCE };
         let mut window = Window::new(blob, at, first, self.limits.structure)?;
+        let mut not_found = false;
         let broken = loop {
             let len = window.bytes.len() as u64;
             let done = statelens_pickle::read(&window.bytes, start, self.limits);
@@ -114,10 +122,9 @@ impl Search<'_> {
                     broken.error.offset().map_or(len, |offset| offset.saturating_sub(start))
                 }
             };
-            // The same bytes may be run repeatedly, from many places that no reader leads to.
-            let weight = if led { 1 } else { 8 };
-            self.work = self.work.saturating_sub(used * weight + 64 + len / 16);
             let so_far = done.as_ref().unwrap_or_else(|broken| &broken.pickle);
+            let names = so_far.globals().len() as u64 * NAME;
+            let may_continue = self.spend(ATTEMPT + len * READ + used.min(len) * RUN + names);
             // Even a complete pickle may end within the data of an array.
             if joblib::is_wrapped(so_far) {
                 self.report(blob, so_far.scan(self.options));
@@ -130,7 +137,12 @@ impl Search<'_> {
                     self.whole_pickle(blob, at..end, certainty, &pickle);
                     return Ok(Some((pickle, end)));
                 }
-                Err(broken) if self.work == 0 => break broken,
+                Err(broken) if !may_continue => break broken,
+                // Python would read on to the end of the line, and then not find the module.
+                Err(broken) if names_no_module(&window.bytes, &broken, start) => {
+                    not_found = true;
+                    break broken;
+                }
                 Err(broken) if led && window.leave_out(&broken, start)? => {}
                 // The truncated operand extends past the end of the blob.
                 Err(broken) if window.offset(broken.needed) > blob.source.len() && !blob.cut => {
@@ -148,7 +160,7 @@ impl Search<'_> {
         }
         self.unset_memo = broken.unset_memo;
         let within = window.offset(broken.needed) <= blob.source.len() || blob.cut;
-        let cut = broken.starved && within && (window.is_short() || blob.cut);
+        let cut = broken.starved && within && (window.is_short() || blob.cut) && !not_found;
         self.broken_pickle(blob, at, certainty, &broken, cut)?;
         region.done();
         Ok(None)
@@ -169,6 +181,7 @@ impl Search<'_> {
         region.done();
         self.spaces[blob.space].pickles.insert(blob.base + at, blob.base + end);
         self.report(blob, pickle.scan(self.options));
+        self.files_in_memory(blob, &pickle);
         self.indexed += pickle.indexed_tensors();
         Ok(Some((pickle, end)))
     }
@@ -185,13 +198,14 @@ impl Search<'_> {
         self.found |= pickle.end() > MIN_PICKLE;
         let named = names_something(pickle);
         let is_one = match certainty {
-            Certainty::Yes => true,
+            Certainty::Yes | Certainty::Likely => true,
             Certainty::Perhaps => named || makes_calls(pickle) || pickle.is_odd(),
             Certainty::Marked => named,
             Certainty::Bare => named && makes_calls(pickle),
         };
         if is_one {
             self.report(blob, pickle.scan(self.options));
+            self.files_in_memory(blob, pickle);
             self.indexed += pickle.indexed_tensors();
             storages::compare(self, blob, range.start, pickle);
         } else if certainty == Certainty::Perhaps {
@@ -210,32 +224,48 @@ impl Search<'_> {
         cut: bool,
     ) -> Result<()> {
         let limit = cut || broken.error.kind() == ErrorKind::Limit;
+        let named = names_something(&broken.pickle);
+        let led = !matches!(certainty, Certainty::Marked | Certainty::Bare);
+        // Most places that the search finds.
+        let is_nothing = match certainty {
+            Certainty::Marked => !named,
+            Certainty::Bare => !named || !makes_calls(&broken.pickle),
+            _ => false,
+        };
+        if is_nothing || !self.spend(broken.pickle.nodes().count() as u64 * NODE) {
+            return Ok(());
+        }
         let findings = broken.pickle.scan(self.options);
         let marked = matches!(some(&*blob.source, at, 2)?[..], [PROTO, 0..=5]);
-        let named = names_something(&broken.pickle);
         let is_one = match certainty {
             Certainty::Yes => true,
             // Python would continue where our limit is reached.
-            Certainty::Perhaps if limit => true,
-            Certainty::Perhaps => {
+            Certainty::Likely | Certainty::Perhaps if limit => true,
+            Certainty::Likely | Certainty::Perhaps => {
                 let alarming = findings.iter().any(|finding| finding.grade > Grade::Warning);
+                let resolves = may_resolve(&broken.pickle);
+                let nameless = broken.pickle.globals().is_empty();
+                let ran = broken.pickle.nodes().count() > 1;
+                // A pickle that is cut short: an operand of random bytes would be longer.
+                let left = blob.source.len().saturating_sub(at);
+                let is_cut = broken.starved && (ran || broken.needed <= left.saturating_add(8));
                 marked && (named || substance(broken))
-                    || alarming && makes_calls(&broken.pickle)
-                    || may_resolve(&broken.pickle)
-                        && findings.iter().any(|finding| finding.grade == Grade::Danger)
+                    || certainty == Certainty::Likely && is_cut
+                    || alarming && makes_calls(&broken.pickle) && (resolves || nameless)
+                    || resolves && findings.iter().any(|finding| finding.grade == Grade::Danger)
                     || broken.pickle.is_odd()
             }
-            Certainty::Marked => named,
-            Certainty::Bare => named && makes_calls(&broken.pickle),
+            Certainty::Marked | Certainty::Bare => true,
         };
         if !is_one {
-            if certainty == Certainty::Perhaps {
+            if led {
                 self.imports(blob, at, &broken.pickle, broken.cut_name.as_ref());
             }
             return Ok(());
         }
         self.found = true;
         self.report(blob, findings);
+        self.files_in_memory(blob, &broken.pickle);
         let finding = match limit {
             true => Finding::new(Grade::UnknownCode, "A pickle is too large to examine completely")
                 .detail(format!("{} The part before that was examined.", broken.error))
@@ -250,8 +280,14 @@ impl Search<'_> {
     /// Warns of names that are unused, in bytes that are a pickle by chance: two lines of text
     /// after a `c` are an import.
     fn imports(&self, blob: &Blob, at: u64, pickle: &Pickle, cut: Option<&Global>) {
+        // `INST` without a mark: CPython's unpickler fails before it imports anything.
+        if matches!(some(&*blob.source, at, 1).as_deref(), Ok([INST])) {
+            return;
+        }
         for global in pickle.globals().iter().map(|used| &*used.global).chain(cut) {
-            if is_name(&global.module) && !is_harmless(global) && !self.options.allows(global) {
+            // Without a second line, it fails before it imports the module in the first.
+            let is_import = is_name(&global.module) && !global.name.is_empty();
+            if is_import && !is_harmless(global) && !self.options.allows(global) {
                 let title = format!("Loaded as a pickle, it would import `{}`", global.module);
                 self.findings.add(
                     Finding::new(Grade::Warning, title)
@@ -284,6 +320,17 @@ fn may_resolve(pickle: &Pickle) -> bool {
     pickle.globals().iter().any(may)
 }
 
+/// Returns whether the machine stopped in the name of a module that can't exist: no file has a NUL
+/// in its name.
+fn names_no_module(bytes: &[u8], broken: &Broken, start: u64) -> bool {
+    let at = broken.error.offset().and_then(|at| usize::try_from(at.checked_sub(start)?).ok());
+    let Some([op::GLOBAL | INST, rest @ ..]) = at.and_then(|at| bytes.get(at..)) else {
+        return false;
+    };
+    let mut line = rest.iter().take_while(|byte| **byte != b'\n');
+    broken.starved && line.any(|byte| *byte == 0)
+}
+
 /// Returns whether a text can be the dotted name of a module or of something in it.
 fn is_name(text: &str) -> bool {
     let letters = |letter: char| letter.is_alphanumeric() || matches!(letter, '_' | '.' | '-');
@@ -293,7 +340,7 @@ fn is_name(text: &str) -> bool {
 /// Returns whether the result so far justifies reading more.
 fn justifies_more(broken: &Broken, certainty: Certainty, read: u64) -> bool {
     match certainty {
-        Certainty::Yes | Certainty::Perhaps => true,
+        Certainty::Yes | Certainty::Likely | Certainty::Perhaps => true,
         Certainty::Marked | Certainty::Bare => {
             let named = names_something(&broken.pickle);
             read < 4 << 10 && (named || substance(broken))

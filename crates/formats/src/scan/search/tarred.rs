@@ -9,8 +9,8 @@ use super::super::section::some;
 use super::super::tar::{Sparse, TarMember, Walk};
 use super::{Blob, Container, DEEPEST, HEAD, Search, texts, torch};
 
-/// The cost of reading a header, in bytes of pickles.
-const HEADER: u64 = 64;
+/// The cost of reading a header, in units of the budget.
+const HEADER: u64 = 1_000;
 /// The maximum number of links that lead to each other.
 const MAX_LINKS: usize = 16;
 
@@ -123,13 +123,12 @@ impl Search<'_> {
         len: u64,
     ) -> Option<Blob> {
         let source = Sparse::new(&blob.source, start, map, len)
-            .filter(|_| len <= self.unpack && blob.unpacked < DEEPEST);
+            .filter(|_| blob.unpacked < DEEPEST && len < self.budget.left() && self.spend(len));
         let Some(source) = source else {
             let why = "It is a sparse member whose map is out of order, or that is far longer than the file.";
             self.unseen(blob, &format!("{name:?}"), why);
             return None;
         };
-        self.unpack -= len;
         Some(Blob {
             name: blob.within(name),
             source: Arc::new(source),

@@ -15,6 +15,12 @@ fn grades_pickles_that_a_loader_may_read() {
         ("a call, broken off", b"cfoo\nbar\n(tR\xff", Some(Grade::UnknownCode)),
         ("an item of a list, broken off", b"]K\x01aK\x00K\x02s\xff", Some(Grade::UnknownCode)),
         ("text", b"Nothing to see here.", Some(Grade::Note)),
+        ("text like an opcode without a mark", b"integer\nand more\n", Some(Grade::Note)),
+        ("one word", b"integer", Some(Grade::Note)),
+        ("one word after the letter of a name", b"category", Some(Grade::Note)),
+        ("a module that can't exist", b"(i\0\0\0\0\0\0{\"x\": 1}", Some(Grade::Note)),
+        ("weights", b"\x80\x02\x01\x5a\xc3\x3f\0\0", None),
+        ("a pickle that is cut short", b"\x80\x02]", Some(Grade::Damage)),
     ] {
         assert_eq!(worst("x.bin", bytes.to_vec()), expected, "{what}");
     }
