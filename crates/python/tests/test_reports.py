@@ -255,3 +255,62 @@ def test_manifests_find_changes(examples):
     with pytest.raises(pystatelens.RefusedError, match="pystatelens.manifest") as caught:
         pystatelens.verify("trainer.pt", manifest={"no": 1})
     assert "statelens manifest" not in str(caught.value)
+
+
+def fits(value, type_):
+    """Returns whether a value has the form of a type of `pystatelens.reports`."""
+    import types
+    import typing
+
+    origin, arguments = typing.get_origin(type_), typing.get_args(type_)
+    if type_ is typing.Any:
+        return True
+    if typing.is_typeddict(type_):
+        known = typing.get_type_hints(type_)
+        required = type_.__required_keys__
+        return (
+            isinstance(value, dict)
+            and required <= set(value) <= set(known)
+            and all(fits(item, known[key]) for key, item in value.items())
+        )
+    if origin is typing.NotRequired:
+        return fits(value, arguments[0])
+    if origin is list:
+        return isinstance(value, list) and all(fits(item, arguments[0]) for item in value)
+    if origin is dict:
+        return isinstance(value, dict) and all(fits(item, arguments[1]) for item in value.values())
+    if origin in (typing.Union, types.UnionType):
+        return any(fits(value, one) for one in arguments)
+    return isinstance(value, (int, float) if type_ is float else type_)
+
+
+def test_reports_have_the_documented_types(examples, fixtures):
+    from pystatelens import reports
+
+    state = {"w": torch.tensor([[1.0, float("nan"), 2e38]]), "n": torch.arange(3), "text": "x", "empty": []}
+    torch.save({**state, "w": state["w"] + 1, "more": 1}, "other.pt")
+    torch.save(state, "state.pt")
+    code = b"\x80\x02cthe_package\nThing\nq\x00."
+    data = bytearray(open("model.safetensors", "rb").read())
+    data[-1] ^= 1
+    for report, type_ in [
+        (pystatelens.verify("state.pt"), reports.VerifyReport),
+        (pystatelens.verify(bytes(data[:-3])), reports.VerifyReport),
+        (pystatelens.verify(bytes(data), manifest=pystatelens.manifest("model.safetensors")), reports.VerifyReport),
+        (pystatelens.scan(code), reports.ScanReport),
+        (pystatelens.scan("state.pt"), reports.ScanReport),
+        (pystatelens.diff("state.pt", "other.pt"), reports.DiffReport),
+        (pystatelens.diff("state.pt", "model.safetensors"), reports.DiffReport),
+        (pystatelens.check("state.pt", "other.pt"), reports.CheckReport),
+        (pystatelens.check("trainer.pt", {"layers.0.weight": torch.ones(2)}, release="2.9"), reports.CheckReport),
+        (pystatelens.stats("state.pt", by="dtype"), reports.StatsReport),
+        (pystatelens.manifest("state.pt"), reports.Manifest),
+        (pystatelens.convert("state.pt", "out.npz", cast="float16", lossy=True), reports.ConvertReport),
+        (pystatelens.convert("state.pt", "o.npz", dry_run="scan", lossy=True), reports.ConvertReport),
+        (pystatelens.convert("state.pt", "o.npz", dry_run=True, prefix="a.", lossy=True), reports.ConvertReport),
+        (pystatelens.save(state, "saved.pt"), reports.ConvertReport),
+    ]:
+        assert fits(report, type_), (type_, report)
+    for path in ("torch/zip_python_objects.pt", "numpy"):
+        for leaf in pystatelens.ls(fixtures / path) if (fixtures / path).is_file() else []:
+            assert fits(leaf, reports.LeafInfo), leaf

@@ -6,7 +6,7 @@
 array([0., 1., 2.], dtype=float32)
 """
 
-from . import job
+from . import job, reports
 from ._checkpoint import Checkpoint, Format, Subtree, open
 from ._convert import convert, convert_model
 from ._makers import Opaque, SparseTensor
@@ -55,6 +55,7 @@ __all__ = [
     "ls",
     "manifest",
     "open",
+    "reports",
     "save",
     "scan",
     "stats",

@@ -234,6 +234,10 @@ def open(
 
     No code in the file is run. Weights are read when a tensor's values are requested.
 
+    Raises `NotFoundError` if there is no such file, `DamagedError` if it violates its format,
+    `UnsupportedError` if it is not a checkpoint that Statelens reads, `LimitError` if opening takes more than
+    a limit, and `IoError` if reading fails.
+
     >>> import pathlib
     >>> import pystatelens
     >>> with pathlib.Path("model.safetensors").open("rb") as file:

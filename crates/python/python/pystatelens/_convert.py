@@ -13,6 +13,7 @@ from ._arguments import Size, size, strings
 from ._checkpoint import Checkpoint, Located, Source, located
 from ._dtypes import DType, dtype_name
 from ._reports import Progress
+from .reports import ConvertReport
 
 
 class ConvertOptions(TypedDict, total=False):
@@ -69,7 +70,7 @@ def convert(
     dry_run: bool | Literal["scan"] = False,
     max_fetch: Size | None = None,
     progress: Progress | None = None,
-) -> dict[str, Any]:
+) -> ConvertReport:
     """Converts a checkpoint to another format, in bounded memory.
 
     The output: `to` names the format (`safetensors`, `torch`, `cerebras`, `tensorflow`, `npz`, or the id of
@@ -131,7 +132,7 @@ def convert(
         report = _native.plan_conversion(*place, dry_run == "scan", progress)
     else:
         report = _native.convert(*place, progress)
-    loaded: dict[str, Any] = json.loads(report)
+    loaded: ConvertReport = json.loads(report)
     return loaded
 
 

@@ -12,6 +12,15 @@ from . import _native
 from ._arguments import Size, strings, tolerance, whole
 from ._checkpoint import Checkpoint, Source, located
 from ._dtypes import DType, dtype_name
+from .reports import (
+    CheckReport,
+    DiffReport,
+    LeafInfo,
+    Manifest,
+    ScanReport,
+    StatsReport,
+    VerifyReport,
+)
 
 Progress: TypeAlias = Callable[[int, int], object]
 """A callback `progress(done, total)`. `total` is 0 while it is unknown. The operation stops if the
@@ -26,17 +35,17 @@ def verify(
     source: Source | Checkpoint | StateDict,
     *,
     finite: bool = False,
-    manifest: str | os.PathLike[str] | Mapping[str, Any] | None = None,
+    manifest: str | os.PathLike[str] | Manifest | Mapping[str, Any] | None = None,
     max_fetch: Size | None = None,
     progress: Progress | None = None,
-) -> dict[str, Any]:
+) -> VerifyReport:
     """Reads the whole checkpoint, checks its checksums, and counts NaN and infinities.
 
     With `manifest`, the report of `manifest` or a file with one, also compares every value with it.
     `max_fetch` is the number of bytes that may be fetched from web servers, as in `open`.
 
     Damage does not raise an exception: `report["sound"]` is false for a damaged checkpoint and, with
-    `finite`, for one with NaN or infinities.
+    `finite`, for one with NaN or infinities. Raises the other exceptions of `open`.
 
     >>> import pystatelens
     >>> report = pystatelens.verify("model.safetensors")
@@ -44,7 +53,8 @@ def verify(
     (True, [])
     """
     listed = _manifest(manifest)
-    return _loaded(_native.verify(located(source, max_fetch), finite, listed, progress))
+    report: VerifyReport = _loaded(_native.verify(located(source, max_fetch), finite, listed, progress))
+    return report
 
 
 def manifest(
@@ -52,7 +62,7 @@ def manifest(
     *,
     max_fetch: Size | None = None,
     progress: Progress | None = None,
-) -> dict[str, Any]:
+) -> Manifest:
     """Returns the hash of each tensor and each plain value, from which `verify` later finds what changed.
 
     >>> import json, pathlib
@@ -63,7 +73,8 @@ def manifest(
     >>> pystatelens.verify("model.safetensors", manifest=manifest)["sound"]
     True
     """
-    return _loaded(_native.manifest(located(source, max_fetch), progress))
+    report: Manifest = _loaded(_native.manifest(located(source, max_fetch), progress))
+    return report
 
 
 def ls(
@@ -73,7 +84,7 @@ def ls(
     tensors: bool = False,
     dtype: DType | Iterable[DType] = (),
     max_fetch: Size | None = None,
-) -> list[dict[str, Any]]:
+) -> list[LeafInfo]:
     """Lists the leaves in file order: key, kind, dtype, shape and size, or the value.
 
     A pattern is a glob, or a regular expression between slashes. `tensors` leaves out plain values, and
@@ -86,8 +97,8 @@ def ls(
     several = isinstance(dtype, Iterable) and not isinstance(dtype, (str, type))
     dtypes: list[Any] = list(dtype) if several else [dtype]  # type: ignore[arg-type]
     options = (strings(patterns), tensors, [dtype_name(one) for one in dtypes])
-    entries: list[dict[str, Any]] = _loaded(_native.ls(located(source, max_fetch), *options))["entries"]
-    return entries
+    listed: list[LeafInfo] = json.loads(_native.ls(located(source, max_fetch), *options))["entries"]
+    return listed
 
 
 def scan(
@@ -96,16 +107,18 @@ def scan(
     allow: str | Iterable[str] = (),
     max_fetch: Size | None = None,
     progress: Progress | None = None,
-) -> dict[str, Any]:
+) -> ScanReport:
     """Lists the code that the usual libraries would run while loading the file, without running it.
 
-    `allow` lists names that are harmless, such as `package.module.Class`.
+    `allow` lists names that are harmless, such as `package.module.Class`. Raises `IoError` if the file can't be
+    read; a damaged file is scanned as far as it goes.
 
     >>> import pystatelens
     >>> pystatelens.scan("model.safetensors")["worst"] is None
     True
     """
-    return _loaded(_native.scan(located(source, max_fetch), strings(allow), progress))
+    report: ScanReport = _loaded(_native.scan(located(source, max_fetch), strings(allow), progress))
+    return report
 
 
 def diff(
@@ -120,10 +133,11 @@ def diff(
     structure: bool = False,
     max_fetch: Size | None = None,
     progress: Progress | None = None,
-) -> dict[str, Any]:
+) -> DiffReport:
     """Compares two checkpoints of any formats, or state dicts, key by key and value by value.
 
-    Values must be equal or, with `rtol` or `atol`, satisfy `|left - right| <= atol + rtol * |right|`.
+    Values must be equal or, with `rtol` or `atol`, satisfy `|left - right| <= atol + rtol * |right|`. Raises the
+    exceptions of `open`, and `RefusedError` if a tolerance is negative or not finite.
 
     >>> import pystatelens
     >>> report = pystatelens.diff("model.safetensors", "trainer.pt")
@@ -136,7 +150,8 @@ def diff(
         limits = (1e-5 if relative is None else relative, 1e-8 if absolute is None else absolute)
     flags = (nan_differs, ignore_dtype, ignore_type, structure)
     sides = (located(left, max_fetch), located(right, max_fetch))
-    return _loaded(_native.diff(*sides, limits, flags, progress))
+    report: DiffReport = _loaded(_native.diff(*sides, limits, flags, progress))
+    return report
 
 
 def check(
@@ -148,11 +163,11 @@ def check(
     release: str | None = None,
     strict_version: bool = True,
     max_fetch: Size | None = None,
-) -> dict[str, Any]:
+) -> CheckReport:
     """Checks whether a checkpoint would load into another one or into a model, without reading weights.
 
     `against` is a checkpoint, a state dict (`model.state_dict()`), or a list of keys. If a side has the
-    state `state`, only this state of it is compared.
+    state `state`, only this state of it is compared. Raises the exceptions of `open`.
 
     >>> import pystatelens
     >>> report = pystatelens.check("trainer.pt", ["layers.0.weight", "norm", "head"])
@@ -167,7 +182,8 @@ def check(
     else:
         reference = [(key, None, None) for key in against]  # type: ignore[union-attr]
     options = (state, strict, release, strict_version)
-    return _loaded(_native.check(located(source, max_fetch), reference, *options))
+    report: CheckReport = _loaded(_native.check(located(source, max_fetch), reference, *options))
+    return report
 
 
 def stats(
@@ -178,11 +194,13 @@ def stats(
     bins: int = 64,
     max_fetch: Size | None = None,
     progress: Progress | None = None,
-) -> dict[str, Any]:
+) -> StatsReport:
     """Computes statistics of all tensors whose keys match a pattern: counts, NaN, extremes, moments,
     histograms and findings.
 
-    A pattern is a glob, or a regular expression between slashes. `by` adds statistics of groups.
+    A pattern is a glob, or a regular expression between slashes. `by` adds statistics of groups, and `bins` is the
+    number of bins of histograms. Raises the exceptions of `open`, and `RefusedError` for a pattern that is not
+    a regular expression.
 
     >>> import pystatelens
     >>> tensor = pystatelens.stats("model.safetensors", "layers.*")["tensors"][0]
@@ -191,7 +209,8 @@ def stats(
     """
     bins = whole("bins", bins, 1, 65_535)
     options = (strings(patterns), by, bins)
-    return _loaded(_native.stats(located(source, max_fetch), *options, progress))
+    report: StatsReport = _loaded(_native.stats(located(source, max_fetch), *options, progress))
+    return report
 
 
 def summary(
@@ -214,17 +233,18 @@ def summary(
     return _native.summary(located(source, max_fetch), to, stats, content, progress)
 
 
-def _manifest(manifest: str | os.PathLike[str] | Mapping[str, Any] | None) -> bytes | None:
+def _manifest(
+    manifest: str | os.PathLike[str] | Manifest | Mapping[str, Any] | None,
+) -> bytes | None:
     if manifest is None:
         return None
-    if isinstance(manifest, Mapping):
-        return json.dumps(manifest).encode()
-    return Path(manifest).read_bytes()
+    if isinstance(manifest, (str, os.PathLike)):
+        return Path(manifest).read_bytes()
+    return json.dumps(manifest).encode()
 
 
-def _loaded(text: str) -> dict[str, Any]:
-    loaded: dict[str, Any] = json.loads(text)
-    return loaded
+def _loaded(text: str) -> Any:
+    return json.loads(text)
 
 
 def _is_source(value: object) -> bool:

@@ -17,6 +17,7 @@ from ._reports import Progress
 from ._makers import Opaque, SparseTensor
 from ._tensor import Tensor
 from .errors import RefusedError, UnsupportedError
+from .reports import ConvertReport
 
 if TYPE_CHECKING:
     import numpy as np
@@ -38,7 +39,7 @@ def save(
     lossy: bool = False,
     replace: bool = False,
     progress: Progress | None = None,
-) -> dict[str, Any]:
+) -> ConvertReport:
     """Writes a state dict with torch tensors, NumPy arrays or tensors of open checkpoints, in the format
     `to` or that of the extension of `path`, which may be a binary file object. Takes options of `convert`
     and returns its report. Tensors of open checkpoints are read when they are written.
@@ -73,8 +74,8 @@ def save(
     return {**report, "files": [], "output": ""}
 
 
-def _loaded(text: str) -> dict[str, Any]:
-    loaded: dict[str, Any] = json.loads(text)
+def _loaded(text: str) -> ConvertReport:
+    loaded: ConvertReport = json.loads(text)
     return loaded
 
 
