@@ -26,9 +26,9 @@ pub fn untyped(checkpoint: &Checkpoint) -> Option<Finding> {
         checkpoint.tensor_of(leaf.target).is_some_and(|(_, tensor)| is_untyped(&tensor.dtype))
     });
     let likely = match (ones, twos) {
-        (0, _) => "bfloat16: `--read-as '*=bfloat16'`",
-        (_, 0) => "a float8: `--read-as '*=float8_e4m3fn'` or `--read-as '*=float8_e5m2'`",
-        _ => "bfloat16 and a float8: `--read-as 'KEY=bfloat16'`, `--read-as 'KEY=float8_e4m3fn'`",
+        (0, _) => "`bfloat16`",
+        (_, 0) => "`float8_e4m3fn` or `float8_e5m2`",
+        _ => "`bfloat16`, and `float8_e4m3fn` or `float8_e5m2`",
     };
     Some(
         Finding::new(
@@ -50,4 +50,28 @@ pub fn update_untyped(checkpoint: &mut Checkpoint) {
     checkpoint.findings.retain(|finding| finding.kind != FindingKind::Untyped);
     let left = untyped(checkpoint);
     checkpoint.findings.extend(left);
+}
+
+#[cfg(test)]
+mod tests {
+    use statelens_checkpoint::{
+        Array, Builder, Dict, FileSet, FormatInfo, Layout, Limits, Tensor, Value,
+    };
+
+    use super::*;
+
+    /// The page, summaries and Python show the text as well, and have no options.
+    #[test]
+    fn advice_names_dtypes_but_no_option_of_the_command() {
+        let mut builder = Builder::new(&Limits::default());
+        let dtype = DType::from_numpy_code("V2").unwrap();
+        let tensor = Tensor::new(dtype, vec![1], Layout::Inline([0, 0].into()));
+        let tensor = builder.push_tensor(tensor).unwrap();
+        let id = builder.push(Value::Array(Array { tensor, scalar: false })).unwrap();
+        let dict = Dict { entries: vec![("w".into(), id)], ..Dict::default() };
+        let root = builder.push(Value::Dict(dict)).unwrap();
+        let (format, files) = (FormatInfo::default(), FileSet::default());
+        let checkpoint = builder.finish(root, format, files, Vec::new()).unwrap();
+        assert_eq!(untyped(&checkpoint).unwrap().advice, "They may be `bfloat16`.");
+    }
 }
