@@ -183,7 +183,7 @@ BECOMES = {
     ),
     "parameters become tensors": (_class("torch.nn.parameter.Parameter"), _drop("class", "requires_grad")),
     "tensors no longer require a gradient": (lambda path, node: "requires_grad" in node, _drop("requires_grad")),
-    "objects become the text that Python prints for them": (_is_object, _text),
+    "objects become the text that Python prints for them, or the name of their class": (_is_object, _text),
     "objects become dicts of their attributes": (_is_object, lambda path, node: ANYTHING),
     WITHOUT_CLASS: (_is_object, lambda path, node: ANYTHING),
     "values that were one object are loaded as two": (
@@ -194,6 +194,7 @@ BECOMES = {
     # `describe` does not show these.
     "attributes set on a dict (a state dict's `_metadata`) are left out": (None, None),
     "Python attributes of dicts and tensors are left out": (None, None),
+    "Python attributes of dicts (`_metadata`) are left out": (None, None),
     "Python attributes of tensors are left out": (None, None),
     "tensors that share memory are written one by one": (None, None),
     "deques lose their maximum length": (None, None),
@@ -203,7 +204,7 @@ BECOMES = {
 AS_LISTED = {
     "dicts of other classes become plain dicts",
     "numpy scalars become arrays without dimensions",
-    "objects become the text that Python prints for them",
+    "objects become the text that Python prints for them, or the name of their class",
     "objects become dicts of their attributes",
     WITHOUT_CLASS,
 }
@@ -215,6 +216,7 @@ UNSEEN = {
     "values that were one object are loaded as two",
     "attributes set on a dict (a state dict's `_metadata`) are left out",
     "Python attributes of dicts and tensors are left out",
+    "Python attributes of dicts (`_metadata`) are left out",
     "Python attributes of tensors are left out",
     "tensors that share memory are written one by one",
     "deques lose their maximum length",

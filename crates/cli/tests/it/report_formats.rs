@@ -485,7 +485,7 @@ fn compares_python_attributes_and_lists_their_loss() {
         ("o.mdl", ["`sd`: attributes set on a dict", "`p`, `t`: Python attributes of tensors"]),
         ("o.npz", ["`p`, `sd`, `t`: Python attributes of dicts and tensors"; 2]),
         ("o.safetensors", ["`p`, `sd`, `t`: Python attributes of dicts and tensors"; 2]),
-        ("o.pt", ["`p`, `t`: Python attributes of dicts and tensors"; 2]),
+        ("o.pt", ["`p`, `t`: Python attributes of tensors"; 2]),
     ] {
         let printed = convert(&one, &folder.file(target), &[]).ok();
         for told in told {
