@@ -189,6 +189,7 @@ impl Table {
         sorted: Option<&SortedRows>,
     ) -> Self {
         let mut table = Self { leaves: chosen.len(), ..Self::default() };
+        let heads = has_heads(rows, chosen, view.dot);
         if view.fold {
             let part;
             let trie = if chosen.len() == rows.len() {
@@ -198,11 +199,11 @@ impl Table {
                 &part
             };
             let sorted = view.sort.is_some();
-            TableBuilder { rows, trie, view, table: &mut table, sorted }.top();
+            TableBuilder { rows, trie, view, table: &mut table, sorted, heads }.top();
         } else if view.sort.is_some() {
             table.items = chosen.iter().map(|&id| TableLine::Row(id)).collect();
         } else {
-            table.flat(rows, chosen, view.dot);
+            table.flat(rows, chosen, view.dot, heads);
         }
         if let Some((column, down)) = view.sort {
             match sorted.filter(|sorted| sorted.by == (column, down) && table.folds.is_empty()) {
@@ -254,13 +255,14 @@ impl Table {
         one.into_iter().chain(patterns.iter().flat_map(|pattern| pattern.rows.iter().copied()))
     }
 
-    /// Adds leaves in file order, with a state row wherever the state changes.
-    fn flat(&mut self, rows: &[Row], chosen: &[u32], dot: char) {
+    /// Adds leaves in file order, with a state row wherever the state changes if there are `heads`.
+    fn flat(&mut self, rows: &[Row], chosen: &[u32], dot: char, heads: bool) {
         // A key without a dot is its own state, which gets no state row.
         let (mut state, mut shown) = (None, false);
         for &id in chosen {
             let row = &rows[id as usize];
             let (name, nested) = top(&row.key, dot);
+            let nested = nested && heads;
             if state != Some(name) {
                 (state, shown) = (Some(name), nested);
                 if nested {
@@ -390,12 +392,34 @@ fn top(key: &str, dot: char) -> (&str, bool) {
     }
 }
 
+/// Returns whether states get rows of their own: not if most of many states hold a single leaf, whose
+/// row would say the same.
+fn has_heads(rows: &[Row], chosen: &[u32], dot: char) -> bool {
+    const MIN_STATES: usize = 20;
+    let (mut states, mut single) = (0usize, 0usize);
+    let (mut state, mut leaves) = (None, 0u64);
+    for &id in chosen {
+        let (name, nested) = top(&rows[id as usize].key, dot);
+        let next = nested.then_some(name);
+        if next.is_none() || state != next {
+            single += usize::from(leaves == 1);
+            states += usize::from(nested);
+            (state, leaves) = (next, 0);
+        }
+        leaves += u64::from(nested);
+    }
+    single += usize::from(leaves == 1);
+    states < MIN_STATES || single * 2 <= states
+}
+
 struct TableBuilder<'a> {
     rows: &'a [Row],
     trie: &'a Trie,
     view: &'a TableView,
     table: &'a mut Table,
     sorted: bool,
+    /// Whether states get rows of their own.
+    heads: bool,
 }
 
 impl TableBuilder<'_> {
@@ -406,7 +430,7 @@ impl TableBuilder<'_> {
                 continue;
             }
             let child = self.trie.children(0)[run.start] as usize;
-            if self.trie.is_leaf(child) || self.sorted {
+            if self.trie.is_leaf(child) || self.sorted || !self.heads {
                 self.node(child);
                 continue;
             }
@@ -642,6 +666,25 @@ mod tests {
                 );
             }
         }
+    }
+
+    #[test]
+    fn states_of_one_leaf_have_no_rows_of_their_own() {
+        let heads = |rows: &[Row], fold: bool| {
+            let view = TableView { fold, ..TableView::default() };
+            let lines = table(rows, &view).items;
+            lines.iter().filter(|line| matches!(line, TableLine::State(_))).count()
+        };
+        let flat: Vec<Row> = (0..100)
+            .map(|at| tensor(&format!("x{at:06}_{at}.weight"), "float32", &[at + 1]))
+            .collect();
+        assert_eq!(heads(&flat, false), 0);
+        let few: Vec<Row> = flat[..5].to_vec();
+        assert_eq!(heads(&few, false), 5, "few states are shown");
+        let pairs: Vec<Row> = (0..60)
+            .map(|at| tensor(&format!("x{}.{at}", at / 2), "float32", &[at + 1]))
+            .collect();
+        assert_eq!(heads(&pairs, false), 30);
     }
 
     #[test]
