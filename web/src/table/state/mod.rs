@@ -681,9 +681,8 @@ mod tests {
         assert_eq!(heads(&flat, false), 0);
         let few: Vec<Row> = flat[..5].to_vec();
         assert_eq!(heads(&few, false), 5, "few states are shown");
-        let pairs: Vec<Row> = (0..60)
-            .map(|at| tensor(&format!("x{}.{at}", at / 2), "float32", &[at + 1]))
-            .collect();
+        let pairs: Vec<Row> =
+            (0..60).map(|at| tensor(&format!("x{}.{at}", at / 2), "float32", &[at + 1])).collect();
         assert_eq!(heads(&pairs, false), 30);
     }
 
