@@ -374,8 +374,8 @@ mod tests {
         assert_eq!(accepts(2, 8, ended(JobEnd::Replaced)), (false, 2));
         assert_eq!(accepts(3, 8, ended(JobEnd::Completed)), (true, 1), "the page stops its task");
         assert_eq!(accepts(3, 8, ended(JobEnd::Completed)), (false, 1));
+        assert_eq!(accepts(3, 8, measured()), (false, 1), "a job that is over");
         let other = FromWorker::Ended(JobKind::Inspect, JobEnd::Completed);
         assert_eq!(accepts(3, 9, other), (false, 0), "only tasks have a state in the page");
-        assert_eq!(accepts(3, 8, measured()), (false, 1), "a job that is over");
     }
 }
