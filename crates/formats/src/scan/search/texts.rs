@@ -275,6 +275,8 @@ mod tests {
             ("auto_map: {AutoModel: a.X}\n", 1),
             ("a: 1\nb: [2, 3]\n", 0),
             ("? [a]\n: 1\n", 1),
+            ("|\n---\n_target_: os.system\n", 1),
+            ("a: |\n  ---\n  _target_: os.system\n", 0),
             ("a: [1\n", 1),
             ("a: 1 # \u{2028}_target_: os.system\n", 1),
             ("", 0),

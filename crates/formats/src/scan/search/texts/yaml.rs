@@ -46,6 +46,12 @@ struct Walk<'r, 'n> {
 impl Walk<'_, '_> {
     fn event(&mut self, event: Event<'_>) -> Result<(), String> {
         match event {
+            // The parser takes the end of the document for a part of it, PyYAML does not.
+            Event::Scalar(_, ScalarStyle::Literal | ScalarStyle::Folded, ..)
+                if self.open.is_empty() =>
+            {
+                Err("a document that is a block of text".to_owned())
+            }
             Event::Scalar(text, style, anchor, tag) => {
                 let is_text = match tag.as_deref() {
                     Some(tag) => self.tag(tag),
