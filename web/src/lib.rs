@@ -12,6 +12,32 @@
 //!
 //! This crate is not a library for others: its only user is the binary, which is both page and
 //! worker.
+//!
+//! - The worker holds one `Session`: files, checkpoint, results, fetch allowance, jobs. Opening
+//!   another file starts a new session and drops the old one. Messages carry the numbers of their
+//!   session and job; the worker refuses requests for an old session, and `web/src/page/bridge.rs`
+//!   discards late replies.
+//! - A job ends when its last handle is dropped; its destructor notifies the page. There is no
+//!   other record of running work.
+//! - A request that takes long is a task (`TaskRequest` in `web/src/protocol/task.rs`). The worker
+//!   runs it with `worker/task.rs`, which posts its progress and its result so far; the page keeps
+//!   one `state::Task` for it (`page/model/tasks.rs`), and `ToWorker::Stop` stops it.
+//! - The page's state is one `PageModel`. Its methods change it, by `Actor::update`.
+//! - A worker blocked in a synchronous read can't receive messages. When another file is opened,
+//!   the page replaces a worker that is still opening one, or that does not react within 1.5 s.
+//! - Rows cross as one byte string (`web/src/rows.rs`), everything else through
+//!   `serde-wasm-bindgen`. Reports of the core cross as they are: one `Serialize` gives the command's
+//!   JSON (`values/src/json.rs`) and the page's message.
+//! - Files in the origin's private file system carry the name of a lock that their tab holds. A new
+//!   tab removes files whose lock is free. Without such files, as in some private windows, the
+//!   browser holds up to 512 MiB of output.
+//! - Families are fetched when needed. `web/build.rs` writes a catalog of them into the program;
+//!   the worker asks the page for the files (`FromWorker::FilesNeeded`, `ToWorker::Provide`).
+//! - The content security policy of `index.html` limits the window to its own site. It does not
+//!   bind the worker, which is how `?url=` works; `tests/page` therefore checks every request that
+//!   the page makes.
+//! - `web/sw.js` keeps the site for offline use; a new version takes over when the user agrees.
+//!   `statelens.html` is the whole page in one file (`xtask/src/single.rs`).
 
 #![allow(missing_docs, reason = "an application: the names have no other users")]
 

@@ -1,4 +1,9 @@
 //! The cache of a set of files. Structure is read through it, weights bypass it.
+//!
+//! There is one cache per `FileSet` (8 MiB, or 32 MiB if reads are expensive); longer reads bypass
+//! it. A source reports the cost of a read in bytes (`ReadAt::overhead`: 0 on disk, 1 MiB in the
+//! browser). The cache derives from it how far to read ahead. Readers keep parsed objects, never
+//! blocks of a file.
 
 use std::collections::BTreeMap;
 use std::fmt;

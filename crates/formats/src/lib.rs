@@ -2,6 +2,28 @@
 //! `read` (files to a [`Checkpoint`]), `write` (a checkpoint to a [`Plan`]) and tests.
 //!
 //! Nothing here reads weights: opening a checkpoint reads only its structure.
+//!
+//! **Detection.** Every format scores the first bytes (`Probe` → `Score`); the highest score wins,
+//! and the order of `FORMATS` breaks ties. A file name counts only if no content matches. Sets of
+//! files are found by name or through their index; a missing file gives `Layout::Missing` and a
+//! finding. Shards that are complete checkpoints are opened one by one and joined in
+//! `formats/src/sets/`; output shards are assigned in `formats/src/shards.rs`.
+//!
+//! **`scan`** tries every reader on a file, not just the best one, because the loader decides how
+//! it reads a file (`formats/src/scan`). A `Search` queues blobs: the file, archive members,
+//! decompressed data. Each is tried as every container and pickle from its start and its end;
+//! afterwards all bytes are searched for more starts. Anything that a limit excludes is a finding.
+//! `docs/scan.md` describes what it reports.
+//!
+//! **PyTorch output** is a protocol 2 pickle that `torch.load(weights_only=True)` accepts. Several
+//! views of one storage share a record, so they share memory after loading; a single view is
+//! written densely. CRC-32s follow the data, as torch writes them.
+//!
+//! **Libraries.** `hdf5-reader` reads HDF5 messages, chunk indexes and some filters. Our own code
+//! reads object headers, attributes, old layouts and large heaps: one bad object must not hide its
+//! group, 60,000 datasets must not stay in memory, and datasets over 4 GiB must open on wasm32.
+//! `docs/upstream` has patches for that crate. `zip` reads archive directories; we write archives
+//! ourselves, because a plan only points to the data.
 
 #![allow(missing_docs, reason = "a part of `statelens`: its names are not a public interface")]
 

@@ -1,5 +1,28 @@
 //! Runs plans: carries out their steps one after the other. The parts of large tensors are made on
 //! all cores.
+//!
+//! # The walk of a tensor's bytes
+//!
+//! The command, for a tensor that is cast or decompressed, and for one that is copied unchanged:
+//!
+//! ```text
+//! file ─read_at→ buffer ─feed→ Gather (order, casts) → Making (chunks) → FileSink ─its writer threads→ pwrite
+//! file ─read_at by the writer thread→ 512 KiB piece → pwrite
+//! ```
+//!
+//! The page: `Blob.stream()`, or ranges of a remote file → `worker/reading.rs` (up to 16 MiB ahead)
+//! → `Gather` → `Making` → a sink in the browser (a file handle, the origin's private file system,
+//! or a Blob). A tensor that is copied unchanged becomes a slice of the source Blob and is not read
+//! at all.
+//!
+//! **State machines.** Everything that reads weights implements `tensor::Machine` (`need`, `feed`,
+//! `step`, `progress`): tensors (`Pour`), comparisons, verification, statistics, manifests. There
+//! are three drivers: `tensor::drive` blocks; `worker/reading.rs` is the page's;
+//! `statelens::parallel` uses all cores. The parallel driver takes work that is split into parts
+//! (`tensor::Work`) and merges the results in order, so they do not depend on the number of
+//! threads. A conversion is written in order, so it is split within a tensor: a large
+//! `convert::Make` has parts. `statelens/src/executor.rs` carries out the steps of a run, and makes
+//! the parts on all cores.
 
 use statelens_checkpoint::{FileSet, Plan, Progress, Result, Span};
 use statelens_convert::{MadePart, Make, Run, RunReport, Step, TensorWriter};

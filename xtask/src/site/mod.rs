@@ -1,5 +1,21 @@
 //! Builds the site of the page without Trunk: cargo compiles the program, wasm-bindgen makes its
 //! JavaScript, and the other files are copied as `index.html` describes.
+//!
+//! `cargo xtask` builds the page without Trunk (`xtask/src/site`): cargo compiles `web/app` for
+//! wasm32, `xtask/bindgen` runs wasm-bindgen's library on it, and the files listed in `index.html`
+//! are copied. `index.html` and `Trunk.toml` stay valid for Trunk; `cargo xtask test-page
+//! --other-builds` builds the page with it.
+//!
+//! | build | for | cargo profile |
+//! |---|---|---|
+//! | fast | `serve`, the tests | `page`: incremental, no LTO, hot crates optimised |
+//! | small | `dist`, `build`, `statelens.html` | `page-small`: fat LTO, optimised for size except hot crates; then wasm-opt, which also puts functions with similar names side by side: 4 % less after gzip |
+//!
+//! Both use SIMD (`.cargo/config.toml`); a browser without it shows a message (`web/simd.js`).
+//! `web/app` is a few lines compiled at `opt-level = 3`: with fat LTO, loops are vectorised only if
+//! the last crate to be linked is optimised for speed. `cargo xtask test --all` counts the vector
+//! instructions and checks the page's size (`xtask/src/dist.rs`: at most 2,350,000 bytes after
+//! gzip).
 
 mod description;
 mod offline;

@@ -5,6 +5,13 @@
 //! [`Job::commit`] completes the output when all results are there. Every step may be repeated, and
 //! a process may be killed at any time: tasks write to fixed places of temporary files, and a
 //! result appears complete or not at all.
+//!
+//! A plan is divided into ranges of its output. A task is a plan of its own: runs of segments, and
+//! parts of tensors (`Data::part`), whose positions are known. The same executor and sinks run it.
+//! Late segments are made at the commit, from the checksums in the results of the tasks. A file
+//! whose positions depend on the data is one task. `convert`, jobs and the page plan with
+//! `convert::OutputOptions`; `convert` and jobs create and complete their files with the functions
+//! in `statelens/src/write.rs`.
 
 mod commit;
 mod digest;
