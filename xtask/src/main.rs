@@ -166,7 +166,9 @@ fn main() -> ExitCode {
             .and_then(|command| test::interop(&command, Share::All)),
         Task::Bench { parts } => bench::run(&parts),
         Task::Dist => dist::run(),
-        Task::Wheel { test: true } => setup::prepare(setup::INTEROP).and_then(|()| wheel::test()),
+        Task::Wheel { test: true } => {
+            setup::prepare(setup::INTEROP).and_then(|()| wheel::test(&[]))
+        }
         Task::Wheel { test: false } => wheel::build().map(drop),
         Task::Fuzz { seconds, filter } => fuzz::run(seconds, filter.as_deref(), None),
         Task::FuzzPickles { seconds, seed } => test::fuzz_pickles(seconds, seed),

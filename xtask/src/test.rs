@@ -37,6 +37,9 @@ const WITH_FEATURES: [&str; 3] = ["statelens", "statelens-cli", "statelens-recip
 /// the command reads from object stores, which the tests imitate.
 const OBJECT_STORES: Features = &["--features", "statelens-cli/object-store"];
 
+/// The same feature of the Python package.
+const OBJECT_STORE_WHEEL: Features = &["--features", "object-store"];
+
 /// Makes tests try all of their thousands of damaged or hostile variants.
 const DEEP: &str = "STATELENS_DEEP";
 
@@ -96,7 +99,7 @@ pub(crate) fn run(tier: Tier) -> ExitCode {
                 },
             );
             report.concurrently(
-                |report| report.step("Python package", wheel::test),
+                |report| report.step("Python package", || wheel::test(&[])),
                 |report| {
                     report.step("fuzz", || fuzz::run(FUZZ_SECONDS, None, Some(FUZZ_SEED)));
                 },
@@ -127,7 +130,7 @@ pub(crate) fn run(tier: Tier) -> ExitCode {
                     report.step("interop with the real libraries", || {
                         interop(&page::debug_command_with_page(OBJECT_STORES)?, Share::All)
                     });
-                    report.step("Python package", wheel::test);
+                    report.step("Python package", || wheel::test(OBJECT_STORE_WHEEL));
                 },
             );
         }

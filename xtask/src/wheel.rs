@@ -18,8 +18,9 @@ pub(crate) fn build() -> Result<PathBuf> {
 
 /// Builds the wheel with the profile of the tests, tries it in a clean environment, and runs its own
 /// tests, which compare it with the real libraries. Fails if the stubs differ from the module.
-pub(crate) fn test() -> Result<()> {
-    let wheel = with_profile("dev", &[], &project::target().join("wheels"))?;
+/// `features` are those of the other steps, whose artifacts it then shares.
+pub(crate) fn test(features: &[&str]) -> Result<()> {
+    let wheel = with_profile("dev", features, &project::target().join("wheels"))?;
     smoke(&wheel)?;
     let python = python::package(project::root()).map_err(Error::msg)?;
     let mut pip = shell::command(&python);
