@@ -22,6 +22,7 @@ mod read_as;
 mod run;
 mod shards;
 mod shares;
+mod texts;
 
 use std::sync::Arc;
 
@@ -42,6 +43,7 @@ pub use shards::{shard_size, size};
 pub use shares::{Share, shares};
 use statelens_checkpoint::{Checkpoint, Plan, Result};
 pub use statelens_formats::WriteTarget;
+pub use texts::{EditTexts, RENAME_LIST};
 
 /// Plans the files of `target` that hold `source` as edited by `edit`. Reads nothing. `name` is the
 /// requested file name, without a folder.

@@ -3,9 +3,8 @@
 use std::fs;
 use std::path::Path;
 
-use statelens::job::EditTexts;
 use statelens::parts::checkpoint::Checkpoint;
-use statelens::parts::convert::{Change, Edit, Rename};
+use statelens::parts::convert::{Change, Edit, EditTexts, Rename};
 use statelens::{DType, Error, Result};
 
 use crate::args::Edits;
@@ -103,4 +102,54 @@ pub(super) fn changes_text(changes: &[Change], printer: &mut Printer) -> Result<
         table.row(vec![change.old.clone(), arrow.into(), new.into(), dtype]);
     }
     table.print(printer)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+    use statelens::parts::convert::{OutputOptions, RENAME_LIST};
+
+    use super::*;
+    use crate::args::{Cli, Command};
+
+    #[test]
+    fn printed_commands_give_the_same_options() {
+        let texts = |all: &[&str]| all.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
+        let edits = EditTexts {
+            untie: true,
+            states: texts(&["model", "optimizer"]),
+            select: texts(&["model.*", "/^h\\.(0|1)/", "-x"]),
+            exclude: texts(&["*.bias", "a b"]),
+            strip_prefix: "-model.".into(),
+            rename: texts(&["^h=>layers", "-=>$1"]),
+            rename_list: Some("a b".into()),
+            prefix: "net=".into(),
+            nest: true,
+            cast: texts(&["*.norm=float32", "bfloat16"]),
+        };
+        let output = OutputOptions {
+            to: "cerebras".into(),
+            version: Some("0.4".into()),
+            compression: Some("gzip".into()),
+            object_graph: true,
+            state_file: true,
+            shard_size: None,
+            shards: texts(&["*.embed=embed.safetensors"]),
+        };
+        let words = texts(&["statelens", "convert", "in.pt", "out.mdl"]);
+        let words = [words, output.arguments(), edits.arguments()].concat();
+        let Ok(Cli { command: Command::Convert(parsed) }) = Cli::try_parse_from(&words) else {
+            panic!("clap refuses {words:?}");
+        };
+        // The command line has the name of the list's file.
+        let name = parsed.edits.rename_map.as_deref();
+        assert_eq!(name, Some(Path::new(RENAME_LIST)));
+        let back =
+            EditTexts { rename_list: edits.rename_list.clone(), ..super::texts(&parsed.edits) };
+        assert_eq!(back, edits);
+        let writing = statelens::parts::formats::writing(&output.to).unwrap();
+        assert_eq!(parsed.writes.output(writing), output);
+        let sized = OutputOptions { shard_size: Some("5GB".into()), ..OutputOptions::default() };
+        assert_eq!(sized.arguments()[2..], ["--shard-size", "5GB"]);
+    }
 }

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use statelens_checkpoint::{Limits, Plan, Progress, Result};
-use statelens_convert::{CastRule, Edit, OutputOptions, Pattern, Rename};
+pub use statelens_convert::EditTexts;
+use statelens_convert::OutputOptions;
 
 use super::reading::Reading;
 use crate::Checkpoint;
@@ -13,32 +14,6 @@ use crate::conversion::Conversion;
 use crate::files::FileSource;
 use crate::output::Sync;
 use crate::write::{FileOptions, Replace, file_name};
-
-/// Edits of the keys and values to write, as texts.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(default)]
-pub struct EditTexts {
-    /// Whether each name of a tied tensor gets a copy.
-    pub untie: bool,
-    /// Top-level states to keep.
-    pub states: Vec<String>,
-    /// Patterns of keys to keep.
-    pub select: Vec<String>,
-    /// Patterns of keys to leave out.
-    pub exclude: Vec<String>,
-    /// A prefix to remove.
-    pub strip_prefix: String,
-    /// Replacements `REGEX=>REPLACEMENT`.
-    pub rename: Vec<String>,
-    /// The content of a list of old and new names.
-    pub rename_list: Option<String>,
-    /// A prefix to add.
-    pub prefix: String,
-    /// Whether names are split into nested dicts.
-    pub nest: bool,
-    /// Casts `[PATTERN=]DTYPE`.
-    pub cast: Vec<String>,
-}
 
 /// A conversion of one checkpoint.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -62,24 +37,6 @@ pub struct ConvertOptions {
     /// How the checkpoint is opened.
     #[serde(default)]
     pub reading: Reading,
-}
-
-impl EditTexts {
-    /// Parses the texts.
-    pub fn edit(&self) -> Result<Edit> {
-        let list = self.rename_list.as_deref().map(Rename::list).transpose()?;
-        Ok(Edit {
-            untie: self.untie,
-            states: self.states.clone(),
-            select: Pattern::all(&self.select)?,
-            exclude: Pattern::all(&self.exclude)?,
-            strip_prefix: self.strip_prefix.clone(),
-            rename: Rename::all(&self.rename)?.into_iter().chain(list).collect(),
-            prefix: self.prefix.clone(),
-            nest: self.nest,
-            casts: CastRule::all(&self.cast)?,
-        })
-    }
 }
 
 impl ConvertOptions {

@@ -9,6 +9,7 @@ use std::rc::{Rc, Weak};
 use statelens_checkpoint::{Checkpoint, Error, ErrorKind, ReadAt, Result};
 use statelens_compare::check::{self, CheckReport, Reference};
 use statelens_compare::diff::{Comparison, DiffOptions, Difference, PairChange, Tolerance};
+use statelens_convert::EditTexts;
 use statelens_tensor::Machine as _;
 use wasm_bindgen::JsValue;
 use web_sys::File;
@@ -309,16 +310,16 @@ fn command(left: &OpenCheckpoint, right: &OpenCheckpoint, options: &CompareOptio
         files.main().map(|id| files.name(id).to_owned()).unwrap_or_default()
     };
     let mut words = vec!["diff".to_owned(), name(left), name(right)];
-    let mut add = |flag: &str, value: &str| {
-        if !value.is_empty() {
-            words.extend([flag.to_owned(), value.to_owned()]);
-        }
+    words.extend(left.read_as.dtypes().flat_map(|dtype| ["--read-as".into(), dtype.to_owned()]));
+    let edits = EditTexts {
+        strip_prefix: options.strip_prefix.clone(),
+        rename: options.rename.clone(),
+        rename_list: (!options.names.is_empty()).then(|| options.names.clone()),
+        prefix: options.prefix.clone(),
+        ..EditTexts::default()
     };
-    left.read_as.dtypes().for_each(|dtype| add("--read-as", dtype));
-    add("--strip-prefix", &options.strip_prefix);
-    options.rename.iter().for_each(|rule| add("--rename", rule));
-    add("--rename-map", if options.names.is_empty() { "" } else { "names.txt" });
-    add("--prefix", &options.prefix);
+    words.extend(edits.arguments());
+    let mut add = |flag: &str, value: &str| words.extend([flag.to_owned(), value.to_owned()]);
     if let Some((relative, absolute)) = options.tolerance {
         add("--op", "allclose");
         add("--rtol", &statelens_checkpoint::float_repr(relative));

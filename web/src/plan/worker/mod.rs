@@ -5,7 +5,7 @@ pub mod preview;
 pub mod summary;
 
 use statelens_checkpoint::{Plan, Result};
-use statelens_convert::{CastRule, Edit, OutputOptions, Pattern, Rename};
+use statelens_convert::{CastRule, EditTexts, OutputOptions};
 use statelens_formats::Shards;
 
 use crate::convert::message::{ConvertOptions, PlanSummary};
@@ -48,7 +48,7 @@ pub fn plan(
     options: &ConvertOptions,
     job: &Job,
 ) -> Result<(PlannedOutput, PlanSummary)> {
-    let (source, edit) = (open.checkpoint.clone(), edit(options)?);
+    let (source, edit) = (open.checkpoint.clone(), texts(options).edit()?);
     let (plan, changes) =
         output(options).plan(source, &edit, Shards::One, &options.name, &open.limits)?;
     let mut planned = plan::worker::summary::describe(open, &plan, options, job)?;
@@ -57,18 +57,20 @@ pub fn plan(
     Ok((plan.into(), planned))
 }
 
-fn edit(options: &ConvertOptions) -> Result<Edit> {
-    Ok(Edit {
+/// Returns the edits of the options, as the command has them.
+fn texts(options: &ConvertOptions) -> EditTexts {
+    EditTexts {
         untie: options.untie,
         states: options.states.clone(),
-        select: Pattern::all(&options.select)?,
-        exclude: Pattern::all(&options.exclude)?,
+        select: options.select.clone(),
+        exclude: options.exclude.clone(),
         strip_prefix: options.strip_prefix.clone(),
-        rename: Rename::all(&options.rename)?,
+        rename: options.rename.clone(),
+        rename_list: None,
         prefix: options.prefix.clone(),
         nest: options.nest,
-        casts: casts(options)?,
-    })
+        cast: options.casts.iter().chain(&options.cast).cloned().collect(),
+    }
 }
 
 /// Returns the requested casts: those by key first.
@@ -93,45 +95,9 @@ fn output(options: &ConvertOptions) -> OutputOptions {
 
 /// Returns the equivalent command, quoted for a shell.
 fn command(open: &OpenCheckpoint, options: &ConvertOptions) -> String {
-    let mut words = vec![
-        "convert".into(),
-        open.source_name(),
-        options.name.clone(),
-        "--to".into(),
-        options.to.clone(),
-    ];
-    let mut add = |flag: &str, value: &str| words.extend([flag.to_owned(), value.to_owned()]);
-    if !options.states.is_empty() {
-        add("--states", &options.states.join(","));
-    }
-    options.select.iter().for_each(|pattern| add("--select", pattern));
-    options.exclude.iter().for_each(|pattern| add("--exclude", pattern));
-    if !options.strip_prefix.is_empty() {
-        add("--strip-prefix", &options.strip_prefix);
-    }
-    options.rename.iter().for_each(|rule| add("--rename", rule));
-    if !options.prefix.is_empty() {
-        add("--prefix", &options.prefix);
-    }
-    open.read_as.dtypes().for_each(|dtype| add("--read-as", dtype));
-    options.casts.iter().chain(&options.cast).for_each(|rule| add("--cast", rule));
-    for (flag, value) in [
-        ("--compress", &options.compress),
-        ("--shard-size", &options.shard_size),
-        ("--format-version", &options.version),
-    ] {
-        if let Some(value) = value {
-            add(flag, value);
-        }
-    }
-    options.shard.iter().flatten().for_each(|rule| words.extend(["--shard".into(), rule.clone()]));
-    for (flag, on) in [
-        ("--untie", options.untie),
-        ("--nest", options.nest),
-        ("--object-graph", options.object_graph),
-        ("--state-file", options.state_file),
-    ] {
-        words.extend(on.then(|| flag.to_owned()));
-    }
+    let mut words = vec!["convert".into(), open.source_name(), options.name.clone()];
+    words.extend(open.read_as.dtypes().flat_map(|dtype| ["--read-as".into(), dtype.to_owned()]));
+    words.extend(output(options).arguments());
+    words.extend(texts(options).arguments());
     command_line(&words)
 }
