@@ -20,7 +20,8 @@ use statelens_checkpoint::{
     Checkpoint, ErrorKind, FileSet, Limits, Memory, Progress, Result, Span, Unwatched,
 };
 use statelens_convert::{Run, Step, TensorWriter, WriteTarget, plan};
-use statelens_describe::{CheckpointSummary, ParameterCount, write_manifest};
+use statelens_describe::model::Model;
+use statelens_describe::{CheckpointSummary, Info, ParameterCount, write_manifest};
 use statelens_formats::{FORMATS, RequestedOptions, writings};
 use statelens_tensor::{Machine as _, Need};
 
@@ -79,8 +80,9 @@ fn examine_files(files: FileSet) {
     let opened = statelens_formats::open(files, &Limits::default(), &mut Unwatched);
     let Ok(checkpoint) = opened else { return };
     let leaves = checkpoint.leaves();
+    let summary = CheckpointSummary::new(&checkpoint, &leaves);
     let _ =
-        CheckpointSummary::new(&checkpoint, &leaves).json(&checkpoint, &ParameterCount::default());
+        Info::new(&checkpoint, summary, ParameterCount::default(), Model::default()).json();
     let _ = manifest(&checkpoint);
     let checkpoint = Arc::new(checkpoint);
     for target in targets() {

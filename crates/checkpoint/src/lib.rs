@@ -4,10 +4,21 @@
 //! their bytes are ([`Layout`]), and a description of the format. Readers make one from a
 //! [`FileSet`]; writers turn one into a [`Plan`]. This crate knows no format and does no I/O: bytes
 //! come through [`ReadAt`], which the command and the page implement.
+//!
+//! # Memory
+//!
+//! Values are stored in one table and refer to each other by `ValueId`; another occurrence of an
+//! object is a `Link`. So cycles are finite, a hostile pickle can't create a tree larger than its
+//! bytes, and no code recurses on depth. The fully expanded size is known after opening
+//! (`Checkpoint::unfolded`). Above 1,000× the file size, operations that visit everything ask
+//! first. Allocations whose size comes from a file go through `checkpoint::room`, which returns an
+//! error if the system refuses. Small allocations are not checked: if one fails, the process
+//! aborts, and the next run removes its unfinished output.
 
 mod advice;
 mod cache;
 mod checkpoint;
+mod codec;
 mod dtype;
 mod error;
 mod finding;
@@ -43,6 +54,7 @@ mod words;
 pub use advice::{Advice, Phrase, Setting};
 pub use cache::{BLOCK, Structure};
 pub use checkpoint::{Builder, Checkpoint, NOT_COMPARED, STORED_TYPE, has_enum};
+pub use codec::{hex, natural_order, percent_decode, percent_encode};
 pub use dtype::{Block, DType, Field, NumpyType};
 pub use error::{Error, ErrorKind, Result};
 pub use finding::{Finding, FindingKind, Grade, LoaderCall};

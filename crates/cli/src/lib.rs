@@ -40,6 +40,13 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
     }
 }
 
+/// Returns the config in the folder of a checkpoint with which `info` describes its model.
+pub fn sibling_config(
+    checkpoint: &std::path::Path,
+) -> Option<statelens::parts::describe::model::Config> {
+    commands::model::config_of(checkpoint, None).ok().flatten()
+}
+
 /// Converts a model as `statelens convert-model` with these arguments does; returns what it prints.
 /// Notes go to standard error. Signals are left to the calling program, which stops it by
 /// `progress`.

@@ -4,7 +4,6 @@ use std::collections::HashMap;
 
 use sha2::{Digest, Sha256};
 use statelens_checkpoint::{Checkpoint, DictKey, Value, ValueId};
-use statelens_values::reading::hex;
 
 use crate::exact::{class_text, is_ambiguous, record_text};
 use crate::text::SHOWN_ARGS;
@@ -112,5 +111,5 @@ pub(crate) fn contents_hash(checkpoint: &Checkpoint, id: ValueId, contents: &str
         }
         open.extend(children.into_iter().rev());
     }
-    hex(&hash.finalize())
+    statelens_checkpoint::hex(&hash.finalize())
 }

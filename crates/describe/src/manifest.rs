@@ -47,11 +47,11 @@ use std::collections::HashMap;
 use sha2::{Digest, Sha256};
 use statelens_checkpoint::{
     Checkpoint, Int, Leaf, Progress, Quantizer, Result, Sparse, Tensor, TensorId, Text, Value,
-    ValueId, float_repr, shape_text,
+    ValueId, float_repr, hex, shape_text,
 };
 use statelens_tensor::{BUFFER, Buffer, InOrder, drive};
 use statelens_values::Json;
-use statelens_values::reading::{Hashed, Hashing, Readable, TakesHashes, hex, missing, tensors_of};
+use statelens_values::reading::{Hashed, Hashing, Readable, TakesHashes, missing, tensors_of};
 
 use crate::contents::{contents_hash, is_text_complete};
 use crate::text::MISSING;

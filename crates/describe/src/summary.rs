@@ -5,11 +5,9 @@ use std::collections::HashMap;
 
 use serde::Serialize;
 use statelens_checkpoint::{
-    Checkpoint, DictKey, Finding, FormatInfo, Layout, Leaf, Tensor, TensorId, Value, separator,
+    Checkpoint, DictKey, FormatInfo, Layout, Leaf, Tensor, TensorId, Value, separator,
 };
 use statelens_values::Json;
-
-use crate::parameters::ParameterCount;
 
 /// Totals of a checkpoint. Tied tensors are counted once; links are not counted.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,7 +40,6 @@ pub struct Count {
     /// Number of tensors.
     pub tensors: u64,
     /// Total number of elements; "parameters" if the tensors are weights.
-    #[serde(rename = "params")]
     pub elements: u64,
     /// Total number of logical bytes.
     pub bytes: u64,
@@ -121,60 +118,6 @@ impl CheckpointSummary {
     /// "Parameters" then refers to this state.
     pub fn model(&self) -> Option<(&str, &StateSummary)> {
         model_among(&self.by_state, self.nested)
-    }
-
-    /// Returns the summary as JSON, including findings.
-    pub fn json(&self, checkpoint: &Checkpoint, parameters: &ParameterCount) -> String {
-        let mut json = Json::new();
-        json.object(|json| {
-            json.name("statelens").number(1);
-            self.write(checkpoint, parameters, &[], json);
-        });
-        json.take()
-    }
-
-    /// Writes the fields of [`CheckpointSummary::json`], with additional findings.
-    pub fn write(
-        &self,
-        checkpoint: &Checkpoint,
-        parameters: &ParameterCount,
-        more: &[Finding],
-        json: &mut Json,
-    ) {
-        json.name("format").object(|json| {
-            json.name("name").str(self.format.id);
-            json.name("title").str(self.format.name);
-            json.name("version").str(&self.format.version);
-            json.name("producer").str(&self.format.producer);
-            json.name("facts").object(|json| {
-                for (name, value) in &self.format.facts {
-                    json.name(name).str(value);
-                }
-            });
-        });
-        json.name("files").objects(&self.files, |json, (name, len)| {
-            json.name("name").str(name);
-            json.name("bytes").number(*len);
-        });
-        json.name("leaves").number(self.leaves);
-        json.name("links").number(self.links);
-        json.name("missing").number(self.missing);
-        json.fields(&self.all);
-        json.name("model_params").number(parameters.model);
-        let unfolded = checkpoint.unfolded();
-        json.name("unfolded").object(|json| {
-            json.name("stored_bytes").number(unfolded.stored_bytes);
-            json.name("text_bytes").number(unfolded.text_bytes);
-            json.name("tensor_bytes").number(unfolded.tensor_bytes);
-        });
-        json.name("dtypes").objects(&self.by_dtype, |json, (name, count)| {
-            json.name("dtype").str(name);
-            json.fields(count);
-        });
-        self.write_states(json);
-        crate::groups_json(json, checkpoint);
-        let findings: Vec<&Finding> = checkpoint.findings.iter().chain(more).collect();
-        json.name("findings").value(&findings);
     }
 
     /// Writes the field `states`.
@@ -328,6 +271,8 @@ mod tests {
     use statelens_checkpoint::Grade;
 
     use super::*;
+    use crate::model::Model;
+    use crate::{Info, ParameterCount};
     use statelens_checkpoint::{
         Builder, DType, Dict, FileSet, Finding, Limits, Memory, Span, ValueId,
     };
@@ -382,8 +327,8 @@ mod tests {
         let states: Vec<_> =
             summary.by_state.iter().map(|(name, state)| (name.as_str(), state.leaves)).collect();
         assert_eq!(states, [("step", 1), ("model", 3)]);
-        let json: serde_json::Value =
-            serde_json::from_str(&summary.json(&checkpoint, &ParameterCount::default())).unwrap();
+        let info = Info::new(&checkpoint, summary, ParameterCount::default(), Model::default());
+        let json: serde_json::Value = serde_json::from_str(&info.json()).unwrap();
         assert_eq!(json["bytes"], 14);
         assert_eq!(json["dtypes"][1]["dtype"], "bfloat16");
         assert_eq!(json["findings"][0]["grade"], "warning");

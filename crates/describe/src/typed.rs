@@ -23,7 +23,7 @@ pub fn leaf_json(json: &mut Json, checkpoint: &Checkpoint, leaf: &Leaf) {
         json.name("shape").numbers(shape);
     }
     if let Some((_, tensor)) = checkpoint.tensor_of(leaf.target) {
-        json.name("params").number(tensor.numel().unwrap_or(0));
+        json.name("elements").number(tensor.numel().unwrap_or(0));
         json.name("bytes").number(tensor.nbytes().unwrap_or(0));
         layout_json(json, tensor);
     } else if let Value::Bytes { data, .. } = checkpoint.value(leaf.target) {
@@ -94,8 +94,7 @@ fn plain_json(json: &mut Json, checkpoint: &Checkpoint, id: ValueId) {
         Value::Str(text) => json.name("value").text(text),
         Value::Bytes { data, .. } => {
             let shown = &data[..data.len().min(MAX_BYTES)];
-            let digits: String = shown.iter().map(|byte| format!("{byte:02x}")).collect();
-            json.name("value").str(&digits);
+            json.name("value").str(&statelens_checkpoint::hex(shown));
         }
         Value::List(_) | Value::Tuple(_) => json.name("value").array(|_| {}),
         Value::Set(set) if set.items.is_empty() => json.name("value").array(|_| {}),

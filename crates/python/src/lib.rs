@@ -39,7 +39,7 @@ mod _native {
     #[pymodule_export]
     use crate::place::{is_address, open, parse_size};
     #[pymodule_export]
-    use crate::reports::{check, diff, scan, stats, summary, verify};
+    use crate::reports::{check, diff, info, scan, stats, summary, verify};
     #[pymodule_export]
     use crate::tensor::{NativeFile, NativeTensor};
 

@@ -42,6 +42,14 @@ impl Place {
         Ok(Self(kind, *fetch))
     }
 
+    /// Returns the path, if there is one on this machine.
+    pub(crate) fn path(&self) -> Option<&Path> {
+        match &self.0 {
+            PlaceKind::Named(path) if remote::address(path).is_none() => Some(path),
+            _ => None,
+        }
+    }
+
     /// Opens the checkpoint. `progress` can cancel, and hears no figures.
     pub(crate) fn open(self, progress: &mut dyn Progress) -> Result<Checkpoint> {
         self.open_with(Vec::new(), progress)

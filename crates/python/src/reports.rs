@@ -114,6 +114,17 @@ pub(crate) fn check(
     })
 }
 
+/// Describes a checkpoint: format, counts, findings and the model.
+#[pyfunction]
+pub(crate) fn info(py: Python<'_>, source: Located<'_>, model: bool) -> PyResult<String> {
+    let place = Place::of(&source)?;
+    Watch::new(None).over(py, |progress| {
+        let config = place.path().and_then(statelens_cli::sibling_config);
+        let checkpoint = place.open(progress)?;
+        Ok(checkpoint.info(config.as_ref(), model)?.json())
+    })
+}
+
 /// Summarises a checkpoint.
 #[pyfunction]
 pub(crate) fn summary(

@@ -30,6 +30,8 @@ def test_reports_equal_those_of_the_command(fixtures):
     other = other if other.exists() else next((fixtures / "cerebras/v2.10.0").glob("*.mdl"))
     assert pystatelens.verify(source) == command("verify", "--json", source)
     assert pystatelens.scan(source) == command("scan", "--json", source)
+    assert pystatelens.info(source) == command("info", "--json", source)
+    assert pystatelens.info(source, model=True)["model"] == command("info", "--json", "--model", source)["model"]
     assert pystatelens.stats(source) == command("stats", "--json", source)
     assert pystatelens.stats(source, by="layer") == command("stats", "--json", "--by", "layer", source)
     assert pystatelens.diff(source, other) == command("diff", "--json", source, other, status=1)
@@ -45,6 +47,7 @@ def test_reports_take_open_checkpoints_and_file_objects(examples):
         for source in (checkpoint, file):
             assert pystatelens.verify(source)["sound"]
             assert pystatelens.scan(source)["findings"] == []
+            assert pystatelens.info(source)["leaves"] == 3
             assert len(pystatelens.stats(source)["tensors"]) == 2
             assert pystatelens.diff(source, "trainer.pt")["matches"]
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use statelens_checkpoint::{Error, Result};
+use statelens_checkpoint::{Error, Result, percent_decode, percent_encode};
 
 /// The address of a file on a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -149,41 +149,14 @@ fn short(text: &str) -> String {
 
 /// Percent-encodes all bytes except letters, digits, `-._` and those in `keep`.
 fn encode(text: &str, keep: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        let c = char::from(byte);
-        if c.is_ascii_alphanumeric() || "-._".contains(c) || (byte.is_ascii() && keep.contains(c)) {
-            out.push(c);
-        } else {
-            out.push('%');
-            for digit in [byte >> 4, byte & 15] {
-                out.push(
-                    char::from_digit(u32::from(digit), 16).unwrap_or('0').to_ascii_uppercase(),
-                );
-            }
-        }
-    }
-    out
+    percent_encode(text.as_bytes(), |byte| {
+        byte.is_ascii_alphanumeric() || b"-._".contains(&byte) || keep.as_bytes().contains(&byte)
+    })
 }
 
 fn decode(text: &str) -> String {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((&first, after)) = rest.split_first() {
-        let digit = |at: usize| char::from(*after.get(at)?).to_digit(16);
-        match (first, digit(0), digit(1)) {
-            (b'%', Some(high), Some(low)) => {
-                bytes.push((high * 16 + low) as u8);
-                rest = &after[2..];
-            }
-            _ => {
-                bytes.push(first);
-                rest = after;
-            }
-        }
-    }
     // An encoded slash belongs to the name, but our file names can't contain slashes.
-    String::from_utf8_lossy(&bytes).replace('/', "_")
+    String::from_utf8_lossy(&percent_decode(text.as_bytes())).replace('/', "_")
 }
 
 #[cfg(test)]

@@ -10,8 +10,10 @@ use statelens_checkpoint::{
 use statelens_compare::diff::{Comparison, ComparisonReport as Diff, DiffOptions};
 use statelens_compare::verify::{Manifest, Verification, VerificationReport as Verdict};
 use statelens_convert::CastRule;
+use statelens_describe::info::MAX_DESCRIBED;
+use statelens_describe::model::{Config, Model, parameters};
 use statelens_describe::share::{Measuring, Outline};
-use statelens_describe::{ManifestWriter, Unread};
+use statelens_describe::{CheckpointSummary, Info, ManifestWriter, Unread};
 use statelens_remote::{Meter, MeteredCall};
 
 use crate::files::FileSource;
@@ -281,6 +283,21 @@ impl Checkpoint {
         };
         parallel::drive(&mut writer, self.workers(), progress)?;
         writer.finish()
+    }
+
+    /// Describes the checkpoint: format, counts, findings and, unless it has very many keys and
+    /// `model` is false, the model. Reads no tensors. `config` is that of the model, if known.
+    pub fn info(&self, config: Option<&Config>, model: bool) -> Result<Info> {
+        let describes = model || self.inner.unfolded().leaves <= MAX_DESCRIBED;
+        // Memory per leaf for the list, its description and its split key.
+        self.inner.room(if describes { 1_500 } else { 750 })?;
+        let leaves = self.inner.leaves();
+        let summary = CheckpointSummary::new(&self.inner, &leaves);
+        let (model, parameters) = match describes {
+            true => Model::counted(&self.inner, &leaves, &summary, config),
+            false => (Model::default(), parameters(&self.inner, &leaves, &summary)),
+        };
+        Ok(Info::new(&self.inner, summary, parameters, model))
     }
 
     /// Summarises the checkpoint, with statistics and a fingerprint of the content if requested,

@@ -43,7 +43,7 @@ pub fn cast_json(json: &mut Json, report: &RunReport, worst: &[Changed]) {
 }
 
 fn counts(json: &mut Json, cast: &CastReport) {
-    json.name("params").number(cast.elements);
+    json.name("elements").number(cast.elements);
     json.name("changed").number(cast.changed);
     json.name("overflowed").number(cast.overflowed);
     json.name("nonzero").number(cast.nonzero);

@@ -17,7 +17,7 @@ pub mod weights;
 
 pub use csv::Csv;
 pub use element::{complex_text, element_text};
-pub use json::{Json, findings_json, report_json, worst};
+pub use json::{Json, findings_json, object, report_json, worst};
 pub use reading::{Repetition, missing};
 pub use statelens_stats::{
     Accumulator, ByteHash, EqualCounts, Histogram, MAX_LINES, MOST_TILES, Matrix, MatrixLine,

@@ -1,7 +1,6 @@
 //! Decides which tensors of a checkpoint are read, and hashes them.
 
 use std::collections::HashSet;
-use std::fmt::Write as _;
 use std::marker::PhantomData;
 
 use sha2::{Digest as _, Sha256};
@@ -181,7 +180,7 @@ pub struct Hashed {
 impl Hashed {
     /// Returns the hash in hexadecimal.
     pub fn hash(self) -> String {
-        hex(&self.hasher.finalize())
+        statelens_checkpoint::hex(&self.hasher.finalize())
     }
 }
 
@@ -193,16 +192,6 @@ impl Receive for Hashed {
         }
         Ok(())
     }
-}
-
-/// Formats bytes in hexadecimal.
-pub fn hex(bytes: &[u8]) -> String {
-    let mut out = String::with_capacity(bytes.len() * 2);
-    for byte in bytes {
-        // Writing to a string does not fail.
-        let _ = write!(out, "{byte:02x}");
-    }
-    out
 }
 
 /// Returns an error that concerns only one tensor; fails with errors that must end the whole

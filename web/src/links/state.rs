@@ -1,8 +1,6 @@
 //! The page's view as the fragment of an address (the part after `#`), which is not sent to
 //! servers: `#file=model.safetensors&key=model.layers.3.mlp.weight&slice=[120,576]&view=expanded`.
 
-use std::fmt::Write as _;
-
 /// The target of a link.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PageLink {
@@ -88,36 +86,12 @@ pub const EXPANDED: &str = "expanded";
 /// Percent-encodes only the characters that would end the text or that browsers write differently,
 /// so that links stay readable.
 fn encode(text: &str, out: &mut String) {
-    for c in text.chars() {
-        if c.is_ascii_graphic() && !matches!(c, '%' | '&' | '#' | '"' | '<' | '>' | '`' | '+') {
-            out.push(c);
-        } else {
-            let mut bytes = [0; 4];
-            for byte in c.encode_utf8(&mut bytes).bytes() {
-                // Writing to a string does not fail.
-                let _ = write!(out, "%{byte:02X}");
-            }
-        }
-    }
+    let plain = |byte: u8| byte.is_ascii_graphic() && !b"%&#\"<>`+".contains(&byte);
+    out.push_str(&statelens_checkpoint::percent_encode(text.as_bytes(), plain));
 }
 
 fn decoded(text: &str) -> String {
-    let mut out = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((&byte, after)) = rest.split_first() {
-        let digit = |at: usize| after.get(at).and_then(|it| (*it as char).to_digit(16));
-        match (byte, digit(0), digit(1)) {
-            (b'%', Some(high), Some(low)) => {
-                out.push((high * 16 + low) as u8);
-                rest = &after[2..];
-            }
-            _ => {
-                out.push(byte);
-                rest = after;
-            }
-        }
-    }
-    String::from_utf8_lossy(&out).into_owned()
+    String::from_utf8_lossy(&statelens_checkpoint::percent_decode(text.as_bytes())).into_owned()
 }
 
 #[cfg(test)]

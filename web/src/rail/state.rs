@@ -2,7 +2,8 @@
 
 use std::rc::Rc;
 
-use statelens_describe::{FileGrade, natural_order};
+use statelens_checkpoint::natural_order;
+use statelens_describe::FileGrade;
 
 use crate::open::message::{FileName, FoundCheckpoint};
 
@@ -62,7 +63,9 @@ impl Rail {
         };
         let mut entries: Vec<RailEntry> = found.into_iter().map(entry).collect();
         statelens_checkpoint::order::by(&mut entries, |one, other| {
-            one.step.cmp(&other.step).then_with(|| natural_order(&one.name, &other.name))
+            one.step
+                .cmp(&other.step)
+                .then_with(|| natural_order(one.name.as_bytes(), other.name.as_bytes()))
         });
         Some(Self { entries, ticked: Vec::new() })
     }

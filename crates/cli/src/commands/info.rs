@@ -1,126 +1,82 @@
 //! `statelens info`.
 
 use statelens::Error;
-use statelens::parts::describe::model::parameters;
-use statelens::parts::describe::{CheckpointSummary, ParameterCount, grade_word};
+use statelens::parts::describe::grade_word;
+use statelens::parts::describe::info::{DTypeCount, Info, StateCount};
 use statelens::parts::values::Json;
 
-use crate::args::{Info, Inputs};
+use crate::args::{self, Inputs};
 use crate::commands::toolbox::states;
 use crate::commands::{model, several};
-use crate::print::{CommandResult, Failure, Printer, TextTable, counted, grouped, size_text};
+use crate::print::{CommandResult, Failure, Printer, TextTable, grouped};
 
-pub(crate) fn run(args: &Info) -> CommandResult {
-    let Info { inputs, .. } = args;
+pub(crate) fn run(args: &args::Info) -> CommandResult {
+    let args::Info { inputs, .. } = args;
     let file = match inputs.files.as_slice() {
         [file] => file,
         _ if args.states => {
             let error = Error::refused("--states describes one checkpoint");
             return Err(error.advice("Name one FILE.").into());
         }
-        _ => return table(inputs),
+        _ => return table(inputs, args.model),
     };
     if args.states {
         return states::run(file, &inputs.common);
     }
-    let checkpoint = super::open_for_good(file, &inputs.common.with)?.inner();
-    let model = model::of(checkpoint, file, args.config.as_deref(), args.model)?;
+    let opened = super::open_for_good(file, &inputs.common.with)?;
+    let config = model::config_of(file, args.config.as_deref())?;
+    let info = opened.info(config.as_ref(), args.model)?;
     let mut printer = Printer::new();
     if args.model && !inputs.common.json {
-        model::print(&model, &mut printer)?;
+        model::print(&info.model, &mut printer)?;
         return printer.success();
     }
-    let leaves = checkpoint.leaves();
-    let summary = CheckpointSummary::new(checkpoint, &leaves);
-    let parameters = parameters(checkpoint, &leaves, &summary);
     if inputs.common.json {
-        printer.json(|json| {
-            summary.write(checkpoint, &parameters, &model.findings(), json);
-            json.name("model").object(|json| model.write(json));
-        })?;
+        printer.line(&info.json())?;
     } else {
-        facts(&summary, &parameters, &model.line(), &mut printer)?;
-        counts(&summary, &mut printer)?;
-        let findings = [checkpoint.findings.clone(), model.findings()].concat();
-        if !findings.is_empty() {
+        let mut table = TextTable::new(&["", ""]);
+        info.lines().into_iter().for_each(|(label, text)| table.row(vec![label, text]));
+        table.print_body(&mut printer)?;
+        counts(&info, &mut printer)?;
+        if !info.findings.is_empty() {
             printer.line("")?;
-            super::print_findings(&findings, &mut printer)?;
+            super::print_findings(&info.findings, &mut printer)?;
         }
     }
     printer.success()
 }
 
 /// Prints one row for each of several checkpoints.
-fn table(args: &Inputs) -> CommandResult {
+fn table(args: &Inputs, requested: bool) -> CommandResult {
     let heads = ["format", ">tensors", ">parameters", ">bytes", "findings"];
     several::each(&args.files, &heads, args.common.json, |file| {
-        let (checkpoint, _) = super::open(file, &args.common.with)?.into_parts();
-        let leaves = checkpoint.leaves();
-        let summary = CheckpointSummary::new(&checkpoint, &leaves);
-        let worst = checkpoint.findings.iter().map(|finding| finding.grade).max();
-        let findings = match (worst, checkpoint.findings.len()) {
+        let checkpoint = super::open(file, &args.common.with)?;
+        let info = checkpoint.info(model::config_of(file, None)?.as_ref(), requested)?;
+        let worst = info.findings.iter().map(|finding| finding.grade).max();
+        let findings = match (worst, info.findings.len()) {
             (None, _) => String::new(),
             (Some(worst), 1) => grade_word(worst).to_owned(),
             (Some(worst), count) => format!("{}, {count} in all", grade_word(worst)),
         };
-        let parameters = parameters(&checkpoint, &leaves, &summary);
         let cells = vec![
-            format!("{} {}", summary.format.name, summary.format.version).trim_end().to_owned(),
-            grouped(summary.all.tensors),
-            grouped(parameters.model),
-            grouped(summary.all.bytes),
+            info.format_text(),
+            grouped(info.all.tensors),
+            grouped(info.parameters.model),
+            grouped(info.all.bytes),
             findings,
         ];
-        let json =
-            Box::new(move |json: &mut Json| summary.write(&checkpoint, &parameters, &[], json));
+        let json = Box::new(move |json: &mut Json| json.fields(&info));
         Ok(several::FileRow { cells, json, answer: true })
     })
 }
 
-fn facts(
-    summary: &CheckpointSummary,
-    parameters: &ParameterCount,
-    model: &str,
-    printer: &mut Printer,
-) -> Result<(), Failure> {
-    let mut table = TextTable::new(&["", ""]);
-    let format = &summary.format;
-    let mut row = |name: &str, text: String| {
-        if !text.is_empty() {
-            table.row(vec![name.into(), text]);
-        }
-    };
-    row("format", format!("{} {}", format.name, format.version).trim_end().to_owned());
-    row("producer", format.producer.clone());
-    for (name, text) in &format.facts {
-        row(&name.to_lowercase(), text.clone());
-    }
-    row("model", model.to_owned());
-    for (name, len) in &summary.files {
-        row("file", format!("{name}, {}", exact(*len)));
-    }
-    let links = match summary.links {
-        0 => String::new(),
-        1 => ", 1 of them a link to another".to_owned(),
-        links => format!(", {} of them links to others", grouped(links)),
-    };
-    row("leaves", format!("{}{links}", grouped(summary.leaves)));
-    row("tensors", grouped(summary.all.tensors));
-    row("parameters", parameters.text());
-    row("bytes", exact(summary.all.bytes));
-    if summary.missing > 0 {
-        row("missing", format!("the bytes of {}", counted(summary.missing, "tensor")));
-    }
-    table.print_body(printer)
-}
-
-fn counts(summary: &CheckpointSummary, printer: &mut Printer) -> Result<(), Failure> {
-    if !summary.by_dtype.is_empty() {
+fn counts(info: &Info, printer: &mut Printer) -> Result<(), Failure> {
+    if !info.dtypes.is_empty() {
         printer.line("")?;
         let mut table = TextTable::new(&["dtype", ">tensors", ">elements", ">bytes"]);
-        for (name, count) in &summary.by_dtype {
+        for DTypeCount { dtype, count } in &info.dtypes {
             table.row(vec![
-                name.clone(),
+                dtype.clone(),
                 grouped(count.tensors),
                 grouped(count.elements),
                 grouped(count.bytes),
@@ -128,20 +84,20 @@ fn counts(summary: &CheckpointSummary, printer: &mut Printer) -> Result<(), Fail
         }
         table.print(printer)?;
     }
-    if !summary.by_state.is_empty() {
+    if !info.states.is_empty() {
         printer.line("")?;
         let mut table = TextTable::new(&["state", ">leaves", ">tensors", ">elements", ">bytes"]);
-        for (name, state) in summary.by_state.iter().take(MAX_STATES) {
+        for StateCount { state, count } in info.states.iter().take(MAX_STATES) {
             table.row(vec![
-                name.clone(),
-                grouped(state.leaves),
-                grouped(state.tensors.tensors),
-                grouped(state.tensors.elements),
-                grouped(state.tensors.bytes),
+                state.clone(),
+                grouped(count.leaves),
+                grouped(count.tensors.tensors),
+                grouped(count.tensors.elements),
+                grouped(count.tensors.bytes),
             ]);
         }
         table.print(printer)?;
-        let more = summary.by_state.len().saturating_sub(MAX_STATES);
+        let more = info.states.len().saturating_sub(MAX_STATES);
         if more > 0 {
             printer.line(&format!("and {} more (--json lists them all)", grouped(more as u64)))?;
         }
@@ -152,10 +108,3 @@ fn counts(summary: &CheckpointSummary, printer: &mut Printer) -> Result<(), Fail
 /// The largest number of states that is listed. In a state dict without nesting every key is a
 /// state.
 const MAX_STATES: usize = 40;
-
-fn exact(bytes: u64) -> String {
-    match bytes {
-        0..1_000 => size_text(bytes),
-        _ => format!("{} ({} bytes)", size_text(bytes), grouped(bytes)),
-    }
-}

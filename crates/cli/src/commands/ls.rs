@@ -5,10 +5,10 @@ mod tree;
 use std::cmp::Ordering;
 use std::collections::HashSet;
 
-use statelens::parts::checkpoint::{Checkpoint, Leaf, known_key, order, shape_text};
+use statelens::parts::checkpoint::{Checkpoint, Leaf, known_key, natural_order, order, shape_text};
 use statelens::parts::convert::{Pattern, dtype_named};
 use statelens::parts::describe::{
-    dtype_of, fields_text, groups_json, kind_of, leaf_json, natural_order, shape_of, value_text,
+    dtype_of, fields_text, groups_json, kind_of, leaf_json, shape_of, value_text,
 };
 use statelens::parts::values::Json;
 
@@ -93,7 +93,7 @@ fn sort(checkpoint: &Checkpoint, by: Option<Sort>, leaves: &mut [Leaf]) {
         }
         Some(Sort::Params) => order::by(leaves, |one, other| params(other).cmp(&params(one))),
         Some(Sort::Name) => order::by(leaves, |one, other| {
-            natural_order(&one.flat.to_lossy(), &other.flat.to_lossy())
+            natural_order(one.flat.as_bytes(), other.flat.as_bytes())
         }),
         // Leaves without a dtype come last.
         Some(Sort::Dtype) => order::by(leaves, |one, other| match (dtype(one), dtype(other)) {

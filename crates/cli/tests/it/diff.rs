@@ -21,7 +21,7 @@ fn lists_states_with_their_sizes() {
     let json = run(["info", "--states", "--json", &file]).json();
     let states = json["states"].as_array().unwrap();
     let named = |name: &str| states.iter().find(|state| state["state"] == name).unwrap();
-    assert_eq!(named("model")["params"], 32_192);
+    assert_eq!(named("model")["elements"], 32_192);
     assert_eq!(named("model")["bytes"], 128_768);
     assert_eq!(named("global_step")["leaves"], 1);
     assert_eq!(named("global_step")["tensors"], 0);

@@ -457,7 +457,7 @@ fn dry_run_with_scan_counts_losses_of_casts() {
     let json = run([&args[..], &["--json", "--lossy"]].concat()).json();
     let cast = &json["cast"];
     let counts =
-        ["params", "changed", "overflowed", "flushed"].map(|name| cast[name].as_u64().unwrap());
+        ["elements", "changed", "overflowed", "flushed"].map(|name| cast[name].as_u64().unwrap());
     assert_eq!((counts, &json["dry_run"]), ([6, 3, 1, 1], &json!(true)));
     assert!(!std::path::Path::new(out).exists());
     assert!(run(["convert", path, out, "--scan"]).code == Some(2));

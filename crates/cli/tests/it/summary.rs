@@ -120,7 +120,7 @@ fn json_matches_its_documentation() {
         (&json["totals"]["leaves"], "leaves"),
         (&json["totals"]["links"], "links"),
         (&json["totals"]["tensors"], "tensors"),
-        (&json["totals"]["elements"], "params"),
+        (&json["totals"]["elements"], "elements"),
         (&json["totals"]["bytes"], "bytes"),
         (&json["findings"], "findings"),
     ] {
@@ -226,7 +226,7 @@ fn summary_counts_states_as_info_does() {
             let states = value["states"].as_array().unwrap();
             states.iter().map(|state| counts(state, params)).collect()
         };
-        assert_eq!(of(&json, "elements"), of(&info, "params"), "{path}");
+        assert_eq!(of(&json, "elements"), of(&info, "elements"), "{path}");
         let text = summary(&["--to", "md"], path);
         for state in info["states"].as_array().unwrap() {
             let name = state["state"].as_str().unwrap();

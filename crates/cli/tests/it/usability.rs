@@ -217,8 +217,8 @@ fn patterns_support_classes_and_braces() {
 fn info_counts_model_parameters_separately() {
     let file = text(&fixture(TRAINER));
     let json = run(["info", "--json", &file]).json();
-    assert_eq!(json["model_params"], 32_192);
-    assert!(json["params"].as_u64().unwrap() > 90_000);
+    assert_eq!(json["model_parameters"], 32_192);
+    assert!(json["elements"].as_u64().unwrap() > 90_000);
     let printed = run(["info", &file]).ok();
     let line = printed.lines().find(|line| line.starts_with("parameters")).unwrap();
     assert!(line.contains("32,192 in `model`, of 90,"), "{line}");

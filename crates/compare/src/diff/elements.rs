@@ -12,7 +12,7 @@ use super::Numbers;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ElementDifference {
     /// Number of elements of either tensor.
-    #[serde(rename = "params")]
+    #[serde(rename = "elements")]
     pub count: u64,
     /// Number of elements that do not match: unequal, or beyond the tolerance if there is one.
     pub differing: u64,

@@ -14,7 +14,7 @@ pub struct ComparisonReport {
     /// Number of tensors, or parts of tensors, whose elements were compared.
     pub tensors: u64,
     /// The total number of their elements.
-    #[serde(rename = "params")]
+    #[serde(rename = "elements")]
     pub elements: u64,
     /// How many of the tensors match only within the tolerance.
     pub close: u64,

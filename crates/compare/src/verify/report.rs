@@ -86,6 +86,7 @@ pub struct NonFiniteTensor {
     /// Number of infinite values of either sign.
     pub inf: u64,
     /// Number of elements of the tensor.
+    #[serde(rename = "elements")]
     pub params: u64,
     /// The multi-dimensional index of the first such element.
     pub first: Vec<u64>,

@@ -170,7 +170,7 @@ impl Tally {
 
     /// Returns the counts, and the hash in hexadecimal.
     pub(super) fn finish(self) -> (NonFinite, Option<String>) {
-        (self.found, self.hasher.map(|hasher| statelens_values::reading::hex(&hasher.finalize())))
+        (self.found, self.hasher.map(|hasher| statelens_checkpoint::hex(&hasher.finalize())))
     }
 }
 

@@ -35,9 +35,11 @@ pub use memory::MemoryEstimate;
 pub use packed::Quantised;
 pub use parts::PartSum;
 pub use roles::ModelComponent;
+pub use write::ModelReport;
 
 use crate::entry::LeafSummary;
 use crate::optimizer::Parameters;
+use crate::parameters::ParameterCount;
 use crate::summary::CheckpointSummary;
 use weights::Weights;
 
@@ -116,8 +118,18 @@ pub struct Resolved {
 impl Model {
     /// Describes a model; does not read tensors. `leaves` are those of `checkpoint`.
     pub fn of(checkpoint: &Checkpoint, leaves: &[Leaf], config: Option<&Config>) -> Self {
+        Self::counted(checkpoint, leaves, &CheckpointSummary::new(checkpoint, leaves), config).0
+    }
+
+    /// Describes a model, and returns the number of its parameters, which [`parameters`] would count
+    /// again. `leaves` and `summary` are those of `checkpoint`.
+    pub fn counted(
+        checkpoint: &Checkpoint,
+        leaves: &[Leaf],
+        summary: &CheckpointSummary,
+        config: Option<&Config>,
+    ) -> (Self, ParameterCount) {
         let (entries, places) = count::model_entries(checkpoint, leaves);
-        let summary = CheckpointSummary::new(checkpoint, leaves);
         let state = summary.model().map(|(name, _)| name);
         let mut model = Self::read(&entries, &places, state, config);
         let parameters = Parameters::of(checkpoint, leaves);
@@ -127,7 +139,12 @@ impl Model {
             .into_iter()
             .map(|(basis, entries)| Resolved { entries, basis: basis.to_owned() })
             .collect();
-        model
+        let count = ParameterCount {
+            model: parts::params(&model.parts),
+            all: summary.all.elements,
+            state: state.map(str::to_owned),
+        };
+        (model, count)
     }
 
     /// Describes a model by its entries alone. `places` has the location of each entry's bytes, if

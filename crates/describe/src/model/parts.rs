@@ -17,9 +17,10 @@ pub struct PartSum {
     /// Number of tensors.
     pub tensors: u64,
     /// Number of parameters; for buffers, number of elements.
+    #[serde(rename = "parameters")]
     pub params: u64,
     /// Number of parameters that are used for each token; `None` if not known.
-    #[serde(rename = "active_params")]
+    #[serde(rename = "active_parameters")]
     pub active: Option<u64>,
     /// Number of bytes in the file.
     pub bytes: u64,

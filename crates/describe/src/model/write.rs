@@ -1,9 +1,9 @@
 //! The model as text and as JSON.
 
+use serde::Serialize;
 use statelens_checkpoint::grouped;
-use statelens_values::Json;
 
-use super::{Fact, FactSource, FactValue, Model};
+use super::{Fact, FactSource, FactValue, MemoryEstimate, Model, PartSum, Quantised, Resolved};
 
 impl Fact {
     /// Formats the value.
@@ -71,31 +71,79 @@ impl Model {
         parts.join("; ")
     }
 
-    /// Writes the fields of the model's JSON object.
-    pub fn write(&self, json: &mut Json) {
-        json.name("config").str(&self.config);
-        json.name("facts").objects(&self.facts, |json, fact| {
-            json.name("name").str(&fact.name);
-            let json = json.name("value");
-            match &fact.value {
-                FactValue::Unknown => json.null(),
-                FactValue::Number(number) => json.number(*number),
-                FactValue::Flag(flag) => json.bool(*flag),
-                FactValue::Text(text) => json.str(text),
-            }
-            json.name("source").str(fact.source.word());
-            json.name("basis").str(&fact.basis());
-        });
-        json.name("parts").value(&self.parts);
-        json.name("quantised").objects(&self.quantised, |json, layout| {
-            json.name("layout").str(&layout.layout);
-            json.name("block").str(&layout.block);
-            json.name("bits_per_weight").value(&layout.bits_per_weight());
-            json.name("tensors").number(layout.tensors);
-            json.name("params").number(layout.params);
-            json.name("bytes").number(layout.bytes);
-        });
-        json.name("memory").value(&self.memory);
-        json.name("optimizer").value(&self.optimizer);
+    /// Returns the fields of the model's JSON object.
+    pub fn report(&self) -> ModelReport<'_> {
+        let fact = |fact: &'_ Fact| FactReport {
+            name: fact.name.to_string(),
+            value: fact.value.clone().into(),
+            source: fact.source.word(),
+            basis: fact.basis(),
+        };
+        let quantised = |layout: &'_ Quantised| QuantisedReport {
+            layout: layout.layout.clone(),
+            block: layout.block.clone(),
+            bits_per_weight: layout.bits_per_weight(),
+            tensors: layout.tensors,
+            parameters: layout.params,
+            bytes: layout.bytes,
+        };
+        ModelReport {
+            config: &self.config,
+            facts: self.facts.iter().map(fact).collect(),
+            parts: &self.parts,
+            quantised: self.quantised.iter().map(quantised).collect(),
+            memory: &self.memory,
+            optimizer: &self.optimizer,
+        }
     }
+}
+
+/// The description of a model as JSON.
+#[derive(Debug, Serialize)]
+pub struct ModelReport<'a> {
+    config: &'a str,
+    facts: Vec<FactReport>,
+    parts: &'a [PartSum],
+    quantised: Vec<QuantisedReport>,
+    memory: &'a Option<MemoryEstimate>,
+    optimizer: &'a [Resolved],
+}
+
+#[derive(Debug, Serialize)]
+struct FactReport {
+    name: String,
+    value: FactJson,
+    source: &'static str,
+    basis: String,
+}
+
+/// The value of a fact, `null` if it is not known.
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+enum FactJson {
+    Unknown(()),
+    Number(u64),
+    Flag(bool),
+    Text(String),
+}
+
+impl From<FactValue> for FactJson {
+    fn from(value: FactValue) -> Self {
+        match value {
+            FactValue::Unknown => Self::Unknown(()),
+            FactValue::Number(number) => Self::Number(number),
+            FactValue::Flag(flag) => Self::Flag(flag),
+            FactValue::Text(text) => Self::Text(text),
+        }
+    }
+}
+
+#[derive(Debug, Serialize)]
+struct QuantisedReport {
+    layout: String,
+    block: String,
+    bits_per_weight: Option<f64>,
+    tensors: u64,
+    parameters: u64,
+    bytes: u64,
 }

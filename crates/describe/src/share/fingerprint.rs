@@ -37,7 +37,7 @@ pub(super) fn of_lines(mut lines: Vec<String>) -> Fingerprint {
     let mut hasher = Sha256::new();
     lines.iter().for_each(|line| hasher.update(line));
     let hash: [u8; 32] = hasher.finalize().into();
-    Fingerprint { short: short(&hash), sha256: statelens_values::reading::hex(&hash) }
+    Fingerprint { short: short(&hash), sha256: statelens_checkpoint::hex(&hash) }
 }
 
 fn short(hash: &[u8; 32]) -> String {

@@ -30,7 +30,7 @@ pub fn write_json(outline: &Outline) -> String {
         json.name("leaves").number(totals.leaves);
         json.name("links").number(totals.links);
         count(json, &totals.all);
-        json.name("model_params").number(outline.parameters().model);
+        json.name("model_parameters").number(outline.parameters().model);
     });
     json.name("dtypes").objects(&totals.by_dtype, |json, (name, tensors)| {
         json.name("dtype").str(name);

@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::collections::{HashMap, HashSet};
 
-use statelens_checkpoint::{Builder, Dict, DictKey, Text, Value, ValueId, order};
+use statelens_checkpoint::{Builder, Dict, DictKey, Text, Value, ValueId, natural_order, order};
 
 /// Paths within groups, in the desired order.
 #[derive(Debug, Default)]
@@ -29,7 +29,7 @@ impl PathOrder {
             let mut ranked: Vec<_> = entries.map(|entry| (rank(&entry.1), entry)).collect();
             order::by(&mut ranked, |(rank, (one, _)), (against, (other, _))| match (one, other) {
                 (DictKey::Str(one), DictKey::Str(other)) => {
-                    rank.cmp(against).then_with(|| natural(one.as_bytes(), other.as_bytes()))
+                    rank.cmp(against).then_with(|| natural_order(one.as_bytes(), other.as_bytes()))
                 }
                 _ => Ordering::Equal,
             });
@@ -156,46 +156,4 @@ fn groups(builder: &Builder, root: ValueId) -> Vec<ValueId> {
         at += 1;
     }
     found
-}
-
-/// Compares names in natural order: runs of digits count as numbers, `2` before `10`.
-fn natural(one: &[u8], other: &[u8]) -> Ordering {
-    let (mut one, mut other) = (one, other);
-    loop {
-        let digits = |text: &[u8]| text.iter().take_while(|byte| byte.is_ascii_digit()).count();
-        match (digits(one), digits(other)) {
-            (0, _) | (_, 0) => match (one.split_first(), other.split_first()) {
-                (Some((a, rest_one)), Some((b, rest_other))) if a == b => {
-                    (one, other) = (rest_one, rest_other);
-                }
-                (a, b) => return a.map(|(a, _)| a).cmp(&b.map(|(b, _)| b)),
-            },
-            (a, b) => {
-                let (number, rest_one) = one.split_at(a);
-                let (against, rest_other) = other.split_at(b);
-                let plain =
-                    |digits: &[u8]| digits.iter().take_while(|digit| **digit == b'0').count();
-                let (number, against) = (&number[plain(number)..], &against[plain(against)..]);
-                let order = number.len().cmp(&against.len()).then_with(|| number.cmp(against));
-                // `01` and `1` are the same number but different names.
-                match order.then(a.cmp(&b)) {
-                    Ordering::Equal => (one, other) = (rest_one, rest_other),
-                    order => return order,
-                }
-            }
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn sorts_numbers_in_names_numerically() {
-        let mut names = ["dense_10", "10", "dense", "2", "dense_2", "a1b", "a01b", "", "9"];
-        order::by(&mut names, |one, other| natural(one.as_bytes(), other.as_bytes()));
-        let sorted = ["", "2", "9", "10", "a1b", "a01b", "dense", "dense_2", "dense_10"];
-        assert_eq!(names, sorted);
-    }
 }

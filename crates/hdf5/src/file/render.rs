@@ -178,7 +178,7 @@ fn is_complex(re: &Member, im: &Member) -> bool {
 }
 
 fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold("0x".to_owned(), |text, byte| text + &format!("{byte:02x}"))
+    format!("0x{}", statelens_checkpoint::hex(bytes))
 }
 
 /// Decodes a binary float from its little-endian bytes, rounded to 64 bits, and returns whether the

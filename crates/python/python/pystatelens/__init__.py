@@ -11,7 +11,7 @@ from ._checkpoint import Checkpoint, Format, Subtree, open
 from ._convert import convert, convert_model
 from ._makers import Opaque, SparseTensor
 from ._native import __version__
-from ._reports import check, diff, ls, manifest, scan, stats, summary, verify
+from ._reports import check, diff, info, ls, manifest, scan, stats, summary, verify
 from ._savers import save
 from ._tensor import Tensor
 from .errors import (
@@ -51,6 +51,7 @@ __all__ = [
     "convert",
     "convert_model",
     "diff",
+    "info",
     "job",
     "ls",
     "manifest",

@@ -29,6 +29,7 @@ __all__ = [
     "diff",
     "scan",
     "stats",
+    "info",
     "summary",
     "verify",
     "File",
@@ -106,6 +107,7 @@ def check(
     release: str | None,
     strict_version: bool,
 ) -> str: ...
+def info(source: _Located, model: bool) -> str: ...
 def summary(source: _Located, to: str, stats: bool, content: bool, progress: _Progress) -> str: ...
 def stats(
     source: _Located,

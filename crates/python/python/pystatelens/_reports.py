@@ -154,6 +154,23 @@ def diff(
     return report
 
 
+def info(
+    source: Source | Checkpoint | StateDict, *, model: bool = False, max_fetch: Size | None = None
+) -> dict[str, Any]:
+    """Describes a checkpoint: format, files, counts by dtype and state, findings and the model. Reads no
+    weights.
+
+    The model is recognised from names, shapes and the config in the same folder; with more than 10,000
+    keys only if `model` is true.
+
+    >>> import pystatelens
+    >>> report = pystatelens.info("model.safetensors")
+    >>> report["format"]["title"], report["tensors"], report["model_parameters"]
+    ('safetensors', 2, 30)
+    """
+    return _loaded(_native.info(located(source, max_fetch), model))
+
+
 def check(
     source: Source | Checkpoint | StateDict,
     against: Source | Checkpoint | Mapping[str, Any] | Iterable[str],

@@ -1,9 +1,7 @@
 //! A digest of a plan, by which a worker checks that it plans the same as the others.
 
-use std::fmt::Write as _;
-
 use sha2::{Digest as _, Sha256};
-use statelens_checkpoint::{Checksum, Plan, Result, Segment};
+use statelens_checkpoint::{Checksum, Plan, Result, Segment, hex};
 use statelens_tensor::verbatim_span;
 
 use super::division::Division;
@@ -47,14 +45,4 @@ pub(crate) fn of(plan: &Plan, division: &Division) -> Result<String> {
         }
     }
     Ok(hex(&hash.finalize()))
-}
-
-/// Returns bytes as hexadecimal digits.
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    let mut text = String::new();
-    for byte in bytes {
-        // Writing to a string does not fail.
-        let _ = write!(text, "{byte:02x}");
-    }
-    text
 }

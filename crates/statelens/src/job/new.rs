@@ -116,5 +116,5 @@ impl NewConversion {
 fn id(options: &ConvertOptions) -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let text = format!("{now:?} {} {}", std::process::id(), options.destination.display());
-    digest::hex(&Sha256::digest(text.as_bytes())[..6])
+    statelens_checkpoint::hex(&Sha256::digest(text.as_bytes())[..6])
 }

@@ -4,11 +4,11 @@ use std::path::{Path, PathBuf};
 
 use statelens::open;
 use statelens_checkpoint::grouped;
-use statelens_describe::CheckpointSummary;
 use statelens_describe::model::{Model, parameters};
 use statelens_describe::share::{
     KeysAs, LinkOptions, Outline, link, open_link, write_json, write_markdown,
 };
+use statelens_describe::{CheckpointSummary, Info};
 
 fn fixtures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures")
@@ -42,11 +42,15 @@ fn parameter_counts_agree_across_reports() {
         let inner = checkpoint.inner();
         let leaves = inner.leaves();
         let count = parameters(inner, &leaves, &CheckpointSummary::new(inner, &leaves));
-        let fact = Model::of(inner, &leaves, None).number("parameters");
+        let summary = CheckpointSummary::new(inner, &leaves);
+        let (model, counted) = Model::counted(inner, &leaves, &summary, None);
+        assert_eq!(counted, count, "the count of a description: {name}");
+        let fact = model.number("parameters");
         assert_eq!(fact, Some(count.model), "the inspector: {name}");
-        let summary = CheckpointSummary::of(inner).json(inner, &count);
+        let summary = CheckpointSummary::of(inner);
+        let summary = Info::new(inner, summary, count.clone(), Model::default()).json();
         let summary: serde_json::Value = serde_json::from_str(&summary).unwrap();
-        assert_eq!(summary["model_params"], count.model, "info --json: {name}");
+        assert_eq!(summary["model_parameters"], count.model, "info --json: {name}");
         let outline = Outline::new(inner, &leaves);
         assert_eq!(outline.parameters().model, count.model, "the summary: {name}");
         let of_model = |outline: &Outline| outline.model().number("parameters");
@@ -57,7 +61,7 @@ fn parameter_counts_agree_across_reports() {
         let line = line.unwrap_or_else(|| panic!("{name}: {markdown}"));
         assert!(line.contains(&grouped(count.model)), "{name}: {line}, not {text}");
         let json: serde_json::Value = serde_json::from_str(&write_json(&outline)).unwrap();
-        assert_eq!(json["totals"]["model_params"], count.model, "JSON: {name}");
+        assert_eq!(json["totals"]["model_parameters"], count.model, "JSON: {name}");
         // A link has no space for more.
         let kinds: &[KeysAs] = match outline.entries.len() {
             ..5_000 => &[KeysAs::Plain, KeysAs::Hidden],

@@ -197,7 +197,7 @@ fn large_tensor_read_in_pieces_is_reported_as_one() {
     assert_eq!((&numbers["nan"], &numbers["inf"]), (&1.into(), &1.into()), "{numbers}");
     assert_eq!(numbers["first"], serde_json::json!([(8 << 10) + 1, 0]), "{numbers}");
     let found = &json(1)["differences"][0];
-    assert_eq!(found["params"], count, "{found}");
+    assert_eq!(found["elements"], count, "{found}");
     assert_eq!((&found["differing"], &found["max_abs"]), (&2.into(), &0.5.into()), "{found}");
     assert_eq!(found["first"], serde_json::json!([5 << 10, 7]), "{found}");
     // Expected values over all pieces, in double precision from the original values.

@@ -2,7 +2,7 @@
 //! files, or the bundled examples.
 
 use js_sys::Array;
-use statelens_describe::natural_order;
+use statelens_checkpoint::natural_order;
 use wasm_bindgen::prelude::*;
 use wasm_bindgen_futures::{JsFuture, spawn_local};
 use web_sys::{Event, HtmlInputElement};
@@ -223,7 +223,7 @@ async fn listed(base: &str) -> Result<ServedFolder, String> {
     let mut checkpoints: Vec<_> = list(&json, "checkpoints").iter().map(listed).collect();
     // Steps of a run come in their order.
     statelens_checkpoint::order::by(&mut checkpoints, |one: &ServedCheckpoint, other| {
-        natural_order(&one.main, &other.main)
+        natural_order(one.main.as_bytes(), other.main.as_bytes())
     });
     Ok(ServedFolder { folder: text(&json, "folder"), checkpoints })
 }

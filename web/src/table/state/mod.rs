@@ -4,9 +4,9 @@ pub mod fit;
 
 use std::collections::HashSet;
 
+use statelens_checkpoint::natural_order;
 use statelens_checkpoint::order;
 use statelens_describe::fold::{self, ChildRun, Sums, Trie, join};
-use statelens_describe::natural_order;
 
 use crate::rows::{LeafKind, Row};
 use crate::table::state::fit::FittingColumns;
@@ -309,7 +309,7 @@ impl Table {
         let row = |line: TableLine| self.first_row(line).map(|id| &rows[id as usize]);
         let (Some(x), Some(y)) = (row(a), row(b)) else { return std::cmp::Ordering::Equal };
         match column {
-            Column::Key => natural_order(&x.key, &y.key),
+            Column::Key => natural_order(x.key.as_bytes(), y.key.as_bytes()),
             Column::Kind => (!x.kind.has_shape(), &x.dtype, x.kind.word()).cmp(&(
                 !y.kind.has_shape(),
                 &y.dtype,

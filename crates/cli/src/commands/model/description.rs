@@ -3,36 +3,20 @@
 use std::path::Path;
 
 use statelens::Result;
-use statelens::parts::checkpoint::{Checkpoint, grouped, size_text};
+use statelens::parts::checkpoint::{grouped, size_text};
 use statelens::parts::describe::model::{Config, MemoryEstimate, Model};
 
 use super::{files, siblings};
 use crate::print::{Failure, Printer, TextTable};
 use crate::remote;
 
-/// Keys above which a model is described only on request, because that needs a list of all keys.
-const MAX_KEYS: u64 = 10_000;
-
-/// Recognises the model. Uses the named config, otherwise a readable one in the same folder.
-/// Returns an empty model if there are more than [`MAX_KEYS`] keys, unless `requested`.
-pub(crate) fn of(
-    checkpoint: &Checkpoint,
-    file: &Path,
-    config: Option<&Path>,
-    requested: bool,
-) -> Result<Model> {
-    let leaves = checkpoint.unfolded().leaves;
-    if !requested && leaves > MAX_KEYS {
-        return Ok(Model::default());
-    }
-    // Memory per leaf for the list, its description and its split key.
-    checkpoint.room(1_500)?;
-    let config = match config {
+/// Reads the named config of the model in `file`, otherwise a readable one in the same folder.
+pub(crate) fn config_of(file: &Path, named: Option<&Path>) -> Result<Option<Config>> {
+    Ok(match named {
         Some(path) => Some(read(path)?),
         None if remote::address(file).is_some() || file == Path::new("-") => None,
         None => siblings::sibling_config(file).and_then(|path| read(&path).ok()),
-    };
-    Ok(Model::of(checkpoint, &checkpoint.leaves(), config.as_ref()))
+    })
 }
 
 fn read(path: &Path) -> Result<Config> {

@@ -17,7 +17,7 @@ mod source;
 use crate::args::ModelCommand;
 use crate::print::CommandResult;
 
-pub(crate) use description::{of, print};
+pub(crate) use description::{config_of, print};
 
 pub(crate) fn run(command: &ModelCommand) -> CommandResult {
     match command {

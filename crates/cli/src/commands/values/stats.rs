@@ -2,9 +2,10 @@
 
 use std::cmp::Ordering;
 
-use statelens::parts::checkpoint::{Checkpoint, Leaf, TensorId, shape_text, visible};
+use statelens::parts::checkpoint::{
+    Checkpoint, Leaf, TensorId, natural_order, shape_text, visible,
+};
 use statelens::parts::convert::Pattern;
-use statelens::parts::describe::natural_order;
 use statelens::parts::values::weights::{CHECKS, Noticed, Survey, TensorOutcome};
 use statelens::parts::values::{Histogram, bars, index, number_text};
 use statelens::statistics::{
@@ -98,8 +99,9 @@ fn fails(on: &[FailOn], of: &Statistics) -> bool {
 /// JSON.
 fn sort(args: &StatsArgs, rows: &mut [(&Leaf, &MeasuredTensor)]) {
     match args.sort {
-        Some(StatisticsField::Key) => rows
-            .sort_by(|one, other| natural_order(&one.0.flat.to_lossy(), &other.0.flat.to_lossy())),
+        Some(StatisticsField::Key) => {
+            rows.sort_by(|one, other| natural_order(one.0.flat.as_bytes(), other.0.flat.as_bytes()))
+        }
         Some(field) => {
             rows.sort_by(|one, other| descending(field.of(&one.1.of), field.of(&other.1.of)));
         }

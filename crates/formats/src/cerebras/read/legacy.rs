@@ -437,23 +437,7 @@ fn shared(container: &CerebrasFile) -> Result<HashMap<u64, Option<ValueId>>> {
 }
 
 fn unquote(name: &Text) -> Text {
-    let bytes = name.as_bytes();
-    let mut out = Vec::with_capacity(bytes.len());
-    let mut at = 0;
-    while at < bytes.len() {
-        let digits = bytes.get(at + 1..at + 3).filter(|_| bytes[at] == b'%').and_then(unhex);
-        match digits {
-            Some(byte) => {
-                out.extend_from_slice(&byte);
-                at += 3;
-            }
-            None => {
-                out.push(bytes[at]);
-                at += 1;
-            }
-        }
-    }
-    Text::decode(&out)
+    Text::decode(&statelens_checkpoint::percent_decode(name.as_bytes()))
 }
 
 fn unhex(digits: &[u8]) -> Option<Vec<u8>> {

@@ -238,8 +238,8 @@ impl V04Writer<'_> {
         }
         match objects::pickle(self.source, id) {
             Ok(bytes) => {
-                let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-                let about = vec![Attribute::new("object_value", AttributeValue::Text(hex))];
+                let hex = AttributeValue::Text(statelens_checkpoint::hex(&bytes));
+                let about = vec![Attribute::new("object_value", hex)];
                 self.empty(key, name, "ObjectH5Type", Datatype::F32, about)
             }
             Err(why) => self.report.refused(key, why, EXCLUDE),
@@ -281,14 +281,6 @@ fn codec(kind: &str) -> Attribute {
 /// Percent-encodes a key like Python's `urllib.parse.quote`, with only letters, digits and `_.-~`
 /// safe.
 fn quote(key: &Text) -> String {
-    let mut out = String::new();
-    for byte in key.as_bytes() {
-        match byte {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'_' | b'.' | b'-' | b'~' => {
-                out.push(char::from(*byte));
-            }
-            byte => out.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    out
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-~".contains(&byte);
+    statelens_checkpoint::percent_encode(key.as_bytes(), plain)
 }
