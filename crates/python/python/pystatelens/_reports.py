@@ -168,7 +168,8 @@ def info(
     >>> report["format"]["title"], report["tensors"], report["model_parameters"]
     ('safetensors', 2, 30)
     """
-    return _loaded(_native.info(located(source, max_fetch), model))
+    report: dict[str, Any] = _loaded(_native.info(located(source, max_fetch), model))
+    return report
 
 
 def check(

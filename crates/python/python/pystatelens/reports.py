@@ -71,7 +71,7 @@ class NotFinite(TypedDict):
     key: str
     nan: int
     inf: int
-    params: int
+    elements: int
     first: list[int]
 
 
@@ -115,7 +115,7 @@ class Difference(TypedDict):
     values: NotRequired[Any]
     precision: NotRequired[Any]
     beyond_precision: NotRequired[int]
-    params: NotRequired[int]
+    elements: NotRequired[int]
     differing: NotRequired[int]
     unequal: NotRequired[int]
     first: NotRequired[list[int] | None]
@@ -139,7 +139,7 @@ class DiffReport(TypedDict):
     matches: bool
     keys: int
     tensors: int
-    params: int
+    elements: int
     close: int
     equal_nans: int
     differences: list[Difference]
@@ -254,7 +254,7 @@ class LeafInfo(TypedDict):
     kind: str
     dtype: NotRequired[str]
     shape: NotRequired[list[int]]
-    params: NotRequired[int]
+    elements: NotRequired[int]
     bytes: NotRequired[int]
     type: NotRequired[str]
     value: NotRequired[Any]
@@ -276,7 +276,7 @@ class Manifest(TypedDict):
 class CastCounts(TypedDict):
     """What casting did to numbers."""
 
-    params: int
+    elements: int
     changed: int
     overflowed: int
     nonzero: int
