@@ -4,11 +4,18 @@ use std::collections::HashMap;
 
 use statelens_checkpoint::{Checkpoint, DictKey, Error, KeyPart, Leaf, Result, ValueId};
 
-use super::{graph, versions};
+use super::graph;
 use crate::{Edit, Rename};
 
 /// Maximum number of keys that an error names.
 const NAMED: usize = 3;
+
+/// The attribute of the state dict of a module with the versions of modules.
+pub(super) const VERSIONS: &str = "_metadata";
+
+fn has_versions(source: &Checkpoint, id: ValueId) -> bool {
+    source.named_attributes(id).iter().any(|(name, _)| **name == VERSIONS)
+}
 
 /// The key of a leaf while rules are applied to it.
 #[derive(Debug, Clone)]
@@ -92,7 +99,8 @@ impl Nested {
         };
         let mut nested: Vec<bool> =
             source.values().iter().map(|value| value.is_container() && holds(value)).collect();
-        for id in versions::owners(source) {
+        let all = (0..source.values().len() as u32).map(ValueId);
+        for id in all.filter(|id| has_versions(source, *id)) {
             if let Some(nested) = nested.get_mut(id.0 as usize) {
                 *nested = false;
             }

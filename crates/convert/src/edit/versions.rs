@@ -11,11 +11,9 @@ use statelens_checkpoint::{
     Value, ValueId,
 };
 
-use super::keys::NewKey;
+use super::keys::{NewKey, VERSIONS as ATTRIBUTE};
 use crate::Edit;
 
-/// The name of the attribute.
-const ATTRIBUTE: &str = "_metadata";
 /// The key of the version of a module.
 const VERSION: &str = "version";
 /// The version of a module whose class sets none: `torch.nn.Module._version`.
@@ -85,12 +83,6 @@ pub(super) fn follow(
         new.write(builder, filtered, place)?;
     }
     Ok(left_out(&modules, &others))
-}
-
-/// Returns the dicts that have `_metadata`.
-pub(super) fn owners(source: &Checkpoint) -> impl Iterator<Item = ValueId> {
-    let all = (0..source.values().len() as u32).map(ValueId);
-    all.filter(|id| source.named_attributes(*id).iter().any(|(name, _)| **name == ATTRIBUTE))
 }
 
 /// Returns the findings for what is left out.
