@@ -68,7 +68,8 @@ fn nested(described: &Bound<'_, PyAny>, depth: usize) -> PyResult<Option<DType>>
     let mut fields = Vec::new();
     for (name, dtype, offset, shape) in rows {
         let Some(dtype) = nested(&dtype, depth + 1)? else { return Ok(None) };
-        fields.push((Field { name, dtype, offset, shape }, ByteOrder::Little));
+        let field = Field { name, title: String::new(), dtype, offset, shape };
+        fields.push((field, ByteOrder::Little));
     }
     Ok(DType::record(itemsize, fields))
 }
