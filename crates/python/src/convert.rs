@@ -8,7 +8,6 @@ use statelens::executor::count;
 use statelens::job::{ConvertOptions as JobOptions, EditTexts, Reading};
 use statelens::parts::convert::{OutputOptions, read_as_rule};
 use statelens::parts::formats::{writing_for_name, writing_of};
-use statelens::report::planned_json;
 use statelens::write::{file_name, output_paths};
 use statelens::{Checkpoint, Error, Result};
 
@@ -133,7 +132,7 @@ pub(crate) fn plan_conversion(
             false => None,
         };
         let paths = output_paths(&planned.plan, &path);
-        planned_json(&planned, &path.to_string_lossy(), &paths, counted.as_ref())
+        planned.json(&path.to_string_lossy(), &paths, counted.as_ref())
     })
 }
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use statelens_checkpoint::{
-    self as core, DType, Error, Limits, Loss, Plan, Progress, Result, Unwatched,
+    self as core, DType, Error, Limits, Loss, Plan, Progress, Result, Size, Unwatched,
 };
 use statelens_convert::{
     CastRule, Change, Changed, Edit, OutputOptions, Pattern, Rename, RunReport,
@@ -16,7 +16,7 @@ use statelens_values::Json;
 use crate::Checkpoint;
 use crate::output::Sync;
 use crate::refusal::Refusal;
-use crate::report::{cast_json, files_json, losses_json};
+use crate::report::{Shares, cast_json, changes_json, files_json, losses_json};
 use crate::write::{FileOptions, Replace, file_name, output_paths, write_plan, write_stream};
 
 /// The format to write.
@@ -121,6 +121,43 @@ pub struct ConversionPlan {
 }
 
 impl ConversionPlan {
+    /// Returns the report of a conversion that was planned only, as
+    /// `statelens convert --dry-run --json` prints it. `scanned` counts what casts would do, if the
+    /// values were read.
+    pub fn json(
+        &self,
+        output: &str,
+        paths: &[PathBuf],
+        scanned: Option<&RunReport>,
+    ) -> Result<String> {
+        let Self { plan, changes, format } = self;
+        let (size, shares) = (plan.size()?, Shares::of(plan)?);
+        let mut json = Json::new();
+        json.object(|json| {
+            json.name("statelens").number(1);
+            json.name("output").str(output);
+            json.name("format").str(format);
+            json.name("dry_run").bool(true);
+            json.name("bytes").number(size.bytes());
+            json.name("exact").bool(matches!(size, Size::Exact(_)));
+            files_json(json, paths);
+            json.name("segments").object(|json| {
+                for (name, _, (count, bytes)) in shares.rows() {
+                    json.name(name).object(|json| {
+                        json.name("count").number(count);
+                        json.name("bytes").number(bytes);
+                    });
+                }
+            });
+            if let Some(report) = scanned {
+                cast_json(json, report, &report.worst(&plan.source));
+            }
+            losses_json(json, &plan.losses);
+            changes_json(json, changes);
+        });
+        Ok(json.take())
+    }
+
     /// Plans the files for `source` as edited by `edit`, named after `name`, as
     /// [`OutputOptions::plan`] does.
     pub fn new(

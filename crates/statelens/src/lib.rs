@@ -65,6 +65,7 @@ pub mod sink;
 mod slice;
 pub mod statistics;
 mod tensor;
+mod threads;
 pub mod waiting;
 pub mod write;
 

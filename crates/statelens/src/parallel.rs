@@ -7,12 +7,12 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::thread::Builder;
 use std::time::Duration;
 
-use statelens_checkpoint::{Error, Progress, Result, room};
+use statelens_checkpoint::{Progress, Result};
 use statelens_tensor::{Buffer, InOrder, Work, drive as drive_one};
 
+use crate::threads::{no_thread, thread};
 use crate::waiting::stoppable;
 
 /// Returns the number of cores available to this process.
@@ -25,10 +25,6 @@ const BUFFER: usize = 128 << 10;
 
 /// Results per worker that may wait for an earlier one.
 const AHEAD: usize = 4;
-
-/// Memory that a thread takes when it starts, in bytes: a stack, a signal stack, and the
-/// allocator's share. A failure to allocate these can't be reported, so it is checked beforehand.
-const THREAD: u64 = 4 << 20;
 
 /// Interval between progress reports.
 const TICK: Duration = Duration::from_millis(100);
@@ -200,21 +196,6 @@ impl Drop for StopOnPanic<'_> {
             stop_all(self.shared, self.delivered, self.turn);
         }
     }
-}
-
-/// Returns a builder for a thread, if the system has memory for one.
-pub(crate) fn thread() -> Result<Builder> {
-    room::ahead(THREAD)?;
-    Ok(Builder::new())
-}
-
-/// Returns the error for a thread that the system refuses to start.
-#[expect(clippy::needless_pass_by_value, reason = "it is given to map_err")]
-pub(crate) fn no_thread(error: std::io::Error) -> Error {
-    Error::limit(format!("no thread can be started for it: {error}")).advice(
-        "Each thread needs memory for its stack, and counts towards the user's limit of \
-                 processes.",
-    )
 }
 
 /// The progress of all workers, and whether they must stop.

@@ -2,12 +2,10 @@
 
 use std::path::PathBuf;
 
-use statelens_checkpoint::{DType, Loss, Plan, Result, Size};
+use statelens_checkpoint::{DType, Loss, Plan, Result};
 use statelens_convert::{Change, Changed, RunReport, Share, shares};
 use statelens_tensor::CastReport;
 use statelens_values::Json;
-
-use crate::ConversionPlan;
 
 /// Keys that a report lists with the effects of casts.
 const NAMED: usize = 1000;
@@ -92,44 +90,8 @@ impl Shares {
     }
 }
 
-/// Returns the report of a conversion that was planned only, as `statelens convert --dry-run --json`
-/// prints it. `scanned` counts what casts would do, if the values were read.
-pub fn planned_json(
-    planned: &ConversionPlan,
-    output: &str,
-    paths: &[PathBuf],
-    scanned: Option<&RunReport>,
-) -> Result<String> {
-    let ConversionPlan { plan, changes, format } = planned;
-    let (size, shares) = (plan.size()?, Shares::of(plan)?);
-    let mut json = Json::new();
-    json.object(|json| {
-        json.name("statelens").number(1);
-        json.name("output").str(output);
-        json.name("format").str(format);
-        json.name("dry_run").bool(true);
-        json.name("bytes").number(size.bytes());
-        json.name("exact").bool(matches!(size, Size::Exact(_)));
-        files_json(json, paths);
-        json.name("segments").object(|json| {
-            for (name, _, (count, bytes)) in shares.rows() {
-                json.name(name).object(|json| {
-                    json.name("count").number(count);
-                    json.name("bytes").number(bytes);
-                });
-            }
-        });
-        if let Some(report) = scanned {
-            cast_json(json, report, &report.worst(&plan.source));
-        }
-        losses_json(json, &plan.losses);
-        changes_json(json, changes);
-    });
-    Ok(json.take())
-}
-
 /// Writes the field `keys`: the old and the new key and dtype of each leaf.
-fn changes_json(json: &mut Json, changes: &[Change]) {
+pub(crate) fn changes_json(json: &mut Json, changes: &[Change]) {
     let dtype = |json: &mut Json, dtype: &Option<DType>| match dtype {
         Some(dtype) => json.str(dtype.name()),
         None => json.null(),

@@ -8,7 +8,7 @@ use std::{fs, io};
 use statelens_checkpoint::{Error, FileSet, ReadAt, Result, Span, grouped, room};
 use statelens_tensor::Receive;
 
-use crate::parallel::{no_thread, thread};
+use crate::threads::{no_thread, thread};
 
 /// Bytes that [`Sink::copy`] reads at once, unless a sink does it in another way.
 const COPIED: usize = 256 << 10;

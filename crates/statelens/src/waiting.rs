@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use statelens_checkpoint::{Error, Result};
 
-use crate::parallel::{no_thread, thread};
+use crate::threads::{no_thread, thread};
 
 /// Time between two checks.
 const STEP: Duration = Duration::from_millis(50);

@@ -1,7 +1,7 @@
 //! Reports of the planned and written files.
 
 use statelens::parts::checkpoint::{Size, visible};
-use statelens::report::{Shares, planned_json};
+use statelens::report::Shares;
 use statelens::write::output_paths;
 use statelens::{ConversionPlan, Result, Written};
 
@@ -22,7 +22,7 @@ pub(super) fn show(
     let paths = output_paths(plan, job.destination.path());
     if job.common.json {
         let (name, scanned) = (job.destination.name(), forecast.scanned());
-        return printer.line(&planned_json(&forecast.planned, &name, &paths, scanned)?);
+        return printer.line(&forecast.planned.json(&name, &paths, scanned)?);
     }
     let at_most = if exact { "" } else { "at most " };
     let mut table = TextTable::new(&["", ""]);
