@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use statelens_checkpoint::{Error, ReadAt, Result};
 
-use super::super::section::{exactly, some};
 use super::numbers::{Number, field, python};
 use super::{BLOCK, MAX_EXTENSION};
+use crate::section::{exactly, some};
 
 /// Offset and length in bytes of each part of the file that is in the archive.
 pub(super) type Map = Vec<(u64, u64)>;
@@ -89,7 +89,7 @@ pub(super) fn new(source: &dyn ReadAt, start: &mut u64) -> Option<Map> {
 
 /// A sparse file with its holes as zeros.
 #[derive(Debug)]
-pub(in super::super) struct Sparse {
+pub(crate) struct Sparse {
     source: Arc<dyn ReadAt>,
     /// Offset in the file, length, and offset in `source`, in order.
     parts: Vec<(u64, u64, u64)>,
@@ -100,7 +100,7 @@ impl Sparse {
     /// Returns the file whose parts are stored consecutively from `start` on. Returns `None` if the
     /// parts are not in order or exceed the file: how `tarfile` treats those depends on how they
     /// are read.
-    pub(in super::super) fn new(
+    pub(crate) fn new(
         source: &Arc<dyn ReadAt>,
         start: u64,
         map: &[(u64, u64)],

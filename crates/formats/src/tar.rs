@@ -6,55 +6,56 @@ mod numbers;
 mod pax;
 mod sparse;
 
+use std::io::Read as _;
 use std::sync::Arc;
 
-use statelens_checkpoint::ReadAt;
+use statelens_checkpoint::{Memory, ReadAt};
 
 use self::numbers::{Number, field};
 use self::pax::Pax;
-pub(super) use self::sparse::Sparse;
-use super::section::{exactly, some};
+pub(crate) use self::sparse::Sparse;
+use crate::section::{exactly, some};
 
 /// The block size of a tar archive in bytes.
-pub(super) const BLOCK: u64 = 512;
+pub(crate) const BLOCK: u64 = 512;
 /// The maximum length of a name, pax header or sparse map that is read.
 const MAX_EXTENSION: u64 = 1 << 20;
 
-pub(super) struct TarMember {
-    pub(super) name: String,
+pub(crate) struct TarMember {
+    pub(crate) name: String,
     /// The name of the target of a link; empty for other members.
-    pub(super) link: String,
+    pub(crate) link: String,
     /// Offset of its data.
-    pub(super) start: u64,
-    pub(super) len: u64,
+    pub(crate) start: u64,
+    pub(crate) len: u64,
     /// The parts of a sparse member that are in the archive.
-    pub(super) sparse: Option<Vec<(u64, u64)>>,
+    pub(crate) sparse: Option<Vec<(u64, u64)>>,
 }
 
 /// Iterates over the members of a tar archive in the same order as `tarfile`.
-pub(super) struct Walk {
+pub(crate) struct Walk {
     source: Arc<dyn ReadAt>,
     /// Offset of the next header; `None` after the last one.
     next: Option<u64>,
     global: Pax,
     /// The part of the archive that some reader may interpret differently, if there is one.
-    pub(super) doubt: Option<&'static str>,
+    pub(crate) doubt: Option<&'static str>,
 }
 
 /// Returns whether there is a header with a valid checksum at `at`.
-pub(super) fn is_header(source: &dyn ReadAt, at: u64) -> bool {
+pub(crate) fn is_header(source: &dyn ReadAt, at: u64) -> bool {
     exactly::<{ BLOCK as usize }>(source, at).is_some_and(|header| sound(&header))
 }
 
 impl Walk {
     /// Starts with the header at `at`.
-    pub(super) fn new(source: &Arc<dyn ReadAt>, at: u64) -> Self {
+    pub(crate) fn new(source: &Arc<dyn ReadAt>, at: u64) -> Self {
         Self { source: source.clone(), next: Some(at), global: Pax::default(), doubt: None }
     }
 
     /// Returns the next member. `enter` is called with the offset of each header and returns
     /// whether it may be read.
-    pub(super) fn member(&mut self, enter: &mut dyn FnMut(u64) -> bool) -> Option<TarMember> {
+    pub(crate) fn member(&mut self, enter: &mut dyn FnMut(u64) -> bool) -> Option<TarMember> {
         let mut extra = Extra::default();
         loop {
             let at = self.next.take()?;
@@ -223,6 +224,17 @@ impl Extra {
     fn is_long_name_and_link(&self) -> bool {
         self.count == 2 && self.name.is_some() && self.link.is_some()
     }
+}
+
+/// Returns the name of the first member, if these are the first bytes of a tar archive that is
+/// compressed by gzip.
+pub(crate) fn in_gzip(head: &[u8]) -> Option<String> {
+    let mut start = Vec::new();
+    // The head of the file may end within the stream.
+    let _ = flate2::read::GzDecoder::new(head).take(64 << 10).read_to_end(&mut start);
+    let source: Arc<dyn ReadAt> = Arc::new(Memory::from(start));
+    is_header(&*source, 0).then_some(())?;
+    Walk::new(&source, 0).member(&mut |_| true).map(|member| member.name)
 }
 
 fn text(bytes: &[u8]) -> String {

@@ -9,7 +9,7 @@ use statelens_checkpoint::{Error, ReadAt, Result, room};
 
 /// `len` bytes of another source from `start`.
 #[derive(Debug, Clone)]
-pub(super) struct Section {
+pub(crate) struct Section {
     source: Arc<dyn ReadAt>,
     start: u64,
     len: u64,
@@ -17,7 +17,7 @@ pub(super) struct Section {
 
 impl Section {
     /// Returns this part of the source, limited to its end.
-    pub(super) fn new(source: Arc<dyn ReadAt>, start: u64, len: u64) -> Self {
+    pub(crate) fn new(source: Arc<dyn ReadAt>, start: u64, len: u64) -> Self {
         let start = start.min(source.len());
         let len = len.min(source.len() - start);
         Self { source, start, len }
@@ -25,7 +25,7 @@ impl Section {
 
     /// Returns a stream of the part from `at` on. `read` is set to the offset in the part up to
     /// which it was read.
-    pub(super) fn stream(self, at: u64, read: Rc<Cell<u64>>) -> SectionStream {
+    pub(crate) fn stream(self, at: u64, read: Rc<Cell<u64>>) -> SectionStream {
         let at = at.min(self.len);
         SectionStream { part: self, at, buffer: Vec::new(), used: 0, piece: FIRST, read }
     }
@@ -40,6 +40,10 @@ impl ReadAt for Section {
         self.source.overhead()
     }
 
+    fn version(&self) -> Option<String> {
+        self.source.version()
+    }
+
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
         let end = offset.checked_add(buffer.len() as u64);
         if end.is_none_or(|end| end > self.len) {
@@ -49,7 +53,7 @@ impl ReadAt for Section {
     }
 }
 
-pub(super) struct SectionStream {
+pub(crate) struct SectionStream {
     part: Section,
     at: u64,
     buffer: Vec<u8>,
@@ -84,7 +88,7 @@ impl Read for SectionStream {
 }
 
 /// Reads up to `len` bytes from `at`, fewer at the end of the source.
-pub(super) fn some(source: &dyn ReadAt, at: u64, len: u64) -> Result<Vec<u8>> {
+pub(crate) fn some(source: &dyn ReadAt, at: u64, len: u64) -> Result<Vec<u8>> {
     let len = len.min(source.len().saturating_sub(at));
     let mut bytes = room::zeros(len)?;
     if len > 0 {
@@ -94,7 +98,7 @@ pub(super) fn some(source: &dyn ReadAt, at: u64, len: u64) -> Result<Vec<u8>> {
 }
 
 /// Reads exactly `N` bytes from `at`. Returns `None` if there are fewer.
-pub(super) fn exactly<const N: usize>(source: &dyn ReadAt, at: u64) -> Option<[u8; N]> {
+pub(crate) fn exactly<const N: usize>(source: &dyn ReadAt, at: u64) -> Option<[u8; N]> {
     let mut bytes = [0; N];
     let end = at.checked_add(N as u64)?;
     (end <= source.len()).then(|| source.read_at(at, &mut bytes).ok())??;
