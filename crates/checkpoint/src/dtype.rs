@@ -46,7 +46,9 @@ pub enum DType {
     QInt8,
     QUInt8,
     QInt32,
+    /// Two numbers in a byte of torch's storage. Its logical bytes have one byte per number.
     QUInt4x2,
+    /// Four numbers in a byte of torch's storage. Its logical bytes have one byte per number.
     QUInt2x4,
     Numpy(Arc<NumpyType>),
     /// Elements that are quantised in blocks, as in GGUF.

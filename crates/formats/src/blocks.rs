@@ -12,6 +12,11 @@ const WIDENED: LossKind = LossCode::Widened.harmless(
     "numbers below eight bits, and floats that torch lacks, become int8 or float16",
     "The target has no such dtype. The values are the same.",
 );
+const QUANTISED: LossKind = LossCode::Widened.lost(
+    "quantised numbers of two or four bits become quint8",
+    "Statelens writes no packed ones. The values are the same; a module that has packed weights \
+     does not load them.",
+);
 const BLOCK_BYTES: LossKind = LossCode::BlockBytes.lost(
     "quantised blocks become their bytes, as uint8",
     "The target can't store this quantisation, and Statelens can't decode it.",
@@ -25,7 +30,8 @@ pub(crate) fn expand(
     target_has: impl Fn(&DType) -> bool,
 ) -> Result<(Arc<Checkpoint>, Vec<Loss>)> {
     let is_foreign = |dtype: &DType| {
-        (matches!(dtype, DType::Blocks(_)) || statelens_tensor::plain(dtype).is_some())
+        (matches!(dtype, DType::Blocks(_) | DType::QUInt4x2 | DType::QUInt2x4)
+            || statelens_tensor::plain(dtype).is_some())
             && !target_has(dtype)
     };
     if !source.tensors().iter().any(|tensor| is_foreign(&tensor.dtype)) {
@@ -38,7 +44,8 @@ pub(crate) fn expand(
         }
     }
     let mut builder = source.edit();
-    let (mut decoded, mut raw, mut widened) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut decoded, mut raw) = (Vec::new(), Vec::new());
+    let (mut widened, mut quantised) = (Vec::new(), Vec::new());
     for (index, tensor) in source.tensors().iter().enumerate() {
         if !is_foreign(&tensor.dtype) {
             continue;
@@ -63,13 +70,20 @@ pub(crate) fn expand(
                 }
                 bytes
             }
+            // One byte per number in both.
+            (None, DType::QUInt4x2 | DType::QUInt2x4) => {
+                quantised.extend(keys);
+                let mut bytes = tensor.clone();
+                (bytes.dtype, bytes.stored) = (DType::QUInt8, DType::QUInt8);
+                bytes
+            }
             (None, _) => continue,
         };
         if let Some(tensor) = builder.tensor_mut(id) {
             *tensor = expanded;
         }
     }
-    let found = [(BLOCKS, decoded), (WIDENED, widened), (BLOCK_BYTES, raw)];
+    let found = [(BLOCKS, decoded), (WIDENED, widened), (QUANTISED, quantised), (BLOCK_BYTES, raw)];
     let losses = found.into_iter().filter(|(_, keys)| !keys.is_empty());
     let losses = losses.map(|(kind, keys)| kind.of(keys)).collect();
     Ok((Arc::new(builder.rebuild(&source)?), losses))

@@ -155,7 +155,9 @@ impl Codes {
         let mut codes = (0..=255u8).zip(&mut values);
         match dtype {
             DType::Bool => codes.for_each(|(code, value)| *value = f64::from(u8::from(code != 0))),
-            DType::U8 | DType::QUInt8 => codes.for_each(|(code, value)| *value = code.into()),
+            DType::U8 | DType::QUInt8 | DType::QUInt4x2 | DType::QUInt2x4 => {
+                codes.for_each(|(code, value)| *value = code.into());
+            }
             DType::I8 | DType::QInt8 => {
                 codes.for_each(|(code, value)| *value = (code as i8).into())
             }

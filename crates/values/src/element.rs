@@ -16,7 +16,7 @@ fn text(dtype: &DType, bytes: &[u8]) -> Option<String> {
     use DType::*;
     Some(match dtype {
         Bool => if *bytes.first()? == 0 { "False" } else { "True" }.into(),
-        U8 | QUInt8 => bytes.first()?.to_string(),
+        U8 | QUInt8 | QUInt4x2 | QUInt2x4 => bytes.first()?.to_string(),
         U16 => u16::from_le_bytes(take(bytes)?).to_string(),
         U32 => u32::from_le_bytes(take(bytes)?).to_string(),
         U64 => u64::from_le_bytes(take(bytes)?).to_string(),
@@ -37,9 +37,7 @@ fn text(dtype: &DType, bytes: &[u8]) -> Option<String> {
             let byte = *bytes.first()?;
             format!("({}, {})", float_repr(decode_f4(byte)), float_repr(decode_f4(byte >> 4)))
         }
-        Bits1x8 | Bits2x4 | Bits4x2 | Bits8 | QUInt4x2 | QUInt2x4 => {
-            format!("0x{:02x}", bytes.first()?)
-        }
+        Bits1x8 | Bits2x4 | Bits4x2 | Bits8 => format!("0x{:02x}", bytes.first()?),
         Bits16 => format!("0x{:04x}", u16::from_le_bytes(take(bytes)?)),
         Numpy(numpy) => of_numpy(numpy, bytes)?,
         // Undecoded blocks do not have individual elements.

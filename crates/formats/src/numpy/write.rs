@@ -289,7 +289,7 @@ fn bits(dtype: &DType) -> Option<(&'static str, Option<u64>, LossKind)> {
             ("'|u1'", None, losses::BITS)
         }
         DType::QInt8 => ("'|i1'", None, losses::BITS),
-        DType::QUInt8 | DType::QUInt4x2 | DType::QUInt2x4 => ("'|u1'", None, losses::BITS),
+        DType::QUInt8 => ("'|u1'", None, losses::BITS),
         DType::QInt32 => ("'<i4'", None, losses::BITS),
         _ => return None,
     })

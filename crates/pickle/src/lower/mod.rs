@@ -10,9 +10,11 @@ mod numpy;
 mod objects;
 mod python;
 mod release;
+mod sub_byte;
 mod torch;
 mod unused;
 
+pub(crate) use sub_byte::per_byte;
 pub(crate) use torch::dtype;
 pub use torch::view;
 

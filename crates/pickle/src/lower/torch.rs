@@ -7,7 +7,7 @@ use statelens_checkpoint::{
     TensorClass, Text, TupleClass, Value, contiguous_strides, numel,
 };
 
-use super::{Assembly, BACKWARDS, LoweredNode, Lowering, reference};
+use super::{Assembly, BACKWARDS, LoweredNode, Lowering, reference, sub_byte};
 use crate::storages::StorageName;
 use crate::{Node, NodeId, Storage, read_stream};
 
@@ -109,7 +109,9 @@ impl Lowering<'_> {
             return Ok(LoweredNode::Same(id));
         };
         // A storage as a value: a tensor of one dimension that covers all of it.
-        let dtype = name.dtype.clone().unwrap_or(DType::U8);
+        // A storage with several elements in a byte is counted in bytes.
+        let dtype = name.dtype.clone().filter(|dtype| sub_byte::per_byte(Some(dtype)) == 1);
+        let dtype = dtype.unwrap_or(DType::U8);
         let class = TensorClass::Other(name.class.to_string().into());
         let numel = name.numel;
         let storage = name.len().map(|len| self.storages.storage(&name.key, len));
@@ -161,7 +163,7 @@ impl Lowering<'_> {
 
     fn count_missing(&mut self, tensor: &Tensor) {
         match &tensor.layout {
-            Layout::Missing(reason) if *reason != META => {
+            Layout::Missing(reason) if *reason != META && *reason != PACKED => {
                 let reason = reason.to_lossy().into_owned();
                 self.state.problems.add(Grade::Damage, "A tensor has no data", reason);
             }
@@ -394,6 +396,10 @@ impl Lowering<'_> {
                 format!("Storage {} should have {claimed} bytes and has {}", name.key, storage.len),
             );
         }
+        let per_byte = sub_byte::per_byte(Some(&dtype));
+        if per_byte > 1 {
+            return self.packed_view(name, &storage, dtype, offset, shape, &strides);
+        }
         // The view's offset is in elements of the storage's class, the tensor's offset in its own.
         let base = name.offset.checked_mul(name.unit()).ok_or_else(overflow)?;
         let itemsize = dtype.itemsize();
@@ -418,6 +424,37 @@ impl Lowering<'_> {
         if itemsize == 1 {
             tensor.byte_order = ByteOrder::Little;
         }
+        Ok(tensor)
+    }
+
+    /// Returns a tensor with several elements in a byte.
+    fn packed_view(
+        &mut self,
+        name: &StorageName,
+        storage: &Storage,
+        dtype: DType,
+        offset: u64,
+        shape: Vec<u64>,
+        strides: &[i64],
+    ) -> Result<Tensor, Reason> {
+        let offset = offset.saturating_add(name.offset);
+        let per_byte = sub_byte::per_byte(Some(&dtype));
+        let layout = match sub_byte::layout(storage, per_byte, offset, &shape, strides)? {
+            Some(layout) => layout,
+            None => {
+                self.state.problems.add(
+                    Grade::Warning,
+                    PACKED,
+                    "Statelens reads them only if they are dense and not compressed",
+                );
+                Layout::Missing(PACKED.into())
+            }
+        };
+        if !matches!(storage.layout, Layout::Missing(_)) {
+            self.state.uses.add(storage.number, storage.len, (0, storage.len), storage.len);
+        }
+        let mut tensor = Tensor::new(dtype, shape, layout);
+        tensor.storage = Some(storage.number);
         Ok(tensor)
     }
 
@@ -601,6 +638,10 @@ fn stream_storage(bytes: &[u8], number: u32, limits: &Limits) -> Option<(Storage
 
 /// The reason why a meta tensor's layout is missing, which is not a problem.
 const META: &str = "a meta tensor has no data";
+
+/// The title of the warning about elements of less than a byte that are not read, and the reason
+/// why their layout is missing.
+const PACKED: &str = "Packed elements of less than a byte are only listed";
 
 /// Returns a torch dtype that is used as a value.
 pub(crate) fn dtype(global: &Global) -> Option<DType> {

@@ -1,8 +1,6 @@
 //! Checks that tensors lie inside their storages.
 
-use statelens_checkpoint::DType;
-
-use crate::lower::dtype as dtype_of;
+use crate::lower::{dtype as dtype_of, per_byte};
 use crate::{Node, NodeId, Pickle};
 
 /// Returns whether a tensor that `torch._utils` rebuilds lies inside its storage. Other calls, and
@@ -37,11 +35,7 @@ pub(super) fn is_inside(pickle: &Pickle, function: &str, args: &[NodeId]) -> boo
             last = last.checked_add((size - 1).checked_mul(*stride)?)?;
         }
         // Storages with less than a byte per element are counted in bytes.
-        let packed = match name.dtype {
-            Some(DType::QUInt4x2) => 2,
-            Some(DType::QUInt2x4) => 4,
-            _ => 1,
-        };
+        let packed = per_byte(name.dtype.as_ref());
         let room = name.len().ok()?.checked_mul(packed)?;
         let bytes = last.checked_add(1)?.checked_mul(unit)?;
         Some(size.len() == stride.len() && bytes <= room)

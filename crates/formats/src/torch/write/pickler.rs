@@ -637,7 +637,7 @@ const SPARSE_LAYOUTS: &str = "
 fn written_dtype(tensor: &Tensor) -> &DType {
     match (&tensor.dtype, &tensor.quantizer) {
         (DType::QInt8, None) => &DType::I8,
-        (DType::QUInt8 | DType::QUInt4x2 | DType::QUInt2x4, None) => &DType::U8,
+        (DType::QUInt8, None) => &DType::U8,
         (DType::QInt32, None) => &DType::I32,
         (dtype, _) => dtype,
     }
