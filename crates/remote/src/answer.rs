@@ -13,6 +13,8 @@ pub struct Head {
     pub url: Option<String>,
     /// The first byte of the part that was sent.
     pub start: Option<u64>,
+    /// The last byte of that part.
+    pub end: Option<u64>,
     /// The length of the whole file, from `Content-Range`.
     pub total: Option<u64>,
     /// The length of the body.
@@ -23,6 +25,10 @@ pub struct Head {
     pub modified: Option<String>,
     /// Seconds to wait before the next request.
     pub retry_after: Option<u64>,
+    /// The compression of the body, from `Content-Encoding`, if it is one.
+    pub compression: Option<String>,
+    /// Whether the body has several parts, each with headers of its own.
+    pub multipart: bool,
 }
 
 /// The version of a file that all responses must come from.
@@ -43,8 +49,9 @@ pub enum Begin {
     Ranges(Identity),
     /// The server supports ranges, but does not reveal the length of the file.
     LengthUnknown,
-    /// Only as a whole, with this length in bytes; it may be read from this response.
-    Whole(u64),
+    /// Only as a whole, with this length in bytes if it is known; it may be read from this
+    /// response.
+    Whole(Option<u64>),
     /// The file is empty.
     Empty,
     /// The server does not have the file, or does not give it to us.
@@ -67,60 +74,105 @@ impl Head {
     /// Reads the relevant headers of a response; `header` is called with names in lower case.
     pub fn new(status: u16, header: impl Fn(&str) -> Option<String>) -> Self {
         let number = |name| header(name)?.trim().parse().ok();
+        const COMPRESSIONS: [&str; 7] =
+            ["gzip", "x-gzip", "deflate", "compress", "x-compress", "br", "zstd"];
+        let compression = header("content-encoding").map(|name| name.trim().to_ascii_lowercase());
         let mut head = Self {
             status,
             url: None,
             start: None,
+            end: None,
             total: None,
             length: number("content-length"),
             etag: header("etag").filter(|etag| !etag.is_empty()),
             modified: header("last-modified"),
             retry_after: number("retry-after"),
+            compression: compression.filter(|name| COMPRESSIONS.contains(&name.as_str())),
+            multipart: header("content-type")
+                .is_some_and(|kind| kind.to_ascii_lowercase().starts_with("multipart/byteranges")),
         };
         // `bytes 0-99/1234`, or `bytes */1234` for a part outside the file.
         if let Some(range) = header("content-range")
             && let Some((range, total)) =
                 range.trim().strip_prefix("bytes ").and_then(|range| range.split_once('/'))
         {
-            head.start = range.split_once('-').and_then(|(start, _)| start.trim().parse().ok());
+            let (start, end) = range.split_once('-').unwrap_or_default();
+            (head.start, head.end) = (start.trim().parse().ok(), end.trim().parse().ok());
             head.total = total.trim().parse().ok();
         }
         head
     }
+
+    /// Returns whether the body is a part of the file. Some servers send one with status 200.
+    pub fn is_part(&self) -> bool {
+        self.status == 206
+            || self.status == 200 && self.part().is_some() && self.part() == self.length
+    }
+
+    /// Returns the number of bytes of the part, as `Content-Range` says.
+    pub(crate) fn part(&self) -> Option<u64> {
+        self.end?.checked_sub(self.start?)?.checked_add(1)
+    }
+}
+
+/// Returns the error for a response that can't be read, if it is one.
+fn unreadable(host: &str, head: &Head) -> Option<Error> {
+    let what = match &head.compression {
+        Some(name) => format!(
+            "{host} compresses what it sends ({name}), although the request excludes that, so its \
+             ranges are not those of the file"
+        ),
+        None if head.multipart => {
+            format!("{host} sends a range as multipart/byteranges, which Statelens does not read")
+        }
+        None => return None,
+    };
+    let advice = "Download the file with a browser and open it from the disk, or switch that off \
+                  on the server.";
+    Some(Error::unsupported(what).advice(advice))
+}
+
+/// Returns the error for a server that sends only whole files, for one that is too large.
+pub fn without_ranges(host: &str) -> Error {
+    Error::unsupported(format!(
+        "{host} does not support range requests: it began to send the whole file"
+    ))
+    .advice("Download the file and open it from the disk, or put it on a server that answers range requests.")
 }
 
 /// Judges the first response, to a request for the first `wanted` bytes, of which `got` arrived. A
 /// file that the server sends only as a whole is accepted up to `most` bytes.
 pub fn begin(address: &Address, head: &Head, got: u64, wanted: u64, most: u64) -> Verdict<Begin> {
     let host = address.host();
-    let short = head.total.is_some_and(|len| got != len.min(wanted));
-    match (head.status, head.total) {
-        (206, Some(len)) if short => Verdict::Retry(None, ended(host, got, len.min(wanted), 0)),
-        (206, _) if head.start.is_some_and(|start| start != 0) => Verdict::Stop(
-            Error::io(format!("{host} sent a different range than the requested one")),
-        ),
-        (206, Some(len)) => Verdict::Good(Begin::Ranges(Identity {
+    if let Some(error) = unreadable(host, head).filter(|_| head.is_part()) {
+        return Verdict::Stop(error);
+    }
+    // A server may send less than a request names, and says so.
+    let sent = |len: u64| head.part().filter(|part| *part > 0).unwrap_or(len).min(len.min(wanted));
+    match (head.is_part(), head.status, head.total) {
+        (true, _, Some(len)) if got != sent(len) => {
+            Verdict::Retry(None, ended(host, got, sent(len), 0))
+        }
+        (true, ..) if head.start.is_some_and(|start| start != 0) => Verdict::Stop(Error::io(
+            format!("{host} sent a different range than the requested one"),
+        )),
+        (true, _, Some(len)) => Verdict::Good(Begin::Ranges(Identity {
             len,
             etag: head.etag.clone(),
             modified: head.modified.clone(),
         })),
-        (206, None) => Verdict::Good(Begin::LengthUnknown),
-        (416, Some(0)) => Verdict::Good(Begin::Empty),
-        (200, Some(total)) if head.length.is_some_and(|len| len < total) => Verdict::Stop(
+        (true, _, None) => Verdict::Good(Begin::LengthUnknown),
+        (_, 416, Some(0)) => Verdict::Good(Begin::Empty),
+        (_, 200, Some(total)) if head.length.is_some_and(|len| len < total) => Verdict::Stop(
             Error::unsupported(format!(
                 "{host} sent a part of the file as if it were the whole file"
             ))
             .advice("Download the file and open it from the disk."),
         ),
-        (200, _) => match head.length {
+        (_, 200, _) => match head.length {
             Some(0) => Verdict::Good(Begin::Empty),
-            Some(len) if len <= most => Verdict::Good(Begin::Whole(len)),
-            _ => Verdict::Stop(
-                Error::unsupported(format!(
-                    "{host} does not support range requests: it began to send the whole file"
-                ))
-                .advice("Download the file and open it from the disk, or put it on a server that answers range requests."),
-            ),
+            Some(len) if len > most => Verdict::Stop(without_ranges(host)),
+            len => Verdict::Good(Begin::Whole(len)),
         },
         _ => match refused(address, head) {
             Verdict::Stop(error) if matches!(head.status, 401 | 403 | 404 | 410) => {
@@ -152,8 +204,11 @@ pub(crate) fn part(
     wanted: u64,
 ) -> Verdict<()> {
     let host = address.host();
+    if let Some(error) = unreadable(host, head).filter(|_| head.is_part()) {
+        return Verdict::Stop(error);
+    }
     match head.status {
-        206 => {}
+        _ if head.is_part() => {}
         // If the server sent the same file as a whole, it ignored the range. Otherwise the tag
         // (200, 412) or the length (416) has changed.
         200 if head.etag == identity.etag && head.length == Some(identity.len) => {

@@ -22,7 +22,7 @@ mod tests;
 mod wanted;
 
 pub use address::Address;
-pub use answer::{Begin, Head, Identity, Next, TRIES, Verdict, begin};
+pub use answer::{Begin, Head, Identity, Next, TRIES, Verdict, begin, without_ranges};
 pub use meter::{Allowance, Meter, MeteredCall};
 pub use remote::{FIRST, Fetch, RemoteFile, length_unknown, open, unreachable};
 pub use streamed::{Streamed, Window};

@@ -107,6 +107,12 @@ impl Meter {
         self.charged().cap()
     }
 
+    /// Returns the bytes that the current action may still fetch.
+    pub fn left(&self) -> u64 {
+        let charged = self.charged();
+        charged.cap().saturating_sub(charged.fetched.load(Relaxed))
+    }
+
     /// Changes the limit of the current action.
     pub fn allow(&self, cap: u64) {
         self.charged().allow(cap);

@@ -6,7 +6,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use statelens_checkpoint::{BLOCK, Error, ErrorKind, Memory, ReadAt, Result};
 
 use crate::answer::part;
-use crate::{Address, Allowance, Begin, Head, Identity, Meter, Next, Verdict, begin};
+use crate::{
+    Address, Allowance, Begin, Head, Identity, Meter, Next, Verdict, begin, without_ranges,
+};
 
 /// Bytes of the first request.
 pub const FIRST: usize = 2 * BLOCK as usize;
@@ -16,7 +18,7 @@ const PIECE: usize = 8 << 20;
 /// Makes requests.
 pub trait Fetch: fmt::Debug + Send + Sync {
     /// Requests `buffer.len()` bytes from `offset`, of the version that `identity` names if the
-    /// implementation can express that. Fills the buffer from a response with status 206 and
+    /// implementation can express that. Fills the buffer from a part ([`Head::is_part`]) and
     /// returns the number of bytes received, at most the buffer's length; for other responses it is
     /// 0.
     ///
@@ -91,11 +93,20 @@ impl<F: Fetch> RemoteFile<F> {
         &self.meter
     }
 
-    /// Makes a request, with retries where these may help.
+    /// Makes requests until the buffer is full: a server may send less than a request names.
     fn piece(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
-        let wanted = buffer.len() as u64;
+        let mut done = 0;
+        while done < buffer.len() {
+            done += self.request(offset + done as u64, &mut buffer[done..])?;
+        }
+        Ok(())
+    }
+
+    /// Makes a request, with retries where these may help. Returns the number of bytes received.
+    fn request(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
         let mut tried = 0;
         loop {
+            let mut wanted = buffer.len() as u64;
             self.meter.check(wanted, self.address.host())?;
             let direct = self.direct.lock().unwrap_or_else(PoisonError::into_inner).clone();
             let url = direct.clone().unwrap_or_else(|| self.address.to_string());
@@ -107,6 +118,9 @@ impl<F: Fetch> RemoteFile<F> {
                     if direct.is_some() && matches!(head.status, 400..=404 | 410) {
                         self.lead(None);
                         continue;
+                    }
+                    if let Some(part) = head.part().filter(|part| *part > 0) {
+                        wanted = wanted.min(part);
                     }
                     let verdict =
                         part(&self.address, &head, &self.identity, offset, got as u64, wanted);
@@ -122,7 +136,7 @@ impl<F: Fetch> RemoteFile<F> {
             };
             tried += 1;
             match verdict.after(tried)? {
-                Next::Take(()) => return Ok(()),
+                Next::Take(()) => return Ok(wanted as usize),
                 Next::Wait(millis) => self.fetch.pause(millis)?,
             }
             self.lead(None);
@@ -178,14 +192,15 @@ impl<F> fmt::Debug for RemoteFile<F> {
 }
 
 /// Opens a file: requests its first bytes, and determines its length and whether the server
-/// supports ranges. A file that is sent only as a whole is fetched by `whole`, up to `most` bytes.
-/// Returns `Ok(Err(…))` if the server does not have the file.
+/// supports ranges. A file that is sent only as a whole, or whose length is unknown, is fetched by
+/// `whole`, up to `most` bytes; `whole` gets the length if it is known, and the maximum number of
+/// bytes to return. Returns `Ok(Err(…))` if the server does not have the file.
 pub fn open<F: Fetch + 'static>(
     address: &Address,
     fetch: F,
     meter: &Arc<Meter>,
     most: u64,
-    whole: impl FnOnce(&str, u64) -> Result<Vec<u8>>,
+    whole: impl FnOnce(&str, Option<u64>, u64) -> Result<Vec<u8>>,
 ) -> Result<Result<Arc<dyn ReadAt>>> {
     let (url, host) = (address.to_string(), address.host());
     let mut first = vec![0; FIRST];
@@ -207,7 +222,7 @@ pub fn open<F: Fetch + 'static>(
                 continue;
             }
         };
-        let bytes = match begin {
+        let (len, too_long) = match begin {
             Begin::Ranges(identity) => {
                 first.truncate(got);
                 let meter = meter.clone();
@@ -215,16 +230,22 @@ pub fn open<F: Fetch + 'static>(
                     RemoteFile::new(address.clone(), fetch, identity, meter, first, head.url);
                 return Ok(Ok(Arc::new(remote)));
             }
-            Begin::Whole(len) => {
-                meter.check(len, host)?;
-                let bytes = whole(&url, len)?;
-                meter.count(bytes.len() as u64);
-                bytes
-            }
-            Begin::Empty => Vec::new(),
+            Begin::Whole(len) => (len, without_ranges(host)),
+            Begin::LengthUnknown => (None, length_unknown(host)),
+            Begin::Empty => (Some(0), without_ranges(host)),
             Begin::Absent(error) => return Ok(Err(error)),
-            Begin::LengthUnknown => return Err(length_unknown(host)),
         };
+        if len == Some(0) {
+            return Ok(Ok(Arc::new(Memory::from(Vec::new()))));
+        }
+        meter.check(len.unwrap_or(1), host)?;
+        let most = most.min(meter.left());
+        // One byte more shows that the file is too long.
+        let bytes = whole(&url, len, most.saturating_add(1))?;
+        meter.count(bytes.len() as u64);
+        if bytes.len() as u64 > most {
+            return Err(too_long);
+        }
         return Ok(Ok(Arc::new(Memory::from(bytes))));
     }
 }

@@ -71,7 +71,9 @@ fn serve(
     let server = TestServer { twist: Box::new(twist), request_log: request_log.clone() };
     let meter = Arc::new(Meter::new(cap, "Allow more."));
     let address = Address::parse("https://a.org/m/x.pt").unwrap();
-    let whole = |_: &str, len| Ok((0..len).map(byte).collect());
+    let whole = |_: &str, len: Option<u64>, most: u64| {
+        Ok((0..len.unwrap_or(LEN).min(most)).map(byte).collect())
+    };
     let opened = open(&address, server, &meter, 1 << 20, whole);
     let structure = |source| {
         let mut files = FileSet::default();
@@ -185,20 +187,66 @@ fn reports_permanent_errors_without_retry() {
 
 #[test]
 fn fetches_small_files_whole_without_range_support() {
-    let whole = |len| {
-        serve(u64::MAX, move |_, _, head, got| {
-            (head.status, head.total, head.length, *got) = (200, None, len, 0);
+    let whole = |cap, len| {
+        serve(cap, move |_, _, head, got| {
+            *got = 0;
+            *head = Head { status: 200, length: len, ..Head::default() };
             Ok(())
         })
         .0
     };
-    read(&*whole(Some(LEN)).unwrap(), 999_000, 1000).unwrap();
-    for len in [None, Some(2 << 20)] {
-        let error = whole(len).unwrap_err();
+    read(&*whole(u64::MAX, Some(LEN)).unwrap(), 999_000, 1000).unwrap();
+    // A chunked response has no length.
+    read(&*whole(u64::MAX, None).unwrap(), 999_000, 1000).unwrap();
+    for (cap, len) in [(u64::MAX, Some(2 << 20)), (LEN - 1, None)] {
+        let error = whole(cap, len).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unsupported);
         assert!(error.to_string().contains("does not support range requests"), "{error}");
     }
-    assert_eq!(whole(Some(0)).unwrap().len(), 0);
+    assert_eq!(whole(u64::MAX, Some(0)).unwrap().len(), 0);
+}
+
+#[test]
+fn accepts_parts_with_status_200_and_shorter_parts() {
+    let (source, ..) = serve(u64::MAX, |_, _, head, got| {
+        (head.status, head.length) = (200, Some(*got as u64));
+        Ok(())
+    });
+    read(&*source.unwrap(), 500_000, 300_000).unwrap();
+    let (source, request_log, _) = serve(u64::MAX, |_, _, head, got| {
+        *got = (*got).min(100_000);
+        head.end = head.start.map(|start| start + *got as u64 - 1);
+        Ok(())
+    });
+    let source = source.unwrap();
+    assert_eq!(source.len(), LEN);
+    read(&*source, 0, LEN as usize).unwrap();
+    assert!(request_log.lock().unwrap().len() >= 10);
+}
+
+#[test]
+fn names_responses_that_can_t_be_read() {
+    for (word, twist) in [
+        ("gzip", (|head| head.compression = Some("gzip".into())) as fn(&mut Head)),
+        ("multipart", |head| {
+            (head.multipart, head.start, head.end, head.total) = (true, None, None, None)
+        }),
+    ] {
+        for first in [0, 1] {
+            let (source, request_log, _) = serve(u64::MAX, move |number, _, head, _| {
+                if number > first {
+                    twist(head);
+                }
+                Ok(())
+            });
+            let error = source.and_then(|source| read(&*source, 500_000, 10)).unwrap_err();
+            assert!(error.to_string().contains(word), "{error}");
+            assert_eq!(request_log.lock().unwrap().len(), first + 1, "{word}");
+        }
+    }
+    // An object store may keep this name of the coding of an upload.
+    let header = |name: &str| (name == "content-encoding").then(|| "aws-chunked".to_owned());
+    assert_eq!(Head::new(206, header).compression, None);
 }
 
 #[test]

@@ -11,7 +11,7 @@ use js_sys::{ArrayBuffer, Uint8Array};
 use statelens_checkpoint::{Error, FileSet, Memory, ReadAt, Result};
 use statelens_remote::{
     Address, Allowance, Begin, FIRST, Fetch, Head, Identity, Next, RemoteFile, Verdict, begin,
-    length_unknown, unreachable,
+    length_unknown, unreachable, without_ranges,
 };
 use wasm_bindgen::prelude::*;
 use wasm_bindgen_futures::JsFuture;
@@ -154,7 +154,8 @@ pub(crate) async fn first_request(
                 let len = length(&url, redirect).await.ok_or_else(|| length_unknown(host))?;
                 Identity { len, etag: head.etag.clone(), modified: head.modified.clone() }
             }
-            Begin::Whole(len) => {
+            Begin::Whole(None) => return Err(without_ranges(host)),
+            Begin::Whole(Some(len)) => {
                 meter.check(len, host)?;
                 let bytes = match &response {
                     Some(response) => body(response).await,
@@ -212,7 +213,7 @@ pub async fn part(
     let got = async {
         let response = fetched(&file.url(), &init).await.ok()?;
         let head = head(&response);
-        let promise = response.array_buffer().ok().filter(|_| head.status == 206)?;
+        let promise = response.array_buffer().ok().filter(|_| head.is_part())?;
         Some((head, Uint8Array::new(&JsFuture::from(promise).await.ok()?)))
     };
     let got = got.await;
@@ -236,7 +237,7 @@ async fn first(
     let response = fetched(url, &init).await?;
     let mut head = head(&response);
     head.url = Some(response.url()).filter(|to| response.redirected() && !to.is_empty());
-    let bytes = if head.status == 206 { body(&response).await? } else { Vec::new() };
+    let bytes = if head.is_part() { body(&response).await? } else { Vec::new() };
     Ok((head, bytes, response, abort))
 }
 
@@ -328,7 +329,7 @@ impl Fetch for Xhr {
             return Err(leads_elsewhere(address.host()));
         }
         let mut got = 0;
-        if head.status == 206
+        if head.is_part()
             && let Ok(bytes) = xhr.response().map_err(failed)?.dyn_into::<ArrayBuffer>()
         {
             let bytes = Uint8Array::new(&bytes);

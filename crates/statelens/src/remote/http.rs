@@ -83,7 +83,7 @@ fn fetch(
     let mut response = request.call().map_err(|error| failed(url, &error))?;
     let head = head(&response, url);
     let mut got = 0;
-    if head.status == 206 {
+    if head.is_part() {
         let mut body = response.body_mut().as_reader();
         while got < buffer.len() {
             match body.read(&mut buffer[got..]) {
@@ -98,25 +98,31 @@ fn fetch(
     Ok((head, got))
 }
 
-/// Fetches a whole file.
-fn whole(url: &str, len: u64) -> Result<Vec<u8>> {
+/// Fetches a whole file of `len` bytes, or at most `most` bytes of one of unknown length.
+fn whole(url: &str, len: Option<u64>, most: u64) -> Result<Vec<u8>> {
     let url = url.to_owned();
-    waiting::wait(move || fetch_whole(&url, len))
+    waiting::wait(move || fetch_whole(&url, len, most))
 }
 
-fn fetch_whole(url: &str, len: u64) -> Result<Vec<u8>> {
+fn fetch_whole(url: &str, len: Option<u64>, most: u64) -> Result<Vec<u8>> {
     let request = AGENT.get(url).header("Accept-Encoding", "identity");
     let mut response = request.call().map_err(|error| failed(url, &error))?;
-    let mut bytes = Vec::new();
-    let read = response.body_mut().as_reader().take(len).read_to_end(&mut bytes);
-    if read.is_err() || bytes.len() as u64 != len {
-        let host = host(url);
-        return Err(Error::io(format!(
-            "{host} sent {} of {len} bytes and closed the connection",
-            bytes.len()
-        )));
+    if let Some(name) = head(&response, url).compression {
+        return Err(Error::unsupported(format!(
+            "{} compresses what it sends ({name}), although the request excludes that",
+            host(url)
+        ))
+        .advice("Download the file with a browser and open it from the disk."));
     }
-    Ok(bytes)
+    let mut bytes = Vec::new();
+    let mut body = response.body_mut().as_reader().take(len.unwrap_or(most).min(most));
+    let read = body.read_to_end(&mut bytes);
+    let wanted = match len {
+        Some(len) if bytes.len() as u64 != len => format!("{} of {len} bytes", bytes.len()),
+        _ if read.is_err() => format!("{} bytes", bytes.len()),
+        _ => return Ok(bytes),
+    };
+    Err(Error::io(format!("{} sent {wanted} and closed the connection", host(url))))
 }
 
 fn head(response: &Response<Body>, url: &str) -> Head {
@@ -131,7 +137,21 @@ fn head(response: &Response<Body>, url: &str) -> Head {
 }
 
 fn failed(url: &str, error: &ureq::Error) -> Error {
-    unreachable(&host(url), &error.to_string())
+    let proxy = AGENT
+        .config()
+        .proxy()
+        .filter(|proxy| url.parse::<Uri>().is_ok_and(|url| !proxy.is_no_proxy(&url)));
+    match proxy {
+        Some(proxy) => unreachable(
+            &host(url),
+            &format!("the request went through the proxy {}: {error}", proxy.host()),
+        )
+        .advice(
+            "Check the address, your network connection, and the proxy in `HTTPS_PROXY`, \
+             `HTTP_PROXY` or `ALL_PROXY`.",
+        ),
+        None => unreachable(&host(url), &error.to_string()),
+    }
 }
 
 fn host(url: &str) -> String {
