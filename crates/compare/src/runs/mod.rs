@@ -30,6 +30,7 @@ pub use values::{
 
 use statelens_checkpoint::order;
 use statelens_describe::FileGrade;
+use statelens_formats::sets;
 use statelens_values::Json;
 use std::collections::{HashMap, HashSet};
 
@@ -115,7 +116,12 @@ impl RunContents {
         let marked = marked_folders(paths());
         let indices: HashSet<&str> =
             paths().filter_map(|path| path.strip_suffix(".index")).collect();
+        let whole = match pattern.is_default() {
+            true => trainers::tensorflow_v1(paths(), &indices),
+            false => HashMap::new(),
+        };
         for (path, bytes) in &files {
+            let of_v1 = whole.get_key_value(trainers::prefix_v1(path));
             let grouped = match path.split_once('/') {
                 Some((top, _)) if marked.contains(top) => {
                     Some((top.to_owned(), Some(trainers::marked(top))))
@@ -128,6 +134,11 @@ impl RunContents {
                     .and_then(|(prefix, _)| Some((prefix, trainers::tensorflow(prefix)?)))
                     .map(|(prefix, name)| {
                         (format!("{prefix}.index"), Some(RunFile::Checkpoint(name)))
+                    })
+                    .or_else(|| {
+                        let (prefix, main) = of_v1?;
+                        let name = trainers::tensorflow(prefix)?;
+                        Some(((*main).to_owned(), Some(RunFile::Checkpoint(name))))
                     }),
             };
             let Some((name, kind)) = grouped else {
@@ -188,14 +199,21 @@ impl RunContents {
         let is_known = trainers::folder(&name).is_some()
             || name.ends_with(".index")
             || self.entries.iter().any(FileEntry::is_folder);
-        let is_named = |entry: &&mut FileEntry| entry.name == name && !entry.members.is_empty();
+        // A checkpoint of TensorFlow's V1 Saver has no index.
+        let whole = name.strip_suffix(".index");
+        let is_named = |entry: &&mut FileEntry| {
+            entry.name == name && !entry.members.is_empty()
+                || !entry.is_folder()
+                    && !entry.name.ends_with(".meta")
+                    && whole == Some(trainers::prefix_v1(&entry.name))
+        };
         match self.entries.iter_mut().find(is_named) {
             Some(entry) => {
-                // It is loaded, even if it is named as the best one.
-                if entry.kind == RunFile::Best {
+                // It is loaded, whatever its name.
+                if matches!(entry.kind, RunFile::Best | RunFile::Other) {
                     entry.kind = RunFile::Last;
                 }
-                self.latest = Some(name);
+                self.latest = Some(entry.name.clone());
             }
             None if is_known => (self.latest, self.absent_latest) = (None, Some(name)),
             // The file is about something else.
@@ -422,7 +440,7 @@ pub fn file_name(path: &str) -> &str {
 /// Returns whether the name is that of an incomplete file: `NAME.0123abcd.tmp`, as the Cerebras
 /// library writes it, and any other `.tmp`; or the name that this program uses.
 fn is_temporary(name: &str) -> bool {
-    name.ends_with(".tmp") || name.starts_with(".statelens-") && name.ends_with(".part")
+    name.ends_with(".tmp") || sets::is_unfinished(name)
 }
 
 #[cfg(test)]
@@ -450,6 +468,27 @@ mod tests {
         "checkpoint_100_1700000000.5.mdl",
         "notes.txt",
     ];
+
+    #[test]
+    fn checkpoints_of_tensorflow_v1_have_no_index() {
+        let latest = |names: &[&str], prefix: &str| {
+            let text = format!("model_checkpoint_path: \"/tmp/{prefix}\"");
+            let run = run(names, None).with_latest(named_latest("checkpoint", &text));
+            assert_eq!(run.absent_latest.is_some(), run.latest.is_none());
+            (run.checkpoints().count(), run.latest)
+        };
+        let some = |name: &str| Some(name.to_owned());
+        let names = ["checkpoint", "model.ckpt-7", "model.ckpt-10", "model.ckpt-10.meta"];
+        assert_eq!(latest(&names, "model.ckpt-7"), (2, some("model.ckpt-7")));
+        assert_eq!(latest(&names, "model.ckpt-8"), (2, None));
+        assert_eq!(run(&names, None).latest, some("model.ckpt-10"));
+        assert_eq!(run(&names, None).entries[1].files().len(), 2);
+        let sharded = ["checkpoint", "m-3-00001-of-00002", "m-3-00000-of-00002", "m-3.meta"];
+        assert_eq!(latest(&sharded, "m-3"), (1, some("m-3-00000-of-00002")));
+        // Only the state file says that this is a checkpoint.
+        assert_eq!(latest(&["checkpoint", "m-3", "m-4"], "m-3"), (0, some("m-3")));
+        assert_eq!(latest(&["checkpoint", "m-3.meta"], "m-3"), (0, None));
+    }
 
     #[test]
     fn classifies_files_by_name() {

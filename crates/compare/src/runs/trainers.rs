@@ -8,11 +8,11 @@
 //! | Megatron | folder `iter_0000500` | the one in `latest_checkpointed_iteration.txt` |
 //! | fairseq | files `checkpoint3.pt`, `checkpoint_3_500.pt` | `checkpoint_last.pt` |
 //! | Keras | files `weights.03-0.21.h5`, `model.05.keras` | the highest epoch |
-//! | TensorFlow | `ckpt-3.index`, `ckpt-3.data-00000-of-00001` | the one in the file `checkpoint` |
+//! | TensorFlow | `ckpt-3.index`, `ckpt-3.data-00000-of-00001`; file `model.ckpt-3` of V1 | the one in the file `checkpoint` |
 //! | Orbax | folder `500` with `_CHECKPOINT_METADATA` or `checkpoint` | the highest step |
 //! | scripts | file `checkpoint_500.pt` | the highest step |
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use super::{CheckpointName, RunFile};
 
@@ -106,6 +106,46 @@ pub(super) fn of_tensorflow(file: &str) -> Option<(&str, &str)> {
         numbers.is_some_and(|(at, of)| number(at).is_some() && number(of).is_some())
     };
     (matches!(role, "index" | "meta") || is_data(role)).then_some((prefix, role))
+}
+
+/// Returns the main file of each checkpoint of TensorFlow's V1 Saver, by its prefix: the file
+/// itself, or the first of its shards. They have no extension, so that only those are recognised
+/// whose prefix ends with `ckpt-3`, or that have a graph next to them. `indices` has the prefixes
+/// of other checkpoints.
+pub(super) fn tensorflow_v1<'a>(
+    paths: impl Iterator<Item = &'a str> + Clone,
+    indices: &HashSet<&str>,
+) -> HashMap<&'a str, &'a str> {
+    let graphs: HashSet<&str> =
+        paths.clone().filter_map(|path| path.strip_suffix(".meta")).collect();
+    let is_usual =
+        |prefix: &str| prefix.rsplit_once("ckpt-").is_some_and(|(_, step)| number(step).is_some());
+    let mut found: HashMap<&str, &str> = HashMap::new();
+    for path in paths.filter(|path| !path.contains('/')) {
+        let prefix = prefix_v1(path);
+        if path.ends_with(".meta")
+            || indices.contains(prefix)
+            || tensorflow(prefix).is_none()
+            || !(is_usual(prefix) || graphs.contains(prefix))
+        {
+            continue;
+        }
+        let main = found.entry(prefix).or_insert(path);
+        *main = (*main).min(path);
+    }
+    found
+}
+
+/// Returns the prefix of the checkpoint of TensorFlow's V1 Saver to which a file of this name
+/// would belong.
+pub(super) fn prefix_v1(file: &str) -> &str {
+    if let Some(prefix) = file.strip_suffix(".meta") {
+        return prefix;
+    }
+    let is_number = |text: &str| text.len() >= 5 && number(text).is_some();
+    let shard = file.rsplit_once("-of-").filter(|(_, of)| is_number(of));
+    let shard = shard.and_then(|(rest, _)| rest.rsplit_once('-'));
+    shard.filter(|(_, at)| is_number(at)).map_or(file, |(prefix, _)| prefix)
 }
 
 /// Parses the prefix of a checkpoint of TensorFlow: `ckpt-3`, `model.ckpt-500`, `cp-0005.ckpt`.

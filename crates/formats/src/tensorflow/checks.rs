@@ -7,11 +7,11 @@ use statelens_checkpoint::{ByteOrder, Error, FileSet, Layout, Limits, Result, nu
 use super::bundle::{BundleEntry, Header};
 use super::read::Data;
 use super::table::SortedTable;
-use super::{dtype, members, slices, strings};
+use super::{dtype, members, slices, strings, variants};
 use crate::checks::{Algorithm, Check, Checks};
 
-/// Finds the checksums. Reads the index, and the strings, since their checksum is not simply of
-/// their bytes.
+/// Finds the checksums. Reads the index, strings and variants, since the checksum of these is not
+/// simply of their bytes.
 pub(crate) fn checks(files: &FileSet, limits: &Limits) -> Result<Checks> {
     let tables = members::find(files)?;
     let mut checks = Checks { structure: true, ..Checks::default() };
@@ -91,7 +91,12 @@ impl Checks {
             expected,
             found: None,
         };
-        if dtype::plain(entry.dtype) == dtype::STRING {
+        let sum: Option<fn(&[u8], u64) -> Result<u32>> = match dtype::plain(entry.dtype) {
+            dtype::STRING => Some(strings::sum),
+            dtype::VARIANT => Some(variants::sum),
+            _ => None,
+        };
+        if let Some(sum) = sum {
             // The checksum covers the lengths as integers in the byte order of the writer.
             let read = (order == ByteOrder::Little).then(|| left.checked_sub(span.len)).flatten();
             let Some(rest) = read else {
@@ -100,9 +105,8 @@ impl Checks {
             };
             *left = rest;
             let bytes = files.read_vec(span.file, span.offset, span.len);
-            let sum = bytes
-                .and_then(|bytes| strings::sum(&bytes, numel(&entry.shape).unwrap_or(u64::MAX)));
-            match sum {
+            let count = numel(&entry.shape).unwrap_or(u64::MAX);
+            match bytes.and_then(|bytes| sum(&bytes, count)) {
                 Ok(sum) => check.found = Some(sum),
                 Err(error) => return self.broken.push((check.what, error)),
             }

@@ -38,15 +38,18 @@ mod table;
 #[cfg(test)]
 mod tests;
 mod v1;
+mod variants;
 pub mod write;
 
 use std::sync::Arc;
 
 pub use graph_edit::{EditedGraph, edit_graph};
 
-use statelens_checkpoint::{Checkpoint, FormatTraits, Plan, Result};
+use statelens_checkpoint::{Checkpoint, FileId, FileSet, FormatTraits, Plan, Result};
 
-use crate::{Format, PythonLeaf, Snippet, WriteTarget, Writing};
+pub(crate) use table::is_table;
+
+use crate::{Format, PythonLeaf, Snippet, WriteTarget, Writing, paths};
 
 /// The key under which the object graph is stored, and looked up by `tf.train.Checkpoint`.
 const GRAPH_KEY: &str = "_CHECKPOINTABLE_OBJECT_GRAPH";
@@ -77,6 +80,15 @@ pub(crate) static FORMAT: Format = Format {
     left_out: Some(write::dtypes_left_out),
     ..Format::named(&["tensorflow", "tensorflow-v1"], "TensorFlow")
 };
+
+/// Returns the names of the files that a state file names if they are in its folder, each as the
+/// prefix of a checkpoint. Empty if the file is not a state file.
+pub(crate) fn kept(files: &FileSet, state: FileId) -> Vec<String> {
+    let folder = paths::folder(files.name(state));
+    let Ok(state) = state::StateFile::read(files, state) else { return Vec::new() };
+    let all = state.all.iter().chain([&state.latest]);
+    all.map(|prefix| format!("{folder}{}", paths::base(&prefix.replace('\\', "/")))).collect()
+}
 
 fn plan(source: Arc<Checkpoint>, target: &WriteTarget, name: &str) -> Result<Plan> {
     let options = write::WriteOptions {

@@ -67,7 +67,7 @@ pub(super) struct Range {
 }
 
 /// Returns whether a file ends with the magic number of a table.
-pub(super) fn is_table(files: &FileSet, file: FileId) -> bool {
+pub(crate) fn is_table(files: &FileSet, file: FileId) -> bool {
     let mut magic = [0; MAGIC.len()];
     let at = files.len(file).checked_sub(MAGIC.len() as u64);
     files.len(file) >= FOOTER

@@ -453,3 +453,29 @@ fn same<T: PartialEq + std::fmt::Debug + ?Sized>(
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
+
+/// TensorFlow 2.21 wrote the state of an iterator of tf.data, and restores it.
+#[test]
+fn checksums_cover_variants() {
+    let mut files = files("reports4/tf2_objects", "ckpt-12.data-00000-of-00001");
+    let check = |files: &[(String, Vec<u8>)]| {
+        let mut set = FileSet::default();
+        for (name, bytes) in files {
+            set.push(name.clone(), std::sync::Arc::new(Memory::from(bytes.clone())));
+        }
+        super::checks::checks(&set, &Limits::default()).unwrap()
+    };
+    let checks = check(&files);
+    assert!(checks.broken.is_empty(), "{:?}", checks.broken);
+    let key = "it/.ATTRIBUTES/ITERATOR_STATE";
+    let state = checks.checks.into_iter().find(|check| check.what == key).unwrap();
+    assert_eq!(state.found, Some(state.expected));
+    let Layout::Span(span) = state.layout else { panic!("{state:?}") };
+    for at in span.offset..span.offset + span.len {
+        files[0].1[at as usize] ^= 1;
+        let checks = check(&files);
+        let mut found = checks.checks.iter().filter(|check| check.what == key);
+        assert!(found.all(|check| check.found != Some(check.expected)), "byte {at}");
+        files[0].1[at as usize] ^= 1;
+    }
+}
