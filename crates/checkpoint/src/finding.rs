@@ -70,8 +70,8 @@ pub struct Finding {
     /// The subject, if code treats it in a special way.
     #[serde(skip)]
     pub kind: FindingKind,
-    /// Whether the format's usual library refuses the file because of this. If so, verification
-    /// fails.
+    /// Whether the format's usual library refuses the file because of this, or may load other
+    /// values. If so, verification fails.
     #[serde(skip)]
     pub refused: bool,
 }

@@ -56,13 +56,13 @@ impl Join {
         }
     }
 
-    /// Adds the content of the file `name`. If a key has two values, keeps the one for which
-    /// `belongs` returns true, else the earlier one.
-    pub(super) fn add(
+    /// Adds the content of the file `name`. If a key has two values, keeps the one in the file that
+    /// `owner` names, else the earlier one.
+    pub(super) fn add<'o>(
         &mut self,
         name: &str,
         part: &Checkpoint,
-        belongs: impl Fn(&Text) -> bool,
+        owner: impl Fn(&Text) -> Option<&'o str>,
     ) -> Result<()> {
         let Value::Dict(Dict { class, entries }) = part.value(part.root()) else {
             let kind = part.value(part.root()).kind();
@@ -95,7 +95,7 @@ impl Join {
                     self.by_key.insert(text, self.entries.len());
                     self.entries.push(entry);
                 }
-                Some(at) => self.twice(&text, at, entry, belongs(&text)),
+                Some(at) => self.twice(&text, at, entry, owner(&text)),
             }
         }
         let attributes = part.attributes(part.root()).map(|id| ValueId(id.0 + shift));
@@ -118,13 +118,26 @@ impl Join {
         Ok(())
     }
 
-    fn twice(&mut self, key: &Text, at: usize, entry: JoinedEntry, belongs: bool) {
+    fn twice(&mut self, key: &Text, at: usize, entry: JoinedEntry, owner: Option<&str>) {
         let Some(old) = self.entries.get_mut(at) else { return };
         let (one, other) = (&self.names[old.part], &self.names[entry.part]);
+        let belongs = owner == Some(other);
         let kept = if belongs { other } else { one };
-        let finding = Finding::new(Grade::Damage, format!("Two shards hold {key}"))
-            .detail(format!("It is in {one} and in {other}; the one in {kept} is shown, and the other one is hidden."))
-            .place(key.to_string());
+        let finding = match belongs || owner == Some(one) {
+            // An overlay: shards with new values next to those that they replace.
+            true => Finding::new(Grade::Warning, format!("Two shards hold {key}"))
+                .detail(format!(
+                    "It is in {one} and in {other}. The index names {kept}, so that value is \
+                     used. Libraries that load every shard may take the other one."
+                ))
+                .advice("Convert the checkpoint: the copy has only the value that the index names.")
+                .refused(),
+            false => Finding::new(Grade::Damage, format!("Two shards hold {key}")).detail(format!(
+                "It is in {one} and in {other}; the one in {kept} is shown, and the other one is \
+                 hidden."
+            )),
+        };
+        let finding = finding.place(key.to_string());
         self.twice += 1;
         if self.twice <= MAX_DUPLICATES {
             self.findings.push(finding);

@@ -39,7 +39,8 @@ const RULES: &[SetRule] =
 ///
 /// Reads indexes of shards, and the first bytes of each file that belongs to no set.
 pub fn sort(files: &FileSet) -> Vec<CheckpointFiles> {
-    let mut names = UnclaimedNames { all: files.names().map(|(_, name)| name).collect() };
+    let all = files.names().map(|(_, name)| name).filter(|name| !is_unfinished(name));
+    let mut names = UnclaimedNames { all: all.collect() };
     order::natural(&mut names.all);
     names.all.dedup();
     let mut found = Vec::new();
@@ -56,6 +57,7 @@ pub fn sort(files: &FileSet) -> Vec<CheckpointFiles> {
         set.members.extend(named.filter(|name| left.remove(name.as_str())));
         order::natural(&mut set.members);
     }
+    found.extend(tensorflow_v1_whole(files, &mut left));
     order::by(&mut found, |one: &CheckpointFiles, other| one.main.cmp(&other.main));
     for (id, file) in files.iter() {
         if left.remove(file.name.as_str()) && crate::is_claimed(&files.opened_at(id)) {
@@ -68,6 +70,12 @@ pub fn sort(files: &FileSet) -> Vec<CheckpointFiles> {
         }
     }
     found
+}
+
+/// Returns whether a file is the unfinished output of a conversion by Statelens that was killed.
+pub fn is_unfinished(name: &str) -> bool {
+    let base = base(name);
+    base.starts_with(".statelens-") && base.ends_with(".part")
 }
 
 /// Returns the files of a set other than its index: the shards that the index names, or the data
@@ -86,6 +94,12 @@ pub fn indexed(files: &FileSet, index: &str) -> Vec<String> {
     }
     found.retain(|name| name != index && files.find(name).is_some());
     found
+}
+
+/// Returns the names of files in subfolders that belong to the checkpoint of the main file, as an
+/// index says: shards of the model. They may lead out of the folder.
+pub fn below(files: &FileSet) -> Vec<String> {
+    sharded::below(files)
 }
 
 /// The names that no rule has claimed yet, sorted.
@@ -169,6 +183,35 @@ fn tensorflow_v1(names: &UnclaimedNames<'_>) -> Vec<CheckpointFiles> {
         CheckpointFiles { name: base(prefix).to_owned(), main: main.to_owned(), members }
     };
     names.iter().filter(first).map(set).collect()
+}
+
+/// Finds checkpoints of TensorFlow's V1 Saver that are one file: a table that the state file of its
+/// folder names, or that has a graph next to it, `PREFIX.meta`.
+fn tensorflow_v1_whole(files: &FileSet, left: &mut HashSet<&str>) -> Vec<CheckpointFiles> {
+    let states = files.iter().filter(|(_, file)| base(&file.name) == "checkpoint");
+    let states = states.filter(|(_, file)| left.contains(file.name.as_str()));
+    let kept: HashSet<String> =
+        states.flat_map(|(id, _)| crate::tensorflow::kept(files, id)).collect();
+    let mut found = Vec::new();
+    for (id, file) in files.iter() {
+        let name = file.name.as_str();
+        let graph = format!("{name}.meta");
+        let is_named = kept.contains(name) || left.contains(graph.as_str());
+        if !left.contains(name) || !is_named || !crate::tensorflow::is_table(files, id) {
+            continue;
+        }
+        let state = format!("{}checkpoint", folder(name));
+        let mut members = vec![name.to_owned(), graph, state];
+        members.retain(|name| left.contains(name.as_str()));
+        order::natural(&mut members);
+        found.push(CheckpointFiles { name: base(name).to_owned(), main: name.to_owned(), members });
+    }
+    for set in &found {
+        for name in &set.members {
+            left.remove(name.as_str());
+        }
+    }
+    found
 }
 
 /// Returns whether a text consists of five or more digits.

@@ -3,14 +3,14 @@
 //!
 //! The Hugging Face libraries split large models in this way, both safetensors and PyTorch:
 //! <https://huggingface.co/docs/transformers/big_models>. The index maps tensors to shards. Its
-//! `total_size` is often wrong and is not used here.
+//! `total_size` is often wrong and only compared.
 
 use std::collections::{BTreeSet, HashMap};
 
 use statelens_checkpoint::json::{Document, JsonNode};
 use statelens_checkpoint::{
     Checkpoint, Error, ErrorKind, FileId, FileSet, Finding, FindingKind, Grade, Limits, Progress,
-    Result, Text, capitalised, listed, order,
+    Result, Text, capitalised, grouped, listed, order,
 };
 
 use super::join::Join;
@@ -108,11 +108,11 @@ impl Sharded {
         let there = self.shards.iter().filter_map(|(_, id)| *id);
         let size = there.fold(0u64, |sum, id| sum.saturating_add(files.len(id)));
         let mut join = Join::new(&limits.fitted(size));
-        for (at, (name, id)) in self.shards.iter().enumerate() {
+        for (name, id) in &self.shards {
             let Some(id) = id else { continue };
             let part = crate::open_one(files.opened_at(*id), limits, progress)?;
             let owner = |key: &Text| self.index.as_ref().and_then(|index| index.owner(key));
-            join.add(name, &part, |key| owner(key) == Some(at))?;
+            join.add(name, &part, |key| Some(self.shards.get(owner(key)?)?.0.as_str()))?;
         }
         if let Some(index) = &self.index {
             index.check(&self.shards, &mut join)?;
@@ -126,8 +126,13 @@ impl Sharded {
             facts.push(("Index".into(), index.name.clone()));
             facts.extend(index.facts.iter().cloned());
         }
-        join.finish(facts, files.clone())?
-            .ok_or_else(|| Error::damaged("none of the shards was found"))
+        let joined = join.finish(facts, files.clone())?;
+        let mut joined = joined.ok_or_else(|| Error::damaged("none of the shards was found"))?;
+        if let Some(index) = &self.index {
+            joined.findings.extend(index.other_size(&joined).filter(|_| missing.is_empty()));
+            joined.findings.extend(index.single_file(files));
+        }
+        Ok(joined)
     }
 
     /// Returns findings about missing shards, shards that the index does not name, and an index
@@ -300,6 +305,34 @@ pub(super) fn named(files: &FileSet, name: &str) -> Vec<String> {
     index.map_or_else(Vec::new, |index| index.shards)
 }
 
+/// Returns the names in folders below that the indexes of a set give to shards. Files that are not
+/// shards and not indexes have none.
+pub(super) fn below(files: &FileSet) -> Vec<String> {
+    let Some(name) = files.main().ok().map(|id| files.name(id)) else { return Vec::new() };
+    let is_shard = EXTENSIONS.iter().any(|extension| has_extension(name, extension));
+    let is_near = |other: &str| is_index(other) && folder(other) == folder(name);
+    if !is_index(name) && !(is_shard && files.any_name("json", is_near)) {
+        return Vec::new();
+    }
+    let indexes = files.names().filter(|(_, other)| match is_index(name) {
+        true => *other == name,
+        false => is_near(other),
+    });
+    let mut found = BTreeSet::new();
+    for (id, _) in indexes.take(MAX_INDEXES) {
+        let len = files.len(id);
+        // Few indexes name folders, and this is faster than parsing them.
+        let text = files.read_vec(id, 0, len.min(files.limits().structure)).unwrap_or_default();
+        if !text.contains(&b'/') {
+            continue;
+        }
+        let shards = ShardIndex::read(files, id, files.limits()).map(|index| index.shards);
+        let top = folder(files.name(id)).len();
+        found.extend(shards.into_iter().flatten().filter(|shard| shard[top..].contains('/')));
+    }
+    found.into_iter().collect()
+}
+
 fn has_extension(name: &str, extension: &str) -> bool {
     name.strip_suffix(extension).is_some_and(|stem| stem.ends_with('.'))
 }
@@ -390,6 +423,8 @@ struct ShardIndex {
     /// Keys in the order of the index, each with the index of its shard.
     order: Vec<(Text, usize)>,
     by_key: HashMap<Text, usize>,
+    /// The size of the tensors in bytes, as the index says.
+    size: Option<u64>,
     facts: Vec<(String, String)>,
 }
 
@@ -422,16 +457,54 @@ impl ShardIndex {
             let name = format!("{top}{}", name.strip_prefix("./").unwrap_or(name));
             order.push((key.clone(), shards.binary_search(&name).unwrap_or(0)));
         }
-        let mut facts = Vec::new();
+        let (mut facts, mut size) = (Vec::new(), None);
         if let Some(metadata) = json.get(json.root(), "metadata")
             && let JsonNode::Object(entries) = json.node(metadata)
         {
             for (key, value) in entries.iter().take(MAX_FACTS) {
+                if *key == *"total_size" {
+                    size = json.python(*value).to_string().parse::<f64>().ok().map(|it| it as u64);
+                }
                 facts.push((format!("Index: {key}"), json.python(*value).to_string()));
             }
         }
         let by_key = order.iter().cloned().collect();
-        Ok(Self { name: files.name(id).to_owned(), shards, order, by_key, facts })
+        Ok(Self { name: files.name(id).to_owned(), shards, order, by_key, size, facts })
+    }
+
+    /// Returns the finding about an index with another size than that of the tensors.
+    fn other_size(&self, joined: &Checkpoint) -> Option<Finding> {
+        let shown = joined.each_leaf().filter_map(|leaf| Some(joined.tensor_of(leaf.target)?.0));
+        let shown: BTreeSet<_> = shown.collect();
+        let sizes = shown.into_iter().filter_map(|id| joined.tensor(id).ok()?.nbytes());
+        let size = sizes.fold(0, u64::saturating_add);
+        let said = self.size.filter(|said| *said != size && size > 0)?;
+        Some(Finding::new(Grade::Note, "The index has a wrong `total_size`").detail(format!(
+            "It says {} bytes, and the tensors take {}. Libraries use it only to plan memory.",
+            grouped(said),
+            grouped(size)
+        )))
+    }
+
+    /// Returns the finding about a file next to the index that has the name of the whole model.
+    fn single_file(&self, files: &FileSet) -> Option<Finding> {
+        let (stem, variant) = index_stem(&self.name);
+        let name = match (variant, stem.rsplit_once('.')) {
+            ("", _) => stem.to_owned(),
+            (variant, Some((stem, extension))) => format!("{stem}.{variant}.{extension}"),
+            (_, None) => return None,
+        };
+        // A name that is looked up would be requested from a server.
+        let is_there = files.names().any(|(_, known)| known == name);
+        let is_other = is_there && self.shards.binary_search(&name).is_err();
+        is_other.then(|| {
+            Finding::new(Grade::Note, format!("There is also a single file, {}", base(&name)))
+                .detail(
+                    "The shards that the index names are shown. transformers loads the single file \
+                     if both are there.",
+                )
+                .advice("Open it by its name to see it, and remove the one that is old.")
+        })
     }
 
     /// Returns the shard of a key according to the index.

@@ -258,8 +258,12 @@ fn index_decides_between_duplicate_keys() {
     let mut set = files(&[("x-00001-of-00002.bin", &one), ("x-00002-of-00002.bin", &two)]);
     let value = |set: &FileSet| {
         let checkpoint = open(set.clone()).unwrap();
-        let twice = checkpoint.findings.iter().filter(|f| f.title == "Two shards hold c").count();
-        assert_eq!(twice, 1);
+        let twice = checkpoint.findings.iter().filter(|f| f.title == "Two shards hold c");
+        // If the index decides, a copy loses nothing, but the shards are not sound.
+        let decided = set.find("x.bin.index.json").is_some();
+        let grade = if decided { Grade::Warning } else { Grade::Damage };
+        let twice: Vec<_> = twice.map(|finding| (finding.grade, finding.refused)).collect();
+        assert_eq!(twice, [(grade, decided)]);
         let leaves = checkpoint.leaves();
         let leaf = leaves.iter().find(|leaf| leaf.flat == "c").unwrap();
         match checkpoint.value(leaf.id) {
@@ -270,6 +274,52 @@ fn index_decides_between_duplicate_keys() {
     assert_eq!(value(&set), 9);
     set.push("x.bin.index.json", Arc::new(Memory::from(INDEX.as_bytes().to_vec())));
     assert_eq!(value(&set), 3);
+}
+
+const TENSOR: &[u8] =
+    b"\x3c\0\0\0\0\0\0\0{\"w\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]}}       \x07\x08";
+
+#[test]
+fn notes_a_wrong_size_in_the_index_and_a_single_file() {
+    let titles = |size: u64, single: bool| {
+        let index = format!(
+            r#"{{"metadata": {{"total_size": {size}}}, "weight_map": {{"w": "a.safetensors"}}}}"#
+        );
+        let mut named =
+            vec![("f/m.safetensors.index.json", index.as_bytes()), ("f/a.safetensors", TENSOR)];
+        if single {
+            named.push(("f/m.safetensors", TENSOR));
+        }
+        let findings = open(files(&named)).unwrap().findings;
+        assert!(findings.iter().all(|finding| finding.grade == Grade::Note));
+        findings.into_iter().map(|finding| finding.title).collect::<Vec<_>>()
+    };
+    assert_eq!(titles(2, false), [""; 0]);
+    assert_eq!(titles(1, false), ["The index has a wrong `total_size`"]);
+    assert_eq!(titles(2, true), ["There is also a single file, m.safetensors"]);
+}
+
+#[test]
+fn unfinished_outputs_are_not_checkpoints() {
+    let found =
+        sort(&files(&[("out/.statelens-4690-0.part", TENSOR), ("out/o.safetensors", TENSOR)]));
+    let mains: Vec<&str> = found.iter().map(|found| found.main.as_str()).collect();
+    assert_eq!(mains, ["out/o.safetensors"]);
+}
+
+#[test]
+fn whole_checkpoint_of_tensorflow_v1_has_its_state_file() {
+    let [table, state] = ["model.ckpt-7", "checkpoint"]
+        .map(|name| statelens_fixtures::read(&format!("reports4/tf1_kinds/v1/{name}")));
+    let named = files(&[("v/checkpoint", &state), ("v/model.ckpt-7", &table)]);
+    let found = sort(&named);
+    let found: Vec<_> = found.iter().map(|it| (it.main.as_str(), it.members.len())).collect();
+    assert_eq!(found, [("v/model.ckpt-7", 2)]);
+    // A graph next to the file says the same.
+    let named = files(&[("v/m", &table), ("v/m.meta", b"\x0a\x01")]);
+    let found = sort(&named);
+    let found: Vec<_> = found.iter().map(|it| (it.main.as_str(), it.members.len())).collect();
+    assert_eq!(found, [("v/m", 2)]);
 }
 
 #[test]
