@@ -51,6 +51,14 @@ impl Header {
         let data = 8 + text.len() as u64;
         let there = files.len(file) - data;
         let (metadata, tensors, mut findings) = (Vec::new(), Vec::new(), Vec::new());
+        if text.len() as u64 > MAX_HEADER {
+            findings.push(
+                Finding::new(Grade::Warning, "The header is longer than 100 MB")
+                    .detail("The reference library refuses the file.")
+                    .advice("Write it in shards, each with a header of its own.")
+                    .refused(),
+            );
+        }
         let whole = text.strip_prefix(b"{},\"__metadata__\"");
         let text = match whole {
             Some(rest) => {
@@ -299,12 +307,6 @@ fn text(files: &FileSet, file: FileId, limits: &Limits) -> Result<Vec<u8>> {
     let mut length = [0; 8];
     files.read(file, 0, &mut length)?;
     let length = u64::from_le_bytes(length);
-    if length > MAX_HEADER {
-        return Err(Error::damaged(format!("the header claims {} bytes", grouped(length)))
-            .at(0)
-            .expected(format!("at most {}, which the format allows", grouped(MAX_HEADER)))
-            .advice("The first bytes are damaged, or this is not a safetensors file."));
-    }
     if length > len - 8 {
         return Err(Error::damaged(format!(
             "the header claims {} bytes, and the file has {} after it",
@@ -313,6 +315,16 @@ fn text(files: &FileSet, file: FileId, limits: &Limits) -> Result<Vec<u8>> {
         ))
         .at(0)
         .advice("The file is cut short, or is not a safetensors file."));
+    }
+    let allowed =
+        limits.multiple().map_or(limits.structure, |times| MAX_HEADER.saturating_mul(times));
+    if length > allowed {
+        return Err(Error::limit(format!(
+            "the header takes {} bytes, more than the limit of {}",
+            grouped(length),
+            grouped(allowed)
+        ))
+        .at(0));
     }
     Limits::check("bytes of the header", length, limits.structure)?;
     let text = files.read_vec(file, 8, length)?;
