@@ -2,10 +2,20 @@
 
 use std::collections::BTreeMap;
 
-use statelens_checkpoint::{Finding, Grade, Text};
+use statelens_checkpoint::{Error, ErrorKind, Finding, FindingKind, Grade, Text};
 
 /// The maximum number of reasons with a finding of their own.
 const REASONS: usize = 20;
+
+/// Returns the finding for a part that can't be read. A part that is merely not supported is not
+/// damaged, but a copy leaves it out.
+pub(crate) fn finding(title: impl Into<String>, error: &Error) -> Finding {
+    let finding = match error.kind() {
+        ErrorKind::Unsupported => Finding::new(Grade::Warning, title).kind(FindingKind::LeftOut),
+        _ => Finding::new(Grade::Damage, title),
+    };
+    finding.detail(error.to_string())
+}
 
 /// Reasons why parts can't be read. Parts with the same reason share a finding.
 #[derive(Debug, Default)]

@@ -3,6 +3,7 @@ use std::rc::Rc;
 
 use super::digests::{self, is_indirect};
 use super::matlab::{self, Matlab};
+use crate::unread;
 use statelens_checkpoint::{
     Array, Builder, Checkpoint, DType, Dict, DictKey, Error, ErrorKind, FileSet, Finding,
     FormatInfo, Global, Grade, Layout, Limits, List, Opaque, Progress, Result, STORED_TYPE, Tensor,
@@ -110,18 +111,17 @@ pub(crate) fn named_twice(group: &str, name: &Text) -> Finding {
 /// Returns findings about damaged names and attributes, for readers that do not visit the whole
 /// container.
 pub(crate) fn about_structure(groups: &Groups) -> Vec<Finding> {
-    let damage =
-        |title: &str, error: &Error| Finding::new(Grade::Damage, title).detail(error.to_string());
     let names = groups.troubles.values().flatten();
-    let names = names.map(|error| damage("The index of a group is damaged", error));
+    let names = names.map(|error| unread::finding("The index of a group is damaged", error));
     let twice = groups.twice.iter().flat_map(|(group, names)| {
         let path = if *group == groups.root { "" } else { "…" };
         names.iter().map(move |name| named_twice(path, name))
     });
     let attributes =
-        groups.attributes.iter().map(|error| damage("An attribute can't be read", error));
-    let unread = groups.unread.iter().map(|error| damage("An object can't be read", error));
-    names.chain(twice).chain(attributes).chain(unread).take(MAX_FINDINGS).collect()
+        groups.attributes.iter().map(|error| unread::finding("An attribute can't be read", error));
+    let objects =
+        groups.unread.iter().map(|error| unread::finding("An object can't be read", error));
+    names.chain(twice).chain(attributes).chain(objects).take(MAX_FINDINGS).collect()
 }
 
 fn format(file: &Hdf5File) -> FormatInfo {
@@ -228,7 +228,7 @@ impl Hdf5Reader<'_> {
                 Some(Err(error)) => {
                     self.warn(format!("The group /{path} can't be listed"), error, &path);
                     let value =
-                        self.compared_by("Group", error.what().to_owned(), unread(error))?;
+                        self.compared_by("Group", error.what().to_owned(), placeholder(error))?;
                     self.set(id, value);
                     continue;
                 }
@@ -338,12 +338,10 @@ impl Hdf5Reader<'_> {
         }
     }
 
-    /// Adds a finding for a part that can't be read. The grade is damage even if the part is merely
-    /// unsupported, since it is missing from the checkpoint, which must not pass for complete.
+    /// Adds a finding for a part that can't be read.
     fn warn(&mut self, title: String, error: &Error, path: &str) {
         if self.findings.len() < MAX_FINDINGS {
-            let finding = Finding::new(Grade::Damage, title);
-            self.findings.push(finding.detail(error.to_string()).place(format!("/{path}")));
+            self.findings.push(unread::finding(title, error).place(format!("/{path}")));
         }
     }
 
@@ -537,7 +535,7 @@ impl Hdf5Reader<'_> {
         let contents = match contents {
             Err(error) if matches!(error.kind(), ErrorKind::Limit | ErrorKind::Unsupported) => {
                 is_whole = false;
-                unread(&error)
+                placeholder(&error)
             }
             contents => contents?,
         };
@@ -555,7 +553,7 @@ impl Hdf5Reader<'_> {
 
     /// Returns a placeholder for an object that can't be read: it is not equal to any other.
     fn unread(&mut self, error: &Error) -> Result<Value> {
-        self.compared_by("Dataset", error.what().to_owned(), unread(error))
+        self.compared_by("Dataset", error.what().to_owned(), placeholder(error))
     }
 
     /// Returns a placeholder that is compared by a tensor instead of its text.
@@ -594,7 +592,7 @@ fn text_or_bytes(text: &Text) -> Value {
 }
 
 /// Returns a tensor that has the reason why there is nothing to compare.
-fn unread(error: &Error) -> Tensor {
+fn placeholder(error: &Error) -> Tensor {
     Tensor::new(DType::U8, vec![0], Layout::Missing(error.to_string().as_str().into()))
 }
 

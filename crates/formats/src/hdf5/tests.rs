@@ -206,6 +206,25 @@ fn opens_every_fixture() {
     assert_eq!(opened, 88);
 }
 
+/// The filter blosc is not supported: its data can't be read here, and is not damaged.
+#[test]
+fn data_with_an_unsupported_filter_is_not_damage() {
+    for (name, unread) in [("pandas_blosc.h5", 3), ("numbers_blosc.h5", 0), ("pandas_plain.h5", 0)]
+    {
+        let bytes = statelens_fixtures::read(&format!("reports4/h5_blosc/{name}"));
+        let files = FileSet::single(name, Memory::from(bytes));
+        let opened = crate::open(files.clone(), &Limits::default(), &mut Unwatched).unwrap();
+        let findings = opened.findings.iter().filter(|it| it.detail.contains("can't decode"));
+        let left_out = findings.filter(|it| {
+            it.grade == Grade::Warning && it.kind == statelens_checkpoint::FindingKind::LeftOut
+        });
+        assert_eq!(left_out.count(), unread, "{name}: {:?}", opened.findings);
+        let scanned = crate::scan(files, &Limits::default(), &Default::default(), &mut Unwatched);
+        let scanned = scanned.unwrap();
+        assert!(scanned.iter().all(|it| it.grade != Grade::Damage), "{name}: {scanned:?}");
+    }
+}
+
 #[test]
 fn unreadable_objects_do_not_hide_the_rest() {
     let lines = lines("vds.h5");

@@ -26,7 +26,7 @@ use std::sync::Arc;
 
 use foldhash::HashSet;
 use statelens_checkpoint::{
-    Error, Finding, Grade, Limits, Memory, Progress, ReadAt, Result, capitalised,
+    Error, ErrorKind, Finding, Grade, Limits, Memory, Progress, ReadAt, Result, capitalised,
 };
 use statelens_pickle::{ScanOptions, is_stream};
 
@@ -485,7 +485,11 @@ impl<'a> Search<'a> {
     pub(super) fn report_error(&mut self, file: &str, error: &Error) {
         self.file = file.into();
         let place = self.in_file(String::new());
-        let mut finding = Finding::new(Grade::Damage, "It can't be opened")
+        let grade = match error.kind() {
+            ErrorKind::Unsupported => Grade::Warning,
+            _ => Grade::Damage,
+        };
+        let mut finding = Finding::new(grade, "It can't be opened")
             .detail(format!("{}. Its bytes were searched anyway.", capitalised(error.what())))
             .place(place);
         if let Some(advice) = error.next_step() {
