@@ -21,7 +21,8 @@ pub(crate) fn score(probe: &Probe<'_>) -> Score {
 }
 
 /// Possible first members of a `.keras` file.
-const MEMBERS: &[&[u8]] = &[b"metadata.json", b"config.json", b"model.weights.h5"];
+const MEMBERS: &[&[u8]] =
+    &[b"metadata.json", b"config.json", b"model.weights.h5", b"model.weights.npz"];
 
 /// Returns whether the first bytes are those of an index of sharded weights.
 pub(super) fn is_index(head: &[u8]) -> bool {

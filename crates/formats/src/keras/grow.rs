@@ -1,13 +1,14 @@
-//! Adds an HDF5 container of weights to a checkpoint.
+//! Adds an HDF5 container of weights, or a NumPy archive of them, to a checkpoint.
 
 use statelens_checkpoint::{
     Builder, ByteOrder, DType, FileId, FileSet, Finding, Layout, Limits, Memory, Progress, Result,
-    TensorId, Text, Value, ValueId,
+    Span, TensorId, Text, Value, ValueId,
 };
 use statelens_hdf5::{AttributeValues, Hdf5File, Object};
 
 use super::order::{PathOrder, merge};
 use crate::hdf5::read::{Grown, about_file, grow, raw_attributes};
+use crate::numpy::{self, read::ArchiveContents};
 
 /// A checkpoint that is being built from one or more containers.
 pub(super) struct Growing {
@@ -43,7 +44,13 @@ impl Growing {
     ) -> Result<Self> {
         let files = FileSet::single(name, Memory::from(bytes));
         let before = self.builder.tensors();
-        let mut growing = self.add(&files, files.main()?, 0, progress)?;
+        let main = files.main()?;
+        let mut growing = match name.ends_with(".npz") {
+            true => {
+                self.add_npz(&files, Span { file: main, offset: 0, len: files.len(main) }, progress)
+            }
+            false => self.add(&files, main, 0, progress),
+        }?;
         for index in before..growing.builder.tensors() {
             let Some(tensor) = growing.builder.tensor_mut(TensorId(index)) else { continue };
             if matches!(tensor.layout, Layout::Missing(_) | Layout::Inline(_) | Layout::Fill(_)) {
@@ -59,6 +66,20 @@ impl Growing {
             }
         }
         Ok(growing)
+    }
+
+    /// Adds the NumPy archive at `span`.
+    pub(super) fn add_npz(
+        mut self,
+        files: &FileSet,
+        span: Span,
+        progress: &mut dyn Progress,
+    ) -> Result<Self> {
+        let ArchiveContents { builder, root, findings, .. } =
+            numpy::read::archive(files, span, self.builder, progress)?;
+        self.findings.extend(findings);
+        self.root = Some(root);
+        Ok(Self { builder, ..self })
     }
 
     /// Adds the container that begins at byte `start` of a file.

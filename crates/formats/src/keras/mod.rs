@@ -8,7 +8,7 @@
 //! |---|---|---|
 //! | Keras 2 `.h5`, whole models and weights, split name lists included | yes | no |
 //! | Keras 3 `.weights.h5`, and sharded with `.weights.json` | yes | no |
-//! | `.keras` (a zip file with `model.weights.h5`) | yes, if the weights are stored, as Keras does | no |
+//! | `.keras` (a zip file with `model.weights.h5` or `.npz`) | yes | no |
 //!
 //! The tree is that of the HDF5 groups, in model order as far as the file has it, without groups
 //! that hold no weights. Information about the model (configuration, training) is shown with the

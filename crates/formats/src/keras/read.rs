@@ -38,29 +38,20 @@ pub(crate) fn read(
     finish(growing, format, files)
 }
 
-/// Reads a `.keras` file, a zip file of `metadata.json`, `config.json` and `model.weights.h5`.
+/// Reads a `.keras` file, a zip file of `metadata.json`, `config.json` and the weights.
 fn read_model(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Result<Checkpoint> {
     let main = files.main()?;
     let archive = Archive::open(files.structure(main)?, main, limits)?;
-    let weights = archive.find(WEIGHTS).ok_or_else(|| {
-        let error = Error::unsupported(format!("this Keras model has no {WEIGHTS}"));
-        match archive
-            .records()
-            .iter()
-            .find(|record| record.raw_name().starts_with(b"model.weights"))
-        {
-            Some(other) => error.advice(format!(
-                "Its weights are in {:?}: unpack the archive and open that.",
-                other.name()
-            )),
-            None if archive.find("metadata.json").is_some() => {
-                error.advice("It may hold the configuration only; look for its weights next to it.")
-            }
-            None => Error::unsupported(format!(
-                "this zip archive is not a Keras model: it has no {WEIGHTS}"
-            ))
-            .advice("If it holds files, unpack it and open the checkpoint in it."),
-        }
+    let weights = WEIGHTS.iter().find_map(|name| Some((*name, archive.find(name)?)));
+    let (name, weights) = weights.ok_or_else(|| match archive.find("metadata.json").is_some() {
+        true => Error::unsupported(format!("this Keras model has no {}", WEIGHTS[0]))
+            .advice("It may hold the configuration only; look for its weights next to it."),
+        false => Error::unsupported(format!(
+            "this zip archive is not a Keras model: it has no {}",
+            WEIGHTS[0]
+        ))
+        .coded(crate::archive::ARCHIVE)
+        .advice("If it holds files, unpack it and open the checkpoint in it."),
     })?;
     let growing = Growing::new(limits);
     // If the weights are cut short, other members follow where they should continue.
@@ -69,6 +60,7 @@ fn read_model(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> R
         !file.is_ok_and(|file| file.recorded_end().is_some_and(|end| end > span.len))
     };
     let mut growing = match archive.layout(weights)? {
+        Layout::Span(span) if name.ends_with(".npz") => growing.add_npz(&files, span, progress)?,
         Layout::Span(span) if is_whole(&span) => {
             growing.add(&files, span.file, span.offset, progress)?
         }
@@ -77,9 +69,9 @@ fn read_model(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> R
             let (bytes, intact) = archive
                 .read(weights, limits)
                 .map_err(|error| error.advice("Unpack the archive and open the weights in it."))?;
-            let mut growing = growing.add_unpacked(WEIGHTS, bytes, progress)?;
+            let mut growing = growing.add_unpacked(name, bytes, progress)?;
             growing.findings.extend((!intact).then(|| {
-                Finding::new(Grade::Damage, format!("The checksum of {WEIGHTS} is wrong"))
+                Finding::new(Grade::Damage, format!("The checksum of {name} is wrong"))
                     .detail("Some of the weights have changed since they were written.")
                     .advice("Fetch the file again.")
             }));
@@ -127,7 +119,7 @@ fn read_model(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> R
         let text = Text::from(String::from_utf8_lossy(&bytes).into_owned());
         growing.attributes.push((member.into(), text));
     }
-    let known = [WEIGHTS, "metadata.json", "config.json"];
+    let known = [name, "metadata.json", "config.json"];
     let others = archive.records().iter().filter(|record| {
         !known.iter().any(|known| known.as_bytes() == record.raw_name())
             && !record.raw_name().ends_with(b"/")
@@ -145,7 +137,8 @@ fn read_model(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> R
     finish(growing, format, files)
 }
 
-const WEIGHTS: &str = "model.weights.h5";
+/// The members that may hold the weights, the usual one first.
+const WEIGHTS: [&str; 2] = ["model.weights.h5", "model.weights.npz"];
 
 /// Returns the index that a shard belongs to, if it exists: `X.weights.json` for
 /// `X_00000.weights.h5`.

@@ -183,3 +183,19 @@ fn weights_cut_short_in_an_archive_are_damaged() {
     let titles: Vec<&str> = checkpoint.findings.iter().map(|found| found.title.as_str()).collect();
     assert!(titles.contains(&"The file is cut short: 100 bytes are missing"), "{titles:?}");
 }
+
+/// Keras 3 also reads weights that are a NumPy archive.
+#[test]
+fn weights_may_be_a_numpy_archive() {
+    let stored = statelens_fixtures::read("reports4/keras_npz/npz.keras");
+    let inner = stored.windows(4).position(|four| four == b"\x93NUM").unwrap();
+    assert!(inner > 0);
+    let files = FileSet::single("npz.keras", Memory::from(stored));
+    let checkpoint = crate::open(files, &Limits::default(), &mut Unwatched).unwrap();
+    assert_eq!(checkpoint.format.id, "keras");
+    // An array of objects, which holds a dict of the two arrays.
+    let expected =
+        ["__class__", "shape", "0.0", "0.1"].map(|end| format!("layers/dense/vars.{end}"));
+    assert_eq!(keys(&checkpoint), expected);
+    assert!(checkpoint.findings.iter().all(|it| it.grade < Grade::Damage));
+}

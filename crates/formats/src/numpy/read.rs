@@ -65,9 +65,36 @@ fn read_archive(
 ) -> Result<Checkpoint> {
     let main = files.main()?;
     let span = Span { file: main, offset: 0, len: files.len(main) };
-    let archive = Archive::open_repeating(files.structure(main)?, span, limits)?;
+    let contents = archive(&files, span, Builder::new(limits), progress)?;
+    let format = FormatInfo {
+        id: "npz",
+        name: "NumPy archive",
+        facts: vec![("Members".into(), contents.members.to_string())],
+        ..FormatInfo::default()
+    };
+    contents.builder.finish(contents.root, format, files, contents.findings)
+}
+
+/// The contents of an archive of arrays.
+pub(crate) struct ArchiveContents {
+    pub(crate) builder: Builder,
+    /// A dict with the name of each member.
+    pub(crate) root: ValueId,
+    pub(crate) findings: Vec<Finding>,
+    members: u64,
+}
+
+/// Reads the archive of arrays at `span`.
+pub(crate) fn archive(
+    files: &FileSet,
+    span: Span,
+    builder: Builder,
+    progress: &mut dyn Progress,
+) -> Result<ArchiveContents> {
+    let limits = &builder.limits().clone();
+    let archive = Archive::open_repeating(files.structure(span.file)?, span, limits)?;
     let mut reader = NumpyReader {
-        builder: Builder::new(limits),
+        builder,
         limits,
         findings: names::finding(archive.records().iter()).into_iter().collect(),
         member: String::new(),
@@ -125,13 +152,7 @@ fn read_archive(
     let mark = archive.comment().strip_prefix(damage::MARK);
     findings.extend(mark.map(|text| damage::carried(text.trim_start_matches([':', ' ']))));
     let root = builder.push(Value::Dict(Dict { entries, ..Dict::default() }))?;
-    let format = FormatInfo {
-        id: "npz",
-        name: "NumPy archive",
-        facts: vec![("Members".into(), total.to_string())],
-        ..FormatInfo::default()
-    };
-    builder.finish(root, format, files, findings)
+    Ok(ArchiveContents { builder, root, findings, members: total })
 }
 
 /// Returns the name of a member as Python's `zipfile` decodes it: if it is not UTF-8, in the code
