@@ -154,8 +154,8 @@ def outside(options):
     head = json.dumps(entries).encode()
     source.write_bytes(len(head).to_bytes(8, "little") + head + np.arange(len(entries), dtype="<f4").tobytes())
     output.unlink(missing_ok=True)
-    if "names that lead outside the folder" not in refused(options, "convert", source, output):
-        return ["names that lead outside the folder are written without --lossy"]
+    if "names that are not safe as file names" not in refused(options, "convert", source, output):
+        return ["names that are not safe as file names are written without --lossy"]
     run(options, "convert", "--lossy", source, output)
     archive = np.load(output, allow_pickle=False)
     actual = {name: float(archive[name][0]) for name in archive.files}

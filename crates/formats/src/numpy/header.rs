@@ -39,6 +39,14 @@ pub(super) fn lengths(prefix: &[u8]) -> Result<(u64, u64)> {
             .advice("The file may be cut short: compare its size with the original.")
     };
     let (start, len) = match prefix.get(6).ok_or_else(cut)? {
+        // NumPy refuses other minor versions: they may have another layout.
+        major @ 1..=3 if prefix.get(7).is_some_and(|minor| *minor != 0) => {
+            return Err(Error::unsupported(format!(
+                "a numpy array of version {major}.{} of its format",
+                prefix[7]
+            ))
+            .expected("version 1.0, 2.0 or 3.0"));
+        }
         1 => match prefix.get(8..10) {
             Some(&[a, b]) => (10, u64::from(u16::from_le_bytes([a, b]))),
             _ => return Err(cut()),
@@ -51,7 +59,7 @@ pub(super) fn lengths(prefix: &[u8]) -> Result<(u64, u64)> {
             return Err(Error::unsupported(format!(
                 "a numpy array of version {version} of its format"
             ))
-            .expected("version 1, 2 or 3"));
+            .expected("version 1.0, 2.0 or 3.0"));
         }
     };
     Limits::check("bytes of the description of a numpy array", len, MAX_LEN)?;

@@ -487,3 +487,16 @@ fn warns_about_members_outside_the_folder() {
         assert_eq!((finding.grade, finding.place.as_str()), (Grade::Warning, name));
     }
 }
+
+/// NumPy: "we only support format version (1,0), (2,0), and (3,0)".
+#[test]
+fn refuses_minor_versions() {
+    let text = b"{'descr': '|u1', 'fortran_order': False, 'shape': (1,), }\n";
+    for (minor, opens) in [(0, true), (1, false)] {
+        let len = (text.len() as u16).to_le_bytes();
+        let bytes = [&b"\x93NUMPY\x01"[..], &[minor], &len, text, b"\x07"].concat();
+        let files = FileSet::single("a.npy", Memory::from(bytes));
+        let opened = crate::open(files, &Limits::default(), &mut Unwatched);
+        assert_eq!(opened.is_ok(), opens, "{opened:?}");
+    }
+}

@@ -37,8 +37,9 @@ pub(super) const SUBCLASS: LossKind =
 pub(super) const SPARSE: LossKind = LossCode::Sparse
     .lost("sparse tensors become an array for each of their parts", "NumPy has no sparse arrays.");
 pub(super) const OUTSIDE: LossKind = LossCode::NameEscaped.lost(
-    "in names that lead outside the folder, parts are escaped, as %2E for a dot",
-    "Unpacking the archive would write outside its folder.",
+    "in names that are not safe as file names, characters are escaped, as %2E for a dot",
+    "They lead outside the folder into which the archive is unpacked, or have characters that file \
+     names must not have, such as line breaks.",
 );
 pub(super) const UNNAMED: LossKind = LossCode::NameAdded.harmless(
     "a value without a name is called `arr_0`",
