@@ -21,6 +21,9 @@ use zip::CompressionMethod;
 use zip::ZipArchive;
 use zip::read::{ArchiveOffset, Config, ZipFileEntry};
 
+/// The code of an error about an archive that is not a checkpoint.
+pub const ARCHIVE: &str = "archive";
+
 /// The signature of a local header, with which a zip archive begins.
 pub(crate) const ZIP: &[u8] = b"PK\x03\x04";
 
@@ -360,6 +363,15 @@ impl Record {
         match self.method {
             Method::Packed(packing) => Some(packing),
             _ => None,
+        }
+    }
+
+    /// Returns why the record can't be read, if so: it is encrypted, or compressed in a way that few
+    /// programs support.
+    pub(crate) fn hindrance(&self) -> Option<&'static str> {
+        match self.method {
+            Method::Stored | Method::Packed(_) => None,
+            other => Some(other.problem()),
         }
     }
 

@@ -29,6 +29,7 @@
 
 mod advice;
 mod archive;
+pub mod archives;
 mod attributes;
 mod blocks;
 mod budget;
@@ -56,10 +57,12 @@ pub mod pickle;
 mod probe;
 pub mod safetensors;
 mod scan;
+mod section;
 pub mod sets;
 mod shards;
 mod snippet;
 mod stray;
+mod tar;
 mod template;
 pub mod tensorflow;
 pub mod torch;
@@ -165,13 +168,21 @@ pub(crate) fn open_one(
     match best(&probe) {
         Some((_, format)) => {
             let name = probe.name().to_owned();
-            let mut opened =
-                (format.open)(files, limits, progress).map_err(|error| error.in_file(name))?;
+            let opened = (format.open)(files.clone(), limits, progress);
+            let mut opened = opened.map_err(|error| match error.code() == archive::ARCHIVE {
+                true => archives::described(&files, limits, error.in_file(name)),
+                false => error.in_file(name),
+            })?;
             opened.format.traits = format_of(opened.format.id).unwrap_or(format).traits;
             Ok(opened)
         }
         None => Err(stray::explain(&probe)),
     }
+}
+
+/// Returns the format of the main file, by content.
+pub fn detect(files: &FileSet) -> Result<Option<&'static Format>> {
+    Ok(best(&Probe::new(files)?).map(|(_, format)| format))
 }
 
 /// Returns whether any format claims the main file, by content.

@@ -6,7 +6,7 @@ use statelens_checkpoint::{
     capitalised, grouped,
 };
 
-use crate::{Probe, foreign, paths};
+use crate::{Probe, foreign, paths, tar};
 
 /// The kind of a file that no format claims. In a set of files, the smallest kind explains the
 /// most.
@@ -24,8 +24,10 @@ enum Stray {
     Zeros,
     /// A compressed file, which may hold anything.
     Compressed,
-    /// A known format that Statelens does not read.
+    /// A known format of models or arrays that Statelens does not read.
     Foreign,
+    /// A document, a picture, a program.
+    Document,
     Unknown,
 }
 
@@ -101,10 +103,23 @@ pub(crate) fn explain(probe: &Probe<'_>) -> Error {
         ),
         Stray::Zeros => Error::damaged("the file starts with nothing but zeros")
             .advice("The download was interrupted or the disk lost it: fetch it again."),
-        Stray::Compressed => Error::unsupported("this is a compressed file").advice(
-            "Unpack it with `gunzip`, `unzstd` or the tool for its extension, and open its content.",
-        ),
-        Stray::Foreign => match foreign::find(probe) {
+        Stray::Compressed => match tar::in_gzip(probe.head()) {
+            Some(first) => {
+                let name = paths::base(probe.name());
+                Error::unsupported(format!(
+                    "this is a compressed tar archive, which begins with {first}"
+                ))
+                .advice(
+                    advice!["Unpack it and open the checkpoint in it"]
+                        .command(format!("tar -xzf {name}")),
+                )
+            }
+            None => Error::unsupported("this is a compressed file").advice(
+                "Unpack it with `gunzip`, `unzstd` or the tool for its extension, and open its \
+                 content.",
+            ),
+        },
+        Stray::Foreign | Stray::Document => match foreign::find(probe) {
             Some(foreign) => foreign.error(),
             None => Error::unsupported("this is not a checkpoint"),
         },
@@ -112,9 +127,7 @@ pub(crate) fn explain(probe: &Probe<'_>) -> Error {
             "this is not a checkpoint in a format that Statelens knows",
         )
         .expected(format!("one of: {}", names()))
-        .advice(
-            "If it was downloaded, compare its size with the original: it may be incomplete.",
-        ),
+        .advice("If it was downloaded, compare its size with the original: it may be incomplete."),
     };
     error.in_file(probe.name())
 }
@@ -131,7 +144,7 @@ pub fn explaining_file(files: &FileSet) -> Option<FileId> {
         let kind = kind(&Probe::new(&files.opened_at(id)).ok()?);
         let named = has_known_extension(&file.name);
         // Any folder may have empty files, web pages and pointers to pictures.
-        let says = named || kind <= Stray::Pointer;
+        let says = named || kind <= Stray::Pointer || kind == Stray::Foreign;
         (kind < Stray::Unknown && says).then_some((kind > Stray::Onnx && !named, kind, id))
     });
     reported.min_by_key(|(other, kind, _)| (*other, *kind)).map(|(_, _, id)| id)
@@ -214,8 +227,11 @@ fn kind(probe: &Probe<'_>) -> Stray {
         () if is_onnx(probe) => Stray::Onnx,
         () if head.iter().all(|byte| *byte == 0) => Stray::Zeros,
         () if COMPRESSED.iter().any(|magic| head.starts_with(magic)) => Stray::Compressed,
-        () if foreign::find(probe).is_some() => Stray::Foreign,
-        () => Stray::Unknown,
+        () => match foreign::find(probe) {
+            Some(foreign) if foreign.is_model() => Stray::Foreign,
+            Some(_) => Stray::Document,
+            None => Stray::Unknown,
+        },
     }
 }
 
@@ -285,7 +301,7 @@ mod tests {
     #[test]
     fn describes_files_that_are_not_checkpoints() {
         let onnx = b"\x08\x08\x12\x07pytorch\x1a\x052.6.0\x3a\x9c\x01\x0a\x10";
-        let cases: [(&str, &[u8], &str); 32] = [
+        let cases: [(&str, &[u8], &str); 46] = [
             ("model.pt.gz", b"\x1f\x8b\x08\x00", "compressed"),
             ("model.bin", b"", "empty"),
             ("model.bin", &[0; 5000], "zeros"),
@@ -325,7 +341,29 @@ mod tests {
             ("s/zarr.json", b"{\"zarr_format\":3}", "Zarr"),
             ("m.rar", b"Rar!\x1a\x07\x01\0", "RAR"),
             ("m.pt", b"UEsDBAAACAgAAAAAAAAAAAAAAAAAAAAAAAAOABQAbW9kZWwvZGF0YS5wa2xG", "Base64"),
-            ("model.xyz", b"nothing that anybody knows", "GGUF"),
+            ("flat.ptl", b"4\0\0\0PTMF\0\0", "PyTorch mobile"),
+            ("a.hdf", b"\x0e\x03\x13\x01\0\0", "HDF4"),
+            (
+                "net.ckpt",
+                b"\x0a\x34\x0a\x0cconv1.weight\x12\x24\x08\x02\x08\x03\x12\x07Float32\x1a\x18\0\0",
+                "MindSpore",
+            ),
+            (
+                "m.pdiparams",
+                b"\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x06\0\0\0\x08\x05\x10\x02\x10\x03",
+                "Paddle",
+            ),
+            ("a.pkl", b"(dp0\r\nS'a'\r\np1\r\nI1\r\ns.", "CR LF"),
+            ("model.json", b"{\"format\": \"x\", \"weightsManifest\": []}", "TensorFlow.js"),
+            ("group1-shard1of2.bin", b"\x01\x02\x83", "TensorFlow.js"),
+            ("model.bin", b"%PDF-1.4\n%\xe2\xe3", "PDF"),
+            ("model.pt", b"\x89PNG\r\n\x1a\n\0", "PNG"),
+            ("model.pt", b"\xff\xd8\xff\xe0\0", "JPEG"),
+            ("readme.md", b"# A model\n", "Markdown"),
+            ("train.py", b"import torch\n", "Python script"),
+            ("config.json", b"{\"a\": 1}", "JSON"),
+            ("model.pt", b"nothing that anybody knows: \xc3\xa9\xc3", "text file"),
+            ("model.xyz", b"\x01nothing that anybody knows\xff", "GGUF"),
         ];
         for (name, bytes, word) in cases {
             let files = FileSet::single(name, Memory::from(bytes.to_vec()));

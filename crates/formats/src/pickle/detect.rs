@@ -11,7 +11,9 @@ pub(crate) fn score(probe: &Probe<'_>) -> Score {
         [op::PROTO, _, ..] => Score::Maybe,
         // Protocols 0 and 1 have no magic number. Requires an opcode that can begin one, and that
         // the first bytes run as a pickle.
-        [first, _, ..] if FIRST.contains(first) && runs(probe) => Score::Maybe,
+        [first, _, ..] if FIRST.contains(first) && !is_in_text_mode(head) && runs(probe) => {
+            Score::Maybe
+        }
         _ => Score::No,
     }
 }
@@ -25,5 +27,27 @@ fn runs(probe: &Probe<'_>) -> bool {
     match statelens_pickle::read(probe.head(), 0, &limits) {
         Ok(_) => true,
         Err(broken) => broken.starved && probe.len() > probe.head().len() as u64,
+    }
+}
+
+/// Returns whether these are the first bytes of a pickle of protocol 0 with `\r\n` for `\n`.
+/// Python does not load it: names and texts get a `\r`.
+pub(crate) fn is_in_text_mode(head: &[u8]) -> bool {
+    if head.first().is_none_or(|first| !FIRST.contains(first)) {
+        return false;
+    }
+    let mut lines =
+        head.split_inclusive(|byte| *byte == b'\n').filter(|line| line.ends_with(b"\n"));
+    if lines.clone().count() < 2 || !lines.all(|line| line.ends_with(b"\r\n")) {
+        return false;
+    }
+    let mut restored = Vec::with_capacity(head.len());
+    for line in head.split_inclusive(|byte| *byte == b'\n') {
+        restored.extend(line.strip_suffix(b"\r\n").unwrap_or(line));
+        restored.extend(line.ends_with(b"\n").then_some(b'\n'));
+    }
+    match statelens_pickle::read(&restored, 0, &statelens_checkpoint::Limits::default()) {
+        Ok(_) => true,
+        Err(broken) => broken.starved,
     }
 }

@@ -130,7 +130,17 @@ struct Raw {
 
 fn data(archive: &Archive, limits: &Limits, findings: &mut Vec<Finding>) -> Result<Raw> {
     let record = archive.find("data.pkl").ok_or_else(|| {
+        let holds = |part: &str| {
+            archive.records().iter().any(|record| record.name().contains(part))
+        };
+        if holds("/model.json") && holds("/code/") {
+            return Error::unsupported(
+                "this is a TorchScript archive of torch 1.0, which has no pickle",
+            )
+            .advice("Later releases refuse it, too. Load it with torch 1.0 (`torch.jit.load`), and save its `state_dict()` with `torch.save`.");
+        }
         Error::unsupported("this zip file holds no PyTorch checkpoint: it has no data.pkl")
+            .coded(crate::archive::ARCHIVE)
             .advice("If it holds files, unpack it and open the checkpoint in it.")
     })?;
     let (bytes, intact) = archive.read(record, limits)?;

@@ -701,6 +701,40 @@ fn tied_tensors_share_a_storage() {
     assert!(tensors.iter().all(|tensor| tensor.storage.is_some()));
 }
 
+/// torch 2.8 wrote the file; the numbers are what it dequantises, divided by the scales.
+#[test]
+fn packed_quantised_numbers_have_a_byte_each() {
+    let checkpoint = open("reports4/pt_quint4/tensors.pt").unwrap();
+    assert!(checkpoint.findings.is_empty(), "{:?}", checkpoint.findings);
+    let leaves = checkpoint.leaves();
+    let leaf = leaves.iter().find(|leaf| leaf.flat == "q4").unwrap();
+    let (_, tensor) = checkpoint.tensor_of(leaf.id).unwrap();
+    assert_eq!((&tensor.dtype, &tensor.shape[..]), (&DType::QUInt4x2, &[3, 4][..]));
+    let bytes = statelens_tensor::elements(&checkpoint.files, tensor, 0..12).unwrap();
+    assert_eq!(bytes, [10, 0, 0, 15, 0, 1, 0, 5, 8, 0, 0, 8]);
+    let scanned = crate::scan(
+        checkpoint.files.clone(),
+        &Limits::default(),
+        &Default::default(),
+        &mut Unwatched,
+    );
+    assert!(scanned.unwrap().iter().all(|finding| finding.grade <= Grade::Warning));
+    // A file of torch holds them as quint8 of the same values.
+    let target = crate::writing("torch").unwrap().target(&Default::default()).unwrap();
+    let plan = crate::plan(Arc::new(checkpoint), &target, "x.pt").unwrap();
+    let what: Vec<&str> = plan.losses.iter().map(|loss| &*loss.what).collect();
+    assert_eq!(what, ["quantised numbers of two or four bits become quint8"]);
+    assert!(plan.source.tensors().iter().all(|tensor| tensor.dtype != DType::QUInt4x2));
+}
+
+/// TorchScript of torch 1.0 keeps its tensors in records without a pickle.
+#[test]
+fn names_torchscript_of_torch_1_0() {
+    let error = open("reports4/foreign4/v1.pt").unwrap_err().to_string();
+    assert!(error.contains("TorchScript archive of torch 1.0"), "{error}");
+    assert!(!error.contains("unpack"), "{error}");
+}
+
 #[test]
 fn quantised_storage_without_scale_is_written_as_integers() {
     let limits = Limits::default();

@@ -70,6 +70,7 @@ impl Tar {
                 true => Error::damaged(format!("the archive has no member {name:?}"))
                     .expected("the members of a checkpoint of PyTorch 0.1"),
                 false => Error::unsupported("this is a tar archive, not a checkpoint")
+                    .coded(crate::archive::ARCHIVE)
                     .advice("Unpack it and open the checkpoint in it."),
             })
         };
