@@ -120,8 +120,9 @@ Examples:
     /// Prints every leaf with a hash of its values, to compare checkpoints across formats
     #[command(after_help = "\
 Hashes are SHA-256 of the logical values (C order, little-endian). They do not depend on the
-format, on chunks or on views. Attributes of HDF5 and the metadata of safetensors are not values,
-so a manifest does not cover them; `statelens diff` compares them.
+format, on chunks or on views. A manifest covers values only: attributes of HDF5, the metadata of
+safetensors, model configurations and the names in an enumeration are not part of it. `statelens
+diff` compares those. The exit status is 1 if a value can't be read or the file is damaged.
 
 Examples:
   statelens manifest --json model.pt > model.json

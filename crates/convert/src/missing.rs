@@ -35,11 +35,7 @@ pub(crate) fn without_missing(source: &Checkpoint) -> Result<Option<(Checkpoint,
         code: LossCode::MissingData,
         keys,
         what: "tensors without data are left out".into(),
-        why: format!(
-            "The first of them: {why}. If their bytes are in other files, open those as \
-                      well."
-        )
-        .into(),
+        why: format!("The first of them: {why}.").into(),
         harmless: false,
     };
     builder.rebuild(source).map(|rest| Some((rest, loss)))

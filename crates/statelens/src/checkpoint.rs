@@ -199,6 +199,7 @@ impl Checkpoint {
         self.inner.room(600)?;
         let mut verification = Verification::new(self.inner.clone(), checks, manifest.is_some());
         parallel::drive(&mut verification, self.workers(), progress)?;
+        self.unchanged()?;
         verification.into_report(manifest)
     }
 
@@ -226,6 +227,12 @@ impl Checkpoint {
     /// than this type.
     pub fn inner(&self) -> &Arc<core::Checkpoint> {
         &self.inner
+    }
+
+    /// Fails if one of its files on disk was overwritten since it was opened: results may be of old
+    /// and of new bytes.
+    pub fn unchanged(&self) -> Result<()> {
+        self.sources.iter().try_for_each(|source| source.unchanged())
     }
 
     /// Returns the files on disk that the checkpoint is read from, which must not be overwritten.
@@ -267,6 +274,11 @@ impl Checkpoint {
         checked.map_err(|error| error.in_file(name))
     }
 
+    /// Returns the findings that say that it is damaged or incomplete.
+    pub fn damage(&self) -> impl Iterator<Item = &core::Finding> {
+        self.inner.findings.iter().filter(|finding| finding.grade == core::Grade::Damage)
+    }
+
     /// Writes the manifest: the hash or the value of each leaf. Returns the keys that can't be read.
     pub fn manifest(
         &self,
@@ -282,6 +294,7 @@ impl Checkpoint {
             ManifestForm::Lines => ManifestWriter::lines(&self.inner, &leaves, out),
         };
         parallel::drive(&mut writer, self.workers(), progress)?;
+        self.unchanged()?;
         writer.finish()
     }
 
@@ -316,6 +329,7 @@ impl Checkpoint {
             self.check_size("reading all values")?;
             let mut measuring = Measuring::new(&self.inner, &leaves, statistics);
             parallel::drive(&mut measuring, self.workers(), progress)?;
+            self.unchanged()?;
             measuring.finish(&mut outline)?;
         }
         Ok(outline)
@@ -361,5 +375,7 @@ pub fn diff_with(
     left.inner.room(950)?;
     let mut comparison = Comparison::new(left.inner.clone(), right.inner.clone(), options);
     parallel::drive(&mut comparison, left.workers().min(right.workers()), progress)?;
+    left.unchanged()?;
+    right.unchanged()?;
     Ok(comparison.into_report())
 }

@@ -351,7 +351,7 @@ impl<'a> Conversion<'a> {
             refusal: (!self.lossy).then(Refusal::default),
             ..FileOptions::new(limits, self.checkpoint.sources())
         };
-        let planned = file_name(path).and_then(|name| self.planned(name));
+        let planned = file_name(path).and_then(|name| self.planned(&name));
         let written = planned.and_then(|planned| planned.write(path, &options, progress));
         written.map_err(|error| error.in_file(path.display().to_string()))
     }

@@ -1,16 +1,21 @@
 //! Files as sources. They are read with positioned reads, never memory-mapped: if another program
 //! truncated a mapped file, the process would be killed.
 
-use std::ffi::OsString;
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::time::SystemTime;
 
 use statelens_checkpoint::{
-    Checkpoint, Error, FileSet, Limits, Progress, ReadAt, Result, Scratch, Siblings, listed,
+    Checkpoint, Error, FileSet, Limits, Progress, ReadAt, Result, Scratch, Siblings, counted,
+    listed,
 };
 use statelens_compare::runs::weights_of;
+use statelens_formats::archives;
 use statelens_formats::sets::{CheckpointFiles, ORBAX};
 
 use crate::listings::{self, Listings, MAX_SIBLINGS, files_in};
@@ -30,7 +35,12 @@ pub struct FileSource {
     /// Its length in bytes, once it is needed.
     len: OnceLock<u64>,
     file: RwLock<Option<Arc<fs::File>>>,
+    /// Its length and the time of its last change when it was first opened.
+    state: OnceLock<FileState>,
 }
+
+/// Length and time of the last change.
+type FileState = (u64, Option<SystemTime>);
 
 /// The files of a checkpoint, and the files on disk that they are read from.
 #[derive(Default)]
@@ -63,6 +73,14 @@ pub fn open(path: &Path, with: &[PathBuf]) -> Result<OpenedFiles> {
 /// Opens files as [`open`] does, with the listings of folders that were listed before.
 pub fn open_listed(path: &Path, with: &[PathBuf], listings: &Listings) -> Result<OpenedFiles> {
     let mut opened = OpenedFiles::default();
+    if let Some((archive, member)) = in_archive(path) {
+        opened.push(FileSource::named(archive)?);
+        for path in with {
+            opened.push(FileSource::new(path)?);
+        }
+        let entered = archives::enter(&opened.files, Some(member), &Limits::default())?;
+        return Ok(OpenedFiles { files: entered, ..opened });
+    }
     let main = FileSource::named(path)?;
     main.file()?;
     let path = &main.path.clone();
@@ -78,13 +96,23 @@ pub fn open_listed(path: &Path, with: &[PathBuf], listings: &Listings) -> Result
             opened.push_named(name, source);
         }
     }
-    let siblings = Arc::new(FolderFiles {
-        folder: folder(path).to_owned(),
-        listings: listings.clone(),
-        except,
-        entries: OnceLock::new(),
-        sources: OnceLock::new(),
-    });
+    let siblings = |except: Vec<String>| {
+        Arc::new(FolderFiles {
+            folder: folder(path).to_owned(),
+            listings: listings.clone(),
+            except,
+            entries: OnceLock::new(),
+            sources: OnceLock::new(),
+        })
+    };
+    let near = opened.files.clone().with_siblings(siblings(Vec::clone(&except)));
+    for name in statelens_formats::sets::below(&near) {
+        if let Some(file) = inside(folder(path), &name).and_then(|path| FileSource::new(&path).ok())
+        {
+            opened.push_named(name, file);
+        }
+    }
+    let siblings = siblings(except);
     opened.files = opened.files.with_siblings(siblings.clone());
     opened.siblings = Some(siblings);
     Ok(opened)
@@ -102,8 +130,11 @@ pub fn open_checkpoint(
 ) -> Result<(Checkpoint, Vec<Arc<FileSource>>)> {
     let opened = open_listed(path, with, listings)?;
     let set = opened.files.clone().with_scratch(scratch.clone()).noting_missed();
-    let checkpoint = statelens_formats::open(set, limits, progress)?;
-    let below = below(path, &checkpoint.files.missed());
+    let main = opened.added.first().map_or(path, |main| &main.path);
+    let mut checkpoint =
+        open_or_enter(set, limits, progress).map_err(|error| with_dangling(error, main))?;
+    note_dangling(&mut checkpoint, main);
+    let below = below(main, &checkpoint.files.missed());
     if below.is_empty() {
         return Ok((checkpoint, opened.sources()));
     }
@@ -112,6 +143,48 @@ pub fn open_checkpoint(
     let set = opened.files.clone().with_scratch(scratch.clone());
     let checkpoint = statelens_formats::open(set, limits, progress)?;
     Ok((checkpoint, opened.sources()))
+}
+
+/// Says of missing files that there are links in their place.
+fn note_dangling(checkpoint: &mut Checkpoint, main: &Path) {
+    for finding in &mut checkpoint.findings {
+        let links = finding.missing.iter().filter(|name| {
+            let path = folder(main).join(name);
+            fs::read_link(&path).is_ok() && !path.exists()
+        });
+        let links: Vec<&str> = links.map(String::as_str).collect();
+        if !links.is_empty() {
+            let detail = &finding.detail;
+            finding.detail =
+                format!("{} is a link to a file that does not exist. {detail}", listed(&links, 5));
+            finding.advice = DANGLING.to_owned();
+        }
+    }
+}
+
+/// Opens a checkpoint; if the file is an archive of files, the only checkpoint in it.
+pub(crate) fn open_or_enter(
+    files: FileSet,
+    limits: &Limits,
+    progress: &mut dyn Progress,
+) -> Result<Checkpoint> {
+    match statelens_formats::open(files.clone(), limits, progress) {
+        Err(error) if error.code() == archives::ARCHIVE => {
+            let inside = archives::enter(&files, None, limits)?;
+            statelens_formats::open(inside, limits, progress)
+        }
+        opened => opened,
+    }
+}
+
+/// Splits the path of a member of an archive, `models.zip/a.pt`, into that of the archive and the
+/// name of the member.
+fn in_archive(path: &Path) -> Option<(&Path, &str)> {
+    if path.exists() {
+        return None;
+    }
+    let archive = path.ancestors().skip(1).find(|above| above.is_file())?;
+    Some((archive, path.strip_prefix(archive).ok()?.to_str()?))
 }
 
 /// Returns the file that a path means: the file itself, the only checkpoint in a folder, the model's
@@ -132,14 +205,19 @@ pub fn checkpoints(
     while let Some((path, top)) = open.pop() {
         let entries = fs::read_dir(&path).map_err(|error| open_error(&error, &path))?;
         for entry in entries.flatten() {
-            let (path, base) = (entry.path(), entry.file_name().to_string_lossy().into_owned());
+            let (path, base) = (entry.path(), shown(&entry.file_name()));
             let name = format!("{top}{base}");
             if !keep(&path) {
                 continue;
             }
             if path.is_dir() {
-                let depth = name.matches('/').count();
-                if depth < MAX_DEPTH && !base.starts_with('.') {
+                // The cache of Hugging Face has the files of a model in `snapshots`, which links to
+                // `blobs`.
+                let is_cache = |part: &&str| *part == "snapshots" || part.starts_with("models--");
+                let depth = name.split('/').filter(|part| !is_cache(part)).count();
+                let is_blobs =
+                    matches!(&*base, "blobs" | "refs") && path.with_file_name("snapshots").is_dir();
+                if depth <= MAX_DEPTH && !base.starts_with('.') && !is_blobs {
                     open.push((path, name + "/"));
                 }
                 continue;
@@ -164,15 +242,20 @@ pub fn checkpoints(
 /// Returns the files that a checkpoint refers to in subfolders of its own folder. Paths that lead
 /// out of that folder are not followed.
 fn below(checkpoint: &Path, names: &[String]) -> Vec<PathBuf> {
-    let Some(folder) = checkpoint.parent().filter(|_| checkpoint.is_file()) else {
-        return Vec::new();
-    };
-    let below = |name: &&String| {
-        let mut parts = Path::new(name).components();
-        name.contains('/') && parts.all(|part| matches!(part, Component::Normal(_)))
-    };
-    let paths = names.iter().filter(below).map(|name| folder.join(name));
-    paths.filter(|path| path.is_file()).take(MAX_BELOW).collect()
+    let below = names.iter().filter(|name| name.contains('/'));
+    below.filter_map(|name| inside(folder(checkpoint), name)).take(MAX_BELOW).collect()
+}
+
+/// Returns the file with this name in a folder below `folder`. `None` if there is no such file, or
+/// if its folder is elsewhere, as by a link.
+fn inside(folder: &Path, name: &str) -> Option<PathBuf> {
+    let mut parts = Path::new(name).components();
+    let path = folder.join(name);
+    if !parts.all(|part| matches!(part, Component::Normal(_))) || !path.is_file() {
+        return None;
+    }
+    let (top, below) = (fs::canonicalize(folder).ok()?, fs::canonicalize(path.parent()?).ok()?);
+    below.starts_with(top).then_some(path)
 }
 
 /// Returns the files of a folder as a set that keeps none of them open.
@@ -216,15 +299,15 @@ fn within(folder: &Path) -> Result<PathBuf> {
         }
     };
     let error = match found.as_slice() {
-        [one] => return Ok(folder.join(&one.main)),
+        [one] => return Ok(on_disk(folder, &one.main)),
         [] => match statelens_formats::explaining_file(&files) {
             // Opening this file reports why there is no checkpoint.
-            Some(file) => return Ok(folder.join(files.name(file))),
-            None => Error::unsupported("this folder holds no checkpoint that Statelens knows"),
+            Some(file) => return Ok(on_disk(folder, files.name(file))),
+            None => nothing_in(&files),
         },
         several => {
             if let Some(main) = weights_of(several.iter().map(|one| one.main.as_str())) {
-                return Ok(folder.join(main));
+                return Ok(on_disk(folder, main));
             }
             let names: Vec<&str> = several.iter().map(|one| one.main.as_str()).collect();
             Error::unsupported(format!(
@@ -240,6 +323,33 @@ fn within(folder: &Path) -> Result<PathBuf> {
         }
     };
     Err(error.in_file(folder.display().to_string()))
+}
+
+/// Returns the error for a folder without a checkpoint: what is in it, or why that can't be read.
+fn nothing_in(files: &FileSet) -> Error {
+    let read = |id| if files.len(id) > 0 { files.read(id, 0, &mut [0]) } else { Ok(()) };
+    let failed = files.iter().take(MAX_SIBLINGS).find_map(|(id, _)| read(id).err());
+    if let Some(error) = failed {
+        return error;
+    }
+    let mut kinds: BTreeMap<String, u64> = BTreeMap::new();
+    for (_, name) in files.names() {
+        let base = name.rsplit('/').next().unwrap_or(name);
+        let kind = base.rsplit_once('.').map_or(base, |(_, end)| end).to_lowercase();
+        *kinds.entry(kind).or_default() += 1;
+    }
+    let mut kinds: Vec<(String, u64)> = kinds.into_iter().collect();
+    kinds.sort_by_key(|(_, count)| Reverse(*count));
+    let shown: Vec<String> = kinds.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
+    let error = Error::unsupported("this folder holds no checkpoint that Statelens reads");
+    match files.count() {
+        0 => error.advice("It has no files, or only in deeper folders."),
+        count => error.advice(format!(
+            "It has {}: {}.",
+            counted(count as u64, "file"),
+            listed(&shown, 5)
+        )),
+    }
 }
 
 /// A file that is opened for each read and closed again, for reading the first bytes of many files.
@@ -327,7 +437,7 @@ impl FolderFiles {
     fn entries(&self) -> &(Vec<String>, Vec<OsString>) {
         self.entries.get_or_init(|| {
             let names = self.listings.of(&self.folder);
-            let shown = names.iter().map(|name| (name.to_string_lossy().into_owned(), name));
+            let shown = names.iter().map(|name| (shown(name), name));
             let others = shown.filter(|(shown, _)| !self.except.contains(shown));
             others.map(|(shown, name)| (shown, name.clone())).unzip()
         })
@@ -404,12 +514,30 @@ impl FileSource {
 
     /// Creates an entry for a regular file of a listing. Its length is requested when first needed.
     fn listed(path: PathBuf) -> Self {
-        Self { path, len: OnceLock::new(), file: RwLock::default() }
+        Self { path, len: OnceLock::new(), file: RwLock::default(), state: OnceLock::new() }
     }
 
     /// Takes an open file without a name.
     pub fn unnamed(file: Arc<fs::File>, len: u64) -> Self {
-        Self { path: PathBuf::new(), len: len.into(), file: RwLock::new(Some(file)) }
+        let file = RwLock::new(Some(file));
+        Self { path: PathBuf::new(), len: len.into(), file, state: OnceLock::new() }
+    }
+
+    /// Fails if the file was overwritten since it was opened: what was read of it may be partly old
+    /// and partly new. A file that was replaced or removed is still read as it was.
+    pub fn unchanged(&self) -> Result<()> {
+        let file = self.file.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let (Some(before), Some(now)) = (self.state.get(), file.and_then(|file| state(&file)))
+        else {
+            return Ok(());
+        };
+        match *before == now {
+            true => Ok(()),
+            false => Err(Error::io("the file was changed by another program while it was read")
+                .coded("changed")
+                .in_file(self.path.display().to_string())
+                .advice("Wait until that program has finished, and try again.")),
+        }
     }
 
     /// Returns its path.
@@ -429,6 +557,9 @@ impl FileSource {
             return Ok(file.clone());
         }
         let file = fs::File::open(&self.path).map_err(|error| open_error(&error, &self.path))?;
+        if let Some(state) = state(&file) {
+            self.state.get_or_init(|| state);
+        }
         let mut held = self.file.write().unwrap_or_else(PoisonError::into_inner);
         Ok(held.get_or_insert_with(|| Arc::new(file)).clone())
     }
@@ -466,6 +597,11 @@ impl fmt::Debug for FileSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "FileSource({})", self.path.display())
     }
+}
+
+fn state(file: &fs::File) -> Option<FileState> {
+    let about = file.metadata().ok()?;
+    Some((about.len(), about.modified().ok()))
 }
 
 #[cfg(unix)]
@@ -509,7 +645,63 @@ fn unpacked(path: &Path) -> Vec<(PathBuf, String)> {
 }
 
 fn file_name(path: &Path) -> String {
-    path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
+    shown(path.file_name().unwrap_or(path.as_os_str()))
+}
+
+/// Returns a name as text; bytes that are not UTF-8 become `\xff`, so that different names stay
+/// different.
+#[cfg(unix)]
+fn shown(name: &OsStr) -> String {
+    use std::os::unix::ffi::OsStrExt as _;
+    let mut shown = String::new();
+    for chunk in name.as_bytes().utf8_chunks() {
+        shown.push_str(chunk.valid());
+        shown.extend(chunk.invalid().iter().map(|byte| format!("\\x{byte:02x}")));
+    }
+    shown
+}
+
+#[cfg(not(unix))]
+fn shown(name: &OsStr) -> String {
+    name.to_string_lossy().into_owned()
+}
+
+/// Returns the file below a folder with a name as [`shown`] returns it.
+fn on_disk(folder: &Path, name: &str) -> PathBuf {
+    let mut path = folder.to_owned();
+    for part in name.split('/') {
+        let here = path.join(part);
+        let entries = fs::read_dir(&path).ok().filter(|_| !here.exists());
+        let mut entries = entries.into_iter().flatten().flatten();
+        let found = entries.find(|entry| shown(&entry.file_name()) == part);
+        path = found.map_or(here, |entry| entry.path());
+    }
+    path
+}
+
+const DANGLING: &str = "Fetch the file again: in the cache of Hugging Face, the download did not \
+                        finish, or the blob was deleted.";
+
+/// Returns the error of opening a checkpoint, with the links next to it whose files do not exist.
+fn with_dangling(error: Error, path: &Path) -> Error {
+    let Ok(entries) = fs::read_dir(folder(path)) else { return error };
+    let is_dangling = |entry: &fs::DirEntry| {
+        entry.file_type().is_ok_and(|kind| kind.is_symlink()) && !entry.path().exists()
+    };
+    let entries = entries.flatten().take(MAX_SIBLINGS).filter(is_dangling);
+    let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    let mut names: Vec<String> = names.filter(|name| error.what().contains(name)).collect();
+    names.sort();
+    match names.as_slice() {
+        [] => error,
+        [one] => {
+            error.context(format!("{one} is a link to a file that does not exist")).advice(DANGLING)
+        }
+        several => {
+            let what = format!("{} are links to files that do not exist", listed(several, 5));
+            error.context(what).advice(DANGLING)
+        }
+    }
 }
 
 /// Returns the error for a file that can't be opened.
@@ -517,9 +709,15 @@ pub fn open_error(error: &std::io::Error, path: &Path) -> Error {
     use std::io::ErrorKind;
     let name = path.display().to_string();
     let made = match error.kind() {
-        ErrorKind::NotFound => {
-            Error::io("the file does not exist").coded("not-found").in_file(name)
-        }
+        ErrorKind::NotFound => match fs::read_link(path) {
+            Ok(target) => {
+                Error::io(format!("this is a link to {}, which does not exist", target.display()))
+                    .coded("not-found")
+                    .in_file(name)
+                    .advice(DANGLING)
+            }
+            Err(_) => Error::io("the file does not exist").coded("not-found").in_file(name),
+        },
         ErrorKind::PermissionDenied => Error::io("you don't have permission to read this file")
             .in_file(name)
             .advice("Ask its owner, or change its permissions."),

@@ -139,7 +139,7 @@ impl RemoteOpener {
         }
         let mut wanted = WantedFiles::default();
         loop {
-            let opened = statelens_formats::open(files.clone(), &self.limits, progress);
+            let opened = files::open_or_enter(files.clone(), &self.limits, progress);
             let before = files.count();
             for (name, place) in wanted.next(&files, |name| place.sibling(name)) {
                 // Missing files are reported by the checkpoint itself.

@@ -4,7 +4,8 @@
 mod objects;
 mod stream;
 
-use std::ffi::OsStr;
+use std::borrow::Cow;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -77,22 +78,55 @@ impl<'a> FileOptions<'a> {
         self.refusal.map_or(Ok(()), |refusal| refusal.check_losses(plan))
     }
 
-    /// Fails if losses are refused and casts lost numbers of the source.
-    fn check_casts(&self, source: &Checkpoint, report: &RunReport) -> Result<()> {
+    /// Fails if a file of the source was overwritten during the run, or if losses are refused and
+    /// casts lost numbers.
+    fn check_run(&self, source: &Checkpoint, report: &RunReport) -> Result<()> {
+        self.sources.iter().try_for_each(|source| source.unchanged())?;
         self.refusal.map_or(Ok(()), |refusal| refusal.check_casts(source, report))
     }
 }
 
-/// Returns the paths of the files of a plan, all in the folder of `path`.
+/// Returns the paths of the files of a plan, all in the folder of `path`. The plan's names begin
+/// with that of [`file_name`].
 pub fn output_paths(plan: &Plan, path: &Path) -> Vec<PathBuf> {
-    plan.files.iter().map(|file| path.with_file_name(&file.name)).collect()
+    plan.files.iter().map(|file| path.with_file_name(system_name(&file.name, path))).collect()
 }
 
-/// Returns the last component of `path`. Fails if the path does not end with a file name.
-pub fn file_name(path: &Path) -> Result<&str> {
-    path.file_name().and_then(OsStr::to_str).ok_or_else(|| {
+/// Returns the last component of `path` for planning; bytes that are not UTF-8 are replaced. Fails
+/// if the path does not end with a file name.
+pub fn file_name(path: &Path) -> Result<Cow<'_, str>> {
+    path.file_name().map(OsStr::to_string_lossy).ok_or_else(|| {
         Error::refused("this does not name a file").in_file(path.display().to_string())
     })
+}
+
+/// Returns a planned name as the system has it: the beginning that it shares with the requested
+/// name has the bytes of that name.
+#[cfg(unix)]
+fn system_name(planned: &str, requested: &Path) -> OsString {
+    use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+    let requested = requested.file_name().unwrap_or_default().as_bytes();
+    let mut name = Vec::new();
+    let mut rest = planned;
+    'shared: for chunk in requested.utf8_chunks() {
+        for letter in chunk.valid().chars() {
+            let Some(after) = rest.strip_prefix(letter) else { break 'shared };
+            name.extend(letter.encode_utf8(&mut [0; 4]).as_bytes());
+            rest = after;
+        }
+        if !chunk.invalid().is_empty() {
+            let Some(after) = rest.strip_prefix(char::REPLACEMENT_CHARACTER) else { break };
+            name.extend(chunk.invalid());
+            rest = after;
+        }
+    }
+    name.extend(rest.as_bytes());
+    OsString::from_vec(name)
+}
+
+#[cfg(not(unix))]
+fn system_name(planned: &str, _: &Path) -> OsString {
+    planned.into()
 }
 
 /// Writes the files of a plan to the folder of `path`, or to an object store if that is an address.
@@ -130,7 +164,7 @@ fn write_files(
     let (read_back, source) = (ReadBack::of(&plan), plan.source.clone());
     let mut sink = FileSink::new(files.clone());
     let report = executor::run(plan, &mut sink, progress)?;
-    writing.check_casts(&source, &report)?;
+    writing.check_run(&source, &report)?;
     sink.finish()?;
     let mut progress = Finishing { of: progress, bytes: report.bytes };
     complete(&read_back, &files, paths, outputs, writing, &mut progress)?;

@@ -91,7 +91,7 @@ impl<'a> ConvertJob<'a> {
     }
 
     fn plan(&self, checkpoint: &Arc<Checkpoint>) -> Result<ConversionPlan> {
-        let (output, name) = (self.output(checkpoint), self.destination.file_name()?);
+        let (output, name) = (self.output(checkpoint), &*self.destination.file_name()?);
         let (source, cut) = (checkpoint.clone(), self.cut.clone());
         let planned = ConversionPlan::new(source, &self.edit, &output, cut, name, limits())?;
         self.destination.check(&planned.plan)?;

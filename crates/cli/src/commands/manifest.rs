@@ -13,7 +13,8 @@ use crate::progress::{Bar, Unit};
 pub(crate) fn run(args: &Manifest) -> CommandResult {
     let checkpoint = super::open(&args.input.file, &args.input.common.with)?;
     if let Some(output) = &args.output {
-        return Ok(report_unread(&write(args, &checkpoint, output)?));
+        let unread = write(args, &checkpoint, output)?;
+        return Ok(report_unread(&checkpoint, &unread));
     }
     let mut printer = Printer::new();
     let mut stopped = None;
@@ -30,21 +31,27 @@ pub(crate) fn run(args: &Manifest) -> CommandResult {
         (Ok(unread), None) => unread,
     };
     printer.finish()?;
+    let complete = report_unread(&checkpoint, &unread);
     // The checkpoint is never freed: dropping a hundred thousand values takes as long as listing
     // them.
     std::mem::forget(checkpoint);
-    Ok(report_unread(&unread))
+    Ok(complete)
 }
 
-/// Reports the keys that could not be read; returns whether all were read.
-fn report_unread(unread: &[Unread]) -> bool {
+/// Reports damage, and the keys that could not be read; returns whether there are none.
+fn report_unread(checkpoint: &Checkpoint, unread: &[Unread]) -> bool {
+    let mut damage = checkpoint.damage().peekable();
+    let is_whole = damage.peek().is_none();
+    for finding in damage.take(SHOWN) {
+        warn(&format!("damaged: {}. {}", finding.title, finding.detail));
+    }
     for Unread { key, why } in unread.iter().take(SHOWN) {
         warn(&format!("`{key}` can't be read: {why}"));
     }
     if unread.len() > SHOWN {
         warn(&format!("{} more keys can't be read", grouped((unread.len() - SHOWN) as u64)));
     }
-    unread.is_empty()
+    is_whole && unread.is_empty()
 }
 
 /// Unreadable keys that are reported one by one.

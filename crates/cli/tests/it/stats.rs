@@ -79,7 +79,7 @@ fn stats_sorts_and_filters_with_worst_first() {
     assert_eq!(keys(&["F32.*", "--where", "nan>50%"]), ["F32.allnan"]);
     assert_eq!(keys(&["I8.*", "--sort", "std"]), ["I8.ends", "I8.range", "I8.near"]);
     assert_eq!(keys(&["I8.*", "--sort", "key", "--reverse"]), ["I8.range", "I8.near", "I8.ends"]);
-    assert_eq!(run(["stats", &values(), "nothing*"]).ok(), "no tensor matches\n");
+    assert_eq!(run(["stats", &values(), "nothing*"]).ok(), "no tensor of numbers matches\n");
     let error = run(["stats", &values(), "--where", "nun>0"]);
     assert!(
         error.code == Some(2) && error.err.contains("unknown statistic `nun`"),

@@ -239,11 +239,14 @@ fn outcome(
                 Ok(())
             };
             let unread = checkpoint.manifest(ManifestForm::Json, &mut out, progress)?;
-            let verdict = match unread.len() {
-                0 => "complete".to_owned(),
-                count => format!("{} can't be read", counted(count as u64, "key")),
+            let damage = checkpoint.damage().next();
+            let verdict = match (unread.len(), damage) {
+                (0, None) => "complete".to_owned(),
+                (0, Some(damage)) => format!("damaged: {}", damage.title),
+                (count, _) => format!("{} can't be read", counted(count as u64, "key")),
             };
-            Ok(CommandOutcome { passes: unread.is_empty(), verdict, report })
+            let passes = unread.is_empty() && damage.is_none();
+            Ok(CommandOutcome { passes, verdict, report })
         }
     }
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use statelens_checkpoint::{Limits, Plan, Progress, Result};
+use statelens_checkpoint::{Error, Limits, Plan, Progress, Result};
 pub use statelens_convert::EditTexts;
 use statelens_convert::OutputOptions;
 
@@ -60,8 +60,13 @@ impl ConvertOptions {
 
     /// Opens the source and plans the output; also returns the source's files on disk.
     pub(crate) fn plan(&self, progress: &mut dyn Progress) -> Result<(Plan, Vec<Arc<FileSource>>)> {
+        if self.destination.to_str().is_none() {
+            return Err(Error::refused("the name of the output is not UTF-8")
+                .in_file(self.destination.display().to_string())
+                .advice("A job keeps it as text. Choose another name."));
+        }
         let opened = self.reading.opener()?.open(&self.source, progress)?;
-        let plan = self.conversion(&opened).plan(file_name(&self.destination)?)?;
+        let plan = self.conversion(&opened).plan(&file_name(&self.destination)?)?;
         Ok((plan, opened.sources().to_vec()))
     }
 }

@@ -23,7 +23,7 @@ pub(super) fn write_objects(
     let replace = options.replace == Replace::Any;
     let mut sink = uploads::sink(&plan, paths, replace, options.warn)?;
     let report = executor::run(plan, &mut sink, progress)?;
-    options.check_casts(&source, &report)?;
+    options.check_run(&source, &report)?;
     // An object appears only when it is complete, so it can't be read back before.
     let mut written = sink.finish()?;
     let mut progress = Finishing { of: progress, bytes: report.bytes };

@@ -36,7 +36,7 @@ fn stream(
     let (read_back, source) = (ReadBack::of(&plan), plan.source.clone());
     let mut sink = FileSink::new(vec![file.clone()]);
     let report = executor::run(plan, &mut sink, progress)?;
-    options.check_casts(&source, &report)?;
+    options.check_run(&source, &report)?;
     sink.finish()?;
     let mut progress = Finishing { of: progress, bytes: report.bytes };
     read_back.check(vec![files::written(&file)?], options.limits, &mut progress)?;

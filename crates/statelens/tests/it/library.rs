@@ -7,12 +7,12 @@ use std::sync::{Arc, Mutex};
 use sha2::{Digest as _, Sha256};
 use statelens::{DType, ErrorKind, Opener, ReadAt, Target, Value, convert, diff, s};
 
-fn fixture(name: &str) -> PathBuf {
+pub(crate) fn fixture(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures").join(name)
 }
 
 /// Returns an empty folder for the files that a test writes.
-fn folder(name: &str) -> PathBuf {
+pub(crate) fn folder(name: &str) -> PathBuf {
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
     let _ = fs::remove_dir_all(&folder);
     fs::create_dir_all(&folder).unwrap();

@@ -7,4 +7,5 @@ mod jobs;
 mod library;
 mod modules;
 mod parameters;
+mod sources;
 mod workers;

@@ -1,11 +1,12 @@
 //! The destination of a new checkpoint.
 
+use std::borrow::Cow;
 use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use statelens::parts::checkpoint::{Checkpoint, Plan};
-use statelens::parts::formats::writing_of;
+use statelens::parts::formats::{Format, writing_of};
 use statelens::{Error, Result, Writing};
 
 use crate::args::{Edits, Writes};
@@ -38,7 +39,7 @@ impl Destination {
             let name = input.file_name().unwrap_or_default().to_string_lossy();
             let writing = match requested {
                 Some(writing) => writing,
-                None => by_extension(&input.with_file_name(&*name))?,
+                None => by_extension(&input.with_file_name(&*name), input)?,
             };
             return Ok((Self::File(input.with_file_name(named(writing))), writing));
         };
@@ -57,7 +58,7 @@ impl Destination {
         let is_folder = remote::address(&output).is_none()
             && (output.is_dir() || text.ends_with(std::path::is_separator));
         if !is_folder {
-            let writing = requested.map_or_else(|| by_extension(&output), Ok)?;
+            let writing = requested.map_or_else(|| by_extension(&output, input), Ok)?;
             return Ok((Self::File(output), writing));
         }
         let writing = requested.ok_or_else(|| {
@@ -98,7 +99,7 @@ impl Destination {
     }
 
     /// Returns the name of the file, without its folder.
-    pub(crate) fn file_name(&self) -> Result<&str> {
+    pub(crate) fn file_name(&self) -> Result<Cow<'_, str>> {
         statelens::write::file_name(self.path())
     }
 
@@ -157,10 +158,16 @@ fn named(input: &Path, states: &[String], writing: &Writing) -> String {
     }
 }
 
-fn by_extension(output: &Path) -> Result<&'static Writing> {
+/// Returns the format of an output's extension. `.ckpt` belongs to two formats, so it keeps that of
+/// the input.
+fn by_extension(output: &Path, input: &Path) -> Result<&'static Writing> {
     let name = output.file_name().unwrap_or_default().to_string_lossy();
     let error = |what: &str| Error::refused(what).in_file(output.display().to_string());
     if name.to_ascii_lowercase().ends_with(".ckpt") {
+        let of_input = format_of(input).and_then(|format| format.writes.as_ref());
+        if let Some(writing) = of_input.filter(|it| matches!(it.id, "torch" | "tensorflow")) {
+            return Ok(writing);
+        }
         return Err(error("`.ckpt` may be a PyTorch or a TensorFlow checkpoint")
             .advice("Choose one with --to torch or --to tensorflow."));
     }
@@ -178,6 +185,13 @@ fn by_extension(output: &Path) -> Result<&'static Writing> {
     })
 }
 
+/// Returns the format of a file on disk.
+fn format_of(input: &Path) -> Option<&'static Format> {
+    let is_file = input != Path::new("-") && remote::address(input).is_none();
+    let opened = is_file.then(|| source::open(input, &[]).ok())??;
+    statelens::parts::formats::detect(&opened.files).ok()?
+}
+
 /// Lists the `--to` option and the extension of every format.
 fn options() -> String {
     let say: Vec<String> = statelens::parts::formats::writings()
@@ -192,13 +206,23 @@ mod tests {
 
     #[test]
     fn extension_selects_the_format() {
-        let id = |name: &str| by_extension(Path::new(name)).map(|writing| writing.id);
+        let id = |name: &str| by_extension(Path::new(name), Path::new("-")).map(|it| it.id);
         assert_eq!(id("a/b.MDL").unwrap(), "cerebras");
         assert_eq!(id("b.x.pth").unwrap(), "torch");
         assert!(id("mdl").unwrap_err().to_string().contains("--to torch (.pt)"));
         let gguf = id("a.gguf").unwrap_err().to_string();
         assert!(gguf.contains("GGUF is read, but not written"), "{gguf}");
         assert!(id("a.CKPT").unwrap_err().to_string().contains("--to tensorflow"));
+        // The input's format decides.
+        for (input, expected) in [
+            ("torch/legacy_0d_empty.pt", Some("torch")),
+            ("tf/saver_v2_basic/model.ckpt-1", Some("tensorflow")),
+            ("safetensors/f4.safetensors", None),
+        ] {
+            let input = statelens_fixtures::root().join(input);
+            let found = by_extension(Path::new("a.ckpt"), &input).ok().map(|it| it.id);
+            assert_eq!(found, expected, "{}", input.display());
+        }
     }
 
     #[test]

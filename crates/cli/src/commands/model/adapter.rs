@@ -42,12 +42,27 @@ fn in_folder(folder: &Path) -> Option<PathBuf> {
     FILES.iter().map(|name| folder.join(name)).find(|path| path.is_file())
 }
 
+/// Returns whether an adapter has the names of Kohya's scripts.
+fn is_kohya(adapter: &Path) -> Result<bool> {
+    let opened = crate::commands::open(adapter, &[])?;
+    let ends =
+        |end: &str| opened.inner().each_leaf().any(|leaf| leaf.flat.to_lossy().ends_with(end));
+    Ok(ends(".alpha") && ends(".lora_down.weight"))
+}
+
 /// Returns the model with the adapter folded into it, and the source files of both.
 pub(super) fn folded(
     checkpoint: &Path,
     adapter: &Path,
 ) -> Result<(FoldedAdapter, Vec<Arc<FileSource>>)> {
     let config = adapter.with_file_name(CONFIG);
+    if !config.is_file() && is_kohya(adapter)? {
+        return Err(Error::unsupported(
+            "this adapter has the layout of Kohya's scripts, with its scale in `.alpha` tensors",
+        )
+        .in_file(adapter.display().to_string())
+        .advice("Statelens folds adapters of PEFT. Convert it with diffusers or PEFT first."));
+    }
     if !config.is_file() {
         return Err(Error::refused(format!("there is no {CONFIG} next to the adapter"))
             .in_file(adapter.display().to_string())

@@ -25,7 +25,7 @@ pub(crate) fn run(args: &ConvertDataloaderState) -> CommandResult {
     };
     let (checkpoint, sources) = super::open(&args.file, &args.common.with)?.into_parts();
     let in_file = |error: Error| error.in_file(args.file.display().to_string());
-    let name = file_name(&args.output)?;
+    let name = &*file_name(&args.output)?;
     let (plan, replaced) =
         with_dataloader(&checkpoint, &state, &loader, &args.to, name).map_err(in_file)?;
     let losses = plan.losses.clone();

@@ -24,7 +24,7 @@ pub(crate) fn run(args: &FixCheckpointSpec) -> CommandResult {
         }
         (None, false) => with_suffix(&args.file, "_fixed"),
     };
-    let (fixed, plan) = repair(&checkpoint, args.upgrade, file_name(&target)?)
+    let (fixed, plan) = repair(&checkpoint, args.upgrade, &file_name(&target)?)
         .map_err(|error| error.in_file(args.file.display().to_string()))?;
     drop(checkpoint);
     let mut printer = Printer::new();

@@ -18,7 +18,7 @@ pub(crate) fn run(args: &Upgrade) -> CommandResult {
         Some(output) => output.clone(),
         None => with_suffix(&args.input.file, &format!("_{}", args.to)),
     };
-    let plan = upgrade(&checkpoint, &args.to, file_name(&target)?, args.lossy)
+    let plan = upgrade(&checkpoint, &args.to, &file_name(&target)?, args.lossy)
         .map_err(|error| error.in_file(name.clone()))?;
     let losses = plan.as_ref().map(|plan| plan.losses.clone()).unwrap_or_default();
     let options = file_options(args.replacing, &sources, args.lossy);

@@ -78,7 +78,7 @@ pub(crate) fn run(args: &Export) -> CommandResult {
             let target = writing(name)?.target(&RequestedOptions::default())?;
             let each = taken.iter().map(|one| (one.name.as_str(), one.tensor.clone()));
             let alone = Arc::new(alone(&checkpoint, each, limits())?);
-            let plan = statelens::parts::formats::plan(alone, &target, file_name(&args.output)?)?;
+            let plan = statelens::parts::formats::plan(alone, &target, &file_name(&args.output)?)?;
             // Losses are accepted: they are about metadata, not about the values of the tensors.
             write(plan, &args.output, &file_options(args.replacing, &sources, true))?
         }

@@ -149,7 +149,7 @@ fn text(
         return table.print(printer);
     }
     if rows.is_empty() {
-        return printer.line("no tensor matches");
+        return printer.line("no tensor of numbers matches");
     }
     let mut table = TextTable::new(&[&["key", "dtype", "shape"], &NUMBERS[..]].concat());
     for (leaf, measured) in rows {
