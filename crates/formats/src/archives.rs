@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use statelens_checkpoint::{
-    Error, FileId, FileSet, Layout, Limits, ReadAt, Result, Span, listed, size_text,
+    Error, FileId, FileSet, Layout, Limits, ReadAt, Result, Span, listed, order, size_text,
 };
 
 pub use crate::archive::ARCHIVE;
@@ -122,7 +122,8 @@ pub fn enter(files: &FileSet, member: Option<&str>, limits: &Limits) -> Result<F
             [one] => one.main.clone(),
             [] => return Err(explain(files, &members)),
             several => {
-                let mains: Vec<&str> = several.iter().map(|one| one.main.as_str()).collect();
+                let mut mains: Vec<&str> = several.iter().map(|one| one.main.as_str()).collect();
+                order::natural(&mut mains);
                 return Err(Error::unsupported(format!(
                     "this archive holds {} checkpoints: {}",
                     mains.len(),

@@ -17,6 +17,8 @@ enum Stray {
     Onnx,
     /// A Git LFS pointer.
     Pointer,
+    /// The target of a symbolic link, as text.
+    Link,
     WebPage,
     /// An error response of an object store.
     ServerError,
@@ -71,6 +73,12 @@ pub(crate) fn explain(probe: &Probe<'_>) -> Error {
                 .command(format!("git lfs pull --include {name}")),
             )
         }
+        Stray::Link => Error::unsupported(format!(
+            "this is a symbolic link that was copied as text; it points to {}",
+            link_text(probe).unwrap_or_default()
+        ))
+        .coded(STAND_IN)
+        .advice("Copy the file that it points to, or copy the folder with its links (`cp -a`)."),
         Stray::WebPage => Error::unsupported(
             "this is a web page that was saved under the name of a model",
         )
@@ -135,6 +143,11 @@ pub(crate) fn explain(probe: &Probe<'_>) -> Error {
 /// Returns whether [`explain`] recognises the file.
 pub(crate) fn is_explained(probe: &Probe<'_>) -> bool {
     kind(probe) != Stray::Unknown
+}
+
+/// Returns whether the file is a small text in place of another file, see [`STAND_IN`].
+pub(crate) fn is_stand_in(probe: &Probe<'_>) -> bool {
+    matches!(kind(probe), Stray::Pointer | Stray::Link | Stray::WebPage | Stray::ServerError)
 }
 
 /// Returns the file that best explains why there is no checkpoint among `files`. The error from
@@ -221,6 +234,7 @@ fn kind(probe: &Probe<'_>) -> Stray {
     match () {
         () if probe.is_empty() => Stray::Empty,
         () if text.starts_with(POINTER) => Stray::Pointer,
+        () if link_text(probe).is_some() => Stray::Link,
         () if text.starts_with("<!doctype html") || text.starts_with("<html") => Stray::WebPage,
         () if is_error_response(&text) => Stray::ServerError,
         () if is_orbax(probe) => Stray::Orbax,
@@ -233,6 +247,14 @@ fn kind(probe: &Probe<'_>) -> Stray {
             None => Stray::Unknown,
         },
     }
+}
+
+/// Returns the path in a file that is a symbolic link saved as text, as git does on Windows: one
+/// line that begins with `../`.
+fn link_text<'p>(probe: &'p Probe<'_>) -> Option<&'p str> {
+    let text = std::str::from_utf8(probe.head()).ok()?.trim_end();
+    let is_path = text.starts_with("../") && !text.contains(|letter: char| letter.is_control());
+    (is_path && probe.len() <= MAX_POINTER_LEN).then_some(text)
 }
 
 /// Returns whether a text is a server's error response: object stores send XML, others JSON or a
@@ -301,7 +323,7 @@ mod tests {
     #[test]
     fn describes_files_that_are_not_checkpoints() {
         let onnx = b"\x08\x08\x12\x07pytorch\x1a\x052.6.0\x3a\x9c\x01\x0a\x10";
-        let cases: [(&str, &[u8], &str); 46] = [
+        let cases: [(&str, &[u8], &str); 47] = [
             ("model.pt.gz", b"\x1f\x8b\x08\x00", "compressed"),
             ("model.bin", b"", "empty"),
             ("model.bin", &[0; 5000], "zeros"),
@@ -310,6 +332,7 @@ mod tests {
                 b"version https://git-lfs.github.com/spec/v1\noid sha256:",
                 "git lfs pull",
             ),
+            ("model.safetensors", b"../../blobs/b51496fb5cf3", "symbolic link"),
             ("model.pt", b"\n<!DOCTYPE html><html>", "web page"),
             (
                 "model.pt",

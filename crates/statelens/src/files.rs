@@ -200,6 +200,21 @@ pub fn checkpoints(
     folder: &Path,
     keep: impl Fn(&Path) -> bool,
 ) -> Result<(FileSet, Vec<CheckpointFiles>)> {
+    // The cache of Hugging Face has the files of a model in `snapshots`, which links to `blobs`.
+    let is_blobs = |path: &Path| {
+        (path.ends_with("blobs") || path.ends_with("refs"))
+            && path.with_file_name("snapshots").is_dir()
+    };
+    match checkpoints_in(folder, |path| keep(path) && !is_blobs(path))? {
+        (_, found) if found.is_empty() => checkpoints_in(folder, keep),
+        found => Ok(found),
+    }
+}
+
+fn checkpoints_in(
+    folder: &Path,
+    keep: impl Fn(&Path) -> bool,
+) -> Result<(FileSet, Vec<CheckpointFiles>)> {
     let mut files = FileSet::default();
     let mut open = vec![(folder.to_owned(), String::new())];
     while let Some((path, top)) = open.pop() {
@@ -211,13 +226,9 @@ pub fn checkpoints(
                 continue;
             }
             if path.is_dir() {
-                // The cache of Hugging Face has the files of a model in `snapshots`, which links to
-                // `blobs`.
                 let is_cache = |part: &&str| *part == "snapshots" || part.starts_with("models--");
                 let depth = name.split('/').filter(|part| !is_cache(part)).count();
-                let is_blobs =
-                    matches!(&*base, "blobs" | "refs") && path.with_file_name("snapshots").is_dir();
-                if depth <= MAX_DEPTH && !base.starts_with('.') && !is_blobs {
+                if depth <= MAX_DEPTH && !base.starts_with('.') {
                     open.push((path, name + "/"));
                 }
                 continue;

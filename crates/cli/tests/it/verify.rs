@@ -359,3 +359,11 @@ fn summary_with_statistics_reports_nan() {
     let reported = findings.iter().find(|finding| finding.title == "1 NaN in 1 tensor");
     assert!(reported.is_some(), "{findings:?}");
 }
+
+/// A job counts a checkpoint by the status, so a manifest of a damaged one must not pass.
+#[test]
+fn manifest_of_a_cut_file_is_not_complete() {
+    let ran = run(["manifest", &text(&fixture("reports/cut.pt"))]);
+    assert_eq!(ran.code, Some(1), "{}", ran.err);
+    assert!(ran.err.contains("damaged: "), "{}", ran.err);
+}

@@ -45,7 +45,12 @@ impl Sharded {
                 let ignored = Some(ignored(name, indexed.as_ref().err()));
                 return Ok(Some(Self { index: None, shards, unnamed: Vec::new(), ignored }));
             }
-            return indexed.map(Some).map_err(|error| error.in_file(name));
+            let explained = |error: Error| {
+                let set = files.opened_at(main);
+                let probe = Probe::new(&set).ok().filter(stray::is_stand_in);
+                probe.map_or_else(|| error.in_file(name), |probe| stray::explain(&probe))
+            };
+            return indexed.map(Some).map_err(explained);
         }
         let number = Number::parse(name);
         // Shards can have any name, but those in an index have one of these extensions.

@@ -84,6 +84,10 @@ impl Destination {
         if sources.is_empty() || input == Path::new("-") {
             return refused("only a file on disk can be replaced in place");
         }
+        let main = source.files.main().map_or("", |main| source.files.name(main));
+        if main.contains('/') {
+            return refused("a member of an archive can't be replaced");
+        }
         let path = source::named(input)?;
         if statelens::parts::describe::CheckpointSummary::of(source).files.len() > 1 {
             return refused("this checkpoint has several files, which can't be replaced at once");
