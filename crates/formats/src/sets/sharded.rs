@@ -314,7 +314,7 @@ pub(super) fn named(files: &FileSet, name: &str) -> Vec<String> {
 /// shards and not indexes have none.
 pub(super) fn below(files: &FileSet) -> Vec<String> {
     let Some(name) = files.main().ok().map(|id| files.name(id)) else { return Vec::new() };
-    let is_shard = EXTENSIONS.iter().any(|extension| has_extension(name, extension));
+    let is_shard = extensions().any(|extension| has_extension(name, extension));
     let is_near = |other: &str| is_index(other) && folder(other) == folder(name);
     if !is_index(name) && !(is_shard && files.any_name("json", is_near)) {
         return Vec::new();
