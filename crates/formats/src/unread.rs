@@ -2,16 +2,18 @@
 
 use std::collections::BTreeMap;
 
-use statelens_checkpoint::{Error, ErrorKind, Finding, FindingKind, Grade, Text};
+use statelens_checkpoint::{Error, Finding, FindingKind, Grade, Text};
 
 /// The maximum number of reasons with a finding of their own.
 const REASONS: usize = 20;
 
-/// Returns the finding for a part that can't be read. A part that is merely not supported is not
-/// damaged, but a copy leaves it out.
+/// Returns the finding for a part that can't be read. Data that is stored in a way that is not
+/// supported is not damaged, but a copy leaves it out.
 pub(crate) fn finding(title: impl Into<String>, error: &Error) -> Finding {
-    let finding = match error.kind() {
-        ErrorKind::Unsupported => Finding::new(Grade::Warning, title).kind(FindingKind::LeftOut),
+    let finding = match error.code() {
+        statelens_hdf5::NOT_DECODED => {
+            Finding::new(Grade::Warning, title).kind(FindingKind::LeftOut)
+        }
         _ => Finding::new(Grade::Damage, title),
     };
     finding.detail(error.to_string())

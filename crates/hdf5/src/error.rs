@@ -12,7 +12,8 @@ pub(crate) fn from_reader(error: ReaderError) -> Error {
             Some(ours) => ours.clone(),
             None => Error::io(what),
         },
-        R::UnsupportedSuperblockVersion(_) | R::UnsupportedFilter(_) => Error::unsupported(what),
+        R::UnsupportedSuperblockVersion(_) => Error::unsupported(what),
+        R::UnsupportedFilter(_) => Error::unsupported(what).coded(crate::NOT_DECODED),
         // All versions and classes that libhdf5 knows are handled, so an unknown one is damage.
         R::UnsupportedObjectHeaderVersion(_)
         | R::UnsupportedDatatypeClass(_)

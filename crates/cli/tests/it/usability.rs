@@ -446,5 +446,5 @@ fn zip_with_a_config_is_not_a_keras_model() {
     let zip = stored_zip(&[("config.json", b"{\"hidden_size\": 64}")]);
     let file = folder.with("c.zip", &zip);
     let printed = run(["info", &text(&file)]).err;
-    assert!(printed.contains("not a Keras model") && printed.contains("unpack it"), "{printed}");
+    assert!(printed.contains("holds config.json") && printed.contains("Unpack it"), "{printed}");
 }

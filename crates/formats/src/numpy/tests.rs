@@ -454,7 +454,11 @@ fn refuses_members_outside_the_folder() {
     let plan = named(&keys).unwrap();
     let lost: Vec<_> = plan.losses.iter().filter(|loss| !loss.harmless).collect();
     assert_eq!(lost.len(), 1, "{:?}", plan.losses);
-    assert!(lost[0].what.starts_with("in names that are not safe as file names"), "{}", lost[0].what);
+    assert!(
+        lost[0].what.starts_with("in names that are not safe as file names"),
+        "{}",
+        lost[0].what
+    );
     assert_eq!(lost[0].keys.len(), 5);
     let back = open_bytes("x.npz", run(&plan)).unwrap();
     let mut found: Vec<String> =

@@ -26,7 +26,7 @@ use std::sync::Arc;
 
 use foldhash::HashSet;
 use statelens_checkpoint::{
-    Error, ErrorKind, Finding, Grade, Limits, Memory, Progress, ReadAt, Result, capitalised,
+    Error, Finding, Grade, Limits, Memory, Progress, ReadAt, Result, capitalised,
 };
 use statelens_pickle::{ScanOptions, is_stream};
 
@@ -38,6 +38,7 @@ use super::tar;
 use super::workers::Workers;
 use super::zip::{self, Directory};
 use crate::budget::Budget;
+use crate::archive::ARCHIVE;
 use crate::numpy;
 
 /// The maximum nesting of compressed files.
@@ -485,9 +486,9 @@ impl<'a> Search<'a> {
     pub(super) fn report_error(&mut self, file: &str, error: &Error) {
         self.file = file.into();
         let place = self.in_file(String::new());
-        let grade = match error.kind() {
-            ErrorKind::Unsupported => Grade::Warning,
-            _ => Grade::Damage,
+        let grade = match error.code() == ARCHIVE {
+            true => Grade::Warning,
+            false => Grade::Damage,
         };
         let mut finding = Finding::new(grade, "It can't be opened")
             .detail(format!("{}. Its bytes were searched anyway.", capitalised(error.what())))

@@ -152,6 +152,7 @@ fn unknown(filter: &FilterDescription) -> Error {
         filter.id,
         name(filter)
     ))
+    .coded(crate::NOT_DECODED)
     .advice("`h5repack -f NONE` with that filter's plugin writes the same file without it.")
 }
 
