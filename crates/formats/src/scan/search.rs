@@ -37,8 +37,8 @@ use super::starts::{HDF5, NUMPY};
 use super::tar;
 use super::workers::Workers;
 use super::zip::{self, Directory};
-use crate::budget::Budget;
 use crate::archive::ARCHIVE;
+use crate::budget::Budget;
 use crate::numpy;
 
 /// The maximum nesting of compressed files.
