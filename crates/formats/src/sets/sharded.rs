@@ -316,7 +316,8 @@ pub(super) fn below(files: &FileSet) -> Vec<String> {
     let Some(name) = files.main().ok().map(|id| files.name(id)) else { return Vec::new() };
     let is_shard = extensions().any(|extension| has_extension(name, extension));
     let is_near = |other: &str| is_index(other) && folder(other) == folder(name);
-    if !is_index(name) && !(is_shard && files.any_name("json", is_near)) {
+    let has_index = is_index(name) || is_shard && files.any_name("json", is_near);
+    if !has_index {
         return Vec::new();
     }
     let indexes = files.names().filter(|(_, other)| match is_index(name) {

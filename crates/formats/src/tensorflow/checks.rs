@@ -66,6 +66,9 @@ fn bundle(
     Ok(())
 }
 
+/// Computes the checksum of the stored bytes of some elements.
+type Sum = fn(&[u8], u64) -> Result<u32>;
+
 impl Checks {
     fn entry(
         &mut self,
@@ -91,7 +94,7 @@ impl Checks {
             expected,
             found: None,
         };
-        let sum: Option<fn(&[u8], u64) -> Result<u32>> = match dtype::plain(entry.dtype) {
+        let sum: Option<Sum> = match dtype::plain(entry.dtype) {
             dtype::STRING => Some(strings::sum),
             dtype::VARIANT => Some(variants::sum),
             _ => None,
