@@ -9,7 +9,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-use statelens_checkpoint::{Progress, Result};
+use statelens_checkpoint::{Error, Progress, Result};
 use statelens_tensor::{Buffer, InOrder, Work, drive as drive_one};
 
 use crate::threads::{no_thread, thread};
