@@ -14,7 +14,8 @@ use web_sys::File;
 use crate::worker::private;
 
 /// Milliseconds that a download has at least, and bytes per millisecond that it is expected to copy.
-const DOWNLOAD: (f64, f64) = (10_000.0, 20_000.0);
+/// The browser may ask for a place first, and the place may be a slow disk.
+const DOWNLOAD: (f64, f64) = (120_000.0, 2_000.0);
 
 /// A finished output.
 #[derive(Debug, Clone, PartialEq)]
@@ -64,7 +65,7 @@ pub(crate) fn release(used: &[(String, u64)]) {
     }
 }
 
-/// Returns the milliseconds to wait for a download of so many bytes.
+/// Returns the milliseconds to wait for a download of `bytes` bytes.
 fn patience(bytes: u64) -> u32 {
     (DOWNLOAD.0 + bytes as f64 / DOWNLOAD.1).min(f64::from(i32::MAX)) as u32
 }
@@ -84,7 +85,7 @@ mod tests {
         assert_eq!(unused, [output("a.pt", 1), output("b.pt", 2)]);
         assert_eq!(all.0, [output("a.pt", 3)]);
         assert_eq!(all.take_unused(&[]), [output("a.pt", 3)], "after it was closed");
-        assert_eq!((patience(0), patience(200_000_000)), (10_000, 20_000));
+        assert_eq!((patience(0), patience(200_000_000)), (120_000, 220_000));
         assert_eq!(patience(u64::MAX), i32::MAX as u32);
     }
 }
