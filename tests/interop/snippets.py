@@ -2,7 +2,8 @@
 
     python snippets.py --statelens BINARY --work FOLDER [--cerebras PYTHON] [--tensorflow PYTHON] [--jax PYTHON]
 
-Takes the first tensors of fixtures in each format, whole and sliced, with each supported library. Libraries that this
+Takes the first tensors of fixtures in each format, whole and sliced, with each supported library, and some tensors of
+every other fixture that Statelens opens, whole. Libraries that this
 environment lacks run with the given interpreters; without an interpreter, they are skipped and counted. The exit status
 is 1 if a snippet fails or reads different values.
 """
@@ -37,10 +38,21 @@ SOURCES = [
     "cerebras/v2.10.0/keys_odd.mdl",
     "cerebras/v2.10.0/containers.mdl",
     "tf/saver_v2_dtypes/all.index",
+    "reports/show_code/dict.npy",
+    "reports/show_code/tensorlayer.npz",
+    "reports/show_code/train.pth",
+    "reports/show_code/posix.pt",
+]
+# Fixtures that the libraries refuse, or whose values the libraries read in another way.
+REFUSED = [
+    "attacks*/*",
+    "*/x_*",
+    "*/errors/*",
 ]
 LIBRARIES = ["torch", "safetensors", "numpy", "numpy.memmap", "h5py", "jax", "cstorch", "tensorflow"]
 ELSEWHERE = {"cstorch": "cerebras", "tensorflow": "tensorflow", "jax": "jax"}
 TENSORS = 12
+TENSORS_OF_OTHERS = 2
 # Slices, with the minimum number of dimensions. Few libraries support negative steps directly.
 SLICES = [(1, "[1:]"), (1, "[-1]"), (1, "[::-2]"), (2, "[0:2, -4:]"), (2, "[..., ::-1]"), (2, "[0, ::3]"), (2, "[1:1]"), (3, "[0, :, -1]"), (3, "[:, 0, ::-3]")]
 
@@ -76,12 +88,16 @@ def main():
     shutil.rmtree(options.work, ignore_errors=True)
     options.work.mkdir(parents=True)
     failures, jobs, skipped = [], {}, 0
-    for path in [FIXTURES / source for source in SOURCES] + cubes(options.work / "cubes"):
+    chosen = [FIXTURES / source for source in SOURCES]
+    others = [path for path in sorted(FIXTURES.rglob("*")) if path.is_file() and path not in chosen]
+    others = [path for path in others if not any(path.relative_to(FIXTURES).match(pattern) for pattern in REFUSED)]
+    for path in chosen + cubes(options.work / "cubes") + others:
         source = path.relative_to(FIXTURES if path.is_relative_to(FIXTURES) else options.work)
         if not path.exists():
             failures.append(f"{source} is missing")
             continue
-        for library, code, expected, key in snippets(options, path):
+        found = of_other(options, path) if path in others else snippets(options, path)
+        for library, code, expected, key in found:
             python = {"cerebras": options.cerebras, "tensorflow": options.tensorflow, "jax": options.jax}.get(ELSEWHERE.get(library), Path(sys.executable))
             if python is None:
                 skipped += 1
@@ -153,6 +169,16 @@ def snippets(options, path):
             # The manifest has no hashes of slices.
             statelens(options, "export", path, key, raw, "--force")
             yield from snippets_of_key(options, path, key, hashlib.sha256(raw.read_bytes()).hexdigest())
+
+
+def of_other(options, path):
+    """Yields the same for some tensors of a file, if it is a checkpoint, with the libraries that the command names."""
+    manifest = subprocess.run([options.statelens, "manifest", "--json", path], capture_output=True, text=True)
+    if manifest.returncode != 0:
+        return
+    entries = [entry for entry in json.loads(manifest.stdout)["entries"] if entry.get("sha256") and entry.get("dtype")]
+    for entry in entries[: TENSORS_OF_OTHERS - 1] + entries[-1:]:
+        yield from snippets_of_key(options, path, entry["key"], entry["sha256"])
 
 
 def snippets_of_key(options, path, key, expected):

@@ -63,6 +63,8 @@ pub struct FileSet {
     memo: Arc<Memo>,
     /// Names that were looked up in vain, where they are recorded.
     missed: Option<Arc<Mutex<BTreeSet<String>>>>,
+    /// The order of the names in `files`.
+    order: Arc<NameOrder>,
     /// Limits on reading the files.
     limits: Arc<Limits>,
     scratch: Option<Arc<dyn Scratch>>,
@@ -74,7 +76,33 @@ struct SiblingFiles {
     listing: Arc<dyn Siblings>,
     cache: Arc<Cache>,
     files: OnceLock<Vec<File>>,
+    /// The order of their names.
+    order: NameOrder,
 }
+
+/// The indices of names, sorted by name; made when a name is looked up among many.
+#[derive(Debug, Default)]
+struct NameOrder(OnceLock<Vec<u32>>);
+
+impl NameOrder {
+    /// Returns the index of the first of the names that is `name`.
+    fn find<T>(&self, names: &[T], text: impl Fn(&T) -> &str, name: &str) -> Option<usize> {
+        if names.len() <= FEW_NAMES {
+            return names.iter().position(|one| text(one) == name);
+        }
+        let at = |index: &u32| names.get(*index as usize).map_or("", &text);
+        let order = self.0.get_or_init(|| {
+            let mut order: Vec<u32> = (0..names.len() as u32).collect();
+            order.sort_by(|one, other| at(one).cmp(at(other)).then(one.cmp(other)));
+            order
+        });
+        let found = *order.get(order.partition_point(|index| at(index) < name))?;
+        (at(&found) == name).then_some(found as usize)
+    }
+}
+
+/// Number of names among which one is looked up one by one.
+const FEW_NAMES: usize = 16;
 
 /// Maximum number of names that are recorded.
 const MAX_MISSED: usize = 4_096;
@@ -117,6 +145,7 @@ impl FileSet {
 
     /// Adds a file of another set, with its cache there.
     pub fn push_file(&mut self, file: File) -> FileId {
+        self.order = Arc::default();
         let files = Arc::make_mut(&mut self.files);
         if let Some(siblings) = self.siblings.take() {
             files.extend_from_slice(siblings.files());
@@ -129,7 +158,8 @@ impl FileSet {
     #[must_use]
     pub fn with_siblings(mut self, listing: Arc<dyn Siblings>) -> Self {
         let (cache, files) = (self.cache.clone(), OnceLock::new());
-        self.siblings = Some(Arc::new(SiblingFiles { listing, cache, files }));
+        let order = NameOrder::default();
+        self.siblings = Some(Arc::new(SiblingFiles { listing, cache, files, order }));
         self
     }
 
@@ -231,11 +261,16 @@ impl FileSet {
 
     /// Returns the file with that exact name.
     pub fn find(&self, name: &str) -> Option<FileId> {
-        let found = self.names().find(|(_, known)| *known == name).map(|(id, _)| id);
+        let sibling = || {
+            let siblings = self.siblings.as_ref()?;
+            let at = siblings.order.find(siblings.listing.names(), String::as_str, name)?;
+            Some(self.files.len() + at)
+        };
+        let found = self.order.find(&self.files, |file| &file.name, name).or_else(sibling);
         if found.is_none() {
             self.note_missed(name);
         }
-        found
+        found.map(|index| FileId(index as u32))
     }
 
     /// Records that a file was looked up and is missing, where such names are recorded.
@@ -452,5 +487,22 @@ mod tests {
         assert_eq!((other.find("y"), other.find("x")), (None, Some(FileId(0))));
         other.note_missed("a/z");
         assert_eq!(set.missed(), ["a/z", "y"]);
+    }
+
+    #[test]
+    fn finds_the_first_of_many_names() {
+        let mut files = FileSet::default();
+        for at in 0..1_000 {
+            files.push(format!("{}", at % 900), Arc::new(Memory::from(vec![0])));
+        }
+        for at in [0, 17, 899] {
+            assert_eq!(files.find(&at.to_string()), Some(FileId(at)));
+        }
+        assert_eq!(files.find("900"), None);
+        files.push("900", Arc::new(Memory::from(vec![0])));
+        assert_eq!(files.find("900"), Some(FileId(1_000)));
+        assert_eq!(files.find(""), None);
+        let files = files.with_siblings(Arc::new(Folder::default()));
+        assert_eq!(files.find("c"), Some(FileId(1_002)));
     }
 }

@@ -44,7 +44,8 @@ Examples:
   statelens scan downloaded.bin              what a pickle would call, without calling it
 
 Exit status: 0 success; 1 the answer is no (scan found something,
-files differ, a check failed); 2 an error.";
+files differ, a check failed); 2 an error; 3 verify --finite or
+stats --fail-on could not check everything, and found nothing wrong.";
 
 /// Opens, explains and converts model checkpoints
 ///

@@ -25,6 +25,8 @@ use crate::print::{Failure, warn};
 const NO: u8 = 1;
 /// Exit status for a failure.
 const FAILED: u8 = 2;
+/// Exit status for a check that found nothing wrong, but could not check everything.
+const INCOMPLETE: u8 = 3;
 
 /// Runs the command with these arguments, the first of which is its name. Returns the exit status.
 ///
@@ -66,7 +68,9 @@ pub fn convert_model(
     match done {
         Ok(_) | Err(Failure::Closed) => Ok(printed),
         Err(Failure::Error(error)) => Err(limits::advise(error)),
-        Err(Failure::Reported) => Err(Error::refused("it failed; standard error has the reasons")),
+        Err(Failure::Reported | Failure::Incomplete) => {
+            Err(Error::refused("it failed; standard error has the reasons"))
+        }
     }
 }
 
@@ -108,6 +112,7 @@ fn command(cli: Cli) -> u8 {
     match outcome {
         Ok(true) | Err(Failure::Closed) => 0,
         Ok(false) => NO,
+        Err(Failure::Incomplete) => INCOMPLETE,
         Err(Failure::Reported) => failed(),
         Err(Failure::Error(error)) => {
             warn(&limits::advise(error).to_string());

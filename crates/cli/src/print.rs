@@ -18,6 +18,8 @@ pub(crate) enum Failure {
     Error(Error),
     /// An error that was reported already.
     Reported,
+    /// Nothing is wrong, but a part of the input could not be checked, as was reported.
+    Incomplete,
     /// The reader closed standard output (`statelens ls … | head`), which is not an error.
     Closed,
 }

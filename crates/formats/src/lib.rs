@@ -119,7 +119,10 @@ pub fn open(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Res
     };
     let mut checkpoint = match set {
         Some(set) => set.open(&files, limits, progress),
-        None => open_one(files, limits, progress),
+        None => open_one(files, limits, progress).map(|mut alone| {
+            alone.findings.extend(gguf::SplitPart::of(&alone).and_then(|part| part.alone()));
+            alone
+        }),
     }?;
     checkpoint.files = checkpoint.files.within(limits);
     checkpoint.findings.extend(unfolds(&checkpoint, limits));

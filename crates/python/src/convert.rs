@@ -8,7 +8,8 @@ use statelens::executor::count;
 use statelens::job::{ConvertOptions as JobOptions, EditTexts, Reading};
 use statelens::parts::convert::{OutputOptions, read_as_rule};
 use statelens::parts::formats::{writing_for_name, writing_of};
-use statelens::write::{file_name, output_paths};
+use statelens::report::PlannedPaths;
+use statelens::write::{FileOptions, Replace, file_name, output_paths, replaced_shards};
 use statelens::{Checkpoint, Error, Result};
 
 use crate::place::{Located, Place};
@@ -132,7 +133,13 @@ pub(crate) fn plan_conversion(
             false => None,
         };
         let paths = output_paths(&planned.plan, &path);
-        planned.json(&path.to_string_lossy(), &paths, counted.as_ref())
+        let limits = checkpoint.inner().files.limits();
+        let writing = FileOptions {
+            replace: Replace::of(options.replace),
+            ..FileOptions::new(limits, checkpoint.sources())
+        };
+        let files = PlannedPaths { removed: replaced_shards(&paths, &writing), paths };
+        planned.json(&path.to_string_lossy(), &files, counted.as_ref())
     })
 }
 

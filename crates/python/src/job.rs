@@ -99,8 +99,7 @@ pub(crate) fn job_commit(
             JobWork::Convert(recipe) => recipe,
             JobWork::Many(_) => return job.commit_many()?.json(),
         };
-        let committed = job.commit(Refusal::default(), progress)?;
-        job.commit_json(recipe, committed.as_ref())
+        Ok(recipe.json(&job.commit(Refusal::default(), progress)?))
     })
 }
 

@@ -137,7 +137,7 @@ pub(crate) fn summary(
 ) -> PyResult<String> {
     let place = Place::of(&source)?;
     Watch::new(progress).over(py, |progress| {
-        let outline = place.open(progress)?.outline(stats, content, progress)?;
+        let outline = place.open(progress)?.outline(stats, content, None, progress)?;
         match to {
             "text" => Ok(write_text(&outline)),
             "markdown" => Ok(write_markdown(&outline)),
@@ -188,7 +188,7 @@ fn measured(
     let twice = ReadTwice::read(core, &leaves, &all, options.rows, &mut again)?;
     let found = twice.findings(core, &leaves);
     let mut text = String::new();
-    all.json(&all.rows(&leaves), &leaves, &twice, &found, &mut |piece| {
+    all.json(&all.rows(&leaves), &leaves, &twice, &found, None, &mut |piece| {
         text.push_str(piece);
         Ok::<(), Error>(())
     })?;

@@ -194,13 +194,13 @@ impl<F> fmt::Debug for RemoteFile<F> {
 /// Opens a file: requests its first bytes, and determines its length and whether the server
 /// supports ranges. A file that is sent only as a whole, or whose length is unknown, is fetched by
 /// `whole`, up to `most` bytes; `whole` gets the length if it is known, and the maximum number of
-/// bytes to return. Returns `Ok(Err(…))` if the server does not have the file.
+/// bytes to return; it reports the bytes that arrived even if it fails. Returns `Ok(Err(…))` if the server does not have the file.
 pub fn open<F: Fetch + 'static>(
     address: &Address,
     fetch: F,
     meter: &Arc<Meter>,
     most: u64,
-    whole: impl FnOnce(&str, Option<u64>, u64) -> Result<Vec<u8>>,
+    whole: impl FnOnce(&str, Option<u64>, u64, &mut u64) -> Result<Vec<u8>>,
 ) -> Result<Result<Arc<dyn ReadAt>>> {
     let (url, host) = (address.to_string(), address.host());
     let mut first = vec![0; FIRST];
@@ -241,8 +241,10 @@ pub fn open<F: Fetch + 'static>(
         meter.check(len.unwrap_or(1), host)?;
         let most = most.min(meter.left());
         // One byte more shows that the file is too long.
-        let bytes = whole(&url, len, most.saturating_add(1))?;
-        meter.count(bytes.len() as u64);
+        let mut got = 0;
+        let bytes = whole(&url, len, most.saturating_add(1), &mut got);
+        meter.count(got);
+        let bytes = bytes?;
         if bytes.len() as u64 > most {
             return Err(too_long);
         }

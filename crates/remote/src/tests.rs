@@ -71,8 +71,9 @@ fn serve(
     let server = TestServer { twist: Box::new(twist), request_log: request_log.clone() };
     let meter = Arc::new(Meter::new(cap, "Allow more."));
     let address = Address::parse("https://a.org/m/x.pt").unwrap();
-    let whole = |_: &str, len: Option<u64>, most: u64| {
-        Ok((0..len.unwrap_or(LEN).min(most)).map(byte).collect())
+    let whole = |_: &str, len: Option<u64>, most: u64, got: &mut u64| {
+        *got = len.unwrap_or(LEN).min(most);
+        Ok((0..*got).map(byte).collect())
     };
     let opened = open(&address, server, &meter, 1 << 20, whole);
     let structure = |source| {

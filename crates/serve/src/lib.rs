@@ -51,16 +51,19 @@ impl Server {
         let port = listener.local_addr()?.port();
         let stop = Arc::new(AtomicBool::new(false));
         let (stopped, site) = (Arc::clone(&stop), Arc::new(site));
-        let thread = thread::spawn(move || {
+        let thread = thread::Builder::new().spawn(move || {
             for stream in listener.incoming() {
                 if stopped.load(Ordering::Relaxed) {
                     return;
                 }
                 let (Ok(stream), site) = (stream, Arc::clone(&site)) else { continue };
                 // The browser may close the connection at any time, so errors are ignored.
-                thread::spawn(move || talk(&stream, &*site).ok());
+                let talk = move || drop(talk(&stream, &*site));
+                // If the system allows no more threads, the connection is closed, and the browser
+                // tries again.
+                drop(thread::Builder::new().spawn(talk));
             }
-        });
+        })?;
         Ok(Self { port, stop, thread: Some(thread) })
     }
 

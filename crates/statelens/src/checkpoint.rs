@@ -308,23 +308,24 @@ impl Checkpoint {
         let summary = CheckpointSummary::new(&self.inner, &leaves);
         let (model, parameters) = match describes {
             true => Model::counted(&self.inner, &leaves, &summary, config),
-            false => (Model::default(), parameters(&self.inner, &leaves, &summary)),
+            false => (Model::default(), parameters(&self.inner, &leaves, &summary, config)),
         };
         Ok(Info::new(&self.inner, summary, parameters, model))
     }
 
     /// Summarises the checkpoint, with statistics and a fingerprint of the content if requested,
-    /// for which all values are read.
+    /// for which all values are read. `config` is that of the model, if it is known.
     pub fn outline(
         &self,
         statistics: bool,
         content: bool,
+        config: Option<&Config>,
         progress: &mut dyn Progress,
     ) -> Result<Outline> {
         let _call = self.call();
         self.inner.room(750)?;
         let leaves = self.inner.leaves();
-        let mut outline = Outline::new(&self.inner, &leaves);
+        let mut outline = Outline::new(&self.inner, &leaves, config);
         if statistics || content {
             self.check_size("reading all values")?;
             let mut measuring = Measuring::new(&self.inner, &leaves, statistics);

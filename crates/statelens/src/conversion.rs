@@ -16,8 +16,10 @@ use statelens_values::Json;
 use crate::Checkpoint;
 use crate::output::Sync;
 use crate::refusal::Refusal;
-use crate::report::{Shares, cast_json, changes_json, files_json, losses_json};
-use crate::write::{FileOptions, Replace, file_name, output_paths, write_plan, write_stream};
+use crate::report::{PlannedPaths, Shares, cast_json, changes_json, files_json, losses_json};
+use crate::write::{
+    FileOptions, Replace, WrittenFiles, file_name, output_paths, write_plan, write_stream,
+};
 
 /// The format to write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -79,6 +81,8 @@ pub struct Written {
     pub output: PathBuf,
     /// Paths of the written files.
     pub files: Vec<PathBuf>,
+    /// Paths of shards of the replaced checkpoint, which were removed.
+    pub removed: Vec<PathBuf>,
     /// Total size in bytes.
     pub bytes: u64,
     /// Differences from the source.
@@ -101,7 +105,8 @@ impl Written {
             json.name("format").str(&self.format);
             json.name("dry_run").bool(false);
             json.name("bytes").number(self.bytes);
-            files_json(json, &self.files);
+            files_json(json, "files", &self.files);
+            files_json(json, "removed", &self.removed);
             cast_json(json, &self.report, &self.changed);
             losses_json(json, &self.losses);
         });
@@ -127,7 +132,7 @@ impl ConversionPlan {
     pub fn json(
         &self,
         output: &str,
-        paths: &[PathBuf],
+        files: &PlannedPaths,
         scanned: Option<&RunReport>,
     ) -> Result<String> {
         let Self { plan, changes, format } = self;
@@ -140,7 +145,8 @@ impl ConversionPlan {
             json.name("dry_run").bool(true);
             json.name("bytes").number(size.bytes());
             json.name("exact").bool(matches!(size, Size::Exact(_)));
-            files_json(json, paths);
+            files_json(json, "files", &files.paths);
+            files_json(json, "removed", &files.removed);
             json.name("segments").object(|json| {
                 for (name, _, (count, bytes)) in shares.rows() {
                     json.name(name).object(|json| {
@@ -190,23 +196,25 @@ impl ConversionPlan {
         options: &FileOptions<'_>,
         progress: &mut dyn Progress,
     ) -> Result<Written> {
-        self.written(Path::new(name), |plan| write_stream(plan, out, name, options, progress))
+        self.written(Path::new(name), |plan| {
+            write_stream(plan, out, name, options, progress).map(WrittenFiles::from)
+        })
     }
 
     /// Calls `write` with the plan; returns the result for `output`.
     fn written(
         self,
         output: &Path,
-        write: impl FnOnce(Plan) -> Result<RunReport>,
+        write: impl FnOnce(Plan) -> Result<WrittenFiles>,
     ) -> Result<Written> {
         let Self { plan, changes, format } = self;
         // A large checkpoint has many changes, and they are not needed from here on.
         drop(changes);
         let (output, files) = (output.to_owned(), output_paths(&plan, output));
         let (losses, source) = (plan.losses.clone(), plan.source.clone());
-        let report = write(plan)?;
+        let WrittenFiles { report, removed } = write(plan)?;
         let (bytes, changed) = (report.bytes, report.worst(&source));
-        Ok(Written { output, files, bytes, losses, report, changed, format })
+        Ok(Written { output, files, removed, bytes, losses, report, changed, format })
     }
 }
 

@@ -615,13 +615,23 @@ fn state(file: &fs::File) -> Option<FileState> {
     Some((about.len(), about.modified().ok()))
 }
 
+/// Fills `buffer` from a position of a file.
 #[cfg(unix)]
-fn read_exact_at(file: &fs::File, offset: u64, buffer: &mut [u8]) -> std::io::Result<()> {
+pub(crate) fn read_exact_at(
+    file: &fs::File,
+    offset: u64,
+    buffer: &mut [u8],
+) -> std::io::Result<()> {
     std::os::unix::fs::FileExt::read_exact_at(file, buffer, offset)
 }
 
+/// Fills `buffer` from a position of a file.
 #[cfg(windows)]
-fn read_exact_at(file: &fs::File, mut offset: u64, mut buffer: &mut [u8]) -> std::io::Result<()> {
+pub(crate) fn read_exact_at(
+    file: &fs::File,
+    mut offset: u64,
+    mut buffer: &mut [u8],
+) -> std::io::Result<()> {
     while !buffer.is_empty() {
         match std::os::windows::fs::FileExt::seek_read(file, buffer, offset) {
             Ok(0) => return Err(std::io::ErrorKind::UnexpectedEof.into()),

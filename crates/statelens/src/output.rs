@@ -1,6 +1,7 @@
 //! Output files, which have temporary names in the folders of their targets until they are
 //! complete.
 
+mod addressed;
 mod folders;
 mod leftovers;
 mod names;
@@ -12,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::{fs, io};
 
+pub use addressed::check_not_addressed;
 pub use folders::Folders;
 pub use names::{FolderLock, Sync, keep_all, sync_folder};
 pub use shards::old_shards;
@@ -34,7 +36,7 @@ pub struct Output {
 }
 
 /// Fails if `target` may not be written: it is an address, it exists and is not to be replaced, it
-/// is one of the input files, or it is not a regular file.
+/// is one of the input files, it is not a regular file, or it is named after its content.
 pub fn check_target(target: &Path, replace: bool, sources: &[Arc<FileSource>]) -> Result<()> {
     let name = || target.display().to_string();
     if remote::address(target).is_some() {
@@ -70,7 +72,7 @@ pub fn check_target(target: &Path, replace: bool, sources: &[Arc<FileSource>]) -
     if !replace {
         return Err(exists(target));
     }
-    Ok(())
+    check_not_addressed(target)
 }
 
 /// Writes a file piece by piece, as `write` passes them on. It gets its name when `write` returns.
@@ -122,8 +124,7 @@ fn write_error(error: &io::Error, target: &Path) -> Error {
 impl Output {
     /// Creates the temporary file, if its disk has space for `bytes`.
     pub fn create(target: &Path, replace: bool, bytes: u64) -> Result<Self> {
-        let name = |attempt| format!(".statelens-{}-{attempt}.part", std::process::id());
-        let output = Self::create_as(target, replace, bytes, &name)?;
+        let output = Self::create_as(target, replace, bytes, &leftovers::temporary_name)?;
         leftovers::hold(&output.file);
         Ok(output)
     }
@@ -135,6 +136,9 @@ impl Output {
         bytes: u64,
         name: &dyn Fn(u32) -> String,
     ) -> Result<Self> {
+        if replace {
+            check_not_addressed(target)?;
+        }
         // Resolves links, so that a link stays one and its target is replaced.
         let target = fs::canonicalize(target).unwrap_or_else(|_| target.to_owned());
         let folder = match target.parent() {
@@ -169,10 +173,18 @@ impl Output {
     }
 
     /// Takes a complete temporary file that another process wrote. It is not removed if it doesn't
-    /// get its name.
+    /// get its name. Fails if that name leads to another folder than that of the temporary file.
     pub(crate) fn adopt(temporary: PathBuf, target: &Path, replace: bool) -> Result<Self> {
+        check_not_addressed(target)?;
+        let name = target.display().to_string();
         let target = fs::canonicalize(target).unwrap_or_else(|_| target.to_owned());
-        let open = fs::OpenOptions::new().read(true).write(true).open(&temporary);
+        let folder = |path: &Path| path.parent().and_then(|folder| fs::canonicalize(folder).ok());
+        if folder(&target) != folder(&temporary) {
+            return Err(Error::refused("this leads to another folder than when it was planned")
+                .in_file(name)
+                .advice("Remove the link, or plan the job again."));
+        }
+        let open = open_unlinked(&temporary);
         let file = open.map_err(|error| crate::files::open_error(&error, &temporary))?;
         Ok(Self { file: Arc::new(file), temporary, target, replace, kept: true })
     }
@@ -198,6 +210,30 @@ impl Output {
                 .advice("Make room, or write to another disk.")
         })
     }
+}
+
+/// Opens a temporary file of another process, unless that path is now a link or not a regular file.
+pub(crate) fn open_unlinked(path: &Path) -> io::Result<fs::File> {
+    let mut options = fs::OpenOptions::new();
+    options.read(true).write(true);
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::OpenOptionsExt as _;
+        options.custom_flags(rustix::fs::OFlags::NOFOLLOW.bits().cast_signed());
+    }
+    if !fs::symlink_metadata(path)?.is_file() {
+        return Err(io::Error::other("it is a link, or not a regular file"));
+    }
+    let file = options.open(path)?;
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::MetadataExt as _;
+        // Another name of the file would be written to as well.
+        if file.metadata()?.nlink() > 1 {
+            return Err(io::Error::other("the file has a second name"));
+        }
+    }
+    Ok(file)
 }
 
 const ATTEMPTS: u32 = 100;

@@ -10,9 +10,9 @@ use statelens_values::Json;
 /// Keys that a report lists with the effects of casts.
 const NAMED: usize = 1000;
 
-/// Writes the field `files`: the paths of the files.
-pub fn files_json(json: &mut Json, paths: &[PathBuf]) {
-    json.name("files").array(|json| {
+/// Writes the field `name`: the paths of files.
+pub fn files_json(json: &mut Json, name: &str, paths: &[PathBuf]) {
+    json.name(name).array(|json| {
         paths.iter().for_each(|path| json.str(&path.to_string_lossy()));
     });
 }
@@ -88,6 +88,15 @@ impl Shares {
             ("compressed", "compressed; sizes are before compression", self.compressed),
         ]
     }
+}
+
+/// The files that a conversion would write and remove.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct PlannedPaths {
+    /// The files to write.
+    pub paths: Vec<PathBuf>,
+    /// Shards of the checkpoint that is replaced.
+    pub removed: Vec<PathBuf>,
 }
 
 /// Writes the field `keys`: the old and the new key and dtype of each leaf.

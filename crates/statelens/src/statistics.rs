@@ -3,6 +3,7 @@
 //! [`MeasuredTensors`] takes the results of a first read of all tensors, and [`ReadTwice`] reads some
 //! of them again.
 
+mod finite;
 mod twice;
 
 use std::collections::HashMap;
@@ -18,6 +19,7 @@ use statelens_values::{Histogram, Json, Scale, Statistics, Summary, statistics_j
 
 use crate::parallel;
 
+pub use finite::OtherNumbers;
 pub use twice::{ReadTwice, finding};
 
 /// Bytes of a tensor that are read as one part. The division into parts changes no result.
@@ -259,13 +261,14 @@ impl<'a> MeasuredTensors<'a> {
     }
 
     /// Writes JSON in pieces: the tensors in `rows`, the groups, the observations about
-    /// `leaves`, and the tensors without statistics.
+    /// `leaves`, the tensors without statistics, and their numbers if they were read.
     pub fn json<E>(
         &self,
         rows: &[(&Leaf, &MeasuredTensor)],
         leaves: &[Leaf],
         twice: &ReadTwice<'_>,
         found: &[Noticed],
+        others: Option<&OtherNumbers>,
         out: &mut dyn FnMut(&str) -> Result<(), E>,
     ) -> Result<(), E> {
         let mut json = Json::new();
@@ -313,6 +316,9 @@ impl<'a> MeasuredTensors<'a> {
                 json.name("key").str(key);
                 json.name("why").str(why);
             });
+        }
+        if let Some(others) = others {
+            others.json(&mut json);
         }
         json.close('}');
         json.newline();

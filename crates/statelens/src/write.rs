@@ -129,6 +129,21 @@ fn system_name(planned: &str, _: &Path) -> OsString {
     planned.into()
 }
 
+/// What [`write_plan`] did.
+#[derive(Debug, Clone, PartialEq)]
+pub struct WrittenFiles {
+    /// What casting did to the numbers, and the outcome for each tensor.
+    pub report: RunReport,
+    /// Shards of the replaced checkpoint, which were removed.
+    pub removed: Vec<PathBuf>,
+}
+
+impl From<RunReport> for WrittenFiles {
+    fn from(report: RunReport) -> Self {
+        Self { report, removed: Vec::new() }
+    }
+}
+
 /// Writes the files of a plan to the folder of `path`, or to an object store if that is an address.
 /// They get their names when all are complete and were read back; on an error, nothing remains.
 /// Fails if `options` refuse losses and there are any, or if the output is far larger than its
@@ -138,13 +153,13 @@ pub fn write_plan(
     path: &Path,
     options: &FileOptions<'_>,
     progress: &mut dyn Progress,
-) -> Result<RunReport> {
+) -> Result<WrittenFiles> {
     options.check_losses(&plan)?;
     let paths = output_paths(&plan, path);
     let written = match remote::address(path) {
         None => write_files(&paths, plan, options, progress),
         #[cfg(feature = "object-store")]
-        Some(_) => objects::write_objects(&paths, plan, options, progress),
+        Some(_) => objects::write_objects(&paths, plan, options, progress).map(WrittenFiles::from),
         #[cfg(not(feature = "object-store"))]
         Some(url) => remote::uploads::absent(url),
     };
@@ -156,7 +171,7 @@ fn write_files(
     plan: Plan,
     writing: &FileOptions<'_>,
     progress: &mut dyn Progress,
-) -> Result<RunReport> {
+) -> Result<WrittenFiles> {
     let replace = writing.replace != Replace::Nothing;
     let create = |_, path: &Path, room| Output::create(path, replace, room);
     let (mut folders, outputs) = begin(paths, &plan, writing, &create)?;
@@ -167,9 +182,9 @@ fn write_files(
     writing.check_run(&source, &report)?;
     sink.finish()?;
     let mut progress = Finishing { of: progress, bytes: report.bytes };
-    complete(&read_back, &files, paths, outputs, writing, &mut progress)?;
+    let removed = complete(&read_back, &files, paths, outputs, writing, &mut progress)?;
     folders.keep();
-    Ok(report)
+    Ok(WrittenFiles { report, removed })
 }
 
 /// The progress of reading written files back, which counts keys: repeats the figures of a run that has
@@ -211,7 +226,7 @@ pub(crate) fn begin(
 }
 
 /// Reads the complete `files` back, and gives those that are in `outputs` their names, which are
-/// among `paths`. Removes the shards of a checkpoint that they replace.
+/// among `paths`. Removes the shards of a checkpoint that they replace, and returns their paths.
 pub(crate) fn complete(
     read_back: &ReadBack,
     files: &[Arc<fs::File>],
@@ -219,22 +234,17 @@ pub(crate) fn complete(
     outputs: Vec<Output>,
     writing: &FileOptions<'_>,
     progress: &mut dyn Progress,
-) -> Result<()> {
+) -> Result<Vec<PathBuf>> {
     let written = files.iter().map(files::written).collect::<Result<_>>()?;
     read_back.check(written, writing.limits, progress)?;
     // Held until the shards of the replaced checkpoint are removed: they might belong to another
     // writer.
     let folder = paths.first().and_then(|path| path.parent());
     let _lock = folder.map(FolderLock::wait);
-    let in_place = writing.replace == Replace::Source;
-    let old = if in_place { Vec::new() } else { old_shards(paths) };
+    let old = replaced_shards(paths, writing);
     keep_all(outputs, writing.sync)?;
-    // Removed last, when nothing refers to them. Shards of the checkpoint that is read stay.
-    let read = |old: &PathBuf| {
-        let mut open = writing.sources.iter().filter(|source| source.is_open());
-        open.any(|source| same_file(old, source.path()))
-    };
-    for shard in old.iter().filter(|old| !read(old)) {
+    // Removed last, when nothing refers to them.
+    for shard in &old {
         fs::remove_file(shard).map_err(|error| {
             Error::io(format!("this shard of the replaced checkpoint can't be removed: {error}"))
                 .in_file(shard.display().to_string())
@@ -242,7 +252,22 @@ pub(crate) fn complete(
                 .caused_by(error)
         })?;
     }
-    Ok(())
+    Ok(old)
+}
+
+/// Returns the shards of an existing checkpoint that are removed when files are written to `paths`.
+/// Shards of the checkpoint that is read stay.
+pub fn replaced_shards(paths: &[PathBuf], writing: &FileOptions<'_>) -> Vec<PathBuf> {
+    if writing.replace != Replace::Any {
+        return Vec::new();
+    }
+    let read = |old: &PathBuf| {
+        let mut open = writing.sources.iter().filter(|source| source.is_open());
+        open.any(|source| same_file(old, source.path()))
+    };
+    let mut old = old_shards(paths);
+    old.retain(|old| !read(old));
+    old
 }
 
 #[cfg(test)]

@@ -48,6 +48,47 @@ impl Blocks {
     }
 }
 
+/// The format of a scale in a block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ScaleFormat {
+    /// float16.
+    F16,
+    /// float32.
+    F32,
+    /// An exponent of eight bits; 255 is NaN (OCP Microscaling Formats 1.0, section 5.4.1).
+    E8M0,
+}
+
+/// Returns the offsets and formats of the scales in a block, also of blocks that can't be decoded:
+/// its values are finite if and only if its scales are. `None` if they are not known.
+///
+/// The positions are those of the structures in `ggml-common.h`.
+pub fn block_scales(block: &Block) -> Option<&'static [(usize, ScaleFormat)]> {
+    use ScaleFormat::{E8M0, F16, F32};
+    let scales: &[(usize, ScaleFormat)] = match block.name {
+        "Q4_0" | "Q5_0" | "Q8_0" | "IQ2_XXS" | "IQ2_XS" | "IQ2_S" | "IQ3_XXS" | "IQ3_S"
+        | "IQ1_S" | "IQ4_NL" | "IQ4_XS" => &[(0, F16)],
+        "Q4_1" | "Q5_1" | "Q4_K" | "Q5_K" => &[(0, F16), (2, F16)],
+        "Q2_K" => &[(80, F16), (82, F16)],
+        "Q3_K" => &[(108, F16)],
+        "Q6_K" => &[(208, F16)],
+        "Q8_K" => &[(0, F32)],
+        "TQ1_0" => &[(52, F16)],
+        "TQ2_0" => &[(64, F16)],
+        "MXFP4" => &[(0, E8M0)],
+        _ => return None,
+    };
+    Some(scales)
+}
+
+/// Decodes one block; `None` if its type can't be decoded here, or `bytes` are not a block.
+pub fn dequantized_block(block: &Block, bytes: &[u8]) -> Option<Vec<f32>> {
+    let blocks = Blocks::new(*block).filter(|_| bytes.len() as u64 == block.bytes)?;
+    let mut out = Vec::new();
+    blocks.run(bytes, &mut out);
+    Some(out.as_chunks().0.iter().map(|value| f32::from_le_bytes(*value)).collect())
+}
+
 /// Returns the same tensor with its elements as numbers, for elements that torch doesn't have:
 /// blocks as `float32`, others as in [`plain`]. `None` if torch has them, or if they can't be
 /// decoded.

@@ -15,10 +15,10 @@ use crate::protocol::error::ErrorText;
 use crate::rows::{LeafKind, PackedRows, Row};
 use crate::share::message::{SharedLine, SharedSummary, SummaryKind};
 use crate::state::fmt::cell;
-use crate::text;
 use crate::worker::measurements::Measurements;
 use crate::worker::opened::OpenCheckpoint;
 use crate::worker::session::Session;
+use crate::{family, text};
 
 /// Maximum number of lines of a link shown.
 const MAX_LINES: usize = 200;
@@ -84,7 +84,8 @@ impl MadeSummary {
     /// Makes a summary of an open checkpoint with the known results: statistics, and the
     /// fingerprint of the content once all tensors are hashed.
     pub(crate) fn of(open: &OpenCheckpoint, measurements: &Measurements) -> Self {
-        let mut outline = Outline::new(&open.checkpoint, &open.leaves);
+        let config = family::worker::config_values(&open.checkpoint.files);
+        let mut outline = Outline::new(&open.checkpoint, &open.leaves, config.as_ref());
         if measurements.scans > 0 {
             let known = |id| {
                 measurements

@@ -34,7 +34,11 @@ than two dimensions, each index into all but the last one is a row; a kernel is 
 dimensions together. Rows that are all zero were never trained, or pruned; rows that are equal to
 an earlier one, bit for bit, are counted. The indices of a slice begin at 0.
 
-Exit status: 0; 1 if --fail-on finds something; 2 if a tensor could not be read.
+--fail-on also counts NaN and infinity in tensors without statistics: records, sparse tensors, long
+doubles, blocks that are not dequantised. What it can't decode is listed as not checked.
+
+Exit status: 0; 1 if --fail-on finds something; 2 if a tensor could not be read; 3 if --fail-on
+finds nothing, but some tensors were not checked.
 
 Examples:
   statelens stats model.safetensors

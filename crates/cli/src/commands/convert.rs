@@ -12,7 +12,8 @@ use std::time::Instant;
 use statelens::parts::checkpoint::Checkpoint;
 use statelens::parts::convert::{Edit, OutputOptions};
 use statelens::parts::formats::{Shards, writing_of};
-use statelens::write::Replace;
+use statelens::report::PlannedPaths;
+use statelens::write::{FileOptions, Replace, output_paths, replaced_shards};
 use statelens::{ConversionPlan, Error, Result, Writing};
 
 use crate::args::{Common, Convert, Writes};
@@ -47,7 +48,7 @@ pub(crate) fn run(args: &Convert) -> CommandResult {
     let job =
         ConvertJob { edit, ..ConvertJob::new(destination, writing, &args.writes, &args.common) };
     match args.preview.dry_run {
-        true => job.show(&checkpoint, args.preview.scan),
+        true => job.show(&checkpoint, &sources, args.preview.scan),
         false => job.run(checkpoint, &sources),
     }
 }
@@ -100,10 +101,20 @@ impl<'a> ConvertJob<'a> {
 
     /// Prints what would be written; with `scan`, reads the values that are cast. Fails where
     /// writing would fail, except for losses of the plan.
-    fn show(&self, checkpoint: &Arc<Checkpoint>, scan: bool) -> CommandResult {
+    fn show(
+        &self,
+        checkpoint: &Arc<Checkpoint>,
+        sources: &[Arc<FileSource>],
+        scan: bool,
+    ) -> CommandResult {
         let forecast = self.forecast(checkpoint, scan)?;
+        let paths = output_paths(&forecast.planned.plan, self.destination.path());
+        let removed = match self.destination {
+            Destination::File(_) => replaced_shards(&paths, &self.file_options(sources)),
+            Destination::InPlace(_) | Destination::Output => Vec::new(),
+        };
         let mut printer = Printer::new();
-        report::show(self, &forecast, &mut printer)?;
+        report::show(self, &forecast, &PlannedPaths { paths, removed }, &mut printer)?;
         printer.finish()?;
         if !self.writes.lossy {
             forecast.refuse()?;
@@ -119,10 +130,7 @@ impl<'a> ConvertJob<'a> {
     ) -> CommandResult {
         let checkpoint = checkpoint.into();
         let planned = self.plan(&checkpoint)?;
-        let mut options = file_options(self.writes.replacing, sources, self.writes.lossy);
-        if matches!(self.destination, Destination::InPlace(_)) {
-            options.replace = Replace::Source;
-        }
+        let options = self.file_options(sources);
         // Before anything is fetched.
         options.check_losses(&planned.plan)?;
         // The plan may hold an edited copy. Free the original so that a large checkpoint is not in
@@ -144,6 +152,14 @@ impl<'a> ConvertJob<'a> {
         let mut printer = Printer::new();
         report::done(self, &written, started.elapsed().as_secs_f64(), &mut printer)?;
         printer.success()
+    }
+
+    fn file_options<'b>(&self, sources: &'b [Arc<FileSource>]) -> FileOptions<'b> {
+        let mut options = file_options(self.writes.replacing, sources, self.writes.lossy);
+        if matches!(self.destination, Destination::InPlace(_)) {
+            options.replace = Replace::Source;
+        }
+        options
     }
 
     fn output(&self, source: &Checkpoint) -> OutputOptions {

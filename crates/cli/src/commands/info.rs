@@ -18,6 +18,12 @@ pub(crate) fn run(args: &args::Info) -> CommandResult {
             let error = Error::refused("--states describes one checkpoint");
             return Err(error.advice("Name one FILE.").into());
         }
+        _ if args.config.is_some() || args.model && !inputs.common.json => {
+            let error = Error::refused("--model and --config describe one checkpoint");
+            return Err(error
+                .advice("Name one FILE, or use --json for the models of several.")
+                .into());
+        }
         _ => return table(inputs, args.model),
     };
     if args.states {
@@ -66,7 +72,7 @@ fn table(args: &Inputs, requested: bool) -> CommandResult {
             findings,
         ];
         let json = Box::new(move |json: &mut Json| json.fields(&info));
-        Ok(several::FileRow { cells, json, answer: true })
+        Ok(several::FileRow { cells, json, answer: true, incomplete: false })
     })
 }
 

@@ -16,11 +16,14 @@ pub(crate) struct FileRow {
     pub(crate) json: Box<dyn FnOnce(&mut Json)>,
     /// Whether the file passes.
     pub(crate) answer: bool,
+    /// Whether a part of it could not be checked.
+    pub(crate) incomplete: bool,
 }
 
 /// Calls `look` on each file and prints one table, or one JSON object with an array `checkpoints`.
 /// Files that fail are reported on standard error, and in the JSON with `error`; the exit status is
-/// then 2, unless another file does not pass.
+/// then 2, unless another file does not pass. If a part of a file could not be checked, and nothing
+/// else is wrong, it is 3.
 pub(crate) fn each(
     files: &[PathBuf],
     heads: &[&str],
@@ -29,7 +32,7 @@ pub(crate) fn each(
 ) -> CommandResult {
     let mut table = TextTable::new(&[&["file"], heads].concat());
     let mut out = Json::new();
-    let (mut answer, mut unread) = (true, false);
+    let (mut answer, mut unread, mut incomplete) = (true, false, false);
     out.open('{');
     out.name("statelens").number(1);
     out.name("checkpoints").open('[');
@@ -38,6 +41,7 @@ pub(crate) fn each(
         let (cells, object) = match summarise(file) {
             Ok(row) => {
                 answer &= row.answer;
+                incomplete |= row.incomplete;
                 (row.cells, row.json)
             }
             // An interrupt is not an error of one file.
@@ -73,6 +77,7 @@ pub(crate) fn each(
     match (answer, unread) {
         (false, _) => Ok(false),
         (true, true) => Err(Failure::Reported),
+        (true, false) if incomplete => Err(Failure::Incomplete),
         (true, false) => Ok(true),
     }
 }

@@ -6,6 +6,7 @@ use statelens::parts::describe::share::{
 use statelens::{Error, Result};
 
 use crate::args::{LinkKeys, SummaryArgs, To};
+use crate::commands::model;
 use crate::output::{check_target, write_small};
 use crate::print::{CommandResult, Printer};
 use crate::progress::{Bar, Unit};
@@ -14,7 +15,8 @@ pub(crate) fn run(args: &SummaryArgs) -> CommandResult {
     let checkpoint = super::open(&args.file, &args.with)?;
     let outline = || {
         let mut bar = Bar::stoppable("reading", Unit::Bytes)?;
-        checkpoint.outline(args.stats, args.content, &mut bar)
+        let config = model::config_of(&args.file, None)?;
+        checkpoint.outline(args.stats, args.content, config.as_ref(), &mut bar)
     };
     let text = match &args.link {
         Some(base) => address(base, &outline()?, args)?,

@@ -33,7 +33,7 @@ pub(crate) fn file_options(
 /// Runs a plan of one file and returns its bytes.
 pub(crate) fn write(plan: Plan, target: &Path, options: &FileOptions<'_>) -> Result<u64> {
     let mut bar = Bar::stoppable("writing", Unit::Bytes)?;
-    Ok(write_plan(plan, target, options, &mut bar)?.bytes)
+    Ok(write_plan(plan, target, options, &mut bar)?.report.bytes)
 }
 
 /// Writes the field `output`, and `bytes` if a file was written.

@@ -346,8 +346,12 @@ fn stopped(args: &[String], writes: Option<&Folder>) -> Ran {
     };
     wait(listens);
     if let Some(folder) = writes {
-        let part = format!(".statelens-{}-0.part", child.id());
-        wait(|| fs::metadata(folder.file(&part)).is_ok_and(|data| data.len() > 1 << 20));
+        let end = format!("-{}-0.part", child.id());
+        let is_long = |name: &String| {
+            name.ends_with(&end)
+                && fs::metadata(folder.file(name)).is_ok_and(|data| data.len() > 1 << 20)
+        };
+        wait(|| folder.names().iter().any(is_long));
     }
     let sent = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
     assert!(sent.success());

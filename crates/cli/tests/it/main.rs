@@ -33,6 +33,7 @@ mod model_casts;
 mod model_checkpoint;
 mod model_config;
 mod model_layouts;
+mod one_answer;
 #[cfg(unix)]
 mod outputs;
 #[cfg(feature = "http")]

@@ -3,6 +3,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, SystemTime};
 
 use crate::common::{Folder, fixture, run, statelens};
@@ -42,14 +43,21 @@ fn replacing_a_set_removes_its_old_shards() {
     let states = ["--states", "model", "--lossy"];
     let convert = |size: &str, more: &[&str]| {
         let args = ["convert", &source, &out, "--shard-size", size];
-        run(args.into_iter().chain(states).chain(more.iter().copied())).ok();
+        run(args.into_iter().chain(states).chain(more.iter().copied())).ok()
     };
     convert("20kB", &[]);
     let many = folder.names();
     // Files that only look like shards of it stay.
     folder.with("model-00001-of-00099.safetensors", b"another's");
-    convert("100kB", &["--force"]);
+    convert("100kB", &["--force", "--dry-run", "--json"]);
+    assert!(many.iter().all(|name| folder.names().contains(name)));
+    let report = convert("100kB", &["--force", "--json"]);
     let few = folder.names();
+    // The report lists what was removed.
+    let removed: serde_json::Value = serde_json::from_str(&report).unwrap();
+    let removed = removed["removed"].as_array().unwrap();
+    let gone = many.iter().filter(|name| !few.contains(name)).count();
+    assert_eq!(removed.len(), gone);
     assert!(few.len() < many.len(), "{many:?} {few:?}");
     let shards = few.iter().filter(|name| name.ends_with(".safetensors")).count();
     let of = few.iter().filter(|name| many.contains(name)).collect::<Vec<_>>();
@@ -66,13 +74,43 @@ fn replacing_a_set_removes_its_old_shards() {
     assert_eq!(bundle.names(), ["m.data-00000-of-00001", "m.index"]);
 }
 
+/// A link into a cache in which files are named after their content.
+#[test]
+fn in_place_refuses_files_named_after_their_content() {
+    let folder = Folder::new();
+    let source = fixture("safetensors/f4.safetensors");
+    let blob = "4d345b17c30c74af2ea603bc07102fd4bd7e0c614fa0536e9a91e05c2c99dbcf";
+    fs::create_dir_all(folder.file("models--a--b/blobs")).unwrap();
+    fs::create_dir_all(folder.file("models--a--b/snapshots/1")).unwrap();
+    let blob = folder.file(&format!("models--a--b/blobs/{blob}"));
+    fs::copy(&source, &blob).unwrap();
+    let link = folder.file("models--a--b/snapshots/1/model.safetensors");
+    std::os::unix::fs::symlink(&blob, &link).unwrap();
+    let before = fs::read(&blob).unwrap();
+    let in_place = ["convert", "--in-place", &text(&link), "--prefix", "x."];
+    for args in [
+        in_place.to_vec(),
+        [&in_place[..], &["--dry-run"]].concat(),
+        vec!["convert", &text(&source), &text(&link), "--force"],
+        vec!["summary", &text(&source), "--to", "json", "-o", &text(&link), "--force"],
+        vec!["manifest", &text(&source), "-o", &text(&link), "--force"],
+    ] {
+        let error = run(&args).failed();
+        assert!(error.contains("named after its content"), "{args:?}: {error}");
+        assert_eq!(fs::read(&blob).unwrap(), before, "{args:?}");
+    }
+}
+
 #[test]
 fn removes_leftovers_of_killed_runs() {
     let folder = Folder::new();
-    let old = folder.with(".statelens-4000000-0.part", b"left");
+    let host = Command::new("uname").arg("-n").output().unwrap().stdout;
+    let host = String::from_utf8(host).unwrap();
+    let name = |pid| format!(".statelens-{}-{pid}-0.part", host.trim());
+    let old = folder.with(&name(4_000_000), b"left");
     let file = fs::OpenOptions::new().write(true).open(&old).unwrap();
     file.set_modified(SystemTime::now() - Duration::from_secs(3600)).unwrap();
-    let recent = folder.with(".statelens-4000001-0.part", b"perhaps somebody's");
+    let recent = folder.with(&name(4_000_001), b"perhaps somebody's");
     let source = text(&fixture("cerebras/v2.10.0/seed.mdl"));
     run(["convert", &source, &text(&folder.file("out.pt"))]).ok();
     assert!(!old.exists());

@@ -18,11 +18,8 @@ impl Optimizers {
         Self { left, right }
     }
 
-    /// Returns the parameter of an entry, and that of the right side if it is a different one.
-    pub(super) fn parameters(&self, flat: &str) -> (Option<String>, Option<String>) {
-        let left = self.left.of_key(flat).map(|it| &it.key);
-        let right = self.right.of_key(flat).map(|it| &it.key);
-        let other = left.and(right).filter(|right| left != Some(*right));
-        (left.or(right).cloned(), other.cloned())
+    /// Returns the parameters of an entry of the left and the right side.
+    pub(super) fn parameters(&self, flat: &str) -> [Option<&String>; 2] {
+        [&self.left, &self.right].map(|side| side.of_key(flat).map(|it| &it.key))
     }
 }

@@ -21,6 +21,9 @@ pub struct ComparisonReport {
     /// Number of NaNs that were taken as equal because they are in the same place.
     #[serde(rename = "equal_nans")]
     pub nan: u64,
+    /// Whether optimizer entries that differ were compared by their numbers, because only those of one
+    /// side are known to belong to certain parameters.
+    pub by_number: bool,
     /// The differences, in the order of the left side's keys; then keys that are only on the right.
     pub differences: Vec<Difference>,
     /// Norms and deviations of all compared pairs of tensors, including equal ones.
@@ -159,7 +162,19 @@ impl ComparisonReport {
     }
 
     pub(super) fn differ(&mut self, order: usize, key: &Text, part: &str, what: DifferenceKind) {
-        let (parameter, right_parameter) = self.optimizers.parameters(&key.to_lossy());
+        let [left, right] = self.optimizers.parameters(&key.to_lossy());
+        let (parameter, right_parameter) = match (&what, left, right) {
+            (DifferenceKind::OnlyLeft { .. }, left, _) => (left, None),
+            (DifferenceKind::OnlyRight { .. }, _, right) => (right, None),
+            (_, Some(left), Some(right)) => (Some(left), Some(right).filter(|it| *it != left)),
+            (_, None, None) => (None, None),
+            // An entry of the same number may be of another parameter.
+            _ => {
+                self.by_number = true;
+                (None, None)
+            }
+        };
+        let (parameter, right_parameter) = (parameter.cloned(), right_parameter.cloned());
         self.differences.push(Difference {
             key: key.clone(),
             parameter,

@@ -4,7 +4,8 @@
 //!
 //! The rules are those of the Cerebras trainer: the latest checkpoint is the one with the highest
 //! step, then the newest timestamp in its name; one without a timestamp comes before those with
-//! one. Modification times are ignored. If there is an index (`checkpoints_index.yaml`), only the
+//! one. It ignores modification times; if they contradict the steps, a
+//! new run may have been started in the folder (see [`RunContents::with_times`]). If there is an index (`checkpoints_index.yaml`), only the
 //! checkpoints that it lists count.
 //!
 //! Checkpoints of other trainers, which may be folders, are recognised by name (`trainers.rs`).
@@ -99,6 +100,9 @@ pub struct RunContents {
     pub only_index: Vec<String>,
     /// Checkpoints that the index does not list; empty if there is no index.
     pub only_folder: Vec<String>,
+    /// Checkpoints that were written after the one with the highest step of their series, the newest
+    /// first: a new run may have been started in the folder.
+    pub newer_by_time: Vec<String>,
 }
 
 impl RunContents {
@@ -125,6 +129,9 @@ impl RunContents {
             let grouped = match path.split_once('/') {
                 Some((top, _)) if marked.contains(top) => {
                     Some((top.to_owned(), Some(trainers::marked(top))))
+                }
+                Some((top, _)) if is_unfinished_folder(top) => {
+                    Some((top.to_owned(), Some(RunFile::Temporary)))
                 }
                 Some((top, _)) => {
                     Some((top.to_owned(), trainers::folder(top).map(RunFile::Checkpoint)))
@@ -167,6 +174,7 @@ impl RunContents {
             indexed: index.is_some(),
             only_index: Vec::new(),
             only_folder: Vec::new(),
+            newer_by_time: Vec::new(),
         };
         let names: HashSet<String> = run.checkpoints().map(|entry| entry.name.clone()).collect();
         let mut listed = HashSet::new();
@@ -222,6 +230,42 @@ impl RunContents {
         self
     }
 
+    /// Compares the order of the steps with that in which the files were written. `time` returns the
+    /// modification time of a path relative to the folder, in seconds.
+    #[must_use]
+    pub fn with_times(mut self, time: impl Fn(&str) -> Option<u64>) -> Self {
+        let written = |entry: &FileEntry| time(entry.opened()?);
+        let mut last: HashMap<&str, u64> = HashMap::new();
+        let mut newer: Vec<(u64, String)> = Vec::new();
+        for entry in self.entries.iter().rev() {
+            let (RunFile::Checkpoint(name), Some(at)) = (&entry.kind, written(entry)) else {
+                continue;
+            };
+            let last = *last.entry(&name.series).or_insert(at);
+            if at > last.saturating_add(MARGIN) {
+                newer.push((at, entry.name.clone()));
+            }
+        }
+        newer.sort_by(|one, other| other.cmp(one));
+        self.newer_by_time = newer.into_iter().map(|(_, name)| name).collect();
+        self
+    }
+
+    /// Returns the sentence about checkpoints that are newer than the one with the highest step;
+    /// `None` if there are none.
+    pub fn restarted(&self) -> Option<String> {
+        let first = self.newer_by_time.first()?;
+        let more = match self.newer_by_time.len() {
+            1 => String::new(),
+            more => format!(" and {} more were", more - 1),
+        };
+        let was = if more.is_empty() { " was" } else { "" };
+        Some(format!(
+            "{first}{more}{was} written after the checkpoint with the highest step: a new run may have \
+             been started in this folder"
+        ))
+    }
+
     /// Returns the checkpoints that count for the trainer, the oldest first.
     pub fn checkpoints(&self) -> impl DoubleEndedIterator<Item = &FileEntry> {
         self.entries.iter().filter(|entry| entry.is_checkpoint())
@@ -236,7 +280,8 @@ impl RunContents {
     /// fewer than `keep` are sound. Never returns files that are not named as checkpoints.
     ///
     /// Each series ([`CheckpointName::series`]) is counted on its own. Returns only sound ones of it,
-    /// and none if two have the same number.
+    /// and none if two have the same number. Of those in `newer_by_time`, as many sound ones are kept
+    /// as well.
     pub fn prunable(
         &self,
         keep: usize,
@@ -269,10 +314,24 @@ impl RunContents {
                 old.push((series, entry));
             }
         }
+        let is_sound = |name: &str| {
+            let at = self.entries.iter().position(|entry| entry.name == name);
+            at.is_some_and(|at| matches!(unsound.get(at), Some(None)))
+        };
+        let mut newest: HashSet<&str> = HashSet::new();
+        let mut left = keep.max(1);
+        for name in &self.newer_by_time {
+            if left == 0 {
+                break;
+            }
+            newest.insert(name);
+            left -= usize::from(is_sound(name));
+        }
         let sound = self.latest_sound(unsound).map(|entry| &entry.name);
         let prunable = old.into_iter().rev().filter(|(series, entry)| {
             !stays(entry)
                 && !mixed.contains(series)
+                && !newest.contains(entry.name.as_str())
                 && !best.contains(&entry.name)
                 && !extremes.contains(entry.name.as_str())
                 && Some(&entry.name) != self.latest.as_ref()
@@ -437,10 +496,40 @@ pub fn file_name(path: &str) -> &str {
     path.rsplit(['/', '\\']).next().unwrap_or(path)
 }
 
+/// Seconds by which a checkpoint must be newer than one with a higher step to contradict its order:
+/// files of several checkpoints may be written or copied at the same time.
+const MARGIN: u64 = 60;
+
 /// Returns whether the name is that of an incomplete file: `NAME.0123abcd.tmp`, as the Cerebras
-/// library writes it, and any other `.tmp`; or the name that this program uses.
+/// library writes it, and any other of these endings, one of which this program uses.
 fn is_temporary(name: &str) -> bool {
-    name.ends_with(".tmp") || sets::is_unfinished(name)
+    [".tmp", ".part", ".partial", ".incomplete"].iter().any(|end| name.ends_with(end))
+        || sets::is_unfinished(name)
+}
+
+/// Returns whether a folder with this name is left over from an interrupted save of a checkpoint:
+/// `tmp-checkpoint-300` of Hugging Face's Trainer, `500.orbax-checkpoint-tmp-17` of Orbax, and
+/// names with similar words.
+pub fn is_unfinished_folder(name: &str) -> bool {
+    const STARTS: [&str; 5] = ["tmp-", "tmp_", "tmp.", "temp-", "temp_"];
+    const ENDS: [&str; 9] = [
+        "-tmp",
+        "_tmp",
+        ".tmp",
+        ".temp",
+        "_temp",
+        ".part",
+        ".partial",
+        ".incomplete",
+        "-incomplete",
+    ];
+    if let Some((step, _)) = name.split_once(".orbax-checkpoint-tmp") {
+        return !step.is_empty();
+    }
+    let hidden = name.strip_prefix('.').unwrap_or(name);
+    let started = STARTS.iter().find_map(|start| hidden.strip_prefix(start));
+    let ended = ENDS.iter().find_map(|end| hidden.strip_suffix(end));
+    started.or(ended).is_some_and(is_checkpoint_folder)
 }
 
 #[cfg(test)]
@@ -652,5 +741,60 @@ mod tests {
         assert_eq!(gone(&lightning, "", "epoch=1.ckpt"), ["epoch=2.ckpt"]);
         // Two networks.
         assert_eq!(gone(&["a_epoch.01.h5", "b_epoch.02.h5"], "", ""), [""; 0]);
+    }
+
+    /// A second run in the folder of an older one: its steps are lower, its files newer.
+    #[test]
+    fn prune_keeps_the_newest_of_a_restarted_run() {
+        let names = [100, 200, 500, 600, 700].map(|step| format!("checkpoint-{step}"));
+        let files = names.iter().map(|name| (format!("{name}/model.safetensors"), 10)).collect();
+        let run = RunContents::new(files, None, &NamePattern::default());
+        let gone = |run: &RunContents, keep, unsound: &str| -> Vec<String> {
+            let why = |entry: &FileEntry| (entry.name == unsound).then(String::new);
+            let unsound: Vec<_> = run.entries.iter().map(why).collect();
+            let gone = run.prunable(keep, None, &unsound, &[]);
+            gone.iter().map(|entry| entry.name.clone()).collect()
+        };
+        let times = |times: [u64; 5]| {
+            run.clone().with_times(|path| {
+                let folder = path.split('/').next();
+                let at = names.iter().position(|name| Some(name.as_str()) == folder);
+                at.map(|at| times[at])
+            })
+        };
+        let restarted = times([9_000, 9_500, 1_000, 2_000, 3_000]);
+        assert_eq!(restarted.newer_by_time, ["checkpoint-200", "checkpoint-100"]);
+        assert!(restarted.restarted().unwrap().contains("checkpoint-200 and 1 more were written"));
+        assert_eq!(gone(&restarted, 1, ""), ["checkpoint-100", "checkpoint-500", "checkpoint-600"]);
+        assert_eq!(gone(&restarted, 2, ""), ["checkpoint-500"]);
+        // An unsound one does not count.
+        let bad = gone(&restarted, 1, "checkpoint-200");
+        assert_eq!(bad, ["checkpoint-500", "checkpoint-600"]);
+        // Written in order, or copied at about the same time.
+        for ordered in [[1, 2, 3, 4, 5], [1_040, 1_030, 1_020, 1_010, 1_000]] {
+            let ordered = times(ordered);
+            assert_eq!((ordered.restarted(), &*ordered.newer_by_time), (None, &[][..]));
+            assert_eq!(gone(&ordered, 1, "").len(), 4);
+        }
+    }
+
+    #[test]
+    fn folders_of_unfinished_saves_are_temporary() {
+        let names = [
+            "tmp-checkpoint-300",
+            "checkpoint-300-tmp",
+            "checkpoint-400.incomplete",
+            ".tmp-checkpoint-5",
+            "500.orbax-checkpoint-tmp-1700000000",
+        ];
+        let paths: Vec<String> = names.iter().map(|name| format!("{name}/w.safetensors")).collect();
+        let paths: Vec<&str> = paths.iter().map(String::as_str).chain(["a.pt.part"]).collect();
+        let run = run(&paths, None);
+        assert_eq!(run.entries.len(), names.len() + 1);
+        assert!(run.entries.iter().all(|entry| entry.kind == RunFile::Temporary));
+        assert_eq!(run.latest, None);
+        for other in ["tmp", "tmp-data", "checkpoint-300", "attempt-checkpoint-3", "x-tmp"] {
+            assert!(!is_unfinished_folder(other), "{other}");
+        }
     }
 }

@@ -9,6 +9,7 @@
 //! checkpoint's findings, which are problems here; so is anything that can't be decoded.
 
 mod against;
+mod numbers;
 mod passing;
 mod report;
 mod spans;
@@ -33,6 +34,7 @@ use statelens_values::reading::{Repetition, tensors_of};
 use statelens_values::{Accumulator, Summary, index};
 
 use crate::diff::has_attributes;
+use numbers::ElementNumbers;
 use passing::{Passed, PassedTensor, Passing};
 use spans::Places;
 use table::PerTensor;
@@ -234,6 +236,9 @@ impl Verifying {
                 let why = "a few bytes that are repeated too often".to_owned();
                 report.result.unread.push(UnreadTensor { key, why });
                 continue;
+            }
+            if let Some(why) = why_not_checked(&tensor.dtype) {
+                report.result.not_checked.push(UnreadTensor { key, why });
             }
             let nbytes = tensor.nbytes().unwrap_or(0);
             report.result.tensors += 1;
@@ -490,6 +495,32 @@ impl ReadJob {
         }
         alone
     }
+}
+
+/// Returns why elements of this dtype can't be checked for numbers that are not finite; `None` if
+/// they can.
+pub fn why_not_checked(dtype: &DType) -> Option<String> {
+    let (_, all) = ElementNumbers::of(dtype);
+    (!all).then(|| format!("`{}` can't be decoded", dtype.name()))
+}
+
+/// Returns whether elements of this dtype have floating-point numbers, or may have some that can't
+/// be decoded.
+pub fn may_have_floats(dtype: &DType) -> bool {
+    let (numbers, all) = ElementNumbers::of(dtype);
+    !all || numbers != ElementNumbers::Without
+}
+
+/// Reads a tensor and counts its numbers that are not finite.
+pub fn count_not_finite(
+    checkpoint: &Checkpoint,
+    tensor: TensorId,
+    progress: &mut dyn Progress,
+) -> Result<NonFinite> {
+    let of = checkpoint.tensor(tensor)?;
+    let mut pour = Pour::all(&checkpoint.files, of, BUDGET, Tally::new(of, false))?;
+    drive(&mut pour, &mut Buffer::new(BUFFER), progress)?;
+    Ok(pour.into.finish().0)
 }
 
 /// Returns the location of a check's bytes in the file.

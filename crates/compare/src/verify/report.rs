@@ -40,6 +40,8 @@ pub struct VerificationResult {
     pub unread: Vec<UnreadTensor>,
     /// Tensors with numbers that are not finite, in the order of the tree.
     pub not_finite: Vec<NonFiniteTensor>,
+    /// Tensors that were read, but whose numbers can't be decoded to see whether they are finite.
+    pub not_checked: Vec<UnreadTensor>,
     /// The comparison with a manifest, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub manifest: Option<MatchingEntries>,
@@ -214,14 +216,28 @@ impl VerificationReport {
         self.result.problems.is_empty()
     }
 
-    /// Returns whether the checkpoint passes; with `finite`, only if all numbers are finite.
+    /// Returns whether the checkpoint passes; with `finite`, only if all numbers were checked and
+    /// are finite.
     pub fn answer(&self, finite: bool) -> bool {
-        self.sound() && (self.result.not_finite.is_empty() || !finite)
+        let all_finite = self.result.not_finite.is_empty() && self.without_check() == 0;
+        self.sound() && (all_finite || !finite)
+    }
+
+    /// Returns whether nothing is wrong, but `finite` asks for a check that some tensors did not
+    /// get.
+    pub fn is_incomplete(&self, finite: bool) -> bool {
+        finite && self.sound() && self.result.not_finite.is_empty() && self.without_check() > 0
+    }
+
+    /// Returns the number of tensors that were not checked for numbers that are not finite.
+    fn without_check(&self) -> u64 {
+        (self.result.not_checked.len() + self.result.unread.len()) as u64
     }
 
     /// Returns the overall severity: a note if all is well.
     pub fn grade(&self, finite: bool) -> Grade {
         match self.answer(finite) {
+            false if self.is_incomplete(finite) => Grade::Warning,
             false => Grade::Damage,
             true if !self.result.not_finite.is_empty() || !self.result.unread.is_empty() => {
                 Grade::Warning
@@ -239,6 +255,7 @@ impl VerificationReport {
                 "no damage found"
             }
             (true, _) => "structure sound",
+            (false, true) if self.is_incomplete(finite) => "not checked completely",
             (false, true) => "not finite",
             (false, false) => "not sound",
         }
@@ -258,6 +275,11 @@ impl VerificationReport {
         }
         if !self.result.unread.is_empty() {
             text += &format!("; {} not read", counted(self.result.unread.len() as u64, "tensor"));
+        }
+        let not_checked = self.result.not_checked.len() as u64;
+        if finite && not_checked > 0 {
+            text +=
+                &format!("; not checked for NaN and infinity: {}", counted(not_checked, "tensor"));
         }
         text
     }
@@ -286,21 +308,31 @@ impl VerificationReport {
         });
         let numbers = self.result.not_finite.iter().take(MAX_LISTED);
         let unread = self.result.unread.iter().take(MAX_LISTED);
+        let not_checked = self.result.not_checked.iter().take(if finite { MAX_LISTED } else { 0 });
         problems
             .chain(numbers.map(|numbers| line(grade, word, &numbers.key, numbers.text())))
             .chain(unread.map(|it| line(Grade::Warning, "not read", &it.key, it.why.clone())))
+            .chain(
+                not_checked.map(|it| line(Grade::Warning, "not checked", &it.key, it.why.clone())),
+            )
             .collect()
     }
 
     /// Returns lines for the tensors that [`VerificationReport::lines`] omits but the JSON has.
-    pub fn more(&self) -> Vec<String> {
-        [(self.result.not_finite.len(), "not finite"), (self.result.unread.len(), "not read")]
-            .into_iter()
-            .filter(|(len, _)| *len > MAX_LISTED)
-            .map(|(len, what)| {
-                format!("and {} more tensors that are {what}", grouped((len - MAX_LISTED) as u64))
-            })
-            .collect()
+    pub fn more(&self, finite: bool) -> Vec<String> {
+        let result = &self.result;
+        let not_checked = if finite { result.not_checked.len() } else { 0 };
+        [
+            (result.not_finite.len(), "not finite"),
+            (result.unread.len(), "not read"),
+            (not_checked, "not checked"),
+        ]
+        .into_iter()
+        .filter(|(len, _)| *len > MAX_LISTED)
+        .map(|(len, what)| {
+            format!("and {} more tensors that are {what}", grouped((len - MAX_LISTED) as u64))
+        })
+        .collect()
     }
 
     /// Returns whether checksums cover everything. Without tensors, those of the structure suffice.

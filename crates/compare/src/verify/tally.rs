@@ -1,7 +1,10 @@
 //! Counts NaN and infinite values of a tensor, and hashes it, as its bytes pass.
 
 use sha2::{Digest as _, Sha256};
-use statelens_checkpoint::{DType, Tensor};
+use statelens_checkpoint::{Result, Tensor};
+use statelens_tensor::{Receive, dequantized_block};
+
+use super::numbers::{ElementNumbers, FloatBits, NumberClass, NumberUnit, class_of};
 
 /// The numbers of a tensor that are not finite.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -26,76 +29,26 @@ impl NonFinite {
 
 /// Counts and hashes the logical bytes of a tensor, in pieces of any size.
 pub(super) struct Tally {
-    float_bits: Option<FloatBits>,
-    /// Number of numbers in an element.
-    numbers: u64,
-    /// Number of numbers processed.
+    numbers: ElementNumbers,
+    /// Number of numbers processed, or of elements for records and blocks.
     at: u64,
-    /// The bytes of a number that has not fully arrived.
+    /// The bytes of a number or unit that has not fully arrived.
     waiting: Vec<u8>,
     found: NonFinite,
     hasher: Option<Sha256>,
 }
 
-/// The bit patterns of a float format that are not finite.
-#[derive(Debug, Clone, Copy)]
-struct FloatBits {
-    /// Size of a number in bytes.
-    size: usize,
-    /// Mask of the exponent bits, which are all set if the number is not finite.
-    exponent: u64,
-    /// Mask of the mantissa bits; a NaN has at least one set.
-    mantissa: u64,
-    /// The codes that are NaN, in formats without infinities.
-    only: &'static [u64],
-}
-
-impl FloatBits {
-    /// Returns the bit patterns of a dtype and the number of numbers in an element; `None` if it is
-    /// not a float.
-    fn of(dtype: &DType) -> Option<(Self, u64)> {
-        let ieee = |size, exponent, mantissa| Self { size, exponent, mantissa, only: &[] };
-        let only = |only| Self { size: 1, exponent: 0, mantissa: 0, only };
-        let half = ieee(2, 0x7c00, 0x03ff);
-        let brain = ieee(2, 0x7f80, 0x007f);
-        let single = ieee(4, 0x7f80_0000, 0x007f_ffff);
-        let double = ieee(8, 0x7ff0_0000_0000_0000, 0x000f_ffff_ffff_ffff);
-        Some(match dtype {
-            DType::F16 => (half, 1),
-            DType::BF16 => (brain, 1),
-            DType::F32 => (single, 1),
-            DType::F64 => (double, 1),
-            DType::C32 => (half, 2),
-            DType::BC32 => (brain, 2),
-            DType::C64 => (single, 2),
-            DType::C128 => (double, 2),
-            DType::F8E5M2 => (ieee(1, 0x7c, 0x03), 1),
-            DType::F8E4M3FN => (only(&[0x7f, 0xff]), 1),
-            DType::F8E4M3FNUZ | DType::F8E5M2FNUZ => (only(&[0x80]), 1),
-            DType::F8E8M0FNU => (only(&[0xff]), 1),
-            _ => return None,
-        })
-    }
-
-    /// Returns 0 for a finite number, 1 for a NaN, 2 for an infinity.
-    fn class(self, bits: u64) -> u8 {
-        if self.exponent == 0 {
-            return u8::from(self.only.contains(&bits));
-        }
-        match (bits & self.exponent == self.exponent, bits & self.mantissa) {
-            (false, _) => 0,
-            (true, 0) => 2,
-            (true, _) => 1,
-        }
+impl Receive for Tally {
+    fn receive(&mut self, bytes: &[u8]) -> Result<()> {
+        self.update(bytes);
+        Ok(())
     }
 }
 
 impl Tally {
     pub(super) fn new(tensor: &Tensor, hash: bool) -> Self {
-        let (float_bits, numbers) = FloatBits::of(&tensor.dtype).unzip();
         Self {
-            float_bits,
-            numbers: numbers.unwrap_or(1),
+            numbers: ElementNumbers::of(&tensor.dtype).0,
             at: 0,
             waiting: Vec::new(),
             found: NonFinite::default(),
@@ -105,7 +58,11 @@ impl Tally {
 
     /// Starts after the first `bytes` bytes of the tensor.
     pub(super) fn behind(mut self, bytes: u64) -> Self {
-        self.at = self.float_bits.map_or(0, |float_bits| bytes / float_bits.size as u64);
+        self.at = match &self.numbers {
+            ElementNumbers::Without => 0,
+            ElementNumbers::Floats(bits, _) => bytes / bits.size as u64,
+            ElementNumbers::Unit(unit) => (bytes / unit.size as u64).saturating_mul(unit.elements),
+        };
         self
     }
 
@@ -113,55 +70,98 @@ impl Tally {
         if let Some(hasher) = &mut self.hasher {
             hasher.update(bytes);
         }
-        let Some(float_bits) = self.float_bits else { return };
+        let size = match &self.numbers {
+            ElementNumbers::Without => return,
+            ElementNumbers::Floats(bits, _) => bits.size,
+            ElementNumbers::Unit(unit) => unit.size,
+        };
         if !self.waiting.is_empty() {
-            let missing = (float_bits.size - self.waiting.len()).min(bytes.len());
+            let missing = (size - self.waiting.len()).min(bytes.len());
             let (head, rest) = bytes.split_at(missing);
             self.waiting.extend_from_slice(head);
             bytes = rest;
-            if self.waiting.len() < float_bits.size {
+            if self.waiting.len() < size {
                 return;
             }
             let whole = std::mem::take(&mut self.waiting);
-            self.count(float_bits, &whole);
+            self.count(&whole);
         }
-        let whole = bytes.len() / float_bits.size * float_bits.size;
-        self.count(float_bits, &bytes[..whole]);
+        let whole = bytes.len() / size * size;
+        self.count(&bytes[..whole]);
         self.waiting.extend_from_slice(&bytes[whole..]);
     }
 
-    /// Counts complete numbers.
-    fn count(&mut self, float_bits: FloatBits, bytes: &[u8]) {
-        match float_bits.size {
-            2 => {
-                self.each(float_bits, bytes.as_chunks().0, |bytes| u16::from_le_bytes(bytes).into())
+    /// Counts complete numbers or units.
+    fn count(&mut self, bytes: &[u8]) {
+        let (bits, numbers) = match std::mem::replace(&mut self.numbers, ElementNumbers::Without) {
+            ElementNumbers::Floats(bits, numbers) => (bits, numbers),
+            other => {
+                if let ElementNumbers::Unit(unit) = &other {
+                    bytes.chunks_exact(unit.size).for_each(|bytes| self.count_unit(unit, bytes));
+                }
+                self.numbers = other;
+                return;
             }
-            4 => {
-                self.each(float_bits, bytes.as_chunks().0, |bytes| u32::from_le_bytes(bytes).into())
-            }
-            8 => self.each(float_bits, bytes.as_chunks().0, u64::from_le_bytes),
-            _ => self.each(float_bits, bytes.as_chunks().0, |[byte]| byte.into()),
+        };
+        self.numbers = ElementNumbers::Floats(bits, numbers);
+        match bits.size {
+            2 => self
+                .each(bits, numbers, bytes.as_chunks().0, |bytes| u16::from_le_bytes(bytes).into()),
+            4 => self
+                .each(bits, numbers, bytes.as_chunks().0, |bytes| u32::from_le_bytes(bytes).into()),
+            8 => self.each(bits, numbers, bytes.as_chunks().0, u64::from_le_bytes),
+            _ => self.each(bits, numbers, bytes.as_chunks().0, |[byte]| byte.into()),
         }
+    }
+
+    /// Counts the numbers of a record, or the elements of a block.
+    fn count_unit(&mut self, unit: &NumberUnit, bytes: &[u8]) {
+        let start = self.at;
+        self.at = self.at.saturating_add(unit.elements);
+        let (nan, inf) = unit.count(bytes);
+        let found = match unit.block {
+            _ if nan + inf == 0 => return,
+            None => NonFinite { nan, inf, first: Some(start) },
+            Some(block) => match dequantized_block(block, bytes) {
+                Some(values) => {
+                    let mut found = NonFinite::default();
+                    for (index, value) in (start..).zip(values) {
+                        match class_of(value.into()) {
+                            NumberClass::Finite => continue,
+                            NumberClass::Nan => found.nan += 1,
+                            NumberClass::Infinite => found.inf += 1,
+                        }
+                        found.first.get_or_insert(index);
+                    }
+                    found
+                }
+                // The values are not decoded, but a scale that is not finite leaves none that is.
+                None if nan > 0 => NonFinite { nan: unit.elements, inf: 0, first: Some(start) },
+                None => NonFinite { nan: 0, inf: unit.elements, first: Some(start) },
+            },
+        };
+        self.found.merge(found);
     }
 
     fn each<const N: usize>(
         &mut self,
         float_bits: FloatBits,
+        per_element: u64,
         numbers: &[[u8; N]],
         bits: impl Fn([u8; N]) -> u64,
     ) {
         // Nearly all blocks are finite, so each is first checked in one pass.
         for block in numbers.chunks(1024) {
-            let odd =
-                block.iter().fold(false, |odd, number| odd | (float_bits.class(bits(*number)) > 0));
+            let is_odd = |number: &[u8; N]| float_bits.class(bits(*number)) != NumberClass::Finite;
+            let odd = block.iter().fold(false, |odd, number| odd | is_odd(number));
             if odd {
                 for (index, number) in (self.at..).zip(block) {
                     match float_bits.class(bits(*number)) {
-                        0 => continue,
-                        1 => self.found.nan += 1,
-                        _ => self.found.inf += 1,
+                        NumberClass::Finite => continue,
+                        NumberClass::Nan => self.found.nan += 1,
+                        NumberClass::Infinite => self.found.inf += 1,
                     }
-                    self.found.first.get_or_insert(index / self.numbers);
+                    self.found.first.get_or_insert(index / per_element.max(1));
                 }
             }
             self.at += block.len() as u64;
@@ -176,8 +176,10 @@ impl Tally {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
-    use statelens_checkpoint::Layout;
+    use statelens_checkpoint::{Block, DType, Field, Layout, NumpyType};
 
     fn count(dtype: DType, bytes: &[u8]) -> (u64, u64, Option<u64>) {
         let tensor = Tensor::new(dtype, vec![], Layout::Fill([].into()));
@@ -215,5 +217,80 @@ mod tests {
         assert_eq!(count(DType::F8E5M2FNUZ, &[0x7f, 0x80, 0x00]), (1, 0, Some(1)));
         assert_eq!(count(DType::F8E8M0FNU, &[0x00, 0xff]), (1, 0, Some(1)));
         assert_eq!(count(DType::I32, &[0xff; 8]), (0, 0, None));
+    }
+
+    /// The dtypes that `stats` does not read.
+    #[test]
+    fn finds_non_finite_values_in_records_and_blocks() {
+        let long = |code| DType::from_numpy_code(code).unwrap();
+        let extended = |mantissa: u64, exponent: u16, size: usize| {
+            let mut bytes = [&mantissa.to_le_bytes()[..], &exponent.to_le_bytes()].concat();
+            bytes.resize(size, 0x55);
+            bytes
+        };
+        let numbers = |size| {
+            [(1 << 63, 16_383), (1 << 63, 0xffff), (3 << 62, 0x7fff), (u64::MAX, 0x7ffe)]
+                .map(|(mantissa, exponent)| extended(mantissa, exponent, size))
+                .concat()
+        };
+        assert_eq!(count(long("f16"), &numbers(16)), (1, 1, Some(1)));
+        assert_eq!(count(long("f12"), &numbers(12)), (1, 1, Some(1)));
+        assert_eq!(count(long("c32"), &numbers(16)), (1, 1, Some(0)));
+        let e4m3 = DType::from_ml_dtypes_name("float8_e4m3").unwrap();
+        assert_eq!(count(e4m3, &[0x77, 0x78, 0xf9]), (1, 1, Some(1)));
+        let field = |name: &str, offset, dtype, shape: &[u64]| Field {
+            name: name.to_owned(),
+            offset,
+            dtype,
+            shape: shape.to_vec(),
+        };
+        let record = |itemsize, fields| {
+            DType::Numpy(Arc::new(NumpyType {
+                name: "record".to_owned(),
+                code: format!("V{itemsize}"),
+                itemsize,
+                words: Vec::new(),
+                fields,
+            }))
+        };
+        let inner = record(6, vec![field("h", 0, DType::F16, &[]), field("w", 2, DType::F32, &[])]);
+        let outer = record(
+            18,
+            vec![
+                field("n", 0, DType::I16, &[]),
+                field("pair", 2, inner, &[2]),
+                field("tail", 14, DType::F16, &[2]),
+            ],
+        );
+        let nan = f32::NAN.to_le_bytes();
+        let half = 0x7c00u16.to_le_bytes();
+        let sound = [0xff, 0x7f, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+        let mut bad = sound;
+        bad[10..14].copy_from_slice(&nan);
+        bad[16..18].copy_from_slice(&half);
+        assert_eq!(count(outer.clone(), &[sound, bad, sound].concat()), (1, 1, Some(1)));
+        assert!(ElementNumbers::of(&outer).1);
+        // A record can be of any size, and its fields repeat any number of times.
+        let many = record(u64::MAX, vec![field("a", 0, outer.clone(), &[u64::MAX / 32])]);
+        assert_eq!(ElementNumbers::of(&many), (ElementNumbers::Without, false));
+        let many = record(1 << 20, vec![field("a", 0, outer, &[1 << 15])]);
+        assert_eq!(ElementNumbers::of(&many), (ElementNumbers::Without, false));
+        let opaque = record(8, vec![field("a", 0, long("V8"), &[])]);
+        assert!(!ElementNumbers::of(&opaque).1);
+        let blocks = |name, elements, bytes| -> DType {
+            DType::Blocks(Box::leak(Box::new(Block { name, elements, bytes, words: &[] })))
+        };
+        let block = |scale: u16, at: usize, size: usize| {
+            let mut block = vec![1; size];
+            block[at..at + 2].copy_from_slice(&scale.to_le_bytes());
+            block
+        };
+        let q8 = [block(0x3c00, 0, 34), block(0x7c00, 0, 34), block(0x7e00, 0, 34)].concat();
+        assert_eq!(count(blocks("Q8_0", 32, 34), &q8), (32, 32, Some(32)));
+        // Their values are not decoded, but their scales are known.
+        let q6 = [block(0x3c00, 208, 210), block(0xfc00, 208, 210)].concat();
+        assert_eq!(count(blocks("Q6_K", 256, 210), &q6), (0, 256, Some(256)));
+        let unknown = blocks("IQ1_M", 256, 56);
+        assert_eq!(ElementNumbers::of(&unknown), (ElementNumbers::Without, false));
     }
 }

@@ -234,8 +234,8 @@ fn one_pass_yields_statistics_and_hashes() {
     let mut measuring = statelens_describe::share::Measuring::new(&found, &leaves, false);
     drive(&mut measuring, &mut Buffer::new(BUFFER), &mut Unwatched).unwrap();
     let (mut one, mut other) = (
-        statelens_describe::share::Outline::new(&found, &leaves),
-        statelens_describe::share::Outline::new(&found, &leaves),
+        statelens_describe::share::Outline::new(&found, &leaves, None),
+        statelens_describe::share::Outline::new(&found, &leaves, None),
     );
     measuring.finish(&mut one).unwrap();
     other.take_hashes(&found, &leaves, all.hashes().clone());

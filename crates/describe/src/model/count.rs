@@ -9,15 +9,16 @@ use crate::parameters::ParameterCount;
 use crate::summary::CheckpointSummary;
 
 /// Counts the parameters of a checkpoint; does not read tensors. `leaves` and `summary` are those
-/// of `checkpoint`.
+/// of `checkpoint`. The width of packed weights may only be in `config`.
 pub fn parameters(
     checkpoint: &Checkpoint,
     leaves: &[Leaf],
     summary: &CheckpointSummary,
+    config: Option<&Config>,
 ) -> ParameterCount {
     let (entries, places) = model_entries(checkpoint, leaves);
     let state = summary.model().map(|(name, _)| name.to_owned());
-    let model = parameters_among(&entries, &places, state.as_deref());
+    let model = parameters_among(&entries, &places, state.as_deref(), config);
     ParameterCount { model, all: summary.all.elements, state }
 }
 
@@ -27,9 +28,11 @@ pub(crate) fn parameters_among(
     entries: &[LeafSummary],
     places: &[Option<(FileId, u64)>],
     state: Option<&str>,
+    config: Option<&Config>,
 ) -> u64 {
     let own = Config::of_entries(entries);
-    let (unpacked, _) = weights::unpacked(entries, places, state, own.as_ref());
+    let config = config.or(own.as_ref());
+    let (unpacked, _) = weights::unpacked(entries, places, state, config);
     let counted = unpacked.iter().filter(|tensor| {
         let stored = &tensor.stored;
         let buffer = !tensor.trained || roles::is_buffer(&stored.parsed, tensor.shape.len());

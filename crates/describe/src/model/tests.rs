@@ -454,7 +454,7 @@ fn links_to_an_optimizer_count_in_the_model() {
         tensor("model.fc.weight", "float32", &[2, 2]),
         link("model.again.weight", "model.fc.weight", &[2, 2]),
     ];
-    assert_eq!(count::parameters_among(&entries, &[], Some("model")), 10);
+    assert_eq!(count::parameters_among(&entries, &[], Some("model"), None), 10);
 }
 
 #[test]
@@ -478,12 +478,12 @@ fn state_of_optimizers_is_not_counted() {
                 tensor(key, "float32", if scalar { &[] } else { &[3, 2] })
             })
             .collect();
-        assert_eq!(count::parameters_among(&entries, &[], None), 0, "{keys:?}");
+        assert_eq!(count::parameters_among(&entries, &[], None, None), 0, "{keys:?}");
     }
     // The names of modules of a model.
     let keys = ["state.0.weight", "momentum_encoder.w", "step.weight", "model.state.bias"];
     let entries = keys.map(|key| tensor(key, "float32", &[3, 2]));
-    assert_eq!(count::parameters_among(&entries, &[], None), 24);
+    assert_eq!(count::parameters_among(&entries, &[], None, None), 24);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use statelens_checkpoint::{Checkpoint, Finding, Leaf, separator};
 
-use crate::model::{FactValue, Model, parameters, parameters_among};
+use crate::model::{Config, FactValue, Model, parameters, parameters_among};
 use crate::parameters::ParameterCount;
 use crate::summary::{model_among, slot};
 use crate::{CheckpointSummary, Count, StateSummary};
@@ -56,8 +56,9 @@ pub struct Totals {
 
 impl Outline {
     /// Creates the outline of an open checkpoint with these leaves; does not read tensors. Folders
-    /// are removed from its name and from file names in findings.
-    pub fn new(checkpoint: &Checkpoint, leaves: &[Leaf]) -> Self {
+    /// are removed from its name and from file names in findings. `config` is that of the model, if
+    /// it is known: the width of packed weights may only be there.
+    pub fn new(checkpoint: &Checkpoint, leaves: &[Leaf], config: Option<&Config>) -> Self {
         let summary = CheckpointSummary::new(checkpoint, leaves);
         let main = checkpoint.files.main().map_or("", |main| checkpoint.files.name(main));
         let folders: Vec<&str> = checkpoint
@@ -77,7 +78,7 @@ impl Outline {
             entries: leaves.iter().map(|leaf| LeafSummary::new(checkpoint, leaf)).collect(),
             findings: findings.collect(),
             content: None,
-            parameters: Some(parameters(checkpoint, leaves, &summary).model),
+            parameters: Some(parameters(checkpoint, leaves, &summary, config).model),
         }
     }
 
@@ -93,7 +94,7 @@ impl Outline {
     pub(super) fn parameters_of_leaves(&self) -> u64 {
         let totals = self.totals();
         let state = model_among(&totals.by_state, false).map(|(name, _)| name);
-        parameters_among(&self.entries, &[], state)
+        parameters_among(&self.entries, &[], state, None)
     }
 
     /// Describes the model.

@@ -7,7 +7,7 @@
 //! |---|---|---|
 //! | versions 1 to 3, either byte order | yes | no |
 //! | metadata of all types, nested arrays included | as the dict `metadata` | no |
-//! | parts, `model-00001-of-00003.gguf` and on | joined, with the metadata of the first | no |
+//! | parts, `model-00001-of-00003.gguf` and on | joined, with the metadata of the first; `split.*` is compared with the set | no |
 //! | plain types | yes | no |
 //! | blocks `Q4_0`, `Q4_1`, `Q5_0`, `Q5_1`, `Q8_0` | yes, decoded where numbers are needed | no |
 //! | all other blocks | name and size; raw bytes | no |
@@ -19,6 +19,7 @@ mod cursor;
 pub(crate) mod detect;
 pub(crate) mod read;
 mod rules;
+mod split;
 #[cfg(test)]
 mod tests;
 mod types;
@@ -26,6 +27,7 @@ mod types;
 use statelens_checkpoint::FormatTraits;
 
 use crate::Format;
+pub(crate) use split::{SplitPart, check_set};
 
 pub(crate) static FORMAT: Format = Format {
     extensions: &["gguf"],

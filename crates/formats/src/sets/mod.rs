@@ -13,6 +13,7 @@ mod tests;
 use std::collections::HashSet;
 
 use crate::paths::{base, folder};
+pub use sharded::SECOND_NAME;
 pub(crate) use sharded::Sharded;
 use statelens_checkpoint::{FileSet, order};
 
@@ -78,11 +79,16 @@ pub fn is_unfinished(name: &str) -> bool {
     base.starts_with(".statelens-") && base.ends_with(".part")
 }
 
-/// Returns the files of a set other than its index: the shards that the index names, or the data
-/// files of a TensorFlow bundle. Empty if the file is not an index.
-pub fn indexed(files: &FileSet, index: &str) -> Vec<String> {
-    let mut found = sharded::named(files, index);
-    if let Some(prefix) = index.strip_suffix(".index") {
+/// Returns the files that whoever wrote an index wrote with it: the shards that it names in its own
+/// folder and that are numbered under its name, or the data files of a TensorFlow bundle. Empty if
+/// the file is not an index.
+///
+/// An index can name any file, so its word alone does not make a file a part of the set.
+pub fn numbered_shards(files: &FileSet, index: &str) -> Vec<String> {
+    let mut found = sharded::numbered_shards(files, index);
+    let is_bundle =
+        |index: &str| files.find(index).is_some_and(|id| crate::is_claimed(&files.opened_at(id)));
+    if let Some(prefix) = index.strip_suffix(".index").filter(|_| is_bundle(index)) {
         let number = |text: &str| text.len() == 5 && text.bytes().all(|byte| byte.is_ascii_digit());
         let is_data = |name: &str| {
             let rest = name.strip_prefix(prefix).and_then(|rest| rest.strip_prefix(".data-"));

@@ -5,6 +5,7 @@
 //! <https://huggingface.co/docs/transformers/big_models>. The index maps tensors to shards. Its
 //! `total_size` is often wrong and only compared.
 
+use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
 
 use statelens_checkpoint::json::{Document, JsonNode};
@@ -15,6 +16,7 @@ use statelens_checkpoint::{
 
 use super::join::Join;
 use super::{CheckpointFiles, UnclaimedNames};
+use crate::gguf::{SplitPart, check_set};
 use crate::paths::{base, folder};
 use crate::{Probe, formats, stray};
 
@@ -71,6 +73,7 @@ impl Sharded {
             }
         }
         let Some(number) = number else { return Ok(None) };
+        check_count(number.count, limits)?;
         let shards = number.all(|name| files.find(name).is_some());
         let shards = shards.map(|name| (shard(files, &name), name)).map(|(id, name)| (name, id));
         let shards = shards.collect();
@@ -97,7 +100,7 @@ impl Sharded {
         limits: &Limits,
         progress: &mut dyn Progress,
     ) -> Result<Checkpoint> {
-        Limits::check("shards", self.shards.len() as u64, limits.members)?;
+        check_count(self.shards.len() as u64, limits)?;
         let missing = self.missing();
         if missing.len() == self.shards.len() {
             if let Some(id) = missing.iter().find_map(|name| files.find(name)) {
@@ -113,14 +116,21 @@ impl Sharded {
         let there = self.shards.iter().filter_map(|(_, id)| *id);
         let size = there.fold(0u64, |sum, id| sum.saturating_add(files.len(id)));
         let mut join = Join::new(&limits.fitted(size));
-        for (name, id) in &self.shards {
+        let mut parts = Vec::new();
+        for (at, (name, id)) in self.shards.iter().enumerate() {
             let Some(id) = id else { continue };
             let part = crate::open_one(files.opened_at(*id), limits, progress)?;
+            parts.extend(SplitPart::of(&part).map(|part| (name.as_str(), at, part)));
             let owner = |key: &Text| self.index.as_ref().and_then(|index| index.owner(key));
             join.add(name, &part, |key| Some(self.shards.get(owner(key)?)?.0.as_str()))?;
         }
         if let Some(index) = &self.index {
             index.check(&self.shards, &mut join)?;
+        }
+        if self.index.is_none() {
+            for finding in check_set(&parts, self.shards.len()) {
+                join.finding(finding);
+            }
         }
         for finding in self.findings() {
             join.finding(finding);
@@ -236,20 +246,29 @@ fn complete(files: &FileSet, index: &str) -> Option<Vec<(String, Option<FileId>)
     found
 }
 
+/// Fails if a set has more shards than the limits allow.
+fn check_count(count: u64, limits: &Limits) -> Result<()> {
+    Limits::check("shards", count, limits.members / MEMBERS_PER_SHARD)
+}
+
+/// The limit on shards is that on the members of an archive divided by this number.
+const MEMBERS_PER_SHARD: u64 = 40;
+
 /// Returns shards of the same numbered families that the index does not name.
 fn unnamed(files: &FileSet, named: &[String]) -> Vec<String> {
-    let mut families: BTreeSet<String> = BTreeSet::new();
-    let mut unnamed = Vec::new();
-    for number in named.iter().filter_map(|name| Number::parse(name)) {
-        if families.insert(number.family()) {
-            unnamed.extend(
-                number.all(|name| files.find(name).is_some()).filter(|name| {
-                    named.binary_search(name).is_err() && files.find(name).is_some()
-                }),
-            );
-        }
+    let numbers = named.iter().filter_map(|name| Number::parse(name));
+    let families: BTreeSet<String> = numbers.map(|number| number.family()).collect();
+    if families.is_empty() {
+        return Vec::new();
     }
-    unnamed
+    let names = files.names().map(|(_, name)| name);
+    let is_unnamed = |name: &&str| {
+        Number::parse(name).is_some_and(|number| families.contains(&number.family()))
+            && named.binary_search_by(|known| known.as_str().cmp(name)).is_err()
+    };
+    let mut unnamed: Vec<&str> = names.filter(is_unnamed).collect();
+    order::natural(&mut unnamed);
+    unnamed.into_iter().map(str::to_owned).collect()
 }
 
 /// Finds the shard with this name, if a format claims it.
@@ -339,6 +358,43 @@ pub(super) fn below(files: &FileSet) -> Vec<String> {
     found.into_iter().collect()
 }
 
+/// Returns the shards in an index that are numbered under its name in its own folder, as the
+/// Hugging Face libraries and Statelens write them: `STEM-00001-of-00003.EXTENSION` in
+/// `STEM.EXTENSION.index.json`. Includes the second names that shards have while their set is
+/// replaced.
+pub(super) fn numbered_shards(files: &FileSet, index: &str) -> Vec<String> {
+    let (stem, variant) = index_stem(index);
+    let (stem, extension) = stem.rsplit_once('.').unwrap_or((stem, ""));
+    let dot = if variant.is_empty() { "" } else { "." };
+    let stem = format!("{stem}{dot}{variant}");
+    let is_own = |name: &str| {
+        let name = first_name(name);
+        Number::split(&name).is_some_and(|number| {
+            (number.stem, number.extension) == (stem.as_str(), extension)
+                && number.separator == '-'
+                && number.digits >= 5
+                && number.of.len() >= 5
+        })
+    };
+    let mut names = named(files, index);
+    names.retain(|name| is_own(name));
+    names
+}
+
+/// The part of a shard's second name before the number of the process that gave it:
+/// `model-00001-of-00003.statelens-4711.safetensors`.
+pub const SECOND_NAME: &str = ".statelens-";
+
+/// Returns the name that a shard had before it got a second one.
+fn first_name(name: &str) -> Cow<'_, str> {
+    let first = name.rsplit_once('.').and_then(|(rest, extension)| {
+        let (stem, process) = rest.rsplit_once(SECOND_NAME)?;
+        let is_number = !process.is_empty() && process.bytes().all(|byte| byte.is_ascii_digit());
+        is_number.then(|| format!("{stem}.{extension}"))
+    });
+    first.map_or(Cow::Borrowed(name), Cow::Owned)
+}
+
 fn has_extension(name: &str, extension: &str) -> bool {
     name.strip_suffix(extension).is_some_and(|stem| stem.ends_with('.'))
 }
@@ -383,7 +439,12 @@ struct Number<'a> {
 }
 
 impl<'a> Number<'a> {
+    /// Parses the name of a shard of a format that is split into such files.
     fn parse(name: &'a str) -> Option<Self> {
+        Self::split(name).filter(|number| extensions().any(|known| known == number.extension))
+    }
+
+    fn split(name: &'a str) -> Option<Self> {
         let (rest, extension) = name.rsplit_once('.')?;
         let (rest, of) = rest.rsplit_once("-of-")?;
         let cut = rest.rfind(|c: char| !c.is_ascii_digit())?;
@@ -394,8 +455,15 @@ impl<'a> Number<'a> {
             return None;
         }
         let (at, count): (u64, u64) = (at.parse().ok()?, of.parse().ok()?);
-        (at <= count && count <= MAX_NUMBERED && extensions().any(|known| known == extension))
-            .then_some(Self { stem, separator, at, digits, count, of, extension })
+        (at <= count && count <= MAX_NUMBERED).then_some(Self {
+            stem,
+            separator,
+            at,
+            digits,
+            count,
+            of,
+            extension,
+        })
     }
 
     fn name(&self, at: u64, digits: usize) -> String {
@@ -454,6 +522,7 @@ impl ShardIndex {
             names.insert(format!("{top}{}", name.strip_prefix("./").unwrap_or(name)));
         }
         let shards: Vec<String> = names.into_iter().collect();
+        check_count(shards.len() as u64, limits)?;
         if shards.is_empty() {
             return Err(Error::damaged("the `weight_map` of the index is empty"));
         }

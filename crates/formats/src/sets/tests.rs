@@ -204,6 +204,35 @@ fn joins_gguf_shards_with_metadata_of_the_first() {
     assert_eq!(checkpoint.findings[0].missing, names[..2]);
 }
 
+/// Compares the numbers in `split.*` with the files that are there.
+#[test]
+fn reports_gguf_parts_that_contradict_their_set() {
+    let names = [1, 2, 3].map(|number| format!("model-{number:05}-of-00003.gguf"));
+    let parts = names.clone().map(|name| statelens_fixtures::read(&format!("gguf_split/{name}")));
+    let damage = |named: &[(&str, &[u8])]| -> Vec<String> {
+        let findings = open(files(named)).unwrap().findings;
+        assert!(findings.iter().all(|finding| finding.grade == Grade::Damage), "{findings:?}");
+        findings.into_iter().map(|finding| finding.title).collect()
+    };
+    let all = |bytes: [&[u8]; 3]| damage(&[0, 1, 2].map(|at| (names[at].as_str(), bytes[at])));
+    let [one, two, three] = parts.each_ref().map(|part| &part[..]);
+    assert!(all([one, two, three]).is_empty());
+    // A part under another name.
+    assert_eq!(damage(&[("renamed.gguf", two)]), ["This is part 2 of 3 of a split model"]);
+    let swapped = all([two, one, three]);
+    assert!(swapped[0].contains("says that it is part 2, and its name says 1"), "{swapped:?}");
+    // Fewer parts by their names, and another number of tensors.
+    let fewer = damage(&[("m-1-of-2.gguf", one), ("m-2-of-2.gguf", two)]);
+    assert!(fewer.iter().any(|title| title.contains("there are 3 parts")), "{fewer:?}");
+    let key = b"split.tensors.count";
+    let at = one.windows(key.len()).position(|window| window == key).unwrap() + key.len() + 4;
+    let mut changed = one.to_vec();
+    assert_eq!(changed[at], 5);
+    changed[at] = 7;
+    let wrong = all([&changed, two, three]);
+    assert_eq!(wrong, [format!("{} says that the model has 7 tensors, and there are 5", names[0])]);
+}
+
 #[test]
 fn lists_tensors_of_missing_shards() {
     let one = pickle(&[("a", 1), ("b", 2)]);

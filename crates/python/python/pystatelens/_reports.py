@@ -45,7 +45,8 @@ def verify(
     `max_fetch` is the number of bytes that may be fetched from web servers, as in `open`.
 
     Damage does not raise an exception: `report["sound"]` is false for a damaged checkpoint and, with
-    `finite`, for one with NaN or infinities. Raises the other exceptions of `open`.
+    `finite`, for one with NaN or infinities, or with tensors that can't be checked for them
+    (`report["not_checked"]`). Raises the other exceptions of `open`.
 
     >>> import pystatelens
     >>> report = pystatelens.verify("model.safetensors")

@@ -159,12 +159,13 @@ fn gemma2_scales(work: &mut ConfigWork<'_>) -> Result<()> {
 fn gemma2_to_cs(work: &mut ConfigWork<'_>) -> Result<()> {
     let head = need(work.old, "head_dim")?.clone();
     work.new.set("rotary_dim", head);
-    let root = number(work.new, "hidden_size")?.sqrt();
+    let root = finite("embeddings_scale", number(work.new, "hidden_size")?.sqrt())?;
     work.new.set("embeddings_scale", root);
     let head = number(work.new, "attention_inner_dim")? / number(work.new, "num_heads")?;
     let scalar = number(work.old, "query_pre_attn_scalar")?;
     if head != scalar {
-        work.new.set("attention_logits_alpha", (head / scalar).sqrt());
+        let alpha = finite("attention_logits_alpha", (head / scalar).sqrt())?;
+        work.new.set("attention_logits_alpha", alpha);
     }
     Ok(())
 }
@@ -172,8 +173,18 @@ fn gemma2_to_cs(work: &mut ConfigWork<'_>) -> Result<()> {
 fn gemma2_to_hf(work: &mut ConfigWork<'_>) -> Result<()> {
     let head = number(work.old, "attention_inner_dim")? / number(work.old, "num_heads")?;
     let alpha = number(work.old, "attention_logits_alpha")?;
-    work.new.set("query_pre_attn_scalar", head / (alpha * alpha));
+    let scalar = finite("query_pre_attn_scalar", head / (alpha * alpha))?;
+    work.new.set("query_pre_attn_scalar", scalar);
     Ok(())
+}
+
+/// Fails if a computed value is not finite, as after a division by 0.
+fn finite(key: &str, value: f64) -> Result<f64> {
+    match value.is_finite() {
+        true => Ok(value),
+        false => Err(Error::refused(format!("{key} would be {}", Value::Float(value).quoted()))
+            .advice("Check the sizes in the config: one that is 0 or negative leads to this.")),
+    }
 }
 
 fn t5_vocabulary(work: &mut ConfigWork<'_>) -> Result<()> {
@@ -213,6 +224,7 @@ fn falcon_to_hf(work: &mut ConfigWork<'_>) -> Result<()> {
         return Err(unfit("embedding_dropout_rate", dropout, expected));
     }
     let head = (number(work.old, "hidden_size")? / number(work.old, "num_heads")?).floor();
+    let head = finite("the size of a head", head)?;
     let rotary = need(work.old, "rotary_dim")?;
     if !rotary.equals(&Value::Float(head)) {
         return Err(unfit("rotary_dim", rotary, format!("hidden_size // num_heads ({head})")));
@@ -337,4 +349,51 @@ fn put(map: &mut Map, key: &str, value: Value) -> Result<()> {
     }
     map.set(rest, value);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refuses_sizes_that_lead_to_numbers_that_are_not_finite() {
+        type Hook = fn(&mut ConfigWork<'_>) -> Result<()>;
+        let with = |hook: Hook, key: &str, value: f64| {
+            let mut old = Map::new();
+            for (key, value) in [
+                ("attention_inner_dim", 8.0),
+                ("num_heads", 2.0),
+                ("attention_logits_alpha", 2.0),
+                ("head_dim", 4.0),
+                ("query_pre_attn_scalar", 1.0),
+                ("hidden_size", 16.0),
+            ] {
+                old.set(key, value);
+            }
+            old.set(key, value);
+            let mut new = old.clone();
+            let (root, mut sections, mut notes) = (Map::new(), Map::new(), Vec::new());
+            let work = &mut ConfigWork {
+                root: &root,
+                old: &mut old,
+                new: &mut new,
+                sections: &mut sections,
+                notes: &mut notes,
+            };
+            hook(work)
+        };
+        for (hook, key, value) in [
+            (gemma2_to_hf as Hook, "num_heads", 0.0),
+            (gemma2_to_hf, "attention_logits_alpha", 0.0),
+            (gemma2_to_hf, "attention_logits_alpha", 1e-200),
+            (gemma2_to_cs, "num_heads", 0.0),
+            (gemma2_to_cs, "query_pre_attn_scalar", 0.0),
+            (gemma2_to_cs, "query_pre_attn_scalar", -1.0),
+            (gemma2_to_cs, "hidden_size", -1.0),
+        ] {
+            assert!(with(hook, key, value).is_err(), "{key} {value}");
+        }
+        assert!(with(gemma2_to_hf, "num_heads", 2.0).is_ok());
+        assert!(with(gemma2_to_cs, "num_heads", 2.0).is_ok());
+    }
 }

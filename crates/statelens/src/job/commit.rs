@@ -10,7 +10,8 @@ use statelens_convert::RunReport;
 
 use super::planned::PlannedConversion;
 use super::recipe::JobOutput;
-use super::results::{TaskResult, merged};
+use super::results::{TaskResult, WrittenRange, merged};
+use super::summed::check_ranges;
 use crate::files;
 use crate::output::{Output, same_file};
 use crate::refusal::Refusal;
@@ -35,25 +36,30 @@ impl OutputState {
 }
 
 impl PlannedConversion<'_> {
-    /// Completes the files, reads them back, and gives them their names. `results` come in the
-    /// order of the tasks; `refusal` refuses casts that lost numbers, unless the options accept them.
+    /// Checks what the tasks wrote, completes the files, reads them back, and gives them their
+    /// names. `results` come in the order of the tasks; `refusal` refuses casts that lost numbers,
+    /// unless the options accept them. Also returns the shards that were removed.
     pub(crate) fn commit(
         &self,
         results: &[TaskResult],
         refusal: Refusal,
         progress: &mut dyn Progress,
-    ) -> Result<RunReport> {
+    ) -> Result<(RunReport, Vec<PathBuf>)> {
         let mut report = merged(&self.plan, &self.division, results)?;
         if !self.recipe.options.lossy {
             refusal.check_casts(&self.plan.source, &report)?;
         }
         if self.is_remote() {
             self.complete(results, &mut report, progress)?;
-            return Ok(report);
+            return Ok((report, Vec::new()));
         }
         let replace = self.recipe.options.replace;
         let states = self.recipe.outputs.iter().map(|output| state(output, replace));
         let states: Vec<OutputState> = states.collect::<Result<_>>()?;
+        let files: Vec<Arc<fs::File>> = states.iter().map(|state| state.file().clone()).collect();
+        let written: Vec<WrittenRange> =
+            results.iter().flat_map(|result| &result.written).copied().collect();
+        check_ranges(&files, &written, progress)?;
         let mut late = |file: usize, at: u64, bytes: &[u8]| {
             let Some(OutputState::Open(output)) = states.get(file) else { return Ok(()) };
             write_at(&output.file, bytes, at)
@@ -73,7 +79,6 @@ impl PlannedConversion<'_> {
                     .map_err(|error| Error::io(format!("the file can't be completed: {error}")))?;
             }
         }
-        let files: Vec<Arc<fs::File>> = states.iter().map(|state| state.file().clone()).collect();
         let paths: Vec<PathBuf> =
             self.recipe.outputs.iter().map(|output| output.path.clone()).collect();
         let open = |state| match state {
@@ -83,8 +88,9 @@ impl PlannedConversion<'_> {
         let outputs = states.into_iter().filter_map(open).collect();
         let limits = self.recipe.options.reading.limits();
         let writing = self.recipe.options.writing(&limits, &self.sources);
-        complete(&ReadBack::of(&self.plan), &files, &paths, outputs, &writing, progress)?;
-        Ok(report)
+        let read_back = ReadBack::of(&self.plan);
+        let removed = complete(&read_back, &files, &paths, outputs, &writing, progress)?;
+        Ok((report, removed))
     }
 }
 

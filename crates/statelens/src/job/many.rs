@@ -28,11 +28,30 @@ pub(crate) struct ManyResult {
     groups: Vec<GroupResult>,
 }
 
+impl ManyResult {
+    /// Fails unless the results are those of `sources`.
+    pub(crate) fn check(&self, sources: &[ManySource]) -> Result<()> {
+        let is_of = |(one, source): (&CheckpointResult, &ManySource)| {
+            one.path == source.path.display().to_string() && one.bytes == source.bytes
+        };
+        match self.checkpoints.len() == sources.len()
+            && self.checkpoints.iter().zip(sources).all(is_of)
+        {
+            true => Ok(()),
+            false => Err(Error::damaged("this is the result of other checkpoints")
+                .advice("Remove it, and run the task again.")),
+        }
+    }
+}
+
 /// The result for one of many checkpoints.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct CheckpointResult {
     /// Its path or address.
     pub path: String,
+    /// Its length in bytes, if it was known when the job was planned.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub bytes: Option<u64>,
     /// Whether it passes; false if it could not be read.
     pub passes: bool,
     /// A word for people.
@@ -107,18 +126,19 @@ pub(crate) fn run(
     let mut result = ManyResult::default();
     let mut groups = TensorGroups::new();
     for source in sources {
-        let path = source.path.display().to_string();
+        let (path, bytes) = (source.path.display().to_string(), source.bytes);
         let outcome = check_unchanged(source)
             .and_then(|()| outcome(command, opener, &source.path, &mut groups, progress));
         result.checkpoints.push(match outcome {
             Ok(CommandOutcome { passes, verdict, report }) => {
                 let report = Some(raw(report)?);
-                CheckpointResult { path, passes, verdict, error: None, code: None, report }
+                CheckpointResult { path, bytes, passes, verdict, error: None, code: None, report }
             }
             // An interrupt is not an error of one checkpoint.
             Err(error) if error.kind() == ErrorKind::Cancelled => return Err(error),
             Err(error) => CheckpointResult {
                 path,
+                bytes,
                 passes: false,
                 verdict: "could not be read".to_owned(),
                 code: Some(error.code().to_owned()),

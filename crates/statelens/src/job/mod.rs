@@ -27,6 +27,8 @@ mod reading;
 mod recipe;
 mod results;
 mod store;
+mod stored;
+mod summed;
 mod task;
 
 use std::fs;
@@ -36,7 +38,9 @@ pub use many::{CheckpointResult, ManyReport};
 pub use options::{ConvertOptions, EditTexts};
 pub use reading::{Reading, SourceIdentity};
 pub use recipe::{ConvertRecipe, JobOutput, JobWork, ManyCommand, ManyRecipe, ManySource, Recipe};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
+use serde::de::{DeserializeOwned, IgnoredAny};
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use statelens_checkpoint::{Error, ErrorKind, Loss, Plan, Progress, Result, Setting, advice};
 use statelens_convert::RunReport;
@@ -50,7 +54,7 @@ use results::TaskResult;
 
 use crate::job_store::JobStore;
 use crate::refusal::Refusal;
-use crate::report::cast_json;
+use crate::report::{cast_json, files_json};
 
 /// A planned job.
 pub struct Job {
@@ -107,28 +111,44 @@ impl JobStatus {
 }
 
 /// A conversion that is committed.
-pub struct Committed {
+pub enum Committed {
+    /// It was committed before. This is the report of that commit, as JSON.
+    Before(String),
+    /// It was committed now.
+    Now(Box<CommittedConversion>),
+}
+
+/// The result of committing a conversion.
+pub struct CommittedConversion {
     /// The plan, for its losses and its source.
     pub plan: Plan,
     /// The report of all tasks.
     pub report: RunReport,
+    /// Shards of the replaced checkpoint, which were removed.
+    pub removed: Vec<PathBuf>,
 }
 
 impl ConvertRecipe {
     /// Returns the report of the commit as JSON, as `statelens job commit --json` prints it;
     /// `committed` is the result of [`Job::commit`].
-    pub fn json(&self, committed: Option<&Committed>) -> String {
+    pub fn json(&self, committed: &Committed) -> String {
+        match committed {
+            Committed::Before(report) => report.clone(),
+            Committed::Now(committed) => self.report(committed, false),
+        }
+    }
+
+    fn report(&self, committed: &CommittedConversion, committed_before: bool) -> String {
+        let CommittedConversion { plan, report, removed } = committed;
+        let paths: Vec<PathBuf> = self.outputs.iter().map(|output| output.path.clone()).collect();
         let mut json = Json::new();
         json.object(|json| {
             json.name("statelens").number(1);
-            json.name("committed_before").bool(committed.is_none());
-            json.name("files").array(|json| {
-                self.outputs.iter().for_each(|output| json.str(&output.path.to_string_lossy()));
-            });
-            if let Some(Committed { plan, report }) = committed {
-                json.name("bytes").number(report.bytes);
-                cast_json(json, report, &report.worst(&plan.source));
-            }
+            json.name("committed_before").bool(committed_before);
+            files_json(json, "files", &paths);
+            files_json(json, "removed", removed);
+            json.name("bytes").number(report.bytes);
+            cast_json(json, report, &report.worst(&plan.source));
         });
         json.take()
     }
@@ -223,7 +243,9 @@ impl Job {
                 checkpoints,
                 reading: reading.absolute()?,
             })),
-        };
+            checksum: String::new(),
+        }
+        .summed()?;
         Self::create(place, store, recipe)
     }
 
@@ -309,11 +331,13 @@ impl Job {
         progress: &mut dyn Progress,
     ) -> Result<Vec<u8>> {
         match worker {
-            Worker::Convert(planned) => text(&planned.run(task, progress)?),
+            Worker::Convert(planned) => {
+                stored::encoded(&self.recipe, task, &planned.run(task, progress)?)
+            }
             Worker::Many(recipe, opener) => {
                 let sources = self.slice(recipe, task);
                 let result = many::run(&recipe.command, opener, sources, progress)?;
-                text(&StoredResult { statelens: 1, task, result })
+                stored::encoded(&self.recipe, task, &result)
             }
         }
     }
@@ -327,8 +351,11 @@ impl Job {
         let many = self.many()?;
         self.check_complete()?;
         let result = |task| -> Result<ManyResult> {
-            let found: StoredResult = self.result(task)?;
-            Ok(found.result)
+            let result: ManyResult = self.result(task)?;
+            result
+                .check(self.slice(many, task))
+                .map_err(|error| error.in_file(result_name(task)))?;
+            Ok(result)
         };
         let results = (0..self.recipe.tasks).map(result);
         let report = many::merged(&many.command, &many.checkpoints, results)?;
@@ -356,55 +383,20 @@ impl Job {
 
     /// Completes the output of a conversion. Refuses while results are missing, or if a source has
     /// changed. `refusal` refuses casts that lost numbers, unless the options of the job accept
-    /// losses. Returns `None` if the job was committed before.
-    pub fn commit(
-        &self,
-        refusal: Refusal,
-        progress: &mut dyn Progress,
-    ) -> Result<Option<Committed>> {
-        if self.store.read(COMMITTED)?.is_some() {
-            return Ok(None);
+    /// losses. A job that was committed before returns the same report again.
+    pub fn commit(&self, refusal: Refusal, progress: &mut dyn Progress) -> Result<Committed> {
+        if let Some(report) = self.store.read(COMMITTED)? {
+            let report: Box<RawValue> = parsed(&report, COMMITTED, &self.place)?;
+            return Ok(Committed::Before(report.get().to_owned()));
         }
         self.check_complete()?;
         let planned = PlannedConversion::again(&self.recipe, progress)?;
-        let mut results = Vec::new();
-        for task in 0..self.recipe.tasks {
-            let result: TaskResult = self.result(task)?;
-            if result.digest != planned.recipe.digest || result.task != task {
-                return Err(Error::refused(format!("the result of task {task} is of another job"))
-                    .in_file(self.place.display().to_string()));
-            }
-            results.push(result);
-        }
-        let report = planned.commit(&results, refusal, progress)?;
-        let bytes = report.bytes;
-        let committed = Committed { plan: planned.plan, report };
-        let report: Option<Value> = match &self.recipe.work {
-            JobWork::Convert(recipe) => serde_json::from_str(&recipe.json(Some(&committed))).ok(),
-            JobWork::Many(_) => None,
-        };
-        let kept = json!({ "statelens": 1, "bytes": bytes, "report": report });
-        self.store.create(COMMITTED, &text(&kept)?)?;
-        Ok(Some(committed))
-    }
-
-    /// Returns the report of [`Job::commit`] as JSON, whose result is `committed`; if the job was
-    /// committed before, the report of that time.
-    pub fn commit_json(
-        &self,
-        recipe: &ConvertRecipe,
-        committed: Option<&Committed>,
-    ) -> Result<String> {
-        if committed.is_none() {
-            let kept = self.store.read(COMMITTED)?.unwrap_or_default();
-            let kept: Value = serde_json::from_slice(&kept).unwrap_or_default();
-            if let Some(Value::Object(report)) = kept.get("report") {
-                let mut report = report.clone();
-                report.insert("committed_before".into(), true.into());
-                return Ok(Value::Object(report).to_string());
-            }
-        }
-        Ok(recipe.json(committed))
+        let results = (0..self.recipe.tasks).map(|task| self.result(task));
+        let results: Vec<TaskResult> = results.collect::<Result<_>>()?;
+        let (report, removed) = planned.commit(&results, refusal, progress)?;
+        let committed = CommittedConversion { plan: planned.plan, report, removed };
+        self.store.create(COMMITTED, planned.recipe.report(&committed, true).as_bytes())?;
+        Ok(Committed::Now(Box::new(committed)))
     }
 
     /// Returns which tasks are done, failed or missing.
@@ -473,14 +465,23 @@ impl Job {
     }
 
     fn has_result(&self, task: u64) -> Result<bool> {
-        self.store.read(&result_name(task)).map(|found| found.is_some())
+        match self.store.read(&result_name(task))? {
+            Some(bytes) => self.decoded::<IgnoredAny>(task, &bytes).map(|_| true),
+            None => Ok(false),
+        }
     }
 
-    fn result<T: serde::de::DeserializeOwned>(&self, task: u64) -> Result<T> {
+    fn result<T: DeserializeOwned>(&self, task: u64) -> Result<T> {
         let name = result_name(task);
         let bytes = self.store.read(&name)?;
         let bytes = bytes.ok_or_else(|| Error::io("a result is gone").in_file(&*name))?;
-        parsed(&bytes, &name, &self.place)
+        self.decoded(task, &bytes)
+    }
+
+    fn decoded<T: DeserializeOwned>(&self, task: u64, bytes: &[u8]) -> Result<T> {
+        stored::decoded(&self.recipe, task, bytes).map_err(|error| {
+            error.in_file(self.place.join(result_name(task)).display().to_string())
+        })
     }
 
     /// Returns the numbers of the objects in a folder of the job.
@@ -500,14 +501,6 @@ impl Job {
             let _ = self.store.replace(&failure_name(task), &text);
         }
     }
-}
-
-/// The result of a task for many checkpoints, as it is stored.
-#[derive(Serialize, Deserialize)]
-struct StoredResult {
-    statelens: u64,
-    task: u64,
-    result: ManyResult,
 }
 
 /// What a process prepares once for the tasks that it runs.
@@ -555,7 +548,7 @@ fn text(value: &impl Serialize) -> Result<Vec<u8>> {
         .map_err(|error| Error::unsupported(format!("it can't be written as JSON: {error}")))
 }
 
-fn parsed<T: serde::de::DeserializeOwned>(bytes: &[u8], name: &str, place: &Path) -> Result<T> {
+fn parsed<T: DeserializeOwned>(bytes: &[u8], name: &str, place: &Path) -> Result<T> {
     serde_json::from_slice(bytes).map_err(|error| {
         Error::damaged(format!("this is not what a job writes: {error}"))
             .in_file(place.join(name).display().to_string())

@@ -10,7 +10,7 @@ use super::division::{Division, Medium};
 use super::options::ConvertOptions;
 use super::planned::medium;
 use super::reading::identities;
-use super::recipe::{ConvertRecipe, JobOutput, JobWork, Recipe, VERSION};
+use super::recipe::{ConvertRecipe, JobOutput, JobWork, Recipe, VERSION, temporary_start};
 use super::{digest, memory, objects};
 use crate::output::{Folders, Output};
 use crate::refusal::Refusal;
@@ -59,7 +59,8 @@ impl NewConversion {
             Medium::Objects => objects::check(&plan, &division, &paths, options.replace)?,
             Medium::Files => {
                 let create = |index, path: &Path, room| {
-                    let name = |attempt| format!(".statelens-job-{id}-{index}-{attempt}.part");
+                    let start = temporary_start(&id);
+                    let name = |attempt| format!("{start}{index}-{attempt}.part");
                     Output::create_as(path, options.replace, room, &name)
                 };
                 let writing = options.writing(&limits, &sources);
@@ -100,7 +101,9 @@ impl NewConversion {
             tasks: division.tasks(),
             memory: memory::of_task(&plan, memory::so_far())?,
             work: JobWork::Convert(Box::new(convert)),
-        };
+            checksum: String::new(),
+        }
+        .summed()?;
         Ok(Self { recipe, losses: plan.losses, outputs, folders, uploads })
     }
 

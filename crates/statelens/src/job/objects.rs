@@ -168,7 +168,7 @@ impl PlannedConversion<'_> {
         }
         let (report, names) = uploads::send(task.plan.clone(), ranges, progress)?;
         self.check_sources()?;
-        let mut result = TaskResult::new(index, &self.recipe.digest, task, &report);
+        let mut result = TaskResult::new(task, &report);
         result.seconds = started.elapsed().as_secs_f64();
         let named = numbers.into_iter().zip(names);
         result.parts = named.map(|((file, first), names)| (file, first, names)).collect();

@@ -1,11 +1,13 @@
 //! The recipe of a job: what it does, to which files, in how many tasks.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use sha2::{Digest as _, Sha256};
 use statelens_checkpoint::{Error, Result};
 
+use super::digest::hex;
 use super::options::ConvertOptions;
 use super::reading::{Reading, SourceIdentity};
 use crate::statistics::Grouping;
@@ -26,6 +28,9 @@ pub struct Recipe {
     /// The work.
     #[serde(flatten)]
     pub work: JobWork,
+    /// SHA-256 of all other fields: workers write only to the paths that were planned.
+    #[serde(default)]
+    pub checksum: String,
 }
 
 /// The work of a job.
@@ -140,7 +145,15 @@ impl Recipe {
             .map_err(|error| Error::unsupported(format!("it can't be written as JSON: {error}")))
     }
 
-    /// Parses a recipe. Fails if another version of the program planned the job.
+    /// Returns the recipe with its checksum.
+    pub(crate) fn summed(self) -> Result<Self> {
+        let value = serde_json::to_value(&self)
+            .map_err(|error| Error::unsupported(format!("it can't be written as JSON: {error}")))?;
+        Ok(Self { checksum: checksum(value), ..self })
+    }
+
+    /// Parses a recipe. Fails if another version of the program planned the job, or if the recipe
+    /// has changed since then.
     pub(crate) fn parse(bytes: &[u8]) -> Result<Self> {
         let not = |why: &str| Error::refused(format!("this is not the recipe of a job: {why}"));
         let value: Value =
@@ -153,6 +166,42 @@ impl Recipe {
             .coded("version-differs")
             .advice("Run all tasks with the version that planned them."));
         }
-        serde_json::from_value(value).map_err(|error| not(&error.to_string()))
+        let recipe: Self =
+            serde_json::from_value(value.clone()).map_err(|error| not(&error.to_string()))?;
+        let JobWork::Convert(convert) = &recipe.work else { return recipe.checked(value) };
+        let start = temporary_start(&recipe.id);
+        let is_own = |path: &Path| {
+            let name = path.file_name().and_then(|name| name.to_str());
+            name.is_some_and(|name| name.starts_with(&start) && name.ends_with(".part"))
+        };
+        let mut temporary = convert.outputs.iter().filter_map(|output| output.temporary.as_ref());
+        match temporary.find(|path| !is_own(path)) {
+            Some(path) => Err(not("it names a temporary file that is not of this job")
+                .in_file(path.display().to_string())),
+            None => recipe.checked(value),
+        }
     }
+
+    fn checked(self, value: Value) -> Result<Self> {
+        match checksum(value) == self.checksum {
+            true => Ok(self),
+            false => Err(Error::refused("the recipe of the job has changed since it was planned")
+                .coded("recipe-changed")
+                .advice("Remove the folder of the job, and plan it again.")),
+        }
+    }
+}
+
+/// Returns the beginning of the names of a job's temporary files.
+pub(super) fn temporary_start(id: &str) -> String {
+    format!(".statelens-job-{id}-")
+}
+
+/// Returns the SHA-256 of a recipe without its checksum.
+fn checksum(mut recipe: Value) -> String {
+    if let Value::Object(fields) = &mut recipe {
+        fields.remove("checksum");
+        fields.sort_keys();
+    }
+    hex(&Sha256::digest(recipe.to_string().as_bytes()))
 }

@@ -9,16 +9,13 @@ use statelens_tensor::{CastReport, crc};
 
 use super::division::{Division, OutputRun, TaskPlan};
 
-/// The result of a task: marker, report and checksums.
+/// The result of a task: report and checksums.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub(crate) struct TaskResult {
-    /// Version of this structure: 1.
-    pub(crate) statelens: u64,
-    pub(crate) task: u64,
-    /// The digest of the plan.
-    pub(crate) digest: String,
     /// Number of bytes written.
     pub(crate) bytes: u64,
+    /// The ranges of files that this task wrote.
+    pub(crate) written: Vec<WrittenRange>,
     pub(crate) seconds: f64,
     /// Checksums of segments, or of parts of them, in order.
     pub(crate) checksums: Vec<PartChecksum>,
@@ -33,6 +30,18 @@ pub(crate) struct TaskResult {
     /// Parts of objects: file, number of the first, the names that the store gave them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) parts: Vec<(usize, usize, Vec<String>)>,
+}
+
+/// A range of a file that a task wrote.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct WrittenRange {
+    pub(crate) file: usize,
+    /// Position of the first byte.
+    pub(crate) at: u64,
+    /// Number of bytes.
+    pub(crate) len: u64,
+    /// Their CRC-32C.
+    pub(crate) sum: u32,
 }
 
 /// The checksum of a segment, or of a part of it: file, segment, bytes, checksum.
@@ -68,14 +77,8 @@ impl From<CastCounts> for CastReport {
 
 impl TaskResult {
     /// Returns the result of a task from the report of its plan.
-    pub(crate) fn new(task: u64, digest: &str, of: &TaskPlan, report: &RunReport) -> Self {
-        let mut result = Self {
-            statelens: 1,
-            task,
-            digest: digest.to_owned(),
-            bytes: report.bytes,
-            ..Self::default()
-        };
+    pub(crate) fn new(of: &TaskPlan, report: &RunReport) -> Self {
+        let mut result = Self { bytes: report.bytes, ..Self::default() };
         for (OutputRun { file, segment: first, whole, .. }, outcomes) in
             of.runs.iter().zip(&report.outcomes)
         {

@@ -110,7 +110,7 @@ impl JobStore for Folder {
     fn remove(&self) -> Result<()> {
         // Only what a job writes: the user may have named a folder with other files.
         for folder in FOLDERS {
-            for name in self.names(folder)? {
+            for name in self.names(folder)?.iter().filter(|name| is_of_a_job(name)) {
                 self.remove_file(&format!("{folder}/{name}"))?;
             }
             let _ = fs::remove_dir(self.path(folder));
@@ -125,6 +125,14 @@ impl JobStore for Folder {
         let _ = fs::remove_dir(&self.0);
         Ok(())
     }
+}
+
+/// Returns whether a job gives this name to a file in its subfolders: `00017.json`, or a temporary
+/// name.
+fn is_of_a_job(name: &str) -> bool {
+    let number = name.strip_suffix(".json").unwrap_or_default();
+    let is_number = number.len() >= 5 && number.bytes().all(|byte| byte.is_ascii_digit());
+    is_number || name.starts_with(".new-")
 }
 
 impl Folder {

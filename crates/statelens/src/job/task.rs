@@ -9,9 +9,11 @@ use statelens_checkpoint::{Error, Progress, Result};
 
 use super::planned::PlannedConversion;
 use super::recipe::JobOutput;
-use super::results::TaskResult;
+use super::results::{TaskResult, WrittenRange};
+use super::summed::{SummedSink, range_sum};
 use crate::executor;
 use crate::files::open_error;
+use crate::output::open_unlinked;
 use crate::sink::FileSink;
 
 impl PlannedConversion<'_> {
@@ -37,9 +39,9 @@ impl PlannedConversion<'_> {
             };
             places.push((file, run.at));
         }
-        let mut sink = FileSink::at(places);
+        let mut sink = SummedSink::new(FileSink::at(places.clone()));
         let report = executor::run(task.plan.clone(), &mut sink, progress)?;
-        sink.finish()?;
+        let sums = sink.finish()?;
         for (file, output) in files.iter().zip(&self.recipe.outputs) {
             // Another machine may read these bytes as soon as the result exists.
             if let Some(file) = file {
@@ -50,7 +52,16 @@ impl PlannedConversion<'_> {
             }
         }
         self.check_sources()?;
-        let mut result = TaskResult::new(index, &self.recipe.digest, &task, &report);
+        let mut result = TaskResult::new(&task, &report);
+        for ((run, (file, at)), sum) in task.runs.iter().zip(&places).zip(sums) {
+            let len = sum.len;
+            let value = match sum.patched {
+                // Bytes that were replaced are in the sum.
+                true => range_sum(file, *at, sum.len, |_| Ok(()))?,
+                false => sum.value,
+            };
+            result.written.push(WrittenRange { file: run.file, at: run.at, len, sum: value });
+        }
         result.seconds = started.elapsed().as_secs_f64();
         Ok(result)
     }
@@ -59,7 +70,7 @@ impl PlannedConversion<'_> {
 /// Opens the temporary file of an output, which the job's plan has created.
 fn open(output: &JobOutput) -> Result<fs::File> {
     let path = output.temporary.as_deref().unwrap_or(Path::new(""));
-    fs::OpenOptions::new().write(true).open(path).map_err(|error| match error.kind() {
+    open_unlinked(path).map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound => Error::refused("the unfinished output of the job is gone")
             .in_file(path.display().to_string())
             .coded("job-ended")

@@ -241,8 +241,8 @@ fn set_aside(temporary: &Path, target: &Path) -> io::Result<PathBuf> {
     }
 }
 
-/// Returns a name derived from that of a temporary file: `.statelens-PID-NUMBER.part` becomes
-/// `.statelens-PID-NUMBER000009.part`. It is recognised as a left-over, and no temporary file has
+/// Returns a name derived from that of a temporary file: `.statelens-HOST-PID-NUMBER.part` becomes
+/// `.statelens-HOST-PID-NUMBER000009.part`. It is recognised as a left-over, and no temporary file has
 /// it, because `NUMBER` is less than 100.
 fn aside(temporary: &Path, digit: &str) -> PathBuf {
     let name = temporary.file_name().unwrap_or_default().to_string_lossy();

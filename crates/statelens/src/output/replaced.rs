@@ -12,6 +12,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
+use statelens_formats::sets::SECOND_NAME;
 
 /// Longer indexes are not rewritten, in bytes.
 const MAX_INDEX: u64 = 1 << 28;
@@ -77,7 +78,7 @@ pub(super) fn remove(links: &[PathBuf]) {
 fn second_name(name: &str) -> String {
     let (stem, extension) = name.rsplit_once('.').unwrap_or((name, ""));
     let dot = if extension.is_empty() { "" } else { "." };
-    format!("{stem}.statelens-{}{dot}{extension}", std::process::id())
+    format!("{stem}{SECOND_NAME}{}{dot}{extension}", std::process::id())
 }
 
 fn quoted(name: &str) -> String {

@@ -6,7 +6,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::thread;
 
-use statelens::job::{ConvertOptions, EditTexts, Job, JobWork, Reading, TaskEnd};
+use statelens::job::{
+    Committed, ConvertOptions, EditTexts, Job, JobWork, ManyCommand, Reading, TaskEnd,
+};
 use statelens::parts::checkpoint::Unwatched;
 use statelens::parts::convert::{OutputOptions, RunReport};
 use statelens::{DType, Opener, Refusal, Result, Target, convert};
@@ -47,8 +49,10 @@ fn run(job: &Job, task: u64) -> Result<TaskEnd> {
 }
 
 fn commit(job: &Job) -> Result<Option<RunReport>> {
-    let committed = job.commit(Refusal::default(), &mut Unwatched)?;
-    Ok(committed.map(|committed| committed.report))
+    match job.commit(Refusal::default(), &mut Unwatched)? {
+        Committed::Before(_) => Ok(None),
+        Committed::Now(committed) => Ok(Some(committed.report)),
+    }
 }
 
 /// Returns the tasks in another order, which depends on `seed`.
@@ -232,7 +236,7 @@ fn a_compressed_file_is_one_task_and_shards_are_several() {
 /// A write that fails leaves no result, and the task can be run again.
 #[cfg(target_os = "linux")]
 #[test]
-fn a_failed_write_is_tried_again() {
+fn a_failed_task_is_tried_again() {
     let folder = tempfile::tempdir().unwrap();
     let source = folder.path().join("source.safetensors");
     fs::write(&source, large()).unwrap();
@@ -242,17 +246,17 @@ fn a_failed_write_is_tried_again() {
     let JobWork::Convert(recipe) = &job.recipe().work else { panic!() };
     let temporary = recipe.outputs[0].temporary.clone().unwrap();
     run(&job, 0).unwrap();
-    // A disk that is full.
+    // A link in place of the file, which is not followed.
     let aside = folder.path().join("aside");
     fs::rename(&temporary, &aside).unwrap();
     std::os::unix::fs::symlink("/dev/full", &temporary).unwrap();
     let error = run(&job, 1).unwrap_err();
-    assert!(error.to_string().contains("disk is full"), "{error}");
+    assert!(error.to_string().contains("it is a link"), "{error}");
     assert!(statelens::job::worth_trying_again(&error));
     fs::rename(&aside, &temporary).unwrap();
     let status = job.status().unwrap();
     assert_eq!((status.done, status.missing.as_slice()), (1, &[1, 2][..]));
-    assert!(status.failed[0].1.contains("disk is full"), "{status:?}");
+    assert!(status.failed[0].1.contains("it is a link"), "{status:?}");
     let error = commit(&job).unwrap_err();
     assert_eq!(error.code(), "results-missing");
     assert!(statelens::job::worth_trying_again(&error));
@@ -299,6 +303,134 @@ fn a_commit_may_be_interrupted_between_names() {
     assert!(contents(&many) == done);
 }
 
+/// Changes one byte of each output of a job whose tasks are done.
+#[test]
+fn commit_refuses_output_that_has_changed() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = folder.path().join("source.safetensors");
+    fs::write(&source, large()).unwrap();
+    for (target, extension) in TARGETS {
+        let out = folder.path().join(format!("out.{extension}"));
+        let place = folder.path().join(format!("job-{extension}"));
+        let mut options = options(&source, &out, target.id());
+        if extension == "npy" {
+            options.edits.select = vec!["*".to_owned()];
+        }
+        let Ok(job) = plan(&place, options, 4) else {
+            assert_eq!(extension, "npy", "only one tensor fits");
+            continue;
+        };
+        let JobWork::Convert(recipe) = &job.recipe().work else { panic!("a conversion") };
+        (0..job.recipe().tasks)
+            .for_each(|task| assert_eq!(run(&job, task).unwrap(), TaskEnd::Done));
+        let written = recipe.outputs.iter().filter(|output| output.bytes > 100_000);
+        let temporary = written.filter_map(|output| output.temporary.clone()).next().unwrap();
+        let sound = fs::read(&temporary).unwrap();
+        for at in [sound.len() / 3, sound.len() * 2 / 3] {
+            let mut bytes = sound.clone();
+            bytes[at] ^= 1;
+            fs::write(&temporary, &bytes).unwrap();
+            let error = commit(&job).unwrap_err();
+            assert_eq!(error.code(), "output-changed", "{extension}: {error}");
+            assert!(!out.exists());
+        }
+        fs::write(&temporary, &sound[..sound.len() / 2]).unwrap();
+        assert!(commit(&job).is_err(), "{extension}");
+        fs::write(&temporary, &sound).unwrap();
+        commit(&job).unwrap();
+        // A second commit returns the same report.
+        let again = job.commit(Refusal::default(), &mut Unwatched).unwrap();
+        let report: serde_json::Value = serde_json::from_str(&recipe.json(&again)).unwrap();
+        assert_eq!(report["committed_before"], true);
+        assert!(report["bytes"].as_u64().unwrap() > 100_000 && report["cast"].is_object());
+    }
+}
+
+/// A job writes to the paths that were planned, and to nothing that a link leads to.
+#[test]
+fn changed_paths_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = folder.path().join("source.safetensors");
+    fs::write(&source, large()).unwrap();
+    let out = folder.path().join("out.npz");
+    let victim = folder.path().join("victim.npz");
+    fs::write(&victim, b"mine").unwrap();
+    let place = folder.path().join("job");
+    let job = plan(&place, options(&source, &out, "npz"), 3).unwrap();
+    let JobWork::Convert(recipe) = &job.recipe().work else { panic!("a conversion") };
+    let temporary = recipe.outputs[0].temporary.clone().unwrap();
+    let json = fs::read_to_string(place.join("job.json")).unwrap();
+    let quoted = |path: &Path| serde_json::to_string(path).unwrap();
+    for (path, other) in [
+        (&out, &victim),
+        (&temporary, &victim),
+        (&temporary, &temporary.with_file_name(".statelens-job-0-0.part")),
+    ] {
+        let at = json.rfind(&quoted(path)).unwrap();
+        let changed = [&json[..at], &quoted(other), &json[at + quoted(path).len()..]].concat();
+        fs::write(place.join("job.json"), changed).unwrap();
+        assert!(Job::open(&place).is_err(), "{}", other.display());
+    }
+    fs::write(place.join("job.json"), &json).unwrap();
+    // Links in place of the temporary file.
+    #[cfg(unix)]
+    {
+        let aside = folder.path().join("aside");
+        fs::rename(&temporary, &aside).unwrap();
+        std::os::unix::fs::symlink(&victim, &temporary).unwrap();
+        run(&job, 0).unwrap_err();
+        fs::remove_file(&temporary).unwrap();
+        fs::hard_link(&victim, &temporary).unwrap();
+        run(&job, 0).unwrap_err();
+        fs::remove_file(&temporary).unwrap();
+        fs::rename(&aside, &temporary).unwrap();
+    }
+    (0..job.recipe().tasks).for_each(|task| assert_eq!(run(&job, task).unwrap(), TaskEnd::Done));
+    #[cfg(unix)]
+    {
+        fs::create_dir(folder.path().join("elsewhere")).unwrap();
+        let other = folder.path().join("elsewhere/other.npz");
+        fs::write(&other, b"mine").unwrap();
+        std::os::unix::fs::symlink(&other, &out).unwrap();
+        commit(&job).unwrap_err();
+        assert_eq!(fs::read(&other).unwrap(), b"mine");
+        fs::remove_file(&out).unwrap();
+    }
+    commit(&job).unwrap();
+    assert_eq!(fs::read(&victim).unwrap(), b"mine");
+}
+
+/// The result of a task that stands for another, or was changed.
+#[test]
+fn results_of_other_tasks_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let paths: Vec<PathBuf> = (0..3)
+        .map(|at| {
+            let path = folder.path().join(format!("{at}.safetensors"));
+            fs::write(&path, large()).unwrap();
+            path
+        })
+        .collect();
+    let (place, scan) = (folder.path().join("job"), ManyCommand::Scan { allow: Vec::new() });
+    let job = Job::plan_many(&place, scan, &paths, None, Reading::default(), Some(3)).unwrap();
+    (0..3).for_each(|task| assert_eq!(run(&job, task).unwrap(), TaskEnd::Done));
+    let result = |task: u64| job.place().join(format!("results/{task:05}.json"));
+    let [first, last] = [0, 2].map(|task| fs::read_to_string(result(task)).unwrap());
+    let renamed = first.replace("0.safetensors", "2.safetensors");
+    let numbered = renamed.replace("\"task\":0", "\"task\":2");
+    let passing = last.replace("\"passes\":true", "\"passes\":false");
+    for changed in [&first, &renamed, &numbered, &passing] {
+        assert!(*changed != last);
+        fs::write(result(2), changed).unwrap();
+        let error = job.commit_many().unwrap_err();
+        assert!(error.to_string().contains("not the result of task 2"), "{error}");
+        // It does not count as done, either.
+        run(&job, 2).unwrap_err();
+    }
+    fs::write(result(2), &last).unwrap();
+    assert_eq!(job.commit_many().unwrap().passed, 3);
+}
+
 #[test]
 fn a_changed_source_or_another_plan_is_refused() {
     let folder = tempfile::tempdir().unwrap();
@@ -319,8 +451,8 @@ fn a_changed_source_or_another_plan_is_refused() {
             "\"version\":\"0.0.7\"",
             "version-differs",
         ),
-        ("\"parts\":3", "\"parts\":2", "plan-differs"),
-        ("\"cast\":[]", "\"cast\":[\"bfloat16\"]", "plan-differs"),
+        ("\"parts\":3", "\"parts\":2", "recipe-changed"),
+        ("\"cast\":[]", "\"cast\":[\"bfloat16\"]", "recipe-changed"),
     ] {
         assert!(recipe.contains(change), "{recipe}");
         fs::write(place.join("job.json"), recipe.replacen(change, by, 1)).unwrap();

@@ -41,7 +41,7 @@ fn parameter_counts_agree_across_reports() {
         let name = path.display();
         let inner = checkpoint.inner();
         let leaves = inner.leaves();
-        let count = parameters(inner, &leaves, &CheckpointSummary::new(inner, &leaves));
+        let count = parameters(inner, &leaves, &CheckpointSummary::new(inner, &leaves), None);
         let summary = CheckpointSummary::new(inner, &leaves);
         let (model, counted) = Model::counted(inner, &leaves, &summary, None);
         assert_eq!(counted, count, "the count of a description: {name}");
@@ -51,7 +51,7 @@ fn parameter_counts_agree_across_reports() {
         let summary = Info::new(inner, summary, count.clone(), Model::default()).json();
         let summary: serde_json::Value = serde_json::from_str(&summary).unwrap();
         assert_eq!(summary["model_parameters"], count.model, "info --json: {name}");
-        let outline = Outline::new(inner, &leaves);
+        let outline = Outline::new(inner, &leaves, None);
         assert_eq!(outline.parameters().model, count.model, "the summary: {name}");
         let of_model = |outline: &Outline| outline.model().number("parameters");
         assert_eq!(of_model(&outline), fact, "the facts of the page: {name}");
@@ -89,7 +89,7 @@ fn parameter_count_excludes_optimizer_ties_and_buffers() {
     ] {
         let checkpoint = open(fixtures().join(name)).unwrap();
         let (inner, leaves) = (checkpoint.inner(), checkpoint.inner().leaves());
-        let count = parameters(inner, &leaves, &CheckpointSummary::new(inner, &leaves));
+        let count = parameters(inner, &leaves, &CheckpointSummary::new(inner, &leaves), None);
         assert_eq!((count.model, count.all), (model, all), "{name}");
     }
 }

@@ -74,7 +74,7 @@ fn report_texts(pool: Workers, left: &Arc<Checkpoint>, right: &Arc<Checkpoint>) 
     };
     let content = || {
         let leaves = left.leaves();
-        let mut outline = Outline::new(left, &leaves);
+        let mut outline = Outline::new(left, &leaves, None);
         let measuring = pool.drive(Measuring::new(left, &leaves, true))?;
         measuring.finish(&mut outline).unwrap();
         Ok(format!("{:?} {:?}", outline.content, outline.entries))

@@ -12,6 +12,7 @@ mod state;
 pub(crate) use files::MAX_CONFIG_SIZE;
 pub(crate) use plan::{plain, plan, table};
 pub(crate) use recognition::{
-    ConversionInputs, config_name, config_of_files, read as read_config, recognise_model,
+    ConversionInputs, config_name, config_of_files, config_values, read as read_config,
+    recognise_model,
 };
 pub(crate) use state::FamilyState;

@@ -316,6 +316,13 @@ pub(crate) fn config_of_files(files: &FileSet) -> Option<NamedText> {
     sibling_config(files, None)
 }
 
+/// Returns the values of the model's config among the files, if there is one that can be read.
+pub(crate) fn config_values(files: &FileSet) -> Option<Config> {
+    let config = config_of_files(files)?;
+    let value = read(&config).ok()?;
+    Some(Config::new(config.name, value.scalars()))
+}
+
 /// Returns the usual name of a model's config.
 pub(crate) fn config_name(checkpoint: &Checkpoint) -> &'static str {
     match recognise::is_cerebras(checkpoint) {

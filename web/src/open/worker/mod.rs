@@ -29,7 +29,7 @@ use crate::worker::job::Job;
 use crate::worker::opened::OpenCheckpoint;
 use crate::worker::port::now;
 use crate::worker::sources::Sources;
-use crate::{open, plan, repair, share, text};
+use crate::{family, open, plan, repair, share, text};
 
 /// Number of files of a drop that are tried before giving up.
 const TRIES: usize = 8;
@@ -279,6 +279,7 @@ fn describe(
     }
     let offers = repair::worker::offers(checkpoint, &mut findings);
     let summary = CheckpointSummary::new(checkpoint, &leaves);
+    let config = family::worker::config_values(&checkpoint.files);
     let opened = OpenedCheckpoint {
         name: found.name.clone(),
         main: found.main.0,
@@ -294,7 +295,7 @@ fn describe(
         finding_keys,
         offers,
         missing,
-        model_params: parameters(checkpoint, &leaves, &summary).model,
+        model_params: parameters(checkpoint, &leaves, &summary, config.as_ref()).model,
         ..OpenedCheckpoint::default()
     };
     (opened, leaves)

@@ -241,7 +241,7 @@ fn result(actor: &Actor, work: &OpenWork, done: &Rc<VerifyReport>) -> Html {
     let lines = report.lines(finite);
     let cut = lines.len().checked_sub(MAX_LINES).filter(|cut| *cut > 0);
     let cut = cut.map(|cut| format!("and {} more lines", fmt::exact(cut as u64)));
-    let more = cut.into_iter().chain(report.more());
+    let more = cut.into_iter().chain(report.more(finite));
     let save = {
         let (done, name) = (done.clone(), work.opened.name.clone());
         Callback::from(move |_: MouseEvent| {

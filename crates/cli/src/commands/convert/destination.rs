@@ -10,6 +10,7 @@ use statelens::parts::formats::{Format, writing_of};
 use statelens::{Error, Result, Writing};
 
 use crate::args::{Edits, Writes};
+use crate::output::check_not_addressed;
 use crate::remote;
 use crate::source::{self, FileSource};
 
@@ -89,6 +90,7 @@ impl Destination {
             return refused("a member of an archive can't be replaced");
         }
         let path = source::named(input)?;
+        check_not_addressed(&path)?;
         if statelens::parts::describe::CheckpointSummary::of(source).files.len() > 1 {
             return refused("this checkpoint has several files, which can't be replaced at once");
         }

@@ -1,8 +1,7 @@
 //! Reports of the planned and written files.
 
 use statelens::parts::checkpoint::{Size, visible};
-use statelens::report::Shares;
-use statelens::write::output_paths;
+use statelens::report::{PlannedPaths, Shares};
 use statelens::{ConversionPlan, Result, Written};
 
 use super::{ConvertJob, Destination, Forecast};
@@ -14,20 +13,25 @@ use crate::print::{Failure, Printer, TextTable, grouped, size_text, warn};
 pub(super) fn show(
     job: &ConvertJob<'_>,
     forecast: &Forecast,
+    files: &PlannedPaths,
     printer: &mut Printer,
 ) -> Result<(), Failure> {
     let ConversionPlan { plan, changes, format } = &forecast.planned;
     let (size, shares) = (plan.size()?, Shares::of(plan)?);
     let (exact, bytes) = (matches!(size, Size::Exact(_)), size.bytes());
-    let paths = output_paths(plan, job.destination.path());
+    let PlannedPaths { paths, removed } = files;
     if job.common.json {
         let (name, scanned) = (job.destination.name(), forecast.scanned());
-        return printer.line(&forecast.planned.json(&name, &paths, scanned)?);
+        return printer.line(&forecast.planned.json(&name, files, scanned)?);
     }
     let at_most = if exact { "" } else { "at most " };
     let mut table = TextTable::new(&["", ""]);
     for (at, path) in paths.iter().enumerate() {
         let word = if at == 0 { "would write" } else { "" };
+        table.row(vec![word.into(), path.display().to_string()]);
+    }
+    for (at, path) in removed.iter().enumerate() {
+        let word = if at == 0 { "would remove" } else { "" };
         table.row(vec![word.into(), path.display().to_string()]);
     }
     table.row(vec!["format".into(), format.into()]);
@@ -78,6 +82,10 @@ pub(super) fn done(
         return Ok(());
     }
     printer.line(&line)?;
+    for path in &written.removed {
+        let path = visible(&path.display().to_string());
+        printer.line(&format!("removed {path}, a shard of the replaced checkpoint"))?;
+    }
     losses_text(&written.losses, printer)?;
     cast_text(&written.report, &written.changed, printer)
 }

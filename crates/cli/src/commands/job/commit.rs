@@ -1,6 +1,6 @@
 //! `statelens job commit`.
 
-use statelens::job::{ConvertRecipe, Job, JobWork};
+use statelens::job::{Committed, ConvertRecipe, Job, JobWork};
 
 use crate::args::JobPlace;
 use crate::commands::losses::{REFUSAL, cast_text};
@@ -21,17 +21,20 @@ fn convert(job: &Job, convert: &ConvertRecipe, args: &JobPlace) -> CommandResult
     drop(bar);
     let mut printer = Printer::new();
     if args.json {
-        printer.line(&job.commit_json(convert, committed.as_ref())?)?;
+        printer.line(&convert.json(&committed))?;
         return printer.success();
     }
     match &committed {
-        None => printer.line("the job was committed before")?,
-        Some(committed) => {
+        Committed::Before(_) => printer.line("the job was committed before")?,
+        Committed::Now(committed) => {
             let files = convert.outputs.iter().zip(&committed.report.outcomes);
             for (output, outcomes) in files {
                 let bytes = outcomes.last().map_or(0, |last| last.offset + last.len);
                 let path = output.path.display();
                 printer.line(&format!("wrote        {path}, {}", size_text(bytes)))?;
+            }
+            for path in &committed.removed {
+                printer.line(&format!("removed      {}", path.display()))?;
             }
             let worst = committed.report.worst(&committed.plan.source);
             cast_text(&committed.report, &worst, &mut printer)?;

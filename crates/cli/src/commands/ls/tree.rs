@@ -12,7 +12,7 @@ pub(super) fn print(
     printer: &mut Printer,
 ) -> Result<(), Failure> {
     let mut above: Vec<String> = Vec::new();
-    for line in lines(&Outline::new(checkpoint, leaves)) {
+    for line in lines(&Outline::new(checkpoint, leaves, None)) {
         let mut steps: Vec<String> = line.entry.key.split('.').map(str::to_owned).collect();
         let name = steps.pop().unwrap_or_default();
         let same = above.iter().zip(&steps).take_while(|(one, other)| one == other).count();

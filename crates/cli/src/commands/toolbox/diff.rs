@@ -194,6 +194,12 @@ fn show(report: &ComparisonReport, printer: &mut Printer) -> Result<(), Failure>
         0 => String::new(),
         close => format!(", {} of them within the tolerance only", grouped(close)),
     };
+    if report.by_number {
+        printer.line(
+            "the parameters of the optimizer's entries are known on one side only, so the entries \
+             were compared by their numbers",
+        )?;
+    }
     if report.array_kinds > 0 {
         let keys = match report.array_kinds {
             1 => "1 key is a".to_owned(),

@@ -86,7 +86,10 @@ pub(crate) fn run(args: &Prune) -> CommandResult {
         .collect();
     let sound = run.checkpoints().count() - unsound.len();
     match args.json {
-        true => printer.json(|json| fields(args, &removed, &unsound, freed, stay, json))?,
+        true => printer.json(|json| {
+            fields(args, &removed, &unsound, freed, stay, json);
+            json.name("newer_by_time").value(&run.newer_by_time);
+        })?,
         false => {
             for (name, why) in &unsound {
                 printer.line(&format!("not sound  {}: {}", visible(name), visible(why)))?;
@@ -97,6 +100,9 @@ pub(crate) fn run(args: &Prune) -> CommandResult {
                     grouped(sound as u64),
                     grouped(keep as u64)
                 ))?;
+            }
+            if let Some(why) = run.restarted() {
+                printer.line(&format!("{}; the newest by time stay as well", visible(&why)))?;
             }
             show(args, &removed, freed, stay, &mut printer)?;
         }

@@ -3,11 +3,12 @@
 mod values;
 
 use std::path::Path;
+use std::time::UNIX_EPOCH;
 use std::{fs, io};
 
 use statelens::parts::compare::runs::{
     FileEntry, INDEX, LATEST_FILES, MAX_LATEST, NamePattern, OpenCheck, RunContents, RunFile,
-    folder_marks, is_checkpoint_folder, named_latest, parse_index,
+    folder_marks, is_checkpoint_folder, is_unfinished_folder, named_latest, parse_index,
 };
 use statelens::parts::describe::FileGrade;
 use statelens::{Error, Progress as _, Result};
@@ -60,6 +61,7 @@ pub(super) fn read(args: &RunFolderArgs) -> Result<RunContents> {
             files.push((name, metadata.len()));
         } else if metadata.is_dir()
             && (is_checkpoint_folder(&name)
+                || is_unfinished_folder(&name)
                 || folder_marks(&name).iter().any(|mark| entry.path().join(mark).exists()))
         {
             let from = files.len();
@@ -76,7 +78,11 @@ pub(super) fn read(args: &RunFolderArgs) -> Result<RunContents> {
             fs::metadata(&path).is_ok_and(|data| data.is_file() && data.len() <= MAX_LATEST);
         named_latest(name, &fs::read_to_string(path).ok().filter(|_| short)?)
     });
-    Ok(RunContents::new(files, index(folder)?, &pattern).with_latest(latest))
+    let time = |path: &str| {
+        let modified = fs::metadata(folder.join(path)).ok()?.modified().ok()?;
+        Some(modified.duration_since(UNIX_EPOCH).ok()?.as_secs())
+    };
+    Ok(RunContents::new(files, index(folder)?, &pattern).with_latest(latest).with_times(time))
 }
 
 /// Adds the files of a checkpoint that is a folder, with paths relative to the run folder. Folders
@@ -179,6 +185,9 @@ pub(crate) fn latest(args: &Latest) -> CommandResult {
         warn(&format!("{}: {what}.", folder.display()));
         return Ok(false);
     };
+    if let Some(why) = run.restarted() {
+        warn(&format!("{}: {why}.", folder.display()));
+    }
     let (why, check) = judge_latest(folder, &run, name);
     let grade = check.as_ref().and_then(OpenCheck::grade);
     let shown = folder.join(name);
@@ -301,6 +310,9 @@ fn show(
         if best.contains(&entry.name) {
             notes.push("best".to_owned());
         }
+        if run.newer_by_time.contains(&entry.name) {
+            notes.push("newer by time".to_owned());
+        }
         if run.only_folder.contains(&entry.name) {
             notes.push("not in the index".to_owned());
         }
@@ -328,6 +340,9 @@ fn show(
     }
     if let Some(name) = &run.absent_latest {
         printer.line(&absent(name))?;
+    }
+    if let Some(why) = run.restarted() {
+        printer.line(&why)?;
     }
     let checkpoints = run.checkpoints().count() as u64;
     let bytes = run.checkpoints().map(|entry| entry.bytes).fold(0, u64::saturating_add);

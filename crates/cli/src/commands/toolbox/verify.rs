@@ -27,7 +27,10 @@ pub(crate) fn run(args: &Verify) -> CommandResult {
             false => show(&report, opened, args.finite, &mut printer)?,
         }
         printer.finish()?;
-        return Ok(answer);
+        return match report.is_incomplete(args.finite) {
+            true => Err(Failure::Incomplete),
+            false => Ok(answer),
+        };
     }
     if manifest.is_some() {
         return Err(Error::refused("a manifest describes one checkpoint")
@@ -44,8 +47,9 @@ pub(crate) fn run(args: &Verify) -> CommandResult {
             grouped(report.result.tensors),
             grouped(report.result.bytes),
         ];
+        let incomplete = report.is_incomplete(args.finite);
         let json = Box::new(move |json: &mut Json| report.write(answer, json));
-        Ok(several::FileRow { cells, json, answer })
+        Ok(several::FileRow { cells, json, answer: answer || incomplete, incomplete })
     })
 }
 
@@ -87,7 +91,7 @@ fn show(
         table.row(vec![line.word.into(), line.key, line.text]);
     }
     table.print_body(printer)?;
-    for more in report.more() {
+    for more in report.more(finite) {
         printer.line(&format!("{more}: --json lists them"))?;
     }
     if opened {

@@ -5,17 +5,19 @@ use std::cmp::Ordering;
 use statelens::parts::checkpoint::{
     Checkpoint, Leaf, TensorId, natural_order, shape_text, visible,
 };
+use statelens::parts::compare::verify::NonFiniteTensor;
 use statelens::parts::convert::Pattern;
 use statelens::parts::values::weights::{CHECKS, Noticed, Survey, TensorOutcome};
 use statelens::parts::values::{Histogram, bars, index, number_text};
 use statelens::statistics::{
-    MeasuredTensor, MeasuredTensors, ReadTwice, StatisticsOptions, finding,
+    MeasuredTensor, MeasuredTensors, OtherNumbers, ReadTwice, StatisticsOptions, finding,
 };
 use statelens::{Error, Result, Statistics};
 
 use super::{hist, measure, rows};
 use crate::args::{FailOn, StatisticsField, StatsArgs};
 use crate::print::{CommandResult, Failure, Printer, TextTable, counted, grouped, warn};
+use crate::progress::{Bar, Unit};
 
 /// Bins of the histograms in the table.
 const SMALL: usize = 16;
@@ -48,7 +50,14 @@ pub(crate) fn run(args: &StatsArgs) -> CommandResult {
     };
     let mut all = MeasuredTensors::new(options, checkpoint, &leaves);
     measure::each(opened, &leaves, |id, found| all.take(id, found))?;
-    let answer = !all.tensors.values().any(|tensor| fails(&args.fail_on, &tensor.of));
+    let mut answer = !all.tensors.values().any(|tensor| fails(&args.fail_on, &tensor.of));
+    let mut others = None;
+    if !args.fail_on.is_empty() {
+        let mut bar = Bar::stoppable("checking", Unit::Bytes)?;
+        let found = OtherNumbers::read(checkpoint, &leaves, &all, &mut bar)?;
+        answer &= !found.not_finite.iter().any(|tensor| not_finite_fails(&args.fail_on, tensor));
+        others = Some(found);
+    }
     let mut again = |survey: Survey, out: &mut dyn FnMut(TensorId, TensorOutcome) -> Result<()>| {
         measure::drive(opened, survey, "looking closer", out)
     };
@@ -58,11 +67,17 @@ pub(crate) fn run(args: &StatsArgs) -> CommandResult {
     sort(args, &mut rows);
     let mut printer = Printer::for_verdict();
     match args.input.common.json {
-        true => all.json(&rows, &leaves, &known, &found, &mut |piece| printer.text(piece))?,
+        true => {
+            let mut out = |piece: &str| printer.text(piece);
+            all.json(&rows, &leaves, &known, &found, others.as_ref(), &mut out)?;
+        }
         false => {
             text(args, checkpoint, &all, &rows, &known, &mut printer)?;
             if !all.tensors.is_empty() {
                 print_findings(&found, &leaves, &mut printer)?;
+            }
+            if let Some(others) = &others {
+                print_others(others, &mut printer)?;
             }
         }
     }
@@ -73,9 +88,30 @@ pub(crate) fn run(args: &StatsArgs) -> CommandResult {
     match (answer, all.failed.is_empty()) {
         (false, _) => Ok(false),
         (true, false) => Err(Failure::Reported),
+        (true, true) if others.is_some_and(|others| !others.not_checked.is_empty()) => {
+            Err(Failure::Incomplete)
+        }
         (true, true) => Ok(true),
     }
 }
+
+/// Prints the numbers of tensors without statistics.
+fn print_others(others: &OtherNumbers, printer: &mut Printer) -> Result<(), Failure> {
+    for tensor in &others.not_finite {
+        printer.line(&format!("{}: {}", visible(&tensor.key), tensor.text()))?;
+    }
+    if !others.not_checked.is_empty() {
+        let count = counted(others.not_checked.len() as u64, "tensor");
+        printer.line(&format!("not checked: {count}"))?;
+    }
+    for tensor in others.not_checked.iter().take(MAX_LISTED) {
+        printer.line(&format!("  {}: {}", visible(&tensor.key), tensor.why))?;
+    }
+    Ok(())
+}
+
+/// Tensors that were not checked and are listed.
+const MAX_LISTED: usize = 20;
 
 /// Returns the only key that was given.
 fn only_key(args: &StatsArgs) -> Result<&str> {
@@ -84,6 +120,10 @@ fn only_key(args: &StatsArgs) -> Result<&str> {
         _ => Err(Error::refused("this needs one key")
             .advice("Name the tensor after the file, as `statelens ls` prints it.")),
     }
+}
+
+fn not_finite_fails(on: &[FailOn], of: &NonFiniteTensor) -> bool {
+    on.contains(&FailOn::Nan) && of.nan > 0 || on.contains(&FailOn::Inf) && of.inf > 0
 }
 
 fn fails(on: &[FailOn], of: &Statistics) -> bool {

@@ -1,0 +1,165 @@
+//! Questions that two commands, or two ways of asking, must answer alike; checks that can't look at
+//! everything say so.
+
+use std::fs;
+use std::time::{Duration, SystemTime};
+
+use serde_json::Value;
+
+use crate::common::{Folder, fixture, run, stored_zip, text};
+
+fn report(name: &str) -> String {
+    text(&fixture(&format!("reports/{name}")))
+}
+
+#[test]
+fn finds_values_that_are_not_finite_in_every_dtype() {
+    for (file, key) in [
+        ("gguf_inf_scale/inf.gguf", "q4k"),
+        ("finite_kinds/longdouble.npy", ""),
+        ("finite_kinds/record.h5", "r"),
+        ("finite_kinds/sparse.pt", "t"),
+    ] {
+        let file = report(file);
+        for args in [
+            vec!["verify", "--finite", &file],
+            vec!["stats", &file, "--fail-on", "nan,inf"],
+            vec!["verify", "--finite", &file, &file],
+        ] {
+            let ran = run(&args);
+            assert_eq!(ran.code, Some(1), "{args:?}: {}{}", ran.out, ran.err);
+        }
+        let json = run(["verify", "--finite", "--json", &file]).out;
+        let json: Value = serde_json::from_str(&json).unwrap();
+        let keys: Vec<&str> = json["not_finite"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|it| it["key"].as_str().unwrap())
+            .collect();
+        assert!(keys.iter().any(|it| it.starts_with(key)), "{file}: {keys:?}");
+        assert_eq!(json["sound"], false);
+    }
+}
+
+/// A dtype that can't be decoded has a status of its own.
+#[test]
+fn reports_tensors_that_were_not_checked() {
+    let folder = Folder::new();
+    let header = "{'descr': '|V8', 'fortran_order': False, 'shape': (2,), }";
+    let array = [b"\x93NUMPY\x01\x00", &(header.len() as u16).to_le_bytes()[..], header.as_bytes()];
+    let array = [&array.concat()[..], &[0; 16]].concat();
+    let file = text(&folder.with("opaque.npz", &stored_zip(&[("a.npy", &array)])));
+    run(["verify", &file]).ok();
+    for args in [
+        vec!["verify", "--finite", &file],
+        vec!["verify", "--finite", &file, &file],
+        vec!["stats", &file, "--fail-on", "nan"],
+    ] {
+        let ran = run(&args);
+        assert_eq!(ran.code, Some(3), "{args:?}: {}{}", ran.out, ran.err);
+    }
+    let ran = run(["verify", "--finite", &file]);
+    assert!(ran.out.contains("not checked for NaN and infinity: 1 tensor"), "{}", ran.out);
+    for args in
+        [["verify", "--finite", "--json", &file], ["stats", "--fail-on=inf", "--json", &file]]
+    {
+        let json: Value = serde_json::from_str(&run(args).out).unwrap();
+        assert_eq!(json["not_checked"][0]["key"], "a", "{json}");
+    }
+}
+
+#[test]
+fn counts_packed_parameters_with_the_config_everywhere() {
+    let all = ["ct", "gptq_bare", "mlx"].map(|name| report(&format!("quant_counts/{name}")));
+    for folder in &all {
+        let json = run(["info", "--json", folder]).json();
+        assert_eq!(json["model_params"], 2080, "{folder}");
+        let facts = json["model"]["facts"].as_array().unwrap();
+        let fact = facts.iter().find(|fact| fact["name"] == "parameters").unwrap();
+        assert_eq!(fact["value"], 2080, "{folder}");
+        let summary = run(["summary", folder, "--to", "json"]).json();
+        assert_eq!(summary["totals"]["model_params"], 2080, "{folder}");
+    }
+    // Several files have the fields of one.
+    let several = run(["info", "--json", &all[0], &all[1]]).json();
+    for (at, folder) in all.iter().take(2).enumerate() {
+        let mut one = run(["info", "--json", folder]).json();
+        let mut of_several = several["checkpoints"][at].clone();
+        one.as_object_mut().unwrap().remove("statelens");
+        of_several.as_object_mut().unwrap().remove("path");
+        assert_eq!(one, of_several, "{folder}");
+    }
+    run(["info", "--model", &all[0], &all[1]]).failed();
+}
+
+/// The optimizers of two files number the parameters differently.
+#[test]
+fn compares_optimizer_states_by_number_only_if_it_says_so() {
+    let (one, two) =
+        (report("diff_optimizer_groups/one.pt"), report("diff_optimizer_groups/two.pt"));
+    for args in [["diff", &one, &two], ["diff", &two, &one]] {
+        let ran = run(args);
+        assert_eq!(ran.code, Some(1));
+        assert!(!ran.out.contains("of `model.1.weight`: shape"), "{}", ran.out);
+        assert!(ran.out.contains("compared by their numbers"), "{}", ran.out);
+    }
+    assert!(!run(["diff", &one, &one]).ok().contains("numbers"));
+}
+
+#[test]
+fn keeps_the_newest_checkpoint_of_a_restarted_run() {
+    let folder = Folder::new();
+    let source = fs::read(fixture("safetensors/f4.safetensors")).unwrap();
+    let age = |name: &str, hours: u64| {
+        fs::create_dir_all(folder.file(name)).unwrap();
+        let path = folder.with(&format!("{name}/model.safetensors"), &source);
+        let time = SystemTime::now() - Duration::from_secs(hours * 3600);
+        fs::OpenOptions::new().write(true).open(path).unwrap().set_modified(time).unwrap();
+    };
+    for (name, hours) in [
+        ("checkpoint-500", 30),
+        ("checkpoint-600", 29),
+        ("checkpoint-700", 28),
+        ("checkpoint-100", 1),
+        ("tmp-checkpoint-200", 0),
+    ] {
+        age(name, hours);
+    }
+    let here = text(&folder.file("."));
+    let out = run(["prune", &here, "--keep", "1"]).ok();
+    assert!(!out.contains("would remove  checkpoint-100"), "{out}");
+    assert!(out.contains("would remove  checkpoint-600"), "{out}");
+    assert!(out.contains("a new run may have been started"), "{out}");
+    let runs = run(["runs", &here]).ok();
+    assert!(runs.contains("tmp-checkpoint-200") && runs.contains("temporary"), "{runs}");
+    let ran = run(["latest", &here]);
+    assert!(
+        ran.out.contains("checkpoint-700") && ran.err.contains("checkpoint-100"),
+        "{}",
+        ran.err
+    );
+    assert_eq!(run(["runs", "--json", &here]).json()["newer_by_time"][0], "checkpoint-100");
+}
+
+#[test]
+fn code_reads_what_the_library_can_read() {
+    let code = |file: &str, key: &str| run(["show", &report(file), key, "--code"]);
+    for (file, key) in [("show_code/tensorlayer.npz", "params.1"), ("show_code/dict.npy", "0.bias")]
+    {
+        let ran = code(file, key);
+        assert!(!ran.out.contains("np.load"), "{file}: {}", ran.out);
+        assert!(
+            ran.code == Some(2) || ran.out.contains("memmap"),
+            "{file}: {}{}",
+            ran.out,
+            ran.err
+        );
+    }
+    for (file, key) in
+        [("show_code/train.pth", "model.0.weight"), ("show_code/posix.pt", "model.w")]
+    {
+        let out = code(file, key).ok();
+        assert!(out.contains("np.memmap") && !out.contains("torch.load"), "{file}: {out}");
+    }
+}
