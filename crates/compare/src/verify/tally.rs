@@ -240,6 +240,7 @@ mod tests {
         assert_eq!(count(e4m3, &[0x77, 0x78, 0xf9]), (1, 1, Some(1)));
         let field = |name: &str, offset, dtype, shape: &[u64]| Field {
             name: name.to_owned(),
+            title: String::new(),
             offset,
             dtype,
             shape: shape.to_vec(),

@@ -7,10 +7,10 @@ use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 use statelens_checkpoint::{Error, Result};
 
-use super::digest::hex;
 use super::options::ConvertOptions;
 use super::reading::{Reading, SourceIdentity};
 use crate::statistics::Grouping;
+use statelens_checkpoint::hex;
 
 /// The recipe of a job, which is the object `job.json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -7,8 +7,8 @@ use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
 use statelens_checkpoint::{Error, Result};
 
-use super::digest::hex;
 use super::recipe::Recipe;
+use statelens_checkpoint::hex;
 
 /// The result of a task with what it belongs to.
 #[derive(Serialize, Deserialize)]
