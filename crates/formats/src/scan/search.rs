@@ -407,6 +407,11 @@ impl<'a> Search<'a> {
         if !self.is_new(Container::Numpy, blob, at, blob.source.len() - at) {
             return Ok(());
         }
+        // A header is a dict as Python spells it; NumPy refuses everything else.
+        let first = some(&*blob.source, at + skip, 1)?;
+        if !first.iter().all(|byte| b"{( \t\n\r\x0c#\\".contains(byte)) {
+            return Ok(());
+        }
         if !self.spend(len.min(MAX_HEADER) * 2 * READ) {
             return Ok(());
         }
