@@ -127,7 +127,7 @@ pub(crate) fn plan_conversion(
         let options = options.of_job(PathBuf::new(), &path)?;
         let checkpoint = read_as(place.open(progress)?, &options.reading.read_as)?;
         let _call = checkpoint.call();
-        let planned = options.conversion(&checkpoint).planned(file_name(&path)?)?;
+        let planned = options.conversion(&checkpoint).planned(&file_name(&path)?)?;
         let counted = match scan {
             true => Some(count(planned.plan.clone(), progress)?),
             false => None,
