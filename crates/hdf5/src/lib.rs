@@ -31,7 +31,8 @@ pub use file::link::{External, Followed, Link, LinkValue};
 pub use file::{Groups, Hdf5File, Object, ObjectKind, ObjectTree};
 pub use numpy::ElementType;
 
-/// The code of an error about data with a filter that is not supported: it is not damaged.
+/// The code of an error about data that is stored in a way that is not supported, such as with an
+/// unknown filter: it is not damaged.
 pub const NOT_DECODED: &str = "not-decoded";
 
 #[cfg(test)]

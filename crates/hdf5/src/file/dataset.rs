@@ -413,7 +413,14 @@ impl Hdf5File {
             Layout::Chunked(chunked) => {
                 crate::file::chunks::gather(&chunked, files, &shape, dataset.datatype.size, bytes)
             }
-            Layout::Missing(reason) => Err(Error::unsupported(reason.to_string())),
+            Layout::Missing(reason) => {
+                let error = Error::unsupported(reason.to_string());
+                match dataset.stored {
+                    // Files that are missing.
+                    DataLocation::External(_) => Err(error),
+                    _ => Err(error.coded(crate::NOT_DECODED)),
+                }
+            }
             _ => Err(Error::unsupported("elements spread over several files are not read whole")),
         }
     }
