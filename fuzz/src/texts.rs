@@ -1,5 +1,6 @@
 //! Texts that loaders interpret: whatever they hold, code next to it is found.
 
+use statelens_checkpoint::json::Document;
 use statelens_checkpoint::{FileSet, Grade, Limits, Memory, Unwatched};
 use statelens_formats::ScanOptions;
 
@@ -12,7 +13,8 @@ pub(crate) fn jinja(bytes: &[u8]) {
 pub(crate) fn json(bytes: &[u8]) {
     grade("config.json", bytes);
     let around = [b"{\"a\": ", bytes, b", \"auto_map\": {\"a\": \"b.c\"}}"].concat();
-    assert!(grade("config.json", &around) > Grade::Warning, "a value hides what follows");
+    let is_json = Document::parse(&around).is_ok();
+    assert!(!is_json || grade("x.json", &around) > Grade::Warning, "a value hides what follows");
 }
 
 pub(crate) fn yaml(bytes: &[u8]) {

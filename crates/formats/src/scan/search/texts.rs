@@ -50,7 +50,7 @@ pub(super) fn examine(search: &mut Search<'_>, blob: &Blob, head: &[u8]) -> Resu
         return Ok(());
     }
     let bytes = some(&*blob.source, 0, most)?;
-    let findings = read(syntax, &name, &utf8(&bytes));
+    let findings = read(syntax, &name, &bytes);
     search.report(blob, findings);
     Ok(())
 }
@@ -80,6 +80,8 @@ fn syntax(name: &str) -> Option<Syntax> {
 /// Returns the findings for a text. `name` is its path in lower case.
 fn read(syntax: Syntax, name: &str, bytes: &[u8]) -> Vec<Finding> {
     let mut rules = Rules::of(name, syntax == Syntax::Yaml);
+    // Other loaders than those of JSON expect UTF-8, in which a NUL is a letter like any other.
+    let bytes = &*if syntax == Syntax::Json { utf8(bytes) } else { bytes.into() };
     let unread = match syntax {
         Syntax::Json => match json::read(bytes, &mut rules) {
             // Loaders parse all of these, and only some of the other files.
@@ -289,5 +291,12 @@ mod tests {
     fn text_in_another_encoding_is_unknown() {
         assert_eq!(read(Syntax::Yaml, "x.yaml", b"a: \xff").len(), 1);
         assert_eq!(read(Syntax::Jinja, "x.jinja", b"\xff").len(), 1);
+        // UTF-16 for JSON only.
+        assert_eq!(read(Syntax::Jinja, "x.jinja", b"a\0{{ x.__class__ }}").len(), 1);
+        assert_eq!(read(Syntax::Yaml, "x.yaml", b"a\0\n_target_: os.system").len(), 1);
+        assert_eq!(read(Syntax::Yaml, "x.yaml", b"\xff\xfea\0").len(), 1);
+        let wide: Vec<u8> =
+            br#"{"auto_map": ["a.X"]}"#.iter().flat_map(|byte| [*byte, 0]).collect();
+        assert_eq!(read(Syntax::Json, "x.json", &wide).len(), 1);
     }
 }

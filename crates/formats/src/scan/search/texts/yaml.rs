@@ -18,8 +18,8 @@ const TAGS: &str = "binary bool float int map merge null omap pairs seq set str 
 /// Judges the entries of a YAML text. Fails with the reason if it can't be read.
 pub(super) fn read(text: &str, rules: &mut Rules<'_>) -> Result<(), String> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    // PyYAML ends lines at the first three, and refuses the last within a text.
-    if text.contains(['\u{85}', '\u{2028}', '\u{2029}', '\u{feff}']) {
+    // PyYAML ends lines at the first three, and refuses the others within a text.
+    if text.contains(['\u{85}', '\u{2028}', '\u{2029}', '\u{feff}', '\0']) {
         return Err("It has characters that end a line for some parsers only.".to_owned());
     }
     let mut walk = Walk { rules, open: Vec::new(), anchored: HashMap::new() };
