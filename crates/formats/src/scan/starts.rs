@@ -33,8 +33,9 @@ const AHEAD: usize = 1 << 10;
 const BLOCK: usize = 32 << 10;
 /// The number of starts after which the search of a piece ends early.
 const MAX_STARTS: usize = 1 << 14;
-/// The number of steps after which the search of a piece ends early.
-const MAX_STEPS: u64 = 50_000_000;
+/// The number of steps after which the search of a piece ends early. The budget is only charged once
+/// some pieces were searched.
+const MAX_STEPS: u64 = 4_000_000;
 /// The offset of the magic number in a tar header.
 const USTAR: usize = 257;
 

@@ -7,6 +7,8 @@ use super::super::starts::{self, Start, StartKind, Starts};
 use super::super::{tar, workers};
 use super::{Blob, Certainty, READ, Search, hdf5, members};
 
+/// The cost of a step on the way back from a name to its start.
+const STEP: u64 = 4;
 /// The cost of opening a container, in units of the budget.
 const OPEN: u64 = 20_000;
 
@@ -39,7 +41,7 @@ impl Search<'_> {
 
     /// Examines the starts in a piece, until the budget is exhausted. Returns whether it is not.
     fn starts(&mut self, blob: &Blob, starts: Starts) -> Result<bool> {
-        if !self.spend(starts.steps) {
+        if !self.spend(starts.steps.saturating_mul(STEP)) {
             return Ok(false);
         }
         for start in starts.found {

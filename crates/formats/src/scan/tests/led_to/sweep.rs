@@ -33,6 +33,14 @@ fn names_the_place_within_hdf5() {
     assert!(!found.place.contains("HDF5"), "{}", found.place);
 }
 
+/// Texts that could begin at each of many places before a name.
+#[test]
+fn limits_the_search_for_the_texts_before_a_name() {
+    let file = join(&[&b"V".repeat(598), b"\n\x93"]).repeat(100);
+    let findings = scan_within("x.bin", file, &Limits::default(), 1 << 23);
+    assert!(ends_early(&findings), "{findings:?}");
+}
+
 /// The same bytes may be run from many places.
 #[test]
 fn limits_the_bytes_run_by_the_search() {
