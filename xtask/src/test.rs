@@ -27,8 +27,8 @@ const FUZZ_SEED: u32 = 1;
 const TESTS: [&str; 7] =
     ["test", "--locked", "--workspace", "--exclude", "statelens-app", "--exclude", "xtask-bindgen"];
 
-/// What is tested of each crate. Clippy compiles the examples; linking them here takes a minute.
-const TARGETS: [&str; 3] = ["--lib", "--bins", "--tests"];
+/// What is tested of each crate. Tests run the examples.
+const TARGETS: [&str; 4] = ["--lib", "--bins", "--tests", "--examples"];
 
 /// The crates that are published, and so have to be compiled without their default features.
 const WITH_FEATURES: [&str; 3] = ["statelens", "statelens-cli", "statelens-recipes"];
