@@ -74,12 +74,12 @@ fn counts_packed_parameters_with_the_config_everywhere() {
     let all = ["ct", "gptq_bare", "mlx"].map(|name| report(&format!("quant_counts/{name}")));
     for folder in &all {
         let json = run(["info", "--json", folder]).json();
-        assert_eq!(json["model_params"], 2080, "{folder}");
+        assert_eq!(json["model_parameters"], 2080, "{folder}");
         let facts = json["model"]["facts"].as_array().unwrap();
         let fact = facts.iter().find(|fact| fact["name"] == "parameters").unwrap();
         assert_eq!(fact["value"], 2080, "{folder}");
         let summary = run(["summary", folder, "--to", "json"]).json();
-        assert_eq!(summary["totals"]["model_params"], 2080, "{folder}");
+        assert_eq!(summary["totals"]["model_parameters"], 2080, "{folder}");
     }
     // Several files have the fields of one.
     let several = run(["info", "--json", &all[0], &all[1]]).json();
