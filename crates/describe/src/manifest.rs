@@ -502,7 +502,7 @@ mod tests {
     use super::*;
     use statelens_checkpoint::{
         Builder, DType, Dict, DictKey, FileSet, Finding, FormatInfo, Global, Layout, Limits, List,
-        Memory, Opaque, Span, Unwatched,
+        Memory, Opaque, PythonTypes, Span, Unwatched,
     };
 
     /// Returns a checkpoint whose root is a dict of these entries; ids count from 0 in order.
@@ -516,7 +516,9 @@ mod tests {
             .map(|(key, value)| (DictKey::from(key), builder.push(value).unwrap()))
             .collect();
         let root = builder.push(Value::Dict(Dict { entries, ..Dict::default() })).unwrap();
-        let format = FormatInfo { id: "torch-zip", version: "3".into(), ..FormatInfo::default() };
+        let mut format =
+            FormatInfo { id: "torch-zip", version: "3".into(), ..FormatInfo::default() };
+        format.traits.python_types = PythonTypes::All;
         let files = FileSet::single("x", Memory::from(vec![0, 0, 128, 63, 0, 0, 0, 64]));
         builder.finish(root, format, files, Vec::<Finding>::new()).unwrap()
     }

@@ -260,7 +260,7 @@ mod tests {
             ])
         };
         let post = "pub fn post() {}";
-        let uses = "use crate::a; pub fn post() { a::worker::start(); }";
+        let uses = "pub fn post() { crate::a::worker::start(); }";
         assert_eq!(dispatch(post, uses), [""; 0]);
         assert_eq!(dispatch(uses, ""), ["worker::a worker::mod"]);
     }
