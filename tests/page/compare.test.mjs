@@ -134,7 +134,7 @@ test("the table and the details show the differences of the report (core)", asyn
     const cells = await page.$$eval("#compare .row", (rows) => rows.map((row) => row.querySelector(".ck").title));
     assert.deepEqual(cells, found.map((one) => one.key));
     for (const one of found) {
-      const counts = `differ${one.differing.toLocaleString("en")} of ${one.params.toLocaleString("en")}first at[${one.first.join(", ")}]`;
+      const counts = `differ${one.differing.toLocaleString("en")} of ${one.elements.toLocaleString("en")}first at[${one.first.join(", ")}]`;
       const isShown = (texts) => texts.every((text) => document.querySelector("#compare .insp").textContent.includes(text));
       await page.waitForFunction(isShown, [one.key, counts]);
       const facts = await page.$eval("#compare .insp", (pane) => pane.textContent);
