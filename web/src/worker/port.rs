@@ -31,6 +31,7 @@ pub(crate) fn post_as(session: u32, job: u32, message: &FromWorker, files: &JsVa
 
 /// Returns the files sent with a message.
 pub(crate) fn files_of(data: &JsValue) -> Vec<File> {
-    let files = Array::from(&get(data, FILES));
+    // A message without files has no list of them.
+    let files: Array = get(data, FILES).dyn_into().unwrap_or_default();
     files.iter().filter_map(|file| file.dyn_into().ok()).collect()
 }
