@@ -81,8 +81,7 @@ fn examine_files(files: FileSet) {
     let Ok(checkpoint) = opened else { return };
     let leaves = checkpoint.leaves();
     let summary = CheckpointSummary::new(&checkpoint, &leaves);
-    let _ =
-        Info::new(&checkpoint, summary, ParameterCount::default(), Model::default()).json();
+    let _ = Info::new(&checkpoint, summary, ParameterCount::default(), Model::default()).json();
     let _ = manifest(&checkpoint);
     let checkpoint = Arc::new(checkpoint);
     for target in targets() {
