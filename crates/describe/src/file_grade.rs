@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use statelens_checkpoint::{Finding, FindingKind, Grade};
 
-/// Whether a checkpoint can be used, by what is known about it. The best is the least.
+/// A grade for the use of a checkpoint, from its findings, verification and statistics. The best is the least.
 ///
 /// What was not read is not vouched for: a checkpoint whose values nobody has read is *whole*, not
 /// *checked*.
@@ -19,7 +19,7 @@ pub enum FileGrade {
     /// It has values that are NaN or infinite.
     #[serde(rename = "not finite")]
     NotFinite,
-    /// A part of it can't be read, or is not what was written.
+    /// A part of it can't be read, or differs from its checksum.
     Damaged,
     /// Loading it with the usual library would call code that Statelens doesn't know.
     #[serde(rename = "unknown code")]

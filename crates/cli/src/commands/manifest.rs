@@ -38,7 +38,7 @@ pub(crate) fn run(args: &Manifest) -> CommandResult {
     Ok(complete)
 }
 
-/// Reports damage, and the keys that could not be read; returns whether there are none.
+/// Reports damage and unreadable keys. Returns true if nothing was reported.
 fn report_unread(checkpoint: &Checkpoint, unread: &[Unread]) -> bool {
     let mut damage = checkpoint.damage().peekable();
     let is_whole = damage.peek().is_none();

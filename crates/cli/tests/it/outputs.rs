@@ -53,7 +53,7 @@ fn replacing_a_set_removes_its_old_shards() {
     assert!(many.iter().all(|name| folder.names().contains(name)));
     let report = convert("100kB", &["--force", "--json"]);
     let few = folder.names();
-    // The report lists what was removed.
+    // The report lists the removed files.
     let removed: serde_json::Value = serde_json::from_str(&report).unwrap();
     let removed = removed["removed"].as_array().unwrap();
     let gone = many.iter().filter(|name| !few.contains(name)).count();

@@ -27,7 +27,7 @@ pub(super) struct FloatBits {
 /// Where the numbers of an element are.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum ElementNumbers {
-    /// There are none: integers, strings, dates.
+    /// Values that are always finite: integers, strings, dates.
     Without,
     /// The element consists of this number of floats.
     Floats(FloatBits, u64),

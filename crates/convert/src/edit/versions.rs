@@ -35,7 +35,7 @@ pub(super) struct MovedDict {
 
 /// Moves the attributes of dicts to their new places, and renames the modules in `_metadata`.
 /// `source` has all keys, `filtered` those that are kept, `keys` are their new names. Returns
-/// findings for what is left out.
+/// findings for omitted modules.
 pub(super) fn follow(
     builder: &mut Builder,
     edit: &Edit,
@@ -85,7 +85,7 @@ pub(super) fn follow(
     Ok(left_out(&modules, &others))
 }
 
-/// Returns the findings for what is left out.
+/// Returns the findings for omitted modules.
 fn left_out(modules: &[String], others: &[String]) -> Vec<Finding> {
     let finding = |title: &str, names: &[String], why: &str| {
         let more = match names.len() {
