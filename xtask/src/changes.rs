@@ -20,7 +20,7 @@ pub(crate) fn packages() -> Result<Vec<String>> {
     let mut found = Vec::new();
     for folder in folders {
         let manifest = project::root().join(folder).join("Cargo.toml");
-        // A crate that was removed has none.
+        // A removed crate has no manifest.
         let Ok(text) = fs::read_to_string(&manifest) else { continue };
         let name = text.lines().find_map(|line| line.strip_prefix("name = \"")?.strip_suffix('"'));
         found.push(name.with_context(|| format!("{folder}/Cargo.toml has no name"))?.to_owned());

@@ -179,15 +179,23 @@ fn packages() -> Result<()> {
     cargo(&[&args[..], except.map(|name| ["--exclude", name]).as_flattened()].concat())
 }
 
-/// Runs the unit and fixture tests of everything that runs on this machine, and of the logic of the page (filter, byte
-/// map, texts).
+/// Runs the unit and fixture tests of everything that runs on this machine, and of the logic of the
+/// page (filter, byte map, texts).
 fn tests(deep: bool) -> Result<()> {
-    let mut cargo = shell::command("cargo");
-    cargo.args(TESTS).arg("--no-fail-fast");
-    if deep {
-        cargo.env(DEEP, "1").args(OBJECT_STORES);
-    }
-    slowest::run(&mut cargo)
+    let cargo = |args: &[&str]| {
+        let mut cargo = shell::command("cargo");
+        cargo.args(TESTS).arg("--no-fail-fast").args(args);
+        if deep {
+            cargo.env(DEEP, "1").args(OBJECT_STORES);
+        }
+        cargo
+    };
+    // Tests run the examples, which the targets of the second command leave out.
+    shell::run(&mut cargo(&["--no-run"]))?;
+    let tests = slowest::run(&mut cargo(&["--lib", "--bins", "--tests"]));
+    // Tests in the documentation don't have the option for times.
+    let documented = shell::run(&mut cargo(&["--doc"]));
+    tests.and(documented)
 }
 
 /// Compiles the documentation: a link to something that is gone is an error.
