@@ -47,7 +47,7 @@ pub fn start() {
 fn handle_message(current: &RefCell<SharedSession>, posted: JobMessage<ToWorker>, data: &JsValue) {
     let JobMessage { session: id, job, message } = posted;
     if message.begins_session() {
-        // An output may be what is opened now.
+        // The file to open may be an output.
         let used: Vec<(String, u64)> =
             files_of(data).iter().map(|file| (file.name(), file.size() as u64)).collect();
         outputs::release(&used);

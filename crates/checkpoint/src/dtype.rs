@@ -91,7 +91,7 @@ pub struct NumpyType {
 pub struct Field {
     /// Name of the field.
     pub name: String,
-    /// NumPy's title, a second name; empty if there is none.
+    /// NumPy's title, a second name; empty if it has no title.
     pub title: String,
     /// Bytes from the start of the record.
     pub offset: u64,

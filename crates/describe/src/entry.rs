@@ -21,7 +21,7 @@ pub struct LeafSummary {
     pub params: u64,
     /// Number of its logical bytes.
     pub bytes: u64,
-    /// The value as text, shortened if long; for a tensor, what is known without reading it.
+    /// The value as text, shortened if long; for a tensor, its description without values.
     pub value: String,
     /// The key of the target, if this is a link.
     pub link: Option<String>,

@@ -5,8 +5,7 @@ use statelens_checkpoint::{Finding, FindingKind, Grade};
 
 /// A grade for the use of a checkpoint, from its findings, verification and statistics. The best is the least.
 ///
-/// What was not read is not vouched for: a checkpoint whose values nobody has read is *whole*, not
-/// *checked*.
+/// A checkpoint whose values were not read is *whole*, not *checked*.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FileGrade {
@@ -44,7 +43,7 @@ impl FileGrade {
     /// it, and the finding that decides.
     pub fn of_findings(findings: &[Finding]) -> (Self, Option<&Finding>) {
         let graded = findings.iter().filter_map(|finding| Some((of_finding(finding)?, finding)));
-        // Of several equally bad findings, the first decides.
+        // The first of several equally bad findings decides.
         let worst = graded.reduce(|worst, next| if next.0 > worst.0 { next } else { worst });
         worst.map_or((Self::Whole, None), |(grade, finding)| (grade, Some(finding)))
     }

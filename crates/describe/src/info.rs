@@ -110,7 +110,7 @@ pub struct StateCount {
 pub struct GroupAttributes(#[serde(with = "object")] Vec<(String, Text)>);
 
 impl Info {
-    /// Puts together what is known about a checkpoint, from its counts and the description of its
+    /// Describes a checkpoint, from its counts and the description of its
     /// model.
     pub fn new(
         checkpoint: &Checkpoint,

@@ -43,7 +43,7 @@ mod _native {
     #[pymodule_export]
     use crate::tensor::{NativeFile, NativeTensor};
 
-    /// Imports what is needed later.
+    /// Imports the classes of exceptions.
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         crate::errors::import_classes(module.py())

@@ -256,8 +256,8 @@ impl Checkpoint {
         Self { inner: Arc::new(inner), by_key: Arc::default(), ..self.clone() }
     }
 
-    /// Returns a copy in which arrays without a dtype have the dtype of these rules; `None` if there
-    /// are no such arrays.
+    /// Returns a copy in which arrays without a dtype have the dtype of these rules; `None` if
+    /// every array has a dtype.
     pub fn read_as(&self, rules: &[CastRule]) -> Result<Option<Self>> {
         if rules.is_empty() {
             return Ok(None);

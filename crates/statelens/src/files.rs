@@ -336,7 +336,7 @@ fn within(folder: &Path) -> Result<PathBuf> {
     Err(error.in_file(folder.display().to_string()))
 }
 
-/// Returns the error for a folder without a checkpoint: what is in it, or why that can't be read.
+/// Returns the error for a folder without a checkpoint, which lists its content or says why it can't be read.
 fn nothing_in(files: &FileSet) -> Error {
     let read = |id| if files.len(id) > 0 { files.read(id, 0, &mut [0]) } else { Ok(()) };
     let failed = files.iter().take(MAX_SIBLINGS).find_map(|(id, _)| read(id).err());
@@ -534,8 +534,8 @@ impl FileSource {
         Self { path: PathBuf::new(), len: len.into(), file, state: OnceLock::new() }
     }
 
-    /// Fails if the file was overwritten since it was opened: what was read of it may be partly old
-    /// and partly new. A file that was replaced or removed is still read as it was.
+    /// Fails if the file was overwritten since it was opened: the bytes read may be partly old and
+    /// partly new. A file that was replaced or removed is still read as it was.
     pub fn unchanged(&self) -> Result<()> {
         let file = self.file.read().unwrap_or_else(PoisonError::into_inner).clone();
         let (Some(before), Some(now)) = (self.state.get(), file.and_then(|file| state(&file)))

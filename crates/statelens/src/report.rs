@@ -78,7 +78,7 @@ impl Shares {
         Ok(sums)
     }
 
-    /// Returns, for each way, its name, what is made so, and the number of parts and bytes.
+    /// Returns, for each way, its name, its output, and the number of parts and bytes.
     pub fn rows(&self) -> [(&'static str, &'static str, (u64, u64)); 5] {
         [
             ("made", "headers, indexes and plain values", self.made),

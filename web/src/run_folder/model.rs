@@ -315,7 +315,7 @@ impl RunView {
         if self.unchecked().is_empty() { self.sorted.pick(&self.unsound) } else { None }
     }
 
-    /// Returns what is wrong with a row's checkpoint, in words that follow its name.
+    /// Returns the defect of a row's checkpoint, in words that follow its name.
     pub fn defect(&self, row: usize) -> String {
         let entry = self.sorted.rows.get(row).map_or(usize::MAX, |row| row.entry);
         match self.grade(entry) {

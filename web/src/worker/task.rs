@@ -45,7 +45,7 @@ impl Task {
         });
     }
 
-    /// Posts progress: what is done, and the total.
+    /// Posts progress: the amount done, and the total.
     pub(crate) fn progress(&self, (done, total): (u64, u64)) {
         self.post_progress(JobProgress { done, total, millis: self.millis(), key: String::new() });
     }

@@ -252,7 +252,7 @@ impl RunContents {
     }
 
     /// Returns the sentence about checkpoints that are newer than the one with the highest step;
-    /// `None` if there are none.
+    /// `None` if there are no newer ones.
     pub fn restarted(&self) -> Option<String> {
         let first = self.newer_by_time.first()?;
         let more = match self.newer_by_time.len() {

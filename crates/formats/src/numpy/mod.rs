@@ -73,7 +73,7 @@ pub(crate) fn holds_objects(version: (u8, u8), text: &[u8]) -> Option<bool> {
 }
 
 fn array_snippets(leaf: &PythonLeaf<'_>) -> Vec<Snippet> {
-    // What is in an array of objects is in a pickle.
+    // The elements of an array of objects are in a pickle.
     if !leaf.leaf.key.parts.is_empty() {
         return Vec::new();
     }
@@ -82,7 +82,7 @@ fn array_snippets(leaf: &PythonLeaf<'_>) -> Vec<Snippet> {
 }
 
 fn archive_snippets(leaf: &PythonLeaf<'_>) -> Vec<Snippet> {
-    // What is in an array of objects is not a member of the archive.
+    // The elements of an array of objects are not members of the archive.
     if leaf.leaf.key.parts.len() != 1 {
         return Vec::new();
     }

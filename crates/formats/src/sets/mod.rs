@@ -79,7 +79,7 @@ pub fn is_unfinished(name: &str) -> bool {
     base.starts_with(".statelens-") && base.ends_with(".part")
 }
 
-/// Returns the files that whoever wrote an index wrote with it: the shards that it names in its own
+/// Returns the files that were written together with an index: the shards that it names in its own
 /// folder and that are numbered under its name, or the data files of a TensorFlow bundle. Empty if
 /// the file is not an index.
 ///

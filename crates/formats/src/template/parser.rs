@@ -17,7 +17,7 @@ use super::scope::Scopes;
 /// The maximum nesting of expressions. Python's own limit is below 100 brackets.
 const MAX_DEPTH: usize = 64;
 
-/// The result of parsing, or what is not on the lists or can't be read.
+/// The result of parsing, or the construct that is not on the lists or can't be read.
 type Parsed<T> = Result<T, String>;
 
 /// A construct, and how suspicious it is.

@@ -174,7 +174,7 @@ fn facts(kind: &DifferenceKind, elements: &ElementDifference) -> Html {
             facts.push(("NaN on one side", fmt::exact(distance.one_nan)));
         }
         if let (None, Some(Some(largest))) = (distance.max_abs, distance.finite_max_abs) {
-            // What has no distance must not hide what has.
+            // Elements without a distance must not hide the others.
             facts.push(("max |B \u{2212} A|", float(largest)));
             let finite = fmt::exact(distance.finite);
             let without = fmt::exact(elements.count.saturating_sub(distance.finite));

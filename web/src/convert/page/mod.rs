@@ -332,7 +332,7 @@ fn loss_line(actor: &Actor, convert: &Conversion, loss: &Loss) -> Html {
 }
 
 /// Renders a button that shows the notes and losses of the plan, for sheets whose plan is below the
-/// form; nothing if there are none.
+/// form; nothing if it has neither.
 fn effects(convert: &Conversion) -> Html {
     let Some(Ok(plan)) = &convert.plan else { return html! {} };
     let count = |count: usize, word: &str| (count > 0).then(|| fmt::plural(count as u64, word));

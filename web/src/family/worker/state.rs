@@ -1,4 +1,4 @@
-//! What the session keeps of the model: what was recognised, and the config next to a remote model.
+//! The session's state of the model: the recognised family, and the config next to a remote model.
 
 use std::rc::Rc;
 

@@ -1,4 +1,4 @@
-//! A drop of several files of which none is a checkpoint: what it looks like, and what is in it.
+//! A drop of several files without a checkpoint: its likely kind, and its content.
 
 use std::collections::HashMap;
 

@@ -22,7 +22,7 @@ impl PageModel {
         })
     }
 
-    /// Passes what is known of the open checkpoint to the list of files and to the run table.
+    /// Passes the grade of the open checkpoint to the list of files and to the run table.
     pub(crate) fn note_grade(&mut self) {
         let (Some(grade), Some(work)) = (self.grade(), &self.work) else { return };
         let main = work.opened.main;

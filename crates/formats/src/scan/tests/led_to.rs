@@ -226,7 +226,7 @@ fn finds_code_outside_pickles() {
     assert!(is_unseen(&scan("a.yaml", long), "a configuration", "longer"));
 }
 
-/// Names that promise a pickle, and containers that are none.
+/// Names of pickles for containers of other formats.
 #[test]
 fn content_decides_over_the_name() {
     let padded = |text: &str, len: u64| {
