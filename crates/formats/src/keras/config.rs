@@ -5,6 +5,21 @@ use statelens_checkpoint::{Result, Text, order};
 
 pub(super) struct Config(Document);
 
+/// A layer of a model.
+pub(super) struct ConfigLayer {
+    /// The path of its group, from the root group.
+    pub(super) path: String,
+    pub(super) class: String,
+    /// The name that the user or Keras gave it.
+    pub(super) name: Option<Text>,
+    /// Whether it is a layer of the model itself, not of a model in it.
+    pub(super) is_top: bool,
+    /// Whether it had been built, and so had its weights. Keras 2 does not record it.
+    pub(super) is_built: bool,
+    /// Whether its path is certain: the class is one of Keras, and no layer on the path is used twice.
+    pub(super) is_certain: bool,
+}
+
 impl Config {
     pub(super) fn parse(text: &[u8]) -> Result<Self> {
         Ok(Self(Document::parse(text)?))
@@ -32,10 +47,10 @@ impl Config {
     /// Returns the groups of the layers in model order, including nested models. Keras 3 names a
     /// group after the class of the layer, with a number appended from the second one of a class
     /// on.
-    pub(super) fn layers(&self) -> Vec<String> {
-        let mut paths = Vec::new();
-        let mut open = vec![(self.0.root(), String::new())];
-        while let Some((model, folder)) = open.pop() {
+    pub(super) fn layers(&self) -> Vec<ConfigLayer> {
+        let mut found = Vec::new();
+        let mut open = vec![(self.0.root(), String::new(), true)];
+        while let Some((model, folder, certain)) = open.pop() {
             let layers = self.0.get(model, "config");
             let layers = layers.and_then(|config| self.0.get(config, "layers"));
             let mut used: std::collections::HashMap<String, u64> = Default::default();
@@ -51,13 +66,26 @@ impl Config {
                 };
                 *count += 1;
                 // A longer path than in any real model belongs to no group.
-                if paths.len() < MAX_LAYERS && path.len() < 4096 {
-                    open.push((*layer, format!("{path}/")));
-                    paths.push(path);
+                if found.len() < MAX_LAYERS && path.len() < 4096 {
+                    let once = self.0.get(*layer, "shared_object_id").is_none();
+                    let module = self.0.field(*layer, "module").and_then(JsonNode::text);
+                    let own = module.is_none_or(|module| module.to_lossy().starts_with("keras"));
+                    let is_certain = certain && once && own;
+                    open.push((*layer, format!("{path}/"), is_certain));
+                    let config = self.0.get(*layer, "config");
+                    let is_object = |id| matches!(self.0.node(id), JsonNode::Object(_));
+                    found.push(ConfigLayer {
+                        path,
+                        class: class.to_string(),
+                        name: config.and_then(|it| self.0.field(it, "name")?.text().cloned()),
+                        is_top: model == self.0.root(),
+                        is_built: self.0.get(*layer, "build_config").is_some_and(is_object),
+                        is_certain,
+                    });
                 }
             }
         }
-        paths
+        found
     }
 
     /// Returns the groups in the order of a shard index, and the shards.
@@ -135,6 +163,7 @@ mod tests {
             "layers/dense_1",
             "layers/sequential/layers/dense",
         ];
-        assert_eq!(config.layers(), expected);
+        let paths: Vec<String> = config.layers().into_iter().map(|layer| layer.path).collect();
+        assert_eq!(paths, expected);
     }
 }

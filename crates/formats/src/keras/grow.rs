@@ -1,11 +1,14 @@
 //! Adds an HDF5 container of weights, or a NumPy archive of them, to a checkpoint.
 
+use std::collections::HashSet;
+
 use statelens_checkpoint::{
     Builder, ByteOrder, DType, FileId, FileSet, Finding, Layout, Limits, Memory, Progress, Result,
     Span, TensorId, Text, Value, ValueId,
 };
 use statelens_hdf5::{AttributeValues, Hdf5File, Object};
 
+use super::config::ConfigLayer;
 use super::order::{PathOrder, merge};
 use crate::hdf5::read::{Grown, about_file, grow, raw_attributes};
 use crate::numpy::{self, read::ArchiveContents};
@@ -15,6 +18,12 @@ pub(super) struct Growing {
     pub(super) builder: Builder,
     pub(super) findings: Vec<Finding>,
     pub(super) order: PathOrder,
+    /// The names in the lists of layers and weights.
+    pub(super) lists: PathOrder,
+    /// The names of layers in lists.
+    pub(super) layer_names: HashSet<Text>,
+    /// The layers of the model, if they have groups by class.
+    pub(super) layers: Vec<ConfigLayer>,
     /// The root group of the first container, into which the others are merged.
     pub(super) root: Option<ValueId>,
     /// Attributes of all root groups.
@@ -29,6 +38,9 @@ impl Growing {
             builder: Builder::new(limits),
             findings: Vec::new(),
             order: PathOrder::default(),
+            lists: PathOrder::default(),
+            layer_names: HashSet::new(),
+            layers: Vec::new(),
             root: None,
             attributes: Vec::new(),
             legacy: false,
@@ -109,6 +121,10 @@ impl Growing {
                 for name in names(&file, object, list) {
                     self.legacy = true;
                     self.order.push(*place, name.to_lossy().into_owned());
+                    self.lists.push(*place, name.to_lossy().into_owned());
+                    if list == "layer_names" {
+                        self.layer_names.insert(name);
+                    }
                 }
             }
             self.legacy |= object.attribute("layer_names").is_some();

@@ -18,6 +18,7 @@ pub(crate) mod code;
 mod config;
 pub(crate) mod detect;
 mod grow;
+mod lists;
 mod order;
 pub(crate) mod read;
 #[cfg(test)]

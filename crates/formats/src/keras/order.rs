@@ -17,6 +17,26 @@ impl PathOrder {
         self.paths.push((group, path.into()));
     }
 
+    /// Returns the number of paths.
+    pub(super) fn len(&self) -> usize {
+        self.paths.len()
+    }
+
+    /// Returns the paths that lead to no value, sorted.
+    pub(super) fn absent(&self, builder: &Builder) -> Vec<String> {
+        let mut tables = HashMap::new();
+        let leads_nowhere = |(group, path): &&(ValueId, String)| {
+            let mut parts = path.split('/').filter(|part| !part.is_empty());
+            let end = parts.try_fold(*group, |at, part| child(builder, at, part, &mut tables));
+            end.is_none()
+        };
+        let paths = self.paths.iter().filter(leads_nowhere).map(|(_, path)| path.clone());
+        let mut absent: Vec<String> = paths.collect();
+        order::natural(&mut absent);
+        absent.dedup();
+        absent
+    }
+
     /// Sorts every group below `root`: named children first, in the order of the paths; the rest by
     /// name in natural order. Then removes empty groups.
     pub(super) fn apply(&self, builder: &mut Builder, root: ValueId) {
@@ -97,6 +117,10 @@ fn child(
     name: &str,
     tables: &mut HashMap<ValueId, HashMap<Text, ValueId>>,
 ) -> Option<ValueId> {
+    let group = match builder.value(group) {
+        Some(Value::Link(target)) => *target,
+        _ => group,
+    };
     let Some(Value::Dict(dict)) = builder.value(group) else { return None };
     match dict.entries.len() {
         // A linear search of a few entries is cheaper than a table.

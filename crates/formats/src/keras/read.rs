@@ -9,6 +9,7 @@ use super::code;
 use super::config::Config;
 use super::detect::is_index;
 use super::grow::Growing;
+use super::lists;
 use crate::archive::{Archive, is_zip, names};
 use crate::paths::{base, folder};
 use crate::stray;
@@ -110,8 +111,9 @@ fn read_model(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> R
             _ => {
                 format.facts.extend(config.model().map(|model| ("Model".to_owned(), model)));
                 if let Some(root) = growing.root {
-                    for path in config.layers() {
-                        growing.order.push(root, path);
+                    growing.layers = config.layers();
+                    for layer in &growing.layers {
+                        growing.order.push(root, layer.path.as_str());
                     }
                 }
             }
@@ -213,13 +215,22 @@ fn read_shards(
 }
 
 fn finish(growing: Growing, mut format: FormatInfo, files: FileSet) -> Result<Checkpoint> {
-    let Growing { mut builder, mut findings, order, root, attributes, .. } = growing;
+    let Growing { mut builder, mut findings, order, lists, layer_names, layers, .. } = growing;
+    let (root, attributes) = (growing.root, growing.attributes);
     let root = root.ok_or_else(|| Error::damaged("no weights"))?;
-    order.apply(&mut builder, root);
     let find = |name: &str| {
         let found = attributes.iter().find(|(key, _)| *key == *name);
         found.map(|(_, text)| text.to_lossy().into_owned())
     };
+    let model_config = find("model_config").and_then(|text| Config::parse(text.as_bytes()).ok());
+    // What can't be read is missing as well, and was reported.
+    if findings.iter().all(|finding| finding.grade != Grade::Damage) {
+        findings.extend(lists::absent_names(&lists, &builder));
+        findings.extend(lists::absent_groups(&layers, &builder, root));
+        let of_model = model_config.as_ref().map(Config::layers).unwrap_or_default();
+        findings.extend(lists::unlisted_layers(&of_model, &layer_names));
+    }
+    order.apply(&mut builder, root);
     if let Some(version) = find("keras_version") {
         format.producer = format!("Keras {version}");
     }
@@ -227,7 +238,7 @@ fn finish(growing: Growing, mut format: FormatInfo, files: FileSet) -> Result<Ch
     for text in ["model_config", "training_config"].into_iter().filter_map(find) {
         findings.extend(code::findings(text.as_bytes()));
     }
-    let model = find("model_config").and_then(|text| Config::parse(text.as_bytes()).ok()?.model());
+    let model = model_config.and_then(|config| config.model());
     format.facts.extend(model.map(|model| ("Model".to_owned(), model)));
     if find("training_config").is_some() {
         format

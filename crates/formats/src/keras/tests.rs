@@ -199,3 +199,19 @@ fn weights_may_be_a_numpy_archive() {
     assert_eq!(keys(&checkpoint), expected);
     assert!(checkpoint.findings.iter().all(|it| it.grade < Grade::Damage));
 }
+
+/// Keras looks up every name in the lists. Here, one name in the attribute `weight_names` is another.
+#[test]
+fn lists_name_weights_that_are_missing() {
+    let mut bytes = bytes("k2_weights.h5");
+    let name = b"dense/kernel:0";
+    let at = bytes.windows(name.len()).position(|some| some == name).unwrap();
+    bytes[at + 6] = b'K';
+    let set = FileSet::single("x.h5", Memory::from(bytes));
+    let opened = crate::open(set, &Limits::default(), &mut Unwatched).unwrap();
+    let about = |finding: &&statelens_checkpoint::Finding| finding.title.contains("lists weights");
+    let found = opened.findings.iter().find(about).unwrap();
+    assert!(found.refused && found.detail.contains("dense/Kernel:0"), "{found:?}");
+    let whole = open("k2_weights.h5");
+    assert!(whole.findings.iter().find(about).is_none());
+}
