@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use statelens_checkpoint::{
     ByteOrder, Checkpoint, Computed, DictKey, Error, Layout, Product, Result, Rounding, Tensor,
+    Value as CheckpointValue, listed,
 };
 
 use crate::config::Value;
@@ -19,7 +20,8 @@ use crate::view::View;
 
 #[derive(Debug)]
 pub struct FoldedLora {
-    /// The checkpoint: the model alone, without the thin matrices.
+    /// The checkpoint without the thin matrices, and without the state of the optimizer, which is
+    /// theirs.
     pub checkpoint: Checkpoint,
     /// The config, without `lora_params`.
     pub config: Value,
@@ -65,8 +67,27 @@ pub fn fold(source: &Checkpoint, config: &Value) -> Result<FoldedLora> {
     }
     let mut assembly = Assembly::of(source);
     let model = assembly.state(&folded)?;
-    let root = assembly.dict(vec![(DictKey::from("model"), model)])?;
-    let (config, notes) = without_lora(config, embeddings);
+    let mut left_out = Vec::new();
+    let mut states = Vec::new();
+    if let CheckpointValue::Dict(root) = source.value(source.resolve(source.root())) {
+        for (key, state) in &root.entries {
+            match key {
+                DictKey::Str(name) if *name == *"model" => states.push((key.clone(), model)),
+                DictKey::Str(name) if name.to_lossy().starts_with("optimizer") => {
+                    left_out.push(format!("`{name}`"));
+                }
+                _ => states.push((key.clone(), *state)),
+            }
+        }
+    }
+    let root = assembly.dict(states)?;
+    let (config, mut notes) = without_lora(config, embeddings);
+    if !left_out.is_empty() {
+        notes.push(format!(
+            "{} is left out: it belongs to the matrices that were folded",
+            listed(&left_out, 5)
+        ));
+    }
     Ok(FoldedLora { checkpoint: assembly.finish(root)?, config, weights, notes })
 }
 
@@ -224,4 +245,49 @@ fn without_lora(config: &Value, embeddings: bool) -> (Value, Vec<String>) {
         }
     }
     (config, notes)
+}
+
+#[cfg(test)]
+mod tests {
+    use statelens_checkpoint::{Builder, DType, Dict, FileSet, FormatInfo, Int, Limits, ValueId};
+
+    use super::*;
+    use crate::config::{Language, parse};
+
+    /// The state of the optimizer is that of the thin matrices; everything else stays.
+    #[test]
+    fn keeps_all_states_but_that_of_the_optimizer() {
+        let mut builder = Builder::new(&Limits::default());
+        let mut tensor = |builder: &mut Builder, shape: [u64; 2]| {
+            let bytes = vec![0; (shape[0] * shape[1] * 4) as usize];
+            let tensor = Tensor::new(DType::F32, shape.to_vec(), Layout::Inline(bytes.into()));
+            let id = builder.push_tensor(tensor).unwrap();
+            builder.push(CheckpointValue::Tensor(id)).unwrap()
+        };
+        let model = vec![
+            ("fc.weight".into(), tensor(&mut builder, [4, 6])),
+            ("fc.lora_A".into(), tensor(&mut builder, [2, 6])),
+            ("fc.lora_B".into(), tensor(&mut builder, [4, 2])),
+        ];
+        let moment = vec![("0.exp_avg".into(), tensor(&mut builder, [2, 6]))];
+        let mut dict = |builder: &mut Builder, entries: Vec<(DictKey, ValueId)>| {
+            builder.push(CheckpointValue::Dict(Dict { entries, ..Dict::default() })).unwrap()
+        };
+        let states = [dict(&mut builder, model), dict(&mut builder, moment)];
+        let step = builder.push(CheckpointValue::Int(Int::from(7))).unwrap();
+        let states = vec![
+            ("global_step".into(), step),
+            ("model".into(), states[0]),
+            ("optimizer".into(), states[1]),
+        ];
+        let root = dict(&mut builder, states);
+        let (format, files) = (FormatInfo::default(), FileSet::default());
+        let source = builder.finish(root, format, files, Vec::new()).unwrap();
+        let config = parse("model: {lora_params: {r: 2, alpha: 4}}", Language::Yaml).unwrap();
+        let folded = fold(&source, &config).unwrap();
+        let leaves = folded.checkpoint.leaves();
+        let keys: Vec<_> = leaves.iter().map(|leaf| leaf.flat.to_lossy().into_owned()).collect();
+        assert_eq!(keys, ["global_step", "model.fc.weight"]);
+        assert!(folded.notes.iter().any(|note| note.contains("`optimizer`")), "{:?}", folded.notes);
+    }
 }
