@@ -2,12 +2,13 @@ use statelens_pickle::opcode as op;
 
 use crate::{Probe, Score};
 
-/// Scores a file that begins with `PROTO` and a known version, or runs as a pickle of protocol 0 or
-/// 1.
+/// Scores a file that begins with `PROTO`, a known version and another opcode, or runs as a pickle
+/// of protocol 0 or 1. The length of a safetensors header may begin with `PROTO`, and zeros follow.
 pub(crate) fn score(probe: &Probe<'_>) -> Score {
     let head = probe.head();
     match head {
-        [op::PROTO, 2..=5, ..] => Score::Magic,
+        [op::PROTO, 2..=5, next, ..] if op::is_opcode(*next) => Score::Magic,
+        [op::PROTO, 2..=5] => Score::Magic,
         [op::PROTO, _, ..] => Score::Maybe,
         // Protocols 0 and 1 have no magic number. Requires an opcode that can begin one, and that
         // the first bytes run as a pickle.
