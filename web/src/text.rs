@@ -1,6 +1,6 @@
 //! Converts the core's errors into the page's texts.
 
-use statelens_checkpoint::{Advice, Error, ErrorKind, Setting, capitalised};
+use statelens_checkpoint::{Advice, Checkpoint, Error, ErrorKind, Setting, capitalised};
 
 use crate::protocol;
 use crate::protocol::error::{ErrorText, FALSIFIED, UNWRITTEN};
@@ -13,13 +13,18 @@ fn control(setting: Setting) -> &'static str {
         Setting::CastToFloat32 => "\u{201c}Cast\u{201d} f32",
         Setting::Compress => "\u{201c}Compress\u{201d}",
         Setting::Config => "\u{201c}Config\u{201d}",
+        Setting::Convert | Setting::ConvertLossy => "\u{201c}Convert\u{201d}",
         Setting::DropUnmatched => "\u{201c}Leave them out\u{201d}",
         Setting::Exclude => "\u{201c}Exclude\u{201d}",
         Setting::FoldLora => "\u{201c}Fold the adapter into the model\u{201d}",
+        Setting::FixSpec => "\u{201c}Fix and upgrade\u{201d}",
         Setting::FormatVersion => "\u{201c}Version\u{201d}",
         Setting::FormatVersion04 => "\u{201c}Version\u{201d} 0.4",
         Setting::FromCerebras => "2.4 under \u{201c}From\u{201d}",
         Setting::FromHuggingFace => "Hugging Face under \u{201c}From\u{201d}",
+        Setting::Limit10 => "a limit ten times as high",
+        Setting::LimitNone => "no limit",
+        Setting::ListConverters => "\u{201c}Model\u{201d}",
         Setting::ListKeys => "the table of keys",
         Setting::MakeManifest => "\u{201c}Manifest\u{201d}",
         Setting::MaxFetch => "the limit on fetching",
@@ -27,6 +32,7 @@ fn control(setting: Setting) -> &'static str {
         Setting::ObjectGraph => "\u{201c}Object graph\u{201d}",
         Setting::PlanJob => "`statelens job plan`",
         Setting::Prefix => "\u{201c}Add prefix\u{201d}",
+        Setting::ReadAs => "\u{201c}Read as\u{201d}",
         Setting::Recipe => "\u{201c}Edit rules\u{201d}",
         Setting::Rename => "\u{201c}Rename\u{201d}",
         Setting::Select => "\u{201c}Include\u{201d}",
@@ -34,6 +40,7 @@ fn control(setting: Setting) -> &'static str {
         Setting::ToTensorflow => "TensorFlow under \u{201c}Target\u{201d}",
         Setting::Untie => "\u{201c}Untie\u{201d}",
         Setting::Unwrap => "\u{201c}Unwrap\u{201d}",
+        Setting::Upgrade | Setting::UpgradeLossy => "\u{201c}Upgrade\u{201d}",
         Setting::WithOptimizer => "\u{201c}Convert the optimizer\u{2019}s moments, too\u{201d}",
     }
 }
@@ -41,6 +48,12 @@ fn control(setting: Setting) -> &'static str {
 /// Returns advice as text, without its command, with the page's names of settings.
 pub fn advice(advice: &Advice) -> String {
     advice.text(control)
+}
+
+/// Returns the checkpoint with the page's names of settings in its findings.
+pub fn worded(mut checkpoint: Checkpoint) -> Checkpoint {
+    checkpoint.findings.iter_mut().for_each(|finding| finding.word(control));
+    checkpoint
 }
 
 /// Returns the file and the offset of an error; empty if they are not known.

@@ -15,12 +15,18 @@ pub enum Setting {
     Compress,
     /// The config of the model.
     Config,
+    /// What converts a checkpoint.
+    Convert,
+    /// What converts a checkpoint although something is lost.
+    ConvertLossy,
     /// Whether keys without a rule are left out.
     DropUnmatched,
     /// Patterns of keys that are left out.
     Exclude,
     /// Whether LoRA is folded into the weights.
     FoldLora,
+    /// What repairs the spec of a Cerebras checkpoint, and upgrades it.
+    FixSpec,
     /// The version of the output's format.
     FormatVersion,
     /// The version of the output's format, set to 0.4.
@@ -29,6 +35,12 @@ pub enum Setting {
     FromCerebras,
     /// The format of the source, set to Hugging Face.
     FromHuggingFace,
+    /// The limits on memory and work, times ten.
+    Limit10,
+    /// The limits on memory and work, set to none.
+    LimitNone,
+    /// What lists the formats of model families.
+    ListConverters,
     /// What lists the keys of a checkpoint.
     ListKeys,
     /// What makes a manifest.
@@ -43,6 +55,8 @@ pub enum Setting {
     PlanJob,
     /// The prefix that is added to keys.
     Prefix,
+    /// The dtypes of arrays without one.
+    ReadAs,
     /// The user's own recipe.
     Recipe,
     /// Replacement rules for keys.
@@ -59,6 +73,10 @@ pub enum Setting {
     Untie,
     /// Whether prefixes of wrappers are removed from keys.
     Unwrap,
+    /// What upgrades the format version of a Cerebras checkpoint.
+    Upgrade,
+    /// What upgrades a Cerebras checkpoint although something is lost.
+    UpgradeLossy,
     /// Whether the state of the optimizer is converted as well.
     WithOptimizer,
 }
@@ -71,13 +89,19 @@ impl Setting {
             Self::CastToFloat32 => "--cast float32",
             Self::Compress => "--compress",
             Self::Config => "--config",
+            Self::Convert => "`statelens convert`",
+            Self::ConvertLossy => "`statelens convert --lossy`",
             Self::DropUnmatched => "--drop-unmatched-keys",
             Self::Exclude => "--exclude",
             Self::FoldLora => "--fold-lora",
+            Self::FixSpec => "`statelens fix-checkpoint-spec --upgrade`",
             Self::FormatVersion => "--format-version",
             Self::FormatVersion04 => "--format-version 0.4",
             Self::FromCerebras => "--src-fmt cs-2.4",
             Self::FromHuggingFace => "--src-fmt hf",
+            Self::Limit10 => "--limit 10",
+            Self::LimitNone => "--limit none",
+            Self::ListConverters => "`statelens list-converters`",
             Self::ListKeys => "`statelens ls`",
             Self::MakeManifest => "`statelens manifest FILE -o MANIFEST`",
             Self::MaxFetch => "--max-fetch",
@@ -85,6 +109,7 @@ impl Setting {
             Self::ObjectGraph => "--object-graph",
             Self::PlanJob => "`statelens job plan`",
             Self::Prefix => "--prefix NAME",
+            Self::ReadAs => "--read-as PATTERN=DTYPE",
             Self::Recipe => "--recipe FILE",
             Self::Rename => "--rename",
             Self::Select => "--select",
@@ -93,6 +118,8 @@ impl Setting {
             Self::ToTensorflow => "--to tensorflow",
             Self::Untie => "--untie",
             Self::Unwrap => "--unwrap",
+            Self::Upgrade => "`statelens upgrade`",
+            Self::UpgradeLossy => "`statelens upgrade --lossy`",
             Self::WithOptimizer => "--with-optimizer",
         }
     }
@@ -145,7 +172,8 @@ impl Advice {
 
     /// Returns whether it has no text.
     pub fn is_empty(&self) -> bool {
-        self.phrases.is_empty()
+        let is_empty = |phrase: &Phrase| matches!(phrase, Phrase::Text(text) if text.is_empty());
+        self.command.is_none() && self.phrases.iter().all(is_empty)
     }
 
     /// Returns the text before the command, with the front end's names of settings.
@@ -166,6 +194,16 @@ impl Advice {
         }
     }
 
+    /// Returns the advice with the front end's names of settings in place of the settings.
+    #[must_use]
+    pub fn worded(&self, name: impl Fn(Setting) -> &'static str) -> Self {
+        let word = |phrase: &Phrase| match phrase {
+            Phrase::Setting(setting) => name(*setting).into(),
+            Phrase::Text(_) => phrase.clone(),
+        };
+        Self { phrases: self.phrases.iter().map(word).collect(), command: self.command.clone() }
+    }
+
     /// Returns the command to run.
     pub fn to_run(&self) -> Option<&str> {
         self.command.as_deref()
@@ -182,6 +220,14 @@ impl fmt::Display for Advice {
 impl serde::Serialize for Advice {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
+    }
+}
+
+/// Reads a text; what was a setting is text.
+impl<'de> serde::Deserialize<'de> for Advice {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        Ok(text.into())
     }
 }
 

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::{Advice, Setting};
+
 /// Severity of a [`Finding`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -58,8 +60,8 @@ pub struct Finding {
     pub detail: String,
     /// File and offset, or the key; may be empty.
     pub place: String,
-    /// Advice in whole sentences; may be empty.
-    pub advice: String,
+    /// Advice; may be empty.
+    pub advice: Advice,
     /// Names of missing files, if the finding is about them: with these the checkpoint would be
     /// complete.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -84,7 +86,7 @@ impl Finding {
             title: title.into(),
             detail: String::new(),
             place: String::new(),
-            advice: String::new(),
+            advice: Advice::default(),
             call: None,
             missing: Vec::new(),
             kind: FindingKind::Other,
@@ -108,9 +110,14 @@ impl Finding {
 
     /// Sets the advice.
     #[must_use]
-    pub fn advice(mut self, advice: impl Into<String>) -> Self {
+    pub fn advice(mut self, advice: impl Into<Advice>) -> Self {
         self.advice = advice.into();
         self
+    }
+
+    /// Replaces the settings in the advice with the front end's names for them.
+    pub fn word(&mut self, name: impl Fn(Setting) -> &'static str) {
+        self.advice = self.advice.worded(name);
     }
 
     /// Sets the names of the missing files.

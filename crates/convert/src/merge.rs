@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use statelens_checkpoint::{
     Builder, Checkpoint, Dict, Error, FileId, FileSet, Finding, FormatInfo, Limits, Memory, Result,
-    Value, ValueId,
+    Setting, Value, ValueId, advice,
 };
 
 use attributes::{MergedDicts, Unmerged, same};
@@ -219,7 +219,11 @@ impl Merging {
                 return Err(Error::refused(format!(
                     "`{key}` can't be replaced, because another entry shares a part of it"
                 ))
-                .advice("Leave it out of the later checkpoint with `statelens convert` first."));
+                .advice(advice![
+                    "Leave it out of the later checkpoint with ",
+                    Setting::Convert,
+                    " first."
+                ]));
             }
             id += 1;
         }

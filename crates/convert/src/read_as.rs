@@ -1,6 +1,6 @@
 //! Assigns a dtype to arrays that are stored without one.
 
-use statelens_checkpoint::{Checkpoint, Error, Result};
+use statelens_checkpoint::{Checkpoint, Error, Result, Setting, advice};
 use statelens_formats::{is_untyped, update_untyped};
 
 use crate::{CastRule, Pattern};
@@ -62,5 +62,5 @@ fn unused(rule: &CastRule) -> Error {
         .as_ref()
         .map_or_else(String::new, |it| format!(" that matches {}", it.as_str()));
     Error::refused(format!("there is no array of elements of {size} without a dtype{which}"))
-        .advice("`statelens ls` lists such arrays as void8 and void16.")
+        .advice(advice!["Such arrays are void8 and void16 in ", Setting::ListKeys, "."])
 }

@@ -205,7 +205,7 @@ pub(crate) fn impostors(checkpoint: &Checkpoint) -> Vec<Finding> {
             Finding::new(Grade::Damage, format!("Not the expected file: {name}"))
                 .kind(FindingKind::WrongFile)
                 .detail(format!("{}.", capitalised(error.what())))
-                .advice(error.next_step().map(ToString::to_string).unwrap_or_default()),
+                .advice(error.next_step().cloned().unwrap_or_default()),
         );
     }
     found

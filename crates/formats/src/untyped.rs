@@ -1,7 +1,9 @@
 //! Arrays with elements of one or two bytes and no dtype; NumPy stores the floats of ml_dtypes in
 //! this way.
 
-use statelens_checkpoint::{Checkpoint, DType, Finding, FindingKind, Grade, counted};
+use statelens_checkpoint::{
+    Checkpoint, DType, Finding, FindingKind, Grade, Setting, advice, counted,
+};
 
 /// Returns whether a dtype is that of one or two untyped bytes: `V1`, `V2`.
 pub fn is_untyped(dtype: &DType) -> bool {
@@ -41,7 +43,11 @@ pub fn untyped(checkpoint: &Checkpoint) -> Option<Finding> {
                      type.",
         )
         .place(first.map(|leaf| leaf.flat.to_lossy().into_owned()).unwrap_or_default())
-        .advice(format!("They may be {likely}.")),
+        .advice(advice![
+            format!("They may be {likely}. Name the dtype with "),
+            Setting::ReadAs,
+            "."
+        ]),
     )
 }
 
@@ -62,7 +68,7 @@ mod tests {
 
     /// The page, summaries and Python show the text as well, and have no options.
     #[test]
-    fn advice_names_dtypes_but_no_option_of_the_command() {
+    fn front_ends_word_the_advice() {
         let mut builder = Builder::new(&Limits::default());
         let dtype = DType::from_numpy_code("V2").unwrap();
         let tensor = Tensor::new(dtype, vec![1], Layout::Inline([0, 0].into()));
@@ -72,6 +78,10 @@ mod tests {
         let root = builder.push(Value::Dict(dict)).unwrap();
         let (format, files) = (FormatInfo::default(), FileSet::default());
         let checkpoint = builder.finish(root, format, files, Vec::new()).unwrap();
-        assert_eq!(untyped(&checkpoint).unwrap().advice, "They may be `bfloat16`.");
+        let mut finding = untyped(&checkpoint).unwrap();
+        assert!(finding.advice.to_string().ends_with(" with --read-as PATTERN=DTYPE."));
+        finding.word(|_| "`read_as`");
+        let expected = "They may be `bfloat16`. Name the dtype with `read_as`.";
+        assert_eq!(finding.advice.to_string(), expected);
     }
 }

@@ -7,7 +7,7 @@ use statelens::parts::convert::size;
 use statelens::{Checkpoint, Error, Finding, Opener, Progress, ReadAt as _, Result, remote};
 
 use crate::checkpoint::NativeCheckpoint;
-use crate::errors::raised;
+use crate::errors::{parameter, raised};
 use crate::file::FileObject;
 use crate::watch::Watch;
 
@@ -59,8 +59,8 @@ impl Place {
     fn open_with(self, with: Vec<PathBuf>, progress: &mut dyn Progress) -> Result<Checkpoint> {
         let mut opening = Opening(progress);
         let opener = with.into_iter().fold(self.opener(&mut opening), Opener::with);
-        match self.0 {
-            PlaceKind::Opened(checkpoint) => Ok(checkpoint),
+        let opened = match self.0 {
+            PlaceKind::Opened(checkpoint) => return Ok(checkpoint),
             PlaceKind::Object(object, name) => {
                 let len = object.len();
                 opener.open_source(&name, object).map_err(|error| named_by_bytes(error, &name, len))
@@ -69,7 +69,8 @@ impl Place {
                 Some(url) => opener.open_url(url),
                 None => opener.open(&path),
             },
-        }
+        };
+        opened.map(|checkpoint| checkpoint.word_findings(parameter))
     }
 
     /// Scans the files.
@@ -79,14 +80,16 @@ impl Place {
         progress: &mut dyn Progress,
     ) -> Result<Vec<Finding>> {
         let opener = allow.into_iter().fold(self.opener(progress), Opener::allow);
-        match self.0 {
+        let mut findings = match self.0 {
             PlaceKind::Opened(checkpoint) => opener.scan_files(checkpoint.inner().files.clone()),
             PlaceKind::Object(object, name) => opener.scan_source(&name, object),
             PlaceKind::Named(path) => match remote::address(&path) {
                 Some(url) => opener.scan_url(url),
                 None => opener.scan(&path),
             },
-        }
+        }?;
+        findings.iter_mut().for_each(|finding| finding.word(parameter));
+        Ok(findings)
     }
 
     fn opener<'a>(&self, progress: &'a mut dyn Progress) -> Opener<'a> {

@@ -38,7 +38,8 @@ pub fn find(name: &str) -> Result<Recipe> {
         return Err(Error::refused(format!("there is no recipe for the model `{name}`"))
             .expected(names().collect::<Vec<_>>().join(", "))
             .advice(advice![
-                "`statelens list-converters` lists them; ",
+                Setting::ListConverters,
+                " lists them; ",
                 Setting::Recipe,
                 " reads one of your own."
             ]));

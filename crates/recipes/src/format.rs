@@ -4,7 +4,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use statelens_checkpoint::{Error, Result};
+use statelens_checkpoint::{Error, Result, Setting, advice};
 
 /// The keys and the config of one implementation of a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -176,7 +176,7 @@ impl FromStr for ModelFormat {
         let bad = || {
             Error::refused(format!("\"{text}\" is not a format"))
                 .expected("hf, a release such as cs-2.9, or what a recipe calls a format")
-                .advice("`statelens list-converters` shows the formats of each model.")
+                .advice(advice![Setting::ListConverters, " shows the formats of each model."])
         };
         match text {
             "hf" => return Ok(Self::HuggingFace),

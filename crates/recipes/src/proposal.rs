@@ -159,7 +159,8 @@ impl Clues<'_> {
                 "no recipe between {format} and {target} matches its keys"
             ))
             .advice(advice![
-                "`statelens list-converters` lists all formats. Specify a model with ",
+                Setting::ListConverters,
+                " lists all formats. Specify a model with ",
                 Setting::Model,
                 ", or your own recipe with ",
                 Setting::Recipe,

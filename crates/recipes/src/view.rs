@@ -7,8 +7,8 @@
 use std::sync::Arc;
 
 use statelens_checkpoint::{
-    Arithmetic, ByteOrder, Computed, Concat, DType, Error, Layout, Part, Result, Span, Strided,
-    Tensor, advice, contiguous_strides, numel,
+    Arithmetic, ByteOrder, Computed, Concat, DType, Error, Layout, Part, Result, Setting, Span,
+    Strided, Tensor, advice, contiguous_strides, numel,
 };
 
 /// A tensor after operations that only move elements.
@@ -31,9 +31,11 @@ impl View {
         let plain = !matches!(tensor.stored, DType::Blocks(_)) && tensor.quantizer.is_none();
         if !plain {
             return Err(Error::unsupported("the elements of a quantised tensor can't be moved")
-                .advice(
-                    advice!["Dequantise it first"].command("statelens convert --to safetensors"),
-                ));
+                .advice(advice![
+                    "Dequantise it first with ",
+                    Setting::Convert,
+                    ", to safetensors."
+                ]));
         }
         let numel = tensor.numel().ok_or_else(too_large)?;
         let strides = contiguous_strides(&tensor.shape).ok_or_else(too_large)?;

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
 use statelens_checkpoint::{
-    self as core, Error, ErrorKind, Finding, FormatInfo, Progress, Result, TensorId, Unwatched,
-    Value, ValueId,
+    self as core, Error, ErrorKind, Finding, FormatInfo, Progress, Result, Setting, TensorId,
+    Unwatched, Value, ValueId,
 };
 use statelens_compare::diff::{Comparison, ComparisonReport as Diff, DiffOptions};
 use statelens_compare::verify::{Manifest, Verification, VerificationReport as Verdict};
@@ -56,6 +56,15 @@ impl Checkpoint {
     /// Returns what opening noticed: damage, missing shards, code that loading would run.
     pub fn findings(&self) -> &[Finding] {
         &self.inner.findings
+    }
+
+    /// Replaces the settings in the advice of findings with a front end's names for them.
+    #[must_use]
+    pub fn word_findings(mut self, name: impl Fn(Setting) -> &'static str) -> Self {
+        if let Some(inner) = Arc::get_mut(&mut self.inner) {
+            inner.findings.iter_mut().for_each(|finding| finding.word(&name));
+        }
+        self
     }
 
     /// Returns the flat keys of all leaves, including plain values, in file order.

@@ -157,7 +157,7 @@ fn note_dangling(checkpoint: &mut Checkpoint, main: &Path) {
             let detail = &finding.detail;
             finding.detail =
                 format!("{} is a link to a file that does not exist. {detail}", listed(&links, 5));
-            finding.advice = DANGLING.to_owned();
+            finding.advice = DANGLING.into();
         }
     }
 }

@@ -154,7 +154,7 @@ fn article(actor: &Actor, props: &FindingsProps, at: u32, finding: &Finding) -> 
             if acts {
                 <div class="do">
                     if finding.call.is_some() { <span class="never">{ marks::tick_icon() }{ "never run" }</span> }
-                    if !finding.advice.is_empty() { <p>{ prose(&finding.advice) }</p> }
+                    if !finding.advice.is_empty() { <p>{ prose(&finding.advice.to_string()) }</p> }
                     { for offers.iter().map(|offer| repair::page::action(actor, work, offer)) }
                     if let Some(onclick) = show { <p><button class="btn" {onclick}>{ "Show the key" }</button></p> }
                     if let Some(onclick) = add { <p><button class="btn" {onclick}>{ "Add the file\u{2026}" }</button></p> }

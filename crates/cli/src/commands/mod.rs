@@ -25,7 +25,7 @@ mod writing;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use statelens::parts::checkpoint::{FindingKind, Leaf, known_key, visible};
+use statelens::parts::checkpoint::{Leaf, known_key, visible};
 use statelens::parts::convert::CastRule;
 use statelens::parts::describe::near_keys;
 use statelens::{Checkpoint, Error, Finding, Result};
@@ -86,15 +86,11 @@ fn print_findings(findings: &[Finding], printer: &mut Printer) -> Result<(), Fai
             };
             printer.line(&format!("              call   {} (never run)", visible(&text)))?;
         }
-        for (name, text) in
-            [("place", &finding.place), ("why", &finding.detail), ("do", &finding.advice)]
-        {
+        let advice = finding.advice.to_string();
+        for (name, text) in [("place", &finding.place), ("why", &finding.detail), ("do", &advice)] {
             if !text.is_empty() {
                 printer.line(&format!("              {name:6} {}", visible(text)))?;
             }
-        }
-        if finding.kind == FindingKind::Untyped {
-            printer.line("                     Name the dtype with --read-as PATTERN=DTYPE.")?;
         }
     }
     Ok(())

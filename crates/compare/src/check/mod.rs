@@ -15,7 +15,7 @@ mod rename;
 use std::collections::HashMap;
 
 use serde::Serialize;
-use statelens_checkpoint::{Checkpoint, Grade, KeyPart, Leaf, Value};
+use statelens_checkpoint::{Advice, Checkpoint, Grade, KeyPart, Leaf, Setting, Value, advice};
 use statelens_describe::{dtype_of, shape_of};
 use statelens_values::report_json;
 
@@ -192,10 +192,10 @@ fn below(items: Vec<Expected>, state: &str) -> Vec<Expected> {
 
 impl CheckReport {
     /// Returns remarks on damage, release and format, as pairs of label and text.
-    pub fn remarks(&self) -> Vec<(&'static str, String)> {
-        let damage = self.damage.iter().map(|damage| ("incomplete", damage.clone()));
-        let release = self.release.as_ref().map(|release| ("release", release.text.clone()));
-        let upgrade = |why: &String| ("format", format!("{why}: see `statelens upgrade`"));
+    pub fn remarks(&self) -> Vec<(&'static str, Advice)> {
+        let damage = self.damage.iter().map(|damage| ("incomplete", damage.clone().into()));
+        let release = self.release.as_ref().map(|release| ("release", release.text.clone().into()));
+        let upgrade = |why: &String| ("format", advice![format!("{why}: see "), Setting::Upgrade]);
         damage.chain(release).chain(self.format.as_ref().map(upgrade)).collect()
     }
 

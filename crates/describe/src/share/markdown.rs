@@ -33,7 +33,8 @@ pub fn write_markdown(outline: &Outline) -> String {
     if !outline.findings.is_empty() {
         out.push_str("### Findings\n\n");
         for finding in worst_first(outline) {
-            let texts = [&finding.detail, &finding.advice, &finding.place];
+            let advice = finding.advice.to_string();
+            let texts = [&finding.detail, &advice, &finding.place];
             out.push_str(&format!(
                 "- **{}**: {}",
                 grade_word(finding.grade),
@@ -101,7 +102,7 @@ pub fn write_text(outline: &Outline) -> String {
         out.push('\n');
         for finding in worst_first(outline) {
             out.push_str(&format!("{:8} {}\n", grade_word(finding.grade), visible(&finding.title)));
-            for text in [&finding.detail, &finding.place, &finding.advice] {
+            for text in [&finding.detail, &finding.place, &finding.advice.to_string()] {
                 if !text.is_empty() {
                     out.push_str(&format!("         {}\n", visible(text)));
                 }

@@ -155,10 +155,9 @@ pub(super) fn base_name(name: &str) -> &str {
 /// Removes the folders of files from a finding.
 fn homeless(finding: &Finding, folders: &[&str]) -> Finding {
     let mut finding = finding.clone();
+    let mut advice = finding.advice.to_string();
     for folder in folders {
-        for text in
-            [&mut finding.title, &mut finding.detail, &mut finding.place, &mut finding.advice]
-        {
+        for text in [&mut finding.title, &mut finding.detail, &mut finding.place, &mut advice] {
             if text.contains(folder) {
                 *text = text.replace(folder, "");
             }
@@ -167,5 +166,6 @@ fn homeless(finding: &Finding, folders: &[&str]) -> Finding {
             *name = name.replace(folder, "");
         }
     }
+    finding.advice = advice.into();
     finding
 }

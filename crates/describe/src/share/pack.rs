@@ -84,7 +84,8 @@ fn put_finding(out: &mut Vec<u8>, finding: &Finding) {
         Grade::Damage => 3,
         Grade::UnknownCode => 4,
     });
-    for text in [&finding.title, &finding.detail, &finding.place, &finding.advice] {
+    let advice = finding.advice.to_string();
+    for text in [&finding.title, &finding.detail, &finding.place, &advice] {
         write_bytes(out, text.as_bytes());
     }
     let call = finding.call.iter().flat_map(|call| [&call.module, &call.name, &call.arguments]);
@@ -101,7 +102,8 @@ fn finding(from: &mut Unpacker<'_>) -> Result<Finding> {
         _ => Grade::Danger,
     };
     let mut finding = Finding::new(grade, from.text()?);
-    (finding.detail, finding.place, finding.advice) = (from.text()?, from.text()?, from.text()?);
+    (finding.detail, finding.place) = (from.text()?, from.text()?);
+    finding.advice = from.text()?.into();
     if from.number()? == 3 {
         let (module, name, arguments) = (from.text()?, from.text()?, from.text()?);
         finding.call = Some(LoaderCall { module, name, arguments });

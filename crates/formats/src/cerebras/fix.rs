@@ -9,7 +9,9 @@
 
 use std::collections::HashMap;
 
-use statelens_checkpoint::{Checkpoint, Error, Int, Leaf, Result, Value, ValueId, order};
+use statelens_checkpoint::{
+    Checkpoint, Error, Int, Leaf, Result, Setting, Value, ValueId, advice, order,
+};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Repair {
@@ -199,7 +201,7 @@ pub fn check_format(source: &Checkpoint) -> Result<()> {
         return Ok(());
     }
     let what = format!("this is {}, not a Cerebras checkpoint", source.format.name);
-    Err(Error::refused(what).advice("Convert it with `statelens convert`."))
+    Err(Error::refused(what).advice(advice!["Convert it with ", Setting::Convert, "."]))
 }
 
 #[cfg(test)]

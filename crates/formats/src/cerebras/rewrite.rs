@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use statelens_checkpoint::{Checkpoint, Error, FindingKind, Grade, Plan, Result};
+use statelens_checkpoint::{Checkpoint, Error, FindingKind, Grade, Plan, Result, Setting, advice};
 
 use super::dataloader::{DataState, Loader};
 pub use super::fix::check_format;
@@ -26,11 +26,14 @@ pub fn upgrade(
     if !lossy {
         check_version(source)?;
         check_whole(source, false).map_err(|error| {
-            error.advice(
+            error.advice(advice![
                 "If the missing weights are in the file under another name, as in checkpoints of \
-                 release 1.7, use `statelens fix-checkpoint-spec --upgrade`. `statelens upgrade \
-                 --lossy` writes the rest.",
-            )
+                 release 1.7, use ",
+                Setting::FixSpec,
+                ". To write the rest: ",
+                Setting::UpgradeLossy,
+                ".",
+            ])
         })?;
     }
     planned(source.clone(), version(to)?, name).map(Some)
@@ -76,7 +79,11 @@ fn check_version(source: &Checkpoint) -> Result<()> {
         Ok(newer) if newer > 0.5 => Err(Error::refused(format!(
             "the format version {version} is newer than 0.5, and was read as 0.5"
         ))
-        .advice("`statelens upgrade --lossy` writes the parts that were understood.")),
+        .advice(advice![
+            "To write the parts that were understood: ",
+            Setting::UpgradeLossy,
+            "."
+        ])),
         _ => Ok(()),
     }
 }

@@ -3,8 +3,8 @@ use std::sync::Arc;
 
 use statelens_checkpoint::{
     Array, Builder, Checkpoint, Dict, DictKey, Error, ErrorKind, FileId, FileSet, Finding,
-    FormatInfo, Global, Grade, Layout, Limits, Opaque, Packed, Progress, Result, Span, Strided,
-    Tensor, Text, Value, ValueId, contiguous_strides, fortran_strides, room,
+    FormatInfo, Global, Grade, Layout, Limits, Opaque, Packed, Progress, Result, Setting, Span,
+    Strided, Tensor, Text, Value, ValueId, advice, contiguous_strides, fortran_strides, room,
 };
 use statelens_pickle::{NoStorages, ScanOptions};
 
@@ -104,7 +104,7 @@ pub(crate) fn archive(
         reader.findings.push(
             Finding::new(Grade::Warning, "There are bytes before the archive")
                 .detail("`numpy.load` refuses a file that does not begin with the archive.")
-                .advice("`statelens convert FILE OUT.npz` writes an archive that numpy reads.")
+                .advice(advice!["Write a copy with ", Setting::Convert, ": NumPy reads that."])
                 .refused(),
         );
     }

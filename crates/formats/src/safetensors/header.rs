@@ -7,8 +7,8 @@ use std::collections::HashMap;
 
 use statelens_checkpoint::json::Parser;
 use statelens_checkpoint::{
-    Error, FileId, FileSet, Finding, FindingKind, Grade, Limits, Progress, Result, Text, grouped,
-    order, room,
+    Advice, Error, FileId, FileSet, Finding, FindingKind, Grade, Limits, Progress, Result, Setting,
+    Text, advice, grouped, order, room,
 };
 
 use super::{HeaderDType, MAX_HEADER, METADATA};
@@ -68,7 +68,7 @@ impl Header {
                             "Old releases of safetensors wrote files without tensors like \
                                  this. The reference library refuses the file.",
                         )
-                        .advice(REPAIR)
+                        .advice(repair())
                         .refused(),
                 );
                 [b"{\"__metadata__\"", rest].concat()
@@ -106,7 +106,7 @@ impl Header {
                     self.findings.push(
                         Finding::new(Grade::Warning, "`__metadata__` holds values that are not text")
                             .detail("They are shown as JSON, and a copy holds them as text. The reference library refuses the file.")
-                            .advice(REPAIR)
+                            .advice(repair())
                             .refused()
                             .kind(FindingKind::LeftOut),
                     );
@@ -185,16 +185,17 @@ impl Header {
             Finding::new(Grade::Warning, "Tensors share their bytes")
                 .detail("Their data_offsets are the same. The reference library refuses the file.")
                 .place(name.to_lossy())
-                .advice(REPAIR)
+                .advice(repair())
                 .refused()
         }));
         Ok(())
     }
 }
 
-/// Advice for a file that the library refuses although its tensors are intact.
-const REPAIR: &str =
-    "`statelens convert FILE OUT.safetensors --lossy` writes a file that the library reads.";
+/// Returns advice for a file that the library refuses although its tensors are intact.
+fn repair() -> Advice {
+    advice!["Write a copy with ", Setting::ConvertLossy, ": the library reads that."]
+}
 
 /// Bytes of data that belong to no tensor.
 #[derive(Default)]
@@ -220,7 +221,7 @@ impl Unclaimed {
             Finding::new(Grade::Warning, format!("{bytes} to no tensor"))
                 .detail("All tensors are whole; a copy leaves these bytes out. The reference library refuses the file.")
                 .place(format!("byte {at}"))
-                .advice(REPAIR)
+                .advice(repair())
                 .refused()
                 .kind(FindingKind::LeftOut),
         )

@@ -210,7 +210,7 @@ fn unknown(search: &mut Search<'_>, label: &str, probe: &Probe<'_>) {
     };
     let finding = Finding::new(Grade::Note, title)
         .detail(format!("The error was: {}.", what.what()))
-        .advice(what.next_step().map(ToString::to_string).unwrap_or_default());
+        .advice(what.next_step().cloned().unwrap_or_default());
     search.report_opened(label, vec![finding]);
 }
 

@@ -499,7 +499,7 @@ impl<'a> Search<'a> {
             .detail(format!("{}. Its bytes were searched anyway.", capitalised(error.what())))
             .place(place);
         if let Some(advice) = error.next_step() {
-            finding = finding.advice(advice.to_string());
+            finding = finding.advice(advice.clone());
         }
         self.findings.add(finding);
     }

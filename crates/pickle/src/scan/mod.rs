@@ -160,7 +160,7 @@ impl Pickle {
         let mut finding = Finding::new(grade, title)
             .detail(format!("{reason}{times}"))
             .place(self.place(named.offset));
-        finding.advice = advice(grade).to_owned();
+        finding.advice = advice(grade).into();
         finding.call = Some(LoaderCall {
             module: shorten(&global.module),
             name: shorten(&global.name),
@@ -209,7 +209,7 @@ impl Pickle {
         let mut finding = Finding::new(Grade::Danger, format!("Loading would call `{global}`"))
             .detail(crate::names::NESTED)
             .place(self.place(0));
-        finding.advice = advice(Grade::Danger).to_owned();
+        finding.advice = advice(Grade::Danger).into();
         finding.call = Some(LoaderCall {
             module: global.module.to_string(),
             name: global.name.to_string(),

@@ -613,9 +613,13 @@ fn missing(key: &str) -> Error {
 
 fn not_a_tensor(value: &StateValue) -> Error {
     match value {
-        StateValue::None => Error::refused("the value of this key is None, not a tensor").advice(
-            "A tied weight saved as None: fill it in with `statelens upgrade`, or leave the key out.",
-        ),
+        StateValue::None => {
+            Error::refused("the value of this key is None, not a tensor").advice(advice![
+                "A tied weight saved as None: fill it in with ",
+                Setting::Upgrade,
+                ", or leave the key out.",
+            ])
+        }
         _ => Error::refused("the value of this key is not a tensor"),
     }
 }

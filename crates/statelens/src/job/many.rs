@@ -5,7 +5,9 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use statelens_checkpoint::{Error, ErrorKind, Grade, Progress, Result, counted, separator};
+use statelens_checkpoint::{
+    Error, ErrorKind, Grade, Progress, Result, Setting, advice, counted, separator,
+};
 use statelens_describe::grade_word;
 use statelens_formats::ScanOptions;
 use statelens_values::weights::TensorOutcome;
@@ -338,7 +340,13 @@ fn advised(error: Error) -> Error {
     if error.kind() != ErrorKind::Limit || error.next_step().is_some() {
         return error;
     }
-    error.advice("If you trust the file, plan the job again with --limit 10, or with --limit none.")
+    error.advice(advice![
+        "If you trust the file, plan the job again with ",
+        Setting::Limit10,
+        ", or with ",
+        Setting::LimitNone,
+        "."
+    ])
 }
 
 fn raw(json: String) -> Result<Box<RawValue>> {

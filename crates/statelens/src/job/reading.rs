@@ -4,7 +4,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use statelens_checkpoint::{self as core, Error, Limits, Progress, Result};
+use statelens_checkpoint::{
+    self as core, Advice, Error, Limits, Progress, Result, Setting, advice,
+};
 use statelens_convert::{CastRule, read_as_rule};
 use statelens_describe::CheckpointSummary;
 use statelens_remote::Meter;
@@ -59,7 +61,7 @@ impl Reading {
 
     /// Returns what opens checkpoints in this way.
     pub(crate) fn opener(&self) -> Result<JobOpener> {
-        let meter = Meter::new(self.max_fetch.unwrap_or(CAP), FETCH);
+        let meter = Meter::new(self.max_fetch.unwrap_or(CAP), fetch_more());
         let rules = self.read_as.iter().map(|text| read_as_rule(text));
         let remote = RemoteOpener {
             meter: Arc::new(meter),
@@ -86,8 +88,10 @@ impl JobOpener {
     }
 }
 
-/// Advice for an exceeded limit on fetching.
-const FETCH: &str = "Plan the job again with a larger --max-fetch, such as --max-fetch 20GB.";
+/// Returns advice for an exceeded limit on fetching.
+fn fetch_more() -> Advice {
+    advice!["Plan the job again with a larger ", Setting::MaxFetch, ", such as 20GB."]
+}
 
 /// Returns the current state of the files that a checkpoint is read from.
 pub(crate) fn identities(checkpoint: &core::Checkpoint) -> Vec<SourceIdentity> {

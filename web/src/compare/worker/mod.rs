@@ -295,7 +295,7 @@ fn check_loads(
         shapes: result.shapes.len() as u64,
         lines: result.lines(),
         prefixed: result.prefixed,
-        of_release: result.remarks().into_iter().map(|(_, text)| text).collect(),
+        of_release: result.remarks().iter().map(|(_, text)| text::advice(text)).collect(),
         rename: result.rename.map(|change| (change.option, change.keys)),
         releases: releases.map(|release| (*release).to_owned()).collect(),
         states: (result.file_state, result.reference_state),

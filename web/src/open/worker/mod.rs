@@ -9,7 +9,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use statelens_checkpoint::{
-    Checkpoint, Error, FileId, FileSet, Finding, Grade, Layout, Leaf, Limits, Unwatched, order,
+    Advice, Checkpoint, Error, FileId, FileSet, Finding, FindingKind, Grade, Layout, Leaf, Limits,
+    Unwatched, order,
 };
 use statelens_describe::CheckpointSummary;
 use statelens_describe::model::parameters;
@@ -65,7 +66,7 @@ pub fn open(
         // Files touched by an earlier attempt do not belong to this checkpoint.
         set.untouch();
         let opened = statelens_formats::open(files, limits, &mut open_progress);
-        match opened.and_then(|checkpoint| typed(checkpoint, read_as)) {
+        match opened.and_then(|checkpoint| typed(checkpoint, read_as)).map(text::worded) {
             Ok(checkpoint) => {
                 // Take the size before other files are read to find out why they can't be opened.
                 let size = set.touched_size();
@@ -119,7 +120,7 @@ pub async fn open_address(
     let name = files.name(main);
     let sorted = statelens_formats::sets::sort(files).into_iter().find(|set| set.main == name);
     let name = sorted.map_or_else(|| name.to_owned(), |set| set.name);
-    let checkpoint = typed(found.checkpoint, agreed.read_as);
+    let checkpoint = typed(found.checkpoint, agreed.read_as).map(text::worded);
     let checkpoint = checkpoint.map_err(|error| Box::new(text::error(&error)))?;
     let mut opened =
         describe(&checkpoint, &Candidate { main, name, members: Vec::new() }, Vec::new());
@@ -272,10 +273,9 @@ fn describe(
     let finding_keys: HashSet<String> =
         rows.iter().filter(|row| wanted.contains(&*row.key)).map(|row| row.key.clone()).collect();
     let mut findings = checkpoint.findings.clone();
-    // The page has a choice instead of the option.
-    let untyped = statelens_formats::untyped(checkpoint);
-    for finding in findings.iter_mut().filter(|finding| untyped.as_ref() == Some(&**finding)) {
-        finding.advice.clear();
+    // The page has a choice in the finding itself.
+    for finding in findings.iter_mut().filter(|finding| finding.kind == FindingKind::Untyped) {
+        finding.advice = Advice::default();
     }
     let offers = repair::worker::offers(checkpoint, &mut findings);
     let summary = CheckpointSummary::new(checkpoint, &leaves);

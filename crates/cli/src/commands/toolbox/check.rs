@@ -92,7 +92,7 @@ fn show(report: &CheckReport, no_strict: bool, printer: &mut Printer) -> Result<
         ))?;
     }
     for (word, text) in report.remarks() {
-        printer.line(&format!("{word:<11} {}", visible(&text)))?;
+        printer.line(&format!("{word:<11} {}", visible(&text.to_string())))?;
     }
     let (missing, unexpected) = (report.missing.len() as u64, report.unexpected.len() as u64);
     printer.line(&format!(

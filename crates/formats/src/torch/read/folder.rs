@@ -6,7 +6,9 @@
 
 use std::sync::Arc;
 
-use statelens_checkpoint::{Finding, Grade, Limits, Packing, ReadAt, Result, Span, counted};
+use statelens_checkpoint::{
+    Finding, Grade, Limits, Packing, ReadAt, Result, Setting, Span, advice, counted,
+};
 
 use crate::archive::{Archive, Record, names};
 
@@ -46,7 +48,7 @@ pub(super) fn open(
 }
 
 fn refused(title: impl Into<String>, detail: impl Into<String>) -> Finding {
-    let advice = "`statelens convert FILE OUT.pt` writes an archive that torch.load reads.";
+    let advice = advice!["Write a copy with ", Setting::Convert, ": torch.load reads that."];
     Finding::new(Grade::Warning, title).detail(detail).advice(advice).refused()
 }
 
