@@ -187,6 +187,7 @@ fn measured(
     };
     let twice = ReadTwice::read(core, &leaves, &all, options.rows, &mut again)?;
     let found = twice.findings(core, &leaves);
+    checkpoint.unchanged()?;
     let mut text = String::new();
     all.json(&all.rows(&leaves), &leaves, &twice, &found, None, &mut |piece| {
         text.push_str(piece);

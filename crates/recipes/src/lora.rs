@@ -274,7 +274,7 @@ mod tests {
             builder.push(CheckpointValue::Dict(Dict { entries, ..Dict::default() })).unwrap()
         };
         let states = [dict(&mut builder, model), dict(&mut builder, moment)];
-        let step = builder.push(CheckpointValue::Int(Int::from(7))).unwrap();
+        let step = builder.push(CheckpointValue::Int(Int::from(7_i64))).unwrap();
         let states = vec![
             ("global_step".into(), step),
             ("model".into(), states[0]),

@@ -130,7 +130,8 @@ pub(crate) fn run(
     for source in sources {
         let (path, bytes) = (source.path.display().to_string(), source.bytes);
         let outcome = check_unchanged(source)
-            .and_then(|()| outcome(command, opener, &source.path, &mut groups, progress));
+            .and_then(|()| outcome(command, opener, &source.path, &mut groups, progress))
+            .and_then(|outcome| check_unchanged(source).map(|()| outcome));
         result.checkpoints.push(match outcome {
             Ok(CommandOutcome { passes, verdict, report }) => {
                 let report = Some(raw(report)?);
@@ -238,6 +239,7 @@ fn outcome(
             checkpoint.check_size("reading all values")?;
             let own = statistics(&checkpoint, *by, progress)
                 .map_err(|error| error.in_file(path.display().to_string()))?;
+            checkpoint.unchanged()?;
             let mut json = Json::new();
             json.object(|json| {
                 json.name("statelens").number(1);

@@ -206,7 +206,8 @@ fn plain(
             };
             bytes += written.len() as u64;
             out(written)
-        })
+        })?;
+        sources.iter().try_for_each(|source| source.unchanged())
     })?;
     Ok(bytes)
 }

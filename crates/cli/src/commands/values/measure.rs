@@ -25,5 +25,6 @@ pub(crate) fn drive(
     mut out: impl FnMut(TensorId, TensorOutcome) -> Result<()>,
 ) -> Result<()> {
     let mut bar = Bar::stoppable(what, Unit::Bytes)?;
-    statistics::drive(survey, checkpoint.workers(), &mut bar, &mut out)
+    statistics::drive(survey, checkpoint.workers(), &mut bar, &mut out)?;
+    checkpoint.unchanged()
 }

@@ -30,6 +30,7 @@ pub(super) fn write(
     let target = &args.output;
     check_target(target, args.replacing.force, sources)?;
     let map = map(args, is_svg, checkpoint, tensor)?;
+    sources.iter().try_for_each(|source| source.unchanged())?;
     let picture = Picture {
         map: &map,
         title,

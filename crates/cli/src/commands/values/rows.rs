@@ -36,6 +36,7 @@ pub(crate) fn run(input: &Input, key: &str, of: RankedLines, top: usize) -> Comm
         rows.feed(bytes);
         Ok(())
     })?;
+    opened.unchanged()?;
     let found = rows.finish();
     let columns = of == RankedLines::Columns;
     let (lines, what) = (if columns { &found.columns } else { &found.rows }, of.name());
