@@ -155,6 +155,14 @@ impl Clues<'_> {
         let config = self.config.unwrap_or(&Value::Null);
         let found = recognise::between(self.checkpoint, config, format, target);
         match &found[..] {
+            [] if format == target => Err(Error::refused(format!(
+                "its keys are those of {target} already"
+            ))
+            .advice(advice![
+                "If only some of them are, convert the others with your own ",
+                Setting::Recipe,
+                "."
+            ])),
             [] => Err(Error::refused(format!(
                 "no recipe between {format} and {target} matches its keys"
             ))

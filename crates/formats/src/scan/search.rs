@@ -386,8 +386,10 @@ impl<'a> Search<'a> {
         Ok(())
     }
 
-    pub(super) fn may_enter(&mut self, blob: &Blob) -> bool {
-        let may = self.spend(ENTRY);
+    /// Spends what a member of an archive costs, and its name of `len` bytes, which is read and
+    /// compared several times.
+    pub(super) fn may_enter(&mut self, blob: &Blob, len: usize) -> bool {
+        let may = self.spend(ENTRY + 8 * READ * len as u64);
         if !may {
             self.unseen(blob, "the rest of the archives", "They have too many members.");
         }

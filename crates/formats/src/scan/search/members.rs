@@ -8,7 +8,7 @@ use statelens_tensor::crc;
 
 use super::super::section::some;
 use super::super::zip::{self, Directory, Local, ZipEntry};
-use super::{Blob, Container, Search, storages};
+use super::{Blob, Container, READ, Search, storages};
 
 /// The maximum length of a pickle whose checksum is verified.
 const MAX_CHECKED: u64 = 16 << 20;
@@ -17,7 +17,7 @@ pub(super) fn examine(search: &mut Search<'_>, blob: &Blob, directory: Directory
     let (mut entries, mut listed) = (Vec::new(), Ok(()));
     let source = blob.source.clone();
     zip::entries(&source, directory, &mut |entry| {
-        let may = search.may_enter(blob);
+        let may = search.may_enter(blob, entry.name.len());
         if may {
             listed = room::push(&mut entries, entry);
         }
@@ -142,6 +142,10 @@ fn checksum(
     name: &str,
 ) -> Result<()> {
     if !name.ends_with(".pkl") || entry.crc == 0 || entry.stored > MAX_CHECKED {
+        return Ok(());
+    }
+    // Several directories may list one member many times.
+    if !search.spend(entry.stored * READ) {
         return Ok(());
     }
     let bytes = some(&*blob.source, local.start, entry.stored)?;

@@ -53,7 +53,7 @@ impl Search<'_> {
         if !may {
             self.unseen(blob, "the rest of a tar archive", "It has too many members.");
         }
-        may && self.may_enter(blob)
+        may && self.may_enter(blob, 0)
     }
 
     /// Examines the targets of links under the names of the links.

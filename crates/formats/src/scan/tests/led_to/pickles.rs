@@ -19,7 +19,7 @@ fn grades_pickles_that_a_loader_may_read() {
         ("one word", b"integer", Some(Grade::Note)),
         ("one word after the letter of a name", b"category", Some(Grade::Note)),
         ("a module that can't exist", b"(i\0\0\0\0\0\0{\"x\": 1}", Some(Grade::Note)),
-        ("weights", b"\x80\x02\x01\x5a\xc3\x3f\0\0", None),
+        ("weights", b"\x80\x02\x01\x5a\xc3\x3f\0\0", Some(Grade::Note)),
         ("a pickle that is cut short", b"\x80\x02]", Some(Grade::Damage)),
     ] {
         assert_eq!(worst("x.bin", bytes.to_vec()), expected, "{what}");
