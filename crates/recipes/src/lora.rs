@@ -258,7 +258,7 @@ mod tests {
     #[test]
     fn keeps_all_states_but_that_of_the_optimizer() {
         let mut builder = Builder::new(&Limits::default());
-        let mut tensor = |builder: &mut Builder, shape: [u64; 2]| {
+        let tensor = |builder: &mut Builder, shape: [u64; 2]| {
             let bytes = vec![0; (shape[0] * shape[1] * 4) as usize];
             let tensor = Tensor::new(DType::F32, shape.to_vec(), Layout::Inline(bytes.into()));
             let id = builder.push_tensor(tensor).unwrap();
@@ -270,7 +270,7 @@ mod tests {
             ("fc.lora_B".into(), tensor(&mut builder, [4, 2])),
         ];
         let moment = vec![("0.exp_avg".into(), tensor(&mut builder, [2, 6]))];
-        let mut dict = |builder: &mut Builder, entries: Vec<(DictKey, ValueId)>| {
+        let dict = |builder: &mut Builder, entries: Vec<(DictKey, ValueId)>| {
             builder.push(CheckpointValue::Dict(Dict { entries, ..Dict::default() })).unwrap()
         };
         let states = [dict(&mut builder, model), dict(&mut builder, moment)];
