@@ -175,8 +175,9 @@ fn resolve(modules: &BTreeMap<Path, Paths>, from: &Path, path: &Path) -> Option<
         let Some(name) = rest.first() else { return (absolute || deeper).then_some(module) };
         let here = modules.get(&module)?;
         match here.exported.get(name) {
-            // A name imported by this file: the import itself is already counted.
-            Some(_) if !absolute && !deeper => return None,
+            // A name imported by this file: the import itself is already counted. A path that goes
+            // on may lead to a module below the imported one.
+            Some(_) if !absolute && !deeper && rest.len() == 1 => return None,
             Some(exported) => path = [exported.as_slice(), &rest[1..]].concat(),
             None => {
                 let glob = here.globs.iter().find_map(|glob| {
@@ -260,8 +261,13 @@ mod tests {
             ])
         };
         let post = "pub fn post() {}";
-        let uses = "pub fn post() { crate::a::worker::start(); }";
-        assert_eq!(dispatch(post, uses), [""; 0]);
-        assert_eq!(dispatch(uses, ""), ["worker::a worker::mod"]);
+        for uses in [
+            "pub fn post() { crate::a::worker::start(); }",
+            "use crate::a; pub fn post() { a::worker::start(); }",
+            "use crate::{a as b}; pub fn post() { b::worker::start(); }",
+        ] {
+            assert_eq!(dispatch(post, uses), [""; 0]);
+            assert_eq!(dispatch(uses, ""), ["worker::a worker::mod"]);
+        }
     }
 }
