@@ -21,6 +21,8 @@ pub struct Format {
     /// The values of [`statelens_checkpoint::FormatInfo::id`] that this format uses.
     pub ids: &'static [&'static str],
     pub name: &'static str,
+    /// The name in a list of formats and files; formats with the same one share a line.
+    pub short: &'static str,
     /// The usual file extensions, without the dot. Formats are detected by content.
     pub extensions: &'static [&'static str],
     /// The versions and variants that are read.
@@ -38,6 +40,8 @@ pub struct Format {
     /// The extensions that files other than weights rarely have, without the dot. Such a file whose
     /// content no format recognises is damaged.
     pub weights_extensions: &'static [&'static str],
+    /// How training runs name such files.
+    pub run_names: RunNames,
     /// Scores how likely a file is of this format, by its first bytes and what they refer to.
     pub score: fn(&Probe<'_>) -> Score,
     /// Reads the structure of the first file of the set; see [`crate::open`].
@@ -61,6 +65,7 @@ impl Format {
         Self {
             ids,
             name,
+            short: name,
             extensions: ids,
             reads: "",
             writes: None,
@@ -68,6 +73,7 @@ impl Format {
             traits: FormatTraits::DEFAULT,
             shard_extensions: &[],
             weights_extensions: &[],
+            run_names: RunNames::Other,
             score: |_| Score::No,
             open: |_, _, _| Err(Error::unsupported("this format has no reader")),
             searched: false,
@@ -76,6 +82,41 @@ impl Format {
             left_out: None,
         }
     }
+}
+
+/// How training runs name the checkpoints of a format, by their extensions, without the dot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RunNames {
+    /// By the step or the epoch, as PyTorch Lightning, fairseq and most scripts do:
+    /// `checkpoint_500.pt`.
+    Steps(&'static [&'static str]),
+    /// By the epoch and metrics, as Keras does: `weights.03-0.21.h5`.
+    Epochs(&'static [&'static str]),
+    /// In another way, or not at all.
+    Other,
+}
+
+impl RunNames {
+    /// Returns the name without its extension, if it is one of these.
+    pub fn stem<'a>(&self, name: &'a str) -> Option<&'a str> {
+        let (Self::Steps(extensions) | Self::Epochs(extensions)) = self else { return None };
+        let stems = extensions.iter().filter_map(|end| name.strip_suffix(end)?.strip_suffix('.'));
+        stems.min_by_key(|stem| stem.len())
+    }
+}
+
+/// Returns the formats that are written, or those that are only read: the short name of each and
+/// its extensions with dots.
+pub fn short_list(written: bool) -> Vec<(&'static str, Vec<String>)> {
+    let mut list: Vec<(&str, Vec<String>)> = Vec::new();
+    for format in formats().filter(|format| format.writes.is_some() == written) {
+        let extensions = format.extensions.iter().map(|extension| format!(".{extension}"));
+        match list.iter_mut().find(|(short, _)| *short == format.short) {
+            Some((_, others)) => others.extend(extensions),
+            None => list.push((format.short, extensions.collect())),
+        }
+    }
+    list
 }
 
 /// Registered external formats, in order of registration.
@@ -391,6 +432,24 @@ mod tests {
         let mut ids = HashSet::new();
         assert!(FORMATS.iter().flat_map(|format| format.ids).all(|id| ids.insert(id)));
         assert!(writing_for_name("mdl").is_none());
+    }
+
+    #[test]
+    fn short_lists_have_every_extension_once() {
+        let lists = [short_list(true), short_list(false)].concat();
+        let names: HashSet<&str> = lists.iter().map(|(name, _)| *name).collect();
+        assert_eq!(names.len(), lists.len());
+        let listed: usize = lists.iter().map(|(_, extensions)| extensions.len()).sum();
+        assert_eq!(listed, FORMATS.iter().map(|format| format.extensions.len()).sum::<usize>());
+        assert!(lists.contains(&("NumPy", vec![".npy".to_owned(), ".npz".to_owned()])));
+    }
+
+    #[test]
+    fn run_names_end_at_the_longest_extension() {
+        let names = RunNames::Epochs(&["h5", "weights.h5"]);
+        assert_eq!(names.stem("cp-0005.weights.h5"), Some("cp-0005"));
+        assert_eq!(names.stem("weights.03.h5"), Some("weights.03"));
+        assert_eq!((names.stem("weightsh5"), RunNames::Other.stem("a.h5")), (None, None));
     }
 
     #[test]

@@ -76,8 +76,8 @@ pub use checksums::checks;
 #[cfg(not(target_arch = "wasm32"))]
 pub use format::register;
 pub use format::{
-    Choice, FindChecks, Format, RequestedOptions, WriteTarget, Writing, format_of, formats,
-    markdown, writing, writing_for_name, writing_of, writings,
+    Choice, FindChecks, Format, RequestedOptions, RunNames, WriteTarget, Writing, format_of,
+    formats, markdown, short_list, writing, writing_for_name, writing_of, writings,
 };
 pub use probe::{Probe, Score};
 pub use scan::{OneThread, Workers, scan, scan_file, scan_on};

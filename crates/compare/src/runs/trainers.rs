@@ -14,21 +14,18 @@
 
 use std::collections::{HashMap, HashSet};
 
+use statelens_formats::{RunNames, formats, has_known_extension};
+
 use super::{CheckpointName, RunFile};
-
-/// File extensions that PyTorch and others use for checkpoints.
-const ENDS: [&str; 7] = ["pt", "pth", "bin", "ckpt", "tar", "safetensors", "pkl"];
-
-/// File extensions that Keras uses, the longest first.
-const KERAS_ENDS: [&str; 4] = [".weights.h5", ".keras", ".hdf5", ".h5"];
 
 /// Classifies a file by its name; `None` if it is not a checkpoint.
 pub(super) fn file(name: &str) -> Option<RunFile> {
-    let keras = KERAS_ENDS.iter().find_map(|end| name.strip_suffix(end));
-    let stem = match keras {
-        Some(stem) => stem,
-        None => torch_stem(name)?,
-    };
+    let named = formats().find_map(|format| Some((format.run_names, format.run_names.stem(name)?)));
+    let (names, stem) = named?;
+    // `checkpoint_500.pth.tar`
+    let packed =
+        if name.ends_with(".tar") { RunNames::Steps(&["pt", "pth"]).stem(stem) } else { None };
+    let stem = packed.unwrap_or(stem);
     let lower = stem.to_ascii_lowercase();
     if is_best(stem) {
         return Some(RunFile::Best);
@@ -36,19 +33,11 @@ pub(super) fn file(name: &str) -> Option<RunFile> {
     if words(&lower).any(|word| matches!(word, "last" | "latest")) {
         return Some(RunFile::Last);
     }
-    let found = if keras.is_some() { of_keras(stem, name) } else { of_torch(stem) };
-    found.map(RunFile::Checkpoint)
-}
-
-/// Returns the name without the extension of a torch file.
-fn torch_stem(name: &str) -> Option<&str> {
-    let (stem, end) = name.rsplit_once('.')?;
-    let stem = match (stem.rsplit_once('.'), end) {
-        // `checkpoint_500.pth.tar`
-        (Some((stem, "pt" | "pth")), "tar") => stem,
-        _ => stem,
+    let found = match names {
+        RunNames::Epochs(_) => of_keras(stem, name),
+        _ => of_torch(stem),
     };
-    ENDS.contains(&end).then_some(stem)
+    found.map(RunFile::Checkpoint)
 }
 
 fn of_torch(stem: &str) -> Option<CheckpointName> {
@@ -318,8 +307,7 @@ pub(super) fn main(members: &[(String, u64)]) -> Option<&str> {
     }
     let others = members.iter().filter(|(path, _)| {
         let base = base(path);
-        let end = base.rsplit_once('.').map_or("", |(_, end)| end);
-        (ENDS.contains(&end) || matches!(end, "h5" | "mdl" | "msgpack"))
+        (has_known_extension(&base) || base.ends_with(".tar"))
             && !TRAINING.iter().any(|word| base.contains(word))
     });
     others.max_by_key(|(_, bytes)| *bytes).map(|(path, _)| path.as_str())

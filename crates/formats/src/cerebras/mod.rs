@@ -36,6 +36,7 @@ use crate::format::choice;
 use crate::{Format, PythonLeaf, Snippet, WriteTarget, Writing};
 
 pub(crate) static FORMAT: Format = Format {
+    short: "Cerebras",
     extensions: &["mdl", "h5", "hdf5"],
     reads: "0.1 to 0.5 (releases 1.7 to 2.10)",
     writes: Some(Writing {

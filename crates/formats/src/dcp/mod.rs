@@ -30,6 +30,7 @@ use crate::Format;
 use crate::checks::Checks;
 
 pub(crate) static FORMAT: Format = Format {
+    short: "PyTorch DCP",
     extensions: &["distcp"],
     reads: "folders of `.metadata` and `__*.distcp`; chunked tensors are assembled",
     traits: FormatTraits {

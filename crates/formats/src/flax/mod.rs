@@ -26,6 +26,7 @@ use statelens_checkpoint::{FormatTraits, PythonTypes};
 use crate::Format;
 
 pub(crate) static FORMAT: Format = Format {
+    short: "Flax",
     extensions: &["msgpack", "flax"],
     reads: "state dicts with all dtypes of JAX; chunked arrays are assembled",
     traits: FormatTraits { python_types: PythonTypes::All, ..FormatTraits::DEFAULT },

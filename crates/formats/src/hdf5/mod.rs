@@ -31,6 +31,7 @@ use statelens_checkpoint::FormatTraits;
 use crate::{Format, PythonLeaf, Snippet};
 
 pub(crate) static FORMAT: Format = Format {
+    short: "HDF5",
     extensions: &["h5", "hdf5"],
     reads: "as a tree of groups, datasets, attributes",
     traits: FormatTraits { user_attributes: &["hdf5"], ..FormatTraits::DEFAULT },

@@ -26,13 +26,14 @@ mod tests;
 
 use statelens_checkpoint::FormatTraits;
 
-use crate::Format;
+use crate::{Format, RunNames};
 
 pub(crate) static FORMAT: Format = Format {
     extensions: &["keras", "weights.h5", "weights.json"],
     reads: "`.keras`, Keras 2 `.h5`, Keras 3 `.weights.h5`, in shards too; layers in the model's order",
     traits: FormatTraits { user_attributes: &["keras", "keras-weights"], ..FormatTraits::DEFAULT },
     weights_extensions: &["keras"],
+    run_names: RunNames::Epochs(&["weights.h5", "keras", "hdf5", "h5"]),
     score: detect::score,
     open: read::read,
     ..Format::named(&["keras", "keras-h5", "keras-weights"], "Keras")

@@ -27,6 +27,7 @@ use crate::{Format, PythonLeaf, Snippet, Writing};
 
 /// The format of single arrays.
 pub static ARRAY: Format = Format {
+    short: "NumPy",
     reads: "versions 1 to 3, all dtypes; arrays of objects stay inert",
     writes: Some(Writing {
         label: "NumPy .npy",
@@ -46,6 +47,7 @@ pub static ARRAY: Format = Format {
 
 /// The format of archives.
 pub static ARCHIVE: Format = Format {
+    short: "NumPy",
     reads: "arrays of all dtypes, stored or deflated; other members as bytes",
     writes: Some(Writing {
         label: "NumPy .npz",

@@ -12,12 +12,14 @@ mod tests;
 
 use statelens_checkpoint::{FormatTraits, PythonTypes};
 
-use crate::Format;
+use crate::{Format, RunNames};
 
 pub(crate) static FORMAT: Format = Format {
+    short: "Pickle",
     extensions: &["pkl"],
     reads: "protocols 0 to 5; objects stay inert",
     traits: FormatTraits { python_types: PythonTypes::All, ..FormatTraits::DEFAULT },
+    run_names: RunNames::Steps(&["pkl"]),
     score: detect::score,
     open: read::read,
     searched: true,

@@ -44,7 +44,7 @@ use std::sync::LazyLock;
 
 use statelens_checkpoint::{Block, DType, FormatTraits};
 
-use crate::{Format, PythonLeaf, Snippet, Writing};
+use crate::{Format, PythonLeaf, RunNames, Snippet, Writing};
 
 /// The dtypes, in the order of the reference library.
 static DTYPES: LazyLock<Vec<HeaderDType>> = LazyLock::new(|| {
@@ -143,6 +143,7 @@ pub(crate) static FORMAT: Format = Format {
     },
     shard_extensions: &[NAME],
     weights_extensions: &[NAME],
+    run_names: RunNames::Steps(&[NAME]),
     score: detect::score,
     open: read::read,
     snippets: Some(snippets),

@@ -26,7 +26,7 @@ use statelens_checkpoint::{
     TupleClass, Value,
 };
 
-use crate::{Format, PythonLeaf, Snippet, Writing};
+use crate::{Format, PythonLeaf, RunNames, Snippet, Writing};
 
 pub(crate) static FORMAT: Format = Format {
     extensions: &["pt", "pth", "bin", "ckpt"],
@@ -49,6 +49,7 @@ pub(crate) static FORMAT: Format = Format {
     },
     shard_extensions: &["bin", "pt", "pth", "ckpt"],
     weights_extensions: &["pt", "pth", "ckpt"],
+    run_names: RunNames::Steps(&["pt", "pth", "bin", "ckpt", "tar"]),
     score: detect::score,
     open: read::read,
     snippets: Some(snippets),

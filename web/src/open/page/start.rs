@@ -1,5 +1,6 @@
 //! The start screen: drop a file, open one, or view an example.
 
+use statelens_formats::short_list;
 use yew::prelude::*;
 
 use crate::links;
@@ -10,20 +11,8 @@ use crate::page::marks::{cap, classes, logo, tick_icon, when};
 use crate::page::model::Sheet;
 use crate::page::model::actor::Actor;
 
-const WRITES: [(&str, &str); 5] = [
-    ("Cerebras", ".mdl"),
-    ("PyTorch", ".pt .pth .bin"),
-    ("safetensors", "+ index.json"),
-    ("TensorFlow", ".index .data"),
-    ("NumPy", ".npy .npz"),
-];
-const READS: [(&str, &str); 5] = [
-    ("Keras", ".keras .h5"),
-    ("HDF5", ".h5 .hdf5"),
-    ("GGUF", ".gguf"),
-    ("Flax", ".msgpack"),
-    ("PyTorch DCP", ".distcp"),
-];
+/// Maximum number of extensions that are listed for a format.
+const MAX_EXTENSIONS: usize = 3;
 
 /// Introduction to the page.
 const ABOUT: &str = "A file, its shards, or a whole folder. Statelens shows its content, checks it and converts it. It reads only the structure first, so 100 GB opens as fast as 100 kB.";
@@ -68,18 +57,22 @@ pub fn start_screen(actor: &Actor, dragged: Option<usize>, link: Option<&PageLin
                 </div>
             </div>
             <footer><div class="fmts">
-                { formats("Reads and writes", &WRITES) }
-                { formats("Reads", &READS) }
+                { formats("Reads and writes", true) }
+                { formats("Reads", false) }
             </div></footer>
         </main>
     }
 }
 
-fn formats(title: &'static str, list: &'static [(&'static str, &'static str)]) -> Html {
+fn formats(title: &'static str, written: bool) -> Html {
+    let list = short_list(written).into_iter().map(|(name, extensions)| {
+        let files = &extensions[..extensions.len().min(MAX_EXTENSIONS)];
+        html! { <li>{ name }<span class="m">{ files.join(" ") }</span></li> }
+    });
     html! {
         <section>
             <h3 class="lab">{ title }</h3>
-            <ul>{ for list.iter().map(|(name, files)| html! { <li>{ *name }<span class="m">{ *files }</span></li> }) }</ul>
+            <ul>{ for list }</ul>
         </section>
     }
 }
