@@ -1,9 +1,11 @@
 //! Conversion of checkpoints.
 
+use std::borrow::Cow;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use serde::Serialize;
 use statelens_checkpoint::{
     self as core, DType, Error, Limits, Loss, Plan, Progress, Result, Size, Unwatched,
 };
@@ -11,12 +13,12 @@ use statelens_convert::{
     CastRule, Change, Changed, Edit, OutputOptions, Pattern, Rename, RunReport,
 };
 use statelens_formats::Shards;
-use statelens_values::Json;
+use statelens_values::report_json;
 
 use crate::Checkpoint;
 use crate::output::Sync;
 use crate::refusal::Refusal;
-use crate::report::{PlannedPaths, Shares, cast_json, changes_json, files_json, losses_json};
+use crate::report::{CastEffects, ChangeFields, PlannedPaths, Shares, path_texts};
 use crate::write::{
     FileOptions, Replace, WrittenFiles, file_name, output_paths, write_plan, write_stream,
 };
@@ -98,19 +100,27 @@ pub struct Written {
 impl Written {
     /// Returns the report as JSON, as `statelens convert --json` prints it.
     pub fn json(&self) -> String {
-        let mut json = Json::new();
-        json.object(|json| {
-            json.name("statelens").number(1);
-            json.name("output").str(&self.output.to_string_lossy());
-            json.name("format").str(&self.format);
-            json.name("dry_run").bool(false);
-            json.name("bytes").number(self.bytes);
-            files_json(json, "files", &self.files);
-            files_json(json, "removed", &self.removed);
-            cast_json(json, &self.report, &self.changed);
-            losses_json(json, &self.losses);
-        });
-        json.take()
+        #[derive(Serialize)]
+        struct Report<'a> {
+            output: Cow<'a, str>,
+            format: &'a str,
+            dry_run: bool,
+            bytes: u64,
+            files: Vec<Cow<'a, str>>,
+            removed: Vec<Cow<'a, str>>,
+            cast: CastEffects,
+            losses: &'a [Loss],
+        }
+        report_json(&Report {
+            output: self.output.to_string_lossy(),
+            format: &self.format,
+            dry_run: false,
+            bytes: self.bytes,
+            files: path_texts(&self.files),
+            removed: path_texts(&self.removed),
+            cast: CastEffects::new(&self.report, &self.changed),
+            losses: &self.losses,
+        })
     }
 }
 
@@ -136,32 +146,35 @@ impl ConversionPlan {
         scanned: Option<&RunReport>,
     ) -> Result<String> {
         let Self { plan, changes, format } = self;
-        let (size, shares) = (plan.size()?, Shares::of(plan)?);
-        let mut json = Json::new();
-        json.object(|json| {
-            json.name("statelens").number(1);
-            json.name("output").str(output);
-            json.name("format").str(format);
-            json.name("dry_run").bool(true);
-            json.name("bytes").number(size.bytes());
-            json.name("exact").bool(matches!(size, Size::Exact(_)));
-            files_json(json, "files", &files.paths);
-            files_json(json, "removed", &files.removed);
-            json.name("segments").object(|json| {
-                for (name, _, (count, bytes)) in shares.rows() {
-                    json.name(name).object(|json| {
-                        json.name("count").number(count);
-                        json.name("bytes").number(bytes);
-                    });
-                }
-            });
-            if let Some(report) = scanned {
-                cast_json(json, report, &report.worst(&plan.source));
-            }
-            losses_json(json, &plan.losses);
-            changes_json(json, changes);
-        });
-        Ok(json.take())
+        #[derive(Serialize)]
+        struct Report<'a> {
+            output: &'a str,
+            format: &'a str,
+            dry_run: bool,
+            bytes: u64,
+            exact: bool,
+            files: Vec<Cow<'a, str>>,
+            removed: Vec<Cow<'a, str>>,
+            segments: Shares,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            cast: Option<CastEffects>,
+            losses: &'a [Loss],
+            keys: Vec<ChangeFields<'a>>,
+        }
+        let size = plan.size()?;
+        Ok(report_json(&Report {
+            output,
+            format,
+            dry_run: true,
+            bytes: size.bytes(),
+            exact: matches!(size, Size::Exact(_)),
+            files: path_texts(&files.paths),
+            removed: path_texts(&files.removed),
+            segments: Shares::of(plan)?,
+            cast: scanned.map(|report| CastEffects::new(report, &report.worst(&plan.source))),
+            losses: &plan.losses,
+            keys: changes.iter().map(ChangeFields::from).collect(),
+        }))
     }
 
     /// Plans the files for `source` as edited by `edit`, named after `name`, as

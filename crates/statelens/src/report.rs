@@ -1,62 +1,109 @@
-//! Reports of conversions as JSON.
+//! Reports of conversions, as JSON prints them.
 
+use std::borrow::Cow;
 use std::path::PathBuf;
 
-use statelens_checkpoint::{DType, Loss, Plan, Result};
-use statelens_convert::{Change, Changed, RunReport, Share, shares};
+use serde::Serialize;
+use statelens_checkpoint::{DType, Plan, Result};
+use statelens_convert::{CastPair, Change, Changed, RunReport, Share, shares};
 use statelens_tensor::CastReport;
-use statelens_values::Json;
+use statelens_values::json::float;
 
 /// Keys that a report lists with the effects of casts.
 const NAMED: usize = 1000;
 
-/// Writes the field `name`: the paths of files.
-pub fn files_json(json: &mut Json, name: &str, paths: &[PathBuf]) {
-    json.name(name).array(|json| {
-        paths.iter().for_each(|path| json.str(&path.to_string_lossy()));
-    });
+/// Returns the field `files` or `removed`: the paths of files.
+pub(crate) fn path_texts(paths: &[PathBuf]) -> Vec<Cow<'_, str>> {
+    paths.iter().map(|path| path.to_string_lossy()).collect()
 }
 
-/// Writes the field `losses`: the differences from the source.
-pub fn losses_json(json: &mut Json, losses: &[Loss]) {
-    json.name("losses").value(&losses);
+/// The field `cast`: what casting did to the numbers, in all and by tensor.
+#[derive(Debug, Clone, Serialize)]
+pub struct CastEffects {
+    #[serde(flatten)]
+    all: CastCounts,
+    pairs: Vec<PairEffects>,
+    keys: Vec<KeyEffects>,
 }
 
-/// Writes the field `cast`: what casting did to the numbers, in all and by tensor; `worst` is
-/// [`RunReport::worst`].
-pub fn cast_json(json: &mut Json, report: &RunReport, worst: &[Changed]) {
-    json.name("cast").object(|json| {
-        counts(json, &report.cast);
-        json.name("pairs").objects(&report.pairs, |json, pair| {
-            json.name("from").str(pair.from.name());
-            json.name("to").str(pair.to.name());
-            json.name("tensors").number(pair.tensors);
-            counts(json, &pair.cast);
-        });
-        json.name("keys").objects(worst.iter().take(NAMED), |json, changed| {
-            json.name("key").str(&changed.key);
-            counts(json, &changed.cast);
-        });
-    });
+#[derive(Debug, Clone, Serialize)]
+struct PairEffects {
+    from: String,
+    to: String,
+    tensors: u64,
+    #[serde(flatten)]
+    counts: CastCounts,
 }
 
-fn counts(json: &mut Json, cast: &CastReport) {
-    json.name("elements").number(cast.elements);
-    json.name("changed").number(cast.changed);
-    json.name("overflowed").number(cast.overflowed);
-    json.name("nonzero").number(cast.nonzero);
-    json.name("flushed").number(cast.flushed);
-    json.name("largest_relative_error").float(cast.worst);
+#[derive(Debug, Clone, Serialize)]
+struct KeyEffects {
+    key: String,
+    #[serde(flatten)]
+    counts: CastCounts,
+}
+
+#[derive(Debug, Clone, Serialize)]
+struct CastCounts {
+    elements: u64,
+    changed: u64,
+    overflowed: u64,
+    nonzero: u64,
+    flushed: u64,
+    #[serde(with = "float")]
+    largest_relative_error: Option<f64>,
+}
+
+impl CastEffects {
+    /// Collects the effects of casts; `worst` is [`RunReport::worst`].
+    pub fn new(report: &RunReport, worst: &[Changed]) -> Self {
+        let pair = |pair: &CastPair| PairEffects {
+            from: pair.from.name().to_owned(),
+            to: pair.to.name().to_owned(),
+            tensors: pair.tensors,
+            counts: pair.cast.into(),
+        };
+        let key = |changed: &Changed| KeyEffects {
+            key: changed.key.clone(),
+            counts: changed.cast.into(),
+        };
+        Self {
+            all: report.cast.into(),
+            pairs: report.pairs.iter().map(pair).collect(),
+            keys: worst.iter().take(NAMED).map(key).collect(),
+        }
+    }
+}
+
+impl From<CastReport> for CastCounts {
+    fn from(cast: CastReport) -> Self {
+        Self {
+            elements: cast.elements,
+            changed: cast.changed,
+            overflowed: cast.overflowed,
+            nonzero: cast.nonzero,
+            flushed: cast.flushed,
+            largest_relative_error: Some(cast.worst),
+        }
+    }
 }
 
 /// The number of parts and bytes of new files, by how they are made.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct Shares {
-    made: (u64, u64),
-    copied: (u64, u64),
-    gathered: (u64, u64),
-    cast: (u64, u64),
-    compressed: (u64, u64),
+    made: PartSum,
+    copied: PartSum,
+    gathered: PartSum,
+    cast: PartSum,
+    compressed: PartSum,
+}
+
+/// The number of parts of new files, and their bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+pub struct PartSum {
+    /// Number of parts.
+    pub count: u64,
+    /// Number of bytes.
+    pub bytes: u64,
 }
 
 impl Shares {
@@ -72,14 +119,14 @@ impl Shares {
                 Share::Cast => &mut sums.cast,
                 Share::Compressed => &mut sums.compressed,
             };
-            sum.0 += 1;
-            sum.1 = sum.1.saturating_add(bytes);
+            sum.count += 1;
+            sum.bytes = sum.bytes.saturating_add(bytes);
         }
         Ok(sums)
     }
 
-    /// Returns, for each way, its name, its output, and the number of parts and bytes.
-    pub fn rows(&self) -> [(&'static str, &'static str, (u64, u64)); 5] {
+    /// Returns, for each way, its name, its output, and the parts.
+    pub fn rows(&self) -> [(&'static str, &'static str, PartSum); 5] {
         [
             ("made", "headers, indexes and plain values", self.made),
             ("copied", "unchanged", self.copied),
@@ -99,16 +146,22 @@ pub struct PlannedPaths {
     pub removed: Vec<PathBuf>,
 }
 
-/// Writes the field `keys`: the old and the new key and dtype of each leaf.
-pub(crate) fn changes_json(json: &mut Json, changes: &[Change]) {
-    let dtype = |json: &mut Json, dtype: &Option<DType>| match dtype {
-        Some(dtype) => json.str(dtype.name()),
-        None => json.null(),
-    };
-    json.name("keys").objects(changes, |json, change| {
-        json.name("old").str(&change.old);
-        json.name("new").value(&change.new);
-        dtype(json.name("old_dtype"), &change.old_dtype);
-        dtype(json.name("new_dtype"), &change.new_dtype);
-    });
+/// An item of the field `keys`: the old and the new key and dtype of a leaf.
+#[derive(Debug, Serialize)]
+pub(crate) struct ChangeFields<'a> {
+    old: &'a str,
+    new: &'a Option<String>,
+    old_dtype: Option<&'a str>,
+    new_dtype: Option<&'a str>,
+}
+
+impl<'a> From<&'a Change> for ChangeFields<'a> {
+    fn from(change: &'a Change) -> Self {
+        Self {
+            old: &change.old,
+            new: &change.new,
+            old_dtype: change.old_dtype.as_ref().map(DType::name),
+            new_dtype: change.new_dtype.as_ref().map(DType::name),
+        }
+    }
 }

@@ -31,6 +31,7 @@ mod stored;
 mod summed;
 mod task;
 
+use std::borrow::Cow;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -44,7 +45,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use statelens_checkpoint::{Error, ErrorKind, Loss, Plan, Progress, Result, Setting, advice};
 use statelens_convert::RunReport;
-use statelens_values::Json;
+use statelens_values::report_json;
 
 use many::ManyResult;
 use new::NewConversion;
@@ -54,7 +55,7 @@ use results::TaskResult;
 
 use crate::job_store::JobStore;
 use crate::refusal::Refusal;
-use crate::report::{cast_json, files_json};
+use crate::report::{CastEffects, path_texts};
 
 /// A planned job.
 pub struct Job {
@@ -90,23 +91,27 @@ pub struct JobStatus {
 impl JobStatus {
     /// Returns the status as JSON, as `statelens job status --json` prints it.
     pub fn json(&self) -> String {
-        let mut json = Json::new();
-        json.object(|json| {
-            json.name("statelens").number(1);
-            json.name("tasks").number(self.tasks);
-            json.name("done").number(self.done);
-            json.name("committed").bool(self.committed);
-            json.name("missing").numbers(&self.missing);
-            json.name("failed").array(|json| {
-                for (task, error) in &self.failed {
-                    json.object(|json| {
-                        json.name("task").number(*task);
-                        json.name("error").str(error);
-                    });
-                }
-            });
-        });
-        json.take()
+        #[derive(Serialize)]
+        struct Report<'a> {
+            tasks: u64,
+            done: u64,
+            committed: bool,
+            missing: &'a [u64],
+            failed: Vec<FailedTask<'a>>,
+        }
+        #[derive(Serialize)]
+        struct FailedTask<'a> {
+            task: u64,
+            error: &'a str,
+        }
+        let failed = self.failed.iter().map(|(task, error)| FailedTask { task: *task, error });
+        report_json(&Report {
+            tasks: self.tasks,
+            done: self.done,
+            committed: self.committed,
+            missing: &self.missing,
+            failed: failed.collect(),
+        })
     }
 }
 
@@ -141,16 +146,21 @@ impl ConvertRecipe {
     fn report(&self, committed: &CommittedConversion, committed_before: bool) -> String {
         let CommittedConversion { plan, report, removed } = committed;
         let paths: Vec<PathBuf> = self.outputs.iter().map(|output| output.path.clone()).collect();
-        let mut json = Json::new();
-        json.object(|json| {
-            json.name("statelens").number(1);
-            json.name("committed_before").bool(committed_before);
-            files_json(json, "files", &paths);
-            files_json(json, "removed", removed);
-            json.name("bytes").number(report.bytes);
-            cast_json(json, report, &report.worst(&plan.source));
-        });
-        json.take()
+        #[derive(Serialize)]
+        struct Report<'a> {
+            committed_before: bool,
+            files: Vec<Cow<'a, str>>,
+            removed: Vec<Cow<'a, str>>,
+            bytes: u64,
+            cast: CastEffects,
+        }
+        report_json(&Report {
+            committed_before,
+            files: path_texts(&paths),
+            removed: path_texts(removed),
+            bytes: report.bytes,
+            cast: CastEffects::new(report, &report.worst(&plan.source)),
+        })
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use statelens::parts::checkpoint::Checkpoint;
 use statelens::parts::convert::RunReport;
 use statelens::parts::values::Json;
-use statelens::report::{cast_json, losses_json};
+use statelens::report::CastEffects;
 use statelens::{ConversionPlan, Result, executor};
 
 use super::ConvertJob;
@@ -60,9 +60,9 @@ impl Forecast {
     pub(crate) fn json(&self, json: &mut Json) {
         let plan = &self.planned.plan;
         if let Some(report) = &self.scanned {
-            cast_json(json, report, &report.worst(&plan.source));
+            json.name("cast").value(&CastEffects::new(report, &report.worst(&plan.source)));
         }
-        losses_json(json, &plan.losses);
+        json.name("losses").value(&plan.losses);
     }
 
     /// Returns what casts would do, if the values were read.

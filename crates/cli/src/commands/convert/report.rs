@@ -1,7 +1,7 @@
 //! Reports of the planned and written files.
 
 use statelens::parts::checkpoint::{Size, visible};
-use statelens::report::{PlannedPaths, Shares};
+use statelens::report::{PartSum, PlannedPaths, Shares};
 use statelens::{ConversionPlan, Result, Written};
 
 use super::{ConvertJob, Destination, Forecast};
@@ -39,7 +39,7 @@ pub(super) fn show(
         "size".into(),
         format!("{at_most}{} bytes ({})", grouped(bytes), size_text(bytes)),
     ]);
-    for (name, what, (count, bytes)) in shares.rows() {
+    for (name, what, PartSum { count, bytes }) in shares.rows() {
         if count > 0 {
             let noun = match (name, count) {
                 ("made", _) => String::new(),
