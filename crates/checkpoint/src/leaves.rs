@@ -1,5 +1,6 @@
 //! Flattens the tree into leaves with keys, in file order.
 
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::iter::Enumerate;
 use std::slice;
@@ -32,13 +33,19 @@ pub struct Leaf {
 impl Leaf {
     /// Returns the top-level state that the leaf belongs to: the first step of its key, up to the
     /// first `separator`, which is a dot or what [`crate::separator`] returned.
-    pub fn state(&self, separator: char) -> String {
+    pub fn state(&self, separator: char) -> Cow<'_, str> {
         let first = match self.key.parts.first() {
-            Some(first) => Key { parts: vec![first.clone()] }.flat(),
-            None => self.flat.clone(),
+            Some(KeyPart::Field(DictKey::Str(text)) | KeyPart::Attribute(DictKey::Str(text))) => {
+                text.to_lossy()
+            }
+            Some(first) => Cow::Owned(first.text().to_lossy().into_owned()),
+            None => self.flat.to_lossy(),
         };
-        let name = first.to_lossy();
-        name.split_once(separator).map_or(&*name, |(state, _)| state).to_owned()
+        match (first.find(separator), first) {
+            (None, first) => first,
+            (Some(end), Cow::Borrowed(first)) => Cow::Borrowed(&first[..end]),
+            (Some(end), Cow::Owned(first)) => Cow::Owned(first[..end].to_owned()),
+        }
     }
 }
 

@@ -33,12 +33,7 @@ impl LeafSummary {
     /// Creates the summary of a leaf.
     pub fn new(checkpoint: &Checkpoint, leaf: &Leaf) -> Self {
         let dtype = dtype_of(checkpoint, leaf.target);
-        let (params, bytes) = match checkpoint.value(leaf.target) {
-            Value::Sparse(sparse) => sparse_size(checkpoint, sparse),
-            _ => checkpoint.tensor_of(leaf.target).map_or((0, 0), |(_, tensor)| {
-                (tensor.numel().unwrap_or(u64::MAX), tensor.nbytes().unwrap_or(u64::MAX))
-            }),
-        };
+        let (params, bytes) = size_of(checkpoint, leaf);
         Self {
             key: leaf.flat.to_lossy().into_owned(),
             kind: kind_of(checkpoint, leaf),
@@ -83,6 +78,16 @@ impl Foldable for LeafSummary {
 /// Returns whether leaves of this kind have a dtype and a shape.
 pub(crate) fn is_tensor(kind: &str) -> bool {
     matches!(kind, "tensor" | "ndarray" | "sparse")
+}
+
+/// Returns the number of elements and of logical bytes of a leaf.
+pub(crate) fn size_of(checkpoint: &Checkpoint, leaf: &Leaf) -> (u64, u64) {
+    match checkpoint.value(leaf.target) {
+        Value::Sparse(sparse) => sparse_size(checkpoint, sparse),
+        _ => checkpoint.tensor_of(leaf.target).map_or((0, 0), |(_, tensor)| {
+            (tensor.numel().unwrap_or(u64::MAX), tensor.nbytes().unwrap_or(u64::MAX))
+        }),
+    }
 }
 
 /// Returns the number of elements and bytes that a sparse tensor stores.

@@ -7,7 +7,8 @@ use statelens_values::{object, report_json};
 
 use crate::model::Model;
 use crate::parameters::ParameterCount;
-use crate::summary::{CheckpointSummary, Count, StateSummary};
+use crate::summary::CheckpointSummary;
+use crate::totals::{Count, StateSummary};
 use crate::{attribute_text, groups_with_attributes};
 
 /// Keys above which the model is described only on request, because that needs a list of all keys.
@@ -104,6 +105,19 @@ pub struct StateCount {
     pub count: StateSummary,
 }
 
+impl DTypeCount {
+    pub(crate) fn list(counts: Vec<(String, Count)>) -> Vec<Self> {
+        counts.into_iter().map(|(dtype, count)| Self { dtype, count }).collect()
+    }
+}
+
+impl StateCount {
+    /// Names the counts of states.
+    pub fn list(counts: Vec<(String, StateSummary)>) -> Vec<Self> {
+        counts.into_iter().map(|(state, count)| Self { state, count }).collect()
+    }
+}
+
 /// The attributes of a container by name.
 #[derive(Debug, Clone, Serialize)]
 #[serde(transparent)]
@@ -142,16 +156,8 @@ impl Info {
                 text_bytes: unfolded.text_bytes,
                 tensor_bytes: unfolded.tensor_bytes,
             },
-            dtypes: summary
-                .by_dtype
-                .into_iter()
-                .map(|(dtype, count)| DTypeCount { dtype, count })
-                .collect(),
-            states: summary
-                .by_state
-                .into_iter()
-                .map(|(state, count)| StateCount { state, count })
-                .collect(),
+            dtypes: DTypeCount::list(summary.by_dtype),
+            states: StateCount::list(summary.by_state),
             groups: groups(checkpoint),
             findings: [checkpoint.findings.clone(), model.findings()].concat(),
             model,

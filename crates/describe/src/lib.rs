@@ -19,6 +19,7 @@ pub mod share;
 mod suggest;
 mod summary;
 mod text;
+mod totals;
 pub mod treemap;
 mod typed;
 
@@ -33,9 +34,10 @@ pub use manifest::{Hashes, ManifestWriter, Unread, write_manifest, write_manifes
 pub use optimizer::{Parameter, Parameters};
 pub use parameters::ParameterCount;
 pub use suggest::{distance, near_keys};
-pub use summary::{CheckpointSummary, Count, StateSummary};
+pub use summary::CheckpointSummary;
 pub use text::{
     MISSING, attribute_text, dtype_of, fields_text, kind_of, layout_text, link_text, shape_of,
     text_of, type_name, value_text,
 };
+pub use totals::{Count, StateSummary, Totals};
 pub use typed::{element_json, leaf_json};

@@ -5,6 +5,7 @@
 //! the parameters were passed and, since torch 2.6, also has `param_names` if names were passed.
 //! Without names, parameters are matched by order and shape.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use statelens_checkpoint::{Checkpoint, DType, Leaf, Value};
@@ -202,7 +203,7 @@ fn model(
 ) -> Option<Vec<(String, Vec<u64>)>> {
     // Fails for the state dict of an optimizer alone.
     let own = prefix.split_once('.')?.0;
-    let mut states: BTreeMap<String, Vec<(String, Vec<u64>)>> = BTreeMap::new();
+    let mut states: BTreeMap<Cow<'_, str>, Vec<(String, Vec<u64>)>> = BTreeMap::new();
     for leaf in leaves.iter().filter(|leaf| leaf.alias_of.is_none() && !leaf.outside_state) {
         let state = leaf.state('.');
         let Some((_, tensor)) = checkpoint.tensor_of(leaf.target) else { continue };

@@ -1,13 +1,12 @@
 //! A summary of a checkpoint: totals, counts, findings.
 
 use std::borrow::Borrow;
-use std::collections::HashMap;
 
-use serde::Serialize;
 use statelens_checkpoint::{
     Checkpoint, DictKey, FormatInfo, Layout, Leaf, Tensor, TensorId, Value, separator,
 };
-use statelens_values::Json;
+
+use crate::totals::{Count, Counter, StateSummary, Totals};
 
 /// Totals of a checkpoint. Tied tensors are counted once; links are not counted.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,27 +33,6 @@ pub struct CheckpointSummary {
     nested: bool,
 }
 
-/// Counts of several tensors.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
-pub struct Count {
-    /// Number of tensors.
-    pub tensors: u64,
-    /// Total number of elements; "parameters" if the tensors are weights.
-    pub elements: u64,
-    /// Total number of logical bytes.
-    pub bytes: u64,
-}
-
-/// Counts of one state.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
-pub struct StateSummary {
-    /// Number of leaves, including links and plain values.
-    pub leaves: u64,
-    /// Counts of the tensors among them.
-    #[serde(flatten)]
-    pub tensors: Count,
-}
-
 impl CheckpointSummary {
     /// Counts without reading tensors or keeping a list of the leaves.
     pub fn of(checkpoint: &Checkpoint) -> Self {
@@ -75,57 +53,48 @@ impl CheckpointSummary {
         leaves: impl IntoIterator<Item = impl Borrow<Leaf>>,
         dot: char,
     ) -> Self {
-        let mut summary = Self {
-            format: checkpoint.format.clone(),
-            files: Vec::new(),
-            leaves: 0,
-            links: 0,
-            all: Count::default(),
-            by_dtype: Vec::new(),
-            by_state: Vec::new(),
-            missing: 0,
-            nested: is_nested(checkpoint),
-        };
-        let mut states: HashMap<String, usize> = HashMap::new();
-        let mut dtypes: HashMap<String, usize> = HashMap::new();
+        let (mut counter, mut missing) = (Counter::default(), 0);
         let mut seen = vec![false; checkpoint.tensors().len()];
         for leaf in leaves {
             let leaf: &Leaf = leaf.borrow();
-            summary.leaves += 1;
-            let name = leaf.state(dot);
-            // Leaves of the same state are mostly adjacent.
-            let state = match summary.by_state.last_mut() {
-                Some((last, state)) if *last == name => state,
-                _ => slot(&mut summary.by_state, &mut states, &name),
-            };
-            state.leaves += 1;
-            summary.links += u64::from(leaf.alias_of.is_some());
-            for (id, tensor) in tensors_of(checkpoint, leaf) {
+            let (state, is_link) = (leaf.state(dot), leaf.alias_of.is_some());
+            counter.add_leaf(&state, is_link);
+            let add = |(id, tensor): (TensorId, &Tensor)| {
                 if seen.get_mut(id.0 as usize).is_none_or(|seen| std::mem::replace(seen, true)) {
-                    continue;
+                    return;
                 }
-                state.tensors.add(tensor);
-                summary.all.add(tensor);
-                slot(&mut summary.by_dtype, &mut dtypes, tensor.dtype.name()).add(tensor);
-                summary.missing += u64::from(matches!(tensor.layout, Layout::Missing(_)));
+                let [elements, bytes] =
+                    [tensor.numel(), tensor.nbytes()].map(Option::unwrap_or_default);
+                counter.add_tensor(&state, tensor.dtype.name(), elements, bytes);
+                missing += u64::from(matches!(tensor.layout, Layout::Missing(_)));
+            };
+            match checkpoint.value(leaf.target) {
+                _ if is_link => {}
+                Value::Sparse(sparse) => {
+                    let parts = sparse.parts.iter();
+                    parts.filter_map(|(_, part)| checkpoint.tensor_of(*part)).for_each(add);
+                }
+                _ => checkpoint.tensor_of(leaf.target).into_iter().for_each(add),
             }
         }
-        summary.files = files(checkpoint, &seen);
-        summary
+        let Totals { leaves, links, all, by_dtype, by_state } = counter.finish();
+        Self {
+            format: checkpoint.format.clone(),
+            files: files(checkpoint, &seen),
+            leaves,
+            links,
+            all,
+            by_dtype,
+            by_state,
+            missing,
+            nested: is_nested(checkpoint),
+        }
     }
 
     /// Returns the state that is the model, if it has a known name and there are other states.
     /// "Parameters" then refers to this state.
     pub fn model(&self) -> Option<(&str, &StateSummary)> {
         model_among(&self.by_state, self.nested)
-    }
-
-    /// Writes the field `states`.
-    pub fn write_states(&self, json: &mut Json) {
-        json.name("states").objects(&self.by_state, |json, (name, state)| {
-            json.name("state").str(name);
-            json.fields(state);
-        });
     }
 }
 
@@ -179,46 +148,11 @@ fn is_nested(checkpoint: &Checkpoint) -> bool {
 
 /// Returns the separator between segments of keys.
 fn separator_of(checkpoint: &Checkpoint, leaves: &[Leaf]) -> char {
+    if !checkpoint.format.traits.slash_keys {
+        return '.';
+    }
     let flats: Vec<_> = leaves.iter().map(|leaf| leaf.flat.to_lossy()).collect();
-    separator(checkpoint.format.traits.slash_keys, &mut flats.iter().map(|flat| &**flat))
-}
-
-impl Count {
-    fn add(&mut self, tensor: &Tensor) {
-        self.tensors += 1;
-        // The size of one tensor fits 63 bits, but the sum of millions with false sizes may not.
-        self.elements = self.elements.saturating_add(tensor.numel().unwrap_or(0));
-        self.bytes = self.bytes.saturating_add(tensor.nbytes().unwrap_or(0));
-    }
-}
-
-/// Returns the tensors of a leaf: its own, or the parts of a sparse one; none for a link.
-fn tensors_of<'a>(checkpoint: &'a Checkpoint, leaf: &Leaf) -> Vec<(TensorId, &'a Tensor)> {
-    if leaf.alias_of.is_some() {
-        return Vec::new();
-    }
-    match checkpoint.value(leaf.target) {
-        Value::Sparse(sparse) => {
-            sparse.parts.iter().filter_map(|(_, part)| checkpoint.tensor_of(*part)).collect()
-        }
-        _ => checkpoint.tensor_of(leaf.target).into_iter().collect(),
-    }
-}
-
-pub(crate) fn slot<'a, T: Default>(
-    list: &'a mut Vec<(String, T)>,
-    index: &mut HashMap<String, usize>,
-    name: &str,
-) -> &'a mut T {
-    let at = match index.get(name) {
-        Some(at) => *at,
-        None => {
-            list.push((name.to_owned(), T::default()));
-            index.insert(name.to_owned(), list.len() - 1);
-            list.len() - 1
-        }
-    };
-    &mut list[at].1
+    separator(true, &mut flats.iter().map(|flat| &**flat))
 }
 
 /// Returns the file that was opened and those with its tensors. Other files of the set are not

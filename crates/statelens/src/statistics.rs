@@ -165,7 +165,7 @@ pub fn group_name(by: Grouping, checkpoint: &Checkpoint, leaf: &Leaf, dot: char)
             let tensor = checkpoint.tensor_of(leaf.target);
             tensor.map(|(_, tensor)| tensor.dtype.to_string()).unwrap_or_default()
         }
-        Grouping::State => leaf.state(dot),
+        Grouping::State => leaf.state(dot).into_owned(),
     }
 }
 

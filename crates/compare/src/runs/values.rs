@@ -122,7 +122,7 @@ impl TensorGroups {
                 continue;
             }
             let mut name = match by {
-                Grouping::State => leaf.state(dot),
+                Grouping::State => leaf.state(dot).into_owned(),
                 Grouping::Role => role_of(key).map_or_else(|| key.to_string(), |(name, _)| name),
                 Grouping::Tensor => key.to_string(),
             };

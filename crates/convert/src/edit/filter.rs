@@ -1,5 +1,6 @@
 //! Removes values.
 
+use std::borrow::Cow;
 use std::cell::OnceCell;
 use std::collections::{HashMap, HashSet, VecDeque};
 
@@ -37,7 +38,7 @@ pub(super) fn keep(edit: &Edit, source: &Checkpoint) -> Result<Vec<bool>> {
     for (leaf, key) in leaves.iter().zip(&flats) {
         if !edit.states.is_empty() {
             let state = leaf.state(dot);
-            if !state.starts_with("__") && !edit.states.contains(&state) {
+            if !state.starts_with("__") && !edit.states.iter().any(|one| *one == state) {
                 continue;
             }
         }
@@ -75,7 +76,7 @@ fn check_states(edit: &Edit, leaves: &[Leaf], dot: char) -> Result<()> {
     if edit.states.is_empty() {
         return Ok(());
     }
-    let mut there: Vec<String> = Vec::new();
+    let mut there: Vec<Cow<'_, str>> = Vec::new();
     let mut seen = std::collections::HashSet::new();
     for leaf in leaves {
         let state = leaf.state(dot);
@@ -83,7 +84,7 @@ fn check_states(edit: &Edit, leaves: &[Leaf], dot: char) -> Result<()> {
             there.push(state);
         }
     }
-    let Some(unknown) = edit.states.iter().find(|state| !seen.contains(*state)) else {
+    let Some(unknown) = edit.states.iter().find(|state| !seen.contains(state.as_str())) else {
         return Ok(());
     };
     Err(Error::refused(format!("there is no state `{unknown}`"))

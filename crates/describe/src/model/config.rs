@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::FactSource;
-use crate::entry::LeafSummary;
+use super::leaf::{METADATA, ModelLeaf};
 
 /// The config of a model: from Hugging Face, Cerebras or Meta, or the metadata of a GGUF file.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -40,12 +40,12 @@ impl Config {
     }
 
     /// Reads the metadata of a GGUF file: `llama.block_count` becomes `block_count`.
-    pub(super) fn of_entries(entries: &[LeafSummary]) -> Option<Self> {
+    pub(super) fn of_leaves(leaves: &[ModelLeaf<'_>]) -> Option<Self> {
         let mut values = HashMap::new();
-        for entry in entries {
-            let Some(key) = entry.key.strip_prefix("metadata.") else { continue };
-            if !entry.is_tensor() && entry.link.is_none() {
-                let text = entry.value.trim_matches('\'').to_owned();
+        for leaf in leaves {
+            let Some(key) = leaf.key.strip_prefix(METADATA) else { continue };
+            if !leaf.is_tensor && leaf.link.is_none() {
+                let text = leaf.value.trim_matches('\'').to_owned();
                 values.insert(key.to_owned(), text);
             }
         }

@@ -1,10 +1,11 @@
 //! Counts the parameters of the model.
 
-use statelens_checkpoint::{Checkpoint, FileId, Layout, Leaf};
+use statelens_checkpoint::{Checkpoint, Leaf};
 
 use super::config::Config;
+use super::leaf::{ModelLeaf, model_leaves};
+use super::packed::Unpacked;
 use super::{roles, weights};
-use crate::entry::LeafSummary;
 use crate::parameters::ParameterCount;
 use crate::summary::CheckpointSummary;
 
@@ -16,43 +17,27 @@ pub fn parameters(
     summary: &CheckpointSummary,
     config: Option<&Config>,
 ) -> ParameterCount {
-    let (entries, places) = model_entries(checkpoint, leaves);
     let state = summary.model().map(|(name, _)| name.to_owned());
-    let model = parameters_among(&entries, &places, state.as_deref(), config);
+    let model = parameters_among(&model_leaves(checkpoint, leaves), state.as_deref(), config);
     ParameterCount { model, all: summary.all.elements, state }
 }
 
-/// Counts the parameters among entries. `state` is the state that is the model, if there are
-/// others.
+/// Counts the parameters among leaves. `state` is the state that is the model, if there are others.
 pub(crate) fn parameters_among(
-    entries: &[LeafSummary],
-    places: &[Option<(FileId, u64)>],
+    leaves: &[ModelLeaf<'_>],
     state: Option<&str>,
     config: Option<&Config>,
 ) -> u64 {
-    let own = Config::of_entries(entries);
+    let own = Config::of_leaves(leaves);
     let config = config.or(own.as_ref());
-    let (unpacked, _) = weights::unpacked(entries, places, state, config);
-    let counted = unpacked.iter().filter(|tensor| {
-        let stored = &tensor.stored;
-        let buffer = !tensor.trained || roles::is_buffer(&stored.parsed, tensor.shape.len());
-        stored.tied.is_none() && !buffer
-    });
+    let (unpacked, _) = weights::unpacked(leaves, state, config);
+    let counted = unpacked.iter().filter(|tensor| tensor.tied.is_none() && !is_buffer(tensor));
     counted.fold(0, |all, tensor| all.saturating_add(tensor.params))
 }
 
-/// Returns the leaves that may belong to a model, and the location of each one's bytes, if known.
-pub(super) fn model_entries(
-    checkpoint: &Checkpoint,
-    leaves: &[Leaf],
-) -> (Vec<LeafSummary>, Vec<Option<(FileId, u64)>>) {
-    let place = |leaf: &Leaf| {
-        let (_, tensor) = checkpoint.tensor_of(leaf.target)?;
-        match &tensor.layout {
-            Layout::Span(span) if span.len > 0 => Some((span.file, span.offset)),
-            _ => None,
-        }
-    };
-    let leaves = leaves.iter().filter(|leaf| !leaf.outside_state);
-    leaves.map(|leaf| (LeafSummary::new(checkpoint, leaf), place(leaf))).unzip()
+/// Returns whether a tensor is not trained. Parses only the few keys that may be those of buffers.
+fn is_buffer(tensor: &Unpacked<'_>) -> bool {
+    let rank = tensor.shape.len();
+    !tensor.trained
+        || roles::may_be_buffer(tensor.key, rank) && roles::is_buffer(&tensor.parsed(), rank)
 }

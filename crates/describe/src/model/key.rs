@@ -95,10 +95,14 @@ impl<'a> Parsed<'a> {
 
 /// Returns the text in lower case; borrows it if it already is.
 pub(super) fn lower(text: &str) -> Cow<'_, str> {
-    match text.bytes().any(|byte| byte.is_ascii_uppercase() || !byte.is_ascii()) {
-        true => text.to_lowercase().into(),
-        false => text.into(),
-    }
+    if is_lower(text) { text.into() } else { text.to_lowercase().into() }
+}
+
+/// Returns whether a text is ASCII without capital letters.
+pub(super) fn is_lower(text: &str) -> bool {
+    // Checks all bytes, which is faster than to stop at the first that fails.
+    let other = |byte: u8| byte.is_ascii_uppercase() | !byte.is_ascii();
+    !text.bytes().fold(false, |found, byte| found | other(byte))
 }
 
 pub(super) fn is_digits(part: &str) -> bool {

@@ -12,6 +12,7 @@ mod facts;
 mod family;
 mod heads;
 mod key;
+mod leaf;
 mod memory;
 mod packed;
 mod parts;
@@ -26,18 +27,18 @@ mod write;
 use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
-use statelens_checkpoint::{Checkpoint, FileId, Leaf};
+use statelens_checkpoint::{Checkpoint, Leaf};
 
 pub use config::Config;
 pub use count::parameters;
 pub(crate) use count::parameters_among;
+pub(crate) use leaf::ModelLeaf;
 pub use memory::MemoryEstimate;
 pub use packed::Quantised;
 pub use parts::PartSum;
 pub use roles::ModelComponent;
 pub use write::ModelReport;
 
-use crate::entry::LeafSummary;
 use crate::optimizer::Parameters;
 use crate::parameters::ParameterCount;
 use crate::summary::CheckpointSummary;
@@ -129,12 +130,12 @@ impl Model {
         summary: &CheckpointSummary,
         config: Option<&Config>,
     ) -> (Self, ParameterCount) {
-        let (entries, places) = count::model_entries(checkpoint, leaves);
+        let of_model = leaf::model_leaves(checkpoint, leaves);
         let state = summary.model().map(|(name, _)| name);
-        let mut model = Self::read(&entries, &places, state, config);
+        let mut model = Self::read(&of_model, state, config);
         let parameters = Parameters::of(checkpoint, leaves);
-        let moments = entries.iter().filter(|entry| entry.is_tensor());
-        let known = parameters.known(moments.map(|entry| &*entry.key));
+        let tensors = of_model.iter().filter(|leaf| leaf.is_tensor);
+        let known = parameters.known(tensors.map(|leaf| &*leaf.key));
         model.optimizer = known
             .into_iter()
             .map(|(basis, entries)| Resolved { entries, basis: basis.to_owned() })
@@ -147,17 +148,16 @@ impl Model {
         (model, count)
     }
 
-    /// Describes a model by its entries alone. `places` has the location of each entry's bytes, if
-    /// known; `state` is the state that is the model, if there are others.
+    /// Describes a model by its leaves alone. `state` is the state that is the model, if there are
+    /// others.
     pub(crate) fn read(
-        entries: &[LeafSummary],
-        places: &[Option<(FileId, u64)>],
+        leaves: &[ModelLeaf<'_>],
         state: Option<&str>,
         config: Option<&Config>,
     ) -> Self {
-        let own = Config::of_entries(entries);
+        let own = Config::of_leaves(leaves);
         let config = config.or(own.as_ref());
-        let weights = Weights::new(entries, places, state, config);
+        let weights = Weights::new(leaves, state, config);
         let stacks = stacks::find(&weights);
         let mut parts = parts::sums(&weights, &stacks, config);
         let mut facts = facts::all(&weights, &stacks, &parts, config);

@@ -12,7 +12,7 @@ use statelens_checkpoint::order;
 
 use super::config::Config;
 use super::key::{Parsed, lower};
-use crate::entry::LeafSummary;
+use super::leaf::ModelLeaf;
 
 /// Weights that are quantised in the same way.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
@@ -40,20 +40,46 @@ impl Quantised {
 }
 
 pub(super) struct StoredTensor<'a> {
-    pub(super) entry: &'a LeafSummary,
-    pub(super) parsed: Parsed<'a>,
+    pub(super) leaf: &'a ModelLeaf<'a>,
+    /// The key within the model.
+    pub(super) key: &'a str,
+    /// The key of the tensor that it is tied to.
     pub(super) tied: Option<&'a str>,
 }
 
 /// A tensor with its shape when unpacked.
 pub(super) struct Unpacked<'a> {
-    pub(super) stored: StoredTensor<'a>,
+    pub(super) leaf: &'a ModelLeaf<'a>,
+    /// The key within the model.
+    pub(super) key: &'a str,
+    /// The key of the tensor that it is tied to.
+    pub(super) tied: Option<&'a str>,
     pub(super) shape: Cow<'a, [u64]>,
     pub(super) params: u64,
     /// False for integers, which are not parameters.
     pub(super) trained: bool,
     /// Whether it is auxiliary data of another tensor: scales, zero points.
     pub(super) helper: bool,
+    /// Whether it has packed values, whose name is not that of the weight.
+    renamed: bool,
+}
+
+impl<'a> Unpacked<'a> {
+    /// Returns a tensor that is not packed.
+    fn plain(stored: StoredTensor<'a>, trained: bool) -> Self {
+        let StoredTensor { leaf, key, tied } = stored;
+        let (shape, params) = (leaf.shape.into(), leaf.params);
+        Self { leaf, key, tied, shape, params, trained, helper: false, renamed: false }
+    }
+
+    /// Parses the key, with the name of the weight that it represents.
+    pub(super) fn parsed(&self) -> Parsed<'a> {
+        let mut parsed = Parsed::new(self.key);
+        if self.renamed && !parsed.leaf.is_empty() {
+            parsed.leaf = "weight".into();
+        }
+        parsed
+    }
 }
 
 /// The layout of a packed tensor.
@@ -62,7 +88,7 @@ struct PackedTensor<'a> {
     bits: Option<u64>,
     block: String,
     /// The tensor that holds the values.
-    values: &'a LeafSummary,
+    values: &'a ModelLeaf<'a>,
     /// The unpacked shape; `None` if not known.
     shape: Option<Vec<u64>>,
 }
@@ -102,21 +128,21 @@ pub(super) fn unpack<'a>(
     let mut modules: HashMap<&str, Module<'a>> = HashMap::new();
     // Every layout has at least one of these names; most models have none.
     let packed = all.iter().any(|stored| {
-        let name = lower(split(&stored.entry.key).1);
+        let name = lower(split(&stored.leaf.key).1);
         is_helper(&name) || name == PACKED || name.ends_with("_scales")
     });
     for stored in all.iter().filter(|_| packed) {
-        let (module, name) = split(&stored.entry.key);
-        modules.entry(module).or_default().parts.insert(name.to_lowercase(), stored.entry);
+        let (module, name) = split(&stored.leaf.key);
+        modules.entry(module).or_default().parts.insert(name.to_lowercase(), stored.leaf);
     }
     let mut layouts = Vec::new();
     // The index of the layout of each key.
     let mut places: HashMap<&str, usize> = HashMap::new();
     for (name, module) in &modules {
         for layout in module.layouts(name, &modules, config) {
-            for (part, entry) in &module.parts {
+            for (part, leaf) in &module.parts {
                 if layout.values.key == *name || is_helper(part) || part.ends_with("_scales") {
-                    places.entry(&entry.key).or_insert(layouts.len());
+                    places.entry(&leaf.key).or_insert(layouts.len());
                 }
             }
             places.insert(&layout.values.key, layouts.len());
@@ -124,41 +150,53 @@ pub(super) fn unpack<'a>(
         }
     }
     for stored in all.iter().filter(|_| packed) {
-        if let Some((weight, _)) = stored.entry.key.split_once(".quant_state.")
+        if let Some((weight, _)) = stored.leaf.key.split_once(".quant_state.")
             && let Some(layout) = places.get(weight).copied()
         {
-            places.insert(&stored.entry.key, layout);
+            places.insert(&stored.leaf.key, layout);
         }
     }
     let mut sums: Vec<Quantised> = Vec::new();
-    let unpacked = all.into_iter().map(|stored| {
-        let entry = stored.entry;
-        if let Some(layout) = places.get(&*entry.key).and_then(|at| layouts.get(*at)) {
-            let unpacked = layout.unpacked(stored);
-            count(&mut sums, layout, entry, &unpacked);
-            return unpacked;
+    let mut last = DTypeFacts::of("");
+    let mut unpacked = Vec::with_capacity(all.len());
+    for stored in all {
+        let leaf = stored.leaf;
+        if last.dtype != leaf.dtype {
+            last = DTypeFacts::of(leaf.dtype);
         }
-        if let Some(layout) = of_dtype(entry) {
-            let unpacked = layout.unpacked(stored);
-            count(&mut sums, &layout, entry, &unpacked);
-            return unpacked;
-        }
-        // The quantised dtypes of PyTorch (`qint8`, `quint4x2`, …) stand for real numbers.
-        let real = ["float", "complex", "qint", "quint"];
-        let trained = real.iter().any(|part| entry.dtype.contains(part));
-        let each = if entry.dtype == "float4_e2m1fn_x2" { 2 } else { 1 };
-        let params = entry.params.saturating_mul(each);
-        Unpacked { stored, shape: (&entry.shape).into(), params, trained, helper: false }
-    });
-    let unpacked = unpacked.collect();
+        let known = if places.is_empty() { None } else { places.get(&*leaf.key) };
+        let layout = known.and_then(|at| layouts.get(*at));
+        let blocks = if layout.is_none() { last.blocks(leaf) } else { None };
+        unpacked.push(match layout.or(blocks.as_ref()) {
+            Some(layout) => {
+                let unpacked = layout.unpacked(stored);
+                count(&mut sums, layout, leaf, &unpacked);
+                unpacked
+            }
+            None => Unpacked {
+                params: leaf.params.saturating_mul(last.each),
+                ..Unpacked::plain(stored, last.trained)
+            },
+        });
+    }
     order::by(&mut sums, |a, b| b.params.cmp(&a.params).then(a.layout.cmp(&b.layout)));
     (unpacked, sums)
+}
+
+/// The facts of a dtype that count here.
+struct DTypeFacts<'a> {
+    dtype: &'a str,
+    /// The number of bits and the values that share a scale, if it is one of GGUF's block types.
+    blocks: Option<(Option<u64>, u64)>,
+    trained: bool,
+    /// Number of values in an element.
+    each: u64,
 }
 
 fn count(
     sums: &mut Vec<Quantised>,
     layout: &PackedTensor<'_>,
-    entry: &LeafSummary,
+    leaf: &ModelLeaf<'_>,
     unpacked: &Unpacked<'_>,
 ) {
     let same = |sum: &Quantised| {
@@ -178,31 +216,26 @@ fn count(
     let sum = &mut sums[at];
     sum.tensors += u64::from(!unpacked.helper);
     sum.params = sum.params.saturating_add(unpacked.params);
-    sum.bytes = sum.bytes.saturating_add(entry.bytes);
+    sum.bytes = sum.bytes.saturating_add(leaf.bytes);
 }
 
 impl PackedTensor<'_> {
     /// Returns the tensor with its unpacked shape if it holds the values; marks it as a helper
     /// otherwise.
-    fn unpacked<'a>(&self, mut stored: StoredTensor<'a>) -> Unpacked<'a> {
-        let entry = stored.entry;
-        if entry.key != self.values.key {
-            let shape = (&entry.shape).into();
-            return Unpacked { stored, shape, params: 0, trained: true, helper: true };
-        }
-        if !stored.parsed.leaf.is_empty() {
-            // Named like the weight of its module.
-            stored.parsed.leaf = "weight".into();
+    fn unpacked<'a>(&self, stored: StoredTensor<'a>) -> Unpacked<'a> {
+        let leaf = stored.leaf;
+        let plain = Unpacked::plain(stored, true);
+        if leaf.key != self.values.key {
+            return Unpacked { params: 0, helper: true, ..plain };
         }
         let shape = self.shape.as_ref();
         let params =
             shape.map(|shape| shape.iter().fold(1u64, |all, dim| all.saturating_mul(*dim)));
         Unpacked {
-            stored,
-            shape: shape.map_or((&entry.shape).into(), |shape| shape.clone().into()),
-            params: params.unwrap_or(entry.params),
-            trained: true,
-            helper: false,
+            shape: shape.map_or(leaf.shape.into(), |shape| shape.clone().into()),
+            params: params.unwrap_or(leaf.params),
+            renamed: true,
+            ..plain
         }
     }
 }
@@ -210,11 +243,11 @@ impl PackedTensor<'_> {
 /// The tensors of a module, by lower-case name.
 #[derive(Default)]
 struct Module<'a> {
-    parts: HashMap<String, &'a LeafSummary>,
+    parts: HashMap<String, &'a ModelLeaf<'a>>,
 }
 
 impl<'a> Module<'a> {
-    fn get(&self, name: &str) -> Option<&'a LeafSummary> {
+    fn get(&self, name: &str) -> Option<&'a ModelLeaf<'a>> {
         self.parts.get(name).copied()
     }
 
@@ -294,7 +327,7 @@ impl<'a> Module<'a> {
                 bits: Some(8),
                 block: "a row".into(),
                 values,
-                shape: Some(values.shape.clone()),
+                shape: Some(values.shape.to_vec()),
             });
         }
         let absmax = self.get("absmax")?;
@@ -419,14 +452,38 @@ impl<'a> Module<'a> {
             bits: Some(8),
             block,
             values,
-            shape: Some(values.shape.clone()),
+            shape: Some(values.shape.to_vec()),
         })
     }
 }
 
-/// Detects layouts that the dtype determines: GGUF's blocks.
-fn of_dtype(entry: &LeafSummary) -> Option<PackedTensor<'_>> {
-    let name = entry.dtype.as_str();
+impl<'a> DTypeFacts<'a> {
+    fn of(dtype: &'a str) -> Self {
+        // The quantised dtypes of PyTorch (`qint8`, `quint4x2`, …) stand for real numbers.
+        let real = ["float", "complex", "qint", "quint"];
+        Self {
+            dtype,
+            blocks: block_type(dtype),
+            trained: real.iter().any(|part| dtype.contains(part)),
+            each: if dtype == "float4_e2m1fn_x2" { 2 } else { 1 },
+        }
+    }
+
+    /// Returns the layout that the dtype determines: GGUF's blocks.
+    fn blocks<'l>(&self, leaf: &'l ModelLeaf<'l>) -> Option<PackedTensor<'l>> {
+        let (bits, block) = self.blocks?;
+        Some(PackedTensor {
+            name: self.dtype.to_owned(),
+            bits,
+            block: format!("{block} in a row"),
+            values: leaf,
+            shape: None,
+        })
+    }
+}
+
+/// Returns the number of bits of one of GGUF's block types, and the values that share a scale.
+fn block_type(name: &str) -> Option<(Option<u64>, u64)> {
     let kind = name.trim_start_matches(['I', 'T']);
     let of_blocks =
         kind.strip_prefix('Q').is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
@@ -445,13 +502,7 @@ fn of_dtype(entry: &LeafSummary) -> Option<PackedTensor<'_>> {
         _ if of_256 => 256,
         _ => 32,
     };
-    Some(PackedTensor {
-        name: name.to_owned(),
-        bits: digits.parse().ok(),
-        block: format!("{block} in a row"),
-        values: entry,
-        shape: None,
-    })
+    Some((digits.parse().ok(), block))
 }
 
 fn is_helper(name: &str) -> bool {

@@ -7,7 +7,7 @@ use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 
-use super::key::{Parsed, is_digits};
+use super::key::{Parsed, is_digits, is_lower};
 
 /// A component of a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -132,25 +132,41 @@ pub(super) fn of(key: &Parsed, rank: usize, trained: bool) -> (ModelComponent, R
 const QUERY_NORMS: [&str; 8] =
     ["q_norm", "k_norm", "q_layernorm", "k_layernorm", "query_norm", "key_norm", "q_a_", "kv_a_"];
 
+/// Names of tensors and modules that are not trained.
+const BUFFERS: [&str; 15] = [
+    "final_logits_bias",
+    "running_mean",
+    "running_var",
+    "num_batches_tracked",
+    "moving_mean",
+    "moving_variance",
+    "inv_freq",
+    "position_ids",
+    "masked_bias",
+    "relative_position_index",
+    "attn_mask",
+    "_extra_state",
+    "rope_freqs",
+    "freqs_cis",
+    "e_score_correction_bias",
+];
+
+/// Returns false for most keys for which [`is_buffer`] is false, without parsing them.
+pub(super) fn may_be_buffer(key: &str, rank: usize) -> bool {
+    let key = key.strip_suffix(":0").unwrap_or(key);
+    let mut parts = key.rsplit(['.', '/']).filter(|part| !part.is_empty());
+    let [last, module] = [parts.next(), parts.next()].map(Option::unwrap_or_default);
+    rank == 0
+        || rank == 4 && last == "bias"
+        || BUFFERS.contains(&last)
+        || BUFFERS.contains(&module)
+        || key.contains("rotary_emb")
+        || key.contains("rope_freqs")
+        || !is_lower(key)
+}
+
 /// Returns whether a tensor with this name is not trained.
 pub(super) fn is_buffer(key: &Parsed, rank: usize) -> bool {
-    const NAMES: [&str; 15] = [
-        "final_logits_bias",
-        "running_mean",
-        "running_var",
-        "num_batches_tracked",
-        "moving_mean",
-        "moving_variance",
-        "inv_freq",
-        "position_ids",
-        "masked_bias",
-        "relative_position_index",
-        "attn_mask",
-        "_extra_state",
-        "rope_freqs",
-        "freqs_cis",
-        "e_score_correction_bias",
-    ];
     /// Names of single numbers that are counted or set, not trained.
     const COUNTERS: [&str; 8] = [
         "step",
@@ -166,8 +182,8 @@ pub(super) fn is_buffer(key: &Parsed, rank: usize) -> bool {
     let counter = rank == 0 && key.leaf.is_empty() && COUNTERS.contains(&last);
     let mask = rank == 4 && key.leaf == "bias";
     mask || counter
-        || NAMES.contains(&&*key.leaf)
-        || NAMES.contains(&last)
+        || BUFFERS.contains(&&*key.leaf)
+        || BUFFERS.contains(&last)
         || key.modules.iter().any(|part| part == "rotary_emb" || part == "rope_freqs")
 }
 

@@ -1,10 +1,21 @@
 #![allow(clippy::panic, reason = "a test fails by panicking")]
+use statelens_checkpoint::FileId;
+
 use super::*;
+use crate::entry::LeafSummary;
 
 impl Model {
     fn of_entries(entries: &[LeafSummary], config: Option<&Config>) -> Self {
-        Self::read(entries, &[], None, config)
+        Self::read(&leaves(entries), None, config)
     }
+}
+
+fn leaves(entries: &[LeafSummary]) -> Vec<ModelLeaf<'_>> {
+    entries.iter().map(ModelLeaf::from).collect()
+}
+
+fn parameters_of(entries: &[LeafSummary], state: Option<&str>) -> u64 {
+    count::parameters_among(&leaves(entries), state, None)
 }
 
 /// Returns a tensor of an outline.
@@ -423,11 +434,19 @@ fn shared_memory_counts_as_tied() {
         tensor("transformer.wte.weight", "float32", &[10, 4]),
         tensor("lm_head.weight", "float32", &[10, 4]),
     ];
-    let model = Model::read(&entries, &[Some((FileId(0), 3)); 2], None, None);
+    let at = |offsets: [u64; 2]| {
+        let mut leaves = leaves(&entries);
+        for (leaf, offset) in leaves.iter_mut().zip(offsets) {
+            leaf.place = Some((FileId(0), offset));
+        }
+        Model::read(&leaves, None, None)
+    };
+    let model = at([3, 3]);
     assert_eq!(model.fact("tied_embeddings").unwrap().value, FactValue::Flag(true));
     assert_eq!(model.number("parameters"), Some(40));
-    let model = Model::read(&entries, &[Some((FileId(0), 3)), Some((FileId(0), 4))], None, None);
-    assert_eq!(model.number("parameters"), Some(80));
+    for offsets in [[3, 4], [4, 3]] {
+        assert_eq!(at(offsets).number("parameters"), Some(80));
+    }
 }
 
 #[test]
@@ -437,7 +456,7 @@ fn quantised_tensors_of_pytorch_count() {
         tensor("embed.weight", "quint4x2", &[5, 2]),
         tensor("fc.steps", "int64", &[7]),
     ];
-    let model = Model::read(&entries, &[None; 3], None, None);
+    let model = Model::of_entries(&entries, None);
     assert_eq!(model.number("parameters"), Some(16));
 }
 
@@ -454,7 +473,7 @@ fn links_to_an_optimizer_count_in_the_model() {
         tensor("model.fc.weight", "float32", &[2, 2]),
         link("model.again.weight", "model.fc.weight", &[2, 2]),
     ];
-    assert_eq!(count::parameters_among(&entries, &[], Some("model"), None), 10);
+    assert_eq!(parameters_of(&entries, Some("model")), 10);
 }
 
 #[test]
@@ -478,12 +497,44 @@ fn state_of_optimizers_is_not_counted() {
                 tensor(key, "float32", if scalar { &[] } else { &[3, 2] })
             })
             .collect();
-        assert_eq!(count::parameters_among(&entries, &[], None, None), 0, "{keys:?}");
+        assert_eq!(parameters_of(&entries, None), 0, "{keys:?}");
     }
     // The names of modules of a model.
     let keys = ["state.0.weight", "momentum_encoder.w", "step.weight", "model.state.bias"];
     let entries = keys.map(|key| tensor(key, "float32", &[3, 2]));
-    assert_eq!(count::parameters_among(&entries, &[], None, None), 24);
+    assert_eq!(parameters_of(&entries, None), 24);
+}
+
+#[test]
+fn every_buffer_may_be_one() {
+    let modules = [
+        "h",
+        "rotary_emb",
+        "Rotary_Emb",
+        "rope_freqs",
+        "running_mean",
+        "attn_mask",
+        "step",
+        "num_updates",
+        "RUNNING_VAR",
+        "bias",
+    ];
+    let names = ["weight", "bias", "inv_freq", "freqs_cis", "global_step", "Decay", "w:0", "", "x"];
+    let mut buffers = 0;
+    for module in modules {
+        for outer in ["", "model.", "a.rope_freqs/", "Layers.0."] {
+            for name in names {
+                for (rank, dot) in [(0, "."), (1, "/"), (4, "."), (4, "/")] {
+                    let key = format!("{outer}{module}{dot}{name}");
+                    let is_buffer = roles::is_buffer(&key::Parsed::new(&key), rank);
+                    assert!(!is_buffer || roles::may_be_buffer(&key, rank), "{key} {rank}");
+                    buffers += u64::from(is_buffer);
+                }
+            }
+        }
+    }
+    assert!(buffers > 500, "{buffers}");
+    assert!(!roles::may_be_buffer("model.layers.0.self_attn.q_proj.weight", 2));
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Selects the tensors of the model from the entries of a checkpoint, with parsed keys, ties, and
+//! Selects the tensors of the model from the leaves of a checkpoint, with parsed keys, ties, and
 //! packed tensors in their unpacked shapes.
 
 use std::borrow::Cow;
@@ -9,9 +9,9 @@ use statelens_values::weights::is_moment;
 
 use super::config::Config;
 use super::key::{Parsed, lower};
+use super::leaf::ModelLeaf;
 use super::packed::{self, Quantised, StoredTensor, Unpacked};
 use super::roles::{self, ModelComponent, Role};
-use crate::entry::LeafSummary;
 use crate::summary::MODELS;
 
 /// A tensor of the model.
@@ -40,15 +40,13 @@ pub(super) struct Weights<'a> {
 }
 
 impl<'a> Weights<'a> {
-    /// Selects the tensors. `state` is the state that is the model, if known; `places` has the
-    /// location of each entry's bytes, if known: that of tied tensors is the same.
+    /// Selects the tensors. `state` is the state that is the model, if known.
     pub(super) fn new(
-        entries: &'a [LeafSummary],
-        places: &[Option<(FileId, u64)>],
+        leaves: &'a [ModelLeaf<'a>],
         state: Option<&'a str>,
         config: Option<&Config>,
     ) -> Self {
-        let (unpacked, quantised) = unpacked(entries, places, state, config);
+        let (unpacked, quantised) = unpacked(leaves, state, config);
         let mut all: Vec<Weight<'a>> = unpacked.into_iter().map(weight).collect();
         of_batch_norms(&mut all);
         Self { all, quantised }
@@ -62,47 +60,48 @@ impl<'a> Weights<'a> {
 
 /// Selects the tensors, like [`Weights::new`], without their components and roles.
 pub(super) fn unpacked<'a>(
-    entries: &'a [LeafSummary],
-    places: &[Option<(FileId, u64)>],
+    leaves: &'a [ModelLeaf<'a>],
     state: Option<&'a str>,
     config: Option<&Config>,
 ) -> (Vec<Unpacked<'a>>, Vec<Quantised>) {
-    let (own, keys) = Own::of(entries, state);
-    let mut owners: HashMap<(FileId, u64, u64), &str> = HashMap::with_capacity(places.len());
+    let (own, keys) = Own::of(leaves, state);
+    // Mostly the tensors are in the order of their keys, and no two have the same place.
+    let mut places = keys.iter().filter_map(|(leaf, _)| leaf.place);
+    let mut last = places.next();
+    let apart = places.all(|place| last.replace(place) < Some(place));
+    let mut owners: HashMap<(FileId, u64, u64), &str> = HashMap::new();
     let mut linked: HashMap<&str, &str> = HashMap::new();
     let mut all = Vec::with_capacity(keys.len());
-    for (at, key) in keys {
-        let entry = &entries[at];
-        let shared = places.get(at).copied().flatten().and_then(|(file, offset)| {
-            let owner = *owners.entry((file, offset, entry.bytes)).or_insert(&entry.key);
-            (owner != entry.key).then_some(owner)
+    for (leaf, key) in keys {
+        let shared = leaf.place.filter(|_| !apart).and_then(|(file, offset)| {
+            let owner = *owners.entry((file, offset, leaf.bytes)).or_insert(&leaf.key);
+            (owner != leaf.key).then_some(owner)
         });
         // A tensor that is a link out of the model, such as into an optimizer before it, is
         // counted at its first key in the model.
-        let link = entry.link.as_deref().and_then(|target| match own.within(target) {
+        let link = leaf.link.as_deref().and_then(|target| match own.within(target) {
             Some(_) => Some(target),
             None => {
-                let owner = *linked.entry(target).or_insert(&entry.key);
-                (owner != entry.key).then_some(owner)
+                let owner = *linked.entry(target).or_insert(&leaf.key);
+                (owner != leaf.key).then_some(owner)
             }
         });
-        let tied = link.or(shared);
-        all.push(StoredTensor { entry, parsed: Parsed::new(key), tied });
+        all.push(StoredTensor { leaf, key, tied: link.or(shared) });
     }
     packed::unpack(all, config)
 }
 
 fn weight(unpacked: Unpacked<'_>) -> Weight<'_> {
-    let Unpacked { stored, shape, params, trained, helper } = unpacked;
-    let StoredTensor { entry, parsed, tied } = stored;
+    let parsed = unpacked.parsed();
+    let Unpacked { leaf, tied, shape, params, trained, helper, .. } = unpacked;
     let (part, role) = roles::of(&parsed, shape.len(), trained);
     // A scale is not one of the component's matrices.
     let role = if helper { Role::Any } else { role };
     let (params, bytes) = match tied {
         Some(_) => (0, 0),
-        None => (params, entry.bytes),
+        None => (params, leaf.bytes),
     };
-    Weight { key: &entry.key, parsed, shape, params, bytes, component: part, role, tied }
+    Weight { key: &leaf.key, parsed, shape, params, bytes, component: part, role, tied }
 }
 
 /// Assigns everything next to a running mean to norms, whatever its name.
@@ -117,7 +116,7 @@ fn of_batch_norms(all: &mut [Weight]) {
     }
 }
 
-/// Selects the entries that belong to the model.
+/// Selects the leaves that belong to the model.
 struct Own<'a> {
     state: Option<&'a str>,
     /// The prefixes of the keys in the state of an optimizer.
@@ -131,12 +130,15 @@ const WRAPPERS: [&str; 6] =
     ["module", "_orig_mod", "_forward_module", "model", "params", "base_model"];
 
 impl<'a> Own<'a> {
-    /// Also returns the index of each entry that is a tensor of the model, and its key within it.
-    fn of(entries: &'a [LeafSummary], state: Option<&'a str>) -> (Self, Vec<(usize, &'a str)>) {
-        let mut own = Self { state, optimizers: optimizers(entries), wrapper: "" };
-        let tensors = entries.iter().enumerate().filter(|(_, entry)| entry.is_tensor());
-        let mut keys: Vec<(usize, &str)> =
-            tensors.filter_map(|(at, entry)| Some((at, own.within(&entry.key)?))).collect();
+    /// Also returns the leaves that are tensors of the model, each with its key within it.
+    fn of(
+        leaves: &'a [ModelLeaf<'a>],
+        state: Option<&'a str>,
+    ) -> (Self, Vec<(&'a ModelLeaf<'a>, &'a str)>) {
+        let mut own = Self { state, optimizers: optimizers(leaves), wrapper: "" };
+        let tensors = leaves.iter().filter(|leaf| leaf.is_tensor);
+        let mut keys: Vec<(&ModelLeaf<'_>, &str)> =
+            tensors.filter_map(|leaf| Some((leaf, own.within(&leaf.key)?))).collect();
         let Some((_, whole)) = keys.first().copied() else { return (own, keys) };
         // If only one state has tensors, names are relative to that state.
         for _ in 0..WRAPPERS.len() {
@@ -173,18 +175,21 @@ impl<'a> Own<'a> {
 
 /// Finds the states of optimizers by their structure: `state` next to `param_groups`, as torch saves
 /// it, and dicts with moments, which also have steps and master copies.
-fn optimizers(entries: &[LeafSummary]) -> HashSet<String> {
+fn optimizers(leaves: &[ModelLeaf<'_>]) -> HashSet<String> {
     let mut prefixes = HashSet::new();
-    for entry in entries {
-        let groups = match entry.key.starts_with("param_groups.") {
-            true => Some(0),
-            false => entry.key.find(".param_groups.").map(|at| at + 1),
+    for leaf in leaves {
+        let key = &*leaf.key;
+        // `contains` is much faster than `find`.
+        let groups = match key.contains("param_groups.") {
+            true if key.starts_with("param_groups.") => Some(0),
+            true => key.find(".param_groups.").map(|at| at + 1),
+            false => None,
         };
         if let Some(at) = groups {
-            let prefix = &entry.key[..at];
+            let prefix = &key[..at];
             prefixes.extend([format!("{prefix}state."), format!("{prefix}param_groups.")]);
         }
-        if let Some((owner, _)) = entry.key.rsplit_once('.').filter(|(_, last)| is_moment(last)) {
+        if let Some((owner, _)) = key.rsplit_once('.').filter(|(_, last)| is_moment(last)) {
             prefixes.insert(format!("{owner}."));
         }
     }
@@ -212,7 +217,7 @@ fn is_of_training(key: &str) -> bool {
     let mut parts = lower.split(['.', '/']);
     let first = parts.clone().next().unwrap_or_default();
     let last = parts.clone().next_back().unwrap_or_default();
-    parts.any(|part| part.starts_with("optim") || part == "opt_state")
+    lower.contains("opt") && parts.any(|part| part.starts_with("optim") || part == "opt_state")
         || first.starts_with("__")
         || matches!(first, "metadata" | "ema" | "grad_scaler" | "lr_scheduler" | "rng_state")
         || is_moment(last)

@@ -1,103 +1,176 @@
 //! A summary as JSON; its schema is in `docs/summary.md`.
 
-use statelens_values::Json;
+use serde::Serialize;
+use statelens_checkpoint::Finding;
+use statelens_values::{Json, SummaryStatistics};
 
-use super::{FoldedLine, Outline, lines, structure_fingerprint};
-use crate::Count;
+use super::{Fingerprint, FoldedLine, LeafSummary, Outline, lines, structure_fingerprint};
+use crate::info::{DTypeCount, StateCount};
+use crate::totals::Count;
 
 /// The version of the schema, incremented when a field is removed or changes its meaning.
 const VERSION: u64 = 1;
 
+/// The fields before the lists of keys.
+#[derive(Serialize)]
+struct Head<'a> {
+    statelens_summary: u64,
+    name: &'a str,
+    format: FormatFields<'a>,
+    size: u64,
+    fingerprints: Fingerprints<'a>,
+    totals: TotalFields,
+    dtypes: Vec<DTypeCount>,
+    states: Vec<StateCount>,
+    findings: &'a [Finding],
+}
+
+#[derive(Serialize)]
+struct FormatFields<'a> {
+    name: &'a str,
+    title: &'a str,
+    version: &'a str,
+    producer: &'a str,
+}
+
+#[derive(Serialize)]
+struct Fingerprints<'a> {
+    structure: Fingerprint,
+    content: &'a Option<Fingerprint>,
+}
+
+#[derive(Serialize)]
+struct TotalFields {
+    leaves: u64,
+    links: u64,
+    #[serde(flatten)]
+    all: Count,
+    model_parameters: u64,
+}
+
+/// A line of `keys`.
+#[derive(Serialize)]
+struct KeyLine<'a> {
+    key: &'a str,
+    kind: &'a str,
+    #[serde(flatten)]
+    tensor: Option<TensorFields<'a>>,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    value: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    link: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    statistics: Option<&'a SummaryStatistics>,
+}
+
+#[derive(Serialize)]
+struct TensorFields<'a> {
+    dtype: &'a str,
+    shape: &'a [u64],
+    elements: u64,
+    bytes: u64,
+}
+
+/// A line of `folded`: the keys of repeated layers once.
+#[derive(Serialize)]
+struct FoldedKeyLine<'a> {
+    key: &'a str,
+    times: u64,
+    kind: &'a str,
+    #[serde(flatten)]
+    tensors: Option<FoldedTensors<'a>>,
+}
+
+#[derive(Serialize)]
+struct FoldedTensors<'a> {
+    dtype: &'a str,
+    shape: Option<&'a [u64]>,
+    bytes: u64,
+}
+
 /// Returns the summary as JSON, with one key per line.
 pub fn write_json(outline: &Outline) -> String {
-    let totals = outline.totals();
     let mut json = Json::new();
     json.open('{');
-    json.name("statelens_summary").number(VERSION);
-    json.name("name").str(&outline.name);
-    json.name("format").object(|json| {
-        json.name("name").str(&outline.format_id);
-        json.name("title").str(&outline.format);
-        json.name("version").str(&outline.version);
-        json.name("producer").str(&outline.producer);
-    });
-    json.name("size").number(outline.size);
-    json.name("fingerprints").object(|json| {
-        json.name("structure").value(&structure_fingerprint(&outline.entries));
-        json.name("content").value(&outline.content);
-    });
-    json.name("totals").object(|json| {
-        json.name("leaves").number(totals.leaves);
-        json.name("links").number(totals.links);
-        count(json, &totals.all);
-        json.name("model_parameters").number(outline.parameters().model);
-    });
-    json.name("dtypes").objects(&totals.by_dtype, |json, (name, tensors)| {
-        json.name("dtype").str(name);
-        count(json, tensors);
-    });
-    json.name("states").objects(&totals.by_state, |json, (name, state)| {
-        json.name("state").str(name);
-        json.name("leaves").number(state.leaves);
-        count(json, &state.tensors);
-    });
-    json.name("findings").value(&outline.findings);
-    json.name("keys").open('[');
-    for entry in &outline.entries {
-        json.line();
-        json.object(|json| {
-            json.name("key").str(&entry.key);
-            json.name("kind").str(entry.kind);
-            if entry.is_tensor() {
-                json.name("dtype").str(&entry.dtype);
-                json.name("shape").numbers(&entry.shape);
-                json.name("elements").number(entry.params);
-                json.name("bytes").number(entry.bytes);
-            }
-            if !entry.value.is_empty() {
-                json.name("value").str(&entry.value);
-            }
-            if let Some(target) = &entry.link {
-                json.name("link").str(target);
-            }
-            if let Some(statistics) = &entry.statistics {
-                json.name("statistics").value(statistics);
-            }
-        });
-    }
-    json.newline();
-    json.close(']');
-    json.name("folded").open('[');
-    lines(outline).iter().for_each(|line| folded(&mut json, line));
-    json.newline();
-    json.close(']');
+    json.fields(&Head::of(outline));
+    list(&mut json, "keys", outline.entries.iter().map(KeyLine::of));
+    list(&mut json, "folded", lines(outline).iter().map(FoldedKeyLine::of));
     json.close('}');
     json.newline();
     json.take()
 }
 
-/// Writes the folded keys of repeated layers once.
-fn folded(json: &mut Json, line: &FoldedLine) {
-    let entry = &line.entry;
-    json.line();
-    json.object(|json| {
-        json.name("key").str(&entry.key);
-        json.name("times").number(line.times);
-        json.name("kind").str(entry.kind);
-        if entry.is_tensor() {
-            json.name("dtype").str(&entry.dtype);
-            json.name("shape");
-            match line.one_shape {
-                true => json.numbers(&entry.shape),
-                false => json.null(),
-            }
-            json.name("bytes").number(line.bytes);
-        }
-    });
+/// Writes a list with one item per line.
+fn list(json: &mut Json, name: &str, items: impl Iterator<Item = impl Serialize>) {
+    json.name(name).open('[');
+    for item in items {
+        json.line();
+        json.value(&item);
+    }
+    json.newline();
+    json.close(']');
 }
 
-fn count(json: &mut Json, count: &Count) {
-    json.name("tensors").number(count.tensors);
-    json.name("elements").number(count.elements);
-    json.name("bytes").number(count.bytes);
+impl<'a> Head<'a> {
+    fn of(outline: &'a Outline) -> Self {
+        let totals = outline.totals();
+        Self {
+            statelens_summary: VERSION,
+            name: &outline.name,
+            format: FormatFields {
+                name: &outline.format_id,
+                title: &outline.format,
+                version: &outline.version,
+                producer: &outline.producer,
+            },
+            size: outline.size,
+            fingerprints: Fingerprints {
+                structure: structure_fingerprint(&outline.entries),
+                content: &outline.content,
+            },
+            totals: TotalFields {
+                leaves: totals.leaves,
+                links: totals.links,
+                all: totals.all,
+                model_parameters: outline.parameters().model,
+            },
+            dtypes: DTypeCount::list(totals.by_dtype),
+            states: StateCount::list(totals.by_state),
+            findings: &outline.findings,
+        }
+    }
+}
+
+impl<'a> KeyLine<'a> {
+    fn of(entry: &'a LeafSummary) -> Self {
+        Self {
+            key: &entry.key,
+            kind: entry.kind,
+            tensor: entry.is_tensor().then(|| TensorFields {
+                dtype: &entry.dtype,
+                shape: &entry.shape,
+                elements: entry.params,
+                bytes: entry.bytes,
+            }),
+            value: &entry.value,
+            link: entry.link.as_deref(),
+            statistics: entry.statistics.as_ref(),
+        }
+    }
+}
+
+impl<'a> FoldedKeyLine<'a> {
+    fn of(line: &'a FoldedLine) -> Self {
+        let entry = &line.entry;
+        Self {
+            key: &entry.key,
+            times: line.times,
+            kind: entry.kind,
+            tensors: entry.is_tensor().then(|| FoldedTensors {
+                dtype: &entry.dtype,
+                shape: line.one_shape.then_some(&*entry.shape),
+                bytes: line.bytes,
+            }),
+        }
+    }
 }

@@ -28,4 +28,4 @@ pub use json::write_json;
 pub use link::{KeysAs, LinkOptions, LinkParts, MAX_CHARACTERS, link, open_link, without_link};
 pub use markdown::{write_markdown, write_text};
 pub use measure::Measuring;
-pub use outline::{Outline, Totals};
+pub use outline::Outline;

@@ -1,13 +1,12 @@
 //! The outline: the input of every kind of summary, and the result of opening a link.
 
-use std::collections::HashMap;
-
 use statelens_checkpoint::{Checkpoint, Finding, Leaf, separator};
 
-use crate::model::{Config, FactValue, Model, parameters, parameters_among};
+use crate::CheckpointSummary;
+use crate::model::{Config, FactValue, Model, ModelLeaf, parameters, parameters_among};
 use crate::parameters::ParameterCount;
-use crate::summary::{model_among, slot};
-use crate::{CheckpointSummary, Count, StateSummary};
+use crate::summary::model_among;
+use crate::totals::{Counter, Totals};
 
 use super::{Fingerprint, LeafSummary};
 
@@ -36,22 +35,6 @@ pub struct Outline {
     pub content: Option<Fingerprint>,
     /// [`ParameterCount::model`], if it was counted with information that the entries do not have.
     pub parameters: Option<u64>,
-}
-
-/// Totals of a list of entries.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub struct Totals {
-    /// Number of leaves, including links.
-    pub leaves: u64,
-    /// Number of leaves that are links to others.
-    pub links: u64,
-    /// Counts of tensors and arrays, without links.
-    pub all: Count,
-    /// The counts by dtype, in order of first appearance.
-    pub by_dtype: Vec<(String, Count)>,
-    /// The counts by state: the part of the key before the first dot, or before the first slash in
-    /// formats that separate names with slashes.
-    pub by_state: Vec<(String, StateSummary)>,
 }
 
 impl Outline {
@@ -94,14 +77,14 @@ impl Outline {
     pub(super) fn parameters_of_leaves(&self) -> u64 {
         let totals = self.totals();
         let state = model_among(&totals.by_state, false).map(|(name, _)| name);
-        parameters_among(&self.entries, &[], state, None)
+        parameters_among(&self.model_leaves(), state, None)
     }
 
     /// Describes the model.
     pub fn model(&self) -> Model {
         let totals = self.totals();
         let state = model_among(&totals.by_state, false).map(|(name, _)| name);
-        let mut model = Model::read(&self.entries, &[], state, None);
+        let mut model = Model::read(&self.model_leaves(), state, None);
         let fact = model.facts.iter_mut().find(|fact| fact.name == "parameters");
         if let (Some(fact), Some(count)) = (fact, self.parameters) {
             fact.value = FactValue::Number(count);
@@ -109,24 +92,22 @@ impl Outline {
         model
     }
 
+    fn model_leaves(&self) -> Vec<ModelLeaf<'_>> {
+        self.entries.iter().map(ModelLeaf::from).collect()
+    }
+
     /// Counts leaves and tensors.
     pub fn totals(&self) -> Totals {
-        let mut totals = Totals { leaves: self.entries.len() as u64, ..Totals::default() };
-        let (mut states, mut dtypes) = (HashMap::new(), HashMap::new());
+        let mut counter = Counter::default();
         let dot = self.separator();
         for entry in &self.entries {
-            let name = entry.key.split(dot).next().unwrap_or_default();
-            let state = slot(&mut totals.by_state, &mut states, name);
-            state.leaves += 1;
-            if entry.link.is_some() {
-                totals.links += 1;
-            } else if entry.is_tensor() {
-                add(&mut state.tensors, entry);
-                add(&mut totals.all, entry);
-                add(slot(&mut totals.by_dtype, &mut dtypes, &entry.dtype), entry);
+            let state = entry.key.split(dot).next().unwrap_or_default();
+            counter.add_leaf(state, entry.link.is_some());
+            if entry.link.is_none() && entry.is_tensor() {
+                counter.add_tensor(state, &entry.dtype, entry.params, entry.bytes);
             }
         }
-        totals
+        counter.finish()
     }
 
     /// Returns the separator between segments of keys.
@@ -138,12 +119,6 @@ impl Outline {
     pub fn format_text(&self) -> String {
         format!("{} {}", self.format, self.version).trim().to_owned()
     }
-}
-
-fn add(count: &mut Count, entry: &LeafSummary) {
-    count.tensors += 1;
-    count.elements = count.elements.saturating_add(entry.params);
-    count.bytes = count.bytes.saturating_add(entry.bytes);
 }
 
 /// Returns the name of a file without its folders.

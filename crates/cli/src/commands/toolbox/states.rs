@@ -1,6 +1,7 @@
 //! `statelens info --states`.
 
 use statelens::parts::describe::CheckpointSummary;
+use statelens::parts::describe::info::StateCount;
 
 use std::path::Path;
 
@@ -12,9 +13,7 @@ pub(crate) fn run(file: &Path, common: &Common) -> CommandResult {
     let summary = CheckpointSummary::of(checkpoint);
     let mut printer = Printer::new();
     if common.json {
-        printer.json(|json| {
-            summary.write_states(json);
-        })?;
+        printer.json(|json| json.name("states").value(&StateCount::list(summary.by_state)))?;
     } else if summary.by_state.is_empty() {
         printer.line("there are no states")?;
     } else {

@@ -1,0 +1,84 @@
+//! The properties of a leaf from which a model is described.
+
+use std::borrow::Cow;
+
+use statelens_checkpoint::{Checkpoint, FileId, Layout, Leaf};
+
+use crate::entry::{self, LeafSummary};
+use crate::{dtype_of, kind_of, shape_of, text_of};
+
+/// The start of the keys of metadata, the only leaves whose values matter here.
+pub(super) const METADATA: &str = "metadata.";
+
+/// A leaf, borrowed from a checkpoint or from an outline.
+#[derive(Debug)]
+pub(crate) struct ModelLeaf<'a> {
+    pub(super) key: Cow<'a, str>,
+    /// Whether it has a dtype and a shape.
+    pub(super) is_tensor: bool,
+    /// The dtype of a tensor or array; otherwise empty.
+    pub(super) dtype: &'a str,
+    pub(super) shape: &'a [u64],
+    /// Number of elements of a tensor.
+    pub(super) params: u64,
+    /// Number of its logical bytes.
+    pub(super) bytes: u64,
+    /// The value of metadata as text; otherwise empty.
+    pub(super) value: Cow<'a, str>,
+    /// The key of the target, if this is a link.
+    pub(super) link: Option<Cow<'a, str>>,
+    /// The location of its bytes, if known: that of tied tensors is the same.
+    pub(super) place: Option<(FileId, u64)>,
+}
+
+impl<'a> ModelLeaf<'a> {
+    pub(super) fn new(checkpoint: &'a Checkpoint, leaf: &'a Leaf) -> Self {
+        let key = leaf.flat.to_lossy();
+        let (params, bytes) = entry::size_of(checkpoint, leaf);
+        let place =
+            checkpoint.tensor_of(leaf.target).and_then(|(_, tensor)| match &tensor.layout {
+                Layout::Span(span) if span.len > 0 => Some((span.file, span.offset)),
+                _ => None,
+            });
+        let value = match key.starts_with(METADATA) {
+            true => text_of(checkpoint, leaf.target).into(),
+            false => Cow::default(),
+        };
+        Self {
+            key,
+            is_tensor: entry::is_tensor(kind_of(checkpoint, leaf)),
+            dtype: dtype_of(checkpoint, leaf.target).map_or("", |dtype| dtype.name()),
+            shape: shape_of(checkpoint, leaf.target).unwrap_or_default(),
+            params,
+            bytes,
+            value,
+            link: leaf.alias_of.as_ref().map(|key| key.to_lossy()),
+            place,
+        }
+    }
+}
+
+impl<'a> From<&'a LeafSummary> for ModelLeaf<'a> {
+    fn from(entry: &'a LeafSummary) -> Self {
+        Self {
+            key: entry.key.as_str().into(),
+            is_tensor: entry.is_tensor(),
+            dtype: &entry.dtype,
+            shape: &entry.shape,
+            params: entry.params,
+            bytes: entry.bytes,
+            value: entry.value.as_str().into(),
+            link: entry.link.as_deref().map(Cow::Borrowed),
+            place: None,
+        }
+    }
+}
+
+/// Returns the leaves of a checkpoint that may belong to a model.
+pub(super) fn model_leaves<'a>(
+    checkpoint: &'a Checkpoint,
+    leaves: &'a [Leaf],
+) -> Vec<ModelLeaf<'a>> {
+    let leaves = leaves.iter().filter(|leaf| !leaf.outside_state);
+    leaves.map(|leaf| ModelLeaf::new(checkpoint, leaf)).collect()
+}
