@@ -198,6 +198,8 @@ fn optimizers(leaves: &[ModelLeaf<'_>]) -> HashSet<String> {
 
 /// Returns whether the name of a key says that it belongs to an optimizer or to other training state.
 fn is_of_training(key: &str) -> bool {
+    /// First parts of keys.
+    const STATES: [&str; 5] = ["metadata", "ema", "grad_scaler", "lr_scheduler", "rng_state"];
     /// Names of the variables that the optimizers of TensorFlow 1 and BERT keep for each weight.
     const SLOTS: [&str; 12] = [
         "adam",
@@ -213,13 +215,17 @@ fn is_of_training(key: &str) -> bool {
         "beta1_power",
         "beta2_power",
     ];
-    let lower = lower(key);
-    let mut parts = lower.split(['.', '/']);
-    let first = parts.clone().next().unwrap_or_default();
-    let last = parts.clone().next_back().unwrap_or_default();
-    lower.contains("opt") && parts.any(|part| part.starts_with("optim") || part == "opt_state")
-        || first.starts_with("__")
-        || matches!(first, "metadata" | "ema" | "grad_scaler" | "lr_scheduler" | "rng_state")
+    let key = &*lower(key);
+    // This runs for every key, and few have any of these texts: splitting all keys takes longer.
+    let begins_with = |state: &&str| {
+        key.strip_prefix(state).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '/']))
+    };
+    let last = key.bytes().rposition(|byte| matches!(byte, b'.' | b'/'));
+    let last = last.map_or(key, |at| &key[at + 1..]);
+    let of_optimizer = |part: &str| part.starts_with("optim") || part == "opt_state";
+    key.starts_with("__")
+        || STATES.iter().any(begins_with)
         || is_moment(last)
         || SLOTS.contains(&last)
+        || key.contains("opt") && key.split(['.', '/']).any(of_optimizer)
 }
