@@ -1,6 +1,6 @@
 //! Model configs: parses YAML and JSON as Python does, writes them again, and converts them.
 
-use statelens_recipes::ModelFormat;
+use statelens_recipes::Implementation;
 use statelens_recipes::config::{Families, Language, parse};
 
 pub(crate) fn run(bytes: &[u8]) {
@@ -14,7 +14,7 @@ pub(crate) fn run(bytes: &[u8]) {
         let families = Families::known().expect("the tables that come along are sound");
         for guess in families.recognise(&value) {
             for target in
-                [ModelFormat::HuggingFace, ModelFormat::cerebras(2, 1), ModelFormat::CURRENT]
+                [Implementation::HuggingFace, Implementation::cerebras(2, 1), Implementation::CURRENT]
             {
                 let _ = families.convert(&guess.model, guess.format, target, &value);
             }
@@ -22,22 +22,22 @@ pub(crate) fn run(bytes: &[u8]) {
         for model in ["bert", "gpt2", "t5", "falcon", "gemma2", "mixtral", "llava", "dpo"] {
             let _ = families.convert(
                 model,
-                ModelFormat::HuggingFace,
-                ModelFormat::cerebras(2, 9),
+                Implementation::HuggingFace,
+                Implementation::cerebras(2, 9),
                 &value,
             );
             let _ = families.convert(
                 model,
-                ModelFormat::cerebras(2, 9),
-                ModelFormat::HuggingFace,
+                Implementation::cerebras(2, 9),
+                Implementation::HuggingFace,
                 &value,
             );
         }
         for (from, to) in [(0, 1), (1, 2), (2, 3), (3, 4)] {
             let _ = families.convert(
                 "gpt2",
-                ModelFormat::cerebras(2, from),
-                ModelFormat::cerebras(2, to),
+                Implementation::cerebras(2, from),
+                Implementation::cerebras(2, to),
                 &value,
             );
         }

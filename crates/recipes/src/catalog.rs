@@ -3,7 +3,7 @@
 
 use statelens_checkpoint::{Error, Result, order};
 
-use crate::format::ModelFormat;
+use crate::format::Implementation;
 use crate::kinds::Kinds;
 use crate::language::{KeyPattern, Ranks};
 use crate::library::{recipe_path, table_path};
@@ -26,7 +26,7 @@ struct ModelFamily {
     /// keys at Hugging Face.
     named: Vec<KeyPattern>,
     /// Formats with a file per rank, and the names of these files.
-    ranks: Vec<(ModelFormat, String)>,
+    ranks: Vec<(Implementation, String)>,
 }
 
 /// A checkpoint with a file per rank.
@@ -34,7 +34,7 @@ struct ModelFamily {
 pub struct RankedCheckpoint<'a> {
     /// The family whose files have these names.
     pub family: &'a str,
-    pub format: ModelFormat,
+    pub format: Implementation,
     /// Their folder: empty, or ending with `/`.
     pub folder: &'a str,
     pub files: Vec<String>,

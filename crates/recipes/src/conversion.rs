@@ -14,22 +14,22 @@ use crate::engine::{
     apply,
 };
 use crate::families;
-use crate::format::{ModelFormat, Variant};
+use crate::format::{Implementation, Variant};
 use crate::language::{ConfigSide, Expression, Ranks, Recipe, RuleBlock, Scalar, Scope};
 use crate::optimizer::{Moved, Optimizer};
 use crate::ranks;
 
 /// One step of the route from one format to another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Leg {
-    pub from: ModelFormat,
-    pub to: ModelFormat,
+pub struct RouteStep {
+    pub from: Implementation,
+    pub to: Implementation,
 }
 
 /// A step with the configs of both sides.
 #[derive(Debug, Clone)]
-pub struct LegConfigs {
-    pub leg: Leg,
+pub struct StepConfigs {
+    pub step: RouteStep,
     /// The config of the left side: Hugging Face, or the older release. If Hugging Face has several
     /// parts, a dict of their configs.
     pub left: config::Value,
@@ -37,7 +37,7 @@ pub struct LegConfigs {
 }
 
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Wishes {
+pub struct ModelOptions {
     /// Drop keys that no rule covers.
     pub drop_unmatched: bool,
     /// Remove what wrapping a module has added to keys: see [`unwrapped`].
@@ -94,8 +94,8 @@ impl ModelConversion {
     }
 }
 
-pub fn route(recipe: &Recipe, from: ModelFormat, to: ModelFormat) -> Result<Vec<Leg>> {
-    let mut before: HashMap<ModelFormat, Leg> = HashMap::new();
+pub fn route(recipe: &Recipe, from: Implementation, to: Implementation) -> Result<Vec<RouteStep>> {
+    let mut before: HashMap<Implementation, RouteStep> = HashMap::new();
     let mut open = VecDeque::from([from]);
     while let Some(at) = open.pop_front() {
         if at == to {
@@ -106,19 +106,19 @@ pub fn route(recipe: &Recipe, from: ModelFormat, to: ModelFormat) -> Result<Vec<
         if !at.is_cerebras() && at != from {
             continue;
         }
-        for leg in legs(recipe, at) {
-            if leg.to != from && !before.contains_key(&leg.to) {
-                before.insert(leg.to, leg);
-                open.push_back(leg.to);
+        for step in steps_from(recipe, at) {
+            if step.to != from && !before.contains_key(&step.to) {
+                before.insert(step.to, step);
+                open.push_back(step.to);
             }
         }
     }
     let mut way = Vec::new();
     let mut at = to;
     while at != from {
-        let Some(leg) = before.get(&at) else { return Err(no_way(recipe, from, to)) };
-        way.push(*leg);
-        at = leg.from;
+        let Some(step) = before.get(&at) else { return Err(no_way(recipe, from, to)) };
+        way.push(*step);
+        at = step.from;
     }
     match way.is_empty() {
         true => Err(Error::refused(format!("the checkpoint already has the format {from}"))),
@@ -136,23 +136,23 @@ pub fn route(recipe: &Recipe, from: ModelFormat, to: ModelFormat) -> Result<Vec<
 pub fn convert(
     source: &Checkpoint,
     recipe: &Recipe,
-    stages: &[LegConfigs],
+    stages: &[StepConfigs],
     params: &config::Value,
-    wishes: Wishes,
+    requested: ModelOptions,
 ) -> Result<ModelConversion> {
     let (Some(first), Some(last)) = (stages.first(), stages.last()) else {
         return Err(Error::refused("there is nothing to convert"));
     };
-    let (first, last) = (first.leg, last.leg);
+    let (first, last) = (first.step, last.step);
     let (mut states, ranks) = match ranked(recipe, first, first.from) {
         Some(_) => {
             let (state, ranks) = ranks::read(source)?;
             (vec![(None, state)], ranks)
         }
-        None => (states(source, recipe, first)?, wishes.ranks.max(1)),
+        None => (states(source, recipe, first)?, requested.ranks.max(1)),
     };
     Limits::check("ranks", ranks, ranks::MAX_RANKS as u64)?;
-    if wishes.unwrap {
+    if requested.unwrap {
         for (_, state) in &mut states {
             let keys = state.len();
             *state = std::mem::take(state).renamed(|key| unwrapped(&key));
@@ -164,8 +164,9 @@ pub fn convert(
             }
         }
     }
-    let original = states.first().map(|(_, state)| state.clone()).filter(|_| wishes.with_optimizer);
-    if wishes.with_optimizer
+    let original =
+        states.first().map(|(_, state)| state.clone()).filter(|_| requested.with_optimizer);
+    if requested.with_optimizer
         && (states.len() != 1
             || ranked(recipe, first, first.from).is_some()
             || ranked(recipe, last, last.to).is_some()
@@ -181,7 +182,7 @@ pub fn convert(
         states = step(recipe, stage, states, options, &mut done, &mut only_model)?;
         done.ends.push(done.moves.len());
     }
-    if !done.unmatched.is_empty() && !wishes.drop_unmatched {
+    if !done.unmatched.is_empty() && !requested.drop_unmatched {
         return Err(unmatched(&done.unmatched));
     }
     for (name, mut state) in states {
@@ -198,7 +199,7 @@ pub fn convert(
             Some(model) => {
                 let mut own = Assembly::of(source);
                 let to = if last.to.is_cerebras() { &mut assembly } else { &mut own };
-                let id = carried(source, recipe, stages, model, &done.moves, wishes, to)?;
+                let id = carried(source, recipe, stages, model, &done.moves, requested, to)?;
                 if !last.to.is_cerebras() {
                     done.parts.push((Some(OPTIMIZER_FILE.to_owned()), own.finish(id)?));
                 }
@@ -235,7 +236,7 @@ pub fn convert(
 }
 
 /// Returns the finding that versions of modules are not converted; `None` without versions.
-fn versions_left_out(source: &Checkpoint, from: ModelFormat) -> Option<Finding> {
+fn versions_left_out(source: &Checkpoint, from: Implementation) -> Option<Finding> {
     let model = model_of(source, from).unwrap_or_else(|_| source.root());
     source.attributes(source.resolve(model))?;
     Some(
@@ -258,7 +259,7 @@ pub fn model_section(config: &config::Value) -> &config::Value {
 type States = Vec<(Option<String>, State)>;
 
 /// Returns the state of the model, or of its parts.
-fn states(source: &Checkpoint, recipe: &Recipe, first: Leg) -> Result<States> {
+fn states(source: &Checkpoint, recipe: &Recipe, first: RouteStep) -> Result<States> {
     let components = components(recipe, first);
     if !first.from.is_hf() || components.is_empty() {
         return Ok(vec![(None, State::of(source, model_of(source, first.from)?)?)]);
@@ -278,9 +279,9 @@ fn states(source: &Checkpoint, recipe: &Recipe, first: Leg) -> Result<States> {
 }
 
 /// Returns the names of the parts that the blocks of a step convert.
-pub fn components(recipe: &Recipe, leg: Leg) -> Vec<String> {
+pub fn components(recipe: &Recipe, step: RouteStep) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
-    for (block, _) in blocks(recipe, leg) {
+    for (block, _) in blocks(recipe, step) {
         if let Some(name) = &block.component
             && !names.contains(name)
         {
@@ -290,22 +291,22 @@ pub fn components(recipe: &Recipe, leg: Leg) -> Vec<String> {
     names
 }
 
-fn blocks(recipe: &Recipe, leg: Leg) -> impl Iterator<Item = (&RuleBlock, ConfigSide)> {
-    recipe.blocks.iter().filter_map(move |block| Some((block, block.towards(leg.from, leg.to)?)))
+fn blocks(recipe: &Recipe, step: RouteStep) -> impl Iterator<Item = (&RuleBlock, ConfigSide)> {
+    recipe.blocks.iter().filter_map(move |block| Some((block, block.towards(step.from, step.to)?)))
 }
 
 fn carried(
     source: &Checkpoint,
     recipe: &Recipe,
-    stages: &[LegConfigs],
+    stages: &[StepConfigs],
     model: &State,
     moves: &[Move],
-    wishes: Wishes,
+    requested: ModelOptions,
     assembly: &mut Assembly<'_>,
 ) -> Result<ValueId> {
     let dropped = moves.iter().filter(|one| one.to.is_empty());
     let dropped: Vec<String> = dropped.flat_map(|one| one.from.iter().cloned()).collect();
-    let rename = |key: &str| if wishes.unwrap { unwrapped(key) } else { key.to_owned() };
+    let rename = |key: &str| if requested.unwrap { unwrapped(key) } else { key.to_owned() };
     let optimizer = Optimizer::of(source, model, &dropped, &rename)?;
     let options = ApplyOptions { moments: true, ..ApplyOptions::default() };
     let mut carry = |state: State| {
@@ -324,15 +325,19 @@ fn carried(
 }
 
 /// Returns the block of a step whose side with this format has a file per rank.
-fn ranked(recipe: &Recipe, leg: Leg, format: ModelFormat) -> Option<(&RuleBlock, &Ranks)> {
-    blocks(recipe, leg).find_map(|(block, _)| {
+fn ranked(
+    recipe: &Recipe,
+    step: RouteStep,
+    format: Implementation,
+) -> Option<(&RuleBlock, &Ranks)> {
+    blocks(recipe, step).find_map(|(block, _)| {
         let ranks = block.ranks.as_ref()?;
         let formats = if ranks.side == ConfigSide::Left { &block.left } else { &block.right };
         formats.contains(&format).then_some((block, ranks))
     })
 }
 
-pub(crate) fn model_of(source: &Checkpoint, format: ModelFormat) -> Result<ValueId> {
+pub(crate) fn model_of(source: &Checkpoint, format: Implementation) -> Result<ValueId> {
     let root = source.root();
     if format.is_cerebras() {
         return engine::dict(source, root, "model").ok_or_else(|| {
@@ -359,17 +364,17 @@ pub(crate) fn model_of(source: &Checkpoint, format: ModelFormat) -> Result<Value
 
 fn step(
     recipe: &Recipe,
-    stage: &LegConfigs,
+    stage: &StepConfigs,
     states: States,
     options: ApplyOptions,
     done: &mut ModelConversion,
     only_model: &mut bool,
 ) -> Result<States> {
-    let leg = stage.leg;
+    let step = stage.step;
     let mut targets: States = Vec::new();
     let mut used: Vec<Option<&String>> = Vec::new();
     let mut known = false;
-    for (block, towards) in blocks(recipe, leg) {
+    for (block, towards) in blocks(recipe, step) {
         known = true;
         let component = block.component.as_ref();
         if used.contains(&component) {
@@ -387,11 +392,11 @@ fn step(
         *only_model |= block.only_model;
         let own = states.iter().find(|(name, _)| name.as_ref() == component);
         let Some((_, source)) = own.or(states.first()) else { continue };
-        let nan_to_zero = leg.to.is_hf() && is_sideband(&stage.right);
+        let nan_to_zero = step.to.is_hf() && is_sideband(&stage.right);
         let options = ApplyOptions { nan_to_zero: nan_to_zero && !options.moments, ..options };
         let applied = match &block.base {
             None => apply(block, towards, source, configs, options)?,
-            Some(base) => on_base(block, base, leg, towards, source, configs, options)?,
+            Some(base) => on_base(block, base, step, towards, source, configs, options)?,
         };
         done.unmatched.extend(applied.unmatched);
         done.moves.extend(applied.moves);
@@ -407,7 +412,7 @@ fn step(
         true if !known => Ok(states),
         true => Err(Error::refused(format!(
             "the recipe of {} has no rules for this config between {} and {}",
-            recipe.family, leg.from, leg.to
+            recipe.family, step.from, step.to
         ))),
     }
 }
@@ -416,7 +421,7 @@ fn step(
 fn on_base(
     block: &RuleBlock,
     base: &Expression,
-    leg: Leg,
+    step: RouteStep,
     towards: ConfigSide,
     source: &State,
     configs: Configs<'_>,
@@ -433,14 +438,14 @@ fn on_base(
     };
     let family = families::find(&name).or_else(|_| families::find(&name.replace('_', "-")))?;
     let mut found = None;
-    for (own, side) in blocks(&family, Leg { from: leg.from.plain(), to: leg.to.plain() }) {
+    for (own, side) in blocks(&family, RouteStep { from: step.from.plain(), to: step.to.plain() }) {
         if holds(own, configs)? && side == towards && own.component.is_none() {
             found = Some(own);
             break;
         }
     }
     let found = found.ok_or_else(|| {
-        Error::refused(format!("{name} has no rules between {} and {}", leg.from, leg.to))
+        Error::refused(format!("{name} has no rules between {} and {}", step.from, step.to))
     })?;
     let plain = ApplyOptions { moments: options.moments, ..ApplyOptions::default() };
     let (first, second) = match towards {
@@ -466,27 +471,27 @@ fn is_sideband(config: &config::Value) -> bool {
     kind.and_then(config::Value::as_str) == Some("sideband")
 }
 
-fn legs(recipe: &Recipe, from: ModelFormat) -> Vec<Leg> {
+fn steps_from(recipe: &Recipe, from: Implementation) -> Vec<RouteStep> {
     let mut found = Vec::new();
     for block in &recipe.blocks {
         for to in block.left.iter().chain(&block.right) {
             if block.towards(from, *to).is_some() && *to != from {
-                found.push(Leg { from, to: *to });
+                found.push(RouteStep { from, to: *to });
             }
         }
     }
     // Neighbouring releases with the same keys.
     if let Some(release) = from.release().filter(|release| release.variant == Variant::Plain) {
         let own = (release.major, release.minor);
-        let at = ModelFormat::RELEASES.iter().position(|one| *one == own).unwrap_or(0);
+        let at = Implementation::RELEASES.iter().position(|one| *one == own).unwrap_or(0);
         let oldest = oldest(recipe);
         for to in [at.wrapping_sub(1), at + 1] {
-            if let Some((major, minor)) = ModelFormat::RELEASES.get(to) {
-                let to = ModelFormat::cerebras(*major, *minor);
+            if let Some((major, minor)) = Implementation::RELEASES.get(to) {
+                let to = Implementation::cerebras(*major, *minor);
                 let old = own.min((*major, *minor));
-                let known = found.iter().any(|leg| leg.to == to);
+                let known = found.iter().any(|step| step.to == to);
                 if !known && old >= (1, 8) && oldest.is_some_and(|oldest| old >= oldest) {
-                    found.push(Leg { from, to });
+                    found.push(RouteStep { from, to });
                 }
             }
         }
@@ -506,8 +511,8 @@ fn check_tensors(state: &State) -> Result<()> {
     }
 }
 
-fn no_way(recipe: &Recipe, from: ModelFormat, to: ModelFormat) -> Error {
-    let mut known: Vec<ModelFormat> = recipe
+fn no_way(recipe: &Recipe, from: Implementation, to: Implementation) -> Error {
+    let mut known: Vec<Implementation> = recipe
         .blocks
         .iter()
         .flat_map(|block| block.left.iter().chain(&block.right))
@@ -515,7 +520,7 @@ fn no_way(recipe: &Recipe, from: ModelFormat, to: ModelFormat) -> Error {
         .collect();
     order::natural(&mut known);
     known.dedup();
-    let known: Vec<String> = known.iter().map(ModelFormat::to_string).collect();
+    let known: Vec<String> = known.iter().map(Implementation::to_string).collect();
     Error::refused(format!("the recipe of {} has no way from {from} to {to}", recipe.family))
         .expected(known.join(", "))
 }
@@ -564,7 +569,7 @@ mod tests {
     fn route_of(family: &str, from: &str, to: &str) -> String {
         let recipe = families::find(family).unwrap();
         match route(&recipe, from.parse().unwrap(), to.parse().unwrap()) {
-            Ok(way) => way.iter().map(|leg| leg.to.to_string()).collect::<Vec<_>>().join(" "),
+            Ok(way) => way.iter().map(|step| step.to.to_string()).collect::<Vec<_>>().join(" "),
             Err(error) => error.to_string(),
         }
     }

@@ -8,7 +8,7 @@ use statelens_checkpoint::{Error, Result, Setting, advice};
 
 /// The keys and the config of one implementation of a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum ModelFormat {
+pub enum Implementation {
     /// Hugging Face's `transformers` (`hf`).
     HuggingFace,
     /// A release of Cerebras's Model Zoo (`cs-2.9`, `cs-2.9-dpo`).
@@ -77,7 +77,7 @@ pub enum Variant {
     Backbone,
 }
 
-impl ModelFormat {
+impl Implementation {
     /// The newest release, `cs-current`.
     pub const CURRENT: Self = Self::cerebras(2, 10);
 
@@ -142,7 +142,7 @@ impl ModelFormat {
     }
 }
 
-impl fmt::Display for ModelFormat {
+impl fmt::Display for Implementation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::HuggingFace => f.write_str("hf"),
@@ -167,7 +167,7 @@ impl Variant {
     }
 }
 
-impl FromStr for ModelFormat {
+impl FromStr for Implementation {
     type Err = Error;
 
     /// Parses `hf`, `cs-2.9`, `cs-2.9-dpo`, `cs-current`, or the name of a format in recipes. Does
@@ -217,18 +217,18 @@ mod tests {
         for name in
             ["hf", "cs-1.6", "cs-2.10", "cs-2.9-dpo", "cs-2.1-no-dpo", "cs-2.4-backbone", "meta"]
         {
-            assert_eq!(name.parse::<ModelFormat>().unwrap().to_string(), name);
+            assert_eq!(name.parse::<Implementation>().unwrap().to_string(), name);
         }
-        assert_eq!("cs-current".parse::<ModelFormat>().unwrap(), ModelFormat::CURRENT);
-        assert_eq!(ModelFormat::of_version("2.10.0+abc"), Some(ModelFormat::cerebras(2, 10)));
-        assert_eq!(ModelFormat::of_version("2.5rc1"), Some(ModelFormat::cerebras(2, 5)));
-        assert_eq!(ModelFormat::of_version("new"), None);
+        assert_eq!("cs-current".parse::<Implementation>().unwrap(), Implementation::CURRENT);
+        assert_eq!(Implementation::of_version("2.10.0+abc"), Some(Implementation::cerebras(2, 10)));
+        assert_eq!(Implementation::of_version("2.5rc1"), Some(Implementation::cerebras(2, 5)));
+        assert_eq!(Implementation::of_version("new"), None);
     }
 
     #[test]
     fn releases_are_sorted() {
-        assert!(ModelFormat::cerebras(2, 9) < ModelFormat::cerebras(2, 10));
-        assert!(ModelFormat::RELEASES.is_sorted());
+        assert!(Implementation::cerebras(2, 9) < Implementation::cerebras(2, 10));
+        assert!(Implementation::RELEASES.is_sorted());
     }
 
     #[test]
@@ -247,7 +247,7 @@ mod tests {
             "../meta",
             "a-name-that-is-longer-than-any",
         ] {
-            let error = name.parse::<ModelFormat>().unwrap_err().to_string();
+            let error = name.parse::<Implementation>().unwrap_err().to_string();
             assert!(error.contains(name) && error.contains("cs-"), "{error}");
         }
     }

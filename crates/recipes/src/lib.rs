@@ -16,6 +16,7 @@ pub mod conversion;
 pub mod engine;
 pub mod families;
 pub mod format;
+pub mod inference;
 mod kinds;
 pub mod language;
 pub mod library;
@@ -23,9 +24,8 @@ pub mod loads;
 pub mod lora;
 mod optimizer;
 pub mod parts;
-pub mod proposal;
 pub mod ranks;
 pub mod recognise;
 pub mod view;
 
-pub use format::ModelFormat;
+pub use format::Implementation;

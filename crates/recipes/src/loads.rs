@@ -12,7 +12,7 @@ use statelens_checkpoint::{Checkpoint, Result, Tensor};
 use crate::config::{Map, Value};
 use crate::conversion::{model_of, model_section};
 use crate::engine::{State, StateValue};
-use crate::format::ModelFormat;
+use crate::format::Implementation;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Loads {
@@ -52,7 +52,7 @@ impl Loads {
 }
 
 /// Compares the model of a checkpoint with its config.
-pub fn check(checkpoint: &Checkpoint, format: ModelFormat, config: &Value) -> Result<Loads> {
+pub fn check(checkpoint: &Checkpoint, format: Implementation, config: &Value) -> Result<Loads> {
     let state = State::of(checkpoint, model_of(checkpoint, format)?)?;
     let Some(section) = model_section(config).as_map() else { return Ok(Loads::default()) };
     let mut loads = Loads::default();
@@ -371,7 +371,7 @@ mod tests {
         let root = builder.push(root).unwrap();
         let files = FileSet::default();
         let built = builder.finish(root, FormatInfo::default(), files, Vec::new()).unwrap();
-        check(&built, ModelFormat::HuggingFace, &parse(config, Language::Yaml).unwrap()).unwrap()
+        check(&built, Implementation::HuggingFace, &parse(config, Language::Yaml).unwrap()).unwrap()
     }
 
     #[test]

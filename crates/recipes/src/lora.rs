@@ -15,7 +15,7 @@ use statelens_checkpoint::{
 use crate::config::Value;
 use crate::conversion::{model_of, model_section};
 use crate::engine::{Assembly, State, StateValue};
-use crate::format::ModelFormat;
+use crate::format::Implementation;
 use crate::view::View;
 
 #[derive(Debug)]
@@ -33,7 +33,7 @@ pub struct FoldedLora {
 /// Folds LoRA into the weights of a Cerebras checkpoint.
 pub fn fold(source: &Checkpoint, config: &Value) -> Result<FoldedLora> {
     let groups = groups(config)?;
-    let state = State::of(source, model_of(source, ModelFormat::CURRENT)?)?;
+    let state = State::of(source, model_of(source, Implementation::CURRENT)?)?;
     let mut folded = State::default();
     let mut weights = Vec::new();
     let mut embeddings = false;

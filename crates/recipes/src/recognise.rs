@@ -3,10 +3,10 @@
 use statelens_checkpoint::{Checkpoint, Value, order};
 
 use crate::config;
-use crate::conversion::{Leg, components, model_of, unwrapped};
+use crate::conversion::{RouteStep, components, model_of, unwrapped};
 use crate::engine::{self, State};
 use crate::families;
-use crate::format::ModelFormat;
+use crate::format::Implementation;
 use crate::kinds::Kinds;
 use crate::language::{ConfigSide, RuleBlock};
 use crate::optimizer;
@@ -40,17 +40,17 @@ pub fn has_optimizer(checkpoint: &Checkpoint) -> bool {
 }
 
 /// Returns the release that wrote a Cerebras checkpoint, if it is recorded.
-pub fn release(checkpoint: &Checkpoint) -> Option<ModelFormat> {
+pub fn release(checkpoint: &Checkpoint) -> Option<Implementation> {
     let list = engine::dict(checkpoint, checkpoint.root(), engine::METADATA)?;
     let Value::List(list) = checkpoint.value(list) else { return None };
     let version = engine::dict(checkpoint, *list.items.last()?, "version")?;
     let Value::Str(text) = checkpoint.value(version) else { return None };
-    ModelFormat::of_version(&text.to_lossy())
+    Implementation::of_version(&text.to_lossy())
 }
 
 /// Returns the keys of the model; with `unwrap`, as [`unwrapped`] returns them.
 pub fn keys(checkpoint: &Checkpoint, hf: bool, unwrap: bool) -> Vec<String> {
-    let format = if hf { ModelFormat::HuggingFace } else { ModelFormat::CURRENT };
+    let format = if hf { Implementation::HuggingFace } else { Implementation::CURRENT };
     let Ok(state) = model_of(checkpoint, format).and_then(|model| State::of(checkpoint, model))
     else {
         return Vec::new();
@@ -92,8 +92,8 @@ pub(crate) fn identifies_family(block: &RuleBlock, hf: bool) -> bool {
 
 /// Returns the families whose parts have these folders, ordered by how many keys in the folders
 /// their rules match.
-pub fn by_parts(checkpoint: &Checkpoint, parts: &[String], target: ModelFormat) -> Vec<Guess> {
-    let leg = Leg { from: ModelFormat::HuggingFace, to: target };
+pub fn by_parts(checkpoint: &Checkpoint, parts: &[String], target: Implementation) -> Vec<Guess> {
+    let step = RouteStep { from: Implementation::HuggingFace, to: target };
     let part = |name: &str| {
         let part = engine::dict(checkpoint, checkpoint.root(), name)?;
         let state = State::of(checkpoint, part).ok()?;
@@ -103,7 +103,7 @@ pub fn by_parts(checkpoint: &Checkpoint, parts: &[String], target: ModelFormat) 
     let mut guesses = Vec::new();
     for name in families::names() {
         let Ok(recipe) = families::find(name) else { continue };
-        if parts.is_empty() || components(&recipe, leg).len() != parts.len() {
+        if parts.is_empty() || components(&recipe, step).len() != parts.len() {
             continue;
         }
         let known = keys.iter().map(|(name, keys)| {
@@ -125,7 +125,7 @@ pub fn by_parts(checkpoint: &Checkpoint, parts: &[String], target: ModelFormat) 
 /// Returns the format of a checkpoint, if a recipe converts between it and Hugging Face and it is
 /// neither Cerebras's nor has a file per rank. The recipe's rules must match some keys of the model
 /// that the config names, or all keys if the config names none.
-pub fn layout(checkpoint: &Checkpoint, config: Option<&config::Value>) -> Option<ModelFormat> {
+pub fn layout(checkpoint: &Checkpoint, config: Option<&config::Value>) -> Option<Implementation> {
     let keys = keys(checkpoint, true, false);
     let kind = config.and_then(model_type);
     families::names().filter_map(|name| families::find(name).ok()).find_map(|recipe| {
@@ -154,8 +154,8 @@ fn model_type(config: &config::Value) -> Option<&str> {
 pub fn between(
     checkpoint: &Checkpoint,
     config: &config::Value,
-    from: ModelFormat,
-    to: ModelFormat,
+    from: Implementation,
+    to: Implementation,
 ) -> Vec<Guess> {
     let Ok(state) = model_of(checkpoint, from).and_then(|model| State::of(checkpoint, model))
     else {

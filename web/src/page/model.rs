@@ -8,7 +8,7 @@ pub(crate) mod tasks;
 
 use std::rc::Rc;
 
-use statelens_recipes::proposal::stem;
+use statelens_recipes::inference::stem;
 use yew::prelude::*;
 
 use crate::compare::model::ComparisonState;

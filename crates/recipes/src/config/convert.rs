@@ -16,7 +16,7 @@ use super::side::Side;
 use super::table::{Base, ConfigTable, Naming, Rules};
 use super::value::{Map, Value};
 use super::{Language, mup, releases};
-use crate::format::ModelFormat;
+use crate::format::Implementation;
 
 #[derive(Debug, Clone)]
 pub struct Converted {
@@ -79,8 +79,8 @@ impl Families {
     pub fn convert(
         &self,
         model: &str,
-        source: ModelFormat,
-        target: ModelFormat,
+        source: Implementation,
+        target: Implementation,
         config: &Value,
     ) -> Result<Converted> {
         let steps = self.plan(model, source, target)?;

@@ -9,7 +9,7 @@ use statelens_checkpoint::{Error, Result};
 use super::table::{ConfigTable, Rules};
 use super::value::{Map, Value};
 use super::yaml;
-use crate::format::{ModelFormat, Release};
+use crate::format::{Implementation, Release};
 
 #[derive(Debug, Clone)]
 pub struct Families {
@@ -30,8 +30,8 @@ pub(super) struct ModelConverters {
 /// The formats on two sides, and the table between them.
 #[derive(Debug, Clone)]
 pub(super) struct Converter {
-    pub(super) left: Vec<ModelFormat>,
-    pub(super) right: Vec<ModelFormat>,
+    pub(super) left: Vec<Implementation>,
+    pub(super) right: Vec<Implementation>,
     pub(super) table: String,
 }
 
@@ -215,7 +215,7 @@ impl Converter {
         };
         let (formats, table) = line.split_once(" by ").ok_or_else(bad)?;
         let (left, right) = formats.split_once(" <-> ").ok_or_else(bad)?;
-        let formats = |text: &str| -> Result<Vec<ModelFormat>> {
+        let formats = |text: &str| -> Result<Vec<Implementation>> {
             let ranges = text.split(' ').map(range).collect::<Result<Vec<_>>>()?;
             Ok(ranges.into_iter().flatten().collect())
         };
@@ -224,18 +224,18 @@ impl Converter {
 }
 
 /// Parses a range such as `cs-2.1..cs-2.9`, or one format.
-fn range(text: &str) -> Result<Vec<ModelFormat>> {
+fn range(text: &str) -> Result<Vec<Implementation>> {
     let Some((first, last)) = text.split_once("..") else { return Ok(vec![text.parse()?]) };
-    let (first, last): (ModelFormat, ModelFormat) = (first.parse()?, last.parse()?);
+    let (first, last): (Implementation, Implementation) = (first.parse()?, last.parse()?);
     let (Some(first), Some(last)) = (first.release(), last.release()) else {
         return Err(Error::damaged(format!("\"{text}\" is not a range of releases")));
     };
     let within = |number: &&(u8, u8)| {
         (first.major, first.minor) <= **number && **number <= (last.major, last.minor)
     };
-    let releases = ModelFormat::RELEASES.iter().filter(within);
+    let releases = Implementation::RELEASES.iter().filter(within);
     let format = |&(major, minor): &(u8, u8)| {
-        ModelFormat::Cerebras(Release { major, minor, variant: first.variant })
+        Implementation::Cerebras(Release { major, minor, variant: first.variant })
     };
     Ok(releases.map(format).collect())
 }

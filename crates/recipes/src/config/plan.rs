@@ -4,13 +4,13 @@ use statelens_checkpoint::{Error, Result};
 
 use super::family::{Families, ModelConverters};
 use super::side::Side;
-use crate::format::{ModelFormat, Release, Variant};
+use crate::format::{Implementation, Release, Variant};
 
 /// One conversion between two formats, by one table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConversionStep {
-    pub source: ModelFormat,
-    pub target: ModelFormat,
+    pub source: Implementation,
+    pub target: Implementation,
     /// The side of the table that is the source.
     pub from: Side,
     /// The name of the table, as `FAMILY/TABLE`; `same` copies everything.
@@ -22,8 +22,8 @@ pub struct ConversionStep {
 /// The formats of both sides of a converter, for a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FormatPair {
-    pub left: Vec<ModelFormat>,
-    pub right: Vec<ModelFormat>,
+    pub left: Vec<Implementation>,
+    pub right: Vec<Implementation>,
 }
 
 /// Releases between which models without a converter of their own did not change.
@@ -51,8 +51,8 @@ impl Families {
     pub fn plan(
         &self,
         model: &str,
-        source: ModelFormat,
-        target: ModelFormat,
+        source: Implementation,
+        target: Implementation,
     ) -> Result<Vec<ConversionStep>> {
         let known = if model == ALL { None } else { Some(self.model(model)?) };
         if source == target {
@@ -88,7 +88,7 @@ fn pairs_of(model: &ModelConverters) -> Vec<FormatPair> {
         .collect();
     for [left, right] in UNCHANGED {
         let (left, right) =
-            (ModelFormat::cerebras(left.0, left.1), ModelFormat::cerebras(right.0, right.1));
+            (Implementation::cerebras(left.0, left.1), Implementation::cerebras(right.0, right.1));
         let covered =
             pairs.iter().any(|pair| pair.left.contains(&left) && pair.right.contains(&right));
         if model.oldest() <= left.version() && !covered {
@@ -99,19 +99,20 @@ fn pairs_of(model: &ModelConverters) -> Vec<FormatPair> {
 }
 
 /// Adds 2.10 to formats that include 2.9: nothing changed between the two.
-fn with_newest(formats: &[ModelFormat]) -> Vec<ModelFormat> {
+fn with_newest(formats: &[Implementation]) -> Vec<Implementation> {
     let mut formats = formats.to_vec();
     let newest = formats
         .iter()
         .filter_map(|format| format.release())
         .find(|release| (release.major, release.minor) == (2, 9));
-    formats.extend(newest.map(|release| ModelFormat::Cerebras(Release { minor: 10, ..release })));
+    formats
+        .extend(newest.map(|release| Implementation::Cerebras(Release { minor: 10, ..release })));
     formats
 }
 
 /// Describes pairs, as in `hf <-> cs-2.1 … cs-2.10; cs-2.0 <-> cs-2.1`.
 fn described(pairs: &[FormatPair]) -> String {
-    let formats = |formats: &[ModelFormat]| match formats {
+    let formats = |formats: &[Implementation]| match formats {
         [first, .., last] if formats.len() > 2 => format!("{first} to {last}"),
         _ => formats.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
     };
@@ -122,8 +123,8 @@ fn described(pairs: &[FormatPair]) -> String {
 
 fn direct(
     model: Option<&ModelConverters>,
-    source: ModelFormat,
-    target: ModelFormat,
+    source: Implementation,
+    target: Implementation,
 ) -> Option<ConversionStep> {
     let step = |from: Side, table: &str, unchanged: bool| ConversionStep {
         source,
@@ -133,14 +134,14 @@ fn direct(
         unchanged,
     };
     // 2.10 has the configs and tensors of 2.9, which is the latest that converters name.
-    let known = |format: ModelFormat| match format {
-        ModelFormat::Cerebras(release) if (release.major, release.minor) == (2, 10) => {
-            ModelFormat::Cerebras(Release { minor: 9, ..release })
+    let known = |format: Implementation| match format {
+        Implementation::Cerebras(release) if (release.major, release.minor) == (2, 10) => {
+            Implementation::Cerebras(Release { minor: 9, ..release })
         }
         other => other,
     };
     for converter in model.map(|model| model.converters.as_slice()).unwrap_or_default() {
-        let hit = |left: ModelFormat, right: ModelFormat| {
+        let hit = |left: Implementation, right: Implementation| {
             converter.left.contains(&known(left)) && converter.right.contains(&known(right))
         };
         if hit(source, target) {
@@ -150,7 +151,7 @@ fn direct(
             return Some(step(Side::Right, &converter.table, false));
         }
     }
-    let (ModelFormat::Cerebras(left), ModelFormat::Cerebras(right)) = (source, target) else {
+    let (Implementation::Cerebras(left), Implementation::Cerebras(right)) = (source, target) else {
         return None;
     };
     if left.variant != right.variant || !matches!(left.variant, Variant::Plain | Variant::Dpo) {
@@ -166,17 +167,17 @@ fn direct(
 /// Returns several steps, each to the next release with a converter.
 fn chain(
     model: Option<&ModelConverters>,
-    source: ModelFormat,
-    target: ModelFormat,
+    source: Implementation,
+    target: Implementation,
 ) -> Option<Vec<ConversionStep>> {
     match (source, target) {
-        (ModelFormat::Cerebras(_), ModelFormat::Cerebras(_)) => walk(model, source, target),
-        (ModelFormat::HuggingFace, ModelFormat::Cerebras(_)) => {
+        (Implementation::Cerebras(_), Implementation::Cerebras(_)) => walk(model, source, target),
+        (Implementation::HuggingFace, Implementation::Cerebras(_)) => {
             let (pivot, mut rest) = through(model?, target, |pivot| walk(model, pivot, target))?;
             rest.insert(0, direct(model, source, pivot)?);
             Some(rest)
         }
-        (ModelFormat::Cerebras(_), ModelFormat::HuggingFace) => {
+        (Implementation::Cerebras(_), Implementation::HuggingFace) => {
             let (pivot, mut steps) = through(model?, source, |pivot| walk(model, source, pivot))?;
             steps.push(direct(model, pivot, target)?);
             Some(steps)
@@ -189,11 +190,12 @@ fn chain(
 /// Returns the release between Hugging Face's config and `other` that takes the fewest steps.
 fn through(
     model: &ModelConverters,
-    other: ModelFormat,
-    steps: impl Fn(ModelFormat) -> Option<Vec<ConversionStep>>,
-) -> Option<(ModelFormat, Vec<ConversionStep>)> {
+    other: Implementation,
+    steps: impl Fn(Implementation) -> Option<Vec<ConversionStep>>,
+) -> Option<(Implementation, Vec<ConversionStep>)> {
     let other = other.release()?;
-    let pivots = model.converters.iter().filter(|one| one.left.contains(&ModelFormat::HuggingFace));
+    let pivots =
+        model.converters.iter().filter(|one| one.left.contains(&Implementation::HuggingFace));
     let pivots = pivots
         .flat_map(|one| &one.right)
         .filter(|pivot| pivot.release().is_some_and(|release| release.variant == other.variant));
@@ -203,8 +205,8 @@ fn through(
 
 fn walk(
     model: Option<&ModelConverters>,
-    source: ModelFormat,
-    target: ModelFormat,
+    source: Implementation,
+    target: Implementation,
 ) -> Option<Vec<ConversionStep>> {
     let (mut here, goal) = (source.release()?, target.release()?);
     if here.variant != goal.variant {
@@ -220,7 +222,7 @@ fn walk(
                 goal <= *release && *release < here
             }
         };
-        let mut releases: Vec<Release> = ModelFormat::RELEASES
+        let mut releases: Vec<Release> = Implementation::RELEASES
             .iter()
             .map(|&(major, minor)| Release { major, minor, variant: here.variant })
             .filter(ahead)
@@ -229,7 +231,10 @@ fn walk(
             releases.reverse();
         }
         let next = releases.into_iter().find_map(|next| {
-            Some((next, direct(model, ModelFormat::Cerebras(here), ModelFormat::Cerebras(next))?))
+            Some((
+                next,
+                direct(model, Implementation::Cerebras(here), Implementation::Cerebras(next))?,
+            ))
         });
         let (next, step) = next?;
         steps.push(step);

@@ -7,14 +7,14 @@ use super::section::model_section;
 use super::side::Side;
 use super::table::ConfigTable;
 use super::value::{Map, Value};
-use crate::format::ModelFormat;
+use crate::format::Implementation;
 
 /// A possible model and format of a config.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Guess {
     /// The name for `--model`.
     pub model: String,
-    pub format: ModelFormat,
+    pub format: Implementation,
 }
 
 impl Families {
@@ -52,7 +52,7 @@ impl Families {
         // A config with an unknown architecture may still have a known `model_type`.
         let found = if exact.is_empty() { likely } else { exact };
         let guess =
-            |model: &str| Guess { model: model.to_owned(), format: ModelFormat::HuggingFace };
+            |model: &str| Guess { model: model.to_owned(), format: Implementation::HuggingFace };
         found.into_iter().map(guess).collect()
     }
 
@@ -60,7 +60,7 @@ impl Families {
     fn has_kind(&self, model: &str, kind: &Value) -> bool {
         let Ok(model) = self.model(model) else { return false };
         let of_hf =
-            model.converters.iter().filter(|one| one.left.contains(&ModelFormat::HuggingFace));
+            model.converters.iter().filter(|one| one.left.contains(&Implementation::HuggingFace));
         let mut names: Vec<&str> = of_hf.map(|one| one.table.as_str()).collect();
         while let Some(name) = names.pop() {
             match self.table(name) {
@@ -90,7 +90,7 @@ impl Families {
         let kind = name.as_map().and_then(|config| config.get("model_type"));
         let Some(label) = kind.unwrap_or(name).as_str() else { return Vec::new() };
         let format = match (model.get("dpo"), format.release()) {
-            (Some(_), Some(release)) => ModelFormat::Cerebras(crate::format::Release {
+            (Some(_), Some(release)) => Implementation::Cerebras(crate::format::Release {
                 variant: crate::format::Variant::Dpo,
                 ..release
             }),
@@ -108,7 +108,7 @@ impl Families {
 }
 
 /// Returns the newest release that writes configs with these keys.
-fn release(root: &Map, model: &Map) -> ModelFormat {
+fn release(root: &Map, model: &Map) -> Implementation {
     let has = |section: &str, key: &str| {
         root.get(section).and_then(Value::as_map).is_some_and(|section| section.contains(key))
     };
@@ -129,7 +129,7 @@ fn release(root: &Map, model: &Map) -> ModelFormat {
     } else {
         (2, 2)
     };
-    ModelFormat::cerebras(major, minor)
+    Implementation::cerebras(major, minor)
 }
 
 #[cfg(test)]

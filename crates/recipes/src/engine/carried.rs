@@ -5,13 +5,13 @@ use statelens_checkpoint::{Checkpoint, Dict, DictKey, Result, Value, ValueId};
 use super::assemble::Assembly;
 use super::state::{State, StateValue};
 use crate::config;
-use crate::format::ModelFormat;
+use crate::format::Implementation;
 
 /// Returns the top-level entries of the new checkpoint, as in the source but without the model and
 /// the metadata.
 pub(crate) fn entries(
     source: &Checkpoint,
-    from: ModelFormat,
+    from: Implementation,
     assembly: &mut Assembly<'_>,
     model: &mut State,
 ) -> Result<Vec<(DictKey, ValueId)>> {
@@ -35,7 +35,7 @@ pub(crate) const METADATA: &str = "__metadata__";
 /// Returns the list of programs that wrote the checkpoint, with a new entry.
 pub(crate) fn metadata(
     source: &Checkpoint,
-    to: ModelFormat,
+    to: Implementation,
     params: &config::Value,
     assembly: &mut Assembly<'_>,
 ) -> Result<ValueId> {

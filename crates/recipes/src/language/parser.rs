@@ -6,7 +6,7 @@ use super::expression::ConfigSide;
 use super::line::{first_word, split_word, without_comment};
 use super::pattern::KeyPattern;
 use super::recipe::{Arrow, Let, Ranks, Recipe, RuleBlock, TensorScaling};
-use crate::format::ModelFormat;
+use crate::format::Implementation;
 
 /// The code of errors about a recipe that can't be parsed.
 pub const RECIPE_CODE: &str = "recipe-text";
@@ -354,8 +354,8 @@ fn of_left(block: &mut RuleBlock) -> impl Iterator<Item = &mut KeyPattern> {
 }
 
 /// Parses `hf`, `cs-1.8, cs-1.9` or `cs-2.1..cs-2.9`.
-fn formats(text: &str) -> ParseResult<Vec<ModelFormat>> {
-    let one = |text: &str| text.trim().parse::<ModelFormat>().map_err(|error| error.to_string());
+fn formats(text: &str) -> ParseResult<Vec<Implementation>> {
+    let one = |text: &str| text.trim().parse::<Implementation>().map_err(|error| error.to_string());
     let mut found = Vec::new();
     for part in text.split(',') {
         match part.split_once("..") {
@@ -366,11 +366,11 @@ fn formats(text: &str) -> ParseResult<Vec<ModelFormat>> {
                     return Err(format!("`{part}` is not a range of releases"));
                 };
                 let before = found.len();
-                for (major, minor) in ModelFormat::RELEASES {
+                for (major, minor) in Implementation::RELEASES {
                     if ((from.major, from.minor)..=(to.major, to.minor)).contains(&(major, minor)) {
                         let release =
                             crate::format::Release { major, minor, variant: from.variant };
-                        found.push(ModelFormat::Cerebras(release));
+                        found.push(Implementation::Cerebras(release));
                     }
                 }
                 if from.variant != to.variant || found.len() == before {

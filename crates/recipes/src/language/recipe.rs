@@ -2,7 +2,7 @@
 
 use super::expression::{ConfigSide, Expression};
 use super::pattern::KeyPattern;
-use crate::format::ModelFormat;
+use crate::format::Implementation;
 
 /// A family of models in each of its formats.
 #[derive(Debug, Clone, Default)]
@@ -19,8 +19,8 @@ pub struct Recipe {
 pub struct RuleBlock {
     /// Its first line, for messages.
     pub line: usize,
-    pub left: Vec<ModelFormat>,
-    pub right: Vec<ModelFormat>,
+    pub left: Vec<Implementation>,
+    pub right: Vec<Implementation>,
     /// The direction in which it may be used.
     pub arrow: Arrow,
     pub when: Option<Expression>,
@@ -255,7 +255,7 @@ impl RuleBlock {
     }
 
     /// Returns the direction of the block from one format to another, if it converts between them.
-    pub fn towards(&self, from: ModelFormat, to: ModelFormat) -> Option<ConfigSide> {
+    pub fn towards(&self, from: Implementation, to: Implementation) -> Option<ConfigSide> {
         if self.left.contains(&from) && self.right.contains(&to) && self.arrow != Arrow::ToLeft {
             return Some(ConfigSide::Right);
         }

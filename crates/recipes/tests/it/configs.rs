@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use statelens_checkpoint::Result;
-use statelens_recipes::ModelFormat;
+use statelens_recipes::Implementation;
 use statelens_recipes::config::{Converted, Families, Language, Map, Value, parse};
 
 /// The outcome of a case.
@@ -85,8 +85,8 @@ impl Case {
 
     fn convert(&self) -> Result<Converted> {
         let (model, families) = (self.text("model"), Families::known()?);
-        let source: ModelFormat = self.text("src_fmt").parse()?;
-        let target: ModelFormat = self.text("tgt_fmt").parse()?;
+        let source: Implementation = self.text("src_fmt").parse()?;
+        let target: Implementation = self.text("tgt_fmt").parse()?;
         let parts = families.parts(&model).unwrap_or_default();
         let config = self.source(&parts);
         let mut converted = families.convert(&model, source, target, &config)?;

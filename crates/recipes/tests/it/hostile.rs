@@ -3,7 +3,7 @@
 
 use statelens_checkpoint::has_word;
 use statelens_fixtures::times;
-use statelens_recipes::ModelFormat;
+use statelens_recipes::Implementation;
 use statelens_recipes::config::{Families, Language, List, Map, Value, parse};
 
 /// Returns values that hardly any rule expects.
@@ -32,12 +32,13 @@ fn odd() -> Vec<Value> {
     ]
 }
 
-fn formats() -> Vec<ModelFormat> {
-    let releases =
-        ModelFormat::RELEASES.iter().map(|&(major, minor)| ModelFormat::cerebras(major, minor));
+fn formats() -> Vec<Implementation> {
+    let releases = Implementation::RELEASES
+        .iter()
+        .map(|&(major, minor)| Implementation::cerebras(major, minor));
     let dpo = ["cs-2.1-dpo", "cs-2.9-dpo", "cs-2.1-no-dpo", "cs-2.4-backbone"];
     let dpo = dpo.iter().map(|name| name.parse().unwrap());
-    std::iter::once(ModelFormat::HuggingFace).chain(releases).chain(dpo).collect()
+    std::iter::once(Implementation::HuggingFace).chain(releases).chain(dpo).collect()
 }
 
 /// Converts a config with every key of `keys` between every pair of neighbouring formats of every
@@ -144,7 +145,7 @@ fn refuses_output_far_larger_than_the_input() {
         format!("{{model: {{}}, sparsity: {{a: {{{wide}}}, param_name_patterns: {{{groups}}}}}}}");
     let config = parse(&text, Language::Yaml).unwrap();
     let error = families
-        .convert("gpt2", ModelFormat::cerebras(2, 1), ModelFormat::cerebras(2, 2), &config)
+        .convert("gpt2", Implementation::cerebras(2, 1), Implementation::cerebras(2, 2), &config)
         .unwrap_err();
     assert!(error.to_string().contains("500,000"), "{error}");
     let text = format!(
@@ -152,9 +153,10 @@ fn refuses_output_far_larger_than_the_input() {
          num_heads: {{{wide}}}}}}}"
     );
     let config = parse(&text, Language::Yaml).unwrap();
-    let nested: ModelFormat = "cs-2.4-backbone".parse().unwrap();
-    let error =
-        families.convert("gpt-backbone", ModelFormat::cerebras(2, 4), nested, &config).unwrap_err();
+    let nested: Implementation = "cs-2.4-backbone".parse().unwrap();
+    let error = families
+        .convert("gpt-backbone", Implementation::cerebras(2, 4), nested, &config)
+        .unwrap_err();
     assert!(error.to_string().contains("500,000"), "{error}");
 }
 

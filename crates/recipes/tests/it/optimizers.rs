@@ -9,7 +9,7 @@ use statelens_checkpoint::{
 };
 use statelens_recipes::config::{self, Language};
 use statelens_recipes::conversion::{
-    Leg, LegConfigs, ModelConversion, OPTIMIZER_FILE, Wishes, convert,
+    ModelConversion, ModelOptions, OPTIMIZER_FILE, RouteStep, StepConfigs, convert,
 };
 use statelens_recipes::families;
 
@@ -101,11 +101,11 @@ fn trained(tensors: &[(&str, &[u64])], steps: &[i64], groups: &[usize], named: b
 
 fn to_hf(family: &str, source: &Checkpoint, config: &str) -> Result<ModelConversion> {
     let json = |text: &str| config::parse(text, Language::Json).unwrap();
-    let leg = Leg { from: "cs-2.9".parse().unwrap(), to: "hf".parse().unwrap() };
+    let step = RouteStep { from: "cs-2.9".parse().unwrap(), to: "hf".parse().unwrap() };
     let left = json(r#"{"max_position_embeddings": 2, "n_positions": 2}"#);
-    let stage = LegConfigs { leg, left, right: json(config) };
-    let wishes = Wishes { with_optimizer: true, ..Wishes::default() };
-    convert(source, &families::find(family).unwrap(), &[stage], &config::Value::Null, wishes)
+    let stage = StepConfigs { step, left, right: json(config) };
+    let requested = ModelOptions { with_optimizer: true, ..ModelOptions::default() };
+    convert(source, &families::find(family).unwrap(), &[stage], &config::Value::Null, requested)
 }
 
 fn layouts(checkpoint: &Checkpoint) -> BTreeMap<String, Layout> {
@@ -223,12 +223,12 @@ fn keeps_the_original_names_of_the_sparsity_state() {
     let optimizer = made.dict(vec![("sparsity".to_owned(), sparsity)]);
     let root = made.dict(vec![("model".to_owned(), model), ("optimizer".to_owned(), optimizer)]);
     let source = made.finish(root);
-    let leg = Leg { from: "cs-2.0".parse().unwrap(), to: "cs-2.1".parse().unwrap() };
+    let step = RouteStep { from: "cs-2.0".parse().unwrap(), to: "cs-2.1".parse().unwrap() };
     let config = || config::parse(CONFIG, Language::Json).unwrap();
-    let stage = LegConfigs { leg, left: config(), right: config() };
+    let stage = StepConfigs { step, left: config(), right: config() };
     let family = families::find("gpt2").unwrap();
     let done =
-        convert(&source, &family, &[stage], &config::Value::Null, Wishes::default()).unwrap();
+        convert(&source, &family, &[stage], &config::Value::Null, ModelOptions::default()).unwrap();
     let (_, found) = &done.parts[0];
     let leaves: BTreeMap<String, Value> = found
         .leaves()

@@ -9,8 +9,10 @@ use statelens_checkpoint::{
     Arithmetic, Checkpoint, FileSet, Layout, Limits, Memory, Tensor, Unwatched, Value,
 };
 use statelens_recipes::config::{self, Families, Language, Map};
-use statelens_recipes::conversion::{Leg, LegConfigs, Wishes, components, convert, route};
-use statelens_recipes::{ModelFormat, families, loads, lora, parts};
+use statelens_recipes::conversion::{
+    ModelOptions, RouteStep, StepConfigs, components, convert, route,
+};
+use statelens_recipes::{Implementation, families, loads, lora, parts};
 
 /// Errors of the original in converters that it has but can't run; Statelens converts these on
 /// purpose.
@@ -152,7 +154,10 @@ impl Case {
     }
 
     /// Returns the source checkpoint and its config.
-    pub(crate) fn source(&self, from: ModelFormat) -> Result<(Checkpoint, config::Value), String> {
+    pub(crate) fn source(
+        &self,
+        from: Implementation,
+    ) -> Result<(Checkpoint, config::Value), String> {
         let recipe = families::find(&self.text("model")).map_err(say)?;
         let way = route(&recipe, from, self.format("tgt_fmt")?).map_err(say)?;
         let folders = components(&recipe, way[0]);
@@ -169,30 +174,30 @@ impl Case {
         &self,
         source: &Checkpoint,
         config: &config::Value,
-        from: ModelFormat,
-        to: ModelFormat,
+        from: Implementation,
+        to: Implementation,
     ) -> Result<(Parts, config::Value), String> {
         let model = self.text("model");
         let recipe = families::find(&model).map_err(say)?;
         let known = Families::known().map_err(say)?;
         let converted = known.convert(&model, from, to, config).map_err(say)?;
-        let stages: Vec<LegConfigs> = converted
+        let stages: Vec<StepConfigs> = converted
             .steps
             .iter()
-            .map(|step| LegConfigs {
-                leg: Leg { from: step.step.source, to: step.step.target },
+            .map(|step| StepConfigs {
+                step: RouteStep { from: step.step.source, to: step.step.target },
                 left: step.left.clone(),
                 right: step.right.clone(),
             })
             .collect();
         let drop_unmatched = self.text("command").contains("--drop-unmatched-keys");
-        let wishes = Wishes { drop_unmatched, ..Wishes::default() };
-        let done = convert(source, &recipe, &stages, &converted.config, wishes).map_err(say)?;
+        let requested = ModelOptions { drop_unmatched, ..ModelOptions::default() };
+        let done = convert(source, &recipe, &stages, &converted.config, requested).map_err(say)?;
         Ok((done.parts, converted.config))
     }
 
-    pub(crate) fn format(&self, key: &str) -> Result<ModelFormat, String> {
-        self.text(key).parse::<ModelFormat>().map_err(|error| error.to_string())
+    pub(crate) fn format(&self, key: &str) -> Result<Implementation, String> {
+        self.text(key).parse::<Implementation>().map_err(|error| error.to_string())
     }
 
     fn configs_in(&self, folders: Option<&[String]>) -> Result<config::Value, String> {

@@ -10,8 +10,8 @@ use statelens_checkpoint::{
     Unwatched, Value,
 };
 use statelens_recipes::config::Families;
-use statelens_recipes::proposal::{Clues, parts_in};
-use statelens_recipes::{ModelFormat, families, recognise};
+use statelens_recipes::inference::{ModelInputs, parts_in};
+use statelens_recipes::{Implementation, families, recognise};
 
 /// Models for which another one is recognised, or which must be named; with the reason.
 const NOT_TOLD: &[(&str, &str, &str)] = &[
@@ -71,9 +71,9 @@ fn recognises_models_by_keys_and_config() {
 /// Returns the recognised format and model.
 fn recognised(
     case: &Case,
-    from: ModelFormat,
-    to: ModelFormat,
-) -> (ModelFormat, Result<String, String>) {
+    from: Implementation,
+    to: Implementation,
+) -> (Implementation, Result<String, String>) {
     let (checkpoint, config) = case.source(from).unwrap();
     let has = |name: &str| config.as_map().is_some_and(|map| map.contains(name));
     let parts = if from.is_hf() { parts_in(&has) } else { Vec::new() };
@@ -81,7 +81,7 @@ fn recognised(
         true => Families::known().unwrap().recognise(&config),
         false => Vec::new(),
     };
-    let clues = Clues {
+    let inputs = ModelInputs {
         checkpoint: &checkpoint,
         config: Some(&config),
         guesses: &guesses,
@@ -89,10 +89,10 @@ fn recognised(
         of_trainer: !parts.is_empty(),
         parts: &parts,
     };
-    let format = clues.source(None, to).unwrap();
+    let format = inputs.source(None, to).unwrap();
     // Releases without differences are not distinguished.
     let format = if format.is_cerebras() && from.is_cerebras() { from } else { format };
-    (format, clues.model(format, to).map_err(|error| error.to_string()))
+    (format, inputs.model(format, to).map_err(|error| error.to_string()))
 }
 
 #[test]
@@ -105,7 +105,7 @@ fn distinguishes_training_states_of_hugging_face_and_cerebras() {
     let state = open("trainer/plain/training_state.pt");
     assert!(recognise::is_cerebras(&state), "it has a state `model`");
     assert!(recognise::is_training_state(&state, false));
-    let clues = |of_trainer| Clues {
+    let inputs = |of_trainer| ModelInputs {
         checkpoint: &state,
         config: None,
         guesses: &[],
@@ -113,11 +113,11 @@ fn distinguishes_training_states_of_hugging_face_and_cerebras() {
         of_trainer,
         parts: &[],
     };
-    let target = ModelFormat::CURRENT;
-    let format = clues(true).source(None, target).unwrap();
+    let target = Implementation::CURRENT;
+    let format = inputs(true).source(None, target).unwrap();
     assert!(format.is_hf());
     // Without a config, the keys match three families.
-    let error = clues(true).model(format, target).unwrap_err().to_string();
+    let error = inputs(true).model(format, target).unwrap_err().to_string();
     assert!(error.contains("expected one of llama, mistral, qwen2"), "{error}");
     assert!(!recognise::is_training_state(&open("cerebras/v2.10.0/gpt_small.mdl"), false));
 }

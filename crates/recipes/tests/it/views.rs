@@ -8,8 +8,8 @@ use statelens_checkpoint::{
     Span, Tensor, Value,
 };
 use statelens_recipes::config::{self, Language};
-use statelens_recipes::conversion::{Leg, LegConfigs, Wishes, convert};
-use statelens_recipes::{ModelFormat, families};
+use statelens_recipes::conversion::{ModelOptions, RouteStep, StepConfigs, convert};
+use statelens_recipes::{Implementation, families};
 
 /// A file that counts the bytes read from it.
 #[derive(Debug, Default)]
@@ -47,10 +47,10 @@ fn checkpoint(tensors: &[(&str, &[u64])]) -> (Checkpoint, Arc<CountedFile>) {
     (builder.finish(root, FormatInfo::default(), files, Vec::new()).unwrap(), source)
 }
 
-fn stage(from: &str, to: &str, hf: &str, cs: &str) -> LegConfigs {
+fn stage(from: &str, to: &str, hf: &str, cs: &str) -> StepConfigs {
     let json = |text: &str| config::parse(text, Language::Json).unwrap();
-    let leg = Leg { from: from.parse().unwrap(), to: to.parse().unwrap() };
-    LegConfigs { leg, left: json(hf), right: json(cs) }
+    let step = RouteStep { from: from.parse().unwrap(), to: to.parse().unwrap() };
+    StepConfigs { step, left: json(hf), right: json(cs) }
 }
 
 fn layouts(checkpoint: &Checkpoint) -> Vec<(String, Layout)> {
@@ -67,7 +67,8 @@ fn layouts(checkpoint: &Checkpoint) -> Vec<(String, Layout)> {
 fn to_cerebras(family: &str, source: &Checkpoint, hf: &str, cs: &str) -> Vec<(String, Layout)> {
     let recipe = families::find(family).unwrap();
     let stages = [stage("hf", "cs-2.9", hf, cs)];
-    let done = convert(source, &recipe, &stages, &config::Value::Null, Wishes::default()).unwrap();
+    let done =
+        convert(source, &recipe, &stages, &config::Value::Null, ModelOptions::default()).unwrap();
     layouts(&done.parts[0].1)
 }
 
@@ -77,10 +78,10 @@ fn there_and_back(family: &str, tensors: &[(&str, &[u64])], hf: &str, cs: &str) 
     let (source, read) = checkpoint(tensors);
     let recipe = families::find(family).unwrap();
     let stages = [stage("hf", "cs-2.9", hf, cs), stage("cs-2.9", "hf", hf, cs)];
-    let wishes = Wishes::default();
-    let there = convert(&source, &recipe, &stages[..1], &config::Value::Null, wishes).unwrap();
+    let requested = ModelOptions::default();
+    let there = convert(&source, &recipe, &stages[..1], &config::Value::Null, requested).unwrap();
     assert!(there.parts[0].1.leaves().len() >= tensors.len());
-    let back = convert(&source, &recipe, &stages, &config::Value::Null, wishes).unwrap();
+    let back = convert(&source, &recipe, &stages, &config::Value::Null, requested).unwrap();
     let (old, new) = (layouts(&source), layouts(&back.parts[0].1));
     for (key, layout) in &old {
         let found = new.iter().find(|(own, _)| own == key);
@@ -143,15 +144,15 @@ fn reports_keys_without_a_rule_with_the_nearest_rule() {
     ]);
     let recipe = families::find("llama").unwrap();
     let stages = [stage("hf", "cs-2.9", "{}", "{}")];
-    let failed = convert(&source, &recipe, &stages, &config::Value::Null, Wishes::default());
+    let failed = convert(&source, &recipe, &stages, &config::Value::Null, ModelOptions::default());
     let error = failed.unwrap_err().to_string();
     for part in
         ["2 keys", "x_proj", "`other`", "model.layers.{n}.self_attn", "--drop-unmatched-keys"]
     {
         assert!(error.contains(part), "{part}: {error}");
     }
-    let wishes = Wishes { drop_unmatched: true, ..Wishes::default() };
-    let done = convert(&source, &recipe, &stages, &config::Value::Null, wishes).unwrap();
+    let requested = ModelOptions { drop_unmatched: true, ..ModelOptions::default() };
+    let done = convert(&source, &recipe, &stages, &config::Value::Null, requested).unwrap();
     assert_eq!((done.unmatched.len(), done.parts[0].1.leaves().len()), (2, 2));
 }
 
@@ -166,7 +167,7 @@ fn grouped(
     let recipe = families::parse("mine.recipe", recipe).map_err(|error| error.to_string())?;
     let (from, to) = if back { ("other", "hf") } else { ("hf", "other") };
     let stages = [stage(from, to, "{}", "{}")];
-    let done = convert(&source, &recipe, &stages, &config::Value::Null, Wishes::default());
+    let done = convert(&source, &recipe, &stages, &config::Value::Null, ModelOptions::default());
     done.map_err(|error| error.to_string())
 }
 
@@ -198,7 +199,8 @@ fn refuses_experts_beyond_the_config() {
     let run = |experts: u64| {
         let cs = format!(r#"{{"moe": {{"num_experts": {experts}}}}}"#);
         let stages = [stage("hf", "cs-2.9", "{}", &cs)];
-        let done = convert(&source, &recipe, &stages, &config::Value::Null, Wishes::default())?;
+        let done =
+            convert(&source, &recipe, &stages, &config::Value::Null, ModelOptions::default())?;
         Ok::<_, statelens_checkpoint::Error>(layouts(&done.parts[0].1).len())
     };
     assert_eq!(run(3).unwrap(), 1);
@@ -219,14 +221,15 @@ fn converts_with_a_user_recipe() {
         ("transformer.ln_f.weight", &[4]),
     ]);
     let stages = [stage("hf", "mine", r#"{"n_head": 2}"#, "{}")];
-    let done = convert(&source, &recipe, &stages, &config::Value::Null, Wishes::default()).unwrap();
+    let done =
+        convert(&source, &recipe, &stages, &config::Value::Null, ModelOptions::default()).unwrap();
     let keys: Vec<String> = layouts(&done.parts[0].1).into_iter().map(|(key, _)| key).collect();
     assert_eq!(
         keys.join(" "),
         "embed.weight layer_0.attention.query.weight layer_0.attention.key.weight \
          layer_0.attention.value.weight norm.weight head_norm.weight"
     );
-    let hf: ModelFormat = "hf".parse().unwrap();
+    let hf: Implementation = "hf".parse().unwrap();
     assert!(recipe.blocks[0].towards("mine".parse().unwrap(), hf).is_some());
 }
 
@@ -245,7 +248,7 @@ fn keeps_an_embedding_saved_only_as_shared() {
     let recipe = families::find("t5").unwrap();
     let stages = [stage("hf", "cs-2.9", hf, cs)];
     let null = config::Value::Null;
-    let there = convert(&source, &recipe, &stages, &null, Wishes::default()).unwrap();
+    let there = convert(&source, &recipe, &stages, &null, ModelOptions::default()).unwrap();
     let written = layouts(&there.parts[0].1);
     let shared = &layouts(&source)[0].1;
     for side in ["encoder", "decoder"] {
@@ -267,7 +270,7 @@ fn keeps_a_bias_saved_only_for_predictions() {
     let recipe = families::find("bert").unwrap();
     let stages = [stage("hf", "cs-2.9", hf, cs)];
     let null = config::Value::Null;
-    let there = convert(&source, &recipe, &stages, &null, Wishes::default()).unwrap();
+    let there = convert(&source, &recipe, &stages, &null, ModelOptions::default()).unwrap();
     let written = layouts(&there.parts[0].1);
     let found = written.iter().find(|(own, _)| own.ends_with("classifier.ffn.0.linear_layer.bias"));
     assert_eq!(found.map(|(_, layout)| layout), Some(&layouts(&source)[1].1), "{written:?}");

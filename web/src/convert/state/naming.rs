@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use statelens_formats::cerebras::rewrite::with_suffix;
-use statelens_recipes::proposal::stem;
+use statelens_recipes::inference::stem;
 
 use crate::convert::message::ConvertOptions;
 use crate::convert::state::{extension, target};

@@ -2,7 +2,7 @@
 
 use statelens_checkpoint::{Checkpoint, Result};
 use statelens_recipes::config::Value;
-use statelens_recipes::{ModelFormat, loads};
+use statelens_recipes::{Implementation, loads};
 
 use super::recognition::name_of;
 use crate::family::message::LoadCheck;
@@ -14,7 +14,7 @@ const MAX_NAMED: usize = 4;
 /// Checks a converted model against its config.
 pub(super) fn check(
     output: &Checkpoint,
-    format: ModelFormat,
+    format: Implementation,
     config: Option<&Value>,
     unmatched: u64,
 ) -> Result<LoadCheck> {

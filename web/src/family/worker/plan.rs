@@ -5,12 +5,14 @@ use std::sync::Arc;
 use statelens_checkpoint::{Checkpoint, Error, Result, Value, advice};
 use statelens_convert::{CastRule, Edit, plan_edited, shard_size};
 use statelens_formats::{RequestedOptions as Versions, Shards};
-use statelens_recipes::ModelFormat;
+use statelens_recipes::Implementation;
 use statelens_recipes::config::{self, Converted, Families, Language};
-use statelens_recipes::conversion::{Leg, ModelConversion, OPTIMIZER_FILE, Wishes, convert};
+use statelens_recipes::conversion::{
+    ModelConversion, ModelOptions, OPTIMIZER_FILE, RouteStep, convert,
+};
 use statelens_recipes::engine::RULE_CODE;
+use statelens_recipes::inference::{stages, stem};
 use statelens_recipes::language::RECIPE_CODE;
-use statelens_recipes::proposal::{stages, stem};
 
 use super::recognition::ConversionInputs;
 use super::{configs, load_check, rows};
@@ -66,7 +68,7 @@ fn fold_command(open: &OpenCheckpoint, inputs: &ConversionInputs) -> String {
 
 /// A converted model, ready to be planned.
 pub(crate) struct ReadyConversion {
-    to: ModelFormat,
+    to: Implementation,
     output: Checkpoint,
     optimizer: Option<Checkpoint>,
     config: Option<NamedText>,
@@ -131,23 +133,23 @@ fn converted(
     let request = &options.family;
     found.load_error.clone().map_or(Ok(()), Err)?;
     let recipe = found.recipe.as_ref().map_err(Clone::clone)?;
-    let leg = found.leg(target)?;
+    let step = found.step(target)?;
     let model = match (&request.model, &request.recipe) {
         (None, Some(_)) => &recipe.family,
         _ => &found.recognised.model,
     };
-    let (stages, mut converted) = stages(recipe, model, leg, found.value.as_ref())?;
+    let (stages, mut converted) = stages(recipe, model, step, found.value.as_ref())?;
     let params = converted.as_ref().map(|converted| converted.config.clone());
     let params = params.or(found.value.clone()).unwrap_or(config::Value::Null);
     // Drop uncovered keys here in any case, so that all of them are listed; below they are an error
     // if dropping them was not requested.
-    let wishes = Wishes {
+    let requested = ModelOptions {
         drop_unmatched: true,
         unwrap: request.unwrap,
         with_optimizer: request.with_optimizer && found.recognised.optimizer,
-        ..Wishes::default()
+        ..ModelOptions::default()
     };
-    let done = convert(&found.checkpoint, recipe, &stages, &params, wishes)?;
+    let done = convert(&found.checkpoint, recipe, &stages, &params, requested)?;
     shown.rows = rows::rows(&done);
     shown.unmatched = done.unmatched.len() as u64;
     let random: Vec<String> = done.random().map(|key| format!("`{key}`")).collect();
@@ -158,7 +160,7 @@ fn converted(
         }
         _ => None,
     };
-    let config = converted.as_ref().map(|converted| new_config(converted, leg.to, found));
+    let config = converted.as_ref().map(|converted| new_config(converted, step.to, found));
     if let (Some(converted), Some(old), Some(new)) = (&converted, &found.config, &config) {
         shown.config = Some(configs::configs(old, new, converted));
         shown.notes = converted.notes.clone();
@@ -169,12 +171,12 @@ fn converted(
         shown.notes.push(format!("Not in the checkpoint, initialised with random numbers: {keys}"));
     }
     let (output, optimizer) = only(done, converted.as_ref(), shown)?;
-    shown.keys = (before(&found.checkpoint, leg), output.leaves().len() as u64);
-    shown.notes.extend(left_out(&found.checkpoint, leg, optimizer.is_some()));
+    shown.keys = (before(&found.checkpoint, step), output.leaves().len() as u64);
+    shown.notes.extend(left_out(&found.checkpoint, step, optimizer.is_some()));
     // The config of a model split by rank describes its own layout, so there is nothing to check
     // the result against.
     let checked = Some(&params).filter(|params| !params.is_null() && !found.ranked);
-    shown.loads = Some(load_check::check(&output, leg.to, checked, shown.unmatched)?);
+    shown.loads = Some(load_check::check(&output, step.to, checked, shown.unmatched)?);
     if shown.unmatched > 0 && !request.drop_unmatched {
         let what = plural(shown.unmatched, "key");
         let of_lora = shown.rows.iter().any(|row| row.unmatched && row.old.ends_with(".lora_A"));
@@ -187,7 +189,7 @@ fn converted(
             }));
     }
     let keys = shown.keys.1;
-    Ok(ReadyConversion { to: leg.to, output, optimizer, config, casts: casts?, keys })
+    Ok(ReadyConversion { to: step.to, output, optimizer, config, casts: casts?, keys })
 }
 
 /// Returns the resulting checkpoint, and the optimizer if it is a separate file; an error if there
@@ -246,7 +248,7 @@ pub(crate) fn plan(
 }
 
 /// Returns the new config, with the text and name that the command gives it.
-fn new_config(converted: &Converted, to: ModelFormat, inputs: &ConversionInputs) -> NamedText {
+fn new_config(converted: &Converted, to: Implementation, inputs: &ConversionInputs) -> NamedText {
     let text = match converted.language {
         Language::Json => converted.config.to_json(),
         Language::Yaml => converted.config.to_yaml(),
@@ -260,9 +262,9 @@ fn new_config(converted: &Converted, to: ModelFormat, inputs: &ConversionInputs)
 }
 
 /// Returns the number of keys of the source model.
-fn before(source: &Checkpoint, leg: Leg) -> u64 {
+fn before(source: &Checkpoint, step: RouteStep) -> u64 {
     let leaves = source.leaves();
-    match leg.from.is_hf() {
+    match step.from.is_hf() {
         true => leaves.len() as u64,
         false => {
             leaves.iter().filter(|leaf| leaf.flat.to_lossy().starts_with("model.")).count() as u64
@@ -271,9 +273,9 @@ fn before(source: &Checkpoint, leg: Leg) -> u64 {
 }
 
 /// Lists the states of a Cerebras checkpoint that Hugging Face's files do not hold.
-fn left_out(source: &Checkpoint, leg: Leg, with_optimizer: bool) -> Option<String> {
+fn left_out(source: &Checkpoint, step: RouteStep, with_optimizer: bool) -> Option<String> {
     let Value::Dict(root) = source.value(source.root()) else { return None };
-    if leg.from.is_hf() || !leg.to.is_hf() {
+    if step.from.is_hf() || !step.to.is_hf() {
         return None;
     }
     let states = root.entries.iter().map(|(key, _)| key.to_string());
@@ -288,7 +290,7 @@ fn left_out(source: &Checkpoint, leg: Leg, with_optimizer: bool) -> Option<Strin
 fn command(
     open: &OpenCheckpoint,
     options: &ConvertOptions,
-    to: ModelFormat,
+    to: Implementation,
     found: &ConversionInputs,
 ) -> String {
     let request: &FamilyRequest = &options.family;

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use statelens_checkpoint::{Checkpoint, Error, FileSet, Result, advice};
 use statelens_describe::model::{Config, Fact, Model};
 use statelens_recipes::config::{Families, Guess, Language, Value, parse};
-use statelens_recipes::conversion::{Leg, route};
+use statelens_recipes::conversion::{RouteStep, route};
+use statelens_recipes::inference::{self, ModelInputs};
 use statelens_recipes::language::Recipe;
-use statelens_recipes::proposal::{self, Clues};
-use statelens_recipes::{ModelFormat, families, ranks, recognise};
+use statelens_recipes::{Implementation, families, ranks, recognise};
 
 use super::files::{self, MAX_CONFIG_SIZE, SourceModel};
 use super::library;
@@ -31,7 +31,7 @@ pub(crate) struct ConversionInputs {
     pub(super) config: Option<NamedText>,
     /// The parsed config.
     pub(super) value: Option<Value>,
-    pub(super) source: Option<ModelFormat>,
+    pub(super) source: Option<Implementation>,
     /// The rules, parsed and as text.
     pub(super) recipe: Result<Recipe>,
     pub(super) rules: NamedText,
@@ -81,7 +81,7 @@ pub(crate) fn recognise_model(
             true => recognise::has_optimizer(checkpoint),
             false => files::optimizer(&checkpoint.files).is_some(),
         };
-    let clues = Clues {
+    let inputs = ModelInputs {
         checkpoint,
         config: value.as_ref(),
         guesses: &guesses,
@@ -89,11 +89,11 @@ pub(crate) fn recognise_model(
         of_trainer,
         parts: &[],
     };
-    let towards = if cerebras { ModelFormat::HuggingFace } else { ModelFormat::CURRENT };
+    let towards = if cerebras { Implementation::HuggingFace } else { Implementation::CURRENT };
     let target = request.target.as_deref().and_then(|name| name.parse().ok()).unwrap_or(towards);
     let source = match (&ranked, &request.source) {
         (Some(ranked), None) => Ok(ranked.format),
-        _ => clues.source(request.source.as_deref(), target),
+        _ => inputs.source(request.source.as_deref(), target),
     };
     let named = match (&source, &request.model, &request.recipe) {
         (_, Some(model), _) => Ok(model.clone()),
@@ -103,7 +103,7 @@ pub(crate) fn recognise_model(
             // recognised by mistake.
             (Some(error), _) => Err(error),
             (None, Some(ranked)) => Ok(ranked.family.to_owned()),
-            (None, None) => clues.model(*source, towards_of(*source)),
+            (None, None) => inputs.model(*source, towards_of(*source)),
         },
         (Err(error), None, None) => Err(error.clone()),
     };
@@ -121,13 +121,13 @@ pub(crate) fn recognise_model(
         Some(ranked) if recognised.model == ranked.family => (true, vec!["file names".to_owned()]),
         _ => clues_of(checkpoint, request, &recognised, &guesses, cerebras),
     };
-    recognised.source = source.as_ref().map(ModelFormat::to_string).unwrap_or_default();
+    recognised.source = source.as_ref().map(Implementation::to_string).unwrap_or_default();
     let own = ranked.as_ref().map(|ranked| ranked.format);
-    let layouts: Vec<ModelFormat> = recipe.as_ref().map(proposal::layouts).unwrap_or_default();
+    let layouts: Vec<Implementation> = recipe.as_ref().map(inference::layouts).unwrap_or_default();
     recognised.sources = formats().chain(own).chain(layouts.iter().copied()).map(choice).collect();
     if let (Ok(recipe), Ok(source), Ok(known)) = (&recipe, &source, &known) {
         let leads =
-            |target: &ModelFormat| leads(recipe, known, &recognised.model, *source, *target);
+            |target: &Implementation| leads(recipe, known, &recognised.model, *source, *target);
         recognised.targets = formats().chain(layouts).filter(leads).map(choice).collect();
     }
     let is_known = |unwrap| !recognise::by_keys(checkpoint, !cerebras, unwrap).is_empty();
@@ -180,8 +180,8 @@ fn mismatch(open: &OpenCheckpoint, config: &NamedText, value: &Value) -> String 
 }
 
 /// Returns the default target for a source format.
-fn towards_of(source: ModelFormat) -> ModelFormat {
-    if source.is_hf() { ModelFormat::CURRENT } else { ModelFormat::HuggingFace }
+fn towards_of(source: Implementation) -> Implementation {
+    if source.is_hf() { Implementation::CURRENT } else { Implementation::HuggingFace }
 }
 
 /// Returns the rules for a model that come with Statelens.
@@ -239,8 +239,8 @@ fn leads(
     recipe: &Recipe,
     known: &Families,
     model: &str,
-    from: ModelFormat,
-    to: ModelFormat,
+    from: Implementation,
+    to: Implementation,
 ) -> bool {
     let is_known = known.models().any(|own| own == model);
     from != to
@@ -249,18 +249,18 @@ fn leads(
 }
 
 /// Returns Hugging Face's format and the Cerebras releases, the newest first.
-fn formats() -> impl Iterator<Item = ModelFormat> {
-    let releases = ModelFormat::RELEASES.iter().rev();
-    let releases = releases.map(|(major, minor)| ModelFormat::cerebras(*major, *minor));
-    std::iter::once(ModelFormat::HuggingFace).chain(releases)
+fn formats() -> impl Iterator<Item = Implementation> {
+    let releases = Implementation::RELEASES.iter().rev();
+    let releases = releases.map(|(major, minor)| Implementation::cerebras(*major, *minor));
+    std::iter::once(Implementation::HuggingFace).chain(releases)
 }
 
-fn choice(format: ModelFormat) -> FormatChoice {
+fn choice(format: Implementation) -> FormatChoice {
     FormatChoice { id: format.to_string(), name: name_of(format) }
 }
 
 /// Returns the display name of a format.
-pub(super) fn name_of(format: ModelFormat) -> String {
+pub(super) fn name_of(format: Implementation) -> String {
     match format.version() {
         None if format.is_hf() => "Hugging Face".to_owned(),
         None => format.to_string(),
@@ -339,11 +339,11 @@ pub(crate) fn read(config: &NamedText) -> Result<Value> {
 
 impl ConversionInputs {
     /// Returns the source and target format.
-    pub(super) fn leg(&self, target: &str) -> Result<Leg> {
+    pub(super) fn step(&self, target: &str) -> Result<RouteStep> {
         let from = self.source.ok_or_else(|| {
             Error::refused("the release of the checkpoint could not be recognised")
                 .advice("Choose it under \u{201c}From\u{201d}.")
         })?;
-        Ok(Leg { from, to: target.parse()? })
+        Ok(RouteStep { from, to: target.parse()? })
     }
 }

@@ -8,9 +8,9 @@ use statelens::parts::convert::CastRule;
 use statelens::parts::formats::cerebras::dataloader::{DataState, Loader};
 use statelens::{Error, Result};
 use statelens_recipes::config::Value;
-use statelens_recipes::conversion::{Leg, Wishes, convert, refuse_unmatched};
+use statelens_recipes::conversion::{ModelOptions, RouteStep, convert, refuse_unmatched};
 use statelens_recipes::engine::Unmatched;
-use statelens_recipes::{ModelFormat, proposal};
+use statelens_recipes::{Implementation, inference};
 
 use super::parts::CheckpointOutputs;
 use super::requested::RequestedConversion;
@@ -21,7 +21,7 @@ use crate::commands::toolbox::dataloader;
 use crate::print::{CommandResult, Printer, warn};
 
 pub(crate) fn run(args: &ConvertModel) -> CommandResult {
-    let target: ModelFormat = args.tgt_fmt.parse()?;
+    let target: Implementation = args.tgt_fmt.parse()?;
     let casts = CastRule::all(&args.cast)?;
     let mut source = ModelSource::open(args)?;
     if args.fold_lora {
@@ -32,19 +32,19 @@ pub(crate) fn run(args: &ConvertModel) -> CommandResult {
         source.config = folded.config.or(source.config);
     }
     let requested = RequestedConversion::of(args, &source, target)?;
-    let leg = Leg { from: requested.source, to: requested.target };
+    let step = RouteStep { from: requested.source, to: requested.target };
     let (stages, converted) =
-        proposal::stages(&requested.recipe, &requested.model, leg, source.config.as_ref())?;
+        inference::stages(&requested.recipe, &requested.model, step, source.config.as_ref())?;
     let params = converted.as_ref().map(|converted| converted.config.clone());
     let params = params.or(source.config.clone()).unwrap_or(Value::Null);
-    let wishes = Wishes {
+    let options = ModelOptions {
         // Unmatched keys are reported below, one per line.
         drop_unmatched: true,
         unwrap: args.unwrap,
         with_optimizer: args.with_optimizer,
         ranks: u64::from(args.ranks),
     };
-    let mut done = convert(&source.checkpoint, &requested.recipe, &stages, &params, wishes)?;
+    let mut done = convert(&source.checkpoint, &requested.recipe, &stages, &params, options)?;
     check_unmatched(args, &done.unmatched)?;
     let converts_config = converted.is_some();
     let mut notes = Vec::new();

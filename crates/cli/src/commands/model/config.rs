@@ -6,7 +6,7 @@ use std::path::Path;
 use statelens::parts::checkpoint::visible;
 use statelens::parts::values::Json;
 use statelens::{Error, ErrorKind, Result};
-use statelens_recipes::ModelFormat;
+use statelens_recipes::Implementation;
 use statelens_recipes::config::{Converted, Families, Language, Value, parse};
 
 use super::files::{TextFile, read_config, read_text};
@@ -54,17 +54,17 @@ pub(crate) fn run(args: &ConvertConfig) -> CommandResult {
 /// A requested conversion.
 struct ConfigConversion {
     model: String,
-    source: ModelFormat,
-    target: ModelFormat,
+    source: Implementation,
+    target: Implementation,
     recognised: bool,
 }
 
 impl ConfigConversion {
     fn of(args: &ConvertConfig, families: &Families) -> Result<Self> {
-        let target: ModelFormat = args.tgt_fmt.parse()?;
+        let target: Implementation = args.tgt_fmt.parse()?;
         // `cs-auto` means the same as no name.
         let named = args.src_fmt.as_deref().filter(|text| *text != "cs-auto");
-        let named = named.map(str::parse::<ModelFormat>).transpose()?;
+        let named = named.map(str::parse::<Implementation>).transpose()?;
         if let (Some(model), Some(source)) = (&args.model, named) {
             return Ok(Self { model: model.clone(), source, target, recognised: false });
         }
@@ -98,7 +98,7 @@ impl ConfigConversion {
                 }
                 return Ok(Self {
                     model: model.clone(),
-                    source: ModelFormat::HuggingFace,
+                    source: Implementation::HuggingFace,
                     target,
                     recognised: true,
                 });
@@ -122,11 +122,11 @@ impl ConfigConversion {
 }
 
 /// Reads a config in the language of its extension, or else that of its format.
-fn read(path: &Path, format: Option<ModelFormat>) -> Result<Value> {
+fn read(path: &Path, format: Option<Implementation>) -> Result<Value> {
     let name = path.display().to_string();
     let text = read_text(path)?;
     let usual =
-        if format == Some(ModelFormat::HuggingFace) { Language::Json } else { Language::Yaml };
+        if format == Some(Implementation::HuggingFace) { Language::Json } else { Language::Yaml };
     let language = Language::of_name(&name).unwrap_or(usual);
     parse(&text, language).map_err(|error| error.in_file(name))
 }

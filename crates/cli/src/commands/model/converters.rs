@@ -3,7 +3,7 @@
 use statelens::parts::values::Json;
 use statelens_recipes::config::{Families, FormatPair};
 use statelens_recipes::language::RuleBlock;
-use statelens_recipes::{ModelFormat, families as recipes};
+use statelens_recipes::{Implementation, families as recipes};
 
 use crate::args::ListConverters;
 use crate::print::{CommandResult, Printer, TextTable, warn};
@@ -58,14 +58,14 @@ pub(crate) fn run(args: &ListConverters) -> CommandResult {
 }
 
 /// Returns whether a format is neither Hugging Face's nor Cerebras's.
-fn is_named(format: &ModelFormat) -> bool {
+fn is_named(format: &Implementation) -> bool {
     !format.is_hf() && !format.is_cerebras()
 }
 
 /// Lists formats; consecutive releases are shortened to `cs-2.1 to cs-2.10`.
-fn formats(formats: &[ModelFormat]) -> String {
-    let place = |format: &ModelFormat| {
-        ModelFormat::RELEASES.iter().position(|one| Some(*one) == format.version())
+fn formats(formats: &[Implementation]) -> String {
+    let place = |format: &Implementation| {
+        Implementation::RELEASES.iter().position(|one| Some(*one) == format.version())
     };
     let places: Vec<_> = formats.iter().map(place).collect();
     let run =
@@ -77,7 +77,7 @@ fn formats(formats: &[ModelFormat]) -> String {
 }
 
 fn fields(models: &[(&str, Vec<FormatPair>)], json: &mut Json) {
-    let list = |json: &mut Json, formats: &[ModelFormat]| {
+    let list = |json: &mut Json, formats: &[Implementation]| {
         json.array(|json| formats.iter().for_each(|format| json.str(&format.to_string())));
     };
     json.name("models").objects(models, |json, (name, pairs)| {

@@ -7,9 +7,9 @@ use statelens::parts::convert::shard_size;
 use statelens::parts::formats::Shards;
 use statelens_recipes::config::{Converted, Families};
 use statelens_recipes::conversion::OPTIMIZER_FILE;
+use statelens_recipes::inference::ModelInputs;
 use statelens_recipes::language::{ConfigSide, Recipe};
-use statelens_recipes::proposal::Clues;
-use statelens_recipes::{ModelFormat, ranks, recognise};
+use statelens_recipes::{Implementation, ranks, recognise};
 
 use super::files::{self, TextFile};
 use super::siblings::{output_folder, stem, weights};
@@ -20,8 +20,8 @@ use crate::source;
 pub(super) struct RequestedConversion {
     pub(super) recipe: Recipe,
     pub(super) model: String,
-    pub(super) source: ModelFormat,
-    pub(super) target: ModelFormat,
+    pub(super) source: Implementation,
+    pub(super) target: Implementation,
     /// Whether the checkpoint is in several folders.
     several: bool,
     /// Whether the checkpoint has a file per rank.
@@ -32,14 +32,14 @@ impl RequestedConversion {
     pub(super) fn of(
         args: &ConvertModel,
         source: &ModelSource,
-        target: ModelFormat,
+        target: Implementation,
     ) -> Result<Self> {
         let shown = || args.checkpoint.display().to_string();
         let guesses = match &source.config {
             Some(config) if source.parts.is_empty() => Families::known()?.recognise(config),
             _ => Vec::new(),
         };
-        let clues = Clues {
+        let inputs = ModelInputs {
             checkpoint: &source.checkpoint,
             config: source.config.as_ref(),
             guesses: &guesses,
@@ -53,13 +53,13 @@ impl RequestedConversion {
         let requested = args.src_fmt.as_deref();
         let format = match (&source.ranked, requested) {
             (Some((_, format)), None) => *format,
-            _ => clues.source(requested, target).map_err(|error| error.in_file(shown()))?,
+            _ => inputs.source(requested, target).map_err(|error| error.in_file(shown()))?,
         };
         let model = match (&args.model, &args.recipe) {
             (Some(model), _) => model.clone(),
             (None, Some(_)) => recipe(args, "")?.family,
             (None, None) if let Some((family, _)) = &source.ranked => family.clone(),
-            (None, None) => clues.model(format, target).map_err(|error| error.in_file(shown()))?,
+            (None, None) => inputs.model(format, target).map_err(|error| error.in_file(shown()))?,
         };
         let recipe = recipe(args, &model)?;
         let several = !source.parts.is_empty();

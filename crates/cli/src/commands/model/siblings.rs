@@ -8,7 +8,7 @@ use statelens::parts::checkpoint::{Checkpoint, FileSet};
 use statelens::{Error, Result};
 use statelens_recipes::config::Language;
 use statelens_recipes::conversion::OPTIMIZER_FILE;
-use statelens_recipes::{adapter, parts, proposal};
+use statelens_recipes::{adapter, inference, parts};
 
 use crate::limits::limits;
 use crate::progress::{Bar, Unit};
@@ -77,7 +77,7 @@ pub(super) fn output_folder(named: Option<&Path>, checkpoint: &Path) -> PathBuf 
 
 /// Returns the file name without its extensions (those that consist of letters).
 pub(super) fn stem(path: &Path) -> Result<String> {
-    Ok(proposal::stem(&name_text(path.file_name(), path)?).to_owned())
+    Ok(inference::stem(&name_text(path.file_name(), path)?).to_owned())
 }
 
 /// Returns `name`, the file name or the stem of `path`, as text. Fails if the path has no file name.

@@ -8,7 +8,7 @@ use statelens::parts::checkpoint::Checkpoint;
 use statelens_recipes::config::Value;
 use statelens_recipes::conversion::OPTIMIZER_FILE;
 use statelens_recipes::language::{ConfigSide, Recipe};
-use statelens_recipes::{ModelFormat, families, proposal, ranks};
+use statelens_recipes::{Implementation, families, inference, ranks};
 
 use super::files;
 use super::siblings::{combine, sibling_config, weights};
@@ -25,7 +25,7 @@ pub(super) struct ModelSource {
     /// The folders of the model's parts, if it has several.
     pub(super) parts: Vec<String>,
     /// The family and format, if the checkpoint has a file per rank.
-    pub(super) ranked: Option<(String, ModelFormat)>,
+    pub(super) ranked: Option<(String, Implementation)>,
     /// Whether the state of the optimizer was in a file of its own, as Hugging Face's trainer
     /// writes it.
     pub(super) of_trainer: bool,
@@ -36,11 +36,11 @@ impl ModelSource {
         let named = args.model.as_deref().map(|name| recipe(args, name)).transpose()?;
         let parts = match &named {
             Some(recipe) if args.checkpoint.is_dir() => {
-                let all = proposal::folders(recipe).into_iter();
+                let all = inference::folders(recipe).into_iter();
                 all.filter(|part| args.checkpoint.join(part).is_dir()).collect()
             }
             None if args.recipe.is_none() => {
-                proposal::parts_in(&|part| args.checkpoint.join(part).is_dir())
+                inference::parts_in(&|part| args.checkpoint.join(part).is_dir())
             }
             _ => Vec::new(),
         };
@@ -93,7 +93,7 @@ impl ModelSource {
 /// A checkpoint with a file per rank.
 struct RankFiles {
     family: String,
-    format: ModelFormat,
+    format: Implementation,
     paths: Vec<PathBuf>,
 }
 

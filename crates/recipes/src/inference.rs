@@ -4,13 +4,13 @@
 use statelens_checkpoint::{Checkpoint, Error, Result, Setting, advice, order};
 
 use crate::config::{Converted, Families, Guess, Value};
-use crate::conversion::{Leg, LegConfigs, components, route};
+use crate::conversion::{RouteStep, StepConfigs, components, route};
 use crate::format::{Release, Variant};
 use crate::language::Recipe;
-use crate::{ModelFormat, families, recognise};
+use crate::{Implementation, families, recognise};
 
 #[derive(Debug, Clone, Copy)]
-pub struct Clues<'a> {
+pub struct ModelInputs<'a> {
     pub checkpoint: &'a Checkpoint,
     pub config: Option<&'a Value>,
     /// The models that the config may describe.
@@ -24,10 +24,14 @@ pub struct Clues<'a> {
     pub parts: &'a [String],
 }
 
-impl Clues<'_> {
+impl ModelInputs<'_> {
     /// Returns the format of the checkpoint. `asked` is the user's choice: `cs-auto` is the release
     /// that the checkpoint or its config names.
-    pub fn source(&self, requested: Option<&str>, target: ModelFormat) -> Result<ModelFormat> {
+    pub fn source(
+        &self,
+        requested: Option<&str>,
+        target: Implementation,
+    ) -> Result<Implementation> {
         let cerebras = !self.of_trainer && recognise::is_cerebras(self.checkpoint);
         match requested {
             Some("cs-auto") | None if cerebras => recognise::release(self.checkpoint)
@@ -36,7 +40,7 @@ impl Clues<'_> {
                     let of_config = self.guesses.iter().map(|guess| guess.format);
                     of_config.into_iter().find(|format| !format.is_hf())
                 })
-                .or((requested.is_none() && target.is_hf()).then_some(ModelFormat::CURRENT))
+                .or((requested.is_none() && target.is_hf()).then_some(Implementation::CURRENT))
                 .ok_or_else(|| {
                     Error::refused("the release of the checkpoint could not be recognised")
                         .advice(advice!["Specify it, as in ", Setting::FromCerebras, "."])
@@ -52,19 +56,19 @@ impl Clues<'_> {
             ])),
             Some(text) => text.parse(),
             None => Ok(match self.of_trainer {
-                true => ModelFormat::HuggingFace,
+                true => Implementation::HuggingFace,
                 false => recognise::layout(self.checkpoint, self.config)
-                    .unwrap_or(ModelFormat::HuggingFace),
+                    .unwrap_or(Implementation::HuggingFace),
             }),
         }
     }
 
     /// Adds the layout of the release, which only the config has.
-    fn variant(&self, format: ModelFormat) -> ModelFormat {
+    fn variant(&self, format: Implementation) -> Implementation {
         let of_config = self.guesses.iter().find_map(|guess| guess.format.release());
         match (format, of_config) {
-            (ModelFormat::Cerebras(release), Some(config)) => {
-                ModelFormat::Cerebras(Release { variant: config.variant, ..release })
+            (Implementation::Cerebras(release), Some(config)) => {
+                Implementation::Cerebras(Release { variant: config.variant, ..release })
             }
             _ => format,
         }
@@ -72,10 +76,10 @@ impl Clues<'_> {
 
     /// Returns the model that the config names, if its rules match the keys; of several, the first
     /// whose config can be converted.
-    pub fn model(&self, format: ModelFormat, target: ModelFormat) -> Result<String> {
+    pub fn model(&self, format: Implementation, target: Implementation) -> Result<String> {
         // Otherwise, a lack of memory would look like an unknown model.
         self.checkpoint.room(4_000)?;
-        let named = |format: ModelFormat| !format.is_hf() && !format.is_cerebras();
+        let named = |format: Implementation| !format.is_hf() && !format.is_cerebras();
         if named(format) || named(target) {
             return self.layout(format, target);
         }
@@ -151,7 +155,7 @@ impl Clues<'_> {
 
     /// Returns the recipe between two formats, one of which is neither Hugging Face's nor
     /// Cerebras's.
-    fn layout(&self, format: ModelFormat, target: ModelFormat) -> Result<String> {
+    fn layout(&self, format: Implementation, target: Implementation) -> Result<String> {
         let config = self.config.unwrap_or(&Value::Null);
         let found = recognise::between(self.checkpoint, config, format, target);
         match &found[..] {
@@ -202,7 +206,7 @@ pub fn folders(recipe: &Recipe) -> Vec<String> {
     let releases = recipe.blocks.iter().flat_map(|block| block.right.iter().copied());
     let mut found = Vec::new();
     for to in releases {
-        for name in components(recipe, Leg { from: ModelFormat::HuggingFace, to }) {
+        for name in components(recipe, RouteStep { from: Implementation::HuggingFace, to }) {
             if !found.contains(&name) {
                 found.push(name);
             }
@@ -213,9 +217,9 @@ pub fn folders(recipe: &Recipe) -> Vec<String> {
 
 /// Returns the formats of a recipe that are neither Cerebras's nor Hugging Face's and don't have a
 /// file per rank.
-pub fn layouts(recipe: &Recipe) -> Vec<ModelFormat> {
+pub fn layouts(recipe: &Recipe) -> Vec<Implementation> {
     let blocks = recipe.blocks.iter().filter(|block| block.ranks.is_none());
-    let mut all: Vec<ModelFormat> =
+    let mut all: Vec<Implementation> =
         blocks.flat_map(|block| block.left.iter().chain(&block.right)).copied().collect();
     all.retain(|format| !format.is_hf() && !format.is_cerebras());
     order::natural(&mut all);
@@ -224,9 +228,9 @@ pub fn layouts(recipe: &Recipe) -> Vec<ModelFormat> {
 }
 
 /// Returns the only family with such a layout of a release, as in `cs-2.9-dpo`.
-fn of_variant(format: ModelFormat, target: ModelFormat) -> Option<String> {
+fn of_variant(format: Implementation, target: Implementation) -> Option<String> {
     let plain =
-        |format: ModelFormat| format.release().is_none_or(|own| own.variant == Variant::Plain);
+        |format: Implementation| format.release().is_none_or(|own| own.variant == Variant::Plain);
     if plain(format) && plain(target) {
         return None;
     }
@@ -242,18 +246,18 @@ fn of_variant(format: ModelFormat, target: ModelFormat) -> Option<String> {
 pub fn stages(
     recipe: &Recipe,
     model: &str,
-    leg: Leg,
+    step: RouteStep,
     config: Option<&Value>,
-) -> Result<(Vec<LegConfigs>, Option<Converted>)> {
+) -> Result<(Vec<StepConfigs>, Option<Converted>)> {
     let known = Families::known()?;
     if known.models().any(|own| own == model) {
         let config = config.ok_or_else(|| {
             Error::refused("the model's config is needed, but the folder has no config")
                 .advice(advice!["Choose it with ", Setting::Config, "."])
         })?;
-        let converted = known.convert(model, leg.from, leg.to, config)?;
-        let stages = converted.steps.iter().map(|step| LegConfigs {
-            leg: Leg { from: step.step.source, to: step.step.target },
+        let converted = known.convert(model, step.from, step.to, config)?;
+        let stages = converted.steps.iter().map(|step| StepConfigs {
+            step: RouteStep { from: step.step.source, to: step.step.target },
             left: step.left.clone(),
             right: step.right.clone(),
         });
@@ -261,8 +265,8 @@ pub fn stages(
     }
     // A recipe of the user's reads both sides' values from the available config.
     let config = config.cloned().unwrap_or(Value::Null);
-    let way = route(recipe, leg.from, leg.to)?;
-    let stage = |leg| LegConfigs { leg, left: config.clone(), right: config.clone() };
+    let way = route(recipe, step.from, step.to)?;
+    let stage = |step| StepConfigs { step, left: config.clone(), right: config.clone() };
     Ok((way.into_iter().map(stage).collect(), None))
 }
 
