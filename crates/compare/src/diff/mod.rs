@@ -21,12 +21,11 @@
 //! distinguishes a cast ("equal at bfloat16 precision") from different values.
 
 mod attributes;
-mod both;
-mod current;
+mod common_type;
 mod document;
 mod elements;
-mod lane;
 mod layers;
+mod lockstep;
 mod optimizers;
 mod pairs;
 mod renames;
@@ -34,6 +33,7 @@ mod report;
 mod sets;
 mod structure;
 mod tensor_diff;
+mod tensor_pair;
 #[cfg(test)]
 mod tests;
 
@@ -45,10 +45,10 @@ use statelens_stats::{Equality, Numbers};
 use statelens_tensor::{Buffer, InOrder, Pieces, Work, drive};
 
 pub(crate) use attributes::has_attributes;
-use both::Both;
-use current::{Current, PairNumbers};
+use lockstep::Both;
 use optimizers::Optimizers;
 use pairs::TensorPair;
+use tensor_pair::{Current, PairNumbers};
 
 pub use elements::{Distance, ElementDifference, NumericComparison};
 pub use layers::{PairChange, Quantity, Role, by_layer, role_of, roles};

@@ -8,11 +8,11 @@ use statelens_checkpoint::{
 use statelens_describe::{dtype_of, fields_text, link_text, shape_of, text_of, type_name};
 use statelens_values::missing;
 
-use super::both::grain;
+use super::lockstep::grain;
 use super::sets::names;
 use super::{
     AttributePair, ComparisonReport, DiffOptions, DifferenceKind, ElementDifference, Numbers,
-    NumericComparison, PairChange, PairNumbers, Side, lane,
+    NumericComparison, PairChange, PairNumbers, Side, common_type,
 };
 
 /// Two tensors whose elements will be compared, and the leaves that refer to them.
@@ -243,8 +243,8 @@ impl Matching<'_> {
         });
         if let Some((left_name, right_name)) = &dtypes {
             // If both are numeric, the numbers are compared as well.
-            let numbers = lane::lane(&left.dtype, &right.dtype)
-                .is_some_and(|(lane, ..)| lane.is_numeric())
+            let numbers = common_type::common_type(&left.dtype, &right.dtype)
+                .is_some_and(|(common, ..)| common.is_numeric())
                 && missing(left).is_none()
                 && missing(right).is_none();
             if !numbers {

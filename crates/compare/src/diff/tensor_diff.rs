@@ -9,8 +9,8 @@ use statelens_tensor::{InOrder, Pieces, Work};
 use statelens_values::picture::BlockMap;
 use statelens_values::{Accumulator, Matrix, Overview, Scale, Summary, has_statistics, missing};
 
-use super::both::{self, Both, Taker};
-use super::lane;
+use super::common_type;
+use super::lockstep::{self, Both, Taker};
 
 statelens_tensor::in_order! {
     /// Compares two tensors in one pass: a machine that is fed the files of both. The left one is
@@ -99,7 +99,7 @@ impl TensorComparison {
         let columns = one.shape.last().map_or(1, |last| last.saturating_mul(each));
         let matrix = Matrix { first: 0, len, columns };
         let mut pieces = Pieces::default();
-        pieces.push(0, len / each.max(1), both::grain(one, two), PIECE);
+        pieces.push(0, len / each.max(1), lockstep::grain(one, two), PIECE);
         let accumulators = Mutex::default();
         let found =
             TensorDifference { shape: shape(&one.shape, each), ..TensorDifference::default() };
@@ -297,10 +297,10 @@ fn differences(
     right: &[u8],
     nan: &mut [u64; 3],
 ) -> Vec<f64> {
-    if lane::are_ints(of_left, of_right) {
+    if common_type::are_ints(of_left, of_right) {
         let size = |dtype: &DType| usize::try_from(dtype.itemsize().max(1)).unwrap_or(1);
-        let left = left.chunks_exact(size(of_left)).map(|it| lane::integer(of_left, it));
-        let right = right.chunks_exact(size(of_right)).map(|it| lane::integer(of_right, it));
+        let left = left.chunks_exact(size(of_left)).map(|it| common_type::integer(of_left, it));
+        let right = right.chunks_exact(size(of_right)).map(|it| common_type::integer(of_right, it));
         // The nearest double to the exact difference.
         return left.zip(right).map(|(left, right)| (right - left) as f64).collect();
     }

@@ -11,19 +11,19 @@
 //! Checkpoints of other trainers, which may be folders, are recognised by name (`trainers.rs`).
 
 mod index;
-mod kept;
 mod pattern;
-mod sound;
+mod soundness;
 mod trainers;
+mod value_cache;
 mod values;
 
 pub use index::{INDEX, parse_index};
-pub use kept::{KEPT, KeptValues, MAX_KEPT, time_text};
 pub use pattern::{CheckpointName, NamePattern};
-pub use sound::OpenCheck;
+pub use soundness::OpenCheck;
 pub use trainers::{
     LATEST_FILES, MAX_LATEST, folder_marks, marked_folders, named_latest, weights_of,
 };
+pub use value_cache::{KEPT, KeptValues, MAX_KEPT, time_text};
 pub use values::{
     FirstLines, GroupValues, Grouping, StepValues, TensorGroups, TimelineMeasure, first_lines,
     group_names, over_steps, values_json,

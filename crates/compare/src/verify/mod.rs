@@ -8,7 +8,7 @@
 //! when a file is opened (the structures of HDF5, the pickle of a PyTorch file) are among the
 //! checkpoint's findings, which are problems here; so is anything that can't be decoded.
 
-mod against;
+mod manifest;
 mod numbers;
 mod passing;
 mod report;
@@ -40,7 +40,7 @@ use spans::Places;
 use table::PerTensor;
 use tally::Tally;
 
-pub use against::Manifest;
+pub use manifest::Manifest;
 pub use report::{
     MatchingEntries, NonFiniteTensor, Problem, ReportLine, Trouble, UnreadTensor,
     VerificationReport, VerificationResult,
@@ -198,7 +198,7 @@ impl Verification {
         report.result.problems = all_problems;
         if let Some(manifest) = manifest {
             report.attributes = has_attributes(checkpoint);
-            let (matching, problems) = against::against(checkpoint, leaves, hashes, manifest)?;
+            let (matching, problems) = manifest::compare(checkpoint, leaves, hashes, manifest)?;
             report.result.manifest =
                 Some(MatchingEntries { entries: matching + problems.len() as u64, matching });
             report.result.problems.extend(problems);

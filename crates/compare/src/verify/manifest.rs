@@ -83,7 +83,7 @@ impl Manifest {
 
 /// Compares all leaves with the manifest, by key. Returns the number of matching entries, and the
 /// problems of the others.
-pub(super) fn against(
+pub(super) fn compare(
     checkpoint: &Checkpoint,
     leaves: &[Leaf],
     hashes: HashMap<TensorId, String>,

@@ -5,7 +5,7 @@ use statelens_stats::{Equality, Numbers};
 
 /// The types that elements are compared as.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Lane {
+pub(super) enum CommonType {
     /// Both sides as 32-bit floats, which represent all smaller ones exactly.
     F32,
     F64,
@@ -17,27 +17,27 @@ pub(super) enum Lane {
     Raw(usize),
 }
 
-/// Returns the lane for two dtypes, and the dtype to which either side is converted; `None` if they
-/// can't be compared.
-pub(super) fn lane(left: &DType, right: &DType) -> Option<(Lane, DType, DType)> {
-    let both = |lane, dtype: DType| Some((lane, dtype.clone(), dtype));
+/// Returns the common type of two dtypes, and the dtype to which either side is converted; `None`
+/// if they can't be compared.
+pub(super) fn common_type(left: &DType, right: &DType) -> Option<(CommonType, DType, DType)> {
+    let both = |common, dtype: DType| Some((common, dtype.clone(), dtype));
     if is_int(left) && is_int(right) {
-        return Some((Lane::Ints(left.clone(), right.clone()), left.clone(), right.clone()));
+        return Some((CommonType::Ints(left.clone(), right.clone()), left.clone(), right.clone()));
     }
     if is_float(left) && is_float(right) && *left != DType::F64 && *right != DType::F64 {
-        return both(Lane::F32, DType::F32);
+        return both(CommonType::F32, DType::F32);
     }
     if (is_float(left) || is_int(left)) && (is_float(right) || is_int(right)) {
-        return both(Lane::F64, DType::F64);
+        return both(CommonType::F64, DType::F64);
     }
     if left.is_complex() && right.is_complex() {
         return match *left == DType::C128 || *right == DType::C128 {
-            true => both(Lane::C128, DType::C128),
-            false => both(Lane::C64, DType::C64),
+            true => both(CommonType::C128, DType::C128),
+            false => both(CommonType::C64, DType::C64),
         };
     }
     let size = usize::try_from(left.itemsize().max(1)).ok()?;
-    left.is_same(right).then(|| (Lane::Raw(size), left.clone(), right.clone()))
+    left.is_same(right).then(|| (CommonType::Raw(size), left.clone(), right.clone()))
 }
 
 /// Returns the coarser of two float dtypes: the one with fewer mantissa bits, or with fewer
@@ -73,7 +73,7 @@ fn is_float(dtype: &DType) -> bool {
     dtype.is_float() && *dtype != DType::F4E2M1FNX2
 }
 
-impl Lane {
+impl CommonType {
     /// Returns whether the elements are numbers, so that errors can be computed.
     pub(super) fn is_numeric(&self) -> bool {
         !matches!(self, Self::Raw(_))

@@ -5,8 +5,8 @@ use std::ops::Range;
 use statelens_checkpoint::{Checkpoint, DType, Error, Result, Tensor};
 use statelens_tensor::Cast;
 
-use super::both::{Both, Taker};
-use super::lane::{self, Lane};
+use super::common_type::{self, CommonType};
+use super::lockstep::{Both, Taker};
 use super::{DiffOptions, Numbers};
 
 /// One of the two checkpoints.
@@ -18,7 +18,7 @@ enum Side {
 
 /// The comparison of a pair of tensors.
 pub struct Current {
-    lane: Lane,
+    common: CommonType,
     options: DiffOptions,
     numbers: Numbers,
     rounding: Option<Rounding>,
@@ -58,15 +58,16 @@ impl Current {
         dtypes_count: bool,
         options: DiffOptions,
     ) -> Result<Both<Self>> {
-        let (lane, left_as, right_as) = lane::lane(&left.dtype, &right.dtype).ok_or_else(|| {
-            Error::unsupported(format!("{} and {} can't be compared", left.dtype, right.dtype))
-        })?;
+        let (common, left_as, right_as) = common_type::common_type(&left.dtype, &right.dtype)
+            .ok_or_else(|| {
+                Error::unsupported(format!("{} and {} can't be compared", left.dtype, right.dtype))
+            })?;
         let rounding = match dtypes_count {
             true => Rounding::new(&left.dtype, &right.dtype, &left_as),
             false => None,
         };
-        let numbers = Numbers::new(lane.is_numeric());
-        let current = Self { lane, options, numbers, rounding };
+        let numbers = Numbers::new(common.is_numeric());
+        let current = Self { common, options, numbers, rounding };
         Both::new((left_of, left, &left_as), (right_of, right, &right_as), range, current)
     }
 
@@ -81,10 +82,10 @@ impl Current {
 
 impl Taker for Current {
     fn take(&mut self, left: &[u8], right: &[u8]) {
-        let Self { lane, options, numbers, rounding } = self;
-        lane.compare(left, right, options.equality(), numbers);
+        let Self { common, options, numbers, rounding } = self;
+        common.compare(left, right, options.equality(), numbers);
         if let Some(rounding) = rounding {
-            rounding.compare(lane, (left, right), options);
+            rounding.compare(common, (left, right), options);
         }
     }
 }
@@ -93,19 +94,24 @@ impl Rounding {
     /// Prepares the rounding for two dtypes that are compared as `both`; `None` if neither is
     /// coarser.
     fn new(left: &DType, right: &DType, both: &DType) -> Option<Self> {
-        let coarser = lane::coarser(left, right)?;
+        let coarser = common_type::coarser(left, right)?;
         let side = if coarser == left { Side::Right } else { Side::Left };
         let (there, back) = (Cast::new(both, coarser).ok()?, Cast::new(coarser, both).ok()?);
         Some(Self { side, there, back, numbers: Numbers::new(true) })
     }
 
-    fn compare(&mut self, lane: &Lane, (left, right): (&[u8], &[u8]), options: &DiffOptions) {
+    fn compare(
+        &mut self,
+        common: &CommonType,
+        (left, right): (&[u8], &[u8]),
+        options: &DiffOptions,
+    ) {
         let (mut coarse, mut rounded) = (Vec::new(), Vec::new());
         self.there.run(if self.side == Side::Left { left } else { right }, &mut coarse);
         self.back.run(&coarse, &mut rounded);
         match self.side {
-            Side::Left => lane.compare(&rounded, right, options.equality(), &mut self.numbers),
-            Side::Right => lane.compare(left, &rounded, options.equality(), &mut self.numbers),
+            Side::Left => common.compare(&rounded, right, options.equality(), &mut self.numbers),
+            Side::Right => common.compare(left, &rounded, options.equality(), &mut self.numbers),
         }
     }
 }
