@@ -20,8 +20,7 @@ const BUDGET: u64 = 2_350_000;
 const SINGLE_BUDGET: u64 = 3_815_000;
 
 /// Minimum number of vector additions and multiplications in the page's Wasm, which has 62. None are
-/// left if the crate that is linked last is not optimised for speed (ARCHITECTURE.md, "How the page
-/// is built").
+/// left if the crate that is linked last is not optimised for speed (`xtask/src/site/mod.rs`).
 const VECTOR_SUMS: usize = 50;
 
 /// Builds the small site and packs it, and builds the wheel of the Python package.

@@ -17,7 +17,7 @@ pub(crate) fn run(file: &Path, common: &Common) -> CommandResult {
     } else if summary.by_state.is_empty() {
         printer.line("there are no states")?;
     } else {
-        let heads = ["state", ">leaves", ">tensors", ">parameters", ">bytes", ""];
+        let heads = ["state", ">leaves", ">tensors", ">elements", ">bytes", ""];
         let mut table = TextTable::new(&heads);
         for (name, state) in &summary.by_state {
             let tensors = state.tensors;
