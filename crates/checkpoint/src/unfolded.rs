@@ -84,6 +84,7 @@ impl Unfolded {
                     Layout::Deferred(deferred) => name(deferred.span().file),
                     Layout::Strided(strided) => open.push(&strided.storage),
                     Layout::Computed(computed) => open.extend(computed.layouts()),
+                    Layout::Dequantised(parts) => open.extend(parts.layouts()),
                     Layout::Concat(concat) => {
                         open.extend(concat.parts.iter().map(|part| &part.layout));
                     }

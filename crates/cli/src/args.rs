@@ -371,6 +371,11 @@ pub(crate) struct Manifest {
     #[arg(short, long, value_name = "OUT")]
     pub(crate) output: Option<PathBuf>,
 
+    /// Hashes quantised weights as tensors of float32, under the names of the weights; exit status 1
+    /// if the values of some are not known
+    #[arg(long, visible_alias = "dequantise")]
+    pub(crate) dequantize: bool,
+
     #[command(flatten)]
     pub(crate) replacing: Replacing,
 }

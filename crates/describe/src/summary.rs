@@ -183,6 +183,10 @@ fn files(checkpoint: &Checkpoint, shown: &[bool]) -> Vec<(String, u64)> {
                 open.extend(computed.layouts());
                 continue;
             }
+            Layout::Dequantised(parts) => {
+                open.extend(parts.layouts());
+                continue;
+            }
             // The files of chunks are known only after reading the chunk table.
             Layout::Chunked(_) | Layout::Fill(_) | Layout::Inline(_) | Layout::Missing(_) => {
                 continue;

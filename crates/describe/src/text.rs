@@ -278,6 +278,10 @@ fn place(files: &FileSet, tensor: &Tensor, layout: &Layout, shape: &[u64]) -> St
         Layout::Computed(computed) => {
             format!("computed from {}", place(files, &computed.of, &computed.of.layout, shape))
         }
+        Layout::Dequantised(parts) => {
+            let codes = &parts.codes.tensor;
+            format!("codes in {}", place(files, codes, &codes.layout, &codes.shape))
+        }
         Layout::Fill(element) => {
             format!("not stored: every element is {}", element_text(&tensor.stored, element))
         }

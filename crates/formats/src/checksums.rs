@@ -47,6 +47,7 @@ fn files_of(tensor: &Tensor) -> Vec<FileId> {
             Layout::Deferred(deferred) => found.push(deferred.span().file),
             Layout::Strided(strided) => open.push(&strided.storage),
             Layout::Computed(computed) => open.extend(computed.layouts()),
+            Layout::Dequantised(parts) => open.extend(parts.layouts()),
             Layout::Concat(concat) => open.extend(concat.parts.iter().map(|part| &part.layout)),
             _ => {}
         }

@@ -14,6 +14,7 @@ use statelens_describe::info::MAX_DESCRIBED;
 use statelens_describe::model::{Config, Model, parameters};
 use statelens_describe::share::{Measuring, Outline};
 use statelens_describe::{CheckpointSummary, Info, ManifestWriter, Unread};
+use statelens_quantised::QuantisedWeight;
 use statelens_remote::{Meter, MeteredCall};
 
 use crate::files::FileSource;
@@ -272,6 +273,28 @@ impl Checkpoint {
             return Ok(None);
         }
         Ok(statelens_convert::read_as(rules, &self.inner)?.map(|inner| self.edited(inner)))
+    }
+
+    /// Returns a copy in which each quantised weight is one tensor of `dtype`, or of float32, and the
+    /// weights that were found; `None` if no weight is quantised. The values are computed as they are
+    /// read. Weights whose values are not known are unchanged and say why.
+    pub fn dequantised(
+        &self,
+        dtype: Option<&core::DType>,
+    ) -> Result<Option<(Self, Vec<QuantisedWeight>)>> {
+        let _call = self.call();
+        self.inner.room(600)?;
+        let found = statelens_quantised::dequantise(&self.inner, dtype)?;
+        Ok(found.map(|found| (self.edited(found.checkpoint), found.weights)))
+    }
+
+    /// Returns a copy for showing values: weights that are stored as several tensors are one of
+    /// float32, beside their scales. `None` if there are none.
+    pub fn with_quantised_shown(&self) -> Result<Option<(Self, Vec<QuantisedWeight>)>> {
+        let _call = self.call();
+        self.inner.room(600)?;
+        let found = statelens_quantised::shown(&self.inner)?;
+        Ok(found.map(|found| (self.edited(found.checkpoint), found.weights)))
     }
 
     /// Fails if an operation that processes all values, such as "reading all values", would process

@@ -103,6 +103,7 @@ pub mod parts {
     pub use statelens_convert as convert;
     pub use statelens_describe as describe;
     pub use statelens_formats as formats;
+    pub use statelens_quantised as quantised;
     pub use statelens_tensor as tensor;
     pub use statelens_values as values;
 }

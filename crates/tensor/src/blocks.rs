@@ -1,7 +1,13 @@
 //! Quantised blocks: a few numbers and their scale, stored together.
 //!
-//! The arithmetic is that of ggml's reference code (`ggml-quants.c` in
-//! <https://github.com/ggml-org/llama.cpp>), in 32-bit floats.
+//! The arithmetic is that of `gguf.quants.dequantize` of the package gguf 0.19, which follows ggml's
+//! reference code (`ggml-quants.c` in <https://github.com/ggml-org/llama.cpp>): 32-bit floats, rounded
+//! after each operation.
+
+mod grids;
+mod iq;
+mod k;
+mod small;
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -11,39 +17,69 @@ use statelens_checkpoint::{Block, DType, Error, Layout, Result, Tensor};
 
 use crate::cast::plain;
 
-type Decode = fn(&[u8], &mut Vec<u8>);
+/// Decodes one block; the slices have the lengths of the type in [`DECODERS`].
+type Decode = fn(&[u8], &mut [f32]);
+
+/// Name, elements in a block, bytes in a block, decoder.
+const DECODERS: [(&str, u64, u64, Decode); 25] = [
+    ("Q4_0", 32, 18, small::q4_0),
+    ("Q4_1", 32, 20, small::q4_1),
+    ("Q5_0", 32, 22, small::q5_0),
+    ("Q5_1", 32, 24, small::q5_1),
+    ("Q8_0", 32, 34, small::q8_0),
+    ("Q2_K", 256, 84, k::q2),
+    ("Q3_K", 256, 110, k::q3),
+    ("Q4_K", 256, 144, k::q4),
+    ("Q5_K", 256, 176, k::q5),
+    ("Q6_K", 256, 210, k::q6),
+    ("Q8_K", 256, 292, k::q8),
+    ("IQ2_XXS", 256, 66, iq::iq2_xxs),
+    ("IQ2_XS", 256, 74, iq::iq2_xs),
+    ("IQ3_XXS", 256, 98, iq::iq3_xxs),
+    ("IQ1_S", 256, 50, iq::iq1_s),
+    ("IQ4_NL", 32, 18, small::iq4_nl),
+    ("IQ3_S", 256, 110, iq::iq3_s),
+    ("IQ2_S", 256, 82, iq::iq2_s),
+    ("IQ4_XS", 256, 136, iq::iq4_xs),
+    ("IQ1_M", 256, 56, iq::iq1_m),
+    ("TQ1_0", 256, 54, k::tq1),
+    ("TQ2_0", 256, 66, k::tq2),
+    ("MXFP4", 32, 17, small::mxfp4),
+    ("NVFP4", 64, 36, small::nvfp4),
+    ("Q1_0", 128, 18, small::q1_0),
+];
+
+/// The most elements in a block of [`DECODERS`].
+const MAX_ELEMENTS: usize = 256;
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Blocks {
-    block: Block,
+    /// Bytes and elements in a block.
+    bytes: usize,
+    elements: usize,
     decode: Decode,
 }
 
 impl Blocks {
     /// Returns the decoder; `None` for a type that can't be decoded here.
     pub(crate) fn new(block: Block) -> Option<Self> {
-        let decode: Decode = match block.name {
-            "Q4_0" => |block, out| nibbles(block, 1, out),
-            "Q4_1" => |block, out| nibbles(block, 2, out),
-            "Q5_0" => |block, out| five_bits(block, 1, out),
-            "Q5_1" => |block, out| five_bits(block, 2, out),
-            "Q8_0" => |block, out| {
-                let scale = half(block, 0);
-                for byte in &block[2..] {
-                    put(out, f32::from(i8::from_le_bytes([*byte])) * scale);
-                }
-            },
-            _ => return None,
-        };
-        Some(Self { block, decode })
+        let wanted = (block.name, block.elements, block.bytes);
+        let row = DECODERS.iter().find(|row| (row.0, row.1, row.2) == wanted)?;
+        // The numbers of the table are small.
+        Some(Self { bytes: row.2 as usize, elements: row.1 as usize, decode: row.3 })
     }
 
     /// Decodes whole blocks; clears `out` first.
     pub(crate) fn run(&self, stored: &[u8], out: &mut Vec<u8>) {
-        out.clear();
-        // Blocks are small, so their size fits in a `usize`.
-        for block in stored.chunks_exact(self.block.bytes as usize) {
-            (self.decode)(block, out);
+        let Self { bytes, elements, decode } = *self;
+        out.resize(stored.len() / bytes * elements * 4, 0);
+        let mut numbers = [0.0; MAX_ELEMENTS];
+        let numbers = &mut numbers[..elements];
+        for (block, out) in stored.chunks_exact(bytes).zip(out.chunks_exact_mut(4 * elements)) {
+            decode(block, numbers);
+            for (out, number) in out.as_chunks_mut().0.iter_mut().zip(&*numbers) {
+                *out = number.to_le_bytes();
+            }
         }
     }
 }
@@ -55,19 +91,19 @@ pub enum ScaleFormat {
     F16,
     /// float32.
     F32,
-    /// An exponent of eight bits; 255 is NaN (OCP Microscaling Formats 1.0, section 5.4.1).
+    /// An exponent of eight bits, without NaN. Products with the three largest may be infinite.
     E8M0,
 }
 
-/// Returns the offsets and formats of the scales in a block, also of blocks that can't be decoded:
-/// its values are finite if and only if its scales are. `None` if they are not known.
+/// Returns the offsets and formats of the scales in a block: its values are finite if its scales are.
+/// `None` if they are not floats in one place.
 ///
 /// The positions are those of the structures in `ggml-common.h`.
 pub fn block_scales(block: &Block) -> Option<&'static [(usize, ScaleFormat)]> {
     use ScaleFormat::{E8M0, F16, F32};
     let scales: &[(usize, ScaleFormat)] = match block.name {
         "Q4_0" | "Q5_0" | "Q8_0" | "IQ2_XXS" | "IQ2_XS" | "IQ2_S" | "IQ3_XXS" | "IQ3_S"
-        | "IQ1_S" | "IQ4_NL" | "IQ4_XS" => &[(0, F16)],
+        | "IQ1_S" | "IQ4_NL" | "IQ4_XS" | "Q1_0" => &[(0, F16)],
         "Q4_1" | "Q5_1" | "Q4_K" | "Q5_K" => &[(0, F16), (2, F16)],
         "Q2_K" => &[(80, F16), (82, F16)],
         "Q3_K" => &[(108, F16)],
@@ -76,6 +112,8 @@ pub fn block_scales(block: &Block) -> Option<&'static [(usize, ScaleFormat)]> {
         "TQ1_0" => &[(52, F16)],
         "TQ2_0" => &[(64, F16)],
         "MXFP4" => &[(0, E8M0)],
+        // Its scales have no code for an infinity, and that for a NaN is zero.
+        "NVFP4" => &[],
         _ => return None,
     };
     Some(scales)
@@ -181,51 +219,15 @@ impl Trim {
 
 /// Reads a 16-bit float in a block; the offset must be in bounds.
 fn half(block: &[u8], at: usize) -> f32 {
-    f16::from_le_bytes([block[at], block[at + 1]]).to_f32()
+    f16::from_bits(word(block, at)).to_f32()
 }
 
-fn put(out: &mut Vec<u8>, value: f32) {
-    out.extend_from_slice(&value.to_le_bytes());
+fn word(block: &[u8], at: usize) -> u16 {
+    u16::from_le_bytes([block[at], block[at + 1]])
 }
 
-/// Decodes sixteen bytes of two numbers each; the low halves come first. With one scale, numbers
-/// are centred on 8; with two, the second is the minimum.
-fn nibbles(block: &[u8], scales: usize, out: &mut Vec<u8>) {
-    let scale = half(block, 0);
-    let bytes = &block[2 * scales..];
-    for shift in [0, 4] {
-        for byte in bytes {
-            let number = byte >> shift & 15;
-            put(
-                out,
-                match scales {
-                    1 => f32::from(i16::from(number) - 8) * scale,
-                    _ => f32::from(number) * scale + half(block, 2),
-                },
-            );
-        }
-    }
-}
-
-/// Like [`nibbles`], with the fifth bits of all 32 numbers in four bytes before them, centred on
-/// 16.
-fn five_bits(block: &[u8], scales: usize, out: &mut Vec<u8>) {
-    let scale = half(block, 0);
-    let (high, bytes) = block[2 * scales..].split_at(4);
-    for (shift, start) in [(0, 0), (4, 16)] {
-        for (index, byte) in bytes.iter().enumerate() {
-            let at = start + index;
-            let fifth = high[at / 8] >> (at % 8) & 1;
-            let number = byte >> shift & 15 | fifth << 4;
-            put(
-                out,
-                match scales {
-                    1 => f32::from(i16::from(number) - 16) * scale,
-                    _ => f32::from(number) * scale + half(block, 2),
-                },
-            );
-        }
-    }
+fn signed(byte: u8) -> f32 {
+    f32::from(i8::from_le_bytes([byte]))
 }
 
 #[cfg(test)]
@@ -236,7 +238,7 @@ mod tests {
     use crate::{BUDGET, Gather, Need};
 
     const Q8_0: Block = Block { name: "Q8_0", elements: 32, bytes: 34, words: &[(0, 2)] };
-    const Q2_K: Block = Block { name: "Q2_K", elements: 256, bytes: 84, words: &[] };
+    const Q2_0: Block = Block { name: "Q2_0", elements: 64, bytes: 18, words: &[] };
 
     /// Two rows of two blocks; the n-th element is n times 0.5.
     fn file() -> (FileSet, Tensor) {
@@ -293,7 +295,7 @@ mod tests {
         assert!(gather(&files, &odd, 0..96, 7).is_err());
         let scalar = Tensor { shape: vec![], ..tensor };
         assert_eq!(scalar.nbytes(), None);
-        let unknown = Tensor::new(DType::Blocks(&Q2_K), vec![256], scalar.layout);
+        let unknown = Tensor::new(DType::Blocks(&Q2_0), vec![256], scalar.layout);
         assert!(dequantized(&unknown).is_none());
         let wanted = Tensor { dtype: DType::F32, ..unknown };
         assert!(Gather::new(&files, &wanted, 0..256, BUDGET).is_err());

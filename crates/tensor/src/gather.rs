@@ -13,6 +13,9 @@ use crate::{CastReport, Need, Out};
 /// The default memory budget of a [`Gather`], in bytes.
 pub const BUDGET: usize = 16 << 20;
 
+/// Rows of a matrix that are read together if it is stored by columns: enough for long runs of bytes.
+const SWAPPED_ROWS: u64 = 256;
+
 /// Returns a number of elements: reads that start at multiples of it share no reading or decoding
 /// work. `None` if the tensor can only be read as a whole.
 pub fn grain(tensor: &Tensor) -> Option<u64> {
@@ -25,6 +28,12 @@ pub fn grain(tensor: &Tensor) -> Option<u64> {
             let elements = chunked.shape.first()?.checked_mul(rest)?;
             let bytes = elements.checked_mul(tensor.stored.itemsize())?;
             (elements > 0 && bytes <= BUDGET as u64 / 4).then_some(elements)
+        }
+        Layout::Dequantised(of) => {
+            let [_, rows, columns] = of.shape;
+            // Codes of several rows share a word if rows are the columns of what is stored.
+            let elements = if of.swapped { rows.checked_mul(SWAPPED_ROWS)? } else { columns };
+            Some(elements).filter(|elements| *elements > 0)
         }
         _ => None,
     }

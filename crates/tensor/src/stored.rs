@@ -6,6 +6,7 @@ mod chunked;
 mod computed;
 mod concat;
 mod crosswise;
+mod dequantised;
 mod spread;
 mod staged;
 mod strided;
@@ -21,6 +22,7 @@ use statelens_checkpoint::{Area, Error, FileSet, Layout, Result, Span, size_text
 use self::chunked::Chunked;
 use self::computed::Computed;
 use self::concat::Concat;
+use self::dequantised::Dequantised;
 use self::spread::Spread;
 use self::staged::Staged;
 use self::strided::Strided;
@@ -97,6 +99,7 @@ pub(crate) enum LayoutMachine {
     Sweep(Box<Sweep>),
     Tiles(Box<Tiles>),
     Computed(Box<Computed>),
+    Dequantised(Box<Dequantised>),
 }
 
 impl LayoutMachine {
@@ -138,7 +141,10 @@ impl LayoutMachine {
                 }
             }
             Layout::Chunked(chunked) => Chunked::start(context, shape, chunked, range),
-            Layout::Concat(_) | Layout::Deferred(_) | Layout::Computed(_)
+            Layout::Concat(_)
+            | Layout::Deferred(_)
+            | Layout::Computed(_)
+            | Layout::Dequantised(_)
                 if context.depth == MAX_DEPTH =>
             {
                 Err(Error::limit("parts of parts of a tensor, nested too deep"))
@@ -151,6 +157,10 @@ impl LayoutMachine {
             Layout::Computed(computed) => {
                 let context = Context { depth: context.depth + 1, ..*context };
                 Ok(Self::Computed(Box::new(Computed::new(&context, shape, computed, range)?)))
+            }
+            Layout::Dequantised(of) => {
+                let context = Context { depth: context.depth + 1, ..*context };
+                Ok(Self::Dequantised(Box::new(Dequantised::new(&context, shape, of, range)?)))
             }
             Layout::Concat(concat) => {
                 Ok(Self::Concat(Box::new(Concat::new(context, shape, concat, range)?)))
@@ -252,6 +262,7 @@ impl LayoutMachine {
             Self::Chunked(chunked) => chunked.need(),
             Self::Concat(concat) => concat.need(),
             Self::Computed(computed) => computed.need(),
+            Self::Dequantised(machine) => machine.need(),
         }
     }
 
@@ -271,6 +282,7 @@ impl LayoutMachine {
             Self::Chunked(chunked) => chunked.feed(bytes, out),
             Self::Concat(concat) => concat.feed(bytes, out),
             Self::Computed(computed) => computed.feed(bytes, out),
+            Self::Dequantised(machine) => machine.feed(bytes, out),
             Self::Staged(staged) => staged.feed(bytes, out),
             Self::Spread(spread) => spread.feed(bytes, out),
             Self::Sweep(sweep) => sweep.feed(bytes, out),
@@ -307,6 +319,7 @@ impl LayoutMachine {
             Self::Chunked(chunked) => chunked.step(out),
             Self::Concat(concat) => concat.step(files, out),
             Self::Computed(computed) => computed.step(files, out),
+            Self::Dequantised(machine) => machine.step(files, out),
             Self::Area { area, range } => {
                 let len = (range.end - range.start).min(AREA_STEP);
                 let mut bytes = vec![0; len as usize];

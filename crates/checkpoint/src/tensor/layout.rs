@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
+use super::Dequantised;
 use crate::{FileSet, Result, Span, Tensor, Text};
 
 /// The location of the bytes of a tensor. Their meaning is in the tensor's dtype, shape and byte
@@ -24,6 +25,8 @@ pub enum Layout {
     Deferred(Deferred),
     /// Computed element by element from another tensor.
     Computed(Arc<Computed>),
+    /// Computed from small codes and their scales.
+    Dequantised(Arc<Dequantised>),
     /// Every element equals this one; its length is the stored dtype's itemsize.
     Fill(Arc<[u8]>),
     /// The dense bytes themselves, if the file has them in its structure.

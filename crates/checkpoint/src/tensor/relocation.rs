@@ -65,6 +65,10 @@ impl Relocation {
                     ..product.clone()
                 }),
             })),
+            Layout::Dequantised(dequantised) => {
+                let moved = dequantised.with_parts(|part| self.tensor(part));
+                Layout::Dequantised(Arc::new(moved))
+            }
             Layout::Fill(_) | Layout::Inline(_) | Layout::Missing(_) => layout.clone(),
         }
     }

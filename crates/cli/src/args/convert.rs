@@ -35,6 +35,18 @@ pub(crate) struct Convert {
     #[arg(long, conflicts_with_all = ["output", "output_option", "shard_size", "shard"])]
     pub(crate) in_place: bool,
 
+    /// Writes quantised weights as tensors of numbers, without their scales; exact in float32
+    #[arg(
+        long,
+        visible_alias = "dequantise",
+        value_name = "DTYPE",
+        num_args = 0..=1,
+        default_missing_value = "float32",
+        value_parser = ["bfloat16", "float16", "float32"],
+        conflicts_with = "in_place"
+    )]
+    pub(crate) dequantize: Option<String>,
+
     #[command(flatten)]
     pub(crate) edits: Edits,
 
@@ -214,6 +226,8 @@ Examples:
   statelens convert a.pt b.pt --rename 'layers\\.(\\d+)=>h.$1' --strip-prefix model. --dry-run
   statelens convert a.pt -o out/ --to safetensors --rename-map names.txt
   statelens convert model.pt --in-place --cast bfloat16
+  statelens convert gptq/model.safetensors dense/ --to safetensors --dequantize bfloat16
+  statelens convert model-Q4_K_M.gguf model.safetensors --dequantize bfloat16
   statelens convert model.pt model.safetensors --shard-size 5GB
   curl -s ADDRESS | statelens convert - - --to safetensors > model.safetensors",
         formats.join("\n")

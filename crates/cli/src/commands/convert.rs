@@ -37,7 +37,11 @@ pub(crate) fn run(args: &Convert) -> CommandResult {
     if !args.in_place {
         destination = Some(Destination::of(&args.input, output, &args.edits, &args.writes)?);
     }
-    let (checkpoint, sources) = super::open(&args.input, &args.common.with)?.into_parts();
+    let mut opened = super::open(&args.input, &args.common.with)?;
+    if let Some(dtype) = &args.dequantize {
+        opened = super::quantised::dense(&opened, dtype)?;
+    }
+    let (checkpoint, sources) = opened.into_parts();
     checkpoint.room(1_000)?;
     let (destination, writing) = match destination {
         Some(found) => found,
@@ -47,10 +51,14 @@ pub(crate) fn run(args: &Convert) -> CommandResult {
     edits::warn_of_unused(&args.edits, &edit, &checkpoint)?;
     let job =
         ConvertJob { edit, ..ConvertJob::new(destination, writing, &args.writes, &args.common) };
-    match args.preview.dry_run {
-        true => job.show(&checkpoint, &sources, args.preview.scan),
-        false => job.run(checkpoint, &sources),
+    if args.preview.dry_run {
+        return job.show(&checkpoint, &sources, args.preview.scan);
     }
+    let written = job.run(checkpoint, &sources)?;
+    if let (Some(_), Destination::File(output)) = (&args.dequantize, &job.destination) {
+        super::quantised::write_config(&args.input, output)?;
+    }
+    Ok(written)
 }
 
 /// Runs [`run`] with the format that the command is named after.

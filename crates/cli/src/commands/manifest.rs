@@ -12,9 +12,13 @@ use crate::progress::{Bar, Unit};
 
 pub(crate) fn run(args: &Manifest) -> CommandResult {
     let checkpoint = super::open(&args.input.file, &args.input.common.with)?;
+    let (checkpoint, known) = match args.dequantize {
+        true => super::quantised::listed(checkpoint)?,
+        false => (checkpoint, true),
+    };
     if let Some(output) = &args.output {
         let unread = write(args, &checkpoint, output)?;
-        return Ok(report_unread(&checkpoint, &unread));
+        return Ok(report_unread(&checkpoint, &unread) && known);
     }
     let mut printer = Printer::new();
     let mut stopped = None;
@@ -31,7 +35,7 @@ pub(crate) fn run(args: &Manifest) -> CommandResult {
         (Ok(unread), None) => unread,
     };
     printer.finish()?;
-    let complete = report_unread(&checkpoint, &unread);
+    let complete = report_unread(&checkpoint, &unread) && known;
     // The checkpoint is never freed: dropping a hundred thousand values takes as long as listing
     // them.
     std::mem::forget(checkpoint);

@@ -12,6 +12,7 @@ pub(crate) mod manifest;
 pub(crate) mod merge;
 pub(crate) mod model;
 mod pictures;
+mod quantised;
 pub(crate) mod scan;
 pub(crate) mod serve;
 pub(crate) mod several;

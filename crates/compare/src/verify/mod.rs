@@ -601,6 +601,10 @@ fn covered(layout: &Layout, spans: &[(Span, usize)], structure: bool) -> bool {
                 open.extend(computed.layouts());
                 true
             }
+            Layout::Dequantised(parts) => {
+                open.extend(parts.layouts());
+                true
+            }
             Layout::Inline(_) => structure,
             Layout::Fill(_) => true,
             Layout::Chunked(_) | Layout::Missing(_) => false,

@@ -1,7 +1,7 @@
 //! The floating-point numbers in an element of any dtype, and which bit patterns are not finite.
 
 use statelens_checkpoint::{Block, DType};
-use statelens_tensor::{Cast, ScaleFormat, block_scales, plain};
+use statelens_tensor::{Cast, ScaleFormat, block_scales, has_floats, plain};
 
 /// The class of a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,7 +43,8 @@ pub(super) struct NumberUnit {
     /// Number of elements.
     pub(super) elements: u64,
     pub(super) sites: Vec<NumberSite>,
-    /// The block whose scales the sites are: all its elements are finite if they are.
+    /// The block whose scales the sites are: all its elements are finite if they are. Without sites,
+    /// every block is decoded.
     pub(super) block: Option<&'static Block>,
 }
 
@@ -117,8 +118,12 @@ impl ElementNumbers {
             return (Self::Floats(bits, count), true);
         }
         if let DType::Blocks(block) = dtype {
-            let unit = block_scales(block).map(|scales| NumberUnit::of_block(block, scales));
-            return unit.map_or((Self::Without, false), |unit| (Self::Unit(unit), true));
+            return match block_scales(block) {
+                Some([]) => (Self::Without, true),
+                Some(scales) => (Self::Unit(NumberUnit::of_block(block, scales)), true),
+                None if has_floats(dtype) => (Self::Unit(NumberUnit::of_block(block, &[])), true),
+                None => (Self::Without, false),
+            };
         }
         let Some((sites, all)) = sites(dtype) else { return (Self::Without, false) };
         let size = usize::try_from(dtype.itemsize()).unwrap_or(0);
@@ -132,17 +137,25 @@ impl ElementNumbers {
 impl NumberUnit {
     fn of_block(block: &'static Block, scales: &[(usize, ScaleFormat)]) -> Self {
         let site = |(offset, format): &(usize, ScaleFormat)| {
-            let dtype = match format {
-                ScaleFormat::F16 => DType::F16,
-                ScaleFormat::F32 => DType::F32,
-                ScaleFormat::E8M0 => DType::F8E8M0FNU,
+            let format = match format {
+                ScaleFormat::F16 => NumberFormat::of(&DType::F16)?.0,
+                ScaleFormat::F32 => NumberFormat::of(&DType::F32)?.0,
+                ScaleFormat::E8M0 => {
+                    let mut classes = Box::new([NumberClass::Finite; 256]);
+                    classes[253..].fill(NumberClass::Infinite);
+                    NumberFormat::Codes(classes)
+                }
             };
-            let (bits, _) = FloatBits::of(&dtype)?;
-            Some(NumberSite { offset: *offset, count: 1, format: NumberFormat::Bits(bits) })
+            Some(NumberSite { offset: *offset, count: 1, format })
         };
         let sites = scales.iter().filter_map(site).collect();
         let size = usize::try_from(block.bytes).unwrap_or(usize::MAX);
         Self { size, elements: block.elements, sites, block: Some(block) }
+    }
+
+    /// Returns whether numbers of a unit may be NaN or infinite.
+    pub(super) fn is_suspect(&self, unit: &[u8]) -> bool {
+        self.block.is_some() && self.sites.is_empty() || self.count(unit) != (0, 0)
     }
 
     /// Returns the numbers of NaN and of infinities in the bytes of a unit.

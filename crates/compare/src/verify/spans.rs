@@ -106,6 +106,9 @@ impl Places {
                         open.extend(factors.map(|factor| (&factor.layout, &factor.shape)));
                     }
                 }
+                Layout::Dequantised(parts) => {
+                    open.extend(parts.parts().map(|part| (&part.layout, &part.shape)));
+                }
                 Layout::Deferred(deferred) => {
                     open.push((deferred.layout(&checkpoint.files, shape)?, shape));
                 }

@@ -118,9 +118,11 @@ impl Tally {
     fn count_unit(&mut self, unit: &NumberUnit, bytes: &[u8]) {
         let start = self.at;
         self.at = self.at.saturating_add(unit.elements);
+        if !unit.is_suspect(bytes) {
+            return;
+        }
         let (nan, inf) = unit.count(bytes);
         let found = match unit.block {
-            _ if nan + inf == 0 => return,
             None => NonFinite { nan, inf, first: Some(start) },
             Some(block) => match dequantized_block(block, bytes) {
                 Some(values) => {
@@ -135,9 +137,8 @@ impl Tally {
                     }
                     found
                 }
-                // The values are not decoded, but a scale that is not finite leaves none that is.
-                None if nan > 0 => NonFinite { nan: unit.elements, inf: 0, first: Some(start) },
-                None => NonFinite { nan: 0, inf: unit.elements, first: Some(start) },
+                // Every block with known scales can be decoded.
+                None => return,
             },
         };
         self.found.merge(found);
@@ -288,10 +289,21 @@ mod tests {
         };
         let q8 = [block(0x3c00, 0, 34), block(0x7c00, 0, 34), block(0x7e00, 0, 34)].concat();
         assert_eq!(count(blocks("Q8_0", 32, 34), &q8), (32, 32, Some(32)));
-        // Their values are not decoded, but their scales are known.
+        // No code is zero, so each product is infinite.
         let q6 = [block(0x3c00, 208, 210), block(0xfc00, 208, 210)].concat();
         assert_eq!(count(blocks("Q6_K", 256, 210), &q6), (0, 256, Some(256)));
-        let unknown = blocks("IQ1_M", 256, 56);
+        // The scale is in the highest four bits of four words.
+        let spread = [0x10, 0x10, 0xc0, 0x70].map(|high: u8| u16::from(high) << 8);
+        let spread = spread.iter().flat_map(|word| word.to_le_bytes());
+        let iq1: Vec<u8> = std::iter::repeat_n(0, 48).chain(spread).collect();
+        let iq1 = [vec![0; 56], iq1].concat();
+        assert_eq!(count(blocks("IQ1_M", 256, 56), &iq1), (256, 0, Some(256)));
+        // Products with the largest scales are infinite, those with zero are not.
+        let mut mxfp4 = vec![0x07; 17];
+        mxfp4[0] = 255;
+        assert_eq!(count(blocks("MXFP4", 32, 17), &mxfp4), (0, 16, Some(0)));
+        assert_eq!(count(blocks("NVFP4", 64, 36), &[0xff; 36]), (0, 0, None));
+        let unknown = blocks("Q2_0", 64, 18);
         assert_eq!(ElementNumbers::of(&unknown), (ElementNumbers::Without, false));
     }
 }

@@ -285,6 +285,7 @@ impl GgufReader<'_> {
         progress: &mut dyn Progress,
     ) -> Result<Vec<(DictKey, ValueId)>> {
         let described = self.all_described(count, progress)?;
+        self.report_byte_order(&described);
         // The tensor data begins at the next multiple of the alignment.
         let start = self.cursor.at.checked_next_multiple_of(self.alignment);
         let start = start.ok_or_else(|| Error::damaged("an invalid alignment"))?;
@@ -375,6 +376,33 @@ impl GgufReader<'_> {
             self.miscounted(count, described.len() as u64);
         }
         Ok(described)
+    }
+
+    /// Reports types of a big-endian file for which no program defines the byte order.
+    fn report_byte_order(&mut self, described: &[Described]) {
+        if self.cursor.order == ByteOrder::Little {
+            return;
+        }
+        let mut types: Vec<&str> = Vec::new();
+        let mut first = None;
+        for tensor in described {
+            if let Some(DType::Blocks(block)) = types::dtype(tensor.ggml_type)
+                && !types::is_known_big_endian(block.name)
+            {
+                first.get_or_insert(&tensor.name);
+                if !types.contains(&block.name) {
+                    types.push(block.name);
+                }
+            }
+        }
+        let Some(first) = first else { return };
+        let title = format!("Values of {} may be wrong", types.join(", "));
+        self.findings.push(
+            Finding::new(Grade::Warning, title)
+                .detail("The file is big-endian, and no program defines how it stores these types. Their 16-bit fields are read as big-endian.")
+                .place(first.to_lossy())
+                .advice("Compare the values with those of a little-endian file of the same model."),
+        );
     }
 
     /// Returns the offset of the tensor after the one at `offset`, relative to the start of the

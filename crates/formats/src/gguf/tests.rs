@@ -123,6 +123,63 @@ fn decoded_blocks_match_the_library() {
     }
 }
 
+/// Every block type, at its edges and in four shapes: the values must be those of `gguf.dequantize`
+/// of gguf 0.19, bit for bit, and of the C source for the two types that it has no function for.
+#[test]
+fn every_block_type_matches_the_library() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/gguf_k");
+    let mut compared = 0;
+    for name in ["each_type", "special", "by_library", "dims", "no_dequant", "bigendian_k"] {
+        let read = |end: &str| std::fs::read(folder.join(format!("{name}.gguf{end}"))).unwrap();
+        let checkpoint = open_bytes(read("")).unwrap();
+        let expected: serde_json::Value = serde_json::from_slice(&read(".expected.json")).unwrap();
+        for entry in expected["entries"].as_array().unwrap() {
+            let stored = tensor(&checkpoint, entry["key"].as_str().unwrap());
+            let decoded = statelens_tensor::dequantized(stored);
+            let decoded = decoded.as_ref().unwrap_or(stored);
+            let numel = decoded.numel().unwrap();
+            let bytes = statelens_tensor::elements(&checkpoint.files, decoded, 0..numel).unwrap();
+            let found: String = Sha256::digest(bytes).iter().map(|b| format!("{b:02x}")).collect();
+            assert_eq!(entry["sha256"], found, "{name}: {} {}", entry["key"], entry["dtype"]);
+            compared += 1;
+        }
+        assert!(checkpoint.findings.is_empty(), "{name}: {:?}", checkpoint.findings);
+    }
+    assert_eq!(compared, 73);
+}
+
+/// Any range of elements is the same part of the whole, however the file is read.
+#[test]
+fn parts_of_blocks_match_the_whole() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/gguf_k");
+    let bytes = std::fs::read(folder.join("each_type.gguf")).unwrap();
+    let checkpoint = open_bytes(bytes).unwrap();
+    for stored in checkpoint.tensors() {
+        let Some(decoded) = statelens_tensor::dequantized(stored) else { continue };
+        let read = |range| statelens_tensor::elements(&checkpoint.files, &decoded, range).unwrap();
+        let numel = decoded.numel().unwrap();
+        let whole = read(0..numel);
+        for range in [0..1, 1..numel - 1, 255..257, numel / 2..numel / 2 + 3, numel - 1..numel] {
+            let bytes = range.start as usize * 4..range.end as usize * 4;
+            assert_eq!(read(range.clone()), whole[bytes], "{} {range:?}", stored.dtype);
+        }
+    }
+}
+
+/// No program defines what a big-endian file has for most types.
+#[test]
+fn warns_of_types_that_have_no_byte_order() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/gguf_k");
+    let mut bytes = std::fs::read(folder.join("bigendian_k.gguf")).unwrap();
+    // The type of the tensor `t.q4_k` becomes Q2_K, which is smaller.
+    let name = bytes.windows(6).position(|name| name == b"t.q4_k").unwrap();
+    let at = name + 6 + 4 + 2 * 8;
+    assert_eq!(bytes[at..at + 4], 12u32.to_be_bytes());
+    bytes[at..at + 4].copy_from_slice(&10u32.to_be_bytes());
+    let findings = open_bytes(bytes).unwrap().findings;
+    assert!(findings.iter().any(|it| it.title == "Values of Q2_K may be wrong"), "{findings:?}");
+}
+
 /// A count that the file has no room for is damage; a higher limit would not help.
 #[test]
 fn impossible_counts_are_damage_at_their_place() {

@@ -30,10 +30,30 @@ const fn row(
     (number, Block { name, elements, bytes, words })
 }
 
-/// Number, name, elements per block, bytes per block, and the ranges of 16-bit floats in it, which
-/// depend on the byte order. The latter are omitted for the `IQ`, `TQ`, `MXFP4`, `NVFP4` and `Q1_0`
-/// blocks: no program writes them big-endian.
-static BLOCKS: [(u32, Block); 26] = [
+/// Returns the byte ranges of a 16-bit float at the start of a block and of `N - 1` words from `at`.
+const fn half_and_words<const N: usize>(at: u64) -> [(u64, u64); N] {
+    let mut words = [(0, 2); N];
+    let mut index = 1;
+    while index < N {
+        words[index] = (at + 2 * (index as u64 - 1), 2);
+        index += 1;
+    }
+    words
+}
+
+/// Returns whether it is known how a big-endian file stores a block. The package gguf 0.19 converts
+/// these types only; in others, the 16-bit fields are taken to be big-endian as well.
+pub(super) fn is_known_big_endian(name: &str) -> bool {
+    matches!(name, "Q4_0" | "Q8_0" | "Q4_K" | "Q6_K" | "MXFP4" | "NVFP4")
+}
+
+const IQ2_XS: [(u64, u64); 33] = half_and_words(2);
+const IQ1_S: [(u64, u64); 9] = half_and_words(34);
+
+/// Number, name, elements per block, bytes per block, and the ranges of 16-bit fields in it, which
+/// depend on the byte order. The facts are those of `ggml-common.h` in
+/// <https://github.com/ggml-org/llama.cpp>.
+static BLOCKS: [(u32, Block); 27] = [
     row(2, "Q4_0", 32, 18, &[(0, 2)]),
     row(3, "Q4_1", 32, 20, &[(0, 2), (2, 2)]),
     row(6, "Q5_0", 32, 22, &[(0, 2)]),
@@ -45,19 +65,20 @@ static BLOCKS: [(u32, Block); 26] = [
     row(12, "Q4_K", 256, 144, &[(0, 2), (2, 2)]),
     row(13, "Q5_K", 256, 176, &[(0, 2), (2, 2)]),
     row(14, "Q6_K", 256, 210, &[(208, 2)]),
-    row(15, "Q8_K", 256, 292, &[]),
-    row(16, "IQ2_XXS", 256, 66, &[]),
-    row(17, "IQ2_XS", 256, 74, &[]),
-    row(18, "IQ3_XXS", 256, 98, &[]),
-    row(19, "IQ1_S", 256, 50, &[]),
-    row(20, "IQ4_NL", 32, 18, &[]),
-    row(21, "IQ3_S", 256, 110, &[]),
-    row(22, "IQ2_S", 256, 82, &[]),
-    row(23, "IQ4_XS", 256, 136, &[]),
-    row(29, "IQ1_M", 256, 56, &[]),
-    row(34, "TQ1_0", 256, 54, &[]),
-    row(35, "TQ2_0", 256, 66, &[]),
+    row(15, "Q8_K", 256, 292, &[(0, 4)]),
+    row(16, "IQ2_XXS", 256, 66, &[(0, 2)]),
+    row(17, "IQ2_XS", 256, 74, &IQ2_XS),
+    row(18, "IQ3_XXS", 256, 98, &[(0, 2)]),
+    row(19, "IQ1_S", 256, 50, &IQ1_S),
+    row(20, "IQ4_NL", 32, 18, &[(0, 2)]),
+    row(21, "IQ3_S", 256, 110, &[(0, 2)]),
+    row(22, "IQ2_S", 256, 82, &[(0, 2)]),
+    row(23, "IQ4_XS", 256, 136, &[(0, 2), (2, 2)]),
+    row(29, "IQ1_M", 256, 56, &[(48, 2), (50, 2), (52, 2), (54, 2)]),
+    row(34, "TQ1_0", 256, 54, &[(52, 2)]),
+    row(35, "TQ2_0", 256, 66, &[(64, 2)]),
     row(39, "MXFP4", 32, 17, &[]),
     row(40, "NVFP4", 64, 36, &[]),
-    row(41, "Q1_0", 128, 18, &[]),
+    row(41, "Q1_0", 128, 18, &[(0, 2)]),
+    row(42, "Q2_0", 64, 18, &[]),
 ];

@@ -173,7 +173,9 @@ impl Concat {
         };
         let numel = count(shape)?;
         let again = match layout {
-            Layout::Packed(_) | Layout::Chunked(_) | Layout::Concat(_) => true,
+            Layout::Packed(_) | Layout::Chunked(_) | Layout::Concat(_) | Layout::Dequantised(_) => {
+                true
+            }
             Layout::Computed(computed) => {
                 computed.product.is_some()
                     || !matches!(computed.of.layout, Layout::Span(_) | Layout::Fill(_))

@@ -199,6 +199,7 @@ fn stored(tensor: &statelens_checkpoint::Tensor) -> Option<String> {
         Layout::Fill(_) => "of one value".into(),
         Layout::Concat(_) => "in parts".into(),
         Layout::Computed(_) => "computed".into(),
+        Layout::Dequantised(_) => "quantised".into(),
         Layout::Span(_) | Layout::Deferred(_) | Layout::Inline(_) | Layout::Missing(_) => {
             return None;
         }

@@ -45,8 +45,9 @@ struct ExportedTensor {
 pub(crate) fn run(args: &Export) -> CommandResult {
     let format = ExportFormat::of(&args.output)?;
     let dtype = args.dtype.as_deref().map(dtype_named).transpose()?;
-    let (checkpoint, sources) =
-        crate::commands::open(&args.input.file, &args.input.common.with)?.into_parts();
+    let (file, with) = (&args.input.file, &args.input.common.with);
+    let keys: Vec<&str> = args.keys.iter().map(String::as_str).collect();
+    let (checkpoint, sources) = crate::commands::quantised::open(file, with, &keys)?.into_parts();
     let leaves = checkpoint.leaves();
     let mut taken = Vec::new();
     for key in &args.keys {

@@ -10,7 +10,8 @@ use crate::commands::histogram::drawn;
 use crate::print::{CommandResult, Printer};
 
 pub(crate) fn run(input: &Input, key: &str, scale: ScaleArg, bins: u16) -> CommandResult {
-    let opened = crate::commands::open_for_good(&input.file, &input.common.with)?;
+    let (file, with) = (&input.file, &input.common.with);
+    let opened = crate::commands::quantised::open_for_good(file, with, &[key])?;
     let checkpoint = opened.inner();
     let leaves = checkpoint.leaves();
     let file = input.file.display().to_string();

@@ -14,7 +14,7 @@ use crate::print::{CommandResult, Printer, counted, grouped};
 use crate::progress::{Bar, Unit};
 
 pub(crate) fn run(input: &Input, key: &str, of: RankedLines, top: usize) -> CommandResult {
-    let opened = crate::commands::open(&input.file, &input.common.with)?;
+    let opened = crate::commands::quantised::open(&input.file, &input.common.with, &[key])?;
     let checkpoint = opened.inner();
     let leaves = checkpoint.leaves();
     let named = |error: Error| error.in_file(input.file.display().to_string());

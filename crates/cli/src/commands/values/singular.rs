@@ -21,7 +21,8 @@ const LISTED: usize = 32;
 const WIDTH: f64 = 32.0;
 
 pub(crate) fn run(args: &SingularArgs) -> CommandResult {
-    let opened = crate::commands::open(&args.input.file, &args.input.common.with)?;
+    let (file, with) = (&args.input.file, &args.input.common.with);
+    let opened = crate::commands::quantised::open(file, with, &[&args.key])?;
     let checkpoint = opened.inner();
     let leaves = checkpoint.leaves();
     let named = |error: Error| error.in_file(args.input.file.display().to_string());

@@ -36,7 +36,9 @@ pub(crate) fn run(args: &StatsArgs) -> CommandResult {
         return rows::run(&args.input, only_key(args)?, lines, args.top);
     }
     let patterns = Pattern::all(&args.patterns)?;
-    let opened = crate::commands::open_for_good(&args.input.file, &args.input.common.with)?;
+    let keys: Vec<&str> = args.patterns.iter().map(String::as_str).collect();
+    let (file, with) = (&args.input.file, &args.input.common.with);
+    let opened = crate::commands::quantised::open_for_good(file, with, &keys)?;
     let checkpoint = opened.inner();
     let wanted = |leaf: &Leaf| Pattern::any_selects(&patterns, &leaf.flat.to_lossy());
     checkpoint.room(800)?;

@@ -1,0 +1,21 @@
+//! Weights that are stored as small codes with scales, as tensors of numbers.
+//!
+//! [`dequantise`] returns a checkpoint in which each such weight is one tensor, under the name that
+//! it has in a model that is not quantised. Nothing is read but a few bytes of shapes and settings:
+//! the numbers are computed as the tensor is read, from the codes and scales of the range that is
+//! read ([`Layout::Dequantised`](statelens_checkpoint::Layout)).
+//!
+//! Sets of tensors are recognised by their names, dtypes and shapes. The `config.json` next to the
+//! checkpoint says what these leave open; what is inferred without it is in
+//! [`QuantisedWeight::inferred`].
+
+mod apply;
+mod schemes;
+mod set;
+mod settings;
+
+pub use apply::{Dequantisation, QuantisedWeight, complete, dequantise, shown};
+pub use settings::Settings;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,100 @@
+//! The schemes: which tensors make up a weight, and how.
+//!
+//! The layouts are those of AutoGPTQ and GPTQModel, AutoAWQ, bitsandbytes 0.50, compressed-tensors
+//! 0.20, the fp8 of DeepSeek and transformers, the MXFP4 of gpt-oss (transformers 5.23), and MLX
+//! 0.32.
+
+mod bitsandbytes;
+mod compressed;
+mod gptq;
+mod mlx;
+mod scaled;
+
+use statelens_checkpoint::{
+    CodePacking, CodeValues, Codes, DType, Dequantised, Groups, Offset, Result, Scales, Tensor,
+};
+
+use crate::set::{Found, Set, contradicts};
+
+/// Whether a dict with a tensor of this name may have quantised weights.
+pub(crate) fn is_telling(name: &str) -> bool {
+    const NAMES: [&str; 9] = [
+        "qweight",
+        "weight_packed",
+        "absmax",
+        "quant_map",
+        "SCB",
+        "scales",
+        "biases",
+        "weight_scale",
+        "weight_scale_inv",
+    ];
+    let name = name.rsplit_once('.').map_or(name, |(_, name)| name);
+    NAMES.contains(&name) || name.ends_with("_scales") || name.ends_with("_blocks")
+}
+
+/// Returns the quantised weights of a module.
+pub(crate) fn recognise<'a>(set: &Set<'a>) -> Vec<Found<'a>> {
+    let one = bitsandbytes::four_bits(set)
+        .or_else(|| bitsandbytes::eight_bits(set))
+        .or_else(|| gptq::find(set))
+        .or_else(|| compressed::packed(set))
+        .or_else(|| mlx::find(set))
+        .or_else(|| scaled::find(set));
+    one.into_iter().chain(scaled::blocks(set)).collect()
+}
+
+/// The values of FP4 E2M1.
+const FP4: [f32; 16] =
+    [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0];
+
+fn fp4() -> CodeValues {
+    CodeValues::Table(FP4.into())
+}
+
+/// Returns codes times scales, with groups of one row and of `each` columns.
+fn scaled_codes(
+    tensor: &Tensor,
+    packing: CodePacking,
+    values: CodeValues,
+    shape: [u64; 3],
+    scales: &Tensor,
+    each: u64,
+) -> Dequantised {
+    Dequantised {
+        codes: Codes { tensor: tensor.clone(), packing },
+        shape,
+        swapped: false,
+        values,
+        scales: Scales { tensor: scales.clone(), exponents: false, divisor: None },
+        offset: Offset::None,
+        groups: [Groups::Every(1), Groups::Every(each.max(1))],
+        factor: None,
+        rounding: None,
+    }
+}
+
+/// Returns the dtype to which a library rounds its result, if it is that of the scales.
+fn rounding(scales: &Tensor) -> Option<DType> {
+    Some(scales.dtype.clone()).filter(|dtype| matches!(dtype, DType::BF16 | DType::F16))
+}
+
+/// Returns the size of groups of a row of `columns`, which has `count` of them.
+fn group_size(columns: u64, count: u64, scales: &Tensor, stated: Option<u64>) -> Result<u64> {
+    let each = stated.unwrap_or_else(|| columns.div_ceil(count.max(1))).max(1);
+    match columns.div_ceil(each) == count {
+        true => Ok(each),
+        false => Err(contradicts(
+            "the scales are",
+            &scales.shape,
+            format!("{} groups of {each} in a row of {columns}", columns.div_ceil(each)),
+        )),
+    }
+}
+
+/// Returns the matrices, rows and columns of a shape of at least two dimensions.
+fn three(shape: &[u64]) -> Option<[u64; 3]> {
+    let [outer @ .., rows, columns] = shape else { return None };
+    let matrices = outer.iter().try_fold(1u64, |all, dim| all.checked_mul(*dim))?;
+    Some([matrices, *rows, *columns])
+}

@@ -1,0 +1,154 @@
+//! GPTQ and AWQ: `qweight`, `qzeros`, `scales`, `g_idx`.
+
+use statelens_checkpoint::{
+    CodePacking, CodeValues, Codes, Dequantised, Error, Groups, Offset, Result, Scales,
+};
+
+use super::group_size;
+use crate::set::{Found, Made, Set, contradicts, quotient};
+
+pub(super) fn find<'a>(set: &Set<'a>) -> Option<Found<'a>> {
+    let codes = set.get("qweight")?;
+    let outputs = set.get("scales").and_then(|scales| scales.tensor.shape.last().copied());
+    let [_, columns] = codes.tensor.shape[..] else { return None };
+    let awq = match set.settings.text("quant_method") {
+        Some("awq") => true,
+        Some("gptq") => false,
+        _ => outputs
+            .is_some_and(|outputs| outputs != columns && quotient(outputs, 8) == Some(columns)),
+    };
+    let made = if awq { awq_made(set) } else { gptq_made(set) };
+    let bits = made.as_ref().ok().map(|(bits, _)| format!(", {bits} bits")).unwrap_or_default();
+    Some(Found {
+        name: set.key("weight"),
+        scheme: format!("{}{bits}", if awq { "AWQ" } else { "GPTQ" }),
+        codes,
+        helpers: set.helpers(&["qzeros", "scales", "g_idx"]),
+        made: made.map(|(_, made)| made),
+    })
+}
+
+/// The stored zero point is one less than the real one, except in the second version of the format.
+fn gptq_made(set: &Set<'_>) -> Result<(u32, Made)> {
+    let (codes, scales) = (set.need("qweight")?, set.need("scales")?);
+    let zeros = set.need("qzeros")?;
+    let mut inferred = Vec::new();
+    let ([words, outputs], [groups, scaled]) = (two(&codes.shape)?, two(&scales.shape)?);
+    if outputs != scaled {
+        return Err(contradicts(
+            "the codes are",
+            &codes.shape,
+            format!("{scaled} columns, as the scales have"),
+        ));
+    }
+    let [zero_groups, zero_words] = two(&zeros.shape)?;
+    let by_zeros = zero_words.checked_mul(32).and_then(|bits| quotient(bits, outputs));
+    let listed = set.get("g_idx").map(|list| list.tensor);
+    let bits = match set.settings.number("bits") {
+        Some(bits) => bits,
+        None => {
+            let inputs = listed.and_then(|list| list.numel());
+            let by_list = inputs.and_then(|inputs| quotient(words.checked_mul(32)?, inputs));
+            let bits =
+                by_zeros.or(by_list).ok_or_else(|| no_settings("how many bits a code has"))?;
+            inferred.push(format!("{bits} bits"));
+            bits
+        }
+    };
+    let fits = |bits: &u64| (1..=8).contains(bits);
+    let bits =
+        u32::try_from(bits).ok().filter(|bits| fits(&u64::from(*bits))).ok_or_else(|| {
+            Error::unsupported(format!("GPTQ with {bits} bits")).expected("1 to 8 bits")
+        })?;
+    let inputs = match listed.and_then(|list| list.numel()) {
+        Some(inputs) => inputs,
+        None => words.checked_mul(32).map_or(0, |all| all / u64::from(bits)),
+    };
+    let version = match set.settings.text("checkpoint_format") {
+        Some("gptq") => 1,
+        Some("gptq_v2") => 2,
+        Some(other) => return Err(Error::unsupported(format!("GPTQ in the format {other}"))),
+        None => {
+            if !set.settings.is_known() {
+                inferred.push("the first version of the format".into());
+            }
+            1
+        }
+    };
+    if zero_groups != groups {
+        return Err(contradicts(
+            "the zero points are",
+            &zeros.shape,
+            format!("{groups} rows, as the scales have"),
+        ));
+    }
+    let rows = match listed {
+        Some(list) => Groups::Listed(list.clone(), groups),
+        None => {
+            let stated = set.settings.number("group_size").filter(|_| groups > 1);
+            Groups::Every(group_size(inputs, groups, scales, stated)?)
+        }
+    };
+    let packed = |tensor, packing| Codes { tensor, packing };
+    let of = Dequantised {
+        codes: packed(codes.clone(), CodePacking::AlongColumn(bits)),
+        shape: [1, inputs, outputs],
+        swapped: true,
+        values: CodeValues::Minus(0),
+        scales: Scales { tensor: scales.clone(), exponents: false, divisor: None },
+        offset: Offset::Zeros(
+            packed(zeros.clone(), CodePacking::AlongRow(bits)),
+            CodeValues::Minus(if version == 1 { -1 } else { 0 }),
+        ),
+        groups: [rows, Groups::Every(1)],
+        factor: None,
+        rounding: None,
+    };
+    Ok((bits, Made { of, shape: vec![outputs, inputs], inferred }))
+}
+
+fn awq_made(set: &Set<'_>) -> Result<(u32, Made)> {
+    let (codes, scales) = (set.need("qweight")?, set.need("scales")?);
+    let zeros = set.need("qzeros")?;
+    match (set.settings.number("bits"), set.settings.text("version")) {
+        (Some(bits), _) if bits != 4 => {
+            return Err(Error::unsupported(format!("AWQ with {bits} bits")).expected("4 bits"));
+        }
+        (_, Some(version)) if !version.eq_ignore_ascii_case("gemm") => {
+            return Err(Error::unsupported(format!("AWQ in the version {version}"))
+                .expected("the version gemm"));
+        }
+        _ => {}
+    }
+    let mut inferred = Vec::new();
+    if !set.settings.is_known() {
+        inferred.push("the version gemm".into());
+    }
+    let ([inputs, _], [groups, outputs]) = (two(&codes.shape)?, two(&scales.shape)?);
+    let stated = set.settings.number("group_size").filter(|_| groups > 1);
+    let each = group_size(inputs, groups, scales, stated)?;
+    let packed = |tensor| Codes { tensor, packing: CodePacking::Interleaved };
+    let of = Dequantised {
+        codes: packed(codes.clone()),
+        shape: [1, inputs, outputs],
+        swapped: true,
+        values: CodeValues::Minus(0),
+        scales: Scales { tensor: scales.clone(), exponents: false, divisor: None },
+        offset: Offset::Zeros(packed(zeros.clone()), CodeValues::Minus(0)),
+        groups: [Groups::Every(each), Groups::Every(1)],
+        factor: None,
+        rounding: None,
+    };
+    Ok((4, Made { of, shape: vec![outputs, inputs], inferred }))
+}
+
+fn two(shape: &[u64]) -> Result<[u64; 2]> {
+    let found = <[u64; 2]>::try_from(shape);
+    found.map_err(|_| contradicts("a part is", shape, "two dimensions"))
+}
+
+/// Returns the error that neither settings nor shapes say something.
+pub(super) fn no_settings(what: &str) -> Error {
+    Error::unsupported(format!("it is not known {what}"))
+        .advice("Put config.json into the folder of the weights.")
+}

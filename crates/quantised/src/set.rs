@@ -1,0 +1,96 @@
+//! The tensors of a module that make up a quantised weight.
+
+use std::collections::HashMap;
+
+use statelens_checkpoint::{Dequantised, Error, FileSet, Result, Tensor, ValueId};
+
+use crate::settings::Settings;
+
+/// A tensor of a dict, with its name there.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SetPart<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) id: ValueId,
+    pub(crate) tensor: &'a Tensor,
+}
+
+/// The tensors of a module, by the last step of their names, in lower case.
+pub(crate) struct Set<'a> {
+    pub(crate) files: &'a FileSet,
+    pub(crate) settings: &'a Settings,
+    /// The name of the module, empty for the dict itself.
+    pub(crate) module: &'a str,
+    pub(crate) parts: HashMap<String, SetPart<'a>>,
+}
+
+/// A weight that is stored as several tensors.
+pub(crate) struct Found<'a> {
+    /// The name of the weight in the dict.
+    pub(crate) name: String,
+    /// The scheme for display: `GPTQ, 4 bits`.
+    pub(crate) scheme: String,
+    pub(crate) codes: SetPart<'a>,
+    /// The other tensors that belong to it.
+    pub(crate) helpers: Vec<SetPart<'a>>,
+    pub(crate) made: Result<Made>,
+}
+
+/// A weight whose parts fit together.
+pub(crate) struct Made {
+    pub(crate) of: Dequantised,
+    pub(crate) shape: Vec<u64>,
+    /// What was inferred from shapes, because no settings say it.
+    pub(crate) inferred: Vec<String>,
+}
+
+/// Largest stored text or shape that is read when weights are recognised, in bytes.
+const MAX_SMALL: u64 = 64 << 10;
+
+impl<'a> Set<'a> {
+    pub(crate) fn get(&self, name: &str) -> Option<SetPart<'a>> {
+        self.parts.get(name).copied()
+    }
+
+    /// Returns a part, or the error that it is missing.
+    pub(crate) fn need(&self, name: &str) -> Result<&'a Tensor> {
+        self.get(name).map(|part| part.tensor).ok_or_else(|| {
+            let key = self.key(name);
+            Error::damaged(format!("`{key}` is missing"))
+                .advice("Without it, the values of the codes are not known.")
+        })
+    }
+
+    /// Returns the name in the dict of a part of the module.
+    pub(crate) fn key(&self, name: &str) -> String {
+        match self.module {
+            "" => name.to_owned(),
+            module => format!("{module}.{name}"),
+        }
+    }
+
+    /// Returns the parts with these names.
+    pub(crate) fn helpers(&self, names: &[&str]) -> Vec<SetPart<'a>> {
+        names.iter().filter_map(|name| self.get(name)).collect()
+    }
+
+    /// Reads all elements of a small tensor.
+    pub(crate) fn read(&self, tensor: &Tensor) -> Result<Vec<u8>> {
+        let numel = tensor.numel().unwrap_or(u64::MAX);
+        match tensor.nbytes() {
+            Some(bytes) if bytes <= MAX_SMALL => {
+                statelens_tensor::elements(self.files, tensor, 0..numel)
+            }
+            _ => Err(Error::damaged("a description of a quantised weight is too large")),
+        }
+    }
+}
+
+/// Fails because a shape contradicts another one.
+pub(crate) fn contradicts(what: &str, shape: &[u64], expected: impl Into<String>) -> Error {
+    Error::damaged(format!("{what} of shape {shape:?}")).expected(expected.into())
+}
+
+/// Returns the quotient if the division is exact.
+pub(crate) fn quotient(all: u64, each: u64) -> Option<u64> {
+    (each > 0 && all.is_multiple_of(each)).then(|| all / each)
+}

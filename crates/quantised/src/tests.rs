@@ -1,0 +1,332 @@
+//! Compares every value with what the libraries read, and breaks the parts one by one.
+
+use std::path::{Path, PathBuf};
+
+use sha2::{Digest, Sha256};
+use statelens_checkpoint::{Checkpoint, DType, FileSet, Layout, Limits, Memory, Tensor, Unwatched};
+
+use super::{Dequantisation, complete, dequantise, shown};
+
+fn fixtures() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/quantized")
+}
+
+fn open(files: Vec<(String, Vec<u8>)>) -> Checkpoint {
+    let mut set = FileSet::default();
+    for (name, bytes) in files {
+        set.push(name, std::sync::Arc::new(Memory::from(bytes)));
+    }
+    statelens_formats::open(set, &Limits::default(), &mut Unwatched).unwrap()
+}
+
+/// Returns the files of a fixture, the weights first.
+fn files(name: &str) -> Vec<(String, Vec<u8>)> {
+    let folder = fixtures().join(name);
+    let mut names: Vec<String> = std::fs::read_dir(&folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned())
+        .collect();
+    names.sort_by_key(|name| name == "config.json");
+    names
+        .into_iter()
+        .map(|name| (name.clone(), std::fs::read(folder.join(name)).unwrap()))
+        .collect()
+}
+
+fn view(checkpoint: &Checkpoint) -> Dequantisation {
+    dequantise(checkpoint, None).unwrap().expect("quantised weights")
+}
+
+fn tensor<'a>(checkpoint: &'a Checkpoint, key: &str) -> &'a Tensor {
+    let leaves = checkpoint.leaves();
+    let leaf = leaves.iter().find(|leaf| leaf.flat == key).unwrap_or_else(|| panic!("no {key}"));
+    checkpoint.tensor_of(leaf.target).unwrap().1
+}
+
+fn read(checkpoint: &Checkpoint, tensor: &Tensor) -> Vec<u8> {
+    let numel = tensor.numel().unwrap();
+    statelens_tensor::elements(&checkpoint.files, tensor, 0..numel).unwrap()
+}
+
+fn names() -> Vec<String> {
+    let entries = std::fs::read_dir(fixtures()).unwrap().map(|entry| entry.unwrap());
+    let mut names: Vec<String> = entries
+        .filter(|entry| entry.path().is_dir())
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn every_scheme_matches_its_library() {
+    let mut compared = 0;
+    let mut wrong = Vec::new();
+    for name in names() {
+        let text = std::fs::read(fixtures().join(format!("{name}.expected.json"))).unwrap();
+        let expected: serde_json::Value = serde_json::from_slice(&text).unwrap();
+        let stored = open(files(&name));
+        let found = view(&stored);
+        for weight in &found.weights {
+            assert!(weight.refused.is_none(), "{name}: {weight:?}");
+            assert!(weight.inferred.is_empty(), "{name}: {weight:?}");
+        }
+        let mut keys: Vec<String> =
+            found.checkpoint.leaves().iter().map(|leaf| leaf.flat.to_string()).collect();
+        keys.sort();
+        let entries = expected["entries"].as_array().unwrap();
+        let mut wanted: Vec<&str> =
+            entries.iter().map(|entry| entry["key"].as_str().unwrap()).collect();
+        wanted.sort_unstable();
+        assert_eq!(keys, wanted, "{name}");
+        for entry in entries {
+            let tensor = tensor(&found.checkpoint, entry["key"].as_str().unwrap());
+            let shape: Vec<u64> = serde_json::from_value(entry["shape"].clone()).unwrap();
+            assert_eq!(tensor.shape, shape, "{name}: {}", entry["key"]);
+            let bytes = read(&found.checkpoint, tensor);
+            let hash: String =
+                Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect();
+            if entry["sha256"] != hash {
+                let first = bytes.as_chunks().0.iter().take(4);
+                let first: Vec<f32> = first.map(|four| f32::from_le_bytes(*four)).collect();
+                wrong.push(format!("{name}: {} {first:?} {}", entry["key"], entry["first"]));
+            }
+            compared += 1;
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    assert_eq!(compared, 48);
+}
+
+/// Any range of elements is the same part of the whole.
+#[test]
+fn parts_match_the_whole() {
+    for name in names() {
+        let stored = open(files(&name));
+        let found = view(&stored);
+        let files = &found.checkpoint.files;
+        for weight in &found.weights {
+            let tensor = tensor(&found.checkpoint, &weight.key);
+            let whole = read(&found.checkpoint, tensor);
+            let numel = tensor.numel().unwrap();
+            let (middle, row) = (numel / 2, *tensor.shape.last().unwrap());
+            let ranges = [0..1, 1..numel - 1, middle..middle + 3, row - 1..row + 1, 0..row];
+            for range in ranges.into_iter().chain((0..numel).step_by(97).map(|at| at..at + 1)) {
+                let part = statelens_tensor::elements(files, tensor, range.clone()).unwrap();
+                let bytes = range.start as usize * 4..range.end as usize * 4;
+                assert_eq!(part, whole[bytes], "{name}: {} {range:?}", weight.key);
+            }
+        }
+    }
+}
+
+/// Reading one element reads only the codes and scales that it needs.
+#[test]
+fn slices_read_little() {
+    let stored = open(files("fp8_block"));
+    let found = view(&stored);
+    let tensor = tensor(&found.checkpoint, &found.weights[0].key);
+    let mut gather =
+        statelens_tensor::Gather::new(&stored.files, tensor, 700..701, statelens_tensor::BUDGET)
+            .unwrap();
+    let mut fed = 0;
+    loop {
+        match gather.need() {
+            statelens_tensor::Need::Done => break,
+            statelens_tensor::Need::Step => gather.step(&stored.files, &mut |_| Ok(())).unwrap(),
+            statelens_tensor::Need::Feed(span) => {
+                let bytes = stored.files.read_vec(span.file, span.offset, span.len).unwrap();
+                fed += bytes.len();
+                gather.feed(&bytes, &mut |_| Ok(())).unwrap();
+            }
+        }
+    }
+    // A code of one byte and a scale of four.
+    assert_eq!(fed, 5);
+}
+
+#[test]
+fn numbers_have_the_requested_dtype() {
+    let stored = open(files("awq_gemm"));
+    let found = dequantise(&stored, Some(&DType::BF16)).unwrap().unwrap();
+    let tensor = tensor(&found.checkpoint, "l.weight");
+    assert_eq!((&tensor.dtype, tensor.nbytes()), (&DType::BF16, Some(32 * 64 * 2)));
+    assert_eq!(read(&found.checkpoint, tensor)[..2], [0xb0, 0x3e]);
+    assert!(matches!(tensor.layout, Layout::Dequantised(_)));
+}
+
+/// Returns a safetensors file without some tensors, or with others instead.
+fn without(
+    bytes: &[u8],
+    edit: impl Fn(&mut serde_json::Map<String, serde_json::Value>),
+) -> Vec<u8> {
+    let len = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
+    let mut header: serde_json::Value = serde_json::from_slice(&bytes[8..8 + len]).unwrap();
+    edit(header.as_object_mut().unwrap());
+    let header = header.to_string();
+    let mut out = (header.len() as u64).to_le_bytes().to_vec();
+    out.extend_from_slice(header.as_bytes());
+    out.extend_from_slice(&bytes[8 + len..]);
+    out
+}
+
+/// Without one of its parts, or if a shape contradicts the others, a weight is refused by name, and
+/// its parts stay.
+#[test]
+fn refuses_missing_and_contradicting_parts() {
+    for (name, part) in [
+        ("awq_gemm", "scales"),
+        ("awq_gemm", "qzeros"),
+        ("gptq_4bit", "qzeros"),
+        ("gptq_4bit", "scales"),
+        ("bnb_4bit", "absmax"),
+        ("bnb_4bit", "quant_map"),
+        ("bnb_4bit", "quant_state.bitsandbytes__nf4"),
+        ("bnb_4bit", "nested_quant_map"),
+        ("ct_pack_w4_sym", "weight_scale"),
+        ("ct_nvfp4", "weight_scale"),
+        ("mlx_affine", "scales"),
+        ("mlx_affine", "biases"),
+        ("mxfp4_moe", "gate_up_proj_scales"),
+    ] {
+        let mut cut = files(name);
+        let key_ends = |key: &str| key.ends_with(&format!(".{part}"));
+        cut[0].1 = without(&cut[0].1, |header| header.retain(|key, _| !key_ends(key)));
+        let stored = open(cut);
+        let found = view(&stored);
+        let refused: Vec<_> = found.weights.iter().filter(|it| it.refused.is_some()).collect();
+        let [first, ..] = refused[..] else { panic!("{name} without {part}") };
+        let why = first.refused.as_ref().unwrap().to_string();
+        assert!(why.contains(&format!("{part}` is missing")), "{name}: {why}");
+        assert!(complete(&found.weights).unwrap_err().to_string().contains(&first.key), "{name}");
+        for part in &first.parts {
+            assert!(found.checkpoint.leaves().iter().any(|leaf| leaf.flat == **part), "{part}");
+        }
+    }
+    // Half of the scales.
+    for (name, part) in [
+        ("awq_gemm", "scales"),
+        ("gptq_3bit", "scales"),
+        ("bnb_4bit", "absmax"),
+        ("bnb_int8", "SCB"),
+        ("ct_pack_w4_sym", "weight_scale"),
+        ("ct_int8", "weight_scale"),
+        ("ct_fp8_block", "weight_scale"),
+        ("ct_mxfp4", "weight_scale"),
+        ("fp8_block", "weight_scale_inv"),
+        ("mlx_modes", "scales"),
+        ("mxfp4_moe", "gate_up_proj_scales"),
+    ] {
+        let mut cut = files(name);
+        cut[0].1 = without(&cut[0].1, |header| {
+            for (key, tensor) in header.iter_mut().filter(|(key, _)| key.ends_with(part)) {
+                let offsets = &mut tensor["data_offsets"];
+                let (start, end) = (offsets[0].as_u64().unwrap(), offsets[1].as_u64().unwrap());
+                let first = tensor["shape"][0].as_u64().unwrap();
+                if first % 2 == 0 {
+                    tensor["shape"][0] = (first / 2).into();
+                    tensor["data_offsets"][1] = (start + (end - start) / 2).into();
+                } else {
+                    panic!("{key}");
+                }
+            }
+        });
+        let found = view(&open(cut));
+        let weight = &found.weights[0];
+        let why = weight.refused.as_ref().unwrap_or_else(|| panic!("{name} {weight:?}"));
+        assert!(why.to_string().len() > 20, "{name}: {why}");
+    }
+}
+
+/// A group or a code that is out of range is an error when it is read, and names the place.
+#[test]
+fn refuses_groups_out_of_range() {
+    let mut broken = files("gptq_4bit_actorder");
+    let bytes = &mut broken[0].1;
+    let len = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
+    let header: serde_json::Value = serde_json::from_slice(&bytes[8..8 + len]).unwrap();
+    let at = 8 + len + header["l.g_idx"]["data_offsets"][0].as_u64().unwrap() as usize;
+    for group in [4i32, -1, i32::MAX] {
+        bytes[at..at + 4].copy_from_slice(&group.to_le_bytes());
+        let stored = open(vec![
+            ("model.safetensors".into(), bytes.clone()),
+            files("gptq_4bit_actorder").pop().unwrap(),
+        ]);
+        let found = view(&stored);
+        let tensor = tensor(&found.checkpoint, "l.weight");
+        let error = statelens_tensor::elements(&stored.files, tensor, 0..1).unwrap_err();
+        assert!(error.to_string().contains(&format!("group {group}")), "{error}");
+    }
+}
+
+/// Without a config, what shapes leave open is inferred, and said.
+#[test]
+fn says_what_is_inferred() {
+    for (name, inferred) in [
+        ("gptq_4bit", &["4 bits", "the first version of the format"][..]),
+        ("awq_gemm", &["the version gemm"]),
+        ("ct_pack_w4_sym", &["4 bits"]),
+        ("fp8_block", &["squares of 128 × 128"]),
+        ("mlx_npz", &["4 bits in groups of 64"]),
+    ] {
+        let mut alone = files(name);
+        alone.pop();
+        let stored = open(alone);
+        let found = view(&stored);
+        assert_eq!(found.weights[0].inferred, inferred, "{name}");
+    }
+    // The second version can't be told from the first one without a config.
+    let second = |files| {
+        let stored = open(files);
+        let found = view(&stored);
+        read(&found.checkpoint, tensor(&found.checkpoint, "l.weight"))
+    };
+    let mut alone = files("gptq_2bit_v2");
+    alone.pop();
+    assert_ne!(second(alone), second(files("gptq_2bit_v2")));
+}
+
+/// Other orders of nibbles give other values.
+#[test]
+fn wrong_orders_are_seen() {
+    use std::sync::Arc;
+
+    use statelens_checkpoint::CodePacking;
+
+    for (name, other) in
+        [("awq_gemm", CodePacking::AlongRow(4)), ("bnb_4bit", CodePacking::AlongRow(4))]
+    {
+        let stored = open(files(name));
+        let found = view(&stored);
+        let right = tensor(&found.checkpoint, &found.weights[0].key);
+        let Layout::Dequantised(of) = &right.layout else { panic!("{name}") };
+        let mut wrong = (**of).clone();
+        wrong.codes.packing = other;
+        let layout = Layout::Dequantised(Arc::new(wrong));
+        let wrong = Tensor { layout, ..right.clone() };
+        assert_ne!(read(&stored, right), read(&stored, &wrong), "{name}");
+    }
+}
+
+#[test]
+fn plain_checkpoints_have_none() {
+    let folder = fixtures().join("../safetensors");
+    let file = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let file = file.filter(|path| path.extension().is_some_and(|end| end == "safetensors"));
+    for path in file.filter(|path| !path.to_string_lossy().contains("x_")).take(5) {
+        let bytes = std::fs::read(&path).unwrap();
+        let stored = open(vec![("model.safetensors".into(), bytes)]);
+        assert!(dequantise(&stored, None).unwrap().is_none(), "{path:?}");
+    }
+}
+
+/// For inspection, scales stay beside the weights.
+#[test]
+fn scales_stay_visible() {
+    let stored = open(files("gptq_4bit"));
+    let view = shown(&stored).unwrap().unwrap();
+    let keys: Vec<String> =
+        view.checkpoint.leaves().iter().map(|leaf| leaf.flat.to_string()).collect();
+    assert!(keys.iter().any(|key| key == "l.scales") && keys.iter().any(|key| key == "l.weight"));
+    assert!(!keys.iter().any(|key| key == "l.qweight"), "{keys:?}");
+}

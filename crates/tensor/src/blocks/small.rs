@@ -1,0 +1,100 @@
+//! Blocks of at most 128 elements with one scale, and one that is four of them.
+
+use super::{half, iq, signed};
+
+/// Twice the values of FP4 E2M1. The negative zero of E2M1 is positive here, as in ggml.
+const FP4: [f32; 16] = [0., 1., 2., 3., 4., 6., 8., 12., 0., -1., -2., -3., -4., -6., -8., -12.];
+
+/// Decodes bytes of two codes each: the low halves come first.
+pub(super) fn tabled(bytes: &[u8], scale: f32, values: &[f32; 16], out: &mut [f32]) {
+    let (low, high) = out.split_at_mut(bytes.len());
+    for (out, byte) in low.iter_mut().zip(bytes) {
+        *out = scale * values[usize::from(byte & 15)];
+    }
+    for (out, byte) in high.iter_mut().zip(bytes) {
+        *out = scale * values[usize::from(byte >> 4)];
+    }
+}
+
+/// Writes the codes in the halves of `bytes`, the low ones first, as `number` computes them.
+fn halves(bytes: &[u8], out: &mut [f32], number: impl Fn(usize, u8) -> f32) {
+    let (low, high) = out.split_at_mut(bytes.len());
+    for (at, (out, byte)) in low.iter_mut().zip(bytes).enumerate() {
+        *out = number(at, byte & 15);
+    }
+    for (at, (out, byte)) in high.iter_mut().zip(bytes).enumerate() {
+        *out = number(at + bytes.len(), byte >> 4);
+    }
+}
+
+/// `Q4_0`: centred on 8.
+pub(super) fn q4_0(block: &[u8], out: &mut [f32]) {
+    let scale = half(block, 0);
+    halves(&block[2..18], out, |_, code| (f32::from(code) - 8.0) * scale);
+}
+
+/// `Q4_1`: with a minimum.
+pub(super) fn q4_1(block: &[u8], out: &mut [f32]) {
+    let (scale, minimum) = (half(block, 0), half(block, 2));
+    halves(&block[4..20], out, |_, code| f32::from(code) * scale + minimum);
+}
+
+/// Adds the fifth bit of element `at`, which is in four bytes.
+fn five(fifths: &[u8], at: usize, code: u8) -> f32 {
+    f32::from(code | (fifths[at / 8] >> (at % 8) & 1) << 4)
+}
+
+/// `Q5_0`: as `Q4_0`, centred on 16.
+pub(super) fn q5_0(block: &[u8], out: &mut [f32]) {
+    let (scale, fifths) = (half(block, 0), &block[2..6]);
+    halves(&block[6..22], out, |at, code| (five(fifths, at, code) - 16.0) * scale);
+}
+
+/// `Q5_1`: as `Q4_1`.
+pub(super) fn q5_1(block: &[u8], out: &mut [f32]) {
+    let (scale, minimum, fifths) = (half(block, 0), half(block, 2), &block[4..8]);
+    halves(&block[8..24], out, |at, code| five(fifths, at, code) * scale + minimum);
+}
+
+/// `Q8_0`.
+pub(super) fn q8_0(block: &[u8], out: &mut [f32]) {
+    let scale = half(block, 0);
+    for (out, byte) in out.iter_mut().zip(&block[2..34]) {
+        *out = signed(*byte) * scale;
+    }
+}
+
+/// `Q1_0`: a set bit is the scale, the others minus the scale.
+pub(super) fn q1_0(block: &[u8], out: &mut [f32]) {
+    let scale = half(block, 0);
+    for (at, out) in out.iter_mut().enumerate() {
+        let set = block[2 + at / 8] >> (at % 8) & 1 == 1;
+        *out = if set { scale } else { -scale };
+    }
+}
+
+/// `IQ4_NL`.
+pub(super) fn iq4_nl(block: &[u8], out: &mut [f32]) {
+    tabled(&block[2..18], half(block, 0), &iq::NON_LINEAR, out);
+}
+
+/// `MXFP4`: the scale is half a power of two, because the codes stand for twice their values.
+pub(super) fn mxfp4(block: &[u8], out: &mut [f32]) {
+    let exponent = u32::from(block[0]);
+    let bits = if exponent < 2 { 0x0020_0000 << exponent } else { (exponent - 1) << 23 };
+    tabled(&block[1..17], f32::from_bits(bits), &FP4, out);
+}
+
+/// `NVFP4`: four runs of 16 with a scale of eight bits each, an unsigned E4M3.
+pub(super) fn nvfp4(block: &[u8], out: &mut [f32]) {
+    for run in 0..4 {
+        let code = block[run];
+        let (exponent, mantissa) = (code >> 3 & 15, f32::from(code & 7));
+        let scale = match (code, exponent) {
+            (0 | 0x7f, _) => 0.0,
+            (_, 0) => mantissa / 512.0,
+            _ => (1.0 + mantissa / 8.0) * 2f32.powi(i32::from(exponent) - 7),
+        };
+        tabled(&block[4 + 8 * run..][..8], scale / 2.0, &FP4, &mut out[16 * run..][..16]);
+    }
+}
