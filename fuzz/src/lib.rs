@@ -8,6 +8,7 @@ mod config;
 mod dcp;
 mod link;
 mod pickle;
+mod quantised;
 mod recipe;
 mod scan;
 mod sweep;
@@ -41,6 +42,7 @@ const TARGETS: &[(&str, fn(&[u8]))] = &[
     ("link", link::run),
     ("numpy", |bytes| examine("x.npz", bytes)),
     ("pickle", pickle::run),
+    ("quantised", quantised::run),
     ("recipe", recipe::run),
     ("scan", scan::run),
     ("split_reads", split_reads),

@@ -8,6 +8,7 @@
 //! machines differ, and the numbers are for people to read.
 
 mod families;
+mod quantised;
 mod scan;
 mod values;
 mod views;
@@ -55,6 +56,8 @@ pub(crate) enum Benchmark {
     Families,
     /// Statistics of 2 GB, compared with numpy.
     Values,
+    /// Quantised weights of 256 MB each, compared with gguf's code and with dense ones.
+    Quantised,
     /// The search for code in 1 GiB of weights.
     Scan,
     /// 5 GB.
@@ -98,6 +101,9 @@ pub(crate) fn run(parts: &[Benchmark]) -> Result<()> {
     }
     if asked(Benchmark::Values) {
         bench.values(&mut table)?;
+    }
+    if asked(Benchmark::Quantised) {
+        bench.quantised(&mut table)?;
     }
     if asked(Benchmark::Scan) {
         bench.scan(&mut table)?;

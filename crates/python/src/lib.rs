@@ -37,7 +37,7 @@ mod _native {
     #[pymodule_export]
     use crate::lists::{ls, manifest, matching};
     #[pymodule_export]
-    use crate::place::{is_address, open, parse_size};
+    use crate::place::{dequantized, is_address, open, parse_size};
     #[pymodule_export]
     use crate::reports::{check, diff, info, scan, stats, summary, verify};
     #[pymodule_export]

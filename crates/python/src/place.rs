@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 
 use pyo3::prelude::*;
 use statelens::parts::convert::size;
-use statelens::{Checkpoint, Error, Finding, Opener, Progress, ReadAt as _, Result, remote};
+use statelens::parts::quantised::complete;
+use statelens::{Checkpoint, DType, Error, Finding, Opener, Progress, ReadAt as _, Result, remote};
 
 use crate::checkpoint::NativeCheckpoint;
 use crate::errors::{parameter, raised};
@@ -130,6 +131,31 @@ pub(crate) fn open(
 ) -> PyResult<NativeCheckpoint> {
     let place = Place::of(&source)?;
     let opened = Watch::new(None).over(py, |progress| place.open_with(with_files, progress));
+    opened.map(NativeCheckpoint::from)
+}
+
+/// Opens a checkpoint with its quantised weights as tensors of `dtype`. Fails if the values of a weight
+/// are not known; one that has none is unchanged.
+#[pyfunction]
+pub(crate) fn dequantized(
+    py: Python<'_>,
+    source: Located<'_>,
+    dtype: &str,
+) -> PyResult<NativeCheckpoint> {
+    let place = Place::of(&source)?;
+    let opened = Watch::new(None).over(py, |progress| {
+        let dtype = DType::from_torch_name(dtype)
+            .filter(|dtype| matches!(dtype, DType::F32 | DType::F16 | DType::BF16))
+            .ok_or_else(|| {
+                Error::refused(format!("`{dtype}` is not a dtype for dequantised weights"))
+                    .expected("float32, float16 or bfloat16")
+            })?;
+        let opened = place.open(progress)?;
+        match opened.dequantised(Some(&dtype))? {
+            None => Ok(opened),
+            Some((dense, weights)) => complete(&weights).map(|()| dense),
+        }
+    });
     opened.map(NativeCheckpoint::from)
 }
 

@@ -10,11 +10,15 @@
 //! [`QuantisedWeight::inferred`].
 
 mod apply;
+mod names;
+mod reinterpret;
 mod schemes;
 mod set;
 mod settings;
 
 pub use apply::{Dequantisation, QuantisedWeight, complete, dequantise, shown};
+pub use names::with_original_names;
+pub use reinterpret::reinterpreted;
 pub use settings::Settings;
 
 #[cfg(test)]

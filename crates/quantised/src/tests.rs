@@ -219,22 +219,23 @@ fn refuses_missing_and_contradicting_parts() {
     ] {
         let mut cut = files(name);
         cut[0].1 = without(&cut[0].1, |header| {
-            for (key, tensor) in header.iter_mut().filter(|(key, _)| key.ends_with(part)) {
+            for (key, tensor) in
+                header.iter_mut().filter(|(key, _)| key.ends_with(&format!(".{part}")))
+            {
                 let offsets = &mut tensor["data_offsets"];
                 let (start, end) = (offsets[0].as_u64().unwrap(), offsets[1].as_u64().unwrap());
-                let first = tensor["shape"][0].as_u64().unwrap();
-                if first % 2 == 0 {
-                    tensor["shape"][0] = (first / 2).into();
-                    tensor["data_offsets"][1] = (start + (end - start) / 2).into();
-                } else {
-                    panic!("{key}");
-                }
+                let dims = tensor["shape"].as_array_mut().unwrap().iter_mut();
+                let mut even = dims.filter(|dim| dim.as_u64().unwrap() % 2 == 0);
+                let dim = even.next().unwrap_or_else(|| panic!("{key}"));
+                *dim = (dim.as_u64().unwrap() / 2).into();
+                tensor["data_offsets"][1] = (start + (end - start) / 2).into();
             }
         });
         let found = view(&open(cut));
-        let weight = &found.weights[0];
-        let why = weight.refused.as_ref().unwrap_or_else(|| panic!("{name} {weight:?}"));
-        assert!(why.to_string().len() > 20, "{name}: {why}");
+        for weight in found.weights.iter().filter(|it| !it.scheme.contains("nested")) {
+            let why = weight.refused.as_ref().unwrap_or_else(|| panic!("{name} {weight:?}"));
+            assert!(why.to_string().contains("expected"), "{name}: {why}");
+        }
     }
 }
 

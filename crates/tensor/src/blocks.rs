@@ -159,7 +159,7 @@ pub fn numbers(tensor: &Tensor) -> Option<Cow<'_, Tensor>> {
 }
 
 /// Converts the elements `range` of a tensor to units of storage (elements or blocks): the shape in
-/// units, the range of units, and the elements to trim off.
+/// units, the range of units, and the elements to trim off. A view of blocks counts in blocks.
 pub(crate) fn units(
     tensor: &Tensor,
     range: Range<u64>,
@@ -181,7 +181,11 @@ pub(crate) fn units(
     }
     if !matches!(
         tensor.layout,
-        Layout::Span(_) | Layout::Packed(_) | Layout::Inline(_) | Layout::Missing(_)
+        Layout::Span(_)
+            | Layout::Packed(_)
+            | Layout::Inline(_)
+            | Layout::Missing(_)
+            | Layout::Strided(_)
     ) {
         return Err(Error::unsupported("quantised blocks can't be read through a view"));
     }

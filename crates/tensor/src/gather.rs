@@ -14,7 +14,7 @@ use crate::{CastReport, Need, Out};
 pub const BUDGET: usize = 16 << 20;
 
 /// Rows of a matrix that are read together if it is stored by columns: enough for long runs of bytes.
-const SWAPPED_ROWS: u64 = 256;
+const SWAPPED_ROWS: u64 = 1024;
 
 /// Returns a number of elements: reads that start at multiples of it share no reading or decoding
 /// work. `None` if the tensor can only be read as a whole.

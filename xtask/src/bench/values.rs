@@ -81,7 +81,10 @@ pub(super) fn pinned(program: &Path, one: bool) -> Command {
 }
 
 /// As [`super::measure`], for another program that prints its own duration in seconds.
-fn in_turns(mut ours: Command, (name, mut other): (&'static str, Command)) -> Result<BenchResult> {
+pub(super) fn in_turns(
+    mut ours: Command,
+    (name, mut other): (&'static str, Command),
+) -> Result<BenchResult> {
     println!("$ {}\n$ {}", shell::shown(&ours), shell::shown(&other));
     let (mut best, mut best_other) = (None, None);
     for _ in 0..REPEAT {

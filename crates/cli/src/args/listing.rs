@@ -68,6 +68,15 @@ pub(crate) struct Show {
     /// =LIBRARY, e.g. --code=numpy
     #[arg(long, value_name = "LIBRARY", num_args = 0..=1, require_equals = true)]
     pub(crate) code: Option<Option<String>>,
+
+    /// Shows the stored bytes as another dtype of the same width, or as integers of four bits: int4,
+    /// uint4, or with the first one in the high half of a byte, int4-high-first, uint4-high-first
+    #[arg(long = "as", value_name = "DTYPE", conflicts_with = "code")]
+    pub(crate) read_as: Option<String>,
+
+    /// With --as: the shape to show, e.g. 64,128
+    #[arg(long, value_name = "DIMENSIONS", value_delimiter = ',', requires = "read_as")]
+    pub(crate) shape: Option<Vec<u64>>,
 }
 
 /// Parses a number or `all`.

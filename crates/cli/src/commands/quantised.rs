@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use statelens::parts::checkpoint::{DType, visible};
-use statelens::parts::quantised::{QuantisedWeight, complete};
+use statelens::parts::quantised::{QuantisedWeight, complete, with_original_names};
 use statelens::{Checkpoint, Error, Result};
 
 use crate::print::{counted, warn};
@@ -61,6 +61,32 @@ pub(super) fn dense(checkpoint: &Checkpoint, dtype: &str) -> Result<Checkpoint> 
     report(&weights);
     warn(&summary(&weights));
     Ok(dense)
+}
+
+/// Returns both sides of a comparison in one form. If one is quantised and the other is not, weights
+/// are tensors of numbers on both. If one has llama.cpp's names, it gets those of Hugging Face.
+/// Also returns whether only one of them is quantised.
+pub(super) fn alike(
+    left: Checkpoint,
+    right: Checkpoint,
+) -> Result<(Checkpoint, Checkpoint, bool)> {
+    let renamed = [with_original_names(left.inner())?, with_original_names(right.inner())?];
+    let (left, right) = match renamed {
+        [Some(renamed), None] => (left.edited(renamed), right),
+        [None, Some(renamed)] => (left, right.edited(renamed)),
+        _ => (left, right),
+    };
+    match (left.dequantised(None)?, right.dequantised(None)?) {
+        (Some((dense, weights)), None) => {
+            report(&weights);
+            Ok((dense, right, true))
+        }
+        (None, Some((dense, weights))) => {
+            report(&weights);
+            Ok((left, dense, true))
+        }
+        _ => Ok((left, right, false)),
+    }
 }
 
 /// Returns the number of weights by scheme, and of the tensors that they replace.

@@ -10,6 +10,7 @@ use statelens::parts::describe::{
     Parameter, Parameters, attribute_text, attributes_json, dtype_of, element_json, fields_text,
     group, kind_of, layout_text, leaf_json, link_text, near_keys, shape_of, text_of, type_name,
 };
+use statelens::parts::quantised::reinterpreted;
 use statelens::parts::values::{Json, element_text};
 use statelens::{Error, Result, Value};
 
@@ -19,7 +20,21 @@ use crate::print::{CommandResult, Failure, Printer, TextTable, grouped};
 use slice::ShownSlice;
 
 pub(crate) fn run(args: &Show) -> CommandResult {
-    let checkpoint = super::open_for_good(&args.input.file, &args.input.common.with)?.inner();
+    let keys: Vec<&str> = args.keys.iter().map(String::as_str).collect();
+    let (file, with) = (&args.input.file, &args.input.common.with);
+    let opened = match args.read_as {
+        // The stored bytes are shown.
+        Some(_) => super::open_for_good(file, with)?,
+        None => super::quantised::open_for_good(file, with, &keys)?,
+    };
+    let other;
+    let checkpoint: &Checkpoint = match &args.read_as {
+        Some(dtype) => {
+            other = reinterpret(opened.inner(), dtype, args)?;
+            &other
+        }
+        None => opened.inner(),
+    };
     let leaves = checkpoint.leaves();
     // All keys are looked up before anything is printed.
     let mut found = Vec::new();
@@ -71,6 +86,27 @@ pub(crate) fn run(args: &Show) -> CommandResult {
         printer.line(&json.take())?;
     }
     printer.success()
+}
+
+/// Returns a checkpoint in which the bytes of the tensors to show are elements of another dtype.
+fn reinterpret(checkpoint: &Checkpoint, dtype: &str, args: &Show) -> Result<Checkpoint> {
+    let leaves = checkpoint.leaves();
+    let mut builder = checkpoint.edit();
+    for key in &args.keys {
+        let mut found = named(&leaves, key, args)?;
+        if let (true, Some((key, _))) = (found.is_empty(), key.rsplit_once('[')) {
+            found = named(&leaves, key, args)?;
+        }
+        for leaf in found {
+            let Some((id, tensor)) = checkpoint.tensor_of(leaf.target) else { continue };
+            let read = reinterpreted(tensor, dtype, args.shape.as_deref())
+                .map_err(|error| error.context(format!("`{key}`")))?;
+            if let Some(place) = builder.tensor_mut(id) {
+                *place = read;
+            }
+        }
+    }
+    builder.rebuild(checkpoint)
 }
 
 /// Returns the parameters that the numbers of optimizers refer to, if any shown key needs them.

@@ -36,6 +36,7 @@ mod model_layouts;
 mod one_answer;
 #[cfg(unix)]
 mod outputs;
+mod quantised;
 #[cfg(feature = "http")]
 mod remote;
 mod report_formats;

@@ -124,6 +124,16 @@ class Checkpoint(Mapping[str, Any]):
         """
         return Subtree(self, key)
 
+    def dequantized(self, dtype: str = "float32") -> Checkpoint:
+        """Returns a checkpoint in which each quantised weight is one tensor of numbers, under the name that
+        it has in a model that is not quantised, and whose scales are left out.
+
+        This includes GPTQ, AWQ, bitsandbytes, compressed-tensors, MLX, FP8 with scales, MXFP4 and the blocks
+        of GGUF. Values are computed when they are read: exactly in float32, or rounded to `float16` or
+        `bfloat16`. Raises `UnsupportedError` or `DamagedError` if the values of a weight are not known.
+        """
+        return Checkpoint(_native.dequantized((self._native, "", None), dtype))
+
     def state_dict(
         self,
         key: str = "",

@@ -15,6 +15,7 @@ __all__ = [
     "command",
     "convert",
     "convert_model",
+    "dequantized",
     "plan_conversion",
     "is_address",
     "job_abort",
@@ -82,6 +83,7 @@ class File:
 _Located = tuple[Any, str, int | None]
 
 def open(source: _Located, with_files: Sequence[str | os.PathLike[str]]) -> Checkpoint: ...
+def dequantized(source: _Located, dtype: str) -> Checkpoint: ...
 def parse_size(text: str) -> int: ...
 def verify(
     source: _Located, finite: bool, manifest: bytes | None, progress: _Progress

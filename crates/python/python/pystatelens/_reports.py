@@ -61,10 +61,13 @@ def verify(
 def manifest(
     source: Source | Checkpoint | StateDict,
     *,
+    dequantize: bool = False,
     max_fetch: Size | None = None,
     progress: Progress | None = None,
 ) -> Manifest:
     """Returns the hash of each tensor and each plain value, from which `verify` later finds what changed.
+
+    With `dequantize`, quantised weights are tensors of float32, as in `Checkpoint.dequantized`.
 
     >>> import json, pathlib
     >>> import pystatelens
@@ -74,7 +77,10 @@ def manifest(
     >>> pystatelens.verify("model.safetensors", manifest=manifest)["sound"]
     True
     """
-    report: Manifest = _loaded(_native.manifest(located(source, max_fetch), progress))
+    place = located(source, max_fetch)
+    if dequantize:
+        place = located(Checkpoint(_native.dequantized(place, "float32")), max_fetch)
+    report: Manifest = _loaded(_native.manifest(place, progress))
     return report
 
 

@@ -22,8 +22,11 @@ use crate::bands::{Band, Bands};
 use crate::transform::Transform;
 use crate::{Need, Out};
 
-/// Numbers in a band, at most: four bytes each, one for the code and up to eight for its group.
+/// Numbers in a band, at most.
 const BAND: u64 = 1 << 20;
+
+/// Bytes of memory for each number: the code as it is stored, unpacked and swapped, and its group.
+const BYTES: u64 = 4;
 
 /// The bytes of a result.
 const ITEMSIZE: u64 = 4;
@@ -43,8 +46,6 @@ pub(crate) struct Dequantised {
     read: Vec<Vec<u8>>,
     /// What bands have in common, once it is read.
     common: Option<Common>,
-    numbers: Vec<f32>,
-    bytes: Vec<u8>,
 }
 
 /// The values of codes, and the groups of rows and columns of the codes.
@@ -82,7 +83,9 @@ impl Dequantised {
             true => [matrices, columns, rows],
             false => of.shape,
         };
-        let max = BAND.min(context.budget as u64 / (2 * ITEMSIZE));
+        // A swapped band takes a few bytes from each stored row, so it is as large as possible.
+        let most = context.budget as u64 / BYTES;
+        let max = if of.swapped { most } else { most.min(BAND) };
         let mut this = Self {
             of: of.clone(),
             budget: context.budget,
@@ -93,8 +96,6 @@ impl Dequantised {
             reading: VecDeque::new(),
             read: Vec::new(),
             common: None,
-            numbers: Vec::new(),
-            bytes: Vec::new(),
         };
         this.next = this.bands.next();
         this.check()?;
@@ -273,7 +274,7 @@ impl Dequantised {
         }
     }
 
-    fn pass_on(&mut self, band: &BandBox, read: Vec<Vec<u8>>, out: &mut Out<'_>) -> Result<()> {
+    fn pass_on(&self, band: &BandBox, read: Vec<Vec<u8>>, out: &mut Out<'_>) -> Result<()> {
         let Some(common) = &self.common else { return Ok(()) };
         let of = &*self.of;
         let mut read = read.into_iter();
@@ -308,7 +309,7 @@ impl Dequantised {
         });
         let (mut shape, mut groups) = ([matrices, rows, columns], [group_rows, group_columns]);
         if of.swapped {
-            codes = compute::swapped(&codes, shape);
+            codes = compute::swapped_codes(&codes, shape);
             let grid = [matrices, group_rows, group_columns];
             scales = compute::swapped(&scales, grid);
             offsets = offsets.map(|offsets: Vec<f32>| compute::swapped(&offsets, grid));
@@ -316,20 +317,17 @@ impl Dequantised {
             groups.swap(0, 1);
             lines.swap(0, 1);
         }
-        let Self { numbers, bytes, .. } = self;
         let [row_groups, column_groups] = &lines;
-        Compute {
+        let compute = Compute {
+            of,
             values: &common.values,
             scales: &scales,
             offsets: offsets.as_deref(),
-            offset: &of.offset,
             groups,
             row_groups,
             column_groups,
-        }
-        .run(&codes, shape, numbers);
-        compute::finish(numbers, of.factor, of.rounding.as_ref(), bytes);
-        out(bytes)
+        };
+        compute.run(&codes, shape, out)
     }
 }
 

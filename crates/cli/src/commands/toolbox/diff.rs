@@ -19,6 +19,7 @@ use crate::progress::{Bar, Unit};
 pub(crate) fn run(args: &Diff) -> CommandResult {
     let left = super::open(&args.left, &args.common.with)?;
     let right = super::open(&args.right, &args.common.with)?;
+    let (left, right, quantised) = crate::commands::quantised::alike(left, right)?;
     for side in [&left, &right] {
         side.check_size("comparing all values")?;
     }
@@ -56,7 +57,8 @@ pub(crate) fn run(args: &Diff) -> CommandResult {
     let mut bar = Bar::stoppable("comparing", Unit::Bytes)?;
     let mut report = diff_with(&left, &right, options, &mut bar)?;
     drop(bar);
-    if args.sort == DiffOrder::Change {
+    // A quantised weight always differs: the question is how much.
+    if quantised || args.sort == DiffOrder::Change {
         report.sort_by_change();
     }
     if args.quiet {

@@ -1,9 +1,12 @@
 //! The arithmetic: values of codes, times scales.
 
+use std::ops::Range;
+
 use half::{bf16, f16};
-use statelens_checkpoint::{CodeValues, DType, Error, Offset, Result};
+use statelens_checkpoint::{CodeValues, DType, Dequantised, Error, Offset, Result};
 
 use super::Lines;
+use crate::Out;
 use crate::cast::{Cast, plain};
 
 /// Returns the value of each code, and the number of codes that have one.
@@ -60,35 +63,93 @@ fn power(byte: u8) -> f32 {
 }
 
 /// Side of the squares in which elements are transposed, so that rows and columns stay in the cache.
-const SQUARE: usize = 32;
+const SQUARE: usize = 64;
 
 /// Swaps the rows and columns of each matrix.
-pub(super) fn swapped<T: Copy + Default>(all: &[T], shape: [usize; 3]) -> Vec<T> {
+pub(super) fn swapped(all: &[f32], shape: [usize; 3]) -> Vec<f32> {
     let [_, rows, columns] = shape;
-    let mut out = vec![T::default(); all.len()];
+    let mut out = vec![0.0; all.len()];
     let size = (rows * columns).max(1);
     for (from, to) in all.chunks_exact(size).zip(out.chunks_exact_mut(size)) {
-        for top in (0..rows).step_by(SQUARE) {
-            let bottom = rows.min(top + SQUARE);
-            for left in (0..columns).step_by(SQUARE) {
-                for column in left..columns.min(left + SQUARE) {
-                    let to = &mut to[column * rows..][top..bottom];
-                    let from = from[top * columns + column..].iter().step_by(columns);
-                    to.iter_mut().zip(from).for_each(|(to, from)| *to = *from);
-                }
-            }
-        }
+        square(from, to, [rows, columns], [0..rows, 0..columns]);
     }
     out
 }
 
+/// Swaps the rows and columns of each matrix of codes, eight of both at a time.
+pub(super) fn swapped_codes(all: &[u8], shape: [usize; 3]) -> Vec<u8> {
+    let [_, rows, columns] = shape;
+    let mut out = vec![0; all.len()];
+    let size = (rows * columns).max(1);
+    let (even_rows, even_columns) = (rows - rows % 8, columns - columns % 8);
+    for (from, to) in all.chunks_exact(size).zip(out.chunks_exact_mut(size)) {
+        for top in (0..even_rows).step_by(SQUARE) {
+            for left in (0..even_columns).step_by(SQUARE) {
+                for row in (top..even_rows.min(top + SQUARE)).step_by(8) {
+                    for column in (left..even_columns.min(left + SQUARE)).step_by(8) {
+                        eight(
+                            &from[row * columns + column..],
+                            columns,
+                            &mut to[column * rows + row..],
+                            rows,
+                        );
+                    }
+                }
+            }
+        }
+        square(from, to, [rows, columns], [even_rows..rows, 0..columns]);
+        square(from, to, [rows, columns], [0..even_rows, even_columns..columns]);
+    }
+    out
+}
+
+/// Swaps the elements in a range of rows and columns, one by one.
+fn square<T: Copy>(from: &[T], to: &mut [T], shape: [usize; 2], range: [Range<usize>; 2]) {
+    let [rows, columns] = shape;
+    let [down, across] = range;
+    for top in down.clone().step_by(SQUARE) {
+        let bottom = down.end.min(top + SQUARE);
+        for column in across.clone() {
+            let to = &mut to[column * rows..][top..bottom];
+            let from = from[top * columns + column..].iter().step_by(columns);
+            to.iter_mut().zip(from).for_each(|(to, from)| *to = *from);
+        }
+    }
+}
+
+/// Swaps the rows and columns of eight by eight bytes, by swapping halves of rows three times.
+#[inline(always)]
+fn eight(from: &[u8], columns: usize, to: &mut [u8], rows: usize) {
+    let mut lines = [0u64; 8];
+    for (line, from) in lines.iter_mut().zip(from.chunks(columns)) {
+        *line = from.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
+    }
+    for (distance, mask) in
+        [(4, 0x0000_0000_ffff_ffff), (2, 0x0000_ffff_0000_ffff), (1, 0x00ff_00ff_00ff_00ff)]
+    {
+        for at in (0..8).filter(|at| at & distance == 0) {
+            let swap = (lines[at] >> (8 * distance) ^ lines[at + distance]) & mask;
+            lines[at + distance] ^= swap;
+            lines[at] ^= swap << (8 * distance);
+        }
+    }
+    for (line, to) in lines.iter().zip(to.chunks_mut(rows)) {
+        if let Some(to) = to.first_chunk_mut() {
+            *to = line.to_le_bytes();
+        }
+    }
+}
+
+/// Numbers that are computed at once, so that they stay in the cache.
+const AT_ONCE: usize = 16 << 10;
+
 /// The parts of a band, in the order of the tensor.
 pub(super) struct Compute<'a> {
+    pub(super) of: &'a Dequantised,
     pub(super) values: &'a [f32; 256],
     /// For each matrix, row of groups and column of groups.
     pub(super) scales: &'a [f32],
     pub(super) offsets: Option<&'a [f32]>,
-    pub(super) offset: &'a Offset,
     /// Rows and columns of groups.
     pub(super) groups: [usize; 2],
     pub(super) row_groups: &'a Lines,
@@ -96,18 +157,35 @@ pub(super) struct Compute<'a> {
 }
 
 impl Compute<'_> {
-    /// Computes the numbers of all codes.
-    pub(super) fn run(&self, codes: &[u8], shape: [usize; 3], out: &mut Vec<f32>) {
-        match self.offset {
-            Offset::None => self.each(codes, shape, out, |value, scale, _| value * scale),
+    /// Computes the numbers of all codes, and passes on their bytes.
+    pub(super) fn run(&self, codes: &[u8], shape: [usize; 3], out: &mut Out<'_>) -> Result<()> {
+        match self.of.values {
+            CodeValues::Minus(zero) => {
+                let zero = zero as f32;
+                self.offset(codes, shape, |code| f32::from(code) - zero, out)
+            }
+            _ => self.offset(codes, shape, |code| self.values[usize::from(code)], out),
+        }
+    }
+
+    #[inline(always)]
+    fn offset(
+        &self,
+        codes: &[u8],
+        shape: [usize; 3],
+        value: impl Fn(u8) -> f32,
+        out: &mut Out<'_>,
+    ) -> Result<()> {
+        match self.of.offset {
+            Offset::None => self.each(codes, shape, |code, scale, _| value(code) * scale, out),
             Offset::Zeros(..) => {
-                self.each(codes, shape, out, |value, scale, zero| (value - zero) * scale);
+                self.each(codes, shape, |code, scale, zero| (value(code) - zero) * scale, out)
             }
             Offset::Biases(_) => {
-                self.each(codes, shape, out, |value, scale, bias| value * scale + bias);
+                self.each(codes, shape, |code, scale, bias| value(code) * scale + bias, out)
             }
             Offset::Constant(number) => {
-                self.each(codes, shape, out, |value, scale, _| value * scale + number);
+                self.each(codes, shape, |code, scale, _| value(code) * scale + number, out)
             }
         }
     }
@@ -117,18 +195,18 @@ impl Compute<'_> {
         &self,
         codes: &[u8],
         shape: [usize; 3],
-        out: &mut Vec<f32>,
-        number: impl Fn(f32, f32, f32) -> f32,
-    ) {
+        number: impl Fn(u8, f32, f32) -> f32,
+        out: &mut Out<'_>,
+    ) -> Result<()> {
         let [_, rows, columns] = shape;
-        out.clear();
-        out.resize(codes.len(), 0.0);
-        if out.is_empty() {
-            return;
+        if codes.is_empty() || columns == 0 {
+            return Ok(());
         }
         let [group_rows, group_columns] = self.groups;
-        let lines = out.chunks_exact_mut(columns).zip(codes.chunks_exact(columns));
-        for (line, (out, codes)) in lines.enumerate() {
+        let mut numbers = vec![0.0; AT_ONCE.min(codes.len())];
+        let mut bytes = Vec::new();
+        let mut filled = 0;
+        for (line, codes) in codes.chunks_exact(columns).enumerate() {
             let (matrix, row) = (line / rows, line % rows);
             let from = (matrix * group_rows + self.row_groups.group(row)) * group_columns;
             let scales = &self.scales[from..from + group_columns];
@@ -136,33 +214,72 @@ impl Compute<'_> {
                 Some(offsets) => &offsets[from..from + group_columns],
                 None => scales,
             };
-            match self.column_groups {
-                Lines::Listed(list) => {
-                    for ((out, code), group) in out.iter_mut().zip(codes).zip(list) {
-                        let value = self.values[usize::from(*code)];
-                        *out = number(value, scales[*group], offsets[*group]);
-                    }
+            let mut start = 0;
+            while start < columns {
+                let len = (columns - start).min(numbers.len() - filled);
+                let run = &mut numbers[filled..filled + len];
+                self.part(&codes[start..start + len], start, scales, offsets, &number, run);
+                (start, filled) = (start + len, filled + len);
+                if filled == numbers.len() {
+                    self.pass_on(&mut numbers, &mut bytes, out)?;
+                    filled = 0;
                 }
-                Lines::Runs { each: 1, .. } => {
-                    let groups = scales.iter().zip(offsets);
-                    for ((out, code), (scale, offset)) in out.iter_mut().zip(codes).zip(groups) {
-                        *out = number(self.values[usize::from(*code)], *scale, *offset);
-                    }
+            }
+        }
+        numbers.truncate(filled);
+        self.pass_on(&mut numbers, &mut bytes, out)
+    }
+
+    /// Computes the numbers of codes from column `start` on.
+    #[inline(always)]
+    fn part(
+        &self,
+        codes: &[u8],
+        start: usize,
+        scales: &[f32],
+        offsets: &[f32],
+        number: &impl Fn(u8, f32, f32) -> f32,
+        out: &mut [f32],
+    ) {
+        match self.column_groups {
+            Lines::Listed(list) => {
+                for ((out, code), group) in out.iter_mut().zip(codes).zip(&list[start..]) {
+                    *out = number(*code, scales[*group], offsets[*group]);
                 }
-                Lines::Runs { first, each } => {
-                    let (mut out, mut codes, mut len) = (out, codes, *first);
-                    for (scale, offset) in scales.iter().zip(offsets) {
-                        let now = len.min(codes.len());
-                        let (run, rest) = out.split_at_mut(now);
-                        let (of_run, after) = codes.split_at(now);
-                        for (out, code) in run.iter_mut().zip(of_run) {
-                            *out = number(self.values[usize::from(*code)], *scale, *offset);
-                        }
-                        (out, codes, len) = (rest, after, *each);
+            }
+            Lines::Runs { each: 1, .. } => {
+                let groups = scales[start..].iter().zip(&offsets[start..]);
+                for ((out, code), (scale, offset)) in out.iter_mut().zip(codes).zip(groups) {
+                    *out = number(*code, *scale, *offset);
+                }
+            }
+            Lines::Runs { first, each } => {
+                let group = self.column_groups.group(start);
+                // Columns that are left in the first group.
+                let mut len = match group {
+                    0 => *first - start,
+                    _ => each - (start - first) % each,
+                };
+                let (mut out, mut codes) = (out, codes);
+                for (scale, offset) in scales[group..].iter().zip(&offsets[group..]) {
+                    let now = len.min(codes.len());
+                    let (run, rest) = out.split_at_mut(now);
+                    let (of_run, after) = codes.split_at(now);
+                    for (out, code) in run.iter_mut().zip(of_run) {
+                        *out = number(*code, *scale, *offset);
+                    }
+                    (out, codes, len) = (rest, after, *each);
+                    if codes.is_empty() {
+                        break;
                     }
                 }
             }
         }
+    }
+
+    fn pass_on(&self, numbers: &mut [f32], bytes: &mut Vec<u8>, out: &mut Out<'_>) -> Result<()> {
+        finish(numbers, self.of.factor, self.of.rounding.as_ref(), bytes);
+        if bytes.is_empty() { Ok(()) } else { out(bytes) }
     }
 }
 
@@ -178,12 +295,7 @@ impl Lines {
 }
 
 /// Multiplies and rounds numbers, and writes their bytes.
-pub(super) fn finish(
-    numbers: &mut [f32],
-    factor: Option<f32>,
-    rounding: Option<&DType>,
-    bytes: &mut Vec<u8>,
-) {
+fn finish(numbers: &mut [f32], factor: Option<f32>, rounding: Option<&DType>, bytes: &mut Vec<u8>) {
     if let Some(factor) = factor {
         numbers.iter_mut().for_each(|number| *number *= factor);
     }
@@ -199,5 +311,31 @@ pub(super) fn finish(
     bytes.resize(4 * numbers.len(), 0);
     for (bytes, number) in bytes.as_chunks_mut().0.iter_mut().zip(numbers) {
         *bytes = number.to_le_bytes();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn swaps_matrices_of_any_size() {
+        for (rows, columns) in [(1, 1), (8, 8), (16, 8), (7, 19), (70, 65), (9, 130)] {
+            let codes: Vec<u8> =
+                (0..2 * rows * columns).map(|at| (at * 7 + at / 251) as u8).collect();
+            let floats: Vec<f32> = codes.iter().map(|code| f32::from(*code)).collect();
+            let shape = [2, rows, columns];
+            let (swapped_codes, swapped) = (swapped_codes(&codes, shape), swapped(&floats, shape));
+            for matrix in 0..2 {
+                for row in 0..rows {
+                    for column in 0..columns {
+                        let from = codes[(matrix * rows + row) * columns + column];
+                        let to = (matrix * columns + column) * rows + row;
+                        assert_eq!(swapped_codes[to], from, "{rows} × {columns}");
+                        assert_eq!(swapped[to], f32::from(from), "{rows} × {columns}");
+                    }
+                }
+            }
+        }
     }
 }

@@ -14,9 +14,6 @@ pub(super) struct Grid {
     itemsize: u64,
 }
 
-/// The columns of the codes in a word of [`CodePacking::Interleaved`], the lowest first.
-const INTERLEAVED: [usize; 8] = [0, 2, 4, 6, 1, 3, 5, 7];
-
 impl Grid {
     /// Returns the elements for codes of `shape` in a tensor of `numel` elements; `None` if these are
     /// too few or too many.
@@ -172,17 +169,25 @@ fn columnwise(words: &[u32], bits: usize, skip: usize, columns: usize, out: &mut
 }
 
 fn interleaved(row: &[u8], skip: usize, out: &mut [u8]) {
-    let mut columns = [0; 8];
-    let mut out = out.iter_mut();
-    for (at, bytes) in row.as_chunks::<4>().0.iter().enumerate() {
-        let word = u32::from_le_bytes(*bytes);
-        for (nibble, column) in INTERLEAVED.iter().enumerate() {
-            columns[*column] = (word >> (4 * nibble) & 15) as u8;
-        }
-        let from = if at == 0 { skip } else { 0 };
-        for (column, out) in columns[from..].iter().zip(&mut out) {
-            *out = *column;
-        }
+    let codes =
+        |[a, b, c, d]: [u8; 4]| [a & 15, c & 15, a >> 4, c >> 4, b & 15, d & 15, b >> 4, d >> 4];
+    let mut words = row.as_chunks::<4>().0.iter();
+    let mut out = out;
+    if skip > 0
+        && let Some(word) = words.next()
+    {
+        let codes = &codes(*word)[skip..];
+        let len = codes.len().min(out.len());
+        let (first, rest) = out.split_at_mut(len);
+        first.copy_from_slice(&codes[..len]);
+        out = rest;
+    }
+    let (whole, last) = out.as_chunks_mut::<8>();
+    for (out, word) in whole.iter_mut().zip(&mut words) {
+        *out = codes(*word);
+    }
+    if let Some(word) = words.next() {
+        last.iter_mut().zip(codes(*word)).for_each(|(out, code)| *out = code);
     }
 }
 

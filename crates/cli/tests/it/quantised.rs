@@ -1,0 +1,188 @@
+//! Quantised weights as numbers: `manifest --dequantize`, `convert --dequantize`, `stats`, `export`,
+//! `diff`.
+
+use std::fs;
+use std::path::Path;
+
+use crate::common::{Folder, fixture, run, text};
+use serde_json::Value;
+
+/// Copies a fixture, so that its files can be changed.
+fn copied(folder: &Folder, name: &str) -> String {
+    for entry in fs::read_dir(fixture(&format!("quantized/{name}"))).unwrap() {
+        let path = entry.unwrap().path();
+        fs::copy(&path, folder.file(&path.file_name().unwrap().to_string_lossy())).unwrap();
+    }
+    text(&folder.file("model.safetensors"))
+}
+
+fn expected(path: &str) -> Vec<Value> {
+    let text = fs::read(fixture(&format!("{path}.expected.json"))).unwrap();
+    let all: Value = serde_json::from_slice(&text).unwrap();
+    all["entries"].as_array().unwrap().clone()
+}
+
+/// Every leaf has the hash that the library's values have.
+#[test]
+fn manifests_hash_the_numbers() {
+    for name in
+        ["quantized/awq_gemm", "quantized/bnb_4bit", "quantized/ct_nvfp4", "gguf_k/dims.gguf"]
+    {
+        let manifest = run(["manifest", "--json", "--dequantize", &text(&fixture(name))]).json();
+        let found = manifest["entries"].as_array().unwrap();
+        for entry in expected(name) {
+            let of = |found: &&Value| found["key"] == entry["key"];
+            let found = found.iter().find(of).unwrap_or_else(|| panic!("{name}: {entry}"));
+            assert_eq!(found["sha256"], entry["sha256"], "{name}: {entry}");
+            assert_eq!(found["shape"], entry["shape"], "{name}: {entry}");
+        }
+        if name.starts_with("quantized") {
+            assert_eq!(found.len(), expected(name).len(), "{name}");
+        }
+    }
+}
+
+#[test]
+fn converts_to_dense_weights_and_config() {
+    let folder = Folder::new();
+    let source = copied(&folder, "gptq_4bit");
+    let dense = text(&folder.file("dense/model.safetensors"));
+    let ran = run(["convert", &source, &dense, "--dequantize", "bfloat16"]);
+    assert_eq!(ran.code, Some(0), "{}", ran.err);
+    assert!(ran.err.contains("dequantised 1 × GPTQ, 4 bits"), "{}", ran.err);
+    let listed = run(["ls", &dense]).ok();
+    assert!(listed.contains("l.weight") && listed.contains("bfloat16"), "{listed}");
+    assert!(!listed.contains("qweight") && !listed.contains("scales"), "{listed}");
+    let config: Value =
+        serde_json::from_str(&fs::read_to_string(folder.file("dense/config.json")).unwrap())
+            .unwrap();
+    assert!(config.get("quantization_config").is_none(), "{config}");
+    // The numbers are those of the source.
+    let ran =
+        run(["diff", &source, &dense, "--op", "allclose", "--rtol", "0.004", "--ignore-dtype"]);
+    assert_eq!(ran.code, Some(0), "{}{}", ran.out, ran.err);
+    // Without the option, all parts are kept.
+    let kept = text(&folder.file("kept.safetensors"));
+    run(["convert", &source, &kept]).ok();
+    assert_eq!(run(["diff", &source, &kept]).code, Some(0));
+    assert!(run(["ls", &kept]).ok().contains("l.qweight"));
+    let plain = run(["convert", &dense, &text(&folder.file("x.pt")), "--dequantize"]).failed();
+    assert!(plain.contains("no weight is quantised"), "{plain}");
+}
+
+/// Removes a tensor from the header of a safetensors file; its bytes stay.
+fn remove(path: &Path, key: &str) {
+    let bytes = fs::read(path).unwrap();
+    let len = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
+    let mut header: Value = serde_json::from_slice(&bytes[8..8 + len]).unwrap();
+    assert!(header.as_object_mut().unwrap().remove(key).is_some());
+    let header = header.to_string();
+    let mut out = (header.len() as u64).to_le_bytes().to_vec();
+    out.extend_from_slice(header.as_bytes());
+    out.extend_from_slice(&bytes[8 + len..]);
+    fs::write(path, out).unwrap();
+}
+
+#[test]
+fn names_what_is_missing() {
+    let folder = Folder::new();
+    let source = copied(&folder, "awq_gemm");
+    remove(Path::new(&source), "l.scales");
+    let ran = run(["convert", &source, &text(&folder.file("x.pt")), "--dequantize"]);
+    assert_eq!(ran.code, Some(2));
+    assert!(
+        ran.err.contains("`l.weight`") && ran.err.contains("`l.scales` is missing"),
+        "{}",
+        ran.err
+    );
+    assert!(!folder.file("x.pt").exists());
+    let ran = run(["manifest", &source, "--dequantize"]);
+    assert_eq!(ran.code, Some(1));
+    assert!(
+        ran.err.contains("`l.scales` is missing") && ran.out.contains("l.qweight"),
+        "{}",
+        ran.err
+    );
+}
+
+/// Statistics are those of the numbers, beside the scales; codes are read if a key names them.
+#[test]
+fn statistics_are_of_numbers() {
+    let folder = Folder::new();
+    let source = copied(&folder, "awq_gemm");
+    let keys = |patterns: &[&str]| -> Vec<(String, String)> {
+        let args = ["stats", "--json", &source];
+        let json = run(args.iter().chain(patterns)).json();
+        let tensors = json["tensors"].as_array().unwrap().iter();
+        let name = |field: &Value| field.as_str().unwrap().to_owned();
+        tensors.map(|tensor| (name(&tensor["key"]), name(&tensor["dtype"]))).collect()
+    };
+    let all = keys(&[]);
+    assert!(all.contains(&("l.weight".into(), "float32".into())), "{all:?}");
+    assert!(all.iter().any(|(key, _)| key == "l.scales"), "{all:?}");
+    assert_eq!(keys(&["l.qweight"]), [("l.qweight".into(), "int32".into())]);
+    let csv = text(&folder.file("row.csv"));
+    let ran = run(["export", &source, "l.weight[0, :4]", &csv]);
+    assert_eq!(ran.code, Some(0), "{}", ran.err);
+    let first = fs::read_to_string(&csv).unwrap();
+    let first: Vec<f32> =
+        first.trim().split(|c| c == ',' || c == '\n').map(|text| text.parse().unwrap()).collect();
+    assert_eq!(first, [0.343_505_86, 0.171_752_93, 0.286_254_88, -0.229_003_9]);
+    // A scale that is NaN is found in the weight.
+    let mut bytes = fs::read(&source).unwrap();
+    let len = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
+    let header: Value = serde_json::from_slice(&bytes[8..8 + len]).unwrap();
+    let at = 8 + len + header["l.scales"]["data_offsets"][0].as_u64().unwrap() as usize;
+    bytes[at..at + 2].copy_from_slice(&0x7e00u16.to_le_bytes());
+    fs::write(&source, bytes).unwrap();
+    let ran = run(["stats", &source, "l.weight", "--fail-on", "nan"]);
+    assert_eq!(ran.code, Some(1), "{}{}", ran.out, ran.err);
+}
+
+/// A model and its conversion by llama.cpp are compared by name, with rows in the same order.
+#[test]
+fn compares_a_model_with_its_gguf() {
+    let sides =
+        ["original.safetensors", "llama.gguf"].map(|name| text(&fixture("gguf_names").join(name)));
+    let [original, gguf] = &sides;
+    let diff = |atol: &str, more: &[&str]| {
+        let mut args = vec!["diff", original, gguf, "--op", "allclose", "--ignore-dtype"];
+        args.extend(["--rtol", "0", "--atol", atol]);
+        args.extend(more);
+        run(args)
+    };
+    let ran = diff("0.3", &[]);
+    assert_eq!((ran.code, ran.err.as_str()), (Some(0), ""), "{}", ran.out);
+    // Q8_0 is exact to a hundredth, Q4_0 is not.
+    let ran = diff("0.015", &["--json"]);
+    let report: Value = serde_json::from_str(&ran.out).unwrap();
+    let differing: Vec<&str> = report["differences"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|it| it["key"].as_str().unwrap())
+        .collect();
+    assert_eq!(differing, ["model.layers.0.mlp.down_proj.weight"]);
+    assert_eq!(report["keys"], 6);
+}
+
+/// Stored bytes are shown as another dtype; the file is unchanged.
+#[test]
+fn shows_bytes_as_other_dtypes() {
+    let folder = Folder::new();
+    let source = copied(&folder, "bnb_4bit");
+    let values = |args: &[&str]| {
+        let ran = run(["show", "--json", &source].iter().chain(args)).json();
+        let values = ran["entries"][0]["values"].as_array().cloned().unwrap_or_default();
+        (ran["entries"][0]["shape"].clone(), values)
+    };
+    let (shape, bytes) = values(&["m.nf4.weight", "--as", "int8", "--values", "2"]);
+    assert_eq!((shape, bytes.len()), (serde_json::json!([256, 1]), 2));
+    let args = ["m.nf4.weight", "--as", "uint4-high-first", "--shape", "8,64", "--values", "4"];
+    let (shape, high) = values(&args);
+    assert_eq!((shape, high.len()), (serde_json::json!([8, 64]), 4));
+    let (_, low) = values(&["m.nf4.weight", "--as", "uint4", "--values", "4"]);
+    assert_eq!((&high[0], &high[1]), (&low[1], &low[0]));
+    let refused = run(["show", &source, "m.nf4.weight", "--as", "float32"]).failed();
+    assert!(refused.contains("a dtype of the same width"), "{refused}");
+}
