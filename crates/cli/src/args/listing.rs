@@ -72,10 +72,10 @@ pub(crate) struct Show {
     /// Shows the stored bytes as another dtype of the same width, or as integers of four bits: int4,
     /// uint4, or with the first one in the high half of a byte, int4-high-first, uint4-high-first
     #[arg(long = "as", value_name = "DTYPE", conflicts_with = "code")]
-    pub(crate) read_as: Option<String>,
+    pub(crate) shown_as: Option<String>,
 
     /// With --as: the shape to show, e.g. 64,128
-    #[arg(long, value_name = "DIMENSIONS", value_delimiter = ',', requires = "read_as")]
+    #[arg(long, value_name = "DIMENSIONS", value_delimiter = ',', requires = "shown_as")]
     pub(crate) shape: Option<Vec<u64>>,
 }
 

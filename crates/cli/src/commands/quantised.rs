@@ -66,10 +66,7 @@ pub(super) fn dense(checkpoint: &Checkpoint, dtype: &str) -> Result<Checkpoint> 
 /// Returns both sides of a comparison in one form. If one is quantised and the other is not, weights
 /// are tensors of numbers on both. If one has llama.cpp's names, it gets those of Hugging Face.
 /// Also returns whether only one of them is quantised.
-pub(super) fn alike(
-    left: Checkpoint,
-    right: Checkpoint,
-) -> Result<(Checkpoint, Checkpoint, bool)> {
+pub(super) fn alike(left: Checkpoint, right: Checkpoint) -> Result<(Checkpoint, Checkpoint, bool)> {
     let renamed = [with_original_names(left.inner())?, with_original_names(right.inner())?];
     let (left, right) = match renamed {
         [Some(renamed), None] => (left.edited(renamed), right),

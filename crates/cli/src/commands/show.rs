@@ -22,13 +22,13 @@ use slice::ShownSlice;
 pub(crate) fn run(args: &Show) -> CommandResult {
     let keys: Vec<&str> = args.keys.iter().map(String::as_str).collect();
     let (file, with) = (&args.input.file, &args.input.common.with);
-    let opened = match args.read_as {
+    let opened = match args.shown_as {
         // The stored bytes are shown.
         Some(_) => super::open_for_good(file, with)?,
         None => super::quantised::open_for_good(file, with, &keys)?,
     };
     let other;
-    let checkpoint: &Checkpoint = match &args.read_as {
+    let checkpoint: &Checkpoint = match &args.shown_as {
         Some(dtype) => {
             other = reinterpret(opened.inner(), dtype, args)?;
             &other
