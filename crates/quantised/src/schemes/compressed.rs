@@ -118,7 +118,14 @@ fn integers_made(set: &Set<'_>) -> Result<(u32, Made)> {
     let bits = u32::try_from(bits).ok().filter(|bits| (1..=8).contains(bits));
     let bits = bits.ok_or_else(|| Error::unsupported("codes of more than 8 bits"))?;
     let half = 1i32 << (bits - 1);
-    let groups = if scales.numel() == Some(rows) { 1 } else { last(scales) };
+    let (down, groups) = match scales.shape[..] {
+        [1] => (rows, 1),
+        [count] if count == rows => (1, 1),
+        [count, groups] if count == rows => (1, groups),
+        _ => {
+            return Err(contradicts("the scales are", &scales.shape, format!("{rows} rows")));
+        }
+    };
     let listed = set.get("weight_g_idx").map(|list| list.tensor);
     let each = match listed {
         Some(_) => 1,
@@ -132,6 +139,7 @@ fn integers_made(set: &Set<'_>) -> Result<(u32, Made)> {
     }
     of.offset = zeros(set, bits)?;
     of.rounding = rounding(scales);
+    let of = with_rows(of, down);
     Ok((bits, Made { of, shape: vec![rows, columns], inferred }))
 }
 

@@ -32,11 +32,14 @@ fn made(set: &Set<'_>, codes: &Tensor) -> Result<(String, Made)> {
     let scales = set.need("scales")?;
     let mut inferred = Vec::new();
     let bad = |expected: &str| contradicts("the scales are", &scales.shape, expected);
-    let (Some([matrices, rows, words]), Some([_, _, groups])) =
+    let (Some([matrices, rows, words]), Some([scaled_matrices, scaled_rows, groups])) =
         (three(&codes.shape), three(&scales.shape))
     else {
         return Err(bad("at least two dimensions"));
     };
+    if [scaled_matrices, scaled_rows] != [matrices, rows] {
+        return Err(bad(&format!("{matrices} × {rows} rows, as the codes have")));
+    }
     // The bits of a code times the codes in a group.
     let together = words.checked_mul(32).and_then(|bits| quotient(bits, groups));
     let together = together.ok_or_else(|| bad("groups of equal size in each row"))?;
@@ -51,6 +54,12 @@ fn made(set: &Set<'_>, codes: &Tensor) -> Result<(String, Made)> {
         (1, _) => return Err(bad("groups of 16 or 32 codes")),
         _ => None,
     };
+    let stated = set.settings.text(&format!("{}.mode", set.module));
+    if let (Some((mode, _)), Some(stated)) = (mode, stated.or_else(|| set.settings.text("mode")))
+        && mode != stated
+    {
+        return Err(bad(&format!("groups of the mode {stated}")));
+    }
     let (bits, group) = match (mode, own("bits"), own("group_size")) {
         (Some((_, bits)), _, _) => (bits, together / bits),
         (None, Some(bits), Some(group)) => (bits, group),

@@ -54,7 +54,9 @@ fn made(set: &Set<'_>, codes: &Tensor, scales: &Tensor, inverse: bool) -> Result
     let per_matrix = scales.numel() == Some(matrices) && matrices > 1;
     let mut of = if scales.numel() == Some(1) && matrices == 1 || per_matrix {
         make(rows, columns)
-    } else if scales.numel() == matrices.checked_mul(rows) {
+    } else if scales.numel() == matrices.checked_mul(rows)
+        && (scales.shape.last() == Some(&1) || scales.shape.len() < codes.shape.len())
+    {
         make(1, columns)
     } else {
         let Some([_, down, across]) = three(&scales.shape) else {
@@ -68,9 +70,14 @@ fn made(set: &Set<'_>, codes: &Tensor, scales: &Tensor, inverse: bool) -> Result
                 let group = || set.settings.of_groups(&format!("block_structure.{at}"));
                 own.or_else(|| group()?.parse().ok())
             };
+            let squares = match set.settings.of_groups("strategy") {
+                Some(strategy) => strategy == "block",
+                None => codes.dtype != DType::I8,
+            };
             let size = |all: u64, blocks: u64, at: usize| match stated(at) {
                 Some(size) => Some(size),
-                None => block_size(all, blocks),
+                None if squares => block_size(all, blocks),
+                None => None,
             };
             let sizes = size(rows, down, 0).zip(size(columns, across, 1));
             let fits = |(height, width): &(u64, u64)| {
@@ -82,7 +89,8 @@ fn made(set: &Set<'_>, codes: &Tensor, scales: &Tensor, inverse: bool) -> Result
             let (height, width) = sizes.filter(fits).ok_or_else(|| {
                 let expected = match (stated(0), stated(1)) {
                     (Some(height), Some(width)) => format!("squares of {height} × {width}"),
-                    _ => "squares of equal size".to_owned(),
+                    _ if squares => "squares of equal size".to_owned(),
+                    _ => format!("{rows} rows"),
                 };
                 contradicts("the scales are", &scales.shape, expected)
             })?;
