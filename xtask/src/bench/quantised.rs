@@ -1,5 +1,7 @@
 //! Statistics of quantised weights, compared with gguf's own numpy code and with dense float16.
 
+use std::path::Path;
+
 use anyhow::{Context as _, Result};
 
 use super::values::{in_turns, pinned};
@@ -28,7 +30,7 @@ impl Bench {
         }
         for one in [true, false] {
             let cores = if one { "one core" } else { "all cores" };
-            let stats = |file| {
+            let stats = |file: &Path| {
                 let mut ours = pinned(&self.statelens, one);
                 ours.args(["stats", "--json"]).arg(file);
                 ours

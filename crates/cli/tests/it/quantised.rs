@@ -126,7 +126,7 @@ fn statistics_are_of_numbers() {
     assert_eq!(ran.code, Some(0), "{}", ran.err);
     let first = fs::read_to_string(&csv).unwrap();
     let first: Vec<f32> =
-        first.trim().split(|c| c == ',' || c == '\n').map(|text| text.parse().unwrap()).collect();
+        first.trim().split([',', '\n']).map(|text| text.parse().unwrap()).collect();
     assert_eq!(first, [0.343_505_86, 0.171_752_93, 0.286_254_88, -0.229_003_9]);
     // A scale that is NaN is found in the weight.
     let mut bytes = fs::read(&source).unwrap();

@@ -270,7 +270,7 @@ impl<'a> Module<'a> {
     fn blocks(&self) -> Vec<PackedTensor<'a>> {
         let named = self.parts.iter().filter_map(|(part, values)| {
             let scales = self.get(&format!("{}_scales", part.strip_suffix("_blocks")?))?;
-            let [outer @ .., runs, bytes] = &values.shape[..] else { return None };
+            let [outer @ .., runs, bytes] = values.shape else { return None };
             let block = bytes.checked_mul(2)?;
             (scales.params.checked_mul(*bytes)? == values.params).then_some(())?;
             let inputs = runs.checked_mul(block)?;
@@ -288,10 +288,10 @@ impl<'a> Module<'a> {
     /// Detects `qweight` and `scales`: GPTQ packs along the inputs, AWQ along the outputs.
     fn gptq(&self, config: Option<&Config>) -> Option<PackedTensor<'a>> {
         let (values, scales) = (self.get("qweight")?, self.get("scales")?);
-        let ([rows, columns], [groups, outputs]) = (two(&values.shape)?, two(&scales.shape)?);
+        let ([rows, columns], [groups, outputs]) = (two(values.shape)?, two(scales.shape)?);
         if columns == outputs {
             let listed = self.get("g_idx").and_then(|index| index.shape.first().copied());
-            let zeros = self.get("qzeros").and_then(|zeros| two(&zeros.shape));
+            let zeros = self.get("qzeros").and_then(|zeros| two(zeros.shape));
             let by_index = listed.and_then(|inputs| quotient(rows.checked_mul(32)?, inputs));
             let by_zeros = zeros.and_then(|[_, packed]| quotient(packed.checked_mul(32)?, columns));
             let stated = config.and_then(|config| config.exact("quantization_config.bits"));
@@ -425,13 +425,13 @@ impl<'a> Module<'a> {
 
     /// Detects an 8-bit `weight` with its scales.
     fn scaled(&self, config: Option<&Config>) -> Option<PackedTensor<'a>> {
-        let values = self.get("weight").filter(|values| is_narrow(&values.dtype))?;
+        let values = self.get("weight").filter(|values| is_narrow(values.dtype))?;
         let scales = ["weight_scale_inv", "weight_scale"].iter().find_map(|name| self.get(name))?;
         let stated = |at: usize| {
             let key = format!("quantization_config.weight_block_size.{at}");
             config.and_then(|config| config.exact(&key))
         };
-        let block = match (two(&values.shape), two(&scales.shape)) {
+        let block = match (two(values.shape), two(scales.shape)) {
             (Some([rows, columns]), Some([down, across])) => {
                 let [height, width] =
                     [(rows, down, 0), (columns, across, 1)].map(|(size, blocks, at)| {

@@ -156,6 +156,6 @@ pub(super) fn blocks<'a>(set: &Set<'a>) -> Vec<Found<'a>> {
             made: made(),
         });
     }
-    all.sort_by(|one, other| one.codes.id.cmp(&other.codes.id));
+    all.sort_by_key(|one| one.codes.id);
     all
 }

@@ -130,7 +130,7 @@ pub(super) fn tq1(block: &[u8], out: &mut [f32]) {
         let mut power = 1u8;
         for _ in 0..digits {
             for (byte, out) in bytes.iter().zip(&mut out) {
-                let digit = u16::from(byte.wrapping_mul(power)) * 3 >> 8;
+                let digit = (u16::from(byte.wrapping_mul(power)) * 3) >> 8;
                 *out = scale * (f32::from(digit) - 1.0);
             }
             power = power.wrapping_mul(3);
