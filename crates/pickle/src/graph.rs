@@ -428,11 +428,25 @@ impl Pickle {
         }
     }
 
+    /// Returns the class in another class that protocols before 4 spell as
+    /// `getattr(ShardedTensor, 'ProcessGroupState')`. No other is known.
+    fn nested_class(&self, args: &[NodeId]) -> Option<Arc<Global>> {
+        let [class, name] = args else { return None };
+        let Node::Global(class) = self.node(*class) else { return None };
+        let module = "torch.distributed._shard.sharded_tensor.api";
+        let known =
+            class.is(module, "ShardedTensor") && self.str(*name) == Some("ProcessGroupState");
+        known.then(|| Arc::new(Global::new(module, "ShardedTensor.ProcessGroupState")))
+    }
+
     pub(crate) fn spelled_global(&self, object: &BuiltObject<'_>) -> Option<Arc<Global>> {
         let Node::Global(function) = self.node(object.callable) else { return None };
         let args = self.sequence(object.args)?;
         // A real name is short, and a long one would be copied on every call.
         let name = |id| self.str(id).filter(|name| name.len() < 1000);
+        if function.is("builtins", "getattr") && object.form == Form::Call {
+            return self.nested_class(args);
+        }
         if !is_dill(function) || object.form != Form::Call {
             return None;
         }

@@ -67,6 +67,25 @@ impl Pickle {
         Ok(state.lowered(root))
     }
 
+    /// Like [`Pickle::lower`], but each distributed tensor becomes the part of it that this file
+    /// holds. Also returns the value of each of them, and the node that describes it.
+    pub fn lower_parts(
+        &self,
+        builder: &mut Builder,
+        storages: &mut dyn Storages,
+    ) -> Result<(Lowered, Vec<(ValueId, NodeId)>)> {
+        let mut state = LoweringState { parts: Some(Vec::new()), ..LoweringState::default() };
+        let progress = &mut Unwatched;
+        let mut lowering =
+            Lowering { pickle: self, builder, storages, progress, state: &mut state };
+        let root = lowering.visit(self.root())?;
+        while lowering.step()? {}
+        let nodes = state.parts.take().unwrap_or_default();
+        let found = nodes.into_iter().filter_map(|node| Some((*state.done.get(&node)?, node)));
+        let parts = found.collect();
+        Ok((state.lowered(root), parts))
+    }
+
     /// Like [`Pickle::lower`], reporting tensors as they are found. Frees the objects of the pickle
     /// on the way: afterwards only its metadata may be used.
     pub fn lower_all(
@@ -135,6 +154,8 @@ struct LoweringState {
     work: Cell<usize>,
     /// Reference counts, if objects are freed on the way.
     release: Option<ObjectHolders>,
+    /// The distributed tensors so far, if they are lowered as the parts that the file holds.
+    parts: Option<Vec<NodeId>>,
 }
 
 impl Default for LoweringState {
@@ -153,6 +174,7 @@ impl Default for LoweringState {
             problems: Problems::default(),
             work: Cell::new(WORK),
             release: None,
+            parts: None,
         }
     }
 }

@@ -56,6 +56,14 @@ impl Lowering<'_> {
                 };
                 self.sparse(*layout, *data)
             }
+            (
+                "torch._utils",
+                "_rebuild_parameter" | "_rebuild_parameter_with_state",
+                [data, ..],
+            ) if self.is_distributed(*data) => Some(LoweredNode::Same(*data)),
+            (_, "_rebuild_from_type_v2", [_, _, args, state]) if self.is_distributed(id) => {
+                self.held_part(id, *args, *state)
+            }
             (module, "_rebuild_from_type_v2", [function, class, args, state])
                 if rebuilds(module, "_rebuild_") && self.wraps(*function) =>
             {
@@ -537,13 +545,57 @@ impl Lowering<'_> {
 
     /// Returns a rank's part of a distributed tensor.
     fn local(&self, state: NodeId) -> Option<NodeId> {
+        self.local_of(state, "_local_tensor")
+    }
+
+    /// Returns the field `name` of a state, which may be a pair of attributes and slots.
+    fn local_of(&self, state: NodeId, name: &str) -> Option<NodeId> {
         let parts = match self.pickle.node(state) {
             Node::Tuple(parts) => self.pickle.items(*parts),
             _ => std::slice::from_ref(&state),
         };
         let small = |id: &&NodeId| self.pickle.dict(**id).is_some_and(|dict| dict.len() < 64);
         let mut small = parts.iter().take(2).filter(small);
-        small.find_map(|part| self.pickle.field(*part, "_local_tensor"))
+        small.find_map(|part| self.pickle.field(*part, name))
+    }
+
+    /// Returns whether a call makes a distributed tensor, if those are lowered as their parts.
+    fn is_distributed(&self, id: NodeId) -> bool {
+        let class = || {
+            let (global, args) = self.pickle.call(id)?;
+            let [_, class, ..] = args else { return None };
+            (&*global.name == "_rebuild_from_type_v2").then(|| self.pickle.global(*class))?
+        };
+        self.state.parts.is_some()
+            && class().is_some_and(|class| {
+                class.module.starts_with("torch.distributed")
+                    && matches!(&*class.name, "DTensor" | "ShardedTensor")
+            })
+    }
+
+    /// Returns the part of a distributed tensor that this file holds, and records it. The state of
+    /// a `DTensor` has the part under `_local_tensor`; that of a `ShardedTensor` begins with a list
+    /// of parts, usually one, each with a `tensor`.
+    fn held_part(&mut self, id: NodeId, args: NodeId, state: NodeId) -> Option<LoweredNode> {
+        let shard = || {
+            let shards = self.pickle.sequence(*self.pickle.sequence(state)?.first()?)?;
+            let [shard] = shards else { return None };
+            self.local_of(self.pickle.state(*shard)?, "tensor")
+        };
+        let local = self.local(state).or_else(shard);
+        let tensor = match local {
+            Some(local) => {
+                let tensor = self.rebuild(local, WRAPPERS).ok()?.tensor;
+                self.count_missing(&tensor);
+                tensor
+            }
+            None => {
+                let [_, dtype, size, ..] = *self.pickle.sequence(args)? else { return None };
+                self.without_data(dtype, size, "this file holds no part of it").ok()?
+            }
+        };
+        self.state.parts.as_mut()?.push(id);
+        Some(LoweredNode::Parts(Assembly::Tensor(Box::new(tensor), None), Vec::new()))
     }
 
     /// Returns a tensor that consists of others, as an object with those.

@@ -154,9 +154,15 @@ pub(crate) const ALIASES: &[(&str, &str)] = &[
     ),
     (
         "wrapper",
-        "<torch.distributed.tensor.DTensor>|<torch.distributed._tensor.api.DTensor>|unlisted",
+        "<torch.distributed.tensor.DTensor>|<torch.distributed._tensor.api.DTensor>\
+         |<torch.distributed._shard.sharded_tensor.api.ShardedTensor>|unlisted",
     ),
-    ("tensor-state", "none|attributes|(none|attributes, none|attributes)"),
+    (
+        "tensor-state",
+        "none|attributes|(none|attributes, none|attributes)\
+         |([any], torch.distributed._shard.sharded_tensor.metadata.ShardedTensorMetadata(), \
+         any, any, bool)",
+    ),
     ("layout", "torch.serialization._get_layout()"),
     ("device", "str|torch.device()"),
     (
