@@ -40,6 +40,9 @@ pub struct Checkpoint {
     pub files: FileSet,
     /// Findings of the reader.
     pub findings: Vec<Finding>,
+    /// Further copies of pieces of tensors, which verification compares with the ones used. An
+    /// edited checkpoint has none.
+    pub replicas: Vec<Replica>,
     values: Pieces<Value>,
     root: ValueId,
     tensors: Pieces<Tensor>,
@@ -50,6 +53,15 @@ pub struct Checkpoint {
     outside_state: HashSet<ValueId>,
     holds_tensor: Vec<bool>,
     unfolded: Unfolded,
+}
+
+/// Two stored copies of a piece of a tensor. Nothing says that they are equal.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Replica {
+    /// The flat key of the tensor.
+    pub key: Text,
+    /// The piece that the tensor consists of, and the other copy; both have its dtype and shape.
+    pub copies: [Tensor; 2],
 }
 
 impl Checkpoint {
@@ -444,6 +456,7 @@ impl Builder {
             format,
             files,
             findings,
+            replicas: Vec::new(),
             values,
             root,
             tensors,

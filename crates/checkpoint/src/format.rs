@@ -45,6 +45,11 @@ pub struct FormatTraits {
     /// The name of the metadata of the file, which are the raw attributes of the root, and which
     /// other formats have no place for.
     pub file_metadata: Option<&'static str>,
+    /// Whether values outside of the state dict are further states of a run, such as that of the
+    /// optimizer, rather than attributes of modules. They are written if they are selected.
+    pub further_states: bool,
+    /// The beginnings of keys of tensors that may hold a layer in each row: `decoder.layers.`.
+    pub layer_stacks: &'static [&'static str],
 }
 
 impl FormatTraits {
@@ -57,6 +62,8 @@ impl FormatTraits {
         slash_keys: false,
         graph_key: None,
         file_metadata: None,
+        further_states: false,
+        layer_stacks: &[],
     };
 }
 

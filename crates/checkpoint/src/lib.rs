@@ -39,6 +39,7 @@ pub mod order;
 pub mod pieces;
 mod plan;
 mod progress;
+mod rank;
 mod read_at;
 pub mod room;
 mod scratch;
@@ -53,7 +54,7 @@ mod words;
 
 pub use advice::{Advice, Phrase, Setting};
 pub use cache::{BLOCK, Structure};
-pub use checkpoint::{Builder, Checkpoint, NOT_COMPARED, STORED_TYPE, has_enum};
+pub use checkpoint::{Builder, Checkpoint, NOT_COMPARED, Replica, STORED_TYPE, has_enum};
 pub use codec::{hex, natural_order, percent_decode, percent_encode};
 pub use dtype::{Block, DType, Field, NumpyType};
 pub use error::{Error, ErrorKind, Result};
@@ -72,6 +73,7 @@ pub use plan::{
     StoredChunk, WrittenSegment,
 };
 pub use progress::{Progress, Unwatched};
+pub use rank::rank_in;
 pub use read_at::{Memory, ReadAt};
 pub use scratch::{Area, MemoryScratch, Scratch};
 pub use source::{File, FileId, FileSet, Siblings, Span};

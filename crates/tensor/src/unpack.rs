@@ -1,10 +1,11 @@
 //! Decompresses a storage piece by piece: deflate, bzip2 and LZMA, the methods of Python's
-//! `zipfile`.
+//! `zipfile`, and Zstandard.
 
 use std::io::Read;
 use std::ops::Range;
 
 use flate2::{Decompress, FlushDecompress};
+use ruzstd::decoding::{FrameDecoder, StreamingDecoder};
 use statelens_checkpoint::{Error, Packed, Packing, Result, Span, room};
 
 use crate::{Need, Out};
@@ -22,7 +23,7 @@ pub(crate) struct Unpack {
     /// Start of the stream. Errors name this offset, because the position within the stream depends
     /// on how it is cut into pieces.
     start: u64,
-    /// Decompressed length of the storage.
+    /// Decompressed length of the storage; the largest number if more bytes may follow it.
     len: u64,
     wanted: Range<u64>,
     at: u64,
@@ -36,7 +37,16 @@ enum Decoder {
     Bzip2(bzip2::Decompress),
     /// The compressed bytes so far: the decoder reads from a source instead of being fed.
     Lzma(Vec<u8>),
+    /// The bytes of an incomplete block, and whether the header of the frame was read.
+    Zstd {
+        frame: Box<FrameDecoder>,
+        pending: Vec<u8>,
+        started: bool,
+    },
 }
+
+/// The longest header of a frame of Zstandard, in bytes.
+const MAX_FRAME_HEADER: usize = 18;
 
 struct Progressed {
     read: usize,
@@ -56,13 +66,21 @@ impl Unpack {
             packing: packed.packing,
             start: packed.span.offset,
             rest: packed.span,
-            len: shifted(packed.len)?,
+            len: match packed.packing {
+                Packing::Zstd => u64::MAX,
+                _ => shifted(packed.len)?,
+            },
             wanted: shifted(wanted.start)?..shifted(wanted.end)?,
             at: 0,
             decoder: match packed.packing {
                 Packing::Deflate => Decoder::Deflate(Decompress::new(false)),
                 Packing::Bzip2 => Decoder::Bzip2(bzip2::Decompress::new(false)),
                 Packing::Lzma => Decoder::Lzma(Vec::new()),
+                Packing::Zstd => Decoder::Zstd {
+                    frame: Box::new(FrameDecoder::new()),
+                    pending: Vec::new(),
+                    started: false,
+                },
             },
             piece: vec![0; PIECE],
             done: false,
@@ -145,6 +163,11 @@ impl Unpack {
     }
 
     fn end(&mut self, left_over: u64) -> Result<()> {
+        if self.len == u64::MAX && self.at >= self.wanted.end {
+            // More bytes may follow those of the tensor.
+            self.done = true;
+            return Ok(());
+        }
         if self.at != self.len || left_over > 0 {
             return Err(self.damaged(format!(
                 "decompressed, there are {} bytes, with {left_over} compressed ones left over",
@@ -156,9 +179,13 @@ impl Unpack {
     }
 
     fn damaged(&self, what: String) -> Error {
-        Error::damaged(format!("a compressed tensor is damaged: {what}"))
-            .at(self.start)
-            .expected(format!("a {} stream of {} bytes", self.packing.name(), self.len))
+        Error::damaged(format!("a compressed tensor is damaged: {what}")).at(self.start).expected(
+            format!(
+                "a {} stream of {} bytes",
+                self.packing.name(),
+                if self.len == u64::MAX { self.wanted.end } else { self.len }
+            ),
+        )
     }
 }
 
@@ -188,8 +215,51 @@ impl Decoder {
                 })
             }
             Self::Lzma(_) => Ok(Progressed { read: bytes.len(), written: 0, ended: false }),
+            Self::Zstd { frame, pending, started } => {
+                pending.extend_from_slice(bytes);
+                let read = bytes.len();
+                if !*started {
+                    if pending.len() < MAX_FRAME_HEADER {
+                        return Ok(Progressed { read, written: 0, ended: false });
+                    }
+                    let mut source = pending.as_slice();
+                    frame.init(&mut source)?;
+                    let used = pending.len() - source.len();
+                    pending.drain(..used);
+                    *started = true;
+                }
+                let (mut used, mut written) = (0, 0);
+                if frame.can_collect() > 0 {
+                    written = frame.read(piece)?;
+                } else if let Some(block) = zstd_block(pending) {
+                    (used, written) = frame.decode_from_to(block, piece)?;
+                    used = used.min(pending.len());
+                    pending.drain(..used);
+                }
+                let ended = frame.is_finished() && frame.can_collect() == 0;
+                if ended
+                    && let Some(stored) = frame.get_checksum_from_data()
+                    && frame.get_calculated_checksum() != Some(stored)
+                {
+                    return Err("the checksum of the frame is wrong".into());
+                }
+                // Bytes that were taken out of the block count as progress, too.
+                Ok(Progressed { read: read.max(used), written, ended })
+            }
         }
     }
+}
+
+/// Returns the first block of a frame of Zstandard, if it is complete (RFC 8878, 3.1.1.2), with the
+/// checksum after the last one. Blocks are decoded one by one, because four bytes may hold 128 kB.
+fn zstd_block(bytes: &[u8]) -> Option<&[u8]> {
+    let header = bytes.first_chunk::<3>()?;
+    let header = u32::from_le_bytes([header[0], header[1], header[2], 0]);
+    let is_repeated = header >> 1 & 3 == 1;
+    let len = 3 + if is_repeated { 1 } else { header as usize >> 3 };
+    let block = bytes.get(..len)?;
+    let is_last = header & 1 == 1;
+    Some(if is_last { bytes.get(..len + 4).unwrap_or(block) } else { block })
 }
 
 /// Returns the decoder for an LZMA stream in a zip archive (APPNOTE 5.8.8): two bytes of version,
@@ -230,6 +300,10 @@ pub fn unpacked(packing: Packing, stored: &[u8], len: u64) -> Result<Option<Vec<
             Ok(reader) => reader.take(limit).read_to_end(&mut bytes),
             Err(error) => Err(error),
         },
+        Packing::Zstd => match StreamingDecoder::new(stored) {
+            Ok(decoder) => decoder.take(limit).read_to_end(&mut bytes),
+            Err(error) => Err(std::io::Error::other(error)),
+        },
     };
     Ok((done.is_ok() && bytes.len() as u64 == len).then_some(bytes))
 }
@@ -246,6 +320,10 @@ pub fn unpacked_start(packing: Packing, stored: &[u8], len: u64) -> Vec<u8> {
         Packing::Lzma => match lzma(stored, u64::MAX >> 2) {
             Ok(Ok(reader)) => reader.take(len).read_to_end(&mut bytes),
             _ => Ok(0),
+        },
+        Packing::Zstd => match StreamingDecoder::new(stored) {
+            Ok(decoder) => decoder.take(len).read_to_end(&mut bytes),
+            Err(_) => Ok(0),
         },
     };
     bytes

@@ -100,7 +100,7 @@ pub struct Packed {
     pub len: u64,
 }
 
-/// Compression methods: those of zip members that Python's `zipfile` reads.
+/// Compression methods: those of zip members that Python's `zipfile` reads, and Zstandard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Packing {
     /// Raw deflate (RFC 1951), method 8.
@@ -109,6 +109,8 @@ pub enum Packing {
     Bzip2,
     /// LZMA after its properties, method 14.
     Lzma,
+    /// A frame of Zstandard (RFC 8878), which may hold further bytes after those of the tensor.
+    Zstd,
 }
 
 impl Packing {
@@ -118,6 +120,7 @@ impl Packing {
             Self::Deflate => "deflate",
             Self::Bzip2 => "bzip2",
             Self::Lzma => "LZMA",
+            Self::Zstd => "Zstandard",
         }
     }
 
@@ -127,6 +130,7 @@ impl Packing {
             Self::Deflate => "deflated",
             Self::Bzip2 => "compressed with bzip2",
             Self::Lzma => "compressed with LZMA",
+            Self::Zstd => "compressed with Zstandard",
         }
     }
 }
