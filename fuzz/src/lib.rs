@@ -9,6 +9,7 @@ mod dcp;
 mod link;
 mod pickle;
 mod quantised;
+mod ranks;
 mod recipe;
 mod scan;
 mod sweep;
@@ -43,6 +44,7 @@ const TARGETS: &[(&str, fn(&[u8]))] = &[
     ("numpy", |bytes| examine("x.npz", bytes)),
     ("pickle", pickle::run),
     ("quantised", quantised::run),
+    ("ranks", ranks::run),
     ("recipe", recipe::run),
     ("scan", scan::run),
     ("split_reads", split_reads),

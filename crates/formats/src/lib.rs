@@ -43,11 +43,14 @@ mod damage;
 #[cfg(test)]
 mod damaged_copies;
 pub mod dcp;
+pub mod deepspeed;
 pub mod flax;
 mod foreign;
 mod format;
+pub mod fsdp;
 pub mod gguf;
 pub mod hdf5;
+mod joined;
 pub mod keras;
 pub mod manifest;
 pub mod numpy;
@@ -97,6 +100,9 @@ pub static FORMATS: &[&Format] = &[
     &torch::FORMAT,
     &safetensors::FORMAT,
     &dcp::FORMAT,
+    &fsdp::FORMAT,
+    &deepspeed::FORMAT,
+    &safetensors::pieces::FORMAT,
     &tensorflow::FORMAT,
     &numpy::ARRAY,
     &numpy::ARCHIVE,

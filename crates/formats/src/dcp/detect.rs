@@ -1,7 +1,7 @@
-use statelens_checkpoint::{FileId, FileSet};
+use statelens_checkpoint::{FileId, FileSet, rank_in};
 
 use crate::archive::ZIP;
-use crate::paths::folder;
+use crate::paths::{base, folder};
 use crate::{Probe, Score};
 
 /// The modules of the classes in the metadata; the second is that of releases before 2.0.
@@ -34,11 +34,28 @@ fn is_rank(name: &str) -> bool {
     name.ends_with(".distcp")
 }
 
-/// Finds the metadata of the checkpoint that `main` belongs to, in the same folder.
-pub(super) fn metadata(files: &FileSet, main: FileId) -> Option<FileId> {
+/// Finds the metadata of the checkpoint that `main` belongs to, in the same folder: `.metadata`, or
+/// that of each rank, `__0.metadata`, if the ranks did not coordinate.
+pub(super) fn metadata(files: &FileSet, main: FileId) -> Vec<FileId> {
     let name = files.name(main);
-    if !is_rank(name) {
-        return Some(main);
+    let top = folder(name);
+    if !is_rank(name) && !is_own(name) {
+        return vec![main];
     }
-    files.find(&format!("{}.metadata", folder(name)))
+    if let Some(id) = files.find(&format!("{top}.metadata")) {
+        return vec![id];
+    }
+    let own = files.names().filter(|(_, name)| folder(name) == top && is_own(name));
+    let mut own: Vec<(u64, FileId)> =
+        own.map(|(id, name)| (rank_in(base(name)).unwrap_or(0), id)).collect();
+    own.sort_unstable();
+    own.into_iter().map(|(_, id)| id).collect()
+}
+
+/// Returns whether the name is that of the metadata of one rank: `__0.metadata`.
+pub(crate) fn is_own(name: &str) -> bool {
+    let number = base(name).strip_prefix("__").and_then(|rest| rest.strip_suffix(".metadata"));
+    number.is_some_and(|number| {
+        !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
+    })
 }

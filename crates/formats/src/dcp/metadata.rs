@@ -18,6 +18,8 @@ pub(super) struct Metadata<'a> {
     pickle: &'a Pickle,
     entries: &'a [(NodeId, NodeId)],
     paths: HashMap<Text, NodeId>,
+    /// The shapes of tensors that Megatron flattened.
+    flattened: HashMap<Text, Vec<u64>>,
     storage_data: HashMap<StorageIndex, StorageInfo>,
     /// The version of the format, `1.0.0` in recent releases; may be empty.
     pub(super) version: String,
@@ -52,8 +54,8 @@ pub(super) struct StorageInfo {
     pub(super) file: Text,
     pub(super) offset: u64,
     pub(super) len: u64,
-    /// Whether the bytes were transformed, e.g. compressed.
-    pub(super) transformed: bool,
+    /// The transforms of the bytes, such as a compression, in the order in which they are undone.
+    pub(super) transforms: Vec<String>,
 }
 
 impl<'a> Metadata<'a> {
@@ -70,6 +72,12 @@ impl<'a> Metadata<'a> {
         let paths = field("planner_data").and_then(|dict| pickle.dict(dict)).unwrap_or_default();
         let paths = paths.iter().filter_map(|(name, path)| Some((pickle.text(*name)?, *path)));
         let stored = field("storage_data").and_then(|dict| pickle.dict(dict)).unwrap_or_default();
+        let of_megatron =
+            field("mcore_data").and_then(|dict| pickle.dict(dict)).unwrap_or_default();
+        let flattened = of_megatron.iter().filter_map(|(name, data)| {
+            let shape = pickle.field(*data, "nd_reformulated_orig_global_shape")?;
+            Some((pickle.text(*name)?, lengths(pickle, shape)?))
+        });
         // Entries that can't be read have no location; that is reported where the location is
         // needed.
         let storage_data = stored.iter().filter_map(|(index, info)| {
@@ -79,6 +87,7 @@ impl<'a> Metadata<'a> {
             pickle,
             entries,
             paths: paths.collect(),
+            flattened: flattened.collect(),
             storage_data: storage_data.collect(),
             version: field("version").and_then(|id| pickle.str(id)).unwrap_or_default().to_owned(),
             chunks: 0,
@@ -109,6 +118,17 @@ impl<'a> Metadata<'a> {
     /// Returns the location of a value, or of the chunk that begins at `at`.
     pub(super) fn storage_info(&self, name: &Text, at: Option<&[u64]>) -> Option<&StorageInfo> {
         self.storage_data.get(&StorageIndex { name: name.clone(), at: at.map(<[u64]>::to_vec) })
+    }
+
+    /// Returns the shape of a tensor that Megatron flattened before it was stored.
+    pub(super) fn flattened(&self, name: &Text) -> Option<&[u64]> {
+        self.flattened.get(name).map(Vec::as_slice)
+    }
+
+    /// Returns the number of each entry by its name.
+    pub(super) fn numbers(&self) -> HashMap<Text, usize> {
+        let names = self.entries.iter().enumerate();
+        names.filter_map(|(at, (name, _))| Some((self.pickle.text(*name)?, at))).collect()
     }
 
     /// Returns the locations of all items, in arbitrary order.
@@ -207,12 +227,12 @@ fn read_storage_info(pickle: &Pickle, id: NodeId) -> Option<StorageInfo> {
     let state = pickle.state(id)?;
     let number = |name| u64::try_from(pickle.int(pickle.field(state, name)?)?).ok();
     let transforms = pickle.field(state, "transform_descriptors");
+    let transforms = transforms.and_then(|list| pickle.sequence(list)).unwrap_or_default();
+    let transform = |id: &NodeId| pickle.str(*id).unwrap_or("?").chars().take(100).collect();
     Some(StorageInfo {
         file: pickle.text(pickle.field(state, "relative_path")?)?,
         offset: number("offset")?,
         len: number("length")?,
-        transformed: transforms.is_some_and(|list| {
-            pickle.sequence(list).map_or(*pickle.node(list) != Node::None, |list| !list.is_empty())
-        }),
+        transforms: transforms.iter().take(16).map(transform).collect(),
     })
 }

@@ -11,18 +11,20 @@
 //! |---|---|---|
 //! | tensors in one piece or in chunks along any dimensions | yes | no |
 //! | other values, nesting | yes | no |
-//! | transforms of the stream (compression) | no | no |
+//! | streams compressed by the extension `ZStandard` | yes | no |
+//! | `__RANK.metadata` of ranks that did not coordinate | yes, all together | no |
+//! | Megatron's `torch_dist`: stacked layers, flattened optimizer states, `common.pt` | yes | no |
 //!
 //! Not written: any program that reads these folders can also read the output of `torch.save`
 //! (`torch.distributed.checkpoint.format_utils`).
 
 pub(crate) mod detect;
-mod grid;
 mod metadata;
 pub(crate) mod read;
 #[cfg(test)]
 mod tests;
 mod tree;
+mod unfold;
 
 use statelens_checkpoint::{FormatTraits, PythonTypes};
 
@@ -32,10 +34,12 @@ use crate::checks::Checks;
 pub(crate) static FORMAT: Format = Format {
     short: "PyTorch DCP",
     extensions: &["distcp"],
-    reads: "folders of `.metadata` and `__*.distcp`; chunked tensors are assembled",
+    reads: "folders of `.metadata` and `__*.distcp`, also of Megatron; chunked tensors are assembled",
     traits: FormatTraits {
         python_types: PythonTypes::All,
         exact_read_back: true,
+        further_states: true,
+        layer_stacks: &["decoder.layers.", "encoder.layers."],
         ..FormatTraits::DEFAULT
     },
     score: detect::score,

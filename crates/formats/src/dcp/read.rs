@@ -1,18 +1,19 @@
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use statelens_checkpoint::{
-    Builder, ByteOrder, Checkpoint, DType, Deferred, Error, FileId, FileSet, Finding, FormatInfo,
-    Global, Grade, Layout, Limits, Locate, Opaque, Progress, Result, Span, Tensor, Text, Value,
-    ValueId,
+    Builder, ByteOrder, Checkpoint, DType, Deferred, DictKey, Error, FileId, FileSet, Finding,
+    FormatInfo, Global, Grade, Layout, Limits, Locate, Opaque, Progress, ReadAt as _, Replica,
+    Result, Span, Tensor, TensorId, Text, Value, ValueId, numel, order, rank_in,
 };
-use statelens_pickle::{Pickle, ScanOptions};
+use statelens_pickle::{Lowered, Pickle, ScanOptions};
 
 use super::detect::metadata;
-use super::grid::{Chunk, assemble};
 use super::metadata::{EntryKind, Metadata, MetadataEntry, StorageInfo};
 use super::tree::ContainerTree;
-use crate::paths::folder;
+use super::unfold::{Unfolded, folded, is_zstd};
+use crate::joined::{FlatTensor, JoinedTensor, Piece};
+use crate::paths::{base, folder, is_outside};
 use crate::stray;
 use crate::torch;
 use crate::unread::Unread;
@@ -23,48 +24,83 @@ pub(crate) fn read(
     progress: &mut dyn Progress,
 ) -> Result<Checkpoint> {
     progress.check(0, 0)?;
-    let main = find_metadata(&files)?;
-    let pickle = read_pickle(&files, main, limits)?;
-    let findings = pickle.scan(&ScanOptions::default());
-    let mut metadata = Metadata::new(&pickle, limits)?;
-    let mut reading = DcpReading::new(&files, main, findings);
+    let mains = find_metadata(&files)?;
+    let mut reading = DcpReading::new(&files, mains[0]);
+    let mut pickles = Vec::with_capacity(mains.len());
+    for main in &mains {
+        let pickle = read_pickle(&files, *main, limits)?;
+        reading.notice(pickle.scan(&ScanOptions::default()));
+        pickles.push(pickle);
+    }
+    let metadata: Result<Vec<Metadata<'_>>> =
+        pickles.iter().map(|pickle| Metadata::new(pickle, limits)).collect();
+    let mut metadata = metadata?;
+    reading.ranks(&mains);
     let mut builder = Builder::new(limits);
     let mut tree = ContainerTree::new();
-    let total = metadata.len() as u64;
-    for number in 0..metadata.len() {
-        if number % 256 == 0 {
-            progress.check(number as u64, total)?;
+    let total = metadata[0].len() as u64;
+    // Ranks that did not coordinate each wrote metadata of their own.
+    let numbers: Vec<_> = match mains.len() {
+        1 => Vec::new(),
+        _ => metadata.iter().map(Metadata::numbers).collect(),
+    };
+    for first in 0..metadata.len() {
+        for number in 0..metadata[first].len() {
+            if number % 256 == 0 {
+                progress.check(number as u64, total)?;
+            }
+            let entry = metadata[first].entry(number)?;
+            if numbers.iter().take(first).any(|known| known.contains_key(&entry.name)) {
+                continue;
+            }
+            let mut others: Vec<(usize, MetadataEntry)> = Vec::new();
+            for (at, known) in numbers.iter().enumerate().skip(first + 1) {
+                if let Some(number) = known.get(&entry.name) {
+                    others.push((at, metadata[at].entry(*number)?));
+                }
+            }
+            let mut all = vec![(&metadata[first], &entry)];
+            all.extend(others.iter().map(|(at, entry)| (&metadata[*at], entry)));
+            let value = reading.value(&all, &mut builder)?;
+            tree.insert(&metadata[first].path(&entry.name)?, value, limits)?;
         }
-        let entry = metadata.entry(number)?;
-        let value = reading.value(&metadata, &entry, &mut builder)?;
-        tree.insert(&metadata.path(&entry.name)?, value, limits)?;
     }
     let root = tree.build(&mut builder)?;
     let format = reading.format(&metadata);
+    if reading.is_megatron {
+        reading.common(root, &mut builder)?;
+    }
+    let replicas = std::mem::take(&mut reading.replicas);
     let findings = reading.finish();
-    builder.finish(root, format, files, findings)
+    let mut opened = builder.finish(root, format, files, findings)?;
+    opened.replicas = replicas;
+    Ok(opened)
 }
 
 /// Returns the locations of all stored items in the files of the set, in order.
 pub(crate) fn places(files: &FileSet, limits: &Limits) -> Result<Vec<Span>> {
-    let main = find_metadata(files)?;
-    let pickle = read_pickle(files, main, limits)?;
-    let metadata = Metadata::new(&pickle, limits)?;
-    let reading = DcpReading::new(files, main, Vec::new());
-    let mut spans: Vec<Span> =
-        metadata.storage_infos().filter_map(|info| reading.span(info).ok()).collect();
+    let mains = find_metadata(files)?;
+    let reading = DcpReading::new(files, mains[0]);
+    let mut spans: Vec<Span> = Vec::new();
+    for main in mains {
+        let pickle = read_pickle(files, main, limits)?;
+        let metadata = Metadata::new(&pickle, limits)?;
+        spans.extend(metadata.storage_infos().filter_map(|info| reading.span(info).ok()));
+    }
     spans.sort_unstable_by_key(|span| (span.file, span.offset));
     spans.dedup();
     Ok(spans)
 }
 
-fn find_metadata(files: &FileSet) -> Result<FileId> {
-    let main = files.main()?;
-    metadata(files, main).ok_or_else(|| {
-        Error::unsupported("this is a part of a distributed checkpoint of PyTorch, and its index, the file .metadata, was not given")
+/// Returns the metadata: `.metadata`, or those of all ranks. There is at least one.
+fn find_metadata(files: &FileSet) -> Result<Vec<FileId>> {
+    let found = metadata(files, files.main()?);
+    if found.is_empty() {
+        return Err(Error::unsupported("this is a part of a distributed checkpoint of PyTorch, and its index, the file .metadata, was not given")
             .expected("the file .metadata in the same folder")
-            .advice("Open the whole folder, or .metadata together with its .distcp files.")
-    })
+            .advice("Open the whole folder, or .metadata together with its .distcp files."));
+    }
+    Ok(found)
 }
 
 fn bytes(files: &FileSet, main: FileId, limits: &Limits) -> Result<Vec<u8>> {
@@ -84,42 +120,72 @@ struct DcpReading<'a> {
     by_name: HashMap<&'a str, FileId>,
     /// The checkpoint's folder with a trailing slash.
     folder: &'a str,
+    /// Whether Megatron wrote it (`torch_dist`).
+    is_megatron: bool,
     /// Number of storages of values so far.
     storages: u32,
     findings: Vec<Finding>,
     /// Files that are not in the set, with the number of items in each.
     absent: BTreeMap<String, u64>,
     broken: Unread,
+    /// Copies of chunks that several ranks wrote.
+    replicas: Vec<Replica>,
     chunks: u64,
 }
 
 impl<'a> DcpReading<'a> {
-    fn new(files: &'a FileSet, main: FileId, findings: Vec<Finding>) -> Self {
+    fn new(files: &'a FileSet, main: FileId) -> Self {
+        let folder = folder(files.name(main));
+        let config = files.names().find(|(_, name)| {
+            name.strip_prefix(folder).is_some_and(|rest| rest == "metadata.json")
+        });
+        let is_megatron = config.is_some_and(|(id, _)| {
+            let text = files.read_vec(id, 0, files.len(id).min(4096)).unwrap_or_default();
+            memchr::memmem::find(&text, b"\"torch_dist\"").is_some()
+        });
         Self {
             files,
             by_name: files.names().map(|(id, name)| (name, id)).collect(),
-            folder: folder(files.name(main)),
+            folder,
+            is_megatron,
             storages: 0,
-            findings,
+            findings: Vec::new(),
             absent: BTreeMap::new(),
             broken: Unread::default(),
+            replicas: Vec::new(),
             chunks: 0,
         }
     }
 
+    /// Reports ranks whose own metadata is missing. The number of ranks is not stored, so only gaps
+    /// in the numbers show it.
+    fn ranks(&mut self, mains: &[FileId]) {
+        let rank = |id: &FileId| rank_in(base(self.files.name(*id)));
+        let there: BTreeSet<u64> = mains.iter().filter_map(rank).collect();
+        let last = there.last().copied().unwrap_or(0).min(1 << 16);
+        let absent = (0..last).filter(|rank| !there.contains(rank));
+        for rank in absent {
+            let name = format!("{}__{rank}.metadata", self.folder);
+            *self.absent.entry(name).or_default() += 1;
+        }
+    }
+
+    /// Adds a value or tensor. `all` has its descriptions: one, or those of several ranks.
     fn value(
         &mut self,
-        metadata: &Metadata<'_>,
-        entry: &MetadataEntry,
+        all: &[(&Metadata<'_>, &MetadataEntry)],
         builder: &mut Builder,
     ) -> Result<ValueId> {
+        let Some((metadata, entry)) = all.first() else { return builder.push(Value::None) };
         match &entry.kind {
-            EntryKind::Tensor { dtype, shape, chunks } => {
-                let layout = match self.tensor(metadata, entry, dtype, shape, chunks) {
+            EntryKind::Tensor { dtype, shape, .. } => {
+                let flattened = metadata.flattened(&entry.name).map(<[u64]>::to_vec);
+                let whole = flattened.as_deref().unwrap_or(shape);
+                let layout = match self.tensor(all, dtype, shape, flattened.as_deref()) {
                     Ok(layout) => layout,
                     Err(reason) => Layout::Missing(self.problem(&entry.name, reason)),
                 };
-                let tensor = Tensor::new(dtype.clone(), shape.clone(), layout);
+                let tensor = Tensor::new(dtype.clone(), whole.to_vec(), layout);
                 let tensor = builder
                     .push_tensor(tensor)
                     .map_err(|error| error.context(entry.name.to_lossy()))?;
@@ -144,23 +210,58 @@ impl<'a> DcpReading<'a> {
 
     fn tensor(
         &mut self,
-        metadata: &Metadata<'_>,
-        entry: &MetadataEntry,
+        all: &[(&Metadata<'_>, &MetadataEntry)],
         dtype: &DType,
         shape: &[u64],
-        chunks: &[(Vec<u64>, Vec<u64>)],
+        flattened: Option<&[u64]>,
     ) -> Result<Layout, MissingReason> {
-        self.chunks += chunks.len() as u64;
-        let element: Arc<ChunkElements> = Arc::new(ChunkElements { dtype: dtype.clone() });
-        let mut placed = Vec::with_capacity(chunks.len());
-        for (at, shape) in chunks {
-            let info = metadata.storage_info(&entry.name, Some(at)).ok_or_else(|| {
-                MissingReason::Broken("the metadata does not say where one of its chunks is".into())
-            })?;
-            let layout = Layout::Deferred(Deferred::new(self.span(info)?, element.clone()));
-            placed.push(Chunk { at: at.clone(), shape: shape.clone(), layout });
+        let mut pieces = Vec::new();
+        let mut elements: HashMap<(bool, Option<Vec<u64>>), Arc<ChunkElements>> = HashMap::new();
+        for (metadata, entry) in all {
+            let EntryKind::Tensor { dtype: other, shape: size, chunks } = &entry.kind else {
+                return Err(MissingReason::Broken(
+                    "one rank has a tensor and another has not".into(),
+                ));
+            };
+            if (other, size.as_slice()) != (dtype, shape) {
+                return Err(MissingReason::Broken(format!(
+                    "one rank says {dtype} of shape {shape:?}, another {other} of shape {size:?}"
+                )));
+            }
+            self.chunks += chunks.len() as u64;
+            for (at, shape) in chunks {
+                let info = metadata.storage_info(&entry.name, Some(at)).ok_or_else(|| {
+                    MissingReason::Broken(
+                        "the metadata does not say where one of its chunks is".into(),
+                    )
+                })?;
+                let span = self.span(info)?;
+                let zstd = is_zstd(&info.transforms).map_err(MissingReason::Broken)?;
+                let stored = flattened.is_some().then(|| shape.clone());
+                let element = elements.entry((zstd, stored)).or_insert_with_key(|(_, stored)| {
+                    let (dtype, stored) = (dtype.clone(), stored.clone());
+                    Arc::new(ChunkElements { dtype, zstd, stored })
+                });
+                let layout = Layout::Deferred(Deferred::new(span, element.clone()));
+                let (at, shape) = (at.clone(), shape.clone());
+                pieces.push(Piece { at, shape, file: span.file, layout });
+            }
         }
-        assemble(shape, placed).map_err(MissingReason::Broken)
+        let whole = match flattened {
+            Some(whole) => {
+                pieces = unflattened(shape, whole, dtype, pieces).map_err(MissingReason::Broken)?;
+                whole
+            }
+            None => shape,
+        };
+        let joined = JoinedTensor { dtype: dtype.clone(), shape: whole.to_vec(), pieces }.join();
+        let (layout, copies) =
+            joined.map_err(|fault| MissingReason::Broken(fault.text(self.files, whole)))?;
+        if let Some((_, entry)) = all.first() {
+            let replica = |copies| Replica { key: entry.name.clone(), copies };
+            self.replicas.extend(copies.into_iter().map(replica));
+        }
+        Ok(layout)
     }
 
     /// Reads a value that is not a tensor. The inner error concerns only this value.
@@ -173,11 +274,22 @@ impl<'a> DcpReading<'a> {
         let info = metadata.storage_info(&entry.name, None);
         let info = info
             .ok_or_else(|| MissingReason::Broken("the metadata does not say where it is".into()));
-        let span = match info.and_then(|info| self.span(info)) {
-            Ok(span) => span,
+        let place = info.and_then(|info| {
+            let zstd = is_zstd(&info.transforms).map_err(MissingReason::Broken)?;
+            Ok((self.span(info)?, zstd))
+        });
+        let (span, zstd) = match place {
+            Ok(place) => place,
             Err(reason) => return Ok(Err(reason)),
         };
-        match torch::read::part(self.files.structure(span.file)?, span, self.storages, builder) {
+        let opened = match zstd {
+            true => self.unfolded_value(span, builder),
+            false => {
+                let source = self.files.structure(span.file)?;
+                torch::read::part(source, span, self.storages, builder)
+            }
+        };
+        match opened {
             Ok((lowered, storages)) => {
                 self.storages = self.storages.saturating_add(storages);
                 self.notice(lowered.findings);
@@ -189,15 +301,54 @@ impl<'a> DcpReading<'a> {
         }
     }
 
+    /// Reads a compressed value. Its tensors are read from the stream.
+    fn unfolded_value(&self, span: Span, builder: &mut Builder) -> Result<(Lowered, u32)> {
+        let limits = builder.limits();
+        let most = span.len.saturating_mul(limits.unfold).min(limits.structure);
+        let unfolded = Unfolded::read(self.files, span, most, true)?;
+        let inner = Span { file: span.file, offset: 0, len: unfolded.len() };
+        let first = builder.tensors();
+        let opened = torch::read::part(Arc::new(unfolded), inner, self.storages, builder)?;
+        for id in first..builder.tensors() {
+            if let Some(tensor) = builder.tensor_mut(TensorId(id)) {
+                tensor.layout = folded(tensor.layout.clone(), span);
+            }
+        }
+        Ok(opened)
+    }
+
+    /// Adds Megatron's state that is not sharded, from `common.pt`, as a further state.
+    fn common(&mut self, root: ValueId, builder: &mut Builder) -> Result<()> {
+        let name = format!("{}common.pt", self.folder);
+        let Some(id) = self.by_name.get(name.as_str()).copied() else { return Ok(()) };
+        let span = Span { file: id, offset: 0, len: self.files.len(id) };
+        let opened = torch::read::part(self.files.structure(id)?, span, self.storages, builder);
+        let (lowered, _) = match opened {
+            Ok(opened) => opened,
+            Err(error) => {
+                let title = format!("{name} can't be read");
+                self.findings.push(crate::unread::finding(title, &error));
+                return Ok(());
+            }
+        };
+        self.notice(lowered.findings);
+        builder.set_outside_state(lowered.root, true);
+        if let Some(Value::Dict(dict)) = builder.value_mut(root) {
+            let is_free =
+                |key: &str| !dict.entries.iter().any(|(known, _)| *known == DictKey::from(key));
+            let key = if is_free("common") { "common" } else { "common.pt" };
+            dict.entries.push((DictKey::from(key), lowered.root));
+        }
+        Ok(())
+    }
+
     /// Returns the location of a stored item, or the reason why it is not available.
     fn span(&self, info: &StorageInfo) -> Result<Span, MissingReason> {
         let name = info.file.to_lossy();
-        if info.transformed {
-            return Err(MissingReason::Broken(
-                "it was compressed or otherwise transformed when it was saved; save the \
-                 checkpoint again without that"
-                    .into(),
-            ));
+        if is_outside(&name) {
+            return Err(MissingReason::Broken(format!(
+                "the metadata says that it is in {name:?}, outside of the folder"
+            )));
         }
         let path = format!("{}{name}", self.folder);
         let file = self.by_name.get(&*path).filter(|id| !stray::is_pointer(self.files, **id));
@@ -238,13 +389,16 @@ impl<'a> DcpReading<'a> {
         }
     }
 
-    fn format(&self, metadata: &Metadata<'_>) -> FormatInfo {
-        let files: std::collections::HashSet<&Text> =
-            metadata.storage_infos().map(|info| &info.file).collect();
+    fn format(&self, metadata: &[Metadata<'_>]) -> FormatInfo {
+        let infos = metadata.iter().flat_map(Metadata::storage_infos);
+        let files: std::collections::HashSet<&Text> = infos.map(|info| &info.file).collect();
         FormatInfo {
             id: "torch-dcp",
-            name: "PyTorch distributed checkpoint",
-            version: metadata.version.clone(),
+            name: match self.is_megatron {
+                true => "Megatron distributed checkpoint",
+                false => "PyTorch distributed checkpoint",
+            },
+            version: metadata.first().map_or(String::new(), |first| first.version.clone()),
             producer: String::new(),
             facts: vec![
                 ("Files".into(), files.len().to_string()),
@@ -295,18 +449,89 @@ fn unread(class: &str, reason: Text) -> Value {
     )))
 }
 
+/// Returns the pieces of a tensor that Megatron stored flattened: of shape `[X/x, Y/y, x*y]` for
+/// `[X, Y]`, a grid of local tensors, each a row of its elements
+/// (`megatron/core/dist_checkpointing/strategies/torch.py` of 0.12, `nd_flattened_tensor`).
+fn unflattened(
+    stored: &[u64],
+    whole: &[u64],
+    dtype: &DType,
+    pieces: Vec<Piece>,
+) -> Result<Vec<Piece>, String> {
+    let unclear = || format!("its shape {whole:?} does not fit the stored shape {stored:?}");
+    let Some((flat, grid)) = stored.split_last().filter(|(_, grid)| grid.len() == whole.len())
+    else {
+        return Err(unclear());
+    };
+    let local: Option<Vec<u64>> = whole
+        .iter()
+        .zip(grid)
+        .map(|(len, count)| len.checked_div(*count).filter(|part| part * count == *len))
+        .collect();
+    let local = local.filter(|local| numel(local) == Some(*flat)).ok_or_else(unclear)?;
+    let mut cells: BTreeMap<Vec<u64>, Vec<Piece>> = BTreeMap::new();
+    for piece in pieces {
+        let Some((start, cell)) = piece.at.split_last() else { return Err(unclear()) };
+        let fits = piece.shape.len() == stored.len()
+            && piece.shape.iter().rev().skip(1).all(|len| *len == 1)
+            && cell.iter().zip(grid).all(|(at, count)| at < count)
+            && start.checked_add(piece.shape[grid.len()]).is_some_and(|end| end <= *flat);
+        if !fits {
+            return Err(unclear());
+        }
+        cells.entry(cell.to_vec()).or_default().push(piece);
+    }
+    let mut found = Vec::with_capacity(cells.len());
+    for (cell, mut pieces) in cells {
+        order::by_key(&mut pieces, |piece| piece.at[grid.len()]);
+        let (mut joined, mut end, mut file) = (FlatTensor::default(), 0, FileId(0));
+        for piece in pieces {
+            let (start, len) = (piece.at[grid.len()], piece.shape[grid.len()]);
+            if start != end {
+                return Err(format!(
+                    "its elements {end} to {start} of part {cell:?} are not there"
+                ));
+            }
+            (end, file) = (start + len, piece.file);
+            let part = Tensor::new(dtype.clone(), vec![len], piece.layout);
+            joined.push(&part, 0, len).then_some(()).ok_or_else(unclear)?;
+        }
+        let layout = joined.layout(&local, dtype.itemsize());
+        let layout =
+            layout.ok_or_else(|| format!("part {cell:?} of it has only {end} elements"))?;
+        let at = cell.iter().zip(&local).map(|(at, len)| at * len).collect();
+        found.push(Piece { at, shape: local.clone(), file, layout });
+    }
+    Ok(found)
+}
+
 /// Finds the elements of a chunk in its archive, a tensor saved on its own.
 #[derive(Debug)]
 struct ChunkElements {
     dtype: DType,
+    /// Whether the archive is a stream of Zstandard.
+    zstd: bool,
+    /// The stored shape, if it is another one than that of the chunk.
+    stored: Option<Vec<u64>>,
 }
 
 impl Locate for ChunkElements {
     fn locate(&self, files: &FileSet, span: Span, shape: &[u64]) -> Result<Layout> {
         let name = files.name(span.file);
         let mut builder = Builder::new(files.limits());
-        let (lowered, _) = torch::read::part(files.structure(span.file)?, span, 0, &mut builder)
-            .map_err(|error| error.at(span.offset).in_file(name))?;
+        let shape = self.stored.as_deref().unwrap_or(shape);
+        let part = match self.zstd {
+            true => {
+                let bytes = numel(shape).and_then(|numel| self.dtype.bytes_of(numel));
+                // An archive has some kilobytes besides the data.
+                let most = bytes.unwrap_or(0).saturating_add(1 << 20);
+                let unfolded = Unfolded::read(files, span, most, false)?;
+                let inner = Span { file: span.file, offset: 0, len: unfolded.len() };
+                torch::read::part(Arc::new(unfolded), inner, 0, &mut builder)
+            }
+            false => torch::read::part(files.structure(span.file)?, span, 0, &mut builder),
+        };
+        let (lowered, _) = part.map_err(|error| error.at(span.offset).in_file(name))?;
         let wrong = |what: String| {
             Err(Error::damaged(format!("a chunk of a tensor {what}")).at(span.offset).in_file(name))
         };
@@ -327,6 +552,6 @@ impl Locate for ChunkElements {
         if tensor.conjugate || tensor.negate || tensor.quantizer.is_some() {
             return wrong("is not plain: conjugated, negated or quantised".into());
         }
-        Ok(tensor.layout)
+        Ok(if self.zstd { folded(tensor.layout, span) } else { tensor.layout })
     }
 }

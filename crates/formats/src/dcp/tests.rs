@@ -9,7 +9,8 @@ use statelens_checkpoint::{
     Unwatched,
 };
 
-use crate::torch::tests::{differences_of, fixtures};
+use crate::joined::fixtures::{folder as sharded, open_only, survive_damage, texts};
+use crate::torch::tests::{compare, differences_of, fixtures};
 
 /// Returns the files in a folder of the fixtures that `keep` accepts, with `prefix` before their
 /// names.
@@ -49,6 +50,89 @@ fn values_match_torch_for_every_opened_file() {
         let below = folder(name, "run/step_10/", |_| true);
         assert_eq!(differences_of(open(below), name, &[]), Vec::<String>::new(), "{name}");
     }
+}
+
+/// Folders written by several releases of torch, and by Megatron. Their expectations have the tensors
+/// only, or the tensors and the objects.
+#[test]
+fn every_tensor_of_sharded_folders_is_as_torch_joins_it() {
+    for name in [
+        "dcp_w2_async",
+        "dcp_w2_files",
+        "dcp_w2_mix",
+        "dcp_w2_nocoord",
+        "dcp_w2_optim",
+        "dcp_w2_zstd",
+        "dcp_w4_mesh2",
+        "dcp_w4_tp_fsdp",
+        "torch24_dcp_w2",
+        "mcore012_flattened",
+        "mcore019_common_state",
+        "mcore_pp2",
+        "mcore_tp2",
+    ] {
+        let json = fixtures().join(format!("sharded/{name}.expected.json"));
+        let json: serde_json::Value =
+            serde_json::from_str(&std::fs::read_to_string(json).unwrap()).unwrap();
+        let files = sharded(&format!("sharded/{name}"), |_| true);
+        let checkpoint = open_only(&files).unwrap();
+        assert_eq!(checkpoint.format.id, "torch-dcp");
+        let bad = checkpoint.findings.iter().filter(|finding| finding.grade > Grade::Note);
+        assert_eq!(bad.collect::<Vec<_>>(), Vec::<&statelens_checkpoint::Finding>::new(), "{name}");
+        let leaves = checkpoint.leaves();
+        let keys: Vec<String> = leaves.iter().map(|leaf| leaf.flat.to_string()).collect();
+        let mut compared = 0;
+        for (list, prefix) in [("entries", ""), ("objects", ""), ("common", "common.")] {
+            for entry in json[list].as_array().unwrap_or(&Vec::new()) {
+                let compared_elsewhere = ["object", "set", "dtype", "ndarray"];
+                if compared_elsewhere.iter().any(|kind| entry["kind"] == *kind) {
+                    continue;
+                }
+                let key = format!("{prefix}{}", entry["key"].as_str().unwrap());
+                let at = keys.iter().position(|known| *known == key);
+                let at = at.unwrap_or_else(|| panic!("{name}: {key} is not in {keys:?}"));
+                assert_eq!(compare(&checkpoint, &leaves[at], entry), Ok(()), "{name}: {key}");
+                compared += 1;
+            }
+        }
+        assert!(compared > 2, "{name}");
+    }
+}
+
+#[test]
+fn broken_folders_are_reported_by_key() {
+    for (name, key, words) in [
+        ("broken_dcp_file_missing", "", "__1_0.distcp"),
+        ("broken_dcp_overlap", "model.w0", "overlap"),
+        ("broken_dcp_path_escape", "", "outside of the folder"),
+        ("broken_dcp_short", "", "__1_2.distcp"),
+    ] {
+        let checkpoint = open_only(&sharded(&format!("sharded/{name}"), |_| true)).unwrap();
+        let text = texts(&checkpoint);
+        assert!(text.contains(key) && text.contains(words), "{name}: {text}");
+        let lost = checkpoint.tensors().iter();
+        let lost = lost.filter(|tensor| matches!(tensor.layout, Layout::Missing(_))).count();
+        assert!(lost > 0 || name == "broken_dcp_path_escape", "{name}");
+    }
+    // A gigabyte of zeros in 32 kB.
+    let checkpoint = open_only(&sharded("sharded/broken_dcp_zstd_bomb", |_| true)).unwrap();
+    let failed = checkpoint.tensors().iter().filter(|tensor| {
+        let files = &checkpoint.files;
+        let watch = &mut Unwatched;
+        statelens_tensor::drain(files, tensor, 1 << 16, watch, &mut |_| Ok(())).is_err()
+    });
+    assert!(failed.count() > 0 || texts(&checkpoint).contains("holds more than"));
+}
+
+/// Without coordination, the metadata of a rank and its pieces may be missing.
+#[test]
+fn missing_metadata_of_a_rank_is_named() {
+    let files = sharded("sharded/dcp_w2_nocoord", |name| !name.starts_with("__0"));
+    let checkpoint = open_only(&files).unwrap();
+    let text = texts(&checkpoint);
+    assert!(text.contains("__0.metadata"), "{text}");
+    let lost = checkpoint.tensors().iter();
+    assert!(lost.filter(|tensor| matches!(tensor.layout, Layout::Missing(_))).count() > 0);
 }
 
 /// The fixture has all kinds of partitions: rows, columns, a grid.
@@ -181,6 +265,13 @@ fn damaged_copies_never_panic() {
             true
         });
     }
+}
+
+#[test]
+fn damaged_streams_and_flattened_tensors_never_panic() {
+    survive_damage("sharded/dcp_w2_zstd");
+    survive_damage("sharded/mcore012_flattened");
+    survive_damage("sharded/dcp_w2_nocoord");
 }
 
 /// Uses each hostile pickle as the metadata, and each hostile archive as a file of a rank.

@@ -34,6 +34,7 @@
 
 pub(crate) mod detect;
 mod header;
+pub(crate) mod pieces;
 pub(crate) mod read;
 mod scalars;
 #[cfg(test)]

@@ -10,9 +10,12 @@ mod sharded;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 
+use crate::dcp::detect::is_own;
+use crate::fsdp::names::RankName;
 use crate::paths::{base, folder};
+use crate::safetensors::pieces::ShardName;
 pub use sharded::SECOND_NAME;
 pub(crate) use sharded::Sharded;
 use statelens_checkpoint::{FileSet, order};
@@ -32,8 +35,17 @@ pub struct CheckpointFiles {
 type SetRule = fn(&UnclaimedNames<'_>) -> Vec<CheckpointFiles>;
 
 /// The rules, in order. A rule does not see the files that an earlier one claimed.
-const RULES: &[SetRule] =
-    &[sharded::find, tensorflow, tensorflow_v1, distributed, keras_shards, orbax, torch_unpacked];
+const RULES: &[SetRule] = &[
+    sharded::find,
+    tensorflow,
+    tensorflow_v1,
+    distributed,
+    deepspeed,
+    safetensors_pieces,
+    keras_shards,
+    orbax,
+    torch_unpacked,
+];
 
 /// Groups files into checkpoints: first those of several files, then those of one, each sorted by
 /// name. Files that no format claims are omitted.
@@ -59,6 +71,7 @@ pub fn sort(files: &FileSet) -> Vec<CheckpointFiles> {
         order::natural(&mut set.members);
     }
     found.extend(tensorflow_v1_whole(files, &mut left));
+    found.extend(ranks(files, &mut left));
     order::by(&mut found, |one: &CheckpointFiles, other| one.main.cmp(&other.main));
     for (id, file) in files.iter() {
         if left.remove(file.name.as_str()) && crate::is_claimed(&files.opened_at(id)) {
@@ -220,6 +233,60 @@ fn tensorflow_v1_whole(files: &FileSet, left: &mut HashSet<&str>) -> Vec<Checkpo
     found
 }
 
+/// Finds files of `torch.save` of all ranks of a job, whose names differ in the rank: with the number
+/// of ranks in their names, or with distributed tensors in the first one.
+fn ranks(files: &FileSet, left: &mut HashSet<&str>) -> Vec<CheckpointFiles> {
+    let mut families: BTreeMap<(&str, &str), Vec<&str>> = BTreeMap::new();
+    let mut all: Vec<&str> = left.iter().copied().collect();
+    order::natural(&mut all);
+    for name in all {
+        let Some(of) = RankName::parse(name) else { continue };
+        families.entry((of.before, of.after)).or_default().push(name);
+    }
+    // The optimizer and the extra state belong to the model.
+    let is_model = |before: &str| {
+        RankName::parse(&format!("{before}0")).is_some_and(|of| of.state() == Some("model"))
+    };
+    let mut found: Vec<CheckpointFiles> = Vec::new();
+    let mut keys: Vec<(&str, &str)> = families.keys().copied().collect();
+    keys.sort_by_key(|(before, _)| !is_model(before));
+    for key in keys {
+        let Some(members) = families.get(&key) else { continue };
+        let Some((main, of)) = members.first().map(|main| (*main, RankName::parse(main))) else {
+            continue;
+        };
+        let Some(of) = of.filter(|_| left.contains(main)) else { continue };
+        let is_ours = files.find(main).is_some_and(|id| {
+            let format = crate::detect(&files.opened_at(id)).ok().flatten();
+            format.is_some_and(|format| std::ptr::eq(format, &crate::fsdp::FORMAT))
+        });
+        if !is_ours {
+            continue;
+        }
+        let mut members: Vec<String> = members.iter().map(|name| (*name).to_owned()).collect();
+        if of.state() == Some("model") {
+            let is_further = |name: &&&str| {
+                folder(name) == folder(main)
+                    && RankName::parse(name).is_some_and(|other| {
+                        other.world() == of.world()
+                            && matches!(other.state(), Some("optim" | "extra_state"))
+                    })
+            };
+            members.extend(left.iter().filter(is_further).map(|name| (*name).to_owned()));
+            let config = format!("{}fsdp_config.json", folder(main));
+            members.extend(Some(config).filter(|name| left.contains(name.as_str())));
+        }
+        for name in &members {
+            left.remove(name.as_str());
+        }
+        order::natural(&mut members);
+        let top = base(folder(main).trim_end_matches('/'));
+        let name = if top.is_empty() { base(main) } else { top }.to_owned();
+        found.push(CheckpointFiles { name, main: main.to_owned(), members });
+    }
+    found
+}
+
 /// Returns whether a text consists of five or more digits.
 fn is_count(text: &str) -> bool {
     text.len() >= 5 && text.bytes().all(|byte| byte.is_ascii_digit())
@@ -256,10 +323,25 @@ fn torch_unpacked(names: &UnclaimedNames<'_>) -> Vec<CheckpointFiles> {
 
 /// Finds folders of `torch.distributed.checkpoint`: `.metadata` with `__0_0.distcp` etc.
 fn distributed(names: &UnclaimedNames<'_>) -> Vec<CheckpointFiles> {
-    let mains = names.iter().filter(|name| base(name) == ".metadata");
+    // The ranks may each have metadata of their own: `__0.metadata`.
+    let mains = names.iter().filter(|name| match base(name) == ".metadata" {
+        true => true,
+        false => {
+            let top = folder(name);
+            let is_first = |main: &&str| folder(main) == top && is_own(main);
+            is_own(name)
+                && !names.has(&format!("{top}.metadata"))
+                && names.starting(top).find(is_first) == Some(*name)
+        }
+    });
     let set = |main: &str| {
         let top = folder(main);
-        let data = names.iter().filter(|name| folder(name) == top && name.ends_with(".distcp"));
+        let of_megatron = format!("{top}common.pt");
+        let is_own = |name: &&str| {
+            folder(name) == top
+                && (name.ends_with(".distcp") || is_own(name) || **name == *of_megatron)
+        };
+        let data = names.iter().filter(is_own).filter(|name| *name != main);
         let mut members: Vec<String> = data.map(str::to_owned).collect();
         members.push(main.to_owned());
         order::natural(&mut members);
@@ -268,6 +350,45 @@ fn distributed(names: &UnclaimedNames<'_>) -> Vec<CheckpointFiles> {
         (members.len() > 1).then(|| CheckpointFiles { name, main: main.to_owned(), members })
     };
     mains.filter_map(set).collect()
+}
+
+/// Finds folders of DeepSpeed, `mp_rank_00_model_states.pt` with the optimizer's states of all ranks.
+fn deepspeed(names: &UnclaimedNames<'_>) -> Vec<CheckpointFiles> {
+    let mut folders: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for name in names.iter().filter(|name| crate::deepspeed::is_member(name)) {
+        folders.entry(folder(name)).or_default().push(name.to_owned());
+    }
+    let set = |(top, mut members): (&str, Vec<String>)| {
+        order::natural(&mut members);
+        // The first rank's file with the names of the parameters.
+        let is_model = |name: &&String| {
+            name.contains("mp_rank_00_model_states") && !base(name).starts_with("layer_")
+        };
+        let main = members.iter().find(is_model).or(members.first())?.clone();
+        let parameters = format!("{top}{}/", crate::deepspeed::UNIVERSAL);
+        members
+            .extend(names.iter().filter(|name| name.starts_with(&parameters)).map(str::to_owned));
+        let name = base(top.trim_end_matches('/'));
+        let name = if name.is_empty() { base(&main) } else { name }.to_owned();
+        Some(CheckpointFiles { name, main, members })
+    };
+    folders.into_iter().filter_map(set).collect()
+}
+
+/// Finds safetensors of the ranks of a job: `shard-00001-model-00001-of-00002.safetensors`.
+fn safetensors_pieces(names: &UnclaimedNames<'_>) -> Vec<CheckpointFiles> {
+    let mut folders: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for name in names.iter().filter(|name| ShardName::parse(name).is_some()) {
+        folders.entry(folder(name)).or_default().push(name.to_owned());
+    }
+    let set = |(top, mut members): (&str, Vec<String>)| {
+        order::natural(&mut members);
+        let main = members.first()?.clone();
+        let name = base(top.trim_end_matches('/'));
+        let name = if name.is_empty() { base(&main) } else { name }.to_owned();
+        Some(CheckpointFiles { name, main, members })
+    };
+    folders.into_iter().filter_map(set).collect()
 }
 
 /// Finds sharded weights of Keras 3: `X.weights.json` with `X_00000.weights.h5` etc.

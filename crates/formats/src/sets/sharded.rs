@@ -18,6 +18,7 @@ use super::join::Join;
 use super::{CheckpointFiles, UnclaimedNames};
 use crate::gguf::{SplitPart, check_set};
 use crate::paths::{base, folder};
+use crate::safetensors::pieces::ShardName;
 use crate::{Probe, formats, stray};
 
 pub(crate) struct Sharded {
@@ -441,7 +442,9 @@ struct Number<'a> {
 impl<'a> Number<'a> {
     /// Parses the name of a shard of a format that is split into such files.
     fn parse(name: &'a str) -> Option<Self> {
-        Self::split(name).filter(|number| extensions().any(|known| known == number.extension))
+        // The files of ranks are pieces of tensors, which their own reader joins.
+        let number = Self::split(name).filter(|_| ShardName::parse(name).is_none());
+        number.filter(|number| extensions().any(|known| known == number.extension))
     }
 
     fn split(name: &'a str) -> Option<Self> {

@@ -12,9 +12,9 @@ use std::sync::Arc;
 use records::Records;
 use statelens_checkpoint::{
     Builder, ByteOrder, Checkpoint, Error, FileSet, Finding, FormatInfo, Grade, Limits, Progress,
-    ReadAt, Result, Span,
+    ReadAt, Result, Span, ValueId,
 };
-use statelens_pickle::{Lowered, Pickle, ScanOptions};
+use statelens_pickle::{Lowered, NodeId, Pickle, ScanOptions};
 
 use crate::archive::{Archive, has_end};
 use crate::damage;
@@ -108,6 +108,25 @@ pub(crate) fn part(
     let mut lowered = pickle.lower(builder, &mut records)?;
     findings.append(&mut lowered.findings);
     Ok((Lowered { findings, ..lowered }, records.count()))
+}
+
+/// Like [`part`], but each distributed tensor becomes the part of it in this file. `describe` gets
+/// the pickle, and the value and the node of each.
+pub(crate) fn parts(
+    source: Arc<dyn ReadAt>,
+    span: Span,
+    builder: &mut Builder,
+    describe: impl FnOnce(&Pickle, &[(ValueId, NodeId)]),
+) -> Result<Lowered> {
+    let limits = builder.limits().clone();
+    let (archive, findings) = folder::open(source, span, &limits)?;
+    let OpenedArchive { archive, pickle, facts, mut findings } =
+        OpenedArchive::of(archive, findings, &limits)?;
+    let mut records = Records::new(&archive, "data", facts.byte_order)?;
+    let (mut lowered, found) = pickle.lower_parts(builder, &mut records)?;
+    describe(&pickle, &found);
+    findings.append(&mut lowered.findings);
+    Ok(Lowered { findings, ..lowered })
 }
 
 fn is_stream(files: &FileSet) -> Result<bool> {

@@ -181,7 +181,10 @@ pub(crate) fn dense(checkpoint: &Checkpoint, tensor: &Tensor, entry: &Json) -> R
         };
     }
     let empty = tensor.numel() == Some(0);
-    if let (Some(strides), false) = (entry["stride"].as_array(), empty) {
+    // Some expectations have the strides of the library's own copy.
+    let is_stored =
+        !entry["storage_nbytes"].is_null() || !matches!(tensor.layout, Layout::Strided(_));
+    if let (Some(strides), false, true) = (entry["stride"].as_array(), empty, is_stored) {
         let strides: Vec<i64> = strides.iter().map(|stride| stride.as_i64().unwrap()).collect();
         match &tensor.layout {
             Layout::Strided(view) => {
@@ -275,6 +278,8 @@ fn numpy_name(name: &str) -> &str {
         "I64" => "int64",
         "C64" => "complex64",
         "C128" => "complex128",
+        "BF16" => "bfloat16",
+        "F8_E4M3" => "float8_e4m3fn",
         name => name,
     }
 }

@@ -1,0 +1,142 @@
+//! The content of the files of a checkpoint, and the root that is built from it.
+
+use statelens_checkpoint::{
+    Builder, DType, Dict, DictKey, FileId, FileSet, Finding, Progress, Result, Span, Tensor, Text,
+    Value, ValueId,
+};
+
+use crate::joined;
+use crate::paths::folder;
+use crate::torch;
+
+/// The state with the optimizer's moments.
+pub(super) const OPTIMIZER: &str = "optimizer";
+/// The state with the 16-bit weights.
+pub(super) const MODULE: &str = "module";
+
+/// The names and shapes of parameters, for each group of the optimizer.
+pub(super) type Groups = Vec<Vec<(Text, Vec<u64>)>>;
+
+pub(super) struct Reading<'a> {
+    pub(super) files: &'a FileSet,
+    pub(super) builder: Builder,
+    /// The number of storages so far.
+    pub(super) storages: u32,
+    pub(super) findings: Vec<Finding>,
+    /// The entries of the root.
+    pub(super) entries: Vec<(DictKey, ValueId)>,
+    /// The number of tensors of the model.
+    pub(super) tensors: u64,
+}
+
+impl Reading<'_> {
+    /// Adds the content of a file of `torch.save`, and returns its root.
+    pub(super) fn load(&mut self, file: FileId, progress: &mut dyn Progress) -> Result<ValueId> {
+        progress.check(0, 0)?;
+        let source = self.files.structure(file)?;
+        let span = Span { file, offset: 0, len: self.files.len(file) };
+        let opened = torch::read::part(source, span, self.storages, &mut self.builder);
+        let (lowered, storages) = opened.map_err(|error| error.in_file(self.files.name(file)))?;
+        self.storages = self.storages.saturating_add(storages);
+        for mut finding in lowered.findings {
+            finding.place.clear();
+            if !self.findings.contains(&finding) {
+                self.findings.push(finding);
+            }
+        }
+        Ok(lowered.root)
+    }
+
+    pub(super) fn resolve(&self, id: ValueId) -> ValueId {
+        match self.builder.value(id) {
+            Some(Value::Link(target)) => *target,
+            _ => id,
+        }
+    }
+
+    pub(super) fn value(&self, id: ValueId) -> Option<&Value> {
+        self.builder.value(self.resolve(id))
+    }
+
+    /// Returns the entries of a dict.
+    pub(super) fn dict(&self, id: ValueId) -> &[(DictKey, ValueId)] {
+        match self.value(id) {
+            Some(Value::Dict(dict)) => &dict.entries,
+            _ => &[],
+        }
+    }
+
+    /// Returns an entry of a dict that is not `None`.
+    pub(super) fn get(&self, id: ValueId, key: &str) -> Option<ValueId> {
+        let is_key = |known: &DictKey| matches!(known, DictKey::Str(text) if *text == *key);
+        let (_, id) = self.dict(id).iter().rev().find(|(known, _)| is_key(known))?;
+        (!matches!(self.value(*id)?, Value::None)).then(|| self.resolve(*id))
+    }
+
+    pub(super) fn items(&self, id: ValueId) -> &[ValueId] {
+        match self.value(id) {
+            Some(Value::List(list)) => &list.items,
+            Some(Value::Tuple(tuple)) => &tuple.items,
+            _ => &[],
+        }
+    }
+
+    pub(super) fn int(&self, id: ValueId) -> Option<u64> {
+        match self.value(id)? {
+            Value::Int(int) => int.to_u64(),
+            _ => None,
+        }
+    }
+
+    pub(super) fn tensor(&self, id: ValueId) -> Option<&Tensor> {
+        match self.value(id)? {
+            Value::Tensor(tensor) => self.builder.tensor(*tensor),
+            _ => None,
+        }
+    }
+
+    /// Reads a dict of names and shapes.
+    pub(super) fn sizes(&self, id: ValueId) -> Vec<(Text, Vec<u64>)> {
+        let size = |(key, id): &(DictKey, ValueId)| {
+            let DictKey::Str(name) = key else { return None };
+            let shape: Option<Vec<u64>> = self.items(*id).iter().map(|id| self.int(*id)).collect();
+            let shape = shape.filter(|shape| joined::fits(shape, &DType::F64))?;
+            Some((name.clone(), shape))
+        };
+        self.dict(id).iter().filter_map(size).collect()
+    }
+
+    /// Returns the names and shapes of the trained parameters.
+    pub(super) fn shapes(&self, states: ValueId) -> Groups {
+        let Some(shapes) = self.get(states, "param_shapes") else { return Vec::new() };
+        match self.value(shapes) {
+            // Before release 0.4, there was one dict.
+            Some(Value::Dict(_)) => vec![self.sizes(shapes)],
+            _ => self.items(shapes).iter().map(|group| self.sizes(*group)).collect(),
+        }
+    }
+
+    /// Adds a further state to the root.
+    pub(super) fn further(&mut self, key: &str, id: ValueId) {
+        let mut key = key.to_owned();
+        while self.entries.iter().any(|(known, _)| *known == DictKey::from(key.as_str())) {
+            key.push('_');
+        }
+        self.builder.set_outside_state(id, true);
+        self.entries.push((DictKey::from(key.as_str()), id));
+    }
+
+    pub(super) fn push(&mut self, tensor: Tensor) -> Result<ValueId> {
+        let tensor = self.builder.push_tensor(tensor)?;
+        self.builder.push(Value::Tensor(tensor))
+    }
+}
+
+pub(super) fn dict(entries: Vec<(DictKey, ValueId)>) -> Value {
+    Value::Dict(Dict { entries, ..Dict::default() })
+}
+
+/// Returns the folder of the checkpoint, with its trailing slash.
+pub(super) fn top(files: &FileSet, main: FileId) -> &str {
+    folder(files.name(main))
+}

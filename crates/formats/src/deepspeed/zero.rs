@@ -1,0 +1,515 @@
+//! ZeRO: joins the flat tensors of all ranks, and cuts them into parameters.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use statelens_checkpoint::{
+    DType, DictKey, Error, FileId, Finding, Grade, Layout, Limits, List, Progress, Result, Tensor,
+    Text, Value, ValueId, counted, listed, numel,
+};
+
+use super::flat::{Flats, RankFlat};
+use super::names::Members;
+use super::reading::{Groups, MODULE, OPTIMIZER, Reading, dict};
+use crate::joined::{self, FlatTensor, Joining};
+
+/// The maximum number of ranks.
+const MAX_RANKS: u64 = 1 << 13;
+/// The maximum number of groups of parameters.
+const MAX_GROUPS: u64 = 1 << 12;
+
+/// The optimizer's states of one rank.
+struct RankState {
+    rank: u64,
+    /// The inner dict, with the flat tensors.
+    inner: ValueId,
+}
+
+/// How flat tensors are cut into parameters.
+struct Cutting<'a> {
+    groups: &'a Groups,
+    ranks: &'a [RankState],
+    world: u64,
+    stage_3: bool,
+}
+
+impl Reading<'_> {
+    /// Adds the parameters and the optimizer's moments. Returns the line about the checkpoint.
+    pub(super) fn zero(
+        &mut self,
+        states: ValueId,
+        members: &Members,
+        progress: &mut dyn Progress,
+    ) -> Result<String> {
+        let mut ranks = Vec::new();
+        let mut world = 0u64;
+        let mut stated: Option<(u64, FileId)> = None;
+        for (rank, file) in &members.optims {
+            let root = self.load(*file, progress)?;
+            let Some(inner) = self.get(root, "optimizer_state_dict") else {
+                return Err(Error::damaged("the file has no `optimizer_state_dict`")
+                    .in_file(self.files.name(*file)));
+            };
+            let count = self.partitions(inner);
+            match (stated, count) {
+                (Some((known, first)), Some(count)) if known != count => {
+                    let (first, other) = (self.files.name(first), self.files.name(*file));
+                    self.findings.push(
+                        Finding::new(
+                            Grade::Damage,
+                            format!("{first} is of {known} ranks, and {other} of {count}"),
+                        )
+                        .detail("They are of different runs, and can't be joined."),
+                    );
+                }
+                (None, Some(count)) => stated = Some((count, *file)),
+                _ => {}
+            }
+            ranks.push(RankState { rank: *rank, inner });
+        }
+        world = world.max(stated.map_or(0, |(count, _)| count));
+        let last = members.optims.keys().last().map_or(0, |last| last + 1);
+        if world > 0 && last > world {
+            let extra: Vec<&str> = members
+                .optims
+                .iter()
+                .filter(|(rank, _)| **rank >= world)
+                .map(|(_, id)| self.files.name(*id))
+                .collect();
+            let title =
+                format!("There are files of more than {world} ranks: {}", listed(&extra, 5));
+            let detail = "They are of another run, and were not read.";
+            self.findings.push(Finding::new(Grade::Damage, title).detail(detail));
+            ranks.retain(|rank| rank.rank < world);
+        }
+        let world = world.max(if world == 0 { last } else { 0 }).clamp(1, MAX_RANKS);
+        let absent: BTreeSet<u64> =
+            (0..world).filter(|rank| !members.optims.contains_key(rank)).collect();
+        let mut missing = joined::ranks(&absent);
+        if !missing.is_empty() {
+            missing += &format!(" of {world}");
+        }
+        let names = self.missing_names(members, &absent);
+        let files = self.files;
+        let mut joining = Joining::new(files, missing, names);
+        let stage_3 = ranks.iter().any(|rank| self.get(rank.inner, "fp32_flat_groups").is_some());
+        let groups = self.shapes(states);
+        Limits::check("groups of parameters", groups.len() as u64, MAX_GROUPS)?;
+        self.buffers(states)?;
+        self.frozen(states, members, stage_3, world, &mut joining, progress)?;
+        let cut = Cutting { groups: &groups, ranks: &ranks, world, stage_3 };
+        let placed = self.weights(&cut, &mut joining)?;
+        self.shared(states, &placed)?;
+        self.tensors = self.entries.len() as u64;
+        self.moments(&cut, &mut joining)?;
+        if let Some(module) = self.get(states, MODULE).filter(|_| !stage_3) {
+            self.further(MODULE, module);
+        }
+        let stage = if stage_3 { "stage 3" } else { "stages 1 and 2" };
+        let line = format!("DeepSpeed ZeRO ({stage}), {}", counted(world, "rank"));
+        let summary = joining.summary();
+        self.findings.extend(joining.findings());
+        Ok(format!("{line}, {}{summary}", counted(self.tensors, "tensor")))
+    }
+
+    /// Returns the number of ranks that a file states: a number, or one for each group.
+    fn partitions(&self, inner: ValueId) -> Option<u64> {
+        let count = self.get(inner, "partition_count")?;
+        let all = self.items(count).iter().filter_map(|id| self.int(*id)).max();
+        self.int(count).or(all).filter(|count| *count > 0)
+    }
+
+    /// Returns the names of the files of missing ranks, like those of the others.
+    fn missing_names(&self, members: &Members, absent: &BTreeSet<u64>) -> Vec<String> {
+        let Some((rank, file)) = members.optims.iter().next() else { return Vec::new() };
+        let known = self.files.name(*file);
+        let of = |missing: &u64| {
+            known.replacen(&format!("pp_rank_{rank}_"), &format!("pp_rank_{missing}_"), 1)
+        };
+        absent.iter().map(of).collect()
+    }
+
+    /// Adds the buffers of the first rank; floating ones become float32.
+    fn buffers(&mut self, states: ValueId) -> Result<()> {
+        let names: Vec<Text> = self.get(states, "buffer_names").map_or(Vec::new(), |names| {
+            let name = |id: &ValueId| match self.value(*id)? {
+                Value::Str(name) => Some(name.clone()),
+                _ => None,
+            };
+            self.items(names).iter().filter_map(name).collect()
+        });
+        let Some(module) = self.get(states, MODULE) else { return Ok(()) };
+        let known: BTreeSet<String> =
+            names.iter().map(|name| name.to_lossy().into_owned()).collect();
+        let buffers: Vec<(DictKey, Tensor)> = self
+            .dict(module)
+            .iter()
+            .filter_map(|(key, id)| {
+                let DictKey::Str(name) = key else { return None };
+                known.contains(&*name.to_lossy()).then_some(())?;
+                Some((key.clone(), self.tensor(*id)?.clone()))
+            })
+            .collect();
+        for (key, mut tensor) in buffers {
+            if matches!(tensor.dtype, DType::F16 | DType::BF16 | DType::F64) {
+                tensor.dtype = DType::F32;
+                tensor.storage = None;
+            }
+            let id = self.push(tensor)?;
+            self.entries.push((key, id));
+        }
+        Ok(())
+    }
+
+    /// Adds the frozen parameters, in the dtype that they have. With stage 3, every rank has a
+    /// fragment.
+    fn frozen(
+        &mut self,
+        states: ValueId,
+        members: &Members,
+        stage_3: bool,
+        world: u64,
+        joining: &mut Joining<'_>,
+        progress: &mut dyn Progress,
+    ) -> Result<()> {
+        let Some(shapes) = self.get(states, "frozen_param_shapes") else { return Ok(()) };
+        let shapes = self.sizes(shapes);
+        if shapes.is_empty() {
+            return Ok(());
+        }
+        let mut all = vec![states];
+        let mut numbers = vec![members.models.keys().next().copied().unwrap_or(0)];
+        if stage_3 {
+            for (rank, file) in members.models.iter().skip(1) {
+                all.push(self.load(*file, progress)?);
+                numbers.push(*rank);
+            }
+        }
+        for (name, shape) in shapes {
+            let key = name.to_lossy().into_owned();
+            let fragments: BTreeMap<u64, Tensor> = all
+                .iter()
+                .zip(&numbers)
+                .filter_map(|(states, rank)| {
+                    let fragments = self.get(*states, "frozen_param_fragments")?;
+                    Some((*rank, self.tensor(self.get(fragments, &key)?)?.clone()))
+                })
+                .collect();
+            let Some(first) = fragments.values().next().cloned() else { continue };
+            let tensor = if stage_3 {
+                let flats = (0..world).map(|rank| {
+                    let mut flat = RankFlat::default();
+                    flat.push(fragments.get(&rank)?).then_some(flat)
+                });
+                let flats = Flats::new(flats.collect());
+                let numel = numel(&shape).unwrap_or(0);
+                let flat = flats.joined(0, numel);
+                self.flat(&name, flat, &first, shape, joining)
+            } else {
+                Tensor { shape, ..first }
+            };
+            let id = self.push(tensor)?;
+            self.entries.push((DictKey::Str(name), id));
+        }
+        Ok(())
+    }
+
+    /// Returns the tensor `name` that consists of ranges; `like` has its dtype.
+    fn flat(
+        &self,
+        name: &Text,
+        flat: Result<FlatTensor, Option<u64>>,
+        like: &Tensor,
+        shape: Vec<u64>,
+        joining: &mut Joining<'_>,
+    ) -> Tensor {
+        joining.tensors += 1;
+        let itemsize = like.stored.itemsize();
+        let layout = match flat {
+            Ok(flat) => flat.layout(&shape, itemsize),
+            Err(Some(rank)) => Some(joining.lack(name, &format!("a part of it is in rank {rank}"))),
+            Err(None) => None,
+        };
+        let layout = layout.unwrap_or_else(|| {
+            let reason = "the flat tensors of the ranks are shorter than its place".to_owned();
+            joining.refuse(name, reason)
+        });
+        let mut tensor = Tensor::new(like.stored.clone(), shape, layout);
+        tensor.byte_order = like.byte_order;
+        tensor
+    }
+
+    /// Adds the trained parameters. Returns the value of each.
+    fn weights(
+        &mut self,
+        cut: &Cutting<'_>,
+        joining: &mut Joining<'_>,
+    ) -> Result<BTreeMap<String, ValueId>> {
+        let name = if cut.stage_3 { "fp32_flat_groups" } else { "single_partition_of_fp32_groups" };
+        let flat_of = |this: &Self, rank: &RankState, group: usize| {
+            let groups = this.get(rank.inner, name)?;
+            this.items(groups).get(group).copied()
+        };
+        let flats = self.flats(cut, flat_of);
+        self.check(cut, &flats);
+        let mut placed = BTreeMap::new();
+        for (name, tensor) in self.cut(cut, &flats, joining) {
+            let id = self.push(tensor)?;
+            placed.insert(name.to_lossy().into_owned(), id);
+            self.entries.push((DictKey::Str(name), id));
+        }
+        Ok(placed)
+    }
+
+    /// Returns the flat tensors: for stages 1 and 2 one set for each group, for stage 3 one set.
+    /// `find` returns the tensor of a rank and a group.
+    fn flats(
+        &self,
+        cut: &Cutting<'_>,
+        find: impl Fn(&Self, &RankState, usize) -> Option<ValueId>,
+    ) -> Vec<Flats> {
+        let groups = cut.groups.len();
+        let sets = if cut.stage_3 { 1 } else { groups };
+        let of = |set: usize| {
+            let inside = if cut.stage_3 { 0..groups } else { set..set + 1 };
+            let rank = |rank: u64| {
+                let at = cut.ranks.binary_search_by_key(&rank, |state| state.rank).ok()?;
+                let state = &cut.ranks[at];
+                let mut flat = RankFlat::default();
+                for group in inside.clone() {
+                    flat.push(self.tensor(find(self, state, group)?)?).then_some(())?;
+                }
+                // Some releases merge the groups of stage 3 in fewer or more flat tensors.
+                let mut group = groups;
+                while cut.stage_3
+                    && let Some(more) = find(self, state, group)
+                {
+                    flat.push(self.tensor(more)?).then_some(())?;
+                    group += 1;
+                }
+                Some(flat)
+            };
+            Flats::new((0..cut.world).map(rank).collect())
+        };
+        (0..sets).map(of).collect()
+    }
+
+    /// Compares the number of elements with the shapes, as `zero_to_fp32.py` does.
+    fn check(&mut self, cut: &Cutting<'_>, flats: &[Flats]) {
+        for (set, flats) in flats.iter().enumerate() {
+            if !flats.are_complete() {
+                continue;
+            }
+            let groups = if cut.stage_3 { cut.groups } else { &cut.groups[set..=set] };
+            let numels = groups.iter().flatten().map(|(_, shape)| numel(shape).unwrap_or(0));
+            let (wanted, unit) = match cut.stage_3 {
+                true => (numels.map(|numel| numel.div_ceil(cut.world)).sum::<u64>() * cut.world, 1),
+                false => (
+                    numels.sum::<u64>() + self.paddings(cut, set).iter().sum::<u64>(),
+                    2 * cut.world,
+                ),
+            };
+            let there = flats.numel();
+            if wanted.next_multiple_of(unit) != there.next_multiple_of(unit) {
+                let title = format!(
+                    "The ranks hold {there} numbers of group {set}, and its shapes need {wanted}"
+                );
+                self.findings.push(
+                    Finding::new(Grade::Damage, title)
+                        .detail("Files of different runs may be in one folder.")
+                        .advice("Compare the times of the files."),
+                );
+            }
+        }
+    }
+
+    /// Returns the padding after each parameter of a group, where the file states it.
+    fn paddings(&self, cut: &Cutting<'_>, group: usize) -> Vec<u64> {
+        let first = cut.ranks.first();
+        let all = first.and_then(|rank| self.get(rank.inner, "param_alignment_paddings"));
+        let of = all.and_then(|all| self.items(all).get(group).copied());
+        let of = of.map_or(Vec::new(), |of| self.items(of).to_vec());
+        of.iter().map(|id| self.int(*id).unwrap_or(0)).collect()
+    }
+
+    /// Cuts the flat tensors into parameters.
+    fn cut(
+        &self,
+        cut: &Cutting<'_>,
+        flats: &[Flats],
+        joining: &mut Joining<'_>,
+    ) -> Vec<(Text, Tensor)> {
+        let mut found = Vec::new();
+        let none = Tensor::new(DType::F32, vec![0], Layout::Inline([].into()));
+        let mut start = 0u64;
+        for (group, shapes) in cut.groups.iter().enumerate() {
+            let (flats, paddings) = match cut.stage_3 {
+                true => (&flats[0], Vec::new()),
+                false => {
+                    start = 0;
+                    (&flats[group], self.paddings(cut, group))
+                }
+            };
+            let like = flats.first().unwrap_or(&none).clone();
+            for (at, (name, shape)) in shapes.iter().enumerate() {
+                let numel = numel(shape).unwrap_or(0);
+                let flat = match cut.stage_3 {
+                    true => {
+                        let part = numel.div_ceil(cut.world);
+                        let flat = flats.interleaved(start, part, numel);
+                        start = start.saturating_add(part);
+                        flat
+                    }
+                    false => {
+                        let flat = flats.joined(start, numel);
+                        let padding = paddings.get(at).copied().unwrap_or(0);
+                        start = start.saturating_add(numel).saturating_add(padding);
+                        flat
+                    }
+                };
+                let tensor = self.flat(name, flat, &like, shape.clone(), joining);
+                found.push((name.clone(), tensor));
+            }
+        }
+        found
+    }
+
+    /// Adds the shared parameters as links to those that they share with.
+    fn shared(&mut self, states: ValueId, placed: &BTreeMap<String, ValueId>) -> Result<()> {
+        let Some(shared) = self.get(states, "shared_params") else { return Ok(()) };
+        let pairs: Vec<(DictKey, String)> = match self.value(shared) {
+            Some(Value::Dict(dict)) => dict
+                .entries
+                .iter()
+                .filter_map(|(key, id)| match self.value(*id)? {
+                    Value::Str(source) => Some((key.clone(), source.to_lossy().into_owned())),
+                    _ => None,
+                })
+                .collect(),
+            // Some releases wrote pairs.
+            _ => self
+                .items(shared)
+                .iter()
+                .filter_map(|pair| {
+                    let [name, source] = *self.items(*pair) else { return None };
+                    match (self.value(name)?, self.value(source)?) {
+                        (Value::Str(name), Value::Str(source)) => {
+                            Some((DictKey::Str(name.clone()), source.to_lossy().into_owned()))
+                        }
+                        _ => None,
+                    }
+                })
+                .collect(),
+        };
+        let known: BTreeSet<String> = self.entries.iter().map(|(key, _)| key.to_string()).collect();
+        for (key, source) in pairs {
+            if let Some(target) = placed.get(&source)
+                && !known.contains(&key.to_string())
+            {
+                let id = self.builder.push(Value::Link(*target))?;
+                self.entries.push((key, id));
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds the optimizer's moments under the names of their parameters, in the form of
+    /// `torch.distributed.checkpoint.state_dict`: `state` by name, and `param_groups` with names.
+    fn moments(&mut self, cut: &Cutting<'_>, joining: &mut Joining<'_>) -> Result<()> {
+        let Some(first) = cut.ranks.first() else { return Ok(()) };
+        let base = |this: &Self, rank: &RankState| {
+            ["base_optimizer_state", "optimizer_state_dict"]
+                .iter()
+                .find_map(|key| this.get(rank.inner, key))
+        };
+        let state_of = |this: &Self, rank: &RankState, group: usize| -> Option<ValueId> {
+            let base = base(this, rank)?;
+            let Some(state) = this.get(base, "state") else {
+                // Older releases wrote a list with the states of each group.
+                return this.items(base).get(group).copied();
+            };
+            let is_group = |key: &DictKey| match key {
+                DictKey::Int(int) => int.to_u64() == Some(group as u64),
+                _ => false,
+            };
+            Some(this.dict(state).iter().find(|(key, _)| is_group(key))?.1)
+        };
+        // The names of flat moments, and the plain values, of the first group.
+        let mut names: Vec<Text> = Vec::new();
+        let mut others: Vec<Vec<(DictKey, ValueId)>> = Vec::new();
+        for group in 0..cut.groups.len() {
+            let state = state_of(self, first, group);
+            let mut plain = Vec::new();
+            for (key, id) in state.map_or(&[][..], |state| self.dict(state)) {
+                match (key, self.tensor(*id)) {
+                    (DictKey::Str(name), Some(tensor)) if tensor.shape.len() == 1 => {
+                        if !names.contains(name) {
+                            names.push(name.clone());
+                        }
+                    }
+                    _ => plain.push((key.clone(), *id)),
+                }
+            }
+            others.push(plain);
+        }
+        let mut by_name: BTreeMap<String, Vec<(DictKey, ValueId)>> = BTreeMap::new();
+        for moment in &names {
+            let key = moment.to_lossy().into_owned();
+            let flats =
+                self.flats(cut, |this, rank, group| this.get(state_of(this, rank, group)?, &key));
+            if flats.iter().all(|flats| flats.first().is_none()) {
+                continue;
+            }
+            for (name, tensor) in self.cut(cut, &flats, joining) {
+                let id = self.push(tensor)?;
+                let of = by_name.entry(name.to_lossy().into_owned()).or_default();
+                of.push((DictKey::Str(moment.clone()), id));
+            }
+        }
+        let mut entries = Vec::new();
+        for (shapes, plain) in cut.groups.iter().zip(&others) {
+            for (at, (name, _)) in shapes.iter().enumerate() {
+                let mut state = by_name.remove(&*name.to_lossy()).unwrap_or_default();
+                for (key, id) in plain {
+                    // The value belongs to the first parameter of the group.
+                    let id = if at == 0 { *id } else { self.builder.push(Value::Link(*id))? };
+                    state.insert(0, (key.clone(), id));
+                }
+                if !state.is_empty() {
+                    let state = self.builder.push(dict(state))?;
+                    entries.push((DictKey::Str(name.clone()), state));
+                }
+            }
+        }
+        let state = self.builder.push(dict(entries))?;
+        let mut optimizer = vec![(DictKey::from("state"), state)];
+        if let Some(groups) = base(self, first).and_then(|base| self.get(base, "param_groups")) {
+            self.name_groups(groups, cut.groups)?;
+            optimizer.push((DictKey::from("param_groups"), groups));
+        }
+        let optimizer = self.builder.push(dict(optimizer))?;
+        self.further(OPTIMIZER, optimizer);
+        Ok(())
+    }
+
+    /// Replaces the numbers of flat tensors in the `params` of each group by the names of the
+    /// parameters in them.
+    fn name_groups(&mut self, list: ValueId, groups: &Groups) -> Result<()> {
+        for group in self.items(list).to_vec() {
+            let Some(params) = self.get(group, "params") else { continue };
+            let numbers: Vec<Option<u64>> =
+                self.items(params).iter().map(|id| self.int(*id)).collect();
+            let mut items = Vec::new();
+            for number in numbers.into_iter().flatten() {
+                let names = usize::try_from(number).ok().and_then(|at| groups.get(at));
+                for (name, _) in names.into_iter().flatten() {
+                    items.push(self.builder.push(Value::Str(name.clone()))?);
+                }
+            }
+            let params = self.resolve(params);
+            if let Some(value) = self.builder.value_mut(params) {
+                *value = Value::List(List { items, ..List::default() });
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,147 @@
+//! Compares joined files of ranks with what torch gave before they were cut.
+
+use statelens_checkpoint::{Checkpoint, FileId, Grade, Layout};
+
+use crate::joined::fixtures::{differences, folder, open, open_only, survive_damage, texts};
+use crate::torch::tests::{compare, fixtures};
+
+/// The fixtures, and the further states that are not in their expectations.
+const WHOLE: [(&str, &[&str]); 11] = [
+    ("verl_w1_plain", &["optim", "extra_state"]),
+    ("verl_w2", &["optim", "extra_state"]),
+    ("verl_w2_dim1", &["optim", "extra_state"]),
+    ("verl_w4_bf16_uneven", &["optim", "extra_state"]),
+    ("verl_w4_hsdp", &["optim", "extra_state"]),
+    ("verl_w4_tp_fsdp", &["optim", "extra_state"]),
+    ("dtensor_w2_mixed", &[]),
+    ("torch211_w4_tp_fsdp", &["optim", "extra_state"]),
+    ("torch24_fsdp1_w2", &["optim", "extra_state"]),
+    ("torch24_fsdp2_w2", &["optim", "extra_state"]),
+    ("torch24_sharded_tensor_w2", &["optim", "extra_state"]),
+];
+
+#[test]
+fn every_tensor_is_as_torch_joined_it() {
+    for (name, except) in WHOLE {
+        let name = format!("sharded/{name}");
+        let is_main = |name: &str| name.starts_with("model") && name.ends_with(".pt");
+        assert_eq!(differences(&name, except, is_main), Vec::<String>::new(), "{name}");
+        let checkpoint = open_only(&folder(&name, |_| true)).unwrap();
+        assert_eq!(checkpoint.format.id, "torch-fsdp", "{name}");
+        let bad = checkpoint.findings.iter().filter(|finding| finding.grade > Grade::Note);
+        assert_eq!(bad.collect::<Vec<_>>(), Vec::<&statelens_checkpoint::Finding>::new(), "{name}");
+    }
+}
+
+/// The optimizer is a further state of the model, and opens by its own file.
+#[test]
+fn optimizer_states_are_joined() {
+    for name in ["verl_w2", "verl_w4_hsdp"] {
+        let files = folder(&format!("sharded/{name}"), |_| true);
+        let json = fixtures().join(format!("sharded/{name}.expected.json"));
+        let json: serde_json::Value =
+            serde_json::from_str(&std::fs::read_to_string(json).unwrap()).unwrap();
+        let entries = json["optim_entries"].as_array().unwrap();
+        let model = open_only(&files).unwrap();
+        let optim = (0..files.count() as u32)
+            .map(FileId)
+            .find(|id| files.name(*id).starts_with("optim_"))
+            .unwrap();
+        let optim = open(files.opened_at(optim)).unwrap();
+        for (checkpoint, prefix) in [(&model, "optim."), (&optim, "")] {
+            let leaves = checkpoint.leaves();
+            for entry in entries {
+                let key = format!("{prefix}{}", entry["key"].as_str().unwrap());
+                let leaf = leaves.iter().find(|leaf| leaf.flat.to_lossy() == key).unwrap();
+                assert_eq!(compare(checkpoint, leaf, entry), Ok(()), "{name}: {key}");
+                assert_eq!(leaf.outside_state, !prefix.is_empty());
+            }
+        }
+    }
+}
+
+/// The extra state differs in each rank, so none is left out.
+#[test]
+fn extra_states_are_shown_by_rank() {
+    let checkpoint = open_only(&folder("sharded/verl_w2", |_| true)).unwrap();
+    let keys: Vec<String> =
+        checkpoint.leaves().iter().map(|leaf| leaf.flat.to_lossy().into_owned()).collect();
+    for rank in [0, 1] {
+        let start = format!("extra_state.rank_{rank}.");
+        assert!(keys.iter().any(|key| key.starts_with(&start)), "{keys:?}");
+    }
+}
+
+fn missing(checkpoint: &Checkpoint) -> Vec<String> {
+    let is_missing = |leaf: &statelens_checkpoint::Leaf| {
+        let tensor = checkpoint.tensor_of(leaf.id);
+        tensor.is_some_and(|(_, tensor)| matches!(tensor.layout, Layout::Missing(_)))
+    };
+    let leaves = checkpoint.leaves();
+    leaves.iter().filter(|leaf| is_missing(leaf)).map(|leaf| leaf.flat.to_string()).collect()
+}
+
+#[test]
+fn missing_rank_is_named_and_whole_tensors_open() {
+    let checkpoint = open_only(&folder("sharded/broken_verl_rank_missing", |_| true)).unwrap();
+    let finding = &checkpoint.findings[0];
+    assert_eq!(finding.grade, Grade::Damage);
+    assert_eq!(finding.missing, ["model_world_size_4_rank_2.pt"]);
+    assert!(finding.title.contains("rank 2 of 4"), "{}", finding.title);
+    assert!(finding.detail.contains("incomplete"), "{}", finding.detail);
+    let missing = missing(&checkpoint);
+    assert!(missing.contains(&"model.embed_tokens.weight".to_owned()), "{missing:?}");
+    assert!(!missing.contains(&"model.position_ids".to_owned()), "{missing:?}");
+    let line = &checkpoint.format.facts[0].1;
+    assert!(line.starts_with("FSDP, 4 ranks, "), "{line}");
+    assert!(line.contains("incomplete: rank 2 of 4 is missing"), "{line}");
+}
+
+/// With hybrid sharding, the other replica has all pieces.
+#[test]
+fn replicas_replace_missing_ranks() {
+    let files = folder("sharded/verl_w4_hsdp", |name| !name.contains("rank_1."));
+    let checkpoint = open_only(&files).unwrap();
+    assert_eq!(missing(&checkpoint), Vec::<String>::new());
+    assert_eq!(checkpoint.findings[0].missing, ["model_world_size_4_rank_1.pt"]);
+    assert!(!checkpoint.replicas.is_empty());
+}
+
+#[test]
+fn ranks_of_different_runs_are_named() {
+    let checkpoint = open_only(&folder("sharded/broken_verl_mixed_runs", |_| true)).unwrap();
+    let text = texts(&checkpoint);
+    for part in
+        ["rank 1 says shape", "model_world_size_2_rank_0.pt", "model_world_size_2_rank_1.pt"]
+    {
+        assert!(text.contains(part), "{text}");
+    }
+    assert!(missing(&checkpoint).contains(&"model.embed_tokens.weight".to_owned()));
+
+    let checkpoint = open_only(&folder("sharded/broken_verl_local_rows", |_| true)).unwrap();
+    assert_eq!(missing(&checkpoint), ["w"]);
+    assert!(texts(&checkpoint).contains("rank 1"), "{}", texts(&checkpoint));
+}
+
+/// Files of another number of ranks in the same folder.
+#[test]
+fn contradicting_numbers_of_ranks_are_reported() {
+    let files = folder("sharded/verl_w2", |_| true);
+    let mut mixed = statelens_checkpoint::FileSet::default();
+    for (_, file) in files.iter() {
+        mixed.push_file(file.clone());
+        if file.name.starts_with("model") {
+            let name = file.name.replace("size_2", "size_3");
+            mixed.push(name, file.source.clone());
+        }
+    }
+    let main = mixed.find("model_world_size_2_rank_0.pt").unwrap();
+    let text = texts(&open(mixed.opened_at(main)).unwrap());
+    assert!(text.contains("of 2 ranks, and model_world_size_3_rank_0.pt of 3"), "{text}");
+}
+
+#[test]
+fn damaged_copies_never_panic() {
+    survive_damage("sharded/verl_w4_tp_fsdp");
+    survive_damage("sharded/torch24_sharded_tensor_w2");
+}
