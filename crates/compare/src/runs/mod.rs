@@ -203,7 +203,14 @@ impl RunContents {
     /// not exist, the trainer loads nothing.
     #[must_use]
     pub fn with_latest(mut self, name: Option<String>) -> Self {
-        let Some(name) = name.filter(|_| !self.indexed) else { return self };
+        let Some(mut name) = name.filter(|_| !self.indexed) else { return self };
+        // verl writes the same file as Megatron, and has other names of folders.
+        let step = name.strip_prefix("iter_").and_then(|step| step.parse::<u64>().ok());
+        let of_verl = step.map(|step| format!("global_step_{step}"));
+        if let Some(other) = of_verl.filter(|other| self.entries.iter().any(|it| it.name == *other))
+        {
+            name = other;
+        }
         let is_known = trainers::folder(&name).is_some()
             || name.ends_with(".index")
             || self.entries.iter().any(FileEntry::is_folder);

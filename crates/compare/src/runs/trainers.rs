@@ -6,6 +6,7 @@
 //! | PyTorch Lightning | files `epoch=3-step=500.ckpt`, `epoch=3-val_loss=0.21.ckpt` | `last.ckpt` |
 //! | DeepSpeed | folder `global_step500`, or of any name, its tag | the one named in the file `latest` |
 //! | Megatron | folder `iter_0000500` | the one in `latest_checkpointed_iteration.txt` |
+//! | verl | folder `global_step_500` with `actor/model_world_size_8_rank_0.pt` | the one in the same file |
 //! | fairseq | files `checkpoint3.pt`, `checkpoint_3_500.pt` | `checkpoint_last.pt` |
 //! | Keras | files `weights.03-0.21.h5`, `model.05.keras` | the highest epoch |
 //! | TensorFlow | `ckpt-3.index`, `ckpt-3.data-00000-of-00001`; file `model.ckpt-3` of V1 | the one in the file `checkpoint` |
@@ -158,7 +159,8 @@ fn numbered(stem: &str) -> Option<(&str, CheckpointName)> {
 
 /// Parses the name of a checkpoint folder; `None` if it is not one.
 pub(super) fn folder(name: &str) -> Option<CheckpointName> {
-    let before = ["checkpoint-", "checkpoint_", "global_step", "iter_", "step_", "step-"];
+    let before =
+        ["checkpoint-", "checkpoint_", "global_step_", "global_step", "iter_", "step_", "step-"];
     let step = before.iter().find_map(|before| name.strip_prefix(before))?;
     Some(CheckpointName::at(number(step)?, None))
 }
@@ -349,7 +351,7 @@ const TRAINING: [&str; 6] =
 const OTHER_LIBRARIES: [&str; 2] = ["tf_model.h5", "rust_model.ot"];
 
 /// File names of model weights, the most likely first.
-const MAINS: [&str; 18] = [
+const MAINS: [&str; 20] = [
     "model.safetensors.index.json",
     "pytorch_model.bin.index.json",
     "model.safetensors",
@@ -363,6 +365,8 @@ const MAINS: [&str; 18] = [
     "pytorch_model-00001-of-*.bin",
     "pytorch_model-1-of-*.bin",
     "mp_rank_00_model_states.pt",
+    "zero_pp_rank_0_mp_rank_00_model_states.pt",
+    "model_world_size_*_rank_0.pt",
     "model_optim_rng.pt",
     ".metadata",
     "flax_model.msgpack",

@@ -23,10 +23,11 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use statelens_checkpoint::{
-    Checkpoint, DType, Error, ErrorKind, FileId, Grade, Layout, Leaf, Progress, Result, Span,
-    Tensor, TensorId, order,
+    Checkpoint, DType, Error, ErrorKind, FileId, Grade, Layout, Leaf, Progress, Replica, Result,
+    Span, Tensor, TensorId, order,
 };
 use statelens_formats::checks::{Check, Checks};
+use statelens_tensor::crc::Summing;
 use statelens_tensor::{
     Buffer, InOrder, Pieces, Pour, Work, drive, elements, grain, verbatim_span,
 };
@@ -90,12 +91,16 @@ pub struct VerificationResults {
     report: VerificationReport,
     /// Result of the job whose last piece is still missing.
     begun: Option<Result<Passed>>,
+    /// The checksums of copies whose other copy was not read yet, by the index of the replica.
+    copies: HashMap<usize, Option<u32>>,
 }
 
 /// Bytes that are read from start to end.
 struct ReadJob {
     /// The index of its check, if it belongs to one.
     check: Option<usize>,
+    /// The copy that it reads, if it reads one: the index of the replica, and which of its copies.
+    copy: Option<(usize, usize)>,
     /// The tensors whose bytes it contains unchanged, in order.
     tensors: Vec<JobTensor>,
     bytes: u64,
@@ -144,7 +149,9 @@ impl Verification {
         };
         verifying.plan(&order, places, &mut report);
         let (hashes, summaries) = (HashMap::new(), Vec::new());
-        let results = VerificationResults { hashes, summaries, not_finite, report, begun: None };
+        let copies = HashMap::new();
+        let results =
+            VerificationResults { hashes, summaries, not_finite, report, begun: None, copies };
         Self(InOrder::of(verifying, results))
     }
 
@@ -218,7 +225,7 @@ impl Verifying {
             let span = place_of(&check.layout);
             spans.push((span, jobs.len()));
             let bytes = len_of(&check.layout);
-            let job = ReadJob { check: Some(index), tensors: Vec::new(), bytes };
+            let job = ReadJob { check: Some(index), copy: None, tensors: Vec::new(), bytes };
             jobs.push(((span.file, span.offset), job));
         }
         order::by_key(&mut spans, |(span, _)| (span.file, span.offset, span.len));
@@ -260,7 +267,15 @@ impl Verifying {
         for inner in alone {
             let place = places.starts.get(inner.tensor).copied().unwrap_or((FileId(0), 0));
             let bytes = inner.range.end;
-            jobs.push((place, ReadJob { check: None, tensors: vec![inner], bytes }));
+            jobs.push((place, ReadJob { check: None, copy: None, tensors: vec![inner], bytes }));
+        }
+        for (index, replica) in self.checkpoint.replicas.iter().enumerate() {
+            for (which, copy) in replica.copies.iter().enumerate() {
+                let bytes = copy.nbytes().unwrap_or(0);
+                let place = spans::start(&copy.layout).unwrap_or((FileId(0), 0));
+                let copy = Some((index, which));
+                jobs.push((place, ReadJob { check: None, copy, tensors: Vec::new(), bytes }));
+            }
         }
         order::by_key(&mut jobs, |(place, _)| *place);
         self.jobs = jobs.into_iter().map(|(_, job)| job).collect();
@@ -329,10 +344,40 @@ impl Verifying {
         Ok(found.first.is_some().then_some(found))
     }
 
+    /// Returns the copy that a job reads, and the replica that it is of.
+    fn copy(&self, job: &ReadJob) -> Option<(&Replica, &Tensor)> {
+        let (index, which) = job.copy?;
+        let replica = self.checkpoint.replicas.get(index)?;
+        Some((replica, replica.copies.get(which)?))
+    }
+
+    /// Creates the problem for copies that are not equal.
+    fn differ(&self, replica: &Replica) -> Problem {
+        let file = |copy: &Tensor| {
+            let place = spans::start(&copy.layout);
+            place.map_or("", |(file, _)| self.checkpoint.files.name(file)).to_owned()
+        };
+        let [used, other] = &replica.copies;
+        let (used, other) = (file(used), file(other));
+        Problem {
+            trouble: Trouble::Copies,
+            key: replica.key.to_lossy().into_owned(),
+            file: String::new(),
+            offset: None,
+            text: format!("its copies in {used} and {other} differ; the one in {used} is shown"),
+            expected: String::new(),
+            found: String::new(),
+        }
+    }
+
     /// Creates the problem for bytes of a job that can't be read.
     fn unreadable(&self, job: &ReadJob, error: &Error) -> Problem {
         let (check, tensor) = self.of(job);
         let what = match (check, tensor) {
+            (None, None) => {
+                let copy = self.copy(job);
+                copy.map(|(replica, _)| replica.key.to_string()).unwrap_or_default()
+            }
             (Some(check), _) => check.what.clone(),
             (None, tensor) => tensor.map(|tensor| self.key(tensor)).unwrap_or_default(),
         };
@@ -410,7 +455,14 @@ impl Work for Verifying {
                 let range = self.pieces.range(part);
                 Pour::new(&checkpoint.files, tensor, range, BUDGET, passing(None))?
             }
-            (None, None) => return Ok(None),
+            (None, None) => match self.copy(job) {
+                Some((_, copy)) => {
+                    let mut passing = passing(None);
+                    passing.sum(Summing::Crc32(0));
+                    Pour::all(&checkpoint.files, copy, BUDGET, passing)?
+                }
+                None => return Ok(None),
+            },
         };
         Ok(Some(pour))
     }
@@ -440,7 +492,7 @@ impl Work for Verifying {
     }
 
     fn take(&self, sum: &mut VerificationResults, part: usize, found: Passed) -> Result<()> {
-        let VerificationResults { hashes, summaries, not_finite, report, begun } = sum;
+        let VerificationResults { hashes, summaries, not_finite, report, begun, copies } = sum;
         let Some(Ok(found)) = self.pieces.join(part, begun, Ok(found), Passed::merge) else {
             return Ok(());
         };
@@ -472,7 +524,18 @@ impl Work for Verifying {
                     report.result.problems.push(self.wrong(job, check, found));
                 }
             }
-            (Ok(_), None) => {}
+            (Ok(sum), None) => {
+                let Some((index, _)) = job.copy else { return Ok(()) };
+                match copies.remove(&index) {
+                    None => drop(copies.insert(index, sum)),
+                    Some(other) if other == sum => {}
+                    Some(_) => {
+                        report.result.problems.extend(
+                            self.checkpoint.replicas.get(index).map(|replica| self.differ(replica)),
+                        );
+                    }
+                }
+            }
         }
         Ok(())
     }

@@ -61,6 +61,11 @@ impl Passing {
         Self { checkpoint, tensors, summing, hashing, at, inner, tally, accumulator, counts, found }
     }
 
+    /// Also computes a checksum of the bytes.
+    pub(super) fn sum(&mut self, summing: Summing) {
+        self.summing = Some(summing);
+    }
+
     /// Also computes statistics of the tensors.
     pub(super) fn counting(mut self, accumulator: Option<Accumulator>) -> Self {
         self.accumulator = accumulator;

@@ -132,6 +132,8 @@ pub enum Trouble {
     /// A tensor extends past the end of the file.
     #[serde(rename = "past end")]
     PastEnd,
+    /// Copies of a piece of a tensor differ.
+    Copies,
     /// The manifest differs.
     Manifest,
     /// A finding from opening the checkpoint.
@@ -146,6 +148,7 @@ impl Trouble {
             Self::Damaged => "damaged",
             Self::Overlap => "overlap",
             Self::PastEnd => "past end",
+            Self::Copies => "copies",
             Self::Manifest => "manifest",
             Self::Finding => "finding",
         }

@@ -76,6 +76,19 @@ pub(super) fn places(checkpoint: &Checkpoint, keys: &PerTensor<String>) -> Place
     places
 }
 
+/// Returns the location of the first bytes of a layout, or of the archive with them.
+pub(super) fn start(layout: &Layout) -> Option<(FileId, u64)> {
+    let span = match layout {
+        Layout::Span(span) => *span,
+        Layout::Packed(packed) => packed.span,
+        Layout::Deferred(deferred) => deferred.span(),
+        Layout::Strided(strided) => return start(&strided.storage),
+        Layout::Concat(concat) => return start(&concat.parts.first()?.layout),
+        _ => return None,
+    };
+    Some((span.file, span.offset))
+}
+
 impl Places {
     /// Adds the ranges of one tensor.
     fn tensor(
