@@ -83,6 +83,7 @@ fn command(cli: Cli) -> u8 {
             remote::allow(cap);
         }
         commands::read_as(spending.read_as.clone());
+        commands::unstack(spending.unstack);
         if let Some(most) = spending.scratch {
             scratch::allow(most);
         }

@@ -23,6 +23,7 @@ mod run;
 mod shards;
 mod shares;
 mod texts;
+mod unstack;
 
 use std::sync::Arc;
 
@@ -44,6 +45,7 @@ pub use shares::{Share, shares};
 use statelens_checkpoint::{Checkpoint, Plan, Result};
 pub use statelens_formats::WriteTarget;
 pub use texts::{EditTexts, RENAME_LIST};
+pub use unstack::unstacked;
 
 /// Plans the files of `target` that hold `source` as edited by `edit`. Reads nothing. `name` is the
 /// requested file name, without a folder.

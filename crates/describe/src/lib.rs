@@ -15,6 +15,7 @@ mod manifest;
 pub mod model;
 mod optimizer;
 mod parameters;
+mod pieces;
 pub mod share;
 mod suggest;
 mod summary;
@@ -33,6 +34,7 @@ pub use info::Info;
 pub use manifest::{Hashes, ManifestWriter, Unread, write_manifest, write_manifest_lines};
 pub use optimizer::{Parameter, Parameters};
 pub use parameters::ParameterCount;
+pub use pieces::{StoredPiece, pieces};
 pub use suggest::{distance, near_keys};
 pub use summary::CheckpointSummary;
 pub use text::{

@@ -11,7 +11,7 @@ const REPEATED: usize = 4 << 10;
 const MAX_BYTES: usize = 1 << 10;
 
 /// Writes the fields of a leaf: `key`, `kind`, `dtype`, `shape`, `params`, `bytes`, `type`,
-/// `value`, `alias_of`; leaves out those that do not apply.
+/// `value`, `alias_of`, and `pieces` of a tensor that is stored in several; leaves out those that do not apply.
 pub fn leaf_json(json: &mut Json, checkpoint: &Checkpoint, leaf: &Leaf) {
     json.name("key").text(&leaf.flat);
     json.name("kind").str(kind_of(checkpoint, leaf));
@@ -26,6 +26,10 @@ pub fn leaf_json(json: &mut Json, checkpoint: &Checkpoint, leaf: &Leaf) {
         json.name("elements").number(tensor.numel().unwrap_or(0));
         json.name("bytes").number(tensor.nbytes().unwrap_or(0));
         layout_json(json, tensor);
+        let pieces = crate::pieces(checkpoint, tensor);
+        if pieces.len() > 1 {
+            json.name("pieces").objects(&pieces, |json, piece| json.fields(piece));
+        }
     } else if let Value::Bytes { data, .. } = checkpoint.value(leaf.target) {
         json.name("bytes").number(data.len() as u64);
     }

@@ -297,6 +297,13 @@ impl Checkpoint {
         Ok(found.map(|found| (self.edited(found.checkpoint), found.weights)))
     }
 
+    /// Returns a copy with one key for each layer in place of tensors that hold all layers, as
+    /// Megatron stores them; `None` if there are no such tensors.
+    pub fn unstacked(&self) -> Result<Option<Self>> {
+        let _call = self.call();
+        Ok(statelens_convert::unstacked(&self.inner)?.map(|inner| self.edited(inner)))
+    }
+
     /// Fails if an operation that processes all values, such as "reading all values", would process
     /// much more than the size of the files suggests.
     pub fn check_size(&self, what: &str) -> Result<()> {

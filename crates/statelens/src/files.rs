@@ -14,8 +14,9 @@ use statelens_checkpoint::{
     Checkpoint, Error, FileSet, Limits, Progress, ReadAt, Result, Scratch, Siblings, counted,
     listed,
 };
-use statelens_compare::runs::weights_of;
+use statelens_compare::runs::{LATEST_FILES, MAX_LATEST, named_latest, weights_of};
 use statelens_formats::archives;
+use statelens_formats::deepspeed::UNIVERSAL;
 use statelens_formats::sets::{CheckpointFiles, ORBAX};
 
 use crate::listings::{self, Listings, MAX_SIBLINGS, files_in};
@@ -320,6 +321,9 @@ fn within(folder: &Path) -> Result<PathBuf> {
             if let Some(main) = weights_of(several.iter().map(|one| one.main.as_str())) {
                 return Ok(on_disk(folder, main));
             }
+            if let Some(main) = latest(&files, several) {
+                return Ok(on_disk(folder, main));
+            }
             let names: Vec<&str> = several.iter().map(|one| one.main.as_str()).collect();
             Error::unsupported(format!(
                 "this folder holds {} checkpoints: {}",
@@ -334,6 +338,29 @@ fn within(folder: &Path) -> Result<PathBuf> {
         }
     };
     Err(error.in_file(folder.display().to_string()))
+}
+
+/// Returns the main file of the checkpoint that a file such as `latest` of DeepSpeed or Megatron
+/// names, or of the only one besides the state of a data loader.
+fn latest<'a>(files: &FileSet, several: &'a [CheckpointFiles]) -> Option<&'a str> {
+    let named = LATEST_FILES.iter().copied().chain(["latest_universal"]).find_map(|file| {
+        let id = files.find(file).filter(|id| files.len(*id) <= MAX_LATEST)?;
+        let text = String::from_utf8(files.read_vec(id, 0, files.len(id)).ok()?).ok()?;
+        named_latest(if file == "latest_universal" { "latest" } else { file }, &text)
+    });
+    let step = |name: &str| name.strip_prefix("iter_")?.parse::<u64>().ok();
+    let is_inside = |main: &str, name: &str| {
+        let top = main.split('/').next().unwrap_or_default();
+        // verl writes the same file as Megatron, and has other names of folders.
+        top == name || step(name).is_some_and(|step| top == format!("global_step_{step}"))
+    };
+    let mut inside = several.iter().filter(|set| match &named {
+        Some(name) => is_inside(&set.main, name) && set.name != "data.pt",
+        None => set.members.len() > 1 && set.name != "data.pt",
+    });
+    let first = inside.next()?;
+    let are_states = || several.iter().all(|set| set.main == first.main || set.name == "data.pt");
+    (inside.next().is_none() && (named.is_some() || are_states())).then_some(first.main.as_str())
 }
 
 /// Returns the error for a folder without a checkpoint, which lists its content or says why it can't be read.
@@ -654,6 +681,9 @@ fn folder(path: &Path) -> &Path {
 /// Returns the storages next to the pickle of an unpacked torch checkpoint, with the names that the
 /// reader uses for them.
 fn unpacked(path: &Path) -> Vec<(PathBuf, String)> {
+    if file_name(path).ends_with("_model_states.pt") {
+        return universal(&path.with_file_name(UNIVERSAL));
+    }
     if path.file_name() != Some("data.pkl".as_ref()) {
         return Vec::new();
     }
@@ -661,6 +691,29 @@ fn unpacked(path: &Path) -> Vec<(PathBuf, String)> {
     let entries = entries.flatten().take(MAX_STORAGES);
     let mut found: Vec<(PathBuf, String)> =
         entries.map(|entry| (entry.path(), format!("data/{}", file_name(&entry.path())))).collect();
+    found.sort();
+    found
+}
+
+/// Returns the files of the parameters in a universal checkpoint of DeepSpeed, and their names in the
+/// set: `zero/PARAMETER/fp32.pt`.
+fn universal(folder: &Path) -> Vec<(PathBuf, String)> {
+    let mut found = Vec::new();
+    let entries = |path: &Path| fs::read_dir(path).into_iter().flatten().flatten();
+    for entry in entries(folder) {
+        let top = format!("{UNIVERSAL}/{}", shown(&entry.file_name()));
+        if entry.path().is_dir() {
+            let inner = entries(&entry.path())
+                .map(|file| (file.path(), format!("{top}/{}", shown(&file.file_name()))));
+            found.extend(inner);
+        } else {
+            found.push((entry.path(), top));
+        }
+        if found.len() > MAX_STORAGES {
+            break;
+        }
+    }
+    found.retain(|(_, name)| name.ends_with(".pt"));
     found.sort();
     found
 }

@@ -37,7 +37,11 @@ pub fn inspect(open: &OpenCheckpoint, row: u32) -> Option<RowDetails> {
         facts.push(fact("stored as", visible(&stored.to_lossy()), ""));
     }
     if leaf.outside_state {
-        facts.push(fact("state dict", "not part of it".into(), "an attribute of a module"));
+        let what = match checkpoint.format.traits.further_states {
+            true => "a further state",
+            false => "an attribute of a module",
+        };
+        facts.push(fact("state dict", "not part of it".into(), what));
     }
     let own = checkpoint.raw_attributes(leaf.id);
     let raw = if own.is_empty() { checkpoint.raw_attributes(leaf.target) } else { own };

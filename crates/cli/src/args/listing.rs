@@ -33,6 +33,10 @@ pub(crate) struct Ls {
     #[arg(long)]
     pub(crate) reverse: bool,
 
+    /// Shows the pieces of each tensor below it: place, shape, bytes, rank, file and offset
+    #[arg(long, conflicts_with_all = ["json", "tree"])]
+    pub(crate) pieces: bool,
+
     /// Shows a tree, in which layers that differ only in their number appear once
     #[arg(long, conflicts_with_all = ["json", "sort", "reverse"])]
     pub(crate) tree: bool,

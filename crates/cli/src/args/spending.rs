@@ -18,6 +18,10 @@ pub(crate) struct Spending {
     #[arg(long, value_name = "[GLOB=]DTYPE", value_parser = statelens::parts::convert::read_as_rule, help_heading = "Reading", hide_short_help = true)]
     pub(crate) read_as: Vec<statelens::parts::convert::CastRule>,
 
+    /// Shows one key for each layer where Megatron stored all layers in one tensor
+    #[arg(long, help_heading = "Reading", hide_short_help = true)]
+    pub(crate) unstack: bool,
+
     /// Raises the limits on memory and work: 10 allows ten times as much, none lifts them; for a
     /// file that you trust
     #[arg(long, value_name = "TIMES|none", value_parser = crate::limits::parse, hide_short_help = true)]

@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use statelens::parts::checkpoint::{Checkpoint, Leaf, known_key, natural_order, order, shape_text};
 use statelens::parts::convert::{Pattern, dtype_named};
 use statelens::parts::describe::{
-    dtype_of, fields_text, groups_json, kind_of, leaf_json, shape_of, value_text,
+    dtype_of, fields_text, groups_json, kind_of, leaf_json, pieces, shape_of, value_text,
 };
 use statelens::parts::values::Json;
 
@@ -148,14 +148,14 @@ fn print(
     // memory.
     while leaves.peek().is_some() {
         let run: Vec<Leaf> = leaves.by_ref().take(ROWS).collect();
-        table(checkpoint, &run).print(printer)?;
+        table(checkpoint, &run, args.pieces).print(printer)?;
     }
     Ok(())
 }
 
 const ROWS: usize = 50_000;
 
-fn table(checkpoint: &Checkpoint, leaves: &[Leaf]) -> TextTable {
+fn table(checkpoint: &Checkpoint, leaves: &[Leaf], with_pieces: bool) -> TextTable {
     // Adds a column with the shorter name that users know a variable by, if any key has one.
     let shorter = leaves.iter().any(|leaf| short_of(&leaf.flat.to_lossy()).is_some());
     let columns = ["key", "short", "kind", "dtype", "shape", ">bytes", "value"];
@@ -178,6 +178,21 @@ fn table(checkpoint: &Checkpoint, leaves: &[Leaf]) -> TextTable {
         ];
         let mut row = row.into_iter();
         table.row(row.next().into_iter().chain(short).chain(row).collect());
+        let tensor = checkpoint.tensor_of(leaf.target).filter(|_| with_pieces);
+        for piece in tensor.map_or_else(Vec::new, |(_, tensor)| pieces(checkpoint, tensor)) {
+            let rank = piece.rank.map_or(String::new(), |rank| format!("rank {rank}, "));
+            let place = match piece.file.as_str() {
+                "" => "no bytes".to_owned(),
+                file => format!("{rank}{file}, byte {}", grouped(piece.offset)),
+            };
+            let at = format!("  piece at {}", shape_text(&piece.at));
+            let (shape, bytes) = (shape_text(&piece.shape), grouped(piece.bytes));
+            let mut row = vec![at, String::new(), String::new(), shape, bytes, place];
+            if shorter {
+                row.insert(1, String::new());
+            }
+            table.row(row);
+        }
     }
     table
 }

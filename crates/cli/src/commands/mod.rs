@@ -53,6 +53,13 @@ fn open(file: &Path, with: &[PathBuf]) -> Result<Checkpoint> {
             checkpoint
         }
     };
+    let is_unstacked = UNSTACK.get().copied().unwrap_or(false);
+    let unstacked = if is_unstacked { checkpoint.unstacked()? } else { None };
+    if is_unstacked && unstacked.is_none() {
+        let file = file.display();
+        warn(&format!("--unstack changes nothing in {file}: no tensor holds several layers"));
+    }
+    let checkpoint = unstacked.unwrap_or(checkpoint);
     // Memory for the list of leaves and their counts; callers that need more per leaf check again.
     checkpoint.inner().room(300)?;
     Ok(checkpoint)
@@ -65,6 +72,15 @@ static READ_AS: OnceLock<Vec<CastRule>> = OnceLock::new();
 pub(crate) fn read_as(rules: Vec<CastRule>) {
     // Can't fail: a command sets them once, before it opens a file.
     let _ = READ_AS.set(rules);
+}
+
+/// Whether tensors that hold all layers become one tensor for each layer (`--unstack`).
+static UNSTACK: OnceLock<bool> = OnceLock::new();
+
+/// Sets whether such tensors are taken apart from now on.
+pub(crate) fn unstack(is_set: bool) {
+    // Can't fail: a command sets it once, before it opens a file.
+    let _ = UNSTACK.set(is_set);
 }
 
 /// Opens a checkpoint that is needed until the process ends. It is never freed: dropping a hundred

@@ -47,6 +47,7 @@ mod scratch;
 mod select;
 mod serve;
 mod sets;
+mod sharded;
 mod stats;
 mod summary;
 mod tensor_diff;

@@ -232,7 +232,9 @@ impl Edit {
             !(self.states.is_empty() && self.select.is_empty() && self.exclude.is_empty());
         if filtered {
             let kept = filter::keep(self, source)?;
-            filter::filter(&mut builder, source, &kept, !self.select.is_empty());
+            let names_states = !self.states.is_empty() && source.format.traits.further_states;
+            let is_selected = !self.select.is_empty() || names_states;
+            filter::filter(&mut builder, source, &kept, is_selected);
         }
         let (reached, moved) = filter::place_links(&mut builder, source)?;
         filter::clear(&mut builder, &reached);

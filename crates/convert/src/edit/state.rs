@@ -25,15 +25,20 @@ pub(crate) fn state_only(source: &Checkpoint) -> Result<Option<(Checkpoint, Loss
     filter::clear(&mut builder, &reached);
     let mut state = builder.rebuild(source)?;
     filter::forget(source, &mut state);
-    let loss = Loss {
-        code: LossCode::OutsideState,
-        keys,
-        what: "contents of modules outside the state dict are left out".into(),
-        why: "`state_dict()` does not return classes, attributes and buffers that are not \
-              persistent. To write one, select its key."
-            .into(),
-        harmless: false,
+    let further = source.format.traits.further_states;
+    let (what, why) = match further {
+        true => (
+            "the states next to the model are left out",
+            "Only the model's state dict is written. To write another state, select its keys.",
+        ),
+        false => (
+            "contents of modules outside the state dict are left out",
+            "`state_dict()` does not return classes, attributes and buffers that are not \
+             persistent. To write one, select its key.",
+        ),
     };
+    let (what, why, code) = (what.into(), why.into(), LossCode::OutsideState);
+    let loss = Loss { code, keys, what, why, harmless: further };
     Ok(Some((state, loss)))
 }
 

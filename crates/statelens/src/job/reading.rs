@@ -24,6 +24,8 @@ pub struct Reading {
     pub with: Vec<PathBuf>,
     /// Dtypes of arrays without one: `PATTERN=DTYPE`.
     pub read_as: Vec<String>,
+    /// Whether tensors that hold all layers become one tensor for each layer.
+    pub unstack: bool,
     /// A multiple of the default limits, or 0 for no limits.
     pub limit: Option<u64>,
     /// Bytes that each task may fetch from web servers.
@@ -69,13 +71,15 @@ impl Reading {
             scratch: Arc::new(Disk::new(self.scratch.unwrap_or(MOST))),
         };
         let rules = rules.collect::<Result<_>>()?;
-        Ok(JobOpener { rules, sources: SourceOpener::new(&self.with, remote) })
+        let sources = SourceOpener::new(&self.with, remote);
+        Ok(JobOpener { rules, unstack: self.unstack, sources })
     }
 }
 
 /// Opens the checkpoints of a job, one after another, within one limit on fetching.
 pub(crate) struct JobOpener {
     rules: Vec<CastRule>,
+    unstack: bool,
     pub(crate) sources: SourceOpener,
 }
 
@@ -84,7 +88,9 @@ impl JobOpener {
     pub(crate) fn open(&self, source: &Path, progress: &mut dyn Progress) -> Result<Checkpoint> {
         let checkpoint = self.sources.open(source, progress)?;
         checkpoint.inner().room(1_000)?;
-        Ok(checkpoint.read_as(&self.rules)?.unwrap_or(checkpoint))
+        let checkpoint = checkpoint.read_as(&self.rules)?.unwrap_or(checkpoint);
+        let unstacked = if self.unstack { checkpoint.unstacked()? } else { None };
+        Ok(unstacked.unwrap_or(checkpoint))
     }
 }
 

@@ -84,6 +84,7 @@ pub(super) fn reading(spending: &Spending, with: &[PathBuf]) -> Result<Reading> 
     Ok(Reading {
         with: with.to_vec(),
         read_as: spending.read_as.iter().map(rule).collect(),
+        unstack: spending.unstack,
         // Without a multiple, all limits are lifted.
         limit: spending.limit.as_ref().map(|limits| limits.multiple().unwrap_or(0)),
         max_fetch: spending.max_fetch,

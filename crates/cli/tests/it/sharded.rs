@@ -1,0 +1,163 @@
+//! Checkpoints of which several ranks wrote their parts.
+
+use std::fs;
+use std::path::Path;
+
+use crate::common::{Folder, fixture, run, text};
+
+/// Copies a folder of the fixtures without the files whose names contain `without`.
+fn copy(from: &Path, to: &Path, without: &str) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let (path, name) = {
+            let entry = entry.unwrap();
+            (entry.path(), entry.file_name())
+        };
+        if path.is_dir() {
+            copy(&path, &to.join(name), without);
+        } else if without.is_empty() || !name.to_string_lossy().contains(without) {
+            let bytes = fs::read(&path).unwrap();
+            fs::write(to.join(name), bytes).unwrap();
+        }
+    }
+}
+
+#[test]
+fn folders_open_as_one_state_dict() {
+    for (name, line) in [
+        ("sharded/verl_w4_hsdp", "FSDP, 4 ranks, "),
+        ("deepspeed/z3_bf16_w2", "DeepSpeed ZeRO (stage 3), 2 ranks, 15 tensors"),
+        ("deepspeed/universal_z2", "DeepSpeed universal checkpoint, "),
+        ("sharded/hf_w2_shards", "safetensors of ranks, 2 ranks found, "),
+    ] {
+        let folder = text(&fixture(name));
+        let info = run(["info", &folder]).ok();
+        assert!(info.contains(line), "{name}: {info}");
+        let verified = run(["verify", &folder]).ok();
+        assert!(!verified.contains("finding"), "{name}: {verified}");
+    }
+    // The whole files next to the shards.
+    let info = run(["info", "--json", &text(&fixture("sharded/hf_w2_consolidated"))]).json();
+    assert_eq!(info["format"]["name"], "safetensors");
+}
+
+#[test]
+fn pieces_are_listed_with_rank_file_and_offset() {
+    let folder = text(&fixture("sharded/verl_w4_tp_fsdp"));
+    let listed = run(["ls", &folder, "model.embed_tokens.weight", "--pieces"]).ok();
+    let pieces: Vec<&str> = listed.lines().filter(|line| line.contains("piece at")).collect();
+    assert_eq!(pieces.len(), 4, "{listed}");
+    // The ranks hold blocks 0, 2, 1, 3.
+    let ranks: Vec<bool> = pieces
+        .iter()
+        .zip([0, 2, 1, 3])
+        .map(|(line, rank)| {
+            line.contains(&format!("rank {rank}, model_world_size_4_rank_{rank}.pt"))
+        })
+        .collect();
+    assert_eq!(ranks, [true; 4], "{listed}");
+    let json = run(["ls", &folder, "model.embed_tokens.weight", "--json"]).json();
+    let pieces = json["entries"][0]["pieces"].as_array().unwrap();
+    assert_eq!(pieces[1]["at"], serde_json::json!([3, 0]));
+    assert_eq!(pieces[1]["rank"], 2);
+}
+
+/// Only the model is written; further states are written if they are selected.
+#[test]
+fn conversions_write_the_model() {
+    let out = Folder::new();
+    let folder = text(&fixture("deepspeed/z2_bf16_w3_groups"));
+    let file = text(&out.file("model.safetensors"));
+    run(["convert", &folder, &file]).ok();
+    let whole = run(["manifest", &folder]).ok();
+    let written = run(["manifest", &file]).ok();
+    assert!(written.contains("norm.bias") && !written.contains("optimizer."), "{written}");
+    let hash = |manifest: &str, key: &str| {
+        let json: serde_json::Value = serde_json::from_str(manifest).unwrap();
+        let entries = json["entries"].as_array().unwrap();
+        let entry = entries.iter().find(|entry| entry["key"] == key).unwrap();
+        entry["sha256"].as_str().unwrap().to_owned()
+    };
+    for key in ["emb.weight", "norm.bias", "frozen.weight", "bn.running_mean"] {
+        assert_eq!(hash(&whole, key), hash(&written, key), "{key}");
+    }
+    let file = text(&out.file("optimizer.pt"));
+    run(["convert", &folder, &file, "--select", "optimizer.*"]).ok();
+    assert!(run(["ls", &file]).ok().contains("optimizer.state.emb.weight.exp_avg"));
+}
+
+#[test]
+fn missing_ranks_are_refused_and_named() {
+    let folder = text(&fixture("sharded/broken_verl_rank_missing"));
+    let verified = run(["verify", &folder]);
+    assert_eq!(verified.code, Some(1), "{}", verified.out);
+    assert!(verified.out.contains("rank 2 of 4 is missing"), "{}", verified.out);
+    let out = Folder::new();
+    let file = text(&out.file("model.safetensors"));
+    let refused = run(["convert", &folder, &file]).failed();
+    assert!(refused.contains("--lossy"), "{refused}");
+    run(["convert", &folder, &file, "--lossy"]).ok();
+    let listed = run(["ls", &file]).ok();
+    assert!(listed.contains("model.position_ids"), "{listed}");
+    assert!(!listed.contains("embed_tokens"), "{listed}");
+}
+
+/// A replica with other bytes: its file has one changed bit in the data of a tensor.
+#[test]
+fn verify_compares_replicas() {
+    let folder = Folder::new();
+    copy(&fixture("sharded/verl_w4_hsdp"), folder.path(), "");
+    let listed = run(["ls", &text(folder.path()), "*.q_proj.weight", "--json"]).json();
+    let piece = &listed["entries"][0]["pieces"][0];
+    let (rank, offset) = (piece["rank"].as_u64().unwrap(), piece["offset"].as_u64().unwrap());
+    // The same place in the file of the other replica.
+    let other = folder.file(&format!("model_world_size_4_rank_{}.pt", rank + 2));
+    let mut bytes = fs::read(&other).unwrap();
+    bytes[offset as usize] ^= 1;
+    fs::write(&other, bytes).unwrap();
+    let verified = run(["verify", &text(folder.path())]);
+    assert_eq!(verified.code, Some(1), "{}", verified.out);
+    for part in ["copies", "q_proj.weight", "rank_0.pt and", "rank_2.pt differ"] {
+        assert!(verified.out.contains(part), "{part}: {}", verified.out);
+    }
+}
+
+#[test]
+fn run_folders_open_at_the_latest_step() {
+    let run_folder = Folder::new();
+    copy(&fixture("deepspeed/z1_bf16_w2"), run_folder.path(), "");
+    let step = run_folder.file("global_step2");
+    copy(&step, &run_folder.file("global_step1"), "");
+    let info = run(["info", &text(run_folder.path())]).ok();
+    assert!(info.contains("global_step2/") || info.contains("DeepSpeed ZeRO"), "{info}");
+    let runs = run(["runs", &text(run_folder.path())]).ok();
+    assert!(runs.contains("global_step1") && runs.contains("global_step2"), "{runs}");
+    // verl: the latest step is named as by Megatron.
+    let verl = Folder::new();
+    for step in [10, 20] {
+        copy(&fixture("sharded/verl_w2"), &verl.file(&format!("global_step_{step}/actor")), "");
+    }
+    fs::write(verl.file("latest_checkpointed_iteration.txt"), "10").unwrap();
+    let latest = run(["latest", &text(verl.path())]).ok();
+    assert!(latest.contains("global_step_10"), "{latest}");
+    let info = run(["info", &text(&verl.file("global_step_20"))]).ok();
+    assert!(info.contains("FSDP, 2 ranks"), "{info}");
+}
+
+/// Megatron stores all layers in one tensor; the expectation has one entry for each layer.
+#[test]
+fn stacked_layers_are_taken_apart() {
+    for name in ["mcore_tp2", "mcore_pp2", "mcore012_flattened", "mcore019_common_state"] {
+        let folder = text(&fixture(&format!("sharded/{name}")));
+        let manifest = run(["manifest", &folder, "--unstack"]).json();
+        let entries = manifest["entries"].as_array().unwrap();
+        let expected = fs::read_to_string(fixture(&format!("sharded/{name}.expected.json")));
+        let expected: serde_json::Value = serde_json::from_str(&expected.unwrap()).unwrap();
+        for wanted in expected["unstacked"].as_array().unwrap() {
+            let entry = entries.iter().find(|entry| entry["key"] == wanted["key"]);
+            let entry = entry.unwrap_or_else(|| panic!("{name}: {}", wanted["key"]));
+            assert_eq!(entry["sha256"], wanted["sha256"], "{name}: {}", wanted["key"]);
+            assert_eq!(entry["shape"], wanted["shape"], "{name}: {}", wanted["key"]);
+        }
+    }
+}
