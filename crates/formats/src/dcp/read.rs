@@ -1,10 +1,10 @@
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use statelens_checkpoint::{
     Builder, ByteOrder, Checkpoint, DType, Deferred, DictKey, Error, FileId, FileSet, Finding,
     FormatInfo, Global, Grade, Layout, Limits, Locate, Opaque, Progress, ReadAt as _, Replica,
-    Result, Span, Tensor, TensorId, Text, Value, ValueId, numel, order, rank_in,
+    Result, Span, Tensor, TensorId, Text, Value, ValueId, counted, numel, order, rank_in,
 };
 use statelens_pickle::{Lowered, Pickle, ScanOptions};
 
@@ -131,6 +131,9 @@ struct DcpReading<'a> {
     /// Copies of chunks that several ranks wrote.
     replicas: Vec<Replica>,
     chunks: u64,
+    /// The number of tensors, and of those that can't be read whole.
+    tensors: u64,
+    incomplete: u64,
 }
 
 impl<'a> DcpReading<'a> {
@@ -154,6 +157,8 @@ impl<'a> DcpReading<'a> {
             broken: Unread::default(),
             replicas: Vec::new(),
             chunks: 0,
+            tensors: 0,
+            incomplete: 0,
         }
     }
 
@@ -181,9 +186,13 @@ impl<'a> DcpReading<'a> {
             EntryKind::Tensor { dtype, shape, .. } => {
                 let flattened = metadata.flattened(&entry.name).map(<[u64]>::to_vec);
                 let whole = flattened.as_deref().unwrap_or(shape);
+                self.tensors += 1;
                 let layout = match self.tensor(all, dtype, shape, flattened.as_deref()) {
                     Ok(layout) => layout,
-                    Err(reason) => Layout::Missing(self.problem(&entry.name, reason)),
+                    Err(reason) => {
+                        self.incomplete += 1;
+                        Layout::Missing(self.problem(&entry.name, reason))
+                    }
                 };
                 let tensor = Tensor::new(dtype.clone(), whole.to_vec(), layout);
                 let tensor = builder
@@ -391,7 +400,7 @@ impl<'a> DcpReading<'a> {
 
     fn format(&self, metadata: &[Metadata<'_>]) -> FormatInfo {
         let infos = metadata.iter().flat_map(Metadata::storage_infos);
-        let files: std::collections::HashSet<&Text> = infos.map(|info| &info.file).collect();
+        let files: HashSet<&Text> = infos.map(|info| &info.file).collect();
         FormatInfo {
             id: "torch-dcp",
             name: match self.is_megatron {
@@ -401,11 +410,31 @@ impl<'a> DcpReading<'a> {
             version: metadata.first().map_or(String::new(), |first| first.version.clone()),
             producer: String::new(),
             facts: vec![
+                ("Joined".into(), self.line(&files)),
                 ("Files".into(), files.len().to_string()),
                 ("Chunks of tensors".into(), self.chunks.to_string()),
             ],
             ..FormatInfo::default()
         }
+    }
+
+    /// Returns the line about the checkpoint: ranks, tensors, and what is missing.
+    fn line(&self, files: &HashSet<&Text>) -> String {
+        let ranks: HashSet<u64> =
+            files.iter().filter_map(|file| rank_in(base(&file.to_lossy()))).collect();
+        let kind = if self.is_megatron { "Megatron torch_dist" } else { "DCP" };
+        let absent: Vec<&str> = self.absent.keys().map(String::as_str).collect();
+        let missing = match (self.incomplete, absent.as_slice()) {
+            (0, _) => String::new(),
+            (count, []) => format!(", {count} incomplete"),
+            (count, [one]) => format!(", {count} incomplete: {one} is missing"),
+            (count, more) => {
+                format!(", {count} incomplete: {} files are missing", more.len())
+            }
+        };
+        let (ranks, tensors) =
+            (counted(ranks.len() as u64, "rank"), counted(self.tensors, "tensor"));
+        format!("{kind}, {ranks}, {tensors}{missing}")
     }
 
     fn finish(self) -> Vec<Finding> {

@@ -392,7 +392,7 @@ pub(super) const ROWS: &[Row] = rows! {
     // The index of a distributed checkpoint.
     "torch.distributed.checkpoint.metadata", "Metadata",
         "new() state {state_dict_metadata: dict, planner_data: any, storage_data: any, \
-         storage_meta: any, version: str|none}",
+         storage_meta: any, version: str|none, mcore_data: dict, all_local_plans: list}",
         "names, sizes and places";
     "torch.distributed.checkpoint.metadata", "BytesStorageMetadata", "new(); new() state {}",
         "nothing";
