@@ -8,7 +8,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::{DType, Int, TensorId, Text, ValueId};
+use crate::{ByteOrder, DType, Int, TensorId, Text, ValueId};
 
 /// One value of a state dict.
 #[derive(Debug, Clone, PartialEq)]
@@ -50,8 +50,8 @@ pub enum Value {
     DType {
         /// The dtype.
         dtype: DType,
-        /// Whether it is numpy's dtype rather than torch's.
-        numpy: bool,
+        /// The byte order of numpy's dtype; `None` for torch's.
+        numpy: Option<ByteOrder>,
     },
     /// A `torch.device`, e.g. `cuda:0`.
     Device(Text),

@@ -30,8 +30,7 @@ pub(crate) use toolbox::{
     Runs, Toolbox, Upgrade, Verify,
 };
 pub(crate) use values::{
-    By, Export, FailOn, RankedLines, ScaleArg, SingularArgs, StatisticsField, StatsArgs,
-    ValuesCommand,
+    By, Export, FailOn, ScaleArg, SingularArgs, SortBy, StatsArgs, ValuesCommand,
 };
 
 const EXAMPLES: &str = "\

@@ -13,12 +13,14 @@ mod source;
 
 use std::ffi::OsString;
 use std::io::Write as _;
+use std::path::Path;
 
 use clap::{FromArgMatches as _, Parser as _};
 use statelens::parts::checkpoint::visible;
+use statelens::parts::describe::model::Config;
 use statelens::{Error, Progress, Result};
 
-use crate::args::{Cli, Command};
+use crate::args::{Cli, Command, Toolbox};
 use crate::print::{Failure, warn};
 
 /// Exit status for a negative result.
@@ -42,36 +44,77 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
     }
 }
 
-/// Returns the config in the folder of a checkpoint with which `info` describes its model.
-pub fn sibling_config(
-    checkpoint: &std::path::Path,
-) -> Option<statelens::parts::describe::model::Config> {
-    commands::model::config_of(checkpoint, None).ok().flatten()
+/// Returns the config with which `info` describes the model: the file `named`, or that in the folder
+/// of the checkpoint, if there is one.
+pub fn model_config(checkpoint: &Path, named: Option<&Path>) -> Result<Option<Config>> {
+    commands::model::config_of(checkpoint, named)
 }
 
-/// Converts a model as `statelens convert-model` with these arguments does; returns what it prints.
-/// Notes go to standard error. Signals are left to the calling program, which stops it by
-/// `progress`.
-pub fn convert_model(
+/// The result of a command that ran as a function.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Called {
+    /// Whether the result is positive.
+    pub passed: bool,
+    /// The output.
+    pub printed: String,
+    /// The warnings and notes, one per line.
+    pub notes: Vec<String>,
+}
+
+/// Runs a command with these arguments, the first of which is its name, as a function of another
+/// program. Signals are left to the calling program, which stops it by `progress`. It may fetch
+/// `max_fetch` bytes from web servers.
+///
+/// Commands that never free what they opened are refused; they have functions in `statelens`.
+pub fn call(
     arguments: impl IntoIterator<Item = OsString>,
+    max_fetch: Option<u64>,
     progress: Box<dyn Progress>,
-) -> Result<String> {
-    let command = ["statelens", "convert-model"].map(OsString::from);
-    let parsed = Cli::try_parse_from(command.into_iter().chain(arguments));
-    let Command::Model(command) =
-        parsed.map_err(|error| Error::refused(error.to_string()))?.command
-    else {
-        return Err(Error::refused("this is another command"));
-    };
-    let run = || print::captured(|| commands::model::run(&command));
-    let (done, printed) = output::watched(progress, run);
+) -> Result<Called> {
+    let parsed = Cli::try_parse_from([OsString::from("statelens")].into_iter().chain(arguments));
+    let command = parsed.map_err(|error| Error::refused(usage(&error)))?.command;
+    if !is_function(&command) {
+        return Err(Error::refused("this command can't be run as a function"));
+    }
+    let run = || remote::limited(max_fetch, || print::captured(|| dispatch(command)));
+    let (done, printed, notes) = output::watched(progress, run);
+    let called = |passed| Called { passed, printed, notes };
     match done {
-        Ok(_) | Err(Failure::Closed) => Ok(printed),
-        Err(Failure::Error(error)) => Err(limits::advise(error)),
-        Err(Failure::Reported | Failure::Incomplete) => {
-            Err(Error::refused("it failed; standard error has the reasons"))
+        Ok(passed) => Ok(called(passed)),
+        Err(Failure::Closed) => Ok(called(true)),
+        Err(Failure::Incomplete) => Ok(called(false)),
+        Err(Failure::Error(error)) => Err(error),
+        Err(Failure::Reported) => {
+            let what = called(false).notes.join(" ");
+            Err(Error::refused(if what.is_empty() { "it failed".to_owned() } else { what }))
         }
     }
+}
+
+/// Returns the first line of an error in the command line, which says what is wrong.
+fn usage(error: &clap::Error) -> String {
+    let text = error.to_string();
+    let line = text.lines().next().unwrap_or_default();
+    line.strip_prefix("error: ").unwrap_or(line).to_owned()
+}
+
+/// Returns whether a command frees what it opens, and prints JSON or a path.
+fn is_function(command: &Command) -> bool {
+    matches!(
+        command,
+        Command::Convert(_)
+            | Command::Merge(_)
+            | Command::Model(_)
+            | Command::Formats(_)
+            | Command::Toolbox(
+                Toolbox::Runs(_)
+                    | Toolbox::Latest(_)
+                    | Toolbox::Prune(_)
+                    | Toolbox::Upgrade(_)
+                    | Toolbox::FixCheckpointSpec(_)
+                    | Toolbox::ConvertDataloaderState(_)
+            )
+    )
 }
 
 fn command(cli: Cli) -> u8 {
@@ -88,7 +131,22 @@ fn command(cli: Cli) -> u8 {
             scratch::allow(most);
         }
     }
-    let outcome = match cli.command {
+    let outcome = dispatch(cli.command);
+    remote::report_fetched();
+    match outcome {
+        Ok(true) | Err(Failure::Closed) => 0,
+        Ok(false) => NO,
+        Err(Failure::Incomplete) => INCOMPLETE,
+        Err(Failure::Reported) => failed(),
+        Err(Failure::Error(error)) => {
+            warn(&limits::advise(error).to_string());
+            failed()
+        }
+    }
+}
+
+fn dispatch(command: Command) -> print::CommandResult {
+    match command {
         Command::Info(args) => commands::info::run(&args),
         Command::Ls(args) => commands::ls::run(&args),
         Command::Show(args) => commands::show::run(&args),
@@ -108,17 +166,6 @@ fn command(cli: Cli) -> u8 {
         Command::Formats(args) => commands::formats::run(&args),
         Command::Completions { shell } => commands::shell::completions(shell),
         Command::Man => commands::shell::man(),
-    };
-    remote::report_fetched();
-    match outcome {
-        Ok(true) | Err(Failure::Closed) => 0,
-        Ok(false) => NO,
-        Err(Failure::Incomplete) => INCOMPLETE,
-        Err(Failure::Reported) => failed(),
-        Err(Failure::Error(error)) => {
-            warn(&limits::advise(error).to_string());
-            failed()
-        }
     }
 }
 

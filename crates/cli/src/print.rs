@@ -116,6 +116,8 @@ impl Printer {
 thread_local! {
     /// The output of this thread, while it is captured.
     static CAPTURED: RefCell<Option<Vec<u8>>> = const { RefCell::new(None) };
+    /// The lines for standard error of this thread, while they are captured.
+    static NOTES: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Takes the place of standard output.
@@ -132,12 +134,12 @@ impl Write for Captured {
     }
 }
 
-/// Runs `work`; also returns what it printed.
-pub(crate) fn captured<T>(work: impl FnOnce() -> T) -> (T, String) {
-    let outer = CAPTURED.replace(Some(Vec::new()));
+/// Runs `work`; also returns what it printed, and its lines for standard error.
+pub(crate) fn captured<T>(work: impl FnOnce() -> T) -> (T, String, Vec<String>) {
+    let outer = (CAPTURED.replace(Some(Vec::new())), NOTES.take());
     let done = work();
-    let printed = CAPTURED.replace(outer).unwrap_or_default();
-    (done, String::from_utf8_lossy(&printed).into_owned())
+    let printed = CAPTURED.replace(outer.0).unwrap_or_default();
+    (done, String::from_utf8_lossy(&printed).into_owned(), NOTES.replace(outer.1))
 }
 
 /// Lists the first few keys, in backticks.
@@ -164,6 +166,9 @@ pub(crate) fn grade_text(grade: Grade, width: usize) -> String {
 
 /// Prints a line on standard error. Errors are ignored: there is nowhere to report them.
 pub(crate) fn warn(text: &str) {
+    if CAPTURED.with_borrow(Option::is_some) {
+        return NOTES.with_borrow_mut(|notes| notes.push(visible(text)));
+    }
     let _ = writeln!(io::stderr(), "statelens: {}", visible(text));
 }
 

@@ -1,10 +1,11 @@
 //! Remote checkpoints. The user limits how much may be fetched.
 
+use std::cell::RefCell;
 use std::io::IsTerminal as _;
 use std::path::PathBuf;
 use std::sync::{Arc, LazyLock};
 
-use statelens::parts::checkpoint::Plan;
+use statelens::parts::checkpoint::{Advice, Plan, Setting, advice};
 pub(crate) use statelens::remote::address;
 use statelens::remote::{CAP, Meter, RemoteOpener};
 use statelens::{Result, SourceOpener};
@@ -14,10 +15,27 @@ use crate::print::{grouped, size_text, warn};
 use crate::scratch;
 
 /// Counts the bytes fetched from web servers; each command is one action.
-static METER: LazyLock<Arc<Meter>> = LazyLock::new(|| Arc::new(Meter::new(CAP, ADVICE)));
+static METER: LazyLock<Arc<Meter>> = LazyLock::new(|| Arc::new(Meter::new(CAP, more())));
 
-/// Advice for an exceeded limit.
-const ADVICE: &str = "Allow more with --max-fetch, as in --max-fetch 20GB.";
+/// Returns the advice for an exceeded limit.
+fn more() -> Advice {
+    advice!["Allow more with ", Setting::MaxFetch, ", such as 20GB."]
+}
+
+thread_local! {
+    /// The meter of a command that runs as a function, in this thread.
+    static OF_CALL: RefCell<Option<Arc<Meter>>> = const { RefCell::new(None) };
+}
+
+/// Runs `work` with a limit of its own on the bytes that are fetched, for a program that runs
+/// several commands.
+pub(crate) fn limited<T>(most: Option<u64>, work: impl FnOnce() -> T) -> T {
+    let meter = Arc::new(Meter::new(most.unwrap_or(CAP), more()));
+    let outer = OF_CALL.replace(Some(meter));
+    let done = work();
+    OF_CALL.set(outer);
+    done
+}
 
 /// Sets how many bytes may be fetched.
 pub(crate) fn allow(cap: u64) {
@@ -31,7 +49,7 @@ pub(crate) fn opener(with: &[PathBuf]) -> SourceOpener {
 
 /// Refuses a plan that would fetch more from web servers than is allowed.
 pub(crate) fn check_cap(plan: &Plan) -> Result<()> {
-    remote().check_cap(plan, ADVICE)
+    remote().check_cap(plan, more())
 }
 
 /// Reports the bytes fetched, if standard error is a terminal.
@@ -44,5 +62,6 @@ pub(crate) fn report_fetched() {
 }
 
 fn remote() -> RemoteOpener {
-    RemoteOpener { meter: METER.clone(), limits: limits().clone(), scratch: scratch::on_disk() }
+    let meter = OF_CALL.with_borrow(Clone::clone).unwrap_or_else(|| METER.clone());
+    RemoteOpener { meter, limits: limits().clone(), scratch: scratch::on_disk() }
 }

@@ -61,7 +61,9 @@ pub fn type_name(checkpoint: &Checkpoint, id: ValueId) -> Option<String> {
     Some(match checkpoint.value(id) {
         Value::Opaque(opaque) => opaque.global.to_string(),
         Value::Set(Set { frozen: true, .. }) => "builtins.frozenset".into(),
-        Value::DType { numpy, .. } => if *numpy { "numpy.dtype" } else { "torch.dtype" }.into(),
+        Value::DType { numpy, .. } => {
+            if numpy.is_some() { "numpy.dtype" } else { "torch.dtype" }.into()
+        }
         Value::Device(_) => "torch.device".into(),
         Value::Bytes { mutable: true, .. } => "builtins.bytearray".into(),
         Value::Tuple(Tuple { class: TupleClass::Size, .. }) => "torch.Size".into(),
@@ -136,8 +138,11 @@ pub fn text_of(checkpoint: &Checkpoint, id: ValueId) -> String {
             format!("frozenset({{{}}})", few.join(", "))
         }
         Value::Dict(_) => "{}".into(),
-        Value::DType { dtype, numpy: true } => format!("dtype('{dtype}')"),
-        Value::DType { dtype, numpy: false } => format!("torch.{dtype}"),
+        Value::DType { dtype, numpy: Some(ByteOrder::Little) } => format!("dtype('{dtype}')"),
+        Value::DType { dtype, numpy: Some(ByteOrder::Big) } => {
+            format!("dtype('{dtype}').newbyteorder('>')")
+        }
+        Value::DType { dtype, numpy: None } => format!("torch.{dtype}"),
         Value::Device(name) => format!("device('{}')", visible(&name.to_lossy())),
         Value::Opaque(opaque) => opaque_text(checkpoint, opaque),
         Value::Sparse(sparse) => sparse.layout.clone(),

@@ -4,13 +4,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use pyo3::prelude::*;
-use pyo3::types::{
-    PyBool, PyByteArray, PyBytes, PyComplex, PyDict, PyFloat, PyFrozenSet, PyInt, PyList, PySet,
-    PyString, PyTuple,
-};
+use pyo3::types::{PyDict, PyFrozenSet, PyList, PySet, PyString, PyTuple};
 use statelens::files::FileSource;
 use statelens::parts::checkpoint::{
-    Array, Builder, Dict, DictClass, DictKey, FileId, FileSet, FormatInfo, Global, Int, Key,
+    Array, Builder, ByteOrder, Dict, DictClass, DictKey, FileId, FileSet, FormatInfo, Global, Key,
     KeyPart, Layout, Limits, List, Opaque, Quantizer, Relocation, Set, Span, Sparse, Strided,
     Tensor, TensorClass, TensorId, Tuple, ValueId,
 };
@@ -20,6 +17,7 @@ use crate::checkpoint::NativeCheckpoint;
 use crate::dtype::dtype_of;
 use crate::errors::raised;
 use crate::memory::Memory;
+use crate::plain::plain;
 use crate::tensor::NativeTensor;
 use crate::text::{from_python, to_python};
 
@@ -39,13 +37,17 @@ pub(crate) struct Collector<'py> {
     files: FileSet,
     /// The values by identity of their objects, which are held so that no other takes their place.
     seen: HashMap<usize, (ValueId, Bound<'py, PyAny>)>,
-    /// The storages of torch by their address, with their lengths.
-    storages: HashMap<usize, (FileId, u64)>,
+    /// The storages of torch by their address, with their lengths and their numbers.
+    storages: HashMap<usize, (FileId, u64, u32)>,
     /// The tensors of torch: two with the same view of one storage are tied.
     views: HashMap<TensorView, ValueId>,
     /// The sets of files of open checkpoints, and their tensors, by set and by storage or number:
     /// those that are equal are tied.
     relocations: Vec<(FileSet, Relocation)>,
+    /// The numbers of the storages of these checkpoints, by set and by number there.
+    lazy_storages: HashMap<(usize, u32), u32>,
+    /// The number of the next storage, descending: an edited checkpoint has numbers of its own.
+    next_storage: u32,
     lazy: HashMap<LazyOrigin, Vec<(Tensor, ValueId)>>,
     /// The files on disk of these checkpoints.
     sources: Vec<Arc<FileSource>>,
@@ -90,8 +92,8 @@ enum Described<'py> {
     Quantized(String, Vec<u64>, Bound<'py, PyAny>, ScaleParts<'py>),
     /// An object of a class that is not created: module, name and text.
     Opaque((String, String, Option<String>)),
-    /// The dtype of NumPy or torch, and whether it is NumPy's.
-    DType(Bound<'py, PyAny>, bool),
+    /// The dtype of NumPy, and whether it is big-endian; for torch's, `None`.
+    DType(Bound<'py, PyAny>, Option<bool>),
     /// A device.
     Device(String),
     /// The keys and values of a mapping.
@@ -191,6 +193,8 @@ impl<'py> Collector<'py> {
             storages: HashMap::new(),
             views: HashMap::new(),
             relocations: Vec::new(),
+            lazy_storages: HashMap::new(),
+            next_storage: u32::MAX,
             lazy: HashMap::new(),
             sources: Vec::new(),
             open: Vec::new(),
@@ -313,10 +317,11 @@ impl<'py> Collector<'py> {
                 }
                 self.views.insert(view, id);
                 let dtype = self.dtype(PyString::new(py, &dtype).as_any())?;
-                let (file, len) = match self.storages.get(&address) {
+                let (file, len, number) = match self.storages.get(&address) {
                     Some(known) => *known,
                     None => {
-                        let added = self.memory(&memory)?;
+                        let (file, len) = self.memory(&memory)?;
+                        let added = (file, len, self.new_storage());
                         self.storages.insert(address, added);
                         added
                     }
@@ -324,6 +329,7 @@ impl<'py> Collector<'py> {
                 let storage = Arc::new(Layout::Span(Span { file, offset: 0, len }));
                 let strided = Strided { storage, storage_len: len, offset, strides };
                 let tensor = Tensor::new(dtype, shape, Layout::Strided(strided));
+                let tensor = Tensor { storage: Some(number), ..tensor };
                 let tensor = self.builder.push_tensor(tensor);
                 Value::Tensor(tensor.map_err(|error| raised(py, &error))?)
             }
@@ -365,7 +371,10 @@ impl<'py> Collector<'py> {
                 let text = text.as_deref().map(Into::into);
                 Value::Opaque(Box::new(Opaque::reference(Global::new(module, name), text)))
             }
-            Described::DType(dtype, numpy) => Value::DType { dtype: self.dtype(&dtype)?, numpy },
+            Described::DType(dtype, is_big) => {
+                let order = |is_big| if is_big { ByteOrder::Big } else { ByteOrder::Little };
+                Value::DType { dtype: self.dtype(&dtype)?, numpy: is_big.map(order) }
+            }
             Described::Device(name) => Value::Device(name.as_str().into()),
             Described::Mapping(pairs) => {
                 let (mut keys, mut items) = (Vec::new(), Vec::new());
@@ -416,9 +425,17 @@ impl<'py> Collector<'py> {
                 Some(Quantizer::PerChannel { scales, zero_points: self.part(&zero_points)?, axis })
             }
         };
+        let storage = inner.storage.map(|storage| {
+            let known = self.lazy_storages.get(&(set, storage)).copied();
+            known.unwrap_or_else(|| {
+                let number = self.new_storage();
+                self.lazy_storages.insert((set, storage), number);
+                number
+            })
+        });
         // `Parameter` and `requires_grad` are not part of a state dict in Python, either.
         let plain = Tensor {
-            storage: None,
+            storage,
             requires_grad: false,
             class: TensorClass::Tensor,
             quantizer,
@@ -458,6 +475,13 @@ impl<'py> Collector<'py> {
             };
             raised(dtype.py(), &self.at(Error::unsupported(what)))
         })
+    }
+
+    /// Returns the number of a new storage.
+    fn new_storage(&mut self) -> u32 {
+        let number = self.next_storage;
+        self.next_storage = number.saturating_sub(1);
+        number
     }
 
     /// Adds the memory of an array to the files; returns its file and its length.
@@ -538,40 +562,6 @@ impl<'py> Collector<'py> {
             }
         })
     }
-}
-
-/// Returns the value of an object that is not a container.
-fn plain(object: &Bound<'_, PyAny>) -> PyResult<Option<Value>> {
-    Ok(Some(if object.is_none() {
-        Value::None
-    } else if object.is_exact_instance_of::<PyBool>() {
-        Value::Bool(object.extract()?)
-    } else if object.is_exact_instance_of::<PyInt>() {
-        Value::Int(int(object)?)
-    } else if object.is_exact_instance_of::<PyFloat>() {
-        Value::Float(object.extract()?)
-    } else if let Ok(string) = object.cast_exact::<PyString>() {
-        Value::Str(from_python(string)?)
-    } else if let Ok(bytes) = object.cast_exact::<PyBytes>() {
-        Value::Bytes { data: bytes.as_bytes().into(), mutable: false }
-    } else if let Ok(bytes) = object.cast_exact::<PyByteArray>() {
-        Value::Bytes { data: bytes.to_vec().into(), mutable: true }
-    } else if object.is_exact_instance_of::<PyComplex>() {
-        Value::Complex(object.getattr("real")?.extract()?, object.getattr("imag")?.extract()?)
-    } else {
-        return Ok(None);
-    }))
-}
-
-fn int(object: &Bound<'_, PyAny>) -> PyResult<Int> {
-    if let Ok(small) = object.extract::<i64>() {
-        return Ok(small.into());
-    }
-    let bits: usize = object.call_method0("bit_length")?.extract()?;
-    let options = PyDict::new(object.py());
-    options.set_item("signed", true)?;
-    let bytes = object.call_method("to_bytes", (bits / 8 + 1, "little"), Some(&options))?;
-    Ok(Int::from_le_bytes(bytes.cast::<PyBytes>()?.as_bytes()))
 }
 
 /// A state dict as an open checkpoint, which can be converted to any format.

@@ -1,6 +1,5 @@
 //! Conversions.
 
-use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use pyo3::prelude::*;
@@ -12,6 +11,7 @@ use statelens::report::PlannedPaths;
 use statelens::write::{FileOptions, Replace, file_name, output_paths, replaced_shards};
 use statelens::{Checkpoint, Error, Result};
 
+use crate::errors::detached;
 use crate::place::{Located, Place};
 use crate::watch::Watch;
 
@@ -104,9 +104,15 @@ pub(crate) fn convert(
     progress: Option<Py<PyAny>>,
 ) -> PyResult<String> {
     let place = Place::of(&source)?;
-    Watch::new(progress).over(py, |progress| {
+    // A mistake in the options is found before anything is read.
+    let (options, rules) = detached(py, || {
         let options = options.of_job(PathBuf::new(), &path)?;
-        let checkpoint = read_as(place.open(progress)?, &options.reading.read_as)?;
+        let rules = options.reading.read_as.clone();
+        Ok((options, rules))
+    })?;
+    let checkpoint =
+        Watch::new(None).reading(py, move |progress| read_as(place.open(progress)?, &rules))?;
+    Watch::new(progress).over(py, |progress| {
         Ok(options.conversion(&checkpoint).write_with(&path, progress)?.json())
     })
 }
@@ -123,7 +129,7 @@ pub(crate) fn plan_conversion(
     progress: Option<Py<PyAny>>,
 ) -> PyResult<String> {
     let place = Place::of(&source)?;
-    Watch::new(progress).over(py, |progress| {
+    Watch::new(progress).reading(py, move |progress| {
         let options = options.of_job(PathBuf::new(), &path)?;
         let checkpoint = read_as(place.open(progress)?, &options.reading.read_as)?;
         let _call = checkpoint.call();
@@ -147,14 +153,4 @@ pub(crate) fn plan_conversion(
 pub(crate) fn read_as(checkpoint: Checkpoint, rules: &[String]) -> Result<Checkpoint> {
     let rules = rules.iter().map(|rule| read_as_rule(rule)).collect::<Result<Vec<_>>>()?;
     Ok(checkpoint.read_as(&rules)?.unwrap_or(checkpoint))
-}
-
-/// Converts a model with the arguments of `statelens convert-model`; returns what it prints.
-#[pyfunction]
-pub(crate) fn convert_model(
-    py: Python<'_>,
-    arguments: Vec<OsString>,
-    progress: Option<Py<PyAny>>,
-) -> PyResult<String> {
-    Watch::new(progress).owned_by(py, |progress| statelens_cli::convert_model(arguments, progress))
 }

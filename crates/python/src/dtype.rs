@@ -40,17 +40,24 @@ fn description<'py>(py: Python<'py>, numpy: &NumpyType) -> PyResult<Bound<'py, P
         .collect::<PyResult<_>>()?;
     let names: Vec<&str> = numpy.fields.iter().map(|field| field.name.as_str()).collect();
     let offsets: Vec<u64> = numpy.fields.iter().map(|field| field.offset).collect();
+    let titles = numpy.fields.iter().map(|field| match &*field.title {
+        "" => None,
+        title => Some(title),
+    });
     let dict = PyDict::new(py);
     dict.set_item("names", names)?;
     dict.set_item("formats", formats)?;
     dict.set_item("offsets", offsets)?;
+    if numpy.fields.iter().any(|field| !field.title.is_empty()) {
+        dict.set_item("titles", titles.collect::<Vec<_>>())?;
+    }
     dict.set_item("itemsize", numpy.itemsize)?;
     Ok(dict.into_any())
 }
 
 /// Returns the dtype that Python describes by a name of torch, ml_dtypes or NumPy, by NumPy's code
-/// (`U3`), or, for a record, by its size in bytes and the name, dtype, offset and shape of each
-/// field; `None` if the core does not have it.
+/// (`U3`), or, for a record, by its size in bytes and the name, dtype, offset, shape and title
+/// of each field; `None` if the core does not have it.
 pub(crate) fn dtype_of(described: &Bound<'_, PyAny>) -> PyResult<Option<DType>> {
     nested(described, 0)
 }
@@ -66,13 +73,13 @@ fn nested(described: &Bound<'_, PyAny>, depth: usize) -> PyResult<Option<DType>>
     }
     let (itemsize, rows): (u64, Vec<FieldOf<'_>>) = described.extract()?;
     let mut fields = Vec::new();
-    for (name, dtype, offset, shape) in rows {
+    for (name, dtype, offset, shape, title) in rows {
         let Some(dtype) = nested(&dtype, depth + 1)? else { return Ok(None) };
-        let field = Field { name, title: String::new(), dtype, offset, shape };
+        let field = Field { name, title, dtype, offset, shape };
         fields.push((field, ByteOrder::Little));
     }
     Ok(DType::record(itemsize, fields))
 }
 
-/// Name, dtype, offset and shape of a field.
-type FieldOf<'py> = (String, Bound<'py, PyAny>, u64, Vec<u64>);
+/// Name, dtype, offset, shape and title of a field.
+type FieldOf<'py> = (String, Bound<'py, PyAny>, u64, Vec<u64>, String);

@@ -12,6 +12,8 @@ use statelens::parts::checkpoint::Setting;
 use statelens::waiting::{StopCheck, stoppable};
 use statelens::{Error, ErrorKind, Result};
 
+use crate::words::in_python;
+
 /// The module `pystatelens.errors`, imported when this one is: an import would fail while a signal is
 /// pending.
 static CLASSES: PyOnceLock<Py<PyModule>> = PyOnceLock::new();
@@ -54,8 +56,17 @@ pub(crate) fn raised(py: Python<'_>, error: &Error) -> PyErr {
     let made = import_classes(py).and_then(|()| {
         let classes =
             CLASSES.get(py).ok_or_else(|| PyImportError::new_err("pystatelens.errors"))?;
-        let advice = error.next_step().map(|advice| advice.sentence(parameter));
-        let parts = (error.message(parameter), error.what(), error.code(), error.file());
+        let advice = error.next_step().map(|advice| advice.sentence(parameter)).or_else(|| {
+            let advice = usual_advice(error)?;
+            Some(advice.to_owned())
+        });
+        let advice = advice.map(|advice| in_python(&advice).into_owned());
+        let message = match (usual_advice(error), error.next_step()) {
+            (Some(advice), None) => format!("{} {advice}", error.message(parameter)),
+            _ => error.message(parameter),
+        };
+        let (message, what) = (in_python(&message), in_python(error.what()));
+        let parts = (message, what, error.code(), error.file());
         let more = (error.offset(), advice, errno(py, error, cause.as_ref()));
         classes
             .bind(py)
@@ -68,6 +79,18 @@ pub(crate) fn raised(py: Python<'_>, error: &Error) -> PyErr {
     };
     exception.set_cause(py, cause);
     exception
+}
+
+/// Returns the advice for an error that has none, because each front end has its own.
+fn usual_advice(error: &Error) -> Option<&'static str> {
+    match (error.code(), error.kind()) {
+        ("exists", _) => Some("Name another one, or replace it with `replace=True`."),
+        ("limit", _) => Some(
+            "If you trust the file, allow ten times as much with `pystatelens.open(file, limit=10)`, \
+             or anything with `limit=0`.",
+        ),
+        _ => None,
+    }
 }
 
 /// Returns the number of the system's error that caused this one, if it is known.
@@ -107,14 +130,14 @@ pub(crate) fn parameter(setting: Setting) -> &'static str {
         Setting::DropUnmatched => "`drop_unmatched_keys=True`",
         Setting::Exclude => "`exclude`",
         Setting::FoldLora => "`fold_lora=True`",
-        Setting::FixSpec => "`statelens fix-checkpoint-spec --upgrade`",
+        Setting::FixSpec => "`pystatelens.fix_checkpoint_spec(\u{2026}, upgrade=True)`",
         Setting::FormatVersion => "`version`",
         Setting::FormatVersion04 => "`version=\"0.4\"`",
         Setting::FromCerebras => "`src_fmt=\"cs-2.4\"`",
         Setting::FromHuggingFace => "`src_fmt=\"hf\"`",
-        Setting::Limit10 => "`--limit 10` of the command",
-        Setting::LimitNone => "`--limit none`",
-        Setting::ListConverters => "`statelens list-converters`",
+        Setting::Limit10 => "`pystatelens.open(file, limit=10)`",
+        Setting::LimitNone => "`limit=0`",
+        Setting::ListConverters => "`pystatelens.list_converters`",
         Setting::ListKeys => "`pystatelens.ls`",
         Setting::MakeManifest => "`pystatelens.manifest`",
         Setting::MaxFetch => "`max_fetch`",
@@ -122,7 +145,7 @@ pub(crate) fn parameter(setting: Setting) -> &'static str {
         Setting::ObjectGraph => "`object_graph`",
         Setting::PlanJob => "`pystatelens.job.plan`",
         Setting::Prefix => "`prefix`",
-        Setting::ReadAs => "`--read-as` of the command",
+        Setting::ReadAs => "`read_as`",
         Setting::Recipe => "`recipe`",
         Setting::Rename => "`rename`",
         Setting::Select => "`select`",
@@ -131,8 +154,8 @@ pub(crate) fn parameter(setting: Setting) -> &'static str {
         Setting::ToTensorflow => "`to=\"tensorflow\"`",
         Setting::Untie => "`untie=True`",
         Setting::Unwrap => "`unwrap=True`",
-        Setting::Upgrade => "`statelens upgrade`",
-        Setting::UpgradeLossy => "`statelens upgrade --lossy`",
+        Setting::Upgrade => "`pystatelens.upgrade`",
+        Setting::UpgradeLossy => "`pystatelens.upgrade(\u{2026}, lossy=True)`",
         Setting::WithOptimizer => "`with_optimizer=True`",
     }
 }

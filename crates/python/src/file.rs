@@ -66,7 +66,8 @@ impl ReadAt for FileObject {
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-        match Python::attach(|py| self.read(py, offset, buffer)) {
+        let read = Python::try_attach(|py| self.read(py, offset, buffer));
+        match read.ok_or_else(|| Error::io("Python has ended"))? {
             Ok(true) => Ok(()),
             Ok(false) => Err(Error::io("the file became shorter while it was read").at(offset)),
             Err(error) => {

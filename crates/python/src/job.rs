@@ -3,12 +3,13 @@
 use std::path::PathBuf;
 
 use pyo3::prelude::*;
-use statelens::job::{Job, JobWork, ManyCommand, Reading, TaskEnd, index_from_environment};
+use statelens::job::{Job, JobWork, ManyCommand, TaskEnd, index_from_environment};
 use statelens::statistics::Grouping;
 use statelens::{Error, Refusal};
 
 use crate::convert::ConvertOptions;
 use crate::errors::detached;
+use crate::place::OpenOptions;
 use crate::watch::Watch;
 
 /// Plans a conversion; returns the recipe as JSON.
@@ -20,10 +21,15 @@ pub(crate) fn job_plan(
     job: PathBuf,
     tasks: Option<u64>,
     options: ConvertOptions,
+    reading: OpenOptions,
+    max_fetch: Option<u64>,
     progress: Option<Py<PyAny>>,
 ) -> PyResult<String> {
     Watch::new(progress).over(py, |progress| {
-        let options = options.of_job(source, &path)?;
+        let mut options = options.of_job(source, &path)?;
+        let read_as = std::mem::take(&mut options.reading.read_as);
+        options.reading = reading.of_job(max_fetch);
+        options.reading.read_as.extend(read_as);
         let (job, _) = Job::plan_conversion(&job, options, tasks, Refusal::default(), progress)?;
         job.recipe().json()
     })
@@ -47,6 +53,8 @@ pub(crate) fn job_plan_many(
     job: PathBuf,
     tasks: Option<u64>,
     options: ManyOptions,
+    reading: OpenOptions,
+    max_fetch: Option<u64>,
 ) -> PyResult<String> {
     detached(py, || {
         let command = match command {
@@ -62,7 +70,8 @@ pub(crate) fn job_plan_many(
                     .expected("verify, scan, stats or manifest"));
             }
         };
-        Job::plan_many(&job, command, &paths, None, Reading::default(), tasks)?.recipe().json()
+        let reading = reading.of_job(max_fetch);
+        Job::plan_many(&job, command, &paths, None, reading, tasks)?.recipe().json()
     })
 }
 

@@ -14,11 +14,13 @@ mod job;
 mod lists;
 mod memory;
 mod place;
+mod plain;
 mod reports;
 mod tensor;
 mod text;
 mod tree;
 mod watch;
+mod words;
 
 #[pyo3::pymodule]
 mod _native {
@@ -29,9 +31,9 @@ mod _native {
     #[pymodule_export]
     use crate::collect::{collect, updated};
     #[pymodule_export]
-    use crate::command::command;
+    use crate::command::{call, command};
     #[pymodule_export]
-    use crate::convert::{convert, convert_model, plan_conversion};
+    use crate::convert::{convert, plan_conversion};
     #[pymodule_export]
     use crate::job::{job_abort, job_commit, job_plan, job_plan_many, job_run, job_status};
     #[pymodule_export]
@@ -39,7 +41,7 @@ mod _native {
     #[pymodule_export]
     use crate::place::{dequantized, is_address, open, parse_size};
     #[pymodule_export]
-    use crate::reports::{check, diff, info, scan, stats, summary, verify};
+    use crate::reports::{check, diff, info, rank, renames, scan, stats, summary, verify};
     #[pymodule_export]
     use crate::tensor::{NativeFile, NativeTensor};
 

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use pyo3::prelude::*;
-use statelens::parts::checkpoint::Leaf;
+use statelens::parts::checkpoint::{self as core, Leaf};
 use statelens::parts::convert::{Pattern, dtype_named};
 use statelens::parts::describe::{dtype_of, groups_json, leaf_json};
 use statelens::parts::values::Json;
@@ -21,9 +21,10 @@ pub(crate) fn ls(
     patterns: Vec<String>,
     tensors: bool,
     dtypes: Vec<String>,
+    min_bytes: u64,
 ) -> PyResult<String> {
     let place = Place::of(&source)?;
-    Watch::new(None).over(py, |progress| {
+    Watch::new(None).reading(py, move |progress| {
         let patterns = Pattern::all(&patterns)?;
         // Names of torch, short names, and the names that the list has.
         let named = |name: String| dtype_named(&name).map_or(name, |dtype| dtype.name().to_owned());
@@ -34,6 +35,7 @@ pub(crate) fn ls(
         let wanted = |leaf: &Leaf| {
             let dtype = dtype_of(core, leaf.target);
             (!tensors || dtype.is_some())
+                && (min_bytes == 0 || bytes_of(core, leaf) >= min_bytes)
                 && (dtypes.is_empty() || dtype.is_some_and(|dtype| dtypes.contains(dtype.name())))
                 && Pattern::any_selects(&patterns, &leaf.flat.to_lossy())
         };
@@ -51,6 +53,11 @@ pub(crate) fn ls(
     })
 }
 
+/// Returns the bytes of a tensor; 0 for other values.
+fn bytes_of(checkpoint: &core::Checkpoint, leaf: &Leaf) -> u64 {
+    checkpoint.tensor_of(leaf.target).and_then(|(_, tensor)| tensor.nbytes()).unwrap_or(0)
+}
+
 /// Returns the manifest of a checkpoint: the hash or the value of each leaf.
 #[pyfunction]
 pub(crate) fn manifest(
@@ -59,7 +66,7 @@ pub(crate) fn manifest(
     progress: Option<Py<PyAny>>,
 ) -> PyResult<String> {
     let place = Place::of(&source)?;
-    Watch::new(progress).over(py, |progress| {
+    Watch::new(progress).reading(py, move |progress| {
         let checkpoint = place.open(progress)?;
         let mut text = String::new();
         let mut take = |piece: &str| {

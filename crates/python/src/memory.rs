@@ -45,7 +45,8 @@ impl ReadAt for Memory {
     }
 
     fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<()> {
-        Python::attach(|py| self.copy(py, offset, out)).map_err(|error| {
+        let copied = Python::try_attach(|py| self.copy(py, offset, out));
+        copied.ok_or_else(|| Error::io("Python has ended"))?.map_err(|error| {
             Error::io(format!("reading memory failed: {error}")).at(offset).caused_by(error)
         })
     }

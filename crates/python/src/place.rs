@@ -1,30 +1,55 @@
-//! Where a checkpoint is: a path, an address or a file object.
+//! Where a checkpoint is: a path, several paths, an address or a file object.
 
 use std::path::{Path, PathBuf};
 
 use pyo3::prelude::*;
-use statelens::parts::convert::size;
+use pyo3::types::PyList;
+use statelens::job::Reading;
+use statelens::parts::convert::{read_as_rule, size};
 use statelens::parts::quantised::complete;
-use statelens::{Checkpoint, DType, Error, Finding, Opener, Progress, ReadAt as _, Result, remote};
+use statelens::{
+    Checkpoint, DType, Error, Finding, Limits, Opener, Progress, ReadAt as _, Result, remote,
+};
 
 use crate::checkpoint::NativeCheckpoint;
 use crate::errors::{parameter, raised};
 use crate::file::FileObject;
 use crate::watch::Watch;
 
-/// A source as `pystatelens._checkpoint.located` returns it: an open checkpoint, a path, an address or a
-/// file object; the name of its file; the number of bytes that may be fetched.
+/// A source as `pystatelens._checkpoint.located` returns it: an open checkpoint, a path, a list of
+/// paths, an address or a file object; the name of its file; the number of bytes that may be fetched.
 #[derive(FromPyObject)]
 pub(crate) struct Located<'py>(Bound<'py, PyAny>, String, Option<u64>);
 
-/// The place of a checkpoint, and the number of bytes that may be fetched from it.
-pub(crate) struct Place(PlaceKind, Option<u64>);
+/// The place of a checkpoint, and how it is opened.
+pub(crate) struct Place {
+    kind: PlaceKind,
+    /// The number of bytes that may be fetched from it.
+    fetch: Option<u64>,
+    options: OpenOptions,
+}
+
+/// Options for opening a checkpoint.
+#[derive(Default, FromPyObject)]
+#[pyo3(from_item_all)]
+pub(crate) struct OpenOptions {
+    /// Further files that the checkpoint refers to.
+    with_files: Vec<PathBuf>,
+    /// A multiple of the default limits, or 0 for none.
+    limit: Option<u64>,
+    /// Bytes on disk that may be used for reordering tensors.
+    scratch: Option<u64>,
+    /// Dtypes of arrays without one: `PATTERN=DTYPE`.
+    read_as: Vec<String>,
+}
 
 enum PlaceKind {
     /// A checkpoint that is open.
     Opened(Checkpoint),
     /// A path or an address.
     Named(PathBuf),
+    /// Shards of a set, or checkpoints that are merged.
+    Several(Vec<PathBuf>),
     /// A file object, and the name of the file.
     Object(FileObject, String),
 }
@@ -35,17 +60,19 @@ impl Place {
         let Located(source, name, fetch) = located;
         let kind = if let Ok(opened) = source.cast::<NativeCheckpoint>() {
             PlaceKind::Opened(opened.get().checkpoint.clone())
+        } else if source.is_instance_of::<PyList>() {
+            PlaceKind::Several(source.extract()?)
         } else if source.hasattr("read")? {
             PlaceKind::Object(FileObject::new(source)?, name.clone())
         } else {
             PlaceKind::Named(source.extract()?)
         };
-        Ok(Self(kind, *fetch))
+        Ok(Self { kind, fetch: *fetch, options: OpenOptions::default() })
     }
 
     /// Returns the path, if there is one on this machine.
     pub(crate) fn path(&self) -> Option<&Path> {
-        match &self.0 {
+        match &self.kind {
             PlaceKind::Named(path) if remote::address(path).is_none() => Some(path),
             _ => None,
         }
@@ -53,25 +80,26 @@ impl Place {
 
     /// Opens the checkpoint. `progress` can cancel, and hears no figures.
     pub(crate) fn open(self, progress: &mut dyn Progress) -> Result<Checkpoint> {
-        self.open_with(Vec::new(), progress)
-    }
-
-    /// Opens the checkpoint, which may refer to the files in `with`.
-    fn open_with(self, with: Vec<PathBuf>, progress: &mut dyn Progress) -> Result<Checkpoint> {
+        let rules = self.options.read_as.iter().map(|rule| read_as_rule(rule));
+        let rules = rules.collect::<Result<Vec<_>>>()?;
         let mut opening = Opening(progress);
-        let opener = with.into_iter().fold(self.opener(&mut opening), Opener::with);
-        let opened = match self.0 {
+        let opener = self.opener(&mut opening);
+        let checkpoint = match self.kind {
+            // Its findings name parameters already.
             PlaceKind::Opened(checkpoint) => return Ok(checkpoint),
             PlaceKind::Object(object, name) => {
                 let len = object.len();
-                opener.open_source(&name, object).map_err(|error| named_by_bytes(error, &name, len))
+                let opened = opener.open_source(&name, object);
+                opened.map_err(|error| named_by_bytes(error, &name, len))?
             }
+            PlaceKind::Several(paths) => opener.open_all(&paths)?,
             PlaceKind::Named(path) => match remote::address(&path) {
-                Some(url) => opener.open_url(url),
-                None => opener.open(&path),
+                Some(url) => opener.open_url(url)?,
+                None => opener.open(&path)?,
             },
         };
-        opened.map(|checkpoint| checkpoint.word_findings(parameter))
+        let checkpoint = checkpoint.read_as(&rules)?.unwrap_or(checkpoint);
+        Ok(checkpoint.word_findings(parameter))
     }
 
     /// Scans the files.
@@ -80,10 +108,14 @@ impl Place {
         allow: Vec<String>,
         progress: &mut dyn Progress,
     ) -> Result<Vec<Finding>> {
+        if let PlaceKind::Several(_) = &self.kind {
+            return Err(Error::refused("a scan takes one file").advice("Scan them one by one."));
+        }
         let opener = allow.into_iter().fold(self.opener(progress), Opener::allow);
-        let mut findings = match self.0 {
+        let mut findings = match self.kind {
             PlaceKind::Opened(checkpoint) => opener.scan_files(checkpoint.inner().files.clone()),
             PlaceKind::Object(object, name) => opener.scan_source(&name, object),
+            PlaceKind::Several(_) => Ok(Vec::new()),
             PlaceKind::Named(path) => match remote::address(&path) {
                 Some(url) => opener.scan_url(url),
                 None => opener.scan(&path),
@@ -93,12 +125,37 @@ impl Place {
         Ok(findings)
     }
 
+    /// Returns the place with options for opening it.
+    pub(crate) fn with(self, options: OpenOptions) -> Self {
+        Self { options, ..self }
+    }
+
     fn opener<'a>(&self, progress: &'a mut dyn Progress) -> Opener<'a> {
-        let opener = Opener::new().progress(progress);
-        match self.1 {
+        let OpenOptions { with_files, limit, scratch, .. } = &self.options;
+        let opener = with_files
+            .iter()
+            .fold(Opener::new().progress(progress), |opener, path| opener.with(path));
+        let opener = match self.fetch {
             Some(bytes) => opener.fetch_at_most(bytes),
             None => opener,
+        };
+        let opener = match limit {
+            Some(0) => opener.limits(Limits::none()),
+            Some(times) => opener.limits(Limits::times(*times)),
+            None => opener,
+        };
+        match scratch {
+            Some(bytes) => opener.scratch_at_most(*bytes),
+            None => opener,
         }
+    }
+}
+
+impl OpenOptions {
+    /// Returns how a job opens checkpoints.
+    pub(crate) fn of_job(self, max_fetch: Option<u64>) -> Reading {
+        let Self { with_files: with, limit, scratch, read_as } = self;
+        Reading { with, limit, scratch, read_as, max_fetch }
     }
 }
 
@@ -127,10 +184,10 @@ const LONGEST_PATH: u64 = 4_096;
 pub(crate) fn open(
     py: Python<'_>,
     source: Located<'_>,
-    with_files: Vec<PathBuf>,
+    options: OpenOptions,
 ) -> PyResult<NativeCheckpoint> {
-    let place = Place::of(&source)?;
-    let opened = Watch::new(None).over(py, |progress| place.open_with(with_files, progress));
+    let place = Place::of(&source)?.with(options);
+    let opened = Watch::new(None).reading(py, |progress| place.open(progress));
     opened.map(NativeCheckpoint::from)
 }
 
@@ -140,11 +197,11 @@ pub(crate) fn open(
 pub(crate) fn dequantized(
     py: Python<'_>,
     source: Located<'_>,
-    dtype: &str,
+    dtype: String,
 ) -> PyResult<NativeCheckpoint> {
     let place = Place::of(&source)?;
-    let opened = Watch::new(None).over(py, |progress| {
-        let dtype = DType::from_torch_name(dtype)
+    let opened = Watch::new(None).reading(py, move |progress| {
+        let dtype = DType::from_torch_name(&dtype)
             .filter(|dtype| matches!(dtype, DType::F32 | DType::F16 | DType::BF16))
             .ok_or_else(|| {
                 Error::refused(format!("`{dtype}` is not a dtype for dequantised weights"))

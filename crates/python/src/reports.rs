@@ -1,5 +1,7 @@
 //! Reports about checkpoints, as the JSON that the command prints.
 
+use std::path::PathBuf;
+
 use pyo3::prelude::*;
 use statelens::parts::checkpoint::Leaf;
 use statelens::parts::compare::check::{
@@ -7,15 +9,20 @@ use statelens::parts::compare::check::{
 };
 use statelens::parts::compare::diff::Tolerance;
 use statelens::parts::compare::verify::Manifest;
-use statelens::parts::convert::Pattern;
+use statelens::parts::convert::{EditTexts, Pattern};
 use statelens::parts::describe::share::{
     write_fragment, write_html, write_json, write_markdown, write_text,
 };
-use statelens::parts::values::findings_json;
-use statelens::statistics::{self, Grouping, MeasuredTensors, ReadTwice, StatisticsOptions};
+use statelens::parts::tensor::numbers;
+use statelens::parts::values::{Json, Scale, findings_json};
+use statelens::sides::{RenameReport, SideEdits, roles_json};
+use statelens::statistics::{
+    self, Condition, Grouping, MeasuredTensors, RankedLines, Ranking, ReadTwice, StatisticsOptions,
+};
 use statelens::{Checkpoint, DiffOptions, Error, Progress, Result, diff_with};
 
-use crate::place::{Located, Place};
+use crate::place::{Located, OpenOptions, Place};
+use crate::tensor::NativeTensor;
 use crate::watch::Watch;
 
 /// Reads everything, and checks every checksum.
@@ -28,7 +35,7 @@ pub(crate) fn verify(
     progress: Option<Py<PyAny>>,
 ) -> PyResult<String> {
     let place = Place::of(&source)?;
-    Watch::new(progress).over(py, |progress| {
+    Watch::new(progress).reading(py, move |progress| {
         let manifest = manifest.as_deref().map(Manifest::parse).transpose()?;
         let opened = place.open(progress);
         let report = Checkpoint::verify_opened(opened, manifest.as_ref(), progress)?;
@@ -42,10 +49,68 @@ pub(crate) fn scan(
     py: Python<'_>,
     source: Located<'_>,
     allow: Vec<String>,
+    options: OpenOptions,
     progress: Option<Py<PyAny>>,
 ) -> PyResult<String> {
-    let place = Place::of(&source)?;
-    Watch::new(progress).over(py, |progress| Ok(findings_json(None, &place.scan(allow, progress)?)))
+    let place = Place::of(&source)?.with(options);
+    Watch::new(progress)
+        .reading(py, move |progress| Ok(findings_json(None, &place.scan(allow, progress)?)))
+}
+
+/// The options of a comparison.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+pub(crate) struct CompareOptions {
+    tolerance: Option<(f64, f64)>,
+    nan_differs: bool,
+    ignore_dtype: bool,
+    ignore_type: bool,
+    structure: bool,
+    select: Vec<String>,
+    exclude: Vec<String>,
+    strip_prefix: String,
+    rename: Vec<(String, String)>,
+    rename_map: Option<String>,
+    prefix: String,
+    by_change: bool,
+    by_layer: bool,
+}
+
+impl CompareOptions {
+    fn compared(&self) -> DiffOptions {
+        let tolerance = self.tolerance.map(|(relative, absolute)| Tolerance { relative, absolute });
+        DiffOptions {
+            tolerance,
+            nan_differs: self.nan_differs,
+            ignore_dtype: self.ignore_dtype,
+            ignore_type: self.ignore_type,
+            structure: self.structure,
+        }
+    }
+
+    /// Opens both sides, and edits them.
+    fn sides(
+        &self,
+        (left, right): (Place, Place),
+        progress: &mut dyn Progress,
+    ) -> Result<(Checkpoint, Checkpoint)> {
+        let filter = EditTexts {
+            select: self.select.clone(),
+            exclude: self.exclude.clone(),
+            ..EditTexts::default()
+        };
+        let rename = EditTexts {
+            strip_prefix: self.strip_prefix.clone(),
+            rename: self.rename.iter().map(|(one, other)| format!("{one}=>{other}")).collect(),
+            rename_list: self.rename_map.clone(),
+            prefix: self.prefix.clone(),
+            ..EditTexts::default()
+        };
+        let edits = SideEdits { filter: filter.edit()?, rename: rename.edit()? };
+        let (left, right) = (left.open(progress)?, right.open(progress)?);
+        let edited = edits.apply(left, right)?;
+        Ok((edited.left, edited.right))
+    }
 }
 
 /// Compares two checkpoints.
@@ -54,17 +119,43 @@ pub(crate) fn diff(
     py: Python<'_>,
     left: Located<'_>,
     right: Located<'_>,
-    tolerance: Option<(f64, f64)>,
-    flags: (bool, bool, bool, bool),
+    options: CompareOptions,
     progress: Option<Py<PyAny>>,
 ) -> PyResult<String> {
     let places = (Place::of(&left)?, Place::of(&right)?);
-    let (nan_differs, ignore_dtype, ignore_type, structure) = flags;
-    let tolerance = tolerance.map(|(relative, absolute)| Tolerance { relative, absolute });
-    let options = DiffOptions { tolerance, nan_differs, ignore_dtype, ignore_type, structure };
-    Watch::new(progress).over(py, |progress| {
-        let (left, right) = (places.0.open(progress)?, places.1.open(progress)?);
-        Ok(diff_with(&left, &right, options, progress)?.json())
+    Watch::new(progress).reading(py, move |progress| {
+        let (left, right) = options.sides(places, progress)?;
+        let mut report = diff_with(&left, &right, options.compared(), progress)?;
+        if options.by_change {
+            report.sort_by_change();
+        }
+        let mut json = Json::new();
+        json.object(|json| {
+            report.fields(json);
+            if options.by_layer {
+                roles_json(&report.changes, json);
+            }
+        });
+        Ok(json.take())
+    })
+}
+
+/// Finds tensors that have another key on the other side.
+#[pyfunction]
+pub(crate) fn renames(
+    py: Python<'_>,
+    left: Located<'_>,
+    right: Located<'_>,
+    options: CompareOptions,
+    progress: Option<Py<PyAny>>,
+) -> PyResult<String> {
+    let places = (Place::of(&left)?, Place::of(&right)?);
+    Watch::new(progress).reading(py, move |progress| {
+        let (left, right) = options.sides(places, progress)?;
+        for side in [&left, &right] {
+            side.check_size("comparing all values")?;
+        }
+        Ok(RenameReport::find(&left, &right, options.compared(), progress)?.json())
     })
 }
 
@@ -90,7 +181,7 @@ pub(crate) fn check(
     reference: Reference<'_>,
     state: Option<String>,
     strict: bool,
-    release: Option<&str>,
+    release: Option<String>,
     strict_version: bool,
 ) -> PyResult<String> {
     let place = Place::of(&source)?;
@@ -98,8 +189,8 @@ pub(crate) fn check(
         Reference::List(list) => (list, None),
         Reference::Other(other) => (Vec::new(), Some(Place::of(&other)?)),
     };
-    Watch::new(None).over(py, |progress| {
-        let release = release.map(LibraryRelease::parse).transpose()?;
+    Watch::new(None).reading(py, move |progress| {
+        let release = release.as_deref().map(LibraryRelease::parse).transpose()?;
         let options = CheckOptions { strict, state, release, strict_version };
         let state = options.state.as_deref().unwrap_or_default();
         let checkpoint = place.open(progress)?;
@@ -116,10 +207,19 @@ pub(crate) fn check(
 
 /// Describes a checkpoint: format, counts, findings and the model.
 #[pyfunction]
-pub(crate) fn info(py: Python<'_>, source: Located<'_>, model: bool) -> PyResult<String> {
+pub(crate) fn info(
+    py: Python<'_>,
+    source: Located<'_>,
+    model: bool,
+    config: Option<PathBuf>,
+) -> PyResult<String> {
     let place = Place::of(&source)?;
-    Watch::new(None).over(py, |progress| {
-        let config = place.path().and_then(statelens_cli::sibling_config);
+    Watch::new(None).reading(py, move |progress| {
+        let config = match (config, place.path()) {
+            (Some(config), _) => statelens_cli::model_config(&config, Some(&config))?,
+            (None, Some(path)) => statelens_cli::model_config(path, None)?,
+            (None, None) => None,
+        };
         let checkpoint = place.open(progress)?;
         Ok(checkpoint.info(config.as_ref(), model)?.json())
     })
@@ -130,15 +230,15 @@ pub(crate) fn info(py: Python<'_>, source: Located<'_>, model: bool) -> PyResult
 pub(crate) fn summary(
     py: Python<'_>,
     source: Located<'_>,
-    to: &str,
+    to: String,
     stats: bool,
     content: bool,
     progress: Option<Py<PyAny>>,
 ) -> PyResult<String> {
     let place = Place::of(&source)?;
-    Watch::new(progress).over(py, |progress| {
+    Watch::new(progress).reading(py, move |progress| {
         let outline = place.open(progress)?.outline(stats, content, None, progress)?;
-        match to {
+        match &*to {
             "text" => Ok(write_text(&outline)),
             "markdown" => Ok(write_markdown(&outline)),
             "html" => Ok(write_html(&outline)),
@@ -150,21 +250,63 @@ pub(crate) fn summary(
     })
 }
 
+/// The options of statistics.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+pub(crate) struct StatsOptions {
+    patterns: Vec<String>,
+    conditions: Vec<String>,
+    by: Option<String>,
+    bins: u16,
+    log: bool,
+    rows: bool,
+}
+
 /// Computes statistics of all tensors whose keys match a pattern.
 #[pyfunction]
 pub(crate) fn stats(
     py: Python<'_>,
     source: Located<'_>,
-    patterns: Vec<String>,
-    by: Option<&str>,
-    bins: u16,
+    options: StatsOptions,
     progress: Option<Py<PyAny>>,
 ) -> PyResult<String> {
     let place = Place::of(&source)?;
-    Watch::new(progress).over(py, |progress| {
-        let by = by.map(Grouping::named).transpose()?;
-        let options = StatisticsOptions { bins: bins.into(), by, ..StatisticsOptions::default() };
-        measured(&place.open(progress)?, &Pattern::all(&patterns)?, options, progress)
+    Watch::new(progress).reading(py, move |progress| {
+        let parsed =
+            |text: &String| text.parse().map_err(|why| Error::refused(format!("`{text}`: {why}")));
+        let conditions =
+            options.conditions.iter().map(parsed).collect::<Result<Vec<Condition>>>()?;
+        let measuring = StatisticsOptions {
+            bins: options.bins.into(),
+            scale: if options.log { Scale::Log } else { Scale::Linear },
+            by: options.by.as_deref().map(Grouping::named).transpose()?,
+            keep: &|of| conditions.iter().all(|condition| condition.holds(of)),
+            rows: options.rows,
+        };
+        let patterns = Pattern::all(&options.patterns)?;
+        measured(&place.open(progress)?, &patterns, measuring, progress)
+    })
+}
+
+/// Ranks the rows, columns or kernels of a tensor by their norm.
+#[pyfunction]
+pub(crate) fn rank(
+    py: Python<'_>,
+    tensor: &NativeTensor,
+    lines: String,
+    top: usize,
+    progress: Option<Py<PyAny>>,
+) -> PyResult<String> {
+    let tensor = tensor.0.clone();
+    Watch::new(progress).reading(py, move |progress| {
+        let lines = RankedLines::named(&lines)?;
+        let _call = tensor.call();
+        let decoded = numbers(tensor.inner()).ok_or_else(|| {
+            let (key, dtype) = (tensor.key(), tensor.dtype());
+            Error::unsupported(format!("`{key}`: values of {dtype} can't be decoded"))
+        })?;
+        let ranking = Ranking::read(tensor.files(), &decoded, tensor.key(), lines, progress)?;
+        Ok(ranking.json(tensor.key(), top))
     })
 }
 

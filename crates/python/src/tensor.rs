@@ -82,11 +82,8 @@ impl NativeTensor {
     }
 
     /// The file on disk that has the bytes that `read` returns, and their offset; `None` if no
-    /// file has them, or if they are few.
+    /// file has them.
     fn in_file(&self, py: Python<'_>) -> PyResult<Option<(NativeFile, u64)>> {
-        if self.0.nbytes() < MIN_IN_FILE {
-            return Ok(None);
-        }
         let found = room::ahead(self.0.nbytes()).and_then(|()| self.0.in_file());
         let found = found.map_err(|error| raised(py, &error))?;
         Ok(found.map(|(file, offset)| (NativeFile(file), offset)))
@@ -105,9 +102,6 @@ impl NativeTensor {
         })
     }
 }
-
-/// Bytes from which it takes longer to fill memory with zeros than to make one call more.
-const MIN_IN_FILE: u64 = 256 << 10;
 
 /// An open file.
 #[pyclass(frozen, module = "pystatelens._native", name = "File")]

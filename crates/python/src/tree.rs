@@ -9,8 +9,8 @@ use pyo3::types::{
     PyByteArray, PyBytes, PyComplex, PyDict, PyFrozenSet, PyInt, PyList, PySet, PyTuple,
 };
 use statelens::parts::checkpoint::{
-    DictClass, DictKey, Int, Layout, List, ListClass, Opaque, Quantizer, Set, Sparse, TensorId,
-    Text, ValueId,
+    ByteOrder, DictClass, DictKey, Int, Layout, List, ListClass, Opaque, Quantizer, Set, Sparse,
+    TensorId, Text, ValueId,
 };
 use statelens::{Checkpoint, Error, Value};
 
@@ -227,7 +227,8 @@ impl<'a, 'py> Trees<'a, 'py> {
             Value::Sparse(sparse) => self.sparse(sparse),
             Value::DType { dtype, numpy } => {
                 let descr = numpy_only(py, dtype)?;
-                maker.call_method1("dtype", (dtype.name(), *numpy, descr))
+                let big = numpy.map(|order| order == ByteOrder::Big);
+                maker.call_method1("dtype", (dtype.name(), big, descr))
             }
             Value::Device(name) => maker.call_method1("device", (self.text(name)?,)),
             Value::Opaque(opaque) => self.opaque(opaque),

@@ -61,6 +61,7 @@ mod refusal;
 pub mod remote;
 pub mod report;
 pub mod scratch;
+pub mod sides;
 pub mod sink;
 mod slice;
 pub mod statistics;

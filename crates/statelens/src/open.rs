@@ -7,6 +7,8 @@ use std::sync::Arc;
 use statelens_checkpoint::{
     Error, FileSet, Finding, Limits, Progress, ReadAt, Result, Setting, Unwatched, advice,
 };
+use statelens_convert::Merging;
+use statelens_describe::CheckpointSummary;
 use statelens_formats::ScanOptions;
 use statelens_remote::Meter;
 
@@ -123,6 +125,17 @@ impl<'a> Opener<'a> {
         self.sources().open_on_disk(path.as_ref(), progress)
     }
 
+    /// Opens the checkpoint that is divided into these files: shards of a set, in any folders, or
+    /// checkpoints with different keys, which are merged.
+    pub fn open_all(mut self, paths: &[PathBuf]) -> Result<Checkpoint> {
+        let mut nobody = Unwatched;
+        let progress = self.progress.take().unwrap_or(&mut nobody);
+        let sources = self.sources();
+        let opened = sources.open_all(paths, progress)?;
+        let is_remote = paths.iter().any(|path| remote::address(path).is_some());
+        Ok(if is_remote { opened.metered(sources.remote.meter) } else { opened })
+    }
+
     /// Opens a checkpoint as [`open_url`] does.
     pub fn open_url(mut self, url: &str) -> Result<Checkpoint> {
         let mut nobody = Unwatched;
@@ -192,6 +205,11 @@ fn address(url: &str) -> Result<&Path> {
     }
 }
 
+/// Returns whether a name is that of an index of shards.
+fn is_index(path: &Path) -> bool {
+    path.extension().is_some_and(|end| end == "json" || end == "index")
+}
+
 /// Opens checkpoints on disk and at addresses, one after another, within one limit on fetching.
 /// Lists each folder once.
 #[derive(Debug, Clone)]
@@ -221,6 +239,65 @@ impl SourceOpener {
         let (with, listings) = (&self.with, &self.listings);
         let opened = files::open_checkpoint(path, with, listings, limits, scratch, progress)?;
         Ok(Checkpoint::new(opened.0, opened.1))
+    }
+
+    /// Opens the checkpoint that is divided into these files, as [`Opener::open_all`] does.
+    pub fn open_all(&self, paths: &[PathBuf], progress: &mut dyn Progress) -> Result<Checkpoint> {
+        let mut left: Vec<PathBuf> = paths.to_vec();
+        // An index refers to its shards, but they do not refer to it.
+        left.sort_by_key(|path| !is_index(path));
+        let mut parts: Vec<(PathBuf, Checkpoint)> = Vec::new();
+        while !left.is_empty() {
+            let path = left.remove(0);
+            let with = [&self.with[..], &left].concat();
+            let part = Self { with, ..self.clone() }.open(&path, progress)?;
+            let used = CheckpointSummary::of(part.inner()).files;
+            left.retain(|other| {
+                let name = other.file_name().unwrap_or_default().to_string_lossy();
+                !used.iter().any(|(known, _)| *known == name)
+            });
+            parts.push((path, part));
+        }
+        match parts.len() {
+            0 => Err(Error::refused("there are no files to open")),
+            1 => Ok(parts.remove(0).1),
+            _ => self.merged(parts, progress),
+        }
+    }
+
+    /// Merges checkpoints that have no keys in common.
+    fn merged(
+        &self,
+        parts: Vec<(PathBuf, Checkpoint)>,
+        progress: &mut dyn Progress,
+    ) -> Result<Checkpoint> {
+        let limits = &self.remote.limits;
+        let (mut merging, mut sources) = (Merging::new(limits), Vec::new());
+        for (path, part) in parts {
+            let name = path.display().to_string();
+            if remote::address(&path).is_some() {
+                return Err(Error::unsupported("only files on disk can be merged")
+                    .in_file(name)
+                    .advice("Download it first."));
+            }
+            let files = part.inner().files.clone();
+            sources.extend(part.sources().iter().cloned());
+            drop(part);
+            merging
+                .add(&name, files, &mut |files| statelens_formats::open(files, limits, progress))?;
+        }
+        let (checkpoint, collisions) = merging.finish()?;
+        match collisions.first() {
+            None => Ok(Checkpoint::new(checkpoint, sources)),
+            Some(one) => Err(Error::refused(format!(
+                "{} in several of the files: `{}` is in {} and in {}",
+                if collisions.len() == 1 { "1 key is" } else { "keys are" },
+                one.key,
+                one.first,
+                one.last
+            ))
+            .advice("Open the files one by one.")),
+        }
     }
 
     /// Opens the checkpoint in files that are open already.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use statelens_checkpoint::size_text;
 use statelens_checkpoint::{
-    Checkpoint, Error, FileSet, Limits, Plan, Progress, ReadAt, Result, Scratch, Segment,
+    Advice, Checkpoint, Error, FileSet, Limits, Plan, Progress, ReadAt, Result, Scratch, Segment,
 };
 pub use statelens_remote::Meter;
 use statelens_remote::{Address, Streamed, WantedFiles, Window};
@@ -76,7 +76,7 @@ impl RemoteOpener {
 
     /// Refuses a plan that would fetch more from web servers than is allowed; `advice` says how to
     /// allow more.
-    pub fn check_cap(&self, plan: &Plan, advice: &'static str) -> Result<()> {
+    pub fn check_cap(&self, plan: &Plan, advice: impl Into<Advice>) -> Result<()> {
         if self.meter.requests() == 0 {
             return Ok(());
         }

@@ -3,7 +3,9 @@
 //! [`MeasuredTensors`] takes the results of a first read of all tensors, and [`ReadTwice`] reads some
 //! of them again.
 
+mod condition;
 mod finite;
+mod ranking;
 mod twice;
 
 use std::collections::HashMap;
@@ -19,7 +21,9 @@ use statelens_values::{Histogram, Json, Scale, Statistics, Summary, statistics_j
 
 use crate::parallel;
 
+pub use condition::{Condition, StatisticsField};
 pub use finite::OtherNumbers;
+pub use ranking::{RankedLines, Ranking};
 pub use twice::{ReadTwice, finding};
 
 /// Bytes of a tensor that are read as one part. The division into parts changes no result.

@@ -157,7 +157,9 @@ impl Tensor {
         }
     }
 
-    fn call(&self) -> Option<MeteredCall> {
+    /// Begins a call that reads it through [`Tensor::files`], as
+    /// [`Checkpoint::call`](crate::Checkpoint::call) does.
+    pub fn call(&self) -> Option<MeteredCall> {
         self.meter.as_ref().map(Meter::call)
     }
 

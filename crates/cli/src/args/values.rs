@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand, ValueEnum};
-use statelens::Statistics;
 use statelens::parts::values::Scale;
-use statelens::statistics::Grouping;
+use statelens::statistics::{Condition, Grouping, RankedLines, StatisticsField};
 
 use super::{Input, Replacing};
 
@@ -132,28 +132,6 @@ impl RowsArgs {
     }
 }
 
-/// The lines of a matrix that are ranked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum RankedLines {
-    /// Each index into all dimensions but the last
-    Rows,
-    /// Each index into the last dimension
-    Columns,
-    /// Each index into all dimensions but the last two
-    Kernels,
-}
-
-impl RankedLines {
-    /// Returns the singular of the name.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Rows => "row",
-            Self::Columns => "column",
-            Self::Kernels => "kernel",
-        }
-    }
-}
-
 #[derive(Debug, Args)]
 pub(crate) struct SingularArgs {
     #[command(flatten)]
@@ -186,8 +164,8 @@ pub(crate) struct StatsArgs {
     pub(crate) patterns: Vec<String>,
 
     /// Sorts by this, the largest first; by key as `ls --sort name` does
-    #[arg(long, value_name = "BY")]
-    pub(crate) sort: Option<StatisticsField>,
+    #[arg(long, value_name = "BY", value_parser = sort_by())]
+    pub(crate) sort: Option<SortBy>,
 
     /// Reverses the order
     #[arg(long)]
@@ -196,7 +174,7 @@ pub(crate) struct StatsArgs {
     /// Only tensors for which this is true, e.g. 'nan>0' or 'zeros>50%'; may be repeated, and then
     /// all must hold
     #[arg(long = "where", value_name = "TEST")]
-    pub(crate) tests: Vec<Test>,
+    pub(crate) tests: Vec<Condition>,
 
     /// Also reports on the rows and columns of each matrix: norms and |x| max, rows that are all
     /// zeros or copies; the JSON has each one
@@ -208,7 +186,7 @@ pub(crate) struct StatsArgs {
     pub(crate) histogram: bool,
 
     /// Ranks the lines of the matrix with this key, or a slice of it, by their norm
-    #[arg(long, value_name = "LINES", conflicts_with_all = ["rows", "by", "sort", "tests", "fail_on"])]
+    #[arg(long, value_name = "LINES", value_parser = ranked_lines(), conflicts_with_all = ["rows", "by", "sort", "tests", "fail_on"])]
     pub(crate) rank: Option<RankedLines>,
 
     /// With --rank: how many of the largest and of the smallest to show
@@ -340,161 +318,31 @@ pub(crate) enum FailOn {
     Constant,
 }
 
-/// A statistic of a tensor.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-#[value(rename_all = "snake_case")]
-pub(crate) enum StatisticsField {
-    Key,
-    Count,
-    Nan,
-    Inf,
-    PosInf,
-    NegInf,
-    Zeros,
-    Subnormal,
-    Min,
-    Max,
-    Mean,
-    Std,
-    L1,
-    L2,
-    AbsMean,
-    #[value(alias = "absmax")]
-    AbsMax,
-    Kurtosis,
-    #[value(name = "beyond_6_std")]
-    Beyond6Std,
-}
-
-impl StatisticsField {
-    /// Returns the number of this field; `None` if it is missing, and for the key.
-    pub(crate) fn of(self, of: &Statistics) -> Option<f64> {
-        let count = |count: u64| Some(count as f64);
-        match self {
-            Self::Key => None,
-            Self::Count => count(of.count),
-            Self::Nan => count(of.nan),
-            Self::Inf => count(of.pos_inf + of.neg_inf),
-            Self::PosInf => count(of.pos_inf),
-            Self::NegInf => count(of.neg_inf),
-            Self::Zeros => count(of.zeros),
-            Self::Subnormal => count(of.subnormal),
-            Self::Min => of.min,
-            Self::Max => of.max,
-            Self::Mean => of.mean,
-            Self::Std => of.std,
-            Self::L1 => of.l1,
-            Self::L2 => of.l2,
-            Self::AbsMean => of.abs_mean,
-            Self::AbsMax => of.abs_max.map(|(value, _)| value),
-            Self::Kurtosis => of.kurtosis,
-            Self::Beyond6Std => count(of.beyond_6_std),
-        }
-    }
-
-    fn counts(self) -> bool {
-        matches!(
-            self,
-            Self::Nan
-                | Self::Inf
-                | Self::PosInf
-                | Self::NegInf
-                | Self::Zeros
-                | Self::Subnormal
-                | Self::Beyond6Std
-        )
-    }
-}
-
-/// A condition on a statistic of a tensor.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Test {
-    field: StatisticsField,
-    comparison: Comparison,
-    number: f64,
-    /// The number is that of a hundred values.
-    percent: bool,
-}
-
+/// What tensors are sorted by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Comparison {
-    Less,
-    AtMost,
-    Equal,
-    Other,
-    AtLeast,
-    More,
+pub(crate) enum SortBy {
+    Key,
+    Statistic(StatisticsField),
 }
 
-impl Test {
-    /// Returns whether the test holds; false if there is no number.
-    pub(crate) fn is(&self, of: &Statistics) -> bool {
-        let Some(mut value) = self.field.of(of) else { return false };
-        if self.percent {
-            value = value / of.count.max(1) as f64 * 100.0;
-        }
-        match self.comparison {
-            Comparison::Less => value < self.number,
-            Comparison::AtMost => value <= self.number,
-            Comparison::Equal => value == self.number,
-            Comparison::Other => value != self.number,
-            Comparison::AtLeast => value >= self.number,
-            Comparison::More => value > self.number,
-        }
-    }
+/// Returns the parser of `--sort`.
+fn sort_by() -> impl TypedValueParser<Value = SortBy> {
+    let named = |(name, _): &(&'static str, StatisticsField)| match *name {
+        "abs_max" => PossibleValue::new("abs_max").alias("absmax"),
+        name => PossibleValue::new(name),
+    };
+    let names = StatisticsField::ALL.iter().map(named);
+    let names: Vec<PossibleValue> = [PossibleValue::new("key")].into_iter().chain(names).collect();
+    PossibleValuesParser::new(names)
+        .map(|name| StatisticsField::named(&name).map_or(SortBy::Key, SortBy::Statistic))
 }
 
-impl std::str::FromStr for Test {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        const SIGNS: [(&str, Comparison); 7] = [
-            ("<=", Comparison::AtMost),
-            (">=", Comparison::AtLeast),
-            ("!=", Comparison::Other),
-            ("==", Comparison::Equal),
-            ("<", Comparison::Less),
-            (">", Comparison::More),
-            ("=", Comparison::Equal),
-        ];
-        let found = SIGNS.iter().find_map(|(sign, comparison)| {
-            let (name, number) = text.split_once(sign)?;
-            Some((name.trim(), *comparison, number.trim()))
-        });
-        let Some((name, comparison, number)) = found else {
-            return Err("expected a comparison such as nan>0 or std<1e-6".into());
-        };
-        let field = StatisticsField::from_str(name, true)
-            .ok()
-            .filter(|field| *field != StatisticsField::Key);
-        let Some(field) = field else {
-            return Err(format!("unknown statistic `{name}`; --help lists them"));
-        };
-        let (number, percent) = match number.strip_suffix('%') {
-            Some(number) => (number.trim(), true),
-            None => (number, false),
-        };
-        if percent && !field.counts() {
-            return Err(format!("`{name}` is not a count, so it can't be a percentage"));
-        }
-        let number = number.parse().map_err(|_| format!("`{number}` is not a number"))?;
-        Ok(Self { field, comparison, number, percent })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn parses_statistic_conditions() {
-        let of =
-            Statistics { count: 8, nan: 2, zeros: 4, std: Some(1e-7), ..Statistics::default() };
-        let is = |text: &str| text.parse::<Test>().unwrap().is(&of);
-        assert!(is("nan>0") && is("nan = 2") && is("zeros>=50%") && is("std<1e-6") && is("inf==0"));
-        assert!(!is("nan>2") && !is("zeros>50%") && !is("mean<5") && !is("nan!=2"));
-        for text in ["nan", "nope>1", "std>50%", "nan>x", "key=1", ""] {
-            assert!(text.parse::<Test>().is_err(), "{text}");
-        }
-    }
+/// Returns the parser of the lines of a matrix.
+fn ranked_lines() -> impl TypedValueParser<Value = RankedLines> {
+    PossibleValuesParser::new([
+        PossibleValue::new("rows").help("Each index into all dimensions but the last"),
+        PossibleValue::new("columns").help("Each index into the last dimension"),
+        PossibleValue::new("kernels").help("Each index into all dimensions but the last two"),
+    ])
+    .try_map(|name| RankedLines::named(&name))
 }

@@ -55,7 +55,7 @@ fn value(json: &Document, id: Id) -> Option<Value> {
                     [re, im] => Value::Complex(float(json.node(*re))?, float(json.node(*im))?),
                     _ => return None,
                 },
-                "dtype" => Value::DType { dtype: DType::from_torch_name(text?)?, numpy: false },
+                "dtype" => Value::DType { dtype: DType::from_torch_name(text?)?, numpy: None },
                 "device" => Value::Device(text?.into()),
                 "empty" => match text? {
                     "dict" => Value::Dict(Dict::default()),
@@ -115,8 +115,8 @@ fn put(source: &Checkpoint, value: &Value, out: &mut String) {
             let hex: String = data.iter().map(|byte| format!("{byte:02x}")).collect();
             one(kind, &hex.into(), out);
         }
-        Value::DType { dtype, numpy: false } => one("dtype", &dtype.name().into(), out),
-        Value::DType { dtype, numpy: true } => json::quote(&dtype.name().into(), out),
+        Value::DType { dtype, numpy: None } => one("dtype", &dtype.name().into(), out),
+        Value::DType { dtype, numpy: Some(_) } => json::quote(&dtype.name().into(), out),
         Value::Device(device) => one("device", device, out),
         Value::Dict(_) => one("empty", &"dict".into(), out),
         Value::List(_) => one("empty", &"list".into(), out),

@@ -302,7 +302,7 @@ fn reads_plain_values_from_the_metadata() {
     assert!(matches!(found[2], Value::Float(float) if float.is_nan()));
     assert_eq!(found[6], &Value::Bytes { data: Arc::new([0, 255]), mutable: false });
     assert_eq!(found[7], &Value::Complex(1.0, -0.5));
-    assert_eq!(found[9], &Value::DType { dtype: DType::BF16, numpy: false });
+    assert_eq!(found[9], &Value::DType { dtype: DType::BF16, numpy: None });
     assert!(checkpoint.findings.is_empty());
 
     // Metadata with this key that Statelens did not write is kept unchanged.

@@ -94,7 +94,7 @@ fn loads_weights_only(checkpoint: &Checkpoint) -> bool {
         | Value::Bytes { .. }
         | Value::Tensor(_)
         | Value::Sparse(_)
-        | Value::DType { numpy: false, .. }
+        | Value::DType { numpy: None, .. }
         | Value::Device(_)
         | Value::Link(_) => true,
         Value::List(list) => list.class == ListClass::List,
@@ -105,7 +105,7 @@ fn loads_weights_only(checkpoint: &Checkpoint) -> bool {
             matches!(dict.class, DictClass::Dict | DictClass::Ordered | DictClass::Counter)
                 && dict.entries.iter().all(is_plain)
         }
-        Value::Array(_) | Value::DType { numpy: true, .. } | Value::Opaque(_) => false,
+        Value::Array(_) | Value::DType { numpy: Some(_), .. } | Value::Opaque(_) => false,
     };
     let is_subclass = |tensor: &Tensor| matches!(tensor.class, TensorClass::Other(_));
     checkpoint.values().iter().all(is_plain) && !checkpoint.tensors().iter().any(is_subclass)

@@ -533,7 +533,7 @@ impl Lowering<'_> {
 
     fn global(&self, global: &Arc<Global>) -> LoweredNode {
         if let Some(dtype) = torch::dtype(global) {
-            return LoweredNode::Plain(Value::DType { dtype, numpy: false });
+            return LoweredNode::Plain(Value::DType { dtype, numpy: None });
         }
         let repr = crate::repr::global(global);
         reference(&global.module, &global.name, repr)

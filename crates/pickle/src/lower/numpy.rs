@@ -31,7 +31,8 @@ impl Lowering<'_> {
         if global.is("numpy", "dtype") {
             let element = self.element(id)?;
             let dtype = if element.objects { DType::objects() } else { element.dtype };
-            return Some(LoweredNode::Plain(Value::DType { dtype, numpy: true }));
+            let numpy = Some(element.order);
+            return Some(LoweredNode::Plain(Value::DType { dtype, numpy }));
         }
         match (&*global.module, &*global.name) {
             (

@@ -11,9 +11,31 @@ from ._checkpoint import Checkpoint, Format, Subtree, open
 from ._convert import convert, convert_model
 from ._makers import Opaque, SparseTensor
 from ._native import __version__
-from ._reports import check, diff, info, ls, manifest, scan, stats, summary, verify
+from ._reports import (
+    check,
+    diff,
+    info,
+    ls,
+    manifest,
+    rank,
+    renames,
+    scan,
+    stats,
+    summary,
+    verify,
+)
 from ._savers import save
 from ._tensor import Tensor
+from ._tools import (
+    fix_checkpoint_spec,
+    formats,
+    latest,
+    list_converters,
+    merge,
+    prune,
+    runs,
+    upgrade,
+)
 from .errors import (
     CancelledError,
     DamagedError,
@@ -25,6 +47,7 @@ from .errors import (
     RefusedError,
     SliceError,
     StatelensError,
+    StatelensWarning,
     UnsupportedError,
 )
 
@@ -43,6 +66,7 @@ __all__ = [
     "SliceError",
     "SparseTensor",
     "StatelensError",
+    "StatelensWarning",
     "Subtree",
     "Tensor",
     "UnsupportedError",
@@ -51,15 +75,25 @@ __all__ = [
     "convert",
     "convert_model",
     "diff",
+    "fix_checkpoint_spec",
+    "formats",
     "info",
     "job",
+    "latest",
+    "list_converters",
     "ls",
     "manifest",
+    "merge",
     "open",
+    "prune",
+    "rank",
+    "renames",
     "reports",
+    "runs",
     "save",
     "scan",
     "stats",
     "summary",
+    "upgrade",
     "verify",
 ]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
-from collections.abc import Iterable
+import pathlib
+from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 
 from . import _native
@@ -38,6 +40,11 @@ def size(name: str, value: Size | None) -> int | None:
     return whole(name, value, 0, 2**64 - 1)
 
 
+def limit(value: int | None) -> int | None:
+    """Returns a multiple of the default limits; 0 lifts them."""
+    return None if value is None else whole("limit", value, 0, 2**64 - 1)
+
+
 def whole(name: str, value: int, least: int, most: int) -> int:
     """Returns a whole number in a range, or refuses it."""
     number = value.__index__()
@@ -54,6 +61,15 @@ def tolerance(name: str, value: float | None) -> float | None:
     if not (math.isfinite(number) and number >= 0):
         raise refused(f"{name} is {number}", "Expected a finite number that is not negative.")
     return number
+
+
+def renames_text(names: Mapping[str, str] | Path | None) -> str | None:
+    """Returns the text of a list of old and new keys, which is given as a mapping or as the path of a file."""
+    if names is None:
+        return None
+    if isinstance(names, (str, os.PathLike)):
+        return pathlib.Path(names).read_text(encoding="utf-8")
+    return json.dumps(dict(names))
 
 
 def refused(what: str, advice: str) -> RefusedError:

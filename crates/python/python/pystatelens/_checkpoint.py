@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import io
 import os
 from collections.abc import Iterable, Iterator, Mapping
@@ -9,10 +10,13 @@ from itertools import compress
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, Self, TypeAlias
 
+from . import _arguments as arguments
 from . import _native, _tensor
 from ._arguments import Path, Size, paths, size, strings
+from ._dtypes import DType, casts
 from ._makers import Maker, maker, skipping, without_skipped
-from ._tensor import Origin, Tensor, origin_of
+from ._tensor import Options, Origin, Tensor, origin_of
+from .errors import NotFoundError
 
 if TYPE_CHECKING:
     from ._native import Checkpoint as NativeCheckpoint
@@ -32,8 +36,8 @@ Source: TypeAlias = str | os.PathLike[str] | File | bytes | bytearray | memoryvi
 """The source of a checkpoint: a path, an address, a file object, or the bytes of a file."""
 
 Located: TypeAlias = tuple[Any, str, int | None]
-"""What the extension module opens: an open checkpoint, a path, an address or a file object; the name of the
-file; and the number of bytes that may be fetched."""
+"""What the extension module opens: an open checkpoint, a path, a list of paths, an address or a file object; the
+name of the file; and the number of bytes that may be fetched."""
 
 
 class Format(NamedTuple):
@@ -229,24 +233,33 @@ def _tensors(
 
 
 def open(
-    source: Source,
+    source: Source | Iterable[Path],
     *,
     with_files: Path | Iterable[Path] = (),
     max_fetch: Size | None = None,
+    limit: int | None = None,
+    scratch: Size | None = None,
+    read_as: DType | Mapping[str, DType] | None = None,
 ) -> Checkpoint:
     """Opens a checkpoint in any format that Statelens reads. It detects the format from the content.
 
     `source` is a path, a folder with one checkpoint, a shard or index of a set, an address
     (`https://`, a page of the Hugging Face Hub, `s3://`, `gs://`, `az://`), or a binary file object,
     including one of fsspec. Other files of the checkpoint are found in its folder, or listed in
-    `with_files`. `max_fetch` limits the bytes that opening it, and each later read of a tensor, fetches
-    from web servers: a number, or a text such as `20GB` (default: 1 GB).
+    `with_files`. Several paths, in a list or as a glob such as `part-*.safetensors`, are shards of a set, or
+    checkpoints with different keys, which are merged.
+
+    `max_fetch` limits the bytes that opening it, and each later read of a tensor, fetches from web servers: a
+    number, or a text such as `20GB` (default: 1 GB). `limit` multiplies the limits on memory and work, for a file
+    that you trust; 0 lifts them. `scratch` is the disk space for reordering tensors (default: 8 GB). `read_as` is
+    the dtype of arrays whose file does not have it, or maps patterns of keys to dtypes. Functions that take an
+    open checkpoint use the same limits.
 
     No code in the file is run. Weights are read when a tensor's values are requested.
 
     Raises `NotFoundError` if there is no such file, `DamagedError` if it violates its format,
     `UnsupportedError` if it is not a checkpoint that Statelens reads, `LimitError` if opening takes more than
-    a limit, and `IoError` if reading fails.
+    a limit, `RefusedError` if several files have the same key, and `IoError` if reading fails.
 
     >>> import pathlib
     >>> import pystatelens
@@ -254,22 +267,44 @@ def open(
     ...     sorted(pystatelens.open(file))
     ['layers.0.weight', 'norm']
     """
-    others = paths(with_files)
-    opened = _native.open(located(source, max_fetch), others)
-    if not isinstance(source, (str, os.PathLike)):
-        return Checkpoint(opened)
+    options = (
+        tuple(os.path.abspath(path) if "://" not in path else path for path in paths(with_files)),
+        arguments.limit(limit),
+        size("scratch", scratch),
+        tuple(casts(read_as)),
+    )
+    place = located(source, max_fetch)
+    opened = _native.open(place, _options(options))
     # Absolute, because another process has another folder.
-    places = [place if "://" in place else os.path.abspath(place) for place in (os.fspath(source), *others)]
-    return Checkpoint(opened, (places[0], tuple(places[1:]), max_fetch))
+    match place[0]:
+        case list(several):
+            sources = tuple(several)
+        case str(path):
+            sources = (path,)
+        case _:
+            return Checkpoint(opened)
+    absolute = tuple(path if "://" in path else os.path.abspath(path) for path in sources)
+    return Checkpoint(opened, (absolute, place[2], options))
+
+
+def _options(options: Options) -> dict[str, Any]:
+    with_files, limit, scratch, read_as = options
+    return {
+        "with_files": list(with_files),
+        "limit": limit,
+        "scratch": scratch,
+        "read_as": list(read_as),
+    }
 
 
 def reopened(origin: Origin) -> Checkpoint:
     """Opens a checkpoint again, unless it was opened again recently: its tensors share it."""
     if origin not in _REOPENED:
-        source, with_files, max_fetch = origin
+        sources, max_fetch, options = origin
         while len(_REOPENED) >= _MOST_REOPENED:
             del _REOPENED[next(iter(_REOPENED))]
-        _REOPENED[origin] = open(source, with_files=with_files, max_fetch=max_fetch)
+        place = (sources[0] if len(sources) == 1 else list(sources), "", max_fetch)
+        _REOPENED[origin] = Checkpoint(_native.open(place, _options(options)), origin)
     return _REOPENED[origin]
 
 
@@ -278,7 +313,9 @@ _REOPENED: dict[Origin, Checkpoint] = {}
 _tensor.reopened = reopened
 
 
-def located(source: Source | Checkpoint | Mapping[Any, Any], max_fetch: Size | None = None) -> Located:
+def located(
+    source: Source | Iterable[Path] | Checkpoint | Mapping[Any, Any], max_fetch: Size | None = None
+) -> Located:
     """Returns the source as the extension module takes it. A state dict is collected first."""
     fetch = size("max_fetch", max_fetch)
     if isinstance(source, Checkpoint):
@@ -289,9 +326,13 @@ def located(source: Source | Checkpoint | Mapping[Any, Any], max_fetch: Size | N
         return _native.collect(source, described), "", fetch
     if isinstance(source, (bytes, bytearray, memoryview)):
         return io.BytesIO(source), "bytes", fetch
+    if isinstance(source, (list, tuple)):
+        return _several(source), "", fetch
     if isinstance(source, (str, os.PathLike)):
         path = os.fspath(source)
         scheme = path.partition("://")[0] if "://" in path else ""
+        if not scheme and glob.has_magic(path) and not os.path.exists(path):
+            return _several([path]), "", fetch
         if not scheme or _native.is_address(path):
             return path, "", fetch
         import fsspec
@@ -307,3 +348,23 @@ def located(source: Source | Checkpoint | Mapping[Any, Any], max_fetch: Size | N
         raise TypeError('the file is opened as text; open it with "rb"')
     name = getattr(source, "name", None) or getattr(source, "path", None)
     return source, PurePath(name).name if isinstance(name, str) else "file object", fetch
+
+
+def _several(sources: Iterable[Path]) -> str | list[str]:
+    """Returns the paths of several files, or that of the only one. A path may be a glob."""
+    found = []
+    for source in sources:
+        if not isinstance(source, (str, os.PathLike)):
+            kind = type(source).__name__
+            raise TypeError(f"expected a path, an address, a binary file object or bytes, not a list with {kind}")
+        path = os.fspath(source)
+        matching = [path]
+        if "://" not in path and glob.has_magic(path) and not os.path.exists(path):
+            matching = sorted(glob.glob(path, recursive=True))
+            if not matching:
+                what = "no file matches this pattern"
+                raise NotFoundError(f"{path}: {what}.", what, "not-found", path)
+        found += matching
+    if not found:
+        raise arguments.refused("the list of files is empty", "Name one file or more.")
+    return found[0] if len(found) == 1 else found

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal, TypedDict, Unpack
 
 from . import _native
-from ._arguments import Size, size, strings
+from ._arguments import Size, refused, renames_text, size, strings
 from ._checkpoint import Checkpoint, Located, Source, located
-from ._dtypes import DType, dtype_name
+from ._dtypes import DType, casts, dtype_name
+from ._functions import called, command_arguments
 from ._reports import Progress
 from .reports import ConvertReport
 
@@ -43,7 +45,7 @@ class ConvertOptions(TypedDict, total=False):
 
 def convert(
     source: Source | Checkpoint | Mapping[Any, Any],
-    path: str | os.PathLike[str],
+    path: str | os.PathLike[str] | None = None,
     *,
     to: str | None = None,
     version: str | None = None,
@@ -67,6 +69,7 @@ def convert(
     replace: bool = False,
     update: Mapping[str, Any] | None = None,
     drop: str | Iterable[str] = (),
+    in_place: bool = False,
     dry_run: bool | Literal["scan"] = False,
     max_fetch: Size | None = None,
     progress: Progress | None = None,
@@ -90,6 +93,8 @@ def convert(
 
     `update` maps keys to new values, tensors or arrays or plain values: a key that exists gets the new value, with
     all keys that are tied to it, and others are added at the top. `drop` leaves out keys, as `exclude` does.
+
+    `in_place`, without `path`, replaces the file `source` once the new one is complete and has been read back.
 
     A conversion that loses something is refused unless `lossy` is true, and files are replaced only with
     `replace`. `dry_run` writes nothing and returns the plan; `"scan"` also counts what casts would do.
@@ -127,6 +132,12 @@ def convert(
         lossy=lossy,
         replace=replace,
     )
+    if in_place:
+        if path is not None or update:
+            raise refused("`in_place` takes neither `path` nor `update`", "Write another file, and rename it.")
+        return _in_place(source, options, dry_run, max_fetch, progress)
+    if path is None:
+        raise TypeError("`path` is missing: it is left out only with `in_place`")
     place = (_updated(located(source, max_fetch), update or {}), os.fspath(path), options)
     if dry_run:
         report = _native.plan_conversion(*place, dry_run == "scan", progress)
@@ -134,6 +145,49 @@ def convert(
         report = _native.convert(*place, progress)
     loaded: ConvertReport = json.loads(report)
     return loaded
+
+
+def _in_place(
+    source: object,
+    options: dict[str, Any],
+    dry_run: bool | str,
+    max_fetch: Size | None,
+    progress: Progress | None,
+) -> ConvertReport:
+    """Replaces a file on disk with its conversion."""
+    if not isinstance(source, (str, os.PathLike)):
+        raise TypeError("only a file on disk can be replaced in place; name its path")
+    with tempfile.TemporaryDirectory() as folder:
+        names = None
+        if options["rename_map"] is not None:
+            names = Path(folder) / "names"
+            names.write_text(options["rename_map"], encoding="utf-8")
+        arguments = command_arguments(
+            in_place=True,
+            to=options["to"],
+            format_version=options["version"],
+            compress=options["compression"],
+            shard_size=options["shard_size"],
+            object_graph=options["object_graph"],
+            state_file=options["state_file"],
+            select=options["select"],
+            exclude=options["exclude"],
+            states=options["states"],
+            rename=[f"{old}=>{new}" for old, new in options["rename"]],
+            rename_map=names,
+            strip_prefix=options["strip_prefix"] or None,
+            prefix=options["prefix"] or None,
+            nest=options["nest"],
+            cast=[f"{pattern}={dtype}" for pattern, dtype in options["cast"]],
+            read_as=options["read_as"],
+            untie=options["untie"],
+            lossy=options["lossy"],
+            dry_run=bool(dry_run),
+            scan=dry_run == "scan",
+        )
+        reports = called("convert", source, arguments=arguments, max_fetch=max_fetch, progress=progress)
+    report: ConvertReport = reports[0]  # type: ignore[assignment]
+    return report
 
 
 def _updated(place: Located, update: Mapping[str, Any]) -> Located:
@@ -155,7 +209,7 @@ def convert_model(
     src_fmt: str | None = None,
     config: str | os.PathLike[str] | None = None,
     output_dir: str | os.PathLike[str] | None = None,
-    hf_shard_size: str | None = None,
+    hf_shard_size: Size | None = None,
     export_safetensors: bool = False,
     drop_unmatched_keys: bool = False,
     unwrap: bool = False,
@@ -166,38 +220,47 @@ def convert_model(
     recipe: str | os.PathLike[str] | None = None,
     lossy: bool = False,
     replace: bool = False,
+    dry_run: bool | Literal["scan"] = False,
+    max_fetch: Size | None = None,
     progress: Progress | None = None,
 ) -> list[dict[str, Any]]:
-    """Converts a model and its config between implementations: `hf`, `cs-2.9`, `cs-current`, `meta` and
-    others. See `statelens convert-model --help`.
+    """Converts a model and its config to another implementation: `to` is `hf`, `cs-2.9`, `cs-current`, `meta` or
+    another that `list_converters` names.
 
-    Returns a report for each checkpoint that it wrote.
+    `checkpoint` is a file, an index of shards, an address or a folder. `model` and `src_fmt` are recognised if
+    they are not given, and `config` is that in the same folder. The files are written to `output_dir`, by default
+    the folder of the checkpoint; those of Hugging Face are split at `hf_shard_size` (default: 10 GB), and are
+    pickles unless `export_safetensors`. Keys that no rule covers are refused unless `drop_unmatched_keys`. `unwrap`
+    removes prefixes of wrappers such as `module.`; `with_optimizer` also converts the optimizer's moments;
+    `fold_lora` folds LoRA into the weights first; `ranks` is the number of files in a format with one for each rank;
+    `cast` is a dtype or maps patterns of new keys to dtypes; `recipe` is a recipe of your own. `lossy`, `replace`,
+    `dry_run` and `max_fetch` are those of `convert`.
+
+    Returns a report for each checkpoint that it wrote. Notes are warnings of the class `StatelensWarning`.
+    Raises `RefusedError` if the model is not recognised or something would be lost, and the exceptions of
+    `convert`.
     """
-    values: dict[str, object] = {
-        "--tgt-fmt": to,
-        "--model": model,
-        "--src-fmt": src_fmt,
-        "--config": config,
-        "--output-dir": output_dir,
-        "--hf-shard-size": hf_shard_size,
-        "--ranks": ranks,
-        "--recipe": recipe,
-    }
-    flags = {
-        "--export-safetensors": export_safetensors,
-        "--drop-unmatched-keys": drop_unmatched_keys,
-        "--unwrap": unwrap,
-        "--with-optimizer": with_optimizer,
-        "--fold-lora": fold_lora,
-        "--lossy": lossy,
-        "--force": replace,
-    }
-    arguments = ["--json"]
-    arguments += [f"{name}={_text(value)}" for name, value in values.items() if value is not None]
-    arguments += [f"--cast={key}={dtype}" if key else f"--cast={dtype}" for key, dtype in _casts(cast, "")]
-    arguments += [name for name, flag in flags.items() if flag]
-    printed = _native.convert_model([*arguments, "--", os.fspath(checkpoint)], progress)
-    return [json.loads(line) for line in printed.splitlines()]
+    arguments = command_arguments(
+        tgt_fmt=to,
+        model=model,
+        src_fmt=src_fmt,
+        config=config,
+        output_dir=output_dir,
+        hf_shard_size=size("hf_shard_size", hf_shard_size),
+        export_safetensors=export_safetensors,
+        drop_unmatched_keys=drop_unmatched_keys,
+        unwrap=unwrap,
+        with_optimizer=with_optimizer,
+        fold_lora=fold_lora,
+        ranks=ranks,
+        recipe=recipe,
+        cast=[f"{key}={dtype}" if key else dtype for key, dtype in _casts(cast, "")],
+        lossy=lossy,
+        force=replace,
+        dry_run=bool(dry_run),
+        scan=dry_run == "scan",
+    )
+    return called("convert-model", checkpoint, arguments=arguments, max_fetch=max_fetch, progress=progress)
 
 
 def native_options(**options: Unpack[ConvertOptions]) -> dict[str, Any]:
@@ -218,25 +281,16 @@ def native_options(**options: Unpack[ConvertOptions]) -> dict[str, Any]:
         "exclude": strings(options.get("exclude", ())),
         "states": strings(options.get("states", ())),
         "rename": list((options.get("rename") or {}).items()),
-        "rename_map": _renames(options.get("rename_map")),
+        "rename_map": renames_text(options.get("rename_map")),
         "strip_prefix": options.get("strip_prefix", ""),
         "prefix": options.get("prefix", ""),
         "nest": options.get("nest", False),
         "cast": _casts(options.get("cast"), "*"),
-        "read_as": [f"{key}={dtype}" for key, dtype in _casts(options.get("read_as"), "*")],
+        "read_as": casts(options.get("read_as")),
         "untie": options.get("untie", False),
         "lossy": options.get("lossy", False),
         "replace": options.get("replace", False),
     }
-
-
-def _renames(names: Mapping[str, str] | str | os.PathLike[str] | None) -> str | None:
-    """Returns the text of a list of old and new keys."""
-    if names is None:
-        return None
-    if isinstance(names, (str, os.PathLike)):
-        return Path(names).read_text(encoding="utf-8")
-    return json.dumps(dict(names))
 
 
 def _casts(cast: DType | Mapping[str, DType] | None, every: str) -> list[tuple[str, str]]:
@@ -245,7 +299,3 @@ def _casts(cast: DType | Mapping[str, DType] | None, every: str) -> list[tuple[s
         return []
     casts = cast if isinstance(cast, Mapping) else {every: cast}
     return [(pattern, dtype_name(dtype)) for pattern, dtype in casts.items()]
-
-
-def _text(value: object) -> str:
-    return os.fspath(value) if isinstance(value, os.PathLike) else str(value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias, Union
 
 from .errors import StatelensError, UnsupportedError
@@ -52,6 +53,14 @@ def dtype_name(dtype: DType) -> str:
     return str(dtype).removeprefix("torch.")
 
 
+def casts(cast: DType | Mapping[str, DType] | None) -> list[str]:
+    """Returns rules `PATTERN=DTYPE`. A single dtype gets the pattern `*`."""
+    if cast is None:
+        return []
+    rules = cast if isinstance(cast, Mapping) else {"*": cast}
+    return [f"{pattern}={dtype_name(dtype)}" for pattern, dtype in rules.items()]
+
+
 def numpy_dtype(native: NativeTensor) -> np.dtype[Any]:
     """Returns the dtype of `Tensor.numpy`. Dtypes that NumPy lacks come from ml_dtypes."""
     import numpy as np
@@ -71,12 +80,14 @@ def numpy_dtype(native: NativeTensor) -> np.dtype[Any]:
     return dtype
 
 
-def numpy_object(name: str, descr: Any) -> np.dtype[Any]:
+def numpy_object(name: str, descr: Any, is_big: bool) -> np.dtype[Any]:
     """Returns the dtype of NumPy that a file holds as a value, by its name, or by an argument of
     `numpy.dtype` if only NumPy has it."""
     import numpy as np
 
     known: np.dtype[Any] | None = np.dtype(descr) if descr is not None else _named(name, -1)
+    if known is not None and is_big:
+        return known.newbyteorder(">")
     if known is None:
         what = f"NumPy has no dtype {name}"
         raise UnsupportedError(f"{what}.", what, "unsupported")

@@ -93,7 +93,8 @@ class Maker:
         tensors = {name: Tensor(part) for name, part in parts.items()}
         return SparseTensor(layout, dtype, shape, tensors, coalesced)
 
-    def dtype(self, name: str, numpy: bool, descr: Any) -> Any:
+    def dtype(self, name: str, is_big: bool | None, descr: Any) -> Any:
+        """Returns a dtype as a value. `is_big` is the byte order of NumPy's, and None for torch's."""
         return name
 
     def device(self, name: str) -> Any:
@@ -113,8 +114,8 @@ class NumpyMaker(Maker):
         array = Tensor(native).numpy()
         return array[()] if scalar else array
 
-    def dtype(self, name: str, numpy: bool, descr: Any) -> Any:
-        return numpy_object(name, descr) if numpy else name
+    def dtype(self, name: str, is_big: bool | None, descr: Any) -> Any:
+        return name if is_big is None else numpy_object(name, descr, is_big)
 
 
 class TorchMaker(NumpyMaker):
@@ -133,9 +134,9 @@ class TorchMaker(NumpyMaker):
     ) -> Any:
         return super().sparse(layout, dtype, shape, parts, coalesced).torch()
 
-    def dtype(self, name: str, numpy: bool, descr: Any) -> Any:
-        if numpy:
-            return super().dtype(name, numpy, descr)
+    def dtype(self, name: str, is_big: bool | None, descr: Any) -> Any:
+        if is_big is not None:
+            return super().dtype(name, is_big, descr)
         import torch
 
         return getattr(torch, name, name)

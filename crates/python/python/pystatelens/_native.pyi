@@ -12,9 +12,9 @@ __all__ = [
     "ls",
     "manifest",
     "matching",
+    "call",
     "command",
     "convert",
-    "convert_model",
     "dequantized",
     "plan_conversion",
     "is_address",
@@ -28,6 +28,8 @@ __all__ = [
     "parse_size",
     "check",
     "diff",
+    "rank",
+    "renames",
     "scan",
     "stats",
     "info",
@@ -82,24 +84,32 @@ class File:
 
 _Located = tuple[Any, str, int | None]
 
-def open(source: _Located, with_files: Sequence[str | os.PathLike[str]]) -> Checkpoint: ...
+def open(source: _Located, options: Mapping[str, Any]) -> Checkpoint: ...
 def dequantized(source: _Located, dtype: str) -> Checkpoint: ...
 def parse_size(text: str) -> int: ...
 def verify(
     source: _Located, finite: bool, manifest: bytes | None, progress: _Progress
 ) -> str: ...
 def ls(
-    source: _Located, patterns: Sequence[str], tensors: bool, dtypes: Sequence[str]
+    source: _Located,
+    patterns: Sequence[str],
+    tensors: bool,
+    dtypes: Sequence[str],
+    min_bytes: int,
 ) -> str: ...
 def manifest(source: _Located, progress: _Progress) -> str: ...
 def matching(patterns: Sequence[str], keys: Sequence[str]) -> list[bool]: ...
-def scan(source: _Located, allow: Sequence[str], progress: _Progress) -> str: ...
+def scan(
+    source: _Located, allow: Sequence[str], options: Mapping[str, Any], progress: _Progress
+) -> str: ...
 def diff(
     left: _Located,
     right: _Located,
-    tolerance: tuple[float, float] | None,
-    flags: tuple[bool, bool, bool, bool],
+    options: Mapping[str, Any],
     progress: _Progress,
+) -> str: ...
+def renames(
+    left: _Located, right: _Located, options: Mapping[str, Any], progress: _Progress
 ) -> str: ...
 def check(
     source: _Located,
@@ -109,28 +119,26 @@ def check(
     release: str | None,
     strict_version: bool,
 ) -> str: ...
-def info(source: _Located, model: bool) -> str: ...
+def info(source: _Located, model: bool, config: str | None) -> str: ...
 def summary(source: _Located, to: str, stats: bool, content: bool, progress: _Progress) -> str: ...
 def stats(
-    source: _Located,
-    patterns: Sequence[str],
-    by: str | None,
-    bins: int,
-    progress: _Progress,
+    source: _Located, options: Mapping[str, Any], progress: _Progress
 ) -> str: ...
+def rank(tensor: Tensor, lines: str, top: int, progress: _Progress) -> str: ...
 def convert(
     source: _Located, path: str, options: Mapping[str, Any], progress: _Progress
 ) -> str: ...
 def plan_conversion(
     source: _Located, path: str, options: Mapping[str, Any], scan: bool, progress: _Progress
 ) -> str: ...
-def convert_model(arguments: Sequence[str], progress: _Progress) -> str: ...
 def job_plan(
     source: str,
     path: str,
     job: str,
     tasks: int | None,
     options: Mapping[str, Any],
+    reading: Mapping[str, Any],
+    max_fetch: int | None,
     progress: _Progress,
 ) -> str: ...
 def job_plan_many(
@@ -139,6 +147,8 @@ def job_plan_many(
     job: str,
     tasks: int | None,
     options: Mapping[str, Any],
+    reading: Mapping[str, Any],
+    max_fetch: int | None,
 ) -> str: ...
 def job_run(
     job: str, index: int | None, per: int, progress: _Progress
@@ -151,4 +161,7 @@ def updated(
     of: Checkpoint, updates: Mapping[str, Any], describe: Callable[[Any, str], Any]
 ) -> Checkpoint: ...
 def command(arguments: Sequence[str]) -> int: ...
+def call(
+    arguments: Sequence[str], max_fetch: int | None, progress: _Progress
+) -> tuple[bool, str, list[str]]: ...
 def is_address(path: str) -> bool: ...

@@ -6,17 +6,21 @@ import json
 import os
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypedDict, Unpack
 
+from . import _arguments as arguments
 from . import _native
-from ._arguments import Size, strings, tolerance, whole
+from ._arguments import Size, renames_text, size, strings, tolerance, whole
 from ._checkpoint import Checkpoint, Source, located
 from ._dtypes import DType, dtype_name
+from ._tensor import Tensor
 from .reports import (
     CheckReport,
     DiffReport,
     LeafInfo,
     Manifest,
+    RankReport,
+    RenameReport,
     ScanReport,
     StatsReport,
     VerifyReport,
@@ -90,12 +94,14 @@ def ls(
     *,
     tensors: bool = False,
     dtype: DType | Iterable[DType] = (),
+    min_bytes: Size = 0,
     max_fetch: Size | None = None,
 ) -> list[LeafInfo]:
     """Lists the leaves in file order: key, kind, dtype, shape and size, or the value.
 
-    A pattern is a glob, or a regular expression between slashes. `tensors` leaves out plain values, and
-    `dtype` lists tensors of some dtypes only. No weights are read.
+    A pattern is a glob, or a regular expression between slashes. `tensors` leaves out plain values, `dtype`
+    lists tensors of some dtypes only, and `min_bytes` those of at least this size, a number or a text such as
+    `1MB`. No weights are read. Sort the list as any other: `sorted(leaves, key=lambda leaf: leaf["bytes"])`.
 
     >>> import pystatelens
     >>> [(leaf["key"], leaf["kind"]) for leaf in pystatelens.ls("trainer.pt", "*e*")]
@@ -103,7 +109,8 @@ def ls(
     """
     several = isinstance(dtype, Iterable) and not isinstance(dtype, (str, type))
     dtypes: list[Any] = list(dtype) if several else [dtype]  # type: ignore[arg-type]
-    options = (strings(patterns), tensors, [dtype_name(one) for one in dtypes])
+    least = size("min_bytes", min_bytes) or 0
+    options = (strings(patterns), tensors, [dtype_name(one) for one in dtypes], least)
     listed: list[LeafInfo] = json.loads(_native.ls(located(source, max_fetch), *options))["entries"]
     return listed
 
@@ -113,19 +120,39 @@ def scan(
     *,
     allow: str | Iterable[str] = (),
     max_fetch: Size | None = None,
+    limit: int | None = None,
     progress: Progress | None = None,
 ) -> ScanReport:
     """Lists the code that the usual libraries would run while loading the file, without running it.
 
     `allow` lists names that are harmless, such as `package.module.Class`. Raises `IoError` if the file can't be
-    read; a damaged file is scanned as far as it goes.
+    read; a damaged file is scanned as far as it goes. `limit` multiplies the limits on memory and work, as in
+    `open`.
 
     >>> import pystatelens
     >>> pystatelens.scan("model.safetensors")["worst"] is None
     True
     """
-    report: ScanReport = _loaded(_native.scan(located(source, max_fetch), strings(allow), progress))
+    options = {"with_files": [], "limit": arguments.limit(limit), "scratch": None, "read_as": []}
+    report: ScanReport = _loaded(_native.scan(located(source, max_fetch), strings(allow), options, progress))
     return report
+
+
+class CompareOptions(TypedDict, total=False):
+    """Options of `diff` and `renames`."""
+
+    rtol: float | None
+    atol: float | None
+    nan_differs: bool
+    ignore_dtype: bool
+    ignore_type: bool
+    structure: bool
+    select: str | Iterable[str]
+    exclude: str | Iterable[str]
+    strip_prefix: str
+    rename: Mapping[str, str] | None
+    rename_map: Mapping[str, str] | str | os.PathLike[str] | None
+    prefix: str
 
 
 def diff(
@@ -138,44 +165,125 @@ def diff(
     ignore_dtype: bool = False,
     ignore_type: bool = False,
     structure: bool = False,
+    select: str | Iterable[str] = (),
+    exclude: str | Iterable[str] = (),
+    strip_prefix: str = "",
+    rename: Mapping[str, str] | None = None,
+    rename_map: Mapping[str, str] | str | os.PathLike[str] | None = None,
+    prefix: str = "",
+    sort: Literal["key", "change"] = "key",
+    by_layer: bool = False,
     max_fetch: Size | None = None,
     progress: Progress | None = None,
 ) -> DiffReport:
     """Compares two checkpoints of any formats, or state dicts, key by key and value by value.
 
-    Values must be equal or, with `rtol` or `atol`, satisfy `|left - right| <= atol + rtol * |right|`. Raises the
-    exceptions of `open`, and `RefusedError` if a tolerance is negative or not finite.
+    Values must be equal or, with `rtol` or `atol`, satisfy `|left - right| <= atol + rtol * |right|`. A NaN
+    equals a NaN in the same place unless `nan_differs`. `ignore_dtype` compares the numbers of tensors with
+    different dtypes, `ignore_type` those of arrays and tensors, and `structure` also compares classes of containers,
+    nesting and ties.
+
+    `select` and `exclude` are patterns of keys, on both sides, as they are in the files. The keys of `left` get
+    new names by `strip_prefix`, `rename`, `rename_map` and `prefix`, as in `convert`. `sort="change"` lists the
+    largest changes first, and `by_layer` adds norms and changes layer by layer, as `report["roles"]`.
+
+    Raises the exceptions of `open`, and `RefusedError` if a tolerance is negative or not finite, or if no key
+    matches.
 
     >>> import pystatelens
     >>> report = pystatelens.diff("model.safetensors", "trainer.pt")
     >>> report["matches"], report["differences"][0]["key"]
     (False, 'layers.0.weight')
+    >>> pystatelens.diff("model.safetensors", "trainer.pt", prefix="model.", select=["model.*", "l*", "n*"])["matches"]
+    True
     """
-    relative, absolute = tolerance("rtol", rtol), tolerance("atol", atol)
-    limits = None
-    if relative is not None or absolute is not None:
-        limits = (1e-5 if relative is None else relative, 1e-8 if absolute is None else absolute)
-    flags = (nan_differs, ignore_dtype, ignore_type, structure)
+    if sort not in ("key", "change"):
+        raise arguments.refused(f"sort is {sort!r}", "Expected `key` or `change`.")
+    options = _compared(
+        rtol=rtol,
+        atol=atol,
+        nan_differs=nan_differs,
+        ignore_dtype=ignore_dtype,
+        ignore_type=ignore_type,
+        structure=structure,
+        select=select,
+        exclude=exclude,
+        strip_prefix=strip_prefix,
+        rename=rename,
+        rename_map=rename_map,
+        prefix=prefix,
+    )
+    options |= {"by_change": sort == "change", "by_layer": by_layer}
     sides = (located(left, max_fetch), located(right, max_fetch))
-    report: DiffReport = _loaded(_native.diff(*sides, limits, flags, progress))
+    report: DiffReport = _loaded(_native.diff(*sides, options, progress))
     return report
 
 
+def renames(
+    left: Source | Checkpoint | StateDict,
+    right: Source | Checkpoint | StateDict,
+    *,
+    max_fetch: Size | None = None,
+    progress: Progress | None = None,
+    **options: Unpack[CompareOptions],
+) -> RenameReport:
+    """Finds tensors that have another key on the other side: by equal bytes, then by shape and order.
+
+    Takes the options of `diff`. The pairs are what `rename_map` of `convert` and `diff` takes:
+
+    >>> import pystatelens
+    >>> report = pystatelens.renames("model.safetensors", "trainer.pt")
+    >>> {pair["left"]: pair["right"] for pair in report["renames"]}
+    {'layers.0.weight': 'model.layers.0.weight', 'norm': 'model.norm'}
+    """
+    unknown = options.keys() - CompareOptions.__annotations__.keys()
+    if unknown:
+        raise TypeError(f"there is no option {min(unknown)!r}")
+    compared = _compared(**options) | {"by_change": False, "by_layer": False}
+    sides = (located(left, max_fetch), located(right, max_fetch))
+    report: RenameReport = _loaded(_native.renames(*sides, compared, progress))
+    return report
+
+
+def _compared(**options: Unpack[CompareOptions]) -> dict[str, Any]:
+    """Returns the options of a comparison as the extension module takes them."""
+    relative, absolute = tolerance("rtol", options.get("rtol")), tolerance("atol", options.get("atol"))
+    limits = None
+    if relative is not None or absolute is not None:
+        limits = (1e-5 if relative is None else relative, 1e-8 if absolute is None else absolute)
+    flags = {name: options.get(name, False) for name in ("nan_differs", "ignore_dtype", "ignore_type", "structure")}
+    return {
+        **flags,
+        "tolerance": limits,
+        "select": strings(options.get("select", ())),
+        "exclude": strings(options.get("exclude", ())),
+        "strip_prefix": options.get("strip_prefix", ""),
+        "rename": list((options.get("rename") or {}).items()),
+        "rename_map": renames_text(options.get("rename_map")),
+        "prefix": options.get("prefix", ""),
+    }
+
+
 def info(
-    source: Source | Checkpoint | StateDict, *, model: bool = False, max_fetch: Size | None = None
+    source: Source | Checkpoint | StateDict,
+    *,
+    model: bool = False,
+    config: str | os.PathLike[str] | None = None,
+    max_fetch: Size | None = None,
 ) -> dict[str, Any]:
     """Describes a checkpoint: format, files, counts by dtype and state, findings and the model. Reads no
     weights.
 
-    The model is recognised from names, shapes and the config in the same folder; with more than 10,000
-    keys only if `model` is true.
+    The model is recognised from names, shapes and its config: the file `config`, or that in the same folder. With
+    more than 10,000 keys, it is described only if `model` is true.
 
     >>> import pystatelens
     >>> report = pystatelens.info("model.safetensors")
     >>> report["format"]["title"], report["tensors"], report["model_parameters"]
     ('safetensors', 2, 30)
     """
-    report: dict[str, Any] = _loaded(_native.info(located(source, max_fetch), model))
+    named = None if config is None else os.fspath(config)
+    report: dict[str, Any] = _loaded(_native.info(located(source, max_fetch), model, named))
     return report
 
 
@@ -215,26 +323,67 @@ def stats(
     source: Source | Checkpoint | StateDict,
     patterns: str | Iterable[str] = (),
     *,
+    where: str | Iterable[str] = (),
     by: Literal["layer", "role", "dtype", "state"] | None = None,
+    rows: bool = False,
     bins: int = 64,
+    scale: Literal["linear", "log"] = "linear",
     max_fetch: Size | None = None,
     progress: Progress | None = None,
 ) -> StatsReport:
     """Computes statistics of all tensors whose keys match a pattern: counts, NaN, extremes, moments,
     histograms and findings.
 
-    A pattern is a glob, or a regular expression between slashes. `by` adds statistics of groups, and `bins` is the
-    number of bins of histograms. Raises the exceptions of `open`, and `RefusedError` for a pattern that is not
-    a regular expression.
+    A pattern is a glob, or a regular expression between slashes. `where` keeps tensors for which all conditions
+    hold, such as `nan>0`, `std<1e-6` or `zeros>50%`. `by` adds statistics of groups, and `rows` those of each row
+    and column of the matrices. `bins` is the number of bins of histograms, and `scale` their spacing. Raises the
+    exceptions of `open`, and `RefusedError` for a pattern that is not a regular expression, or a condition that is
+    not one.
 
     >>> import pystatelens
     >>> tensor = pystatelens.stats("model.safetensors", "layers.*")["tensors"][0]
     >>> tensor["key"], tensor["min"], tensor["max"], tensor["mean"]
     ('layers.0.weight', 0.0, 23.0, 11.5)
+    >>> [tensor["key"] for tensor in pystatelens.stats("model.safetensors", where="std=0")["tensors"]]
+    ['norm']
     """
-    bins = whole("bins", bins, 1, 65_535)
-    options = (strings(patterns), by, bins)
-    report: StatsReport = _loaded(_native.stats(located(source, max_fetch), *options, progress))
+    if scale not in ("linear", "log"):
+        raise arguments.refused(f"scale is {scale!r}", "Expected `linear` or `log`.")
+    options = {
+        "patterns": strings(patterns),
+        "conditions": strings(where),
+        "by": by,
+        "bins": whole("bins", bins, 1, 10_000),
+        "log": scale == "log",
+        "rows": rows,
+    }
+    report: StatsReport = _loaded(_native.stats(located(source, max_fetch), options, progress))
+    return report
+
+
+def rank(
+    tensor: Tensor,
+    lines: Literal["rows", "columns", "kernels"] = "rows",
+    *,
+    top: int = 10,
+    progress: Progress | None = None,
+) -> RankReport:
+    """Ranks the rows, columns or kernels of a matrix by their norm: the `top` largest and smallest.
+
+    `tensor` is one of an open checkpoint, or a slice of it. In a tensor of more than two dimensions, each index
+    into all but the last one is a row; a kernel is the last two dimensions together. Raises `RefusedError` if it
+    has no rows, and `UnsupportedError` if its values are not numbers.
+
+    >>> import pystatelens
+    >>> report = pystatelens.rank(pystatelens.open("model.safetensors")["layers.0.weight"], top=1)
+    >>> report["largest"][0]["index"], report["smallest"][0]["index"]
+    ([3], [0])
+    """
+    if not isinstance(tensor, Tensor):
+        kind = type(tensor).__name__
+        raise TypeError(f"expected a tensor of an open checkpoint, not {kind}")
+    most = whole("top", top, 0, 2**32 - 1)
+    report: RankReport = _loaded(_native.rank(tensor._native, lines, most, progress))
     return report
 
 

@@ -89,7 +89,7 @@ def described(value: Any, key: str) -> Any:
         if isinstance(value, torch.Tensor):
             return _tensor(value, key)
         if isinstance(value, torch.dtype):
-            return str(value).removeprefix("torch."), False
+            return str(value).removeprefix("torch."), None
         if isinstance(value, torch.device):
             return str(value)
     numpy = sys.modules.get("numpy")
@@ -97,7 +97,7 @@ def described(value: Any, key: str) -> Any:
         if isinstance(value, (numpy.ndarray, numpy.generic)):
             return _array(value, key)
         if isinstance(value, numpy.dtype):
-            return _numpy_dtype(value, key), True
+            return _numpy_dtype(value, key), value.byteorder == ">"
     if isinstance(value, SparseTensor):
         return value.layout, value.dtype, value.shape, value.parts, value.coalesced
     if isinstance(value, Opaque):
@@ -122,16 +122,17 @@ def _array(value: Any, key: str) -> Any:
 
 
 def _numpy_dtype(dtype: np.dtype[Any], key: str) -> Any:
-    """Returns the name or code of a dtype; for records, the size and the fields."""
+    """Returns the name or code of a dtype; for records, the size, and the name, dtype, offset, shape and title
+    of each field."""
     if dtype.hasobject:
         advice = "Write numbers, or convert the items to strings: `array.astype(str)`."
         raise _unsupported(key, f"dtype {dtype} holds Python objects, which can't be written", advice)
     if dtype.fields is not None:
         fields = []
         for name in dtype.names or ():
-            field, offset = dtype.fields[name][:2]
+            field, offset, *titles = dtype.fields[name]
             item, shape = field.subdtype or (field, ())
-            fields.append((name, _numpy_dtype(item, key), offset, shape))
+            fields.append((name, _numpy_dtype(item, key), offset, shape, str(titles[0]) if titles else ""))
         return dtype.itemsize, fields
     # Those of ml_dtypes, which other libraries define, have names only.
     defined_elsewhere = 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import mmap
 import operator
 import os
 import struct
@@ -11,6 +12,7 @@ from types import EllipsisType
 from typing import TYPE_CHECKING, Any, SupportsIndex, TypeAlias
 
 from . import _native
+from ._arguments import refused
 from ._dtypes import EXPORTED, DType, dtype_name, numpy_dtype, torch_dtype, unsupported
 
 if TYPE_CHECKING:
@@ -21,9 +23,13 @@ if TYPE_CHECKING:
 
 _Item = SupportsIndex | slice | EllipsisType
 
-Origin: TypeAlias = tuple[str, tuple[str, ...], int | str | None]
-"""How a checkpoint is opened again: its path or address, the files that it refers to, and the number of bytes
-that may be fetched."""
+Options: TypeAlias = tuple[tuple[str, ...], int | None, int | None, tuple[str, ...]]
+"""Options for opening a checkpoint: the files that it refers to, the multiple of the limits, the disk space, and
+the dtypes of arrays without one."""
+
+Origin: TypeAlias = tuple[tuple[str, ...], int | None, Options]
+"""How a checkpoint is opened again: its paths or addresses, the number of bytes that may be fetched, and the
+options."""
 
 Step: TypeAlias = tuple[str, Any]
 """`slice` and an index, or `cast` and the name of a dtype."""
@@ -124,11 +130,28 @@ class Tensor:
         steps = (*self._steps, ("cast", name))
         return Tensor(self._native.cast(name), None, self._is_array, self._origin, steps)
 
-    def numpy(self, dtype: DType | None = None) -> npt.NDArray[Any]:
+    def numpy(self, dtype: DType | None = None, *, mmap: bool = False) -> npt.NDArray[Any]:
         """Reads the elements into a new array, cast to `dtype` if it is given. Dtypes that NumPy lacks come
-        from `ml_dtypes`. Quantised elements are the stored integers."""
+        from `ml_dtypes`. Quantised elements are the stored integers.
+
+        With `mmap`, the result is a read-only view of the file, whose pages are read when they are used: the
+        fastest way to a few columns of a large matrix. As with every memory map, the process dies if another
+        program shortens the file meanwhile. Raises `RefusedError` if the elements are not one run of a file on
+        disk.
+
+        >>> import pystatelens
+        >>> pystatelens.open("model.safetensors")["layers.0.weight"].numpy(mmap=True)[:, 2]
+        array([ 2.,  8., 14., 20.], dtype=float32)
+        """
         import numpy as np
 
+        if mmap:
+            if dtype is not None:
+                raise refused("a memory map has the dtype of the file", "Leave `dtype` or `mmap` out.")
+            if self.size == 0:
+                return np.empty(self.shape, numpy_dtype(self._native))
+            mapping, offset = _mapped(self._native)
+            return np.ndarray(self.shape, numpy_dtype(self._native), mapping, offset)
         if dtype is not None:
             return self.cast(dtype).numpy()
         return np.ndarray(self.shape, numpy_dtype(self._native), _read(self._native))
@@ -294,6 +317,9 @@ _CODES = {
 }
 """The codes of numbers for `struct`, by dtype."""
 
+_LEAST = 256 << 10
+"""Number of bytes from which it takes longer to fill memory with zeros than to make one call more."""
+
 _PIECE = 64 << 20
 """Number of bytes between two checks for Ctrl-C."""
 
@@ -301,7 +327,7 @@ _PIECE = 64 << 20
 def _read(native: NativeTensor) -> Any:
     """Reads the elements into new memory. If they are contiguous in a file, it uses uninitialised memory of
     NumPy, which is faster than a bytearray."""
-    location = native.in_file() if hasattr(os, "preadv") else None
+    location = native.in_file() if native.nbytes >= _LEAST and hasattr(os, "preadv") else None
     if location is None:
         return native.read()
     try:
@@ -318,6 +344,18 @@ def _read(native: NativeTensor) -> Any:
         pass
     # After an error, `native.read` raises the exception that describes it.
     return native.read() if rest else memory
+
+
+def _mapped(native: NativeTensor) -> tuple[mmap.mmap, int]:
+    """Returns a memory map with the elements, and the offset of the first."""
+    location = native.in_file() if hasattr(os, "preadv") else None
+    if location is None:
+        what = f"the elements of `{native.key}` are not one run of a file on disk"
+        raise refused(what, "Read them: `tensor.numpy()`. If this is a slice, map the whole tensor and slice it.")
+    file, offset = location
+    before = offset % mmap.ALLOCATIONGRANULARITY
+    length = before + native.nbytes
+    return mmap.mmap(file.fileno(), length, access=mmap.ACCESS_READ, offset=offset - before), before
 
 
 def origin_of(origin: Origin | None) -> Origin:

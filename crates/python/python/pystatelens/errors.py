@@ -16,6 +16,7 @@ __all__ = [
     "RefusedError",
     "SliceError",
     "StatelensError",
+    "StatelensWarning",
     "UnsupportedError",
 ]
 
@@ -76,6 +77,10 @@ def _set_system_error(error: object, number: int, what: str, file: str | None) -
     """Sets what `OSError` takes as arguments. The number `EIO` stands for an unknown one."""
     if isinstance(error, OSError):
         error.errno, error.strerror, error.filename = number, what, file
+
+
+class StatelensWarning(UserWarning):
+    """A note about a result, such as that the latest checkpoint of a run is not sound."""
 
 
 class DamagedError(StatelensError, ValueError):

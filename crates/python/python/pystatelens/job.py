@@ -15,12 +15,14 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal, NamedTuple, Unpack
 
+from . import _arguments as arguments
 from . import _native
-from ._arguments import paths, strings, whole
+from ._arguments import Path, Size, paths, size, strings, whole
 from ._convert import ConvertOptions, native_options
+from ._dtypes import DType, casts
 from ._reports import Progress
 
 __all__ = ["TaskEnd", "abort", "commit", "plan", "plan_many", "run", "status"]
@@ -41,16 +43,25 @@ def plan(
     job: str | os.PathLike[str],
     *,
     tasks: int | None = None,
+    with_files: Path | Iterable[Path] = (),
+    max_fetch: Size | None = None,
+    limit: int | None = None,
+    scratch: Size | None = None,
     progress: Progress | None = None,
     **options: Unpack[ConvertOptions],
 ) -> dict[str, Any]:
     """Plans a conversion in about `tasks` tasks (default: one for every 2 GB), and returns the recipe.
 
     `source`, `path` and the folder `job` are paths or object store addresses that all workers can reach.
-    Takes the options of `convert`. The output has the same bytes as the output of `convert`.
+    Takes the options of `convert`, and those of `open`, with which each task opens the source. The output has the
+    same bytes as the output of `convert`.
     """
     places = (os.fspath(source), os.fspath(path), os.fspath(job))
-    return _loaded(_native.job_plan(*places, _tasks(tasks), native_options(**options), progress))
+    reading = _reading(with_files, limit, scratch, None)
+    fetch = size("max_fetch", max_fetch)
+    return _loaded(
+        _native.job_plan(*places, _tasks(tasks), native_options(**options), reading, fetch, progress)
+    )
 
 
 def plan_many(
@@ -62,12 +73,16 @@ def plan_many(
     finite: bool = False,
     allow: str | Iterable[str] = (),
     by: Literal["layer", "role", "dtype", "state"] | None = None,
+    max_fetch: Size | None = None,
+    limit: int | None = None,
+    scratch: Size | None = None,
+    read_as: DType | Mapping[str, DType] | None = None,
 ) -> dict[str, Any]:
     """Plans a command for many checkpoints (default: ten in each task), and returns the recipe.
 
     `checkpoints` are files, folders, globs, addresses, prefixes of an object store that end in `/`,
     or `@` and the path of a list. `finite` is an option of `verify`, `allow` of `scan`, `by` of
-    `stats`.
+    `stats`. The others are those of `open`.
 
     >>> import pystatelens
     >>> recipe = pystatelens.job.plan_many("verify", ["trainer.pt", "*.safetensors"], "checks")
@@ -78,7 +93,10 @@ def plan_many(
     """
     options = {"finite": finite, "allow": strings(allow), "by": by}
     names = paths(checkpoints)
-    return _loaded(_native.job_plan_many(command, names, os.fspath(job), _tasks(tasks), options))
+    reading, fetch = _reading((), limit, scratch, read_as), size("max_fetch", max_fetch)
+    return _loaded(
+        _native.job_plan_many(command, names, os.fspath(job), _tasks(tasks), options, reading, fetch)
+    )
 
 
 def run(
@@ -114,6 +132,21 @@ def status(job: str | os.PathLike[str]) -> dict[str, Any]:
 def abort(job: str | os.PathLike[str]) -> None:
     """Removes all files of the job. The output of a committed job stays."""
     _native.job_abort(os.fspath(job))
+
+
+def _reading(
+    with_files: Path | Iterable[Path],
+    limit: int | None,
+    scratch: Size | None,
+    read_as: DType | Mapping[str, DType] | None,
+) -> dict[str, Any]:
+    """Returns how a job opens checkpoints."""
+    return {
+        "with_files": paths(with_files),
+        "limit": arguments.limit(limit),
+        "scratch": size("scratch", scratch),
+        "read_as": casts(read_as),
+    }
 
 
 def _tasks(tasks: int | None) -> int | None:

@@ -23,6 +23,10 @@ __all__ = [
     "Manifest",
     "NotFinite",
     "Problem",
+    "RankReport",
+    "RankedLine",
+    "RenameReport",
+    "Renamed",
     "ScanReport",
     "Statistics",
     "StatsReport",
@@ -143,6 +147,24 @@ class DiffReport(TypedDict):
     close: int
     equal_nans: int
     differences: list[Difference]
+    roles: NotRequired[list[dict[str, Any]]]
+
+
+class Renamed(TypedDict):
+    """A tensor that has another key on the other side."""
+
+    left: str
+    right: str
+    basis: str
+
+
+class RenameReport(TypedDict):
+    """The report of `renames`."""
+
+    statelens: int
+    renames: list[Renamed]
+    left_alone: int
+    right_alone: int
 
 
 class TypeDifference(TypedDict):
@@ -227,6 +249,31 @@ class GroupStatistics(Statistics):
 
     group: str
     tensors: int
+
+
+class RankedLine(TypedDict):
+    """A row, column or kernel of a matrix."""
+
+    index: list[int]
+    norm: float | str
+    abs_max: float | str
+    not_finite: int
+
+
+class RankReport(TypedDict):
+    """The report of `rank`. Columns have no `zero` and `copied`."""
+
+    statelens: int
+    key: str
+    dtype: str
+    shape: list[int]
+    of: str
+    count: int
+    median_norm: float | str
+    zero: NotRequired[int]
+    copied: NotRequired[int]
+    largest: list[RankedLine]
+    smallest: list[RankedLine]
 
 
 class UnreadTensor(TypedDict):

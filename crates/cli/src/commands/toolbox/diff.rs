@@ -9,6 +9,7 @@ use statelens::parts::compare::check::{expected_of, parts_sides, prefix_between}
 use statelens::parts::compare::diff::{ComparisonReport, Tolerance};
 use statelens::parts::convert::{Edit, Pattern, Rename};
 use statelens::parts::values::Json;
+use statelens::sides::{EditedSides, SideEdits, roles_json};
 use statelens::{DiffOptions, Error, Result, diff_with};
 
 use crate::args::{Diff, DiffOrder, EqualityTest};
@@ -38,9 +39,10 @@ pub(crate) fn run(args: &Diff) -> CommandResult {
     };
     let tolerance = tolerance(args)?;
     // As in `convert`, patterns select by the keys of the file, which are renamed afterwards.
-    let (of_left, of_right) = sides(&filter, &rename, left.inner(), right.inner())?;
-    let left = taken(left, &Edit { select: of_left.select, exclude: of_left.exclude, ..rename })?;
-    let right = taken(right, &of_right)?;
+    let EditedSides { left, right, unused } = SideEdits { filter, rename }.apply(left, right)?;
+    for pattern in unused {
+        warn(&format!("--exclude {pattern}: no key matches"));
+    }
     let options = DiffOptions {
         tolerance,
         nan_differs: args.nan_differs,
@@ -87,7 +89,7 @@ fn json(args: &Diff, report: &ComparisonReport) -> String {
     json.object(|json| {
         report.fields(json);
         if args.by_layer {
-            layers::json(&report.changes, json);
+            roles_json(&report.changes, json);
         }
     });
     json.take()
@@ -131,54 +133,6 @@ fn tolerance(args: &Diff) -> Result<Option<Tolerance>> {
             }))
         }
     }
-}
-
-/// Returns the filter of each side. A pattern need not match on both sides: a key that one side
-/// lacks is a difference. If keys are renamed, the sides use different names, so a side in which
-/// nothing is selected is taken whole.
-fn sides(
-    filter: &Edit,
-    rename: &Edit,
-    left: &Checkpoint,
-    right: &Checkpoint,
-) -> Result<(Edit, Edit)> {
-    if filter.is_empty() {
-        return Ok((filter.clone(), filter.clone()));
-    }
-    let (left, right) = (keys(left), keys(right));
-    let on = |pattern: &Pattern, keys: &[String]| keys.iter().any(|key| pattern.selects(key));
-    for pattern in &filter.select {
-        if !on(pattern, &left) && !on(pattern, &right) {
-            return Err(Error::refused(format!("no key matches {}", pattern.as_str()))
-                .advice("List the keys with `statelens ls`."));
-        }
-    }
-    for pattern in &filter.exclude {
-        if !on(pattern, &left) && !on(pattern, &right) {
-            warn(&format!("--exclude {}: no key matches", pattern.as_str()));
-        }
-    }
-    let of = |keys: &[String], side: &str| {
-        let select: Vec<Pattern> =
-            filter.select.iter().filter(|pattern| on(pattern, keys)).cloned().collect();
-        let none = select.is_empty() && !filter.select.is_empty();
-        if none && rename.is_empty() {
-            let names: Vec<&str> = filter.select.iter().map(Pattern::as_str).collect();
-            return Err(Error::refused(format!("no key of {side} matches {}", names.join(", ")))
-                .advice("List the keys with `statelens ls`."));
-        }
-        Ok(Edit { select, exclude: filter.exclude.clone(), ..Edit::default() })
-    };
-    Ok((of(&left, "LEFT")?, of(&right, "RIGHT")?))
-}
-
-fn keys(checkpoint: &Checkpoint) -> Vec<String> {
-    let leaves = checkpoint.leaves();
-    leaves.iter().map(|leaf| leaf.flat.to_lossy().into_owned()).collect()
-}
-
-fn taken(opened: statelens::Checkpoint, edit: &Edit) -> Result<statelens::Checkpoint> {
-    if edit.is_empty() { Ok(opened) } else { Ok(opened.edited(edit.apply(opened.inner())?)) }
 }
 
 fn show(report: &ComparisonReport, printer: &mut Printer) -> Result<(), Failure> {

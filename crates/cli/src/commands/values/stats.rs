@@ -15,7 +15,7 @@ use statelens::statistics::{
 use statelens::{Error, Result, Statistics};
 
 use super::{hist, measure, rows};
-use crate::args::{FailOn, StatisticsField, StatsArgs};
+use crate::args::{FailOn, SortBy, StatsArgs};
 use crate::print::{CommandResult, Failure, Printer, TextTable, counted, grouped, warn};
 use crate::progress::{Bar, Unit};
 
@@ -47,7 +47,7 @@ pub(crate) fn run(args: &StatsArgs) -> CommandResult {
         bins: if args.input.common.json { args.bins.unwrap_or(JSON_BINS).into() } else { SMALL },
         scale: args.scale.into(),
         by: args.by.map(Into::into),
-        keep: &|of| args.tests.iter().all(|test| test.is(of)),
+        keep: &|of| args.tests.iter().all(|test| test.holds(of)),
         rows: args.rows,
     };
     let mut all = MeasuredTensors::new(options, checkpoint, &leaves);
@@ -141,10 +141,10 @@ fn fails(on: &[FailOn], of: &Statistics) -> bool {
 /// JSON.
 fn sort(args: &StatsArgs, rows: &mut [(&Leaf, &MeasuredTensor)]) {
     match args.sort {
-        Some(StatisticsField::Key) => {
+        Some(SortBy::Key) => {
             rows.sort_by(|one, other| natural_order(one.0.flat.as_bytes(), other.0.flat.as_bytes()))
         }
-        Some(field) => {
+        Some(SortBy::Statistic(field)) => {
             rows.sort_by(|one, other| descending(field.of(&one.1.of), field.of(&other.1.of)));
         }
         // JSON keeps the order of the file unless another is requested.

@@ -114,7 +114,7 @@ impl ObjectWriter<'_> {
                 let tensor = source.tensor(*tensor).map_err(reason)?;
                 let bytes = element(tensor).ok_or("a numpy scalar inside an object")?;
                 self.global("numpy.core.multiarray", "scalar")?;
-                self.dtype(&tensor.dtype, true)?;
+                self.dtype(&tensor.dtype, Some(ByteOrder::Little))?;
                 self.out.binbytes(&bytes);
                 self.call(TupleLen::Two);
             }
@@ -223,13 +223,13 @@ impl ObjectWriter<'_> {
         Ok(())
     }
 
-    fn dtype(&mut self, dtype: &DType, numpy: bool) -> Result<(), Reason> {
-        if !numpy {
+    fn dtype(&mut self, dtype: &DType, numpy: Option<ByteOrder>) -> Result<(), Reason> {
+        let Some(order) = numpy else {
             return match dtype {
                 DType::Numpy(_) => Err("a dtype that torch does not have".into()),
                 dtype => self.global("torch", dtype.name()),
             };
-        }
+        };
         let numpy =
             NumpyDType::of(dtype).ok_or("a numpy dtype other than numbers, strings and bytes")?;
         self.global("numpy", "dtype")?;
@@ -240,7 +240,8 @@ impl ObjectWriter<'_> {
         // The state in numpy's format, without fields.
         self.out.mark();
         self.out.small_int(3);
-        self.out.str(numpy.order).map_err(reason)?;
+        let order = if order == ByteOrder::Big && numpy.order == "<" { ">" } else { numpy.order };
+        self.out.str(order).map_err(reason)?;
         for _ in 0..3 {
             self.out.none();
         }

@@ -158,7 +158,7 @@ impl Sorter<'_> {
                 self.lose(OBJECT, name);
                 self.values.push((name.clone(), leaf.target));
             }
-            Value::DType { numpy: true, .. } => {
+            Value::DType { numpy: Some(_), .. } => {
                 self.lose(NUMPY_DTYPE, name);
                 self.values.push((name.clone(), leaf.target));
             }

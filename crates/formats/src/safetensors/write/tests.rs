@@ -161,7 +161,7 @@ fn ties_and_plain_values_are_read_back_by_flat_key() {
             Value::Complex(f64::INFINITY, -0.0),
             Value::List(List::default()),
             Value::Device("cuda:0".into()),
-            Value::DType { dtype: DType::BF16, numpy: false },
+            Value::DType { dtype: DType::BF16, numpy: None },
         ];
         let others = others.map(|value| builder.push(value).unwrap());
         let mut entries = vec![("z".into(), layer), ("head".into(), tied), ("opt".into(), list)];
@@ -188,7 +188,7 @@ fn ties_and_plain_values_are_read_back_by_flat_key() {
             "4: Complex(inf, -0.0)",
             "5: List(List { class: List, items: [] })",
             "6: Device(\"cuda:0\")",
-            "7: DType { dtype: BF16, numpy: false }",
+            "7: DType { dtype: BF16, numpy: None }",
             "head: float32 [2, 2]",
             "opt.0: Float(0.001)",
             "opt.1: Int(-123456789012345678901)",

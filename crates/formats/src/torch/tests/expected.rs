@@ -118,7 +118,7 @@ pub(crate) fn compare(checkpoint: &Checkpoint, leaf: &Leaf, entry: &Json) -> Res
             let found = opaque.repr.as_ref().map(|repr| repr.to_lossy().into_owned());
             same("repr", &*found.unwrap_or_default(), entry["repr"].as_str().unwrap())
         }
-        ("object", Value::DType { dtype, numpy: true }) => {
+        ("object", Value::DType { dtype, numpy: Some(_) }) => {
             let repr = entry["repr"].as_str().unwrap();
             match dtype {
                 DType::Numpy(numpy) if !numpy.fields.is_empty() => Ok(()),

@@ -158,7 +158,7 @@ impl<'a> Pickler<'a> {
             Value::Tensor(tensor) => self.tensor_value(id, *tensor)?,
             Value::Array(array) => self.array(id, array.tensor, array.scalar)?,
             Value::Sparse(sparse) => self.sparse(id, sparse),
-            Value::DType { dtype, numpy: false } if is_torch(dtype) => {
+            Value::DType { dtype, numpy: None } if is_torch(dtype) => {
                 self.dtype(dtype)?;
             }
             Value::DType { dtype, .. } => {

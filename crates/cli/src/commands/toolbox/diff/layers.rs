@@ -1,20 +1,11 @@
 //! `statelens diff --by-layer`.
 
 use statelens::parts::checkpoint::{counted, visible};
-use statelens::parts::compare::diff::{PairChange, Role, roles};
-use statelens::parts::values::{Json, number_text};
+use statelens::parts::compare::diff::PairChange;
+use statelens::parts::values::number_text;
+use statelens::sides::by_role;
 
 use crate::print::{Failure, Printer, TextTable};
-
-fn by_role(measured: &[PairChange]) -> Vec<(Role, Vec<(u64, &PairChange)>)> {
-    let all = roles(measured.iter().map(|of| of.key.to_lossy().into_owned()));
-    let with_layers = |role: Role| {
-        let layers = role.members.iter().filter_map(|(at, of)| Some((*at, measured.get(*of)?)));
-        let layers = layers.collect();
-        (role, layers)
-    };
-    all.into_iter().map(with_layers).collect()
-}
 
 /// Prints a table for each role, with a line for each layer.
 pub(super) fn show(measured: &[PairChange], printer: &mut Printer) -> Result<(), Failure> {
@@ -35,24 +26,4 @@ pub(super) fn show(measured: &[PairChange], printer: &mut Printer) -> Result<(),
         table.print(printer)?;
     }
     Ok(())
-}
-
-/// Writes the field `roles`.
-pub(super) fn json(measured: &[PairChange], json: &mut Json) {
-    json.name("roles").objects(by_role(measured), |json, (role, layers)| {
-        json.name("role").str(&role.name);
-        json.name("layers").objects(layers, |json, (at, of)| {
-            json.name("layer").number(at);
-            json.name("key").text(&of.key);
-            for (name, value) in [
-                ("left_norm", of.norms.0),
-                ("right_norm", of.norms.1),
-                ("left_std", of.deviations.0),
-                ("right_std", of.deviations.1),
-            ] {
-                json.name(name).float(value);
-            }
-            json.name("change").float(of.change);
-        });
-    });
 }
