@@ -7,11 +7,28 @@ use anyhow::{Context, Error, Result, bail};
 
 use crate::{project, python, shell};
 
-/// Builds the wheel with optimisations; returns its path.
+/// Bytes of the largest wheel that is published.
+const MAX_WHEEL: u64 = 12_000_000;
+
+/// The platform of the wheel that is published: systems with glibc 2.28, such as RHEL 8, and later.
+const PLATFORM: &str = "manylinux_2_28";
+
+/// Builds the wheel with optimisations; returns its path. It is linked by Zig, which has the symbols of
+/// older C libraries, so that the machine that builds it does not matter.
 pub(crate) fn build() -> Result<PathBuf> {
     let folder = project::target().join("dist").join("wheels");
-    let wheel = with_profile("wheel", &["--features", "object-store"], &folder)?;
-    println!("Wheel:  {} ({} bytes)", wheel.display(), fs::metadata(&wheel)?.len());
+    let python = python::wheel(project::root()).map_err(Error::msg)?;
+    let options = ["--features", "object-store", "--zig", "--compatibility", PLATFORM];
+    let wheel = with_profile(&python, "wheel", &options, &folder)?;
+    let len = fs::metadata(&wheel)?.len();
+    println!("Wheel:  {} ({len} bytes)", wheel.display());
+    if len > MAX_WHEEL {
+        bail!("the wheel has more than {MAX_WHEEL} bytes");
+    }
+    let name = wheel.file_name().unwrap_or_default().to_string_lossy();
+    if !name.contains(PLATFORM) {
+        bail!("the wheel is not for {PLATFORM}: {name}");
+    }
     smoke(&wheel)?;
     Ok(wheel)
 }
@@ -20,9 +37,9 @@ pub(crate) fn build() -> Result<PathBuf> {
 /// tests, which compare it with the real libraries. Fails if the stubs differ from the module.
 /// `features` are those of the other steps, whose artifacts it then shares.
 pub(crate) fn test(features: &[&str]) -> Result<()> {
-    let wheel = with_profile("dev", features, &project::target().join("wheels"))?;
-    smoke(&wheel)?;
     let python = python::package(project::root()).map_err(Error::msg)?;
+    let wheel = with_profile(&python, "dev", features, &project::target().join("wheels"))?;
+    smoke(&wheel)?;
     let mut pip = shell::command(&python);
     pip.args(["-m", "pip", "install", "--quiet", "--no-deps", "--force-reinstall", "--no-index"]);
     shell::run(pip.arg(&wheel))?;
@@ -44,15 +61,17 @@ fn package() -> PathBuf {
 }
 
 /// Builds the wheel with a profile of cargo into a folder of its own; returns its path.
-fn with_profile(profile: &str, more: &[&str], folder: &Path) -> Result<PathBuf> {
+fn with_profile(python: &Path, profile: &str, more: &[&str], folder: &Path) -> Result<PathBuf> {
     if folder.exists() {
         fs::remove_dir_all(folder).context("removing the previous wheel")?;
     }
-    let python = python::package(project::root()).map_err(Error::msg)?;
-    let mut maturin = shell::command(python.with_file_name("maturin"));
+    let mut maturin = shell::command(python);
+    maturin.args(["-m", "maturin"]);
+    // The Python that has Zig, if it links.
+    maturin.env("CARGO_ZIGBUILD_PYTHON_PATH", python);
     maturin.current_dir(package()).args(["build", "--locked", "--profile", profile]).args(more);
     maturin.env("CARGO_TARGET_DIR", project::target());
-    shell::run(maturin.arg("--interpreter").arg(&python).arg("--out").arg(folder))?;
+    shell::run(maturin.arg("--interpreter").arg(python).arg("--out").arg(folder))?;
     let mut files = fs::read_dir(folder)?.collect::<Result<Vec<_>, _>>()?.into_iter();
     match (files.next(), files.next()) {
         (Some(wheel), None) => Ok(wheel.path()),
@@ -79,7 +98,9 @@ fn smoke(wheel: &Path) -> Result<()> {
 
 /// Works without NumPy and torch.
 const SMOKE: &str = "
-import sys, pystatelens
+import importlib.metadata, sys, pystatelens
+licences = {file.name for file in importlib.metadata.files('pystatelens') if 'licenses' in file.parts}
+assert licences == {'LICENSE-APACHE', 'LICENSE-MIT'}, licences
 checkpoint = pystatelens.open(sys.argv[1])
 key, tensor = next(checkpoint.tensors())
 assert len(tensor.tobytes()) == tensor.nbytes > 0

@@ -234,6 +234,19 @@ impl DType {
             })
     }
 
+    /// Returns whether the elements are records in which a field has a title.
+    pub fn has_titles(&self) -> bool {
+        let mut open = vec![self];
+        while let Some(dtype) = open.pop() {
+            let Self::Numpy(numpy) = dtype else { continue };
+            if numpy.fields.iter().any(|field| !field.title.is_empty()) {
+                return true;
+            }
+            open.extend(numpy.fields.iter().map(|field| &field.dtype));
+        }
+        false
+    }
+
     /// Returns whether the elements are real floating-point numbers.
     pub fn is_float(&self) -> bool {
         use DType::*;

@@ -87,6 +87,8 @@ codes! {
     ElementBytes = "element-bytes",
     /// Empty containers, and other values without content, are left out.
     Empty = "empty",
+    /// Titles of the fields of a record are left out.
+    FieldTitles = "field-titles",
     /// A numpy float64 scalar becomes a float.
     Float64Scalar = "float64-scalar",
     /// Floats of eight bits or fewer become integers.

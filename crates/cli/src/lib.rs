@@ -91,11 +91,12 @@ pub fn call(
     }
 }
 
-/// Returns the first line of an error in the command line, which says what is wrong.
+/// Returns what is wrong with a command line, without the usage and the tips below it.
 fn usage(error: &clap::Error) -> String {
     let text = error.to_string();
-    let line = text.lines().next().unwrap_or_default();
-    line.strip_prefix("error: ").unwrap_or(line).to_owned()
+    let lines: Vec<&str> = text.lines().take_while(|line| !line.is_empty()).collect();
+    let what = lines.iter().map(|line| line.trim()).collect::<Vec<_>>().join(" ");
+    what.strip_prefix("error: ").unwrap_or(&what).to_owned()
 }
 
 /// Returns whether a command frees what it opens, and prints JSON or a path.

@@ -56,15 +56,10 @@ pub(crate) fn raised(py: Python<'_>, error: &Error) -> PyErr {
     let made = import_classes(py).and_then(|()| {
         let classes =
             CLASSES.get(py).ok_or_else(|| PyImportError::new_err("pystatelens.errors"))?;
-        let advice = error.next_step().map(|advice| advice.sentence(parameter)).or_else(|| {
-            let advice = usual_advice(error)?;
-            Some(advice.to_owned())
-        });
+        let error = &advised(error);
+        let advice = error.next_step().map(|advice| advice.sentence(parameter));
         let advice = advice.map(|advice| in_python(&advice).into_owned());
-        let message = match (usual_advice(error), error.next_step()) {
-            (Some(advice), None) => format!("{} {advice}", error.message(parameter)),
-            _ => error.message(parameter),
-        };
+        let message = error.message(parameter);
         let (message, what) = (in_python(&message), in_python(error.what()));
         let parts = (message, what, error.code(), error.file());
         let more = (error.offset(), advice, errno(py, error, cause.as_ref()));
@@ -81,15 +76,16 @@ pub(crate) fn raised(py: Python<'_>, error: &Error) -> PyErr {
     exception
 }
 
-/// Returns the advice for an error that has none, because each front end has its own.
-fn usual_advice(error: &Error) -> Option<&'static str> {
-    match (error.code(), error.kind()) {
-        ("exists", _) => Some("Name another one, or replace it with `replace=True`."),
-        ("limit", _) => Some(
+/// Returns the error with advice in terms of Python, unless the library's suffices.
+fn advised(error: &Error) -> Error {
+    let error = error.clone();
+    match (error.code(), error.next_step()) {
+        ("exists", _) => error.advice("Name another one, or replace it with `replace=True`."),
+        ("limit", None) => error.advice(
             "If you trust the file, allow ten times as much with `pystatelens.open(file, limit=10)`, \
              or anything with `limit=0`.",
         ),
-        _ => None,
+        _ => error,
     }
 }
 

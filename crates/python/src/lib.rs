@@ -44,6 +44,8 @@ mod _native {
     use crate::reports::{check, diff, info, rank, renames, scan, stats, summary, verify};
     #[pymodule_export]
     use crate::tensor::{NativeFile, NativeTensor};
+    #[pymodule_export]
+    use crate::words::translated;
 
     /// Imports the classes of exceptions.
     #[pymodule_init]

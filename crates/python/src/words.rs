@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+use pyo3::prelude::*;
+
 /// Options of the command that functions of Python have, with the name of their parameter if it is
 /// not that of the option with underscores.
 const PARAMETERS: [(&str, &str); 41] = [
@@ -50,6 +52,13 @@ const PARAMETERS: [(&str, &str); 41] = [
 
 /// Functions whose name is not that of the command with underscores.
 const FUNCTIONS: [(&str, &str); 2] = [("job plan", "job.plan"), ("job abort", "job.abort")];
+
+/// Returns a text of the command in the words of Python.
+#[pyfunction]
+#[pyo3(name = "in_python")]
+pub(crate) fn translated(text: &str) -> Cow<'_, str> {
+    in_python(text)
+}
 
 /// Returns a text in which options of the command are parameters, as in `rename_map` for
 /// `--rename-map`, and `statelens ls` is `pystatelens.ls`.

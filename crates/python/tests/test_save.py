@@ -323,3 +323,36 @@ def test_progress_counts_one_unit_to_the_end():
     pystatelens.convert("many.npz", "o.npz", progress=lambda done, total: seen.append((done, total)))
     totals = {total for _, total in seen if total}
     assert len(totals) == 1 and seen[-1][0] == seen[-1][1] == totals.pop()
+
+
+def test_titles_and_byte_orders_of_dtypes_are_saved():
+    record = np.dtype([("plain", "i4"), (("a title", "titled"), "f8")])
+    state = {"array": np.zeros(2, record), "order": np.dtype(">f4"), "own": np.dtype("f4"), "torch": torch.float16}
+    pystatelens.save(state, "titles.mdl", lossy=True)
+    ours = pystatelens.open("titles.mdl").state_dict(framework="numpy")
+    assert ours["order"] == np.dtype(">f4") and ours["own"] == np.dtype("<f4") and ours["order"] != ours["own"]
+    pystatelens.save({"array": state["array"]}, "titles.npz")
+    # NumPy writes titles into the header, and reads them from it.
+    assert np.load("titles.npz")["array"].dtype.fields["a title"] == record.fields["a title"]
+    assert pystatelens.open("titles.npz")["array"].numpy().dtype == record
+
+
+def test_views_of_one_storage_share_it_in_files_of_torch():
+    base = torch.arange(4_000.0)
+    state = {"base": base, "part": base[1_000:2_000], "turned": base.view(40, 100).t(), "alone": torch.ones(10)}
+    pystatelens.save(state, "views.pt")
+    torch.save(state, "theirs.pt")
+    for source in ("views.pt", "theirs.pt"):
+        pystatelens.save(dict(pystatelens.open(source).tensors()), "again.pt", replace=True)
+        for path in ("views.pt", "again.pt"):
+            theirs = torch.load(path)
+            assert all(torch.equal(theirs[key], value) for key, value in state.items())
+            storages = {key: theirs[key].untyped_storage().data_ptr() for key in state}
+            assert storages["base"] == storages["part"] == storages["turned"] != storages["alone"]
+            theirs["base"][1_000] = -1
+            assert theirs["part"][0] == -1
+    # A small view of a large storage is written alone.
+    pystatelens.save({"small": base[:10]}, "small.pt")
+    assert len(open("small.pt", "rb").read()) < 4_000
+    pystatelens.save(state, "views.safetensors")
+    assert len(pystatelens.open("views.safetensors")) == 4

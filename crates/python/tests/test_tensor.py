@@ -247,10 +247,36 @@ def test_dtypes_are_values():
     import pickle
 
     dtypes = ["O", "U3", "S2", "M8[s]", "f4", "V5", [("a", "i4"), ("b", "U2")], "longdouble"]
+    dtypes += [">f4", ">i8", ">U3", ">M8[ns]", "<c16", [("t", "u1"), (("a title", "n"), "f8")]]
     state = {str(number): np.dtype(dtype) for number, dtype in enumerate(dtypes)}
     with open("dtypes.pkl", "wb") as file:
         pickle.dump({**state, "bf": np.dtype(ml_dtypes.bfloat16)}, file)
     for framework in ("numpy", "torch"):
         ours = pystatelens.open("dtypes.pkl").state_dict(framework=framework)
         assert {key: ours[key] for key in state} == state
+        assert [ours[key].str for key in state] == [state[key].str for key in state]
+        assert ours[str(len(dtypes) - 1)].fields["a title"] == state[str(len(dtypes) - 1)].fields["a title"]
         assert ours["bf"] == np.dtype(ml_dtypes.bfloat16)
+
+
+def test_memory_maps_are_views_of_the_file(tmp_path):
+    rows = np.arange(2_048 * 320, dtype="float32").reshape(2_048, 320)
+    pystatelens.save({"w": rows, "h": rows.astype("f2"), "e": np.zeros((0, 3))}, "m.safetensors")
+    checkpoint = pystatelens.open("m.safetensors")
+    mapped = checkpoint["w"].numpy(mmap=True)
+    assert np.array_equal(mapped, rows) and mapped.dtype == rows.dtype and not mapped.flags.owndata
+    assert np.array_equal(mapped[:, 5:10], rows[:, 5:10])
+    assert np.array_equal(checkpoint["h"][10:20].numpy(mmap=True), rows.astype("f2")[10:20])
+    assert checkpoint["e"].numpy(mmap=True).shape == (0, 3)
+    with pytest.raises(ValueError, match="read-only"):
+        mapped[0, 0] = 1
+    del checkpoint
+    assert mapped[-1, -1] == rows[-1, -1]
+    with pytest.raises(pystatelens.RefusedError, match="not one run of a file"):
+        pystatelens.open("m.safetensors")["w"][:, 5:10].numpy(mmap=True)
+    with pytest.raises(pystatelens.RefusedError, match="has the dtype of the file"):
+        pystatelens.open("m.safetensors")["w"].numpy("float16", mmap=True)
+    np.savez_compressed("packed.npz", w=rows)
+    for source in ("packed.npz", open("m.safetensors", "rb").read()):
+        with pytest.raises(pystatelens.RefusedError):
+            pystatelens.open(source)["w"].numpy(mmap=True)

@@ -9,8 +9,11 @@ use super::markdown::{facts, keys};
 /// Lines of the table that are shown.
 const MAX_LINES: usize = 500;
 
-/// The alignment of a column; the first three have text.
-const STYLES: [&str; 6] = ["left", "left", "left", "right", "right", "left"];
+/// The style of each column. Keys and values are of any length, so they wrap, and leave room for the
+/// other columns.
+const STYLES: [&str; 6] = [LONG, "text-align:left", "text-align:left", NUMBER, NUMBER, LONG];
+const NUMBER: &str = "text-align:right";
+const LONG: &str = "text-align:left;min-width:12em;max-width:40em;overflow-wrap:anywhere";
 
 /// Returns the summary as a fragment that any page can hold.
 pub fn write_fragment(outline: &Outline) -> String {
@@ -24,9 +27,11 @@ pub fn write_fragment(outline: &Outline) -> String {
     for (at, row) in rows.iter().take(MAX_LINES + 1).enumerate() {
         let tag = if at == 0 { "th" } else { "td" };
         out.push_str("<tr>");
-        for (cell, align) in row.iter().zip(STYLES) {
+        for (at, (cell, style)) in row.iter().zip(STYLES).enumerate() {
             let text = escape(cell);
-            out.push_str(&format!("<{tag} style=\"text-align:{align}\">{text}</{tag}>"));
+            // Long keys wrap between their parts.
+            let text = if at == 0 { text.replace('.', ".<wbr>") } else { text };
+            out.push_str(&format!("<{tag} style=\"{style}\">{text}</{tag}>"));
         }
         out.push_str("</tr>");
     }
@@ -54,5 +59,28 @@ mod tests {
         let text = write_fragment(&outline);
         assert!(text.contains("&lt;b>") && text.contains("&lt;script>\"&amp;"), "{text}");
         assert!(!text.contains("<script") && text.contains("and 101 more lines"));
+    }
+
+    #[test]
+    fn long_keys_wrap_and_repeated_values_are_shown() {
+        let key = format!("model.{}", "k".repeat(200));
+        let flag = |key: &str, link: Option<&str>| LeafSummary {
+            key: key.into(),
+            kind: "bool",
+            value: "False".into(),
+            link: link.map(str::to_owned),
+            ..LeafSummary::default()
+        };
+        let tied = LeafSummary {
+            key: key.clone(),
+            kind: "tensor",
+            link: Some("model.head".into()),
+            ..LeafSummary::default()
+        };
+        let entries = vec![flag("amsgrad", None), flag("maximize", Some("amsgrad")), tied];
+        let text = write_fragment(&Outline { entries, ..Outline::default() });
+        assert!(text.contains("overflow-wrap:anywhere\">model.<wbr>kkk"), "{text}");
+        assert_eq!(text.matches(">False<").count(), 2);
+        assert!(!text.contains("= amsgrad") && text.contains("= model.head"));
     }
 }

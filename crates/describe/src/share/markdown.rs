@@ -187,8 +187,9 @@ pub(super) fn keys(outline: &Outline) -> Vec<Vec<String>> {
             if line.times > 1 { grouped(line.times) } else { String::new() },
             if tensor { grouped(line.bytes) } else { String::new() },
             match &entry.link {
-                Some(target) => format!("= {target}"),
-                None => entry.value.clone(),
+                // Equal plain values are often one object, which says nothing about them.
+                Some(target) if tensor || entry.value.is_empty() => format!("= {target}"),
+                _ => entry.value.clone(),
             },
         ]
     }));

@@ -197,7 +197,7 @@ const columns = [["key", (r) => r.key], ["kind", (r) => r.dtype], ["shape", (r) 
 // Empty columns are left out.
 const counted = (one) => !["nan", "inf"].includes(one) || known.some((r) => r.stats[one]);
 for (const one of measured ? ["min", "max", "mean", "std", "zeros", "nan", "inf"].filter(counted) : []) columns.push([one, (r) => r.stats ? r.stats[one] : NaN, 2]);
-if (rows.some((r) => r.link || r.value)) columns.push(["value", (r) => r.link ? "= " + r.link : r.value]);
+if (rows.some((r) => r.link || r.value)) columns.push(["value", (r) => r.link && (r.tensor || !r.value) ? "= " + r.link : r.value]);
 const body = make("tbody"), heads = make("tr");
 let sort = null, most = 500;
 const collator = new Intl.Collator("en", { numeric: true });

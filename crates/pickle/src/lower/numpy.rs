@@ -31,7 +31,9 @@ impl Lowering<'_> {
         if global.is("numpy", "dtype") {
             let element = self.element(id)?;
             let dtype = if element.objects { DType::objects() } else { element.dtype };
-            let numpy = Some(element.order);
+            // The fields of a record have orders of their own.
+            let is_record = matches!(&dtype, DType::Numpy(numpy) if !numpy.fields.is_empty());
+            let numpy = Some(if is_record { ByteOrder::Little } else { element.order });
             return Some(LoweredNode::Plain(Value::DType { dtype, numpy }));
         }
         match (&*global.module, &*global.name) {

@@ -287,6 +287,10 @@ def open(
     return Checkpoint(opened, (absolute, place[2], options))
 
 
+OPENING: dict[str, Any] = {"with_files": [], "limit": None, "scratch": None, "read_as": []}
+"""The default options for opening a checkpoint, as the extension module takes them."""
+
+
 def _options(options: Options) -> dict[str, Any]:
     with_files, limit, scratch, read_as = options
     return {
@@ -350,7 +354,7 @@ def located(
     return source, PurePath(name).name if isinstance(name, str) else "file object", fetch
 
 
-def _several(sources: Iterable[Path]) -> str | list[str]:
+def _several(sources: Iterable[object]) -> str | list[str]:
     """Returns the paths of several files, or that of the only one. A path may be a glob."""
     found = []
     for source in sources:

@@ -11,7 +11,7 @@ from typing import Any, Literal, TypedDict, Unpack
 
 from . import _native
 from ._arguments import Size, refused, renames_text, size, strings
-from ._checkpoint import Checkpoint, Located, Source, located
+from ._checkpoint import OPENING, Checkpoint, Located, Source, located
 from ._dtypes import DType, casts, dtype_name
 from ._functions import called, command_arguments
 from ._reports import Progress
@@ -197,7 +197,7 @@ def _updated(place: Located, update: Mapping[str, Any]) -> Located:
     from ._savers import described
 
     source, _, fetch = place
-    native = source if isinstance(source, _native.Checkpoint) else _native.open(place, [])
+    native = source if isinstance(source, _native.Checkpoint) else _native.open(place, OPENING)
     return _native.updated(native, dict(update), described), "", fetch
 
 

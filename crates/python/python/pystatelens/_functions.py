@@ -33,13 +33,14 @@ def printed(
     arguments: list[str],
     max_fetch: Size | None = None,
     progress: Callable[[int, int], object] | None = None,
+    level: int = 3,
 ) -> tuple[bool, str]:
-    """Runs a command; returns whether its result is positive, and what it prints. Its notes become warnings."""
+    """Runs a command; returns whether its result is positive, and what it prints. Its notes become warnings, which
+    belong to the line `level` calls above."""
     line = [command, *arguments, "--", *(os.fspath(place) for place in places)]
     passed, text, notes = _native.call(line, size("max_fetch", max_fetch), progress)
     for note in notes:
-        # The caller of the function that calls this one.
-        warnings.warn(note, StatelensWarning, stacklevel=4)
+        warnings.warn(note, StatelensWarning, stacklevel=level)
     return passed, text
 
 
@@ -52,5 +53,11 @@ def called(
 ) -> list[dict[str, Any]]:
     """Runs a command; returns its reports."""
     options = ["--json", *arguments]
-    _, text = printed(command, *places, arguments=options, max_fetch=max_fetch, progress=progress)
-    return [json.loads(line) for line in text.splitlines()]
+    _, text = printed(command, *places, arguments=options, max_fetch=max_fetch, progress=progress, level=4)
+    reports, decoder, at = [], json.JSONDecoder(), 0
+    while at < len(text):
+        report, at = decoder.raw_decode(text, at)
+        reports.append(report)
+        # A line ends each.
+        at += 1
+    return reports

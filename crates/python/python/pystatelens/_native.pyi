@@ -17,6 +17,7 @@ __all__ = [
     "convert",
     "dequantized",
     "plan_conversion",
+    "in_python",
     "is_address",
     "job_abort",
     "job_commit",
@@ -164,4 +165,5 @@ def command(arguments: Sequence[str]) -> int: ...
 def call(
     arguments: Sequence[str], max_fetch: int | None, progress: _Progress
 ) -> tuple[bool, str, list[str]]: ...
+def in_python(text: str) -> str: ...
 def is_address(path: str) -> bool: ...

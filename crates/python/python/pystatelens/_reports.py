@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeAlias, TypedDict, Unpack
 from . import _arguments as arguments
 from . import _native
 from ._arguments import Size, renames_text, size, strings, tolerance, whole
-from ._checkpoint import Checkpoint, Source, located
+from ._checkpoint import OPENING, Checkpoint, Source, located
 from ._dtypes import DType, dtype_name
 from ._tensor import Tensor
 from .reports import (
@@ -133,7 +133,7 @@ def scan(
     >>> pystatelens.scan("model.safetensors")["worst"] is None
     True
     """
-    options = {"with_files": [], "limit": arguments.limit(limit), "scratch": None, "read_as": []}
+    options = {**OPENING, "limit": arguments.limit(limit)}
     report: ScanReport = _loaded(_native.scan(located(source, max_fetch), strings(allow), options, progress))
     return report
 
@@ -309,7 +309,7 @@ def check(
     """
     reference: Any
     if isinstance(against, Checkpoint) or _is_source(against):
-        reference = located(against, max_fetch)  # type: ignore[arg-type]
+        reference = located(against, max_fetch)
     elif isinstance(against, Mapping):
         reference = [(key, *_type(value)) for key, value in against.items()]
     else:
@@ -353,7 +353,7 @@ def stats(
         "patterns": strings(patterns),
         "conditions": strings(where),
         "by": by,
-        "bins": whole("bins", bins, 1, 10_000),
+        "bins": whole("bins", bins, 1, 65_535),
         "log": scale == "log",
         "rows": rows,
     }
@@ -379,11 +379,11 @@ def rank(
     >>> report["largest"][0]["index"], report["smallest"][0]["index"]
     ([3], [0])
     """
-    if not isinstance(tensor, Tensor):
-        kind = type(tensor).__name__
-        raise TypeError(f"expected a tensor of an open checkpoint, not {kind}")
+    native = getattr(tensor, "_native", None)
+    if not isinstance(native, _native.Tensor):
+        raise TypeError(f"expected a tensor of an open checkpoint, not {type(tensor).__name__}")
     most = whole("top", top, 0, 2**32 - 1)
-    report: RankReport = _loaded(_native.rank(tensor._native, lines, most, progress))
+    report: RankReport = _loaded(_native.rank(native, lines, most, progress))
     return report
 
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable
 from typing import Any, Literal
 
-from ._arguments import Path, Size, paths, size, strings, whole
+from ._arguments import Path, Size, paths, refused, size, strings, whole
 from ._functions import called, command_arguments, printed
 from ._reports import Progress
 
@@ -93,8 +93,8 @@ def merge(
     `convert`.
 
     >>> import pystatelens
-    >>> report = pystatelens.merge(["model.safetensors", "trainer.pt"], "all.pt")
-    >>> list(pystatelens.open("all.pt"))
+    >>> report = pystatelens.merge(["model.safetensors", "trainer.pt"], "merged/all.pt")
+    >>> list(pystatelens.open("merged/all.pt"))
     ['layers.0.weight', 'norm', 'model.layers.0.weight', 'model.norm', 'epoch']
     """
     arguments = command_arguments(
@@ -152,8 +152,12 @@ def list_converters(model: str | None = None) -> dict[str, Any]:
     >>> "llama" in [model["model"] for model in pystatelens.list_converters()["models"]]
     True
     """
-    names = [] if model is None else [model]
-    return called("list-converters", *names, arguments=[])[0]
+    listed = called("list-converters", arguments=[])[0]
+    if model is not None:
+        listed["models"] = [one for one in listed["models"] if one["model"] == model]
+        if not listed["models"]:
+            raise refused(f"there is no model {model!r}", "`list_converters()` lists them.")
+    return listed
 
 
 def formats() -> dict[str, Any]:

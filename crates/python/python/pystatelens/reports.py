@@ -19,6 +19,7 @@ __all__ = [
     "GroupStatistics",
     "Histogram",
     "LeafInfo",
+    "LineStatistics",
     "Loss",
     "Manifest",
     "NotFinite",
@@ -94,6 +95,7 @@ class VerifyReport(TypedDict):
     unchecked_tensors: int
     unread: list[Any]
     not_finite: list[NotFinite]
+    not_checked: NotRequired[list[dict[str, Any]]]
     manifest: NotRequired[Any]
 
 
@@ -146,6 +148,7 @@ class DiffReport(TypedDict):
     elements: int
     close: int
     equal_nans: int
+    by_number: bool
     differences: list[Difference]
     roles: NotRequired[list[dict[str, Any]]]
 
@@ -228,6 +231,14 @@ class Statistics(TypedDict):
     all_zero: bool
 
 
+class LineStatistics(TypedDict):
+    """Statistics of each row or column of a matrix."""
+
+    abs_max: list[float | str]
+    norm: list[float | str]
+    not_finite: list[int]
+
+
 class TensorStatistics(Statistics):
     """Statistics of a tensor."""
 
@@ -242,6 +253,8 @@ class TensorStatistics(Statistics):
     max_exact: NotRequired[str]
     zero_rows: int | None
     copied_rows: int | None
+    rows: NotRequired[LineStatistics | None]
+    columns: NotRequired[LineStatistics | None]
 
 
 class GroupStatistics(Statistics):
@@ -356,6 +369,7 @@ class ConvertReport(TypedDict):
     dry_run: bool
     bytes: int
     files: list[str]
+    removed: NotRequired[list[str]]
     losses: list[Loss]
     cast: NotRequired[CastReport]
     exact: NotRequired[bool]
@@ -369,5 +383,6 @@ class CommitReport(TypedDict):
     statelens: int
     committed_before: bool
     files: list[str]
+    removed: NotRequired[list[str]]
     bytes: NotRequired[int]
     cast: NotRequired[CastReport]

@@ -15,7 +15,7 @@ use super::files::{self, TextFile};
 use super::siblings::{output_folder, stem, weights};
 use super::source::{ModelSource, recipe};
 use crate::args::ConvertModel;
-use crate::source;
+use crate::{remote, source};
 
 pub(super) struct RequestedConversion {
     pub(super) recipe: Recipe,
@@ -126,6 +126,7 @@ impl RequestedConversion {
                 let name = folder.and_then(Path::file_name);
                 name.map_or("model".to_owned(), |name| name.to_string_lossy().into_owned())
             }
+            false if remote::address(&args.checkpoint).is_some() => stem(&args.checkpoint)?,
             false => stem(&source::named(&weights(&args.checkpoint))?)?,
         };
         Ok(format!("{name}_to_{}", self.target))

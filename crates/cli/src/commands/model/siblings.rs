@@ -12,8 +12,8 @@ use statelens_recipes::{adapter, inference, parts};
 
 use crate::limits::limits;
 use crate::progress::{Bar, Unit};
-use crate::scratch;
 use crate::source::{self, FileSource, OpenedFiles};
+use crate::{remote, scratch};
 
 /// Combines several checkpoints into one; each is a state under its name.
 pub(super) fn combine(parts: Vec<(String, PathBuf)>) -> Result<(Checkpoint, Vec<Arc<FileSource>>)> {
@@ -66,10 +66,12 @@ pub(super) fn sibling_config(checkpoint: &Path) -> Option<PathBuf> {
     yaml.next().is_none().then_some(first)
 }
 
-/// Returns the folder to write to: the one that the user names, or that of the checkpoint.
+/// Returns the folder to write to: the one that the user names, or that of the checkpoint; for a
+/// checkpoint at an address, the current folder.
 pub(super) fn output_folder(named: Option<&Path>, checkpoint: &Path) -> PathBuf {
     match named {
         Some(folder) => folder.to_owned(),
+        None if remote::address(checkpoint).is_some() => PathBuf::from("."),
         None if checkpoint.is_dir() => checkpoint.to_owned(),
         None => checkpoint.parent().map(Path::to_owned).unwrap_or_default(),
     }

@@ -113,6 +113,8 @@ pub(super) const BFLOAT16: LossKind = LossCode::Bfloat16Array.harmless(
     "numpy arrays of bfloat16 become tensors of the same values",
     "The Cerebras library loads such arrays as integers.",
 );
+pub(super) const TITLES: LossKind = LossCode::FieldTitles
+    .lost("fields of records lose their titles", "HDF5 has one name for each field.");
 pub(super) const SCALAR: LossKind = LossCode::ArrayScalar.harmless(
     "numpy scalars become arrays without dimensions",
     "Their bytes are not available when the file is planned.",

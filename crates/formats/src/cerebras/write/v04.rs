@@ -143,6 +143,9 @@ impl V04Writer<'_> {
                     } else if *scalar {
                         self.report.lose(report::SCALAR_04, key);
                     }
+                    if self.source.tensor(*tensor).is_ok_and(|found| found.dtype.has_titles()) {
+                        self.report.lose(report::TITLES, key);
+                    }
                     let bfloat16 =
                         self.source.tensor(*tensor).is_ok_and(|found| found.dtype == DType::BF16);
                     if bfloat16 {

@@ -177,6 +177,9 @@ impl V05Writer<'_> {
             self.report.lose(report::BFLOAT16, flat);
             return self.tensor(flat, id, key);
         }
+        if tensor.dtype.has_titles() {
+            self.report.lose(report::TITLES, flat);
+        }
         let attributes = vec![
             Attribute::new("__NUMPY__", AttributeValue::Bool(true)),
             Attribute::new("__TYPE__", AttributeValue::Text(ARRAY.into())),
