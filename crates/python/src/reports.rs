@@ -306,6 +306,7 @@ pub(crate) fn rank(
             Error::unsupported(format!("`{key}`: values of {dtype} can't be decoded"))
         })?;
         let ranking = Ranking::read(tensor.files(), &decoded, tensor.key(), lines, progress)?;
+        tensor.sources().iter().try_for_each(|source| source.unchanged())?;
         Ok(ranking.json(tensor.key(), top))
     })
 }

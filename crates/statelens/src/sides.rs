@@ -142,6 +142,8 @@ impl RenameReport {
             parallel::drive(&mut survey, of.workers(), progress)?;
             unpaired.learn(side == 1, survey.take());
         }
+        left.unchanged()?;
+        right.unchanged()?;
         let renames = unpaired.pairs();
         let [left_alone, right_alone] = unpaired.alone(&renames);
         Ok(Self { renames, left_alone, right_alone })
