@@ -106,7 +106,7 @@ fn vector_sums(wasm: &[u8]) -> usize {
 
 /// Packs files under a top folder `statelens/`. The output is reproducible: it contains no
 /// timestamps.
-fn pack(folder: &Path, files: &[PathBuf], archive: &Path) -> Result<()> {
+pub(crate) fn pack(folder: &Path, files: &[PathBuf], archive: &Path) -> Result<()> {
     let mut zip = ZipWriter::new(File::create(archive)?);
     let options = SimpleFileOptions::default()
         .compression_method(CompressionMethod::Deflated)

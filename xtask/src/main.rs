@@ -14,13 +14,16 @@ mod interop;
 mod page;
 mod project;
 mod python;
+mod release;
 mod setup;
 mod shell;
 mod single;
 mod site;
 mod styles;
 mod test;
+mod venv;
 mod wheel;
+mod workflows;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -94,6 +97,17 @@ enum Task {
     /// Make the small site for a static host, as a folder, as a zip and as one file:
     /// target/dist/statelens, .zip and .html; and the wheel of the Python package: target/dist/wheels.
     Dist,
+    /// Make the files of a release, and try them; `--dry-run` does all of it for this platform and
+    /// publishes nothing.
+    Release(release::Release),
+    /// Lint the workflows of GitHub, and validate CITATION.cff.
+    Workflows,
+    /// Check licences and sources of dependencies.
+    Deny {
+        /// Also known vulnerabilities; downloads the database of RustSec.
+        #[arg(long)]
+        advisories: bool,
+    },
     /// Make the wheel of the Python package: target/dist/wheels.
     Wheel {
         /// Build it as tests are compiled, and test it beside the real libraries.
@@ -166,6 +180,9 @@ fn main() -> ExitCode {
             .and_then(|command| test::interop(&command, Share::All)),
         Task::Bench { parts } => bench::run(&parts),
         Task::Dist => dist::run(),
+        Task::Release(release) => release::run(&release),
+        Task::Workflows => workflows::check(),
+        Task::Deny { advisories } => workflows::deny(advisories),
         Task::Wheel { test: true } => {
             setup::prepare(setup::INTEROP).and_then(|()| wheel::test(&[]))
         }

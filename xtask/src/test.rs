@@ -12,8 +12,8 @@ use anyhow::{Error, Result};
 use crate::interop::Share;
 use crate::page::{Features, PageTests};
 use crate::{
-    changes, cycles, dist, fuzz, interop as real_libraries, page, project, setup, shell, styles,
-    wheel,
+    changes, cycles, dist, fuzz, interop as real_libraries, page, project, release, setup, shell,
+    styles, wheel, workflows,
 };
 
 /// Seconds that each fuzz target runs here.
@@ -72,6 +72,7 @@ pub(crate) fn run(tier: Tier) -> ExitCode {
     if all {
         report.step("clippy for wasm32", clippy_wasm);
         report.step("packages", packages);
+        report.step("workflows and metadata", workflows::check);
         report.step("documentation", documentation);
         report.step("without default features", without_default_features);
         report.step("minimum Rust version", minimum_version);
@@ -175,8 +176,8 @@ fn clippy(all: bool) -> Result<()> {
 /// Checks the contents and metadata of packages. Another step checks that they compile.
 fn packages() -> Result<()> {
     let args = ["package", "--locked", "--workspace", "--no-verify", "--allow-dirty", "--quiet"];
-    let except = ["statelens-web", "statelens-app", "statelens-fixtures", "pystatelens", "xtask"];
-    cargo(&[&args[..], except.map(|name| ["--exclude", name]).as_flattened()].concat())
+    let except = release::UNPUBLISHED.map(|name| ["--exclude", name]);
+    cargo(&[&args[..], except.as_flattened()].concat())
 }
 
 /// Runs the unit and fixture tests of everything that runs on this machine, and of the logic of the

@@ -97,10 +97,10 @@ fn smoke(wheel: &Path) -> Result<()> {
 }
 
 /// Works without NumPy and torch.
-const SMOKE: &str = "
+pub(crate) const SMOKE: &str = "
 import importlib.metadata, sys, pystatelens
 licences = {file.name for file in importlib.metadata.files('pystatelens') if 'licenses' in file.parts}
-assert licences == {'LICENSE-APACHE', 'LICENSE-MIT'}, licences
+assert licences >= {'LICENSE-APACHE', 'LICENSE-MIT'}, licences
 checkpoint = pystatelens.open(sys.argv[1])
 key, tensor = next(checkpoint.tensors())
 assert len(tensor.tobytes()) == tensor.nbytes > 0

