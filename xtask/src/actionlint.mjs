@@ -11,10 +11,11 @@ const NEWER = [
 
 const [linter, folder] = process.argv.slice(2);
 const { createLinter } = await import(pathToFileURL(linter));
-const lint = await createLinter();
 let count = 0;
 for (const name of readdirSync(folder).sort()) {
   const file = join(folder, name);
+  // A linter that has linted a file may crash at the next one.
+  const lint = await createLinter();
   for (const { line, column, message, kind } of lint(readFileSync(file, "utf8"), file)) {
     if (!NEWER.some((known) => known.test(message))) {
       console.error(`${file}:${line}:${column}: ${message} [${kind}]`);

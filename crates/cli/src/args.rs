@@ -232,6 +232,7 @@ could not be read.
 Examples:
   statelens scan downloaded.bin && python train.py
   statelens scan ~/models extra.ckpt
+  statelens scan --sarif downloaded/ > scan.sarif
   statelens scan --json downloaded/ | jq -r 'select(.worst == \"danger\").path'
   statelens scan model.pkl --allow sklearn.linear_model._base.LinearRegression")]
     Scan(Scan),
@@ -310,6 +311,10 @@ pub(crate) struct Scan {
     /// may be repeated. Names that are known to be dangerous are reported anyway
     #[arg(long, value_name = "NAME")]
     pub(crate) allow: Vec<String>,
+
+    /// Prints SARIF 2.1.0, for code scanning
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) sarif: bool,
 
     #[command(flatten)]
     pub(crate) common: Common,

@@ -41,7 +41,9 @@ mod _native {
     #[pymodule_export]
     use crate::place::{dequantized, is_address, open, parse_size};
     #[pymodule_export]
-    use crate::reports::{check, diff, info, rank, renames, scan, stats, summary, verify};
+    use crate::reports::{
+        check, check_folder, diff, info, rank, renames, scan, stats, summary, verify,
+    };
     #[pymodule_export]
     use crate::tensor::{NativeFile, NativeTensor};
     #[pymodule_export]

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use pyo3::prelude::*;
+use statelens::folder::{self, RuleLevels};
 use statelens::parts::checkpoint::Leaf;
 use statelens::parts::compare::check::{
     CheckOptions, Expected, LibraryRelease, Reference as Against, check_checkpoint,
@@ -19,7 +20,7 @@ use statelens::sides::{RenameReport, SideEdits, roles_json};
 use statelens::statistics::{
     self, Condition, Grouping, MeasuredTensors, RankedLines, Ranking, ReadTwice, StatisticsOptions,
 };
-use statelens::{Checkpoint, DiffOptions, Error, Progress, Result, diff_with};
+use statelens::{Checkpoint, DiffOptions, Error, Limits, Progress, Result, diff_with};
 
 use crate::place::{Located, OpenOptions, Place};
 use crate::tensor::NativeTensor;
@@ -202,6 +203,16 @@ pub(crate) fn check(
             }
         };
         Ok(check_checkpoint(checkpoint.inner(), reference, &options).json())
+    })
+}
+
+/// Checks whether a folder with a model is whole and agrees with itself.
+#[pyfunction]
+pub(crate) fn check_folder(py: Python<'_>, path: PathBuf, levels: Vec<String>) -> PyResult<String> {
+    Watch::new(None).over(py, |progress| {
+        let mut rules = RuleLevels::default();
+        levels.iter().try_for_each(|level| rules.set(level))?;
+        Ok(folder::check(&path, &rules, &Limits::default(), progress)?.json())
     })
 }
 

@@ -292,6 +292,8 @@ def fits(value, type_):
         )
     if origin is typing.NotRequired:
         return fits(value, arguments[0])
+    if origin is typing.Literal:
+        return value in arguments
     if origin is list:
         return isinstance(value, list) and all(fits(item, arguments[0]) for item in value)
     if origin is dict:
@@ -299,6 +301,20 @@ def fits(value, type_):
     if origin in (typing.Union, types.UnionType):
         return any(fits(value, one) for one in arguments)
     return isinstance(value, (int, float) if type_ is float else type_)
+
+
+def test_check_of_a_folder_equals_that_of_the_command(fixtures):
+    whole, cut = fixtures / "folders/llama_three_shards", fixtures / "folders/shard_cut"
+    assert pystatelens.check(whole) == command("check", whole, "--json")
+    report = pystatelens.check(cut)
+    assert report == command("check", cut, "--json", status=1)
+    assert not report["whole"] and report["findings"][0]["rule"] == "file-cut"
+    mild = pystatelens.check(str(cut), levels={"file-cut": "warning"})
+    assert mild["whole"] and mild["warnings"] == 1
+    with pytest.raises(pystatelens.RefusedError, match="no rule"):
+        pystatelens.check(cut, levels={"no-such-rule": "off"})
+    with pytest.raises(TypeError, match="against"):
+        pystatelens.check({"weight": torch.ones(2)})
 
 
 def test_reports_have_the_documented_types(examples, fixtures):
@@ -319,6 +335,7 @@ def test_reports_have_the_documented_types(examples, fixtures):
         (pystatelens.diff("state.pt", "other.pt"), reports.DiffReport),
         (pystatelens.diff("state.pt", "model.safetensors"), reports.DiffReport),
         (pystatelens.check("state.pt", "other.pt"), reports.CheckReport),
+        (pystatelens.check("state.pt"), reports.FolderReport),
         (pystatelens.check("trainer.pt", {"layers.0.weight": torch.ones(2)}, release="2.9"), reports.CheckReport),
         (pystatelens.stats("state.pt", by="dtype"), reports.StatsReport),
         (pystatelens.manifest("state.pt"), reports.Manifest),

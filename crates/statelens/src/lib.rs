@@ -51,6 +51,7 @@ mod conversion;
 mod element;
 pub mod executor;
 pub mod files;
+pub mod folder;
 pub mod job;
 mod job_store;
 pub mod listings;

@@ -56,7 +56,7 @@ impl Command {
             Self::Toolbox(command) => match command {
                 Toolbox::States(args) => &args.common,
                 Toolbox::Diff(args) => &args.common,
-                Toolbox::Check(args) => &args.input.common,
+                Toolbox::Check(args) => &args.inputs.common,
                 Toolbox::Verify(args) => &args.inputs.common,
                 Toolbox::Upgrade(args) => &args.input.common,
                 Toolbox::FixCheckpointSpec(args) => &args.common,

@@ -37,14 +37,24 @@ Examples:
   statelens diff model.pt renamed.pt --renames > names.txt")]
     Diff(Diff),
 
-    /// Checks whether a checkpoint would load into what another one describes; exit status 1 if not
+    /// Checks whether a folder with a model is whole and agrees with itself, or with --against
+    /// whether a checkpoint would load into another one; exit status 1 if not
     #[command(after_help = "\
-REFERENCE is a checkpoint, a manifest (`statelens manifest --json`, `statelens ls --json`), or a
+Without --against, files, indexes, shards, layers, config.json and the tokenizer of a folder are
+compared with each other. For a file, those of its checkpoint. No weight is read. Each rule has an
+id, a level and a remedy: docs/rules.md lists them. An error means that a common loader refuses the
+folder or loads other values, a warning that the folder contradicts itself.
+
+With --against, REFERENCE is a checkpoint, a manifest (`statelens manifest --json`, `statelens ls --json`), or a
 list with `key dtype shape` on each line. No weight is read. As with torch's load_state_dict,
 missing and unexpected keys are errors unless --no-strict is given, different shapes always are,
 and different dtypes are converted. In the checkpoint of a trainer, the state `model` is checked.
 
 Examples:
+  statelens check model_dir
+  statelens check model_dir --level dtype-differs=off --level index-missing=warning
+  statelens check model_dir --fix-index      a right index for shards that stay as they are
+  statelens check model_dir --sarif > check.sarif
   statelens check checkpoint_1000.mdl --against expected.mdl
   statelens check model.pt --against keys.txt --no-strict
   statelens check old.mdl --against new.mdl --release 2.10")]
@@ -137,29 +147,49 @@ Examples:
 }
 
 #[derive(Debug, Args)]
+#[command(mut_arg("files", |arg| arg.value_name("FOLDER").help("Folders with models, or checkpoints; with --against, one checkpoint")))]
 pub(crate) struct Check {
     #[command(flatten)]
-    pub(crate) input: Input,
+    pub(crate) inputs: Inputs,
 
     /// The keys that it should have: a checkpoint, a manifest, or a list of keys
-    #[arg(long, value_name = "REFERENCE")]
-    pub(crate) against: PathBuf,
+    #[arg(long, value_name = "REFERENCE", conflicts_with_all = ["fix_index", "level", "sarif"])]
+    pub(crate) against: Option<PathBuf>,
+
+    /// Sets the level of a rule: off, note, warning or error; may be repeated
+    #[arg(long, value_name = "RULE=LEVEL")]
+    pub(crate) level: Vec<String>,
+
+    /// Writes a right index for the shards of FOLDER, which stay as they are; the previous index is
+    /// kept as NAME.bak
+    #[arg(long, conflicts_with = "sarif")]
+    pub(crate) fix_index: bool,
+
+    /// Prints SARIF 2.1.0, for code scanning
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) sarif: bool,
 
     /// Ignores missing and unexpected keys
-    #[arg(long)]
+    #[arg(long, requires = "against")]
     pub(crate) no_strict: bool,
 
     /// The state to check, on either side that has it
-    #[arg(long, value_name = "NAME", default_value = "model", conflicts_with = "all")]
+    #[arg(
+        long,
+        value_name = "NAME",
+        default_value = "model",
+        conflicts_with = "all",
+        requires = "against"
+    )]
     pub(crate) state: String,
 
     /// Checks all states
-    #[arg(long)]
+    #[arg(long, requires = "against")]
     pub(crate) all: bool,
 
     /// Also checks the format, and the version in `__metadata__`, as this release of the Cerebras
     /// library does, e.g. 2.10
-    #[arg(long, value_name = "RELEASE")]
+    #[arg(long, value_name = "RELEASE", requires = "against")]
     pub(crate) release: Option<String>,
 
     /// Only warns of another release, as the trainer does with strict_version off
@@ -179,6 +209,10 @@ pub(crate) struct Verify {
     /// Counts NaN and infinite values as faults
     #[arg(long)]
     pub(crate) finite: bool,
+
+    /// Prints SARIF 2.1.0, for code scanning
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) sarif: bool,
 }
 
 #[derive(Debug, Args)]

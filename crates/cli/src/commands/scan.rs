@@ -5,6 +5,7 @@ mod folder;
 use std::path::Path;
 
 use statelens::parts::checkpoint::visible;
+use statelens::parts::compare::sarif::SarifLog;
 use statelens::parts::describe::grade_word;
 use statelens::parts::formats::ScanOptions;
 use statelens::parts::values::{findings_json, worst};
@@ -22,6 +23,7 @@ pub(crate) fn run(args: &Scan) -> CommandResult {
     let mut scan = Scanning {
         options,
         json: args.common.json,
+        sarif: args.sarif.then(SarifLog::default),
         several: args.paths.len() > 1 || args.paths.iter().any(|path| path.is_dir()),
         printer: Some(Printer::new()),
         rows: Vec::new(),
@@ -30,7 +32,9 @@ pub(crate) fn run(args: &Scan) -> CommandResult {
     for path in &args.paths {
         scan.path(path, args)?;
     }
-    if scan.several && !scan.json {
+    if let Some(log) = scan.sarif.take() {
+        scan.print(|printer| printer.line(&log.json(env!("CARGO_PKG_VERSION"))))?;
+    } else if scan.several && !scan.json {
         let line = scan.count.line();
         let rows = std::mem::take(&mut scan.rows);
         scan.print(|printer| {
@@ -58,6 +62,8 @@ pub(crate) fn run(args: &Scan) -> CommandResult {
 struct Scanning {
     options: ScanOptions,
     json: bool,
+    /// Collects the findings, if they are printed as one log.
+    sarif: Option<SarifLog>,
     /// Whether the paths may hold more than one file.
     several: bool,
     /// `None` after standard output was closed. The scan goes on, because the exit status must
@@ -124,6 +130,10 @@ impl Scanning {
 
     fn report(&mut self, path: &Path, findings: &[Finding]) -> Result<(), Failure> {
         let file = path.display().to_string();
+        if let Some(log) = &mut self.sarif {
+            log.add_scan(&file, findings);
+            return Ok(());
+        }
         let (json, several) = (self.json, self.several);
         self.print(|printer| {
             if json {
@@ -160,6 +170,9 @@ impl Scanning {
         let row = [&*path.display().to_string(), "not read", error.what()];
         self.rows.push(row.map(str::to_owned).to_vec());
         warn(&error.to_string());
+        if let Some(log) = &mut self.sarif {
+            log.add_unread(&path.display().to_string(), error.what());
+        }
         if !self.json {
             return Ok(());
         }

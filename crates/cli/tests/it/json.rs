@@ -41,6 +41,7 @@ fn every_json_field_is_documented() {
         &["diff", &file, &file],
         &["diff", &file, &old],
         &["check", &file, "--against", &old],
+        &["check", &text(&fixture("folders/total_size_wrong"))],
         &["verify", &file],
         &["verify", &file, &old],
         &["runs", &dir],

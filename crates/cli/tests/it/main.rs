@@ -21,6 +21,7 @@ mod durable;
 mod escaping;
 mod expansion;
 mod fixtures;
+mod folders;
 #[cfg(target_os = "linux")]
 mod interrupted;
 mod jobs;

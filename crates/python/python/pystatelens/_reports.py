@@ -6,7 +6,8 @@ import json
 import os
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, TypedDict, Unpack
+from types import MappingProxyType
+from typing import Any, Literal, TypeAlias, TypedDict, Unpack, overload
 
 from . import _arguments as arguments
 from . import _native
@@ -17,7 +18,9 @@ from ._tensor import Tensor
 from .reports import (
     CheckReport,
     DiffReport,
+    FolderReport,
     LeafInfo,
+    Level,
     Manifest,
     RankReport,
     RenameReport,
@@ -287,6 +290,16 @@ def info(
     return report
 
 
+@overload
+def check(
+    source: str | os.PathLike[str],
+    against: None = None,
+    *,
+    levels: Mapping[str, Level] = ...,
+) -> FolderReport: ...
+
+
+@overload
 def check(
     source: Source | Checkpoint | StateDict,
     against: Source | Checkpoint | Mapping[str, Any] | Iterable[str],
@@ -296,17 +309,45 @@ def check(
     release: str | None = None,
     strict_version: bool = True,
     max_fetch: Size | None = None,
-) -> CheckReport:
-    """Checks whether a checkpoint would load into another one or into a model, without reading weights.
+) -> CheckReport: ...
+
+
+def check(
+    source: Source | Checkpoint | StateDict,
+    against: Source | Checkpoint | Mapping[str, Any] | Iterable[str] | None = None,
+    *,
+    levels: Mapping[str, Level] = MappingProxyType({}),
+    state: str | None = "model",
+    strict: bool = True,
+    release: str | None = None,
+    strict_version: bool = True,
+    max_fetch: Size | None = None,
+) -> CheckReport | FolderReport:
+    """Checks whether a folder with a model is whole and agrees with itself, or whether a checkpoint would
+    load into another one or into a model. Reads no weights.
+
+    Without `against`, `source` is the path of a folder, or of a file for its checkpoint. Files, indexes,
+    shards, layers, `config.json` and the tokenizer are compared with each other. `levels` sets the level of
+    rules, which docs/rules.md lists: `{"dtype-differs": "off"}`.
+
+    >>> import pystatelens
+    >>> report = pystatelens.check("model.safetensors")
+    >>> report["whole"], report["findings"]
+    (True, [])
 
     `against` is a checkpoint, a state dict (`model.state_dict()`), or a list of keys. If a side has the
     state `state`, only this state of it is compared. Raises the exceptions of `open`.
 
-    >>> import pystatelens
     >>> report = pystatelens.check("trainer.pt", ["layers.0.weight", "norm", "head"])
     >>> report["loads"], [missing["key"] for missing in report["missing"]]
     (False, ['head'])
     """
+    if against is None:
+        if not isinstance(source, (str, os.PathLike)):
+            raise TypeError("a folder is checked by its path; pass `against` to compare a checkpoint")
+        rules = [f"{rule}={level}" for rule, level in levels.items()]
+        folder: FolderReport = _loaded(_native.check_folder(os.fspath(source), rules))
+        return folder
     reference: Any
     if isinstance(against, Checkpoint) or _is_source(against):
         reference = located(against, max_fetch)

@@ -4,7 +4,7 @@ Fields with `NotRequired` are missing where they do not apply. Later versions ma
 """
 
 # Without `from __future__ import annotations`, so that `__required_keys__` is right.
-from typing import Any, NotRequired, TypedDict
+from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
 __all__ = [
     "CallFound",
@@ -16,9 +16,11 @@ __all__ = [
     "Difference",
     "DiffReport",
     "Finding",
+    "FolderReport",
     "GroupStatistics",
     "Histogram",
     "LeafInfo",
+    "Level",
     "LineStatistics",
     "Loss",
     "Manifest",
@@ -28,6 +30,7 @@ __all__ = [
     "RankedLine",
     "RenameReport",
     "Renamed",
+    "RuleFinding",
     "ScanReport",
     "Statistics",
     "StatsReport",
@@ -196,6 +199,33 @@ class CheckReport(TypedDict):
     damage: list[Any]
     format: Any
     release: dict[str, Any] | None
+
+
+Level: TypeAlias = Literal["off", "note", "warning", "error"]
+"""How much a finding of `check` matters."""
+
+
+class RuleFinding(TypedDict):
+    """What a rule of `check` found in a folder. docs/rules.md lists the rules."""
+
+    rule: str
+    level: Level
+    file: str
+    key: str
+    text: str
+    fix: str
+
+
+class FolderReport(TypedDict):
+    """The report of `check` about a folder."""
+
+    statelens: int
+    whole: bool
+    errors: int
+    warnings: int
+    weight_files: int
+    tensors: int
+    findings: list[RuleFinding]
 
 
 class Histogram(TypedDict):

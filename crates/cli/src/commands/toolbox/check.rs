@@ -1,4 +1,4 @@
-//! `statelens check`.
+//! `statelens check` with `--against`.
 
 use std::fs;
 use std::io::Read as _;
@@ -18,6 +18,13 @@ use crate::print::{CommandResult, Failure, Printer, TextTable, counted, grouped}
 const MAX_REFERENCE: u64 = 256 << 20;
 
 pub(crate) fn run(args: &Check) -> CommandResult {
+    let Some(against) = &args.against else { return super::folder::run(args) };
+    let [file] = args.inputs.files.as_slice() else {
+        return Err(Error::refused("--against compares one checkpoint")
+            .advice("Check them one by one.")
+            .into());
+    };
+    let common = &args.inputs.common;
     let options = CheckOptions {
         strict: !args.no_strict,
         state: (!args.all).then(|| args.state.clone()),
@@ -25,10 +32,10 @@ pub(crate) fn run(args: &Check) -> CommandResult {
         strict_version: !args.no_strict_version,
     };
     let state = options.state.as_deref().unwrap_or_default();
-    let checkpoint = super::open_for_good(&args.input.file, &args.input.common.with)?;
-    let answer = check_checkpoint(checkpoint.inner(), reference(&args.against, state)?, &options);
+    let checkpoint = super::open_for_good(file, &common.with)?;
+    let answer = check_checkpoint(checkpoint.inner(), reference(against, state)?, &options);
     let mut printer = Printer::for_verdict();
-    match args.input.common.json {
+    match common.json {
         true => printer.line(&answer.json())?,
         false => show(&answer, args.no_strict, &mut printer)?,
     }

@@ -4,6 +4,7 @@ mod check;
 pub(super) mod dataloader;
 mod diff;
 mod fix;
+mod folder;
 mod prune;
 mod runs;
 pub(super) mod states;

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use statelens::parts::compare::sarif::SarifLog;
 use statelens::parts::compare::verify::{Manifest, VerificationReport};
 use statelens::parts::values::Json;
 use statelens::{Checkpoint, Error, Result};
@@ -18,6 +19,9 @@ const LONGEST: u64 = 1 << 30;
 pub(crate) fn run(args: &Verify) -> CommandResult {
     let manifest = args.manifest.as_deref().map(read).transpose()?;
     let (files, common) = (&args.inputs.files, &args.inputs.common);
+    if args.sarif {
+        return sarif(args, manifest.as_ref());
+    }
     if let [file] = files.as_slice() {
         let (report, opened) = verify_file(file, &common.with, manifest.as_ref())?;
         let answer = report.answer(args.finite);
@@ -51,6 +55,25 @@ pub(crate) fn run(args: &Verify) -> CommandResult {
         let json = Box::new(move |json: &mut Json| report.write(answer, json));
         Ok(several::FileRow { cells, json, answer: answer || incomplete, incomplete })
     })
+}
+
+/// Prints the problems of all files as one SARIF log.
+fn sarif(args: &Verify, manifest: Option<&Manifest>) -> CommandResult {
+    let (mut log, mut answer, mut incomplete) = (SarifLog::default(), true, false);
+    for file in &args.inputs.files {
+        let name = file.display().to_string();
+        let (report, _) = verify_file(file, &args.inputs.common.with, manifest)?;
+        log.add_verification(&name, &report, args.finite);
+        incomplete |= report.is_incomplete(args.finite);
+        answer &= report.answer(args.finite) || report.is_incomplete(args.finite);
+    }
+    let mut printer = Printer::for_verdict();
+    printer.line(&log.json(env!("CARGO_PKG_VERSION")))?;
+    printer.finish()?;
+    match answer && incomplete {
+        true => Err(Failure::Incomplete),
+        false => Ok(answer),
+    }
 }
 
 /// Verifies one checkpoint; also returns whether it could be opened.

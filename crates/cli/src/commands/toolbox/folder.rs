@@ -1,0 +1,112 @@
+//! `statelens check` without `--against`: folders with models.
+
+use std::path::Path;
+
+use statelens::Result;
+use statelens::folder::{FolderReport, Level, RuleLevels, fix_index};
+use statelens::parts::checkpoint::{counted, visible};
+use statelens::parts::compare::sarif::SarifLog;
+use statelens::parts::values::Json;
+
+use crate::args::Check;
+use crate::commands::several;
+use crate::limits::limits;
+use crate::print::{CommandResult, Failure, Printer, grouped, warn};
+use crate::progress::{Bar, Unit};
+
+pub(crate) fn run(args: &Check) -> CommandResult {
+    let mut levels = RuleLevels::default();
+    for level in &args.level {
+        levels.set(level)?;
+    }
+    let (folders, common) = (&args.inputs.files, &args.inputs.common);
+    if args.fix_index {
+        for folder in folders {
+            let mut bar = Bar::new("reading", Unit::Keys);
+            for path in fix_index(folder, limits(), &mut bar)? {
+                warn(&format!("wrote {}", path.display()));
+            }
+        }
+    }
+    let check = |folder: &Path| -> Result<FolderReport> {
+        let mut bar = Bar::new("checking", Unit::Keys);
+        statelens::folder::check(folder, &levels, limits(), &mut bar)
+    };
+    if args.sarif {
+        let mut log = SarifLog::default();
+        let mut whole = true;
+        for folder in folders {
+            let report = check(folder)?;
+            whole &= report.whole;
+            log.add_folder(&report, |file| inside(folder, file));
+        }
+        return verdict(whole, |printer| printer.line(&log.json(env!("CARGO_PKG_VERSION"))));
+    }
+    let [folder] = folders.as_slice() else { return table(folders, common.json, check) };
+    let report = check(folder)?;
+    verdict(report.whole, |printer| match common.json {
+        true => printer.line(&report.json()),
+        false => show(&report, printer),
+    })
+}
+
+fn verdict(whole: bool, print: impl FnOnce(&mut Printer) -> Result<(), Failure>) -> CommandResult {
+    let mut printer = Printer::for_verdict();
+    print(&mut printer)?;
+    printer.finish()?;
+    Ok(whole)
+}
+
+/// Returns the path of a file of a folder; that of the folder if there is no name.
+fn inside(folder: &Path, file: &str) -> String {
+    let folder = match folder.is_dir() {
+        true => folder,
+        false => folder.parent().unwrap_or(Path::new("")),
+    };
+    match file {
+        "" => folder.display().to_string(),
+        file => folder.join(file).display().to_string(),
+    }
+}
+
+/// Prints one table of several folders, or one JSON object.
+fn table(
+    folders: &[std::path::PathBuf],
+    json: bool,
+    check: impl Fn(&Path) -> Result<FolderReport>,
+) -> CommandResult {
+    let heads = ["verdict", ">errors", ">warnings", "first"];
+    several::each(folders, &heads, json, |folder| {
+        let report = check(folder)?;
+        let first = report.findings.iter().find(|finding| finding.level >= Level::Warning);
+        let cells = vec![
+            if report.whole { "whole" } else { "not whole" }.to_owned(),
+            grouped(report.errors),
+            grouped(report.warnings),
+            first.map_or(String::new(), |first| format!("{}: {}", first.rule, first.text)),
+        ];
+        let answer = report.whole;
+        let json = Box::new(move |json: &mut Json| json.fields(&report));
+        Ok(several::FileRow { cells, json, answer, incomplete: false })
+    })
+}
+
+fn show(report: &FolderReport, printer: &mut Printer) -> Result<(), Failure> {
+    for finding in &report.findings {
+        let word = finding.level.word();
+        printer.line(&format!("{word:<8} {}", visible(&finding.text)))?;
+        printer.line(&format!("         rule   {}", finding.rule))?;
+        if finding.level > Level::Note {
+            printer.line(&format!("         do     {}", visible(&finding.fix)))?;
+        }
+    }
+    printer.line(&report.verdict())?;
+    let fixable = |rule: &str| rule.starts_with("index-") && rule != "index-stale";
+    let count = report.findings.iter().filter(|finding| fixable(&finding.rule)).count() as u64;
+    match count {
+        0 => Ok(()),
+        count => {
+            printer.line(&format!("{} of the index: see --fix-index", counted(count, "finding")))
+        }
+    }
+}

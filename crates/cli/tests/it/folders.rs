@@ -1,0 +1,207 @@
+//! `statelens check` on folders with models, whole and with one defect each, and SARIF.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+use statelens::parts::compare::folder::{RULES, rules_markdown};
+
+use crate::common::{Folder, fixture, run, text};
+
+fn folder(name: &str) -> PathBuf {
+    fixture(&format!("folders/{name}"))
+}
+
+/// Copies a folder of fixtures, to change it.
+fn copy(name: &str) -> Folder {
+    let copy = Folder::new();
+    for entry in fs::read_dir(folder(name)).unwrap() {
+        let entry = entry.unwrap();
+        fs::copy(entry.path(), copy.path().join(entry.file_name())).unwrap();
+    }
+    copy
+}
+
+fn check(path: &Path, more: &[&str]) -> (Option<i32>, Value) {
+    let ran = run([&["check", &text(path), "--json"], more].concat());
+    let json = serde_json::from_str(&ran.out);
+    (ran.code, json.unwrap_or_else(|_| panic!("{}: {} {}", path.display(), ran.out, ran.err)))
+}
+
+/// Returns the rules of the findings with at least this level.
+fn rules(report: &Value, levels: &[&str]) -> Vec<String> {
+    let findings = report["findings"].as_array().unwrap().iter();
+    let findings = findings.filter(|one| levels.contains(&one["level"].as_str().unwrap()));
+    findings.map(|one| one["rule"].as_str().unwrap().to_owned()).collect()
+}
+
+/// Every defect is named, with the level that real loaders justify, and whole folders have none.
+#[test]
+fn finds_each_defect_and_nothing_in_whole_folders() {
+    let expected = fs::read_to_string(folder("expect.json")).unwrap();
+    let expected: Value = serde_json::from_str(&expected).unwrap();
+    let mut failures = Vec::new();
+    for (name, expect) in expected.as_object().unwrap() {
+        let (code, report) = check(&folder(name), &[]);
+        let level = expect["level"].as_str().unwrap();
+        let (errors, warnings) = (rules(&report, &["error"]), rules(&report, &["warning"]));
+        let is_right = match level {
+            "error" => !errors.is_empty(),
+            "warning" => errors.is_empty() && !warnings.is_empty(),
+            _ => errors.is_empty() && warnings.is_empty(),
+        };
+        if !is_right || code.map(i64::from) != expect["exit"].as_i64() {
+            failures.push(format!("{name}: {level}, but {report}"));
+        }
+        let told = report["findings"].to_string().to_lowercase().replace(',', "");
+        for words in expect["must_name"].as_array().unwrap() {
+            let words = words.as_str().unwrap().to_lowercase();
+            if !words.split('|').any(|word| told.contains(word)) {
+                failures.push(format!("{name}: does not name {words}"));
+            }
+        }
+        for rule in errors.iter().chain(&warnings) {
+            assert!(RULES.iter().any(|known| known.id == rule), "{rule}");
+        }
+    }
+    assert!(failures.is_empty(), "{failures:#?}");
+}
+
+#[test]
+fn levels_of_rules_can_be_set() {
+    let (code, report) = check(&folder("config_dtype"), &["--level", "config-dtype=error"]);
+    assert_eq!((code, rules(&report, &["error"])), (Some(1), vec!["config-dtype".to_owned()]));
+    let (code, report) = check(&folder("missing_shard"), &["--level", "shard-missing=off"]);
+    assert_eq!((code, rules(&report, &["error"]).len()), (Some(0), 0));
+    for wrong in ["config-dtype", "config-dtype=bad", "no-such-rule=off"] {
+        let ran = run(["check", &text(&folder("llama_single")), "--level", wrong]);
+        assert_eq!(ran.code, Some(2), "{wrong}: {}", ran.err);
+    }
+}
+
+#[test]
+fn writes_a_right_index_and_keeps_the_old_one() {
+    for name in ["tensor_in_wrong_shard", "index_broken", "total_size_wrong", "tensor_not_in_index"]
+    {
+        let copy = copy(name);
+        let index = copy.file("model.safetensors.index.json");
+        let old = fs::read(&index).unwrap();
+        let ran = run(["check", &text(copy.path()), "--fix-index"]);
+        assert_eq!(ran.code, Some(0), "{name}: {} {}", ran.out, ran.err);
+        assert_eq!(fs::read(copy.file("model.safetensors.index.json.bak")).unwrap(), old);
+        let (code, report) = check(copy.path(), &[]);
+        assert_eq!((code, &report["warnings"]), (Some(0), &0.into()), "{name}: {report}");
+        let whole = fs::read(folder("llama_three_shards").join("model.safetensors.index.json"));
+        let whole: Value = serde_json::from_slice(&whole.unwrap()).unwrap();
+        let new: Value = serde_json::from_slice(&fs::read(&index).unwrap()).unwrap();
+        assert_eq!(
+            new["weight_map"].as_object().map(|map| map.len()),
+            whole["weight_map"].as_object().map(|map| map.len())
+        );
+        assert_eq!(new["metadata"]["total_size"], whole["metadata"]["total_size"], "{name}");
+    }
+}
+
+#[test]
+fn no_index_is_written_for_shards_that_are_not_whole() {
+    for name in ["missing_shard", "shard_cut", "tensor_twice_unlike", "shard_empty"] {
+        let copy = copy(name);
+        let index = copy.file("model.safetensors.index.json");
+        let old = fs::read(&index).unwrap();
+        let ran = run(["check", &text(copy.path()), "--fix-index"]);
+        assert_eq!(ran.code, Some(2), "{name}: {}", ran.out);
+        assert_eq!(fs::read(&index).unwrap(), old, "{name}");
+        assert!(!copy.file("model.safetensors.index.json.bak").exists());
+    }
+}
+
+/// A file stands for its checkpoint: other files of the folder are not judged.
+#[test]
+fn a_file_is_checked_with_its_set() {
+    let copy = copy("llama_three_shards");
+    fs::write(copy.file("other.safetensors"), "").unwrap();
+    assert_eq!(check(copy.path(), &[]).0, Some(1));
+    let (code, report) = check(&copy.file("model-00002-of-00003.safetensors"), &[]);
+    assert_eq!((code, &report["weight_files"]), (Some(0), &3.into()), "{report}");
+}
+
+#[test]
+fn several_folders_are_one_table() {
+    let (whole, broken) = (text(&folder("llama_single")), text(&folder("shard_empty")));
+    let ran = run(["check", &whole, &broken]);
+    assert_eq!(ran.code, Some(1));
+    assert!(ran.out.contains("not whole") && ran.out.contains("file-empty"), "{}", ran.out);
+}
+
+/// Checks the structure that the schema of SARIF 2.1.0 requires, and what code scanning needs.
+fn sarif(args: &[&str], code: i32) -> Vec<Value> {
+    let ran = run(args);
+    assert_eq!(ran.code, Some(code), "{args:?}: {} {}", ran.out, ran.err);
+    let log: Value = serde_json::from_str(&ran.out).unwrap_or_else(|_| panic!("{}", ran.out));
+    assert_eq!(log["version"], "2.1.0");
+    assert!(log["$schema"].as_str().unwrap().ends_with("sarif-schema-2.1.0.json"));
+    let run = &log["runs"][0];
+    let driver = &run["tool"]["driver"];
+    assert_eq!(driver["name"], "Statelens");
+    let rules = driver["rules"].as_array().unwrap();
+    for rule in rules {
+        assert!(rule["id"].is_string() && rule["shortDescription"]["text"].is_string(), "{rule}");
+        assert!(rule["helpUri"].as_str().unwrap().starts_with("https://"), "{rule}");
+        let level = rule["defaultConfiguration"]["level"].as_str().unwrap();
+        assert!(["none", "note", "warning", "error"].contains(&level), "{rule}");
+    }
+    let results = run["results"].as_array().unwrap().clone();
+    for result in &results {
+        let level = result["level"].as_str().unwrap();
+        assert!(["note", "warning", "error"].contains(&level), "{result}");
+        assert!(!result["message"]["text"].as_str().unwrap().is_empty(), "{result}");
+        let index = usize::try_from(result["ruleIndex"].as_u64().unwrap()).unwrap();
+        assert_eq!(rules[index]["id"], result["ruleId"]);
+        let place = &result["locations"][0]["physicalLocation"];
+        let uri = place["artifactLocation"]["uri"].as_str().unwrap();
+        assert!(!uri.is_empty() && !uri.contains(' ') && !uri.contains('\\'), "{uri}");
+        assert_eq!(place["region"]["startLine"], 1);
+        let print = result["partialFingerprints"]["statelens/v1"].as_str().unwrap();
+        assert_eq!(print.len(), 64);
+    }
+    results
+}
+
+#[test]
+fn sarif_of_check_scan_and_verify() {
+    let cut = text(&folder("shard_cut"));
+    let results = sarif(&["check", &cut, "--sarif"], 1);
+    assert_eq!(results[0]["ruleId"], "file-cut");
+    let key = &results[0]["locations"][0]["logicalLocations"][0]["fullyQualifiedName"];
+    assert_eq!(key, "model.layers.2.mlp.down_proj.weight");
+    let place = &results[0]["locations"][0]["physicalLocation"]["artifactLocation"]["uri"];
+    assert!(place.as_str().unwrap().ends_with("/model-00002-of-00003.safetensors"), "{place}");
+    assert!(sarif(&["check", &text(&folder("llama_single")), "--sarif"], 0).is_empty());
+
+    let evil = text(&fixture("attacks4/bytesio_evil.pt"));
+    let results = sarif(&["scan", &evil, "--sarif"], 1);
+    assert!(
+        results
+            .iter()
+            .any(|one| one["ruleId"] == "scan-danger" || one["ruleId"] == "scan-unknown-code")
+    );
+    assert!(results[0]["message"]["text"].as_str().unwrap().len() > 20);
+
+    let shard = text(&folder("shard_cut").join("model-00002-of-00003.safetensors"));
+    let results = sarif(&["verify", &shard, "--sarif"], 1);
+    assert!(results.iter().any(|one| one["ruleId"] == "verify-finding"), "{results:?}");
+}
+
+/// The page about the rules is made from them.
+#[test]
+fn rules_are_documented() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/rules.md");
+    let page = fs::read_to_string(&path).unwrap();
+    let (start, rest) = page.split_once("updates it -->\n").unwrap();
+    let (_, end) = rest.split_once("<!-- /rules -->").unwrap();
+    let made = format!("{start}updates it -->\n{}<!-- /rules -->{end}", rules_markdown());
+    if std::env::var_os("STATELENS_WRITE_DOCS").is_some() {
+        fs::write(&path, &made).unwrap();
+    }
+    assert!(page == made, "run this test with STATELENS_WRITE_DOCS=1");
+}

@@ -1,0 +1,306 @@
+//! The config against the shapes of tensors: layers, hidden size, vocabulary, feed-forward layers,
+//! output head, dtype, and parts of the model.
+
+use std::collections::BTreeSet;
+
+use statelens_checkpoint::{counted, grouped, listed, shape_text};
+
+use super::Findings;
+use super::config::Config;
+use super::document::JsonValue;
+use super::layers::{FLOATS, Stack, Stacks, is_other_part};
+use super::rules::{
+    CONFIG_DTYPE, CONFIG_FEED_FORWARD, CONFIG_HEAD_MISSING, CONFIG_HIDDEN_SIZE, CONFIG_LAYERS,
+    CONFIG_NEXT_TOKEN, CONFIG_PART_MISSING, CONFIG_TIED_HEAD, CONFIG_VOCABULARY,
+};
+use super::sets::ShardSet;
+use super::shard::TensorEntry;
+
+/// Ends of the keys of the embedding of tokens.
+const EMBEDDINGS: [&str; 9] = [
+    "embed_tokens.weight",
+    "wte.weight",
+    "word_embeddings.weight",
+    "embed_in.weight",
+    "tok_embeddings.weight",
+    "token_embd.weight",
+    "shared.weight",
+    "backbone.embeddings.weight",
+    "backbone.embedding.weight",
+];
+
+pub(super) const HIDDEN: [&str; 4] = ["hidden_size", "n_embd", "d_model", "dim"];
+const LAYERS: [&str; 4] = ["num_hidden_layers", "n_layer", "num_layers", "n_layers"];
+const NEXT_TOKEN: [&str; 1] = ["num_nextn_predict_layers"];
+
+/// Fields by which the width of the embedding is not the hidden size.
+const OTHER_WIDTHS: [&str; 5] =
+    ["word_embed_proj_dim", "embedding_size", "embd_dim", "d_embed", "embed_dim"];
+
+/// Parts of other models that the config of a multimodal model describes, and words in their keys.
+const PARTS: [(&str, &[&str]); 2] = [
+    ("vision_config", &["vision", "visual", "image", "vit", "siglip", "patch_embed", "clip"]),
+    ("audio_config", &["audio", "speech", "sound", "whisper"]),
+];
+
+/// Tensors of the feed-forward layers: the end of the key, and the dimension of their size.
+const FEED_FORWARD: [(&str, usize); 8] = [
+    ("mlp.gate_proj.weight", 0),
+    ("mlp.up_proj.weight", 0),
+    ("mlp.down_proj.weight", 1),
+    ("mlp.fc1.weight", 0),
+    ("mlp.c_fc.weight", 1),
+    ("mlp.dense_h_to_4h.weight", 0),
+    ("intermediate.dense.weight", 0),
+    ("mlp.gate_up_proj.weight", 0),
+];
+
+pub(super) fn check(
+    set: &ShardSet,
+    stacks: &Stacks<'_>,
+    config: &Config,
+    findings: &mut Findings<'_>,
+) {
+    layers(set, stacks, config, findings);
+    let embedding = embedding(set);
+    if let Some((file, entry)) = embedding {
+        embedding_sizes(file, entry, config, findings);
+        head(set, entry, config, findings);
+    }
+    if let Some(stack) = stacks.main() {
+        feed_forward(stack, config, findings);
+    }
+    dtype(set, config, findings);
+    parts(set, config, findings);
+}
+
+/// Returns the embedding of tokens, if there is one, or several of one shape.
+pub(super) fn embedding(set: &ShardSet) -> Option<(&str, &TensorEntry)> {
+    let is_numbered = |key: &str| key.split('.').any(|part| part.parse::<u64>().is_ok());
+    let found: Vec<(&str, &TensorEntry)> = set
+        .tensors()
+        .filter(|(_, entry)| {
+            entry.shape.len() == 2
+                && EMBEDDINGS.iter().any(|end| is_end(&entry.key, end))
+                && !is_other_part(&entry.key)
+                && !is_numbered(&entry.key)
+        })
+        .collect();
+    let first = found.first()?;
+    found.iter().all(|(_, entry)| entry.shape == first.1.shape).then_some(*first)
+}
+
+/// Returns whether a key ends with these parts.
+pub(super) fn is_end(key: &str, end: &str) -> bool {
+    key.strip_suffix(end).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+}
+
+fn layers(set: &ShardSet, stacks: &Stacks<'_>, config: &Config, findings: &mut Findings<'_>) {
+    let is_pair = config.root().get("is_encoder_decoder").and_then(JsonValue::bool) == Some(true);
+    let checked: Vec<(Option<&Stack<'_>>, Option<super::config::Field>)> = match is_pair {
+        true => vec![
+            (
+                stacks.ending(&["encoder.layers", "encoder.block"]),
+                config.number(&["encoder_layers", "num_layers"]),
+            ),
+            (
+                stacks.ending(&["decoder.layers", "decoder.block"]),
+                config.number(&["decoder_layers", "num_decoder_layers", "num_layers"]),
+            ),
+        ],
+        false => vec![(stacks.main(), config.number(&LAYERS))],
+    };
+    let next = config.number(&NEXT_TOKEN).map_or(0, |(_, count)| count);
+    for (stack, declared) in checked {
+        let (Some(stack), Some((field, count))) = (stack, declared) else { continue };
+        let stored = stack.len();
+        let with_next = count.saturating_add(next);
+        if stored != count && !(count < stored && stored <= with_next) {
+            let text = format!(
+                "`{field}` in {} is {count}, and there are {} in `{}`",
+                config.file(),
+                counted(stored, "layer"),
+                stack.path
+            );
+            findings.add_key(&CONFIG_LAYERS, config.file(), stack.path, text);
+        }
+        let is_next =
+            |key: &str| key.contains("mtp") || key.contains("nextn") || key.contains("eh_proj");
+        if next > 0 && stored <= count && !set.tensors().any(|(_, entry)| is_next(&entry.key)) {
+            let text = format!(
+                "`{}` in {} is {next}, and no tensor is of a layer for multi-token prediction",
+                NEXT_TOKEN[0],
+                config.file()
+            );
+            findings.add(&CONFIG_NEXT_TOKEN, config.file(), text);
+        }
+    }
+}
+
+fn embedding_sizes(file: &str, entry: &TensorEntry, config: &Config, findings: &mut Findings<'_>) {
+    let (Some(rows), Some(columns)) = (entry.shape.first(), entry.shape.get(1)) else { return };
+    if let Some((field, vocabulary)) = config.number(&["vocab_size", "n_vocab"])
+        && vocabulary != *rows
+        // Its embedding has rows for images after those of the vocabulary.
+        && !config.model_type().contains("mllama")
+    {
+        let text = format!(
+            "`{field}` in {} is {}, and `{}` has {} rows",
+            config.file(),
+            grouped(vocabulary),
+            entry.key,
+            grouped(*rows)
+        );
+        findings.add_key(&CONFIG_VOCABULARY, file, &entry.key, text);
+    }
+    if let Some((field, hidden)) = config.number(&HIDDEN)
+        && hidden != *columns
+        && FLOATS.contains(&entry.dtype.as_str())
+        && !config.has(&OTHER_WIDTHS)
+    {
+        let text = format!(
+            "`{field}` in {} is {}, and `{}` is {} wide",
+            config.file(),
+            grouped(hidden),
+            entry.key,
+            grouped(*columns)
+        );
+        findings.add_key(&CONFIG_HIDDEN_SIZE, file, &entry.key, text);
+    }
+}
+
+/// Compares `tie_word_embeddings` with the output head.
+fn head(set: &ShardSet, embedding: &TensorEntry, config: &Config, findings: &mut Findings<'_>) {
+    const FIELD: &str = "tie_word_embeddings";
+    let Some(tied) = config.flag(FIELD) else { return };
+    let is_head = |entry: &TensorEntry| {
+        let parts: Vec<&str> = entry.key.split('.').collect();
+        let named = ["lm_head", "embed_out", "output", "output_projection", "proj_out"];
+        let is_named = parts.iter().any(|part| named.contains(part))
+            && super::layers::split(&entry.key).is_none()
+            && !is_other_part(&entry.key);
+        let is_like = entry.shape == embedding.shape
+            && entry.key != embedding.key
+            && !EMBEDDINGS.iter().any(|end| is_end(&entry.key, end));
+        is_named && !entry.key.ends_with(".bias")
+            || is_like && super::layers::split(&entry.key).is_none()
+    };
+    let head = set.tensors().find(|(_, entry)| is_head(entry));
+    match head {
+        Some((file, entry)) if tied && !entry.is_alias && entry.shape == embedding.shape => {
+            let text =
+                format!("`{FIELD}` in {} is true, and `{}` is stored", config.file(), entry.key);
+            findings.add_key(&CONFIG_TIED_HEAD, file, &entry.key, text);
+        }
+        None if !tied => {
+            let kinds = ["CausalLM", "ConditionalGeneration", "LMHeadModel"];
+            let has_head = |name: &&str| kinds.iter().any(|kind| name.contains(kind));
+            if config.architectures().iter().any(has_head) {
+                let text =
+                    format!("`{FIELD}` in {} is false, and there is no `lm_head`", config.file());
+                findings.add(&CONFIG_HEAD_MISSING, config.file(), text);
+            }
+        }
+        _ => {}
+    }
+}
+
+fn feed_forward(stack: &Stack<'_>, config: &Config, findings: &mut Findings<'_>) {
+    let words = ["intermediate", "ffn", "ff_dim", "n_inner", "d_ff", "mlp_dim", "feed_forward"];
+    let mut fields: Vec<(String, u64)> = Vec::new();
+    for section in config.sections() {
+        for (name, value) in section.entries() {
+            if words.iter().any(|word| name.contains(word)) {
+                match value.number() {
+                    Some(0) => {}
+                    Some(number) => fields.push((name, number)),
+                    // A list has a size for each layer.
+                    None if value.items().next().is_some() => return,
+                    None => {}
+                }
+            }
+        }
+    }
+    let Some((field, size)) =
+        fields.iter().find(|(name, _)| name == "intermediate_size").or(fields.first())
+    else {
+        return;
+    };
+    let mut wrong: Vec<(&str, &TensorEntry, u64)> = Vec::new();
+    let mut all = 0;
+    for layer in stack.layers.values() {
+        for (rest, (file, entry)) in layer {
+            let Some((end, dim)) = FEED_FORWARD.iter().find(|(end, _)| is_end(rest, end)) else {
+                continue;
+            };
+            let is_plain =
+                FLOATS.contains(&entry.dtype.as_str()) || entry.dtype.starts_with("float8");
+            let Some(found) = entry.shape.get(*dim).filter(|_| entry.shape.len() == 2 && is_plain)
+            else {
+                continue;
+            };
+            let found = if *end == "mlp.gate_up_proj.weight" { *found / 2 } else { *found };
+            all += 1;
+            let is_declared = |found: u64| fields.iter().any(|(_, size)| *size == found);
+            // Some models store the transpose under this name.
+            let is_transposed =
+                *end == "mlp.c_fc.weight" && entry.shape.iter().any(|dim| is_declared(*dim));
+            if !is_declared(found) && !is_transposed {
+                wrong.push((file, entry, found));
+            }
+        }
+    }
+    // A single layer that differs from the others is a finding of its own.
+    if let Some((file, entry, found)) = wrong.first().filter(|_| wrong.len() * 2 > all) {
+        let text = format!(
+            "`{field}` in {} is {}, and the feed-forward layers have {}: `{}` is {}",
+            config.file(),
+            grouped(*size),
+            grouped(*found),
+            entry.key,
+            shape_text(&entry.shape)
+        );
+        findings.add_key(&CONFIG_FEED_FORWARD, file, &entry.key, text);
+    }
+}
+
+fn dtype(set: &ShardSet, config: &Config, findings: &mut Findings<'_>) {
+    let Some((field, value)) = config.value(&["torch_dtype", "dtype"]) else { return };
+    let Some(declared) = value.text().map(|text| text.trim_start_matches("torch.")) else { return };
+    if !FLOATS.contains(&declared) || config.quantization().is_some() {
+        return;
+    }
+    let stored: BTreeSet<&str> = set.tensors().map(|(_, entry)| entry.dtype.as_str()).collect();
+    let floats: Vec<&str> = stored.iter().copied().filter(|name| FLOATS.contains(name)).collect();
+    let is_quantised = stored.iter().any(|name| name.starts_with("float8") || *name == "uint8");
+    if !floats.is_empty() && !floats.contains(&declared) && !is_quantised {
+        let text = format!(
+            "`{field}` in {} is {declared}, and the tensors are {}",
+            config.file(),
+            listed(&floats, 4)
+        );
+        findings.add(&CONFIG_DTYPE, config.file(), text);
+    }
+}
+
+/// Reports parts that the config describes and of which nothing is stored.
+fn parts(set: &ShardSet, config: &Config, findings: &mut Findings<'_>) {
+    // A language model that was taken out of a multimodal one may keep the config.
+    if config.architectures().iter().any(|name| name.ends_with("ForCausalLM")) {
+        return;
+    }
+    for (field, words) in PARTS {
+        let section = config.root().get(field);
+        if !section.is_some_and(|it| it.is_object() && it.entries().next().is_some()) {
+            continue;
+        }
+        let is_of_part = |entry: &TensorEntry| {
+            let key = entry.key.to_ascii_lowercase();
+            words.iter().any(|word| key.contains(word))
+        };
+        if !set.tensors().any(|(_, entry)| is_of_part(entry)) {
+            let text = format!("{} has `{field}`, and no tensor is of that part", config.file());
+            findings.add(&CONFIG_PART_MISSING, config.file(), text);
+        }
+    }
+}

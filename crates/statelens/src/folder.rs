@@ -1,0 +1,104 @@
+//! Checks of folders with models.
+
+use std::fs;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use statelens_checkpoint::{Error, FileSet, Limits, Progress, Result};
+pub use statelens_compare::folder::{FolderReport, Level, Rule, RuleFinding, RuleLevels};
+use statelens_compare::folder::{check_folder, rebuild_indexes};
+
+use crate::files;
+
+/// The end of the name that an index has after it was replaced.
+const REPLACED: &str = ".bak";
+
+/// Checks whether a folder with a model is whole and agrees with itself, without reading weights.
+/// For a file, checks its checkpoint.
+///
+/// # Errors
+/// Fails if the path can't be read. Damaged files are findings of the report.
+pub fn check(
+    path: &Path,
+    levels: &RuleLevels,
+    limits: &Limits,
+    progress: &mut dyn Progress,
+) -> Result<FolderReport> {
+    let (files, only) = files_at(path)?;
+    check_folder(&files, only.as_deref(), levels, limits, progress)
+}
+
+/// Writes the right index for the shards in a folder, which stay as they are. A previous index is
+/// kept with `.bak` at the end of its name. Returns the paths of the indexes.
+///
+/// # Errors
+/// Fails, and writes nothing, if a shard is missing or damaged, or if shards contradict each other.
+pub fn fix_index(
+    folder: &Path,
+    limits: &Limits,
+    progress: &mut dyn Progress,
+) -> Result<Vec<PathBuf>> {
+    if !folder.is_dir() {
+        return Err(Error::refused("an index is written for a folder")
+            .in_file(folder.display().to_string())
+            .advice("Name the folder with the shards."));
+    }
+    let (files, _) = files_at(folder)?;
+    let mut written = Vec::new();
+    for index in rebuild_indexes(&files, limits, progress)? {
+        let path = folder.join(&index.file);
+        let failed = |error: std::io::Error| {
+            Error::io(format!("it can't be written: {error}")).in_file(path.display().to_string())
+        };
+        let mut file = tempfile::NamedTempFile::new_in(folder).map_err(failed)?;
+        file.write_all(index.text.as_bytes()).map_err(failed)?;
+        file.as_file().sync_all().map_err(failed)?;
+        if index.replaces {
+            let kept = folder.join(index.file.clone() + REPLACED);
+            if kept.exists() {
+                return Err(Error::refused("the previous index can't be kept: this file exists")
+                    .in_file(kept.display().to_string())
+                    .advice("Move it away, and try again."));
+            }
+            fs::rename(&path, kept).map_err(failed)?;
+        }
+        readable_by_all(file.as_file()).map_err(failed)?;
+        file.persist_noclobber(&path).map_err(|error| failed(error.error))?;
+        written.push(path);
+    }
+    Ok(written)
+}
+
+/// Gives a temporary file, which only its owner may read, the usual permissions.
+#[cfg(unix)]
+fn readable_by_all(file: &fs::File) -> std::io::Result<()> {
+    use std::os::unix::fs::PermissionsExt as _;
+    file.set_permissions(fs::Permissions::from_mode(0o644))
+}
+
+#[cfg(not(unix))]
+fn readable_by_all(_: &fs::File) -> std::io::Result<()> {
+    Ok(())
+}
+
+/// Returns the files of the folder, or of the folder of a file, and the name of that file.
+fn files_at(path: &Path) -> Result<(FileSet, Option<String>)> {
+    let name = |path: &Path| path.file_name().map(|name| name.to_string_lossy().into_owned());
+    let is_folder = path.is_dir();
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let folder = if is_folder { path } else { parent.unwrap_or(Path::new(".")) };
+    let failed = |error: std::io::Error| files::open_error(&error, path);
+    if !is_folder {
+        fs::metadata(path).map_err(failed)?;
+    }
+    let mut paths = Vec::new();
+    for entry in fs::read_dir(folder).map_err(failed)? {
+        let path = entry.map_err(failed)?.path();
+        if path.is_file() {
+            paths.push(path);
+        }
+    }
+    paths.sort();
+    let only = (!is_folder).then(|| name(path)).flatten();
+    Ok((files::glance(&paths), only))
+}
