@@ -189,8 +189,8 @@ impl SarifLog {
         });
     }
 
-    /// Returns the log as JSON. `version` is that of the program.
-    pub fn json(&self, version: &str) -> String {
+    /// Returns the log of a command, such as `scan`, as JSON. `version` is that of the program.
+    pub fn json(&self, command: &str, version: &str) -> String {
         let positions: BTreeMap<&str, usize> =
             self.rules.keys().enumerate().map(|(at, id)| (id.as_str(), at)).collect();
         let rules: Vec<Value> = self.rules.values().map(rule_json).collect();
@@ -210,6 +210,8 @@ impl SarifLog {
                     "informationUri": "https://github.com/statelens/statelens",
                     "rules": rules,
                 }},
+                // Code scanning replaces the results of the last run with the same id.
+                "automationDetails": { "id": format!("statelens-{command}/") },
                 "columnKind": "unicodeCodePoints",
                 "results": results,
             }],

@@ -33,7 +33,7 @@ pub(crate) fn run(args: &Scan) -> CommandResult {
         scan.path(path, args)?;
     }
     if let Some(log) = scan.sarif.take() {
-        scan.print(|printer| printer.line(&log.json(env!("CARGO_PKG_VERSION"))))?;
+        scan.print(|printer| printer.line(&log.json("scan", env!("CARGO_PKG_VERSION"))))?;
     } else if scan.several && !scan.json {
         let line = scan.count.line();
         let rows = std::mem::take(&mut scan.rows);

@@ -141,6 +141,7 @@ fn sarif(args: &[&str], code: i32) -> Vec<Value> {
     assert_eq!(log["version"], "2.1.0");
     assert!(log["$schema"].as_str().unwrap().ends_with("sarif-schema-2.1.0.json"));
     let run = &log["runs"][0];
+    assert_eq!(run["automationDetails"]["id"], format!("statelens-{}/", args[0]));
     let driver = &run["tool"]["driver"];
     assert_eq!(driver["name"], "Statelens");
     let rules = driver["rules"].as_array().unwrap();

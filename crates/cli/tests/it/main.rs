@@ -7,6 +7,7 @@
     reason = "a test fails by panicking"
 )]
 
+mod action;
 mod adapters;
 mod attacks;
 #[cfg(unix)]

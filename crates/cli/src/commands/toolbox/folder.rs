@@ -40,7 +40,9 @@ pub(crate) fn run(args: &Check) -> CommandResult {
             whole &= report.whole;
             log.add_folder(&report, |file| inside(folder, file));
         }
-        return verdict(whole, |printer| printer.line(&log.json(env!("CARGO_PKG_VERSION"))));
+        return verdict(whole, |printer| {
+            printer.line(&log.json("check", env!("CARGO_PKG_VERSION")))
+        });
     }
     let [folder] = folders.as_slice() else { return table(folders, common.json, check) };
     let report = check(folder)?;

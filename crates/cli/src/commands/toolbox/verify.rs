@@ -68,7 +68,7 @@ fn sarif(args: &Verify, manifest: Option<&Manifest>) -> CommandResult {
         answer &= report.answer(args.finite) || report.is_incomplete(args.finite);
     }
     let mut printer = Printer::for_verdict();
-    printer.line(&log.json(env!("CARGO_PKG_VERSION")))?;
+    printer.line(&log.json("verify", env!("CARGO_PKG_VERSION")))?;
     printer.finish()?;
     match answer && incomplete {
         true => Err(Failure::Incomplete),

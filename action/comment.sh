@@ -1,0 +1,11 @@
+#!/usr/bin/env bash
+# Writes the report as one comment on the pull request NUMBER, or updates the comment of an earlier run.
+set -euo pipefail
+mark='<!-- statelens -->'
+comments="repos/$GITHUB_REPOSITORY/issues/$NUMBER/comments"
+old=$(gh api --paginate "$comments" --jq ".[] | select(.body | startswith(\"$mark\")) | .id" | head -n 1)
+if [ -n "$old" ]; then
+  gh api --method PATCH "repos/$GITHUB_REPOSITORY/issues/comments/$old" --field "body=@$REPORT" --silent
+else
+  gh api --method POST "$comments" --field "body=@$REPORT" --silent
+fi
