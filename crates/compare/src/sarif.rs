@@ -94,7 +94,7 @@ impl SarifLog {
                 finding.title.clone() + ".",
                 call.unwrap_or_default(),
                 finding.detail.clone(),
-                finding.advice.clone(),
+                finding.advice.to_string(),
             ];
             self.results.push(SarifResult {
                 rule: id.to_owned(),

@@ -25,7 +25,8 @@ fn bash(folder: &Path, name: &str, arguments: &[&str], variables: &[(&str, &str)
 }
 
 fn git(folder: &Path, arguments: &[&str]) -> String {
-    let identity = ["-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "commit.gpgsign=false"];
+    let identity =
+        ["-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "commit.gpgsign=false"];
     let output =
         Command::new("git").args(identity).args(arguments).current_dir(folder).output().unwrap();
     assert!(output.status.success(), "{arguments:?}: {output:?}");

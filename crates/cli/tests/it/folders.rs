@@ -202,7 +202,7 @@ fn rules_are_documented() {
     let (_, end) = rest.split_once("<!-- /rules -->").unwrap();
     let made = format!("{start}updates it -->\n{}<!-- /rules -->{end}", rules_markdown());
     if std::env::var_os("STATELENS_WRITE_DOCS").is_some() {
-        fs::write(&path, &made).unwrap();
+        return fs::write(&path, &made).unwrap();
     }
     assert!(page == made, "run this test with STATELENS_WRITE_DOCS=1");
 }

@@ -23,7 +23,7 @@ impl Config {
     /// Reads config.json, if there is one. Reports one that can't be read.
     pub(super) fn read(files: &FileSet, findings: &mut Findings<'_>) -> Result<Option<Self>> {
         const NAME: &str = "config.json";
-        let Some(id) = super::sets::id_of(files, NAME) else { return Ok(None) };
+        let Some(id) = files::id_of(files, NAME) else { return Ok(None) };
         if let Some(found) = files::stand_in(files, id)? {
             report_stand_in(found, NAME, findings);
             return Ok(None);

@@ -30,7 +30,7 @@ pub(super) fn check(
     findings: &mut Findings<'_>,
 ) -> Result<()> {
     for name in OTHER_FILES {
-        if let Some(id) = super::sets::id_of(files, name)
+        if let Some(id) = files::id_of(files, name)
             && let Some(found) = files::stand_in(files, id)?
         {
             report_stand_in(found, name, findings);

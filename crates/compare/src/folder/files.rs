@@ -49,6 +49,11 @@ pub(super) fn is_unfinished(name: &str) -> bool {
     UNFINISHED.iter().any(|end| known(end)) && name.contains('.')
 }
 
+/// Returns the file with this name.
+pub(super) fn id_of(files: &FileSet, name: &str) -> Option<FileId> {
+    files.names().find(|(_, known)| *known == name).map(|(id, _)| id)
+}
+
 /// A small file in place of another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum StandIn {

@@ -143,7 +143,7 @@ fn gaps(set: &ShardSet, stack: &Stack<'_>, findings: &mut Findings<'_>) {
     if missing.is_empty() || missing.len() as u64 * 2 > stack.len() {
         return;
     }
-    for at in missing.iter().take(super::index::MAX_EACH) {
+    for at in missing.iter().take(super::places::MAX_EACH) {
         let text = format!(
             "`{}.{at}` is missing: layer {at} of {} has no tensors",
             stack.path,

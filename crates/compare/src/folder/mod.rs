@@ -16,7 +16,9 @@ mod gguf;
 mod heads;
 mod index;
 mod layers;
+mod places;
 mod quantised;
+mod rebuild;
 mod rules;
 mod sets;
 mod shard;
@@ -30,7 +32,7 @@ use serde::{Deserialize, Serialize};
 use statelens_checkpoint::{Error, FileSet, Limits, Progress, Result};
 use statelens_values::report_json;
 
-pub use index::{RebuiltIndex, rebuild_indexes};
+pub use rebuild::{RebuiltIndex, rebuild_indexes};
 pub use rules::{RULES, Rule, rule, rules_markdown};
 
 /// How much a finding matters.
@@ -198,7 +200,7 @@ pub fn check_folder(
     let mut findings = Findings { levels, list: Vec::new() };
     let sets = sets::read(files, only, limits, progress, &mut findings)?;
     for set in &sets.list {
-        index::check(set, &mut findings);
+        places::check(set, &mut findings);
         gguf::check(set, &mut findings);
     }
     contents::check(files, &sets, limits, &mut findings)?;

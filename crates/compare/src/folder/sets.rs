@@ -2,10 +2,10 @@
 
 use std::collections::HashSet;
 
-use statelens_checkpoint::{FileId, FileSet, Limits, Progress, Result, order};
+use statelens_checkpoint::{FileSet, Limits, Progress, Result, order};
 
 use super::Findings;
-use super::files::{Numbered, extension, is_index, is_state, is_unfinished, is_weights};
+use super::files::{Numbered, extension, id_of, is_index, is_state, is_unfinished, is_weights};
 use super::index::Index;
 use super::rules::{DOWNLOAD_UNFINISHED, INDEX_MISSING, INDEX_STALE, NO_WEIGHTS};
 use super::shard::{self, Shard, TensorEntry};
@@ -132,10 +132,6 @@ impl SetPlan {
         }
         Ok(set)
     }
-}
-
-pub(super) fn id_of(files: &FileSet, name: &str) -> Option<FileId> {
-    files.names().find(|(_, known)| *known == name).map(|(id, _)| id)
 }
 
 /// Groups the files with weights into sets. Reads the indexes.

@@ -320,7 +320,7 @@ pub(super) fn report(finding: &Finding, file: &str, findings: &mut Findings<'_>)
     };
     findings.add(rule, file, format!("{file}: {}", finding.title));
     if rule == &FILE_DAMAGED && !finding.advice.is_empty() {
-        findings.fix_last(rule, finding.advice.clone());
+        findings.fix_last(rule, finding.advice.to_string());
     }
 }
 

@@ -3,10 +3,10 @@
 use statelens_checkpoint::json::Parser;
 use statelens_checkpoint::{FileSet, Limits, Result, grouped};
 
-use super::Findings;
 use super::rules::TOKENIZER_LARGER;
-use super::sets::{self, ShardSet};
+use super::sets::ShardSet;
 use super::sizes::embedding;
+use super::{Findings, files};
 
 /// Maximum size in bytes of a tokenizer that is read.
 const MAX_LEN: u64 = 256 << 20;
@@ -26,7 +26,7 @@ pub(super) fn check(
         ("tokenizer.json", last_id as fn(&[u8]) -> Result<Option<u64>>),
         ("vocab.json", last_of_vocabulary),
     ] {
-        let Some(id) = sets::id_of(files, name) else { continue };
+        let Some(id) = files::id_of(files, name) else { continue };
         let len = files.len(id);
         if len > MAX_LEN.min(limits.structure.max(1)) {
             continue;
