@@ -50,6 +50,8 @@ const ATTEMPT: u64 = 30_000;
 const TICK: u64 = 30_000_000;
 /// The cost of a member of an archive.
 const ENTRY: u64 = 2_000;
+/// The cost of a value that was decoded.
+const DECODED: u64 = 1_000;
 /// The cost per byte of a pickle that is run.
 pub(super) const RUN: u64 = 20;
 /// The cost per byte that is read and searched.
@@ -286,7 +288,11 @@ impl<'a> Search<'a> {
         }
     }
 
+    /// Examines a value that was decoded.
     pub(super) fn decoded(&mut self, of: &Blob, name: &str, bytes: Vec<u8>) -> Result<()> {
+        if !self.spend(DECODED) {
+            return Ok(());
+        }
         let space = self.space();
         let source = Arc::new(Memory::from(bytes));
         let name = of.within(name);
@@ -628,6 +634,34 @@ mod tests {
             search.unpack(blob, Packing::Bzip2, false).unwrap();
             assert!(search.budget.left() <= (1 << 20) - len, "{:?}", search.budget);
         });
+    }
+
+    /// Searches other than the sweep spend for every byte as well.
+    #[test]
+    fn texts_and_graphs_spend_from_the_budget() {
+        let spent = |name: &str, bytes: &[u8]| {
+            let (limits, options) = (Limits::default(), ScanOptions::default());
+            let mut progress = Unwatched;
+            let budget = Budget::of(1 << 40);
+            let mut search = Search::new(&limits, &options, budget, &OneThread, &mut progress);
+            search.file("", name, Arc::new(Memory::from(bytes.to_vec())), Vec::new()).unwrap();
+            (1 << 40) - search.budget.left()
+        };
+        let lines = b"'a'\n".repeat(9_999);
+        let fields = b"\x3a\0".repeat(9_999);
+        for (name, bytes) in [
+            ("x.yaml", &lines),
+            ("x.jinja", &lines),
+            ("x.json", &lines),
+            ("x.pbtxt", &lines),
+            ("x.pb", &fields),
+            ("x.onnx", &fields),
+        ] {
+            let more = spent(name, bytes) - spent("x.txt", bytes);
+            assert!(more >= 15 * bytes.len() as u64, "{name}: {more}");
+        }
+        let gguf = [&b"GGUF"[..], &[0; 999]].concat();
+        assert!(spent("x", &gguf) > 15 * gguf.len() as u64);
     }
 
     /// Sparse members share the budget for decompressed data.

@@ -20,6 +20,10 @@ const MAX_TEXT: u64 = 4 << 10;
 const MAX_TEXT_GRAPH: u64 = 32 << 20;
 /// The maximum number of findings per graph.
 const MAX_FINDINGS: usize = 50;
+/// The cost of a field, of a name or a path that is judged, and of a byte of text format.
+const FIELD: u64 = 40;
+const NAME: u64 = 500;
+const TEXT: u64 = 20;
 /// The number of bytes that the walk reads at once.
 const BUFFER: u64 = 16 << 10;
 
@@ -169,6 +173,9 @@ fn walk(
             open.pop();
             continue;
         }
+        if !search.spend(FIELD) {
+            break;
+        }
         if at - reported >= 1 << 20 {
             reported = at;
             search.progress.check(0, 0)?;
@@ -200,6 +207,9 @@ fn walk(
                 break;
             }
             Some(field) => {
+                if !search.spend(NAME) {
+                    break;
+                }
                 let text = some(&*blob.source, at, len.min(MAX_TEXT))?;
                 let finding = judge(field, &String::from_utf8_lossy(&text));
                 if let Some(finding) = finding
@@ -260,12 +270,19 @@ fn text_graph(search: &mut Search<'_>, blob: &Blob) -> Result<()> {
         search.unseen(blob, "a graph", "It is in text format and longer than 32 MiB.");
         return Ok(());
     }
+    if !search.spend(blob.source.len() * TEXT) {
+        return Ok(());
+    }
     let text = some(&*blob.source, 0, MAX_TEXT_GRAPH)?;
     let mut found: Vec<Finding> = Vec::new();
     for line in text.split(|byte| *byte == b'\n') {
         let line = String::from_utf8_lossy(line);
+        let names_operators = line.contains("op");
         for name in line.split(['"', '\'']).skip(1).step_by(2) {
-            let finding = match line.contains("op") && name.contains('\\') && name.len() < 100 {
+            if !search.spend(NAME) {
+                return Ok(());
+            }
+            let finding = match names_operators && name.contains('\\') && name.len() < 100 {
                 true => Some(
                     Finding::new(Grade::UnknownCode, "The graph has names written as escapes")
                         .detail("One of them may be an operator that uses files.")

@@ -20,6 +20,10 @@ const MAX_VALUE_BYTES: u64 = 64 << 20;
 const MAX_BYTES: u64 = 256 << 20;
 /// The maximum number of links to other files that are listed.
 const MAX_LINKS: usize = 50;
+/// The cost of an object, of a byte of values, and of a byte of JSON.
+const OBJECT: u64 = 3_000;
+const VALUE: u64 = 4;
+const JSON: u64 = 60;
 /// The length of the shortest pickle that calls something.
 const MIN_LEN: usize = 6;
 
@@ -41,6 +45,9 @@ pub(super) fn examine(search: &mut Search<'_>, blob: &Blob) -> Result<()> {
         Ok(tree) => tree,
         Err(error) => return unread(search, blob, &error),
     };
+    if !search.spend(tree.objects.len() as u64 * OBJECT) {
+        return Ok(());
+    }
     for error in troubles(&tree) {
         unread(search, blob, error)?;
     }
@@ -123,6 +130,9 @@ impl Values<'_> {
             search.unseen(blob, "a dataset of the HDF5 file", why);
             return Ok(true);
         }
+        if !search.spend(bytes * VALUE) {
+            return Ok(false);
+        }
         let found = self
             .file
             .read(dataset, self.files)
@@ -150,7 +160,9 @@ impl Values<'_> {
                 return Ok(false);
             }
             self.left -= cost;
-            if matches!(name, "model_config" | "training_config" | "layer_config") {
+            if matches!(name, "model_config" | "training_config" | "layer_config")
+                && search.spend(bytes.len() as u64 * JSON)
+            {
                 search.report(blob, keras::code::findings(&bytes));
             }
             if bytes.len() >= MIN_LEN {

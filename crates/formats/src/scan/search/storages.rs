@@ -14,6 +14,9 @@ use super::{Blob, Search};
 /// The folder of the example inputs of a traced module.
 const TRACED_INPUTS: &[u8] = b"/traced_inputs";
 
+/// The cost of looking up the length of a member.
+const LOOKUP: u64 = 200;
+
 /// Members of archives that may hold storages.
 #[derive(Default)]
 pub(super) struct Records {
@@ -65,11 +68,16 @@ pub(super) fn compare(search: &mut Search<'_>, blob: &Blob, at: u64, pickle: &Pi
     let records = &search.records;
     let unpacked = || records.packed.get(&blob.name).filter(|_| blob.root);
     let folders = records.stored.get(&(blob.space, blob.base + at)).or_else(unpacked);
-    let Some(folders) = folders else { return };
+    let Some(folders) = folders.cloned() else { return };
+    let comparisons = pickle.storage_lengths().count() * folders.len();
+    if !search.spend(comparisons as u64 * LOOKUP) {
+        return;
+    }
+    let records = &search.records;
     let (mut first, mut count) = (None, 0u64);
     let mut name = Vec::new();
     for (key, len) in pickle.storage_lengths() {
-        for Folder { directory, name: folder } in folders {
+        for Folder { directory, name: folder } in &folders {
             name.clear();
             [folder, &b"/"[..], key.as_bytes()].iter().for_each(|part| name.extend(*part));
             let there = records.directories.get(*directory).and_then(|lengths| lengths.get(&name));

@@ -16,12 +16,18 @@ use crate::{gguf, keras, template};
 /// The maximum length of a configuration in bytes. Vocabularies and indices in JSON are longer.
 const MAX_LEN: u64 = 32 << 20;
 const MAX_JSON: u64 = 128 << 20;
+/// The length in bytes of the longest usual metadata of a GGUF file, and the cost of a byte.
+const MAX_METADATA: u64 = 64 << 20;
+const METADATA: u64 = 20;
 
 const ADVICE: &str = "Do not load the model unless you know what that is.";
 
 /// Examines a run of bytes that begins with `head`.
 pub(super) fn examine(search: &mut Search<'_>, blob: &Blob, head: &[u8]) -> Result<()> {
     if head.starts_with(gguf::detect::MAGIC) {
+        if !search.spend(blob.source.len().min(MAX_METADATA) * METADATA) {
+            return Ok(());
+        }
         let region = search.region(blob, 0, "the metadata of a GGUF file");
         let files = FileSet::single("", SharedSource(blob.source.clone()));
         match gguf::read::read(files, search.limits, &mut search.quiet()) {
@@ -49,6 +55,9 @@ pub(super) fn examine(search: &mut Search<'_>, blob: &Blob, head: &[u8]) -> Resu
         search.unseen(blob, "a configuration", "It is longer than any configuration.");
         return Ok(());
     }
+    if !search.spend(blob.source.len() * syntax.weight()) {
+        return Ok(());
+    }
     let bytes = some(&*blob.source, 0, most)?;
     let findings = read(syntax, &name, &bytes);
     search.report(blob, findings);
@@ -60,6 +69,17 @@ enum Syntax {
     Jinja,
     Json,
     Yaml,
+}
+
+impl Syntax {
+    /// Returns the cost per byte, in units of the budget.
+    fn weight(self) -> u64 {
+        match self {
+            Self::Jinja => 100,
+            Self::Json => 60,
+            Self::Yaml => 200,
+        }
+    }
 }
 
 /// Returns whether a name is that of a text that loaders interpret.
