@@ -9,7 +9,7 @@ use statelens_checkpoint::{
     Unwatched,
 };
 
-use crate::joined::fixtures::{folder as sharded, open_only, survive_damage, texts};
+use crate::joined::tests::fixtures::{folder as sharded, open_only, survive_damage, texts};
 use crate::torch::tests::{compare, differences_of, fixtures};
 
 /// Returns the files in a folder of the fixtures that `keep` accepts, with `prefix` before their

@@ -2,7 +2,7 @@
 
 use statelens_checkpoint::{Checkpoint, FileSet, Grade, Layout, Leaf};
 
-use crate::joined::fixtures::{differences, folder, open, open_only, survive_damage, texts};
+use crate::joined::tests::fixtures::{differences, folder, open, open_only, survive_damage, texts};
 use crate::torch::tests::{compare, fixtures};
 
 const FURTHER: &[&str] = &["optimizer", "module", "client_state"];

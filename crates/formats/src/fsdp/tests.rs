@@ -2,7 +2,7 @@
 
 use statelens_checkpoint::{Checkpoint, FileId, Grade, Layout};
 
-use crate::joined::fixtures::{differences, folder, open, open_only, survive_damage, texts};
+use crate::joined::tests::fixtures::{differences, folder, open, open_only, survive_damage, texts};
 use crate::torch::tests::{compare, fixtures};
 
 /// The fixtures, and the further states that are not in their expectations.

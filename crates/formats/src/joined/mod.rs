@@ -6,8 +6,6 @@
 //! tensor reads the joined one. [`Joining`] collects what is missing or contradicts itself in a
 //! whole checkpoint.
 
-#[cfg(test)]
-pub(crate) mod fixtures;
 mod flat;
 mod grid;
 mod view;
@@ -16,7 +14,7 @@ use std::collections::BTreeSet;
 
 use statelens_checkpoint::{
     DType, FileId, FileSet, Finding, Grade, Layout, Replica, Tensor, Text, contiguous_strides,
-    counted, listed, numel, order,
+    counted, grouped, listed, numel, order,
 };
 
 use crate::unread::Unread;
@@ -187,7 +185,7 @@ impl<'a> Joining<'a> {
     /// `what` says which part.
     pub(crate) fn lack(&mut self, key: &Text, what: &str) -> Layout {
         self.incomplete.push(key.to_lossy().into_owned());
-        Layout::Missing(format!("{what}: {} is missing", self.absent).into())
+        Layout::Missing(format!("{what}: {}", self.missing_text()).into())
     }
 
     /// Records that the tensor `key` can't be read, with the reason as a sentence without a full
@@ -208,11 +206,18 @@ impl<'a> Joining<'a> {
     /// Returns the number of incomplete tensors as text for a line about the checkpoint, such as
     /// `2 incomplete: rank 5 is missing`; empty if nothing is missing.
     pub(crate) fn summary(&self) -> String {
-        match (self.incomplete.len(), self.absent.as_str()) {
+        match (self.incomplete.len() as u64, self.absent.as_str()) {
             (_, "") => String::new(),
-            (0, absent) => format!(", {absent} is missing"),
-            (count, absent) => format!(", {count} incomplete: {absent} is missing"),
+            (0, _) => format!(", {}", self.missing_text()),
+            (count, _) => format!(", {} incomplete: {}", grouped(count), self.missing_text()),
         }
+    }
+
+    /// Returns `rank 2 of 4 is missing`, or `ranks 2 and 3 of 4 are missing`.
+    fn missing_text(&self) -> String {
+        let first = self.absent.split(' ').next().unwrap_or_default();
+        let many = first == "ranks" || self.absent.ends_with(" shards");
+        format!("{} {} missing", self.absent, if many { "are" } else { "is" })
     }
 
     /// Returns the findings.
@@ -224,12 +229,12 @@ impl<'a> Joining<'a> {
                 count => {
                     let keys = listed(&self.incomplete, 5);
                     let of = counted(self.tensors, "tensor");
-                    format!("{count} of {of} incomplete: {keys}.")
+                    format!("{} of {of} incomplete: {keys}.", grouped(count))
                 }
             };
             let title = match self.missing.as_slice() {
-                [] => format!("{} is missing", self.absent),
-                names => format!("{} is missing: {}", self.absent, listed(names, 5)),
+                [] => self.missing_text(),
+                names => format!("{}: {}", self.missing_text(), listed(names, 5)),
             };
             findings.push(
                 Finding::new(Grade::Damage, title)
@@ -266,7 +271,9 @@ pub(crate) fn ranks(numbers: &BTreeSet<u64>) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
+    pub(crate) mod fixtures;
+
     use super::*;
     use statelens_checkpoint::{Memory, Unwatched};
     use std::sync::Arc;

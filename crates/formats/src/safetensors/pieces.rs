@@ -224,7 +224,9 @@ fn offsets(text: &str) -> Result<BTreeMap<String, Vec<u64>>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::joined::fixtures::{folder as fixture, open, open_only, survive_damage, texts};
+    use crate::joined::tests::fixtures::{
+        folder as fixture, open, open_only, survive_damage, texts,
+    };
     use crate::torch::tests::{compare, fixtures};
     use statelens_checkpoint::Layout;
 
