@@ -2,13 +2,8 @@
 
 use std::sync::OnceLock;
 
+use super::small::{NON_LINEAR, tabled};
 use super::{grids, half, word};
-
-/// Values of four bits in `IQ4_NL` and `IQ4_XS`.
-pub(super) const NON_LINEAR: [f32; 16] = [
-    -127.0, -104.0, -83.0, -65.0, -49.0, -35.0, -22.0, -10.0, 1.0, 13.0, 25.0, 38.0, 53.0, 69.0,
-    89.0, 113.0,
-];
 
 /// A codebook whose rows have `N` values.
 struct Grid<const N: usize> {
@@ -176,11 +171,6 @@ pub(super) fn iq4_xs(block: &[u8], out: &mut [f32]) {
         let low = block[4 + run / 2] >> (4 * (run % 2)) & 15;
         let high = (highs >> (2 * run) & 3) as u8;
         let scale = scale * f32::from(i16::from(low | high << 4) - 32);
-        super::small::tabled(
-            &block[8 + 16 * run..][..16],
-            scale,
-            &NON_LINEAR,
-            &mut out[32 * run..][..32],
-        );
+        tabled(&block[8 + 16 * run..][..16], scale, &NON_LINEAR, &mut out[32 * run..][..32]);
     }
 }

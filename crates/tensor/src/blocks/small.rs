@@ -1,9 +1,15 @@
 //! Blocks of at most 128 elements with one scale, and one that is four of them.
 
-use super::{half, iq, signed};
+use super::{half, signed};
 
 /// Twice the values of FP4 E2M1. The negative zero of E2M1 is positive here, as in ggml.
 const FP4: [f32; 16] = [0., 1., 2., 3., 4., 6., 8., 12., 0., -1., -2., -3., -4., -6., -8., -12.];
+
+/// Values of four bits in `IQ4_NL` and `IQ4_XS`.
+pub(super) const NON_LINEAR: [f32; 16] = [
+    -127.0, -104.0, -83.0, -65.0, -49.0, -35.0, -22.0, -10.0, 1.0, 13.0, 25.0, 38.0, 53.0, 69.0,
+    89.0, 113.0,
+];
 
 /// Decodes bytes of two codes each: the low halves come first.
 pub(super) fn tabled(bytes: &[u8], scale: f32, values: &[f32; 16], out: &mut [f32]) {
@@ -75,7 +81,7 @@ pub(super) fn q1_0(block: &[u8], out: &mut [f32]) {
 
 /// `IQ4_NL`.
 pub(super) fn iq4_nl(block: &[u8], out: &mut [f32]) {
-    tabled(&block[2..18], half(block, 0), &iq::NON_LINEAR, out);
+    tabled(&block[2..18], half(block, 0), &NON_LINEAR, out);
 }
 
 /// `MXFP4`: the scale is half a power of two, because the codes stand for twice their values.
