@@ -146,18 +146,30 @@ fn replaced(
             by_tensor.entry(id).or_insert(key);
         }
     }
-    for (index, tensor) in source.tensors().iter().enumerate() {
-        let (DType::Blocks(block), true) = (&tensor.dtype, dense) else { continue };
+    for (index, tensor) in source.tensors().iter().enumerate().filter(|_| dense) {
         let id = TensorId(index as u32);
         let Some(key) = by_tensor.get(&id) else { continue };
-        let numbers = dequantized(tensor);
-        let refused = numbers.is_none().then(|| {
-            Error::unsupported(format!("how {} blocks are decoded is not known", block.name))
-        });
-        if let (Some(numbers), Some(place)) = (numbers, builder.tensor_mut(id)) {
-            *place = finish(numbers);
-        }
-        let (key, scheme) = ((*key).clone(), block.name.to_owned());
+        let (scheme, numbers) = match (&tensor.dtype, &tensor.quantizer) {
+            (DType::Blocks(block), _) => {
+                let unknown = || {
+                    let name = block.name;
+                    Error::unsupported(format!("how {name} blocks are decoded is not known"))
+                };
+                (block.name.to_owned(), dequantized(tensor).ok_or_else(unknown))
+            }
+            (dtype, Some(quantizer)) => {
+                (dtype.name().to_owned(), schemes::torch::numbers(source, tensor, quantizer))
+            }
+            _ => continue,
+        };
+        let refused = match (numbers, builder.tensor_mut(id)) {
+            (Ok(numbers), Some(place)) => {
+                *place = finish(numbers);
+                None
+            }
+            (numbers, _) => numbers.err(),
+        };
+        let key = (*key).clone();
         let parts = vec![key.clone()];
         weights.push(QuantisedWeight { key, scheme, parts, inferred: Vec::new(), refused });
     }

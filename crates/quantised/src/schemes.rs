@@ -9,6 +9,7 @@ mod compressed;
 mod gptq;
 mod mlx;
 mod scaled;
+pub(crate) mod torch;
 
 use statelens_checkpoint::{
     CodePacking, CodeValues, Codes, DType, Dequantised, Groups, Offset, Result, Scales, Tensor,

@@ -331,3 +331,30 @@ fn scales_stay_visible() {
     assert!(keys.iter().any(|key| key == "l.scales") && keys.iter().any(|key| key == "l.weight"));
     assert!(!keys.iter().any(|key| key == "l.qweight"), "{keys:?}");
 }
+
+/// The numbers of torch's quantised dtypes are those of `Tensor.dequantize` of torch 2.15.
+#[test]
+fn dtypes_of_torch_match_torch() {
+    let file = fixtures().join("../torch/zip_quantized.pt");
+    let stored = open(vec![("zip_quantized.pt".into(), std::fs::read(file).unwrap())]);
+    let found = view(&stored);
+    complete(&found.weights).unwrap();
+    for (key, hash) in [
+        ("pt", "cad916f4a24c80e25d71050ee9a862a0818e0d206ec8bfb85bbec4828a68ec0e"),
+        ("pt_q8", "1aac405df0e41dd55a53cd7d06ab2881987baa920f05150684d06210873c58dc"),
+        ("pt_q32", "58c3287faf48785f30c22512dc90feed3e7cc4aa1c8c4073ab5ca8ee90348259"),
+    ] {
+        let bytes = read(&found.checkpoint, tensor(&found.checkpoint, key));
+        let found: String =
+            Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(found, hash, "{key}");
+    }
+    // For each channel, torch multiplies in 64 bits: within one unit in the last place.
+    let expected = [0.8f32, -1.3, -0.5, -0.2, -1.2, -1.4, -1.5, -0.3, -0.6, 0.4, 0.8, -0.4];
+    let bytes = read(&found.checkpoint, tensor(&found.checkpoint, "pc"));
+    assert_eq!(bytes.len(), 4 * expected.len());
+    for (number, expected) in bytes.as_chunks().0.iter().zip(expected) {
+        let number = f32::from_le_bytes(*number);
+        assert!(number.to_bits().abs_diff(expected.to_bits()) <= 1, "{number} {expected}");
+    }
+}
