@@ -191,6 +191,14 @@ fn sarif_of_check_scan_and_verify() {
     let shard = text(&folder("shard_cut").join("model-00002-of-00003.safetensors"));
     let results = sarif(&["verify", &shard, "--sarif"], 1);
     assert!(results.iter().any(|one| one["ruleId"] == "verify-finding"), "{results:?}");
+
+    // A file that can't be read is a result, and does not hide those of the others.
+    let missing = text(&folder("no such file.pt"));
+    let results = sarif(&["verify", "--sarif", &missing, &shard], 1);
+    assert_eq!(results[0]["ruleId"], "not-read");
+    assert!(results.len() > 1, "{results:?}");
+    let whole = text(&folder("llama_single").join("model.safetensors"));
+    assert_eq!(sarif(&["verify", "--sarif", &missing, &whole], 2).len(), 1);
 }
 
 /// The page about the rules is made from them.

@@ -10,7 +10,7 @@ use statelens::{Checkpoint, Error, Result};
 
 use crate::args::Verify;
 use crate::commands::several;
-use crate::print::{CommandResult, Failure, Printer, TextTable, grouped};
+use crate::print::{CommandResult, Failure, Printer, TextTable, grouped, warn};
 use crate::progress::{Bar, Unit};
 
 /// Bytes of the longest manifest that is read.
@@ -60,9 +60,20 @@ pub(crate) fn run(args: &Verify) -> CommandResult {
 /// Prints the problems of all files as one SARIF log.
 fn sarif(args: &Verify, manifest: Option<&Manifest>) -> CommandResult {
     let (mut log, mut answer, mut incomplete) = (SarifLog::default(), true, false);
+    let mut unread = false;
     for file in &args.inputs.files {
         let name = file.display().to_string();
-        let (report, _) = verify_file(file, &args.inputs.common.with, manifest)?;
+        let report = match verify_file(file, &args.inputs.common.with, manifest) {
+            Ok((report, _)) => report,
+            // An interrupt is not an error of one file.
+            Err(error) if crate::output::caught().is_some() => return Err(error.into()),
+            Err(error) => {
+                warn(&error.to_string());
+                log.add_unread(&name, error.what());
+                unread = true;
+                continue;
+            }
+        };
         log.add_verification(&name, &report, args.finite);
         incomplete |= report.is_incomplete(args.finite);
         answer &= report.answer(args.finite) || report.is_incomplete(args.finite);
@@ -70,9 +81,10 @@ fn sarif(args: &Verify, manifest: Option<&Manifest>) -> CommandResult {
     let mut printer = Printer::for_verdict();
     printer.line(&log.json("verify", env!("CARGO_PKG_VERSION")))?;
     printer.finish()?;
-    match answer && incomplete {
-        true => Err(Failure::Incomplete),
-        false => Ok(answer),
+    match answer {
+        true if unread => Err(Failure::Reported),
+        true if incomplete => Err(Failure::Incomplete),
+        answer => Ok(answer),
     }
 }
 
