@@ -8,6 +8,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::iter;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -282,7 +283,8 @@ fn runs(
         let dim = if dim < 0 { dim.checked_add(shape.len() as i64)? } else { dim };
         usize::try_from(dim).ok().filter(|dim| *dim < shape.len())
     };
-    let mut held: Vec<Vec<Range<u64>>> = shape.iter().map(|len| vec![0..*len]).collect();
+    let whole = |len: &u64| iter::once(0..*len).collect();
+    let mut held: Vec<Vec<Range<u64>>> = shape.iter().map(whole).collect();
     let ascending: Vec<usize> = (0..placements.len()).collect();
     for (dim, held) in held.iter_mut().enumerate() {
         let explicit = order.iter().find(|(of, _)| axis(*of) == Some(dim));
