@@ -1,8 +1,8 @@
 //! `statelens formats`.
 
+use serde::Serialize;
 use statelens::Format;
 use statelens::parts::formats::FORMATS;
-use statelens::parts::values::Json;
 
 use crate::args::Formats;
 use crate::print::{CommandResult, Printer, TextTable};
@@ -13,7 +13,9 @@ pub(crate) fn run(args: &Formats) -> CommandResult {
         printer.line(statelens::parts::formats::markdown().trim_end())?;
     } else if args.json {
         printer.json(|json| {
-            json.name("formats").array(|json| FORMATS.iter().for_each(|row| object(json, row)));
+            let formats: Vec<FormatFields> =
+                FORMATS.iter().map(|format| (*format).into()).collect();
+            json.name("formats").value(&formats);
         })?;
     } else {
         let mut table = TextTable::new(&["format", "files", "read", "written", "--to"]);
@@ -40,21 +42,34 @@ pub(crate) fn run(args: &Formats) -> CommandResult {
     printer.success()
 }
 
-fn object(json: &mut Json, format: &Format) {
-    json.object(|json| {
-        json.name("ids").value(&format.ids);
-        json.name("name").str(format.name);
-        json.name("extensions").value(&format.extensions);
-        json.name("reads").str(format.reads);
-        match &format.writes {
-            Some(writing) => json.name("writes").object(|json| {
-                json.name("id").str(writing.id);
-                json.name("name").str(writing.name);
-                json.name("extensions").value(&writing.extensions);
-                json.name("what").str(writing.what);
-            }),
-            None => json.name("writes").null(),
-        }
-        json.name("notes").str(format.notes);
-    });
+/// A format in JSON.
+#[derive(Serialize)]
+struct FormatFields {
+    ids: &'static [&'static str],
+    name: &'static str,
+    extensions: &'static [&'static str],
+    reads: &'static str,
+    writes: Option<WritingFields>,
+    notes: &'static str,
+}
+
+#[derive(Serialize)]
+struct WritingFields {
+    id: &'static str,
+    name: &'static str,
+    extensions: &'static [&'static str],
+    what: &'static str,
+}
+
+impl From<&'static Format> for FormatFields {
+    fn from(format: &'static Format) -> Self {
+        let Format { ids, name, extensions, reads, notes, .. } = *format;
+        let writes = format.writes.as_ref().map(|writing| WritingFields {
+            id: writing.id,
+            name: writing.name,
+            extensions: writing.extensions,
+            what: writing.what,
+        });
+        Self { ids, name, extensions, reads, writes, notes }
+    }
 }

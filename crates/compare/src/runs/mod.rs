@@ -29,11 +29,13 @@ pub use values::{
     group_names, over_steps, values_json,
 };
 
+use std::collections::{HashMap, HashSet};
+
+use serde::Serialize;
 use statelens_checkpoint::order;
 use statelens_describe::FileGrade;
 use statelens_formats::sets;
-use statelens_values::Json;
-use std::collections::{HashMap, HashSet};
+use statelens_values::report_json;
 
 /// A file in the run folder, or a subfolder that is a checkpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -366,17 +368,15 @@ impl RunContents {
         &self,
         checked: impl IntoIterator<Item = (&'a str, Option<FileGrade>)>,
     ) -> String {
-        let mut json = Json::new();
-        json.object(|json| {
-            json.name("statelens").number(1);
-            json.fields(self);
-            json.name("files").array(|json| {
-                for (entry, (wrong, grade)) in self.entries.iter().zip(checked) {
-                    entry.json(wrong, grade, json);
-                }
-            });
-        });
-        json.take()
+        #[derive(Serialize)]
+        struct Report<'a> {
+            #[serde(flatten)]
+            contents: &'a RunContents,
+            files: Vec<EntryFields<'a>>,
+        }
+        let entries = self.entries.iter().zip(checked);
+        let files = entries.map(|(entry, (wrong, grade))| EntryFields::of(entry, wrong, grade));
+        report_json(&Report { contents: self, files: files.collect() })
     }
 }
 
@@ -417,29 +417,51 @@ impl FileEntry {
     pub fn holds_states(&self) -> bool {
         self.is_loadable() || matches!(self.kind, RunFile::Best | RunFile::Subset { .. })
     }
+}
 
-    fn json(&self, wrong: &str, grade: Option<FileGrade>, json: &mut Json) {
-        json.object(|json| {
-            json.name("name").str(&self.name);
-            json.name("what").str(self.kind.word());
-            json.name("bytes").number(self.bytes);
-            if let RunFile::Checkpoint(name) = &self.kind {
-                match name.step.to_string().parse::<u64>() {
-                    Ok(step) => json.name("step").number(step),
-                    // The step may exceed the numbers that JSON parsers can hold.
-                    Err(_) => json.name("step").str(&name.step.to_string()),
-                }
-                if let Some(timestamp) = &name.timestamp {
-                    json.name("timestamp").str(timestamp);
-                }
-            }
-            if let Some(grade) = grade {
-                json.name("grade").str(grade.word());
-            }
-            if !wrong.is_empty() {
-                json.name("wrong").str(wrong);
-            }
-        });
+/// A file in JSON.
+#[derive(Serialize)]
+struct EntryFields<'a> {
+    name: &'a str,
+    what: &'static str,
+    bytes: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    step: Option<StepField>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    timestamp: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    grade: Option<&'static str>,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    wrong: &'a str,
+}
+
+/// A step; as text if it exceeds the numbers that JSON parsers can hold.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum StepField {
+    Number(u64),
+    Text(String),
+}
+
+impl<'a> EntryFields<'a> {
+    fn of(entry: &'a FileEntry, wrong: &'a str, grade: Option<FileGrade>) -> Self {
+        let name = match &entry.kind {
+            RunFile::Checkpoint(name) => Some(name),
+            _ => None,
+        };
+        let step = |name: &CheckpointName| match u64::try_from(name.step) {
+            Ok(step) => StepField::Number(step),
+            Err(_) => StepField::Text(name.step.to_string()),
+        };
+        Self {
+            name: &entry.name,
+            what: entry.kind.word(),
+            bytes: entry.bytes,
+            step: name.map(step),
+            timestamp: name.and_then(|name| name.timestamp.as_deref()),
+            grade: grade.map(|grade| grade.word()),
+            wrong,
+        }
     }
 }
 

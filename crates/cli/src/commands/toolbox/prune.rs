@@ -4,9 +4,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
+use serde::Serialize;
 use statelens::parts::checkpoint::visible;
 use statelens::parts::compare::runs::FileEntry;
-use statelens::parts::values::Json;
 use statelens::{Error, Result};
 
 use super::runs::open_checkpoints;
@@ -86,10 +86,19 @@ pub(crate) fn run(args: &Prune) -> CommandResult {
         .collect();
     let sound = run.checkpoints().count() - unsound.len();
     match args.json {
-        true => printer.json(|json| {
-            fields(args, &removed, &unsound, freed, stay, json);
-            json.name("newer_by_time").value(&run.newer_by_time);
-        })?,
+        true => {
+            let unsound = unsound.iter().map(|&(name, why)| UnsoundFields { name, why });
+            let fields = PruneFields {
+                applied: args.apply,
+                deleted: args.delete,
+                files: &removed,
+                unsound: unsound.collect(),
+                bytes: freed,
+                stay,
+                newer_by_time: &run.newer_by_time,
+            };
+            printer.json(|json| json.fields(&fields))?;
+        }
         false => {
             for (name, why) in &unsound {
                 printer.line(&format!("not sound  {}: {}", visible(name), visible(why)))?;
@@ -217,21 +226,20 @@ fn show(
     ))
 }
 
-fn fields(
-    args: &Prune,
-    removed: &[&str],
-    unsound: &[(&str, &str)],
-    freed: u64,
+/// The result in JSON.
+#[derive(Serialize)]
+struct PruneFields<'a> {
+    applied: bool,
+    deleted: bool,
+    files: &'a [&'a str],
+    unsound: Vec<UnsoundFields<'a>>,
+    bytes: u64,
     stay: u64,
-    json: &mut Json,
-) {
-    json.name("applied").bool(args.apply);
-    json.name("deleted").bool(args.delete);
-    json.name("files").array(|json| removed.iter().for_each(|name| json.str(name)));
-    json.name("unsound").objects(unsound, |json, (name, why)| {
-        json.name("name").str(name);
-        json.name("why").str(why);
-    });
-    json.name("bytes").number(freed);
-    json.name("stay").number(stay);
+    newer_by_time: &'a [String],
+}
+
+#[derive(Serialize)]
+struct UnsoundFields<'a> {
+    name: &'a str,
+    why: &'a str,
 }
