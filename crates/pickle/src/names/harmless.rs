@@ -405,7 +405,7 @@ pub(super) const ROWS: &[Row] = rows! {
         "type, shape and chunks";
     "torch.distributed.checkpoint.metadata", "TensorProperties",
         "new() state (any, layout, bool, \
-         torch.distributed.checkpoint.metadata._MEM_FORMAT_ENCODING(), bool, sizes?)",
+         torch.distributed.checkpoint.metadata._MEM_FORMAT_ENCODING(), bool, none|sizes?)",
         "type, layout and flags";
     "torch.distributed._shard.sharded_tensor.metadata", "TensorProperties",
         "new() state (any, layout, bool, \
