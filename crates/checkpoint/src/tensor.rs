@@ -1,15 +1,14 @@
 //! Tensors: element type and location.
 
-mod dequantised;
 mod layout;
 mod relocation;
 
 use crate::{DType, Text, ValueId};
 
-pub use dequantised::{CodePacking, CodeValues, Codes, Dequantised, Groups, Offset, Scales};
 pub use layout::{
-    Arithmetic, Chunk, Chunked, Chunks, Computed, Concat, Deferred, Layout, Locate, Packed,
-    Packing, Part, Product, Rounding, Strided,
+    Arithmetic, Chunk, Chunked, Chunks, CodePacking, CodeValues, Codes, Computed, Concat, Deferred,
+    Dequantised, Groups, Layout, Locate, Offset, Packed, Packing, Part, Product, Rounding, Scales,
+    Strided,
 };
 pub use relocation::Relocation;
 

@@ -1,9 +1,12 @@
 //! Location of the bytes of a tensor.
 
+mod dequantised;
+
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-use super::Dequantised;
+pub use dequantised::{CodePacking, CodeValues, Codes, Dequantised, Groups, Offset, Scales};
+
 use crate::{FileSet, Result, Span, Tensor, Text};
 
 /// The location of the bytes of a tensor. Their meaning is in the tensor's dtype, shape and byte

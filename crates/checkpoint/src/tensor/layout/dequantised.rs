@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use super::Tensor;
-use crate::{DType, Layout};
+use crate::{DType, Layout, Tensor};
 
 /// Real numbers that are computed from small codes as they are read. The tensor with this layout is
 /// little-endian and stored as float32.
