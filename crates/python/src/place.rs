@@ -155,7 +155,7 @@ impl OpenOptions {
     /// Returns how a job opens checkpoints.
     pub(crate) fn of_job(self, max_fetch: Option<u64>) -> Reading {
         let Self { with_files: with, limit, scratch, read_as } = self;
-        Reading { with, limit, scratch, read_as, max_fetch }
+        Reading { with, limit, scratch, read_as, max_fetch, ..Reading::default() }
     }
 }
 
