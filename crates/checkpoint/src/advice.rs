@@ -152,7 +152,9 @@ macro_rules! advice {
 impl Advice {
     /// Joins phrases.
     pub fn new(phrases: impl IntoIterator<Item = Phrase>) -> Self {
-        Self { phrases: phrases.into_iter().collect(), command: None }
+        let empty = |phrase: &Phrase| matches!(phrase, Phrase::Text(text) if text.is_empty());
+        let phrases = phrases.into_iter().filter(|phrase| !empty(phrase)).collect();
+        Self { phrases, command: None }
     }
 
     /// Appends a command to run, after a colon. The sentence before it has no full stop.

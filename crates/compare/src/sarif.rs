@@ -118,6 +118,7 @@ impl SarifLog {
                 Trouble::PastEnd => {
                     ("verify-past-end", "A tensor extends past the end of the file")
                 }
+                Trouble::Copies => ("verify-copies", "Copies of a piece of a tensor differ"),
                 Trouble::Manifest => ("verify-manifest", "The values differ from the manifest"),
                 Trouble::Finding => ("verify-finding", "The file is damaged or unfinished"),
             };

@@ -121,11 +121,10 @@ impl Watch {
                 Ok(result) => result,
                 Err(RecvTimeoutError::Timeout) => {
                     let figures = remote.figures();
-                    let goes_on = self.look(py, figures).map_err(|exception| {
+                    let goes_on = self.look(py, figures).inspect_err(|_exception| {
                         remote.stop.store(true, Ordering::Relaxed);
                         // Its end is awaited for a moment: usually, it is near.
                         let _ = py.detach(|| next(&mut receive, GRACE));
-                        exception
                     })?;
                     seen = figures;
                     if goes_on {
