@@ -136,7 +136,7 @@ impl Chart {
             // The axis covers at least a power of two, so that rounding does not look like a
             // mountain.
             up = (up.0.min(up.1 / 2.0).max(up.1 * 1e-12), up.1);
-        } else if up.0 > 0.0 && up.0 < up.1 * 0.6 {
+        } else if up.0 > 0.0 && up.0 < up.1 * 0.1 {
             up.0 = 0.0;
         }
         if up.0 == up.1 {
@@ -148,10 +148,20 @@ impl Chart {
             Some(axis) => (axis.left, axis.right),
             None => (labels.max().unwrap_or(1) as f64 * LETTER + 14.0, 12.0),
         };
-        let top = LINE * (2.0 + self.legend(width).1 as f64) + 6.0;
+        let top = LINE * (self.heads() + self.legend(width).1 as f64) + 6.0;
         let below = LINE * 2.0 + 10.0 + if self.bars.is_some() { BARS + 6.0 } else { 0.0 };
         let wide = (width - left - right).max(40.0);
         PlotArea { left, top, wide, high: (height - top - below).max(40.0), across, up, log }
+    }
+
+    /// Returns whether the label of the vertical axis says more than the title.
+    fn names_axis(&self) -> bool {
+        !self.title.starts_with(&self.up)
+    }
+
+    /// Returns the number of lines of text above the legend.
+    fn heads(&self) -> f64 {
+        if self.names_axis() { 2.0 } else { 1.0 }
     }
 
     /// Returns the positions of the line names in the legend, and the number of rows that they
@@ -184,10 +194,12 @@ impl Chart {
         );
         let most = ((wide - 16.0) / LETTER) as usize;
         text(&mut out, 8, 14, "start", &ending(&self.title, most), true);
-        text(&mut out, 8, 14 + LINE as u64, "start", &format!("y: {}", self.up), false);
+        if self.names_axis() {
+            text(&mut out, 8, 14 + LINE as u64, "start", &format!("y: {}", self.up), false);
+        }
         self.draw_axes(&frame, &mut out);
         for ((line, style), (left, row)) in self.lines.iter().zip(0..).zip(self.legend(wide).0) {
-            let y = 14.0 + LINE * (row as f64 + 2.0);
+            let y = 14.0 + LINE * (row as f64 + self.heads());
             let _ = writeln!(out, "<path {} d=\"M{left} {:.1}h26\"/>", stroke(style), y - 4.0);
             text(&mut out, left as u64 + 32, y as u64, "start", &line.name, false);
             self.draw_line(&frame, line, style, &mut out);

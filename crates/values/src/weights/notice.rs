@@ -223,20 +223,23 @@ const VOTES: usize = 3;
 type Siblings = Vec<(u64, usize)>;
 
 fn standing_out(tensors: &[Read<'_>], dot: char) -> Vec<Noticed> {
-    // Siblings are tensors of the same shape whose keys differ only in the number of the layer.
-    let mut siblings = BTreeMap::<(String, &[u64]), Siblings>::new();
+    // Siblings are tensors of the same shape whose keys differ only in the number of the layer, or in
+    // that of an expert of one layer.
+    let mut siblings = BTreeMap::<(bool, String, &[u64]), Siblings>::new();
     for (at, tensor) in tensors.iter().enumerate() {
         let numbered = !tensor.key.split(dot).any(|part| part == "state");
-        if let Some((name, layer)) = layer(tensor.key, dot)
-            && tensor.floats
-            && numbered
-            && measures(tensor.statistics).is_some()
-        {
-            siblings.entry((name, tensor.shape)).or_default().push((layer, at));
+        if !tensor.floats || !numbered || measures(tensor.statistics).is_none() {
+            continue;
+        }
+        for is_expert in [false, true] {
+            if let Some((name, number)) = numbered_key(tensor.key, dot, is_expert) {
+                let group = siblings.entry((is_expert, name, tensor.shape)).or_default();
+                group.push((number, at));
+            }
         }
     }
     let mut all = Vec::new();
-    for ((name, _), mut members) in siblings {
+    for ((is_expert, name, _), mut members) in siblings {
         if members.len() < MIN_SIBLINGS {
             continue;
         }
@@ -246,6 +249,10 @@ fn standing_out(tensors: &[Read<'_>], dot: char) -> Vec<Noticed> {
             members.iter().filter_map(|(_, at)| measures(tensors[*at].statistics)).collect();
         for outlier in outliers(&depth, &rows, VOTES) {
             let (layer, at) = members[outlier.at];
+            // An expert that is reported among the layers is not reported again.
+            if is_expert && all.iter().any(|noticed: &Noticed| noticed.tensors == [at]) {
+                continue;
+            }
             let outlying = outlier.outlying.iter().filter(|outlying| **outlying).count();
             let times = |measure: usize| {
                 let (value, expected) = (rows[outlier.at][measure], outlier.expected[measure]);
@@ -262,8 +269,9 @@ fn standing_out(tensors: &[Read<'_>], dot: char) -> Vec<Noticed> {
             };
             let listed_measures: Vec<String> = (0..MEASURES.len()).map(times).collect();
             let title = format!("`{}` is not like its siblings", tensors[at].key);
+            let what = if is_expert { "Number" } else { "Layer" };
             let text = format!(
-                "Layer {layer} of {} `{name}`, relative to the trend of its neighbours: {}. {outlying} \
+                "{what} {layer} of {} `{name}`, relative to the trend of its neighbours: {}. {outlying} \
                  of {} measures agree.",
                 grouped(members.len() as u64),
                 listed_measures.join(", "),
@@ -289,21 +297,26 @@ fn measures(of: &Statistics) -> Option<[f64; 4]> {
     (of.count >= 16 && all.iter().all(|it| it.is_finite() && *it > 0.0)).then_some(all)
 }
 
-/// Returns the key with `*` in place of its first number, the layer's, and that number. Other
-/// numbers stay, because experts of one layer do not form a trend.
-fn layer(key: &str, dot: char) -> Option<(String, u64)> {
-    let mut layer = None;
+/// Returns the key with `*` in place of its first number, the layer's, or of its second one, that of
+/// an expert of the layer; and that number. Other numbers stay.
+fn numbered_key(key: &str, dot: char, is_expert: bool) -> Option<(String, u64)> {
+    let mut skipped = 0;
+    let mut found = None;
     let parts: Vec<&str> = key
         .split(dot)
-        .map(|part| match (layer, part.parse::<u64>()) {
-            (None, Ok(number)) => {
-                layer = Some(number);
+        .map(|part| match (found, part.parse::<u64>()) {
+            (None, Ok(number)) if skipped == usize::from(is_expert) => {
+                found = Some(number);
                 "*"
+            }
+            (None, Ok(_)) => {
+                skipped += 1;
+                part
             }
             _ => part,
         })
         .collect();
-    Some((parts.join(dot.encode_utf8(&mut [0; 4])), layer?))
+    Some((parts.join(dot.encode_utf8(&mut [0; 4])), found?))
 }
 
 fn copies(tensors: &[Read<'_>], group: &[usize]) -> Option<Noticed> {

@@ -296,6 +296,29 @@ fn reports_outlier_layers_with_the_expected_value() {
 }
 
 #[test]
+fn reports_an_expert_unlike_the_others_of_its_layer() {
+    let keys: Vec<String> =
+        (0..16).map(|at| format!("model.layers.3.mlp.experts.{at}.w1.weight")).collect();
+    let experts = |odd: Option<usize>| {
+        let made = keys.iter().enumerate().map(|(at, key)| {
+            let size = if odd == Some(at) { 1.0 } else { 0.02 };
+            (key.as_str(), &[10u64, 10][..], spread(size, 100))
+        });
+        reported_findings(&made.collect::<Vec<_>>())
+    };
+    // The equal values of the others are a finding, too.
+    let unlike = |found: &[Noticed]| {
+        let all = found.iter().filter(|it| it.title.ends_with("is not like its siblings"));
+        all.map(|it| it.title.clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(unlike(&experts(None)), [""; 0]);
+    assert_eq!(
+        unlike(&experts(Some(5))),
+        ["`model.layers.3.mlp.experts.5.w1.weight` is not like its siblings"]
+    );
+}
+
+#[test]
 fn compares_moments_with_their_parameters() {
     let found = reported_findings(&[
         ("model.fc.weight", &[2, 3], spread(1.0, 6)),
